@@ -1,0 +1,37 @@
+# A layer is one folder, one static library and one namespace. Only its include/ is public, so an
+# include that the link lines below do not allow does not compile.
+
+add_library(meshplan_options INTERFACE)
+target_compile_options(meshplan_options INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wundef -Werror)
+if(MESHPLAN_SANITIZE)
+  target_compile_options(meshplan_options INTERFACE -fsanitize=address,undefined
+                         -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(meshplan_options INTERFACE -fsanitize=address,undefined)
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+function(add_layer name)               # add_layer(sim DEPS program PRIVATE_DEPS fmt::fmt)
+  cmake_parse_arguments(arg "" "" "DEPS;PRIVATE_DEPS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS src/*.cpp)
+  add_library(${name} STATIC ${sources})
+  target_include_directories(${name} PUBLIC include PRIVATE src)
+  target_link_libraries(${name} PUBLIC ${arg_DEPS} PRIVATE meshplan_options ${arg_PRIVATE_DEPS})
+endfunction()
+
+# Turns files into one C++ source that defines `std::span<const EmbeddedFile> NAME_presets()`,
+# so that libraries need no file system at run time (they are also compiled for the browser).
+function(embed_presets target name)    # embed_presets(models model FILES ${files})
+  cmake_parse_arguments(arg "" "" "FILES" ${ARGN})
+  set(output ${CMAKE_CURRENT_BINARY_DIR}/${name}_presets.cpp)
+  add_custom_command(
+    OUTPUT ${output}
+    COMMAND ${CMAKE_COMMAND} -DOUTPUT=${output} -DNAMESPACE=${target} -DNAME=${name}
+            "-DFILES=${arg_FILES}" -P ${PROJECT_SOURCE_DIR}/cmake/EmbedPresets.cmake
+    DEPENDS ${arg_FILES} ${PROJECT_SOURCE_DIR}/cmake/EmbedPresets.cmake
+    VERBATIM)
+  target_sources(${target} PRIVATE ${output})
+endfunction()

@@ -1,0 +1,326 @@
+// One declaration per struct serves reading, writing and the published schema:
+//
+//   template <class Visitor> void fields(Visitor& v, Cluster& c) {
+//     v.required("name", c.name, "what it is called");
+//     v.optional("nodes", c.num_nodes, "...", at_least(1));   // default = the member's initializer
+//   }
+//
+// Include this only from .cpp files: it pulls in the whole JSON library.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.hpp"
+
+namespace meshplan {
+
+using Json = nlohmann::ordered_json;
+
+/// Specialize with `static constexpr std::array<std::pair<E, std::string_view>, N> value`.
+template <class E>
+struct EnumNames;
+
+template <class E>
+concept NamedEnum = std::is_enum_v<E> && requires { EnumNames<E>::value; };
+
+template <NamedEnum E>
+std::string_view name_of(E value) {
+  for (const auto& [candidate, name] : EnumNames<E>::value)
+    if (candidate == value) return name;
+  throw InvariantError("enum value without a name");
+}
+
+template <NamedEnum E>
+std::vector<std::string> all_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : EnumNames<E>::value) names.emplace_back(entry.second);
+  return names;
+}
+
+template <NamedEnum E>
+std::optional<E> from_name(std::string_view given) {
+  for (const auto& [candidate, name] : EnumNames<E>::value)
+    if (name == given) return candidate;
+  return std::nullopt;
+}
+
+/// Bounds of a number, both inclusive; absent = unbounded.
+struct Bounds {
+  std::optional<double> low;
+  std::optional<double> high;
+};
+inline Bounds at_least(double low) { return {low, std::nullopt}; }
+inline Bounds between(double low, double high) { return {low, high}; }
+
+class JsonReader;
+class JsonWriter;
+class JsonSchemaWriter;
+
+template <class T>
+concept DescribedStruct = requires(JsonReader& reader, T& value) { fields(reader, value); };
+
+/// @throws ConfigError naming the file, line and column of a syntax error
+Json parse_json(std::string_view text, std::string_view file);
+
+/// Reads one JSON object into one struct. Every error names file, path, value and what was expected.
+class JsonReader {
+ public:
+  /// @param path  of this object inside the file, "" for the root
+  /// @param assumed  if given, collects "path = value" of every optional key that was absent
+  JsonReader(const Json& object, std::string file, std::string path,
+             std::vector<std::string>* assumed = nullptr);
+
+  template <class T>
+  void required(std::string_view key, T& out, std::string_view /*meaning*/, Bounds bounds = {}) {
+    known_.emplace_back(key);
+    const Json* found = find(key);
+    if (found == nullptr) missing_.emplace_back(key);
+    else convert(*found, child(key), out, bounds);
+  }
+
+  template <class T>
+  void optional(std::string_view key, T& out, std::string_view /*meaning*/, Bounds bounds = {});
+
+  /// @throws ConfigError for unknown keys (with the nearest known one), then for missing ones
+  void finish() const;
+
+ private:
+  const Json* find(std::string_view key) const;
+  std::string child(std::string_view key) const;
+  [[noreturn]] void fail(const std::string& path, const Json& value,
+                         std::string_view expected) const;
+  void check_bounds(const std::string& path, const Json& value, Bounds bounds) const;
+
+  void convert(const Json& value, const std::string& path, bool& out, Bounds bounds) const;
+  void convert(const Json& value, const std::string& path, int& out, Bounds bounds) const;
+  void convert(const Json& value, const std::string& path, std::int64_t& out, Bounds bounds) const;
+  void convert(const Json& value, const std::string& path, std::uint64_t& out, Bounds bounds) const;
+  void convert(const Json& value, const std::string& path, double& out, Bounds bounds) const;
+  void convert(const Json& value, const std::string& path, std::string& out, Bounds bounds) const;
+
+  template <NamedEnum E>
+  void convert(const Json& value, const std::string& path, E& out, Bounds /*bounds*/) const {
+    if (value.is_string()) {
+      if (const auto parsed = from_name<E>(value.template get<std::string>())) {
+        out = *parsed;
+        return;
+      }
+      throw ConfigError(fmt::format("{}: {}: {}", file_, path,
+                                    unknown_name_message("value", value.template get<std::string>(),
+                                                         all_names<E>())));
+    }
+    fail(path, value, fmt::format("one of {}", fmt::join(all_names<E>(), ", ")));
+  }
+
+  template <class T>
+  void convert(const Json& value, const std::string& path, std::optional<T>& out,
+               Bounds bounds) const {
+    if (value.is_null()) {
+      out.reset();
+      return;
+    }
+    T inner{};
+    convert(value, path, inner, bounds);
+    out = std::move(inner);
+  }
+
+  template <class T>
+  void convert(const Json& value, const std::string& path, std::vector<T>& out,
+               Bounds bounds) const {
+    if (!value.is_array()) fail(path, value, "a list");
+    out.clear();
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      T item{};
+      convert(value[i], fmt::format("{}[{}]", path, i), item, bounds);
+      out.push_back(std::move(item));
+    }
+  }
+
+  template <class T>
+  void convert(const Json& value, const std::string& path, std::map<std::string, T>& out,
+               Bounds bounds) const {
+    if (!value.is_object()) fail(path, value, "an object");
+    out.clear();
+    for (const auto& [key, item] : value.items())
+      convert(item, fmt::format("{}.{}", path, key), out[key], bounds);
+  }
+
+  template <DescribedStruct T>
+  void convert(const Json& value, const std::string& path, T& out, Bounds /*bounds*/) const {
+    if (!value.is_object()) fail(path, value, "an object");
+    JsonReader reader(value, file_, path, assumed_);
+    fields(reader, out);
+    reader.finish();
+  }
+
+  const Json& object_;
+  std::string file_;
+  std::string path_;
+  std::vector<std::string>* assumed_;
+  std::vector<std::string> known_;
+  std::vector<std::string> missing_;
+};
+
+/// Writes a struct, in the order of its declaration.
+class JsonWriter {
+ public:
+  template <class T>
+  void required(std::string_view key, T& value, std::string_view /*meaning*/, Bounds = {}) {
+    object_[std::string(key)] = convert(value);
+  }
+  template <class T>
+  void optional(std::string_view key, T& value, std::string_view /*meaning*/, Bounds = {}) {
+    object_[std::string(key)] = convert(value);
+  }
+
+  Json take() { return std::move(object_); }
+
+  template <class T>
+  static Json convert(T& value) {
+    if constexpr (NamedEnum<T>) {
+      return std::string(name_of(value));
+    } else if constexpr (DescribedStruct<T>) {
+      JsonWriter writer;
+      fields(writer, value);
+      return writer.take();
+    } else {
+      return value;
+    }
+  }
+  template <class T>
+  static Json convert(std::optional<T>& value) {
+    return value ? convert(*value) : Json(nullptr);
+  }
+  template <class T>
+  static Json convert(std::vector<T>& values) {
+    Json list = Json::array();
+    if constexpr (std::same_as<T, bool>) {
+      for (const bool value : values) list.push_back(value);
+    } else {
+      for (T& value : values) list.push_back(convert(value));
+    }
+    return list;
+  }
+  template <class T>
+  static Json convert(std::map<std::string, T>& values) {
+    Json object = Json::object();
+    for (auto& [key, value] : values) object[key] = convert(value);
+    return object;
+  }
+
+ private:
+  Json object_ = Json::object();
+};
+
+/// Builds the JSON Schema (draft 2020-12) of a struct from the same declaration.
+class JsonSchemaWriter {
+ public:
+  template <class T>
+  void required(std::string_view key, T& value, std::string_view meaning, Bounds bounds = {}) {
+    add(key, schema_of(value, bounds), meaning);
+    required_.push_back(std::string(key));
+  }
+  template <class T>
+  void optional(std::string_view key, T& value, std::string_view meaning, Bounds bounds = {}) {
+    Json schema = schema_of(value, bounds);
+    schema["default"] = JsonWriter::convert(value);
+    add(key, std::move(schema), meaning);
+  }
+
+  Json take();
+
+  template <class T>
+  static Json schema_of(T& value, Bounds bounds) {
+    if constexpr (NamedEnum<T>) {
+      return Json{{"enum", all_names<T>()}};
+    } else if constexpr (DescribedStruct<T>) {
+      JsonSchemaWriter writer;
+      fields(writer, value);
+      return writer.take();
+    } else if constexpr (std::same_as<T, bool>) {
+      return Json{{"type", "boolean"}};
+    } else if constexpr (std::integral<T>) {
+      return with_bounds("integer", bounds);
+    } else if constexpr (std::floating_point<T>) {
+      return with_bounds("number", bounds);
+    } else {
+      return Json{{"type", "string"}};
+    }
+  }
+  template <class T>
+  static Json schema_of(std::optional<T>& /*value*/, Bounds bounds) {
+    T inner{};
+    return Json{{"anyOf", Json::array({schema_of(inner, bounds), Json{{"type", "null"}}})}};
+  }
+  template <class T>
+  static Json schema_of(std::vector<T>& /*value*/, Bounds bounds) {
+    T inner{};
+    return Json{{"type", "array"}, {"items", schema_of(inner, bounds)}};
+  }
+  template <class T>
+  static Json schema_of(std::map<std::string, T>& /*value*/, Bounds bounds) {
+    T inner{};
+    return Json{{"type", "object"}, {"additionalProperties", schema_of(inner, bounds)}};
+  }
+
+ private:
+  void add(std::string_view key, Json schema, std::string_view meaning);
+  static Json with_bounds(std::string_view type, Bounds bounds);
+
+  Json properties_ = Json::object();
+  std::vector<std::string> required_;
+};
+
+template <class T>
+void JsonReader::optional(std::string_view key, T& out, std::string_view /*meaning*/,
+                          Bounds bounds) {
+  known_.emplace_back(key);
+  if (const Json* found = find(key)) {
+    convert(*found, child(key), out, bounds);
+  } else if (assumed_ != nullptr) {
+    assumed_->push_back(fmt::format("{} = {}", child(key), JsonWriter::convert(out).dump()));
+  }
+}
+
+/// Reads a whole file's text into T. @throws ConfigError
+template <DescribedStruct T>
+T read_json(std::string_view text, const std::string& file,
+            std::vector<std::string>* assumed = nullptr) {
+  const Json root = parse_json(text, file);
+  if (!root.is_object())
+    throw ConfigError(fmt::format("{}: expected a JSON object, got {}", file, root.type_name()));
+  JsonReader reader(root, file, "", assumed);
+  T value{};
+  fields(reader, value);
+  reader.finish();
+  return value;
+}
+
+/// The JSON of `value`; reading it again gives an equal value.
+template <DescribedStruct T>
+Json write_json(const T& value) {
+  T copy = value;  // `fields` takes a mutable reference so that one declaration serves both ways
+  return JsonWriter::convert(copy);
+}
+
+template <DescribedStruct T>
+Json json_schema() {
+  T value{};
+  return JsonSchemaWriter::schema_of(value, {});
+}
+
+}  // namespace meshplan

@@ -1,0 +1,159 @@
+#include "core/json_fields.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace meshplan {
+namespace {
+
+constexpr std::size_t kLongestQuotedValue = 80;
+
+std::string quoted(const Json& value) {
+  std::string text = value.dump();
+  if (text.size() > kLongestQuotedValue) text = text.substr(0, kLongestQuotedValue) + "...";
+  return text;
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text, std::string_view file) {
+  std::vector<std::set<std::string>> open_objects;
+  std::string duplicate;
+  const auto watch_duplicates = [&](int /*depth*/, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) open_objects.emplace_back();
+    if (event == Json::parse_event_t::object_end) open_objects.pop_back();
+    if (event == Json::parse_event_t::key && duplicate.empty() &&
+        !open_objects.back().insert(parsed.get<std::string>()).second)
+      duplicate = parsed.get<std::string>();
+    return true;
+  };
+  try {
+    Json root = Json::parse(text, watch_duplicates);
+    if (!duplicate.empty())
+      throw ConfigError(fmt::format("{}: the key '{}' appears twice", file, duplicate));
+    return root;
+  } catch (const Json::parse_error& error) {
+    const auto end = text.begin() + static_cast<std::ptrdiff_t>(
+                                        std::min<std::size_t>(error.byte, text.size()));
+    const auto line = 1 + std::count(text.begin(), end, '\n');
+    const std::string_view before(text.data(), static_cast<std::size_t>(end - text.begin()));
+    const std::size_t last_newline = before.rfind('\n');
+    const std::size_t column =
+        before.size() - (last_newline == std::string_view::npos ? 0 : last_newline + 1);
+    throw ConfigError(fmt::format("{}:{}:{}: not valid JSON: {}", file, line, column,
+                                  std::string_view(error.what()).substr(
+                                      std::string_view(error.what()).find(": ") + 2)));
+  }
+}
+
+JsonReader::JsonReader(const Json& object, std::string file, std::string path,
+                       std::vector<std::string>* assumed)
+    : object_(object), file_(std::move(file)), path_(std::move(path)), assumed_(assumed) {}
+
+const Json* JsonReader::find(std::string_view key) const {
+  const auto found = object_.find(std::string(key));
+  return found == object_.end() ? nullptr : &*found;
+}
+
+std::string JsonReader::child(std::string_view key) const {
+  return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
+}
+
+void JsonReader::finish() const {
+  for (const auto& [key, value] : object_.items()) {
+    if (std::ranges::find(known_, key) != known_.end()) continue;
+    throw ConfigError(
+        fmt::format("{}: {}: unknown key; did you mean '{}'? known here: {}", file_, child(key),
+                    nearest_choice(key, known_), fmt::join(known_, ", ")));
+  }
+  if (!missing_.empty())
+    throw ConfigError(fmt::format("{}: {}: required key is missing{}", file_,
+                                  child(missing_.front()),
+                                  missing_.size() > 1
+                                      ? fmt::format(" (and {} more: {})", missing_.size() - 1,
+                                                    fmt::join(missing_.begin() + 1,
+                                                              missing_.end(), ", "))
+                                      : std::string()));
+}
+
+void JsonReader::fail(const std::string& path, const Json& value,
+                      std::string_view expected) const {
+  throw ConfigError(
+      fmt::format("{}: {}: expected {}, got {}", file_, path, expected, quoted(value)));
+}
+
+void JsonReader::check_bounds(const std::string& path, const Json& value, Bounds bounds) const {
+  const double number = value.get<double>();
+  if (bounds.low && number < *bounds.low)
+    fail(path, value, fmt::format("a number of at least {}", *bounds.low));
+  if (bounds.high && number > *bounds.high)
+    fail(path, value, fmt::format("a number of at most {}", *bounds.high));
+}
+
+void JsonReader::convert(const Json& value, const std::string& path, bool& out,
+                         Bounds /*bounds*/) const {
+  if (!value.is_boolean()) fail(path, value, "true or false");
+  out = value.get<bool>();
+}
+
+void JsonReader::convert(const Json& value, const std::string& path, std::int64_t& out,
+                         Bounds bounds) const {
+  const bool fits = value.is_number_integer() &&
+                    !(value.is_number_unsigned() &&
+                      value.get<std::uint64_t>() >
+                          static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()));
+  if (!fits) fail(path, value, "an integer");
+  check_bounds(path, value, bounds);
+  out = value.get<std::int64_t>();
+}
+
+void JsonReader::convert(const Json& value, const std::string& path, std::uint64_t& out,
+                         Bounds bounds) const {
+  if (!value.is_number_unsigned()) fail(path, value, "an integer of at least 0");
+  check_bounds(path, value, bounds);
+  out = value.get<std::uint64_t>();
+}
+
+void JsonReader::convert(const Json& value, const std::string& path, int& out,
+                         Bounds bounds) const {
+  std::int64_t wide = 0;
+  convert(value, path, wide, bounds);
+  if (wide < std::numeric_limits<int>::min() || wide > std::numeric_limits<int>::max())
+    fail(path, value, "a 32-bit integer");
+  out = static_cast<int>(wide);
+}
+
+void JsonReader::convert(const Json& value, const std::string& path, double& out,
+                         Bounds bounds) const {
+  if (!value.is_number()) fail(path, value, "a number");
+  check_bounds(path, value, bounds);
+  out = value.get<double>();
+}
+
+void JsonReader::convert(const Json& value, const std::string& path, std::string& out,
+                         Bounds /*bounds*/) const {
+  if (!value.is_string()) fail(path, value, "a string");
+  out = value.get<std::string>();
+}
+
+void JsonSchemaWriter::add(std::string_view key, Json schema, std::string_view meaning) {
+  schema["description"] = meaning;
+  properties_[std::string(key)] = std::move(schema);
+}
+
+Json JsonSchemaWriter::with_bounds(std::string_view type, Bounds bounds) {
+  Json schema{{"type", type}};
+  if (bounds.low) schema["minimum"] = *bounds.low;
+  if (bounds.high) schema["maximum"] = *bounds.high;
+  return schema;
+}
+
+Json JsonSchemaWriter::take() {
+  return Json{{"type", "object"},
+              {"properties", std::move(properties_)},
+              {"required", std::move(required_)},
+              {"additionalProperties", false}};
+}
+
+}  // namespace meshplan

@@ -1,0 +1,156 @@
+// The unsharded forward graph of a model: what is computed, on which tensors, with which parameters.
+// Everything else is derived from it: parameter totals, FLOPs, and (in program/) sharding, backward,
+// recompute, memory and cost.
+//
+// Shape letters: T tokens of a micro-batch (sequences * S), S sequence length, D hidden, H query
+// heads, K key/value heads, E head size, F feed-forward width, V vocabulary, X experts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/model_spec.hpp"
+
+namespace meshplan::models {
+
+/// What a dimension counts when the model alone does not fix it.
+enum class Symbol {
+  One,           // a plain number
+  Tokens,        // tokens of one micro-batch
+  Sequences,     // sequences of one micro-batch
+  RoutedTokens,  // token copies that the router sends to the experts held here
+};
+
+/// count * symbol / divisor. Sharding multiplies the divisor, so a local size stays an expression.
+struct Dim {
+  std::int64_t count = 1;
+  Symbol symbol = Symbol::One;
+  std::int64_t divisor = 1;
+  bool operator==(const Dim&) const = default;
+};
+
+/// Values of the symbols; `routed_tokens` is per rank, after dispatch.
+struct SymbolValues {
+  std::int64_t tokens = 0;
+  std::int64_t sequences = 0;
+  std::int64_t routed_tokens = 0;
+};
+
+/// @throws InvariantError if the divisor does not divide
+std::int64_t evaluate(const Dim& dim, const SymbolValues& values);
+
+enum class TensorClass {
+  Activation,  // in the compute dtype
+  Statistic,   // fp32, small: inverse norms, log-sum-exp, router probabilities
+  Index,       // int32: token ids, targets, expert choices
+  Parameter,
+};
+
+enum class Init { Normal, ScaledNormal, Ones, Zeros };  // Scaled: std / sqrt(2 * layers), GPT-2 sec. 2.3
+
+/// One value of the graph. `sections` splits the dimension that tensor parallelism shards (the last of
+/// an activation, the first of a column-parallel weight) into parts that are sharded one by one: a
+/// fused QKV weight (q + 2 kv rows) has sections {q, kv, kv}, a fused gate-up {F, F}. Empty = one part.
+struct Tensor {
+  std::string name;
+  TensorClass tensor_class = TensorClass::Activation;
+  std::vector<Dim> shape;
+  std::vector<std::int64_t> sections;
+  Init init = Init::Normal;   // parameters only
+  bool weight_decay = false;  // parameters only: matrices yes, norms and biases no
+  bool operator==(const Tensor&) const = default;
+};
+
+enum class OpKind {
+  Embedding,          // in: ids (T); weight (V, D); out: (T, D)
+  PositionEmbedding,  // in: x (T, D); weight (P, D); out: x + weight[position]
+  Scale,              // in: x; out: x * attributes.scale
+  RmsNorm,            // in: x (T, D); weight (D); out: y (T, D), inv_rms (T)
+  LayerNorm,          // in: x (T, D); weight, bias (D); out: y (T, D), mean (T), inv_std (T)
+  HeadRmsNorm,        // in: qkv (T, (H + 2K) E); weights q_norm (E), k_norm (E); out: qkv', inv_rms (T, H + K)
+  Linear,             // in: x (T, in); weight (out, in) [, bias (out)]; out: x weight^T + bias
+  Rope,               // in: qkv (T, (H + 2K) E); out: same, q and k rotated; works in place
+  Attention,          // in: qkv (T, (H + 2K) E) [, sinks (H)]; out: o (T, H E), lse (T, H)
+  LatentAttention,    // MLA after its projections; in: q, kv; out: o (T, H Ev), lse (T, H)
+  LinearAttention,    // gated delta net; counted, never lowered
+  GatedActivation,    // in: gate_up (T, 2 F), sections {F, F}; out: act(gate) * up (T, F)
+  Activation,         // in: x (T, F); out: act(x)
+  Add,                // in: a, b (T, D); out: a + b
+  Router,             // in: x (T, D); weight (X, D) [, bias (X)]; out: probabilities, choices (T, top-k)
+  Dispatch,           // in: x (T, D), choices; out: rows sorted by expert (RoutedTokens, D)
+  GroupedLinear,      // in: x (RoutedTokens, in); weight (X, out, in) [, bias]; out: (RoutedTokens, out)
+  Combine,            // in: rows (RoutedTokens, D), probabilities, choices; out: (T, D)
+  Pool,               // encoder: first token of each sequence; in: (T, D); out: (Sequences, D)
+  CrossEntropy,       // in: logits (T, V), targets (T); out: per-token loss (T), lse (T)
+};
+
+/// How tensor parallelism splits the weight of a Linear, GroupedLinear or Embedding.
+enum class Split {
+  None,    // replicated
+  Column,  // output features (sections split one by one); the output is sharded on its last dim
+  Row,     // input features; the output is a partial sum
+  Vocab,   // rows of the vocabulary (padded to 128 * tp): embedding and head
+};
+
+enum class ActivationKind { Silu, Gelu, GeluTanh, SquaredRelu, Relu };
+
+/// Attributes of an operation; each kind reads those that its line above implies.
+struct OpAttributes {
+  int heads = 0;
+  int kv_heads = 0;
+  int head_size = 0;
+  int value_head_size = 0;   // equals head_size except in MLA
+  bool causal = true;
+  int window = 0;            // sliding window in tokens; 0 = full
+  double scale = 1.0;        // of Scale, and of the attention scores
+  double epsilon = 0.0;
+  double rope_base = 0.0;
+  int rope_size = 0;         // rotated part of each head
+  ActivationKind activation = ActivationKind::Silu;
+  int num_experts = 0;
+  int top_k = 0;
+  bool operator==(const OpAttributes&) const = default;
+};
+
+using TensorId = int;
+
+struct Op {
+  OpKind kind = OpKind::Add;
+  std::string name;  // inside the layer: "qkv", "attention", "mlp_down"
+  std::vector<TensorId> inputs;
+  std::vector<TensorId> parameters;
+  std::vector<TensorId> outputs;
+  Split split = Split::None;
+  OpAttributes attributes;
+  bool operator==(const Op&) const = default;
+};
+
+/// A layer as a list of operations in execution order. `input` and `output` are activations (T, D);
+/// the embedding has no input (it reads the step's ids), the head no output (it ends in the loss).
+struct LayerGraph {
+  std::string name;  // "embedding", "dense", "moe", "head", ...
+  std::vector<Tensor> tensors;
+  std::vector<Op> ops;
+  std::optional<TensorId> input;
+  std::optional<TensorId> output;
+  bool operator==(const LayerGraph&) const = default;
+};
+
+/// The whole model: embedding, then layers[layer_kind[i]] for every i, then head (final norm, output
+/// projection, loss). Identical layers share one graph.
+struct ModelGraph {
+  LayerGraph embedding;
+  std::vector<LayerGraph> kinds;
+  std::vector<int> layer_kind;
+  LayerGraph head;
+  bool tied_embeddings = false;  // the head's output projection is the embedding's weight
+};
+
+/// Builds the graph of any supported spec. Parameter names follow Hugging Face's, without the
+/// "model.layers.N." prefix, except that fused weights have our own: "self_attn.qkv_proj.weight",
+/// "mlp.gate_up_proj.weight".
+ModelGraph build_graph(const ModelSpec& spec);
+
+}  // namespace meshplan::models
