@@ -83,6 +83,7 @@ enum class OpKind {
   GroupedLinear,      // in: x (RoutedTokens, in); weight (X, out, in) [, bias]; out: (RoutedTokens, out)
   Combine,            // in: rows (RoutedTokens, D), probabilities, choices; out: (T, D)
   Pool,               // encoder: first token of each sequence; in: (T, D); out: (Sequences, D)
+  BiasAdd,            // in: x (T, D); bias (D); out: x + bias; made by lowering, after a row-parallel sum
   CrossEntropy,       // in: logits (T, V), targets (T); out: per-token loss (T), lse (T)
 };
 

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <vector>
+
+#include "program/program.hpp"
+
+namespace meshplan::program {
+
+/// What a software stack fuses, overlaps and keeps. The runtime runs `meshplan_profile()`.
+struct ExecutionProfile {
+  bool regather_sequence = true;  // SP: keep the shard, all-gather again in backward (Megatron-LM)
+  bool bucketed_gradients = true; // reduce a bucket as soon as its last gradient is there
+};
+ExecutionProfile meshplan_profile();
+
+enum class Pass { Training, ForwardOnly };
+
+/// Lowers one stage of a plan. Pure. @throws ConfigError listing what check(plan) finds
+Program lower(const Plan& plan, int stage, Pass pass = Pass::Training,
+              const ExecutionProfile& profile = meshplan_profile());
+
+/// One program per stage.
+std::vector<Program> lower_all(const Plan& plan, Pass pass = Pass::Training,
+                               const ExecutionProfile& profile = meshplan_profile());
+
+/// Proves over all stages of a plan that every receive has its send in the same order, that members of
+/// a group issue the same collectives in the same order, and that in-flight slots suffice.
+/// @returns what is broken, in words; empty if nothing
+std::vector<std::string> program_errors(const std::vector<Program>& programs);
+
+}  // namespace meshplan::program

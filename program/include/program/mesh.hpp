@@ -1,0 +1,68 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "program/parallel_config.hpp"
+
+namespace meshplan::program {
+
+enum class Axis { Tp, Cp, Ep, Dp, Pp };
+
+/// Coordinates of a rank on the dense grid (tp, cp, dp, pp) and on the expert grid (etp, ep, edp, pp).
+struct Coordinates {
+  int tp = 0;
+  int cp = 0;
+  int dp = 0;
+  int pp = 0;
+  int etp = 0;
+  int ep = 0;
+  int edp = 0;
+  bool operator==(const Coordinates&) const = default;
+};
+
+/// The process groups that collectives name. A group varies its own axes and fixes all others.
+enum class Group {
+  Tp,
+  Cp,
+  Dp,
+  Pp,
+  TpPp,       // one model replica: gradient norm
+  DpCp,       // ranks that hold the same dense parameters: gradient reduction
+  World,
+  Embedding,  // first and last stage of a pipeline: tied embeddings; only those ranks are members
+  Ep,
+  Etp,
+  ExpertDp,   // ranks that hold the same experts
+};
+
+/// rank <-> coordinates for any axis order, e.g. "tp-cp-ep-dp-pp" (innermost first, Megatron's
+/// default). The expert grid keeps the order with tp, cp, dp replaced by etp, ep, edp.
+class Mesh {
+ public:
+  /// @throws ConfigError if the order is not a permutation of tp, cp, ep, dp, pp, if a degree is < 1,
+  /// or if etp * ep does not divide tp * cp * dp
+  explicit Mesh(const ParallelConfig& config, const std::string& order = kDefaultOrder);
+
+  static constexpr const char* kDefaultOrder = "tp-cp-ep-dp-pp";
+
+  const ParallelConfig& config() const { return config_; }
+  int world_size() const { return config_.world_size(); }
+  Coordinates coordinates(int rank) const;
+  /// Only the dense coordinates (tp, cp, dp, pp) are read.
+  int rank_of(const Coordinates& coordinates) const;
+  /// Ranks of the group that `rank` is in, ascending along the group's axes; {rank} if it is alone.
+  std::vector<int> group(Group group, int rank) const;
+  /// Every distinct group of this kind, in order of its first member.
+  std::vector<std::vector<int>> groups(Group group) const;
+
+ private:
+  ParallelConfig config_;
+  std::vector<Axis> order_;
+};
+
+std::string_view name_of(Group group);
+/// Members in the group that any rank belongs to (Embedding: 2 if pp > 1, else 1).
+int group_size(Group group, const ParallelConfig& config);
+
+}  // namespace meshplan::program

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.hpp"
+#include "models/model_spec.hpp"
+#include "program/parallel_config.hpp"
+#include "program/schedule.hpp"
+
+namespace meshplan::program {
+
+enum class OptimizerKind { AdamW, Adam, Sgd };
+enum class LearningRateSchedule { Constant, Cosine };
+
+struct OptimizerConfig {
+  OptimizerKind kind = OptimizerKind::AdamW;
+  double learning_rate = 3e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;  // matrices only; norms and biases are never decayed
+  double momentum = 0.9;      // SGD
+  double clip_norm = 1.0;     // of the global gradient norm; 0 = no clipping
+  LearningRateSchedule schedule = LearningRateSchedule::Cosine;
+  int warmup_steps = 0;
+  int decay_steps = 0;           // cosine: step at which the minimum is reached; 0 = the run's length
+  double minimum_ratio = 0.1;    // cosine: final / peak learning rate
+  bool operator==(const OptimizerConfig&) const = default;
+};
+
+/// What is trained per step; independent of how it is parallelized.
+struct Workload {
+  std::int64_t seq_len = 0;
+  std::int64_t global_batch_size = 0;  // sequences
+  DType precision = DType::F32;        // of weights and activations in compute
+  OptimizerConfig optimizer;
+  bool operator==(const Workload&) const = default;
+};
+
+enum class RecomputeKind { None, Selective, Full };
+
+/// Which activations are computed again in the backward pass. Selective drops what is cheap to compute
+/// (norms and activation functions; Korthikanti et al. 2022, section 5 names the idea); Full keeps only
+/// the input of a layer. `num_layers` limits Full to the first layers of each stage (absent = all).
+struct Recompute {
+  RecomputeKind kind = RecomputeKind::None;
+  std::optional<int> num_layers;
+  bool operator==(const Recompute&) const = default;
+};
+
+struct Prediction {
+  double step_time_s = 0;
+  double peak_memory_bytes = 0;  // of the largest rank
+  double mfu = 0;
+  std::vector<std::string> reasons;
+  bool operator==(const Prediction&) const = default;
+};
+
+/// A resolved configuration: everything that lowering needs, and what was predicted when it was chosen.
+struct Plan {
+  int schema_version = 1;
+  models::ModelSpec model;
+  std::string model_hash;
+  std::string cluster_name;
+  std::string cluster_hash;
+  std::string cluster_json;  // the resolved cluster, as an embedded object in the file
+  Workload workload;
+  ParallelConfig parallel;
+  std::string rank_order = "tp-cp-ep-dp-pp";
+  ScheduleKind schedule = ScheduleKind::OneFOneB;
+  int micro_batch_size = 1;  // sequences
+  Recompute recompute;
+  std::vector<int> layers_per_stage;   // length pp; empty = as even as possible, remainder on the first
+  std::int64_t bucket_bytes = 25 << 20;  // data-parallel gradient buckets
+  std::optional<Prediction> prediction;
+
+  int num_microbatches() const {
+    return static_cast<int>(workload.global_batch_size / (micro_batch_size * parallel.dp));
+  }
+  std::int64_t tokens_per_microbatch() const { return micro_batch_size * workload.seq_len; }
+  bool operator==(const Plan&) const = default;
+};
+
+/// @throws ConfigError naming the file, the path, the value and the rule
+Plan parse_plan(std::string_view text, const std::string& file);
+std::string to_json(const Plan& plan);
+/// The JSON Schema of the plan file.
+std::string plan_schema();
+
+/// One broken rule of a plan, e.g. {"heads", "num_heads (6) is not divisible by tp (4); nearest: 3"}.
+struct Violation {
+  std::string rule;     // stable id
+  std::string message;  // values, rule and the nearest valid choice
+};
+
+/// Every rule that the plan breaks; empty = it can be lowered and run. Includes what this version does
+/// not lower yet (MoE, MLA, context parallelism, ...), named as such.
+std::vector<Violation> check(const Plan& plan);
+
+/// Layers of each stage after defaults.
+std::vector<int> resolved_layers_per_stage(const Plan& plan);
+
+}  // namespace meshplan::program

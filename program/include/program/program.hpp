@@ -1,0 +1,246 @@
+// What one role does in one training step: the contract between lowering, the simulator and the
+// runtime. See docs/design.md.
+//
+// A Program is a loop body: `instances`, in issue order, are all operations of a step. Each names an
+// Operation of a Block (shared by identical layers), the layer and micro-batch it works on, and the
+// earlier instances on other lanes that it waits for. Within a lane, issue order is execution order.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/dtype.hpp"
+#include "models/graph.hpp"
+#include "program/mesh.hpp"
+#include "program/plan.hpp"
+#include "program/schedule.hpp"
+
+namespace meshplan::program {
+
+// ---------------------------------------------------------------- memory
+
+/// Where a value lives. Addresses are base(region) + slot * stride(region) + offset.
+enum class Region {
+  Weights,        // compute dtype, flat over parameters
+  MasterWeights,  // fp32 copy; empty when the compute dtype is fp32
+  Gradients,      // fp32, flat over parameters, same order as Weights
+  Moment1,        // fp32 optimizer state
+  Moment2,
+  Batch,          // token ids and targets of all micro-batches of the step
+  Saved,          // activations kept from forward to backward: one slot per micro-batch in flight
+  Transient,      // alive inside one task; one slot
+  Boundary,       // received gradients of the stage's output: two slots, by backward count
+  Scalars,        // per-step scalars: loss, squared norm, clip coefficient, ...
+};
+constexpr int kNumRegions = 10;
+
+struct RegionPlan {
+  std::int64_t stride_bytes = 0;  // of one slot
+  int slots = 1;
+  std::int64_t bytes() const { return stride_bytes * slots; }
+};
+
+/// Bytes per region of a role; the runtime allocates exactly this as one arena.
+struct MemoryPlan {
+  std::vector<RegionPlan> regions;  // indexed by Region
+  std::int64_t total_bytes() const;
+};
+
+/// Every region starts on this boundary, so that kernels see aligned rows.
+constexpr std::int64_t kAlignment = 64;
+
+// ---------------------------------------------------------------- parameters
+
+/// A contiguous run of the global parameter's dimension `dim` that this role's shard holds, for tp rank
+/// r: global offset = begin + r * size (each section of a fused weight is sharded on its own).
+struct ShardSection {
+  std::int64_t begin = 0;   // of the section in the global tensor
+  std::int64_t size = 0;    // rows (or columns) held by each tp rank
+  bool operator==(const ShardSection&) const = default;
+};
+
+struct Parameter {
+  std::string name;                       // "layers.7.self_attn.qkv_proj.weight": global
+  std::vector<std::int64_t> global_shape; // unpadded
+  std::vector<std::int64_t> local_shape;
+  int shard_dim = -1;                     // dimension that tp shards; -1 = replicated over tp
+  std::vector<ShardSection> sections;     // of shard_dim, in local order
+  models::Init init = models::Init::Normal;
+  bool weight_decay = false;
+  bool tp_partial = false;  // replicated over tp, but each rank's gradient is a partial sum
+  bool tied_copy = false;   // the last stage's copy of a tied embedding: the first stage's counts
+  std::int64_t offset = 0;  // elements, in every flat parameter region
+  std::int64_t elements() const;
+};
+
+/// Rows [begin, end) of the flat parameter regions, in elements.
+struct FlatRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t size() const { return end - begin; }
+  bool operator==(const FlatRange&) const = default;
+};
+
+// ---------------------------------------------------------------- operations
+
+enum class Lane { Compute, Tp, PpForward, PpBackward, Dp, Host };
+constexpr int kNumLanes = 6;
+
+/// What an operation is for; also the key of the breakdown.
+enum class Phase { Forward, Recompute, InputGrad, WeightGrad, Reduce, Optimizer };
+
+/// A value of a block, by index into Block::values.
+using ValueId = int;
+
+enum class Storage {
+  Parameter,    // index = parameter of the layer instance
+  Gradient,     // the same parameter's fp32 gradient
+  BatchIds,     // the micro-batch's rows of the step's ids
+  BatchTargets,
+  Saved,        // offset in the layer's part of the micro-batch's slot
+  Transient,    // offset in the transient region
+  LayerInput,   // the layer instance's input activation: resolved to the next layer's saved input
+  LayerOutput,
+  LayerOutputGrad,  // gradient arriving from the next layer (or received from the next stage)
+  LayerInputGrad,   // gradient handed to the previous layer (or sent to the previous stage)
+  LossScalar,       // fp64 sum of the step's token losses (last stage)
+};
+
+struct Value {
+  std::string name;
+  DType dtype = DType::F32;
+  std::vector<models::Dim> shape;  // local
+  Storage storage = Storage::Transient;
+  int index = 0;                   // parameter index for Parameter and Gradient
+  std::int64_t offset_bytes = 0;   // Saved, Transient
+  std::optional<ValueId> alias;    // shares the storage of another value (in-place operations)
+};
+
+/// Runs on the compute lane. Operands by kind and phase are listed in docs/design.md#operands.
+struct ComputeOp {
+  models::OpKind kind = models::OpKind::Add;
+  models::Split split = models::Split::None;
+  models::OpAttributes attributes;  // local: heads and kv_heads of this shard
+  bool accumulate = false;          // add to the output instead of overwriting it
+  bool tokens_sharded = false;      // sequence parallel: rows are this tp rank's part of the tokens
+};
+
+enum class Collective { AllReduce, ReduceScatter, AllGather, AllToAll, Broadcast };
+enum class ReduceOp { Sum, Prod, Min, Max, Avg };
+
+/// On a communication lane. `elements` counts what one rank passes in: all of the buffer for
+/// AllReduce and ReduceScatter, its own part for AllGather.
+struct CollectiveOp {
+  Collective collective = Collective::AllReduce;
+  Group group = Group::Tp;
+  ReduceOp reduce = ReduceOp::Sum;
+  DType dtype = DType::F32;
+  models::Dim elements;
+};
+
+/// Point-to-point with the neighbouring stage.
+struct PeerOp {
+  bool send = false;
+  int stage_offset = 1;  // peer stage = stage + offset
+  DType dtype = DType::F32;
+  models::Dim elements;
+};
+
+/// Work on flat parameter ranges at the end of the step.
+enum class StepWork {
+  LoadBatch,        // host: next batch into Region::Batch
+  ZeroGradients,
+  ScaleLoss,        // loss sum -> scalars
+  SquaredNorm,      // of the gradients that this rank owns, fp64
+  ClipCoefficient,  // from the reduced squared norm
+  OptimizerUpdate,  // range, decay or not
+};
+
+struct StepOp {
+  StepWork work = StepWork::LoadBatch;
+  FlatRange range;
+  bool weight_decay = false;
+};
+
+/// Collective on flat gradient ranges or scalars at the end of the step.
+struct FlatCollectiveOp {
+  CollectiveOp collective;
+  Region region = Region::Gradients;
+  FlatRange range;  // elements of the region's dtype
+};
+
+struct Operation {
+  std::string name;  // "qkv", "qkv.input_grad", "mlp_down.all_reduce"
+  Phase phase = Phase::Forward;
+  Lane lane = Lane::Compute;
+  std::variant<ComputeOp, CollectiveOp, PeerOp, StepOp, FlatCollectiveOp> work;
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> outputs;
+};
+
+/// A layer kind of this role, for one micro-batch: identical layers share it.
+struct Block {
+  std::string name;  // "embedding", "dense", "head"
+  std::vector<Value> values;
+  std::vector<Operation> forward;
+  std::vector<Operation> backward;  // with what it recomputes
+  std::int64_t saved_bytes = 0;     // per layer and micro-batch
+};
+
+/// A layer of the model placed in a chunk of this role.
+struct LayerInstance {
+  int block = 0;
+  std::optional<int> layer;      // model layer; absent for embedding and head
+  std::vector<int> parameters;   // block-local parameter index -> Program::parameters
+  std::int64_t saved_offset = 0; // of its part in the slot
+};
+
+/// Names an Operation: of a block, or of Program::step_operations if `block` is absent.
+struct OperationRef {
+  std::optional<int> block;
+  bool backward = false;
+  int index = 0;
+  bool operator==(const OperationRef&) const = default;
+};
+
+struct OperationInstance {
+  OperationRef operation;
+  int task = -1;        // index into tasks; -1 = step-level (load, reduce, optimizer)
+  int microbatch = -1;
+  int layer = -1;       // index into layers; -1 = task- or step-level
+  int saved_slot = 0;
+  int boundary_slot = 0;
+  std::uint64_t id = 0;        // stable over lowerings of the same plan: hash of (task, layer, name)
+  std::vector<int> waits;      // indexes of earlier instances on other lanes
+};
+
+/// Ranks with equal stage and local shapes share one program.
+struct Role {
+  int stage = 0;
+  bool first_stage = true;
+  bool last_stage = true;
+};
+
+struct Program {
+  Plan plan;
+  Role role;
+  models::SymbolValues sizes;  // planned values of the symbols, per micro-batch
+  std::vector<Parameter> parameters;
+  std::int64_t parameter_elements = 0;  // of the flat regions, with alignment gaps
+  std::vector<Block> blocks;
+  std::vector<LayerInstance> layers;
+  std::vector<Task> tasks;
+  std::vector<Operation> step_operations;  // load, pp transfers, reductions, optimizer
+  std::vector<OperationInstance> instances;
+  MemoryPlan memory;
+};
+
+const Operation& operation_of(const Program& program, const OperationInstance& instance);
+
+/// Local shape of a value, evaluated. @throws InvariantError if a size does not divide
+std::vector<std::int64_t> local_shape(const Program& program, const Value& value);
+
+}  // namespace meshplan::program

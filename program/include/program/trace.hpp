@@ -1,0 +1,49 @@
+// Spans of a step, predicted or measured, in one schema keyed by the same operation ids.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "program/program.hpp"
+
+namespace meshplan::program {
+
+struct Span {
+  int rank = 0;
+  int step = 0;
+  Lane lane = Lane::Compute;
+  Phase phase = Phase::Forward;
+  std::string name;
+  std::uint64_t id = 0;      // OperationInstance::id
+  int microbatch = -1;
+  int layer = -1;            // model layer; -1 = none
+  std::string group;         // of a communication span: "tp", "pp", "dp", ...; empty for compute
+  int peer = -1;             // world rank of a point-to-point peer; -1 otherwise
+  double start_s = 0;        // since the step's common start, on rank 0's clock
+  double end_s = 0;
+  std::int64_t bytes = 0;
+  double flops = 0;
+};
+
+struct Trace {
+  int schema_version = 1;
+  bool measured = false;
+  std::string source;          // "simulated" or host, date
+  Plan plan;
+  int world_size = 1;
+  std::vector<double> step_times_s;  // every step that was timed without tracing (measured), or the period
+  double tracing_overhead = 0;       // traced step time / untraced - 1
+  double peak_memory_bytes = 0;      // largest rank
+  std::vector<double> losses;
+  std::vector<Span> spans;           // of the traced step(s), all ranks
+};
+
+Trace parse_trace(std::string_view text, const std::string& file);
+std::string to_json(const Trace& trace);
+
+/// Chrome/Perfetto JSON: pid = rank, tid = lane, flow arrows from sends to receives.
+std::string to_chrome_trace(const Trace& trace);
+
+}  // namespace meshplan::program
