@@ -1,0 +1,71 @@
+// Exact attention in blocks with a running softmax: no S x S matrix ever reaches memory.
+// Source: Dao et al. 2022 (FlashAttention), algorithms 1 and 4; Milakov & Gimelshein 2018.
+//
+// B sequences, Q queries and S keys per sequence, H query heads, K key/value heads (H % K == 0;
+// query head h reads key head h / (H / K)), E head size. Rows are tokens, sequence-major: query i
+// of sequence b is row b * Q + i; columns are heads * E.
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.hpp"
+
+namespace meshplan::kernels {
+
+/// Query i may see key j (both counted inside their sequence) if j < key_lengths[b], and, when
+/// `causal`, j <= i + query_offset, and, when window > 0, j > i + query_offset - window.
+struct AttentionShape {
+  std::int64_t num_sequences = 0;  // B
+  std::int64_t query_len = 0;      // Q
+  std::int64_t key_len = 0;        // S; equals Q in self-attention without context parallelism
+  int heads = 0;                   // H
+  int kv_heads = 0;                // K
+  int head_size = 0;               // E
+  bool causal = true;
+  std::int64_t query_offset = 0;  // position of query 0 minus position of key 0
+  std::int64_t window = 0;        // sliding window in tokens; 0 = unlimited
+  float scale = 1.0F;             // of the scores; usually 1 / sqrt(E)
+  bool operator==(const AttentionShape&) const = default;
+};
+
+/// o = softmax(scale q k^T) v, lse = log sum exp of the scaled scores. A query that sees no key
+/// gives o = 0 and lse = -infinity. For a fused qkv buffer, q, k and v point into it and both
+/// strides are (H + 2 K) E. FLOP: 4 B Q S H E (half of it when causal). Traffic: q, k, v, o once.
+struct AttentionForward {
+  AttentionShape shape;
+  DType dtype = DType::F32;
+  const void* q = nullptr;  // (B Q, H E)
+  std::int64_t q_stride = 0;
+  const void* k = nullptr;  // (B S, K E)
+  const void* v = nullptr;  // (B S, K E)
+  std::int64_t kv_stride = 0;
+  const std::int32_t* key_lengths = nullptr;  // (B), or null: all keys are real
+  void* o = nullptr;                          // (B Q, H E)
+  std::int64_t o_stride = 0;
+  float* lse = nullptr;  // (B Q, H)
+};
+
+/// Gradients with respect to q, k and v, overwritten. Scores are recomputed from lse; the row sums
+/// of do * o are formed inside. dk and dv sum over the query heads that share a key head, in a
+/// fixed order. FLOP: 10 B Q S H E (half of it when causal).
+struct AttentionBackward {
+  AttentionShape shape;
+  DType dtype = DType::F32;
+  const void* q = nullptr;
+  std::int64_t q_stride = 0;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  std::int64_t kv_stride = 0;
+  const std::int32_t* key_lengths = nullptr;
+  const void* o = nullptr;  // (B Q, H E)
+  std::int64_t o_stride = 0;
+  const void* output_grad = nullptr;  // do: (B Q, H E), stride o_stride
+  const float* lse = nullptr;         // (B Q, H)
+  void* dq = nullptr;                 // (B Q, H E)
+  std::int64_t dq_stride = 0;
+  void* dk = nullptr;  // (B S, K E)
+  void* dv = nullptr;  // (B S, K E)
+  std::int64_t dkv_stride = 0;
+};
+
+}  // namespace meshplan::kernels

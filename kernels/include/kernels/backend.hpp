@@ -1,0 +1,107 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/accumulate.hpp"
+#include "kernels/activation.hpp"
+#include "kernels/add.hpp"
+#include "kernels/attention.hpp"
+#include "kernels/convert.hpp"
+#include "kernels/cross_entropy.hpp"
+#include "kernels/embedding.hpp"
+#include "kernels/fill.hpp"
+#include "kernels/gated_activation.hpp"
+#include "kernels/layer_norm.hpp"
+#include "kernels/linear.hpp"
+#include "kernels/optimizer.hpp"
+#include "kernels/position_embedding.hpp"
+#include "kernels/random_normal.hpp"
+#include "kernels/rms_norm.hpp"
+#include "kernels/rope.hpp"
+#include "kernels/scale.hpp"
+
+namespace meshplan::kernels {
+
+/// Runs operations of one device, in the order given. All pointers in operations are device memory
+/// of this backend. `run` may return before the work is done (GPU); `synchronize` waits. One host
+/// thread uses a backend at a time; several backends may live in one process.
+///
+/// Memory: `run` allocates nothing after the first run of a shape. Operations that need workspace
+/// say how much through `scratch_bytes`; the caller hands over one region that covers the largest
+/// need. All operations share it, since they run in order.
+///
+/// Reductions have a fixed order: the same operation on the same input gives the same bits.
+/// @throws InvariantError from `run` for a malformed operation or too little scratch
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+
+  /// "cpu avx512 1 thread": what a report should print.
+  virtual std::string name() const = 0;
+  virtual int num_threads() const = 0;
+
+  /// Device memory, aligned to 4096 bytes, zeroed (hence touched). @throws IoError if there is none
+  virtual void* allocate(std::int64_t bytes) = 0;
+  virtual void free(void* memory) noexcept = 0;
+  virtual void copy(void* to, const void* from, std::int64_t bytes) = 0;
+  virtual void copy_to_device(void* to, const void* from_host, std::int64_t bytes) = 0;
+  virtual void copy_to_host(void* to_host, const void* from, std::int64_t bytes) = 0;
+  virtual void zero(void* memory, std::int64_t bytes) = 0;
+  virtual void synchronize() = 0;
+
+  /// Bytes of workspace that `run` of this operation needs; only shape, dtype, strides and which
+  /// pointers are null matter. Operations without an overload below need none.
+  template <class Op>
+  std::int64_t scratch_bytes(const Op& /*op*/) {
+    return 0;
+  }
+  virtual std::int64_t scratch_bytes(const LinearForward& op) = 0;
+  virtual std::int64_t scratch_bytes(const LinearInputGrad& op) = 0;
+  virtual std::int64_t scratch_bytes(const LinearWeightGrad& op) = 0;
+  virtual std::int64_t scratch_bytes(const AttentionForward& op) = 0;
+  virtual std::int64_t scratch_bytes(const AttentionBackward& op) = 0;
+  virtual std::int64_t scratch_bytes(const SquaredNorm& op) = 0;
+
+  /// The region that operations may use until the next call; aligned to 64 bytes, owned by the
+  /// caller.
+  virtual void set_scratch(void* memory, std::int64_t bytes) = 0;
+
+  virtual void run(const LinearForward& op) = 0;
+  virtual void run(const LinearInputGrad& op) = 0;
+  virtual void run(const LinearWeightGrad& op) = 0;
+  virtual void run(const AttentionForward& op) = 0;
+  virtual void run(const AttentionBackward& op) = 0;
+  virtual void run(const RmsNormForward& op) = 0;
+  virtual void run(const RmsNormBackward& op) = 0;
+  virtual void run(const LayerNormForward& op) = 0;
+  virtual void run(const LayerNormBackward& op) = 0;
+  virtual void run(const Rope& op) = 0;
+  virtual void run(const ActivationForward& op) = 0;
+  virtual void run(const ActivationBackward& op) = 0;
+  virtual void run(const GatedActivationForward& op) = 0;
+  virtual void run(const GatedActivationBackward& op) = 0;
+  virtual void run(const Add& op) = 0;
+  virtual void run(const Accumulate& op) = 0;
+  virtual void run(const Scale& op) = 0;
+  virtual void run(const Fill& op) = 0;
+  virtual void run(const Convert& op) = 0;
+  virtual void run(const EmbeddingForward& op) = 0;
+  virtual void run(const EmbeddingBackward& op) = 0;
+  virtual void run(const PositionEmbeddingForward& op) = 0;
+  virtual void run(const PositionEmbeddingBackward& op) = 0;
+  virtual void run(const CrossEntropyLocal& op) = 0;
+  virtual void run(const CrossEntropyCombine& op) = 0;
+  virtual void run(const CrossEntropyBackward& op) = 0;
+  virtual void run(const SumLoss& op) = 0;
+  virtual void run(const AdamStep& op) = 0;
+  virtual void run(const SgdStep& op) = 0;
+  virtual void run(const SquaredNorm& op) = 0;
+  virtual void run(const ClipCoefficient& op) = 0;
+  virtual void run(const RandomNormal& op) = 0;
+};
+
+}  // namespace meshplan::kernels

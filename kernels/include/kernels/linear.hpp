@@ -1,0 +1,63 @@
+// Dense layers. Row-major; every matrix has an explicit row stride in elements, so that operands
+// may be column ranges of fused buffers.
+//
+// T tokens, I input features, O output features.
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.hpp"
+
+namespace meshplan::kernels {
+
+/// Sizes shared by the three products of one layer. Each costs 2 T I O FLOP.
+struct LinearShape {
+  std::int64_t tokens = 0;
+  std::int64_t in_features = 0;
+  std::int64_t out_features = 0;
+  bool operator==(const LinearShape&) const = default;
+};
+
+/// y = x weight^T [+ bias]. All operands in `dtype` (F32 or BF16), products summed in fp32.
+/// Traffic: (T I + O I + T O) elements.
+struct LinearForward {
+  LinearShape shape;
+  DType dtype = DType::F32;
+  const void* x = nullptr;  // (T, I)
+  std::int64_t x_stride = 0;
+  const void* weight = nullptr;  // (O, I)
+  std::int64_t weight_stride = 0;
+  const void* bias = nullptr;  // (O), or null
+  void* y = nullptr;           // (T, O)
+  std::int64_t y_stride = 0;
+};
+
+/// dx = dy weight. Operands in `dtype`. Traffic: (T O + O I + T I) elements.
+struct LinearInputGrad {
+  LinearShape shape;
+  DType dtype = DType::F32;
+  const void* dy = nullptr;  // (T, O)
+  std::int64_t dy_stride = 0;
+  const void* weight = nullptr;  // (O, I)
+  std::int64_t weight_stride = 0;
+  void* dx = nullptr;  // (T, I)
+  std::int64_t dx_stride = 0;
+};
+
+/// dweight (+)= dy^T x and dbias (+)= column sums of dy; both fp32, dy and x in `dtype`.
+/// `accumulate` adds to what is there (micro-batches), otherwise overwrites.
+/// Traffic: (T O + T I) elements + (1 or 2) O I 4 bytes.
+struct LinearWeightGrad {
+  LinearShape shape;
+  DType dtype = DType::F32;
+  const void* dy = nullptr;  // (T, O)
+  std::int64_t dy_stride = 0;
+  const void* x = nullptr;  // (T, I)
+  std::int64_t x_stride = 0;
+  float* dweight = nullptr;  // (O, I), or null to compute only dbias
+  std::int64_t dweight_stride = 0;
+  float* dbias = nullptr;  // (O), or null
+  bool accumulate = false;
+};
+
+}  // namespace meshplan::kernels

@@ -1,0 +1,69 @@
+// Optimizer steps on flat ranges: fp32 master weights, state and gradients; optionally the copy in
+// the compute dtype is written in the same pass.
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.hpp"
+
+namespace meshplan::kernels {
+
+/// Adam (Kingma & Ba 2015) with weight decay decoupled (AdamW, Loshchilov & Hutter 2019) or added
+/// to the gradient (L2). With g = gradient * gradient_scale and bias corrections of `step`:
+///   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
+///   master -= lr (m_hat / (sqrt(v_hat) + epsilon) + weight_decay master)
+/// Traffic: 28 bytes an element (read master, m, v, gradient; write master, m, v) + the copy.
+struct AdamStep {
+  std::int64_t count = 0;
+  std::int64_t step = 1;  // 1 at the first update
+  float learning_rate = 0.0F;
+  float beta1 = 0.9F;
+  float beta2 = 0.999F;
+  float epsilon = 1e-8F;
+  float weight_decay = 0.0F;
+  bool decoupled = true;
+  float* master = nullptr;
+  float* m = nullptr;
+  float* v = nullptr;
+  const float* gradient = nullptr;
+  const float* gradient_scale = nullptr;  // one number, read when the operation runs; null = 1
+  void* weight = nullptr;                 // copy in weight_dtype, or null; never the master itself
+  DType weight_dtype = DType::F32;
+};
+
+/// g = gradient * gradient_scale + weight_decay master; velocity = momentum velocity + g;
+/// master -= lr velocity, or lr (g + momentum velocity) with `nesterov`. A null velocity means
+/// momentum 0. Traffic: 20 bytes an element (12 without velocity) + the copy.
+struct SgdStep {
+  std::int64_t count = 0;
+  float learning_rate = 0.0F;
+  float momentum = 0.0F;
+  float weight_decay = 0.0F;
+  bool nesterov = false;
+  float* master = nullptr;
+  float* velocity = nullptr;
+  const float* gradient = nullptr;
+  const float* gradient_scale = nullptr;
+  void* weight = nullptr;
+  DType weight_dtype = DType::F32;
+};
+
+/// sum (+)= sum of x^2 in fp64, over fixed blocks of 16,384 elements that are then added in order:
+/// the same bits for any number of threads.
+struct SquaredNorm {
+  std::int64_t count = 0;
+  const float* x = nullptr;
+  double* sum = nullptr;  // one number
+  bool accumulate = false;
+};
+
+/// norm = sqrt(sum_of_squares); coefficient = min(1, max_norm / (norm + 1e-6)), as PyTorch's
+/// clip_grad_norm_. A norm that is not finite gives coefficient NaN, so that the step shows it.
+struct ClipCoefficient {
+  const double* sum_of_squares = nullptr;  // one number
+  float max_norm = 1.0F;
+  float* coefficient = nullptr;  // one number
+  float* norm = nullptr;         // one number, or null
+};
+
+}  // namespace meshplan::kernels

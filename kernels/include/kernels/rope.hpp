@@ -1,0 +1,42 @@
+// Rotary position embedding (Su et al. 2021) in the half-rotation form of Hugging Face's llama:
+// element i of a head is paired with element i + R/2.
+//
+// T tokens, N heads to rotate, E head size, R = rope_size <= E (the rest of the head passes
+// through).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/dtype.hpp"
+#include "kernels/positions.hpp"
+
+namespace meshplan::kernels {
+
+/// Rotates, in place, N heads of each row that lie side by side: the q and k part of a fused qkv
+/// buffer are N = H + K heads. `inverse` rotates back, which is also the backward.
+/// Traffic: 2 T N R elements.
+struct Rope {
+  std::int64_t tokens = 0;
+  int heads = 0;      // N
+  int head_size = 0;  // E
+  int rope_size = 0;  // R
+  RowPositions positions;
+  DType dtype = DType::F32;
+  void* x = nullptr;  // (T, N E), in place
+  std::int64_t x_stride = 0;
+  const float* table = nullptr;  // (positions, R): R/2 cosines, then R/2 sines
+  bool inverse = false;
+};
+
+/// Fills `table` (num_positions, rope_size) on the host, in fp64, rounded once:
+/// angle = position * base^(-2 i / rope_size).
+/// @throws InvariantError if rope_size is odd or the span has another size
+void build_rope_table(std::span<float> table, std::int64_t num_positions, int rope_size,
+                      double base);
+
+/// The same with caller's inverse frequencies (rope_size / 2 of them), for scaled variants.
+void build_rope_table(std::span<float> table, std::int64_t num_positions,
+                      std::span<const double> inverse_frequencies);
+
+}  // namespace meshplan::kernels
