@@ -95,8 +95,6 @@ enum class Split {
   Vocab,   // rows of the vocabulary (padded to 128 * tp): embedding and head
 };
 
-enum class ActivationKind { Silu, Gelu, GeluTanh, SquaredRelu, Relu };
-
 /// Attributes of an operation; each kind reads those that its line above implies.
 struct OpAttributes {
   int heads = 0;

@@ -1,0 +1,177 @@
+// A transformer language model as data: everything that its graph, parameters and cost depend on.
+// One struct covers the decoder families that meshplan imports and a BERT-like encoder.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace meshplan::models {
+
+enum class Norm { RmsNorm, LayerNorm };  // LayerNorm has a bias
+
+/// Where the norms of a layer stand.
+enum class NormPlacement {
+  Pre,      // x + f(norm(x)); a final norm before the head (GPT-2, Llama)
+  PrePost,  // x + norm(f(norm(x))): four norms a layer and a final one (Gemma 2 and 3)
+  Post,     // norm(x + f(x)); no final norm (BERT)
+};
+
+enum class Mlp {
+  Gated,  // down(act(gate(x)) * up(x))
+  Plain,  // down(act(up(x)))
+};
+
+enum class ActivationKind {
+  Silu,
+  Gelu,
+  GeluTanh,
+  SquaredRelu,
+  Relu,
+  Tanh,         // BERT's pooler
+  ClampedSilu,  // gpt-oss: gate and up clamped to 7, gate * sigmoid(1.702 gate) * (up + 1)
+};
+
+enum class Positions { Rope, Learned, None };
+
+/// What a layer mixes tokens with.
+enum class LayerAttention {
+  Full,
+  Sliding,  // sees the last `window` tokens
+  Linear,   // gated delta net (`linear_attention`)
+};
+
+enum class RouterScore { Softmax, Sigmoid };
+
+/// How a MoE layer chooses experts and weighs their outputs.
+struct RouterSpec {
+  RouterScore score = RouterScore::Softmax;
+  bool normalize_top_k = true;   // the chosen weights are scaled to sum to 1
+  double scaling_factor = 1.0;   // of the combined output
+  bool bias = false;             // added to the logits (gpt-oss)
+  bool correction_bias = false;  // added for the choice only, moved by load instead of by gradient
+                                 // (DeepSeek-V3, section 2.1.2)
+  int num_groups = 1;            // experts in equal groups; only `top_groups` of them are eligible
+  int top_groups = 1;
+  double aux_loss_coefficient = 0.0;  // load balancing loss (Switch Transformer, section 2.2)
+  bool operator==(const RouterSpec&) const = default;
+};
+
+struct MoeSpec {
+  int num_experts = 0;
+  int top_k = 0;
+  int expert_ffn_size = 0;
+  int shared_expert_ffn_size = 0;   // all shared experts together; 0 = none
+  bool shared_expert_gate = false;  // the shared output is scaled by sigmoid(x . w) (Qwen)
+  bool expert_bias = false;
+  std::vector<int> dense_layers;  // layers that keep the dense FFN, ascending; all others are MoE
+  RouterSpec router;
+  bool operator==(const MoeSpec&) const = default;
+};
+
+/// Multi-head latent attention (DeepSeek-V2, section 2.1). A query and key head has
+/// qk_nope_head_size + qk_rope_head_size elements, which is also ModelSpec::head_size.
+struct MlaSpec {
+  std::optional<int> q_lora_rank;  // absent: queries are not compressed
+  int kv_lora_rank = 0;
+  int qk_nope_head_size = 0;
+  int qk_rope_head_size = 0;
+  int v_head_size = 0;
+  bool operator==(const MlaSpec&) const = default;
+};
+
+/// Gated delta net (Yang et al. 2024, as in Qwen3-Next).
+struct LinearAttentionSpec {
+  int num_key_heads = 0;
+  int num_value_heads = 0;
+  int key_head_size = 0;
+  int value_head_size = 0;
+  int conv_size = 4;  // taps of the causal depthwise convolution over q, k and v
+  bool operator==(const LinearAttentionSpec&) const = default;
+};
+
+/// The defaults are those of a Llama; `validate` states what must hold between the fields.
+struct ModelSpec {
+  std::string name;
+  int num_layers = 0;
+  int hidden_size = 0;
+  int ffn_size = 0;  // of dense layers; 0 where every layer is MoE
+  int num_heads = 0;
+  int num_kv_heads = 0;
+  int head_size = 0;
+  int vocab_size = 0;
+  int max_positions = 0;
+
+  Norm norm = Norm::RmsNorm;
+  NormPlacement norm_placement = NormPlacement::Pre;
+  double norm_epsilon = 1e-5;
+  bool qk_norm = false;  // RMS norm of every query and key head, one weight each per layer
+
+  Mlp mlp = Mlp::Gated;  // of dense layers, experts and shared experts
+  ActivationKind activation = ActivationKind::Silu;
+
+  Positions positions = Positions::Rope;
+  double rope_base = 10000.0;
+  std::optional<double> local_rope_base;  // of sliding layers; absent: rope_base
+  std::optional<int> rope_size;           // rotated elements of a head; absent: all
+
+  bool qkv_bias = false;
+  bool attention_out_bias = false;
+  bool mlp_bias = false;
+
+  bool causal = true;                       // false: an encoder, which needs num_classes
+  std::optional<double> attention_scale;    // absent: 1 / sqrt(head_size)
+  std::optional<double> attention_softcap;  // scores become cap * tanh(scores / cap)
+  std::optional<double> logit_softcap;
+  bool attention_sinks = false;        // one learned logit per head joins each softmax
+  bool attention_output_gate = false;  // o * sigmoid(gate(x)) before the output projection
+
+  /// Repeated over the layers: layer i uses pattern[i % size]. Empty: every layer is Full.
+  std::vector<LayerAttention> layer_pattern;
+  int window = 0;  // tokens a Sliding layer sees, itself included
+
+  bool tied_embeddings = false;
+  double embedding_scale = 1.0;
+  int token_types = 0;          // rows of a token type embedding (BERT); 0 = none
+  bool embedding_norm = false;  // a norm right after the embeddings (BERT)
+
+  int num_classes = 0;  // > 0: classification of a sequence by its first token, no language head
+  bool pooler = false;  // linear and tanh between the first token and the classifier (BERT)
+
+  std::optional<MoeSpec> moe;
+  std::optional<MlaSpec> mla;
+  std::optional<LinearAttentionSpec> linear_attention;
+  int mtp_layers = 0;  // multi-token prediction modules (DeepSeek-V3, section 2.2)
+
+  double init_std = 0.02;
+
+  bool operator==(const ModelSpec&) const = default;
+};
+
+LayerAttention attention_of_layer(const ModelSpec& spec, int layer);
+bool is_moe_layer(const ModelSpec& spec, int layer);
+
+/// @param file  where the spec came from, for messages
+/// @throws ConfigError naming the fields, their values, the rule and the nearest valid choice
+void validate(const ModelSpec& spec, std::string_view file);
+
+/// Reads meshplan's own form (schema_version 1) and validates it.
+/// @param assumed  if given, collects "key = value" of every optional key that was absent
+/// @throws ConfigError naming file, key, value and rule
+ModelSpec parse_model_spec(std::string_view text, const std::string& file,
+                           std::vector<std::string>* assumed = nullptr);
+
+/// The resolved file: every key, indented; parse_model_spec of it gives an equal spec.
+std::string to_json(const ModelSpec& spec);
+
+/// JSON Schema (draft 2020-12) of meshplan's own form.
+std::string model_json_schema();
+
+/// Names of the models that are compiled in, sorted.
+std::vector<std::string> preset_names();
+
+/// @throws ConfigError for an unknown name, with the nearest known one
+ModelSpec load_preset(std::string_view name);
+
+}  // namespace meshplan::models
