@@ -1,6 +1,10 @@
-// The unsharded forward graph of a model: what is computed, on which tensors, with which parameters.
-// Everything else is derived from it: parameter totals, FLOPs, and (in program/) sharding, backward,
-// recompute, memory and cost.
+// The unsharded forward graph of a model: what is computed, on which tensors, with which
+// parameters. Everything else is derived from it: parameter totals, FLOPs, and (in program/)
+// sharding, backward, recompute, memory and cost.
+//
+// Tensors that no operation writes and that are no parameters are the step's inputs, known by name:
+// "ids", "token_types", "targets" (T; targets of a classifier: one per sequence), "lengths" (tokens
+// that are not padding, one per sequence).
 //
 // Shape letters: T tokens of a micro-batch (sequences * S), S sequence length, D hidden, H query
 // heads, K key/value heads, E head size, F feed-forward width, V vocabulary, X experts.
@@ -48,11 +52,14 @@ enum class TensorClass {
   Parameter,
 };
 
-enum class Init { Normal, ScaledNormal, Ones, Zeros };  // Scaled: std / sqrt(2 * layers), GPT-2 sec. 2.3
+/// Scaled: std / sqrt(2 * layers), for the projections that write to the residual stream (GPT-2,
+/// section 2.3).
+enum class Init { Normal, ScaledNormal, Ones, Zeros };
 
-/// One value of the graph. `sections` splits the dimension that tensor parallelism shards (the last of
-/// an activation, the first of a column-parallel weight) into parts that are sharded one by one: a
-/// fused QKV weight (q + 2 kv rows) has sections {q, kv, kv}, a fused gate-up {F, F}. Empty = one part.
+/// One value of the graph. `sections` splits the dimension that tensor parallelism shards (the last
+/// of an activation, the first of a column-parallel weight) into parts that are sharded one by one:
+/// a fused QKV weight (q + 2 kv rows) has sections {q, kv, kv}, a fused gate-up {F, F}. Empty = one
+/// part.
 struct Tensor {
   std::string name;
   TensorClass tensor_class = TensorClass::Activation;
@@ -60,31 +67,48 @@ struct Tensor {
   std::vector<std::int64_t> sections;
   Init init = Init::Normal;   // parameters only
   bool weight_decay = false;  // parameters only: matrices yes, norms and biases no
+  bool trained = true;        // parameters only; false: moved by a rule, not by its gradient
   bool operator==(const Tensor&) const = default;
 };
 
+/// Inputs, parameters ("weight") and outputs of every kind, in their order.
 enum class OpKind {
   Embedding,          // in: ids (T); weight (V, D); out: (T, D)
   PositionEmbedding,  // in: x (T, D); weight (P, D); out: x + weight[position]
   Scale,              // in: x; out: x * attributes.scale
   RmsNorm,            // in: x (T, D); weight (D); out: y (T, D), inv_rms (T)
   LayerNorm,          // in: x (T, D); weight, bias (D); out: y (T, D), mean (T), inv_std (T)
-  HeadRmsNorm,        // in: qkv (T, (H + 2K) E); weights q_norm (E), k_norm (E); out: qkv', inv_rms (T, H + K)
-  Linear,             // in: x (T, in); weight (out, in) [, bias (out)]; out: x weight^T + bias
-  Rope,               // in: qkv (T, (H + 2K) E); out: same, q and k rotated; works in place
-  Attention,          // in: qkv (T, (H + 2K) E) [, sinks (H)]; out: o (T, H E), lse (T, H)
-  LatentAttention,    // MLA after its projections; in: q, kv; out: o (T, H Ev), lse (T, H)
-  LinearAttention,    // gated delta net; counted, never lowered
-  GatedActivation,    // in: gate_up (T, 2 F), sections {F, F}; out: act(gate) * up (T, F)
-  Activation,         // in: x (T, F); out: act(x)
-  Add,                // in: a, b (T, D); out: a + b
-  Router,             // in: x (T, D); weight (X, D) [, bias (X)]; out: probabilities, choices (T, top-k)
-  Dispatch,           // in: x (T, D), choices; out: rows sorted by expert (RoutedTokens, D)
-  GroupedLinear,      // in: x (RoutedTokens, in); weight (X, out, in) [, bias]; out: (RoutedTokens, out)
-  Combine,            // in: rows (RoutedTokens, D), probabilities, choices; out: (T, D)
-  Pool,               // encoder: first token of each sequence; in: (T, D); out: (Sequences, D)
-  BiasAdd,            // in: x (T, D); bias (D); out: x + bias; made by lowering, after a row-parallel sum
-  CrossEntropy,       // in: logits (T, V), targets (T); out: per-token loss (T), lse (T)
+  // in: qkv (T, (H + 2K) E); weights q_norm (E), k_norm (E); out: qkv', inv_rms (T, H + K)
+  HeadRmsNorm,
+  Linear,  // in: x (T, in); weight (out, in) [, bias (out)]; out: x weight^T + bias
+  // in: qkv (T, (H + 2K) E); out: same, q and k rotated; works in place.
+  // MLA: in: q (T, H E), k_rope (T, Er); out: both, of q the last Er elements of a head rotated
+  Rope,
+  // in: qkv (T, (H + 2K) E) [, lengths (Sequences)] ; weight [sinks (H)]; out: o (T, H E), lse (T,
+  // H)
+  Attention,
+  // MLA. in: q (T, H E), kv (T, H (En + Ev)), k_rope (T, Er); out: o (T, H Ev), lse (T, H)
+  LatentAttention,
+  // gated delta net; in: qkvz, ba; weights conv, dt_bias, a_log, norm; out: o. Counted, never
+  // lowered
+  LinearAttention,
+  SigmoidGate,      // in: x (T, F), gate (T, F or 1); out: x * sigmoid(gate)
+  GatedActivation,  // in: gate_up (T, 2 F), sections {F, F}; out: act(gate) * up (T, F)
+  Activation,       // in: x (T, F); out: act(x)
+  Add,              // in: a, b (T, D); out: a + b
+  Slice,            // in: x (T, a + b), sections {a, b}; out: (T, a), (T, b); views
+  Concat,           // in: a, b (T, D); out: (T, 2 D)
+  // in: x (T, D); weight (X, D) [, bias (X)] [, correction bias (X)];
+  // out: probabilities (T, top-k), choices (T, top-k), scores of all experts (T, X)
+  Router,
+  Dispatch,  // in: x (T, D), choices; out: rows sorted by expert (RoutedTokens, D)
+  // in: x (RoutedTokens, in); weight (X, out, in) [, bias (X, out)]; out: (RoutedTokens, out)
+  GroupedLinear,
+  Combine,  // in: rows (RoutedTokens, D), probabilities, choices; out: (T, D)
+  Pool,     // encoder: first token of each sequence; in: (T, D); out: (Sequences, D)
+  BiasAdd,  // in: x (T, D); bias (D); out: x + bias; made by lowering, after a row-parallel sum
+  // in: logits (T, V), targets (T); out: per-token loss (T), lse (T); classifier: Sequences for T
+  CrossEntropy,
 };
 
 /// How tensor parallelism splits the weight of a Linear, GroupedLinear or Embedding.
@@ -100,16 +124,19 @@ struct OpAttributes {
   int heads = 0;
   int kv_heads = 0;
   int head_size = 0;
-  int value_head_size = 0;   // equals head_size except in MLA
+  int value_head_size = 0;  // equals head_size except in MLA
   bool causal = true;
-  int window = 0;            // sliding window in tokens; 0 = full
-  double scale = 1.0;        // of Scale, and of the attention scores
+  int window = 0;        // sliding window in tokens; 0 = full
+  double scale = 1.0;    // of Scale, and of the attention scores
+  double softcap = 0.0;  // of attention scores and of logits: cap * tanh(x / cap); 0 = none
   double epsilon = 0.0;
   double rope_base = 0.0;
-  int rope_size = 0;         // rotated part of each head
+  int rope_size = 0;  // rotated part of each head
   ActivationKind activation = ActivationKind::Silu;
   int num_experts = 0;
   int top_k = 0;
+  RouterSpec router;
+  std::optional<LinearAttentionSpec> linear_attention;
   bool operator==(const OpAttributes&) const = default;
 };
 
@@ -137,19 +164,25 @@ struct LayerGraph {
   bool operator==(const LayerGraph&) const = default;
 };
 
-/// The whole model: embedding, then layers[layer_kind[i]] for every i, then head (final norm, output
-/// projection, loss). Identical layers share one graph.
+/// The whole model: embedding, then layers[layer_kind[i]] for every i, then head (final norm,
+/// output projection, loss). Identical layers share one graph.
 struct ModelGraph {
   LayerGraph embedding;
   std::vector<LayerGraph> kinds;
   std::vector<int> layer_kind;
   LayerGraph head;
+  std::vector<LayerGraph> mtp;  // multi-token prediction modules; counted, never lowered. They read
+                                // the hidden state and the next tokens' embeddings, and share the
+                                // main model's embedding and output projection
   bool tied_embeddings = false;  // the head's output projection is the embedding's weight
+  bool operator==(const ModelGraph&) const = default;
 };
 
-/// Builds the graph of any supported spec. Parameter names follow Hugging Face's, without the
-/// "model.layers.N." prefix, except that fused weights have our own: "self_attn.qkv_proj.weight",
-/// "mlp.gate_up_proj.weight".
+/// Builds the graph of any supported spec, which it validates. Layer kinds are named by what they
+/// mix tokens with and by their FFN: "dense", "moe", "sliding_dense", "linear_moe". Parameter names
+/// follow Hugging Face's, without the "model.layers.N." prefix, except that fused weights have our
+/// own: "self_attn.qkv_proj.weight", "mlp.gate_up_proj.weight". With tied embeddings the head's
+/// weight has the embedding's name.
 ModelGraph build_graph(const ModelSpec& spec);
 
 }  // namespace meshplan::models
