@@ -1,0 +1,153 @@
+// A cluster: what a rank runs on, and what lies between ranks. Data sheet presets are compiled in;
+// `fit_cluster` (calibration_fit.hpp) makes one from measurements.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.hpp"
+
+namespace meshplan::sim {
+
+enum class DeviceKind { Gpu, Cpu };
+
+/// Fractions of the data sheet's peaks that well-shaped work reaches, and where shape takes it down.
+struct Efficiency {
+  double gemm = 0.75;               // of the peak, large M, N and K
+  int tile_m = 128;                 // output tile of one SM or core: tile quantization
+  int tile_n = 128;
+  double half_k = 64;               // K at which the inner loop reaches half of its rate
+  double attention_forward = 0.5;   // of the peak
+  double attention_backward = 0.4;
+  double memory = 0.85;             // of the memory bandwidth, streams of several MiB
+  double half_stream_kib = 512;     // bytes at which a memory-bound operation reaches half of it
+  bool operator==(const Efficiency&) const = default;
+};
+
+struct Device {
+  std::string name;
+  DeviceKind kind = DeviceKind::Gpu;
+  std::map<std::string, double> peak_tflop_per_s;  // dense, by dtype: {"bf16": 989}
+  double memory_gib = 0;         // of one device; of the whole host if ranks are CPU processes
+  double memory_gb_per_s = 0;    // reached by one rank alone
+  int num_units = 1;             // SMs of a GPU, cores that one CPU rank uses: wave quantization
+  double launch_us = 0;          // fixed time of an operation on the device's timeline
+  double host_issue_us = 0;      // time the host needs to issue one operation
+  double runtime_base_mib = 0;   // resident before the arena: CUDA context, libraries, process
+  Efficiency efficiency;
+  bool operator==(const Device&) const = default;
+};
+
+/// One level of the fabric. Levels are listed innermost first; ranks are placed in order.
+struct FabricLevel {
+  std::string name;
+  int ranks_per_group = 1;    // ranks inside one group of this level, inner levels included
+  double latency_us = 0;      // of one hop
+  double link_gb_per_s = 0;   // one link, one direction, as reached by large messages
+  int ranks_per_link = 1;     // ranks that share one link
+  double oversubscription = 1.0;  // traffic entering the level over what it can carry
+  bool operator==(const FabricLevel&) const = default;
+};
+
+/// How a collective library moves a chunk: low-latency protocols flag every word and lose bandwidth.
+/// NCCL's LL, LL128 and Simple: latencies and ratios from its src/graph/tuning.cc.
+struct Protocol {
+  std::string name = "simple";
+  double base_us = 0;               // of the whole collective
+  double latency_factor = 1.0;      // times the level's latency, per hop
+  double bandwidth_fraction = 1.0;  // of the link
+  bool operator==(const Protocol&) const = default;
+};
+
+struct Communication {
+  bool needs_host = false;  // no progress by itself: a transfer moves while its ranks wait for it
+  double device_share = 0;  // part of a device's units that a running communication occupies
+  double oversubscription_wake_us = 0;  // until a waiting rank runs again, if ranks exceed cores
+  double buffer_mib = 0;    // of the library, per communicator and rank
+  std::vector<Protocol> protocols{Protocol{}};
+  bool operator==(const Communication&) const = default;
+};
+
+/// A calibrated operator: see program::OperatorSample.
+struct MeasuredOperator {
+  std::string signature;
+  double seconds = 0;
+  double seconds_busy = 0;  // while every core of the host ran the same operator
+  double flops = 0;
+  double bytes = 0;
+  bool operator==(const MeasuredOperator&) const = default;
+};
+
+/// A calibrated communication: `op` is "all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+/// "broadcast" or "send_recv"; bytes are what one rank passes in.
+struct MeasuredCollective {
+  std::string op;
+  int group_size = 1;
+  int ranks_on_host = 1;  // of the whole job while it was measured
+  std::int64_t bytes = 0;
+  double seconds = 0;
+  bool operator==(const MeasuredCollective&) const = default;
+};
+
+struct Cluster {
+  int schema_version = 1;
+  std::string name;
+  int num_nodes = 1;
+  int devices_per_node = 1;  // ranks of one node
+  int cores_per_host = 1;    // shared by the ranks of the node if they are CPU processes
+  double host_memory_gb_per_s = 0;  // shared by the ranks of a CPU host; 0 = no limit beyond a rank's own
+  Device device;
+  std::vector<FabricLevel> fabric;  // the last level holds all ranks; may be empty for one rank
+  Communication communication;
+  std::vector<MeasuredOperator> operators;
+  std::vector<MeasuredCollective> collectives;
+
+  int num_ranks() const { return num_nodes * devices_per_node; }
+  /// Ranks outnumber the cores that they run on.
+  bool oversubscribed() const {
+    return device.kind == DeviceKind::Cpu && devices_per_node > cores_per_host;
+  }
+  bool operator==(const Cluster&) const = default;
+};
+
+/// @throws ConfigError naming file, path, value and rule
+Cluster parse_cluster(std::string_view text, const std::string& file);
+std::string to_json(const Cluster& cluster);
+/// The JSON Schema of the cluster file.
+std::string cluster_schema();
+/// Sixteen hexadecimal digits over the resolved file.
+std::string hash_of(const Cluster& cluster);
+
+/// Names of the presets that are compiled in, sorted.
+std::vector<std::string> cluster_names();
+/// @throws ConfigError for an unknown name, with the nearest known one
+Cluster load_cluster_preset(std::string_view name);
+
+/// The same machines, resized to hold exactly `num_ranks`: whole nodes, or part of one node. Ranks of a
+/// single CPU host may be any number: they share its cores.
+/// @throws ConfigError if whole nodes cannot hold it, with the nearest number that can
+Cluster with_ranks(const Cluster& cluster, int num_ranks);
+
+/// Dense peak in FLOP/s. fp32 stands in for a dtype that the data sheet lacks only if there is no wider
+/// entry. @throws ConfigError if the device lists no usable peak
+double peak_flop_per_s(const Cluster& cluster, DType dtype);
+
+/// Where the members of a group sit. `domains[l]` counts the groups of fabric level l that the members
+/// touch; `level` is the outermost level that the group needs (absent for one rank).
+struct GroupPlacement {
+  int size = 1;
+  std::optional<int> level;
+  std::vector<int> domains;           // per level up to `level`
+  std::vector<int> members_per_domain;  // fewest members in one domain of each level
+  int on_first_host = 1;              // members on the host of the first one
+  bool operator==(const GroupPlacement&) const = default;
+};
+
+/// @param ranks  world ranks, each < cluster.num_ranks(). @throws InvariantError otherwise
+GroupPlacement place(const Cluster& cluster, const std::vector<int>& ranks);
+
+}  // namespace meshplan::sim

@@ -1,0 +1,38 @@
+// Plays the programs of all ranks: a discrete-event simulation in which operations that run at the same
+// time share cores, memory bandwidth, device units and links max-min. A pure function.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "program/program.hpp"
+#include "program/trace.hpp"
+#include "sim/breakdown.hpp"
+#include "sim/cluster.hpp"
+
+namespace meshplan::sim {
+
+struct SimulationOptions {
+  bool fold = true;          // play one rank per stage where that is exact
+  bool contention = true;    // false: every operation runs as if alone
+  bool record_spans = true;  // fill Trace::spans and the breakdown
+  int max_steps = 12;        // played until two periods agree
+};
+
+struct SimulationResult {
+  double step_time_s = 0;                 // the period of the loop body
+  bool periodic = false;                  // false: max_steps were not enough; the last period is given
+  bool folded = false;                    // trace and breakdown hold one rank per stage
+  int steps_played = 0;
+  std::int64_t events = 0;
+  program::Trace trace;                   // of the last step; step_times_s = {step_time_s}
+  std::vector<RankBreakdown> breakdown;   // of the ranks in the trace
+};
+
+/// @param stages  lower_all(plan): one program per stage
+/// @throws ConfigError if the plan's ranks are not the cluster's
+/// @throws InvariantError if the programs wait for each other in a circle (names rank and operation)
+SimulationResult simulate(const std::vector<program::Program>& stages, const Cluster& cluster,
+                          const SimulationOptions& options = {});
+
+}  // namespace meshplan::sim

@@ -1,0 +1,42 @@
+// Peak memory of each stage's ranks: what the program plans, what the libraries take, what fits.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "program/program.hpp"
+#include "sim/cluster.hpp"
+
+namespace meshplan::sim {
+
+/// Bytes of one rank of a stage.
+struct StageMemory {
+  int stage = 0;
+  double parameters = 0;
+  double master_parameters = 0;
+  double gradients = 0;
+  double optimizer = 0;
+  double activations = 0;    // saved from forward to backward, all micro-batches in flight
+  double transient = 0;      // alive inside one task
+  double boundary = 0;       // received gradients and the batch
+  double communication = 0;  // buffers of the collective library
+  double runtime_base = 0;   // process or device context
+  double total() const;
+  bool operator==(const StageMemory&) const = default;
+};
+
+struct MemoryReport {
+  std::vector<StageMemory> stages;
+  int largest_stage = 0;
+  double peak_bytes = 0;      // of the largest rank
+  double capacity_bytes = 0;  // per rank: the device's, or its share of the host's
+  bool fits() const { return peak_bytes <= capacity_bytes; }
+  double missing_bytes() const { return fits() ? 0 : peak_bytes - capacity_bytes; }
+};
+
+StageMemory stage_memory(const program::Program& program, const Cluster& cluster);
+/// Bytes that one rank may use. CPU ranks share their host's memory equally.
+double memory_capacity_bytes(const Cluster& cluster);
+MemoryReport memory_report(const std::vector<program::Program>& stages, const Cluster& cluster);
+
+}  // namespace meshplan::sim

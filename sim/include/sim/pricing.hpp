@@ -1,0 +1,68 @@
+// What one operation costs when it has its resources to itself, and what it takes of them while it
+// runs. The estimator adds these durations up; the engine plays them and shares the resources.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "program/program.hpp"
+#include "sim/cluster.hpp"
+
+namespace meshplan::sim {
+
+enum class PriceSource { Formula, Interpolated, Measured };
+
+/// A duration and, for that duration, the demand on each resource that ranks may share.
+struct Price {
+  double seconds = 0;             // alone
+  double memory_bytes_per_s = 0;  // of the host's memory bandwidth, per rank (CPU)
+  double link_bytes_per_s = 0;    // of a link of `level`, per rank
+  int level = -1;                 // fabric level of link_bytes_per_s; -1 = touches no link
+  PriceSource source = PriceSource::Formula;
+  bool operator==(const Price&) const = default;
+};
+
+/// A compute or step operation. An exact signature in the measured table wins; else the table's
+/// samples of the same kind and phase are interpolated; else the data sheet formula.
+/// @throws InvariantError if the instance is a communication
+Price price_operation(const program::Program& program, const program::OperationInstance& instance,
+                      const Cluster& cluster);
+
+/// A collective among placed ranks. `message_bytes` is what one rank passes in (all of the buffer for
+/// all_reduce and reduce_scatter, its own part for all_gather).
+Price price_collective(program::Collective collective, std::int64_t message_bytes,
+                       const GroupPlacement& placement, const Cluster& cluster);
+
+/// One message between two ranks.
+Price price_transfer(std::int64_t message_bytes, const GroupPlacement& placement,
+                     const Cluster& cluster);
+
+/// C = A B with (m, n, k): tile and wave quantization over the device's units and a start-up of the
+/// inner loop. Seconds, without launch. Domain: m, n, k >= 1.
+double gemm_seconds(double m, double n, double k, DType dtype, const Cluster& cluster);
+
+/// Bytes streamed through device memory; small streams do not reach the bandwidth. Without launch.
+double stream_seconds(double bytes, const Cluster& cluster);
+
+/// The algorithms that a collective is priced as; the cheapest counts, as NCCL and MPICH choose.
+enum class Algorithm { Ring, Tree, RecursiveDoubling };
+
+/// Alpha-beta time of one algorithm and protocol. @see collectives.cpp for the formulas' sources
+double collective_seconds(program::Collective collective, Algorithm algorithm, double message_bytes,
+                          const GroupPlacement& placement, const Cluster& cluster,
+                          const Protocol& protocol);
+
+/// Prices of all operations of one rank's program, found once: instances share them.
+struct ProgramPrices {
+  std::vector<Price> per_instance;  // aligned with Program::instances
+};
+
+/// @param rank  world rank whose groups decide which fabric levels the communication crosses
+ProgramPrices price_program(const program::Program& program, int rank, const program::Mesh& mesh,
+                            const Cluster& cluster);
+
+/// World rank of the peer of a point-to-point operation.
+int peer_rank(const program::Mesh& mesh, int rank, const program::PeerOp& peer);
+
+}  // namespace meshplan::sim
