@@ -109,6 +109,11 @@ enum class OpKind {
   BiasAdd,  // in: x (T, D); bias (D); out: x + bias; made by lowering, after a row-parallel sum
   // in: logits (T, V), targets (T); out: per-token loss (T), lse (T); classifier: Sequences for T
   CrossEntropy,
+  // The last four are made by lowering from CrossEntropy and from gradients of shared values.
+  CrossEntropyLocal,    // in: logits (T, V local), targets (T); out: statistics (T, 3)
+  CrossEntropyCombine,  // in: statistics (shards, T, 3), targets (T); out: loss (T), lse (T)
+  SumLoss,              // in: loss (T); adds to the step's loss sum
+  Accumulate,           // in: a, b; a += b
 };
 
 /// How tensor parallelism splits the weight of a Linear, GroupedLinear or Embedding.
