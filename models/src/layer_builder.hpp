@@ -1,0 +1,86 @@
+// Appends operations to a LayerGraph, creating their output tensors and parameters.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/graph.hpp"
+
+namespace meshplan::models {
+
+inline Dim fixed(std::int64_t count) {
+  return {count, Symbol::One, 1};
+}
+inline Dim tokens() {
+  return {1, Symbol::Tokens, 1};
+}
+inline Dim sequences() {
+  return {1, Symbol::Sequences, 1};
+}
+inline Dim routed_tokens() {
+  return {1, Symbol::RoutedTokens, 1};
+}
+
+/// A dense or grouped linear: its weight is "<weight>.weight", its bias "<weight>.bias".
+struct LinearShape {
+  std::string name;
+  std::string weight;
+  std::int64_t out = 0;
+  Split split = Split::None;
+  bool bias = false;
+  std::vector<std::int64_t> sections = {};  // of the output features
+  Init init = Init::Normal;
+  int num_experts = 0;  // > 0: a GroupedLinear
+};
+
+/// Every function appends one operation and returns its (first) output, which bears its name.
+class LayerBuilder {
+ public:
+  LayerBuilder(std::string name, const ModelSpec& spec) : spec_(spec) {
+    graph_.name = std::move(name);
+  }
+
+  const ModelSpec& spec() const { return spec_; }
+  LayerGraph take() { return std::move(graph_); }
+
+  TensorId tensor(std::string name, TensorClass tensor_class, std::vector<Dim> shape,
+                  std::vector<std::int64_t> sections = {});
+  TensorId parameter(std::string name, std::vector<Dim> shape, Init init,
+                     std::vector<std::int64_t> sections = {});
+  /// The activation (T, D) that the layer reads.
+  TensorId input();
+  void set_output(TensorId id) { graph_.output = id; }
+  void mark_untrained(TensorId id) { at(id).trained = false; }
+
+  /// An operation without outputs yet; the reference lives until the next operation is appended.
+  Op& op(OpKind kind, std::string name, std::vector<TensorId> inputs);
+  /// Appends an activation named like the operation to its outputs.
+  TensorId output(Op& op, std::vector<Dim> shape, std::vector<std::int64_t> sections = {});
+  TensorId statistic(Op& op, std::string_view suffix, std::vector<Dim> shape);
+
+  TensorId linear(const LinearShape& shape, TensorId x);
+  /// The spec's norm over the last dimension of x.
+  TensorId norm(const std::string& name, const std::string& weight, TensorId x);
+  TensorId add(const std::string& name, TensorId a, TensorId b);
+
+  const Dim& rows(TensorId id) { return at(id).shape.front(); }
+  std::int64_t width(TensorId id) { return at(id).shape.back().count; }
+
+ private:
+  Tensor& at(TensorId id) { return graph_.tensors[static_cast<std::size_t>(id)]; }
+
+  const ModelSpec& spec_;
+  LayerGraph graph_;
+};
+
+// The two halves of a layer: x is the normed input (T, D), the result (T, D) is what is added to
+// the residual stream.
+TensorId append_attention(LayerBuilder& layer, LayerAttention kind, TensorId x);
+TensorId append_latent_attention(LayerBuilder& layer, TensorId x);
+TensorId append_linear_attention(LayerBuilder& layer, TensorId x);
+TensorId append_mlp(LayerBuilder& layer, TensorId x);
+TensorId append_moe(LayerBuilder& layer, TensorId x);
+
+}  // namespace meshplan::models

@@ -1,0 +1,185 @@
+// The JSON form of ModelSpec: one declaration for reading, writing, bounds and schema.
+#pragma once
+
+#include <array>
+#include <utility>
+
+#include "core/json_fields.hpp"
+#include "models/model_spec.hpp"
+
+namespace meshplan {
+
+template <>
+struct EnumNames<models::Norm> {
+  static constexpr std::array<std::pair<models::Norm, std::string_view>, 2> value{
+      {{models::Norm::RmsNorm, "rms_norm"}, {models::Norm::LayerNorm, "layer_norm"}}};
+};
+
+template <>
+struct EnumNames<models::NormPlacement> {
+  static constexpr std::array<std::pair<models::NormPlacement, std::string_view>, 3> value{
+      {{models::NormPlacement::Pre, "pre"},
+       {models::NormPlacement::PrePost, "pre_post"},
+       {models::NormPlacement::Post, "post"}}};
+};
+
+template <>
+struct EnumNames<models::Mlp> {
+  static constexpr std::array<std::pair<models::Mlp, std::string_view>, 2> value{
+      {{models::Mlp::Gated, "gated"}, {models::Mlp::Plain, "plain"}}};
+};
+
+template <>
+struct EnumNames<models::ActivationKind> {
+  static constexpr std::array<std::pair<models::ActivationKind, std::string_view>, 7> value{
+      {{models::ActivationKind::Silu, "silu"},
+       {models::ActivationKind::Gelu, "gelu"},
+       {models::ActivationKind::GeluTanh, "gelu_tanh"},
+       {models::ActivationKind::SquaredRelu, "squared_relu"},
+       {models::ActivationKind::Relu, "relu"},
+       {models::ActivationKind::Tanh, "tanh"},
+       {models::ActivationKind::ClampedSilu, "clamped_silu"}}};
+};
+
+template <>
+struct EnumNames<models::Positions> {
+  static constexpr std::array<std::pair<models::Positions, std::string_view>, 3> value{
+      {{models::Positions::Rope, "rope"},
+       {models::Positions::Learned, "learned"},
+       {models::Positions::None, "none"}}};
+};
+
+template <>
+struct EnumNames<models::LayerAttention> {
+  static constexpr std::array<std::pair<models::LayerAttention, std::string_view>, 3> value{
+      {{models::LayerAttention::Full, "full"},
+       {models::LayerAttention::Sliding, "sliding"},
+       {models::LayerAttention::Linear, "linear"}}};
+};
+
+template <>
+struct EnumNames<models::RouterScore> {
+  static constexpr std::array<std::pair<models::RouterScore, std::string_view>, 2> value{
+      {{models::RouterScore::Softmax, "softmax"}, {models::RouterScore::Sigmoid, "sigmoid"}}};
+};
+
+namespace models {
+
+constexpr int kModelSchemaVersion = 1;
+constexpr double kSmallestPositive = 1e-20;  // bounds are inclusive; "greater than zero"
+
+template <class Visitor>
+void fields(Visitor& v, RouterSpec& r) {
+  v.optional("score", r.score, "what turns router logits into weights");
+  v.optional("normalize_top_k", r.normalize_top_k, "scale the chosen weights to sum to 1");
+  v.optional("scaling_factor", r.scaling_factor, "factor of the experts' combined output",
+             at_least(kSmallestPositive));
+  v.optional("bias", r.bias, "the router's logits have a bias");
+  v.optional("correction_bias", r.correction_bias,
+             "a bias that balances load: used for the choice only, not trained by gradient");
+  v.optional("num_groups", r.num_groups, "groups of experts", at_least(1));
+  v.optional("top_groups", r.top_groups, "groups that a token may choose from", at_least(1));
+  v.optional("aux_loss_coefficient", r.aux_loss_coefficient, "weight of the load balancing loss",
+             at_least(0));
+}
+
+template <class Visitor>
+void fields(Visitor& v, MoeSpec& m) {
+  v.required("num_experts", m.num_experts, "routed experts of a layer", at_least(1));
+  v.required("top_k", m.top_k, "experts per token", at_least(1));
+  v.required("expert_ffn_size", m.expert_ffn_size, "width of one expert", at_least(1));
+  v.optional("shared_expert_ffn_size", m.shared_expert_ffn_size,
+             "width of all shared experts together; 0 = none", at_least(0));
+  v.optional("shared_expert_gate", m.shared_expert_gate,
+             "the shared output is scaled by a learned gate");
+  v.optional("expert_bias", m.expert_bias, "the experts' projections have biases");
+  v.optional("dense_layers", m.dense_layers, "layers with a dense FFN, ascending", at_least(0));
+  v.optional("router", m.router, "how experts are chosen and weighed");
+}
+
+template <class Visitor>
+void fields(Visitor& v, MlaSpec& m) {
+  v.optional("q_lora_rank", m.q_lora_rank, "rank of the queries; null = not compressed",
+             at_least(1));
+  v.required("kv_lora_rank", m.kv_lora_rank, "rank of keys and values", at_least(1));
+  v.required("qk_nope_head_size", m.qk_nope_head_size, "elements of a head without rotation",
+             at_least(1));
+  v.required("qk_rope_head_size", m.qk_rope_head_size, "rotated elements of a head", at_least(1));
+  v.required("v_head_size", m.v_head_size, "elements of a value head", at_least(1));
+}
+
+template <class Visitor>
+void fields(Visitor& v, LinearAttentionSpec& l) {
+  v.required("num_key_heads", l.num_key_heads, "query and key heads", at_least(1));
+  v.required("num_value_heads", l.num_value_heads, "value heads", at_least(1));
+  v.required("key_head_size", l.key_head_size, "elements of a query or key head", at_least(1));
+  v.required("value_head_size", l.value_head_size, "elements of a value head", at_least(1));
+  v.optional("conv_size", l.conv_size, "taps of the causal convolution", at_least(1));
+}
+
+template <class Visitor>
+void attention_fields(Visitor& v, ModelSpec& s) {
+  v.optional("positions", s.positions, "how positions enter");
+  v.optional("rope_base", s.rope_base, "base of the rotary frequencies",
+             at_least(kSmallestPositive));
+  v.optional("local_rope_base", s.local_rope_base, "rope_base of sliding layers, if different",
+             at_least(kSmallestPositive));
+  v.optional("rope_size", s.rope_size, "rotated elements of a head; null = all", at_least(2));
+  v.optional("qkv_bias", s.qkv_bias, "query, key and value projections have biases");
+  v.optional("attention_out_bias", s.attention_out_bias, "the output projection has a bias");
+  v.optional("causal", s.causal, "false: an encoder with a padding mask");
+  v.optional("attention_scale", s.attention_scale, "factor of the scores; null = 1/sqrt(head_size)",
+             at_least(kSmallestPositive));
+  v.optional("attention_softcap", s.attention_softcap, "tanh cap of the scores",
+             at_least(kSmallestPositive));
+  v.optional("attention_sinks", s.attention_sinks, "one learned logit per head in each softmax");
+  v.optional("attention_output_gate", s.attention_output_gate,
+             "attention output is gated before its projection");
+  v.optional("layer_pattern", s.layer_pattern,
+             "attention of layer i is pattern[i % length]; empty = all full");
+  v.optional("window", s.window, "tokens that a sliding layer sees", at_least(0));
+  v.optional("mla", s.mla, "multi-head latent attention");
+  v.optional("linear_attention", s.linear_attention, "gated delta net of the linear layers");
+}
+
+template <class Visitor>
+void fields(Visitor& v, ModelSpec& s) {
+  int version = kModelSchemaVersion;
+  v.required("schema_version", version, "version of this file format",
+             between(kModelSchemaVersion, kModelSchemaVersion));
+  v.required("name", s.name, "what the model is called");
+  v.required("num_layers", s.num_layers, "transformer layers", at_least(1));
+  v.required("hidden_size", s.hidden_size, "width of the residual stream", at_least(1));
+  v.required("ffn_size", s.ffn_size, "width of the dense FFN; 0 where every layer is MoE",
+             at_least(0));
+  v.required("num_heads", s.num_heads, "query heads", at_least(1));
+  v.required("num_kv_heads", s.num_kv_heads, "key and value heads", at_least(1));
+  v.required("head_size", s.head_size, "elements of a query or key head", at_least(1));
+  v.required("vocab_size", s.vocab_size, "tokens of the vocabulary, before padding", at_least(1));
+  v.required("max_positions", s.max_positions, "longest sequence", at_least(1));
+  v.optional("norm", s.norm, "kind of all norms");
+  v.optional("norm_placement", s.norm_placement, "norms before, around or after each half layer");
+  v.optional("norm_epsilon", s.norm_epsilon, "added to the variance", at_least(kSmallestPositive));
+  v.optional("qk_norm", s.qk_norm, "RMS norm of every query and key head");
+  v.optional("mlp", s.mlp, "gated or plain feed-forward");
+  v.optional("activation", s.activation, "non-linearity of the feed-forward");
+  v.optional("mlp_bias", s.mlp_bias, "the dense FFN's projections have biases");
+  attention_fields(v, s);
+  v.optional("tied_embeddings", s.tied_embeddings, "the output projection is the embedding");
+  v.optional("embedding_scale", s.embedding_scale, "factor of the token embeddings",
+             at_least(kSmallestPositive));
+  v.optional("logit_softcap", s.logit_softcap, "tanh cap of the logits",
+             at_least(kSmallestPositive));
+  v.optional("token_types", s.token_types, "rows of the token type embedding", at_least(0));
+  v.optional("embedding_norm", s.embedding_norm, "a norm right after the embeddings");
+  v.optional("num_classes", s.num_classes, "classes of a sequence classifier; 0 = language model",
+             at_least(0));
+  v.optional("pooler", s.pooler, "linear and tanh before the classifier");
+  v.optional("moe", s.moe, "mixture of experts");
+  v.optional("mtp_layers", s.mtp_layers, "multi-token prediction modules", at_least(0));
+  v.optional("init_std", s.init_std, "standard deviation of initial weights",
+             at_least(kSmallestPositive));
+}
+
+}  // namespace models
+}  // namespace meshplan
