@@ -1,0 +1,335 @@
+#include "cpu_backend.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <fmt/format.h>
+#include <limits>
+
+#include "attention_layout.hpp"
+#include "core/error.hpp"
+#include "threads.hpp"
+
+namespace meshplan::kernels {
+
+namespace {
+
+constexpr std::int64_t kPage = 4096;
+constexpr std::int64_t kElementGrain = 4096;  // elements below which a second thread costs more
+constexpr std::int64_t kColumnGrain = 64;     // columns: whole cache lines for each thread
+
+void require_float(DType dtype) {
+  require_invariant(dtype == DType::F32 || dtype == DType::BF16, "kernels compute in fp32 or bf16");
+}
+
+void require_shape(const AttentionShape& shape) {
+  require_invariant(shape.heads > 0 && shape.kv_heads > 0 && shape.head_size > 0,
+                    "attention has heads");
+  require_invariant(shape.heads % shape.kv_heads == 0, "query heads are a multiple of key heads");
+}
+
+}  // namespace
+
+std::string CpuBackend::name() const {
+  return fmt::format("cpu {} {} thread{}", name_of(isa_), num_threads_,
+                     num_threads_ == 1 ? "" : "s");
+}
+
+void* CpuBackend::allocate(std::int64_t bytes) {
+  const std::int64_t size = std::max(round_up(bytes, kPage), kPage);
+  void* memory = std::aligned_alloc(kPage, static_cast<std::size_t>(size));
+  if (memory == nullptr)
+    throw IoError(fmt::format("cannot allocate {} bytes of host memory", size));
+  zero(memory, size);  // first touch is slow in a virtual machine: pay it here, not in a step
+  return memory;
+}
+
+void CpuBackend::free(void* memory) noexcept {
+  std::free(memory);
+}
+
+void CpuBackend::copy(void* to, const void* from, std::int64_t bytes) {
+  parallel_for(num_threads_, bytes, 4 * kElementGrain, [&](Range range, int /*thread*/) {
+    std::memcpy(static_cast<char*>(to) + range.begin, static_cast<const char*>(from) + range.begin,
+                static_cast<std::size_t>(range.end - range.begin));
+  });
+}
+void CpuBackend::copy_to_device(void* to, const void* from_host, std::int64_t bytes) {
+  copy(to, from_host, bytes);
+}
+void CpuBackend::copy_to_host(void* to_host, const void* from, std::int64_t bytes) {
+  copy(to_host, from, bytes);
+}
+void CpuBackend::zero(void* memory, std::int64_t bytes) {
+  parallel_for(num_threads_, bytes, 4 * kElementGrain, [&](Range range, int /*thread*/) {
+    std::memset(static_cast<char*>(memory) + range.begin, 0,
+                static_cast<std::size_t>(range.end - range.begin));
+  });
+}
+
+std::int64_t CpuBackend::scratch_bytes(const LinearForward& op) {
+  return matmul_.scratch_bytes(op);
+}
+std::int64_t CpuBackend::scratch_bytes(const LinearInputGrad& op) {
+  return matmul_.scratch_bytes(op);
+}
+std::int64_t CpuBackend::scratch_bytes(const LinearWeightGrad& op) {
+  return matmul_.scratch_bytes(op);
+}
+std::int64_t CpuBackend::scratch_bytes(const AttentionForward& op) {
+  return attention_forward_layout(op.shape).size * num_threads_ * size_of(DType::F32);
+}
+std::int64_t CpuBackend::scratch_bytes(const AttentionBackward& op) {
+  return attention_backward_layout(op.shape).size * num_threads_ * size_of(DType::F32);
+}
+std::int64_t CpuBackend::scratch_bytes(const SquaredNorm& op) {
+  return (op.count + kNormBlock - 1) / kNormBlock * size_of(DType::F64);
+}
+
+void CpuBackend::set_scratch(void* memory, std::int64_t bytes) {
+  require_invariant(reinterpret_cast<std::uintptr_t>(memory) % 64 == 0,
+                    "scratch is aligned to 64 bytes");
+  scratch_ = {static_cast<std::byte*>(memory), static_cast<std::size_t>(bytes)};
+}
+
+void CpuBackend::require_scratch(std::int64_t bytes) const {
+  require_invariant(static_cast<std::int64_t>(scratch_.size()) >= bytes,
+                    fmt::format("the operation needs {} bytes of scratch, set_scratch gave {}",
+                                bytes, scratch_.size()));
+}
+
+float* CpuBackend::thread_scratch(int thread, std::int64_t floats) const {
+  return reinterpret_cast<float*>(scratch_.data()) + thread * floats;
+}
+
+template <class Op>
+void CpuBackend::for_rows(void (*kernel)(const Op&, Range), const Op& op, std::int64_t rows,
+                          std::int64_t row_size) const {
+  const std::int64_t grain = kElementGrain / std::max<std::int64_t>(row_size, 1) + 1;
+  parallel_for(num_threads_, rows, grain, [&](Range range, int /*thread*/) { kernel(op, range); });
+}
+
+template <class Op>
+void CpuBackend::for_columns(void (*kernel)(const Op&, Range), const Op& op,
+                             std::int64_t columns) const {
+  parallel_for(num_threads_, columns, kColumnGrain,
+               [&](Range range, int /*thread*/) { kernel(op, range); });
+}
+
+template <class Op>
+void CpuBackend::for_elements(void (*kernel)(const Op&, Range), const Op& op) const {
+  parallel_for(num_threads_, op.count, kElementGrain,
+               [&](Range range, int /*thread*/) { kernel(op, range); });
+}
+
+template <class Op>
+void CpuBackend::run_linear(const Op& op) {
+  require_invariant(op.shape.in_features > 0 && op.shape.out_features > 0, "a layer has features");
+  if (op.shape.tokens > 0) matmul_.run(op, scratch_);
+}
+
+void CpuBackend::run(const LinearForward& op) {
+  run_linear(op);
+}
+void CpuBackend::run(const LinearInputGrad& op) {
+  run_linear(op);
+}
+void CpuBackend::run(const LinearWeightGrad& op) {
+  require_float(op.dtype);
+  const auto [tokens, in_features, out_features] = op.shape;
+  if (op.dweight != nullptr && tokens > 0) run_linear(op);
+  if (op.dweight != nullptr && tokens == 0 && !op.accumulate) {
+    for (std::int64_t row = 0; row < out_features; ++row)
+      std::fill_n(op.dweight + row * op.dweight_stride, in_features, 0.0F);
+  }
+  if (op.dbias != nullptr) for_columns(table_.bias_grad, op, out_features);
+}
+
+template <class Op>
+void CpuBackend::run_attention(void (*kernel)(const Op&, Range, float*), const Op& op,
+                               std::int64_t thread_floats) const {
+  require_float(op.dtype);
+  require_shape(op.shape);
+  require_scratch(thread_floats * num_threads_ * size_of(DType::F32));
+  parallel_for(
+      num_threads_, op.shape.num_sequences * op.shape.kv_heads, 1,
+      [&](Range pairs, int thread) { kernel(op, pairs, thread_scratch(thread, thread_floats)); });
+}
+
+void CpuBackend::run(const AttentionForward& op) {
+  run_attention(table_.attention_forward, op, attention_forward_layout(op.shape).size);
+}
+void CpuBackend::run(const AttentionBackward& op) {
+  run_attention(table_.attention_backward, op, attention_backward_layout(op.shape).size);
+}
+
+void CpuBackend::run(const RmsNormForward& op) {
+  require_float(op.dtype);
+  for_rows(table_.rms_norm_forward, op, op.tokens, op.size);
+}
+void CpuBackend::run(const RmsNormBackward& op) {
+  require_float(op.dtype);
+  if (op.dweight != nullptr) for_columns(table_.rms_norm_weight_grad, op, op.size);
+  if (op.dx != nullptr) for_rows(table_.rms_norm_input_grad, op, op.tokens, op.size);
+}
+void CpuBackend::run(const LayerNormForward& op) {
+  require_float(op.dtype);
+  for_rows(table_.layer_norm_forward, op, op.tokens, op.size);
+}
+void CpuBackend::run(const LayerNormBackward& op) {
+  require_float(op.dtype);
+  if (op.dweight != nullptr || op.dbias != nullptr)
+    for_columns(table_.layer_norm_weight_grad, op, op.size);
+  if (op.dx != nullptr) for_rows(table_.layer_norm_input_grad, op, op.tokens, op.size);
+}
+
+void CpuBackend::run(const Rope& op) {
+  require_float(op.dtype);
+  require_invariant(op.rope_size % 2 == 0 && op.rope_size <= op.head_size,
+                    "rope_size is even and at most the head size");
+  for_rows(table_.rope, op, op.tokens, std::int64_t{op.heads} * op.rope_size);
+}
+
+void CpuBackend::run(const ActivationForward& op) {
+  require_float(op.dtype);
+  for_elements(table_.activation_forward, op);
+}
+void CpuBackend::run(const ActivationBackward& op) {
+  require_float(op.dtype);
+  for_elements(table_.activation_backward, op);
+}
+void CpuBackend::run(const GatedActivationForward& op) {
+  require_float(op.dtype);
+  for_rows(table_.gated_activation_forward, op, op.tokens, op.size);
+}
+void CpuBackend::run(const GatedActivationBackward& op) {
+  require_float(op.dtype);
+  for_rows(table_.gated_activation_backward, op, op.tokens, op.size);
+}
+
+void CpuBackend::run(const Add& op) {
+  require_float(op.dtype);
+  for_elements(table_.add, op);
+}
+void CpuBackend::run(const Accumulate& op) {
+  require_float(op.sum_dtype);
+  require_float(op.value_dtype);
+  for_elements(table_.accumulate, op);
+}
+void CpuBackend::run(const Scale& op) {
+  require_float(op.dtype);
+  for_elements(table_.scale, op);
+}
+void CpuBackend::run(const Fill& op) {
+  require_float(op.dtype);
+  for_elements(table_.fill, op);
+}
+void CpuBackend::run(const Convert& op) {
+  require_float(op.from_dtype);
+  require_float(op.to_dtype);
+  for_elements(table_.convert, op);
+}
+
+void CpuBackend::run(const EmbeddingForward& op) {
+  require_float(op.dtype);
+  for_rows(table_.embedding_forward, op, op.tokens, op.size);
+}
+void CpuBackend::run(const EmbeddingBackward& op) {
+  require_float(op.dtype);
+  for_columns(table_.embedding_backward, op, op.size);
+}
+void CpuBackend::run(const PositionEmbeddingForward& op) {
+  require_float(op.dtype);
+  for_rows(table_.position_embedding_forward, op, op.tokens, op.size);
+}
+void CpuBackend::run(const PositionEmbeddingBackward& op) {
+  require_float(op.dtype);
+  for_columns(table_.position_embedding_backward, op, op.size);
+}
+
+void CpuBackend::run(const CrossEntropyLocal& op) {
+  require_float(op.dtype);
+  require_invariant(op.valid <= op.columns, "valid columns are among the columns");
+  for_rows(table_.cross_entropy_local, op, op.tokens, op.columns);
+}
+
+void CpuBackend::run(const CrossEntropyCombine& op) {
+  for (std::int64_t t = 0; t < op.tokens; ++t) {
+    const auto stat = [&](std::int64_t shard, int which) {
+      return op.stats[(shard * op.tokens + t) * kCrossEntropyStats + which];
+    };
+    float maximum = -std::numeric_limits<float>::infinity();
+    for (std::int64_t s = 0; s < op.num_shards; ++s) maximum = std::max(maximum, stat(s, 0));
+    double sum = 0.0;
+    double target_logit = 0.0;
+    for (std::int64_t s = 0; s < op.num_shards; ++s) {
+      sum += double{stat(s, 1)} * std::exp(double{stat(s, 0)} - double{maximum});
+      target_logit += double{stat(s, 2)};
+    }
+    const double lse = double{maximum} + std::log(sum);
+    op.lse[t] = static_cast<float>(lse);
+    op.loss[t] = op.targets[t] < 0 ? 0.0F : static_cast<float>(lse - target_logit);
+  }
+}
+
+void CpuBackend::run(const CrossEntropyBackward& op) {
+  require_float(op.dtype);
+  require_invariant(op.valid <= op.columns, "valid columns are among the columns");
+  for_rows(table_.cross_entropy_backward, op, op.tokens, op.columns);
+}
+
+void CpuBackend::run(const SumLoss& op) {
+  double sum = op.accumulate ? *op.sum : 0.0;
+  for (std::int64_t t = 0; t < op.tokens; ++t) sum += double{op.loss[t]};
+  *op.sum = sum;
+}
+
+void CpuBackend::run(const AdamStep& op) {
+  require_float(op.weight_dtype);
+  require_invariant(op.step >= 1, "Adam's step counts from 1");
+  for_elements(table_.adam, op);
+}
+void CpuBackend::run(const SgdStep& op) {
+  require_float(op.weight_dtype);
+  for_elements(table_.sgd, op);
+}
+
+void CpuBackend::run(const SquaredNorm& op) {
+  const std::int64_t blocks = (op.count + kNormBlock - 1) / kNormBlock;
+  require_scratch(blocks * size_of(DType::F64));
+  double* sums = reinterpret_cast<double*>(scratch_.data());
+  parallel_for(num_threads_, blocks, 1, [&](Range range, int /*thread*/) {
+    for (std::int64_t block = range.begin; block < range.end; ++block) {
+      const std::int64_t begin = block * kNormBlock;
+      sums[block] = table_.sum_of_squares(op.x + begin, std::min(kNormBlock, op.count - begin));
+    }
+  });
+  double sum = op.accumulate ? *op.sum : 0.0;
+  for (std::int64_t block = 0; block < blocks; ++block) sum += sums[block];
+  *op.sum = sum;
+}
+
+void CpuBackend::run(const ClipCoefficient& op) {
+  const double norm = std::sqrt(*op.sum_of_squares);
+  if (op.norm != nullptr) *op.norm = static_cast<float>(norm);
+  *op.coefficient = std::isfinite(norm)
+                        ? static_cast<float>(std::min(1.0, double{op.max_norm} / (norm + 1e-6)))
+                        : std::numeric_limits<float>::quiet_NaN();
+}
+
+void CpuBackend::run(const RandomNormal& op) {
+  for_rows(table_.random_normal, op, op.rows, op.columns);
+}
+
+std::unique_ptr<Backend> make_cpu_backend(int num_threads, std::optional<CpuIsa> isa) {
+  if (num_threads < 1)
+    throw ConfigError(fmt::format("num_threads = {}: at least 1 thread computes", num_threads));
+  const CpuIsa best = best_cpu_isa();
+  const CpuIsa wanted = isa.value_or(best);
+  if (wanted > best)
+    throw ConfigError(fmt::format("this CPU lacks {}; it has {}", name_of(wanted), name_of(best)));
+  return std::make_unique<CpuBackend>(num_threads, wanted);
+}
+
+}  // namespace meshplan::kernels

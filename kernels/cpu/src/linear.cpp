@@ -1,0 +1,204 @@
+#include "linear.hpp"
+
+#include <dnnl.hpp>
+
+#include <compare>
+#include <fmt/format.h>
+#include <map>
+#include <omp.h>
+#include <string>
+#include <unordered_map>
+
+#include "core/error.hpp"
+
+namespace meshplan::kernels {
+
+namespace {
+
+using dnnl::memory;
+
+/// One matrix product c (m, n) = a (m, k) b (k, n) [+ bias (n)] [+ c]; element (i, j) of a matrix
+/// is at i * row_stride + j * column_stride.
+struct Layout {
+  std::int64_t row_stride = 0;
+  std::int64_t column_stride = 1;
+  auto operator<=>(const Layout&) const = default;
+};
+struct Problem {
+  std::int64_t m = 0, n = 0, k = 0;
+  Layout a, b, c;
+  DType input = DType::F32;
+  DType output = DType::F32;
+  bool bias = false;
+  bool accumulate = false;
+  auto operator<=>(const Problem&) const = default;
+};
+struct Pointers {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* bias = nullptr;
+  void* c = nullptr;
+};
+
+Problem problem_of(const LinearForward& op) {
+  return {.m = op.shape.tokens,
+          .n = op.shape.out_features,
+          .k = op.shape.in_features,
+          .a = {op.x_stride, 1},
+          .b = {1, op.weight_stride},
+          .c = {op.y_stride, 1},
+          .input = op.dtype,
+          .output = op.dtype,
+          .bias = op.bias != nullptr};
+}
+Problem problem_of(const LinearInputGrad& op) {
+  return {.m = op.shape.tokens,
+          .n = op.shape.in_features,
+          .k = op.shape.out_features,
+          .a = {op.dy_stride, 1},
+          .b = {op.weight_stride, 1},
+          .c = {op.dx_stride, 1},
+          .input = op.dtype,
+          .output = op.dtype};
+}
+Problem problem_of(const LinearWeightGrad& op) {
+  return {.m = op.shape.out_features,
+          .n = op.shape.in_features,
+          .k = op.shape.tokens,
+          .a = {1, op.dy_stride},
+          .b = {op.x_stride, 1},
+          .c = {op.dweight_stride, 1},
+          .input = op.dtype,
+          .output = DType::F32,
+          .accumulate = op.accumulate};
+}
+
+memory::data_type type_of(DType dtype) {
+  require_invariant(dtype == DType::F32 || dtype == DType::BF16, "linear computes in fp32 or bf16");
+  return dtype == DType::F32 ? memory::data_type::f32 : memory::data_type::bf16;
+}
+
+memory::desc describe(std::int64_t rows, std::int64_t columns, DType dtype, const Layout& layout) {
+  return {{rows, columns}, type_of(dtype), {layout.row_stride, layout.column_stride}};
+}
+
+/// oneDNN sizes its work by the OpenMP thread count of the calling thread.
+class ThreadCount {
+ public:
+  explicit ThreadCount(int count) : before_(omp_get_max_threads()) { omp_set_num_threads(count); }
+  ~ThreadCount() { omp_set_num_threads(before_); }
+  ThreadCount(const ThreadCount&) = delete;
+  ThreadCount& operator=(const ThreadCount&) = delete;
+
+ private:
+  int before_;
+};
+
+void* mutable_handle(const void* pointer) {
+  return const_cast<void*>(pointer);
+}
+
+}  // namespace
+
+class Matmul::Impl {
+ public:
+  explicit Impl(int num_threads)
+      : num_threads_(num_threads), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
+
+  std::int64_t scratch_bytes(const Problem& problem) { return primitive_of(problem).scratch_bytes; }
+
+  void run(const Problem& problem, const Pointers& pointers, std::span<std::byte> scratch) {
+    Primitive& primitive = primitive_of(problem);
+    require_invariant(static_cast<std::int64_t>(scratch.size()) >= primitive.scratch_bytes,
+                      "set_scratch covers the matrix product's workspace");
+    const ThreadCount threads(num_threads_);
+    auto& arguments = primitive.arguments;
+    arguments.at(DNNL_ARG_SRC).set_data_handle(mutable_handle(pointers.a));
+    arguments.at(DNNL_ARG_WEIGHTS).set_data_handle(mutable_handle(pointers.b));
+    arguments.at(DNNL_ARG_DST).set_data_handle(pointers.c);
+    if (problem.bias) arguments.at(DNNL_ARG_BIAS).set_data_handle(mutable_handle(pointers.bias));
+    arguments.at(DNNL_ARG_SCRATCHPAD).set_data_handle(scratch.data());
+    primitive.matmul.execute(stream_, arguments);
+    stream_.wait();
+  }
+
+ private:
+  struct Primitive {
+    dnnl::matmul matmul;
+    std::unordered_map<int, memory> arguments;  // kept: making them allocates
+    std::int64_t scratch_bytes = 0;
+  };
+
+  Primitive& primitive_of(const Problem& problem) {
+    const auto found = primitives_.find(problem);
+    return found != primitives_.end() ? found->second
+                                      : primitives_.emplace(problem, create(problem)).first->second;
+  }
+
+  Primitive create(const Problem& p) {
+    const ThreadCount threads(num_threads_);
+    const auto a = describe(p.m, p.k, p.input, p.a);
+    const auto b = describe(p.k, p.n, p.input, p.b);
+    const auto c = describe(p.m, p.n, p.output, p.c);
+    const auto bias = describe(1, p.n, p.input, {p.n, 1});
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    if (p.accumulate) {
+      dnnl::post_ops sum;
+      sum.append_sum(1.0F);
+      attributes.set_post_ops(sum);
+    }
+    try {
+      const dnnl::matmul::primitive_desc description(
+          p.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c), attributes,
+          engine_);
+      Primitive result;
+      result.matmul = dnnl::matmul(description);
+      result.scratch_bytes = static_cast<std::int64_t>(description.scratchpad_desc().get_size());
+      const auto add = [&](int name, const memory::desc& desc) {
+        result.arguments.emplace(name, memory(desc, engine_, nullptr));
+      };
+      add(DNNL_ARG_SRC, a);
+      add(DNNL_ARG_WEIGHTS, b);
+      add(DNNL_ARG_DST, c);
+      if (p.bias) add(DNNL_ARG_BIAS, bias);
+      add(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
+      return result;
+    } catch (const dnnl::error& error) {
+      throw ConfigError(fmt::format(
+          "this CPU cannot multiply {} matrices ({} x {} x {}): oneDNN says '{}'; {}",
+          name_of(p.input), p.m, p.n, p.k, error.message,
+          p.input == DType::BF16 ? "bf16 needs AVX-512, use fp32" : "check sizes and strides"));
+    }
+  }
+
+  int num_threads_;
+  dnnl::engine engine_;
+  dnnl::stream stream_;
+  std::map<Problem, Primitive> primitives_;
+};
+
+Matmul::Matmul(int num_threads) : impl_(std::make_unique<Impl>(num_threads)) {}
+Matmul::~Matmul() = default;
+
+std::int64_t Matmul::scratch_bytes(const LinearForward& op) {
+  return impl_->scratch_bytes(problem_of(op));
+}
+std::int64_t Matmul::scratch_bytes(const LinearInputGrad& op) {
+  return impl_->scratch_bytes(problem_of(op));
+}
+std::int64_t Matmul::scratch_bytes(const LinearWeightGrad& op) {
+  return op.dweight != nullptr ? impl_->scratch_bytes(problem_of(op)) : 0;
+}
+
+void Matmul::run(const LinearForward& op, std::span<std::byte> scratch) {
+  impl_->run(problem_of(op), {op.x, op.weight, op.bias, op.y}, scratch);
+}
+void Matmul::run(const LinearInputGrad& op, std::span<std::byte> scratch) {
+  impl_->run(problem_of(op), {op.dy, op.weight, nullptr, op.dx}, scratch);
+}
+void Matmul::run(const LinearWeightGrad& op, std::span<std::byte> scratch) {
+  impl_->run(problem_of(op), {op.dy, op.x, nullptr, op.dweight}, scratch);
+}
+
+}  // namespace meshplan::kernels

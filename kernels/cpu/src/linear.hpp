@@ -1,0 +1,35 @@
+// The three products of a dense layer, on oneDNN (docs/decisions/001-gemm-library.md).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "kernels/linear.hpp"
+
+namespace meshplan::kernels {
+
+/// Owns a oneDNN engine and the primitives of every shape seen so far. Each is created at the first
+/// `scratch_bytes` or `run` of its shape; after that neither allocates.
+class Matmul {
+ public:
+  explicit Matmul(int num_threads);
+  ~Matmul();
+  Matmul(const Matmul&) = delete;
+  Matmul& operator=(const Matmul&) = delete;
+
+  std::int64_t scratch_bytes(const LinearForward& op);
+  std::int64_t scratch_bytes(const LinearInputGrad& op);
+  std::int64_t scratch_bytes(const LinearWeightGrad& op);
+
+  /// @param scratch  at least `scratch_bytes(op)`, aligned to 64 bytes
+  void run(const LinearForward& op, std::span<std::byte> scratch);
+  void run(const LinearInputGrad& op, std::span<std::byte> scratch);
+  void run(const LinearWeightGrad& op, std::span<std::byte> scratch);  // dweight only
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace meshplan::kernels

@@ -1,0 +1,151 @@
+#include "simd/attention_tiles.hpp"
+#include "simd/kernels.hpp"
+#include "simd/small_gemm.hpp"
+
+namespace meshplan::kernels::MESHPLAN_ISA {
+
+namespace {
+
+/// One query head of one sequence, packed.
+struct Head {
+  const AttentionBackward& op;
+  const AttentionLayout& layout;
+  float* scratch;
+  int64_t num_keys;
+  int64_t sequence;
+  int64_t head;
+};
+
+/// From scores to probabilities p, and from dp to ds = p (dp - delta) scale, for one row.
+MESHPLAN_INLINE void score_grad_row(float* p, float* ds, float scale, float lse, float delta) {
+  for (int64_t i = 0; i < kKeyBlock; i += kLanes) {
+    const Vec probability = exp(load(p + i) * scale - lse);
+    store(p + i, probability);
+    store(ds + i, probability * (load(ds + i) - delta) * scale);
+  }
+}
+
+/// Adds what the pair (query block, key block) gives to dq, dk and dv.
+void backward_tile(const Head& h, int64_t first, int64_t count, int64_t first_key) {
+  const AttentionLayout& layout = h.layout;
+  const AttentionShape& shape = h.op.shape;
+  float* p = h.scratch + layout.scores;
+  float* ds = h.scratch + layout.score_grads;
+  const float* query = h.scratch + layout.query + first * layout.head;
+  const float* output_grad = h.scratch + layout.output_grad + first * layout.head;
+  small_gemm(p, kKeyBlock, {query, layout.head, 1},
+             h.scratch + layout.keys_transposed + first_key * layout.head, kKeyBlock, count,
+             kKeyBlock, shape.head_size, false);
+  small_gemm(ds, kKeyBlock, {output_grad, layout.head, 1},
+             h.scratch + layout.values_transposed + first_key * layout.head, kKeyBlock, count,
+             kKeyBlock, shape.head_size, false);
+  for (int64_t i = 0; i < count; ++i) {
+    float* row = p + i * kKeyBlock;
+    const KeyRange keys = visible_keys(shape, h.num_keys, first + i);
+    if (keys.begin == keys.end) {  // lse is -infinity
+      memset(row, 0, kKeyBlock * sizeof(float));
+      memset(ds + i * kKeyBlock, 0, kKeyBlock * sizeof(float));
+      continue;
+    }
+    mask_row(row, keys, first_key, -__builtin_inff());
+    const int64_t token = h.sequence * shape.query_len + first + i;
+    score_grad_row(row, ds + i * kKeyBlock, shape.scale, h.op.lse[token * shape.heads + h.head],
+                   h.scratch[layout.delta + first + i]);
+  }
+  const int64_t num_keys = least(kKeyBlock, h.num_keys - first_key);
+  small_gemm(h.scratch + layout.value_grad + first_key * layout.head, layout.head,
+             {p, 1, kKeyBlock}, output_grad, layout.head, num_keys, layout.head, count, true);
+  small_gemm(h.scratch + layout.key_grad + first_key * layout.head, layout.head, {ds, 1, kKeyBlock},
+             query, layout.head, num_keys, layout.head, count, true);
+  small_gemm(h.scratch + layout.query_grad + first * layout.head, layout.head, {ds, kKeyBlock, 1},
+             h.scratch + layout.key + first_key * layout.head, layout.head, count, layout.head,
+             num_keys, true);
+}
+
+template <class T>
+void pack_head(const Head& h) {
+  const AttentionBackward& op = h.op;
+  const AttentionLayout& layout = h.layout;
+  const AttentionShape& shape = op.shape;
+  const int64_t row = h.sequence * shape.query_len;
+  const int64_t column = h.head * shape.head_size;
+  const T* o = static_cast<const T*>(op.o) + row * op.o_stride + column;
+  pack_rows(h.scratch + layout.query, layout.head,
+            static_cast<const T*>(op.q) + row * op.q_stride + column, op.q_stride, shape.head_size,
+            shape.query_len, layout.queries);
+  pack_rows(h.scratch + layout.output_grad, layout.head,
+            static_cast<const T*>(op.output_grad) + row * op.o_stride + column, op.o_stride,
+            shape.head_size, shape.query_len, layout.queries);
+  for (int64_t i = 0; i < shape.query_len; ++i) {
+    Vec products{};
+    for_each_vec(0, shape.head_size, [&](int64_t e, auto part) {
+      products += load(o + i * op.o_stride + e, part) *
+                  load(h.scratch + layout.output_grad + i * layout.head + e, part);
+    });
+    h.scratch[layout.delta + i] = sum(products);
+  }
+  memset(h.scratch + layout.query_grad, 0,
+         static_cast<size_t>(layout.queries * layout.head) * sizeof(float));
+}
+
+template <class T>
+void backward_head(const Head& h) {
+  const AttentionShape& shape = h.op.shape;
+  pack_head<T>(h);
+  for (int64_t first = 0; first < shape.query_len; first += kQueryBlock) {
+    const int64_t count = least(kQueryBlock, shape.query_len - first);
+    const KeyRange keys = visible_keys(shape, h.num_keys, first, first + count - 1);
+    for (int64_t key = keys.begin / kKeyBlock * kKeyBlock; key < keys.end; key += kKeyBlock)
+      backward_tile(h, first, count, key);
+  }
+  T* dq = static_cast<T*>(h.op.dq) + h.sequence * shape.query_len * h.op.dq_stride +
+          h.head * shape.head_size;
+  unpack_rows(dq, h.op.dq_stride, h.scratch + h.layout.query_grad, h.layout.head, shape.head_size,
+              shape.query_len);
+}
+
+template <class T>
+void backward_pair(const AttentionBackward& op, const AttentionLayout& layout, float* scratch,
+                   int64_t sequence, int64_t kv_head) {
+  const AttentionShape& shape = op.shape;
+  const int64_t num_keys = op.key_lengths != nullptr ? op.key_lengths[sequence] : shape.key_len;
+  const int64_t offset = sequence * shape.key_len * op.kv_stride + kv_head * shape.head_size;
+  // The keys' place holds the values until they are transposed.
+  pack_rows(scratch + layout.key, layout.head, static_cast<const T*>(op.v) + offset, op.kv_stride,
+            shape.head_size, num_keys, layout.keys);
+  transpose_blocks(scratch + layout.values_transposed, scratch + layout.key, layout.head,
+                   layout.keys);
+  pack_rows(scratch + layout.key, layout.head, static_cast<const T*>(op.k) + offset, op.kv_stride,
+            shape.head_size, num_keys, layout.keys);
+  transpose_blocks(scratch + layout.keys_transposed, scratch + layout.key, layout.head,
+                   layout.keys);
+  const size_t grad_bytes = static_cast<size_t>(layout.keys * layout.head) * sizeof(float);
+  memset(scratch + layout.key_grad, 0, grad_bytes);
+  memset(scratch + layout.value_grad, 0, grad_bytes);
+
+  const int64_t group = shape.heads / shape.kv_heads;
+  for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
+    backward_head<T>({op, layout, scratch, num_keys, sequence, head});
+
+  const int64_t grad_offset = sequence * shape.key_len * op.dkv_stride + kv_head * shape.head_size;
+  unpack_rows(static_cast<T*>(op.dk) + grad_offset, op.dkv_stride, scratch + layout.key_grad,
+              layout.head, shape.head_size, shape.key_len);
+  unpack_rows(static_cast<T*>(op.dv) + grad_offset, op.dkv_stride, scratch + layout.value_grad,
+              layout.head, shape.head_size, shape.key_len);
+}
+
+template <class T>
+void backward(const AttentionBackward& op, Range pairs, float* scratch) {
+  const AttentionLayout layout = attention_backward_layout(op.shape);
+  for (int64_t pair = pairs.begin; pair < pairs.end; ++pair)
+    backward_pair<T>(op, layout, scratch, pair / op.shape.kv_heads, pair % op.shape.kv_heads);
+}
+
+}  // namespace
+
+void attention_backward(const AttentionBackward& op, Range pairs, float* scratch) {
+  op.dtype == DType::BF16 ? backward<Bf16>(op, pairs, scratch)
+                          : backward<float>(op, pairs, scratch);
+}
+
+}  // namespace meshplan::kernels::MESHPLAN_ISA

@@ -1,0 +1,139 @@
+#include "simd/attention_tiles.hpp"
+#include "simd/kernels.hpp"
+#include "simd/small_gemm.hpp"
+
+namespace meshplan::kernels::MESHPLAN_ISA {
+
+namespace {
+
+constexpr float kInfinity = __builtin_inff();
+
+/// One block of queries of one head: its packed operands and running softmax.
+struct QueryBlock {
+  const AttentionForward& op;
+  const AttentionLayout& layout;
+  float* scratch;
+  int64_t num_keys;  // real keys of this sequence
+  int64_t first;     // query
+  int64_t count;
+};
+
+/// Turns the row of scores into probabilities relative to the row's running maximum; returns the
+/// factor by which what was summed before shrinks.
+MESHPLAN_INLINE float softmax_row(float* row, float scale, float& row_max, float& row_sum) {
+  Vec maxima = splat(-kInfinity);
+  for (int64_t i = 0; i < kKeyBlock; i += kLanes) maxima = max(maxima, load(row + i));
+  const float block_max = max_lane(maxima) * scale;
+  const float new_max = block_max > row_max ? block_max : row_max;
+  if (new_max == -kInfinity) {
+    memset(row, 0, kKeyBlock * sizeof(float));
+    return 1.0F;
+  }
+  Vec sums{};
+  for (int64_t i = 0; i < kKeyBlock; i += kLanes) {
+    const Vec p = exp(load(row + i) * scale - new_max);
+    store(row + i, p);
+    sums += p;
+  }
+  const float shrink = sum(exp(splat(row_max - new_max))) / static_cast<float>(kLanes);
+  row_max = new_max;
+  row_sum = row_sum * shrink + sum(sums);
+  return shrink;
+}
+
+/// o = o * shrink + p v over one block of keys.
+void attend(const QueryBlock& block, int64_t first_key) {
+  const AttentionLayout& layout = block.layout;
+  float* scores = block.scratch + layout.scores;
+  float* output = block.scratch + layout.output;
+  float* row_max = block.scratch + layout.row_max;
+  float* row_sum = block.scratch + layout.row_sum;
+  const AttentionShape& shape = block.op.shape;
+  small_gemm(scores, kKeyBlock, {block.scratch + layout.query, layout.head, 1},
+             block.scratch + layout.keys_transposed + first_key * layout.head, kKeyBlock,
+             block.count, kKeyBlock, shape.head_size, false);
+  for (int64_t i = 0; i < block.count; ++i) {
+    float* row = scores + i * kKeyBlock;
+    mask_row(row, visible_keys(shape, block.num_keys, block.first + i), first_key, -kInfinity);
+    const float shrink = softmax_row(row, shape.scale, row_max[i], row_sum[i]);
+    if (shrink != 1.0F) {
+      for (int64_t e = 0; e < layout.head; e += kLanes)
+        store(output + i * layout.head + e, load(output + i * layout.head + e) * shrink);
+    }
+  }
+  small_gemm(output, layout.head, {scores, kKeyBlock, 1},
+             block.scratch + layout.values + first_key * layout.head, layout.head, block.count,
+             layout.head, kKeyBlock, true);
+}
+
+template <class T>
+void finish(const QueryBlock& block, int64_t sequence, int64_t head) {
+  const AttentionForward& op = block.op;
+  const AttentionLayout& layout = block.layout;
+  float* output = block.scratch + layout.output;
+  const int64_t first_row = sequence * op.shape.query_len + block.first;
+  for (int64_t i = 0; i < block.count; ++i) {
+    const float total = block.scratch[layout.row_sum + i];
+    const float inverse = total > 0.0F ? 1.0F / total : 0.0F;
+    for (int64_t e = 0; e < layout.head; e += kLanes)
+      store(output + i * layout.head + e, load(output + i * layout.head + e) * inverse);
+    op.lse[(first_row + i) * op.shape.heads + head] =
+        total > 0.0F ? block.scratch[layout.row_max + i] + __builtin_logf(total) : -kInfinity;
+  }
+  unpack_rows(static_cast<T*>(op.o) + first_row * op.o_stride + head * op.shape.head_size,
+              op.o_stride, output, layout.head, op.shape.head_size, block.count);
+}
+
+template <class T>
+void forward_head(const AttentionForward& op, const AttentionLayout& layout, float* scratch,
+                  int64_t sequence, int64_t head, int64_t num_keys) {
+  const AttentionShape& shape = op.shape;
+  const T* q = static_cast<const T*>(op.q) + sequence * shape.query_len * op.q_stride +
+               head * shape.head_size;
+  for (int64_t first = 0; first < shape.query_len; first += kQueryBlock) {
+    const QueryBlock block{op,       layout, scratch,
+                           num_keys, first,  least(kQueryBlock, shape.query_len - first)};
+    pack_rows(scratch + layout.query, layout.head, q + first * op.q_stride, op.q_stride,
+              shape.head_size, block.count, block.count);
+    memset(scratch + layout.output, 0,
+           static_cast<size_t>(block.count * layout.head) * sizeof(float));
+    for (int64_t i = 0; i < block.count; ++i) {
+      scratch[layout.row_max + i] = -kInfinity;
+      scratch[layout.row_sum + i] = 0.0F;
+    }
+    const KeyRange keys = visible_keys(shape, num_keys, first, first + block.count - 1);
+    for (int64_t key = keys.begin / kKeyBlock * kKeyBlock; key < keys.end; key += kKeyBlock)
+      attend(block, key);
+    finish<T>(block, sequence, head);
+  }
+}
+
+template <class T>
+void forward(const AttentionForward& op, Range pairs, float* scratch) {
+  const AttentionShape& shape = op.shape;
+  const AttentionLayout layout = attention_forward_layout(shape);
+  const int64_t group = shape.heads / shape.kv_heads;
+  for (int64_t pair = pairs.begin; pair < pairs.end; ++pair) {
+    const int64_t sequence = pair / shape.kv_heads;
+    const int64_t kv_head = pair % shape.kv_heads;
+    const int64_t num_keys = op.key_lengths != nullptr ? op.key_lengths[sequence] : shape.key_len;
+    const int64_t offset = sequence * shape.key_len * op.kv_stride + kv_head * shape.head_size;
+    // The values' place holds the keys until they are transposed.
+    pack_rows(scratch + layout.values, layout.head, static_cast<const T*>(op.k) + offset,
+              op.kv_stride, shape.head_size, num_keys, layout.keys);
+    transpose_blocks(scratch + layout.keys_transposed, scratch + layout.values, layout.head,
+                     layout.keys);
+    pack_rows(scratch + layout.values, layout.head, static_cast<const T*>(op.v) + offset,
+              op.kv_stride, shape.head_size, num_keys, layout.keys);
+    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
+      forward_head<T>(op, layout, scratch, sequence, head, num_keys);
+  }
+}
+
+}  // namespace
+
+void attention_forward(const AttentionForward& op, Range pairs, float* scratch) {
+  op.dtype == DType::BF16 ? forward<Bf16>(op, pairs, scratch) : forward<float>(op, pairs, scratch);
+}
+
+}  // namespace meshplan::kernels::MESHPLAN_ISA

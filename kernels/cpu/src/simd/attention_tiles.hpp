@@ -1,0 +1,84 @@
+// Packing and masking that attention's forward and backward share.
+#pragma once
+
+#include "attention_layout.hpp"
+#include "simd/vec.hpp"
+
+namespace meshplan::kernels::MESHPLAN_ISA {
+
+MESHPLAN_INLINE int64_t least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+MESHPLAN_INLINE int64_t most(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
+/// to (rows, padded) = from (rows, size) as fp32, zeros beyond `size` and for rows in [rows,
+/// all_rows).
+template <class T>
+void pack_rows(float* to, int64_t padded, const T* from, int64_t from_stride, int64_t size,
+               int64_t rows, int64_t all_rows) {
+  for (int64_t row = 0; row < rows; ++row) {
+    float* out = to + row * padded;
+    for_each_vec(0, size, [&](int64_t i, auto part) {
+      store(out + i, load(from + row * from_stride + i, part), part);
+    });
+    for (int64_t i = size; i < padded; ++i) out[i] = 0.0F;
+  }
+  memset(to + rows * padded, 0, static_cast<size_t>((all_rows - rows) * padded) * sizeof(float));
+}
+
+/// From (rows, padded) with rows a multiple of the key block to blocks of (padded, key block).
+inline void transpose_blocks(float* to, const float* from, int64_t padded, int64_t rows) {
+  for (int64_t block = 0; block < rows; block += kKeyBlock) {
+    const float* in = from + block * padded;
+    float* out = to + block * padded;
+    for (int64_t i = 0; i < padded; i += kLanes) {
+      for (int64_t row = 0; row < kKeyBlock; ++row) {
+        const Vec values = load(in + row * padded + i);
+        for (int lane = 0; lane < kLanes; ++lane) out[(i + lane) * kKeyBlock + row] = values[lane];
+      }
+    }
+  }
+}
+
+/// to (rows, size) = from (rows, padded), in the activations' type.
+template <class T>
+void unpack_rows(T* to, int64_t to_stride, const float* from, int64_t padded, int64_t size,
+                 int64_t rows) {
+  for (int64_t row = 0; row < rows; ++row) {
+    for_each_vec(0, size, [&](int64_t i, auto part) {
+      store(to + row * to_stride + i, load(from + row * padded + i, part), part);
+    });
+  }
+}
+
+/// Keys [begin, end) that a query sees.
+struct KeyRange {
+  int64_t begin;
+  int64_t end;
+};
+
+MESHPLAN_INLINE KeyRange visible_keys(const AttentionShape& shape, int64_t num_keys,
+                                      int64_t query) {
+  const int64_t position = query + shape.query_offset;
+  const int64_t end = shape.causal ? least(num_keys, position + 1) : num_keys;
+  const int64_t begin = shape.window > 0 ? most(0, position - shape.window + 1) : 0;
+  return {begin, most(begin, end)};
+}
+
+/// Keys that any query of [first, last] sees: ranges only move right as queries advance.
+MESHPLAN_INLINE KeyRange visible_keys(const AttentionShape& shape, int64_t num_keys, int64_t first,
+                                      int64_t last) {
+  return {visible_keys(shape, num_keys, first).begin, visible_keys(shape, num_keys, last).end};
+}
+
+/// Sets row[0, kKeyBlock) to `value` outside of the visible keys; row[0] is key `first_key`.
+MESHPLAN_INLINE void mask_row(float* row, KeyRange keys, int64_t first_key, float value) {
+  const int64_t begin = least(most(keys.begin - first_key, 0), kKeyBlock);
+  const int64_t end = least(most(keys.end - first_key, begin), kKeyBlock);
+  for (int64_t i = 0; i < begin; ++i) row[i] = value;
+  for (int64_t i = end; i < kKeyBlock; ++i) row[i] = value;
+}
+
+}  // namespace meshplan::kernels::MESHPLAN_ISA

@@ -1,0 +1,39 @@
+// The functions behind KernelTable, for one instruction set.
+#pragma once
+
+#include "kernel_table.hpp"
+#include "simd/vec.hpp"
+
+namespace meshplan::kernels::MESHPLAN_ISA {
+
+void rms_norm_forward(const RmsNormForward& op, Range rows);
+void rms_norm_input_grad(const RmsNormBackward& op, Range rows);
+void rms_norm_weight_grad(const RmsNormBackward& op, Range columns);
+void layer_norm_forward(const LayerNormForward& op, Range rows);
+void layer_norm_input_grad(const LayerNormBackward& op, Range rows);
+void layer_norm_weight_grad(const LayerNormBackward& op, Range columns);
+void rope(const Rope& op, Range rows);
+void activation_forward(const ActivationForward& op, Range elements);
+void activation_backward(const ActivationBackward& op, Range elements);
+void gated_activation_forward(const GatedActivationForward& op, Range rows);
+void gated_activation_backward(const GatedActivationBackward& op, Range rows);
+void add(const Add& op, Range elements);
+void accumulate(const Accumulate& op, Range elements);
+void scale(const Scale& op, Range elements);
+void fill(const Fill& op, Range elements);
+void convert(const Convert& op, Range elements);
+void bias_grad(const LinearWeightGrad& op, Range columns);
+void embedding_forward(const EmbeddingForward& op, Range rows);
+void embedding_backward(const EmbeddingBackward& op, Range columns);
+void position_embedding_forward(const PositionEmbeddingForward& op, Range rows);
+void position_embedding_backward(const PositionEmbeddingBackward& op, Range columns);
+void cross_entropy_local(const CrossEntropyLocal& op, Range rows);
+void cross_entropy_backward(const CrossEntropyBackward& op, Range rows);
+void adam(const AdamStep& op, Range elements);
+void sgd(const SgdStep& op, Range elements);
+double sum_of_squares(const float* x, int64_t count);
+void random_normal(const RandomNormal& op, Range rows);
+void attention_forward(const AttentionForward& op, Range pairs, float* scratch);
+void attention_backward(const AttentionBackward& op, Range pairs, float* scratch);
+
+}  // namespace meshplan::kernels::MESHPLAN_ISA
