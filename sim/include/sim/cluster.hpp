@@ -45,7 +45,7 @@ struct Device {
 /// One level of the fabric. Levels are listed innermost first; ranks are placed in order.
 struct FabricLevel {
   std::string name;
-  int ranks_per_group = 1;    // ranks inside one group of this level, inner levels included
+  int ranks_per_group = 0;    // in one group of this level; 0 = all ranks, on the last level only
   double latency_us = 0;      // of one hop
   double link_gb_per_s = 0;   // one link, one direction, as reached by large messages
   int ranks_per_link = 1;     // ranks that share one link
@@ -132,8 +132,8 @@ Cluster load_cluster_preset(std::string_view name);
 /// @throws ConfigError if whole nodes cannot hold it, with the nearest number that can
 Cluster with_ranks(const Cluster& cluster, int num_ranks);
 
-/// Dense peak in FLOP/s. fp32 stands in for a dtype that the data sheet lacks only if there is no wider
-/// entry. @throws ConfigError if the device lists no usable peak
+/// Dense peak in FLOP/s; fp32's stands in for a dtype that the data sheet lacks.
+/// @throws ConfigError if it lists neither
 double peak_flop_per_s(const Cluster& cluster, DType dtype);
 
 /// Where the members of a group sit. `domains[l]` counts the groups of fabric level l that the members

@@ -45,6 +45,9 @@ double gemm_seconds(double m, double n, double k, DType dtype, const Cluster& cl
 /// Bytes streamed through device memory; small streams do not reach the bandwidth. Without launch.
 double stream_seconds(double bytes, const Cluster& cluster);
 
+/// Capacity of one link of a fabric level, in one direction.
+double link_capacity_bytes_per_s(const Cluster& cluster, int level);
+
 /// The algorithms that a collective is priced as; the cheapest counts, as NCCL and MPICH choose.
 enum class Algorithm { Ring, Tree, RecursiveDoubling };
 

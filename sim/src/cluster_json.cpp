@@ -1,0 +1,207 @@
+#include <algorithm>
+#include <cmath>
+
+#include "core/embedded_file.hpp"
+#include "core/hash.hpp"
+#include "core/json_fields.hpp"
+#include "sim/cluster.hpp"
+
+namespace meshplan {
+
+template <>
+struct EnumNames<sim::DeviceKind> {
+  static constexpr std::array<std::pair<sim::DeviceKind, std::string_view>, 2> value = {
+      {{sim::DeviceKind::Gpu, "gpu"}, {sim::DeviceKind::Cpu, "cpu"}}};
+};
+
+}  // namespace meshplan
+
+namespace meshplan::sim {
+
+std::span<const EmbeddedFile> cluster_presets();
+
+namespace {
+
+constexpr double kSmallest = 1e-12;  // bound of what must be positive
+
+}  // namespace
+
+template <class Visitor>
+void fields(Visitor& v, Efficiency& e) {
+  v.optional("gemm", e.gemm, "part of the peak that a large matrix product reaches",
+             between(kSmallest, 1));
+  v.optional("tile_m", e.tile_m, "rows of the output tile of one unit", at_least(1));
+  v.optional("tile_n", e.tile_n, "columns of the output tile of one unit", at_least(1));
+  v.optional("half_k", e.half_k, "inner dimension at which a product runs at half its rate",
+             at_least(0));
+  v.optional("attention_forward", e.attention_forward, "part of the peak", between(kSmallest, 1));
+  v.optional("attention_backward", e.attention_backward, "part of the peak", between(kSmallest, 1));
+  v.optional("memory", e.memory, "part of the memory bandwidth that streams reach",
+             between(kSmallest, 1));
+  v.optional("half_stream_kib", e.half_stream_kib,
+             "size of a memory-bound operation that reaches half of the bandwidth", at_least(0));
+}
+
+template <class Visitor>
+void fields(Visitor& v, Device& d) {
+  v.required("name", d.name, "as on the data sheet");
+  v.required("kind", d.kind, "gpu, or cpu: a rank is a process on one core");
+  v.required("peak_tflop_per_s", d.peak_tflop_per_s, "dense peak by dtype, of one rank's device",
+             at_least(kSmallest));
+  v.required("memory_gib", d.memory_gib, "of a GPU; of the whole host for cpu", at_least(kSmallest));
+  v.required("memory_gb_per_s", d.memory_gb_per_s, "memory bandwidth of one rank alone",
+             at_least(kSmallest));
+  v.optional("num_units", d.num_units, "SMs, or cores of one rank", at_least(1));
+  v.optional("launch_us", d.launch_us, "fixed time of every operation", at_least(0));
+  v.optional("host_issue_us", d.host_issue_us, "host time to issue one operation", at_least(0));
+  v.optional("runtime_base_mib", d.runtime_base_mib, "resident before any tensor", at_least(0));
+  v.optional("efficiency", d.efficiency, "how shapes lower the peaks");
+}
+
+template <class Visitor>
+void fields(Visitor& v, FabricLevel& l) {
+  v.required("name", l.name, "e.g. nvlink, infiniband");
+  v.optional("ranks_per_group", l.ranks_per_group,
+             "ranks inside one group of this level; 0 on the last level = all", at_least(0));
+  v.required("latency_us", l.latency_us, "of one hop", at_least(0));
+  v.required("link_gb_per_s", l.link_gb_per_s, "one link, one direction, large messages",
+             at_least(kSmallest));
+  v.optional("ranks_per_link", l.ranks_per_link, "ranks that share one link", at_least(1));
+  v.optional("oversubscription", l.oversubscription, "offered traffic over capacity", at_least(1));
+}
+
+template <class Visitor>
+void fields(Visitor& v, Protocol& p) {
+  v.optional("name", p.name, "e.g. ll, simple");
+  v.optional("base_us", p.base_us, "of a whole collective", at_least(0));
+  v.optional("latency_factor", p.latency_factor, "times the level's latency, per hop", at_least(0));
+  v.optional("bandwidth_fraction", p.bandwidth_fraction, "of the link", between(kSmallest, 1));
+}
+
+template <class Visitor>
+void fields(Visitor& v, Communication& c) {
+  v.optional("needs_host", c.needs_host, "transfers move only while their ranks wait");
+  v.optional("device_share", c.device_share, "units that a communication occupies", between(0, 1));
+  v.optional("oversubscription_wake_us", c.oversubscription_wake_us,
+             "until a waiting rank runs again, if ranks exceed cores", at_least(0));
+  v.optional("buffer_mib", c.buffer_mib, "per communicator and rank", at_least(0));
+  v.optional("protocols", c.protocols, "the library's ways to move data; the fastest counts");
+}
+
+template <class Visitor>
+void fields(Visitor& v, MeasuredOperator& o) {
+  v.required("signature", o.signature, "kind, phase, dtype, local shape");
+  v.required("seconds", o.seconds, "median, alone", at_least(0));
+  v.optional("seconds_busy", o.seconds_busy, "while every core ran the same; 0 = not measured",
+             at_least(0));
+  v.optional("flops", o.flops, "executed", at_least(0));
+  v.optional("bytes", o.bytes, "through memory", at_least(0));
+}
+
+template <class Visitor>
+void fields(Visitor& v, MeasuredCollective& c) {
+  v.required("op", c.op, "all_reduce, all_gather, ...");
+  v.required("group_size", c.group_size, "ranks", at_least(1));
+  v.optional("ranks_on_host", c.ranks_on_host, "of the job on the busiest host", at_least(1));
+  v.required("bytes", c.bytes, "that one rank passes in", at_least(0));
+  v.required("seconds", c.seconds, "median of the slowest rank", at_least(0));
+}
+
+template <class Visitor>
+void fields(Visitor& v, Cluster& c) {
+  v.required("schema_version", c.schema_version, "1", between(1, 1));
+  v.required("name", c.name, "what it is called");
+  v.required("num_nodes", c.num_nodes, "hosts", at_least(1));
+  v.required("devices_per_node", c.devices_per_node, "ranks of a host", at_least(1));
+  v.optional("cores_per_host", c.cores_per_host, "shared by the ranks of a cpu host", at_least(1));
+  v.optional("host_memory_gb_per_s", c.host_memory_gb_per_s,
+             "shared by the ranks of a cpu host; 0 = no limit", at_least(0));
+  v.required("device", c.device, "what a rank computes on");
+  v.optional("fabric", c.fabric, "levels, innermost first");
+  v.optional("communication", c.communication, "the collective library");
+  v.optional("operators", c.operators, "measured; exact signatures win over formulas");
+  v.optional("collectives", c.collectives, "measured; interpolated in message size");
+}
+
+namespace {
+
+[[noreturn]] void fail(const std::string& file, const std::string& path, const std::string& what) {
+  throw ConfigError(fmt::format("{}: {}: {}", file, path, what));
+}
+
+void validate_fabric(const Cluster& c, const std::string& file) {
+  if (c.fabric.empty() && c.num_ranks() > 1)
+    fail(file, "fabric",
+         fmt::format("is empty, but {} ranks must be connected; add a level", c.num_ranks()));
+  int inner = 1;
+  for (std::size_t l = 0; l < c.fabric.size(); ++l) {
+    const int ranks = c.fabric[l].ranks_per_group;
+    const auto path = fmt::format("fabric[{}].ranks_per_group", l);
+    const bool last = l + 1 == c.fabric.size();
+    if (ranks == 0) {
+      if (!last) fail(file, path, "0 (all ranks) is for the last level only");
+      continue;
+    }
+    if (ranks <= inner && l > 0)
+      fail(file, path, fmt::format("{} must exceed the {} of the level inside it", ranks, inner));
+    if (!last && ranks % inner != 0)
+      fail(file, path, fmt::format("{} is not a multiple of the {} of the level inside it; nearest: {}",
+                                   ranks, inner, std::max(2, ranks / inner) * inner));
+    inner = ranks;
+  }
+  if (!c.fabric.empty() && c.fabric.back().ranks_per_group != 0 &&
+      c.fabric.back().ranks_per_group < c.num_ranks())
+    fail(file, fmt::format("fabric[{}].ranks_per_group", c.fabric.size() - 1),
+         fmt::format("the last level must hold all num_nodes * devices_per_node = {} ranks, got {}; "
+                     "0 means all",
+                     c.num_ranks(), c.fabric.back().ranks_per_group));
+}
+
+void validate(const Cluster& c, const std::string& file) {
+  if (c.device.peak_tflop_per_s.empty())
+    fail(file, "device.peak_tflop_per_s", "needs at least one dtype, e.g. {\"fp32\": 19.5}");
+  for (const auto& [dtype, peak] : c.device.peak_tflop_per_s) {
+    try {
+      parse_dtype(dtype);
+    } catch (const ConfigError& error) {
+      fail(file, "device.peak_tflop_per_s", error.what());
+    }
+  }
+  if (c.communication.protocols.empty())
+    fail(file, "communication.protocols", "needs at least one entry, e.g. [{\"name\": \"simple\"}]");
+  validate_fabric(c, file);
+}
+
+}  // namespace
+
+Cluster parse_cluster(std::string_view text, const std::string& file) {
+  auto cluster = read_json<Cluster>(text, file);
+  validate(cluster, file);
+  return cluster;
+}
+
+std::string to_json(const Cluster& cluster) { return write_json(cluster).dump(2) + "\n"; }
+
+std::string cluster_schema() {
+  Json schema = json_schema<Cluster>();
+  schema["$schema"] = "https://json-schema.org/draft/2020-12/schema";
+  schema["title"] = "meshplan cluster";
+  return schema.dump(2) + "\n";
+}
+
+std::string hash_of(const Cluster& cluster) { return hex(content_hash(to_json(cluster))); }
+
+std::vector<std::string> cluster_names() {
+  std::vector<std::string> names;
+  for (const auto& preset : cluster_presets()) names.emplace_back(preset.name);
+  std::ranges::sort(names);
+  return names;
+}
+
+Cluster load_cluster_preset(std::string_view name) {
+  for (const auto& preset : cluster_presets())
+    if (preset.name == name) return parse_cluster(preset.text, fmt::format("preset {}", name));
+  throw ConfigError(unknown_name_message("cluster", name, cluster_names()));
+}
+
+}  // namespace meshplan::sim

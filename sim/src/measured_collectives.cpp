@@ -1,0 +1,70 @@
+#include "measured_collectives.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <vector>
+
+namespace meshplan::sim {
+namespace {
+
+double log_distance(double a, double b) { return std::abs(std::log2(a / b)); }
+
+/// The samples of the best-matching run: nearest group size, then nearest number of ranks on the host;
+/// ascending in bytes.
+std::vector<const MeasuredCollective*> nearest_run(const Cluster& cluster, program::CommOp op,
+                                                   int group_size) {
+  const auto name = program::name_of(op);
+  const auto mismatch = [&](const MeasuredCollective& sample) {
+    return std::tuple(log_distance(sample.group_size, group_size),
+                      log_distance(sample.ranks_on_host, cluster.devices_per_node));
+  };
+  const MeasuredCollective* best = nullptr;
+  for (const auto& sample : cluster.collectives)
+    if (sample.op == name && (best == nullptr || mismatch(sample) < mismatch(*best)))
+      best = &sample;
+  std::vector<const MeasuredCollective*> run;
+  if (best == nullptr) return run;
+  for (const auto& sample : cluster.collectives)
+    if (sample.op == name && sample.group_size == best->group_size &&
+        sample.ranks_on_host == best->ranks_on_host && sample.seconds > 0)
+      run.push_back(&sample);
+  std::ranges::sort(run, {}, [](const auto* sample) { return sample->bytes; });
+  return run;
+}
+
+double interpolate(const MeasuredCollective& a, const MeasuredCollective& b, double bytes) {
+  const double low = std::log(static_cast<double>(std::max<std::int64_t>(1, a.bytes)));
+  const double high = std::log(static_cast<double>(b.bytes));
+  const double part = (std::log(std::max(1.0, bytes)) - low) / (high - low);
+  return std::exp((1 - part) * std::log(a.seconds) + part * std::log(b.seconds));
+}
+
+}  // namespace
+
+std::optional<MeasuredSeconds> measured_seconds(
+    const Cluster& cluster, program::CommOp op, int group_size, double bytes,
+    const std::function<double(int, double)>& formula) {
+  const auto run = nearest_run(cluster, op, group_size);
+  if (run.empty()) return std::nullopt;
+  const int measured_size = run.front()->group_size;
+  const auto size_of = [](const MeasuredCollective* sample) {
+    return static_cast<double>(sample->bytes);
+  };
+  const auto above = std::ranges::lower_bound(run, bytes, {}, size_of);
+  MeasuredSeconds found;
+  if (above != run.end() && size_of(*above) == bytes) {
+    found = {(*above)->seconds, measured_size == group_size};
+  } else if (above != run.begin() && above != run.end()) {
+    found.seconds = interpolate(**std::prev(above), **above, bytes);
+  } else {
+    const MeasuredCollective& end = above == run.end() ? *run.back() : *run.front();
+    found.seconds = end.seconds * formula(measured_size, bytes) /
+                    formula(measured_size, static_cast<double>(end.bytes));
+  }
+  if (measured_size != group_size)
+    found.seconds *= formula(group_size, bytes) / formula(measured_size, bytes);
+  return found;
+}
+
+}  // namespace meshplan::sim

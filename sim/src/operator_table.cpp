@@ -1,0 +1,190 @@
+#include "operator_table.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "core/units.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+constexpr double kGigabyte = 1e9;
+constexpr double kKib = 1024;
+constexpr double kWorstEfficiency = 1e-3;
+
+bool is_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789.") == std::string_view::npos;
+}
+
+bool starts_with(const std::string& text, std::string_view prefix) {
+  return text.compare(0, prefix.size(), prefix) == 0;
+}
+
+/// Rows, columns and inner size of the matrix product of a linear's phase.
+struct GemmShape {
+  double m = 0, n = 0, k = 0;
+};
+
+GemmShape gemm_shape(const SignatureParts& parts) {
+  const double t = parts.sizes[0], out = parts.sizes[1], in = parts.sizes[2];
+  if (parts.kind == "linear.input_grad") return {t, in, out};
+  if (parts.kind == "linear.weight_grad") return {out, in, t};
+  return {t, out, in};
+}
+
+/// Seconds with one output tile; `rate` is what the tile's data reuse leaves of the peak.
+double tiled_gemm_seconds(const GemmShape& shape, double tile_m, double tile_n, double rate,
+                          double peak, const Cluster& cluster) {
+  constexpr double kFewestSplitK = 512;  // per part, or the reduction costs more than it saves
+  const Device& device = cluster.device;
+  const double units = device.num_units;
+  const double tiles = std::ceil(shape.m / tile_m) * std::ceil(shape.n / tile_n);
+  const double splits =
+      std::clamp(std::floor(units / tiles), 1.0, std::max(1.0, std::floor(shape.k / kFewestSplitK)));
+  const double waves = std::ceil(tiles * splits / units);
+  const double k = shape.k / splits;
+  const double inner_rate = k / (k + device.efficiency.half_k);
+  const double unit_flops = std::max(kWorstEfficiency, device.efficiency.gemm * rate * inner_rate) * peak / units;
+  return waves * 2 * tile_m * tile_n * k / unit_flops;
+}
+
+std::string group_key(const SignatureParts& parts) {
+  return fmt::format("{} {} {}", parts.kind, name_of(parts.dtype), parts.sizes.size());
+}
+
+/// Distance in powers of two over all sizes, plus one for each flag that only one of them has.
+double distance(const SignatureParts& a, const SignatureParts& b) {
+  double squared = 0;
+  for (std::size_t i = 0; i < a.sizes.size(); ++i) {
+    const double steps = std::log2(std::max(1.0, a.sizes[i]) / std::max(1.0, b.sizes[i]));
+    squared += steps * steps;
+  }
+  std::vector<std::string> differing;
+  std::ranges::set_symmetric_difference(a.flags, b.flags, std::back_inserter(differing));
+  return std::sqrt(squared) + static_cast<double>(differing.size());
+}
+
+}  // namespace
+
+SignatureParts parse_signature(std::string_view signature) {
+  SignatureParts parts;
+  std::istringstream words{std::string(signature)};
+  words >> parts.kind;
+  for (std::string word; words >> word;) {
+    const auto equals = word.find('=');
+    const std::string value = equals == std::string::npos ? word : word.substr(equals + 1);
+    if (is_number(value)) parts.sizes.push_back(std::stod(value));
+    else if (word == "fp32" || word == "bf16" || word == "fp16" || word == "fp64")
+      parts.dtype = parse_dtype(word);
+    else parts.flags.push_back(word);
+  }
+  std::ranges::sort(parts.flags);
+  return parts;
+}
+
+double gemm_seconds(double m, double n, double k, DType dtype, const Cluster& cluster) {
+  // Tile and wave quantization: NVIDIA, "Matrix Multiplication Background User's Guide", sections 3
+  // and 4. Smaller tiles quantize less and reuse less; a library takes the best of a few.
+  constexpr double kHalfTileRate = 0.85;
+  constexpr double kQuarterTileRate = 0.7;
+  const double peak = peak_flop_per_s(cluster, dtype);
+  const GemmShape shape{m, n, k};
+  const double tile_m = cluster.device.efficiency.tile_m;
+  const double tile_n = cluster.device.efficiency.tile_n;
+  const double half_m = std::max(1.0, tile_m / 2), half_n = std::max(1.0, tile_n / 2);
+  return std::min({tiled_gemm_seconds(shape, tile_m, tile_n, 1.0, peak, cluster),
+                   tiled_gemm_seconds(shape, half_m, tile_n, kHalfTileRate, peak, cluster),
+                   tiled_gemm_seconds(shape, tile_m, half_n, kHalfTileRate, peak, cluster),
+                   tiled_gemm_seconds(shape, half_m, half_n, kQuarterTileRate, peak, cluster)});
+}
+
+double stream_seconds(double bytes, const Cluster& cluster) {
+  // Hockney's half-performance length (1983) for memory streams: t = (bytes + half) / rate.
+  const Efficiency& efficiency = cluster.device.efficiency;
+  if (bytes <= 0) return 0;
+  return (bytes + efficiency.half_stream_kib * kKib) /
+         (efficiency.memory * cluster.device.memory_gb_per_s * kGigabyte);
+}
+
+double formula_seconds(const SignatureParts& parts, double flops, double bytes,
+                       const Cluster& cluster) {
+  const double launch = cluster.device.launch_us / kMicroseconds;
+  const double traffic = stream_seconds(bytes, cluster);
+  const Efficiency& efficiency = cluster.device.efficiency;
+  if (starts_with(parts.kind, "linear.") && parts.sizes.size() == 3) {
+    const GemmShape shape = gemm_shape(parts);
+    return launch + std::max(traffic, gemm_seconds(shape.m, shape.n, shape.k, parts.dtype, cluster));
+  }
+  if (starts_with(parts.kind, "attention.")) {
+    const double part = parts.kind == "attention.forward" ? efficiency.attention_forward
+                                                           : efficiency.attention_backward;
+    return launch + std::max(traffic, flops / (part * peak_flop_per_s(cluster, parts.dtype)));
+  }
+  return launch + traffic;
+}
+
+OperatorTable::OperatorTable(const Cluster& cluster) : cluster_(cluster) {
+  for (const MeasuredOperator& measured : cluster.operators) {
+    if (measured.seconds <= 0) continue;
+    exact_[measured.signature] = &measured;
+    Sample sample{.measured = &measured, .parts = parse_signature(measured.signature)};
+    const double expected =
+        formula_seconds(sample.parts, measured.flops, measured.bytes, cluster);
+    if (expected > 0) sample.correction = measured.seconds / expected;
+    by_kind_[group_key(sample.parts)].push_back(std::move(sample));
+  }
+}
+
+OperatorTable::Correction OperatorTable::correction_for(const SignatureParts& parts,
+                                                        const std::vector<Sample>& samples) const {
+  constexpr double kNearest = 0.05;  // keeps weights finite; exact matches never come here
+  double weights = 0, log_seconds = 0, log_slowdown = 0;
+  for (const Sample& sample : samples) {
+    const double d = distance(parts, sample.parts) + kNearest;
+    const double weight = 1 / (d * d);
+    const MeasuredOperator& measured = *sample.measured;
+    const double slowdown = measured.seconds_busy > 0 ? measured.seconds_busy / measured.seconds : 1;
+    weights += weight;
+    log_seconds += weight * std::log(sample.correction);
+    log_slowdown += weight * std::log(slowdown);
+  }
+  return {std::exp(log_seconds / weights), std::exp(log_slowdown / weights)};
+}
+
+/// As many copies as the host has cores, each asking for capacity * slowdown / cores, slow each other
+/// by exactly `slowdown`: the sum of demands is slowdown times the capacity.
+Price OperatorTable::with_memory_demand(Price price, double slowdown, double bytes) const {
+  if (cluster_.device.kind != DeviceKind::Cpu || cluster_.host_memory_gb_per_s <= 0) return price;
+  const double fair = cluster_.host_memory_gb_per_s * kGigabyte / cluster_.cores_per_host;
+  if (slowdown > 1) price.memory_bytes_per_s = fair * slowdown;
+  else if (price.seconds > 0) price.memory_bytes_per_s = std::min(bytes / price.seconds, fair);
+  return price;
+}
+
+Price OperatorTable::price(const std::string& signature, double flops, double bytes) const {
+  if (const auto found = exact_.find(signature); found != exact_.end()) {
+    const MeasuredOperator& measured = *found->second;
+    const double slowdown = measured.seconds_busy > 0 ? measured.seconds_busy / measured.seconds : 1;
+    return with_memory_demand({.seconds = measured.seconds, .source = PriceSource::Measured},
+                              slowdown, bytes);
+  }
+  const SignatureParts parts = parse_signature(signature);
+  Price price{.seconds = formula_seconds(parts, flops, bytes, cluster_)};
+  if (const auto found = by_kind_.find(group_key(parts)); found != by_kind_.end()) {
+    const Correction correction = correction_for(parts, found->second);
+    price.seconds *= correction.seconds;
+    price.source = PriceSource::Interpolated;
+    return with_memory_demand(price, correction.slowdown, bytes);
+  }
+  if (cluster_.device.kind != DeviceKind::Cpu || price.seconds <= 0 ||
+      cluster_.host_memory_gb_per_s <= 0)
+    return price;
+  price.memory_bytes_per_s = bytes / price.seconds;  // unmeasured: what it moves is what it asks for
+  return price;
+}
+
+}  // namespace meshplan::sim

@@ -1,0 +1,103 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "sim/cluster.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+/// Distinct values of rank / size, and the fewest ranks that share one. `ranks` ascend.
+struct Domains {
+  int count = 0;
+  int fewest = 0;
+};
+
+Domains domains_of(const std::vector<int>& ranks, int size) {
+  Domains domains;
+  std::size_t begin = 0;
+  while (begin < ranks.size()) {
+    std::size_t end = begin;
+    while (end < ranks.size() && ranks[end] / size == ranks[begin] / size) ++end;
+    const int members = static_cast<int>(end - begin);
+    domains.fewest = domains.count == 0 ? members : std::min(domains.fewest, members);
+    ++domains.count;
+    begin = end;
+  }
+  return domains;
+}
+
+int group_span(const Cluster& cluster, std::size_t level) {
+  const int ranks = cluster.fabric[level].ranks_per_group;
+  return ranks == 0 ? std::max(1, cluster.num_ranks()) : ranks;
+}
+
+}  // namespace
+
+GroupPlacement place(const Cluster& cluster, const std::vector<int>& ranks) {
+  require_invariant(!ranks.empty(), "a group has at least one member");
+  std::vector<int> sorted = ranks;
+  std::ranges::sort(sorted);
+  require_invariant(sorted.front() >= 0 && sorted.back() < cluster.num_ranks(),
+                    "a group's ranks lie inside the cluster");
+  GroupPlacement placement;
+  placement.size = static_cast<int>(sorted.size());
+  const int host = sorted.front() / cluster.devices_per_node;
+  placement.on_first_host = static_cast<int>(std::ranges::count_if(
+      sorted, [&](int rank) { return rank / cluster.devices_per_node == host; }));
+  if (placement.size == 1) return placement;
+  for (std::size_t level = 0; level < cluster.fabric.size(); ++level) {
+    const Domains domains = domains_of(sorted, group_span(cluster, level));
+    placement.domains.push_back(domains.count);
+    placement.members_per_domain.push_back(domains.fewest);
+    if (domains.count == 1) {
+      placement.level = static_cast<int>(level);
+      return placement;
+    }
+  }
+  throw InvariantError("the last fabric level does not hold all ranks");
+}
+
+Cluster with_ranks(const Cluster& cluster, int num_ranks) {
+  if (num_ranks < 1)
+    throw ConfigError(fmt::format("{} ranks asked of cluster '{}': at least 1 is needed", num_ranks,
+                                  cluster.name));
+  Cluster resized = cluster;
+  const int per_node = cluster.devices_per_node;
+  const bool one_cpu_host = cluster.device.kind == DeviceKind::Cpu && cluster.num_nodes == 1;
+  if (num_ranks <= per_node || one_cpu_host) {
+    resized.num_nodes = 1;
+    resized.devices_per_node = num_ranks;
+  } else if (num_ranks % per_node == 0) {
+    resized.num_nodes = num_ranks / per_node;
+  } else {
+    const int below = num_ranks / per_node * per_node;
+    const int nearest = num_ranks - below < below + per_node - num_ranks ? below : below + per_node;
+    throw ConfigError(fmt::format(
+        "{} ranks do not fill whole nodes of cluster '{}' ({} ranks a node); nearest: {}", num_ranks,
+        cluster.name, per_node, nearest));
+  }
+  const bool beyond_fabric =
+      resized.fabric.empty() ? num_ranks > 1
+                             : resized.fabric.back().ranks_per_group != 0 &&
+                                   resized.fabric.back().ranks_per_group < num_ranks;
+  if (beyond_fabric)
+    throw ConfigError(fmt::format(
+        "cluster '{}' has no fabric that connects {} ranks; at most {}", cluster.name, num_ranks,
+        resized.fabric.empty() ? 1 : resized.fabric.back().ranks_per_group));
+  return resized;
+}
+
+double peak_flop_per_s(const Cluster& cluster, DType dtype) {
+  const auto& peaks = cluster.device.peak_tflop_per_s;
+  if (const auto exact = peaks.find(std::string(name_of(dtype))); exact != peaks.end())
+    return exact->second * 1e12;
+  // A device without its own path computes 16-bit types in fp32 and integers never on the peak.
+  if (const auto single = peaks.find("fp32"); single != peaks.end()) return single->second * 1e12;
+  throw ConfigError(fmt::format("cluster '{}': device.peak_tflop_per_s has no entry for {}",
+                                cluster.name, name_of(dtype)));
+}
+
+}  // namespace meshplan::sim

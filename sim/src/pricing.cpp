@@ -1,0 +1,109 @@
+#include "sim/pricing.hpp"
+
+#include <map>
+#include <tuple>
+
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "operator_table.hpp"
+#include "program/cost.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+using program::CollectiveOp;
+using program::FlatCollectiveOp;
+using program::OperationInstance;
+using program::PeerOp;
+using program::Program;
+
+const CollectiveOp* collective_of(const program::Operation& operation) {
+  if (const auto* flat = std::get_if<FlatCollectiveOp>(&operation.work)) return &flat->collective;
+  return std::get_if<CollectiveOp>(&operation.work);
+}
+
+Price price_with(const OperatorTable& table, const Program& program,
+                 const OperationInstance& instance, const Cluster& cluster) {
+  const std::string signature = program::signature(program, instance);
+  // Scalar work without a signature (masking the loss, clipping) costs its launch.
+  if (signature.empty()) return {.seconds = cluster.device.launch_us / kMicroseconds};
+  const program::OperationCost cost = program::operation_cost(program, instance);
+  return table.price(signature, cost.flops, static_cast<double>(cost.bytes));
+}
+
+/// Prices the instances of one rank; instances of one operation share a price.
+class ProgramPricer {
+ public:
+  ProgramPricer(const Program& program, int rank, const program::Mesh& mesh,
+                const Cluster& cluster)
+      : program_(program), rank_(rank), mesh_(mesh), cluster_(cluster), table_(cluster) {}
+
+  ProgramPrices run() {
+    ProgramPrices prices;
+    prices.per_instance.reserve(program_.instances.size());
+    for (const OperationInstance& instance : program_.instances)
+      prices.per_instance.push_back(price_of(instance));
+    return prices;
+  }
+
+ private:
+  const Price& price_of(const OperationInstance& instance) {
+    const auto& ref = instance.operation;
+    // Weight gradients that accumulate read what they write: another price for the same operation.
+    const std::tuple key(ref.block.value_or(-1), ref.backward, ref.index, instance.accumulate);
+    const auto [entry, fresh] = known_.try_emplace(key);
+    if (fresh) entry->second = compute(instance);
+    return entry->second;
+  }
+
+  Price compute(const OperationInstance& instance) {
+    const program::Operation& operation = program::operation_of(program_, instance);
+    if (const CollectiveOp* collective = collective_of(operation))
+      return price_collective(collective->collective, program::message_bytes(program_, instance),
+                              placement_of(collective->group), cluster_);
+    if (const auto* peer = std::get_if<PeerOp>(&operation.work))
+      return price_transfer(program::message_bytes(program_, instance),
+                            place(cluster_, {rank_, peer_rank(mesh_, rank_, *peer)}), cluster_);
+    return price_with(table_, program_, instance, cluster_);
+  }
+
+  const GroupPlacement& placement_of(program::Group group) {
+    const auto [entry, fresh] = placements_.try_emplace(group);
+    if (fresh) entry->second = place(cluster_, mesh_.group(group, rank_));
+    return entry->second;
+  }
+
+  const Program& program_;
+  int rank_;
+  const program::Mesh& mesh_;
+  const Cluster& cluster_;
+  OperatorTable table_;
+  std::map<std::tuple<int, bool, int, bool>, Price> known_;
+  std::map<program::Group, GroupPlacement> placements_;
+};
+
+}  // namespace
+
+Price price_operation(const Program& program, const OperationInstance& instance,
+                      const Cluster& cluster) {
+  const program::Operation& operation = program::operation_of(program, instance);
+  require_invariant(collective_of(operation) == nullptr &&
+                        !std::holds_alternative<PeerOp>(operation.work),
+                    "price_operation is for operations that compute");
+  return price_with(OperatorTable(cluster), program, instance, cluster);
+}
+
+ProgramPrices price_program(const Program& program, int rank, const program::Mesh& mesh,
+                            const Cluster& cluster) {
+  return ProgramPricer(program, rank, mesh, cluster).run();
+}
+
+int peer_rank(const program::Mesh& mesh, int rank, const PeerOp& peer) {
+  program::Coordinates coordinates = mesh.coordinates(rank);
+  coordinates.pp += peer.stage_offset;
+  require_invariant(coordinates.pp >= 0 && coordinates.pp < mesh.config().pp,
+                    "a peer's stage lies inside the pipeline");
+  return mesh.rank_of(coordinates);
+}
+
+}  // namespace meshplan::sim
