@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <numeric>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <numeric>
 
 namespace meshplan {
 namespace {

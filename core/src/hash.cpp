@@ -15,6 +15,8 @@ std::uint64_t content_hash(std::string_view text) {
   return content_hash(std::as_bytes(std::span(text.data(), text.size())));
 }
 
-std::string hex(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
+std::string hex(std::uint64_t hash) {
+  return fmt::format("{:016x}", hash);
+}
 
 }  // namespace meshplan

@@ -34,16 +34,16 @@ Json parse_json(std::string_view text, std::string_view file) {
       throw ConfigError(fmt::format("{}: the key '{}' appears twice", file, duplicate));
     return root;
   } catch (const Json::parse_error& error) {
-    const auto end = text.begin() + static_cast<std::ptrdiff_t>(
-                                        std::min<std::size_t>(error.byte, text.size()));
+    const auto end =
+        text.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(error.byte, text.size()));
     const auto line = 1 + std::count(text.begin(), end, '\n');
     const std::string_view before(text.data(), static_cast<std::size_t>(end - text.begin()));
     const std::size_t last_newline = before.rfind('\n');
     const std::size_t column =
         before.size() - (last_newline == std::string_view::npos ? 0 : last_newline + 1);
-    throw ConfigError(fmt::format("{}:{}:{}: not valid JSON: {}", file, line, column,
-                                  std::string_view(error.what()).substr(
-                                      std::string_view(error.what()).find(": ") + 2)));
+    throw ConfigError(fmt::format(
+        "{}:{}:{}: not valid JSON: {}", file, line, column,
+        std::string_view(error.what()).substr(std::string_view(error.what()).find(": ") + 2)));
   }
 }
 
@@ -63,22 +63,19 @@ std::string JsonReader::child(std::string_view key) const {
 void JsonReader::finish() const {
   for (const auto& [key, value] : object_.items()) {
     if (std::ranges::find(known_, key) != known_.end()) continue;
-    throw ConfigError(
-        fmt::format("{}: {}: unknown key; did you mean '{}'? known here: {}", file_, child(key),
-                    nearest_choice(key, known_), fmt::join(known_, ", ")));
+    throw ConfigError(fmt::format("{}: {}: unknown key; did you mean '{}'? known here: {}", file_,
+                                  child(key), nearest_choice(key, known_),
+                                  fmt::join(known_, ", ")));
   }
   if (!missing_.empty())
-    throw ConfigError(fmt::format("{}: {}: required key is missing{}", file_,
-                                  child(missing_.front()),
-                                  missing_.size() > 1
-                                      ? fmt::format(" (and {} more: {})", missing_.size() - 1,
-                                                    fmt::join(missing_.begin() + 1,
-                                                              missing_.end(), ", "))
-                                      : std::string()));
+    throw ConfigError(fmt::format(
+        "{}: {}: required key is missing{}", file_, child(missing_.front()),
+        missing_.size() > 1 ? fmt::format(" (and {} more: {})", missing_.size() - 1,
+                                          fmt::join(missing_.begin() + 1, missing_.end(), ", "))
+                            : std::string()));
 }
 
-void JsonReader::fail(const std::string& path, const Json& value,
-                      std::string_view expected) const {
+void JsonReader::fail(const std::string& path, const Json& value, std::string_view expected) const {
   throw ConfigError(
       fmt::format("{}: {}: expected {}, got {}", file_, path, expected, quoted(value)));
 }

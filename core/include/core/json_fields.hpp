@@ -11,18 +11,17 @@
 #include <array>
 #include <concepts>
 #include <cstdint>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
 
@@ -35,7 +34,9 @@ template <class E>
 struct EnumNames;
 
 template <class E>
-concept NamedEnum = std::is_enum_v<E> && requires { EnumNames<E>::value; };
+concept NamedEnum = std::is_enum_v<E> && requires {
+  EnumNames<E>::value;
+};
 
 template <NamedEnum E>
 std::string_view name_of(E value) {
@@ -58,25 +59,37 @@ std::optional<E> from_name(std::string_view given) {
   return std::nullopt;
 }
 
+/// Any JSON value, kept as it is: a part of a file that another reader understands.
+struct RawJson {
+  Json value;
+};
+
 /// Bounds of a number, both inclusive; absent = unbounded.
 struct Bounds {
   std::optional<double> low;
   std::optional<double> high;
 };
-inline Bounds at_least(double low) { return {low, std::nullopt}; }
-inline Bounds between(double low, double high) { return {low, high}; }
+inline Bounds at_least(double low) {
+  return {low, std::nullopt};
+}
+inline Bounds between(double low, double high) {
+  return {low, high};
+}
 
 class JsonReader;
 class JsonWriter;
 class JsonSchemaWriter;
 
 template <class T>
-concept DescribedStruct = requires(JsonReader& reader, T& value) { fields(reader, value); };
+concept DescribedStruct = requires(JsonReader& reader, T& value) {
+  fields(reader, value);
+};
 
 /// @throws ConfigError naming the file, line and column of a syntax error
 Json parse_json(std::string_view text, std::string_view file);
 
-/// Reads one JSON object into one struct. Every error names file, path, value and what was expected.
+/// Reads one JSON object into one struct. Every error names file, path, value and what was
+/// expected.
 class JsonReader {
  public:
   /// @param path  of this object inside the file, "" for the root
@@ -88,8 +101,10 @@ class JsonReader {
   void required(std::string_view key, T& out, std::string_view /*meaning*/, Bounds bounds = {}) {
     known_.emplace_back(key);
     const Json* found = find(key);
-    if (found == nullptr) missing_.emplace_back(key);
-    else convert(*found, child(key), out, bounds);
+    if (found == nullptr)
+      missing_.emplace_back(key);
+    else
+      convert(*found, child(key), out, bounds);
   }
 
   template <class T>
@@ -112,6 +127,11 @@ class JsonReader {
   void convert(const Json& value, const std::string& path, double& out, Bounds bounds) const;
   void convert(const Json& value, const std::string& path, std::string& out, Bounds bounds) const;
 
+  void convert(const Json& value, const std::string& /*path*/, RawJson& out,
+               Bounds /*bounds*/) const {
+    out.value = value;
+  }
+
   template <NamedEnum E>
   void convert(const Json& value, const std::string& path, E& out, Bounds /*bounds*/) const {
     if (value.is_string()) {
@@ -119,9 +139,9 @@ class JsonReader {
         out = *parsed;
         return;
       }
-      throw ConfigError(fmt::format("{}: {}: {}", file_, path,
-                                    unknown_name_message("value", value.template get<std::string>(),
-                                                         all_names<E>())));
+      throw ConfigError(fmt::format(
+          "{}: {}: {}", file_, path,
+          unknown_name_message("value", value.template get<std::string>(), all_names<E>())));
     }
     fail(path, value, fmt::format("one of {}", fmt::join(all_names<E>(), ", ")));
   }
@@ -191,7 +211,9 @@ class JsonWriter {
 
   template <class T>
   static Json convert(T& value) {
-    if constexpr (NamedEnum<T>) {
+    if constexpr (std::same_as<T, RawJson>) {
+      return value.value;
+    } else if constexpr (NamedEnum<T>) {
       return std::string(name_of(value));
     } else if constexpr (DescribedStruct<T>) {
       JsonWriter writer;
@@ -245,7 +267,9 @@ class JsonSchemaWriter {
 
   template <class T>
   static Json schema_of(T& value, Bounds bounds) {
-    if constexpr (NamedEnum<T>) {
+    if constexpr (std::same_as<T, RawJson>) {
+      return Json::object();
+    } else if constexpr (NamedEnum<T>) {
       return Json{{"enum", all_names<T>()}};
     } else if constexpr (DescribedStruct<T>) {
       JsonSchemaWriter writer;

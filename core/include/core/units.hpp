@@ -38,11 +38,13 @@ using FlopsPerSecond = Quantity<struct FlopsPerSecondTag, double>;
 constexpr Seconds operator/(Bytes size, BytesPerSecond rate) {
   return {static_cast<double>(size.value) / rate.value};
 }
-constexpr Seconds operator/(Flops work, FlopsPerSecond rate) { return {work.value / rate.value}; }
+constexpr Seconds operator/(Flops work, FlopsPerSecond rate) {
+  return {work.value / rate.value};
+}
 
 constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
 constexpr double kMib = 1024.0 * 1024.0;
-constexpr double kMicroseconds = 1e6;   // microseconds in a second
-constexpr double kMilliseconds = 1e3;   // milliseconds in a second
+constexpr double kMicroseconds = 1e6;  // microseconds in a second
+constexpr double kMilliseconds = 1e3;  // milliseconds in a second
 
 }  // namespace meshplan

@@ -16,15 +16,16 @@ struct OperationCost {
 
 OperationCost operation_cost(const Program& program, const OperationInstance& instance);
 
-/// Identifies kind, phase, dtype and local shape, so that a measurement of one operation prices every
-/// equal one: "linear.forward fp32 m=1024 n=768 k=256". Only compute and optimizer operations have one;
-/// collectives are identified by (collective, group size, bytes).
+/// Identifies kind, phase, dtype and local shape, so that a measurement of one operation prices
+/// every equal one: "linear.forward fp32 m=1024 n=768 k=256". Only compute and optimizer operations
+/// have one; collectives are identified by (collective, group size, bytes).
 std::string signature(const Program& program, const OperationInstance& instance);
 
 /// Bytes that a collective or peer operation passes in per rank.
 std::int64_t message_bytes(const Program& program, const OperationInstance& instance);
 
-/// Model FLOPs of one step over all ranks (no recompute, causal attention counted half): MFU numerator.
+/// Model FLOPs of one step over all ranks (no recompute, causal attention counted half): MFU
+/// numerator.
 double model_flops_per_step(const Plan& plan);
 
 }  // namespace meshplan::program

@@ -8,8 +8,8 @@ namespace meshplan::program {
 
 /// What a software stack fuses, overlaps and keeps. The runtime runs `meshplan_profile()`.
 struct ExecutionProfile {
-  bool regather_sequence = true;  // SP: keep the shard, all-gather again in backward (Megatron-LM)
-  bool bucketed_gradients = true; // reduce a bucket as soon as its last gradient is there
+  bool regather_sequence = true;   // SP: keep the shard, all-gather again in backward (Megatron-LM)
+  bool bucketed_gradients = true;  // reduce a bucket as soon as its last gradient is there
 };
 ExecutionProfile meshplan_profile();
 
@@ -23,8 +23,8 @@ Program lower(const Plan& plan, int stage, Pass pass = Pass::Training,
 std::vector<Program> lower_all(const Plan& plan, Pass pass = Pass::Training,
                                const ExecutionProfile& profile = meshplan_profile());
 
-/// Proves over all stages of a plan that every receive has its send in the same order, that members of
-/// a group issue the same collectives in the same order, and that in-flight slots suffice.
+/// Proves over all stages of a plan that every receive has its send in the same order, that members
+/// of a group issue the same collectives in the same order, and that in-flight slots suffice.
 /// @returns what is broken, in words; empty if nothing
 std::vector<std::string> program_errors(const std::vector<Program>& programs);
 

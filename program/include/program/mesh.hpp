@@ -9,7 +9,8 @@ namespace meshplan::program {
 
 enum class Axis { Tp, Cp, Ep, Dp, Pp };
 
-/// Coordinates of a rank on the dense grid (tp, cp, dp, pp) and on the expert grid (etp, ep, edp, pp).
+/// Coordinates of a rank on the dense grid (tp, cp, dp, pp) and on the expert grid (etp, ep, edp,
+/// pp).
 struct Coordinates {
   int tp = 0;
   int cp = 0;
@@ -27,21 +28,21 @@ enum class Group {
   Cp,
   Dp,
   Pp,
-  TpPp,       // one model replica: gradient norm
-  DpCp,       // ranks that hold the same dense parameters: gradient reduction
+  TpPp,  // one model replica: gradient norm
+  DpCp,  // ranks that hold the same dense parameters: gradient reduction
   World,
   Embedding,  // first and last stage of a pipeline: tied embeddings; only those ranks are members
   Ep,
   Etp,
-  ExpertDp,   // ranks that hold the same experts
+  ExpertDp,  // ranks that hold the same experts
 };
 
 /// rank <-> coordinates for any axis order, e.g. "tp-cp-ep-dp-pp" (innermost first, Megatron's
 /// default). The expert grid keeps the order with tp, cp, dp replaced by etp, ep, edp.
 class Mesh {
  public:
-  /// @throws ConfigError if the order is not a permutation of tp, cp, ep, dp, pp, if a degree is < 1,
-  /// or if etp * ep does not divide tp * cp * dp
+  /// @throws ConfigError if the order is not a permutation of tp, cp, ep, dp, pp, if a degree is <
+  /// 1, or if etp * ep does not divide tp * cp * dp
   explicit Mesh(const ParallelConfig& config, const std::string& order = kDefaultOrder);
 
   static constexpr const char* kDefaultOrder = "tp-cp-ep-dp-pp";

@@ -4,8 +4,9 @@
 
 namespace meshplan::program {
 
-/// Degrees of the parallel axes. `ep` and `etp` reuse the tp*cp*dp ranks of a stage, so they are not
-/// factors of world_size(). `sp` shards the tokens between tensor-parallel regions over the tp group.
+/// Degrees of the parallel axes. `ep` and `etp` reuse the tp*cp*dp ranks of a stage, so they are
+/// not factors of world_size(). `sp` shards the tokens between tensor-parallel regions over the tp
+/// group.
 struct ParallelConfig {
   int tp = 1;
   int cp = 1;

@@ -27,8 +27,8 @@ struct OptimizerConfig {
   double clip_norm = 1.0;     // of the global gradient norm; 0 = no clipping
   LearningRateSchedule schedule = LearningRateSchedule::Cosine;
   int warmup_steps = 0;
-  int decay_steps = 0;           // cosine: step at which the minimum is reached; 0 = the run's length
-  double minimum_ratio = 0.1;    // cosine: final / peak learning rate
+  int decay_steps = 0;         // cosine: step at which the minimum is reached; 0 = the run's length
+  double minimum_ratio = 0.1;  // cosine: final / peak learning rate
   bool operator==(const OptimizerConfig&) const = default;
 };
 
@@ -43,9 +43,10 @@ struct Workload {
 
 enum class RecomputeKind { None, Selective, Full };
 
-/// Which activations are computed again in the backward pass. Selective drops what is cheap to compute
-/// (norms and activation functions; Korthikanti et al. 2022, section 5 names the idea); Full keeps only
-/// the input of a layer. `num_layers` limits Full to the first layers of each stage (absent = all).
+/// Which activations are computed again in the backward pass. Selective drops what is cheap to
+/// compute (norms and activation functions; Korthikanti et al. 2022, section 5 names the idea);
+/// Full keeps only the input of a layer. `num_layers` limits Full to the first layers of each stage
+/// (absent = all).
 struct Recompute {
   RecomputeKind kind = RecomputeKind::None;
   std::optional<int> num_layers;
@@ -60,7 +61,8 @@ struct Prediction {
   bool operator==(const Prediction&) const = default;
 };
 
-/// A resolved configuration: everything that lowering needs, and what was predicted when it was chosen.
+/// A resolved configuration: everything that lowering needs, and what was predicted when it was
+/// chosen.
 struct Plan {
   int schema_version = 1;
   models::ModelSpec model;
@@ -74,7 +76,8 @@ struct Plan {
   ScheduleKind schedule = ScheduleKind::OneFOneB;
   int micro_batch_size = 1;  // sequences
   Recompute recompute;
-  std::vector<int> layers_per_stage;   // length pp; empty = as even as possible, remainder on the first
+  std::vector<int>
+      layers_per_stage;  // length pp; empty = as even as possible, remainder in the middle
   std::int64_t bucket_bytes = 25 << 20;  // data-parallel gradient buckets
   std::optional<Prediction> prediction;
 
@@ -91,14 +94,15 @@ std::string to_json(const Plan& plan);
 /// The JSON Schema of the plan file.
 std::string plan_schema();
 
-/// One broken rule of a plan, e.g. {"heads", "num_heads (6) is not divisible by tp (4); nearest: 3"}.
+/// One broken rule of a plan, e.g. {"heads", "num_heads (6) is not divisible by tp (4); nearest:
+/// 3"}.
 struct Violation {
   std::string rule;     // stable id
   std::string message;  // values, rule and the nearest valid choice
 };
 
-/// Every rule that the plan breaks; empty = it can be lowered and run. Includes what this version does
-/// not lower yet (MoE, MLA, context parallelism, ...), named as such.
+/// Every rule that the plan breaks; empty = it can be lowered and run. Includes what this version
+/// does not lower yet (MoE, MLA, context parallelism, ...), named as such.
 std::vector<Violation> check(const Plan& plan);
 
 /// Layers of each stage after defaults.

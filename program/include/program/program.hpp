@@ -1,9 +1,10 @@
 // What one role does in one training step: the contract between lowering, the simulator and the
 // runtime. See docs/design.md.
 //
-// A Program is a loop body: `instances`, in issue order, are all operations of a step. Each names an
-// Operation of a Block (shared by identical layers), the layer and micro-batch it works on, and the
-// earlier instances on other lanes that it waits for. Within a lane, issue order is execution order.
+// A Program is a loop body: `instances`, in issue order, are all operations of a step. Each names
+// an Operation of a Block (shared by identical layers), the layer and micro-batch it works on, and
+// the earlier instances on other lanes that it waits for. Within a lane, issue order is execution
+// order.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +30,11 @@ enum class Region {
   Gradients,      // fp32, flat over parameters, same order as Weights
   Moment1,        // fp32 optimizer state
   Moment2,
-  Batch,          // token ids and targets of all micro-batches of the step
-  Saved,          // activations kept from forward to backward: one slot per micro-batch in flight
-  Transient,      // alive inside one task; one slot
-  Boundary,       // received gradients of the stage's output: two slots, by backward count
-  Scalars,        // per-step scalars: loss, squared norm, clip coefficient, ...
+  Batch,      // token ids and targets of all micro-batches of the step
+  Saved,      // activations kept from forward to backward: one slot per micro-batch in flight
+  Transient,  // alive inside one task; one slot
+  Boundary,   // gradient stream of a backward task, then outputs to send: slots alternate
+  Scalars,    // per-step scalars: loss, squared norm, clip coefficient, ...
 };
 constexpr int kNumRegions = 10;
 
@@ -49,25 +50,36 @@ struct MemoryPlan {
   std::int64_t total_bytes() const;
 };
 
+/// The numbers in Region::Scalars, 8 bytes each, in this order.
+enum class Scalar {
+  LossSum,          // fp64: sum of the token losses of this step
+  SquaredNorm,      // fp64: of the gradients that this rank owns
+  GradientScale,    // fp32: 1 / tokens of the global batch
+  ClipCoefficient,  // fp32
+  GradientNorm,     // fp32
+};
+constexpr std::int64_t kNumScalars = 5;
+constexpr std::int64_t kScalarBytes = 8;
+
 /// Every region starts on this boundary, so that kernels see aligned rows.
 constexpr std::int64_t kAlignment = 64;
 
 // ---------------------------------------------------------------- parameters
 
-/// A contiguous run of the global parameter's dimension `dim` that this role's shard holds, for tp rank
-/// r: global offset = begin + r * size (each section of a fused weight is sharded on its own).
+/// A contiguous run of the global parameter's dimension `dim` that this role's shard holds, for tp
+/// rank r: global offset = begin + r * size (each section of a fused weight is sharded on its own).
 struct ShardSection {
-  std::int64_t begin = 0;   // of the section in the global tensor
-  std::int64_t size = 0;    // rows (or columns) held by each tp rank
+  std::int64_t begin = 0;  // of the section in the global tensor
+  std::int64_t size = 0;   // rows (or columns) held by each tp rank
   bool operator==(const ShardSection&) const = default;
 };
 
 struct Parameter {
-  std::string name;                       // "layers.7.self_attn.qkv_proj.weight": global
-  std::vector<std::int64_t> global_shape; // unpadded
+  std::string name;                        // "layers.7.self_attn.qkv_proj.weight": global
+  std::vector<std::int64_t> global_shape;  // unpadded
   std::vector<std::int64_t> local_shape;
-  int shard_dim = -1;                     // dimension that tp shards; -1 = replicated over tp
-  std::vector<ShardSection> sections;     // of shard_dim, in local order
+  int shard_dim = -1;                  // dimension that tp shards; -1 = replicated over tp
+  std::vector<ShardSection> sections;  // of shard_dim, in local order
   models::Init init = models::Init::Normal;
   bool weight_decay = false;
   bool tp_partial = false;  // replicated over tp, but each rank's gradient is a partial sum
@@ -96,13 +108,13 @@ enum class Phase { Forward, Recompute, InputGrad, WeightGrad, Reduce, Optimizer 
 using ValueId = int;
 
 enum class Storage {
-  Parameter,    // index = parameter of the layer instance
-  Gradient,     // the same parameter's fp32 gradient
-  BatchIds,     // the micro-batch's rows of the step's ids
+  Parameter,  // index = parameter of the layer instance
+  Gradient,   // the same parameter's fp32 gradient
+  BatchIds,   // the micro-batch's rows of the step's ids
   BatchTargets,
-  Saved,        // offset in the layer's part of the micro-batch's slot
-  Transient,    // offset in the transient region
-  LayerInput,   // the layer instance's input activation: resolved to the next layer's saved input
+  Saved,       // offset in the layer's part of the micro-batch's slot
+  Transient,   // offset in the transient region
+  LayerInput,  // the layer instance's input activation: resolved to the next layer's saved input
   LayerOutput,
   LayerOutputGrad,  // gradient arriving from the next layer (or received from the next stage)
   LayerInputGrad,   // gradient handed to the previous layer (or sent to the previous stage)
@@ -114,9 +126,9 @@ struct Value {
   DType dtype = DType::F32;
   std::vector<models::Dim> shape;  // local
   Storage storage = Storage::Transient;
-  int index = 0;                   // parameter index for Parameter and Gradient
-  std::int64_t offset_bytes = 0;   // Saved, Transient
-  std::optional<ValueId> alias;    // shares the storage of another value (in-place operations)
+  int index = 0;                  // parameter index for Parameter and Gradient
+  std::int64_t offset_bytes = 0;  // Saved, Transient
+  std::optional<ValueId> alias;   // shares the storage of another value (in-place operations)
 };
 
 /// Runs on the compute lane. Operands by kind and phase are listed in docs/design.md#operands.
@@ -124,7 +136,6 @@ struct ComputeOp {
   models::OpKind kind = models::OpKind::Add;
   models::Split split = models::Split::None;
   models::OpAttributes attributes;  // local: heads and kv_heads of this shard
-  bool accumulate = false;          // add to the output instead of overwriting it
   bool tokens_sharded = false;      // sequence parallel: rows are this tp rank's part of the tokens
 };
 
@@ -152,8 +163,7 @@ struct PeerOp {
 /// Work on flat parameter ranges at the end of the step.
 enum class StepWork {
   LoadBatch,        // host: next batch into Region::Batch
-  ZeroGradients,
-  ScaleLoss,        // loss sum -> scalars
+  MaskLoss,         // keep the loss sum only on tp rank 0 of the last stage, before it is summed
   SquaredNorm,      // of the gradients that this rank owns, fp64
   ClipCoefficient,  // from the reduced squared norm
   OptimizerUpdate,  // range, decay or not
@@ -162,7 +172,8 @@ enum class StepWork {
 struct StepOp {
   StepWork work = StepWork::LoadBatch;
   FlatRange range;
-  bool weight_decay = false;
+  bool weight_decay = false;        // OptimizerUpdate
+  bool first_tp_rank_only = false;  // SquaredNorm of parameters that are replicated over tp
 };
 
 /// Collective on flat gradient ranges or scalars at the end of the step.
@@ -193,9 +204,9 @@ struct Block {
 /// A layer of the model placed in a chunk of this role.
 struct LayerInstance {
   int block = 0;
-  std::optional<int> layer;      // model layer; absent for embedding and head
-  std::vector<int> parameters;   // block-local parameter index -> Program::parameters
-  std::int64_t saved_offset = 0; // of its part in the slot
+  std::optional<int> layer;       // model layer; absent for embedding and head
+  std::vector<int> parameters;    // block-local parameter index -> Program::parameters
+  std::int64_t saved_offset = 0;  // of its part in the slot
 };
 
 /// Names an Operation: of a block, or of Program::step_operations if `block` is absent.
@@ -208,13 +219,14 @@ struct OperationRef {
 
 struct OperationInstance {
   OperationRef operation;
-  int task = -1;        // index into tasks; -1 = step-level (load, reduce, optimizer)
+  int task = -1;  // index into tasks; -1 = step-level (load, reduce, optimizer)
   int microbatch = -1;
-  int layer = -1;       // index into layers; -1 = task- or step-level
+  int layer = -1;  // index into layers; -1 = task- or step-level
   int saved_slot = 0;
   int boundary_slot = 0;
-  std::uint64_t id = 0;        // stable over lowerings of the same plan: hash of (task, layer, name)
-  std::vector<int> waits;      // indexes of earlier instances on other lanes
+  bool accumulate = false;  // weight gradients: add to what earlier micro-batches left
+  std::uint64_t id = 0;     // stable over lowerings of the same plan: hash of (task, layer, name)
+  std::vector<int> waits;   // indexes of earlier instances on other lanes
 };
 
 /// Ranks with equal stage and local shapes share one program.

@@ -10,7 +10,8 @@ namespace meshplan::program {
 enum class TaskKind { Forward, BackwardFull, BackwardInput, BackwardWeight, Overlapped };
 
 /// Work of one stage on one micro-batch. `chunk` is the virtual stage held by this rank.
-/// Overlapped runs this forward together with the backward of (`backward_microbatch`, `backward_chunk`).
+/// Overlapped runs this forward together with the backward of (`backward_microbatch`,
+/// `backward_chunk`).
 struct Task {
   TaskKind kind = TaskKind::Forward;
   int microbatch = 0;
@@ -42,8 +43,8 @@ int max_in_flight(const Schedule& schedule, int stage);
 
 /// Every rule that `schedule` breaks, in words; empty if it is valid: each forward and backward
 /// exactly once per micro-batch and chunk, forward before backward, and no circular wait between
-/// stages (each stage runs its list in order; forward of stage s waits for stage s - 1, backward for
-/// stage s + 1).
+/// stages (each stage runs its list in order; forward of stage s waits for stage s - 1, backward
+/// for stage s + 1).
 std::vector<std::string> schedule_errors(const Schedule& schedule, int num_microbatches,
                                          int num_chunks = 1);
 

@@ -16,12 +16,12 @@ struct Span {
   Lane lane = Lane::Compute;
   Phase phase = Phase::Forward;
   std::string name;
-  std::uint64_t id = 0;      // OperationInstance::id
+  std::uint64_t id = 0;  // OperationInstance::id
   int microbatch = -1;
-  int layer = -1;            // model layer; -1 = none
-  std::string group;         // of a communication span: "tp", "pp", "dp", ...; empty for compute
-  int peer = -1;             // world rank of a point-to-point peer; -1 otherwise
-  double start_s = 0;        // since the step's common start, on rank 0's clock
+  int layer = -1;      // model layer; -1 = none
+  std::string group;   // of a communication span: "tp", "pp", "dp", ...; empty for compute
+  int peer = -1;       // world rank of a point-to-point peer; -1 otherwise
+  double start_s = 0;  // since the step's common start, on rank 0's clock
   double end_s = 0;
   std::int64_t bytes = 0;
   double flops = 0;
@@ -30,14 +30,15 @@ struct Span {
 struct Trace {
   int schema_version = 1;
   bool measured = false;
-  std::string source;          // "simulated" or host, date
+  std::string source;  // "simulated" or host, date
   Plan plan;
   int world_size = 1;
-  std::vector<double> step_times_s;  // every step that was timed without tracing (measured), or the period
-  double tracing_overhead = 0;       // traced step time / untraced - 1
-  double peak_memory_bytes = 0;      // largest rank
+  std::vector<double>
+      step_times_s;  // every step that was timed without tracing (measured), or the period
+  double tracing_overhead = 0;   // traced step time / untraced - 1
+  double peak_memory_bytes = 0;  // largest rank
   std::vector<double> losses;
-  std::vector<Span> spans;           // of the traced step(s), all ranks
+  std::vector<Span> spans;  // of the traced step(s), all ranks
 };
 
 Trace parse_trace(std::string_view text, const std::string& file);

@@ -1,0 +1,263 @@
+#include "program/cost.hpp"
+
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "models/counts.hpp"
+#include "program/address.hpp"
+#include "sharded_layer.hpp"
+
+namespace meshplan::program {
+namespace {
+
+using models::OpKind;
+
+std::size_t at(int id) {
+  return static_cast<std::size_t>(id);
+}
+
+const Value& value_of(const Program& program, const OperationInstance& instance, ValueId id) {
+  const LayerInstance& layer = program.layers[at(instance.layer)];
+  return program.blocks[at(layer.block)].values[at(id)];
+}
+
+std::int64_t elements_of(const Program& program, const Value& value) {
+  std::int64_t elements = 1;
+  for (const models::Dim& dim : value.shape) elements *= models::evaluate(dim, program.sizes);
+  return elements;
+}
+
+/// Rows, columns of the product: tokens, output features, input features of a linear.
+struct LinearSizes {
+  std::int64_t tokens = 0;
+  std::int64_t out = 0;
+  std::int64_t in = 0;
+};
+
+LinearSizes linear_sizes(const Program& program, const OperationInstance& instance,
+                         const Operation& operation) {
+  // Forward and input gradient read (activation, weight); the weight gradient writes the weight's
+  // shape.
+  const ValueId matrix =
+      operation.phase == Phase::WeightGrad ? operation.outputs[0] : operation.inputs[1];
+  const std::vector<std::int64_t> weight =
+      local_shape(program, value_of(program, instance, matrix));
+  const std::vector<std::int64_t> first =
+      local_shape(program, value_of(program, instance, operation.inputs[0]));
+  return {.tokens = first[0], .out = weight[0], .in = weight[1]};
+}
+
+/// Score entries that attention computes per query head: half of S^2 when causal (plus the
+/// diagonal).
+double attended_pairs(const Program& program, const models::OpAttributes& attributes) {
+  const double seq = static_cast<double>(program.sizes.tokens / program.sizes.sequences);
+  const double sequences = static_cast<double>(program.sizes.sequences);
+  if (!attributes.causal) return sequences * seq * seq;
+  const double window = attributes.window > 0 ? std::min<double>(attributes.window, seq) : seq;
+  return sequences * (window * (window + 1) / 2 + (seq - window) * window);
+}
+
+constexpr double kForwardAttentionProducts = 2;   // q k^T, p v
+constexpr double kBackwardAttentionProducts = 5;  // q k^T again, do v^T, p^T do, ds k, ds^T q
+
+double compute_flops(const Program& program, const OperationInstance& instance,
+                     const Operation& operation, const ComputeOp& work) {
+  switch (work.kind) {
+    case OpKind::Linear: {
+      const LinearSizes sizes = linear_sizes(program, instance, operation);
+      return 2.0 * static_cast<double>(sizes.tokens) * static_cast<double>(sizes.out) *
+             static_cast<double>(sizes.in);
+    }
+    case OpKind::Attention: {
+      const bool forward = operation.phase == Phase::Forward || operation.phase == Phase::Recompute;
+      const double products = forward ? kForwardAttentionProducts : kBackwardAttentionProducts;
+      return 2.0 * products * attended_pairs(program, work.attributes) * work.attributes.heads *
+             work.attributes.head_size;
+    }
+    default:
+      return 0.0;  // memory-bound: counted by bytes
+  }
+}
+
+std::int64_t operand_bytes(const Program& program, const OperationInstance& instance,
+                           const Operation& operation, const ComputeOp& work) {
+  std::int64_t bytes = 0;
+  const auto add = [&](ValueId id) {
+    const Value& value = value_of(program, instance, id);
+    // An embedding touches one row per token, not the whole table.
+    const bool table = work.kind == OpKind::Embedding &&
+                       (value.storage == Storage::Parameter || value.storage == Storage::Gradient);
+    const std::int64_t elements =
+        table ? program.sizes.tokens * program.plan.model.hidden_size : elements_of(program, value);
+    bytes += elements * size_of(value.dtype);
+  };
+  for (const ValueId id : operation.inputs) add(id);
+  for (const ValueId id : operation.outputs) {
+    add(id);
+    const Value& value = value_of(program, instance, id);
+    if (value.storage == Storage::Gradient && instance.accumulate) add(id);  // read as well
+  }
+  return bytes;
+}
+
+/// fp32 numbers that an optimizer reads and writes per element (see kernels/optimizer.hpp).
+constexpr std::int64_t kAdamBytes = 28;
+constexpr std::int64_t kSgdBytes = 20;
+
+OperationCost step_cost(const Program& program, const StepOp& step) {
+  switch (step.work) {
+    case StepWork::SquaredNorm:
+      return {.flops = 2.0 * static_cast<double>(step.range.size()),
+              .bytes = 4 * step.range.size()};
+    case StepWork::OptimizerUpdate: {
+      const bool sgd = program.plan.workload.optimizer.kind == OptimizerKind::Sgd;
+      const std::int64_t copy = program.plan.workload.precision == DType::F32
+                                    ? 0
+                                    : size_of(program.plan.workload.precision);
+      return {.flops = 0, .bytes = step.range.size() * ((sgd ? kSgdBytes : kAdamBytes) + copy)};
+    }
+    case StepWork::LoadBatch:
+    case StepWork::MaskLoss:
+    case StepWork::ClipCoefficient:
+      return {};
+  }
+  throw InvariantError("step work without a cost");
+}
+
+std::string_view phase_name(Phase phase) {
+  switch (phase) {
+    case Phase::Forward:
+    case Phase::Recompute:
+      return "forward";  // the same operation, priced alike
+    case Phase::InputGrad:
+      return "input_grad";
+    case Phase::WeightGrad:
+      return "weight_grad";
+    case Phase::Reduce:
+      return "reduce";
+    case Phase::Optimizer:
+      return "optimizer";
+  }
+  throw InvariantError("phase without a name");
+}
+
+std::string_view kind_name(OpKind kind) {
+  switch (kind) {
+    case OpKind::Embedding:
+      return "embedding";
+    case OpKind::PositionEmbedding:
+      return "position_embedding";
+    case OpKind::Scale:
+      return "scale";
+    case OpKind::RmsNorm:
+      return "rms_norm";
+    case OpKind::LayerNorm:
+      return "layer_norm";
+    case OpKind::Linear:
+      return "linear";
+    case OpKind::Rope:
+      return "rope";
+    case OpKind::Attention:
+      return "attention";
+    case OpKind::GatedActivation:
+      return "gated_activation";
+    case OpKind::Activation:
+      return "activation";
+    case OpKind::Add:
+      return "add";
+    case OpKind::Accumulate:
+      return "accumulate";
+    case OpKind::BiasAdd:
+      return "bias_add";
+    case OpKind::CrossEntropy:
+      return "cross_entropy";
+    case OpKind::CrossEntropyLocal:
+      return "cross_entropy_local";
+    case OpKind::CrossEntropyCombine:
+      return "cross_entropy_combine";
+    case OpKind::SumLoss:
+      return "sum_loss";
+    default:
+      throw InvariantError("operation without a signature");
+  }
+}
+
+std::string compute_signature(const Program& program, const OperationInstance& instance,
+                              const Operation& operation, const ComputeOp& work) {
+  std::string text = fmt::format("{}.{} {}", kind_name(work.kind), phase_name(operation.phase),
+                                 name_of(program.plan.workload.precision));
+  if (work.kind == OpKind::Linear) {
+    const LinearSizes sizes = linear_sizes(program, instance, operation);
+    const std::size_t plain = operation.phase == Phase::WeightGrad ? operation.outputs.size() - 1
+                                                                   : operation.inputs.size() - 2;
+    text += fmt::format(" t={} out={} in={}{}{}", sizes.tokens, sizes.out, sizes.in,
+                        plain > 0 ? " bias" : "", instance.accumulate ? " accumulate" : "");
+    return text;
+  }
+  if (work.kind == OpKind::Attention)
+    return text + fmt::format(" b={} s={} h={} k={} e={} {}{}", program.sizes.sequences,
+                              program.sizes.tokens / program.sizes.sequences, work.attributes.heads,
+                              work.attributes.kv_heads, work.attributes.head_size,
+                              work.attributes.causal ? "causal" : "full",
+                              work.attributes.window > 0
+                                  ? fmt::format(" window={}", work.attributes.window)
+                                  : std::string());
+  const Value& first = value_of(program, instance, operation.inputs[0]);
+  for (const std::int64_t size : local_shape(program, first)) text += fmt::format(" {}", size);
+  if (instance.accumulate) text += " accumulate";
+  return text;
+}
+
+}  // namespace
+
+OperationCost operation_cost(const Program& program, const OperationInstance& instance) {
+  const Operation& operation = operation_of(program, instance);
+  if (const auto* compute = std::get_if<ComputeOp>(&operation.work))
+    return {.flops = compute_flops(program, instance, operation, *compute),
+            .bytes = operand_bytes(program, instance, operation, *compute)};
+  if (const auto* step = std::get_if<StepOp>(&operation.work)) return step_cost(program, *step);
+  return {.flops = 0, .bytes = message_bytes(program, instance)};
+}
+
+std::string signature(const Program& program, const OperationInstance& instance) {
+  const Operation& operation = operation_of(program, instance);
+  if (const auto* compute = std::get_if<ComputeOp>(&operation.work))
+    return compute_signature(program, instance, operation, *compute);
+  const auto* step = std::get_if<StepOp>(&operation.work);
+  if (step == nullptr) return {};
+  switch (step->work) {
+    case StepWork::SquaredNorm:
+      return fmt::format("squared_norm {}", step->range.size());
+    case StepWork::OptimizerUpdate: {
+      constexpr std::string_view kNames[] = {"adamw", "adam", "sgd"};
+      return fmt::format("{} {} {}", kNames[static_cast<int>(program.plan.workload.optimizer.kind)],
+                         name_of(program.plan.workload.precision), step->range.size());
+    }
+    default:
+      return {};
+  }
+}
+
+std::int64_t message_bytes(const Program& program, const OperationInstance& instance) {
+  const Operation& operation = operation_of(program, instance);
+  const auto bytes = [&](const models::Dim& elements, DType dtype) {
+    return models::evaluate(elements, program.sizes) * size_of(dtype);
+  };
+  if (const auto* collective = std::get_if<CollectiveOp>(&operation.work))
+    return bytes(collective->elements, collective->dtype);
+  if (const auto* peer = std::get_if<PeerOp>(&operation.work))
+    return bytes(peer->elements, peer->dtype);
+  if (const auto* flat = std::get_if<FlatCollectiveOp>(&operation.work))
+    return bytes(flat->collective.elements, flat->collective.dtype);
+  return 0;
+}
+
+double model_flops_per_step(const Plan& plan) {
+  const double tokens = static_cast<double>(plan.workload.global_batch_size) *
+                        static_cast<double>(plan.workload.seq_len);
+  return tokens *
+         models::model_flops_per_token(models::build_graph(plan.model), plan.workload.seq_len)
+             .value;
+}
+
+}  // namespace meshplan::program

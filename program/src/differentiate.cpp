@@ -1,0 +1,421 @@
+// Derives the backward operations of a sharded layer. Which gradients are partial sums, and which
+// collective completes them, follows from the placements: a gradient must be laid out as the dual
+// of its value (the dual of a partial sum is replicated, all others are their own), and convert()
+// inserts whatever turns the one it has into the one it must be.
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+#include <set>
+
+#include "core/error.hpp"
+#include "sharded_layer.hpp"
+
+namespace meshplan::program {
+namespace {
+
+using models::Dim;
+using models::OpKind;
+using models::Split;
+using models::Symbol;
+
+std::size_t at(int id) {
+  return static_cast<std::size_t>(id);
+}
+
+Placement dual(Placement where) {
+  return where == Placement::Partial ? Placement::Replicated : where;
+}
+
+bool cheap_to_recompute(OpKind kind) {
+  return kind == OpKind::RmsNorm || kind == OpKind::LayerNorm || kind == OpKind::Activation ||
+         kind == OpKind::GatedActivation;
+}
+
+// The gradient of a value: which buffer holds it, and how it is laid out.
+struct Gradient {
+  ValueId buffer = 0;
+  Placement where = Placement::Replicated;
+};
+
+class Differentiator {
+ public:
+  Differentiator(ShardedLayer& layer, const ShardContext& context, RecomputeKind recompute,
+                 const ExecutionProfile& profile)
+      : layer_(layer), context_(context), recompute_(recompute), profile_(profile) {
+    producer_.resize(layer.block.values.size(), -1);
+    consumers_.resize(layer.block.values.size(), 0);
+    const auto& forward = layer.block.forward;
+    for (std::size_t i = 0; i < forward.size(); ++i) {
+      for (const ValueId output : forward[i].outputs) producer_[at(output)] = static_cast<int>(i);
+      for (const ValueId input : forward[i].inputs) ++consumers_[at(input)];
+    }
+  }
+
+  void run() {
+    if (layer_.output) {
+      Value carry = value(*layer_.output);
+      carry.name = "output.grad";
+      carry.storage = Storage::LayerOutputGrad;
+      carry.alias.reset();
+      const Placement where = layer_.placement[at(*layer_.output)];
+      gradients_[*layer_.output] = {layer_.add_value(std::move(carry), where), where};
+    }
+    // A copy: emitting recomputation appends values and backward operations, never forward ones.
+    const std::vector<Operation> forward = layer_.block.forward;
+    for (std::size_t i = forward.size(); i-- > 0;) {
+      for (const ValueId output : forward[i].outputs) finalize(output);
+      adjoint(forward[i]);
+    }
+    if (layer_.input) finish_input();
+  }
+
+ private:
+  Value& value(ValueId id) { return layer_.block.values[at(id)]; }
+
+  ValueId fresh_gradient(ValueId of, Placement where) {
+    Value gradient = value(of);
+    gradient.name += ".grad";
+    gradient.storage = Storage::Transient;
+    gradient.alias.reset();
+    return layer_.add_value(std::move(gradient), where);
+  }
+
+  void emit(std::string name, Phase phase, Lane lane, decltype(Operation::work) work,
+            std::vector<ValueId> inputs, std::vector<ValueId> outputs) {
+    layer_.block.backward.push_back({.name = std::move(name),
+                                     .phase = phase,
+                                     .lane = lane,
+                                     .work = std::move(work),
+                                     .inputs = std::move(inputs),
+                                     .outputs = std::move(outputs)});
+  }
+
+  // ------------------------------------------------------------ values of the forward pass
+
+  bool is_recomputed(const Operation& op) const {
+    if (const auto* collective = std::get_if<CollectiveOp>(&op.work))
+      return recompute_ == RecomputeKind::Full ||
+             (profile_.regather_sequence && collective->collective == Collective::AllGather);
+    const auto& compute = std::get<ComputeOp>(op.work);
+    return recompute_ == RecomputeKind::Full ||
+           (recompute_ == RecomputeKind::Selective && cheap_to_recompute(compute.kind));
+  }
+
+  /// The value as the backward pass reads it: saved by the forward pass, or computed again here.
+  ValueId need(ValueId id) {
+    if (const auto found = recomputed_.find(id); found != recomputed_.end()) return found->second;
+    const ValueId root = layer_.root(id);
+    if (value(root).storage != Storage::Transient) return id;
+    const int index = producer_[at(id)];
+    require_invariant(index >= 0, "a transient value without a producer");
+    const Operation op = layer_.block.forward[at(index)];
+    // The head's logits become their own gradient, so they are kept rather than made twice.
+    if (!is_recomputed(op) || is_head_output(op)) {
+      value(root).storage = Storage::Saved;
+      return id;
+    }
+    Operation again = op;
+    again.phase = Phase::Recompute;
+    for (ValueId& input : again.inputs) input = need(input);
+    for (ValueId& output : again.outputs) {
+      Value copy = value(output);
+      if (copy.alias) copy.alias = recomputed_.at(*copy.alias);
+      copy.storage = Storage::Transient;
+      copy.name += ".again";
+      const ValueId made = layer_.add_value(std::move(copy), layer_.placement[at(output)]);
+      recomputed_[output] = made;
+      output = made;
+    }
+    layer_.block.backward.push_back(std::move(again));
+    return recomputed_.at(id);
+  }
+
+  bool is_head_output(const Operation& op) const {
+    if (!layer_.logits) return false;
+    const auto* compute = std::get_if<ComputeOp>(&op.work);
+    return op.outputs.front() == *layer_.logits ||
+           (compute != nullptr && compute->kind == OpKind::CrossEntropyCombine);
+  }
+
+  // ------------------------------------------------------------ gradients
+
+  Gradient take(ValueId id) {
+    const auto found = gradients_.find(id);
+    require_invariant(found != gradients_.end(), value(id).name + " has no gradient");
+    return found->second;
+  }
+
+  /// Two values may share one gradient buffer (both addends of a residual); it may only be added to
+  /// in place when no other value still has to read it.
+  bool shared(ValueId owner, ValueId buffer) const {
+    return std::ranges::any_of(gradients_, [&](const auto& entry) {
+      return entry.first != owner && !done_.contains(entry.first) &&
+             layer_.root(entry.second.buffer) == layer_.root(buffer);
+    });
+  }
+
+  void contribute(ValueId id, Gradient gradient) {
+    const auto found = gradients_.find(id);
+    if (found == gradients_.end()) {
+      gradients_[id] = gradient;
+      return;
+    }
+    gradient = convert(value(id).name, gradient, found->second.where);
+    const ComputeOp add{.kind = OpKind::Accumulate,
+                        .tokens_sharded = found->second.where == Placement::TokensSharded};
+    ValueId target = found->second.buffer;
+    ValueId other = gradient.buffer;
+    if (shared(id, target)) std::swap(target, other);
+    require_invariant(!shared(id, target), "both gradients of " + value(id).name + " are shared");
+    emit(value(id).name + ".grad.add", Phase::InputGrad, Lane::Compute, add, {target, other},
+         {target});
+    found->second.buffer = target;
+  }
+
+  Gradient convert(const std::string& name, Gradient have, Placement want) {
+    if (have.where == want) return have;
+    const auto collective = [&]() {
+      if (have.where == Placement::Partial && want == Placement::Replicated)
+        return Collective::AllReduce;
+      if (have.where == Placement::Partial && want == Placement::TokensSharded)
+        return Collective::ReduceScatter;
+      require_invariant(have.where == Placement::TokensSharded && want == Placement::Replicated,
+                        "no collective makes the gradient of " + name);
+      return Collective::AllGather;
+    }();
+    const Value& from = value(have.buffer);
+    Dim elements;
+    for (const Dim& dim : from.shape) {
+      elements.count *= dim.count;
+      elements.divisor *= dim.divisor;
+      if (dim.symbol != Symbol::One) elements.symbol = dim.symbol;
+    }
+    Value moved = from;
+    moved.storage = Storage::Transient;
+    moved.alias.reset();
+    if (collective == Collective::AllReduce) moved.alias = have.buffer;
+    if (collective == Collective::ReduceScatter) moved.shape.front().divisor *= context_.tp;
+    if (collective == Collective::AllGather) moved.shape.front().divisor /= context_.tp;
+    const CollectiveOp work{
+        .collective = collective, .group = Group::Tp, .dtype = from.dtype, .elements = elements};
+    const ValueId to = layer_.add_value(std::move(moved), want);
+    constexpr const char* kSuffix[] = {".all_reduce", ".reduce_scatter", ".all_gather"};
+    emit(name + ".grad" + kSuffix[static_cast<int>(collective)], Phase::InputGrad, Lane::Tp, work,
+         {have.buffer}, {to});
+    return {to, want};
+  }
+
+  /// Called when every consumer of `id` has contributed: lays the gradient out as the value's dual.
+  void finalize(ValueId id) {
+    const auto found = gradients_.find(id);
+    if (found == gradients_.end() || !finalized_.insert(id).second) return;
+    const int made_by = producer_[at(id)];
+    // A collective only moves the value, so its gradient moves on to what it was made from.
+    if (made_by >= 0 &&
+        std::holds_alternative<CollectiveOp>(layer_.block.forward[at(made_by)].work)) {
+      done_.insert(id);
+      const ValueId from = layer_.block.forward[at(made_by)].inputs.front();
+      gradients_[from] = found->second;
+      finalize(from);
+      return;
+    }
+    found->second = convert(value(id).name, found->second, dual(layer_.placement[at(id)]));
+  }
+
+  /// The gradient of what this operation made.
+  Gradient output_gradient(const Operation& op) { return take(op.outputs.front()); }
+
+  void adjoint(const Operation& op) {
+    if (std::holds_alternative<CollectiveOp>(op.work)) return;  // done in finalize
+    const auto& work = std::get<ComputeOp>(op.work);
+    switch (work.kind) {
+      case OpKind::SumLoss:
+      case OpKind::CrossEntropyCombine:
+        break;
+      case OpKind::CrossEntropyLocal:
+        loss_adjoint(op);
+        break;
+      case OpKind::Add:
+        add_adjoint(op);
+        break;
+      case OpKind::BiasAdd:
+        bias_adjoint(op);
+        break;
+      case OpKind::Linear:
+        linear_adjoint(op, work);
+        break;
+      case OpKind::Embedding:
+      case OpKind::PositionEmbedding:
+        embedding_adjoint(op, work);
+        break;
+      case OpKind::Rope:
+      case OpKind::Scale:
+        in_place_adjoint(op, work);
+        break;
+      case OpKind::RmsNorm:
+      case OpKind::LayerNorm:
+        norm_adjoint(op, work);
+        break;
+      case OpKind::Attention:
+        attention_adjoint(op, work);
+        break;
+      case OpKind::Activation:
+      case OpKind::GatedActivation:
+        activation_adjoint(op, work);
+        break;
+      default:
+        throw InvariantError(op.name + ": no adjoint");
+    }
+    for (const ValueId output : op.outputs) done_.insert(output);
+  }
+
+  void loss_adjoint(const Operation& op) {
+    const ValueId logits = op.inputs[0];
+    const ValueId targets = op.inputs[1];
+    const auto combine = std::ranges::find_if(layer_.block.forward, [](const Operation& other) {
+      const auto* compute = std::get_if<ComputeOp>(&other.work);
+      return compute != nullptr && compute->kind == OpKind::CrossEntropyCombine;
+    });
+    const ValueId lse = need(combine->outputs[1]);
+    Value gradient = value(logits);
+    gradient.name += ".grad";
+    gradient.alias = need(logits);  // in place: logits are never stored twice
+    const Placement where = layer_.placement[at(logits)];
+    const ValueId made = layer_.add_value(std::move(gradient), where);
+    ComputeOp work = std::get<ComputeOp>(op.work);
+    work.kind = OpKind::CrossEntropy;
+    emit("loss.input_grad", Phase::InputGrad, Lane::Compute, work, {need(logits), targets, lse},
+         {made});
+    gradients_[logits] = {made, where};
+  }
+
+  void add_adjoint(const Operation& op) {
+    const Gradient dy = output_gradient(op);
+    done_.insert(op.outputs.front());
+    for (const ValueId input : op.inputs) contribute(input, dy);
+  }
+
+  void bias_adjoint(const Operation& op) {
+    const Gradient dy = output_gradient(op);
+    weight_gradient(op, std::get<ComputeOp>(op.work), {dy.buffer}, {op.inputs[1]});
+    done_.insert(op.outputs.front());
+    contribute(op.inputs[0], dy);
+  }
+
+  /// Emits the gradient of the parameters `weights`, which are partial sums over the tp group if
+  /// they are replicated but each rank saw only its tokens.
+  void weight_gradient(const Operation& op, const ComputeOp& work, std::vector<ValueId> inputs,
+                       const std::vector<ValueId>& weights) {
+    std::vector<ValueId> outputs;
+    for (const ValueId weight : weights) outputs.push_back(gradient_of_parameter(weight, work));
+    emit(op.name + ".weight_grad", Phase::WeightGrad, Lane::Compute, work, std::move(inputs),
+         outputs);
+  }
+
+  ValueId gradient_of_parameter(ValueId weight, const ComputeOp& work) {
+    LayerParameter& parameter = layer_.parameters[at(value(weight).index)];
+    if (parameter.parameter.shard_dim < 0 && work.tokens_sharded)
+      parameter.parameter.tp_partial = true;
+    return parameter.gradient;
+  }
+
+  void linear_adjoint(const Operation& op, const ComputeOp& work) {
+    const Gradient dy = output_gradient(op);
+    const ValueId x = op.inputs[0];
+    const ValueId x_again = need(x);  // first: an all-gather of x can run under the input gradient
+    const bool contracts_sharded =
+        context_.tp > 1 && (work.split == Split::Column || work.split == Split::Vocab);
+    const Placement where = contracts_sharded ? Placement::Partial : layer_.placement[at(x)];
+    const ValueId dx = fresh_gradient(x, where);
+    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work, {dy.buffer, op.inputs[1]},
+         {dx});
+    contribute(x, {dx, where});
+    if (consumers_[at(x)] == 1) finalize(x);  // its reduction runs under the weight gradient
+    const std::vector<ValueId> weights(op.inputs.begin() + 1, op.inputs.end());
+    weight_gradient(op, work, {dy.buffer, x_again}, weights);
+  }
+
+  void embedding_adjoint(const Operation& op, const ComputeOp& work) {
+    const Gradient dy = output_gradient(op);
+    const bool positions = work.kind == OpKind::PositionEmbedding;
+    const ValueId source = op.inputs[0];
+    weight_gradient(op, work, positions ? std::vector{dy.buffer} : std::vector{dy.buffer, source},
+                    {op.inputs[1]});
+    done_.insert(op.outputs.front());
+    if (positions) contribute(source, dy);
+  }
+
+  /// Rotations and scales: the gradient is transformed where it lies.
+  void in_place_adjoint(const Operation& op, const ComputeOp& work) {
+    const Gradient dy = output_gradient(op);
+    done_.insert(op.outputs.front());
+    require_invariant(!shared(op.outputs.front(), dy.buffer), op.name + ": gradient is shared");
+    Value turned = value(dy.buffer);
+    turned.alias = dy.buffer;
+    const ValueId dx = layer_.add_value(std::move(turned), dy.where);
+    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work, {dy.buffer}, {dx});
+    contribute(op.inputs[0], {dx, dy.where});
+  }
+
+  void norm_adjoint(const Operation& op, const ComputeOp& work) {
+    const Gradient dy = output_gradient(op);
+    const ValueId x = op.inputs[0];
+    const bool layer_norm = work.kind == OpKind::LayerNorm;
+    std::vector<ValueId> inputs = {dy.buffer, need(x), op.inputs[1]};
+    for (std::size_t i = 1; i < op.outputs.size(); ++i) inputs.push_back(need(op.outputs[i]));
+    const ValueId dx = fresh_gradient(x, dy.where);
+    std::vector<ValueId> outputs = {dx, gradient_of_parameter(op.inputs[1], work)};
+    if (layer_norm) outputs.push_back(gradient_of_parameter(op.inputs[2], work));
+    emit(op.name + ".grad", Phase::InputGrad, Lane::Compute, work, std::move(inputs),
+         std::move(outputs));
+    contribute(x, {dx, dy.where});
+  }
+
+  void attention_adjoint(const Operation& op, const ComputeOp& work) {
+    const Gradient dy = output_gradient(op);
+    const ValueId qkv = op.inputs[0];
+    const ValueId dqkv = fresh_gradient(qkv, dy.where);
+    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work,
+         {dy.buffer, need(qkv), need(op.outputs[0]), need(op.outputs[1])}, {dqkv});
+    contribute(qkv, {dqkv, dy.where});
+  }
+
+  void activation_adjoint(const Operation& op, const ComputeOp& work) {
+    const Gradient dy = output_gradient(op);
+    const ValueId x = op.inputs[0];
+    const ValueId dx = fresh_gradient(x, dy.where);
+    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work, {dy.buffer, need(x)},
+         {dx});
+    contribute(x, {dx, dy.where});
+  }
+
+  /// The input's gradient must end in the stream that the layers of a task pass on. A residual
+  /// stream is already there: its gradient was added to in place.
+  void finish_input() {
+    finalize(*layer_.input);
+    const ValueId root = layer_.root(take(*layer_.input).buffer);
+    if (value(root).storage == Storage::LayerOutputGrad) return;
+    require_invariant(!layer_.output, "a layer without a residual stream has no lowering");
+    value(root).storage = Storage::LayerInputGrad;
+  }
+
+  ShardedLayer& layer_;
+  ShardContext context_;
+  RecomputeKind recompute_;
+  ExecutionProfile profile_;
+  std::vector<int> producer_;  // of forward values: index of the operation, -1 = none
+  std::vector<int> consumers_;
+  std::map<ValueId, Gradient> gradients_;
+  std::map<ValueId, ValueId> recomputed_;
+  std::set<ValueId> finalized_;
+  std::set<ValueId> done_;  // values whose gradient nothing reads any more
+};
+
+}  // namespace
+
+void differentiate(ShardedLayer& layer, const ShardContext& context, RecomputeKind recompute,
+                   const ExecutionProfile& profile) {
+  Differentiator(layer, context, recompute, profile).run();
+}
+
+}  // namespace meshplan::program

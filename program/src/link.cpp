@@ -1,0 +1,103 @@
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "program/address.hpp"
+#include "sharded_layer.hpp"
+
+namespace meshplan::program {
+namespace {
+
+constexpr int kNone = -1;
+
+// Who last wrote these bytes, and who has read them since, on each lane.
+struct Access {
+  int writer = kNone;
+  std::array<int, kNumLanes> readers;
+
+  Access() { readers.fill(kNone); }
+};
+
+struct Segment {
+  std::int64_t end = 0;
+  Access access;
+};
+
+/// Accesses by byte range; segments do not overlap and are split where a new access begins or ends.
+class ByteMap {
+ public:
+  template <class Visit>
+  void visit(std::int64_t begin, std::int64_t end, Visit visit_access) {
+    split(begin);
+    split(end);
+    std::int64_t covered = begin;
+    for (auto it = segments_.lower_bound(begin); covered < end;) {
+      if (it == segments_.end() || it->first > covered) {  // a gap that nobody touched yet
+        const std::int64_t stop = it == segments_.end() ? end : std::min(end, it->first);
+        it = segments_.emplace_hint(it, covered, Segment{.end = stop, .access = {}});
+      }
+      visit_access(it->second.access);
+      covered = it->second.end;
+      ++it;
+    }
+  }
+
+ private:
+  void split(std::int64_t where) {
+    auto it = segments_.upper_bound(where);
+    if (it == segments_.begin()) return;
+    --it;
+    if (it->first >= where || it->second.end <= where) return;
+    Segment tail = it->second;
+    it->second.end = where;
+    segments_.emplace(where, tail);
+  }
+
+  std::map<std::int64_t, Segment> segments_;
+};
+
+}  // namespace
+
+void link(Program& program) {
+  std::map<std::pair<Region, int>, ByteMap> memory;
+  // waited[a][b]: the last instance of lane b that lane a has already waited for.
+  std::array<std::array<int, kNumLanes>, kNumLanes> waited;
+  for (auto& of_lane : waited) of_lane.fill(kNone);
+  for (int index = 0; index < static_cast<int>(program.instances.size()); ++index) {
+    OperationInstance& instance = program.instances[static_cast<std::size_t>(index)];
+    const auto lane = static_cast<std::size_t>(operation_of(program, instance).lane);
+    // Of each other lane only the latest instance matters: a lane runs in order.
+    std::array<int, kNumLanes> latest;
+    latest.fill(kNone);
+    const auto wait_for = [&](int other) {
+      if (other == kNone) return;
+      const auto& earlier = program.instances[static_cast<std::size_t>(other)];
+      auto& slot = latest[static_cast<std::size_t>(operation_of(program, earlier).lane)];
+      slot = std::max(slot, other);
+    };
+    const Footprint touched = footprint(program, instance);
+    for (const Address& read : touched.reads)
+      memory[{read.region, read.slot}].visit(read.offset, read.offset + read.bytes,
+                                             [&](Access& access) {
+                                               wait_for(access.writer);
+                                               access.readers[lane] = index;
+                                             });
+    for (const Address& write : touched.writes)
+      memory[{write.region, write.slot}].visit(write.offset, write.offset + write.bytes,
+                                               [&](Access& access) {
+                                                 wait_for(access.writer);
+                                                 for (const int reader : access.readers)
+                                                   if (reader != index) wait_for(reader);
+                                                 access = Access();
+                                                 access.writer = index;
+                                               });
+    instance.waits.clear();
+    for (std::size_t other = 0; other < latest.size(); ++other) {
+      if (other == lane || latest[other] <= waited[lane][other]) continue;
+      waited[lane][other] = latest[other];
+      instance.waits.push_back(latest[other]);
+    }
+  }
+}
+
+}  // namespace meshplan::program

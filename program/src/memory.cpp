@@ -1,0 +1,93 @@
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "core/error.hpp"
+#include "sharded_layer.hpp"
+
+namespace meshplan::program {
+namespace {
+
+std::size_t at(int id) {
+  return static_cast<std::size_t>(id);
+}
+
+// A transient value of one direction: alive over operations [first, last].
+struct Lifetime {
+  ValueId root = 0;
+  std::int64_t bytes = 0;
+  int first = 0;
+  int last = 0;
+  std::int64_t offset = 0;
+};
+
+std::vector<Lifetime> lifetimes(const ShardedLayer& layer, const std::vector<Operation>& operations,
+                                const models::SymbolValues& sizes) {
+  std::map<ValueId, Lifetime> found;
+  for (int i = 0; i < static_cast<int>(operations.size()); ++i) {
+    const auto touch = [&](ValueId id) {
+      const ValueId root = layer.root(id);
+      const Value& value = layer.block.values[at(root)];
+      if (value.storage != Storage::Transient) return;
+      const auto [entry, fresh] = found.try_emplace(
+          root, Lifetime{.root = root, .bytes = aligned_bytes(value, sizes), .first = i});
+      entry->second.last = i;
+    };
+    for (const ValueId id : operations[at(i)].inputs) touch(id);
+    for (const ValueId id : operations[at(i)].outputs) touch(id);
+  }
+  std::vector<Lifetime> list;
+  for (const auto& [root, lifetime] : found) list.push_back(lifetime);
+  return list;
+}
+
+/// Offsets such that values alive at the same time do not overlap: largest first, each at the
+/// lowest free place ("greedy by size", Pisarchyk & Lee 2020, section 5.2). @returns the bytes used
+std::int64_t pack(std::vector<Lifetime>& values) {
+  std::ranges::stable_sort(values, std::ranges::greater{}, &Lifetime::bytes);
+  std::int64_t used = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    std::vector<const Lifetime*> alive;
+    for (std::size_t j = 0; j < i; ++j)
+      if (values[j].first <= values[i].last && values[i].first <= values[j].last)
+        alive.push_back(&values[j]);
+    std::ranges::sort(alive, {}, &Lifetime::offset);
+    std::int64_t offset = 0;
+    for (const Lifetime* other : alive) {
+      if (offset + values[i].bytes <= other->offset) break;
+      offset = std::max(offset, other->offset + other->bytes);
+    }
+    values[i].offset = offset;
+    used = std::max(used, offset + values[i].bytes);
+  }
+  return used;
+}
+
+}  // namespace
+
+std::int64_t aligned_bytes(const Value& value, const models::SymbolValues& sizes) {
+  std::int64_t bytes = size_of(value.dtype);
+  for (const models::Dim& dim : value.shape) bytes *= models::evaluate(dim, sizes);
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::int64_t plan_block_memory(ShardedLayer& layer, const models::SymbolValues& sizes) {
+  Block& block = layer.block;
+  block.saved_bytes = 0;
+  for (Value& value : block.values) {
+    const bool kept = value.storage == Storage::Saved || value.storage == Storage::LayerInput;
+    if (!kept || value.alias) continue;
+    value.offset_bytes = block.saved_bytes;
+    block.saved_bytes += aligned_bytes(value, sizes);
+  }
+  std::int64_t transient = 0;
+  for (const auto* operations : {&block.forward, &block.backward}) {
+    std::vector<Lifetime> values = lifetimes(layer, *operations, sizes);
+    transient = std::max(transient, pack(values));
+    for (const Lifetime& placed : values)
+      block.values[at(placed.root)].offset_bytes = placed.offset;
+  }
+  return transient;
+}
+
+}  // namespace meshplan::program

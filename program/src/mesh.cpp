@@ -1,0 +1,271 @@
+#include "program/mesh.hpp"
+
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+#include <set>
+#include <string_view>
+
+#include "core/error.hpp"
+
+namespace meshplan::program {
+namespace {
+
+constexpr std::array<std::pair<Axis, std::string_view>, 5> kAxisNames = {
+    {{Axis::Tp, "tp"}, {Axis::Cp, "cp"}, {Axis::Ep, "ep"}, {Axis::Dp, "dp"}, {Axis::Pp, "pp"}}};
+
+std::vector<Axis> parse_order(const std::string& order) {
+  std::vector<Axis> axes;
+  std::size_t begin = 0;
+  while (begin <= order.size()) {
+    const std::size_t end = std::min(order.find('-', begin), order.size());
+    const std::string_view name = std::string_view(order).substr(begin, end - begin);
+    const auto found =
+        std::ranges::find(kAxisNames, name, &std::pair<Axis, std::string_view>::second);
+    if (found == kAxisNames.end() || std::ranges::find(axes, found->first) != axes.end()) {
+      axes.clear();
+      break;
+    }
+    axes.push_back(found->first);
+    begin = end + 1;
+  }
+  if (axes.size() != kAxisNames.size())
+    throw ConfigError(
+        fmt::format("rank order '{}' must name each of tp, cp, ep, dp, pp once, innermost first; "
+                    "for example '{}'",
+                    order, Mesh::kDefaultOrder));
+  return axes;
+}
+
+// One coordinate and its degree on the dense or the expert grid; null = the axis is not on that
+// grid.
+struct AxisView {
+  int Coordinates::*coordinate;
+  int degree;
+};
+
+AxisView dense_axis(Axis axis, const ParallelConfig& config) {
+  switch (axis) {
+    case Axis::Tp:
+      return {&Coordinates::tp, config.tp};
+    case Axis::Cp:
+      return {&Coordinates::cp, config.cp};
+    case Axis::Dp:
+      return {&Coordinates::dp, config.dp};
+    case Axis::Pp:
+      return {&Coordinates::pp, config.pp};
+    case Axis::Ep:
+      break;
+  }
+  return {nullptr, 1};
+}
+
+AxisView expert_axis(Axis axis, const ParallelConfig& config) {
+  switch (axis) {
+    case Axis::Tp:
+      return {&Coordinates::etp, config.etp};
+    case Axis::Ep:
+      return {&Coordinates::ep, config.ep};
+    case Axis::Dp:
+      return {&Coordinates::edp, config.edp()};
+    case Axis::Pp:
+      return {&Coordinates::pp, config.pp};
+    case Axis::Cp:
+      break;
+  }
+  return {nullptr, 1};
+}
+
+// The coordinates that a group varies.
+std::vector<int Coordinates::*> varied(Group group) {
+  switch (group) {
+    case Group::Tp:
+      return {&Coordinates::tp};
+    case Group::Cp:
+      return {&Coordinates::cp};
+    case Group::Dp:
+      return {&Coordinates::dp};
+    case Group::Pp:
+    case Group::Embedding:
+      return {&Coordinates::pp};
+    case Group::TpPp:
+      return {&Coordinates::tp, &Coordinates::pp};
+    case Group::DpCp:
+      return {&Coordinates::dp, &Coordinates::cp};
+    case Group::World:
+      return {&Coordinates::tp, &Coordinates::cp, &Coordinates::dp, &Coordinates::pp};
+    case Group::Ep:
+      return {&Coordinates::ep};
+    case Group::Etp:
+      return {&Coordinates::etp};
+    case Group::ExpertDp:
+      return {&Coordinates::edp};
+  }
+  throw InvariantError("group without axes");
+}
+
+bool on_expert_grid(Group group) {
+  return group == Group::Ep || group == Group::Etp || group == Group::ExpertDp;
+}
+
+}  // namespace
+
+Mesh::Mesh(const ParallelConfig& config, const std::string& order)
+    : config_(config), order_(parse_order(order)) {
+  const std::array<std::pair<const char*, int>, 7> degrees = {{{"tp", config.tp},
+                                                               {"cp", config.cp},
+                                                               {"pp", config.pp},
+                                                               {"vpp", config.vpp},
+                                                               {"dp", config.dp},
+                                                               {"ep", config.ep},
+                                                               {"etp", config.etp}}};
+  for (const auto& [name, degree] : degrees)
+    if (degree < 1)
+      throw ConfigError(fmt::format("{} = {}: a degree must be at least 1", name, degree));
+  const int stage_ranks = config.tp * config.cp * config.dp;
+  if (stage_ranks % (config.etp * config.ep) != 0)
+    throw ConfigError(fmt::format(
+        "etp({}) * ep({}) = {} does not divide tp({}) * cp({}) * dp({}) = {}; nearest ep: {}",
+        config.etp, config.ep, config.etp * config.ep, config.tp, config.cp, config.dp, stage_ranks,
+        nearest_divisor(std::max(1, stage_ranks / config.etp), config.ep)));
+  // Experts must sit in the stage of their layers, so both grids need the same pipeline groups.
+  for (int rank = 0; rank < world_size() && config.ep * config.etp > 1; ++rank) {
+    int rest = rank;
+    for (const Axis axis : order_) {
+      const AxisView view = expert_axis(axis, config_);
+      if (axis == Axis::Pp && rest % view.degree != coordinates(rank).pp)
+        throw ConfigError(
+            fmt::format("rank order '{}': the expert grid puts rank {} into another pipeline stage "
+                        "than the dense "
+                        "grid; put pp last, as in '{}'",
+                        order, rank, kDefaultOrder));
+      rest /= view.degree;
+    }
+  }
+}
+
+Coordinates Mesh::coordinates(int rank) const {
+  require_invariant(rank >= 0 && rank < world_size(), "rank outside the mesh");
+  Coordinates coordinates;
+  int dense_rest = rank;
+  int expert_rest = rank;
+  for (const Axis axis : order_) {
+    const AxisView expert = expert_axis(axis, config_);
+    if (expert.coordinate != nullptr) coordinates.*expert.coordinate = expert_rest % expert.degree;
+    expert_rest /= expert.degree;
+  }
+  for (const Axis axis : order_) {  // second: the dense pp is the one that counts
+    const AxisView dense = dense_axis(axis, config_);
+    if (dense.coordinate != nullptr) coordinates.*dense.coordinate = dense_rest % dense.degree;
+    dense_rest /= dense.degree;
+  }
+  return coordinates;
+}
+
+int Mesh::rank_of(const Coordinates& coordinates) const {
+  int rank = 0;
+  int stride = 1;
+  for (const Axis axis : order_) {
+    const AxisView view = dense_axis(axis, config_);
+    if (view.coordinate == nullptr) continue;
+    rank += coordinates.*view.coordinate * stride;
+    stride *= view.degree;
+  }
+  return rank;
+}
+
+std::vector<int> Mesh::group(Group group, int rank) const {
+  const auto axes = varied(group);
+  const std::vector<int Coordinates::*> all =
+      on_expert_grid(group) ? std::vector<int Coordinates::*>{&Coordinates::etp, &Coordinates::ep,
+                                                              &Coordinates::edp, &Coordinates::pp}
+                            : std::vector<int Coordinates::*>{&Coordinates::tp, &Coordinates::cp,
+                                                              &Coordinates::dp, &Coordinates::pp};
+  const Coordinates own = coordinates(rank);
+  std::vector<int> members;
+  for (int other = 0; other < world_size(); ++other) {
+    const Coordinates theirs = coordinates(other);
+    const bool same = std::ranges::all_of(all, [&](auto axis) {
+      return own.*axis == theirs.*axis || std::ranges::find(axes, axis) != axes.end();
+    });
+    if (same) members.push_back(other);
+  }
+  if (group == Group::Embedding) {
+    const int last = config_.pp - 1;
+    if (own.pp != 0 && own.pp != last) return {rank};
+    std::erase_if(members, [&](int other) {
+      const int stage = coordinates(other).pp;
+      return stage != 0 && stage != last;
+    });
+  }
+  return members;
+}
+
+std::vector<std::vector<int>> Mesh::groups(Group which) const {
+  std::vector<std::vector<int>> all;
+  std::vector<bool> seen(static_cast<std::size_t>(world_size()), false);
+  for (int rank = 0; rank < world_size(); ++rank) {
+    if (seen[static_cast<std::size_t>(rank)]) continue;
+    all.push_back(group(which, rank));
+    for (const int member : all.back()) seen[static_cast<std::size_t>(member)] = true;
+  }
+  return all;
+}
+
+std::string_view name_of(Group group) {
+  switch (group) {
+    case Group::Tp:
+      return "tp";
+    case Group::Cp:
+      return "cp";
+    case Group::Dp:
+      return "dp";
+    case Group::Pp:
+      return "pp";
+    case Group::TpPp:
+      return "tp-pp";
+    case Group::DpCp:
+      return "dp-cp";
+    case Group::World:
+      return "world";
+    case Group::Embedding:
+      return "embedding";
+    case Group::Ep:
+      return "ep";
+    case Group::Etp:
+      return "etp";
+    case Group::ExpertDp:
+      return "expert-dp";
+  }
+  throw InvariantError("group without a name");
+}
+
+int group_size(Group group, const ParallelConfig& config) {
+  switch (group) {
+    case Group::Tp:
+      return config.tp;
+    case Group::Cp:
+      return config.cp;
+    case Group::Dp:
+      return config.dp;
+    case Group::Pp:
+      return config.pp;
+    case Group::TpPp:
+      return config.tp * config.pp;
+    case Group::DpCp:
+      return config.dp * config.cp;
+    case Group::World:
+      return config.world_size();
+    case Group::Embedding:
+      return config.pp > 1 ? 2 : 1;
+    case Group::Ep:
+      return config.ep;
+    case Group::Etp:
+      return config.etp;
+    case Group::ExpertDp:
+      return config.edp();
+  }
+  throw InvariantError("group without a size");
+}
+
+}  // namespace meshplan::program

@@ -1,0 +1,134 @@
+// Declarations of the plan's JSON form, shared by the plan and the trace (which embeds one).
+#pragma once
+
+#include "core/json_fields.hpp"
+#include "program/plan.hpp"
+
+namespace meshplan {
+
+template <>
+struct EnumNames<DType> {
+  static constexpr std::array<std::pair<DType, std::string_view>, 3> value = {
+      {{DType::F32, "fp32"}, {DType::BF16, "bf16"}, {DType::F16, "fp16"}}};
+};
+template <>
+struct EnumNames<program::OptimizerKind> {
+  static constexpr std::array<std::pair<program::OptimizerKind, std::string_view>, 3> value = {
+      {{program::OptimizerKind::AdamW, "adamw"},
+       {program::OptimizerKind::Adam, "adam"},
+       {program::OptimizerKind::Sgd, "sgd"}}};
+};
+template <>
+struct EnumNames<program::LearningRateSchedule> {
+  static constexpr std::array<std::pair<program::LearningRateSchedule, std::string_view>, 2> value =
+      {{{program::LearningRateSchedule::Constant, "constant"},
+        {program::LearningRateSchedule::Cosine, "cosine"}}};
+};
+template <>
+struct EnumNames<program::ScheduleKind> {
+  static constexpr std::array<std::pair<program::ScheduleKind, std::string_view>, 2> value = {
+      {{program::ScheduleKind::GPipe, "gpipe"}, {program::ScheduleKind::OneFOneB, "1f1b"}}};
+};
+template <>
+struct EnumNames<program::RecomputeKind> {
+  static constexpr std::array<std::pair<program::RecomputeKind, std::string_view>, 3> value = {
+      {{program::RecomputeKind::None, "none"},
+       {program::RecomputeKind::Selective, "selective"},
+       {program::RecomputeKind::Full, "full"}}};
+};
+
+namespace program {
+
+template <class Visitor>
+void fields(Visitor& v, OptimizerConfig& c) {
+  v.optional("kind", c.kind, "optimizer");
+  v.optional("learning_rate", c.learning_rate, "peak learning rate", at_least(0));
+  v.optional("beta1", c.beta1, "decay of the first moment", between(0, 1));
+  v.optional("beta2", c.beta2, "decay of the second moment", between(0, 1));
+  v.optional("epsilon", c.epsilon, "added to the root of the second moment", at_least(0));
+  v.optional("weight_decay", c.weight_decay, "of matrices; norms and biases are never decayed",
+             at_least(0));
+  v.optional("momentum", c.momentum, "of SGD", between(0, 1));
+  v.optional("clip_norm", c.clip_norm, "largest global gradient norm; 0 = no clipping",
+             at_least(0));
+  v.optional("schedule", c.schedule, "learning rate over the steps");
+  v.optional("warmup_steps", c.warmup_steps, "steps of linear warm-up", at_least(0));
+  v.optional("decay_steps", c.decay_steps, "step at which cosine decay ends; 0 = the run's length",
+             at_least(0));
+  v.optional("minimum_ratio", c.minimum_ratio, "final / peak learning rate", between(0, 1));
+}
+
+template <class Visitor>
+void fields(Visitor& v, Workload& w) {
+  v.required("seq_len", w.seq_len, "tokens of a sequence", at_least(1));
+  v.required("global_batch_size", w.global_batch_size, "sequences of a step", at_least(1));
+  v.optional("precision", w.precision, "of weights and activations in compute");
+  v.optional("optimizer", w.optimizer, "optimizer and its settings");
+}
+
+template <class Visitor>
+void fields(Visitor& v, ParallelConfig& p) {
+  v.optional("tp", p.tp, "tensor parallel size", at_least(1));
+  v.optional("cp", p.cp, "context parallel size", at_least(1));
+  v.optional("pp", p.pp, "pipeline stages", at_least(1));
+  v.optional("vpp", p.vpp, "virtual stages per rank", at_least(1));
+  v.optional("dp", p.dp, "data parallel size", at_least(1));
+  v.optional("ep", p.ep, "expert parallel size", at_least(1));
+  v.optional("etp", p.etp, "expert tensor parallel size", at_least(1));
+  v.optional("sp", p.sp, "shard the tokens between tensor-parallel regions");
+}
+
+template <class Visitor>
+void fields(Visitor& v, Recompute& r) {
+  v.optional("kind", r.kind, "what is computed again in the backward pass");
+  v.optional("num_layers", r.num_layers, "full: only the first layers of each stage; null = all",
+             at_least(0));
+}
+
+template <class Visitor>
+void fields(Visitor& v, Prediction& p) {
+  v.required("step_time_s", p.step_time_s, "seconds of one optimizer step", at_least(0));
+  v.required("peak_memory_bytes", p.peak_memory_bytes, "of the largest rank", at_least(0));
+  v.optional("mfu", p.mfu, "model FLOP utilization");
+  v.optional("reasons", p.reasons, "why this plan was chosen");
+}
+
+/// The file's form of a Plan: model and cluster are whole objects of their own.
+struct PlanFile {
+  int schema_version = 1;
+  RawJson model;
+  std::string model_hash;
+  std::string cluster_name;
+  std::string cluster_hash;
+  RawJson cluster;
+  Plan plan;  // the rest
+};
+
+template <class Visitor>
+void fields(Visitor& v, PlanFile& f) {
+  v.required("schema_version", f.schema_version, "version of this format", between(1, 1));
+  v.required("model", f.model, "the resolved model (see the model schema)");
+  v.optional("model_hash", f.model_hash, "of the resolved model");
+  v.optional("cluster_name", f.cluster_name, "cluster the plan was made for");
+  v.optional("cluster_hash", f.cluster_hash, "of the resolved cluster");
+  v.optional("cluster", f.cluster, "the resolved cluster (see the cluster schema)");
+  v.required("workload", f.plan.workload, "what a step trains");
+  v.required("parallel", f.plan.parallel, "degrees of the parallel axes");
+  v.optional("rank_order", f.plan.rank_order, "axes from innermost to outermost");
+  v.optional("schedule", f.plan.schedule, "pipeline schedule");
+  v.optional("micro_batch_size", f.plan.micro_batch_size, "sequences of a micro-batch",
+             at_least(1));
+  v.optional("recompute", f.plan.recompute, "activation recomputation");
+  v.optional("layers_per_stage", f.plan.layers_per_stage,
+             "layers of each stage; empty = as even as possible", at_least(0));
+  v.optional("bucket_bytes", f.plan.bucket_bytes, "of a data-parallel gradient bucket",
+             at_least(1));
+  v.optional("prediction", f.plan.prediction, "made when the plan was chosen");
+}
+
+PlanFile to_file(const Plan& plan);
+/// @throws ConfigError
+Plan from_file(PlanFile parsed, const std::string& file);
+
+}  // namespace program
+}  // namespace meshplan

@@ -1,0 +1,396 @@
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+
+#include "core/error.hpp"
+#include "sharded_layer.hpp"
+
+namespace meshplan::program {
+namespace {
+
+using models::Dim;
+using models::LayerGraph;
+using models::Op;
+using models::OpKind;
+using models::Split;
+using models::Symbol;
+using models::Tensor;
+using models::TensorClass;
+using models::TensorId;
+
+constexpr std::int64_t kVocabularyMultiple = 128;
+constexpr std::int64_t kCrossEntropyStatistics = 3;
+
+std::size_t at(int id) {
+  return static_cast<std::size_t>(id);
+}
+
+Dim product(const std::vector<Dim>& shape) {
+  Dim total;
+  for (const Dim& dim : shape) {
+    total.count *= dim.count;
+    total.divisor *= dim.divisor;
+    if (dim.symbol != Symbol::One) {
+      require_invariant(total.symbol == Symbol::One, "a shape with two symbols");
+      total.symbol = dim.symbol;
+    }
+  }
+  return total;
+}
+
+Dim divided(Dim dim, int parts) {
+  if (dim.symbol == Symbol::One && dim.count % parts == 0)
+    dim.count /= parts;
+  else
+    dim.divisor *= parts;
+  return dim;
+}
+
+// Walks one layer's graph and emits its sharded form.
+class Sharder {
+ public:
+  Sharder(const LayerGraph& graph, const ShardContext& context) : graph_(graph), context_(context) {
+    layer_.block.name = graph.name;
+    current_.resize(graph.tensors.size());
+  }
+
+  ShardedLayer run() {
+    if (graph_.input) {
+      const Placement where = stream_placement();
+      layer_.input = add(*graph_.input, where, Storage::LayerInput);
+    }
+    for (const Op& op : graph_.ops) lower(op);
+    if (graph_.output) {
+      layer_.output = value(*graph_.output);
+      layer_.block.values[at(layer_.root(*layer_.output))].storage = Storage::LayerOutput;
+    }
+    return std::move(layer_);
+  }
+
+ private:
+  bool sharded() const { return context_.tp > 1; }
+  /// Between the tensor-parallel regions.
+  Placement stream_placement() const {
+    return context_.sp && sharded() ? Placement::TokensSharded : Placement::Replicated;
+  }
+  ValueId value(TensorId tensor) const {
+    require_invariant(current_[at(tensor)].has_value(), "graph tensor read before it is made");
+    return *current_[at(tensor)];
+  }
+  Placement placement(ValueId id) const { return layer_.placement[at(id)]; }
+
+  std::vector<Dim> local_dims(const Tensor& tensor, Placement where) const {
+    std::vector<Dim> shape = tensor.shape;
+    if (where == Placement::TokensSharded) shape.front() = divided(shape.front(), context_.tp);
+    if (where == Placement::FeaturesSharded) shape.back() = divided(shape.back(), context_.tp);
+    return shape;
+  }
+
+  DType dtype_of(TensorClass tensor_class) const {
+    switch (tensor_class) {
+      case TensorClass::Statistic:
+        return DType::F32;
+      case TensorClass::Index:
+        return DType::I32;
+      case TensorClass::Activation:
+      case TensorClass::Parameter:
+        return context_.compute;
+    }
+    throw InvariantError("tensor without a class");
+  }
+
+  ValueId add(TensorId id, Placement where, Storage storage = Storage::Transient,
+              std::optional<ValueId> alias = std::nullopt) {
+    const Tensor& tensor = graph_.tensors[at(id)];
+    const ValueId made = layer_.add_value({.name = tensor.name,
+                                           .dtype = dtype_of(tensor.tensor_class),
+                                           .shape = local_dims(tensor, where),
+                                           .storage = storage,
+                                           .alias = alias},
+                                          where);
+    current_[at(id)] = made;
+    return made;
+  }
+
+  /// A copy of `from` in another placement, made by a collective.
+  ValueId add_moved(ValueId from, Placement where, std::optional<ValueId> alias) {
+    Value moved = layer_.block.values[at(from)];
+    moved.storage = Storage::Transient;
+    moved.alias = alias;
+    if (!alias) moved.name += where == Placement::TokensSharded ? ".scattered" : ".gathered";
+    if (where == Placement::TokensSharded)
+      moved.shape.front() = divided(moved.shape.front(), context_.tp);
+    else if (placement(from) == Placement::TokensSharded)
+      moved.shape.front().divisor /= context_.tp;
+    return layer_.add_value(std::move(moved), where);
+  }
+
+  void emit(std::string name, Lane lane, decltype(Operation::work) work,
+            std::vector<ValueId> inputs, std::vector<ValueId> outputs) {
+    layer_.block.forward.push_back({.name = std::move(name),
+                                    .phase = Phase::Forward,
+                                    .lane = lane,
+                                    .work = std::move(work),
+                                    .inputs = std::move(inputs),
+                                    .outputs = std::move(outputs)});
+  }
+
+  void emit_collective(std::string name, Collective collective, ValueId from, ValueId to) {
+    const Value& passed = layer_.block.values[at(from)];
+    emit(std::move(name), Lane::Tp,
+         CollectiveOp{.collective = collective,
+                      .group = Group::Tp,
+                      .dtype = passed.dtype,
+                      .elements = product(passed.shape)},
+         {from}, {to});
+  }
+
+  /// The value with all tokens on every rank.
+  ValueId gathered(TensorId tensor) {
+    const ValueId from = value(tensor);
+    if (placement(from) != Placement::TokensSharded) return from;
+    const ValueId to = add_moved(from, Placement::Replicated, std::nullopt);
+    emit_collective(graph_.tensors[at(tensor)].name + ".all_gather", Collective::AllGather, from,
+                    to);
+    return to;
+  }
+
+  /// Sums a partial value; under SP every rank keeps its tokens of the sum.
+  void reduce(TensorId tensor, const std::string& op_name) {
+    const ValueId from = value(tensor);
+    if (placement(from) != Placement::Partial) return;
+    const bool scatter = stream_placement() == Placement::TokensSharded;
+    const ValueId to = scatter ? add_moved(from, Placement::TokensSharded, std::nullopt)
+                               : add_moved(from, Placement::Replicated, from);
+    emit_collective(op_name + (scatter ? ".reduce_scatter" : ".all_reduce"),
+                    scatter ? Collective::ReduceScatter : Collective::AllReduce, from, to);
+    current_[at(tensor)] = to;
+  }
+
+  std::vector<ShardSection> sections_of(const Tensor& tensor, int dim, bool vocabulary) const {
+    std::vector<ShardSection> sections;
+    if (vocabulary)
+      return {{.begin = 0,
+               .size = padded_vocabulary(tensor.shape.front().count, context_.tp) / context_.tp}};
+    std::vector<std::int64_t> sizes = tensor.sections;
+    if (sizes.empty() || dim != 0) sizes = {tensor.shape[at(dim)].count};
+    std::int64_t begin = 0;
+    for (const std::int64_t size : sizes) {
+      require_invariant(size % context_.tp == 0,
+                        fmt::format("{}: section of {} does not divide by tp = {}", tensor.name,
+                                    size, context_.tp));
+      sections.push_back({.begin = begin, .size = size / context_.tp});
+      begin += size;
+    }
+    return sections;
+  }
+
+  /// @param dim  that tp shards; absent = replicated
+  ValueId parameter(TensorId id, std::optional<int> dim, bool vocabulary = false) {
+    const Tensor& tensor = graph_.tensors[at(id)];
+    Parameter made{.name = tensor.name, .init = tensor.init, .weight_decay = tensor.weight_decay};
+    std::vector<Dim> shape = tensor.shape;
+    for (const Dim& size : tensor.shape) made.global_shape.push_back(size.count);
+    made.local_shape = made.global_shape;
+    if (dim && (sharded() || vocabulary)) {
+      made.shard_dim = *dim;
+      made.sections = sections_of(tensor, *dim, vocabulary);
+      std::int64_t local = 0;
+      for (const ShardSection& section : made.sections) local += section.size;
+      made.local_shape[at(*dim)] = local;
+      shape[at(*dim)] = {.count = local};
+    }
+    const int index = static_cast<int>(layer_.parameters.size());
+    const Placement where = made.shard_dim < 0 ? Placement::Replicated : Placement::FeaturesSharded;
+    const ValueId weight = layer_.add_value({.name = tensor.name,
+                                             .dtype = context_.compute,
+                                             .shape = shape,
+                                             .storage = Storage::Parameter,
+                                             .index = index},
+                                            where);
+    const ValueId gradient = layer_.add_value({.name = tensor.name + ".grad",
+                                               .dtype = DType::F32,
+                                               .shape = shape,
+                                               .storage = Storage::Gradient,
+                                               .index = index},
+                                              where);
+    layer_.parameters.push_back(
+        {.parameter = std::move(made), .weight = weight, .gradient = gradient});
+    return weight;
+  }
+
+  void lower(const Op& op) {
+    switch (op.kind) {
+      case OpKind::Embedding:
+        return lower_embedding(op);
+      case OpKind::Linear:
+        return lower_linear(op);
+      case OpKind::CrossEntropy:
+        return lower_cross_entropy(op);
+      case OpKind::Rope:
+        return lower_elementwise(op, /*in_place=*/true);
+      case OpKind::PositionEmbedding:
+      case OpKind::Scale:
+      case OpKind::RmsNorm:
+      case OpKind::LayerNorm:
+      case OpKind::Attention:
+      case OpKind::GatedActivation:
+      case OpKind::Activation:
+      case OpKind::Add:
+        return lower_elementwise(op, /*in_place=*/false);
+      default:
+        throw InvariantError(
+            fmt::format("operation '{}' has no lowering; check(plan) must refuse it", op.name));
+    }
+  }
+
+  ComputeOp compute(const Op& op, bool tokens_sharded, bool features_sharded) const {
+    ComputeOp work{.kind = op.kind,
+                   .split = op.split,
+                   .attributes = op.attributes,
+                   .tokens_sharded = tokens_sharded};
+    if (features_sharded) {
+      work.attributes.heads /= context_.tp;
+      work.attributes.kv_heads /= context_.tp;
+    }
+    return work;
+  }
+
+  /// Works on each token (or head) alone: the output is laid out as the input.
+  void lower_elementwise(const Op& op, bool in_place) {
+    std::vector<ValueId> inputs;
+    for (const TensorId input : op.inputs) inputs.push_back(value(input));
+    const Placement where = placement(inputs.front());
+    require_invariant(where != Placement::Partial, op.name + " reads a partial sum");
+    for (const TensorId id : op.parameters) inputs.push_back(parameter(id, std::nullopt));
+    std::vector<ValueId> outputs;
+    for (const TensorId output : op.outputs) {
+      const std::optional<ValueId> alias =
+          in_place && outputs.empty() ? std::optional(inputs.front()) : std::nullopt;
+      outputs.push_back(add(output, where, Storage::Transient, alias));
+    }
+    emit(op.name, Lane::Compute,
+         compute(op, where == Placement::TokensSharded, where == Placement::FeaturesSharded),
+         inputs, outputs);
+  }
+
+  void lower_embedding(const Op& op) {
+    const ValueId ids = layer_.add_value({.name = "ids",
+                                          .dtype = DType::I32,
+                                          .shape = graph_.tensors[at(op.inputs.front())].shape,
+                                          .storage = Storage::BatchIds},
+                                         Placement::Replicated);
+    const ValueId weight = parameter(op.parameters.front(), 0, /*vocabulary=*/true);
+    const ValueId out =
+        add(op.outputs.front(), sharded() ? Placement::Partial : Placement::Replicated);
+    emit(op.name, Lane::Compute, compute(op, false, false), {ids, weight}, {out});
+    reduce(op.outputs.front(), op.name);
+  }
+
+  void lower_linear(const Op& op) {
+    const bool column = op.split == Split::Column || op.split == Split::Vocab;
+    const bool row = op.split == Split::Row;
+    const bool has_bias = op.parameters.size() > 1;
+    const bool deferred_bias = has_bias && row && sharded();
+    const TensorId out = op.outputs.front();
+    const ValueId x = column ? gathered(op.inputs.front()) : value(op.inputs.front());
+    std::vector<ValueId> inputs = {x};
+    const bool vocabulary = op.split == Split::Vocab;
+    inputs.push_back(parameter(op.parameters.front(),
+                               column ? std::optional(0)
+                               : row  ? std::optional(1)
+                                      : std::nullopt,
+                               vocabulary));
+    if (has_bias && !deferred_bias)
+      inputs.push_back(
+          parameter(op.parameters[1], column ? std::optional(0) : std::nullopt, vocabulary));
+    Placement where = placement(x);
+    if (sharded() && column) where = Placement::FeaturesSharded;
+    if (sharded() && row) where = Placement::Partial;
+    const ValueId y = add(out, where);
+    if (vocabulary) {
+      layer_.block.values[at(y)].shape.back() = layer_.block.values[at(inputs[1])].shape.front();
+      layer_.logits = y;
+    }
+    emit(op.name, Lane::Compute,
+         compute(op, where == Placement::TokensSharded, where == Placement::FeaturesSharded),
+         inputs, {y});
+    reduce(out, op.name);
+    if (deferred_bias) add_bias(op, out);
+  }
+
+  /// The bias of a row-parallel linear is added once, after the sum over the group.
+  void add_bias(const Op& op, TensorId out) {
+    const ValueId x = value(out);
+    const ValueId bias = parameter(op.parameters[1], std::nullopt);
+    Value with_bias = layer_.block.values[at(x)];
+    with_bias.alias = x;
+    const ValueId y = layer_.add_value(std::move(with_bias), placement(x));
+    current_[at(out)] = y;
+    emit(op.name + ".bias", Lane::Compute,
+         ComputeOp{.kind = OpKind::BiasAdd, .tokens_sharded = layer_.tokens_sharded(x)}, {x, bias},
+         {y});
+  }
+
+  void lower_cross_entropy(const Op& op) {
+    const ValueId logits = value(op.inputs.front());
+    const Dim tokens = graph_.tensors[at(op.inputs.front())].shape.front();
+    const ValueId targets = layer_.add_value({.name = "targets",
+                                              .dtype = DType::I32,
+                                              .shape = {tokens},
+                                              .storage = Storage::BatchTargets},
+                                             Placement::Replicated);
+    ValueId statistics = layer_.add_value(
+        {.name = "statistics", .shape = {tokens, {.count = kCrossEntropyStatistics}}},
+        Placement::Replicated);
+    emit(op.name + ".local", Lane::Compute,
+         ComputeOp{.kind = OpKind::CrossEntropyLocal, .attributes = op.attributes},
+         {logits, targets}, {statistics});
+    if (sharded()) {
+      const ValueId all = layer_.add_value(
+          {.name = "statistics.gathered",
+           .shape = {{.count = context_.tp}, tokens, {.count = kCrossEntropyStatistics}}},
+          Placement::Replicated);
+      emit_collective(op.name + ".all_gather", Collective::AllGather, statistics, all);
+      statistics = all;
+    }
+    const ValueId loss = add(op.outputs.front(), Placement::Replicated);
+    const ValueId lse = add(op.outputs.back(), Placement::Replicated);
+    emit(op.name + ".combine", Lane::Compute,
+         ComputeOp{.kind = OpKind::CrossEntropyCombine, .attributes = op.attributes},
+         {statistics, targets}, {loss, lse});
+    const ValueId sum = layer_.add_value(
+        {.name = "loss_sum", .dtype = DType::F64, .shape = {{}}, .storage = Storage::LossScalar},
+        Placement::Replicated);
+    emit(op.name + ".sum", Lane::Compute, ComputeOp{.kind = OpKind::SumLoss}, {loss}, {sum});
+  }
+
+  const LayerGraph& graph_;
+  ShardContext context_;
+  ShardedLayer layer_;
+  std::vector<std::optional<ValueId>> current_;  // by graph tensor: the value that now holds it
+};
+
+}  // namespace
+
+ValueId ShardedLayer::add_value(Value value, Placement where) {
+  block.values.push_back(std::move(value));
+  placement.push_back(where);
+  return static_cast<ValueId>(block.values.size()) - 1;
+}
+
+ValueId ShardedLayer::root(ValueId id) const {
+  while (block.values[at(id)].alias) id = *block.values[at(id)].alias;
+  return id;
+}
+
+std::int64_t padded_vocabulary(std::int64_t vocab_size, int tp) {
+  const std::int64_t multiple = kVocabularyMultiple * tp;
+  return (vocab_size + multiple - 1) / multiple * multiple;
+}
+
+ShardedLayer shard(const LayerGraph& graph, const ShardContext& context) {
+  return Sharder(graph, context).run();
+}
+
+}  // namespace meshplan::program

@@ -1,0 +1,110 @@
+// Between the passes of lowering: a layer after sharding, before and after differentiation.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/graph.hpp"
+#include "program/lower.hpp"
+
+namespace meshplan::program {
+
+/// How a value is laid out over the tp group.
+enum class Placement {
+  Replicated,
+  FeaturesSharded,  // last dimension (its sections one by one)
+  TokensSharded,    // first dimension: sequence parallelism
+  Partial,          // the value is the sum over the group
+};
+
+/// What sharding needs to know besides the graph.
+struct ShardContext {
+  int tp = 1;
+  bool sp = false;
+  DType compute = DType::F32;
+};
+
+/// A parameter of the layer, without its place in the model.
+struct LayerParameter {
+  Parameter parameter;  // name without the layer's prefix
+  ValueId weight = 0;
+  ValueId gradient = 0;
+};
+
+struct ShardedLayer {
+  Block block;
+  std::vector<Placement> placement;  // of block.values
+  std::vector<LayerParameter> parameters;
+  std::optional<ValueId> input;
+  std::optional<ValueId> output;
+  std::optional<ValueId> logits;  // head only
+
+  ValueId add_value(Value value, Placement where);
+  /// The value that owns the storage of `id`.
+  ValueId root(ValueId id) const;
+  /// Shape (T, D) with the tokens divided among the tp group if they are sharded.
+  bool tokens_sharded(ValueId id) const {
+    return placement[static_cast<std::size_t>(id)] == Placement::TokensSharded;
+  }
+};
+
+/// Vocabulary rounded up to a multiple of 128 * tp (Megatron-LM's rule M26), so that every rank
+/// holds equally many rows and GEMMs stay aligned; padding never enters the loss or a checkpoint.
+std::int64_t padded_vocabulary(std::int64_t vocab_size, int tp);
+
+/// Pass 1: local shapes and the collectives that the placements need.
+ShardedLayer shard(const models::LayerGraph& graph, const ShardContext& context);
+
+/// Pass 2 and 3: appends the backward operations; values that they need are marked Saved, or
+/// computed again where `recompute` says so. Forward-only programs skip it.
+void differentiate(ShardedLayer& layer, const ShardContext& context, RecomputeKind recompute,
+                   const ExecutionProfile& profile);
+
+/// Pass 4: offsets of saved and transient values. @returns bytes of the transient region needed
+std::int64_t plan_block_memory(ShardedLayer& layer, const models::SymbolValues& sizes);
+
+/// Bytes of a value, rounded up to kAlignment.
+std::int64_t aligned_bytes(const Value& value, const models::SymbolValues& sizes);
+
+/// A layer placed in a stage, before its parameters have a place in the model.
+struct PlacedLayer {
+  int sharded = 0;           // index into the list of distinct layers
+  std::optional<int> layer;  // model layer; absent for embedding and head
+  std::string prefix;        // of parameter names: "layers.7."
+};
+
+/// The flat order of a stage's parameters: as their gradients become ready in the backward pass,
+/// then those that need one more sum before data parallelism (tied over stages, partial over tp),
+/// so that a bucket is a contiguous range. Fills program.parameters, parameter_elements and the
+/// layers' indexes.
+struct ParameterOrder {
+  std::vector<int> ready_after_layer;  // by parameter: index into program.layers
+  FlatRange early;                     // reducible while backward runs
+  FlatRange tied;
+  FlatRange tp_partial;
+};
+ParameterOrder place_parameters(Program& program, const std::vector<PlacedLayer>& placed,
+                                const std::vector<ShardedLayer>& sharded);
+
+/// Data-parallel buckets over the early range, each with the layer after which it is complete.
+struct Bucket {
+  FlatRange range;
+  int ready_after_layer = 0;
+};
+std::vector<Bucket> make_buckets(const Program& program, const ParameterOrder& order);
+
+/// Operations between the last backward task and the next step, and the load before the first task.
+void append_load(Program& program);
+void append_bucket(Program& program, FlatRange range);
+void append_step_end(Program& program, const ParameterOrder& order, Pass pass);
+
+/// Adds an operation that belongs to no block, and its only instance.
+void append_step_operation(Program& program, Operation operation);
+
+/// Stable over lowerings of the same plan; fits the 53 bits that every JSON reader keeps.
+std::uint64_t instance_id(int task, int layer, std::string_view name);
+
+/// Pass 5: the waits between lanes, from who reads and writes which bytes.
+void link(Program& program);
+
+}  // namespace meshplan::program
