@@ -1,0 +1,35 @@
+// Import of Hugging Face config.json. Field map: ecosystem notes of the project, checked against
+// the configuration classes of transformers 4 and 5.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/model_spec.hpp"
+
+namespace meshplan::models {
+
+/// A spec, and one line for everything that the file did not say and that was filled in or left
+/// out: "key = value (llama default)".
+struct ImportedModel {
+  ModelSpec spec;
+  std::vector<std::string> assumptions;
+};
+
+/// The `model_type`s that can be imported, sorted.
+std::vector<std::string> hugging_face_model_types();
+
+/// A multimodal config yields its text model. Keys that do not describe the architecture are
+/// ignored; of those that do, a wrong type or an unsupported value is an error.
+/// @param assume  model_type to read the file as when its own is missing or unknown; "" = none
+/// @throws ConfigError naming file, key, value and rule
+ImportedModel import_hugging_face(std::string_view text, const std::string& file,
+                                  const std::string& assume = "");
+
+/// Reads meshplan's own form (it has "schema_version") or a Hugging Face config.
+/// @throws ConfigError as above, or if the text is neither
+ImportedModel load_model(std::string_view text, const std::string& file,
+                         const std::string& assume = "");
+
+}  // namespace meshplan::models
