@@ -202,7 +202,10 @@ std::string compute_signature(const Program& program, const OperationInstance& i
                               work.attributes.window > 0
                                   ? fmt::format(" window={}", work.attributes.window)
                                   : std::string());
-  const Value& first = value_of(program, instance, operation.inputs[0]);
+  // An embedding reads ids; what it moves is rows of the model's width.
+  const bool lookup = work.kind == OpKind::Embedding && operation.phase == Phase::Forward;
+  const Value& first =
+      value_of(program, instance, lookup ? operation.outputs[0] : operation.inputs[0]);
   for (const std::int64_t size : local_shape(program, first)) text += fmt::format(" {}", size);
   if (instance.accumulate) text += " accumulate";
   return text;
