@@ -1,0 +1,145 @@
+#include "program/collective_table.hpp"
+
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+#include <utility>
+
+#include "core/error.hpp"
+
+namespace meshplan::program {
+namespace {
+
+using enum CommOp;
+using enum CommAlgorithm;
+
+constexpr auto kOpNames = std::to_array<std::pair<CommOp, std::string_view>>({
+    {AllReduce, "all_reduce"},
+    {ReduceScatter, "reduce_scatter"},
+    {AllGather, "all_gather"},
+    {AllToAll, "all_to_all"},
+    {AllToAllV, "all_to_all_v"},
+    {Broadcast, "broadcast"},
+    {Barrier, "barrier"},
+    {PointToPoint, "point_to_point"},
+});
+
+constexpr auto kAlgorithmNames = std::to_array<std::pair<CommAlgorithm, std::string_view>>({
+    {OneShot, "one_shot"},
+    {Direct, "direct"},
+    {Doubling, "doubling"},
+    {Tree, "tree"},
+    {Ring, "ring"},
+    {Pairwise, "pairwise"},
+    {Library, "library"},
+});
+
+constexpr auto kOffered = std::to_array<std::pair<CommOp, CommAlgorithm>>({
+    {AllReduce, OneShot},    {AllReduce, Direct},   {AllReduce, Doubling}, {AllReduce, Ring},
+    {ReduceScatter, Direct}, {ReduceScatter, Ring}, {AllGather, Direct},   {AllGather, Ring},
+    {AllGather, Library},    {AllToAll, Direct},    {AllToAll, Pairwise},  {AllToAll, Library},
+    {AllToAllV, Direct},     {AllToAllV, Pairwise}, {Broadcast, Tree},     {Broadcast, Ring},
+    {Broadcast, Library},    {Barrier, Doubling},   {Barrier, Library},    {PointToPoint, Direct},
+});
+
+template <class Names>
+std::string_view find_name(const Names& names, auto value) {
+  for (const auto& [candidate, name] : names)
+    if (candidate == value) return name;
+  throw InvariantError("enum value without a name");
+}
+
+template <class Names>
+auto find_value(const Names& names, std::string_view kind, std::string_view given) {
+  std::vector<std::string> choices;
+  for (const auto& [value, name] : names) {
+    if (name == given) return value;
+    choices.emplace_back(name);
+  }
+  throw ConfigError(unknown_name_message(kind, given, std::move(choices)));
+}
+
+}  // namespace
+
+std::string_view name_of(CommOp op) {
+  return find_name(kOpNames, op);
+}
+std::string_view name_of(CommAlgorithm algorithm) {
+  return find_name(kAlgorithmNames, algorithm);
+}
+CommOp parse_comm_op(std::string_view name) {
+  return find_value(kOpNames, "operation", name);
+}
+CommAlgorithm parse_comm_algorithm(std::string_view name) {
+  return find_value(kAlgorithmNames, "algorithm", name);
+}
+
+bool is_offered(CommOp op, CommAlgorithm algorithm) {
+  return std::ranges::find(kOffered, std::pair(op, algorithm)) != kOffered.end();
+}
+
+CommAlgorithm fallback_algorithm(CommOp op) {
+  switch (op) {
+    case AllReduce:
+    case ReduceScatter:
+    case AllGather:
+    case Broadcast:
+      return Ring;
+    case AllToAll:
+    case AllToAllV:
+      return Pairwise;
+    case Barrier:
+      return Doubling;
+    case PointToPoint:
+      return Direct;
+  }
+  throw InvariantError("unknown operation");
+}
+
+CommAlgorithm CollectiveTable::choose(CommOp op, int group_size, Bytes message) const {
+  for (const CollectiveRule& rule : rules)
+    if (rule.op == op && message <= rule.max_message && group_size >= rule.min_group_size &&
+        group_size <= rule.max_group_size)
+      return rule.algorithm;
+  return fallback_algorithm(op);
+}
+
+CollectiveTable default_collective_table() {
+  constexpr Bytes kKib{1024};
+  constexpr Bytes kMessageMib{1024 * 1024};
+  CollectiveTable table;
+  // Under oversubscription every step costs a turn of the scheduler, so few steps win for small
+  // messages; beyond eight ranks the n-1 messages of a step cost more than the steps they save.
+  table.rules = {
+      {AllReduce, OneShot, 16 * kKib, 2, 8},       {AllReduce, Doubling, 16 * kKib},
+      {AllReduce, Direct, 64 * kMessageMib, 2, 8}, {ReduceScatter, Direct, 64 * kMessageMib, 2, 8},
+      {AllGather, Direct, 4 * kMessageMib, 2, 8},  {AllToAll, Direct, 4 * kMessageMib, 2, 16},
+      {AllToAllV, Direct, 4 * kMessageMib, 2, 16}, {Broadcast, Tree, 1 * kMessageMib},
+  };
+  return table;
+}
+
+void validate(const CollectiveTable& table) {
+  if (table.piece.value < 1)
+    throw ConfigError(
+        fmt::format("collective table: piece = {} bytes; it must be positive", table.piece.value));
+  for (std::size_t i = 0; i < table.rules.size(); ++i) {
+    const CollectiveRule& rule = table.rules[i];
+    if (!is_offered(rule.op, rule.algorithm)) {
+      std::string offered;
+      for (const auto& [op, algorithm] : kOffered)
+        if (op == rule.op) offered += fmt::format(" {}", name_of(algorithm));
+      throw ConfigError(fmt::format(
+          "collective table: rules[{}]: {} is not offered for {}{}; choose one of:{}", i,
+          name_of(rule.algorithm), name_of(rule.op),
+          rule.algorithm == Library ? " (its order of reduction is not fixed)" : "", offered));
+    }
+    if (rule.max_message.value < 0 || rule.min_group_size < 1 ||
+        rule.max_group_size < rule.min_group_size)
+      throw ConfigError(fmt::format(
+          "collective table: rules[{}]: up to {} bytes in groups of {} to {} ranks matches nothing",
+          i, rule.max_message.value, rule.min_group_size, rule.max_group_size));
+  }
+}
+
+}  // namespace meshplan::program

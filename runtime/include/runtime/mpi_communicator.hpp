@@ -1,0 +1,30 @@
+// MPI behind the Communicator interface; buffers are host memory.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "program/collective_table.hpp"
+#include "runtime/communicator.hpp"
+#include "runtime/mpi_session.hpp"
+
+namespace meshplan::runtime {
+
+struct MpiOptions {
+  program::CollectiveTable table = program::default_collective_table();
+  /// Compares operation, dtype, counts, reduction and root between the ranks of the group before
+  /// anything runs. On a mismatch every rank of the group throws, naming what each rank passed.
+  /// Costs one small exchange with every rank of the group a call.
+  bool verify_calls = false;
+  /// How to wait: absent = by the layout, i.e. yield the core where ranks outnumber cores.
+  std::optional<bool> oversubscribed;
+  /// Told when this rank waits; must outlive the communicators.
+  WaitObserver* observer = nullptr;
+};
+
+/// All ranks of the job. Called by all of them at once. Groups made from it share its options and
+/// its progress: waiting on one moves the operations of all.
+/// @throws ConfigError for a table that does not validate
+std::unique_ptr<Communicator> make_mpi_world(const MpiSession& session, MpiOptions options);
+
+}  // namespace meshplan::runtime

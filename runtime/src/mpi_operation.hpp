@@ -1,0 +1,185 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "mpi_progress.hpp"
+#include "program/collective_table.hpp"
+#include "runtime/collective_algorithms.hpp"
+#include "runtime/communicator.hpp"
+
+namespace meshplan::runtime {
+
+/// Tags of a group's MPI communicator: collectives by sequence number, point-to-point by the
+/// caller's tag, and the same again for the messages of verify_calls. All below 32768, which every
+/// MPI has.
+constexpr int kTagsPerKind = kMaxTag + 1;
+enum class TagKind { Collective, CollectiveCheck, PointToPoint, SenderCheck, ReceiverCheck };
+constexpr int tag_of(TagKind kind, int number) {
+  return static_cast<int>(kind) * kTagsPerKind + number;
+}
+static_assert(tag_of(TagKind::ReceiverCheck, kMaxTag) < 32768);
+
+/// (operation, algorithm, elements, piece, root or "in place")
+using ScheduleKey =
+    std::tuple<program::CommOp, program::CommAlgorithm, std::int64_t, std::int64_t, int>;
+
+/// What a communicator and its operations share.
+struct MpiGroup {
+  MPI_Comm comm = MPI_COMM_NULL;
+  Member me;
+  std::string name;
+  std::vector<int> world_ranks;
+  std::shared_ptr<ProgressEngine> engine;
+  std::map<ScheduleKey, std::shared_ptr<const CollectiveSchedule>> schedules;
+  std::vector<const MpiOperation*> unverified;  // in the order of their calls
+  int next_collective = 0;
+  std::string broken;  // why later operations cannot run; empty = whole
+
+  MpiGroup() = default;
+  ~MpiGroup();
+  MpiGroup(const MpiGroup&) = delete;
+  MpiGroup& operator=(const MpiGroup&) = delete;
+};
+
+/// Started requests by number. Those that were never awaited are cancelled at the end.
+class RequestSet {
+ public:
+  explicit RequestSet(int count) : requests_(static_cast<std::size_t>(count)) {}
+  ~RequestSet();
+  RequestSet(const RequestSet&) = delete;
+  RequestSet& operator=(const RequestSet&) = delete;
+
+  struct Envelope {
+    const MpiGroup& group;
+    const std::string& operation;
+    int peer = 0;
+    int tag = 0;
+  };
+  void start_send(int request, const void* data, std::int64_t bytes, const Envelope& envelope);
+  void start_recv(int request, void* data, std::int64_t bytes, const Envelope& envelope);
+  /// True if complete. @throws CommError, also when fewer bytes came than expected
+  bool test(int request, const MpiGroup& group, const std::string& operation);
+
+ private:
+  struct Started {
+    MPI_Request handle = MPI_REQUEST_NULL;
+    bool is_recv = false;
+    int peer = 0;
+    std::int64_t bytes = 0;
+  };
+  std::vector<Started> requests_;
+};
+
+/// An operation in flight; `advance` is its state machine.
+class MpiOperation : public PendingOperation {
+ public:
+  MpiOperation(std::shared_ptr<MpiGroup> group, std::string name)
+      : group_(std::move(group)), name_(std::move(name)) {}
+  ~MpiOperation() override;
+
+  bool test() final;
+  void wait(std::optional<Seconds> limit) final;
+
+  /// Goes as far as it can; true if it moved. Stores its error instead of throwing.
+  bool poll() noexcept;
+  bool finished() const { return finished_; }
+  const std::string& name() const { return name_; }
+  const MpiGroup& group() const { return *group_; }
+  /// Whom it waits for, if that is one rank.
+  virtual std::optional<int> peer() const { return std::nullopt; }
+
+ protected:
+  enum class Progress { None, Some, Done };
+  virtual Progress advance() = 0;
+
+  MpiGroup& mutable_group() { return *group_; }
+
+ private:
+  friend class VerifiedOperation;
+  std::shared_ptr<MpiGroup> group_;
+  std::string name_;
+  std::exception_ptr error_;
+  bool finished_ = false;
+};
+
+struct Buffers {
+  const void* input = nullptr;
+  void* output = nullptr;
+  DType dtype = DType::F32;
+  ReduceOp reduce = ReduceOp::Sum;
+};
+
+/// Walks a CollectiveSchedule.
+class ScheduledOperation final : public MpiOperation {
+ public:
+  ScheduledOperation(std::shared_ptr<MpiGroup> group, std::string name,
+                     std::shared_ptr<const CollectiveSchedule> schedule, Buffers buffers, int tag);
+  ~ScheduledOperation() override;
+
+ private:
+  Progress advance() override;
+  bool run(const Action& action);  // false if it has to wait
+  void reduce(const Reduce& action);
+  std::byte* at(Extent extent);
+  const std::byte* read_at(Extent extent);
+  std::int64_t bytes_of(Extent extent) const { return extent.count * size_of(buffers_.dtype); }
+
+  std::shared_ptr<const CollectiveSchedule> schedule_;
+  Buffers buffers_;
+  int tag_;
+  std::size_t next_action_ = 0;
+  std::vector<std::byte> scratch_;
+  RequestSet requests_;
+};
+
+/// Transfers that all start at once.
+class TransferOperation final : public MpiOperation {
+ public:
+  TransferOperation(std::shared_ptr<MpiGroup> group, std::string name,
+                    std::vector<Transfer> transfers, std::int64_t piece_bytes);
+  std::optional<int> peer() const override;
+
+ private:
+  Progress advance() override;
+  void start();
+
+  std::vector<Transfer> transfers_;
+  std::int64_t piece_bytes_;
+  bool started_ = false;
+  int next_request_ = 0;
+  std::vector<int> peer_of_request_;
+  RequestSet requests_;
+};
+
+/// One of MPI's own non-blocking collectives. Once started it cannot be cancelled.
+class LibraryOperation final : public MpiOperation {
+ public:
+  struct Call {
+    program::CommOp op = program::CommOp::Barrier;
+    const void* send = nullptr;
+    void* recv = nullptr;
+    std::int64_t block_bytes = 0;  // of a block; of the whole buffer for a broadcast
+    int root = 0;
+  };
+  LibraryOperation(std::shared_ptr<MpiGroup> group, std::string name, Call call);
+
+ private:
+  Progress advance() override;
+  void start();
+
+  Call call_;
+  bool started_ = false;
+  MPI_Request request_ = MPI_REQUEST_NULL;
+};
+
+}  // namespace meshplan::runtime
