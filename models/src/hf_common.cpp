@@ -9,14 +9,12 @@ namespace {
 
 /// The head size where the file does not say: hidden over heads.
 int derived_head_size(HfConfig& config, const ModelSpec& spec) {
-  if (spec.num_heads == 0 || spec.hidden_size % spec.num_heads != 0)
+  if (spec.hidden_size % spec.num_heads != 0)
     config.fail("num_attention_heads",
                 fmt::format("hidden_size({}) must be a multiple of num_attention_heads({}) where "
                             "head_dim is not given; nearest: {}",
                             spec.hidden_size, spec.num_heads,
-                            spec.hidden_size > 0
-                                ? nearest_divisor(spec.hidden_size, std::max(1, spec.num_heads))
-                                : 0));
+                            nearest_divisor(spec.hidden_size, spec.num_heads)));
   const int size = spec.hidden_size / spec.num_heads;
   config.assume(fmt::format("head_dim = {} (hidden_size / num_attention_heads)", size));
   return size;
@@ -80,18 +78,26 @@ LayerAttention parse_layer_type(const HfConfig& config, const std::string& name)
 }  // namespace
 
 void fill_sizes(HfConfig& config, ModelSpec& spec) {
-  spec.num_layers = config.integer({"num_hidden_layers", "n_layer"});
-  spec.hidden_size = config.integer({"hidden_size", "n_embd"});
-  spec.num_heads = config.integer({"num_attention_heads", "n_head"});
-  spec.vocab_size = config.integer({"vocab_size"});
-  spec.max_positions = config.integer({"max_position_embeddings", "n_positions"});
+  spec.num_layers = config.positive({"num_hidden_layers", "n_layer"});
+  spec.hidden_size = config.positive({"hidden_size", "n_embd"});
+  spec.num_heads = config.positive({"num_attention_heads", "n_head"});
+  spec.vocab_size = config.positive({"vocab_size"});
+  spec.max_positions = config.positive({"max_position_embeddings", "n_positions"});
   spec.init_std = config.number({"initializer_range"});
+}
+
+void fill_heads(HfConfig& config, ModelSpec& spec) {
   if (const auto kv_heads = config.optional_integer({"num_key_value_heads"})) {
     spec.num_kv_heads = *kv_heads;
   } else {
     spec.num_kv_heads = spec.num_heads;
     config.assume(fmt::format("num_key_value_heads = {} (num_attention_heads)", spec.num_heads));
   }
+  if (spec.num_kv_heads == 0 || spec.num_heads % spec.num_kv_heads != 0)
+    config.fail("num_key_value_heads",
+                fmt::format("{} does not divide num_attention_heads({}); nearest: {}",
+                            spec.num_kv_heads, spec.num_heads,
+                            nearest_divisor(spec.num_heads, std::max(1, spec.num_kv_heads))));
   const auto head_size = config.optional_integer({"head_dim"});
   spec.head_size = head_size ? *head_size : derived_head_size(config, spec);
 }
@@ -112,6 +118,7 @@ void fill_rope(HfConfig& config, ModelSpec& spec) {
 
 void fill_llama_like(HfConfig& config, ModelSpec& spec) {
   fill_sizes(config, spec);
+  fill_heads(config, spec);
   fill_rope(config, spec);
   spec.norm_epsilon = config.number({"rms_norm_eps"});
   spec.tied_embeddings = config.flag({"tie_word_embeddings"});

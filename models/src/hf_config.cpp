@@ -72,6 +72,12 @@ int HfConfig::integer(Keys keys) {
   return *value;
 }
 
+int HfConfig::positive(Keys keys) {
+  const int value = integer(keys);
+  if (value < 1) fail_type(keys, value, "an integer of at least 1");
+  return value;
+}
+
 std::optional<double> HfConfig::optional_number(Keys keys) {
   const Json& value = lookup(keys);
   if (value.is_null()) return std::nullopt;

@@ -28,7 +28,8 @@ class HfConfig {
 
   /// The key is in the file and not null.
   bool has(std::string_view key) const;
-  int integer(Keys keys);
+  int integer(Keys keys);   // at least 0
+  int positive(Keys keys);  // at least 1
   std::optional<int> optional_integer(Keys keys);
   double number(Keys keys);
   std::optional<double> optional_number(Keys keys);
@@ -78,7 +79,8 @@ struct HfFamily {
 std::vector<HfFamily> hf_families();
 
 // Parts that families share.
-void fill_sizes(HfConfig& config, ModelSpec& spec);       // layers, widths, heads, vocabulary
+void fill_sizes(HfConfig& config, ModelSpec& spec);       // layers, width, query heads, vocabulary
+void fill_heads(HfConfig& config, ModelSpec& spec);       // key/value heads and head size
 void fill_rope(HfConfig& config, ModelSpec& spec);        // base, local base, rotated part, scaling
 void fill_llama_like(HfConfig& config, ModelSpec& spec);  // sizes, rope, norm, activation, tying
 /// `layer_types` where the file has them, else `fallback` (one entry per layer); the window too.

@@ -23,18 +23,13 @@ Layers full_every(const ModelSpec& spec, int interval, LayerAttention kind) {
   return layers;
 }
 
-int positive(HfConfig& config, std::string_view key) {
-  const int value = config.integer({key});
-  if (value < 1) config.fail(key, fmt::format("expected at least 1, got {}", value));
-  return value;
-}
-
 void set_attention_bias(HfConfig& config, ModelSpec& spec) {
   spec.qkv_bias = spec.attention_out_bias = config.flag({"attention_bias"});
 }
 
 void fill_gpt2(HfConfig& config, ModelSpec& spec) {
   fill_sizes(config, spec);
+  fill_heads(config, spec);
   const auto inner = config.optional_integer({"n_inner"});
   spec.ffn_size = inner.value_or(4 * spec.hidden_size);
   if (!inner) config.assume(fmt::format("n_inner = {} (4 * n_embd)", spec.ffn_size));
@@ -51,7 +46,7 @@ void fill_gpt2(HfConfig& config, ModelSpec& spec) {
 
 void fill_llama(HfConfig& config, ModelSpec& spec) {
   fill_llama_like(config, spec);
-  spec.ffn_size = config.integer({"intermediate_size"});
+  spec.ffn_size = config.positive({"intermediate_size"});
   spec.activation = config.activation({"hidden_act"});
   set_attention_bias(config, spec);
   spec.mlp_bias = config.flag({"mlp_bias"});
@@ -59,7 +54,7 @@ void fill_llama(HfConfig& config, ModelSpec& spec) {
 
 void fill_mistral(HfConfig& config, ModelSpec& spec) {
   fill_llama_like(config, spec);
-  spec.ffn_size = config.integer({"intermediate_size"});
+  spec.ffn_size = config.positive({"intermediate_size"});
   spec.activation = config.activation({"hidden_act"});
   // "sliding_window": null means none, while an absent key means the class's 4096.
   const bool sliding = config.optional_integer({"sliding_window"}).has_value();
@@ -71,7 +66,7 @@ void fill_mistral(HfConfig& config, ModelSpec& spec) {
 /// layer max_window_layers on.
 void fill_qwen_dense(HfConfig& config, ModelSpec& spec) {
   fill_llama_like(config, spec);
-  spec.ffn_size = config.integer({"intermediate_size"});
+  spec.ffn_size = config.positive({"intermediate_size"});
   spec.activation = config.activation({"hidden_act"});
   Layers layers = uniform(spec, LayerAttention::Full);
   if (config.flag({"use_sliding_window"})) {
@@ -96,17 +91,17 @@ void fill_qwen3(HfConfig& config, ModelSpec& spec) {
 /// Experts of the Qwen MoE types: dense where mlp_only_layers or decoder_sparse_step say so.
 void fill_qwen_moe(HfConfig& config, ModelSpec& spec) {
   MoeSpec moe;
-  moe.num_experts = config.integer({"num_experts", "num_local_experts"});
-  moe.top_k = config.integer({"num_experts_per_tok"});
-  moe.expert_ffn_size = config.integer({"moe_intermediate_size"});
+  moe.num_experts = config.positive({"num_experts", "num_local_experts"});
+  moe.top_k = config.positive({"num_experts_per_tok"});
+  moe.expert_ffn_size = config.positive({"moe_intermediate_size"});
   moe.router.normalize_top_k = config.flag({"norm_topk_prob"});
   moe.router.aux_loss_coefficient = config.number({"router_aux_loss_coef"});
-  const int step = positive(config, "decoder_sparse_step");
+  const int step = config.positive({"decoder_sparse_step"});
   const std::vector<int> dense = config.integers({"mlp_only_layers"});
   for (int i = 0; i < spec.num_layers; ++i)
     if ((i + 1) % step != 0 || std::ranges::find(dense, i) != dense.end())
       moe.dense_layers.push_back(i);
-  if (!moe.dense_layers.empty()) spec.ffn_size = config.integer({"intermediate_size"});
+  if (!moe.dense_layers.empty()) spec.ffn_size = config.positive({"intermediate_size"});
   spec.moe = std::move(moe);
 }
 
@@ -130,7 +125,7 @@ void fill_qwen3_next(HfConfig& config, ModelSpec& spec) {
   const bool listed = config.has("layer_types");
   fill_layer_types(config, spec,
                    listed ? Layers{}
-                          : full_every(spec, positive(config, "full_attention_interval"),
+                          : full_every(spec, config.positive({"full_attention_interval"}),
                                        LayerAttention::Linear));
   LinearAttentionSpec linear;
   linear.num_key_heads = config.integer({"linear_num_key_heads"});
@@ -149,9 +144,9 @@ void fill_mixtral(HfConfig& config, ModelSpec& spec) {
   fill_llama_like(config, spec);
   spec.activation = config.activation({"hidden_act"});
   MoeSpec moe;
-  moe.num_experts = config.integer({"num_local_experts", "num_experts"});
-  moe.top_k = config.integer({"num_experts_per_tok"});
-  moe.expert_ffn_size = config.integer({"intermediate_size"});
+  moe.num_experts = config.positive({"num_local_experts", "num_experts"});
+  moe.top_k = config.positive({"num_experts_per_tok"});
+  moe.expert_ffn_size = config.positive({"intermediate_size"});
   moe.router.aux_loss_coefficient = config.number({"router_aux_loss_coef"});
   spec.moe = std::move(moe);
   const bool sliding = config.optional_integer({"sliding_window"}).has_value();
@@ -168,9 +163,9 @@ void fill_gpt_oss(HfConfig& config, ModelSpec& spec) {
   spec.attention_sinks = true;
   fill_layer_types(config, spec, full_every(spec, 2, LayerAttention::Sliding));
   MoeSpec moe;
-  moe.num_experts = config.integer({"num_local_experts", "num_experts"});
-  moe.top_k = config.integer({"num_experts_per_tok", "experts_per_token"});
-  moe.expert_ffn_size = config.integer({"intermediate_size"});
+  moe.num_experts = config.positive({"num_local_experts", "num_experts"});
+  moe.top_k = config.positive({"num_experts_per_tok", "experts_per_token"});
+  moe.expert_ffn_size = config.positive({"intermediate_size"});
   moe.expert_bias = true;
   moe.router.bias = true;
   moe.router.aux_loss_coefficient = config.number({"router_aux_loss_coef"});
@@ -191,13 +186,16 @@ void fill_deepseek_router(HfConfig& config, RouterSpec& router) {
   router.normalize_top_k = config.flag({"norm_topk_prob"});
   router.scaling_factor = config.number({"routed_scaling_factor"});
   if (method == "greedy") return;
-  router.num_groups = positive(config, "n_group");
-  router.top_groups = positive(config, "topk_group");
+  router.num_groups = config.positive({"n_group"});
+  router.top_groups = config.positive({"topk_group"});
 }
 
 void fill_deepseek_v3(HfConfig& config, ModelSpec& spec) {
-  fill_llama_like(config, spec);
-  spec.ffn_size = config.integer({"intermediate_size"});
+  fill_sizes(config, spec);
+  fill_rope(config, spec);
+  spec.norm_epsilon = config.number({"rms_norm_eps"});
+  spec.tied_embeddings = config.flag({"tie_word_embeddings"});
+  spec.ffn_size = config.positive({"intermediate_size"});
   spec.activation = config.activation({"hidden_act"});
   set_attention_bias(config, spec);
   MlaSpec mla;
@@ -213,13 +211,13 @@ void fill_deepseek_v3(HfConfig& config, ModelSpec& spec) {
   spec.rope_size.reset();
 
   MoeSpec moe;
-  moe.num_experts = config.integer({"n_routed_experts", "num_local_experts"});
-  moe.top_k = config.integer({"num_experts_per_tok"});
-  moe.expert_ffn_size = config.integer({"moe_intermediate_size"});
+  moe.num_experts = config.positive({"n_routed_experts", "num_local_experts"});
+  moe.top_k = config.positive({"num_experts_per_tok"});
+  moe.expert_ffn_size = config.positive({"moe_intermediate_size"});
   moe.shared_expert_ffn_size =
       config.optional_integer({"n_shared_experts"}).value_or(0) * moe.expert_ffn_size;
   const int first_moe = config.integer({"first_k_dense_replace"});
-  const int step = positive(config, "moe_layer_freq");
+  const int step = config.positive({"moe_layer_freq"});
   for (int i = 0; i < spec.num_layers; ++i)
     if (i < first_moe || i % step != 0) moe.dense_layers.push_back(i);
   fill_deepseek_router(config, moe.router);
@@ -229,7 +227,7 @@ void fill_deepseek_v3(HfConfig& config, ModelSpec& spec) {
 
 void fill_gemma(HfConfig& config, ModelSpec& spec) {
   fill_llama_like(config, spec);
-  spec.ffn_size = config.integer({"intermediate_size"});
+  spec.ffn_size = config.positive({"intermediate_size"});
   // `hidden_act` of older files is not what the class reads.
   spec.activation = config.activation({"hidden_activation"});
   spec.norm_placement = NormPlacement::PrePost;
@@ -256,7 +254,7 @@ void fill_gemma3(HfConfig& config, ModelSpec& spec) {
   const bool listed = config.has("layer_types");
   fill_layer_types(config, spec,
                    listed ? Layers{}
-                          : full_every(spec, positive(config, "sliding_window_pattern"),
+                          : full_every(spec, config.positive({"sliding_window_pattern"}),
                                        LayerAttention::Sliding));
   if (!spec.local_rope_base) spec.local_rope_base = config.number({"rope_local_base_freq"});
   if (spec.window == 0) spec.local_rope_base.reset();
@@ -264,7 +262,8 @@ void fill_gemma3(HfConfig& config, ModelSpec& spec) {
 
 void fill_bert(HfConfig& config, ModelSpec& spec) {
   fill_sizes(config, spec);
-  spec.ffn_size = config.integer({"intermediate_size"});
+  fill_heads(config, spec);
+  spec.ffn_size = config.positive({"intermediate_size"});
   if (config.flag({"is_decoder"})) config.fail("is_decoder", "a BERT decoder is not supported");
   if (const std::string kind = config.text({"position_embedding_type"}); kind != "absolute")
     config.fail("position_embedding_type",
@@ -295,8 +294,8 @@ std::vector<HfFamily> hf_families() {
       {"deepseek_v3",
        R"({"max_position_embeddings": 4096, "hidden_act": "silu", "rms_norm_eps": 1e-6,
            "initializer_range": 0.02, "tie_word_embeddings": false, "attention_bias": false,
-           "rope_theta": 10000.0, "partial_rotary_factor": null, "num_key_value_heads": null,
-           "head_dim": 64, "n_shared_experts": 1, "n_routed_experts": 256,
+           "rope_theta": 10000.0, "partial_rotary_factor": null,
+           "n_shared_experts": 1, "n_routed_experts": 256,
            "routed_scaling_factor": 2.5, "kv_lora_rank": 512, "q_lora_rank": 1536,
            "qk_rope_head_dim": 64, "v_head_dim": 128, "qk_nope_head_dim": 128, "n_group": 8,
            "topk_group": 4, "num_experts_per_tok": 8, "first_k_dense_replace": 3,
