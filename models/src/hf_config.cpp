@@ -109,7 +109,9 @@ std::vector<int> HfConfig::integers(Keys keys) {
   if (!value.is_array()) fail_type(keys, value, "a list of integers");
   std::vector<int> list;
   for (const Json& item : value) {
-    if (!item.is_number_integer()) fail_type(keys, item, "a list of integers");
+    const bool fits = item.is_number_integer() && item.get<double>() >= 0 &&
+                      item.get<double>() <= std::numeric_limits<int>::max();
+    if (!fits) fail_type(keys, item, "a list of integers from 0 to 2147483647");
     list.push_back(item.get<int>());
   }
   return list;

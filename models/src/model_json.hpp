@@ -66,6 +66,7 @@ struct EnumNames<models::RouterScore> {
 namespace models {
 
 constexpr int kModelSchemaVersion = 1;
+constexpr int kMaxLayers = 100000;           // what a graph holds an entry for
 constexpr double kSmallestPositive = 1e-20;  // bounds are inclusive; "greater than zero"
 
 template <class Visitor>
@@ -148,7 +149,7 @@ void fields(Visitor& v, ModelSpec& s) {
   v.required("schema_version", version, "version of this file format",
              between(kModelSchemaVersion, kModelSchemaVersion));
   v.required("name", s.name, "what the model is called");
-  v.required("num_layers", s.num_layers, "transformer layers", at_least(1));
+  v.required("num_layers", s.num_layers, "transformer layers", between(1, kMaxLayers));
   v.required("hidden_size", s.hidden_size, "width of the residual stream", at_least(1));
   v.required("ffn_size", s.ffn_size, "width of the dense FFN; 0 where every layer is MoE",
              at_least(0));
@@ -176,7 +177,7 @@ void fields(Visitor& v, ModelSpec& s) {
              at_least(0));
   v.optional("pooler", s.pooler, "linear and tanh before the classifier");
   v.optional("moe", s.moe, "mixture of experts");
-  v.optional("mtp_layers", s.mtp_layers, "multi-token prediction modules", at_least(0));
+  v.optional("mtp_layers", s.mtp_layers, "multi-token prediction modules", between(0, kMaxLayers));
   v.optional("init_std", s.init_std, "standard deviation of initial weights",
              at_least(kSmallestPositive));
 }

@@ -255,6 +255,21 @@ TEST_CASE("latent attention scores use 192 and its values 128 elements", "[model
             Approx(2.0 * 128 * (192 + 128) * S * S / 2).epsilon(1e-12));
 }
 
+TEST_CASE("a multi-token prediction module costs a layer, its projection and a head",
+          "[models][flops]") {
+  ModelSpec spec = load_preset("deepseek-v3");
+  const double S = 4096;
+  const double main = model_flops_per_token(build_graph(spec), 4096).value;
+  spec.mtp_layers = 1;
+  const double h = 7168;
+  const double mla = h * 1536 + 1536.0 * 128 * 192 + h * 576 + 512.0 * 128 * 256 + 16384 * h;
+  const double scores = 128.0 * (192 + 128) * S / 2;
+  const double ffn = h * 256 + 9 * 3 * h * 2048;  // router, 8 routed experts and a shared one
+  const double module = 2 * (mla + scores + ffn + 2 * h * h + 129280 * h);
+  CHECK(model_flops_per_token(build_graph(spec), 4096).value - main ==
+        Approx(3 * module).epsilon(1e-9));
+}
+
 TEST_CASE("a gated delta net costs the same per token at any length", "[models][flops]") {
   const ModelGraph graph = build_graph(load_preset("qwen3-next-80b-a3b"));
   const LayerGraph& linear = graph.kinds.front();

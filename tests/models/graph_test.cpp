@@ -1,8 +1,8 @@
 #include "models/graph.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <set>
 #include <string>
 #include <vector>

@@ -84,13 +84,13 @@ enum class OpKind {
   // in: qkv (T, (H + 2K) E); out: same, q and k rotated; works in place.
   // MLA: in: q (T, H E), k_rope (T, Er); out: both, of q the last Er elements of a head rotated
   Rope,
-  // in: qkv (T, (H + 2K) E) [, lengths (Sequences)] ; weight [sinks (H)]; out: o (T, H E), lse (T,
-  // H)
+  // in: qkv (T, (H + 2K) E) [, lengths (Sequences)]; weight [sinks (H)];
+  // out: o (T, H E), lse (T, H)
   Attention,
   // MLA. in: q (T, H E), kv (T, H (En + Ev)), k_rope (T, Er); out: o (T, H Ev), lse (T, H)
   LatentAttention,
-  // gated delta net; in: qkvz, ba; weights conv, dt_bias, a_log, norm; out: o. Counted, never
-  // lowered
+  // gated delta net, counted, never lowered. in: qkvz, ba; weights conv, dt_bias, a_log, norm;
+  // out: o (T, value heads * value size)
   LinearAttention,
   SigmoidGate,      // in: x (T, F), gate (T, F or 1); out: x * sigmoid(gate)
   GatedActivation,  // in: gate_up (T, 2 F), sections {F, F}; out: act(gate) * up (T, F)
