@@ -1,0 +1,345 @@
+#include "reference/attention.hpp"
+
+#include "kernels/support.hpp"
+
+namespace meshplan::kernels::test {
+
+namespace {
+
+/// The shape with scale 1 / sqrt(head size).
+AttentionShape scaled(AttentionShape shape) {
+  shape.scale = 1.0F / std::sqrt(static_cast<float>(shape.head_size));
+  return shape;
+}
+
+struct Case {
+  AttentionShape shape;
+  std::vector<std::int32_t> key_lengths = {};
+};
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {
+      {{.num_sequences = 1,
+        .query_len = 1,
+        .key_len = 1,
+        .heads = 1,
+        .kv_heads = 1,
+        .head_size = 16}},
+      {{.num_sequences = 2,
+        .query_len = 7,
+        .key_len = 7,
+        .heads = 2,
+        .kv_heads = 1,
+        .head_size = 32}},
+      {{.num_sequences = 2,
+        .query_len = 33,
+        .key_len = 33,
+        .heads = 4,
+        .kv_heads = 2,
+        .head_size = 64}},
+      {{.num_sequences = 1,
+        .query_len = 130,
+        .key_len = 130,
+        .heads = 2,
+        .kv_heads = 2,
+        .head_size = 80}},
+      {{.num_sequences = 1,
+        .query_len = 65,
+        .key_len = 65,
+        .heads = 6,
+        .kv_heads = 2,
+        .head_size = 128}},
+      {{.num_sequences = 1,
+        .query_len = 40,
+        .key_len = 40,
+        .heads = 2,
+        .kv_heads = 2,
+        .head_size = 20}},
+      {{.num_sequences = 2,
+        .query_len = 70,
+        .key_len = 70,
+        .heads = 2,
+        .kv_heads = 1,
+        .head_size = 16,
+        .causal = false}},
+      {{.num_sequences = 3,
+        .query_len = 35,
+        .key_len = 35,
+        .heads = 2,
+        .kv_heads = 2,
+        .head_size = 16,
+        .causal = false},
+       {35, 1, 20}},
+      {{.num_sequences = 2,
+        .query_len = 35,
+        .key_len = 35,
+        .heads = 2,
+        .kv_heads = 2,
+        .head_size = 16},
+       {9, 35}},
+      // a later chunk of queries against all keys so far, as in context parallelism
+      {{.num_sequences = 1,
+        .query_len = 20,
+        .key_len = 90,
+        .heads = 2,
+        .kv_heads = 1,
+        .head_size = 16,
+        .query_offset = 70}},
+      // an earlier chunk: the first queries see no key
+      {{.num_sequences = 1,
+        .query_len = 40,
+        .key_len = 70,
+        .heads = 2,
+        .kv_heads = 1,
+        .head_size = 16,
+        .query_offset = -10}},
+      {{.num_sequences = 1,
+        .query_len = 150,
+        .key_len = 150,
+        .heads = 2,
+        .kv_heads = 1,
+        .head_size = 16,
+        .window = 20}},
+  };
+  return all;
+}
+
+struct Operands {
+  reference::AttentionInput input;
+  Matrix qkv;  // fused: (T, (H + 2 K) E); only if query_len == key_len
+  Matrix output_grad;
+};
+
+reference::AttentionInput make_input(const Case& c, DType dtype) {
+  const AttentionShape& s = c.shape;
+  const std::int64_t queries = s.num_sequences * s.query_len;
+  const std::int64_t keys = s.num_sequences * s.key_len;
+  return {scaled(s), random_in(dtype, queries, s.heads * s.head_size, 1, 2.0),
+          random_in(dtype, keys, s.kv_heads * s.head_size, 2, 2.0),
+          random_in(dtype, keys, s.kv_heads * s.head_size, 3), c.key_lengths};
+}
+
+/// k and v of a fused buffer: [k | v] side by side.
+Matrix side_by_side(const Matrix& a, const Matrix& b) {
+  Matrix result(a.rows, a.columns + b.columns);
+  for (std::int64_t row = 0; row < a.rows; ++row) {
+    for (std::int64_t i = 0; i < a.columns; ++i) result(row, i) = a(row, i);
+    for (std::int64_t i = 0; i < b.columns; ++i) result(row, a.columns + i) = b(row, i);
+  }
+  return result;
+}
+
+/// Everything on a device, and the two operations.
+class Attention {
+ public:
+  Attention(Backend& backend, const reference::AttentionInput& input, const Matrix& output_grad,
+            DType dtype)
+      : backend_(backend),
+        shape_(input.shape),
+        dtype_(dtype),
+        q_(backend, input.q, dtype, 3),
+        kv_(backend, side_by_side(input.k, input.v), dtype, 3),
+        lengths_(backend, input.key_lengths),
+        output_grad_(backend, output_grad, dtype, 1),
+        o_(backend, input.q.rows, input.q.columns, dtype, 1),
+        lse_(backend, input.q.rows, shape_.heads),
+        dq_(backend, input.q.rows, input.q.columns, dtype, 7),
+        dkv_(backend, input.k.rows, 2 * input.k.columns, dtype, 7),
+        has_lengths_(!input.key_lengths.empty()) {}
+
+  void forward() {
+    run(backend_, AttentionForward{.shape = shape_,
+                                   .dtype = dtype_,
+                                   .q = q_.data(),
+                                   .q_stride = q_.stride(),
+                                   .k = kv_.data(),
+                                   .v = at(kv_, kv_columns()),
+                                   .kv_stride = kv_.stride(),
+                                   .key_lengths = has_lengths_ ? lengths_.data() : nullptr,
+                                   .o = o_.data(),
+                                   .o_stride = o_.stride(),
+                                   .lse = lse_.floats()});
+  }
+  void backward() {
+    run(backend_, AttentionBackward{.shape = shape_,
+                                    .dtype = dtype_,
+                                    .q = q_.data(),
+                                    .q_stride = q_.stride(),
+                                    .k = kv_.data(),
+                                    .v = at(kv_, kv_columns()),
+                                    .kv_stride = kv_.stride(),
+                                    .key_lengths = has_lengths_ ? lengths_.data() : nullptr,
+                                    .o = o_.data(),
+                                    .o_stride = o_.stride(),
+                                    .output_grad = output_grad_.data(),
+                                    .lse = lse_.floats(),
+                                    .dq = dq_.data(),
+                                    .dq_stride = dq_.stride(),
+                                    .dk = dkv_.data(),
+                                    .dv = at(dkv_, kv_columns()),
+                                    .dkv_stride = dkv_.stride()});
+  }
+  const DeviceMatrix& o() const { return o_; }
+  const DeviceMatrix& lse() const { return lse_; }
+  const DeviceMatrix& dq() const { return dq_; }
+  const DeviceMatrix& dkv() const { return dkv_; }
+  std::int64_t kv_columns() const { return std::int64_t{shape_.kv_heads} * shape_.head_size; }
+
+ private:
+  void* at(const DeviceMatrix& matrix, std::int64_t column) const {
+    return static_cast<char*>(matrix.data()) + column * size_of(dtype_);
+  }
+  Backend& backend_;
+  AttentionShape shape_;
+  DType dtype_;
+  DeviceMatrix q_, kv_;
+  DeviceVector<std::int32_t> lengths_;
+  DeviceMatrix output_grad_, o_, lse_, dq_, dkv_;
+  bool has_lengths_;
+};
+
+/// Scores are of size 2 * 2 * sqrt(E) / ... <= 4 sqrt(E): exp turns their absolute error into a
+/// relative one.
+double score_error(const AttentionShape& shape) {
+  const double magnitude = 4.0 * std::sqrt(static_cast<double>(shape.head_size));
+  return static_cast<double>(shape.head_size + 16) * kEps32 * magnitude;
+}
+
+}  // namespace
+
+TEST_CASE("attention forward agrees with the explicit softmax", "[kernels][attention]") {
+  for_each_backend([](Backend& backend) {
+    for (const DType dtype : {DType::F32, DType::BF16}) {
+      for (std::size_t i = 0; i < cases().size(); ++i) {
+        INFO(name_of(dtype) << " case " << i);
+        const auto input = make_input(cases()[i], dtype);
+        Attention attention(backend, input, Matrix(input.q.rows, input.q.columns), dtype);
+        attention.forward();
+        const auto expected = reference::attention(input);
+        const double error = score_error(input.shape);
+        // |v| <= 1, and the probabilities sum to 1
+        check_close(attention.o().read(), expected.o,
+                    2 * error + tolerance(dtype, input.shape.key_len, 1.0));
+        check_close(attention.lse().read(), expected.lse, 2 * error + 16 * kEps32);
+      }
+    }
+  });
+}
+
+TEST_CASE("attention backward agrees with the explicit softmax", "[kernels][attention]") {
+  for_each_backend([](Backend& backend) {
+    for (const DType dtype : {DType::F32, DType::BF16}) {
+      for (std::size_t i = 0; i < cases().size(); ++i) {
+        INFO(name_of(dtype) << " case " << i);
+        const auto input = make_input(cases()[i], dtype);
+        const Matrix output_grad = random_in(dtype, input.q.rows, input.q.columns, 4);
+        Attention attention(backend, input, output_grad, dtype);
+        attention.forward();
+        attention.backward();
+        const auto expected = reference::attention_backward(input, output_grad);
+        const auto size = static_cast<double>(input.shape.head_size);
+        const auto group =
+            static_cast<double>(input.shape.heads / input.shape.kv_heads * input.shape.query_len);
+        // |dP - delta| <= 2 E, probabilities of a row sum to 1, |q| and |k| <= 2; in bf16 delta
+        // comes from a rounded o
+        const double relative = 2 * score_error(input.shape) + tolerance(DType::F32, 200, 1.0) +
+                                (dtype == DType::BF16 ? 2 * kEpsBf16 : 0.0);
+        const double dq_magnitude = 4.0 * std::sqrt(size);
+        const auto largest = [](const Matrix& m) {
+          double result = 0.0;
+          for (const double value : m.values) result = std::max(result, std::fabs(value));
+          return result;
+        };
+        const double key_grad_magnitude = std::max(largest(expected.dk), 1.0);
+        check_close(attention.dq().read(), expected.dq, relative * dq_magnitude);
+        const Matrix dkv = attention.dkv().read();
+        const std::int64_t columns = attention.kv_columns();
+        check_close(reference::slice_columns(dkv, 0, columns), expected.dk,
+                    relative * std::sqrt(group) * key_grad_magnitude);
+        check_close(reference::slice_columns(dkv, columns, columns), expected.dv,
+                    relative * std::sqrt(group) * std::max(largest(expected.dv), 1.0));
+      }
+    }
+  });
+}
+
+TEST_CASE("the attention reference backward agrees with finite differences",
+          "[kernels][attention][reference]") {
+  const auto input = make_input({{.num_sequences = 2,
+                                  .query_len = 4,
+                                  .key_len = 4,
+                                  .heads = 4,
+                                  .kv_heads = 2,
+                                  .head_size = 3}},
+                                DType::F32);
+  const Matrix weights = reference::random_matrix(input.q.rows, input.q.columns, 9);
+  const auto grads = reference::attention_backward(input, weights);
+  const auto by = [&](Matrix reference::AttentionInput::*member) {
+    return reference::finite_difference(
+        [&](const Matrix& moved) {
+          auto changed = input;
+          changed.*member = moved;
+          return reference::attention(changed).o;
+        },
+        input.*member, weights);
+  };
+  check_close(grads.dq, by(&reference::AttentionInput::q), 1e-8);
+  check_close(grads.dk, by(&reference::AttentionInput::k), 1e-8);
+  check_close(grads.dv, by(&reference::AttentionInput::v), 1e-8);
+}
+
+TEST_CASE("attention gives the same bits twice and for any number of threads",
+          "[kernels][attention]") {
+  const auto input = make_input({{.num_sequences = 2,
+                                  .query_len = 70,
+                                  .key_len = 70,
+                                  .heads = 6,
+                                  .kv_heads = 3,
+                                  .head_size = 32}},
+                                DType::F32);
+  const Matrix output_grad = random_in(DType::F32, input.q.rows, input.q.columns, 4);
+  std::vector<std::vector<std::uint8_t>> results;
+  for (const int num_threads : {1, 1, 2, 3}) {
+    const auto backend = make_cpu_backend(num_threads);
+    Attention attention(*backend, input, output_grad, DType::F32);
+    attention.forward();
+    attention.backward();
+    std::vector<std::uint8_t> bits;
+    for (const DeviceMatrix* part :
+         {&attention.o(), &attention.lse(), &attention.dq(), &attention.dkv()}) {
+      const auto more = part->bits();
+      bits.insert(bits.end(), more.begin(), more.end());
+    }
+    results.push_back(bits);
+  }
+  CHECK(results[0] == results[1]);
+  CHECK(results[0] == results[2]);
+  CHECK(results[0] == results[3]);
+}
+
+TEST_CASE("attention survives scores that overflow exp", "[kernels][attention]") {
+  for_each_backend([](Backend& backend) {
+    auto input = make_input({{.num_sequences = 1,
+                              .query_len = 2,
+                              .key_len = 2,
+                              .heads = 1,
+                              .kv_heads = 1,
+                              .head_size = 1}},
+                            DType::F32);
+    input.shape.scale = 1.0F;
+    input.q.values = {1000.0, 1000.0};
+    input.k.values = {1.0, 2.0};
+    input.v.values = {0.25, 0.75};
+    Attention attention(backend, input, Matrix(2, 1), DType::F32);
+    attention.forward();
+    // The second query's scores are 1000 and 2000: the second key takes everything.
+    const Matrix o = attention.o().read();
+    const Matrix lse = attention.lse().read();
+    CHECK(o(0, 0) == 0.25);
+    CHECK(o(1, 0) == 0.75);
+    CHECK(lse(0, 0) == 1000.0);
+    CHECK(lse(1, 0) == 2000.0);
+  });
+}
+
+}  // namespace meshplan::kernels::test

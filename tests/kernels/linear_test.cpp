@@ -1,0 +1,190 @@
+#include "reference/linear.hpp"
+
+#include "kernels/support.hpp"
+
+namespace meshplan::kernels::test {
+
+namespace {
+
+const LinearShape kShapes[] = {{1, 1, 1}, {7, 33, 17}, {33, 64, 48}, {65, 48, 130}};
+
+/// Sum over the reduced dimension of |a||b|, the magnitude in the error bound.
+struct LinearCase {
+  LinearShape shape;
+  DType dtype;
+  std::int64_t padding;
+  Matrix x = random_in(dtype, shape.tokens, shape.in_features, 1);
+  Matrix weight = random_in(dtype, shape.out_features, shape.in_features, 2);
+  Matrix bias = random_in(dtype, 1, shape.out_features, 3);
+  Matrix dy = random_in(dtype, shape.tokens, shape.out_features, 4);
+};
+
+bool supports(Backend& backend, DType dtype) {
+  return dtype == DType::F32 || best_cpu_isa() == CpuIsa::Avx512 ||
+         backend.name().find("cpu") == std::string::npos;
+}
+
+template <class Body>
+void for_each_case(const Body& body) {
+  for_each_backend([&](Backend& backend) {
+    for (const DType dtype : {DType::F32, DType::BF16}) {
+      if (!supports(backend, dtype)) continue;
+      for (const LinearShape& shape : kShapes) {
+        for (const std::int64_t padding : {0, 5}) {
+          INFO(name_of(dtype) << " T " << shape.tokens << " in " << shape.in_features << " out "
+                              << shape.out_features << " padding " << padding);
+          body(backend, LinearCase{shape, dtype, padding});
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+
+TEST_CASE("linear forward multiplies by the transposed weight and adds the bias",
+          "[kernels][linear]") {
+  for_each_case([](Backend& backend, const LinearCase& c) {
+    const DeviceMatrix x(backend, c.x, c.dtype, c.padding);
+    const DeviceMatrix weight(backend, c.weight, c.dtype, c.padding);
+    const DeviceMatrix bias(backend, c.bias, c.dtype);
+    const auto magnitude = reference::linear(
+        reference::absolute(c.x), reference::absolute(c.weight), reference::absolute(c.bias));
+    const auto bound = [&](std::int64_t row, std::int64_t column) {
+      return tolerance(c.dtype, c.shape.in_features, magnitude(row, column));
+    };
+    for (const bool with_bias : {false, true}) {
+      const DeviceMatrix y(backend, c.shape.tokens, c.shape.out_features, c.dtype, c.padding);
+      run(backend, LinearForward{.shape = c.shape,
+                                 .dtype = c.dtype,
+                                 .x = x.data(),
+                                 .x_stride = x.stride(),
+                                 .weight = weight.data(),
+                                 .weight_stride = weight.stride(),
+                                 .bias = with_bias ? bias.data() : nullptr,
+                                 .y = y.data(),
+                                 .y_stride = y.stride()});
+      check_close(y.read(), reference::linear(c.x, c.weight, with_bias ? c.bias : Matrix{}), bound);
+    }
+  });
+}
+
+TEST_CASE("linear input gradient multiplies by the weight", "[kernels][linear]") {
+  for_each_case([](Backend& backend, const LinearCase& c) {
+    const DeviceMatrix dy(backend, c.dy, c.dtype, c.padding);
+    const DeviceMatrix weight(backend, c.weight, c.dtype, c.padding);
+    const DeviceMatrix dx(backend, c.shape.tokens, c.shape.in_features, c.dtype, c.padding);
+    run(backend, LinearInputGrad{.shape = c.shape,
+                                 .dtype = c.dtype,
+                                 .dy = dy.data(),
+                                 .dy_stride = dy.stride(),
+                                 .weight = weight.data(),
+                                 .weight_stride = weight.stride(),
+                                 .dx = dx.data(),
+                                 .dx_stride = dx.stride()});
+    const auto magnitude =
+        reference::linear_input_grad(reference::absolute(c.dy), reference::absolute(c.weight));
+    check_close(dx.read(), reference::linear_input_grad(c.dy, c.weight),
+                [&](std::int64_t row, std::int64_t column) {
+                  return tolerance(c.dtype, c.shape.out_features, magnitude(row, column));
+                });
+  });
+}
+
+TEST_CASE("linear weight gradient overwrites or accumulates in fp32", "[kernels][linear]") {
+  for_each_case([](Backend& backend, const LinearCase& c) {
+    const DeviceMatrix dy(backend, c.dy, c.dtype, c.padding);
+    const DeviceMatrix x(backend, c.x, c.dtype, c.padding);
+    const Matrix expected = reference::linear_weight_grad(c.dy, c.x);
+    const Matrix expected_bias = reference::column_sums(c.dy);
+    const auto magnitude =
+        reference::linear_weight_grad(reference::absolute(c.dy), reference::absolute(c.x));
+    const auto bias_magnitude = reference::column_sums(reference::absolute(c.dy));
+    const DeviceMatrix dweight(backend, c.shape.out_features, c.shape.in_features, DType::F32,
+                               c.padding);
+    const DeviceMatrix dbias(backend, 1, c.shape.out_features);
+    for (const int runs : {1, 2}) {  // the second adds to the first
+      run(backend, LinearWeightGrad{.shape = c.shape,
+                                    .dtype = c.dtype,
+                                    .dy = dy.data(),
+                                    .dy_stride = dy.stride(),
+                                    .x = x.data(),
+                                    .x_stride = x.stride(),
+                                    .dweight = dweight.floats(),
+                                    .dweight_stride = dweight.stride(),
+                                    .dbias = dbias.floats(),
+                                    .accumulate = runs == 2});
+      Matrix total = expected;
+      for (double& value : total.values) value *= runs;
+      check_close(dweight.read(), total, [&](std::int64_t row, std::int64_t column) {
+        return runs * tolerance(DType::F32, c.shape.tokens, magnitude(row, column));
+      });
+      total = expected_bias;
+      for (double& value : total.values) value *= runs;
+      check_close(dbias.read(), total, [&](std::int64_t row, std::int64_t column) {
+        return runs * tolerance(DType::F32, c.shape.tokens, bias_magnitude(row, column));
+      });
+    }
+  });
+}
+
+TEST_CASE("linear products give the same bits twice", "[kernels][linear]") {
+  for_each_backend([](Backend& backend) {
+    const LinearCase c{{65, 200, 130}, DType::F32, 0};
+    const DeviceMatrix dy(backend, c.dy);
+    const DeviceMatrix x(backend, c.x);
+    const LinearWeightGrad op{.shape = c.shape,
+                              .dy = dy.data(),
+                              .dy_stride = dy.stride(),
+                              .x = x.data(),
+                              .x_stride = x.stride(),
+                              .dweight_stride = c.shape.in_features};
+    const DeviceMatrix first(backend, c.shape.out_features, c.shape.in_features);
+    const DeviceMatrix second(backend, c.shape.out_features, c.shape.in_features);
+    LinearWeightGrad run_op = op;
+    run_op.dweight = first.floats();
+    run(backend, run_op);
+    run_op.dweight = second.floats();
+    run(backend, run_op);
+    CHECK(first.bits() == second.bits());
+  });
+}
+
+TEST_CASE("a weight gradient over no tokens is zero", "[kernels][linear]") {
+  for_each_backend([](Backend& backend) {
+    const DeviceMatrix dweight(backend, 3, 5);
+    const DeviceMatrix dbias(backend, 1, 3);
+    run(backend, LinearWeightGrad{.shape = {0, 5, 3},
+                                  .dweight = dweight.floats(),
+                                  .dweight_stride = 5,
+                                  .dbias = dbias.floats()});
+    check_close(dweight.read(), Matrix(3, 5), 0.0);
+    check_close(dbias.read(), Matrix(1, 3), 0.0);
+  });
+}
+
+TEST_CASE("an operation with too little scratch is refused", "[kernels][linear]") {
+  for_each_backend([](Backend& backend) {
+    const DeviceMatrix x(backend, random_in(DType::F32, 64, 96, 1));
+    const DeviceMatrix y(backend, 64, 128);
+    const DeviceMatrix lse(backend, 64, 4);
+    const AttentionForward op{.shape = {.num_sequences = 1,
+                                        .query_len = 64,
+                                        .key_len = 64,
+                                        .heads = 4,
+                                        .kv_heads = 4,
+                                        .head_size = 8},
+                              .q = x.data(),
+                              .q_stride = 96,
+                              .k = x.floats() + 32,
+                              .v = x.floats() + 64,
+                              .kv_stride = 96,
+                              .o = y.data(),
+                              .o_stride = 32,
+                              .lse = lse.floats()};
+    backend.set_scratch(nullptr, 0);
+    CHECK_THROWS_AS(backend.run(op), std::logic_error);
+  });
+}
+
+}  // namespace meshplan::kernels::test

@@ -1,0 +1,172 @@
+#include "kernels/support.hpp"
+#include "reference/norms.hpp"
+
+namespace meshplan::kernels::test {
+
+namespace {
+
+constexpr double kEpsilon = 1e-5;
+
+struct Case {
+  DType dtype;
+  std::int64_t tokens;
+  std::int64_t size;
+  Matrix x = random_in(dtype, tokens, size, 1, 3.0);
+  Matrix weight = random_in(dtype, 1, size, 2);
+  Matrix dy = random_in(dtype, tokens, size, 3);
+};
+
+template <class Body>
+void for_each_case(const Body& body) {
+  for_each_backend([&](Backend& backend) {
+    for (const DType dtype : {DType::F32, DType::BF16}) {
+      for (const std::int64_t tokens : {1, 7, 200}) {
+        for (const std::int64_t size : {8, 33, 256}) {
+          INFO(name_of(dtype) << " T " << tokens << " D " << size);
+          body(backend, Case{dtype, tokens, size});
+        }
+      }
+    }
+  });
+}
+
+/// |n| <= sqrt(D), so y and dx are of this size at most (times 1 / rms, which is near 1 / sqrt(3)).
+double magnitude(const Case& c) {
+  return 4.0 * std::sqrt(static_cast<double>(c.size));
+}
+
+struct Result {
+  Matrix y, dx, dweight;
+};
+
+Result run_both(Backend& backend, const Case& c, bool together) {
+  const DeviceMatrix x(backend, c.x, c.dtype, 3);
+  const DeviceMatrix weight(backend, c.weight, c.dtype);
+  const DeviceMatrix dy(backend, c.dy, c.dtype, 1);
+  const DeviceMatrix y(backend, c.tokens, c.size, c.dtype, 2);
+  const DeviceMatrix dx(backend, c.tokens, c.size, c.dtype, 2);
+  const DeviceMatrix inv_rms(backend, c.tokens, 1);
+  const DeviceMatrix dweight(backend, 1, c.size);
+  run(backend, RmsNormForward{.tokens = c.tokens,
+                              .size = c.size,
+                              .epsilon = static_cast<float>(kEpsilon),
+                              .dtype = c.dtype,
+                              .x = x.data(),
+                              .x_stride = x.stride(),
+                              .weight = weight.data(),
+                              .y = y.data(),
+                              .y_stride = y.stride(),
+                              .inv_rms = inv_rms.floats()});
+  RmsNormBackward backward{.tokens = c.tokens,
+                           .size = c.size,
+                           .dtype = c.dtype,
+                           .dy = dy.data(),
+                           .dy_stride = dy.stride(),
+                           .x = x.data(),
+                           .x_stride = x.stride(),
+                           .weight = weight.data(),
+                           .inv_rms = inv_rms.floats(),
+                           .dx = dx.data(),
+                           .dx_stride = dx.stride(),
+                           .dweight = dweight.floats()};
+  if (together) {
+    run(backend, backward);
+  } else {
+    backward.dweight = nullptr;
+    run(backend, backward);
+    backward.dweight = dweight.floats();
+    backward.dx = nullptr;
+    run(backend, backward);
+  }
+  return {y.read(), dx.read(), dweight.read()};
+}
+
+}  // namespace
+
+TEST_CASE("RMS norm agrees with its definition, forward and backward", "[kernels][rms_norm]") {
+  for_each_case([](Backend& backend, const Case& c) {
+    const Result result = run_both(backend, c, true);
+    const auto expected = reference::rms_norm_backward(c.dy, c.x, c.weight, kEpsilon);
+    const double bound = tolerance(c.dtype, c.size, magnitude(c));
+    check_close(result.y, reference::rms_norm(c.x, c.weight, kEpsilon), bound);
+    check_close(result.dx, expected.dx, bound);
+    check_close(
+        result.dweight, expected.dweight,
+        tolerance(DType::F32, c.tokens + c.size, static_cast<double>(c.tokens) * std::sqrt(3.0)));
+  });
+}
+
+TEST_CASE("RMS norm's gradients are the same bits together and apart", "[kernels][rms_norm]") {
+  for_each_case([](Backend& backend, const Case& c) {
+    const Result together = run_both(backend, c, true);
+    const Result apart = run_both(backend, c, false);
+    CHECK(together.dx.values == apart.dx.values);
+    CHECK(together.dweight.values == apart.dweight.values);
+  });
+}
+
+TEST_CASE("RMS norm's weight gradient accumulates", "[kernels][rms_norm]") {
+  for_each_backend([](Backend& backend) {
+    // one token, x = (3, 4): rms^2 = 12.5, n = (3, 4) / sqrt(12.5)
+    Matrix row(1, 2);
+    row.values = {3.0, 4.0};
+    Matrix ones(1, 2);
+    ones.values = {1.0, 1.0};
+    Matrix before(1, 2);
+    before.values = {10.0, 20.0};
+    const DeviceMatrix x(backend, row);
+    const DeviceMatrix dy(backend, ones);
+    const DeviceMatrix dweight(backend, before);
+    const DeviceVector<float> inv_rms(backend, 1, static_cast<float>(1.0 / std::sqrt(12.5)));
+    run(backend, RmsNormBackward{.tokens = 1,
+                                 .size = 2,
+                                 .dy = dy.data(),
+                                 .dy_stride = 2,
+                                 .x = x.data(),
+                                 .x_stride = 2,
+                                 .weight = dy.data(),
+                                 .inv_rms = inv_rms.data(),
+                                 .dweight = dweight.floats(),
+                                 .accumulate = true});
+    Matrix expected(1, 2);
+    expected.values = {10.0 + 3.0 / std::sqrt(12.5), 20.0 + 4.0 / std::sqrt(12.5)};
+    check_close(dweight.read(), expected, 4e-6);
+  });
+}
+
+TEST_CASE("the norm references agree with finite differences", "[kernels][reference]") {
+  const Matrix x = reference::random_matrix(3, 5, 1, 2.0);
+  const Matrix weight = reference::random_matrix(1, 5, 2);
+  const Matrix bias = reference::random_matrix(1, 5, 3);
+  const Matrix dy = reference::random_matrix(3, 5, 4);
+  const auto rms = reference::rms_norm_backward(dy, x, weight, kEpsilon);
+  check_close(
+      rms.dx,
+      reference::finite_difference(
+          [&](const Matrix& at) { return reference::rms_norm(at, weight, kEpsilon); }, x, dy),
+      1e-8);
+  check_close(
+      rms.dweight,
+      reference::finite_difference(
+          [&](const Matrix& at) { return reference::rms_norm(x, at, kEpsilon); }, weight, dy),
+      1e-8);
+  const auto layer = reference::layer_norm_backward(dy, x, weight, kEpsilon);
+  check_close(
+      layer.dx,
+      reference::finite_difference(
+          [&](const Matrix& at) { return reference::layer_norm(at, weight, bias, kEpsilon); }, x,
+          dy),
+      1e-8);
+  check_close(layer.dweight,
+              reference::finite_difference(
+                  [&](const Matrix& at) { return reference::layer_norm(x, at, bias, kEpsilon); },
+                  weight, dy),
+              1e-8);
+  check_close(layer.dbias,
+              reference::finite_difference(
+                  [&](const Matrix& at) { return reference::layer_norm(x, weight, at, kEpsilon); },
+                  bias, dy),
+              1e-8);
+}
+
+}  // namespace meshplan::kernels::test

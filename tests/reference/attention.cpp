@@ -1,0 +1,107 @@
+#include "reference/attention.hpp"
+
+#include <cmath>
+#include <limits>
+
+namespace meshplan::reference {
+
+namespace {
+
+bool is_visible(const AttentionInput& input, std::int64_t sequence, std::int64_t query,
+                std::int64_t key) {
+  const auto& shape = input.shape;
+  const std::int64_t distance = query + shape.query_offset - key;
+  if (!input.key_lengths.empty() && key >= input.key_lengths[static_cast<std::size_t>(sequence)])
+    return false;
+  if (shape.causal && distance < 0) return false;
+  return shape.window == 0 || distance < shape.window;
+}
+
+/// Row `query` of the probabilities of one head, and its log sum exp.
+struct Probabilities {
+  std::vector<double> values;
+  double lse = -std::numeric_limits<double>::infinity();
+};
+
+Probabilities probabilities(const AttentionInput& input, std::int64_t sequence, std::int64_t query,
+                            int head) {
+  const auto& shape = input.shape;
+  const int size = shape.head_size;
+  const int kv_head = head / (shape.heads / shape.kv_heads);
+  Probabilities result;
+  result.values.resize(static_cast<std::size_t>(shape.key_len));
+  double sum = 0.0;
+  for (std::int64_t key = 0; key < shape.key_len; ++key) {
+    if (!is_visible(input, sequence, query, key)) continue;
+    double score = 0.0;
+    for (int e = 0; e < size; ++e)
+      score += input.q(sequence * shape.query_len + query, head * size + e) *
+               input.k(sequence * shape.key_len + key, kv_head * size + e);
+    // Test inputs are small: no maximum is needed in fp64.
+    sum += result.values[static_cast<std::size_t>(key)] = std::exp(double{shape.scale} * score);
+  }
+  if (sum == 0.0) return result;
+  for (double& value : result.values) value /= sum;
+  result.lse = std::log(sum);
+  return result;
+}
+
+}  // namespace
+
+AttentionOutput attention(const AttentionInput& input) {
+  const auto& shape = input.shape;
+  const int size = shape.head_size;
+  AttentionOutput output{Matrix(input.q.rows, input.q.columns), Matrix(input.q.rows, shape.heads)};
+  for (std::int64_t b = 0; b < shape.num_sequences; ++b) {
+    for (std::int64_t i = 0; i < shape.query_len; ++i) {
+      for (int head = 0; head < shape.heads; ++head) {
+        const int kv_head = head / (shape.heads / shape.kv_heads);
+        const Probabilities p = probabilities(input, b, i, head);
+        const std::int64_t row = b * shape.query_len + i;
+        output.lse(row, head) = p.lse;
+        for (std::int64_t j = 0; j < shape.key_len; ++j)
+          for (int e = 0; e < size; ++e)
+            output.o(row, head * size + e) += p.values[static_cast<std::size_t>(j)] *
+                                              input.v(b * shape.key_len + j, kv_head * size + e);
+      }
+    }
+  }
+  return output;
+}
+
+AttentionGrads attention_backward(const AttentionInput& input, const Matrix& output_grad) {
+  const auto& shape = input.shape;
+  const int size = shape.head_size;
+  AttentionGrads grads{Matrix(input.q.rows, input.q.columns), Matrix(input.k.rows, input.k.columns),
+                       Matrix(input.v.rows, input.v.columns)};
+  for (std::int64_t b = 0; b < shape.num_sequences; ++b) {
+    for (std::int64_t i = 0; i < shape.query_len; ++i) {
+      for (int head = 0; head < shape.heads; ++head) {
+        const int kv_head = head / (shape.heads / shape.kv_heads);
+        const std::int64_t row = b * shape.query_len + i;
+        const std::vector<double> p = probabilities(input, b, i, head).values;
+        std::vector<double> dp(p.size());
+        double row_sum = 0.0;
+        for (std::size_t j = 0; j < p.size(); ++j) {
+          const std::int64_t key_row = b * shape.key_len + static_cast<std::int64_t>(j);
+          for (int e = 0; e < size; ++e) {
+            dp[j] += output_grad(row, head * size + e) * input.v(key_row, kv_head * size + e);
+            grads.dv(key_row, kv_head * size + e) += p[j] * output_grad(row, head * size + e);
+          }
+          row_sum += p[j] * dp[j];
+        }
+        for (std::size_t j = 0; j < p.size(); ++j) {
+          const std::int64_t key_row = b * shape.key_len + static_cast<std::int64_t>(j);
+          const double ds = double{shape.scale} * p[j] * (dp[j] - row_sum);
+          for (int e = 0; e < size; ++e) {
+            grads.dq(row, head * size + e) += ds * input.k(key_row, kv_head * size + e);
+            grads.dk(key_row, kv_head * size + e) += ds * input.q(row, head * size + e);
+          }
+        }
+      }
+    }
+  }
+  return grads;
+}
+
+}  // namespace meshplan::reference

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/attention.hpp"
+#include "reference/matrix.hpp"
+
+namespace meshplan::reference {
+
+/// q (B Q, H E), k and v (B S, K E); `key_lengths` empty = all keys are real.
+struct AttentionInput {
+  kernels::AttentionShape shape;
+  Matrix q, k, v;
+  std::vector<std::int32_t> key_lengths;
+};
+struct AttentionOutput {
+  Matrix o;    // (B Q, H E)
+  Matrix lse;  // (B Q, H)
+};
+struct AttentionGrads {
+  Matrix dq, dk, dv;
+};
+
+AttentionOutput attention(const AttentionInput& input);
+
+/// Through the explicit matrix of probabilities P: dv = P^T do, dP = do v^T,
+/// dS = P (dP - rowsum(P dP)), dq = scale dS k, dk = scale dS^T q.
+AttentionGrads attention_backward(const AttentionInput& input, const Matrix& output_grad);
+
+}  // namespace meshplan::reference

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "reference/matrix.hpp"
+
+namespace meshplan::reference {
+
+/// logits (T, V) of the whole vocabulary; a negative target is ignored (loss 0).
+std::vector<double> cross_entropy(const Matrix& logits, const std::vector<std::int32_t>& targets);
+
+/// d (scale * sum of losses) / d logits
+Matrix cross_entropy_backward(const Matrix& logits, const std::vector<std::int32_t>& targets,
+                              double scale);
+
+}  // namespace meshplan::reference
