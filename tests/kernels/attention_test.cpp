@@ -104,12 +104,6 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-struct Operands {
-  reference::AttentionInput input;
-  Matrix qkv;  // fused: (T, (H + 2 K) E); only if query_len == key_len
-  Matrix output_grad;
-};
-
 reference::AttentionInput make_input(const Case& c, DType dtype) {
   const AttentionShape& s = c.shape;
   const std::int64_t queries = s.num_sequences * s.query_len;
@@ -198,69 +192,67 @@ class Attention {
   bool has_lengths_;
 };
 
-/// Scores are of size 2 * 2 * sqrt(E) / ... <= 4 sqrt(E): exp turns their absolute error into a
-/// relative one.
+/// Rounding error of a scaled score, |q| and |k| <= 2: exp turns it into a relative error.
 double score_error(const AttentionShape& shape) {
   const double magnitude = 4.0 * std::sqrt(static_cast<double>(shape.head_size));
   return static_cast<double>(shape.head_size + 16) * kEps32 * magnitude;
 }
 
+double largest(const Matrix& m) {
+  double result = 0.0;
+  for (const double value : m.values) result = std::max(result, std::fabs(value));
+  return result;
+}
+
 }  // namespace
 
 TEST_CASE("attention forward agrees with the explicit softmax", "[kernels][attention]") {
-  for_each_backend([](Backend& backend) {
-    for (const DType dtype : {DType::F32, DType::BF16}) {
-      for (std::size_t i = 0; i < cases().size(); ++i) {
-        INFO(name_of(dtype) << " case " << i);
-        const auto input = make_input(cases()[i], dtype);
+  for (const DType dtype : {DType::F32, DType::BF16}) {
+    for (std::size_t i = 0; i < cases().size(); ++i) {
+      INFO(name_of(dtype) << " case " << i);
+      const auto input = make_input(cases()[i], dtype);
+      const auto expected = reference::attention(input);
+      const double error = score_error(input.shape);
+      for_each_backend([&](Backend& backend) {
         Attention attention(backend, input, Matrix(input.q.rows, input.q.columns), dtype);
         attention.forward();
-        const auto expected = reference::attention(input);
-        const double error = score_error(input.shape);
         // |v| <= 1, and the probabilities sum to 1
         check_close(attention.o().read(), expected.o,
                     2 * error + tolerance(dtype, input.shape.key_len, 1.0));
         check_close(attention.lse().read(), expected.lse, 2 * error + 16 * kEps32);
-      }
+      });
     }
-  });
+  }
 }
 
 TEST_CASE("attention backward agrees with the explicit softmax", "[kernels][attention]") {
-  for_each_backend([](Backend& backend) {
-    for (const DType dtype : {DType::F32, DType::BF16}) {
-      for (std::size_t i = 0; i < cases().size(); ++i) {
-        INFO(name_of(dtype) << " case " << i);
-        const auto input = make_input(cases()[i], dtype);
-        const Matrix output_grad = random_in(dtype, input.q.rows, input.q.columns, 4);
+  for (const DType dtype : {DType::F32, DType::BF16}) {
+    for (std::size_t i = 0; i < cases().size(); ++i) {
+      INFO(name_of(dtype) << " case " << i);
+      const auto input = make_input(cases()[i], dtype);
+      const Matrix output_grad = random_in(dtype, input.q.rows, input.q.columns, 4);
+      const auto expected = reference::attention_backward(input, output_grad);
+      const double relative = 2 * score_error(input.shape) + tolerance(DType::F32, 200, 1.0) +
+                              (dtype == DType::BF16 ? 2 * kEpsBf16 : 0.0);
+      // |dP - delta| <= 2 sqrt(E) or so, the probabilities of a row sum to 1, |q| and |k| <= 2; a
+      // key's gradient sums over the queries that see it, whose errors are independent
+      const double dq_magnitude = 4.0 * std::sqrt(static_cast<double>(input.shape.head_size));
+      const double num_queries = std::sqrt(
+          static_cast<double>(input.shape.heads / input.shape.kv_heads * input.shape.query_len));
+      for_each_backend([&](Backend& backend) {
         Attention attention(backend, input, output_grad, dtype);
         attention.forward();
         attention.backward();
-        const auto expected = reference::attention_backward(input, output_grad);
-        const auto size = static_cast<double>(input.shape.head_size);
-        const auto group =
-            static_cast<double>(input.shape.heads / input.shape.kv_heads * input.shape.query_len);
-        // |dP - delta| <= 2 E, probabilities of a row sum to 1, |q| and |k| <= 2; in bf16 delta
-        // comes from a rounded o
-        const double relative = 2 * score_error(input.shape) + tolerance(DType::F32, 200, 1.0) +
-                                (dtype == DType::BF16 ? 2 * kEpsBf16 : 0.0);
-        const double dq_magnitude = 4.0 * std::sqrt(size);
-        const auto largest = [](const Matrix& m) {
-          double result = 0.0;
-          for (const double value : m.values) result = std::max(result, std::fabs(value));
-          return result;
-        };
-        const double key_grad_magnitude = std::max(largest(expected.dk), 1.0);
         check_close(attention.dq().read(), expected.dq, relative * dq_magnitude);
         const Matrix dkv = attention.dkv().read();
         const std::int64_t columns = attention.kv_columns();
         check_close(reference::slice_columns(dkv, 0, columns), expected.dk,
-                    relative * std::sqrt(group) * key_grad_magnitude);
+                    relative * num_queries * std::max(largest(expected.dk), 1.0));
         check_close(reference::slice_columns(dkv, columns, columns), expected.dv,
-                    relative * std::sqrt(group) * std::max(largest(expected.dv), 1.0));
-      }
+                    relative * num_queries * std::max(largest(expected.dv), 1.0));
+      });
     }
-  });
+  }
 }
 
 TEST_CASE("the attention reference backward agrees with finite differences",
