@@ -1,0 +1,247 @@
+#include "sim/breakdown.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <string>
+#include <tuple>
+
+#include "core/error.hpp"
+#include "program/mesh.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+using program::Lane;
+using program::Phase;
+using program::Span;
+using program::Trace;
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+bool communicates(const Span& span) { return !span.group.empty(); }
+
+Category category_of_compute(const Span& span) {
+  if (span.lane == Lane::Host) return Category::Host;
+  switch (span.phase) {
+    case Phase::Forward: return Category::Forward;
+    case Phase::Recompute: return Category::Recompute;
+    case Phase::InputGrad:
+    case Phase::WeightGrad: return Category::Backward;
+    case Phase::Reduce:
+    case Phase::Optimizer: return Category::Optimizer;
+  }
+  throw InvariantError("phase without a category");
+}
+
+/// The axis that a communication belongs to. With sequence parallelism the gathers and scatters of the
+/// tp group are its work; what is still all-reduced there is tensor parallelism's.
+Category category_of_group(const Span& span, const program::ParallelConfig& parallel) {
+  const std::string& group = span.group;
+  if (group == "tp")
+    return parallel.sp && !contains(span.name, "all_reduce") ? Category::Sp : Category::Tp;
+  if (group == "tp-pp") return parallel.pp > 1 ? Category::Pp : Category::Tp;
+  if (group == "cp") return Category::Cp;
+  if (group == "ep" || group == "etp") return Category::Ep;
+  if (group == "pp" || group == "embedding") return Category::Pp;
+  return Category::Dp;
+}
+
+/// Does the group have members on several stages, so that waiting for the last one is the pipeline's?
+bool crosses_stages(const Span& span) {
+  return span.group == "pp" || span.group == "tp-pp" || span.group == "world" ||
+         span.group == "embedding";
+}
+
+/// When all partners of a communication had arrived: before that there is nothing to move.
+class Meetings {
+ public:
+  explicit Meetings(const Trace& trace) : mesh_(trace.plan.parallel, trace.plan.rank_order) {
+    std::map<std::tuple<int, int, int, int, bool>, int> transfers;
+    for (const Span& span : trace.spans) {
+      if (!communicates(span)) continue;
+      Key key = key_of(span);
+      if (span.peer >= 0) {
+        const bool sends = contains(span.name, "send");
+        const auto [from, to] = ends_of(span);
+        std::get<4>(key) = static_cast<std::uint64_t>(
+            transfers[{span.step, from, to, static_cast<int>(span.lane), sends}]++);
+      }
+      keys_.push_back(key);
+      double& all_there = all_there_.try_emplace(key, span.start_s).first->second;
+      all_there = std::max(all_there, span.start_s);
+    }
+  }
+
+  /// `number`: of the span among the trace's communication spans.
+  double all_arrived(std::size_t number) const { return all_there_.at(keys_[number]); }
+
+ private:
+  // Step, two coordinates or ranks, lane, operation or running number.
+  using Key = std::tuple<int, int, int, int, std::uint64_t>;
+
+  static std::pair<int, int> ends_of(const Span& span) {
+    const bool sends = contains(span.name, "send");
+    return sends ? std::pair(span.rank, span.peer) : std::pair(span.peer, span.rank);
+  }
+
+  Key key_of(const Span& span) const {
+    const int lane = static_cast<int>(span.lane);
+    if (span.peer >= 0) {
+      const auto [from, to] = ends_of(span);
+      return {span.step, from, to, lane, 0};
+    }
+    if (span.group == "world") return {span.step, -1, -1, lane, span.id};
+    const program::Coordinates c = mesh_.coordinates(span.rank);
+    const int tp = span.group == "tp-pp" ? -1 : c.tp;
+    return {span.step, tp, -2 - (c.cp + c.dp * mesh_.config().cp), lane, span.id};
+  }
+
+  program::Mesh mesh_;
+  std::vector<Key> keys_;
+  std::map<Key, double> all_there_;
+};
+
+/// A span with what the sweep needs to know of it.
+struct Piece {
+  double start = 0;
+  double end = 0;
+  Category category = Category::Other;
+  bool computes = false;
+  double ready = 0;  // communication across stages: before this, the time is bubble
+};
+
+struct Window {
+  double begin = 0;
+  double end = 0;
+};
+
+/// Which category the time between two neighbouring boundaries belongs to.
+Category category_at(double time, const std::vector<const Piece*>& active, const Window& pipeline) {
+  const Piece* awaited = nullptr;
+  const Piece* host = nullptr;
+  for (const Piece* piece : active) {
+    if (piece->computes && piece->category != Category::Host) return piece->category;
+    if (piece->computes) host = piece;
+    // Of several in progress, the one that ends first is the one that was waited for.
+    else if (awaited == nullptr || piece->end < awaited->end) awaited = piece;
+  }
+  if (host != nullptr) return Category::Host;
+  if (awaited != nullptr) return time < awaited->ready ? Category::Bubble : awaited->category;
+  return time >= pipeline.begin && time < pipeline.end ? Category::Bubble : Category::Other;
+}
+
+Breakdown sweep(std::vector<Piece> pieces, const Window& window, const Window& pipeline) {
+  std::vector<double> boundaries{window.begin, window.end};
+  for (const Piece& piece : pieces) {
+    boundaries.push_back(piece.start);
+    boundaries.push_back(piece.end);
+    if (!piece.computes) boundaries.push_back(piece.ready);
+  }
+  boundaries.push_back(pipeline.begin);
+  boundaries.push_back(pipeline.end);
+  std::erase_if(boundaries, [&](double t) { return t < window.begin || t > window.end; });
+  std::ranges::sort(boundaries);
+  std::ranges::sort(pieces, {}, &Piece::start);
+  Breakdown seconds;
+  std::vector<const Piece*> active;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i + 1 < boundaries.size(); ++i) {
+    const double begin = boundaries[i];
+    const double length = boundaries[i + 1] - begin;
+    if (length <= 0) continue;
+    while (next < pieces.size() && pieces[next].start <= begin) active.push_back(&pieces[next++]);
+    std::erase_if(active, [&](const Piece* piece) { return piece->end <= begin; });
+    seconds[category_at(begin, active, pipeline)] += length;
+  }
+  return seconds;
+}
+
+struct RankSpans {
+  std::vector<Piece> pieces;
+  Window pipeline{std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
+  double last_end = 0;
+};
+
+/// Spans of each (rank, step).
+std::map<std::pair<int, int>, RankSpans> sorted_by_rank(const Trace& trace) {
+  const Meetings meetings(trace);
+  const auto& parallel = trace.plan.parallel;
+  std::map<std::pair<int, int>, RankSpans> ranks;
+  std::size_t number = 0;
+  for (const Span& span : trace.spans) {
+    RankSpans& own = ranks[{span.rank, span.step}];
+    own.last_end = std::max(own.last_end, span.end_s);
+    Piece piece{.start = span.start_s, .end = span.end_s, .computes = !communicates(span)};
+    if (piece.computes) {
+      piece.category = category_of_compute(span);
+      const bool of_pipeline = span.microbatch >= 0 && parallel.pp > 1;
+      if (of_pipeline) {
+        own.pipeline.begin = std::min(own.pipeline.begin, span.start_s);
+        own.pipeline.end = std::max(own.pipeline.end, span.end_s);
+      }
+    } else {
+      piece.category = category_of_group(span, parallel);
+      piece.ready = crosses_stages(span) ? meetings.all_arrived(number) : span.start_s;
+      ++number;
+    }
+    own.pieces.push_back(piece);
+  }
+  return ranks;
+}
+
+}  // namespace
+
+std::string_view name_of(Category category) {
+  switch (category) {
+    case Category::Forward: return "forward";
+    case Category::Backward: return "backward";
+    case Category::Recompute: return "recompute";
+    case Category::Tp: return "tp";
+    case Category::Sp: return "sp";
+    case Category::Cp: return "cp";
+    case Category::Ep: return "ep";
+    case Category::Pp: return "pp";
+    case Category::Dp: return "dp";
+    case Category::Bubble: return "bubble";
+    case Category::Optimizer: return "optimizer";
+    case Category::Host: return "host";
+    case Category::Other: return "other";
+  }
+  throw InvariantError("category without a name");
+}
+
+double Breakdown::total() const { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
+
+std::vector<RankBreakdown> breakdown(const Trace& trace) {
+  auto ranks = sorted_by_rank(trace);
+  std::map<int, double> step_ends;  // of each step, over all ranks
+  for (const auto& [key, own] : ranks)
+    step_ends[key.second] = std::max(step_ends[key.second], own.last_end);
+  const double period = trace.step_times_s.empty() ? 0 : trace.step_times_s.back();
+  std::vector<RankBreakdown> result;
+  const double num_steps = static_cast<double>(std::max<std::size_t>(1, step_ends.size()));
+  for (auto& [key, own] : ranks) {
+    const bool simulated = !trace.measured && period > 0;
+    const Window window = simulated ? Window{own.last_end - period, own.last_end}
+                                    : Window{0, step_ends[key.second]};
+    const Breakdown step = sweep(std::move(own.pieces), window, own.pipeline);
+    if (result.empty() || result.back().rank != key.first) result.push_back({key.first, {}});
+    for (std::size_t c = 0; c < step.seconds.size(); ++c)
+      result.back().seconds.seconds[c] += step.seconds[c] / num_steps;
+  }
+  return result;
+}
+
+Breakdown mean_of(const std::vector<RankBreakdown>& ranks) {
+  Breakdown mean;
+  for (const RankBreakdown& rank : ranks)
+    for (std::size_t c = 0; c < mean.seconds.size(); ++c)
+      mean.seconds[c] += rank.seconds.seconds[c] / static_cast<double>(ranks.size());
+  return mean;
+}
+
+}  // namespace meshplan::sim

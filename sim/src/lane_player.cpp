@@ -1,0 +1,136 @@
+#include <algorithm>
+
+#include "core/units.hpp"
+#include "player.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+class LanePlayer final : public Player {
+ public:
+  LanePlayer(World& world, const Cluster& cluster, const SimulationOptions& options)
+      : Player(world, cluster, options),
+        issue_seconds_(cluster.device.host_issue_us / kMicroseconds),
+        lanes_(world.ranks.size() * program::kNumLanes),
+        hosts_(world.ranks.size()) {
+    for (int rank = 0; rank < static_cast<int>(world.ranks.size()); ++rank)
+      hosts_[at(rank)].left.fill(num_instances(rank));
+  }
+
+ private:
+  struct LaneState {
+    int next = 0;  // into the lane's order
+    int step = 0;
+    bool busy = false;
+  };
+  struct HostState {
+    std::array<double, 2> begin{};  // when it began to issue a step, by parity
+    int step_begun = 0;
+    int steps_finished = 0;
+    std::array<double, 2> finished{};  // when a step was over, by parity
+    std::array<int, 2> left{};      // instances of a step that are not done, by parity
+    double timer = -1;              // of the earliest timer that is set
+  };
+
+  const std::vector<int>& order(int rank, int lane) const {
+    return tables(rank).lane_order[at(lane)];
+  }
+
+  void proceed(int rank) override {
+    for (int lane = 0; lane < program::kNumLanes && !stopped_; ++lane) try_lane(rank, lane);
+  }
+
+  /// The next batch is loaded into the buffer of the one before: not before that step is over.
+  bool may_advance(int rank, int lane, int step) const {
+    if (!may_begin(step)) return false;
+    return static_cast<program::Lane>(lane) != program::Lane::Host ||
+           hosts_[at(rank)].steps_finished >= step;
+  }
+
+  void try_lane(int rank, int lane) {
+    const std::vector<int>& instances = order(rank, lane);
+    LaneState& state = lanes_[at(rank * program::kNumLanes + lane)];
+    if (instances.empty() || state.busy) return;
+    if (state.next == static_cast<int>(instances.size())) {
+      if (!may_advance(rank, lane, state.step + 1)) return;
+      state.next = 0;
+      ++state.step;
+    }
+    const int instance = instances[at(state.next)];
+    if (!waits_done(rank, instance, state.step) || !is_issued(rank, instance, state.step)) return;
+    state.busy = true;
+    if (target(rank, instance) >= 0) {
+      begin_work(rank, lane, instance, state.step);
+    } else if (const int activity = arrive(rank, instance, state.step); all_arrived(activity)) {
+      start_meeting(activity);
+    }
+  }
+
+  /// The host issues operations one after another; it begins a step when it has issued the one before
+  /// and the step before that is over.
+  bool is_issued(int rank, int instance, int step) {
+    if (issue_seconds_ == 0) return true;
+    HostState& host = hosts_[at(rank)];
+    if (step > host.step_begun) {
+      const double issued = host.begin[at((step - 1) & 1)] + num_instances(rank) * issue_seconds_;
+      host.begin[at(step & 1)] = std::max(issued, host.finished[at(step & 1)]);
+      host.step_begun = step;
+    }
+    const double when = host.begin[at(step & 1)] + (instance + 1) * issue_seconds_;
+    if (when <= now_) return true;
+    if (host.timer <= now_ || when < host.timer) {
+      host.timer = when;
+      set_timer(rank, when);
+    }
+    return false;
+  }
+
+  void meeting_done(int rank, int activity) override {
+    const int lane = lane_of(rank, activity);
+    LaneState& state = lanes_[at(rank * program::kNumLanes + lane)];
+    state.busy = false;
+    ++state.next;
+    HostState& host = hosts_[at(rank)];
+    int& left = host.left[at(state.step & 1)];
+    if (--left > 0) return;
+    left = num_instances(rank);
+    ++host.steps_finished;
+    host.finished[at(state.step & 1)] = now_;
+    finish_step(rank, state.step);
+  }
+
+  int lane_of(int rank, int activity) const {
+    if (activity < static_cast<int>(lanes_.size())) return activity % program::kNumLanes;
+    const Meeting& meeting = meeting_of(activity);
+    for (int m = 0; m < meeting.num_members; ++m) {
+      const Member& member = world_.members[meeting.members_begin + at(m)];
+      if (member.rank == rank) return tables(rank).lane[at(member.instance)];
+    }
+    return 0;
+  }
+
+  std::string stuck(int rank) const override {
+    for (int lane = 0; lane < program::kNumLanes; ++lane) {
+      const LaneState& state = lanes_[at(rank * program::kNumLanes + lane)];
+      if (state.next == static_cast<int>(order(rank, lane).size())) continue;
+      const program::Program& program = *tables(rank).program;
+      const auto& instance = program.instances[at(order(rank, lane)[at(state.next)])];
+      return program::operation_of(program, instance).name + " of micro-batch " +
+             std::to_string(instance.microbatch);
+    }
+    return {};
+  }
+
+  double issue_seconds_;
+  std::vector<LaneState> lanes_;
+  std::vector<HostState> hosts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Player> make_lane_player(World& world, const Cluster& cluster,
+                                         const SimulationOptions& options) {
+  return std::make_unique<LanePlayer>(world, cluster, options);
+}
+
+}  // namespace meshplan::sim

@@ -1,0 +1,82 @@
+#include "sim/memory.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "core/units.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+using program::Region;
+
+double region_bytes(const program::Program& program, Region region) {
+  const auto index = static_cast<std::size_t>(region);
+  if (index >= program.memory.regions.size()) return 0;
+  return static_cast<double>(program.memory.regions[index].bytes());
+}
+
+/// Communicators that a rank opens: one per process group of more than one rank, one for peers.
+int num_communicators(const program::Program& program) {
+  const auto& parallel = program.plan.parallel;
+  std::set<program::Group> groups;
+  const auto note = [&](const program::Operation& operation) {
+    if (const auto* flat = std::get_if<program::FlatCollectiveOp>(&operation.work))
+      groups.insert(flat->collective.group);
+    if (const auto* collective = std::get_if<program::CollectiveOp>(&operation.work))
+      groups.insert(collective->group);
+  };
+  for (const auto& operation : program.step_operations) note(operation);
+  for (const auto& block : program.blocks) {
+    for (const auto& operation : block.forward) note(operation);
+    for (const auto& operation : block.backward) note(operation);
+  }
+  const auto open = std::ranges::count_if(
+      groups, [&](program::Group group) { return program::group_size(group, parallel) > 1; });
+  return static_cast<int>(open) + (parallel.pp > 1 ? 1 : 0);
+}
+
+}  // namespace
+
+double StageMemory::total() const {
+  return parameters + master_parameters + gradients + optimizer + activations + transient +
+         boundary + communication + runtime_base;
+}
+
+StageMemory stage_memory(const program::Program& program, const Cluster& cluster) {
+  StageMemory memory;
+  memory.stage = program.role.stage;
+  memory.parameters = region_bytes(program, Region::Weights);
+  memory.master_parameters = region_bytes(program, Region::MasterWeights);
+  memory.gradients = region_bytes(program, Region::Gradients);
+  memory.optimizer =
+      region_bytes(program, Region::Moment1) + region_bytes(program, Region::Moment2);
+  memory.activations = region_bytes(program, Region::Saved);
+  memory.transient = region_bytes(program, Region::Transient);
+  memory.boundary = region_bytes(program, Region::Boundary) +
+                    region_bytes(program, Region::Batch) + region_bytes(program, Region::Scalars);
+  memory.communication =
+      num_communicators(program) * cluster.communication.buffer_mib * kMib;
+  memory.runtime_base = cluster.device.runtime_base_mib * kMib;
+  return memory;
+}
+
+double memory_capacity_bytes(const Cluster& cluster) {
+  const double bytes = cluster.device.memory_gib * kGib;
+  return cluster.device.kind == DeviceKind::Cpu ? bytes / cluster.devices_per_node : bytes;
+}
+
+MemoryReport memory_report(const std::vector<program::Program>& stages, const Cluster& cluster) {
+  MemoryReport report;
+  report.capacity_bytes = memory_capacity_bytes(cluster);
+  for (const program::Program& program : stages) {
+    report.stages.push_back(stage_memory(program, cluster));
+    const double total = report.stages.back().total();
+    if (total <= report.peak_bytes) continue;
+    report.peak_bytes = total;
+    report.largest_stage = program.role.stage;
+  }
+  return report;
+}
+
+}  // namespace meshplan::sim
