@@ -1,0 +1,63 @@
+// Which plans exist for a number of ranks: what the user fixed, and every choice for the rest.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "program/mesh.hpp"
+#include "program/plan.hpp"
+
+namespace meshplan::planner {
+
+/// What the user fixed; absent = searched. A pin is never overridden.
+struct Constraints {
+  std::optional<int> tp;
+  std::optional<int> pp;
+  std::optional<int> dp;
+  std::optional<int> micro_batch_size;
+  std::optional<bool> sp;
+  std::optional<program::RecomputeKind> recompute;
+  std::optional<int> recompute_layers;  // of each stage; full recompute only
+  std::optional<program::ScheduleKind> schedule;
+  std::vector<int> layers_per_stage;  // empty = searched
+  std::string rank_order = program::Mesh::kDefaultOrder;
+  std::int64_t bucket_bytes = 25 << 20;
+  int max_micro_batch_size = 32;  // sequences; bounds the search, not the pin
+  bool operator==(const Constraints&) const = default;
+};
+
+/// @throws ConfigError if the pins contradict each other or cannot use exactly `num_ranks`, with
+/// the nearest degree that can
+void validate(const Constraints& constraints, int num_ranks);
+
+/// The choices that tell one plan of a search from another.
+struct Candidate {
+  program::ParallelConfig parallel;
+  int micro_batch_size = 1;
+  program::Recompute recompute;
+  program::ScheduleKind schedule = program::ScheduleKind::OneFOneB;
+  std::vector<int> layers_per_stage;
+  bool operator==(const Candidate&) const = default;
+};
+
+/// Every combination that uses exactly `num_ranks` and respects the pins, in one fixed order; most
+/// will break a rule of the model, which is for program::check to say. Left out are choices that
+/// change nothing: sp without tp, GPipe without pp (unless pinned). Micro-batch sizes are the
+/// divisors of the sequences of a replica; where the replicas do not divide the batch, one
+/// candidate stands for all sizes.
+std::vector<Candidate> enumerate(const program::Workload& workload, int num_ranks,
+                                 const Constraints& constraints);
+
+/// "tp8 sp pp4 dp4 mbs1 full-recompute gpipe": what is on, in the order of the flags.
+std::string describe(const Candidate& candidate);
+Candidate candidate_of(const program::Plan& plan);
+
+/// The axes of a search, in the order in which tables list them.
+enum class Choice { Tp, Sp, Pp, Dp, MicroBatch, Recompute, Schedule };
+constexpr int kNumChoices = 7;
+
+/// "tp=8", "sp", "no sp", "recompute=full", ...
+std::string label(Choice choice, const Candidate& candidate);
+
+}  // namespace meshplan::planner

@@ -1,0 +1,117 @@
+#include "planner/explain.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/units.hpp"
+
+namespace meshplan::planner {
+namespace {
+
+using sim::Category;
+
+constexpr double kSmallestPart = 0.03;  // of the largest difference; smaller ones are noise
+
+std::string words_for(Category category) {
+  switch (category) {
+    case Category::Tp:
+    case Category::Sp:
+    case Category::Cp:
+    case Category::Ep:
+    case Category::Pp:
+    case Category::Dp:
+      return fmt::format("exposed {}", sim::name_of(category));
+    default:
+      return std::string(sim::name_of(category));
+  }
+}
+
+std::string signed_seconds(double seconds) {
+  return fmt::format("{}{}", seconds < 0 ? "-" : "+", format_seconds(std::abs(seconds)));
+}
+
+std::string percent(double part, double whole) {
+  return fmt::format("{:.1f} %", 100 * part / whole);
+}
+
+std::string bubble_reason(const program::Plan& plan, double bubble, double step) {
+  const int pp = plan.parallel.pp;
+  const int num_microbatches = plan.num_microbatches();
+  return fmt::format(
+      "bubble {} of the step: {} stages, {} micro-batches (ideal (pp-1)/(m+pp-1) = {})",
+      percent(bubble, step), pp, num_microbatches, percent(pp - 1, num_microbatches + pp - 1));
+}
+
+std::string exposed_communication(const sim::Breakdown& seconds, double step) {
+  std::vector<std::string> parts;
+  for (const Category category :
+       {Category::Tp, Category::Sp, Category::Cp, Category::Ep, Category::Pp, Category::Dp})
+    if (seconds[category] > 0)
+      parts.push_back(
+          fmt::format("{} {}", sim::name_of(category), percent(seconds[category], step)));
+  return parts.empty() ? "all communication is hidden"
+                       : fmt::format("exposed communication: {}", fmt::join(parts, ", "));
+}
+
+}  // namespace
+
+std::string time_differences(const sim::Estimate& faster, const sim::Estimate& slower) {
+  struct Part {
+    Category category;
+    double seconds;
+  };
+  std::vector<Part> parts;
+  double largest = 0;
+  for (const Category category : sim::all_categories()) {
+    const double difference = slower.seconds[category] - faster.seconds[category];
+    parts.push_back({category, difference});
+    largest = std::max(largest, std::abs(difference));
+  }
+  std::erase_if(parts, [&](const Part& part) {
+    return part.seconds == 0 || std::abs(part.seconds) < kSmallestPart * largest;
+  });
+  std::ranges::stable_sort(parts, std::ranges::greater{},
+                           [](const Part& part) { return std::abs(part.seconds); });
+  std::vector<std::string> words;
+  for (const Part& part : parts)
+    words.push_back(fmt::format("{} {}", words_for(part.category), signed_seconds(part.seconds)));
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+std::vector<std::string> own_reasons(const RankedPlan& ranked) {
+  const sim::Estimate& estimate = ranked.estimate;
+  const double step = estimate.step_time_s;
+  std::vector<std::string> reasons;
+  if (ranked.plan.parallel.pp > 1)
+    reasons.push_back(bubble_reason(ranked.plan, estimate.seconds[Category::Bubble], step));
+  if (ranked.plan.parallel.world_size() > 1)
+    reasons.push_back(exposed_communication(estimate.seconds, step));
+  if (estimate.seconds[Category::Recompute] > 0)
+    reasons.push_back(fmt::format("recompute {} of the step",
+                                  percent(estimate.seconds[Category::Recompute], step)));
+  reasons.push_back(fmt::format("fits: {} of {}{}", format_bytes(estimate.peak_memory_bytes),
+                                format_bytes(estimate.capacity_bytes),
+                                ranked.plan.parallel.pp > 1
+                                    ? fmt::format(" on stage {}", estimate.largest_stage)
+                                    : std::string()));
+  return reasons;
+}
+
+std::string format_seconds(double seconds) {
+  const double magnitude = std::abs(seconds);
+  if (magnitude >= 10) return fmt::format("{:.1f} s", seconds);
+  if (magnitude >= 1) return fmt::format("{:.2f} s", seconds);
+  const double milliseconds = seconds * kMilliseconds;
+  if (magnitude >= 0.1) return fmt::format("{:.0f} ms", milliseconds);
+  if (magnitude >= 0.001) return fmt::format("{:.1f} ms", milliseconds);
+  return fmt::format("{:.1f} us", seconds * kMicroseconds);
+}
+
+std::string format_bytes(double bytes) {
+  if (bytes >= kGib) return fmt::format("{:.1f} GiB", bytes / kGib);
+  return fmt::format("{:.1f} MiB", bytes / kMib);
+}
+
+}  // namespace meshplan::planner

@@ -1,0 +1,157 @@
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "evaluation.hpp"
+
+namespace meshplan::planner {
+namespace {
+
+constexpr std::size_t kRecomputeSeeds = 24;  // candidates whose recompute is thinned out
+constexpr std::size_t kStageSeeds = 8;       // candidates whose stages are rebalanced
+constexpr int kMaxMoves = 6;                 // layers moved between stages
+
+using program::RecomputeKind;
+
+// Everything but the recompute kind.
+using MeshKey = std::tuple<int, bool, int, int, int, program::ScheduleKind>;
+MeshKey mesh_key(const Candidate& candidate) {
+  const program::ParallelConfig& parallel = candidate.parallel;
+  return {parallel.tp,       parallel.sp, parallel.pp, parallel.dp, candidate.micro_batch_size,
+          candidate.schedule};
+}
+
+// Where everything can be kept, thinning recompute out ends at a plan that is known already.
+std::set<MeshKey> fitting_without_recompute(const std::vector<Evaluation>& evaluations) {
+  std::set<MeshKey> keys;
+  for (const Evaluation& evaluation : evaluations)
+    if (evaluation.candidate.recompute.kind == RecomputeKind::None && evaluation.fits())
+      keys.insert(mesh_key(evaluation.candidate));
+  return keys;
+}
+
+// Memory falls with every layer that is recomputed, so the fewest that fit are found by bisection.
+std::vector<Evaluation> thin_recompute(const SearchContext& context, const Candidate& seed,
+                                       int worker) {
+  const program::Plan plan = make_plan(context.request, seed);
+  const std::vector<int> layers = program::resolved_layers_per_stage(plan);
+  int enough = *std::ranges::max_element(layers);
+  int too_few = 0;
+  std::vector<Evaluation> priced;
+  while (enough - too_few > 1) {
+    Candidate candidate = seed;
+    candidate.recompute.num_layers = too_few + (enough - too_few) / 2;
+    Evaluation evaluation = evaluate(context, candidate, worker);
+    (evaluation.fits() ? enough : too_few) = *candidate.recompute.num_layers;
+    evaluation.refined = true;
+    priced.push_back(std::move(evaluation));
+  }
+  return priced;
+}
+
+// The stage away from both ends that holds the fewest layers; the last of them, because later
+// stages keep fewer micro-batches.
+std::size_t lightest_inner_stage(const std::vector<int>& layers) {
+  std::size_t lightest = 1;
+  for (std::size_t stage = 1; stage + 1 < layers.size(); ++stage)
+    if (layers[stage] <= layers[lightest]) lightest = stage;
+  return lightest;
+}
+
+std::vector<std::vector<int>> one_layer_moved(const std::vector<int>& layers) {
+  std::vector<std::vector<int>> moved;
+  const std::size_t last = layers.size() - 1;
+  const auto move = [&](std::size_t from, std::size_t to) {
+    if (from == to || layers[from] < 2) return;
+    moved.push_back(layers);
+    --moved.back()[from];
+    ++moved.back()[to];
+  };
+  move(last, 0);
+  move(0, last);
+  if (layers.size() > 2) {
+    const std::size_t inner = lightest_inner_stage(layers);
+    move(last, inner);
+    move(0, inner);
+  }
+  return moved;
+}
+
+// Takes layers from the first or last stage for as long as the step gets faster.
+std::vector<Evaluation> balance_stages(const SearchContext& context, const Evaluation& seed,
+                                       int worker) {
+  std::vector<Evaluation> priced;
+  Evaluation best = seed;
+  best.candidate.layers_per_stage =
+      program::resolved_layers_per_stage(make_plan(context.request, seed.candidate));
+  for (int move = 0; move < kMaxMoves; ++move) {
+    std::optional<Evaluation> faster;
+    for (const auto& layers : one_layer_moved(best.candidate.layers_per_stage)) {
+      Candidate candidate = best.candidate;
+      candidate.layers_per_stage = layers;
+      Evaluation evaluation = evaluate(context, candidate, worker);
+      evaluation.refined = true;
+      priced.push_back(evaluation);
+      const double to_beat = (faster ? *faster : best).estimate->step_time_s;
+      if (evaluation.fits() && evaluation.estimate->step_time_s < to_beat)
+        faster = std::move(evaluation);
+    }
+    if (!faster) break;
+    best = *std::move(faster);
+  }
+  return priced;
+}
+
+void append(std::vector<Evaluation>& to, std::vector<std::vector<Evaluation>> parts) {
+  for (auto& part : parts) std::ranges::move(part, std::back_inserter(to));
+}
+
+std::vector<std::size_t> recompute_seeds(const SearchContext& context,
+                                         const std::vector<Evaluation>& evaluations) {
+  std::vector<std::size_t> seeds;
+  const Constraints& pins = context.request.constraints;
+  if (pins.recompute) return seeds;
+  const std::set<MeshKey> light = fitting_without_recompute(evaluations);
+  for (const std::size_t i : rank(evaluations)) {
+    if (seeds.size() == kRecomputeSeeds) break;
+    const Candidate& candidate = evaluations[i].candidate;
+    if (candidate.recompute.kind == RecomputeKind::Full && !light.contains(mesh_key(candidate)))
+      seeds.push_back(i);
+  }
+  return seeds;
+}
+
+std::vector<std::size_t> stage_seeds(const SearchContext& context,
+                                     const std::vector<Evaluation>& evaluations) {
+  std::vector<std::size_t> seeds;
+  if (!context.request.constraints.layers_per_stage.empty()) return seeds;
+  for (const std::size_t i : rank(evaluations)) {
+    if (seeds.size() == kStageSeeds) break;
+    if (evaluations[i].candidate.parallel.pp > 1) seeds.push_back(i);
+  }
+  return seeds;
+}
+
+}  // namespace
+
+std::vector<Evaluation> refine(const SearchContext& context,
+                               const std::vector<Evaluation>& evaluations) {
+  std::vector<Evaluation> refined;
+  const auto run = [&](const std::vector<Evaluation>& from, const std::vector<std::size_t>& seeds,
+                       const auto& step) {
+    std::vector<std::vector<Evaluation>> parts(seeds.size());
+    context.parallel_for.run(
+        seeds.size(), [&](std::size_t i, int worker) { parts[i] = step(from[seeds[i]], worker); });
+    append(refined, std::move(parts));
+  };
+  run(evaluations, recompute_seeds(context, evaluations), [&](const Evaluation& seed, int worker) {
+    return thin_recompute(context, seed.candidate, worker);
+  });
+  std::vector<Evaluation> all = evaluations;
+  all.insert(all.end(), refined.begin(), refined.end());
+  run(all, stage_seeds(context, all),
+      [&](const Evaluation& seed, int worker) { return balance_stages(context, seed, worker); });
+  return refined;
+}
+
+}  // namespace meshplan::planner

@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+
+#include "evaluation.hpp"
+#include "planner/explain.hpp"
+
+namespace meshplan::planner {
+namespace {
+
+// The choice that a rule of program::check speaks about; empty = the model or workload itself.
+std::string family_of_rule(const std::string& rule, const Candidate& candidate) {
+  if (rule == "heads" || rule == "kv-heads" || rule == "ffn") return label(Choice::Tp, candidate);
+  if (rule == "sp") return fmt::format("{} with sp", label(Choice::Tp, candidate));
+  if (rule == "stages") return label(Choice::Pp, candidate);
+  if (rule == "batch")
+    return fmt::format("{} {}", label(Choice::Dp, candidate), label(Choice::MicroBatch, candidate));
+  return "every plan";
+}
+
+std::vector<Rejection> broken_rules(const std::vector<Evaluation>& evaluations) {
+  std::vector<Rejection> found;
+  std::map<std::pair<std::string, std::string>, std::size_t> place;  // (rule, family)
+  for (const Evaluation& evaluation : evaluations) {
+    if (!evaluation.broken) continue;
+    const auto& [rule, message] = *evaluation.broken;
+    const std::string family = family_of_rule(rule, evaluation.candidate);
+    const auto [entry, is_new] = place.try_emplace({rule, family}, found.size());
+    if (is_new) found.push_back({.family = family, .rule = rule, .message = message});
+    ++found[entry->second].plans;
+  }
+  return found;
+}
+
+using Indexes = std::vector<std::size_t>;
+
+Rejection memory_rejection(const std::string& family, const Indexes& members,
+                           const std::vector<Evaluation>& evaluations) {
+  const std::size_t nearest = *std::ranges::min_element(
+      members, {}, [&](std::size_t i) { return evaluations[i].estimate->peak_memory_bytes; });
+  return {.family = family,
+          .rule = "memory",
+          .message = memory_shortage(evaluations[nearest]),
+          .plans = members.size()};
+}
+
+// One value of one choice of which no plan fits, e.g. "pp=1".
+struct HopelessValue {
+  const ChoiceValues* choice = nullptr;
+  int value = 0;
+  Indexes explains;
+};
+
+std::vector<HopelessValue> hopeless_values(const std::vector<ChoiceValues>& choices,
+                                           const std::vector<Evaluation>& evaluations) {
+  std::vector<HopelessValue> found;
+  for (const ChoiceValues& choice : choices) {
+    std::vector<bool> fits(choice.names.size(), false);
+    std::vector<Indexes> too_large(choice.names.size());
+    for (std::size_t i = 0; i < evaluations.size(); ++i) {
+      const auto value = static_cast<std::size_t>(choice.value_of[i]);
+      if (evaluations[i].fits())
+        fits[value] = true;
+      else if (evaluations[i].estimate)
+        too_large[value].push_back(i);
+    }
+    if (choice.names.size() < 2) continue;  // pinned: it explains nothing
+    for (std::size_t value = 0; value < fits.size(); ++value)
+      if (!fits[value] && !too_large[value].empty())
+        found.push_back({&choice, static_cast<int>(value), std::move(too_large[value])});
+  }
+  return found;
+}
+
+// Explains as many plans as possible by one value of one choice, largest family first, and the
+// rest by their tp and pp.
+std::vector<Rejection> memory_families(const std::vector<Evaluation>& evaluations) {
+  const std::vector<ChoiceValues> choices = choice_values(evaluations);
+  std::vector<HopelessValue> hopeless = hopeless_values(choices, evaluations);
+  std::vector<bool> explained(evaluations.size(), false);
+  std::vector<Rejection> found;
+  while (true) {
+    for (HopelessValue& value : hopeless)
+      std::erase_if(value.explains, [&](std::size_t i) { return explained[i]; });
+    const auto largest = std::ranges::max_element(
+        hopeless, {}, [](const HopelessValue& value) { return value.explains.size(); });
+    if (largest == hopeless.end() || largest->explains.empty()) break;
+    const std::string& family = largest->choice->names[static_cast<std::size_t>(largest->value)];
+    found.push_back(memory_rejection(family, largest->explains, evaluations));
+    for (const std::size_t i : largest->explains) explained[i] = true;
+  }
+  std::map<std::pair<int, int>, Indexes> meshes;
+  for (std::size_t i = 0; i < evaluations.size(); ++i) {
+    if (!evaluations[i].estimate || evaluations[i].fits() || explained[i]) continue;
+    const program::ParallelConfig& parallel = evaluations[i].candidate.parallel;
+    meshes[{parallel.tp, parallel.pp}].push_back(i);
+  }
+  for (const auto& [mesh, members] : meshes)
+    found.push_back(memory_rejection(fmt::format("some of tp={} pp={}", mesh.first, mesh.second),
+                                     members, evaluations));
+  return found;
+}
+
+}  // namespace
+
+std::string memory_shortage(const Evaluation& evaluation) {
+  const sim::Estimate& estimate = *evaluation.estimate;
+  return fmt::format("needs {} > {}; nearest miss {}", format_bytes(estimate.peak_memory_bytes),
+                     format_bytes(estimate.capacity_bytes), describe(evaluation.candidate));
+}
+
+std::vector<Rejection> group_rejections(const std::vector<Evaluation>& evaluations) {
+  std::vector<Rejection> found = broken_rules(evaluations);
+  std::ranges::move(memory_families(evaluations), std::back_inserter(found));
+  return found;
+}
+
+}  // namespace meshplan::planner

@@ -1,0 +1,189 @@
+#include "planner/search.hpp"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "core/hash.hpp"
+#include "evaluation.hpp"
+#include "planner/explain.hpp"
+#include "program/lower.hpp"
+#include "sim/engine.hpp"
+
+namespace meshplan::planner {
+namespace {
+
+SearchCounts count(const std::vector<Evaluation>& evaluations) {
+  SearchCounts counts;
+  for (const Evaluation& evaluation : evaluations) {
+    if (evaluation.refined) {
+      ++counts.refined;
+      continue;
+    }
+    ++counts.total;
+    if (evaluation.broken)
+      ++counts.broke_a_rule;
+    else if (evaluation.fits())
+      ++counts.ranked;
+    else
+      ++counts.did_not_fit;
+  }
+  return counts;
+}
+
+bool differ_in_schedule_only(const Candidate& a, Candidate b) {
+  b.schedule = a.schedule;
+  return a == b;
+}
+
+// Variants that refinement found next to a better one of the same mesh are steps on the way.
+bool is_step_on_the_way(const Candidate& better, const Candidate& worse) {
+  return better.parallel == worse.parallel && better.micro_batch_size == worse.micro_batch_size &&
+         better.schedule == worse.schedule && better.recompute.kind == worse.recompute.kind;
+}
+
+std::vector<std::size_t> winners(const std::vector<Evaluation>& evaluations, int top) {
+  std::vector<std::size_t> chosen;
+  for (const std::size_t i : rank(evaluations)) {
+    if (chosen.size() == static_cast<std::size_t>(top)) break;
+    const Candidate& candidate = evaluations[i].candidate;
+    const bool repeats = std::ranges::any_of(chosen, [&](std::size_t other) {
+      const Candidate& better = evaluations[other].candidate;
+      return differ_in_schedule_only(better, candidate) || is_step_on_the_way(better, candidate);
+    });
+    if (!repeats) chosen.push_back(i);
+  }
+  return chosen;
+}
+
+RankedPlan ranked_plan(const SearchContext& context, const Evaluation& evaluation) {
+  const SearchRequest& request = context.request;
+  RankedPlan ranked{.plan = make_plan(request, evaluation.candidate),
+                    .estimate = *evaluation.estimate};
+  ranked.plan.model_hash = hex(content_hash(models::to_json(request.model)));
+  ranked.plan.cluster_json = sim::to_json(request.cluster);
+  ranked.plan.cluster_hash = sim::hash_of(request.cluster);
+  return ranked;
+}
+
+// Played times replace estimates only if all plans could be played: the two must not be mixed.
+void simulate_winners(std::vector<RankedPlan>& ranked, const CostModel& costs,
+                      const ParallelFor& parallel_for) {
+  if (!costs.simulate) return;
+  parallel_for.run(ranked.size(), [&](std::size_t i, int) {
+    ranked[i].simulated_step_time_s = costs.simulate(ranked[i].plan);
+  });
+  const bool all = std::ranges::all_of(
+      ranked, [](const RankedPlan& plan) { return plan.simulated_step_time_s.has_value(); });
+  if (!all)
+    for (RankedPlan& plan : ranked) plan.simulated_step_time_s.reset();
+  std::ranges::stable_sort(ranked, {}, &RankedPlan::step_time_s);
+}
+
+std::string gain_over_next(const RankedPlan& best, const RankedPlan& next) {
+  const double gain = next.step_time_s() - best.step_time_s();
+  return fmt::format("{} ({:.1f} %) faster than #2, {}: {}", format_seconds(gain),
+                     100 * gain / next.step_time_s(), describe(candidate_of(next.plan)),
+                     time_differences(best.estimate, next.estimate));
+}
+
+void add_predictions(std::vector<RankedPlan>& ranked) {
+  for (std::size_t i = 0; i < ranked.size(); ++i) {
+    RankedPlan& plan = ranked[i];
+    const double step = plan.step_time_s();
+    std::vector<std::string> reasons = own_reasons(plan);
+    if (i == 0 && ranked.size() > 1)
+      reasons.insert(reasons.begin(), gain_over_next(plan, ranked[1]));
+    if (i > 0)
+      reasons.insert(
+          reasons.begin(),
+          fmt::format("against #1: {}", time_differences(ranked[0].estimate, plan.estimate)));
+    plan.plan.prediction = {.step_time_s = step,
+                            .peak_memory_bytes = plan.estimate.peak_memory_bytes,
+                            .mfu = plan.estimate.mfu * plan.estimate.step_time_s / step,
+                            .reasons = std::move(reasons)};
+  }
+}
+
+std::size_t number_of_instances(const program::Plan& plan) {
+  // Per micro-batch and layer, forward and backward, of a lowered block; the exact number needs
+  // the lowering that this guards.
+  constexpr std::size_t kPerLayer = 50;
+  return kPerLayer * static_cast<std::size_t>(plan.num_microbatches()) *
+         static_cast<std::size_t>(plan.model.num_layers + 2);
+}
+
+InfeasibleResult infeasible(const SearchContext& context,
+                            const std::vector<Evaluation>& evaluations) {
+  InfeasibleResult result{.counts = count(evaluations),
+                          .rejections = group_rejections(evaluations)};
+  if (const auto nearest = nearest_miss(evaluations))
+    result.nearest_miss = ranked_plan(context, evaluations[*nearest]);
+  return result;
+}
+
+}  // namespace
+
+ParallelFor serial() {
+  return {.num_workers = 1, .run = [](std::size_t count, const ParallelFor::Body& body) {
+            for (std::size_t i = 0; i < count; ++i) body(i, 0);
+          }};
+}
+
+CostModel cost_model(const sim::Cluster& cluster, std::size_t max_instances) {
+  const auto make_estimate = [cluster]() -> CostModel::Estimate {
+    const auto estimator = std::make_shared<sim::Estimator>(cluster);
+    return [estimator](const program::Plan& plan) { return estimator->estimate(plan); };
+  };
+  const auto simulate = [cluster, max_instances](const program::Plan& plan) {
+    std::optional<double> step_time_s;
+    if (number_of_instances(plan) > max_instances) return step_time_s;
+    const sim::SimulationResult result = sim::simulate(
+        program::lower_all(plan), cluster, sim::SimulationOptions{.record_spans = false});
+    step_time_s = result.step_time_s;
+    return step_time_s;
+  };
+  return {.estimator = make_estimate, .simulate = simulate};
+}
+
+program::Plan make_plan(const SearchRequest& request, const Candidate& candidate) {
+  program::Plan plan;
+  plan.model = request.model;
+  plan.cluster_name = request.cluster.name;
+  plan.workload = request.workload;
+  plan.parallel = candidate.parallel;
+  plan.rank_order = request.constraints.rank_order;
+  plan.schedule = candidate.schedule;
+  plan.micro_batch_size = candidate.micro_batch_size;
+  plan.recompute = candidate.recompute;
+  plan.layers_per_stage = candidate.layers_per_stage;
+  plan.bucket_bytes = request.constraints.bucket_bytes;
+  return plan;
+}
+
+SearchOutcome search(const SearchRequest& request, const CostModel& costs,
+                     const ParallelFor& parallel_for, const Progress& progress) {
+  if (request.top < 1) throw ConfigError(fmt::format("top = {} must be at least 1", request.top));
+  const std::vector<Candidate> candidates =
+      enumerate(request.workload, request.cluster.num_ranks(), request.constraints);
+  Estimators estimators(costs, parallel_for.num_workers);
+  const SearchContext context{request, parallel_for, estimators};
+  std::vector<Evaluation> evaluations = evaluate_all(context, candidates, progress);
+  std::vector<Evaluation> refined = refine(context, evaluations);
+  const std::vector<Rejection> rejections = group_rejections(evaluations);
+  std::ranges::move(refined, std::back_inserter(evaluations));
+  const std::vector<std::size_t> chosen = winners(evaluations, request.top);
+  if (chosen.empty()) return infeasible(context, evaluations);
+
+  SearchResult result{.counts = count(evaluations), .rejections = rejections};
+  for (const std::size_t i : chosen) result.ranked.push_back(ranked_plan(context, evaluations[i]));
+  simulate_winners(result.ranked, costs, parallel_for);
+  add_predictions(result.ranked);
+  const auto best = std::ranges::find_if(evaluations, [&](const Evaluation& evaluation) {
+    return evaluation.candidate == candidate_of(result.ranked.front().plan);
+  });
+  result.alternatives = alternatives_to(*best, context, evaluations);
+  return result;
+}
+
+}  // namespace meshplan::planner
