@@ -3,7 +3,7 @@
 #include <map>
 
 #include "program/address.hpp"
-#include "sharded_layer.hpp"
+#include "program/lower.hpp"
 
 namespace meshplan::program {
 namespace {

@@ -104,7 +104,4 @@ void append_step_operation(Program& program, Operation operation);
 /// Stable over lowerings of the same plan; fits the 53 bits that every JSON reader keeps.
 std::uint64_t instance_id(int task, int layer, std::string_view name);
 
-/// Pass 5: the waits between lanes, from who reads and writes which bytes.
-void link(Program& program);
-
 }  // namespace meshplan::program

@@ -23,6 +23,10 @@ Program lower(const Plan& plan, int stage, Pass pass = Pass::Training,
 std::vector<Program> lower_all(const Plan& plan, Pass pass = Pass::Training,
                                const ExecutionProfile& profile = meshplan_profile());
 
+/// Derives OperationInstance::waits from who reads and writes which bytes; lower() has done it.
+/// Needed again only after a program's operations or instances were edited.
+void link(Program& program);
+
 /// Proves over all stages of a plan that every receive has its send in the same order, that members
 /// of a group issue the same collectives in the same order, and that in-flight slots suffice.
 /// @returns what is broken, in words; empty if nothing

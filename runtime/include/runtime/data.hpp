@@ -1,0 +1,75 @@
+// Training data: a file of tokens, cut into sequences, in an order that depends on the seed alone.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "program/plan.hpp"
+#include "runtime/executor.hpp"
+
+namespace meshplan::runtime {
+
+/// How a file holds tokens. Bytes: any text, one token a byte (vocabulary 256).
+enum class TokenFormat { Bytes, Uint16, Uint32 };
+
+/// A memory-mapped token file: *.u16 and *.u32 (also *.bin, as uint16) hold little-endian token
+/// ids, everything else is text read by bytes.
+class TokenFile {
+ public:
+  /// @throws IoError if it cannot be read, naming the file and the reason
+  explicit TokenFile(const std::string& path);
+  ~TokenFile();
+  TokenFile(const TokenFile&) = delete;
+  TokenFile& operator=(const TokenFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  TokenFormat format() const { return format_; }
+  std::int64_t size() const { return size_; }  // tokens
+  std::int32_t operator[](std::int64_t index) const;
+
+ private:
+  std::string path_;
+  TokenFormat format_ = TokenFormat::Bytes;
+  const unsigned char* bytes_ = nullptr;
+  std::int64_t mapped_ = 0;
+  std::int64_t size_ = 0;
+};
+
+/// A permutation of [0, size) that needs no memory: a Feistel network over the next power of four,
+/// walked until it lands inside (Black & Rogaway 2002, section 4). Each seed gives another one.
+class Permutation {
+ public:
+  Permutation(std::int64_t size, std::uint64_t seed);
+  std::int64_t operator()(std::int64_t index) const;
+
+ private:
+  std::int64_t size_;
+  std::uint64_t seed_;
+  int half_bits_;
+};
+
+/// Which sequences a step trains on. Sequence i is tokens [i S, i S + S] of the file: S inputs,
+/// each with the next token as target. Every epoch visits every sequence once, in its own order; a
+/// step takes the next `global_batch_size`, whatever the plan.
+class Sampler {
+ public:
+  /// @throws ConfigError if the file holds less than one global batch, or a token outside the
+  /// vocabulary is met by load()
+  Sampler(const TokenFile& file, const program::Plan& plan, std::uint64_t seed);
+
+  std::int64_t num_sequences() const { return num_sequences_; }
+  /// Sequence at place `position` of the whole run: position = step * global_batch_size + place in
+  /// step.
+  std::int64_t sequence(std::int64_t position) const;
+  /// All micro-batches of one data-parallel rank. Allocates only on the first call.
+  void load(std::int64_t step, int dp_rank, StepBatch& batch) const;
+
+ private:
+  const TokenFile& file_;
+  const program::Plan& plan_;
+  std::uint64_t seed_;
+  std::int64_t num_sequences_;
+};
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "program/mesh.hpp"
+#include "program/program.hpp"
+#include "runtime/communicator.hpp"
+
+namespace meshplan::runtime {
+
+/// The communicators of a rank: one per process group of the mesh, and one per direction of
+/// pipeline traffic, so that activations and gradients never wait for each other's order.
+class Groups {
+ public:
+  /// Collective over `world`. Ranks of `world` beyond the mesh must not call it.
+  Groups(Communicator& world, const program::Mesh& mesh);
+
+  /// @throws InvariantError for a group that this version creates no communicator for
+  Communicator& of(program::Group group) const;
+  /// The pipeline's communicator for this lane; its ranks are the stages.
+  Communicator& pipeline(program::Lane lane) const;
+  const program::Mesh& mesh() const { return mesh_; }
+  const program::Coordinates& coordinates() const { return coordinates_; }
+  Communicator& world() const { return world_; }
+
+ private:
+  Communicator& world_;
+  program::Mesh mesh_;
+  program::Coordinates coordinates_;
+  std::map<program::Group, std::unique_ptr<Communicator>> groups_;
+  std::unique_ptr<Communicator> forward_;
+  std::unique_ptr<Communicator> backward_;
+};
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/backend.hpp"
+#include "program/program.hpp"
+#include "runtime/arena.hpp"
+
+namespace meshplan::runtime {
+
+/// Fills the weights of a rank from (seed, parameter name, global position), so that every plan
+/// starts from the same model. Optimizer state, gradients and padding are zero.
+void initialize_parameters(const program::Program& program, int tp_rank, std::uint64_t seed,
+                           kernels::Backend& backend, const Arena& arena);
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,70 @@
+// From a program's compute operation to the kernel call that runs it. Used by the executor with the
+// arena's memory, and by calibration with memory of its own.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "program/program.hpp"
+
+namespace meshplan::runtime {
+
+/// What a compute operation must know about its rank besides its program.
+struct RankPlace {
+  int tp_rank = 0;
+  program::Coordinates coordinates;
+};
+
+/// Where an operand of an operation lies.
+using Resolve = std::function<std::byte*(const program::OperationInstance&, program::ValueId)>;
+
+/// Binds operations once, so that running a step only calls kernels. Owns the rotation tables.
+class OperatorBinder {
+ public:
+  /// @param gradient_scale  one fp32 number, read when the loss gradient runs
+  OperatorBinder(kernels::Backend& backend, const program::Program& program, RankPlace place,
+                 Resolve resolve, const float* gradient_scale);
+  ~OperatorBinder();
+  OperatorBinder(const OperatorBinder&) = delete;
+  OperatorBinder& operator=(const OperatorBinder&) = delete;
+
+  /// The call that runs this instance of a ComputeOp.
+  /// @throws InvariantError for an operation without a kernel
+  std::function<void()> bind(const program::OperationInstance& instance);
+
+  /// The largest workspace of all operations bound so far.
+  std::int64_t scratch_bytes() const { return scratch_bytes_; }
+
+ private:
+  struct Operands;
+
+  template <class Call>
+  std::function<void()> ready(Call call);
+  std::function<void()> bind_embedding(const Operands& o);
+  std::function<void()> bind_position_embedding(const Operands& o);
+  std::function<void()> bind_norm(const Operands& o);
+  std::function<void()> bind_layer_norm(const Operands& o);
+  std::function<void()> bind_linear(const Operands& o);
+  std::function<void()> bind_bias(const Operands& o);
+  std::function<void()> bind_attention(const Operands& o);
+  std::function<void()> bind_rope(const Operands& o);
+  std::function<void()> bind_activation(const Operands& o);
+  std::function<void()> bind_gated_activation(const Operands& o);
+  std::function<void()> bind_pointwise(const Operands& o);
+  std::function<void()> bind_loss(const Operands& o);
+  const float* rope_table(double base, int size);
+  std::int64_t seq_len() const { return program_.sizes.tokens / program_.sizes.sequences; }
+
+  kernels::Backend& backend_;
+  const program::Program& program_;
+  RankPlace place_;
+  Resolve resolve_;
+  const float* gradient_scale_;
+  std::map<std::pair<double, int>, void*> rope_tables_;
+  std::int64_t scratch_bytes_ = 0;
+};
+
+}  // namespace meshplan::runtime

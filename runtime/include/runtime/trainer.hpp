@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "kernels/backend.hpp"
+#include "program/lower.hpp"
+#include "runtime/executor.hpp"
+
+namespace meshplan::runtime {
+
+/// A rank's part of a training job: its programs, memory, communicators and weights.
+class Trainer {
+ public:
+  /// Collective over `world`, which has exactly the plan's world size.
+  /// @param training  lower(plan, stage of this rank); @param evaluation  the forward-only lowering
+  Trainer(program::Program training, std::optional<program::Program> evaluation,
+          Communicator& world, kernels::Backend& backend, std::uint64_t seed, StatusSink* status);
+
+  StepOutcome train_step(const StepBatch& batch, const StepSettings& settings) {
+    return training_executor_.run(batch, settings);
+  }
+  /// Mean loss of a batch, without changing the model. @throws InvariantError without an evaluation
+  /// program
+  double evaluate(const StepBatch& batch);
+
+  Executor& executor() { return training_executor_; }
+  const program::Program& program() const { return training_; }
+  const Arena& arena() const { return arena_; }
+  const Groups& groups() const { return groups_; }
+
+ private:
+  program::Program training_;
+  std::optional<program::Program> evaluation_;
+  Groups groups_;
+  Arena arena_;
+  Executor training_executor_;
+  std::optional<Executor> evaluation_executor_;
+};
+
+/// The stage of world rank `rank`.
+int stage_of(const program::Plan& plan, int rank);
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,157 @@
+#include "runtime/data.hpp"
+
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/error.hpp"
+
+namespace meshplan::runtime {
+namespace {
+
+std::int64_t bytes_per_token(TokenFormat format) {
+  switch (format) {
+    case TokenFormat::Bytes:
+      return 1;
+    case TokenFormat::Uint16:
+      return 2;
+    case TokenFormat::Uint32:
+      return 4;
+  }
+  return 1;
+}
+
+TokenFormat format_of(const std::string& path) {
+  const std::string extension = std::filesystem::path(path).extension().string();
+  if (extension == ".u16" || extension == ".bin") return TokenFormat::Uint16;
+  if (extension == ".u32") return TokenFormat::Uint32;
+  return TokenFormat::Bytes;
+}
+
+/// SplitMix64 (Steele et al. 2014): a good mix of 64 bits.
+std::uint64_t mix(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15ULL;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+TokenFile::TokenFile(const std::string& path) : path_(path), format_(format_of(path)) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0)
+    throw IoError(fmt::format("{}: cannot open the data file: {}", path, std::strerror(errno)));
+  struct stat info {};
+  const bool regular = ::fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode);
+  if (regular && info.st_size > 0) {
+    mapped_ = info.st_size;
+    void* memory =
+        ::mmap(nullptr, static_cast<std::size_t>(mapped_), PROT_READ, MAP_PRIVATE, descriptor, 0);
+    if (memory != MAP_FAILED) bytes_ = static_cast<const unsigned char*>(memory);
+  }
+  ::close(descriptor);
+  if (!regular) throw IoError(fmt::format("{}: the data file is not a regular file", path));
+  if (mapped_ == 0) throw IoError(fmt::format("{}: the data file is empty", path));
+  if (bytes_ == nullptr) throw IoError(fmt::format("{}: cannot map the data file", path));
+  const std::int64_t token = bytes_per_token(format_);
+  if (mapped_ % token != 0) {
+    ::munmap(const_cast<unsigned char*>(bytes_), static_cast<std::size_t>(mapped_));
+    throw IoError(
+        fmt::format("{}: {} bytes are no whole number of {}-byte tokens", path, mapped_, token));
+  }
+  size_ = mapped_ / token;
+}
+
+TokenFile::~TokenFile() {
+  ::munmap(const_cast<unsigned char*>(bytes_), static_cast<std::size_t>(mapped_));
+}
+
+std::int32_t TokenFile::operator[](std::int64_t index) const {
+  if (format_ == TokenFormat::Bytes) return bytes_[index];
+  if (format_ == TokenFormat::Uint16) {
+    std::uint16_t token = 0;
+    std::memcpy(&token, bytes_ + index * 2, sizeof token);
+    return token;
+  }
+  std::uint32_t token = 0;
+  std::memcpy(&token, bytes_ + index * 4, sizeof token);
+  return static_cast<std::int32_t>(token);
+}
+
+Permutation::Permutation(std::int64_t size, std::uint64_t seed)
+    : size_(size),
+      seed_(seed),
+      half_bits_(std::max(
+          1, (static_cast<int>(std::bit_width(static_cast<std::uint64_t>(size - 1))) + 1) / 2)) {}
+
+std::int64_t Permutation::operator()(std::int64_t index) const {
+  const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
+  constexpr int kRounds = 6;
+  auto value = static_cast<std::uint64_t>(index);
+  do {
+    std::uint64_t left = value >> half_bits_;
+    std::uint64_t right = value & mask;
+    for (int round = 0; round < kRounds; ++round) {
+      const std::uint64_t next =
+          left ^ (mix(seed_ ^ mix(right + (static_cast<std::uint64_t>(round) << 56))) & mask);
+      left = right;
+      right = next;
+    }
+    value = (left << half_bits_) | right;
+  } while (value >= static_cast<std::uint64_t>(size_));
+  return static_cast<std::int64_t>(value);
+}
+
+Sampler::Sampler(const TokenFile& file, const program::Plan& plan, std::uint64_t seed)
+    : file_(file),
+      plan_(plan),
+      seed_(seed),
+      num_sequences_((file.size() - 1) / plan.workload.seq_len) {
+  const program::Workload& workload = plan.workload;
+  if (num_sequences_ < workload.global_batch_size)
+    throw ConfigError(
+        fmt::format("{}: {} tokens hold {} sequences of seq_len {}, less than one global batch of "
+                    "{}; use a longer "
+                    "file, or global_batch_size <= {}",
+                    file.path(), file.size(), num_sequences_, workload.seq_len,
+                    workload.global_batch_size, num_sequences_));
+}
+
+std::int64_t Sampler::sequence(std::int64_t position) const {
+  const auto epoch = static_cast<std::uint64_t>(position / num_sequences_);
+  return Permutation(num_sequences_, mix(seed_ ^ mix(epoch)))(position % num_sequences_);
+}
+
+void Sampler::load(std::int64_t step, int dp_rank, StepBatch& batch) const {
+  const std::int64_t seq_len = plan_.workload.seq_len;
+  const int microbatches = plan_.num_microbatches();
+  const auto tokens = static_cast<std::size_t>(microbatches * plan_.micro_batch_size * seq_len);
+  batch.ids.resize(tokens);
+  batch.targets.resize(tokens);
+  std::size_t out = 0;
+  for (int m = 0; m < microbatches; ++m)
+    for (int i = 0; i < plan_.micro_batch_size; ++i) {
+      const std::int64_t place =
+          (static_cast<std::int64_t>(m) * plan_.parallel.dp + dp_rank) * plan_.micro_batch_size + i;
+      const std::int64_t first =
+          sequence(step * plan_.workload.global_batch_size + place) * seq_len;
+      for (std::int64_t t = 0; t < seq_len; ++t, ++out) {
+        batch.ids[out] = file_[first + t];
+        batch.targets[out] = file_[first + t + 1];
+        const std::int32_t largest = std::max(batch.ids[out], batch.targets[out]);
+        if (largest >= plan_.model.vocab_size || std::min(batch.ids[out], batch.targets[out]) < 0)
+          throw ConfigError(
+              fmt::format("{}: token {} near position {} is outside the vocabulary of {}",
+                          file_.path(), largest, first + t, plan_.model.vocab_size));
+      }
+    }
+}
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,39 @@
+#include "runtime/trainer.hpp"
+
+#include "core/error.hpp"
+#include "runtime/initialize.hpp"
+
+namespace meshplan::runtime {
+namespace {
+
+std::vector<const program::Program*> programs_of(
+    const program::Program& training, const std::optional<program::Program>& evaluation) {
+  std::vector<const program::Program*> programs = {&training};
+  if (evaluation) programs.push_back(&*evaluation);
+  return programs;
+}
+
+}  // namespace
+
+int stage_of(const program::Plan& plan, int rank) {
+  return program::Mesh(plan.parallel, plan.rank_order).coordinates(rank).pp;
+}
+
+Trainer::Trainer(program::Program training, std::optional<program::Program> evaluation,
+                 Communicator& world, kernels::Backend& backend, std::uint64_t seed,
+                 StatusSink* status)
+    : training_(std::move(training)),
+      evaluation_(std::move(evaluation)),
+      groups_(world, program::Mesh(training_.plan.parallel, training_.plan.rank_order)),
+      arena_(backend, programs_of(training_, evaluation_)),
+      training_executor_(training_, backend, arena_, groups_, status) {
+  initialize_parameters(training_, groups_.coordinates().tp, seed, backend, arena_);
+  if (evaluation_) evaluation_executor_.emplace(*evaluation_, backend, arena_, groups_, status);
+}
+
+double Trainer::evaluate(const StepBatch& batch) {
+  require_invariant(evaluation_executor_.has_value(), "evaluate() without an evaluation program");
+  return evaluation_executor_->run(batch, {}).loss;
+}
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,278 @@
+// The test that everything rests on: any valid plan gives the same losses and gradients as one
+// rank.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <fmt/format.h>
+#include <iostream>
+
+#include "kernels/cpu_backend.hpp"
+#include "mpi_test_session.hpp"
+#include "program/lower.hpp"
+#include "runtime/mpi_communicator.hpp"
+#include "runtime/parity_support.hpp"
+
+namespace meshplan::test {
+namespace {
+
+using program::ParallelConfig;
+using program::Plan;
+using program::RecomputeKind;
+using program::ScheduleKind;
+
+constexpr int kSteps = 5;
+constexpr int kMaxRanks = 8;
+
+Plan base_plan(const models::ModelSpec& model) {
+  Plan plan;
+  plan.model = model;
+  plan.workload.seq_len = 16;
+  plan.workload.global_batch_size = 8;
+  plan.workload.optimizer.learning_rate = 1e-2;
+  plan.workload.optimizer.warmup_steps = 2;
+  plan.bucket_bytes = 64 << 10;  // several buckets even in a small model
+  return plan;
+}
+
+struct Fixture {
+  std::unique_ptr<runtime::Communicator> world = runtime::make_mpi_world(mpi_session(), {});
+  std::unique_ptr<kernels::Backend> backend = kernels::make_cpu_backend(1);
+
+  /// Runs on the first ranks of the job; the others get nothing.
+  std::optional<RunResult> run(const Plan& plan, const Mutation& mutate = {}) {
+    std::vector<int> ranks(static_cast<std::size_t>(plan.parallel.world_size()));
+    for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i);
+    const auto group = world->create_group(ranks, "plan");
+    if (group == nullptr) return std::nullopt;
+    return run_plan(plan, kSteps, *group, *backend, mutate);
+  }
+
+  /// One rank, on every rank of the job.
+  RunResult run_alone(const Plan& plan) {
+    const int self = world->rank();
+    const auto group = world->create_group(std::span(&self, 1), "alone");
+    return run_plan(plan, kSteps, *group, *backend);
+  }
+};
+
+/// The one-rank run, and how far its losses move when the sums are taken in another order.
+struct Reference {
+  RunResult run;
+  std::vector<double> spread;  // by step
+};
+
+Reference reference_of(Fixture& fixture, const models::ModelSpec& model) {
+  Plan plan = base_plan(model);
+  Reference reference{.run = fixture.run_alone(plan), .spread = std::vector<double>(kSteps, 0.0)};
+  for (const int micro_batch : {2, 4, 8}) {
+    plan.micro_batch_size = micro_batch;
+    const RunResult other = fixture.run_alone(plan);
+    for (std::size_t step = 0; step < kSteps; ++step)
+      reference.spread[step] = std::max(reference.spread[step],
+                                        std::abs(other.losses[step] - reference.run.losses[step]));
+  }
+  // Later steps inherit what earlier ones accumulated, and equal bits by luck are no tolerance.
+  double floor = 1e-7 * reference.run.losses.front();
+  for (double& spread : reference.spread) floor = spread = std::max(spread, floor);
+  return reference;
+}
+
+std::vector<Plan> all_plans(const models::ModelSpec& model) {
+  std::vector<Plan> plans;
+  for (const int tp : {1, 2, 4})
+    for (const bool sp : {false, true})
+      for (const int pp : {1, 2, 4})
+        for (const int dp : {1, 2, 4, 8})
+          for (const ScheduleKind schedule : {ScheduleKind::OneFOneB, ScheduleKind::GPipe}) {
+            const ParallelConfig parallel{.tp = tp, .pp = pp, .dp = dp, .sp = sp};
+            if (parallel.world_size() > kMaxRanks || (sp && tp == 1)) continue;
+            if (pp == 1 && schedule == ScheduleKind::GPipe) continue;
+            Plan plan = base_plan(model);
+            plan.parallel = parallel;
+            plan.schedule = schedule;
+            // Micro-batch and recompute take turns, so that every axis meets each of them.
+            const auto turn = plans.size();
+            plan.micro_batch_size = turn % 2 == 0 || 8 / dp < 2 ? 1 : 2;
+            plan.recompute.kind = static_cast<RecomputeKind>(turn % 3);
+            if (turn % 5 == 4 && pp == 2) plan.layers_per_stage = {1, 3};
+            plans.push_back(plan);
+          }
+  return plans;
+}
+
+std::string describe(const Plan& plan) {
+  return fmt::format("{} {} mbs{} recompute{} layers[{}]", to_string(plan.parallel),
+                     plan.schedule == ScheduleKind::GPipe ? "gpipe" : "1f1b", plan.micro_batch_size,
+                     static_cast<int>(plan.recompute.kind), plan.layers_per_stage.size());
+}
+
+bool agrees(const RunResult& run, const Reference& reference) {
+  const GradientError error = compare_gradients(run, reference.run);
+  if (!(error.relative <= 1e-5 && error.small_absolute <= 1e-11)) return false;
+  for (std::size_t step = 0; step < kSteps; ++step)
+    if (!(std::abs(run.losses[step] - reference.run.losses[step]) <= 4 * reference.spread[step]))
+      return false;
+  return true;
+}
+
+void check_parity(const models::ModelSpec& model) {
+  Fixture fixture;
+  const Reference reference = reference_of(fixture, model);
+  REQUIRE(reference.run.losses.back() < reference.run.losses.front());
+  double worst = 0;
+  int count = 0;
+  for (const Plan& plan : all_plans(model)) {
+    const auto run = fixture.run(plan);
+    if (!run) continue;
+    ++count;
+    const GradientError error = compare_gradients(*run, reference.run);
+    worst = std::max(worst, error.relative);
+    INFO(model.name << ": " << describe(plan) << ", worst gradient " << error.worst);
+    CHECK(error.relative <= 1e-5);
+    CHECK(error.small_absolute <= 1e-11);
+    for (std::size_t step = 0; step < kSteps; ++step) {
+      INFO("step " << step << " loss " << run->losses[step] << " expected "
+                   << reference.run.losses[step] << " spread " << reference.spread[step]);
+      CHECK(std::abs(run->losses[step] - reference.run.losses[step]) <= 4 * reference.spread[step]);
+    }
+  }
+  if (fixture.world->rank() == 0)
+    std::cout << fmt::format("{}: {} plans, worst relative gradient error {:.2e}\n", model.name,
+                             count, worst);
+}
+
+}  // namespace
+
+TEST_CASE("every plan of a Llama-style model gives the gradients and losses of one rank",
+          "[parity]") {
+  check_parity(llama_style());
+}
+
+TEST_CASE("every plan of a GPT-2-style model gives the gradients and losses of one rank",
+          "[parity]") {
+  check_parity(gpt2_style());
+}
+
+// ---------------------------------------------------------------- seeded bugs
+
+namespace {
+
+struct SeededBug {
+  std::string name;
+  models::ModelSpec model;
+  ParallelConfig parallel;
+  Mutation mutate;
+};
+
+template <class Predicate>
+void erase_instances(program::Program& program, Predicate predicate) {
+  std::erase_if(program.instances, [&](const program::OperationInstance& instance) {
+    return predicate(instance, program::operation_of(program, instance));
+  });
+  program::link(program);
+}
+
+void skip_sequence_gradients(program::Program& program) {
+  erase_instances(program, [](const auto&, const program::Operation& operation) {
+    return operation.name == "sequence_gradients.all_reduce";
+  });
+}
+
+void drop_last_microbatch(program::Program& program) {
+  const int last = program.plan.num_microbatches() - 1;
+  erase_instances(program, [last](const auto& instance, const program::Operation& operation) {
+    return instance.microbatch == last && operation.phase == program::Phase::WeightGrad;
+  });
+}
+
+void average_over_dp(program::Program& program) {
+  for (program::Operation& operation : program.step_operations)
+    if (auto* flat = std::get_if<program::FlatCollectiveOp>(&operation.work);
+        flat != nullptr && flat->region == program::Region::Gradients &&
+        flat->collective.group == program::Group::DpCp)
+      flat->collective.reduce = program::ReduceOp::Avg;
+}
+
+/// The bias before the sum instead of after it.
+void add_bias_on_every_rank(program::Program& program) {
+  for (program::Block& block : program.blocks)
+    for (std::size_t i = 0; i + 1 < block.forward.size(); ++i)
+      if (block.forward[i].name == "mlp_down.all_reduce" &&
+          block.forward[i + 1].name == "mlp_down.bias")
+        std::swap(block.forward[i], block.forward[i + 1]);
+  program::link(program);
+}
+
+/// Each rank normalizes over its own part of the vocabulary.
+void do_not_gather_head(program::Program& program) {
+  for (program::Block& block : program.blocks)
+    for (program::Operation& operation : block.forward)
+      if (operation.name == "loss.all_gather")
+        std::get<program::CollectiveOp>(operation.work).group = program::Group::Embedding;
+}
+
+std::vector<SeededBug> seeded_bugs() {
+  return {{"norm gradients not reduced under sp",
+           llama_style(),
+           {.tp = 2, .sp = true},
+           skip_sequence_gradients},
+          {"last micro-batch dropped", llama_style(), {.pp = 2}, drop_last_microbatch},
+          {"mean of means", llama_style(), {.dp = 2}, average_over_dp},
+          {"bias added tp times", gpt2_style(), {.tp = 2}, add_bias_on_every_rank},
+          {"head not sharded", llama_style(), {.tp = 2}, do_not_gather_head}};
+}
+
+}  // namespace
+
+TEST_CASE("each seeded bug breaks parity", "[parity]") {
+  Fixture fixture;
+  for (const SeededBug& bug : seeded_bugs()) {
+    Plan plan = base_plan(bug.model);
+    // Biases start at zero, so the bug in them only shows once they have moved: in the losses.
+    plan.parallel = bug.parallel;
+    const Reference reference = reference_of(fixture, bug.model);
+    const auto right = fixture.run(plan);
+    const auto wrong = fixture.run(plan, bug.mutate);
+    INFO(bug.name);
+    if (right) CHECK(agrees(*right, reference));
+    if (wrong) CHECK_FALSE(agrees(*wrong, reference));
+  }
+}
+
+TEST_CASE("two runs of a plan are bit-identical", "[parity]") {
+  Fixture fixture;
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{}, ParallelConfig{.tp = 2, .pp = 2, .dp = 2, .sp = true},
+        ParallelConfig{.tp = 4, .dp = 2}, ParallelConfig{.pp = 4, .dp = 2},
+        ParallelConfig{.dp = 8}}) {
+    Plan plan = base_plan(gpt2_style());
+    plan.parallel = parallel;
+    const auto first = fixture.run(plan);
+    const auto second = fixture.run(plan);
+    if (!first) continue;
+    INFO(describe(plan));
+    CHECK(first->losses == second->losses);
+    CHECK(first->gradients == second->gradients);
+    CHECK(first->weights_hash == second->weights_hash);
+  }
+}
+
+TEST_CASE("recomputation changes no bit", "[parity]") {
+  Fixture fixture;
+  for (const models::ModelSpec& model : {llama_style(), gpt2_style()})
+    for (const bool sp : {false, true}) {
+      Plan plan = base_plan(model);
+      plan.parallel = {.tp = 2, .pp = 2, .sp = sp};
+      const auto kept = fixture.run(plan);
+      for (const RecomputeKind kind : {RecomputeKind::Selective, RecomputeKind::Full}) {
+        plan.recompute.kind = kind;
+        const auto recomputed = fixture.run(plan);
+        if (!kept) continue;
+        INFO(describe(plan));
+        CHECK(kept->gradients == recomputed->gradients);
+        CHECK(kept->weights_hash == recomputed->weights_hash);
+      }
+    }
+}
+
+}  // namespace meshplan::test

@@ -1,0 +1,167 @@
+#include "runtime/parity_support.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/hash.hpp"
+#include "program/shard_layout.hpp"
+#include "runtime/learning_rate.hpp"
+
+namespace meshplan::test {
+namespace {
+
+using program::Parameter;
+using program::Region;
+
+/// Token stream of the tests: a fixed function of the sequence and position, so that a loss can
+/// fall.
+std::int32_t token(std::int64_t sequence, std::int64_t position, int vocabulary) {
+  return static_cast<std::int32_t>((sequence * 37 + position * position * 11 + position * 3) %
+                                   vocabulary);
+}
+
+/// The same batch every step, so that the loss must fall.
+runtime::StepBatch make_batch(const program::Plan& plan, int dp_rank) {
+  runtime::StepBatch batch;
+  for (int m = 0; m < plan.num_microbatches(); ++m)
+    for (int i = 0; i < plan.micro_batch_size; ++i) {
+      const std::int64_t sequence = (m * plan.parallel.dp + dp_rank) * plan.micro_batch_size + i;
+      for (std::int64_t t = 0; t < plan.workload.seq_len; ++t) {
+        batch.ids.push_back(token(sequence, t, plan.model.vocab_size));
+        batch.targets.push_back(token(sequence, t + 1, plan.model.vocab_size));
+      }
+    }
+  return batch;
+}
+
+/// Adds this rank's shard into the global array.
+void scatter_into(std::vector<double>& global, const Parameter& parameter, int tp_rank,
+                  const float* local) {
+  const bool matrix = parameter.local_shape.size() > 1;
+  const std::int64_t local_columns = matrix ? parameter.local_shape[1] : 1;
+  const std::int64_t global_columns = matrix ? parameter.global_shape[1] : 1;
+  const bool by_column = parameter.shard_dim == 1;
+  for (const program::ShardPiece& piece : program::shard_pieces(parameter, tp_rank)) {
+    const std::int64_t rows = by_column ? parameter.local_shape[0] : piece.size;
+    const std::int64_t columns = by_column ? piece.size : local_columns;
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < columns; ++c) {
+        const std::int64_t local_row = by_column ? r : piece.local_begin + r;
+        const std::int64_t local_column = by_column ? piece.local_begin + c : c;
+        const std::int64_t global_row = by_column ? r : piece.global_begin + r;
+        const std::int64_t global_column = by_column ? piece.global_begin + c : c;
+        global[static_cast<std::size_t>(global_row * global_columns + global_column)] =
+            local[local_row * local_columns + local_column];
+      }
+  }
+}
+
+/// Names and shapes of all parameters of the model, from the one-rank program: the same on every
+/// rank.
+std::vector<Parameter> all_parameters(const program::Plan& plan) {
+  program::Plan one_rank = plan;
+  one_rank.parallel = {};
+  one_rank.layers_per_stage.clear();
+  one_rank.micro_batch_size = 1;
+  return program::lower(one_rank, 0).parameters;
+}
+
+std::map<std::string, std::vector<double>> gather_gradients(runtime::Trainer& trainer,
+                                                            runtime::Communicator& world) {
+  const program::Program& program = trainer.program();
+  const program::Coordinates place = trainer.groups().coordinates();
+  const auto* gradients = reinterpret_cast<const float*>(trainer.arena().region(Region::Gradients));
+  std::map<std::string, std::vector<double>> result;
+  for (const Parameter& parameter : all_parameters(program.plan)) {
+    const auto elements =
+        std::accumulate(parameter.global_shape.begin(), parameter.global_shape.end(),
+                        std::int64_t{1}, std::multiplies<>());
+    std::vector<double> global(static_cast<std::size_t>(elements), 0.0);
+    const auto own = std::ranges::find(program.parameters, parameter.name, &Parameter::name);
+    if (own != program.parameters.end() && place.dp == 0 && !own->tied_copy &&
+        (own->shard_dim >= 0 || place.tp == 0))
+      scatter_into(global, *own, place.tp, gradients + own->offset);
+    const runtime::MutableBuffer buffer{global.data(), elements, DType::F64};
+    world.all_reduce(buffer, buffer, runtime::ReduceOp::Sum).wait();
+    result[parameter.name] = std::move(global);
+  }
+  return result;
+}
+
+double norm(const std::vector<double>& values) {
+  return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
+}
+
+}  // namespace
+
+RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicator& world,
+                   kernels::Backend& backend, const Mutation& mutate) {
+  program::Program lowered = program::lower(plan, runtime::stage_of(plan, world.rank()));
+  if (mutate) mutate(lowered);
+  runtime::Trainer trainer(std::move(lowered), std::nullopt, world, backend, /*seed=*/7, nullptr);
+  RunResult result;
+  const runtime::StepBatch batch = make_batch(plan, trainer.groups().coordinates().dp);
+  for (int step = 0; step < num_steps; ++step) {
+    const runtime::StepOutcome outcome = trainer.train_step(
+        batch, {.optimizer_step = step + 1,
+                .learning_rate = runtime::learning_rate(plan.workload.optimizer, step, num_steps)});
+    result.losses.push_back(outcome.loss);
+    result.gradient_norms.push_back(outcome.gradient_norm);
+    if (step == 0) result.gradients = gather_gradients(trainer, world);
+  }
+  result.weights_hash =
+      content_hash(std::span(trainer.arena().region(Region::Weights),
+                             static_cast<std::size_t>(trainer.program().parameter_elements *
+                                                      size_of(plan.workload.precision))));
+  return result;
+}
+
+models::ModelSpec llama_style() {
+  models::ModelSpec model;
+  model.name = "llama-style";
+  model.num_layers = 4;
+  model.hidden_size = 64;
+  model.ffn_size = 96;
+  model.num_heads = 8;
+  model.num_kv_heads = 4;
+  model.head_size = 8;
+  model.vocab_size = 300;
+  model.max_positions = 64;
+  return model;
+}
+
+models::ModelSpec gpt2_style() {
+  models::ModelSpec model = llama_style();
+  model.name = "gpt2-style";
+  model.num_kv_heads = 8;
+  model.norm = models::Norm::LayerNorm;
+  model.mlp = models::Mlp::Plain;
+  model.activation = models::ActivationKind::GeluTanh;
+  model.positions = models::Positions::Learned;
+  model.qkv_bias = model.attention_out_bias = model.mlp_bias = true;
+  model.tied_embeddings = true;
+  return model;
+}
+
+GradientError compare_gradients(const RunResult& run, const RunResult& reference,
+                                double small_fraction) {
+  double total = 0;
+  for (const auto& [name, values] : reference.gradients) total += norm(values) * norm(values);
+  const double global = std::sqrt(total);
+  GradientError error;
+  for (const auto& [name, expected] : reference.gradients) {
+    std::vector<double> difference = run.gradients.at(name);
+    for (std::size_t i = 0; i < difference.size(); ++i) difference[i] -= expected[i];
+    const double size = norm(expected);
+    if (size < small_fraction * global) {
+      error.small_absolute = std::max(error.small_absolute, norm(difference) / global);
+    } else if (!(norm(difference) / size <= error.relative)) {  // also true for NaN
+      error.relative = norm(difference) / size;
+      error.worst = name;
+    }
+  }
+  return error;
+}
+
+}  // namespace meshplan::test

@@ -1,0 +1,46 @@
+// Runs a plan on the first ranks of the job and returns what every plan must agree on: losses and
+// gradients in the global, unsharded form.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "program/plan.hpp"
+#include "runtime/communicator.hpp"
+#include "runtime/trainer.hpp"
+
+namespace meshplan::test {
+
+struct RunResult {
+  std::vector<double> losses;  // one per optimizer step
+  std::vector<double> gradient_norms;
+  std::map<std::string, std::vector<double>> gradients;  // of step 1, by parameter; unsharded
+  std::uint64_t weights_hash = 0;  // of this rank's weights after the last step
+};
+
+/// Edits the lowered program of a rank: how tests seed bugs.
+using Mutation = std::function<void(program::Program&)>;
+
+/// Collective over `world`, whose size is the plan's. Gradients are complete on every rank.
+RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicator& world,
+                   kernels::Backend& backend, const Mutation& mutate = {});
+
+/// Small models with every feature of their family: grouped queries, biases, tied embeddings, a
+/// vocabulary that needs padding.
+models::ModelSpec llama_style();
+models::ModelSpec gpt2_style();
+
+/// ||a - b|| / ||b|| of the worst parameter whose norm is at least `small_fraction` of the global
+/// norm, and the largest absolute difference over the others divided by the global norm.
+struct GradientError {
+  double relative = 0;
+  double small_absolute = 0;
+  std::string worst;
+};
+GradientError compare_gradients(const RunResult& run, const RunResult& reference,
+                                double small_fraction = 1e-6);
+
+}  // namespace meshplan::test
