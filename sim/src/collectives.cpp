@@ -221,7 +221,12 @@ Price price_collective(Collective collective, std::int64_t message_bytes,
     }
     return fastest_formula(collective, at_bytes, other, cluster);
   };
-  double seconds = formula(placement.size, bytes);
+  // CPU ranks that outnumber their host's cores take turns at copying.
+  const double turns =
+      cluster.device.kind == DeviceKind::Cpu
+          ? std::max(1.0, static_cast<double>(placement.on_first_host) / cluster.cores_per_host)
+          : 1.0;
+  double seconds = formula(placement.size, bytes) * turns;
   PriceSource source = PriceSource::Formula;
   if (*placement.level == 0)
     if (const auto measured =
