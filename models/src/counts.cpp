@@ -20,7 +20,7 @@ std::int64_t elements(const Tensor& tensor, const SymbolValues& values) {
 /// Keys that the average query meets; half a triangle is exact up to the diagonal, which the
 /// convention leaves out so that a window of S equals no window.
 double keys_per_query(const OpAttributes& attributes, std::int64_t seq_len, AttentionCount count) {
-  const double s = static_cast<double>(seq_len);
+  const auto s = static_cast<double>(seq_len);
   const double w = attributes.window > 0 ? std::min(s, static_cast<double>(attributes.window)) : s;
   if (!attributes.causal || count == AttentionCount::AllPairs) return w;
   return w - w * w / (2.0 * s);
@@ -29,15 +29,14 @@ double keys_per_query(const OpAttributes& attributes, std::int64_t seq_len, Atte
 double attention_flops(const Op& op, const LayerGraph& layer, const SymbolValues& values,
                        double keys) {
   // The output holds one value head per query head: heads held here = its elements / value size.
-  const double values_out =
-      static_cast<double>(elements(tensor(layer, op.outputs.front()), values));
+  const auto values_out = static_cast<double>(elements(tensor(layer, op.outputs.front()), values));
   const double sizes = op.attributes.head_size + op.attributes.value_head_size;
   return 2.0 * values_out / op.attributes.value_head_size * sizes * keys;
 }
 
 double linear_attention_flops(const Op& op, const LayerGraph& layer, const SymbolValues& values) {
   const Tensor& out = tensor(layer, op.outputs.front());
-  const double tokens = static_cast<double>(evaluate(out.shape.front(), values));
+  const auto tokens = static_cast<double>(evaluate(out.shape.front(), values));
   const double state = 6.0 * op.attributes.head_size * static_cast<double>(elements(out, values));
   const double conv =
       2.0 * tokens * static_cast<double>(elements(tensor(layer, op.parameters.front()), values));
@@ -48,8 +47,8 @@ double linear_attention_flops(const Op& op, const LayerGraph& layer, const Symbo
 double product_flops(const Op& op, const LayerGraph& layer, const SymbolValues& values) {
   const Tensor& x = tensor(layer, op.inputs.front());
   const Tensor& weight = tensor(layer, op.parameters.front());
-  const double rows = static_cast<double>(evaluate(x.shape.front(), values));
-  const double out = static_cast<double>(evaluate(weight.shape[weight.shape.size() - 2], values));
+  const auto rows = static_cast<double>(evaluate(x.shape.front(), values));
+  const auto out = static_cast<double>(evaluate(weight.shape[weight.shape.size() - 2], values));
   return 2.0 * rows * out * static_cast<double>(evaluate(weight.shape.back(), values));
 }
 

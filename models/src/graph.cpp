@@ -78,7 +78,7 @@ TensorId append_layer(LayerBuilder& layer, LayerAttention attention, bool moe, T
 }
 
 std::string kind_name(LayerAttention attention, bool moe) {
-  const std::string ffn = moe ? "moe" : "dense";
+  std::string ffn = moe ? "moe" : "dense";
   if (attention == LayerAttention::Sliding) return "sliding_" + ffn;
   if (attention == LayerAttention::Linear) return "linear_" + ffn;
   return ffn;
