@@ -94,6 +94,22 @@ class ThreadCount {
   int before_;
 };
 
+/// Both gradients in fp32: sgemm is 5 % faster there than the matmul primitive, which reads their
+/// second operand unpacked; forward, whose weight is transposed, it packs anyway.
+bool uses_sgemm(const Problem& p) {
+  return p.input == DType::F32 && !p.bias && p.b.column_stride == 1;
+}
+
+void run_sgemm(const Problem& p, const Pointers& pointers) {
+  const bool a_is_plain = p.a.column_stride == 1;
+  const auto status = dnnl::sgemm(
+      a_is_plain ? 'N' : 'T', 'N', p.m, p.n, p.k, 1.0F, static_cast<const float*>(pointers.a),
+      a_is_plain ? p.a.row_stride : p.a.column_stride, static_cast<const float*>(pointers.b),
+      p.b.row_stride, p.accumulate ? 1.0F : 0.0F, static_cast<float*>(pointers.c), p.c.row_stride);
+  require_invariant(status == dnnl::status::success, "sgemm accepts the sizes and strides");
+}
+
+/// oneDNN takes inputs as mutable pointers and does not write to them.
 void* mutable_handle(const void* pointer) {
   return const_cast<void*>(pointer);
 }
@@ -108,6 +124,11 @@ class Matmul::Impl {
   std::int64_t scratch_bytes(const Problem& problem) { return primitive_of(problem).scratch_bytes; }
 
   void run(const Problem& problem, const Pointers& pointers, std::span<std::byte> scratch) {
+    if (uses_sgemm(problem)) {
+      const ThreadCount threads(num_threads_);
+      run_sgemm(problem, pointers);
+      return;
+    }
     Primitive& primitive = primitive_of(problem);
     require_invariant(static_cast<std::int64_t>(scratch.size()) >= primitive.scratch_bytes,
                       "set_scratch covers the matrix product's workspace");

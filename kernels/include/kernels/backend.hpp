@@ -27,9 +27,9 @@ namespace meshplan::kernels {
 /// of this backend. `run` may return before the work is done (GPU); `synchronize` waits. One host
 /// thread uses a backend at a time; several backends may live in one process.
 ///
-/// Memory: `run` allocates nothing after the first run of a shape. Operations that need workspace
-/// say how much through `scratch_bytes`; the caller hands over one region that covers the largest
-/// need. All operations share it, since they run in order.
+/// Memory: `run` keeps nothing that it allocates after the first run of a shape. Operations that
+/// need workspace say how much through `scratch_bytes`; the caller hands over one region that
+/// covers the largest need. All operations share it, since they run in order.
 ///
 /// Reductions have a fixed order: the same operation on the same input gives the same bits.
 /// @throws InvariantError from `run` for a malformed operation or too little scratch
