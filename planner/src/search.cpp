@@ -7,8 +7,6 @@
 #include "core/hash.hpp"
 #include "evaluation.hpp"
 #include "planner/explain.hpp"
-#include "program/lower.hpp"
-#include "sim/engine.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -61,8 +59,11 @@ RankedPlan ranked_plan(const SearchContext& context, const Evaluation& evaluatio
   RankedPlan ranked{.plan = make_plan(request, evaluation.candidate),
                     .estimate = *evaluation.estimate};
   ranked.plan.model_hash = hex(content_hash(models::to_json(request.model)));
-  ranked.plan.cluster_json = sim::to_json(request.cluster);
-  ranked.plan.cluster_hash = sim::hash_of(request.cluster);
+  // As a plan file holds it, so that a plan equals what is read back.
+  std::string cluster = sim::to_json(request.cluster);
+  cluster.erase(cluster.find_last_not_of('\n') + 1);
+  ranked.plan.cluster_hash = hex(content_hash(cluster));
+  ranked.plan.cluster_json = std::move(cluster);
   return ranked;
 }
 
@@ -105,14 +106,6 @@ void add_predictions(std::vector<RankedPlan>& ranked) {
   }
 }
 
-std::size_t number_of_instances(const program::Plan& plan) {
-  // Per micro-batch and layer, forward and backward, of a lowered block; the exact number needs
-  // the lowering that this guards.
-  constexpr std::size_t kPerLayer = 50;
-  return kPerLayer * static_cast<std::size_t>(plan.num_microbatches()) *
-         static_cast<std::size_t>(plan.model.num_layers + 2);
-}
-
 InfeasibleResult infeasible(const SearchContext& context,
                             const std::vector<Evaluation>& evaluations) {
   InfeasibleResult result{.counts = count(evaluations),
@@ -128,22 +121,6 @@ ParallelFor serial() {
   return {.num_workers = 1, .run = [](std::size_t count, const ParallelFor::Body& body) {
             for (std::size_t i = 0; i < count; ++i) body(i, 0);
           }};
-}
-
-CostModel cost_model(const sim::Cluster& cluster, std::size_t max_instances) {
-  const auto make_estimate = [cluster]() -> CostModel::Estimate {
-    const auto estimator = std::make_shared<sim::Estimator>(cluster);
-    return [estimator](const program::Plan& plan) { return estimator->estimate(plan); };
-  };
-  const auto simulate = [cluster, max_instances](const program::Plan& plan) {
-    std::optional<double> step_time_s;
-    if (number_of_instances(plan) > max_instances) return step_time_s;
-    const sim::SimulationResult result = sim::simulate(
-        program::lower_all(plan), cluster, sim::SimulationOptions{.record_spans = false});
-    step_time_s = result.step_time_s;
-    return step_time_s;
-  };
-  return {.estimator = make_estimate, .simulate = simulate};
 }
 
 program::Plan make_plan(const SearchRequest& request, const Candidate& candidate) {

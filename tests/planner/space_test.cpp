@@ -1,0 +1,106 @@
+#include "planner/space.hpp"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "core/error.hpp"
+
+using namespace meshplan;
+using namespace meshplan::planner;
+using Catch::Matchers::Contains;
+
+namespace {
+
+const program::Workload kWorkload{.seq_len = 128, .global_batch_size = 8};
+
+}  // namespace
+
+TEST_CASE("every candidate uses exactly the ranks", "[planner][space]") {
+  for (const int num_ranks : {1, 2, 6, 8}) {
+    const auto candidates = enumerate(kWorkload, num_ranks, {});
+    CHECK_FALSE(candidates.empty());
+    for (const Candidate& candidate : candidates)
+      CHECK(candidate.parallel.world_size() == num_ranks);
+  }
+}
+
+TEST_CASE("one rank leaves micro-batch size and recompute to choose", "[planner][space]") {
+  // 8 sequences have the divisors 1, 2, 4, 8; three kinds of recompute; one schedule.
+  CHECK(enumerate(kWorkload, 1, {}).size() == 4 * 3);
+}
+
+TEST_CASE("two ranks are counted by hand", "[planner][space]") {
+  // tp2: sp or not, 4 micro-batch sizes, 3 recompute kinds         2 * 4 * 3     = 24
+  // pp2: 4 sizes, 3 kinds, 2 schedules                             4 * 3 * 2     = 24
+  // dp2: 4 sequences a replica: sizes 1, 2, 4; 3 kinds             3 * 3         =  9
+  CHECK(enumerate(kWorkload, 2, {}).size() == 57);
+}
+
+TEST_CASE("no candidate appears twice", "[planner][space]") {
+  const auto candidates = enumerate(kWorkload, 8, {});
+  for (std::size_t i = 0; i < candidates.size(); ++i)
+    CHECK(std::count(candidates.begin(), candidates.end(), candidates[i]) == 1);
+}
+
+TEST_CASE("replicas that do not divide the batch have one candidate for all sizes",
+          "[planner][space]") {
+  const auto candidates =
+      enumerate({.seq_len = 128, .global_batch_size = 8}, 3, Constraints{.tp = 1, .pp = 1});
+  CHECK(candidates.size() == 3);  // one size, three kinds of recompute
+}
+
+TEST_CASE("pins are never overridden", "[planner][space]") {
+  const Constraints pins{.tp = 1,
+                         .pp = 2,
+                         .micro_batch_size = 3,
+                         .sp = true,
+                         .recompute = program::RecomputeKind::Full,
+                         .recompute_layers = 2,
+                         .schedule = program::ScheduleKind::GPipe,
+                         .layers_per_stage = {5, 7}};
+  const auto candidates = enumerate(kWorkload, 4, pins);
+  REQUIRE(candidates.size() == 1);
+  const Candidate& only = candidates.front();
+  CHECK(only.parallel == program::ParallelConfig{.tp = 1, .pp = 2, .dp = 2, .sp = true});
+  CHECK(only.micro_batch_size == 3);
+  CHECK(only.recompute == program::Recompute{program::RecomputeKind::Full, 2});
+  CHECK(only.schedule == program::ScheduleKind::GPipe);
+  CHECK(only.layers_per_stage == std::vector<int>{5, 7});
+}
+
+TEST_CASE("a pinned dp leaves only the meshes that have it", "[planner][space]") {
+  const auto candidates = enumerate(kWorkload, 8, Constraints{.dp = 2});
+  CHECK(std::ranges::all_of(candidates,
+                            [](const Candidate& candidate) { return candidate.parallel.dp == 2; }));
+  CHECK(std::ranges::any_of(candidates,
+                            [](const Candidate& candidate) { return candidate.parallel.tp == 4; }));
+}
+
+TEST_CASE("pins that cannot use the ranks are refused with the nearest that can",
+          "[planner][space]") {
+  CHECK_THROWS_WITH(
+      validate({.tp = 6}, 128),
+      Contains("tp(6) = 6, which does not divide the 128 ranks") && Contains("nearest tp: 4"));
+  CHECK_THROWS_WITH(
+      validate({.tp = 4, .pp = 4, .dp = 4}, 128),
+      Contains("tp(4) * pp(4) * dp(4) = 64, but the cluster has 128 ranks") && Contains("dp = 8"));
+  CHECK_THROWS_WITH(validate({.tp = 8, .pp = 3}, 64), Contains("nearest pp: 2"));
+  CHECK_THROWS_AS(validate({.tp = 0}, 8), ConfigError);
+  CHECK_THROWS_AS(validate({.micro_batch_size = 0}, 8), ConfigError);
+}
+
+TEST_CASE("pins that contradict each other are refused", "[planner][space]") {
+  CHECK_THROWS_WITH(validate({.recompute_layers = 3}, 8), Contains("recompute = full"));
+  CHECK_THROWS_WITH(validate({.pp = 2, .layers_per_stage = {4, 4, 4}}, 8), Contains("fixed to 3"));
+  CHECK_THROWS_AS(validate({.rank_order = "tp-tp-pp-dp-ep"}, 8), ConfigError);
+}
+
+TEST_CASE("a description names what is on", "[planner][space]") {
+  Candidate candidate{.parallel = {.tp = 8, .pp = 4, .dp = 2, .sp = true}, .micro_batch_size = 1};
+  CHECK(describe(candidate) == "tp8 sp pp4 dp2 mbs1");
+  candidate.recompute = {program::RecomputeKind::Full, 3};
+  candidate.schedule = program::ScheduleKind::GPipe;
+  CHECK(describe(candidate) == "tp8 sp pp4 dp2 mbs1 full-recompute(3 layers) gpipe");
+  CHECK(describe({.recompute = {program::RecomputeKind::Selective, {}}}) ==
+        "one rank mbs1 selective-recompute");
+}
