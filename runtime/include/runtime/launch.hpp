@@ -1,0 +1,66 @@
+// Starts the ranks of a job: the command line of MPICH's mpiexec, and its run as a child.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace meshplan::runtime {
+
+/// `slots` ranks go to this host before the next one is used.
+struct HostSlots {
+  std::string name;
+  int slots = 1;
+  bool operator==(const HostSlots&) const = default;
+};
+
+/// "host-a:4,host-b"; without a number a host has one slot. @throws ConfigError
+std::vector<HostSlots> parse_host_list(std::string_view list);
+
+/// Lines "host", "host:4" or "host slots=4"; '#' starts a comment. @throws ConfigError with file,
+/// line
+std::vector<HostSlots> parse_hostfile(std::string_view text, std::string_view file);
+
+/// Does this name mean the machine that this process runs on?
+bool is_this_machine(const std::string& host);
+
+struct LaunchSpec {
+  int ranks = 1;
+  std::vector<HostSlots> hosts;  // empty: this machine
+  int cores_per_host = 1;        // of the smallest host; ranks are bound if they all get a core
+  bool bind_to_cores = true;
+  std::vector<std::string> environment;  // NAME=VALUE, set for every rank
+  std::vector<std::string> command;      // program and arguments, the same for all ranks
+  std::string mpiexec = "mpiexec";
+};
+
+/// The command line of mpiexec. Ranks are bound to cores where no host gets more ranks than cores,
+/// else left free: several ranks bound to one core could not use another that idles. Hosts that are
+/// all this machine, under whatever names, are started without ssh.
+/// @throws ConfigError if ranks < 1, the command is empty, or a variable is not NAME=VALUE
+std::vector<std::string> mpiexec_command(const LaunchSpec& spec);
+
+/// Set where this process is itself a rank that mpiexec or srun started: then launch nothing.
+struct OuterLaunch {
+  std::string launcher;  // "mpiexec" or "srun"
+  int rank = 0;
+  int size = 1;
+  bool operator==(const OuterLaunch&) const = default;
+};
+using EnvironmentLookup = std::function<const char*(const char*)>;  // std::getenv
+std::optional<OuterLaunch> detect_outer_launch(const EnvironmentLookup& environment);
+
+/// The variable by which launch_ranks tells the ranks where to report a failure
+/// (WatchdogOptions::report_path).
+constexpr const char* kReportPathVariable = "MESHPLAN_REPORT_PATH";
+
+/// Runs mpiexec_command(spec) with this process's standard streams, passes SIGINT, SIGTERM, SIGHUP,
+/// SIGUSR1 and SIGUSR2 on to it, and waits for its end.
+/// @returns the job's exit code: 0, 1, 2, 3 or 130 as the ranks gave it (130 also after SIGINT),
+/// and 1
+///          for any other end. @throws IoError if mpiexec cannot be started
+int launch_ranks(const LaunchSpec& spec);
+
+}  // namespace meshplan::runtime

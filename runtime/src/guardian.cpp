@@ -1,0 +1,490 @@
+// Runs in a process forked from a rank: no MPI in here, and nothing that the rank's threads could
+// hold.
+#include "guardian.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <poll.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utility>
+
+#include "core/error.hpp"
+#include "peer_link.hpp"
+#include "runtime/watchdog.hpp"
+
+namespace meshplan::runtime {
+namespace {
+
+constexpr int kTickMs = 200;
+constexpr double kNanosecond = 1e-9;
+constexpr Seconds kGraceAfterError{2.0};  // for a rank to report its own error
+constexpr Seconds kGraceAfterSigterm{1.0};
+constexpr Seconds kSilenceOfMachine{8.0};  // TCP may need a second or two on a busy machine
+constexpr Seconds kAnswerOfRoot{1.0};
+
+double now_s() {
+  return static_cast<double>(monotonic_ns()) * kNanosecond;
+}
+
+/// The state letter of /proc/PID/stat; 'X' if the process is gone. It follows the name in
+/// parentheses, which may itself hold any character.
+char process_state(int pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const auto end_of_name = text.rfind(')');
+  return end_of_name == std::string::npos || end_of_name + 2 >= text.size() ? 'X'
+                                                                            : text[end_of_name + 2];
+}
+
+/// A rank's process. Its lifeline closes before the launcher can notice that it died and kill the
+/// others; its descriptor tells when it is really gone, and survives the reuse of its number.
+struct LocalRank {
+  StatusSlot* slot = nullptr;
+  int pid = 0;
+  int lifeline = -1;
+  int descriptor = -1;  // -1: no pidfd on this kernel, or already gone at the start
+  bool alive = true;
+  bool death_noted = false;
+  double stopped_since_s = -1;
+  char state = 'R';
+
+  void signal(int number) const {
+    if (!alive) return;
+    if (descriptor >= 0)
+      syscall(SYS_pidfd_send_signal, descriptor, number, nullptr, 0);
+    else
+      ::kill(pid, number);
+  }
+};
+
+/// Writes all of it, whatever the pipe does.
+void write_to_stderr(const std::string& text) {
+  std::size_t written = 0;
+  while (written < text.size()) {
+    const auto count = ::write(STDERR_FILENO, text.data() + written, text.size() - written);
+    if (count < 0 && errno != EINTR) return;
+    if (count > 0) written += static_cast<std::size_t>(count);
+  }
+}
+
+class Guardian {
+ public:
+  explicit Guardian(GuardianConfig config) : config_(std::move(config)) {
+    for (int i = 0; i < config_.num_slots; ++i) {
+      LocalRank rank;
+      rank.slot = &config_.slots[i];
+      rank.pid = rank.slot->pid.load();
+      rank.descriptor = static_cast<int>(syscall(SYS_pidfd_open, rank.pid, 0));
+      rank.alive = rank.descriptor >= 0 || errno == ENOSYS;
+      ranks_.push_back(rank);
+    }
+    accept_lifelines();
+    if (network().num_machines > 1 && !is_root()) join();
+    for (LocalRank& rank : ranks_)
+      if (!rank.alive) note_death(rank);  // gone before anybody watched
+  }
+
+  void run() {
+    while (!ended_) {
+      sleep_until_something_happens();
+      talk();
+      if (!ended_) judge();
+      if (!ended_ && is_over()) ended_ = true;
+    }
+  }
+
+ private:
+  const GuardianNetwork& network() const { return config_.network; }
+  bool is_root() const { return network().machine == 0; }
+
+  // ------------------------------------------------------------ local ranks
+
+  void accept_lifelines() {
+    for (int i = 0; i < config_.num_slots; ++i) {
+      const int lifeline = ::accept(config_.lifeline_listener, nullptr, nullptr);
+      ucred credentials{};
+      socklen_t length = sizeof(credentials);
+      if (lifeline < 0 || getsockopt(lifeline, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
+        continue;
+      const auto owner = std::ranges::find(ranks_, credentials.pid, &LocalRank::pid);
+      if (owner != ranks_.end()) owner->lifeline = lifeline;
+    }
+  }
+
+  void note_death(LocalRank& rank) {
+    if (rank.death_noted || rank.slot->state.load() == RankState::Finished) return;
+    rank.death_noted = true;
+    deaths_.push_back(rank.slot->rank.load());
+  }
+
+  void sleep_until_something_happens() {
+    std::vector<pollfd> fds;
+    for (const LocalRank& rank : ranks_) fds.push_back({rank.lifeline, POLLIN, 0});
+    for (const LocalRank& rank : ranks_)
+      fds.push_back({rank.alive ? rank.descriptor : -1, POLLIN, 0});
+    for (const auto& link : links_) fds.push_back({link.is_open() ? link.socket() : -1, POLLIN, 0});
+    fds.push_back({network().listener, POLLIN, 0});
+    ::poll(fds.data(), fds.size(), kTickMs);
+    const double now = now_s();
+    const bool due = now - last_look_s_ >= kTickMs / 1e3;
+    if (due) last_look_s_ = now;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      if (fds[i].revents != 0) {  // nothing is ever written to a lifeline: it was closed
+        ::close(std::exchange(ranks_[i].lifeline, -1));
+        note_death(ranks_[i]);
+      }
+      look_at(ranks_[i], fds[ranks_.size() + i].revents != 0, due);
+    }
+  }
+
+  void look_at(LocalRank& rank, bool descriptor_is_ready, bool due) {
+    if (!rank.alive) return;
+    if (due) rank.state = process_state(rank.pid);
+    const bool gone =
+        rank.descriptor >= 0 ? descriptor_is_ready : rank.state == 'X' || rank.state == 'Z';
+    if (gone) {
+      rank.alive = false;
+      note_death(rank);
+    }
+    if (rank.state != 'T')
+      rank.stopped_since_s = -1;
+    else if (rank.stopped_since_s < 0)
+      rank.stopped_since_s = now_s();
+  }
+
+  RankView view_of(const LocalRank& rank) const {
+    const StatusSlot& slot = *rank.slot;
+    RankView view;
+    view.rank = slot.rank.load();
+    view.host = config_.host_of_rank[static_cast<std::size_t>(view.rank)];
+    view.pid = rank.pid;
+    view.state = slot.state.load();
+    view.awaited_rank = slot.awaited_rank.load();
+    view.since_progress = {now_s() - static_cast<double>(slot.progress_ns.load()) * kNanosecond};
+    if (rank.stopped_since_s >= 0) view.stopped = Seconds{now_s() - rank.stopped_since_s};
+    view.traced = rank.state == 't';
+    view.status = read_text(slot);
+    return view;
+  }
+
+  std::vector<RankView> all_views() const {
+    std::vector<RankView> views;
+    for (const LocalRank& rank : ranks_) views.push_back(view_of(rank));
+    for (const auto& [rank, view] : remote_) views.push_back(view);
+    std::ranges::sort(views, {}, &RankView::rank);
+    return views;
+  }
+
+  bool any_failed() const {
+    return std::ranges::any_of(
+        ranks_, [](const LocalRank& rank) { return rank.slot->state.load() == RankState::Failed; });
+  }
+
+  /// Everybody here is gone; the root also stays for the other machines.
+  bool is_over() {
+    if (std::ranges::any_of(ranks_, [](const LocalRank& rank) { return rank.alive; })) return false;
+    if (!is_root()) {
+      if (!links_.empty()) links_[0].send(frame(Frame::Kind::Bye));
+      return true;
+    }
+    const double now = now_s();
+    if (finished_s_ < 0) finished_s_ = now;
+    const bool alone = static_cast<int>(departed_.size()) == network().num_machines - 1;
+    if (!alone && now - finished_s_ < kSilenceOfMachine.value) return false;
+    for (PeerLink& link : links_) link.send(frame(Frame::Kind::Bye));
+    drain_links();
+    return true;
+  }
+
+  // ------------------------------------------------------------ causes
+
+  void judge() {
+    if (any_failed()) return end_quietly();
+    const auto views = all_views();
+    if (!deaths_.empty()) return end_job(death_text(views), views);
+    const bool decides = is_root() || links_.empty() || !links_[0].is_open();
+    const bool sees_all = views.size() == config_.host_of_rank.size() || !is_root();
+    if (!decides || !sees_all) return;
+    const auto hang = find_hang(views, config_.hang_timeout);
+    if (!hang) return;
+    const auto found = std::ranges::find(views, hang->rank, &RankView::rank);
+    switch (hang->kind) {
+      case Hang::Kind::Stopped:
+      case Hang::Kind::Stuck:
+        return end_job("hangs: " + describe(*found), views);
+      case Hang::Kind::Deadlock:
+        return end_job("deadlock, every rank waits; the longest: " + describe(*found), views);
+    }
+  }
+
+  std::string death_text(const std::vector<RankView>& views) const {
+    std::string text = deaths_.size() == 1 ? "died: " : "died at once (one of them first): ";
+    for (std::size_t i = 0; i < deaths_.size() && i < 4; ++i) {
+      const auto found = std::ranges::find(views, deaths_[i], &RankView::rank);
+      text += (i == 0 ? "" : " | ") + describe(*found);
+    }
+    return text;
+  }
+
+  /// The root speaks for the job; a machine that cannot reach it speaks for itself.
+  void end_job(const std::string& cause, const std::vector<RankView>& views) {
+    if (!is_root() && !links_.empty() && links_[0].is_open()) {
+      send_cause(cause);
+      const double asked = now_s();
+      while (now_s() - asked < kAnswerOfRoot.value && links_[0].is_open()) {
+        for (const Frame& answer : links_[0].receive())
+          if (answer.kind == Frame::Kind::Cause) return end_local_ranks();
+        ::poll(nullptr, 0, 10);
+      }
+    }
+    announce(cause, views);
+    send_cause(cause);
+    end_local_ranks();
+  }
+
+  /// Lets the rank that failed say why, and die first.
+  void end_quietly() {
+    send_cause("");
+    const double start = now_s();
+    const auto is_failing = [](const LocalRank& rank) {
+      return rank.alive && rank.slot->state.load() == RankState::Failed;
+    };
+    while (now_s() - start < kGraceAfterError.value && std::ranges::any_of(ranks_, is_failing))
+      sleep_until_something_happens();
+    end_local_ranks();
+  }
+
+  void announce(const std::string& cause, const std::vector<RankView>& views) const {
+    if (cause.empty()) return;
+    constexpr int kMaxOthers = 8;
+    std::string text = fmt::format("meshplan: the job ends: {}\n", cause);
+    int shown = 0;
+    for (const RankView& view : views) {
+      const std::string line = describe(view);
+      if (cause.find(fmt::format("rank {} on ", view.rank)) != std::string::npos) continue;
+      if (++shown > kMaxOthers) break;
+      text += fmt::format("meshplan:   meanwhile {}\n", line);
+    }
+    write_to_stderr(text);
+  }
+
+  bool any_alive() const {
+    return std::ranges::any_of(ranks_, [](const LocalRank& rank) { return rank.alive; });
+  }
+
+  void end_local_ranks() {
+    ended_ = true;
+    for (const LocalRank& rank : ranks_) rank.signal(rank.state == 'T' ? SIGKILL : SIGTERM);
+    const double start = now_s();
+    while (any_alive() && now_s() - start < kGraceAfterSigterm.value)
+      sleep_until_something_happens();
+    for (const LocalRank& rank : ranks_) rank.signal(SIGKILL);
+    if (is_root()) drain_links();
+  }
+
+  // ------------------------------------------------------------ other machines
+
+  /// Reads on until the others have left: closing a socket with unread data discards what was sent.
+  void drain_links() {
+    const double start = now_s();
+    const auto is_open = [](const PeerLink& link) { return link.is_open(); };
+    while (std::ranges::any_of(links_, is_open) && now_s() - start < kAnswerOfRoot.value) {
+      for (PeerLink& link : links_) link.receive();
+      ::poll(nullptr, 0, 5);
+    }
+  }
+
+  Frame frame(Frame::Kind kind) const {
+    Frame made;
+    made.kind = kind;
+    made.machine = network().machine;
+    made.token = network().token;
+    return made;
+  }
+
+  void join() {
+    const int socket = connect_to_any(network().addresses, network().port);
+    if (socket < 0) {
+      write_to_stderr(fmt::format(
+          "meshplan: warning: machine {} cannot reach the machine of rank 0 on port {}: a death or "
+          "hang is reported by each machine on its own\n",
+          network().machine, network().port));
+      return;
+    }
+    links_.emplace_back(socket);
+    links_[0].send(frame(Frame::Kind::Hello));
+  }
+
+  void send_cause(const std::string& cause) {
+    Frame message = frame(Frame::Kind::Cause);
+    std::strncpy(message.text, cause.c_str(), sizeof(message.text) - 1);
+    for (PeerLink& link : links_)
+      if (link.is_open()) link.send(message);
+  }
+
+  void talk() {
+    if (network().num_machines == 1) return;
+    if (is_root()) welcome();
+    const double now = now_s();
+    if (now - last_talk_s_ >= kTickMs / 1e3) {
+      last_talk_s_ = now;
+      for (PeerLink& link : links_) {
+        if (!link.is_open()) continue;
+        link.send(frame(Frame::Kind::Alive));
+        if (!is_root())
+          for (const LocalRank& rank : ranks_) link.send(status_frame(view_of(rank)));
+      }
+    }
+    for (std::size_t i = 0; i < links_.size() && !ended_; ++i) listen_to(i);
+  }
+
+  void welcome() {
+    const int socket = accept_one(network().listener);
+    if (socket < 0) return;
+    links_.emplace_back(socket);
+    machine_of_link_.push_back(-1);
+    heard_s_.push_back(now_s());
+  }
+
+  void listen_to(std::size_t i) {
+    if (heard_s_.size() <= i) heard_s_.resize(i + 1, now_s());
+    if (machine_of_link_.size() <= i) machine_of_link_.resize(i + 1, is_root() ? -1 : 0);
+    for (const Frame& message : links_[i].receive()) {
+      if (message.token != network().token) continue;
+      heard_s_[i] = now_s();
+      machine_of_link_[i] = message.machine;
+      if (message.kind == Frame::Kind::Status) remember(message);
+      if (message.kind == Frame::Kind::Bye) departed_[message.machine] = true;
+      if (message.kind == Frame::Kind::Cause) {
+        announce(is_root() ? message.text : "", all_views());
+        send_cause(message.text);
+        return end_local_ranks();
+      }
+    }
+    const int machine = machine_of_link_[i];
+    const bool silent = !links_[i].is_open() || now_s() - heard_s_[i] > kSilenceOfMachine.value;
+    if (machine < 0 || departed_.contains(machine) || !silent) return;
+    departed_[machine] = true;
+    end_job(lost_text(machine), all_views());
+  }
+
+  std::string lost_text(int machine) const {
+    std::string ranks;
+    std::string host;
+    for (std::size_t rank = 0; rank < config_.machine_of_rank.size(); ++rank)
+      if (config_.machine_of_rank[rank] == machine) {
+        ranks += fmt::format(" {}", rank);
+        host = config_.host_of_rank[rank];
+      }
+    return fmt::format("lost the machine {} with ranks{}: no sign of life", host, ranks);
+  }
+
+  Frame status_frame(const RankView& view) const {
+    Frame made = frame(Frame::Kind::Status);
+    made.rank = view.rank;
+    made.pid = view.pid;
+    made.state = view.state;
+    made.awaited_rank = view.awaited_rank;
+    made.since_progress_s = view.since_progress.value;
+    made.stopped_s = view.stopped ? view.stopped->value : -1;
+    made.traced = view.traced ? 1 : 0;
+    std::strncpy(made.text, view.status.c_str(), sizeof(made.text) - 1);
+    return made;
+  }
+
+  void remember(const Frame& message) {
+    if (message.rank < 0 || message.rank >= static_cast<int>(config_.host_of_rank.size())) return;
+    RankView view;
+    view.rank = message.rank;
+    view.host = config_.host_of_rank[static_cast<std::size_t>(message.rank)];
+    view.pid = message.pid;
+    view.state = message.state;
+    view.awaited_rank = message.awaited_rank;
+    view.since_progress = {message.since_progress_s};
+    if (message.stopped_s >= 0) view.stopped = Seconds{message.stopped_s};
+    view.traced = message.traced != 0;
+    view.status = message.text;
+    remote_[message.rank] = std::move(view);
+  }
+
+  GuardianConfig config_;
+  std::vector<LocalRank> ranks_;
+  std::vector<int> deaths_;           // ranks, in the order noticed
+  std::vector<PeerLink> links_;       // root: one a machine; else one to the root, or none
+  std::vector<int> machine_of_link_;  // -1 until it said Hello
+  std::vector<double> heard_s_;
+  std::map<int, bool> departed_;  // machines that have left, in peace or lost
+  std::map<int, RankView> remote_;
+  double finished_s_ = -1;  // when all local ranks were gone
+  double last_look_s_ = 0;
+  double last_talk_s_ = 0;
+  bool ended_ = false;
+};
+
+/// Where to speak: the launcher's own terminal or file if that can be opened, for the launcher's
+/// pipes may break while it kills the ranks; else standard error, as inherited.
+void redirect_stderr(const std::string& report_path) {
+  if (report_path.empty()) return;
+  const int file = ::open(report_path.c_str(), O_WRONLY | O_APPEND | O_NOCTTY | O_CLOEXEC);
+  if (file < 0) return;
+  ::dup2(file, STDERR_FILENO);
+  ::close(file);
+}
+
+/// Leaves the rank's session, files and signals behind; standard error stays, to speak.
+void become_guardian(const GuardianConfig& config) {
+  setsid();
+  prctl(PR_SET_NAME, "meshplan-guard");
+  // If allowed: it must see a death before the launcher has killed everybody.
+  const sched_param priority{1};
+  if (sched_setscheduler(0, SCHED_FIFO, &priority) != 0) setpriority(PRIO_PROCESS, 0, -10);
+  std::signal(SIGINT, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
+  redirect_stderr(config.report_path);
+  const int null = ::open("/dev/null", O_RDWR);
+  ::dup2(null, STDIN_FILENO);
+  ::dup2(null, STDOUT_FILENO);
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const int last = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 65536));
+  for (int file = STDERR_FILENO + 1; file < last; ++file)
+    if (file != config.network.listener && file != config.lifeline_listener) ::close(file);
+}
+
+}  // namespace
+
+void start_guardian(const GuardianConfig& config) {
+  const pid_t child = ::fork();
+  if (child < 0)
+    throw IoError(fmt::format("cannot fork the guardian process: {}", std::strerror(errno)));
+  if (child > 0) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return;
+  }
+  // A grandchild, so that the rank never has a child to wait for.
+  if (::fork() != 0) ::_exit(0);
+  become_guardian(config);
+  try {
+    Guardian(config).run();
+  } catch (const std::exception& error) {
+    write_to_stderr(fmt::format("meshplan: the guardian failed: {}\n", error.what()));
+  }
+  ::_exit(0);
+}
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,278 @@
+#include "runtime/measure_collectives.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "core/error.hpp"
+
+namespace meshplan::runtime {
+namespace {
+
+using program::CommOp;
+using program::CommSample;
+using program::LinkSample;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::vector<std::int64_t> sizes_of(const MeasureOptions& options) {
+  if (!options.bytes.empty()) return options.bytes;
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t bytes = 8; bytes <= (std::int64_t{64} << 20); bytes *= 4)
+    sizes.push_back(bytes);
+  if (sizes.back() != std::int64_t{64} << 20) sizes.push_back(std::int64_t{64} << 20);
+  return sizes;
+}
+
+std::vector<int> groups_of(const MeasureOptions& options, int world_size) {
+  std::vector<int> sizes = options.group_sizes;
+  if (sizes.empty()) {
+    for (int size = 2; size < world_size; size *= 2) sizes.push_back(size);
+    if (world_size > 1) sizes.push_back(world_size);
+  }
+  for (const int size : sizes)
+    if (size < 2 || size > world_size)
+      throw ConfigError("measure: a group of " + std::to_string(size) +
+                        " ranks; the job allows 2 to " + std::to_string(world_size));
+  return sizes;
+}
+
+std::vector<CommOp> ops_of(const MeasureOptions& options) {
+  if (!options.ops.empty()) return options.ops;
+  return {CommOp::AllReduce, CommOp::ReduceScatter, CommOp::AllGather, CommOp::AllToAll,
+          CommOp::AllToAllV, CommOp::Broadcast,     CommOp::Barrier};
+}
+
+/// Ranks on the machine that has most of them, and its cores.
+std::pair<int, int> busiest_machine(const JobLayout& layout) {
+  std::pair<int, int> busiest{0, 0};
+  for (int machine = 0; machine < layout.num_machines(); ++machine) {
+    const int ranks = static_cast<int>(layout.ranks_on(machine).size());
+    if (ranks > busiest.first)
+      busiest = {ranks, layout.cores_of_machine[static_cast<std::size_t>(machine)]};
+  }
+  return busiest;
+}
+
+/// The largest of one number over a group: all ranks decide alike.
+double largest(Communicator& comm, double value) {
+  comm.all_reduce({&value, 1, DType::F64}, {&value, 1, DType::F64}, ReduceOp::Max).wait();
+  return value;
+}
+
+/// Memory for the largest case, touched once.
+class Workspace {
+ public:
+  Workspace(std::int64_t largest_bytes, int ranks)
+      : send_(static_cast<std::size_t>(largest_bytes)),
+        recv_(static_cast<std::size_t>(largest_bytes) * static_cast<std::size_t>(ranks)) {}
+  void* send() { return send_.data(); }
+  void* recv() { return recv_.data(); }
+
+ private:
+  std::vector<std::byte> send_;
+  std::vector<std::byte> recv_;
+};
+
+/// One call of `op` with `bytes` passed in by this rank, rounded up to whole blocks of fp32.
+class Call {
+ public:
+  Call(Communicator& comm, CommOp op, std::int64_t bytes)
+      : comm_(comm), op_(op), count_(rounded(comm.size(), op, bytes)) {
+    if (op == CommOp::AllToAllV)
+      counts_.assign(static_cast<std::size_t>(comm.size()), count_ / comm.size());
+  }
+
+  std::int64_t bytes() const { return count_ * size_of(DType::F32); }
+
+  Handle start(Workspace& memory) const {
+    const ConstBuffer send{memory.send(), count_, DType::F32};
+    const MutableBuffer recv{memory.recv(), count_, DType::F32};
+    const int n = comm_.size();
+    switch (op_) {
+      case CommOp::AllReduce:
+        return comm_.all_reduce(send, recv, ReduceOp::Sum);
+      case CommOp::ReduceScatter:
+        return comm_.reduce_scatter(send, {recv.data, count_ / n, DType::F32}, ReduceOp::Sum);
+      case CommOp::AllGather:
+        return comm_.all_gather(send, {recv.data, count_ * n, DType::F32});
+      case CommOp::AllToAll:
+        return comm_.all_to_all(send, recv);
+      case CommOp::AllToAllV:
+        return comm_.all_to_all_v(send, counts_, recv, counts_);
+      case CommOp::Broadcast:
+        return comm_.broadcast(recv, 0);
+      case CommOp::Barrier:
+        return comm_.barrier();
+      case CommOp::PointToPoint:
+        break;
+    }
+    throw InvariantError("point-to-point is measured by measure_links");
+  }
+
+  static std::int64_t rounded(int size, CommOp op, std::int64_t bytes) {
+    if (op == CommOp::Barrier) return 0;
+    const bool in_blocks =
+        op == CommOp::ReduceScatter || op == CommOp::AllToAll || op == CommOp::AllToAllV;
+    const std::int64_t unit = in_blocks ? size : 1;
+    const std::int64_t elements = (bytes + size_of(DType::F32) - 1) / size_of(DType::F32);
+    return (elements + unit - 1) / unit * unit;
+  }
+
+ private:
+  Communicator& comm_;
+  CommOp op_;
+  std::int64_t count_;
+  std::vector<std::int64_t> counts_;
+};
+
+/// Times of `once`, each that of the slowest rank, until the budget or max_repeats is spent. Fewer
+/// than min_repeats only where these would take more than four budgets.
+std::vector<double> time_repeats(Communicator& comm, const std::function<void()>& once,
+                                 const MeasureOptions& options) {
+  once();  // connections, caches, scratch
+  std::vector<double> times;
+  double spent = 0;
+  while (static_cast<int>(times.size()) < options.max_repeats &&
+         (static_cast<int>(times.size()) < options.min_repeats ||
+          spent < options.budget_per_case.value)) {
+    comm.barrier().wait();
+    const auto start = Clock::now();
+    once();
+    times.push_back(largest(comm, seconds_since(start)));
+    spent += times.back();
+    if (spent > 4 * options.budget_per_case.value) break;
+  }
+  return times;
+}
+
+/// Rank 0 has measured every case; the others may have waited.
+template <class Sample>
+void share(Communicator& world, std::vector<Sample>& samples) {
+  std::int64_t count = static_cast<std::int64_t>(samples.size());
+  world.broadcast({&count, 1, DType::I64}, 0).wait();
+  samples.resize(static_cast<std::size_t>(count));
+  world.broadcast({samples.data(), count * static_cast<std::int64_t>(sizeof(Sample)), DType::U8}, 0)
+      .wait();
+}
+
+template <class Sample>
+void set_times(Sample& sample, const std::vector<double>& times, double scale) {
+  const Spread spread = spread_of(times);
+  sample.repeats = static_cast<int>(times.size());
+  sample.seconds = spread.median * scale;
+  sample.p10_s = spread.p10 * scale;
+  sample.p90_s = spread.p90 * scale;
+}
+
+}  // namespace
+
+Spread spread_of(std::vector<double> values) {
+  require_invariant(!values.empty(), "no values to summarize");
+  std::ranges::sort(values);
+  const auto quantile = [&](double fraction) {
+    const double place = fraction * static_cast<double>(values.size() - 1);
+    const auto low = static_cast<std::size_t>(std::floor(place));
+    const auto high = std::min(low + 1, values.size() - 1);
+    return std::lerp(values[low], values[high], place - static_cast<double>(low));
+  };
+  return {quantile(0.5), quantile(0.1), quantile(0.9)};
+}
+
+std::vector<CommSample> measure_collectives(Communicator& world, const JobLayout& layout,
+                                            const program::CollectiveTable& table,
+                                            const MeasureOptions& options) {
+  const auto sizes = sizes_of(options);
+  const auto group_sizes = groups_of(options, world.size());
+  const auto [ranks_on_host, cores_on_host] = busiest_machine(layout);
+  if (group_sizes.empty()) return {};
+  Workspace memory(*std::ranges::max_element(sizes) + 4 * world.size(), world.size());
+  std::vector<std::unique_ptr<Communicator>> groups;
+  for (const int size : group_sizes) {
+    std::vector<int> members(static_cast<std::size_t>(size));
+    std::iota(members.begin(), members.end(), 0);
+    groups.push_back(world.create_group(members, "measured"));
+  }
+  std::vector<CommSample> samples;
+  std::vector<std::pair<CommOp, int>> too_slow;
+  const auto start = Clock::now();
+  for (const std::int64_t bytes : sizes)
+    for (std::size_t g = 0; g < groups.size(); ++g)
+      for (const CommOp op : ops_of(options)) {
+        const bool repeats_barrier = op == CommOp::Barrier && bytes != sizes.front();
+        // Decided by all ranks alike, for they enter the barrier below together.
+        const double elapsed = largest(world, seconds_since(start));
+        const bool skip =
+            repeats_barrier || elapsed > options.total_budget.value ||
+            std::ranges::find(too_slow, std::pair(op, group_sizes[g])) != too_slow.end();
+        if (skip) continue;
+        double slow = 0;
+        if (groups[g] != nullptr) {
+          const Call call(*groups[g], op, bytes);
+          const auto times = time_repeats(
+              *groups[g], [&] { call.start(memory).wait(); }, options);
+          CommSample sample{.op = op,
+                            .group_size = group_sizes[g],
+                            .ranks_on_host = ranks_on_host,
+                            .cores_on_host = cores_on_host,
+                            .bytes = call.bytes(),
+                            .algorithm = table.choose(op, group_sizes[g], Bytes{call.bytes()})};
+          set_times(sample, times, 1.0);
+          samples.push_back(sample);
+          slow = static_cast<int>(times.size()) < options.min_repeats ? 1 : 0;
+        }
+        if (largest(world, slow) > 0) too_slow.emplace_back(op, group_sizes[g]);
+      }
+  share(world, samples);
+  return samples;
+}
+
+std::vector<LinkSample> measure_links(Communicator& world, const JobLayout& layout,
+                                      const MeasureOptions& options) {
+  std::vector<std::pair<int, int>> pairs;
+  for (int rank = 0; rank + 1 < world.size(); ++rank) pairs.emplace_back(rank, rank + 1);
+  for (int machine = 1; machine < layout.num_machines(); ++machine) {
+    const std::pair<int, int> pair{0, layout.ranks_on(machine).front()};
+    if (std::ranges::find(pairs, pair) == pairs.end()) pairs.push_back(pair);
+  }
+  const auto sizes = sizes_of(options);
+  Workspace memory(*std::ranges::max_element(sizes), 1);
+  std::vector<LinkSample> samples;
+  const auto start = Clock::now();
+  for (const auto& [from, to] : pairs) {
+    const std::vector<int> members{from, to};
+    const auto pair = world.create_group(members, "link");
+    for (const std::int64_t bytes : sizes) {
+      if (largest(world, seconds_since(start)) > options.total_budget.value) break;
+      LinkSample sample;
+      if (pair != nullptr) {
+        const int peer = 1 - pair->rank();
+        const auto ping_pong = [&] {
+          if (pair->rank() == 0) pair->send({memory.send(), bytes, DType::U8}, peer).wait();
+          pair->recv({memory.recv(), bytes, DType::U8}, peer).wait();
+          if (pair->rank() == 1) pair->send({memory.send(), bytes, DType::U8}, peer).wait();
+        };
+        const auto times = time_repeats(*pair, ping_pong, options);
+        const auto machine = [&](int rank) {
+          return layout.machine_of_rank[static_cast<std::size_t>(rank)];
+        };
+        sample = {
+            .from = from, .to = to, .same_host = machine(from) == machine(to), .bytes = bytes};
+        set_times(sample, times, 0.5);  // one way of two
+      }
+      // The pair's first rank has it; every rank gets it.
+      world.broadcast({&sample, static_cast<std::int64_t>(sizeof(sample)), DType::U8}, from).wait();
+      samples.push_back(sample);
+    }
+  }
+  return samples;
+}
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,160 @@
+#include "runtime/watchdog.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <exception>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <new>
+#include <random>
+#include <sstream>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/hash.hpp"
+#include "guardian.hpp"
+#include "peer_link.hpp"
+
+namespace meshplan::runtime {
+namespace {
+
+/// What rank 0 tells all others.
+struct Invitation {
+  std::uint64_t token = 0;
+  std::int32_t port = 0;
+  char addresses[512] = {};  // separated by blanks
+};
+
+Invitation make_invitation(const JobLayout& layout, int& listener) {
+  Invitation invitation;
+  std::random_device random;
+  invitation.token = (std::uint64_t{random()} << 32) | random();
+  if (layout.num_machines() > 1) {
+    listener = listen_anywhere(invitation.port);
+    std::string addresses = layout.host_of_rank[0];
+    for (const std::string& address : own_addresses()) addresses += " " + address;
+    std::strncpy(invitation.addresses, addresses.c_str(), sizeof(invitation.addresses) - 1);
+  }
+  return invitation;
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+/// A Unix socket under an abstract name: nothing in the file system, gone with its last user.
+int lifeline_socket(sockaddr_un& address, socklen_t& length, const std::string& name) {
+  const int made = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (made < 0) throw IoError(fmt::format("cannot create a socket: {}", std::strerror(errno)));
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path + 1, name.c_str(), sizeof(address.sun_path) - 2);
+  length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return made;
+}
+
+int listen_for_lifelines(const std::string& name) {
+  sockaddr_un address{};
+  socklen_t length = 0;
+  const int made = lifeline_socket(address, length, name);
+  if (::bind(made, reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+      ::listen(made, 4096) != 0)
+    throw IoError(fmt::format("cannot listen on {}: {}", name, std::strerror(errno)));
+  return made;
+}
+
+int connect_lifeline(const std::string& name) {
+  sockaddr_un address{};
+  socklen_t length = 0;
+  const int made = lifeline_socket(address, length, name);
+  if (::connect(made, reinterpret_cast<const sockaddr*>(&address), length) != 0)
+    throw IoError(fmt::format("cannot connect to {}: {}", name, std::strerror(errno)));
+  return made;
+}
+
+}  // namespace
+
+/// The slots of one machine, in memory that vanishes with its last user.
+class Watchdog::SharedPage {
+ public:
+  SharedPage(const std::string& name, int num_slots, bool create) : num_slots_(num_slots) {
+    const int file =
+        shm_open(name.c_str(), create ? O_CREAT | O_EXCL | O_RDWR : O_RDWR, S_IRUSR | S_IWUSR);
+    if (file < 0) fail("open", name);
+    const bool sized = !create || ftruncate(file, static_cast<off_t>(size())) == 0;
+    memory_ =
+        sized ? mmap(nullptr, size(), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+    const int error = errno;
+    ::close(file);
+    errno = error;
+    if (memory_ == MAP_FAILED) fail("map", name);
+    if (create)
+      for (int i = 0; i < num_slots; ++i) new (&slots()[i]) StatusSlot;
+  }
+  ~SharedPage() { munmap(memory_, size()); }
+  SharedPage(const SharedPage&) = delete;
+  SharedPage& operator=(const SharedPage&) = delete;
+
+  StatusSlot* slots() { return static_cast<StatusSlot*>(memory_); }
+
+ private:
+  std::size_t size() const { return static_cast<std::size_t>(num_slots_) * sizeof(StatusSlot); }
+  [[noreturn]] static void fail(std::string_view what, const std::string& name) {
+    throw IoError(
+        fmt::format("cannot {} the shared status page {}: {}", what, name, std::strerror(errno)));
+  }
+
+  int num_slots_;
+  void* memory_ = nullptr;
+};
+
+Watchdog::Watchdog(Communicator& world, const JobLayout& layout, const WatchdogOptions& options) {
+  int listener = -1;
+  Invitation invitation;
+  if (layout.rank == 0) invitation = make_invitation(layout, listener);
+  world.broadcast({&invitation, static_cast<std::int64_t>(sizeof(Invitation)), DType::U8}, 0)
+      .wait();
+
+  const std::vector<int> local = layout.ranks_on(layout.machine());
+  const int num_local = static_cast<int>(local.size());
+  const bool first = layout.rank == local.front();
+  const std::string name = fmt::format("/meshplan-{}-{}", hex(invitation.token), layout.machine());
+  int lifelines = -1;
+  if (first) {
+    page_ = std::make_unique<SharedPage>(name, num_local, true);
+    lifelines = listen_for_lifelines(name);
+  }
+  world.barrier().wait();
+  if (!first) page_ = std::make_unique<SharedPage>(name, num_local, false);
+
+  slot_ = &page_->slots()[std::ranges::find(local, layout.rank) - local.begin()];
+  slot_->rank.store(layout.rank);
+  slot_->pid.store(getpid());
+  board_.emplace(*slot_);
+  board_->set("starting");
+  lifeline_ = connect_lifeline(name);
+  world.barrier().wait();
+  if (!first) return;
+  shm_unlink(name.c_str());
+  GuardianNetwork network{layout.num_machines(), layout.machine(), listener,
+                          invitation.port,       invitation.token, words_of(invitation.addresses)};
+  start_guardian({page_->slots(), num_local, lifelines, layout.host_of_rank, layout.machine_of_rank,
+                  options.hang_timeout, options.report_path, std::move(network)});
+  ::close(lifelines);
+  if (listener >= 0) ::close(listener);
+}
+
+Watchdog::~Watchdog() {
+  slot_->state.store(std::uncaught_exceptions() > 0 ? RankState::Failed : RankState::Finished);
+  ::close(lifeline_);
+}
+
+}  // namespace meshplan::runtime

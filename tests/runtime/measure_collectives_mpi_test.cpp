@@ -1,0 +1,59 @@
+// What the measurements report; no time is judged.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <vector>
+
+#include "mpi_test_session.hpp"
+#include "runtime/measure_collectives.hpp"
+#include "runtime/mpi_communicator.hpp"
+
+namespace meshplan::runtime {
+namespace {
+
+using program::CommOp;
+
+TEST_CASE("The median and the tails interpolate between values", "[runtime][measure]") {
+  const Spread spread = spread_of({5, 1, 4, 2, 3});
+  CHECK(spread.median == 3);
+  CHECK(spread.p10 == Approx(1.4));
+  CHECK(spread.p90 == Approx(4.6));
+  CHECK(spread_of({7}).p90 == 7);
+}
+
+TEST_CASE("Every rank gets one sample for each operation, group and size", "[runtime][measure]") {
+  const auto table = program::default_collective_table();
+  const auto world = make_mpi_world(test::mpi_session(), {});
+  const MeasureOptions options{.bytes = {8, 4096}, .min_repeats = 3, .max_repeats = 3};
+  const auto samples = measure_collectives(*world, test::mpi_session().layout(), table, options);
+  std::vector<int> group_sizes;
+  for (int size = 2; size < world->size(); size *= 2) group_sizes.push_back(size);
+  if (world->size() > 1) group_sizes.push_back(world->size());
+  // Six operations at two sizes, and one barrier.
+  REQUIRE(samples.size() == group_sizes.size() * 13);
+  for (const auto& sample : samples) {
+    CHECK(sample.repeats == 3);
+    CHECK(sample.p10_s <= sample.seconds);
+    CHECK(sample.seconds <= sample.p90_s);
+    CHECK(sample.seconds > 0);
+    CHECK(sample.ranks_on_host == world->size());
+    CHECK(sample.algorithm == table.choose(sample.op, sample.group_size, Bytes{sample.bytes}));
+    CHECK((sample.op == CommOp::Barrier) == (sample.bytes == 0));
+    CHECK(std::ranges::count(group_sizes, sample.group_size) == 1);
+  }
+}
+
+TEST_CASE("Links are measured between neighbours", "[runtime][measure]") {
+  const auto world = make_mpi_world(test::mpi_session(), {});
+  const MeasureOptions options{.bytes = {8, 65536}, .min_repeats = 3, .max_repeats = 3};
+  const auto samples = measure_links(*world, test::mpi_session().layout(), options);
+  REQUIRE(samples.size() == 2 * static_cast<std::size_t>(world->size() - 1));
+  for (const auto& sample : samples) {
+    CHECK(sample.to == sample.from + 1);
+    CHECK(sample.same_host);
+    CHECK(sample.repeats == 3);
+    CHECK(sample.seconds > 0);
+  }
+}
+
+}  // namespace
+}  // namespace meshplan::runtime
