@@ -104,26 +104,6 @@ std::int64_t operand_bytes(const Program& program, const OperationInstance& inst
 constexpr std::int64_t kAdamBytes = 28;
 constexpr std::int64_t kSgdBytes = 20;
 
-OperationCost step_cost(const Program& program, const StepOp& step) {
-  switch (step.work) {
-    case StepWork::SquaredNorm:
-      return {.flops = 2.0 * static_cast<double>(step.range.size()),
-              .bytes = 4 * step.range.size()};
-    case StepWork::OptimizerUpdate: {
-      const bool sgd = program.plan.workload.optimizer.kind == OptimizerKind::Sgd;
-      const std::int64_t copy = program.plan.workload.precision == DType::F32
-                                    ? 0
-                                    : size_of(program.plan.workload.precision);
-      return {.flops = 0, .bytes = step.range.size() * ((sgd ? kSgdBytes : kAdamBytes) + copy)};
-    }
-    case StepWork::LoadBatch:
-    case StepWork::MaskLoss:
-    case StepWork::ClipCoefficient:
-      return {};
-  }
-  throw InvariantError("step work without a cost");
-}
-
 std::string_view phase_name(Phase phase) {
   switch (phase) {
     case Phase::Forward:
@@ -213,12 +193,32 @@ std::string compute_signature(const Program& program, const OperationInstance& i
 
 }  // namespace
 
+OperationCost step_cost(const Plan& plan, const StepOp& step) {
+  switch (step.work) {
+    case StepWork::SquaredNorm:
+      return {.flops = 2.0 * static_cast<double>(step.range.size()),
+              .bytes = 4 * step.range.size()};
+    case StepWork::OptimizerUpdate: {
+      const bool sgd = plan.workload.optimizer.kind == OptimizerKind::Sgd;
+      const std::int64_t copy =
+          plan.workload.precision == DType::F32 ? 0 : size_of(plan.workload.precision);
+      return {.flops = 0, .bytes = step.range.size() * ((sgd ? kSgdBytes : kAdamBytes) + copy)};
+    }
+    case StepWork::LoadBatch:
+    case StepWork::MaskLoss:
+    case StepWork::ClipCoefficient:
+      return {};
+  }
+  throw InvariantError("step work without a cost");
+}
+
 OperationCost operation_cost(const Program& program, const OperationInstance& instance) {
   const Operation& operation = operation_of(program, instance);
   if (const auto* compute = std::get_if<ComputeOp>(&operation.work))
     return {.flops = compute_flops(program, instance, operation, *compute),
             .bytes = operand_bytes(program, instance, operation, *compute)};
-  if (const auto* step = std::get_if<StepOp>(&operation.work)) return step_cost(program, *step);
+  if (const auto* step = std::get_if<StepOp>(&operation.work))
+    return step_cost(program.plan, *step);
   return {.flops = 0, .bytes = message_bytes(program, instance)};
 }
 
@@ -227,18 +227,24 @@ std::string signature(const Program& program, const OperationInstance& instance)
   if (const auto* compute = std::get_if<ComputeOp>(&operation.work))
     return compute_signature(program, instance, operation, *compute);
   const auto* step = std::get_if<StepOp>(&operation.work);
-  if (step == nullptr) return {};
-  switch (step->work) {
+  return step == nullptr ? std::string() : step_signature(program.plan, *step);
+}
+
+std::string step_signature(const Plan& plan, const StepOp& step) {
+  switch (step.work) {
     case StepWork::SquaredNorm:
-      return fmt::format("squared_norm {}", step->range.size());
+      return fmt::format("squared_norm {}", step.range.size());
     case StepWork::OptimizerUpdate: {
       constexpr std::string_view kNames[] = {"adamw", "adam", "sgd"};
-      return fmt::format("{} {} {}", kNames[static_cast<int>(program.plan.workload.optimizer.kind)],
-                         name_of(program.plan.workload.precision), step->range.size());
+      return fmt::format("{} {} {}", kNames[static_cast<int>(plan.workload.optimizer.kind)],
+                         name_of(plan.workload.precision), step.range.size());
     }
-    default:
+    case StepWork::LoadBatch:
+    case StepWork::MaskLoss:
+    case StepWork::ClipCoefficient:
       return {};
   }
+  throw InvariantError("step work without a signature");
 }
 
 std::int64_t message_bytes(const Program& program, const OperationInstance& instance) {

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "plan_fields.hpp"
+#include "program/cost.hpp"
 
 namespace meshplan {
 
@@ -82,6 +83,33 @@ std::string flow_key(const Span& span) {
 }
 
 }  // namespace
+
+Span make_span(const Program& program, const OperationInstance& instance, const Mesh& mesh,
+               int rank) {
+  const Operation& operation = operation_of(program, instance);
+  const OperationCost cost = operation_cost(program, instance);
+  Span span{.rank = rank,
+            .lane = operation.lane,
+            .phase = operation.phase,
+            .name = operation.name,
+            .id = instance.id,
+            .microbatch = instance.microbatch,
+            .bytes = cost.bytes,
+            .flops = cost.flops};
+  if (instance.layer >= 0)
+    span.layer = program.layers[static_cast<std::size_t>(instance.layer)].layer.value_or(-1);
+  if (const auto* collective = std::get_if<CollectiveOp>(&operation.work))
+    span.group = name_of(collective->group);
+  if (const auto* flat = std::get_if<FlatCollectiveOp>(&operation.work))
+    span.group = name_of(flat->collective.group);
+  if (const auto* peer = std::get_if<PeerOp>(&operation.work)) {
+    Coordinates other = mesh.coordinates(rank);
+    other.pp += peer->stage_offset;
+    span.group = name_of(Group::Pp);
+    span.peer = mesh.rank_of(other);
+  }
+  return span;
+}
 
 Trace parse_trace(std::string_view text, const std::string& file) {
   TraceFile parsed = read_json<TraceFile>(text, file);

@@ -109,18 +109,29 @@ std::int64_t Permutation::operator()(std::int64_t index) const {
   return static_cast<std::int64_t>(value);
 }
 
-Sampler::Sampler(const TokenFile& file, const program::Plan& plan, std::uint64_t seed)
+DataSplit hold_out_tail(const TokenFile& file, const program::Plan& plan) {
+  constexpr std::int64_t kHeldOutFraction = 20;
+  const std::int64_t batch = plan.workload.global_batch_size * plan.workload.seq_len + 1;
+  const std::int64_t held_out =
+      std::min(file.size(), std::max(batch, file.size() / kHeldOutFraction));
+  return {.training = {0, file.size() - held_out},
+          .evaluation = {file.size() - held_out, file.size()}};
+}
+
+Sampler::Sampler(const TokenFile& file, TokenRange part, const program::Plan& plan,
+                 std::uint64_t seed)
     : file_(file),
+      part_(part),
       plan_(plan),
       seed_(seed),
-      num_sequences_((file.size() - 1) / plan.workload.seq_len) {
+      num_sequences_(std::max<std::int64_t>(0, part.size() - 1) / plan.workload.seq_len) {
   const program::Workload& workload = plan.workload;
   if (num_sequences_ < workload.global_batch_size)
     throw ConfigError(
         fmt::format("{}: {} tokens hold {} sequences of seq_len {}, less than one global batch of "
                     "{}; use a longer "
                     "file, or global_batch_size <= {}",
-                    file.path(), file.size(), num_sequences_, workload.seq_len,
+                    file.path(), part.size(), num_sequences_, workload.seq_len,
                     workload.global_batch_size, num_sequences_));
 }
 
@@ -141,7 +152,7 @@ void Sampler::load(std::int64_t step, int dp_rank, StepBatch& batch) const {
       const std::int64_t place =
           (static_cast<std::int64_t>(m) * plan_.parallel.dp + dp_rank) * plan_.micro_batch_size + i;
       const std::int64_t first =
-          sequence(step * plan_.workload.global_batch_size + place) * seq_len;
+          part_.begin + sequence(step * plan_.workload.global_batch_size + place) * seq_len;
       for (std::int64_t t = 0; t < seq_len; ++t, ++out) {
         batch.ids[out] = file_[first + t];
         batch.targets[out] = file_[first + t + 1];

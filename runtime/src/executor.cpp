@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
-#include "program/cost.hpp"
 
 namespace meshplan::runtime {
 
@@ -17,7 +16,6 @@ using program::FlatCollectiveOp;
 using program::Lane;
 using program::Operation;
 using program::OperationInstance;
-using program::OptimizerKind;
 using program::PeerOp;
 using program::Region;
 using program::Scalar;
@@ -33,7 +31,6 @@ struct Executor::Bound {
   Lane lane = Lane::Compute;
   const std::vector<int>* waits = nullptr;
   std::string status;
-  std::size_t span = 0;  // of this run's trace
 };
 
 double monotonic_seconds() {
@@ -41,7 +38,7 @@ double monotonic_seconds() {
 }
 
 Executor::Executor(const program::Program& program, kernels::Backend& backend, Arena& arena,
-                   Groups& groups, StatusSink* status)
+                   Groups& groups, StatusBoard* status)
     : program_(program), backend_(backend), arena_(arena), groups_(groups), status_(status) {
   const RankPlace place{.tp_rank = groups.coordinates().tp, .coordinates = groups.coordinates()};
   binder_ = std::make_unique<OperatorBinder>(
@@ -59,6 +56,7 @@ Executor::~Executor() {
 
 void Executor::bind() {
   bound_.reserve(program_.instances.size());
+  intervals_.resize(program_.instances.size());
   for (const OperationInstance& instance : program_.instances) {
     const Operation& operation = program::operation_of(program_, instance);
     Bound bound;
@@ -158,7 +156,7 @@ std::function<void()> Executor::bind_step_work(const StepOp& step) {
     return reinterpret_cast<float*>(
         arena_.at(program_, program::flat_address(program_, region, step.range)));
   };
-  const program::OptimizerConfig& config = program_.plan.workload.optimizer;
+  const bool fp32 = program_.plan.workload.precision == DType::F32;
   switch (step.work) {
     case StepWork::LoadBatch:
       return [this] { load(*batch_); };
@@ -168,101 +166,35 @@ std::function<void()> Executor::bind_step_work(const StepOp& step) {
       if (owner) return [] {};
       return [this, loss] { backend_.zero(loss, sizeof(double)); };
     }
-    case StepWork::SquaredNorm: {
+    case StepWork::SquaredNorm:
       if (step.first_tp_rank_only && groups_.coordinates().tp != 0) return [] {};
-      const kernels::SquaredNorm call{.count = step.range.size(),
-                                      .x = flat(Region::Gradients),
-                                      .sum = arena_.scalar<double>(Scalar::SquaredNorm),
-                                      .accumulate = true};
-      scratch_bytes_ = std::max(scratch_bytes_, backend_.scratch_bytes(call));
-      return [this, call] { backend_.run(call); };
-    }
-    case StepWork::ClipCoefficient: {
-      constexpr float kNoClipping = 3.0e38F;  // the largest fp32: the coefficient is 1
-      const kernels::ClipCoefficient call{
-          .sum_of_squares = arena_.scalar<double>(Scalar::SquaredNorm),
-          .max_norm = config.clip_norm > 0 ? static_cast<float>(config.clip_norm) : kNoClipping,
-          .coefficient = arena_.scalar<float>(Scalar::ClipCoefficient),
-          .norm = arena_.scalar<float>(Scalar::GradientNorm)};
-      return [this, call] { backend_.run(call); };
-    }
+      break;
+    case StepWork::ClipCoefficient:
     case StepWork::OptimizerUpdate:
       break;
   }
-  const bool fp32 = program_.plan.workload.precision == DType::F32;
-  const Region master = fp32 ? Region::Weights : Region::MasterWeights;
-  void* copy = fp32 ? nullptr : flat(Region::Weights);
-  const auto decay = static_cast<float>(step.weight_decay ? config.weight_decay : 0.0);
-  const float* scale = arena_.scalar<float>(Scalar::ClipCoefficient);
-  if (config.kind == OptimizerKind::Sgd) {
-    kernels::SgdStep call{.count = step.range.size(),
-                          .momentum = static_cast<float>(config.momentum),
-                          .weight_decay = decay,
-                          .master = flat(master),
-                          .velocity = flat(Region::Moment1),
-                          .gradient = flat(Region::Gradients),
-                          .gradient_scale = scale,
-                          .weight = copy,
-                          .weight_dtype = program_.plan.workload.precision};
-    return [this, call]() mutable {
-      call.learning_rate = static_cast<float>(settings_.learning_rate);
-      backend_.run(call);
-    };
-  }
-  kernels::AdamStep call{.count = step.range.size(),
-                         .beta1 = static_cast<float>(config.beta1),
-                         .beta2 = static_cast<float>(config.beta2),
-                         .epsilon = static_cast<float>(config.epsilon),
-                         .weight_decay = decay,
-                         .decoupled = config.kind == OptimizerKind::AdamW,
-                         .master = flat(master),
-                         .m = flat(Region::Moment1),
-                         .v = flat(Region::Moment2),
-                         .gradient = flat(Region::Gradients),
-                         .gradient_scale = scale,
-                         .weight = copy,
-                         .weight_dtype = program_.plan.workload.precision};
-  return [this, call]() mutable {
-    call.step = settings_.optimizer_step;
-    call.learning_rate = static_cast<float>(settings_.learning_rate);
-    backend_.run(call);
-  };
-}
-
-program::Span Executor::span_of(const OperationInstance& instance) const {
-  const Operation& operation = program::operation_of(program_, instance);
-  program::Span span{.rank = groups_.world().rank(),
-                     .lane = operation.lane,
-                     .phase = operation.phase,
-                     .name = operation.name,
-                     .id = instance.id,
-                     .microbatch = instance.microbatch};
-  if (instance.layer >= 0)
-    span.layer = program_.layers[static_cast<std::size_t>(instance.layer)].layer.value_or(-1);
-  const program::OperationCost cost = program::operation_cost(program_, instance);
-  span.bytes = cost.bytes;
-  span.flops = cost.flops;
-  if (const auto* collective = std::get_if<CollectiveOp>(&operation.work))
-    span.group = program::name_of(collective->group);
-  if (const auto* flat = std::get_if<FlatCollectiveOp>(&operation.work))
-    span.group = program::name_of(flat->collective.group);
-  if (const auto* peer = std::get_if<PeerOp>(&operation.work)) {
-    span.group = program::name_of(program::Group::Pp);
-    span.peer =
-        groups_.pipeline(operation.lane)
-            .world_ranks()[static_cast<std::size_t>(program_.role.stage + peer->stage_offset)];
-  }
-  return span;
+  const FlatMemory memory{
+      .master = flat(fp32 ? Region::Weights : Region::MasterWeights),
+      .weights =
+          fp32 ? nullptr
+               : arena_.at(program_, program::flat_address(program_, Region::Weights, step.range)),
+      .gradients = flat(Region::Gradients),
+      .moment1 = flat(Region::Moment1),
+      .moment2 = flat(Region::Moment2),
+      .squared_norm = arena_.scalar<double>(Scalar::SquaredNorm),
+      .clip_coefficient = arena_.scalar<float>(Scalar::ClipCoefficient),
+      .gradient_norm = arena_.scalar<float>(Scalar::GradientNorm)};
+  return binder_->bind_step(step, memory, settings_);
 }
 
 void Executor::wait_for(std::size_t index) {
   Bound& bound = bound_[index];
   if (!bound.pending) return;
-  if (status_ != nullptr) status_->set(bound.status.c_str());
+  if (status_ != nullptr) status_->set(bound.status);
   bound.handle.wait();
   bound.handle = Handle();
   bound.pending = false;
-  if (trace_origin_s_) spans_[bound.span].end_s = monotonic_seconds() - *trace_origin_s_;
+  if (tracing_) intervals_[index].end_s = monotonic_seconds();
 }
 
 StepOutcome Executor::run(const StepBatch& batch, const StepSettings& settings) {
@@ -276,20 +208,16 @@ StepOutcome Executor::run(const StepBatch& batch, const StepSettings& settings) 
     auto& previous = last_of_lane[static_cast<std::size_t>(bound.lane)];
     if (bound.communicate && previous) wait_for(*previous);  // a lane runs in order
     previous = i;
-    if (trace_origin_s_) {
-      bound.span = spans_.size();
-      spans_.push_back(span_of(program_.instances[i]));
-      spans_.back().start_s = monotonic_seconds() - *trace_origin_s_;
-    }
+    if (tracing_) intervals_[i].start_s = monotonic_seconds();
     if (bound.communicate) {
-      if (status_ != nullptr) status_->set(bound.status.c_str());
+      if (status_ != nullptr) status_->set(bound.status);
       bound.handle = bound.communicate();
       bound.pending = true;
     } else {
       bound.compute();
-      if (trace_origin_s_) {
+      if (tracing_) {
         backend_.synchronize();
-        spans_[bound.span].end_s = monotonic_seconds() - *trace_origin_s_;
+        intervals_[i].end_s = monotonic_seconds();
       }
     }
   }
@@ -305,17 +233,6 @@ StepOutcome Executor::run(const StepBatch& batch, const StepSettings& settings) 
   outcome.loss = loss / static_cast<double>(workload.global_batch_size * workload.seq_len);
   outcome.gradient_norm = norm;
   return outcome;
-}
-
-void Executor::start_trace(double origin_s) {
-  trace_origin_s_ = origin_s;
-  spans_.clear();
-  spans_.reserve(bound_.size());
-}
-
-std::vector<program::Span> Executor::take_trace() {
-  trace_origin_s_.reset();
-  return std::move(spans_);
 }
 
 }  // namespace meshplan::runtime

@@ -21,7 +21,7 @@ int stage_of(const program::Plan& plan, int rank) {
 
 Trainer::Trainer(program::Program training, std::optional<program::Program> evaluation,
                  Communicator& world, kernels::Backend& backend, std::uint64_t seed,
-                 StatusSink* status)
+                 StatusBoard* status)
     : training_(std::move(training)),
       evaluation_(std::move(evaluation)),
       groups_(world, program::Mesh(training_.plan.parallel, training_.plan.rank_order)),

@@ -21,6 +21,10 @@ OperationCost operation_cost(const Program& program, const OperationInstance& in
 /// have one; collectives are identified by (collective, group size, bytes).
 std::string signature(const Program& program, const OperationInstance& instance);
 
+/// The same for work on flat ranges, which no instance is needed for.
+OperationCost step_cost(const Plan& plan, const StepOp& step);
+std::string step_signature(const Plan& plan, const StepOp& step);
+
 /// Bytes that a collective or peer operation passes in per rank.
 std::int64_t message_bytes(const Program& program, const OperationInstance& instance);
 

@@ -27,6 +27,10 @@ struct Span {
   double flops = 0;
 };
 
+/// The span of an instance on world rank `rank`, complete but for its times.
+Span make_span(const Program& program, const OperationInstance& instance, const Mesh& mesh,
+               int rank);
+
 struct Trace {
   int schema_version = 1;
   bool measured = false;

@@ -49,24 +49,40 @@ class Permutation {
   int half_bits_;
 };
 
+/// Tokens [begin, end) of a file.
+struct TokenRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t size() const { return end - begin; }
+};
+
+/// The file in two: the tail, a twentieth but at least one global batch, is held out for
+/// evaluation.
+struct DataSplit {
+  TokenRange training;
+  TokenRange evaluation;
+};
+DataSplit hold_out_tail(const TokenFile& file, const program::Plan& plan);
+
 /// Which sequences a step trains on. Sequence i is tokens [i S, i S + S] of the file: S inputs,
 /// each with the next token as target. Every epoch visits every sequence once, in its own order; a
 /// step takes the next `global_batch_size`, whatever the plan.
 class Sampler {
  public:
-  /// @throws ConfigError if the file holds less than one global batch, or a token outside the
-  /// vocabulary is met by load()
-  Sampler(const TokenFile& file, const program::Plan& plan, std::uint64_t seed);
+  /// @throws ConfigError if the part holds less than one global batch
+  Sampler(const TokenFile& file, TokenRange part, const program::Plan& plan, std::uint64_t seed);
 
   std::int64_t num_sequences() const { return num_sequences_; }
   /// Sequence at place `position` of the whole run: position = step * global_batch_size + place in
   /// step.
   std::int64_t sequence(std::int64_t position) const;
   /// All micro-batches of one data-parallel rank. Allocates only on the first call.
+  /// @throws ConfigError for a token outside the vocabulary
   void load(std::int64_t step, int dp_rank, StepBatch& batch) const;
 
  private:
   const TokenFile& file_;
+  TokenRange part_;
   const program::Plan& plan_;
   std::uint64_t seed_;
   std::int64_t num_sequences_;

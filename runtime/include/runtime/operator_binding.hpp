@@ -21,6 +21,25 @@ struct RankPlace {
 /// Where an operand of an operation lies.
 using Resolve = std::function<std::byte*(const program::OperationInstance&, program::ValueId)>;
 
+/// Flat ranges of a step operation, and the scalars that it reads or writes. `weights` is null
+/// where the master weights are the weights.
+struct FlatMemory {
+  float* master = nullptr;
+  void* weights = nullptr;
+  float* gradients = nullptr;
+  float* moment1 = nullptr;
+  float* moment2 = nullptr;
+  double* squared_norm = nullptr;
+  float* clip_coefficient = nullptr;
+  float* gradient_norm = nullptr;
+};
+
+/// What an optimizer update needs that changes from step to step.
+struct StepSettings {
+  int optimizer_step = 1;  // 1 at the first update
+  double learning_rate = 0;
+};
+
 /// Binds operations once, so that running a step only calls kernels. Owns the rotation tables.
 class OperatorBinder {
  public:
@@ -34,6 +53,11 @@ class OperatorBinder {
   /// The call that runs this instance of a ComputeOp.
   /// @throws InvariantError for an operation without a kernel
   std::function<void()> bind(const program::OperationInstance& instance);
+
+  /// The call of a StepOp that computes: SquaredNorm, ClipCoefficient or OptimizerUpdate.
+  /// @param settings  read when the call runs
+  std::function<void()> bind_step(const program::StepOp& step, const FlatMemory& memory,
+                                  const StepSettings& settings);
 
   /// The largest workspace of all operations bound so far.
   std::int64_t scratch_bytes() const { return scratch_bytes_; }
@@ -55,6 +79,8 @@ class OperatorBinder {
   std::function<void()> bind_gated_activation(const Operands& o);
   std::function<void()> bind_pointwise(const Operands& o);
   std::function<void()> bind_loss(const Operands& o);
+  std::function<void()> bind_update(const program::StepOp& step, const FlatMemory& memory,
+                                    const StepSettings& settings);
   const float* rope_table(double base, int size);
   std::int64_t seq_len() const { return program_.sizes.tokens / program_.sizes.sequences; }
 

@@ -16,7 +16,7 @@ class Trainer {
   /// Collective over `world`, which has exactly the plan's world size.
   /// @param training  lower(plan, stage of this rank); @param evaluation  the forward-only lowering
   Trainer(program::Program training, std::optional<program::Program> evaluation,
-          Communicator& world, kernels::Backend& backend, std::uint64_t seed, StatusSink* status);
+          Communicator& world, kernels::Backend& backend, std::uint64_t seed, StatusBoard* status);
 
   StepOutcome train_step(const StepBatch& batch, const StepSettings& settings) {
     return training_executor_.run(batch, settings);

@@ -1,0 +1,44 @@
+// Calibration of operators: each distinct operation of the given plans is timed by itself, on
+// memory of its own. No plan is ever run.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "program/operator_sample.hpp"
+#include "program/plan.hpp"
+#include "runtime/communicator.hpp"
+
+namespace meshplan::runtime {
+
+struct OperatorMeasurement {
+  double seconds_per_operator = 0.03;  // of repeats, alone and busy each
+  int busy_ranks = 1;                  // ranks that run at once for `seconds_busy`: one per core
+};
+
+/// Told after every operator: how many of how many are done.
+using Progress = std::function<void(int done, int total)>;
+
+/// Times every distinct signature of the plans' programs, alone (rank 0, the others wait) and with
+/// `busy_ranks` ranks at once. Collective over `world`; every rank must pass equal plans. Weights
+/// and gradients are cold, as in a model larger than the cache; activations are as warm as its L3
+/// keeps them.
+/// @returns on every rank the same samples
+std::vector<program::OperatorSample> measure_operators(std::span<const program::Plan> plans,
+                                                       const OperatorMeasurement& options,
+                                                       Communicator& world,
+                                                       kernels::Backend& backend,
+                                                       const Progress& progress);
+
+/// Bytes per second, read plus written, of a copy of a large buffer: alone, and the sum over
+/// `busy_ranks` that copy at once.
+struct MemoryBandwidth {
+  double alone = 0;
+  double all = 0;
+};
+MemoryBandwidth measure_memory_bandwidth(const OperatorMeasurement& options, Communicator& world,
+                                         kernels::Backend& backend);
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,62 @@
+// The training loop: data, steps, evaluation, timing, traces.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "program/plan.hpp"
+#include "program/trace.hpp"
+#include "runtime/communicator.hpp"
+#include "runtime/status_board.hpp"
+
+namespace meshplan::runtime {
+
+struct TrainOptions {
+  int num_steps = 20;
+  std::string data_path;
+  std::uint64_t seed = 1;
+  int evaluate_every = 0;  // steps; 0 = never
+  int traced_steps = 0;    // further steps that are traced, after the timed ones
+};
+
+struct StepReport {
+  int step = 0;  // 1 = the first
+  double loss = 0;
+  double gradient_norm = 0;
+  double learning_rate = 0;
+  double seconds = 0;
+  std::optional<double> evaluation_loss;
+};
+
+/// Memory of the rank that uses most.
+struct MemoryReport {
+  double peak_resident_bytes = 0;  // as the kernel counts it (VmHWM)
+  double resident_after_first_step = 0;
+  double resident_at_end = 0;
+  double arena_bytes = 0;
+  double scratch_bytes = 0;
+  double process_bytes = 0;  // resident before the arena was allocated
+};
+
+/// Complete on every rank, except for the trace's spans, which only rank 0 has.
+struct TrainResult {
+  std::vector<StepReport> steps;
+  MemoryReport memory;
+  program::Trace trace;
+};
+
+/// Trains for `num_steps`. Collective over `world`, which has the plan's world size.
+/// @param on_step  called on every rank after each step
+/// @throws ConfigError, IoError for the data; CommError if a peer fails
+TrainResult train(const program::Plan& plan, const TrainOptions& options, Communicator& world,
+                  kernels::Backend& backend, StatusBoard* status,
+                  const std::function<void(const StepReport&)>& on_step);
+
+/// Resident memory of this process now, in bytes; 0 where it cannot be read.
+double resident_bytes();
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,322 @@
+#include "runtime/measure_operators.hpp"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "program/cost.hpp"
+#include "program/lower.hpp"
+#include "runtime/executor.hpp"
+#include "runtime/operator_binding.hpp"
+
+namespace meshplan::runtime {
+namespace {
+
+using program::OperationInstance;
+using program::Program;
+using program::Storage;
+using program::ValueId;
+
+// An operation to time: the first instance with its signature.
+struct Job {
+  std::string signature;
+  const Program* program = nullptr;
+  const OperationInstance* instance = nullptr;
+  std::optional<program::StepOp> step;
+};
+
+/// Sizes at which the optimizer and the norm are timed; all others follow from bytes.
+constexpr std::int64_t kFlatSizes[] = {1 << 12, 1 << 15, 1 << 18, 1 << 20, 1 << 22};
+/// Copies of the operands that a timing goes round: weights leave the caches, activations stay in
+/// the last level.
+constexpr std::int64_t kColdBytes = 96 << 20;
+constexpr std::int64_t kWarmCopies = 3;
+constexpr std::int64_t kMostCopies = 64;
+constexpr int kFewestRepeats = 5;
+
+/// Memory for the operands of one operation at a time.
+class OperandPool {
+ public:
+  explicit OperandPool(kernels::Backend& backend) : backend_(backend) {}
+  ~OperandPool() {
+    if (memory_ != nullptr) backend_.free(memory_);
+  }
+  OperandPool(const OperandPool&) = delete;
+  OperandPool& operator=(const OperandPool&) = delete;
+
+  std::byte* reserve(std::int64_t bytes) {
+    if (bytes <= bytes_) return memory_;
+    if (memory_ != nullptr) backend_.free(memory_);
+    memory_ = static_cast<std::byte*>(backend_.allocate(bytes));
+    bytes_ = bytes;
+    backend_.run(kernels::RandomNormal{.rows = 1,
+                                       .columns = bytes / 4,
+                                       .global_columns = bytes / 4,
+                                       .stddev = 0.1F,
+                                       .out = reinterpret_cast<float*>(memory_),
+                                       .out_stride = bytes / 4});
+    return memory_;
+  }
+
+ private:
+  kernels::Backend& backend_;
+  std::byte* memory_ = nullptr;
+  std::int64_t bytes_ = 0;
+};
+
+std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + program::kAlignment - 1) / program::kAlignment * program::kAlignment;
+}
+
+std::vector<Job> distinct_jobs(std::span<const Program> programs) {
+  std::vector<Job> jobs;
+  std::map<std::string, bool> seen;
+  for (const Program& program : programs) {
+    for (const OperationInstance& instance : program.instances) {
+      const program::Operation& operation = program::operation_of(program, instance);
+      if (!std::holds_alternative<program::ComputeOp>(operation.work)) continue;
+      std::string key = program::signature(program, instance);
+      if (seen.try_emplace(key, true).second)
+        jobs.push_back({.signature = std::move(key), .program = &program, .instance = &instance});
+    }
+    for (const OperationInstance& instance : program.instances) {
+      const program::Operation& operation = program::operation_of(program, instance);
+      const auto* step = std::get_if<program::StepOp>(&operation.work);
+      if (step == nullptr || step->range.size() == 0) continue;
+      for (const std::int64_t size : kFlatSizes) {
+        program::StepOp work = *step;
+        work.range = {0, size};
+        std::string key = program::step_signature(program.plan, work);
+        if (seen.try_emplace(key, true).second)
+          jobs.push_back({.signature = std::move(key),
+                          .program = &program,
+                          .instance = &instance,
+                          .step = work});
+      }
+    }
+  }
+  return jobs;
+}
+
+/// One operator, bound to several copies of its operands.
+class Bench {
+ public:
+  Bench(const Job& job, OperandPool& pool, kernels::Backend& backend) : job_(job) {
+    const std::vector<Operand> operands = job.step ? flat_operands() : block_operands();
+    std::int64_t cold = 0;
+    std::int64_t warm = 0;
+    for (const Operand& operand : operands) (operand.cold ? cold : warm) += operand.bytes;
+    const std::int64_t cold_copies =
+        cold == 0 ? 1 : std::clamp<std::int64_t>(kColdBytes / cold, 2, kMostCopies);
+    const std::int64_t copies = std::max(cold_copies, kWarmCopies);
+    std::byte* base = pool.reserve(cold * cold_copies + warm * kWarmCopies + kScalarsBytes);
+    auto* scale = reinterpret_cast<float*>(base);
+    *scale = 1e-3F;
+    binder_ = std::make_unique<OperatorBinder>(
+        backend, *job.program, RankPlace{},
+        [this](const OperationInstance&, ValueId id) { return addresses_.at(root(id)); }, scale);
+    for (std::int64_t copy = 0; copy < copies; ++copy) {
+      std::byte* cold_at = base + kScalarsBytes + copy % cold_copies * cold;
+      std::byte* warm_at = base + kScalarsBytes + cold_copies * cold + copy % kWarmCopies * warm;
+      for (const Operand& operand : operands) {
+        std::byte*& at = operand.cold ? cold_at : warm_at;
+        addresses_[operand.root] = at;
+        if (operand.tokens) fill_tokens(at, operand.bytes);
+        at += operand.bytes;
+      }
+      calls_.push_back(job.step ? bind_flat(base) : binder_->bind(*job.instance));
+    }
+    if (binder_->scratch_bytes() > 0) {
+      scratch_ = backend.allocate(binder_->scratch_bytes());
+      backend.set_scratch(scratch_, binder_->scratch_bytes());
+    }
+    backend_ = &backend;
+  }
+  ~Bench() {
+    if (scratch_ != nullptr) backend_->free(scratch_);
+  }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  /// Seconds of each repeat, for about `budget_s`.
+  std::vector<double> run(double budget_s) {
+    for (int i = 0; i < 2; ++i) call();
+    backend_->synchronize();
+    std::vector<double> times;
+    const double begin = monotonic_seconds();
+    double now = begin;
+    while (now - begin < budget_s || static_cast<int>(times.size()) < kFewestRepeats) {
+      call();
+      backend_->synchronize();
+      const double end = monotonic_seconds();
+      times.push_back(end - now);
+      now = end;
+    }
+    return times;
+  }
+
+ private:
+  static constexpr std::int64_t kScalarsBytes = 256;
+
+  struct Operand {
+    ValueId root = 0;
+    std::int64_t bytes = 0;
+    bool cold = false;    // weights, gradients, optimizer state
+    bool tokens = false;  // int32 ids or targets
+  };
+
+  const program::Block& block() const {
+    const auto& layer = job_.program->layers[static_cast<std::size_t>(job_.instance->layer)];
+    return job_.program->blocks[static_cast<std::size_t>(layer.block)];
+  }
+  ValueId root(ValueId id) const {
+    while (block().values[static_cast<std::size_t>(id)].alias)
+      id = *block().values[static_cast<std::size_t>(id)].alias;
+    return id;
+  }
+
+  std::vector<Operand> block_operands() const {
+    std::vector<Operand> operands;
+    const program::Operation& operation = program::operation_of(*job_.program, *job_.instance);
+    const auto add = [&](ValueId id) {
+      const program::Value& value = block().values[static_cast<std::size_t>(root(id))];
+      if (std::ranges::find(operands, root(id), &Operand::root) != operands.end()) return;
+      std::int64_t bytes = size_of(value.dtype);
+      for (const std::int64_t size : program::local_shape(*job_.program, value)) bytes *= size;
+      operands.push_back(
+          {.root = root(id),
+           .bytes = aligned(bytes),
+           .cold = value.storage == Storage::Parameter || value.storage == Storage::Gradient,
+           .tokens = value.storage == Storage::BatchIds || value.storage == Storage::BatchTargets});
+    };
+    for (const ValueId id : operation.inputs) add(id);
+    for (const ValueId id : operation.outputs) add(id);
+    return operands;
+  }
+
+  /// Master weights, compute copy, gradients and two moments, one after another.
+  std::vector<Operand> flat_operands() const {
+    std::vector<Operand> operands;
+    for (int i = 0; i < 5; ++i)
+      operands.push_back({.root = i, .bytes = aligned(job_.step->range.size() * 4), .cold = true});
+    return operands;
+  }
+
+  std::function<void()> bind_flat(std::byte* scalars) {
+    const auto flat = [&](ValueId id) { return reinterpret_cast<float*>(addresses_.at(id)); };
+    const bool fp32 = job_.program->plan.workload.precision == DType::F32;
+    return binder_->bind_step(*job_.step,
+                              {.master = flat(0),
+                               .weights = fp32 ? nullptr : flat(1),
+                               .gradients = flat(2),
+                               .moment1 = flat(3),
+                               .moment2 = flat(4),
+                               .squared_norm = reinterpret_cast<double*>(scalars + 64),
+                               .clip_coefficient = reinterpret_cast<float*>(scalars),
+                               .gradient_norm = reinterpret_cast<float*>(scalars + 128)},
+                              settings_);
+  }
+
+  void fill_tokens(std::byte* at, std::int64_t bytes) const {
+    auto* tokens = reinterpret_cast<std::int32_t*>(at);
+    constexpr std::int64_t kStride =
+        7919;  // a prime: neighbouring tokens are far apart in the vocabulary
+    for (std::int64_t i = 0; i < bytes / 4; ++i)
+      tokens[i] = static_cast<std::int32_t>(i * kStride % job_.program->plan.model.vocab_size);
+  }
+
+  void call() { calls_[next_++ % calls_.size()](); }
+
+  const Job& job_;
+  StepSettings settings_{.optimizer_step = 10, .learning_rate = 1e-6};
+  std::map<ValueId, std::byte*> addresses_;
+  std::unique_ptr<OperatorBinder> binder_;
+  std::vector<std::function<void()>> calls_;
+  std::size_t next_ = 0;
+  kernels::Backend* backend_ = nullptr;
+  void* scratch_ = nullptr;
+};
+
+double quantile(std::vector<double> values, double q) {
+  const auto place =
+      values.begin() + static_cast<std::ptrdiff_t>(q * static_cast<double>(values.size() - 1));
+  std::ranges::nth_element(values, place);
+  return *place;
+}
+
+void broadcast(Communicator& world, double* values, std::int64_t count) {
+  world.broadcast({values, count, DType::F64}, 0).wait();
+}
+
+double sum_over(Communicator& world, double value) {
+  const MutableBuffer buffer{&value, 1, DType::F64};
+  world.all_reduce(buffer, buffer, ReduceOp::Sum).wait();
+  return value;
+}
+
+}  // namespace
+
+std::vector<program::OperatorSample> measure_operators(std::span<const program::Plan> plans,
+                                                       const OperatorMeasurement& options,
+                                                       Communicator& world,
+                                                       kernels::Backend& backend,
+                                                       const Progress& progress) {
+  std::vector<Program> programs;
+  for (const program::Plan& plan : plans)
+    for (Program& program : program::lower_all(plan)) programs.push_back(std::move(program));
+  const std::vector<Job> jobs = distinct_jobs(programs);
+  OperandPool pool(backend);
+  std::vector<program::OperatorSample> samples;
+  for (const Job& job : jobs) {
+    program::OperatorSample sample{.signature = job.signature};
+    const program::OperationCost cost = job.step
+                                            ? program::step_cost(job.program->plan, *job.step)
+                                            : program::operation_cost(*job.program, *job.instance);
+    sample.flops = cost.flops;
+    sample.bytes = static_cast<double>(cost.bytes);
+    const bool measures = world.rank() < options.busy_ranks;
+    std::unique_ptr<Bench> bench = measures ? std::make_unique<Bench>(job, pool, backend) : nullptr;
+    double alone[2] = {0, 0};
+    if (world.rank() == 0) {
+      const std::vector<double> times = bench->run(options.seconds_per_operator);
+      alone[0] = quantile(times, 0.5);
+      alone[1] = (quantile(times, 0.9) - quantile(times, 0.1)) / alone[0];
+    }
+    broadcast(world, alone, 2);
+    world.barrier().wait();
+    const double busy = measures ? quantile(bench->run(options.seconds_per_operator), 0.5) : 0.0;
+    sample.seconds = alone[0];
+    sample.spread = alone[1];
+    sample.seconds_busy = sum_over(world, busy) / options.busy_ranks;
+    samples.push_back(std::move(sample));
+    if (progress) progress(static_cast<int>(samples.size()), static_cast<int>(jobs.size()));
+  }
+  return samples;
+}
+
+MemoryBandwidth measure_memory_bandwidth(const OperatorMeasurement& options, Communicator& world,
+                                         kernels::Backend& backend) {
+  constexpr std::int64_t kBytes = 64 << 20;
+  constexpr int kRepeats = 8;
+  const bool measures = world.rank() < options.busy_ranks;
+  std::byte* memory = measures ? static_cast<std::byte*>(backend.allocate(2 * kBytes)) : nullptr;
+  const auto copy_rate = [&] {
+    std::vector<double> times;
+    for (int i = 0; i < kRepeats; ++i) {
+      const double begin = monotonic_seconds();
+      backend.copy(memory, memory + kBytes, kBytes);
+      backend.synchronize();
+      times.push_back(monotonic_seconds() - begin);
+    }
+    return 2.0 * static_cast<double>(kBytes) / quantile(times, 0.5);
+  };
+  MemoryBandwidth result;
+  if (world.rank() == 0) result.alone = copy_rate();
+  broadcast(world, &result.alone, 1);
+  world.barrier().wait();
+  result.all = sum_over(world, measures ? copy_rate() : 0.0);
+  if (memory != nullptr) backend.free(memory);
+  return result;
+}
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,246 @@
+#include "runtime/train.hpp"
+
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+#include <fstream>
+#include <sstream>
+
+#include "core/error.hpp"
+#include "runtime/data.hpp"
+#include "runtime/learning_rate.hpp"
+#include "runtime/trainer.hpp"
+
+namespace meshplan::runtime {
+namespace {
+
+/// A line "Name:  123 kB" of /proc/self/status, in bytes; 0 if it is not there.
+double status_field(std::string_view name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (!line.starts_with(name)) continue;
+    std::istringstream rest(line.substr(name.size()));
+    double kib = 0;
+    rest >> kib;
+    return kib * 1024.0;
+  }
+  return 0;
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+/// What to add to this rank's clock to get rank 0's: zero on one machine, whose processes share a
+/// clock; between machines the median over ping-pongs, assuming equal ways (Cristian 1989).
+double clock_offset(Communicator& world) {
+  constexpr int kRounds = 15;
+  std::vector<double> offsets;
+  double stamp = 0;
+  const MutableBuffer buffer{&stamp, 1, DType::F64};
+  for (int peer = 1; peer < world.size(); ++peer)
+    for (int round = 0; round < kRounds; ++round) {
+      if (world.rank() == peer) {
+        const double sent = monotonic_seconds();
+        world.send(buffer, 0).wait();
+        world.recv(buffer, 0).wait();
+        offsets.push_back(stamp - (sent + monotonic_seconds()) / 2);
+      } else if (world.rank() == 0) {
+        world.recv(buffer, peer).wait();
+        stamp = monotonic_seconds();
+        world.send(buffer, peer).wait();
+      }
+    }
+  const double offset = median(std::move(offsets));
+  constexpr double kSameClock =
+      1e-3;  // one machine: the exchange itself jitters, the clock does not
+  return std::abs(offset) < kSameClock ? 0.0 : offset;
+}
+
+class Training {
+ public:
+  Training(const program::Plan& plan, const TrainOptions& options, Communicator& world,
+           kernels::Backend& backend, StatusBoard* status)
+      : plan_(plan),
+        options_(options),
+        world_(world),
+        file_(options.data_path),
+        split_(options.evaluate_every > 0
+                   ? hold_out_tail(file_, plan)
+                   : DataSplit{.training = {0, file_.size()}, .evaluation = {}}),
+        sampler_(file_, split_.training, plan, options.seed),
+        process_bytes_(resident_bytes()),
+        stage_(stage_of(plan, world.rank())),
+        trainer_(program::lower(plan, stage_),
+                 options.evaluate_every > 0
+                     ? std::optional(program::lower(plan, stage_, program::Pass::ForwardOnly))
+                     : std::nullopt,
+                 world, backend, options.seed, status) {
+    if (options.evaluate_every > 0)
+      evaluation_.emplace(file_, split_.evaluation, plan, options.seed);
+  }
+
+  TrainResult run(const std::function<void(const StepReport&)>& on_step) {
+    TrainResult result;
+    world_.barrier().wait();
+    double previous = monotonic_seconds();
+    double after_first = 0;
+    for (int step = 0; step < options_.num_steps; ++step) {
+      result.steps.push_back(train_step(step));
+      const double now = monotonic_seconds();
+      result.steps.back().seconds = now - previous;
+      if (step == 0) after_first = resident_bytes();
+      const bool evaluate =
+          options_.evaluate_every > 0 &&
+          ((step + 1) % options_.evaluate_every == 0 || step + 1 == options_.num_steps);
+      if (evaluate) result.steps.back().evaluation_loss = evaluation_loss();
+      on_step(result.steps.back());
+      previous = monotonic_seconds();
+    }
+    const double at_end = resident_bytes();
+    result.trace = trace(result);
+    result.memory = memory(after_first, at_end);
+    result.trace.peak_memory_bytes = result.memory.peak_resident_bytes;
+    return result;
+  }
+
+ private:
+  StepReport train_step(int step) {
+    sampler_.load(step, trainer_.groups().coordinates().dp, batch_);
+    StepReport report{.step = step + 1};
+    report.learning_rate =
+        learning_rate(plan_.workload.optimizer, step, options_.num_steps + options_.traced_steps);
+    const StepOutcome outcome = trainer_.train_step(
+        batch_, {.optimizer_step = step + 1, .learning_rate = report.learning_rate});
+    report.loss = outcome.loss;
+    report.gradient_norm = outcome.gradient_norm;
+    return report;
+  }
+
+  /// Always over the same held-out batch.
+  double evaluation_loss() {
+    evaluation_->load(0, trainer_.groups().coordinates().dp, batch_);
+    return trainer_.evaluate(batch_);
+  }
+
+  double largest(double value) {
+    const MutableBuffer buffer{&value, 1, DType::F64};
+    world_.all_reduce(buffer, buffer, ReduceOp::Max).wait();
+    return value;
+  }
+
+  MemoryReport memory(double after_first, double at_end) {
+    return {.peak_resident_bytes = largest(status_field("VmHWM:")),
+            .resident_after_first_step = largest(after_first),
+            .resident_at_end = largest(at_end),
+            .arena_bytes = largest(static_cast<double>(trainer_.arena().bytes())),
+            .scratch_bytes = largest(static_cast<double>(trainer_.executor().scratch_bytes())),
+            .process_bytes = largest(process_bytes_)};
+  }
+
+  program::Trace trace(const TrainResult& result) {
+    program::Trace trace{.measured = true, .plan = plan_, .world_size = world_.size()};
+    for (const StepReport& report : result.steps) {
+      trace.step_times_s.push_back(report.seconds);
+      trace.losses.push_back(report.loss);
+    }
+    if (options_.traced_steps == 0) return trace;
+    const double offset = clock_offset(world_);
+    trainer_.executor().set_tracing(true);
+    std::vector<double> traced_seconds;
+    for (int i = 0; i < options_.traced_steps; ++i) {
+      world_.barrier().wait();
+      double origin = monotonic_seconds();
+      const MutableBuffer buffer{&origin, 1, DType::F64};
+      world_.broadcast(buffer, 0).wait();
+      const double begin = monotonic_seconds();
+      train_step(options_.num_steps + i);
+      traced_seconds.push_back(monotonic_seconds() - begin);
+      collect_spans(i, offset, origin, trace);
+    }
+    trainer_.executor().set_tracing(false);
+    const double untraced = median(trace.step_times_s);
+    if (untraced > 0) trace.tracing_overhead = median(traced_seconds) / untraced - 1;
+    return trace;
+  }
+
+  /// Only times travel: rank 0 knows every rank's program.
+  void collect_spans(int step, double offset, double origin, program::Trace& trace) {
+    if (world_.rank() != 0) {
+      std::vector<Interval> intervals = trainer_.executor().intervals();
+      for (Interval& interval : intervals) {
+        interval.start_s += offset - origin;
+        interval.end_s += offset - origin;
+      }
+      world_
+          .send({intervals.data(), static_cast<std::int64_t>(2 * intervals.size()), DType::F64}, 0)
+          .wait();
+      return;
+    }
+    const program::Mesh& mesh = trainer_.groups().mesh();
+    for (int rank = 0; rank < world_.size(); ++rank) {
+      const int stage = mesh.coordinates(rank).pp;
+      const program::Program& program = stage == stage_ ? trainer_.program() : lowered(stage);
+      std::vector<Interval> intervals = trainer_.executor().intervals();
+      if (rank == 0) {
+        for (Interval& interval : intervals) {
+          interval.start_s -= origin;
+          interval.end_s -= origin;
+        }
+      } else {
+        intervals.resize(program.instances.size());
+        world_
+            .recv({intervals.data(), static_cast<std::int64_t>(2 * intervals.size()), DType::F64},
+                  rank)
+            .wait();
+      }
+      for (std::size_t i = 0; i < intervals.size(); ++i) {
+        program::Span span = program::make_span(program, program.instances[i], mesh, rank);
+        span.step = step;
+        span.start_s = intervals[i].start_s;
+        span.end_s = intervals[i].end_s;
+        trace.spans.push_back(std::move(span));
+      }
+    }
+  }
+
+  const program::Program& lowered(int stage) {
+    const auto found = other_stages_.find(stage);
+    if (found != other_stages_.end()) return found->second;
+    return other_stages_.emplace(stage, program::lower(plan_, stage)).first->second;
+  }
+
+  const program::Plan& plan_;
+  TrainOptions options_;
+  Communicator& world_;
+  TokenFile file_;
+  DataSplit split_;
+  Sampler sampler_;
+  std::optional<Sampler> evaluation_;
+  double process_bytes_;
+  int stage_;
+  Trainer trainer_;
+  StepBatch batch_;
+  std::map<int, program::Program> other_stages_;
+};
+
+}  // namespace
+
+double resident_bytes() {
+  return status_field("VmRSS:");
+}
+
+TrainResult train(const program::Plan& plan, const TrainOptions& options, Communicator& world,
+                  kernels::Backend& backend, StatusBoard* status,
+                  const std::function<void(const StepReport&)>& on_step) {
+  if (world.size() != plan.parallel.world_size())
+    throw ConfigError(fmt::format("the plan {} needs {} ranks, but the job has {}",
+                                  program::to_string(plan.parallel), plan.parallel.world_size(),
+                                  world.size()));
+  return Training(plan, options, world, backend, status).run(on_step);
+}
+
+}  // namespace meshplan::runtime
