@@ -1,0 +1,250 @@
+#include "block_prices.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <tuple>
+
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "program/cost.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+using program::OperationInstance;
+using program::Phase;
+using program::Program;
+using program::StepOp;
+using program::StepWork;
+
+constexpr double kGigabyte = 1e9;
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+class StagePricer {
+ public:
+  StagePricer(const Program& program, const BlockPricing& pricing)
+      : program_(program), pricing_(pricing), cluster_(*pricing.cluster) {
+    for (const auto& layer : program.layers) stage_.num_layers += layer.layer.has_value() ? 1 : 0;
+  }
+
+  StagePrices run() {
+    price_tasks();
+    price_step();
+    count_parameters();
+    count_memory();
+    return std::move(stage_);
+  }
+
+ private:
+  // ------------------------------------------------------------ time
+
+  /// While all cores of a CPU host are busy with the same operation, its memory bandwidth limits them.
+  double slowed(const Price& price) const {
+    if (price.memory_bytes_per_s <= 0 || cluster_.host_memory_gb_per_s <= 0) return price.seconds;
+    const int active = std::min(cluster_.devices_per_node, cluster_.cores_per_host);
+    const double demand = price.memory_bytes_per_s * active;
+    return price.seconds * std::max(1.0, demand / (cluster_.host_memory_gb_per_s * kGigabyte));
+  }
+
+  double seconds_of(const OperationInstance& instance) {
+    const auto& ref = instance.operation;
+    const std::tuple key(ref.block.value_or(-1), ref.backward, ref.index, instance.accumulate);
+    const auto [entry, fresh] = known_.try_emplace(key, 0.0);
+    if (!fresh) return entry->second;
+    const program::Operation& operation = program::operation_of(program_, instance);
+    if (const auto* collective = std::get_if<program::CollectiveOp>(&operation.work)) {
+      const Price price =
+          price_collective(collective->collective, program::message_bytes(program_, instance),
+                           pricing_.tp, cluster_);
+      const bool wakes = cluster_.oversubscribed() && price.source == PriceSource::Formula;
+      entry->second = price.seconds;
+      if (wakes) entry->second += cluster_.communication.oversubscription_wake_us / kMicroseconds;
+    } else if (const std::string text = program::signature(program_, instance); !text.empty()) {
+      const program::OperationCost cost = program::operation_cost(program_, instance);
+      entry->second =
+          slowed(pricing_.table->price(text, cost.flops, static_cast<double>(cost.bytes)));
+    } else {
+      entry->second = cluster_.device.launch_us / kMicroseconds;
+    }
+    return entry->second;
+  }
+
+  void add(TaskTime& time, Phase phase, double seconds) const {
+    if (phase == Phase::Forward) time.forward += seconds;
+    else if (phase == Phase::Recompute) time.recompute += seconds;
+    else time.backward += seconds;
+  }
+
+  /// Plays one task alone: lanes in issue order, or one thread that waits for its communication.
+  /// @returns the time after each layer that the task visits, in its order
+  std::vector<std::pair<int, TaskTime>> play(int task) {
+    const bool one_thread = cluster_.communication.needs_host;
+    std::vector<double> finish(program_.instances.size(), 0.0);
+    std::array<double, program::kNumLanes> lane_free{};
+    std::vector<std::pair<int, TaskTime>> after;
+    TaskTime time;
+    for (std::size_t i = 0; i < program_.instances.size(); ++i) {
+      const OperationInstance& instance = program_.instances[i];
+      if (instance.task != task || instance.layer < 0) continue;
+      if (needs_gradient(instance, task) && !prelude_) prelude_ = time.seconds;
+      const program::Operation& operation = program::operation_of(program_, instance);
+      double& lane = lane_free[one_thread ? 0 : static_cast<std::size_t>(operation.lane)];
+      double start = lane;
+      for (const int wait : instance.waits) start = std::max(start, finish[at(wait)]);
+      const double seconds = seconds_of(instance);
+      time.operations += 1;
+      finish[i] = lane = start + seconds;
+      if (operation.lane == program::Lane::Compute) add(time, operation.phase, seconds);
+      time.seconds = std::max(time.seconds, finish[i]);
+      if (after.empty() || after.back().first != instance.layer) after.push_back({instance.layer, {}});
+      after.back().second = time;
+    }
+    return after;
+  }
+
+  /// Does it wait for what this backward task receives from the next stage?
+  bool needs_gradient(const OperationInstance& instance, int task) const {
+    return std::ranges::any_of(instance.waits, [&](int wait) {
+      const OperationInstance& other = program_.instances[at(wait)];
+      return other.task == task &&
+             program::operation_of(program_, other).lane == program::Lane::PpBackward;
+    });
+  }
+
+  int task_index(program::TaskKind kind, int number) const {
+    for (int i = 0; i < static_cast<int>(program_.tasks.size()); ++i)
+      if (program_.tasks[at(i)].kind == kind && number-- == 0) return i;
+    throw InvariantError("the small pipeline has too few micro-batches");
+  }
+
+  /// The whole task, and what its second model layer added to the first.
+  void price_task(int task, TaskTime& whole, TaskTime& layer) {
+    const auto after = play(task);
+    whole = after.back().second;
+    std::vector<TaskTime> model_layers;
+    for (const auto& [index, time] : after)
+      if (program_.layers[at(index)].layer) model_layers.push_back(time);
+    if (model_layers.size() >= 2) layer = model_layers[1] - model_layers[0];
+  }
+
+  void price_tasks() {
+    using program::TaskKind;
+    price_task(task_index(TaskKind::Forward, 0), stage_.forward, stage_.layer_forward);
+    price_task(task_index(TaskKind::BackwardFull, 0), stage_.backward_first,
+               stage_.layer_backward_first);
+    prelude_.reset();
+    price_task(task_index(TaskKind::BackwardFull, 1), stage_.backward, stage_.layer_backward);
+    stage_.prelude = prelude_.value_or(0);
+  }
+
+  // ------------------------------------------------------------ the end of the step
+
+  /// Seconds per element of each flat range, summed over the parameters of one layer.
+  double share_of_layer(const StepOp& step, double seconds) const {
+    double elements = 0;
+    for (const auto& layer : program_.layers) {
+      if (!layer.layer) continue;
+      for (const int index : layer.parameters) {
+        const program::Parameter& parameter = program_.parameters[at(index)];
+        if (parameter.offset >= step.range.begin && parameter.offset < step.range.end)
+          elements += static_cast<double>(parameter.elements());
+      }
+      break;
+    }
+    return seconds * elements / static_cast<double>(step.range.size());
+  }
+
+  void price_step() {
+    for (const OperationInstance& instance : program_.instances) {
+      if (instance.task >= 0 || instance.layer >= 0) continue;
+      const auto* step = std::get_if<StepOp>(&program::operation_of(program_, instance).work);
+      if (step == nullptr) continue;
+      const double seconds = seconds_of(instance);
+      if (step->work == StepWork::SquaredNorm) {
+        stage_.norm_seconds += seconds;
+        stage_.layer_norm_seconds += share_of_layer(*step, seconds);
+      } else if (step->work == StepWork::LoadBatch) {
+        stage_.load_seconds += seconds;
+      } else if (step->work == StepWork::MaskLoss) {
+        stage_.norm_seconds += seconds;
+      } else {
+        stage_.update_seconds += seconds;
+        if (step->work == StepWork::OptimizerUpdate)
+          stage_.layer_update_seconds += share_of_layer(*step, seconds);
+      }
+    }
+  }
+
+  // ------------------------------------------------------------ sizes
+
+  /// Elements with the gap behind the parameter.
+  std::int64_t padded_elements(std::size_t index) const {
+    const std::int64_t end = index + 1 < program_.parameters.size()
+                                 ? program_.parameters[index + 1].offset
+                                 : program_.parameter_elements;
+    return end - program_.parameters[index].offset;
+  }
+
+  void count_parameters() {
+    const bool tied_over_stages =
+        program_.plan.model.tied_embeddings && program_.plan.parallel.pp > 1;
+    std::vector<int> ready(program_.parameters.size(), static_cast<int>(program_.layers.size()));
+    for (int layer = 0; layer < static_cast<int>(program_.layers.size()); ++layer)
+      for (const int index : program_.layers[at(layer)].parameters)
+        ready[at(index)] = std::min(ready[at(index)], layer);
+    stage_.parameter_elements = program_.parameter_elements;
+    stage_.parts.resize(program_.layers.size());
+    for (std::size_t i = 0; i < program_.parameters.size(); ++i) {
+      const program::Parameter& parameter = program_.parameters[i];
+      const std::int64_t elements = padded_elements(i);
+      const bool tied = tied_over_stages && parameter.name == "embedding.embed_tokens.weight";
+      if (parameter.tp_partial) stage_.partial_elements += elements;
+      else if (tied) stage_.tied_elements += elements;
+      else stage_.parts[program_.layers.size() - 1 - at(ready[i])].push_back(elements);
+    }
+    count_layer();
+  }
+
+  void count_layer() {
+    for (std::size_t layer = 0; layer < program_.layers.size(); ++layer) {
+      const auto& placed = program_.layers[layer];
+      if (!placed.layer) continue;
+      stage_.first_layer_part = program_.layers.size() - 1 - layer;
+      stage_.layer_saved_bytes = static_cast<double>(program_.blocks[at(placed.block)].saved_bytes);
+      for (const int index : placed.parameters) {
+        const std::int64_t elements = padded_elements(at(index));
+        stage_.layer_elements += elements;
+        if (program_.parameters[at(index)].tp_partial) stage_.layer_partial_elements += elements;
+      }
+      return;
+    }
+  }
+
+  void count_memory() {
+    const auto region = [&](program::Region which) -> const program::RegionPlan& {
+      return program_.memory.regions[static_cast<std::size_t>(which)];
+    };
+    stage_.saved_bytes = static_cast<double>(region(program::Region::Saved).stride_bytes);
+    stage_.transient_bytes = static_cast<double>(region(program::Region::Transient).bytes());
+    stage_.boundary_bytes = static_cast<double>(region(program::Region::Boundary).bytes());
+    stage_.scalar_bytes = static_cast<double>(region(program::Region::Scalars).bytes());
+  }
+
+  const Program& program_;
+  const BlockPricing& pricing_;
+  const Cluster& cluster_;
+  StagePrices stage_;
+  std::map<std::tuple<int, bool, int, bool>, double> known_;
+  std::optional<double> prelude_;  // of the backward that was played last
+};
+
+}  // namespace
+
+StagePrices price_stage(const Program& program, const BlockPricing& pricing) {
+  return StagePricer(program, pricing).run();
+}
+
+}  // namespace meshplan::sim

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "operator_table.hpp"
+#include "program/lower.hpp"
+#include "sim/cluster.hpp"
+#include "sim/pricing.hpp"
+
+namespace meshplan::sim {
+
+/// Time of a task, or of one layer's part of it: seconds = forward + recompute + backward + exposed.
+struct TaskTime {
+  double operations = 0;  // that the host issues
+  double seconds = 0;
+  double forward = 0;
+  double recompute = 0;
+  double backward = 0;
+  double exposed() const { return seconds - forward - recompute - backward; }
+
+  friend TaskTime operator-(const TaskTime& a, const TaskTime& b) {
+    return {a.operations - b.operations, a.seconds - b.seconds, a.forward - b.forward, a.recompute - b.recompute,
+            a.backward - b.backward};
+  }
+  /// a + times * b
+  static TaskTime sum(const TaskTime& a, double times, const TaskTime& b) {
+    return {a.operations + times * b.operations, a.seconds + times * b.seconds,
+            a.forward + times * b.forward, a.recompute + times * b.recompute,
+            a.backward + times * b.backward};
+  }
+};
+
+/// Gradients of one layer instance: elements of each parameter that is reduced as soon as it is ready.
+using BucketParts = std::vector<std::int64_t>;
+
+/// What the stages of a small pipeline say about a stage: everything for its own number of layers, and
+/// what one layer more adds.
+struct StagePrices {
+  int num_layers = 0;
+  TaskTime forward, backward_first, backward;  // the first backward writes gradients, others add
+  double prelude = 0;  // of a backward: recomputed before the next stage's gradient is needed
+  double update_seconds = 0;                   // clip coefficient and optimizer
+  double norm_seconds = 0;                     // squared norm of the gradients
+  double load_seconds = 0;
+  std::int64_t parameter_elements = 0;
+  std::int64_t tied_elements = 0;     // reduced with the other end of the pipeline
+  std::int64_t partial_elements = 0;  // reduced over tp first
+  double saved_bytes = 0;             // of one micro-batch
+  double transient_bytes = 0;
+  double boundary_bytes = 0;
+  double scalar_bytes = 0;
+  std::vector<BucketParts> parts;  // in the order of the backward pass: head, layers, embedding
+  std::size_t first_layer_part = 0;  // index in `parts` of a layer, to be repeated
+
+  TaskTime layer_forward, layer_backward_first, layer_backward;
+  double layer_update_seconds = 0;
+  double layer_norm_seconds = 0;
+  std::int64_t layer_elements = 0;
+  std::int64_t layer_partial_elements = 0;
+  double layer_saved_bytes = 0;
+};
+
+/// How operations are priced while a stage is summed up.
+struct BlockPricing {
+  const Cluster* cluster = nullptr;
+  const OperatorTable* table = nullptr;
+  GroupPlacement tp;  // of a tensor-parallel group
+};
+
+/// @param program  one stage of the small pipeline, at least two micro-batches
+StagePrices price_stage(const program::Program& program, const BlockPricing& pricing);
+
+}  // namespace meshplan::sim
