@@ -49,6 +49,12 @@ class StagePricer {
     return price.seconds * std::max(1.0, demand / (cluster_.host_memory_gb_per_s * kGigabyte));
   }
 
+  /// Until the rank runs again after a communication whose price does not contain that yet.
+  double wake_after(const Price& price) const {
+    const bool wakes = cluster_.oversubscribed() && price.source == PriceSource::Formula;
+    return wakes ? cluster_.communication.oversubscription_wake_us / kMicroseconds : 0;
+  }
+
   double seconds_of(const OperationInstance& instance) {
     const auto& ref = instance.operation;
     const std::tuple key(ref.block.value_or(-1), ref.backward, ref.index, instance.accumulate);
@@ -59,9 +65,8 @@ class StagePricer {
       const Price price =
           price_collective(collective->collective, program::message_bytes(program_, instance),
                            pricing_.tp, cluster_);
-      const bool wakes = cluster_.oversubscribed() && price.source == PriceSource::Formula;
-      entry->second = price.seconds;
-      if (wakes) entry->second += cluster_.communication.oversubscription_wake_us / kMicroseconds;
+      tp_wake_ = wake_after(price);
+      entry->second = price.seconds + tp_wake_;
     } else if (const std::string text = program::signature(program_, instance); !text.empty()) {
       const program::OperationCost cost = program::operation_cost(program_, instance);
       entry->second =
@@ -98,6 +103,7 @@ class StagePricer {
       time.operations += 1;
       finish[i] = lane = start + seconds;
       if (operation.lane == program::Lane::Compute) add(time, operation.phase, seconds);
+      else time.idle += tp_wake_;
       time.seconds = std::max(time.seconds, finish[i]);
       if (after.empty() || after.back().first != instance.layer) after.push_back({instance.layer, {}});
       after.back().second = time;
@@ -127,7 +133,7 @@ class StagePricer {
     std::vector<TaskTime> model_layers;
     for (const auto& [index, time] : after)
       if (program_.layers[at(index)].layer) model_layers.push_back(time);
-    if (model_layers.size() >= 2) layer = model_layers[1] - model_layers[0];
+    if (model_layers.size() >= 2) layer = model_layers[1].plus(-1, model_layers[0]);
   }
 
   void price_tasks() {
@@ -238,6 +244,7 @@ class StagePricer {
   const Cluster& cluster_;
   StagePrices stage_;
   std::map<std::tuple<int, bool, int, bool>, double> known_;
+  double tp_wake_ = 0;             // in every tensor-parallel collective's seconds
   std::optional<double> prelude_;  // of the backward that was played last
 };
 

@@ -10,24 +10,21 @@
 
 namespace meshplan::sim {
 
-/// Time of a task, or of one layer's part of it: seconds = forward + recompute + backward + exposed.
+/// Time of a task, or of one layer's part of it. What is not forward, recompute or backward is exposed
+/// communication; `idle` is the part of it in which the rank holds no core.
 struct TaskTime {
   double operations = 0;  // that the host issues
   double seconds = 0;
   double forward = 0;
   double recompute = 0;
   double backward = 0;
-  double exposed() const { return seconds - forward - recompute - backward; }
+  double idle = 0;
 
-  friend TaskTime operator-(const TaskTime& a, const TaskTime& b) {
-    return {a.operations - b.operations, a.seconds - b.seconds, a.forward - b.forward, a.recompute - b.recompute,
-            a.backward - b.backward};
-  }
-  /// a + times * b
-  static TaskTime sum(const TaskTime& a, double times, const TaskTime& b) {
-    return {a.operations + times * b.operations, a.seconds + times * b.seconds,
-            a.forward + times * b.forward, a.recompute + times * b.recompute,
-            a.backward + times * b.backward};
+  /// this + times * other
+  TaskTime plus(double times, const TaskTime& other) const {
+    return {operations + times * other.operations, seconds + times * other.seconds,
+            forward + times * other.forward,       recompute + times * other.recompute,
+            backward + times * other.backward,     idle + times * other.idle};
   }
 };
 

@@ -75,6 +75,12 @@ struct Stage {
   double memory_bytes = 0;
 };
 
+/// Part of its tasks' time in which a CPU rank holds its core.
+double core_share(const Stage& stage) {
+  const double seconds = stage.forward.seconds + stage.backward.seconds;
+  return seconds > 0 ? 1 - (stage.forward.idle + stage.backward.idle) / seconds : 1;
+}
+
 }  // namespace
 
 struct Estimator::State {
@@ -243,8 +249,7 @@ Stage Estimator::State::stage_of(const Plan& plan, int index, const Layout& wher
   const auto with_layers = [&](const TaskTime& whole, const TaskTime& layer,
                                const TaskTime& plain) {
     const int plain_layers = mixed ? num_layers - limit : 0;
-    const TaskTime recomputed = TaskTime::sum(whole, extra - plain_layers, layer);
-    return TaskTime::sum(recomputed, plain_layers, plain);
+    return whole.plus(extra - plain_layers, layer).plus(plain_layers, plain);
   };
   const StagePrices& plain = mixed ? blocks(plan, RecomputeKind::None, where)[which] : prices;
   Stage stage;
@@ -289,7 +294,7 @@ SolverOutput Estimator::State::solve(const Plan& plan, const std::vector<Stage>&
                             .backward = all[s].backward.seconds,
                             .prelude = all[s].prelude,
                             .host = where.host[s],
-                            .cores = where.cores[s]});
+                            .cores = where.cores[s] * core_share(all[s])});
   const int m = plan.num_microbatches();
   const int pp = plan.parallel.pp;
   const auto solved_for = [&](int count) {
