@@ -1,0 +1,51 @@
+// Predicted beside measured: step time, where the time goes, which operations differ most.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "program/trace.hpp"
+#include "sim/breakdown.hpp"
+
+namespace meshplan::reports {
+
+/// Step times without the warm-up.
+struct StepTimes {
+  int warmup_steps = 0;  // left out: the first, and up to a fifth of the rest
+  int steps = 0;         // counted
+  double median_s = 0;
+  double p10_s = 0;
+  double p90_s = 0;
+};
+StepTimes step_times(const program::Trace& trace);
+
+/// Seconds of all executions of one operation in a step, mean over ranks.
+struct OperationDifference {
+  std::string name;
+  double predicted_s = 0;
+  double measured_s = 0;
+};
+
+struct Comparison {
+  program::Plan plan;
+  StepTimes predicted;
+  StepTimes measured;
+  double step_time_error = 0;  // predicted / measured - 1
+  double tracing_overhead = 0;
+  double predicted_memory_bytes = 0;
+  double measured_memory_bytes = 0;
+  sim::Breakdown predicted_mean;  // over ranks; they sum to the traced step
+  sim::Breakdown measured_mean;
+  int critical_rank = 0;  // the measured rank that waits least
+  sim::Breakdown predicted_critical;
+  sim::Breakdown measured_critical;
+  std::vector<OperationDifference> operations;  // largest absolute difference first
+};
+
+/// @throws ConfigError if the traces are of different plans, or both predicted or both measured
+Comparison compare(const program::Trace& predicted, const program::Trace& measured);
+
+std::string to_text(const Comparison& comparison, int most_operations = 12);
+std::string to_json(const Comparison& comparison);
+
+}  // namespace meshplan::reports

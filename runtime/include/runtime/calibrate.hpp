@@ -1,0 +1,34 @@
+// Measures a machine: operators by shape, memory bandwidth, links and collectives. It never runs a
+// plan.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "program/calibration.hpp"
+#include "program/plan.hpp"
+#include "runtime/job_layout.hpp"
+#include "runtime/measure_collectives.hpp"
+#include "runtime/measure_operators.hpp"
+
+namespace meshplan::runtime {
+
+/// The shapes to measure: those that tp up to `max_tp`, with and without sp, and these
+/// micro-batches give a model. Plans that break a rule are left out.
+std::vector<program::Plan> shapes_to_measure(const models::ModelSpec& model,
+                                             const program::Workload& workload, int max_tp,
+                                             std::span<const int> micro_batches);
+
+struct CalibrationOptions {
+  std::vector<program::Plan> shapes;  // empty: communication only
+  OperatorMeasurement operators;
+  MeasureOptions communication;
+};
+
+/// One measuring job. Collective over `world`; all ranks return the same samples.
+program::CalibrationSamples calibrate(const CalibrationOptions& options, const JobLayout& layout,
+                                      const program::CollectiveTable& table, Communicator& world,
+                                      kernels::Backend& backend, const Progress& progress);
+
+}  // namespace meshplan::runtime
