@@ -1,36 +1,38 @@
 // From raw calibration samples to a cluster file. Pure: the runtime measures, this only fits.
 #pragma once
 
-#include <string>
 #include <vector>
 
-#include "program/operator_sample.hpp"
-#include "program/samples.hpp"
+#include "program/calibration.hpp"
 #include "sim/cluster.hpp"
 
 namespace meshplan::sim {
 
-/// What is known of the machine besides the samples.
-struct HostFacts {
-  std::string name;             // of the cluster that is written: the host's name
-  std::string processor;
-  DeviceKind kind = DeviceKind::Cpu;
-  int num_nodes = 1;
-  int ranks_per_node = 1;
-  int cores_per_host = 1;
-  double memory_gib = 0;        // of the device, or of the host for CPU ranks
-  double memory_gb_per_s = 0;   // one rank copying alone, read plus written bytes
-  double host_memory_gb_per_s = 0;  // all cores copying at once, sum
-  double process_mib = 0;       // resident before the arena is touched
-  std::vector<std::string> dtypes;  // that the kernels compute in, by core/dtype name
+/// Seconds of a message of m bytes: latency + m / rate.
+struct AlphaBeta {
+  double latency_s = 0;
+  double seconds_per_byte = 0;
+  bool operator==(const AlphaBeta&) const = default;
 };
 
-/// The samples become the tables; the formulas' parameters are fitted to them, for what has no exact
-/// sample: peaks and efficiencies from the fastest operators, alpha and beta of the fabric by relative
-/// least squares over point-to-point samples (else all-reduces), the wake-up time from collectives of
-/// few bytes measured with more ranks than cores.
-/// @throws ConfigError if there is no operator sample
-Cluster fit_cluster(const HostFacts& facts, const std::vector<program::OperatorSample>& operators,
-                    const std::vector<program::CommSample>& communication);
+/// One point of a message-size sweep.
+struct TimedMessage {
+  double bytes = 0;
+  double seconds = 0;
+};
+
+/// Least squares of the relative error, so that 8 bytes count as much as 64 MiB; neither number is
+/// negative. @throws InvariantError if there is no point or a time is not positive
+AlphaBeta fit_alpha_beta(const std::vector<TimedMessage>& messages);
+
+/// A CPU cluster that is as large as the largest job. The samples become the tables, which win wherever
+/// they hold the very case; the formulas behind them are fitted for what was not measured: peaks from
+/// the fastest matrix product of each dtype, attention and streams relative to them, latency and
+/// bandwidth of the fabric from links (else from all-reduces of two ranks), and the time to wake up from
+/// small collectives of jobs with more ranks than cores.
+/// @param jobs  several measuring jobs of the same machines, e.g. with other numbers of ranks
+/// @throws ConfigError if there is no job, no linear among the operators, or nothing about the fabric
+///         though a job had several ranks
+Cluster fit_cluster(const std::vector<program::CalibrationSamples>& jobs);
 
 }  // namespace meshplan::sim
