@@ -48,9 +48,15 @@ std::string unknown_name_message(std::string_view kind, std::string_view given,
 
 int nearest_divisor(int number, int wanted) {
   int best = 1;
-  for (int divisor = 1; divisor <= number; ++divisor)
-    if (number % divisor == 0 && std::abs(divisor - wanted) < std::abs(best - wanted))
-      best = divisor;
+  const auto consider = [&](int divisor) {
+    const int gain = std::abs(best - wanted) - std::abs(divisor - wanted);
+    if (gain > 0 || (gain == 0 && divisor < best)) best = divisor;
+  };
+  for (int divisor = 1; divisor <= number / divisor; ++divisor)
+    if (number % divisor == 0) {
+      consider(divisor);
+      consider(number / divisor);
+    }
   return best;
 }
 

@@ -8,6 +8,8 @@ namespace meshplan {
 namespace {
 
 constexpr std::size_t kLongestQuotedValue = 80;
+constexpr int kDeepestNesting =
+    64;  // walking a value recurses, so an input may not choose the depth
 
 std::string quoted(const Json& value) {
   std::string text = value.dump();
@@ -15,35 +17,43 @@ std::string quoted(const Json& value) {
   return text;
 }
 
+// "line:column" of a byte, all counted from 1.
+std::string place_of(std::string_view text, std::size_t byte) {
+  const std::string_view before = text.substr(0, std::max<std::size_t>(byte, 1) - 1);
+  const auto line = 1 + std::ranges::count(before, '\n');
+  const std::size_t last_newline = before.rfind('\n');
+  const std::size_t line_begin = last_newline == std::string_view::npos ? 0 : last_newline + 1;
+  return fmt::format("{}:{}", line, before.size() - line_begin + 1);
+}
+
+// The library's message without its "[json.exception.NAME] " and without its own place.
+std::string_view explanation(const Json::exception& error, std::string_view prefix_end) {
+  const std::string_view text = error.what();
+  return text.substr(text.find(prefix_end) + prefix_end.size());
+}
+
 }  // namespace
 
 Json parse_json(std::string_view text, std::string_view file) {
   std::vector<std::set<std::string>> open_objects;
-  std::string duplicate;
-  const auto watch_duplicates = [&](int /*depth*/, Json::parse_event_t event, Json& parsed) {
+  const auto check_event = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (depth > kDeepestNesting)
+      throw ConfigError(fmt::format("{}: nested deeper than {} levels", file, kDeepestNesting));
     if (event == Json::parse_event_t::object_start) open_objects.emplace_back();
     if (event == Json::parse_event_t::object_end) open_objects.pop_back();
-    if (event == Json::parse_event_t::key && duplicate.empty() &&
+    if (event == Json::parse_event_t::key &&
         !open_objects.back().insert(parsed.get<std::string>()).second)
-      duplicate = parsed.get<std::string>();
+      throw ConfigError(
+          fmt::format("{}: the key '{}' appears twice", file, parsed.get<std::string>()));
     return true;
   };
   try {
-    Json root = Json::parse(text, watch_duplicates);
-    if (!duplicate.empty())
-      throw ConfigError(fmt::format("{}: the key '{}' appears twice", file, duplicate));
-    return root;
+    return Json::parse(text, check_event);
   } catch (const Json::parse_error& error) {
-    const auto end =
-        text.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(error.byte, text.size()));
-    const auto line = 1 + std::count(text.begin(), end, '\n');
-    const std::string_view before(text.data(), static_cast<std::size_t>(end - text.begin()));
-    const std::size_t last_newline = before.rfind('\n');
-    const std::size_t column =
-        before.size() - (last_newline == std::string_view::npos ? 0 : last_newline + 1);
-    throw ConfigError(fmt::format(
-        "{}:{}:{}: not valid JSON: {}", file, line, column,
-        std::string_view(error.what()).substr(std::string_view(error.what()).find(": ") + 2)));
+    throw ConfigError(fmt::format("{}:{}: not valid JSON: {}", file, place_of(text, error.byte),
+                                  explanation(error, ": ")));
+  } catch (const Json::exception& error) {  // a number beyond the range of a double
+    throw ConfigError(fmt::format("{}: not valid JSON: {}", file, explanation(error, "] ")));
   }
 }
 
