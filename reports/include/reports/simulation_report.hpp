@@ -1,0 +1,39 @@
+// What `meshplan simulate` shows: step time, where it goes on each stage, what each stage holds.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "program/program.hpp"
+#include "sim/breakdown.hpp"
+#include "sim/cluster.hpp"
+#include "sim/engine.hpp"
+#include "sim/memory.hpp"
+
+namespace meshplan::reports {
+
+struct StageBreakdown {
+  int stage = 0;
+  sim::Breakdown seconds;  // mean over the stage's ranks
+};
+
+struct SimulationReport {
+  program::Plan plan;
+  sim::Cluster cluster;
+  sim::SimulationResult simulation;
+  sim::MemoryReport memory;
+  std::vector<StageBreakdown> stages;
+  double mfu = 0;
+  double peak_flop_per_s = 0;  // of one rank in the plan's precision: what MFU divides by
+  double tokens_per_s = 0;     // all ranks together
+};
+
+/// Lowers the plan and plays it on the cluster. @throws ConfigError if the plan's ranks are not the
+/// cluster's
+SimulationReport simulation_report(const program::Plan& plan, const sim::Cluster& cluster,
+                                   const sim::SimulationOptions& options = {});
+
+std::string to_text(const SimulationReport& report);
+std::string to_json(const SimulationReport& report);
+
+}  // namespace meshplan::reports

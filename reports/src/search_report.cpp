@@ -1,0 +1,230 @@
+#include "reports/search_report.hpp"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/json_fields.hpp"
+#include "models/counts.hpp"
+#include "planner/explain.hpp"
+#include "reports/table.hpp"
+
+namespace meshplan::reports {
+namespace {
+
+using planner::Alternative;
+using planner::RankedPlan;
+using planner::Rejection;
+using planner::SearchCounts;
+
+constexpr std::size_t kMostAlternatives = 8;
+constexpr std::size_t kMostRejections = 12;
+
+std::string counts_line(const SearchCounts& counts, double seconds) {
+  const auto number = [](std::size_t n) { return grouped(static_cast<std::int64_t>(n)); };
+  return fmt::format(
+      "{} plans: {} break a rule, {} do not fit, {} ranked ({} refined)   {:.1f} s\n",
+      number(counts.total), number(counts.broke_a_rule), number(counts.did_not_fit),
+      number(counts.ranked), number(counts.refined), seconds);
+}
+
+std::string ranked_table(const std::vector<RankedPlan>& ranked) {
+  Table table{.columns = {{"#"},
+                          {"plan", Align::Left},
+                          {"step time"},
+                          {"slower"},
+                          {"MFU"},
+                          {"memory"},
+                          {"time from", Align::Left}}};
+  const double best = ranked.front().step_time_s();
+  for (std::size_t i = 0; i < ranked.size(); ++i) {
+    const RankedPlan& plan = ranked[i];
+    const double step = plan.step_time_s();
+    table.rows.push_back(
+        {std::to_string(i + 1), planner::describe(planner::candidate_of(plan.plan)),
+         planner::format_seconds(step), i == 0 ? "" : fmt::format("+{}", percent(step / best - 1)),
+         percent(plan.plan.prediction->mfu), planner::format_bytes(plan.estimate.peak_memory_bytes),
+         plan.simulated_step_time_s ? "simulation" : "estimate"});
+  }
+  return to_text(table, 1);
+}
+
+// Alternatives that exist come first, the closest ones before the others.
+std::vector<const Alternative*> by_interest(const std::vector<Alternative>& alternatives) {
+  std::vector<const Alternative*> sorted;
+  for (const Alternative& alternative : alternatives) sorted.push_back(&alternative);
+  std::ranges::stable_sort(sorted, {}, [](const Alternative* alternative) {
+    return std::pair(!alternative->plan, alternative->slower_by_s);
+  });
+  return sorted;
+}
+
+std::string alternatives_text(const std::vector<Alternative>& alternatives) {
+  Table table{.columns = {{"", Align::Left}, {""}, {"", Align::Left}, {"", Align::Left}}};
+  for (const Alternative* alternative : by_interest(alternatives)) {
+    if (!alternative->plan || table.rows.size() == kMostAlternatives) break;
+    table.rows.push_back({alternative->choice,
+                          fmt::format("{}{}", alternative->slower_by_s < 0 ? "" : "+",
+                                      planner::format_seconds(alternative->slower_by_s)),
+                          planner::describe(planner::candidate_of(*alternative->plan)),
+                          alternative->reason});
+  }
+  return table.rows.empty()
+             ? ""
+             : "\nwhy not (the best plan with another choice, estimated)\n" + to_text(table, 2);
+}
+
+std::string rejections_text(const std::vector<Rejection>& rejections) {
+  std::vector<const Rejection*> sorted;
+  for (const Rejection& rejection : rejections) sorted.push_back(&rejection);
+  std::ranges::stable_sort(sorted, std::ranges::greater{}, &Rejection::plans);
+  Table table{.columns = {{"", Align::Left}, {""}, {"", Align::Left}, {"", Align::Left}}};
+  std::size_t left_out = 0;
+  for (const Rejection* rejection : sorted) {
+    if (table.rows.size() < kMostRejections)
+      table.rows.push_back({rejection->family, grouped(static_cast<std::int64_t>(rejection->plans)),
+                            rejection->rule, rejection->message});
+    else
+      ++left_out;
+  }
+  if (table.rows.empty()) return "";
+  std::string text = "\nrejected (plans, rule)\n" + to_text(table, 2);
+  if (left_out > 0) text += fmt::format("  and {} more families (--json lists all)\n", left_out);
+  return text;
+}
+
+Json to_json(const SearchCounts& counts) {
+  return {{"total", counts.total},
+          {"broke_a_rule", counts.broke_a_rule},
+          {"did_not_fit", counts.did_not_fit},
+          {"ranked", counts.ranked},
+          {"refined", counts.refined}};
+}
+
+Json to_json(const std::vector<Rejection>& rejections) {
+  Json list = Json::array();
+  for (const Rejection& rejection : rejections)
+    list.push_back({{"family", rejection.family},
+                    {"rule", rejection.rule},
+                    {"plans", rejection.plans},
+                    {"message", rejection.message}});
+  return list;
+}
+
+Json to_json(const RankedPlan& ranked) {
+  Json breakdown = Json::object();
+  for (const sim::Category category : sim::all_categories())
+    breakdown[std::string(sim::name_of(category))] = ranked.estimate.seconds[category];
+  return {{"description", planner::describe(planner::candidate_of(ranked.plan))},
+          {"step_time_s", ranked.step_time_s()},
+          {"estimated_step_time_s", ranked.estimate.step_time_s},
+          {"simulated_step_time_s",
+           ranked.simulated_step_time_s ? Json(*ranked.simulated_step_time_s) : Json()},
+          {"mfu", ranked.estimate.mfu},
+          {"peak_memory_bytes", ranked.estimate.peak_memory_bytes},
+          {"capacity_bytes", ranked.estimate.capacity_bytes},
+          {"largest_stage", ranked.estimate.largest_stage},
+          {"estimated_breakdown_s", std::move(breakdown)},
+          {"plan", Json::parse(program::to_json(ranked.plan))}};
+}
+
+Json to_json(const std::vector<Alternative>& alternatives) {
+  Json list = Json::array();
+  for (const Alternative& alternative : alternatives)
+    list.push_back({{"choice", alternative.choice},
+                    {"best_plan", alternative.plan ? Json(planner::describe(
+                                                         planner::candidate_of(*alternative.plan)))
+                                                   : Json()},
+                    {"slower_by_s", alternative.plan ? Json(alternative.slower_by_s) : Json()},
+                    {"reason", alternative.reason}});
+  return list;
+}
+
+}  // namespace
+
+std::string model_line(const models::ModelSpec& model) {
+  const models::ParameterCounts counts = models::count_parameters(models::build_graph(model));
+  std::string text =
+      fmt::format("{}  {} parameters", model.name, short_count(static_cast<double>(counts.total)));
+  if (counts.active != counts.total)
+    text += fmt::format(" ({} active)", short_count(static_cast<double>(counts.active)));
+  return text + fmt::format(", {} layers, hidden {}, {} heads ({} kv), vocabulary {}",
+                            model.num_layers, model.hidden_size, model.num_heads,
+                            model.num_kv_heads, grouped(model.vocab_size));
+}
+
+std::string cluster_line(const sim::Cluster& cluster) {
+  std::vector<std::string> levels;
+  for (const sim::FabricLevel& level : cluster.fabric)
+    levels.push_back(fmt::format("{} {:g} GB/s", level.name, level.link_gb_per_s));
+  const std::string nodes =
+      cluster.num_nodes == 1
+          ? std::string("one node")
+          : fmt::format("{} nodes of {}", cluster.num_nodes, cluster.devices_per_node);
+  return fmt::format("{}  {} x {}: {}{}{}", cluster.name, cluster.num_ranks(), cluster.device.name,
+                     nodes, levels.empty() ? "" : ", ", fmt::join(levels, ", "));
+}
+
+std::string workload_line(const program::Workload& workload) {
+  constexpr const char* kOptimizers[] = {"adamw", "adam", "sgd"};
+  return fmt::format(
+      "{} sequences of {} tokens ({} tokens a step), {}, {}", grouped(workload.global_batch_size),
+      grouped(workload.seq_len),
+      short_count(static_cast<double>(workload.global_batch_size * workload.seq_len)),
+      name_of(workload.precision), kOptimizers[static_cast<int>(workload.optimizer.kind)]);
+}
+
+std::string request_header(const planner::SearchRequest& request,
+                           const std::vector<std::string>& assumptions) {
+  std::string text =
+      fmt::format("model    {}\ncluster  {}\nstep     {}\n", model_line(request.model),
+                  cluster_line(request.cluster), workload_line(request.workload));
+  for (const std::string& assumption : assumptions) text += "assumed  " + assumption + "\n";
+  return text;
+}
+
+std::string to_text(const planner::SearchResult& result, double seconds) {
+  std::string text = counts_line(result.counts, seconds) + "\n" + ranked_table(result.ranked);
+  text += "\nwhy #1\n";
+  for (const std::string& reason : result.ranked.front().plan.prediction->reasons)
+    text += "  " + reason + "\n";
+  return text + alternatives_text(result.alternatives) + rejections_text(result.rejections);
+}
+
+std::string to_text(const planner::InfeasibleResult& result, double seconds) {
+  std::string text = counts_line(result.counts, seconds) + "\n";
+  if (result.nearest_miss) {
+    const sim::Estimate& estimate = result.nearest_miss->estimate;
+    text +=
+        fmt::format("no plan fits; nearest miss: {} needs {} > {} on stage {} ({} too much)\n",
+                    planner::describe(planner::candidate_of(result.nearest_miss->plan)),
+                    planner::format_bytes(estimate.peak_memory_bytes),
+                    planner::format_bytes(estimate.capacity_bytes), estimate.largest_stage,
+                    planner::format_bytes(estimate.peak_memory_bytes - estimate.capacity_bytes));
+  } else {
+    text += "no plan obeys the rules\n";
+  }
+  return text + rejections_text(result.rejections);
+}
+
+std::string to_json(const planner::SearchOutcome& outcome) {
+  Json root{{"schema_version", 1}};
+  if (const auto* result = std::get_if<planner::SearchResult>(&outcome)) {
+    root["feasible"] = true;
+    root["counts"] = to_json(result->counts);
+    Json ranked = Json::array();
+    for (const RankedPlan& plan : result->ranked) ranked.push_back(to_json(plan));
+    root["ranked"] = std::move(ranked);
+    root["alternatives"] = to_json(result->alternatives);
+    root["rejections"] = to_json(result->rejections);
+  } else {
+    const auto& infeasible = std::get<planner::InfeasibleResult>(outcome);
+    root["feasible"] = false;
+    root["counts"] = to_json(infeasible.counts);
+    root["nearest_miss"] = infeasible.nearest_miss ? to_json(*infeasible.nearest_miss) : Json();
+    root["rejections"] = to_json(infeasible.rejections);
+  }
+  return root.dump(2) + "\n";
+}
+
+}  // namespace meshplan::reports

@@ -1,0 +1,178 @@
+#include "reports/simulation_report.hpp"
+
+#include <fmt/format.h>
+#include <map>
+
+#include "core/json_fields.hpp"
+#include "core/units.hpp"
+#include "planner/explain.hpp"
+#include "planner/space.hpp"
+#include "program/cost.hpp"
+#include "program/lower.hpp"
+#include "reports/search_report.hpp"
+#include "reports/table.hpp"
+
+namespace meshplan::reports {
+namespace {
+
+using sim::Category;
+using sim::StageMemory;
+
+std::vector<StageBreakdown> by_stage(const std::vector<sim::RankBreakdown>& ranks,
+                                     const program::Plan& plan) {
+  const program::Mesh mesh(plan.parallel, plan.rank_order);
+  std::map<int, std::vector<sim::RankBreakdown>> members;
+  for (const sim::RankBreakdown& rank : ranks)
+    members[mesh.coordinates(rank.rank).pp].push_back(rank);
+  std::vector<StageBreakdown> stages;
+  for (const auto& [stage, list] : members) stages.push_back({stage, sim::mean_of(list)});
+  return stages;
+}
+
+// Only categories that take time somewhere get a column.
+std::vector<Category> used_categories(const std::vector<StageBreakdown>& stages) {
+  std::vector<Category> used;
+  for (const Category category : sim::all_categories())
+    for (const StageBreakdown& stage : stages)
+      if (stage.seconds[category] > 0) {
+        used.push_back(category);
+        break;
+      }
+  return used;
+}
+
+Table breakdown_table(const SimulationReport& report) {
+  const std::vector<Category> used = used_categories(report.stages);
+  Table table{.columns = {{"stage"}}};
+  for (const Category category : used) table.columns.push_back({std::string(name_of(category))});
+  for (const StageBreakdown& stage : report.stages) {
+    std::vector<std::string> row{std::to_string(stage.stage)};
+    for (const Category category : used)
+      row.push_back(fmt::format("{:.2f}", stage.seconds[category] * kMilliseconds));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+struct MemoryPart {
+  const char* name;
+  double StageMemory::*bytes;
+};
+constexpr MemoryPart kMemoryParts[] = {
+    {"parameters", &StageMemory::parameters},
+    {"master_parameters", &StageMemory::master_parameters},
+    {"gradients", &StageMemory::gradients},
+    {"optimizer", &StageMemory::optimizer},
+    {"activations", &StageMemory::activations},
+    {"transient", &StageMemory::transient},
+    {"boundary", &StageMemory::boundary},
+    {"communication", &StageMemory::communication},
+    {"runtime_base", &StageMemory::runtime_base},
+};
+
+Table memory_table(const sim::MemoryReport& memory) {
+  Table table{.columns = {{"stage"},
+                          {"weights"},
+                          {"master"},
+                          {"gradients"},
+                          {"optimizer"},
+                          {"activations"},
+                          {"transient"},
+                          {"boundary"},
+                          {"comm"},
+                          {"runtime"},
+                          {"total"}}};
+  for (const StageMemory& stage : memory.stages) {
+    std::vector<std::string> row{std::to_string(stage.stage)};
+    for (const MemoryPart& part : kMemoryParts)
+      row.push_back(planner::format_bytes(stage.*part.bytes));
+    row.push_back(planner::format_bytes(stage.total()));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+std::string verdict(const sim::MemoryReport& memory) {
+  if (memory.fits())
+    return fmt::format("fits: {} of {} on stage {}\n", planner::format_bytes(memory.peak_bytes),
+                       planner::format_bytes(memory.capacity_bytes), memory.largest_stage);
+  return fmt::format("does not fit: stage {} needs {} > {} ({} too much)\n", memory.largest_stage,
+                     planner::format_bytes(memory.peak_bytes),
+                     planner::format_bytes(memory.capacity_bytes),
+                     planner::format_bytes(memory.missing_bytes()));
+}
+
+}  // namespace
+
+SimulationReport simulation_report(const program::Plan& plan, const sim::Cluster& cluster,
+                                   const sim::SimulationOptions& options) {
+  const std::vector<program::Program> programs = program::lower_all(plan);
+  SimulationReport report{
+      .plan = plan,
+      .cluster = cluster,
+      .simulation = sim::simulate(programs, cluster, options),
+      .memory = sim::memory_report(programs, cluster),
+      .peak_flop_per_s = sim::peak_flop_per_s(cluster, plan.workload.precision)};
+  report.stages = by_stage(report.simulation.breakdown, plan);
+  const double step = report.simulation.step_time_s;
+  report.mfu =
+      program::model_flops_per_step(plan) / (step * report.peak_flop_per_s * cluster.num_ranks());
+  report.tokens_per_s =
+      static_cast<double>(plan.workload.global_batch_size * plan.workload.seq_len) / step;
+  return report;
+}
+
+std::string to_text(const SimulationReport& report) {
+  const program::Plan& plan = report.plan;
+  constexpr double kTera = 1e12;
+  std::string text = fmt::format(
+      "model    {}\ncluster  {}\nstep     {}\nplan     {}, {} micro-batches\n\n",
+      model_line(plan.model), cluster_line(report.cluster), workload_line(plan.workload),
+      planner::describe(planner::candidate_of(plan)), plan.num_microbatches());
+  text += fmt::format("step time  {}   MFU {} of {:.4g} TFLOP/s a rank   {} tokens/s\n",
+                      planner::format_seconds(report.simulation.step_time_s), percent(report.mfu),
+                      report.peak_flop_per_s / kTera, short_count(report.tokens_per_s));
+  if (!report.simulation.periodic)
+    text += fmt::format("           (no steady period within {} steps; the last one is shown)\n",
+                        report.simulation.steps_played);
+  text += "\ntime of each stage, ms (communication only where nothing hides it)\n" +
+          to_text(breakdown_table(report), 2);
+  text += "\nmemory of each stage's largest rank\n" + to_text(memory_table(report.memory), 2);
+  return text + "  " + verdict(report.memory);
+}
+
+std::string to_json(const SimulationReport& report) {
+  Json stages = Json::array();
+  for (const StageBreakdown& stage : report.stages) {
+    Json seconds = Json::object();
+    for (const Category category : sim::all_categories())
+      seconds[std::string(name_of(category))] = stage.seconds[category];
+    stages.push_back({{"stage", stage.stage}, {"breakdown_s", std::move(seconds)}});
+  }
+  Json memory = Json::array();
+  for (const StageMemory& stage : report.memory.stages) {
+    Json bytes{{"stage", stage.stage}};
+    for (const MemoryPart& part : kMemoryParts)
+      bytes[std::string(part.name) + "_bytes"] = stage.*part.bytes;
+    bytes["total_bytes"] = stage.total();
+    memory.push_back(std::move(bytes));
+  }
+  const Json root{{"schema_version", 1},
+                  {"description", planner::describe(planner::candidate_of(report.plan))},
+                  {"step_time_s", report.simulation.step_time_s},
+                  {"periodic", report.simulation.periodic},
+                  {"steps_played", report.simulation.steps_played},
+                  {"mfu", report.mfu},
+                  {"peak_flop_per_s", report.peak_flop_per_s},
+                  {"tokens_per_s", report.tokens_per_s},
+                  {"stages", std::move(stages)},
+                  {"memory", std::move(memory)},
+                  {"largest_stage", report.memory.largest_stage},
+                  {"peak_memory_bytes", report.memory.peak_bytes},
+                  {"capacity_bytes", report.memory.capacity_bytes},
+                  {"fits", report.memory.fits()},
+                  {"plan", Json::parse(program::to_json(report.plan))}};
+  return root.dump(2) + "\n";
+}
+
+}  // namespace meshplan::reports
