@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
-#include <set>
 #include <string_view>
 
 #include "core/error.hpp"
@@ -37,10 +36,9 @@ std::vector<Axis> parse_order(const std::string& order) {
   return axes;
 }
 
-// One coordinate and its degree on the dense or the expert grid; null = the axis is not on that
-// grid.
+// One coordinate and its degree on the dense or the expert grid.
 struct AxisView {
-  int Coordinates::*coordinate;
+  int Coordinates::*coordinate;  // null: the axis is not on that grid
   int degree;
 };
 
@@ -104,6 +102,11 @@ std::vector<int Coordinates::*> varied(Group group) {
   throw InvariantError("group without axes");
 }
 
+bool varies(Group group, int Coordinates::*coordinate) {
+  const auto axes = varied(group);
+  return std::ranges::find(axes, coordinate) != axes.end();
+}
+
 bool on_expert_grid(Group group) {
   return group == Group::Ep || group == Group::Etp || group == Group::ExpertDp;
 }
@@ -123,41 +126,36 @@ Mesh::Mesh(const ParallelConfig& config, const std::string& order)
     if (degree < 1)
       throw ConfigError(fmt::format("{} = {}: a degree must be at least 1", name, degree));
   const int stage_ranks = config.tp * config.cp * config.dp;
-  if (stage_ranks % (config.etp * config.ep) != 0)
-    throw ConfigError(fmt::format(
-        "etp({}) * ep({}) = {} does not divide tp({}) * cp({}) * dp({}) = {}; nearest ep: {}",
-        config.etp, config.ep, config.etp * config.ep, config.tp, config.cp, config.dp, stage_ranks,
-        nearest_divisor(std::max(1, stage_ranks / config.etp), config.ep)));
-  // Experts must sit in the stage of their layers, so both grids need the same pipeline groups.
-  for (int rank = 0; rank < world_size() && config.ep * config.etp > 1; ++rank) {
-    int rest = rank;
-    for (const Axis axis : order_) {
-      const AxisView view = expert_axis(axis, config_);
-      if (axis == Axis::Pp && rest % view.degree != coordinates(rank).pp)
-        throw ConfigError(
-            fmt::format("rank order '{}': the expert grid puts rank {} into another pipeline stage "
-                        "than the dense "
-                        "grid; put pp last, as in '{}'",
-                        order, rank, kDefaultOrder));
-      rest /= view.degree;
-    }
-  }
+  if (stage_ranks % (config.etp * config.ep) == 0) return;
+  const bool etp_fits = stage_ranks % config.etp == 0;
+  throw ConfigError(fmt::format(
+      "etp({}) * ep({}) = {} does not divide tp({}) * cp({}) * dp({}) = {}; nearest {}: {}",
+      config.etp, config.ep, config.etp * config.ep, config.tp, config.cp, config.dp, stage_ranks,
+      etp_fits ? "ep" : "etp",
+      etp_fits ? nearest_divisor(stage_ranks / config.etp, config.ep)
+               : nearest_divisor(stage_ranks, config.etp)));
 }
 
 Coordinates Mesh::coordinates(int rank) const {
   require_invariant(rank >= 0 && rank < world_size(), "rank outside the mesh");
   Coordinates coordinates;
-  int dense_rest = rank;
-  int expert_rest = rank;
+  int rest = rank;
+  int stage_index = 0;  // place among the ranks of the same stage, which both grids number alike
+  int stage_stride = 1;
   for (const Axis axis : order_) {
-    const AxisView expert = expert_axis(axis, config_);
-    if (expert.coordinate != nullptr) coordinates.*expert.coordinate = expert_rest % expert.degree;
-    expert_rest /= expert.degree;
+    const AxisView view = dense_axis(axis, config_);
+    if (view.coordinate == nullptr) continue;
+    coordinates.*view.coordinate = rest % view.degree;
+    rest /= view.degree;
+    if (axis == Axis::Pp) continue;
+    stage_index += coordinates.*view.coordinate * stage_stride;
+    stage_stride *= view.degree;
   }
-  for (const Axis axis : order_) {  // second: the dense pp is the one that counts
-    const AxisView dense = dense_axis(axis, config_);
-    if (dense.coordinate != nullptr) coordinates.*dense.coordinate = dense_rest % dense.degree;
-    dense_rest /= dense.degree;
+  for (const Axis axis : order_) {
+    const AxisView view = expert_axis(axis, config_);
+    if (view.coordinate == nullptr || axis == Axis::Pp) continue;
+    coordinates.*view.coordinate = stage_index % view.degree;
+    stage_index /= view.degree;
   }
   return coordinates;
 }
@@ -174,30 +172,48 @@ int Mesh::rank_of(const Coordinates& coordinates) const {
   return rank;
 }
 
+// The rank of an expert place: by its index within the stage, like coordinates().
+int Mesh::rank_of_expert(const Coordinates& expert) const {
+  int stage_index = 0;
+  int stride = 1;
+  for (const Axis axis : order_) {
+    const AxisView view = expert_axis(axis, config_);
+    if (view.coordinate == nullptr || axis == Axis::Pp) continue;
+    stage_index += expert.*view.coordinate * stride;
+    stride *= view.degree;
+  }
+  Coordinates dense{.pp = expert.pp};
+  for (const Axis axis : order_) {
+    const AxisView view = dense_axis(axis, config_);
+    if (view.coordinate == nullptr || axis == Axis::Pp) continue;
+    dense.*view.coordinate = stage_index % view.degree;
+    stage_index /= view.degree;
+  }
+  return rank_of(dense);
+}
+
 std::vector<int> Mesh::group(Group group, int rank) const {
-  const auto axes = varied(group);
-  const std::vector<int Coordinates::*> all =
-      on_expert_grid(group) ? std::vector<int Coordinates::*>{&Coordinates::etp, &Coordinates::ep,
-                                                              &Coordinates::edp, &Coordinates::pp}
-                            : std::vector<int Coordinates::*>{&Coordinates::tp, &Coordinates::cp,
-                                                              &Coordinates::dp, &Coordinates::pp};
-  const Coordinates own = coordinates(rank);
+  const bool expert = on_expert_grid(group);
+  const int last_stage = config_.pp - 1;
+  std::vector<Coordinates> places = {coordinates(rank)};
+  const int own_stage = places.front().pp;
+  if (group == Group::Embedding && own_stage != 0 && own_stage != last_stage) return {rank};
+  for (const Axis axis : order_) {
+    const AxisView view = expert ? expert_axis(axis, config_) : dense_axis(axis, config_);
+    if (view.coordinate == nullptr || !varies(group, view.coordinate)) continue;
+    std::vector<Coordinates> spread;
+    for (Coordinates place : places)
+      for (int value = 0; value < view.degree; ++value) {
+        if (group == Group::Embedding && value != 0 && value != last_stage) continue;
+        place.*view.coordinate = value;
+        spread.push_back(place);
+      }
+    places = std::move(spread);
+  }
   std::vector<int> members;
-  for (int other = 0; other < world_size(); ++other) {
-    const Coordinates theirs = coordinates(other);
-    const bool same = std::ranges::all_of(all, [&](auto axis) {
-      return own.*axis == theirs.*axis || std::ranges::find(axes, axis) != axes.end();
-    });
-    if (same) members.push_back(other);
-  }
-  if (group == Group::Embedding) {
-    const int last = config_.pp - 1;
-    if (own.pp != 0 && own.pp != last) return {rank};
-    std::erase_if(members, [&](int other) {
-      const int stage = coordinates(other).pp;
-      return stage != 0 && stage != last;
-    });
-  }
+  for (const Coordinates& place : places)
+    members.push_back(expert ? rank_of_expert(place) : rank_of(place));
+  std::ranges::sort(members);
   return members;
 }
 

@@ -38,11 +38,12 @@ enum class Group {
 };
 
 /// rank <-> coordinates for any axis order, e.g. "tp-cp-ep-dp-pp" (innermost first, Megatron's
-/// default). The expert grid keeps the order with tp, cp, dp replaced by etp, ep, edp.
+/// default). The expert grid numbers the ranks of each stage in the same order, with tp, cp, dp
+/// replaced by etp, ep, edp: so experts sit in the stage of their layers whatever the order.
 class Mesh {
  public:
-  /// @throws ConfigError if the order is not a permutation of tp, cp, ep, dp, pp, if a degree is <
-  /// 1, or if etp * ep does not divide tp * cp * dp
+  /// @throws ConfigError if the order is not a permutation of tp, cp, ep, dp, pp, if a degree is
+  /// less than 1, or if etp * ep does not divide tp * cp * dp
   explicit Mesh(const ParallelConfig& config, const std::string& order = kDefaultOrder);
 
   static constexpr const char* kDefaultOrder = "tp-cp-ep-dp-pp";
@@ -52,12 +53,14 @@ class Mesh {
   Coordinates coordinates(int rank) const;
   /// Only the dense coordinates (tp, cp, dp, pp) are read.
   int rank_of(const Coordinates& coordinates) const;
-  /// Ranks of the group that `rank` is in, ascending along the group's axes; {rank} if it is alone.
+  /// Ranks of the group that `rank` is in, ascending; {rank} if it is alone.
   std::vector<int> group(Group group, int rank) const;
   /// Every distinct group of this kind, in order of its first member.
   std::vector<std::vector<int>> groups(Group group) const;
 
  private:
+  int rank_of_expert(const Coordinates& expert) const;
+
   ParallelConfig config_;
   std::vector<Axis> order_;
 };
