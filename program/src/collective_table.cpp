@@ -107,14 +107,16 @@ CommAlgorithm CollectiveTable::choose(CommOp op, int group_size, Bytes message) 
 CollectiveTable default_collective_table() {
   constexpr Bytes kKib{1024};
   constexpr Bytes kMessageMib{1024 * 1024};
+  constexpr Bytes kAnySize{std::numeric_limits<std::int64_t>::max()};
   CollectiveTable table;
-  // Under oversubscription every step costs a turn of the scheduler, so few steps win for small
-  // messages; beyond eight ranks the n-1 messages of a step cost more than the steps they save.
+  // Where ranks outnumber cores every step costs a turn of the scheduler, so few steps win. Beyond
+  // the eight ranks that were measured, n-1 messages a step are not risked.
   table.rules = {
-      {AllReduce, OneShot, 16 * kKib, 2, 8},       {AllReduce, Doubling, 16 * kKib},
-      {AllReduce, Direct, 64 * kMessageMib, 2, 8}, {ReduceScatter, Direct, 64 * kMessageMib, 2, 8},
-      {AllGather, Direct, 4 * kMessageMib, 2, 8},  {AllToAll, Direct, 4 * kMessageMib, 2, 16},
-      {AllToAllV, Direct, 4 * kMessageMib, 2, 16}, {Broadcast, Tree, 1 * kMessageMib},
+      {AllReduce, OneShot, 64 * kKib, 2, 4},   {AllReduce, OneShot, 4 * kKib, 5, 8},
+      {AllReduce, Direct, kAnySize, 2, 8},     {AllReduce, Doubling, 16 * kKib},
+      {ReduceScatter, Direct, kAnySize, 2, 8}, {AllGather, Direct, kAnySize, 2, 8},
+      {AllToAll, Direct, kAnySize, 2, 8},      {AllToAllV, Direct, kAnySize, 2, 8},
+      {Broadcast, Tree, kAnySize, 2, 2},       {Broadcast, Tree, 4 * kMessageMib},
   };
   return table;
 }

@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "local_socket.hpp"
 #include "peer_link.hpp"
 #include "runtime/watchdog.hpp"
 
@@ -256,16 +257,17 @@ class Guardian {
     end_local_ranks();
   }
 
-  /// Lets the rank that failed say why, and die first.
+  /// A rank reports its error itself: its message and its exit code come first.
   void end_quietly() {
     send_cause("");
-    const double start = now_s();
-    const auto is_failing = [](const LocalRank& rank) {
-      return rank.alive && rank.slot->state.load() == RankState::Failed;
-    };
-    while (now_s() - start < kGraceAfterError.value && std::ranges::any_of(ranks_, is_failing))
-      sleep_until_something_happens();
+    await_launcher();
     end_local_ranks();
+  }
+
+  /// The launcher normally ends all ranks after an abort.
+  void await_launcher() {
+    const double start = now_s();
+    while (any_alive() && now_s() - start < kGraceAfterError.value) sleep_until_something_happens();
   }
 
   void announce(const std::string& cause, const std::vector<RankView>& views) const {
@@ -279,7 +281,8 @@ class Guardian {
       if (++shown > kMaxOthers) break;
       text += fmt::format("meshplan:   meanwhile {}\n", line);
     }
-    write_to_stderr(text);
+    if (config_.report_socket.empty() || !send_report(config_.report_socket, text))
+      write_to_stderr(text);
   }
 
   bool any_alive() const {
@@ -372,6 +375,7 @@ class Guardian {
       if (message.kind == Frame::Kind::Cause) {
         announce(is_root() ? message.text : "", all_views());
         send_cause(message.text);
+        if (message.text[0] == '\0') await_launcher();
         return end_local_ranks();
       }
     }
@@ -435,16 +439,6 @@ class Guardian {
   bool ended_ = false;
 };
 
-/// Where to speak: the launcher's own terminal or file if that can be opened, for the launcher's
-/// pipes may break while it kills the ranks; else standard error, as inherited.
-void redirect_stderr(const std::string& report_path) {
-  if (report_path.empty()) return;
-  const int file = ::open(report_path.c_str(), O_WRONLY | O_APPEND | O_NOCTTY | O_CLOEXEC);
-  if (file < 0) return;
-  ::dup2(file, STDERR_FILENO);
-  ::close(file);
-}
-
 /// Leaves the rank's session, files and signals behind; standard error stays, to speak.
 void become_guardian(const GuardianConfig& config) {
   setsid();
@@ -454,7 +448,6 @@ void become_guardian(const GuardianConfig& config) {
   if (sched_setscheduler(0, SCHED_FIFO, &priority) != 0) setpriority(PRIO_PROCESS, 0, -10);
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
-  redirect_stderr(config.report_path);
   const int null = ::open("/dev/null", O_RDWR);
   ::dup2(null, STDIN_FILENO);
   ::dup2(null, STDOUT_FILENO);

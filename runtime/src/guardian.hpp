@@ -27,7 +27,7 @@ struct GuardianConfig {
   std::vector<std::string> host_of_rank;  // of the whole job
   std::vector<int> machine_of_rank;
   Seconds hang_timeout;
-  std::string report_path;  // see WatchdogOptions
+  std::string report_socket;  // see WatchdogOptions
   GuardianNetwork network;
 };
 

@@ -8,16 +8,21 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <numeric>
+#include <poll.h>
 #include <spawn.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/error.hpp"
+#include "local_socket.hpp"
 
 namespace meshplan::runtime {
 namespace {
 
 constexpr int kInterrupted = 130;  // 128 + SIGINT
+constexpr int kReportGraceMs = 300;
 
 int exit_code_of(int status, bool interrupted) {
   if (interrupted) return kInterrupted;
@@ -27,30 +32,70 @@ int exit_code_of(int status, bool interrupted) {
   return is_ours ? code : 1;  // mpiexec: the signal that killed a rank, or its own trouble
 }
 
-/// Blocks the signals that are to be passed on; the child gets the mask from before.
+/// Blocks the signals that are to be passed on and reads them from a descriptor; the child gets the
+/// mask from before.
 class BlockedSignals {
  public:
   BlockedSignals() {
-    sigemptyset(&set_);
+    sigset_t set;
+    sigemptyset(&set);
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD})
-      sigaddset(&set_, signal);
-    pthread_sigmask(SIG_BLOCK, &set_, &before_);
+      sigaddset(&set, signal);
+    pthread_sigmask(SIG_BLOCK, &set, &before_);
+    descriptor_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
   }
-  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  ~BlockedSignals() {
+    ::close(descriptor_);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
   BlockedSignals(const BlockedSignals&) = delete;
   BlockedSignals& operator=(const BlockedSignals&) = delete;
 
   const sigset_t& before() const { return before_; }
-  siginfo_t wait() const {
-    siginfo_t info{};
-    while (sigwaitinfo(&set_, &info) < 0) {
-    }
-    return info;
+  int descriptor() const { return descriptor_; }
+  std::optional<signalfd_siginfo> next() const {
+    signalfd_siginfo info{};
+    const bool got = ::read(descriptor_, &info, sizeof(info)) == sizeof(info);
+    return got ? std::optional(info) : std::nullopt;
   }
 
  private:
-  sigset_t set_{};
   sigset_t before_{};
+  int descriptor_ = -1;
+};
+
+/// Hears the guardians of this machine and repeats what they say on standard error: the pipes of
+/// mpiexec may break while it cleans up.
+class ReportRelay {
+ public:
+  ReportRelay()
+      : name_(fmt::format("meshplan-launch-{}", ::getpid())), socket_(listen_for_reports(name_)) {}
+  ~ReportRelay() { ::close(socket_); }
+  ReportRelay(const ReportRelay&) = delete;
+  ReportRelay& operator=(const ReportRelay&) = delete;
+
+  const std::string& name() const { return name_; }
+  int descriptor() const { return socket_; }
+  void relay() {
+    std::vector<char> text(65536);
+    for (ssize_t length = 0;
+         (length = ::recv(socket_, text.data(), text.size(), MSG_DONTWAIT)) > 0;) {
+      [[maybe_unused]] const auto written =
+          ::write(STDERR_FILENO, text.data(), static_cast<std::size_t>(length));
+      heard_ = true;
+    }
+  }
+  /// mpiexec may be faster than a guardian.
+  void await_report(int timeout_ms) {
+    relay();
+    pollfd ready{socket_, POLLIN, 0};
+    if (!heard_ && ::poll(&ready, 1, timeout_ms) > 0) relay();
+  }
+
+ private:
+  std::string name_;
+  int socket_;
+  bool heard_ = false;
 };
 
 pid_t spawn(std::vector<std::string> command, const BlockedSignals& signals) {
@@ -74,23 +119,30 @@ pid_t spawn(std::vector<std::string> command, const BlockedSignals& signals) {
 }  // namespace
 
 int launch_ranks(const LaunchSpec& spec) {
+  ReportRelay reports;
   LaunchSpec with_report = spec;
-  with_report.environment.push_back(
-      fmt::format("{}=/proc/{}/fd/{}", kReportPathVariable, ::getpid(), STDERR_FILENO));
+  with_report.environment.push_back(fmt::format("{}={}", kReportSocketVariable, reports.name()));
   const BlockedSignals signals;
   const pid_t child = spawn(mpiexec_command(with_report), signals);
   bool interrupted = false;
   while (true) {
-    const siginfo_t signal = signals.wait();
-    if (signal.si_signo != SIGCHLD) {
-      interrupted = interrupted || signal.si_signo == SIGINT;
+    pollfd ready[] = {{signals.descriptor(), POLLIN, 0}, {reports.descriptor(), POLLIN, 0}};
+    ::poll(ready, 2, -1);
+    reports.relay();
+    const auto signal = signals.next();
+    if (!signal) continue;
+    const auto number = static_cast<int>(signal->ssi_signo);
+    if (number != SIGCHLD) {
+      interrupted = interrupted || number == SIGINT;
       // The terminal has sent its signals to the child too; twice means "force" to mpiexec.
-      if (signal.si_code <= 0) ::kill(child, signal.si_signo);
+      if (signal->ssi_code <= 0) ::kill(child, number);
       continue;
     }
     int status = 0;
-    const pid_t ended = ::waitpid(child, &status, WNOHANG);
-    if (ended == child) return exit_code_of(status, interrupted);
+    if (::waitpid(child, &status, WNOHANG) != child) continue;
+    const int code = exit_code_of(status, interrupted);
+    if (code != 0) reports.await_report(kReportGraceMs);
+    return code;
   }
 }
 

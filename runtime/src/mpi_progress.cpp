@@ -43,7 +43,7 @@ class Backoff {
   // Measured on 2 cores with 4 and 8 ranks: fewer spins cost latency, more cost the other ranks'
   // time.
   static constexpr int kSpinsShared = 100;
-  static constexpr int kYields = 50;
+  static constexpr int kYields = 10;
   static constexpr long kNapNanoseconds = 20'000;
   static constexpr int kSpinsAlone = 20'000;
 

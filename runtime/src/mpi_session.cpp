@@ -11,6 +11,7 @@
 #include <iterator>
 #include <map>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "core/error.hpp"
@@ -96,6 +97,13 @@ MpiSession::MpiSession(int& argc, char**& argv) {
   check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler",
             kWorld);
   layout_ = find_layout();
+  // Naps while waiting end on time, not up to 50 us late: with two ranks a core an 8-byte
+  // all-reduce takes 0.18 ms instead of 0.30 ms. With four a core the later turns are the better
+  // ones.
+  constexpr unsigned long kTimerSlackNanoseconds = 1000;
+  const auto machine = static_cast<std::size_t>(layout_.machine());
+  if (std::ssize(layout_.ranks_on(layout_.machine())) <= 2 * layout_.cores_of_machine[machine])
+    prctl(PR_SET_TIMERSLACK, kTimerSlackNanoseconds);
 }
 
 MpiSession::~MpiSession() {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <fcntl.h>
@@ -11,14 +10,13 @@
 #include <random>
 #include <sstream>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "guardian.hpp"
+#include "local_socket.hpp"
 #include "peer_link.hpp"
 
 namespace meshplan::runtime {
@@ -49,35 +47,6 @@ std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words;
   for (std::string word; stream >> word;) words.push_back(word);
   return words;
-}
-
-/// A Unix socket under an abstract name: nothing in the file system, gone with its last user.
-int lifeline_socket(sockaddr_un& address, socklen_t& length, const std::string& name) {
-  const int made = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (made < 0) throw IoError(fmt::format("cannot create a socket: {}", std::strerror(errno)));
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path + 1, name.c_str(), sizeof(address.sun_path) - 2);
-  length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  return made;
-}
-
-int listen_for_lifelines(const std::string& name) {
-  sockaddr_un address{};
-  socklen_t length = 0;
-  const int made = lifeline_socket(address, length, name);
-  if (::bind(made, reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-      ::listen(made, 4096) != 0)
-    throw IoError(fmt::format("cannot listen on {}: {}", name, std::strerror(errno)));
-  return made;
-}
-
-int connect_lifeline(const std::string& name) {
-  sockaddr_un address{};
-  socklen_t length = 0;
-  const int made = lifeline_socket(address, length, name);
-  if (::connect(made, reinterpret_cast<const sockaddr*>(&address), length) != 0)
-    throw IoError(fmt::format("cannot connect to {}: {}", name, std::strerror(errno)));
-  return made;
 }
 
 }  // namespace
@@ -147,7 +116,7 @@ Watchdog::Watchdog(Communicator& world, const JobLayout& layout, const WatchdogO
   GuardianNetwork network{layout.num_machines(), layout.machine(), listener,
                           invitation.port,       invitation.token, words_of(invitation.addresses)};
   start_guardian({page_->slots(), num_local, lifelines, layout.host_of_rank, layout.machine_of_rank,
-                  options.hang_timeout, options.report_path, std::move(network)});
+                  options.hang_timeout, options.report_socket, std::move(network)});
   ::close(lifelines);
   if (listener >= 0) ::close(listener);
 }

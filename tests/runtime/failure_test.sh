@@ -60,6 +60,28 @@ for machines in one-machine many-machines; do
     throw 1 2 $machines
 done
 
+# Through our own launcher, on two names of this machine, with the exit code of a failed run.
+for mode in kill stop throw; do
+  timeout -k 1 60 "$victim" launch localhost:2,127.0.0.1:2 $mode 2 2 >"$output" 2>&1
+  code=$?
+  [ "$code" -eq 1 ] || fail "launched, $mode: exit code $code"
+  grep -Eq "rank 2 on 127.0.0.1.*(step 3, stage 2|own message)" "$output" ||
+    fail "launched, $mode: the host is not named as given"
+  echo "launched, $mode: exit code $code"
+done
+timeout -k 1 60 "$victim" launch localhost:2,127.0.0.1:2 finish >"$output" 2>&1 ||
+  fail "a launched job that ends well failed"
+
+# The interrupt of a user reaches the ranks, and is told from a failure.
+"$victim" launch localhost:4 spin 2 50 >"$output" 2>&1 &
+launcher=$!
+sleep 2
+kill -INT $launcher
+wait $launcher
+code=$?
+[ "$code" -eq 130 ] || fail "interrupted: exit code $code"
+echo "interrupted: exit code $code"
+
 timeout -k 1 60 "$mpiexec" -n 4 "$victim" finish >"$output" 2>&1 || fail "a job that ends well failed"
 [ -s "$output" ] && fail "a job that ends well is not silent"
 

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <unistd.h>
 
+#include "runtime/launch.hpp"
 #include "runtime/mpi_communicator.hpp"
 #include "runtime/mpi_session.hpp"
 #include "runtime/watchdog.hpp"
@@ -42,7 +43,10 @@ int train(const MpiSession& session, const Arguments& arguments) {
     layout.cores_of_machine.assign(layout.machine_of_rank.size(), 1);
   }
   const auto setup = make_mpi_world(session, {});
-  Watchdog watchdog(*setup, layout, {.hang_timeout = Seconds{arguments.timeout_s}});
+  const char* report_socket = std::getenv(kReportSocketVariable);
+  Watchdog watchdog(*setup, layout,
+                    {.hang_timeout = Seconds{arguments.timeout_s},
+                     .report_socket = report_socket == nullptr ? "" : report_socket});
   MpiOptions options;
   options.observer = &watchdog.board();
   const auto world = make_mpi_world(session, options);
@@ -67,6 +71,11 @@ int train(const MpiSession& session, const Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 3 && std::string_view(argv[1]) == "launch") {
+    LaunchSpec spec{.ranks = 4, .hosts = parse_host_list(argv[2]), .command = {argv[0]}};
+    spec.command.insert(spec.command.end(), argv + 3, argv + argc);
+    return launch_ranks(spec);
+  }
   const MpiSession session(argc, argv);
   Arguments arguments;
   if (argc > 1) arguments.mode = argv[1];

@@ -70,7 +70,7 @@ CommAlgorithm fallback_algorithm(CommOp op);
 /// Is this algorithm offered for this operation?
 bool is_offered(CommOp op, CommAlgorithm algorithm);
 
-/// Measured with MPI between ranks of one host (see docs/design.md#collectives).
+/// Measured with MPI between 2, 4 and 8 ranks of one host with two cores.
 CollectiveTable default_collective_table();
 
 /// @throws ConfigError for an algorithm that the operation does not offer, or sizes that are not

@@ -53,8 +53,8 @@ using EnvironmentLookup = std::function<const char*(const char*)>;  // std::gete
 std::optional<OuterLaunch> detect_outer_launch(const EnvironmentLookup& environment);
 
 /// The variable by which launch_ranks tells the ranks where to report a failure
-/// (WatchdogOptions::report_path).
-constexpr const char* kReportPathVariable = "MESHPLAN_REPORT_PATH";
+/// (WatchdogOptions::report_socket).
+constexpr const char* kReportSocketVariable = "MESHPLAN_REPORT_SOCKET";
 
 /// Runs mpiexec_command(spec) with this process's standard streams, passes SIGINT, SIGTERM, SIGHUP,
 /// SIGUSR1 and SIGUSR2 on to it, and waits for its end.

@@ -18,10 +18,10 @@ struct WatchdogOptions {
   /// A rank that is stopped for so long, or a job in which no rank shows progress for so long,
   /// hangs. Longer than the longest single operation.
   Seconds hang_timeout{60.0};
-  /// Append the message to this file instead of standard error, if it can be opened. Under mpiexec
-  /// standard error is a pipe to a launcher that may break while it cleans up; `meshplan run`
-  /// passes its own standard error here (launch.hpp).
-  std::string report_path;
+  /// Who prints the message: the launcher that listens on this local socket (launch.hpp passes its
+  /// name to the ranks). If empty, or on another machine: standard error. Under mpiexec that is a
+  /// pipe to a launcher that may break while it cleans up.
+  std::string report_socket;
 };
 
 /// Watches all ranks from a process of its own on each machine (a "guardian"), which no launcher
