@@ -16,50 +16,97 @@ struct Head {
   int64_t head;
 };
 
+/// Where a pair (query block, key block) lies.
+struct Pair {
+  int64_t first_query;
+  int64_t num_queries;
+  int64_t first_key;
+  int64_t num_keys;  // that any of the queries sees
+  int64_t columns;   // num_keys in whole vectors
+};
+
 /// From scores to probabilities p, and from dp to ds = p (dp - delta) scale, for one row.
-MESHPLAN_INLINE void score_grad_row(float* p, float* ds, float scale, float lse, float delta) {
-  for (int64_t i = 0; i < kKeyBlock; i += kLanes) {
+MESHPLAN_INLINE void score_grad_row(float* p, float* ds, int64_t columns, float scale, float lse,
+                                    float delta) {
+  for (int64_t i = 0; i < columns; i += kLanes) {
     const Vec probability = exp(load(p + i) * scale - lse);
     store(p + i, probability);
     store(ds + i, probability * (load(ds + i) - delta) * scale);
   }
 }
 
-/// Adds what the pair (query block, key block) gives to dq, dk and dv.
-void backward_tile(const Head& h, int64_t first, int64_t count, int64_t first_key) {
+/// out (queries, keys) = rows (queries, E) times a transposed key block.
+void scores_of(const Head& h, const Pair& pair, float* out, const float* rows,
+               const float* transposed) {
+  const AttentionLayout& layout = h.layout;
+  small_gemm({.c = out,
+              .c_stride = kKeyBlock,
+              .a = rows + pair.first_query * layout.head,
+              .a_row_stride = layout.head,
+              .a_column_stride = 1,
+              .b = transposed + pair.first_key * layout.head,
+              .b_stride = kKeyBlock,
+              .m = pair.num_queries,
+              .n = pair.columns,
+              .k = h.op.shape.head_size,
+              .accumulate = false});
+}
+
+/// out (keys, E) += weights^T (keys, queries) times rows (queries, E).
+void add_to_keys(const Head& h, const Pair& pair, float* out, const float* weights,
+                 const float* rows) {
+  const AttentionLayout& layout = h.layout;
+  small_gemm({.c = out + pair.first_key * layout.head,
+              .c_stride = layout.head,
+              .a = weights,
+              .a_row_stride = 1,
+              .a_column_stride = kKeyBlock,
+              .b = rows + pair.first_query * layout.head,
+              .b_stride = layout.head,
+              .m = pair.num_keys,
+              .n = layout.head,
+              .k = pair.num_queries,
+              .accumulate = true});
+}
+
+/// Adds what one pair of blocks gives to dq, dk and dv.
+void backward_tile(const Head& h, const Pair& pair) {
   const AttentionLayout& layout = h.layout;
   const AttentionShape& shape = h.op.shape;
   float* p = h.scratch + layout.scores;
   float* ds = h.scratch + layout.score_grads;
-  const float* query = h.scratch + layout.query + first * layout.head;
-  const float* output_grad = h.scratch + layout.output_grad + first * layout.head;
-  small_gemm(p, kKeyBlock, {query, layout.head, 1},
-             h.scratch + layout.keys_transposed + first_key * layout.head, kKeyBlock, count,
-             kKeyBlock, shape.head_size, false);
-  small_gemm(ds, kKeyBlock, {output_grad, layout.head, 1},
-             h.scratch + layout.values_transposed + first_key * layout.head, kKeyBlock, count,
-             kKeyBlock, shape.head_size, false);
-  for (int64_t i = 0; i < count; ++i) {
-    float* row = p + i * kKeyBlock;
-    const KeyRange keys = visible_keys(shape, h.num_keys, first + i);
-    if (keys.begin == keys.end) {  // lse is -infinity
-      memset(row, 0, kKeyBlock * sizeof(float));
-      memset(ds + i * kKeyBlock, 0, kKeyBlock * sizeof(float));
+  const float* query = h.scratch + layout.query;
+  const float* output_grad = h.scratch + layout.output_grad;
+  scores_of(h, pair, p, query, h.scratch + layout.keys_transposed);
+  scores_of(h, pair, ds, output_grad, h.scratch + layout.values_transposed);
+  for (int64_t i = 0; i < pair.num_queries; ++i) {
+    const int64_t query_index = pair.first_query + i;
+    float* p_row = p + i * kKeyBlock;
+    float* ds_row = ds + i * kKeyBlock;
+    const KeyRange keys = visible_keys(shape, h.num_keys, query_index);
+    if (keys.begin == keys.end) {  // its lse is -infinity
+      memset(p_row, 0, kKeyBlock * sizeof(float));
+      memset(ds_row, 0, kKeyBlock * sizeof(float));
       continue;
     }
-    mask_row(row, keys, first_key, -__builtin_inff());
-    const int64_t token = h.sequence * shape.query_len + first + i;
-    score_grad_row(row, ds + i * kKeyBlock, shape.scale, h.op.lse[token * shape.heads + h.head],
-                   h.scratch[layout.delta + first + i]);
+    mask_row(p_row, pair.columns, keys, pair.first_key, -__builtin_inff());
+    const int64_t token = h.sequence * shape.query_len + query_index;
+    score_grad_row(p_row, ds_row, pair.columns, shape.scale, h.op.lse[token * shape.heads + h.head],
+                   h.scratch[layout.delta + query_index]);
   }
-  const int64_t num_keys = least(kKeyBlock, h.num_keys - first_key);
-  small_gemm(h.scratch + layout.value_grad + first_key * layout.head, layout.head,
-             {p, 1, kKeyBlock}, output_grad, layout.head, num_keys, layout.head, count, true);
-  small_gemm(h.scratch + layout.key_grad + first_key * layout.head, layout.head, {ds, 1, kKeyBlock},
-             query, layout.head, num_keys, layout.head, count, true);
-  small_gemm(h.scratch + layout.query_grad + first * layout.head, layout.head, {ds, kKeyBlock, 1},
-             h.scratch + layout.key + first_key * layout.head, layout.head, count, layout.head,
-             num_keys, true);
+  add_to_keys(h, pair, h.scratch + layout.value_grad, p, output_grad);
+  add_to_keys(h, pair, h.scratch + layout.key_grad, ds, query);
+  small_gemm({.c = h.scratch + layout.query_grad + pair.first_query * layout.head,
+              .c_stride = layout.head,
+              .a = ds,
+              .a_row_stride = kKeyBlock,
+              .a_column_stride = 1,
+              .b = h.scratch + layout.key + pair.first_key * layout.head,
+              .b_stride = layout.head,
+              .m = pair.num_queries,
+              .n = layout.head,
+              .k = pair.num_keys,
+              .accumulate = true});
 }
 
 template <class T>
@@ -96,7 +143,8 @@ void backward_head(const Head& h) {
     const int64_t count = least(kQueryBlock, shape.query_len - first);
     const KeyRange keys = visible_keys(shape, h.num_keys, first, first + count - 1);
     for (int64_t key = keys.begin / kKeyBlock * kKeyBlock; key < keys.end; key += kKeyBlock)
-      backward_tile(h, first, count, key);
+      backward_tile(
+          h, {first, count, key, least(kKeyBlock, keys.end - key), block_columns(key, keys.end)});
   }
   T* dq = static_cast<T*>(h.op.dq) + h.sequence * shape.query_len * h.op.dq_stride +
           h.head * shape.head_size;

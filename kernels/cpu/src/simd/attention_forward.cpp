@@ -18,52 +18,71 @@ struct QueryBlock {
   int64_t count;
 };
 
-/// Turns the row of scores into probabilities relative to the row's running maximum; returns the
+/// Turns a row of scores into probabilities relative to the row's running maximum; returns the
 /// factor by which what was summed before shrinks.
-MESHPLAN_INLINE float softmax_row(float* row, float scale, float& row_max, float& row_sum) {
+MESHPLAN_INLINE float softmax_row(float* row, int64_t columns, float scale, float& row_max,
+                                  float& row_sum) {
   Vec maxima = splat(-kInfinity);
-  for (int64_t i = 0; i < kKeyBlock; i += kLanes) maxima = max(maxima, load(row + i));
+  for (int64_t i = 0; i < columns; i += kLanes) maxima = max(maxima, load(row + i));
   const float block_max = max_lane(maxima) * scale;
   const float new_max = block_max > row_max ? block_max : row_max;
   if (new_max == -kInfinity) {
-    memset(row, 0, kKeyBlock * sizeof(float));
+    memset(row, 0, static_cast<size_t>(columns) * sizeof(float));
     return 1.0F;
   }
   Vec sums{};
-  for (int64_t i = 0; i < kKeyBlock; i += kLanes) {
+  for (int64_t i = 0; i < columns; i += kLanes) {
     const Vec p = exp(load(row + i) * scale - new_max);
     store(row + i, p);
     sums += p;
   }
-  const float shrink = sum(exp(splat(row_max - new_max))) / static_cast<float>(kLanes);
+  const float shrink = exp(splat(row_max - new_max))[0];
   row_max = new_max;
   row_sum = row_sum * shrink + sum(sums);
   return shrink;
 }
 
-/// o = o * shrink + p v over one block of keys.
-void attend(const QueryBlock& block, int64_t first_key) {
+/// o = o * shrink + p v over the keys [first_key, end) of one block.
+void attend(const QueryBlock& block, int64_t first_key, int64_t end) {
   const AttentionLayout& layout = block.layout;
   float* scores = block.scratch + layout.scores;
   float* output = block.scratch + layout.output;
   float* row_max = block.scratch + layout.row_max;
   float* row_sum = block.scratch + layout.row_sum;
   const AttentionShape& shape = block.op.shape;
-  small_gemm(scores, kKeyBlock, {block.scratch + layout.query, layout.head, 1},
-             block.scratch + layout.keys_transposed + first_key * layout.head, kKeyBlock,
-             block.count, kKeyBlock, shape.head_size, false);
+  const int64_t columns = block_columns(first_key, end);
+  small_gemm({.c = scores,
+              .c_stride = kKeyBlock,
+              .a = block.scratch + layout.query,
+              .a_row_stride = layout.head,
+              .a_column_stride = 1,
+              .b = block.scratch + layout.keys_transposed + first_key * layout.head,
+              .b_stride = kKeyBlock,
+              .m = block.count,
+              .n = columns,
+              .k = shape.head_size,
+              .accumulate = false});
   for (int64_t i = 0; i < block.count; ++i) {
     float* row = scores + i * kKeyBlock;
-    mask_row(row, visible_keys(shape, block.num_keys, block.first + i), first_key, -kInfinity);
-    const float shrink = softmax_row(row, shape.scale, row_max[i], row_sum[i]);
+    mask_row(row, columns, visible_keys(shape, block.num_keys, block.first + i), first_key,
+             -kInfinity);
+    const float shrink = softmax_row(row, columns, shape.scale, row_max[i], row_sum[i]);
     if (shrink != 1.0F) {
       for (int64_t e = 0; e < layout.head; e += kLanes)
         store(output + i * layout.head + e, load(output + i * layout.head + e) * shrink);
     }
   }
-  small_gemm(output, layout.head, {scores, kKeyBlock, 1},
-             block.scratch + layout.values + first_key * layout.head, layout.head, block.count,
-             layout.head, kKeyBlock, true);
+  small_gemm({.c = output,
+              .c_stride = layout.head,
+              .a = scores,
+              .a_row_stride = kKeyBlock,
+              .a_column_stride = 1,
+              .b = block.scratch + layout.values + first_key * layout.head,
+              .b_stride = layout.head,
+              .m = block.count,
+              .n = layout.head,
+              .k = columns,
+              .accumulate = true});
 }
 
 template <class T>
@@ -103,7 +122,7 @@ void forward_head(const AttentionForward& op, const AttentionLayout& layout, flo
     }
     const KeyRange keys = visible_keys(shape, num_keys, first, first + block.count - 1);
     for (int64_t key = keys.begin / kKeyBlock * kKeyBlock; key < keys.end; key += kKeyBlock)
-      attend(block, key);
+      attend(block, key, keys.end);
     finish<T>(block, sequence, head);
   }
 }

@@ -28,17 +28,35 @@ void pack_rows(float* to, int64_t padded, const T* from, int64_t from_stride, in
   memset(to + rows * padded, 0, static_cast<size_t>((all_rows - rows) * padded) * sizeof(float));
 }
 
+/// to (4, 4) = from (4, 4) transposed, in registers.
+MESHPLAN_INLINE void transpose_quad(float* to, int64_t to_stride, const float* from,
+                                    int64_t from_stride) {
+  using Quad = float __attribute__((vector_size(16)));
+  using Order = int32_t __attribute__((vector_size(16)));
+  constexpr Order kLow = {0, 4, 1, 5};
+  constexpr Order kHigh = {2, 6, 3, 7};
+  constexpr Order kFirst = {0, 1, 4, 5};
+  constexpr Order kSecond = {2, 3, 6, 7};
+  Quad rows[4];
+  for (int i = 0; i < 4; ++i) memcpy(&rows[i], from + i * from_stride, sizeof(Quad));
+  const Quad low01 = __builtin_shuffle(rows[0], rows[1], kLow);
+  const Quad low23 = __builtin_shuffle(rows[2], rows[3], kLow);
+  const Quad high01 = __builtin_shuffle(rows[0], rows[1], kHigh);
+  const Quad high23 = __builtin_shuffle(rows[2], rows[3], kHigh);
+  const Quad columns[4] = {
+      __builtin_shuffle(low01, low23, kFirst), __builtin_shuffle(low01, low23, kSecond),
+      __builtin_shuffle(high01, high23, kFirst), __builtin_shuffle(high01, high23, kSecond)};
+  for (int i = 0; i < 4; ++i) memcpy(to + i * to_stride, &columns[i], sizeof(Quad));
+}
+
 /// From (rows, padded) with rows a multiple of the key block to blocks of (padded, key block).
 inline void transpose_blocks(float* to, const float* from, int64_t padded, int64_t rows) {
   for (int64_t block = 0; block < rows; block += kKeyBlock) {
     const float* in = from + block * padded;
     float* out = to + block * padded;
-    for (int64_t i = 0; i < padded; i += kLanes) {
-      for (int64_t row = 0; row < kKeyBlock; ++row) {
-        const Vec values = load(in + row * padded + i);
-        for (int lane = 0; lane < kLanes; ++lane) out[(i + lane) * kKeyBlock + row] = values[lane];
-      }
-    }
+    for (int64_t row = 0; row < kKeyBlock; row += 4)
+      for (int64_t i = 0; i < padded; i += 4)
+        transpose_quad(out + i * kKeyBlock + row, kKeyBlock, in + row * padded + i, padded);
   }
 }
 
@@ -73,12 +91,19 @@ MESHPLAN_INLINE KeyRange visible_keys(const AttentionShape& shape, int64_t num_k
   return {visible_keys(shape, num_keys, first).begin, visible_keys(shape, num_keys, last).end};
 }
 
-/// Sets row[0, kKeyBlock) to `value` outside of the visible keys; row[0] is key `first_key`.
-MESHPLAN_INLINE void mask_row(float* row, KeyRange keys, int64_t first_key, float value) {
-  const int64_t begin = least(most(keys.begin - first_key, 0), kKeyBlock);
-  const int64_t end = least(most(keys.end - first_key, begin), kKeyBlock);
+/// How many keys of the block at `first_key` are worth computing: those below `end`, in whole
+/// vectors.
+MESHPLAN_INLINE int64_t block_columns(int64_t first_key, int64_t end) {
+  return least(kKeyBlock, round_up(end - first_key, kLanes));
+}
+
+/// Sets row[0, columns) to `value` outside of the visible keys; row[0] is key `first_key`.
+MESHPLAN_INLINE void mask_row(float* row, int64_t columns, KeyRange keys, int64_t first_key,
+                              float value) {
+  const int64_t begin = least(most(keys.begin - first_key, 0), columns);
+  const int64_t end = least(most(keys.end - first_key, begin), columns);
   for (int64_t i = 0; i < begin; ++i) row[i] = value;
-  for (int64_t i = end; i < kKeyBlock; ++i) row[i] = value;
+  for (int64_t i = end; i < columns; ++i) row[i] = value;
 }
 
 }  // namespace meshplan::kernels::MESHPLAN_ISA

@@ -4,11 +4,21 @@
 
 namespace meshplan::kernels::MESHPLAN_ISA {
 
-/// One matrix in cache, as the attention tiles use it.
-struct Tile {
-  const float* data;
-  int64_t row_stride;
-  int64_t column_stride;
+/// c (m, n) (+)= a (m, k) b (k, n), all in cache. b and c are row-major and padded: n is a multiple
+/// of kLanes. Element (i, j) of a is at i * a_row_stride + j * a_column_stride, so it may be
+/// transposed.
+struct SmallGemm {
+  float* c;
+  int64_t c_stride;
+  const float* a;
+  int64_t a_row_stride;
+  int64_t a_column_stride;
+  const float* b;
+  int64_t b_stride;
+  int64_t m;
+  int64_t n;
+  int64_t k;
+  bool accumulate;
 };
 
 #if defined(__AVX512F__)
@@ -18,46 +28,40 @@ constexpr int kTileVecs = 2;  // 4 x 2 of 16
 #endif
 constexpr int kTileRows = 4;
 
+/// Rows [i, i + rows) and columns [j, j + vecs * kLanes) of c, summed in registers.
 template <int rows, int vecs>
-MESHPLAN_INLINE void gemm_tile(float* c, int64_t c_stride, const float* a, const Tile& shape,
-                               const float* b, int64_t b_stride, int64_t k_size, bool accumulate) {
+MESHPLAN_INLINE void gemm_tile(const SmallGemm& g, int64_t i, int64_t j) {
+  float* c = g.c + i * g.c_stride + j;
+  const float* a = g.a + i * g.a_row_stride;
+  const float* b = g.b + j;
   Vec sums[rows][vecs];
   for (int r = 0; r < rows; ++r)
     for (int v = 0; v < vecs; ++v)
-      sums[r][v] = accumulate ? load(c + r * c_stride + v * kLanes) : Vec{};
-  for (int64_t k = 0; k < k_size; ++k) {
+      sums[r][v] = g.accumulate ? load(c + r * g.c_stride + v * kLanes) : Vec{};
+  for (int64_t k = 0; k < g.k; ++k) {
     Vec row[vecs];
-    for (int v = 0; v < vecs; ++v) row[v] = load(b + k * b_stride + v * kLanes);
+    for (int v = 0; v < vecs; ++v) row[v] = load(b + k * g.b_stride + v * kLanes);
     for (int r = 0; r < rows; ++r) {
-      const float factor = a[r * shape.row_stride + k * shape.column_stride];
+      const float factor = a[r * g.a_row_stride + k * g.a_column_stride];
       for (int v = 0; v < vecs; ++v) sums[r][v] += row[v] * factor;
     }
   }
   for (int r = 0; r < rows; ++r)
-    for (int v = 0; v < vecs; ++v) store(c + r * c_stride + v * kLanes, sums[r][v]);
+    for (int v = 0; v < vecs; ++v) store(c + r * g.c_stride + v * kLanes, sums[r][v]);
 }
 
 template <int rows>
-MESHPLAN_INLINE void gemm_rows(float* c, int64_t c_stride, const float* a, const Tile& shape,
-                               const float* b, int64_t b_stride, int64_t n, int64_t k_size,
-                               bool accumulate) {
+MESHPLAN_INLINE void gemm_rows(const SmallGemm& g, int64_t i) {
   int64_t j = 0;
-  for (; j + kTileVecs * kLanes <= n; j += kTileVecs * kLanes)
-    gemm_tile<rows, kTileVecs>(c + j, c_stride, a, shape, b + j, b_stride, k_size, accumulate);
-  for (; j < n; j += kLanes)
-    gemm_tile<rows, 1>(c + j, c_stride, a, shape, b + j, b_stride, k_size, accumulate);
+  for (; j + kTileVecs * kLanes <= g.n; j += kTileVecs * kLanes)
+    gemm_tile<rows, kTileVecs>(g, i, j);
+  for (; j < g.n; j += kLanes) gemm_tile<rows, 1>(g, i, j);
 }
 
-/// c (m, n) (+)= a (m, k) b (k, n); b and c are row-major with padding: n is a multiple of kLanes.
-inline void small_gemm(float* c, int64_t c_stride, const Tile& a, const float* b, int64_t b_stride,
-                       int64_t m, int64_t n, int64_t k_size, bool accumulate) {
+inline void small_gemm(const SmallGemm& g) {
   int64_t i = 0;
-  for (; i + kTileRows <= m; i += kTileRows)
-    gemm_rows<kTileRows>(c + i * c_stride, c_stride, a.data + i * a.row_stride, a, b, b_stride, n,
-                         k_size, accumulate);
-  for (; i < m; ++i)
-    gemm_rows<1>(c + i * c_stride, c_stride, a.data + i * a.row_stride, a, b, b_stride, n, k_size,
-                 accumulate);
+  for (; i + kTileRows <= g.m; i += kTileRows) gemm_rows<kTileRows>(g, i);
+  for (; i < g.m; ++i) gemm_rows<1>(g, i);
 }
 
 }  // namespace meshplan::kernels::MESHPLAN_ISA
