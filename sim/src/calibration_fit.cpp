@@ -85,8 +85,8 @@ void fit_memory(const Jobs& jobs, Cluster& cluster) {
     each_operator(jobs, [&](const OperatorSample& sample, const SignatureParts&) {
       if (sample.flops == 0 && sample.bytes > 0) alone = std::max(alone, sample.bytes / sample.seconds);
     });
-  const double one_core = Device{}.memory_gb_per_s;
-  cluster.device.memory_gb_per_s = alone > 0 ? alone / kGigabyte : std::max(1.0, one_core);
+  constexpr double kPresumed = 10;  // GB/s of one core, where nothing was measured
+  cluster.device.memory_gb_per_s = alone > 0 ? alone / kGigabyte : kPresumed;
   cluster.host_memory_gb_per_s =
       all > 0 ? all / kGigabyte : cluster.device.memory_gb_per_s * cluster.cores_per_host;
 }

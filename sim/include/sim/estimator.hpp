@@ -14,7 +14,7 @@
 namespace meshplan::sim {
 
 constexpr double kEstimatorTolerance = 0.03;
-constexpr double kSharedCoresTolerance = 0.25;
+constexpr double kSharedCoresTolerance = 0.15;
 
 struct Estimate {
   double step_time_s = 0;
