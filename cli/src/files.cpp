@@ -1,0 +1,97 @@
+#include "files.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fstream>
+#include <sstream>
+#include <unistd.h>
+#include <vector>
+
+#include "core/error.hpp"
+
+namespace meshplan::cli {
+namespace {
+
+constexpr std::size_t kMostNearNames = 3;
+
+// A signal handler can reach nothing but statics: the path of the file being written, and whether
+// it is to be removed.
+std::array<char, 4096> unfinished_path{};
+volatile std::sig_atomic_t has_unfinished_file = 0;
+
+class UnfinishedFile {
+ public:
+  explicit UnfinishedFile(const std::string& path) {
+    if (path.size() >= unfinished_path.size())
+      throw IoError(fmt::format("{}: the path is too long", path));
+    std::strcpy(unfinished_path.data(), path.c_str());
+    has_unfinished_file = 1;
+  }
+  UnfinishedFile(const UnfinishedFile&) = delete;
+  UnfinishedFile& operator=(const UnfinishedFile&) = delete;
+  ~UnfinishedFile() { remove_unfinished_file(); }
+  void finished() { has_unfinished_file = 0; }
+};
+
+}  // namespace
+
+void remove_unfinished_file() noexcept {
+  if (has_unfinished_file == 0) return;
+  unlink(unfinished_path.data());
+  has_unfinished_file = 0;
+}
+
+std::string near_names(const std::string& path) {
+  namespace fs = std::filesystem;
+  const fs::path wanted(path);
+  const fs::path folder = wanted.has_parent_path() ? wanted.parent_path() : fs::path(".");
+  std::error_code ignored;
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (entry.is_regular_file(ignored) && entry.path().extension() == ".json")
+      names.push_back(entry.path().filename().string());
+  std::vector<std::string> nearest;
+  while (!names.empty() && nearest.size() < kMostNearNames) {
+    std::ranges::sort(names);
+    nearest.push_back(nearest_choice(wanted.filename().string(), names));
+    std::erase(names, nearest.back());
+  }
+  return nearest.empty() ? "" : fmt::format("; near it: {}", fmt::join(nearest, ", "));
+}
+
+std::string read_file(const std::string& path) {
+  if (!std::filesystem::exists(path))
+    throw ConfigError(fmt::format("{}: no such file{}", path, near_names(path)));
+  if (std::filesystem::is_directory(path))
+    throw ConfigError(fmt::format("{}: is a folder, not a file", path));
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in) throw IoError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
+  return std::move(text).str();
+}
+
+void write_file(const std::string& path, std::string_view text) {
+  const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
+  UnfinishedFile guard(temporary);
+  std::FILE* out = std::fopen(temporary.c_str(), "wb");
+  if (out == nullptr)
+    throw IoError(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+  const bool written = std::fwrite(text.data(), 1, text.size(), out) == text.size();
+  const bool flushed = std::fflush(out) == 0 && fsync(fileno(out)) == 0;
+  const int error = errno;
+  if (std::fclose(out) != 0 || !written || !flushed)
+    throw IoError(fmt::format("{}: cannot be written: {}", path, std::strerror(error)));
+  if (std::rename(temporary.c_str(), path.c_str()) != 0)
+    throw IoError(fmt::format("{}: cannot be replaced: {}", path, std::strerror(errno)));
+  guard.finished();
+}
+
+}  // namespace meshplan::cli

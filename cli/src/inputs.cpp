@@ -1,0 +1,55 @@
+#include "inputs.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "files.hpp"
+
+namespace meshplan::cli {
+namespace {
+
+// Names look like names, files have a folder, an extension or exist.
+bool is_file_name(const std::string& given) {
+  return given.find('/') != std::string::npos || given.ends_with(".json") ||
+         std::filesystem::exists(given);
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+[[noreturn]] void fail_unknown(const std::string& kind, const std::string& given,
+                               const std::vector<std::string>& presets) {
+  throw ConfigError(
+      fmt::format("{}, and there is no such file", unknown_name_message(kind, given, presets)));
+}
+
+}  // namespace
+
+models::ImportedModel load_model(const std::string& name_or_file) {
+  const std::vector<std::string> presets = models::preset_names();
+  if (contains(presets, name_or_file)) return {.spec = models::load_preset(name_or_file)};
+  if (!is_file_name(name_or_file)) fail_unknown("model", name_or_file, presets);
+  const std::string file = std::filesystem::is_directory(name_or_file)
+                               ? (std::filesystem::path(name_or_file) / "config.json").string()
+                               : name_or_file;
+  return models::load_model(read_file(file), file);
+}
+
+sim::Cluster load_cluster(const std::string& name_or_file) {
+  const std::vector<std::string> presets = sim::cluster_names();
+  if (contains(presets, name_or_file)) return sim::load_cluster_preset(name_or_file);
+  if (!is_file_name(name_or_file)) fail_unknown("cluster", name_or_file, presets);
+  return sim::parse_cluster(read_file(name_or_file), name_or_file);
+}
+
+sim::Cluster cluster_of(const program::Plan& plan, const std::string& file) {
+  if (plan.cluster_json.empty())
+    throw ConfigError(
+        fmt::format("{}: cluster: the plan holds no cluster; name one with --cluster", file));
+  return sim::parse_cluster(plan.cluster_json, file + ": cluster");
+}
+
+}  // namespace meshplan::cli

@@ -1,0 +1,25 @@
+// Models and clusters by preset name or file.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/hugging_face.hpp"
+#include "program/plan.hpp"
+#include "sim/cluster.hpp"
+
+namespace meshplan::cli {
+
+/// A preset's name, a model spec or a Hugging Face config.json (or the folder that holds one).
+/// @throws ConfigError naming the nearest preset or file
+models::ImportedModel load_model(const std::string& name_or_file);
+
+/// A preset's name or a cluster file. @throws ConfigError naming the nearest preset or file
+sim::Cluster load_cluster(const std::string& name_or_file);
+
+/// The cluster that a plan was made for, out of the plan's file.
+/// @throws ConfigError if the plan holds none
+sim::Cluster cluster_of(const program::Plan& plan, const std::string& file);
+
+}  // namespace meshplan::cli

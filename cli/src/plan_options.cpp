@@ -1,0 +1,147 @@
+#include "plan_options.hpp"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "inputs.hpp"
+
+namespace meshplan::cli {
+namespace {
+
+using program::OptimizerKind;
+using program::RecomputeKind;
+using program::ScheduleKind;
+
+const std::vector<std::string> kRecomputeNames = {"none", "selective", "full"};
+const std::vector<std::string> kScheduleNames = {"gpipe", "1f1b"};
+const std::vector<std::string> kOptimizerNames = {"adamw", "adam", "sgd"};
+const std::vector<std::string> kPrecisionNames = {"fp32", "bf16"};
+
+// The lists above are in the order of their enums.
+template <class E>
+std::optional<E> parsed(const std::optional<std::string>& name,
+                        const std::vector<std::string>& names) {
+  if (!name) return std::nullopt;
+  return static_cast<E>(std::ranges::find(names, *name) - names.begin());
+}
+
+template <class T>
+const T& required(const std::optional<T>& value, const std::string& flag,
+                  const std::string& example) {
+  if (!value)
+    throw ConfigError(fmt::format("{} is missing; for example {} {}", flag, flag, example));
+  return *value;
+}
+
+std::int64_t at_least_one(std::int64_t value, const std::string& flag) {
+  if (value < 1) throw ConfigError(fmt::format("{} {}: must be at least 1", flag, value));
+  return value;
+}
+
+DType default_precision(const sim::Cluster& cluster) {
+  const bool has_bf16 = cluster.device.peak_tflop_per_s.contains("bf16");
+  return cluster.device.kind == sim::DeviceKind::Gpu && has_bf16 ? DType::BF16 : DType::F32;
+}
+
+program::Workload resolve_workload(const PlanOptions& options, const models::ModelSpec& model,
+                                   const sim::Cluster& cluster,
+                                   std::vector<std::string>& assumptions) {
+  program::Workload workload;
+  workload.global_batch_size =
+      at_least_one(required(options.global_batch, "--global-batch", "512 (sequences of a step)"),
+                   "--global-batch");
+  if (options.seq_len) {
+    workload.seq_len = at_least_one(*options.seq_len, "--seq-len");
+  } else {
+    workload.seq_len = required(
+        model.max_positions > 0 ? std::optional(model.max_positions) : std::optional<int>(),
+        "--seq-len", "4096");
+    assumptions.push_back(
+        fmt::format("--seq-len {} (the model's max_positions)", workload.seq_len));
+  }
+  if (options.precision) {
+    workload.precision = parse_dtype(*options.precision);
+  } else {
+    workload.precision = default_precision(cluster);
+    assumptions.push_back(fmt::format("--precision {}", name_of(workload.precision)));
+  }
+  if (const auto kind = parsed<OptimizerKind>(options.optimizer, kOptimizerNames))
+    workload.optimizer.kind = *kind;
+  return workload;
+}
+
+}  // namespace
+
+void add_workload_options(Command& command, PlanOptions& options) {
+  command.group("What to train, and on what")
+      .option("-m,--model", options.model,
+              "preset (see `meshplan models`), model spec, or Hugging Face config.json")
+      .option("-c,--cluster", options.cluster, "preset (see `meshplan clusters`) or cluster file")
+      .option("-n,--gpus,--ranks", options.ranks,
+              "ranks to use; the cluster is resized to hold exactly these")
+      .option("-b,--global-batch", options.global_batch, "sequences of one optimizer step")
+      .option("-s,--seq-len", options.seq_len, "tokens of a sequence; default: the model's most")
+      .choice("--precision", options.precision, kPrecisionNames,
+              "of weights and activations; default: bf16 on GPUs, fp32 on CPUs")
+      .choice("--optimizer", options.optimizer, kOptimizerNames, "default: adamw");
+}
+
+void add_parallel_options(Command& command, PlanOptions& options) {
+  planner::Constraints& pins = options.constraints;
+  command.group("How to parallelize it")
+      .option("--tp", pins.tp, "tensor parallel size")
+      .on_off("sp", pins.sp, "sequence parallel: shard the tokens between tp regions")
+      .option("--pp", pins.pp, "pipeline stages")
+      .option("--dp", pins.dp, "data parallel size")
+      .option("--micro-batch", pins.micro_batch_size, "sequences of a micro-batch")
+      .choice("--recompute", options.recompute, kRecomputeNames,
+              "activations that the backward pass computes again")
+      .option("--recompute-layers", pins.recompute_layers,
+              "with full: only the first layers of each stage")
+      .choice("--schedule", options.schedule, kScheduleNames, "pipeline schedule")
+      .option("--layers-per-stage", pins.layers_per_stage, "for example 19,21,21,19; needs --pp")
+      .option("--order", pins.rank_order, "axes from innermost to outermost")
+      .option("--bucket-bytes", pins.bucket_bytes, "of a data-parallel gradient bucket");
+}
+
+ResolvedRequest resolve(const PlanOptions& options) {
+  ResolvedRequest resolved;
+  models::ImportedModel model =
+      load_model(required(options.model, "--model", "llama3-8b (see `meshplan models`)"));
+  sim::Cluster cluster =
+      load_cluster(required(options.cluster, "--cluster", "dgx-h100 (see `meshplan clusters`)"));
+  resolved.assumptions = std::move(model.assumptions);
+  if (options.ranks)
+    cluster = sim::with_ranks(cluster, static_cast<int>(at_least_one(*options.ranks, "--gpus")));
+  planner::Constraints constraints = options.constraints;
+  constraints.recompute = parsed<RecomputeKind>(options.recompute, kRecomputeNames);
+  constraints.schedule = parsed<ScheduleKind>(options.schedule, kScheduleNames);
+  program::Workload workload = resolve_workload(options, model.spec, cluster, resolved.assumptions);
+  resolved.request = {.model = std::move(model.spec),
+                      .cluster = std::move(cluster),
+                      .workload = workload,
+                      .constraints = std::move(constraints)};
+  return resolved;
+}
+
+program::Plan single_plan(const ResolvedRequest& resolved) {
+  planner::SearchRequest request = resolved.request;
+  planner::Constraints& pins = request.constraints;
+  const int ranks = request.cluster.num_ranks();
+  pins.tp = pins.tp.value_or(1);
+  pins.pp = pins.pp.value_or(1);
+  pins.sp = pins.sp.value_or(false);
+  pins.micro_batch_size = pins.micro_batch_size.value_or(1);
+  pins.recompute = pins.recompute.value_or(RecomputeKind::None);
+  pins.schedule = pins.schedule.value_or(ScheduleKind::OneFOneB);
+  const std::vector<planner::Candidate> candidates =
+      planner::enumerate(request.workload, ranks, pins);
+  require_invariant(candidates.size() == 1, "all choices are fixed, so one plan is left");
+  program::Plan plan = planner::make_plan(request, candidates.front());
+  const std::vector<program::Violation> violations = program::check(plan);
+  if (!violations.empty()) throw ConfigError(violations.front().message);
+  return plan;
+}
+
+}  // namespace meshplan::cli

@@ -1,0 +1,46 @@
+// The flags that describe a plan, shared by the subcommands that take one.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "command_line.hpp"
+#include "planner/search.hpp"
+
+namespace meshplan::cli {
+
+struct PlanOptions {
+  std::optional<std::string> model;
+  std::optional<std::string> cluster;
+  std::optional<int> ranks;  // absent: the cluster's
+  std::optional<std::int64_t> global_batch;
+  std::optional<std::int64_t> seq_len;
+  std::optional<std::string> precision;
+  std::optional<std::string> optimizer;
+  std::optional<std::string> recompute;
+  std::optional<std::string> schedule;
+  planner::Constraints constraints;  // the numeric pins are parsed straight into it
+};
+
+/// --model --cluster --gpus --global-batch --seq-len --precision --optimizer
+void add_workload_options(Command& command, PlanOptions& options);
+/// --tp --sp --pp --dp --micro-batch --recompute --schedule ...
+void add_parallel_options(Command& command, PlanOptions& options);
+
+/// What was asked for, resolved, and what was filled in for it.
+struct ResolvedRequest {
+  planner::SearchRequest request;
+  std::vector<std::string> assumptions;
+};
+
+/// Loads the model and the cluster, fills in defaults and parses names.
+/// @throws ConfigError for a missing flag or a bad value
+ResolvedRequest resolve(const PlanOptions& options);
+
+/// The one plan that the flags describe: what they leave open is tp = pp = 1, sp off, dp = all the
+/// ranks that are left, micro-batches of 1, no recompute, 1F1B.
+/// @throws ConfigError if the plan breaks a rule
+program::Plan single_plan(const ResolvedRequest& resolved);
+
+}  // namespace meshplan::cli

@@ -1,0 +1,110 @@
+// meshplan simulate: what one plan costs, operation by operation.
+#include <fmt/format.h>
+
+#include "commands.hpp"
+#include "core/error.hpp"
+#include "exit_codes.hpp"
+#include "files.hpp"
+#include "inputs.hpp"
+#include "plan_options.hpp"
+#include "reports/search_report.hpp"
+#include "reports/simulation_report.hpp"
+
+namespace meshplan::cli {
+namespace {
+
+struct Options {
+  std::optional<std::string> file;
+  PlanOptions plan;
+  std::optional<std::string> trace;
+  std::optional<std::string> chrome;
+  std::optional<std::string> out;
+  bool all_ranks = false;
+  bool json = false;
+};
+
+struct PlanOnCluster {
+  program::Plan plan;
+  sim::Cluster cluster;
+  std::vector<std::string> assumptions;
+};
+
+PlanOnCluster from_file(const Options& options) {
+  const std::string& file = *options.file;
+  if (options.plan.model)
+    throw ConfigError(
+        fmt::format("{} holds a model already; leave out --model {}", file, *options.plan.model));
+  PlanOnCluster loaded{.plan = program::parse_plan(read_file(file), file)};
+  const int ranks = loaded.plan.parallel.world_size();
+  if (options.plan.cluster)
+    loaded.cluster = sim::with_ranks(load_cluster(*options.plan.cluster), ranks);
+  else
+    loaded.cluster = cluster_of(loaded.plan, file);
+  if (loaded.cluster.num_ranks() != ranks)
+    throw ConfigError(
+        fmt::format("{}: parallel: the plan has {} ranks ({}), but its cluster has {}", file, ranks,
+                    program::to_string(loaded.plan.parallel), loaded.cluster.num_ranks()));
+  return loaded;
+}
+
+// Without --gpus, exactly the ranks that the degrees ask for.
+PlanOnCluster from_flags(Options options) {
+  const planner::Constraints& pins = options.plan.constraints;
+  if (!options.plan.ranks)
+    options.plan.ranks = pins.tp.value_or(1) * pins.pp.value_or(1) * pins.dp.value_or(1);
+  ResolvedRequest resolved = resolve(options.plan);
+  program::Plan plan = single_plan(resolved);
+  return {.plan = std::move(plan),
+          .cluster = std::move(resolved.request.cluster),
+          .assumptions = std::move(resolved.assumptions)};
+}
+
+int run(const Options& options) {
+  PlanOnCluster loaded = options.file ? from_file(options) : from_flags(options);
+  const reports::SimulationReport report =
+      reports::simulation_report(loaded.plan, loaded.cluster, {.fold = !options.all_ranks});
+  if (options.trace) write_file(*options.trace, program::to_json(report.simulation.trace));
+  if (options.chrome)
+    write_file(*options.chrome, program::to_chrome_trace(report.simulation.trace));
+  if (options.out) {
+    loaded.plan.cluster_name = loaded.cluster.name;
+    loaded.plan.cluster_json = sim::to_json(loaded.cluster);
+    loaded.plan.prediction = {.step_time_s = report.simulation.step_time_s,
+                              .peak_memory_bytes = report.memory.peak_bytes,
+                              .mfu = report.mfu,
+                              .reasons = {"simulated as given"}};
+    write_file(*options.out, program::to_json(loaded.plan));
+  }
+  if (options.json) {
+    fmt::print("{}", reports::to_json(report));
+  } else {
+    for (const std::string& assumption : loaded.assumptions)
+      fmt::print("assumed  {}\n", assumption);
+    fmt::print("{}", reports::to_text(report));
+  }
+  return report.memory.fits() ? kDone : kInfeasible;
+}
+
+}  // namespace
+
+void add_simulate_command(CommandLine& line) {
+  const auto options = std::make_shared<Options>();
+  Command command = line.add("simulate", "Predict step time, its breakdown and memory of one plan");
+  command.positional("plan", options->file, "plan file; or describe the plan with the flags below");
+  add_workload_options(command, options->plan);
+  add_parallel_options(command, options->plan);
+  command.group("What it writes")
+      .option("--trace", options->trace, "write the trace of the last step (meshplan's schema)")
+      .option("--chrome", options->chrome, "write it for chrome://tracing or ui.perfetto.dev")
+      .option("-o,--out", options->out, "write the plan with this prediction")
+      .flag("--all-ranks", options->all_ranks, "play every rank, not one per stage")
+      .flag("--json", options->json, "print the result for programs")
+      .examples(
+          "  meshplan simulate plan.json --chrome trace.json\n"
+          "  meshplan simulate --model llama3-8b --cluster dgx-h100 --tp 2 --pp 2 --dp 2 \\\n"
+          "      --global-batch 64\n"
+          "Exit code 3: the plan does not fit into memory (the report is printed all the same).")
+      .on_run([options] { return run(*options); });
+}
+
+}  // namespace meshplan::cli
