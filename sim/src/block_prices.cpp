@@ -21,7 +21,9 @@ using program::StepWork;
 
 constexpr double kGigabyte = 1e9;
 
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
 
 class StagePricer {
  public:
@@ -41,7 +43,8 @@ class StagePricer {
  private:
   // ------------------------------------------------------------ time
 
-  /// While all cores of a CPU host are busy with the same operation, its memory bandwidth limits them.
+  /// While all cores of a CPU host are busy with the same operation, its memory bandwidth limits
+  /// them.
   double slowed(const Price& price) const {
     if (price.memory_bytes_per_s <= 0 || cluster_.host_memory_gb_per_s <= 0) return price.seconds;
     const int active = std::min(cluster_.devices_per_node, cluster_.cores_per_host);
@@ -78,9 +81,12 @@ class StagePricer {
   }
 
   void add(TaskTime& time, Phase phase, double seconds) const {
-    if (phase == Phase::Forward) time.forward += seconds;
-    else if (phase == Phase::Recompute) time.recompute += seconds;
-    else time.backward += seconds;
+    if (phase == Phase::Forward)
+      time.forward += seconds;
+    else if (phase == Phase::Recompute)
+      time.recompute += seconds;
+    else
+      time.backward += seconds;
   }
 
   /// Plays one task alone: lanes in issue order, or one thread that waits for its communication.
@@ -102,10 +108,13 @@ class StagePricer {
       const double seconds = seconds_of(instance);
       time.operations += 1;
       finish[i] = lane = start + seconds;
-      if (operation.lane == program::Lane::Compute) add(time, operation.phase, seconds);
-      else time.idle += tp_wake_;
+      if (operation.lane == program::Lane::Compute)
+        add(time, operation.phase, seconds);
+      else
+        time.idle += tp_wake_;
       time.seconds = std::max(time.seconds, finish[i]);
-      if (after.empty() || after.back().first != instance.layer) after.push_back({instance.layer, {}});
+      if (after.empty() || after.back().first != instance.layer)
+        after.push_back({instance.layer, {}});
       after.back().second = time;
     }
     return after;
@@ -207,9 +216,12 @@ class StagePricer {
       const program::Parameter& parameter = program_.parameters[i];
       const std::int64_t elements = padded_elements(i);
       const bool tied = tied_over_stages && parameter.name == "embedding.embed_tokens.weight";
-      if (parameter.tp_partial) stage_.partial_elements += elements;
-      else if (tied) stage_.tied_elements += elements;
-      else stage_.parts[program_.layers.size() - 1 - at(ready[i])].push_back(elements);
+      if (parameter.tp_partial)
+        stage_.partial_elements += elements;
+      else if (tied)
+        stage_.tied_elements += elements;
+      else
+        stage_.parts[program_.layers.size() - 1 - at(ready[i])].push_back(elements);
     }
     count_layer();
   }

@@ -10,8 +10,8 @@
 
 namespace meshplan::sim {
 
-/// Time of a task, or of one layer's part of it. What is not forward, recompute or backward is exposed
-/// communication; `idle` is the part of it in which the rank holds no core.
+/// Time of a task, or of one layer's part of it. What is not forward, recompute or backward is
+/// exposed communication; `idle` is the part of it in which the rank holds no core.
 struct TaskTime {
   double operations = 0;  // that the host issues
   double seconds = 0;
@@ -28,17 +28,18 @@ struct TaskTime {
   }
 };
 
-/// Gradients of one layer instance: elements of each parameter that is reduced as soon as it is ready.
+/// Gradients of one layer instance: elements of each parameter that is reduced as soon as it is
+/// ready.
 using BucketParts = std::vector<std::int64_t>;
 
-/// What the stages of a small pipeline say about a stage: everything for its own number of layers, and
-/// what one layer more adds.
+/// What the stages of a small pipeline say about a stage: everything for its own number of layers,
+/// and what one layer more adds.
 struct StagePrices {
   int num_layers = 0;
   TaskTime forward, backward_first, backward;  // the first backward writes gradients, others add
   double prelude = 0;  // of a backward: recomputed before the next stage's gradient is needed
-  double update_seconds = 0;                   // clip coefficient and optimizer
-  double norm_seconds = 0;                     // squared norm of the gradients
+  double update_seconds = 0;  // clip coefficient and optimizer
+  double norm_seconds = 0;    // squared norm of the gradients
   double load_seconds = 0;
   std::int64_t parameter_elements = 0;
   std::int64_t tied_elements = 0;     // reduced with the other end of the pipeline
@@ -47,7 +48,7 @@ struct StagePrices {
   double transient_bytes = 0;
   double boundary_bytes = 0;
   double scalar_bytes = 0;
-  std::vector<BucketParts> parts;  // in the order of the backward pass: head, layers, embedding
+  std::vector<BucketParts> parts;    // in the order of the backward pass: head, layers, embedding
   std::size_t first_layer_part = 0;  // index in `parts` of a layer, to be repeated
 
   TaskTime layer_forward, layer_backward_first, layer_backward;

@@ -22,23 +22,29 @@ bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-bool communicates(const Span& span) { return !span.group.empty(); }
+bool communicates(const Span& span) {
+  return !span.group.empty();
+}
 
 Category category_of_compute(const Span& span) {
   if (span.lane == Lane::Host) return Category::Host;
   switch (span.phase) {
-    case Phase::Forward: return Category::Forward;
-    case Phase::Recompute: return Category::Recompute;
+    case Phase::Forward:
+      return Category::Forward;
+    case Phase::Recompute:
+      return Category::Recompute;
     case Phase::InputGrad:
-    case Phase::WeightGrad: return Category::Backward;
+    case Phase::WeightGrad:
+      return Category::Backward;
     case Phase::Reduce:
-    case Phase::Optimizer: return Category::Optimizer;
+    case Phase::Optimizer:
+      return Category::Optimizer;
   }
   throw InvariantError("phase without a category");
 }
 
-/// The axis that a communication belongs to. With sequence parallelism the gathers and scatters of the
-/// tp group are its work; what is still all-reduced there is tensor parallelism's.
+/// The axis that a communication belongs to. With sequence parallelism the gathers and scatters of
+/// the tp group are its work; what is still all-reduced there is tensor parallelism's.
 Category category_of_group(const Span& span, const program::ParallelConfig& parallel) {
   const std::string& group = span.group;
   if (group == "tp")
@@ -50,7 +56,8 @@ Category category_of_group(const Span& span, const program::ParallelConfig& para
   return Category::Dp;
 }
 
-/// Does the group have members on several stages, so that waiting for the last one is the pipeline's?
+/// Does the group have members on several stages, so that waiting for the last one is the
+/// pipeline's?
 bool crosses_stages(const Span& span) {
   return span.group == "pp" || span.group == "tp-pp" || span.group == "world" ||
          span.group == "embedding";
@@ -127,7 +134,8 @@ Category category_at(double time, const std::vector<const Piece*>& active, const
     if (piece->computes && piece->category != Category::Host) return piece->category;
     if (piece->computes) host = piece;
     // Of several in progress, the one that ends first is the one that was waited for.
-    else if (awaited == nullptr || piece->end < awaited->end) awaited = piece;
+    else if (awaited == nullptr || piece->end < awaited->end)
+      awaited = piece;
   }
   if (host != nullptr) return Category::Host;
   if (awaited != nullptr) return time < awaited->ready ? Category::Bubble : awaited->category;
@@ -162,7 +170,8 @@ Breakdown sweep(std::vector<Piece> pieces, const Window& window, const Window& p
 
 struct RankSpans {
   std::vector<Piece> pieces;
-  Window pipeline{std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
+  Window pipeline{std::numeric_limits<double>::infinity(),
+                  -std::numeric_limits<double>::infinity()};
   double last_end = 0;
 };
 
@@ -197,24 +206,39 @@ std::map<std::pair<int, int>, RankSpans> sorted_by_rank(const Trace& trace) {
 
 std::string_view name_of(Category category) {
   switch (category) {
-    case Category::Forward: return "forward";
-    case Category::Backward: return "backward";
-    case Category::Recompute: return "recompute";
-    case Category::Tp: return "tp";
-    case Category::Sp: return "sp";
-    case Category::Cp: return "cp";
-    case Category::Ep: return "ep";
-    case Category::Pp: return "pp";
-    case Category::Dp: return "dp";
-    case Category::Bubble: return "bubble";
-    case Category::Optimizer: return "optimizer";
-    case Category::Host: return "host";
-    case Category::Other: return "other";
+    case Category::Forward:
+      return "forward";
+    case Category::Backward:
+      return "backward";
+    case Category::Recompute:
+      return "recompute";
+    case Category::Tp:
+      return "tp";
+    case Category::Sp:
+      return "sp";
+    case Category::Cp:
+      return "cp";
+    case Category::Ep:
+      return "ep";
+    case Category::Pp:
+      return "pp";
+    case Category::Dp:
+      return "dp";
+    case Category::Bubble:
+      return "bubble";
+    case Category::Optimizer:
+      return "optimizer";
+    case Category::Host:
+      return "host";
+    case Category::Other:
+      return "other";
   }
   throw InvariantError("category without a name");
 }
 
-double Breakdown::total() const { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
+double Breakdown::total() const {
+  return std::accumulate(seconds.begin(), seconds.end(), 0.0);
+}
 
 std::vector<RankBreakdown> breakdown(const Trace& trace) {
   auto ranks = sorted_by_rank(trace);
@@ -226,8 +250,8 @@ std::vector<RankBreakdown> breakdown(const Trace& trace) {
   const double num_steps = static_cast<double>(std::max<std::size_t>(1, step_ends.size()));
   for (auto& [key, own] : ranks) {
     const bool simulated = !trace.measured && period > 0;
-    const Window window = simulated ? Window{own.last_end - period, own.last_end}
-                                    : Window{0, step_ends[key.second]};
+    const Window window =
+        simulated ? Window{own.last_end - period, own.last_end} : Window{0, step_ends[key.second]};
     const Breakdown step = sweep(std::move(own.pieces), window, own.pipeline);
     if (result.empty() || result.back().rank != key.first) result.push_back({key.first, {}});
     for (std::size_t c = 0; c < step.seconds.size(); ++c)

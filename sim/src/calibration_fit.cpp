@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <map>
 #include <tuple>
-
-#include <fmt/format.h>
 
 #include "core/error.hpp"
 #include "core/units.hpp"
@@ -58,7 +57,8 @@ std::map<std::string, double> fitted_peaks(const Jobs& jobs) {
   });
   if (peaks.empty())
     throw ConfigError(
-        "calibration: no sample of a linear operation, so the device's peak is unknown; measure the "
+        "calibration: no sample of a linear operation, so the device's peak is unknown; measure "
+        "the "
         "operators of at least one model");
   return peaks;
 }
@@ -83,7 +83,8 @@ void fit_memory(const Jobs& jobs, Cluster& cluster) {
   }
   if (alone == 0)  // the fastest operation that only streams
     each_operator(jobs, [&](const OperatorSample& sample, const SignatureParts&) {
-      if (sample.flops == 0 && sample.bytes > 0) alone = std::max(alone, sample.bytes / sample.seconds);
+      if (sample.flops == 0 && sample.bytes > 0)
+        alone = std::max(alone, sample.bytes / sample.seconds);
     });
   constexpr double kPresumed = 10;  // GB/s of one core, where nothing was measured
   cluster.device.memory_gb_per_s = alone > 0 ? alone / kGigabyte : kPresumed;
@@ -92,7 +93,7 @@ void fit_memory(const Jobs& jobs, Cluster& cluster) {
 }
 
 void fit_device(const Jobs& jobs, Cluster& cluster) {
-  constexpr int kTileRows = 16;      // of an AVX-512 kernel's register block
+  constexpr int kTileRows = 16;  // of an AVX-512 kernel's register block
   constexpr int kTileColumns = 64;
   constexpr double kHalfK = 16;
   constexpr double kHalfStreamKib = 4;
@@ -162,21 +163,23 @@ void fit_fabric(const Jobs& jobs, Cluster& cluster) {
   if (!inside.empty())
     cluster.fabric.push_back(level_of("shared-memory", fit_alpha_beta(inside), 1));
   if (!between.empty()) {
-    if (!cluster.fabric.empty())
-      cluster.fabric.back().ranks_per_group = cluster.devices_per_node;
-    cluster.fabric.push_back(level_of("network", fit_alpha_beta(between), cluster.devices_per_node));
+    if (!cluster.fabric.empty()) cluster.fabric.back().ranks_per_group = cluster.devices_per_node;
+    cluster.fabric.push_back(
+        level_of("network", fit_alpha_beta(between), cluster.devices_per_node));
   }
   if (cluster.fabric.empty() && cluster.num_ranks() > 1)
-    throw ConfigError(fmt::format(
-        "calibration: {} ranks, but no sample of a link or of an all-reduce of 2 ranks; measure with "
-        "no more ranks than cores, too",
-        cluster.num_ranks()));
+    throw ConfigError(
+        fmt::format("calibration: {} ranks, but no sample of a link or of an all-reduce of 2 "
+                    "ranks; measure with "
+                    "no more ranks than cores, too",
+                    cluster.num_ranks()));
 }
 
 // ---------------------------------------------------------------- tables
 
 std::vector<MeasuredOperator> operator_table(const Jobs& jobs) {
-  std::map<std::string, MeasuredOperator> table;  // of several jobs, the fastest: less was in the way
+  std::map<std::string, MeasuredOperator>
+      table;  // of several jobs, the fastest: less was in the way
   each_operator(jobs, [&](const OperatorSample& sample, const SignatureParts&) {
     MeasuredOperator& entry = table[sample.signature];
     if (entry.seconds > 0 && entry.seconds <= sample.seconds) return;
@@ -206,7 +209,8 @@ std::vector<MeasuredCollective> collective_table(const Jobs& jobs) {
   }
   std::vector<MeasuredCollective> rows;
   for (const auto& [key, seconds] : table)
-    rows.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), std::get<3>(key), seconds});
+    rows.push_back(
+        {std::get<0>(key), std::get<1>(key), std::get<2>(key), std::get<3>(key), seconds});
   return rows;
 }
 
@@ -217,8 +221,8 @@ double fitted_wake_us(const Jobs& jobs, const Cluster& cluster) {
   std::vector<double> wakes;
   for (const CalibrationSamples& job : jobs)
     for (const CommSample& sample : job.communication) {
-      const bool crowded = sample.ranks_on_host > sample.cores_on_host &&
-                           sample.group_size > sample.cores_on_host;
+      const bool crowded =
+          sample.ranks_on_host > sample.cores_on_host && sample.group_size > sample.cores_on_host;
       if (sample.op != CommOp::AllReduce || sample.bytes > kSmall || !crowded) continue;
       const double waits = std::ceil(std::log2(sample.group_size));
       const double latency = cluster.fabric.empty() ? 0 : cluster.fabric.front().latency_us;

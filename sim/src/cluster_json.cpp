@@ -48,7 +48,8 @@ void fields(Visitor& v, Device& d) {
   v.required("kind", d.kind, "gpu, or cpu: a rank is a process on one core");
   v.required("peak_tflop_per_s", d.peak_tflop_per_s, "dense peak by dtype, of one rank's device",
              at_least(kSmallest));
-  v.required("memory_gib", d.memory_gib, "of a GPU; of the whole host for cpu", at_least(kSmallest));
+  v.required("memory_gib", d.memory_gib, "of a GPU; of the whole host for cpu",
+             at_least(kSmallest));
   v.required("memory_gb_per_s", d.memory_gb_per_s, "memory bandwidth of one rank alone",
              at_least(kSmallest));
   v.optional("num_units", d.num_units, "SMs, or cores of one rank", at_least(1));
@@ -145,16 +146,18 @@ void validate_fabric(const Cluster& c, const std::string& file) {
     if (ranks <= inner && l > 0)
       fail(file, path, fmt::format("{} must exceed the {} of the level inside it", ranks, inner));
     if (!last && ranks % inner != 0)
-      fail(file, path, fmt::format("{} is not a multiple of the {} of the level inside it; nearest: {}",
-                                   ranks, inner, std::max(2, ranks / inner) * inner));
+      fail(file, path,
+           fmt::format("{} is not a multiple of the {} of the level inside it; nearest: {}", ranks,
+                       inner, std::max(2, ranks / inner) * inner));
     inner = ranks;
   }
   if (!c.fabric.empty() && c.fabric.back().ranks_per_group != 0 &&
       c.fabric.back().ranks_per_group < c.num_ranks())
-    fail(file, fmt::format("fabric[{}].ranks_per_group", c.fabric.size() - 1),
-         fmt::format("the last level must hold all num_nodes * devices_per_node = {} ranks, got {}; "
-                     "0 means all",
-                     c.num_ranks(), c.fabric.back().ranks_per_group));
+    fail(
+        file, fmt::format("fabric[{}].ranks_per_group", c.fabric.size() - 1),
+        fmt::format("the last level must hold all num_nodes * devices_per_node = {} ranks, got {}; "
+                    "0 means all",
+                    c.num_ranks(), c.fabric.back().ranks_per_group));
 }
 
 void validate(const Cluster& c, const std::string& file) {
@@ -168,7 +171,8 @@ void validate(const Cluster& c, const std::string& file) {
     }
   }
   if (c.communication.protocols.empty())
-    fail(file, "communication.protocols", "needs at least one entry, e.g. [{\"name\": \"simple\"}]");
+    fail(file, "communication.protocols",
+         "needs at least one entry, e.g. [{\"name\": \"simple\"}]");
   validate_fabric(c, file);
 }
 
@@ -180,7 +184,9 @@ Cluster parse_cluster(std::string_view text, const std::string& file) {
   return cluster;
 }
 
-std::string to_json(const Cluster& cluster) { return write_json(cluster).dump(2) + "\n"; }
+std::string to_json(const Cluster& cluster) {
+  return write_json(cluster).dump(2) + "\n";
+}
 
 std::string cluster_schema() {
   Json schema = json_schema<Cluster>();
@@ -189,7 +195,9 @@ std::string cluster_schema() {
   return schema.dump(2) + "\n";
 }
 
-std::string hash_of(const Cluster& cluster) { return hex(content_hash(to_json(cluster))); }
+std::string hash_of(const Cluster& cluster) {
+  return hex(content_hash(to_json(cluster)));
+}
 
 std::vector<std::string> cluster_names() {
   std::vector<std::string> names;

@@ -1,5 +1,6 @@
-// Time of collectives: the alpha-beta model of Thakur, Rabenseifner and Gropp 2005 ("Optimization of
-// collective communication operations in MPICH", section 3), with alpha and beta by fabric level.
+// Time of collectives: the alpha-beta model of Thakur, Rabenseifner and Gropp 2005 ("Optimization
+// of collective communication operations in MPICH", section 3), with alpha and beta by fabric
+// level.
 //
 // n ranks, m bytes that one rank passes in, B bus bandwidth, a latency of a hop.
 #include <algorithm>
@@ -20,7 +21,9 @@ constexpr double kGigabyte = 1e9;
 // A double binary tree keeps each rank's two directions busy, but not perfectly (NCCL tuning.cc).
 constexpr double kTreeBandwidth = 0.92;
 
-double log2_ceil(int n) { return std::ceil(std::log2(static_cast<double>(std::max(1, n)))); }
+double log2_ceil(int n) {
+  return std::ceil(std::log2(static_cast<double>(std::max(1, n))));
+}
 
 /// Ranks inside one domain of the level below `level`; 1 below the innermost.
 int inner_span(const Cluster& cluster, int level) {
@@ -32,7 +35,8 @@ int inner_members(const GroupPlacement& placement, int level) {
   return level == 0 ? 1 : placement.members_per_domain[static_cast<std::size_t>(level - 1)];
 }
 
-/// What leaves one domain below `level` per second and direction, over all links that members reach.
+/// What leaves one domain below `level` per second and direction, over all links that members
+/// reach.
 double outgoing_bytes_per_s(const Cluster& cluster, const GroupPlacement& placement, int level) {
   const FabricLevel& fabric = cluster.fabric[static_cast<std::size_t>(level)];
   const int links = std::max(1, inner_span(cluster, level) / fabric.ranks_per_link);
@@ -67,7 +71,8 @@ double ring_latency(const Cluster& cluster, const GroupPlacement& placement,
   return seconds;
 }
 
-/// Latency from the leaves to the root of a tree: a chain inside a node, binary over nodes (NCCL 2.4).
+/// Latency from the leaves to the root of a tree: a chain inside a node, binary over nodes
+/// (NCCL 2.4).
 double tree_latency(const Cluster& cluster, const GroupPlacement& placement,
                     const Protocol& protocol) {
   double seconds = 0;
@@ -98,11 +103,16 @@ double doubling_latency(const Cluster& cluster, const GroupPlacement& placement,
 double bus_bytes(Collective collective, double m, int n) {
   const double others = n - 1;
   switch (collective) {
-    case Collective::AllReduce: return 2 * others / n * m;
-    case Collective::ReduceScatter: return others / n * m;
-    case Collective::AllGather: return others * m;
-    case Collective::AllToAll: return others / n * m;
-    case Collective::Broadcast: return m;
+    case Collective::AllReduce:
+      return 2 * others / n * m;
+    case Collective::ReduceScatter:
+      return others / n * m;
+    case Collective::AllGather:
+      return others * m;
+    case Collective::AllToAll:
+      return others / n * m;
+    case Collective::Broadcast:
+      return m;
   }
   throw InvariantError("unknown collective");
 }
@@ -139,19 +149,24 @@ double fastest_formula(Collective collective, double bytes, const GroupPlacement
     if (algorithm == Algorithm::RecursiveDoubling && !cluster.communication.needs_host) continue;
     if (!offers(algorithm, collective)) continue;
     for (const Protocol& protocol : cluster.communication.protocols)
-      best = std::min(best, collective_seconds(collective, algorithm, bytes, placement, cluster,
-                                               protocol));
+      best = std::min(
+          best, collective_seconds(collective, algorithm, bytes, placement, cluster, protocol));
   }
   return best;
 }
 
 program::CommOp comm_op(Collective collective) {
   switch (collective) {
-    case Collective::AllReduce: return program::CommOp::AllReduce;
-    case Collective::ReduceScatter: return program::CommOp::ReduceScatter;
-    case Collective::AllGather: return program::CommOp::AllGather;
-    case Collective::AllToAll: return program::CommOp::AllToAll;
-    case Collective::Broadcast: return program::CommOp::Broadcast;
+    case Collective::AllReduce:
+      return program::CommOp::AllReduce;
+    case Collective::ReduceScatter:
+      return program::CommOp::ReduceScatter;
+    case Collective::AllGather:
+      return program::CommOp::AllGather;
+    case Collective::AllToAll:
+      return program::CommOp::AllToAll;
+    case Collective::Broadcast:
+      return program::CommOp::Broadcast;
   }
   throw InvariantError("unknown collective");
 }
@@ -165,7 +180,8 @@ Price with_demands(double seconds, double bytes, PriceSource source,
   price.link_bytes_per_s = std::min(bytes / seconds / inner_members(placement, price.level),
                                     link_capacity_bytes_per_s(cluster, price.level));
   if (cluster.device.kind == DeviceKind::Cpu && cluster.host_memory_gb_per_s > 0) {
-    // A copy reads and writes. The duration already holds what the group's own copies cost each other.
+    // A copy reads and writes. The duration already holds what the group's own copies cost each
+    // other.
     const double fair = cluster.host_memory_gb_per_s * kGigabyte / placement.on_first_host;
     price.memory_bytes_per_s = std::min(2 * bytes / seconds, fair);
   }
@@ -203,7 +219,8 @@ double collective_seconds(Collective collective, Algorithm algorithm, double mes
       const double latency = doubling_latency(cluster, placement, protocol);
       if (collective == Collective::AllReduce)  // the whole buffer in each of log2 n exchanges
         return base + latency + log2_ceil(n) * message_bytes / bandwidth;
-      return base + latency + transfer;  // doubling (all-gather) or halving (reduce-scatter) messages
+      return base + latency +
+             transfer;  // doubling (all-gather) or halving (reduce-scatter) messages
     }
   }
   throw InvariantError("unknown algorithm");
@@ -246,10 +263,10 @@ Price price_transfer(std::int64_t message_bytes, const GroupPlacement& placement
   const auto formula = [&](int /*group_size*/, double at_bytes) {
     double best = std::numeric_limits<double>::infinity();
     for (const Protocol& protocol : cluster.communication.protocols)
-      best = std::min(best, protocol.base_us / kMicroseconds +
-                                hop_seconds(cluster, level, protocol) +
-                                at_bytes / (link_capacity_bytes_per_s(cluster, level) *
-                                            protocol.bandwidth_fraction));
+      best = std::min(
+          best,
+          protocol.base_us / kMicroseconds + hop_seconds(cluster, level, protocol) +
+              at_bytes / (link_capacity_bytes_per_s(cluster, level) * protocol.bandwidth_fraction));
     return best;
   };
   double seconds = formula(2, bytes);

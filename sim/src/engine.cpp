@@ -20,10 +20,10 @@ void check_input(const std::vector<Program>& stages, const Cluster& cluster) {
   if (static_cast<int>(stages.size()) != parallel.pp)
     throw InvariantError(fmt::format("{} programs for pp = {}", stages.size(), parallel.pp));
   if (parallel.world_size() != cluster.num_ranks())
-    throw ConfigError(fmt::format(
-        "the plan ({}) has {} ranks, but cluster '{}' has {} ({} nodes x {})",
-        to_string(parallel), parallel.world_size(), cluster.name, cluster.num_ranks(),
-        cluster.num_nodes, cluster.devices_per_node));
+    throw ConfigError(
+        fmt::format("the plan ({}) has {} ranks, but cluster '{}' has {} ({} nodes x {})",
+                    to_string(parallel), parallel.world_size(), cluster.name, cluster.num_ranks(),
+                    cluster.num_nodes, cluster.devices_per_node));
   for (const Program& program : stages)
     require_invariant(!program.instances.empty(), "a program has operations");
 }

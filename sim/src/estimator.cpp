@@ -1,11 +1,10 @@
 #include "sim/estimator.hpp"
 
 #include <algorithm>
-#include <map>
-#include <unordered_map>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <map>
+#include <unordered_map>
 
 #include "block_prices.hpp"
 #include "core/error.hpp"
@@ -27,7 +26,9 @@ using program::RecomputeKind;
 
 constexpr double kFp32Bytes = 4;
 
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
 
 /// Where the groups of a mesh sit on the cluster.
 struct Layout {
@@ -69,9 +70,9 @@ struct Stage {
   double update_seconds = 0;
   double norm_seconds = 0;
   double load_seconds = 0;
-  double gradient_seconds = 0;       // of all buckets, alone
-  double gradient_first_ready = 0;   // from the begin of the last backward
-  double gradient_end = 0;           // the same, if the lane has nothing else to do
+  double gradient_seconds = 0;      // of all buckets, alone
+  double gradient_first_ready = 0;  // from the begin of the last backward
+  double gradient_end = 0;          // the same, if the lane has nothing else to do
   double memory_bytes = 0;
 };
 
@@ -101,11 +102,13 @@ struct Estimator::State {
                    double elements) const;
   double all_reduce(double elements, const GroupPlacement& group);
   SolverOutput solve(const Plan& plan, const std::vector<Stage>& stages, const Layout& where);
-  double stage_end(const Plan& plan, int index, const Stage& stage, const SolverOutput& solved) const;
+  double stage_end(const Plan& plan, int index, const Stage& stage,
+                   const SolverOutput& solved) const;
   /// All ranks of a host want its cores at once.
   double turns() const {
     return cluster.device.kind == DeviceKind::Cpu
-               ? std::max(1.0, static_cast<double>(cluster.devices_per_node) / cluster.cores_per_host)
+               ? std::max(1.0,
+                          static_cast<double>(cluster.devices_per_node) / cluster.cores_per_host)
                : 1.0;
   }
   bool one_thread() const { return cluster.communication.needs_host; }
@@ -121,8 +124,8 @@ struct Estimator::State {
 
 const Layout& Estimator::State::layout(const Plan& plan) {
   const auto& p = plan.parallel;
-  const auto key = fmt::format("{} {} {} {} {} {} {}", p.tp, p.cp, p.pp, p.dp, p.ep, p.etp,
-                               plan.rank_order);
+  const auto key =
+      fmt::format("{} {} {} {} {} {} {}", p.tp, p.cp, p.pp, p.dp, p.ep, p.etp, plan.rank_order);
   const auto found = layouts.find(key);
   if (found != layouts.end()) return found->second;
   return layouts.emplace(key, layout_of(program::Mesh(p, plan.rank_order), cluster)).first->second;
@@ -135,8 +138,8 @@ const std::vector<StagePrices>& Estimator::State::blocks(const Plan& plan, Recom
   const bool alike = layers_are_alike(plan.model);
   const auto& p = plan.parallel;
   const int pp = alike ? std::min(p.pp, 3) : p.pp;
-  const auto layers = alike ? std::vector<int>(at(pp), kLayersPerStage)
-                            : program::resolved_layers_per_stage(plan);
+  const auto layers =
+      alike ? std::vector<int>(at(pp), kLayersPerStage) : program::resolved_layers_per_stage(plan);
   const auto& workload = plan.workload;
   auto key = fmt::format("{} {} {} {} {} {} {} {} {} {}", p.tp, p.sp, pp, plan.micro_batch_size,
                          workload.seq_len, static_cast<int>(workload.precision),
@@ -165,8 +168,8 @@ const std::vector<StagePrices>& Estimator::State::blocks(const Plan& plan, Recom
 double Estimator::State::flops_per_sequence(const Plan& plan) {
   const auto [entry, fresh] = flops.try_emplace(plan.workload.seq_len, 0.0);
   if (fresh)
-    entry->second = program::model_flops_per_step(plan) /
-                    static_cast<double>(plan.workload.global_batch_size);
+    entry->second =
+        program::model_flops_per_step(plan) / static_cast<double>(plan.workload.global_batch_size);
   return entry->second;
 }
 
@@ -174,14 +177,15 @@ double Estimator::State::all_reduce(double elements, const GroupPlacement& group
   if (elements <= 0 || group.size == 1) return 0;
   const auto [entry, fresh] = all_reduces.try_emplace(std::pair(elements, &group), 0.0);
   if (fresh)
-    entry->second = price_collective(Collective::AllReduce,
-                                     static_cast<std::int64_t>(elements * kFp32Bytes), group, cluster)
-                        .seconds;
+    entry->second =
+        price_collective(Collective::AllReduce, static_cast<std::int64_t>(elements * kFp32Bytes),
+                         group, cluster)
+            .seconds;
   return entry->second;
 }
 
-/// Fills buckets in the order of the backward pass, as lowering does, and plays the gradient lane: a
-/// bucket starts when its last gradient is there and the one before it is over.
+/// Fills buckets in the order of the backward pass, as lowering does, and plays the gradient lane:
+/// a bucket starts when its last gradient is there and the one before it is over.
 void Estimator::State::add_gradients(const Plan& plan, const StagePrices& prices, int extra_layers,
                                      const Layout& where, Stage& stage) {
   const double layer = prices.layer_backward.seconds;
@@ -206,8 +210,8 @@ void Estimator::State::add_gradients(const Plan& plan, const StagePrices& prices
     }
   };
   for (std::size_t i = 0; i < prices.parts.size(); ++i) {
-    const bool is_layer = i + at(prices.num_layers) > prices.first_layer_part &&
-                          i <= prices.first_layer_part;
+    const bool is_layer =
+        i + at(prices.num_layers) > prices.first_layer_part && i <= prices.first_layer_part;
     add_part(prices.parts[i], is_layer ? layer : (has_head == (i == 0) ? others : 0));
     if (i == prices.first_layer_part)
       for (int more = 0; more < extra_layers; ++more) add_part(prices.parts[i], layer);
@@ -242,7 +246,9 @@ Stage Estimator::State::stage_of(const Plan& plan, int index, const Layout& wher
   const bool mixed = plan.recompute.kind != RecomputeKind::None && limit < num_layers;
   const auto& all = blocks(plan, plan.recompute.kind, where);
   const bool last = index + 1 == plan.parallel.pp;
-  const std::size_t small = index == 0 ? 0 : last ? all.size() - 1 : std::min(at(index), all.size() - 2);
+  const std::size_t small = index == 0 ? 0
+                            : last     ? all.size() - 1
+                                       : std::min(at(index), all.size() - 2);
   const std::size_t which = layers_are_alike(plan.model) ? small : at(index);
   const StagePrices& prices = all[which];
   const int extra = num_layers - prices.num_layers;
@@ -255,10 +261,11 @@ Stage Estimator::State::stage_of(const Plan& plan, int index, const Layout& wher
   Stage stage;
   stage.forward = with_layers(prices.forward, prices.layer_forward, plain.layer_forward);
   stage.backward = with_layers(prices.backward, prices.layer_backward, plain.layer_backward);
-  stage.backward_first = with_layers(prices.backward_first, prices.layer_backward_first,
-                                     plain.layer_backward_first);
+  stage.backward_first =
+      with_layers(prices.backward_first, prices.layer_backward_first, plain.layer_backward_first);
   stage.prelude = prices.prelude;
-  const double elements = static_cast<double>(prices.parameter_elements + extra * prices.layer_elements);
+  const double elements =
+      static_cast<double>(prices.parameter_elements + extra * prices.layer_elements);
   const double partial =
       static_cast<double>(prices.partial_elements + extra * prices.layer_partial_elements);
   const double tied = static_cast<double>(prices.tied_elements);
@@ -282,7 +289,8 @@ SolverOutput Estimator::State::solve(const Plan& plan, const std::vector<Stage>&
   const std::int64_t parts = plan.parallel.sp ? plan.parallel.tp : 1;
   const std::int64_t message = plan.tokens_per_microbatch() / parts * plan.model.hidden_size *
                                size_of(plan.workload.precision);
-  if (plan.parallel.pp > 1) input.transfer = price_transfer(message, where.neighbours, cluster).seconds;
+  if (plan.parallel.pp > 1)
+    input.transfer = price_transfer(message, where.neighbours, cluster).seconds;
   input.receiver_copies = one_thread();
   if (cluster.oversubscribed())
     input.wake = cluster.communication.oversubscription_wake_us / kMicroseconds;
@@ -363,10 +371,12 @@ Estimate Estimator::State::estimate(const Plan& plan) {
   estimate.step_time_s = std::max(synchronized + norm, one_thread() ? 0.0 : issue);
 
   const Stage& own = all[slowest];
-  const double work = own.forward.seconds * m + own.backward_first.seconds + own.backward.seconds * (m - 1);
+  const double work =
+      own.forward.seconds * m + own.backward_first.seconds + own.backward.seconds * (m - 1);
   const double stretch = work > 0 ? solved.busy[slowest] / work : 1;
   const auto total = [&](double TaskTime::*part) {
-    return stretch * (own.forward.*part * m + own.backward_first.*part + own.backward.*part * (m - 1));
+    return stretch *
+           (own.forward.*part * m + own.backward_first.*part + own.backward.*part * (m - 1));
   };
   Breakdown& seconds = estimate.seconds;
   seconds[Category::Forward] = total(&TaskTime::forward);
@@ -393,6 +403,8 @@ Estimator::~Estimator() = default;
 Estimator::Estimator(Estimator&&) noexcept = default;
 Estimator& Estimator::operator=(Estimator&&) noexcept = default;
 
-Estimate Estimator::estimate(const Plan& plan) { return state_->estimate(plan); }
+Estimate Estimator::estimate(const Plan& plan) {
+  return state_->estimate(plan);
+}
 
 }  // namespace meshplan::sim

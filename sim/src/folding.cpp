@@ -13,17 +13,27 @@ using program::Group;
 /// Identifies the group of a rank: its coordinates with the varied axes set to 0.
 std::array<int, 7> group_key(const Coordinates& c, Group group) {
   switch (group) {
-    case Group::Tp: return {0, c.cp, c.dp, c.pp};
-    case Group::Cp: return {c.tp, 0, c.dp, c.pp};
-    case Group::Dp: return {c.tp, c.cp, 0, c.pp};
+    case Group::Tp:
+      return {0, c.cp, c.dp, c.pp};
+    case Group::Cp:
+      return {c.tp, 0, c.dp, c.pp};
+    case Group::Dp:
+      return {c.tp, c.cp, 0, c.pp};
     case Group::Pp:
-    case Group::Embedding: return {c.tp, c.cp, c.dp, 0};
-    case Group::TpPp: return {0, c.cp, c.dp, 0};
-    case Group::DpCp: return {c.tp, 0, 0, c.pp};
-    case Group::World: return {};
-    case Group::Ep: return {0, 0, 0, c.pp, c.etp, 0, c.edp};
-    case Group::Etp: return {0, 0, 0, c.pp, 0, c.ep, c.edp};
-    case Group::ExpertDp: return {0, 0, 0, c.pp, c.etp, c.ep, 0};
+    case Group::Embedding:
+      return {c.tp, c.cp, c.dp, 0};
+    case Group::TpPp:
+      return {0, c.cp, c.dp, 0};
+    case Group::DpCp:
+      return {c.tp, 0, 0, c.pp};
+    case Group::World:
+      return {};
+    case Group::Ep:
+      return {0, 0, 0, c.pp, c.etp, 0, c.edp};
+    case Group::Etp:
+      return {0, 0, 0, c.pp, 0, c.ep, c.edp};
+    case Group::ExpertDp:
+      return {0, 0, 0, c.pp, c.etp, c.ep, 0};
   }
   return {};
 }
@@ -32,7 +42,8 @@ std::array<int, 7> group_key(const Coordinates& c, Group group) {
 
 Folding::Folding(const program::Mesh& mesh, const Cluster& cluster)
     : mesh_(mesh), cluster_(cluster) {
-  for (int rank = 0; rank < mesh.world_size(); ++rank) coordinates_.push_back(mesh.coordinates(rank));
+  for (int rank = 0; rank < mesh.world_size(); ++rank)
+    coordinates_.push_back(mesh.coordinates(rank));
   for (int stage = 0; stage < mesh.config().pp; ++stage)
     representatives_.push_back(mesh.rank_of({.pp = stage}));
 }
@@ -98,7 +109,8 @@ bool Folding::is_exact(const std::vector<Group>& groups) const {
   if (!same_neighbours()) return false;
   for (const Group group : groups)
     if (!same_placements(group)) return false;
-  if (cluster_.device.kind == DeviceKind::Cpu && !same_company(cluster_.devices_per_node)) return false;
+  if (cluster_.device.kind == DeviceKind::Cpu && !same_company(cluster_.devices_per_node))
+    return false;
   for (const FabricLevel& level : cluster_.fabric)
     if (level.ranks_per_link > 1 && !same_company(level.ranks_per_link)) return false;
   return true;

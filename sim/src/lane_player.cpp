@@ -28,8 +28,8 @@ class LanePlayer final : public Player {
     int step_begun = 0;
     int steps_finished = 0;
     std::array<double, 2> finished{};  // when a step was over, by parity
-    std::array<int, 2> left{};      // instances of a step that are not done, by parity
-    double timer = -1;              // of the earliest timer that is set
+    std::array<int, 2> left{};         // instances of a step that are not done, by parity
+    double timer = -1;                 // of the earliest timer that is set
   };
 
   const std::vector<int>& order(int rank, int lane) const {
@@ -66,8 +66,8 @@ class LanePlayer final : public Player {
     }
   }
 
-  /// The host issues operations one after another; it begins a step when it has issued the one before
-  /// and the step before that is over.
+  /// The host issues operations one after another; it begins a step when it has issued the one
+  /// before and the step before that is over.
   bool is_issued(int rank, int instance, int step) {
     if (issue_seconds_ == 0) return true;
     HostState& host = hosts_[at(rank)];

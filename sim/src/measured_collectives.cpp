@@ -8,10 +8,12 @@
 namespace meshplan::sim {
 namespace {
 
-double log_distance(double a, double b) { return std::abs(std::log2(a / b)); }
+double log_distance(double a, double b) {
+  return std::abs(std::log2(a / b));
+}
 
-/// The samples of the best-matching run: nearest group size, then nearest number of ranks on the host;
-/// ascending in bytes.
+/// The samples of the best-matching run: nearest group size, then nearest number of ranks on the
+/// host; ascending in bytes.
 std::vector<const MeasuredCollective*> nearest_run(const Cluster& cluster, program::CommOp op,
                                                    int group_size) {
   const auto name = program::name_of(op);
@@ -42,9 +44,9 @@ double interpolate(const MeasuredCollective& a, const MeasuredCollective& b, dou
 
 }  // namespace
 
-std::optional<MeasuredSeconds> measured_seconds(
-    const Cluster& cluster, program::CommOp op, int group_size, double bytes,
-    const std::function<double(int, double)>& formula) {
+std::optional<MeasuredSeconds> measured_seconds(const Cluster& cluster, program::CommOp op,
+                                                int group_size, double bytes,
+                                                const std::function<double(int, double)>& formula) {
   const auto run = nearest_run(cluster, op, group_size);
   if (run.empty()) return std::nullopt;
   const int measured_size = run.front()->group_size;

@@ -18,8 +18,8 @@ struct MeasuredSeconds {
 /// Beyond the samples, and for group sizes that were not measured (nearest), the nearest sample is
 /// scaled by what `formula(group_size, bytes)` says of the ratio.
 /// @returns nothing if the operation was not measured
-std::optional<MeasuredSeconds> measured_seconds(
-    const Cluster& cluster, program::CommOp op, int group_size, double bytes,
-    const std::function<double(int, double)>& formula);
+std::optional<MeasuredSeconds> measured_seconds(const Cluster& cluster, program::CommOp op,
+                                                int group_size, double bytes,
+                                                const std::function<double(int, double)>& formula);
 
 }  // namespace meshplan::sim

@@ -53,10 +53,9 @@ StageMemory stage_memory(const program::Program& program, const Cluster& cluster
       region_bytes(program, Region::Moment1) + region_bytes(program, Region::Moment2);
   memory.activations = region_bytes(program, Region::Saved);
   memory.transient = region_bytes(program, Region::Transient);
-  memory.boundary = region_bytes(program, Region::Boundary) +
-                    region_bytes(program, Region::Batch) + region_bytes(program, Region::Scalars);
-  memory.communication =
-      num_communicators(program) * cluster.communication.buffer_mib * kMib;
+  memory.boundary = region_bytes(program, Region::Boundary) + region_bytes(program, Region::Batch) +
+                    region_bytes(program, Region::Scalars);
+  memory.communication = num_communicators(program) * cluster.communication.buffer_mib * kMib;
   memory.runtime_base = cluster.device.runtime_base_mib * kMib;
   return memory;
 }

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <limits>
 #include <sstream>
-
-#include <fmt/format.h>
 
 #include "core/units.hpp"
 
@@ -43,12 +42,13 @@ double tiled_gemm_seconds(const GemmShape& shape, double tile_m, double tile_n, 
   const Device& device = cluster.device;
   const double units = device.num_units;
   const double tiles = std::ceil(shape.m / tile_m) * std::ceil(shape.n / tile_n);
-  const double splits =
-      std::clamp(std::floor(units / tiles), 1.0, std::max(1.0, std::floor(shape.k / kFewestSplitK)));
+  const double splits = std::clamp(std::floor(units / tiles), 1.0,
+                                   std::max(1.0, std::floor(shape.k / kFewestSplitK)));
   const double waves = std::ceil(tiles * splits / units);
   const double k = shape.k / splits;
   const double inner_rate = k / (k + device.efficiency.half_k);
-  const double unit_flops = std::max(kWorstEfficiency, device.efficiency.gemm * rate * inner_rate) * peak / units;
+  const double unit_flops =
+      std::max(kWorstEfficiency, device.efficiency.gemm * rate * inner_rate) * peak / units;
   return waves * 2 * tile_m * tile_n * k / unit_flops;
 }
 
@@ -77,10 +77,12 @@ SignatureParts parse_signature(std::string_view signature) {
   for (std::string word; words >> word;) {
     const auto equals = word.find('=');
     const std::string value = equals == std::string::npos ? word : word.substr(equals + 1);
-    if (is_number(value)) parts.sizes.push_back(std::stod(value));
+    if (is_number(value))
+      parts.sizes.push_back(std::stod(value));
     else if (word == "fp32" || word == "bf16" || word == "fp16" || word == "fp64")
       parts.dtype = parse_dtype(word);
-    else parts.flags.push_back(word);
+    else
+      parts.flags.push_back(word);
   }
   std::ranges::sort(parts.flags);
   return parts;
@@ -117,11 +119,12 @@ double formula_seconds(const SignatureParts& parts, double flops, double bytes,
   const Efficiency& efficiency = cluster.device.efficiency;
   if (starts_with(parts.kind, "linear.") && parts.sizes.size() == 3) {
     const GemmShape shape = gemm_shape(parts);
-    return launch + std::max(traffic, gemm_seconds(shape.m, shape.n, shape.k, parts.dtype, cluster));
+    return launch +
+           std::max(traffic, gemm_seconds(shape.m, shape.n, shape.k, parts.dtype, cluster));
   }
   if (starts_with(parts.kind, "attention.")) {
     const double part = parts.kind == "attention.forward" ? efficiency.attention_forward
-                                                           : efficiency.attention_backward;
+                                                          : efficiency.attention_backward;
     return launch + std::max(traffic, flops / (part * peak_flop_per_s(cluster, parts.dtype)));
   }
   return launch + traffic;
@@ -132,8 +135,7 @@ OperatorTable::OperatorTable(const Cluster& cluster) : cluster_(cluster) {
     if (measured.seconds <= 0) continue;
     exact_[measured.signature] = &measured;
     Sample sample{.measured = &measured, .parts = parse_signature(measured.signature)};
-    const double expected =
-        formula_seconds(sample.parts, measured.flops, measured.bytes, cluster);
+    const double expected = formula_seconds(sample.parts, measured.flops, measured.bytes, cluster);
     if (expected > 0) sample.correction = measured.seconds / expected;
     by_kind_[group_key(sample.parts)].push_back(std::move(sample));
   }
@@ -147,7 +149,8 @@ OperatorTable::Correction OperatorTable::correction_for(const SignatureParts& pa
     const double d = distance(parts, sample.parts) + kNearest;
     const double weight = 1 / (d * d);
     const MeasuredOperator& measured = *sample.measured;
-    const double slowdown = measured.seconds_busy > 0 ? measured.seconds_busy / measured.seconds : 1;
+    const double slowdown =
+        measured.seconds_busy > 0 ? measured.seconds_busy / measured.seconds : 1;
     weights += weight;
     log_seconds += weight * std::log(sample.correction);
     log_slowdown += weight * std::log(slowdown);
@@ -155,20 +158,23 @@ OperatorTable::Correction OperatorTable::correction_for(const SignatureParts& pa
   return {std::exp(log_seconds / weights), std::exp(log_slowdown / weights)};
 }
 
-/// As many copies as the host has cores, each asking for capacity * slowdown / cores, slow each other
-/// by exactly `slowdown`: the sum of demands is slowdown times the capacity.
+/// As many copies as the host has cores, each asking for capacity * slowdown / cores, slow each
+/// other by exactly `slowdown`: the sum of demands is slowdown times the capacity.
 Price OperatorTable::with_memory_demand(Price price, double slowdown, double bytes) const {
   if (cluster_.device.kind != DeviceKind::Cpu || cluster_.host_memory_gb_per_s <= 0) return price;
   const double fair = cluster_.host_memory_gb_per_s * kGigabyte / cluster_.cores_per_host;
-  if (slowdown > 1) price.memory_bytes_per_s = fair * slowdown;
-  else if (price.seconds > 0) price.memory_bytes_per_s = std::min(bytes / price.seconds, fair);
+  if (slowdown > 1)
+    price.memory_bytes_per_s = fair * slowdown;
+  else if (price.seconds > 0)
+    price.memory_bytes_per_s = std::min(bytes / price.seconds, fair);
   return price;
 }
 
 Price OperatorTable::price(const std::string& signature, double flops, double bytes) const {
   if (const auto found = exact_.find(signature); found != exact_.end()) {
     const MeasuredOperator& measured = *found->second;
-    const double slowdown = measured.seconds_busy > 0 ? measured.seconds_busy / measured.seconds : 1;
+    const double slowdown =
+        measured.seconds_busy > 0 ? measured.seconds_busy / measured.seconds : 1;
     return with_memory_demand({.seconds = measured.seconds, .source = PriceSource::Measured},
                               slowdown, bytes);
   }
@@ -183,7 +189,8 @@ Price OperatorTable::price(const std::string& signature, double flops, double by
   if (cluster_.device.kind != DeviceKind::Cpu || price.seconds <= 0 ||
       cluster_.host_memory_gb_per_s <= 0)
     return price;
-  price.memory_bytes_per_s = bytes / price.seconds;  // unmeasured: what it moves is what it asks for
+  price.memory_bytes_per_s =
+      bytes / price.seconds;  // unmeasured: what it moves is what it asks for
   return price;
 }
 

@@ -11,7 +11,8 @@
 
 namespace meshplan::sim {
 
-/// "linear.forward bf16 t=64 out=8 in=4 bias" taken apart: kind, dtype, sizes in order, other words.
+/// "linear.forward bf16 t=64 out=8 in=4 bias" taken apart: kind, dtype, sizes in order, other
+/// words.
 struct SignatureParts {
   std::string kind;
   DType dtype = DType::F32;
@@ -21,7 +22,8 @@ struct SignatureParts {
 SignatureParts parse_signature(std::string_view signature);
 
 /// What the data sheet says of an operation. Linear and attention are bounded by arithmetic or by
-/// memory, whichever is slower (roofline: Williams, Waterman and Patterson 2009); all else by memory.
+/// memory, whichever is slower (roofline: Williams, Waterman and Patterson 2009); all else by
+/// memory.
 double formula_seconds(const SignatureParts& parts, double flops, double bytes,
                        const Cluster& cluster);
 
@@ -39,7 +41,8 @@ class OperatorTable {
     double correction = 1;  // measured over formula
   };
   /// What the samples near `parts` took over what the formula says of them: a mean in log space,
-  /// weighted by inverse squared distance in log2 of the sizes; a differing flag counts as distance 1.
+  /// weighted by inverse squared distance in log2 of the sizes; a differing flag counts as
+  /// distance 1.
   struct Correction {
     double seconds = 1;
     double slowdown = 1;  // seconds_busy / seconds

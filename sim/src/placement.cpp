@@ -1,5 +1,4 @@
 #include <algorithm>
-
 #include <fmt/format.h>
 
 #include "core/error.hpp"
@@ -76,17 +75,17 @@ Cluster with_ranks(const Cluster& cluster, int num_ranks) {
     const int below = num_ranks / per_node * per_node;
     const int nearest = num_ranks - below < below + per_node - num_ranks ? below : below + per_node;
     throw ConfigError(fmt::format(
-        "{} ranks do not fill whole nodes of cluster '{}' ({} ranks a node); nearest: {}", num_ranks,
-        cluster.name, per_node, nearest));
+        "{} ranks do not fill whole nodes of cluster '{}' ({} ranks a node); nearest: {}",
+        num_ranks, cluster.name, per_node, nearest));
   }
-  const bool beyond_fabric =
-      resized.fabric.empty() ? num_ranks > 1
-                             : resized.fabric.back().ranks_per_group != 0 &&
-                                   resized.fabric.back().ranks_per_group < num_ranks;
+  const bool beyond_fabric = resized.fabric.empty()
+                                 ? num_ranks > 1
+                                 : resized.fabric.back().ranks_per_group != 0 &&
+                                       resized.fabric.back().ranks_per_group < num_ranks;
   if (beyond_fabric)
-    throw ConfigError(fmt::format(
-        "cluster '{}' has no fabric that connects {} ranks; at most {}", cluster.name, num_ranks,
-        resized.fabric.empty() ? 1 : resized.fabric.back().ranks_per_group));
+    throw ConfigError(
+        fmt::format("cluster '{}' has no fabric that connects {} ranks; at most {}", cluster.name,
+                    num_ranks, resized.fabric.empty() ? 1 : resized.fabric.back().ranks_per_group));
   return resized;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-
 #include <fmt/format.h>
 
 #include "core/error.hpp"
@@ -25,7 +24,8 @@ Player::Player(World& world, const Cluster& cluster, const SimulationOptions& op
   first_meeting_ = world.ranks.size() * program::kNumLanes;
   working_.resize(first_meeting_);
   for (int parity = 0; parity < 2; ++parity)
-    for (const Meeting& meeting : world.meetings) meeting_states_.push_back({.left = meeting.seconds});
+    for (const Meeting& meeting : world.meetings)
+      meeting_states_.push_back({.left = meeting.seconds});
   world.resources.resize_activities(first_meeting_ + meeting_states_.size());
   done_step_.assign(instances, -1);
   for (PlayedStep& step : played_) {
@@ -56,7 +56,9 @@ void Player::push_changed() {
     push({world_.resources.finish_time(activity), activity, world_.resources.version(activity)});
 }
 
-void Player::set_timer(int rank, double when) { push({when, ~rank, 0}); }
+void Player::set_timer(int rank, double when) {
+  push({when, ~rank, 0});
+}
 
 void Player::begin_work(int rank, int lane, int instance, int step) {
   const Work& work = world_.works[at(target(rank, instance))];
@@ -135,8 +137,10 @@ void Player::handle(const Event& event) {
     return;  // its finish time has changed since
   now_ = event.time;
   ++outcome_.events;
-  if (at(event.activity) < first_meeting_) complete_work(event.activity);
-  else complete_meeting(event.activity);
+  if (at(event.activity) < first_meeting_)
+    complete_work(event.activity);
+  else
+    complete_meeting(event.activity);
 }
 
 bool Player::settled() const {

@@ -16,16 +16,16 @@ struct PlayedStep {
 };
 
 struct Outcome {
-  std::vector<double> step_ends;     // when the last rank finished each step
+  std::vector<double> step_ends;  // when the last rank finished each step
   bool periodic = false;
   std::int64_t events = 0;
-  PlayedStep last;                   // of the last step
-  std::vector<std::size_t> offset;   // of a World rank's instances in `last`
+  PlayedStep last;                  // of the last step
+  std::vector<std::size_t> offset;  // of a World rank's instances in `last`
 };
 
 /// The event loop: operations begin when their device and partners let them, share resources while
-/// they run, and end in the order of (time, activity). How a rank proceeds through its program is the
-/// difference between the two kinds below.
+/// they run, and end in the order of (time, activity). How a rank proceeds through its program is
+/// the difference between the two kinds below.
 class Player {
  public:
   Player(World& world, const Cluster& cluster, const SimulationOptions& options);
@@ -111,22 +111,22 @@ class Player {
   std::vector<Event> heap_;
   std::vector<Working> working_;
   std::vector<MeetingState> meeting_states_;
-  std::vector<int> done_step_;            // last step in which an instance was done
-  std::array<PlayedStep, 2> played_;      // by parity of the step
-  std::array<int, 2> ranks_finished_{};   // by parity of the step
+  std::vector<int> done_step_;           // last step in which an instance was done
+  std::array<PlayedStep, 2> played_;     // by parity of the step
+  std::array<int, 2> ranks_finished_{};  // by parity of the step
   int steps_finished_ = 0;
   bool gate_opened_ = false;
 };
 
-/// GPUs: every lane runs its operations in issue order as soon as their waits are done and the host,
-/// which runs ahead by at most a step, has issued them.
+/// GPUs: every lane runs its operations in issue order as soon as their waits are done and the
+/// host, which runs ahead by at most a step, has issued them.
 std::unique_ptr<Player> make_lane_player(World& world, const Cluster& cluster,
                                          const SimulationOptions& options);
 
-/// CPU processes: one thread posts communication without blocking, computes synchronously, and blocks
-/// where an operation waits for one that is not done. A collective moves only while all its members
-/// are blocked; a transfer is the receiver's copy, so it moves while the receiver is. A blocked rank
-/// holds no core except for what it moves.
+/// CPU processes: one thread posts communication without blocking, computes synchronously, and
+/// blocks where an operation waits for one that is not done. A collective moves only while all its
+/// members are blocked; a transfer is the receiver's copy, so it moves while the receiver is. A
+/// blocked rank holds no core except for what it moves.
 std::unique_ptr<Player> make_host_player(World& world, const Cluster& cluster,
                                          const SimulationOptions& options);
 

@@ -34,8 +34,7 @@ Price price_with(const OperatorTable& table, const Program& program,
 /// Prices the instances of one rank; instances of one operation share a price.
 class ProgramPricer {
  public:
-  ProgramPricer(const Program& program, int rank, const program::Mesh& mesh,
-                const Cluster& cluster)
+  ProgramPricer(const Program& program, int rank, const program::Mesh& mesh, const Cluster& cluster)
       : program_(program), rank_(rank), mesh_(mesh), cluster_(cluster), table_(cluster) {}
 
   ProgramPrices run() {
@@ -87,9 +86,9 @@ class ProgramPricer {
 Price price_operation(const Program& program, const OperationInstance& instance,
                       const Cluster& cluster) {
   const program::Operation& operation = program::operation_of(program, instance);
-  require_invariant(collective_of(operation) == nullptr &&
-                        !std::holds_alternative<PeerOp>(operation.work),
-                    "price_operation is for operations that compute");
+  require_invariant(
+      collective_of(operation) == nullptr && !std::holds_alternative<PeerOp>(operation.work),
+      "price_operation is for operations that compute");
   return price_with(OperatorTable(cluster), program, instance, cluster);
 }
 

@@ -100,8 +100,8 @@ void SharedResources::visit(int resource) {
   component_resources_.push_back(resource);
 }
 
-/// Everything that shares, directly or not, a resource that binds: users of the visited resources, the
-/// overloaded resources that those use, their users, and so on.
+/// Everything that shares, directly or not, a resource that binds: users of the visited resources,
+/// the overloaded resources that those use, their users, and so on.
 void SharedResources::collect_component() {
   for (std::size_t i = 0; i < component_resources_.size(); ++i) {
     const auto index = static_cast<std::size_t>(component_resources_[i]);

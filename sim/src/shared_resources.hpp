@@ -43,7 +43,7 @@ class SharedResources {
 
  private:
   struct Activity {
-    double left = 0;   // seconds at full speed, when `since`
+    double left = 0;  // seconds at full speed, when `since`
     double since = 0;
     double rate = 0;
     UsageSpan usages = {};

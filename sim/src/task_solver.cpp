@@ -14,14 +14,17 @@ using program::TaskKind;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
 
 class TaskSolver {
  public:
   TaskSolver(const Schedule& schedule, const SolverInput& input)
       : schedule_(schedule), input_(input), num_stages_(input.stages.size()) {
     for (const auto& tasks : schedule.tasks)
-      for (const Task& task : tasks) num_microbatches_ = std::max(num_microbatches_, task.microbatch + 1);
+      for (const Task& task : tasks)
+        num_microbatches_ = std::max(num_microbatches_, task.microbatch + 1);
     forward_end_.assign(num_stages_ * at(num_microbatches_), kNever);
     backward_end_.assign(forward_end_.size(), kNever);
     states_.resize(num_stages_);
@@ -34,17 +37,19 @@ class TaskSolver {
 
   SolverOutput run() {
     const bool shared = input_.host_cores > 0 && exceeds_cores();
-    if (shared) run_shared();
-    else run_alone();
+    if (shared)
+      run_shared();
+    else
+      run_alone();
     return std::move(output_);
   }
 
  private:
   struct State {
-    std::size_t next = 0;     // into the stage's tasks
-    double free = 0;          // when the stage can go on
-    double left = 0;          // seconds of work, shared mode
-    bool working = false;     // shared mode
+    std::size_t next = 0;  // into the stage's tasks
+    double free = 0;       // when the stage can go on
+    double left = 0;       // seconds of work, shared mode
+    bool working = false;  // shared mode
     int backwards = 0;
   };
 
@@ -64,10 +69,10 @@ class TaskSolver {
 
   bool is_forward(const Task& task) const { return task.kind == TaskKind::Forward; }
 
-  /// When the task's input leaves the neighbour; 0 if it needs none, kNever if that is not known yet.
+  /// When the task's input leaves the neighbour; 0 if it needs none, kNever if that is not known
+  /// yet.
   double input_sent(std::size_t stage, const Task& task) {
-    if (is_forward(task))
-      return stage == 0 ? 0 : end_of(forward_end_, stage - 1, task.microbatch);
+    if (is_forward(task)) return stage == 0 ? 0 : end_of(forward_end_, stage - 1, task.microbatch);
     return stage + 1 == num_stages_ ? 0 : end_of(backward_end_, stage + 1, task.microbatch);
   }
   bool receives(std::size_t stage, const Task& task) const {
@@ -96,8 +101,10 @@ class TaskSolver {
     state.free = output_.end[stage] = end;
     output_.busy[stage] += end - begin;
     ++state.next;
-    if (is_forward(task)) output_.last_forward_end[stage] = end;
-    else output_.last_backward_begin[stage] = begin;
+    if (is_forward(task))
+      output_.last_forward_end[stage] = end;
+    else
+      output_.last_backward_begin[stage] = begin;
     if (!is_forward(task)) ++state.backwards;
   }
 

@@ -1,11 +1,10 @@
 #include "world.hpp"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <map>
 #include <set>
 #include <tuple>
-
-#include <fmt/format.h>
 
 #include "core/error.hpp"
 #include "sim/pricing.hpp"
@@ -63,7 +62,10 @@ class WorldBuilder {
  public:
   WorldBuilder(const std::vector<Program>& programs, const Cluster& cluster,
                const program::Mesh& mesh, const SimulationOptions& options)
-      : programs_(programs), cluster_(cluster), mesh_(mesh), options_(options),
+      : programs_(programs),
+        cluster_(cluster),
+        mesh_(mesh),
+        options_(options),
         folding_(mesh, cluster) {}
 
   World run() {
@@ -154,8 +156,8 @@ class WorldBuilder {
     return world_.resources.add_usages(usages);
   }
 
-  /// What member `index` gives to a meeting. CPU ranks that outnumber the cores of a host in one group
-  /// hold all cores together: the group's duration already contains their taking turns.
+  /// What member `index` gives to a meeting. CPU ranks that outnumber the cores of a host in one
+  /// group hold all cores together: the group's duration already contains their taking turns.
   void add_meeting_usages(std::vector<Usage>& usages, const Draft& draft, int index) {
     const Price& price = draft.price;
     const int rank = world_.ranks[static_cast<std::size_t>(index)].rank;
@@ -163,18 +165,19 @@ class WorldBuilder {
     const bool sends = !draft.transfer || index != draft.receiver;
     if (cluster_.communication.needs_host && copies) usages.push_back({thread_of(rank), 1});
     if (cpu() && copies) {
-      const double part = std::min(
-          1.0, static_cast<double>(cluster_.cores_per_host) / draft.members_on_host);
+      const double part =
+          std::min(1.0, static_cast<double>(cluster_.cores_per_host) / draft.members_on_host);
       usages.push_back({cores_of(rank), part * multiplicity(index, cluster_.devices_per_node)});
       use_host_memory(usages, index, price.memory_bytes_per_s);
     }
     if (!cpu() && cluster_.communication.device_share > 0)
       usages.push_back({device_of(rank), cluster_.communication.device_share});
-    const bool shared_memory = cpu() && price.level == 0;  // its copies are counted as memory traffic
+    const bool shared_memory =
+        cpu() && price.level == 0;  // its copies are counted as memory traffic
     if (sends && price.level >= 0 && !shared_memory && price.link_bytes_per_s > 0) {
       const int per_link = cluster_.fabric[static_cast<std::size_t>(price.level)].ranks_per_link;
-      usages.push_back({link_of(rank, price.level),
-                        price.link_bytes_per_s * multiplicity(index, per_link)});
+      usages.push_back(
+          {link_of(rank, price.level), price.link_bytes_per_s * multiplicity(index, per_link)});
     }
   }
 
@@ -235,11 +238,11 @@ class WorldBuilder {
     const auto [entry, fresh] = members_of_.try_emplace(group);
     if (!fresh) return entry->second;
     const std::vector<int> ranks = mesh_.group(group, rank);
-    entry->second = {.first = ranks.front(),
-                     .simulated = static_cast<int>(std::ranges::count_if(
-                         ranks,
-                         [&](int other) { return index_of_[static_cast<std::size_t>(other)] >= 0; })),
-                     .on_host = place(cluster_, ranks).on_first_host};
+    entry->second = {
+        .first = ranks.front(),
+        .simulated = static_cast<int>(std::ranges::count_if(
+            ranks, [&](int other) { return index_of_[static_cast<std::size_t>(other)] >= 0; })),
+        .on_host = place(cluster_, ranks).on_first_host};
     return entry->second;
   }
 
@@ -247,7 +250,8 @@ class WorldBuilder {
     const int rank = world_.ranks[static_cast<std::size_t>(index)].rank;
     const GroupMembers& members = members_of(group, rank);
     int meeting = 0;
-    Draft& draft = join({static_cast<int>(group), members.first, -1}, {index, instance}, price, meeting);
+    Draft& draft =
+        join({static_cast<int>(group), members.first, -1}, {index, instance}, price, meeting);
     draft.expected = members.simulated;
     draft.members_on_host = members.on_host;
     return meeting;
@@ -261,8 +265,9 @@ class WorldBuilder {
     const int destination = peer.send ? other : rank;
     constexpr int kTransfers = -1;  // no group has this number
     int meeting = 0;
-    Draft& draft = join({kTransfers, source * mesh_.world_size() + destination, static_cast<int>(lane)},
-                        {index, instance}, price, meeting);
+    Draft& draft =
+        join({kTransfers, source * mesh_.world_size() + destination, static_cast<int>(lane)},
+             {index, instance}, price, meeting);
     draft.expected = 2;
     draft.transfer = true;
     if (!peer.send) draft.receiver = index;
@@ -307,10 +312,10 @@ class WorldBuilder {
     const SimulatedRank& rank = world_.ranks[static_cast<std::size_t>(member.rank)];
     const Program& program = programs_[static_cast<std::size_t>(rank.stage)];
     const auto& instance = program.instances[static_cast<std::size_t>(member.instance)];
-    throw InvariantError(fmt::format(
-        "rank {} issues '{}' (micro-batch {}), but {} of its {} members do", rank.rank,
-        program::operation_of(program, instance).name, instance.microbatch, draft.members.size(),
-        draft.expected));
+    throw InvariantError(
+        fmt::format("rank {} issues '{}' (micro-batch {}), but {} of its {} members do", rank.rank,
+                    program::operation_of(program, instance).name, instance.microbatch,
+                    draft.members.size(), draft.expected));
   }
 
   const std::vector<Program>& programs_;
@@ -323,7 +328,7 @@ class WorldBuilder {
   std::map<std::pair<int, int>, int> resources_;
   std::map<std::pair<int, int>, int> multiplicities_;
   std::map<Channel, std::vector<int>> channels_;
-  std::map<Channel, std::size_t> next_;            // of the rank that is being added
+  std::map<Channel, std::size_t> next_;       // of the rank that is being added
   std::map<Group, GroupMembers> members_of_;  // of the rank that is being added
   std::vector<Draft> drafts_;
 };

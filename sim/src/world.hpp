@@ -1,5 +1,5 @@
-// What the engine plays, laid out once: which ranks are simulated, what each of their operations takes,
-// and which operations of different ranks meet.
+// What the engine plays, laid out once: which ranks are simulated, what each of their operations
+// takes, and which operations of different ranks meet.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@ namespace meshplan::sim {
 /// What all ranks of a stage have in common.
 struct StageTables {
   const program::Program* program = nullptr;
-  std::vector<std::uint8_t> lane = {};                // of each instance
-  std::vector<int> wait_begin = {};                   // instances + 1 offsets into `waits`
+  std::vector<std::uint8_t> lane = {};  // of each instance
+  std::vector<int> wait_begin = {};     // instances + 1 offsets into `waits`
   std::vector<int> waits = {};
   std::array<std::vector<int>, program::kNumLanes> lane_order = {};  // instances of a lane
 };
@@ -35,7 +35,7 @@ struct Meeting {
   UsageSpan usages;
   std::size_t members_begin = 0;  // into World::members
   int num_members = 0;
-  int receiver = -1;       // of a transfer: index into World::ranks
+  int receiver = -1;           // of a transfer: index into World::ranks
   bool includes_wake = false;  // its duration was measured with this host's oversubscription
 };
 
@@ -46,7 +46,7 @@ struct Member {
 
 /// One simulated rank. `target[i]` of instance i: index into World::works, or ~index into meetings.
 struct SimulatedRank {
-  int rank = 0;   // in the mesh
+  int rank = 0;  // in the mesh
   int stage = 0;
   std::vector<int> target = {};
 };

@@ -10,10 +10,12 @@ using program::Phase;
 using program::Span;
 
 Span computing(int rank, Phase phase, double start, double end) {
-  return {.rank = rank, .phase = phase, .name = "op", .microbatch = 0, .start_s = start, .end_s = end};
+  return {
+      .rank = rank, .phase = phase, .name = "op", .microbatch = 0, .start_s = start, .end_s = end};
 }
 
-Span communicating(int rank, const char* name, const char* group, Lane lane, double start, double end) {
+Span communicating(int rank, const char* name, const char* group, Lane lane, double start,
+                   double end) {
   return {.rank = rank, .lane = lane, .name = name, .group = group, .start_s = start, .end_s = end};
 }
 
@@ -31,9 +33,9 @@ program::Trace measured(program::ParallelConfig parallel, std::vector<Span> span
 // forward 0-2, all-reduce 1-4 (hidden until 2), backward 4-7, nothing 7-8, optimizer 8-10.
 TEST_CASE("Communication counts only where nothing hides it", "[sim][breakdown]") {
   const auto ranks = breakdown(measured(
-      {.tp = 2}, {computing(0, Phase::Forward, 0, 2),
-                  communicating(0, "mlp.all_reduce", "tp", Lane::Tp, 1, 4),
-                  computing(0, Phase::WeightGrad, 4, 7), computing(0, Phase::Optimizer, 8, 10)}));
+      {.tp = 2},
+      {computing(0, Phase::Forward, 0, 2), communicating(0, "mlp.all_reduce", "tp", Lane::Tp, 1, 4),
+       computing(0, Phase::WeightGrad, 4, 7), computing(0, Phase::Optimizer, 8, 10)}));
   REQUIRE(ranks.size() == 1);
   const Breakdown& seconds = ranks.front().seconds;
   CHECK(seconds[Category::Forward] == Approx(2));
@@ -53,8 +55,8 @@ TEST_CASE("With sequence parallelism gathers and scatters of the tp group are sp
   CHECK(ranks.front().seconds[Category::Tp] == Approx(2));
 }
 
-// Stage 1 posts its receive at 0; stage 0 computes until 3 and sends 3-4: three seconds of bubble, one
-// of transfer. Stage 0 then waits from 4 to 6 for a gradient that stage 1 sends at 5.
+// Stage 1 posts its receive at 0; stage 0 computes until 3 and sends 3-4: three seconds of bubble,
+// one of transfer. Stage 0 then waits from 4 to 6 for a gradient that stage 1 sends at 5.
 TEST_CASE("A receive is bubble until its send begins", "[sim][breakdown]") {
   auto send = communicating(0, "send_forward", "pp", Lane::PpForward, 3, 4);
   send.peer = 1;
@@ -64,9 +66,9 @@ TEST_CASE("A receive is bubble until its send begins", "[sim][breakdown]") {
   back.peer = 0;
   auto gradient = communicating(0, "recv_backward", "pp", Lane::PpBackward, 4, 6);
   gradient.peer = 1;
-  const auto ranks = breakdown(
-      measured({.pp = 2}, {computing(0, Phase::Forward, 0, 3), send, gradient, receive,
-                           computing(1, Phase::InputGrad, 4, 5), back}));
+  const auto ranks =
+      breakdown(measured({.pp = 2}, {computing(0, Phase::Forward, 0, 3), send, gradient, receive,
+                                     computing(1, Phase::InputGrad, 4, 5), back}));
   REQUIRE(ranks.size() == 2);
   CHECK(ranks[0].seconds[Category::Forward] == Approx(3));
   CHECK(ranks[0].seconds[Category::Bubble] == Approx(1));
@@ -79,9 +81,9 @@ TEST_CASE("A receive is bubble until its send begins", "[sim][breakdown]") {
 
 // Two in progress: the one that ends first was the one waited for.
 TEST_CASE("Time belongs to the communication that was waited for", "[sim][breakdown]") {
-  const auto ranks =
-      breakdown(measured({.tp = 2, .dp = 2}, {communicating(0, "grads", "dp-cp", Lane::Dp, 0, 5),
-                                              communicating(0, "x.all_reduce", "tp", Lane::Tp, 0, 2)}));
+  const auto ranks = breakdown(
+      measured({.tp = 2, .dp = 2}, {communicating(0, "grads", "dp-cp", Lane::Dp, 0, 5),
+                                    communicating(0, "x.all_reduce", "tp", Lane::Tp, 0, 2)}));
   CHECK(ranks.front().seconds[Category::Tp] == Approx(2));
   CHECK(ranks.front().seconds[Category::Dp] == Approx(3));
 }

@@ -1,7 +1,6 @@
 #include "sim/cluster.hpp"
 
 #include <algorithm>
-
 #include <catch2/catch.hpp>
 
 #include "core/error.hpp"
@@ -60,9 +59,9 @@ TEST_CASE("A cluster file's errors name file, path, value and rule", "[sim][clus
   CHECK_THAT(error_of(file_with("\"fp32\"", "\"fp33\"")), Catch::Contains("'fp32'"));
   CHECK_THAT(error_of(file_with("\"memory_gib\": 16", "\"memory_gib\": -1")),
              Catch::Contains("device.memory_gib") && Catch::Contains("-1"));
-  CHECK_THAT(error_of(file_with("[{\"name\": \"link\", \"latency_us\": 1, \"link_gb_per_s\": 10}]",
-                                "[]")),
-             Catch::Contains("fabric") && Catch::Contains("2 ranks"));
+  CHECK_THAT(
+      error_of(file_with("[{\"name\": \"link\", \"latency_us\": 1, \"link_gb_per_s\": 10}]", "[]")),
+      Catch::Contains("fabric") && Catch::Contains("2 ranks"));
   CHECK_THAT(error_of(file_with("\"latency_us\": 1", "\"latency_us\": 1, \"ranks_per_group\": 1")),
              Catch::Contains("fabric[0].ranks_per_group") && Catch::Contains("2 ranks, got 1"));
 }
@@ -104,8 +103,8 @@ TEST_CASE("The hash follows the content", "[sim][cluster]") {
 }
 
 TEST_CASE("The schema lists the required keys", "[sim][cluster]") {
-  CHECK_THAT(cluster_schema(), Catch::Contains("\"devices_per_node\"") &&
-                                   Catch::Contains("draft/2020-12"));
+  CHECK_THAT(cluster_schema(),
+             Catch::Contains("\"devices_per_node\"") && Catch::Contains("draft/2020-12"));
 }
 
 }  // namespace meshplan::sim

@@ -16,12 +16,14 @@ Cluster two_levels(int nodes, int per_node) {
   cluster.num_nodes = nodes;
   cluster.devices_per_node = per_node;
   cluster.device.peak_tflop_per_s = {{"fp32", 1.0}};
-  cluster.fabric = {{.name = "inside", .ranks_per_group = per_node, .latency_us = 1, .link_gb_per_s = 100},
-                    {.name = "between", .latency_us = 10, .link_gb_per_s = 10}};
+  cluster.fabric = {
+      {.name = "inside", .ranks_per_group = per_node, .latency_us = 1, .link_gb_per_s = 100},
+      {.name = "between", .latency_us = 10, .link_gb_per_s = 10}};
   return cluster;
 }
 
-double ring(Collective collective, double bytes, const Cluster& cluster, const std::vector<int>& ranks) {
+double ring(Collective collective, double bytes, const Cluster& cluster,
+            const std::vector<int>& ranks) {
   return collective_seconds(collective, Algorithm::Ring, bytes, place(cluster, ranks), cluster,
                             cluster.communication.protocols.front());
 }
@@ -39,11 +41,12 @@ TEST_CASE("A ring all-reduce takes 2 (n-1)/n m / B and 2 (n-1) hops", "[sim][col
 
 TEST_CASE("A group of one rank needs nothing", "[sim][collectives]") {
   const Cluster cluster = two_levels(1, 4);
-  CHECK(price_collective(Collective::AllReduce, 1 << 20, place(cluster, {2}), cluster).seconds == 0);
+  CHECK(price_collective(Collective::AllReduce, 1 << 20, place(cluster, {2}), cluster).seconds ==
+        0);
 }
 
-// 2 nodes x 4: eight ranks bring four 10 GB/s links out of each node, 40 GB/s in all; one rank a node
-// brings one. A ring over eight ranks hops 6 times inside and once between, twice over.
+// 2 nodes x 4: eight ranks bring four 10 GB/s links out of each node, 40 GB/s in all; one rank a
+// node brings one. A ring over eight ranks hops 6 times inside and once between, twice over.
 TEST_CASE("A group that crosses nodes is limited by the links its members bring",
           "[sim][collectives]") {
   const Cluster cluster = two_levels(2, 4);
@@ -66,8 +69,8 @@ TEST_CASE("Shared and oversubscribed links carry less", "[sim][collectives]") {
   CHECK(ring(Collective::AllReduce, 1e9, cluster, everyone) == Approx(2 * 7.0 / 8 / 20 + latency));
 }
 
-// 64 nodes of one rank: a ring passes 2 * 63 hops, a tree 2 * log2(64) = 12. Small messages take the
-// tree; large ones the ring, whose links carry 2 (n-1)/n m rather than 2 m.
+// 64 nodes of one rank: a ring passes 2 * 63 hops, a tree 2 * log2(64) = 12. Small messages take
+// the tree; large ones the ring, whose links carry 2 (n-1)/n m rather than 2 m.
 TEST_CASE("Trees win for small messages, rings for large ones", "[sim][collectives]") {
   const Cluster cluster = two_levels(64, 1);
   std::vector<int> ranks;
@@ -92,7 +95,8 @@ TEST_CASE("An all-to-all is limited by what leaves the node", "[sim][collectives
   CHECK(seconds == Approx(4e6 / 10e9));
 }
 
-TEST_CASE("A protocol trades latency for bandwidth and the cheaper one counts", "[sim][collectives]") {
+TEST_CASE("A protocol trades latency for bandwidth and the cheaper one counts",
+          "[sim][collectives]") {
   Cluster cluster = two_levels(1, 2);
   cluster.communication.protocols = {
       {.name = "low", .base_us = 1, .latency_factor = 1, .bandwidth_fraction = 0.25},
@@ -101,13 +105,14 @@ TEST_CASE("A protocol trades latency for bandwidth and the cheaper one counts", 
   const auto seconds = [&](std::int64_t bytes) {
     return price_collective(Collective::AllReduce, bytes, placement, cluster).seconds;
   };
-  CHECK(seconds(8) == Approx(1e-6 + 2e-6).epsilon(1e-3));                 // 1 + 2 hops
-  CHECK(seconds(1'000'000'000) == Approx(10e-6 + 10e-6 + 0.01));          // 1 GB / 100 GB/s
+  CHECK(seconds(8) == Approx(1e-6 + 2e-6).epsilon(1e-3));         // 1 + 2 hops
+  CHECK(seconds(1'000'000'000) == Approx(10e-6 + 10e-6 + 0.01));  // 1 GB / 100 GB/s
 }
 
-// Samples at 1 KiB and 4 KiB: half-way in the logarithm, 2 KiB takes their geometric mean. Above, the
-// formula continues in proportion.
-TEST_CASE("Measured collectives are interpolated in the logarithm of the size", "[sim][collectives]") {
+// Samples at 1 KiB and 4 KiB: half-way in the logarithm, 2 KiB takes their geometric mean. Above,
+// the formula continues in proportion.
+TEST_CASE("Measured collectives are interpolated in the logarithm of the size",
+          "[sim][collectives]") {
   Cluster cluster = two_levels(1, 2);
   for (auto& level : cluster.fabric) level.latency_us = 0;
   const std::string op(program::name_of(program::CommOp::AllReduce));
@@ -123,7 +128,8 @@ TEST_CASE("Measured collectives are interpolated in the logarithm of the size", 
   CHECK(price(8192).seconds == Approx(8e-5));
 }
 
-// Only groups of 2 were measured, at twice the formula's time: a group of 4 takes twice its formula.
+// Only groups of 2 were measured, at twice the formula's time: a group of 4 takes twice its
+// formula.
 TEST_CASE("An unmeasured group size scales the nearest measured one", "[sim][collectives]") {
   Cluster cluster = two_levels(1, 4);
   for (auto& level : cluster.fabric) level.latency_us = 0;

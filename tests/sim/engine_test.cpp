@@ -38,8 +38,13 @@ Cluster quiet_host(int ranks, int cores) {
 }
 
 std::vector<ParallelConfig> meshes() {
-  return {{.tp = 2},          {.tp = 4, .sp = true}, {.pp = 4},          {.dp = 4},
-          {.pp = 2, .dp = 2}, {.tp = 2, .pp = 2},    {.tp = 2, .pp = 2, .dp = 2, .sp = true}};
+  return {{.tp = 2},
+          {.tp = 4, .sp = true},
+          {.pp = 4},
+          {.dp = 4},
+          {.pp = 2, .dp = 2},
+          {.tp = 2, .pp = 2},
+          {.tp = 2, .pp = 2, .dp = 2, .sp = true}};
 }
 
 }  // namespace
@@ -85,8 +90,8 @@ TEST_CASE("Ranks that outnumber the cores share them", "[sim][engine]") {
   CHECK(result.step_time_s == Approx(expected));
 }
 
-// Measured: 1.0 s alone, 1.5 s while both cores ran it. The simulation must give 1.5 s back when both
-// ranks run it, and 1.0 s when the other rank is idle.
+// Measured: 1.0 s alone, 1.5 s while both cores ran it. The simulation must give 1.5 s back when
+// both ranks run it, and 1.0 s when the other rank is idle.
 TEST_CASE("Copies of an operator slow each other as they did when measured", "[sim][engine]") {
   Cluster cluster = quiet_host(2, 2);
   cluster.host_memory_gb_per_s = 20;
@@ -108,7 +113,8 @@ TEST_CASE("Copies of an operator slow each other as they did when measured", "[s
 }
 
 // A collective of 1 s is issued, then 1 s of independent work, then work that needs the collective.
-// Lanes overlap the first two: 1 + 1 s. One thread moves the message only when it waits: 1 + 1 + 1 s.
+// Lanes overlap the first two: 1 + 1 s. One thread moves the message only when it waits: 1 + 1 + 1
+// s.
 TEST_CASE("Communication progresses by itself on lanes and only in waits on a host thread",
           "[sim][engine]") {
   const bool cpu = GENERATE(false, true);
@@ -124,8 +130,8 @@ TEST_CASE("Communication progresses by itself on lanes and only in waits on a ho
   CHECK(result.breakdown.front().seconds[Category::Dp] == Approx(cpu ? 1.0 : 0.0).margin(1e-9));
 }
 
-// Device share 0.25: compute (1 s) and an all-reduce (1 s) start together and ask for 1.25 devices, so
-// both run at 1 / 1.25 until both end after 1.25 s.
+// Device share 0.25: compute (1 s) and an all-reduce (1 s) start together and ask for 1.25 devices,
+// so both run at 1 / 1.25 until both end after 1.25 s.
 TEST_CASE("A communication that occupies units slows the computation beside it", "[sim][engine]") {
   Cluster cluster = free_communication(2);
   cluster.communication.device_share = 0.25;
@@ -137,7 +143,8 @@ TEST_CASE("A communication that occupies units slows the computation beside it",
   CHECK(simulate({made.take()}, cluster).step_time_s == Approx(1.25));
 }
 
-// Two stages on one core, free transfers: f, then f and b on the other stage, then b: never two at once.
+// Two stages on one core, free transfers: f, then f and b on the other stage, then b: never two at
+// once.
 TEST_CASE("A rank that waits holds no core", "[sim][engine]") {
   const int cores = GENERATE(1, 2);
   Cluster cluster = quiet_host(2, cores);
@@ -196,7 +203,8 @@ TEST_CASE("The categories of every rank sum to the step", "[sim][engine][breakdo
     }
 }
 
-// Without contention and with lane order fixed the engine is a max-plus system: monotone in durations.
+// Without contention and with lane order fixed the engine is a max-plus system: monotone in
+// durations.
 TEST_CASE("More bandwidth never hurts where nothing contends", "[sim][engine]") {
   const SimulationOptions options{.contention = false};
   for (const ParallelConfig& parallel : meshes()) {

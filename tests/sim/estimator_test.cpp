@@ -20,14 +20,8 @@ double played(const program::Plan& plan, const Cluster& cluster, bool contention
 }
 
 std::vector<ParallelConfig> meshes() {
-  return {{},
-          {.tp = 2},
-          {.tp = 2, .sp = true},
-          {.pp = 2},
-          {.pp = 4},
-          {.dp = 4},
-          {.tp = 2, .pp = 2, .dp = 2},
-          {.tp = 2, .pp = 4, .sp = true}};
+  return {{},        {.tp = 2}, {.tp = 2, .sp = true},       {.pp = 2},
+          {.pp = 4}, {.dp = 4}, {.tp = 2, .pp = 2, .dp = 2}, {.tp = 2, .pp = 4, .sp = true}};
 }
 
 std::vector<program::Plan> plans() {
@@ -70,8 +64,7 @@ TEST_CASE("The estimate is near the engine where ranks share cores", "[sim][esti
 
 TEST_CASE("The estimated memory is the programs'", "[sim][estimator]") {
   for (const auto& plan : plans()) {
-    const Cluster cluster =
-        with_ranks(load_cluster_preset("dgx-h100"), plan.parallel.world_size());
+    const Cluster cluster = with_ranks(load_cluster_preset("dgx-h100"), plan.parallel.world_size());
     const MemoryReport report = memory_report(program::lower_all(plan), cluster);
     const Estimate estimate = Estimator(cluster).estimate(plan);
     INFO(to_string(plan.parallel));

@@ -17,9 +17,8 @@ class HandMade {
     program_.plan.parallel = parallel;
     program_.plan.workload.seq_len = 1;
     program_.plan.workload.global_batch_size = parallel.dp;
-    program_.role = {.stage = stage,
-                     .first_stage = stage == 0,
-                     .last_stage = stage + 1 == parallel.pp};
+    program_.role = {
+        .stage = stage, .first_stage = stage == 0, .last_stage = stage + 1 == parallel.pp};
     program_.sizes = {.tokens = 1, .sequences = 1};
     program_.blocks.push_back({.name = "block", .values = {}, .forward = {}, .backward = {}});
     program_.layers.push_back({.block = 0, .layer = 0, .parameters = {}});
@@ -114,9 +113,8 @@ inline std::vector<program::Program> uniform_pipeline(program::ScheduleKind kind
       const bool sends = forward ? stage + 1 < pp : stage > 0;
       std::vector<int> waits;
       if (receives) waits.push_back(made.peer(false, forward, 1, {}, task.microbatch));
-      const int done =
-          made.compute(forward ? program::Phase::Forward : program::Phase::InputGrad,
-                       forward ? 1 : 2, waits, task.microbatch);
+      const int done = made.compute(forward ? program::Phase::Forward : program::Phase::InputGrad,
+                                    forward ? 1 : 2, waits, task.microbatch);
       if (sends) made.peer(true, forward, 1, {done}, task.microbatch);
     }
     programs.push_back(made.take());

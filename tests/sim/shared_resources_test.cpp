@@ -32,8 +32,8 @@ TEST_CASE("Equal users get equal rates", "[sim][shared_resources]") {
   for (int i = 0; i < 4; ++i) CHECK(resources.rate(i) == Approx(0.5));
 }
 
-// A uses link 0, B links 0 and 1, C link 1; capacities 1 and 4, all ask for 2. Rising together, link 0
-// fills at 0.25 (2 + 2 at 0.25 = 1) and holds A and B there. C rises until link 1 is full:
+// A uses link 0, B links 0 and 1, C link 1; capacities 1 and 4, all ask for 2. Rising together,
+// link 0 fills at 0.25 (2 + 2 at 0.25 = 1) and holds A and B there. C rises until link 1 is full:
 // 2 * 0.25 + 2 x = 4 would be x = 1.75, so it is limited by its own speed: 1.
 TEST_CASE("Users of a full resource stay, the others rise on", "[sim][shared_resources]") {
   const auto resources = running({1, 4}, {{{0, 2}}, {{0, 2}, {1, 2}}, {{1, 2}}});
@@ -42,7 +42,8 @@ TEST_CASE("Users of a full resource stay, the others rise on", "[sim][shared_res
   CHECK(resources.rate(2) == Approx(1));
 }
 
-// As above with capacity 2 of link 1, now also full: C gets what B leaves, (2 - 2 * 0.25) / 2 = 0.75.
+// As above with capacity 2 of link 1, now also full: C gets what B leaves, (2 - 2 * 0.25) / 2 =
+// 0.75.
 TEST_CASE("A second full resource gives its rest to those still rising",
           "[sim][shared_resources]") {
   const auto resources = running({1, 2}, {{{0, 2}}, {{0, 2}, {1, 2}}, {{1, 2}}});
@@ -51,8 +52,8 @@ TEST_CASE("A second full resource gives its rest to those still rising",
   CHECK(resources.rate(2) == Approx(0.75));
 }
 
-// Two on one core: half speed. After 1 s one is stopped with 0.5 s left; the other, with 0.5 s left,
-// then runs alone and ends at 1.5 s.
+// Two on one core: half speed. After 1 s one is stopped with 0.5 s left; the other, with 0.5 s
+// left, then runs alone and ends at 1.5 s.
 TEST_CASE("Rates recover when a user leaves", "[sim][shared_resources]") {
   auto resources = running({1}, {{{0, 1}}, {{0, 1}}});
   CHECK(resources.finish_time(0) == Approx(2));

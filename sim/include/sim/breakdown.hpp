@@ -20,19 +20,20 @@ enum class Category {
   Ep,
   Pp,
   Dp,
-  Bubble,     // waiting for another stage to start its send, or for the last stage to arrive
+  Bubble,  // waiting for another stage to start its send, or for the last stage to arrive
   Optimizer,
-  Host,       // loading data; nothing issued before the first operation
-  Other,      // nothing in progress between operations
+  Host,   // loading data; nothing issued before the first operation
+  Other,  // nothing in progress between operations
 };
 constexpr int kNumCategories = 13;
 
 std::string_view name_of(Category category);
 /// All categories in order, for tables.
 constexpr std::array<Category, kNumCategories> all_categories() {
-  return {Category::Forward, Category::Backward, Category::Recompute, Category::Tp, Category::Sp,
-          Category::Cp,      Category::Ep,       Category::Pp,        Category::Dp, Category::Bubble,
-          Category::Optimizer, Category::Host,   Category::Other};
+  return {Category::Forward, Category::Backward, Category::Recompute, Category::Tp,
+          Category::Sp,      Category::Cp,       Category::Ep,        Category::Pp,
+          Category::Dp,      Category::Bubble,   Category::Optimizer, Category::Host,
+          Category::Other};
 }
 
 /// Seconds per category.
@@ -50,9 +51,9 @@ struct RankBreakdown {
   bool operator==(const RankBreakdown&) const = default;
 };
 
-/// One entry per rank that has spans, ascending. The window of a rank is one step: of a simulated trace
-/// the period that ends with its last span; of a measured one from the common start to the last end of
-/// any rank (divided by the number of traced steps, if there are several).
+/// One entry per rank that has spans, ascending. The window of a rank is one step: of a simulated
+/// trace the period that ends with its last span; of a measured one from the common start to the
+/// last end of any rank (divided by the number of traced steps, if there are several).
 std::vector<RankBreakdown> breakdown(const program::Trace& trace);
 
 /// The mean over ranks.

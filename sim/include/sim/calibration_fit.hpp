@@ -25,13 +25,14 @@ struct TimedMessage {
 /// negative. @throws InvariantError if there is no point or a time is not positive
 AlphaBeta fit_alpha_beta(const std::vector<TimedMessage>& messages);
 
-/// A CPU cluster that is as large as the largest job. The samples become the tables, which win wherever
-/// they hold the very case; the formulas behind them are fitted for what was not measured: peaks from
-/// the fastest matrix product of each dtype, attention and streams relative to them, latency and
-/// bandwidth of the fabric from links (else from all-reduces of two ranks), and the time to wake up from
-/// small collectives of jobs with more ranks than cores.
+/// A CPU cluster that is as large as the largest job. The samples become the tables, which win
+/// wherever they hold the very case; the formulas behind them are fitted for what was not measured:
+/// peaks from the fastest matrix product of each dtype, attention and streams relative to them,
+/// latency and bandwidth of the fabric from links (else from all-reduces of two ranks), and the
+/// time to wake up from small collectives of jobs with more ranks than cores.
 /// @param jobs  several measuring jobs of the same machines, e.g. with other numbers of ranks
-/// @throws ConfigError if there is no job, no linear among the operators, or nothing about the fabric
+/// @throws ConfigError if there is no job, no linear among the operators, or nothing about the
+/// fabric
 ///         though a job had several ranks
 Cluster fit_cluster(const std::vector<program::CalibrationSamples>& jobs);
 

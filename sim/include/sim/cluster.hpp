@@ -15,16 +15,17 @@ namespace meshplan::sim {
 
 enum class DeviceKind { Gpu, Cpu };
 
-/// Fractions of the data sheet's peaks that well-shaped work reaches, and where shape takes it down.
+/// Fractions of the data sheet's peaks that well-shaped work reaches, and where shape takes it
+/// down.
 struct Efficiency {
-  double gemm = 0.75;               // of the peak, large M, N and K
-  int tile_m = 128;                 // output tile of one SM or core: tile quantization
+  double gemm = 0.75;  // of the peak, large M, N and K
+  int tile_m = 128;    // output tile of one SM or core: tile quantization
   int tile_n = 128;
-  double half_k = 64;               // K at which the inner loop reaches half of its rate
-  double attention_forward = 0.5;   // of the peak
+  double half_k = 64;              // K at which the inner loop reaches half of its rate
+  double attention_forward = 0.5;  // of the peak
   double attention_backward = 0.4;
-  double memory = 0.85;             // of the memory bandwidth, streams of several MiB
-  double half_stream_kib = 512;     // bytes at which a memory-bound operation reaches half of it
+  double memory = 0.85;          // of the memory bandwidth, streams of several MiB
+  double half_stream_kib = 512;  // bytes at which a memory-bound operation reaches half of it
   bool operator==(const Efficiency&) const = default;
 };
 
@@ -32,12 +33,12 @@ struct Device {
   std::string name;
   DeviceKind kind = DeviceKind::Gpu;
   std::map<std::string, double> peak_tflop_per_s;  // dense, by dtype: {"bf16": 989}
-  double memory_gib = 0;         // of one device; of the whole host if ranks are CPU processes
-  double memory_gb_per_s = 0;    // reached by one rank alone
-  int num_units = 1;             // SMs of a GPU, cores that one CPU rank uses: wave quantization
-  double launch_us = 0;          // fixed time of an operation on the device's timeline
-  double host_issue_us = 0;      // time the host needs to issue one operation
-  double runtime_base_mib = 0;   // resident before the arena: CUDA context, libraries, process
+  double memory_gib = 0;        // of one device; of the whole host if ranks are CPU processes
+  double memory_gb_per_s = 0;   // reached by one rank alone
+  int num_units = 1;            // SMs of a GPU, cores that one CPU rank uses: wave quantization
+  double launch_us = 0;         // fixed time of an operation on the device's timeline
+  double host_issue_us = 0;     // time the host needs to issue one operation
+  double runtime_base_mib = 0;  // resident before the arena: CUDA context, libraries, process
   Efficiency efficiency;
   bool operator==(const Device&) const = default;
 };
@@ -45,16 +46,16 @@ struct Device {
 /// One level of the fabric. Levels are listed innermost first; ranks are placed in order.
 struct FabricLevel {
   std::string name;
-  int ranks_per_group = 0;    // in one group of this level; 0 = all ranks, on the last level only
-  double latency_us = 0;      // of one hop
-  double link_gb_per_s = 0;   // one link, one direction, as reached by large messages
-  int ranks_per_link = 1;     // ranks that share one link
+  int ranks_per_group = 0;   // in one group of this level; 0 = all ranks, on the last level only
+  double latency_us = 0;     // of one hop
+  double link_gb_per_s = 0;  // one link, one direction, as reached by large messages
+  int ranks_per_link = 1;    // ranks that share one link
   double oversubscription = 1.0;  // traffic entering the level over what it can carry
   bool operator==(const FabricLevel&) const = default;
 };
 
-/// How a collective library moves a chunk: low-latency protocols flag every word and lose bandwidth.
-/// NCCL's LL, LL128 and Simple: latencies and ratios from its src/graph/tuning.cc.
+/// How a collective library moves a chunk: low-latency protocols flag every word and lose
+/// bandwidth. NCCL's LL, LL128 and Simple: latencies and ratios from its src/graph/tuning.cc.
 struct Protocol {
   std::string name = "simple";
   double base_us = 0;               // of the whole collective
@@ -67,7 +68,7 @@ struct Communication {
   bool needs_host = false;  // no progress by itself: a transfer moves while its ranks wait for it
   double device_share = 0;  // part of a device's units that a running communication occupies
   double oversubscription_wake_us = 0;  // until a waiting rank runs again, if ranks exceed cores
-  double buffer_mib = 0;    // of the library, per communicator and rank
+  double buffer_mib = 0;                // of the library, per communicator and rank
   std::vector<Protocol> protocols{Protocol{}};
   bool operator==(const Communication&) const = default;
 };
@@ -99,7 +100,8 @@ struct Cluster {
   int num_nodes = 1;
   int devices_per_node = 1;  // ranks of one node
   int cores_per_host = 1;    // shared by the ranks of the node if they are CPU processes
-  double host_memory_gb_per_s = 0;  // shared by the ranks of a CPU host; 0 = no limit beyond a rank's own
+  double host_memory_gb_per_s =
+      0;  // shared by the ranks of a CPU host; 0 = no limit beyond a rank's own
   Device device;
   std::vector<FabricLevel> fabric;  // the last level holds all ranks; may be empty for one rank
   Communication communication;
@@ -127,8 +129,8 @@ std::vector<std::string> cluster_names();
 /// @throws ConfigError for an unknown name, with the nearest known one
 Cluster load_cluster_preset(std::string_view name);
 
-/// The same machines, resized to hold exactly `num_ranks`: whole nodes, or part of one node. Ranks of a
-/// single CPU host may be any number: they share its cores.
+/// The same machines, resized to hold exactly `num_ranks`: whole nodes, or part of one node. Ranks
+/// of a single CPU host may be any number: they share its cores.
 /// @throws ConfigError if whole nodes cannot hold it, with the nearest number that can
 Cluster with_ranks(const Cluster& cluster, int num_ranks);
 
@@ -136,14 +138,14 @@ Cluster with_ranks(const Cluster& cluster, int num_ranks);
 /// @throws ConfigError if it lists neither
 double peak_flop_per_s(const Cluster& cluster, DType dtype);
 
-/// Where the members of a group sit. `domains[l]` counts the groups of fabric level l that the members
-/// touch; `level` is the outermost level that the group needs (absent for one rank).
+/// Where the members of a group sit. `domains[l]` counts the groups of fabric level l that the
+/// members touch; `level` is the outermost level that the group needs (absent for one rank).
 struct GroupPlacement {
   int size = 1;
   std::optional<int> level;
-  std::vector<int> domains;           // per level up to `level`
+  std::vector<int> domains;             // per level up to `level`
   std::vector<int> members_per_domain;  // fewest members in one domain of each level
-  int on_first_host = 1;              // members on the host of the first one
+  int on_first_host = 1;                // members on the host of the first one
   bool operator==(const GroupPlacement&) const = default;
 };
 

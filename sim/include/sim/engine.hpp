@@ -1,5 +1,5 @@
-// Plays the programs of all ranks: a discrete-event simulation in which operations that run at the same
-// time share cores, memory bandwidth, device units and links max-min. A pure function.
+// Plays the programs of all ranks: a discrete-event simulation in which operations that run at the
+// same time share cores, memory bandwidth, device units and links max-min. A pure function.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +20,19 @@ struct SimulationOptions {
 };
 
 struct SimulationResult {
-  double step_time_s = 0;                 // the period of the loop body
-  bool periodic = false;                  // false: max_steps were not enough; the last period is given
-  bool folded = false;                    // trace and breakdown hold one rank per stage
+  double step_time_s = 0;  // the period of the loop body
+  bool periodic = false;   // false: max_steps were not enough; the last period is given
+  bool folded = false;     // trace and breakdown hold one rank per stage
   int steps_played = 0;
   std::int64_t events = 0;
-  program::Trace trace;                   // of the last step; step_times_s = {step_time_s}
-  std::vector<RankBreakdown> breakdown;   // of the ranks in the trace
+  program::Trace trace;                  // of the last step; step_times_s = {step_time_s}
+  std::vector<RankBreakdown> breakdown;  // of the ranks in the trace
 };
 
 /// @param stages  lower_all(plan): one program per stage
 /// @throws ConfigError if the plan's ranks are not the cluster's
-/// @throws InvariantError if the programs wait for each other in a circle (names rank and operation)
+/// @throws InvariantError if the programs wait for each other in a circle (names rank and
+/// operation)
 SimulationResult simulate(const std::vector<program::Program>& stages, const Cluster& cluster,
                           const SimulationOptions& options = {});
 

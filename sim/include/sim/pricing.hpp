@@ -29,8 +29,8 @@ struct Price {
 Price price_operation(const program::Program& program, const program::OperationInstance& instance,
                       const Cluster& cluster);
 
-/// A collective among placed ranks. `message_bytes` is what one rank passes in (all of the buffer for
-/// all_reduce and reduce_scatter, its own part for all_gather).
+/// A collective among placed ranks. `message_bytes` is what one rank passes in (all of the buffer
+/// for all_reduce and reduce_scatter, its own part for all_gather).
 Price price_collective(program::Collective collective, std::int64_t message_bytes,
                        const GroupPlacement& placement, const Cluster& cluster);
 

@@ -1,0 +1,137 @@
+#include "sim/calibration_fit.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "sim/pricing.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+using program::CommOp;
+
+/// A host of 2 cores: 50 GFLOP/s products, messages of 2 us + m / 4 GB/s.
+program::CalibrationSamples two_cores() {
+  program::CalibrationSamples job;
+  job.hostname = "bench";
+  job.processor = "a core";
+  job.ranks = 2;
+  job.cores = 2;
+  job.memory_bytes = 8 * kGib;
+  job.process_bytes = 30 * kMib;
+  job.memory_rate = 10e9;
+  job.host_memory_rate = 16e9;
+  job.operators = {{.signature = "linear.forward fp32 t=64 out=64 in=64",
+                    .seconds = 2.0 * 64 * 64 * 64 / 50e9,
+                    .seconds_busy = 2.0 * 64 * 64 * 64 / 40e9,
+                    .flops = 2.0 * 64 * 64 * 64,
+                    .bytes = 3.0 * 64 * 64 * 4},
+                   {.signature = "attention.forward fp32 b=1 s=64 h=2 k=2 e=32 causal",
+                    .seconds = 1e-5,
+                    .flops = 1e5,
+                    .bytes = 1e4}};
+  for (const std::int64_t bytes : {8, 1024, 65536, 1 << 20})
+    job.links.push_back(
+        {.from = 0, .to = 1, .bytes = bytes, .seconds = 2e-6 + static_cast<double>(bytes) / 4e9});
+  job.communication = {{.op = CommOp::AllReduce, .group_size = 2, .bytes = 4096, .seconds = 9e-6}};
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("Latency and bandwidth are recovered from exact messages", "[sim][calibration_fit]") {
+  std::vector<TimedMessage> messages;
+  for (const double bytes : {8.0, 4096.0, 1e6, 64e6})
+    messages.push_back({bytes, 3e-6 + bytes / 5e9});
+  const AlphaBeta fitted = fit_alpha_beta(messages);
+  CHECK(fitted.latency_s == Approx(3e-6));
+  CHECK(fitted.seconds_per_byte == Approx(1 / 5e9));
+}
+
+TEST_CASE("A fit never has a negative latency or bandwidth", "[sim][calibration_fit]") {
+  const AlphaBeta no_latency = fit_alpha_beta({{1000, 1e-7}, {1e6, 2e-3}});
+  CHECK(no_latency.latency_s == 0);
+  CHECK(no_latency.seconds_per_byte > 0);
+  const AlphaBeta no_slope = fit_alpha_beta({{1000, 2e-6}, {1e6, 1e-6}});
+  CHECK(no_slope.seconds_per_byte == 0);
+  CHECK(fit_alpha_beta({{8, 2e-6}}).latency_s == Approx(2e-6));
+}
+
+TEST_CASE("A fitted cluster gives its measurements back", "[sim][calibration_fit]") {
+  const Cluster cluster = fit_cluster({two_cores()});
+  CHECK(cluster.name == "bench");
+  CHECK(cluster.num_ranks() == 2);
+  CHECK(cluster.cores_per_host == 2);
+  CHECK(cluster.communication.needs_host);
+  CHECK(cluster.device.kind == DeviceKind::Cpu);
+  CHECK(cluster.device.memory_gib == Approx(8));
+  CHECK(cluster.device.runtime_base_mib == Approx(30));
+  CHECK(peak_flop_per_s(cluster, DType::F32) == Approx(50e9));
+  CHECK(cluster.device.efficiency.attention_forward == Approx(0.2));  // 1e5 / 1e-5 of 50 GFLOP/s
+  CHECK(cluster.host_memory_gb_per_s == Approx(16));
+  REQUIRE(cluster.fabric.size() == 1);
+  CHECK(cluster.fabric.front().latency_us == Approx(2));
+  CHECK(cluster.fabric.front().link_gb_per_s == Approx(4));
+  REQUIRE(cluster.operators.size() == 2);
+  const GroupPlacement pair = place(cluster, {0, 1});
+  CHECK(price_collective(program::Collective::AllReduce, 4096, pair, cluster).seconds ==
+        Approx(9e-6));
+  CHECK(price_transfer(1024, pair, cluster).seconds == Approx(2e-6 + 1024 / 4e9));
+}
+
+TEST_CASE("A fitted cluster survives a round trip", "[sim][calibration_fit]") {
+  const Cluster cluster = fit_cluster({two_cores()});
+  const Cluster again = parse_cluster(to_json(cluster), "round trip");
+  CHECK(to_json(again) == to_json(cluster));
+}
+
+// 4 ranks on 2 cores: 802 us for 8 bytes, two rounds of log2(4); 802 / 2 - 2 us of latency = 399
+// us.
+TEST_CASE("The time to wake up comes from small collectives on too few cores",
+          "[sim][calibration_fit]") {
+  auto crowded = two_cores();
+  crowded.ranks = 4;
+  crowded.communication = {{.op = CommOp::AllReduce,
+                            .group_size = 4,
+                            .ranks_on_host = 4,
+                            .cores_on_host = 2,
+                            .bytes = 8,
+                            .seconds = 802e-6}};
+  const Cluster cluster = fit_cluster({two_cores(), crowded});
+  CHECK(cluster.num_ranks() == 4);
+  CHECK(cluster.communication.oversubscription_wake_us == Approx(399));
+  CHECK(fit_cluster({two_cores()}).communication.oversubscription_wake_us == 0);
+}
+
+TEST_CASE("Between hosts the network is a level of its own", "[sim][calibration_fit]") {
+  auto job = two_cores();
+  job.ranks = 4;
+  job.num_machines = 2;
+  for (const std::int64_t bytes : {8, 1 << 20})
+    job.links.push_back({.from = 0,
+                         .to = 2,
+                         .same_host = false,
+                         .bytes = bytes,
+                         .seconds = 50e-6 + static_cast<double>(bytes) / 1e9});
+  const Cluster cluster = fit_cluster({job});
+  CHECK(cluster.num_nodes == 2);
+  REQUIRE(cluster.fabric.size() == 2);
+  CHECK(cluster.fabric[0].ranks_per_group == 2);
+  CHECK(cluster.fabric[1].latency_us == Approx(50));
+  CHECK(cluster.fabric[1].ranks_per_link == 2);
+  CHECK_NOTHROW(parse_cluster(to_json(cluster), "two hosts"));
+}
+
+TEST_CASE("Samples that say too little are refused", "[sim][calibration_fit]") {
+  CHECK_THROWS_AS(fit_cluster({}), ConfigError);
+  auto no_products = two_cores();
+  no_products.operators.erase(no_products.operators.begin());
+  CHECK_THROWS_WITH(fit_cluster({no_products}), Catch::Contains("linear"));
+  auto no_fabric = two_cores();
+  no_fabric.links.clear();
+  no_fabric.communication.clear();
+  CHECK_THROWS_WITH(fit_cluster({no_fabric}), Catch::Contains("link"));
+}
+
+}  // namespace meshplan::sim
