@@ -1,0 +1,194 @@
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+
+#include "program/inspect.hpp"
+#include "program/plans.hpp"
+
+namespace meshplan::program {
+namespace {
+
+using test::block_named;
+using test::gpt2_style;
+using test::llama_style;
+using test::make_plan;
+using test::tp_collectives;
+using Names = std::vector<std::string>;
+
+Program lower_with(const ParallelConfig& parallel, RecomputeKind recompute,
+                   const ExecutionProfile& profile = {}) {
+  Plan plan = make_plan(llama_style(), parallel);
+  plan.recompute.kind = recompute;
+  return lower(plan, 0, Pass::Training, profile);
+}
+
+Names backward_collectives(const Program& program, std::string_view block) {
+  return tp_collectives(program, block_named(program, block).backward);
+}
+
+Names recomputed(const Program& program, std::string_view block = "dense") {
+  Names names;
+  for (const Operation& operation : block_named(program, block).backward)
+    if (operation.phase == Phase::Recompute) names.push_back(operation.name);
+  return names;
+}
+
+/// How often each parameter's gradient is written by a block's backward.
+std::map<int, int> gradient_writes(const Block& block) {
+  std::map<int, int> writes;
+  for (const Operation& operation : block.backward)
+    for (const ValueId output : operation.outputs) {
+      const Value& value = block.values[static_cast<std::size_t>(output)];
+      if (value.storage == Storage::Gradient) ++writes[value.index];
+    }
+  return writes;
+}
+
+Names partial_parameters(const Plan& plan) {
+  std::set<std::string> names;
+  for (const Program& program : lower_all(plan))
+    for (const Parameter& parameter : program.parameters)
+      if (parameter.tp_partial) names.insert(parameter.name);
+  return {names.begin(), names.end()};
+}
+
+}  // namespace
+
+TEST_CASE("A layer's backward sums the input gradients twice over the tensor-parallel group",
+          "[program][differentiate]") {
+  // Shoeybi et al. 2019, section 3: f is the conjugate of g, one all-reduce per column-parallel
+  // linear.
+  const Program program = lower_with({.tp = 2}, RecomputeKind::None);
+  CHECK(backward_collectives(program, "dense") == Names{"all_reduce 1024", "all_reduce 1024"});
+  CHECK(backward_collectives(program, "embedding") == Names{});
+  CHECK(backward_collectives(program, "head") == Names{"all_reduce 1024"});
+}
+
+TEST_CASE("Under sequence parallelism the backward gathers, gathers again and scatters",
+          "[program][differentiate]") {
+  // Korthikanti et al. 2022, section 4.2.2: the conjugates of the forward's two all-gathers and two
+  // reduce-scatters, and one extra all-gather of each saved shard.
+  const Program program = lower_with({.tp = 2, .sp = true}, RecomputeKind::None);
+  const Names half = {"all_gather 512", "all_gather 512", "reduce_scatter 1024"};
+  Names both = half;
+  both.insert(both.end(), half.begin(), half.end());
+  CHECK(backward_collectives(program, "dense") == both);
+  CHECK(recomputed(program) == Names{"mlp_norm.all_gather", "attention_norm.all_gather"});
+  CHECK(backward_collectives(program, "embedding") == Names{"all_gather 512"});
+  CHECK(backward_collectives(program, "head") == Names{"all_gather 512", "reduce_scatter 1024"});
+}
+
+TEST_CASE("A profile that keeps the gathered sequence gathers only the gradients",
+          "[program][differentiate]") {
+  const Program program =
+      lower_with({.tp = 2, .sp = true}, RecomputeKind::None, {.regather_sequence = false});
+  CHECK(backward_collectives(program, "dense") ==
+        Names{"all_gather 512", "reduce_scatter 1024", "all_gather 512", "reduce_scatter 1024"});
+  CHECK(recomputed(program) == Names{});
+}
+
+TEST_CASE("Selective recompute runs norms and activations again, and nothing else",
+          "[program][differentiate]") {
+  CHECK(recomputed(lower_with({}, RecomputeKind::Selective)) ==
+        Names{"activation", "mlp_norm", "attention_norm"});
+  CHECK(recomputed(lower_with({}, RecomputeKind::None)) == Names{});
+}
+
+TEST_CASE("Full recompute runs all of a layer again but its last linear",
+          "[program][differentiate]") {
+  // mlp_down and mlp_add only make the layer's output, which the backward does not read.
+  const Names again = recomputed(lower_with({}, RecomputeKind::Full));
+  CHECK(std::set<std::string>(again.begin(), again.end()) ==
+        std::set<std::string>{"attention_norm", "qkv", "rope", "attention", "attention_out",
+                              "attention_add", "mlp_norm", "gate_up", "activation"});
+  CHECK(again.size() == 9);
+  // Under tp the attention's sum is repeated, the MLP's is not.
+  CHECK(backward_collectives(lower_with({.tp = 2}, RecomputeKind::Full), "dense") ==
+        Names{"all_reduce 1024", "all_reduce 1024", "all_reduce 1024"});
+  CHECK(recomputed(lower_with({}, RecomputeKind::Full), "head") == Names{});
+}
+
+TEST_CASE("Full recompute of the first layers leaves the others as they are",
+          "[program][differentiate]") {
+  Plan plan = make_plan(llama_style());
+  plan.recompute = {.kind = RecomputeKind::Full, .num_layers = 3};
+  const Program program = lower(plan, 0);
+  std::vector<bool> repeats;
+  for (const LayerInstance& layer : program.layers)
+    if (layer.layer)
+      repeats.push_back(std::ranges::any_of(
+          program.blocks[static_cast<std::size_t>(layer.block)].backward,
+          [](const Operation& operation) { return operation.phase == Phase::Recompute; }));
+  CHECK(repeats == std::vector<bool>{true, true, true, false});
+}
+
+TEST_CASE("The backward of a layer writes every parameter's gradient exactly once",
+          "[program][differentiate]") {
+  for (const Plan& plan : test::varied_plans())
+    for (const Program& program : lower_all(plan))
+      for (const LayerInstance& layer : program.layers) {
+        const Block& block = program.blocks[static_cast<std::size_t>(layer.block)];
+        const auto writes = gradient_writes(block);
+        INFO(test::describe(plan) << " " << block.name);
+        REQUIRE(writes.size() == layer.parameters.size());
+        for (const auto& [index, count] : writes) REQUIRE(count == 1);
+      }
+}
+
+TEST_CASE("Under sequence parallelism the gradients of replicated parameters are partial sums",
+          "[program][differentiate]") {
+  Plan plan = make_plan(gpt2_style(), {.tp = 2, .pp = 2, .sp = true});
+  plan.model.num_layers = 2;
+  Names expected = {"embedding.embed_positions.weight", "head.norm.bias", "head.norm.weight"};
+  for (const char* layer : {"layers.0.", "layers.1."})
+    for (const char* name : {"input_layernorm.bias", "input_layernorm.weight", "mlp.down_proj.bias",
+                             "post_attention_layernorm.bias", "post_attention_layernorm.weight",
+                             "self_attn.o_proj.bias"})
+      expected.push_back(std::string(layer) + name);
+  CHECK(partial_parameters(plan) == expected);
+}
+
+TEST_CASE("Without sequence parallelism no gradient is a partial sum", "[program][differentiate]") {
+  for (const int tp : {1, 2, 4})
+    CHECK(partial_parameters(make_plan(gpt2_style(), {.tp = tp})) == Names{});
+}
+
+TEST_CASE("Partial gradients, and only they, are summed over the tensor-parallel group",
+          "[program][differentiate]") {
+  for (const Program& program :
+       lower_all(make_plan(gpt2_style(), {.tp = 2, .pp = 2, .sp = true}))) {
+    const auto sums = test::instances_named(program, "sequence_gradients.all_reduce");
+    REQUIRE(sums.size() == 1);
+    const auto& sum =
+        std::get<FlatCollectiveOp>(operation_of(program, program.instances[sums.front()]).work);
+    CHECK(sum.collective.group == Group::Tp);
+    for (const Parameter& parameter : program.parameters) {
+      CAPTURE(parameter.name);
+      const bool inside = parameter.offset >= sum.range.begin &&
+                          parameter.offset + parameter.elements() <= sum.range.end;
+      CHECK(inside == parameter.tp_partial);
+    }
+  }
+}
+
+TEST_CASE("An input gradient's reduction can run under the weight gradient",
+          "[program][differentiate]") {
+  const Names names =
+      test::names_of(block_named(lower_with({.tp = 2}, RecomputeKind::None), "dense").backward);
+  const auto place = [&](std::string_view name) {
+    return std::ranges::find(names, name) - names.begin();
+  };
+  CHECK(place("qkv.input_grad") + 1 == place("attention_norm.grad.all_reduce"));
+  CHECK(place("attention_norm.grad.all_reduce") + 1 == place("qkv.weight_grad"));
+}
+
+TEST_CASE("The logits become their own gradient", "[program][differentiate]") {
+  const Program program = lower_with({.tp = 2}, RecomputeKind::Full);
+  const Block& head = block_named(program, "head");
+  const auto loss = std::ranges::find(head.backward, "loss.input_grad", &Operation::name);
+  REQUIRE(loss != head.backward.end());
+  const Value& gradient = head.values[static_cast<std::size_t>(loss->outputs.front())];
+  CHECK(gradient.alias == loss->inputs.front());
+}
+
+}  // namespace meshplan::program
