@@ -54,6 +54,7 @@ void Player::push(Event event) {
 void Player::push_changed() {
   for (const int activity : world_.resources.changed())
     push({world_.resources.finish_time(activity), activity, world_.resources.version(activity)});
+  world_.resources.clear_changed();
 }
 
 void Player::set_timer(int rank, double when) {
@@ -177,6 +178,10 @@ Outcome Player::run() {
       gate_opened_ = false;
       for (int rank = 0; rank < num_ranks && !stopped_; ++rank) proceed(rank);
       continue;
+    }
+    if (!world_.resources.is_settled() && (heap_.empty() || heap_.front().time > now_)) {
+      world_.resources.settle(now_);  // once for all that happened at this instant
+      push_changed();
     }
     if (heap_.empty()) report_deadlock();
     const Event event = heap_.front();

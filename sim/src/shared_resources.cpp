@@ -36,7 +36,6 @@ double SharedResources::finish_time(int activity) const {
 void SharedResources::start(int activity, UsageSpan usages, double seconds_left, double now) {
   Activity& started = at(activity);
   require_invariant(!started.active, "an activity starts once");
-  changed_.clear();
   started.active = true;
   started.left = seconds_left;
   started.since = now;
@@ -54,16 +53,14 @@ void SharedResources::start(int activity, UsageSpan usages, double seconds_left,
     changed_.push_back(activity);
     return;
   }
-  started.rate = 0;  // so that the solver sees a change
+  started.rate = 0;
   for (const Usage& usage : usages_of(started))
     if (overloaded(resource(usage))) visit(usage.resource);
-  solve(now);
 }
 
 double SharedResources::stop(int activity, double now) {
   Activity& stopped = at(activity);
   require_invariant(stopped.active, "only what runs can stop");
-  changed_.clear();
   stopped.left = std::max(0.0, stopped.left - stopped.rate * (now - stopped.since));
   stopped.active = false;
   ++stopped.version;
@@ -77,7 +74,6 @@ double SharedResources::stop(int activity, double now) {
     if (used.users.empty()) used.demand = 0;  // sheds what rounding left
     if (contended) visit(usage.resource);
   }
-  if (!component_resources_.empty()) solve(now);
   return stopped.left;
 }
 
@@ -152,7 +148,8 @@ void SharedResources::fix_users(Resource& full, double rate, double now) {
   full.rising_load = 0;  // exactly, whatever rounding left
 }
 
-void SharedResources::solve(double now) {
+void SharedResources::settle(double now) {
+  if (is_settled()) return;
   collect_component();
   std::size_t where = 0;
   for (double rate = tightest(where); rate < 1; rate = tightest(where))

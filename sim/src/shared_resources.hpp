@@ -28,18 +28,24 @@ class SharedResources {
   UsageSpan add_usages(std::span<const Usage> usages);
   void resize_activities(std::size_t count) { activities_.resize(count); }
 
-  /// `seconds_left` at full speed.
+  /// `seconds_left` at full speed. What starts on a full resource stands still until settle().
   void start(int activity, UsageSpan usages, double seconds_left, double now);
   /// Ends or pauses an activity. @returns seconds left at full speed
   double stop(int activity, double now);
+
+  /// Shares resources anew among all that started and stopped at `now`: once for all of them, so that
+  /// a rank that goes from one operation to the next like it disturbs nobody.
+  void settle(double now);
+  bool is_settled() const { return component_resources_.empty(); }
 
   bool is_active(int activity) const { return at(activity).active; }
   double finish_time(int activity) const;
   double rate(int activity) const { return at(activity).rate; }
   /// Grows with every change of the activity's finish time.
   std::uint32_t version(int activity) const { return at(activity).version; }
-  /// Activities whose finish time the last start or stop changed.
+  /// Activities whose finish time has changed since the last clear_changed().
   const std::vector<int>& changed() const { return changed_; }
+  void clear_changed() { changed_.clear(); }
 
  private:
   struct Activity {
@@ -74,7 +80,6 @@ class SharedResources {
   void set_rate(int activity, double rate, double now);
   void collect_component();
   void visit(int resource);
-  void solve(double now);
   double tightest(std::size_t& where) const;
   void fix_users(Resource& full, double rate, double now);
   void fix(int activity, double rate, double now);

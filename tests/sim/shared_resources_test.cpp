@@ -14,6 +14,8 @@ SharedResources running(const std::vector<double>& capacities,
   resources.resize_activities(activities.size());
   for (std::size_t i = 0; i < activities.size(); ++i)
     resources.start(static_cast<int>(i), resources.add_usages(activities[i]), 1.0, 0.0);
+  resources.settle(0);
+  resources.clear_changed();
   return resources;
 }
 
@@ -58,6 +60,7 @@ TEST_CASE("Rates recover when a user leaves", "[sim][shared_resources]") {
   auto resources = running({1}, {{{0, 1}}, {{0, 1}}});
   CHECK(resources.finish_time(0) == Approx(2));
   CHECK(resources.stop(0, 1.0) == Approx(0.5));
+  resources.settle(1.0);
   CHECK_FALSE(resources.is_active(0));
   CHECK(resources.rate(1) == Approx(1));
   CHECK(resources.finish_time(1) == Approx(1.5));
@@ -66,7 +69,19 @@ TEST_CASE("Rates recover when a user leaves", "[sim][shared_resources]") {
 TEST_CASE("Only activities whose end moved are reported", "[sim][shared_resources]") {
   auto resources = running({1, 1}, {{{0, 1}}, {{0, 1}}, {{1, 1}}});
   resources.stop(0, 0.5);
+  resources.settle(0.5);
   CHECK(resources.changed() == std::vector<int>{1});
+}
+
+// Three on two cores run at two thirds. One stops and a like one starts at the same instant: nobody
+// else notices.
+TEST_CASE("A like activity takes over without disturbing the others", "[sim][shared_resources]") {
+  auto resources = running({2}, {{{0, 1}}, {{0, 1}}, {{0, 1}}});
+  resources.stop(0, 0.5);
+  resources.start(0, resources.add_usages(std::vector<Usage>{{0, 1}}), 1.0, 0.5);
+  resources.settle(0.5);
+  CHECK(resources.changed() == std::vector<int>{0});
+  CHECK(resources.rate(1) == Approx(2.0 / 3));
 }
 
 }  // namespace meshplan::sim
