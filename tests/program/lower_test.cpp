@@ -1,0 +1,181 @@
+#include "program/lower.hpp"
+
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "program/inspect.hpp"
+#include "program/plans.hpp"
+
+namespace meshplan::program {
+namespace {
+
+using test::make_plan;
+using Names = std::vector<std::string>;
+
+std::vector<int> layers_of(const Program& program) {
+  std::vector<int> layers;
+  for (const LayerInstance& layer : program.layers)
+    if (layer.layer) layers.push_back(*layer.layer);
+  return layers;
+}
+
+}  // namespace
+
+TEST_CASE("Stages hold consecutive layers, the embedding on the first, the head on the last",
+          "[program][lower]") {
+  Plan plan = make_plan(test::llama_style(), {.pp = 2});
+  plan.layers_per_stage = {1, 3};
+  const auto programs = lower_all(plan);
+  CHECK(layers_of(programs[0]) == std::vector<int>{0});
+  CHECK(layers_of(programs[1]) == std::vector<int>{1, 2, 3});
+  CHECK(test::has_parameter(programs[0], "embedding.embed_tokens.weight"));
+  CHECK(test::has_parameter(programs[0], "layers.0.mlp.down_proj.weight"));
+  CHECK(test::has_parameter(programs[1], "layers.3.mlp.down_proj.weight"));
+  CHECK(test::has_parameter(programs[1], "head.norm.weight"));
+  CHECK_FALSE(test::has_parameter(programs[1], "layers.0.mlp.down_proj.weight"));
+}
+
+TEST_CASE("Identical layers share one block", "[program][lower]") {
+  const Program program = lower(make_plan(test::llama_style()), 0);
+  CHECK(program.layers.size() == 6);  // embedding, 4 layers, head
+  CHECK(program.blocks.size() == 3);
+  const Program sliding = lower(make_plan(test::gemma_style()), 0);
+  CHECK(sliding.blocks.size() == 4);  // sliding and full layers differ
+}
+
+TEST_CASE("Operation ids are unique in a program and equal over two lowerings",
+          "[program][lower]") {
+  for (const Plan& plan : test::varied_plans())
+    for (int stage = 0; stage < plan.parallel.pp; ++stage) {
+      const Program program = lower(plan, stage);
+      const Program again = lower(plan, stage);
+      INFO(test::describe(plan) << " stage " << stage);
+      std::set<std::uint64_t> ids;
+      for (std::size_t i = 0; i < program.instances.size(); ++i) {
+        REQUIRE(program.instances[i].id == again.instances[i].id);
+        REQUIRE(program.instances[i].id < (std::uint64_t{1} << 53));  // exact in every JSON reader
+        ids.insert(program.instances[i].id);
+      }
+      CHECK(ids.size() == program.instances.size());
+    }
+}
+
+TEST_CASE("Operation ids are those that files already hold", "[program][lower]") {
+  // Traces of earlier builds name operations by id: FNV-1a of the name, then of
+  // (task, layer) as little-endian 64-bit numbers, low 53 bits; computed apart with Python.
+  const Program program = lower(make_plan(test::llama_style()), 0);
+  CHECK(program.instances.front().id == 8303791280634910U);
+}
+
+TEST_CASE("The first gradient of a step overwrites, later ones add", "[program][lower]") {
+  for (const auto& model : {test::llama_style(), test::gpt2_style()}) {
+    const Program program = lower(make_plan(model, {.tp = 2}, 3), 0);
+    std::set<int> written;
+    for (const OperationInstance& instance : program.instances) {
+      if (instance.layer < 0) continue;
+      const LayerInstance& layer = program.layers[static_cast<std::size_t>(instance.layer)];
+      const Block& block = program.blocks[static_cast<std::size_t>(layer.block)];
+      for (const ValueId output : operation_of(program, instance).outputs) {
+        const Value& value = block.values[static_cast<std::size_t>(output)];
+        if (value.storage != Storage::Gradient) continue;
+        const int parameter = layer.parameters[static_cast<std::size_t>(value.index)];
+        REQUIRE(instance.accumulate == !written.insert(parameter).second);
+      }
+    }
+    CHECK(written.size() == program.parameters.size());
+  }
+}
+
+TEST_CASE("Stages exchange one activation and one gradient per micro-batch", "[program][lower]") {
+  const auto programs =
+      lower_all(make_plan(test::llama_style(), {.tp = 2, .pp = 3, .sp = true}, 5));
+  const auto count = [&](std::size_t stage, const char* name) {
+    return test::instances_named(programs[stage], name).size();
+  };
+  for (const char* name : {"send_forward", "recv_backward"}) {
+    CHECK(count(0, name) == 5);
+    CHECK(count(1, name) == 5);
+    CHECK(count(2, name) == 0);
+  }
+  for (const char* name : {"recv_forward", "send_backward"}) {
+    CHECK(count(0, name) == 0);
+    CHECK(count(1, name) == 5);
+    CHECK(count(2, name) == 5);
+  }
+  const auto& send = operation_of(
+      programs[0], programs[0].instances[test::instances_named(programs[0], "send_forward")[0]]);
+  const auto& peer = std::get<PeerOp>(send.work);
+  CHECK(models::evaluate(peer.elements, programs[0].sizes) == 16 * 64 / 2);  // this rank's tokens
+  CHECK(peer.stage_offset == 1);
+}
+
+TEST_CASE("Within a stage operations follow the schedule's tasks", "[program][lower]") {
+  const auto programs = lower_all(make_plan(test::llama_style(), {.pp = 2}, 4));
+  for (const Program& program : programs) {
+    const Schedule schedule = one_f_one_b(2, 4);
+    CHECK(program.tasks == schedule.tasks[static_cast<std::size_t>(program.role.stage)]);
+    int task = 0;
+    for (const OperationInstance& instance : program.instances) {
+      if (instance.task < 0) continue;
+      REQUIRE((instance.task == task || instance.task == task + 1));
+      task = instance.task;
+      REQUIRE(instance.microbatch == program.tasks[static_cast<std::size_t>(task)].microbatch);
+      const Phase phase = operation_of(program, instance).phase;
+      const bool forward = program.tasks[static_cast<std::size_t>(task)].kind == TaskKind::Forward;
+      REQUIRE(forward == (phase == Phase::Forward));
+    }
+    CHECK(task + 1 == static_cast<int>(program.tasks.size()));
+  }
+}
+
+TEST_CASE("A forward-only program has no backward, one slot and no optimizer", "[program][lower]") {
+  for (const Program& program :
+       lower_all(make_plan(test::gpt2_style(), {.tp = 2, .pp = 2, .dp = 2, .sp = true}, 4),
+                 Pass::ForwardOnly)) {
+    CHECK(program.tasks.size() == 4);
+    for (const Block& block : program.blocks) CHECK(block.backward.empty());
+    for (const OperationInstance& instance : program.instances) {
+      const Operation& operation = operation_of(program, instance);
+      INFO(operation.name);
+      const bool loss = operation.name.starts_with("loss") || operation.name == "mask_loss";
+      CHECK((operation.phase == Phase::Forward || loss));
+      CHECK(instance.saved_slot == 0);
+    }
+    for (const Region region :
+         {Region::Gradients, Region::MasterWeights, Region::Moment1, Region::Moment2})
+      CHECK(test::region_bytes(program, region) == 0);
+    CHECK(program.memory.regions[static_cast<std::size_t>(Region::Saved)].slots == 1);
+    CHECK(test::instances_named(program, "recv_backward").empty());
+  }
+}
+
+TEST_CASE("A forward-only program needs less memory for activations than training",
+          "[program][lower]") {
+  const Plan plan = make_plan(test::llama_style());
+  // Only the inputs of the five layers after the embedding are kept: (T, D) of fp32.
+  CHECK(test::region_bytes(lower(plan, 0, Pass::ForwardOnly), Region::Saved) == 5 * 16 * 64 * 4);
+}
+
+TEST_CASE("A plan that breaks rules is not lowered, and all of them are named",
+          "[program][lower]") {
+  Plan plan = make_plan(test::llama_style(), {.tp = 3, .pp = 5});
+  CHECK_THROWS_AS(lower(plan, 0), ConfigError);
+  CHECK_THROWS_WITH(lower(plan, 0), Catch::Contains("num_heads (8)") && Catch::Contains("pp (5)"));
+  CHECK_THROWS_AS(lower(make_plan(test::llama_style()), 1), InvariantError);  // no such stage
+}
+
+TEST_CASE("The stage with the larger share of a remainder is not the first or the last",
+          "[program][lower]") {
+  const auto split = [](int layers, int pp) {
+    Plan plan = make_plan(test::llama_style(), {.pp = pp});
+    plan.model.num_layers = layers;
+    return resolved_layers_per_stage(plan);
+  };
+  CHECK(split(8, 4) == std::vector<int>{2, 2, 2, 2});
+  CHECK(split(5, 4) == std::vector<int>{1, 2, 1, 1});
+  CHECK(split(6, 4) == std::vector<int>{1, 2, 2, 1});
+  CHECK(split(7, 4) == std::vector<int>{2, 2, 2, 1});  // the last one also holds the head
+  CHECK(split(5, 2) == std::vector<int>{3, 2});
+}
+
+}  // namespace meshplan::program
