@@ -47,6 +47,7 @@ int run(int argc, char** argv) {
     add_compare_command(line);
 #if MESHPLAN_HAS_RUNTIME
     add_run_command(line);
+    add_trial_command(line);
     add_calibrate_command(line);
 #endif
     return line.run(argc, argv);

@@ -100,9 +100,8 @@ class Training {
       on_step(result.steps.back());
       previous = monotonic_seconds();
     }
-    const double at_end = resident_bytes();
+    result.memory = memory(after_first);  // before tracing, whose records are not the plan's
     result.trace = trace(result);
-    result.memory = memory(after_first, at_end);
     result.trace.peak_memory_bytes = result.memory.peak_resident_bytes;
     return result;
   }
@@ -132,10 +131,10 @@ class Training {
     return value;
   }
 
-  MemoryReport memory(double after_first, double at_end) {
+  MemoryReport memory(double after_first) {
     return {.peak_resident_bytes = largest(status_field("VmHWM:")),
             .resident_after_first_step = largest(after_first),
-            .resident_at_end = largest(at_end),
+            .resident_at_end = largest(resident_bytes()),
             .arena_bytes = largest(static_cast<double>(trainer_.arena().bytes())),
             .scratch_bytes = largest(static_cast<double>(trainer_.executor().scratch_bytes())),
             .process_bytes = largest(process_bytes_)};

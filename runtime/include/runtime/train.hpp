@@ -32,7 +32,7 @@ struct StepReport {
   std::optional<double> evaluation_loss;
 };
 
-/// Memory of the rank that uses most.
+/// Memory of the rank that uses most, when the timed steps are done.
 struct MemoryReport {
   double peak_resident_bytes = 0;  // as the kernel counts it (VmHWM)
   double resident_after_first_step = 0;

@@ -1,0 +1,54 @@
+#include "ranks.hpp"
+
+#include <filesystem>
+
+#include "core/error.hpp"
+#include "files.hpp"
+#include "runtime/host_info.hpp"
+
+namespace meshplan::cli {
+
+void add_host_options(Command& command, HostOptions& options) {
+  command.group("Where it runs")
+      .option("--hosts", options.hosts, "hosts with their slots: a:2,b:2; default: this machine")
+      .option("--hostfile", options.hostfile, "the same, one host per line")
+      .flag("--no-binding", options.no_binding, "do not bind ranks to cores")
+      .option("--hang-timeout", options.hang_timeout_s,
+              "seconds without progress after which the job is ended");
+}
+
+std::optional<runtime::OuterLaunch> outer_launch() {
+  return runtime::detect_outer_launch([](const char* name) -> const char* {
+    return std::getenv(name);
+  });  // NOLINT(concurrency-mt-unsafe)
+}
+
+std::vector<runtime::HostSlots> parse_hosts(const HostOptions& options) {
+  if (options.hosts && options.hostfile) throw ConfigError("give --hosts or --hostfile, not both");
+  if (options.hosts) return runtime::parse_host_list(*options.hosts);
+  if (options.hostfile)
+    return runtime::parse_hostfile(read_file(*options.hostfile), *options.hostfile);
+  return {};
+}
+
+int launch_self(int ranks, const HostOptions& options, std::vector<std::string> arguments) {
+  runtime::LaunchSpec spec{.ranks = ranks,
+                           .hosts = parse_hosts(options),
+                           .cores_per_host = static_cast<int>(runtime::detect_host().cores.size()),
+                           .bind_to_cores = !options.no_binding,
+                           .command = {std::filesystem::read_symlink("/proc/self/exe").string()}};
+  for (std::string& argument : arguments) spec.command.push_back(std::move(argument));
+  return runtime::launch_ranks(spec);
+}
+
+int as_rank(const HostOptions& options, const std::function<int(runtime::Job&)>& work) {
+  int argc = 0;
+  char** argv = nullptr;
+  const runtime::MpiSession session(argc, argv);
+  return runtime::run_rank(session, [&] {
+    runtime::Job job(session, {.hang_timeout = Seconds{options.hang_timeout_s}});
+    return work(job);
+  });
+}
+
+}  // namespace meshplan::cli

@@ -1,0 +1,39 @@
+// Starting this program again as the ranks of a job.
+#pragma once
+
+#include <cstdlib>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "command_line.hpp"
+#include "core/units.hpp"
+#include "runtime/job.hpp"
+#include "runtime/launch.hpp"
+
+namespace meshplan::cli {
+
+struct HostOptions {
+  std::optional<std::string> hosts;
+  std::optional<std::string> hostfile;
+  bool no_binding = false;
+  double hang_timeout_s = 60;
+};
+
+/// --hosts --hostfile --no-binding --hang-timeout
+void add_host_options(Command& command, HostOptions& options);
+
+/// Set if an outer mpiexec or srun made this process a rank.
+std::optional<runtime::OuterLaunch> outer_launch();
+
+/// Runs `arguments` of this program on `ranks` ranks. @returns the job's exit code
+int launch_self(int ranks, const HostOptions& options, std::vector<std::string> arguments);
+
+/// The body of a rank: MPI, watchdog, work; errors end the whole job.
+int as_rank(const HostOptions& options, const std::function<int(runtime::Job&)>& work);
+
+/// Hosts of the options, in order; empty = this machine. @throws ConfigError
+std::vector<runtime::HostSlots> parse_hosts(const HostOptions& options);
+
+}  // namespace meshplan::cli

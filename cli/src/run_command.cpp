@@ -1,0 +1,170 @@
+// meshplan run: executes a plan on ranks of its own.
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
+
+#include "commands.hpp"
+#include "core/error.hpp"
+#include "exit_codes.hpp"
+#include "files.hpp"
+#include "inputs.hpp"
+#include "kernels/cpu_backend.hpp"
+#include "ranks.hpp"
+#include "reports/run_report.hpp"
+#include "runtime/preflight.hpp"
+#include "runtime/train.hpp"
+
+namespace meshplan::cli {
+namespace {
+
+struct Options {
+  std::optional<std::string> file;
+  runtime::TrainOptions train;
+  std::int64_t seed = 1;
+  std::optional<int> traced_steps;
+  std::optional<std::string> trace;
+  std::optional<std::string> chrome;
+  int threads_per_rank = 1;
+  bool any_placement = false;
+  bool json = false;
+  bool quiet = false;
+  HostOptions hosts;
+};
+
+program::Plan load_plan(const Options& options) {
+  if (!options.file) throw ConfigError("which plan? usage: meshplan run plan.json --steps 20");
+  return program::parse_plan(read_file(*options.file), *options.file);
+}
+
+int ranks_on_fullest_host(const HostOptions& options, int ranks) {
+  int most = 0;
+  int left = ranks;
+  for (const runtime::HostSlots& host : parse_hosts(options)) {
+    most = std::max(most, std::min(left, host.slots));
+    left -= std::min(left, host.slots);
+  }
+  return most == 0 ? ranks : most;
+}
+
+int launch(const Options& options) {
+  const program::Plan plan = load_plan(options);
+  if (options.train.num_steps < 1)
+    throw ConfigError(fmt::format("--steps {} must be at least 1", options.train.num_steps));
+  runtime::check_data(plan, options.train.data_path, options.train.evaluate_every > 0);
+  const int ranks = plan.parallel.world_size();
+  runtime::check_memory(plan, ranks_on_fullest_host(options.hosts, ranks));
+  std::vector<std::string> arguments = {"run",
+                                        std::filesystem::absolute(*options.file).string(),
+                                        "--steps",
+                                        std::to_string(options.train.num_steps),
+                                        "--data",
+                                        std::filesystem::absolute(options.train.data_path).string(),
+                                        "--seed",
+                                        std::to_string(options.seed),
+                                        "--eval-every",
+                                        std::to_string(options.train.evaluate_every),
+                                        "--traced-steps",
+                                        std::to_string(options.train.traced_steps),
+                                        "--threads-per-rank",
+                                        std::to_string(options.threads_per_rank),
+                                        "--hang-timeout",
+                                        fmt::format("{}", options.hosts.hang_timeout_s)};
+  if (options.trace) arguments.insert(arguments.end(), {"--trace", *options.trace});
+  if (options.chrome) arguments.insert(arguments.end(), {"--chrome", *options.chrome});
+  if (options.any_placement) arguments.emplace_back("--any-placement");
+  if (options.json) arguments.emplace_back("--json");
+  if (options.quiet) arguments.emplace_back("--quiet");
+  return launch_self(ranks, options.hosts, std::move(arguments));
+}
+
+void check_placement(const Options& options, const program::Plan& plan, const runtime::Job& job) {
+  if (options.any_placement || plan.cluster_json.empty()) return;
+  const sim::Cluster cluster = cluster_of(plan, *options.file);
+  if (cluster.device.kind == sim::DeviceKind::Cpu)
+    runtime::check_placement(job.layout(), cluster.num_nodes,
+                             cluster.num_ranks() / cluster.num_nodes);
+}
+
+int work(const Options& options, runtime::Job& job) {
+  const program::Plan plan = load_plan(options);
+  check_placement(options, plan, job);
+  const bool speaks = job.world().rank() == 0 && !options.quiet;
+  const auto backend = kernels::make_cpu_backend(options.threads_per_rank);
+  const reports::RunHeader header{.plan = plan,
+                                  .device = backend->name(),
+                                  .machines = job.layout().num_machines(),
+                                  .oversubscribed = job.layout().oversubscribed(),
+                                  .data = options.train.data_path};
+  if (speaks && !options.json) fmt::print("{}", reports::to_text(header));
+  const int every = std::max(1, options.train.num_steps / 20);
+  runtime::TrainResult result = runtime::train(
+      plan, options.train, job.world(), *backend, &job.board(),
+      [&](const runtime::StepReport& step) {
+        const bool shown = step.step % every == 0 || step.step == 1 || step.evaluation_loss;
+        if (!speaks || options.json || !shown) return;
+        fmt::print("{}", reports::step_line({.step = step.step,
+                                             .loss = step.loss,
+                                             .gradient_norm = step.gradient_norm,
+                                             .learning_rate = step.learning_rate,
+                                             .seconds = step.seconds,
+                                             .evaluation_loss = step.evaluation_loss},
+                                            plan));
+        std::fflush(stdout);
+      });
+  if (job.world().rank() != 0) return kDone;
+  result.trace.source = backend->name();
+  if (options.trace) write_file(*options.trace, program::to_json(result.trace));
+  if (options.chrome) write_file(*options.chrome, program::to_chrome_trace(result.trace));
+  if (options.quiet) return kDone;
+  const reports::RunSummary summary{
+      .trace = result.trace,
+      .arena_bytes = result.memory.arena_bytes,
+      .resident_after_first_step = result.memory.resident_after_first_step,
+      .resident_at_end = result.memory.resident_at_end};
+  fmt::print("{}", options.json ? reports::to_json(summary) : reports::to_text(summary));
+  std::fflush(stdout);
+  return kDone;
+}
+
+int run(Options options) {
+  options.train.seed = static_cast<std::uint64_t>(options.seed);
+  if (options.train.data_path.empty()) options.train.data_path = runtime::kDefaultText;
+  options.train.traced_steps =
+      options.traced_steps.value_or(options.trace || options.chrome ? 3 : 0);
+  if (outer_launch())
+    return as_rank(options.hosts, [&](runtime::Job& job) { return work(options, job); });
+  return launch(options);
+}
+
+}  // namespace
+
+void add_run_command(CommandLine& line) {
+  const auto options = std::make_shared<Options>();
+  Command command = line.add("run", "Execute a plan: train on real text, measure, trace");
+  command.positional("plan", options->file, "plan file")
+      .option("--steps", options->train.num_steps, "optimizer steps")
+      .option("--data", options->train.data_path,
+              "text (a byte a token) or token ids (*.u16, *.u32); default: the text of the GPL")
+      .option("--seed", options->seed, "of the initial weights and the order of the data")
+      .option("--eval-every", options->train.evaluate_every,
+              "steps between evaluations on held-out text; 0 = never")
+      .option("--threads-per-rank", options->threads_per_rank, "compute threads of a rank");
+  add_host_options(command, options->hosts);
+  command.flag("--any-placement", options->any_placement,
+               "run even if the machines are not those of the plan's cluster");
+  command.group("What it writes")
+      .option("--trace", options->trace, "write the measured trace (meshplan's schema)")
+      .option("--chrome", options->chrome, "write it for chrome://tracing or ui.perfetto.dev")
+      .option("--traced-steps", options->traced_steps,
+              "steps to trace after the timed ones; default: 3 with --trace")
+      .flag("--json", options->json, "print the result for programs")
+      .flag("--quiet", options->quiet, "print nothing; for use with --trace")
+      .examples(
+          "  meshplan run plan.json --steps 20\n"
+          "  meshplan run plan.json --steps 50 --data book.txt --eval-every 10 --trace "
+          "measured.json\n"
+          "  mpiexec -n 4 meshplan run plan.json --steps 20      (a launcher of your own)")
+      .on_run([options] { return run(*options); });
+}
+
+}  // namespace meshplan::cli
