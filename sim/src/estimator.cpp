@@ -76,6 +76,27 @@ struct Stage {
   double memory_bytes = 0;
 };
 
+/// Where a stage's time goes, as far as it is not waiting.
+Breakdown seconds_of(const Plan& plan, const Stage& stage, const SolverOutput& solved,
+                     std::size_t index, double reduced) {
+  const int m = plan.num_microbatches();
+  const auto total = [&](double TaskTime::*part) {
+    return stage.forward.*part * m + stage.backward_first.*part + stage.backward.*part * (m - 1);
+  };
+  const double alone = total(&TaskTime::seconds);
+  const double stretch = alone > 0 ? solved.busy[index] / alone : 1;  // by shared cores
+  Breakdown seconds;
+  seconds[Category::Forward] = stretch * total(&TaskTime::forward);
+  seconds[Category::Recompute] = stretch * total(&TaskTime::recompute);
+  seconds[Category::Backward] = stretch * total(&TaskTime::backward);
+  const double exposed = solved.busy[index] - seconds.total();
+  seconds[plan.parallel.sp ? Category::Sp : Category::Tp] = exposed;
+  seconds[Category::Dp] = reduced - solved.end[index];
+  seconds[Category::Optimizer] = stage.update_seconds + stage.norm_seconds;
+  seconds[Category::Host] = stage.load_seconds;
+  return seconds;
+}
+
 /// Part of its tasks' time in which a CPU rank holds its core.
 double core_share(const Stage& stage) {
   const double seconds = stage.forward.seconds + stage.backward.seconds;
@@ -370,26 +391,9 @@ Estimate Estimator::State::estimate(const Plan& plan) {
   const double issue = operations * cluster.device.host_issue_us / kMicroseconds;
   estimate.step_time_s = std::max(synchronized + norm, one_thread() ? 0.0 : issue);
 
-  const Stage& own = all[slowest];
-  const double work =
-      own.forward.seconds * m + own.backward_first.seconds + own.backward.seconds * (m - 1);
-  const double stretch = work > 0 ? solved.busy[slowest] / work : 1;
-  const auto total = [&](double TaskTime::*part) {
-    return stretch *
-           (own.forward.*part * m + own.backward_first.*part + own.backward.*part * (m - 1));
-  };
-  Breakdown& seconds = estimate.seconds;
-  seconds[Category::Forward] = total(&TaskTime::forward);
-  seconds[Category::Recompute] = total(&TaskTime::recompute);
-  seconds[Category::Backward] = total(&TaskTime::backward);
-  seconds[plan.parallel.sp ? Category::Sp : Category::Tp] =
-      solved.busy[slowest] - seconds[Category::Forward] - seconds[Category::Recompute] -
-      seconds[Category::Backward];
-  seconds[Category::Dp] = reduced[slowest] - solved.end[slowest];
-  seconds[Category::Optimizer] = own.update_seconds + own.norm_seconds;
-  seconds[Category::Host] = own.load_seconds;
-  const double rest = estimate.step_time_s - seconds.total();
-  seconds[pp > 1 ? Category::Bubble : Category::Other] = rest;
+  estimate.seconds = seconds_of(plan, all[slowest], solved, slowest, reduced[slowest]);
+  const double rest = estimate.step_time_s - estimate.seconds.total();
+  estimate.seconds[pp > 1 ? Category::Bubble : Category::Other] = rest;
 
   estimate.capacity_bytes = memory_capacity_bytes(cluster);
   estimate.mfu = flops_per_sequence(plan) * static_cast<double>(plan.workload.global_batch_size) /
