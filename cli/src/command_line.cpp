@@ -115,9 +115,11 @@ Command& Command::flag(const std::string& flags, bool& target, const std::string
 
 Command& Command::on_off(const std::string& name, std::optional<bool>& target,
                          const std::string& help) {
-  app_->add_flag_function(
-          fmt::format("--{},!--no-{}", name, name),
-          [&target](std::int64_t count) { target = count > 0; }, help)
+  app_->add_flag_callback(
+          "--" + name, [&target] { target = true; }, help)
+      ->group(group_);
+  app_->add_flag_callback(
+          "--no-" + name, [&target] { target = false; }, "not " + name)
       ->group(group_);
   return *this;
 }

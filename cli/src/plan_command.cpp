@@ -46,8 +46,6 @@ int run(const Options& options, const Terminal& terminal) {
   const ResolvedRequest resolved = resolve(options.plan);
   planner::SearchRequest request = resolved.request;
   request.top = options.top;
-  if (!options.json) fmt::print("{}\n", reports::request_header(request, resolved.assumptions));
-  std::fflush(stdout);
 
   const auto start = std::chrono::steady_clock::now();
   const planner::SearchOutcome outcome = [&] {
@@ -60,7 +58,10 @@ int run(const Options& options, const Terminal& terminal) {
 
   const auto* infeasible = std::get_if<planner::InfeasibleResult>(&outcome);
   if (infeasible != nullptr) require_valid_plan(*infeasible);
-  if (options.json) fmt::print("{}", reports::to_json(outcome));
+  if (options.json)
+    fmt::print("{}", reports::to_json(outcome));
+  else
+    fmt::print("{}\n", reports::request_header(request, resolved.assumptions));
   if (infeasible != nullptr) {
     if (!options.json) fmt::print("{}", reports::to_text(*infeasible, seconds.count()));
     return kInfeasible;

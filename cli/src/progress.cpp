@@ -10,6 +10,7 @@ using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kQuietTime{2};
 constexpr std::chrono::milliseconds kRedrawInterval{100};
+constexpr const char* kClearLine = "\r\033[K";
 
 }  // namespace
 
@@ -20,7 +21,7 @@ Progress::Progress(std::string what, const Terminal& terminal)
       last_drawn_(start_) {}
 
 Progress::~Progress() {
-  if (drawn_ && terminal_.redraws_stderr) std::fputs("\r\033[K", stderr);
+  if (drawn_ && terminal_.redraws_stderr) std::fputs(kClearLine, stderr);
 }
 
 void Progress::update(std::size_t done, std::size_t total) {
@@ -30,7 +31,7 @@ void Progress::update(std::size_t done, std::size_t total) {
   const std::size_t tenths = 10 * done / total;
   if (terminal_.redraws_stderr) {
     if (now - last_drawn_ < kRedrawInterval) return;
-    fmt::print(stderr, "\r\033[K{} {} of {} ({} %)", what_, done, total, 100 * done / total);
+    fmt::print(stderr, "{}{} {} of {} ({} %)", kClearLine, what_, done, total, 100 * done / total);
     std::fflush(stderr);
   } else {
     if (tenths <= tenths_) return;
@@ -39,6 +40,35 @@ void Progress::update(std::size_t done, std::size_t total) {
   tenths_ = tenths;
   last_drawn_ = now;
   drawn_ = true;
+}
+
+ElapsedTime::ElapsedTime(std::string what, const Terminal& terminal)
+    : what_(std::move(what)), terminal_(terminal), thread_([this] { show(); }) {}
+
+ElapsedTime::~ElapsedTime() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_finished_ = true;
+  }
+  finished_.notify_one();
+  thread_.join();
+}
+
+void ElapsedTime::show() {
+  const auto start = steady_clock::now();
+  const auto is_finished = [this] { return is_finished_; };
+  std::unique_lock lock(mutex_);
+  if (finished_.wait_for(lock, kQuietTime, is_finished)) return;
+  if (!terminal_.redraws_stderr) {
+    fmt::print(stderr, "{} ...\n", what_);
+    return;
+  }
+  do {
+    const std::chrono::duration<double> elapsed = steady_clock::now() - start;
+    fmt::print(stderr, "{}{} ... {:.0f} s", kClearLine, what_, elapsed.count());
+    std::fflush(stderr);
+  } while (!finished_.wait_for(lock, std::chrono::seconds(1), is_finished));
+  std::fputs(kClearLine, stderr);
 }
 
 }  // namespace meshplan::cli

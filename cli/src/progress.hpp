@@ -2,9 +2,11 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <mutex>
 #include <string>
+#include <thread>
 
 #include "command_line.hpp"
 
@@ -29,6 +31,26 @@ class Progress {
   std::chrono::steady_clock::time_point last_drawn_;
   std::size_t tenths_ = 0;
   bool drawn_ = false;
+};
+
+/// For work that cannot tell how far it is: says after two seconds what is going on, and on a
+/// terminal for how long.
+class ElapsedTime {
+ public:
+  ElapsedTime(std::string what, const Terminal& terminal);
+  ~ElapsedTime();
+  ElapsedTime(const ElapsedTime&) = delete;
+  ElapsedTime& operator=(const ElapsedTime&) = delete;
+
+ private:
+  void show();
+
+  std::string what_;
+  Terminal terminal_;
+  std::mutex mutex_;
+  std::condition_variable finished_;
+  bool is_finished_ = false;
+  std::thread thread_;  // last: it uses what stands above
 };
 
 }  // namespace meshplan::cli

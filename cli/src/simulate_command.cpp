@@ -7,6 +7,7 @@
 #include "files.hpp"
 #include "inputs.hpp"
 #include "plan_options.hpp"
+#include "progress.hpp"
 #include "reports/search_report.hpp"
 #include "reports/simulation_report.hpp"
 
@@ -59,10 +60,12 @@ PlanOnCluster from_flags(Options options) {
           .assumptions = std::move(resolved.assumptions)};
 }
 
-int run(const Options& options) {
+int run(const Options& options, const Terminal& terminal) {
   PlanOnCluster loaded = options.file ? from_file(options) : from_flags(options);
-  const reports::SimulationReport report =
-      reports::simulation_report(loaded.plan, loaded.cluster, {.fold = !options.all_ranks});
+  const reports::SimulationReport report = [&] {
+    const ElapsedTime elapsed("simulating", terminal);
+    return reports::simulation_report(loaded.plan, loaded.cluster, {.fold = !options.all_ranks});
+  }();
   if (options.trace) write_file(*options.trace, program::to_json(report.simulation.trace));
   if (options.chrome)
     write_file(*options.chrome, program::to_chrome_trace(report.simulation.trace));
@@ -104,7 +107,7 @@ void add_simulate_command(CommandLine& line) {
           "  meshplan simulate --model llama3-8b --cluster dgx-h100 --tp 2 --pp 2 --dp 2 \\\n"
           "      --global-batch 64\n"
           "Exit code 3: the plan does not fit into memory (the report is printed all the same).")
-      .on_run([options] { return run(*options); });
+      .on_run([options, terminal = line.terminal()] { return run(*options, terminal); });
 }
 
 }  // namespace meshplan::cli

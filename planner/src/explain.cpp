@@ -91,6 +91,9 @@ std::vector<std::string> own_reasons(const RankedPlan& ranked) {
   if (estimate.seconds[Category::Recompute] > 0)
     reasons.push_back(fmt::format("recompute {} of the step",
                                   percent(estimate.seconds[Category::Recompute], step)));
+  if (!ranked.plan.layers_per_stage.empty())
+    reasons.push_back(
+        fmt::format("layers per stage {}", fmt::join(ranked.plan.layers_per_stage, ",")));
   reasons.push_back(fmt::format("fits: {} of {}{}", format_bytes(estimate.peak_memory_bytes),
                                 format_bytes(estimate.capacity_bytes),
                                 ranked.plan.parallel.pp > 1

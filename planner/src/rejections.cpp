@@ -72,12 +72,12 @@ std::vector<HopelessValue> hopeless_values(const std::vector<ChoiceValues>& choi
   return found;
 }
 
-// Explains as many plans as possible by one value of one choice, largest family first, and the
-// rest by their tp and pp.
-std::vector<Rejection> memory_families(const std::vector<Evaluation>& evaluations) {
+// Explains as many plans as possible by one value of one choice, largest family first.
+// @param explained  gets true for every plan that has a family
+std::vector<Rejection> families_of_one_choice(const std::vector<Evaluation>& evaluations,
+                                              std::vector<bool>& explained) {
   const std::vector<ChoiceValues> choices = choice_values(evaluations);
   std::vector<HopelessValue> hopeless = hopeless_values(choices, evaluations);
-  std::vector<bool> explained(evaluations.size(), false);
   std::vector<Rejection> found;
   while (true) {
     for (HopelessValue& value : hopeless)
@@ -89,15 +89,32 @@ std::vector<Rejection> memory_families(const std::vector<Evaluation>& evaluation
     found.push_back(memory_rejection(family, largest->explains, evaluations));
     for (const std::size_t i : largest->explains) explained[i] = true;
   }
-  std::map<std::pair<int, int>, Indexes> meshes;
+  return found;
+}
+
+// What no single choice explains, by tp and pp.
+std::vector<Rejection> memory_families(const std::vector<Evaluation>& evaluations) {
+  std::vector<bool> explained(evaluations.size(), false);
+  std::vector<Rejection> found = families_of_one_choice(evaluations, explained);
+  struct Mesh {
+    bool some_fit = false;
+    Indexes too_large;
+  };
+  std::map<std::pair<int, int>, Mesh> meshes;
   for (std::size_t i = 0; i < evaluations.size(); ++i) {
-    if (!evaluations[i].estimate || evaluations[i].fits() || explained[i]) continue;
+    if (!evaluations[i].estimate) continue;
     const program::ParallelConfig& parallel = evaluations[i].candidate.parallel;
-    meshes[{parallel.tp, parallel.pp}].push_back(i);
+    Mesh& mesh = meshes[{parallel.tp, parallel.pp}];
+    if (evaluations[i].fits())
+      mesh.some_fit = true;
+    else if (!explained[i])
+      mesh.too_large.push_back(i);
   }
-  for (const auto& [mesh, members] : meshes)
-    found.push_back(memory_rejection(fmt::format("some of tp={} pp={}", mesh.first, mesh.second),
-                                     members, evaluations));
+  for (const auto& [degrees, mesh] : meshes)
+    if (!mesh.too_large.empty())
+      found.push_back(memory_rejection(fmt::format("{}tp={} pp={}", mesh.some_fit ? "part of " : "",
+                                                   degrees.first, degrees.second),
+                                       mesh.too_large, evaluations));
   return found;
 }
 

@@ -106,6 +106,15 @@ void add_predictions(std::vector<RankedPlan>& ranked) {
   }
 }
 
+// An alternative that was played too is compared by what was played.
+void use_ranked_times(std::vector<Alternative>& alternatives,
+                      const std::vector<RankedPlan>& ranked) {
+  for (Alternative& alternative : alternatives)
+    for (const RankedPlan& plan : ranked)
+      if (alternative.plan && candidate_of(*alternative.plan) == candidate_of(plan.plan))
+        alternative.slower_by_s = plan.step_time_s() - ranked.front().step_time_s();
+}
+
 InfeasibleResult infeasible(const SearchContext& context,
                             const std::vector<Evaluation>& evaluations) {
   InfeasibleResult result{.counts = count(evaluations),
@@ -160,6 +169,7 @@ SearchOutcome search(const SearchRequest& request, const CostModel& costs,
     return evaluation.candidate == candidate_of(result.ranked.front().plan);
   });
   result.alternatives = alternatives_to(*best, context, evaluations);
+  use_ranked_times(result.alternatives, result.ranked);
   return result;
 }
 

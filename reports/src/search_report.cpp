@@ -61,17 +61,23 @@ std::vector<const Alternative*> by_interest(const std::vector<Alternative>& alte
 
 std::string alternatives_text(const std::vector<Alternative>& alternatives) {
   Table table{.columns = {{"", Align::Left}, {""}, {"", Align::Left}, {"", Align::Left}}};
+  const program::Plan* previous = nullptr;
   for (const Alternative* alternative : by_interest(alternatives)) {
-    if (!alternative->plan || table.rows.size() == kMostAlternatives) break;
+    if (!alternative->plan) break;
+    if (previous != nullptr && *previous == *alternative->plan) {  // one plan, several choices
+      table.rows.back().front() += ", " + alternative->choice;
+      continue;
+    }
+    if (table.rows.size() == kMostAlternatives) break;
+    previous = &*alternative->plan;
     table.rows.push_back({alternative->choice,
                           fmt::format("{}{}", alternative->slower_by_s < 0 ? "" : "+",
                                       planner::format_seconds(alternative->slower_by_s)),
                           planner::describe(planner::candidate_of(*alternative->plan)),
                           alternative->reason});
   }
-  return table.rows.empty()
-             ? ""
-             : "\nwhy not (the best plan with another choice, estimated)\n" + to_text(table, 2);
+  if (table.rows.empty()) return "";
+  return "\nwhy not (the best plan with another choice)\n" + to_text(table, 2);
 }
 
 std::string rejections_text(const std::vector<Rejection>& rejections) {

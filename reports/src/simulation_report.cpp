@@ -125,10 +125,11 @@ SimulationReport simulation_report(const program::Plan& plan, const sim::Cluster
 std::string to_text(const SimulationReport& report) {
   const program::Plan& plan = report.plan;
   constexpr double kTera = 1e12;
-  std::string text = fmt::format(
-      "model    {}\ncluster  {}\nstep     {}\nplan     {}, {} micro-batches\n\n",
-      model_line(plan.model), cluster_line(report.cluster), workload_line(plan.workload),
-      planner::describe(planner::candidate_of(plan)), plan.num_microbatches());
+  std::string text =
+      fmt::format("model    {}\ncluster  {}\nstep     {}\nplan     {}, {} micro-batch{}\n\n",
+                  model_line(plan.model), cluster_line(report.cluster),
+                  workload_line(plan.workload), planner::describe(planner::candidate_of(plan)),
+                  plan.num_microbatches(), plan.num_microbatches() == 1 ? "" : "es");
   text += fmt::format("step time  {}   MFU {} of {:.4g} TFLOP/s a rank   {} tokens/s\n",
                       planner::format_seconds(report.simulation.step_time_s), percent(report.mfu),
                       report.peak_flop_per_s / kTera, short_count(report.tokens_per_s));

@@ -267,6 +267,10 @@ TEST_CASE("played step times rank the winners if all could be played", "[planner
   CHECK(played.ranked.front().estimate.step_time_s > estimated.ranked.front().step_time_s());
   CHECK(played.ranked.front().plan.prediction->step_time_s ==
         played.ranked.front().simulated_step_time_s);
+  for (const Alternative& alternative : played.alternatives)
+    for (const RankedPlan& ranked : played.ranked)
+      if (alternative.plan && candidate_of(*alternative.plan) == candidate_of(ranked.plan))
+        CHECK(alternative.slower_by_s == ranked.step_time_s() - played.ranked[0].step_time_s());
 
   costs.simulate = [](const program::Plan& plan) -> std::optional<double> {
     return plan.parallel.tp == 1 ? std::optional<double>(1.0) : std::nullopt;

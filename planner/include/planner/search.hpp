@@ -47,7 +47,7 @@ struct CostModel {
 
 /// The estimator and the engine of `sim`. Plans above `max_instances` operation instances over all
 /// stages are not simulated.
-CostModel cost_model(const sim::Cluster& cluster, std::size_t max_instances = 200'000);
+CostModel cost_model(const sim::Cluster& cluster, std::size_t max_instances = 600'000);
 
 /// Called now and then, from any worker, with plans priced so far and plans in all.
 using Progress = std::function<void(std::size_t done, std::size_t total)>;
@@ -74,7 +74,7 @@ struct Rejection {
 struct Alternative {
   std::string choice;                 // "tp=4"
   std::optional<program::Plan> plan;  // absent: no plan with it fits or obeys the rules
-  double slower_by_s = 0;             // than the best plan; estimates on both sides
+  double slower_by_s = 0;             // than the best plan; played times if it is ranked too
   std::string reason;                 // where the time goes, or what rejects it
 };
 

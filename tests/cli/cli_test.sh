@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# What scripts rely on: exit codes, messages and files of the command given as $1.
+set -u
+meshplan=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+
+fail() {
+  echo "FAILED: $1"
+  failures=$((failures + 1))
+}
+
+# expect CODE PATTERN ARGUMENTS...: the exit code, and a fixed string in stdout or stderr
+expect() {
+  local code=$1 pattern=$2
+  shift 2
+  "$meshplan" "$@" >stdout 2>stderr
+  local actual=$?
+  [ "$actual" -eq "$code" ] || fail "meshplan $*: exit code $actual instead of $code: $(cat stderr)"
+  grep -qF -- "$pattern" stdout stderr || fail "meshplan $*: no '$pattern' in: $(cat stdout stderr)"
+}
+
+small=(--cluster cpu-host --gpus 4 --global-batch 16 --seq-len 128)
+
+# --- help and versions
+expect 0 "Exit codes: 0 done" --help
+expect 0 "meshplan 0." --version
+for command in plan simulate mesh models clusters; do
+  expect 0 "Examples:" "$command" --help
+done
+expect 2 "unknown command 'plann'; did you mean 'plan'?" plann
+expect 2 "unknown option '--modle'; did you mean '--model'?" plan --modle x
+expect 2 "Could not convert" plan --gpus eight
+
+# --- plan
+expect 0 "why #1" plan --model tiny-llama "${small[@]}" --out plan.json
+grep -q '"schema_version": 1' plan.json || fail "plan.json was not written"
+[ -z "$(ls ./*.tmp 2>/dev/null)" ] || fail "a temporary file was left"
+expect 0 '"feasible": true' plan --model tiny-llama "${small[@]}" --json
+"$meshplan" plan --model tiny-llama "${small[@]}" --json --threads 1 >one.json
+"$meshplan" plan --model tiny-llama "${small[@]}" --json --threads 3 >three.json
+cmp -s one.json three.json || fail "the number of threads changes the result"
+expect 0 "tp2 pp2" plan --model tiny-llama "${small[@]}" --tp 2 --pp 2 --no-sp --micro-batch 1
+
+# --- bad input
+expect 2 "did you mean 'llama3-70b'?" plan --model llama3-70B "${small[@]}"
+expect 2 "did you mean 'dgx-h100'?" plan --model tiny-llama --cluster dgxh100 --global-batch 8
+expect 2 "unknown value 'ful'; did you mean 'full'?" plan --model tiny-llama "${small[@]}" \
+  --recompute ful
+expect 2 "--model is missing" plan
+expect 2 "--global-batch is missing" plan --model tiny-llama --cluster cpu-host
+expect 2 "must be at least 1" plan --model tiny-llama --cluster cpu-host --global-batch 0
+expect 2 "nearest tp: 2" plan --model tiny-llama "${small[@]}" --tp 3
+expect 2 "but the cluster has 4 ranks; dp = 4 would use all" plan --model tiny-llama "${small[@]}" \
+  --tp 1 --pp 1 --dp 2
+expect 2 "num_heads (8) is not divisible by tp (3)" simulate --model tiny-llama \
+  --cluster cpu-host --global-batch 16 --seq-len 128 --tp 3
+expect 2 "not lowered" plan --model deepseek-v3 "${small[@]}"
+expect 2 "is not divisible by" plan --model tiny-llama --cluster cpu-host --gpus 4 \
+  --global-batch 6 --dp 4
+grep -q "model    " stdout && fail "a result was begun before bad input was found"
+
+# --- files
+expect 2 "plam.json: no such file; near it: plan.json" simulate plam.json
+echo '{"schema_version": 1,' >corrupt.json
+expect 2 "corrupt.json:2:1: not valid JSON" simulate corrupt.json
+expect 2 "corrupt.json:2:1: not valid JSON" plan --model corrupt.json "${small[@]}"
+sed 's/"micro_batch_size"/"micro_batchsize"/' plan.json >typo.json
+expect 2 "micro_batchsize: unknown key; did you mean 'micro_batch_size'?" simulate typo.json
+sed 's/"seq_len": 128/"seq_len": "128"/' plan.json >type.json
+expect 2 'seq_len: expected' simulate type.json
+"$meshplan" clusters cpu-host --json | sed 's/"num_nodes"/"num_node"/' >cluster.json
+expect 2 "num_node: unknown key; did you mean 'num_nodes'?" plan --model tiny-llama \
+  --cluster cluster.json --global-batch 8
+expect 1 "cannot be written" plan --model tiny-llama "${small[@]}" --out missing/plan.json
+
+# --- simulate
+expect 0 "step time" simulate plan.json --trace trace.json --chrome chrome.json
+grep -q '"spans"' trace.json || fail "the trace was not written"
+grep -q 'traceEvents' chrome.json || fail "the Chrome trace was not written"
+expect 0 '"fits": true' simulate plan.json --json
+expect 2 "leave out --model" simulate plan.json --model tiny-llama
+expect 0 "pp2 dp2" simulate --model tiny-llama --cluster cpu-host --pp 2 --dp 2 --global-batch 16 \
+  --seq-len 128 --out simulated.json
+expect 0 "pp2 dp2" simulate simulated.json
+sed 's/"dp": 2/"dp": 4/' simulated.json >mismatch.json
+expect 2 "the plan has 8 ranks" simulate mismatch.json
+
+# --- nothing feasible
+expect 3 "nearest miss" plan --model llama3.1-405b --cluster one-h100 --global-batch 8 \
+  --seq-len 1024
+expect 3 '"feasible": false' plan --model llama3.1-405b --cluster one-h100 --global-batch 8 \
+  --seq-len 1024 --json
+expect 3 "does not fit" simulate --model llama3-70b --cluster one-h100 --global-batch 8 \
+  --seq-len 1024
+
+# --- catalogs and meshes
+expect 0 "llama3-70b" models
+expect 0 "qkv" models llama3-8b
+expect 0 '"parameters"' models llama3-8b --json
+expect 0 '$schema' models --schema
+expect 0 "dgx-h100" clusters
+expect 0 "nvlink" clusters dgx-h100
+expect 0 '$schema' clusters --schema
+expect 0 "tp2 pp4 dp2: 16 ranks" mesh --tp 2 --pp 4 --dp 2
+expect 0 '"world_size": 16' mesh --tp 2 --pp 4 --dp 2 --json
+expect 2 "ranks 0 to 1" mesh --tp 2 --rank 2
+expect 2 "must name each of" mesh --order tp-pp
+
+# --- a Hugging Face config, by file and by folder
+mkdir llama
+cat >llama/config.json <<'JSON'
+{"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8,
+ "num_key_value_heads": 4, "intermediate_size": 512, "vocab_size": 256,
+ "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "tie_word_embeddings": false}
+JSON
+expect 0 "4 layers" models llama/config.json
+expect 0 "why #1" plan --model llama "${small[@]}"
+
+# --- output that cannot be delivered
+if [ -w /dev/full ]; then
+  "$meshplan" models >/dev/full 2>stderr
+  [ $? -eq 1 ] || fail "a full device is not reported"
+fi
+
+[ "$failures" -eq 0 ] && echo "all passed"
+exit $((failures > 0))
