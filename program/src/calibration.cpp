@@ -75,7 +75,8 @@ void fields(Visitor& v, CalibrationSamples& s) {
   v.required("cores", s.cores, "that the ranks of the busiest host may run on", at_least(1));
   v.optional("num_machines", s.num_machines, "of the job", at_least(1));
   v.optional("memory_bytes", s.memory_bytes, "installed on one host", at_least(0));
-  v.optional("process_bytes", s.process_bytes, "resident before any buffer was made", at_least(0));
+  v.optional("process_bytes", s.process_bytes, "resident without any buffer of a program",
+             at_least(0));
   v.optional("memory_rate", s.memory_rate, "bytes/s of one rank's copy, read plus written",
              at_least(0));
   v.optional("host_memory_rate", s.host_memory_rate, "of all cores copying at once", at_least(0));

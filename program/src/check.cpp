@@ -1,11 +1,18 @@
+#include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <limits>
 #include <numeric>
 
 #include "core/error.hpp"
+#include "program/mesh.hpp"
 #include "program/plan.hpp"
 
 namespace meshplan::program {
 namespace {
+
+// Positions, token counts and ranks are 32-bit in kernels and in MPI.
+constexpr std::int64_t kLargest = std::numeric_limits<std::int32_t>::max();
 
 // Collects broken rules; the ids are those of docs/rules.md.
 class Checker {
@@ -14,8 +21,9 @@ class Checker {
 
   std::vector<Violation> run() {
     degrees();
-    if (!violations_.empty()) return std::move(violations_);  // the rest divides by them
+    if (!violations_.empty()) return std::move(violations_);  // the rest computes with them
     not_lowered();
+    mesh();
     tensor_parallel();
     pipeline();
     batch();
@@ -35,11 +43,20 @@ class Checker {
         {"etp", parallel_.etp}, {"micro_batch_size", plan_.micro_batch_size}};
     for (const auto& [name, degree] : all)
       if (degree < 1) fail("positive", fmt::format("{} = {} must be at least 1", name, degree));
-    if (plan_.workload.seq_len < 1)
-      fail("positive", fmt::format("seq_len = {} must be at least 1", plan_.workload.seq_len));
-    if (plan_.workload.global_batch_size < 1)
-      fail("positive", fmt::format("global_batch_size = {} must be at least 1",
-                                   plan_.workload.global_batch_size));
+    const std::pair<const char*, std::int64_t> sizes[] = {
+        {"seq_len", plan_.workload.seq_len},
+        {"global_batch_size", plan_.workload.global_batch_size}};
+    for (const auto& [name, size] : sizes)
+      if (size < 1 || size > kLargest)
+        fail("positive",
+             fmt::format("{} = {} must be at least 1 and at most {}", name, size, kLargest));
+    const double world = static_cast<double>(parallel_.tp) * parallel_.cp * parallel_.pp *
+                         static_cast<double>(parallel_.dp);
+    if (world > static_cast<double>(kLargest))
+      fail("world",
+           fmt::format("tp({}) * cp({}) * pp({}) * dp({}) = {:.3g} ranks; at most {} are "
+                       "supported",
+                       parallel_.tp, parallel_.cp, parallel_.pp, parallel_.dp, world, kLargest));
   }
 
   void refuse(bool uses, std::string_view what) {
@@ -61,6 +78,7 @@ class Checker {
     refuse(model_.norm_placement == models::NormPlacement::Post, "norm_placement 'post'");
     refuse(model_.num_classes > 0, "a classification head (num_classes)");
     refuse(model_.embedding_norm, "embedding_norm");
+    refuse(model_.token_types > 0, "a token type embedding (token_types)");
     refuse(model_.activation == models::ActivationKind::ClampedSilu, "activation 'clamped_silu'");
     const std::pair<const char*, int> axes[] = {
         {"cp", parallel_.cp}, {"vpp", parallel_.vpp}, {"ep", parallel_.ep}, {"etp", parallel_.etp}};
@@ -74,11 +92,27 @@ class Checker {
            "precision fp16 needs loss scaling, which this version lacks; use fp32 or bf16");
   }
 
+  /// Mesh owns the rules of rank order and expert grid.
+  void mesh() {
+    try {
+      const Mesh checked(parallel_, plan_.rank_order);
+    } catch (const ConfigError& error) {
+      fail("mesh", error.what());
+    }
+  }
+
+  /// The valid tp nearest to the asked one: it divides everything that tp shards.
+  int nearest_tp() const {
+    std::int64_t common = std::gcd(model_.num_heads, model_.num_kv_heads);
+    if (!model_.moe) common = std::gcd(common, model_.ffn_size);
+    if (parallel_.sp) common = std::gcd(common, plan_.tokens_per_microbatch());
+    return nearest_divisor(static_cast<int>(common), parallel_.tp);
+  }
+
   void divides(std::string_view rule, std::string_view name, std::int64_t number) {
     if (number % parallel_.tp == 0) return;
-    fail(std::string(rule),
-         fmt::format("{} ({}) is not divisible by tp ({}); nearest tp: {}", name, number,
-                     parallel_.tp, nearest_divisor(static_cast<int>(number), parallel_.tp)));
+    fail(std::string(rule), fmt::format("{} ({}) is not divisible by tp ({}); nearest tp: {}", name,
+                                        number, parallel_.tp, nearest_tp()));
   }
 
   void tensor_parallel() {
@@ -88,23 +122,24 @@ class Checker {
            fmt::format(
                "num_kv_heads ({}) is not divisible by tp ({}), and replicated key/value heads are "
                "not lowered; nearest tp: {}",
-               model_.num_kv_heads, parallel_.tp,
-               nearest_divisor(model_.num_kv_heads, parallel_.tp)));
+               model_.num_kv_heads, parallel_.tp, nearest_tp()));
     if (!model_.moe) divides("ffn", "ffn_size", model_.ffn_size);
     if (parallel_.sp && parallel_.tp == 1)
       fail("sp",
            "sp needs tp > 1: it shards the tokens over the tp group; use tp >= 2 or sp = false");
     const std::int64_t tokens = plan_.tokens_per_microbatch();
     if (parallel_.sp && tokens % parallel_.tp != 0)
-      fail("sp", fmt::format(
-                     "micro_batch_size({}) * seq_len({}) = {} tokens are not divisible by tp ({}), "
-                     "which sp needs",
-                     plan_.micro_batch_size, plan_.workload.seq_len, tokens, parallel_.tp));
+      fail("sp",
+           fmt::format(
+               "micro_batch_size({}) * seq_len({}) = {} tokens are not divisible by tp ({}), "
+               "which sp needs; nearest tp: {}",
+               plan_.micro_batch_size, plan_.workload.seq_len, tokens, parallel_.tp, nearest_tp()));
     if (model_.max_positions > 0 && model_.positions == models::Positions::Learned &&
         plan_.workload.seq_len > model_.max_positions)
       fail("positions",
-           fmt::format("seq_len ({}) exceeds max_positions ({}) of the learned positions",
-                       plan_.workload.seq_len, model_.max_positions));
+           fmt::format(
+               "seq_len ({}) exceeds max_positions ({}) of the learned positions; nearest: {}",
+               plan_.workload.seq_len, model_.max_positions, model_.max_positions));
   }
 
   void pipeline() {
@@ -117,18 +152,21 @@ class Checker {
     }
     if (plan_.layers_per_stage.empty()) return;
     const auto& layers = plan_.layers_per_stage;
-    if (static_cast<int>(layers.size()) != parallel_.pp)
-      fail("stages", fmt::format("layers_per_stage has {} entries, but pp is {}", layers.size(),
-                                 parallel_.pp));
-    const int sum = std::accumulate(layers.begin(), layers.end(), 0);
-    if (sum != model_.num_layers)
-      fail("stages", fmt::format("layers_per_stage sums to {}, but the model has {} layers", sum,
-                                 model_.num_layers));
-    for (std::size_t stage = 0; stage < layers.size(); ++stage)
-      if (layers[stage] < 1)
-        fail("stages",
-             fmt::format("layers_per_stage[{}] = {}: every stage needs at least one layer", stage,
-                         layers[stage]));
+    const auto sum = std::accumulate(layers.begin(), layers.end(), std::int64_t{0});
+    const bool empty_stage =
+        std::ranges::any_of(layers, [](int num_layers) { return num_layers < 1; });
+    if (static_cast<int>(layers.size()) == parallel_.pp && sum == model_.num_layers && !empty_stage)
+      return;
+    Plan even = plan_;
+    even.layers_per_stage.clear();
+    fail("stages",
+         fmt::format(
+             "layers_per_stage [{}] must give each of pp = {} stages at least one of {} "
+             "layers, but has {} entries that sum to {}; {}",
+             fmt::join(layers, ", "), parallel_.pp, model_.num_layers, layers.size(), sum,
+             parallel_.pp > model_.num_layers
+                 ? fmt::format("nearest pp: {}", model_.num_layers)
+                 : fmt::format("nearest: [{}]", fmt::join(resolved_layers_per_stage(even), ", "))));
   }
 
   void batch() {

@@ -187,6 +187,11 @@ std::string compute_signature(const Program& program, const OperationInstance& i
   const Value& first =
       value_of(program, instance, lookup ? operation.outputs[0] : operation.inputs[0]);
   for (const std::int64_t size : local_shape(program, first)) text += fmt::format(" {}", size);
+  // A norm that adds its gradient to the residual stream's reads that, too.
+  const bool norm = work.kind == OpKind::RmsNorm || work.kind == OpKind::LayerNorm;
+  const std::size_t plain_inputs = work.kind == OpKind::RmsNorm ? 4 : 5;
+  if (norm && operation.phase == Phase::InputGrad && operation.inputs.size() > plain_inputs)
+    text += " residual";
   if (instance.accumulate) text += " accumulate";
   return text;
 }

@@ -363,12 +363,23 @@ class Differentiator {
     const bool layer_norm = work.kind == OpKind::LayerNorm;
     std::vector<ValueId> inputs = {dy.buffer, need(x), op.inputs[1]};
     for (std::size_t i = 1; i < op.outputs.size(); ++i) inputs.push_back(need(op.outputs[i]));
-    const ValueId dx = fresh_gradient(x, dy.where);
+    const std::optional<ValueId> residual = own_gradient(x, dy.where);
+    if (residual) inputs.push_back(*residual);
+    const ValueId dx = residual ? *residual : fresh_gradient(x, dy.where);
     std::vector<ValueId> outputs = {dx, gradient_of_parameter(op.inputs[1], work)};
     if (layer_norm) outputs.push_back(gradient_of_parameter(op.inputs[2], work));
     emit(op.name + ".grad", Phase::InputGrad, Lane::Compute, work, std::move(inputs),
          std::move(outputs));
-    contribute(x, {dx, dy.where});
+    if (!residual) contribute(x, {dx, dy.where});
+  }
+
+  /// The buffer that already holds a part of this value's gradient, if a kernel may add to it in
+  /// place: the residual stream, under a norm.
+  std::optional<ValueId> own_gradient(ValueId id, Placement where) const {
+    const auto found = gradients_.find(id);
+    const bool usable = found != gradients_.end() && found->second.where == where &&
+                        !shared(id, found->second.buffer);
+    return usable ? std::optional(found->second.buffer) : std::nullopt;
   }
 
   void attention_adjoint(const Operation& op, const ComputeOp& work) {

@@ -120,7 +120,7 @@ void fields(Visitor& v, PlanFile& f) {
              at_least(1));
   v.optional("recompute", f.plan.recompute, "activation recomputation");
   v.optional("layers_per_stage", f.plan.layers_per_stage,
-             "layers of each stage; empty = as even as possible", at_least(0));
+             "layers of each stage; empty = as even as possible", at_least(1));
   v.optional("bucket_bytes", f.plan.bucket_bytes, "of a data-parallel gradient bucket",
              at_least(1));
   v.optional("prediction", f.plan.prediction, "made when the plan was chosen");

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "program/address.hpp"
+#include "program/cost.hpp"
 #include "program/lower.hpp"
 
 namespace meshplan::program {
@@ -13,7 +14,10 @@ namespace {
 struct Message {
   std::string name;
   int microbatch = 0;
-  std::string text() const { return fmt::format("{} of micro-batch {}", name, microbatch); }
+  std::int64_t bytes = 0;
+  std::string text() const {
+    return fmt::format("{} of micro-batch {} ({} bytes)", name, microbatch, bytes);
+  }
 };
 
 std::vector<Message> peer_messages(const Program& program, Lane lane, bool send) {
@@ -22,7 +26,7 @@ std::vector<Message> peer_messages(const Program& program, Lane lane, bool send)
     const Operation& operation = operation_of(program, instance);
     const auto* peer = std::get_if<PeerOp>(&operation.work);
     if (peer != nullptr && operation.lane == lane && peer->send == send)
-      messages.push_back({operation.name, instance.microbatch});
+      messages.push_back({operation.name, instance.microbatch, message_bytes(program, instance)});
   }
   return messages;
 }
@@ -34,8 +38,9 @@ void match_peers(const Program& from, const Program& to, Lane lane,
   for (std::size_t i = 0; i < std::max(sent.size(), received.size()); ++i) {
     const std::string out = i < sent.size() ? sent[i].text() : "nothing";
     const std::string in = i < received.size() ? received[i].text() : "nothing";
-    const bool same =
-        i < sent.size() && i < received.size() && sent[i].microbatch == received[i].microbatch;
+    const bool same = i < sent.size() && i < received.size() &&
+                      sent[i].microbatch == received[i].microbatch &&
+                      sent[i].bytes == received[i].bytes;
     if (same) continue;
     errors.push_back(fmt::format("message {} from stage {} to stage {}: sent {}, received {}", i,
                                  from.role.stage, to.role.stage, out, in));

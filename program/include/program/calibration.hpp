@@ -20,7 +20,7 @@ struct CalibrationSamples {
   int cores = 1;  // of the busiest host, that its ranks may run on
   int num_machines = 1;
   double memory_bytes = 0;   // installed, of one host
-  double process_bytes = 0;  // resident before any buffer was made
+  double process_bytes = 0;  // resident without any buffer of a program
   double memory_rate = 0;  // bytes/s of one rank copying alone, read plus written; 0 = not measured
   double host_memory_rate = 0;      // of all cores copying at once, sum
   std::vector<std::string> dtypes;  // that operators were measured in

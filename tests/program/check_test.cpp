@@ -1,0 +1,186 @@
+// One failing plan per rule: the message gives the values, and what would be valid.
+#include <catch2/catch.hpp>
+
+#include "program/inspect.hpp"
+#include "program/plans.hpp"
+
+namespace meshplan::program {
+namespace {
+
+using Catch::Contains;
+using test::gpt2_style;
+using test::llama_style;
+using test::make_plan;
+
+/// The message of the only rule that the plan breaks.
+std::string message_of(const Plan& plan, const std::string& rule) {
+  const std::vector<Violation> violations = check(plan);
+  for (const Violation& violation : violations) UNSCOPED_INFO(violation.message);
+  REQUIRE(violations.size() == 1);
+  CHECK(violations.front().rule == rule);
+  return violations.front().message;
+}
+
+}  // namespace
+
+TEST_CASE("A plan that can be lowered breaks no rule", "[program][check]") {
+  for (const Plan& plan : test::varied_plans()) {
+    INFO(test::describe(plan));
+    CHECK(check(plan).empty());
+  }
+}
+
+TEST_CASE("Degrees and sizes must be positive", "[program][check]") {
+  Plan plan = make_plan(llama_style());
+  plan.parallel.dp = 0;
+  CHECK(message_of(plan, "positive") == "dp = 0 must be at least 1");
+  plan = make_plan(llama_style());
+  plan.micro_batch_size = -1;
+  CHECK(message_of(plan, "positive") == "micro_batch_size = -1 must be at least 1");
+  plan = make_plan(llama_style());
+  plan.workload.seq_len = 0;
+  CHECK_THAT(message_of(plan, "positive"), Contains("seq_len = 0 must be at least 1"));
+  plan = make_plan(llama_style());
+  plan.workload.global_batch_size = 0;
+  CHECK_THAT(message_of(plan, "positive"), Contains("global_batch_size = 0"));
+}
+
+TEST_CASE("Sizes that overflow 32 bits are refused", "[program][check]") {
+  Plan plan = make_plan(llama_style());
+  plan.workload.seq_len = std::int64_t{1} << 62;
+  CHECK_THAT(message_of(plan, "positive"), Contains("at most 2147483647"));
+  plan = make_plan(llama_style());
+  plan.parallel = {.tp = 1 << 20, .dp = 1 << 20};
+  CHECK_THAT(message_of(plan, "world"), Contains("tp(1048576)") && Contains("at most 2147483647"));
+}
+
+TEST_CASE("tp must divide what it shards, and the nearest tp named divides all of it",
+          "[program][check]") {
+  Plan plan = make_plan(llama_style(), {.tp = 8});  // 8 heads, 4 of keys, ffn 96
+  CHECK_THAT(message_of(plan, "kv-heads"),
+             Contains("num_kv_heads (4)") && Contains("tp (8)") && Contains("nearest tp: 4"));
+  plan = make_plan(llama_style(), {.tp = 4});
+  plan.model.ffn_size = 98;
+  CHECK_THAT(message_of(plan, "ffn"),
+             Contains("ffn_size (98) is not divisible by tp (4); nearest tp: 2"));
+  plan = make_plan(llama_style(), {.tp = 4});
+  plan.model.num_heads = plan.model.num_kv_heads = 6;  // gcd(6, 96) = 6: 3 is nearest to 4
+  const auto violations = check(plan);
+  REQUIRE(violations.size() == 2);
+  CHECK(violations[0].message == "num_heads (6) is not divisible by tp (4); nearest tp: 3");
+}
+
+TEST_CASE("sp needs a tensor-parallel group and divisible tokens", "[program][check]") {
+  Plan plan = make_plan(llama_style(), {.sp = true});
+  CHECK_THAT(message_of(plan, "sp"), Contains("sp needs tp > 1"));
+  plan = make_plan(llama_style(), {.tp = 4, .sp = true});
+  plan.workload.seq_len = 18;
+  CHECK_THAT(message_of(plan, "sp"), Contains("micro_batch_size(1) * seq_len(18) = 18 tokens") &&
+                                         Contains("tp (4)") && Contains("nearest tp: 2"));
+  plan.micro_batch_size = 2;  // 36 tokens divide by 4
+  CHECK(check(plan).empty());
+}
+
+TEST_CASE("Learned positions bound the sequence length, rotary ones do not", "[program][check]") {
+  Plan plan = make_plan(gpt2_style());
+  plan.workload.seq_len = 65;
+  CHECK_THAT(message_of(plan, "positions"),
+             Contains("seq_len (65) exceeds max_positions (64)") && Contains("nearest: 64"));
+  plan.model = llama_style();
+  CHECK(check(plan).empty());
+}
+
+TEST_CASE("Every stage needs a layer", "[program][check]") {
+  CHECK_THAT(message_of(make_plan(llama_style(), {.pp = 5}), "stages"),
+             Contains("pp (5) exceeds num_layers (4)") && Contains("nearest pp: 4"));
+  Plan plan = make_plan(llama_style(), {.pp = 2});
+  for (const std::vector<int>& layers :
+       {std::vector{4}, std::vector{4, 0}, std::vector{2, 3}, std::vector{5, -1}}) {
+    plan.layers_per_stage = layers;
+    CHECK_THAT(message_of(plan, "stages"),
+               Contains("pp = 2") && Contains("4 layers") && Contains("nearest: [2, 2]"));
+  }
+  plan.layers_per_stage = {2'000'000'000, 2'000'000'000};
+  CHECK_THAT(message_of(plan, "stages"), Contains("sum to 4000000000"));
+  plan.parallel.pp = 5;
+  plan.layers_per_stage = {1, 1, 1, 1, 0};
+  CHECK_THAT(message_of(plan, "stages"), Contains("nearest pp: 4"));
+}
+
+TEST_CASE("The global batch must divide into micro-batches of all replicas", "[program][check]") {
+  Plan plan = make_plan(llama_style(), {.dp = 4});
+  plan.micro_batch_size = 2;
+  plan.workload.global_batch_size = 19;
+  CHECK(message_of(plan, "batch") ==
+        "global_batch_size (19) is not divisible by micro_batch_size(2) * dp(4) = 8; nearest: 16");
+  plan.workload.global_batch_size = 3;
+  CHECK_THAT(message_of(plan, "batch"), Contains("nearest: 8"));
+}
+
+TEST_CASE("A wrong rank order is refused with a valid one", "[program][check]") {
+  Plan plan = make_plan(llama_style(), {.tp = 2});
+  plan.rank_order = "tp-dp-pp";
+  CHECK_THAT(message_of(plan, "mesh"), Contains("'tp-dp-pp'") && Contains("tp-cp-ep-dp-pp"));
+}
+
+TEST_CASE("Axes that this version does not lower are refused by name", "[program][check]") {
+  Plan plan = make_plan(llama_style(), {.cp = 2});
+  CHECK(message_of(plan, "not-lowered") ==
+        "cp = 2: this version lowers tp, sp, pp and dp only; use cp = 1");
+  CHECK_THAT(message_of(make_plan(llama_style(), {.vpp = 2}), "not-lowered"), Contains("vpp = 2"));
+  plan = make_plan(llama_style());
+  plan.workload.precision = DType::F16;
+  CHECK_THAT(message_of(plan, "not-lowered"), Contains("fp16") && Contains("fp32 or bf16"));
+}
+
+TEST_CASE("Parts of a model that this version does not lower are refused by name",
+          "[program][check]") {
+  using models::ModelSpec;
+  const std::vector<std::pair<std::string, void (*)(ModelSpec&)>> parts = {
+      {"(mla)", [](ModelSpec& m) { m.mla.emplace(); }},
+      {"linear attention", [](ModelSpec& m) { m.linear_attention.emplace(); }},
+      {"(mtp_layers)", [](ModelSpec& m) { m.mtp_layers = 1; }},
+      {"(qk_norm)", [](ModelSpec& m) { m.qk_norm = true; }},
+      {"attention_sinks", [](ModelSpec& m) { m.attention_sinks = true; }},
+      {"attention_output_gate", [](ModelSpec& m) { m.attention_output_gate = true; }},
+      {"attention_softcap", [](ModelSpec& m) { m.attention_softcap = 50; }},
+      {"logit_softcap", [](ModelSpec& m) { m.logit_softcap = 30; }},
+      {"norm_placement 'post'",
+       [](ModelSpec& m) { m.norm_placement = models::NormPlacement::Post; }},
+      {"(num_classes)", [](ModelSpec& m) { m.num_classes = 2; }},
+      {"embedding_norm", [](ModelSpec& m) { m.embedding_norm = true; }},
+      {"(token_types)", [](ModelSpec& m) { m.token_types = 2; }},
+      {"clamped_silu", [](ModelSpec& m) { m.activation = models::ActivationKind::ClampedSilu; }},
+  };
+  for (const auto& [what, change] : parts) {
+    Plan plan = make_plan(llama_style());
+    change(plan.model);
+    CHECK_THAT(message_of(plan, "not-lowered"), Contains("llama-style: ") && Contains(what));
+  }
+  Plan moe = make_plan(llama_style());
+  moe.model = models::load_preset("tiny-moe");
+  CHECK_THAT(message_of(moe, "not-lowered"), Contains("mixture of experts"));
+}
+
+TEST_CASE("Every preset is lowered or refused by name, never by an internal error",
+          "[program][check]") {
+  for (const std::string& name : models::preset_names()) {
+    CAPTURE(name);
+    Plan plan = make_plan(models::load_preset(name), {.tp = 2}, 1);
+    const auto violations = check(plan);
+    if (violations.empty())
+      CHECK_NOTHROW(lower(plan, 0));
+    else
+      CHECK_THROWS_AS(lower(plan, 0), ConfigError);
+  }
+}
+
+TEST_CASE("All broken rules are reported together", "[program][check]") {
+  Plan plan = make_plan(llama_style(), {.tp = 3, .pp = 5, .dp = 2});
+  plan.workload.global_batch_size = 7;
+  std::vector<std::string> rules;
+  for (const Violation& violation : check(plan)) rules.push_back(violation.rule);
+  CHECK(rules == std::vector<std::string>{"heads", "kv-heads", "stages", "batch"});
+}
+
+}  // namespace meshplan::program
