@@ -1,6 +1,7 @@
 #include "runtime/calibrate.hpp"
 
 #include <algorithm>
+#include <malloc.h>
 
 #include "runtime/host_info.hpp"
 #include "runtime/train.hpp"
@@ -49,6 +50,9 @@ program::CalibrationSamples calibrate(const CalibrationOptions& options, const J
     }
     samples.operators =
         measure_operators(options.shapes, options.operators, world, backend, progress);
+    ::malloc_trim(0);  // what the measuring itself held is no part of a rank
+    samples.process_bytes =
+        resident_bytes();  // with the libraries' own buffers, which exist by now
   }
   if (world.size() > 1) {
     samples.communication = measure_collectives(world, layout, table, options.communication);

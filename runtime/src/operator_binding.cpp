@@ -50,6 +50,7 @@ struct OperatorBinder::Operands {
   T* in(std::size_t i) const {
     return reinterpret_cast<T*>(resolve(instance, operation.inputs.at(i)));
   }
+  void* optional_in(std::size_t i) const { return i < operation.inputs.size() ? in(i) : nullptr; }
   template <class T = void>
   T* out(std::size_t i) const {
     return reinterpret_cast<T*>(resolve(instance, operation.outputs.at(i)));
@@ -202,6 +203,7 @@ std::function<void()> OperatorBinder::bind_norm(const Operands& o) {
                                         .inv_rms = o.in<float>(3),
                                         .dx = o.out(0),
                                         .dx_stride = size,
+                                        .residual = o.optional_in(4),
                                         .dweight = o.out<float>(1),
                                         .accumulate = o.instance.accumulate});
 }
@@ -234,6 +236,7 @@ std::function<void()> OperatorBinder::bind_layer_norm(const Operands& o) {
                                           .inv_std = o.in<float>(4),
                                           .dx = o.out(0),
                                           .dx_stride = size,
+                                          .residual = o.optional_in(5),
                                           .dweight = o.out<float>(1),
                                           .dbias = o.out<float>(2),
                                           .accumulate = o.instance.accumulate});

@@ -133,6 +133,37 @@ TEST_CASE("RMS norm's weight gradient accumulates", "[kernels][rms_norm]") {
   });
 }
 
+TEST_CASE("RMS norm adds its input gradient to a residual's in place", "[kernels][rms_norm]") {
+  for_each_backend([](Backend& backend) {
+    // as above: dx = inv_rms (1 - 3 * 3.5 / 12.5, 1 - 4 * 3.5 / 12.5) = inv_rms (0.16, -0.12)
+    Matrix row(1, 2);
+    row.values = {3.0, 4.0};
+    Matrix ones(1, 2);
+    ones.values = {1.0, 1.0};
+    Matrix before(1, 2);
+    before.values = {10.0, 20.0};
+    const double inv = 1.0 / std::sqrt(12.5);
+    const DeviceMatrix x(backend, row);
+    const DeviceMatrix dy(backend, ones);
+    const DeviceMatrix stream(backend, before);
+    const DeviceVector<float> inv_rms(backend, 1, static_cast<float>(inv));
+    run(backend, RmsNormBackward{.tokens = 1,
+                                 .size = 2,
+                                 .dy = dy.data(),
+                                 .dy_stride = 2,
+                                 .x = x.data(),
+                                 .x_stride = 2,
+                                 .weight = dy.data(),
+                                 .inv_rms = inv_rms.data(),
+                                 .dx = stream.data(),
+                                 .dx_stride = 2,
+                                 .residual = stream.data()});
+    Matrix expected(1, 2);
+    expected.values = {10.0 + 0.16 * inv, 20.0 - 0.12 * inv};
+    check_close(stream.read(), expected, 4e-6);
+  });
+}
+
 TEST_CASE("the norm references agree with finite differences", "[kernels][reference]") {
   const Matrix x = reference::random_matrix(3, 5, 1, 2.0);
   const Matrix weight = reference::random_matrix(1, 5, 2);

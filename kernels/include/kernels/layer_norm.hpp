@@ -42,9 +42,10 @@ struct LayerNormBackward {
   const float* inv_std = nullptr;
   void* dx = nullptr;  // (T, D), or null; may be dy when the others are null
   std::int64_t dx_stride = 0;
-  float* dweight = nullptr;  // (D), or null
-  float* dbias = nullptr;    // (D), or null
-  bool accumulate = false;   // of dweight and dbias
+  const void* residual = nullptr;  // (T, D), stride dx_stride: added to dx; may be dx; null = none
+  float* dweight = nullptr;        // (D), or null
+  float* dbias = nullptr;          // (D), or null
+  bool accumulate = false;         // of dweight and dbias
 };
 
 }  // namespace meshplan::kernels

@@ -39,8 +39,9 @@ struct RmsNormBackward {
   const float* inv_rms = nullptr;
   void* dx = nullptr;  // (T, D), or null; may be dy when dweight is null
   std::int64_t dx_stride = 0;
-  float* dweight = nullptr;  // (D), or null
-  bool accumulate = false;   // of dweight
+  const void* residual = nullptr;  // (T, D), stride dx_stride: added to dx; may be dx; null = none
+  float* dweight = nullptr;        // (D), or null
+  bool accumulate = false;         // of dweight
 };
 
 }  // namespace meshplan::kernels

@@ -39,6 +39,8 @@ void input_grad(const LayerNormBackward& op, Range rows) {
     const T* x = static_cast<const T*>(op.x) + t * op.x_stride;
     const T* dy = static_cast<const T*>(op.dy) + t * op.dy_stride;
     T* dx = static_cast<T*>(op.dx) + t * op.dx_stride;
+    const T* residual =
+        op.residual == nullptr ? nullptr : static_cast<const T*>(op.residual) + t * op.dx_stride;
     const float mean = op.mean[t];
     const float inv_std = op.inv_std[t];
     Vec g_total{};
@@ -53,7 +55,8 @@ void input_grad(const LayerNormBackward& op, Range rows) {
     for_each_vec(0, op.size, [&](int64_t i, auto part) {
       const Vec g = load(dy + i, part) * load(weight + i, part);
       const Vec n = (load(x + i, part) - mean) * inv_std;
-      store(dx + i, (g - g_mean - n * gn_mean) * inv_std, part);
+      const Vec own = (g - g_mean - n * gn_mean) * inv_std;
+      store(dx + i, residual == nullptr ? own : load(residual + i, part) + own, part);
     });
   }
 }

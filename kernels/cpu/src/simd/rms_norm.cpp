@@ -32,6 +32,8 @@ void input_grad(const RmsNormBackward& op, Range rows) {
     const T* x = static_cast<const T*>(op.x) + t * op.x_stride;
     const T* dy = static_cast<const T*>(op.dy) + t * op.dy_stride;
     T* dx = static_cast<T*>(op.dx) + t * op.dx_stride;
+    const T* residual =
+        op.residual == nullptr ? nullptr : static_cast<const T*>(op.residual) + t * op.dx_stride;
     const float inv_rms = op.inv_rms[t];
     Vec products{};
     for_each_vec(0, op.size, [&](int64_t i, auto part) {
@@ -41,7 +43,8 @@ void input_grad(const RmsNormBackward& op, Range rows) {
     const float factor = sum(products) / static_cast<float>(op.size) * inv_rms * inv_rms * inv_rms;
     for_each_vec(0, op.size, [&](int64_t i, auto part) {
       const Vec g = load(dy + i, part) * load(weight + i, part);
-      store(dx + i, g * inv_rms - load(x + i, part) * factor, part);
+      const Vec own = g * inv_rms - load(x + i, part) * factor;
+      store(dx + i, residual == nullptr ? own : load(residual + i, part) + own, part);
     });
   }
 }
