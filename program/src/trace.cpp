@@ -1,7 +1,10 @@
 #include "program/trace.hpp"
 
+#include <algorithm>
 #include <map>
+#include <set>
 
+#include "core/units.hpp"
 #include "plan_fields.hpp"
 #include "program/cost.hpp"
 
@@ -70,9 +73,19 @@ void fields(Visitor& v, TraceFile& f) {
   v.required("spans", f.trace.spans, "what each lane of each rank did");
 }
 
-Json metadata(const char* kind, int rank, int lane, const std::string& name) {
-  return Json{
-      {"ph", "M"}, {"pid", rank}, {"tid", lane}, {"name", kind}, {"args", {{"name", name}}}};
+// Every reader indexes by rank.
+void check_spans(const Trace& trace, const std::string& file) {
+  for (std::size_t i = 0; i < trace.spans.size(); ++i) {
+    const Span& span = trace.spans[i];
+    if (span.rank >= trace.world_size || span.peer >= trace.world_size)
+      throw ConfigError(
+          fmt::format("{}: spans[{}]: rank {} and peer {} must be less than "
+                      "world_size = {}",
+                      file, i, span.rank, span.peer, trace.world_size));
+    if (!(span.start_s <= span.end_s))
+      throw ConfigError(fmt::format("{}: spans[{}]: {} ends at {} s, before it starts at {} s",
+                                    file, i, span.name, span.end_s, span.start_s));
+  }
 }
 
 // A send and its receive carry the same key on both sides.
@@ -80,6 +93,72 @@ std::string flow_key(const Span& span) {
   const bool send = span.name.starts_with("send");
   return fmt::format("{}>{}:{}:{}:{}", send ? span.rank : span.peer, send ? span.peer : span.rank,
                      span.name.substr(span.name.find('_') + 1), span.microbatch, span.step);
+}
+
+// Names of processes and threads: a rank is a process, a lane one of its threads.
+void append_names(Json& events, const Trace& trace) {
+  std::set<int> ranks;
+  std::set<std::pair<int, Lane>> lanes;
+  const auto name = [&](const char* kind, const Span& span, const std::string& text) {
+    events.push_back({{"ph", "M"},
+                      {"pid", span.rank},
+                      {"tid", static_cast<int>(span.lane)},
+                      {"name", kind},
+                      {"args", {{"name", text}}}});
+  };
+  for (const Span& span : trace.spans) {
+    if (ranks.insert(span.rank).second)
+      name("process_name", span,
+           fmt::format("rank {} {}", span.rank, trace.measured ? "measured" : "predicted"));
+    if (lanes.emplace(span.rank, span.lane).second)
+      name("thread_name", span, std::string(meshplan::name_of(span.lane)));
+  }
+}
+
+// Spans count from their own step's start; a viewer shows the steps one after another.
+std::map<int, double> step_starts(const Trace& trace) {
+  std::map<int, double> ends;
+  for (const Span& span : trace.spans) {
+    double& end = ends.try_emplace(span.step, 0.0).first->second;
+    end = std::max(end, span.end_s);
+  }
+  std::map<int, double> starts;
+  double start = 0;
+  for (const auto& [step, end] : ends) {
+    starts[step] = start;
+    start += end;
+  }
+  return starts;
+}
+
+Json slice(const Span& span, double start_us, double duration_us) {
+  Json args{{"phase", meshplan::name_of(span.phase)}, {"bytes", span.bytes}, {"flops", span.flops}};
+  if (span.microbatch >= 0) args["microbatch"] = span.microbatch;
+  if (span.layer >= 0) args["layer"] = span.layer;
+  return {{"ph", "X"},
+          {"pid", span.rank},
+          {"tid", static_cast<int>(span.lane)},
+          {"name", span.name},
+          {"cat", span.group.empty() ? std::string(meshplan::name_of(span.phase)) : span.group},
+          {"ts", start_us},
+          {"dur", duration_us},
+          {"args", std::move(args)}};
+}
+
+// One end of an arrow, from where a send starts to where its receive ends.
+Json flow(const Span& span, int id, double start_us, double duration_us) {
+  // Viewers bind an end to the slice around it; a slice does not contain its own end.
+  constexpr double kInsideUs = 1e-3;
+  const bool send = span.name.starts_with("send");
+  Json event{{"ph", send ? "s" : "f"},
+             {"pid", span.rank},
+             {"tid", static_cast<int>(span.lane)},
+             {"name", "pp"},
+             {"cat", "pp"},
+             {"id", id},
+             {"ts", send ? start_us : start_us + std::max(0.0, duration_us - kInsideUs)}};
+  if (!send) event["bp"] = "e";
+  return event;
 }
 
 }  // namespace
@@ -115,6 +194,7 @@ Trace parse_trace(std::string_view text, const std::string& file) {
   TraceFile parsed = read_json<TraceFile>(text, file);
   parsed.trace.schema_version = parsed.schema_version;
   parsed.trace.plan = parse_plan(parsed.plan.value.dump(), file + ": plan");
+  check_spans(parsed.trace, file);
   return std::move(parsed.trace);
 }
 
@@ -127,45 +207,16 @@ std::string to_json(const Trace& trace) {
 
 std::string to_chrome_trace(const Trace& trace) {
   Json events = Json::array();
-  std::map<std::pair<int, int>, bool> named;
+  append_names(events, trace);
+  const std::map<int, double> starts = step_starts(trace);
   std::map<std::string, int> flow_ids;
   for (const Span& span : trace.spans) {
-    const int lane = static_cast<int>(span.lane);
-    if (named.try_emplace({span.rank, lane}, true).second) {
-      events.push_back(metadata(
-          "process_name", span.rank, lane,
-          fmt::format("rank {} {}", span.rank, trace.measured ? "measured" : "predicted")));
-      events.push_back(
-          metadata("thread_name", span.rank, lane, std::string(meshplan::name_of(span.lane))));
-    }
-    const double start_us = span.start_s * 1e6;
-    const double duration_us = (span.end_s - span.start_s) * 1e6;
-    Json args{
-        {"phase", meshplan::name_of(span.phase)}, {"bytes", span.bytes}, {"flops", span.flops}};
-    if (span.microbatch >= 0) args["microbatch"] = span.microbatch;
-    if (span.layer >= 0) args["layer"] = span.layer;
-    events.push_back(
-        {{"ph", "X"},
-         {"pid", span.rank},
-         {"tid", lane},
-         {"name", span.name},
-         {"cat", span.group.empty() ? std::string(meshplan::name_of(span.phase)) : span.group},
-         {"ts", start_us},
-         {"dur", duration_us},
-         {"args", std::move(args)}});
+    const double start_us = (starts.at(span.step) + span.start_s) * kMicroseconds;
+    const double duration_us = (span.end_s - span.start_s) * kMicroseconds;
+    events.push_back(slice(span, start_us, duration_us));
     if (span.peer < 0) continue;
-    const bool send = span.name.starts_with("send");
-    const auto id =
-        flow_ids.try_emplace(flow_key(span), static_cast<int>(flow_ids.size())).first->second;
-    Json flow{{"ph", send ? "s" : "f"},
-              {"pid", span.rank},
-              {"tid", lane},
-              {"name", "pp"},
-              {"cat", "pp"},
-              {"id", id},
-              {"ts", send ? start_us : start_us + duration_us}};
-    if (!send) flow["bp"] = "e";
-    events.push_back(std::move(flow));
+    const auto entry = flow_ids.try_emplace(flow_key(span), static_cast<int>(flow_ids.size()));
+    events.push_back(flow(span, entry.first->second, start_us, duration_us));
   }
   return Json{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}.dump() + "\n";
 }

@@ -45,10 +45,12 @@ struct Trace {
   std::vector<Span> spans;  // of the traced step(s), all ranks
 };
 
+/// @throws ConfigError naming file, path, value and rule
 Trace parse_trace(std::string_view text, const std::string& file);
 std::string to_json(const Trace& trace);
 
-/// Chrome/Perfetto JSON: pid = rank, tid = lane, flow arrows from sends to receives.
+/// Chrome/Perfetto JSON: pid = rank, tid = lane, flow arrows from sends to receives; traced steps
+/// follow one another.
 std::string to_chrome_trace(const Trace& trace);
 
 }  // namespace meshplan::program
