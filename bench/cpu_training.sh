@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Training throughput of GPT-2 124M (B 4, T 64, one AdamW step with clipping) beside PyTorch, in turns in one run:
+# machines are noisy, so trust the ratios.
+#   bench/cpu_training.sh [rounds]      default: 3; needs Debian's python3-torch for the comparison
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+"$root/scripts/setup.sh" release
+meshplan=$root/build/release/cli/meshplan
+rounds=${1:-3}
+work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
+
+# GPT-2's vocabulary needs token ids; which ones does not matter for the time.
+LC_ALL=C awk 'BEGIN {srand(1); for (i = 0; i < 60000; ++i) printf "%d\n", int(rand() * 50257)}' >"$work/ids.txt"
+/usr/bin/perl -ne 'print pack("v", $_)' "$work/ids.txt" >"$work/tokens.u16"
+
+plan() { # plan PRECISION
+  "$meshplan" simulate --model gpt2-124m --cluster cpu-host --gpus 1 --global-batch 4 --micro-batch 4 --seq-len 64 \
+    --precision "$1" --out "$work/$1.json" >/dev/null
+}
+plan fp32; plan bf16
+
+ours() { # ours THREADS PRECISION -> tokens/s
+  "$meshplan" run "$work/$2.json" --steps 6 --data "$work/tokens.u16" --threads-per-rank "$1" --no-binding \
+    --any-placement --json | awk -F'[:,]' '/"tokens_per_s"/ {printf "%.2f", $2}'
+}
+# The malloc settings keep pages; without them PyTorch loses a quarter.
+theirs() { # theirs THREADS [--bf16]
+  MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000 MALLOC_TOP_PAD_=268435456 OMP_NUM_THREADS=$1 \
+    /usr/bin/python3 "$root/bench/pytorch_gpt2_step.py" --threads "$1" "${@:2}"
+}
+median() { sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
+
+if ! /usr/bin/python3 -c 'import torch' 2>/dev/null; then
+  echo "no PyTorch here (apt-get install python3-torch): our figures only"
+  theirs() { echo nan; }
+fi
+printf '%-8s %-6s %14s %14s %8s\n' threads dtype "meshplan tok/s" "PyTorch tok/s" ratio
+for threads in 1 $(nproc); do
+  for precision in fp32 bf16; do
+    flag=$([ "$precision" = bf16 ] && echo --bf16 || true)
+    : >"$work/a"; : >"$work/b"
+    for _ in $(seq "$rounds"); do
+      { ours "$threads" "$precision"; echo; } >>"$work/a"
+      theirs "$threads" $flag >>"$work/b"
+    done
+    a=$(median <"$work/a"); b=$(median <"$work/b")
+    printf '%-8s %-6s %14s %14s %8s\n' "$threads" "$precision" "$a" "$b" \
+      "$(awk -v a="$a" -v b="$b" 'BEGIN {printf (b + 0 > 0) ? "%.2f" : "-", a / (b + 0 > 0 ? b : 1)}')"
+  done
+done
