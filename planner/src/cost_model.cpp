@@ -7,30 +7,35 @@
 namespace meshplan::planner {
 namespace {
 
-std::size_t number_of_instances(const program::Plan& plan) {
-  // Per micro-batch and layer, forward and backward, of a lowered block; the exact number needs
-  // the lowering that this guards.
-  constexpr std::size_t kPerLayer = 50;
-  return kPerLayer * static_cast<std::size_t>(plan.num_microbatches()) *
-         static_cast<std::size_t>(plan.model.num_layers + 2);
+// Operations of one step. The exact number needs the lowering that this is to spare; a lowered
+// layer has about 50 operations, forward and backward. GPUs are played one rank per stage, CPU
+// ranks share their host and are all played.
+double operations_played(const program::Plan& plan, const sim::Cluster& cluster) {
+  constexpr double kOperationsPerLayer = 50;
+  const double per_replica =
+      kOperationsPerLayer * plan.num_microbatches() * (plan.model.num_layers + 2);
+  const bool all_ranks = cluster.device.kind == sim::DeviceKind::Cpu;
+  return per_replica * (all_ranks ? plan.parallel.tp * plan.parallel.dp : 1);
+}
+
+double play(const program::Plan& plan, const sim::Cluster& cluster) {
+  return sim::simulate(program::lower_all(plan), cluster,
+                       sim::SimulationOptions{.record_spans = false})
+      .step_time_s;
 }
 
 }  // namespace
 
-CostModel cost_model(const sim::Cluster& cluster, std::size_t max_instances) {
+CostModel cost_model(const sim::Cluster& cluster, double simulation_budget) {
   const auto make_estimate = [cluster]() -> CostModel::Estimate {
     const auto estimator = std::make_shared<sim::Estimator>(cluster);
     return [estimator](const program::Plan& plan) { return estimator->estimate(plan); };
   };
-  const auto simulate = [cluster, max_instances](const program::Plan& plan) {
-    std::optional<double> step_time_s;
-    if (number_of_instances(plan) > max_instances) return step_time_s;
-    const sim::SimulationResult result = sim::simulate(
-        program::lower_all(plan), cluster, sim::SimulationOptions{.record_spans = false});
-    step_time_s = result.step_time_s;
-    return step_time_s;
-  };
-  return {.estimator = make_estimate, .simulate = simulate};
+  return {.estimator = make_estimate,
+          .simulate = [cluster](const program::Plan& plan) { return play(plan, cluster); },
+          .simulation_cost =
+              [cluster](const program::Plan& plan) { return operations_played(plan, cluster); },
+          .simulation_budget = simulation_budget};
 }
 
 }  // namespace meshplan::planner

@@ -11,6 +11,8 @@
 namespace meshplan::planner {
 namespace {
 
+constexpr int kMostPlayed = 16;  // estimates are within a few percent, so the best is among these
+
 SearchCounts count(const std::vector<Evaluation>& evaluations) {
   SearchCounts counts;
   for (const Evaluation& evaluation : evaluations) {
@@ -40,10 +42,10 @@ bool is_step_on_the_way(const Candidate& better, const Candidate& worse) {
          better.schedule == worse.schedule && better.recompute.kind == worse.recompute.kind;
 }
 
-std::vector<std::size_t> winners(const std::vector<Evaluation>& evaluations, int top) {
+std::vector<std::size_t> winners(const std::vector<Evaluation>& evaluations, int most) {
   std::vector<std::size_t> chosen;
   for (const std::size_t i : rank(evaluations)) {
-    if (chosen.size() == static_cast<std::size_t>(top)) break;
+    if (chosen.size() == static_cast<std::size_t>(most)) break;
     const Candidate& candidate = evaluations[i].candidate;
     const bool repeats = std::ranges::any_of(chosen, [&](std::size_t other) {
       const Candidate& better = evaluations[other].candidate;
@@ -67,25 +69,52 @@ RankedPlan ranked_plan(const SearchContext& context, const Evaluation& evaluatio
   return ranked;
 }
 
-// Played times replace estimates only if all plans could be played: the two must not be mixed.
-void simulate_winners(std::vector<RankedPlan>& ranked, const CostModel& costs,
-                      const ParallelFor& parallel_for) {
-  if (!costs.simulate) return;
-  parallel_for.run(ranked.size(), [&](std::size_t i, int) {
+// The candidates that are worth playing: as many as the budget allows.
+std::size_t num_played(const std::vector<RankedPlan>& ranked, const CostModel& costs) {
+  if (!costs.simulate) return 0;
+  double spent = 0;
+  for (std::size_t i = 0; i < ranked.size(); ++i) {
+    spent += costs.simulation_cost(ranked[i].plan);
+    if (spent > costs.simulation_budget) return i;
+  }
+  return ranked.size();
+}
+
+// Played times replace estimates only if all plans that are shown could be played: the two must
+// not be mixed.
+void play_and_cut(std::vector<RankedPlan>& ranked, std::size_t top, const CostModel& costs,
+                  const ParallelFor& parallel_for) {
+  const std::size_t shown = std::min(top, ranked.size());
+  const std::size_t played = num_played(ranked, costs);
+  if (played < shown) {
+    ranked.resize(shown);
+    return;
+  }
+  ranked.resize(played);
+  parallel_for.run(played, [&](std::size_t i, int) {
     ranked[i].simulated_step_time_s = costs.simulate(ranked[i].plan);
   });
-  const bool all = std::ranges::all_of(
-      ranked, [](const RankedPlan& plan) { return plan.simulated_step_time_s.has_value(); });
-  if (!all)
-    for (RankedPlan& plan : ranked) plan.simulated_step_time_s.reset();
   std::ranges::stable_sort(ranked, {}, &RankedPlan::step_time_s);
+  ranked.resize(shown);
+}
+
+// Where the difference to another plan lies; parts of played times are not known.
+std::string parts_of_difference(const RankedPlan& faster, const RankedPlan& slower) {
+  const std::string parts = time_differences(faster.estimate, slower.estimate);
+  if (parts.empty()) return "";
+  return fmt::format(": {}{}", parts, faster.simulated_step_time_s ? " (as estimated)" : "");
 }
 
 std::string gain_over_next(const RankedPlan& best, const RankedPlan& next) {
   const double gain = next.step_time_s() - best.step_time_s();
-  return fmt::format("{} ({:.1f} %) faster than #2, {}: {}", format_seconds(gain),
+  return fmt::format("{} ({:.1f} %) faster than #2, {}{}", format_seconds(gain),
                      100 * gain / next.step_time_s(), describe(candidate_of(next.plan)),
-                     time_differences(best.estimate, next.estimate));
+                     parts_of_difference(best, next));
+}
+
+std::string loss_against_best(const RankedPlan& best, const RankedPlan& plan) {
+  const double loss = plan.step_time_s() - best.step_time_s();
+  return fmt::format("{} slower than #1{}", format_seconds(loss), parts_of_difference(best, plan));
 }
 
 void add_predictions(std::vector<RankedPlan>& ranked) {
@@ -95,10 +124,7 @@ void add_predictions(std::vector<RankedPlan>& ranked) {
     std::vector<std::string> reasons = own_reasons(plan);
     if (i == 0 && ranked.size() > 1)
       reasons.insert(reasons.begin(), gain_over_next(plan, ranked[1]));
-    if (i > 0)
-      reasons.insert(
-          reasons.begin(),
-          fmt::format("against #1: {}", time_differences(ranked[0].estimate, plan.estimate)));
+    if (i > 0) reasons.insert(reasons.begin(), loss_against_best(ranked[0], plan));
     plan.plan.prediction = {.step_time_s = step,
                             .peak_memory_bytes = plan.estimate.peak_memory_bytes,
                             .mfu = plan.estimate.mfu * plan.estimate.step_time_s / step,
@@ -158,12 +184,12 @@ SearchOutcome search(const SearchRequest& request, const CostModel& costs,
   std::vector<Evaluation> refined = refine(context, evaluations);
   const std::vector<Rejection> rejections = group_rejections(evaluations);
   std::ranges::move(refined, std::back_inserter(evaluations));
-  const std::vector<std::size_t> chosen = winners(evaluations, request.top);
+  const std::vector<std::size_t> chosen = winners(evaluations, std::max(request.top, kMostPlayed));
   if (chosen.empty()) return infeasible(context, evaluations);
 
   SearchResult result{.counts = count(evaluations), .rejections = rejections};
   for (const std::size_t i : chosen) result.ranked.push_back(ranked_plan(context, evaluations[i]));
-  simulate_winners(result.ranked, costs, parallel_for);
+  play_and_cut(result.ranked, static_cast<std::size_t>(request.top), costs, parallel_for);
   add_predictions(result.ranked);
   const auto best = std::ranges::find_if(evaluations, [&](const Evaluation& evaluation) {
     return evaluation.candidate == candidate_of(result.ranked.front().plan);

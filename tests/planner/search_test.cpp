@@ -253,32 +253,44 @@ TEST_CASE("layers move away from a stage that has more to do", "[planner][search
   CHECK(pinned.ranked.front().estimate.step_time_s == 6);
 }
 
-TEST_CASE("played step times rank the winners if all could be played", "[planner][search]") {
+TEST_CASE("played step times rank the plans", "[planner][search]") {
   SearchRequest request = small_request();
-  request.top = 20;
+  request.top = 3;
   CostModel costs = fake_costs();
-  const auto estimated = std::get<SearchResult>(search(request, costs, serial()));
-  costs.simulate = [&](const program::Plan& plan) -> std::optional<double> {
-    // Turns the estimator's order around.
+  // Turns the estimator's order around.
+  const auto turned = [](const program::Plan& plan) {
     return 100 - fake_estimate(plan, {}).step_time_s;
   };
+  costs.simulate = turned;
+  costs.simulation_cost = [](const program::Plan&) { return 1.0; };
+  costs.simulation_budget = 1000;
   const auto played = std::get<SearchResult>(search(request, costs, serial()));
-  CHECK(played.ranked.front().estimate.step_time_s == estimated.ranked.back().estimate.step_time_s);
-  CHECK(played.ranked.front().estimate.step_time_s > estimated.ranked.front().step_time_s());
-  CHECK(played.ranked.front().plan.prediction->step_time_s ==
-        played.ranked.front().simulated_step_time_s);
+  REQUIRE(played.ranked.size() == 3);
+  for (const RankedPlan& ranked : played.ranked) {
+    CHECK(ranked.simulated_step_time_s == turned(ranked.plan));
+    CHECK(ranked.plan.prediction->step_time_s == ranked.simulated_step_time_s);
+    CHECK(ranked.step_time_s() >= played.ranked.front().step_time_s());
+  }
+  // More are played than shown: the first of the estimator's order is not among the three.
+  const auto estimated = found(request);
+  CHECK(played.ranked.back().estimate.step_time_s > estimated.ranked.front().step_time_s());
   for (const Alternative& alternative : played.alternatives)
     for (const RankedPlan& ranked : played.ranked)
       if (alternative.plan && candidate_of(*alternative.plan) == candidate_of(ranked.plan))
         CHECK(alternative.slower_by_s == ranked.step_time_s() - played.ranked[0].step_time_s());
+}
 
-  costs.simulate = [](const program::Plan& plan) -> std::optional<double> {
-    return plan.parallel.tp == 1 ? std::optional<double>(1.0) : std::nullopt;
-  };
-  request.constraints.pp = 1;
-  request.top = 5;
-  const auto mixed = std::get<SearchResult>(search(request, costs, serial()));
-  for (const RankedPlan& ranked : mixed.ranked) CHECK_FALSE(ranked.simulated_step_time_s);
+TEST_CASE("no plan is played if the budget does not cover all that are shown",
+          "[planner][search]") {
+  SearchRequest request = small_request();
+  request.top = 3;
+  CostModel costs = fake_costs();
+  costs.simulation_cost = [](const program::Plan&) { return 1.0; };
+  costs.simulation_budget = 2;
+  costs.simulate = [](const program::Plan&) -> double { throw InvariantError("played"); };
+  const auto result = std::get<SearchResult>(search(request, costs, serial()));
+  REQUIRE(result.ranked.size() == 3);
+  for (const RankedPlan& ranked : result.ranked) CHECK_FALSE(ranked.simulated_step_time_s);
 }
 
 TEST_CASE("the best plan says what it gains over the next one", "[planner][search]") {

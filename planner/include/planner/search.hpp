@@ -36,18 +36,18 @@ struct ParallelFor {
 ParallelFor serial();
 
 /// How plans are priced. `estimator()` is called once per worker; estimates must depend on the plan
-/// alone. `simulate` replays a chosen plan and returns its step time, or nothing if it is too large
-/// to play; it may be empty.
+/// alone. `simulate` plays a plan and returns its step time; it may be empty.
 struct CostModel {
   using Estimate = std::function<sim::Estimate(const program::Plan&)>;
-  using Simulate = std::function<std::optional<double>(const program::Plan&)>;
   std::function<Estimate()> estimator;
-  Simulate simulate;
+  std::function<double(const program::Plan&)> simulate;
+  /// What playing a plan costs, and what all plans that are played may cost together.
+  std::function<double(const program::Plan&)> simulation_cost;
+  double simulation_budget = 0;
 };
 
-/// The estimator and the engine of `sim`. Plans above `max_instances` operation instances over all
-/// stages are not simulated.
-CostModel cost_model(const sim::Cluster& cluster, std::size_t max_instances = 600'000);
+/// The estimator and the engine of `sim`. The budget counts operations played, over all stages.
+CostModel cost_model(const sim::Cluster& cluster, double simulation_budget = 2e6);
 
 /// Called now and then, from any worker, with plans priced so far and plans in all.
 using Progress = std::function<void(std::size_t done, std::size_t total)>;
@@ -107,10 +107,10 @@ struct InfeasibleResult {
 using SearchOutcome = std::variant<SearchResult, InfeasibleResult>;
 
 /// Prices every candidate of the space, ranks those that fit by estimated step time (ties: less
-/// memory, then the order of `enumerate`), refines the best and replays the winners with
-/// `costs.simulate`; if all of them could be played, the played times rank them. Plans that differ
-/// in their schedule alone take one place. The same request gives the same result whatever
-/// `parallel_for` does.
+/// memory, then the order of `enumerate`) and refines the best. The first of them, more than `top`
+/// if the budget allows, are played with `costs.simulate` and ranked by what was played; if the
+/// budget is below `top` plans, estimates rank them. Plans that differ in their schedule alone take
+/// one place. The same request gives the same result whatever `parallel_for` does.
 /// @throws ConfigError for pins that contradict each other or the number of ranks
 SearchOutcome search(const SearchRequest& request, const CostModel& costs,
                      const ParallelFor& parallel_for, const Progress& progress = {});
