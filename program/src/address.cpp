@@ -46,17 +46,22 @@ Address parameter_address(const Program& program, const OperationInstance& insta
   return flat_address(program, region, {parameter.offset, parameter.offset + parameter.elements()});
 }
 
+/// `count` scalars from `first` on.
+Address scalar_address(const Program& program, Scalar first, std::int64_t count = 1) {
+  const auto begin = static_cast<std::int64_t>(first);
+  return flat_address(program, Region::Scalars, {begin, begin + count});
+}
+
 void add_step_footprint(const Program& program, const StepOp& step, Footprint& result) {
   const auto scalar = [&](Scalar which, int count = 1) {
-    const auto begin = static_cast<std::int64_t>(which);
-    return flat_address(program, Region::Scalars, {begin, begin + count});
+    return scalar_address(program, which, count);
   };
   switch (step.work) {
     case StepWork::LoadBatch:
       result.writes.push_back(
           {.region = Region::Batch,
            .bytes = program.memory.regions[static_cast<std::size_t>(Region::Batch)].stride_bytes});
-      result.writes.push_back(scalar(Scalar::LossSum, kNumScalars));
+      result.writes.push_back(scalar_address(program, Scalar::LossSum, kNumScalars));
       return;
     case StepWork::MaskLoss:
       result.writes.push_back(scalar(Scalar::LossSum));
@@ -137,7 +142,7 @@ Address address_of(const Program& program, const OperationInstance& instance, Va
     case Storage::LayerInputGrad:
       return boundary(program, instance.boundary_slot);
     case Storage::LossScalar:
-      return flat_address(program, Region::Scalars, {0, 1});
+      return scalar_address(program, Scalar::LossSum);
   }
   throw InvariantError("value without storage");
 }
@@ -164,6 +169,9 @@ Footprint footprint(const Program& program, const OperationInstance& instance) {
       result.reads.push_back(address_of(program, instance, id));
     for (const ValueId id : operation.outputs)
       result.writes.push_back(address_of(program, instance, id));
+    const auto* compute = std::get_if<ComputeOp>(&operation.work);
+    if (compute != nullptr && compute->kind == models::OpKind::CrossEntropy)
+      result.reads.push_back(scalar_address(program, Scalar::GradientScale));
   }
   return result;
 }

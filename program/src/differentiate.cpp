@@ -13,10 +13,8 @@
 namespace meshplan::program {
 namespace {
 
-using models::Dim;
 using models::OpKind;
 using models::Split;
-using models::Symbol;
 
 std::size_t at(int id) {
   return static_cast<std::size_t>(id);
@@ -184,20 +182,16 @@ class Differentiator {
       return Collective::AllGather;
     }();
     const Value& from = value(have.buffer);
-    Dim elements;
-    for (const Dim& dim : from.shape) {
-      elements.count *= dim.count;
-      elements.divisor *= dim.divisor;
-      if (dim.symbol != Symbol::One) elements.symbol = dim.symbol;
-    }
+    const CollectiveOp work{.collective = collective,
+                            .group = Group::Tp,
+                            .dtype = from.dtype,
+                            .elements = element_count(from.shape)};
     Value moved = from;
     moved.storage = Storage::Transient;
     moved.alias.reset();
     if (collective == Collective::AllReduce) moved.alias = have.buffer;
     if (collective == Collective::ReduceScatter) moved.shape.front().divisor *= context_.tp;
     if (collective == Collective::AllGather) moved.shape.front().divisor /= context_.tp;
-    const CollectiveOp work{
-        .collective = collective, .group = Group::Tp, .dtype = from.dtype, .elements = elements};
     const ValueId to = layer_.add_value(std::move(moved), want);
     constexpr const char* kSuffix[] = {".all_reduce", ".reduce_scatter", ".all_gather"};
     emit(name + ".grad" + kSuffix[static_cast<int>(collective)], Phase::InputGrad, Lane::Tp, work,

@@ -12,9 +12,6 @@ std::size_t at(int id) {
   return static_cast<std::size_t>(id);
 }
 
-constexpr std::int64_t kAlignmentElements =
-    kAlignment / 2;  // aligned for bf16 weights as well as fp32
-
 // When a gradient is complete decides where it lies.
 enum class Readiness { Early, Tied, TpPartial };
 

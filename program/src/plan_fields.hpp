@@ -81,7 +81,7 @@ void fields(Visitor& v, ParallelConfig& p) {
 template <class Visitor>
 void fields(Visitor& v, Recompute& r) {
   v.optional("kind", r.kind, "what is computed again in the backward pass");
-  v.optional("num_layers", r.num_layers, "full: only the first layers of each stage; null = all",
+  v.optional("num_layers", r.num_layers, "only the first layers of each stage; null = all",
              at_least(0));
 }
 

@@ -25,19 +25,6 @@ std::size_t at(int id) {
   return static_cast<std::size_t>(id);
 }
 
-Dim product(const std::vector<Dim>& shape) {
-  Dim total;
-  for (const Dim& dim : shape) {
-    total.count *= dim.count;
-    total.divisor *= dim.divisor;
-    if (dim.symbol != Symbol::One) {
-      require_invariant(total.symbol == Symbol::One, "a shape with two symbols");
-      total.symbol = dim.symbol;
-    }
-  }
-  return total;
-}
-
 Dim divided(Dim dim, int parts) {
   if (dim.symbol == Symbol::One && dim.count % parts == 0)
     dim.count /= parts;
@@ -141,7 +128,7 @@ class Sharder {
          CollectiveOp{.collective = collective,
                       .group = Group::Tp,
                       .dtype = passed.dtype,
-                      .elements = product(passed.shape)},
+                      .elements = element_count(passed.shape)},
          {from}, {to});
   }
 
@@ -382,6 +369,18 @@ ValueId ShardedLayer::add_value(Value value, Placement where) {
 ValueId ShardedLayer::root(ValueId id) const {
   while (block.values[at(id)].alias) id = *block.values[at(id)].alias;
   return id;
+}
+
+Dim element_count(const std::vector<Dim>& shape) {
+  Dim total;
+  for (const Dim& dim : shape) {
+    total.count *= dim.count;
+    total.divisor *= dim.divisor;
+    if (dim.symbol == Symbol::One) continue;
+    require_invariant(total.symbol == Symbol::One, "a shape with two symbols");
+    total.symbol = dim.symbol;
+  }
+  return total;
 }
 
 std::int64_t padded_vocabulary(std::int64_t vocab_size, int tp) {

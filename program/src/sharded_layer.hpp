@@ -63,8 +63,14 @@ void differentiate(ShardedLayer& layer, const ShardContext& context, RecomputeKi
 /// Pass 4: offsets of saved and transient values. @returns bytes of the transient region needed
 std::int64_t plan_block_memory(ShardedLayer& layer, const models::SymbolValues& sizes);
 
+/// Elements of a value, as an expression; at most one dimension has a symbol.
+models::Dim element_count(const std::vector<models::Dim>& shape);
+
 /// Bytes of a value, rounded up to kAlignment.
 std::int64_t aligned_bytes(const Value& value, const models::SymbolValues& sizes);
+
+/// Parameters start on this many elements, so that bf16 weights lie on kAlignment as well as fp32.
+constexpr std::int64_t kAlignmentElements = kAlignment / 2;
 
 /// A layer placed in a stage, before its parameters have a place in the model.
 struct PlacedLayer {

@@ -42,7 +42,7 @@ std::vector<std::pair<FlatRange, bool>> merged_ranges(const Program& program, Ke
     if (!value) continue;
     // Alignment gaps hold zeros in every region, so a run may span them.
     const bool adjacent = !ranges.empty() && ranges.back().second == *value &&
-                          range.begin - ranges.back().first.end < kAlignment;
+                          range.begin - ranges.back().first.end < kAlignmentElements;
     if (adjacent)
       ranges.back().first.end = range.end;
     else

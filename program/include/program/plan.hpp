@@ -45,8 +45,8 @@ enum class RecomputeKind { None, Selective, Full };
 
 /// Which activations are computed again in the backward pass. Selective drops what is cheap to
 /// compute (norms and activation functions; Korthikanti et al. 2022, section 5 names the idea);
-/// Full keeps only the input of a layer. `num_layers` limits Full to the first layers of each stage
-/// (absent = all).
+/// Full keeps only the input of a layer. `num_layers` limits either to the first layers of each
+/// stage (absent = all).
 struct Recompute {
   RecomputeKind kind = RecomputeKind::None;
   std::optional<int> num_layers;
