@@ -152,8 +152,11 @@ void SharedResources::settle(double now) {
   if (is_settled()) return;
   collect_component();
   std::size_t where = 0;
-  for (double rate = tightest(where); rate < 1; rate = tightest(where))
+  while (true) {
+    const double rate = tightest(where);
+    if (rate >= 1) break;
     fix_users(resources_[where], rate, now);
+  }
   for (const int user : component_) fix(user, 1.0, now);
   for (const int index : component_resources_)
     resources_[static_cast<std::size_t>(index)].visited = false;
