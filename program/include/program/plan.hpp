@@ -82,7 +82,8 @@ struct Plan {
   std::optional<Prediction> prediction;
 
   int num_microbatches() const {
-    return static_cast<int>(workload.global_batch_size / (micro_batch_size * parallel.dp));
+    return static_cast<int>(workload.global_batch_size /
+                            (std::int64_t{micro_batch_size} * parallel.dp));
   }
   std::int64_t tokens_per_microbatch() const { return micro_batch_size * workload.seq_len; }
   bool operator==(const Plan&) const = default;
