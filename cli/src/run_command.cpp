@@ -48,8 +48,6 @@ int ranks_on_fullest_host(const HostOptions& options, int ranks) {
 
 int launch(const Options& options) {
   const program::Plan plan = load_plan(options);
-  if (options.train.num_steps < 1)
-    throw ConfigError(fmt::format("--steps {} must be at least 1", options.train.num_steps));
   runtime::check_data(plan, options.train.data_path, options.train.evaluate_every > 0);
   const int ranks = plan.parallel.world_size();
   runtime::check_memory(plan, ranks_on_fullest_host(options.hosts, ranks));
@@ -69,8 +67,12 @@ int launch(const Options& options) {
                                         std::to_string(options.threads_per_rank),
                                         "--hang-timeout",
                                         fmt::format("{}", options.hosts.hang_timeout_s)};
-  if (options.trace) arguments.insert(arguments.end(), {"--trace", *options.trace});
-  if (options.chrome) arguments.insert(arguments.end(), {"--chrome", *options.chrome});
+  if (options.trace)
+    arguments.insert(arguments.end(),
+                     {"--trace", std::filesystem::absolute(*options.trace).string()});
+  if (options.chrome)
+    arguments.insert(arguments.end(),
+                     {"--chrome", std::filesystem::absolute(*options.chrome).string()});
   if (options.any_placement) arguments.emplace_back("--any-placement");
   if (options.json) arguments.emplace_back("--json");
   if (options.quiet) arguments.emplace_back("--quiet");
@@ -126,11 +128,24 @@ int work(const Options& options, runtime::Job& job) {
   return kDone;
 }
 
+void check_at_least(const char* option, int value, int least) {
+  if (value < least)
+    throw ConfigError(fmt::format("{} {}: must be at least {}", option, value, least));
+}
+
+void check(const Options& options) {
+  check_at_least("--steps", options.train.num_steps, 1);
+  check_at_least("--eval-every", options.train.evaluate_every, 0);
+  check_at_least("--traced-steps", options.train.traced_steps, 0);
+  check_at_least("--threads-per-rank", options.threads_per_rank, 1);
+}
+
 int run(Options options) {
   options.train.seed = static_cast<std::uint64_t>(options.seed);
   if (options.train.data_path.empty()) options.train.data_path = runtime::kDefaultText;
   options.train.traced_steps =
       options.traced_steps.value_or(options.trace || options.chrome ? 3 : 0);
+  check(options);
   if (outer_launch())
     return as_rank(options.hosts, [&](runtime::Job& job) { return work(options, job); });
   return launch(options);

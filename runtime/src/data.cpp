@@ -46,6 +46,8 @@ std::uint64_t mix(std::uint64_t x) {
 
 TokenFile::TokenFile(const std::string& path) : path_(path), format_(format_of(path)) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0 && (errno == ENOENT || errno == ENOTDIR))
+    throw ConfigError(fmt::format("{}: no such data file", path));
   if (descriptor < 0)
     throw IoError(fmt::format("{}: cannot open the data file: {}", path, std::strerror(errno)));
   struct stat info {};
@@ -57,13 +59,13 @@ TokenFile::TokenFile(const std::string& path) : path_(path), format_(format_of(p
     if (memory != MAP_FAILED) bytes_ = static_cast<const unsigned char*>(memory);
   }
   ::close(descriptor);
-  if (!regular) throw IoError(fmt::format("{}: the data file is not a regular file", path));
-  if (mapped_ == 0) throw IoError(fmt::format("{}: the data file is empty", path));
+  if (!regular) throw ConfigError(fmt::format("{}: the data file is not a regular file", path));
+  if (mapped_ == 0) throw ConfigError(fmt::format("{}: the data file is empty", path));
   if (bytes_ == nullptr) throw IoError(fmt::format("{}: cannot map the data file", path));
   const std::int64_t token = bytes_per_token(format_);
   if (mapped_ % token != 0) {
     ::munmap(const_cast<unsigned char*>(bytes_), static_cast<std::size_t>(mapped_));
-    throw IoError(
+    throw ConfigError(
         fmt::format("{}: {} bytes are no whole number of {}-byte tokens", path, mapped_, token));
   }
   size_ = mapped_ / token;
@@ -126,13 +128,16 @@ Sampler::Sampler(const TokenFile& file, TokenRange part, const program::Plan& pl
       seed_(seed),
       num_sequences_(std::max<std::int64_t>(0, part.size() - 1) / plan.workload.seq_len) {
   const program::Workload& workload = plan.workload;
-  if (num_sequences_ < workload.global_batch_size)
-    throw ConfigError(
-        fmt::format("{}: {} tokens hold {} sequences of seq_len {}, less than one global batch of "
-                    "{}; use a longer "
-                    "file, or global_batch_size <= {}",
-                    file.path(), part.size(), num_sequences_, workload.seq_len,
-                    workload.global_batch_size, num_sequences_));
+  if (num_sequences_ >= workload.global_batch_size) return;
+  // A sequence needs the token after its last as a target.
+  const std::int64_t needed = workload.global_batch_size * workload.seq_len + 1;
+  const std::string smaller =
+      num_sequences_ > 0 ? fmt::format(", or global_batch_size <= {}", num_sequences_) : "";
+  throw ConfigError(fmt::format(
+      "{}: {} tokens (from token {} on) hold {} sequences of seq_len {}, less than one global "
+      "batch of {}; use at least {} tokens{}",
+      file.path(), part.size(), part.begin, num_sequences_, workload.seq_len,
+      workload.global_batch_size, needed, smaller));
 }
 
 std::int64_t Sampler::sequence(std::int64_t position) const {
@@ -154,15 +159,18 @@ void Sampler::load(std::int64_t step, int dp_rank, StepBatch& batch) const {
       const std::int64_t first =
           part_.begin + sequence(step * plan_.workload.global_batch_size + place) * seq_len;
       for (std::int64_t t = 0; t < seq_len; ++t, ++out) {
-        batch.ids[out] = file_[first + t];
-        batch.targets[out] = file_[first + t + 1];
-        const std::int32_t largest = std::max(batch.ids[out], batch.targets[out]);
-        if (largest >= plan_.model.vocab_size || std::min(batch.ids[out], batch.targets[out]) < 0)
-          throw ConfigError(
-              fmt::format("{}: token {} near position {} is outside the vocabulary of {}",
-                          file_.path(), largest, first + t, plan_.model.vocab_size));
+        batch.ids[out] = checked(first + t);
+        batch.targets[out] = checked(first + t + 1);
       }
     }
+}
+
+std::int32_t Sampler::checked(std::int64_t index) const {
+  const std::int32_t token = file_[index];
+  if (token >= 0 && token < plan_.model.vocab_size) return token;
+  throw ConfigError(fmt::format("{}: token {} at position {} is outside the vocabulary of {}",
+                                file_.path(), static_cast<std::uint32_t>(token), index,
+                                plan_.model.vocab_size));
 }
 
 }  // namespace meshplan::runtime

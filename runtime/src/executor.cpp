@@ -134,11 +134,10 @@ std::function<Handle()> Executor::bind_communication(const OperationInstance& in
 }
 
 void Executor::load(const StepBatch& batch) {
-  const auto bytes = static_cast<std::int64_t>(batch.ids.size() * sizeof(std::int32_t));
-  require_invariant(
-      2 * bytes <= program_.memory.regions[static_cast<std::size_t>(Region::Batch)].bytes() &&
-          batch.targets.size() == batch.ids.size(),
-      "a batch of another size than the plan's");
+  const std::int64_t tokens = program_.plan.num_microbatches() * program_.sizes.tokens;
+  require_invariant(std::ssize(batch.ids) == tokens && std::ssize(batch.targets) == tokens,
+                    "a batch of another size than the plan's");
+  const std::int64_t bytes = tokens * size_of(DType::I32);
   std::byte* region = arena_.region(Region::Batch);
   backend_.copy_to_device(region, batch.ids.data(), bytes);
   backend_.copy_to_device(region + bytes, batch.targets.data(), bytes);

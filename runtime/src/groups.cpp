@@ -22,8 +22,8 @@ Groups::Groups(Communicator& world, const program::Mesh& mesh)
 Communicator& Groups::of(Group group) const {
   if (group == Group::World) return world_;
   const auto found = groups_.find(group);
-  require_invariant(found != groups_.end(),
-                    fmt::format("no communicator for group {}", program::name_of(group)));
+  if (found == groups_.end() || found->second == nullptr)
+    throw InvariantError(fmt::format("no communicator for group {}", program::name_of(group)));
   return *found->second;
 }
 

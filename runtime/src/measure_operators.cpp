@@ -47,6 +47,8 @@ class OperandPool {
   std::byte* reserve(std::int64_t bytes) {
     if (bytes <= bytes_) return memory_;
     if (memory_ != nullptr) backend_.free(memory_);
+    memory_ = nullptr;  // allocate may throw
+    bytes_ = 0;
     memory_ = static_cast<std::byte*>(backend_.allocate(bytes));
     bytes_ = bytes;
     backend_.run(kernels::RandomNormal{.rows = 1,

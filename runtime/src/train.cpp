@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "core/error.hpp"
+#include "core/hash.hpp"
 #include "runtime/data.hpp"
 #include "runtime/learning_rate.hpp"
 #include "runtime/trainer.hpp"
@@ -34,14 +35,26 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// What to add to this rank's clock to get rank 0's: zero on one machine, whose processes share a
-/// clock; between machines the median over ping-pongs, assuming equal ways (Cristian 1989).
+/// Processes with equal keys read one monotonic clock: they run under the same kernel.
+std::int64_t clock_key() {
+  std::ifstream boot_id("/proc/sys/kernel/random/boot_id");
+  std::string key;
+  std::getline(boot_id, key);
+  return static_cast<std::int64_t>(content_hash(key));
+}
+
+/// What to add to this rank's clock to get rank 0's: zero where both share a clock; else the median
+/// over ping-pongs, assuming equal ways (Cristian 1989).
 double clock_offset(Communicator& world) {
   constexpr int kRounds = 15;
+  const std::int64_t own_key = clock_key();
+  std::vector<std::int64_t> keys(static_cast<std::size_t>(world.size()));
+  world.all_gather({&own_key, 1, DType::I64}, {keys.data(), world.size(), DType::I64}).wait();
   std::vector<double> offsets;
   double stamp = 0;
   const MutableBuffer buffer{&stamp, 1, DType::F64};
-  for (int peer = 1; peer < world.size(); ++peer)
+  for (int peer = 1; peer < world.size(); ++peer) {
+    if (keys[static_cast<std::size_t>(peer)] == keys.front()) continue;
     for (int round = 0; round < kRounds; ++round) {
       if (world.rank() == peer) {
         const double sent = monotonic_seconds();
@@ -54,10 +67,8 @@ double clock_offset(Communicator& world) {
         world.send(buffer, peer).wait();
       }
     }
-  const double offset = median(std::move(offsets));
-  constexpr double kSameClock =
-      1e-3;  // one machine: the exchange itself jitters, the clock does not
-  return std::abs(offset) < kSameClock ? 0.0 : offset;
+  }
+  return median(std::move(offsets));
 }
 
 class Training {
@@ -110,8 +121,7 @@ class Training {
   StepReport train_step(int step) {
     sampler_.load(step, trainer_.groups().coordinates().dp, batch_);
     StepReport report{.step = step + 1};
-    report.learning_rate =
-        learning_rate(plan_.workload.optimizer, step, options_.num_steps + options_.traced_steps);
+    report.learning_rate = learning_rate(plan_.workload.optimizer, step, options_.num_steps);
     const StepOutcome outcome = trainer_.train_step(
         batch_, {.optimizer_step = step + 1, .learning_rate = report.learning_rate});
     report.loss = outcome.loss;
@@ -166,8 +176,9 @@ class Training {
     return trace;
   }
 
-  /// Only times travel: rank 0 knows every rank's program.
+  /// Only times travel, two numbers an interval: rank 0 knows every rank's program.
   void collect_spans(int step, double offset, double origin, program::Trace& trace) {
+    static_assert(sizeof(Interval) == 2 * sizeof(double));
     if (world_.rank() != 0) {
       std::vector<Interval> intervals = trainer_.executor().intervals();
       for (Interval& interval : intervals) {

@@ -17,7 +17,8 @@ enum class TokenFormat { Bytes, Uint16, Uint32 };
 /// ids, everything else is text read by bytes.
 class TokenFile {
  public:
-  /// @throws IoError if it cannot be read, naming the file and the reason
+  /// @throws ConfigError if it is missing, empty, no regular file or holds a part of a token;
+  /// IoError if it cannot be read. Both name the file.
   explicit TokenFile(const std::string& path);
   ~TokenFile();
   TokenFile(const TokenFile&) = delete;
@@ -81,6 +82,8 @@ class Sampler {
   void load(std::int64_t step, int dp_rank, StepBatch& batch) const;
 
  private:
+  std::int32_t checked(std::int64_t index) const;
+
   const TokenFile& file_;
   TokenRange part_;
   const program::Plan& plan_;

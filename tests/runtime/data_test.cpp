@@ -1,0 +1,267 @@
+#include "runtime/data.hpp"
+
+#include <catch2/catch.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <set>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include "core/error.hpp"
+
+namespace meshplan::runtime {
+namespace {
+
+using Catch::Matchers::Contains;
+
+/// A file that lives as long as its test.
+class DataFile {
+ public:
+  DataFile(const std::string& name, const std::string& content)
+      : path_(std::filesystem::temp_directory_path() /
+              ("meshplan-data-test-" + std::to_string(::getpid()) + "-" + name)) {
+    std::ofstream(path_, std::ios::binary) << content;
+  }
+  ~DataFile() { std::filesystem::remove(path_); }
+  DataFile(const DataFile&) = delete;
+  DataFile& operator=(const DataFile&) = delete;
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// Tokens 0, 1, 2, ... so that a token tells its place.
+std::string counting_u16(int tokens) {
+  std::string bytes;
+  for (int i = 0; i < tokens; ++i) {
+    bytes.push_back(static_cast<char>(i % 256));
+    bytes.push_back(static_cast<char>(i / 256));
+  }
+  return bytes;
+}
+
+program::Plan make_plan(int dp = 1, int micro_batch = 1) {
+  program::Plan plan;
+  plan.model.vocab_size = 65536;
+  plan.workload.seq_len = 4;
+  plan.workload.global_batch_size = 8;
+  plan.parallel.dp = dp;
+  plan.micro_batch_size = micro_batch;
+  return plan;
+}
+
+std::vector<std::int64_t> order_of(const Permutation& permutation, std::int64_t size) {
+  std::vector<std::int64_t> order;
+  for (std::int64_t i = 0; i < size; ++i) order.push_back(permutation(i));
+  return order;
+}
+
+std::string message_of(const std::string& path) {
+  try {
+    const TokenFile file(path);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no ConfigError";
+}
+
+std::string load_message(const std::string& path, const program::Plan& plan) {
+  try {
+    const TokenFile file(path);
+    const Sampler sampler(file, {0, file.size()}, plan, 1);
+    StepBatch batch;
+    sampler.load(0, 0, batch);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no ConfigError";
+}
+
+}  // namespace
+
+TEST_CASE("a permutation visits every index once, for any size", "[runtime][data]") {
+  std::vector<std::int64_t> sizes(70);
+  std::iota(sizes.begin(), sizes.end(), 1);
+  sizes.insert(sizes.end(), {255, 256, 257, 1023, 1024, 1025, 65535, 65536, 65537, 100003});
+  for (const std::int64_t size : sizes) {
+    INFO("size " << size);
+    std::vector<std::int64_t> order = order_of(Permutation(size, 5), size);
+    std::ranges::sort(order);
+    std::vector<std::int64_t> all(static_cast<std::size_t>(size));
+    std::iota(all.begin(), all.end(), 0);
+    CHECK(order == all);
+  }
+}
+
+TEST_CASE("each seed gives another permutation, a seed always the same", "[runtime][data]") {
+  constexpr std::int64_t kSize = 1000;
+  std::set<std::vector<std::int64_t>> orders;
+  for (std::uint64_t seed = 0; seed < 50; ++seed)
+    orders.insert(order_of(Permutation(kSize, seed), kSize));
+  CHECK(orders.size() == 50);
+  CHECK(order_of(Permutation(kSize, 7), kSize) == order_of(Permutation(kSize, 7), kSize));
+}
+
+TEST_CASE("a permutation of 1000 leaves few indices in place", "[runtime][data]") {
+  // Fixed points of a random permutation are Poisson with mean 1: more than 10 has odds of 1e-8.
+  for (const std::uint64_t seed : {1U, 2U, 3U}) {
+    const auto order = order_of(Permutation(1000, seed), 1000);
+    int fixed = 0;
+    for (std::size_t i = 0; i < order.size(); ++i) fixed += order[i] == static_cast<int>(i);
+    CHECK(fixed <= 10);
+  }
+}
+
+TEST_CASE("a file holds bytes, 16-bit or 32-bit tokens by its name", "[runtime][data]") {
+  const DataFile text("a.txt", "Az\xff");
+  const TokenFile bytes(text.path());
+  REQUIRE(bytes.size() == 3);
+  CHECK(bytes[0] == 65);
+  CHECK(bytes[1] == 122);
+  CHECK(bytes[2] == 255);  // not -1
+
+  const std::string raw("\x01\x02\xff\xff", 4);
+  for (const char* name : {"a.u16", "a.bin"}) {
+    const DataFile file(name, raw);
+    const TokenFile words(file.path());
+    REQUIRE(words.size() == 2);
+    CHECK(words[0] == 0x0201);
+    CHECK(words[1] == 0xffff);
+  }
+  const DataFile file("a.u32", std::string("\x01\x02\x03\x00", 4));
+  const TokenFile wide(file.path());
+  REQUIRE(wide.size() == 1);
+  CHECK(wide[0] == 0x030201);
+}
+
+TEST_CASE("every epoch sees every sequence once, in another order", "[runtime][data]") {
+  const DataFile data("epoch.u16", counting_u16(4 * 37 + 1));
+  const TokenFile file(data.path());
+  const program::Plan plan = make_plan();
+  const Sampler sampler(file, {0, file.size()}, plan, 3);
+  REQUIRE(sampler.num_sequences() == 37);
+  std::set<std::vector<std::int64_t>> orders;
+  for (std::int64_t epoch = 0; epoch < 4; ++epoch) {
+    std::vector<std::int64_t> order;
+    for (std::int64_t i = 0; i < 37; ++i) order.push_back(sampler.sequence(epoch * 37 + i));
+    orders.insert(order);
+    CHECK(std::set(order.begin(), order.end()).size() == 37);
+    CHECK(std::ranges::max(order) == 36);
+  }
+  CHECK(orders.size() == 4);
+}
+
+TEST_CASE("the last sequence needs one token more, its target", "[runtime][data]") {
+  const DataFile exact("exact.u16", counting_u16(4 * 8 + 1));
+  const DataFile short_by_one("short.u16", counting_u16(4 * 8));
+  const program::Plan plan = make_plan();
+  CHECK(load_message(exact.path(), plan) == "no ConfigError");
+  CHECK_THAT(load_message(short_by_one.path(), plan),
+             Contains("32 tokens") && Contains("hold 7 sequences of seq_len 4") &&
+                 Contains("global batch of 8") && Contains("at least 33 tokens") &&
+                 Contains("global_batch_size <= 7") && Contains(short_by_one.path()));
+}
+
+TEST_CASE("a step trains on the same sequences whatever the plan", "[runtime][data]") {
+  const DataFile data("plans.u16", counting_u16(4 * 100 + 1));
+  const TokenFile file(data.path());
+  // Steps 11 to 13 cross an epoch: 100 sequences are 12.5 steps of 8.
+  for (const std::int64_t step : {0, 1, 11, 12, 13}) {
+    std::multiset<std::int64_t> expected;
+    for (const int dp : {1, 2, 4})
+      for (const int micro_batch : {1, 2}) {
+        INFO("step " << step << " dp " << dp << " micro-batch " << micro_batch);
+        const program::Plan plan = make_plan(dp, micro_batch);
+        const Sampler sampler(file, {0, file.size()}, plan, 9);
+        std::multiset<std::int64_t> seen;
+        for (int dp_rank = 0; dp_rank < dp; ++dp_rank) {
+          StepBatch batch;
+          sampler.load(step, dp_rank, batch);
+          REQUIRE(batch.ids.size() == static_cast<std::size_t>(4 * 8 / dp));
+          REQUIRE(batch.targets.size() == batch.ids.size());
+          for (std::size_t row = 0; row < batch.ids.size(); row += 4) {
+            const std::int32_t first = batch.ids[row];
+            CHECK(first % 4 == 0);
+            for (int t = 0; t < 4; ++t) {
+              CHECK(batch.ids[row + static_cast<std::size_t>(t)] == first + t);
+              CHECK(batch.targets[row + static_cast<std::size_t>(t)] == first + t + 1);
+            }
+            seen.insert(first / 4);
+          }
+        }
+        CHECK(seen.size() == 8);
+        if (expected.empty()) expected = seen;
+        CHECK(seen == expected);
+      }
+  }
+}
+
+TEST_CASE("training never sees a token that is held out", "[runtime][data]") {
+  const program::Plan plan = make_plan();
+  for (const int tokens : {66, 500, 4001}) {
+    const DataFile data("tail.u16", counting_u16(tokens));
+    const TokenFile file(data.path());
+    const DataSplit split = hold_out_tail(file, plan);
+    INFO(tokens << " tokens");
+    CHECK(split.training.begin == 0);
+    CHECK(split.training.end == split.evaluation.begin);
+    CHECK(split.evaluation.end == tokens);
+    // A twentieth, but at least one batch of 8 sequences of 4 and the last target.
+    CHECK(split.evaluation.size() == std::max(33, tokens / 20));
+    std::int32_t largest = 0;
+    std::int32_t smallest = tokens;
+    StepBatch batch;
+    const Sampler training(file, split.training, plan, 1);
+    for (int step = 0; step * 8 < training.num_sequences(); ++step) {
+      training.load(step, 0, batch);
+      largest = std::max(largest, std::ranges::max(batch.targets));
+    }
+    const Sampler evaluation(file, split.evaluation, plan, 1);
+    for (int step = 0; step * 8 < evaluation.num_sequences(); ++step) {
+      evaluation.load(step, 0, batch);
+      smallest = std::min(smallest, std::ranges::min(batch.ids));
+    }
+    CHECK(largest < smallest);
+  }
+}
+
+TEST_CASE("a file that cannot be trained on is named, with the reason", "[runtime][data]") {
+  CHECK_THAT(message_of("/missing/book.txt"), Contains("/missing/book.txt: no such data file"));
+  const DataFile empty("empty.txt", "");
+  CHECK_THAT(message_of(empty.path()), Contains(empty.path() + ": the data file is empty"));
+  const DataFile odd("odd.u16", "abc");
+  CHECK_THAT(message_of(odd.path()),
+             Contains(odd.path() + ": 3 bytes are no whole number of 2-byte tokens"));
+  const DataFile odd_wide("odd.u32", "abcdef");
+  CHECK_THAT(message_of(odd_wide.path()),
+             Contains(odd_wide.path() + ": 6 bytes are no whole number of 4-byte tokens"));
+  const std::string folder = std::filesystem::temp_directory_path().string();
+  CHECK_THAT(message_of(folder), Contains(folder + ": the data file is not a regular file"));
+}
+
+TEST_CASE("a file without a single sequence suggests no batch of zero", "[runtime][data]") {
+  const DataFile data("tiny.u16", counting_u16(3));
+  const std::string message = load_message(data.path(), make_plan());
+  CHECK_THAT(message, Contains("hold 0 sequences") && Contains("at least 33 tokens"));
+  CHECK_THAT(message, !Contains("global_batch_size <="));
+}
+
+TEST_CASE("a token outside the vocabulary is named with its place", "[runtime][data]") {
+  program::Plan plan = make_plan();
+  plan.model.vocab_size = 20;
+  const DataFile data("big.u16", counting_u16(4 * 8 + 1));
+  CHECK_THAT(load_message(data.path(), plan), Contains(data.path()) &&
+                                                  Contains("outside the vocabulary of 20") &&
+                                                  Contains("token 2"));
+  // The largest 32-bit id must not pass as -1, nor be printed as such.
+  std::string bytes(4 * 33, '\0');
+  bytes.replace(4 * 5, 4, "\xff\xff\xff\xff");
+  const DataFile wide("big.u32", bytes);
+  CHECK_THAT(load_message(wide.path(), plan), Contains("token 4294967295 at position 5"));
+}
+
+}  // namespace meshplan::runtime
