@@ -170,7 +170,8 @@ class Differentiator {
     found->second.buffer = target;
   }
 
-  Gradient convert(const std::string& name, Gradient have, Placement want) {
+  /// @param name  a copy, for adding a value moves the names of the others
+  Gradient convert(std::string name, Gradient have, Placement want) {
     if (have.where == want) return have;
     const auto collective = [&]() {
       if (have.where == Placement::Partial && want == Placement::Replicated)
@@ -194,8 +195,8 @@ class Differentiator {
     if (collective == Collective::AllGather) moved.shape.front().divisor /= context_.tp;
     const ValueId to = layer_.add_value(std::move(moved), want);
     constexpr const char* kSuffix[] = {".all_reduce", ".reduce_scatter", ".all_gather"};
-    emit(name + ".grad" + kSuffix[static_cast<int>(collective)], Phase::InputGrad, Lane::Tp, work,
-         {have.buffer}, {to});
+    emit(std::move(name) + ".grad" + kSuffix[static_cast<int>(collective)], Phase::InputGrad,
+         Lane::Tp, work, {have.buffer}, {to});
     return {to, want};
   }
 
