@@ -31,13 +31,13 @@ class UnfinishedFile {
   explicit UnfinishedFile(const std::string& path) {
     if (path.size() >= unfinished_path.size())
       throw IoError(fmt::format("{}: the path is too long", path));
-    std::strcpy(unfinished_path.data(), path.c_str());
+    std::memcpy(unfinished_path.data(), path.c_str(), path.size() + 1);
     has_unfinished_file = 1;
   }
   UnfinishedFile(const UnfinishedFile&) = delete;
   UnfinishedFile& operator=(const UnfinishedFile&) = delete;
   ~UnfinishedFile() { remove_unfinished_file(); }
-  void finished() { has_unfinished_file = 0; }
+  static void finished() { has_unfinished_file = 0; }
 };
 
 }  // namespace
@@ -80,7 +80,7 @@ std::string read_file(const std::string& path) {
 
 void write_file(const std::string& path, std::string_view text) {
   const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
-  UnfinishedFile guard(temporary);
+  const UnfinishedFile guard(temporary);
   std::FILE* out = std::fopen(temporary.c_str(), "wb");
   if (out == nullptr)
     throw IoError(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
@@ -91,7 +91,7 @@ void write_file(const std::string& path, std::string_view text) {
     throw IoError(fmt::format("{}: cannot be written: {}", path, std::strerror(error)));
   if (std::rename(temporary.c_str(), path.c_str()) != 0)
     throw IoError(fmt::format("{}: cannot be replaced: {}", path, std::strerror(errno)));
-  guard.finished();
+  UnfinishedFile::finished();
 }
 
 }  // namespace meshplan::cli

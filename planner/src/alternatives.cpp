@@ -70,6 +70,7 @@ Alternative describe_offer(const BestOffer& offer, const Evaluation& best,
 
 std::vector<ChoiceValues> choice_values(const std::vector<Evaluation>& evaluations) {
   std::vector<ChoiceValues> all;
+  all.reserve(kChoices.size());
   for (const Choice choice : kChoices) all.push_back(values_of(choice, evaluations));
   return all;
 }

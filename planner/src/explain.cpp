@@ -75,6 +75,7 @@ std::string time_differences(const sim::Estimate& faster, const sim::Estimate& s
   std::ranges::stable_sort(parts, std::ranges::greater{},
                            [](const Part& part) { return std::abs(part.seconds); });
   std::vector<std::string> words;
+  words.reserve(parts.size());
   for (const Part& part : parts)
     words.push_back(fmt::format("{} {}", words_for(part.category), signed_seconds(part.seconds)));
   return fmt::format("{}", fmt::join(words, ", "));

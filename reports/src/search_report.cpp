@@ -52,6 +52,7 @@ std::string ranked_table(const std::vector<RankedPlan>& ranked) {
 // Alternatives that exist come first, the closest ones before the others.
 std::vector<const Alternative*> by_interest(const std::vector<Alternative>& alternatives) {
   std::vector<const Alternative*> sorted;
+  sorted.reserve(alternatives.size());
   for (const Alternative& alternative : alternatives) sorted.push_back(&alternative);
   std::ranges::stable_sort(sorted, {}, [](const Alternative* alternative) {
     return std::pair(!alternative->plan, alternative->slower_by_s);
@@ -82,6 +83,7 @@ std::string alternatives_text(const std::vector<Alternative>& alternatives) {
 
 std::string rejections_text(const std::vector<Rejection>& rejections) {
   std::vector<const Rejection*> sorted;
+  sorted.reserve(rejections.size());
   for (const Rejection& rejection : rejections) sorted.push_back(&rejection);
   std::ranges::stable_sort(sorted, std::ranges::greater{}, &Rejection::plans);
   Table table{.columns = {{"", Align::Left}, {""}, {"", Align::Left}, {"", Align::Left}}};

@@ -25,6 +25,7 @@ std::vector<StageBreakdown> by_stage(const std::vector<sim::RankBreakdown>& rank
   for (const sim::RankBreakdown& rank : ranks)
     members[mesh.coordinates(rank.rank).pp].push_back(rank);
   std::vector<StageBreakdown> stages;
+  stages.reserve(members.size());
   for (const auto& [stage, list] : members) stages.push_back({stage, sim::mean_of(list)});
   return stages;
 }

@@ -13,9 +13,9 @@ namespace meshplan::planner {
 std::string time_differences(const sim::Estimate& faster, const sim::Estimate& slower);
 
 /// What the plan's own numbers say: bubble, hidden and exposed communication, recompute, memory.
-std::vector<std::string> own_reasons(const RankedPlan& plan);
+std::vector<std::string> own_reasons(const RankedPlan& ranked);
 
-/// "step time", "ms" or "us" with three or four digits: "1.23 s", "812 ms", "45.1 us".
+/// Three or four digits: "1.23 s", "812 ms", "45.1 us".
 std::string format_seconds(double seconds);
 /// "61.2 GiB", "412 MiB".
 std::string format_bytes(double bytes);

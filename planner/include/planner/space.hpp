@@ -55,7 +55,6 @@ Candidate candidate_of(const program::Plan& plan);
 
 /// The axes of a search, in the order in which tables list them.
 enum class Choice { Tp, Sp, Pp, Dp, MicroBatch, Recompute, Schedule };
-constexpr int kNumChoices = 7;
 
 /// "tp=8", "sp", "no sp", "recompute=full", ...
 std::string label(Choice choice, const Candidate& candidate);
