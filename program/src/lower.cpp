@@ -66,7 +66,10 @@ class Lowering {
     const auto [entry, fresh] = block_of_.try_emplace(key, static_cast<int>(sharded_.size()));
     if (fresh) {
       sharded_.push_back(shard(graph, context_));
-      if (pass_ == Pass::Training) differentiate(sharded_.back(), context_, recompute, profile_);
+      if (pass_ == Pass::Training)
+        differentiate(sharded_.back(), context_, recompute, profile_);
+      else
+        mark_partial_gradients(sharded_.back());
       transient_bytes_ =
           std::max(transient_bytes_, plan_block_memory(sharded_.back(), program_.sizes));
     }
@@ -75,6 +78,15 @@ class Lowering {
     placed_.push_back({.sharded = entry->second, .layer = layer, .prefix = std::move(prefix)});
     program_.layers.push_back(
         {.block = entry->second, .layer = layer, .saved_offset = saved_offset});
+  }
+
+  /// Gradients that are partial over tp decide where a parameter lies; without this, a forward-only
+  /// program would look for the weights in other places than training leaves them.
+  void mark_partial_gradients(ShardedLayer& layer) const {
+    ShardedLayer trained = layer;
+    differentiate(trained, context_, RecomputeKind::None, profile_);
+    for (std::size_t i = 0; i < layer.parameters.size(); ++i)
+      layer.parameters[i].parameter.tp_partial = trained.parameters[i].parameter.tp_partial;
   }
 
   void make_tasks() {

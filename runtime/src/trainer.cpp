@@ -13,6 +13,16 @@ std::vector<const program::Program*> programs_of(
   return programs;
 }
 
+/// Both programs find a weight in the same place of the arena.
+void check_same_parameters(const program::Program& training, const program::Program& evaluation) {
+  bool same = training.parameters.size() == evaluation.parameters.size();
+  for (std::size_t i = 0; same && i < training.parameters.size(); ++i)
+    same = training.parameters[i].name == evaluation.parameters[i].name &&
+           training.parameters[i].offset == evaluation.parameters[i].offset &&
+           training.parameters[i].local_shape == evaluation.parameters[i].local_shape;
+  require_invariant(same, "training and evaluation lay parameters out differently");
+}
+
 }  // namespace
 
 int stage_of(const program::Plan& plan, int rank) {
@@ -28,7 +38,9 @@ Trainer::Trainer(program::Program training, std::optional<program::Program> eval
       arena_(backend, programs_of(training_, evaluation_)),
       training_executor_(training_, backend, arena_, groups_, status) {
   initialize_parameters(training_, groups_.coordinates().tp, seed, backend, arena_);
-  if (evaluation_) evaluation_executor_.emplace(*evaluation_, backend, arena_, groups_, status);
+  if (!evaluation_) return;
+  check_same_parameters(training_, *evaluation_);
+  evaluation_executor_.emplace(*evaluation_, backend, arena_, groups_, status);
 }
 
 double Trainer::evaluate(const StepBatch& batch) {
