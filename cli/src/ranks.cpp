@@ -1,6 +1,7 @@
 #include "ranks.hpp"
 
 #include <filesystem>
+#include <fmt/format.h>
 
 #include "core/error.hpp"
 #include "files.hpp"
@@ -31,7 +32,18 @@ std::vector<runtime::HostSlots> parse_hosts(const HostOptions& options) {
   return {};
 }
 
+namespace {
+
+void check(const HostOptions& options) {
+  if (!(options.hang_timeout_s > 0))
+    throw ConfigError(
+        fmt::format("--hang-timeout {}: must be more than 0 seconds", options.hang_timeout_s));
+}
+
+}  // namespace
+
 int launch_self(int ranks, const HostOptions& options, std::vector<std::string> arguments) {
+  check(options);
   runtime::LaunchSpec spec{.ranks = ranks,
                            .hosts = parse_hosts(options),
                            .cores_per_host = static_cast<int>(runtime::detect_host().cores.size()),
@@ -42,6 +54,7 @@ int launch_self(int ranks, const HostOptions& options, std::vector<std::string> 
 }
 
 int as_rank(const HostOptions& options, const std::function<int(runtime::Job&)>& work) {
+  check(options);
   int argc = 0;
   char** argv = nullptr;
   const runtime::MpiSession session(argc, argv);

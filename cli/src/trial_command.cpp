@@ -105,6 +105,9 @@ reports::TrialRow row_of(const Candidate& candidate) {
 int run(const Options& options) {
   if (options.steps < 2)
     throw ConfigError(fmt::format("--steps {}: at least 2, the first is warm-up", options.steps));
+  if (options.least_rounds < 1 || options.most_rounds < options.least_rounds)
+    throw ConfigError(fmt::format("--rounds {} --most-rounds {}: at least 1, and most >= least",
+                                  options.least_rounds, options.most_rounds));
   std::vector<Candidate> candidates = load(options);
   const TemporaryFolder folder;
   reports::Trial trial;

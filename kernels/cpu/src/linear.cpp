@@ -2,6 +2,7 @@
 
 #include <dnnl.hpp>
 
+#include <array>
 #include <compare>
 #include <fmt/format.h>
 #include <map>
@@ -139,7 +140,7 @@ class Matmul::Impl {
     arguments.at(DNNL_ARG_DST).set_data_handle(pointers.c);
     if (problem.bias) arguments.at(DNNL_ARG_BIAS).set_data_handle(mutable_handle(pointers.bias));
     arguments.at(DNNL_ARG_SCRATCHPAD).set_data_handle(scratch.data());
-    primitive.matmul.execute(stream_, arguments);
+    execute(primitive);
     stream_.wait();
   }
 
@@ -149,6 +150,18 @@ class Matmul::Impl {
     std::unordered_map<int, memory> arguments;  // kept: making them allocates
     std::int64_t scratch_bytes = 0;
   };
+
+  /// Not primitive::execute, which puts its arguments into a new vector at every call.
+  void execute(Primitive& primitive) {
+    constexpr std::size_t kMostArguments = 5;
+    std::array<dnnl_exec_arg_t, kMostArguments> list{};
+    std::size_t count = 0;
+    for (const auto& [name, argument] : primitive.arguments)
+      list.at(count++) = {name, argument.get()};
+    dnnl::error::wrap_c_api(dnnl_primitive_execute(primitive.matmul.get(), stream_.get(),
+                                                   static_cast<int>(count), list.data()),
+                            "oneDNN could not run a matrix product");
+  }
 
   Primitive& primitive_of(const Problem& problem) {
     const auto found = primitives_.find(problem);
