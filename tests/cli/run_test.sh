@@ -1,0 +1,171 @@
+#!/usr/bin/env bash
+# A training job as its user sees it: exit codes, messages, files, and how it ends when a rank fails.
+# Usage: run_test.sh PATH_OF_meshplan [MPIEXEC]
+set -u
+meshplan=$1
+mpiexec=${2:-mpiexec}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+
+fail() {
+  echo "FAILED: $1"
+  failures=$((failures + 1))
+}
+
+# expect CODE PATTERN COMMAND...: the exit code, and an extended regular expression in its output
+expect() {
+  local code=$1 pattern=$2
+  shift 2
+  timeout -k 1 60 "$@" >stdout 2>stderr
+  local actual=$?
+  [ "$actual" -eq "$code" ] || fail "$*: exit code $actual instead of $code: $(cat stdout stderr)"
+  grep -qE -- "$pattern" stdout stderr || fail "$*: no '$pattern' in: $(cat stdout stderr)"
+}
+
+# Processes of this test's jobs: their arguments name the folder. The dead that nobody has collected
+# yet are left out.
+ranks() {
+  ps -eo pid=,stat=,args= |
+    awk -v folder="$work" '$2 !~ /Z/ && index($0, folder "/") && !/awk|mpiexec|hydra/ {print $1}'
+}
+
+expect_no_rank() {
+  for _ in $(seq 25); do
+    [ -z "$(ranks)" ] && return
+    sleep 0.2
+  done
+  fail "$1: left over: $(ps -o pid=,stat=,args= -p "$(ranks | paste -sd,)")"
+}
+
+# --- plans of a tiny model
+cat >model.json <<'JSON'
+{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+ "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 256,
+ "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": false}
+JSON
+for _ in $(seq 200); do echo "the quick brown fox jumps over the lazy dog"; done >text.txt
+make_plan() {  # make_plan FILE ARGUMENTS...
+  "$meshplan" simulate --model model.json --cluster cpu-host --global-batch 4 --seq-len 32 \
+    --out "$@" >stdout 2>stderr || fail "no plan $1: $(cat stderr)"
+}
+make_plan tp2.json --tp 2
+make_plan pp2.json --pp 2 --trace predicted.json
+
+# --- a run that ends well
+expect 0 "step time" "$meshplan" run tp2.json --data text.txt --steps 12
+expect 0 "held-out loss" "$meshplan" run tp2.json --data text.txt --steps 4 --eval-every 2
+expect 0 '"losses"' "$meshplan" run pp2.json --data text.txt --steps 30 --json --trace measured.json
+python3 - <<'PY' || fail "the loss does not fall by a tenth in 30 steps"
+import json, sys
+losses = json.load(open("stdout"))["losses"]
+sys.exit(not (len(losses) == 30 and losses[-1] < 0.9 * losses[0]))
+PY
+cp stdout traced.json
+expect 0 "step time, ms" "$meshplan" compare predicted.json measured.json
+expect 0 '"step_time_error"' "$meshplan" compare predicted.json measured.json --json
+"$meshplan" run pp2.json --data text.txt --steps 30 --json >stdout 2>stderr || fail "an untraced run"
+python3 - <<'PY' || fail "tracing changes the losses"
+import json, sys
+sys.exit(json.load(open("stdout"))["losses"] != json.load(open("traced.json"))["losses"])
+PY
+[ -s stderr ] && fail "a run that ends well writes to stderr: $(cat stderr)"
+
+# --- hosts
+expect 0 "step time" "$meshplan" run tp2.json --data text.txt --steps 3 \
+  --hosts localhost:1,127.0.0.1:1
+printf '# two names of one machine\nlocalhost:1\n127.0.0.1 slots=1\n' >hosts
+expect 0 "step time" "$meshplan" run tp2.json --data text.txt --steps 3 --hostfile hosts
+expect 2 "not both" "$meshplan" run tp2.json --data text.txt --hostfile hosts --hosts localhost:2
+expect 2 "missing-hosts: no such file" "$meshplan" run tp2.json --data text.txt \
+  --hostfile missing-hosts
+
+# --- an outer launcher
+expect 0 "step time" "$mpiexec" -n 2 "$meshplan" run "$work/tp2.json" --data "$work/text.txt" \
+  --steps 3
+expect 2 "needs 2 ranks, but the job has 3" "$mpiexec" -n 3 "$meshplan" run "$work/tp2.json" \
+  --data "$work/text.txt" --steps 3 --any-placement
+
+# --- bad input
+expect 2 "which plan\?" "$meshplan" run
+expect 2 "book.txt: no such data file" "$meshplan" run tp2.json --data book.txt
+: >empty.txt
+expect 2 "empty.txt: the data file is empty" "$meshplan" run tp2.json --data empty.txt
+head -c 100 text.txt >short.txt
+expect 2 "short.txt: 100 tokens .*less than one global batch of 4; use at least 129 tokens" \
+  "$meshplan" run tp2.json --data short.txt
+printf 'abc' >odd.u16
+expect 2 "odd.u16: 3 bytes are no whole number of 2-byte tokens" "$meshplan" run tp2.json \
+  --data odd.u16
+head -c 4000 text.txt >letters.u16
+expect 2 "letters.u16: token [0-9]+ at position [0-9]+ is outside the vocabulary of 256" \
+  "$meshplan" run tp2.json --data letters.u16 --steps 2
+expect 2 "tp3.json: no such file; near it: " "$meshplan" run tp3.json
+echo '{"schema_version": 1,' >corrupt.json
+expect 2 "corrupt.json:2:1: not valid JSON" "$meshplan" run corrupt.json
+sed 's/"micro_batch_size"/"micro_batchsize"/' tp2.json >typo.json
+expect 2 "micro_batchsize: unknown key; did you mean 'micro_batch_size'" "$meshplan" run typo.json
+expect 2 "--steps 0: must be at least 1" "$meshplan" run tp2.json --data text.txt --steps 0
+expect 2 "--threads-per-rank 0: must be at least 1" "$meshplan" run tp2.json --data text.txt \
+  --threads-per-rank 0
+expect 2 "--hang-timeout 0: must be" "$meshplan" run tp2.json --data text.txt --hang-timeout 0
+expect 1 "missing/trace.json: cannot be written" "$meshplan" run tp2.json --data text.txt --steps 2 \
+  --trace missing/trace.json
+expect 0 "step time" "$meshplan" run tp2.json --data text.txt --steps 2 --trace tp2_trace.json
+expect 2 "different plans" "$meshplan" compare predicted.json tp2_trace.json
+expect_no_rank "before any signal"
+
+# --- a rank dies, hangs; the user gives up
+# start_job: runs 1,000,000 steps in the background, waits until two ranks train. Sets `job`.
+start_job() {
+  "$meshplan" run pp2.json --data "$work/text.txt" --steps 1000000 --hang-timeout 3 \
+    >stdout 2>stderr &
+  job=$!
+  for _ in $(seq 100); do
+    grep -q '^ *1 ' stdout && return
+    sleep 0.1
+  done
+  fail "the job does not start: $(head -c 2000 stdout) $(cat stderr)"
+}
+
+# The ranks proper, started by MPICH's proxy; their guardians have the same arguments.
+rank_processes() {
+  for pid in $(ranks); do
+    parent=$(ps -o ppid= -p "$pid" 2>/dev/null)  # nothing if it has just ended
+    [ "$(ps -o comm= -p "${parent:-0}" 2>/dev/null)" = hydra_pmi_proxy ] && echo "$pid"
+  done
+}
+
+# expect_end NAME CODE PATTERN LIMIT_S: the job ends in time, with this code and line
+expect_end() {
+  local start=$SECONDS
+  for _ in $(seq "$(($4 * 10))"); do
+    kill -0 "$job" 2>/dev/null || break
+    sleep 0.1
+  done
+  if kill -0 "$job" 2>/dev/null; then
+    fail "$1: still running after $4 s"
+    kill -TERM "$job"
+  fi
+  wait "$job"
+  local code=$?
+  [ "$code" -eq "$2" ] || fail "$1: exit code $code instead of $2: $(cat stderr)"
+  grep -qE -- "$3" stderr || fail "$1: no '$3' in: $(cat stderr)"
+  expect_no_rank "$1"
+  echo "$1: exit code $code after $((SECONDS - start)) s"
+}
+
+where='rank [01] on .*stage [01], micro-batch [0-3], [^;]+'
+start_job
+kill -KILL "$(rank_processes | tail -1)"
+expect_end "kill -9" 1 "died: $where" 10
+start_job
+kill -STOP "$(rank_processes | tail -1)"
+expect_end "SIGSTOP" 1 "hangs: $where; stopped by a signal" 10
+start_job
+kill -INT "$job"
+expect_end "interrupt" 130 "" 10
+
+[ "$failures" -eq 0 ] && echo "all passed"
+exit $((failures > 0))
