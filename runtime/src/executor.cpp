@@ -208,8 +208,8 @@ StepOutcome Executor::run(const StepBatch& batch, const StepSettings& settings) 
     if (bound.communicate && previous) wait_for(*previous);  // a lane runs in order
     previous = i;
     if (tracing_) intervals_[i].start_s = monotonic_seconds();
+    if (status_ != nullptr) status_->set(bound.status);
     if (bound.communicate) {
-      if (status_ != nullptr) status_->set(bound.status);
       bound.handle = bound.communicate();
       bound.pending = true;
     } else {
