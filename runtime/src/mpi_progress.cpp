@@ -24,15 +24,19 @@ class Backoff {
  public:
   explicit Backoff(bool oversubscribed) : oversubscribed_(oversubscribed) {}
 
-  void reset() { idle_ = 0; }
+  void reset() {
+    idle_ = 0;
+    nap_ns_ = kShortestNapNs;
+  }
   /// @returns whether this wait has outlived plain spinning
   bool pause() {
     ++idle_;
     const int spins = oversubscribed_ ? kSpinsShared : kSpinsAlone;
     if (idle_ <= spins) return false;
     if (oversubscribed_ && idle_ > spins + kYields) {
-      const timespec nap{0, kNapNanoseconds};
+      const timespec nap{0, nap_ns_};
       nanosleep(&nap, nullptr);
+      nap_ns_ = std::min(nap_ns_ + nap_ns_ / kNapGrowth, kLongestNapNs);
     } else {
       sched_yield();
     }
@@ -44,11 +48,17 @@ class Backoff {
   // time.
   static constexpr int kSpinsShared = 100;
   static constexpr int kYields = 10;
-  static constexpr long kNapNanoseconds = 20'000;
+  // Naps grow to a fraction of the time waited, so that they delay a wait by that fraction at most.
+  // Long waits need long ones: Linux moves a rank to a core that idles only if it idles for longer
+  // than its migration cost (0.5 ms), and a core that naps in between looks busy.
+  static constexpr long kShortestNapNs = 20'000;
+  static constexpr long kLongestNapNs = 1'000'000;
+  static constexpr long kNapGrowth = 8;
   static constexpr int kSpinsAlone = 20'000;
 
   bool oversubscribed_;
   int idle_ = 0;
+  long nap_ns_ = kShortestNapNs;
 };
 
 /// Tells the observer about a wait, and about its end however it ends.
