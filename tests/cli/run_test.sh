@@ -132,7 +132,7 @@ start_job() {
 # The ranks proper, started by MPICH's proxy; their guardians have the same arguments.
 rank_processes() {
   for pid in $(ranks); do
-    parent=$(ps -o ppid= -p "$pid" 2>/dev/null)  # nothing if it has just ended
+    parent=$(ps -o ppid= -p "$pid" 2>/dev/null | tr -d ' ')  # nothing if it has just ended
     [ "$(ps -o comm= -p "${parent:-0}" 2>/dev/null)" = hydra_pmi_proxy ] && echo "$pid"
   done
 }
