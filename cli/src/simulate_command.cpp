@@ -7,6 +7,8 @@
 #include "files.hpp"
 #include "inputs.hpp"
 #include "plan_options.hpp"
+#include "program/lower.hpp"
+#include "program/program_json.hpp"
 #include "progress.hpp"
 #include "reports/search_report.hpp"
 #include "reports/simulation_report.hpp"
@@ -20,6 +22,8 @@ struct Options {
   std::optional<std::string> trace;
   std::optional<std::string> chrome;
   std::optional<std::string> out;
+  std::optional<std::string> program;
+  int stage = 0;
   bool all_ranks = false;
   bool json = false;
 };
@@ -69,6 +73,12 @@ int run(const Options& options, const Terminal& terminal) {
   if (options.trace) write_file(*options.trace, program::to_json(report.simulation.trace));
   if (options.chrome)
     write_file(*options.chrome, program::to_chrome_trace(report.simulation.trace));
+  if (options.program) {
+    if (options.stage < 0 || options.stage >= loaded.plan.parallel.pp)
+      throw ConfigError(fmt::format("--stage {}: the plan has stages 0 to {}", options.stage,
+                                    loaded.plan.parallel.pp - 1));
+    write_file(*options.program, program::to_json(program::lower(loaded.plan, options.stage)));
+  }
   if (options.out) {
     loaded.plan.cluster_name = loaded.cluster.name;
     loaded.plan.cluster_json = sim::to_json(loaded.cluster);
@@ -100,6 +110,9 @@ void add_simulate_command(CommandLine& line) {
       .option("--trace", options->trace, "write the trace of the last step (meshplan's schema)")
       .option("--chrome", options->chrome, "write it for chrome://tracing or ui.perfetto.dev")
       .option("-o,--out", options->out, "write the plan with this prediction")
+      .option("--program", options->program,
+              "write what a rank of --stage does, operation by operation")
+      .option("--stage", options->stage, "stage whose program is written")
       .flag("--all-ranks", options->all_ranks, "play every rank, not one per stage")
       .flag("--json", options->json, "print the result for programs")
       .examples(

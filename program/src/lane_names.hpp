@@ -1,0 +1,30 @@
+// How files spell lanes and phases.
+#pragma once
+
+#include "core/json_fields.hpp"
+#include "program/program.hpp"
+
+namespace meshplan {
+
+template <>
+struct EnumNames<program::Lane> {
+  static constexpr std::array<std::pair<program::Lane, std::string_view>, program::kNumLanes>
+      value = {{{program::Lane::Compute, "compute"},
+                {program::Lane::Tp, "tp"},
+                {program::Lane::PpForward, "pp_forward"},
+                {program::Lane::PpBackward, "pp_backward"},
+                {program::Lane::Dp, "dp"},
+                {program::Lane::Host, "host"}}};
+};
+template <>
+struct EnumNames<program::Phase> {
+  static constexpr std::array<std::pair<program::Phase, std::string_view>, 6> value = {
+      {{program::Phase::Forward, "forward"},
+       {program::Phase::Recompute, "recompute"},
+       {program::Phase::InputGrad, "input_grad"},
+       {program::Phase::WeightGrad, "weight_grad"},
+       {program::Phase::Reduce, "reduce"},
+       {program::Phase::Optimizer, "optimizer"}}};
+};
+
+}  // namespace meshplan
