@@ -119,6 +119,7 @@ expect_no_rank "before any signal"
 # --- a rank dies, hangs; the user gives up
 # start_job: runs 1,000,000 steps in the background, waits until two ranks train. Sets `job`.
 start_job() {
+  : >stdout  # else the line of the job before may be taken for this one's
   "$meshplan" run pp2.json --data "$work/text.txt" --steps 1000000 --hang-timeout 3 \
     >stdout 2>stderr &
   job=$!
