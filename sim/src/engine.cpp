@@ -28,33 +28,6 @@ void check_input(const std::vector<Program>& stages, const Cluster& cluster) {
     require_invariant(!program.instances.empty(), "a program has operations");
 }
 
-/// What is the same for all spans of an instance.
-Span span_of(const Program& program, const program::OperationInstance& instance, int rank,
-             const program::Mesh& mesh) {
-  const program::Operation& operation = program::operation_of(program, instance);
-  const program::OperationCost cost = program::operation_cost(program, instance);
-  Span span{.rank = rank,
-            .lane = operation.lane,
-            .phase = operation.phase,
-            .name = operation.name,
-            .id = instance.id,
-            .microbatch = instance.microbatch,
-            .group = {},
-            .bytes = cost.bytes,
-            .flops = cost.flops};
-  if (instance.layer >= 0)
-    span.layer = program.layers[static_cast<std::size_t>(instance.layer)].layer.value_or(-1);
-  if (const auto* peer = std::get_if<program::PeerOp>(&operation.work)) {
-    span.group = program::name_of(program::Group::Pp);
-    span.peer = peer_rank(mesh, rank, *peer);
-  } else if (const auto* flat = std::get_if<program::FlatCollectiveOp>(&operation.work)) {
-    span.group = program::name_of(flat->collective.group);
-  } else if (const auto* collective = std::get_if<program::CollectiveOp>(&operation.work)) {
-    span.group = program::name_of(collective->group);
-  }
-  return span;
-}
-
 std::vector<Span> spans_of(const World& world, const Outcome& outcome, const program::Mesh& mesh) {
   const auto& ends = outcome.step_ends;
   const double begin = ends.size() > 1 ? ends[ends.size() - 2] : 0;
@@ -63,7 +36,7 @@ std::vector<Span> spans_of(const World& world, const Outcome& outcome, const pro
     const SimulatedRank& rank = world.ranks[r];
     const Program& program = *world.stages[static_cast<std::size_t>(rank.stage)].program;
     for (std::size_t i = 0; i < program.instances.size(); ++i) {
-      Span span = span_of(program, program.instances[i], rank.rank, mesh);
+      Span span = program::make_span(program, program.instances[i], mesh, rank.rank);
       span.start_s = outcome.last.start[outcome.offset[r] + i] - begin;
       span.end_s = outcome.last.end[outcome.offset[r] + i] - begin;
       spans.push_back(std::move(span));
