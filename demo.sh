@@ -36,4 +36,4 @@ simulate 07-tp2-pp2 --tp 2 --pp 2 --micro-batch 2
 simulate 08-pp4-gpipe --pp 4 --micro-batch 1 --schedule gpipe
 simulate 09-dp4-selective --dp 4 --micro-batch 2 --recompute selective
 # A figure on one line per plan, the worst one named, a naive predictor beside it.
-"$meshplan" trial --data /usr/share/common-licenses/GPL-3 "$out"/plans/*.json | tee "$out/trial.txt"
+"$meshplan" trial --most-rounds 5 --data /usr/share/common-licenses/GPL-3 "$out"/plans/*.json | tee "$out/trial.txt"

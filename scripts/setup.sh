@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs what the build needs (Debian and Ubuntu) and builds Release. Does nothing that is already done.
-#   scripts/setup.sh [preset]      default: release
+#   scripts/setup.sh [preset [target...]]      default: release, everything
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 preset=${1:-release}
+targets=("${@:2}")
 
 packages=(g++ cmake ninja-build nlohmann-json3-dev libfmt-dev libcli11-dev libdnnl-dev
           mpich libmpich-dev catch2 libbenchmark-dev)
@@ -32,7 +33,7 @@ if [ ! -f "$build/build.ninja" ]; then
   echo "setup: configuring $preset" >&2
   (cd "$root" && cmake --preset "$preset" >/dev/null)
 fi
-if ! ninja -C "$build" -n | grep -q 'no work to do'; then
+if ! ninja -C "$build" -n "${targets[@]}" | grep -q 'no work to do'; then
   echo "setup: building $preset with $(nproc) cores" >&2
-  ninja -C "$build" >"$build/build.log" || { tail -n 40 "$build/build.log" >&2; exit 1; }
+  ninja -C "$build" "${targets[@]}" >"$build/build.log" || { tail -n 40 "$build/build.log" >&2; exit 1; }
 fi
