@@ -82,7 +82,7 @@ void append_step_end(Program& program, const ParameterOrder& order, Pass pass) {
   if (program.role.last_stage)
     append_all_reduce(program, "loss.all_reduce", Lane::Dp, Group::DpCp, Region::Scalars,
                       scalars(Scalar::LossSum, 1));
-  append_step(program, "mask_loss", Phase::Optimizer, {.work = StepWork::MaskLoss});
+  append_step(program, "mask_loss", Phase::Reduce, {.work = StepWork::MaskLoss});
   append_all_reduce(program, "loss_and_norm.all_reduce", Lane::Tp, Group::TpPp, Region::Scalars,
                     scalars(Scalar::LossSum, 2));
   if (pass == Pass::ForwardOnly) return;
