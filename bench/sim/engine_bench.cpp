@@ -1,0 +1,51 @@
+// How fast plans are lowered, simulated and estimated: Llama-3 70B on 1,024 GPUs.
+#include <benchmark/benchmark.h>
+
+#include "models/model_spec.hpp"
+#include "program/lower.hpp"
+#include "sim/engine.hpp"
+#include "sim/estimator.hpp"
+
+namespace meshplan {
+namespace {
+
+program::Plan plan_70b() {
+  program::Plan plan;
+  plan.model = models::load_preset("llama3-70b");
+  plan.workload = {.seq_len = 8192, .global_batch_size = 1024, .precision = DType::BF16};
+  plan.parallel = {.tp = 8, .pp = 4, .dp = 32, .sp = true};
+  return plan;
+}
+
+sim::Cluster cluster_1024() {
+  return sim::with_ranks(sim::load_cluster_preset("dgx-h100"), 1024);
+}
+
+void lower_all_stages(benchmark::State& state) {
+  const program::Plan plan = plan_70b();
+  for (auto _ : state) benchmark::DoNotOptimize(program::lower_all(plan));
+}
+BENCHMARK(lower_all_stages)->Unit(benchmark::kMillisecond);
+
+void simulate_folded(benchmark::State& state) {
+  const std::vector<program::Program> stages = program::lower_all(plan_70b());
+  const sim::Cluster cluster = cluster_1024();
+  std::int64_t events = 0;
+  for (auto _ : state) events += sim::simulate(stages, cluster, {.record_spans = false}).events;
+  state.counters["events/s"] =
+      benchmark::Counter(static_cast<double>(events), benchmark::Counter::kIsRate);
+}
+BENCHMARK(simulate_folded)->Unit(benchmark::kMillisecond);
+
+void estimate_with_known_blocks(benchmark::State& state) {
+  const program::Plan plan = plan_70b();
+  sim::Estimator estimator(cluster_1024());
+  benchmark::DoNotOptimize(estimator.estimate(plan));  // prices the blocks
+  for (auto _ : state) benchmark::DoNotOptimize(estimator.estimate(plan));
+  state.counters["plans/s"] =
+      benchmark::Counter(static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+}
+BENCHMARK(estimate_with_known_blocks)->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace meshplan
