@@ -3,8 +3,12 @@
 
 add_library(meshplan_options INTERFACE)
 # Designated initializers leave the rest to the members' defaults on purpose.
-target_compile_options(meshplan_options INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wundef -Werror
-                       -Wno-missing-field-initializers)
+set(meshplan_warnings -Wall -Wextra -Wshadow -Wconversion -Wundef -Wno-missing-field-initializers)
+target_compile_options(meshplan_options INTERFACE
+                       "$<$<COMPILE_LANGUAGE:CXX>:${meshplan_warnings};-Werror>")
+# -Wconversion and -Wshadow would also judge what nvcc generates.
+target_compile_options(meshplan_options INTERFACE
+                       "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers>")
 if(MESHPLAN_SANITIZE)
   target_compile_options(meshplan_options INTERFACE -fsanitize=address,undefined
                          -fno-sanitize-recover=all -fno-omit-frame-pointer)

@@ -1,0 +1,265 @@
+#include "cuda_backend.hpp"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace meshplan::kernels {
+
+namespace cuda {
+
+namespace {
+
+constexpr std::int64_t kPage = 4096;
+
+int attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+  return value;
+}
+
+}  // namespace
+
+void require_scratch(const Context& context, std::int64_t bytes) {
+  if (static_cast<std::int64_t>(context.scratch.size()) >= bytes) return;
+  throw InvariantError(fmt::format("the operation needs {} bytes of scratch, set_scratch gave {}",
+                                   bytes, context.scratch.size()));
+}
+
+StreamBackend::StreamBackend(int device_index, const CudaBackendOptions& options)
+    : linear_(options.allow_tf32) {
+  context_.device = device_index;
+  use_device();
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device_index), "cudaGetDeviceProperties");
+  device_name_ = properties.name;
+  context_.num_sms = properties.multiProcessorCount;
+  context_.compute_capability = 10 * properties.major + properties.minor;
+  context_.max_shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device_index);
+  if (options.stream == nullptr) own_stream_ = make_stream();
+  context_.stream = options.stream != nullptr ? options.stream : own_stream_.get();
+}
+
+StreamBackend::~StreamBackend() {
+  for (const auto& [aligned, base] : allocations_) cudaFree(base);
+}
+
+void StreamBackend::use_device() const {
+  check(cudaSetDevice(context_.device), "cudaSetDevice");
+}
+
+std::string StreamBackend::name() const {
+  return fmt::format("cuda {} sm_{}", device_name_, context_.compute_capability);
+}
+
+void* StreamBackend::allocate(std::int64_t bytes) {
+  use_device();
+  // cudaMalloc promises 256 bytes of alignment.
+  const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1) + kPage);
+  void* base = nullptr;
+  check(cudaMalloc(&base, size), fmt::format("cudaMalloc of {} bytes", size).c_str());
+  const auto address = reinterpret_cast<std::uintptr_t>(base);
+  void* memory = reinterpret_cast<void*>((address + kPage - 1) / kPage * kPage);
+  allocations_.emplace(memory, base);
+  zero(memory, bytes);
+  return memory;
+}
+
+void StreamBackend::free(void* memory) noexcept {
+  const auto found = allocations_.find(memory);
+  if (found == allocations_.end()) return;  // null
+  cudaFree(found->second);
+  allocations_.erase(found);
+}
+
+void StreamBackend::copy(void* to, const void* from, std::int64_t bytes) {
+  use_device();
+  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice,
+                        context_.stream),
+        "cudaMemcpyAsync");
+}
+
+void StreamBackend::copy_to_device(void* to, const void* from_host, std::int64_t bytes) {
+  use_device();
+  check(cudaMemcpyAsync(to, from_host, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice,
+                        context_.stream),
+        "cudaMemcpyAsync to the device");
+}
+
+void StreamBackend::copy_to_host(void* to_host, const void* from, std::int64_t bytes) {
+  use_device();
+  check(cudaMemcpyAsync(to_host, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost,
+                        context_.stream),
+        "cudaMemcpyAsync to the host");
+  synchronize();
+}
+
+void StreamBackend::zero(void* memory, std::int64_t bytes) {
+  use_device();
+  check(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(bytes), context_.stream),
+        "cudaMemsetAsync");
+}
+
+void StreamBackend::synchronize() {
+  check(cudaStreamSynchronize(context_.stream), "cudaStreamSynchronize");
+}
+
+void StreamBackend::set_scratch(void* memory, std::int64_t bytes) {
+  require_invariant(reinterpret_cast<std::uintptr_t>(memory) % 64 == 0,
+                    "scratch is aligned to 64 bytes");
+  context_.scratch = {static_cast<std::byte*>(memory), static_cast<std::size_t>(bytes)};
+}
+
+std::int64_t StreamBackend::scratch_bytes(const LinearForward& op) {
+  use_device();
+  return linear_.scratch_bytes(context_, op);
+}
+std::int64_t StreamBackend::scratch_bytes(const LinearInputGrad& op) {
+  use_device();
+  return linear_.scratch_bytes(context_, op);
+}
+std::int64_t StreamBackend::scratch_bytes(const LinearWeightGrad& op) {
+  use_device();
+  return linear_.scratch_bytes(context_, op);
+}
+std::int64_t StreamBackend::scratch_bytes(const AttentionForward& op) {
+  use_device();
+  return attention_.scratch_bytes(context_, op);
+}
+std::int64_t StreamBackend::scratch_bytes(const AttentionBackward& op) {
+  use_device();
+  return attention_.scratch_bytes(context_, op);
+}
+std::int64_t StreamBackend::scratch_bytes(const SquaredNorm& /*op*/) {
+  return 0;
+}
+
+void StreamBackend::run(const LinearForward& op) {
+  use_device();
+  linear_.run(context_, op);
+}
+void StreamBackend::run(const LinearInputGrad& op) {
+  use_device();
+  linear_.run(context_, op);
+}
+void StreamBackend::run(const LinearWeightGrad& op) {
+  use_device();
+  linear_.run(context_, op);
+}
+void StreamBackend::run(const AttentionForward& op) {
+  use_device();
+  attention_.run(context_, op);
+}
+void StreamBackend::run(const AttentionBackward& op) {
+  use_device();
+  attention_.run(context_, op);
+}
+void StreamBackend::run(const Add& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const Accumulate& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const Scale& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const Fill& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const Convert& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const RmsNormForward& /*op*/) {
+  throw InvariantError("the CUDA backend has no kernel for RmsNormForward yet");
+}
+void StreamBackend::run(const RmsNormBackward& /*op*/) {
+  throw InvariantError("the CUDA backend has no kernel for RmsNormBackward yet");
+}
+void StreamBackend::run(const LayerNormForward& /*op*/) {
+  throw InvariantError("the CUDA backend has no kernel for LayerNormForward yet");
+}
+void StreamBackend::run(const LayerNormBackward& /*op*/) {
+  throw InvariantError("the CUDA backend has no kernel for LayerNormBackward yet");
+}
+void StreamBackend::run(const Rope& /*op*/) {
+  throw InvariantError("the CUDA backend has no kernel for Rope yet");
+}
+void StreamBackend::run(const ActivationForward& /*op*/) {
+  throw InvariantError("the CUDA backend has no kernel for ActivationForward yet");
+}
+void StreamBackend::run(const ActivationBackward& /*op*/) {
+  throw InvariantError("the CUDA backend has no kernel for ActivationBackward yet");
+}
+void StreamBackend::run(const GatedActivationForward& /*op*/) {
+  throw InvariantError("the CUDA backend has no kernel for GatedActivationForward yet");
+}
+void StreamBackend::run(const GatedActivationBackward& /*op*/) {
+  throw InvariantError("the CUDA backend has no kernel for GatedActivationBackward yet");
+}
+void StreamBackend::run(const EmbeddingForward& /*op*/) {
+  throw InvariantError("the CUDA backend has no kernel for EmbeddingForward yet");
+}
+void StreamBackend::run(const EmbeddingBackward& /*op*/) {
+  throw InvariantError("the CUDA backend has no kernel for EmbeddingBackward yet");
+}
+void StreamBackend::run(const PositionEmbeddingForward& /*op*/) {
+  throw InvariantError("the CUDA backend has no kernel for PositionEmbeddingForward yet");
+}
+void StreamBackend::run(const PositionEmbeddingBackward& /*op*/) {
+  throw InvariantError("the CUDA backend has no kernel for PositionEmbeddingBackward yet");
+}
+void StreamBackend::run(const CrossEntropyLocal& /*op*/) {
+  throw InvariantError("the CUDA backend has no kernel for CrossEntropyLocal yet");
+}
+void StreamBackend::run(const CrossEntropyCombine& /*op*/) {
+  throw InvariantError("the CUDA backend has no kernel for CrossEntropyCombine yet");
+}
+void StreamBackend::run(const CrossEntropyBackward& /*op*/) {
+  throw InvariantError("the CUDA backend has no kernel for CrossEntropyBackward yet");
+}
+void StreamBackend::run(const SumLoss& /*op*/) {
+  throw InvariantError("the CUDA backend has no kernel for SumLoss yet");
+}
+void StreamBackend::run(const AdamStep& /*op*/) {
+  throw InvariantError("the CUDA backend has no kernel for AdamStep yet");
+}
+void StreamBackend::run(const SgdStep& /*op*/) {
+  throw InvariantError("the CUDA backend has no kernel for SgdStep yet");
+}
+void StreamBackend::run(const SquaredNorm& /*op*/) {
+  throw InvariantError("the CUDA backend has no kernel for SquaredNorm yet");
+}
+void StreamBackend::run(const ClipCoefficient& /*op*/) {
+  throw InvariantError("the CUDA backend has no kernel for ClipCoefficient yet");
+}
+void StreamBackend::run(const RandomNormal& /*op*/) {
+  throw InvariantError("the CUDA backend has no kernel for RandomNormal yet");
+}
+
+}  // namespace cuda
+
+CudaDevices cuda_devices() {
+  CudaDevices devices;
+  const cudaError_t status = cudaGetDeviceCount(&devices.count);
+  if (status == cudaSuccess && devices.count > 0) return devices;
+  cudaGetLastError();
+  devices.count = 0;
+  devices.reason = status == cudaSuccess ? "CUDA sees no device" : cudaGetErrorString(status);
+  return devices;
+}
+
+std::unique_ptr<CudaBackend> make_cuda_backend(int device_index,
+                                               const CudaBackendOptions& options) {
+  const CudaDevices devices = cuda_devices();
+  if (devices.count == 0) throw ConfigError("no CUDA device: " + devices.reason);
+  if (device_index < 0 || device_index >= devices.count)
+    throw ConfigError(fmt::format("CUDA device {}: this machine has devices 0 to {}", device_index,
+                                  devices.count - 1));
+  return std::make_unique<cuda::StreamBackend>(device_index, options);
+}
+
+}  // namespace meshplan::kernels

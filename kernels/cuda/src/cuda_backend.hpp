@@ -1,0 +1,85 @@
+#pragma once
+
+#include <unordered_map>
+
+#include "attention.hpp"
+#include "kernels/cuda/handles.hpp"
+#include "kernels/cuda_backend.hpp"
+#include "linear.hpp"
+#include "operators.hpp"
+
+namespace meshplan::kernels::cuda {
+
+class StreamBackend final : public CudaBackend {
+ public:
+  StreamBackend(int device_index, const CudaBackendOptions& options);
+  ~StreamBackend() override;
+
+  std::string name() const override;
+  int num_threads() const override { return 1; }
+  int device_index() const override { return context_.device; }
+  CUstream_st* stream() const override { return context_.stream; }
+
+  void* allocate(std::int64_t bytes) override;
+  void free(void* memory) noexcept override;
+  void copy(void* to, const void* from, std::int64_t bytes) override;
+  void copy_to_device(void* to, const void* from_host, std::int64_t bytes) override;
+  void copy_to_host(void* to_host, const void* from, std::int64_t bytes) override;
+  void zero(void* memory, std::int64_t bytes) override;
+  void synchronize() override;
+
+  using Backend::scratch_bytes;
+  std::int64_t scratch_bytes(const LinearForward& op) override;
+  std::int64_t scratch_bytes(const LinearInputGrad& op) override;
+  std::int64_t scratch_bytes(const LinearWeightGrad& op) override;
+  std::int64_t scratch_bytes(const AttentionForward& op) override;
+  std::int64_t scratch_bytes(const AttentionBackward& op) override;
+  std::int64_t scratch_bytes(const SquaredNorm& op) override;
+  void set_scratch(void* memory, std::int64_t bytes) override;
+
+  void run(const LinearForward& op) override;
+  void run(const LinearInputGrad& op) override;
+  void run(const LinearWeightGrad& op) override;
+  void run(const AttentionForward& op) override;
+  void run(const AttentionBackward& op) override;
+  void run(const RmsNormForward& op) override;
+  void run(const RmsNormBackward& op) override;
+  void run(const LayerNormForward& op) override;
+  void run(const LayerNormBackward& op) override;
+  void run(const Rope& op) override;
+  void run(const ActivationForward& op) override;
+  void run(const ActivationBackward& op) override;
+  void run(const GatedActivationForward& op) override;
+  void run(const GatedActivationBackward& op) override;
+  void run(const Add& op) override;
+  void run(const Accumulate& op) override;
+  void run(const Scale& op) override;
+  void run(const Fill& op) override;
+  void run(const Convert& op) override;
+  void run(const EmbeddingForward& op) override;
+  void run(const EmbeddingBackward& op) override;
+  void run(const PositionEmbeddingForward& op) override;
+  void run(const PositionEmbeddingBackward& op) override;
+  void run(const CrossEntropyLocal& op) override;
+  void run(const CrossEntropyCombine& op) override;
+  void run(const CrossEntropyBackward& op) override;
+  void run(const SumLoss& op) override;
+  void run(const AdamStep& op) override;
+  void run(const SgdStep& op) override;
+  void run(const SquaredNorm& op) override;
+  void run(const ClipCoefficient& op) override;
+  void run(const RandomNormal& op) override;
+
+ private:
+  /// CUDA's current device belongs to the host thread, not to us.
+  void use_device() const;
+
+  Context context_;
+  std::string device_name_;
+  Stream own_stream_;
+  LinearKernels linear_;
+  AttentionKernels attention_;
+  std::unordered_map<void*, void*> allocations_;  // what we handed out -> what CUDA gave
+};
+
+}  // namespace meshplan::kernels::cuda

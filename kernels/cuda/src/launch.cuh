@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <string>
+#include <utility>
+
+#include "context.hpp"
+#include "kernels/cuda/check.hpp"
+
+namespace meshplan::kernels::cuda {
+
+constexpr std::size_t kSharedWithoutOptIn = 48 << 10;  // CUDA C++ programming guide, section 16.4.3
+
+struct LaunchShape {
+  dim3 grid;
+  dim3 block;
+  std::size_t shared_bytes = 0;  // dynamic
+};
+
+inline void check_launch(cudaError_t status, const void* kernel) {
+  if (status == cudaSuccess) return;
+  const char* name = nullptr;
+  if (cudaFuncGetName(&name, kernel) != cudaSuccess || name == nullptr) name = "?";
+  check(status, ("launch of " + std::string(name)).c_str());
+}
+
+/// Enqueues kernel(args...). An empty grid is no work, not an error.
+template <class... Params, class... Args>
+void launch(const Context& context, const LaunchShape& shape, void (*kernel)(Params...),
+            Args&&... args) {
+  if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
+  const void* address = reinterpret_cast<const void*>(kernel);
+  if (shape.shared_bytes > kSharedWithoutOptIn)
+    check_launch(cudaFuncSetAttribute(address, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      static_cast<int>(shape.shared_bytes)),
+                 address);
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = context.stream;
+  check_launch(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), address);
+}
+
+}  // namespace meshplan::kernels::cuda
