@@ -1,6 +1,7 @@
 #include "reference/linear.hpp"
 
 #include "kernels/support.hpp"
+#include "reference/pointwise.hpp"
 
 namespace meshplan::kernels::test {
 
@@ -19,16 +20,22 @@ struct LinearCase {
   Matrix dy = random_in(dtype, shape.tokens, shape.out_features, 4);
 };
 
-bool supports(Backend& backend, DType dtype) {
-  return dtype == DType::F32 || best_cpu_isa() == CpuIsa::Avx512 ||
-         backend.name().find("cpu") == std::string::npos;
+Matrix activated(ActivationKind kind, Matrix z) {
+  for (double& value : z.values) value = reference::activation(kind, value);
+  return z;
+}
+/// dy act'(z), element by element.
+Matrix through_activation(ActivationKind kind, Matrix dy, const Matrix& z) {
+  for (std::size_t i = 0; i < dy.values.size(); ++i)
+    dy.values[i] *= reference::activation_slope(kind, z.values[i]);
+  return dy;
 }
 
 template <class Body>
 void for_each_case(const Body& body) {
   for_each_backend([&](Backend& backend) {
     for (const DType dtype : {DType::F32, DType::BF16}) {
-      if (!supports(backend, dtype)) continue;
+      if (!multiplies(backend, dtype)) continue;
       for (const LinearShape& shape : kShapes) {
         for (const std::int64_t padding : {0, 5}) {
           INFO(name_of(dtype) << " T " << shape.tokens << " in " << shape.in_features << " out "
@@ -124,6 +131,71 @@ TEST_CASE("linear weight gradient overwrites or accumulates in fp32", "[kernels]
       check_close(dbias.read(), total, [&](std::int64_t row, std::int64_t column) {
         return runs * tolerance(DType::F32, c.shape.tokens, bias_magnitude(row, column));
       });
+    }
+  });
+}
+
+TEST_CASE("linear forward applies an activation and keeps its input", "[kernels][linear]") {
+  for_each_case([](Backend& backend, const LinearCase& c) {
+    const DeviceMatrix x(backend, c.x, c.dtype, c.padding);
+    const DeviceMatrix weight(backend, c.weight, c.dtype, c.padding);
+    const DeviceMatrix bias(backend, c.bias, c.dtype);
+    const auto magnitude = reference::linear(
+        reference::absolute(c.x), reference::absolute(c.weight), reference::absolute(c.bias));
+    // z is rounded before the activation, whose slope is below 1.13, or (fused) after it
+    const auto bound = [&](std::int64_t row, std::int64_t column) {
+      return 2.5 * tolerance(c.dtype, c.shape.in_features, magnitude(row, column));
+    };
+    const Matrix z = reference::linear(c.x, c.weight, c.bias);
+    for (const ActivationKind kind : {ActivationKind::GeluTanh, ActivationKind::Silu}) {
+      for (const bool keep : {false, true}) {
+        const DeviceMatrix y(backend, c.shape.tokens, c.shape.out_features, c.dtype, c.padding);
+        const DeviceMatrix kept(backend, c.shape.tokens, c.shape.out_features, c.dtype, 3);
+        run(backend, LinearForward{.shape = c.shape,
+                                   .dtype = c.dtype,
+                                   .x = x.data(),
+                                   .x_stride = x.stride(),
+                                   .weight = weight.data(),
+                                   .weight_stride = weight.stride(),
+                                   .bias = bias.data(),
+                                   .y = y.data(),
+                                   .y_stride = y.stride(),
+                                   .activation = kind,
+                                   .pre_activation = keep ? kept.data() : nullptr,
+                                   .pre_activation_stride = kept.stride()});
+        check_close(y.read(), activated(kind, z), bound);
+        if (keep) check_close(kept.read(), z, bound);
+      }
+    }
+  });
+}
+
+TEST_CASE("linear input gradient goes on through the activation before", "[kernels][linear]") {
+  for_each_case([](Backend& backend, const LinearCase& c) {
+    const Matrix z = random_in(c.dtype, c.shape.tokens, c.shape.in_features, 5);
+    const DeviceMatrix dy(backend, c.dy, c.dtype, c.padding);
+    const DeviceMatrix weight(backend, c.weight, c.dtype, c.padding);
+    const DeviceMatrix pre_activation(backend, z, c.dtype, 3);
+    const auto magnitude =
+        reference::linear_input_grad(reference::absolute(c.dy), reference::absolute(c.weight));
+    for (const ActivationKind kind : {ActivationKind::GeluTanh, ActivationKind::Silu}) {
+      const DeviceMatrix dx(backend, c.shape.tokens, c.shape.in_features, c.dtype, c.padding);
+      run(backend, LinearInputGrad{.shape = c.shape,
+                                   .dtype = c.dtype,
+                                   .dy = dy.data(),
+                                   .dy_stride = dy.stride(),
+                                   .weight = weight.data(),
+                                   .weight_stride = weight.stride(),
+                                   .dx = dx.data(),
+                                   .dx_stride = dx.stride(),
+                                   .activation = kind,
+                                   .pre_activation = pre_activation.data(),
+                                   .pre_activation_stride = pre_activation.stride()});
+      check_close(dx.read(),
+                  through_activation(kind, reference::linear_input_grad(c.dy, c.weight), z),
+                  [&](std::int64_t row, std::int64_t column) {
+                    return 2.5 * tolerance(c.dtype, c.shape.out_features, magnitude(row, column));
+                  });
     }
   });
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/dtype.hpp"
+#include "core/error.hpp"
 #include "kernels/cpu_backend.hpp"
 #include "reference/matrix.hpp"
 
@@ -206,6 +207,12 @@ void for_each_backend(const Body& body) {
       body(*backend);
     }
   }
+}
+
+/// oneDNN multiplies bf16 only where the CPU has AVX-512.
+inline bool multiplies(Backend& backend, DType dtype) {
+  return dtype == DType::F32 || best_cpu_isa() == CpuIsa::Avx512 ||
+         backend.name().find("cpu") == std::string::npos;
 }
 
 /// One check for the whole matrix; the worst element is named. `bound(row, column)` is the error

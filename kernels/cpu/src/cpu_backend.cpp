@@ -29,6 +29,28 @@ void require_shape(const AttentionShape& shape) {
   require_invariant(shape.heads % shape.kv_heads == 0, "query heads are a multiple of key heads");
 }
 
+/// The matrix product of a layer: it goes to where the activation's input is kept.
+LinearForward product_of(const LinearForward& op) {
+  LinearForward product = op;
+  if (op.activation && op.pre_activation != nullptr) {
+    product.y = op.pre_activation;
+    product.y_stride = op.pre_activation_stride;
+  }
+  return product;
+}
+
+/// Rows below which a second thread costs more.
+std::int64_t row_grain(std::int64_t row_size) {
+  return kElementGrain / std::max<std::int64_t>(row_size, 1) + 1;
+}
+
+void* offset(void* pointer, std::int64_t bytes) {
+  return static_cast<std::byte*>(pointer) + bytes;
+}
+const void* offset(const void* pointer, std::int64_t bytes) {
+  return static_cast<const std::byte*>(pointer) + bytes;
+}
+
 }  // namespace
 
 std::string CpuBackend::name() const {
@@ -69,7 +91,7 @@ void CpuBackend::zero(void* memory, std::int64_t bytes) {
 }
 
 std::int64_t CpuBackend::scratch_bytes(const LinearForward& op) {
-  return matmul_.scratch_bytes(op);
+  return matmul_.scratch_bytes(product_of(op));
 }
 std::int64_t CpuBackend::scratch_bytes(const LinearInputGrad& op) {
   return matmul_.scratch_bytes(op);
@@ -106,8 +128,15 @@ float* CpuBackend::thread_scratch(int thread, std::int64_t floats) const {
 template <class Op>
 void CpuBackend::for_rows(void (*kernel)(const Op&, Range), const Op& op, std::int64_t rows,
                           std::int64_t row_size) const {
-  const std::int64_t grain = kElementGrain / std::max<std::int64_t>(row_size, 1) + 1;
-  parallel_for(num_threads_, rows, grain, [&](Range range, int /*thread*/) { kernel(op, range); });
+  parallel_for(num_threads_, rows, row_grain(row_size),
+               [&](Range range, int /*thread*/) { kernel(op, range); });
+}
+
+template <class Body>
+void CpuBackend::for_each_row(std::int64_t rows, std::int64_t row_size, const Body& body) const {
+  parallel_for(num_threads_, rows, row_grain(row_size), [&](Range range, int /*thread*/) {
+    for (std::int64_t row = range.begin; row < range.end; ++row) body(row);
+  });
 }
 
 template <class Op>
@@ -130,10 +159,35 @@ void CpuBackend::run_linear(const Op& op) {
 }
 
 void CpuBackend::run(const LinearForward& op) {
-  run_linear(op);
+  const LinearForward product = product_of(op);
+  run_linear(product);
+  if (!op.activation) return;
+  const std::int64_t element = size_of(op.dtype);
+  for_each_row(op.shape.tokens, op.shape.out_features, [&](std::int64_t row) {
+    const ActivationForward part{.kind = *op.activation,
+                                 .count = op.shape.out_features,
+                                 .dtype = op.dtype,
+                                 .x = offset(product.y, row * product.y_stride * element),
+                                 .y = offset(op.y, row * op.y_stride * element)};
+    table_.activation_forward(part, {0, part.count});
+  });
 }
 void CpuBackend::run(const LinearInputGrad& op) {
   run_linear(op);
+  if (!op.activation) return;
+  require_invariant(op.pre_activation != nullptr, "an activation's gradient needs its input");
+  const std::int64_t element = size_of(op.dtype);
+  for_each_row(op.shape.tokens, op.shape.in_features, [&](std::int64_t row) {
+    void* dx = offset(op.dx, row * op.dx_stride * element);
+    const ActivationBackward part{
+        .kind = *op.activation,
+        .count = op.shape.in_features,
+        .dtype = op.dtype,
+        .dy = dx,
+        .x = offset(op.pre_activation, row * op.pre_activation_stride * element),
+        .dx = dx};
+    table_.activation_backward(part, {0, part.count});
+  });
 }
 void CpuBackend::run(const LinearWeightGrad& op) {
   require_float(op.dtype);

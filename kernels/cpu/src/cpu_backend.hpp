@@ -26,6 +26,7 @@ class CpuBackend final : public Backend {
   void zero(void* memory, std::int64_t bytes) override;
   void synchronize() override {}
 
+  using Backend::run;
   using Backend::scratch_bytes;
   std::int64_t scratch_bytes(const LinearForward& op) override;
   std::int64_t scratch_bytes(const LinearInputGrad& op) override;
@@ -75,6 +76,8 @@ class CpuBackend final : public Backend {
   template <class Op>
   void for_rows(void (*kernel)(const Op&, Range), const Op& op, std::int64_t rows,
                 std::int64_t row_size) const;
+  template <class Body>
+  void for_each_row(std::int64_t rows, std::int64_t row_size, const Body& body) const;
   template <class Op>
   void for_columns(void (*kernel)(const Op&, Range), const Op& op, std::int64_t columns) const;
   template <class Op>

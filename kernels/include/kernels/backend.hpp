@@ -12,6 +12,7 @@
 #include "kernels/embedding.hpp"
 #include "kernels/fill.hpp"
 #include "kernels/gated_activation.hpp"
+#include "kernels/grouped_linear.hpp"
 #include "kernels/layer_norm.hpp"
 #include "kernels/linear.hpp"
 #include "kernels/optimizer.hpp"
@@ -62,6 +63,9 @@ class Backend {
   virtual std::int64_t scratch_bytes(const LinearForward& op) = 0;
   virtual std::int64_t scratch_bytes(const LinearInputGrad& op) = 0;
   virtual std::int64_t scratch_bytes(const LinearWeightGrad& op) = 0;
+  virtual std::int64_t scratch_bytes(const GroupedLinearForward& op);
+  virtual std::int64_t scratch_bytes(const GroupedLinearInputGrad& op);
+  virtual std::int64_t scratch_bytes(const GroupedLinearWeightGrad& op);
   virtual std::int64_t scratch_bytes(const AttentionForward& op) = 0;
   virtual std::int64_t scratch_bytes(const AttentionBackward& op) = 0;
   virtual std::int64_t scratch_bytes(const SquaredNorm& op) = 0;
@@ -73,6 +77,11 @@ class Backend {
   virtual void run(const LinearForward& op) = 0;
   virtual void run(const LinearInputGrad& op) = 0;
   virtual void run(const LinearWeightGrad& op) = 0;
+  /// By default a loop over the groups, in blocks of rows whose sizes repeat, which reads
+  /// `offsets` on the host.
+  virtual void run(const GroupedLinearForward& op);
+  virtual void run(const GroupedLinearInputGrad& op);
+  virtual void run(const GroupedLinearWeightGrad& op);
   virtual void run(const AttentionForward& op) = 0;
   virtual void run(const AttentionBackward& op) = 0;
   virtual void run(const RmsNormForward& op) = 0;

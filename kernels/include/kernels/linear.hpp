@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "core/dtype.hpp"
+#include "kernels/activation.hpp"
 
 namespace meshplan::kernels {
 
@@ -18,8 +20,9 @@ struct LinearShape {
   bool operator==(const LinearShape&) const = default;
 };
 
-/// y = x weight^T [+ bias]. All operands in `dtype` (F32 or BF16), products summed in fp32.
-/// Traffic: (T I + O I + T O) elements.
+/// z = x weight^T [+ bias]; y = z, or activation(z). All operands in `dtype` (F32 or BF16),
+/// products summed in fp32. Traffic: (T I + O I + T O) elements, T O more where z is saved; a
+/// backend that does not fuse the activation passes over y once more.
 struct LinearForward {
   LinearShape shape;
   DType dtype = DType::F32;
@@ -30,9 +33,13 @@ struct LinearForward {
   const void* bias = nullptr;  // (O), or null
   void* y = nullptr;           // (T, O)
   std::int64_t y_stride = 0;
+  std::optional<ActivationKind> activation;
+  void* pre_activation = nullptr;  // z (T, O), which the backward needs, or null; not y
+  std::int64_t pre_activation_stride = 0;
 };
 
-/// dx = dy weight. Operands in `dtype`. Traffic: (T O + O I + T I) elements.
+/// dx = dy weight, or (dy weight) activation'(z) where this layer's x was activation(z). Operands
+/// in `dtype`. Traffic: (T O + O I + T I) elements, T I more with an activation.
 struct LinearInputGrad {
   LinearShape shape;
   DType dtype = DType::F32;
@@ -42,6 +49,9 @@ struct LinearInputGrad {
   std::int64_t weight_stride = 0;
   void* dx = nullptr;  // (T, I)
   std::int64_t dx_stride = 0;
+  std::optional<ActivationKind> activation;
+  const void* pre_activation = nullptr;  // z (T, I), with `activation`; not dx
+  std::int64_t pre_activation_stride = 0;
 };
 
 /// dweight (+)= dy^T x and dbias (+)= column sums of dy; both fp32, dy and x in `dtype`.
