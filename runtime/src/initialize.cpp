@@ -67,10 +67,15 @@ void initialize_parameters(const program::Program& program, int tp_rank, std::ui
         break;
     }
   }
-  if (!fp32)
+  refresh_compute_weights(program, backend, arena);
+}
+
+void refresh_compute_weights(const program::Program& program, kernels::Backend& backend,
+                             const Arena& arena) {
+  if (program.plan.workload.precision != DType::F32)
     backend.run(kernels::Convert{.count = program.parameter_elements,
                                  .from_dtype = DType::F32,
-                                 .from = values,
+                                 .from = arena.region(Region::MasterWeights),
                                  .to_dtype = program.plan.workload.precision,
                                  .to = arena.region(Region::Weights)});
   backend.synchronize();

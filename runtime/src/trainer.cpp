@@ -32,7 +32,8 @@ int stage_of(const program::Plan& plan, int rank) {
 Trainer::Trainer(program::Program training, std::optional<program::Program> evaluation,
                  Communicator& world, kernels::Backend& backend, std::uint64_t seed,
                  StatusBoard* status)
-    : training_(std::move(training)),
+    : backend_(backend),
+      training_(std::move(training)),
       evaluation_(std::move(evaluation)),
       groups_(world, program::Mesh(training_.plan.parallel, training_.plan.rank_order)),
       arena_(backend, programs_of(training_, evaluation_)),
@@ -46,6 +47,17 @@ Trainer::Trainer(program::Program training, std::optional<program::Program> eval
 double Trainer::evaluate(const StepBatch& batch) {
   require_invariant(evaluation_executor_.has_value(), "evaluate() without an evaluation program");
   return evaluation_executor_->run(batch, {}).loss;
+}
+
+void Trainer::load(ParameterSource& source, LoadedState which) {
+  load_parameters(training_, groups_.coordinates().tp, source, which, backend_, arena_);
+}
+
+SaverPlace Trainer::saver_place() const {
+  const Communicator& replicas = groups_.of(program::Group::DpCp);
+  return {.tp_rank = groups_.coordinates().tp,
+          .replica = replicas.rank(),
+          .num_replicas = replicas.size()};
 }
 
 }  // namespace meshplan::runtime

@@ -13,4 +13,8 @@ namespace meshplan::runtime {
 void initialize_parameters(const program::Program& program, int tp_rank, std::uint64_t seed,
                            kernels::Backend& backend, const Arena& arena);
 
+/// Rounds the fp32 master weights to the compute dtype, where that is another one.
+void refresh_compute_weights(const program::Program& program, kernels::Backend& backend,
+                             const Arena& arena);
+
 }  // namespace meshplan::runtime

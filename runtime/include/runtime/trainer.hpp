@@ -6,7 +6,9 @@
 
 #include "kernels/backend.hpp"
 #include "program/lower.hpp"
+#include "runtime/checkpoint_writer.hpp"
 #include "runtime/executor.hpp"
+#include "runtime/parameter_source.hpp"
 
 namespace meshplan::runtime {
 
@@ -25,12 +27,18 @@ class Trainer {
   /// program
   double evaluate(const StepBatch& batch);
 
+  /// Replaces what the weights (and with All the optimizer's state) were initialized to.
+  void load(ParameterSource& source, LoadedState which);
+  /// Whose share of the model this rank saves.
+  SaverPlace saver_place() const;
+
   Executor& executor() { return training_executor_; }
   const program::Program& program() const { return training_; }
   const Arena& arena() const { return arena_; }
   const Groups& groups() const { return groups_; }
 
  private:
+  kernels::Backend& backend_;
   program::Program training_;
   std::optional<program::Program> evaluation_;
   Groups groups_;

@@ -1,0 +1,50 @@
+// Which parts of the model's tensors a rank holds, and where in its flat parameter regions: the
+// same answer serves saving, loading under another plan, and weights from elsewhere.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "program/program.hpp"
+#include "runtime/tensor_box.hpp"
+
+namespace meshplan::runtime {
+
+/// A box of a global parameter that lies in a rank's flat regions.
+struct HeldPiece {
+  int parameter = 0;                  // index into Program::parameters
+  TensorBox box;                      // in the global parameter
+  std::int64_t offset = 0;            // of its first element, in every flat region
+  std::vector<std::int64_t> strides;  // of the local tensor
+};
+
+/// What the flat elements of `range` hold on this tp rank, in their order. Padding (rows of a
+/// padded vocabulary, alignment gaps) belongs to no piece.
+std::vector<HeldPiece> held_pieces(const program::Program& program, int tp_rank,
+                                   program::FlatRange range);
+
+/// Everything that the rank holds.
+std::vector<HeldPiece> held_pieces(const program::Program& program, int tp_rank);
+
+/// The part of the flat regions that one of `num_replicas` ranks with equal parameters saves: equal
+/// shares, so that all of them write.
+program::FlatRange share_of_replica(const program::Program& program, int replica, int num_replicas);
+
+/// What the rank saves of `range`: what it holds, less tied copies and what a lower tp rank holds
+/// too. Over all ranks every element of every parameter is saved once.
+std::vector<HeldPiece> saved_pieces(const program::Program& program, int tp_rank,
+                                    program::FlatRange range);
+
+/// A kind of state that training keeps for every parameter, in fp32.
+struct StateRegion {
+  std::string name;  // "weights", "moment1", "moment2"
+  program::Region region = program::Region::Weights;
+};
+
+constexpr const char* kWeights = "weights";
+
+/// The states of a program: its fp32 weights, then the optimizer's moments.
+std::vector<StateRegion> state_regions(const program::Program& program);
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,32 @@
+// Where a rank's weights and optimizer state come from: a checkpoint of any plan, or a Hugging Face
+// model.
+#pragma once
+
+#include <string>
+
+#include "kernels/backend.hpp"
+#include "program/program.hpp"
+#include "runtime/arena.hpp"
+#include "runtime/tensor_box.hpp"
+
+namespace meshplan::runtime {
+
+/// Reads any part of any global parameter.
+class ParameterSource {
+ public:
+  virtual ~ParameterSource() = default;
+  /// Fills all of `target`, whose box is in the global parameter.
+  /// @param state  as in state_regions
+  /// @throws ConfigError naming the place if it is not there or damaged
+  virtual void read(const std::string& state, const std::string& parameter,
+                    const TensorTarget& target) = 0;
+};
+
+enum class LoadedState { WeightsOnly, All };
+
+/// Fills a rank's weights, and with All the optimizer's state; padding becomes zero. Moments that
+/// are not loaded stay as they are.
+void load_parameters(const program::Program& program, int tp_rank, ParameterSource& source,
+                     LoadedState which, kernels::Backend& backend, const Arena& arena);
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,142 @@
+// Finding checkpoints, and whether one fits a plan.
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/json_fields.hpp"
+#include "program/lower.hpp"
+#include "runtime/checkpoint.hpp"
+#include "runtime/checkpoint_layout.hpp"
+
+namespace meshplan::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "step-";
+
+std::optional<std::int64_t> step_of(const std::string& name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  std::int64_t step = 0;
+  const char* end = name.data() + name.size();
+  const auto parsed = std::from_chars(name.data() + kPrefix.size(), end, step);
+  if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
+  return step;
+}
+
+/// Keys of a model that change neither what it computes nor the shape of a parameter.
+bool is_descriptive(const std::string& key, const models::ModelSpec& spec) {
+  if (key == "max_positions") return spec.positions != models::Positions::Learned;
+  return key == "name" || key == "init_std";
+}
+
+std::string optimizer_name(const program::Plan& plan) {
+  return Json::parse(program::to_json(plan)).at("workload").at("optimizer").at("kind");
+}
+
+}  // namespace
+
+std::vector<std::int64_t> checkpoint_steps(const std::string& folder) {
+  std::vector<std::int64_t> steps;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const auto step = step_of(entry.path().filename().string());
+    if (step && fs::exists(entry.path() / kIndexFile, ignored)) steps.push_back(*step);
+  }
+  std::ranges::sort(steps);
+  return steps;
+}
+
+std::string checkpoint_path(const std::string& folder, std::int64_t step) {
+  return fmt::format("{}/{}{}", folder, kPrefix, step);
+}
+
+std::string resolve_checkpoint(const std::string& given) {
+  if (fs::exists(fs::path(given) / kIndexFile)) return given;
+  if (!fs::is_directory(given))
+    throw ConfigError(fmt::format("{}: no such checkpoint folder", given));
+  const std::vector<std::int64_t> steps = checkpoint_steps(given);
+  if (steps.empty())
+    throw ConfigError(fmt::format("{}: holds no complete checkpoint (a folder step-N with an {})",
+                                  given, kIndexFile));
+  return checkpoint_path(given, steps.back());
+}
+
+std::string newest_intact_beside(const std::string& damaged) {
+  const fs::path path = fs::path(damaged).lexically_normal();
+  const std::string folder =
+      path.has_parent_path() ? path.parent_path().string() : std::string(".");
+  std::vector<std::int64_t> steps = checkpoint_steps(folder);
+  std::ranges::reverse(steps);
+  for (const std::int64_t step : steps) {
+    const std::string candidate = checkpoint_path(folder, step);
+    if (fs::path(candidate).lexically_normal() == path) continue;
+    try {
+      Checkpoint(candidate).verify();
+      return fmt::format("; the newest intact one is {}: --resume {}", candidate, candidate);
+    } catch (const ConfigError&) {
+      continue;
+    }
+  }
+  return "; no other checkpoint beside it is intact";
+}
+
+void check_same_architecture(const models::ModelSpec& given, const std::string& where,
+                             const models::ModelSpec& expected) {
+  const Json left = Json::parse(models::to_json(given));
+  const Json right = Json::parse(models::to_json(expected));
+  std::vector<std::string> differences;
+  for (const auto& [key, value] : left.items())
+    if (!is_descriptive(key, expected) && right.at(key) != value)
+      differences.push_back(
+          fmt::format("{} is {}, but {} in the plan", key, value.dump(), right.at(key).dump()));
+  if (!differences.empty())
+    throw ConfigError(fmt::format("{}: another model than the plan's {}: {}", where, expected.name,
+                                  fmt::join(differences, "; ")));
+}
+
+void check_fits(const CheckpointIndex& index, const std::string& folder, const program::Plan& plan,
+                ResumeKind kind) {
+  const program::Plan saved =
+      program::parse_plan(index.plan_json, folder + "/" + kIndexFile + ": plan");
+  check_same_architecture(saved.model, folder, plan.model);
+  std::map<std::pair<std::string, std::string>, const CheckpointTensor*> tensors;
+  for (const CheckpointTensor& tensor : index.manifest.tensors)
+    tensors[{tensor.state, tensor.parameter}] = &tensor;
+  const program::OptimizerConfig& optimizer = plan.workload.optimizer;
+  if (kind == ResumeKind::Continue) {
+    if (saved.workload.optimizer.kind != optimizer.kind)
+      throw ConfigError(fmt::format(
+          "{}: its optimizer is {}, but {} in the plan, and their states do not convert; use {}, "
+          "or "
+          "start a new run from the weights with --init-from {}",
+          folder, optimizer_name(saved), optimizer_name(plan), optimizer_name(saved), folder));
+    const std::pair<const char*, std::pair<std::int64_t, std::int64_t>> sizes[] = {
+        {"seq_len", {saved.workload.seq_len, plan.workload.seq_len}},
+        {"global_batch_size", {saved.workload.global_batch_size, plan.workload.global_batch_size}}};
+    for (const auto& [name, values] : sizes)
+      if (values.first != values.second)
+        throw ConfigError(fmt::format(
+            "{}: {} is {}, but {} in the plan: the place in the data would be another; use {}, or "
+            "start a new run from the weights with --init-from {}",
+            folder, name, values.first, values.second, values.first, folder));
+  }
+  for (const program::Program& program : program::lower_all(plan))
+    for (const StateRegion& state : state_regions(program)) {
+      if (kind == ResumeKind::WeightsOnly && state.name != kWeights) continue;
+      for (const program::Parameter& parameter : program.parameters) {
+        const auto found = tensors.find({state.name, parameter.name});
+        if (found == tensors.end())
+          throw ConfigError(fmt::format("{}: holds no {} of {}, which the plan's {} needs", folder,
+                                        state.name, parameter.name, plan.model.name));
+        if (found->second->shape != parameter.global_shape)
+          throw ConfigError(fmt::format("{}: {} of {} has shape {}, but {} in the plan", folder,
+                                        state.name, parameter.name, found->second->shape,
+                                        parameter.global_shape));
+      }
+    }
+}
+
+}  // namespace meshplan::runtime
