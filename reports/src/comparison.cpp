@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/json_fields.hpp"
+#include "core/statistics.hpp"
 #include "core/units.hpp"
 #include "reports/table.hpp"
 
@@ -17,15 +18,6 @@ namespace {
 using program::Trace;
 using sim::Breakdown;
 using sim::Category;
-
-double quantile(std::vector<double> values, double q) {
-  if (values.empty()) return 0;
-  std::ranges::sort(values);
-  const double place = q * static_cast<double>(values.size() - 1);
-  const auto low = static_cast<std::size_t>(place);
-  const auto high = std::min(low + 1, values.size() - 1);
-  return values[low] + (place - static_cast<double>(low)) * (values[high] - values[low]);
-}
 
 double waiting(const Breakdown& seconds) {
   return seconds[Category::Bubble] + seconds[Category::Other];
@@ -159,9 +151,11 @@ StepTimes step_times(const Trace& trace) {
   const std::vector<double> counted(trace.step_times_s.begin() + times.warmup_steps,
                                     trace.step_times_s.end());
   times.steps = static_cast<int>(counted.size());
-  times.median_s = quantile(counted, 0.5);
-  times.p10_s = quantile(counted, 0.1);
-  times.p90_s = quantile(counted, 0.9);
+  if (counted.empty()) return times;
+  const Spread spread = spread_of(counted);
+  times.median_s = spread.median;
+  times.p10_s = spread.p10;
+  times.p90_s = spread.p90;
   return times;
 }
 

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <functional>
 #include <memory>
 #include <numeric>
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/statistics.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -173,18 +173,6 @@ void set_times(Sample& sample, const std::vector<double>& times, double scale) {
 }
 
 }  // namespace
-
-Spread spread_of(std::vector<double> values) {
-  require_invariant(!values.empty(), "no values to summarize");
-  std::ranges::sort(values);
-  const auto quantile = [&](double fraction) {
-    const double place = fraction * static_cast<double>(values.size() - 1);
-    const auto low = static_cast<std::size_t>(std::floor(place));
-    const auto high = std::min(low + 1, values.size() - 1);
-    return std::lerp(values[low], values[high], place - static_cast<double>(low));
-  };
-  return {quantile(0.5), quantile(0.1), quantile(0.9)};
-}
 
 std::vector<CommSample> measure_collectives(Communicator& world, const JobLayout& layout,
                                             const program::CollectiveTable& table,

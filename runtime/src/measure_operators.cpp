@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <utility>
 
+#include "core/statistics.hpp"
 #include "program/cost.hpp"
 #include "program/lower.hpp"
 #include "runtime/executor.hpp"
@@ -239,13 +241,6 @@ class Bench {
   void* scratch_ = nullptr;
 };
 
-double quantile(std::vector<double> values, double q) {
-  const auto place =
-      values.begin() + static_cast<std::ptrdiff_t>(q * static_cast<double>(values.size() - 1));
-  std::ranges::nth_element(values, place);
-  return *place;
-}
-
 void broadcast(Communicator& world, double* values, std::int64_t count) {
   world.broadcast({values, count, DType::F64}, 0).wait();
 }
@@ -280,13 +275,13 @@ std::vector<program::OperatorSample> measure_operators(std::span<const program::
     std::unique_ptr<Bench> bench = measures ? std::make_unique<Bench>(job, pool, backend) : nullptr;
     double alone[2] = {0, 0};
     if (world.rank() == 0) {
-      const std::vector<double> times = bench->run(options.seconds_per_operator);
-      alone[0] = quantile(times, 0.5);
-      alone[1] = (quantile(times, 0.9) - quantile(times, 0.1)) / alone[0];
+      const Spread spread = spread_of(bench->run(options.seconds_per_operator));
+      alone[0] = spread.median;
+      alone[1] = (spread.p90 - spread.p10) / spread.median;
     }
     broadcast(world, alone, 2);
     world.barrier().wait();
-    const double busy = measures ? quantile(bench->run(options.seconds_per_operator), 0.5) : 0.0;
+    const double busy = measures ? median(bench->run(options.seconds_per_operator)) : 0.0;
     sample.seconds = alone[0];
     sample.spread = alone[1];
     sample.seconds_busy = sum_over(world, busy) / options.busy_ranks;
@@ -310,7 +305,7 @@ MemoryBandwidth measure_memory_bandwidth(const OperatorMeasurement& options, Com
       backend.synchronize();
       times.push_back(monotonic_seconds() - begin);
     }
-    return 2.0 * static_cast<double>(kBytes) / quantile(times, 0.5);
+    return 2.0 * static_cast<double>(kBytes) / median(std::move(times));
   };
   MemoryBandwidth result;
   if (world.rank() == 0) result.alone = copy_rate();

@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
+#include "core/statistics.hpp"
 #include "runtime/data.hpp"
 #include "runtime/learning_rate.hpp"
 #include "runtime/trainer.hpp"
@@ -26,13 +27,6 @@ double status_field(std::string_view name) {
     return kib * 1024.0;
   }
   return 0;
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
 }
 
 /// Processes with equal keys read one monotonic clock: they run under the same kernel.
@@ -68,7 +62,7 @@ double clock_offset(Communicator& world) {
       }
     }
   }
-  return median(std::move(offsets));
+  return offsets.empty() ? 0.0 : median(std::move(offsets));
 }
 
 class Training {

@@ -12,14 +12,6 @@ namespace {
 
 using program::CommOp;
 
-TEST_CASE("The median and the tails interpolate between values", "[runtime][measure]") {
-  const Spread spread = spread_of({5, 1, 4, 2, 3});
-  CHECK(spread.median == 3);
-  CHECK(spread.p10 == Approx(1.4));
-  CHECK(spread.p90 == Approx(4.6));
-  CHECK(spread_of({7}).p90 == 7);
-}
-
 TEST_CASE("Every rank gets one sample for each operation, group and size", "[runtime][measure]") {
   const auto table = program::default_collective_table();
   const auto world = make_mpi_world(test::mpi_session(), {});

@@ -27,15 +27,6 @@ struct MeasureOptions {
   Seconds total_budget{60.0};
 };
 
-/// Median, 10th and 90th percentile; linear between values (the usual definition).
-struct Spread {
-  double median = 0;
-  double p10 = 0;
-  double p90 = 0;
-};
-/// @throws InvariantError if empty
-Spread spread_of(std::vector<double> values);
-
 /// Times collectives in groups of the first ranks of `world`; the other ranks wait, yielding, in a
 /// barrier. One time is that of the slowest rank. All ranks call it at once and get the same
 /// samples. `table` must be the one that `world` runs, so that samples name the algorithm that was
