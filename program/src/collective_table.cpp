@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <utility>
 
+#include "comm_names.hpp"
 #include "core/error.hpp"
 
 namespace meshplan::program {
@@ -12,27 +13,6 @@ namespace {
 
 using enum CommOp;
 using enum CommAlgorithm;
-
-constexpr auto kOpNames = std::to_array<std::pair<CommOp, std::string_view>>({
-    {AllReduce, "all_reduce"},
-    {ReduceScatter, "reduce_scatter"},
-    {AllGather, "all_gather"},
-    {AllToAll, "all_to_all"},
-    {AllToAllV, "all_to_all_v"},
-    {Broadcast, "broadcast"},
-    {Barrier, "barrier"},
-    {PointToPoint, "point_to_point"},
-});
-
-constexpr auto kAlgorithmNames = std::to_array<std::pair<CommAlgorithm, std::string_view>>({
-    {OneShot, "one_shot"},
-    {Direct, "direct"},
-    {Doubling, "doubling"},
-    {Tree, "tree"},
-    {Ring, "ring"},
-    {Pairwise, "pairwise"},
-    {Library, "library"},
-});
 
 constexpr auto kOffered = std::to_array<std::pair<CommOp, CommAlgorithm>>({
     {AllReduce, OneShot},    {AllReduce, Direct},   {AllReduce, Doubling}, {AllReduce, Ring},
@@ -42,36 +22,26 @@ constexpr auto kOffered = std::to_array<std::pair<CommOp, CommAlgorithm>>({
     {Broadcast, Library},    {Barrier, Doubling},   {Barrier, Library},    {PointToPoint, Direct},
 });
 
-template <class Names>
-std::string_view find_name(const Names& names, auto value) {
-  for (const auto& [candidate, name] : names)
-    if (candidate == value) return name;
-  throw InvariantError("enum value without a name");
-}
-
-template <class Names>
-auto find_value(const Names& names, std::string_view kind, std::string_view given) {
-  std::vector<std::string> choices;
-  for (const auto& [value, name] : names) {
-    if (name == given) return value;
-    choices.emplace_back(name);
-  }
-  throw ConfigError(unknown_name_message(kind, given, std::move(choices)));
+template <NamedEnum E>
+E parse(std::string_view kind, std::string_view given) {
+  const std::optional<E> found = from_name<E>(given);
+  if (!found) throw ConfigError(unknown_name_message(kind, given, all_names<E>()));
+  return *found;
 }
 
 }  // namespace
 
 std::string_view name_of(CommOp op) {
-  return find_name(kOpNames, op);
+  return meshplan::name_of<CommOp>(op);
 }
 std::string_view name_of(CommAlgorithm algorithm) {
-  return find_name(kAlgorithmNames, algorithm);
+  return meshplan::name_of<CommAlgorithm>(algorithm);
 }
 CommOp parse_comm_op(std::string_view name) {
-  return find_value(kOpNames, "operation", name);
+  return parse<CommOp>("operation", name);
 }
 CommAlgorithm parse_comm_algorithm(std::string_view name) {
-  return find_value(kAlgorithmNames, "algorithm", name);
+  return parse<CommAlgorithm>("algorithm", name);
 }
 
 bool is_offered(CommOp op, CommAlgorithm algorithm) {

@@ -10,7 +10,8 @@
 
 namespace meshplan::program::test {
 
-/// RMS norms, gated MLP, rotary positions, grouped queries (8 heads, 4 of keys), untied, no biases.
+/// RMS norms, gated MLP, rotary positions, grouped queries (8 heads, 4 of keys), untied, no biases;
+/// a vocabulary that needs padding.
 inline models::ModelSpec llama_style() {
   models::ModelSpec model;
   model.name = "llama-style";

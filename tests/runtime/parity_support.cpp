@@ -117,33 +117,6 @@ RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicat
   return result;
 }
 
-models::ModelSpec llama_style() {
-  models::ModelSpec model;
-  model.name = "llama-style";
-  model.num_layers = 4;
-  model.hidden_size = 64;
-  model.ffn_size = 96;
-  model.num_heads = 8;
-  model.num_kv_heads = 4;
-  model.head_size = 8;
-  model.vocab_size = 300;
-  model.max_positions = 64;
-  return model;
-}
-
-models::ModelSpec gpt2_style() {
-  models::ModelSpec model = llama_style();
-  model.name = "gpt2-style";
-  model.num_kv_heads = 8;
-  model.norm = models::Norm::LayerNorm;
-  model.mlp = models::Mlp::Plain;
-  model.activation = models::ActivationKind::GeluTanh;
-  model.positions = models::Positions::Learned;
-  model.qkv_bias = model.attention_out_bias = model.mlp_bias = true;
-  model.tied_embeddings = true;
-  return model;
-}
-
 GradientError compare_gradients(const RunResult& run, const RunResult& reference,
                                 double small_fraction) {
   double total = 0;

@@ -9,10 +9,14 @@
 
 #include "kernels/backend.hpp"
 #include "program/plan.hpp"
+#include "program/plans.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/trainer.hpp"
 
 namespace meshplan::test {
+
+using program::test::gpt2_style;
+using program::test::llama_style;
 
 struct RunResult {
   std::vector<double> losses;  // one per optimizer step
@@ -27,11 +31,6 @@ using Mutation = std::function<void(program::Program&)>;
 /// Collective over `world`, whose size is the plan's. Gradients are complete on every rank.
 RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicator& world,
                    kernels::Backend& backend, const Mutation& mutate = {});
-
-/// Small models with every feature of their family: grouped queries, biases, tied embeddings, a
-/// vocabulary that needs padding.
-models::ModelSpec llama_style();
-models::ModelSpec gpt2_style();
 
 /// ||a - b|| / ||b|| of the worst parameter whose norm is at least `small_fraction` of the global
 /// norm, and the largest absolute difference over the others divided by the global norm.

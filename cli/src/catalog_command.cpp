@@ -1,0 +1,35 @@
+#include "catalog_command.hpp"
+
+#include <fmt/format.h>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "exit_codes.hpp"
+
+namespace meshplan::cli {
+
+void add_catalog_command(CommandLine& line, CatalogCommand command) {
+  struct Options {
+    std::optional<std::string> item;
+    bool json = false;
+    bool schema = false;
+  };
+  const auto options = std::make_shared<Options>();
+  line.add(command.name, command.summary)
+      .positional(command.item, options->item, command.item_help)
+      .flag("--json", options->json, command.json_help)
+      .flag("--schema", options->schema, command.schema_help)
+      .examples(command.examples)
+      .on_run([options, command = std::move(command)] {
+        if (options->schema)
+          fmt::print("{}", command.schema());
+        else if (options->item)
+          fmt::print("{}", command.one(*options->item, options->json));
+        else
+          fmt::print("{}", command.all(options->json));
+        return kDone;
+      });
+}
+
+}  // namespace meshplan::cli
