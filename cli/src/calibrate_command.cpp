@@ -79,6 +79,7 @@ int measure(const Options& options, runtime::Job& job) {
 
 int calibrate(const Options& options) {
   if (!options.out) throw ConfigError("where to? usage: meshplan calibrate --out cluster.json");
+  require_writable({options.out});
   load_model(options.model);  // a wrong name fails here, not in every rank
   const TemporaryFolder folder;
   std::vector<program::CalibrationSamples> jobs;

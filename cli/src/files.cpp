@@ -40,7 +40,49 @@ class UnfinishedFile {
   static void finished() { has_unfinished_file = 0; }
 };
 
+[[noreturn]] void fail_to_write(const std::string& path, std::string_view why) {
+  throw IoError(fmt::format("{}: cannot be written: {}", path, why));
+}
+
+/// Something that cannot be replaced by a file: a device, a pipe.
+bool is_special(const std::string& path) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);
+  return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
+         !std::filesystem::is_directory(status);
+}
+
+void require_writable(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (path.empty()) throw IoError("an empty path cannot be written");
+  if (fs::is_directory(path, ignored)) fail_to_write(path, "it is a folder, not a file");
+  if (is_special(path)) {
+    if (access(path.c_str(), W_OK) != 0) fail_to_write(path, std::strerror(errno));
+    return;
+  }
+  const fs::path parent = fs::path(path).parent_path();
+  const std::string folder = parent.empty() ? "." : parent.string();
+  if (!fs::exists(folder, ignored))
+    fail_to_write(path, fmt::format("there is no folder {}", folder));
+  if (!fs::is_directory(folder, ignored))
+    fail_to_write(path, fmt::format("{} is not a folder", folder));
+  if (access(folder.c_str(), W_OK | X_OK) != 0)
+    fail_to_write(path, fmt::format("folder {}: {}", folder, std::strerror(errno)));
+}
+
+void write_special(const std::string& path, std::string_view text) {
+  std::ofstream out(path, std::ios::binary);
+  out.write(text.data(), static_cast<std::streamsize>(text.size())).flush();
+  if (!out) fail_to_write(path, std::strerror(errno));
+}
+
 }  // namespace
+
+void require_writable(std::initializer_list<std::optional<std::string>> paths) {
+  for (const auto& path : paths)
+    if (path) require_writable(*path);
+}
 
 void remove_unfinished_file() noexcept {
   if (has_unfinished_file == 0) return;
@@ -79,16 +121,16 @@ std::string read_file(const std::string& path) {
 }
 
 void write_file(const std::string& path, std::string_view text) {
+  require_writable(path);
+  if (is_special(path)) return write_special(path, text);
   const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
   const UnfinishedFile guard(temporary);
   std::FILE* out = std::fopen(temporary.c_str(), "wb");
-  if (out == nullptr)
-    throw IoError(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+  if (out == nullptr) fail_to_write(path, std::strerror(errno));
   const bool written = std::fwrite(text.data(), 1, text.size(), out) == text.size();
   const bool flushed = std::fflush(out) == 0 && fsync(fileno(out)) == 0;
   const int error = errno;
-  if (std::fclose(out) != 0 || !written || !flushed)
-    throw IoError(fmt::format("{}: cannot be written: {}", path, std::strerror(error)));
+  if (std::fclose(out) != 0 || !written || !flushed) fail_to_write(path, std::strerror(error));
   if (std::rename(temporary.c_str(), path.c_str()) != 0)
     throw IoError(fmt::format("{}: cannot be replaced: {}", path, std::strerror(errno)));
   UnfinishedFile::finished();

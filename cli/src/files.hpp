@@ -1,6 +1,8 @@
 // Reading and writing whole files.
 #pragma once
 
+#include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -11,8 +13,13 @@ namespace meshplan::cli {
 std::string read_file(const std::string& path);
 
 /// Writes beside `path` and renames, so that a reader finds the old file or the new one, never a
-/// part. An interrupt removes what was written. @throws IoError
+/// part; a device or pipe is written as it is. An interrupt removes what was written.
+/// @throws IoError
 void write_file(const std::string& path, std::string_view text);
+
+/// Would write_file succeed? Asked before the work whose result is to be written, so that an hour's
+/// run does not end in a missing folder. Absent paths pass. @throws IoError naming the path and why
+void require_writable(std::initializer_list<std::optional<std::string>> paths);
 
 /// "; near it: a.json, b.json", the files of the same folder whose names are closest; empty if none
 std::string near_names(const std::string& path);

@@ -43,6 +43,7 @@ std::string next_steps(const Options& options, const program::Plan& best) {
 }
 
 int run(const Options& options, const Terminal& terminal) {
+  require_writable({options.out});
   const ResolvedRequest resolved = resolve(options.plan);
   planner::SearchRequest request = resolved.request;
   request.top = options.top;

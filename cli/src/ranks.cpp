@@ -32,6 +32,11 @@ std::vector<runtime::HostSlots> parse_hosts(const HostOptions& options) {
   return {};
 }
 
+bool starts_here(const HostOptions& options) {
+  const std::vector<runtime::HostSlots> hosts = parse_hosts(options);
+  return hosts.empty() || runtime::is_this_machine(hosts.front().name);
+}
+
 namespace {
 
 void check(const HostOptions& options) {

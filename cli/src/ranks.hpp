@@ -33,6 +33,9 @@ int launch_self(int ranks, const HostOptions& options, std::vector<std::string> 
 /// The body of a rank: MPI, watchdog, work; errors end the whole job.
 int as_rank(const HostOptions& options, const std::function<int(runtime::Job&)>& work);
 
+/// Is this the machine of rank 0, which writes the results? @throws ConfigError
+bool starts_here(const HostOptions& options);
+
 /// Hosts of the options, in order; empty = this machine. @throws ConfigError
 std::vector<runtime::HostSlots> parse_hosts(const HostOptions& options);
 

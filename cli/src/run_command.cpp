@@ -49,6 +49,8 @@ int ranks_on_fullest_host(const HostOptions& options, int ranks) {
 int launch(const Options& options) {
   const program::Plan plan = load_plan(options);
   runtime::check_data(plan, options.train.data_path, options.train.evaluate_every > 0);
+  // Rank 0 writes; on another host it looks at its own folders, before it trains.
+  if (starts_here(options.hosts)) require_writable({options.trace, options.chrome});
   const int ranks = plan.parallel.world_size();
   runtime::check_memory(plan, ranks_on_fullest_host(options.hosts, ranks));
   std::vector<std::string> arguments = {"run",
@@ -90,6 +92,7 @@ void check_placement(const Options& options, const program::Plan& plan, const ru
 int work(const Options& options, runtime::Job& job) {
   const program::Plan plan = load_plan(options);
   check_placement(options, plan, job);
+  if (job.world().rank() == 0) require_writable({options.trace, options.chrome});
   const bool speaks = job.world().rank() == 0 && !options.quiet;
   const auto backend = kernels::make_cpu_backend(options.threads_per_rank);
   const reports::RunHeader header{.plan = plan,

@@ -64,12 +64,28 @@ PlanOnCluster from_flags(Options options) {
           .assumptions = std::move(resolved.assumptions)};
 }
 
+/// The plan as a file holds it: with its cluster, that cluster's hash, and this prediction.
+program::Plan with_prediction(const PlanOnCluster& loaded,
+                              const reports::SimulationReport& report) {
+  program::Plan plan = loaded.plan;
+  plan.cluster_name = loaded.cluster.name;
+  plan.cluster_json = sim::to_json(loaded.cluster);
+  plan.cluster_hash.clear();
+  plan.prediction = {.step_time_s = report.simulation.step_time_s,
+                     .peak_memory_bytes = report.memory.peak_bytes,
+                     .mfu = report.mfu,
+                     .reasons = {"simulated as given"}};
+  return program::parse_plan(program::to_json(plan), "the simulated plan");
+}
+
 int run(const Options& options, const Terminal& terminal) {
-  PlanOnCluster loaded = options.file ? from_file(options) : from_flags(options);
-  const reports::SimulationReport report = [&] {
+  require_writable({options.trace, options.chrome, options.out, options.program});
+  const PlanOnCluster loaded = options.file ? from_file(options) : from_flags(options);
+  reports::SimulationReport report = [&] {
     const ElapsedTime elapsed("simulating", terminal);
     return reports::simulation_report(loaded.plan, loaded.cluster, {.fold = !options.all_ranks});
   }();
+  report.simulation.trace.plan = with_prediction(loaded, report);
   if (options.trace) write_file(*options.trace, program::to_json(report.simulation.trace));
   if (options.chrome)
     write_file(*options.chrome, program::to_chrome_trace(report.simulation.trace));
@@ -79,15 +95,7 @@ int run(const Options& options, const Terminal& terminal) {
                                     loaded.plan.parallel.pp - 1));
     write_file(*options.program, program::to_json(program::lower(loaded.plan, options.stage)));
   }
-  if (options.out) {
-    loaded.plan.cluster_name = loaded.cluster.name;
-    loaded.plan.cluster_json = sim::to_json(loaded.cluster);
-    loaded.plan.prediction = {.step_time_s = report.simulation.step_time_s,
-                              .peak_memory_bytes = report.memory.peak_bytes,
-                              .mfu = report.mfu,
-                              .reasons = {"simulated as given"}};
-    write_file(*options.out, program::to_json(loaded.plan));
-  }
+  if (options.out) write_file(*options.out, program::to_json(report.simulation.trace.plan));
   if (options.json) {
     fmt::print("{}", reports::to_json(report));
   } else {

@@ -76,9 +76,22 @@ expect 2 "num_node: unknown key; did you mean 'num_nodes'?" plan --model tiny-ll
   --cluster cluster.json --global-batch 8
 expect 1 "cannot be written" plan --model tiny-llama "${small[@]}" --out missing/plan.json
 
+expect 1 "out: cannot be written: it is a folder" plan --model tiny-llama "${small[@]}" \
+  --out "$(mkdir -p out && echo out)"
+for option in --trace --chrome --out --program; do
+  expect 1 "missing/f.json: cannot be written: there is no folder missing" simulate plan.json \
+    $option missing/f.json
+done
+[ -s stdout ] && fail "simulates what cannot be written"
+expect 0 "step time" simulate plan.json --trace /dev/null
+[ -c /dev/null ] || fail "a device was replaced by a file"
+
 # --- simulate
 expect 0 "step time" simulate plan.json --trace trace.json --chrome chrome.json
 grep -q '"spans"' trace.json || fail "the trace was not written"
+for key in cluster_name cluster_hash prediction step_time_s model_hash; do
+  grep -q "\"$key\"" trace.json || fail "the trace's plan lacks $key"
+done
 grep -q 'traceEvents' chrome.json || fail "the Chrome trace was not written"
 expect 0 '"fits": true' simulate plan.json --json
 expect 2 "leave out --model" simulate plan.json --model tiny-llama
