@@ -123,12 +123,16 @@ int run_rank(const MpiSession& session, const std::function<int()>& work) {
     const auto rank = static_cast<std::size_t>(session.rank());
     const std::string line = fmt::format("meshplan: rank {} on {}: {}\n", rank,
                                          session.layout().host_of_rank[rank], error.what());
+    // Rank 0 speaks for all, and ends them: the others only make sure that the job ends.
+    const bool silent = session.rank() != 0 && dynamic_cast<const SharedError*>(&error) != nullptr;
     // One write: lines of several ranks must not mix.
-    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+    [[maybe_unused]] const auto written =
+        silent ? 0 : ::write(STDERR_FILENO, line.data(), line.size());
     if (session.size() > 1) {
       constexpr useconds_t kForwardingUs = 100'000;
+      constexpr useconds_t kForRankZeroUs = 2'000'000;
       // mpiexec forwards lines and aborts by different ways; without this 1 of 50 lines was lost.
-      ::usleep(kForwardingUs);
+      ::usleep(silent ? kForRankZeroUs : kForwardingUs);
       session.abort(exit_code);
     }
     return exit_code;

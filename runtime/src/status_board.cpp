@@ -39,8 +39,18 @@ std::string read_text(const StatusSlot& slot) {
   return {text.data(), strnlen(text.data(), text.size())};
 }
 
+void StatusBoard::set_context(std::string_view context) noexcept {
+  context_bytes_ = 0;
+  if (context.empty()) return;
+  constexpr std::string_view kComma = ", ";
+  context_bytes_ = context.substr(0, line_.size() / 2).copy(line_.data(), line_.size());
+  context_bytes_ += kComma.copy(line_.data() + context_bytes_, kComma.size());
+}
+
 void StatusBoard::set(std::string_view text) noexcept {
-  write_text(*slot_, text);
+  const std::size_t copied =
+      text.copy(line_.data() + context_bytes_, line_.size() - context_bytes_);
+  write_text(*slot_, {line_.data(), context_bytes_ + copied});
   progress();
 }
 

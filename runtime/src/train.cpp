@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "core/statistics.hpp"
+#include "finite_check.hpp"
 #include "runtime/data.hpp"
 #include "runtime/learning_rate.hpp"
 #include "runtime/trainer.hpp"
@@ -72,6 +73,8 @@ class Training {
       : plan_(plan),
         options_(options),
         world_(world),
+        backend_(backend),
+        status_(status),
         file_(options.data_path),
         split_(options.evaluate_every > 0
                    ? hold_out_tail(file_, plan)
@@ -101,7 +104,7 @@ class Training {
       const bool evaluate =
           options_.evaluate_every > 0 &&
           ((step + 1) % options_.evaluate_every == 0 || step + 1 == options_.num_steps);
-      if (evaluate) result.steps.back().evaluation_loss = evaluation_loss();
+      if (evaluate) result.steps.back().evaluation_loss = evaluation_loss(step);
       on_step(result.steps.back());
       previous = monotonic_seconds();
     }
@@ -116,17 +119,22 @@ class Training {
     sampler_.load(step, trainer_.groups().coordinates().dp, batch_);
     StepReport report{.step = step + 1};
     report.learning_rate = learning_rate(plan_.workload.optimizer, step, options_.num_steps);
+    if (status_ != nullptr) status_->set_context(fmt::format("step {}", step + 1));
     const StepOutcome outcome = trainer_.train_step(
         batch_, {.optimizer_step = step + 1, .learning_rate = report.learning_rate});
+    require_finite(outcome, step + 1, trainer_, world_, backend_);
     report.loss = outcome.loss;
     report.gradient_norm = outcome.gradient_norm;
     return report;
   }
 
   /// Always over the same held-out batch.
-  double evaluation_loss() {
+  double evaluation_loss(int step) {
     evaluation_->load(0, trainer_.groups().coordinates().dp, batch_);
-    return trainer_.evaluate(batch_);
+    if (status_ != nullptr) status_->set_context(fmt::format("evaluation after step {}", step + 1));
+    const double loss = trainer_.evaluate(batch_);
+    require_finite({.loss = loss}, step + 1, trainer_, world_, backend_);
+    return loss;
   }
 
   double largest(double value) {
@@ -220,6 +228,8 @@ class Training {
   const program::Plan& plan_;
   TrainOptions options_;
   Communicator& world_;
+  kernels::Backend& backend_;
+  StatusBoard* status_;
   TokenFile file_;
   DataSplit split_;
   Sampler sampler_;

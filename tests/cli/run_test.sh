@@ -110,8 +110,22 @@ expect 2 "--steps 0: must be at least 1" "$meshplan" run tp2.json --data text.tx
 expect 2 "--threads-per-rank 0: must be at least 1" "$meshplan" run tp2.json --data text.txt \
   --threads-per-rank 0
 expect 2 "--hang-timeout 0: must be" "$meshplan" run tp2.json --data text.txt --hang-timeout 0
-expect 1 "missing/trace.json: cannot be written" "$meshplan" run tp2.json --data text.txt --steps 2 \
-  --trace missing/trace.json
+expect 1 "missing/trace.json: cannot be written: there is no folder missing" "$meshplan" run \
+  tp2.json --data text.txt --steps 2 --trace missing/trace.json
+grep -q "ms" stdout && fail "steps are run whose trace cannot be written"
+expect 1 "c.json: cannot be written: text.txt is not a folder" "$meshplan" run tp2.json \
+  --data text.txt --steps 2 --chrome text.txt/c.json
+expect 1 "missing/c.json: cannot be written" "$meshplan" calibrate --out missing/c.json
+grep -q measuring stderr && fail "ranks are started whose result cannot be written"
+expect 1 "missing/t.json: cannot be written" "$mpiexec" -n 2 "$meshplan" run "$work/tp2.json" \
+  --data "$work/text.txt" --steps 2 --trace missing/t.json
+
+# --- numbers that are no numbers
+sed 's/"learning_rate": [0-9.e-]*/"learning_rate": 1e30/' pp2.json >absurd.json
+expect 1 "rank 0 on .*: step [0-9]+: the loss is .*inf|nan.* gradient .* not finite.*rank [01]" \
+  "$meshplan" run absurd.json --data text.txt --steps 20 --trace absurd_trace.json
+[ "$(grep -c 'not finite' stderr)" -eq 1 ] || fail "not one line: $(cat stderr)"
+[ -e absurd_trace.json ] && fail "a trace of a broken run is written"
 expect 0 "step time" "$meshplan" run tp2.json --data text.txt --steps 2 --trace tp2_trace.json
 expect 2 "different plans" "$meshplan" compare predicted.json tp2_trace.json
 expect_no_rank "before any signal"
@@ -158,7 +172,7 @@ expect_end() {
 }
 
 # Only the reduction of gradients and the optimizer belong to no micro-batch.
-where='rank [01] on .*stage [01], (micro-batch [0-3], (layer [01], |embedding, |head, )?)?[a-z_.]+'
+where='rank [01] on .*: step [0-9]+, stage [01], (micro-batch [0-3], (layer [01], |embedding, |head, )?)?[a-z_.]+'
 start_job
 kill -KILL "$(rank_processes | tail -1)"
 expect_end "kill -9" 1 "died: $where" 10

@@ -85,6 +85,14 @@ TEST_CASE("A status is read as it was set, cut to the slot's size", "[runtime][s
   CHECK(slot.state.load() == RankState::Working);
   board.set(std::string(1000, 'x'));
   CHECK(read_text(slot) == std::string(kStatusBytes - 1, 'x'));
+  board.set_context("step 12");
+  board.set("stage 1");
+  CHECK(read_text(slot) == "step 12, stage 1");
+  board.set(std::string(1000, 'x'));
+  CHECK(read_text(slot).size() == kStatusBytes - 1);
+  board.set_context("");
+  board.set("stage 1");
+  CHECK(read_text(slot) == "stage 1");
   const auto before = slot.progress_ns.load();
   board.wait_begins(3);
   CHECK(slot.state.load() == RankState::Waiting);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <stdexcept>
 
 #include "runtime/job_layout.hpp"
 
@@ -26,6 +27,11 @@ class MpiSession {
 
  private:
   JobLayout layout_;
+};
+
+/// An error that every rank of the job throws, with the same text: rank 0 reports it.
+class SharedError : public std::runtime_error {
+  using std::runtime_error::runtime_error;
 };
 
 /// Runs a rank's work; an exception is printed with rank and host, then ends the whole job.

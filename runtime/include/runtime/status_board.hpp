@@ -47,8 +47,10 @@ class StatusBoard final : public WaitObserver {
  public:
   explicit StatusBoard(StatusSlot& slot) : slot_(&slot) {}
 
-  /// What this rank does now, e.g. "step 12, stage 1, micro-batch 3, forward of layer 4". Also a
-  /// sign of progress.
+  /// Goes before every later text: "step 12". Empty: nothing does.
+  void set_context(std::string_view context) noexcept;
+  /// What this rank does now, e.g. "stage 1, micro-batch 3, forward of layer 4". Also a sign of
+  /// progress.
   void set(std::string_view text) noexcept;
   /// A sign of progress without a new text.
   void progress() noexcept;
@@ -58,6 +60,8 @@ class StatusBoard final : public WaitObserver {
 
  private:
   StatusSlot* slot_;
+  std::array<char, kStatusBytes> line_{};  // context, then text
+  std::size_t context_bytes_ = 0;
 };
 
 }  // namespace meshplan::runtime

@@ -51,7 +51,8 @@ struct TrainResult {
 
 /// Trains for `num_steps`. Collective over `world`, which has the plan's world size.
 /// @param on_step  called on every rank after each step
-/// @throws ConfigError, IoError for the data; CommError if a peer fails
+/// @throws ConfigError, IoError for the data; CommError if a peer fails; SharedError on every rank
+/// once a loss or gradient norm is not finite
 TrainResult train(const program::Plan& plan, const TrainOptions& options, Communicator& world,
                   kernels::Backend& backend, StatusBoard* status,
                   const std::function<void(const StepReport&)>& on_step);
