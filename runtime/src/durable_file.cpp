@@ -83,7 +83,8 @@ void replace_folder(const std::string& from, const std::string& to) {
     }
     if (std::rename(from.c_str(), to.c_str()) != 0) fail(to, "renamed", errno);
   }
-  sync_folder(std::filesystem::path(to).parent_path().string());
+  const std::filesystem::path parent = std::filesystem::path(to).parent_path();
+  sync_folder(parent.empty() ? "." : parent.string());
   std::error_code ignored;
   std::filesystem::remove_all(exchanged ? from : to + ".old.tmp", ignored);
 }

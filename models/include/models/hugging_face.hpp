@@ -32,4 +32,11 @@ ImportedModel import_hugging_face(std::string_view text, const std::string& file
 ImportedModel load_model(std::string_view text, const std::string& file,
                          const std::string& assume = "");
 
+/// The config.json of a model; importing it gives the model back, but for its name.
+/// @throws ConfigError for a model_type that cannot be written, or naming what it cannot express
+std::string export_hugging_face(const ModelSpec& spec, const std::string& model_type);
+
+/// The first model type that can express the model. @throws ConfigError if there is none
+std::string matching_model_type(const ModelSpec& spec);
+
 }  // namespace meshplan::models

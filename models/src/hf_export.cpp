@@ -1,0 +1,207 @@
+// Writing Hugging Face configs: the inverse of hf_families.cpp for the families whose weights can
+// be exported, checked by importing what was written.
+#include <algorithm>
+
+#include "core/json_fields.hpp"
+#include "models/hugging_face.hpp"
+
+namespace meshplan::models {
+namespace {
+
+std::string_view activation_name(ActivationKind kind) {
+  switch (kind) {
+    case ActivationKind::Silu:
+      return "silu";
+    case ActivationKind::Gelu:
+      return "gelu";
+    case ActivationKind::GeluTanh:
+      return "gelu_new";
+    case ActivationKind::SquaredRelu:
+      return "relu2";
+    case ActivationKind::Relu:
+      return "relu";
+    default:
+      return "";  // the import that follows names the key
+  }
+}
+
+Json gpt2_config(const ModelSpec& spec) {
+  return {{"architectures", {"GPT2LMHeadModel"}},
+          {"n_layer", spec.num_layers},
+          {"n_embd", spec.hidden_size},
+          {"n_head", spec.num_heads},
+          {"n_inner", spec.ffn_size},
+          {"n_positions", spec.max_positions},
+          {"vocab_size", spec.vocab_size},
+          {"layer_norm_epsilon", spec.norm_epsilon},
+          {"activation_function", activation_name(spec.activation)},
+          {"initializer_range", spec.init_std},
+          {"tie_word_embeddings", spec.tied_embeddings}};
+}
+
+Json llama_like_config(const ModelSpec& spec, std::string_view architecture) {
+  const bool sliding =
+      std::ranges::find(spec.layer_pattern, LayerAttention::Sliding) != spec.layer_pattern.end();
+  return {{"architectures", {architecture}},
+          {"num_hidden_layers", spec.num_layers},
+          {"hidden_size", spec.hidden_size},
+          {"intermediate_size", spec.ffn_size},
+          {"num_attention_heads", spec.num_heads},
+          {"num_key_value_heads", spec.num_kv_heads},
+          {"head_dim", spec.head_size},
+          {"hidden_act", activation_name(spec.activation)},
+          {"max_position_embeddings", spec.max_positions},
+          {"vocab_size", spec.vocab_size},
+          {"rms_norm_eps", spec.norm_epsilon},
+          {"rope_theta", spec.rope_base},
+          {"attention_bias", spec.qkv_bias},
+          {"initializer_range", spec.init_std},
+          {"use_sliding_window", sliding},
+          {"sliding_window", sliding ? Json(spec.window) : Json(nullptr)},
+          {"tie_word_embeddings", spec.tied_embeddings}};
+}
+
+Json llama_config(const ModelSpec& spec) {
+  Json config = llama_like_config(spec, "LlamaForCausalLM");
+  config["mlp_bias"] = spec.mlp_bias;
+  return config;
+}
+
+Json mistral_config(const ModelSpec& spec) {
+  return llama_like_config(spec, "MistralForCausalLM");
+}
+
+Json qwen2_config(const ModelSpec& spec) {
+  Json config = llama_like_config(spec, "Qwen2ForCausalLM");
+  config["max_window_layers"] = 0;
+  return config;
+}
+
+Json qwen3_config(const ModelSpec& spec) {
+  Json config = llama_like_config(spec, "Qwen3ForCausalLM");
+  config["max_window_layers"] = 0;
+  return config;
+}
+
+Json mixtral_config(const ModelSpec& spec) {
+  Json config = llama_like_config(spec, "MixtralForCausalLM");
+  if (!spec.moe) return config;
+  config["intermediate_size"] = spec.moe->expert_ffn_size;
+  config["num_local_experts"] = spec.moe->num_experts;
+  config["num_experts_per_tok"] = spec.moe->top_k;
+  config["router_aux_loss_coef"] = spec.moe->router.aux_loss_coefficient;
+  return config;
+}
+
+Json qwen3_moe_config(const ModelSpec& spec) {
+  Json config = llama_like_config(spec, "Qwen3MoeForCausalLM");
+  if (!spec.moe) return config;
+  config["moe_intermediate_size"] = spec.moe->expert_ffn_size;
+  config["num_experts"] = spec.moe->num_experts;
+  config["num_experts_per_tok"] = spec.moe->top_k;
+  config["norm_topk_prob"] = spec.moe->router.normalize_top_k;
+  config["router_aux_loss_coef"] = spec.moe->router.aux_loss_coefficient;
+  config["mlp_only_layers"] = spec.moe->dense_layers;
+  return config;
+}
+
+Json deepseek_v3_config(const ModelSpec& spec) {
+  Json config = llama_like_config(spec, "DeepseekV3ForCausalLM");
+  if (!spec.moe || !spec.mla) return config;
+  const MoeSpec& moe = *spec.moe;
+  const MlaSpec& mla = *spec.mla;
+  config["head_dim"] = mla.qk_rope_head_size;
+  config["q_lora_rank"] = mla.q_lora_rank ? Json(*mla.q_lora_rank) : Json(nullptr);
+  config["kv_lora_rank"] = mla.kv_lora_rank;
+  config["qk_nope_head_dim"] = mla.qk_nope_head_size;
+  config["qk_rope_head_dim"] = mla.qk_rope_head_size;
+  config["v_head_dim"] = mla.v_head_size;
+  config["n_routed_experts"] = moe.num_experts;
+  config["num_experts_per_tok"] = moe.top_k;
+  config["moe_intermediate_size"] = moe.expert_ffn_size;
+  config["n_shared_experts"] = moe.shared_expert_ffn_size / std::max(1, moe.expert_ffn_size);
+  config["first_k_dense_replace"] = moe.dense_layers.size();
+  config["moe_layer_freq"] = 1;
+  config["scoring_func"] = moe.router.score == RouterScore::Sigmoid ? "sigmoid" : "softmax";
+  config["topk_method"] = moe.router.correction_bias  ? "noaux_tc"
+                          : moe.router.num_groups > 1 ? "group_limited_greedy"
+                                                      : "greedy";
+  config["norm_topk_prob"] = moe.router.normalize_top_k;
+  config["routed_scaling_factor"] = moe.router.scaling_factor;
+  config["n_group"] = moe.router.num_groups;
+  config["topk_group"] = moe.router.top_groups;
+  config["num_nextn_predict_layers"] = spec.mtp_layers;
+  config["rope_interleave"] = true;
+  return config;
+}
+
+struct Exporter {
+  std::string_view family;
+  Json (*config)(const ModelSpec&);
+};
+
+// In the order of preference for a model that several can express.
+constexpr std::array<Exporter, 8> kExporters = {{{"gpt2", gpt2_config},
+                                                 {"llama", llama_config},
+                                                 {"mistral", mistral_config},
+                                                 {"qwen2", qwen2_config},
+                                                 {"qwen3", qwen3_config},
+                                                 {"mixtral", mixtral_config},
+                                                 {"qwen3_moe", qwen3_moe_config},
+                                                 {"deepseek_v3", deepseek_v3_config}}};
+
+/// The fields in which `spec` comes back changed from the config.
+std::vector<std::string> lost_fields(const ModelSpec& spec, const std::string& text) {
+  ModelSpec back = import_hugging_face(text, "config.json").spec;
+  back.name = spec.name;
+  const Json before = Json::parse(to_json(spec));
+  const Json after = Json::parse(to_json(back));
+  std::vector<std::string> lost;
+  for (const auto& [key, value] : before.items())
+    if (after.at(key) != value)
+      lost.push_back(fmt::format("{} = {} would become {}", key, value.dump(), after[key].dump()));
+  return lost;
+}
+
+std::string config_text(const Exporter& exporter, const ModelSpec& spec) {
+  Json config = exporter.config(spec);
+  config["model_type"] = exporter.family;
+  return config.dump(2) + "\n";
+}
+
+bool can_express(const Exporter& exporter, const ModelSpec& spec) {
+  try {
+    return lost_fields(spec, config_text(exporter, spec)).empty();
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+std::string export_hugging_face(const ModelSpec& spec, const std::string& model_type) {
+  const auto* exporter = std::ranges::find(kExporters, model_type, &Exporter::family);
+  if (exporter == kExporters.end()) {
+    std::vector<std::string> names;
+    for (const Exporter& known : kExporters) names.emplace_back(known.family);
+    throw ConfigError(unknown_name_message("model_type to export", model_type, names));
+  }
+  std::string text = config_text(*exporter, spec);
+  const std::vector<std::string> lost = lost_fields(spec, text);
+  if (!lost.empty())
+    throw ConfigError(fmt::format("{}: a {} config cannot say everything: {}", spec.name,
+                                  model_type, fmt::join(lost, "; ")));
+  return text;
+}
+
+std::string matching_model_type(const ModelSpec& spec) {
+  const auto* found = std::ranges::find_if(
+      kExporters, [&](const Exporter& exporter) { return can_express(exporter, spec); });
+  if (found != kExporters.end()) return std::string(found->family);
+  throw ConfigError(fmt::format(
+      "{}: no Hugging Face model type that meshplan writes can express this model; name one with "
+      "--model-type to see what is in the way",
+      spec.name));
+}
+
+}  // namespace meshplan::models

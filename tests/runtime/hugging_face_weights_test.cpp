@@ -1,0 +1,271 @@
+#include "runtime/hugging_face_weights.hpp"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <numeric>
+
+#include "core/hash.hpp"
+#include "runtime/temporary_folder.hpp"
+
+namespace meshplan::runtime {
+namespace {
+
+using Catch::Matchers::Contains;
+using Shape = std::vector<std::int64_t>;
+
+/// Every parameter of a model with a value that tells its name and place, exact in bf16.
+class MarkedModel final : public ParameterSource {
+ public:
+  explicit MarkedModel(const models::ModelSpec& spec) {
+    for (const GlobalParameter& parameter : global_parameters(spec)) {
+      Entry& entry = entries_[parameter.name];
+      entry.shape = parameter.shape;
+      entry.values.resize(static_cast<std::size_t>(whole_box(parameter.shape).elements()));
+      std::uint64_t mark = content_hash(parameter.name);
+      for (float& value : entry.values) {
+        mark = mark * 6364136223846793005ULL + 1442695040888963407ULL;
+        value = static_cast<float>(static_cast<int>(mark >> 56) - 128) / 64.0F;
+      }
+    }
+  }
+
+  void read(const std::string& /*state*/, const std::string& parameter,
+            const TensorTarget& target) override {
+    const Entry& entry = entries_.at(parameter);
+    copy_overlap({.data = reinterpret_cast<const std::byte*>(entry.values.data()),
+                  .box = whole_box(entry.shape),
+                  .strides = dense_strides(entry.shape)},
+                 target);
+  }
+
+  float at(const std::string& parameter, const Shape& index) const {
+    const Entry& entry = entries_.at(parameter);
+    const Shape strides = dense_strides(entry.shape);
+    const auto place =
+        std::inner_product(index.begin(), index.end(), strides.begin(), std::int64_t{0});
+    return entry.values.at(static_cast<std::size_t>(place));
+  }
+
+  /// Every parameter read through `source` has our values.
+  void check_equals(ParameterSource& source) const {
+    for (const auto& [name, entry] : entries_) {
+      std::vector<float> read(entry.values.size(), NAN);
+      source.read("weights", name,
+                  {.data = read.data(),
+                   .box = whole_box(entry.shape),
+                   .strides = dense_strides(entry.shape)});
+      CAPTURE(name);
+      CHECK(read == entry.values);
+    }
+  }
+
+ private:
+  struct Entry {
+    Shape shape;
+    std::vector<float> values;
+  };
+  std::map<std::string, Entry> entries_;
+};
+
+models::ModelSpec small(const std::string& family) {
+  static const std::map<std::string, std::string> kConfigs = {
+      {"llama", R"({"model_type": "llama", "hidden_size": 8, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 12,
+         "vocab_size": 10, "max_position_embeddings": 16})"},
+      {"mistral", R"({"model_type": "mistral", "hidden_size": 8, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 12,
+         "vocab_size": 10, "max_position_embeddings": 16, "sliding_window": 4})"},
+      {"qwen2", R"({"model_type": "qwen2", "hidden_size": 8, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 12,
+         "vocab_size": 10, "tie_word_embeddings": true})"},
+      {"qwen3", R"({"model_type": "qwen3", "hidden_size": 8, "num_hidden_layers": 2, "head_dim": 4,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 12,
+         "vocab_size": 10})"},
+      {"gpt2", R"({"model_type": "gpt2", "n_embd": 8, "n_layer": 2, "n_head": 2, "vocab_size": 10,
+         "n_positions": 16})"},
+      {"mixtral", R"({"model_type": "mixtral", "hidden_size": 8, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 12,
+         "vocab_size": 10, "num_local_experts": 3, "num_experts_per_tok": 2})"},
+      {"qwen3_moe", R"({"model_type": "qwen3_moe", "hidden_size": 8, "num_hidden_layers": 3,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 12, "head_dim": 4,
+         "vocab_size": 10, "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 6,
+         "mlp_only_layers": [1]})"},
+      {"deepseek_v3", R"({"model_type": "deepseek_v3", "hidden_size": 8, "num_hidden_layers": 3,
+         "num_attention_heads": 2, "intermediate_size": 12, "vocab_size": 10, "q_lora_rank": 6,
+         "kv_lora_rank": 5, "qk_nope_head_dim": 3, "qk_rope_head_dim": 4, "v_head_dim": 2,
+         "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 6,
+         "n_shared_experts": 2, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1})"}};
+  return models::import_hugging_face(kConfigs.at(family), family).spec;
+}
+
+/// The value of a tensor of an exported folder.
+float value(const SafetensorsFile& file, const std::string& tensor, const Shape& index) {
+  const SafeTensor& data = file.at(tensor);
+  const Shape strides = dense_strides(data.shape);
+  const auto place =
+      std::inner_product(index.begin(), index.end(), strides.begin(), std::int64_t{0});
+  float result = NAN;
+  std::memcpy(&result, data.data.data() + place * 4, sizeof result);
+  return result;
+}
+
+std::vector<std::string> names(const SafetensorsFile& file) {
+  std::vector<std::string> all;
+  for (const auto& [name, tensor] : file.tensors()) all.push_back(name);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("every family comes back through its own names, in any dtype and any shards",
+          "[runtime][hugging_face]") {
+  for (const std::string& family : hugging_face_families())
+    for (const DType dtype : {DType::F32, DType::BF16, DType::F16})
+      for (const std::int64_t shard : {std::int64_t{1} << 30, std::int64_t{700}}) {
+        const test::TemporaryFolder folder;
+        const models::ModelSpec spec = small(family);
+        MarkedModel model(spec);
+        CAPTURE(family, name_of(dtype), shard);
+        const std::string out = folder.path() + "/out";
+        const ExportedModel written =
+            export_hugging_face(model, spec, {{"tokenizer.json", "{\"version\": 1}"}},
+                                {.folder = out, .dtype = dtype, .max_shard_bytes = shard});
+        CHECK(written.model_type == family);
+        HuggingFaceModel back(out);
+        check_same_architecture(back.spec(), out, spec);
+        CHECK((back.num_files() > 1) == (shard == 700));
+        CHECK(back.num_tensors() == written.tensors);
+        CHECK(back.companions().at("tokenizer.json") == "{\"version\": 1}");
+        model.check_equals(back);
+        CHECK_FALSE(std::filesystem::exists(out + ".tmp"));
+      }
+}
+
+TEST_CASE("a llama's tensors are those of its modeling file", "[runtime][hugging_face]") {
+  const test::TemporaryFolder folder;
+  models::ModelSpec spec = small("llama");
+  spec.num_layers = 1;
+  MarkedModel model(spec);
+  export_hugging_face(model, spec, {}, {.folder = folder.path() + "/out"});
+  const SafetensorsFile file(folder.path() + "/out/model.safetensors");
+  const std::string layer = "model.layers.0.";
+  CHECK(names(file) == std::vector<std::string>{
+                           "lm_head.weight", "model.embed_tokens.weight",
+                           layer + "input_layernorm.weight", layer + "mlp.down_proj.weight",
+                           layer + "mlp.gate_proj.weight", layer + "mlp.up_proj.weight",
+                           layer + "post_attention_layernorm.weight",
+                           layer + "self_attn.k_proj.weight", layer + "self_attn.o_proj.weight",
+                           layer + "self_attn.q_proj.weight", layer + "self_attn.v_proj.weight",
+                           "model.norm.weight"});
+  CHECK(file.metadata().at("format") == "pt");
+  // Our fused rows: q 0..7, k 8..11, v 12..15; gate 0..11, up 12..23.
+  const char* qkv = "layers.0.self_attn.qkv_proj.weight";
+  CHECK(file.at(layer + "self_attn.k_proj.weight").shape == Shape{4, 8});
+  CHECK(value(file, layer + "self_attn.q_proj.weight", {7, 3}) == model.at(qkv, {7, 3}));
+  CHECK(value(file, layer + "self_attn.k_proj.weight", {1, 5}) == model.at(qkv, {9, 5}));
+  CHECK(value(file, layer + "self_attn.v_proj.weight", {3, 0}) == model.at(qkv, {15, 0}));
+  CHECK(value(file, layer + "mlp.up_proj.weight", {2, 1}) ==
+        model.at("layers.0.mlp.gate_up_proj.weight", {14, 1}));
+}
+
+TEST_CASE("a GPT-2's linear weights are transposed and tied", "[runtime][hugging_face]") {
+  const test::TemporaryFolder folder;
+  const models::ModelSpec spec = small("gpt2");
+  MarkedModel model(spec);
+  export_hugging_face(model, spec, {}, {.folder = folder.path() + "/out"});
+  const SafetensorsFile file(folder.path() + "/out/model.safetensors");
+  const SafeTensor& fused = file.at("transformer.h.1.attn.c_attn.weight");
+  CHECK(fused.shape == Shape{8, 24});
+  CHECK(value(file, "transformer.h.1.attn.c_attn.weight", {2, 17}) ==
+        model.at("layers.1.self_attn.qkv_proj.weight", {17, 2}));
+  CHECK(value(file, "transformer.h.1.attn.c_attn.bias", {17}) ==
+        model.at("layers.1.self_attn.qkv_proj.bias", {17}));
+  CHECK(value(file, "transformer.h.0.mlp.c_fc.weight", {7, 31}) ==
+        model.at("layers.0.mlp.up_proj.weight", {31, 7}));
+  CHECK(value(file, "transformer.wte.weight", {9, 1}) ==
+        model.at("embedding.embed_tokens.weight", {9, 1}));
+  CHECK(file.tensors().count("lm_head.weight") == 0);
+  CHECK(file.tensors().size() == 2 + 2 * 12 + 2);
+}
+
+TEST_CASE("experts are separate tensors", "[runtime][hugging_face]") {
+  const test::TemporaryFolder folder;
+  const models::ModelSpec spec = small("mixtral");
+  MarkedModel model(spec);
+  export_hugging_face(model, spec, {}, {.folder = folder.path() + "/out"});
+  const SafetensorsFile file(folder.path() + "/out/model.safetensors");
+  const std::string moe = "model.layers.1.block_sparse_moe.";
+  const char* gate_up = "layers.1.mlp.experts.gate_up_proj.weight";
+  CHECK(file.at(moe + "experts.2.w1.weight").shape == Shape{12, 8});
+  CHECK(value(file, moe + "experts.2.w1.weight", {3, 4}) == model.at(gate_up, {2, 3, 4}));
+  CHECK(value(file, moe + "experts.0.w3.weight", {3, 4}) == model.at(gate_up, {0, 15, 4}));
+  CHECK(value(file, moe + "experts.1.w2.weight", {7, 11}) ==
+        model.at("layers.1.mlp.experts.down_proj.weight", {1, 7, 11}));
+  CHECK(value(file, moe + "gate.weight", {2, 0}) == model.at("layers.1.mlp.gate.weight", {2, 0}));
+}
+
+TEST_CASE("DeepSeek's rotated rows are pairs in the file and halves with us",
+          "[runtime][hugging_face]") {
+  const test::TemporaryFolder folder;
+  const models::ModelSpec spec = small("deepseek_v3");
+  MarkedModel model(spec);
+  export_hugging_face(model, spec, {}, {.folder = folder.path() + "/out"});
+  const SafetensorsFile file(folder.path() + "/out/model.safetensors");
+  const std::string attention = "model.layers.2.self_attn.";
+  // A query head has 3 plain rows and 4 rotated ones; head 1 starts at row 7. Of the rotated rows
+  // theirs are (0, 1), (2, 3) as pairs; ours are 0, 2 then 1, 3.
+  const char* q = "layers.2.self_attn.q_b_proj.weight";
+  const std::pair<int, int> rows[] = {{7, 7}, {9, 9}, {10, 10}, {11, 12}, {12, 11}, {13, 13}};
+  for (const auto& [theirs, ours] : rows)
+    CHECK(value(file, attention + "q_b_proj.weight", {theirs, 1}) == model.at(q, {ours, 1}));
+  CHECK(value(file, attention + "kv_a_proj_with_mqa.weight", {6, 0}) ==
+        model.at("layers.2.self_attn.kv_a_proj_with_mqa.weight", {7, 0}));
+  CHECK(value(file, "model.layers.1.mlp.shared_experts.up_proj.weight", {0, 0}) ==
+        model.at("layers.1.mlp.shared_expert.gate_up_proj.weight", {12, 0}));
+  CHECK(file.at("model.layers.1.mlp.gate.e_score_correction_bias").shape == Shape{4});
+  CHECK(file.tensors().count("model.layers.0.mlp.gate_proj.weight") == 1);
+}
+
+TEST_CASE("folders that are not what they claim are refused by name", "[runtime][hugging_face]") {
+  const test::TemporaryFolder folder;
+  models::ModelSpec spec = small("llama");
+  spec.num_layers = 1;
+  MarkedModel model(spec);
+  const std::string out = folder.path() + "/out";
+  export_hugging_face(model, spec, {}, {.folder = out});
+  CHECK_THROWS_WITH(export_hugging_face(model, spec, {}, {.folder = out}),
+                    Contains("exists and is not an empty folder"));
+  CHECK_THROWS_WITH(
+      export_hugging_face(model, spec, {}, {.folder = out + "2", .model_type = "qwen2"}),
+      Contains("qkv_bias = false would become true"));
+  std::string config = read_text(out + "/config.json");
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string changed = config;
+    changed.replace(changed.find(from), from.size(), to);
+    folder.file("out/config.json", changed);
+    return out;
+  };
+  CHECK_THROWS_WITH(HuggingFaceModel(with("\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2")),
+                    Contains("tensor model.layers.1.input_layernorm.weight is missing") &&
+                        Contains("nearest: model.layers.0.input_layernorm.weight"));
+  CHECK_THROWS_WITH(HuggingFaceModel(with("\"vocab_size\": 10", "\"vocab_size\": 11")),
+                    Contains("model.embed_tokens.weight has shape [10, 8], but [11, 8]"));
+  CHECK_THROWS_WITH(HuggingFaceModel(with("\"model_type\": \"llama\"", "\"model_type\": \"bert\"")),
+                    Contains("out/config.json"));
+  models::ModelSpec biased = spec;
+  biased.qkv_bias = biased.attention_out_bias = true;
+  MarkedModel more(biased);
+  export_hugging_face(more, biased, {}, {.folder = out + "3"});
+  folder.file("out3/config.json", config);  // says attention_bias = false
+  CHECK_THROWS_WITH(HuggingFaceModel(out + "3"), Contains("has no place for it"));
+  CHECK_THROWS_WITH(HuggingFaceModel(folder.path()), Contains("config.json: no such file"));
+  folder.file("config.json", config);
+  folder.file("pytorch_model.bin", "");
+  CHECK_THROWS_WITH(HuggingFaceModel(folder.path()), Contains("convert them to safetensors"));
+}
+
+}  // namespace meshplan::runtime
