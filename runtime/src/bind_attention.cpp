@@ -1,0 +1,80 @@
+#include "bound_operands.hpp"
+
+namespace meshplan::runtime {
+
+std::function<void()> OperatorBinder::bind_attention(const Operands& o) {
+  const models::OpAttributes& a = o.work.attributes;
+  const kernels::AttentionShape shape{.num_sequences = program_.sizes.sequences,
+                                      .query_len = seq_len(),
+                                      .key_len = seq_len(),
+                                      .heads = a.heads,
+                                      .kv_heads = a.kv_heads,
+                                      .head_size = a.head_size,
+                                      .causal = a.causal,
+                                      .window = a.window,
+                                      .scale = static_cast<float>(a.scale)};
+  const std::int64_t element = size_of(o.dtype());
+  const std::int64_t q_bytes = static_cast<std::int64_t>(a.heads) * a.head_size * element;
+  const std::int64_t kv_bytes = static_cast<std::int64_t>(a.kv_heads) * a.head_size * element;
+  const std::int64_t stride = static_cast<std::int64_t>(a.heads + 2 * a.kv_heads) * a.head_size;
+  const std::int64_t o_stride = static_cast<std::int64_t>(a.heads) * a.head_size;
+  if (o.forward()) {
+    auto* qkv = o.in<std::byte>(0);
+    return ready(kernels::AttentionForward{.shape = shape,
+                                           .dtype = o.dtype(),
+                                           .q = qkv,
+                                           .q_stride = stride,
+                                           .k = qkv + q_bytes,
+                                           .v = qkv + q_bytes + kv_bytes,
+                                           .kv_stride = stride,
+                                           .o = o.out(0),
+                                           .o_stride = o_stride,
+                                           .lse = o.out<float>(1)});
+  }
+  auto* qkv = o.in<std::byte>(1);
+  auto* gradient = o.out<std::byte>(0);
+  return ready(kernels::AttentionBackward{.shape = shape,
+                                          .dtype = o.dtype(),
+                                          .q = qkv,
+                                          .q_stride = stride,
+                                          .k = qkv + q_bytes,
+                                          .v = qkv + q_bytes + kv_bytes,
+                                          .kv_stride = stride,
+                                          .o = o.in(2),
+                                          .o_stride = o_stride,
+                                          .output_grad = o.in(0),
+                                          .lse = o.in<float>(3),
+                                          .dq = gradient,
+                                          .dq_stride = stride,
+                                          .dk = gradient + q_bytes,
+                                          .dv = gradient + q_bytes + kv_bytes,
+                                          .dkv_stride = stride});
+}
+
+std::function<void()> OperatorBinder::bind_rope(const Operands& o) {
+  const models::OpAttributes& a = o.work.attributes;
+  return ready(kernels::Rope{.tokens = o.in_shape(0)[0],
+                             .heads = a.heads + a.kv_heads,
+                             .head_size = a.head_size,
+                             .rope_size = a.rope_size,
+                             .positions = {.seq_len = seq_len()},
+                             .dtype = o.dtype(),
+                             .x = o.out(0),
+                             .x_stride = o.in_shape(0)[1],
+                             .table = rope_table(a.rope_base, a.rope_size),
+                             .inverse = !o.forward()});
+}
+
+const float* OperatorBinder::rope_table(double base, int size) {
+  const auto [entry, fresh] = rope_tables_.try_emplace({base, size}, nullptr);
+  if (fresh) {
+    std::vector<float> table(static_cast<std::size_t>(seq_len() * size));
+    kernels::build_rope_table(table, seq_len(), size, base);
+    const auto bytes = static_cast<std::int64_t>(table.size() * sizeof(float));
+    entry->second = backend_.allocate(bytes);
+    backend_.copy_to_device(entry->second, table.data(), bytes);
+  }
+  return static_cast<const float*>(entry->second);
+}
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,50 @@
+#include <algorithm>
+
+#include "bound_operands.hpp"
+
+namespace meshplan::runtime {
+
+using models::OpKind;
+
+std::function<void()> OperatorBinder::bind_loss(const Operands& o) {
+  if (o.work.kind == OpKind::CrossEntropyCombine)
+    return ready(kernels::CrossEntropyCombine{.tokens = o.in_shape(1)[0],
+                                              .num_shards = program_.plan.parallel.tp,
+                                              .stats = o.in<float>(0),
+                                              .targets = o.in<const std::int32_t>(1),
+                                              .loss = o.out<float>(0),
+                                              .lse = o.out<float>(1)});
+  if (o.work.kind == OpKind::SumLoss)
+    return ready(kernels::SumLoss{.tokens = o.in_shape(0)[0],
+                                  .loss = o.in<float>(0),
+                                  .sum = o.out<double>(0),
+                                  .accumulate = true});
+  const std::int64_t tokens = o.in_shape(0)[0];
+  const std::int64_t columns = o.in_shape(0)[1];
+  const std::int64_t begin = place_.tp_rank * columns;
+  const std::int64_t valid =
+      std::clamp<std::int64_t>(program_.plan.model.vocab_size - begin, 0, columns);
+  if (o.work.kind == OpKind::CrossEntropyLocal)
+    return ready(kernels::CrossEntropyLocal{.tokens = tokens,
+                                            .columns = columns,
+                                            .valid = valid,
+                                            .vocab_begin = begin,
+                                            .dtype = o.dtype(),
+                                            .logits = o.in(0),
+                                            .logits_stride = columns,
+                                            .targets = o.in<const std::int32_t>(1),
+                                            .stats = o.out<float>(0)});
+  return ready(kernels::CrossEntropyBackward{.tokens = tokens,
+                                             .columns = columns,
+                                             .valid = valid,
+                                             .vocab_begin = begin,
+                                             .dtype = o.dtype(),
+                                             .logits = o.in(0),
+                                             .dlogits = o.out(0),
+                                             .logits_stride = columns,
+                                             .targets = o.in<const std::int32_t>(1),
+                                             .lse = o.in<float>(2),
+                                             .scale = gradient_scale_});
+}
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,69 @@
+#include "bound_operands.hpp"
+
+namespace meshplan::runtime {
+
+std::function<void()> OperatorBinder::bind_norm(const Operands& o) {
+  const std::int64_t tokens = o.in_shape(0)[0];
+  const std::int64_t size = o.in_shape(0)[1];
+  if (o.forward())
+    return ready(kernels::RmsNormForward{.tokens = tokens,
+                                         .size = size,
+                                         .epsilon = static_cast<float>(o.work.attributes.epsilon),
+                                         .dtype = o.dtype(),
+                                         .x = o.in(0),
+                                         .x_stride = size,
+                                         .weight = o.in(1),
+                                         .y = o.out(0),
+                                         .y_stride = size,
+                                         .inv_rms = o.out<float>(1)});
+  return ready(kernels::RmsNormBackward{.tokens = tokens,
+                                        .size = size,
+                                        .dtype = o.dtype(),
+                                        .dy = o.in(0),
+                                        .dy_stride = size,
+                                        .x = o.in(1),
+                                        .x_stride = size,
+                                        .weight = o.in(2),
+                                        .inv_rms = o.in<float>(3),
+                                        .dx = o.out(0),
+                                        .dx_stride = size,
+                                        .residual = o.optional_in(4),
+                                        .dweight = o.out<float>(1),
+                                        .accumulate = o.instance.accumulate});
+}
+
+std::function<void()> OperatorBinder::bind_layer_norm(const Operands& o) {
+  const std::int64_t tokens = o.in_shape(0)[0];
+  const std::int64_t size = o.in_shape(0)[1];
+  if (o.forward())
+    return ready(kernels::LayerNormForward{.tokens = tokens,
+                                           .size = size,
+                                           .epsilon = static_cast<float>(o.work.attributes.epsilon),
+                                           .dtype = o.dtype(),
+                                           .x = o.in(0),
+                                           .x_stride = size,
+                                           .weight = o.in(1),
+                                           .bias = o.in(2),
+                                           .y = o.out(0),
+                                           .y_stride = size,
+                                           .mean = o.out<float>(1),
+                                           .inv_std = o.out<float>(2)});
+  return ready(kernels::LayerNormBackward{.tokens = tokens,
+                                          .size = size,
+                                          .dtype = o.dtype(),
+                                          .dy = o.in(0),
+                                          .dy_stride = size,
+                                          .x = o.in(1),
+                                          .x_stride = size,
+                                          .weight = o.in(2),
+                                          .mean = o.in<float>(3),
+                                          .inv_std = o.in<float>(4),
+                                          .dx = o.out(0),
+                                          .dx_stride = size,
+                                          .residual = o.optional_in(5),
+                                          .dweight = o.out<float>(1),
+                                          .dbias = o.out<float>(2),
+                                          .accumulate = o.instance.accumulate});
+}
+
+}  // namespace meshplan::runtime

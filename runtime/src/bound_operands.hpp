@@ -1,0 +1,58 @@
+// Shared by the files that bind operations (bind_*.cpp): an instance's operands.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "program/address.hpp"
+#include "runtime/operator_binding.hpp"
+
+namespace meshplan::runtime {
+
+/// An instance with its operands' addresses, shapes and dtype.
+struct OperatorBinder::Operands {
+  const program::Program& program;
+  const program::OperationInstance& instance;
+  const program::Operation& operation;
+  const program::ComputeOp& work;
+  const Resolve& resolve;
+
+  bool forward() const {
+    return operation.phase == program::Phase::Forward ||
+           operation.phase == program::Phase::Recompute;
+  }
+  const program::Value& value(program::ValueId id) const {
+    const auto& layer = program.layers[static_cast<std::size_t>(instance.layer)];
+    return program.blocks[static_cast<std::size_t>(layer.block)]
+        .values[static_cast<std::size_t>(id)];
+  }
+  template <class T = void>
+  T* in(std::size_t i) const {
+    return reinterpret_cast<T*>(resolve(instance, operation.inputs.at(i)));
+  }
+  void* optional_in(std::size_t i) const { return i < operation.inputs.size() ? in(i) : nullptr; }
+  template <class T = void>
+  T* out(std::size_t i) const {
+    return reinterpret_cast<T*>(resolve(instance, operation.outputs.at(i)));
+  }
+  std::vector<std::int64_t> in_shape(std::size_t i) const {
+    return program::local_shape(program, value(operation.inputs.at(i)));
+  }
+  std::vector<std::int64_t> out_shape(std::size_t i) const {
+    return program::local_shape(program, value(operation.outputs.at(i)));
+  }
+  std::int64_t in_elements(std::size_t i) const {
+    std::int64_t elements = 1;
+    for (const std::int64_t size : in_shape(i)) elements *= size;
+    return elements;
+  }
+  DType dtype() const { return program.plan.workload.precision; }
+};
+
+template <class Call>
+std::function<void()> OperatorBinder::ready(Call call) {
+  scratch_bytes_ = std::max(scratch_bytes_, backend_.scratch_bytes(call));
+  return [&backend = backend_, call] { backend.run(call); };
+}
+
+}  // namespace meshplan::runtime
