@@ -77,6 +77,7 @@ void add_step_footprint(const Program& program, const StepOp& step, Footprint& r
     case StepWork::OptimizerUpdate:
       result.reads.push_back(flat_address(program, Region::Gradients, step.range));
       result.reads.push_back(scalar(Scalar::ClipCoefficient));
+      result.reads.push_back(scalar(Scalar::LearningRate, 2));
       for (const Region region :
            {Region::Weights, Region::MasterWeights, Region::Moment1, Region::Moment2})
         if (program.memory.regions[static_cast<std::size_t>(region)].stride_bytes > 0)

@@ -4,8 +4,7 @@
 namespace meshplan::runtime {
 
 std::function<void()> OperatorBinder::bind_step(const program::StepOp& step,
-                                                const FlatMemory& memory,
-                                                const StepSettings& settings) {
+                                                const FlatMemory& memory) {
   if (step.work == program::StepWork::SquaredNorm)
     return ready(kernels::SquaredNorm{.count = step.range.size(),
                                       .x = memory.gradients,
@@ -21,47 +20,40 @@ std::function<void()> OperatorBinder::bind_step(const program::StepOp& step,
                                  .norm = memory.gradient_norm});
   }
   require_invariant(step.work == program::StepWork::OptimizerUpdate, "step work without a kernel");
-  return bind_update(step, memory, settings);
+  return bind_update(step, memory);
 }
 
 std::function<void()> OperatorBinder::bind_update(const program::StepOp& step,
-                                                  const FlatMemory& memory,
-                                                  const StepSettings& settings) {
+                                                  const FlatMemory& memory) {
   const program::OptimizerConfig& config = program_.plan.workload.optimizer;
   const auto decay = static_cast<float>(step.weight_decay ? config.weight_decay : 0.0);
   if (config.kind == program::OptimizerKind::Sgd) {
-    kernels::SgdStep call{.count = step.range.size(),
-                          .momentum = static_cast<float>(config.momentum),
-                          .weight_decay = decay,
-                          .master = memory.master,
-                          .velocity = memory.moment1,
-                          .gradient = memory.gradients,
-                          .gradient_scale = memory.clip_coefficient,
-                          .weight = memory.weights,
-                          .weight_dtype = program_.plan.workload.precision};
-    return [&backend = backend_, &settings, call]() mutable {
-      call.learning_rate = static_cast<float>(settings.learning_rate);
-      backend.run(call);
-    };
+    return ready(kernels::SgdStep{.count = step.range.size(),
+                                  .learning_rate_at = memory.learning_rate,
+                                  .momentum = static_cast<float>(config.momentum),
+                                  .weight_decay = decay,
+                                  .master = memory.master,
+                                  .velocity = memory.moment1,
+                                  .gradient = memory.gradients,
+                                  .gradient_scale = memory.clip_coefficient,
+                                  .weight = memory.weights,
+                                  .weight_dtype = program_.plan.workload.precision});
   }
-  kernels::AdamStep call{.count = step.range.size(),
-                         .beta1 = static_cast<float>(config.beta1),
-                         .beta2 = static_cast<float>(config.beta2),
-                         .epsilon = static_cast<float>(config.epsilon),
-                         .weight_decay = decay,
-                         .decoupled = config.kind == program::OptimizerKind::AdamW,
-                         .master = memory.master,
-                         .m = memory.moment1,
-                         .v = memory.moment2,
-                         .gradient = memory.gradients,
-                         .gradient_scale = memory.clip_coefficient,
-                         .weight = memory.weights,
-                         .weight_dtype = program_.plan.workload.precision};
-  return [&backend = backend_, &settings, call]() mutable {
-    call.step = settings.optimizer_step;
-    call.learning_rate = static_cast<float>(settings.learning_rate);
-    backend.run(call);
-  };
+  return ready(kernels::AdamStep{.count = step.range.size(),
+                                 .step_at = memory.optimizer_step,
+                                 .learning_rate_at = memory.learning_rate,
+                                 .beta1 = static_cast<float>(config.beta1),
+                                 .beta2 = static_cast<float>(config.beta2),
+                                 .epsilon = static_cast<float>(config.epsilon),
+                                 .weight_decay = decay,
+                                 .decoupled = config.kind == program::OptimizerKind::AdamW,
+                                 .master = memory.master,
+                                 .m = memory.moment1,
+                                 .v = memory.moment2,
+                                 .gradient = memory.gradients,
+                                 .gradient_scale = memory.clip_coefficient,
+                                 .weight = memory.weights,
+                                 .weight_dtype = program_.plan.workload.precision});
 }
 
 }  // namespace meshplan::runtime

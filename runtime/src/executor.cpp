@@ -143,10 +143,14 @@ void Executor::load(const StepBatch& batch) {
   backend_.copy_to_device(region + bytes, batch.targets.data(), bytes);
   const program::Workload& workload = program_.plan.workload;
   std::array<std::byte, program::kNumScalars * program::kScalarBytes> scalars{};
-  const float scale = 1.0F / static_cast<float>(workload.global_batch_size * workload.seq_len);
-  std::memcpy(
-      scalars.data() + static_cast<std::int64_t>(Scalar::GradientScale) * program::kScalarBytes,
-      &scale, sizeof scale);
+  const auto set = [&](Scalar which, auto value) {
+    std::memcpy(scalars.data() + static_cast<std::int64_t>(which) * program::kScalarBytes, &value,
+                sizeof value);
+  };
+  set(Scalar::GradientScale,
+      1.0F / static_cast<float>(workload.global_batch_size * workload.seq_len));
+  set(Scalar::LearningRate, static_cast<float>(settings_.learning_rate));
+  set(Scalar::OptimizerStep, std::int64_t{settings_.optimizer_step});
   backend_.copy_to_device(arena_.region(Region::Scalars), scalars.data(), scalars.size());
 }
 
@@ -182,8 +186,10 @@ std::function<void()> Executor::bind_step_work(const StepOp& step) {
       .moment2 = flat(Region::Moment2),
       .squared_norm = arena_.scalar<double>(Scalar::SquaredNorm),
       .clip_coefficient = arena_.scalar<float>(Scalar::ClipCoefficient),
-      .gradient_norm = arena_.scalar<float>(Scalar::GradientNorm)};
-  return binder_->bind_step(step, memory, settings_);
+      .gradient_norm = arena_.scalar<float>(Scalar::GradientNorm),
+      .learning_rate = arena_.scalar<float>(Scalar::LearningRate),
+      .optimizer_step = arena_.scalar<std::int64_t>(Scalar::OptimizerStep)};
+  return binder_->bind_step(step, memory);
 }
 
 void Executor::wait_for(std::size_t index) {

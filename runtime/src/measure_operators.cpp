@@ -114,8 +114,8 @@ class Bench {
         cold == 0 ? 1 : std::clamp<std::int64_t>(kColdBytes / cold, 2, kMostCopies);
     const std::int64_t copies = std::max(cold_copies, kWarmCopies);
     std::byte* base = pool.reserve(cold * cold_copies + warm * kWarmCopies + kScalarsBytes);
-    auto* scale = reinterpret_cast<float*>(base);
-    *scale = 1e-3F;
+    const auto* scale = reinterpret_cast<float*>(base);
+    write_scalars(backend, base);
     binder_ = std::make_unique<OperatorBinder>(
         backend, *job.program, RankPlace{},
         [this](const OperationInstance&, ValueId id) { return addresses_.at(root(id)); }, scale);
@@ -125,7 +125,7 @@ class Bench {
       for (const Operand& operand : operands) {
         std::byte*& at = operand.cold ? cold_at : warm_at;
         addresses_[operand.root] = at;
-        if (operand.tokens) fill_tokens(at, operand.bytes);
+        if (operand.tokens) fill_tokens(backend, at, operand.bytes);
         at += operand.bytes;
       }
       calls_.push_back(job.step ? bind_flat(base) : binder_->bind(*job.instance));
@@ -161,6 +161,18 @@ class Bench {
 
  private:
   static constexpr std::int64_t kScalarsBytes = 256;
+  static constexpr std::int64_t kLearningRate = 136;
+  static constexpr std::int64_t kOptimizerStep = 144;
+
+  /// A gradient scale (also the clip coefficient), a learning rate and a step as in training.
+  static void write_scalars(kernels::Backend& backend, std::byte* base) {
+    const float scale = 1e-3F;
+    const float learning_rate = 1e-6F;
+    const std::int64_t step = 10;
+    backend.copy_to_device(base, &scale, sizeof scale);
+    backend.copy_to_device(base + kLearningRate, &learning_rate, sizeof learning_rate);
+    backend.copy_to_device(base + kOptimizerStep, &step, sizeof step);
+  }
 
   struct Operand {
     ValueId root = 0;
@@ -209,30 +221,32 @@ class Bench {
   std::function<void()> bind_flat(std::byte* scalars) {
     const auto flat = [&](ValueId id) { return reinterpret_cast<float*>(addresses_.at(id)); };
     const bool fp32 = job_.program->plan.workload.precision == DType::F32;
-    return binder_->bind_step(*job_.step,
-                              {.master = flat(0),
-                               .weights = fp32 ? nullptr : flat(1),
-                               .gradients = flat(2),
-                               .moment1 = flat(3),
-                               .moment2 = flat(4),
-                               .squared_norm = reinterpret_cast<double*>(scalars + 64),
-                               .clip_coefficient = reinterpret_cast<float*>(scalars),
-                               .gradient_norm = reinterpret_cast<float*>(scalars + 128)},
-                              settings_);
+    return binder_->bind_step(
+        *job_.step, {.master = flat(0),
+                     .weights = fp32 ? nullptr : flat(1),
+                     .gradients = flat(2),
+                     .moment1 = flat(3),
+                     .moment2 = flat(4),
+                     .squared_norm = reinterpret_cast<double*>(scalars + 64),
+                     .clip_coefficient = reinterpret_cast<float*>(scalars),
+                     .gradient_norm = reinterpret_cast<float*>(scalars + 128),
+                     .learning_rate = reinterpret_cast<float*>(scalars + kLearningRate),
+                     .optimizer_step = reinterpret_cast<std::int64_t*>(scalars + kOptimizerStep)});
   }
 
-  void fill_tokens(std::byte* at, std::int64_t bytes) const {
-    auto* tokens = reinterpret_cast<std::int32_t*>(at);
+  void fill_tokens(kernels::Backend& backend, std::byte* at, std::int64_t bytes) const {
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(bytes / 4));
     constexpr std::int64_t kStride =
         7919;  // a prime: neighbouring tokens are far apart in the vocabulary
-    for (std::int64_t i = 0; i < bytes / 4; ++i)
-      tokens[i] = static_cast<std::int32_t>(i * kStride % job_.program->plan.model.vocab_size);
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      tokens[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) * kStride %
+                                            job_.program->plan.model.vocab_size);
+    backend.copy_to_device(at, tokens.data(), bytes);
   }
 
   void call() { calls_[next_++ % calls_.size()](); }
 
   const Job& job_;
-  StepSettings settings_{.optimizer_step = 10, .learning_rate = 1e-6};
   std::map<ValueId, std::byte*> addresses_;
   std::unique_ptr<OperatorBinder> binder_;
   std::vector<std::function<void()>> calls_;

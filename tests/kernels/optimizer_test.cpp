@@ -97,6 +97,37 @@ TEST_CASE("Adam's first step moves by the learning rate", "[kernels][optimizer]"
   });
 }
 
+TEST_CASE("The step and the learning rate can lie in device memory", "[kernels][optimizer]") {
+  // Values given beside the pointers must not count: with step 1000 or rate 9 the first step would
+  // differ from lr * sign(g).
+  for_each_backend([](Backend& backend) {
+    const DeviceVector<float> adam(backend, {1.0F, 1.0F});
+    const DeviceVector<float> sgd(backend, {1.0F, 1.0F});
+    const DeviceVector<float> m(backend, 2);
+    const DeviceVector<float> v(backend, 2);
+    const DeviceVector<float> gradient(backend, {3.0F, -0.001F});
+    const DeviceVector<std::int64_t> step(backend, std::size_t{1}, std::int64_t{1});
+    const DeviceVector<float> rate(backend, std::size_t{1}, 0.125F);
+    run(backend, AdamStep{.count = 2,
+                          .step = 1000,
+                          .learning_rate = 9.0F,
+                          .step_at = step.data(),
+                          .learning_rate_at = rate.data(),
+                          .master = adam.data(),
+                          .m = m.data(),
+                          .v = v.data(),
+                          .gradient = gradient.data()});
+    CHECK(std::fabs(double{adam.read()[0]} - 0.875) <= 1e-6);
+    CHECK(std::fabs(double{adam.read()[1]} - 1.125) <= 1e-5);
+    run(backend, SgdStep{.count = 2,
+                         .learning_rate = 9.0F,
+                         .learning_rate_at = rate.data(),
+                         .master = sgd.data(),
+                         .gradient = gradient.data()});
+    CHECK(sgd.read()[0] == 0.625F);
+  });
+}
+
 TEST_CASE("SGD with momentum follows its recurrence", "[kernels][optimizer]") {
   for_each_backend([](Backend& backend) {
     // all numbers are short binary fractions: exact

@@ -52,6 +52,9 @@ TEST_CASE("Scalars of the step are read by what scales with them", "[program][ad
   const auto optimizer = test::instances_named(program, "optimizer[").front();
   CHECK(contains(footprint(program, program.instances[optimizer]).reads,
                  scalar(Scalar::ClipCoefficient)));
+  Address settings = scalar(Scalar::LearningRate);  // and the optimizer's step after it
+  settings.bytes = 2 * kScalarBytes;
+  CHECK(contains(footprint(program, program.instances[optimizer]).reads, settings));
 }
 
 TEST_CASE("Flat ranges are addressed in elements of their region", "[program][address]") {

@@ -341,12 +341,17 @@ void CpuBackend::run(const SumLoss& op) {
 
 void CpuBackend::run(const AdamStep& op) {
   require_float(op.weight_dtype);
-  require_invariant(op.step >= 1, "Adam's step counts from 1");
-  for_elements(table_.adam, op);
+  AdamStep now = op;
+  if (op.step_at != nullptr) now.step = *op.step_at;
+  if (op.learning_rate_at != nullptr) now.learning_rate = *op.learning_rate_at;
+  require_invariant(now.step >= 1, "Adam's step counts from 1");
+  for_elements(table_.adam, now);
 }
 void CpuBackend::run(const SgdStep& op) {
   require_float(op.weight_dtype);
-  for_elements(table_.sgd, op);
+  SgdStep now = op;
+  if (op.learning_rate_at != nullptr) now.learning_rate = *op.learning_rate_at;
+  for_elements(table_.sgd, now);
 }
 
 void CpuBackend::run(const SquaredNorm& op) {

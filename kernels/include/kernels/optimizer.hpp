@@ -1,5 +1,8 @@
 // Optimizer steps on flat ranges: fp32 master weights, state and gradients; optionally the copy in
 // the compute dtype is written in the same pass.
+//
+// What changes from step to step can be given by value, or as device memory that is read when the
+// operation runs (`..._at`): then the same launch, captured once, serves every step.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +20,8 @@ struct AdamStep {
   std::int64_t count = 0;
   std::int64_t step = 1;  // 1 at the first update
   float learning_rate = 0.0F;
+  const std::int64_t* step_at = nullptr;    // one number; null = `step`
+  const float* learning_rate_at = nullptr;  // one number; null = `learning_rate`
   float beta1 = 0.9F;
   float beta2 = 0.999F;
   float epsilon = 1e-8F;
@@ -37,6 +42,7 @@ struct AdamStep {
 struct SgdStep {
   std::int64_t count = 0;
   float learning_rate = 0.0F;
+  const float* learning_rate_at = nullptr;  // one number; null = `learning_rate`
   float momentum = 0.0F;
   float weight_decay = 0.0F;
   bool nesterov = false;

@@ -57,8 +57,10 @@ enum class Scalar {
   GradientScale,    // fp32: 1 / tokens of the global batch
   ClipCoefficient,  // fp32
   GradientNorm,     // fp32
+  LearningRate,     // fp32: of this step
+  OptimizerStep,    // int64: 1 at the first update
 };
-constexpr std::int64_t kNumScalars = 5;
+constexpr std::int64_t kNumScalars = 7;
 constexpr std::int64_t kScalarBytes = 8;
 
 /// Every region starts on this boundary, so that kernels see aligned rows.

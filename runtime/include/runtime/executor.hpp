@@ -22,6 +22,12 @@ struct StepBatch {
   std::vector<std::int32_t> targets;
 };
 
+/// What a step needs that changes from step to step; travels with the batch.
+struct StepSettings {
+  int optimizer_step = 1;  // 1 at the first update
+  double learning_rate = 0;
+};
+
 struct StepOutcome {
   double loss = 0;           // mean over the tokens of the global batch
   double gradient_norm = 0;  // before clipping; 0 for evaluation

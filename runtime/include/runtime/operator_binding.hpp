@@ -32,12 +32,8 @@ struct FlatMemory {
   double* squared_norm = nullptr;
   float* clip_coefficient = nullptr;
   float* gradient_norm = nullptr;
-};
-
-/// What an optimizer update needs that changes from step to step.
-struct StepSettings {
-  int optimizer_step = 1;  // 1 at the first update
-  double learning_rate = 0;
+  const float* learning_rate = nullptr;
+  const std::int64_t* optimizer_step = nullptr;
 };
 
 /// Binds operations once, so that running a step only calls kernels. Owns the rotation tables.
@@ -55,9 +51,8 @@ class OperatorBinder {
   std::function<void()> bind(const program::OperationInstance& instance);
 
   /// The call of a StepOp that computes: SquaredNorm, ClipCoefficient or OptimizerUpdate.
-  /// @param settings  read when the call runs
-  std::function<void()> bind_step(const program::StepOp& step, const FlatMemory& memory,
-                                  const StepSettings& settings);
+  /// Scalars are read when the call runs.
+  std::function<void()> bind_step(const program::StepOp& step, const FlatMemory& memory);
 
   /// The largest workspace of all operations bound so far.
   std::int64_t scratch_bytes() const { return scratch_bytes_; }
@@ -79,8 +74,7 @@ class OperatorBinder {
   std::function<void()> bind_gated_activation(const Operands& o);
   std::function<void()> bind_pointwise(const Operands& o);
   std::function<void()> bind_loss(const Operands& o);
-  std::function<void()> bind_update(const program::StepOp& step, const FlatMemory& memory,
-                                    const StepSettings& settings);
+  std::function<void()> bind_update(const program::StepOp& step, const FlatMemory& memory);
   const float* rope_table(double base, int size);
   std::int64_t seq_len() const { return program_.sizes.tokens / program_.sizes.sequences; }
 
