@@ -95,6 +95,7 @@ int work(const Options& options, runtime::Job& job) {
   if (job.world().rank() == 0) require_writable({options.trace, options.chrome});
   const bool speaks = job.world().rank() == 0 && !options.quiet;
   const auto backend = kernels::make_cpu_backend(options.threads_per_rank);
+  runtime::HostDevice device(*backend);
   const reports::RunHeader header{.plan = plan,
                                   .device = backend->name(),
                                   .machines = job.layout().num_machines(),
@@ -103,8 +104,7 @@ int work(const Options& options, runtime::Job& job) {
   if (speaks && !options.json) fmt::print("{}", reports::to_text(header));
   const int every = std::max(1, options.train.num_steps / 20);
   runtime::TrainResult result = runtime::train(
-      plan, options.train, job.world(), *backend, &job.board(),
-      [&](const runtime::StepReport& step) {
+      plan, options.train, job.world(), device, &job.board(), [&](const runtime::StepReport& step) {
         const bool shown = step.step % every == 0 || step.step == 1 || step.evaluation_loss;
         if (!speaks || options.json || !shown) return;
         fmt::print("{}", reports::step_line({.step = step.step,

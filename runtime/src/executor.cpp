@@ -1,7 +1,6 @@
 #include "runtime/executor.hpp"
 
 #include <array>
-#include <chrono>
 #include <cstring>
 #include <fmt/format.h>
 
@@ -26,23 +25,27 @@ using program::StepWork;
 struct Executor::Bound {
   std::function<void()> compute;
   std::function<Handle()> communicate;  // instead of compute
+  Communicator* group = nullptr;        // that communicates
+  void* queue = nullptr;                // of the device, where it has queues
   Handle handle;
-  bool pending = false;
   Lane lane = Lane::Compute;
-  const std::vector<int>* waits = nullptr;
+  bool host_driven = false;  // a communication that the host waits for
   std::string status;
 };
 
-double monotonic_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-Executor::Executor(const program::Program& program, kernels::Backend& backend, Arena& arena,
-                   Groups& groups, StatusBoard* status)
-    : program_(program), backend_(backend), arena_(arena), groups_(groups), status_(status) {
+Executor::Executor(const program::Program& program, Device& device, Arena& arena, Groups& groups,
+                   StatusBoard* status)
+    : program_(program),
+      device_(device),
+      backend_(device.backend()),
+      arena_(arena),
+      groups_(groups),
+      status_(status),
+      order_(issue_order(program, device.rules())),
+      finishing_(fmt::format("stage {}, end of the step", program.role.stage)) {
   const RankPlace place{.tp_rank = groups.coordinates().tp, .coordinates = groups.coordinates()};
   binder_ = std::make_unique<OperatorBinder>(
-      backend, program, place,
+      backend_, program, place,
       [this](const OperationInstance& instance, program::ValueId value) {
         return arena_.at(program_, program::address_of(program_, instance, value));
       },
@@ -61,18 +64,24 @@ void Executor::bind() {
     const Operation& operation = program::operation_of(program_, instance);
     Bound bound;
     bound.lane = operation.lane;
-    bound.waits = &instance.waits;
     bound.status = status_of(instance);
     if (std::holds_alternative<ComputeOp>(operation.work))
       bound.compute = binder_->bind(instance);
     else if (const auto* step = std::get_if<StepOp>(&operation.work))
       bound.compute = bind_step_work(*step);
     else
-      bound.communicate = bind_communication(instance);
+      bind_communication(instance, bound);
     bound_.push_back(std::move(bound));
   }
   scratch_bytes_ = std::max(scratch_bytes_, binder_->scratch_bytes());
   if (scratch_bytes_ > 0) scratch_ = backend_.allocate(scratch_bytes_);
+  bind_regions();
+}
+
+void Executor::bind_regions() {
+  for (std::size_t i = 0; i < order_.issues.size(); ++i)
+    if (order_.issues[i].kind == Issue::Kind::EndRegion) region_ends_.push_back(i);
+  for (std::size_t i = 0; i < region_ends_.size(); ++i) graphs_.push_back(device_.new_graph());
 }
 
 std::string Executor::status_of(const OperationInstance& instance) const {
@@ -87,19 +96,32 @@ std::string Executor::status_of(const OperationInstance& instance) const {
   return text + ", " + operation.name;
 }
 
-std::function<Handle()> Executor::bind_communication(const OperationInstance& instance) {
+Communicator& Executor::communicator_of(const Operation& operation) const {
+  if (std::holds_alternative<PeerOp>(operation.work)) return groups_.pipeline(operation.lane);
+  if (const auto* flat = std::get_if<FlatCollectiveOp>(&operation.work))
+    return groups_.of(flat->collective.group);
+  return groups_.of(std::get<CollectiveOp>(operation.work).group);
+}
+
+void Executor::bind_communication(const OperationInstance& instance, Bound& bound) {
   const Operation& operation = program::operation_of(program_, instance);
+  bound.group = &communicator_of(operation);
+  bound.queue = device_.queue(operation.lane);
+  bound.host_driven = device_.rules().communications == program::CommunicationDriver::Host;
+  bound.communicate = communication(instance, operation, *bound.group);
+}
+
+std::function<Handle()> Executor::communication(const OperationInstance& instance,
+                                                const Operation& operation, Communicator& group) {
   if (const auto* peer = std::get_if<PeerOp>(&operation.work)) {
     std::byte* data = arena_.at(program_, program::peer_address(program_, instance));
     const std::int64_t count = models::evaluate(peer->elements, program_.sizes);
-    Communicator& pipeline = groups_.pipeline(operation.lane);
     const int other = program_.role.stage + peer->stage_offset;
     const MutableBuffer buffer{data, count, peer->dtype};
-    if (peer->send) return [&pipeline, buffer, other] { return pipeline.send(buffer, other); };
-    return [&pipeline, buffer, other] { return pipeline.recv(buffer, other); };
+    if (peer->send) return [&group, buffer, other] { return group.send(buffer, other); };
+    return [&group, buffer, other] { return group.recv(buffer, other); };
   }
   if (const auto* flat = std::get_if<FlatCollectiveOp>(&operation.work)) {
-    Communicator& group = groups_.of(flat->collective.group);
     const MutableBuffer buffer{
         arena_.at(program_, program::flat_address(program_, flat->region, flat->range)),
         flat->range.size(), flat->collective.dtype};
@@ -107,7 +129,6 @@ std::function<Handle()> Executor::bind_communication(const OperationInstance& in
     return [&group, buffer, reduce] { return group.all_reduce(buffer, buffer, reduce); };
   }
   const auto& work = std::get<CollectiveOp>(operation.work);
-  Communicator& group = groups_.of(work.group);
   const std::int64_t count = models::evaluate(work.elements, program_.sizes);
   const ConstBuffer from{
       arena_.at(program_, program::address_of(program_, instance, operation.inputs.at(0))), count,
@@ -139,8 +160,8 @@ void Executor::load(const StepBatch& batch) {
                     "a batch of another size than the plan's");
   const std::int64_t bytes = tokens * size_of(DType::I32);
   std::byte* region = arena_.region(Region::Batch);
-  backend_.copy_to_device(region, batch.ids.data(), bytes);
-  backend_.copy_to_device(region + bytes, batch.targets.data(), bytes);
+  device_.upload(region, batch.ids.data(), bytes, Lane::Host);
+  device_.upload(region + bytes, batch.targets.data(), bytes, Lane::Host);
   const program::Workload& workload = program_.plan.workload;
   std::array<std::byte, program::kNumScalars * program::kScalarBytes> scalars{};
   const auto set = [&](Scalar which, auto value) {
@@ -151,7 +172,7 @@ void Executor::load(const StepBatch& batch) {
       1.0F / static_cast<float>(workload.global_batch_size * workload.seq_len));
   set(Scalar::LearningRate, static_cast<float>(settings_.learning_rate));
   set(Scalar::OptimizerStep, std::int64_t{settings_.optimizer_step});
-  backend_.copy_to_device(arena_.region(Region::Scalars), scalars.data(), scalars.size());
+  device_.upload(arena_.region(Region::Scalars), scalars.data(), std::ssize(scalars), Lane::Host);
 }
 
 std::function<void()> Executor::bind_step_work(const StepOp& step) {
@@ -192,43 +213,90 @@ std::function<void()> Executor::bind_step_work(const StepOp& step) {
   return binder_->bind_step(step, memory);
 }
 
-void Executor::wait_for(std::size_t index) {
-  Bound& bound = bound_[index];
-  if (!bound.pending) return;
+void Executor::start(int index) {
+  Bound& bound = bound_[static_cast<std::size_t>(index)];
+  if (status_ != nullptr) status_->set(bound.status);
+  if (bound.queue != nullptr) bound.group->queue_on(bound.queue);
+  if (bound.host_driven) {
+    if (tracing_) intervals_[static_cast<std::size_t>(index)].start_s = monotonic_seconds();
+    bound.handle = bound.communicate();
+    return;
+  }
+  if (tracing_) device_.stamp(2 * index, bound.lane);
+  if (bound.communicate)
+    bound.communicate();
+  else
+    bound.compute();
+  if (tracing_) device_.stamp(2 * index + 1, bound.lane);
+}
+
+void Executor::await(int index) {
+  Bound& bound = bound_[static_cast<std::size_t>(index)];
   if (status_ != nullptr) status_->set(bound.status);
   bound.handle.wait();
   bound.handle = Handle();
-  bound.pending = false;
-  if (tracing_) intervals_[index].end_s = monotonic_seconds();
+  if (tracing_) intervals_[static_cast<std::size_t>(index)].end_s = monotonic_seconds();
+}
+
+/// The first run is a warm-up: libraries choose their kernels and load them.
+Executor::Capture Executor::capture_now() const {
+  if (tracing_ || runs_ == 0) return Capture::No;
+  return runs_ == 1 ? Capture::Now : Capture::Replay;
 }
 
 StepOutcome Executor::run(const StepBatch& batch, const StepSettings& settings) {
   batch_ = &batch;
   settings_ = settings;
   if (scratch_ != nullptr) backend_.set_scratch(scratch_, scratch_bytes_);
-  std::array<std::optional<std::size_t>, program::kNumLanes> last_of_lane;
-  for (std::size_t i = 0; i < bound_.size(); ++i) {
-    Bound& bound = bound_[i];
-    for (const int earlier : *bound.waits) wait_for(static_cast<std::size_t>(earlier));
-    auto& previous = last_of_lane[static_cast<std::size_t>(bound.lane)];
-    if (bound.communicate && previous) wait_for(*previous);  // a lane runs in order
-    previous = i;
-    if (tracing_) intervals_[i].start_s = monotonic_seconds();
-    if (status_ != nullptr) status_->set(bound.status);
-    if (bound.communicate) {
-      bound.handle = bound.communicate();
-      bound.pending = true;
-    } else {
-      bound.compute();
-      if (tracing_) {
-        backend_.synchronize();
-        intervals_[i].end_s = monotonic_seconds();
+  const Capture capture = capture_now();
+  for (std::size_t i = 0; i < order_.issues.size(); ++i) {
+    const Issue& issue = order_.issues[i];
+    switch (issue.kind) {
+      case Issue::Kind::Run:
+        start(issue.instance);
+        break;
+      case Issue::Kind::Await:
+        await(issue.instance);
+        break;
+      case Issue::Kind::SetMark:
+        device_.set_mark(issue.mark, issue.lane);
+        break;
+      case Issue::Kind::WaitMark:
+        device_.wait_mark(issue.mark, issue.lane);
+        break;
+      case Issue::Kind::BeginRegion: {
+        const auto region = static_cast<std::size_t>(issue.instance);
+        if (capture == Capture::Now) device_.begin_capture();
+        if (capture != Capture::Replay) break;
+        device_.replay(graphs_[region]);
+        i = region_ends_[region];
+        break;
       }
+      case Issue::Kind::EndRegion:
+        if (capture == Capture::Now)
+          device_.end_capture(graphs_[static_cast<std::size_t>(issue.instance)]);
+        break;
     }
   }
-  for (const auto& last : last_of_lane)
-    if (last) wait_for(*last);
-  backend_.synchronize();
+  if (status_ != nullptr) status_->set(finishing_);
+  device_.synchronize();
+  if (tracing_)
+    collect_intervals();
+  else
+    ++runs_;
+  return outcome();
+}
+
+/// Communications that the host drives were timed by its own clock.
+void Executor::collect_intervals() {
+  for (std::size_t i = 0; i < bound_.size(); ++i) {
+    if (bound_[i].host_driven) continue;
+    intervals_[i] = {device_.stamp_seconds(static_cast<int>(2 * i)),
+                     device_.stamp_seconds(static_cast<int>(2 * i + 1))};
+  }
+}
+
+StepOutcome Executor::outcome() {
   StepOutcome outcome;
   double loss = 0;
   float norm = 0;

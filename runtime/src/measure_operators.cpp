@@ -8,7 +8,7 @@
 #include "core/statistics.hpp"
 #include "program/cost.hpp"
 #include "program/lower.hpp"
-#include "runtime/executor.hpp"
+#include "runtime/device.hpp"
 #include "runtime/operator_binding.hpp"
 
 namespace meshplan::runtime {

@@ -69,7 +69,7 @@ double clock_offset(Communicator& world) {
 class Training {
  public:
   Training(const program::Plan& plan, const TrainOptions& options, Communicator& world,
-           kernels::Backend& backend, StatusBoard* status)
+           Device& device, StatusBoard* status)
       : plan_(plan),
         options_(options),
         world_(world),
@@ -86,7 +86,7 @@ class Training {
                  options.evaluate_every > 0
                      ? std::optional(program::lower(plan, stage_, program::Pass::ForwardOnly))
                      : std::nullopt,
-                 world, backend, options.seed, status) {
+                 world, device, options.seed, status) {
     if (options.evaluate_every > 0)
       evaluation_.emplace(file_, split_.evaluation, plan, options.seed);
   }
@@ -248,13 +248,13 @@ double resident_bytes() {
 }
 
 TrainResult train(const program::Plan& plan, const TrainOptions& options, Communicator& world,
-                  kernels::Backend& backend, StatusBoard* status,
+                  Device& device, StatusBoard* status,
                   const std::function<void(const StepReport&)>& on_step) {
   if (world.size() != plan.parallel.world_size())
     throw ConfigError(fmt::format("the plan {} needs {} ranks, but the job has {}",
                                   program::to_string(plan.parallel), plan.parallel.world_size(),
                                   world.size()));
-  return Training(plan, options, world, backend, status).run(on_step);
+  return Training(plan, options, world, device, status).run(on_step);
 }
 
 }  // namespace meshplan::runtime

@@ -30,18 +30,19 @@ int stage_of(const program::Plan& plan, int rank) {
 }
 
 Trainer::Trainer(program::Program training, std::optional<program::Program> evaluation,
-                 Communicator& world, kernels::Backend& backend, std::uint64_t seed,
-                 StatusBoard* status)
-    : backend_(backend),
-      training_(std::move(training)),
+                 Communicator& world, Device& device, std::uint64_t seed, StatusBoard* status)
+    : training_(std::move(training)),
       evaluation_(std::move(evaluation)),
-      groups_(world, program::Mesh(training_.plan.parallel, training_.plan.rank_order)),
-      arena_(backend, programs_of(training_, evaluation_)),
-      training_executor_(training_, backend, arena_, groups_, status) {
-  initialize_parameters(training_, groups_.coordinates().tp, seed, backend, arena_);
+      device_(device),
+      device_world_(device.make_world(world)),
+      groups_(device_world_ ? *device_world_ : world,
+              program::Mesh(training_.plan.parallel, training_.plan.rank_order)),
+      arena_(device.backend(), programs_of(training_, evaluation_)),
+      training_executor_(training_, device, arena_, groups_, status) {
+  initialize_parameters(training_, groups_.coordinates().tp, seed, device.backend(), arena_);
   if (!evaluation_) return;
   check_same_parameters(training_, *evaluation_);
-  evaluation_executor_.emplace(*evaluation_, backend, arena_, groups_, status);
+  evaluation_executor_.emplace(*evaluation_, device, arena_, groups_, status);
 }
 
 double Trainer::evaluate(const StepBatch& batch) {
@@ -50,7 +51,7 @@ double Trainer::evaluate(const StepBatch& batch) {
 }
 
 void Trainer::load(ParameterSource& source, LoadedState which) {
-  load_parameters(training_, groups_.coordinates().tp, source, which, backend_, arena_);
+  load_parameters(training_, groups_.coordinates().tp, source, which, device_.backend(), arena_);
 }
 
 SaverPlace Trainer::saver_place() const {

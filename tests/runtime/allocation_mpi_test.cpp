@@ -111,9 +111,10 @@ runtime::StepBatch make_batch(const Plan& plan) {
 /// Allocations of this rank in a step after warm-up, and in an evaluation.
 std::int64_t allocations_of_a_step(const Plan& plan, runtime::Communicator& group) {
   const auto backend = kernels::make_cpu_backend(1);
+  runtime::HostDevice device(*backend);
   const int stage = runtime::stage_of(plan, group.rank());
   runtime::Trainer trainer(program::lower(plan, stage),
-                           program::lower(plan, stage, program::Pass::ForwardOnly), group, *backend,
+                           program::lower(plan, stage, program::Pass::ForwardOnly), group, device,
                            1, nullptr);
   const runtime::StepBatch batch = make_batch(plan);
   const auto step = [&](int t) {

@@ -109,8 +109,9 @@ class Job {
       : plan_(plan),
         group_(group),
         backend_(kernels::make_cpu_backend(1)),
+        device_(*backend_),
         trainer_(program::lower(plan, runtime::stage_of(plan, group.rank())), std::nullopt, group,
-                 *backend_, 5, nullptr),
+                 device_, 5, nullptr),
         writer_(trainer_.program(), trainer_.saver_place(), group, folder, keep,
                 {{"tokenizer.json", "{}"}}, nullptr) {}
 
@@ -149,6 +150,7 @@ class Job {
   Plan plan_;
   runtime::Communicator& group_;
   std::unique_ptr<kernels::Backend> backend_;
+  runtime::HostDevice device_;
   Trainer trainer_;
   CheckpointWriter writer_;
 };

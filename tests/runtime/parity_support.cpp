@@ -99,7 +99,8 @@ RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicat
                    kernels::Backend& backend, const Mutation& mutate) {
   program::Program lowered = program::lower(plan, runtime::stage_of(plan, world.rank()));
   if (mutate) mutate(lowered);
-  runtime::Trainer trainer(std::move(lowered), std::nullopt, world, backend, /*seed=*/7, nullptr);
+  runtime::HostDevice device(backend);
+  runtime::Trainer trainer(std::move(lowered), std::nullopt, world, device, /*seed=*/7, nullptr);
   RunResult result;
   const runtime::StepBatch batch = make_batch(plan, trainer.groups().coordinates().dp);
   for (int step = 0; step < num_steps; ++step) {

@@ -132,7 +132,8 @@ double worst_error(const std::vector<double>& a, const std::vector<double>& b) {
 
 void check_optimizer(const Plan& plan, runtime::Communicator& alone, bool clips) {
   const auto backend = kernels::make_cpu_backend(1);
-  Trainer trainer(program::lower(plan, 0), std::nullopt, alone, *backend, 5, nullptr);
+  runtime::HostDevice device(*backend);
+  Trainer trainer(program::lower(plan, 0), std::nullopt, alone, device, 5, nullptr);
   Reference reference{.weights = region_values(trainer, Region::Weights)};
   reference.moment1.assign(reference.weights.size(), 0.0);
   reference.moment2.assign(reference.weights.size(), 0.0);
@@ -199,9 +200,10 @@ std::vector<std::uint64_t> state_of(const Trainer& trainer) {
 
 void check_evaluation(const Plan& plan, runtime::Communicator& group) {
   const auto backend = kernels::make_cpu_backend(1);
+  runtime::HostDevice device(*backend);
   const int stage = runtime::stage_of(plan, group.rank());
   Trainer trainer(program::lower(plan, stage),
-                  program::lower(plan, stage, program::Pass::ForwardOnly), group, *backend, 5,
+                  program::lower(plan, stage, program::Pass::ForwardOnly), group, device, 5,
                   nullptr);
   const int dp_rank = trainer.groups().coordinates().dp;
   std::vector<double> losses;
@@ -251,9 +253,10 @@ TEST_CASE("all plans evaluate a batch alike", "[evaluation]") {
   const auto world = runtime::make_mpi_world(mpi_session(), {});
   const auto loss_of = [](const Plan& plan, runtime::Communicator& group) {
     const auto backend = kernels::make_cpu_backend(1);
+    runtime::HostDevice device(*backend);
     const int stage = runtime::stage_of(plan, group.rank());
     Trainer trainer(program::lower(plan, stage),
-                    program::lower(plan, stage, program::Pass::ForwardOnly), group, *backend, 5,
+                    program::lower(plan, stage, program::Pass::ForwardOnly), group, device, 5,
                     nullptr);
     return trainer.evaluate(make_batch(plan, trainer.groups().coordinates().dp, 1));
   };

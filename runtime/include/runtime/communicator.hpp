@@ -169,6 +169,12 @@ class Communicator {
   /// Several transfers at once, done when all are: no order among them can deadlock.
   virtual Handle send_recv(std::span<const Transfer> transfers) = 0;
 
+  /// For communicators of device memory: from now on operations start after what is queued on
+  /// `queue` (a cudaStream_t) when they are called, and what is queued there later starts after
+  /// them. Where the device drives communications, calls then return as soon as they are queued,
+  /// with an empty handle; where the host does, only after wait().
+  virtual void queue_on(void* queue) { static_cast<void>(queue); }
+
   Handle send(ConstBuffer buffer, int peer) { return send(buffer, peer, 0); }
   Handle recv(MutableBuffer buffer, int peer) { return recv(buffer, peer, 0); }
 };

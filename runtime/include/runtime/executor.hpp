@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/backend.hpp"
 #include "program/program.hpp"
 #include "runtime/arena.hpp"
+#include "runtime/device.hpp"
 #include "runtime/groups.hpp"
 #include "runtime/operator_binding.hpp"
 #include "runtime/status_board.hpp"
@@ -42,7 +42,7 @@ struct Interval {
 class Executor {
  public:
   /// @param status  may be null
-  Executor(const program::Program& program, kernels::Backend& backend, Arena& arena, Groups& groups,
+  Executor(const program::Program& program, Device& device, Arena& arena, Groups& groups,
            StatusBoard* status);
   ~Executor();
   Executor(const Executor&) = delete;
@@ -51,7 +51,8 @@ class Executor {
   /// Runs the loop body once. Collective over all ranks of the plan.
   StepOutcome run(const StepBatch& batch, const StepSettings& settings);
 
-  /// From now on every run records when each instance started and ended.
+  /// From now on every run records when each instance started and ended. Nothing is replayed from
+  /// a capture meanwhile.
   void set_tracing(bool on) { tracing_ = on; }
   /// Of the last traced run: one entry per instance of the program, seconds of the monotonic clock.
   const std::vector<Interval>& intervals() const { return intervals_; }
@@ -61,20 +62,36 @@ class Executor {
  private:
   struct Bound;
 
+  enum class Capture { No, Now, Replay };
+
   void bind();
-  std::function<Handle()> bind_communication(const program::OperationInstance& instance);
+  void bind_regions();
+  Communicator& communicator_of(const program::Operation& operation) const;
+  void bind_communication(const program::OperationInstance& instance, Bound& bound);
+  std::function<Handle()> communication(const program::OperationInstance& instance,
+                                        const program::Operation& operation, Communicator& group);
   std::function<void()> bind_step_work(const program::StepOp& step);
   std::string status_of(const program::OperationInstance& instance) const;
-  void wait_for(std::size_t index);
+  void start(int index);
+  void await(int index);
+  Capture capture_now() const;
+  void collect_intervals();
+  StepOutcome outcome();
   void load(const StepBatch& batch);
 
   const program::Program& program_;
+  Device& device_;
   kernels::Backend& backend_;
   Arena& arena_;
   Groups& groups_;
   StatusBoard* status_;
   std::unique_ptr<OperatorBinder> binder_;
   std::vector<Bound> bound_;
+  IssueOrder order_;
+  std::vector<std::size_t> region_ends_;  // index of each region's EndRegion in order_.issues
+  std::vector<int> graphs_;               // of the device, one per region
+  int runs_ = 0;                          // untraced ones
+  std::string finishing_;
   const StepBatch* batch_ = nullptr;
   StepSettings settings_;
   void* scratch_ = nullptr;
@@ -82,8 +99,5 @@ class Executor {
   bool tracing_ = false;
   std::vector<Interval> intervals_;
 };
-
-/// Seconds of the monotonic clock, which all processes of a host share.
-double monotonic_seconds();
 
 }  // namespace meshplan::runtime

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "kernels/backend.hpp"
 #include "program/plan.hpp"
 #include "program/trace.hpp"
 #include "runtime/communicator.hpp"
+#include "runtime/device.hpp"
 #include "runtime/status_board.hpp"
 
 namespace meshplan::runtime {
@@ -54,7 +54,7 @@ struct TrainResult {
 /// @throws ConfigError, IoError for the data; CommError if a peer fails; SharedError on every rank
 /// once a loss or gradient norm is not finite
 TrainResult train(const program::Plan& plan, const TrainOptions& options, Communicator& world,
-                  kernels::Backend& backend, StatusBoard* status,
+                  Device& device, StatusBoard* status,
                   const std::function<void(const StepReport&)>& on_step);
 
 /// Resident memory of this process now, in bytes; 0 where it cannot be read.

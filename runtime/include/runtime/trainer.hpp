@@ -4,9 +4,9 @@
 #include <memory>
 #include <optional>
 
-#include "kernels/backend.hpp"
 #include "program/lower.hpp"
 #include "runtime/checkpoint_writer.hpp"
+#include "runtime/device.hpp"
 #include "runtime/executor.hpp"
 #include "runtime/parameter_source.hpp"
 
@@ -15,10 +15,11 @@ namespace meshplan::runtime {
 /// A rank's part of a training job: its programs, memory, communicators and weights.
 class Trainer {
  public:
-  /// Collective over `world`, which has exactly the plan's world size.
+  /// Collective over `world`, which has exactly the plan's world size and communicates in host
+  /// memory; in the device's memory, the device's own communicators do.
   /// @param training  lower(plan, stage of this rank); @param evaluation  the forward-only lowering
   Trainer(program::Program training, std::optional<program::Program> evaluation,
-          Communicator& world, kernels::Backend& backend, std::uint64_t seed, StatusBoard* status);
+          Communicator& world, Device& device, std::uint64_t seed, StatusBoard* status);
 
   StepOutcome train_step(const StepBatch& batch, const StepSettings& settings) {
     return training_executor_.run(batch, settings);
@@ -36,11 +37,13 @@ class Trainer {
   const program::Program& program() const { return training_; }
   const Arena& arena() const { return arena_; }
   const Groups& groups() const { return groups_; }
+  Device& device() { return device_; }
 
  private:
-  kernels::Backend& backend_;
   program::Program training_;
   std::optional<program::Program> evaluation_;
+  Device& device_;
+  std::unique_ptr<Communicator> device_world_;  // null: the host's world serves
   Groups groups_;
   Arena arena_;
   Executor training_executor_;

@@ -1,0 +1,47 @@
+#include "program/capture.hpp"
+
+#include <algorithm>
+
+namespace meshplan::program {
+namespace {
+
+bool host_must_wait(const Program& program, const OperationInstance& instance,
+                    CommunicationDriver driver) {
+  return driver == CommunicationDriver::Host &&
+         std::ranges::any_of(instance.waits, [&](int earlier) {
+           return is_communication(
+               operation_of(program, program.instances[static_cast<std::size_t>(earlier)]));
+         });
+}
+
+}  // namespace
+
+bool is_communication(const Operation& operation) {
+  return std::holds_alternative<CollectiveOp>(operation.work) ||
+         std::holds_alternative<PeerOp>(operation.work) ||
+         std::holds_alternative<FlatCollectiveOp>(operation.work);
+}
+
+bool is_static(const Operation& operation, CommunicationDriver driver) {
+  if (is_communication(operation)) return driver == CommunicationDriver::Device;
+  const auto* step = std::get_if<StepOp>(&operation.work);
+  return step == nullptr || step->work != StepWork::LoadBatch;
+}
+
+std::vector<CaptureRegion> capture_regions(const Program& program, CommunicationDriver driver) {
+  std::vector<CaptureRegion> regions;
+  bool open = false;
+  for (int i = 0; i < static_cast<int>(program.instances.size()); ++i) {
+    const OperationInstance& instance = program.instances[static_cast<std::size_t>(i)];
+    if (!is_static(operation_of(program, instance), driver)) {
+      open = false;
+      continue;
+    }
+    if (!open || host_must_wait(program, instance, driver)) regions.push_back({i, i});
+    open = true;
+    regions.back().end = i + 1;
+  }
+  return regions;
+}
+
+}  // namespace meshplan::program

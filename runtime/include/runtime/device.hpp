@@ -1,0 +1,90 @@
+// What the executor needs of the hardware that a rank computes on. Nothing above it knows whether
+// lanes are streams of a GPU or turns of one host thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "runtime/communicator.hpp"
+#include "runtime/issue_order.hpp"
+
+namespace meshplan::runtime {
+
+/// A rank's device: memory and kernels (the backend), and one queue for each lane of the program.
+/// The backend's operations run on the queue of Lane::Compute. One host thread uses a device.
+class Device {
+ public:
+  Device() = default;
+  virtual ~Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  virtual kernels::Backend& backend() = 0;
+  virtual IssueRules rules() const = 0;
+
+  /// All ranks of `host_world`, communicating in this device's memory; null where `host_world`
+  /// itself can. Collective over `host_world`, which must outlive the result.
+  virtual std::unique_ptr<Communicator> make_world(Communicator& host_world) = 0;
+
+  /// The queue of a lane, as Communicator::queue_on takes it; null without queues.
+  virtual void* queue(program::Lane lane) = 0;
+
+  /// Issue::Kind SetMark and WaitMark. Marks are numbered from 0 and set again in every step.
+  virtual void set_mark(int mark, program::Lane lane) = 0;
+  virtual void wait_mark(int mark, program::Lane lane) = 0;
+
+  /// Copies to device memory on the queue of `lane`; `from` may change when it returns.
+  virtual void upload(void* to, const void* from, std::int64_t bytes, program::Lane lane) = 0;
+
+  /// From here to end_capture, what is queued is recorded and not run.
+  virtual void begin_capture() = 0;
+  /// Keeps what was recorded under `graph`, an id from new_graph(), and queues it on Lane::Compute.
+  virtual void end_capture(int graph) = 0;
+  virtual void replay(int graph) = 0;
+  virtual int new_graph() = 0;
+
+  /// The host waits until all queues are empty. @throws CommError if a communication failed
+  virtual void synchronize() = 0;
+
+  /// Takes the time at which `lane` gets here. Stamps are numbered from 0.
+  virtual void stamp(int number, program::Lane lane) = 0;
+  /// Seconds of the host's monotonic clock; after synchronize().
+  virtual double stamp_seconds(int number) const = 0;
+};
+
+/// Host memory and host threads: an operation is done when its call returns.
+class HostDevice final : public Device {
+ public:
+  /// @param backend  must outlive the device
+  explicit HostDevice(kernels::Backend& backend) : backend_(backend) {}
+
+  kernels::Backend& backend() override { return backend_; }
+  IssueRules rules() const override { return {}; }
+  std::unique_ptr<Communicator> make_world(Communicator& /*host_world*/) override {
+    return nullptr;
+  }
+  void* queue(program::Lane /*lane*/) override { return nullptr; }
+  void set_mark(int mark, program::Lane lane) override;
+  void wait_mark(int mark, program::Lane lane) override;
+  void upload(void* to, const void* from, std::int64_t bytes, program::Lane lane) override;
+  void begin_capture() override;
+  void end_capture(int graph) override;
+  void replay(int graph) override;
+  int new_graph() override;
+  void synchronize() override { backend_.synchronize(); }
+  void stamp(int number, program::Lane lane) override;
+  double stamp_seconds(int number) const override {
+    return stamps_[static_cast<std::size_t>(number)];
+  }
+
+ private:
+  kernels::Backend& backend_;
+  std::vector<double> stamps_;
+};
+
+/// Seconds of the monotonic clock, which all processes of a host share.
+double monotonic_seconds();
+
+}  // namespace meshplan::runtime

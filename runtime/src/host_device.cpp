@@ -1,0 +1,49 @@
+#include <chrono>
+
+#include "core/error.hpp"
+#include "runtime/device.hpp"
+
+namespace meshplan::runtime {
+namespace {
+
+[[noreturn]] void no_queues() {
+  throw InvariantError("a host device has no queues; issue by its own rules()");
+}
+
+}  // namespace
+
+double monotonic_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void HostDevice::set_mark(int /*mark*/, program::Lane /*lane*/) {
+  no_queues();
+}
+void HostDevice::wait_mark(int /*mark*/, program::Lane /*lane*/) {
+  no_queues();
+}
+void HostDevice::begin_capture() {
+  no_queues();
+}
+void HostDevice::end_capture(int /*graph*/) {
+  no_queues();
+}
+void HostDevice::replay(int /*graph*/) {
+  no_queues();
+}
+int HostDevice::new_graph() {
+  no_queues();
+}
+
+void HostDevice::upload(void* to, const void* from, std::int64_t bytes, program::Lane /*lane*/) {
+  backend_.copy_to_device(to, from, bytes);
+}
+
+void HostDevice::stamp(int number, program::Lane /*lane*/) {
+  backend_.synchronize();
+  const auto index = static_cast<std::size_t>(number);
+  if (index >= stamps_.size()) stamps_.resize(index + 1);
+  stamps_[index] = monotonic_seconds();
+}
+
+}  // namespace meshplan::runtime

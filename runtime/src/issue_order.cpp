@@ -1,0 +1,173 @@
+#include "runtime/issue_order.hpp"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <set>
+
+namespace meshplan::runtime {
+namespace {
+
+using program::CaptureRegion;
+using program::CommunicationDriver;
+using program::Lane;
+
+/// Regions shorter than this are cheaper to launch one by one.
+constexpr int kFewestCaptured = 4;
+
+struct Mark {
+  int id = -1;
+  Lane lane = Lane::Compute;  // whose end it is
+};
+
+class Issuer {
+ public:
+  Issuer(const program::Program& program, const IssueRules& rules)
+      : program_(program),
+        rules_(rules),
+        states_(program.instances.size()),
+        last_region_(program.instances.size(), -1) {
+    if (rules.capture)
+      for (const CaptureRegion& region : program::capture_regions(program, rules.communications))
+        if (region.end - region.begin >= kFewestCaptured) order_.regions.push_back(region);
+    for (std::size_t r = 0; r < order_.regions.size(); ++r)
+      for (int i = order_.regions[r].begin; i < order_.regions[r].end; ++i)
+        last_region_[at(i)] = static_cast<int>(r);
+    for (int i = 0; i < size(); ++i)
+      for (const int earlier : instance(i).waits)
+        if (lane_of(earlier) != lane_of(i)) states_[at(earlier)].awaited = true;
+  }
+
+  IssueOrder issue() {
+    for (int i = 0; i < size(); ++i) {
+      const int region = last_region_[at(i)];
+      if (region < 0) {
+        run_alone(i);
+        continue;
+      }
+      const CaptureRegion& range = order_.regions[at(region)];
+      if (i == range.begin) begin(region);
+      run_captured(i, range);
+      if (i + 1 == range.end) end(region);
+    }
+    for (const auto& last : last_of_lane_)
+      if (last) await(*last);
+    return std::move(order_);
+  }
+
+ private:
+  struct State {
+    bool awaited = false;    // an instance on another lane waits for it
+    bool in_flight = false;  // a communication that the host has to wait for
+    std::optional<Mark> mark;
+  };
+
+  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
+  int size() const { return static_cast<int>(program_.instances.size()); }
+  const program::OperationInstance& instance(int i) const { return program_.instances[at(i)]; }
+  const program::Operation& operation(int i) const {
+    return program::operation_of(program_, instance(i));
+  }
+  Lane lane_of(int i) const { return operation(i).lane; }
+  bool host_driven(int i) const {
+    return rules_.communications == CommunicationDriver::Host &&
+           program::is_communication(operation(i));
+  }
+
+  void add(Issue::Kind kind, int index, Lane lane, int mark = -1) {
+    order_.issues.push_back({kind, index, lane, mark});
+  }
+  Mark set_mark(Lane lane) {
+    const Mark mark{order_.num_marks++, lane};
+    add(Issue::Kind::SetMark, -1, lane, mark.id);
+    return mark;
+  }
+  void wait_mark(Lane lane, const Mark& mark) {
+    if (mark.lane != lane) add(Issue::Kind::WaitMark, -1, lane, mark.id);
+  }
+
+  /// The host waits for a communication, if it is one in flight.
+  void await(int i) {
+    State& state = states_[at(i)];
+    if (!state.in_flight) return;
+    state.in_flight = false;
+    add(Issue::Kind::Await, i, lane_of(i));
+    // What arrived is copied to the device on the communication's lane.
+    if (rules_.queues && state.awaited) state.mark = set_mark(lane_of(i));
+  }
+
+  /// What is issued on `lane` from now on comes after instance `i`.
+  void order_after(int i, Lane lane) {
+    await(i);
+    if (states_[at(i)].mark) wait_mark(lane, *states_[at(i)].mark);
+  }
+
+  void run_alone(int i) {
+    const Lane lane = lane_of(i);
+    for (const int earlier : instance(i).waits) order_after(earlier, lane);
+    auto& previous = last_of_lane_[static_cast<std::size_t>(lane)];
+    if (host_driven(i) && previous) await(*previous);  // a lane runs in order
+    previous = i;
+    add(Issue::Kind::Run, i, lane);
+    State& state = states_[at(i)];
+    state.in_flight = host_driven(i);
+    if (rules_.queues && !state.in_flight && state.awaited) state.mark = set_mark(lane);
+  }
+
+  std::set<Lane> side_lanes(const CaptureRegion& region) const {
+    std::set<Lane> lanes;
+    for (int i = region.begin; i < region.end; ++i)
+      if (lane_of(i) != Lane::Compute) lanes.insert(lane_of(i));
+    return lanes;
+  }
+
+  /// The graph is launched on the compute lane, so that lane waits for all that the region needs.
+  void begin(int number) {
+    const CaptureRegion& region = order_.regions[at(number)];
+    for (int i = region.begin; i < region.end; ++i)
+      for (const int earlier : instance(i).waits)
+        if (earlier < region.begin) order_after(earlier, Lane::Compute);
+    const std::set<Lane> lanes = side_lanes(region);
+    for (const Lane lane : lanes)
+      if (last_of_lane_[static_cast<std::size_t>(lane)]) wait_mark(Lane::Compute, set_mark(lane));
+    add(Issue::Kind::BeginRegion, number, Lane::Compute);
+    if (lanes.empty()) return;
+    const Mark fork = set_mark(Lane::Compute);
+    for (const Lane lane : lanes) wait_mark(lane, fork);
+  }
+
+  void run_captured(int i, const CaptureRegion& region) {
+    const Lane lane = lane_of(i);
+    for (const int earlier : instance(i).waits)
+      if (earlier >= region.begin) wait_mark(lane, *states_[at(earlier)].mark);
+    add(Issue::Kind::Run, i, lane);
+    last_of_lane_[static_cast<std::size_t>(lane)] = i;
+    if (states_[at(i)].awaited) states_[at(i)].mark = set_mark(lane);
+  }
+
+  /// Marks set inside a graph mean nothing outside of it: its end stands for all of them.
+  void end(int number) {
+    const CaptureRegion& region = order_.regions[at(number)];
+    const std::set<Lane> lanes = side_lanes(region);
+    for (const Lane lane : lanes) wait_mark(Lane::Compute, set_mark(lane));
+    add(Issue::Kind::EndRegion, number, Lane::Compute);
+    const Mark done = set_mark(Lane::Compute);
+    for (const Lane lane : lanes) wait_mark(lane, done);
+    for (int i = region.begin; i < region.end; ++i) states_[at(i)].mark = done;
+  }
+
+  const program::Program& program_;
+  IssueRules rules_;
+  std::vector<State> states_;
+  std::vector<int> last_region_;  // of an instance; -1 = none
+  std::array<std::optional<int>, program::kNumLanes> last_of_lane_;
+  IssueOrder order_;
+};
+
+}  // namespace
+
+IssueOrder issue_order(const program::Program& program, const IssueRules& rules) {
+  return Issuer(program, rules).issue();
+}
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,54 @@
+#include "program/capture.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "program/plans.hpp"
+
+namespace meshplan::program {
+namespace {
+
+/// Which instances are in a region; -1 = in none.
+std::vector<int> regions_of(const Program& program, CommunicationDriver driver) {
+  std::vector<int> result(program.instances.size(), -1);
+  const std::vector<CaptureRegion> regions = capture_regions(program, driver);
+  for (std::size_t r = 0; r < regions.size(); ++r)
+    for (int i = regions[r].begin; i < regions[r].end; ++i) {
+      REQUIRE(result[static_cast<std::size_t>(i)] == -1);
+      result[static_cast<std::size_t>(i)] = static_cast<int>(r);
+    }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("One rank's step is one region, after the batch is loaded", "[program][capture]") {
+  const Program program = lower(test::make_plan(test::llama_style()), 0);
+  const auto count = static_cast<int>(program.instances.size());
+  for (const auto driver : {CommunicationDriver::Device, CommunicationDriver::Host})
+    CHECK(capture_regions(program, driver) == std::vector<CaptureRegion>{{1, count}});
+}
+
+TEST_CASE("Communications end a region only where the host drives them", "[program][capture]") {
+  const Program program =
+      lower(test::make_plan(test::llama_style(), {.tp = 2, .pp = 2, .dp = 2}), 0);
+  const auto count = static_cast<int>(program.instances.size());
+  CHECK(capture_regions(program, CommunicationDriver::Device) ==
+        std::vector<CaptureRegion>{{1, count}});
+  const std::vector<int> region = regions_of(program, CommunicationDriver::Host);
+  for (std::size_t i = 0; i < region.size(); ++i) {
+    const OperationInstance& instance = program.instances[i];
+    const Operation& operation = operation_of(program, instance);
+    INFO(operation.name);
+    CHECK((region[i] >= 0) == (!is_communication(operation) && operation.lane != Lane::Host));
+    if (i == 0 || region[i] < 0) continue;
+    bool host_waits = false;
+    for (const int earlier : instance.waits)
+      host_waits |= is_communication(
+          operation_of(program, program.instances[static_cast<std::size_t>(earlier)]));
+    // Maximal: a region begins only where the one before it had to end.
+    const bool begins = region[i] != region[i - 1];
+    CHECK(begins == (host_waits || region[i - 1] < 0));
+  }
+}
+
+}  // namespace meshplan::program

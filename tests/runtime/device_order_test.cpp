@@ -1,0 +1,208 @@
+// On a device with queues, every buffer that one lane hands to another is handed over in order, for
+// every plan of the parity matrix: proven on a device that records what is queued.
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+#include <set>
+
+#include "program/lower.hpp"
+#include "program/plans.hpp"
+#include "runtime/executor.hpp"
+#include "runtime/recording_device.hpp"
+#include "runtime/trainer.hpp"
+
+namespace meshplan::test {
+namespace {
+
+using program::CommunicationDriver;
+using program::ParallelConfig;
+using program::Plan;
+using program::Program;
+using program::test::gpt2_style;
+using program::test::llama_style;
+using runtime::IssueRules;
+
+constexpr IssueRules kDeviceDriven{.queues = true, .communications = CommunicationDriver::Device};
+constexpr IssueRules kHostDriven{.queues = true, .communications = CommunicationDriver::Host};
+constexpr IssueRules kDeviceCaptured{
+    .queues = true, .communications = CommunicationDriver::Device, .capture = true};
+constexpr IssueRules kHostCaptured{
+    .queues = true, .communications = CommunicationDriver::Host, .capture = true};
+
+/// A rank of the plan on a recording device.
+struct Rank {
+  Rank(Program lowered, int rank, const IssueRules& rules)
+      : program(std::move(lowered)),
+        device(rules),
+        world(make_recording_world(rank, program.plan.parallel.world_size(), &device)),
+        groups(*world, program::Mesh(program.plan.parallel, program.plan.rank_order)),
+        programs{&program},
+        arena(device.backend(), programs),
+        executor(program, device, arena, groups, nullptr) {
+    const auto tokens =
+        static_cast<std::size_t>(program.plan.num_microbatches() * program.sizes.tokens);
+    batch.ids.resize(tokens);
+    batch.targets.resize(tokens);
+    device.synchronize();
+  }
+
+  void step() {
+    ++steps;
+    executor.run(batch, {.optimizer_step = steps, .learning_rate = 1e-3 * steps});
+  }
+
+  Program program;
+  RecordingDevice device;
+  std::unique_ptr<runtime::Communicator> world;
+  runtime::Groups groups;
+  std::vector<const Program*> programs;
+  runtime::Arena arena;
+  runtime::Executor executor;
+  runtime::StepBatch batch;
+  int steps = 0;
+};
+
+Plan make_plan(const models::ModelSpec& model, const ParallelConfig& parallel) {
+  Plan plan = program::test::make_plan(model, parallel, /*num_microbatches=*/4);
+  plan.bucket_bytes = 64 << 10;
+  return plan;
+}
+
+std::vector<Plan> all_plans(const models::ModelSpec& model) {
+  std::vector<Plan> plans;
+  for (const int tp : {1, 2, 4})
+    for (const bool sp : {false, true})
+      for (const int pp : {1, 2, 4})
+        for (const int dp : {1, 2})
+          for (const auto schedule :
+               {program::ScheduleKind::OneFOneB, program::ScheduleKind::GPipe}) {
+            if ((sp && tp == 1) || (pp == 1 && schedule == program::ScheduleKind::GPipe)) continue;
+            Plan plan = make_plan(model, {.tp = tp, .pp = pp, .dp = dp, .sp = sp});
+            plan.schedule = schedule;
+            const auto turn = plans.size();  // recompute and precision take turns
+            plan.recompute.kind = static_cast<program::RecomputeKind>(turn % 3);
+            plan.workload.precision = turn % 2 == 0 ? DType::BF16 : DType::F32;
+            plans.push_back(plan);
+          }
+  return plans;
+}
+
+/// One rank for each stage: ranks of a stage run the same program.
+void check_order(const Plan& plan, const IssueRules& rules, int steps) {
+  for (int stage = 0; stage < plan.parallel.pp; ++stage) {
+    const int rank = stage * plan.parallel.world_size() / plan.parallel.pp;
+    REQUIRE(runtime::stage_of(plan, rank) == stage);
+    Rank job(program::lower(plan, stage), rank, rules);
+    for (int i = 0; i < steps; ++i) job.step();
+    INFO(plan.model.name << " " << program::to_string(plan.parallel) << " stage " << stage);
+    CHECK(job.device.errors() == std::vector<std::string>{});
+  }
+}
+
+}  // namespace
+
+TEST_CASE("Lanes hand buffers over in order, whoever drives communications", "[runtime][device]") {
+  for (const models::ModelSpec& model : {llama_style(), gpt2_style()})
+    for (const Plan& plan : all_plans(model)) {
+      check_order(plan, kDeviceDriven, 1);
+      check_order(plan, kHostDriven, 1);
+    }
+}
+
+TEST_CASE("Captured regions keep the order and hold no work of the host", "[runtime][device]") {
+  constexpr int kSteps = 3;  // warm-up, capture, replay
+  for (const models::ModelSpec& model : {llama_style(), gpt2_style()})
+    for (const Plan& plan : all_plans(model)) {
+      check_order(plan, kDeviceCaptured, kSteps);
+      check_order(plan, kHostCaptured, kSteps);
+    }
+}
+
+TEST_CASE("A step whose communications are queued is one graph after the batch is loaded",
+          "[runtime][device]") {
+  const Plan plan = make_plan(llama_style(), {.tp = 2, .pp = 2, .dp = 2});
+  Rank rank(program::lower(plan, 0), 0, kDeviceCaptured);
+  rank.step();
+  CHECK(rank.device.graphs_captured() == 0);  // libraries warm up first
+  rank.step();
+  CHECK(rank.device.graphs_captured() == 1);
+  CHECK(rank.device.graphs_replayed() == 0);
+  rank.device.take_calls();
+  rank.step();
+  CHECK(rank.device.graphs_captured() == 1);
+  CHECK(rank.device.graphs_replayed() == 1);
+  CHECK(rank.device.take_calls().empty());  // nothing is launched one by one any more
+  const auto static_instances = static_cast<int>(rank.program.instances.size()) - 1;
+  CHECK(rank.device.entries_in_graphs() >= static_instances - 2);  // some touch no device memory
+  rank.executor.set_tracing(true);  // times are taken at single operations
+  rank.step();
+  CHECK(rank.device.graphs_replayed() == 1);
+  CHECK_FALSE(rank.device.take_calls().empty());
+}
+
+TEST_CASE("Communications of the host end a region", "[runtime][device]") {
+  const Plan plan = make_plan(llama_style(), {.tp = 2, .pp = 2});
+  Rank rank(program::lower(plan, 1), 2, kHostCaptured);
+  rank.step();
+  rank.step();
+  CHECK(rank.device.graphs_captured() > 8);
+  CHECK(rank.device.errors() == std::vector<std::string>{});
+}
+
+TEST_CASE("Launches are the same in every step", "[runtime][device]") {
+  // The learning rate and the optimizer's step differ: they must not be part of a launch.
+  for (const auto optimizer : {program::OptimizerKind::AdamW, program::OptimizerKind::Sgd}) {
+    Plan plan = make_plan(gpt2_style(), {.tp = 2, .dp = 2});
+    plan.workload.optimizer.kind = optimizer;
+    Rank rank(program::lower(plan, 0), 0, kDeviceDriven);
+    rank.device.take_calls();
+    rank.step();
+    const auto first = rank.device.take_calls();
+    rank.step();
+    CHECK(first.size() > 100);
+    CHECK(first == rank.device.take_calls());
+  }
+}
+
+TEST_CASE("A dropped wait is noticed", "[runtime][device]") {
+  // Where the host drives communications, what it has waited for already orders some of them twice:
+  // then no pair of lanes may go unnoticed altogether.
+  for (const IssueRules& rules : {kDeviceDriven, kHostDriven}) {
+    std::set<std::string> pairs;
+    std::set<std::string> noticed;
+    int dropped = 0;
+    int found = 0;
+    for (const auto& [parallel, stage] :
+         {std::pair{ParallelConfig{.tp = 2, .dp = 2, .sp = true}, 0},
+          std::pair{ParallelConfig{.pp = 2}, 0}, std::pair{ParallelConfig{.pp = 2}, 1}}) {
+      Plan plan = make_plan(llama_style(), parallel);
+      plan.model.num_layers = 2;
+      plan.workload.global_batch_size = 2 * parallel.dp;
+      const Program program = program::lower(plan, stage);
+      for (std::size_t i = 0; i < program.instances.size(); ++i)
+        for (std::size_t w = 0; w < program.instances[i].waits.size(); ++w) {
+          Program broken = program;
+          auto& waits = broken.instances[i].waits;
+          const int earlier = waits[w];
+          waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(w));
+          const auto lane = [&](std::size_t at) {
+            return static_cast<int>(program::operation_of(program, program.instances[at]).lane);
+          };
+          const std::string pair = fmt::format("lane {} waits for lane {}", lane(i),
+                                               lane(static_cast<std::size_t>(earlier)));
+          pairs.insert(pair);
+          Rank rank(std::move(broken), stage * plan.parallel.world_size() / plan.parallel.pp,
+                    rules);
+          rank.step();
+          ++dropped;
+          if (rank.device.errors().empty()) continue;
+          ++found;
+          noticed.insert(pair);
+        }
+    }
+    INFO(found << " of " << dropped << " dropped waits were noticed");
+    CHECK(pairs == noticed);
+    if (rules.communications == CommunicationDriver::Device) CHECK(found == dropped);
+  }
+}
+
+}  // namespace meshplan::test

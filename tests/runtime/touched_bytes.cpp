@@ -1,0 +1,233 @@
+#include "runtime/touched_bytes.hpp"
+
+namespace meshplan::test {
+
+using namespace kernels;  // NOLINT: one overload for each of its operators
+
+Touched touched(const LinearForward& op) {
+  const auto [t, i, o] = op.shape;
+  return Touched()
+      .read_rows(op.x, t, i, op.x_stride, op.dtype)
+      .read_rows(op.weight, o, i, op.weight_stride, op.dtype)
+      .read(op.bias, o, op.dtype)
+      .write_rows(op.pre_activation, t, o, op.pre_activation_stride, op.dtype)
+      .write_rows(op.y, t, o, op.y_stride, op.dtype);
+}
+Touched touched(const LinearInputGrad& op) {
+  const auto [t, i, o] = op.shape;
+  return Touched()
+      .read_rows(op.dy, t, o, op.dy_stride, op.dtype)
+      .read_rows(op.weight, o, i, op.weight_stride, op.dtype)
+      .read_rows(op.pre_activation, t, i, op.pre_activation_stride, op.dtype)
+      .write_rows(op.dx, t, i, op.dx_stride, op.dtype);
+}
+Touched touched(const LinearWeightGrad& op) {
+  const auto [t, i, o] = op.shape;
+  Touched result;
+  result.read_rows(op.dy, t, o, op.dy_stride, op.dtype);
+  if (op.dweight != nullptr) {
+    result.read_rows(op.x, t, i, op.x_stride, op.dtype);
+    result.update(op.dweight, (o - 1) * op.dweight_stride + i, DType::F32, op.accumulate);
+  }
+  return result.update(op.dbias, o, DType::F32, op.accumulate);
+}
+Touched touched(const AttentionForward& op) {
+  const AttentionShape& s = op.shape;
+  const std::int64_t queries = s.num_sequences * s.query_len;
+  const std::int64_t keys = s.num_sequences * s.key_len;
+  const std::int64_t width = std::int64_t{s.heads} * s.head_size;
+  const std::int64_t kv_width = std::int64_t{s.kv_heads} * s.head_size;
+  return Touched()
+      .read_rows(op.q, queries, width, op.q_stride, op.dtype)
+      .read_rows(op.k, keys, kv_width, op.kv_stride, op.dtype)
+      .read_rows(op.v, keys, kv_width, op.kv_stride, op.dtype)
+      .read(op.key_lengths, s.num_sequences, DType::I32)
+      .write_rows(op.o, queries, width, op.o_stride, op.dtype)
+      .write(op.lse, queries * s.heads, DType::F32);
+}
+Touched touched(const AttentionBackward& op) {
+  const AttentionShape& s = op.shape;
+  const std::int64_t queries = s.num_sequences * s.query_len;
+  const std::int64_t keys = s.num_sequences * s.key_len;
+  const std::int64_t width = std::int64_t{s.heads} * s.head_size;
+  const std::int64_t kv_width = std::int64_t{s.kv_heads} * s.head_size;
+  return Touched()
+      .read_rows(op.q, queries, width, op.q_stride, op.dtype)
+      .read_rows(op.k, keys, kv_width, op.kv_stride, op.dtype)
+      .read_rows(op.v, keys, kv_width, op.kv_stride, op.dtype)
+      .read(op.key_lengths, s.num_sequences, DType::I32)
+      .read_rows(op.o, queries, width, op.o_stride, op.dtype)
+      .read_rows(op.output_grad, queries, width, op.o_stride, op.dtype)
+      .read(op.lse, queries * s.heads, DType::F32)
+      .write_rows(op.dq, queries, width, op.dq_stride, op.dtype)
+      .write_rows(op.dk, keys, kv_width, op.dkv_stride, op.dtype)
+      .write_rows(op.dv, keys, kv_width, op.dkv_stride, op.dtype);
+}
+Touched touched(const RmsNormForward& op) {
+  return Touched()
+      .read_rows(op.x, op.tokens, op.size, op.x_stride, op.dtype)
+      .read(op.weight, op.size, op.dtype)
+      .write_rows(op.y, op.tokens, op.size, op.y_stride, op.dtype)
+      .write(op.inv_rms, op.tokens, DType::F32);
+}
+Touched touched(const RmsNormBackward& op) {
+  return Touched()
+      .read_rows(op.dy, op.tokens, op.size, op.dy_stride, op.dtype)
+      .read_rows(op.x, op.tokens, op.size, op.x_stride, op.dtype)
+      .read(op.weight, op.size, op.dtype)
+      .read(op.inv_rms, op.tokens, DType::F32)
+      .read_rows(op.residual, op.tokens, op.size, op.dx_stride, op.dtype)
+      .write_rows(op.dx, op.tokens, op.size, op.dx_stride, op.dtype)
+      .update(op.dweight, op.size, DType::F32, op.accumulate);
+}
+Touched touched(const LayerNormForward& op) {
+  return Touched()
+      .read_rows(op.x, op.tokens, op.size, op.x_stride, op.dtype)
+      .read(op.weight, op.size, op.dtype)
+      .read(op.bias, op.size, op.dtype)
+      .write_rows(op.y, op.tokens, op.size, op.y_stride, op.dtype)
+      .write(op.mean, op.tokens, DType::F32)
+      .write(op.inv_std, op.tokens, DType::F32);
+}
+Touched touched(const LayerNormBackward& op) {
+  return Touched()
+      .read_rows(op.dy, op.tokens, op.size, op.dy_stride, op.dtype)
+      .read_rows(op.x, op.tokens, op.size, op.x_stride, op.dtype)
+      .read(op.weight, op.size, op.dtype)
+      .read(op.mean, op.tokens, DType::F32)
+      .read(op.inv_std, op.tokens, DType::F32)
+      .read_rows(op.residual, op.tokens, op.size, op.dx_stride, op.dtype)
+      .write_rows(op.dx, op.tokens, op.size, op.dx_stride, op.dtype)
+      .update(op.dweight, op.size, DType::F32, op.accumulate)
+      .update(op.dbias, op.size, DType::F32, op.accumulate);
+}
+Touched touched(const Rope& op) {
+  const std::int64_t width = std::int64_t{op.heads} * op.head_size;
+  return Touched()
+      .read_rows(op.x, op.tokens, width, op.x_stride, op.dtype)
+      .read(op.table, op.positions.seq_len * op.rope_size, DType::F32)
+      .write_rows(op.x, op.tokens, width, op.x_stride, op.dtype);
+}
+Touched touched(const ActivationForward& op) {
+  return Touched().read(op.x, op.count, op.dtype).write(op.y, op.count, op.dtype);
+}
+Touched touched(const ActivationBackward& op) {
+  return Touched()
+      .read(op.dy, op.count, op.dtype)
+      .read(op.x, op.count, op.dtype)
+      .write(op.dx, op.count, op.dtype);
+}
+Touched touched(const GatedActivationForward& op) {
+  return Touched()
+      .read_rows(op.x, op.tokens, 2 * op.size, op.x_stride, op.dtype)
+      .write_rows(op.y, op.tokens, op.size, op.y_stride, op.dtype);
+}
+Touched touched(const GatedActivationBackward& op) {
+  return Touched()
+      .read_rows(op.dy, op.tokens, op.size, op.dy_stride, op.dtype)
+      .read_rows(op.x, op.tokens, 2 * op.size, op.x_stride, op.dtype)
+      .write_rows(op.dx, op.tokens, 2 * op.size, op.dx_stride, op.dtype);
+}
+Touched touched(const Add& op) {
+  return Touched()
+      .read(op.a, op.count, op.dtype)
+      .read(op.b, op.count, op.dtype)
+      .write(op.sum, op.count, op.dtype);
+}
+Touched touched(const Accumulate& op) {
+  return Touched()
+      .read(op.value, op.count, op.value_dtype)
+      .update(op.sum, op.count, op.sum_dtype, true);
+}
+Touched touched(const Scale& op) {
+  return Touched().read(op.x, op.count, op.dtype).write(op.y, op.count, op.dtype);
+}
+Touched touched(const Fill& op) {
+  return Touched().write(op.x, op.count, op.dtype);
+}
+Touched touched(const Convert& op) {
+  return Touched().read(op.from, op.count, op.from_dtype).write(op.to, op.count, op.to_dtype);
+}
+Touched touched(const EmbeddingForward& op) {
+  return Touched()
+      .read(op.ids, op.tokens, DType::I32)
+      .read(op.weight, (op.vocab_end - op.vocab_begin) * op.size, op.dtype)
+      .write_rows(op.out, op.tokens, op.size, op.out_stride, op.dtype);
+}
+Touched touched(const EmbeddingBackward& op) {
+  return Touched()
+      .read(op.ids, op.tokens, DType::I32)
+      .read_rows(op.dout, op.tokens, op.size, op.dout_stride, op.dtype)
+      .update(op.dweight, (op.vocab_end - op.vocab_begin) * op.size, DType::F32, op.accumulate);
+}
+Touched touched(const PositionEmbeddingForward& op) {
+  return Touched()
+      .read_rows(op.x, op.tokens, op.size, op.x_stride, op.dtype)
+      .read(op.weight, op.positions.seq_len * op.size, op.dtype)
+      .write_rows(op.out, op.tokens, op.size, op.out_stride, op.dtype);
+}
+Touched touched(const PositionEmbeddingBackward& op) {
+  return Touched()
+      .read_rows(op.dout, op.tokens, op.size, op.dout_stride, op.dtype)
+      .update(op.dweight, op.num_positions * op.size, DType::F32, op.accumulate);
+}
+Touched touched(const CrossEntropyLocal& op) {
+  return Touched()
+      .read_rows(op.logits, op.tokens, op.columns, op.logits_stride, op.dtype)
+      .read(op.targets, op.tokens, DType::I32)
+      .write(op.stats, op.tokens * kCrossEntropyStats, DType::F32);
+}
+Touched touched(const CrossEntropyCombine& op) {
+  return Touched()
+      .read(op.stats, op.num_shards * op.tokens * kCrossEntropyStats, DType::F32)
+      .read(op.targets, op.tokens, DType::I32)
+      .write(op.loss, op.tokens, DType::F32)
+      .write(op.lse, op.tokens, DType::F32);
+}
+Touched touched(const CrossEntropyBackward& op) {
+  return Touched()
+      .read_rows(op.logits, op.tokens, op.columns, op.logits_stride, op.dtype)
+      .read(op.targets, op.tokens, DType::I32)
+      .read(op.lse, op.tokens, DType::F32)
+      .read(op.scale, 1, DType::F32)
+      .write_rows(op.dlogits, op.tokens, op.columns, op.logits_stride, op.dtype);
+}
+Touched touched(const SumLoss& op) {
+  return Touched()
+      .read(op.loss, op.tokens, DType::F32)
+      .update(op.sum, 1, DType::F64, op.accumulate);
+}
+Touched touched(const AdamStep& op) {
+  return Touched()
+      .read(op.gradient, op.count, DType::F32)
+      .read(op.gradient_scale, 1, DType::F32)
+      .read(op.step_at, 1, DType::I64)
+      .read(op.learning_rate_at, 1, DType::F32)
+      .update(op.master, op.count, DType::F32, true)
+      .update(op.m, op.count, DType::F32, true)
+      .update(op.v, op.count, DType::F32, true)
+      .write(op.weight, op.count, op.weight_dtype);
+}
+Touched touched(const SgdStep& op) {
+  return Touched()
+      .read(op.gradient, op.count, DType::F32)
+      .read(op.gradient_scale, 1, DType::F32)
+      .read(op.learning_rate_at, 1, DType::F32)
+      .update(op.master, op.count, DType::F32, true)
+      .update(op.velocity, op.count, DType::F32, true)
+      .write(op.weight, op.count, op.weight_dtype);
+}
+Touched touched(const SquaredNorm& op) {
+  return Touched().read(op.x, op.count, DType::F32).update(op.sum, 1, DType::F64, op.accumulate);
+}
+Touched touched(const ClipCoefficient& op) {
+  return Touched()
+      .read(op.sum_of_squares, 1, DType::F64)
+      .write(op.coefficient, 1, DType::F32)
+      .write(op.norm, 1, DType::F32);
+}
+Touched touched(const RandomNormal& op) {
+  return Touched().write_rows(op.out, op.rows, op.columns, op.out_stride, DType::F32);
+}
+
+}  // namespace meshplan::test
