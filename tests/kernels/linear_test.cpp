@@ -1,5 +1,6 @@
 #include "reference/linear.hpp"
 
+#include "kernels/cpu_backend.hpp"
 #include "kernels/support.hpp"
 #include "reference/pointwise.hpp"
 

@@ -1,5 +1,6 @@
 #include <numbers>
 
+#include "kernels/cpu_backend.hpp"
 #include "kernels/support.hpp"
 
 namespace meshplan::kernels::test {

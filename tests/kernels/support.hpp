@@ -13,6 +13,8 @@
 
 #include "core/dtype.hpp"
 #include "core/error.hpp"
+#include "kernels/backend.hpp"
+#include "kernels/backends.hpp"
 #include "kernels/cpu_backend.hpp"
 #include "reference/matrix.hpp"
 
@@ -196,16 +198,12 @@ void run(Backend& backend, const Op& op) {
   backend.set_scratch(nullptr, 0);
 }
 
-/// Calls body(backend) for every implementation, instruction set and thread count to be tested.
+/// Calls body(backend) for every implementation to be tested.
 template <class Body>
 void for_each_backend(const Body& body) {
-  for (const CpuIsa isa : {CpuIsa::Sse4, CpuIsa::Avx2, CpuIsa::Avx512}) {
-    if (isa > best_cpu_isa()) continue;
-    for (const int num_threads : {1, 2}) {
-      const auto backend = make_cpu_backend(num_threads, isa);
-      INFO(backend->name());
-      body(*backend);
-    }
+  for (const auto& backend : tested_backends()) {
+    INFO(backend->name());
+    body(*backend);
   }
 }
 

@@ -9,12 +9,19 @@ namespace cuda {
 
 namespace {
 
-constexpr std::int64_t kPage = 4096;
+constexpr std::size_t kPage = 4096;
 
 int attribute(cudaDeviceAttr which, int device) {
   int value = 0;
   check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
   return value;
+}
+
+void* allocate_bytes(std::size_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t status = cudaMalloc(&memory, bytes);
+  if (status != cudaSuccess) check(status, fmt::format("cudaMalloc of {} bytes", bytes).c_str());
+  return memory;
 }
 
 }  // namespace
@@ -53,12 +60,16 @@ std::string StreamBackend::name() const {
 
 void* StreamBackend::allocate(std::int64_t bytes) {
   use_device();
-  // cudaMalloc promises 256 bytes of alignment.
-  const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1) + kPage);
-  void* base = nullptr;
-  check(cudaMalloc(&base, size), fmt::format("cudaMalloc of {} bytes", size).c_str());
-  const auto address = reinterpret_cast<std::uintptr_t>(base);
-  void* memory = reinterpret_cast<void*>((address + kPage - 1) / kPage * kPage);
+  const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
+  void* base = allocate_bytes(size);
+  void* memory = base;
+  // cudaMalloc promises 256 bytes; in practice a MiB and more is aligned to 2 MiB.
+  if (reinterpret_cast<std::uintptr_t>(base) % kPage != 0) {
+    check(cudaFree(base), "cudaFree");
+    base = allocate_bytes(size + kPage);
+    const auto address = reinterpret_cast<std::uintptr_t>(base);
+    memory = reinterpret_cast<void*>((address + kPage - 1) / kPage * kPage);
+  }
   allocations_.emplace(memory, base);
   zero(memory, bytes);
   return memory;

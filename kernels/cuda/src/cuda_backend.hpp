@@ -28,6 +28,7 @@ class StreamBackend final : public CudaBackend {
   void zero(void* memory, std::int64_t bytes) override;
   void synchronize() override;
 
+  using Backend::run;
   using Backend::scratch_bytes;
   std::int64_t scratch_bytes(const LinearForward& op) override;
   std::int64_t scratch_bytes(const LinearInputGrad& op) override;

@@ -41,6 +41,30 @@ __device__ inline __half from_float<__half>(float x) {
   return __float2half_rn(x);
 }
 
+/// Shared memory of the block, one object per type: a struct that a kernel (or a block-wide
+/// function) defines for itself. Uninitialized. Two users of one type need a barrier between them.
+template <class Storage>
+__device__ Storage& block_shared() {
+#if defined(__CUDACC__)
+  __shared__ Storage storage;
+#else  // tests/support/cuda_on_cpu
+  static Storage storage;
+  static const cuda_on_cpu::SharedRegistration registration(&storage, sizeof storage);
+#endif
+  return storage;
+}
+
+/// Shared memory whose size the launch gives.
+template <class T>
+__device__ T* dynamic_shared() {
+#if defined(__CUDACC__)
+  extern __shared__ uint4 dynamic_shared_words[];
+  return reinterpret_cast<T*>(dynamic_shared_words);
+#else
+  return static_cast<T*>(cuda_on_cpu::dynamic_shared());
+#endif
+}
+
 /// `n` floats that a thread holds at once.
 template <int n>
 struct Pack {

@@ -1,0 +1,28 @@
+// For the emulated backend and, in a program of its own, for the one that runs on a GPU.
+#include <cstdio>
+#include <cstdlib>
+
+#include "kernels/backends.hpp"
+#include "kernels/cuda_backend.hpp"
+
+namespace meshplan::kernels::test {
+
+namespace {
+
+constexpr int kSkipped = 77;  // SKIP_RETURN_CODE in tests/CMakeLists.txt
+
+}  // namespace
+
+std::vector<std::unique_ptr<Backend>> tested_backends() {
+  const CudaDevices devices = cuda_devices();
+  if (devices.count == 0) {
+    std::printf("skipped: no GPU (%s)\n", devices.reason.c_str());
+    std::fflush(stdout);
+    std::_Exit(kSkipped);
+  }
+  std::vector<std::unique_ptr<Backend>> backends;
+  backends.push_back(make_cuda_backend(0));
+  return backends;
+}
+
+}  // namespace meshplan::kernels::test
