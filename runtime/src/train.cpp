@@ -73,7 +73,7 @@ class Training {
       : plan_(plan),
         options_(options),
         world_(world),
-        backend_(backend),
+        backend_(device.backend()),
         status_(status),
         file_(options.data_path),
         split_(options.evaluate_every > 0
