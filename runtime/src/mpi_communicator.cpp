@@ -73,13 +73,17 @@ class MpiCommunicator final : public Communicator {
  private:
   void check_buffer(std::string_view operation, const ConstBuffer& buffer) const;
   void check_whole(std::string_view operation) const;
-  void require(bool condition, std::string_view operation, std::string_view rule) const;
+  /// @param rule  gives the text; called only where the condition is broken
+  template <class Rule>
+  void require(bool condition, std::string_view operation, Rule rule) const {
+    if (!condition) throw InvariantError(fmt::format("{} on {}: {}", operation, name(), rule()));
+  }
   Handle collective(CollectiveCall call, Buffers buffers);
   std::shared_ptr<const CollectiveSchedule> schedule(const CollectiveCall& call,
                                                      CommAlgorithm algorithm, DType dtype);
-  Handle run(std::unique_ptr<MpiOperation> operation, CallSignature signature, int sequence_number);
+  Handle run(MpiOperationPtr operation, CallSignature signature, int sequence_number);
   Handle transfer(std::string_view operation, std::span<const Transfer> transfers);
-  Handle start(std::unique_ptr<MpiOperation> operation);
+  Handle start(MpiOperationPtr operation);
   int next_sequence_number();
 
   std::shared_ptr<MpiGroup> group_;
@@ -153,15 +157,11 @@ std::unique_ptr<Communicator> MpiCommunicator::create_group(std::span<const int>
 
 // ---------------------------------------------------------------- checks
 
-void MpiCommunicator::require(bool condition, std::string_view operation,
-                              std::string_view rule) const {
-  if (!condition) throw InvariantError(fmt::format("{} on {}: {}", operation, name(), rule));
-}
-
 void MpiCommunicator::check_buffer(std::string_view operation, const ConstBuffer& buffer) const {
-  require(buffer.count >= 0, operation, fmt::format("count {} is negative", buffer.count));
+  require(buffer.count >= 0, operation,
+          [&] { return fmt::format("count {} is negative", buffer.count); });
   require(buffer.count == 0 || buffer.data != nullptr, operation,
-          fmt::format("no memory for {} elements", buffer.count));
+          [&] { return fmt::format("no memory for {} elements", buffer.count); });
 }
 
 void MpiCommunicator::check_whole(std::string_view operation) const {
@@ -175,11 +175,12 @@ void MpiCommunicator::check_whole(std::string_view operation) const {
 Handle MpiCommunicator::all_reduce(ConstBuffer send, MutableBuffer recv, ReduceOp op) {
   check_buffer("all_reduce", send);
   check_buffer("all_reduce", recv);
-  require(send.count == recv.count && send.dtype == recv.dtype, "all_reduce",
-          fmt::format("sends {} x {}, receives {} x {}; they must be equal", name_of(send.dtype),
-                      send.count, name_of(recv.dtype), recv.count));
+  require(send.count == recv.count && send.dtype == recv.dtype, "all_reduce", [&] {
+    return fmt::format("sends {} x {}, receives {} x {}; they must be equal", name_of(send.dtype),
+                       send.count, name_of(recv.dtype), recv.count);
+  });
   require(is_reducible(send.dtype, op), "all_reduce",
-          fmt::format("{} cannot be reduced so", name_of(send.dtype)));
+          [&] { return fmt::format("{} cannot be reduced so", name_of(send.dtype)); });
   return collective({CommOp::AllReduce, bytes_of(send), send.count, 0,
                      signature_of(CommOp::AllReduce, send, op, 0)},
                     {send.data, recv.data, send.dtype, op});
@@ -188,11 +189,13 @@ Handle MpiCommunicator::all_reduce(ConstBuffer send, MutableBuffer recv, ReduceO
 Handle MpiCommunicator::reduce_scatter(ConstBuffer send, MutableBuffer recv, ReduceOp op) {
   check_buffer("reduce_scatter", send);
   check_buffer("reduce_scatter", recv);
-  require(send.count == size() * recv.count && send.dtype == recv.dtype, "reduce_scatter",
-          fmt::format("sends {} x {}, receives {} x {}; it must send {} blocks of what it receives",
-                      name_of(send.dtype), send.count, name_of(recv.dtype), recv.count, size()));
+  require(send.count == size() * recv.count && send.dtype == recv.dtype, "reduce_scatter", [&] {
+    return fmt::format(
+        "sends {} x {}, receives {} x {}; it must send {} blocks of what it receives",
+        name_of(send.dtype), send.count, name_of(recv.dtype), recv.count, size());
+  });
   require(is_reducible(send.dtype, op), "reduce_scatter",
-          fmt::format("{} cannot be reduced so", name_of(send.dtype)));
+          [&] { return fmt::format("{} cannot be reduced so", name_of(send.dtype)); });
   return collective({CommOp::ReduceScatter, bytes_of(send), recv.count, 0,
                      signature_of(CommOp::ReduceScatter, send, op, 0)},
                     {send.data, recv.data, send.dtype, op});
@@ -201,9 +204,11 @@ Handle MpiCommunicator::reduce_scatter(ConstBuffer send, MutableBuffer recv, Red
 Handle MpiCommunicator::all_gather(ConstBuffer send, MutableBuffer recv) {
   check_buffer("all_gather", send);
   check_buffer("all_gather", recv);
-  require(recv.count == size() * send.count && send.dtype == recv.dtype, "all_gather",
-          fmt::format("sends {} x {}, receives {} x {}; it must receive {} blocks of what it sends",
-                      name_of(send.dtype), send.count, name_of(recv.dtype), recv.count, size()));
+  require(recv.count == size() * send.count && send.dtype == recv.dtype, "all_gather", [&] {
+    return fmt::format(
+        "sends {} x {}, receives {} x {}; it must receive {} blocks of what it sends",
+        name_of(send.dtype), send.count, name_of(recv.dtype), recv.count, size());
+  });
   return collective({CommOp::AllGather, bytes_of(send), send.count, 0,
                      signature_of(CommOp::AllGather, send, ReduceOp::Sum, 0)},
                     {send.data, recv.data, send.dtype, ReduceOp::Sum});
@@ -213,9 +218,11 @@ Handle MpiCommunicator::all_to_all(ConstBuffer send, MutableBuffer recv) {
   check_buffer("all_to_all", send);
   check_buffer("all_to_all", recv);
   require(send.count == recv.count && send.dtype == recv.dtype && send.count % size() == 0,
-          "all_to_all",
-          fmt::format("sends {} x {}, receives {} x {}; they must be equal and divisible by {}",
-                      name_of(send.dtype), send.count, name_of(recv.dtype), recv.count, size()));
+          "all_to_all", [&] {
+            return fmt::format(
+                "sends {} x {}, receives {} x {}; they must be equal and divisible by {}",
+                name_of(send.dtype), send.count, name_of(recv.dtype), recv.count, size());
+          });
   const int in_place = send.data == recv.data ? 1 : 0;
   return collective({CommOp::AllToAll, bytes_of(send), send.count, in_place,
                      signature_of(CommOp::AllToAll, send, ReduceOp::Sum, 0)},
@@ -224,7 +231,8 @@ Handle MpiCommunicator::all_to_all(ConstBuffer send, MutableBuffer recv) {
 
 Handle MpiCommunicator::broadcast(MutableBuffer buffer, int root) {
   check_buffer("broadcast", buffer);
-  require(root >= 0 && root < size(), "broadcast", fmt::format("there is no root {}", root));
+  require(root >= 0 && root < size(), "broadcast",
+          [&] { return fmt::format("there is no root {}", root); });
   return collective({CommOp::Broadcast, bytes_of(buffer), buffer.count, root,
                      signature_of(CommOp::Broadcast, buffer, ReduceOp::Sum, root)},
                     {buffer.data, buffer.data, buffer.dtype, ReduceOp::Sum});
@@ -245,19 +253,20 @@ Handle MpiCommunicator::all_to_all_v(ConstBuffer send, std::span<const std::int6
   check_buffer("all_to_all_v", recv);
   const auto add_up = [&](std::span<const std::int64_t> counts, const ConstBuffer& buffer) {
     const auto self = static_cast<std::size_t>(rank());
-    require(
-        counts.size() == static_cast<std::size_t>(size()) &&
-            std::ranges::all_of(counts, [](std::int64_t count) { return count >= 0; }) &&
-            std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) == buffer.count &&
-            send_counts[self] == recv_counts[self],
-        "all_to_all_v",
-        fmt::format("needs {} counts that add up to {}, and the same to and from itself; got {}",
-                    size(), buffer.count, fmt::join(counts, " ")));
+    require(counts.size() == static_cast<std::size_t>(size()) &&
+                std::ranges::all_of(counts, [](std::int64_t count) { return count >= 0; }) &&
+                std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) == buffer.count &&
+                send_counts[self] == recv_counts[self],
+            "all_to_all_v", [&] {
+              return fmt::format(
+                  "needs {} counts that add up to {}, and the same to and from itself; got {}",
+                  size(), buffer.count, fmt::join(counts, " "));
+            });
   };
   add_up(send_counts, send);
   add_up(recv_counts, recv);
   require(send.dtype == recv.dtype && (send.data != recv.data || send.count == 0), "all_to_all_v",
-          "needs one dtype and two buffers");
+          [&] { return "needs one dtype and two buffers"; });
   const CommAlgorithm algorithm =
       options_->table.choose(CommOp::AllToAllV, size(), Bytes{bytes_of(send)});
   const std::int64_t piece =
@@ -271,9 +280,9 @@ Handle MpiCommunicator::all_to_all_v(ConstBuffer send, std::span<const std::int6
   signature.recv_counts.assign(recv_counts.begin(), recv_counts.end());
   const int number = next_sequence_number();
   return run(
-      std::make_unique<ScheduledOperation>(group_, "all_to_all_v", std::move(actions),
-                                           Buffers{send.data, recv.data, send.dtype, ReduceOp::Sum},
-                                           tag_of(TagKind::Collective, number)),
+      make_operation<ScheduledOperation>(group_, "all_to_all_v", std::move(actions),
+                                         Buffers{send.data, recv.data, send.dtype, ReduceOp::Sum},
+                                         tag_of(TagKind::Collective, number)),
       std::move(signature), number);
 }
 
@@ -310,7 +319,7 @@ Handle MpiCommunicator::collective(CollectiveCall call, Buffers buffers) {
   if (algorithm == CommAlgorithm::Library && size() > 1 && !swaps) {
     const std::int64_t blocks = call.op == CommOp::AllToAll ? size() : 1;
     const int root = call.op == CommOp::Broadcast ? call.variant : 0;
-    return run(std::make_unique<LibraryOperation>(
+    return run(make_operation<LibraryOperation>(
                    group_, std::move(operation),
                    LibraryOperation::Call{call.op, buffers.input, buffers.output,
                                           call.message_bytes / blocks, root}),
@@ -319,12 +328,12 @@ Handle MpiCommunicator::collective(CollectiveCall call, Buffers buffers) {
   auto actions = schedule(
       call, algorithm == CommAlgorithm::Library ? program::fallback_algorithm(call.op) : algorithm,
       buffers.dtype);
-  return run(std::make_unique<ScheduledOperation>(group_, std::move(operation), std::move(actions),
-                                                  buffers, tag_of(TagKind::Collective, number)),
+  return run(make_operation<ScheduledOperation>(group_, std::move(operation), std::move(actions),
+                                                buffers, tag_of(TagKind::Collective, number)),
              std::move(call.signature), number);
 }
 
-Handle MpiCommunicator::run(std::unique_ptr<MpiOperation> operation, CallSignature signature,
+Handle MpiCommunicator::run(MpiOperationPtr operation, CallSignature signature,
                             int sequence_number) {
   if (options_->verify_calls && size() > 1)
     operation = verified_collective(std::move(operation), std::move(signature), sequence_number);
@@ -355,18 +364,17 @@ Handle MpiCommunicator::transfer(std::string_view operation, std::span<const Tra
   for (const Transfer& one : transfers) {
     check_buffer(operation, one.buffer);
     require(one.peer >= 0 && one.peer < size(), operation,
-            fmt::format("there is no peer {}", one.peer));
+            [&] { return fmt::format("there is no peer {}", one.peer); });
     require(one.tag >= 0 && one.tag <= kMaxTag, operation,
-            fmt::format("tag {} is not in 0 to {}", one.tag, kMaxTag));
+            [&] { return fmt::format("tag {} is not in 0 to {}", one.tag, kMaxTag); });
   }
-  std::vector<Transfer> list(transfers.begin(), transfers.end());
-  std::unique_ptr<MpiOperation> made = std::make_unique<TransferOperation>(
-      group_, std::string(operation), list, options_->table.piece.value);
-  if (options_->verify_calls) made = verified_transfer(std::move(made), list);
+  MpiOperationPtr made = make_operation<TransferOperation>(group_, std::string(operation),
+                                                           transfers, options_->table.piece.value);
+  if (options_->verify_calls) made = verified_transfer(std::move(made), transfers);
   return start(std::move(made));
 }
 
-Handle MpiCommunicator::start(std::unique_ptr<MpiOperation> operation) {
+Handle MpiCommunicator::start(MpiOperationPtr operation) {
   operation->poll();  // send at once what can be sent
   if (!operation->finished()) group_->engine->add(*operation);
   return Handle(std::move(operation));

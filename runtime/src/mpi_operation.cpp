@@ -102,6 +102,13 @@ MpiOperation::~MpiOperation() {
   if (group_->broken.empty()) group_->broken = name_ + " was abandoned before it was done";
 }
 
+void MpiOperation::destroy() noexcept {
+  const std::shared_ptr<ProgressEngine> engine = group_->engine;  // outlives this
+  const Block block = block_;
+  this->~MpiOperation();
+  engine->memory().deallocate(block.begin, block.bytes, block.alignment);
+}
+
 bool MpiOperation::test() {
   if (!finished_) group_->engine->poll();
   if (error_) std::rethrow_exception(error_);
@@ -139,7 +146,7 @@ ScheduledOperation::ScheduledOperation(std::shared_ptr<MpiGroup> group, std::str
       tag_(tag),
       scratch_(mutable_group().engine->scratch().take(
           static_cast<std::size_t>(schedule_->scratch_count * size_of(buffers.dtype)))),
-      requests_(schedule_->num_requests) {}
+      requests_(schedule_->num_requests, memory()) {}
 
 ScheduledOperation::~ScheduledOperation() {
   ScratchPool& pool = mutable_group().engine->scratch();
@@ -179,7 +186,7 @@ bool ScheduledOperation::run(const Action& action) {
 }
 
 void ScheduledOperation::reduce(const Reduce& action) {
-  std::vector<const void*> sources;
+  std::pmr::vector<const void*> sources(&memory());
   sources.reserve(action.sources.size());
   for (const Extent& source : action.sources) sources.push_back(read_at(source));
   const bool divide = action.last && buffers_.reduce == ReduceOp::Avg;
@@ -215,7 +222,7 @@ std::int64_t bytes_of(const MutableBuffer& buffer) {
   return buffer.count * size_of(buffer.dtype);
 }
 
-int count_pieces(const std::vector<Transfer>& transfers, std::int64_t piece_bytes) {
+int count_pieces(std::span<const Transfer> transfers, std::int64_t piece_bytes) {
   std::int64_t pieces = 0;
   for (const Transfer& transfer : transfers) {
     const std::int64_t bytes = bytes_of(transfer.buffer);
@@ -228,11 +235,14 @@ int count_pieces(const std::vector<Transfer>& transfers, std::int64_t piece_byte
 }  // namespace
 
 TransferOperation::TransferOperation(std::shared_ptr<MpiGroup> group, std::string name,
-                                     std::vector<Transfer> transfers, std::int64_t piece_bytes)
+                                     std::span<const Transfer> transfers, std::int64_t piece_bytes)
     : MpiOperation(std::move(group), std::move(name)),
-      transfers_(std::move(transfers)),
+      transfers_(transfers.begin(), transfers.end(), &memory()),
       piece_bytes_(piece_bytes),
-      requests_(count_pieces(transfers_, piece_bytes)) {}
+      peer_of_request_(&memory()),
+      requests_(count_pieces(transfers_, piece_bytes), memory()) {
+  peer_of_request_.reserve(static_cast<std::size_t>(count_pieces(transfers_, piece_bytes)));
+}
 
 std::optional<int> TransferOperation::peer() const {
   if (transfers_.size() == 1) return transfers_.front().peer;

@@ -7,9 +7,12 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <memory_resource>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "mpi_progress.hpp"
@@ -54,7 +57,8 @@ struct MpiGroup {
 /// Started requests by number. Those that were never awaited are cancelled at the end.
 class RequestSet {
  public:
-  explicit RequestSet(int count) : requests_(static_cast<std::size_t>(count)) {}
+  RequestSet(int count, std::pmr::memory_resource& memory)
+      : requests_(static_cast<std::size_t>(count), &memory) {}
   ~RequestSet();
   RequestSet(const RequestSet&) = delete;
   RequestSet& operator=(const RequestSet&) = delete;
@@ -77,10 +81,10 @@ class RequestSet {
     int peer = 0;
     std::int64_t bytes = 0;
   };
-  std::vector<Started> requests_;
+  std::pmr::vector<Started> requests_;
 };
 
-/// An operation in flight; `advance` is its state machine.
+/// An operation in flight; `advance` is its state machine. Made by make_operation.
 class MpiOperation : public PendingOperation {
  public:
   MpiOperation(std::shared_ptr<MpiGroup> group, std::string name)
@@ -89,12 +93,14 @@ class MpiOperation : public PendingOperation {
 
   bool test() final;
   void wait(std::optional<Seconds> limit) final;
+  void destroy() noexcept final;
 
   /// Goes as far as it can; true if it moved. Stores its error instead of throwing.
   bool poll() noexcept;
   bool finished() const { return finished_; }
   const std::string& name() const { return name_; }
   const MpiGroup& group() const { return *group_; }
+  const std::shared_ptr<MpiGroup>& shared_group() const { return group_; }
   /// Whom it waits for, if that is one rank.
   virtual std::optional<int> peer() const { return std::nullopt; }
 
@@ -103,14 +109,38 @@ class MpiOperation : public PendingOperation {
   virtual Progress advance() = 0;
 
   MpiGroup& mutable_group() { return *group_; }
+  std::pmr::memory_resource& memory() { return group_->engine->memory(); }
 
  private:
   friend class VerifiedOperation;
+  template <class Operation, class... Arguments>
+  friend std::unique_ptr<Operation, DestroyOperation> make_operation(
+      const std::shared_ptr<MpiGroup>& group, Arguments&&... arguments);
+
+  /// The memory of the whole object, of whichever class it is.
+  struct Block {
+    void* begin = nullptr;
+    std::size_t bytes = 0;
+    std::size_t alignment = 0;
+  };
   std::shared_ptr<MpiGroup> group_;
   std::string name_;
   std::exception_ptr error_;
   bool finished_ = false;
+  Block block_;
 };
+
+using MpiOperationPtr = std::unique_ptr<MpiOperation, DestroyOperation>;
+
+/// In the engine's memory, which gets it back when the operation is destroyed.
+template <class Operation, class... Arguments>
+std::unique_ptr<Operation, DestroyOperation> make_operation(const std::shared_ptr<MpiGroup>& group,
+                                                            Arguments&&... arguments) {
+  std::pmr::polymorphic_allocator<> allocator(&group->engine->memory());
+  auto* made = allocator.new_object<Operation>(group, std::forward<Arguments>(arguments)...);
+  made->block_ = {made, sizeof(Operation), alignof(Operation)};
+  return std::unique_ptr<Operation, DestroyOperation>(made);
+}
 
 struct Buffers {
   const void* input = nullptr;
@@ -146,18 +176,18 @@ class ScheduledOperation final : public MpiOperation {
 class TransferOperation final : public MpiOperation {
  public:
   TransferOperation(std::shared_ptr<MpiGroup> group, std::string name,
-                    std::vector<Transfer> transfers, std::int64_t piece_bytes);
+                    std::span<const Transfer> transfers, std::int64_t piece_bytes);
   std::optional<int> peer() const override;
 
  private:
   Progress advance() override;
   void start();
 
-  std::vector<Transfer> transfers_;
+  std::pmr::vector<Transfer> transfers_;
   std::int64_t piece_bytes_;
   bool started_ = false;
   int next_request_ = 0;
-  std::vector<int> peer_of_request_;
+  std::pmr::vector<int> peer_of_request_;
   RequestSet requests_;
 };
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,11 +33,16 @@ class ScratchPool {
 class ProgressEngine {
  public:
   ProgressEngine(bool oversubscribed, WaitObserver* observer)
-      : oversubscribed_(oversubscribed), observer_(observer) {}
+      : oversubscribed_(oversubscribed), observer_(observer) {
+    active_.reserve(kManyOperations);
+  }
 
   void add(MpiOperation& operation) { active_.push_back(&operation); }
   void remove(const MpiOperation& operation) noexcept;
   ScratchPool& scratch() { return scratch_; }
+  /// Where operations and their small arrays live. A step starts and ends the same ones as the step
+  /// before, so it gets back what that one returned.
+  std::pmr::memory_resource& memory() { return memory_; }
 
   /// Moves every operation as far as it goes; true if any moved.
   bool poll();
@@ -44,6 +50,8 @@ class ProgressEngine {
   void wait(const MpiOperation& operation, std::optional<Seconds> limit);
 
  private:
+  static constexpr std::size_t kManyOperations = 256;  // in flight: a stage's sends and receives
+  std::pmr::unsynchronized_pool_resource memory_;
   std::vector<MpiOperation*> active_;
   ScratchPool scratch_;
   bool oversubscribed_;

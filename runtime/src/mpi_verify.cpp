@@ -25,7 +25,7 @@ std::string_view name_of_reduction(ReduceOp op) {
   return "?";
 }
 
-std::int64_t at(const std::vector<std::int64_t>& values, int index) {
+std::int64_t at(std::span<const std::int64_t> values, int index) {
   return values[static_cast<std::size_t>(index)];
 }
 
@@ -63,11 +63,12 @@ std::string CallSignature::describe() const {
 /// this point in the order of their calls, so that their messages keep that order too.
 class VerifiedOperation : public MpiOperation {
  public:
-  VerifiedOperation(std::unique_ptr<MpiOperation> operation, std::vector<Exchange> exchanges)
-      : MpiOperation(operation->group_, operation->name_),
+  VerifiedOperation(std::shared_ptr<MpiGroup> group, MpiOperationPtr operation,
+                    std::vector<Exchange> exchanges)
+      : MpiOperation(std::move(group), operation->name_),
         operation_(std::move(operation)),
         exchanges_(std::move(exchanges)),
-        requests_(static_cast<int>(2 * exchanges_.size())) {
+        requests_(static_cast<int>(2 * exchanges_.size()), memory()) {
     mutable_group().unverified.push_back(this);
   }
   ~VerifiedOperation() override {
@@ -110,7 +111,7 @@ class VerifiedOperation : public MpiOperation {
     started_ = true;
   }
 
-  std::unique_ptr<MpiOperation> operation_;
+  MpiOperationPtr operation_;
   std::vector<Exchange> exchanges_;
   RequestSet requests_;
   int next_request_ = 0;
@@ -122,9 +123,10 @@ namespace {
 
 class VerifiedCollective final : public VerifiedOperation {
  public:
-  VerifiedCollective(std::unique_ptr<MpiOperation> operation, CallSignature mine,
+  VerifiedCollective(std::shared_ptr<MpiGroup> group, MpiOperationPtr operation, CallSignature mine,
                      std::vector<Exchange> exchanges)
-      : VerifiedOperation(std::move(operation), std::move(exchanges)), mine_(std::move(mine)) {}
+      : VerifiedOperation(std::move(group), std::move(operation), std::move(exchanges)),
+        mine_(std::move(mine)) {}
 
  private:
   void check(const std::vector<Exchange>& exchanges) const override {
@@ -146,7 +148,7 @@ class VerifiedCollective final : public VerifiedOperation {
     CallSignature call;
     const auto fields_end = message.begin() + CallSignature::kNumFields;
     const auto sends_end = fields_end + group().me.size;
-    call.fields.assign(message.begin(), fields_end);
+    std::copy(message.begin(), fields_end, call.fields.begin());
     if (at(call.fields, CallSignature::Operation) ==
         static_cast<std::int64_t>(program::CommOp::AllToAllV)) {
       call.send_counts.assign(fields_end, sends_end);
@@ -189,10 +191,10 @@ class VerifiedTransfer final : public VerifiedOperation {
 
 }  // namespace
 
-std::unique_ptr<MpiOperation> verified_collective(std::unique_ptr<MpiOperation> operation,
-                                                  CallSignature mine, int sequence_number) {
+MpiOperationPtr verified_collective(MpiOperationPtr operation, CallSignature mine,
+                                    int sequence_number) {
   const Member me = operation->group().me;
-  std::vector<std::int64_t> message = mine.fields;
+  std::vector<std::int64_t> message(mine.fields.begin(), mine.fields.end());
   for (const auto* counts : {&mine.send_counts, &mine.recv_counts}) {
     message.insert(message.end(), counts->begin(), counts->end());
     if (counts->empty()) message.insert(message.end(), static_cast<std::size_t>(me.size), 0);
@@ -201,12 +203,12 @@ std::unique_ptr<MpiOperation> verified_collective(std::unique_ptr<MpiOperation> 
   const int tag = tag_of(TagKind::CollectiveCheck, sequence_number);
   for (int peer = 0; peer < me.size; ++peer)
     if (peer != me.rank) exchanges.push_back({peer, tag, tag, message, {}});
-  return std::make_unique<VerifiedCollective>(std::move(operation), std::move(mine),
-                                              std::move(exchanges));
+  const auto group = operation->shared_group();
+  return make_operation<VerifiedCollective>(group, std::move(operation), std::move(mine),
+                                            std::move(exchanges));
 }
 
-std::unique_ptr<MpiOperation> verified_transfer(std::unique_ptr<MpiOperation> operation,
-                                                const std::vector<Transfer>& transfers) {
+MpiOperationPtr verified_transfer(MpiOperationPtr operation, std::span<const Transfer> transfers) {
   std::vector<Exchange> exchanges;
   for (const Transfer& transfer : transfers) {
     int send_tag = tag_of(TagKind::SenderCheck, transfer.tag);
@@ -218,7 +220,8 @@ std::unique_ptr<MpiOperation> verified_transfer(std::unique_ptr<MpiOperation> op
                          {static_cast<std::int64_t>(transfer.buffer.dtype), transfer.buffer.count},
                          {}});
   }
-  return std::make_unique<VerifiedTransfer>(std::move(operation), std::move(exchanges));
+  const auto group = operation->shared_group();
+  return make_operation<VerifiedTransfer>(group, std::move(operation), std::move(exchanges));
 }
 
 }  // namespace meshplan::runtime

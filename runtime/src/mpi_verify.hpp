@@ -1,8 +1,9 @@
 // verify_calls: the ranks compare what they passed before anything runs.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,7 @@ namespace meshplan::runtime {
 /// What one rank passed to one call, as numbers that can be sent.
 struct CallSignature {
   enum Field { Operation, Type, Count, Reduction, Root, kNumFields };
-  std::vector<std::int64_t> fields = std::vector<std::int64_t>(kNumFields, 0);
+  std::array<std::int64_t, kNumFields> fields{};
   // all_to_all_v only: one per rank of the group
   std::vector<std::int64_t> send_counts;
   std::vector<std::int64_t> recv_counts;
@@ -23,12 +24,11 @@ struct CallSignature {
 };
 
 /// A collective that exchanges signatures with the whole group, then runs.
-std::unique_ptr<MpiOperation> verified_collective(std::unique_ptr<MpiOperation> operation,
-                                                  CallSignature mine, int sequence_number);
+MpiOperationPtr verified_collective(MpiOperationPtr operation, CallSignature mine,
+                                    int sequence_number);
 
 /// A transfer that exchanges (direction, dtype, count) with its peer, then runs. Sender and
 /// receiver must both have called before either goes on.
-std::unique_ptr<MpiOperation> verified_transfer(std::unique_ptr<MpiOperation> operation,
-                                                const std::vector<Transfer>& transfers);
+MpiOperationPtr verified_transfer(MpiOperationPtr operation, std::span<const Transfer> transfers);
 
 }  // namespace meshplan::runtime

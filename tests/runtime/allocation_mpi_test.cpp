@@ -1,13 +1,10 @@
 // A step allocates nothing: operator new is counted where our code calls it. What oneDNN allocates
-// inside its own library is not ours to change.
-#include <algorithm>
+// inside its own library is not ours to change; MPI allocates by malloc, which is not counted.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
-#include <fmt/format.h>
-#include <iostream>
 #include <new>
 #include <optional>
 
@@ -129,19 +126,6 @@ std::int64_t allocations_of_a_step(const Plan& plan, runtime::Communicator& grou
   return num_allocations;
 }
 
-/// Of a training step and an evaluation together.
-std::int64_t communications_of(const Plan& plan, int rank) {
-  std::int64_t count = 0;
-  for (const program::Pass pass : {program::Pass::Training, program::Pass::ForwardOnly}) {
-    const program::Program program = program::lower(plan, runtime::stage_of(plan, rank), pass);
-    count += std::ranges::count_if(program.instances, [&](const auto& instance) {
-      const program::Lane lane = program::operation_of(program, instance).lane;
-      return lane != program::Lane::Compute && lane != program::Lane::Host;
-    });
-  }
-  return count;
-}
-
 Plan make_plan(const models::ModelSpec& model, const ParallelConfig& parallel) {
   Plan plan;
   plan.model = model;
@@ -166,24 +150,20 @@ TEST_CASE("a step of one rank allocates nothing", "[allocation]") {
     }
 }
 
-TEST_CASE("a step of several ranks allocates nothing but a few small objects a communication",
-          "[allocation]") {
-  constexpr std::int64_t kMostPerCommunication = 16;  // handle, schedule, requests
+TEST_CASE("a step of several ranks allocates nothing", "[allocation]") {
   const auto world = runtime::make_mpi_world(mpi_session(), {});
   for (const ParallelConfig& parallel :
-       {ParallelConfig{.tp = 2}, ParallelConfig{.pp = 2}, ParallelConfig{.dp = 2},
-        ParallelConfig{.tp = 2, .pp = 2}}) {
+       {ParallelConfig{.tp = 2}, ParallelConfig{.tp = 2, .sp = true}, ParallelConfig{.pp = 2},
+        ParallelConfig{.dp = 2}, ParallelConfig{.tp = 2, .pp = 2}, ParallelConfig{.dp = 4},
+        ParallelConfig{.pp = 2, .dp = 2}}) {
     if (parallel.world_size() > world->size()) continue;
     std::vector<int> ranks(static_cast<std::size_t>(parallel.world_size()));
     for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i);
     const auto group = world->create_group(ranks, "plan");
     if (group == nullptr) continue;
     const Plan plan = make_plan(llama_style(), parallel);
-    const std::int64_t count = allocations_of_a_step(plan, *group);
-    const std::int64_t communications = communications_of(plan, group->rank());
-    CHECK(count <= kMostPerCommunication * communications);
-    std::cout << fmt::format("{} rank {}: {} allocations in {} communications\n",
-                             program::to_string(parallel), group->rank(), count, communications);
+    INFO(program::to_string(parallel) << " rank " << group->rank());
+    CHECK(allocations_of_a_step(plan, *group) == 0);
   }
 }
 

@@ -82,7 +82,13 @@ class PendingOperation {
   virtual ~PendingOperation() = default;
   virtual bool test() = 0;
   virtual void wait(std::optional<Seconds> limit) = 0;
+  /// Ends its life; a back end that pools operations takes it back here.
+  virtual void destroy() noexcept { delete this; }
 };
+struct DestroyOperation {
+  void operator()(PendingOperation* operation) const noexcept { operation->destroy(); }
+};
+using PendingOperationPtr = std::unique_ptr<PendingOperation, DestroyOperation>;
 
 /// Owns a communication in flight. Its buffers must stay untouched until test() gave true or wait()
 /// returned. A handle that is dropped before that abandons the operation and breaks its group:
@@ -91,7 +97,7 @@ class PendingOperation {
 class Handle {
  public:
   Handle() = default;  // nothing in flight: done
-  explicit Handle(std::unique_ptr<PendingOperation> operation) : operation_(std::move(operation)) {}
+  explicit Handle(PendingOperationPtr operation) : operation_(std::move(operation)) {}
 
   /// Makes progress, on every operation of the process; true once this one is done.
   /// @throws CommError if it failed (again on each later call)
@@ -105,7 +111,7 @@ class Handle {
   }
 
  private:
-  std::unique_ptr<PendingOperation> operation_;
+  PendingOperationPtr operation_;
 };
 
 /// A group of ranks that communicate. Every rank of the group must start the same collectives in
