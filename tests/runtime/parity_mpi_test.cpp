@@ -239,6 +239,103 @@ TEST_CASE("each seeded bug breaks parity", "[parity]") {
   }
 }
 
+// ---------------------------------------------------------------- bf16
+
+namespace {
+
+/// bf16 rounds to 8 significant bits: by at most u = 2^-8 of the value, and by about 0.4 u in the
+/// root mean square. Between the loss and the weights of the first layer lie, of each layer, 11
+/// tensors that the forward pass rounds (norms, projections, rotation, attention, activation, sums)
+/// and as many gradients; a plan of tp ranks also rounds every partial sum before it is added: 4
+/// times tp in a layer, two sums each way. Once an input differs in one bit, the two runs round
+/// everything after it independently, so N tensors make a relative error of at most sqrt(2 N) 0.4
+/// u: at most, for each changes only its branch, while the residual stream carries most of the
+/// signal. Gradients themselves are summed in fp32: their reduction lengths add nothing.
+double bf16_tolerance(const models::ModelSpec& model, int tp) {
+  constexpr double kMeanRoundoff = 0.4 / 256;
+  constexpr double kRoundedInALayer = 22;
+  const double rounded = model.num_layers * (kRoundedInALayer + 4.0 * (tp > 1 ? tp : 0));
+  return std::sqrt(2 * rounded) * kMeanRoundoff;
+}
+
+// Below this part of the global norm a gradient is mostly what cancellation left of it.
+constexpr double kSmallInBf16 = 1e-2;
+
+std::vector<Plan> bf16_plans(const models::ModelSpec& model) {
+  std::vector<Plan> plans;
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.tp = 2}, ParallelConfig{.tp = 4}, ParallelConfig{.tp = 2, .sp = true},
+        ParallelConfig{.pp = 2}, ParallelConfig{.pp = 4}, ParallelConfig{.dp = 2},
+        ParallelConfig{.dp = 8}, ParallelConfig{.tp = 2, .pp = 2, .dp = 2, .sp = true}}) {
+    Plan plan = base_plan(model);
+    plan.workload.precision = DType::BF16;
+    plan.parallel = parallel;
+    plan.schedule = plans.size() % 2 == 0 ? ScheduleKind::OneFOneB : ScheduleKind::GPipe;
+    if (parallel.pp == 1) plan.schedule = ScheduleKind::OneFOneB;
+    plan.recompute.kind = static_cast<RecomputeKind>(plans.size() % 3);
+    plans.push_back(plan);
+  }
+  return plans;
+}
+
+bool agrees_in_bf16(const RunResult& run, const RunResult& reference, double tolerance) {
+  const GradientError error = compare_gradients(run, reference, kSmallInBf16);
+  return error.relative <= tolerance && error.small_absolute <= tolerance * kSmallInBf16;
+}
+
+void check_bf16_parity(const models::ModelSpec& model) {
+  Fixture fixture;
+  Plan plan = base_plan(model);
+  const RunResult fp32 = fixture.run_alone(plan);
+  plan.workload.precision = DType::BF16;
+  const RunResult reference = fixture.run_alone(plan);
+  double worst = 0;
+  for (const Plan& one : bf16_plans(model)) {
+    const auto run = fixture.run(one);
+    if (!run) continue;
+    const double tolerance = bf16_tolerance(model, one.parallel.tp);
+    const GradientError error = compare_gradients(*run, reference, kSmallInBf16);
+    const GradientError to_fp32 = compare_gradients(*run, fp32, kSmallInBf16);
+    worst = std::max(worst, error.relative / tolerance);
+    INFO(model.name << ": " << describe(one) << ", worst gradient " << error.worst << " by "
+                    << error.relative << ", against fp32 " << to_fp32.worst << " by "
+                    << to_fp32.relative << ", tolerance " << tolerance);
+    CHECK(error.relative <= tolerance);
+    CHECK(error.small_absolute <= tolerance * kSmallInBf16);
+    CHECK(to_fp32.relative <= tolerance);
+    // The loss of untrained weights: logits below 1 in magnitude, averaged over 128 tokens.
+    CHECK(run->losses.front() == Approx(reference.losses.front()).epsilon(1.0 / 256));
+    CHECK(run->losses.back() < run->losses.front());
+  }
+  if (fixture.world->rank() == 0)
+    std::cout << fmt::format("{} in bf16: worst gradient error {:.2f} of the tolerance\n",
+                             model.name, worst);
+}
+
+}  // namespace
+
+TEST_CASE("in bf16 plans give the gradients of one rank, to the format's precision", "[parity]") {
+  check_bf16_parity(llama_style());
+  check_bf16_parity(gpt2_style());
+}
+
+TEST_CASE("bf16's tolerance still catches seeded bugs", "[parity]") {
+  Fixture fixture;
+  for (const SeededBug& bug : seeded_bugs()) {
+    if (bug.name == "bias added tp times") continue;  // seen in losses only
+    Plan plan = base_plan(bug.model);
+    plan.workload.precision = DType::BF16;
+    const RunResult reference = fixture.run_alone(plan);
+    plan.parallel = bug.parallel;
+    const double tolerance = bf16_tolerance(bug.model, bug.parallel.tp);
+    const auto right = fixture.run(plan);
+    const auto wrong = fixture.run(plan, bug.mutate);
+    INFO(bug.name);
+    if (right) CHECK(agrees_in_bf16(*right, reference, tolerance));
+    if (wrong) CHECK_FALSE(agrees_in_bf16(*wrong, reference, tolerance));
+  }
+}
+
 TEST_CASE("two runs of a plan are bit-identical", "[parity]") {
   Fixture fixture;
   for (const ParallelConfig& parallel :
