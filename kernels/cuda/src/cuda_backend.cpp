@@ -140,8 +140,17 @@ std::int64_t StreamBackend::scratch_bytes(const AttentionBackward& op) {
   use_device();
   return attention_.scratch_bytes(context_, op);
 }
-std::int64_t StreamBackend::scratch_bytes(const SquaredNorm& /*op*/) {
-  return 0;
+std::int64_t StreamBackend::scratch_bytes(const RmsNormBackward& op) {
+  return cuda::scratch_bytes(op);
+}
+std::int64_t StreamBackend::scratch_bytes(const LayerNormBackward& op) {
+  return cuda::scratch_bytes(op);
+}
+std::int64_t StreamBackend::scratch_bytes(const EmbeddingBackward& op) {
+  return cuda::scratch_bytes(op);
+}
+std::int64_t StreamBackend::scratch_bytes(const SquaredNorm& op) {
+  return cuda::scratch_bytes(op);
 }
 
 void StreamBackend::run(const LinearForward& op) {
@@ -184,71 +193,93 @@ void StreamBackend::run(const Convert& op) {
   use_device();
   enqueue(context_, op);
 }
-void StreamBackend::run(const RmsNormForward& /*op*/) {
-  throw InvariantError("the CUDA backend has no kernel for RmsNormForward yet");
+void StreamBackend::run(const RmsNormForward& op) {
+  use_device();
+  enqueue(context_, op);
 }
-void StreamBackend::run(const RmsNormBackward& /*op*/) {
-  throw InvariantError("the CUDA backend has no kernel for RmsNormBackward yet");
+void StreamBackend::run(const RmsNormBackward& op) {
+  use_device();
+  enqueue(context_, op);
 }
-void StreamBackend::run(const LayerNormForward& /*op*/) {
-  throw InvariantError("the CUDA backend has no kernel for LayerNormForward yet");
+void StreamBackend::run(const LayerNormForward& op) {
+  use_device();
+  enqueue(context_, op);
 }
-void StreamBackend::run(const LayerNormBackward& /*op*/) {
-  throw InvariantError("the CUDA backend has no kernel for LayerNormBackward yet");
+void StreamBackend::run(const LayerNormBackward& op) {
+  use_device();
+  enqueue(context_, op);
 }
-void StreamBackend::run(const Rope& /*op*/) {
-  throw InvariantError("the CUDA backend has no kernel for Rope yet");
+void StreamBackend::run(const Rope& op) {
+  use_device();
+  enqueue(context_, op);
 }
-void StreamBackend::run(const ActivationForward& /*op*/) {
-  throw InvariantError("the CUDA backend has no kernel for ActivationForward yet");
+void StreamBackend::run(const ActivationForward& op) {
+  use_device();
+  enqueue(context_, op);
 }
-void StreamBackend::run(const ActivationBackward& /*op*/) {
-  throw InvariantError("the CUDA backend has no kernel for ActivationBackward yet");
+void StreamBackend::run(const ActivationBackward& op) {
+  use_device();
+  enqueue(context_, op);
 }
-void StreamBackend::run(const GatedActivationForward& /*op*/) {
-  throw InvariantError("the CUDA backend has no kernel for GatedActivationForward yet");
+void StreamBackend::run(const GatedActivationForward& op) {
+  use_device();
+  enqueue(context_, op);
 }
-void StreamBackend::run(const GatedActivationBackward& /*op*/) {
-  throw InvariantError("the CUDA backend has no kernel for GatedActivationBackward yet");
+void StreamBackend::run(const GatedActivationBackward& op) {
+  use_device();
+  enqueue(context_, op);
 }
-void StreamBackend::run(const EmbeddingForward& /*op*/) {
-  throw InvariantError("the CUDA backend has no kernel for EmbeddingForward yet");
+void StreamBackend::run(const EmbeddingForward& op) {
+  use_device();
+  enqueue(context_, op);
 }
-void StreamBackend::run(const EmbeddingBackward& /*op*/) {
-  throw InvariantError("the CUDA backend has no kernel for EmbeddingBackward yet");
+void StreamBackend::run(const EmbeddingBackward& op) {
+  use_device();
+  enqueue(context_, op);
 }
-void StreamBackend::run(const PositionEmbeddingForward& /*op*/) {
-  throw InvariantError("the CUDA backend has no kernel for PositionEmbeddingForward yet");
+void StreamBackend::run(const PositionEmbeddingForward& op) {
+  use_device();
+  enqueue(context_, op);
 }
-void StreamBackend::run(const PositionEmbeddingBackward& /*op*/) {
-  throw InvariantError("the CUDA backend has no kernel for PositionEmbeddingBackward yet");
+void StreamBackend::run(const PositionEmbeddingBackward& op) {
+  use_device();
+  enqueue(context_, op);
 }
-void StreamBackend::run(const CrossEntropyLocal& /*op*/) {
-  throw InvariantError("the CUDA backend has no kernel for CrossEntropyLocal yet");
+void StreamBackend::run(const CrossEntropyLocal& op) {
+  use_device();
+  enqueue(context_, op);
 }
-void StreamBackend::run(const CrossEntropyCombine& /*op*/) {
-  throw InvariantError("the CUDA backend has no kernel for CrossEntropyCombine yet");
+void StreamBackend::run(const CrossEntropyCombine& op) {
+  use_device();
+  enqueue(context_, op);
 }
-void StreamBackend::run(const CrossEntropyBackward& /*op*/) {
-  throw InvariantError("the CUDA backend has no kernel for CrossEntropyBackward yet");
+void StreamBackend::run(const CrossEntropyBackward& op) {
+  use_device();
+  enqueue(context_, op);
 }
-void StreamBackend::run(const SumLoss& /*op*/) {
-  throw InvariantError("the CUDA backend has no kernel for SumLoss yet");
+void StreamBackend::run(const SumLoss& op) {
+  use_device();
+  enqueue(context_, op);
 }
-void StreamBackend::run(const AdamStep& /*op*/) {
-  throw InvariantError("the CUDA backend has no kernel for AdamStep yet");
+void StreamBackend::run(const AdamStep& op) {
+  use_device();
+  enqueue(context_, op);
 }
-void StreamBackend::run(const SgdStep& /*op*/) {
-  throw InvariantError("the CUDA backend has no kernel for SgdStep yet");
+void StreamBackend::run(const SgdStep& op) {
+  use_device();
+  enqueue(context_, op);
 }
-void StreamBackend::run(const SquaredNorm& /*op*/) {
-  throw InvariantError("the CUDA backend has no kernel for SquaredNorm yet");
+void StreamBackend::run(const SquaredNorm& op) {
+  use_device();
+  enqueue(context_, op);
 }
-void StreamBackend::run(const ClipCoefficient& /*op*/) {
-  throw InvariantError("the CUDA backend has no kernel for ClipCoefficient yet");
+void StreamBackend::run(const ClipCoefficient& op) {
+  use_device();
+  enqueue(context_, op);
 }
-void StreamBackend::run(const RandomNormal& /*op*/) {
-  throw InvariantError("the CUDA backend has no kernel for RandomNormal yet");
+void StreamBackend::run(const RandomNormal& op) {
+  use_device();
+  enqueue(context_, op);
 }
 
 }  // namespace cuda

@@ -35,6 +35,9 @@ class StreamBackend final : public CudaBackend {
   std::int64_t scratch_bytes(const LinearWeightGrad& op) override;
   std::int64_t scratch_bytes(const AttentionForward& op) override;
   std::int64_t scratch_bytes(const AttentionBackward& op) override;
+  std::int64_t scratch_bytes(const RmsNormBackward& op) override;
+  std::int64_t scratch_bytes(const LayerNormBackward& op) override;
+  std::int64_t scratch_bytes(const EmbeddingBackward& op) override;
   std::int64_t scratch_bytes(const SquaredNorm& op) override;
   void set_scratch(void* memory, std::int64_t bytes) override;
 

@@ -13,5 +13,32 @@ void enqueue(const Context& context, const Accumulate& op);
 void enqueue(const Context& context, const Scale& op);
 void enqueue(const Context& context, const Fill& op);
 void enqueue(const Context& context, const Convert& op);
+void enqueue(const Context& context, const RmsNormForward& op);
+void enqueue(const Context& context, const RmsNormBackward& op);
+void enqueue(const Context& context, const LayerNormForward& op);
+void enqueue(const Context& context, const LayerNormBackward& op);
+void enqueue(const Context& context, const Rope& op);
+void enqueue(const Context& context, const ActivationForward& op);
+void enqueue(const Context& context, const ActivationBackward& op);
+void enqueue(const Context& context, const GatedActivationForward& op);
+void enqueue(const Context& context, const GatedActivationBackward& op);
+void enqueue(const Context& context, const EmbeddingForward& op);
+void enqueue(const Context& context, const EmbeddingBackward& op);
+void enqueue(const Context& context, const PositionEmbeddingForward& op);
+void enqueue(const Context& context, const PositionEmbeddingBackward& op);
+void enqueue(const Context& context, const CrossEntropyLocal& op);
+void enqueue(const Context& context, const CrossEntropyCombine& op);
+void enqueue(const Context& context, const CrossEntropyBackward& op);
+void enqueue(const Context& context, const SumLoss& op);
+void enqueue(const Context& context, const AdamStep& op);
+void enqueue(const Context& context, const SgdStep& op);
+void enqueue(const Context& context, const SquaredNorm& op);
+void enqueue(const Context& context, const ClipCoefficient& op);
+void enqueue(const Context& context, const RandomNormal& op);
+
+std::int64_t scratch_bytes(const RmsNormBackward& op);
+std::int64_t scratch_bytes(const LayerNormBackward& op);
+std::int64_t scratch_bytes(const EmbeddingBackward& op);
+std::int64_t scratch_bytes(const SquaredNorm& op);
 
 }  // namespace meshplan::kernels::cuda

@@ -68,6 +68,9 @@ class Backend {
   virtual std::int64_t scratch_bytes(const GroupedLinearWeightGrad& op);
   virtual std::int64_t scratch_bytes(const AttentionForward& op) = 0;
   virtual std::int64_t scratch_bytes(const AttentionBackward& op) = 0;
+  virtual std::int64_t scratch_bytes(const RmsNormBackward& /*op*/) { return 0; }
+  virtual std::int64_t scratch_bytes(const LayerNormBackward& /*op*/) { return 0; }
+  virtual std::int64_t scratch_bytes(const EmbeddingBackward& /*op*/) { return 0; }
   virtual std::int64_t scratch_bytes(const SquaredNorm& op) = 0;
 
   /// The region that operations may use until the next call; aligned to 64 bytes, owned by the

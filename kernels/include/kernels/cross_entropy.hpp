@@ -58,7 +58,8 @@ struct CrossEntropyBackward {
   const float* scale = nullptr;           // one number
 };
 
-/// sum (+)= loss[0] + loss[1] + ..., in fp64 and in this order.
+/// sum (+)= loss[0] + loss[1] + ..., in fp64 and in an order that depends on `tokens` alone (on the
+/// CPU: this one).
 struct SumLoss {
   std::int64_t tokens = 0;
   const float* loss = nullptr;  // (T)

@@ -54,8 +54,8 @@ struct SgdStep {
   DType weight_dtype = DType::F32;
 };
 
-/// sum (+)= sum of x^2 in fp64, over fixed blocks of 16,384 elements that are then added in order:
-/// the same bits for any number of threads.
+/// sum (+)= sum of x^2 in fp64, over fixed blocks of 16,384 elements that are then added in a fixed
+/// order: the same bits for any number of threads.
 struct SquaredNorm {
   std::int64_t count = 0;
   const float* x = nullptr;

@@ -188,6 +188,8 @@ unsigned __match_any_sync(unsigned mask, T value) {
 
 // arithmetic; std:: has the rest
 
+using std::isfinite;
+using std::isnan;
 inline float rsqrtf(float x) {
   return 1.0F / std::sqrt(x);
 }

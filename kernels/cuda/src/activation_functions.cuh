@@ -1,0 +1,67 @@
+#pragma once
+
+#include "device.cuh"
+#include "kernels/activation.hpp"
+
+namespace meshplan::kernels::cuda {
+
+/// Value and derivative of an activation at x; what is not used is not computed.
+struct ValueAndSlope {
+  float value;
+  float slope;
+};
+
+__device__ inline float sigmoid(float x) {
+  return 1.0F / (1.0F + expf(-x));
+}
+
+template <ActivationKind kind>
+__device__ ValueAndSlope evaluate(float x) {
+  if constexpr (kind == ActivationKind::Silu) {
+    const float s = sigmoid(x);
+    return {x * s, s * (1.0F + x * (1.0F - s))};
+  } else if constexpr (kind == ActivationKind::Gelu) {
+    constexpr float kInvSqrt2 = 0.707106781F;
+    constexpr float kInvSqrt2Pi = 0.398942280F;
+    const float cumulative = 0.5F * erfcf(-x * kInvSqrt2);  // accurate in the negative tail
+    const float density = kInvSqrt2Pi * expf(-0.5F * x * x);
+    return {x * cumulative, cumulative + x * density};
+  } else if constexpr (kind == ActivationKind::GeluTanh) {
+    constexpr float kScale = 0.797884561F;  // sqrt(2 / pi)
+    constexpr float kCubic = 0.044715F;
+    // (1 + tanh(u)) / 2 = sigmoid(2 u) keeps the negative tail accurate
+    const float s = sigmoid(2.0F * kScale * (x + kCubic * x * x * x));
+    const float du = kScale * (1.0F + 3.0F * kCubic * x * x);
+    return {x * s, s + 2.0F * x * s * (1.0F - s) * du};
+  } else if constexpr (kind == ActivationKind::SquaredRelu) {
+    const float positive = x > 0.0F ? x : x * 0.0F;  // NaN stays NaN
+    return {positive * positive, 2.0F * positive};
+  } else {
+    return {x > 0.0F ? x : x * 0.0F, x > 0.0F ? 1.0F : 0.0F};
+  }
+}
+
+/// The kind as a type, for passing to a generic lambda.
+template <ActivationKind k>
+struct Kind {
+  static constexpr ActivationKind value = k;
+};
+
+/// Calls body(Kind<k>{}) for the run-time kind, on the host.
+template <class Body>
+void with_kind(ActivationKind kind, const Body& body) {
+  switch (kind) {
+    case ActivationKind::Silu:
+      return body(Kind<ActivationKind::Silu>{});
+    case ActivationKind::Gelu:
+      return body(Kind<ActivationKind::Gelu>{});
+    case ActivationKind::GeluTanh:
+      return body(Kind<ActivationKind::GeluTanh>{});
+    case ActivationKind::SquaredRelu:
+      return body(Kind<ActivationKind::SquaredRelu>{});
+    case ActivationKind::Relu:
+      return body(Kind<ActivationKind::Relu>{});
+  }
+}
+
+}  // namespace meshplan::kernels::cuda

@@ -1,0 +1,64 @@
+// Work on the rows of matrices.
+#pragma once
+
+#include "device.cuh"
+#include "dispatch.hpp"
+#include "launch.cuh"
+
+namespace meshplan::kernels::cuda {
+
+constexpr int kRowThreads = 256;        // 8 blocks fill the 2048 threads of an SM
+constexpr int kPacksPerThread = 4;      // enough loads in flight, and row constants are read once
+constexpr int kMaxRowTiles = 65535;     // gridDim.y
+constexpr std::int64_t kWarpRow = 512;  // rows up to here are reduced by a warp, not by a block
+
+/// Columns of one row among `kThreads` threads: packs of `width`, then single elements. A column
+/// always belongs to the same thread. `thread` counts from 0.
+template <int width, class Body>
+__device__ void for_each_column_pack(std::int64_t size, std::int64_t thread, std::int64_t threads,
+                                     const Body& body) {
+  const std::int64_t packs = size / width;
+  for (std::int64_t i = thread; i < packs; i += threads) body(i * width, Count<width>{});
+  if constexpr (width > 1) {
+    for (std::int64_t i = packs * width + thread; i < size; i += threads) body(i, Count<1>{});
+  }
+}
+
+/// Row blockIdx.x, shared by the blocks of its gridDim.y tiles: for kernels whose columns are
+/// independent.
+template <int width, class Body>
+__device__ void for_each_tile_pack(std::int64_t size, const Body& body) {
+  for_each_column_pack<width>(size, std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x,
+                              std::int64_t{gridDim.y} * blockDim.x, body);
+}
+
+/// The grid of such a kernel.
+inline LaunchShape tile_shape(std::int64_t rows, std::int64_t size, int width) {
+  if (size == 0) return {.grid = dim3(0), .block = dim3(1)};
+  const std::int64_t packs = ceil_div(size, width);
+  const std::int64_t warps = ceil_div(packs, kWarp);
+  const std::int64_t threads = warps * kWarp < kRowThreads ? warps * kWarp : kRowThreads;
+  const std::int64_t tiles = ceil_div(packs, threads * kPacksPerThread);
+  return {.grid = dim3(static_cast<unsigned>(rows),
+                       static_cast<unsigned>(tiles < kMaxRowTiles ? tiles : kMaxRowTiles)),
+          .block = dim3(static_cast<unsigned>(threads))};
+}
+
+/// kThreads threads work on a row together: a warp, several of which share a block, or a block.
+template <int kThreads>
+struct RowGroup {
+  static constexpr int kRowsPerBlock = kRowThreads / kThreads;
+  __device__ static int thread() { return static_cast<int>(threadIdx.x) % kThreads; }
+  __device__ static int group() { return static_cast<int>(threadIdx.x) / kThreads; }
+};
+
+/// Calls body(Count<kWarp>{}) for short rows, body(Count<kRowThreads>{}) for others.
+template <class Body>
+void with_row_group(std::int64_t size, const Body& body) {
+  if (size <= kWarpRow)
+    body(Count<kWarp>{});
+  else
+    body(Count<kRowThreads>{});
+}
+
+}  // namespace meshplan::kernels::cuda
