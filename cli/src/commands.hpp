@@ -11,6 +11,7 @@ void add_mesh_command(CommandLine& line);
 void add_models_command(CommandLine& line);
 void add_clusters_command(CommandLine& line);
 void add_compare_command(CommandLine& line);
+void add_validate_command(CommandLine& line);
 
 // Only where the runtime is built.
 void add_run_command(CommandLine& line);

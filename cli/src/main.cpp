@@ -45,6 +45,7 @@ int run(int argc, char** argv) {
     add_models_command(line);
     add_clusters_command(line);
     add_compare_command(line);
+    add_validate_command(line);
 #if MESHPLAN_HAS_RUNTIME
     add_run_command(line);
     add_trial_command(line);

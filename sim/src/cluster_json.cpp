@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <regex>
 
 #include "core/embedded_file.hpp"
 #include "core/hash.hpp"
@@ -14,6 +16,16 @@ struct EnumNames<sim::DeviceKind> {
       {{sim::DeviceKind::Gpu, "gpu"}, {sim::DeviceKind::Cpu, "cpu"}}};
 };
 
+template <>
+struct EnumNames<sim::Architecture> {
+  static constexpr std::array<std::pair<sim::Architecture, std::string_view>, 5> value = {
+      {{sim::Architecture::Other, "other"},
+       {sim::Architecture::Ampere, "ampere"},
+       {sim::Architecture::Ada, "ada"},
+       {sim::Architecture::Hopper, "hopper"},
+       {sim::Architecture::Blackwell, "blackwell"}}};
+};
+
 }  // namespace meshplan
 
 namespace meshplan::sim {
@@ -22,7 +34,8 @@ std::span<const EmbeddedFile> cluster_presets();
 
 namespace {
 
-constexpr double kSmallest = 1e-12;  // bound of what must be positive
+constexpr std::string_view kFp8 = "fp8";  // a rate of matrix units, not a dtype of tensors
+constexpr double kSmallest = 1e-12;       // bound of what must be positive
 
 }  // namespace
 
@@ -46,6 +59,8 @@ template <class Visitor>
 void fields(Visitor& v, Device& d) {
   v.required("name", d.name, "as on the data sheet");
   v.required("kind", d.kind, "gpu, or cpu: a rank is a process on one core");
+  v.optional("architecture", d.architecture, "generation of a GPU");
+  v.optional("power_w", d.power_w, "board power limit; 0 = not stated", at_least(0));
   v.required("peak_tflop_per_s", d.peak_tflop_per_s, "dense peak by dtype, of one rank's device",
              at_least(kSmallest));
   v.required("memory_gib", d.memory_gib, "of a GPU; of the whole host for cpu",
@@ -164,6 +179,7 @@ void validate(const Cluster& c, const std::string& file) {
   if (c.device.peak_tflop_per_s.empty())
     fail(file, "device.peak_tflop_per_s", "needs at least one dtype, e.g. {\"fp32\": 19.5}");
   for (const auto& [dtype, peak] : c.device.peak_tflop_per_s) {
+    if (dtype == kFp8) continue;
     try {
       parse_dtype(dtype);
     } catch (const ConfigError& error) {
@@ -206,9 +222,57 @@ std::vector<std::string> cluster_names() {
   return names;
 }
 
-Cluster load_cluster_preset(std::string_view name) {
+namespace {
+
+std::optional<Cluster> find_preset(std::string_view name) {
   for (const auto& preset : cluster_presets())
     if (preset.name == name) return parse_cluster(preset.text, fmt::format("preset {}", name));
+  return std::nullopt;
+}
+
+/// "800" of "a100-80g-800g-node", the rate of a node's network in Gb/s.
+struct NodeRate {
+  std::string base;
+  double gbit_per_s = 0;
+};
+
+std::optional<NodeRate> node_rate(std::string_view name) {
+  static const std::regex pattern("(.+)-([1-9][0-9]{1,4})g-node");
+  std::match_results<std::string_view::const_iterator> match;
+  if (!std::regex_match(name.begin(), name.end(), match, pattern)) return std::nullopt;
+  return NodeRate{match[1].str(), std::stod(match[2].str())};
+}
+
+/// The named rate as network cards of 100, 200 or (beside Hopper and later) 400 Gb/s, the largest
+/// that still gives a card to every second device; several devices share a card where there are
+/// fewer.
+void set_network(Cluster& cluster, double gbit_per_s) {
+  constexpr double kProtocolShare = 0.96;  // of the line rate, as in the other presets
+  constexpr double kBitsPerByte = 8;
+  FabricLevel& level = cluster.fabric.back();
+  double card = 100;
+  const bool newest = cluster.device.architecture != Architecture::Ampere;
+  for (const double larger : {200.0, 400.0})
+    if ((larger < 400 || newest) && gbit_per_s / larger >= cluster.devices_per_node / 2.0)
+      card = larger;
+  level.name = fmt::format("rdma-{:.0f}g-node", gbit_per_s);
+  level.ranks_per_link =
+      std::max(1, static_cast<int>(std::lround(cluster.devices_per_node * card / gbit_per_s)));
+  level.link_gb_per_s = kProtocolShare * gbit_per_s / kBitsPerByte /
+                        (static_cast<double>(cluster.devices_per_node) / level.ranks_per_link);
+}
+
+}  // namespace
+
+Cluster load_cluster_preset(std::string_view name) {
+  if (auto preset = find_preset(name)) return *preset;
+  if (const auto rate = node_rate(name))
+    for (const std::string& base : {rate->base, rate->base + "-generic"})
+      if (auto preset = find_preset(base); preset && !preset->fabric.empty()) {
+        set_network(*preset, rate->gbit_per_s);
+        preset->name = name;
+        return *preset;
+      }
   throw ConfigError(unknown_name_message("cluster", name, cluster_names()));
 }
 

@@ -26,6 +26,7 @@ bool starts_with(const std::string& text, std::string_view prefix) {
 /// Rows, columns and inner size of the matrix product of a linear's phase.
 struct GemmShape {
   double m = 0, n = 0, k = 0;
+  double count = 1;
 };
 
 GemmShape gemm_shape(const SignatureParts& parts) {
@@ -41,7 +42,7 @@ double tiled_gemm_seconds(const GemmShape& shape, double tile_m, double tile_n, 
   constexpr double kFewestSplitK = 512;  // per part, or the reduction costs more than it saves
   const Device& device = cluster.device;
   const double units = device.num_units;
-  const double tiles = std::ceil(shape.m / tile_m) * std::ceil(shape.n / tile_n);
+  const double tiles = shape.count * std::ceil(shape.m / tile_m) * std::ceil(shape.n / tile_n);
   const double splits = std::clamp(std::floor(units / tiles), 1.0,
                                    std::max(1.0, std::floor(shape.k / kFewestSplitK)));
   const double waves = std::ceil(tiles * splits / units);
@@ -89,12 +90,16 @@ SignatureParts parse_signature(std::string_view signature) {
 }
 
 double gemm_seconds(double m, double n, double k, DType dtype, const Cluster& cluster) {
+  return batched_gemm_seconds(1, m, n, k, peak_flop_per_s(cluster, dtype), cluster);
+}
+
+double batched_gemm_seconds(double count, double m, double n, double k, double peak,
+                            const Cluster& cluster) {
   // Tile and wave quantization: NVIDIA, "Matrix Multiplication Background User's Guide", sections 3
   // and 4. Smaller tiles quantize less and reuse less; a library takes the best of a few.
   constexpr double kHalfTileRate = 0.85;
   constexpr double kQuarterTileRate = 0.7;
-  const double peak = peak_flop_per_s(cluster, dtype);
-  const GemmShape shape{m, n, k};
+  const GemmShape shape{m, n, k, count};
   const double tile_m = cluster.device.efficiency.tile_m;
   const double tile_n = cluster.device.efficiency.tile_n;
   const double half_m = std::max(1.0, tile_m / 2), half_n = std::max(1.0, tile_n / 2);

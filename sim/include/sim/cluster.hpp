@@ -15,6 +15,9 @@ namespace meshplan::sim {
 
 enum class DeviceKind { Gpu, Cpu };
 
+/// GPU generations whose matrix units differ; Other: none of these, or not a GPU.
+enum class Architecture { Other, Ampere, Ada, Hopper, Blackwell };
+
 /// Fractions of the data sheet's peaks that well-shaped work reaches, and where shape takes it
 /// down.
 struct Efficiency {
@@ -32,7 +35,9 @@ struct Efficiency {
 struct Device {
   std::string name;
   DeviceKind kind = DeviceKind::Gpu;
-  std::map<std::string, double> peak_tflop_per_s;  // dense, by dtype: {"bf16": 989}
+  Architecture architecture = Architecture::Other;
+  double power_w = 0;                              // board power limit; 0 = not stated
+  std::map<std::string, double> peak_tflop_per_s;  // dense, by dtype or "fp8": {"bf16": 989}
   double memory_gib = 0;        // of one device; of the whole host if ranks are CPU processes
   double memory_gb_per_s = 0;   // reached by one rank alone
   int num_units = 1;            // SMs of a GPU, cores that one CPU rank uses: wave quantization
@@ -126,6 +131,7 @@ std::string hash_of(const Cluster& cluster);
 
 /// Names of the presets that are compiled in, sorted.
 std::vector<std::string> cluster_names();
+/// "NAME-800g-node" is the preset NAME (or NAME-generic) with another network: 800 Gb/s a node.
 /// @throws ConfigError for an unknown name, with the nearest known one
 Cluster load_cluster_preset(std::string_view name);
 

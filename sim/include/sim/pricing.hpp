@@ -42,6 +42,11 @@ Price price_transfer(std::int64_t message_bytes, const GroupPlacement& placement
 /// inner loop. Seconds, without launch. Domain: m, n, k >= 1.
 double gemm_seconds(double m, double n, double k, DType dtype, const Cluster& cluster);
 
+/// `count` independent products of that shape in one launch, which fill the device's waves
+/// together. `peak` in FLOP/s, before the cluster's efficiency.
+double batched_gemm_seconds(double count, double m, double n, double k, double peak,
+                            const Cluster& cluster);
+
 /// Bytes streamed through device memory; small streams do not reach the bandwidth. Without launch.
 double stream_seconds(double bytes, const Cluster& cluster);
 

@@ -1,0 +1,82 @@
+// meshplan validate: predictions beside published measurements.
+#include <fmt/format.h>
+
+#include "commands.hpp"
+#include "core/error.hpp"
+#include "exit_codes.hpp"
+#include "files.hpp"
+#include "reports/validation_report.hpp"
+#include "sim/validation.hpp"
+#include "threads.hpp"
+
+namespace meshplan::cli {
+namespace {
+
+struct Options {
+  std::optional<std::string> table;
+  std::optional<std::string> csv;
+  std::optional<std::string> parts;
+  std::optional<std::string> constants;
+  std::optional<std::string> fit;
+  std::optional<std::string> leave_one_out;
+  bool ablate = false;
+  bool json = false;
+  int threads = 0;
+};
+
+sim::ForEach for_each_on(int threads) {
+  const planner::ParallelFor parallel = on_threads(threads);
+  return [parallel](std::size_t count, const std::function<void(std::size_t)>& body) {
+    parallel.run(count, [&](std::size_t i, int /*worker*/) { body(i); });
+  };
+}
+
+reports::ValidationReport report_of(const sim::PreparedTable& table,
+                                    const sim::Constants& constants, const sim::ForEach& each) {
+  reports::ValidationReport report{.rows = table.rows(),
+                                   .predictions = table.predict(constants, each)};
+  report.suites = sim::summarize(report.rows, report.predictions);
+  report.num_constants = static_cast<int>(sim::constant_members().size());
+  return report;
+}
+
+int run(const Options& options) {
+  if (!options.table)
+    throw ConfigError("validate needs --table FILE.csv, a table of measured runs");
+  const sim::ForEach each = for_each_on(options.threads);
+  const sim::PreparedTable table(
+      sim::parse_published_table(read_file(*options.table), *options.table), each);
+  auto records = options.constants
+                     ? sim::parse_constants(read_file(*options.constants), *options.constants)
+                     : sim::fitted_constants();
+  if (options.fit) {
+    const sim::Fit fit = sim::fit_constants(table, records, {}, each);
+    write_file(*options.fit, sim::to_json(fit.constants));
+    fmt::print(stderr, "fitted in {} rounds: loss {:.5f} -> {:.5f}\n", fit.rounds, fit.loss_before,
+               fit.loss_after);
+    records = fit.constants;
+  }
+  const auto report = report_of(table, sim::constants_of(records), each);
+  if (options.csv) write_file(*options.csv, reports::to_csv(report));
+  if (options.parts) write_file(*options.parts, reports::parts_csv(report));
+  fmt::print("{}", options.json ? reports::to_json(report) : reports::to_text(report));
+  return kDone;
+}
+
+}  // namespace
+
+void add_validate_command(CommandLine& line) {
+  const auto options = std::make_shared<Options>();
+  line.add("validate", "Lay predictions beside published measurements")
+      .option("--table", options->table, "measured runs, CSV, one a line")
+      .option("--csv", options->csv, "write one line a row: predicted, measured, error")
+      .option("--parts", options->parts, "write where each predicted step's time goes, CSV")
+      .option("--constants", options->constants, "constants file instead of the built-in one")
+      .option("--fit", options->fit, "fit the constants on the table and write them to this file")
+      .option("--threads", options->threads, "0 = as many as the machine has cores")
+      .flag("--json", options->json, "print the result for programs")
+      .examples("  meshplan validate --table published.csv --csv predicted.csv")
+      .on_run([options] { return run(*options); });
+}
+
+}  // namespace meshplan::cli

@@ -1,0 +1,87 @@
+// What a software stack fuses, overlaps, allocates and issues from the host, as data with reasons
+// (sim/profiles/*.json). A profile never holds a speed: speeds belong to devices and to the fitted
+// constants.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace meshplan::sim {
+
+/// What one kind of operation costs besides its arithmetic. Bytes are per element of its output (of
+/// its input for a cross entropy), kernels are launches.
+struct OperationHabit {
+  double forward_bytes = 0;
+  double backward_bytes = 0;
+  double forward_kernels = 1;
+  double backward_kernels = 1;
+  bool operator==(const OperationHabit&) const = default;
+};
+
+/// How gathers and scatters of tensor parallelism meet the matrix products next to them.
+enum class TpOverlap {
+  None,
+  UserBuffers,  // split into tp pieces that move while others are multiplied
+};
+
+/// Generations of fused attention. Their rates differ by published ratios, see work_prices.cpp.
+enum class FlashGeneration {
+  One,    // FlashAttention and its Triton versions, 2022
+  Two,    // FlashAttention-2, 2023; also behind PyTorch's scaled_dot_product_attention
+  Three,  // FlashAttention-3, cuDNN 9: asynchronous on Hopper and later; elsewhere as Two
+};
+
+struct ExecutionProfile {
+  std::string name;
+  std::vector<std::string> reasons;  // one line a habit: where it is seen
+
+  OperationHabit linear{0, 0, 1, 2};
+  OperationHabit norm{4, 8, 1, 2};
+  OperationHabit residual_add{6, 0, 1, 0};
+  OperationHabit activation{4, 6, 1, 1};         // per output element
+  OperationHabit gated_activation{6, 10, 1, 1};  // per output element
+  OperationHabit rope{4, 4, 1, 1};
+  OperationHabit attention{0, 0, 1, 2};    // layout changes around the kernel
+  OperationHabit scores{5, 11, 3, 3};      // unfused only, per score: softmax and dropout
+  OperationHabit router{16, 16, 12, 12};   // per token and expert
+  OperationHabit permutation{4, 4, 4, 4};  // per routed element
+  OperationHabit embedding{6, 8, 3, 3};
+  OperationHabit cross_entropy{12, 8, 3, 2};  // per logit
+  OperationHabit fp8_cast{4, 4, 1,
+                          1};  // per element of a product's input, of its output's gradient
+  OperationHabit block_cast{6, 6, 2, 2};  // the same with a scale per block: rows and columns apart
+  OperationHabit ring{25, 40, 8, 12};     // per output element and step of a context-parallel ring
+  bool saves_fp8_inputs = true;           // a product keeps its input in FP8
+  double layer_kernels = 0;      // launches and hooks of a layer that no operation explains
+  double recompute_kernels = 0;  // of entering and leaving a recomputed region
+  double gradient_accumulation_bytes = 8;  // per weight and micro-batch, beside the product
+  double dropout = 0;                      // default where the run does not say
+
+  int gradient_bytes = 4;              // kept per parameter
+  int reduce_bytes = 4;                // on the wire per parameter
+  bool distributed_optimizer = false;  // where the run leaves the ZeRO stage open
+  bool fused_optimizer = true;
+  bool replicated_activation_sends = true;  // without sp every tp rank sends the whole activation
+  bool separate_dropout_masks = true;
+
+  FlashGeneration flash = FlashGeneration::Two;
+  TpOverlap tp_overlap = TpOverlap::None;
+  bool gathers_fp8 = false;  // sharded parameters travel in FP8
+  bool expert_tokens_padded = false;
+
+  double context_mib = 500;         // CUDA context and libraries, seen by nvidia-smi only
+  double workspace_mib = 64;        // cuBLAS, attention, collectives' staging in the allocator
+  double reserved_fraction = 0.06;  // of allocated: what the caching allocator holds beyond it
+  double logit_bytes = 6;           // kept per logit at the peak of the head
+  bool operator==(const ExecutionProfile&) const = default;
+};
+
+/// @throws ConfigError naming file, path, value and rule
+ExecutionProfile parse_execution_profile(std::string_view text, const std::string& file);
+std::vector<std::string> execution_profile_names();
+/// "NAME-eager", where there is one, is NAME without its compiler.
+/// @throws ConfigError for an unknown name, with the nearest known one
+const ExecutionProfile& load_execution_profile(std::string_view name);
+
+}  // namespace meshplan::sim

@@ -1,0 +1,66 @@
+// Step time and memory of a training run on any stack: layers priced item by item, composed by the
+// profile's overlaps and the schedule.
+#pragma once
+
+#include <memory>
+
+#include "sim/cluster.hpp"
+#include "sim/execution_profile.hpp"
+#include "sim/fitted_constants.hpp"
+#include "sim/training_run.hpp"
+
+namespace meshplan::sim {
+
+/// Where the step time goes, seconds of the busiest rank.
+struct RunBreakdown {
+  double compute = 0;        // of all micro-batches of the slowest stage, recompute included
+  double tensor = 0;         // exposed tp, sp, cp and ep communication
+  double host = 0;           // what the device waits for its host
+  double pipeline = 0;       // bubble and exposed sends
+  double data_parallel = 0;  // exposed gradient and parameter communication
+  double optimizer = 0;
+  double overhead = 0;  // loading, logging, stragglers
+  bool operator==(const RunBreakdown&) const = default;
+};
+
+/// Bytes of the rank that needs most.
+struct RunMemory {
+  int stage = 0;
+  double parameters = 0;
+  double gradients = 0;
+  double optimizer = 0;
+  double activations = 0;  // kept for backward, of all micro-batches in flight
+  double transient = 0;    // working set of a task, gathered parameters, logits
+  double allocated() const { return parameters + gradients + optimizer + activations + transient; }
+  double reserved = 0;  // by the allocator
+  double visible = 0;   // to nvidia-smi
+  double capacity = 0;
+  bool fits() const { return visible <= capacity; }
+  bool operator==(const RunMemory&) const = default;
+};
+
+struct RunPrediction {
+  double step_time_s = 0;
+  RunBreakdown seconds;
+  RunMemory memory;
+  bool operator==(const RunPrediction&) const = default;
+};
+
+/// A run with everything that no constant changes: its work, placement and memory.
+class PreparedRun {
+ public:
+  /// @throws ConfigError for unknown names and degrees that do not divide
+  explicit PreparedRun(TrainingRun run);
+  ~PreparedRun();
+  PreparedRun(PreparedRun&&) noexcept;
+  PreparedRun& operator=(PreparedRun&&) noexcept;
+
+  RunPrediction predict(const Constants& constants) const;
+  const TrainingRun& run() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace meshplan::sim

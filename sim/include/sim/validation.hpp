@@ -1,0 +1,100 @@
+// Predictions laid against published measurements, and the constants fitted on them.
+//
+// Errors are predicted / measured - 1. Statistics average within a family (rows of the same work
+// per replica) first, then over families.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/fitted_constants.hpp"
+#include "sim/published_table.hpp"
+#include "sim/run_prediction.hpp"
+
+namespace meshplan::sim {
+
+/// Runs body(i) for every i < count, in any order and on any threads.
+using ForEach = std::function<void(std::size_t, const std::function<void(std::size_t)>&)>;
+void one_by_one(std::size_t count, const std::function<void(std::size_t)>& body);
+
+struct RowPrediction {
+  std::optional<RunPrediction> prediction;
+  std::string note;  // why there is none
+  std::optional<double> error;
+  std::optional<double> predicted_mem_gib;  // of the kind that was measured
+  std::optional<double> memory_error;
+};
+
+/// A table with its rows prepared once, so that many constants can be tried.
+class PreparedTable {
+ public:
+  PreparedTable(std::vector<PublishedRow> rows, const ForEach& for_each);
+  const std::vector<PublishedRow>& rows() const { return rows_; }
+  std::vector<RowPrediction> predict(const Constants& constants, const ForEach& for_each) const;
+  /// Log of predicted over measured step time; absent where either is missing.
+  std::optional<double> log_error(std::size_t row, const Constants& constants) const;
+
+ private:
+  std::vector<PublishedRow> rows_;
+  std::vector<std::optional<PreparedRun>> runs_;
+  std::vector<std::string> notes_;
+};
+
+struct ErrorSummary {
+  int rows = 0;
+  int families = 0;
+  double mean_absolute = 0;
+  double bias = 0;
+  double median = 0;  // of the families' mean absolute errors
+  double p90 = 0;
+  double maximum = 0;
+};
+
+/// How well the fastest of several configurations of the same work is found.
+struct ChoiceSummary {
+  int groups = 0;
+  double mean_regret = 0;  // measured time of the predicted best over the measured best, - 1
+  double largest_regret = 0;
+  double ordered_pairs = 0;  // share of pairs that are predicted in the right order
+};
+
+struct SuiteSummary {
+  std::string suite;
+  ErrorSummary step_time;
+  ErrorSummary memory;
+  ChoiceSummary choice;
+  int unpredicted = 0;
+  int misfits = 0;  // rows that ran but are said not to fit
+};
+
+/// Suites in alphabetical order.
+std::vector<SuiteSummary> summarize(const std::vector<PublishedRow>& rows,
+                                    const std::vector<RowPrediction>& predictions);
+
+/// What is left out together: rows of equal model shape, cluster or software stack.
+enum class LeaveOut { Model, Cluster, Software };
+std::string_view name_of(LeaveOut group);
+std::string group_of(const PublishedRow& row, LeaveOut by);
+
+struct FitOptions {
+  int max_rounds = 12;
+  std::vector<bool> row_used;       // empty: all
+  std::vector<bool> constant_free;  // empty: all
+};
+
+struct Fit {
+  std::vector<ConstantRecord> constants;
+  double loss_before = 0;
+  double loss_after = 0;
+  int rounds = 0;
+};
+
+/// Iteratively reweighted least squares on the logs of predicted over measured, Gauss-Newton with
+/// numeric derivatives and a weak pull to where it starts (Huber weights: Huber 1964; damping:
+/// Levenberg 1944, Marquardt 1963). A family counts once, a suite by the root of its families.
+Fit fit_constants(const PreparedTable& table, const std::vector<ConstantRecord>& start,
+                  const FitOptions& options, const ForEach& for_each);
+
+}  // namespace meshplan::sim

@@ -1,0 +1,115 @@
+#include "sim/execution_profile.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "core/embedded_file.hpp"
+#include "core/json_fields.hpp"
+
+namespace meshplan {
+
+template <>
+struct EnumNames<sim::TpOverlap> {
+  static constexpr std::array<std::pair<sim::TpOverlap, std::string_view>, 2> value = {
+      {{sim::TpOverlap::None, "none"}, {sim::TpOverlap::UserBuffers, "user_buffers"}}};
+};
+
+template <>
+struct EnumNames<sim::FlashGeneration> {
+  static constexpr std::array<std::pair<sim::FlashGeneration, std::string_view>, 3> value = {
+      {{sim::FlashGeneration::One, "flash-1"},
+       {sim::FlashGeneration::Two, "flash-2"},
+       {sim::FlashGeneration::Three, "flash-3"}}};
+};
+
+}  // namespace meshplan
+
+namespace meshplan::sim {
+
+std::span<const EmbeddedFile> profile_presets();
+
+template <class Visitor>
+void fields(Visitor& v, OperationHabit& h) {
+  v.required("forward_bytes", h.forward_bytes, "memory traffic per element", at_least(0));
+  v.required("backward_bytes", h.backward_bytes, "memory traffic per element", at_least(0));
+  v.required("forward_kernels", h.forward_kernels, "launches", at_least(0));
+  v.required("backward_kernels", h.backward_kernels, "launches", at_least(0));
+}
+
+template <class Visitor>
+void fields(Visitor& v, ExecutionProfile& p) {
+  v.required("name", p.name, "the stack");
+  v.required("reasons", p.reasons, "why each habit is as it is");
+  v.optional("linear", p.linear, "beside the matrix products: bias, layout");
+  v.optional("norm", p.norm, "RMS or layer norm");
+  v.optional("residual_add", p.residual_add, "with bias and dropout where they are fused");
+  v.optional("activation", p.activation, "GELU, squared ReLU");
+  v.optional("gated_activation", p.gated_activation, "SwiGLU and its like");
+  v.optional("rope", p.rope, "rotary positions");
+  v.optional("attention", p.attention, "layout changes around the kernel");
+  v.optional("scores", p.scores, "softmax and dropout of unfused attention");
+  v.optional("router", p.router, "per token and expert");
+  v.optional("permutation", p.permutation, "sorting tokens by expert and back");
+  v.optional("embedding", p.embedding, "lookup");
+  v.optional("cross_entropy", p.cross_entropy, "per logit");
+  v.optional("fp8_cast", p.fp8_cast, "per element of a product's input and output gradient");
+  v.optional("block_cast", p.block_cast, "the same with a scale per block");
+  v.optional("ring", p.ring, "per output element and step of a context-parallel ring");
+  v.optional("flash", p.flash, "generation of fused attention");
+  v.optional("saves_fp8_inputs", p.saves_fp8_inputs, "a product keeps its input in FP8");
+  v.optional("layer_kernels", p.layer_kernels, "launches and hooks of a layer beyond these",
+             at_least(0));
+  v.optional("recompute_kernels", p.recompute_kernels, "of entering a recomputed region",
+             at_least(0));
+  v.optional("gradient_accumulation_bytes", p.gradient_accumulation_bytes,
+             "per weight and micro-batch", at_least(0));
+  v.optional("dropout", p.dropout, "default probability", between(0, 1));
+  v.optional("gradient_bytes", p.gradient_bytes, "kept per parameter", between(2, 8));
+  v.optional("reduce_bytes", p.reduce_bytes, "sent per parameter", between(1, 4));
+  v.optional("distributed_optimizer", p.distributed_optimizer, "where the run does not say");
+  v.optional("fused_optimizer", p.fused_optimizer, "one pass over the state");
+  v.optional("replicated_activation_sends", p.replicated_activation_sends,
+             "every tp rank sends the whole activation to the next stage");
+  v.optional("separate_dropout_masks", p.separate_dropout_masks, "a byte per element is kept");
+  v.optional("tp_overlap", p.tp_overlap, "none, or user_buffers");
+  v.optional("gathers_fp8", p.gathers_fp8, "sharded parameters travel in FP8");
+  v.optional("expert_tokens_padded", p.expert_tokens_padded, "to the tile of the FP8 products");
+  v.optional("context_mib", p.context_mib, "outside the allocator", at_least(0));
+  v.optional("workspace_mib", p.workspace_mib, "in the allocator", at_least(0));
+  v.optional("reserved_fraction", p.reserved_fraction, "held beyond what is allocated",
+             between(0, 1));
+  v.optional("logit_bytes", p.logit_bytes, "kept per logit at the peak", at_least(2));
+}
+
+ExecutionProfile parse_execution_profile(std::string_view text, const std::string& file) {
+  return read_json<ExecutionProfile>(text, file);
+}
+
+namespace {
+
+const std::map<std::string, ExecutionProfile, std::less<>>& all_profiles() {
+  static const auto profiles = [] {
+    std::map<std::string, ExecutionProfile, std::less<>> parsed;
+    for (const EmbeddedFile& file : profile_presets())
+      parsed.emplace(file.name, parse_execution_profile(file.text, std::string(file.name)));
+    return parsed;
+  }();
+  return profiles;
+}
+
+}  // namespace
+
+std::vector<std::string> execution_profile_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, profile] : all_profiles()) names.push_back(name);
+  return names;
+}
+
+const ExecutionProfile& load_execution_profile(std::string_view name) {
+  const auto found = all_profiles().find(name);
+  if (found == all_profiles().end())
+    throw ConfigError(unknown_name_message("software stack", name, execution_profile_names()));
+  return found->second;
+}
+
+}  // namespace meshplan::sim

@@ -1,0 +1,74 @@
+#include "run_memory.hpp"
+
+#include <algorithm>
+
+#include "core/units.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+constexpr double kHalfBytes = 2;
+constexpr double kMasterAndMoments = 12;  // fp32 copy, two fp32 moments
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+/// Micro-batches times chunks whose activations a stage holds: 1F1B keeps pp - s, interleaving
+/// its longer warm-up (Narayanan et al. 2021, sections 2.2.1 and 2.2.2).
+double chunks_in_flight(const TrainingRun& run, int stage) {
+  const int pp = run.parallel.pp, vpp = run.parallel.vpp, m = run.num_microbatches();
+  if (vpp == 1) return std::min(m, pp - stage);
+  return std::min(m * vpp, (pp - stage - 1) * 2 + (vpp - 1) * pp + 1);
+}
+
+RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
+                       const StageWork& work, int stage) {
+  const auto& parallel = run.parallel;
+  const double dense = work.dense_parameters(stage), expert = work.expert_parameters(stage);
+  const double dp = run.shard_in_node ? 8 : parallel.dp * parallel.cp;
+  const double edp = parallel.edp();
+  const auto sharded = [&](bool shards) {
+    return shards ? dense / dp + expert / edp : dense + expert;
+  };
+  RunMemory memory;
+  memory.stage = stage;
+  const bool full = run.zero_stage >= 3;
+  memory.parameters = sharded(full) * (full ? 0 : kHalfBytes);
+  memory.gradients = sharded(run.zero_stage >= 2) * profile.gradient_bytes;
+  memory.optimizer = sharded(run.zero_stage >= 1) * kMasterAndMoments;
+
+  double layer_bytes = 0, largest = 0, gathered = 0;
+  for (const ChunkWork& chunk : work.stages[at(stage)])
+    for (const LayerCount& layers : chunk.layers) {
+      const LayerWork& layer = work.works[at(layers.work)];
+      layer_bytes += layers.count * layer.saved_bytes;
+      largest = std::max(largest, layer.transient_bytes);
+      gathered = std::max(gathered, layer.dense_parameters + layer.expert_parameters);
+    }
+  memory.activations = layer_bytes / parallel.vpp * chunks_in_flight(run, stage);
+  memory.transient = largest;
+  if (full) memory.transient += 2 * gathered * kHalfBytes + gathered * profile.gradient_bytes;
+  if (stage == 0) memory.activations += work.embedding.saved_bytes;
+  if (stage == parallel.pp - 1)
+    memory.transient += work.head.logits * profile.logit_bytes + work.head.saved_bytes;
+  return memory;
+}
+
+}  // namespace
+
+RunMemory run_memory(const TrainingRun& run, const ExecutionProfile& profile,
+                     const Cluster& cluster, const StageWork& work) {
+  RunMemory worst;
+  for (int stage = 0; stage < run.parallel.pp; ++stage) {
+    const RunMemory own = stage_memory(run, profile, work, stage);
+    if (stage == 0 || own.allocated() > worst.allocated()) worst = own;
+  }
+  worst.transient += profile.workspace_mib * kMib;
+  worst.reserved = worst.allocated() * (1 + profile.reserved_fraction);
+  worst.visible = worst.reserved + profile.context_mib * kMib;
+  worst.capacity = cluster.device.memory_gib * kGib;
+  return worst;
+}
+
+}  // namespace meshplan::sim

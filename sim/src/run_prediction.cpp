@@ -1,0 +1,343 @@
+#include "sim/run_prediction.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "pipeline_time.hpp"
+#include "run_memory.hpp"
+#include "stage_work.hpp"
+#include "work_prices.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+using program::Collective;
+
+constexpr double kHalfBytes = 2;
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+/// One layer (or embedding, or head) for one micro-batch.
+struct LayerTime {
+  PhaseTime forward;
+  PhaseTime backward;  // with what it recomputes
+};
+
+double seconds(const PhaseTime& time) {
+  return std::max(time.gpu(), time.host);
+}
+
+PhaseTime operator+(PhaseTime a, const PhaseTime& b) {
+  a.compute += b.compute;
+  a.exposed += b.exposed;
+  a.hidden += b.hidden;
+  a.host += b.host;
+  return a;
+}
+
+PhaseTime operator*(double n, PhaseTime a) {
+  a.compute *= n;
+  a.exposed *= n;
+  a.hidden *= n;
+  a.host *= n;
+  return a;
+}
+
+}  // namespace
+
+struct PreparedRun::State {
+  TrainingRun run;
+  const ExecutionProfile* profile = nullptr;
+  Cluster cluster;
+  RunPlacements placements;
+  StageWork work;
+  RunMemory memory;
+};
+
+namespace {
+
+class Predictor {
+ public:
+  Predictor(const TrainingRun& run, const ExecutionProfile& profile, const Cluster& cluster,
+            const RunPlacements& placements, const StageWork& work, const Constants& constants)
+      : run_(run),
+        profile_(profile),
+        placements_(placements),
+        work_(work),
+        constants_(constants),
+        pricer_(run, profile, cluster, placements, constants) {
+    for (const LayerWork& layer : work.works) layers_.push_back(price(layer));
+    embedding_ = price(work.embedding);
+    head_ = price(work.head);
+  }
+
+  RunPrediction run() {
+    RunPrediction prediction;
+    RunBreakdown& parts = prediction.seconds;
+    const double pipeline = run_.zero_stage >= 3 ? sharded_steps(parts) : pipeline_steps(parts);
+    const double tail = step_end(parts);
+    const double straggling =
+        constants_.jitter * std::log2(static_cast<double>(run_.parallel.world_size()));
+    const double work = pipeline + tail;
+    parts.overhead = work * straggling + constants_.step_overhead_ms / kMilliseconds;
+    prediction.step_time_s = work + parts.overhead;
+    return prediction;
+  }
+
+ private:
+  LayerTime price(const LayerWork& layer) const {
+    return {.forward = pricer_.price(layer.forward),
+            .backward = pricer_.price(layer.recompute) + pricer_.price(layer.backward)};
+  }
+
+  LayerTime chunk_time(const ChunkWork& chunk) const {
+    LayerTime sum;
+    for (const LayerCount& layers : chunk.layers) {
+      const LayerTime& layer = layers_[at(layers.work)];
+      sum.forward = sum.forward + static_cast<double>(layers.count) * layer.forward;
+      sum.backward = sum.backward + static_cast<double>(layers.count) * layer.backward;
+    }
+    if (chunk.embedding) {
+      sum.forward = sum.forward + embedding_.forward;
+      sum.backward = sum.backward + embedding_.backward;
+    }
+    if (chunk.head) {
+      sum.forward = sum.forward + head_.forward;
+      sum.backward = sum.backward + head_.backward;
+    }
+    return sum;
+  }
+
+  double send_seconds() const {
+    const auto& parallel = run_.parallel;
+    double bytes = static_cast<double>(run_.local_tokens()) * run_.model.hidden_size * kHalfBytes;
+    if (parallel.sp || !profile_.replicated_activation_sends) bytes /= parallel.tp;
+    return pricer_.transfer(bytes, placements_.next_stage);
+  }
+
+  void add_to(RunBreakdown& parts, const PhaseTime& time, double times) const {
+    parts.compute += times * time.compute;
+    parts.tensor += times * time.exposed;
+    parts.host += times * std::max(0.0, time.host - time.gpu());
+  }
+
+  double pipeline_steps(RunBreakdown& parts) const {
+    PipelineInput input{.num_microbatches = run_.num_microbatches()};
+    double slowest = 0;
+    for (const auto& chunks : work_.stages) {
+      auto& stage = input.stages.emplace_back();
+      RunBreakdown own;
+      double busy = 0;
+      for (const ChunkWork& chunk : chunks) {
+        const LayerTime time = chunk_time(chunk);
+        stage.push_back({seconds(time.forward), seconds(time.backward)});
+        busy += stage.back().forward + stage.back().backward;
+        add_to(own, time.forward, input.num_microbatches);
+        add_to(own, time.backward, input.num_microbatches);
+      }
+      if (busy <= slowest) continue;
+      slowest = busy;
+      parts = own;
+    }
+    input.transfer_delay = send_seconds();
+    if (!run_.overlap_p2p) input.transfer_busy = input.transfer_delay / 2;
+    const double total = pipeline_seconds(input);
+    parts.pipeline = total - slowest * input.num_microbatches;
+    return total;
+  }
+
+  // ---- fully sharded parameters
+
+  /// Gathers run one layer ahead of the compute, scatters one layer behind (Zhao et al. 2023,
+  /// PyTorch FSDP, section 3.3); what does not fit under a layer is exposed.
+  double sharded_steps(RunBreakdown& parts) const {
+    const ChunkWork& chunk = work_.stages.front().front();
+    double total = 0;
+    double first_gather = 0;
+    const auto layer = [&](const LayerTime& time, const LayerWork& work, double count) {
+      const ShardTraffic traffic = shard_traffic(work);
+      total += count * beside(time.forward, traffic.gather, parts);
+      total += count * beside(time.backward, traffic.gather + traffic.scatter, parts);
+      add_to(parts, time.forward, count);
+      add_to(parts, time.backward, count);
+      first_gather = traffic.gather;
+    };
+    layer(embedding_, work_.embedding, 1);
+    layer(head_, work_.head, 1);
+    for (const LayerCount& layers : chunk.layers)
+      layer(layers_[at(layers.work)], work_.works[at(layers.work)], layers.count);
+    total += first_gather;  // nothing runs before the first layer is there
+    parts.data_parallel += first_gather;
+    const double m = run_.num_microbatches();
+    parts.compute *= m;
+    parts.tensor *= m;
+    parts.host *= m;
+    parts.data_parallel *= m;
+    return m * total;
+  }
+
+  struct ShardTraffic {
+    double gather = 0;
+    double scatter = 0;
+  };
+
+  ShardTraffic shard_traffic(const LayerWork& work) const {
+    const GroupPlacement& group = placements_.dp;
+    const double shards = group.size;
+    const bool fp8_gather = run_.precision != RunPrecision::Bf16 &&
+                            run_.precision != RunPrecision::Fp16 && profile_.gathers_fp8;
+    const double parameter_bytes = fp8_gather ? 1 : kHalfBytes;
+    const double gradient_bytes = run_.switches.reduce_in_bf16 ? kHalfBytes : profile_.reduce_bytes;
+    const double n = work.dense_parameters + work.expert_parameters;
+    return {pricer_.collective(Collective::AllGather, n * parameter_bytes / shards, group),
+            pricer_.collective(Collective::ReduceScatter, n * gradient_bytes, group)};
+  }
+
+  /// Communication beside a phase: part of it is paid, as exposed ends and as slower compute.
+  double beside(const PhaseTime& time, double communication, RunBreakdown& parts) const {
+    if (!run_.overlap_dp) {
+      parts.data_parallel += communication;
+      return seconds(time) + communication;
+    }
+    const double alone = seconds(time);
+    const double exposed = std::max(constants_.dp_exposed * communication, communication - alone);
+    parts.data_parallel += exposed;
+    return alone + exposed;
+  }
+
+  // ---- end of the step
+
+  bool shards_optimizer() const { return run_.zero_stage >= 1; }
+
+  double step_end(RunBreakdown& parts) const {
+    double worst = 0;
+    for (int s = 0; s < run_.parallel.pp; ++s) {
+      RunBreakdown own;
+      const double total = reduce_seconds(s, own) + optimizer_seconds(s, own);
+      if (total <= worst) continue;
+      worst = total;
+      parts.optimizer = own.optimizer;
+      end_dp_ = own.data_parallel;
+    }
+    parts.data_parallel += end_dp_;
+    return worst;
+  }
+
+  /// Gradients of a stage, dense and expert ones over their own groups.
+  double reduce_seconds(int stage, RunBreakdown& parts) const {
+    if (run_.zero_stage >= 3) return 0;
+    const double gradient_bytes = run_.switches.reduce_in_bf16 ? kHalfBytes : profile_.reduce_bytes;
+    const auto reduced = [&](double parameters, const GroupPlacement& group) {
+      if (group.size <= 1 || parameters <= 0) return 0.0;
+      if (!shards_optimizer())
+        return exposed_under(
+            pricer_.collective(Collective::AllReduce, parameters * gradient_bytes, group),
+            backward_window(stage));
+      const double scatter =
+          pricer_.collective(Collective::ReduceScatter, parameters * gradient_bytes, group);
+      const double gather =
+          pricer_.collective(Collective::AllGather, parameters * kHalfBytes / group.size, group);
+      return exposed_under(scatter, backward_window(stage)) +
+             exposed_under(gather, forward_window(stage));
+    };
+    double total = reduced(work_.dense_parameters(stage), placements_.dp) +
+                   reduced(work_.expert_parameters(stage), placements_.expert_dp);
+    if (work_.tied && run_.parallel.pp > 1 && (stage == 0 || stage == run_.parallel.pp - 1))
+      total += 2 * pricer_.transfer(work_.embedding.dense_parameters * gradient_bytes,
+                                    placements_.next_stage);
+    parts.data_parallel = total;
+    return total;
+  }
+
+  double exposed_under(double communication, double window) const {
+    if (!run_.overlap_dp) return communication;
+    return std::max(constants_.dp_exposed * communication, communication - window);
+  }
+
+  double backward_window(int stage) const {
+    double sum = 0;
+    for (const ChunkWork& chunk : work_.stages[at(stage)])
+      sum += seconds(chunk_time(chunk).backward);
+    return sum;
+  }
+  double forward_window(int stage) const {
+    double sum = 0;
+    for (const ChunkWork& chunk : work_.stages[at(stage)])
+      sum += seconds(chunk_time(chunk).forward);
+    return sum;
+  }
+
+  /// Adam with an fp32 copy: per parameter reads gradient, copy and two moments, writes the last
+  /// three and the 16-bit weight; the gradient is read once more for its norm.
+  double optimizer_seconds(int stage, RunBreakdown& parts) const {
+    const double gradient = profile_.gradient_bytes;
+    const double update = gradient + 12 + 12 + kHalfBytes + (profile_.fused_optimizer ? 0 : 24);
+    const double norm = gradient + (run_.precision == RunPrecision::Fp16 ? 2 * gradient : 0);
+    const auto shards = [&](const GroupPlacement& group) {
+      return shards_optimizer() ? static_cast<double>(group.size) : 1.0;
+    };
+    const double n = work_.dense_parameters(stage) / shards(placements_.dp) +
+                     work_.expert_parameters(stage) / shards(placements_.expert_dp);
+    double bytes = n * (update + norm);
+    bytes += (work_.dense_parameters(stage) + work_.expert_parameters(stage)) * gradient;  // zeroed
+    parts.optimizer = pricer_.stream(bytes);
+    return parts.optimizer;
+  }
+
+  const TrainingRun& run_;
+  const ExecutionProfile& profile_;
+  const RunPlacements& placements_;
+  const StageWork& work_;
+  const Constants& constants_;
+  WorkPricer pricer_;
+  std::vector<LayerTime> layers_;
+  LayerTime embedding_, head_;
+  mutable double end_dp_ = 0;
+};
+
+}  // namespace
+
+namespace {
+
+const ExecutionProfile& profile_of(const TrainingRun& run) {
+  const std::string eager = run.profile + "-eager";
+  const auto names = execution_profile_names();
+  const bool separate = std::ranges::find(names, eager) != names.end();
+  return load_execution_profile(run.switches.eager && separate ? eager : run.profile);
+}
+
+}  // namespace
+
+PreparedRun::PreparedRun(TrainingRun given) : state_(std::make_unique<State>()) {
+  State& s = *state_;
+  s.run = std::move(given);
+  s.profile = &profile_of(s.run);
+  if (s.run.zero_stage < 0) s.run.zero_stage = s.profile->distributed_optimizer ? 1 : 0;
+  s.cluster = with_ranks(load_cluster_preset(s.run.cluster), s.run.parallel.world_size());
+  s.placements = place_groups(s.run, s.cluster);
+  s.work = stage_work(s.run, *s.profile);
+  s.memory = run_memory(s.run, *s.profile, s.cluster, s.work);
+}
+
+PreparedRun::~PreparedRun() = default;
+PreparedRun::PreparedRun(PreparedRun&&) noexcept = default;
+PreparedRun& PreparedRun::operator=(PreparedRun&&) noexcept = default;
+
+const TrainingRun& PreparedRun::run() const {
+  return state_->run;
+}
+
+RunPrediction PreparedRun::predict(const Constants& constants) const {
+  const State& s = *state_;
+  RunPrediction prediction =
+      Predictor(s.run, *s.profile, s.cluster, s.placements, s.work, constants).run();
+  prediction.memory = s.memory;
+  return prediction;
+}
+
+}  // namespace meshplan::sim

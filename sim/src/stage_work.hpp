@@ -1,0 +1,39 @@
+// What each stage and chunk of a pipeline holds.
+#pragma once
+
+#include <vector>
+
+#include "layer_work.hpp"
+
+namespace meshplan::sim {
+
+struct LayerCount {
+  int work = 0;  // index into StageWork::works
+  int count = 0;
+};
+
+/// One chunk of one stage: layers, and the embedding or head if it holds them.
+struct ChunkWork {
+  std::vector<LayerCount> layers;
+  bool embedding = false;
+  bool head = false;
+};
+
+struct StageWork {
+  std::vector<LayerWork> works;  // of the distinct layers
+  LayerWork embedding;
+  LayerWork head;
+  bool tied = false;
+  std::vector<std::vector<ChunkWork>> stages;  // [stage][chunk]
+
+  double dense_parameters(int stage) const;
+  double expert_parameters(int stage) const;
+};
+
+/// Layers of the pp * vpp positions along the model: as even as possible, the larger ones first;
+/// embedding and head count as layers where the run says so.
+std::vector<int> layers_per_position(const TrainingRun& run);
+
+StageWork stage_work(const TrainingRun& run, const ExecutionProfile& profile);
+
+}  // namespace meshplan::sim

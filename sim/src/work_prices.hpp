@@ -1,0 +1,65 @@
+// Seconds of the work items of one rank on one device, with the fitted constants.
+#pragma once
+
+#include <vector>
+
+#include "layer_work.hpp"
+#include "sim/cluster.hpp"
+#include "sim/fitted_constants.hpp"
+
+namespace meshplan::sim {
+
+/// Where the groups of rank 0 sit; found once per run, for it depends on no constant.
+struct RunPlacements {
+  GroupPlacement tp, cp, ep, etp, dp, expert_dp;
+  GroupPlacement next_stage;    // this rank and its neighbour in the pipeline
+  GroupPlacement next_in_ring;  // this rank and its neighbour in the cp group
+};
+RunPlacements place_groups(const TrainingRun& run, const Cluster& cluster);
+
+/// Of one phase of one layer and micro-batch.
+struct PhaseTime {
+  double compute = 0;  // on the device
+  double exposed = 0;  // communication that nothing hides
+  double hidden = 0;   // communication under compute
+  double host = 0;     // to issue it all
+  double gpu() const { return compute + exposed; }
+};
+
+/// Prices items with a cluster whose speeds the constants have set.
+class WorkPricer {
+ public:
+  WorkPricer(const TrainingRun& run, const ExecutionProfile& profile, const Cluster& base,
+             const RunPlacements& placements, const Constants& constants);
+
+  PhaseTime price(const std::vector<WorkItem>& items) const;
+  double stream(double bytes) const;
+  double collective(program::Collective kind, double bytes, const GroupPlacement& placement) const;
+  double transfer(double bytes, const GroupPlacement& placement) const;
+  const Constants& constants() const { return constants_; }
+  const Cluster& cluster() const { return cluster_; }
+  double host_factor() const { return host_factor_; }
+
+ private:
+  double product(const WorkItem& item) const;
+  double flash(const WorkItem& item) const;
+  double dispatch(const WorkItem& item) const;
+  const GroupPlacement& placement_of(program::Group group) const;
+
+  const TrainingRun& run_;
+  const ExecutionProfile& profile_;
+  const RunPlacements& placements_;
+  const Constants& constants_;
+  Cluster cluster_;
+  double peak_ = 0;          // FLOP/s, 16 bit
+  double peak_low_ = 0;      // FLOP/s of the run's precision
+  double low_fraction_ = 1;  // of the 16-bit efficiency
+  double imbalance_ = 0;     // of the busiest expert rank over the mean
+  double flash_fraction_ = 0.6;
+  double exponentials_per_s_ = 0;
+  double launch_ = 0;
+  double host_factor_ = 1;
+  bool tp_overlap_ = false;
+};
+
+}  // namespace meshplan::sim
