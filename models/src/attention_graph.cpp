@@ -41,8 +41,10 @@ TensorId append_qk_norm(LayerBuilder& layer, TensorId qkv,
   op.attributes.epsilon = spec.norm_epsilon;
   op.parameters = {layer.parameter("self_attn.q_norm.weight", {fixed(spec.head_size)}, Init::Ones),
                    layer.parameter("self_attn.k_norm.weight", {fixed(spec.head_size)}, Init::Ones)};
-  const TensorId normed = layer.output(op, shape, sections);
-  layer.statistic(op, "inv_rms", {shape.front(), fixed(spec.num_heads + spec.num_kv_heads)});
+  const TensorId normed = layer.output(op, shape, sections, spec.head_size);
+  const TensorId inv_rms =
+      layer.statistic(op, "inv_rms", {shape.front(), fixed(spec.num_heads + spec.num_kv_heads)});
+  layer.set_sections(inv_rms, {spec.num_heads, spec.num_kv_heads}, 1);
   return normed;
 }
 
@@ -52,7 +54,7 @@ TensorId append_rope(LayerBuilder& layer, LayerAttention kind, TensorId qkv,
   Op& op = layer.op(OpKind::Rope, "rope", {qkv});
   set_heads(layer.spec(), op.attributes);
   set_rope(layer.spec(), kind, op.attributes);
-  return layer.output(op, shape, sections);
+  return layer.output(op, shape, sections, layer.spec().head_size);
 }
 
 TensorId append_scores(LayerBuilder& layer, LayerAttention kind, TensorId qkv) {
@@ -111,7 +113,8 @@ TensorId append_attention(LayerBuilder& layer, LayerAttention kind, TensorId x) 
                                .out = q + 2 * kv,
                                .split = Split::Column,
                                .bias = spec.qkv_bias,
-                               .sections = sections},
+                               .sections = sections,
+                               .head_size = spec.head_size},
                               x);
   if (spec.qk_norm) qkv = append_qk_norm(layer, qkv, sections);
   if (spec.positions == Positions::Rope) qkv = append_rope(layer, kind, qkv, sections);

@@ -36,11 +36,19 @@ Op& LayerBuilder::op(OpKind kind, std::string name, std::vector<TensorId> inputs
   return added;
 }
 
-TensorId LayerBuilder::output(Op& op, std::vector<Dim> shape, std::vector<std::int64_t> sections) {
+TensorId LayerBuilder::output(Op& op, std::vector<Dim> shape, std::vector<std::int64_t> sections,
+                              std::int64_t head_size) {
   const TensorId id =
       tensor(op.name, TensorClass::Activation, std::move(shape), std::move(sections));
+  at(id).head_size = head_size;
   op.outputs.push_back(id);
   return id;
+}
+
+void LayerBuilder::set_sections(TensorId id, std::vector<std::int64_t> sections,
+                                std::int64_t head_size) {
+  at(id).sections = std::move(sections);
+  at(id).head_size = head_size;
 }
 
 TensorId LayerBuilder::statistic(Op& op, std::string_view suffix, std::vector<Dim> shape) {
@@ -63,11 +71,12 @@ TensorId LayerBuilder::linear(const LinearShape& shape, TensorId x) {
   added.split = shape.split;
   added.attributes.num_experts = shape.num_experts;
   added.parameters.push_back(
-      parameter(shape.weight + ".weight", std::move(weight_shape), shape.init, shape.sections));
+      parameter(shape.weight + ".weight", std::move(weight_shape), shape.init));
   if (shape.bias)
     added.parameters.push_back(
-        parameter(shape.weight + ".bias", std::move(bias_shape), Init::Zeros, shape.sections));
-  return output(added, {row_count, fixed(shape.out)}, shape.sections);
+        parameter(shape.weight + ".bias", std::move(bias_shape), Init::Zeros));
+  for (const TensorId id : added.parameters) set_sections(id, shape.sections, shape.head_size);
+  return output(added, {row_count, fixed(shape.out)}, shape.sections, shape.head_size);
 }
 
 TensorId LayerBuilder::norm(const std::string& name, const std::string& weight, TensorId x) {

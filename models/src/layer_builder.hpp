@@ -31,6 +31,7 @@ struct LinearShape {
   Split split = Split::None;
   bool bias = false;
   std::vector<std::int64_t> sections = {};  // of the output features
+  std::int64_t head_size = 0;               // of the sections; 0 = not heads
   Init init = Init::Normal;
   int num_experts = 0;  // > 0: a GroupedLinear
 };
@@ -57,8 +58,11 @@ class LayerBuilder {
   /// An operation without outputs yet; the reference lives until the next operation is appended.
   Op& op(OpKind kind, std::string name, std::vector<TensorId> inputs);
   /// Appends an activation named like the operation to its outputs.
-  TensorId output(Op& op, std::vector<Dim> shape, std::vector<std::int64_t> sections = {});
+  TensorId output(Op& op, std::vector<Dim> shape, std::vector<std::int64_t> sections = {},
+                  std::int64_t head_size = 0);
   TensorId statistic(Op& op, std::string_view suffix, std::vector<Dim> shape);
+  /// Declares how tensor parallelism cuts a tensor.
+  void set_sections(TensorId id, std::vector<std::int64_t> sections, std::int64_t head_size);
 
   TensorId linear(const LinearShape& shape, TensorId x);
   /// The spec's norm over the last dimension of x.

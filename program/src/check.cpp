@@ -103,10 +103,20 @@ class Checker {
 
   /// The valid tp nearest to the asked one: it divides everything that tp shards.
   int nearest_tp() const {
-    std::int64_t common = std::gcd(model_.num_heads, model_.num_kv_heads);
+    std::int64_t common = model_.num_heads;
     if (!model_.moe) common = std::gcd(common, model_.ffn_size);
     if (parallel_.sp) common = std::gcd(common, plan_.tokens_per_microbatch());
-    return nearest_divisor(static_cast<int>(common), parallel_.tp);
+    int nearest = 1;
+    for (int tp = 1; tp <= common; ++tp)
+      if (common % tp == 0 && fits_kv_heads(tp) &&
+          std::abs(tp - parallel_.tp) < std::abs(nearest - parallel_.tp))
+        nearest = tp;
+    return nearest;
+  }
+
+  /// Whole key/value heads a rank, or whole ranks a head.
+  bool fits_kv_heads(int tp) const {
+    return model_.num_kv_heads % tp == 0 || tp % model_.num_kv_heads == 0;
   }
 
   void divides(std::string_view rule, std::string_view name, std::int64_t number) {
@@ -117,12 +127,11 @@ class Checker {
 
   void tensor_parallel() {
     divides("heads", "num_heads", model_.num_heads);
-    if (model_.num_kv_heads % parallel_.tp != 0)
+    if (!fits_kv_heads(parallel_.tp))
       fail("kv-heads",
-           fmt::format(
-               "num_kv_heads ({}) is not divisible by tp ({}), and replicated key/value heads are "
-               "not lowered; nearest tp: {}",
-               model_.num_kv_heads, parallel_.tp, nearest_tp()));
+           fmt::format("num_kv_heads ({}) is neither divisible by tp ({}) nor divides it; nearest "
+                       "tp: {}",
+                       model_.num_kv_heads, parallel_.tp, nearest_tp()));
     if (!model_.moe) divides("ffn", "ffn_size", model_.ffn_size);
     if (parallel_.sp && parallel_.tp == 1)
       fail("sp",

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/error.hpp"
+#include "program/plan.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -78,6 +79,7 @@ AxisView expert_axis(Axis axis, const ParallelConfig& config) {
 std::vector<int Coordinates::*> varied(Group group) {
   switch (group) {
     case Group::Tp:
+    case Group::KvCopies:
       return {&Coordinates::tp};
     case Group::Cp:
       return {&Coordinates::cp};
@@ -113,8 +115,9 @@ bool on_expert_grid(Group group) {
 
 }  // namespace
 
-Mesh::Mesh(const ParallelConfig& config, const std::string& order)
-    : config_(config), order_(parse_order(order)) {
+Mesh::Mesh(const ParallelConfig& config, const std::string& order, int kv_copies)
+    : config_(config), order_(parse_order(order)), kv_copies_(kv_copies) {
+  require_invariant(kv_copies >= 1, "a head is held by some rank");
   const std::array<std::pair<const char*, int>, 7> degrees = {{{"tp", config.tp},
                                                                {"cp", config.cp},
                                                                {"pp", config.pp},
@@ -197,6 +200,7 @@ std::vector<int> Mesh::group(Group group, int rank) const {
   const int last_stage = config_.pp - 1;
   std::vector<Coordinates> places = {coordinates(rank)};
   const int own_stage = places.front().pp;
+  const int own_tp = places.front().tp;
   if (group == Group::Embedding && own_stage != 0 && own_stage != last_stage) return {rank};
   for (const Axis axis : order_) {
     const AxisView view = expert ? expert_axis(axis, config_) : dense_axis(axis, config_);
@@ -205,6 +209,7 @@ std::vector<int> Mesh::group(Group group, int rank) const {
     for (Coordinates place : places)
       for (int value = 0; value < view.degree; ++value) {
         if (group == Group::Embedding && value != 0 && value != last_stage) continue;
+        if (group == Group::KvCopies && value / kv_copies_ != own_tp / kv_copies_) continue;
         place.*view.coordinate = value;
         spread.push_back(place);
       }
@@ -226,6 +231,15 @@ std::vector<std::vector<int>> Mesh::groups(Group which) const {
     for (const int member : all.back()) seen[static_cast<std::size_t>(member)] = true;
   }
   return all;
+}
+
+int kv_copies(const Plan& plan) {
+  const int heads = plan.model.num_kv_heads;
+  return heads > 0 && plan.parallel.tp > heads ? plan.parallel.tp / heads : 1;
+}
+
+Mesh mesh_of(const Plan& plan) {
+  return Mesh(plan.parallel, plan.rank_order, kv_copies(plan));
 }
 
 std::string_view name_of(Group group) {
@@ -252,11 +266,13 @@ std::string_view name_of(Group group) {
       return "etp";
     case Group::ExpertDp:
       return "expert-dp";
+    case Group::KvCopies:
+      return "kv-copies";
   }
   throw InvariantError("group without a name");
 }
 
-int group_size(Group group, const ParallelConfig& config) {
+int group_size(Group group, const ParallelConfig& config, int kv_copies) {
   switch (group) {
     case Group::Tp:
       return config.tp;
@@ -280,6 +296,8 @@ int group_size(Group group, const ParallelConfig& config) {
       return config.etp;
     case Group::ExpertDp:
       return config.edp();
+    case Group::KvCopies:
+      return kv_copies;
   }
   throw InvariantError("group without a size");
 }

@@ -22,7 +22,8 @@ Json memory_json(const MemoryPlan& memory) {
 Json parameter_json(const Parameter& parameter) {
   Json sections = Json::array();
   for (const ShardSection& section : parameter.sections)
-    sections.push_back({{"begin", section.begin}, {"size", section.size}});
+    sections.push_back(
+        {{"begin", section.begin}, {"size", section.size}, {"copies", section.copies}});
   return {{"name", parameter.name},
           {"global_shape", parameter.global_shape},
           {"local_shape", parameter.local_shape},

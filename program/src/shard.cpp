@@ -33,6 +33,12 @@ Dim divided(Dim dim, int parts) {
   return dim;
 }
 
+std::int64_t local_size(const std::vector<ShardSection>& sections) {
+  std::int64_t size = 0;
+  for (const ShardSection& section : sections) size += section.size;
+  return size;
+}
+
 // Walks one layer's graph and emits its sharded form.
 class Sharder {
  public:
@@ -69,7 +75,10 @@ class Sharder {
   std::vector<Dim> local_dims(const Tensor& tensor, Placement where) const {
     std::vector<Dim> shape = tensor.shape;
     if (where == Placement::TokensSharded) shape.front() = divided(shape.front(), context_.tp);
-    if (where == Placement::FeaturesSharded) shape.back() = divided(shape.back(), context_.tp);
+    if (where == Placement::FeaturesSharded && tensor.sections.empty())
+      shape.back() = divided(shape.back(), context_.tp);
+    if (where == Placement::FeaturesSharded && !tensor.sections.empty())
+      shape.back().count = local_size(sections_of(tensor, tensor.shape.size() - 1));
     return shape;
   }
 
@@ -154,22 +163,28 @@ class Sharder {
     current_[at(tensor)] = to;
   }
 
-  std::vector<ShardSection> sections_of(const Tensor& tensor, int dim, bool vocabulary) const {
-    std::vector<ShardSection> sections;
-    if (vocabulary)
-      return {{.begin = 0,
-               .size = padded_vocabulary(tensor.shape.front().count, context_.tp) / context_.tp}};
+  /// How tp cuts a tensor along `dim`. Fewer heads than ranks are not cut: each is held by as many
+  /// ranks as there are to each head.
+  std::vector<ShardSection> sections_of(const Tensor& tensor, std::size_t dim) const {
     std::vector<std::int64_t> sizes = tensor.sections;
-    if (sizes.empty() || dim != 0) sizes = {tensor.shape[at(dim)].count};
+    const bool weight_columns = tensor.tensor_class == TensorClass::Parameter && dim != 0;
+    if (sizes.empty() || weight_columns) sizes = {tensor.shape[dim].count};
+    std::vector<ShardSection> sections;
     std::int64_t begin = 0;
     for (const std::int64_t size : sizes) {
-      require_invariant(size % context_.tp == 0,
+      const std::int64_t heads = tensor.head_size > 0 ? size / tensor.head_size : context_.tp;
+      const int copies = heads < context_.tp ? static_cast<int>(context_.tp / heads) : 1;
+      require_invariant(size * copies % context_.tp == 0,
                         fmt::format("{}: section of {} does not divide by tp = {}", tensor.name,
                                     size, context_.tp));
-      sections.push_back({.begin = begin, .size = size / context_.tp});
+      sections.push_back({.begin = begin, .size = size * copies / context_.tp, .copies = copies});
       begin += size;
     }
     return sections;
+  }
+
+  std::vector<ShardSection> vocabulary_sections(std::int64_t vocab_size) const {
+    return {{.begin = 0, .size = padded_vocabulary(vocab_size, context_.tp) / context_.tp}};
   }
 
   /// @param dim  that tp shards; absent = replicated
@@ -181,9 +196,9 @@ class Sharder {
     made.local_shape = made.global_shape;
     if (dim && (sharded() || vocabulary)) {
       made.shard_dim = *dim;
-      made.sections = sections_of(tensor, *dim, vocabulary);
-      std::int64_t local = 0;
-      for (const ShardSection& section : made.sections) local += section.size;
+      made.sections = vocabulary ? vocabulary_sections(tensor.shape.front().count)
+                                 : sections_of(tensor, at(*dim));
+      const std::int64_t local = local_size(made.sections);
       made.local_shape[at(*dim)] = local;
       shape[at(*dim)] = {.count = local};
     }
@@ -238,7 +253,7 @@ class Sharder {
                    .tokens_sharded = tokens_sharded};
     if (features_sharded) {
       work.attributes.heads /= context_.tp;
-      work.attributes.kv_heads /= context_.tp;
+      work.attributes.kv_heads = std::max(1, work.attributes.kv_heads / context_.tp);
     }
     return work;
   }

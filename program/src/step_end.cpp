@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "program/shard_layout.hpp"
 #include "sharded_layer.hpp"
 
 namespace meshplan::program {
@@ -12,7 +13,8 @@ FlatRange scalars(Scalar first, std::int64_t count) {
 
 void append_all_reduce(Program& program, std::string name, Lane lane, Group group, Region region,
                        FlatRange range) {
-  if (range.size() == 0 || group_size(group, program.plan.parallel) == 1) return;
+  if (range.size() == 0 || group_size(group, program.plan.parallel, kv_copies(program.plan)) == 1)
+    return;
   const DType dtype = region == Region::Scalars ? DType::F64 : DType::F32;
   append_step_operation(
       program, {.name = std::move(name),
@@ -32,23 +34,57 @@ void append_step(Program& program, std::string name, Phase phase, StepOp work) {
                         {.name = std::move(name), .phase = phase, .lane = lane, .work = work});
 }
 
-/// Adjacent parameters with the same key, merged into ranges.
+/// Collects ranges in ascending order; adjacent ones with the same key become one.
 template <class Key>
-std::vector<std::pair<FlatRange, bool>> merged_ranges(const Program& program, Key key) {
-  std::vector<std::pair<FlatRange, bool>> ranges;
-  for (const Parameter& parameter : program.parameters) {
-    const FlatRange range{parameter.offset, parameter.offset + parameter.elements()};
-    const std::optional<bool> value = key(parameter);
-    if (!value) continue;
+class MergedRanges {
+ public:
+  void add(FlatRange range, Key key) {
     // Alignment gaps hold zeros in every region, so a run may span them.
-    const bool adjacent = !ranges.empty() && ranges.back().second == *value &&
-                          range.begin - ranges.back().first.end < kAlignmentElements;
+    const bool adjacent = !ranges_.empty() && ranges_.back().second == key &&
+                          range.begin - ranges_.back().first.end < kAlignmentElements;
     if (adjacent)
-      ranges.back().first.end = range.end;
+      ranges_.back().first.end = range.end;
     else
-      ranges.emplace_back(range, *value);
+      ranges_.emplace_back(range, key);
   }
-  return ranges;
+  std::vector<std::pair<FlatRange, Key>> take() { return std::move(ranges_); }
+
+ private:
+  std::vector<std::pair<FlatRange, Key>> ranges_;
+};
+
+/// Runs of gradients by how many adjacent tp ranks hold the same; without tied copies, whose
+/// gradients the first stage counts.
+std::vector<std::pair<FlatRange, int>> ranges_by_copies(const Program& program) {
+  MergedRanges<int> ranges;
+  for (const Parameter& parameter : program.parameters) {
+    if (parameter.tied_copy) continue;
+    for (const HeldRange& held : held_ranges(parameter, program.plan.parallel.tp))
+      ranges.add({parameter.offset + held.range.begin, parameter.offset + held.range.end},
+                 held.copies);
+  }
+  return ranges.take();
+}
+
+std::vector<std::pair<FlatRange, bool>> ranges_by_decay(const Program& program) {
+  MergedRanges<bool> ranges;
+  for (const Parameter& parameter : program.parameters)
+    ranges.add({parameter.offset, parameter.offset + parameter.elements()}, parameter.weight_decay);
+  return ranges.take();
+}
+
+/// Sums over their holders the gradients of key/value heads that several ranks hold.
+void append_copied_heads(Program& program, FlatRange range) {
+  for (std::size_t i = 0; i < program.parameters.size(); ++i) {
+    const Parameter& parameter = program.parameters[i];
+    if (parameter.shard_dim < 0 || parameter.offset < range.begin || parameter.offset >= range.end)
+      continue;
+    for (const HeldRange& held : held_ranges(parameter, program.plan.parallel.tp))
+      if (held.copies > 1)
+        append_all_reduce(program, parameter.name + ".copied_heads.all_reduce", Lane::Tp,
+                          Group::KvCopies, Region::Gradients,
+                          {parameter.offset + held.range.begin, parameter.offset + held.range.end});
+  }
 }
 
 }  // namespace
@@ -58,6 +94,7 @@ void append_load(Program& program) {
 }
 
 void append_bucket(Program& program, FlatRange range) {
+  append_copied_heads(program, range);
   append_all_reduce(program, fmt::format("gradients[{}:{}].all_reduce", range.begin, range.end),
                     Lane::Dp, Group::DpCp, Region::Gradients, range);
 }
@@ -69,15 +106,10 @@ void append_step_end(Program& program, const ParameterOrder& order, Pass pass) {
     append_all_reduce(program, "tied_embedding.all_reduce", Lane::Dp, Group::Embedding,
                       Region::Gradients, order.tied);
     append_bucket(program, {order.early.end, program.parameter_elements});
-    const auto norm_ranges = merged_ranges(program, [](const Parameter& parameter) {
-      return parameter.tied_copy ? std::nullopt : std::optional(parameter.shard_dim < 0);
-    });
-    for (const auto& [range, replicated] : norm_ranges)
+    for (const auto& [range, copies] : ranges_by_copies(program))
       append_step(program, fmt::format("squared_norm[{}:{}]", range.begin, range.end),
                   Phase::Optimizer,
-                  {.work = StepWork::SquaredNorm,
-                   .range = range,
-                   .first_tp_rank_only = replicated && program.plan.parallel.tp > 1});
+                  {.work = StepWork::SquaredNorm, .range = range, .tp_copies = copies});
   }
   if (program.role.last_stage)
     append_all_reduce(program, "loss.all_reduce", Lane::Dp, Group::DpCp, Region::Scalars,
@@ -87,9 +119,7 @@ void append_step_end(Program& program, const ParameterOrder& order, Pass pass) {
                     scalars(Scalar::LossSum, 2));
   if (pass == Pass::ForwardOnly) return;
   append_step(program, "clip_coefficient", Phase::Optimizer, {.work = StepWork::ClipCoefficient});
-  const auto update_ranges = merged_ranges(
-      program, [](const Parameter& parameter) { return std::optional(parameter.weight_decay); });
-  for (const auto& [range, decay] : update_ranges)
+  for (const auto& [range, decay] : ranges_by_decay(program))
     append_step(program, fmt::format("optimizer[{}:{}]", range.begin, range.end), Phase::Optimizer,
                 {.work = StepWork::OptimizerUpdate, .range = range, .weight_decay = decay});
 }

@@ -20,7 +20,7 @@ using sim::StageMemory;
 
 std::vector<StageBreakdown> by_stage(const std::vector<sim::RankBreakdown>& ranks,
                                      const program::Plan& plan) {
-  const program::Mesh mesh(plan.parallel, plan.rank_order);
+  const program::Mesh mesh = program::mesh_of(plan);
   std::map<int, std::vector<sim::RankBreakdown>> members;
   for (const sim::RankBreakdown& rank : ranks)
     members[mesh.coordinates(rank.rank).pp].push_back(rank);

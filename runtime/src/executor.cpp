@@ -191,7 +191,7 @@ std::function<void()> Executor::bind_step_work(const StepOp& step) {
       return [this, loss] { backend_.zero(loss, sizeof(double)); };
     }
     case StepWork::SquaredNorm:
-      if (step.first_tp_rank_only && groups_.coordinates().tp != 0) return [] {};
+      if (groups_.coordinates().tp % step.tp_copies != 0) return [] {};
       break;
     case StepWork::ClipCoefficient:
     case StepWork::OptimizerUpdate:

@@ -15,6 +15,8 @@ Groups::Groups(Communicator& world, const program::Mesh& mesh)
   };
   for (const Group group : {Group::Tp, Group::DpCp, Group::TpPp, Group::Embedding})
     groups_[group] = create(group, program::name_of(group));
+  if (mesh_.kv_copies() > 1)
+    groups_[Group::KvCopies] = create(Group::KvCopies, program::name_of(Group::KvCopies));
   forward_ = create(Group::Pp, "pp forward");
   backward_ = create(Group::Pp, "pp backward");
 }

@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "program/cost.hpp"
+#include "program/shard_layout.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -227,6 +228,7 @@ class StagePricer {
   }
 
   void count_layer() {
+    const int tp = program_.plan.parallel.tp;
     for (std::size_t layer = 0; layer < program_.layers.size(); ++layer) {
       const auto& placed = program_.layers[layer];
       if (!placed.layer) continue;
@@ -236,6 +238,9 @@ class StagePricer {
         const std::int64_t elements = padded_elements(at(index));
         stage_.layer_elements += elements;
         if (program_.parameters[at(index)].tp_partial) stage_.layer_partial_elements += elements;
+        if (program_.parameters[at(index)].shard_dim < 0) continue;
+        for (const auto& held : program::held_ranges(program_.parameters[at(index)], tp))
+          if (held.copies > 1) stage_.layer_copied_parts.push_back(held.range.size());
       }
       return;
     }

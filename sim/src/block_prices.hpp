@@ -56,6 +56,7 @@ struct StagePrices {
   double layer_norm_seconds = 0;
   std::int64_t layer_elements = 0;
   std::int64_t layer_partial_elements = 0;
+  std::vector<std::int64_t> layer_copied_parts;  // runs of key/value heads summed over holders
   double layer_saved_bytes = 0;
 };
 

@@ -51,7 +51,7 @@ SimulationResult simulate(const std::vector<Program>& stages, const Cluster& clu
                           const SimulationOptions& options) {
   check_input(stages, cluster);
   const program::Plan& plan = stages.front().plan;
-  const program::Mesh mesh(plan.parallel, plan.rank_order);
+  const program::Mesh mesh = program::mesh_of(plan);
   World world = build_world(stages, cluster, mesh, options);
   const auto player = cluster.communication.needs_host ? make_host_player(world, cluster, options)
                                                        : make_lane_player(world, cluster, options);

@@ -32,7 +32,7 @@ std::size_t at(int i) {
 
 /// Where the groups of a mesh sit on the cluster.
 struct Layout {
-  GroupPlacement tp, dp_cp, tp_pp, embedding, neighbours;
+  GroupPlacement tp, dp_cp, tp_pp, embedding, kv_copies, neighbours;
   std::vector<int> host;      // of each stage's first rank
   std::vector<double> cores;  // that the stage's ranks of that host hold while they compute
 };
@@ -45,6 +45,7 @@ Layout layout_of(const program::Mesh& mesh, const Cluster& cluster) {
   layout.dp_cp = place(cluster, mesh.group(Group::DpCp, first));
   layout.tp_pp = place(cluster, mesh.group(Group::TpPp, first));
   layout.embedding = place(cluster, mesh.group(Group::Embedding, first));
+  layout.kv_copies = place(cluster, mesh.group(Group::KvCopies, first));
   layout.neighbours = pp > 1 ? place(cluster, {first, mesh.rank_of({.pp = 1})}) : GroupPlacement{};
   const bool cpu = cluster.device.kind == DeviceKind::Cpu;
   std::optional<Folding> folding;
@@ -145,11 +146,11 @@ struct Estimator::State {
 
 const Layout& Estimator::State::layout(const Plan& plan) {
   const auto& p = plan.parallel;
-  const auto key =
-      fmt::format("{} {} {} {} {} {} {}", p.tp, p.cp, p.pp, p.dp, p.ep, p.etp, plan.rank_order);
+  const auto key = fmt::format("{} {} {} {} {} {} {} {}", p.tp, p.cp, p.pp, p.dp, p.ep, p.etp,
+                               plan.rank_order, program::kv_copies(plan));
   const auto found = layouts.find(key);
   if (found != layouts.end()) return found->second;
-  return layouts.emplace(key, layout_of(program::Mesh(p, plan.rank_order), cluster)).first->second;
+  return layouts.emplace(key, layout_of(program::mesh_of(plan), cluster)).first->second;
 }
 
 const std::vector<StagePrices>& Estimator::State::blocks(const Plan& plan, RecomputeKind recompute,
@@ -254,7 +255,7 @@ double Estimator::State::memory_of(const Plan& plan, int stage, const StagePrice
       plan.schedule == program::ScheduleKind::GPipe ? m : std::min(m, p.pp - stage);
   const double batch = 2.0 * static_cast<double>(plan.tokens_per_microbatch()) * m * kFp32Bytes;
   const int communicators = (p.tp > 1) + (p.tp * p.pp > 1) + (p.dp * p.cp > 1) + (p.pp > 1) +
-                            (prices.tied_elements > 0 ? 1 : 0);
+                            (program::kv_copies(plan) > 1) + (prices.tied_elements > 0 ? 1 : 0);
   return elements * per_element + saved_bytes * in_flight + prices.transient_bytes +
          prices.boundary_bytes + prices.scalar_bytes + batch +
          communicators * cluster.communication.buffer_mib * kMib +
@@ -295,6 +296,8 @@ Stage Estimator::State::stage_of(const Plan& plan, int index, const Layout& wher
   stage.norm_seconds = turns() * (prices.norm_seconds + extra * prices.layer_norm_seconds);
   stage.norm_seconds += all_reduce(partial, where.tp) + all_reduce(partial + tied, where.dp_cp);
   if (tied > 0) stage.norm_seconds += all_reduce(tied, where.embedding);
+  for (const std::int64_t part : prices.layer_copied_parts)
+    stage.norm_seconds += num_layers * all_reduce(static_cast<double>(part), where.kv_copies);
   if (last) stage.norm_seconds += all_reduce(2, where.dp_cp);  // the loss, one fp64
   if (where.dp_cp.size > 1) add_gradients(plan, prices, extra, where, stage);
   const int plain_layers = mixed ? num_layers - limit : 0;

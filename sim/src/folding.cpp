@@ -10,8 +10,9 @@ namespace {
 using program::Coordinates;
 using program::Group;
 
-/// Identifies the group of a rank: its coordinates with the varied axes set to 0.
-std::array<int, 7> group_key(const Coordinates& c, Group group) {
+/// Identifies the group of a rank: its coordinates with the varied axes set to 0,
+/// or to the number of the part of an axis that the group is.
+std::array<int, 7> group_key(const Coordinates& c, Group group, int kv_copies) {
   switch (group) {
     case Group::Tp:
       return {0, c.cp, c.dp, c.pp};
@@ -34,6 +35,8 @@ std::array<int, 7> group_key(const Coordinates& c, Group group) {
       return {0, 0, 0, c.pp, 0, c.ep, c.edp};
     case Group::ExpertDp:
       return {0, 0, 0, c.pp, c.etp, c.ep, 0};
+    case Group::KvCopies:
+      return {c.tp / kv_copies, c.cp, c.dp, c.pp};
   }
   return {};
 }
@@ -54,7 +57,7 @@ bool Folding::same_placements(Group group) const {
   for (int rank = 0; rank < mesh_.world_size(); ++rank) {
     const Coordinates& c = coordinates_[static_cast<std::size_t>(rank)];
     if (group == Group::Embedding && c.pp != 0 && c.pp != last) continue;
-    groups[group_key(c, group)].push_back(rank);
+    groups[group_key(c, group, mesh_.kv_copies())].push_back(rank);
   }
   std::vector<std::optional<GroupPlacement>> of_stage(static_cast<std::size_t>(mesh_.config().pp));
   for (const auto& [key, ranks] : groups) {

@@ -31,8 +31,9 @@ int num_communicators(const program::Program& program) {
     for (const auto& operation : block.forward) note(operation);
     for (const auto& operation : block.backward) note(operation);
   }
-  const auto open = std::ranges::count_if(
-      groups, [&](program::Group group) { return program::group_size(group, parallel) > 1; });
+  const auto open = std::ranges::count_if(groups, [&](program::Group group) {
+    return program::group_size(group, parallel, program::kv_copies(program.plan)) > 1;
+  });
   return static_cast<int>(open) + (parallel.pp > 1 ? 1 : 0);
 }
 

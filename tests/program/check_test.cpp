@@ -56,9 +56,11 @@ TEST_CASE("Sizes that overflow 32 bits are refused", "[program][check]") {
 
 TEST_CASE("tp must divide what it shards, and the nearest tp named divides all of it",
           "[program][check]") {
-  Plan plan = make_plan(llama_style(), {.tp = 8});  // 8 heads, 4 of keys, ffn 96
+  Plan plan = make_plan(llama_style(), {.tp = 6});  // 12 heads, 4 of keys, ffn 96
+  plan.model.num_heads = 12;
   CHECK_THAT(message_of(plan, "kv-heads"),
-             Contains("num_kv_heads (4)") && Contains("tp (8)") && Contains("nearest tp: 4"));
+             Contains("num_kv_heads (4)") && Contains("tp (6)") && Contains("nearest tp: 4"));
+  CHECK(check(make_plan(llama_style(), {.tp = 8})).empty());  // two ranks hold each key head
   plan = make_plan(llama_style(), {.tp = 4});
   plan.model.ffn_size = 98;
   CHECK_THAT(message_of(plan, "ffn"),

@@ -171,6 +171,29 @@ TEST_CASE("Partial gradients, and only they, are summed over the tensor-parallel
   }
 }
 
+TEST_CASE("Gradients of heads that several ranks hold are summed over these ranks",
+          "[program][differentiate]") {
+  Plan plan = make_plan(gpt2_style(), {.tp = 4, .dp = 2});
+  plan.model.num_kv_heads = 2;
+  const Program program = lower(plan, 0);
+  const auto sums = test::instances_named(program, "layers.1.self_attn.qkv_proj");
+  REQUIRE(sums.size() == 2);  // weight and bias
+  const auto& work =
+      std::get<FlatCollectiveOp>(operation_of(program, program.instances[sums.front()]).work);
+  CHECK(work.collective.group == Group::KvCopies);
+  const Parameter& qkv = test::parameter_named(program, "layers.1.self_attn.qkv_proj.weight");
+  CHECK(work.range ==
+        FlatRange{qkv.offset + 16 * 64, qkv.offset + 32 * 64});  // 2 query heads first
+  // Before the data-parallel sum of the bucket, which may leave only a part of it here.
+  const auto buckets = test::instances_named(program, "gradients[");
+  CHECK(std::ranges::any_of(buckets, [&](std::size_t bucket) {
+    const auto& range =
+        std::get<FlatCollectiveOp>(operation_of(program, program.instances[bucket]).work).range;
+    return bucket > sums.front() && range.begin <= work.range.begin && work.range.end <= range.end;
+  }));
+  CHECK(test::instances_named(lower(make_plan(gpt2_style(), {.tp = 4}), 0), "layers.").empty());
+}
+
 TEST_CASE("An input gradient's reduction can run under the weight gradient",
           "[program][differentiate]") {
   const Names names =

@@ -87,6 +87,14 @@ TEST_CASE("16 ranks with tp 2 and pp 4 form the groups that Megatron-LM document
         GroupList{{0, 4, 8, 12}, {1, 5, 9, 13}, {2, 6, 10, 14}, {3, 7, 11, 15}});
 }
 
+TEST_CASE("Ranks that hold the same key/value heads are neighbours in the tp group",
+          "[program][mesh]") {
+  const Mesh mesh({.tp = 4, .dp = 2}, "dp-tp-cp-ep-pp", 2);  // tp = rank / 2
+  CHECK(mesh.groups(Group::KvCopies) == GroupList{{0, 2}, {1, 3}, {4, 6}, {5, 7}});
+  CHECK(group_size(Group::KvCopies, mesh.config(), mesh.kv_copies()) == 2);
+  CHECK(Mesh({.tp = 2}).groups(Group::KvCopies) == GroupList{{0}, {1}});
+}
+
 TEST_CASE("A model replica is what shares a data-parallel coordinate", "[program][mesh]") {
   const Mesh mesh({.tp = 2, .pp = 4, .dp = 2});
   CHECK(mesh.groups(Group::TpPp) ==

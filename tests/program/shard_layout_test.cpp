@@ -25,6 +25,21 @@ TEST_CASE("A fused QKV is cut section by section", "[program][shard_layout]") {
   CHECK(pieces(qkv, 1, 0) == Pieces{{0, 0, 128}});
 }
 
+TEST_CASE("Key and value heads that are fewer than the ranks are held by several",
+          "[program][shard_layout]") {
+  // 8 query heads of 8 rows, 4 of keys and values. Over 8 ranks: one query head each, and ranks 4
+  // and 5 hold key head 2 (rows 64 + 16) and value head 2 (rows 96 + 16).
+  const char* qkv = "layers.0.self_attn.qkv_proj.weight";
+  CHECK(pieces(qkv, 8, 4) == Pieces{{0, 32, 8}, {8, 80, 8, 0}, {16, 112, 8, 0}});
+  CHECK(pieces(qkv, 8, 5) == Pieces{{0, 40, 8}, {8, 80, 8, 1}, {16, 112, 8, 1}});
+  const Program program = lower(test::make_plan(test::llama_style(), {.tp = 8}), 0);
+  // Rows of 64: one query head is held here alone, a key and a value head by two ranks.
+  CHECK(held_ranges(test::parameter_named(program, qkv), 8) ==
+        std::vector<HeldRange>{{{0, 8 * 64}, 1}, {{8 * 64, 24 * 64}, 2}});
+  CHECK(held_ranges(test::parameter_named(program, "head.norm.weight"), 8) ==
+        std::vector<HeldRange>{{{0, 64}, 8}});
+}
+
 TEST_CASE("A fused gate and up is cut so that each rank can multiply its halves",
           "[program][shard_layout]") {
   // Rows: gate 0..95, up 96..191.
@@ -51,11 +66,12 @@ TEST_CASE("Rows that pad the vocabulary belong to no piece", "[program][shard_la
 }
 
 TEST_CASE("A replicated parameter is one whole piece on every rank", "[program][shard_layout]") {
-  CHECK(pieces("head.norm.weight", 2, 1) == Pieces{{0, 0, 64}});
+  CHECK(pieces("head.norm.weight", 2, 0) == Pieces{{0, 0, 64}});
+  CHECK(pieces("head.norm.weight", 2, 1) == Pieces{{0, 0, 64, 1}});
 }
 
 TEST_CASE("The pieces of all ranks cover every global row once", "[program][shard_layout]") {
-  for (const int tp : {1, 2, 4})
+  for (const int tp : {1, 2, 4, 8})
     for (const auto& model : {test::llama_style(), test::gpt2_style()}) {
       const Program program = lower(test::make_plan(model, {.tp = tp}), 0);
       for (const Parameter& parameter : program.parameters) {
@@ -66,7 +82,7 @@ TEST_CASE("The pieces of all ranks cover every global row once", "[program][shar
         for (int rank = 0; rank < tp; ++rank)
           for (const ShardPiece& piece : shard_pieces(parameter, rank)) {
             CHECK(piece.local_begin + piece.size <= parameter.local_shape[dim]);
-            for (std::int64_t i = 0; i < piece.size; ++i)
+            for (std::int64_t i = 0; i < piece.size && piece.copy == 0; ++i)
               ++covered.at(static_cast<std::size_t>(piece.global_begin + i));
           }
         CHECK(std::ranges::all_of(covered, [](int count) { return count == 1; }));

@@ -114,6 +114,17 @@ TEST_CASE("Local shapes divide heads, features or tokens", "[program][shard]") {
   CHECK(std::get<ComputeOp>(attention->work).attributes.kv_heads == 2);
 }
 
+TEST_CASE("With fewer key heads than ranks each rank holds one", "[program][shard]") {
+  const Program program = lower(make_plan(llama_style(), {.tp = 8}), 0);
+  const Block& layer = block_named(program, "dense");
+  const auto attention = std::ranges::find(layer.forward, "attention", &Operation::name);
+  REQUIRE(attention != layer.forward.end());
+  CHECK(std::get<ComputeOp>(attention->work).attributes.heads == 1);
+  CHECK(std::get<ComputeOp>(attention->work).attributes.kv_heads == 1);
+  const Value& qkv = layer.values[static_cast<std::size_t>(attention->inputs.front())];
+  CHECK(local_shape(program, qkv) == std::vector<std::int64_t>{16, 24});  // (1 + 2) heads of 8
+}
+
 TEST_CASE("The vocabulary is padded to a multiple of 128 * tp", "[program][shard]") {
   // Megatron-LM's rule; GPT-2's 50257 becomes 50304 on one rank and 51200 on eight.
   Plan plan = make_plan(gpt2_style());

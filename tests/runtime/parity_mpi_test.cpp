@@ -61,8 +61,12 @@ struct Reference {
   std::vector<double> spread;  // by step
 };
 
-Reference reference_of(Fixture& fixture, const models::ModelSpec& model) {
-  Plan plan = base_plan(model);
+/// @param plan  whose model and workload one rank runs
+Reference reference_of(Fixture& fixture, Plan plan) {
+  plan.parallel = {};
+  plan.layers_per_stage.clear();
+  plan.recompute = {};
+  plan.micro_batch_size = 1;
   Reference reference{.run = fixture.run_alone(plan), .spread = std::vector<double>(kSteps, 0.0)};
   for (const int micro_batch : {2, 4, 8}) {
     plan.micro_batch_size = micro_batch;
@@ -115,13 +119,15 @@ bool agrees(const RunResult& run, const Reference& reference) {
   return true;
 }
 
-void check_parity(const models::ModelSpec& model) {
+/// @param plans  of one model and workload
+void check_parity(const std::vector<Plan>& plans) {
   Fixture fixture;
-  const Reference reference = reference_of(fixture, model);
+  const models::ModelSpec& model = plans.front().model;
+  const Reference reference = reference_of(fixture, plans.front());
   REQUIRE(reference.run.losses.back() < reference.run.losses.front());
   double worst = 0;
   int count = 0;
-  for (const Plan& plan : all_plans(model)) {
+  for (const Plan& plan : plans) {
     const auto run = fixture.run(plan);
     if (!run) continue;
     ++count;
@@ -130,6 +136,8 @@ void check_parity(const models::ModelSpec& model) {
     INFO(model.name << ": " << describe(plan) << ", worst gradient " << error.worst);
     CHECK(error.relative <= 1e-5);
     CHECK(error.small_absolute <= 1e-11);
+    CHECK(run->gradient_norms.front() ==
+          Approx(reference.run.gradient_norms.front()).epsilon(1e-6));
     for (std::size_t step = 0; step < kSteps; ++step) {
       INFO("step " << step << " loss " << run->losses[step] << " expected "
                    << reference.run.losses[step] << " spread " << reference.spread[step]);
@@ -145,12 +153,49 @@ void check_parity(const models::ModelSpec& model) {
 
 TEST_CASE("every plan of a Llama-style model gives the gradients and losses of one rank",
           "[parity]") {
-  check_parity(llama_style());
+  check_parity(all_plans(llama_style()));
 }
 
 TEST_CASE("every plan of a GPT-2-style model gives the gradients and losses of one rank",
           "[parity]") {
-  check_parity(gpt2_style());
+  check_parity(all_plans(gpt2_style()));
+}
+
+namespace {
+
+/// One plan per mesh; the recompute kinds take turns. Steps are small: over 8 ranks sums are taken
+/// in orders that no micro-batch size of one rank tries, and large steps amplify what that changes.
+std::vector<Plan> plans_of(const models::ModelSpec& model,
+                           const std::vector<ParallelConfig>& meshes) {
+  std::vector<Plan> plans;
+  for (const ParallelConfig& parallel : meshes) {
+    Plan plan = base_plan(model);
+    plan.parallel = parallel;
+    plan.workload.optimizer.learning_rate = 2e-3;
+    plan.recompute.kind = static_cast<RecomputeKind>(plans.size() % 3);
+    plans.push_back(plan);
+  }
+  return plans;
+}
+
+models::ModelSpec with_key_heads(models::ModelSpec model, int num_kv_heads) {
+  model.name += " with few key heads";
+  model.num_kv_heads = num_kv_heads;
+  return model;
+}
+
+}  // namespace
+
+TEST_CASE("key/value heads held by several ranks give the gradients and losses of one rank",
+          "[parity]") {
+  for (const models::ModelSpec& model :
+       {with_key_heads(llama_style(), 2), with_key_heads(gpt2_style(), 2)})
+    check_parity(plans_of(model, {{.tp = 4},
+                                  {.tp = 8, .sp = true},
+                                  {.tp = 4, .pp = 2, .sp = true},
+                                  {.tp = 4, .dp = 2},
+                                  {.tp = 8},
+                                  {.tp = 4, .pp = 2}}));
 }
 
 // ---------------------------------------------------------------- seeded bugs
@@ -175,6 +220,12 @@ void erase_instances(program::Program& program, Predicate predicate) {
 void skip_sequence_gradients(program::Program& program) {
   erase_instances(program, [](const auto&, const program::Operation& operation) {
     return operation.name == "sequence_gradients.all_reduce";
+  });
+}
+
+void skip_copied_heads(program::Program& program) {
+  erase_instances(program, [](const auto&, const program::Operation& operation) {
+    return operation.name.ends_with(".copied_heads.all_reduce");
   });
 }
 
@@ -212,14 +263,16 @@ void do_not_gather_head(program::Program& program) {
 }
 
 std::vector<SeededBug> seeded_bugs() {
-  return {{"norm gradients not reduced under sp",
-           llama_style(),
-           {.tp = 2, .sp = true},
-           skip_sequence_gradients},
-          {"last micro-batch dropped", llama_style(), {.pp = 2}, drop_last_microbatch},
-          {"mean of means", llama_style(), {.dp = 2}, average_over_dp},
-          {"bias added tp times", gpt2_style(), {.tp = 2}, add_bias_on_every_rank},
-          {"head not sharded", llama_style(), {.tp = 2}, do_not_gather_head}};
+  return {
+      {"norm gradients not reduced under sp",
+       llama_style(),
+       {.tp = 2, .sp = true},
+       skip_sequence_gradients},
+      {"last micro-batch dropped", llama_style(), {.pp = 2}, drop_last_microbatch},
+      {"mean of means", llama_style(), {.dp = 2}, average_over_dp},
+      {"bias added tp times", gpt2_style(), {.tp = 2}, add_bias_on_every_rank},
+      {"head not sharded", llama_style(), {.tp = 2}, do_not_gather_head},
+      {"copied heads not summed", with_key_heads(llama_style(), 2), {.tp = 4}, skip_copied_heads}};
 }
 
 }  // namespace
@@ -230,7 +283,7 @@ TEST_CASE("each seeded bug breaks parity", "[parity]") {
     Plan plan = base_plan(bug.model);
     // Biases start at zero, so the bug in them only shows once they have moved: in the losses.
     plan.parallel = bug.parallel;
-    const Reference reference = reference_of(fixture, bug.model);
+    const Reference reference = reference_of(fixture, plan);
     const auto right = fixture.run(plan);
     const auto wrong = fixture.run(plan, bug.mutate);
     INFO(bug.name);

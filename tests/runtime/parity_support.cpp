@@ -35,7 +35,7 @@ runtime::StepBatch make_batch(const program::Plan& plan, int dp_rank) {
   return batch;
 }
 
-/// Adds this rank's shard into the global array.
+/// Adds this rank's shard into the global array; of what several ranks hold, the first one's.
 void scatter_into(std::vector<double>& global, const Parameter& parameter, int tp_rank,
                   const float* local) {
   const bool matrix = parameter.local_shape.size() > 1;
@@ -43,6 +43,7 @@ void scatter_into(std::vector<double>& global, const Parameter& parameter, int t
   const std::int64_t global_columns = matrix ? parameter.global_shape[1] : 1;
   const bool by_column = parameter.shard_dim == 1;
   for (const program::ShardPiece& piece : program::shard_pieces(parameter, tp_rank)) {
+    if (piece.copy != 0) continue;
     const std::int64_t rows = by_column ? parameter.local_shape[0] : piece.size;
     const std::int64_t columns = by_column ? piece.size : local_columns;
     for (std::int64_t r = 0; r < rows; ++r)
@@ -79,8 +80,7 @@ std::map<std::string, std::vector<double>> gather_gradients(runtime::Trainer& tr
                         std::int64_t{1}, std::multiplies<>());
     std::vector<double> global(static_cast<std::size_t>(elements), 0.0);
     const auto own = std::ranges::find(program.parameters, parameter.name, &Parameter::name);
-    if (own != program.parameters.end() && place.dp == 0 && !own->tied_copy &&
-        (own->shard_dim >= 0 || place.tp == 0))
+    if (own != program.parameters.end() && place.dp == 0 && !own->tied_copy)
       scatter_into(global, *own, place.tp, gradients + own->offset);
     const runtime::MutableBuffer buffer{global.data(), elements, DType::F64};
     world.all_reduce(buffer, buffer, runtime::ReduceOp::Sum).wait();

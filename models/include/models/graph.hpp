@@ -59,12 +59,14 @@ enum class Init { Normal, ScaledNormal, Ones, Zeros };
 /// One value of the graph. `sections` splits the dimension that tensor parallelism shards (the last
 /// of an activation, the first of a column-parallel weight) into parts that are sharded one by one:
 /// a fused QKV weight (q + 2 kv rows) has sections {q, kv, kv}, a fused gate-up {F, F}. Empty = one
-/// part.
+/// part. Where `head_size` is not 0, sections are rows of heads of this size: a section with fewer
+/// heads than ranks is not cut; each of its heads is held by several ranks.
 struct Tensor {
   std::string name;
   TensorClass tensor_class = TensorClass::Activation;
   std::vector<Dim> shape;
   std::vector<std::int64_t> sections;
+  std::int64_t head_size = 0;
   Init init = Init::Normal;   // parameters only
   bool weight_decay = false;  // parameters only: matrices yes, norms and biases no
   bool trained = true;        // parameters only; false: moved by a rule, not by its gradient

@@ -35,6 +35,7 @@ enum class Group {
   Ep,
   Etp,
   ExpertDp,  // ranks that hold the same experts
+  KvCopies,  // tp ranks that hold the same key/value heads, where tp exceeds these
 };
 
 /// rank <-> coordinates for any axis order, e.g. "tp-cp-ep-dp-pp" (innermost first, Megatron's
@@ -44,11 +45,14 @@ class Mesh {
  public:
   /// @throws ConfigError if the order is not a permutation of tp, cp, ep, dp, pp, if a degree is
   /// less than 1, or if etp * ep does not divide tp * cp * dp
-  explicit Mesh(const ParallelConfig& config, const std::string& order = kDefaultOrder);
+  /// @param kv_copies  adjacent tp ranks that hold the same key/value heads; divides tp
+  explicit Mesh(const ParallelConfig& config, const std::string& order = kDefaultOrder,
+                int kv_copies = 1);
 
   static constexpr const char* kDefaultOrder = "tp-cp-ep-dp-pp";
 
   const ParallelConfig& config() const { return config_; }
+  int kv_copies() const { return kv_copies_; }
   int world_size() const { return config_.world_size(); }
   Coordinates coordinates(int rank) const;
   /// Only the dense coordinates (tp, cp, dp, pp) are read.
@@ -63,10 +67,17 @@ class Mesh {
 
   ParallelConfig config_;
   std::vector<Axis> order_;
+  int kv_copies_ = 1;
 };
+
+struct Plan;
+
+/// Adjacent tp ranks that hold the same key/value heads: more than 1 where tp exceeds these.
+int kv_copies(const Plan& plan);
+Mesh mesh_of(const Plan& plan);
 
 std::string_view name_of(Group group);
 /// Members in the group that any rank belongs to (Embedding: 2 if pp > 1, else 1).
-int group_size(Group group, const ParallelConfig& config);
+int group_size(Group group, const ParallelConfig& config, int kv_copies = 1);
 
 }  // namespace meshplan::program

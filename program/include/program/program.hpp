@@ -68,11 +68,14 @@ constexpr std::int64_t kAlignment = 64;
 
 // ---------------------------------------------------------------- parameters
 
-/// A contiguous run of the global parameter's dimension `dim` that this role's shard holds, for tp
-/// rank r: global offset = begin + r * size (each section of a fused weight is sharded on its own).
+/// A contiguous run of a dimension that tp rank r holds: global offset = begin + (r / copies) *
+/// size (each section of a fused weight is sharded on its own). Where tp exceeds the key/value
+/// heads, `copies` adjacent ranks hold the same ones; each rank's gradient of them is then a
+/// partial sum, for it sees only what its own query heads add.
 struct ShardSection {
   std::int64_t begin = 0;  // of the section in the global tensor
   std::int64_t size = 0;   // rows (or columns) held by each tp rank
+  int copies = 1;          // ranks that hold the same run
   bool operator==(const ShardSection&) const = default;
 };
 
@@ -174,8 +177,9 @@ enum class StepWork {
 struct StepOp {
   StepWork work = StepWork::LoadBatch;
   FlatRange range;
-  bool weight_decay = false;        // OptimizerUpdate
-  bool first_tp_rank_only = false;  // SquaredNorm of parameters that are replicated over tp
+  bool weight_decay = false;  // OptimizerUpdate
+  int tp_copies =
+      1;  // SquaredNorm: adjacent tp ranks that hold the same gradients; the first counts
 };
 
 /// Collective on flat gradient ranges or scalars at the end of the step.
