@@ -15,6 +15,10 @@ LayerAttention attention_of_layer(const ModelSpec& spec, int layer) {
   return spec.layer_pattern[static_cast<std::size_t>(layer) % spec.layer_pattern.size()];
 }
 
+std::string_view name_of_activation(ActivationKind kind) {
+  return name_of(kind);
+}
+
 bool is_moe_layer(const ModelSpec& spec, int layer) {
   return spec.moe &&
          std::ranges::find(spec.moe->dense_layers, layer) == spec.moe->dense_layers.end();

@@ -70,7 +70,6 @@ class Checker {
     refuse(model_.mla.has_value(), "multi-head latent attention (mla)");
     refuse(model_.linear_attention.has_value(), "linear attention");
     refuse(model_.mtp_layers > 0, "multi-token prediction (mtp_layers)");
-    refuse(model_.qk_norm, "a norm of query and key heads (qk_norm)");
     refuse(model_.attention_sinks, "attention_sinks");
     refuse(model_.attention_output_gate, "attention_output_gate");
     refuse(model_.attention_softcap.has_value(), "attention_softcap");

@@ -133,6 +133,8 @@ std::string_view kind_name(OpKind kind) {
       return "rms_norm";
     case OpKind::LayerNorm:
       return "layer_norm";
+    case OpKind::HeadRmsNorm:
+      return "head_rms_norm";
     case OpKind::Linear:
       return "linear";
     case OpKind::Rope:
@@ -162,6 +164,26 @@ std::string_view kind_name(OpKind kind) {
   }
 }
 
+/// What besides its shape an operation's time depends on.
+std::string attribute_flags(const ComputeOp& work) {
+  const models::OpAttributes& a = work.attributes;
+  switch (work.kind) {
+    case OpKind::Activation:
+    case OpKind::GatedActivation:
+      return fmt::format(" {}", models::name_of_activation(a.activation));
+    case OpKind::Rope:
+      return fmt::format(" heads={} rotated={}", a.heads + a.kv_heads, a.rope_size);
+    case OpKind::HeadRmsNorm:
+      return fmt::format(" heads={} size={}", a.heads + a.kv_heads, a.head_size);
+    case OpKind::Attention:
+    case OpKind::CrossEntropyLocal:
+    case OpKind::CrossEntropy:
+      return a.softcap > 0 ? " softcap" : "";
+    default:
+      return "";
+  }
+}
+
 std::string compute_signature(const Program& program, const OperationInstance& instance,
                               const Operation& operation, const ComputeOp& work) {
   std::string text = fmt::format("{}.{} {}", kind_name(work.kind), phase_name(operation.phase),
@@ -175,13 +197,15 @@ std::string compute_signature(const Program& program, const OperationInstance& i
     return text;
   }
   if (work.kind == OpKind::Attention)
-    return text + fmt::format(" b={} s={} h={} k={} e={} {}{}", program.sizes.sequences,
-                              program.sizes.tokens / program.sizes.sequences, work.attributes.heads,
-                              work.attributes.kv_heads, work.attributes.head_size,
-                              work.attributes.causal ? "causal" : "full",
-                              work.attributes.window > 0
-                                  ? fmt::format(" window={}", work.attributes.window)
-                                  : std::string());
+    return text +
+           fmt::format(" b={} s={} h={} k={} e={} {}{}", program.sizes.sequences,
+                       program.sizes.tokens / program.sizes.sequences, work.attributes.heads,
+                       work.attributes.kv_heads, work.attributes.head_size,
+                       work.attributes.causal ? "causal" : "full",
+                       work.attributes.window > 0
+                           ? fmt::format(" window={}", work.attributes.window)
+                           : std::string()) +
+           attribute_flags(work);
   // An embedding reads ids; what it moves is rows of the model's width.
   const bool lookup = work.kind == OpKind::Embedding && operation.phase == Phase::Forward;
   const Value& first =
@@ -193,7 +217,7 @@ std::string compute_signature(const Program& program, const OperationInstance& i
   if (norm && operation.phase == Phase::InputGrad && operation.inputs.size() > plain_inputs)
     text += " residual";
   if (instance.accumulate) text += " accumulate";
-  return text;
+  return text + attribute_flags(work);
 }
 
 }  // namespace

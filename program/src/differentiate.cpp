@@ -251,6 +251,9 @@ class Differentiator {
       case OpKind::LayerNorm:
         norm_adjoint(op, work);
         break;
+      case OpKind::HeadRmsNorm:
+        head_norm_adjoint(op, work);
+        break;
       case OpKind::Attention:
         attention_adjoint(op, work);
         break;
@@ -292,24 +295,25 @@ class Differentiator {
 
   void bias_adjoint(const Operation& op) {
     const Gradient dy = output_gradient(op);
-    weight_gradient(op, std::get<ComputeOp>(op.work), {dy.buffer}, {op.inputs[1]});
+    weight_gradient(op, std::get<ComputeOp>(op.work), dy, {dy.buffer}, {op.inputs[1]});
     done_.insert(op.outputs.front());
     contribute(op.inputs[0], dy);
   }
 
-  /// Emits the gradient of the parameters `weights`, which are partial sums over the tp group if
-  /// they are replicated but each rank saw only its tokens.
-  void weight_gradient(const Operation& op, const ComputeOp& work, std::vector<ValueId> inputs,
-                       const std::vector<ValueId>& weights) {
+  /// Emits the gradient of the parameters `weights` from `dy` and whatever else `inputs` names.
+  void weight_gradient(const Operation& op, const ComputeOp& work, const Gradient& dy,
+                       std::vector<ValueId> inputs, const std::vector<ValueId>& weights) {
     std::vector<ValueId> outputs;
-    for (const ValueId weight : weights) outputs.push_back(gradient_of_parameter(weight, work));
+    for (const ValueId weight : weights) outputs.push_back(gradient_of_parameter(weight, dy));
     emit(op.name + ".weight_grad", Phase::WeightGrad, Lane::Compute, work, std::move(inputs),
          outputs);
   }
 
-  ValueId gradient_of_parameter(ValueId weight, const ComputeOp& work) {
+  /// A replicated parameter's gradient is a partial sum over the tp group if each rank saw only its
+  /// part of dy: its tokens, or its heads.
+  ValueId gradient_of_parameter(ValueId weight, const Gradient& dy) {
     LayerParameter& parameter = layer_.parameters[at(value(weight).index)];
-    if (parameter.parameter.shard_dim < 0 && work.tokens_sharded)
+    if (parameter.parameter.shard_dim < 0 && dy.where != Placement::Replicated)
       parameter.parameter.tp_partial = true;
     return parameter.gradient;
   }
@@ -327,14 +331,15 @@ class Differentiator {
     contribute(x, {dx, where});
     if (consumers_[at(x)] == 1) finalize(x);  // its reduction runs under the weight gradient
     const std::vector<ValueId> weights(op.inputs.begin() + 1, op.inputs.end());
-    weight_gradient(op, work, {dy.buffer, x_again}, weights);
+    weight_gradient(op, work, dy, {dy.buffer, x_again}, weights);
   }
 
   void embedding_adjoint(const Operation& op, const ComputeOp& work) {
     const Gradient dy = output_gradient(op);
     const bool positions = work.kind == OpKind::PositionEmbedding;
     const ValueId source = op.inputs[0];
-    weight_gradient(op, work, positions ? std::vector{dy.buffer} : std::vector{dy.buffer, source},
+    weight_gradient(op, work, dy,
+                    positions ? std::vector{dy.buffer} : std::vector{dy.buffer, source},
                     {op.inputs[1]});
     done_.insert(op.outputs.front());
     if (positions) contribute(source, dy);
@@ -361,11 +366,26 @@ class Differentiator {
     const std::optional<ValueId> residual = own_gradient(x, dy.where);
     if (residual) inputs.push_back(*residual);
     const ValueId dx = residual ? *residual : fresh_gradient(x, dy.where);
-    std::vector<ValueId> outputs = {dx, gradient_of_parameter(op.inputs[1], work)};
-    if (layer_norm) outputs.push_back(gradient_of_parameter(op.inputs[2], work));
+    std::vector<ValueId> outputs = {dx, gradient_of_parameter(op.inputs[1], dy)};
+    if (layer_norm) outputs.push_back(gradient_of_parameter(op.inputs[2], dy));
     emit(op.name + ".grad", Phase::InputGrad, Lane::Compute, work, std::move(inputs),
          std::move(outputs));
     if (!residual) contribute(x, {dx, dy.where});
+  }
+
+  /// Norms of heads: the gradient is transformed where it lies; of the values it stays as it is.
+  void head_norm_adjoint(const Operation& op, const ComputeOp& work) {
+    const Gradient dy = output_gradient(op);
+    done_.insert(op.outputs.front());
+    require_invariant(!shared(op.outputs.front(), dy.buffer), op.name + ": gradient is shared");
+    const std::vector<ValueId> inputs = {dy.buffer, need(op.inputs[0]), op.inputs[1], op.inputs[2],
+                                         need(op.outputs[1])};
+    Value normed = value(dy.buffer);
+    normed.alias = dy.buffer;
+    const ValueId dx = layer_.add_value(std::move(normed), dy.where);
+    emit(op.name + ".grad", Phase::InputGrad, Lane::Compute, work, inputs,
+         {dx, gradient_of_parameter(op.inputs[1], dy), gradient_of_parameter(op.inputs[2], dy)});
+    contribute(op.inputs[0], {dx, dy.where});
   }
 
   /// The buffer that already holds a part of this value's gradient, if a kernel may add to it in

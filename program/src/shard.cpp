@@ -235,6 +235,7 @@ class Sharder {
       case OpKind::Scale:
       case OpKind::RmsNorm:
       case OpKind::LayerNorm:
+      case OpKind::HeadRmsNorm:
       case OpKind::Attention:
       case OpKind::GatedActivation:
       case OpKind::Activation:

@@ -32,6 +32,37 @@ std::function<void()> OperatorBinder::bind_norm(const Operands& o) {
                                         .accumulate = o.instance.accumulate});
 }
 
+std::function<void()> OperatorBinder::bind_head_norm(const Operands& o) {
+  const models::OpAttributes& a = o.work.attributes;
+  const std::int64_t width = o.in_shape(0)[1];
+  const kernels::HeadRmsNormShape shape{.tokens = o.in_shape(0)[0],
+                                        .heads = a.heads,
+                                        .kv_heads = a.kv_heads,
+                                        .head_size = a.head_size};
+  if (o.forward())
+    return ready(kernels::HeadRmsNormForward{.shape = shape,
+                                             .epsilon = static_cast<float>(a.epsilon),
+                                             .dtype = o.dtype(),
+                                             .x = o.in(0),
+                                             .x_stride = width,
+                                             .q_weight = o.in(1),
+                                             .k_weight = o.in(2),
+                                             .y = o.out(0),
+                                             .inv_rms = o.out<float>(1)});
+  return ready(kernels::HeadRmsNormBackward{.shape = shape,
+                                            .dtype = o.dtype(),
+                                            .gradient = o.out(0),
+                                            .gradient_stride = width,
+                                            .x = o.in(1),
+                                            .x_stride = width,
+                                            .q_weight = o.in(2),
+                                            .k_weight = o.in(3),
+                                            .inv_rms = o.in<float>(4),
+                                            .dq_weight = o.out<float>(1),
+                                            .dk_weight = o.out<float>(2),
+                                            .accumulate = o.instance.accumulate});
+}
+
 std::function<void()> OperatorBinder::bind_layer_norm(const Operands& o) {
   const std::int64_t tokens = o.in_shape(0)[0];
   const std::int64_t size = o.in_shape(0)[1];

@@ -32,6 +32,8 @@ std::function<void()> OperatorBinder::bind(const program::OperationInstance& ins
       return bind_position_embedding(operands);
     case OpKind::RmsNorm:
       return bind_norm(operands);
+    case OpKind::HeadRmsNorm:
+      return bind_head_norm(operands);
     case OpKind::LayerNorm:
       return bind_layer_norm(operands);
     case OpKind::Linear:

@@ -142,7 +142,6 @@ TEST_CASE("Parts of a model that this version does not lower are refused by name
       {"(mla)", [](ModelSpec& m) { m.mla.emplace(); }},
       {"linear attention", [](ModelSpec& m) { m.linear_attention.emplace(); }},
       {"(mtp_layers)", [](ModelSpec& m) { m.mtp_layers = 1; }},
-      {"(qk_norm)", [](ModelSpec& m) { m.qk_norm = true; }},
       {"attention_sinks", [](ModelSpec& m) { m.attention_sinks = true; }},
       {"attention_output_gate", [](ModelSpec& m) { m.attention_output_gate = true; }},
       {"attention_softcap", [](ModelSpec& m) { m.attention_softcap = 50; }},

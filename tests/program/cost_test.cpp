@@ -187,6 +187,9 @@ TEST_CASE("Equal shapes share a signature, different ones do not", "[program][co
   CHECK(differs("attention", [](Plan& p) { p.micro_batch_size = 2; }));
   CHECK(differs("attention", [](Plan& p) { p.model.num_kv_heads = 8; }));
   CHECK(differs("embedding", [](Plan& p) { p.model.hidden_size = 128; }));
+  CHECK(differs("activation",
+                [](Plan& p) { p.model.activation = models::ActivationKind::GeluTanh; }));
+  CHECK(differs("rope", [](Plan& p) { p.model.rope_size = 4; }));
   CHECK(differs("mlp_norm", [](Plan& p) { p.parallel = {.tp = 2, .sp = true}; }));
 }
 

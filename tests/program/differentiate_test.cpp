@@ -153,6 +153,17 @@ TEST_CASE("Without sequence parallelism no gradient is a partial sum", "[program
     CHECK(partial_parameters(make_plan(gpt2_style(), {.tp = tp})) == Names{});
 }
 
+TEST_CASE("The gradients of the norms of heads are partial sums over the ranks' heads",
+          "[program][differentiate]") {
+  Plan plan = make_plan(llama_style(), {.tp = 2});
+  plan.model.num_layers = 1;
+  plan.model.qk_norm = true;
+  CHECK(partial_parameters(plan) ==
+        Names{"layers.0.self_attn.k_norm.weight", "layers.0.self_attn.q_norm.weight"});
+  plan.parallel.tp = 1;
+  CHECK(partial_parameters(plan) == Names{});
+}
+
 TEST_CASE("Partial gradients, and only they, are summed over the tensor-parallel group",
           "[program][differentiate]") {
   for (const Program& program :

@@ -198,6 +198,17 @@ TEST_CASE("key/value heads held by several ranks give the gradients and losses o
                                   {.tp = 4, .pp = 2}}));
 }
 
+TEST_CASE("norms of query and key heads give the gradients and losses of one rank", "[parity]") {
+  models::ModelSpec model = with_key_heads(llama_style(), 2);
+  model.name = "qwen3-style";
+  model.qk_norm = true;
+  check_parity(plans_of(model, {{.tp = 2},
+                                {.tp = 2, .sp = true},
+                                {.tp = 4, .pp = 2, .sp = true},
+                                {.tp = 8},
+                                {.pp = 2, .dp = 2}}));
+}
+
 // ---------------------------------------------------------------- seeded bugs
 
 namespace {

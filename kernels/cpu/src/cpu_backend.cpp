@@ -218,6 +218,13 @@ void CpuBackend::run(const AttentionBackward& op) {
   run_attention(table_.attention_backward, op, attention_backward_layout(op.shape).size);
 }
 
+void CpuBackend::run(const CopyRows& op) {
+  for_each_row(op.rows, op.row_bytes / size_of(DType::F32), [&](std::int64_t row) {
+    std::memcpy(offset(op.y, row * op.y_stride_bytes), offset(op.x, row * op.x_stride_bytes),
+                static_cast<std::size_t>(op.row_bytes));
+  });
+}
+
 void CpuBackend::run(const RmsNormForward& op) {
   require_float(op.dtype);
   for_rows(table_.rms_norm_forward, op, op.tokens, op.size);

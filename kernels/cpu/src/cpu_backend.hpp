@@ -41,6 +41,7 @@ class CpuBackend final : public Backend {
   void run(const LinearWeightGrad& op) override;
   void run(const AttentionForward& op) override;
   void run(const AttentionBackward& op) override;
+  void run(const CopyRows& op) override;
   void run(const RmsNormForward& op) override;
   void run(const RmsNormBackward& op) override;
   void run(const LayerNormForward& op) override;

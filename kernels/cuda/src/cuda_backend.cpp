@@ -193,6 +193,14 @@ void StreamBackend::run(const Convert& op) {
   use_device();
   enqueue(context_, op);
 }
+void StreamBackend::run(const CopyRows& op) {
+  use_device();
+  const auto size = [](std::int64_t bytes) { return static_cast<std::size_t>(bytes); };
+  check(cudaMemcpy2DAsync(op.y, size(op.y_stride_bytes), op.x, size(op.x_stride_bytes),
+                          size(op.row_bytes), size(op.rows), cudaMemcpyDeviceToDevice,
+                          context_.stream),
+        "cudaMemcpy2DAsync");
+}
 void StreamBackend::run(const RmsNormForward& op) {
   use_device();
   enqueue(context_, op);

@@ -46,6 +46,7 @@ class StreamBackend final : public CudaBackend {
   void run(const LinearWeightGrad& op) override;
   void run(const AttentionForward& op) override;
   void run(const AttentionBackward& op) override;
+  void run(const CopyRows& op) override;
   void run(const RmsNormForward& op) override;
   void run(const RmsNormBackward& op) override;
   void run(const LayerNormForward& op) override;

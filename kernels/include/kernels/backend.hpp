@@ -8,11 +8,13 @@
 #include "kernels/add.hpp"
 #include "kernels/attention.hpp"
 #include "kernels/convert.hpp"
+#include "kernels/copy_rows.hpp"
 #include "kernels/cross_entropy.hpp"
 #include "kernels/embedding.hpp"
 #include "kernels/fill.hpp"
 #include "kernels/gated_activation.hpp"
 #include "kernels/grouped_linear.hpp"
+#include "kernels/head_rms_norm.hpp"
 #include "kernels/layer_norm.hpp"
 #include "kernels/linear.hpp"
 #include "kernels/optimizer.hpp"
@@ -85,6 +87,11 @@ class Backend {
   virtual void run(const GroupedLinearForward& op);
   virtual void run(const GroupedLinearInputGrad& op);
   virtual void run(const GroupedLinearWeightGrad& op);
+  /// By default the RMS norm of one head after the other.
+  virtual void run(const HeadRmsNormForward& op);
+  virtual void run(const HeadRmsNormBackward& op);
+  /// By default row by row.
+  virtual void run(const CopyRows& op);
   virtual void run(const AttentionForward& op) = 0;
   virtual void run(const AttentionBackward& op) = 0;
   virtual void run(const RmsNormForward& op) = 0;

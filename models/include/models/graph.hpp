@@ -80,7 +80,8 @@ enum class OpKind {
   Scale,              // in: x; out: x * attributes.scale
   RmsNorm,            // in: x (T, D); weight (D); out: y (T, D), inv_rms (T)
   LayerNorm,          // in: x (T, D); weight, bias (D); out: y (T, D), mean (T), inv_std (T)
-  // in: qkv (T, (H + 2K) E); weights q_norm (E), k_norm (E); out: qkv', inv_rms (T, H + K)
+  // in: qkv (T, (H + 2K) E); weights q_norm (E), k_norm (E); out: qkv',
+  // inv_rms (T, H + K), stored head by head
   HeadRmsNorm,
   Linear,  // in: x (T, in); weight (out, in) [, bias (out)]; out: x weight^T + bias
   // in: qkv (T, (H + 2K) E); out: same, q and k rotated; works in place.

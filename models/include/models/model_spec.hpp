@@ -32,6 +32,8 @@ enum class ActivationKind {
   Tanh,         // BERT's pooler
   ClampedSilu,  // gpt-oss: gate and up clamped to 7, gate * sigmoid(1.702 gate) * (up + 1)
 };
+/// As in model files: "gelu_tanh".
+std::string_view name_of_activation(ActivationKind kind);
 
 enum class Positions { Rope, Learned, None };
 

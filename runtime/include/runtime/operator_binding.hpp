@@ -65,6 +65,7 @@ class OperatorBinder {
   std::function<void()> bind_embedding(const Operands& o);
   std::function<void()> bind_position_embedding(const Operands& o);
   std::function<void()> bind_norm(const Operands& o);
+  std::function<void()> bind_head_norm(const Operands& o);
   std::function<void()> bind_layer_norm(const Operands& o);
   std::function<void()> bind_linear(const Operands& o);
   std::function<void()> bind_bias(const Operands& o);

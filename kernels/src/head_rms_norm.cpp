@@ -1,0 +1,79 @@
+#include "kernels/head_rms_norm.hpp"
+
+#include <cstddef>
+
+#include "kernels/backend.hpp"
+
+namespace meshplan::kernels {
+
+namespace {
+
+/// The norm of one head of every token.
+RmsNormForward part_of(const HeadRmsNormForward& op, std::int64_t head) {
+  const auto& [tokens, heads, kv_heads, size] = op.shape;
+  const std::int64_t offset = head * size * size_of(op.dtype);
+  return {.tokens = tokens,
+          .size = size,
+          .epsilon = op.epsilon,
+          .dtype = op.dtype,
+          .x = static_cast<const std::byte*>(op.x) + offset,
+          .x_stride = op.x_stride,
+          .weight = head < heads ? op.q_weight : op.k_weight,
+          .y = static_cast<std::byte*>(op.y) + offset,
+          .y_stride = op.x_stride,
+          .inv_rms = op.inv_rms + head * tokens};
+}
+
+RmsNormBackward part_of(const HeadRmsNormBackward& op, std::int64_t head) {
+  const auto& [tokens, heads, kv_heads, size] = op.shape;
+  const std::int64_t offset = head * size * size_of(op.dtype);
+  std::byte* gradient = static_cast<std::byte*>(op.gradient) + offset;
+  return {.tokens = tokens,
+          .size = size,
+          .dtype = op.dtype,
+          .dy = gradient,
+          .dy_stride = op.gradient_stride,
+          .x = static_cast<const std::byte*>(op.x) + offset,
+          .x_stride = op.x_stride,
+          .weight = head < heads ? op.q_weight : op.k_weight,
+          .inv_rms = op.inv_rms + head * tokens,
+          .dx = gradient,
+          .dx_stride = op.gradient_stride,
+          .dweight = head < heads ? op.dq_weight : op.dk_weight,
+          .accumulate = op.accumulate || (head != 0 && head != heads)};
+}
+
+}  // namespace
+
+void Backend::run(const HeadRmsNormForward& op) {
+  const auto& [tokens, heads, kv_heads, size] = op.shape;
+  for (std::int64_t head = 0; head < heads + kv_heads; ++head) run(part_of(op, head));
+  const std::int64_t element = size_of(op.dtype);
+  const std::int64_t values = (heads + kv_heads) * size * element;
+  run(CopyRows{.rows = tokens,
+               .row_bytes = kv_heads * size * element,
+               .x = static_cast<const std::byte*>(op.x) + values,
+               .x_stride_bytes = op.x_stride * element,
+               .y = static_cast<std::byte*>(op.y) + values,
+               .y_stride_bytes = op.x_stride * element});
+}
+
+void Backend::run(const HeadRmsNormBackward& op) {
+  for (std::int64_t head = 0; head < op.shape.heads + op.shape.kv_heads; ++head) {
+    // dy becomes dx in place, so the weight's gradient comes first.
+    RmsNormBackward weight = part_of(op, head);
+    weight.dx = nullptr;
+    run(weight);
+    RmsNormBackward input = part_of(op, head);
+    input.dweight = nullptr;
+    run(input);
+  }
+}
+
+void Backend::run(const CopyRows& op) {
+  for (std::int64_t row = 0; row < op.rows; ++row)
+    copy(static_cast<std::byte*>(op.y) + row * op.y_stride_bytes,
+         static_cast<const std::byte*>(op.x) + row * op.x_stride_bytes, op.row_bytes);
+}
+
+}  // namespace meshplan::kernels
