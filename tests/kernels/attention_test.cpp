@@ -101,8 +101,28 @@ const std::vector<Case>& cases() {
         .kv_heads = 1,
         .head_size = 16,
         .window = 20}},
+      {{.num_sequences = 1,
+        .query_len = 19,
+        .key_len = 19,
+        .heads = 2,
+        .kv_heads = 2,
+        .head_size = 192,
+        .window = 9}},
+      {{.num_sequences = 1,
+        .query_len = 35,
+        .key_len = 50,
+        .heads = 3,
+        .kv_heads = 1,
+        .head_size = 256,
+        .query_offset = 15},
+       {41}},
   };
   return all;
+}
+
+/// Rows that begin at multiples of 16 bytes, which some kernels copy faster, or do not.
+std::int64_t padding_of(std::size_t case_index) {
+  return case_index % 2 == 0 ? 8 : 3;
 }
 
 reference::AttentionInput make_input(const Case& c, DType dtype) {
@@ -127,19 +147,20 @@ Matrix side_by_side(const Matrix& a, const Matrix& b) {
 /// Everything on a device, and the two operations.
 class Attention {
  public:
+  /// Rows of all operands are `padding` elements further apart than they are long.
   Attention(Backend& backend, const reference::AttentionInput& input, const Matrix& output_grad,
-            DType dtype)
+            DType dtype, std::int64_t padding = 3)
       : backend_(backend),
         shape_(input.shape),
         dtype_(dtype),
-        q_(backend, input.q, dtype, 3),
-        kv_(backend, side_by_side(input.k, input.v), dtype, 3),
+        q_(backend, input.q, dtype, padding),
+        kv_(backend, side_by_side(input.k, input.v), dtype, padding),
         lengths_(backend, input.key_lengths),
-        output_grad_(backend, output_grad, dtype, 1),
-        o_(backend, input.q.rows, input.q.columns, dtype, 1),
+        output_grad_(backend, output_grad, dtype, padding),
+        o_(backend, input.q.rows, input.q.columns, dtype, padding),
         lse_(backend, input.q.rows, shape_.heads),
-        dq_(backend, input.q.rows, input.q.columns, dtype, 7),
-        dkv_(backend, input.k.rows, 2 * input.k.columns, dtype, 7),
+        dq_(backend, input.q.rows, input.q.columns, dtype, padding),
+        dkv_(backend, input.k.rows, 2 * input.k.columns, dtype, padding),
         has_lengths_(!input.key_lengths.empty()) {}
 
   void forward() {
@@ -215,7 +236,8 @@ TEST_CASE("attention forward agrees with the explicit softmax", "[kernels][atten
       const auto expected = reference::attention(input);
       const double error = score_error(input.shape);
       for_each_backend([&](Backend& backend) {
-        Attention attention(backend, input, Matrix(input.q.rows, input.q.columns), dtype);
+        Attention attention(backend, input, Matrix(input.q.rows, input.q.columns), dtype,
+                            padding_of(i));
         attention.forward();
         // |v| <= 1, and the probabilities sum to 1
         check_close(attention.o().read(), expected.o,
@@ -241,7 +263,7 @@ TEST_CASE("attention backward agrees with the explicit softmax", "[kernels][atte
       const double num_queries = std::sqrt(
           static_cast<double>(input.shape.heads / input.shape.kv_heads * input.shape.query_len));
       for_each_backend([&](Backend& backend) {
-        Attention attention(backend, input, output_grad, dtype);
+        Attention attention(backend, input, output_grad, dtype, padding_of(i));
         attention.forward();
         attention.backward();
         check_close(attention.dq().read(), expected.dq, relative * dq_magnitude);

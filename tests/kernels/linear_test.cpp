@@ -236,27 +236,34 @@ TEST_CASE("a weight gradient over no tokens is zero", "[kernels][linear]") {
   });
 }
 
-TEST_CASE("an operation with too little scratch is refused", "[kernels][linear]") {
+TEST_CASE("an operation with too little scratch is refused", "[kernels][attention]") {
   for_each_backend([](Backend& backend) {
     const DeviceMatrix x(backend, random_in(DType::F32, 64, 96, 1));
-    const DeviceMatrix y(backend, 64, 128);
-    const DeviceMatrix lse(backend, 64, 4);
-    const AttentionForward op{.shape = {.num_sequences = 1,
-                                        .query_len = 64,
-                                        .key_len = 64,
-                                        .heads = 4,
-                                        .kv_heads = 4,
-                                        .head_size = 8},
-                              .q = x.data(),
-                              .q_stride = 96,
-                              .k = x.floats() + 32,
-                              .v = x.floats() + 64,
-                              .kv_stride = 96,
-                              .o = y.data(),
-                              .o_stride = 32,
-                              .lse = lse.floats()};
+    const DeviceMatrix dx(backend, 64, 96);
+    const DeviceMatrix y(backend, random_in(DType::F32, 64, 32, 2));
+    const DeviceMatrix lse(backend, random_in(DType::F32, 64, 4, 3));
+    const AttentionBackward op{.shape = {.num_sequences = 1,
+                                         .query_len = 64,
+                                         .key_len = 64,
+                                         .heads = 4,
+                                         .kv_heads = 4,
+                                         .head_size = 8},
+                               .q = x.data(),
+                               .q_stride = 96,
+                               .k = x.floats() + 32,
+                               .v = x.floats() + 64,
+                               .kv_stride = 96,
+                               .o = y.data(),
+                               .o_stride = 32,
+                               .output_grad = y.data(),
+                               .lse = lse.floats(),
+                               .dq = dx.data(),
+                               .dq_stride = 96,
+                               .dk = dx.floats() + 32,
+                               .dv = dx.floats() + 64,
+                               .dkv_stride = 96};
     backend.set_scratch(nullptr, 0);
-    CHECK_THROWS_AS(backend.run(op), std::logic_error);
+    CHECK_THROWS_AS(backend.run(op), InvariantError);
   });
 }
 

@@ -1,4 +1,4 @@
-// Attention of one backend. Plans are kept between calls.
+// Attention of one backend, on our own kernels.
 #pragma once
 
 #include "context.hpp"

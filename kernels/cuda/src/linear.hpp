@@ -1,14 +1,15 @@
-// Matrix products of one backend. Plans and heuristics are kept between calls.
+// Matrix products of one backend, with what cuBLASLt does not fuse done in passes of their own.
 #pragma once
 
 #include "context.hpp"
+#include "gemm.hpp"
 #include "kernels/linear.hpp"
 
 namespace meshplan::kernels::cuda {
 
 class LinearKernels {
  public:
-  explicit LinearKernels(bool allow_tf32) : allow_tf32_(allow_tf32) {}
+  explicit LinearKernels(const GemmOptions& options) : gemm_(options) {}
   std::int64_t scratch_bytes(const Context& context, const LinearForward& op);
   std::int64_t scratch_bytes(const Context& context, const LinearInputGrad& op);
   std::int64_t scratch_bytes(const Context& context, const LinearWeightGrad& op);
@@ -17,7 +18,7 @@ class LinearKernels {
   void run(const Context& context, const LinearWeightGrad& op);
 
  private:
-  [[maybe_unused]] bool allow_tf32_;
+  Gemm gemm_;
 };
 
 }  // namespace meshplan::kernels::cuda

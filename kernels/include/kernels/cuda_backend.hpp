@@ -25,6 +25,9 @@ class CudaBackend : public Backend {
 struct CudaBackendOptions {
   CUstream_st* stream = nullptr;  // null: a non-blocking stream of its own
   bool allow_tf32 = false;        // fp32 matrix products in TF32: 10 instead of 23 mantissa bits
+  /// Time cuBLASLt's best candidates at the first run of a product and keep the fastest. Another
+  /// process may choose another one, whose sums differ in the last bits.
+  bool autotune_gemm = false;
 };
 
 /// @throws ConfigError if there is no such device, CudaError if it cannot be used

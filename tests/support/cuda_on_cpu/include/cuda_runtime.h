@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "cuda_on_cpu/async_copy.hpp"
 #include "cuda_on_cpu/block.hpp"
 
 #define __global__

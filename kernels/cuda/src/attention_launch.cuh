@@ -1,0 +1,90 @@
+// How the attention kernels are placed and launched.
+#pragma once
+
+#include <initializer_list>
+
+#include "attention_tiles.cuh"
+#include "dispatch.hpp"
+#include "flash_attention.hpp"
+#include "launch.cuh"
+
+namespace meshplan::kernels::cuda {
+
+/// The head of the sequence that a block works on.
+struct HeadPlace {
+  std::int64_t sequence;
+  int head;
+  int kv_head;
+  int head_size;
+  __device__ HeadPlace(const AttentionShape& shape, unsigned block_head, unsigned block_sequence)
+      : sequence(block_sequence),
+        head(static_cast<int>(block_head)),
+        kv_head(head / (shape.heads / shape.kv_heads)),
+        head_size(shape.head_size) {}
+  /// Head `which` of an operand whose sequences have `rows_per_sequence` rows.
+  template <class T>
+  __device__ HeadRows<T> rows(const void* data, std::int64_t stride, int which,
+                              std::int64_t rows_per_sequence, bool aligned) const {
+    return {static_cast<const T*>(data) + sequence * rows_per_sequence * stride +
+                std::int64_t{which} * head_size,
+            stride, head_size, aligned};
+  }
+  template <class T>
+  __device__ T* rows_to(void* data, std::int64_t stride, int which,
+                        std::int64_t rows_per_sequence) const {
+    return static_cast<T*>(data) + sequence * rows_per_sequence * stride +
+           std::int64_t{which} * head_size;
+  }
+};
+
+struct StridedOperand {
+  const void* data;
+  std::int64_t stride;
+};
+/// Whether every head of every row can be copied 16 bytes at a time.
+template <class T>
+bool allows_copies(const AttentionShape& shape, std::initializer_list<StridedOperand> operands) {
+  constexpr std::int64_t kWide = 16 / static_cast<std::int64_t>(sizeof(T));
+  if (shape.head_size % kWide != 0) return false;
+  for (const StridedOperand& operand : operands)
+    if (operand.stride % kWide != 0 || reinterpret_cast<std::uintptr_t>(operand.data) % 16 != 0)
+      return false;
+  return true;
+}
+
+/// Calls body(Type<T>, Count<head>) with the smallest compiled head size that fits. Three sizes
+/// keep the library small; the rest of a tile is zeros.
+template <class Body>
+void with_attention_types(DType dtype, int head_size, const Body& body) {
+  const auto with_head = [&](auto type) {
+    if (head_size <= 64)
+      body(type, Count<64>{});
+    else if (head_size <= 128)
+      body(type, Count<128>{});
+    else
+      body(type, Count<256>{});
+  };
+  require_invariant(head_size <= kFlashMostHeadSize, "flash attention has heads of at most 256");
+  if (dtype == DType::F32)
+    with_head(Type<float>{});
+  else if (dtype == DType::BF16)
+    with_head(Type<__nv_bfloat16>{});
+  else
+    throw InvariantError("flash attention computes in fp32 or bf16");
+}
+
+/// Grid (row tiles, heads, sequences).
+template <class... Params, class... Args>
+void launch_attention(const Context& context, const AttentionShape& shape, int heads,
+                      std::int64_t row_tiles, int threads, std::size_t shared_bytes,
+                      void (*kernel)(Params...), const Args&... args) {
+  require_shared_memory(context, static_cast<std::int64_t>(shared_bytes), shape.head_size);
+  launch(context,
+         {.grid = dim3(static_cast<unsigned>(row_tiles), static_cast<unsigned>(heads),
+                       static_cast<unsigned>(shape.num_sequences)),
+          .block = dim3(static_cast<unsigned>(threads)),
+          .shared_bytes = shared_bytes},
+         kernel, args...);
+}
+
+}  // namespace meshplan::kernels::cuda

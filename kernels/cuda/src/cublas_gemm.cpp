@@ -1,0 +1,207 @@
+// Gemm on cuBLASLt.
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "core/error.hpp"
+#include "cublas_descriptors.hpp"
+#include "gemm.hpp"
+#include "kernels/cuda/handles.hpp"
+#include "library_checks.hpp"
+
+namespace meshplan::kernels::cuda {
+
+namespace {
+
+constexpr int kAutotuneCandidates = 8;
+constexpr int kAutotuneRepeats = 5;
+
+template <class T>
+void set(cublasLtMatmulPreferenceOpaque_t& preference, cublasLtMatmulPreferenceAttributes_t which,
+         T value) {
+  check(cublasLtMatmulPreferenceSetAttribute(&preference, which, &value, sizeof(value)),
+        "cublasLtMatmulPreferenceSetAttribute");
+}
+
+cublasLtMatmulPreferenceOpaque_t preference_of(const Context& context, const GemmProblem& problem,
+                                               const GemmPointers& pointers) {
+  cublasLtMatmulPreferenceOpaque_t preference{};
+  check(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+      static_cast<std::uint64_t>(gemm_workspace_bytes(context)));
+  // Split-k may reduce through the workspace in fp32, in a step of its own; not in the output's
+  // type, which would round in between.
+  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  const auto align = [&](cublasLtMatmulPreferenceAttributes_t which, const void* data,
+                         const GemmMatrix& matrix) {
+    set(preference, which,
+        static_cast<std::uint32_t>(gemm_alignment(data, matrix.leading_dim, matrix.dtype)));
+  };
+  align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, pointers.a, problem.a);
+  align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, pointers.b, problem.b);
+  align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, pointers.d, problem.d);
+  align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, pointers.d, problem.d);
+  return preference;
+}
+
+}  // namespace
+
+class Gemm::Impl {
+ public:
+  explicit Impl(const GemmOptions& options) : options_(options) {}
+
+  bool try_run(const Context& context, const GemmProblem& problem, const GemmPointers& pointers,
+               std::span<std::byte> workspace) {
+    Choice& choice = choice_of(context, problem, pointers, workspace);
+    if (!choice.algorithm) return false;
+    enqueue(context, choice.descriptors, problem, pointers, *choice.algorithm, workspace);
+    return true;
+  }
+
+ private:
+  /// Alignment decides which kernels are possible; so it is part of what a choice is kept for.
+  struct Key {
+    GemmProblem problem;
+    std::int64_t a_alignment, b_alignment, d_alignment;
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Choice {
+    GemmDescriptors descriptors;
+    std::optional<cublasLtMatmulAlgo_t> algorithm;  // none: not supported
+  };
+
+  Choice& choice_of(const Context& context, const GemmProblem& problem,
+                    const GemmPointers& pointers, std::span<std::byte> workspace);
+  /// What cuBLASLt offers, its first choice first.
+  std::vector<cublasLtMatmulHeuristicResult_t> candidates(const Context& context,
+                                                          const GemmProblem& problem,
+                                                          const GemmPointers& pointers, int most);
+  cublasLtMatmulAlgo_t fastest(const Context& context, GemmDescriptors& descriptors,
+                               const GemmProblem& problem, const GemmPointers& pointers,
+                               const std::vector<cublasLtMatmulHeuristicResult_t>& candidates,
+                               std::span<std::byte> workspace);
+  void enqueue(const Context& context, GemmDescriptors& descriptors, const GemmProblem& problem,
+               const GemmPointers& pointers, const cublasLtMatmulAlgo_t& algorithm,
+               std::span<std::byte> workspace);
+  cublasLtHandle_t handle();
+
+  struct HandleTraits {
+    using Handle = cublasLtHandle_t;
+    static Handle null() noexcept { return nullptr; }
+    static void destroy(Handle handle) noexcept { cublasLtDestroy(handle); }
+  };
+  GemmOptions options_;
+  UniqueHandle<HandleTraits> handle_;  // made at the first product
+  std::map<Key, Choice> choices_;
+};
+
+cublasLtHandle_t Gemm::Impl::handle() {
+  if (handle_.get() == nullptr) {
+    cublasLtHandle_t handle = nullptr;
+    check(cublasLtCreate(&handle), "cublasLtCreate");
+    handle_ = UniqueHandle<HandleTraits>(handle);
+  }
+  return handle_.get();
+}
+
+std::vector<cublasLtMatmulHeuristicResult_t> Gemm::Impl::candidates(const Context& context,
+                                                                    const GemmProblem& problem,
+                                                                    const GemmPointers& pointers,
+                                                                    int most) {
+  GemmDescriptors descriptors = describe(problem, options_.allow_tf32);
+  set_pointers(descriptors, problem, pointers);
+  auto preference = preference_of(context, problem, pointers);
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle(), &descriptors.operation, &descriptors.a, &descriptors.b, &descriptors.d,
+      &descriptors.d, &preference, most, results.data(), &count);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
+  check(status, ("cublasLtMatmulAlgoGetHeuristic for " + describe_in_words(problem)).c_str());
+  results.resize(static_cast<std::size_t>(count));
+  std::erase_if(results, [](const auto& result) { return result.state != CUBLAS_STATUS_SUCCESS; });
+  return results;
+}
+
+void Gemm::Impl::enqueue(const Context& context, GemmDescriptors& descriptors,
+                         const GemmProblem& problem, const GemmPointers& pointers,
+                         const cublasLtMatmulAlgo_t& algorithm, std::span<std::byte> workspace) {
+  const float alpha = 1.0F;
+  const float beta = problem.accumulate ? 1.0F : 0.0F;
+  set_pointers(descriptors, problem, pointers);
+  check(cublasLtMatmul(handle(), &descriptors.operation, &alpha, pointers.a, &descriptors.a,
+                       pointers.b, &descriptors.b, &beta, pointers.d, &descriptors.d, pointers.d,
+                       &descriptors.d, &algorithm, workspace.data(), workspace.size(),
+                       context.stream),
+        ("cublasLtMatmul of " + describe_in_words(problem)).c_str());
+}
+
+cublasLtMatmulAlgo_t Gemm::Impl::fastest(
+    const Context& context, GemmDescriptors& descriptors, const GemmProblem& problem,
+    const GemmPointers& pointers, const std::vector<cublasLtMatmulHeuristicResult_t>& candidates,
+    std::span<std::byte> workspace) {
+  const Event begin = make_event(EventTiming::On);
+  const Event end = make_event(EventTiming::On);
+  const cublasLtMatmulAlgo_t* best = nullptr;
+  float best_ms = 0.0F;
+  for (const auto& candidate : candidates) {
+    std::array<float, kAutotuneRepeats> times{};
+    enqueue(context, descriptors, problem, pointers, candidate.algo, workspace);  // warm-up
+    for (float& ms : times) {
+      check(cudaEventRecord(begin.get(), context.stream), "cudaEventRecord");
+      enqueue(context, descriptors, problem, pointers, candidate.algo, workspace);
+      check(cudaEventRecord(end.get(), context.stream), "cudaEventRecord");
+      check(cudaEventSynchronize(end.get()), "cudaEventSynchronize");
+      check(cudaEventElapsedTime(&ms, begin.get(), end.get()), "cudaEventElapsedTime");
+    }
+    std::ranges::sort(times);
+    const float median = times.at(kAutotuneRepeats / 2);
+    if (best != nullptr && median >= best_ms) continue;
+    best = &candidate.algo;
+    best_ms = median;
+  }
+  return *best;
+}
+
+Gemm::Impl::Choice& Gemm::Impl::choice_of(const Context& context, const GemmProblem& problem,
+                                          const GemmPointers& pointers,
+                                          std::span<std::byte> workspace) {
+  const Key key{problem, gemm_alignment(pointers.a, problem.a.leading_dim, problem.a.dtype),
+                gemm_alignment(pointers.b, problem.b.leading_dim, problem.b.dtype),
+                gemm_alignment(pointers.d, problem.d.leading_dim, problem.d.dtype)};
+  const auto found = choices_.find(key);
+  if (found != choices_.end()) return found->second;
+  Choice choice{.descriptors = describe(problem, options_.allow_tf32), .algorithm = {}};
+  const bool tune = options_.autotune && !problem.accumulate;
+  const auto offered = candidates(context, problem, pointers, tune ? kAutotuneCandidates : 1);
+  if (offered.size() > 1)
+    choice.algorithm = fastest(context, choice.descriptors, problem, pointers, offered, workspace);
+  else if (!offered.empty())
+    choice.algorithm = offered.front().algo;
+  return choices_.emplace(key, std::move(choice)).first->second;
+}
+
+std::int64_t gemm_workspace_bytes(const Context& context) {
+  return std::int64_t{context.compute_capability >= 90 ? 32 : 4} << 20;
+}
+
+Gemm::Gemm(const GemmOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+Gemm::~Gemm() = default;
+
+bool Gemm::try_run(const Context& context, const GemmProblem& problem, const GemmPointers& pointers,
+                   std::span<std::byte> workspace) {
+  return impl_->try_run(context, problem, pointers, workspace);
+}
+
+void Gemm::run(const Context& context, const GemmProblem& problem, const GemmPointers& pointers,
+               std::span<std::byte> workspace) {
+  if (!try_run(context, problem, pointers, workspace))
+    throw ConfigError(fmt::format("cuBLASLt has no kernel on sm_{} for {}",
+                                  context.compute_capability, describe_in_words(problem)));
+}
+
+}  // namespace meshplan::kernels::cuda

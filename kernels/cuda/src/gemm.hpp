@@ -1,0 +1,48 @@
+// Matrix products of one backend: GemmProblem in, work on a stream out. cublas_gemm.cpp implements
+// it.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "context.hpp"
+#include "gemm_problem.hpp"
+
+namespace meshplan::kernels::cuda {
+
+/// Workspace of any product: what cuBLAS itself takes, 32 MiB from Hopper on, else 4 MiB (cuBLAS
+/// library guide, section 2.1.8). A constant, so that a plan's memory does not depend on
+/// heuristics.
+std::int64_t gemm_workspace_bytes(const Context& context);
+
+struct GemmOptions {
+  bool allow_tf32 = false;  // fp32 inputs are rounded to 10 bits of mantissa
+  /// Times the best candidates of a problem at its first run and keeps the fastest. A product with
+  /// `accumulate` is not timed, since that would change its result. Two processes may then choose
+  /// differently, and so give different bits: off where runs are to be repeated exactly.
+  bool autotune = false;
+};
+
+class Gemm {
+ public:
+  explicit Gemm(const GemmOptions& options);
+  ~Gemm();
+  Gemm(const Gemm&) = delete;
+  Gemm& operator=(const Gemm&) = delete;
+
+  /// False: there is no kernel for this problem; nothing was enqueued, and the answer is kept. All
+  /// kernels used sum in a fixed order. Heuristics are asked once per problem and alignment.
+  /// @param workspace  gemm_workspace_bytes(), aligned to 256 bytes
+  bool try_run(const Context& context, const GemmProblem& problem, const GemmPointers& pointers,
+               std::span<std::byte> workspace);
+
+  /// @throws ConfigError if there is no kernel
+  void run(const Context& context, const GemmProblem& problem, const GemmPointers& pointers,
+           std::span<std::byte> workspace);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace meshplan::kernels::cuda

@@ -1,0 +1,111 @@
+// That the numbers come out right is checked by linear_test on the emulated backend, whose products
+// are computed from the GemmProblem alone. Here: which problem is asked for.
+#include "gemm_problem.hpp"
+
+#include <array>
+#include <catch2/catch.hpp>
+
+namespace meshplan::kernels::cuda::test {
+
+namespace {
+
+alignas(16) std::array<float, 64> memory;
+
+/// 3 tokens, 4 -> 5 features, rows wider than they need to be.
+LinearForward forward() {
+  return {.shape = {3, 4, 5},
+          .dtype = DType::BF16,
+          .x_stride = 8,
+          .weight_stride = 16,
+          .y_stride = 24,
+          .pre_activation_stride = 32};
+}
+
+}  // namespace
+
+TEST_CASE("forward is y^T = w x^T without moving anything", "[kernels][cuda]") {
+  const GemmProblem p = plain_gemm(forward());
+  CHECK(p == GemmProblem{.m = 5,
+                         .n = 3,
+                         .k = 4,
+                         .transpose_a = true,
+                         .a = {4, 5, 16, DType::BF16},
+                         .b = {4, 3, 8, DType::BF16},
+                         .d = {5, 3, 24, DType::BF16}});
+}
+
+TEST_CASE("the weight gradient adds in fp32 and sums dy where asked", "[kernels][cuda]") {
+  const LinearWeightGrad op{.shape = {3, 4, 5},
+                            .dtype = DType::BF16,
+                            .dy_stride = 24,
+                            .x_stride = 8,
+                            .dweight_stride = 16,
+                            .accumulate = true};
+  const GemmProblem p = plain_gemm(op, true);
+  CHECK(p == GemmProblem{.m = 4,
+                         .n = 5,
+                         .k = 3,
+                         .transpose_b = true,
+                         .a = {4, 3, 8, DType::BF16},
+                         .b = {5, 3, 24, DType::BF16},
+                         .d = {4, 5, 16, DType::F32},
+                         .epilogue = GemmEpilogue::BiasGradB,
+                         .accumulate = true});
+  CHECK(plain_gemm(op, false).epilogue == GemmEpilogue::None);
+}
+
+TEST_CASE("tanh GELU fuses into the product, SiLU and exact GELU do not", "[kernels][cuda]") {
+  LinearForward op = forward();
+  CHECK_FALSE(fused_gemm(op));
+  op.activation = ActivationKind::GeluTanh;
+  CHECK(fused_gemm(op)->epilogue == GemmEpilogue::Gelu);
+  op.bias = memory.data();
+  CHECK(fused_gemm(op)->epilogue == GemmEpilogue::GeluBias);
+  op.pre_activation = memory.data();
+  CHECK(fused_gemm(op)->epilogue == GemmEpilogue::GeluAuxBias);
+  CHECK(fused_gemm(op)->aux_leading_dim == 32);
+  op.activation = ActivationKind::Gelu;
+  CHECK_FALSE(fused_gemm(op));
+  op.activation = ActivationKind::Silu;
+  CHECK_FALSE(fused_gemm(op));
+}
+
+TEST_CASE("what cuBLASLt keeps for a backward is aligned as it demands", "[kernels][cuda]") {
+  LinearInputGrad op{.shape = {3, 4, 5},
+                     .dtype = DType::BF16,
+                     .dy_stride = 8,
+                     .weight_stride = 8,
+                     .dx_stride = 8,
+                     .activation = ActivationKind::GeluTanh,
+                     .pre_activation = memory.data(),
+                     .pre_activation_stride = 8};
+  CHECK(fused_gemm(op)->epilogue == GemmEpilogue::DGelu);
+  op.pre_activation_stride = 12;
+  CHECK_FALSE(fused_gemm(op));
+  op.pre_activation_stride = 8;
+  op.pre_activation = memory.data() + 1;
+  CHECK_FALSE(fused_gemm(op));
+}
+
+TEST_CASE("ReLU fuses only where its input is not kept: cuBLASLt keeps a bit mask",
+          "[kernels][cuda]") {
+  LinearForward op = forward();
+  op.activation = ActivationKind::Relu;
+  CHECK(fused_gemm(op)->epilogue == GemmEpilogue::Relu);
+  op.pre_activation = memory.data();
+  CHECK_FALSE(fused_gemm(op));
+}
+
+TEST_CASE("alignment is that of address and leading dimension together", "[kernels][cuda]") {
+  const auto* base = reinterpret_cast<const void*>(std::uintptr_t{4096});
+  CHECK(gemm_alignment(base, 1024, DType::BF16) == 256);
+  CHECK(gemm_alignment(base, 8, DType::BF16) == 16);
+  CHECK(gemm_alignment(base, 5, DType::F32) == 4);
+  CHECK(gemm_alignment(reinterpret_cast<const void*>(std::uintptr_t{4098}), 8, DType::BF16) == 2);
+}
+
+TEST_CASE("a problem is named so that a reader can find it", "[kernels][cuda]") {
+  CHECK(describe_in_words(plain_gemm(forward())) == "m 5 n 3 k 4 bf16 TN -> bf16 epilogue none");
+}
+
+}  // namespace meshplan::kernels::cuda::test
