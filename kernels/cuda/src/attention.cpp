@@ -1,6 +1,8 @@
 #include "attention.hpp"
 
+#include <algorithm>
 #include <fmt/format.h>
+#include <string_view>
 
 #include "core/error.hpp"
 #include "flash_attention.hpp"
@@ -15,6 +17,27 @@ void require_shape(const AttentionShape& shape) {
   require_invariant(shape.heads % shape.kv_heads == 0, "query heads are a multiple of key heads");
 }
 
+constexpr std::string_view kind_of(const AttentionForward& /*op*/) {
+  return "forward";
+}
+constexpr std::string_view kind_of(const AttentionBackward& /*op*/) {
+  return "backward";
+}
+
+template <class Op>
+std::string describe(const Op& op) {
+  const AttentionShape& s = op.shape;
+  return fmt::format("attention {} {} sequences {} queries {} keys {} heads {}/{} x {}{}{}{}",
+                     kind_of(op), name_of(op.dtype), s.num_sequences, s.query_len, s.key_len,
+                     s.heads, s.kv_heads, s.head_size, s.causal ? " causal" : "",
+                     s.window > 0 ? fmt::format(" window {}", s.window) : "",
+                     op.key_lengths != nullptr ? " key lengths" : "");
+}
+
+std::int64_t flash_scratch_bytes(const AttentionForward& /*op*/) {
+  return 0;
+}
+
 }  // namespace
 
 void require_shared_memory(const Context& context, std::int64_t bytes, int head_size) {
@@ -25,21 +48,50 @@ void require_shared_memory(const Context& context, std::int64_t bytes, int head_
         head_size, bytes, context.max_shared_bytes));
 }
 
-std::int64_t AttentionKernels::scratch_bytes(const Context& /*context*/,
-                                             const AttentionForward& /*op*/) {
-  return 0;
+template <class Op>
+bool AttentionKernels::uses_cudnn(const Context& context, const Op& op) {
+  if (wanted_ == AttentionLibrary::Own) return false;
+  const std::string refusal = cudnn_.refusal(context, op);
+  if (wanted_ == AttentionLibrary::Cudnn) {
+    if (refusal.empty()) return true;
+    throw ConfigError(fmt::format("cuDNN cannot compute {}: {}", describe(op), refusal));
+  }
+  if (log_) {
+    const std::string line =
+        fmt::format("{}: {}", describe(op), refusal.empty() ? "cuDNN" : "own kernel, " + refusal);
+    if (said_.insert(line).second) log_(line);
+  }
+  return refusal.empty();
 }
-std::int64_t AttentionKernels::scratch_bytes(const Context& /*context*/,
-                                             const AttentionBackward& op) {
-  return flash_scratch_bytes(op);
+
+std::int64_t AttentionKernels::scratch_bytes(const Context& context, const AttentionForward& op) {
+  require_shape(op.shape);
+  // Unaligned operands go to our own kernels, and pointers must not decide what is planned for.
+  const std::int64_t own = flash_scratch_bytes(op);
+  return uses_cudnn(context, op) ? std::max(own, cudnn_.scratch_bytes(context, op)) : own;
 }
+std::int64_t AttentionKernels::scratch_bytes(const Context& context, const AttentionBackward& op) {
+  require_shape(op.shape);
+  // Unaligned operands go to our own kernels, and pointers must not decide what is planned for.
+  const std::int64_t own = flash_scratch_bytes(op);
+  return uses_cudnn(context, op) ? std::max(own, cudnn_.scratch_bytes(context, op)) : own;
+}
+
 void AttentionKernels::run(const Context& context, const AttentionForward& op) {
   require_shape(op.shape);
-  enqueue_flash(context, op);
+  if (op.shape.num_sequences == 0 || op.shape.query_len == 0) return;
+  if (uses_cudnn(context, op))
+    cudnn_.run(context, op);
+  else
+    enqueue_flash(context, op);
 }
 void AttentionKernels::run(const Context& context, const AttentionBackward& op) {
   require_shape(op.shape);
-  enqueue_flash(context, op);
+  if (op.shape.num_sequences == 0) return;
+  if (uses_cudnn(context, op))
+    cudnn_.run(context, op);
+  else
+    enqueue_flash(context, op);
 }
 
 }  // namespace meshplan::kernels::cuda

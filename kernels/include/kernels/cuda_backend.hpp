@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -22,12 +23,18 @@ class CudaBackend : public Backend {
   virtual CUstream_st* stream() const = 0;
 };
 
+/// Whose attention kernels run. Auto: cuDNN's where it has a deterministic one for the shape and
+/// mask, else our own; which one is said once per shape through `log`.
+enum class AttentionLibrary { Auto, Cudnn, Own };
+
 struct CudaBackendOptions {
   CUstream_st* stream = nullptr;  // null: a non-blocking stream of its own
   bool allow_tf32 = false;        // fp32 matrix products in TF32: 10 instead of 23 mantissa bits
   /// Time cuBLASLt's best candidates at the first run of a product and keep the fastest. Another
   /// process may choose another one, whose sums differ in the last bits.
   bool autotune_gemm = false;
+  AttentionLibrary attention = AttentionLibrary::Auto;
+  std::function<void(const std::string&)> log;  // one line of what was chosen; null = silent
 };
 
 /// @throws ConfigError if there is no such device, CudaError if it cannot be used

@@ -1,0 +1,31 @@
+// Attention as the graph of elementary operations that cuDNN recognizes and fuses.
+//
+// cuDNN 9.19's single-node descriptors have no attribute for a mask, hence the graph. Source: cuDNN
+// developer guide, "Fused flash attention", and the graphs of cudnn-frontend's composite nodes.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cudnn_graph.hpp"
+#include "kernels/attention.hpp"
+
+namespace meshplan::kernels::cuda {
+
+/// Empty, or why the graph below cannot stand for this attention. Decided from the shape alone.
+std::string graph_refusal(const AttentionForward& op);
+std::string graph_refusal(const AttentionBackward& op);
+
+/// Tensors of a graph by role; an id of 0 is a role that the direction does not have. Statistics
+/// are (sequences, heads, rows), unlike AttentionForward::lse.
+struct AttentionGraph {
+  CudnnGraph graph;
+  std::int64_t q = 0, k = 0, v = 0, o = 0, stats = 0;
+  std::int64_t output_grad = 0, dq = 0, dk = 0, dv = 0;
+  std::int64_t delta = 0;  // backward: row sums of do * o, (sequences, heads, rows), in memory
+};
+
+std::unique_ptr<AttentionGraph> attention_graph(const AttentionForward& op);
+std::unique_ptr<AttentionGraph> attention_graph(const AttentionBackward& op);
+
+}  // namespace meshplan::kernels::cuda

@@ -1,0 +1,295 @@
+#include "cudnn_graph.hpp"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "library_checks.hpp"
+
+namespace meshplan::kernels::cuda {
+
+namespace {
+
+constexpr std::int64_t kAlignment = 16;  // bytes, of every tensor in memory
+
+CudnnDescriptor make(cudnnBackendDescriptorType_t type) {
+  cudnnBackendDescriptor_t handle = nullptr;
+  check(cudnnBackendCreateDescriptor(type, &handle), "cudnnBackendCreateDescriptor");
+  return CudnnDescriptor(handle);
+}
+
+template <class T>
+void set(const CudnnDescriptor& descriptor, cudnnBackendAttributeName_t name,
+         cudnnBackendAttributeType_t type, const T* values, std::size_t count = 1) {
+  check(cudnnBackendSetAttribute(descriptor.get(), name, type, static_cast<std::int64_t>(count),
+                                 values),
+        "cudnnBackendSetAttribute");
+}
+void set(const CudnnDescriptor& descriptor, cudnnBackendAttributeName_t name,
+         const cudnnBackendDescriptor_t& value) {
+  set(descriptor, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, &value);
+}
+void finalize(const CudnnDescriptor& descriptor) {
+  check(cudnnBackendFinalize(descriptor.get()), "cudnnBackendFinalize");
+}
+
+}  // namespace
+
+Dims dense_strides(const Dims& dims) {
+  return {dims[1] * dims[2] * dims[3], dims[2] * dims[3], dims[3], 1};
+}
+
+cudnnBackendDescriptor_t CudnnGraph::keep(CudnnDescriptor descriptor) {
+  descriptors_.push_back(std::move(descriptor));
+  return descriptors_.back().get();
+}
+
+void CudnnGraph::add_operation(CudnnDescriptor operation) {
+  finalize(operation);
+  operations_.push_back(keep(std::move(operation)));
+}
+
+CudnnGraph::Tensor CudnnGraph::tensor(const Dims& dims, const Dims& strides, cudnnDataType_t type,
+                                      Options options) {
+  Tensor result{next_id_++, dims, strides, type, nullptr};
+  CudnnDescriptor descriptor = make(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  set(descriptor, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, &result.id);
+  set(descriptor, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, &type);
+  set(descriptor, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, dims.data(), dims.size());
+  set(descriptor, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, strides.data(), strides.size());
+  set(descriptor, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, &kAlignment);
+  set(descriptor, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, &options.is_virtual);
+  set(descriptor, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, &options.by_value);
+  finalize(descriptor);
+  result.descriptor = keep(std::move(descriptor));
+  return result;
+}
+
+CudnnGraph::Tensor CudnnGraph::memory(const Dims& dims, const Dims& strides, cudnnDataType_t type) {
+  return tensor(dims, strides, type, {});
+}
+CudnnGraph::Tensor CudnnGraph::value(const Dims& dims, cudnnDataType_t type) {
+  return tensor(dims, dense_strides(dims), type, {.is_virtual = true});
+}
+CudnnGraph::Tensor CudnnGraph::constant(float value) {
+  const Tensor result = tensor({1, 1, 1, 1}, {1, 1, 1, 1}, CUDNN_DATA_FLOAT, {.by_value = true});
+  constant_ids_.push_back(result.id);
+  numbers_.push_back({.real = value});
+  return result;
+}
+CudnnGraph::Tensor CudnnGraph::constant(std::int32_t value) {
+  const Tensor result = tensor({1, 1, 1, 1}, {1, 1, 1, 1}, CUDNN_DATA_INT32, {.by_value = true});
+  constant_ids_.push_back(result.id);
+  numbers_.push_back({.integer = value});
+  return result;
+}
+
+std::vector<std::pair<std::int64_t, void*>> CudnnGraph::constants() {
+  std::vector<std::pair<std::int64_t, void*>> result;
+  for (std::size_t i = 0; i < constant_ids_.size(); ++i)
+    result.emplace_back(constant_ids_[i], &numbers_[i]);
+  return result;
+}
+
+void CudnnGraph::matmul_into(const Tensor& a, const Tensor& b, const Tensor& c) {
+  constexpr cudnnDataType_t kCompute = CUDNN_DATA_FLOAT;
+  CudnnDescriptor product = make(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+  set(product, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, &kCompute);
+  finalize(product);
+  CudnnDescriptor operation = make(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+  set(operation, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a.descriptor);
+  set(operation, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b.descriptor);
+  set(operation, CUDNN_ATTR_OPERATION_MATMUL_CDESC, c.descriptor);
+  set(operation, CUDNN_ATTR_OPERATION_MATMUL_DESC, keep(std::move(product)));
+  add_operation(std::move(operation));
+}
+CudnnGraph::Tensor CudnnGraph::matmul(const Tensor& a, const Tensor& b, cudnnDataType_t type) {
+  const Tensor c = value({a.dims[0], a.dims[1], a.dims[2], b.dims[3]}, type);
+  matmul_into(a, b, c);
+  return c;
+}
+
+void CudnnGraph::pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t compute, std::int64_t axis,
+                           const Tensor& x, const Tensor* b, const Tensor* mask, const Tensor& y) {
+  CudnnDescriptor description = make(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  set(description, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, &mode);
+  set(description, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, &compute);
+  if (mode == CUDNN_POINTWISE_GEN_INDEX)
+    set(description, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, &axis);
+  finalize(description);
+  CudnnDescriptor operation = make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  set(operation, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, keep(std::move(description)));
+  set(operation, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x.descriptor);
+  if (b != nullptr) set(operation, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b->descriptor);
+  if (mask != nullptr) set(operation, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, mask->descriptor);
+  set(operation, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y.descriptor);
+  add_operation(std::move(operation));
+}
+
+CudnnGraph::Tensor CudnnGraph::unary(cudnnPointwiseMode_t mode, const Tensor& x) {
+  const Tensor y = value(x.dims, CUDNN_DATA_FLOAT);
+  pointwise(mode, CUDNN_DATA_FLOAT, 0, x, nullptr, nullptr, y);
+  return y;
+}
+CudnnGraph::Tensor CudnnGraph::binary(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& b,
+                                      cudnnDataType_t type) {
+  const Tensor y = value(x.dims, type);
+  pointwise(mode, type, 0, x, &b, nullptr, y);
+  return y;
+}
+CudnnGraph::Tensor CudnnGraph::rounded_binary(cudnnPointwiseMode_t mode, const Tensor& x,
+                                              const Tensor& b, cudnnDataType_t type) {
+  const Tensor y = value(x.dims, type);
+  pointwise(mode, CUDNN_DATA_FLOAT, 0, x, &b, nullptr, y);
+  return y;
+}
+void CudnnGraph::binary_into(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& b,
+                             const Tensor& y) {
+  pointwise(mode, CUDNN_DATA_FLOAT, 0, x, &b, nullptr, y);
+}
+CudnnGraph::Tensor CudnnGraph::index(const Tensor& like, std::int64_t axis) {
+  const Tensor y = value(like.dims, CUDNN_DATA_INT32);
+  pointwise(CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_FLOAT, axis, like, nullptr, nullptr, y);
+  return y;
+}
+CudnnGraph::Tensor CudnnGraph::select(const Tensor& x, const Tensor& b, const Tensor& mask) {
+  const Tensor y = value(x.dims, CUDNN_DATA_FLOAT);
+  pointwise(CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, 0, x, &b, &mask, y);
+  return y;
+}
+
+void CudnnGraph::reduce_into(cudnnReduceTensorOp_t operation, const Tensor& x, const Tensor& y) {
+  constexpr cudnnDataType_t kCompute = CUDNN_DATA_FLOAT;
+  CudnnDescriptor description = make(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+  set(description, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, &operation);
+  set(description, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, &kCompute);
+  finalize(description);
+  CudnnDescriptor node = make(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+  set(node, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x.descriptor);
+  set(node, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y.descriptor);
+  set(node, CUDNN_ATTR_OPERATION_REDUCTION_DESC, keep(std::move(description)));
+  add_operation(std::move(node));
+}
+CudnnGraph::Tensor CudnnGraph::reduce(cudnnReduceTensorOp_t operation, const Tensor& x,
+                                      const Dims& dims) {
+  const Tensor y = value(dims, CUDNN_DATA_FLOAT);
+  reduce_into(operation, x, y);
+  return y;
+}
+
+CudnnGraph::Tensor CudnnGraph::transpose(const Tensor& x, cudnnDataType_t type) {
+  const auto& [b, h, rows, columns] = x.dims;
+  const Tensor y =
+      tensor({b, h, columns, rows}, {x.strides[0], x.strides[1], x.strides[3], x.strides[2]}, type,
+             {.is_virtual = true});
+  CudnnDescriptor node = make(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
+  set(node, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x.descriptor);
+  set(node, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y.descriptor);
+  add_operation(std::move(node));
+  return y;
+}
+
+namespace {
+
+bool is_deterministic(const CudnnDescriptor& configuration) {
+  const CudnnDescriptor engine = make(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  cudnnBackendDescriptor_t handle = engine.get();
+  std::int64_t count = 0;
+  check(cudnnBackendGetAttribute(configuration.get(), CUDNN_ATTR_ENGINECFG_ENGINE,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &handle),
+        "cudnnBackendGetAttribute");
+  std::array<cudnnBackendNumericalNote_t, CUDNN_NUMERICAL_NOTE_TYPE_COUNT> notes{};
+  check(
+      cudnnBackendGetAttribute(handle, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                               static_cast<std::int64_t>(notes.size()), &count, notes.data()),
+      "cudnnBackendGetAttribute");
+  return std::find(notes.begin(), notes.begin() + count, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) ==
+         notes.begin() + count;
+}
+
+CudnnDescriptor operation_graph(cudnnHandle_t handle, const CudnnGraph& graph) {
+  CudnnDescriptor result = make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  set(result, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, &handle);
+  set(result, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+      graph.operations().data(), graph.operations().size());
+  return result;
+}
+
+std::vector<CudnnDescriptor> engine_configurations(const CudnnDescriptor& graph) {
+  constexpr cudnnBackendHeurMode_t kMode = CUDNN_HEUR_MODE_A;
+  constexpr std::size_t kMost = 16;
+  const CudnnDescriptor heuristics = make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  set(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph.get());
+  set(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, &kMode);
+  if (cudnnBackendFinalize(heuristics.get()) != CUDNN_STATUS_SUCCESS) return {};
+  std::vector<CudnnDescriptor> configurations;
+  std::vector<cudnnBackendDescriptor_t> handles;
+  for (std::size_t i = 0; i < kMost; ++i) {
+    configurations.push_back(make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
+    handles.push_back(configurations.back().get());
+  }
+  std::int64_t count = 0;
+  check(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, kMost, &count, handles.data()),
+        "cudnnBackendGetAttribute");
+  configurations.resize(static_cast<std::size_t>(std::min<std::int64_t>(count, kMost)));
+  return configurations;
+}
+
+std::string last_error() {
+  std::array<char, 512> text{};
+  cudnnGetLastErrorString(text.data(), text.size());
+  return text.data();
+}
+
+}  // namespace
+
+CudnnPlan plan_graph(cudnnHandle_t handle, const CudnnGraph& graph, std::string& refusal) {
+  const CudnnDescriptor operations = operation_graph(handle, graph);
+  if (cudnnBackendFinalize(operations.get()) != CUDNN_STATUS_SUCCESS) {
+    refusal = "cuDNN refuses the graph: " + last_error();
+    return {};
+  }
+  refusal = "cuDNN has no engine for it";
+  for (const CudnnDescriptor& configuration : engine_configurations(operations)) {
+    if (!is_deterministic(configuration)) {
+      refusal = "cuDNN's engines for it are not deterministic";
+      continue;
+    }
+    CudnnDescriptor plan = make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    set(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, &handle);
+    set(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration.get());
+    if (cudnnBackendFinalize(plan.get()) != CUDNN_STATUS_SUCCESS) {
+      refusal = "cuDNN cannot plan it: " + last_error();
+      continue;
+    }
+    CudnnPlan result;
+    std::int64_t count = 0;
+    check(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                   CUDNN_TYPE_INT64, 1, &count, &result.workspace_bytes),
+          "cudnnBackendGetAttribute");
+    result.plan = std::move(plan);
+    refusal.clear();
+    return result;
+  }
+  return {};
+}
+
+void execute(cudnnHandle_t handle, const CudnnPlan& plan,
+             const std::vector<std::pair<std::int64_t, void*>>& operands, void* workspace) {
+  std::vector<std::int64_t> ids;
+  std::vector<void*> addresses;
+  for (const auto& [id, address] : operands) {
+    ids.push_back(id);
+    addresses.push_back(address);
+  }
+  const CudnnDescriptor pack = make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+  set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, ids.data(), ids.size());
+  set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, addresses.data(),
+      addresses.size());
+  set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, &workspace);
+  finalize(pack);
+  check(cudnnBackendExecute(handle, plan.plan.get(), pack.get()), "cudnnBackendExecute");
+}
+
+}  // namespace meshplan::kernels::cuda

@@ -1,0 +1,32 @@
+// cuDNN is not emulated: attention runs on our own kernels.
+#include "core/error.hpp"
+#include "cudnn_attention.hpp"
+
+namespace meshplan::kernels::cuda {
+
+class CudnnAttention::Impl {};
+CudnnAttention::CudnnAttention() = default;
+CudnnAttention::~CudnnAttention() = default;
+
+std::string CudnnAttention::refusal(const Context& /*context*/, const AttentionForward& /*op*/) {
+  return "there is no cuDNN";
+}
+std::string CudnnAttention::refusal(const Context& /*context*/, const AttentionBackward& /*op*/) {
+  return "there is no cuDNN";
+}
+std::int64_t CudnnAttention::scratch_bytes(const Context& /*context*/,
+                                           const AttentionForward& /*op*/) {
+  throw InvariantError("there is no cuDNN");
+}
+std::int64_t CudnnAttention::scratch_bytes(const Context& /*context*/,
+                                           const AttentionBackward& /*op*/) {
+  throw InvariantError("there is no cuDNN");
+}
+void CudnnAttention::run(const Context& /*context*/, const AttentionForward& /*op*/) {
+  throw InvariantError("there is no cuDNN");
+}
+void CudnnAttention::run(const Context& /*context*/, const AttentionBackward& /*op*/) {
+  throw InvariantError("there is no cuDNN");
+}
+
+}  // namespace meshplan::kernels::cuda
