@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <memory_resource>
 #include <numeric>
 #include <vector>
 
@@ -19,11 +20,25 @@ namespace meshplan::runtime::contract {
 constexpr DType kReducible[] = {DType::F64,  DType::F32, DType::F16,
                                 DType::BF16, DType::I64, DType::I32};
 
+/// Where buffers lie. Memory that a device communicates from must be readable by the host, too.
+inline std::pmr::memory_resource*& memory_space() {
+  static std::pmr::memory_resource* space = std::pmr::get_default_resource();
+  return space;
+}
+using ByteVector = std::pmr::vector<std::byte>;
+
 /// Elements of one dtype, set and read as double.
 class Elements {
  public:
   Elements(DType dtype, std::int64_t count)
-      : dtype_(dtype), count_(count), bytes_(static_cast<std::size_t>(count * size_of(dtype))) {}
+      : dtype_(dtype),
+        count_(count),
+        bytes_(static_cast<std::size_t>(count * size_of(dtype)), memory_space()) {}
+  Elements(const Elements& other)
+      : dtype_(other.dtype_), count_(other.count_), bytes_(other.bytes_, memory_space()) {}
+  Elements(Elements&&) = default;
+  Elements& operator=(const Elements&) = default;
+  Elements& operator=(Elements&&) = default;
 
   std::int64_t count() const { return count_; }
   ConstBuffer buffer() const { return {bytes_.data(), count_, dtype_}; }
@@ -31,7 +46,7 @@ class Elements {
   MutableBuffer part(std::int64_t first, std::int64_t count) {
     return {bytes_.data() + first * size_of(dtype_), count, dtype_};
   }
-  const std::vector<std::byte>& bytes() const { return bytes_; }
+  const ByteVector& bytes() const { return bytes_; }
 
   void set(std::int64_t i, double value) {
     switch (dtype_) {
@@ -91,7 +106,7 @@ class Elements {
 
   DType dtype_;
   std::int64_t count_;
-  std::vector<std::byte> bytes_;
+  ByteVector bytes_;
 };
 
 template <class Value>
@@ -230,7 +245,7 @@ inline void check_all_to_all_v(Communicator& comm, std::int64_t unit) {
   const auto count = [&](int from, int to) { return unit * ((from + 2 * to) % 4); };
   std::vector<std::int64_t> send_counts;
   std::vector<std::int64_t> recv_counts;
-  std::vector<float> send;
+  std::pmr::vector<float> send(memory_space());
   std::vector<float> expected;
   for (int peer = 0; peer < n; ++peer) {
     send_counts.push_back(count(r, peer));
@@ -240,11 +255,11 @@ inline void check_all_to_all_v(Communicator& comm, std::int64_t unit) {
     for (std::int64_t i = 0; i < recv_counts.back(); ++i)
       expected.push_back(static_cast<float>(100 * peer + 10 * r + i % 10));
   }
-  std::vector<float> recv(expected.size(), -1);
+  std::pmr::vector<float> recv(expected.size(), -1, memory_space());
   comm.all_to_all_v({send.data(), static_cast<std::int64_t>(send.size()), DType::F32}, send_counts,
                     {recv.data(), static_cast<std::int64_t>(recv.size()), DType::F32}, recv_counts)
       .wait();
-  REQUIRE(recv == expected);
+  REQUIRE(std::ranges::equal(recv, expected));
 }
 
 /// A ring of messages, sent before the receives are posted, with two tags that cross.
@@ -391,7 +406,7 @@ inline void check_determinism(Communicator& comm, std::int64_t count) {
       REQUIRE(again.bytes() == first.bytes());
     }
     const auto num_bytes = static_cast<std::int64_t>(first.bytes().size());
-    std::vector<std::byte> all(first.bytes().size() * static_cast<std::size_t>(comm.size()));
+    ByteVector all(first.bytes().size() * static_cast<std::size_t>(comm.size()), memory_space());
     comm.all_gather({first.bytes().data(), num_bytes, DType::U8},
                     {all.data(), num_bytes * comm.size(), DType::U8})
         .wait();

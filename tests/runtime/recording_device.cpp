@@ -436,8 +436,8 @@ class RecordingCommunicator final : public runtime::Communicator {
     }
     const int arrives =
         device_->expect(name, Touched().write(recv.data, bytes_of(recv), DType::U8));
-    return runtime::Handle(
-        std::make_unique<RecordedOperation>(*device_, lane, std::move(left), arrives));
+    return runtime::Handle(runtime::PendingOperationPtr(
+        new RecordedOperation(*device_, lane, std::move(left), arrives)));
   }
 
   int rank_;
