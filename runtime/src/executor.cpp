@@ -223,10 +223,12 @@ void Executor::start(int index) {
     return;
   }
   if (tracing_) device_.stamp(2 * index, bound.lane);
+  device_.push_range(bound.status.c_str());
   if (bound.communicate)
     bound.communicate();
   else
     bound.compute();
+  device_.pop_range();
   if (tracing_) device_.stamp(2 * index + 1, bound.lane);
 }
 

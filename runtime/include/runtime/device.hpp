@@ -52,6 +52,10 @@ class Device {
   virtual void stamp(int number, program::Lane lane) = 0;
   /// Seconds of the host's monotonic clock; after synchronize().
   virtual double stamp_seconds(int number) const = 0;
+
+  /// Names what is issued between the two, for profilers.
+  virtual void push_range(const char* name) { static_cast<void>(name); }
+  virtual void pop_range() {}
 };
 
 /// Host memory and host threads: an operation is done when its call returns.

@@ -1,0 +1,37 @@
+// One GPU as the runtime's device: a stream for each lane, events as marks, CUDA graphs.
+#pragma once
+
+#include <memory>
+
+#include "runtime/device.hpp"
+
+namespace meshplan::runtime {
+
+/// How ranks on GPUs communicate.
+enum class GpuCommunication {
+  Nccl,  // queued on the lanes' streams
+  Mpi,   // by the host, through pinned memory: any number of ranks can share a GPU
+};
+
+struct CudaDeviceOptions {
+  int device_index = 0;
+  GpuCommunication communication = GpuCommunication::Nccl;
+  /// Several ranks on this GPU communicate by NCCL: the host empties all queues before and after
+  /// each communication, and nothing is captured. A functional test, not a timing. prepare_to_share
+  /// must have run first.
+  bool shared = false;
+  bool capture = true;
+  bool allow_tf32 = false;
+  /// Told while the host waits for the device; may be null, must outlive the device.
+  WaitObserver* observer = nullptr;
+};
+
+/// @throws ConfigError if there is no such device, kernels::CudaError if it cannot be used
+std::unique_ptr<Device> make_cuda_device(const CudaDeviceOptions& options);
+
+/// Sets what NCCL (2.28) reads from the environment so that it accepts several ranks on one GPU:
+/// each looks like a host of its own, and they talk through sockets of this machine. Before the
+/// process's first call of CUDA or NCCL. Variables that are set already are left alone.
+void prepare_to_share(int rank);
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,173 @@
+#include "runtime/cuda/cuda_device.hpp"
+
+#include <array>
+#include <fmt/format.h>
+#include <nvtx3/nvToolsExt.h>
+#include <vector>
+
+#include "core/error.hpp"
+#include "kernels/cuda_backend.hpp"
+#include "nccl_communicator.hpp"
+#include "stream_pool.hpp"
+
+namespace meshplan::runtime {
+namespace {
+
+using kernels::cuda::check;
+using program::Lane;
+
+struct GraphTraits {
+  using Handle = cudaGraphExec_t;
+  static Handle null() noexcept { return nullptr; }
+  static void destroy(Handle graph) noexcept { cudaGraphExecDestroy(graph); }
+};
+using ExecutableGraph = kernels::cuda::UniqueHandle<GraphTraits>;
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(const CudaDeviceOptions& options) : options_(options) {
+    const kernels::CudaDevices devices = kernels::cuda_devices();
+    if (devices.count == 0) throw ConfigError("no GPU: " + devices.reason);
+    if (options.device_index < 0 || options.device_index >= devices.count)
+      throw ConfigError(fmt::format("GPU {} does not exist; this process sees GPUs 0 to {}",
+                                    options.device_index, devices.count - 1));
+    check(cudaSetDevice(options.device_index), "cudaSetDevice");
+    clock_event_ = kernels::cuda::make_event(kernels::cuda::EventTiming::On);
+    int least = 0;
+    int greatest = 0;
+    check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+    // Communication goes first where both could start: others wait for it.
+    for (std::size_t lane = 0; lane < streams_.size(); ++lane)
+      streams_[lane] =
+          kernels::cuda::make_stream(static_cast<Lane>(lane) == Lane::Compute ? least : greatest);
+    backend_ = kernels::make_cuda_backend(
+        options.device_index, {.stream = stream(Lane::Compute), .allow_tf32 = options.allow_tf32});
+    if (options.communication == GpuCommunication::Nccl)
+      job_ = std::make_shared<cuda::NcclJob>(cuda::NcclOptions{.device_index = options.device_index,
+                                                               .shared = options.shared,
+                                                               .observer = options.observer});
+  }
+  ~CudaDevice() override {
+    cudaSetDevice(options_.device_index);
+    cudaDeviceSynchronize();  // queues are empty before what they use goes
+  }
+
+  kernels::Backend& backend() override { return *backend_; }
+  IssueRules rules() const override {
+    return {.queues = true,
+            .communications = job_ == nullptr ? program::CommunicationDriver::Host
+                                              : program::CommunicationDriver::Device,
+            .capture = options_.capture && !options_.shared};
+  }
+
+  std::unique_ptr<Communicator> make_world(Communicator& host_world) override {
+    if (job_ != nullptr) return cuda::make_nccl_world(host_world, job_);
+    return make_staging_world(host_world,
+                              std::make_shared<cuda::PinnedStaging>(options_.device_index));
+  }
+
+  void* queue(Lane lane) override { return stream(lane); }
+  void set_mark(int mark, Lane lane) override {
+    check(cudaEventRecord(marks_.at(mark), stream(lane)), "cudaEventRecord");
+  }
+  void wait_mark(int mark, Lane lane) override {
+    check(cudaStreamWaitEvent(stream(lane), marks_.existing(mark), 0), "cudaStreamWaitEvent");
+  }
+  void upload(void* to, const void* from, std::int64_t bytes, Lane lane) override {
+    feed_.upload(to, from, bytes, stream(lane));
+  }
+
+  void begin_capture() override {
+    check(cudaStreamBeginCapture(stream(Lane::Compute), cudaStreamCaptureModeThreadLocal),
+          "cudaStreamBeginCapture");
+  }
+  void end_capture(int graph) override {
+    cudaGraph_t recorded = nullptr;
+    check(cudaStreamEndCapture(stream(Lane::Compute), &recorded), "cudaStreamEndCapture");
+    cudaGraphExec_t executable = nullptr;
+    const cudaError_t made = cudaGraphInstantiate(&executable, recorded, 0);
+    cudaGraphDestroy(recorded);
+    check(made, "cudaGraphInstantiate");
+    graphs_[static_cast<std::size_t>(graph)] = ExecutableGraph(executable);
+    check(cudaGraphUpload(executable, stream(Lane::Compute)), "cudaGraphUpload");
+    replay(graph);
+  }
+  void replay(int graph) override {
+    check(cudaGraphLaunch(graphs_[static_cast<std::size_t>(graph)].get(), stream(Lane::Compute)),
+          "cudaGraphLaunch");
+  }
+  int new_graph() override {
+    graphs_.emplace_back();
+    return static_cast<int>(graphs_.size()) - 1;
+  }
+
+  void synchronize() override {
+    for (const kernels::cuda::Stream& one : streams_)
+      cuda::wait_for_device(job_.get(), options_.observer, std::nullopt, [&] {
+        const cudaError_t status = cudaStreamQuery(one.get());
+        if (status == cudaErrorNotReady) return false;
+        check(status, "cudaStreamQuery");
+        return true;
+      });
+    if (job_ != nullptr) job_->check();
+    feed_.next();
+    clock_set_ = false;
+  }
+
+  /// The first stamp of a step also sets the clock: the device is idle then, so that an event and
+  /// the host's clock can be read together.
+  void stamp(int number, Lane lane) override {
+    if (!clock_set_) {
+      check(cudaEventRecord(clock_event_.get(), stream(Lane::Compute)), "cudaEventRecord");
+      check(cudaEventSynchronize(clock_event_.get()), "cudaEventSynchronize");
+      clock_seconds_ = monotonic_seconds();
+      clock_set_ = true;
+    }
+    check(cudaEventRecord(stamps_.at(number), stream(lane)), "cudaEventRecord");
+  }
+  double stamp_seconds(int number) const override {
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, clock_event_.get(), stamps_.existing(number)),
+          "cudaEventElapsedTime");
+    return clock_seconds_ + 1e-3 * static_cast<double>(milliseconds);
+  }
+
+  void push_range(const char* name) override { nvtxRangePushA(name); }
+  void pop_range() override { nvtxRangePop(); }
+
+ private:
+  cudaStream_t stream(Lane lane) const { return streams_[static_cast<std::size_t>(lane)].get(); }
+
+  CudaDeviceOptions options_;
+  std::array<kernels::cuda::Stream, program::kNumLanes> streams_;
+  std::unique_ptr<kernels::CudaBackend> backend_;
+  std::shared_ptr<cuda::NcclJob> job_;  // null: the host communicates
+  cuda::Events marks_{kernels::cuda::EventTiming::Off};
+  cuda::Events stamps_{kernels::cuda::EventTiming::On};
+  kernels::cuda::Event clock_event_;
+  double clock_seconds_ = 0;
+  bool clock_set_ = false;
+  cuda::PinnedFeed feed_;
+  std::vector<ExecutableGraph> graphs_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_cuda_device(const CudaDeviceOptions& options) {
+  return std::make_unique<CudaDevice>(options);
+}
+
+void prepare_to_share(int rank) {
+  const std::string host = fmt::format("rank{}", rank);
+  const std::pair<const char*, const char*> variables[] = {
+      {"NCCL_HOSTID", host.c_str()},  // equal hosts and GPUs are refused as duplicates
+      {"NCCL_SOCKET_IFNAME", "lo"},    {"NCCL_NET", "Socket"},
+      {"NCCL_IB_DISABLE", "1"},        {"NCCL_MNNVL_ENABLE", "0"},
+      {"NCCL_NVLS_ENABLE", "0"},       {"NCCL_CUMEM_HOST_ENABLE", "0"},
+      {"NCCL_MAX_CTAS", "2"},          {"NCCL_ALGO", "Ring"},
+      {"NCCL_PROTO", "Simple"},        {"NCCL_RAS_ENABLE", "0"},
+      {"CUDA_MODULE_LOADING", "EAGER"}};  // loading a kernel later would wait for the device
+  for (const auto& [name, value] : variables) ::setenv(name, value, /*replace=*/0);
+}
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,68 @@
+// NCCL behind the Communicator interface; buffers are device memory.
+#pragma once
+
+#include <nccl.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/handles.hpp"
+#include "runtime/communicator.hpp"
+
+namespace meshplan::runtime::cuda {
+
+struct NcclOptions {
+  int device_index = 0;
+  bool shared = false;               // CudaDeviceOptions::shared
+  WaitObserver* observer = nullptr;  // told about waits that last
+  Seconds setup_timeout{120.0};      // for all ranks to join a communicator
+};
+
+/// All communicators of a rank: an error of one aborts them all, for a rank that is gone is missed
+/// by every group that it was in. Non-blocking: no call of NCCL can hold the host for ever.
+class NcclJob {
+ public:
+  explicit NcclJob(const NcclOptions& options) : options_(options) {}
+  ~NcclJob();
+  NcclJob(const NcclJob&) = delete;
+  NcclJob& operator=(const NcclJob&) = delete;
+
+  const NcclOptions& options() const { return options_; }
+
+  /// Calls `start`, which may go on in the background, until `comm` is ready.
+  /// @throws CommError if it fails or takes longer than setup_timeout
+  void complete(ncclResult_t started, const ncclComm_t& comm, const std::string& operation,
+                const std::string& group);
+
+  void add(ncclComm_t comm, const std::string& group);
+  /// Flushes and frees it; while an exception unwinds it is aborted instead.
+  void remove(ncclComm_t comm) noexcept;
+
+  /// @throws CommError, after aborting all, if any communicator has failed
+  void check();
+  void abort_all() noexcept;
+  bool aborted() const { return aborted_; }
+
+ private:
+  struct Member {
+    ncclComm_t comm = nullptr;
+    std::string group;
+  };
+  NcclOptions options_;
+  std::vector<Member> members_;
+  bool aborted_ = false;
+};
+
+/// All ranks of `host_world`, over which NCCL's unique id travels. Collective over it.
+std::unique_ptr<Communicator> make_nccl_world(Communicator& host_world,
+                                              std::shared_ptr<NcclJob> job);
+
+/// Waits until `done` is true, checking all communicators meanwhile, and tells the observer when it
+/// takes long.
+/// @returns false after `limit`
+bool wait_for_device(NcclJob* job, WaitObserver* observer, std::optional<Seconds> limit,
+                     const std::function<bool()>& done);
+
+}  // namespace meshplan::runtime::cuda
