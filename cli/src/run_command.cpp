@@ -5,10 +5,10 @@
 
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "devices.hpp"
 #include "exit_codes.hpp"
 #include "files.hpp"
 #include "inputs.hpp"
-#include "kernels/cpu_backend.hpp"
 #include "ranks.hpp"
 #include "reports/run_report.hpp"
 #include "runtime/preflight.hpp"
@@ -24,7 +24,7 @@ struct Options {
   std::optional<int> traced_steps;
   std::optional<std::string> trace;
   std::optional<std::string> chrome;
-  int threads_per_rank = 1;
+  DeviceOptions device;
   bool any_placement = false;
   bool json = false;
   bool quiet = false;
@@ -52,7 +52,8 @@ int launch(const Options& options) {
   // Rank 0 writes; on another host it looks at its own folders, before it trains.
   if (starts_here(options.hosts)) require_writable({options.trace, options.chrome});
   const int ranks = plan.parallel.world_size();
-  runtime::check_memory(plan, ranks_on_fullest_host(options.hosts, ranks));
+  if (choose_device(options.device, plan, *options.file) == DeviceKind::Cpu)
+    runtime::check_memory(plan, ranks_on_fullest_host(options.hosts, ranks));
   std::vector<std::string> arguments = {"run",
                                         std::filesystem::absolute(*options.file).string(),
                                         "--steps",
@@ -65,8 +66,6 @@ int launch(const Options& options) {
                                         std::to_string(options.train.evaluate_every),
                                         "--traced-steps",
                                         std::to_string(options.train.traced_steps),
-                                        "--threads-per-rank",
-                                        std::to_string(options.threads_per_rank),
                                         "--hang-timeout",
                                         fmt::format("{}", options.hosts.hang_timeout_s)};
   if (options.trace)
@@ -75,6 +74,7 @@ int launch(const Options& options) {
   if (options.chrome)
     arguments.insert(arguments.end(),
                      {"--chrome", std::filesystem::absolute(*options.chrome).string()});
+  for (std::string& argument : arguments_of(options.device)) arguments.push_back(argument);
   if (options.any_placement) arguments.emplace_back("--any-placement");
   if (options.json) arguments.emplace_back("--json");
   if (options.quiet) arguments.emplace_back("--quiet");
@@ -91,20 +91,21 @@ void check_placement(const Options& options, const program::Plan& plan, const ru
 
 int work(const Options& options, runtime::Job& job) {
   const program::Plan plan = load_plan(options);
+  prepare_process(options.device, job.layout().rank);
   check_placement(options, plan, job);
   if (job.world().rank() == 0) require_writable({options.trace, options.chrome});
   const bool speaks = job.world().rank() == 0 && !options.quiet;
-  const auto backend = kernels::make_cpu_backend(options.threads_per_rank);
-  runtime::HostDevice device(*backend);
+  RankDevice device(options.device, choose_device(options.device, plan, *options.file), plan, job);
   const reports::RunHeader header{.plan = plan,
-                                  .device = backend->name(),
+                                  .device = device.name(),
                                   .machines = job.layout().num_machines(),
                                   .oversubscribed = job.layout().oversubscribed(),
                                   .data = options.train.data_path};
   if (speaks && !options.json) fmt::print("{}", reports::to_text(header));
   const int every = std::max(1, options.train.num_steps / 20);
   runtime::TrainResult result = runtime::train(
-      plan, options.train, job.world(), device, &job.board(), [&](const runtime::StepReport& step) {
+      plan, options.train, job.world(), device.device(), &job.board(),
+      [&](const runtime::StepReport& step) {
         const bool shown = step.step % every == 0 || step.step == 1 || step.evaluation_loss;
         if (!speaks || options.json || !shown) return;
         fmt::print("{}", reports::step_line({.step = step.step,
@@ -117,7 +118,7 @@ int work(const Options& options, runtime::Job& job) {
         std::fflush(stdout);
       });
   if (job.world().rank() != 0) return kDone;
-  result.trace.source = backend->name();
+  result.trace.source = device.name();
   if (options.trace) write_file(*options.trace, program::to_json(result.trace));
   if (options.chrome) write_file(*options.chrome, program::to_chrome_trace(result.trace));
   if (options.quiet) return kDone;
@@ -140,7 +141,7 @@ void check(const Options& options) {
   check_at_least("--steps", options.train.num_steps, 1);
   check_at_least("--eval-every", options.train.evaluate_every, 0);
   check_at_least("--traced-steps", options.train.traced_steps, 0);
-  check_at_least("--threads-per-rank", options.threads_per_rank, 1);
+  check_at_least("--threads-per-rank", options.device.threads_per_rank, 1);
 }
 
 int run(Options options) {
@@ -165,8 +166,8 @@ void add_run_command(CommandLine& line) {
               "text (a byte a token) or token ids (*.u16, *.u32); default: the text of the GPL")
       .option("--seed", options->seed, "of the initial weights and the order of the data")
       .option("--eval-every", options->train.evaluate_every,
-              "steps between evaluations on held-out text; 0 = never")
-      .option("--threads-per-rank", options->threads_per_rank, "compute threads of a rank");
+              "steps between evaluations on held-out text; 0 = never");
+  add_device_options(command, options->device);
   add_host_options(command, options->hosts);
   command.flag("--any-placement", options->any_placement,
                "run even if the machines are not those of the plan's cluster");

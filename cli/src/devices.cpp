@@ -1,0 +1,150 @@
+#include "devices.hpp"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "inputs.hpp"
+#include "kernels/cpu_backend.hpp"
+#if MESHPLAN_HAS_CUDA
+#include "kernels/cuda_backend.hpp"
+#include "runtime/cuda/cuda_device.hpp"
+#endif
+
+namespace meshplan::cli {
+namespace {
+
+/// Why there is no GPU to use; empty = there is one.
+std::string no_gpu() {
+#if MESHPLAN_HAS_CUDA
+  const kernels::CudaDevices devices = kernels::cuda_devices();
+  return devices.count > 0 ? "" : devices.reason;
+#else
+  return "this meshplan was built without CUDA (configure with -DMESHPLAN_CUDA=ON)";
+#endif
+}
+
+#if MESHPLAN_HAS_CUDA
+int most_ranks_on_a_machine(const runtime::JobLayout& layout) {
+  std::size_t most = 0;
+  for (int machine = 0; machine < layout.num_machines(); ++machine)
+    most = std::max(most, layout.ranks_on(machine).size());
+  return static_cast<int>(most);
+}
+
+/// All ranks must agree, also where machines have different numbers of GPUs.
+bool all_agree(runtime::Communicator& world, bool yes) {
+  std::int32_t votes = yes ? 1 : 0;
+  const runtime::MutableBuffer buffer{&votes, 1, DType::I32};
+  world.all_reduce(buffer, buffer, runtime::ReduceOp::Min).wait();
+  return votes == 1;
+}
+
+void check_shared(const DeviceOptions& options, const program::Plan& plan) {
+  if (options.comm == "mpi")
+    throw ConfigError("--share-gpu is for NCCL; with --comm mpi ranks share a GPU anyway");
+  if (plan.parallel.pp > 1)
+    throw ConfigError(fmt::format(
+        "--share-gpu with pp = {}: stages that wait for each other on one GPU would hang; "
+        "use --comm mpi",
+        plan.parallel.pp));
+}
+
+runtime::GpuCommunication communication(const DeviceOptions& options, runtime::Job& job, int gpus) {
+  const int ranks = most_ranks_on_a_machine(job.layout());
+  const bool fits = all_agree(job.world(), ranks <= gpus);
+  if (options.comm == "mpi") return runtime::GpuCommunication::Mpi;
+  if (fits || options.share_gpu) return runtime::GpuCommunication::Nccl;
+  if (options.comm == "nccl")
+    throw ConfigError(fmt::format(
+        "--comm nccl: {} ranks on a machine with {} GPU{}; NCCL wants a GPU for each rank. Use "
+        "--comm mpi, or --share-gpu to try NCCL all the same",
+        ranks, gpus, gpus == 1 ? "" : "s"));
+  return runtime::GpuCommunication::Mpi;
+}
+
+std::unique_ptr<runtime::Device> make_gpu(const DeviceOptions& options, const program::Plan& plan,
+                                          runtime::Job& job, std::string& name) {
+  if (options.share_gpu) check_shared(options, plan);
+  const std::string reason = no_gpu();
+  if (!reason.empty()) throw ConfigError("--device cuda: no GPU: " + reason);
+  const int gpus = kernels::cuda_devices().count;
+  const std::vector<int> neighbours = job.layout().ranks_on(job.layout().machine());
+  const auto local = std::ranges::find(neighbours, job.layout().rank) - neighbours.begin();
+  const runtime::CudaDeviceOptions device{.device_index = static_cast<int>(local % gpus),
+                                          .communication = communication(options, job, gpus),
+                                          .shared = options.share_gpu,
+                                          .capture = !options.no_graphs,
+                                          .observer = &job.board()};
+  auto made = runtime::make_cuda_device(device);
+  name = fmt::format(
+      "{}, {}", made->backend().name(),
+      device.communication == runtime::GpuCommunication::Nccl ? "NCCL" : "MPI by the host");
+  return made;
+}
+#endif
+
+}  // namespace
+
+void add_device_options(Command& command, DeviceOptions& options) {
+  command.group("What it computes on")
+      .choice("--device", options.device, {"cpu", "cuda", "auto"},
+              "default: what the plan's cluster is made of")
+      .choice("--comm", options.comm, {"nccl", "mpi", "auto"},
+              "between GPUs; default: NCCL where each rank has a GPU of its own")
+      .flag("--share-gpu", options.share_gpu,
+            "let ranks that share a GPU communicate by NCCL (a test of function, not of speed)")
+      .flag("--no-graphs", options.no_graphs, "launch kernels one by one instead of CUDA graphs")
+      .option("--threads-per-rank", options.threads_per_rank, "compute threads of a CPU rank");
+}
+
+std::vector<std::string> arguments_of(const DeviceOptions& options) {
+  std::vector<std::string> arguments = {"--threads-per-rank",
+                                        std::to_string(options.threads_per_rank)};
+  if (options.device) arguments.insert(arguments.end(), {"--device", *options.device});
+  if (options.comm) arguments.insert(arguments.end(), {"--comm", *options.comm});
+  if (options.share_gpu) arguments.emplace_back("--share-gpu");
+  if (options.no_graphs) arguments.emplace_back("--no-graphs");
+  return arguments;
+}
+
+void prepare_process([[maybe_unused]] const DeviceOptions& options, [[maybe_unused]] int rank) {
+#if MESHPLAN_HAS_CUDA
+  if (options.share_gpu) runtime::prepare_to_share(rank);
+#endif
+}
+
+DeviceKind choose_device(const DeviceOptions& options, const program::Plan& plan,
+                         const std::string& plan_file) {
+  if (options.device == "cpu") return DeviceKind::Cpu;
+  const std::string reason = no_gpu();
+  if (options.device == "cuda") {
+    if (!reason.empty()) throw ConfigError("--device cuda: no GPU: " + reason);
+    return DeviceKind::Cuda;
+  }
+  if (plan.cluster_json.empty()) return reason.empty() ? DeviceKind::Cuda : DeviceKind::Cpu;
+  if (cluster_of(plan, plan_file).device.kind == sim::DeviceKind::Cpu) return DeviceKind::Cpu;
+  if (!reason.empty())
+    throw ConfigError(
+        fmt::format("{}: cluster: is made of GPUs, but here is none: {}; "
+                    "--device cpu runs the plan on processor cores",
+                    plan_file, reason));
+  return DeviceKind::Cuda;
+}
+
+RankDevice::RankDevice(const DeviceOptions& options, DeviceKind kind,
+                       [[maybe_unused]] const program::Plan& plan,
+                       [[maybe_unused]] runtime::Job& job) {
+#if MESHPLAN_HAS_CUDA
+  if (kind == DeviceKind::Cuda) {
+    device_ = make_gpu(options, plan, job, name_);
+    return;
+  }
+#endif
+  require_invariant(kind == DeviceKind::Cpu, "a GPU in a build without CUDA");
+  backend_ = kernels::make_cpu_backend(options.threads_per_rank);
+  device_ = std::make_unique<runtime::HostDevice>(*backend_);
+  name_ = backend_->name();
+}
+
+}  // namespace meshplan::cli
