@@ -89,6 +89,13 @@ expect 2 "needs 2 ranks, but the job has 3" "$mpiexec" -n 3 "$meshplan" run "$wo
 
 # --- bad input
 expect 2 "which plan\?" "$meshplan" run
+expect 0 "step time" "$meshplan" run tp2.json --data text.txt --steps 3 --device cpu
+expect 2 "did you mean 'cuda'" "$meshplan" run tp2.json --data text.txt --steps 3 --device cuds
+if [ -e /dev/nvidiactl ]; then
+  echo "not tested: the words for a machine without a GPU, for this one has a GPU"
+else
+  expect 2 "no GPU: " "$meshplan" run tp2.json --data text.txt --steps 3 --device cuda
+fi
 expect 2 "book.txt: no such data file" "$meshplan" run tp2.json --data book.txt
 : >empty.txt
 expect 2 "empty.txt: the data file is empty" "$meshplan" run tp2.json --data empty.txt
