@@ -34,6 +34,7 @@ class CpuBackend final : public Backend {
   std::int64_t scratch_bytes(const AttentionForward& op) override;
   std::int64_t scratch_bytes(const AttentionBackward& op) override;
   std::int64_t scratch_bytes(const SquaredNorm& op) override;
+  std::int64_t scratch_bytes(const RouterBackward& op) override;
   void set_scratch(void* memory, std::int64_t bytes) override;
 
   void run(const LinearForward& op) override;
@@ -69,6 +70,16 @@ class CpuBackend final : public Backend {
   void run(const SquaredNorm& op) override;
   void run(const ClipCoefficient& op) override;
   void run(const RandomNormal& op) override;
+  void run(const RouterForward& op) override;
+  void run(const RouterBackward& op) override;
+  void run(const DispatchPlan& op) override;
+  void run(const DispatchForward& op) override;
+  void run(const DispatchBackward& op) override;
+  void run(const CombineForward& op) override;
+  void run(const CombineBackward& op) override;
+  void run(const ExpertCounts& op) override;
+  void run(const ExchangeSizes& op) override;
+  void run(const RegroupRows& op) override;
 
  private:
   void require_scratch(std::int64_t bytes) const;

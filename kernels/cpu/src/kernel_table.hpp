@@ -11,6 +11,7 @@
 #include "kernels/convert.hpp"
 #include "kernels/cross_entropy.hpp"
 #include "kernels/embedding.hpp"
+#include "kernels/expert_dispatch.hpp"
 #include "kernels/fill.hpp"
 #include "kernels/gated_activation.hpp"
 #include "kernels/layer_norm.hpp"
@@ -45,6 +46,9 @@ struct KernelTable {
   void (*cross_entropy_local)(const CrossEntropyLocal&, Range);
   void (*cross_entropy_backward)(const CrossEntropyBackward&, Range);
   void (*random_normal)(const RandomNormal&, Range);
+  void (*dispatch_forward)(const DispatchForward&, Range);
+  void (*combine_forward)(const CombineForward&, Range);
+  void (*combine_backward)(const CombineBackward&, Range);
 
   // columns
   void (*rms_norm_weight_grad)(const RmsNormBackward&, Range);

@@ -11,6 +11,8 @@
 #include "kernels/copy_rows.hpp"
 #include "kernels/cross_entropy.hpp"
 #include "kernels/embedding.hpp"
+#include "kernels/expert_dispatch.hpp"
+#include "kernels/expert_exchange.hpp"
 #include "kernels/fill.hpp"
 #include "kernels/gated_activation.hpp"
 #include "kernels/grouped_linear.hpp"
@@ -22,6 +24,7 @@
 #include "kernels/random_normal.hpp"
 #include "kernels/rms_norm.hpp"
 #include "kernels/rope.hpp"
+#include "kernels/router.hpp"
 #include "kernels/scale.hpp"
 
 namespace meshplan::kernels {
@@ -73,6 +76,8 @@ class Backend {
   virtual std::int64_t scratch_bytes(const RmsNormBackward& /*op*/) { return 0; }
   virtual std::int64_t scratch_bytes(const LayerNormBackward& /*op*/) { return 0; }
   virtual std::int64_t scratch_bytes(const EmbeddingBackward& /*op*/) { return 0; }
+  virtual std::int64_t scratch_bytes(const DispatchPlan& /*op*/) { return 0; }
+  virtual std::int64_t scratch_bytes(const RouterBackward& /*op*/) { return 0; }
   virtual std::int64_t scratch_bytes(const SquaredNorm& op) = 0;
 
   /// The region that operations may use until the next call; aligned to 64 bytes, owned by the
@@ -121,6 +126,18 @@ class Backend {
   virtual void run(const SquaredNorm& op) = 0;
   virtual void run(const ClipCoefficient& op) = 0;
   virtual void run(const RandomNormal& op) = 0;
+
+  /// Not every backend has these yet: by default an InvariantError that names the operation.
+  virtual void run(const RouterForward& op);
+  virtual void run(const RouterBackward& op);
+  virtual void run(const DispatchPlan& op);
+  virtual void run(const DispatchForward& op);
+  virtual void run(const DispatchBackward& op);
+  virtual void run(const CombineForward& op);
+  virtual void run(const CombineBackward& op);
+  virtual void run(const ExpertCounts& op);
+  virtual void run(const ExchangeSizes& op);
+  virtual void run(const RegroupRows& op);
 };
 
 }  // namespace meshplan::kernels

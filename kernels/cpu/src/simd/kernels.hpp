@@ -33,6 +33,9 @@ void adam(const AdamStep& op, Range elements);
 void sgd(const SgdStep& op, Range elements);
 double sum_of_squares(const float* x, int64_t count);
 void random_normal(const RandomNormal& op, Range rows);
+void dispatch_forward(const DispatchForward& op, Range rows);
+void combine_forward(const CombineForward& op, Range tokens);
+void combine_backward(const CombineBackward& op, Range tokens);
 void attention_forward(const AttentionForward& op, Range pairs, float* scratch);
 void attention_backward(const AttentionBackward& op, Range pairs, float* scratch);
 

@@ -1,0 +1,45 @@
+// What expert parallelism adds to expert_dispatch: rows that arrive from other ranks.
+//
+// P ranks of the expert-parallel group, X experts, L = X / P experts held by each rank, R rows in a
+// buffer, D features. A rank sends its rows sorted by expert, so what arrives is sorted by (sending
+// rank, local expert); grouped layers read rows sorted by (local expert, sending rank).
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.hpp"
+
+namespace meshplan::kernels {
+
+/// counts[x] = offsets[x + 1] - offsets[x]: what a rank tells the others before it sends rows.
+struct ExpertCounts {
+  int experts = 0;                        // X
+  const std::int32_t* offsets = nullptr;  // (X + 1), of DispatchPlan
+  std::int32_t* counts = nullptr;         // (X)
+};
+
+/// Sizes of the exchange: rows to and from every rank, and where each local expert's rows begin.
+struct ExchangeSizes {
+  int ranks = 0;                           // P
+  int local_experts = 0;                   // L
+  const std::int32_t* sent = nullptr;      // (P, L): rows of each expert that this rank sends
+  const std::int32_t* received = nullptr;  // (P, L): rows that each rank sends for local experts
+  std::int32_t* rows = nullptr;            // (2, P): rows sent to, then received from, each rank
+  std::int32_t* offsets = nullptr;         // (L + 1): of the rows sorted by local expert
+};
+
+/// Reorders whole rows from (rank, expert) to (expert, rank), or back. Rows beyond the sum of
+/// `received` are neither read nor written. Traffic: 2 D elements a row.
+struct RegroupRows {
+  int ranks = 0;
+  int local_experts = 0;
+  std::int64_t max_rows = 0;  // R
+  std::int64_t size = 0;      // D
+  DType dtype = DType::F32;
+  bool to_experts = true;                  // false: back to (rank, expert)
+  const std::int32_t* received = nullptr;  // (P, L), of ExchangeSizes
+  const void* from = nullptr;              // (R, D), contiguous
+  void* to = nullptr;                      // (R, D), contiguous; not `from`
+};
+
+}  // namespace meshplan::kernels

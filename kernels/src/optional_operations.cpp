@@ -1,0 +1,46 @@
+// Operations that a backend may lack say so when they are run.
+#include "core/error.hpp"
+#include "kernels/backend.hpp"
+
+namespace meshplan::kernels {
+
+namespace {
+
+[[noreturn]] void refuse(const Backend& backend, const char* operation) {
+  throw InvariantError(backend.name() + " has no kernel for " + operation);
+}
+
+}  // namespace
+
+void Backend::run(const RouterForward& /*op*/) {
+  refuse(*this, "RouterForward");
+}
+void Backend::run(const RouterBackward& /*op*/) {
+  refuse(*this, "RouterBackward");
+}
+void Backend::run(const DispatchPlan& /*op*/) {
+  refuse(*this, "DispatchPlan");
+}
+void Backend::run(const DispatchForward& /*op*/) {
+  refuse(*this, "DispatchForward");
+}
+void Backend::run(const DispatchBackward& /*op*/) {
+  refuse(*this, "DispatchBackward");
+}
+void Backend::run(const CombineForward& /*op*/) {
+  refuse(*this, "CombineForward");
+}
+void Backend::run(const CombineBackward& /*op*/) {
+  refuse(*this, "CombineBackward");
+}
+void Backend::run(const ExpertCounts& /*op*/) {
+  refuse(*this, "ExpertCounts");
+}
+void Backend::run(const ExchangeSizes& /*op*/) {
+  refuse(*this, "ExchangeSizes");
+}
+void Backend::run(const RegroupRows& /*op*/) {
+  refuse(*this, "RegroupRows");
+}
+
+}  // namespace meshplan::kernels
