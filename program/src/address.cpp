@@ -10,26 +10,63 @@ std::size_t at(int id) {
   return static_cast<std::size_t>(id);
 }
 
-const Value& input_of(const Program& program, int layer) {
+/// What a layer gets from its neighbour: its input, or the gradient of its output.
+const Value* value_with(const Program& program, int layer, Storage storage) {
   const Block& block = program.blocks[at(program.layers[at(layer)].block)];
   for (const Value& value : block.values)
-    if (value.storage == Storage::LayerInput && !value.alias) return value;
-  throw InvariantError("a layer without an input follows another layer");
+    if (value.storage == storage && !value.alias) return &value;
+  return nullptr;
 }
 
-/// Where layer `layer` reads its input: in its own part of the micro-batch's slot.
-Address layer_input(const Program& program, int layer, int slot) {
-  const Value& value = input_of(program, layer);
+/// A value in Region::Saved: of a micro-batch, in the layer's part of what its chunk keeps.
+Address kept(const Program& program, int layer, int microbatch, const Value& value) {
+  const LayerInstance& placed = program.layers[at(layer)];
+  const auto keep = static_cast<std::size_t>(value.keep);
+  const int place = placed.chunk * program.plan.num_microbatches() + microbatch;
   return {.region = Region::Saved,
-          .slot = slot,
-          .offset = program.layers[at(layer)].saved_offset + value.offset_bytes,
+          .offset =
+              program.kept_places[at(place)][keep] + placed.kept_offset[keep] + value.offset_bytes,
           .bytes = aligned_bytes(value, program.sizes)};
+}
+
+/// Where layer `layer` reads its input.
+Address layer_input(const Program& program, int layer, int microbatch) {
+  const Value* value = value_with(program, layer, Storage::LayerInput);
+  require_invariant(value != nullptr, "a layer without an input follows another layer");
+  return kept(program, layer, microbatch, *value);
 }
 
 Address boundary(const Program& program, int slot) {
   return {.region = Region::Boundary,
           .slot = slot,
           .bytes = program.memory.regions[static_cast<std::size_t>(Region::Boundary)].stride_bytes};
+}
+
+/// Where layer `layer` reads the gradient of its output: in the stream of its task, or where it is
+/// kept for a later weight gradient.
+Address output_gradient(const Program& program, const OperationInstance& instance, int layer) {
+  const Value* value = value_with(program, layer, Storage::LayerOutputGrad);
+  if (value == nullptr || value->keep != Keep::BetweenGrads)
+    return boundary(program, instance.boundary_slot);
+  return kept(program, layer, instance.microbatch, *value);
+}
+
+Address layer_output(const Program& program, const OperationInstance& instance) {
+  const int chunk = program.layers[at(instance.layer)].chunk;
+  if (instance.layer + 1 < program.chunks[at(chunk)].end_layer)
+    return layer_input(program, instance.layer + 1, instance.microbatch);
+  if (const auto next = chunk_after(program, chunk))
+    return layer_input(program, program.chunks[at(*next)].first_layer, instance.microbatch);
+  return boundary(program, instance.boundary_slot);
+}
+
+Address input_gradient(const Program& program, const OperationInstance& instance) {
+  const int chunk = program.layers[at(instance.layer)].chunk;
+  if (instance.layer > program.chunks[at(chunk)].first_layer)
+    return output_gradient(program, instance, instance.layer - 1);
+  if (const auto previous = chunk_before(program, chunk))
+    return output_gradient(program, instance, program.chunks[at(*previous)].end_layer - 1);
+  return boundary(program, instance.boundary_slot);
 }
 
 Address batch_address(const Program& program, int microbatch, bool targets) {
@@ -88,10 +125,6 @@ void add_step_footprint(const Program& program, const StepOp& step, Footprint& r
 
 }  // namespace
 
-int gradient_slots(const Program& program) {
-  return program.role.last_stage ? 1 : 2;
-}
-
 std::int64_t element_bytes(const Program& program, Region region) {
   switch (region) {
     case Region::Weights:
@@ -114,12 +147,10 @@ Address flat_address(const Program& program, Region region, FlatRange range) {
 }
 
 Address address_of(const Program& program, const OperationInstance& instance, ValueId id) {
-  const LayerInstance& layer = program.layers[at(instance.layer)];
-  const Block& block = program.blocks[at(layer.block)];
+  const Block& block = program.blocks[at(program.layers[at(instance.layer)].block)];
   while (block.values[at(id)].alias) id = *block.values[at(id)].alias;
   const Value& value = block.values[at(id)];
   const std::int64_t bytes = aligned_bytes(value, program.sizes);
-  const int last_layer = static_cast<int>(program.layers.size()) - 1;
   switch (value.storage) {
     case Storage::Parameter:
       return parameter_address(program, instance, value.index, Region::Weights);
@@ -130,18 +161,19 @@ Address address_of(const Program& program, const OperationInstance& instance, Va
     case Storage::BatchTargets:
       return batch_address(program, instance.microbatch, true);
     case Storage::Saved:
-      return {Region::Saved, instance.saved_slot, layer.saved_offset + value.offset_bytes, bytes};
+      return kept(program, instance.layer, instance.microbatch, value);
     case Storage::LayerInput:
-      return layer_input(program, instance.layer, instance.saved_slot);
+      return layer_input(program, instance.layer, instance.microbatch);
     case Storage::LayerOutput:
-      if (instance.layer == last_layer) return boundary(program, instance.boundary_slot);
-      return layer_input(program, instance.layer + 1, instance.saved_slot);
+      return layer_output(program, instance);
     case Storage::Transient:
-      return {Region::Transient, 0, value.offset_bytes, bytes};
-    // One stream of gradients runs through all layers of a backward task, updated in place.
+      return {Region::Transient, instance.transient_slot, value.offset_bytes, bytes};
+    // One stream of gradients runs through all layers of a backward task, updated in place, unless
+    // weight gradients are put off.
     case Storage::LayerOutputGrad:
+      return output_gradient(program, instance, instance.layer);
     case Storage::LayerInputGrad:
-      return boundary(program, instance.boundary_slot);
+      return input_gradient(program, instance);
     case Storage::LossScalar:
       return scalar_address(program, Scalar::LossSum);
   }
@@ -149,11 +181,12 @@ Address address_of(const Program& program, const OperationInstance& instance, Va
 }
 
 Address peer_address(const Program& program, const OperationInstance& instance) {
-  const Operation& operation = operation_of(program, instance);
-  const auto& peer = std::get<PeerOp>(operation.work);
-  if (operation.lane == Lane::PpForward && !peer.send)
-    return layer_input(program, 0, instance.saved_slot);
-  return boundary(program, instance.boundary_slot);
+  const bool sends = std::get<PeerOp>(operation_of(program, instance).work).send;
+  if (sends) return boundary(program, instance.boundary_slot);
+  const Chunk& chunk = program.chunks[at(instance.chunk)];
+  if (carries_activations(operation_of(program, instance).lane))
+    return layer_input(program, chunk.first_layer, instance.microbatch);
+  return output_gradient(program, instance, chunk.end_layer - 1);
 }
 
 Footprint footprint(const Program& program, const OperationInstance& instance) {

@@ -27,6 +27,7 @@ class Checker {
     tensor_parallel();
     pipeline();
     batch();
+    if (violations_.empty()) custom_schedule();
     return std::move(violations_);
   }
 
@@ -80,12 +81,12 @@ class Checker {
     refuse(model_.token_types > 0, "a token type embedding (token_types)");
     refuse(model_.activation == models::ActivationKind::ClampedSilu, "activation 'clamped_silu'");
     const std::pair<const char*, int> axes[] = {
-        {"cp", parallel_.cp}, {"vpp", parallel_.vpp}, {"ep", parallel_.ep}, {"etp", parallel_.etp}};
+        {"cp", parallel_.cp}, {"ep", parallel_.ep}, {"etp", parallel_.etp}};
     for (const auto& [name, degree] : axes)
       if (degree > 1)
         fail("not-lowered",
-             fmt::format("{} = {}: this version lowers tp, sp, pp and dp only; use {} = 1", name,
-                         degree, name));
+             fmt::format("{} = {}: this version lowers tp, sp, pp, vpp and dp only; use {} = 1",
+                         name, degree, name));
     if (plan_.workload.precision == DType::F16)
       fail("not-lowered",
            "precision fp16 needs loss scaling, which this version lacks; use fp32 or bf16");
@@ -151,30 +152,109 @@ class Checker {
   }
 
   void pipeline() {
-    if (parallel_.pp > model_.num_layers && plan_.layers_per_stage.empty()) {
+    chunks();
+    const int stages = parallel_.pp * parallel_.vpp;
+    const std::string product = parallel_.vpp > 1 ? fmt::format("pp({}) * vpp({}) = {}",
+                                                                parallel_.pp, parallel_.vpp, stages)
+                                                  : fmt::format("pp ({})", parallel_.pp);
+    const int ends = plan_.count_ends_as_layers ? 2 : 0;
+    if (stages > model_.num_layers + ends && plan_.layers_per_stage.empty()) {
       fail("stages",
-           fmt::format(
-               "pp ({}) exceeds num_layers ({}): a stage would hold no layer; nearest pp: {}",
-               parallel_.pp, model_.num_layers, model_.num_layers));
+           fmt::format("{} exceeds num_layers ({}): a stage would hold no layer; nearest "
+                       "pp: {}",
+                       product, model_.num_layers, std::max(1, model_.num_layers / parallel_.vpp)));
       return;
     }
+    layers_per_stage(stages);
+    recompute(stages);
+  }
+
+  void layers_per_stage(int stages) {
     if (plan_.layers_per_stage.empty()) return;
     const auto& layers = plan_.layers_per_stage;
     const auto sum = std::accumulate(layers.begin(), layers.end(), std::int64_t{0});
-    const bool empty_stage =
-        std::ranges::any_of(layers, [](int num_layers) { return num_layers < 1; });
-    if (static_cast<int>(layers.size()) == parallel_.pp && sum == model_.num_layers && !empty_stage)
+    // The first and the last stage may hold the embedding or the head alone.
+    bool empty_stage = false;
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      const bool end = stages > 1 && (i == 0 || i + 1 == layers.size());
+      empty_stage = empty_stage || layers[i] < (end ? 0 : 1);
+    }
+    if (static_cast<int>(layers.size()) == stages && sum == model_.num_layers && !empty_stage)
       return;
     Plan even = plan_;
     even.layers_per_stage.clear();
-    fail("stages",
-         fmt::format(
-             "layers_per_stage [{}] must give each of pp = {} stages at least one of {} "
-             "layers, but has {} entries that sum to {}; {}",
-             fmt::join(layers, ", "), parallel_.pp, model_.num_layers, layers.size(), sum,
-             parallel_.pp > model_.num_layers
-                 ? fmt::format("nearest pp: {}", model_.num_layers)
-                 : fmt::format("nearest: [{}]", fmt::join(resolved_layers_per_stage(even), ", "))));
+    fail(
+        "stages",
+        fmt::format(
+            "layers_per_stage [{}] must give each of {} = {} stages at least one of {} layers (the "
+            "first and the last may have none), but has {} entries that sum to {}; {}",
+            fmt::join(layers, ", "), parallel_.vpp > 1 ? "pp * vpp" : "pp", stages,
+            model_.num_layers, layers.size(), sum,
+            stages > model_.num_layers
+                ? fmt::format("nearest pp: {}", std::max(1, model_.num_layers / parallel_.vpp))
+                : fmt::format("nearest: [{}]", fmt::join(resolved_layers_per_stage(even), ", "))));
+  }
+
+  void recompute(int stages) {
+    const auto& layers = plan_.recompute.layers_per_stage;
+    if (layers.empty() || static_cast<int>(layers.size()) == stages) return;
+    fail("recompute",
+         fmt::format("recompute.layers_per_stage [{}] has {} entries, but there are {} "
+                     "virtual stages (pp * vpp)",
+                     fmt::join(layers, ", "), layers.size(), stages));
+  }
+
+  /// How many chunks a rank holds is the schedule's to say.
+  void chunks() {
+    const auto needs = [&](std::string_view schedule, int vpp, std::string_view instead) {
+      if (parallel_.vpp != vpp)
+        fail("vpp", fmt::format("schedule '{}' has {} chunk{} a rank, but vpp = {}; use vpp = {}{}",
+                                schedule, vpp, vpp == 1 ? "" : "s", parallel_.vpp, vpp, instead));
+    };
+    const std::string_view instead = ", or schedule 'interleaved'";
+    switch (plan_.schedule) {
+      case ScheduleKind::GPipe:
+        return needs("gpipe", 1, instead);
+      case ScheduleKind::OneFOneB:
+        return needs("1f1b", 1, instead);
+      case ScheduleKind::ZbH1:
+        return needs("zb-h1", 1, ", or schedule 'interleaved' or 'zb-v'");
+      case ScheduleKind::ZbV:
+        return needs("zb-v", 2, "");
+      case ScheduleKind::DualPipeV:
+        return needs("dualpipe-v", 2, "");
+      case ScheduleKind::Interleaved:
+        if (parallel_.vpp < 2)
+          fail("vpp",
+               "schedule 'interleaved' needs vpp >= 2; use vpp = 2, or schedule '1f1b' for one "
+               "chunk a rank");
+        return;
+      case ScheduleKind::Custom:
+        return;
+    }
+  }
+
+  void custom_schedule() {
+    if (plan_.schedule != ScheduleKind::Custom) {
+      if (!plan_.custom_schedule.empty())
+        fail("schedule", "custom_schedule holds tasks, but schedule is not 'custom'");
+      return;
+    }
+    try {
+      const Schedule schedule = schedule_of(plan_);
+      if (schedule.num_stages() != parallel_.pp || schedule.num_chunks != parallel_.vpp)
+        return fail(
+            "schedule",
+            fmt::format("custom_schedule is for pp = {} and vpp = {}, but the plan has pp = "
+                        "{} and vpp = {}",
+                        schedule.num_stages(), schedule.num_chunks, parallel_.pp, parallel_.vpp));
+      const auto errors = schedule_errors(schedule, plan_.num_microbatches());
+      if (!errors.empty())
+        fail("schedule", fmt::format("custom_schedule does not run {} micro-batches: {}",
+                                     plan_.num_microbatches(), errors.front()));
+    } catch (const ConfigError& error) {
+      fail("schedule", error.what());
+    }
   }
 
   void batch() {

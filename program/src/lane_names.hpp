@@ -11,8 +11,14 @@ struct EnumNames<program::Lane> {
   static constexpr std::array<std::pair<program::Lane, std::string_view>, program::kNumLanes>
       value = {{{program::Lane::Compute, "compute"},
                 {program::Lane::Tp, "tp"},
-                {program::Lane::PpForward, "pp_forward"},
-                {program::Lane::PpBackward, "pp_backward"},
+                {program::Lane::PpSendForward, "pp_send_forward"},
+                {program::Lane::PpRecvForward, "pp_recv_forward"},
+                {program::Lane::PpSendBackward, "pp_send_backward"},
+                {program::Lane::PpRecvBackward, "pp_recv_backward"},
+                {program::Lane::PpReturnSendForward, "pp_return_send_forward"},
+                {program::Lane::PpReturnRecvForward, "pp_return_recv_forward"},
+                {program::Lane::PpReturnSendBackward, "pp_return_send_backward"},
+                {program::Lane::PpReturnRecvBackward, "pp_return_recv_backward"},
                 {program::Lane::Dp, "dp"},
                 {program::Lane::Host, "host"}}};
 };

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
+#include <numeric>
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
+#include "program/activations.hpp"
 #include "program/address.hpp"
 #include "sharded_layer.hpp"
 
@@ -21,21 +23,25 @@ std::size_t at(int id) {
 class Lowering {
  public:
   Lowering(const Plan& plan, int stage, Pass pass, const ExecutionProfile& profile)
-      : pass_(pass), profile_(profile), graph_(models::build_graph(plan.model)) {
+      : pass_(pass),
+        profile_(profile),
+        graph_(models::build_graph(plan.model)),
+        schedule_(schedule_of(plan)) {
     program_.plan = plan;
-    program_.role = {
-        .stage = stage, .first_stage = stage == 0, .last_stage = stage + 1 == plan.parallel.pp};
+    program_.role.stage = stage;
     program_.sizes = {.tokens = plan.tokens_per_microbatch(), .sequences = plan.micro_batch_size};
     context_ = {.tp = plan.parallel.tp, .sp = plan.parallel.sp, .compute = plan.workload.precision};
+    make_tasks();
   }
 
   Program run() {
-    place_layers();
-    order_ = place_parameters(program_, placed_, sharded_);
+    place_chunks();
+    const ParameterOrder order = place_parameters(program_, placed_, sharded_);
     for (ShardedLayer& layer : sharded_) program_.blocks.push_back(std::move(layer.block));
-    make_tasks();
     plan_memory();
-    emit_instances();
+    append_load(program_);
+    emit_tasks(program_, order, pass_, profile_);
+    append_step_end(program_, order, pass_);
     link(program_);
     return std::move(program_);
   }
@@ -43,25 +49,66 @@ class Lowering {
  private:
   const Plan& plan() const { return program_.plan; }
 
-  void place_layers() {
-    if (program_.role.first_stage)
-      place(graph_.embedding, std::nullopt, "embedding.", RecomputeKind::None);
-    const std::vector<int> counts = resolved_layers_per_stage(plan());
-    int first = 0;
-    for (int stage = 0; stage < program_.role.stage; ++stage) first += counts[at(stage)];
-    const int count = counts[at(program_.role.stage)];
-    const int recomputed = plan().recompute.num_layers.value_or(count);
-    for (int i = 0; i < count; ++i) {
-      const int layer = first + i;
-      const RecomputeKind recompute = i < recomputed ? plan().recompute.kind : RecomputeKind::None;
-      place(graph_.kinds[at(graph_.layer_kind[at(layer)])], layer, fmt::format("layers.{}.", layer),
-            recompute);
-    }
-    if (program_.role.last_stage) place(graph_.head, std::nullopt, "head.", RecomputeKind::None);
+  void make_tasks() {
+    const int stage = program_.role.stage;
+    if (pass_ == Pass::ForwardOnly)
+      for (std::vector<Task>& tasks : schedule_.tasks) keep_forwards(tasks);
+    program_.tasks = schedule_.tasks[at(stage)];
+    split_ = std::ranges::find(program_.tasks, TaskKind::BackwardInput, &Task::kind) !=
+             program_.tasks.end();
+  }
+  static void keep_forwards(std::vector<Task>& tasks) {
+    std::erase_if(tasks, [](const Task& task) {
+      return task.kind != TaskKind::Forward && task.kind != TaskKind::Overlapped;
+    });
+    for (Task& task : tasks) task = parts_of(task).front();
   }
 
-  void place(const models::LayerGraph& graph, std::optional<int> layer, std::string prefix,
-             RecomputeKind recompute) {
+  void place_chunks() {
+    const int num_stages = schedule_.num_stages();
+    const auto stage_of = [&](int number) {
+      const bool exists = number >= 0 && number < schedule_.num_virtual_stages();
+      return exists ? std::optional(place_of(schedule_.placement, num_stages, number).stage)
+                    : std::nullopt;
+    };
+    program_.role.first_stage = program_.role.last_stage = false;
+    for (int chunk = 0; chunk < schedule_.num_chunks; ++chunk) {
+      const int number =
+          virtual_stage(schedule_.placement, num_stages, {program_.role.stage, chunk});
+      const int first_layer = static_cast<int>(program_.layers.size());
+      program_.chunks.push_back(
+          {.virtual_stage = number,
+           .first_layer = first_layer,
+           .next_stage = stage_of(number + 1),
+           .previous_stage = stage_of(number - 1),
+           .returns = schedule_.placement == ChunkPlacement::V && chunk % 2 == 1});
+      kept_bytes_.emplace_back();
+      place_layers(chunk, number);
+      program_.chunks.back().end_layer = static_cast<int>(program_.layers.size());
+    }
+  }
+
+  void place_layers(int chunk, int number) {
+    const bool first_of_model = number == 0;
+    const bool last_of_model = number + 1 == schedule_.num_virtual_stages();
+    program_.role.first_stage = program_.role.first_stage || first_of_model;
+    program_.role.last_stage = program_.role.last_stage || last_of_model;
+    if (first_of_model)
+      place(chunk, graph_.embedding, std::nullopt, "embedding.", RecomputeKind::None);
+    const std::vector<int> counts = resolved_layers_per_stage(plan());
+    const int first = std::accumulate(counts.begin(), counts.begin() + number, 0);
+    const int recomputed = recomputed_layers_per_stage(plan())[at(number)];
+    for (int i = 0; i < counts[at(number)]; ++i) {
+      const int layer = first + i;
+      const RecomputeKind recompute = i < recomputed ? plan().recompute.kind : RecomputeKind::None;
+      place(chunk, graph_.kinds[at(graph_.layer_kind[at(layer)])], layer,
+            fmt::format("layers.{}.", layer), recompute);
+    }
+    if (last_of_model) place(chunk, graph_.head, std::nullopt, "head.", RecomputeKind::None);
+  }
+
+  void place(int chunk, const models::LayerGraph& graph, std::optional<int> layer,
+             std::string prefix, RecomputeKind recompute) {
     const auto key = std::pair(&graph, recompute);
     const auto [entry, fresh] = block_of_.try_emplace(key, static_cast<int>(sharded_.size()));
     if (fresh) {
@@ -70,14 +117,16 @@ class Lowering {
         differentiate(sharded_.back(), context_, recompute, profile_);
       else
         mark_partial_gradients(sharded_.back());
+      if (split_) separate_weight_gradients(sharded_.back());
       transient_bytes_ =
           std::max(transient_bytes_, plan_block_memory(sharded_.back(), program_.sizes));
     }
-    const std::int64_t saved_offset = saved_bytes_;
-    saved_bytes_ += sharded_[at(entry->second)].block.saved_bytes;
+    LayerInstance placed{.block = entry->second, .layer = layer, .chunk = chunk};
+    placed.kept_offset = kept_bytes_.back();
+    for (std::size_t keep = 0; keep < kNumKeeps; ++keep)
+      kept_bytes_.back()[keep] += sharded_[at(entry->second)].block.kept_bytes[keep];
     placed_.push_back({.sharded = entry->second, .layer = layer, .prefix = std::move(prefix)});
-    program_.layers.push_back(
-        {.block = entry->second, .layer = layer, .saved_offset = saved_offset});
+    program_.layers.push_back(std::move(placed));
   }
 
   /// Gradients that are partial over tp decide where a parameter lies; without this, a forward-only
@@ -87,16 +136,6 @@ class Lowering {
     differentiate(trained, context_, RecomputeKind::None, profile_);
     for (std::size_t i = 0; i < layer.parameters.size(); ++i)
       layer.parameters[i].parameter.tp_partial = trained.parameters[i].parameter.tp_partial;
-  }
-
-  void make_tasks() {
-    const Schedule schedule =
-        make_schedule(plan().schedule, plan().parallel.pp, plan().num_microbatches());
-    slots_ = pass_ == Pass::Training ? max_in_flight(schedule, program_.role.stage) : 1;
-    program_.tasks = schedule.tasks[at(program_.role.stage)];
-    if (pass_ == Pass::ForwardOnly)
-      std::erase_if(program_.tasks,
-                    [](const Task& task) { return task.kind != TaskKind::Forward; });
   }
 
   std::int64_t stream_bytes() const {
@@ -124,129 +163,28 @@ class Lowering {
     }
     const std::int64_t batch_tokens = program_.sizes.tokens * plan().num_microbatches();
     set(Region::Batch, 2 * batch_tokens * size_of(DType::I32));
-    set(Region::Saved, saved_bytes_, slots_);
-    set(Region::Transient, transient_bytes_);
-    const int gradients = training ? gradient_slots(program_) : 0;
-    const int outputs = program_.role.last_stage ? 0 : kOutputSlots;
-    set(Region::Boundary, stream_bytes(), std::max(1, gradients + outputs));
+    ActivationPlan activations = plan_activations(schedule_, program_.role.stage,
+                                                  plan().num_microbatches(), kept_bytes_, training);
+    program_.kept_places = std::move(activations.places);
+    program_.memory.boundary = activations.boundary;
+    set(Region::Saved, activations.bytes);
+    set(Region::Transient, transient_bytes_, activations.transient_slots);
+    set(Region::Boundary, stream_bytes(), std::max(1, activations.boundary.total()));
     set(Region::Scalars, kNumScalars * kScalarBytes);
   }
-
-  // ------------------------------------------------------------ instances
-
-  void emit_instances() {
-    append_load(program_);
-    const std::vector<Bucket> buckets = make_buckets(program_, order_);
-    std::vector<int> slot_of(at(plan().num_microbatches()), 0);
-    std::vector<int> free_slots;
-    for (int slot = slots_; slot-- > 0;) free_slots.push_back(slot);
-    const int last_backward = static_cast<int>(program_.tasks.size()) - 1;
-    for (int task = 0; task <= last_backward; ++task) {
-      const Task& work = program_.tasks[at(task)];
-      if (work.kind == TaskKind::Forward) {
-        require_invariant(!free_slots.empty(), "more micro-batches in flight than slots");
-        slot_of[at(work.microbatch)] = free_slots.back();
-        if (pass_ == Pass::Training) free_slots.pop_back();
-        emit_forward(task, slot_of[at(work.microbatch)]);
-      } else {
-        emit_backward(task, slot_of[at(work.microbatch)],
-                      task == last_backward ? &buckets : nullptr);
-        free_slots.push_back(slot_of[at(work.microbatch)]);
-      }
-    }
-    if (!profile_.bucketed_gradients && pass_ == Pass::Training)
-      append_bucket(program_, order_.early);
-    append_step_end(program_, order_, pass_);
-  }
-
-  OperationInstance instance_of(int task, int slot, int boundary_slot) const {
-    return {.task = task,
-            .microbatch = program_.tasks[at(task)].microbatch,
-            .saved_slot = slot,
-            .boundary_slot = boundary_slot};
-  }
-
-  void emit_peer(OperationInstance instance, bool forward, bool send) {
-    const std::string name =
-        fmt::format("{}_{}", send ? "send" : "recv", forward ? "forward" : "backward");
-    program_.step_operations.push_back(
-        {.name = name,
-         .phase = forward ? Phase::Forward : Phase::InputGrad,
-         .lane = forward ? Lane::PpForward : Lane::PpBackward,
-         .work = PeerOp{.send = send,
-                        .stage_offset = forward == send ? 1 : -1,
-                        .dtype = context_.compute,
-                        .elements = {.count = plan().model.hidden_size,
-                                     .symbol = models::Symbol::Tokens,
-                                     .divisor = plan().parallel.sp ? plan().parallel.tp : 1}}});
-    instance.operation = {.index = static_cast<int>(program_.step_operations.size()) - 1};
-    instance.id = instance_id(instance.task, -1, name);
-    program_.instances.push_back(std::move(instance));
-  }
-
-  void emit_layer(OperationInstance instance, int layer, bool backward) {
-    const LayerInstance& placed = program_.layers[at(layer)];
-    const Block& block = program_.blocks[at(placed.block)];
-    const auto& operations = backward ? block.backward : block.forward;
-    for (int i = 0; i < static_cast<int>(operations.size()); ++i) {
-      instance.operation = {.block = placed.block, .backward = backward, .index = i};
-      instance.layer = layer;
-      instance.accumulate = false;
-      for (const ValueId output : operations[at(i)].outputs)
-        if (block.values[at(output)].storage == Storage::Gradient)
-          instance.accumulate = !first_write(placed.parameters[at(block.values[at(output)].index)]);
-      instance.id = instance_id(instance.task, layer, operations[at(i)].name);
-      program_.instances.push_back(instance);
-    }
-  }
-
-  bool first_write(int parameter) {
-    written_.resize(program_.parameters.size(), false);
-    const bool first = !written_[at(parameter)];
-    written_[at(parameter)] = true;
-    return first;
-  }
-
-  void emit_forward(int task, int slot) {
-    const int outputs = forward_count_++ % kOutputSlots;
-    const int gradients = pass_ == Pass::Training ? gradient_slots(program_) : 0;
-    const OperationInstance instance = instance_of(task, slot, gradients + outputs);
-    if (!program_.role.first_stage) emit_peer(instance, /*forward=*/true, /*send=*/false);
-    for (int layer = 0; layer < static_cast<int>(program_.layers.size()); ++layer)
-      emit_layer(instance, layer, /*backward=*/false);
-    if (!program_.role.last_stage) emit_peer(instance, /*forward=*/true, /*send=*/true);
-  }
-
-  void emit_backward(int task, int slot, const std::vector<Bucket>* buckets) {
-    const OperationInstance instance =
-        instance_of(task, slot, backward_count_++ % gradient_slots(program_));
-    if (!program_.role.last_stage) emit_peer(instance, /*forward=*/false, /*send=*/false);
-    for (int layer = static_cast<int>(program_.layers.size()) - 1; layer >= 0; --layer) {
-      emit_layer(instance, layer, /*backward=*/true);
-      if (buckets == nullptr || !profile_.bucketed_gradients) continue;
-      for (const Bucket& bucket : *buckets)
-        if (bucket.ready_after_layer == layer) append_bucket(program_, bucket.range);
-    }
-    if (!program_.role.first_stage) emit_peer(instance, /*forward=*/false, /*send=*/true);
-  }
-
-  static constexpr int kOutputSlots = 2;  // the next output is computed while one is being sent
 
   Pass pass_;
   ExecutionProfile profile_;
   models::ModelGraph graph_;
+  Schedule schedule_;
+  bool split_ = false;  // does this stage put weight gradients off?
   ShardContext context_;
   Program program_;
   std::map<std::pair<const models::LayerGraph*, RecomputeKind>, int> block_of_;
   std::vector<ShardedLayer> sharded_;
   std::vector<PlacedLayer> placed_;
-  ParameterOrder order_;
-  std::int64_t saved_bytes_ = 0;
+  std::vector<KeptBytes> kept_bytes_;  // by chunk, of a micro-batch
   std::int64_t transient_bytes_ = 0;
-  int slots_ = 1;
-  int forward_count_ = 0;
-  int backward_count_ = 0;
-  std::vector<bool> written_;
 };
 
 }  // namespace

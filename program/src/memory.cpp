@@ -71,15 +71,22 @@ std::int64_t aligned_bytes(const Value& value, const models::SymbolValues& sizes
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+bool is_kept(const Value& value) {
+  return value.storage == Storage::Saved || value.storage == Storage::LayerInput ||
+         (value.storage == Storage::LayerOutputGrad && value.keep == Keep::BetweenGrads);
+}
+
 std::int64_t plan_block_memory(ShardedLayer& layer, const models::SymbolValues& sizes) {
   Block& block = layer.block;
-  block.saved_bytes = 0;
+  block.kept_bytes = {};
   for (Value& value : block.values) {
-    const bool kept = value.storage == Storage::Saved || value.storage == Storage::LayerInput;
-    if (!kept || value.alias) continue;
-    value.offset_bytes = block.saved_bytes;
-    block.saved_bytes += aligned_bytes(value, sizes);
+    if (!is_kept(value) || value.alias) continue;
+    std::int64_t& bytes = block.kept_bytes[static_cast<std::size_t>(value.keep)];
+    value.offset_bytes = bytes;
+    bytes += aligned_bytes(value, sizes);
   }
+  block.saved_bytes = block.kept_bytes[static_cast<std::size_t>(Keep::UntilInputGrad)] +
+                      block.kept_bytes[static_cast<std::size_t>(Keep::UntilWeightGrad)];
   std::int64_t transient = 0;
   for (const auto* operations : {&block.forward, &block.backward}) {
     std::vector<Lifetime> values = lifetimes(layer, *operations, sizes);

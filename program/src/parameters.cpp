@@ -38,7 +38,9 @@ std::int64_t Parameter::elements() const {
 ParameterOrder place_parameters(Program& program, const std::vector<PlacedLayer>& placed,
                                 const std::vector<ShardedLayer>& sharded) {
   const bool tied = program.plan.model.tied_embeddings;
-  const bool tied_over_stages = tied && program.plan.parallel.pp > 1;
+  // In a V one rank holds both ends of the model, and so one copy.
+  const bool tied_over_stages = tied && program.plan.parallel.pp > 1 &&
+                                !(program.role.first_stage && program.role.last_stage);
   std::vector<Candidate> candidates;
   std::map<std::string, std::size_t> by_name;
   for (int layer = static_cast<int>(placed.size()) - 1; layer >= 0; --layer) {

@@ -1,6 +1,7 @@
 #include "program/plan.hpp"
 
 #include <algorithm>
+#include <fmt/ranges.h>
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
@@ -75,14 +76,49 @@ std::string plan_schema() {
 
 std::vector<int> resolved_layers_per_stage(const Plan& plan) {
   if (!plan.layers_per_stage.empty()) return plan.layers_per_stage;
-  const int pp = plan.parallel.pp;
+  const int stages = plan.parallel.pp * plan.parallel.vpp;
+  const int ends = plan.count_ends_as_layers ? 2 : 0;
+  const int layers_and_ends = plan.model.num_layers + ends;
   // A remainder goes to the middle stages: the embedding and the head weigh on the first and the
   // last.
-  std::vector<int> layers(static_cast<std::size_t>(pp), plan.model.num_layers / pp);
-  const int remainder = plan.model.num_layers % pp;
-  const int first = std::max(0, (pp - remainder) / 2);
+  std::vector<int> layers(static_cast<std::size_t>(stages), layers_and_ends / stages);
+  const int remainder = layers_and_ends % stages;
+  const int first = std::max(0, (stages - remainder) / 2);
   for (int i = 0; i < remainder; ++i) ++layers[static_cast<std::size_t>(first + i)];
+  layers.front() -= ends / 2;
+  layers.back() -= ends / 2;
   return layers;
+}
+
+std::vector<int> recomputed_layers_per_stage(const Plan& plan) {
+  std::vector<int> layers = resolved_layers_per_stage(plan);
+  const Recompute& recompute = plan.recompute;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    int limit = recompute.num_layers.value_or(layers[i]);
+    if (i < recompute.layers_per_stage.size()) limit = recompute.layers_per_stage[i];
+    layers[i] = recompute.kind == RecomputeKind::None ? 0 : std::min(limit, layers[i]);
+  }
+  return layers;
+}
+
+Schedule schedule_of(const Plan& plan) {
+  if (plan.schedule != ScheduleKind::Custom)
+    return make_schedule(plan.schedule, plan.parallel.pp, plan.num_microbatches(),
+                         plan.parallel.vpp);
+  return parse_schedule_csv(fmt::format("{}", fmt::join(plan.custom_schedule, "\n")),
+                            "custom_schedule");
+}
+
+ChunkPlacement placement_of(const Plan& plan) {
+  switch (plan.schedule) {
+    case ScheduleKind::ZbV:
+    case ScheduleKind::DualPipeV:
+      return ChunkPlacement::V;
+    case ScheduleKind::Custom:
+      return schedule_of(plan).placement;
+    default:
+      return ChunkPlacement::Loop;
+  }
 }
 
 }  // namespace meshplan::program

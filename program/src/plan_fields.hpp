@@ -26,8 +26,14 @@ struct EnumNames<program::LearningRateSchedule> {
 };
 template <>
 struct EnumNames<program::ScheduleKind> {
-  static constexpr std::array<std::pair<program::ScheduleKind, std::string_view>, 2> value = {
-      {{program::ScheduleKind::GPipe, "gpipe"}, {program::ScheduleKind::OneFOneB, "1f1b"}}};
+  static constexpr std::array<std::pair<program::ScheduleKind, std::string_view>, 7> value = {
+      {{program::ScheduleKind::GPipe, "gpipe"},
+       {program::ScheduleKind::OneFOneB, "1f1b"},
+       {program::ScheduleKind::Interleaved, "interleaved"},
+       {program::ScheduleKind::ZbH1, "zb-h1"},
+       {program::ScheduleKind::ZbV, "zb-v"},
+       {program::ScheduleKind::DualPipeV, "dualpipe-v"},
+       {program::ScheduleKind::Custom, "custom"}}};
 };
 template <>
 struct EnumNames<program::RecomputeKind> {
@@ -81,7 +87,10 @@ void fields(Visitor& v, ParallelConfig& p) {
 template <class Visitor>
 void fields(Visitor& v, Recompute& r) {
   v.optional("kind", r.kind, "what is computed again in the backward pass");
-  v.optional("num_layers", r.num_layers, "only the first layers of each stage; null = all",
+  v.optional("num_layers", r.num_layers, "only the first layers of each virtual stage; null = all",
+             at_least(0));
+  v.optional("layers_per_stage", r.layers_per_stage,
+             "the same for each virtual stage by itself; empty = num_layers everywhere",
              at_least(0));
 }
 
@@ -116,11 +125,16 @@ void fields(Visitor& v, PlanFile& f) {
   v.required("parallel", f.plan.parallel, "degrees of the parallel axes");
   v.optional("rank_order", f.plan.rank_order, "axes from innermost to outermost");
   v.optional("schedule", f.plan.schedule, "pipeline schedule");
+  v.optional("custom_schedule", f.plan.custom_schedule,
+             "schedule custom: the tasks of each stage, such as \"0F0,0F1,0B0,0B1\"");
   v.optional("micro_batch_size", f.plan.micro_batch_size, "sequences of a micro-batch",
              at_least(1));
   v.optional("recompute", f.plan.recompute, "activation recomputation");
   v.optional("layers_per_stage", f.plan.layers_per_stage,
-             "layers of each stage; empty = as even as possible", at_least(1));
+             "layers of each of the pp * vpp virtual stages; empty = as even as possible",
+             at_least(0));
+  v.optional("count_ends_as_layers", f.plan.count_ends_as_layers,
+             "embedding and head count as one layer each where layers are divided evenly");
   v.optional("bucket_bytes", f.plan.bucket_bytes, "of a data-parallel gradient bucket",
              at_least(1));
   v.optional("prediction", f.plan.prediction, "made when the plan was chosen");

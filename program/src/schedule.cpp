@@ -8,19 +8,8 @@
 namespace meshplan::program {
 namespace {
 
-Task forward(int microbatch) {
-  return {.kind = TaskKind::Forward, .microbatch = microbatch};
-}
-Task backward(int microbatch) {
-  return {.kind = TaskKind::BackwardFull, .microbatch = microbatch};
-}
-
-bool is_forward(const Task& task) {
-  return task.kind == TaskKind::Forward;
-}
-// The part of the backward pass that produces the gradient for the stage before.
-bool gives_input_gradient(const Task& task) {
-  return task.kind == TaskKind::BackwardFull || task.kind == TaskKind::BackwardInput;
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
 }
 
 struct Seen {
@@ -30,122 +19,92 @@ struct Seen {
 };
 
 // Each stage runs its list in order; a pass over all stages that starts nothing is a circular wait.
-std::vector<std::string> circular_waits(const Schedule& schedule, int num_microbatches,
-                                        int num_chunks) {
-  const int num_stages = static_cast<int>(schedule.tasks.size());
-  const int num_virtual = num_stages * num_chunks;
-  const auto flags = [&] {
-    return std::vector<bool>(static_cast<std::size_t>(num_virtual * num_microbatches), false);
-  };
-  std::vector<bool> forward_done = flags();
-  std::vector<bool> backward_done = flags();
-  const auto at = [&](int virtual_stage, int microbatch) {
-    return static_cast<std::size_t>(virtual_stage * num_microbatches + microbatch);
-  };
-  std::vector<std::size_t> next(schedule.tasks.size(), 0);
-  bool progressed = true;
-  while (progressed) {
-    progressed = false;
-    for (int stage = 0; stage < num_stages; ++stage) {
-      const auto& tasks = schedule.tasks[static_cast<std::size_t>(stage)];
-      for (std::size_t& i = next[static_cast<std::size_t>(stage)]; i < tasks.size(); ++i) {
-        const Task& task = tasks[i];
-        const int virtual_stage = task.chunk * num_stages + stage;
-        const std::size_t own = at(virtual_stage, task.microbatch);
-        if (is_forward(task)) {
-          if (virtual_stage > 0 && !forward_done[at(virtual_stage - 1, task.microbatch)]) break;
-          forward_done[own] = true;
-        } else if (gives_input_gradient(task)) {
-          if (!forward_done[own]) break;
-          if (virtual_stage + 1 < num_virtual &&
-              !backward_done[at(virtual_stage + 1, task.microbatch)])
-            break;
-          backward_done[own] = true;
-        } else if (!backward_done[own]) {
-          break;
-        }
-        progressed = true;
+class WaitCheck {
+ public:
+  WaitCheck(const Schedule& schedule, int num_microbatches)
+      : schedule_(schedule),
+        num_microbatches_(num_microbatches),
+        forward_done_(at(schedule.num_virtual_stages() * num_microbatches), false),
+        backward_done_(forward_done_),
+        next_(schedule.tasks.size(), 0) {}
+
+  std::vector<std::string> run() {
+    for (bool progressed = true; progressed;) {
+      progressed = false;
+      for (int stage = 0; stage < schedule_.num_stages(); ++stage)
+        progressed = advance(stage) || progressed;
+    }
+    std::vector<std::string> errors;
+    for (int stage = 0; stage < schedule_.num_stages(); ++stage) {
+      const auto& tasks = schedule_.tasks[at(stage)];
+      const std::size_t stuck = next_[at(stage)];
+      if (stuck < tasks.size())
+        errors.push_back(fmt::format(
+            "stage {} waits forever at its task {} (micro-batch {}, chunk {}): circular wait",
+            stage, stuck, tasks[stuck].microbatch, tasks[stuck].chunk));
+    }
+    return errors;
+  }
+
+ private:
+  std::size_t index(int virtual_stage, int microbatch) const {
+    return at(virtual_stage * num_microbatches_ + microbatch);
+  }
+  int virtual_stage_of(int stage, const Task& part) const {
+    return virtual_stage(schedule_.placement, schedule_.num_stages(), {stage, part.chunk});
+  }
+
+  bool ready(int stage, const Task& part) const {
+    const int own = virtual_stage_of(stage, part);
+    if (part.kind == TaskKind::Forward)
+      return own == 0 || forward_done_[index(own - 1, part.microbatch)];
+    if (!gives_input_gradient(part)) return backward_done_[index(own, part.microbatch)];
+    return forward_done_[index(own, part.microbatch)] &&
+           (own + 1 == schedule_.num_virtual_stages() ||
+            backward_done_[index(own + 1, part.microbatch)]);
+  }
+
+  bool advance(int stage) {
+    const auto& tasks = schedule_.tasks[at(stage)];
+    std::size_t& next = next_[at(stage)];
+    const std::size_t before = next;
+    for (; next < tasks.size(); ++next) {
+      const std::vector<Task> parts = parts_of(tasks[next]);
+      if (!std::ranges::all_of(parts, [&](const Task& part) { return ready(stage, part); })) break;
+      for (const Task& part : parts) {
+        const std::size_t own = index(virtual_stage_of(stage, part), part.microbatch);
+        if (part.kind == TaskKind::Forward) forward_done_[own] = true;
+        if (gives_input_gradient(part)) backward_done_[own] = true;
       }
     }
+    return next > before;
   }
+
+  const Schedule& schedule_;
+  int num_microbatches_;
+  std::vector<bool> forward_done_;  // by virtual stage and micro-batch
+  std::vector<bool> backward_done_;
+  std::vector<std::size_t> next_;  // of each stage: the task that it is at
+};
+
+std::vector<std::string> wrong_counts(const Schedule& schedule, int num_microbatches) {
   std::vector<std::string> errors;
-  for (int stage = 0; stage < num_stages; ++stage) {
-    const auto& tasks = schedule.tasks[static_cast<std::size_t>(stage)];
-    const std::size_t stuck = next[static_cast<std::size_t>(stage)];
-    if (stuck < tasks.size())
-      errors.push_back(fmt::format(
-          "stage {} waits forever at its task {} (micro-batch {}, chunk {}): circular wait", stage,
-          stuck, tasks[stuck].microbatch, tasks[stuck].chunk));
-  }
-  return errors;
-}
-
-}  // namespace
-
-Schedule gpipe(int num_stages, int num_microbatches) {
-  std::vector<Task> tasks;
-  for (int m = 0; m < num_microbatches; ++m) tasks.push_back(forward(m));
-  for (int m = 0; m < num_microbatches; ++m) tasks.push_back(backward(m));
-  return {std::vector<std::vector<Task>>(static_cast<std::size_t>(num_stages), tasks)};
-}
-
-Schedule one_f_one_b(int num_stages, int num_microbatches) {
-  Schedule schedule;
-  for (int stage = 0; stage < num_stages; ++stage) {
-    const int warmup = std::min(num_stages - 1 - stage, num_microbatches);
-    std::vector<Task> tasks;
-    for (int m = 0; m < warmup; ++m) tasks.push_back(forward(m));
-    for (int m = warmup; m < num_microbatches; ++m) {
-      tasks.push_back(forward(m));
-      tasks.push_back(backward(m - warmup));
-    }
-    for (int m = num_microbatches - warmup; m < num_microbatches; ++m) tasks.push_back(backward(m));
-    schedule.tasks.push_back(std::move(tasks));
-  }
-  return schedule;
-}
-
-Schedule make_schedule(ScheduleKind kind, int num_stages, int num_microbatches) {
-  switch (kind) {
-    case ScheduleKind::GPipe:
-      return gpipe(num_stages, num_microbatches);
-    case ScheduleKind::OneFOneB:
-      return one_f_one_b(num_stages, num_microbatches);
-  }
-  throw InvariantError("schedule without a generator");
-}
-
-int max_in_flight(const Schedule& schedule, int stage) {
-  int held = 0;
-  int most = 0;
-  for (const Task& task : schedule.tasks[static_cast<std::size_t>(stage)]) {
-    if (is_forward(task)) most = std::max(most, ++held);
-    if (task.kind == TaskKind::BackwardFull || task.kind == TaskKind::BackwardWeight) --held;
-  }
-  return most;
-}
-
-std::vector<std::string> schedule_errors(const Schedule& schedule, int num_microbatches,
-                                         int num_chunks) {
-  std::vector<std::string> errors;
-  for (std::size_t stage = 0; stage < schedule.tasks.size(); ++stage) {
-    std::vector<Seen> seen(static_cast<std::size_t>(num_microbatches * num_chunks));
-    for (const Task& task : schedule.tasks[stage]) {
-      if (task.microbatch < 0 || task.microbatch >= num_microbatches || task.chunk < 0 ||
-          task.chunk >= num_chunks) {
-        errors.push_back(fmt::format("stage {}: micro-batch {} of chunk {} does not exist", stage,
-                                     task.microbatch, task.chunk));
-        return errors;
+  for (int stage = 0; stage < schedule.num_stages(); ++stage) {
+    std::vector<Seen> seen(at(num_microbatches * schedule.num_chunks));
+    for (const Task& task : schedule.tasks[at(stage)])
+      for (const Task& part : parts_of(task)) {
+        if (part.microbatch < 0 || part.microbatch >= num_microbatches || part.chunk < 0 ||
+            part.chunk >= schedule.num_chunks)
+          return {fmt::format("stage {}: micro-batch {} of chunk {} does not exist", stage,
+                              part.microbatch, part.chunk)};
+        Seen& entry = seen[at(part.chunk * num_microbatches + part.microbatch)];
+        entry.forward += part.kind == TaskKind::Forward ? 1 : 0;
+        entry.input += gives_input_gradient(part) ? 1 : 0;
+        entry.weight += gives_weight_gradient(part) ? 1 : 0;
       }
-      Seen& entry = seen[static_cast<std::size_t>(task.chunk * num_microbatches + task.microbatch)];
-      if (is_forward(task)) ++entry.forward;
-      if (gives_input_gradient(task)) ++entry.input;
-      if (task.kind == TaskKind::BackwardFull || task.kind == TaskKind::BackwardWeight)
-        ++entry.weight;
-    }
-    for (int chunk = 0; chunk < num_chunks; ++chunk)
+    for (int chunk = 0; chunk < schedule.num_chunks; ++chunk)
       for (int m = 0; m < num_microbatches; ++m) {
-        const Seen& entry = seen[static_cast<std::size_t>(chunk * num_microbatches + m)];
+        const Seen& entry = seen[at(chunk * num_microbatches + m)];
         const auto expect_once = [&](const char* what, int count) {
           if (count != 1)
             errors.push_back(
@@ -157,7 +116,58 @@ std::vector<std::string> schedule_errors(const Schedule& schedule, int num_micro
         expect_once("weight gradient", entry.weight);
       }
   }
-  if (errors.empty()) errors = circular_waits(schedule, num_microbatches, num_chunks);
+  return errors;
+}
+
+}  // namespace
+
+std::vector<Task> parts_of(const Task& task) {
+  if (task.kind != TaskKind::Overlapped) return {task};
+  return {{.kind = TaskKind::Forward, .microbatch = task.microbatch, .chunk = task.chunk},
+          {.kind = TaskKind::BackwardFull,
+           .microbatch = task.backward_microbatch,
+           .chunk = task.backward_chunk}};
+}
+
+bool gives_input_gradient(const Task& task) {
+  return task.kind == TaskKind::BackwardFull || task.kind == TaskKind::BackwardInput;
+}
+
+bool gives_weight_gradient(const Task& task) {
+  return task.kind == TaskKind::BackwardFull || task.kind == TaskKind::BackwardWeight;
+}
+
+int virtual_stage(ChunkPlacement placement, int num_stages, ChunkPlace place) {
+  const bool returns = placement == ChunkPlacement::V && place.chunk % 2 == 1;
+  return place.chunk * num_stages + (returns ? num_stages - 1 - place.stage : place.stage);
+}
+
+ChunkPlace place_of(ChunkPlacement placement, int num_stages, int virtual_stage) {
+  const ChunkPlace loop{.stage = virtual_stage % num_stages, .chunk = virtual_stage / num_stages};
+  const bool returns = placement == ChunkPlacement::V && loop.chunk % 2 == 1;
+  return {.stage = returns ? num_stages - 1 - loop.stage : loop.stage, .chunk = loop.chunk};
+}
+
+bool splits_backward(const Schedule& schedule) {
+  return std::ranges::any_of(schedule.tasks, [](const std::vector<Task>& tasks) {
+    return std::ranges::find(tasks, TaskKind::BackwardInput, &Task::kind) != tasks.end();
+  });
+}
+
+int max_in_flight(const Schedule& schedule, int stage) {
+  int held = 0;
+  int most = 0;
+  for (const Task& task : schedule.tasks[at(stage)])
+    for (const Task& part : parts_of(task)) {
+      if (part.kind == TaskKind::Forward) most = std::max(most, ++held);
+      if (gives_weight_gradient(part)) --held;
+    }
+  return most;
+}
+
+std::vector<std::string> schedule_errors(const Schedule& schedule, int num_microbatches) {
+  std::vector<std::string> errors = wrong_counts(schedule, num_microbatches);
+  if (errors.empty()) errors = WaitCheck(schedule, num_microbatches).run();
   return errors;
 }
 

@@ -60,6 +60,14 @@ ShardedLayer shard(const models::LayerGraph& graph, const ShardContext& context)
 void differentiate(ShardedLayer& layer, const ShardContext& context, RecomputeKind recompute,
                    const ExecutionProfile& profile);
 
+/// After pass 3, for schedules that split backward tasks: marks the operations that a
+/// weight-gradient task runs, and keeps what they read of the input-gradient task and the forward
+/// pass.
+void separate_weight_gradients(ShardedLayer& layer);
+
+/// Does a value live in Region::Saved?
+bool is_kept(const Value& value);
+
 /// Pass 4: offsets of saved and transient values. @returns bytes of the transient region needed
 std::int64_t plan_block_memory(ShardedLayer& layer, const models::SymbolValues& sizes);
 
@@ -98,6 +106,10 @@ struct Bucket {
   int ready_after_layer = 0;
 };
 std::vector<Bucket> make_buckets(const Program& program, const ParameterOrder& order);
+
+/// Appends the operations of program.tasks, with the gradient buckets between them.
+void emit_tasks(Program& program, const ParameterOrder& order, Pass pass,
+                const ExecutionProfile& profile);
 
 /// Operations between the last backward task and the next step, and the load before the first task.
 void append_load(Program& program);

@@ -71,8 +71,8 @@ void check_spans(const Trace& trace, const std::string& file) {
 // A send and its receive carry the same key on both sides.
 std::string flow_key(const Span& span) {
   const bool send = span.name.starts_with("send");
-  return fmt::format("{}>{}:{}:{}:{}", send ? span.rank : span.peer, send ? span.peer : span.rank,
-                     span.name.substr(span.name.find('_') + 1), span.microbatch, span.step);
+  return fmt::format("{}>{}:{}:{}", send ? span.rank : span.peer, send ? span.peer : span.rank,
+                     span.name.substr(span.name.find('_') + 1), span.step);
 }
 
 // Names of processes and threads: a rank is a process, a lane one of its threads.
@@ -189,13 +189,17 @@ std::string to_chrome_trace(const Trace& trace) {
   Json events = Json::array();
   append_names(events, trace);
   const std::map<int, double> starts = step_starts(trace);
-  std::map<std::string, int> flow_ids;
+  std::map<std::pair<std::string, int>, int> flow_ids;
+  std::map<std::pair<std::string, bool>, int> messages;
   for (const Span& span : trace.spans) {
     const double start_us = (starts.at(span.step) + span.start_s) * kMicroseconds;
     const double duration_us = (span.end_s - span.start_s) * kMicroseconds;
     events.push_back(slice(span, start_us, duration_us));
     if (span.peer < 0) continue;
-    const auto entry = flow_ids.try_emplace(flow_key(span), static_cast<int>(flow_ids.size()));
+    // The k-th of these messages that is sent is the k-th that is received.
+    const std::string key = flow_key(span);
+    const int number = messages[{key, span.name.starts_with("send")}]++;
+    const auto entry = flow_ids.try_emplace({key, number}, static_cast<int>(flow_ids.size()));
     events.push_back(flow(span, entry.first->second, start_us, duration_us));
   }
   return Json{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}.dump() + "\n";

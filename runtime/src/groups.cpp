@@ -30,7 +30,7 @@ Communicator& Groups::of(Group group) const {
 }
 
 Communicator& Groups::pipeline(program::Lane lane) const {
-  return lane == program::Lane::PpForward ? *forward_ : *backward_;
+  return program::carries_activations(lane) ? *forward_ : *backward_;
 }
 
 }  // namespace meshplan::runtime

@@ -126,34 +126,59 @@ class StagePricer {
     return std::ranges::any_of(instance.waits, [&](int wait) {
       const OperationInstance& other = program_.instances[at(wait)];
       return other.task == task &&
-             program::operation_of(program_, other).lane == program::Lane::PpBackward;
+             program::operation_of(program_, other).lane == program::Lane::PpRecvBackward;
     });
   }
 
-  int task_index(program::TaskKind kind, int number) const {
+  std::optional<int> task_index(program::TaskKind kind, int number) const {
     for (int i = 0; i < static_cast<int>(program_.tasks.size()); ++i)
       if (program_.tasks[at(i)].kind == kind && number-- == 0) return i;
-    throw InvariantError("the small pipeline has too few micro-batches");
+    return std::nullopt;
   }
 
-  /// The whole task, and what its second model layer added to the first.
-  void price_task(int task, TaskTime& whole, TaskTime& layer) {
-    const auto after = play(task);
-    whole = after.back().second;
+  /// The whole task, and what its second model layer added to the first. A task that the program
+  /// does not have takes nothing.
+  void price_task(program::TaskKind kind, int number, TaskTime TaskTimes::*which) {
+    const std::optional<int> task = task_index(kind, number);
+    if (!task) return;
+    const auto after = play(*task);
+    if (after.empty()) return;
+    stage_.tasks.*which = after.back().second;
     std::vector<TaskTime> model_layers;
     for (const auto& [index, time] : after)
       if (program_.layers[at(index)].layer) model_layers.push_back(time);
-    if (model_layers.size() >= 2) layer = model_layers[1].plus(-1, model_layers[0]);
+    if (model_layers.size() >= 2)
+      stage_.layer_tasks.*which = model_layers[1].plus(-1, model_layers[0]);
   }
 
   void price_tasks() {
     using program::TaskKind;
-    price_task(task_index(TaskKind::Forward, 0), stage_.forward, stage_.layer_forward);
-    price_task(task_index(TaskKind::BackwardFull, 0), stage_.backward_first,
-               stage_.layer_backward_first);
+    const bool split = task_index(TaskKind::BackwardInput, 0).has_value();
+    const TaskKind last = split ? TaskKind::BackwardInput : TaskKind::BackwardFull;
+    price_task(TaskKind::Forward, 0, &TaskTimes::forward);
+    price_task(TaskKind::BackwardFull, 0, &TaskTimes::backward_first);
+    price_task(TaskKind::BackwardWeight, 0, &TaskTimes::weight_first);
+    price_task(TaskKind::BackwardWeight, 1, &TaskTimes::weight);
     prelude_.reset();
-    price_task(task_index(TaskKind::BackwardFull, 1), stage_.backward, stage_.layer_backward);
+    price_task(last, 1, split ? &TaskTimes::input : &TaskTimes::backward);
     stage_.prelude = prelude_.value_or(0);
+    if (split)
+      for (TaskTimes* times : {&stage_.tasks, &stage_.layer_tasks}) {
+        times->backward_first = times->input.plus(1, times->weight_first);
+        times->backward = times->input.plus(1, times->weight);
+      }
+    price_overlap();
+  }
+
+  void price_overlap() {
+    const auto task = task_index(program::TaskKind::Overlapped, 0);
+    if (!task || stage_.num_layers == 0) return;
+    double together = 0;
+    for (const auto& [layer, time] : play(*task)) together = std::max(together, time.seconds);
+    const TaskTimes& alone = stage_.tasks;
+    stage_.tasks.overlap_saves =
+        std::max(0.0, alone.forward.seconds + alone.backward.seconds - together);
+    stage_.layer_tasks.overlap_saves = stage_.tasks.overlap_saves / stage_.num_layers;
   }
 
   // ------------------------------------------------------------ the end of the step
@@ -233,7 +258,7 @@ class StagePricer {
       const auto& placed = program_.layers[layer];
       if (!placed.layer) continue;
       stage_.first_layer_part = program_.layers.size() - 1 - layer;
-      stage_.layer_saved_bytes = static_cast<double>(program_.blocks[at(placed.block)].saved_bytes);
+      stage_.layer_kept_bytes = program_.blocks[at(placed.block)].kept_bytes;
       for (const int index : placed.parameters) {
         const std::int64_t elements = padded_elements(at(index));
         stage_.layer_elements += elements;
@@ -250,9 +275,11 @@ class StagePricer {
     const auto region = [&](program::Region which) -> const program::RegionPlan& {
       return program_.memory.regions[static_cast<std::size_t>(which)];
     };
-    stage_.saved_bytes = static_cast<double>(region(program::Region::Saved).stride_bytes);
-    stage_.transient_bytes = static_cast<double>(region(program::Region::Transient).bytes());
-    stage_.boundary_bytes = static_cast<double>(region(program::Region::Boundary).bytes());
+    for (const auto& layer : program_.layers)
+      for (std::size_t keep = 0; keep < program::kNumKeeps; ++keep)
+        stage_.kept_bytes[keep] += program_.blocks[at(layer.block)].kept_bytes[keep];
+    stage_.transient_bytes = static_cast<double>(region(program::Region::Transient).stride_bytes);
+    stage_.boundary_bytes = static_cast<double>(region(program::Region::Boundary).stride_bytes);
     stage_.scalar_bytes = static_cast<double>(region(program::Region::Scalars).bytes());
   }
 

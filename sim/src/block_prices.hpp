@@ -32,11 +32,29 @@ struct TaskTime {
 /// ready.
 using BucketParts = std::vector<std::int64_t>;
 
+/// Tasks of a chunk. The first backward and weight gradient write gradients, others add. A full
+/// backward of a program that splits them is the sum of its halves.
+struct TaskTimes {
+  TaskTime forward, backward_first, backward, input, weight_first, weight;
+  double overlap_saves = 0;  // of forward and backward, where they run together
+
+  /// this + times * other
+  TaskTimes plus(double times, const TaskTimes& other) const {
+    return {forward.plus(times, other.forward),
+            backward_first.plus(times, other.backward_first),
+            backward.plus(times, other.backward),
+            input.plus(times, other.input),
+            weight_first.plus(times, other.weight_first),
+            weight.plus(times, other.weight),
+            overlap_saves + times * other.overlap_saves};
+  }
+};
+
 /// What the stages of a small pipeline say about a stage: everything for its own number of layers,
 /// and what one layer more adds.
 struct StagePrices {
   int num_layers = 0;
-  TaskTime forward, backward_first, backward;  // the first backward writes gradients, others add
+  TaskTimes tasks;
   double prelude = 0;  // of a backward: recomputed before the next stage's gradient is needed
   double update_seconds = 0;  // clip coefficient and optimizer
   double norm_seconds = 0;    // squared norm of the gradients
@@ -44,20 +62,20 @@ struct StagePrices {
   std::int64_t parameter_elements = 0;
   std::int64_t tied_elements = 0;     // reduced with the other end of the pipeline
   std::int64_t partial_elements = 0;  // reduced over tp first
-  double saved_bytes = 0;             // of one micro-batch
-  double transient_bytes = 0;
-  double boundary_bytes = 0;
+  program::KeptBytes kept_bytes{};    // of one micro-batch
+  double transient_bytes = 0;         // of a slot
+  double boundary_bytes = 0;          // of a slot
   double scalar_bytes = 0;
   std::vector<BucketParts> parts;    // in the order of the backward pass: head, layers, embedding
   std::size_t first_layer_part = 0;  // index in `parts` of a layer, to be repeated
 
-  TaskTime layer_forward, layer_backward_first, layer_backward;
+  TaskTimes layer_tasks;
   double layer_update_seconds = 0;
   double layer_norm_seconds = 0;
   std::int64_t layer_elements = 0;
   std::int64_t layer_partial_elements = 0;
   std::vector<std::int64_t> layer_copied_parts;  // runs of key/value heads summed over holders
-  double layer_saved_bytes = 0;
+  program::KeptBytes layer_kept_bytes{};
 };
 
 /// How operations are priced while a stage is summed up.
@@ -67,7 +85,8 @@ struct BlockPricing {
   GroupPlacement tp;  // of a tensor-parallel group
 };
 
-/// @param program  one stage of the small pipeline, at least two micro-batches
+/// @param program  one stage of the small pipeline, at least two micro-batches, with tasks of all
+/// the kinds that are asked of it
 StagePrices price_stage(const program::Program& program, const BlockPricing& pricing);
 
 }  // namespace meshplan::sim

@@ -74,8 +74,8 @@ class Meetings {
       if (span.peer >= 0) {
         const bool sends = contains(span.name, "send");
         const auto [from, to] = ends_of(span);
-        std::get<4>(key) = static_cast<std::uint64_t>(
-            transfers[{span.step, from, to, static_cast<int>(span.lane), sends}]++);
+        std::get<4>(key) =
+            static_cast<std::uint64_t>(transfers[{span.step, from, to, std::get<3>(key), sends}]++);
       }
       keys_.push_back(key);
       double& all_there = all_there_.try_emplace(key, span.start_s).first->second;
@@ -99,7 +99,7 @@ class Meetings {
     const int lane = static_cast<int>(span.lane);
     if (span.peer >= 0) {
       const auto [from, to] = ends_of(span);
-      return {span.step, from, to, lane, 0};
+      return {span.step, from, to, program::carries_activations(span.lane) ? 0 : 1, 0};
     }
     if (span.group == "world") return {span.step, -1, -1, lane, span.id};
     const program::Coordinates c = mesh_.coordinates(span.rank);

@@ -75,9 +75,12 @@ bool Folding::same_placements(Group group) const {
 bool Folding::same_neighbours() const {
   for (int rank = 0; rank < mesh_.world_size(); ++rank) {
     Coordinates c = coordinates_[static_cast<std::size_t>(rank)];
-    if (c.pp + 1 == mesh_.config().pp) continue;
-    const int from = representative(c.pp), to = representative(c.pp + 1);
-    c.pp += 1;
+    // With several chunks a rank the last stage may send to the first one.
+    const bool last = c.pp + 1 == mesh_.config().pp;
+    if (last && mesh_.config().vpp == 1) continue;
+    const int next = last ? 0 : c.pp + 1;
+    const int from = representative(c.pp), to = representative(next);
+    c.pp = next;
     if (place(cluster_, {rank, mesh_.rank_of(c)}).level != place(cluster_, {from, to}).level)
       return false;
   }

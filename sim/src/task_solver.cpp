@@ -1,6 +1,7 @@
 #include "task_solver.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 
 #include "core/error.hpp"
@@ -24,15 +25,20 @@ class TaskSolver {
       : schedule_(schedule), input_(input), num_stages_(input.stages.size()) {
     for (const auto& tasks : schedule.tasks)
       for (const Task& task : tasks)
-        num_microbatches_ = std::max(num_microbatches_, task.microbatch + 1);
-    forward_end_.assign(num_stages_ * at(num_microbatches_), kNever);
+        num_microbatches_ =
+            std::max({num_microbatches_, task.microbatch + 1, task.backward_microbatch + 1});
+    forward_end_.assign(at(schedule.num_virtual_stages() * num_microbatches_), kNever);
     backward_end_.assign(forward_end_.size(), kNever);
     states_.resize(num_stages_);
-    for (std::size_t s = 0; s < num_stages_; ++s) states_[s].free = input.stages[s].ready;
+    for (std::size_t s = 0; s < num_stages_; ++s) {
+      states_[s].free = input.stages[s].ready;
+      states_[s].has_gradients.assign(at(schedule.num_chunks), false);
+    }
+    output_.begin.resize(num_stages_);
     output_.end.assign(num_stages_, 0);
     output_.busy.assign(num_stages_, 0);
-    output_.last_forward_end.assign(num_stages_, 0);
-    output_.last_backward_begin.assign(num_stages_, 0);
+    output_.last_gradient_begin.assign(num_stages_,
+                                       std::vector<double>(at(schedule.num_chunks), 0));
   }
 
   SolverOutput run() {
@@ -46,15 +52,22 @@ class TaskSolver {
 
  private:
   struct State {
-    std::size_t next = 0;  // into the stage's tasks
-    double free = 0;       // when the stage can go on
-    double left = 0;       // seconds of work, shared mode
-    bool working = false;  // shared mode
-    int backwards = 0;
+    std::size_t next = 0;             // into the stage's tasks
+    double free = 0;                  // when the stage can go on
+    double left = 0;                  // seconds of work, shared mode
+    bool working = false;             // shared mode
+    std::vector<bool> has_gradients;  // by chunk
   };
 
-  double& end_of(std::vector<double>& ends, std::size_t stage, int microbatch) {
-    return ends[stage * at(num_microbatches_) + at(microbatch)];
+  double& end_of(std::vector<double>& ends, int virtual_stage, int microbatch) {
+    return ends[at(virtual_stage * num_microbatches_ + microbatch)];
+  }
+  int number_of(std::size_t stage, const Task& part) const {
+    return program::virtual_stage(schedule_.placement, schedule_.num_stages(),
+                                  {static_cast<int>(stage), part.chunk});
+  }
+  const SolverChunk& chunk_of(std::size_t stage, const Task& part) const {
+    return input_.stages[stage].chunks[at(part.chunk)];
   }
 
   bool exceeds_cores() const {
@@ -69,43 +82,98 @@ class TaskSolver {
 
   bool is_forward(const Task& task) const { return task.kind == TaskKind::Forward; }
 
-  /// When the task's input leaves the neighbour; 0 if it needs none, kNever if that is not known
-  /// yet.
-  double input_sent(std::size_t stage, const Task& task) {
-    if (is_forward(task)) return stage == 0 ? 0 : end_of(forward_end_, stage - 1, task.microbatch);
-    return stage + 1 == num_stages_ ? 0 : end_of(backward_end_, stage + 1, task.microbatch);
-  }
-  bool receives(std::size_t stage, const Task& task) const {
-    return is_forward(task) ? stage > 0 : stage + 1 < num_stages_;
+  /// The virtual stage that a part waits for; -1 if for none but its own.
+  int source_of(std::size_t stage, const Task& part) const {
+    const int own = number_of(stage, part);
+    if (is_forward(part)) return own - 1;
+    const bool waits = program::gives_input_gradient(part);
+    return waits && own + 1 < schedule_.num_virtual_stages() ? own + 1 : -1;
   }
 
-  /// When the stage can compute, given when its input was sent.
-  double begin_of(std::size_t stage, const Task& task, double sent) const {
-    const double free = states_[stage].free;
-    if (!receives(stage, task)) return free;
-    const double prelude = is_forward(task) ? 0 : input_.stages[stage].prelude;
+  /// When what a part needs has arrived; 0 if it needs nothing, kNever if that has no end yet.
+  double ready_at(std::size_t stage, const Task& part) {
+    const int source = source_of(stage, part);
+    if (source < 0) return 0;
+    const double sent =
+        end_of(is_forward(part) ? forward_end_ : backward_end_, source, part.microbatch);
+    return sent == kNever ? kNever : arrival(stage, part, source, sent);
+  }
+
+  /// When the stage can compute, with all that the task needs.
+  double begin_of(std::size_t stage, const Task& task) {
+    double begin = states_[stage].free;
+    for (const Task& part : program::parts_of(task)) begin = std::max(begin, ready_at(stage, part));
+    return begin;
+  }
+
+  double arrival(std::size_t stage, const Task& part, int source, double sent) const {
+    const int own = static_cast<int>(stage);
+    const int from = program::place_of(schedule_.placement, schedule_.num_stages(), source).stage;
+    if (from == own) return sent;
+    const bool wraps = schedule_.num_stages() > 2 && std::abs(from - own) > 1;
+    const double transfer = wraps ? input_.wrap_transfer : input_.transfer;
+    const double prelude = is_forward(part) ? 0 : chunk_of(stage, part).prelude;
     if (input_.receiver_copies)
-      return std::max(free, sent - prelude) + input_.transfer + input_.wake;
-    return std::max(free, sent + input_.transfer - prelude);
+      return std::max(states_[stage].free, sent - prelude) + transfer + input_.wake;
+    return sent + transfer - prelude;
   }
 
   double duration(std::size_t stage, const Task& task) const {
-    const SolverStage& own = input_.stages[stage];
-    if (is_forward(task)) return own.forward;
-    return states_[stage].backwards == 0 ? own.backward_first : own.backward;
+    double seconds = 0, saves = 0;
+    const std::vector<Task> parts = program::parts_of(task);
+    for (const Task& part : parts) {
+      const SolverChunk& chunk = chunk_of(stage, part);
+      const bool first = !states_[stage].has_gradients[at(part.chunk)];
+      saves += chunk.overlap_saves / 2;
+      if (is_forward(part))
+        seconds += chunk.forward;
+      else if (part.kind == TaskKind::BackwardInput)
+        seconds += chunk.input;
+      else if (part.kind == TaskKind::BackwardWeight)
+        seconds += first ? chunk.weight_first : chunk.weight;
+      else
+        seconds += first ? chunk.backward_first : chunk.backward;
+    }
+    return parts.size() > 1 ? seconds - saves : seconds;
   }
 
-  void note(std::size_t stage, const Task& task, double begin, double end) {
-    end_of(is_forward(task) ? forward_end_ : backward_end_, stage, task.microbatch) = end;
+  struct Run {
+    double begin = 0;
+    double forward_end = 0;
+    double gradient_begin = 0;
+    double end = 0;
+    double work = 0;
+  };
+
+  /// A forward begins without the gradient of the backward that it is overlapped with. It ends
+  /// first: a backward has about twice as many operations to take turns with.
+  Run overlapped(std::size_t stage, const Task& task) {
+    const std::vector<Task> parts = program::parts_of(task);
+    const double forward = chunk_of(stage, parts[0]).forward;
+    Run run{.work = duration(stage, task)};
+    run.begin = std::max(states_[stage].free, ready_at(stage, parts[0]));
+    run.gradient_begin = std::max(run.begin + forward, ready_at(stage, parts[1]));
+    run.end = run.gradient_begin + run.work - forward;
+    const bool takes_turns = chunk_of(stage, parts[0]).overlap_saves > 0;
+    run.forward_end = std::min(run.end, run.begin + (takes_turns ? 2 : 1) * forward);
+    return run;
+  }
+
+  void note(std::size_t stage, const Task& task, const Run& run) {
     State& state = states_[stage];
-    state.free = output_.end[stage] = end;
-    output_.busy[stage] += end - begin;
+    for (const Task& part : program::parts_of(task)) {
+      const int own = number_of(stage, part);
+      if (is_forward(part)) end_of(forward_end_, own, part.microbatch) = run.forward_end;
+      if (program::gives_input_gradient(part))
+        end_of(backward_end_, own, part.microbatch) = run.end;
+      if (!program::gives_weight_gradient(part)) continue;
+      output_.last_gradient_begin[stage][at(part.chunk)] = run.gradient_begin;
+      state.has_gradients[at(part.chunk)] = true;
+    }
+    state.free = output_.end[stage] = run.end;
+    output_.busy[stage] += run.work;
+    output_.begin[stage].push_back(run.begin);
     ++state.next;
-    if (is_forward(task))
-      output_.last_forward_end[stage] = end;
-    else
-      output_.last_backward_begin[stage] = begin;
-    if (!is_forward(task)) ++state.backwards;
   }
 
   /// Every stage has its devices for itself: a recurrence over tasks.
@@ -116,10 +184,13 @@ class TaskSolver {
         const auto& tasks = schedule_.tasks[s];
         while (states_[s].next < tasks.size()) {
           const Task& task = tasks[states_[s].next];
-          const double sent = input_sent(s, task);
-          if (sent == kNever) break;
-          const double begin = begin_of(s, task, sent);
-          note(s, task, begin, begin + duration(s, task));
+          const double begin = begin_of(s, task);
+          if (begin == kNever) break;
+          const double work = duration(s, task);
+          note(s, task,
+               task.kind == TaskKind::Overlapped
+                   ? overlapped(s, task)
+                   : Run{begin, begin + work, begin, begin + work, work});
           progress = true;
         }
       }
@@ -147,8 +218,7 @@ class TaskSolver {
         State& state = states_[s];
         if (!state.working && state.next < schedule_.tasks[s].size()) {
           const Task& task = schedule_.tasks[s][state.next];
-          const double sent = input_sent(s, task);
-          const double begin = sent == kNever ? kNever : begin_of(s, task, sent);
+          const double begin = begin_of(s, task);
           if (begin > now) {
             next = std::min(next, begin);
           } else {
@@ -176,7 +246,7 @@ class TaskSolver {
       state.left -= (next - now) * rates[s];
       if (state.left > kRounding * next) continue;
       state.working = false;
-      note(s, schedule_.tasks[s][state.next], begun[s], next);
+      note(s, schedule_.tasks[s][state.next], {begun[s], next, begun[s], next, next - begun[s]});
     }
   }
 

@@ -55,7 +55,8 @@ std::vector<Group> groups_used(const std::vector<Program>& programs) {
   return {used.begin(), used.end()};
 }
 
-/// Where members meet: a communicator (group and its first rank), or a pair of ranks and a lane.
+/// Where members meet: a communicator (group and its first rank), or a pair of ranks and what
+/// passes between them.
 using Channel = std::tuple<int, int, int>;
 
 class WorldBuilder {
@@ -265,9 +266,9 @@ class WorldBuilder {
     const int destination = peer.send ? other : rank;
     constexpr int kTransfers = -1;  // no group has this number
     int meeting = 0;
-    Draft& draft =
-        join({kTransfers, source * mesh_.world_size() + destination, static_cast<int>(lane)},
-             {index, instance}, price, meeting);
+    Draft& draft = join({kTransfers, source * mesh_.world_size() + destination,
+                         program::carries_activations(lane) ? 0 : 1},
+                        {index, instance}, price, meeting);
     draft.expected = 2;
     draft.transfer = true;
     if (!peer.send) draft.receiver = index;

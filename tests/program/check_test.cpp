@@ -96,8 +96,7 @@ TEST_CASE("Every stage needs a layer", "[program][check]") {
   CHECK_THAT(message_of(make_plan(llama_style(), {.pp = 5}), "stages"),
              Contains("pp (5) exceeds num_layers (4)") && Contains("nearest pp: 4"));
   Plan plan = make_plan(llama_style(), {.pp = 2});
-  for (const std::vector<int>& layers :
-       {std::vector{4}, std::vector{4, 0}, std::vector{2, 3}, std::vector{5, -1}}) {
+  for (const std::vector<int>& layers : {std::vector{4}, std::vector{2, 3}, std::vector{5, -1}}) {
     plan.layers_per_stage = layers;
     CHECK_THAT(message_of(plan, "stages"),
                Contains("pp = 2") && Contains("4 layers") && Contains("nearest: [2, 2]"));
@@ -105,8 +104,42 @@ TEST_CASE("Every stage needs a layer", "[program][check]") {
   plan.layers_per_stage = {2'000'000'000, 2'000'000'000};
   CHECK_THAT(message_of(plan, "stages"), Contains("sum to 4000000000"));
   plan.parallel.pp = 5;
-  plan.layers_per_stage = {1, 1, 1, 1, 0};
+  plan.layers_per_stage = {1, 1, 0, 1, 1};
   CHECK_THAT(message_of(plan, "stages"), Contains("nearest pp: 4"));
+  plan.layers_per_stage = {0, 2, 1, 1, 0};  // the embedding and the head alone
+  CHECK(check(plan).empty());
+}
+
+TEST_CASE("A schedule fixes how many chunks a rank holds", "[program][check]") {
+  Plan plan = make_plan(llama_style(), {.pp = 2, .vpp = 2}, 4);
+  CHECK_THAT(message_of(plan, "vpp"), Contains("schedule '1f1b' has 1 chunk a rank, but vpp = 2") &&
+                                          Contains("'interleaved'"));
+  plan.schedule = ScheduleKind::Interleaved;
+  CHECK(check(plan).empty());
+  plan.parallel.vpp = 1;
+  CHECK_THAT(message_of(plan, "vpp"), Contains("needs vpp >= 2") && Contains("'1f1b'"));
+  plan.schedule = ScheduleKind::ZbV;
+  CHECK_THAT(message_of(plan, "vpp"), Contains("has 2 chunks a rank, but vpp = 1; use vpp = 2"));
+  plan.parallel.vpp = 4;
+  plan.schedule = ScheduleKind::Interleaved;
+  CHECK_THAT(message_of(plan, "stages"),
+             Contains("pp(2) * vpp(4) = 8 exceeds num_layers (4)") && Contains("nearest pp: 1"));
+}
+
+TEST_CASE("A custom schedule must be one of the plan's size", "[program][check]") {
+  Plan plan = make_plan(llama_style(), {.pp = 2}, 2);
+  plan.schedule = ScheduleKind::Custom;
+  plan.custom_schedule = {"0F0,0F1,0I0,0I1,0W0,0W1", "1F0,1B0,1F1,1B1"};
+  CHECK(check(plan).empty());
+  plan.custom_schedule[1] = "1F0,1B0";
+  CHECK_THAT(message_of(plan, "schedule"),
+             Contains("2 micro-batches") && Contains("stage 1: forward of micro-batch 1"));
+  plan.custom_schedule[1] = "1F0,1Q0";
+  CHECK_THAT(message_of(plan, "schedule"), Contains("custom_schedule: line 2, cell 2: '1Q0'"));
+  plan.custom_schedule.pop_back();
+  CHECK_THAT(message_of(plan, "schedule"), Contains("is for pp = 1 and vpp = 1"));
+  plan.schedule = ScheduleKind::OneFOneB;
+  CHECK_THAT(message_of(plan, "schedule"), Contains("schedule is not 'custom'"));
 }
 
 TEST_CASE("The global batch must divide into micro-batches of all replicas", "[program][check]") {
@@ -128,8 +161,7 @@ TEST_CASE("A wrong rank order is refused with a valid one", "[program][check]") 
 TEST_CASE("Axes that this version does not lower are refused by name", "[program][check]") {
   Plan plan = make_plan(llama_style(), {.cp = 2});
   CHECK(message_of(plan, "not-lowered") ==
-        "cp = 2: this version lowers tp, sp, pp and dp only; use cp = 1");
-  CHECK_THAT(message_of(make_plan(llama_style(), {.vpp = 2}), "not-lowered"), Contains("vpp = 2"));
+        "cp = 2: this version lowers tp, sp, pp, vpp and dp only; use cp = 1");
   plan = make_plan(llama_style());
   plan.workload.precision = DType::F16;
   CHECK_THAT(message_of(plan, "not-lowered"), Contains("fp16") && Contains("fp32 or bf16"));

@@ -88,6 +88,19 @@ TEST_CASE("Operations on different lanes that touch the same bytes are ordered",
     }
 }
 
+TEST_CASE("Chunks and split backwards race no more than one chunk does", "[program][link]") {
+  for (Plan plan : test::scheduled_plans()) {
+    if (plan.parallel.pp > 2 || plan.model.name == "gemma-style") continue;
+    plan.workload.global_batch_size = 4 * plan.parallel.dp;
+    plan.layers_per_stage.clear();
+    plan.model.num_layers = plan.parallel.pp * plan.parallel.vpp;
+    for (const Program& program : lower_all(plan)) {
+      INFO(test::describe(plan) << " stage " << program.role.stage);
+      CHECK(races(program).empty());
+    }
+  }
+}
+
 TEST_CASE("Forward-only programs are ordered as well", "[program][link]") {
   for (const ParallelConfig& mesh :
        {ParallelConfig{.tp = 2, .sp = true}, ParallelConfig{.tp = 2, .pp = 2}})

@@ -1,6 +1,7 @@
 #include "program/lower.hpp"
 
 #include <catch2/catch.hpp>
+#include <map>
 #include <set>
 
 #include "program/inspect.hpp"
@@ -139,12 +140,13 @@ TEST_CASE("A forward-only program has no backward, one slot and no optimizer", "
       INFO(operation.name);
       const bool loss = operation.name.starts_with("loss") || operation.name == "mask_loss";
       CHECK((operation.phase == Phase::Forward || loss));
-      CHECK(instance.saved_slot == 0);
     }
     for (const Region region :
          {Region::Gradients, Region::MasterWeights, Region::Moment1, Region::Moment2})
       CHECK(test::region_bytes(program, region) == 0);
-    CHECK(program.memory.regions[static_cast<std::size_t>(Region::Saved)].slots == 1);
+    // One micro-batch's: each finds its activations where the one before left them.
+    CHECK(std::ranges::adjacent_find(program.kept_places, std::ranges::not_equal_to()) ==
+          program.kept_places.end());
     CHECK(test::instances_named(program, "recv_backward").empty());
   }
 }
@@ -176,6 +178,73 @@ TEST_CASE("The stage with the larger share of a remainder is not the first or th
   CHECK(split(6, 4) == std::vector<int>{1, 2, 2, 1});
   CHECK(split(7, 4) == std::vector<int>{2, 2, 2, 1});  // the last one also holds the head
   CHECK(split(5, 2) == std::vector<int>{3, 2});
+}
+
+TEST_CASE("Embedding and head count as layers where the plan says so", "[program][lower]") {
+  Plan plan = make_plan(test::llama_style(), {.pp = 4});
+  plan.model.num_layers = 10;
+  plan.count_ends_as_layers = true;
+  CHECK(resolved_layers_per_stage(plan) == std::vector<int>{2, 3, 3, 2});
+  plan.parallel.vpp = 3;  // embedding and head alone
+  CHECK(resolved_layers_per_stage(plan) == std::vector<int>{0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0});
+}
+
+TEST_CASE("Recomputed layers are limited for all stages or for each", "[program][lower]") {
+  Plan plan = make_plan(test::llama_style(), {.pp = 2});
+  CHECK(recomputed_layers_per_stage(plan) == std::vector<int>{0, 0});
+  plan.recompute = {
+      .kind = RecomputeKind::Full, .num_layers = std::nullopt, .layers_per_stage = {}};
+  CHECK(recomputed_layers_per_stage(plan) == std::vector<int>{2, 2});
+  plan.recompute.num_layers = 1;
+  CHECK(recomputed_layers_per_stage(plan) == std::vector<int>{1, 1});
+  plan.recompute.layers_per_stage = {0, 5};
+  CHECK(recomputed_layers_per_stage(plan) == std::vector<int>{0, 2});
+}
+
+TEST_CASE("In a V the first rank holds both ends of the model, and one tied embedding",
+          "[program][lower]") {
+  Plan plan = make_plan(test::gpt2_style(), {.pp = 2, .vpp = 2}, 4);
+  plan.schedule = ScheduleKind::ZbV;
+  const auto programs = lower_all(plan);
+  CHECK(programs[0].role.first_stage);
+  CHECK(programs[0].role.last_stage);
+  CHECK_FALSE(programs[1].role.first_stage);
+  CHECK_FALSE(programs[1].role.last_stage);
+  CHECK(programs[0].layers.front().chunk == 0);
+  CHECK(programs[0].layers.back().chunk == 1);
+  for (const Program& program : programs)
+    CHECK(test::instances_named(program, "tied_embedding").empty());
+  // The turn of the V passes activations on without a message.
+  CHECK(test::instances_named(programs[1], "send_forward").size() == 4);
+  CHECK(test::instances_named(programs[1], "recv_forward").size() == 4);
+}
+
+TEST_CASE("An interleaved rank sends each chunk's output to the next, from the last to the first",
+          "[program][lower]") {
+  Plan plan = make_plan(test::llama_style(), {.pp = 2, .vpp = 2}, 4);
+  plan.schedule = ScheduleKind::Interleaved;
+  const auto programs = lower_all(plan);
+  // Chunk 0 of both stages sends on, and so does chunk 1 of the first: 4 micro-batches each.
+  CHECK(test::instances_named(programs[0], "send_forward").size() == 8);
+  CHECK(test::instances_named(programs[1], "send_forward").size() == 4);
+  for (const std::size_t i : test::instances_named(programs[1], "send_forward"))
+    CHECK(std::get<PeerOp>(operation_of(programs[1], programs[1].instances[i]).work).stage_offset ==
+          -1);
+}
+
+TEST_CASE("A split backward runs each operation of the full one once", "[program][lower]") {
+  for (const Plan& plan : test::scheduled_plans())
+    for (const Program& program : lower_all(plan)) {
+      std::map<std::tuple<int, int, int>, int> runs;  // micro-batch, layer, operation
+      for (const OperationInstance& instance : program.instances)
+        if (instance.layer >= 0 && instance.operation.backward)
+          ++runs[{instance.microbatch, instance.layer, instance.operation.index}];
+      std::size_t expected = 0;
+      for (const LayerInstance& layer : program.layers)
+        expected += program.blocks[static_cast<std::size_t>(layer.block)].backward.size();
+      CHECK(runs.size() == expected * static_cast<std::size_t>(plan.num_microbatches()));
+      CHECK(std::ranges::all_of(runs, [](const auto& entry) { return entry.second == 1; }));
+    }
 }
 
 }  // namespace meshplan::program

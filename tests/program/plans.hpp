@@ -1,6 +1,7 @@
 // Plans that the tests of program share: small models whose sizes can be followed by hand.
 #pragma once
 
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -95,9 +96,57 @@ inline std::vector<Plan> varied_plans() {
   return plans;
 }
 
+/// Every schedule with chunks or split backwards, with every kind of layer and uneven stages.
+inline std::vector<Plan> scheduled_plans() {
+  std::vector<Plan> plans;
+  struct Case {
+    ScheduleKind kind;
+    ParallelConfig mesh;
+    int num_microbatches;
+  };
+  const std::vector<Case> cases = {
+      {ScheduleKind::Interleaved, {.pp = 2, .vpp = 2, .dp = 2}, 4},
+      {ScheduleKind::Interleaved, {.tp = 2, .pp = 2, .vpp = 4, .sp = true}, 5},
+      {ScheduleKind::Interleaved, {.pp = 3, .vpp = 2}, 7},
+      {ScheduleKind::Interleaved, {.pp = 1, .vpp = 2}, 2},
+      {ScheduleKind::ZbH1, {.pp = 3, .dp = 2}, 5},
+      {ScheduleKind::ZbH1, {.tp = 2, .pp = 2, .sp = true}, 4},
+      {ScheduleKind::ZbV, {.pp = 2, .vpp = 2, .dp = 2}, 5},
+      {ScheduleKind::ZbV, {.tp = 2, .pp = 4, .vpp = 2, .sp = true}, 8},
+      {ScheduleKind::DualPipeV, {.pp = 2, .vpp = 2}, 6},
+      {ScheduleKind::DualPipeV, {.tp = 2, .pp = 3, .vpp = 2, .dp = 2}, 7},
+  };
+  for (const models::ModelSpec& model : {llama_style(), gpt2_style(), gemma_style()})
+    for (const Case& one : cases) {
+      Plan plan = make_plan(model, one.mesh, one.num_microbatches);
+      plan.model.num_layers = 8;
+      plan.schedule = one.kind;
+      plan.model.qk_norm = model.name == "llama-style" && plans.size() % 3 == 2;
+      plan.recompute.kind = static_cast<RecomputeKind>(plans.size() % 3);
+      if (plans.size() % 4 == 1) plan.workload.precision = DType::BF16;
+      if (plans.size() % 5 == 3) plan.count_ends_as_layers = true;
+      const int stages = one.mesh.pp * one.mesh.vpp;
+      if (plans.size() % 2 == 1) {  // the embedding and the head alone, and one stage with the rest
+        plan.layers_per_stage.assign(static_cast<std::size_t>(stages), 1);
+        plan.layers_per_stage.front() = plan.layers_per_stage.back() = stages > 2 ? 0 : 1;
+        plan.layers_per_stage[1] +=
+            8 - std::accumulate(plan.layers_per_stage.begin(), plan.layers_per_stage.end(), 0);
+      }
+      plans.push_back(plan);
+    }
+  return plans;
+}
+
+inline std::vector<Plan> all_plans() {
+  std::vector<Plan> plans = varied_plans();
+  for (Plan& plan : scheduled_plans()) plans.push_back(std::move(plan));
+  return plans;
+}
+
 inline std::string describe(const Plan& plan) {
   return plan.model.name + " " + to_string(plan.parallel) + " recompute " +
-         std::to_string(static_cast<int>(plan.recompute.kind));
+         std::to_string(static_cast<int>(plan.recompute.kind)) + " schedule " +
+         std::to_string(static_cast<int>(plan.schedule));
 }
 
 }  // namespace meshplan::program::test

@@ -27,7 +27,7 @@ Operation& operation_at(Program& program, std::size_t instance) {
 }  // namespace
 
 TEST_CASE("Lowered programs have no errors", "[program][validate]") {
-  for (const Plan& plan : test::varied_plans()) {
+  for (const Plan& plan : test::all_plans()) {
     INFO(test::describe(plan));
     CHECK(program_errors(lower_all(plan)) == std::vector<std::string>{});
     CHECK(program_errors(lower_all(plan, Pass::ForwardOnly)) == std::vector<std::string>{});
@@ -111,10 +111,23 @@ TEST_CASE("One group used from two lanes is reported", "[program][validate]") {
   expect_error(programs, "uses group dp-cp from a second lane");
 }
 
-TEST_CASE("A forward that takes an occupied slot is reported", "[program][validate]") {
+TEST_CASE("A forward that takes an occupied place is reported", "[program][validate]") {
   auto programs = valid_programs();
-  for (OperationInstance& instance : programs[0].instances) instance.saved_slot = 0;
-  expect_error(programs, "stage 0: micro-batch 1 overwrites slot 0 of micro-batch 0");
+  for (KeptBytes& place : programs[0].kept_places) place = {};
+  expect_error(programs, "of micro-batch 0 (chunk 0) reads what micro-batch 2 has overwritten");
+}
+
+TEST_CASE("Messages that wait for each other are reported", "[program][validate]") {
+  // Both of a V's directions on one lane: each rank's next receive is behind a send that the other
+  // one takes later.
+  Plan plan = make_plan(test::llama_style(), {.pp = 2, .vpp = 2}, 4);
+  plan.schedule = ScheduleKind::ZbV;
+  auto programs = lower_all(plan);
+  REQUIRE(program_errors(programs).empty());
+  for (Program& program : programs)
+    for (Operation& operation : program.step_operations)
+      if (carries_activations(operation.lane)) operation.lane = Lane::PpSendForward;
+  expect_error(programs, "waits forever before");
 }
 
 TEST_CASE("An access beyond its region is reported", "[program][validate]") {
@@ -123,8 +136,8 @@ TEST_CASE("An access beyond its region is reported", "[program][validate]") {
       kAlignment;
   expect_error(programs, "stage 1: ");
   programs = valid_programs();
-  programs[0].memory.regions[static_cast<std::size_t>(Region::Saved)].slots -= 1;
-  expect_error(programs, "of slot 2 of region");
+  programs[0].memory.regions[static_cast<std::size_t>(Region::Saved)].stride_bytes -= kAlignment;
+  expect_error(programs, "of slot 0 of region 6");
 }
 
 }  // namespace meshplan::program

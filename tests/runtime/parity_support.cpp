@@ -64,6 +64,8 @@ std::vector<Parameter> all_parameters(const program::Plan& plan) {
   program::Plan one_rank = plan;
   one_rank.parallel = {};
   one_rank.layers_per_stage.clear();
+  one_rank.schedule = program::ScheduleKind::OneFOneB;
+  one_rank.custom_schedule.clear();
   one_rank.micro_batch_size = 1;
   return program::lower(one_rank, 0).parameters;
 }

@@ -58,13 +58,13 @@ TEST_CASE("With sequence parallelism gathers and scatters of the tp group are sp
 // Stage 1 posts its receive at 0; stage 0 computes until 3 and sends 3-4: three seconds of bubble,
 // one of transfer. Stage 0 then waits from 4 to 6 for a gradient that stage 1 sends at 5.
 TEST_CASE("A receive is bubble until its send begins", "[sim][breakdown]") {
-  auto send = communicating(0, "send_forward", "pp", Lane::PpForward, 3, 4);
+  auto send = communicating(0, "send_forward", "pp", Lane::PpSendForward, 3, 4);
   send.peer = 1;
-  auto receive = communicating(1, "recv_forward", "pp", Lane::PpForward, 0, 4);
+  auto receive = communicating(1, "recv_forward", "pp", Lane::PpRecvForward, 0, 4);
   receive.peer = 0;
-  auto back = communicating(1, "send_backward", "pp", Lane::PpBackward, 5, 6);
+  auto back = communicating(1, "send_backward", "pp", Lane::PpSendBackward, 5, 6);
   back.peer = 0;
-  auto gradient = communicating(0, "recv_backward", "pp", Lane::PpBackward, 4, 6);
+  auto gradient = communicating(0, "recv_backward", "pp", Lane::PpRecvBackward, 4, 6);
   gradient.peer = 1;
   const auto ranks =
       breakdown(measured({.pp = 2}, {computing(0, Phase::Forward, 0, 3), send, gradient, receive,

@@ -37,7 +37,59 @@ std::vector<program::Plan> plans() {
   return all;
 }
 
+/// Every schedule with chunks or split backwards; tiny-llama has 8 layers.
+std::vector<program::Plan> scheduled_plans() {
+  using program::ScheduleKind;
+  struct Case {
+    ScheduleKind kind;
+    ParallelConfig mesh;
+    int num_microbatches;
+  };
+  std::vector<program::Plan> all;
+  for (const Case& one :
+       {Case{ScheduleKind::Interleaved, {.pp = 2, .vpp = 2}, 8},
+        Case{ScheduleKind::Interleaved, {.pp = 4, .vpp = 2, .dp = 2}, 8},
+        Case{ScheduleKind::Interleaved, {.tp = 2, .pp = 2, .vpp = 4, .sp = true}, 6},
+        Case{ScheduleKind::Interleaved, {.pp = 4, .vpp = 2}, 10},
+        Case{ScheduleKind::ZbH1, {.pp = 4}, 8},
+        Case{ScheduleKind::ZbH1, {.tp = 2, .pp = 2, .dp = 2}, 8},
+        Case{ScheduleKind::ZbV, {.pp = 4, .vpp = 2}, 10},
+        Case{ScheduleKind::ZbV, {.tp = 2, .pp = 2, .vpp = 2, .dp = 2}, 8},
+        Case{ScheduleKind::DualPipeV, {.pp = 4, .vpp = 2}, 10},
+        Case{ScheduleKind::DualPipeV, {.tp = 2, .pp = 2, .vpp = 2, .dp = 2}, 8}}) {
+    auto plan = tiny_plan(one.mesh, one.num_microbatches);
+    plan.schedule = one.kind;
+    all.push_back(plan);
+  }
+  return all;
+}
+
 }  // namespace
+
+TEST_CASE("The estimate of every schedule equals the engine where nothing contends",
+          "[sim][estimator]") {
+  for (const auto& plan : scheduled_plans())
+    for (const char* name : {"dgx-h100", "cpu-host"}) {
+      Cluster cluster = with_ranks(load_cluster_preset(name), plan.parallel.world_size());
+      cluster.communication.device_share = 0;
+      cluster.host_memory_gb_per_s = 0;
+      const double error =
+          Estimator(cluster).estimate(plan).step_time_s / played(plan, cluster, false) - 1;
+      INFO(to_string(plan.parallel)
+           << " schedule " << static_cast<int>(plan.schedule) << " on " << name << ": " << error);
+      CHECK(std::abs(error) <= kEstimatorTolerance);
+    }
+}
+
+TEST_CASE("The estimated memory of every schedule is the programs'", "[sim][estimator]") {
+  for (const auto& plan : scheduled_plans()) {
+    const Cluster cluster = with_ranks(load_cluster_preset("dgx-h100"), plan.parallel.world_size());
+    const MemoryReport report = memory_report(program::lower_all(plan), cluster);
+    const Estimate estimate = Estimator(cluster).estimate(plan);
+    INFO(to_string(plan.parallel) << " schedule " << static_cast<int>(plan.schedule));
+    CHECK(estimate.peak_memory_bytes == Approx(report.peak_bytes).epsilon(2e-3));
+  }
+}
 
 TEST_CASE("The estimate equals the engine where nothing contends", "[sim][estimator]") {
   for (const auto& plan : plans())
@@ -86,11 +138,16 @@ TEST_CASE("Uneven stages and partly recomputed stages are estimated", "[sim][est
 }
 
 TEST_CASE("Many micro-batches are extrapolated", "[sim][estimator]") {
-  const auto plan = tiny_plan({.pp = 4}, 200);
+  auto plan = tiny_plan({.pp = 4}, 200);
   const Cluster cluster = with_ranks(load_cluster_preset("dgx-h100"), 4);
-  const double engine = played(plan, cluster, false);
-  CHECK(std::abs(Estimator(cluster).estimate(plan).step_time_s / engine - 1) <=
-        kEstimatorTolerance);
+  const auto check_estimate = [&] {
+    const double engine = played(plan, cluster, false);
+    CHECK(std::abs(Estimator(cluster).estimate(plan).step_time_s / engine - 1) <=
+          kEstimatorTolerance);
+  };
+  check_estimate();
+  plan.schedule = program::ScheduleKind::ZbH1;
+  check_estimate();
 }
 
 TEST_CASE("The estimate's categories sum to the step", "[sim][estimator]") {

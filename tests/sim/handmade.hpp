@@ -53,15 +53,17 @@ class HandMade {
   }
 
   int peer(bool send, bool forward, int elements, std::vector<int> waits, int microbatch = 0) {
-    return step({.name = std::string(send ? "send" : "recv") + (forward ? "_forward" : "_backward"),
-                 .phase = forward ? program::Phase::Forward : program::Phase::InputGrad,
-                 .lane = forward ? program::Lane::PpForward : program::Lane::PpBackward,
-                 .work = program::PeerOp{.send = send,
-                                         .stage_offset = forward == send ? 1 : -1,
-                                         .elements = {.count = elements}},
-                 .inputs = {},
-                 .outputs = {}},
-                std::move(waits), microbatch);
+    return step(
+        {.name = std::string(send ? "send" : "recv") + (forward ? "_forward" : "_backward"),
+         .phase = forward ? program::Phase::Forward : program::Phase::InputGrad,
+         .lane = forward ? (send ? program::Lane::PpSendForward : program::Lane::PpRecvForward)
+                         : (send ? program::Lane::PpSendBackward : program::Lane::PpRecvBackward),
+         .work = program::PeerOp{.send = send,
+                                 .stage_offset = forward == send ? 1 : -1,
+                                 .elements = {.count = elements}},
+         .inputs = {},
+         .outputs = {}},
+        std::move(waits), microbatch);
   }
 
   program::Program take() { return std::move(program_); }

@@ -29,9 +29,6 @@ Address flat_address(const Program& program, Region region, FlatRange range);
 /// Bytes of one element of a region that is flat over parameters or scalars.
 std::int64_t element_bytes(const Program& program, Region region);
 
-/// Slots of Region::Boundary: gradient streams first, then outputs to send.
-int gradient_slots(const Program& program);
-
 /// Everything that an instance reads and writes; a value that is updated in place is in both.
 struct Footprint {
   std::vector<Address> reads;

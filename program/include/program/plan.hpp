@@ -46,10 +46,11 @@ enum class RecomputeKind { None, Selective, Full };
 /// Which activations are computed again in the backward pass. Selective drops what is cheap to
 /// compute (norms and activation functions; Korthikanti et al. 2022, section 5 names the idea);
 /// Full keeps only the input of a layer. `num_layers` limits either to the first layers of each
-/// stage (absent = all).
+/// virtual stage (absent = all), `layers_per_stage` of each one by itself.
 struct Recompute {
   RecomputeKind kind = RecomputeKind::None;
   std::optional<int> num_layers;
+  std::vector<int> layers_per_stage = {};  // length pp * vpp; empty = num_layers for all
   bool operator==(const Recompute&) const = default;
 };
 
@@ -74,10 +75,13 @@ struct Plan {
   ParallelConfig parallel;
   std::string rank_order = "tp-cp-ep-dp-pp";
   ScheduleKind schedule = ScheduleKind::OneFOneB;
-  int micro_batch_size = 1;  // sequences
+  std::vector<std::string> custom_schedule;  // Custom: a line of to_csv(Schedule) per stage
+  int micro_batch_size = 1;                  // sequences
   Recompute recompute;
-  std::vector<int>
-      layers_per_stage;  // length pp; empty = as even as possible, remainder in the middle
+  // Length pp * vpp, in the order of the forward pass; empty = as even as possible, remainder in
+  // the middle. The first and the last may be 0: embedding or head alone.
+  std::vector<int> layers_per_stage;
+  bool count_ends_as_layers = false;  // embedding and head weigh one layer each in an even division
   std::int64_t bucket_bytes = 25 << 20;  // data-parallel gradient buckets
   std::optional<Prediction> prediction;
 
@@ -106,7 +110,17 @@ struct Violation {
 /// does not lower yet (MoE, MLA, context parallelism, ...), named as such.
 std::vector<Violation> check(const Plan& plan);
 
-/// Layers of each stage after defaults.
+/// Layers of each virtual stage after defaults.
 std::vector<int> resolved_layers_per_stage(const Plan& plan);
+
+/// Of those, how many (the first ones) recompute; 0 where the plan recomputes nothing.
+std::vector<int> recomputed_layers_per_stage(const Plan& plan);
+
+/// Who does what when: of the plan's kind and size, or the one written in it.
+/// @throws ConfigError if a custom schedule cannot be read
+Schedule schedule_of(const Plan& plan);
+
+/// How the plan's chunks lie on its stages. @throws ConfigError as schedule_of
+ChunkPlacement placement_of(const Plan& plan);
 
 }  // namespace meshplan::program

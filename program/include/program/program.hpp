@@ -7,6 +7,7 @@
 // order.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -31,9 +32,9 @@ enum class Region {
   Moment1,        // fp32 optimizer state
   Moment2,
   Batch,      // token ids and targets of all micro-batches of the step
-  Saved,      // activations kept from forward to backward: one slot per micro-batch in flight
-  Transient,  // alive inside one task; one slot
-  Boundary,   // gradient stream of a backward task, then outputs to send: slots alternate
+  Saved,      // activations kept from one task to a later one, at Program::kept_places
+  Transient,  // alive inside one task; a second slot for the backward of an overlapped one
+  Boundary,   // gradient streams of backward tasks, then outputs to send: slots alternate
   Scalars,    // per-step scalars: loss, squared norm, clip coefficient, ...
 };
 constexpr int kNumRegions = 10;
@@ -44,9 +45,18 @@ struct RegionPlan {
   std::int64_t bytes() const { return stride_bytes * slots; }
 };
 
+/// Slots of Region::Boundary, for each leg of a V (a loop has only the first): a message that waits
+/// for its receiver holds up none of the other leg.
+struct BoundarySlots {
+  std::array<int, 2> gradients{};
+  std::array<int, 2> outputs{};
+  int total() const { return gradients[0] + gradients[1] + outputs[0] + outputs[1]; }
+};
+
 /// Bytes per region of a role; the runtime allocates exactly this as one arena.
 struct MemoryPlan {
   std::vector<RegionPlan> regions;  // indexed by Region
+  BoundarySlots boundary;
   std::int64_t total_bytes() const;
 };
 
@@ -103,8 +113,27 @@ struct FlatRange {
 
 // ---------------------------------------------------------------- operations
 
-enum class Lane { Compute, Tp, PpForward, PpBackward, Dp, Host };
-constexpr int kNumLanes = 6;
+/// The pipeline's messages have a lane per stream: between two neighbours, in one direction, of
+/// activations or of gradients. So none waits behind one of another stream, which could only leave
+/// when the first has arrived. `Return` are those of the chunks on the way back of a V.
+enum class Lane {
+  Compute,
+  Tp,
+  PpSendForward,
+  PpRecvForward,
+  PpSendBackward,
+  PpRecvBackward,
+  PpReturnSendForward,
+  PpReturnRecvForward,
+  PpReturnSendBackward,
+  PpReturnRecvBackward,
+  Dp,
+  Host
+};
+constexpr int kNumLanes = 12;
+
+/// Does a lane carry activations from stage to stage? (Others of the pipeline carry gradients.)
+bool carries_activations(Lane lane);
 
 /// What an operation is for; also the key of the breakdown.
 enum class Phase { Forward, Recompute, InputGrad, WeightGrad, Reduce, Optimizer };
@@ -126,14 +155,24 @@ enum class Storage {
   LossScalar,       // fp64 sum of the step's token losses (last stage)
 };
 
+/// How long a value in Region::Saved lives, by the tasks of its micro-batch and chunk.
+enum class Keep {
+  UntilInputGrad,   // from the forward task to the input gradient (or the full backward)
+  UntilWeightGrad,  // from the forward task to the weight gradient
+  BetweenGrads,     // from the input gradient to the weight gradient
+};
+constexpr int kNumKeeps = 3;
+using KeptBytes = std::array<std::int64_t, kNumKeeps>;  // or offsets, by Keep
+
 struct Value {
   std::string name;
   DType dtype = DType::F32;
   std::vector<models::Dim> shape;  // local
   Storage storage = Storage::Transient;
-  int index = 0;                  // parameter index for Parameter and Gradient
-  std::int64_t offset_bytes = 0;  // Saved, Transient
-  std::optional<ValueId> alias;   // shares the storage of another value (in-place operations)
+  int index = 0;                     // parameter index for Parameter and Gradient
+  std::int64_t offset_bytes = 0;     // Saved, Transient
+  Keep keep = Keep::UntilInputGrad;  // Saved, LayerInput; LayerOutputGrad if BetweenGrads
+  std::optional<ValueId> alias;      // shares the storage of another value (in-place operations)
 };
 
 /// Runs on the compute lane. Operands by kind and phase are listed in docs/design.md#operands.
@@ -196,6 +235,8 @@ struct Operation {
   std::variant<ComputeOp, CollectiveOp, PeerOp, StepOp, FlatCollectiveOp> work;
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;
+  bool deferrable =
+      false;  // of a backward pass: belongs to the weight-gradient task if it is split
 };
 
 /// A layer kind of this role, for one micro-batch: identical layers share it.
@@ -204,15 +245,27 @@ struct Block {
   std::vector<Value> values;
   std::vector<Operation> forward;
   std::vector<Operation> backward;  // with what it recomputes
-  std::int64_t saved_bytes = 0;     // per layer and micro-batch
+  std::int64_t saved_bytes = 0;     // kept by the forward pass, per layer and micro-batch
+  KeptBytes kept_bytes{};           // the same by Keep, with what the input gradient leaves
 };
 
 /// A layer of the model placed in a chunk of this role.
 struct LayerInstance {
   int block = 0;
-  std::optional<int> layer;       // model layer; absent for embedding and head
-  std::vector<int> parameters;    // block-local parameter index -> Program::parameters
-  std::int64_t saved_offset = 0;  // of its part in the slot
+  std::optional<int> layer;  // model layer; absent for embedding and head
+  int chunk = 0;
+  std::vector<int> parameters;  // block-local parameter index -> Program::parameters
+  KeptBytes kept_offset{};      // of its part in what the chunk keeps of a micro-batch
+};
+
+/// A virtual stage that this role holds: layers [first_layer, end_layer).
+struct Chunk {
+  int virtual_stage = 0;
+  int first_layer = 0;  // indexes into Program::layers
+  int end_layer = 0;
+  std::optional<int> next_stage;      // that gets its output; absent for the last virtual stage
+  std::optional<int> previous_stage;  // that sends its input; absent for the first one
+  bool returns = false;               // on the way back of a V
 };
 
 /// Names an Operation: of a block, or of Program::step_operations if `block` is absent.
@@ -227,9 +280,10 @@ struct OperationInstance {
   OperationRef operation;
   int task = -1;  // index into tasks; -1 = step-level (load, reduce, optimizer)
   int microbatch = -1;
+  int chunk = 0;
   int layer = -1;  // index into layers; -1 = task- or step-level
-  int saved_slot = 0;
   int boundary_slot = 0;
+  int transient_slot = 0;
   bool accumulate = false;  // weight gradients: add to what earlier micro-batches left
   std::uint64_t id = 0;     // stable over lowerings of the same plan: hash of (task, layer, name)
   std::vector<int> waits;   // indexes of earlier instances on other lanes
@@ -237,9 +291,9 @@ struct OperationInstance {
 
 /// Ranks with equal stage and local shapes share one program.
 struct Role {
-  int stage = 0;
-  bool first_stage = true;
-  bool last_stage = true;
+  int stage = 0;            // coordinate in the pipeline
+  bool first_stage = true;  // holds the embedding
+  bool last_stage = true;   // holds the head; in a V that is the first rank, too
 };
 
 struct Program {
@@ -249,7 +303,10 @@ struct Program {
   std::vector<Parameter> parameters;
   std::int64_t parameter_elements = 0;  // of the flat regions, with alignment gaps
   std::vector<Block> blocks;
-  std::vector<LayerInstance> layers;
+  std::vector<LayerInstance> layers;  // chunk by chunk
+  std::vector<Chunk> chunks;
+  std::vector<KeptBytes>
+      kept_places;  // offset in Region::Saved by chunk * microbatches + microbatch
   std::vector<Task> tasks;
   std::vector<Operation> step_operations;  // load, pp transfers, reductions, optimizer
   std::vector<OperationInstance> instances;
@@ -257,6 +314,11 @@ struct Program {
 };
 
 const Operation& operation_of(const Program& program, const OperationInstance& instance);
+
+/// The chunk of this role that gets the output of `chunk` without a message, if one does.
+std::optional<int> chunk_after(const Program& program, int chunk);
+/// The one whose output it gets so.
+std::optional<int> chunk_before(const Program& program, int chunk);
 
 /// Local shape of a value, evaluated. @throws InvariantError if a size does not divide
 std::vector<std::int64_t> local_shape(const Program& program, const Value& value);

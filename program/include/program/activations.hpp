@@ -1,0 +1,29 @@
+// Memory that outlives a task, planned from a stage's task list: the same for lowering, which needs
+// the addresses, and for the estimator, which needs the sum.
+#pragma once
+
+#include <vector>
+
+#include "program/program.hpp"
+#include "program/schedule.hpp"
+
+namespace meshplan::program {
+
+struct ActivationPlan {
+  std::int64_t bytes = 0;         // of Region::Saved
+  std::vector<KeptBytes> places;  // offset by chunk * num_microbatches + microbatch, and Keep
+  BoundarySlots boundary;
+  int transient_slots = 1;  // two where a forward and a backward overlap
+};
+
+/// Places everything that stage `stage` keeps between tasks, such that what lives at the same time
+/// does not overlap: larger ones first, each at the lowest free place from its first task to its
+/// last ("greedy by size", Pisarchyk & Lee 2020, section 5.2). An output that goes to the next
+/// chunk of the same rank is written where that chunk keeps its input, so that one lives from then
+/// on.
+/// @param per_chunk  bytes that each chunk keeps of a micro-batch
+/// @param training   false: a forward-only pass, which keeps nothing beyond its task
+ActivationPlan plan_activations(const Schedule& schedule, int stage, int num_microbatches,
+                                const std::vector<KeptBytes>& per_chunk, bool training = true);
+
+}  // namespace meshplan::program

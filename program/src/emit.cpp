@@ -1,0 +1,304 @@
+// Turns a stage's tasks into operation instances: which layers run, which messages go where, and
+// where gradient buckets are complete.
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+
+#include "core/error.hpp"
+#include "sharded_layer.hpp"
+
+namespace meshplan::program {
+namespace {
+
+std::size_t at(int id) {
+  return static_cast<std::size_t>(id);
+}
+
+using Instances = std::vector<OperationInstance>;
+
+// Slots of Region::Boundary, the one that was free for the longest time first: what was sent from
+// it has gone by then.
+class SlotPool {
+ public:
+  SlotPool(int first, int count) {
+    for (int i = 0; i < count; ++i) free_.push_back(first + i);
+  }
+  int acquire() {
+    require_invariant(!free_.empty(), "more streams at once than boundary slots");
+    const int slot = free_.front();
+    free_.erase(free_.begin());
+    return slot;
+  }
+  void release(int slot) { free_.push_back(slot); }
+
+ private:
+  std::vector<int> free_;
+};
+
+Lane pipeline_lane(bool forward, bool send, bool returns) {
+  constexpr Lane kLanes[2][2][2] = {{{Lane::PpRecvBackward, Lane::PpReturnRecvBackward},
+                                     {Lane::PpSendBackward, Lane::PpReturnSendBackward}},
+                                    {{Lane::PpRecvForward, Lane::PpReturnRecvForward},
+                                     {Lane::PpSendForward, Lane::PpReturnSendForward}}};
+  return kLanes[forward ? 1 : 0][send ? 1 : 0][returns ? 1 : 0];
+}
+
+class Emitter {
+ public:
+  Emitter(Program& program, Pass pass)
+      : program_(program), pass_(pass), written_(program.parameters.size(), false) {
+    int first = 0;
+    for (auto [pools, counts] : {std::pair(&gradients_, program.memory.boundary.gradients),
+                                 std::pair(&outputs_, program.memory.boundary.outputs)})
+      for (const int count : counts) {
+        pools->emplace_back(first, count);
+        first += count;
+      }
+  }
+
+  Instances run() {
+    Instances all;
+    for (int task = 0; task < static_cast<int>(program_.tasks.size()); ++task) {
+      std::vector<Instances> parts;
+      for (const Task& part : parts_of(program_.tasks[at(task)])) {
+        parts.emplace_back();
+        sink_ = &parts.back();
+        emit_part(task, part, /*transient_slot=*/static_cast<int>(parts.size()) - 1);
+      }
+      Instances merged = parts.size() == 1 ? std::move(parts[0]) : overlapped(parts[0], parts[1]);
+      std::ranges::move(merged, std::back_inserter(all));
+    }
+    return all;
+  }
+
+ private:
+  const Chunk& chunk_of(const Task& part) const { return program_.chunks[at(part.chunk)]; }
+
+  bool is_remote(const std::optional<int>& stage) const {
+    return stage && *stage != program_.role.stage;
+  }
+
+  void emit_part(int task, const Task& part, int transient_slot) {
+    OperationInstance instance{.task = task,
+                               .microbatch = part.microbatch,
+                               .chunk = part.chunk,
+                               .transient_slot = transient_slot};
+    if (part.kind == TaskKind::Forward)
+      emit_forward(instance, part);
+    else if (part.kind == TaskKind::BackwardWeight)
+      emit_layers_backward(instance, part);
+    else
+      emit_backward(instance, part);
+  }
+
+  void emit_forward(OperationInstance instance, const Task& part) {
+    const Chunk& chunk = chunk_of(part);
+    const bool sends = is_remote(chunk.next_stage);
+    SlotPool& slots = outputs_[chunk.returns ? 1 : 0];
+    if (sends) instance.boundary_slot = slots.acquire();
+    if (is_remote(chunk.previous_stage)) emit_peer(instance, part, /*forward=*/true, false);
+    for (int layer = chunk.first_layer; layer < chunk.end_layer; ++layer)
+      emit_layer(instance, layer, program_.blocks[at(program_.layers[at(layer)].block)].forward,
+                 part.kind);
+    if (!sends) return;
+    emit_peer(instance, part, /*forward=*/true, true);
+    slots.release(instance.boundary_slot);
+  }
+
+  void emit_backward(OperationInstance instance, const Task& part) {
+    const Chunk& chunk = chunk_of(part);
+    const Stream stream = stream_of(part);
+    instance.boundary_slot = stream.slot;
+    if (is_remote(chunk.next_stage)) emit_peer(instance, part, /*forward=*/false, false);
+    emit_layers_backward(instance, part);
+    if (is_remote(chunk.previous_stage)) emit_peer(instance, part, /*forward=*/false, true);
+    if (const auto previous = chunk_before(program_, part.chunk); previous && !keeps_gradients())
+      handed_on_[{*previous, part.microbatch}] = stream;
+    else
+      stream.pool->release(stream.slot);
+  }
+
+  struct Stream {
+    SlotPool* pool = nullptr;
+    int slot = 0;
+  };
+
+  /// A stream that goes on in another chunk of this rank stays where it is.
+  Stream stream_of(const Task& part) {
+    const auto found = handed_on_.find({part.chunk, part.microbatch});
+    if (found == handed_on_.end()) {
+      int begin = part.chunk;  // of the chunks of this rank that the stream passes
+      while (const auto after = chunk_after(program_, begin)) begin = *after;
+      SlotPool& pool = gradients_[program_.chunks[at(begin)].returns ? 1 : 0];
+      return {&pool, pool.acquire()};
+    }
+    const Stream stream = found->second;
+    handed_on_.erase(found);
+    return stream;
+  }
+
+  /// Are the gradients between layers kept for later weight gradients?
+  bool keeps_gradients() const {
+    return std::ranges::any_of(program_.blocks, [](const Block& block) {
+      return block.kept_bytes[static_cast<std::size_t>(Keep::BetweenGrads)] > 0;
+    });
+  }
+
+  void emit_layers_backward(const OperationInstance& instance, const Task& part) {
+    const Chunk& chunk = chunk_of(part);
+    for (int layer = chunk.end_layer - 1; layer >= chunk.first_layer; --layer)
+      emit_layer(instance, layer, program_.blocks[at(program_.layers[at(layer)].block)].backward,
+                 part.kind);
+  }
+
+  void emit_layer(OperationInstance instance, int layer, const std::vector<Operation>& operations,
+                  TaskKind kind) {
+    const LayerInstance& placed = program_.layers[at(layer)];
+    const Block& block = program_.blocks[at(placed.block)];
+    instance.layer = layer;
+    for (int i = 0; i < static_cast<int>(operations.size()); ++i) {
+      const Operation& operation = operations[at(i)];
+      if (kind == TaskKind::BackwardInput && operation.deferrable) continue;
+      if (kind == TaskKind::BackwardWeight && !operation.deferrable) continue;
+      instance.operation = {
+          .block = placed.block, .backward = kind != TaskKind::Forward, .index = i};
+      instance.accumulate = false;
+      for (const ValueId output : operation.outputs)
+        if (block.values[at(output)].storage == Storage::Gradient)
+          instance.accumulate = !first_write(placed.parameters[at(block.values[at(output)].index)]);
+      instance.id = instance_id(instance.task, layer, operation.name);
+      sink_->push_back(instance);
+    }
+  }
+
+  bool first_write(int parameter) {
+    const bool first = !written_[at(parameter)];
+    written_[at(parameter)] = true;
+    return first;
+  }
+
+  void emit_peer(OperationInstance instance, const Task& part, bool forward, bool send) {
+    const Chunk& chunk = chunk_of(part);
+    const int peer = forward == send ? *chunk.next_stage : *chunk.previous_stage;
+    const Plan& plan = program_.plan;
+    const std::string name =
+        fmt::format("{}_{}", send ? "send" : "recv", forward ? "forward" : "backward");
+    program_.step_operations.push_back(
+        {.name = name,
+         .phase = forward ? Phase::Forward : Phase::InputGrad,
+         .lane = pipeline_lane(forward, send, chunk.returns),
+         .work = PeerOp{.send = send,
+                        .stage_offset = peer - program_.role.stage,
+                        .dtype = plan.workload.precision,
+                        .elements = {.count = plan.model.hidden_size,
+                                     .symbol = models::Symbol::Tokens,
+                                     .divisor = plan.parallel.sp ? plan.parallel.tp : 1}},
+         .inputs = {},
+         .outputs = {}});
+    instance.operation = {.index = static_cast<int>(program_.step_operations.size()) - 1};
+    instance.id = instance_id(instance.task, -1, name);
+    sink_->push_back(std::move(instance));
+  }
+
+  /// Two streams of operations, in turn: whenever one has started a communication, the other one's
+  /// computation runs under it.
+  Instances overlapped(const Instances& first, const Instances& second) const {
+    Instances merged;
+    const Instances* streams[] = {&first, &second};
+    std::size_t next[] = {0, 0};
+    for (int turn = 0; merged.size() < first.size() + second.size(); turn = 1 - turn) {
+      const Instances& stream = *streams[turn];
+      while (next[turn] < stream.size()) {
+        merged.push_back(stream[next[turn]++]);
+        if (operation_of(program_, merged.back()).lane != Lane::Compute) break;
+      }
+    }
+    return merged;
+  }
+
+  Program& program_;
+  Pass pass_;
+  std::vector<SlotPool> gradients_;  // by leg
+  std::vector<SlotPool> outputs_;
+  Instances* sink_ = nullptr;
+  std::vector<bool> written_;                        // by parameter
+  std::map<std::pair<int, int>, Stream> handed_on_;  // by (chunk, micro-batch)
+};
+
+/// Of each parameter: the last instance of the layer and task that complete its gradient.
+std::vector<int> completed_at(const Program& program, const Instances& instances) {
+  std::vector<int> complete(program.parameters.size(), -1);
+  for (int i = 0; i < static_cast<int>(instances.size()); ++i) {
+    const OperationInstance& instance = instances[at(i)];
+    if (instance.layer < 0) continue;
+    const LayerInstance& layer = program.layers[at(instance.layer)];
+    const Block& block = program.blocks[at(layer.block)];
+    for (const ValueId output : operation_of(program, instance).outputs) {
+      const Value& value = block.values[at(output)];
+      if (value.storage != Storage::Gradient) continue;
+      int last = i;  // the layer's communication goes first: others wait for it
+      while (last + 1 < static_cast<int>(instances.size()) &&
+             instances[at(last + 1)].task == instance.task &&
+             instances[at(last + 1)].layer == instance.layer)
+        ++last;
+      complete[at(layer.parameters[at(value.index)])] = last;
+    }
+  }
+  return complete;
+}
+
+int completed_at(const Program& program, const std::vector<int>& complete, const Bucket& bucket) {
+  int last = -1;
+  for (std::size_t i = 0; i < program.parameters.size(); ++i) {
+    const std::int64_t offset = program.parameters[i].offset;
+    if (offset >= bucket.range.begin && offset < bucket.range.end)
+      last = std::max(last, complete[i]);
+  }
+  return last;
+}
+
+}  // namespace
+
+bool carries_activations(Lane lane) {
+  return lane == Lane::PpSendForward || lane == Lane::PpRecvForward ||
+         lane == Lane::PpReturnSendForward || lane == Lane::PpReturnRecvForward;
+}
+
+std::optional<int> chunk_after(const Program& program, int chunk) {
+  const Chunk& own = program.chunks[at(chunk)];
+  if (own.next_stage != program.role.stage) return std::nullopt;
+  const auto found =
+      std::ranges::find(program.chunks, own.virtual_stage + 1, &Chunk::virtual_stage);
+  return static_cast<int>(found - program.chunks.begin());
+}
+
+std::optional<int> chunk_before(const Program& program, int chunk) {
+  const Chunk& own = program.chunks[at(chunk)];
+  if (own.previous_stage != program.role.stage) return std::nullopt;
+  const auto found =
+      std::ranges::find(program.chunks, own.virtual_stage - 1, &Chunk::virtual_stage);
+  return static_cast<int>(found - program.chunks.begin());
+}
+
+void emit_tasks(Program& program, const ParameterOrder& order, Pass pass,
+                const ExecutionProfile& profile) {
+  Instances instances = Emitter(program, pass).run();
+  if (pass == Pass::ForwardOnly) {
+    std::ranges::move(instances, std::back_inserter(program.instances));
+    return;
+  }
+  std::multimap<int, FlatRange> ready;  // after an instance
+  if (profile.bucketed_gradients) {
+    const std::vector<int> complete = completed_at(program, instances);
+    for (const Bucket& bucket : make_buckets(program, order))
+      ready.emplace(completed_at(program, complete, bucket), bucket.range);
+  }
+  for (int i = 0; i < static_cast<int>(instances.size()); ++i) {
+    program.instances.push_back(std::move(instances[at(i)]));
+    const auto [begin, end] = ready.equal_range(i);
+    for (auto bucket = begin; bucket != end; ++bucket) append_bucket(program, bucket->second);
+  }
+  if (!profile.bucketed_gradients) append_bucket(program, order.early);
+}
+
+}  // namespace meshplan::program
