@@ -66,7 +66,7 @@ class Gemm::Impl {
   /// Alignment decides which kernels are possible; so it is part of what a choice is kept for.
   struct Key {
     GemmProblem problem;
-    std::int64_t a_alignment, b_alignment, d_alignment;
+    std::int64_t a_alignment, b_alignment, d_alignment, vector_alignment, aux_alignment;
     auto operator<=>(const Key&) const = default;
   };
   struct Choice {
@@ -170,9 +170,18 @@ cublasLtMatmulAlgo_t Gemm::Impl::fastest(
 Gemm::Impl::Choice& Gemm::Impl::choice_of(const Context& context, const GemmProblem& problem,
                                           const GemmPointers& pointers,
                                           std::span<std::byte> workspace) {
-  const Key key{problem, gemm_alignment(pointers.a, problem.a.leading_dim, problem.a.dtype),
-                gemm_alignment(pointers.b, problem.b.leading_dim, problem.b.dtype),
-                gemm_alignment(pointers.d, problem.d.leading_dim, problem.d.dtype)};
+  const auto aligned = [](const void* data, const GemmMatrix& matrix) {
+    return gemm_alignment(data, matrix.leading_dim, matrix.dtype);
+  };
+  const GemmMatrix aux{.leading_dim = problem.aux_leading_dim, .dtype = problem.d.dtype};
+  const Key key{.problem = problem,
+                .a_alignment = aligned(pointers.a, problem.a),
+                .b_alignment = aligned(pointers.b, problem.b),
+                .d_alignment = aligned(pointers.d, problem.d),
+                .vector_alignment = has_vector(problem.epilogue)
+                                        ? aligned(pointers.vector, {.dtype = problem.d.dtype})
+                                        : 0,
+                .aux_alignment = has_aux(problem.epilogue) ? aligned(pointers.aux, aux) : 0};
   const auto found = choices_.find(key);
   if (found != choices_.end()) return found->second;
   Choice choice{.descriptors = describe(problem, options_.allow_tf32), .algorithm = {}};

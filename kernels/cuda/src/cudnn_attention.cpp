@@ -91,8 +91,12 @@ class CudnnAttention::Impl {
     Planned result;
     result.refusal = graph_refusal(op);
     if (result.refusal.empty()) {
-      result.graph = attention_graph(op);
-      result.plan = plan_graph(handle(), result.graph->graph, result.refusal);
+      try {
+        result.graph = attention_graph(op);
+        result.plan = plan_graph(handle(), result.graph->graph, result.refusal);
+      } catch (const CudaError& error) {  // what cuDNN cannot describe it cannot compute
+        result.refusal = error.what();
+      }
     }
     return plans_.emplace(key(op), std::move(result)).first->second;
   }
