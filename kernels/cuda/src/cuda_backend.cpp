@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "grouped_linear.hpp"
+
 namespace meshplan::kernels {
 
 namespace cuda {
@@ -165,6 +167,18 @@ void StreamBackend::run(const LinearInputGrad& op) {
 void StreamBackend::run(const LinearWeightGrad& op) {
   use_device();
   linear_.run(context_, op);
+}
+void StreamBackend::run(const GroupedLinearForward& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const GroupedLinearInputGrad& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const GroupedLinearWeightGrad& op) {
+  use_device();
+  enqueue(context_, op);
 }
 void StreamBackend::run(const AttentionForward& op) {
   use_device();

@@ -33,6 +33,9 @@ class StreamBackend final : public CudaBackend {
   std::int64_t scratch_bytes(const LinearForward& op) override;
   std::int64_t scratch_bytes(const LinearInputGrad& op) override;
   std::int64_t scratch_bytes(const LinearWeightGrad& op) override;
+  std::int64_t scratch_bytes(const GroupedLinearForward& /*op*/) override { return 0; }
+  std::int64_t scratch_bytes(const GroupedLinearInputGrad& /*op*/) override { return 0; }
+  std::int64_t scratch_bytes(const GroupedLinearWeightGrad& /*op*/) override { return 0; }
   std::int64_t scratch_bytes(const AttentionForward& op) override;
   std::int64_t scratch_bytes(const AttentionBackward& op) override;
   std::int64_t scratch_bytes(const RmsNormBackward& op) override;
@@ -44,6 +47,9 @@ class StreamBackend final : public CudaBackend {
   void run(const LinearForward& op) override;
   void run(const LinearInputGrad& op) override;
   void run(const LinearWeightGrad& op) override;
+  void run(const GroupedLinearForward& op) override;
+  void run(const GroupedLinearInputGrad& op) override;
+  void run(const GroupedLinearWeightGrad& op) override;
   void run(const AttentionForward& op) override;
   void run(const AttentionBackward& op) override;
   void run(const CopyRows& op) override;

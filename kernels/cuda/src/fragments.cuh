@@ -39,6 +39,13 @@ struct Fragments<float> {
       for (int k = 0; k < kDepth; ++k) a.row[half][k] = tile[(lane_row() + 8 * half) * stride + k];
     return a;
   }
+  /// A from memory that holds A^T row-major.
+  __device__ static A load_a_columns(const float* tile, int stride) {
+    A a;
+    for (int half = 0; half < 2; ++half)
+      for (int k = 0; k < kDepth; ++k) a.row[half][k] = tile[k * stride + lane_row() + 8 * half];
+    return a;
+  }
   /// B (kDepth, 16), as two fragments, from memory that holds B^T row-major.
   __device__ static void load_b(B (&b)[2], const float* tile, int stride) {
     for (int part = 0; part < 2; ++part)
@@ -99,6 +106,13 @@ struct Fragments<__nv_bfloat16> {
                          tile + lane % 16 * stride + lane / 16 * 8);
     return a;
   }
+  __device__ static A load_a_columns(const __nv_bfloat16* tile, int stride) {
+    const int lane = static_cast<int>(threadIdx.x % kWarp);
+    A a;
+    load_matrices<true>(a.pair[0], a.pair[1], a.pair[2], a.pair[3],
+                        tile + (lane / 16 * 8 + lane % 8) * stride + lane / 8 % 2 * 8);
+    return a;
+  }
   __device__ static void load_b(B (&b)[2], const __nv_bfloat16* tile, int stride) {
     const int lane = static_cast<int>(threadIdx.x % kWarp);
     load_matrices<false>(b[0].pair[0], b[0].pair[1], b[1].pair[0], b[1].pair[1],
@@ -148,6 +162,14 @@ struct Fragments<__nv_bfloat16> {
     for (int i = 0; i < 4; ++i) {
       const auto* at = tile + (lane_row() + i % 2 * 8) * stride + lane_column() + i / 2 * 8;
       a.pair[i] = pair_of(at[0], at[1]);
+    }
+    return a;
+  }
+  __device__ static A load_a_columns(const __nv_bfloat16* tile, int stride) {
+    A a;
+    for (int i = 0; i < 4; ++i) {
+      const auto* at = tile + (lane_column() + i / 2 * 8) * stride + lane_row() + i % 2 * 8;
+      a.pair[i] = pair_of(at[0], at[stride]);
     }
     return a;
   }
