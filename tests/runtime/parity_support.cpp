@@ -70,11 +70,20 @@ std::vector<Parameter> all_parameters(const program::Plan& plan) {
   return program::lower(one_rank, 0).parameters;
 }
 
+/// The first bytes of a region, in host memory.
+std::vector<std::byte> read(runtime::Trainer& trainer, Region region, std::int64_t bytes) {
+  std::vector<std::byte> data(static_cast<std::size_t>(bytes));
+  trainer.device().backend().copy_to_host(data.data(), trainer.arena().region(region), bytes);
+  return data;
+}
+
 std::map<std::string, std::vector<double>> gather_gradients(runtime::Trainer& trainer,
                                                             runtime::Communicator& world) {
   const program::Program& program = trainer.program();
   const program::Coordinates place = trainer.groups().coordinates();
-  const auto* gradients = reinterpret_cast<const float*>(trainer.arena().region(Region::Gradients));
+  const std::vector<std::byte> bytes =
+      read(trainer, Region::Gradients, program.parameter_elements * size_of(DType::F32));
+  const auto* gradients = reinterpret_cast<const float*>(bytes.data());
   std::map<std::string, std::vector<double>> result;
   for (const Parameter& parameter : all_parameters(program.plan)) {
     const auto elements =
@@ -99,9 +108,14 @@ double norm(const std::vector<double>& values) {
 
 RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicator& world,
                    kernels::Backend& backend, const Mutation& mutate) {
+  runtime::HostDevice device(backend);
+  return run_plan(plan, num_steps, world, device, mutate);
+}
+
+RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicator& world,
+                   runtime::Device& device, const Mutation& mutate) {
   program::Program lowered = program::lower(plan, runtime::stage_of(plan, world.rank()));
   if (mutate) mutate(lowered);
-  runtime::HostDevice device(backend);
   runtime::Trainer trainer(std::move(lowered), std::nullopt, world, device, /*seed=*/7, nullptr);
   RunResult result;
   const runtime::StepBatch batch = make_batch(plan, trainer.groups().coordinates().dp);
@@ -114,9 +128,8 @@ RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicat
     if (step == 0) result.gradients = gather_gradients(trainer, world);
   }
   result.weights_hash =
-      content_hash(std::span(trainer.arena().region(Region::Weights),
-                             static_cast<std::size_t>(trainer.program().parameter_elements *
-                                                      size_of(plan.workload.precision))));
+      content_hash(read(trainer, Region::Weights,
+                        trainer.program().parameter_elements * size_of(plan.workload.precision)));
   return result;
 }
 

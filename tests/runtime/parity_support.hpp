@@ -31,6 +31,8 @@ using Mutation = std::function<void(program::Program&)>;
 /// Collective over `world`, whose size is the plan's. Gradients are complete on every rank.
 RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicator& world,
                    kernels::Backend& backend, const Mutation& mutate = {});
+RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicator& world,
+                   runtime::Device& device, const Mutation& mutate = {});
 
 /// ||a - b|| / ||b|| of the worst parameter whose norm is at least `small_fraction` of the global
 /// norm, and the largest absolute difference over the others divided by the global norm.

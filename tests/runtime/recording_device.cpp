@@ -138,6 +138,8 @@ class RecordingBackend final : public kernels::Backend {
   void run(const kernels::RandomNormal& op) override { record(op); }
 
  private:
+  /// Bound calls are the same objects in every step, so that their bytes may be compared, padding
+  /// included.
   template <class Op>
   void record(const Op& op) {
     device_.kernel(typeid(Op).name(), touched(op), content_hash(std::as_bytes(std::span(&op, 1))));
