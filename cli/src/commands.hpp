@@ -8,6 +8,7 @@ namespace meshplan::cli {
 void add_plan_command(CommandLine& line);
 void add_simulate_command(CommandLine& line);
 void add_mesh_command(CommandLine& line);
+void add_schedule_command(CommandLine& line);
 void add_models_command(CommandLine& line);
 void add_clusters_command(CommandLine& line);
 void add_compare_command(CommandLine& line);

@@ -42,6 +42,7 @@ int run(int argc, char** argv) {
     add_plan_command(line);
     add_simulate_command(line);
     add_mesh_command(line);
+    add_schedule_command(line);
     add_models_command(line);
     add_clusters_command(line);
     add_compare_command(line);

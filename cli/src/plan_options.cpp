@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <sstream>
+#include <utility>
 
 #include "core/error.hpp"
+#include "files.hpp"
 #include "inputs.hpp"
+#include "program/schedule.hpp"
 
 namespace meshplan::cli {
 namespace {
@@ -14,7 +18,8 @@ using program::RecomputeKind;
 using program::ScheduleKind;
 
 const std::vector<std::string> kRecomputeNames = {"none", "selective", "full"};
-const std::vector<std::string> kScheduleNames = {"gpipe", "1f1b"};
+const std::vector<std::string> kScheduleNames = {"gpipe", "1f1b", "interleaved",
+                                                 "zb-h1", "zb-v", "dualpipe-v"};
 const std::vector<std::string> kOptimizerNames = {"adamw", "adam", "sgd"};
 const std::vector<std::string> kPrecisionNames = {"fp32", "bf16"};
 
@@ -93,6 +98,7 @@ void add_parallel_options(Command& command, PlanOptions& options) {
       .option("--tp", pins.tp, "tensor parallel size")
       .on_off("sp", pins.sp, "sequence parallel: shard the tokens between tp regions")
       .option("--pp", pins.pp, "pipeline stages")
+      .option("--vpp", pins.vpp, "virtual stages (chunks) of a rank")
       .option("--dp", pins.dp, "data parallel size")
       .option("--micro-batch", pins.micro_batch_size, "sequences of a micro-batch")
       .choice("--recompute", options.recompute, kRecomputeNames,
@@ -100,12 +106,38 @@ void add_parallel_options(Command& command, PlanOptions& options) {
       .option("--recompute-layers", pins.recompute_layers,
               "with full: only the first layers of each stage")
       .choice("--schedule", options.schedule, kScheduleNames, "pipeline schedule")
-      .option("--layers-per-stage", pins.layers_per_stage, "for example 19,21,21,19; needs --pp")
+      .option("--schedule-file", options.schedule_file,
+              "a schedule of your own: PyTorch's CSV, a line per stage (see `meshplan schedule`)")
+      .option("--layers-per-stage", pins.layers_per_stage,
+              "of each virtual stage, for example 19,21,21,19; needs --pp")
+      .flag("--count-ends-as-layers", pins.count_ends_as_layers,
+            "embedding and head count as a layer each where layers are divided evenly")
       .option("--order", pins.rank_order, "axes from innermost to outermost")
       .option("--bucket-bytes", pins.bucket_bytes, "of a data-parallel gradient bucket");
 }
 
-ResolvedRequest resolve(const PlanOptions& options) {
+void read_schedule_file(PlanOptions& options) {
+  if (!options.schedule_file) return;
+  const std::string file = *std::exchange(options.schedule_file, std::nullopt);
+  if (options.schedule)
+    throw ConfigError("--schedule and --schedule-file exclude each other; leave one out");
+  const program::Schedule schedule = program::parse_schedule_csv(read_file(file), file);
+  planner::Constraints& constraints = options.constraints;
+  const auto fix = [&](std::string_view flag, std::optional<int>& pin, int value) {
+    if (pin && *pin != value)
+      throw ConfigError(fmt::format("{} {}: the schedule in {} has {} = {}; use {} {}", flag, *pin,
+                                    file, flag.substr(2), value, flag, value));
+    pin = value;
+  };
+  fix("--pp", constraints.pp, schedule.num_stages());
+  fix("--vpp", constraints.vpp, schedule.num_chunks);
+  constraints.schedule = ScheduleKind::Custom;
+  std::istringstream lines(program::to_csv(schedule));
+  for (std::string line; std::getline(lines, line);) constraints.custom_schedule.push_back(line);
+}
+
+ResolvedRequest resolve(PlanOptions options) {
+  read_schedule_file(options);
   ResolvedRequest resolved;
   models::ImportedModel model =
       load_model(required(options.model, "--model", "llama3-8b (see `meshplan models`)"));
@@ -116,7 +148,8 @@ ResolvedRequest resolve(const PlanOptions& options) {
     cluster = sim::with_ranks(cluster, static_cast<int>(at_least_one(*options.ranks, "--gpus")));
   planner::Constraints constraints = options.constraints;
   constraints.recompute = parsed<RecomputeKind>(options.recompute, kRecomputeNames);
-  constraints.schedule = parsed<ScheduleKind>(options.schedule, kScheduleNames);
+  if (options.schedule)
+    constraints.schedule = parsed<ScheduleKind>(options.schedule, kScheduleNames);
   program::Workload workload = resolve_workload(options, model.spec, cluster, resolved.assumptions);
   resolved.request = {.model = std::move(model.spec),
                       .cluster = std::move(cluster),
@@ -134,7 +167,12 @@ program::Plan single_plan(const ResolvedRequest& resolved) {
   pins.sp = pins.sp.value_or(false);
   pins.micro_batch_size = pins.micro_batch_size.value_or(1);
   pins.recompute = pins.recompute.value_or(RecomputeKind::None);
-  pins.schedule = pins.schedule.value_or(ScheduleKind::OneFOneB);
+  if (!pins.schedule)
+    pins.schedule = pins.vpp.value_or(1) > 1 ? ScheduleKind::Interleaved : ScheduleKind::OneFOneB;
+  const bool one_chunk = *pins.schedule == ScheduleKind::GPipe ||
+                         *pins.schedule == ScheduleKind::OneFOneB ||
+                         *pins.schedule == ScheduleKind::ZbH1;
+  pins.vpp = pins.vpp.value_or(one_chunk ? 1 : 2);
   const std::vector<planner::Candidate> candidates =
       planner::enumerate(request.workload, ranks, pins);
   require_invariant(candidates.size() == 1, "all choices are fixed, so one plan is left");

@@ -20,6 +20,7 @@ struct PlanOptions {
   std::optional<std::string> optimizer;
   std::optional<std::string> recompute;
   std::optional<std::string> schedule;
+  std::optional<std::string> schedule_file;
   planner::Constraints constraints;  // the numeric pins are parsed straight into it
 };
 
@@ -27,6 +28,10 @@ struct PlanOptions {
 void add_workload_options(Command& command, PlanOptions& options);
 /// --tp --sp --pp --dp --micro-batch --recompute --schedule ...
 void add_parallel_options(Command& command, PlanOptions& options);
+
+/// Pins what the schedule file fixes: schedule, pp and vpp. Nothing to do without a file.
+/// @throws ConfigError if it is no schedule, or contradicts a flag
+void read_schedule_file(PlanOptions& options);
 
 /// What was asked for, resolved, and what was filled in for it.
 struct ResolvedRequest {
@@ -36,7 +41,7 @@ struct ResolvedRequest {
 
 /// Loads the model and the cluster, fills in defaults and parses names.
 /// @throws ConfigError for a missing flag or a bad value
-ResolvedRequest resolve(const PlanOptions& options);
+ResolvedRequest resolve(PlanOptions options);
 
 /// The one plan that the flags describe: what they leave open is tp = pp = 1, sp off, dp = all the
 /// ranks that are left, micro-batches of 1, no recompute, 1F1B.

@@ -54,6 +54,7 @@ PlanOnCluster from_file(const Options& options) {
 
 // Without --gpus, exactly the ranks that the degrees ask for.
 PlanOnCluster from_flags(Options options) {
+  read_schedule_file(options.plan);
   const planner::Constraints& pins = options.plan.constraints;
   if (!options.plan.ranks)
     options.plan.ranks = pins.tp.value_or(1) * pins.pp.value_or(1) * pins.dp.value_or(1);

@@ -39,9 +39,21 @@ std::string percent(double part, double whole) {
 std::string bubble_reason(const program::Plan& plan, double bubble, double step) {
   const int pp = plan.parallel.pp;
   const int num_microbatches = plan.num_microbatches();
-  return fmt::format(
-      "bubble {} of the step: {} stages, {} micro-batches (ideal (pp-1)/(m+pp-1) = {})",
-      percent(bubble, step), pp, num_microbatches, percent(pp - 1, num_microbatches + pp - 1));
+  const std::string size = fmt::format("bubble {} of the step: {} stages, {} micro-batches",
+                                       percent(bubble, step), pp, num_microbatches);
+  // Narayanan et al. 2021, section 2.2; the zero-bubble schedules have their own formulas.
+  const int vpp = plan.parallel.vpp;
+  switch (plan.schedule) {
+    case program::ScheduleKind::GPipe:
+    case program::ScheduleKind::OneFOneB:
+      return fmt::format("{} (ideal (pp-1)/(m+pp-1) = {})", size,
+                         percent(pp - 1, num_microbatches + pp - 1));
+    case program::ScheduleKind::Interleaved:
+      return fmt::format("{}, {} chunks a rank (ideal (pp-1)/(m vpp+pp-1) = {})", size, vpp,
+                         percent(pp - 1, num_microbatches * vpp + pp - 1));
+    default:
+      return fmt::format("{}, schedule {}", size, name_of(plan.schedule));
+  }
 }
 
 std::string exposed_communication(const sim::Breakdown& seconds, double step) {

@@ -8,16 +8,18 @@ namespace meshplan::planner {
 namespace {
 
 constexpr std::size_t kRecomputeSeeds = 24;  // candidates whose recompute is thinned out
+constexpr std::size_t kScheduleSeeds = 12;   // candidates whose schedule is varied
 constexpr std::size_t kStageSeeds = 8;       // candidates whose stages are rebalanced
 constexpr int kMaxMoves = 6;                 // layers moved between stages
 
 using program::RecomputeKind;
 
 // Everything but the recompute kind.
-using MeshKey = std::tuple<int, bool, int, int, int, program::ScheduleKind>;
+using MeshKey = std::tuple<int, bool, int, int, int, int, program::ScheduleKind>;
 MeshKey mesh_key(const Candidate& candidate) {
   const program::ParallelConfig& parallel = candidate.parallel;
-  return {parallel.tp,       parallel.sp, parallel.pp, parallel.dp, candidate.micro_batch_size,
+  return {parallel.tp,       parallel.sp, parallel.pp,
+          parallel.vpp,      parallel.dp, candidate.micro_batch_size,
           candidate.schedule};
 }
 
@@ -43,6 +45,22 @@ std::vector<Evaluation> thin_recompute(const SearchContext& context, const Candi
     candidate.recompute.num_layers = too_few + (enough - too_few) / 2;
     Evaluation evaluation = evaluate(context, candidate, worker);
     (evaluation.fits() ? enough : too_few) = *candidate.recompute.num_layers;
+    evaluation.refined = true;
+    priced.push_back(std::move(evaluation));
+  }
+  return priced;
+}
+
+// The same plan under every schedule that enumeration leaves out.
+std::vector<Evaluation> vary_schedule(const SearchContext& context, const Candidate& seed,
+                                      int worker) {
+  std::vector<Evaluation> priced;
+  for (const auto& [schedule, vpp] :
+       chunked_schedules(seed.parallel.pp, context.request.model.num_layers)) {
+    Candidate candidate = seed;
+    candidate.schedule = schedule;
+    candidate.parallel.vpp = vpp;
+    Evaluation evaluation = evaluate(context, candidate, worker);
     evaluation.refined = true;
     priced.push_back(std::move(evaluation));
   }
@@ -121,6 +139,20 @@ std::vector<std::size_t> recompute_seeds(const SearchContext& context,
   return seeds;
 }
 
+std::vector<std::size_t> schedule_seeds(const SearchContext& context,
+                                        const std::vector<Evaluation>& evaluations) {
+  std::vector<std::size_t> seeds;
+  const Constraints& pins = context.request.constraints;
+  if (pins.schedule || pins.vpp || !pins.layers_per_stage.empty()) return seeds;
+  for (const std::size_t i : rank(evaluations)) {
+    if (seeds.size() == kScheduleSeeds) break;
+    const Candidate& candidate = evaluations[i].candidate;
+    if (candidate.parallel.pp > 1 && candidate.schedule == program::ScheduleKind::OneFOneB)
+      seeds.push_back(i);
+  }
+  return seeds;
+}
+
 std::vector<std::size_t> stage_seeds(const SearchContext& context,
                                      const std::vector<Evaluation>& evaluations) {
   std::vector<std::size_t> seeds;
@@ -147,8 +179,16 @@ std::vector<Evaluation> refine(const SearchContext& context,
   run(evaluations, recompute_seeds(context, evaluations), [&](const Evaluation& seed, int worker) {
     return thin_recompute(context, seed.candidate, worker);
   });
-  std::vector<Evaluation> all = evaluations;
-  all.insert(all.end(), refined.begin(), refined.end());
+  const auto all_so_far = [&] {
+    std::vector<Evaluation> all = evaluations;
+    all.insert(all.end(), refined.begin(), refined.end());
+    return all;
+  };
+  std::vector<Evaluation> all = all_so_far();
+  run(all, schedule_seeds(context, all), [&](const Evaluation& seed, int worker) {
+    return vary_schedule(context, seed.candidate, worker);
+  });
+  all = all_so_far();
   run(all, stage_seeds(context, all),
       [&](const Evaluation& seed, int worker) { return balance_stages(context, seed, worker); });
   return refined;

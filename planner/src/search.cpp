@@ -169,6 +169,9 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
   plan.micro_batch_size = candidate.micro_batch_size;
   plan.recompute = candidate.recompute;
   plan.layers_per_stage = candidate.layers_per_stage;
+  plan.count_ends_as_layers = request.constraints.count_ends_as_layers;
+  if (plan.schedule == program::ScheduleKind::Custom)
+    plan.custom_schedule = request.constraints.custom_schedule;
   plan.bucket_bytes = request.constraints.bucket_bytes;
   return plan;
 }

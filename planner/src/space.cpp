@@ -60,10 +60,35 @@ std::vector<bool> sp_choices(int tp, const Constraints& constraints) {
   return tp > 1 ? std::vector<bool>{true, false} : std::vector<bool>{false};
 }
 
-std::vector<ScheduleKind> schedule_choices(int pp, const Constraints& constraints) {
-  if (constraints.schedule) return {*constraints.schedule};
-  return pp > 1 ? std::vector<ScheduleKind>{ScheduleKind::OneFOneB, ScheduleKind::GPipe}
-                : std::vector<ScheduleKind>{ScheduleKind::OneFOneB};
+constexpr int kMostChunks = 8;
+
+/// Numbers of chunks that a schedule can have; those of an interleaved one are powers of two.
+std::vector<int> chunk_choices(ScheduleKind schedule) {
+  switch (schedule) {
+    case ScheduleKind::Interleaved: {
+      std::vector<int> all;
+      for (int vpp = 2; vpp <= kMostChunks; vpp *= 2) all.push_back(vpp);
+      return all;
+    }
+    case ScheduleKind::ZbV:
+    case ScheduleKind::DualPipeV:
+      return {2};
+    default:
+      return {1};
+  }
+}
+
+std::vector<ScheduleChoice> schedule_choices(int pp, const Constraints& constraints) {
+  std::vector<ScheduleKind> kinds = {ScheduleKind::OneFOneB};
+  if (pp > 1) kinds.push_back(ScheduleKind::GPipe);
+  if (constraints.vpp.value_or(1) > 1) kinds = {ScheduleKind::Interleaved};
+  if (constraints.vpp == 2)
+    kinds = {ScheduleKind::Interleaved, ScheduleKind::ZbV, ScheduleKind::DualPipeV};
+  std::vector<ScheduleChoice> choices;
+  for (const ScheduleKind kind : pinned_or(constraints.schedule, kinds))
+    for (const int vpp : pinned_or(constraints.vpp, chunk_choices(kind)))
+      choices.push_back({kind, vpp});
+  return choices;
 }
 
 // (tp, pp, dp) whose product is the number of ranks.
@@ -120,11 +145,15 @@ void validate(const Constraints& constraints, int num_ranks) {
     throw ConfigError(
         fmt::format("recompute_layers = {} limits full recompute only; add recompute = full",
                     *constraints.recompute_layers));
+  if (constraints.vpp && *constraints.vpp < 1)
+    throw ConfigError(fmt::format("vpp = {} must be at least 1", *constraints.vpp));
+  const int stages = constraints.pp.value_or(0) * constraints.vpp.value_or(1);
   if (!constraints.layers_per_stage.empty() &&
-      constraints.pp != static_cast<int>(constraints.layers_per_stage.size()))
-    throw ConfigError(fmt::format("layers_per_stage has {} entries, so pp must be fixed to {}",
-                                  constraints.layers_per_stage.size(),
-                                  constraints.layers_per_stage.size()));
+      stages != static_cast<int>(constraints.layers_per_stage.size()))
+    throw ConfigError(
+        fmt::format("layers_per_stage has {} entries, so pp must be fixed to {}{}",
+                    constraints.layers_per_stage.size(), constraints.layers_per_stage.size(),
+                    constraints.vpp ? " / vpp" : ", or pp * vpp with vpp fixed as well"));
   if (constraints.max_micro_batch_size < 1)
     throw ConfigError(fmt::format("max_micro_batch_size = {} must be at least 1",
                                   constraints.max_micro_batch_size));
@@ -139,13 +168,14 @@ std::vector<Candidate> enumerate(const program::Workload& workload, int num_rank
     for (const bool sp : sp_choices(mesh.tp, constraints))
       for (const int micro_batch_size : micro_batch_choices(workload, mesh.dp, constraints))
         for (const Recompute& recompute : recompute_choices(constraints))
-          for (const ScheduleKind schedule : schedule_choices(mesh.pp, constraints)) {
+          for (const auto& [schedule, vpp] : schedule_choices(mesh.pp, constraints)) {
             Candidate candidate{.parallel = mesh,
                                 .micro_batch_size = micro_batch_size,
                                 .recompute = recompute,
                                 .schedule = schedule,
                                 .layers_per_stage = constraints.layers_per_stage};
             candidate.parallel.sp = sp;
+            candidate.parallel.vpp = vpp;
             candidates.push_back(std::move(candidate));
           }
   return candidates;
@@ -159,9 +189,40 @@ std::string describe(const Candidate& candidate) {
     text += fmt::format(" {}-recompute", name_of(recompute.kind));
   if (recompute.kind == RecomputeKind::Full && recompute.num_layers)
     text += fmt::format("({} layers)", *recompute.num_layers);
-  if (candidate.parallel.pp > 1 && candidate.schedule == ScheduleKind::GPipe) text += " gpipe";
+  if (candidate.parallel.pp > 1 && candidate.schedule != ScheduleKind::OneFOneB)
+    text += fmt::format(" {}", name_of(candidate.schedule));
   if (!candidate.layers_per_stage.empty()) text += " uneven";
   return text;
+}
+
+std::vector<ScheduleChoice> chunked_schedules(int pp, int num_layers) {
+  std::vector<ScheduleChoice> choices;
+  if (pp == 1) return choices;
+  for (const ScheduleKind kind :
+       {ScheduleKind::Interleaved, ScheduleKind::ZbH1, ScheduleKind::ZbV, ScheduleKind::DualPipeV})
+    for (const int vpp : chunk_choices(kind))
+      if (pp * vpp <= num_layers) choices.push_back({kind, vpp});
+  return choices;
+}
+
+std::string_view name_of(ScheduleKind schedule) {
+  switch (schedule) {
+    case ScheduleKind::GPipe:
+      return "gpipe";
+    case ScheduleKind::OneFOneB:
+      return "1f1b";
+    case ScheduleKind::Interleaved:
+      return "interleaved";
+    case ScheduleKind::ZbH1:
+      return "zb-h1";
+    case ScheduleKind::ZbV:
+      return "zb-v";
+    case ScheduleKind::DualPipeV:
+      return "dualpipe-v";
+    case ScheduleKind::Custom:
+      return "custom";
+  }
+  throw InvariantError("schedule without a name");
 }
 
 Candidate candidate_of(const program::Plan& plan) {
@@ -187,7 +248,9 @@ std::string label(Choice choice, const Candidate& candidate) {
     case Choice::Recompute:
       return fmt::format("recompute={}", name_of(candidate.recompute.kind));
     case Choice::Schedule:
-      return candidate.schedule == ScheduleKind::GPipe ? "gpipe" : "1f1b";
+      return candidate.schedule == ScheduleKind::Interleaved
+                 ? fmt::format("interleaved vpp={}", candidate.parallel.vpp)
+                 : std::string(name_of(candidate.schedule));
   }
   throw InvariantError("unknown choice");
 }

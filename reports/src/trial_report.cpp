@@ -6,6 +6,7 @@
 
 #include "core/json_fields.hpp"
 #include "core/units.hpp"
+#include "planner/space.hpp"
 #include "reports/table.hpp"
 
 namespace meshplan::reports {
@@ -38,7 +39,8 @@ std::string describe(const program::Plan& plan) {
       fmt::format("{} mbs{}", program::to_string(plan.parallel), plan.micro_batch_size);
   if (plan.recompute.kind == program::RecomputeKind::Full) text += " full-recompute";
   if (plan.recompute.kind == program::RecomputeKind::Selective) text += " selective-recompute";
-  if (plan.parallel.pp > 1 && plan.schedule == program::ScheduleKind::GPipe) text += " gpipe";
+  if (plan.parallel.pp > 1 && plan.schedule != program::ScheduleKind::OneFOneB)
+    text += fmt::format(" {}", planner::name_of(plan.schedule));
   return text;
 }
 

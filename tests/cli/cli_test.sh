@@ -27,7 +27,7 @@ small=(--cluster cpu-host --gpus 4 --global-batch 16 --seq-len 128)
 # --- help and versions
 expect 0 "Exit codes: 0 done" --help
 expect 0 "meshplan 0." --version
-for command in plan simulate mesh models clusters; do
+for command in plan simulate mesh schedule models clusters; do
   expect 0 "Examples:" "$command" --help
 done
 expect 2 "unknown command 'plann'; did you mean 'plan'?" plann
@@ -43,6 +43,27 @@ expect 0 '"feasible": true' plan --model tiny-llama "${small[@]}" --json
 "$meshplan" plan --model tiny-llama "${small[@]}" --json --threads 3 >three.json
 cmp -s one.json three.json || fail "the number of threads changes the result"
 expect 0 "tp2 pp2" plan --model tiny-llama "${small[@]}" --tp 2 --pp 2 --no-sp --micro-batch 1
+
+# --- schedules
+expect 0 "bubble" schedule --schedule zb-v --pp 2 --microbatches 4 --csv v.csv
+expect 0 "2 stages, 2 chunks a rank, 4 micro-batches" schedule v.csv
+expect 0 "step time" simulate --model tiny-llama --cluster cpu-host --global-batch 4 --seq-len 128 \
+  --dp 1 --schedule-file v.csv --out custom.json
+grep -q '"schedule": "custom"' custom.json || fail "the schedule is not in the plan"
+expect 0 "step time" simulate custom.json
+expect 0 "step time" simulate --model tiny-llama --cluster cpu-host --global-batch 4 --seq-len 128 \
+  --pp 2 --vpp 2
+echo "0F0,0Z0" >bad.csv
+expect 2 "bad.csv: line 1, cell 2: '0Z0'" schedule bad.csv
+printf '0F0,0B0\n1B0,1F0\n' >stuck.csv
+expect 2 "waits forever" schedule stuck.csv
+expect 2 "use --vpp 2" schedule --schedule dualpipe-v --vpp 3
+expect 2 "did you mean 'zb-v'" schedule --schedule zbv
+expect 2 "exclude each other" schedule v.csv --schedule zb-v
+expect 2 "in v.csv has pp = 2; use --pp 2" simulate --model tiny-llama "${small[@]}" --pp 4 \
+  --schedule-file v.csv
+expect 2 "schedule '1f1b' has 1 chunk a rank" simulate --model tiny-llama "${small[@]}" --pp 2 \
+  --vpp 2 --dp 2 --schedule 1f1b
 
 # --- bad input
 expect 2 "did you mean 'llama3-70b'?" plan --model llama3-70B "${small[@]}"

@@ -243,7 +243,7 @@ TEST_CASE("layers move away from a stage that has more to do", "[planner][search
     };
   }};
   SearchRequest request = small_request(3);
-  request.constraints = {.tp = 1, .pp = 3};
+  request.constraints = {.tp = 1, .pp = 3, .schedule = program::ScheduleKind::OneFOneB};
   const auto result = std::get<SearchResult>(search(request, costs, serial()));
   CHECK(result.ranked.front().estimate.step_time_s == 5);
   CHECK(result.ranked.front().plan.layers_per_stage.back() == 3);
@@ -251,6 +251,36 @@ TEST_CASE("layers move away from a stage that has more to do", "[planner][search
   request.constraints.layers_per_stage = {4, 4, 4};
   const auto pinned = std::get<SearchResult>(search(request, costs, serial()));
   CHECK(pinned.ranked.front().estimate.step_time_s == 6);
+}
+
+TEST_CASE("schedules with chunks and split backwards are tried on the best pipelines",
+          "[planner][search]") {
+  // The fewer the bubbles, the faster: 8 stages' worth for 1F1B, half of it for two chunks, none
+  // for ZB-V.
+  const CostModel costs{.estimator = []() -> CostModel::Estimate {
+    return [](const program::Plan& plan) {
+      sim::Estimate estimate;
+      estimate.step_time_s = plan.schedule == program::ScheduleKind::ZbV ? 1
+                             : plan.parallel.vpp > 1 ? 1 + 4.0 / plan.parallel.vpp
+                                                     : 9;
+      estimate.capacity_bytes = 1;
+      return estimate;
+    };
+  }};
+  SearchRequest request = small_request(3);
+  request.constraints = {.tp = 1, .pp = 3};
+  const auto result = std::get<SearchResult>(search(request, costs, serial()));
+  const program::Plan& best = result.ranked.front().plan;
+  CHECK(best.schedule == program::ScheduleKind::ZbV);
+  CHECK(best.parallel.vpp == 2);
+  CHECK(program::check(best).empty());
+
+  request.constraints.schedule = program::ScheduleKind::Interleaved;  // 12 layers: at most 4 chunks
+  const auto interleaved = std::get<SearchResult>(search(request, costs, serial()));
+  CHECK(interleaved.ranked.front().plan.parallel.vpp == 4);
+  request.constraints = {.tp = 1, .pp = 3, .vpp = 1};
+  const auto single = std::get<SearchResult>(search(request, costs, serial()));
+  CHECK(single.ranked.front().plan.parallel.vpp == 1);
 }
 
 TEST_CASE("played step times rank the plans", "[planner][search]") {

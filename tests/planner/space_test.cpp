@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <string>
 
 #include "core/error.hpp"
 
@@ -87,6 +88,30 @@ TEST_CASE("pins that cannot use the ranks are refused with the nearest that can"
   CHECK_THROWS_WITH(validate({.tp = 8, .pp = 3}, 64), Contains("nearest pp: 2"));
   CHECK_THROWS_AS(validate({.tp = 0}, 8), ConfigError);
   CHECK_THROWS_AS(validate({.micro_batch_size = 0}, 8), ConfigError);
+}
+
+TEST_CASE("a schedule or a number of chunks that is pinned is enumerated", "[planner][space]") {
+  const auto choices = [](const Constraints& pins) {
+    std::vector<std::string> found;
+    for (const Candidate& candidate : enumerate(kWorkload, 2, pins)) {
+      const std::string name = label(Choice::Schedule, candidate);
+      if (std::ranges::find(found, name) == found.end()) found.push_back(name);
+    }
+    return found;
+  };
+  using Names = std::vector<std::string>;
+  CHECK(choices({.pp = 2}) == Names{"1f1b", "gpipe"});
+  CHECK(choices({.pp = 2, .schedule = program::ScheduleKind::ZbV}) == Names{"zb-v"});
+  CHECK(choices({.pp = 2, .schedule = program::ScheduleKind::Interleaved}) ==
+        Names{"interleaved vpp=2", "interleaved vpp=4", "interleaved vpp=8"});
+  CHECK(choices({.pp = 2, .vpp = 2}) == Names{"interleaved vpp=2", "zb-v", "dualpipe-v"});
+  CHECK(choices({.pp = 2, .vpp = 3}) == Names{"interleaved vpp=3"});
+  CHECK(chunked_schedules(4, 12) ==
+        std::vector<ScheduleChoice>{{program::ScheduleKind::Interleaved, 2},
+                                    {program::ScheduleKind::ZbH1, 1},
+                                    {program::ScheduleKind::ZbV, 2},
+                                    {program::ScheduleKind::DualPipeV, 2}});
+  CHECK(chunked_schedules(1, 12).empty());
 }
 
 TEST_CASE("pins that contradict each other are refused", "[planner][space]") {

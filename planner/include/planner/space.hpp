@@ -14,13 +14,16 @@ namespace meshplan::planner {
 struct Constraints {
   std::optional<int> tp;
   std::optional<int> pp;
+  std::optional<int> vpp;  // chunks of a rank
   std::optional<int> dp;
   std::optional<int> micro_batch_size;
   std::optional<bool> sp;
   std::optional<program::RecomputeKind> recompute;
   std::optional<int> recompute_layers;  // of each stage; full recompute only
   std::optional<program::ScheduleKind> schedule;
-  std::vector<int> layers_per_stage;  // empty = searched
+  std::vector<std::string> custom_schedule;  // of schedule = custom; see program::Plan
+  std::vector<int> layers_per_stage;         // empty = searched
+  bool count_ends_as_layers = false;
   std::string rank_order = program::Mesh::kDefaultOrder;
   std::int64_t bucket_bytes = 25 << 20;
   int max_micro_batch_size = 32;  // sequences; bounds the search, not the pin
@@ -43,7 +46,9 @@ struct Candidate {
 
 /// Every combination that uses exactly `num_ranks` and respects the pins, in one fixed order; most
 /// will break a rule of the model, which is for program::check to say. Left out are choices that
-/// change nothing: sp without tp, GPipe without pp (unless pinned). Micro-batch sizes are the
+/// change nothing: sp without tp, GPipe without pp (unless pinned). Schedules with chunks or split
+/// backwards are enumerated where schedule or vpp is pinned; else the search tries them on the best
+/// plans. Micro-batch sizes are the
 /// divisors of the sequences of a replica; where the replicas do not divide the batch, one
 /// candidate stands for all sizes.
 std::vector<Candidate> enumerate(const program::Workload& workload, int num_ranks,
@@ -51,6 +56,17 @@ std::vector<Candidate> enumerate(const program::Workload& workload, int num_rank
 
 /// "tp8 sp pp4 dp4 mbs1 full-recompute gpipe": what is on, in the order of the flags.
 std::string describe(const Candidate& candidate);
+
+/// Schedules with the chunks that they can have on `pp` stages of a model of `num_layers`.
+struct ScheduleChoice {
+  program::ScheduleKind schedule = program::ScheduleKind::OneFOneB;
+  int vpp = 1;
+  bool operator==(const ScheduleChoice&) const = default;
+};
+std::vector<ScheduleChoice> chunked_schedules(int pp, int num_layers);
+
+/// "interleaved", as plans and flags spell it.
+std::string_view name_of(program::ScheduleKind schedule);
 Candidate candidate_of(const program::Plan& plan);
 
 /// The axes of a search, in the order in which tables list them.
