@@ -45,6 +45,10 @@ RmsNormBackward part_of(const HeadRmsNormBackward& op, std::int64_t head) {
 
 }  // namespace
 
+std::int64_t Backend::scratch_bytes(const HeadRmsNormBackward& op) {
+  return scratch_bytes(part_of(op, 0));
+}
+
 void Backend::run(const HeadRmsNormForward& op) {
   const auto& [tokens, heads, kv_heads, size] = op.shape;
   for (std::int64_t head = 0; head < heads + kv_heads; ++head) run(part_of(op, head));

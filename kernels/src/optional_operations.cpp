@@ -42,5 +42,20 @@ void Backend::run(const ExchangeSizes& /*op*/) {
 void Backend::run(const RegroupRows& /*op*/) {
   refuse(*this, "RegroupRows");
 }
+void Backend::run(const AttentionMerge& /*op*/) {
+  refuse(*this, "AttentionMerge");
+}
+void Backend::run(const QuantizeInt8& /*op*/) {
+  refuse(*this, "QuantizeInt8");
+}
+void Backend::run(const DequantizeInt8& /*op*/) {
+  refuse(*this, "DequantizeInt8");
+}
+void Backend::run(const TopKSelect& /*op*/) {
+  refuse(*this, "TopKSelect");
+}
+void Backend::run(const TopKScatterAdd& /*op*/) {
+  refuse(*this, "TopKScatterAdd");
+}
 
 }  // namespace meshplan::kernels

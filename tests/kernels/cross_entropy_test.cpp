@@ -33,7 +33,8 @@ Result run_sharded(Backend& backend, const Matrix& logits, DType dtype, std::int
     for (double& value : local.values) value = 512.0;
     for (std::int64_t t = 0; t < kTokens; ++t)
       for (std::int64_t i = 0; i < valid(s); ++i) local(t, i) = logits(t, s * columns + i);
-    shards.push_back(std::make_unique<DeviceMatrix>(backend, local, dtype, 3));
+    shards.push_back(
+        std::make_unique<DeviceMatrix>(backend, local, dtype, num_shards == 2 ? 8 : 3));
     run(backend, CrossEntropyLocal{.tokens = kTokens,
                                    .columns = columns,
                                    .valid = valid(s),

@@ -20,7 +20,7 @@ TEST_CASE("embedding shards look up their own rows and leave zeros elsewhere",
         const DeviceMatrix weight(backend, table, dtype);
         const DeviceVector<std::int32_t> ids(backend, kIds);
         for (const auto& [begin, end] : {std::pair{0, 12}, {0, 6}, {6, 12}}) {
-          const DeviceMatrix out(backend, tokens, size, dtype, 5);
+          const DeviceMatrix out(backend, tokens, size, dtype, row_padding(size, 5));
           const auto* shard =
               static_cast<const char*>(weight.data()) + begin * size * size_of(dtype);
           run(backend, EmbeddingForward{.tokens = tokens,
@@ -48,10 +48,10 @@ TEST_CASE("embedding shards look up their own rows and leave zeros elsewhere",
 TEST_CASE("embedding backward sums the rows of repeated ids into fp32", "[kernels][embedding]") {
   for_each_backend([](Backend& backend) {
     for (const DType dtype : {DType::F32, DType::BF16}) {
-      for (const std::int64_t size : {3, 150}) {
+      for (const std::int64_t size : {3, 150, 160}) {
         const auto tokens = static_cast<std::int64_t>(kIds.size());
         const Matrix grads = random_in(dtype, tokens, size, 1);
-        const DeviceMatrix dout(backend, grads, dtype, 2);
+        const DeviceMatrix dout(backend, grads, dtype, row_padding(size, 2));
         const DeviceVector<std::int32_t> ids(backend, kIds);
         const Matrix before = random_in(DType::F32, 6, size, 2);
         for (const bool accumulate : {false, true}) {

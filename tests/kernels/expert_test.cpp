@@ -8,19 +8,6 @@ namespace meshplan::kernels::test {
 
 namespace {
 
-/// Backends that lack an operation say so; then there is nothing to check.
-template <class Op>
-bool has(Backend& backend, const Op& op) {
-  try {
-    run(backend, op);
-    return true;
-  } catch (const InvariantError& error) {
-    if (std::string(error.what()).find("has no kernel for") == std::string::npos) throw;
-    WARN("skipped: " << error.what());
-    return false;
-  }
-}
-
 struct Routing {
   RouterScore score;
   bool normalize;

@@ -28,12 +28,12 @@ struct Case {
 };
 
 Result run_case(Backend& backend, const Case& c, bool with_bias, bool accumulate_twice) {
-  const DeviceMatrix x(backend, c.x, c.dtype, 3);
+  const DeviceMatrix x(backend, c.x, c.dtype, row_padding(c.size, 3));
   const DeviceMatrix weight(backend, c.weight, c.dtype);
   const DeviceMatrix bias(backend, c.bias, c.dtype);
-  const DeviceMatrix dy(backend, c.dy, c.dtype, 1);
-  const DeviceMatrix y(backend, c.tokens, c.size, c.dtype, 2);
-  const DeviceMatrix dx(backend, c.tokens, c.size, c.dtype, 2);
+  const DeviceMatrix dy(backend, c.dy, c.dtype, row_padding(c.size, 1));
+  const DeviceMatrix y(backend, c.tokens, c.size, c.dtype, row_padding(c.size, 2));
+  const DeviceMatrix dx(backend, c.tokens, c.size, c.dtype, row_padding(c.size, 2));
   const DeviceMatrix mean(backend, c.tokens, 1);
   const DeviceMatrix inv_std(backend, c.tokens, 1);
   const DeviceMatrix dweight(backend, 1, c.size);
@@ -78,7 +78,7 @@ Result run_case(Backend& backend, const Case& c, bool with_bias, bool accumulate
 TEST_CASE("layer norm agrees with its definition, forward and backward", "[kernels][layer_norm]") {
   for (const DType dtype : {DType::F32, DType::BF16}) {
     for (const std::int64_t tokens : {1, 7, 130}) {
-      for (const std::int64_t size : {8, 33, 130}) {
+      for (const std::int64_t size : {8, 33, 130, 1032}) {
         INFO(name_of(dtype) << " T " << tokens << " D " << size);
         const Case c{dtype, tokens, size};
         const double bound = tolerance(dtype, size, 4.0 * std::sqrt(static_cast<double>(size)));

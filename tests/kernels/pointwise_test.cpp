@@ -107,10 +107,10 @@ TEST_CASE("gated activations multiply the gate's activation by up", "[kernels][g
         for (const ActivationKind kind : {ActivationKind::Silu, ActivationKind::Gelu}) {
           const Matrix inputs = random_in(dtype, 9, 2 * size, 1, 3.0);
           const Matrix grads = random_in(dtype, 9, size, 2);
-          const DeviceMatrix x(backend, inputs, dtype, 4);
-          const DeviceMatrix dy(backend, grads, dtype, 3);
-          const DeviceMatrix y(backend, 9, size, dtype, 1);
-          const DeviceMatrix dx(backend, 9, 2 * size, dtype, 2);
+          const DeviceMatrix x(backend, inputs, dtype, row_padding(size, 4));
+          const DeviceMatrix dy(backend, grads, dtype, row_padding(size, 3));
+          const DeviceMatrix y(backend, 9, size, dtype, row_padding(size, 1));
+          const DeviceMatrix dx(backend, 9, 2 * size, dtype, row_padding(size, 2));
           run(backend, GatedActivationForward{kind, 9, size, dtype, x.data(), x.stride(), y.data(),
                                               y.stride()});
           run(backend, GatedActivationBackward{kind, 9, size, dtype, dy.data(), dy.stride(),
@@ -147,7 +147,7 @@ TEST_CASE("rope rotates pairs by position and its inverse rotates back", "[kerne
         // rows 5.. of sequences of 8, in the second half of a context of 16
         const RowPositions positions{.seq_len = 8, .first_row = 5, .first_position = 8};
         const Matrix inputs = random_in(dtype, 11, kHeads * head_size, 1);
-        const DeviceMatrix x(backend, inputs, dtype, 6);
+        const DeviceMatrix x(backend, inputs, dtype, row_padding(head_size, 6));
         std::vector<float> host(static_cast<std::size_t>(16 * rope_size));
         build_rope_table(host, 16, rope_size, kBase);
         const DeviceVector<float> table(backend, host);

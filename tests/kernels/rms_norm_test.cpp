@@ -20,7 +20,7 @@ template <class Body>
 void for_each_case(const Body& body) {
   for (const DType dtype : {DType::F32, DType::BF16}) {
     for (const std::int64_t tokens : {1, 7, 130}) {
-      for (const std::int64_t size : {8, 33, 130}) {
+      for (const std::int64_t size : {8, 33, 130, 1032}) {
         INFO(name_of(dtype) << " T " << tokens << " D " << size);
         const Case c{dtype, tokens, size};
         for_each_backend([&](Backend& backend) { body(backend, c); });
@@ -39,11 +39,11 @@ struct Result {
 };
 
 Result run_both(Backend& backend, const Case& c, bool together) {
-  const DeviceMatrix x(backend, c.x, c.dtype, 3);
+  const DeviceMatrix x(backend, c.x, c.dtype, row_padding(c.size, 3));
   const DeviceMatrix weight(backend, c.weight, c.dtype);
-  const DeviceMatrix dy(backend, c.dy, c.dtype, 1);
-  const DeviceMatrix y(backend, c.tokens, c.size, c.dtype, 2);
-  const DeviceMatrix dx(backend, c.tokens, c.size, c.dtype, 2);
+  const DeviceMatrix dy(backend, c.dy, c.dtype, row_padding(c.size, 1));
+  const DeviceMatrix y(backend, c.tokens, c.size, c.dtype, row_padding(c.size, 2));
+  const DeviceMatrix dx(backend, c.tokens, c.size, c.dtype, row_padding(c.size, 2));
   const DeviceMatrix inv_rms(backend, c.tokens, 1);
   const DeviceMatrix dweight(backend, 1, c.size);
   run(backend, RmsNormForward{.tokens = c.tokens,

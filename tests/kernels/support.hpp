@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/dtype.hpp"
@@ -187,6 +188,12 @@ class DeviceMatrix {
   DeviceMemory memory_;
 };
 
+/// Padding that keeps rows of a multiple of 8 elements aligned to 16 bytes, as GPUs want them, and
+/// leaves all others unaligned.
+inline std::int64_t row_padding(std::int64_t size, std::int64_t otherwise) {
+  return size % 8 == 0 ? 8 : otherwise;
+}
+
 /// Runs `op` with exactly the scratch that it asks for.
 template <class Op>
 void run(Backend& backend, const Op& op) {
@@ -196,6 +203,19 @@ void run(Backend& backend, const Op& op) {
   backend.run(op);
   backend.synchronize();
   backend.set_scratch(nullptr, 0);
+}
+
+/// Runs `op` and says whether the backend has it: not all have the newer operations.
+template <class Op>
+bool has(Backend& backend, const Op& op) {
+  try {
+    run(backend, op);
+    return true;
+  } catch (const InvariantError& error) {
+    if (std::string(error.what()).find("has no kernel for") == std::string::npos) throw;
+    WARN("skipped: " << error.what());
+    return false;
+  }
 }
 
 /// Calls body(backend) for every implementation to be tested.

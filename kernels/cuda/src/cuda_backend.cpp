@@ -152,6 +152,9 @@ std::int64_t StreamBackend::scratch_bytes(const LayerNormBackward& op) {
 std::int64_t StreamBackend::scratch_bytes(const EmbeddingBackward& op) {
   return cuda::scratch_bytes(op);
 }
+std::int64_t StreamBackend::scratch_bytes(const DispatchPlan& op) {
+  return cuda::scratch_bytes(op);
+}
 std::int64_t StreamBackend::scratch_bytes(const SquaredNorm& op) {
   return cuda::scratch_bytes(op);
 }
@@ -301,6 +304,54 @@ void StreamBackend::run(const ClipCoefficient& op) {
   enqueue(context_, op);
 }
 void StreamBackend::run(const RandomNormal& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const RouterForward& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const RouterBackward& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const DispatchPlan& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const DispatchForward& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const DispatchBackward& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const CombineForward& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const CombineBackward& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const AttentionMerge& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const QuantizeInt8& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const DequantizeInt8& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const TopKSelect& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const TopKScatterAdd& op) {
   use_device();
   enqueue(context_, op);
 }

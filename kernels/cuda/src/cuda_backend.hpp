@@ -41,6 +41,7 @@ class StreamBackend final : public CudaBackend {
   std::int64_t scratch_bytes(const RmsNormBackward& op) override;
   std::int64_t scratch_bytes(const LayerNormBackward& op) override;
   std::int64_t scratch_bytes(const EmbeddingBackward& op) override;
+  std::int64_t scratch_bytes(const DispatchPlan& op) override;
   std::int64_t scratch_bytes(const SquaredNorm& op) override;
   void set_scratch(void* memory, std::int64_t bytes) override;
 
@@ -80,6 +81,18 @@ class StreamBackend final : public CudaBackend {
   void run(const SquaredNorm& op) override;
   void run(const ClipCoefficient& op) override;
   void run(const RandomNormal& op) override;
+  void run(const RouterForward& op) override;
+  void run(const RouterBackward& op) override;
+  void run(const DispatchPlan& op) override;
+  void run(const DispatchForward& op) override;
+  void run(const DispatchBackward& op) override;
+  void run(const CombineForward& op) override;
+  void run(const CombineBackward& op) override;
+  void run(const AttentionMerge& op) override;
+  void run(const QuantizeInt8& op) override;
+  void run(const DequantizeInt8& op) override;
+  void run(const TopKSelect& op) override;
+  void run(const TopKScatterAdd& op) override;
 
  private:
   /// CUDA's current device belongs to the host thread, not to us.

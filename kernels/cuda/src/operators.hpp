@@ -35,10 +35,23 @@ void enqueue(const Context& context, const SgdStep& op);
 void enqueue(const Context& context, const SquaredNorm& op);
 void enqueue(const Context& context, const ClipCoefficient& op);
 void enqueue(const Context& context, const RandomNormal& op);
+void enqueue(const Context& context, const RouterForward& op);
+void enqueue(const Context& context, const RouterBackward& op);
+void enqueue(const Context& context, const DispatchPlan& op);
+void enqueue(const Context& context, const DispatchForward& op);
+void enqueue(const Context& context, const DispatchBackward& op);
+void enqueue(const Context& context, const CombineForward& op);
+void enqueue(const Context& context, const CombineBackward& op);
+void enqueue(const Context& context, const AttentionMerge& op);
+void enqueue(const Context& context, const QuantizeInt8& op);
+void enqueue(const Context& context, const DequantizeInt8& op);
+void enqueue(const Context& context, const TopKSelect& op);
+void enqueue(const Context& context, const TopKScatterAdd& op);
 
 std::int64_t scratch_bytes(const RmsNormBackward& op);
 std::int64_t scratch_bytes(const LayerNormBackward& op);
 std::int64_t scratch_bytes(const EmbeddingBackward& op);
+std::int64_t scratch_bytes(const DispatchPlan& op);
 std::int64_t scratch_bytes(const SquaredNorm& op);
 
 }  // namespace meshplan::kernels::cuda

@@ -52,4 +52,30 @@ __device__ V group_reduce(V value, const Combine& combine) {
   return value;
 }
 
+/// Sum of `value` over the threads of the block before this one; `total` gets the sum of all.
+template <int kThreads>
+__device__ int block_exclusive_sum(int value, int& total) {
+  struct Storage {
+    int of_warp[kThreads / kWarp];
+  };
+  Storage& storage = block_shared<Storage>();
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  int sum = value;  // of this lane and those below
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+    const int below = __shfl_up_sync(kAllLanes, sum, static_cast<unsigned>(distance));
+    if (lane >= distance) sum += below;
+  }
+  __syncthreads();  // an earlier sum may still be read
+  if (lane == kWarp - 1) storage.of_warp[warp] = sum;
+  __syncthreads();
+  int before = 0;
+  total = 0;
+  for (int w = 0; w < kThreads / kWarp; ++w) {
+    if (w < warp) before += storage.of_warp[w];
+    total += storage.of_warp[w];
+  }
+  return before + sum - value;
+}
+
 }  // namespace meshplan::kernels::cuda

@@ -4,6 +4,7 @@
 
 #include "device.cuh"
 #include "launch.cuh"
+#include "reduce.cuh"
 #include "stable_sort.hpp"
 
 namespace meshplan::kernels::cuda {
@@ -41,30 +42,13 @@ __global__ void count_kernel(const std::int32_t* keys, std::int64_t count, int s
 
 /// Replaces counts by the sums of those before them; one block.
 __global__ void exclusive_scan_kernel(std::int32_t* counts, std::int64_t count) {
-  struct Storage {
-    int of_warp[kScanThreads / kWarp];
-  };
-  Storage& storage = block_shared<Storage>();
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
   int carry = 0;
   for (std::int64_t first = 0; first < count; first += kScanThreads) {
     const std::int64_t i = first + threadIdx.x;
-    const int own = i < count ? counts[i] : 0;
-    int sum = own;  // of this lane and those below
-    for (int distance = 1; distance < kWarp; distance *= 2) {
-      const int below = __shfl_up_sync(kAllLanes, sum, static_cast<unsigned>(distance));
-      if (lane >= distance) sum += below;
-    }
-    if (lane == kWarp - 1) storage.of_warp[warp] = sum;
-    __syncthreads();
-    int before = carry;
-    for (int w = 0; w < kScanThreads / kWarp; ++w) {
-      if (w < warp) before += storage.of_warp[w];
-      carry += storage.of_warp[w];
-    }
-    if (i < count) counts[i] = before + sum - own;
-    __syncthreads();
+    int total = 0;
+    const int before = block_exclusive_sum<kScanThreads>(i < count ? counts[i] : 0, total);
+    if (i < count) counts[i] = carry + before;
+    carry += total;
   }
 }
 

@@ -7,6 +7,7 @@
 #include "kernels/activation.hpp"
 #include "kernels/add.hpp"
 #include "kernels/attention.hpp"
+#include "kernels/attention_merge.hpp"
 #include "kernels/convert.hpp"
 #include "kernels/copy_rows.hpp"
 #include "kernels/cross_entropy.hpp"
@@ -15,6 +16,7 @@
 #include "kernels/expert_exchange.hpp"
 #include "kernels/fill.hpp"
 #include "kernels/gated_activation.hpp"
+#include "kernels/gradient_compression.hpp"
 #include "kernels/grouped_linear.hpp"
 #include "kernels/head_rms_norm.hpp"
 #include "kernels/layer_norm.hpp"
@@ -76,6 +78,7 @@ class Backend {
   virtual std::int64_t scratch_bytes(const RmsNormBackward& /*op*/) { return 0; }
   virtual std::int64_t scratch_bytes(const LayerNormBackward& /*op*/) { return 0; }
   virtual std::int64_t scratch_bytes(const EmbeddingBackward& /*op*/) { return 0; }
+  virtual std::int64_t scratch_bytes(const HeadRmsNormBackward& op);
   virtual std::int64_t scratch_bytes(const DispatchPlan& /*op*/) { return 0; }
   virtual std::int64_t scratch_bytes(const RouterBackward& /*op*/) { return 0; }
   virtual std::int64_t scratch_bytes(const SquaredNorm& op) = 0;
@@ -138,6 +141,11 @@ class Backend {
   virtual void run(const ExpertCounts& op);
   virtual void run(const ExchangeSizes& op);
   virtual void run(const RegroupRows& op);
+  virtual void run(const AttentionMerge& op);
+  virtual void run(const QuantizeInt8& op);
+  virtual void run(const DequantizeInt8& op);
+  virtual void run(const TopKSelect& op);
+  virtual void run(const TopKScatterAdd& op);
 };
 
 }  // namespace meshplan::kernels
