@@ -47,13 +47,15 @@ void check(const HostOptions& options) {
 
 }  // namespace
 
-int launch_self(int ranks, const HostOptions& options, std::vector<std::string> arguments) {
+int launch_self(int ranks, const HostOptions& options, std::vector<std::string> arguments,
+                bool stops_by_itself) {
   check(options);
   runtime::LaunchSpec spec{.ranks = ranks,
                            .hosts = parse_hosts(options),
                            .cores_per_host = static_cast<int>(runtime::detect_host().cores.size()),
                            .bind_to_cores = !options.no_binding,
-                           .command = {std::filesystem::read_symlink("/proc/self/exe").string()}};
+                           .command = {std::filesystem::read_symlink("/proc/self/exe").string()},
+                           .ranks_stop_by_themselves = stops_by_itself};
   for (std::string& argument : arguments) spec.command.push_back(std::move(argument));
   return runtime::launch_ranks(spec);
 }

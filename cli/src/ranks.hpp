@@ -28,7 +28,10 @@ void add_host_options(Command& command, HostOptions& options);
 std::optional<runtime::OuterLaunch> outer_launch();
 
 /// Runs `arguments` of this program on `ranks` ranks. @returns the job's exit code
-int launch_self(int ranks, const HostOptions& options, std::vector<std::string> arguments);
+/// @param stops_by_itself  SIGTERM asks the ranks to stop (runtime/stop_signal.hpp) instead of
+/// ending them
+int launch_self(int ranks, const HostOptions& options, std::vector<std::string> arguments,
+                bool stops_by_itself = false);
 
 /// The body of a rank: MPI, watchdog, work; errors end the whole job.
 int as_rank(const HostOptions& options, const std::function<int(runtime::Job&)>& work);

@@ -125,6 +125,7 @@ int launch_ranks(const LaunchSpec& spec) {
   const BlockedSignals signals;
   const pid_t child = spawn(mpiexec_command(with_report), signals);
   bool interrupted = false;
+  bool asked_to_stop = !spec.ranks_stop_by_themselves;
   while (true) {
     pollfd ready[] = {{signals.descriptor(), POLLIN, 0}, {reports.descriptor(), POLLIN, 0}};
     ::poll(ready, 2, -1);
@@ -134,6 +135,11 @@ int launch_ranks(const LaunchSpec& spec) {
     const auto number = static_cast<int>(signal->ssi_signo);
     if (number != SIGCHLD) {
       interrupted = interrupted || number == SIGINT;
+      if (number == SIGTERM && !asked_to_stop) {
+        asked_to_stop = true;
+        ::kill(child, SIGUSR1);
+        continue;
+      }
       // The terminal has sent its signals to the child too; twice means "force" to mpiexec.
       if (signal->ssi_code <= 0) ::kill(child, number);
       continue;

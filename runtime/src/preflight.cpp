@@ -6,6 +6,7 @@
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "program/lower.hpp"
+#include "runtime/checkpoint_writer.hpp"
 #include "runtime/data.hpp"
 #include "runtime/host_info.hpp"
 
@@ -29,10 +30,15 @@ void check_data(const program::Plan& plan, const std::string& path, bool with_ev
   const Sampler evaluation(file, split.evaluation, plan, 0);
 }
 
-void check_memory(const program::Plan& plan, int ranks_on_host) {
+void check_memory(const program::Plan& plan, int ranks_on_host, bool saves_checkpoints) {
   double largest = 0;
   for (const program::Program& program : program::lower_all(plan))
-    largest = std::max(largest, static_cast<double>(program.memory.total_bytes()));
+    largest = std::max(
+        largest,
+        static_cast<double>(program.memory.total_bytes() +
+                            (saves_checkpoints
+                                 ? snapshot_bytes(program, plan.parallel.dp * plan.parallel.cp)
+                                 : 0)));
   const double needed = largest * ranks_on_host;
   const auto available = static_cast<double>(detect_host().available_memory_bytes);
   if (available > 0 && needed > available)

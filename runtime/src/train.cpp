@@ -12,6 +12,7 @@
 #include "finite_check.hpp"
 #include "runtime/data.hpp"
 #include "runtime/learning_rate.hpp"
+#include "runtime/run_checkpoints.hpp"
 #include "runtime/trainer.hpp"
 
 namespace meshplan::runtime {
@@ -66,6 +67,12 @@ double clock_offset(Communicator& world) {
   return offsets.empty() ? 0.0 : median(std::move(offsets));
 }
 
+/// What is trained on, and what is held out if the run evaluates.
+DataSplit split_of(const TokenFile& file, const program::Plan& plan, const TrainOptions& options) {
+  if (options.evaluate_every > 0) return hold_out_tail(file, plan);
+  return {.training = {0, file.size()}, .evaluation = {}};
+}
+
 class Training {
  public:
   Training(const program::Plan& plan, const TrainOptions& options, Communicator& world,
@@ -76,9 +83,7 @@ class Training {
         backend_(device.backend()),
         status_(status),
         file_(options.data_path),
-        split_(options.evaluate_every > 0
-                   ? hold_out_tail(file_, plan)
-                   : DataSplit{.training = {0, file_.size()}, .evaluation = {}}),
+        split_(split_of(file_, plan, options)),
         sampler_(file_, split_.training, plan, options.seed),
         process_bytes_(resident_bytes()),
         stage_(stage_of(plan, world.rank())),
@@ -86,7 +91,9 @@ class Training {
                  options.evaluate_every > 0
                      ? std::optional(program::lower(plan, stage_, program::Pass::ForwardOnly))
                      : std::nullopt,
-                 world, device, options.seed, status) {
+                 world, device, options.seed, status),
+        checkpoints_(plan, options.checkpoints, trainer_, world, identify(file_, split_.training),
+                     options.seed, status) {
     if (options.evaluate_every > 0)
       evaluation_.emplace(file_, split_.evaluation, plan, options.seed);
   }
@@ -96,18 +103,21 @@ class Training {
     world_.barrier().wait();
     double previous = monotonic_seconds();
     double after_first = 0;
-    for (int step = 0; step < options_.num_steps; ++step) {
+    const int first_step = checkpoints_.first_step();
+    for (int step = first_step; step < options_.num_steps && !result.stopped; ++step) {
       result.steps.push_back(train_step(step));
       const double now = monotonic_seconds();
       result.steps.back().seconds = now - previous;
-      if (step == 0) after_first = resident_bytes();
+      if (step == first_step) after_first = resident_bytes();
       const bool evaluate =
           options_.evaluate_every > 0 &&
           ((step + 1) % options_.evaluate_every == 0 || step + 1 == options_.num_steps);
       if (evaluate) result.steps.back().evaluation_loss = evaluation_loss(step);
       on_step(result.steps.back());
+      result.stopped = checkpoints_.after_step(step + 1, result.steps.back().loss);
       previous = monotonic_seconds();
     }
+    checkpoints_.finish();
     result.memory = memory(after_first);  // before tracing, whose records are not the plan's
     result.trace = trace(result);
     result.trace.peak_memory_bytes = result.memory.peak_resident_bytes;
@@ -158,7 +168,7 @@ class Training {
       trace.step_times_s.push_back(report.seconds);
       trace.losses.push_back(report.loss);
     }
-    if (options_.traced_steps == 0) return trace;
+    if (options_.traced_steps == 0 || result.stopped) return trace;
     const double offset = clock_offset(world_);
     trainer_.executor().set_tracing(true);
     std::vector<double> traced_seconds;
@@ -237,6 +247,7 @@ class Training {
   double process_bytes_;
   int stage_;
   Trainer trainer_;
+  RunCheckpoints checkpoints_;
   StepBatch batch_;
   std::map<int, program::Program> other_stages_;
 };
@@ -247,6 +258,12 @@ double resident_bytes() {
   return status_field("VmRSS:");
 }
 
+void check_start(const program::Plan& plan, const TrainOptions& options) {
+  const TokenFile file(options.data_path);
+  check_start(plan, options.checkpoints, identify(file, split_of(file, plan, options).training),
+              options.seed, options.num_steps);
+}
+
 TrainResult train(const program::Plan& plan, const TrainOptions& options, Communicator& world,
                   Device& device, StatusBoard* status,
                   const std::function<void(const StepReport&)>& on_step) {
@@ -254,6 +271,7 @@ TrainResult train(const program::Plan& plan, const TrainOptions& options, Commun
     throw ConfigError(fmt::format("the plan {} needs {} ranks, but the job has {}",
                                   program::to_string(plan.parallel), plan.parallel.world_size(),
                                   world.size()));
+  check_start(plan, options);
   return Training(plan, options, world, device, status).run(on_step);
 }
 

@@ -34,6 +34,9 @@ struct LaunchSpec {
   std::vector<std::string> environment;  // NAME=VALUE, set for every rank
   std::vector<std::string> command;      // program and arguments, the same for all ranks
   std::string mpiexec = "mpiexec";
+  // The first SIGTERM reaches the ranks as SIGUSR1, which mpiexec passes on: they stop by
+  // themselves.
+  bool ranks_stop_by_themselves = false;
 };
 
 /// The command line of mpiexec. Ranks are bound to cores where no host gets more ranks than cores,

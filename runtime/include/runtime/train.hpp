@@ -9,6 +9,7 @@
 
 #include "program/plan.hpp"
 #include "program/trace.hpp"
+#include "runtime/checkpoint_options.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/device.hpp"
 #include "runtime/status_board.hpp"
@@ -16,11 +17,12 @@
 namespace meshplan::runtime {
 
 struct TrainOptions {
-  int num_steps = 20;
+  int num_steps = 20;  // of the whole run: a resumed one does what is left
   std::string data_path;
   std::uint64_t seed = 1;
   int evaluate_every = 0;  // steps; 0 = never
   int traced_steps = 0;    // further steps that are traced, after the timed ones
+  CheckpointOptions checkpoints;
 };
 
 struct StepReport {
@@ -45,6 +47,7 @@ struct MemoryReport {
 /// Complete on every rank, except for the trace's spans, which only rank 0 has.
 struct TrainResult {
   std::vector<StepReport> steps;
+  bool stopped = false;  // on request, and saved
   MemoryReport memory;
   program::Trace trace;
 };
@@ -56,6 +59,11 @@ struct TrainResult {
 TrainResult train(const program::Plan& plan, const TrainOptions& options, Communicator& world,
                   Device& device, StatusBoard* status,
                   const std::function<void(const StepReport&)>& on_step);
+
+/// Everything about the start of a run that can be known without ranks; train() asks it, too.
+/// @throws ConfigError if the checkpoint or the weights to start from do not fit, or the folder to
+/// save to holds another run
+void check_start(const program::Plan& plan, const TrainOptions& options);
 
 /// Resident memory of this process now, in bytes; 0 where it cannot be read.
 double resident_bytes();

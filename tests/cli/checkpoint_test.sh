@@ -1,0 +1,174 @@
+#!/usr/bin/env bash
+# Checkpoints as a user sees them: resume, retention, SIGTERM, kill -9 at random moments, damage.
+# Usage: checkpoint_test.sh PATH_OF_meshplan [KILLS]
+set -u
+meshplan=$1
+kills=${2:-20}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+
+fail() {
+  echo "FAILED: $1"
+  failures=$((failures + 1))
+}
+
+# expect CODE PATTERN COMMAND...: the exit code, and an extended regular expression in its output
+expect() {
+  local code=$1 pattern=$2
+  shift 2
+  timeout -k 1 60 "$@" >stdout 2>stderr
+  local actual=$?
+  [ "$actual" -eq "$code" ] || fail "$*: exit code $actual instead of $code: $(cat stdout stderr)"
+  grep -qE -- "$pattern" stdout stderr || fail "$*: no '$pattern' in: $(cat stdout stderr)"
+}
+
+# Processes of this test's jobs: their arguments name the folder. The dead that nobody has collected
+# yet are left out.
+ranks() {
+  ps -eo pid=,stat=,args= |
+    awk -v folder="$work" '$2 !~ /Z/ && index($0, folder "/") && !/awk|mpiexec|hydra/ {print $1}'
+}
+
+losses() {  # losses ARGUMENTS...: of a run, as JSON
+  "$meshplan" run "$@" --data text.txt --json 2>stderr |
+    python3 -c 'import json, sys; print(json.load(sys.stdin)["losses"])' || fail "$*: $(cat stderr)"
+}
+
+# check_losses NAME EXPECTED ACTUAL TOLERANCE: ACTUAL are the last of EXPECTED
+check_losses() {
+  python3 - "$@" <<'PY' || fail "$1: losses $3 are not the end of $2"
+import json, sys
+expected, actual = json.loads(sys.argv[2]), json.loads(sys.argv[3])
+tail = expected[-len(actual):]
+sys.exit(not actual or max(abs(a - b) for a, b in zip(tail, actual)) > float(sys.argv[4]))
+PY
+}
+
+cat >model.json <<'JSON'
+{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+ "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 256,
+ "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": false}
+JSON
+for _ in $(seq 200); do echo "the quick brown fox jumps over the lazy dog"; done >text.txt
+make_plan() {  # make_plan FILE ARGUMENTS...
+  "$meshplan" simulate --model model.json --cluster cpu-host --global-batch 4 --seq-len 32 \
+    --out "$@" >stdout 2>stderr || fail "no plan $1: $(cat stderr)"
+}
+make_plan one.json
+make_plan pp2.json --pp 2
+make_plan tp2.json --tp 2
+make_plan dp2.json --dp 2
+
+# --- save, resume, retention
+whole=$(losses pp2.json --steps 8 --seed 3)
+expect 0 "checkpoints in .*a every 2 steps, by way of [0-9.]+ MiB of host memory" "$meshplan" run \
+  pp2.json --data text.txt --steps 8 --seed 3 --checkpoint-dir a --checkpoint-every 2 --keep 3
+[ "$(ls a)" = "$(printf 'step-4\nstep-6\nstep-8')" ] || fail "retention: $(ls a)"
+cp -r a b
+rm -rf a/step-6 a/step-8
+check_losses "same plan" "$whole" "$(losses pp2.json --steps 8 --checkpoint-dir a --resume latest)" 0
+[ -d a/step-8 ] || fail "no final checkpoint: $(ls a)"
+for plan in one tp2 dp2; do
+  check_losses "under $plan" "$whole" \
+    "$(losses "$plan.json" --steps 8 --resume b/step-4 --checkpoint-dir "to-$plan")" 2e-5
+done
+expect 0 "^step +8" "$meshplan" checkpoint inspect b
+expect 0 '"step": 4,' "$meshplan" checkpoint inspect b/step-4 --json
+expect 0 "weights of .*step-8" "$meshplan" run tp2.json --data text.txt --steps 2 --init-from b
+
+# --- refused before any rank starts
+expect 2 "resume.* or --init-from" "$meshplan" run pp2.json --data text.txt --resume b --init-from b
+expect 2 "is at step 8 already" "$meshplan" run pp2.json --data text.txt --steps 8 --resume b
+expect 2 "its run has --seed 3, not 4" "$meshplan" run pp2.json --data text.txt --seed 4 --resume b
+expect 2 "checkpoints of another run, up to step 8" "$meshplan" run pp2.json --data text.txt \
+  --steps 9 --checkpoint-dir b
+expect 2 "newer than the one of step 4" "$meshplan" run pp2.json --data text.txt --resume b/step-4
+expect 2 "is other data" "$meshplan" run pp2.json --data model.json --steps 9 --resume b
+expect 2 "--eval-every must hold out the same as before \(0\)" "$meshplan" run pp2.json \
+  --data text.txt --steps 9 --resume b --eval-every 2
+expect 2 "none: holds no complete checkpoint|none: no such" "$meshplan" run pp2.json \
+  --data text.txt --resume none
+expect 2 "unknown action 'inspct'; did you mean 'inspect'" "$meshplan" checkpoint inspct b
+sed 's/"hidden_size": 64/"hidden_size": 32/' model.json >narrow.json
+"$meshplan" simulate --model narrow.json --cluster cpu-host --global-batch 4 --seq-len 32 \
+  --out narrow_plan.json >/dev/null
+expect 2 "hidden_size is 64, but 32 in the plan" "$meshplan" run narrow_plan.json --data text.txt \
+  --steps 9 --resume b
+
+# --- damage
+cp -r b damaged
+printf 'x' | dd of=damaged/step-8/rank-00001.safetensors bs=1 seek=40000 conv=notrunc 2>/dev/null
+expect 2 "is damaged; the newest intact one is .*damaged/step-6" "$meshplan" run pp2.json \
+  --data text.txt --steps 9 --resume damaged
+truncate -s -10 damaged/step-8/rank-00000.safetensors
+expect 2 "truncated or damaged; the newest intact one is .*damaged/step-6" "$meshplan" run pp2.json \
+  --data text.txt --steps 9 --resume damaged
+expect 2 "truncated or damaged" "$meshplan" checkpoint inspect damaged
+
+# --- export
+expect 0 "llama of step 8, 21 tensors" "$meshplan" checkpoint export b --to hf --out exported
+expect 0 "model type +llama" "$meshplan" checkpoint inspect exported
+expect 0 "weights of .*exported" "$meshplan" run one.json --data text.txt --steps 2 \
+  --init-from exported
+expect 2 "exists and is not an empty folder" "$meshplan" checkpoint export b --out exported
+
+# start_job FOLDER ARGUMENTS...: trains in the background until the first checkpoint is complete
+start_job() {
+  local folder=$1
+  shift
+  "$meshplan" run pp2.json --data "$work/text.txt" --steps 1000000 --checkpoint-dir "$folder" \
+    --checkpoint-every 1 --keep 3 "$@" >stdout 2>stderr &
+  job=$!
+  for _ in $(seq 200); do
+    ls "$folder"/step-*/index.json >/dev/null 2>&1 && [ -s stdout ] && return
+    sleep 0.05
+  done
+  fail "the job does not start: $(cat stdout stderr)"
+}
+
+# --- SIGTERM saves, and an immediate resume finds it
+start_job stopped
+kill -TERM "$job"
+wait "$job"
+code=$?
+[ "$code" -eq 130 ] || fail "SIGTERM: exit code $code instead of 130: $(cat stderr)"
+last=$(sed -nE 's/.*stopped by a signal after step ([0-9]+), which is saved.*/\1/p' stderr)
+[ -n "$last" ] && [ -f "stopped/step-$last/index.json" ] || fail "SIGTERM: $(cat stderr)"
+expect 0 "step time" "$meshplan" run pp2.json --data text.txt --steps $((last + 3)) \
+  --checkpoint-dir stopped --resume latest
+
+# --- one folder, one job
+start_job busy
+expect 2 "another job writes checkpoints there|checkpoints of another run" "$meshplan" run pp2.json \
+  --data text.txt --steps 2 --checkpoint-dir busy
+kill -TERM "$job"
+wait "$job"
+
+# --- kill -9 of the launcher's whole job, at random moments of constant saving
+RANDOM=11
+resume=()
+for kill in $(seq "$kills"); do
+  "$meshplan" run pp2.json --data "$work/text.txt" --steps 1000000 --checkpoint-dir killed \
+    --checkpoint-every 1 --keep 2 "${resume[@]}" >stdout 2>stderr &
+  job=$!
+  for _ in $(seq 200); do
+    grep -qE '^ +[0-9]+ +[0-9]\.' stdout && break  # the first step of this job
+    sleep 0.02
+  done
+  sleep "0.$(printf '%03d' $((RANDOM % 200)))"
+  kill -KILL $(ranks) 2>/dev/null
+  wait "$job" 2>/dev/null
+  while [ -n "$(ranks)" ]; do sleep 0.02; done
+  [ -n "$(ls killed/step-*/index.json 2>/dev/null)" ] || continue
+  resume=(--resume latest)
+  "$meshplan" checkpoint inspect killed >inspected 2>&1 || fail "after kill $kill: $(cat inspected)"
+done
+expect 0 "intact +yes" "$meshplan" checkpoint inspect killed
+reached=$(sed -nE 's/^step +//p' stdout)
+[ "${reached:-0}" -gt "$kills" ] || fail "no progress through $kills kills: step $reached"
+echo "after $kills kills: step $reached"
+
+[ "$failures" -eq 0 ] && echo "all passed"
+exit $((failures > 0))
