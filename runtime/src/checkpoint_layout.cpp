@@ -51,14 +51,6 @@ std::vector<HeldPiece> pieces_of(const program::Program& program, int tp_rank, F
   return pieces;
 }
 
-/// Replicated parameters, and sections that several tp ranks share.
-bool lower_rank_holds(const Parameter& parameter, const program::ShardPiece& piece, int tp_rank) {
-  for (int rank = 0; rank < tp_rank; ++rank)
-    for (const program::ShardPiece& other : program::shard_pieces(parameter, rank))
-      if (other.global_begin == piece.global_begin && other.size == piece.size) return true;
-  return false;
-}
-
 }  // namespace
 
 std::vector<HeldPiece> held_pieces(const program::Program& program, int tp_rank, FlatRange range) {
@@ -81,7 +73,7 @@ FlatRange share_of_replica(const program::Program& program, int replica, int num
 std::vector<HeldPiece> saved_pieces(const program::Program& program, int tp_rank, FlatRange range) {
   return pieces_of(program, tp_rank, range,
                    [&](const Parameter& parameter, const program::ShardPiece& piece) {
-                     return !parameter.tied_copy && !lower_rank_holds(parameter, piece, tp_rank);
+                     return !parameter.tied_copy && piece.copy == 0;
                    });
 }
 
