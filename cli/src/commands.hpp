@@ -17,6 +17,7 @@ void add_validate_command(CommandLine& line);
 // Only where the runtime is built.
 void add_run_command(CommandLine& line);
 void add_checkpoint_command(CommandLine& line);
+void add_data_command(CommandLine& line);
 void add_trial_command(CommandLine& line);
 void add_calibrate_command(CommandLine& line);
 

@@ -50,6 +50,7 @@ int run(int argc, char** argv) {
 #if MESHPLAN_HAS_RUNTIME
     add_run_command(line);
     add_checkpoint_command(line);
+    add_data_command(line);
     add_trial_command(line);
     add_calibrate_command(line);
 #endif

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Text to token files, as a user sees it.
+# Usage: data_test.sh PATH_OF_meshplan
+set -u
+meshplan=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+
+fail() {
+  echo "FAILED: $1"
+  failures=$((failures + 1))
+}
+
+# expect CODE PATTERN COMMAND...: the exit code, and an extended regular expression in its output
+expect() {
+  local code=$1 pattern=$2
+  shift 2
+  timeout -k 1 60 "$@" >stdout 2>stderr
+  local actual=$?
+  [ "$actual" -eq "$code" ] || fail "$*: exit code $actual instead of $code: $(cat stdout stderr)"
+  grep -qE -- "$pattern" stdout stderr || fail "$*: no '$pattern' in: $(cat stdout stderr)"
+}
+
+mkdir tok
+cat >tok/tokenizer.json <<'JSON'
+{"added_tokens": [{"id": 9, "content": "<|endoftext|>"}],
+ "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+ "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "\u0120": 2, "ab": 3, "\u0120ab": 4, "\u010a": 5},
+           "merges": ["a b", "\u0120 ab"]}}
+JSON
+printf 'ab ab ba' >one.txt
+printf '{"text": "ab"}\n\n{"text": "a\\nb", "id": 7}\n' >two.jsonl
+
+# ab, _ab, _, b, a, end; ab, end; a, newline, b, end
+expect 0 "book.u16: 12 tokens of 3 documents, .* vocabulary 10" "$meshplan" data prepare one.txt \
+  two.jsonl --tokenizer tok --out book
+tokens=$(od -An -v -tu2 -w2 book.u16 | tr -s ' \n' ' ')
+[ "$tokens" = " 3 4 2 1 0 9 3 9 0 5 1 9 " ] || fail "tokens $tokens"
+expect 0 "12 tokens, 7 distinct, largest 9" "$meshplan" data inspect book.u16 --tokenizer tok
+expect 0 'starts with: "ab ab ba<\|endoftext\|>ab<\|endoftext\|>a\\nb<\|endoftext\|>"' \
+  "$meshplan" data inspect book.u16 --tokenizer tok
+expect 0 '"tokens": 12,' "$meshplan" data inspect book.u16 --json
+expect 0 "plain.u16: 5 tokens of 1" "$meshplan" data prepare one.txt --tokenizer tok/tokenizer.json \
+  --out plain.u16 --no-end-token
+sed 's/"id": 9/"id": 70000/' tok/tokenizer.json >wide.json
+expect 0 "wide.u32: 6 tokens" "$meshplan" data prepare one.txt --tokenizer wide.json --out wide
+[ "$(od -An -v -tu4 -w4 wide.u32 | tail -1 | tr -d ' ')" = 70000 ] || fail "the wide end token"
+
+expect 2 "what to do\?" "$meshplan" data
+expect 2 "unknown action 'prepar'; did you mean 'prepare'" "$meshplan" data prepar one.txt
+expect 2 "which files\?" "$meshplan" data prepare --tokenizer tok --out x
+expect 2 "none.txt: no such file" "$meshplan" data prepare none.txt --tokenizer tok --out x
+expect 2 "this vocabulary needs .u16" "$meshplan" data prepare one.txt --tokenizer tok --out x.u32
+expect 2 "has no such token" "$meshplan" data prepare one.txt --tokenizer tok --out x --end-token no
+printf 'ab\377' >bad.txt
+expect 2 "bad.txt: the text is not UTF-8 at its byte 2" "$meshplan" data prepare one.txt bad.txt \
+  --tokenizer tok --out x
+printf '{"txt": "ab"}\n' >bad.jsonl
+expect 2 'bad.jsonl: line 1: expected an object with a string "text"' "$meshplan" data prepare \
+  bad.jsonl --tokenizer tok --out x
+[ -z "$(ls x* 2>/dev/null)" ] || fail "left over: $(ls x*)"
+
+[ "$failures" -eq 0 ] && echo "all passed"
+exit $((failures > 0))
