@@ -10,7 +10,8 @@ namespace {
 
 // The choice that a rule of program::check speaks about; empty = the model or workload itself.
 std::string family_of_rule(const std::string& rule, const Candidate& candidate) {
-  if (rule == "heads" || rule == "kv-heads" || rule == "ffn") return label(Choice::Tp, candidate);
+  if (rule == "heads" || rule == "kv-heads" || rule == "ffn" || rule == "experts")
+    return label(Choice::Tp, candidate);
   if (rule == "sp") return fmt::format("{} with sp", label(Choice::Tp, candidate));
   if (rule == "stages") return label(Choice::Pp, candidate);
   if (rule == "batch")

@@ -14,6 +14,25 @@ bool host_must_wait(const Program& program, const OperationInstance& instance,
          });
 }
 
+/// Does the host read how many rows there are when it starts this? The router decides them.
+bool has_routed_size(const Operation& operation) {
+  if (const auto* collective = std::get_if<CollectiveOp>(&operation.work))
+    return collective->collective == Collective::AllToAllV;
+  const auto* compute = std::get_if<ComputeOp>(&operation.work);
+  if (compute == nullptr) return false;
+  const bool forward = operation.phase == Phase::Forward || operation.phase == Phase::Recompute;
+  switch (compute->kind) {
+    case models::OpKind::ExchangeSizes:
+    case models::OpKind::GroupedLinear:
+      return true;
+    case models::OpKind::Activation:
+    case models::OpKind::GatedActivation:
+      return operation.inputs.size() > (forward ? 1 : 2);  // the offsets of routed rows
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 bool is_communication(const Operation& operation) {
@@ -23,6 +42,7 @@ bool is_communication(const Operation& operation) {
 }
 
 bool is_static(const Operation& operation, CommunicationDriver driver) {
+  if (has_routed_size(operation)) return false;
   if (is_communication(operation)) return driver == CommunicationDriver::Device;
   const auto* step = std::get_if<StepOp>(&operation.work);
   return step == nullptr || step->work != StepWork::LoadBatch;

@@ -27,6 +27,7 @@ class Checker {
     tensor_parallel();
     pipeline();
     batch();
+    experts();
     if (violations_.empty()) custom_schedule();
     return std::move(violations_);
   }
@@ -67,7 +68,7 @@ class Checker {
 
   /// What the graph can express and this version cannot run or price yet.
   void not_lowered() {
-    refuse(model_.moe.has_value(), "a mixture of experts (moe)");
+    experts_not_lowered();
     refuse(model_.mla.has_value(), "multi-head latent attention (mla)");
     refuse(model_.linear_attention.has_value(), "linear attention");
     refuse(model_.mtp_layers > 0, "multi-token prediction (mtp_layers)");
@@ -80,16 +81,65 @@ class Checker {
     refuse(model_.embedding_norm, "embedding_norm");
     refuse(model_.token_types > 0, "a token type embedding (token_types)");
     refuse(model_.activation == models::ActivationKind::ClampedSilu, "activation 'clamped_silu'");
-    const std::pair<const char*, int> axes[] = {
-        {"cp", parallel_.cp}, {"ep", parallel_.ep}, {"etp", parallel_.etp}};
+    const std::pair<const char*, int> axes[] = {{"cp", parallel_.cp}};
     for (const auto& [name, degree] : axes)
       if (degree > 1)
         fail("not-lowered",
-             fmt::format("{} = {}: this version lowers tp, sp, pp, vpp and dp only; use {} = 1",
+             fmt::format("{} = {}: this version lowers tp, sp, pp, vpp, dp, ep and etp only; use "
+                         "{} = 1",
                          name, degree, name));
     if (plan_.workload.precision == DType::F16)
       fail("not-lowered",
            "precision fp16 needs loss scaling, which this version lacks; use fp32 or bf16");
+  }
+
+  void experts_not_lowered() {
+    if (!model_.moe) return;
+    const models::MoeSpec& moe = *model_.moe;
+    refuse(moe.shared_expert_gate, "a gate of the shared expert (moe.shared_expert_gate)");
+    refuse(moe.expert_bias, "a bias of experts (moe.expert_bias)");
+    refuse(moe.router.bias, "a bias of the router (moe.router.bias)");
+    refuse(moe.router.correction_bias, "moe.router.correction_bias");
+    refuse(moe.router.num_groups > 1, "group-limited routing (moe.router.num_groups)");
+    refuse(moe.router.aux_loss_coefficient != 0,
+           "a load balancing loss (moe.router.aux_loss_coefficient)");
+    refuse(plan_.workload.precision != DType::F32,
+           "a mixture of experts in another precision than fp32");
+  }
+
+  void experts() {
+    if (!model_.moe) {
+      for (const auto& [name, degree] :
+           {std::pair{"ep", parallel_.ep}, std::pair{"etp", parallel_.etp}})
+        if (degree > 1)
+          fail("experts", fmt::format("{} = {} needs a model with experts; {} has none: use {} = 1",
+                                      name, degree, model_.name, name));
+      return;
+    }
+    const models::MoeSpec& moe = *model_.moe;
+    if (moe.num_experts % parallel_.ep != 0)
+      fail("experts", fmt::format("num_experts ({}) is not divisible by ep ({}); nearest ep: {}",
+                                  moe.num_experts, parallel_.ep,
+                                  nearest_divisor(moe.num_experts, parallel_.ep)));
+    if (moe.expert_ffn_size % parallel_.etp != 0)
+      fail("experts",
+           fmt::format("expert_ffn_size ({}) is not divisible by etp ({}); nearest etp: {}",
+                       moe.expert_ffn_size, parallel_.etp,
+                       nearest_divisor(moe.expert_ffn_size, parallel_.etp)));
+    if (moe.shared_expert_ffn_size % parallel_.tp != 0)
+      fail("experts",
+           fmt::format("shared_expert_ffn_size ({}) is not divisible by tp ({}); nearest tp: {}",
+                       moe.shared_expert_ffn_size, parallel_.tp,
+                       nearest_divisor(moe.shared_expert_ffn_size, parallel_.tp)));
+    if (parallel_.tp > 1 && !parallel_.sp)
+      fail("experts",
+           fmt::format("tp ({}) with experts needs sp: without it every tp rank would route, and "
+                       "its experts compute, the same tokens; set sp = true",
+                       parallel_.tp));
+    if (!(plan_.expert_imbalance >= 1))
+      fail("experts", fmt::format("expert_imbalance ({}) must be at least 1, which is a balanced "
+                                  "router; nearest: 1",
+                                  plan_.expert_imbalance));
   }
 
   /// Mesh owns the rules of rank order and expert grid.
@@ -104,7 +154,7 @@ class Checker {
   /// The valid tp nearest to the asked one: it divides everything that tp shards.
   int nearest_tp() const {
     std::int64_t common = model_.num_heads;
-    if (!model_.moe) common = std::gcd(common, model_.ffn_size);
+    common = std::gcd(common, model_.ffn_size);
     if (parallel_.sp) common = std::gcd(common, plan_.tokens_per_microbatch());
     int nearest = 1;
     for (int tp = 1; tp <= common; ++tp)
@@ -132,7 +182,7 @@ class Checker {
            fmt::format("num_kv_heads ({}) is neither divisible by tp ({}) nor divides it; nearest "
                        "tp: {}",
                        model_.num_kv_heads, parallel_.tp, nearest_tp()));
-    if (!model_.moe) divides("ffn", "ffn_size", model_.ffn_size);
+    divides("ffn", "ffn_size", model_.ffn_size);
     if (parallel_.sp && parallel_.tp == 1)
       fail("sp",
            "sp needs tp > 1: it shards the tokens over the tp group; use tp >= 2 or sp = false");

@@ -68,6 +68,21 @@ double compute_flops(const Program& program, const OperationInstance& instance,
       return 2.0 * static_cast<double>(sizes.tokens) * static_cast<double>(sizes.out) *
              static_cast<double>(sizes.in);
     }
+    case OpKind::GroupedLinear: {
+      const ValueId matrix =
+          operation.phase == Phase::WeightGrad ? operation.outputs[0] : operation.inputs[1];
+      const std::vector<std::int64_t> weight =
+          local_shape(program, value_of(program, instance, matrix));
+      return 2.0 * static_cast<double>(program.sizes.routed_tokens) *
+             static_cast<double>(weight[1]) * static_cast<double>(weight[2]);
+    }
+    case OpKind::Router: {  // its linear layer; two products in the backward pass
+      const double pairs = static_cast<double>(
+          elements_of(program, value_of(program, instance, operation.inputs[0])));
+      const bool forward = operation.phase == Phase::Forward || operation.phase == Phase::Recompute;
+      return forward ? 2.0 * pairs * work.attributes.num_experts
+                     : 2.0 * pairs * program.plan.model.hidden_size;
+    }
     case OpKind::Attention: {
       const bool forward = operation.phase == Phase::Forward || operation.phase == Phase::Recompute;
       const double products = forward ? kForwardAttentionProducts : kBackwardAttentionProducts;
@@ -159,6 +174,20 @@ std::string_view kind_name(OpKind kind) {
       return "cross_entropy_combine";
     case OpKind::SumLoss:
       return "sum_loss";
+    case OpKind::Router:
+      return "router";
+    case OpKind::DispatchPlan:
+      return "dispatch_plan";
+    case OpKind::ExchangeSizes:
+      return "exchange_sizes";
+    case OpKind::Dispatch:
+      return "dispatch";
+    case OpKind::RegroupRows:
+      return "regroup_rows";
+    case OpKind::GroupedLinear:
+      return "grouped_linear";
+    case OpKind::Combine:
+      return "combine";
     default:
       throw InvariantError("operation without a signature");
   }
@@ -195,6 +224,15 @@ std::string compute_signature(const Program& program, const OperationInstance& i
     text += fmt::format(" t={} out={} in={}{}{}", sizes.tokens, sizes.out, sizes.in,
                         plain > 0 ? " bias" : "", instance.accumulate ? " accumulate" : "");
     return text;
+  }
+  if (work.kind == OpKind::GroupedLinear) {
+    const ValueId matrix =
+        operation.phase == Phase::WeightGrad ? operation.outputs[0] : operation.inputs[1];
+    const std::vector<std::int64_t> weight =
+        local_shape(program, value_of(program, instance, matrix));
+    return text + fmt::format(" t={} experts={} out={} in={}{}", program.sizes.routed_tokens,
+                              weight[0], weight[1], weight[2],
+                              instance.accumulate ? " accumulate" : "");
   }
   if (work.kind == OpKind::Attention)
     return text +

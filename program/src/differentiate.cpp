@@ -29,6 +29,12 @@ bool cheap_to_recompute(OpKind kind) {
          kind == OpKind::GatedActivation;
 }
 
+/// A change of placement over the tp group; exchanges between experts are operations of their own.
+bool moves_over_tp(const Operation& op) {
+  const auto* collective = std::get_if<CollectiveOp>(&op.work);
+  return collective != nullptr && collective->group == Group::Tp;
+}
+
 // The gradient of a value: which buffer holds it, and how it is laid out.
 struct Gradient {
   ValueId buffer = 0;
@@ -93,7 +99,8 @@ class Differentiator {
   bool is_recomputed(const Operation& op) const {
     if (const auto* collective = std::get_if<CollectiveOp>(&op.work))
       return recompute_ == RecomputeKind::Full ||
-             (profile_.regather_sequence && collective->collective == Collective::AllGather);
+             (profile_.regather_sequence && collective->group == Group::Tp &&
+              collective->collective == Collective::AllGather);
     const auto& compute = std::get<ComputeOp>(op.work);
     return recompute_ == RecomputeKind::Full ||
            (recompute_ == RecomputeKind::Selective && cheap_to_recompute(compute.kind));
@@ -206,11 +213,10 @@ class Differentiator {
     if (found == gradients_.end() || !finalized_.insert(id).second) return;
     const int made_by = producer_[at(id)];
     // A collective only moves the value, so its gradient moves on to what it was made from.
-    if (made_by >= 0 &&
-        std::holds_alternative<CollectiveOp>(layer_.block.forward[at(made_by)].work)) {
+    if (made_by >= 0 && moves_over_tp(layer_.block.forward[at(made_by)])) {
       done_.insert(id);
       const ValueId from = layer_.block.forward[at(made_by)].inputs.front();
-      gradients_[from] = found->second;
+      contribute(from, found->second);
       finalize(from);
       return;
     }
@@ -221,7 +227,8 @@ class Differentiator {
   Gradient output_gradient(const Operation& op) { return take(op.outputs.front()); }
 
   void adjoint(const Operation& op) {
-    if (std::holds_alternative<CollectiveOp>(op.work)) return;  // done in finalize
+    if (moves_over_tp(op)) return;  // done in finalize
+    if (std::holds_alternative<CollectiveOp>(op.work)) return exchange_adjoint(op);
     const auto& work = std::get<ComputeOp>(op.work);
     switch (work.kind) {
       case OpKind::SumLoss:
@@ -260,6 +267,24 @@ class Differentiator {
       case OpKind::Activation:
       case OpKind::GatedActivation:
         activation_adjoint(op, work);
+        break;
+      case OpKind::Router:
+        router_adjoint(op, work);
+        break;
+      case OpKind::DispatchPlan:
+      case OpKind::ExchangeSizes:
+        break;  // integers
+      case OpKind::Dispatch:
+        dispatch_adjoint(op, work);
+        break;
+      case OpKind::RegroupRows:
+        regroup_adjoint(op, work);
+        break;
+      case OpKind::GroupedLinear:
+        grouped_linear_adjoint(op, work);
+        break;
+      case OpKind::Combine:
+        combine_adjoint(op, work);
         break;
       default:
         throw InvariantError(op.name + ": no adjoint");
@@ -313,7 +338,8 @@ class Differentiator {
   /// part of dy: its tokens, or its heads.
   ValueId gradient_of_parameter(ValueId weight, const Gradient& dy) {
     LayerParameter& parameter = layer_.parameters[at(value(weight).index)];
-    if (parameter.parameter.shard_dim < 0 && dy.where != Placement::Replicated)
+    if (!parameter.parameter.expert && parameter.parameter.shard_dim < 0 &&
+        dy.where != Placement::Replicated)
       parameter.parameter.tp_partial = true;
     return parameter.gradient;
   }
@@ -410,9 +436,88 @@ class Differentiator {
     const Gradient dy = output_gradient(op);
     const ValueId x = op.inputs[0];
     const ValueId dx = fresh_gradient(x, dy.where);
-    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work, {dy.buffer, need(x)},
-         {dx});
+    std::vector<ValueId> inputs = {dy.buffer, need(x)};
+    for (std::size_t i = 1; i < op.inputs.size(); ++i) inputs.push_back(need(op.inputs[i]));
+    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work, std::move(inputs), {dx});
     contribute(x, {dx, dy.where});
+  }
+
+  // ------------------------------------------------------------ experts
+
+  /// Collectives of the expert grid: rows and gathered tokens go back the way they came.
+  void exchange_adjoint(const Operation& op) {
+    const ValueId x = op.inputs.front();
+    if (!gradients_.contains(op.outputs.front())) return;  // counts and choices have none
+    const Gradient dy = output_gradient(op);
+    auto work = std::get<CollectiveOp>(op.work);
+    if (work.collective == Collective::AllGather)
+      work.collective = Collective::ReduceScatter;
+    else if (work.collective == Collective::ReduceScatter)
+      work.collective = Collective::AllGather;
+    work.reverse = !work.reverse;
+    work.elements = element_count(value(dy.buffer).shape);
+    const Placement where = layer_.placement[at(x)];
+    const ValueId dx = fresh_gradient(x, where);
+    std::vector<ValueId> inputs = {dy.buffer};
+    for (std::size_t i = 1; i < op.inputs.size(); ++i) inputs.push_back(need(op.inputs[i]));
+    emit(op.name + ".input_grad", Phase::InputGrad, op.lane, work, std::move(inputs), {dx});
+    for (const ValueId output : op.outputs) done_.insert(output);
+    contribute(x, {dx, where});
+  }
+
+  void router_adjoint(const Operation& op, const ComputeOp& work) {
+    const Gradient dy = output_gradient(op);
+    const ValueId x = op.inputs[0];
+    const ValueId dlogits = fresh_gradient(op.outputs[2], dy.where);
+    const ValueId dx = fresh_gradient(x, dy.where);
+    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work,
+         {dy.buffer, need(op.outputs[1]), need(op.outputs[2]), op.inputs[1]}, {dlogits, dx});
+    contribute(x, {dx, dy.where});
+    weight_gradient(op, work, dy, {dlogits, need(x)}, {op.inputs[1]});
+  }
+
+  void dispatch_adjoint(const Operation& op, const ComputeOp& work) {
+    const Gradient dy = output_gradient(op);
+    const ValueId x = op.inputs[0];
+    const ValueId row_of_choice =
+        layer_.block.forward[at(producer_[at(op.inputs[1])])].outputs.front();
+    const ValueId dx = fresh_gradient(x, dy.where);
+    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work,
+         {dy.buffer, need(row_of_choice)}, {dx});
+    contribute(x, {dx, dy.where});
+  }
+
+  void regroup_adjoint(const Operation& op, ComputeOp work) {
+    const Gradient dy = output_gradient(op);
+    const ValueId dx = fresh_gradient(op.inputs[0], dy.where);
+    work.reverse = !work.reverse;
+    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work,
+         {dy.buffer, need(op.inputs[1])}, {dx});
+    contribute(op.inputs[0], {dx, dy.where});
+  }
+
+  void grouped_linear_adjoint(const Operation& op, const ComputeOp& work) {
+    const Gradient dy = output_gradient(op);
+    const ValueId x = op.inputs[0];
+    const ValueId x_again = need(x);
+    const ValueId offsets = need(op.inputs[2]);
+    const ValueId dx = fresh_gradient(x, dy.where);
+    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work,
+         {dy.buffer, op.inputs[1], offsets}, {dx});
+    contribute(x, {dx, dy.where});
+    weight_gradient(op, work, dy, {dy.buffer, x_again, offsets}, {op.inputs[1]});
+  }
+
+  void combine_adjoint(const Operation& op, const ComputeOp& work) {
+    const Gradient dy = output_gradient(op);
+    const ValueId rows = op.inputs[0];
+    const ValueId probabilities = op.inputs[1];
+    const ValueId drows = fresh_gradient(rows, dy.where);
+    const ValueId dprobabilities = fresh_gradient(probabilities, dy.where);
+    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work,
+         {dy.buffer, need(rows), need(probabilities), need(op.inputs[2])}, {drows, dprobabilities});
+    contribute(rows, {drows, dy.where});
+    contribute(probabilities, {dprobabilities, dy.where});
   }
 
   /// The input's gradient must end in the stream that the layers of a task pass on. A residual

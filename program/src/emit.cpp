@@ -287,18 +287,21 @@ void emit_tasks(Program& program, const ParameterOrder& order, Pass pass,
     std::ranges::move(instances, std::back_inserter(program.instances));
     return;
   }
-  std::multimap<int, FlatRange> ready;  // after an instance
+  std::multimap<int, Bucket> ready;  // after an instance
   if (profile.bucketed_gradients) {
     const std::vector<int> complete = completed_at(program, instances);
     for (const Bucket& bucket : make_buckets(program, order))
-      ready.emplace(completed_at(program, complete, bucket), bucket.range);
+      ready.emplace(completed_at(program, complete, bucket), bucket);
   }
   for (int i = 0; i < static_cast<int>(instances.size()); ++i) {
     program.instances.push_back(std::move(instances[at(i)]));
     const auto [begin, end] = ready.equal_range(i);
-    for (auto bucket = begin; bucket != end; ++bucket) append_bucket(program, bucket->second);
+    for (auto bucket = begin; bucket != end; ++bucket)
+      append_bucket(program, bucket->second.range, bucket->second.group);
   }
-  if (!profile.bucketed_gradients) append_bucket(program, order.early);
+  if (profile.bucketed_gradients) return;
+  append_bucket(program, order.early);
+  append_bucket(program, order.experts, Group::ExpertDp);
 }
 
 }  // namespace meshplan::program

@@ -20,7 +20,8 @@ struct EnumNames<program::Lane> {
                 {program::Lane::PpReturnSendBackward, "pp_return_send_backward"},
                 {program::Lane::PpReturnRecvBackward, "pp_return_recv_backward"},
                 {program::Lane::Dp, "dp"},
-                {program::Lane::Host, "host"}}};
+                {program::Lane::Host, "host"},
+                {program::Lane::Ep, "ep"}}};
 };
 template <>
 struct EnumNames<program::Phase> {

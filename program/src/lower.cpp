@@ -29,8 +29,15 @@ class Lowering {
         schedule_(schedule_of(plan)) {
     program_.plan = plan;
     program_.role.stage = stage;
-    program_.sizes = {.tokens = plan.tokens_per_microbatch(), .sequences = plan.micro_batch_size};
-    context_ = {.tp = plan.parallel.tp, .sp = plan.parallel.sp, .compute = plan.workload.precision};
+    program_.sizes = {.tokens = plan.tokens_per_microbatch(),
+                      .sequences = plan.micro_batch_size,
+                      .routed_tokens = routed_rows_bound(plan)};
+    context_ = {.tp = plan.parallel.tp,
+                .sp = plan.parallel.sp,
+                .compute = plan.workload.precision,
+                .ep = plan.parallel.ep,
+                .etp = plan.parallel.etp,
+                .num_experts = plan.model.moe ? plan.model.moe->num_experts : 0};
     make_tasks();
   }
 

@@ -13,7 +13,7 @@ std::size_t at(int id) {
 }
 
 // When a gradient is complete decides where it lies.
-enum class Readiness { Early, Tied, TpPartial };
+enum class Readiness { Early, Expert, Tied, TpPartial };
 
 struct Candidate {
   Parameter parameter;
@@ -54,6 +54,7 @@ ParameterOrder place_parameters(Program& program, const std::vector<PlacedLayer>
       known.ready_after_layer = layer;
       known.users.emplace_back(layer, index);
       const bool is_embedding = known.parameter.name == "embedding.embed_tokens.weight";
+      if (known.parameter.expert) known.readiness = Readiness::Expert;
       if (known.parameter.tp_partial) known.readiness = Readiness::TpPartial;
       if (is_embedding && tied_over_stages) {
         known.readiness = Readiness::Tied;
@@ -71,9 +72,8 @@ ParameterOrder place_parameters(Program& program, const std::vector<PlacedLayer>
     program.layers[layer].parameters.resize(sharded[at(placed[layer].sharded)].parameters.size());
   std::int64_t offset = 0;
   for (Candidate& candidate : candidates) {
-    FlatRange& range = candidate.readiness == Readiness::Early  ? order.early
-                       : candidate.readiness == Readiness::Tied ? order.tied
-                                                                : order.tp_partial;
+    FlatRange* const ranges[] = {&order.early, &order.experts, &order.tied, &order.tp_partial};
+    FlatRange& range = *ranges[static_cast<std::size_t>(candidate.readiness)];
     if (range.size() == 0) range = {offset, offset};
     candidate.parameter.offset = offset;
     const std::int64_t elements = candidate.parameter.elements();
@@ -89,22 +89,35 @@ ParameterOrder place_parameters(Program& program, const std::vector<PlacedLayer>
   return order;
 }
 
-std::vector<Bucket> make_buckets(const Program& program, const ParameterOrder& order) {
-  std::vector<Bucket> buckets;
+namespace {
+
+void append_buckets(const Program& program, const ParameterOrder& order, FlatRange range,
+                    Group group, std::vector<Bucket>& buckets) {
+  const std::size_t first = buckets.size();
   for (std::size_t i = 0; i < program.parameters.size(); ++i) {
     const Parameter& parameter = program.parameters[i];
-    if (parameter.offset < order.early.begin || parameter.offset >= order.early.end) continue;
-    const std::int64_t end =
-        i + 1 < program.parameters.size() ? program.parameters[i + 1].offset : order.early.end;
-    const bool full = !buckets.empty() && buckets.back().range.size() * size_of(DType::F32) >=
-                                              program.plan.bucket_bytes;
-    if (buckets.empty() || full)
-      buckets.push_back(
-          {.range = {parameter.offset, end}, .ready_after_layer = order.ready_after_layer[i]});
+    if (parameter.offset < range.begin || parameter.offset >= range.end) continue;
+    const bool last =
+        i + 1 == program.parameters.size() || program.parameters[i + 1].offset >= range.end;
+    const std::int64_t end = last ? range.end : program.parameters[i + 1].offset;
+    const bool full = buckets.size() > first && buckets.back().range.size() * size_of(DType::F32) >=
+                                                    program.plan.bucket_bytes;
+    if (buckets.size() == first || full)
+      buckets.push_back({.range = {parameter.offset, end},
+                         .ready_after_layer = order.ready_after_layer[i],
+                         .group = group});
     buckets.back().range.end = end;
     buckets.back().ready_after_layer =
         std::min(buckets.back().ready_after_layer, order.ready_after_layer[i]);
   }
+}
+
+}  // namespace
+
+std::vector<Bucket> make_buckets(const Program& program, const ParameterOrder& order) {
+  std::vector<Bucket> buckets;
+  append_buckets(program, order, order.early, Group::DpCp, buckets);
+  append_buckets(program, order, order.experts, Group::ExpertDp, buckets);
   return buckets;
 }
 

@@ -1,6 +1,7 @@
 #include "program/plan.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/ranges.h>
 
 #include "core/error.hpp"
@@ -72,6 +73,20 @@ std::string to_json(const Plan& plan) {
 
 std::string plan_schema() {
   return json_schema<PlanFile>().dump(2) + "\n";
+}
+
+std::int64_t routed_rows_bound(const Plan& plan) {
+  if (!plan.model.moe) return 0;
+  const ParallelConfig& parallel = plan.parallel;
+  const std::int64_t shards = parallel.sp ? parallel.tp : 1;
+  const std::int64_t tokens = plan.tokens_per_microbatch() / shards * parallel.etp;
+  const std::int64_t balanced = tokens * plan.model.moe->top_k;
+  if (parallel.ep == 1) return balanced;
+  const std::int64_t held = plan.model.moe->num_experts / parallel.ep;
+  const std::int64_t most =
+      tokens * parallel.ep * std::min<std::int64_t>(plan.model.moe->top_k, held);
+  const double wanted = std::ceil(static_cast<double>(balanced) * plan.expert_imbalance);
+  return wanted >= static_cast<double>(most) ? most : static_cast<std::int64_t>(wanted);
 }
 
 std::vector<int> resolved_layers_per_stage(const Plan& plan) {

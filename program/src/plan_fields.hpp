@@ -135,6 +135,9 @@ void fields(Visitor& v, PlanFile& f) {
              at_least(0));
   v.optional("count_ends_as_layers", f.plan.count_ends_as_layers,
              "embedding and head count as one layer each where layers are divided evenly");
+  v.optional("expert_imbalance", f.plan.expert_imbalance,
+             "rows that a rank's experts may receive, as a multiple of a balanced router's",
+             at_least(1));
   v.optional("bucket_bytes", f.plan.bucket_bytes, "of a data-parallel gradient bucket",
              at_least(1));
   v.optional("prediction", f.plan.prediction, "made when the plan was chosen");

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "core/error.hpp"
+#include "shard_experts.hpp"
 #include "sharded_layer.hpp"
 
 namespace meshplan::program {
@@ -222,6 +223,7 @@ class Sharder {
   }
 
   void lower(const Op& op) {
+    if (experts_.owns(op)) return lower_experts(op);
     switch (op.kind) {
       case OpKind::Embedding:
         return lower_embedding(op);
@@ -239,12 +241,33 @@ class Sharder {
       case OpKind::Attention:
       case OpKind::GatedActivation:
       case OpKind::Activation:
+      case OpKind::Router:
       case OpKind::Add:
         return lower_elementwise(op, /*in_place=*/false);
       default:
         throw InvariantError(
             fmt::format("operation '{}' has no lowering; check(plan) must refuse it", op.name));
     }
+  }
+
+  void lower_experts(const Op& op) {
+    const ValueId first = value(op.inputs.front());
+    const auto made = [&] {
+      switch (op.kind) {
+        case OpKind::Dispatch:
+          return experts_.dispatch(op, first, value(op.inputs[1]));
+        case OpKind::GroupedLinear:
+          return experts_.grouped_linear(op, first);
+        case OpKind::Activation:
+        case OpKind::GatedActivation:
+          return experts_.activation(op, first);
+        case OpKind::Combine:
+          return experts_.combine(op, first, value(op.inputs[1]));
+        default:
+          throw InvariantError(op.name + ": no lowering on routed rows");
+      }
+    }();
+    current_[at(op.outputs.front())] = made;
   }
 
   ComputeOp compute(const Op& op, bool tokens_sharded, bool features_sharded) const {
@@ -371,6 +394,7 @@ class Sharder {
   const LayerGraph& graph_;
   ShardContext context_;
   ShardedLayer layer_;
+  ExpertSharder experts_{graph_, context_, layer_};
   std::vector<std::optional<ValueId>> current_;  // by graph tensor: the value that now holds it
 };
 

@@ -22,6 +22,9 @@ struct ShardContext {
   int tp = 1;
   bool sp = false;
   DType compute = DType::F32;
+  int ep = 1;
+  int etp = 1;
+  int num_experts = 0;
 };
 
 /// A parameter of the layer, without its place in the model.
@@ -94,16 +97,19 @@ struct PlacedLayer {
 struct ParameterOrder {
   std::vector<int> ready_after_layer;  // by parameter: index into program.layers
   FlatRange early;                     // reducible while backward runs
+  FlatRange experts;                   // likewise, over the expert-data group
   FlatRange tied;
   FlatRange tp_partial;
 };
 ParameterOrder place_parameters(Program& program, const std::vector<PlacedLayer>& placed,
                                 const std::vector<ShardedLayer>& sharded);
 
-/// Data-parallel buckets over the early range, each with the layer after which it is complete.
+/// Data-parallel buckets over the early and the experts' range, each with the layer after which it
+/// is complete.
 struct Bucket {
   FlatRange range;
   int ready_after_layer = 0;
+  Group group = Group::DpCp;
 };
 std::vector<Bucket> make_buckets(const Program& program, const ParameterOrder& order);
 
@@ -113,7 +119,7 @@ void emit_tasks(Program& program, const ParameterOrder& order, Pass pass,
 
 /// Operations between the last backward task and the next step, and the load before the first task.
 void append_load(Program& program);
-void append_bucket(Program& program, FlatRange range);
+void append_bucket(Program& program, FlatRange range, Group group = Group::DpCp);
 void append_step_end(Program& program, const ParameterOrder& order, Pass pass);
 
 /// Adds an operation that belongs to no block, and its only instance.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "program/shard_layout.hpp"
@@ -58,7 +59,7 @@ class MergedRanges {
 std::vector<std::pair<FlatRange, int>> ranges_by_copies(const Program& program) {
   MergedRanges<int> ranges;
   for (const Parameter& parameter : program.parameters) {
-    if (parameter.tied_copy) continue;
+    if (parameter.tied_copy || parameter.expert) continue;
     for (const HeldRange& held : held_ranges(parameter, program.plan.parallel.tp))
       ranges.add({parameter.offset + held.range.begin, parameter.offset + held.range.end},
                  held.copies);
@@ -77,7 +78,8 @@ std::vector<std::pair<FlatRange, bool>> ranges_by_decay(const Program& program) 
 void append_copied_heads(Program& program, FlatRange range) {
   for (std::size_t i = 0; i < program.parameters.size(); ++i) {
     const Parameter& parameter = program.parameters[i];
-    if (parameter.shard_dim < 0 || parameter.offset < range.begin || parameter.offset >= range.end)
+    if (parameter.expert || parameter.shard_dim < 0 || parameter.offset < range.begin ||
+        parameter.offset >= range.end)
       continue;
     for (const HeldRange& held : held_ranges(parameter, program.plan.parallel.tp))
       if (held.copies > 1)
@@ -93,30 +95,45 @@ void append_load(Program& program) {
   append_step(program, "load_batch", Phase::Forward, {.work = StepWork::LoadBatch});
 }
 
-void append_bucket(Program& program, FlatRange range) {
-  append_copied_heads(program, range);
+void append_bucket(Program& program, FlatRange range, Group group) {
+  if (group == Group::DpCp) append_copied_heads(program, range);
   append_all_reduce(program, fmt::format("gradients[{}:{}].all_reduce", range.begin, range.end),
-                    Lane::Dp, Group::DpCp, Region::Gradients, range);
+                    Lane::Dp, group, Region::Gradients, range);
 }
 
 void append_step_end(Program& program, const ParameterOrder& order, Pass pass) {
+  // A replica's ranks do not hold all experts between them, so the norm is summed over all ranks.
+  const bool moe = program.plan.model.moe.has_value();
   if (pass == Pass::Training) {
     append_all_reduce(program, "sequence_gradients.all_reduce", Lane::Tp, Group::Tp,
                       Region::Gradients, order.tp_partial);
     append_all_reduce(program, "tied_embedding.all_reduce", Lane::Dp, Group::Embedding,
                       Region::Gradients, order.tied);
-    append_bucket(program, {order.early.end, program.parameter_elements});
+    append_bucket(program,
+                  {std::max(order.early.end, order.experts.end), program.parameter_elements});
     for (const auto& [range, copies] : ranges_by_copies(program))
       append_step(program, fmt::format("squared_norm[{}:{}]", range.begin, range.end),
                   Phase::Optimizer,
-                  {.work = StepWork::SquaredNorm, .range = range, .tp_copies = copies});
+                  {.work = StepWork::SquaredNorm,
+                   .range = range,
+                   .tp_copies = copies,
+                   .first_replica_only = moe});
+    if (order.experts.size() > 0)
+      append_step(program,
+                  fmt::format("squared_norm[{}:{}]", order.experts.begin, order.experts.end),
+                  Phase::Optimizer,
+                  {.work = StepWork::SquaredNorm,
+                   .range = order.experts,
+                   .first_replica_only = true,
+                   .expert = true});
   }
   if (program.role.last_stage)
     append_all_reduce(program, "loss.all_reduce", Lane::Dp, Group::DpCp, Region::Scalars,
                       scalars(Scalar::LossSum, 1));
-  append_step(program, "mask_loss", Phase::Reduce, {.work = StepWork::MaskLoss});
-  append_all_reduce(program, "loss_and_norm.all_reduce", Lane::Tp, Group::TpPp, Region::Scalars,
-                    scalars(Scalar::LossSum, 2));
+  append_step(program, "mask_loss", Phase::Reduce,
+              {.work = StepWork::MaskLoss, .first_replica_only = moe});
+  append_all_reduce(program, "loss_and_norm.all_reduce", Lane::Tp, moe ? Group::World : Group::TpPp,
+                    Region::Scalars, scalars(Scalar::LossSum, 2));
   if (pass == Pass::ForwardOnly) return;
   append_step(program, "clip_coefficient", Phase::Optimizer, {.work = StepWork::ClipCoefficient});
   for (const auto& [range, decay] : ranges_by_decay(program))

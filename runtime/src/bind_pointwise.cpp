@@ -25,43 +25,72 @@ kernels::ActivationKind kernel_kind(models::ActivationKind kind) {
 
 using models::OpKind;
 
+/// Routed rows come with the offsets of their experts as operand `offsets`: then only as many rows
+/// are computed as there are when the call runs.
+template <class Call, class SetRows>
+std::function<void()> OperatorBinder::of_rows(const Operands& o, std::size_t offsets, Call call,
+                                              SetRows set_rows) {
+  if (o.operation.inputs.size() <= offsets) return ready(call);
+  const std::int32_t* last = o.in<std::int32_t>(offsets) + o.in_elements(offsets) - 1;
+  return [this, call, last, set_rows]() mutable {
+    std::int32_t rows = 0;
+    backend_.copy_to_host(&rows, last, sizeof rows);
+    set_rows(call, rows);
+    backend_.run(call);
+  };
+}
+
 std::function<void()> OperatorBinder::bind_activation(const Operands& o) {
   const kernels::ActivationKind kind = kernel_kind(o.work.attributes.activation);
+  const std::int64_t width = o.in_shape(0)[1];
+  const auto set_rows = [width](auto& call, std::int64_t rows) { call.count = rows * width; };
   if (o.forward())
-    return ready(kernels::ActivationForward{
-        .kind = kind, .count = o.in_elements(0), .dtype = o.dtype(), .x = o.in(0), .y = o.out(0)});
-  return ready(kernels::ActivationBackward{.kind = kind,
-                                           .count = o.in_elements(0),
-                                           .dtype = o.dtype(),
-                                           .dy = o.in(0),
-                                           .x = o.in(1),
-                                           .dx = o.out(0)});
+    return of_rows(o, 1,
+                   kernels::ActivationForward{.kind = kind,
+                                              .count = o.in_elements(0),
+                                              .dtype = o.dtype(),
+                                              .x = o.in(0),
+                                              .y = o.out(0)},
+                   set_rows);
+  return of_rows(o, 2,
+                 kernels::ActivationBackward{.kind = kind,
+                                             .count = o.in_elements(0),
+                                             .dtype = o.dtype(),
+                                             .dy = o.in(0),
+                                             .x = o.in(1),
+                                             .dx = o.out(0)},
+                 set_rows);
 }
 
 std::function<void()> OperatorBinder::bind_gated_activation(const Operands& o) {
   const kernels::ActivationKind kind = kernel_kind(o.work.attributes.activation);
+  const auto set_rows = [](auto& call, std::int64_t rows) { call.tokens = rows; };
   if (o.forward()) {
     const std::int64_t size = o.out_shape(0)[1];
-    return ready(kernels::GatedActivationForward{.kind = kind,
-                                                 .tokens = o.in_shape(0)[0],
-                                                 .size = size,
-                                                 .dtype = o.dtype(),
-                                                 .x = o.in(0),
-                                                 .x_stride = 2 * size,
-                                                 .y = o.out(0),
-                                                 .y_stride = size});
+    return of_rows(o, 1,
+                   kernels::GatedActivationForward{.kind = kind,
+                                                   .tokens = o.in_shape(0)[0],
+                                                   .size = size,
+                                                   .dtype = o.dtype(),
+                                                   .x = o.in(0),
+                                                   .x_stride = 2 * size,
+                                                   .y = o.out(0),
+                                                   .y_stride = size},
+                   set_rows);
   }
   const std::int64_t size = o.in_shape(0)[1];
-  return ready(kernels::GatedActivationBackward{.kind = kind,
-                                                .tokens = o.in_shape(0)[0],
-                                                .size = size,
-                                                .dtype = o.dtype(),
-                                                .dy = o.in(0),
-                                                .dy_stride = size,
-                                                .x = o.in(1),
-                                                .x_stride = 2 * size,
-                                                .dx = o.out(0),
-                                                .dx_stride = 2 * size});
+  return of_rows(o, 2,
+                 kernels::GatedActivationBackward{.kind = kind,
+                                                  .tokens = o.in_shape(0)[0],
+                                                  .size = size,
+                                                  .dtype = o.dtype(),
+                                                  .dy = o.in(0),
+                                                  .dy_stride = size,
+                                                  .x = o.in(1),
+                                                  .x_stride = 2 * size,
+                                                  .dx = o.out(0),
+                                                  .dx_stride = 2 * size},
+                 set_rows);
 }
 
 std::function<void()> OperatorBinder::bind_pointwise(const Operands& o) {

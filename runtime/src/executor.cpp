@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 #include <fmt/format.h>
+#include <numeric>
 
 #include "core/error.hpp"
 
@@ -149,9 +150,40 @@ std::function<Handle()> Executor::communication(const OperationInstance& instanc
       return [&group, from, to] {
         return group.all_gather(from, {to, from.count * group.size(), from.dtype});
       };
+    case Collective::AllToAll:
+      return [&group, from, to] { return group.all_to_all(from, {to, from.count, from.dtype}); };
+    case Collective::AllToAllV:
+      return exchange_of_rows(instance, operation, group);
     default:
       throw InvariantError(operation.name + ": collective without an implementation");
   }
+}
+
+/// The rows to and from every rank are read when the exchange starts.
+std::function<Handle()> Executor::exchange_of_rows(const OperationInstance& instance,
+                                                   const Operation& operation,
+                                                   Communicator& group) {
+  const auto& work = std::get<CollectiveOp>(operation.work);
+  const auto address = [&](program::ValueId id) {
+    return arena_.at(program_, program::address_of(program_, instance, id));
+  };
+  const auto ranks = static_cast<std::size_t>(group.size());
+  return [this, &group, work, from = address(operation.inputs.at(0)),
+          rows_at = address(operation.inputs.at(1)), to = address(operation.outputs.at(0)),
+          rows = std::vector<std::int32_t>(2 * ranks), sent = std::vector<std::int64_t>(ranks),
+          received = std::vector<std::int64_t>(ranks)]() mutable {
+    backend_.copy_to_host(rows.data(), rows_at, std::ssize(rows) * size_of(DType::I32));
+    for (std::size_t rank = 0; rank < sent.size(); ++rank) {
+      sent[rank] = rows[rank] * work.row_elements;
+      received[rank] = rows[sent.size() + rank] * work.row_elements;
+    }
+    if (work.reverse) std::swap(sent, received);
+    const auto total = [](const std::vector<std::int64_t>& counts) {
+      return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+    };
+    return group.all_to_all_v({from, total(sent), work.dtype}, sent,
+                              {to, total(received), work.dtype}, received);
+  };
 }
 
 void Executor::load(const StepBatch& batch) {
@@ -175,6 +207,13 @@ void Executor::load(const StepBatch& batch) {
   device_.upload(arena_.region(Region::Scalars), scalars.data(), std::ssize(scalars), Lane::Host);
 }
 
+/// Of the ranks that hold the same, is this the one whose share of a sum over all ranks counts?
+bool Executor::counts_here(const StepOp& step) const {
+  if (!step.first_replica_only) return true;
+  const program::Coordinates& place = groups_.coordinates();
+  return step.expert ? place.edp == 0 : place.dp == 0 && place.cp == 0;
+}
+
 std::function<void()> Executor::bind_step_work(const StepOp& step) {
   const auto flat = [&](Region region) {
     return reinterpret_cast<float*>(
@@ -185,13 +224,14 @@ std::function<void()> Executor::bind_step_work(const StepOp& step) {
     case StepWork::LoadBatch:
       return [this] { load(*batch_); };
     case StepWork::MaskLoss: {
-      const bool owner = program_.role.last_stage && groups_.coordinates().tp == 0;
+      const bool owner =
+          program_.role.last_stage && groups_.coordinates().tp == 0 && counts_here(step);
       double* loss = arena_.scalar<double>(Scalar::LossSum);
       if (owner) return [] {};
       return [this, loss] { backend_.zero(loss, sizeof(double)); };
     }
     case StepWork::SquaredNorm:
-      if (groups_.coordinates().tp % step.tp_copies != 0) return [] {};
+      if (!counts_here(step) || groups_.coordinates().tp % step.tp_copies != 0) return [] {};
       break;
     case StepWork::ClipCoefficient:
     case StepWork::OptimizerUpdate:

@@ -20,31 +20,28 @@ double init_stddev(const program::Program& program, const Parameter& parameter) 
              : stddev;
 }
 
-void fill_normal(const program::Program& program, const Parameter& parameter, int tp_rank,
-                 std::uint64_t seed, kernels::Backend& backend, float* out) {
-  const bool matrix = parameter.local_shape.size() > 1;
-  const std::int64_t rows = parameter.local_shape[0];
-  const std::int64_t columns = matrix ? parameter.local_shape[1] : 1;
-  for (const program::ShardPiece& piece : program::shard_pieces(parameter, tp_rank)) {
-    const bool by_column = parameter.shard_dim == 1;
-    backend.run(kernels::RandomNormal{
-        .seed = seed,
-        .tensor_key = content_hash(parameter.name),
-        .rows = by_column ? rows : piece.size,
-        .columns = by_column ? piece.size : columns,
-        .row_offset = by_column ? 0 : piece.global_begin,
-        .column_offset = by_column ? piece.global_begin : 0,
-        .global_columns = matrix ? parameter.global_shape[1] : 1,
-        .stddev = static_cast<float>(init_stddev(program, parameter)),
-        .out = out + (by_column ? piece.local_begin : piece.local_begin * columns),
-        .out_stride = columns});
-  }
+void fill_normal(const program::Program& program, const Parameter& parameter,
+                 const program::Coordinates& place, std::uint64_t seed, kernels::Backend& backend,
+                 float* out) {
+  const std::int64_t columns =
+      parameter.global_shape.size() > 1 ? parameter.global_shape.back() : 1;
+  for (const program::MatrixPiece& piece : program::matrix_pieces(parameter, place))
+    backend.run(kernels::RandomNormal{.seed = seed,
+                                      .tensor_key = content_hash(parameter.name),
+                                      .rows = piece.rows,
+                                      .columns = piece.columns,
+                                      .row_offset = piece.global_row,
+                                      .column_offset = piece.global_column,
+                                      .global_columns = columns,
+                                      .stddev = static_cast<float>(init_stddev(program, parameter)),
+                                      .out = out + piece.local_offset,
+                                      .out_stride = piece.local_stride});
 }
 
 }  // namespace
 
-void initialize_parameters(const program::Program& program, int tp_rank, std::uint64_t seed,
-                           kernels::Backend& backend, const Arena& arena) {
+void initialize_parameters(const program::Program& program, const program::Coordinates& place,
+                           std::uint64_t seed, kernels::Backend& backend, const Arena& arena) {
   for (const Region region : {Region::Weights, Region::MasterWeights, Region::Gradients,
                               Region::Moment1, Region::Moment2})
     backend.zero(arena.region(region),
@@ -63,7 +60,7 @@ void initialize_parameters(const program::Program& program, int tp_rank, std::ui
         break;
       case models::Init::Normal:
       case models::Init::ScaledNormal:
-        fill_normal(program, parameter, tp_rank, seed, backend, out);
+        fill_normal(program, parameter, place, seed, backend, out);
         break;
     }
   }

@@ -57,6 +57,14 @@ std::function<void()> OperatorBinder::bind(const program::OperationInstance& ins
     case OpKind::CrossEntropyCombine:
     case OpKind::SumLoss:
       return bind_loss(operands);
+    case OpKind::Router:
+    case OpKind::DispatchPlan:
+    case OpKind::ExchangeSizes:
+    case OpKind::Dispatch:
+    case OpKind::RegroupRows:
+    case OpKind::GroupedLinear:
+    case OpKind::Combine:
+      return bind_experts(operands);
     default:
       throw InvariantError(fmt::format("operation '{}' has no kernel", operation.name));
   }

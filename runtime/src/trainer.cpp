@@ -1,5 +1,7 @@
 #include "runtime/trainer.hpp"
 
+#include <fmt/format.h>
+
 #include "core/error.hpp"
 #include "runtime/initialize.hpp"
 
@@ -38,7 +40,7 @@ Trainer::Trainer(program::Program training, std::optional<program::Program> eval
       groups_(device_world_ ? *device_world_ : world, program::mesh_of(training_.plan)),
       arena_(device.backend(), programs_of(training_, evaluation_)),
       training_executor_(training_, device, arena_, groups_, status) {
-  initialize_parameters(training_, groups_.coordinates().tp, seed, device.backend(), arena_);
+  initialize_parameters(training_, groups_.coordinates(), seed, device.backend(), arena_);
   if (!evaluation_) return;
   check_same_parameters(training_, *evaluation_);
   evaluation_executor_.emplace(*evaluation_, device, arena_, groups_, status);
@@ -50,10 +52,22 @@ double Trainer::evaluate(const StepBatch& batch) {
 }
 
 void Trainer::load(ParameterSource& source, LoadedState which) {
+  refuse_sharded_experts("read");
   load_parameters(training_, groups_.coordinates().tp, source, which, device_.backend(), arena_);
 }
 
+/// The layout of a checkpoint knows shards over tp alone.
+void Trainer::refuse_sharded_experts(std::string_view what) const {
+  const program::ParallelConfig& parallel = training_.plan.parallel;
+  if (parallel.ep * parallel.etp > 1)
+    throw ConfigError(fmt::format(
+        "ep = {}, etp = {}: this version cannot {} checkpoints or weights whose experts are "
+        "sharded; use ep = 1 and etp = 1",
+        parallel.ep, parallel.etp, what));
+}
+
 SaverPlace Trainer::saver_place() const {
+  refuse_sharded_experts("write");
   const Communicator& replicas = groups_.of(program::Group::DpCp);
   return {.tp_rank = groups_.coordinates().tp,
           .replica = replicas.rank(),

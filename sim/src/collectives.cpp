@@ -110,6 +110,7 @@ double bus_bytes(Collective collective, double m, int n) {
     case Collective::AllGather:
       return others * m;
     case Collective::AllToAll:
+    case Collective::AllToAllV:
       return others / n * m;
     case Collective::Broadcast:
       return m;
@@ -164,6 +165,7 @@ program::CommOp comm_op(Collective collective) {
     case Collective::AllGather:
       return program::CommOp::AllGather;
     case Collective::AllToAll:
+    case Collective::AllToAllV:
       return program::CommOp::AllToAll;
     case Collective::Broadcast:
       return program::CommOp::Broadcast;
@@ -229,6 +231,8 @@ double collective_seconds(Collective collective, Algorithm algorithm, double mes
 Price price_collective(Collective collective, std::int64_t message_bytes,
                        const GroupPlacement& placement, const Cluster& cluster) {
   if (placement.size == 1) return {};
+  // Uneven parts cost what their mean does, as long as the largest is not far above it.
+  if (collective == Collective::AllToAllV) collective = Collective::AllToAll;
   const auto bytes = static_cast<double>(message_bytes);
   const auto formula = [&](int group_size, double at_bytes) {
     GroupPlacement other = placement;

@@ -36,24 +36,17 @@ runtime::StepBatch make_batch(const program::Plan& plan, int dp_rank) {
 }
 
 /// Adds this rank's shard into the global array; of what several ranks hold, the first one's.
-void scatter_into(std::vector<double>& global, const Parameter& parameter, int tp_rank,
-                  const float* local) {
-  const bool matrix = parameter.local_shape.size() > 1;
-  const std::int64_t local_columns = matrix ? parameter.local_shape[1] : 1;
-  const std::int64_t global_columns = matrix ? parameter.global_shape[1] : 1;
-  const bool by_column = parameter.shard_dim == 1;
-  for (const program::ShardPiece& piece : program::shard_pieces(parameter, tp_rank)) {
+void scatter_into(std::vector<double>& global, const Parameter& parameter,
+                  const program::Coordinates& place, const float* local) {
+  const std::int64_t columns =
+      parameter.global_shape.size() > 1 ? parameter.global_shape.back() : 1;
+  for (const program::MatrixPiece& piece : program::matrix_pieces(parameter, place)) {
     if (piece.copy != 0) continue;
-    const std::int64_t rows = by_column ? parameter.local_shape[0] : piece.size;
-    const std::int64_t columns = by_column ? piece.size : local_columns;
-    for (std::int64_t r = 0; r < rows; ++r)
-      for (std::int64_t c = 0; c < columns; ++c) {
-        const std::int64_t local_row = by_column ? r : piece.local_begin + r;
-        const std::int64_t local_column = by_column ? piece.local_begin + c : c;
-        const std::int64_t global_row = by_column ? r : piece.global_begin + r;
-        const std::int64_t global_column = by_column ? piece.global_begin + c : c;
-        global[static_cast<std::size_t>(global_row * global_columns + global_column)] =
-            local[local_row * local_columns + local_column];
+    for (std::int64_t r = 0; r < piece.rows; ++r)
+      for (std::int64_t c = 0; c < piece.columns; ++c) {
+        const std::int64_t at = (piece.global_row + r) * columns + piece.global_column + c;
+        global[static_cast<std::size_t>(at)] =
+            local[piece.local_offset + r * piece.local_stride + c];
       }
   }
 }
@@ -91,8 +84,9 @@ std::map<std::string, std::vector<double>> gather_gradients(runtime::Trainer& tr
                         std::int64_t{1}, std::multiplies<>());
     std::vector<double> global(static_cast<std::size_t>(elements), 0.0);
     const auto own = std::ranges::find(program.parameters, parameter.name, &Parameter::name);
-    if (own != program.parameters.end() && place.dp == 0 && !own->tied_copy)
-      scatter_into(global, *own, place.tp, gradients + own->offset);
+    if (own != program.parameters.end() && (own->expert ? place.edp : place.dp) == 0 &&
+        !own->tied_copy)
+      scatter_into(global, *own, place, gradients + own->offset);
     const runtime::MutableBuffer buffer{global.data(), elements, DType::F64};
     world.all_reduce(buffer, buffer, runtime::ReduceOp::Sum).wait();
     result[parameter.name] = std::move(global);

@@ -112,11 +112,19 @@ enum class OpKind {
   BiasAdd,  // in: x (T, D); bias (D); out: x + bias; made by lowering, after a row-parallel sum
   // in: logits (T, V), targets (T); out: per-token loss (T), lse (T); classifier: Sequences for T
   CrossEntropy,
-  // The last four are made by lowering from CrossEntropy and from gradients of shared values.
+  // The next four are made by lowering from CrossEntropy and from gradients of shared values.
   CrossEntropyLocal,    // in: logits (T, V local), targets (T); out: statistics (T, 3)
   CrossEntropyCombine,  // in: statistics (shards, T, 3), targets (T); out: loss (T), lse (T)
   SumLoss,              // in: loss (T); adds to the step's loss sum
   Accumulate,           // in: a, b; a += b
+  // And these from Dispatch and Combine. A choice is one of a token's top-k experts.
+  // in: choices (T, top-k); out: row of each choice, choice of each row (T, top-k), where each
+  // expert's rows begin (X + 1), rows of each expert (X)
+  DispatchPlan,
+  // in: rows for each expert here (X), and on all ranks for the experts held here (ranks, L); out:
+  // rows sent to and received from each rank (2, ranks), where each local expert's begin (L + 1)
+  ExchangeSizes,
+  RegroupRows,  // in: rows by (rank, local expert), received (ranks, L); out: by (expert, rank)
 };
 
 /// How tensor parallelism splits the weight of a Linear, GroupedLinear or Embedding.

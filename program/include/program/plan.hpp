@@ -82,6 +82,9 @@ struct Plan {
   // the middle. The first and the last may be 0: embedding or head alone.
   std::vector<int> layers_per_stage;
   bool count_ends_as_layers = false;  // embedding and head weigh one layer each in an even division
+  /// With ep > 1: the rows that a rank's experts may receive in a micro-batch, as a multiple of
+  /// what they receive when the router balances them. Buffers hold this many.
+  double expert_imbalance = 2.0;
   std::int64_t bucket_bytes = 25 << 20;  // data-parallel gradient buckets
   std::optional<Prediction> prediction;
 
@@ -109,6 +112,12 @@ struct Violation {
 /// Every rule that the plan breaks; empty = it can be lowered and run. Includes what this version
 /// does not lower yet (MoE, MLA, context parallelism, ...), named as such.
 std::vector<Violation> check(const Plan& plan);
+
+/// Rows of routed tokens that a rank's buffers hold, per micro-batch; 0 without experts. Balanced
+/// experts receive tokens * top-k * etp rows (tokens of this rank, which the etp group gathers).
+/// With ep > 1 `expert_imbalance` times that, but never more than all ranks could send: each token
+/// chooses at most min(top-k, experts held) of the experts here.
+std::int64_t routed_rows_bound(const Plan& plan);
 
 /// Layers of each virtual stage after defaults.
 std::vector<int> resolved_layers_per_stage(const Plan& plan);

@@ -98,6 +98,7 @@ struct Parameter {
   models::Init init = models::Init::Normal;
   bool weight_decay = false;
   bool tp_partial = false;  // replicated over tp, but each rank's gradient is a partial sum
+  bool expert = false;      // of (X, out, in): ep shards dimension 0, and shard_dim speaks of etp
   bool tied_copy = false;   // the last stage's copy of a tied embedding: the first stage's counts
   std::int64_t offset = 0;  // elements, in every flat parameter region
   std::int64_t elements() const;
@@ -128,9 +129,10 @@ enum class Lane {
   PpReturnSendBackward,
   PpReturnRecvBackward,
   Dp,
-  Host
+  Host,
+  Ep
 };
-constexpr int kNumLanes = 12;
+constexpr int kNumLanes = 13;
 
 /// Does a lane carry activations from stage to stage? (Others of the pipeline carry gradients.)
 bool carries_activations(Lane lane);
@@ -181,19 +183,23 @@ struct ComputeOp {
   models::Split split = models::Split::None;
   models::OpAttributes attributes;  // local: heads and kv_heads of this shard
   bool tokens_sharded = false;      // sequence parallel: rows are this tp rank's part of the tokens
+  bool reverse = false;             // RegroupRows: back to the order in which rows arrived
 };
 
-enum class Collective { AllReduce, ReduceScatter, AllGather, AllToAll, Broadcast };
+enum class Collective { AllReduce, ReduceScatter, AllGather, AllToAll, AllToAllV, Broadcast };
 enum class ReduceOp { Sum, Prod, Min, Max, Avg };
 
 /// On a communication lane. `elements` counts what one rank passes in: all of the buffer for
-/// AllReduce and ReduceScatter, its own part for AllGather.
+/// AllReduce and ReduceScatter, its own part for AllGather. AllToAllV exchanges whole rows; how
+/// many is known when it starts: its second input holds the rows to and from every rank (2, ranks).
 struct CollectiveOp {
   Collective collective = Collective::AllReduce;
   Group group = Group::Tp;
   ReduceOp reduce = ReduceOp::Sum;
   DType dtype = DType::F32;
   models::Dim elements;
+  std::int64_t row_elements = 0;  // AllToAllV
+  bool reverse = false;           // AllToAllV: the rows go back to where they came from
 };
 
 /// Point-to-point with the neighbouring stage.
@@ -219,6 +225,10 @@ struct StepOp {
   bool weight_decay = false;  // OptimizerUpdate
   int tp_copies =
       1;  // SquaredNorm: adjacent tp ranks that hold the same gradients; the first counts
+  /// With experts, norm and loss are summed over all ranks: SquaredNorm and MaskLoss count on the
+  /// first of the ranks that hold the same (dp and cp 0; for `expert` ranges, expert-dp 0).
+  bool first_replica_only = false;
+  bool expert = false;
 };
 
 /// Collective on flat gradient ranges or scalars at the end of the step.

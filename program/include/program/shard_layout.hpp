@@ -31,4 +31,21 @@ struct HeldRange {
 /// has sections that are held by several ranks.
 std::vector<HeldRange> held_ranges(const Parameter& parameter, int tp);
 
+/// A dense part of a parameter that a rank holds, with the parameter seen as a matrix: one of more
+/// dimensions has all but the last as its rows.
+struct MatrixPiece {
+  std::int64_t local_offset = 0;  // elements, of its first one in the local tensor
+  std::int64_t local_stride = 0;  // elements from one row to the next
+  std::int64_t global_row = 0;
+  std::int64_t global_column = 0;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  int copy = 0;  // of the tp ranks that hold the same, this is number `copy`
+  bool operator==(const MatrixPiece&) const = default;
+};
+
+/// What the rank at `place` holds of a parameter: of the experts', those of its ep rank and of each
+/// its etp rank's part; of any other, its tp rank's part.
+std::vector<MatrixPiece> matrix_pieces(const Parameter& parameter, const Coordinates& place);
+
 }  // namespace meshplan::program

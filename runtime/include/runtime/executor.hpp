@@ -70,6 +70,10 @@ class Executor {
   void bind_communication(const program::OperationInstance& instance, Bound& bound);
   std::function<Handle()> communication(const program::OperationInstance& instance,
                                         const program::Operation& operation, Communicator& group);
+  std::function<Handle()> exchange_of_rows(const program::OperationInstance& instance,
+                                           const program::Operation& operation,
+                                           Communicator& group);
+  bool counts_here(const program::StepOp& step) const;
   std::function<void()> bind_step_work(const program::StepOp& step);
   std::string status_of(const program::OperationInstance& instance) const;
   void start(int index);

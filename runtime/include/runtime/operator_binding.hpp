@@ -75,6 +75,19 @@ class OperatorBinder {
   std::function<void()> bind_gated_activation(const Operands& o);
   std::function<void()> bind_pointwise(const Operands& o);
   std::function<void()> bind_loss(const Operands& o);
+  std::function<void()> bind_experts(const Operands& o);
+  std::function<void()> bind_router(const Operands& o);
+  std::function<void()> bind_dispatch_plan(const Operands& o);
+  std::function<void()> bind_exchange_sizes(const Operands& o);
+  std::function<void()> bind_dispatch(const Operands& o);
+  std::function<void()> bind_regroup(const Operands& o);
+  std::function<void()> bind_grouped_linear(const Operands& o);
+  std::function<void()> bind_combine(const Operands& o);
+  template <class Call, class SetRows>
+  std::function<void()> of_rows(const Operands& o, std::size_t offsets, Call call,
+                                SetRows set_rows);
+  template <class Call>
+  std::function<void()> grouped(Call call, const std::int32_t* offsets);
   std::function<void()> bind_update(const program::StepOp& step, const FlatMemory& memory);
   const float* rope_table(double base, int size);
   std::int64_t seq_len() const { return program_.sizes.tokens / program_.sizes.sequences; }

@@ -40,6 +40,8 @@ class Trainer {
   Device& device() { return device_; }
 
  private:
+  void refuse_sharded_experts(std::string_view what) const;
+
   program::Program training_;
   std::optional<program::Program> evaluation_;
   Device& device_;

@@ -1,0 +1,276 @@
+// Mixture of experts. How many rows an operation has is decided by the router: it is read from the
+// operation's offsets when the operation runs.
+#include <fmt/format.h>
+
+#include "bound_operands.hpp"
+#include "core/error.hpp"
+
+namespace meshplan::runtime {
+
+using models::OpKind;
+using program::Phase;
+
+namespace {
+
+kernels::RouterScore score_of(const models::RouterSpec& router) {
+  return router.score == models::RouterScore::Softmax ? kernels::RouterScore::Softmax
+                                                      : kernels::RouterScore::Sigmoid;
+}
+
+std::function<void()> both(std::function<void()> first, std::function<void()> second) {
+  return [first = std::move(first), second = std::move(second)] {
+    first();
+    second();
+  };
+}
+
+/// The last of `count` offsets: how many rows there are.
+std::int32_t rows_at(kernels::Backend& backend, const std::int32_t* offsets, std::int64_t count) {
+  std::int32_t rows = 0;
+  backend.copy_to_host(&rows, offsets + count - 1, sizeof rows);
+  return rows;
+}
+
+}  // namespace
+
+std::function<void()> OperatorBinder::bind_router(const Operands& o) {
+  const models::OpAttributes& attributes = o.work.attributes;
+  const std::vector<std::int64_t> input =
+      o.in_shape(o.operation.phase == Phase::WeightGrad ? 1 : 0);
+  const std::int64_t experts = attributes.num_experts;
+  const std::int64_t tokens = input[0];
+  const std::int64_t hidden = program_.plan.model.hidden_size;
+  const kernels::LinearShape shape{
+      .tokens = tokens, .in_features = hidden, .out_features = experts};
+  if (o.operation.phase == Phase::WeightGrad)
+    return ready(kernels::LinearWeightGrad{.shape = shape,
+                                           .dy = o.in(0),
+                                           .dy_stride = experts,
+                                           .x = o.in(1),
+                                           .x_stride = hidden,
+                                           .dweight = o.out<float>(0),
+                                           .dweight_stride = hidden,
+                                           .accumulate = o.instance.accumulate});
+  if (o.forward())  // the logits lie where the scores will
+    return both(ready(kernels::LinearForward{.shape = shape,
+                                             .x = o.in(0),
+                                             .x_stride = hidden,
+                                             .weight = o.in(1),
+                                             .weight_stride = hidden,
+                                             .y = o.out(2),
+                                             .y_stride = experts}),
+                ready(kernels::RouterForward{
+                    .tokens = tokens,
+                    .experts = attributes.num_experts,
+                    .top_k = attributes.top_k,
+                    .score = score_of(attributes.router),
+                    .normalize = attributes.router.normalize_top_k,
+                    .scaling_factor = static_cast<float>(attributes.router.scaling_factor),
+                    .logits = o.out(2),
+                    .logits_stride = experts,
+                    .scores = o.out<float>(2),
+                    .choices = o.out<std::int32_t>(1),
+                    .probabilities = o.out<float>(0)}));
+  return both(ready(kernels::RouterBackward{
+                  .tokens = tokens,
+                  .experts = attributes.num_experts,
+                  .top_k = attributes.top_k,
+                  .score = score_of(attributes.router),
+                  .normalize = attributes.router.normalize_top_k,
+                  .scaling_factor = static_cast<float>(attributes.router.scaling_factor),
+                  .scores = o.in<float>(2),
+                  .choices = o.in<std::int32_t>(1),
+                  .dprobabilities = o.in<float>(0),
+                  .dlogits = o.out(0),
+                  .dlogits_stride = experts}),
+              ready(kernels::LinearInputGrad{.shape = shape,
+                                             .dy = o.out(0),
+                                             .dy_stride = experts,
+                                             .weight = o.in(3),
+                                             .weight_stride = hidden,
+                                             .dx = o.out(1),
+                                             .dx_stride = hidden}));
+}
+
+std::function<void()> OperatorBinder::bind_dispatch_plan(const Operands& o) {
+  const std::vector<std::int64_t> choices = o.in_shape(0);
+  const int experts = o.work.attributes.num_experts;
+  auto* offsets = o.out<std::int32_t>(2);
+  return both(ready(kernels::DispatchPlan{.tokens = choices[0],
+                                          .experts = experts,
+                                          .top_k = static_cast<int>(choices[1]),
+                                          .choices = o.in<std::int32_t>(0),
+                                          .offsets = offsets,
+                                          .choice_of_row = o.out<std::int32_t>(1),
+                                          .row_of_choice = o.out<std::int32_t>(0)}),
+              ready(kernels::ExpertCounts{
+                  .experts = experts, .offsets = offsets, .counts = o.out<std::int32_t>(3)}));
+}
+
+std::function<void()> OperatorBinder::bind_exchange_sizes(const Operands& o) {
+  const std::vector<std::int64_t> received = o.in_shape(1);
+  const auto local = static_cast<int>(received[1]);
+  auto* offsets = o.out<std::int32_t>(1);
+  const auto& layer = program_.layers[static_cast<std::size_t>(o.instance.layer)];
+  const std::string place =
+      fmt::format("stage {}, layer {}", program_.role.stage, layer.layer.value_or(-1));
+  const auto check_rows = [this, offsets, local, place] {
+    const std::int64_t rows = rows_at(backend_, offsets, local + 1);
+    if (rows <= program_.sizes.routed_tokens) return;
+    throw ConfigError(fmt::format(
+        "{}: the router sends {} rows to the experts of ep rank {}, but expert_imbalance = {} "
+        "plans buffers for {}; set a larger expert_imbalance in the plan",
+        place, rows, place_.coordinates.ep, program_.plan.expert_imbalance,
+        program_.sizes.routed_tokens));
+  };
+  return both(ready(kernels::ExchangeSizes{.ranks = static_cast<int>(received[0]),
+                                           .local_experts = local,
+                                           .sent = o.in<std::int32_t>(0),
+                                           .received = o.in<std::int32_t>(1),
+                                           .rows = o.out<std::int32_t>(0),
+                                           .offsets = offsets}),
+              check_rows);
+}
+
+std::function<void()> OperatorBinder::bind_dispatch(const Operands& o) {
+  const bool forward = o.forward();
+  const std::vector<std::int64_t> tokens = forward ? o.in_shape(0) : o.out_shape(0);
+  const std::int64_t size = tokens[1];
+  const auto top_k = static_cast<int>(o.in_shape(1)[1]);
+  if (forward)
+    return ready(kernels::DispatchForward{.tokens = tokens[0],
+                                          .top_k = top_k,
+                                          .size = size,
+                                          .dtype = o.dtype(),
+                                          .choice_of_row = o.in<std::int32_t>(1),
+                                          .x = o.in(0),
+                                          .x_stride = size,
+                                          .rows = o.out(0),
+                                          .rows_stride = size});
+  return ready(kernels::DispatchBackward{.tokens = tokens[0],
+                                         .top_k = top_k,
+                                         .size = size,
+                                         .dtype = o.dtype(),
+                                         .row_of_choice = o.in<std::int32_t>(1),
+                                         .drows = o.in(0),
+                                         .drows_stride = size,
+                                         .dx = o.out(0),
+                                         .dx_stride = size});
+}
+
+std::function<void()> OperatorBinder::bind_regroup(const Operands& o) {
+  const std::vector<std::int64_t> received = o.in_shape(1);
+  return ready(kernels::RegroupRows{.ranks = static_cast<int>(received[0]),
+                                    .local_experts = static_cast<int>(received[1]),
+                                    .max_rows = o.in_shape(0)[0],
+                                    .size = o.in_shape(0)[1],
+                                    .dtype = o.dtype(),
+                                    .to_experts = !o.work.reverse,
+                                    .received = o.in<std::int32_t>(1),
+                                    .from = o.in(0),
+                                    .to = o.out(0)});
+}
+
+/// `call` with the offsets of its groups, which its backend may want on the host.
+template <class Call>
+std::function<void()> OperatorBinder::grouped(Call call, const std::int32_t* offsets) {
+  scratch_bytes_ = std::max(scratch_bytes_, backend_.scratch_bytes(call));
+  call.offsets.device = offsets;
+  const auto groups = static_cast<std::size_t>(call.shape.num_groups);
+  return [this, call, host = std::vector<std::int32_t>(groups + 1)]() mutable {
+    backend_.copy_to_host(host.data(), call.offsets.device, std::ssize(host) * size_of(DType::I32));
+    call.offsets.host = host.data();
+    backend_.run(call);
+  };
+}
+
+std::function<void()> OperatorBinder::bind_grouped_linear(const Operands& o) {
+  const bool weight_grad = o.operation.phase == Phase::WeightGrad;
+  const std::vector<std::int64_t> weight = weight_grad ? o.out_shape(0) : o.in_shape(1);
+  const std::int64_t out = weight[1];
+  const std::int64_t in = weight[2];
+  const kernels::GroupedLinearShape shape{.num_groups = weight[0],
+                                          .max_rows = o.in_shape(0)[0],
+                                          .in_features = in,
+                                          .out_features = out};
+  const auto* offsets = o.in<std::int32_t>(2);
+  if (o.forward())
+    return grouped(kernels::GroupedLinearForward{.shape = shape,
+                                                 .dtype = o.dtype(),
+                                                 .x = o.in(0),
+                                                 .x_stride = in,
+                                                 .weight = o.in(1),
+                                                 .y = o.out(0),
+                                                 .y_stride = out},
+                   offsets);
+  if (!weight_grad)
+    return grouped(kernels::GroupedLinearInputGrad{.shape = shape,
+                                                   .dtype = o.dtype(),
+                                                   .dy = o.in(0),
+                                                   .dy_stride = out,
+                                                   .weight = o.in(1),
+                                                   .dx = o.out(0),
+                                                   .dx_stride = in},
+                   offsets);
+  return grouped(kernels::GroupedLinearWeightGrad{.shape = shape,
+                                                  .dtype = o.dtype(),
+                                                  .dy = o.in(0),
+                                                  .dy_stride = out,
+                                                  .x = o.in(1),
+                                                  .x_stride = in,
+                                                  .dweight = o.out<float>(0),
+                                                  .accumulate = o.instance.accumulate},
+                 offsets);
+}
+
+std::function<void()> OperatorBinder::bind_combine(const Operands& o) {
+  if (o.forward()) {
+    const std::vector<std::int64_t> tokens = o.out_shape(0);
+    return ready(kernels::CombineForward{.tokens = tokens[0],
+                                         .top_k = static_cast<int>(o.in_shape(2)[1]),
+                                         .size = tokens[1],
+                                         .dtype = o.dtype(),
+                                         .row_of_choice = o.in<std::int32_t>(2),
+                                         .probabilities = o.in<float>(1),
+                                         .rows = o.in(0),
+                                         .rows_stride = tokens[1],
+                                         .y = o.out(0),
+                                         .y_stride = tokens[1]});
+  }
+  const std::vector<std::int64_t> tokens = o.in_shape(0);
+  return ready(kernels::CombineBackward{.tokens = tokens[0],
+                                        .top_k = static_cast<int>(o.in_shape(3)[1]),
+                                        .size = tokens[1],
+                                        .dtype = o.dtype(),
+                                        .row_of_choice = o.in<std::int32_t>(3),
+                                        .probabilities = o.in<float>(2),
+                                        .rows = o.in(1),
+                                        .dy = o.in(0),
+                                        .dy_stride = tokens[1],
+                                        .drows = o.out(0),
+                                        .rows_stride = tokens[1],
+                                        .dprobabilities = o.out<float>(1)});
+}
+
+std::function<void()> OperatorBinder::bind_experts(const Operands& o) {
+  switch (o.work.kind) {
+    case OpKind::Router:
+      return bind_router(o);
+    case OpKind::DispatchPlan:
+      return bind_dispatch_plan(o);
+    case OpKind::ExchangeSizes:
+      return bind_exchange_sizes(o);
+    case OpKind::Dispatch:
+      return bind_dispatch(o);
+    case OpKind::RegroupRows:
+      return bind_regroup(o);
+    case OpKind::GroupedLinear:
+      return bind_grouped_linear(o);
+    case OpKind::Combine:
+      return bind_combine(o);
+    default:
+      throw InvariantError(o.operation.name + " is no operation of experts");
+  }
+}
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,132 @@
+// Lowering of a mixture of experts: sizes, groups, rules. That it computes the right thing is shown
+// by runtime/parity_experts_mpi_test.
+#include <catch2/catch.hpp>
+
+#include "program/inspect.hpp"
+#include "program/plans.hpp"
+#include "program/shard_layout.hpp"
+
+namespace meshplan::program::test {
+namespace {
+
+using Catch::Matchers::Contains;
+
+/// 2 of 8 experts of width 32 for each of 16 tokens.
+models::ModelSpec mixtral_style() {
+  models::ModelSpec model = llama_style();
+  model.name = "mixtral-style";
+  model.ffn_size = 0;
+  model.moe = models::MoeSpec{.num_experts = 8, .top_k = 2, .expert_ffn_size = 32};
+  return model;
+}
+
+std::string broken_rule(const Plan& plan) {
+  std::string all;
+  for (const Violation& violation : check(plan)) all += violation.message + "\n";
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("buffers hold the rows of the planned imbalance, or all that could come",
+          "[program][experts]") {
+  Plan plan = make_plan(mixtral_style());
+  CHECK(routed_rows_bound(plan) == 16 * 2);
+  plan.parallel = {.dp = 4, .ep = 4};  // two experts here: a token sends both of its rows at most
+  plan.expert_imbalance = 1.5;
+  CHECK(routed_rows_bound(plan) == 48);
+  plan.expert_imbalance = 100;
+  CHECK(routed_rows_bound(plan) == 4 * 16 * 2);
+  plan.parallel = {.dp = 8, .ep = 8};  // one expert: one row of each token
+  CHECK(routed_rows_bound(plan) == 8 * 16);
+  plan.parallel = {.tp = 2, .dp = 2, .ep = 2, .etp = 2, .sp = true};
+  plan.expert_imbalance = 1;  // 8 tokens here, 16 with the other etp rank's
+  CHECK(routed_rows_bound(plan) == 16 * 2);
+  CHECK(routed_rows_bound(make_plan(llama_style())) == 0);
+}
+
+TEST_CASE("experts are cut over ep and their width over etp", "[program][experts]") {
+  const Program program =
+      lower(make_plan(mixtral_style(), {.tp = 2, .dp = 2, .ep = 2, .etp = 2, .sp = true}, 1), 0);
+  const Parameter& up =
+      parameter_named(program, "layers.0.mlp.experts.gate_up_proj.weight");  // (8, 64, 64)
+  CHECK(up.local_shape == std::vector<std::int64_t>{4, 32, 64});
+  const Parameter& down =
+      parameter_named(program, "layers.0.mlp.experts.down_proj.weight");  // (8, 64, 32)
+  CHECK(down.local_shape == std::vector<std::int64_t>{4, 64, 16});
+  // ep rank 1, etp rank 1: of its second expert, number 5, the second halves of gate and up
+  const std::vector<MatrixPiece> pieces = matrix_pieces(up, {.etp = 1, .ep = 1});
+  REQUIRE(pieces.size() == 8);
+  CHECK(pieces[2] == MatrixPiece{.local_offset = 32 * 64,
+                                 .local_stride = 64,
+                                 .global_row = 5 * 64 + 16,
+                                 .rows = 16,
+                                 .columns = 64});
+  CHECK(pieces[3].global_row == 5 * 64 + 32 + 16);
+  const std::vector<MatrixPiece> columns = matrix_pieces(down, {.etp = 1, .ep = 0});
+  REQUIRE(columns.size() == 4);
+  CHECK(columns[3] == MatrixPiece{.local_offset = 3 * 64 * 16 + 0,
+                                  .local_stride = 16,
+                                  .global_row = 3 * 64,
+                                  .global_column = 16,
+                                  .rows = 64,
+                                  .columns = 16});
+}
+
+TEST_CASE("expert gradients are reduced over the expert-data group, all others over dp",
+          "[program][experts]") {
+  const Program program = lower(make_plan(mixtral_style(), {.dp = 4, .ep = 2}, 2), 0);
+  std::vector<int> reduced(static_cast<std::size_t>(program.parameter_elements), 0);
+  for (const OperationInstance& instance : program.instances) {
+    const auto* flat = std::get_if<FlatCollectiveOp>(&operation_of(program, instance).work);
+    if (flat == nullptr || flat->region != Region::Gradients) continue;
+    const int group = flat->collective.group == Group::ExpertDp ? 1 : 2;
+    for (std::int64_t i = flat->range.begin; i < flat->range.end; ++i)
+      reduced[static_cast<std::size_t>(i)] += group;
+  }
+  for (const Parameter& parameter : program.parameters) {
+    INFO(parameter.name);
+    const bool expert = parameter.name.find("mlp.experts.") != std::string::npos;
+    CHECK(parameter.expert == expert);
+    for (std::int64_t i = 0; i < parameter.elements(); ++i)
+      if (reduced[static_cast<std::size_t>(parameter.offset + i)] != (expert ? 1 : 2))
+        FAIL("element " << i << " is reduced otherwise");
+  }
+}
+
+TEST_CASE("programs with experts are consistent under every schedule", "[program][experts]") {
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.pp = 2, .dp = 2, .ep = 2},
+        ParallelConfig{.tp = 2, .pp = 2, .dp = 2, .ep = 4, .sp = true},
+        ParallelConfig{.tp = 2, .pp = 2, .dp = 2, .ep = 2, .etp = 2, .sp = true}})
+    for (const ScheduleKind schedule :
+         {ScheduleKind::GPipe, ScheduleKind::OneFOneB, ScheduleKind::ZbH1})
+      for (const RecomputeKind recompute : {RecomputeKind::None, RecomputeKind::Full}) {
+        Plan plan = make_plan(mixtral_style(), parallel, 4);
+        plan.schedule = schedule;
+        plan.recompute.kind = recompute;
+        CAPTURE(to_string(parallel), static_cast<int>(schedule), static_cast<int>(recompute));
+        CHECK(program_errors(lower_all(plan)) == std::vector<std::string>{});
+      }
+}
+
+TEST_CASE("plans that experts do not fit are refused with the nearest that they do",
+          "[program][experts]") {
+  Plan plan = make_plan(mixtral_style(), {.dp = 6, .ep = 6});
+  CHECK_THAT(broken_rule(plan), Contains("num_experts (8) is not divisible by ep (6)"));
+  plan = make_plan(mixtral_style(), {.dp = 3, .etp = 3});
+  CHECK_THAT(broken_rule(plan), Contains("expert_ffn_size (32) is not divisible by etp (3)"));
+  plan = make_plan(mixtral_style(), {.tp = 2});
+  CHECK_THAT(broken_rule(plan), Contains("needs sp"));
+  plan = make_plan(llama_style(), {.dp = 2, .ep = 2});
+  CHECK_THAT(broken_rule(plan), Contains("use ep = 1"));
+  plan = make_plan(mixtral_style());
+  plan.expert_imbalance = 0.5;
+  CHECK_THAT(broken_rule(plan), Contains("expert_imbalance (0.5)"));
+  plan.expert_imbalance = 2;
+  CHECK(broken_rule(plan).empty());
+  plan.model.moe->router.aux_loss_coefficient = 0.01;
+  CHECK_THAT(broken_rule(plan), Contains("load balancing loss"));
+}
+
+}  // namespace meshplan::program::test
