@@ -18,7 +18,9 @@ struct Options {
   std::optional<std::string> parts;
   std::optional<std::string> constants;
   std::optional<std::string> fit;
-  std::optional<std::string> leave_one_out;
+  std::optional<std::string> left_out_name;
+  std::optional<sim::LeaveOut> leave_one_out;
+  std::optional<std::string> check;
   bool ablate = false;
   bool json = false;
   int threads = 0;
@@ -40,7 +42,9 @@ reports::ValidationReport report_of(const sim::PreparedTable& table,
   return report;
 }
 
-int run(const Options& options) {
+int run(Options options) {
+  for (const auto by : {sim::LeaveOut::Model, sim::LeaveOut::Cluster, sim::LeaveOut::Software})
+    if (options.left_out_name == sim::name_of(by)) options.leave_one_out = by;
   if (!options.table)
     throw ConfigError("validate needs --table FILE.csv, a table of measured runs");
   const sim::ForEach each = for_each_on(options.threads);
@@ -59,8 +63,17 @@ int run(const Options& options) {
   const auto report = report_of(table, sim::constants_of(records), each);
   if (options.csv) write_file(*options.csv, reports::to_csv(report));
   if (options.parts) write_file(*options.parts, reports::parts_csv(report));
+  if (options.leave_one_out)
+    fmt::print("{}\n", reports::leave_one_out_text(
+                           table.rows(), *options.leave_one_out,
+                           sim::leave_one_out(table, records, *options.leave_one_out, each)));
+  if (options.ablate)
+    fmt::print("{}\n", reports::ablation_text(report.suites, sim::ablate(table, records, each)));
   fmt::print("{}", options.json ? reports::to_json(report) : reports::to_text(report));
-  return kDone;
+  if (!options.check) return kDone;
+  const auto worse = reports::worse_suites(report, read_file(*options.check), *options.check);
+  for (const std::string& sentence : worse) fmt::print(stderr, "meshplan: {}\n", sentence);
+  return worse.empty() ? kDone : kFailed;
 }
 
 }  // namespace
@@ -73,6 +86,11 @@ void add_validate_command(CommandLine& line) {
       .option("--parts", options->parts, "write where each predicted step's time goes, CSV")
       .option("--constants", options->constants, "constants file instead of the built-in one")
       .option("--fit", options->fit, "fit the constants on the table and write them to this file")
+      .choice("--leave-one-out", options->left_out_name, {"model", "cluster", "software"},
+              "fit without each group in turn and predict it (minutes)")
+      .flag("--ablate", options->ablate, "fit without each constant in turn (minutes)")
+      .option("--check", options->check,
+              "fail if a suite is half a point worse than in this file, written with --json")
       .option("--threads", options->threads, "0 = as many as the machine has cores")
       .flag("--json", options->json, "print the result for programs")
       .examples("  meshplan validate --table published.csv --csv predicted.csv")

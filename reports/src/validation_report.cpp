@@ -62,13 +62,19 @@ Json errors_json(const sim::ErrorSummary& errors) {
 
 std::string to_text(const ValidationReport& report) {
   Table times{.columns = error_columns()};
-  times.columns.insert(times.columns.end(),
-                       {{"groups"}, {"mean regret"}, {"max regret"}, {"pairs in order"}});
+  times.columns.insert(times.columns.end(), {{"in 80 %"},
+                                             {"half-width"},
+                                             {"groups"},
+                                             {"mean regret"},
+                                             {"max regret"},
+                                             {"pairs in order"}});
   Table memories{.columns = error_columns()};
   memories.columns.push_back({"said not to fit"});
   for (const sim::SuiteSummary& suite : report.suites) {
     std::vector<std::string> cells{suite.suite};
     append_errors(cells, suite.step_time);
+    cells.push_back(plain_percent(suite.intervals.covered));
+    cells.push_back(plain_percent(suite.intervals.half_width));
     if (suite.choice.groups > 0)
       cells.insert(
           cells.end(),
@@ -87,6 +93,9 @@ std::string to_text(const ValidationReport& report) {
     if (!report.predictions[i].prediction)
       unpredicted += fmt::format(" {}: {}\n", report.rows[i].id, report.predictions[i].note);
   text += unpredicted.empty() ? "\nevery row was predicted\n" : "\nnot predicted\n" + unpredicted;
+  const sim::IntervalSummary intervals = sim::intervals_of(report.rows, report.predictions);
+  text += fmt::format("80 % intervals hold {} of the rows; median half-width {}\n",
+                      plain_percent(intervals.covered), plain_percent(intervals.half_width));
   text += fmt::format("{} fitted constants\n", report.num_constants);
   return text;
 }
@@ -141,9 +150,80 @@ std::string to_json(const ValidationReport& report) {
                       {"mean_regret", suite.choice.mean_regret},
                       {"largest_regret", suite.choice.largest_regret},
                       {"ordered_pairs", suite.choice.ordered_pairs},
+                      {"interval_coverage", suite.intervals.covered},
+                      {"interval_half_width", suite.intervals.half_width},
                       {"said_not_to_fit", suite.misfits},
                       {"unpredicted", suite.unpredicted}});
   return Json{{"suites", suites}, {"num_constants", report.num_constants}}.dump(2) + "\n";
+}
+
+std::vector<std::string> worse_suites(const ValidationReport& report, std::string_view committed,
+                                      const std::string& file) {
+  constexpr double kAllowed = 0.005;
+  const Json earlier = parse_json(committed, file);
+  if (!earlier.contains("suites") || !earlier["suites"].is_array())
+    throw ConfigError(file + ": suites: is missing; expected the output of validate --json");
+  std::vector<std::string> sentences;
+  for (const Json& suite : earlier["suites"]) {
+    const std::string name = suite.value("suite", "");
+    const auto found = std::ranges::find(report.suites, name, &sim::SuiteSummary::suite);
+    if (found == report.suites.end()) continue;
+    const double before = suite["step_time"].value("mape", 0.0);
+    const double now = found->step_time.mean_absolute;
+    if (now > before + kAllowed)
+      sentences.push_back(fmt::format("suite {}: step-time MAPE {} is worse than the committed {}",
+                                      name, plain_percent(now), plain_percent(before)));
+  }
+  return sentences;
+}
+
+std::string leave_one_out_text(const std::vector<sim::PublishedRow>& rows, sim::LeaveOut by,
+                               const std::vector<sim::LeftOutGroup>& groups) {
+  Table table{.columns = {{std::string(sim::name_of(by)), Align::Left},
+                          {"rows"},
+                          {"families"},
+                          {"fitted"},
+                          {"left out"}}};
+  double fitted = 0, left_out = 0, families = 0;
+  std::vector<sim::RowPrediction> predictions(rows.size());
+  for (const sim::LeftOutGroup& group : groups) {
+    table.rows.push_back({group.group, std::to_string(group.rows), std::to_string(group.families),
+                          plain_percent(group.fitted), plain_percent(group.left_out)});
+    fitted += group.fitted * group.families;
+    left_out += group.left_out * group.families;
+    families += group.families;
+    for (const auto& [row, prediction] : group.predictions) predictions[row] = prediction;
+  }
+  const sim::IntervalSummary intervals = sim::intervals_of(rows, predictions);
+  Table suites{.columns = {{"suite", Align::Left}, {"left-out MAPE"}, {"bias"}, {"in 80 %"}}};
+  for (const sim::SuiteSummary& suite : sim::summarize(rows, predictions))
+    suites.rows.push_back({suite.suite, plain_percent(suite.step_time.mean_absolute),
+                           signed_percent(suite.step_time.bias),
+                           plain_percent(suite.intervals.covered)});
+  return fmt::format(
+      "leave one {} out of the fit\n{}\n{}families: fitted {}, left out {} ({:.2f} x)\n"
+      "80 % intervals hold {} of the left-out rows\n",
+      sim::name_of(by), to_text(table, 1), to_text(suites, 1), plain_percent(fitted / families),
+      plain_percent(left_out / families), left_out / fitted, plain_percent(intervals.covered));
+}
+
+std::string ablation_text(const std::vector<sim::SuiteSummary>& all,
+                          const std::vector<sim::Ablation>& ablations) {
+  Table table{.columns = {{"without", Align::Left}}};
+  std::vector<std::string> first{"(all constants)"};
+  for (const sim::SuiteSummary& suite : all) {
+    table.columns.push_back({suite.suite});
+    first.push_back(plain_percent(suite.step_time.mean_absolute));
+  }
+  table.rows.push_back(first);
+  for (const sim::Ablation& ablation : ablations) {
+    std::vector<std::string> cells{ablation.constant};
+    for (const sim::SuiteSummary& suite : ablation.suites)
+      cells.push_back(plain_percent(suite.step_time.mean_absolute));
+    table.rows.push_back(cells);
+  }
+  return "step-time MAPE without one constant (at its neutral value, the others fitted again)\n" +
+         to_text(table, 1);
 }
 
 }  // namespace meshplan::reports

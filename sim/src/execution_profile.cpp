@@ -72,12 +72,20 @@ void fields(Visitor& v, ExecutionProfile& p) {
              "every tp rank sends the whole activation to the next stage");
   v.optional("separate_dropout_masks", p.separate_dropout_masks, "a byte per element is kept");
   v.optional("tp_overlap", p.tp_overlap, "none, or user_buffers");
+  v.optional("rate_limited_gathers", p.rate_limited_gathers, "one layer ahead at most");
   v.optional("gathers_fp8", p.gathers_fp8, "sharded parameters travel in FP8");
   v.optional("expert_tokens_padded", p.expert_tokens_padded, "to the tile of the FP8 products");
+  v.optional("habit_sigma", p.habit_sigma, "of a step time, for what is not known of the stack",
+             between(0, 1));
   v.optional("context_mib", p.context_mib, "outside the allocator", at_least(0));
   v.optional("workspace_mib", p.workspace_mib, "in the allocator", at_least(0));
   v.optional("reserved_fraction", p.reserved_fraction, "held beyond what is allocated",
              between(0, 1));
+  v.optional("optimizer_bytes", p.optimizer_bytes, "kept per parameter", between(0, 24));
+  v.optional("sharded_gradient_bytes", p.sharded_gradient_bytes,
+             "more per parameter where the optimizer is sharded", between(0, 8));
+  v.optional("unfused_saved_bytes", p.unfused_saved_bytes,
+             "kept per token and hidden element by copies that fusion avoids", at_least(0));
   v.optional("logit_bytes", p.logit_bytes, "kept per logit at the peak", at_least(2));
 }
 

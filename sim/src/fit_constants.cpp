@@ -9,10 +9,11 @@
 namespace meshplan::sim {
 namespace {
 
-constexpr double kHuber = 0.04;  // log error beyond which a row's pull stops growing
-constexpr double kStep = 0.02;   // of the range, for derivatives
-constexpr double kPrior = 0.6;   // standard deviation of a constant around its start, of the range
-constexpr double kNoise = 0.05;  // standard deviation of a row's log error
+constexpr double kHuber = 0.04;   // log error beyond which a row's pull stops growing
+constexpr double kStep = 0.02;    // of the range, for derivatives
+constexpr double kPrior = 0.6;    // standard deviation of a constant around its start, of the range
+constexpr int kRefitRounds = 10;  // of the fits of a leave-one-out or an ablation
+constexpr double kNoise = 0.05;   // standard deviation of a row's log error
 
 /// Solves a symmetric positive definite system by Cholesky's method.
 std::vector<double> solve(std::vector<std::vector<double>> a, std::vector<double> b) {
@@ -129,7 +130,7 @@ class Fitter {
     double loss = 0;
     for (std::size_t i = 0; i < errors.size(); ++i) loss += weights_[i] * huber(errors[i]);
     for (const std::size_t c : free_) {
-      const double away = (records[c].value - start_[c].value) / (kPrior * range(c));
+      const double away = (records[c].value - start_[c].expected) / (kPrior * range(c));
       loss += kNoise * kNoise * away * away / 2;
     }
     return loss;
@@ -177,7 +178,7 @@ class Fitter {
         b[f] -= weights_[i] * huber_weight(errors[i]) * errors[i] * slopes[f][i];
       const std::size_t c = free_[f];
       b[f] -=
-          kNoise * kNoise / (kPrior * kPrior) * (records_[c].value - start_[c].value) / range(c);
+          kNoise * kNoise / (kPrior * kPrior) * (records_[c].value - start_[c].expected) / range(c);
       a[f][f] *= 1 + damping;
     }
     const auto step = solve(a, b);
@@ -214,7 +215,73 @@ class Fitter {
   std::vector<std::size_t> free_;
 };
 
+/// Family-averaged size of the errors of the rows that `chosen` picks.
+ErrorSummary errors_of(const PreparedTable& table, const Constants& constants,
+                       const std::vector<bool>& chosen, const ForEach& for_each) {
+  auto rows = table.rows();
+  auto predictions = table.predict(constants, for_each);
+  std::vector<PublishedRow> kept_rows;
+  std::vector<RowPrediction> kept;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (!chosen[i]) continue;
+    kept_rows.push_back(rows[i]);
+    kept_rows.back().suite = "all";
+    kept.push_back(predictions[i]);
+  }
+  const auto suites = summarize(kept_rows, kept);
+  return suites.empty() ? ErrorSummary{} : suites.front().step_time;
+}
+
+std::vector<ConstantRecord> at_expected(std::vector<ConstantRecord> records) {
+  for (ConstantRecord& record : records) record.value = record.expected;
+  return records;
+}
+
 }  // namespace
+
+std::vector<LeftOutGroup> leave_one_out(const PreparedTable& table,
+                                        const std::vector<ConstantRecord>& fitted, LeaveOut by,
+                                        const ForEach& for_each) {
+  std::map<std::string, std::vector<bool>> groups;
+  const auto& rows = table.rows();
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    groups.try_emplace(group_of(rows[i], by), rows.size(), false).first->second[i] = true;
+  std::vector<LeftOutGroup> results;
+  for (const auto& [name, members] : groups) {
+    FitOptions options{.max_rounds = kRefitRounds};
+    options.row_used.resize(rows.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) options.row_used[i] = !members[i];
+    const Fit fit = fit_constants(table, at_expected(fitted), options, for_each);
+    const auto with = errors_of(table, constants_of(fitted), members, for_each);
+    const auto without = errors_of(table, constants_of(fit.constants), members, for_each);
+    results.push_back({.group = name,
+                       .rows = with.rows,
+                       .families = with.families,
+                       .fitted = with.mean_absolute,
+                       .left_out = without.mean_absolute});
+    const Constants constants = constants_of(fit.constants);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      if (members[i]) results.back().predictions.emplace_back(i, table.predict_row(i, constants));
+  }
+  return results;
+}
+
+std::vector<Ablation> ablate(const PreparedTable& table, const std::vector<ConstantRecord>& fitted,
+                             const ForEach& for_each) {
+  std::vector<Ablation> results;
+  for (std::size_t c = 0; c < fitted.size(); ++c) {
+    auto start = fitted;
+    start[c].value = start[c].neutral;
+    FitOptions options{.max_rounds = kRefitRounds,
+                       .constant_free = std::vector<bool>(fitted.size(), true)};
+    options.constant_free[c] = false;
+    const Fit fit = fit_constants(table, start, options, for_each);
+    results.push_back(
+        {.constant = fitted[c].name,
+         .suites = summarize(table.rows(), table.predict(constants_of(fit.constants), for_each))});
+  }
+  return results;
+}
 
 Fit fit_constants(const PreparedTable& table, const std::vector<ConstantRecord>& start,
                   const FitOptions& options, const ForEach& for_each) {

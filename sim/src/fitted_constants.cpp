@@ -31,6 +31,8 @@ void fields(Visitor& v, ConstantRecord& c) {
   v.required("value", c.value, "fitted");
   v.required("unit", c.unit, "of the value");
   v.required("meaning", c.meaning, "what it stands for");
+  v.required("expected", c.expected, "before any fit, from the source");
+  v.required("neutral", c.neutral, "value that leaves the effect out");
   v.required("low", c.low, "smallest value that physics allows");
   v.required("high", c.high, "largest");
   v.required("source", c.source, "where the range comes from");
@@ -56,11 +58,9 @@ const std::vector<NamedConstant>& constant_members() {
       {"flash_hopper", &Constants::flash_hopper},
       {"memory", &Constants::memory},
       {"host_issue_us", &Constants::host_issue_us},
-      {"host_collective_us", &Constants::host_collective_us},
-      {"nvlink", &Constants::nvlink},
-      {"network", &Constants::network},
       {"tp_exposed", &Constants::tp_exposed},
       {"dp_exposed", &Constants::dp_exposed},
+      {"fsdp_exposed", &Constants::fsdp_exposed},
       {"jitter", &Constants::jitter},
       {"step_overhead_ms", &Constants::step_overhead_ms},
       {"graph_host", &Constants::graph_host},
@@ -84,6 +84,11 @@ std::vector<ConstantRecord> parse_constants(std::string_view text, const std::st
       throw ConfigError(fmt::format("{}.value: {} is outside its range of {} to {}", where,
                                     record.value, record.low, record.high));
   }
+  for (const ConstantRecord& record : parsed.constants)
+    if (!(record.low <= record.expected && record.expected <= record.high))
+      throw ConfigError(
+          fmt::format("{}: constants.{}.expected: {} is outside its range of {} to {}", file,
+                      record.name, record.expected, record.low, record.high));
   for (const std::string& name : names)
     if (!seen.contains(name))
       throw ConfigError(fmt::format("{}: constants: '{}' is missing", file, name));

@@ -503,6 +503,9 @@ class Walker {
   void count_saved(bool recomputed) {
     work_.input_bytes = layer_.input ? elements(*layer_.input) * kHalfBytes : 0;
     if (layer_.input) places_[at(*layer_.input)] = Place::Residual;
+    if (layer_.input && layer_.output)
+      work_.saved_bytes +=
+          profile_.unfused_saved_bytes * tokens_ * run_.model.hidden_size / run_.parallel.tp;
     work_.transient_bytes = work_.saved_bytes;
     if (!recomputed || !layer_.input) return;
     switch (run_.recompute) {
@@ -526,9 +529,21 @@ class Walker {
     double bytes = 0;
     bool keep = true;
     for (const Op& op : layer_.ops) {
-      if (op.kind == OpKind::Linear && op.split != Split::Row) {
-        if (keep) bytes += elements(op.outputs.front()) * kHalfBytes;
-        keep = !keep;
+      if (op.kind == OpKind::Linear) {
+        // Such stacks multiply by each part of a fused weight on its own.
+        const auto& tensor = layer_.tensors[at(op.outputs.front())];
+        const double whole = elements(op.outputs.front());
+        std::vector<double> parts{whole};
+        if (!tensor.sections.empty()) {
+          parts.clear();
+          const double features = width(op.outputs.front(), Place::Residual);
+          for (const std::int64_t section : tensor.sections)
+            parts.push_back(whole * static_cast<double>(section) / features);
+        }
+        for (const double part : parts) {
+          if (keep) bytes += part * kHalfBytes;
+          keep = !keep;
+        }
       }
       if (op.kind == OpKind::Attention || op.kind == OpKind::LatentAttention)
         bytes += elements(op.outputs.front()) * kHalfBytes;

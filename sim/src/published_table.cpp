@@ -325,6 +325,7 @@ void set_switch(const std::string& word, TrainingRun& run) {
 
 void set_recompute(const Row& row, TrainingRun& run) {
   const std::string& text = row.text("recompute");
+  run.recompute_stated = !text.empty();
   if (text.empty() || text == "none") return;
   const auto colon = text.find(':');
   const std::string kind = text.substr(0, colon);

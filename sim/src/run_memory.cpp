@@ -8,7 +8,6 @@ namespace meshplan::sim {
 namespace {
 
 constexpr double kHalfBytes = 2;
-constexpr double kMasterAndMoments = 12;  // fp32 copy, two fp32 moments
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
@@ -35,8 +34,10 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
   memory.stage = stage;
   const bool full = run.zero_stage >= 3;
   memory.parameters = sharded(full) * (full ? 0 : kHalfBytes);
-  memory.gradients = sharded(run.zero_stage >= 2) * profile.gradient_bytes;
-  memory.optimizer = sharded(run.zero_stage >= 1) * kMasterAndMoments;
+  const double gradient_bytes = run.switches.reduce_in_bf16 ? kHalfBytes : profile.gradient_bytes;
+  memory.gradients = sharded(run.zero_stage >= 2) * gradient_bytes;
+  const double copy = run.zero_stage >= 1 ? profile.sharded_gradient_bytes : 0;
+  memory.optimizer = sharded(run.zero_stage >= 1) * (profile.optimizer_bytes + copy);
 
   double layer_bytes = 0, largest = 0, gathered = 0;
   for (const ChunkWork& chunk : work.stages[at(stage)])
@@ -46,29 +47,43 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
       largest = std::max(largest, layer.transient_bytes);
       gathered = std::max(gathered, layer.dense_parameters + layer.expert_parameters);
     }
+  if (run.switches.offload_activation_layers > 0)  // the rest stays on the device
+    layer_bytes *= std::max(0.0, 1 - static_cast<double>(run.switches.offload_activation_layers) /
+                                         run.model.num_layers);
   memory.activations = layer_bytes / parallel.vpp * chunks_in_flight(run, stage);
   memory.transient = largest;
-  if (full) memory.transient += 2 * gathered * kHalfBytes + gathered * profile.gradient_bytes;
+  if (full) memory.transient += 2 * gathered * kHalfBytes + gathered * gradient_bytes;
   if (stage == 0) memory.activations += work.embedding.saved_bytes;
   if (stage == parallel.pp - 1)
     memory.transient += work.head.logits * profile.logit_bytes + work.head.saved_bytes;
   return memory;
 }
 
-}  // namespace
-
-RunMemory run_memory(const TrainingRun& run, const ExecutionProfile& profile,
-                     const Cluster& cluster, const StageWork& work) {
+RunMemory fullest_stage(const TrainingRun& run, const ExecutionProfile& profile,
+                        const Cluster& cluster, const StageWork& work) {
   RunMemory worst;
   for (int stage = 0; stage < run.parallel.pp; ++stage) {
     const RunMemory own = stage_memory(run, profile, work, stage);
     if (stage == 0 || own.allocated() > worst.allocated()) worst = own;
   }
   worst.transient += profile.workspace_mib * kMib;
+  worst.context = profile.context_mib * kMib;
   worst.reserved = worst.allocated() * (1 + profile.reserved_fraction);
-  worst.visible = worst.reserved + profile.context_mib * kMib;
+  worst.visible = worst.reserved + worst.context;
   worst.capacity = cluster.device.memory_gib * kGib;
   return worst;
+}
+
+}  // namespace
+
+RunMemory run_memory(const TrainingRun& run, const ExecutionProfile& profile,
+                     const Cluster& cluster, const StageWork& work) {
+  const RunMemory as_stated = fullest_stage(run, profile, cluster, work);
+  if (run.recompute_stated || as_stated.fits()) return as_stated;
+  // A run that does not say what it recomputes recomputes what it must.
+  TrainingRun recomputing = run;
+  recomputing.recompute = RunRecompute::Full;
+  return fullest_stage(recomputing, profile, cluster, stage_work(recomputing, profile));
 }
 
 }  // namespace meshplan::sim

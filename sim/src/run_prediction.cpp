@@ -205,7 +205,9 @@ class Predictor {
       return seconds(time) + communication;
     }
     const double alone = seconds(time);
-    const double exposed = std::max(constants_.dp_exposed * communication, communication - alone);
+    const double paid =
+        profile_.rate_limited_gathers ? constants_.fsdp_exposed : constants_.dp_exposed;
+    const double exposed = std::max(paid * communication, communication - alone);
     parts.data_parallel += exposed;
     return alone + exposed;
   }
@@ -313,6 +315,43 @@ const ExecutionProfile& profile_of(const TrainingRun& run) {
 
 }  // namespace
 
+namespace {
+
+/// Relative standard deviations by what a term rests on. Fitted on runs of many models: compute.
+/// Formulas whose inputs vary between machines: communication, host. Assumed: overheads. What no
+/// term knows (software versions): repeated measurements of one configuration across releases
+/// differ by 1.8 % in the median and 8 % at the 90th percentile. Where the host is late, it sets
+/// the pace of the device's time as well.
+constexpr double kComputeSigma = 0.03;
+constexpr double kTensorSigma = 0.15;
+constexpr double kHostSigma = 0.075;
+constexpr double kPipelineSigma = 0.15;
+constexpr double kDataParallelSigma = 0.3;
+constexpr double kOptimizerSigma = 0.3;
+constexpr double kOverheadSigma = 0.5;
+constexpr double kVersionSigma = 0.025;
+
+double relative_sigma(const RunPrediction& prediction, const ExecutionProfile& profile) {
+  const RunBreakdown& s = prediction.seconds;
+  const double step = prediction.step_time_s;
+  double variance = kVersionSigma * kVersionSigma + profile.habit_sigma * profile.habit_sigma;
+  const double paced = s.host > 0 ? s.compute + s.tensor + s.host : 0;
+  for (const auto& [seconds, sigma] :
+       {std::pair(s.compute, kComputeSigma), std::pair(s.tensor, kTensorSigma),
+        std::pair(paced, kHostSigma), std::pair(s.pipeline, kPipelineSigma),
+        std::pair(s.data_parallel, kDataParallelSigma), std::pair(s.optimizer, kOptimizerSigma),
+        std::pair(s.overhead, kOverheadSigma)})
+    variance += std::pow(seconds / step * sigma, 2);
+  return std::sqrt(variance);
+}
+
+}  // namespace
+
+double RunPrediction::half_width_80() const {
+  constexpr double kNormal80 = 1.2816;  // quantile of the normal distribution at 0.9
+  return std::expm1(kNormal80 * relative_sigma);
+}
+
 PreparedRun::PreparedRun(TrainingRun given) : state_(std::make_unique<State>()) {
   State& s = *state_;
   s.run = std::move(given);
@@ -337,6 +376,7 @@ RunPrediction PreparedRun::predict(const Constants& constants) const {
   RunPrediction prediction =
       Predictor(s.run, *s.profile, s.cluster, s.placements, s.work, constants).run();
   prediction.memory = s.memory;
+  prediction.relative_sigma = relative_sigma(prediction, *s.profile);
   return prediction;
 }
 

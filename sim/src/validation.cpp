@@ -118,20 +118,39 @@ PreparedTable::PreparedTable(std::vector<PublishedRow> rows, const ForEach& for_
   });
 }
 
+RowPrediction PreparedTable::predict_row(std::size_t i, const Constants& constants) const {
+  RowPrediction row{.note = notes_[i]};
+  if (!runs_[i]) return row;
+  row.prediction = runs_[i]->predict(constants);
+  if (rows_[i].step_time_s) row.error = row.prediction->step_time_s / *rows_[i].step_time_s - 1;
+  row.predicted_mem_gib = kind_bytes(row.prediction->memory, rows_[i].memory_kind) / kGib;
+  if (rows_[i].peak_mem_gib) row.memory_error = *row.predicted_mem_gib / *rows_[i].peak_mem_gib - 1;
+  return row;
+}
+
 std::vector<RowPrediction> PreparedTable::predict(const Constants& constants,
                                                   const ForEach& for_each) const {
   std::vector<RowPrediction> predictions(rows_.size());
-  for_each(rows_.size(), [&](std::size_t i) {
-    RowPrediction& row = predictions[i];
-    row.note = notes_[i];
-    if (!runs_[i]) return;
-    row.prediction = runs_[i]->predict(constants);
-    if (rows_[i].step_time_s) row.error = row.prediction->step_time_s / *rows_[i].step_time_s - 1;
-    row.predicted_mem_gib = kind_bytes(row.prediction->memory, rows_[i].memory_kind) / kGib;
-    if (rows_[i].peak_mem_gib)
-      row.memory_error = *row.predicted_mem_gib / *rows_[i].peak_mem_gib - 1;
-  });
+  for_each(rows_.size(), [&](std::size_t i) { predictions[i] = predict_row(i, constants); });
   return predictions;
+}
+
+IntervalSummary intervals_of(const std::vector<PublishedRow>& rows,
+                             const std::vector<RowPrediction>& predictions) {
+  IntervalSummary summary;
+  std::vector<double> widths;
+  double inside = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (!predictions[i].error) continue;
+    const double half = predictions[i].prediction->half_width_80();
+    inside += std::abs(std::log1p(*predictions[i].error)) <= std::log1p(half) ? 1 : 0;
+    widths.push_back(half);
+  }
+  std::ranges::sort(widths);
+  summary.rows = static_cast<int>(widths.size());
+  summary.covered = widths.empty() ? 0 : inside / static_cast<double>(widths.size());
+  summary.half_width = quantile(widths, 0.5);
+  return summary;
 }
 
 std::optional<double> PreparedTable::log_error(std::size_t row, const Constants& constants) const {
@@ -144,6 +163,8 @@ std::vector<SuiteSummary> summarize(const std::vector<PublishedRow>& rows,
   struct Collected {
     std::map<std::string, std::vector<double>> times, memories;
     std::map<std::string, std::vector<Timed>> works;
+    std::vector<PublishedRow> rows;
+    std::vector<RowPrediction> predictions;
     int unpredicted = 0, misfits = 0;
   };
   std::map<std::string, Collected> suites;
@@ -155,6 +176,8 @@ std::vector<SuiteSummary> summarize(const std::vector<PublishedRow>& rows,
       continue;
     }
     if (!row.prediction->memory.fits()) ++suite.misfits;
+    suite.rows.push_back(rows[i]);
+    suite.predictions.push_back(row);
     if (row.error) {
       suite.times[rows[i].family].push_back(*row.error);
       suite.works[work_key(rows[i].run)].push_back(
@@ -168,6 +191,7 @@ std::vector<SuiteSummary> summarize(const std::vector<PublishedRow>& rows,
                          .step_time = summary_of(suite.times),
                          .memory = summary_of(suite.memories),
                          .choice = choices_of(suite.works),
+                         .intervals = intervals_of(suite.rows, suite.predictions),
                          .unpredicted = suite.unpredicted,
                          .misfits = suite.misfits});
   return summaries;

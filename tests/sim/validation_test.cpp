@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <fmt/format.h>
 
 #include "core/error.hpp"
@@ -116,6 +117,35 @@ TEST_CASE("A fit recovers the constant that made the rows", "[sim][validation]")
   const Fit fit = fit_constants(PreparedTable(rows, one_by_one), records, options, one_by_one);
   CHECK(fit.constants[index].value == Approx(truth.gemm_ampere).epsilon(0.02));
   CHECK(fit.loss_after < fit.loss_before);
+}
+
+// Rows of tp 4 are four times slower than the model says; left out, they cannot pull the fit, so
+// the others' error falls and theirs grows.
+TEST_CASE("A left-out group has no part in the fit", "[sim][validation]") {
+  auto rows = table(row("a,f,s,x", 1, 1) + row("b,g,s,x", 2, 1) + row("c,h,s,x", 4, 1));
+  const auto records = fitted_constants();
+  const Constants truth = constants_of(records);
+  for (auto& r : rows) r.step_time_s = PreparedRun(r.run).predict(truth).step_time_s;
+  rows[2].step_time_s = *rows[2].step_time_s * 4;
+  rows[2].run.cluster = "selene-a100";
+  const auto groups =
+      leave_one_out(PreparedTable(rows, one_by_one), records, LeaveOut::Cluster, one_by_one);
+  REQUIRE(groups.size() == 2);
+  CHECK(groups[1].group == "selene-a100");
+  CHECK(groups[1].rows == 1);
+  CHECK(groups[1].predictions.front().first == 2);
+  CHECK(groups[1].left_out > 0.6);
+}
+
+// Errors of 0 and +50 % around half-widths of 1.2816 * 0.1 in logarithms: one of two is inside.
+TEST_CASE("Coverage counts the rows inside their intervals", "[sim][validation]") {
+  const auto rows = table(row("a,f,s,x", 1, 1.0) + row("b,g,s,x", 2, 1.0));
+  std::vector<RowPrediction> predictions{with_error(1, 0), with_error(1, 0.5)};
+  for (RowPrediction& prediction : predictions) prediction.prediction->relative_sigma = 0.1;
+  const IntervalSummary summary = intervals_of(rows, predictions);
+  CHECK(summary.rows == 2);
+  CHECK(summary.covered == Approx(0.5));
+  CHECK(summary.half_width == Approx(std::expm1(0.12816)).epsilon(1e-3));
 }
 
 TEST_CASE("The constants file is checked", "[sim][validation]") {

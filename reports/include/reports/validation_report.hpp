@@ -8,24 +8,25 @@
 
 namespace meshplan::reports {
 
-struct LeftOut {
-  std::string group;
-  int rows = 0;
-  double fitted = 0;    // mean absolute error with all rows in the fit
-  double left_out = 0;  // with this group's rows left out of it
-};
-
-struct Ablation {
-  std::string constant;
-  std::vector<double> mean_absolute;  // per suite, with the constant held at its neutral value
-};
-
 struct ValidationReport {
   std::vector<sim::PublishedRow> rows;
   std::vector<sim::RowPrediction> predictions;
   std::vector<sim::SuiteSummary> suites;
   int num_constants = 0;
 };
+
+/// A sentence for every suite whose mean absolute error exceeds that of `committed`, an earlier
+/// report as JSON, by more than half a percentage point; empty if none does.
+/// @throws ConfigError if `committed` is no such report
+std::vector<std::string> worse_suites(const ValidationReport& report, std::string_view committed,
+                                      const std::string& file);
+
+/// Errors of groups that were left out of the fit, beside those with them in it.
+std::string leave_one_out_text(const std::vector<sim::PublishedRow>& rows, sim::LeaveOut by,
+                               const std::vector<sim::LeftOutGroup>& groups);
+/// Errors of the suites without one constant after another.
+std::string ablation_text(const std::vector<sim::SuiteSummary>& all,
+                          const std::vector<sim::Ablation>& ablations);
 
 std::string to_text(const ValidationReport& report);
 std::string to_json(const ValidationReport& report);

@@ -67,13 +67,20 @@ struct ExecutionProfile {
 
   FlashGeneration flash = FlashGeneration::Two;
   TpOverlap tp_overlap = TpOverlap::None;
-  bool gathers_fp8 = false;  // sharded parameters travel in FP8
+  bool rate_limited_gathers = true;  // one layer ahead at most, as PyTorch FSDP does
+  bool gathers_fp8 = false;          // sharded parameters travel in FP8
   bool expert_tokens_padded = false;
 
-  double context_mib = 500;         // CUDA context and libraries, seen by nvidia-smi only
-  double workspace_mib = 64;        // cuBLAS, attention, collectives' staging in the allocator
-  double reserved_fraction = 0.06;  // of allocated: what the caching allocator holds beyond it
-  double logit_bytes = 6;           // kept per logit at the peak of the head
+  /// Relative standard deviation of a step time for what is not known of these habits. Assumed:
+  /// smaller where they are documented and measured, larger where only the source is known.
+  double habit_sigma = 0.04;
+  double context_mib = 500;           // CUDA context and libraries, seen by nvidia-smi only
+  double workspace_mib = 64;          // cuBLAS, attention, collectives' staging in the allocator
+  double reserved_fraction = 0.06;    // of allocated: what the caching allocator holds beyond it
+  double optimizer_bytes = 12;        // kept per parameter: fp32 copy and two moments
+  double sharded_gradient_bytes = 0;  // more per parameter where the optimizer is sharded
+  double unfused_saved_bytes = 0;  // kept per token and hidden element by copies that fusion avoids
+  double logit_bytes = 6;          // kept per logit at the peak of the head
   bool operator==(const ExecutionProfile&) const = default;
 };
 

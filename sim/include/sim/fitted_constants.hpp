@@ -21,11 +21,9 @@ struct Constants {
   double flash_hopper = 0.6;
   double memory = 0.85;
   double host_issue_us = 8;
-  double host_collective_us = 40;
-  double nvlink = 0.8;
-  double network = 0.8;
-  double tp_exposed = 0.2;  // of overlapped tp communication
-  double dp_exposed = 0.1;  // of overlapped dp communication
+  double tp_exposed = 0.2;    // of overlapped tp communication
+  double dp_exposed = 0.1;    // of overlapped dp communication
+  double fsdp_exposed = 0.3;  // the same where gathers run one layer ahead at most
   double jitter = 0.004;
   double step_overhead_ms = 20;
   double graph_host = 0.5;
@@ -38,6 +36,8 @@ struct ConstantRecord {
   double value = 0;
   std::string unit;
   std::string meaning;
+  double expected = 0;  // before any fit: fits start here and are weakly pulled to it
+  double neutral = 0;   // what leaves its effect out
   double low = 0;
   double high = 0;
   std::string source;

@@ -32,15 +32,20 @@ struct RunMemory {
   double activations = 0;  // kept for backward, of all micro-batches in flight
   double transient = 0;    // working set of a task, gathered parameters, logits
   double allocated() const { return parameters + gradients + optimizer + activations + transient; }
+  double context = 0;   // CUDA context and libraries, outside the allocator
   double reserved = 0;  // by the allocator
   double visible = 0;   // to nvidia-smi
   double capacity = 0;
-  bool fits() const { return visible <= capacity; }
+  /// What the allocator caches beyond it is given back when memory runs short.
+  bool fits() const { return allocated() + context <= capacity; }
   bool operator==(const RunMemory&) const = default;
 };
 
 struct RunPrediction {
   double step_time_s = 0;
+  double relative_sigma = 0;  // of the step time's logarithm
+  /// The measured time is expected within a factor of 1 + this, either way, in 80 % of cases.
+  double half_width_80() const;
   RunBreakdown seconds;
   RunMemory memory;
   bool operator==(const RunPrediction&) const = default;

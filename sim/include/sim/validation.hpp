@@ -33,6 +33,7 @@ class PreparedTable {
   PreparedTable(std::vector<PublishedRow> rows, const ForEach& for_each);
   const std::vector<PublishedRow>& rows() const { return rows_; }
   std::vector<RowPrediction> predict(const Constants& constants, const ForEach& for_each) const;
+  RowPrediction predict_row(std::size_t row, const Constants& constants) const;
   /// Log of predicted over measured step time; absent where either is missing.
   std::optional<double> log_error(std::size_t row, const Constants& constants) const;
 
@@ -60,11 +61,19 @@ struct ChoiceSummary {
   double ordered_pairs = 0;  // share of pairs that are predicted in the right order
 };
 
+/// Share of rows whose measured step time lies inside its 80 % interval, and the median half-width.
+struct IntervalSummary {
+  int rows = 0;
+  double covered = 0;
+  double half_width = 0;
+};
+
 struct SuiteSummary {
   std::string suite;
   ErrorSummary step_time;
   ErrorSummary memory;
   ChoiceSummary choice;
+  IntervalSummary intervals;
   int unpredicted = 0;
   int misfits = 0;  // rows that ran but are said not to fit
 };
@@ -73,13 +82,16 @@ struct SuiteSummary {
 std::vector<SuiteSummary> summarize(const std::vector<PublishedRow>& rows,
                                     const std::vector<RowPrediction>& predictions);
 
+IntervalSummary intervals_of(const std::vector<PublishedRow>& rows,
+                             const std::vector<RowPrediction>& predictions);
+
 /// What is left out together: rows of equal model shape, cluster or software stack.
 enum class LeaveOut { Model, Cluster, Software };
 std::string_view name_of(LeaveOut group);
 std::string group_of(const PublishedRow& row, LeaveOut by);
 
 struct FitOptions {
-  int max_rounds = 12;
+  int max_rounds = 25;
   std::vector<bool> row_used;       // empty: all
   std::vector<bool> constant_free;  // empty: all
 };
@@ -90,6 +102,30 @@ struct Fit {
   double loss_after = 0;
   int rounds = 0;
 };
+
+/// A group's rows, predicted with constants that were fitted without them.
+struct LeftOutGroup {
+  std::string group;
+  int rows = 0;
+  int families = 0;
+  double fitted = 0;    // mean absolute error, its rows in the fit
+  double left_out = 0;  // its rows not in the fit
+  std::vector<std::pair<std::size_t, RowPrediction>> predictions;  // by row of the table
+};
+
+/// The table without one constant: held at its neutral value, the others fitted again.
+struct Ablation {
+  std::string constant;
+  std::vector<SuiteSummary> suites;
+};
+
+/// Every group in turn; fits start at the expected values, so that nothing of the left-out rows
+/// remains.
+std::vector<LeftOutGroup> leave_one_out(const PreparedTable& table,
+                                        const std::vector<ConstantRecord>& fitted, LeaveOut by,
+                                        const ForEach& for_each);
+std::vector<Ablation> ablate(const PreparedTable& table, const std::vector<ConstantRecord>& fitted,
+                             const ForEach& for_each);
 
 /// Iteratively reweighted least squares on the logs of predicted over measured, Gauss-Newton with
 /// numeric derivatives and a weak pull to where it starts (Huber weights: Huber 1964; damping:
