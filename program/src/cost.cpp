@@ -188,6 +188,14 @@ std::string_view kind_name(OpKind kind) {
       return "grouped_linear";
     case OpKind::Combine:
       return "combine";
+    case OpKind::SliceRows:
+      return "slice_rows";
+    case OpKind::SliceColumns:
+      return "slice_columns";
+    case OpKind::PackColumns:
+      return "pack_columns";
+    case OpKind::UnpackColumns:
+      return "unpack_columns";
     default:
       throw InvariantError("operation without a signature");
   }

@@ -1,13 +1,14 @@
 // Derives the backward operations of a sharded layer. Which gradients are partial sums, and which
 // collective completes them, follows from the placements: a gradient must be laid out as the dual
-// of its value (the dual of a partial sum is replicated, all others are their own), and convert()
-// inserts whatever turns the one it has into the one it must be.
+// of its value (the dual of a partial sum is replicated, all others are their own), and
+// move_value() appends whatever turns the one it has into the one it must be.
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
 #include <set>
 
 #include "core/error.hpp"
+#include "layout_moves.hpp"
 #include "sharded_layer.hpp"
 
 namespace meshplan::program {
@@ -27,12 +28,6 @@ Placement dual(Placement where) {
 bool cheap_to_recompute(OpKind kind) {
   return kind == OpKind::RmsNorm || kind == OpKind::LayerNorm || kind == OpKind::Activation ||
          kind == OpKind::GatedActivation;
-}
-
-/// A change of placement over the tp group; exchanges between experts are operations of their own.
-bool moves_over_tp(const Operation& op) {
-  const auto* collective = std::get_if<CollectiveOp>(&op.work);
-  return collective != nullptr && collective->group == Group::Tp;
 }
 
 // The gradient of a value: which buffer holds it, and how it is laid out.
@@ -165,7 +160,11 @@ class Differentiator {
       gradients_[id] = gradient;
       return;
     }
-    gradient = convert(value(id).name, gradient, found->second.where);
+    // Two partial sums are summed over the group once, as one.
+    if (gradient.where != found->second.where) {
+      found->second = convert(id, found->second);
+      gradient = convert(id, gradient);
+    }
     const ComputeOp add{.kind = OpKind::Accumulate,
                         .tokens_sharded = found->second.where == Placement::TokensSharded};
     ValueId target = found->second.buffer;
@@ -177,34 +176,15 @@ class Differentiator {
     found->second.buffer = target;
   }
 
-  /// @param name  a copy, for adding a value moves the names of the others
-  Gradient convert(std::string name, Gradient have, Placement want) {
-    if (have.where == want) return have;
-    const auto collective = [&]() {
-      if (have.where == Placement::Partial && want == Placement::Replicated)
-        return Collective::AllReduce;
-      if (have.where == Placement::Partial && want == Placement::TokensSharded)
-        return Collective::ReduceScatter;
-      require_invariant(have.where == Placement::TokensSharded && want == Placement::Replicated,
-                        "no collective makes the gradient of " + name);
-      return Collective::AllGather;
-    }();
-    const Value& from = value(have.buffer);
-    const CollectiveOp work{.collective = collective,
-                            .group = Group::Tp,
-                            .dtype = from.dtype,
-                            .elements = element_count(from.shape)};
-    Value moved = from;
-    moved.storage = Storage::Transient;
-    moved.alias.reset();
-    if (collective == Collective::AllReduce) moved.alias = have.buffer;
-    if (collective == Collective::ReduceScatter) moved.shape.front().divisor *= context_.tp;
-    if (collective == Collective::AllGather) moved.shape.front().divisor /= context_.tp;
-    const ValueId to = layer_.add_value(std::move(moved), want);
-    constexpr const char* kSuffix[] = {".all_reduce", ".reduce_scatter", ".all_gather"};
-    emit(std::move(name) + ".grad" + kSuffix[static_cast<int>(collective)], Phase::InputGrad,
-         Lane::Tp, work, {have.buffer}, {to});
-    return {to, want};
+  /// Laid out as the dual of the value that it is the gradient of.
+  Gradient convert(ValueId id, Gradient have) {
+    const Placement want = dual(layer_.placement[at(id)]);
+    const MoveTarget target{.backward = true,
+                            .phase = Phase::InputGrad,
+                            .tp = context_.tp,
+                            .name = value(id).name + ".grad"};
+    return {move_value(layer_, target, have.buffer, have.where, want, layer_.columns[at(id)]),
+            want};
   }
 
   /// Called when every consumer of `id` has contributed: lays the gradient out as the value's dual.
@@ -212,22 +192,22 @@ class Differentiator {
     const auto found = gradients_.find(id);
     if (found == gradients_.end() || !finalized_.insert(id).second) return;
     const int made_by = producer_[at(id)];
-    // A collective only moves the value, so its gradient moves on to what it was made from.
-    if (made_by >= 0 && moves_over_tp(layer_.block.forward[at(made_by)])) {
+    // A move changes no number, so the gradient moves on to what the value was made from.
+    if (made_by >= 0 && only_moves(layer_.block.forward[at(made_by)])) {
       done_.insert(id);
       const ValueId from = layer_.block.forward[at(made_by)].inputs.front();
       contribute(from, found->second);
-      finalize(from);
+      if (consumers_[at(from)] == 1) finalize(from);
       return;
     }
-    found->second = convert(value(id).name, found->second, dual(layer_.placement[at(id)]));
+    found->second = convert(id, found->second);
   }
 
   /// The gradient of what this operation made.
   Gradient output_gradient(const Operation& op) { return take(op.outputs.front()); }
 
   void adjoint(const Operation& op) {
-    if (moves_over_tp(op)) return;  // done in finalize
+    if (only_moves(op)) return;  // done in finalize
     if (std::holds_alternative<CollectiveOp>(op.work)) return exchange_adjoint(op);
     const auto& work = std::get<ComputeOp>(op.work);
     switch (work.kind) {

@@ -22,11 +22,9 @@ std::size_t at(int id) {
 // Assembles the program of one stage.
 class Lowering {
  public:
-  Lowering(const Plan& plan, int stage, Pass pass, const ExecutionProfile& profile)
-      : pass_(pass),
-        profile_(profile),
-        graph_(models::build_graph(plan.model)),
-        schedule_(schedule_of(plan)) {
+  Lowering(const Plan& plan, models::ModelGraph graph, int stage, Pass pass,
+           const ExecutionProfile& profile)
+      : pass_(pass), profile_(profile), graph_(std::move(graph)), schedule_(schedule_of(plan)) {
     program_.plan = plan;
     program_.role.stage = stage;
     program_.sizes = {.tokens = plan.tokens_per_microbatch(),
@@ -37,7 +35,8 @@ class Lowering {
                 .compute = plan.workload.precision,
                 .ep = plan.parallel.ep,
                 .etp = plan.parallel.etp,
-                .num_experts = plan.model.moe ? plan.model.moe->num_experts : 0};
+                .num_experts = plan.model.moe ? plan.model.moe->num_experts : 0,
+                .vocab_parallel_loss = profile.vocab_parallel_loss};
     make_tasks();
   }
 
@@ -194,13 +193,7 @@ class Lowering {
   std::int64_t transient_bytes_ = 0;
 };
 
-}  // namespace
-
-ExecutionProfile meshplan_profile() {
-  return {};
-}
-
-Program lower(const Plan& plan, int stage, Pass pass, const ExecutionProfile& profile) {
+void require_lowerable(const Plan& plan, int stage) {
   const std::vector<Violation> violations = check(plan);
   if (!violations.empty()) {
     std::vector<std::string> messages;
@@ -208,7 +201,23 @@ Program lower(const Plan& plan, int stage, Pass pass, const ExecutionProfile& pr
     throw ConfigError(fmt::format("the plan cannot be lowered: {}", fmt::join(messages, "; ")));
   }
   require_invariant(stage >= 0 && stage < plan.parallel.pp, "stage outside the pipeline");
-  return Lowering(plan, stage, pass, profile).run();
+}
+
+}  // namespace
+
+ExecutionProfile meshplan_profile() {
+  return {};
+}
+
+Program lower(const Plan& plan, int stage, Pass pass, const ExecutionProfile& profile) {
+  require_lowerable(plan, stage);
+  return Lowering(plan, models::build_graph(plan.model), stage, pass, profile).run();
+}
+
+Program lower(const Plan& plan, const models::ModelGraph& graph, int stage, Pass pass,
+              const ExecutionProfile& profile) {
+  require_lowerable(plan, stage);
+  return Lowering(plan, graph, stage, pass, profile).run();
 }
 
 std::vector<Program> lower_all(const Plan& plan, Pass pass, const ExecutionProfile& profile) {

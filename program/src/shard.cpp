@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
+#include <utility>
 
 #include "core/error.hpp"
+#include "layout_moves.hpp"
 #include "shard_experts.hpp"
 #include "sharded_layer.hpp"
 
@@ -26,19 +28,12 @@ std::size_t at(int id) {
   return static_cast<std::size_t>(id);
 }
 
-Dim divided(Dim dim, int parts) {
-  if (dim.symbol == Symbol::One && dim.count % parts == 0)
-    dim.count /= parts;
-  else
-    dim.divisor *= parts;
-  return dim;
-}
-
-std::int64_t local_size(const std::vector<ShardSection>& sections) {
-  std::int64_t size = 0;
-  for (const ShardSection& section : sections) size += section.size;
-  return size;
-}
+/// What a new value is besides its name and shape.
+struct Made {
+  Storage storage = Storage::Transient;
+  std::optional<ValueId> alias;
+  std::optional<ValueId> like;  // a value of the same width, whose columns are cut alike
+};
 
 // Walks one layer's graph and emits its sharded form.
 class Sharder {
@@ -51,7 +46,7 @@ class Sharder {
   ShardedLayer run() {
     if (graph_.input) {
       const Placement where = stream_placement();
-      layer_.input = add(*graph_.input, where, Storage::LayerInput);
+      layer_.input = add(*graph_.input, where, {.storage = Storage::LayerInput});
     }
     for (const Op& op : graph_.ops) lower(op);
     if (graph_.output) {
@@ -73,13 +68,11 @@ class Sharder {
   }
   Placement placement(ValueId id) const { return layer_.placement[at(id)]; }
 
-  std::vector<Dim> local_dims(const Tensor& tensor, Placement where) const {
+  std::vector<Dim> local_dims(const Tensor& tensor, Placement where,
+                              const std::vector<ShardSection>& columns) const {
     std::vector<Dim> shape = tensor.shape;
-    if (where == Placement::TokensSharded) shape.front() = divided(shape.front(), context_.tp);
-    if (where == Placement::FeaturesSharded && tensor.sections.empty())
-      shape.back() = divided(shape.back(), context_.tp);
-    if (where == Placement::FeaturesSharded && !tensor.sections.empty())
-      shape.back().count = local_size(sections_of(tensor, tensor.shape.size() - 1));
+    if (where == Placement::TokensSharded) shape.front().divisor *= context_.tp;
+    if (where == Placement::FeaturesSharded) shape.back() = {.count = local_size(columns)};
     return shape;
   }
 
@@ -96,30 +89,25 @@ class Sharder {
     throw InvariantError("tensor without a class");
   }
 
-  ValueId add(TensorId id, Placement where, Storage storage = Storage::Transient,
-              std::optional<ValueId> alias = std::nullopt) {
-    const Tensor& tensor = graph_.tensors[at(id)];
-    const ValueId made = layer_.add_value({.name = tensor.name,
-                                           .dtype = dtype_of(tensor.tensor_class),
-                                           .shape = local_dims(tensor, where),
-                                           .storage = storage,
-                                           .alias = alias},
-                                          where);
-    current_[at(id)] = made;
-    return made;
+  /// How tp cuts a tensor's last dimension; empty if it cannot.
+  std::vector<ShardSection> columns_of(const Tensor& tensor) const {
+    if (!sharded() || tensor.shape.size() < 2) return {};
+    return sections_of(tensor, tensor.shape.size() - 1).value_or(std::vector<ShardSection>{});
   }
 
-  /// A copy of `from` in another placement, made by a collective.
-  ValueId add_moved(ValueId from, Placement where, std::optional<ValueId> alias) {
-    Value moved = layer_.block.values[at(from)];
-    moved.storage = Storage::Transient;
-    moved.alias = alias;
-    if (!alias) moved.name += where == Placement::TokensSharded ? ".scattered" : ".gathered";
-    if (where == Placement::TokensSharded)
-      moved.shape.front() = divided(moved.shape.front(), context_.tp);
-    else if (placement(from) == Placement::TokensSharded)
-      moved.shape.front().divisor /= context_.tp;
-    return layer_.add_value(std::move(moved), where);
+  ValueId add(TensorId id, Placement where, Made made = {}) {
+    const Tensor& tensor = graph_.tensors[at(id)];
+    std::vector<ShardSection> columns = columns_of(tensor);
+    if (made.like && tensor.sections.empty()) columns = layer_.columns[at(*made.like)];
+    require_invariant(where != Placement::FeaturesSharded || !columns.empty(),
+                      fmt::format("{}: tp = {} does not divide it", tensor.name, context_.tp));
+    Value value{.name = tensor.name,
+                .dtype = dtype_of(tensor.tensor_class),
+                .shape = local_dims(tensor, where, columns),
+                .storage = made.storage,
+                .alias = made.alias};
+    current_[at(id)] = layer_.add_value(std::move(value), where, std::move(columns));
+    return *current_[at(id)];
   }
 
   void emit(std::string name, Lane lane, decltype(Operation::work) work,
@@ -142,31 +130,45 @@ class Sharder {
          {from}, {to});
   }
 
-  /// The value with all tokens on every rank.
-  ValueId gathered(TensorId tensor) {
+  MoveTarget target(std::string name) const {
+    return {.phase = Phase::Forward, .tp = context_.tp, .name = std::move(name)};
+  }
+
+  /// The tensor as an operation needs it. Who needs it so as well, gets the same value.
+  ValueId laid_out(TensorId tensor, Placement want) {
     const ValueId from = value(tensor);
-    if (placement(from) != Placement::TokensSharded) return from;
-    const ValueId to = add_moved(from, Placement::Replicated, std::nullopt);
-    emit_collective(graph_.tensors[at(tensor)].name + ".all_gather", Collective::AllGather, from,
-                    to);
-    return to;
+    if (!sharded() || placement(from) == want) return from;
+    const auto [entry, fresh] = moved_.try_emplace({from, want}, 0);
+    if (fresh)
+      entry->second = move_value(layer_, target(graph_.tensors[at(tensor)].name), from,
+                                 placement(from), want, layer_.columns[at(from)]);
+    return entry->second;
+  }
+
+  /// For operations that need whole rows: all features of the tokens that are here.
+  ValueId whole_rows(TensorId tensor) {
+    const bool cut = placement(value(tensor)) == Placement::FeaturesSharded;
+    return cut ? laid_out(tensor, stream_placement()) : value(tensor);
+  }
+
+  /// For operations that mix tokens: all tokens of the heads that are here.
+  ValueId whole_heads(TensorId tensor) {
+    const bool cut = placement(value(tensor)) == Placement::TokensSharded;
+    return cut ? laid_out(tensor, Placement::FeaturesSharded) : value(tensor);
   }
 
   /// Sums a partial value; under SP every rank keeps its tokens of the sum.
   void reduce(TensorId tensor, const std::string& op_name) {
     const ValueId from = value(tensor);
     if (placement(from) != Placement::Partial) return;
-    const bool scatter = stream_placement() == Placement::TokensSharded;
-    const ValueId to = scatter ? add_moved(from, Placement::TokensSharded, std::nullopt)
-                               : add_moved(from, Placement::Replicated, from);
-    emit_collective(op_name + (scatter ? ".reduce_scatter" : ".all_reduce"),
-                    scatter ? Collective::ReduceScatter : Collective::AllReduce, from, to);
-    current_[at(tensor)] = to;
+    current_[at(tensor)] = move_value(layer_, target(op_name), from, Placement::Partial,
+                                      stream_placement(), layer_.columns[at(from)]);
   }
 
-  /// How tp cuts a tensor along `dim`. Fewer heads than ranks are not cut: each is held by as many
-  /// ranks as there are to each head.
-  std::vector<ShardSection> sections_of(const Tensor& tensor, std::size_t dim) const {
+  /// How tp cuts a tensor along `dim`; nothing if it does not divide. Fewer heads than ranks are
+  /// not cut: each is held by as many ranks as there are to each head.
+  std::optional<std::vector<ShardSection>> sections_of(const Tensor& tensor,
+                                                       std::size_t dim) const {
     std::vector<std::int64_t> sizes = tensor.sections;
     const bool weight_columns = tensor.tensor_class == TensorClass::Parameter && dim != 0;
     if (sizes.empty() || weight_columns) sizes = {tensor.shape[dim].count};
@@ -175,9 +177,7 @@ class Sharder {
     for (const std::int64_t size : sizes) {
       const std::int64_t heads = tensor.head_size > 0 ? size / tensor.head_size : context_.tp;
       const int copies = heads < context_.tp ? static_cast<int>(context_.tp / heads) : 1;
-      require_invariant(size * copies % context_.tp == 0,
-                        fmt::format("{}: section of {} does not divide by tp = {}", tensor.name,
-                                    size, context_.tp));
+      if (size * copies % context_.tp != 0) return std::nullopt;
       sections.push_back({.begin = begin, .size = size * copies / context_.tp, .copies = copies});
       begin += size;
     }
@@ -189,16 +189,20 @@ class Sharder {
   }
 
   /// @param dim  that tp shards; absent = replicated
-  ValueId parameter(TensorId id, std::optional<int> dim, bool vocabulary = false) {
+  /// @param cut  how, if another value decides it
+  ValueId parameter(TensorId id, std::optional<int> dim,
+                    std::optional<std::vector<ShardSection>> cut = std::nullopt) {
     const Tensor& tensor = graph_.tensors[at(id)];
     Parameter made{.name = tensor.name, .init = tensor.init, .weight_decay = tensor.weight_decay};
     std::vector<Dim> shape = tensor.shape;
     for (const Dim& size : tensor.shape) made.global_shape.push_back(size.count);
     made.local_shape = made.global_shape;
-    if (dim && (sharded() || vocabulary)) {
+    if (dim && (sharded() || cut)) {
       made.shard_dim = *dim;
-      made.sections = vocabulary ? vocabulary_sections(tensor.shape.front().count)
-                                 : sections_of(tensor, at(*dim));
+      if (!cut) cut = sections_of(tensor, at(*dim));
+      require_invariant(cut.has_value(),
+                        fmt::format("{}: tp = {} does not divide it", tensor.name, context_.tp));
+      made.sections = std::move(*cut);
       const std::int64_t local = local_size(made.sections);
       made.local_shape[at(*dim)] = local;
       shape[at(*dim)] = {.count = local};
@@ -282,19 +286,35 @@ class Sharder {
     return work;
   }
 
+  ValueId operand(const Op& op, TensorId input) {
+    switch (op.kind) {
+      case OpKind::Rope:
+      case OpKind::HeadRmsNorm:
+      case OpKind::Attention:
+        return whole_heads(input);
+      case OpKind::Scale:
+      case OpKind::Activation:
+      case OpKind::GatedActivation:
+        return value(input);
+      default:
+        return whole_rows(input);
+    }
+  }
+
   /// Works on each token (or head) alone: the output is laid out as the input.
   void lower_elementwise(const Op& op, bool in_place) {
     std::vector<ValueId> inputs;
-    for (const TensorId input : op.inputs) inputs.push_back(value(input));
+    for (const TensorId input : op.inputs) inputs.push_back(operand(op, input));
     const Placement where = placement(inputs.front());
     require_invariant(where != Placement::Partial, op.name + " reads a partial sum");
+    const bool same_columns = graph_.tensors[at(op.inputs.front())].shape.back() ==
+                              graph_.tensors[at(op.outputs.front())].shape.back();
+    Made first{.like = same_columns ? std::optional(inputs.front()) : std::nullopt};
+    if (in_place) first.alias = inputs.front();
     for (const TensorId id : op.parameters) inputs.push_back(parameter(id, std::nullopt));
     std::vector<ValueId> outputs;
-    for (const TensorId output : op.outputs) {
-      const std::optional<ValueId> alias =
-          in_place && outputs.empty() ? std::optional(inputs.front()) : std::nullopt;
-      outputs.push_back(add(output, where, Storage::Transient, alias));
-    }
+    for (const TensorId output : op.outputs)
+      outputs.push_back(add(output, where, outputs.empty() ? first : Made{}));
     emit(op.name, Lane::Compute,
          compute(op, where == Placement::TokensSharded, where == Placement::FeaturesSharded),
          inputs, outputs);
@@ -306,43 +326,64 @@ class Sharder {
                                           .shape = graph_.tensors[at(op.inputs.front())].shape,
                                           .storage = Storage::BatchIds},
                                          Placement::Replicated);
-    const ValueId weight = parameter(op.parameters.front(), 0, /*vocabulary=*/true);
+    const Tensor& table = graph_.tensors[at(op.parameters.front())];
+    const ValueId weight =
+        parameter(op.parameters.front(), 0, vocabulary_sections(table.shape.front().count));
     const ValueId out =
         add(op.outputs.front(), sharded() ? Placement::Partial : Placement::Replicated);
     emit(op.name, Lane::Compute, compute(op, false, false), {ids, weight}, {out});
     reduce(op.outputs.front(), op.name);
   }
 
+  ValueId linear_input(const Op& op) {
+    const TensorId x = op.inputs.front();
+    if (op.split == Split::None) return whole_rows(x);
+    return laid_out(x, op.split == Split::Row ? Placement::FeaturesSharded : Placement::Replicated);
+  }
+
+  /// How tp cuts a linear's weight: like the features that it makes, or like those that it reads.
+  std::optional<std::vector<ShardSection>> weight_cut(const Op& op, ValueId x) const {
+    if (op.split == Split::Vocab)
+      return vocabulary_sections(graph_.tensors[at(op.parameters.front())].shape.front().count);
+    if (op.split == Split::Row && sharded()) return layer_.columns[at(x)];
+    return std::nullopt;
+  }
+
   void lower_linear(const Op& op) {
-    const bool column = op.split == Split::Column || op.split == Split::Vocab;
+    const bool vocabulary = op.split == Split::Vocab;
+    const bool column = op.split == Split::Column || vocabulary;
     const bool row = op.split == Split::Row;
     const bool has_bias = op.parameters.size() > 1;
     const bool deferred_bias = has_bias && row && sharded();
     const TensorId out = op.outputs.front();
-    const ValueId x = column ? gathered(op.inputs.front()) : value(op.inputs.front());
-    std::vector<ValueId> inputs = {x};
-    const bool vocabulary = op.split == Split::Vocab;
-    inputs.push_back(parameter(op.parameters.front(),
-                               column ? std::optional(0)
-                               : row  ? std::optional(1)
-                                      : std::nullopt,
-                               vocabulary));
+    const ValueId x = linear_input(op);
+    const auto cut = weight_cut(op, x);
+    std::optional<int> dim;
+    if (column || row) dim = column ? 0 : 1;
+    std::vector<ValueId> inputs = {x, parameter(op.parameters.front(), dim, cut)};
     if (has_bias && !deferred_bias)
       inputs.push_back(
-          parameter(op.parameters[1], column ? std::optional(0) : std::nullopt, vocabulary));
+          parameter(op.parameters[1], column ? dim : std::nullopt, column ? cut : std::nullopt));
     Placement where = placement(x);
     if (sharded() && column) where = Placement::FeaturesSharded;
     if (sharded() && row) where = Placement::Partial;
-    const ValueId y = add(out, where);
-    if (vocabulary) {
-      layer_.block.values[at(y)].shape.back() = layer_.block.values[at(inputs[1])].shape.front();
-      layer_.logits = y;
-    }
+    const ValueId y = vocabulary ? add_logits(op, where, *cut) : add(out, where);
     emit(op.name, Lane::Compute,
          compute(op, where == Placement::TokensSharded, where == Placement::FeaturesSharded),
          inputs, {y});
     reduce(out, op.name);
     if (deferred_bias) add_bias(op, out);
+  }
+
+  /// Logits are as wide as the padded vocabulary.
+  ValueId add_logits(const Op& op, Placement where, const std::vector<ShardSection>& cut) {
+    const TensorId out = op.outputs.front();
+    const Tensor& tensor = graph_.tensors[at(out)];
+    Value logits{.name = tensor.name,
+                 .dtype = dtype_of(tensor.tensor_class),
+                 .shape = {tensor.shape.front(), {.count = local_size(cut)}}};
+    current_[at(out)] = layer_.add_value(std::move(logits), where, cut);
+    return *current_[at(out)];
   }
 
   /// The bias of a row-parallel linear is added once, after the sum over the group.
@@ -351,15 +392,22 @@ class Sharder {
     const ValueId bias = parameter(op.parameters[1], std::nullopt);
     Value with_bias = layer_.block.values[at(x)];
     with_bias.alias = x;
-    const ValueId y = layer_.add_value(std::move(with_bias), placement(x));
+    const ValueId y = layer_.add_value(std::move(with_bias), placement(x), layer_.columns[at(x)]);
     current_[at(out)] = y;
     emit(op.name + ".bias", Lane::Compute,
          ComputeOp{.kind = OpKind::BiasAdd, .tokens_sharded = layer_.tokens_sharded(x)}, {x, bias},
          {y});
   }
 
+  /// Each rank sums over its part of the vocabulary, or, where the logits are whole, over all of
+  /// it.
   void lower_cross_entropy(const Op& op) {
-    const ValueId logits = value(op.inputs.front());
+    const bool cut = context_.vocab_parallel_loss &&
+                     placement(value(op.inputs.front())) == Placement::FeaturesSharded;
+    const ValueId logits =
+        laid_out(op.inputs.front(), cut ? Placement::FeaturesSharded : Placement::Replicated);
+    const Split split = cut ? Split::Vocab : Split::None;
+    layer_.logits = logits;
     const Dim tokens = graph_.tensors[at(op.inputs.front())].shape.front();
     const ValueId targets = layer_.add_value({.name = "targets",
                                               .dtype = DType::I32,
@@ -370,9 +418,9 @@ class Sharder {
         {.name = "statistics", .shape = {tokens, {.count = kCrossEntropyStatistics}}},
         Placement::Replicated);
     emit(op.name + ".local", Lane::Compute,
-         ComputeOp{.kind = OpKind::CrossEntropyLocal, .attributes = op.attributes},
+         ComputeOp{.kind = OpKind::CrossEntropyLocal, .split = split, .attributes = op.attributes},
          {logits, targets}, {statistics});
-    if (sharded()) {
+    if (cut) {
       const ValueId all = layer_.add_value(
           {.name = "statistics.gathered",
            .shape = {{.count = context_.tp}, tokens, {.count = kCrossEntropyStatistics}}},
@@ -382,9 +430,10 @@ class Sharder {
     }
     const ValueId loss = add(op.outputs.front(), Placement::Replicated);
     const ValueId lse = add(op.outputs.back(), Placement::Replicated);
-    emit(op.name + ".combine", Lane::Compute,
-         ComputeOp{.kind = OpKind::CrossEntropyCombine, .attributes = op.attributes},
-         {statistics, targets}, {loss, lse});
+    emit(
+        op.name + ".combine", Lane::Compute,
+        ComputeOp{.kind = OpKind::CrossEntropyCombine, .split = split, .attributes = op.attributes},
+        {statistics, targets}, {loss, lse});
     const ValueId sum = layer_.add_value(
         {.name = "loss_sum", .dtype = DType::F64, .shape = {{}}, .storage = Storage::LossScalar},
         Placement::Replicated);
@@ -396,13 +445,15 @@ class Sharder {
   ShardedLayer layer_;
   ExpertSharder experts_{graph_, context_, layer_};
   std::vector<std::optional<ValueId>> current_;  // by graph tensor: the value that now holds it
+  std::map<std::pair<ValueId, Placement>, ValueId> moved_;
 };
 
 }  // namespace
 
-ValueId ShardedLayer::add_value(Value value, Placement where) {
+ValueId ShardedLayer::add_value(Value value, Placement where, std::vector<ShardSection> cut) {
   block.values.push_back(std::move(value));
   placement.push_back(where);
+  columns.push_back(std::move(cut));
   return static_cast<ValueId>(block.values.size()) - 1;
 }
 

@@ -25,6 +25,7 @@ struct ShardContext {
   int ep = 1;
   int etp = 1;
   int num_experts = 0;
+  bool vocab_parallel_loss = true;  // else the head's logits are gathered
 };
 
 /// A parameter of the layer, without its place in the model.
@@ -36,13 +37,14 @@ struct LayerParameter {
 
 struct ShardedLayer {
   Block block;
-  std::vector<Placement> placement;  // of block.values
+  std::vector<Placement> placement;                // of block.values
+  std::vector<std::vector<ShardSection>> columns;  // the same: how tp cuts the last dimension
   std::vector<LayerParameter> parameters;
   std::optional<ValueId> input;
   std::optional<ValueId> output;
   std::optional<ValueId> logits;  // head only
 
-  ValueId add_value(Value value, Placement where);
+  ValueId add_value(Value value, Placement where, std::vector<ShardSection> columns = {});
   /// The value that owns the storage of `id`.
   ValueId root(ValueId id) const;
   /// Shape (T, D) with the tokens divided among the tp group if they are sharded.

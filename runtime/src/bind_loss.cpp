@@ -7,13 +7,15 @@ namespace meshplan::runtime {
 using models::OpKind;
 
 std::function<void()> OperatorBinder::bind_loss(const Operands& o) {
+  const bool vocabulary = o.work.split == models::Split::Vocab;
   if (o.work.kind == OpKind::CrossEntropyCombine)
-    return ready(kernels::CrossEntropyCombine{.tokens = o.in_shape(1)[0],
-                                              .num_shards = program_.plan.parallel.tp,
-                                              .stats = o.in<float>(0),
-                                              .targets = o.in<const std::int32_t>(1),
-                                              .loss = o.out<float>(0),
-                                              .lse = o.out<float>(1)});
+    return ready(
+        kernels::CrossEntropyCombine{.tokens = o.in_shape(1)[0],
+                                     .num_shards = vocabulary ? program_.plan.parallel.tp : 1,
+                                     .stats = o.in<float>(0),
+                                     .targets = o.in<const std::int32_t>(1),
+                                     .loss = o.out<float>(0),
+                                     .lse = o.out<float>(1)});
   if (o.work.kind == OpKind::SumLoss)
     return ready(kernels::SumLoss{.tokens = o.in_shape(0)[0],
                                   .loss = o.in<float>(0),
@@ -21,7 +23,7 @@ std::function<void()> OperatorBinder::bind_loss(const Operands& o) {
                                   .accumulate = true});
   const std::int64_t tokens = o.in_shape(0)[0];
   const std::int64_t columns = o.in_shape(0)[1];
-  const std::int64_t begin = place_.tp_rank * columns;
+  const std::int64_t begin = vocabulary ? place_.tp_rank * columns : 0;
   const std::int64_t valid =
       std::clamp<std::int64_t>(program_.plan.model.vocab_size - begin, 0, columns);
   if (o.work.kind == OpKind::CrossEntropyLocal)

@@ -65,6 +65,11 @@ std::function<void()> OperatorBinder::bind(const program::OperationInstance& ins
     case OpKind::GroupedLinear:
     case OpKind::Combine:
       return bind_experts(operands);
+    case OpKind::SliceRows:
+    case OpKind::SliceColumns:
+    case OpKind::PackColumns:
+    case OpKind::UnpackColumns:
+      return bind_layout(operands);
     default:
       throw InvariantError(fmt::format("operation '{}' has no kernel", operation.name));
   }

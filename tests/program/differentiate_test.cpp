@@ -2,6 +2,7 @@
 #include <map>
 #include <set>
 
+#include "../../program/src/sharded_layer.hpp"
 #include "program/inspect.hpp"
 #include "program/plans.hpp"
 
@@ -214,6 +215,59 @@ TEST_CASE("An input gradient's reduction can run under the weight gradient",
   };
   CHECK(place("qkv.input_grad") + 1 == place("attention_norm.grad.all_reduce"));
   CHECK(place("attention_norm.grad.all_reduce") + 1 == place("qkv.weight_grad"));
+}
+
+TEST_CASE("A gradient that others still read is added to the new one, not the other way",
+          "[program][differentiate]") {
+  // out = x + (h + y) with h = Linear(x), y = Linear(h): x, h and y share the gradient of out,
+  // which the second linear's weight gradient still reads when h gets its second part.
+  using models::OpKind;
+  const std::vector<models::Dim> shape = {{.symbol = models::Symbol::Tokens}, {.count = 64}};
+  models::LayerGraph layer{.name = "dense"};
+  const auto tensor = [&](const char* name, bool weight) {
+    layer.tensors.push_back(
+        {.name = name,
+         .tensor_class = weight ? models::TensorClass::Parameter : models::TensorClass::Activation,
+         .shape = weight ? std::vector<models::Dim>{{.count = 64}, {.count = 64}} : shape});
+    return static_cast<models::TensorId>(layer.tensors.size()) - 1;
+  };
+  const auto x = tensor("x", false), h = tensor("h", false), y = tensor("y", false),
+             sum = tensor("sum", false), out = tensor("out", false);
+  const auto w1 = tensor("first.weight", true), w2 = tensor("second.weight", true);
+  layer.ops = {
+      {.kind = OpKind::Linear, .name = "first", .inputs = {x}, .parameters = {w1}, .outputs = {h}},
+      {.kind = OpKind::Linear, .name = "second", .inputs = {h}, .parameters = {w2}, .outputs = {y}},
+      {.kind = OpKind::Add, .name = "inner", .inputs = {h, y}, .outputs = {sum}},
+      {.kind = OpKind::Add, .name = "outer", .inputs = {x, sum}, .outputs = {out}}};
+  layer.input = x;
+  layer.output = out;
+  const Plan plan = make_plan(llama_style());
+  models::ModelGraph graph = models::build_graph(plan.model);
+  graph.kinds[0] = layer;
+  const Program program = lower(plan, graph, 0);
+  const Block& block = block_named(program, "dense");
+  const auto named = [&](std::string_view name) -> const Operation& {
+    const auto found = std::ranges::find(block.backward, name, &Operation::name);
+    REQUIRE(found != block.backward.end());
+    return *found;
+  };
+  const ValueId added_to = named("h.grad.add").outputs.front();
+  CHECK(added_to == named("second.input_grad").outputs.front());
+  CHECK(named("second.weight_grad").inputs.front() != added_to);
+}
+
+TEST_CASE("The logits are kept, not made twice, even where all else is",
+          "[program][differentiate]") {
+  const models::ModelGraph graph = models::build_graph(llama_style());
+  const ShardContext context{.tp = 2};
+  ShardedLayer head = shard(graph.head, context);
+  differentiate(head, context, RecomputeKind::Full, {});
+  REQUIRE(head.logits.has_value());
+  CHECK(head.block.values[static_cast<std::size_t>(*head.logits)].storage == Storage::Saved);
+  for (const Operation& operation : head.block.backward) {
+    CAPTURE(operation.name);
+    CHECK((operation.phase != Phase::Recompute || operation.name == "final_norm"));
+  }
 }
 
 TEST_CASE("The logits become their own gradient", "[program][differentiate]") {

@@ -125,6 +125,62 @@ TEST_CASE("With fewer key heads than ranks each rank holds one", "[program][shar
   CHECK(local_shape(program, qkv) == std::vector<std::int64_t>{16, 24});  // (1 + 2) heads of 8
 }
 
+TEST_CASE("A column-parallel linear gathers its output for whoever needs whole rows",
+          "[program][shard]") {
+  const auto layer_of = [](const ParallelConfig& parallel) {
+    const Plan plan = make_plan(llama_style(), parallel);
+    models::ModelGraph graph = models::build_graph(plan.model);
+    std::ranges::find(graph.kinds[0].ops, "mlp_down", &models::Op::name)->split =
+        models::Split::Column;
+    return lower(plan, graph, 0);
+  };
+  const Program program = layer_of({.tp = 2});
+  const Block& layer = block_named(program, "dense");
+  const Names names = test::names_of(layer.forward);
+  // The activation's 48 columns first: mlp_down reads whole rows as well.
+  CHECK(Names(names.end() - 6, names.end()) == Names{"activation.all_gather", "activation.unpack",
+                                                     "mlp_down", "mlp_down.all_gather",
+                                                     "mlp_down.unpack", "mlp_add"});
+  CHECK(tp_collectives(program, layer.forward) ==
+        Names{"all_reduce 1024", "all_gather 768", "all_gather 512"});
+  // Backward: the sum of the input gradient, cut in columns; of mlp_down's output only a slice.
+  CHECK(tp_collectives(program, layer.backward) ==
+        Names{"reduce_scatter 1536", "all_reduce 1024", "all_reduce 1024"});
+  CHECK(std::ranges::find(layer.backward, "mlp_down.grad.slice", &Operation::name) !=
+        layer.backward.end());
+  // Under SP the gathered output is cut to the rank's tokens.
+  const Program with_sp = layer_of({.tp = 2, .sp = true});
+  const Block& sp_layer = block_named(with_sp, "dense");
+  const auto unpack = std::ranges::find(sp_layer.forward, "mlp_down.unpack", &Operation::name);
+  REQUIRE(unpack != sp_layer.forward.end());
+  CHECK(local_shape(with_sp, sp_layer.values[static_cast<std::size_t>(unpack->outputs.front())]) ==
+        std::vector<std::int64_t>{8, 64});
+}
+
+TEST_CASE("A row-parallel linear cuts an input that is not parallel yet", "[program][shard]") {
+  const Plan plan = make_plan(llama_style(), {.tp = 2});
+  models::ModelGraph graph = models::build_graph(plan.model);
+  std::ranges::find(graph.kinds[0].ops, "gate_up", &models::Op::name)->split = models::Split::None;
+  const Program program = lower(plan, graph, 0);
+  const Block& layer = block_named(program, "dense");
+  const Names names = test::names_of(layer.forward);
+  CHECK(Names(names.end() - 5, names.end()) ==
+        Names{"activation", "activation.slice", "mlp_down", "mlp_down.all_reduce", "mlp_add"});
+  CHECK(tp_collectives(program, layer.backward) == Names{"all_gather 768", "all_reduce 1024"});
+}
+
+TEST_CASE("A head without a vocabulary-parallel loss gathers the logits", "[program][shard]") {
+  const Program program =
+      lower(make_plan(llama_style(), {.tp = 2}), 0, Pass::Training, {.vocab_parallel_loss = false});
+  const Block& head = block_named(program, "head");
+  CHECK(test::names_of(head.forward) == Names{"final_norm", "lm_head", "lm_head.all_gather",
+                                              "lm_head.unpack", "loss.local", "loss.combine",
+                                              "loss.sum"});
+  // 512 padded rows, half of them here, for 16 tokens; backward only the input gradient's sum
+  CHECK(tp_collectives(program, head.forward) == Names{"all_gather 4096"});
+  CHECK(tp_collectives(program, head.backward) == Names{"all_reduce 1024"});
+}
+
 TEST_CASE("The vocabulary is padded to a multiple of 128 * tp", "[program][shard]") {
   // Megatron-LM's rule; GPT-2's 50257 becomes 50304 on one rank and 51200 on eight.
   Plan plan = make_plan(gpt2_style());

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <iostream>
+#include <map>
 
 #include "kernels/cpu_backend.hpp"
 #include "mpi_test_session.hpp"
@@ -39,12 +40,13 @@ struct Fixture {
   std::unique_ptr<kernels::Backend> backend = kernels::make_cpu_backend(1);
 
   /// Runs on the first ranks of the job; the others get nothing.
-  std::optional<RunResult> run(const Plan& plan, const Mutation& mutate = {}) {
+  std::optional<RunResult> run(const Plan& plan, const Mutation& mutate = {},
+                               const Variant& variant = {}) {
     std::vector<int> ranks(static_cast<std::size_t>(plan.parallel.world_size()));
     for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i);
     const auto group = world->create_group(ranks, "plan");
     if (group == nullptr) return std::nullopt;
-    return run_plan(plan, kSteps, *group, *backend, mutate);
+    return run_plan(plan, kSteps, *group, *backend, mutate, variant);
   }
 
   /// One rank, on every rank of the job.
@@ -159,20 +161,23 @@ bool agrees(const RunResult& run, const Reference& reference) {
 }
 
 /// @param plans  of one model and workload
-void check_parity(const std::vector<Plan>& plans) {
+/// @param variants  how each of them is lowered; none: as by default
+void check_parity(const std::vector<Plan>& plans, const std::vector<Variant>& variants = {}) {
   Fixture fixture;
   const models::ModelSpec& model = plans.front().model;
   const Reference reference = reference_of(fixture, plans.front());
   REQUIRE(reference.run.losses.back() < reference.run.losses.front());
   double worst = 0;
   int count = 0;
-  for (const Plan& plan : plans) {
-    const auto run = fixture.run(plan);
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const Plan& plan = plans[i];
+    const auto run = fixture.run(plan, {}, variants.empty() ? Variant{} : variants[i]);
     if (!run) continue;
     ++count;
     const GradientError error = compare_gradients(*run, reference.run);
     worst = std::max(worst, error.relative);
-    INFO(model.name << ": " << describe(plan) << ", worst gradient " << error.worst);
+    INFO(model.name << ": plan " << i << ", " << describe(plan) << ", worst gradient "
+                    << error.worst);
     CHECK(error.relative <= 1e-5);
     CHECK(error.small_absolute <= 1e-11);
     CHECK(run->gradient_norms.front() ==
@@ -252,6 +257,91 @@ TEST_CASE("every schedule with chunks or split backwards gives those of one rank
           "[parity]") {
   for (const models::ModelSpec& model : {llama_style(), gpt2_style()})
     check_parity(scheduled_plans(model));
+}
+
+namespace {
+
+using Splits = std::map<std::string, models::Split>;
+
+/// Gives linear layers other splits, by operation name.
+Variant with_splits(const Splits& splits) {
+  return {.profile = {}, .edit_graph = [splits](models::ModelGraph& graph) {
+            std::vector<models::LayerGraph*> layers = {&graph.embedding, &graph.head};
+            for (models::LayerGraph& kind : graph.kinds) layers.push_back(&kind);
+            for (models::LayerGraph* layer : layers)
+              for (models::Op& op : layer->ops)
+                if (const auto found = splits.find(op.name); found != splits.end())
+                  op.split = found->second;
+          }};
+}
+
+/// The MLP's wide dimension is cut in two sections, each over all ranks.
+Variant with_sections(models::Split down) {
+  Variant variant = with_splits({{"mlp_down", down}});
+  variant.edit_graph = [splits = variant.edit_graph](models::ModelGraph& graph) {
+    splits(graph);
+    for (models::LayerGraph& kind : graph.kinds)
+      for (const models::Op& op : kind.ops) {
+        if (op.name != "mlp_up") continue;
+        for (const auto* list : {&op.parameters, &op.outputs})
+          for (const models::TensorId id : *list) {
+            models::Tensor& tensor = kind.tensors[static_cast<std::size_t>(id)];
+            const std::int64_t wide = tensor.tensor_class == models::TensorClass::Parameter
+                                          ? tensor.shape.front().count
+                                          : tensor.shape.back().count;
+            tensor.sections = {wide / 3, wide - wide / 3};
+          }
+      }
+  };
+  return variant;
+}
+
+void check_variants(const models::ModelSpec& model,
+                    const std::vector<std::pair<ParallelConfig, Variant>>& cases) {
+  std::vector<ParallelConfig> meshes;
+  std::vector<Variant> variants;
+  for (const auto& [mesh, variant] : cases) {
+    meshes.push_back(mesh);
+    variants.push_back(variant);
+  }
+  std::vector<Plan> plans = plans_of(model, meshes);
+  for (Plan& plan : plans)  // what a weight gradient reads must live as long wherever it was moved
+    if (plan.parallel.pp > 1) plan.schedule = ScheduleKind::ZbH1;
+  check_parity(plans, variants);
+}
+
+}  // namespace
+
+TEST_CASE("however the linear layers are split, gradients and losses are those of one rank",
+          "[parity]") {
+  using models::Split;
+  // Outputs that are wanted whole, inputs that are not cut yet, and whole weights between cut ones.
+  const Variant gathered =
+      with_splits({{"attention_out", Split::Column}, {"mlp_down", Split::Column}});
+  const Variant sliced =
+      with_splits({{"qkv", Split::None}, {"gate_up", Split::None}, {"mlp_up", Split::None}});
+  const Variant rows = with_splits({{"qkv", Split::Row},
+                                    {"gate_up", Split::Row},
+                                    {"mlp_up", Split::Row},
+                                    {"lm_head", Split::Row}});
+  const Variant whole = with_splits(
+      {{"attention_out", Split::None}, {"mlp_down", Split::None}, {"lm_head", Split::None}});
+  const Variant whole_logits = {.profile = {.vocab_parallel_loss = false}, .edit_graph = {}};
+
+  check_variants(llama_style(), {{{.tp = 2}, gathered},
+                                 {{.tp = 4, .sp = true}, gathered},
+                                 {{.tp = 2, .pp = 2, .sp = true}, sliced},
+                                 {{.tp = 4}, rows},
+                                 {{.tp = 2, .sp = true}, whole},
+                                 {{.tp = 4}, whole_logits}});
+  models::ModelSpec gpt2 = gpt2_style();
+  gpt2.tied_embeddings = false;  // the head may be split otherwise than the embedding
+  check_variants(gpt2, {{{.tp = 2, .pp = 2, .sp = true}, gathered},
+                        {{.tp = 4}, sliced},
+                        {{.tp = 4, .sp = true}, rows},
+                        {{.tp = 4}, with_sections(Split::Row)},
+                        {{.tp = 2, .sp = true}, with_sections(Split::Column)},
+                        {{.tp = 2, .sp = true}, whole_logits}});
 }
 
 // ---------------------------------------------------------------- seeded bugs

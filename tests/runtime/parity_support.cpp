@@ -101,14 +101,17 @@ double norm(const std::vector<double>& values) {
 }  // namespace
 
 RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicator& world,
-                   kernels::Backend& backend, const Mutation& mutate) {
+                   kernels::Backend& backend, const Mutation& mutate, const Variant& variant) {
   runtime::HostDevice device(backend);
-  return run_plan(plan, num_steps, world, device, mutate);
+  return run_plan(plan, num_steps, world, device, mutate, variant);
 }
 
 RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicator& world,
-                   runtime::Device& device, const Mutation& mutate) {
-  program::Program lowered = program::lower(plan, runtime::stage_of(plan, world.rank()));
+                   runtime::Device& device, const Mutation& mutate, const Variant& variant) {
+  models::ModelGraph graph = models::build_graph(plan.model);
+  if (variant.edit_graph) variant.edit_graph(graph);
+  program::Program lowered = program::lower(plan, graph, runtime::stage_of(plan, world.rank()),
+                                            program::Pass::Training, variant.profile);
   if (mutate) mutate(lowered);
   runtime::Trainer trainer(std::move(lowered), std::nullopt, world, device, /*seed=*/7, nullptr);
   RunResult result;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/backend.hpp"
+#include "program/lower.hpp"
 #include "program/plan.hpp"
 #include "program/plans.hpp"
 #include "runtime/communicator.hpp"
@@ -28,11 +29,19 @@ struct RunResult {
 /// Edits the lowered program of a rank: how tests seed bugs.
 using Mutation = std::function<void(program::Program&)>;
 
+/// How a plan is lowered otherwise than by default.
+struct Variant {
+  program::ExecutionProfile profile;
+  std::function<void(models::ModelGraph&)> edit_graph;  // may change the splits of linear layers
+};
+
 /// Collective over `world`, whose size is the plan's. Gradients are complete on every rank.
 RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicator& world,
-                   kernels::Backend& backend, const Mutation& mutate = {});
+                   kernels::Backend& backend, const Mutation& mutate = {},
+                   const Variant& variant = {});
 RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicator& world,
-                   runtime::Device& device, const Mutation& mutate = {});
+                   runtime::Device& device, const Mutation& mutate = {},
+                   const Variant& variant = {});
 
 /// ||a - b|| / ||b|| of the worst parameter whose norm is at least `small_fraction` of the global
 /// norm, and the largest absolute difference over the others divided by the global norm.

@@ -117,6 +117,13 @@ enum class OpKind {
   CrossEntropyCombine,  // in: statistics (shards, T, 3), targets (T); out: loss (T), lse (T)
   SumLoss,              // in: loss (T); adds to the step's loss sum
   Accumulate,           // in: a, b; a += b
+  // The next four are made where a value must be laid out otherwise over the tensor-parallel
+  // ranks.
+  SliceRows,            // in: x (T, D); out: this rank's rows (T / tp, D)
+  SliceColumns,         // in: x (T, D); out: this rank's columns (T, D local)
+  PackColumns,          // in: x (T, D); out: every rank's columns (tp, T, D local)
+  // in: (tp, T, D local); out: (T, D), or this rank's rows of it
+  UnpackColumns,
   // And these from Dispatch and Combine. A choice is one of a token's top-k experts.
   // in: choices (T, top-k); out: row of each choice, choice of each row (T, top-k), where each
   // expert's rows begin (X + 1), rows of each expert (X)

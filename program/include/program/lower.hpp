@@ -10,6 +10,8 @@ namespace meshplan::program {
 struct ExecutionProfile {
   bool regather_sequence = true;   // SP: keep the shard, all-gather again in backward (Megatron-LM)
   bool bucketed_gradients = true;  // reduce a bucket as soon as its last gradient is there
+  bool vocab_parallel_loss = true;  // false: gather the logits, and compute the loss on every rank
+                                    // (torchtitan with loss parallel disabled)
 };
 ExecutionProfile meshplan_profile();
 
@@ -18,6 +20,10 @@ enum class Pass { Training, ForwardOnly };
 /// Lowers one stage of a plan. Pure. @throws ConfigError listing what check(plan) finds
 Program lower(const Plan& plan, int stage, Pass pass = Pass::Training,
               const ExecutionProfile& profile = meshplan_profile());
+
+/// The same with another graph of the plan's model: one that splits its linear layers otherwise.
+Program lower(const Plan& plan, const models::ModelGraph& graph, int stage,
+              Pass pass = Pass::Training, const ExecutionProfile& profile = meshplan_profile());
 
 /// One program per stage.
 std::vector<Program> lower_all(const Plan& plan, Pass pass = Pass::Training,

@@ -184,6 +184,8 @@ struct ComputeOp {
   models::OpAttributes attributes;  // local: heads and kv_heads of this shard
   bool tokens_sharded = false;      // sequence parallel: rows are this tp rank's part of the tokens
   bool reverse = false;             // RegroupRows: back to the order in which rows arrived
+  std::vector<ShardSection>
+      columns;  // of slices, packs and unpacks: how tp cuts the last dimension
 };
 
 enum class Collective { AllReduce, ReduceScatter, AllGather, AllToAll, AllToAllV, Broadcast };

@@ -88,6 +88,7 @@ class OperatorBinder {
                                 SetRows set_rows);
   template <class Call>
   std::function<void()> grouped(Call call, const std::int32_t* offsets);
+  std::function<void()> bind_layout(const Operands& o);
   std::function<void()> bind_update(const program::StepOp& step, const FlatMemory& memory);
   const float* rope_table(double base, int size);
   std::int64_t seq_len() const { return program_.sizes.tokens / program_.sizes.sequences; }

@@ -1,0 +1,53 @@
+#include "bound_operands.hpp"
+
+namespace meshplan::runtime {
+
+using models::OpKind;
+
+std::function<void()> OperatorBinder::bind_layout(const Operands& o) {
+  const std::vector<std::int64_t> from = o.in_shape(0);
+  const std::vector<std::int64_t> to = o.out_shape(0);
+  const std::int64_t element = size_of(o.dtype());
+  const std::int64_t rows = to[to.size() - 2];
+  auto* x = o.in<std::byte>(0);
+  auto* y = o.out<std::byte>(0);
+  if (o.work.kind == OpKind::SliceRows) {
+    const std::int64_t row_bytes = to.back() * element;
+    return ready(kernels::CopyRows{.rows = rows,
+                                   .row_bytes = row_bytes,
+                                   .x = x + place_.tp_rank * rows * row_bytes,
+                                   .x_stride_bytes = row_bytes,
+                                   .y = y,
+                                   .y_stride_bytes = row_bytes});
+  }
+  // One side holds whole rows, the other the columns of one rank, or of all one after the other.
+  const bool unpack = o.work.kind == OpKind::UnpackColumns;
+  const bool one = o.work.kind == OpKind::SliceColumns;
+  const std::vector<std::int64_t>& whole = unpack ? to : from;
+  const std::vector<std::int64_t>& parts = unpack ? from : to;
+  const std::int64_t part_rows = parts[parts.size() - 2];
+  const std::int64_t first_row = unpack && o.work.tokens_sharded ? place_.tp_rank * rows : 0;
+  std::vector<std::function<void()>> copies;
+  for (int rank = one ? place_.tp_rank : 0; rank < (one ? place_.tp_rank + 1 : parts[0]); ++rank) {
+    std::int64_t local = 0;
+    for (const program::ShardSection& section : o.work.columns) {
+      const std::int64_t column = section.begin + rank / section.copies * section.size;
+      const std::int64_t part_row = (one ? 0 : rank * part_rows) + first_row;
+      std::byte* inside = (unpack ? y : x) + column * element;
+      std::byte* apart = (unpack ? x : y) + (part_row * parts.back() + local) * element;
+      copies.push_back(
+          ready(kernels::CopyRows{.rows = rows,
+                                  .row_bytes = section.size * element,
+                                  .x = unpack ? apart : inside,
+                                  .x_stride_bytes = (unpack ? parts : whole).back() * element,
+                                  .y = unpack ? inside : apart,
+                                  .y_stride_bytes = (unpack ? whole : parts).back() * element}));
+      local += section.size;
+    }
+  }
+  return [copies] {
+    for (const auto& copy : copies) copy();
+  };
+}
+
+}  // namespace meshplan::runtime
