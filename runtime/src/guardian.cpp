@@ -45,7 +45,9 @@ double now_s() {
 /// parentheses, which may itself hold any character.
 char process_state(int pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  // Not through an iterator: a process that dies between open and read makes that throw.
+  std::string text;
+  std::getline(file, text, '\0');
   const auto end_of_name = text.rfind(')');
   return end_of_name == std::string::npos || end_of_name + 2 >= text.size() ? 'X'
                                                                             : text[end_of_name + 2];
