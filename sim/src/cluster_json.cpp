@@ -1,7 +1,7 @@
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <optional>
-#include <regex>
 
 #include "core/embedded_file.hpp"
 #include "core/hash.hpp"
@@ -237,10 +237,17 @@ struct NodeRate {
 };
 
 std::optional<NodeRate> node_rate(std::string_view name) {
-  static const std::regex pattern("(.+)-([1-9][0-9]{1,4})g-node");
-  std::match_results<std::string_view::const_iterator> match;
-  if (!std::regex_match(name.begin(), name.end(), match, pattern)) return std::nullopt;
-  return NodeRate{match[1].str(), std::stod(match[2].str())};
+  constexpr std::string_view kSuffix = "g-node";
+  if (!name.ends_with(kSuffix)) return std::nullopt;
+  name.remove_suffix(kSuffix.size());
+  const std::size_t dash = name.rfind('-');
+  if (dash == std::string_view::npos || dash == 0) return std::nullopt;
+  const std::string_view digits = name.substr(dash + 1);
+  int rate = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rate);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  if (rate < 10 || rate >= 100'000 || digits.front() == '0') return std::nullopt;
+  return NodeRate{std::string(name.substr(0, dash)), static_cast<double>(rate)};
 }
 
 /// The named rate as network cards of 100, 200 or (beside Hopper and later) 400 Gb/s, the largest
