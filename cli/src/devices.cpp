@@ -9,18 +9,21 @@
 #if MESHPLAN_HAS_CUDA
 #include "kernels/cuda_backend.hpp"
 #include "runtime/cuda/cuda_device.hpp"
+#else
+#include "cuda_program.hpp"
 #endif
 
 namespace meshplan::cli {
 namespace {
 
-/// Why there is no GPU to use; empty = there is one.
+/// Why there is no GPU to use; empty = there is one. Without CUDA linked in, the program that has
+/// it takes over where it can.
 std::string no_gpu() {
 #if MESHPLAN_HAS_CUDA
   const kernels::CudaDevices devices = kernels::cuda_devices();
   return devices.count > 0 ? "" : devices.reason;
 #else
-  return "this meshplan was built without CUDA (configure with -DMESHPLAN_CUDA=ON)";
+  return become_cuda_program();
 #endif
 }
 
@@ -117,13 +120,14 @@ void prepare_process([[maybe_unused]] const DeviceOptions& options, [[maybe_unus
 DeviceKind choose_device(const DeviceOptions& options, const program::Plan& plan,
                          const std::string& plan_file) {
   if (options.device == "cpu") return DeviceKind::Cpu;
+  const bool asked = options.device == "cuda";
+  if (!asked && !plan.cluster_json.empty() &&
+      cluster_of(plan, plan_file).device.kind == sim::DeviceKind::Cpu)
+    return DeviceKind::Cpu;
   const std::string reason = no_gpu();
-  if (options.device == "cuda") {
-    if (!reason.empty()) throw ConfigError("--device cuda: no GPU: " + reason);
-    return DeviceKind::Cuda;
-  }
-  if (plan.cluster_json.empty()) return reason.empty() ? DeviceKind::Cuda : DeviceKind::Cpu;
-  if (cluster_of(plan, plan_file).device.kind == sim::DeviceKind::Cpu) return DeviceKind::Cpu;
+  if (asked && !reason.empty()) throw ConfigError("--device cuda: no GPU: " + reason);
+  if (!asked && plan.cluster_json.empty())
+    return reason.empty() ? DeviceKind::Cuda : DeviceKind::Cpu;
   if (!reason.empty())
     throw ConfigError(
         fmt::format("{}: cluster: is made of GPUs, but here is none: {}; "

@@ -31,7 +31,8 @@ std::vector<std::string> arguments_of(const DeviceOptions& options);
 void prepare_process(const DeviceOptions& options, int rank);
 
 /// What the options ask for; auto is what the plan's cluster is made of, and without a cluster a
-/// GPU where there is one.
+/// GPU where there is one. Call it before MPI is started: for a GPU the process may be replaced
+/// (cuda_program.hpp).
 /// @throws ConfigError where a GPU is asked for and this program or machine has none, saying why
 DeviceKind choose_device(const DeviceOptions& options, const program::Plan& plan,
                          const std::string& plan_file);

@@ -56,8 +56,7 @@ int ranks_on_fullest_host(const HostOptions& options, int ranks) {
   return most == 0 ? ranks : most;
 }
 
-int launch(const Options& options) {
-  const program::Plan plan = load_plan(options);
+int launch(const Options& options, const program::Plan& plan, DeviceKind device) {
   runtime::check_data(plan, options.train.data_path, options.train.evaluate_every > 0);
   runtime::check_start(plan, options.train);
   // Rank 0 writes; on another host it looks at its own folders, before it trains.
@@ -65,7 +64,7 @@ int launch(const Options& options) {
   const int ranks = plan.parallel.world_size();
   const runtime::CheckpointOptions& checkpoints = options.train.checkpoints;
   const bool saves = !checkpoints.folder.empty();
-  if (choose_device(options.device, plan, *options.file) == DeviceKind::Cpu)
+  if (device == DeviceKind::Cpu)
     runtime::check_memory(plan, ranks_on_fullest_host(options.hosts, ranks), saves);
   std::vector<std::string> arguments = {"run",
                                         std::filesystem::absolute(*options.file).string(),
@@ -128,13 +127,12 @@ std::string checkpoint_line(const program::Plan& plan,
   return line.empty() ? line : line + "\n";
 }
 
-int work(Options options, runtime::Job& job) {
-  const program::Plan plan = load_plan(options);
+int work(Options options, const program::Plan& plan, DeviceKind device_kind, runtime::Job& job) {
   prepare_process(options.device, job.layout().rank);
   check_placement(options, plan, job);
   if (job.world().rank() == 0) require_writable({options.trace, options.chrome});
   const bool speaks = job.world().rank() == 0 && !options.quiet;
-  RankDevice device(options.device, choose_device(options.device, plan, *options.file), plan, job);
+  RankDevice device(options.device, device_kind, plan, job);
   const reports::RunHeader header{.plan = plan,
                                   .device = device.name(),
                                   .machines = job.layout().num_machines(),
@@ -228,9 +226,12 @@ int run(Options options) {
       options.traced_steps.value_or(options.trace || options.chrome ? 3 : 0);
   check(options);
   resolve_checkpoints(options);
+  const program::Plan plan = load_plan(options);
+  const DeviceKind device = choose_device(options.device, plan, *options.file);
   if (outer_launch())
-    return as_rank(options.hosts, [&](runtime::Job& job) { return work(options, job); });
-  return launch(options);
+    return as_rank(options.hosts,
+                   [&](runtime::Job& job) { return work(options, plan, device, job); });
+  return launch(options, plan, device);
 }
 
 }  // namespace
