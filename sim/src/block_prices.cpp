@@ -98,6 +98,7 @@ class StagePricer {
     std::array<double, program::kNumLanes> lane_free{};
     std::vector<std::pair<int, TaskTime>> after;
     TaskTime time;
+    double alone = 0, computing = 0, moving = 0;
     for (std::size_t i = 0; i < program_.instances.size(); ++i) {
       const OperationInstance& instance = program_.instances[i];
       if (instance.task != task || instance.layer < 0) continue;
@@ -109,11 +110,17 @@ class StagePricer {
       const double seconds = seconds_of(instance);
       time.operations += 1;
       finish[i] = lane = start + seconds;
-      if (operation.lane == program::Lane::Compute)
+      if (operation.lane == program::Lane::Compute) {
         add(time, operation.phase, seconds);
-      else
+        computing += seconds;
+      } else {
         time.idle += tp_wake_;
-      time.seconds = std::max(time.seconds, finish[i]);
+        moving += seconds;
+      }
+      alone = std::max(alone, finish[i]);
+      // What moves beside compute takes its share of the device from it.
+      const double hidden = std::max(0.0, computing + moving - alone);
+      time.seconds = alone + cluster_.communication.device_share * hidden;
       if (after.empty() || after.back().first != instance.layer)
         after.push_back({instance.layer, {}});
       after.back().second = time;

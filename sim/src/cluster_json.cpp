@@ -6,6 +6,7 @@
 #include "core/embedded_file.hpp"
 #include "core/hash.hpp"
 #include "core/json_fields.hpp"
+#include "device_speeds.hpp"
 #include "sim/cluster.hpp"
 
 namespace meshplan {
@@ -49,6 +50,10 @@ void fields(Visitor& v, Efficiency& e) {
              at_least(0));
   v.optional("attention_forward", e.attention_forward, "part of the peak", between(kSmallest, 1));
   v.optional("attention_backward", e.attention_backward, "part of the peak", between(kSmallest, 1));
+  v.optional("attention_tile", e.attention_tile, "queries of one thread block; 0 = no waves",
+             at_least(0));
+  v.optional("exponentials_per_ps", e.exponentials_per_ps,
+             "of fused attention, beside its products; 0 = hidden", at_least(0));
   v.optional("memory", e.memory, "part of the memory bandwidth that streams reach",
              between(kSmallest, 1));
   v.optional("half_stream_kib", e.half_stream_kib,
@@ -98,6 +103,8 @@ template <class Visitor>
 void fields(Visitor& v, Communication& c) {
   v.optional("needs_host", c.needs_host, "transfers move only while their ranks wait");
   v.optional("device_share", c.device_share, "units that a communication occupies", between(0, 1));
+  v.optional("all_to_all", c.all_to_all, "part of its formula's speed that an all-to-all reaches",
+             between(kSmallest, 1));
   v.optional("oversubscription_wake_us", c.oversubscription_wake_us,
              "until a waiting rank runs again, if ranks exceed cores", at_least(0));
   v.optional("buffer_mib", c.buffer_mib, "per communicator and rank", at_least(0));
@@ -135,6 +142,10 @@ void fields(Visitor& v, Cluster& c) {
   v.required("device", c.device, "what a rank computes on");
   v.optional("fabric", c.fabric, "levels, innermost first");
   v.optional("communication", c.communication, "the collective library");
+  v.optional("jitter", c.jitter, "part of a step lost to the slowest rank, per doubling of ranks",
+             between(0, 1));
+  v.optional("step_overhead_ms", c.step_overhead_ms, "of a step, in which no operation runs",
+             at_least(0));
   v.optional("operators", c.operators, "measured; exact signatures win over formulas");
   v.optional("collectives", c.collectives, "measured; interpolated in message size");
 }
@@ -271,7 +282,7 @@ void set_network(Cluster& cluster, double gbit_per_s) {
 
 }  // namespace
 
-Cluster load_cluster_preset(std::string_view name) {
+Cluster load_data_sheet(std::string_view name) {
   if (auto preset = find_preset(name)) return *preset;
   if (const auto rate = node_rate(name))
     for (const std::string& base : {rate->base, rate->base + "-generic"})
@@ -281,6 +292,12 @@ Cluster load_cluster_preset(std::string_view name) {
         return *preset;
       }
   throw ConfigError(unknown_name_message("cluster", name, cluster_names()));
+}
+
+Cluster load_cluster_preset(std::string_view name) {
+  static const Constants constants = constants_of(fitted_constants());
+  return with_fitted_speeds(load_data_sheet(name), constants,
+                            load_execution_profile("meshplan").flash);
 }
 
 }  // namespace meshplan::sim

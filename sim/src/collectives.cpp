@@ -208,8 +208,9 @@ double collective_seconds(Collective collective, Algorithm algorithm, double mes
   const double transfer = bus_bytes(collective, message_bytes, n) / bandwidth;
   const double passes = collective == Collective::AllReduce ? 2 : 1;
   if (collective == Collective::AllToAll)
-    return base + ring_latency(cluster, placement, protocol) +
-           all_to_all_seconds(message_bytes, placement, cluster, protocol.bandwidth_fraction);
+    return (base + ring_latency(cluster, placement, protocol) +
+            all_to_all_seconds(message_bytes, placement, cluster, protocol.bandwidth_fraction)) /
+           cluster.communication.all_to_all;
   switch (algorithm) {
     case Algorithm::Ring:
       return base + passes * ring_latency(cluster, placement, protocol) + transfer;

@@ -57,14 +57,14 @@ SimulationResult simulate(const std::vector<Program>& stages, const Cluster& clu
                                                        : make_lane_player(world, cluster, options);
   const Outcome outcome = player->run();
   const auto& ends = outcome.step_ends;
-  SimulationResult result{
-      .step_time_s = ends.size() > 1 ? ends.back() - ends[ends.size() - 2] : ends.back(),
-      .periodic = outcome.periodic,
-      .folded = world.folded,
-      .steps_played = static_cast<int>(ends.size()),
-      .events = outcome.events,
-      .trace = {},
-      .breakdown = {}};
+  const double period = ends.size() > 1 ? ends.back() - ends[ends.size() - 2] : ends.back();
+  SimulationResult result{.step_time_s = with_step_effects(cluster, period),
+                          .periodic = outcome.periodic,
+                          .folded = world.folded,
+                          .steps_played = static_cast<int>(ends.size()),
+                          .events = outcome.events,
+                          .trace = {},
+                          .breakdown = {}};
   result.trace.source = "simulated";
   result.trace.plan = plan;
   result.trace.world_size = mesh.world_size();

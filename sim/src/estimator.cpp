@@ -392,9 +392,8 @@ double Estimator::State::memory_of(const Plan& plan, int stage, const program::S
   const program::ActivationPlan activations =
       program::plan_activations(schedule, stage, num_microbatches_of(schedule), kept);
   const double batch = 2.0 * static_cast<double>(plan.tokens_per_microbatch()) * m * kFp32Bytes;
-  const int communicators =
-      (p.tp > 1) + (p.tp * p.pp > 1) + (p.dp * p.cp > 1) + (p.pp > 1) + (tied ? 1 : 0) +
-      (program::kv_copies(plan) > 1);
+  const int communicators = (p.tp > 1) + (p.tp * p.pp > 1) + (p.dp * p.cp > 1) + (p.pp > 1) +
+                            (tied ? 1 : 0) + (program::kv_copies(plan) > 1);
   const int slots = std::max(1, activations.boundary.total());
   return elements * per_element + static_cast<double>(activations.bytes) +
          transient * activations.transient_slots + boundary * slots + scalars + batch +
@@ -567,11 +566,13 @@ Estimate Estimator::State::estimate(const Plan& plan) {
   }
   const double norm = all_reduce(4, where.tp_pp);  // loss sum and squared norm, fp64
   const double issue = operations * cluster.device.host_issue_us / kMicroseconds;
-  estimate.step_time_s = std::max(synchronized + norm, one_thread() ? 0.0 : issue);
+  const double period = std::max(synchronized + norm, one_thread() ? 0.0 : issue);
+  estimate.step_time_s = with_step_effects(cluster, period);
 
   estimate.seconds = seconds_of(plan, all[slowest], solved, slowest, reduced[slowest], split);
-  const double rest = estimate.step_time_s - estimate.seconds.total();
-  estimate.seconds[pp > 1 ? Category::Bubble : Category::Other] = rest;
+  const double waited = period - estimate.seconds.total();
+  estimate.seconds[pp > 1 ? Category::Bubble : Category::Other] = waited;
+  estimate.seconds[Category::Other] += estimate.step_time_s - period;
 
   estimate.capacity_bytes = memory_capacity_bytes(cluster);
   estimate.mfu = flops_per_sequence(plan) * static_cast<double>(plan.workload.global_batch_size) /

@@ -10,8 +10,10 @@ namespace meshplan {
 
 template <>
 struct EnumNames<sim::TpOverlap> {
-  static constexpr std::array<std::pair<sim::TpOverlap, std::string_view>, 2> value = {
-      {{sim::TpOverlap::None, "none"}, {sim::TpOverlap::UserBuffers, "user_buffers"}}};
+  static constexpr std::array<std::pair<sim::TpOverlap, std::string_view>, 3> value = {
+      {{sim::TpOverlap::None, "none"},
+       {sim::TpOverlap::Gradients, "gradients"},
+       {sim::TpOverlap::UserBuffers, "user_buffers"}}};
 };
 
 template <>
@@ -59,6 +61,8 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("saves_fp8_inputs", p.saves_fp8_inputs, "a product keeps its input in FP8");
   v.optional("layer_kernels", p.layer_kernels, "launches and hooks of a layer beyond these",
              at_least(0));
+  v.optional("recompute_stops_early", p.recompute_stops_early,
+             "recomputes no more than backward reads");
   v.optional("recompute_kernels", p.recompute_kernels, "of entering a recomputed region",
              at_least(0));
   v.optional("gradient_accumulation_bytes", p.gradient_accumulation_bytes,
@@ -71,7 +75,7 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("replicated_activation_sends", p.replicated_activation_sends,
              "every tp rank sends the whole activation to the next stage");
   v.optional("separate_dropout_masks", p.separate_dropout_masks, "a byte per element is kept");
-  v.optional("tp_overlap", p.tp_overlap, "none, or user_buffers");
+  v.optional("tp_overlap", p.tp_overlap, "none, gradients or user_buffers");
   v.optional("rate_limited_gathers", p.rate_limited_gathers, "one layer ahead at most");
   v.optional("gathers_fp8", p.gathers_fp8, "sharded parameters travel in FP8");
   v.optional("expert_tokens_padded", p.expert_tokens_padded, "to the tile of the FP8 products");

@@ -302,10 +302,10 @@ class Walker {
     if (run_.parallel.sp) {
       // The gathered input is not kept: backward gathers again (Korthikanti et al. 2022, 4.2.2).
       work_.forward.push_back(tp(Collective::AllGather, full / run_.parallel.tp, beside));
-      backward(tp(Collective::AllGather, full / run_.parallel.tp, beside));
-      backward(tp(Collective::ReduceScatter, full, beside));
+      backward(tp(Collective::AllGather, full / run_.parallel.tp, beside)).beside_gradient = true;
+      backward(tp(Collective::ReduceScatter, full, beside)).beside_gradient = true;
     } else {
-      backward(tp(Collective::AllReduce, full, beside));
+      backward(tp(Collective::AllReduce, full, beside)).beside_gradient = true;
     }
   }
 
@@ -551,6 +551,14 @@ class Walker {
     return bytes;
   }
 
+  /// Backward reads the input of a layer's last product, but nothing after it.
+  static void drop_after_last_input(std::vector<WorkItem>& items) {
+    const auto last = std::find_if(items.rbegin(), items.rend(), [](const WorkItem& item) {
+      return item.kind == WorkKind::Product;
+    });
+    if (last != items.rend()) items.erase(std::prev(last.base()), items.end());
+  }
+
   void add_recompute() {
     if (!layer_.input) return;
     switch (run_.recompute) {
@@ -559,6 +567,7 @@ class Walker {
       case RunRecompute::Full:
       case RunRecompute::EverySecondLayer:
         work_.recompute = work_.forward;
+        if (profile_.recompute_stops_early) drop_after_last_input(work_.recompute);
         break;
       case RunRecompute::CoreAttention:
         work_.recompute.assign(work_.forward.begin() + static_cast<std::ptrdiff_t>(core_begin_),

@@ -36,9 +36,10 @@ struct WorkItem {
   bool backward = false;       // Flash
   program::Collective collective = program::Collective::AllReduce;
   program::Group group = program::Group::Tp;
-  bool routed = false;          // its size follows the busiest expert rank
-  bool beside_product = false;  // a tp collective that can move under the product next to it
-  double kernels = 1;           // launches by the host
+  bool routed = false;           // its size follows the busiest expert rank
+  bool beside_product = false;   // a tp collective that can move under the product next to it
+  bool beside_gradient = false;  // one of them under the other gradient's product, whole
+  double kernels = 1;            // launches by the host
   bool operator==(const WorkItem&) const = default;
 };
 

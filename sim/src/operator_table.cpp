@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "core/units.hpp"
+#include "device_speeds.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -23,21 +24,55 @@ bool starts_with(const std::string& text, std::string_view prefix) {
   return text.compare(0, prefix.size(), prefix) == 0;
 }
 
-/// Rows, columns and inner size of the matrix product of a linear's phase.
-struct GemmShape {
-  double m = 0, n = 0, k = 0;
-  double count = 1;
-};
+/// Rows, columns and inner size of the matrix product of a linear's phase; of grouped linears one
+/// product for each expert, of the mean number of tokens.
+ProductShape product_shape(const SignatureParts& parts) {
+  const bool grouped = starts_with(parts.kind, "grouped_linear.");
+  const double count = grouped ? std::max(1.0, parts.sizes[1]) : 1;
+  const double t = parts.sizes[0] / count;
+  const double out = parts.sizes[grouped ? 2 : 1], in = parts.sizes[grouped ? 3 : 2];
+  if (parts.kind.ends_with(".input_grad")) return {count, t, in, out};
+  if (parts.kind.ends_with(".weight_grad")) return {count, out, in, t};
+  return {count, t, out, in};
+}
 
-GemmShape gemm_shape(const SignatureParts& parts) {
-  const double t = parts.sizes[0], out = parts.sizes[1], in = parts.sizes[2];
-  if (parts.kind == "linear.input_grad") return {t, in, out};
-  if (parts.kind == "linear.weight_grad") return {out, in, t};
-  return {t, out, in};
+bool is_product(const SignatureParts& parts) {
+  return (starts_with(parts.kind, "linear.") && parts.sizes.size() == 3) ||
+         (starts_with(parts.kind, "grouped_linear.") && parts.sizes.size() == 4);
+}
+
+/// A product of weight gradients ends in fp32 sums: what it reads and writes of them waits for the
+/// last product of a tile.
+double formula_of_product(const SignatureParts& parts, double bytes, const Cluster& cluster) {
+  const ProductShape shape = product_shape(parts);
+  const double element = static_cast<double>(size_of(parts.dtype));
+  const double operands =
+      element * shape.count * (shape.m * shape.k + shape.k * shape.n + shape.m * shape.n);
+  const double peak = peak_flop_per_s(cluster, parts.dtype);
+  const bool sums = cluster.device.kind == DeviceKind::Gpu && parts.kind.ends_with("weight_grad");
+  if (!sums) return product_seconds(shape, peak, bytes, cluster);
+  const double read = operands - element * shape.count * shape.m * shape.n;
+  return product_seconds(shape, peak, operands, cluster) +
+         stream_seconds(std::max(0.0, bytes - read), cluster);
+}
+
+/// "b= s= h= k= e=" and a mask; tiles on the diagonal run whole.
+double formula_of_attention(const SignatureParts& parts, double flops, const Cluster& cluster) {
+  const double batch = parts.sizes[0], seq = parts.sizes[1], heads = parts.sizes[2];
+  const double head_sizes = 2 * parts.sizes[4];
+  const double tile = cluster.device.efficiency.attention_tile;
+  AttentionShape shape{.head_sizes = head_sizes, .backward = parts.kind != "attention.forward"};
+  shape.pairs = flops / (2 * head_sizes * (shape.backward ? 2.5 : 1));
+  const bool full = std::ranges::find(parts.flags, "full") != parts.flags.end();
+  if (tile > 0) {
+    if (!full) shape.pairs += batch * heads * seq * (tile - 1) / 2;
+    shape.blocks = heads * std::ceil(batch * seq / tile);
+  }
+  return attention_seconds(shape, peak_flop_per_s(cluster, parts.dtype), cluster);
 }
 
 /// Seconds with one output tile; `rate` is what the tile's data reuse leaves of the peak.
-double tiled_gemm_seconds(const GemmShape& shape, double tile_m, double tile_n, double rate,
+double tiled_gemm_seconds(const ProductShape& shape, double tile_m, double tile_n, double rate,
                           double peak, const Cluster& cluster) {
   constexpr double kFewestSplitK = 512;  // per part, or the reduction costs more than it saves
   const Device& device = cluster.device;
@@ -99,7 +134,7 @@ double batched_gemm_seconds(double count, double m, double n, double k, double p
   // and 4. Smaller tiles quantize less and reuse less; a library takes the best of a few.
   constexpr double kHalfTileRate = 0.85;
   constexpr double kQuarterTileRate = 0.7;
-  const GemmShape shape{m, n, k, count};
+  const ProductShape shape{count, m, n, k};
   const double tile_m = cluster.device.efficiency.tile_m;
   const double tile_n = cluster.device.efficiency.tile_n;
   const double half_m = std::max(1.0, tile_m / 2), half_n = std::max(1.0, tile_n / 2);
@@ -121,17 +156,9 @@ double formula_seconds(const SignatureParts& parts, double flops, double bytes,
                        const Cluster& cluster) {
   const double launch = cluster.device.launch_us / kMicroseconds;
   const double traffic = stream_seconds(bytes, cluster);
-  const Efficiency& efficiency = cluster.device.efficiency;
-  if (starts_with(parts.kind, "linear.") && parts.sizes.size() == 3) {
-    const GemmShape shape = gemm_shape(parts);
-    return launch +
-           std::max(traffic, gemm_seconds(shape.m, shape.n, shape.k, parts.dtype, cluster));
-  }
-  if (starts_with(parts.kind, "attention.")) {
-    const double part = parts.kind == "attention.forward" ? efficiency.attention_forward
-                                                          : efficiency.attention_backward;
-    return launch + std::max(traffic, flops / (part * peak_flop_per_s(cluster, parts.dtype)));
-  }
+  if (is_product(parts)) return launch + formula_of_product(parts, bytes, cluster);
+  if (starts_with(parts.kind, "attention.") && parts.sizes.size() >= 5)
+    return launch + std::max(traffic, formula_of_attention(parts, flops, cluster));
   return launch + traffic;
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 
 #include "core/error.hpp"
@@ -87,6 +88,11 @@ Cluster with_ranks(const Cluster& cluster, int num_ranks) {
         fmt::format("cluster '{}' has no fabric that connects {} ranks; at most {}", cluster.name,
                     num_ranks, resized.fabric.empty() ? 1 : resized.fabric.back().ranks_per_group));
   return resized;
+}
+
+double with_step_effects(const Cluster& cluster, double seconds) {
+  const double straggling = cluster.jitter * std::log2(static_cast<double>(cluster.num_ranks()));
+  return seconds * (1 + straggling) + cluster.step_overhead_ms / kMilliseconds;
 }
 
 double peak_flop_per_s(const Cluster& cluster, DType dtype) {

@@ -81,11 +81,9 @@ class Predictor {
     RunBreakdown& parts = prediction.seconds;
     const double pipeline = run_.zero_stage >= 3 ? sharded_steps(parts) : pipeline_steps(parts);
     const double tail = step_end(parts);
-    const double straggling =
-        constants_.jitter * std::log2(static_cast<double>(run_.parallel.world_size()));
     const double work = pipeline + tail;
-    parts.overhead = work * straggling + constants_.step_overhead_ms / kMilliseconds;
-    prediction.step_time_s = work + parts.overhead;
+    prediction.step_time_s = with_step_effects(pricer_.cluster(), work);
+    parts.overhead = prediction.step_time_s - work;
     return prediction;
   }
 
@@ -357,7 +355,7 @@ PreparedRun::PreparedRun(TrainingRun given) : state_(std::make_unique<State>()) 
   s.run = std::move(given);
   s.profile = &profile_of(s.run);
   if (s.run.zero_stage < 0) s.run.zero_stage = s.profile->distributed_optimizer ? 1 : 0;
-  s.cluster = with_ranks(load_cluster_preset(s.run.cluster), s.run.parallel.world_size());
+  s.cluster = with_ranks(load_data_sheet(s.run.cluster), s.run.parallel.world_size());
   s.placements = place_groups(s.run, s.cluster);
   s.work = stage_work(s.run, *s.profile);
   s.memory = run_memory(s.run, *s.profile, s.cluster, s.work);

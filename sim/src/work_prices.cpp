@@ -5,114 +5,17 @@
 
 #include "core/error.hpp"
 #include "core/units.hpp"
+#include "device_speeds.hpp"
 #include "sim/pricing.hpp"
 
 namespace meshplan::sim {
 namespace {
 
-// Matrix rate of fused attention's backward over its forward: 561 of 648 TFLOP/s
-// (FlashAttention-3), 370 to 581 of 484 to 688 (cuDNN 9), both on H100 with heads of 128.
-constexpr double kBackwardRate = 0.75;
 // Tokens of the busiest expert rank over the mean under an auxiliary balance loss. Assumed.
 constexpr double kRoutingImbalance = 0.03;
 // Host time of a collective call in launches: its kernel, and the events that order two streams.
 constexpr double kCollectiveLaunches = 2;
 constexpr double kTera = 1e12;
-constexpr double kGiga = 1e9;
-
-double gemm_fraction(Architecture architecture, const Constants& c, double preset) {
-  switch (architecture) {
-    case Architecture::Ampere:
-      return c.gemm_ampere;
-    case Architecture::Hopper:
-      return c.gemm_hopper;
-    case Architecture::Blackwell:
-      return c.gemm_blackwell;
-    case Architecture::Ada:
-    case Architecture::Other:
-      return preset;
-  }
-  throw InvariantError("unknown architecture");
-}
-
-/// Power that the generation's reference board may draw: A100 SXM, H100 SXM, B200 data sheets.
-double reference_power_w(Architecture architecture) {
-  switch (architecture) {
-    case Architecture::Ampere:
-      return 400;
-    case Architecture::Hopper:
-      return 700;
-    case Architecture::Blackwell:
-      return 1000;
-    case Architecture::Ada:
-    case Architecture::Other:
-      return 0;
-  }
-  throw InvariantError("unknown architecture");
-}
-
-/// Dynamic power is C V^2 f (Hennessy and Patterson, 6th edition, section 1.5): a clock ~ P where
-/// the voltage is at its floor, ~ P^(1/3) where it follows the clock.
-double clock_under_power(const Device& device, const Constants& c) {
-  const double reference = reference_power_w(device.architecture);
-  if (reference <= 0 || device.power_w <= 0 || device.power_w >= reference) return 1;
-  return std::pow(device.power_w / reference, c.power_exponent);
-}
-
-/// Multiply-adds of 16-bit matrix units per SM and clock, times two (architecture white papers).
-double flop_per_clock(Architecture architecture) {
-  switch (architecture) {
-    case Architecture::Ampere:
-      return 2048;
-    case Architecture::Hopper:
-      return 4096;
-    case Architecture::Blackwell:
-      return 8192;
-    case Architecture::Ada:
-    case Architecture::Other:
-      return 1024;
-  }
-  throw InvariantError("unknown architecture");
-}
-
-/// Of FP8's peak, over the 16-bit fraction of its own.
-double fp8_fraction(Architecture architecture, const Constants& c) {
-  switch (architecture) {
-    case Architecture::Hopper:
-      return c.gemm_hopper_fp8 / c.gemm_hopper;
-    case Architecture::Blackwell:
-      return c.gemm_blackwell_fp8 / c.gemm_blackwell;
-    case Architecture::Ampere:
-    case Architecture::Ada:
-    case Architecture::Other:
-      return 1;
-  }
-  throw InvariantError("unknown architecture");
-}
-
-/// Matrix rate of a generation of fused attention over that of the one the constants speak of, with
-/// exponentials apart. On Hopper with heads of 128 the second generation reaches about 350 and the
-/// third 616 TFLOP/s forward (Shah et al. 2024, FlashAttention-3, section 4.1): less an exponential
-/// unit's 0.256 ps a pair, 1.21 and 0.58 ps. On Ampere the second reaches 230 TFLOP/s and Triton's
-/// form of the first about 150 (Dao 2023, FlashAttention-2, section 4.1): 1.81 and 3.0 ps.
-double generation_fraction(FlashGeneration generation, Architecture architecture) {
-  constexpr double kFirstOverSecond = 0.62;
-  constexpr double kSecondOverThird = 0.48;
-  const bool third =
-      architecture == Architecture::Hopper || architecture == Architecture::Blackwell;
-  const double second = third ? kSecondOverThird : 1;
-  switch (generation) {
-    case FlashGeneration::One:
-      return kFirstOverSecond * second;
-    case FlashGeneration::Two:
-      return second;
-    case FlashGeneration::Three:
-      return 1;
-  }
-  throw InvariantError("unknown generation");
-}
-
-constexpr double kExponentialsPerClock = 16;  // of an SM (CUDA programming guide, table of rates)
 
 double peak_of(const Cluster& cluster, RunPrecision precision) {
   const auto& peaks = cluster.device.peak_tflop_per_s;
@@ -125,14 +28,9 @@ double peak_of(const Cluster& cluster, RunPrecision precision) {
   return fp8 && find("fp8") > 0 ? find("fp8") : half;
 }
 
-/// The preset with the constants' speeds. Devices of a node that share a network card all use it at
-/// the same time in a symmetric job, so each has its share.
-Cluster with_constants(const Cluster& base, const Constants& c) {
-  Cluster cluster = base;
-  Efficiency& efficiency = cluster.device.efficiency;
-  efficiency.gemm = gemm_fraction(cluster.device.architecture, c, efficiency.gemm) *
-                    clock_under_power(cluster.device, c);
-  efficiency.memory = c.memory;
+/// Devices of a node that share a network card all use it at the same time in a symmetric job, so
+/// each has its share.
+Cluster with_shared_links(Cluster cluster) {
   for (FabricLevel& level : cluster.fabric) {
     level.link_gb_per_s /= level.ranks_per_link;
     level.ranks_per_link = 1;
@@ -168,18 +66,13 @@ WorkPricer::WorkPricer(const TrainingRun& run, const ExecutionProfile& profile, 
       profile_(profile),
       placements_(placements),
       constants_(constants),
-      cluster_(with_constants(base, constants)) {
+      cluster_(with_shared_links(with_fitted_speeds(base, constants, profile.flash))) {
   const Device& device = cluster_.device;
   peak_ = peak_of(cluster_, RunPrecision::Bf16);
   peak_low_ = peak_of(cluster_, run.precision);
   low_fraction_ = peak_low_ > peak_ ? fp8_fraction(device.architecture, constants) : 1;
   const RunSwitches& switches = run.switches;
   if (!switches.token_drop && !switches.balanced_routing) imbalance_ = kRoutingImbalance;
-  const double fraction =
-      device.architecture == Architecture::Ampere ? constants.flash_ampere : constants.flash_hopper;
-  flash_fraction_ = fraction * clock_under_power(device, constants) *
-                    generation_fraction(profile.flash, device.architecture);
-  exponentials_per_s_ = peak_ / flop_per_clock(device.architecture) * kExponentialsPerClock;
   launch_ = device.launch_us / kMicroseconds;
   if (run.switches.cuda_graphs == CudaGraphs::Full) {
     host_factor_ = 0;
@@ -197,11 +90,11 @@ double WorkPricer::product(const WorkItem& item) const {
   const double element = item.low_precision && peak_low_ > peak_ ? 1 : 2;
   const double bytes =
       item.count * (element * (item.m * item.k + item.k * item.n) + 2 * item.m * item.n);
-  const double compute = batched_gemm_seconds(item.count, item.m, item.n, item.k, peak, cluster_);
-  const double traffic = bytes / (constants_.memory * cluster_.device.memory_gb_per_s * kGiga);
+  const double seconds =
+      product_seconds({item.count, item.m, item.n, item.k}, peak, bytes, cluster_);
   const double scale = item.routed ? 1 + imbalance_ : 1;
   // What the epilogue adds to memory waits for the last product of a tile.
-  return scale * std::max(compute, traffic) + (item.bytes > 0 ? stream(item.bytes) : 0);
+  return scale * seconds + (item.bytes > 0 ? stream(item.bytes) : 0);
 }
 
 /// One copy of a token to every rank, and across the network to every node, that holds one of its
@@ -217,23 +110,16 @@ double WorkPricer::dispatch(const WorkItem& item) const {
     const double places =
         level == 0 ? group.size : group.domains[static_cast<std::size_t>(level - 1)];
     const double leaving = item.bytes * different(places) * (places - 1) / places;
-    const double rate = link_capacity_bytes_per_s(cluster_, level) * constants_.all_to_all;
+    const double rate =
+        link_capacity_bytes_per_s(cluster_, level) * cluster_.communication.all_to_all;
     slowest = std::max(slowest, leaving / rate);
   }
   return slowest * (1 + imbalance_);
 }
 
 double WorkPricer::flash(const WorkItem& item) const {
-  // Forward: scores and values; backward: scores again, dV, dP, dQ, dK (Dao 2023,
-  // FlashAttention-2, section 3.1.2). Exponentials run on another unit (Shah et al. 2024,
-  // FlashAttention-3, section 2.2), which these kernels hide only in part.
-  const double products = item.backward ? 2.5 : 1;
-  const double rate = flash_fraction_ * (item.backward ? kBackwardRate : 1);
-  const double units = cluster_.device.num_units;
-  const double waves = std::ceil(item.blocks / units) * units / std::max(1.0, item.blocks);
-  const double quantization = std::min(waves, 4.0);
-  const double products_s = products * 2 * item.pairs * item.head_sizes / (rate * peak_);
-  return (products_s + item.pairs / exponentials_per_s_) * quantization;
+  return attention_seconds({item.pairs, item.head_sizes, item.blocks, item.backward}, peak_,
+                           cluster_);
 }
 
 const GroupPlacement& WorkPricer::placement_of(program::Group group) const {
@@ -260,9 +146,7 @@ double WorkPricer::stream(double bytes) const {
 double WorkPricer::collective(program::Collective kind, double bytes,
                               const GroupPlacement& placement) const {
   if (placement.size <= 1 || bytes <= 0) return 0;
-  const double seconds =
-      price_collective(kind, static_cast<std::int64_t>(bytes), placement, cluster_).seconds;
-  return kind == program::Collective::AllToAll ? seconds / constants_.all_to_all : seconds;
+  return price_collective(kind, static_cast<std::int64_t>(bytes), placement, cluster_).seconds;
 }
 
 double WorkPricer::transfer(double bytes, const GroupPlacement& placement) const {
@@ -272,7 +156,8 @@ double WorkPricer::transfer(double bytes, const GroupPlacement& placement) const
 
 PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
   PhaseTime time;
-  double overlappable = 0, products = 0, last_flash = 0;
+  const bool gradients = profile_.tp_overlap == TpOverlap::Gradients;
+  double overlappable = 0, products = 0, last_flash = 0, beside_gradients = 0;
   for (const WorkItem& item : items) {
     switch (item.kind) {
       case WorkKind::Product: {
@@ -295,7 +180,9 @@ PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
       case WorkKind::Collective: {
         const double seconds = collective(item.collective, item.bytes, placement_of(item.group)) *
                                (item.routed ? 1 + imbalance_ : 1);
-        if (tp_overlap_ && item.beside_product)
+        if (gradients && item.beside_gradient)
+          beside_gradients += seconds;
+        else if (tp_overlap_ && item.beside_product)
           overlappable += seconds;
         else if (item.group == program::Group::Ep && run_.switches.moe_a2a_overlap)
           overlappable += seconds;
@@ -322,6 +209,10 @@ PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
   const double exposed = std::max(constants_.tp_exposed * overlappable, overlappable - products);
   time.exposed += exposed;
   time.hidden += overlappable - exposed;
+  const double slowed =
+      std::max(cluster_.communication.device_share * beside_gradients, beside_gradients - products);
+  time.exposed += slowed;
+  time.hidden += beside_gradients - slowed;
   time.host *= host_factor_;
   return time;
 }

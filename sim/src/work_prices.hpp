@@ -55,8 +55,6 @@ class WorkPricer {
   double peak_low_ = 0;      // FLOP/s of the run's precision
   double low_fraction_ = 1;  // of the 16-bit efficiency
   double imbalance_ = 0;     // of the busiest expert rank over the mean
-  double flash_fraction_ = 0.6;
-  double exponentials_per_s_ = 0;
   double launch_ = 0;
   double host_factor_ = 1;
   bool tp_overlap_ = false;

@@ -81,9 +81,18 @@ TEST_CASE("Sequence parallelism gathers and scatters", "[sim][work]") {
 TEST_CASE("Full recompute repeats the forward and keeps a layer's input", "[sim][work]") {
   TrainingRun run = small_gpt();
   run.recompute = RunRecompute::Full;
+  run.profile = "megatron-core";
   const LayerWork work = work_of(run, true);
   CHECK(product_flops(work.recompute) == Approx(product_flops(work.forward)));
   CHECK(work.saved_bytes == Approx(kTokens * kHidden * 2));
+}
+
+// Of 24 T D^2, the product back to the hidden size is 8 T D^2.
+TEST_CASE("This project's runtime does not recompute a layer's last product", "[sim][work]") {
+  TrainingRun run = small_gpt();
+  run.recompute = RunRecompute::Full;
+  const LayerWork work = work_of(run, true);
+  CHECK(product_flops(work.recompute) == Approx(16 * kTokens * kHidden * kHidden));
 }
 
 // s b h (34 + 5 a s / h) without parallelism, with masks of dropout; this layer's norms keep their

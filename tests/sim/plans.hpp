@@ -22,7 +22,7 @@ inline program::Plan tiny_plan(program::ParallelConfig parallel, int num_microba
 
 /// GPUs whose communication costs nothing and takes nothing of the device, and no launch cost.
 inline Cluster free_communication(int ranks) {
-  Cluster cluster = with_ranks(load_cluster_preset("dgx-h100"), ranks);
+  Cluster cluster = with_ranks(load_data_sheet("dgx-h100"), ranks);
   cluster.device.launch_us = 0;
   cluster.device.host_issue_us = 0;
   cluster.communication.device_share = 0;

@@ -109,7 +109,7 @@ TEST_CASE("A measured slowdown becomes a demand for memory bandwidth", "[sim][pr
 
 TEST_CASE("Every operation of a lowered plan has a price", "[sim][pricing]") {
   const auto plan = tiny_plan({.tp = 2, .pp = 2, .dp = 2}, 2);
-  const Cluster cluster = with_ranks(load_cluster_preset("dgx-h100"), 8);
+  const Cluster cluster = with_ranks(load_data_sheet("dgx-h100"), 8);
   const program::Mesh mesh(plan.parallel, plan.rank_order);
   const auto programs = program::lower_all(plan);
   for (int stage = 0; stage < 2; ++stage) {
@@ -124,7 +124,7 @@ TEST_CASE("Every operation of a lowered plan has a price", "[sim][pricing]") {
 // 2 * 8192^3 / (0.8 * 989.4 TFLOP/s) = 1.389 ms, up to waves (64 * 64 tiles / 132 units = 31.03 ->
 // 32 waves, 3 %) and the inner loop's start (64 / 8192, 1 %).
 TEST_CASE("A large product reaches the stated part of the peak", "[sim][pricing]") {
-  const Cluster h100 = load_cluster_preset("one-h100");
+  const Cluster h100 = load_data_sheet("one-h100");
   CHECK(gemm_seconds(8192, 8192, 8192, DType::BF16, h100) == Approx(1.389e-3 * 1.04).epsilon(0.01));
 }
 

@@ -27,8 +27,10 @@ struct Efficiency {
   double half_k = 64;              // K at which the inner loop reaches half of its rate
   double attention_forward = 0.5;  // of the peak
   double attention_backward = 0.4;
-  double memory = 0.85;          // of the memory bandwidth, streams of several MiB
-  double half_stream_kib = 512;  // bytes at which a memory-bound operation reaches half of it
+  int attention_tile = 0;          // queries of a thread block: wave quantization; 0 = none
+  double exponentials_per_ps = 0;  // of the softmax, on a unit of their own; 0 = hidden
+  double memory = 0.85;            // of the memory bandwidth, streams of several MiB
+  double half_stream_kib = 512;    // bytes at which a memory-bound operation reaches half of it
   bool operator==(const Efficiency&) const = default;
 };
 
@@ -72,6 +74,7 @@ struct Protocol {
 struct Communication {
   bool needs_host = false;  // no progress by itself: a transfer moves while its ranks wait for it
   double device_share = 0;  // part of a device's units that a running communication occupies
+  double all_to_all = 1.0;  // part of its formula's speed that an all-to-all reaches
   double oversubscription_wake_us = 0;  // until a waiting rank runs again, if ranks exceed cores
   double buffer_mib = 0;                // of the library, per communicator and rank
   std::vector<Protocol> protocols{Protocol{}};
@@ -110,6 +113,8 @@ struct Cluster {
   Device device;
   std::vector<FabricLevel> fabric;  // the last level holds all ranks; may be empty for one rank
   Communication communication;
+  double jitter = 0;            // of a step, lost to the slowest rank per doubling of the ranks
+  double step_overhead_ms = 0;  // of a step, in which no operation runs: loading, logging, checks
   std::vector<MeasuredOperator> operators;
   std::vector<MeasuredCollective> collectives;
 
@@ -131,9 +136,17 @@ std::string hash_of(const Cluster& cluster);
 
 /// Names of the presets that are compiled in, sorted.
 std::vector<std::string> cluster_names();
+/// A GPU preset with the speeds that work reaches on it, as fitted on published runs
+/// (fitted_constants.hpp); a CPU preset as its data sheet says.
 /// "NAME-800g-node" is the preset NAME (or NAME-generic) with another network: 800 Gb/s a node.
 /// @throws ConfigError for an unknown name, with the nearest known one
 Cluster load_cluster_preset(std::string_view name);
+/// The same without fitted constants.
+Cluster load_data_sheet(std::string_view name);
+
+/// A step of `seconds` on all ranks together with what no operation explains: stragglers and the
+/// overhead of a step.
+double with_step_effects(const Cluster& cluster, double seconds);
 
 /// The same machines, resized to hold exactly `num_ranks`: whole nodes, or part of one node. Ranks
 /// of a single CPU host may be any number: they share its cores.

@@ -22,6 +22,7 @@ struct OperationHabit {
 /// How gathers and scatters of tensor parallelism meet the matrix products next to them.
 enum class TpOverlap {
   None,
+  Gradients,    // backward's, whole, under the product of the other gradient
   UserBuffers,  // split into tp pieces that move while others are multiplied
 };
 
@@ -53,8 +54,9 @@ struct ExecutionProfile {
   OperationHabit block_cast{6, 6, 2, 2};  // the same with a scale per block: rows and columns apart
   OperationHabit ring{25, 40, 8, 12};     // per output element and step of a context-parallel ring
   bool saves_fp8_inputs = true;           // a product keeps its input in FP8
-  double layer_kernels = 0;      // launches and hooks of a layer that no operation explains
-  double recompute_kernels = 0;  // of entering and leaving a recomputed region
+  double layer_kernels = 0;            // launches and hooks of a layer that no operation explains
+  bool recompute_stops_early = false;  // leaves out what backward does not read
+  double recompute_kernels = 0;        // of entering and leaving a recomputed region
   double gradient_accumulation_bytes = 8;  // per weight and micro-batch, beside the product
   double dropout = 0;                      // default where the run does not say
 
