@@ -14,6 +14,7 @@
 #include "program/lower.hpp"
 #include "ranks.hpp"
 #include "reports/run_report.hpp"
+#include "run_log.hpp"
 #include "runtime/checkpoint_writer.hpp"
 #include "runtime/hugging_face_weights.hpp"
 #include "runtime/preflight.hpp"
@@ -34,6 +35,8 @@ struct Options {
   std::optional<int> traced_steps;
   std::optional<std::string> trace;
   std::optional<std::string> chrome;
+  std::optional<std::string> log;
+  std::optional<int> time_every;
   DeviceOptions device;
   bool any_placement = false;
   bool json = false;
@@ -60,7 +63,7 @@ int launch(const Options& options, const program::Plan& plan, DeviceKind device)
   runtime::check_data(plan, options.train.data_path, options.train.evaluate_every > 0);
   runtime::check_start(plan, options.train);
   // Rank 0 writes; on another host it looks at its own folders, before it trains.
-  if (starts_here(options.hosts)) require_writable({options.trace, options.chrome});
+  if (starts_here(options.hosts)) require_writable({options.trace, options.chrome, options.log});
   const int ranks = plan.parallel.world_size();
   const runtime::CheckpointOptions& checkpoints = options.train.checkpoints;
   const bool saves = !checkpoints.folder.empty();
@@ -82,6 +85,12 @@ int launch(const Options& options, const program::Plan& plan, DeviceKind device)
                                         std::to_string(checkpoints.every),
                                         "--keep",
                                         std::to_string(checkpoints.keep),
+                                        "--time-every",
+                                        std::to_string(options.train.watch.time_every),
+                                        "--warn-loss-spike",
+                                        fmt::format("{}", options.train.watch.loss_spike),
+                                        "--warn-slow-rank",
+                                        fmt::format("{}", options.train.watch.slow_rank),
                                         "--hang-timeout",
                                         fmt::format("{}", options.hosts.hang_timeout_s)};
   const auto pass_path = [&](const char* option, const std::string& path) {
@@ -93,6 +102,7 @@ int launch(const Options& options, const program::Plan& plan, DeviceKind device)
   pass_path("--init-from", checkpoints.init_from);
   pass_path("--trace", options.trace.value_or(""));
   pass_path("--chrome", options.chrome.value_or(""));
+  pass_path("--log", options.log.value_or(""));
   for (std::string& argument : arguments_of(options.device)) arguments.push_back(argument);
   if (options.any_placement) arguments.emplace_back("--any-placement");
   if (options.json) arguments.emplace_back("--json");
@@ -127,59 +137,90 @@ std::string checkpoint_line(const program::Plan& plan,
   return line.empty() ? line : line + "\n";
 }
 
+/// What a run says while it goes on: rank 0 prints and logs, the others are silent.
+class Voice {
+ public:
+  Voice(const Options& options, const reports::RunHeader& header, bool speaks)
+      : speaks_(speaks),
+        prints_(speaks && !options.quiet && !options.json),
+        warns_(speaks && !options.quiet),
+        every_(std::max(1, options.train.num_steps / 20)) {
+    if (prints_)
+      fmt::print("{}{}", checkpoint_line(header.plan, options.train.checkpoints),
+                 reports::to_text(header));
+    if (!speaks || !options.log) return;
+    log_.emplace(*options.log, !options.train.checkpoints.resume.empty());
+    log_->write(reports::to_json_line(header));
+  }
+
+  void say(const program::StepReport& step) {
+    if (log_) log_->write(program::to_json_line(step));
+    if (warns_)
+      for (const std::string& warning : step.warnings)
+        fmt::print(stderr, "meshplan: warning: step {}: {}\n", step.step, warning);
+    const bool shown =
+        step.step % every_ == 0 || std::exchange(first_, false) || step.evaluation_loss;
+    if (!prints_ || !shown) return;
+    fmt::print("{}", reports::step_line(step));
+    std::fflush(stdout);
+  }
+
+  void conclude(const reports::RunSummary& summary) {
+    if (log_) log_->write(reports::to_json_line(summary));
+    if (prints_) fmt::print("{}", reports::to_text(summary));
+    if (warns_ && !prints_) fmt::print("{}", reports::to_json(summary));
+  }
+
+ private:
+  bool speaks_;
+  bool prints_;
+  bool warns_;
+  int every_;
+  bool first_ = true;
+  std::optional<RunLog> log_;
+};
+
 int work(Options options, const program::Plan& plan, DeviceKind device_kind, runtime::Job& job) {
   prepare_process(options.device, job.layout().rank);
   check_placement(options, plan, job);
-  if (job.world().rank() == 0) require_writable({options.trace, options.chrome});
-  const bool speaks = job.world().rank() == 0 && !options.quiet;
+  const bool leads = job.world().rank() == 0;
+  if (leads) require_writable({options.trace, options.chrome, options.log});
   RankDevice device(options.device, device_kind, plan, job);
-  const reports::RunHeader header{.plan = plan,
-                                  .device = device.name(),
-                                  .machines = job.layout().num_machines(),
-                                  .oversubscribed = job.layout().oversubscribed(),
-                                  .data = options.train.data_path};
-  if (speaks && !options.json)
-    fmt::print("{}{}", checkpoint_line(plan, options.train.checkpoints), reports::to_text(header));
+  reports::RunHeader header{.plan = plan,
+                            .device = device.name(),
+                            .machines = job.layout().num_machines(),
+                            .oversubscribed = job.layout().oversubscribed(),
+                            .data = options.train.data_path};
+  if (!plan.cluster_json.empty()) {
+    header.peak = reports::peak_of(plan, cluster_of(plan, *options.file));
+    options.train.watch.job_peak_flop_per_s = header.peak->job_flop_per_s;
+  }
+  Voice voice(options, header, leads);
   std::optional<runtime::StopSignal> stop;
   if (!options.train.checkpoints.folder.empty()) {
     stop.emplace();
     options.train.checkpoints.stop_requested = [&stop] { return stop->requested(); };
   }
-  const int every = std::max(1, options.train.num_steps / 20);
-  bool first = true;
-  runtime::TrainResult result = runtime::train(
-      plan, options.train, job.world(), device.device(), &job.board(),
-      [&](const runtime::StepReport& step) {
-        const bool shown =
-            step.step % every == 0 || std::exchange(first, false) || step.evaluation_loss;
-        if (!speaks || options.json || !shown) return;
-        fmt::print("{}", reports::step_line({.step = step.step,
-                                             .loss = step.loss,
-                                             .gradient_norm = step.gradient_norm,
-                                             .learning_rate = step.learning_rate,
-                                             .seconds = step.seconds,
-                                             .evaluation_loss = step.evaluation_loss},
-                                            plan));
-        std::fflush(stdout);
-      });
+  runtime::TrainResult result =
+      runtime::train(plan, options.train, job.world(), device.device(), &job.board(),
+                     [&](const program::StepReport& step) { voice.say(step); });
   const int code = result.stopped ? kInterrupted : kDone;
-  if (job.world().rank() != 0) return code;
+  if (!leads) return code;
   result.trace.source = device.name();
   if (options.trace) write_file(*options.trace, program::to_json(result.trace));
   if (options.chrome) write_file(*options.chrome, program::to_chrome_trace(result.trace));
-  if (options.quiet) return code;
-  const reports::RunSummary summary{
-      .trace = result.trace,
-      .arena_bytes = result.memory.arena_bytes,
-      .resident_after_first_step = result.memory.resident_after_first_step,
-      .resident_at_end = result.memory.resident_at_end};
-  fmt::print("{}", options.json ? reports::to_json(summary) : reports::to_text(summary));
-  if (result.stopped)
+  voice.conclude({.trace = result.trace,
+                  .timing = result.timing,
+                  .arena_bytes = result.memory.arena_bytes,
+                  .resident_after_first_step = result.memory.resident_after_first_step,
+                  .resident_at_end = result.memory.resident_at_end,
+                  .job_peak_flop_per_s = options.train.watch.job_peak_flop_per_s});
+  if (result.stopped && !options.quiet)
     fmt::print(
         stderr,
         "meshplan: stopped by a signal after step {}, which is saved; continue with --resume "
         "{}\n",
-        result.steps.back().step, options.train.checkpoints.folder);
+        result.last_step, options.train.checkpoints.folder);
   std::fflush(stdout);
   return code;
 }
@@ -211,11 +252,18 @@ void check_at_least(const char* option, int value, int least) {
     throw ConfigError(fmt::format("{} {}: must be at least {}", option, value, least));
 }
 
+void check_not_negative(const char* option, double value) {
+  if (!(value >= 0)) throw ConfigError(fmt::format("{} {}: must be at least 0", option, value));
+}
+
 void check(const Options& options) {
   check_at_least("--steps", options.train.num_steps, 1);
   check_at_least("--eval-every", options.train.evaluate_every, 0);
   check_at_least("--traced-steps", options.train.traced_steps, 0);
   check_at_least("--checkpoint-every", options.train.checkpoints.every, 0);
+  check_at_least("--time-every", options.train.watch.time_every, 0);
+  check_not_negative("--warn-loss-spike", options.train.watch.loss_spike);
+  check_not_negative("--warn-slow-rank", options.train.watch.slow_rank);
   check_at_least("--keep", options.train.checkpoints.keep, 0);
   check_at_least("--threads-per-rank", options.device.threads_per_rank, 1);
 }
@@ -224,10 +272,12 @@ int run(Options options) {
   if (options.train.data_path.empty()) options.train.data_path = runtime::kDefaultText;
   options.train.traced_steps =
       options.traced_steps.value_or(options.trace || options.chrome ? 3 : 0);
+  options.train.watch.time_every = options.time_every.value_or(1);
   check(options);
   resolve_checkpoints(options);
   const program::Plan plan = load_plan(options);
   const DeviceKind device = choose_device(options.device, plan, *options.file);
+  if (device == DeviceKind::Cuda && !options.time_every) options.train.watch.time_every = 0;
   if (outer_launch())
     return as_rank(options.hosts,
                    [&](runtime::Job& job) { return work(options, plan, device, job); });
@@ -261,6 +311,15 @@ void add_run_command(CommandLine& line) {
               "continue a run: latest, a checkpoint, or a folder of them")
       .option("--init-from", options->init_from,
               "start a new run from the weights of a checkpoint or a Hugging Face model");
+  command.group("Watching it (docs/watching.md)")
+      .option("--log", options->log, "write a line of JSON per step to this file; --resume appends")
+      .option("--time-every", options->time_every,
+              "steps from one whose operations are timed to the next; 0 = none; default: 1 on "
+              "CPUs, 0 on GPUs, which replay no captured work in a timed step")
+      .option("--warn-loss-spike", options->train.watch.loss_spike,
+              "standard deviations above the last losses that are worth a warning; 0 = never")
+      .option("--warn-slow-rank", options->train.watch.slow_rank,
+              "warn about a rank that computes so many times as long as its peers; 0 = never");
   command.group("What it writes")
       .option("--trace", options->trace, "write the measured trace (meshplan's schema)")
       .option("--chrome", options->chrome, "write it for chrome://tracing or ui.perfetto.dev")

@@ -1,5 +1,6 @@
 #include "reports/run_report.hpp"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "core/json_fields.hpp"
@@ -7,9 +8,12 @@
 #include "program/cost.hpp"
 #include "reports/comparison.hpp"
 #include "reports/table.hpp"
+#include "reports/timing_report.hpp"
 
 namespace meshplan::reports {
 namespace {
+
+constexpr double kTera = 1e12;
 
 double tokens_per_step(const program::Plan& plan) {
   return static_cast<double>(plan.workload.global_batch_size * plan.workload.seq_len);
@@ -22,26 +26,77 @@ std::string against_prediction(const program::Plan& plan, double measured_s) {
                      (predicted_s / measured_s - 1) * 100);
 }
 
+std::optional<double> mfu(const RunSummary& summary, double step_s) {
+  if (summary.job_peak_flop_per_s <= 0 || step_s <= 0) return std::nullopt;
+  return program::model_flops_per_step(summary.trace.plan) / (step_s * summary.job_peak_flop_per_s);
+}
+
+std::string peak_line(const RunHeader& header) {
+  if (!header.peak) return "MFU is not given: the plan names no cluster, so no peak is known\n";
+  return fmt::format("MFU is of {:.4g} TFLOP/s: {}\n", header.peak->job_flop_per_s / kTera,
+                     header.peak->source);
+}
+
+Json summary_fields(const RunSummary& summary) {
+  const program::Trace& trace = summary.trace;
+  const StepTimes times = step_times(trace);
+  const std::optional<double> utilization = mfu(summary, times.median_s);
+  return {{"schema_version", 1},
+          {"world_size", trace.world_size},
+          {"warmup_steps", times.warmup_steps},
+          {"median_step_time_s", times.median_s},
+          {"p10_step_time_s", times.p10_s},
+          {"p90_step_time_s", times.p90_s},
+          {"tokens_per_s", tokens_per_step(trace.plan) / times.median_s},
+          {"samples_per_s",
+           static_cast<double>(trace.plan.workload.global_batch_size) / times.median_s},
+          {"model_flop_per_s", program::model_flops_per_step(trace.plan) / times.median_s},
+          {"mfu", utilization ? Json(*utilization) : Json(nullptr)},
+          {"peak_memory_bytes", trace.peak_memory_bytes},
+          {"arena_bytes", summary.arena_bytes},
+          {"resident_after_first_step_bytes", summary.resident_after_first_step},
+          {"resident_at_end_bytes", summary.resident_at_end},
+          {"tracing_overhead", trace.tracing_overhead}};
+}
+
 }  // namespace
+
+Peak peak_of(const program::Plan& plan, const sim::Cluster& cluster) {
+  int units = plan.parallel.world_size();
+  std::string of = fmt::format("{} ranks", units);
+  if (cluster.device.kind == sim::DeviceKind::Cpu) {
+    const int cores = cluster.num_nodes * cluster.cores_per_host;
+    if (units > cores) of = fmt::format("{} cores (of {} ranks)", cores, units);
+    units = std::min(units, cores);
+  }
+  const double each = sim::peak_flop_per_s(cluster, plan.workload.precision);
+  return {.job_flop_per_s = each * units,
+          .source = fmt::format(
+              "{} times {:.4g}, {} of cluster '{}' in {}", of, each / kTera,
+              cluster.operators.empty() ? "the data sheet's peak" : "the fastest product measured",
+              cluster.name, name_of(plan.workload.precision))};
+}
 
 std::string to_text(const RunHeader& header) {
   const program::Plan& plan = header.plan;
   return fmt::format(
       "{}  {}  {} ranks on {} machine{}{}, each {}\n{} sequences of {} tokens a step in {} "
-      "micro-batches of {}  data {}\n\n"
-      "{:>6} {:>9} {:>9} {:>10} {:>10} {:>12}\n",
+      "micro-batches of {}  data {}\n{}\n"
+      "{:>6} {:>9} {:>9} {:>9} {:>10} {:>11} {:>9} {:>7} {:>9}\n",
       plan.model.name, program::to_string(plan.parallel), plan.parallel.world_size(),
       header.machines, header.machines == 1 ? "" : "s",
       header.oversubscribed ? " (more ranks than cores)" : "", header.device,
       plan.workload.global_batch_size, plan.workload.seq_len, plan.num_microbatches(),
-      plan.micro_batch_size, header.data, "step", "loss", "norm", "lr", "ms", "tokens/s");
+      plan.micro_batch_size, header.data, peak_line(header), "step", "loss", "norm", "lr", "ms",
+      "tokens/s", "samples/s", "MFU", "MiB");
 }
 
-std::string step_line(const StepLine& step, const program::Plan& plan) {
-  std::string line =
-      fmt::format("{:>6} {:>9.4f} {:>9.3f} {:>10.2e} {:>10.1f} {:>12}", step.step, step.loss,
-                  step.gradient_norm, step.learning_rate, step.seconds * kMilliseconds,
-                  grouped(static_cast<std::int64_t>(tokens_per_step(plan) / step.seconds)));
+std::string step_line(const program::StepReport& step) {
+  std::string line = fmt::format(
+      "{:>6} {:>9.4f} {:>9.3f} {:>9.2e} {:>10.1f} {:>11} {:>9.1f} {:>7} {:>9.1f}", step.step,
+      step.loss, step.gradient_norm, step.learning_rate, step.seconds * kMilliseconds,
+      grouped(static_cast<std::int64_t>(step.tokens_per_s)), step.samples_per_s,
+      step.mfu ? percent(*step.mfu) : "-", step.resident_bytes / kMib);
   if (step.evaluation_loss) line += fmt::format("   held-out loss {:.4f}", *step.evaluation_loss);
   return line + "\n";
 }
@@ -49,40 +104,56 @@ std::string step_line(const StepLine& step, const program::Plan& plan) {
 std::string to_text(const RunSummary& summary) {
   const program::Trace& trace = summary.trace;
   const StepTimes times = step_times(trace);
+  const std::optional<double> utilization = mfu(summary, times.median_s);
   std::string text = fmt::format(
       "\nstep time   {:.2f} ms (median of {} after {} of warm-up; p10 {:.2f}, p90 {:.2f})\n"
-      "throughput  {} tokens/s, {:.1f} model GFLOP/s\n"
+      "throughput  {} tokens/s, {:.1f} model GFLOP/s{}{}\n"
       "memory      {:.1f} MiB resident at most, largest rank (plan's arena {:.1f} MiB)\n",
       times.median_s * kMilliseconds, times.steps, times.warmup_steps, times.p10_s * kMilliseconds,
       times.p90_s * kMilliseconds,
       grouped(static_cast<std::int64_t>(tokens_per_step(trace.plan) / times.median_s)),
-      program::model_flops_per_step(trace.plan) / times.median_s / 1e9,
-      trace.peak_memory_bytes / kMib, summary.arena_bytes / kMib);
+      program::model_flops_per_step(trace.plan) / times.median_s / 1e9, utilization ? ", MFU " : "",
+      utilization ? percent(*utilization) : "", trace.peak_memory_bytes / kMib,
+      summary.arena_bytes / kMib);
   text += against_prediction(trace.plan, times.median_s);
   if (!trace.spans.empty())
     text += fmt::format("tracing     adds {:+.1f} % to a step\n", trace.tracing_overhead * 100);
+  if (summary.timing) text += '\n' + to_text(*summary.timing);
   return text;
 }
 
 std::string to_json(const RunSummary& summary) {
-  const program::Trace& trace = summary.trace;
-  const StepTimes times = step_times(trace);
-  const Json root{{"schema_version", 1},
-                  {"world_size", trace.world_size},
-                  {"step_times_s", trace.step_times_s},
-                  {"losses", trace.losses},
-                  {"warmup_steps", times.warmup_steps},
-                  {"median_step_time_s", times.median_s},
-                  {"p10_step_time_s", times.p10_s},
-                  {"p90_step_time_s", times.p90_s},
-                  {"tokens_per_s", tokens_per_step(trace.plan) / times.median_s},
-                  {"model_flop_per_s", program::model_flops_per_step(trace.plan) / times.median_s},
-                  {"peak_memory_bytes", trace.peak_memory_bytes},
-                  {"arena_bytes", summary.arena_bytes},
-                  {"resident_after_first_step_bytes", summary.resident_after_first_step},
-                  {"resident_at_end_bytes", summary.resident_at_end},
-                  {"tracing_overhead", trace.tracing_overhead}};
+  Json root = summary_fields(summary);
+  root["step_times_s"] = summary.trace.step_times_s;
+  root["losses"] = summary.trace.losses;
+  root["timing"] = summary.timing ? Json::parse(program::to_json(*summary.timing)) : Json(nullptr);
   return root.dump(2) + "\n";
+}
+
+std::string to_json_line(const RunHeader& header) {
+  const program::Plan& plan = header.plan;
+  const Json line{
+      {"kind", "run"},
+      {"schema_version", 1},
+      {"model", plan.model.name},
+      {"parallel", program::to_string(plan.parallel)},
+      {"precision", name_of(plan.workload.precision)},
+      {"ranks", plan.parallel.world_size()},
+      {"machines", header.machines},
+      {"device", header.device},
+      {"data", header.data},
+      {"tokens_per_step", plan.workload.global_batch_size * plan.workload.seq_len},
+      {"samples_per_step", plan.workload.global_batch_size},
+      {"model_flop_per_step", program::model_flops_per_step(plan)},
+      {"peak_flop_per_s", header.peak ? Json(header.peak->job_flop_per_s) : Json(nullptr)},
+      {"peak_source", header.peak ? Json(header.peak->source) : Json(nullptr)}};
+  return line.dump();
+}
+
+std::string to_json_line(const RunSummary& summary) {
+  Json line{{"kind", "summary"}};
+  line.update(summary_fields(summary));
+  return line.dump();
 }
 
 }  // namespace meshplan::reports

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <sstream>
+#include <unistd.h>
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
@@ -99,28 +100,32 @@ class Training {
   }
 
   TrainResult run(const std::function<void(const StepReport&)>& on_step) {
-    TrainResult result;
-    world_.barrier().wait();
-    double previous = monotonic_seconds();
-    double after_first = 0;
+    TrainResult result{.trace = {.measured = true, .plan = plan_, .world_size = world_.size()}};
     const int first_step = checkpoints_.first_step();
+    StepWatch watch(options_.watch, trainer_, world_, checkpoints_.losses(), status_);
+    program::MeanTiming timing;
+    double after_first = 0;
+    world_.barrier().wait();
     for (int step = first_step; step < options_.num_steps && !result.stopped; ++step) {
-      result.steps.push_back(train_step(step));
-      const double now = monotonic_seconds();
-      result.steps.back().seconds = now - previous;
+      const double begin = monotonic_seconds();
+      watch.begin(step + 1);
+      StepReport report = train_step(step);
+      watch.complete(report, monotonic_seconds() - begin);
       if (step == first_step) after_first = resident_bytes();
-      const bool evaluate =
-          options_.evaluate_every > 0 &&
-          ((step + 1) % options_.evaluate_every == 0 || step + 1 == options_.num_steps);
-      if (evaluate) result.steps.back().evaluation_loss = evaluation_loss(step);
-      on_step(result.steps.back());
-      result.stopped = checkpoints_.after_step(step + 1, result.steps.back().loss);
-      previous = monotonic_seconds();
+      if (report.timing && (step > first_step || options_.num_steps == first_step + 1))
+        timing.add(*report.timing);
+      if (evaluates_after(step)) report.evaluation_loss = evaluation_loss(step);
+      result.trace.step_times_s.push_back(report.seconds);
+      result.trace.losses.push_back(report.loss);
+      result.last_step = report.step;
+      on_step(report);
+      result.stopped = checkpoints_.after_step(step + 1, report.loss);
     }
     checkpoints_.finish();
+    result.timing = timing.mean();
     result.memory = memory(after_first);  // before tracing, whose records are not the plan's
-    result.trace = trace(result);
     result.trace.peak_memory_bytes = result.memory.peak_resident_bytes;
+    if (options_.traced_steps > 0 && !result.stopped) add_spans(result.trace);
     return result;
   }
 
@@ -136,6 +141,11 @@ class Training {
     report.loss = outcome.loss;
     report.gradient_norm = outcome.gradient_norm;
     return report;
+  }
+
+  bool evaluates_after(int step) const {
+    return options_.evaluate_every > 0 &&
+           ((step + 1) % options_.evaluate_every == 0 || step + 1 == options_.num_steps);
   }
 
   /// Always over the same held-out batch.
@@ -162,13 +172,7 @@ class Training {
             .process_bytes = largest(process_bytes_)};
   }
 
-  program::Trace trace(const TrainResult& result) {
-    program::Trace trace{.measured = true, .plan = plan_, .world_size = world_.size()};
-    for (const StepReport& report : result.steps) {
-      trace.step_times_s.push_back(report.seconds);
-      trace.losses.push_back(report.loss);
-    }
-    if (options_.traced_steps == 0 || result.stopped) return trace;
+  void add_spans(program::Trace& trace) {
     const double offset = clock_offset(world_);
     trainer_.executor().set_tracing(true);
     std::vector<double> traced_seconds;
@@ -185,7 +189,6 @@ class Training {
     trainer_.executor().set_tracing(false);
     const double untraced = median(trace.step_times_s);
     if (untraced > 0) trace.tracing_overhead = median(traced_seconds) / untraced - 1;
-    return trace;
   }
 
   /// Only times travel, two numbers an interval: rank 0 knows every rank's program.
@@ -255,7 +258,11 @@ class Training {
 }  // namespace
 
 double resident_bytes() {
-  return status_field("VmRSS:");
+  std::ifstream pages("/proc/self/statm");
+  double total = 0;
+  double resident = 0;
+  pages >> total >> resident;
+  return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
 }
 
 void check_start(const program::Plan& plan, const TrainOptions& options) {

@@ -72,6 +72,33 @@ sys.exit(json.load(open("stdout"))["losses"] != json.load(open("traced.json"))["
 PY
 [ -s stderr ] && fail "a run that ends well writes to stderr: $(cat stderr)"
 
+# --- the log
+expect 0 "MFU is of .* data sheet" "$meshplan" run pp2.json --data text.txt --steps 6 \
+  --log log.jsonl --time-every 3 --eval-every 3
+python3 - log.jsonl <<'PY' || fail "the log of a run: $(head -c 2000 log.jsonl)"
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+steps = [line for line in lines if line["kind"] == "step"]
+run = lines[0]
+sys.exit(not ([line["kind"] for line in lines] == ["run"] + 6 * ["step"] + ["summary"]
+              and [step["step"] for step in steps] == [1, 2, 3, 4, 5, 6]
+              and [step["timing"] is not None for step in steps] == 2 * [True, False, False]
+              and [step["evaluation_loss"] is not None for step in steps] == 2 * [False, False, True]
+              and all(abs(step["mfu"] * step["step_time_s"] * run["peak_flop_per_s"]
+                          / run["model_flop_per_step"] - 1) < 1e-9 for step in steps)
+              and all(step["resident_bytes"] > 1e6 for step in steps)))
+PY
+expect 0 "step time" "$meshplan" run pp2.json --data text.txt --steps 4 --log log.jsonl \
+  --checkpoint-dir logged
+[ "$(wc -l <log.jsonl)" -eq 6 ] || fail "a new run does not start a new log"
+expect 0 "step time" "$meshplan" run pp2.json --data text.txt --steps 5 --log log.jsonl \
+  --checkpoint-dir logged --resume latest
+[ "$(wc -l <log.jsonl)" -eq 9 ] || fail "a resumed run does not go on with its log"
+expect 1 "missing/log.jsonl: cannot be written: there is no folder missing" "$meshplan" run \
+  tp2.json --data text.txt --steps 2 --log missing/log.jsonl
+expect 2 "--time-every -1: must be at least 0" "$meshplan" run tp2.json --time-every -1
+expect 2 "--warn-slow-rank -2: must be at least 0" "$meshplan" run tp2.json --warn-slow-rank -2
+
 # --- hosts
 expect 0 "step time" "$meshplan" run tp2.json --data text.txt --steps 3 \
   --hosts localhost:1,127.0.0.1:1

@@ -21,20 +21,6 @@ std::int32_t token(std::int64_t sequence, std::int64_t position, int vocabulary)
                                    vocabulary);
 }
 
-/// The same batch every step, so that the loss must fall.
-runtime::StepBatch make_batch(const program::Plan& plan, int dp_rank) {
-  runtime::StepBatch batch;
-  for (int m = 0; m < plan.num_microbatches(); ++m)
-    for (int i = 0; i < plan.micro_batch_size; ++i) {
-      const std::int64_t sequence = (m * plan.parallel.dp + dp_rank) * plan.micro_batch_size + i;
-      for (std::int64_t t = 0; t < plan.workload.seq_len; ++t) {
-        batch.ids.push_back(token(sequence, t, plan.model.vocab_size));
-        batch.targets.push_back(token(sequence, t + 1, plan.model.vocab_size));
-      }
-    }
-  return batch;
-}
-
 /// Adds this rank's shard into the global array; of what several ranks hold, the first one's.
 void scatter_into(std::vector<double>& global, const Parameter& parameter,
                   const program::Coordinates& place, const float* local) {
@@ -100,6 +86,19 @@ double norm(const std::vector<double>& values) {
 
 }  // namespace
 
+runtime::StepBatch parity_batch(const program::Plan& plan, int dp_rank) {
+  runtime::StepBatch batch;
+  for (int m = 0; m < plan.num_microbatches(); ++m)
+    for (int i = 0; i < plan.micro_batch_size; ++i) {
+      const std::int64_t sequence = (m * plan.parallel.dp + dp_rank) * plan.micro_batch_size + i;
+      for (std::int64_t t = 0; t < plan.workload.seq_len; ++t) {
+        batch.ids.push_back(token(sequence, t, plan.model.vocab_size));
+        batch.targets.push_back(token(sequence, t + 1, plan.model.vocab_size));
+      }
+    }
+  return batch;
+}
+
 RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicator& world,
                    kernels::Backend& backend, const Mutation& mutate, const Variant& variant) {
   runtime::HostDevice device(backend);
@@ -115,7 +114,7 @@ RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicat
   if (mutate) mutate(lowered);
   runtime::Trainer trainer(std::move(lowered), std::nullopt, world, device, /*seed=*/7, nullptr);
   RunResult result;
-  const runtime::StepBatch batch = make_batch(plan, trainer.groups().coordinates().dp);
+  const runtime::StepBatch batch = parity_batch(plan, trainer.groups().coordinates().dp);
   for (int step = 0; step < num_steps; ++step) {
     const runtime::StepOutcome outcome = trainer.train_step(
         batch, {.optimizer_step = step + 1,

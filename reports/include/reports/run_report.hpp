@@ -1,12 +1,26 @@
-// What `meshplan run` shows while it trains and when it is done.
+// What `meshplan run` shows and logs while it trains and when it is done. docs/watching.md defines
+// every figure.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <string_view>
 
+#include "program/step_report.hpp"
 #include "program/trace.hpp"
+#include "sim/cluster.hpp"
 
 namespace meshplan::reports {
+
+/// What MFU divides by.
+struct Peak {
+  double job_flop_per_s = 0;  // all ranks together, in the plan's precision
+  std::string source;         // "the fastest product that was measured (cluster 'here')"
+};
+
+/// Ranks that are CPU processes reach no more than the cores they run on.
+/// @param cluster  the plan's
+Peak peak_of(const program::Plan& plan, const sim::Cluster& cluster);
 
 struct RunHeader {
   program::Plan plan;
@@ -14,26 +28,24 @@ struct RunHeader {
   int machines = 1;
   bool oversubscribed = false;
   std::string data;
+  std::optional<Peak> peak;  // absent if the plan has no cluster
 };
 std::string to_text(const RunHeader& header);
-
-struct StepLine {
-  int step = 0;
-  double loss = 0;
-  double gradient_norm = 0;
-  double learning_rate = 0;
-  double seconds = 0;
-  std::optional<double> evaluation_loss;
-};
-std::string step_line(const StepLine& step, const program::Plan& plan);
+std::string step_line(const program::StepReport& step);
 
 struct RunSummary {
   program::Trace trace;
-  double arena_bytes = 0;  // of the rank that holds most
+  std::optional<program::StepTiming> timing;  // mean over steps
+  double arena_bytes = 0;                     // of the rank that holds most
   double resident_after_first_step = 0;
   double resident_at_end = 0;
+  double job_peak_flop_per_s = 0;  // 0 = not known
 };
 std::string to_text(const RunSummary& summary);
 std::string to_json(const RunSummary& summary);
+
+/// Lines of a run's log besides those of its steps (program::to_json_line), without their ends.
+std::string to_json_line(const RunHeader& header);
+std::string to_json_line(const RunSummary& summary);
 
 }  // namespace meshplan::reports

@@ -37,6 +37,8 @@ class RunCheckpoints {
 
   /// Steps that are done before this run.
   int first_step() const { return static_cast<int>(run_.step); }
+  /// Of the last steps, oldest first.
+  const std::vector<double>& losses() const { return run_.losses; }
 
   /// Saves where it is due. Collective if checkpoints are saved. @param steps_done  of the whole
   /// run

@@ -8,11 +8,13 @@
 #include <vector>
 
 #include "program/plan.hpp"
+#include "program/step_report.hpp"
 #include "program/trace.hpp"
 #include "runtime/checkpoint_options.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/device.hpp"
 #include "runtime/status_board.hpp"
+#include "runtime/step_watch.hpp"
 
 namespace meshplan::runtime {
 
@@ -21,18 +23,12 @@ struct TrainOptions {
   std::string data_path;
   std::uint64_t seed = 1;
   int evaluate_every = 0;  // steps; 0 = never
-  int traced_steps = 0;    // further steps that are traced, after the timed ones
+  int traced_steps = 0;    // further steps that are traced, after those of the run
   CheckpointOptions checkpoints;
+  WatchOptions watch;
 };
 
-struct StepReport {
-  int step = 0;  // 1 = the first
-  double loss = 0;
-  double gradient_norm = 0;
-  double learning_rate = 0;
-  double seconds = 0;
-  std::optional<double> evaluation_loss;
-};
+using program::StepReport;
 
 /// Memory of the rank that uses most, when the timed steps are done.
 struct MemoryReport {
@@ -46,8 +42,9 @@ struct MemoryReport {
 
 /// Complete on every rank, except for the trace's spans, which only rank 0 has.
 struct TrainResult {
-  std::vector<StepReport> steps;
-  bool stopped = false;  // on request, and saved
+  int last_step = 0;
+  bool stopped = false;                       // on request, and saved
+  std::optional<program::StepTiming> timing;  // mean over the timed steps after the first
   MemoryReport memory;
   program::Trace trace;
 };

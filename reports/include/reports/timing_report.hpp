@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+
+#include "program/step_report.hpp"
+
+namespace meshplan::reports {
+
+/// Phases, communication, the slowest buckets, and balance: several tables under one another.
+std::string to_text(const program::StepTiming& timing);
+
+}  // namespace meshplan::reports

@@ -1,0 +1,61 @@
+// Turns what every rank saw of a step into one report, the same on all ranks.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "program/step_report.hpp"
+#include "runtime/rank_times.hpp"
+#include "runtime/trainer.hpp"
+#include "runtime/warnings.hpp"
+
+namespace meshplan::runtime {
+
+struct WatchOptions {
+  /// Steps from one whose operations are timed to the next; 0 = none. A timed step replays nothing
+  /// from a capture.
+  int time_every = 1;
+  double loss_spike = 6;           // LossSpikes; 0 = never
+  double slow_rank = 1.5;          // SlowRanks; 0 = never
+  double job_peak_flop_per_s = 0;  // of all ranks together; 0 = not known
+};
+
+class StepWatch {
+ public:
+  /// Collective over `world`.
+  /// @param losses  before the run, oldest first  @param status  may be null
+  StepWatch(const WatchOptions& options, Trainer& trainer, Communicator& world,
+            std::span<const double> losses, StatusBoard* status);
+
+  /// Before step `step` (1 = the first): decides whether its operations are timed.
+  void begin(int step);
+  /// After it: completes the report, which has step, loss, norm and learning rate.
+  /// Collective. @param own_seconds  of this rank
+  void complete(program::StepReport& report, double own_seconds);
+
+ private:
+  void exchange(double own_seconds);
+  program::StepTiming timing() const;
+  program::OverRanks over_ranks(std::size_t figure) const;
+  double figure(int rank, std::size_t which) const;
+  double computing_s(int rank) const;
+
+  WatchOptions options_;
+  Trainer& trainer_;
+  Communicator& world_;
+  StatusBoard* status_;
+  std::string exchanging_;  // what the board says meanwhile
+  RankTimer timer_;
+  std::vector<int> stages_;  // of each rank
+  LossSpikes spikes_;
+  SlowRanks slow_ranks_;
+  std::vector<std::int64_t> bucket_bytes_;  // (rank, most_buckets_); 0 = none
+  std::size_t most_buckets_ = 0;
+  double model_flops_;
+  bool timed_ = false;
+  std::vector<double> own_;
+  std::vector<double> all_;  // (rank, figures of a rank)
+};
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,86 @@
+#include "reports/run_report.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "program/plans.hpp"
+
+namespace meshplan::test {
+namespace {
+
+using Catch::Contains;
+
+sim::Cluster cpu_cluster() {
+  sim::Cluster cluster;
+  cluster.name = "here";
+  cluster.num_nodes = 2;
+  cluster.cores_per_host = 2;
+  cluster.device = {.kind = sim::DeviceKind::Cpu, .peak_tflop_per_s = {{"fp32", 0.5}}};
+  return cluster;
+}
+
+}  // namespace
+
+TEST_CASE("MFU's peak is that of the ranks, and on CPUs of no more than the cores",
+          "[reports][watch]") {
+  program::Plan plan;
+  plan.parallel = {.tp = 2};
+  sim::Cluster cluster = cpu_cluster();
+  CHECK(reports::peak_of(plan, cluster).job_flop_per_s == Approx(1e12));
+  CHECK_THAT(reports::peak_of(plan, cluster).source, Contains("data sheet") && Contains("2 ranks"));
+  plan.parallel = {.tp = 8};
+  CHECK(reports::peak_of(plan, cluster).job_flop_per_s == Approx(2e12));
+  cluster.operators.emplace_back();
+  CHECK_THAT(reports::peak_of(plan, cluster).source,
+             Contains("4 cores (of 8 ranks)") && Contains("fastest product measured"));
+  cluster.device.kind = sim::DeviceKind::Gpu;
+  CHECK(reports::peak_of(plan, cluster).job_flop_per_s == Approx(4e12));
+}
+
+TEST_CASE("a row holds a step's figures, and none for an unknown MFU", "[reports][watch]") {
+  program::StepReport step{.step = 12,
+                           .loss = 2.5,
+                           .gradient_norm = 1.25,
+                           .learning_rate = 1e-3,
+                           .seconds = 0.5,
+                           .tokens_per_s = 1024,
+                           .samples_per_s = 4,
+                           .resident_bytes = 3 << 20};
+  CHECK(
+      reports::step_line(step) ==
+      "    12    2.5000     1.250  1.00e-03      500.0       1,024       4.0       -       3.0\n");
+  step.mfu = 0.375;
+  step.evaluation_loss = 2.75;
+  CHECK_THAT(reports::step_line(step), Contains("37.5 %") && Contains("held-out loss 2.7500"));
+}
+
+TEST_CASE("a header says what MFU divides by, or that nothing is known", "[reports][watch]") {
+  reports::RunHeader header;
+  header.plan.model = program::test::llama_style();
+  CHECK_THAT(reports::to_text(header), Contains("no peak is known"));
+  header.peak = {.job_flop_per_s = 2e12, .source = "somewhere"};
+  CHECK_THAT(reports::to_text(header), Contains("MFU is of 2 TFLOP/s: somewhere"));
+}
+
+TEST_CASE("the timing of a run shows phases, groups, buckets and balance", "[reports][watch]") {
+  program::StepTiming timing;
+  timing.phases_s["forward"] = {0.001, 0.002, 0.003, 1};
+  timing.phases_s["recompute"] = {};
+  timing.communication["dp-cp"].exposed_s = {0, 0.0005, 0.001, 3};
+  for (int bucket = 0; bucket < 8; ++bucket)
+    timing.buckets.push_back({.bucket = bucket, .bytes = 1 << 20, .seconds = {0, 0, 0.1, 0}});
+  timing.busy_share = {0.5, 0.625, 0.75, 0};
+  timing.rank_balance = 0.875;
+  reports::RunSummary summary;
+  summary.trace.plan.model = program::test::llama_style();
+  summary.trace.plan.workload.global_batch_size = 1;
+  summary.trace.plan.workload.seq_len = 16;
+  summary.trace.step_times_s = {0.1, 0.1};
+  summary.timing = timing;
+  const std::string text = reports::to_text(summary);
+  CHECK_THAT(text, Contains("forward  1.000  2.000  3.000        1") && Contains("dp-cp") &&
+                       Contains("(2 more)") && Contains("busy 62.5 %") &&
+                       Contains("balance of ranks 0.875, of stages 1.000"));
+  CHECK_THAT(text, !Contains("recompute"));
+}
+
+}  // namespace meshplan::test
