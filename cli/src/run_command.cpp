@@ -85,6 +85,8 @@ int launch(const Options& options, const program::Plan& plan, DeviceKind device)
                                         std::to_string(checkpoints.every),
                                         "--keep",
                                         std::to_string(checkpoints.keep),
+                                        "--verify",
+                                        std::to_string(options.train.verify_every),
                                         "--time-every",
                                         std::to_string(options.train.watch.time_every),
                                         "--warn-loss-spike",
@@ -261,6 +263,7 @@ void check(const Options& options) {
   check_at_least("--eval-every", options.train.evaluate_every, 0);
   check_at_least("--traced-steps", options.train.traced_steps, 0);
   check_at_least("--checkpoint-every", options.train.checkpoints.every, 0);
+  check_at_least("--verify", options.train.verify_every, 0);
   check_at_least("--time-every", options.train.watch.time_every, 0);
   check_not_negative("--warn-loss-spike", options.train.watch.loss_spike);
   check_not_negative("--warn-slow-rank", options.train.watch.slow_rank);
@@ -316,6 +319,8 @@ void add_run_command(CommandLine& line) {
       .option("--time-every", options->time_every,
               "steps from one whose operations are timed to the next; 0 = none; default: 1 on "
               "CPUs, 0 on GPUs, which replay no captured work in a timed step")
+      .option("--verify", options->train.verify_every,
+              "steps between comparisons of what several ranks hold, bit for bit; 0 = never")
       .option("--warn-loss-spike", options->train.watch.loss_spike,
               "standard deviations above the last losses that are worth a warning; 0 = never")
       .option("--warn-slow-rank", options->train.watch.slow_rank,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "core/error.hpp"
 
@@ -35,11 +36,13 @@ TimedPhase timed_phase_of(const program::Operation& operation) {
 /// Reduces gradients over ranks that hold the same parameters.
 const program::FlatCollectiveOp* as_bucket(const program::Operation& operation) {
   const auto* flat = std::get_if<program::FlatCollectiveOp>(&operation.work);
-  if (flat == nullptr || flat->region != program::Region::Gradients) return nullptr;
-  const program::Group group = flat->collective.group;
-  const bool over_replicas = group == program::Group::DpCp || group == program::Group::Dp ||
-                             group == program::Group::ExpertDp;
-  return over_replicas ? flat : nullptr;
+  if (flat == nullptr || operation.lane != program::Lane::Dp ||
+      flat->region == program::Region::Scalars)
+    return nullptr;
+  const auto [collective, group] = std::pair(flat->collective.collective, flat->collective.group);
+  const bool reduces = collective == program::Collective::AllReduce ||
+                       collective == program::Collective::ReduceScatter;
+  return reduces && group != program::Group::Embedding ? flat : nullptr;
 }
 
 int group_of(const program::Operation& operation) {

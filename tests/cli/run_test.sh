@@ -99,6 +99,9 @@ expect 1 "missing/log.jsonl: cannot be written: there is no folder missing" "$me
 expect 2 "--time-every -1: must be at least 0" "$meshplan" run tp2.json --time-every -1
 expect 2 "--warn-slow-rank -2: must be at least 0" "$meshplan" run tp2.json --warn-slow-rank -2
 
+expect 0 "step time" "$meshplan" run tp2.json --data text.txt --steps 6 --verify 2
+expect 2 "--verify -1: must be at least 0" "$meshplan" run tp2.json --verify -1
+
 # --- hosts
 expect 0 "step time" "$meshplan" run tp2.json --data text.txt --steps 3 \
   --hosts localhost:1,127.0.0.1:1

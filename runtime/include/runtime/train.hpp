@@ -23,6 +23,7 @@ struct TrainOptions {
   std::string data_path;
   std::uint64_t seed = 1;
   int evaluate_every = 0;  // steps; 0 = never
+  int verify_every = 0;    // steps; 0 = never. More than 0: also before the first
   int traced_steps = 0;    // further steps that are traced, after those of the run
   CheckpointOptions checkpoints;
   WatchOptions watch;
