@@ -47,15 +47,33 @@ class Planner {
   }
 
   ActivationPlan run(const std::vector<KeptBytes>& per_chunk) {
-    plan_.places.resize(passages_.size());
-    for (int chunk = 0; chunk < schedule_.num_chunks; ++chunk)
-      for (int m = 0; m < num_microbatches_; ++m) add_buffers(chunk, m, per_chunk[at(chunk)]);
+    add_buffers(per_chunk);
     place_buffers();
     count_slots();
     return std::move(plan_);
   }
 
+  /// `bytes` is what lives at once, `places` are not filled in.
+  ActivationPlan estimate(const std::vector<KeptBytes>& per_chunk) {
+    add_buffers(per_chunk);
+    std::vector<std::int64_t> change(schedule_.tasks[at(stage_)].size() + 1, 0);
+    for (const Buffer& buffer : buffers_) {
+      change[at(buffer.first)] += buffer.bytes;
+      change[at(buffer.last) + 1] -= buffer.bytes;
+    }
+    std::int64_t alive = 0;
+    for (const std::int64_t step : change) plan_.bytes = std::max(plan_.bytes, alive += step);
+    count_slots();
+    return std::move(plan_);
+  }
+
  private:
+  void add_buffers(const std::vector<KeptBytes>& per_chunk) {
+    plan_.places.resize(passages_.size());
+    for (int chunk = 0; chunk < schedule_.num_chunks; ++chunk)
+      for (int m = 0; m < num_microbatches_; ++m) add_buffers(chunk, m, per_chunk[at(chunk)]);
+  }
+
   Passage& of(int chunk, int microbatch) {
     return passages_[at(chunk * num_microbatches_ + microbatch)];
   }
@@ -102,23 +120,25 @@ class Planner {
     std::ranges::stable_sort(buffers_, [](const Buffer& a, const Buffer& b) {
       return a.bytes != b.bytes ? a.bytes > b.bytes : a.first < b.first;
     });
-    // What is placed already, by each task in which it lives.
+    // What is placed already, by each task in which it lives, and by its first.
     std::vector<std::vector<const Buffer*>> alive(schedule_.tasks[at(stage_)].size());
+    auto begun = alive;
     for (Buffer& buffer : buffers_) {
-      buffer.offset = lowest_free(buffer, alive);
+      buffer.offset = lowest_free(buffer, alive, begun);
       *buffer.place = buffer.offset;
       plan_.bytes = std::max(plan_.bytes, buffer.offset + buffer.bytes);
       for (int task = buffer.first; task <= buffer.last; ++task) alive[at(task)].push_back(&buffer);
+      begun[at(buffer.first)].push_back(&buffer);
     }
   }
 
   static std::int64_t lowest_free(const Buffer& buffer,
-                                  const std::vector<std::vector<const Buffer*>>& alive) {
+                                  const std::vector<std::vector<const Buffer*>>& alive,
+                                  const std::vector<std::vector<const Buffer*>>& begun) {
     // One that overlaps is alive at the first task, or begins later.
     std::vector<const Buffer*> others = alive[at(buffer.first)];
     for (int task = buffer.first + 1; task <= buffer.last; ++task)
-      for (const Buffer* other : alive[at(task)])
-        if (other->first == task) others.push_back(other);
+      others.insert(others.end(), begun[at(task)].begin(), begun[at(task)].end());
     std::ranges::sort(others, {}, &Buffer::offset);
     std::int64_t offset = 0;
     for (const Buffer* other : others) {
@@ -178,6 +198,11 @@ class Planner {
 ActivationPlan plan_activations(const Schedule& schedule, int stage, int num_microbatches,
                                 const std::vector<KeptBytes>& per_chunk, bool training) {
   return Planner(schedule, stage, num_microbatches, training).run(per_chunk);
+}
+
+ActivationPlan estimate_activations(const Schedule& schedule, int stage, int num_microbatches,
+                                    const std::vector<KeptBytes>& per_chunk) {
+  return Planner(schedule, stage, num_microbatches, true).estimate(per_chunk);
 }
 
 }  // namespace meshplan::program

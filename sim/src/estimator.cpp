@@ -390,7 +390,7 @@ double Estimator::State::memory_of(const Plan& plan, int stage, const program::S
     kept.push_back(chunk.kept_bytes);
   }
   const program::ActivationPlan activations =
-      program::plan_activations(schedule, stage, num_microbatches_of(schedule), kept);
+      program::estimate_activations(schedule, stage, num_microbatches_of(schedule), kept);
   const double batch = 2.0 * static_cast<double>(plan.tokens_per_microbatch()) * m * kFp32Bytes;
   const int communicators = (p.tp > 1) + (p.tp * p.pp > 1) + (p.dp * p.cp > 1) + (p.pp > 1) +
                             (tied ? 1 : 0) + (program::kv_copies(plan) > 1);

@@ -1,4 +1,4 @@
-// Memory that outlives a task, planned from a stage's task list: the same for lowering, which needs
+// Memory that outlives a task, planned from a stage's task list: for lowering, which needs
 // the addresses, and for the estimator, which needs the sum.
 #pragma once
 
@@ -25,5 +25,11 @@ struct ActivationPlan {
 /// @param training   false: a forward-only pass, which keeps nothing beyond its task
 ActivationPlan plan_activations(const Schedule& schedule, int stage, int num_microbatches,
                                 const std::vector<KeptBytes>& per_chunk, bool training = true);
+
+/// The same without places, in time linear in the tasks: `bytes` is the most that lives at once,
+/// which no placement undercuts. The search prices thousands of schedules of hundreds of
+/// micro-batches; the greedy placement's cost grows with the square of what lives at once.
+ActivationPlan estimate_activations(const Schedule& schedule, int stage, int num_microbatches,
+                                    const std::vector<KeptBytes>& per_chunk);
 
 }  // namespace meshplan::program
