@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/error.hpp"
+#include "program/context.hpp"
 #include "program/mesh.hpp"
 #include "program/plan.hpp"
 
@@ -25,6 +26,7 @@ class Checker {
     not_lowered();
     mesh();
     tensor_parallel();
+    context_parallel();
     pipeline();
     batch();
     experts();
@@ -81,13 +83,11 @@ class Checker {
     refuse(model_.embedding_norm, "embedding_norm");
     refuse(model_.token_types > 0, "a token type embedding (token_types)");
     refuse(model_.activation == models::ActivationKind::ClampedSilu, "activation 'clamped_silu'");
-    const std::pair<const char*, int> axes[] = {{"cp", parallel_.cp}};
-    for (const auto& [name, degree] : axes)
-      if (degree > 1)
-        fail("not-lowered",
-             fmt::format("{} = {}: this version lowers tp, sp, pp, vpp, dp, ep and etp only; use "
-                         "{} = 1",
-                         name, degree, name));
+    if (parallel_.cp > 1) {
+      refuse(!model_.causal, "attention without a causal mask over cp > 1");
+      refuse(plan_.context_parallel == ContextMethod::Ring,
+             "context_parallel 'ring' (use 'all_gather' or 'ulysses')");
+    }
     if (plan_.workload.precision == DType::F16)
       fail("not-lowered",
            "precision fp16 needs loss scaling, which this version lacks; use fp32 or bf16");
@@ -190,15 +190,44 @@ class Checker {
     if (parallel_.sp && tokens % parallel_.tp != 0)
       fail("sp",
            fmt::format(
-               "micro_batch_size({}) * seq_len({}) = {} tokens are not divisible by tp ({}), "
+               "micro_batch_size({}) * seq_len({}){} = {} tokens are not divisible by tp ({}), "
                "which sp needs; nearest tp: {}",
-               plan_.micro_batch_size, plan_.workload.seq_len, tokens, parallel_.tp, nearest_tp()));
+               plan_.micro_batch_size, plan_.workload.seq_len,
+               parallel_.cp > 1 ? fmt::format(" / cp({})", parallel_.cp) : std::string(), tokens,
+               parallel_.tp, nearest_tp()));
     if (model_.max_positions > 0 && model_.positions == models::Positions::Learned &&
         plan_.workload.seq_len > model_.max_positions)
       fail("positions",
            fmt::format(
                "seq_len ({}) exceeds max_positions ({}) of the learned positions; nearest: {}",
                plan_.workload.seq_len, model_.max_positions, model_.max_positions));
+  }
+
+  /// The sequences in whole chunks, and for Ulysses whole heads.
+  void context_parallel() {
+    if (parallel_.cp == 1) return;
+    const std::int64_t seq_len = plan_.workload.seq_len;
+    const std::int64_t chunks = 2 * std::int64_t{parallel_.cp};
+    if (seq_len % chunks != 0)
+      fail(
+          "context",
+          fmt::format(
+              "seq_len ({}) is not divisible by 2 * cp({}) = {}: each rank holds two "
+              "chunks of every sequence; nearest seq_len: {}, nearest cp: {}",
+              seq_len, parallel_.cp, chunks, padded_sequence(seq_len, parallel_),
+              seq_len % 2 == 0 ? nearest_divisor(static_cast<int>(seq_len / 2), parallel_.cp) : 1));
+    if (plan_.context_parallel != ContextMethod::Ulysses) return;
+    const int shards = parallel_.tp * parallel_.cp;
+    const int heads = std::gcd(model_.num_heads, model_.num_kv_heads);
+    if (heads % shards != 0)
+      fail(
+          "context",
+          fmt::format(
+              "context_parallel 'ulysses' gives every rank whole heads: num_heads ({}) "
+              "and num_kv_heads ({}) must be divisible by tp({}) * cp({}) = {}; nearest "
+              "cp: {}, or context_parallel 'all_gather'",
+              model_.num_heads, model_.num_kv_heads, parallel_.tp, parallel_.cp, shards,
+              heads % parallel_.tp == 0 ? nearest_divisor(heads / parallel_.tp, parallel_.cp) : 1));
   }
 
   void pipeline() {

@@ -1,10 +1,12 @@
 #include "program/cost.hpp"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "core/error.hpp"
 #include "models/counts.hpp"
 #include "program/address.hpp"
+#include "program/context.hpp"
 #include "sharded_layer.hpp"
 
 namespace meshplan::program {
@@ -47,14 +49,41 @@ LinearSizes linear_sizes(const Program& program, const OperationInstance& instan
   return {.tokens = first[0], .out = weight[0], .in = weight[1]};
 }
 
-/// Score entries that attention computes per query head: half of S^2 when causal (plus the
-/// diagonal).
-double attended_pairs(const Program& program, const models::OpAttributes& attributes) {
-  const double seq = static_cast<double>(program.sizes.tokens / program.sizes.sequences);
-  const double sequences = static_cast<double>(program.sizes.sequences);
-  if (!attributes.causal) return sequences * seq * seq;
-  const double window = attributes.window > 0 ? std::min<double>(attributes.window, seq) : seq;
-  return sequences * (window * (window + 1) / 2 + (seq - window) * window);
+/// Pairs of a query and a key that it sees: of queries at positions offset, offset + 1, ..., each
+/// of which sees the keys up to its own position, but at most `window` of them.
+double causal_pairs(double queries, double offset, double window) {
+  const double growing = std::clamp(window - offset, 0.0, queries);  // see all keys before them
+  return growing * (offset + (growing + 1) / 2) + (queries - growing) * window;
+}
+
+/// What an Attention of rank 0 computes for one sequence. The zig-zag split gives every rank as
+/// many pairs.
+std::vector<AttentionTile> attention_tiles(const Program& program,
+                                           const OperationInstance& instance,
+                                           const Operation& operation, const ComputeOp& work) {
+  const std::int64_t seq_len = program.plan.workload.seq_len;
+  const int cp = program.plan.parallel.cp;
+  if (work.ring_step) return {ring_tile(seq_len, cp, 0, *work.ring_step)};
+  const bool forward = operation.phase == Phase::Forward || operation.phase == Phase::Recompute;
+  if (operation.inputs.size() > (forward ? 1 : 4)) return gathered_tiles(seq_len, cp, 0);
+  const std::vector<std::int64_t> rows =
+      local_shape(program, value_of(program, instance, operation.inputs[0]));
+  const std::int64_t length = rows[0] / program.sizes.sequences;
+  return {{.num_queries = length, .num_keys = length, .causal = work.attributes.causal}};
+}
+
+/// Score entries that attention computes per query head.
+double attended_pairs(const Program& program, const OperationInstance& instance,
+                      const Operation& operation, const ComputeOp& work) {
+  double pairs = 0;
+  for (const AttentionTile& tile : attention_tiles(program, instance, operation, work)) {
+    const auto queries = static_cast<double>(tile.num_queries);
+    const auto keys = static_cast<double>(tile.num_keys);
+    const double window = work.attributes.window > 0 ? work.attributes.window : keys;
+    pairs += tile.causal ? causal_pairs(queries, static_cast<double>(tile.query_offset), window)
+                         : queries * keys;
+  }
+  return pairs * static_cast<double>(program.sizes.sequences);
 }
 
 constexpr double kForwardAttentionProducts = 2;   // q k^T, p v
@@ -86,8 +115,8 @@ double compute_flops(const Program& program, const OperationInstance& instance,
     case OpKind::Attention: {
       const bool forward = operation.phase == Phase::Forward || operation.phase == Phase::Recompute;
       const double products = forward ? kForwardAttentionProducts : kBackwardAttentionProducts;
-      return 2.0 * products * attended_pairs(program, work.attributes) * work.attributes.heads *
-             work.attributes.head_size;
+      return 2.0 * products * attended_pairs(program, instance, operation, work) *
+             work.attributes.heads * work.attributes.head_size;
     }
     default:
       return 0.0;  // memory-bound: counted by bytes
@@ -196,6 +225,14 @@ std::string_view kind_name(OpKind kind) {
       return "pack_columns";
     case OpKind::UnpackColumns:
       return "unpack_columns";
+    case OpKind::KeyValues:
+      return "key_values";
+    case OpKind::OrderChunks:
+      return "order_chunks";
+    case OpKind::MergeAttention:
+      return "merge_attention";
+    case OpKind::Convert:
+      return "convert";
     default:
       throw InvariantError("operation without a signature");
   }
@@ -242,16 +279,21 @@ std::string compute_signature(const Program& program, const OperationInstance& i
                               weight[0], weight[1], weight[2],
                               instance.accumulate ? " accumulate" : "");
   }
-  if (work.kind == OpKind::Attention)
-    return text +
-           fmt::format(" b={} s={} h={} k={} e={} {}{}", program.sizes.sequences,
-                       program.sizes.tokens / program.sizes.sequences, work.attributes.heads,
-                       work.attributes.kv_heads, work.attributes.head_size,
-                       work.attributes.causal ? "causal" : "full",
-                       work.attributes.window > 0
-                           ? fmt::format(" window={}", work.attributes.window)
-                           : std::string()) +
-           attribute_flags(work);
+  if (work.kind == OpKind::Attention) {
+    const std::vector<AttentionTile> tiles = attention_tiles(program, instance, operation, work);
+    const AttentionTile& last = tiles.back();
+    text +=
+        fmt::format(" b={} s={} h={} k={} e={} {}{}", program.sizes.sequences, last.num_queries,
+                    work.attributes.heads, work.attributes.kv_heads, work.attributes.head_size,
+                    last.causal ? "causal" : "full",
+                    work.attributes.window > 0 ? fmt::format(" window={}", work.attributes.window)
+                                               : std::string());
+    if (tiles.size() > 1)
+      text += fmt::format(" chunks={} keys={}", tiles.size(), program.plan.workload.seq_len);
+    else if (last.num_keys != last.num_queries)
+      text += fmt::format(" keys={}", last.num_keys);
+    return text + attribute_flags(work);
+  }
   // An embedding reads ids; what it moves is rows of the model's width.
   const bool lookup = work.kind == OpKind::Embedding && operation.phase == Phase::Forward;
   const Value& first =

@@ -95,8 +95,13 @@ class Differentiator {
     if (const auto* collective = std::get_if<CollectiveOp>(&op.work))
       return recompute_ == RecomputeKind::Full ||
              (profile_.regather_sequence && collective->group == Group::Tp &&
-              collective->collective == Collective::AllGather);
+              collective->collective == Collective::AllGather) ||
+             (collective->group == Group::Cp && collective->collective != Collective::AllToAll);
     const auto& compute = std::get<ComputeOp>(op.work);
+    // The keys of other ranks are fetched again rather than kept.
+    if (compute.kind == OpKind::KeyValues) return true;
+    if (compute.kind == OpKind::OrderChunks && !compute.reverse)
+      return is_recomputed(layer_.block.forward[at(producer_[at(op.inputs.front())])]);
     return recompute_ == RecomputeKind::Full ||
            (recompute_ == RecomputeKind::Selective && cheap_to_recompute(compute.kind));
   }
@@ -247,6 +252,14 @@ class Differentiator {
       case OpKind::Activation:
       case OpKind::GatedActivation:
         activation_adjoint(op, work);
+        break;
+      case OpKind::KeyValues:
+        key_values_adjoint(op, work);
+        break;
+      case OpKind::OrderChunks:
+      case OpKind::PackColumns:
+      case OpKind::UnpackColumns:
+        exchange_copy_adjoint(op, work);
         break;
       case OpKind::Router:
         router_adjoint(op, work);
@@ -406,10 +419,48 @@ class Differentiator {
   void attention_adjoint(const Operation& op, const ComputeOp& work) {
     const Gradient dy = output_gradient(op);
     const ValueId qkv = op.inputs[0];
-    const ValueId dqkv = fresh_gradient(qkv, dy.where);
+    std::vector<ValueId> inputs = {dy.buffer, need(qkv), need(op.outputs[0]), need(op.outputs[1])};
+    std::vector<ValueId> outputs = {fresh_gradient(qkv, dy.where)};
+    if (op.inputs.size() > 1) {  // gathered keys: theirs, and what the first chunk adds to it
+      const ValueId kv = op.inputs[1];
+      inputs.push_back(need(kv));
+      outputs.push_back(fresh_gradient(kv, dy.where));
+      outputs.push_back(fresh_gradient(kv, dy.where));
+      value(outputs.back()).name += ".first_chunk";
+      value(outputs.back()).shape.front().divisor *= 2;
+    }
+    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work, std::move(inputs),
+         outputs);
+    if (op.inputs.size() > 1) contribute(op.inputs[1], {outputs[1], dy.where});
+    contribute(qkv, {outputs[0], dy.where});
+  }
+
+  // ------------------------------------------------------------ context parallelism
+
+  /// Writes the gradient of keys and values beside that of the queries, which Attention has made.
+  void key_values_adjoint(const Operation& op, const ComputeOp& work) {
+    const Gradient dkv = output_gradient(op);
+    const auto found = gradients_.find(op.inputs[0]);
+    require_invariant(found != gradients_.end(), op.name + ": the queries have no gradient");
+    Value whole = value(found->second.buffer);
+    whole.alias = found->second.buffer;
+    const ValueId dqkv = layer_.add_value(std::move(whole), dkv.where);
     emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work,
-         {dy.buffer, need(qkv), need(op.outputs[0]), need(op.outputs[1])}, {dqkv});
-    contribute(qkv, {dqkv, dy.where});
+         {dkv.buffer, found->second.buffer}, {dqkv});
+    found->second.buffer = dqkv;
+  }
+
+  /// Copies beside an exchange over cp: the adjoint of a permutation is its inverse.
+  void exchange_copy_adjoint(const Operation& op, ComputeOp work) {
+    const Gradient dy = output_gradient(op);
+    const ValueId dx = fresh_gradient(op.inputs[0], dy.where);
+    work.reverse = work.kind == OpKind::OrderChunks && !work.reverse;
+    if (work.kind == OpKind::PackColumns)
+      work.kind = OpKind::UnpackColumns;
+    else if (work.kind == OpKind::UnpackColumns)
+      work.kind = OpKind::PackColumns;
+    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work, {dy.buffer}, {dx});
+    contribute(op.inputs[0], {dx, dy.where});
   }
 
   void activation_adjoint(const Operation& op, const ComputeOp& work) {

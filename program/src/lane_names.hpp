@@ -21,7 +21,8 @@ struct EnumNames<program::Lane> {
                 {program::Lane::PpReturnRecvBackward, "pp_return_recv_backward"},
                 {program::Lane::Dp, "dp"},
                 {program::Lane::Host, "host"},
-                {program::Lane::Ep, "ep"}}};
+                {program::Lane::Ep, "ep"},
+                {program::Lane::Cp, "cp"}}};
 };
 template <>
 struct EnumNames<program::Phase> {

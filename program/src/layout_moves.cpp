@@ -176,7 +176,7 @@ bool only_moves(const Operation& operation) {
   if (const auto* collective = std::get_if<CollectiveOp>(&operation.work))
     return collective->group == Group::Tp;
   const auto* compute = std::get_if<ComputeOp>(&operation.work);
-  return compute != nullptr &&
+  return compute != nullptr && compute->over == Group::Tp &&
          (compute->kind == OpKind::SliceRows || compute->kind == OpKind::SliceColumns ||
           compute->kind == OpKind::PackColumns || compute->kind == OpKind::UnpackColumns);
 }

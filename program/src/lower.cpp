@@ -36,7 +36,9 @@ class Lowering {
                 .ep = plan.parallel.ep,
                 .etp = plan.parallel.etp,
                 .num_experts = plan.model.moe ? plan.model.moe->num_experts : 0,
-                .vocab_parallel_loss = profile.vocab_parallel_loss};
+                .vocab_parallel_loss = profile.vocab_parallel_loss,
+                .cp = plan.parallel.cp,
+                .method = plan.context_parallel};
     make_tasks();
   }
 

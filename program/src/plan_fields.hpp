@@ -36,6 +36,13 @@ struct EnumNames<program::ScheduleKind> {
        {program::ScheduleKind::Custom, "custom"}}};
 };
 template <>
+struct EnumNames<program::ContextMethod> {
+  static constexpr std::array<std::pair<program::ContextMethod, std::string_view>, 3> value = {
+      {{program::ContextMethod::AllGather, "all_gather"},
+       {program::ContextMethod::Ring, "ring"},
+       {program::ContextMethod::Ulysses, "ulysses"}}};
+};
+template <>
 struct EnumNames<program::RecomputeKind> {
   static constexpr std::array<std::pair<program::RecomputeKind, std::string_view>, 3> value = {
       {{program::RecomputeKind::None, "none"},
@@ -123,6 +130,8 @@ void fields(Visitor& v, PlanFile& f) {
   v.optional("cluster", f.cluster, "the resolved cluster (see the cluster schema)");
   v.required("workload", f.plan.workload, "what a step trains");
   v.required("parallel", f.plan.parallel, "degrees of the parallel axes");
+  v.optional("context_parallel", f.plan.context_parallel,
+             "how attention reaches the keys of other cp ranks");
   v.optional("rank_order", f.plan.rank_order, "axes from innermost to outermost");
   v.optional("schedule", f.plan.schedule, "pipeline schedule");
   v.optional("custom_schedule", f.plan.custom_schedule,

@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "layout_moves.hpp"
+#include "shard_context.hpp"
 #include "shard_experts.hpp"
 #include "sharded_layer.hpp"
 
@@ -237,12 +238,14 @@ class Sharder {
         return lower_cross_entropy(op);
       case OpKind::Rope:
         return lower_elementwise(op, /*in_place=*/true);
+      case OpKind::Attention:
+        if (context_.cp > 1) return lower_context_attention(op);
+        return lower_elementwise(op, /*in_place=*/false);
       case OpKind::PositionEmbedding:
       case OpKind::Scale:
       case OpKind::RmsNorm:
       case OpKind::LayerNorm:
       case OpKind::HeadRmsNorm:
-      case OpKind::Attention:
       case OpKind::GatedActivation:
       case OpKind::Activation:
       case OpKind::Router:
@@ -318,6 +321,14 @@ class Sharder {
     emit(op.name, Lane::Compute,
          compute(op, where == Placement::TokensSharded, where == Placement::FeaturesSharded),
          inputs, outputs);
+  }
+
+  void lower_context_attention(const Op& op) {
+    const ValueId qkv = operand(op, op.inputs.front());
+    const bool heads_cut = placement(qkv) == Placement::FeaturesSharded;
+    const ValueId o = add(op.outputs.front(), placement(qkv));
+    current_[at(op.outputs.back())] =
+        context_sharder_.attend(op.name, compute(op, /*tokens_sharded=*/false, heads_cut), qkv, o);
   }
 
   void lower_embedding(const Op& op) {
@@ -444,6 +455,7 @@ class Sharder {
   ShardContext context_;
   ShardedLayer layer_;
   ExpertSharder experts_{graph_, context_, layer_};
+  ContextSharder context_sharder_{context_, layer_};
   std::vector<std::optional<ValueId>> current_;  // by graph tensor: the value that now holds it
   std::map<std::pair<ValueId, Placement>, ValueId> moved_;
 };

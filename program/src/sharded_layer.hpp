@@ -26,6 +26,8 @@ struct ShardContext {
   int etp = 1;
   int num_experts = 0;
   bool vocab_parallel_loss = true;  // else the head's logits are gathered
+  int cp = 1;
+  ContextMethod method = ContextMethod::AllGather;
 };
 
 /// A parameter of the layer, without its place in the model.

@@ -1,12 +1,16 @@
 #include "bound_operands.hpp"
+#include "program/context.hpp"
 
 namespace meshplan::runtime {
 
 std::function<void()> OperatorBinder::bind_attention(const Operands& o) {
+  const std::size_t plain_inputs = o.forward() ? 1 : 4;
+  if (o.operation.inputs.size() > plain_inputs) return bind_gathered_attention(o);
   const models::OpAttributes& a = o.work.attributes;
+  const std::int64_t length = o.in_shape(0)[0] / program_.sizes.sequences;
   const kernels::AttentionShape shape{.num_sequences = program_.sizes.sequences,
-                                      .query_len = seq_len(),
-                                      .key_len = seq_len(),
+                                      .query_len = length,
+                                      .key_len = length,
                                       .heads = a.heads,
                                       .kv_heads = a.kv_heads,
                                       .head_size = a.head_size,
@@ -57,12 +61,21 @@ std::function<void()> OperatorBinder::bind_rope(const Operands& o) {
                              .heads = a.heads + a.kv_heads,
                              .head_size = a.head_size,
                              .rope_size = a.rope_size,
-                             .positions = {.seq_len = seq_len()},
+                             .positions = row_positions(),
                              .dtype = o.dtype(),
                              .x = o.out(0),
                              .x_stride = o.in_shape(0)[1],
                              .table = rope_table(a.rope_base, a.rope_size),
                              .inverse = !o.forward()});
+}
+
+kernels::RowPositions OperatorBinder::row_positions(std::int64_t first_row) const {
+  const program::ContextShard own =
+      program::context_shard(seq_len(), program_.plan.parallel.cp, place_.coordinates.cp);
+  return {.seq_len = own.length,
+          .first_row = first_row,
+          .first_position = own.first,
+          .jump = own.second - own.first - own.length / 2};
 }
 
 const float* OperatorBinder::rope_table(double base, int size) {

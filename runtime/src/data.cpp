@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/error.hpp"
+#include "program/context.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -145,22 +146,25 @@ std::int64_t Sampler::sequence(std::int64_t position) const {
   return Permutation(num_sequences_, mix(seed_ ^ mix(epoch)))(position % num_sequences_);
 }
 
-void Sampler::load(std::int64_t step, int dp_rank, StepBatch& batch) const {
+void Sampler::load(std::int64_t step, const program::Coordinates& place, StepBatch& batch) const {
   const std::int64_t seq_len = plan_.workload.seq_len;
+  const program::ContextShard own = program::context_shard(seq_len, plan_.parallel.cp, place.cp);
   const int microbatches = plan_.num_microbatches();
-  const auto tokens = static_cast<std::size_t>(microbatches * plan_.micro_batch_size * seq_len);
+  const auto tokens = static_cast<std::size_t>(microbatches * plan_.tokens_per_microbatch());
   batch.ids.resize(tokens);
   batch.targets.resize(tokens);
   std::size_t out = 0;
   for (int m = 0; m < microbatches; ++m)
     for (int i = 0; i < plan_.micro_batch_size; ++i) {
-      const std::int64_t place =
-          (static_cast<std::int64_t>(m) * plan_.parallel.dp + dp_rank) * plan_.micro_batch_size + i;
+      const std::int64_t of_step =
+          (static_cast<std::int64_t>(m) * plan_.parallel.dp + place.dp) * plan_.micro_batch_size +
+          i;
       const std::int64_t first =
-          part_.begin + sequence(step * plan_.workload.global_batch_size + place) * seq_len;
-      for (std::int64_t t = 0; t < seq_len; ++t, ++out) {
-        batch.ids[out] = checked(first + t);
-        batch.targets[out] = checked(first + t + 1);
+          part_.begin + sequence(step * plan_.workload.global_batch_size + of_step) * seq_len;
+      for (std::int64_t t = 0; t < own.length; ++t, ++out) {
+        const std::int64_t token = first + own.position(t);
+        batch.ids[out] = checked(token);
+        batch.targets[out] = checked(token + 1);
       }
     }
 }

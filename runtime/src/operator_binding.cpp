@@ -42,6 +42,10 @@ std::function<void()> OperatorBinder::bind(const program::OperationInstance& ins
       return bind_bias(operands);
     case OpKind::Attention:
       return bind_attention(operands);
+    case OpKind::KeyValues:
+      return bind_key_values(operands);
+    case OpKind::OrderChunks:
+      return bind_chunk_order(operands);
     case OpKind::Rope:
       return bind_rope(operands);
     case OpKind::Activation:

@@ -137,7 +137,7 @@ class Training {
 
  private:
   StepReport train_step(int step) {
-    sampler_.load(step, trainer_.groups().coordinates().dp, batch_);
+    sampler_.load(step, trainer_.groups().coordinates(), batch_);
     StepReport report{.step = step + 1};
     report.learning_rate = learning_rate(plan_.workload.optimizer, step, options_.num_steps);
     if (status_ != nullptr) status_->set_context(fmt::format("step {}", step + 1));
@@ -156,7 +156,7 @@ class Training {
 
   /// Always over the same held-out batch.
   double evaluation_loss(int step) {
-    evaluation_->load(0, trainer_.groups().coordinates().dp, batch_);
+    evaluation_->load(0, trainer_.groups().coordinates(), batch_);
     if (status_ != nullptr) status_->set_context(fmt::format("evaluation after step {}", step + 1));
     const double loss = trainer_.evaluate(batch_);
     require_finite({.loss = loss}, step + 1, trainer_, world_, backend_);

@@ -113,6 +113,7 @@ double bus_bytes(Collective collective, double m, int n) {
     case Collective::AllToAllV:
       return others / n * m;
     case Collective::Broadcast:
+    case Collective::Shift:
       return m;
   }
   throw InvariantError("unknown collective");
@@ -169,6 +170,8 @@ program::CommOp comm_op(Collective collective) {
       return program::CommOp::AllToAll;
     case Collective::Broadcast:
       return program::CommOp::Broadcast;
+    case Collective::Shift:
+      return program::CommOp::PointToPoint;
   }
   throw InvariantError("unknown collective");
 }
@@ -232,6 +235,8 @@ double collective_seconds(Collective collective, Algorithm algorithm, double mes
 Price price_collective(Collective collective, std::int64_t message_bytes,
                        const GroupPlacement& placement, const Cluster& cluster) {
   if (placement.size == 1) return {};
+  // Every rank sends one message, and all of them travel at once over links of their own.
+  if (collective == Collective::Shift) return price_transfer(message_bytes, placement, cluster);
   // Uneven parts cost what their mean does, as long as the largest is not far above it.
   if (collective == Collective::AllToAllV) collective = Collective::AllToAll;
   const auto bytes = static_cast<double>(message_bytes);

@@ -84,8 +84,9 @@ TEST_CASE("position embeddings follow the position of each row", "[kernels][embe
     for (const DType dtype : {DType::F32, DType::BF16}) {
       constexpr std::int64_t kTokens = 9;
       constexpr std::int64_t kSize = 35;
-      const RowPositions positions{.seq_len = 4, .first_row = 2, .first_position = 1};
-      const std::vector<std::int64_t> expected_positions = {3, 4, 1, 2, 3, 4, 1, 2, 3};
+      // sequences of two runs: 1, 2 and then 4, 5
+      const RowPositions positions{.seq_len = 4, .first_row = 2, .first_position = 1, .jump = 1};
+      const std::vector<std::int64_t> expected_positions = {4, 5, 1, 2, 4, 5, 1, 2, 4};
       const Matrix inputs = random_in(dtype, kTokens, kSize, 1);
       const Matrix table = random_in(dtype, 6, kSize, 2);
       const DeviceMatrix x(backend, inputs, dtype, 1);

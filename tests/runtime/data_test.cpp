@@ -74,7 +74,7 @@ std::string load_message(const std::string& path, const program::Plan& plan) {
     const TokenFile file(path);
     const Sampler sampler(file, {0, file.size()}, plan, 1);
     StepBatch batch;
-    sampler.load(0, 0, batch);
+    sampler.load(0, {}, batch);
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -180,7 +180,7 @@ TEST_CASE("a step trains on the same sequences whatever the plan", "[runtime][da
         std::multiset<std::int64_t> seen;
         for (int dp_rank = 0; dp_rank < dp; ++dp_rank) {
           StepBatch batch;
-          sampler.load(step, dp_rank, batch);
+          sampler.load(step, {.dp = dp_rank}, batch);
           REQUIRE(batch.ids.size() == static_cast<std::size_t>(4 * 8 / dp));
           REQUIRE(batch.targets.size() == batch.ids.size());
           for (std::size_t row = 0; row < batch.ids.size(); row += 4) {
@@ -217,12 +217,12 @@ TEST_CASE("training never sees a token that is held out", "[runtime][data]") {
     StepBatch batch;
     const Sampler training(file, split.training, plan, 1);
     for (int step = 0; step * 8 < training.num_sequences(); ++step) {
-      training.load(step, 0, batch);
+      training.load(step, {}, batch);
       largest = std::max(largest, std::ranges::max(batch.targets));
     }
     const Sampler evaluation(file, split.evaluation, plan, 1);
     for (int step = 0; step * 8 < evaluation.num_sequences(); ++step) {
-      evaluation.load(step, 0, batch);
+      evaluation.load(step, {}, batch);
       smallest = std::min(smallest, std::ranges::min(batch.ids));
     }
     CHECK(largest < smallest);

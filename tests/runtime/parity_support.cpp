@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/hash.hpp"
+#include "program/context.hpp"
 #include "program/shard_layout.hpp"
 #include "runtime/learning_rate.hpp"
 
@@ -70,7 +71,7 @@ std::map<std::string, std::vector<double>> gather_gradients(runtime::Trainer& tr
                         std::int64_t{1}, std::multiplies<>());
     std::vector<double> global(static_cast<std::size_t>(elements), 0.0);
     const auto own = std::ranges::find(program.parameters, parameter.name, &Parameter::name);
-    if (own != program.parameters.end() && (own->expert ? place.edp : place.dp) == 0 &&
+    if (own != program.parameters.end() && (own->expert ? place.edp : place.dp + place.cp) == 0 &&
         !own->tied_copy)
       scatter_into(global, *own, place, gradients + own->offset);
     const runtime::MutableBuffer buffer{global.data(), elements, DType::F64};
@@ -86,14 +87,17 @@ double norm(const std::vector<double>& values) {
 
 }  // namespace
 
-runtime::StepBatch parity_batch(const program::Plan& plan, int dp_rank) {
+runtime::StepBatch parity_batch(const program::Plan& plan, const program::Coordinates& place) {
   runtime::StepBatch batch;
+  const program::ContextShard own =
+      program::context_shard(plan.workload.seq_len, plan.parallel.cp, place.cp);
   for (int m = 0; m < plan.num_microbatches(); ++m)
     for (int i = 0; i < plan.micro_batch_size; ++i) {
-      const std::int64_t sequence = (m * plan.parallel.dp + dp_rank) * plan.micro_batch_size + i;
-      for (std::int64_t t = 0; t < plan.workload.seq_len; ++t) {
-        batch.ids.push_back(token(sequence, t, plan.model.vocab_size));
-        batch.targets.push_back(token(sequence, t + 1, plan.model.vocab_size));
+      const std::int64_t sequence = (m * plan.parallel.dp + place.dp) * plan.micro_batch_size + i;
+      for (std::int64_t t = 0; t < own.length; ++t) {
+        const std::int64_t position = own.position(t);
+        batch.ids.push_back(token(sequence, position, plan.model.vocab_size));
+        batch.targets.push_back(token(sequence, position + 1, plan.model.vocab_size));
       }
     }
   return batch;
@@ -114,7 +118,7 @@ RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicat
   if (mutate) mutate(lowered);
   runtime::Trainer trainer(std::move(lowered), std::nullopt, world, device, /*seed=*/7, nullptr);
   RunResult result;
-  const runtime::StepBatch batch = parity_batch(plan, trainer.groups().coordinates().dp);
+  const runtime::StepBatch batch = parity_batch(plan, trainer.groups().coordinates());
   for (int step = 0; step < num_steps; ++step) {
     const runtime::StepOutcome outcome = trainer.train_step(
         batch, {.optimizer_step = step + 1,

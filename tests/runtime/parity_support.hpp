@@ -43,8 +43,8 @@ RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicat
                    runtime::Device& device, const Mutation& mutate = {},
                    const Variant& variant = {});
 
-/// The batch of every step of run_plan, as a rank at `dp_rank` sees it.
-runtime::StepBatch parity_batch(const program::Plan& plan, int dp_rank);
+/// The batch of every step of run_plan, as the rank at `place` sees it.
+runtime::StepBatch parity_batch(const program::Plan& plan, const program::Coordinates& place);
 
 /// ||a - b|| / ||b|| of the worst parameter whose norm is at least `small_fraction` of the global
 /// norm, and the largest absolute difference over the others divided by the global norm.

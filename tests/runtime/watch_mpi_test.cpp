@@ -40,7 +40,7 @@ struct Watched {
 
   program::StepReport step(int number) {
     const runtime::StepBatch batch =
-        parity_batch(trainer.program().plan, trainer.groups().coordinates().dp);
+        parity_batch(trainer.program().plan, trainer.groups().coordinates());
     const double begin = runtime::monotonic_seconds();
     watch.begin(number);
     const runtime::StepOutcome outcome =

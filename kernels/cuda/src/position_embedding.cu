@@ -25,10 +25,10 @@ __global__ void forward_kernel(const PositionEmbeddingForward op) {
 template <class T, int width>
 __global__ void backward_kernel(const PositionEmbeddingBackward op) {
   const std::int64_t position = blockIdx.x;
-  const auto [seq_len, first_row, first_position] = op.positions;
-  const std::int64_t in_sequence = position - first_position;
-  const bool occurs = in_sequence >= 0 && in_sequence < seq_len;
-  const std::int64_t first = ((in_sequence - first_row) % seq_len + seq_len) % seq_len;
+  const std::int64_t seq_len = op.positions.seq_len;
+  const std::int64_t in_sequence = op.positions.row_of(position);
+  const bool occurs = in_sequence >= 0;
+  const std::int64_t first = ((in_sequence - op.positions.first_row) % seq_len + seq_len) % seq_len;
   float* out = op.dweight + position * op.size;
   for_each_tile_pack<width>(op.size, [&](std::int64_t i, auto n) {
     constexpr int kN = decltype(n)::value;

@@ -4,15 +4,27 @@
 
 namespace meshplan::kernels {
 
-/// Position of local row r: first_position + (first_row + r) % seq_len. A plain micro-batch has
-/// both offsets 0; a token shard that starts inside a sequence sets first_row; a context-parallel
-/// chunk has the chunk's length as seq_len and its place in the sequence as first_position.
+/// Position of local row r: with i = (first_row + r) % seq_len, first_position + i, and `jump` more
+/// in the second half of the seq_len rows. A plain micro-batch has all offsets 0; a token shard
+/// that starts inside a sequence sets first_row; a rank that holds two chunks of every sequence has
+/// their length together as seq_len, the first one's place in the sequence as first_position, and
+/// the tokens between them as jump.
 struct RowPositions {
   std::int64_t seq_len = 1;
   std::int64_t first_row = 0;
   std::int64_t first_position = 0;
+  std::int64_t jump = 0;
   constexpr std::int64_t of(std::int64_t row) const {
-    return first_position + (first_row + row) % seq_len;
+    const std::int64_t i = (first_row + row) % seq_len;
+    return first_position + i + (i < seq_len / 2 ? 0 : jump);
+  }
+  /// The row of a sequence that has this position; -1 if none has.
+  constexpr std::int64_t row_of(std::int64_t position) const {
+    const std::int64_t half = seq_len / 2;
+    const std::int64_t i = position - first_position;
+    if (i >= 0 && i < (jump > 0 ? half : seq_len)) return i;
+    if (jump > 0 && i - jump >= half && i - jump < seq_len) return i - jump;
+    return -1;
   }
   bool operator==(const RowPositions&) const = default;
 };

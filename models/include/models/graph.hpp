@@ -132,6 +132,11 @@ enum class OpKind {
   // rows sent to and received from each rank (2, ranks), where each local expert's begin (L + 1)
   ExchangeSizes,
   RegroupRows,  // in: rows by (rank, local expert), received (ranks, L); out: by (expert, rank)
+  // And these around Attention where a sequence lies on several ranks (context parallelism).
+  KeyValues,       // in: qkv (T, (H + 2K) E); out: its keys and values (T, 2 K E)
+  OrderChunks,     // in: rows by (rank, row there); out: the same rows by (sequence, position)
+  MergeAttention,  // in: o, lse over some keys; adds them to o, lse over others
+  Convert,         // in: x; out: x in another type
 };
 
 /// How tensor parallelism splits the weight of a Linear, GroupedLinear or Embedding.

@@ -41,6 +41,13 @@ struct Workload {
   bool operator==(const Workload&) const = default;
 };
 
+/// How attention reaches the keys of a sequence that cp ranks share (docs/context_parallel.md).
+enum class ContextMethod {
+  AllGather,  // every rank gathers all keys and values (Llama 3 report, section 3.3.2)
+  Ring,       // keys and values pass from rank to rank while each attends (Liu et al. 2023)
+  Ulysses,    // heads are exchanged for tokens around attention (Jacobs et al. 2023)
+};
+
 enum class RecomputeKind { None, Selective, Full };
 
 /// Which activations are computed again in the backward pass. Selective drops what is cheap to
@@ -73,6 +80,7 @@ struct Plan {
   std::string cluster_json;  // the resolved cluster, as an embedded object in the file
   Workload workload;
   ParallelConfig parallel;
+  ContextMethod context_parallel = ContextMethod::AllGather;  // read where cp > 1
   std::string rank_order = "tp-cp-ep-dp-pp";
   ScheduleKind schedule = ScheduleKind::OneFOneB;
   std::vector<std::string> custom_schedule;  // Custom: a line of to_csv(Schedule) per stage
@@ -92,7 +100,10 @@ struct Plan {
     return static_cast<int>(workload.global_batch_size /
                             (std::int64_t{micro_batch_size} * parallel.dp));
   }
-  std::int64_t tokens_per_microbatch() const { return micro_batch_size * workload.seq_len; }
+  /// Of a rank: context parallelism divides the sequences.
+  std::int64_t tokens_per_microbatch() const {
+    return micro_batch_size * workload.seq_len / parallel.cp;
+  }
   bool operator==(const Plan&) const = default;
 };
 

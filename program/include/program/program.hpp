@@ -130,9 +130,10 @@ enum class Lane {
   PpReturnRecvBackward,
   Dp,
   Host,
-  Ep
+  Ep,
+  Cp
 };
-constexpr int kNumLanes = 13;
+constexpr int kNumLanes = 14;
 
 /// Does a lane carry activations from stage to stage? (Others of the pipeline carry gradients.)
 bool carries_activations(Lane lane);
@@ -183,12 +184,18 @@ struct ComputeOp {
   models::Split split = models::Split::None;
   models::OpAttributes attributes;  // local: heads and kv_heads of this shard
   bool tokens_sharded = false;      // sequence parallel: rows are this tp rank's part of the tokens
-  bool reverse = false;             // RegroupRows: back to the order in which rows arrived
+  bool reverse = false;             // RegroupRows, OrderChunks: back to the order before it
   std::vector<ShardSection>
-      columns;  // of slices, packs and unpacks: how tp cuts the last dimension
+      columns;  // of slices, packs and unpacks: how `over` cuts the last dimension
+  Group over = Group::Tp;
+  /// Of a ring over the cp group: which step's keys an Attention reads, and so which rows a
+  /// MergeAttention or an Accumulate adds to. See context.hpp.
+  std::optional<int> ring_step;
 };
 
-enum class Collective { AllReduce, ReduceScatter, AllGather, AllToAll, AllToAllV, Broadcast };
+/// Shift: every rank sends to the next one of the group and receives from the one before; the last
+/// one's next is the first.
+enum class Collective { AllReduce, ReduceScatter, AllGather, AllToAll, AllToAllV, Broadcast, Shift };
 enum class ReduceOp { Sum, Prod, Min, Max, Avg };
 
 /// On a communication lane. `elements` counts what one rank passes in: all of the buffer for

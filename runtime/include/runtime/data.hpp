@@ -77,9 +77,10 @@ class Sampler {
   /// Sequence at place `position` of the whole run: position = step * global_batch_size + place in
   /// step.
   std::int64_t sequence(std::int64_t position) const;
-  /// All micro-batches of one data-parallel rank. Allocates only on the first call.
+  /// All micro-batches of the rank at `place`: the sequences of its dp rank, and of each the tokens
+  /// of its cp rank. Allocates only on the first call.
   /// @throws ConfigError for a token outside the vocabulary
-  void load(std::int64_t step, int dp_rank, StepBatch& batch) const;
+  void load(std::int64_t step, const program::Coordinates& place, StepBatch& batch) const;
 
  private:
   std::int32_t checked(std::int64_t index) const;

@@ -70,6 +70,9 @@ class OperatorBinder {
   std::function<void()> bind_linear(const Operands& o);
   std::function<void()> bind_bias(const Operands& o);
   std::function<void()> bind_attention(const Operands& o);
+  std::function<void()> bind_gathered_attention(const Operands& o);
+  std::function<void()> bind_key_values(const Operands& o);
+  std::function<void()> bind_chunk_order(const Operands& o);
   std::function<void()> bind_rope(const Operands& o);
   std::function<void()> bind_activation(const Operands& o);
   std::function<void()> bind_gated_activation(const Operands& o);
@@ -91,7 +94,10 @@ class OperatorBinder {
   std::function<void()> bind_layout(const Operands& o);
   std::function<void()> bind_update(const program::StepOp& step, const FlatMemory& memory);
   const float* rope_table(double base, int size);
-  std::int64_t seq_len() const { return program_.sizes.tokens / program_.sizes.sequences; }
+  /// Of a whole sequence, and of this rank's part of one.
+  std::int64_t seq_len() const { return program_.plan.workload.seq_len; }
+  std::int64_t local_seq_len() const { return program_.sizes.tokens / program_.sizes.sequences; }
+  kernels::RowPositions row_positions(std::int64_t first_row = 0) const;
 
   kernels::Backend& backend_;
   const program::Program& program_;

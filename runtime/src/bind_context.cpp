@@ -1,0 +1,176 @@
+// Attention over the keys of other ranks, and the copies beside its exchanges.
+#include "bound_operands.hpp"
+#include "program/context.hpp"
+
+namespace meshplan::runtime {
+
+using models::OpKind;
+using program::AttentionTile;
+
+namespace {
+
+std::function<void()> in_order(std::vector<std::function<void()>> calls) {
+  return [calls = std::move(calls)] {
+    for (const auto& call : calls) call();
+  };
+}
+
+/// Bytes of the columns of q and of k (or v), of this rank's heads.
+struct HeadBytes {
+  std::int64_t element = 0;
+  std::int64_t q = 0;
+  std::int64_t kv = 0;
+
+  HeadBytes(const models::OpAttributes& a, DType dtype)
+      : element(size_of(dtype)),
+        q(static_cast<std::int64_t>(a.heads) * a.head_size * element),
+        kv(static_cast<std::int64_t>(a.kv_heads) * a.head_size * element) {}
+  std::int64_t qkv() const { return q + 2 * kv; }
+};
+
+kernels::AttentionShape shape_of(const AttentionTile& tile, const models::OpAttributes& a) {
+  return {.num_sequences = 1,
+          .query_len = tile.num_queries,
+          .key_len = tile.num_keys,
+          .heads = a.heads,
+          .kv_heads = a.kv_heads,
+          .head_size = a.head_size,
+          .causal = tile.causal,
+          .query_offset = tile.query_offset,
+          .window = a.window,
+          .scale = static_cast<float>(a.scale)};
+}
+
+/// Where a tile's operands lie, for one sequence.
+struct TileRows {
+  std::int64_t query = 0;
+  std::int64_t key = 0;
+};
+
+TileRows rows_of(const AttentionTile& tile, std::int64_t sequence, std::int64_t queries,
+                 std::int64_t keys) {
+  return {sequence * queries + tile.query_begin, sequence * keys + tile.key_begin};
+}
+
+kernels::AttentionForward forward_of(const AttentionTile& tile, TileRows rows,
+                                     const models::OpAttributes& a, DType dtype, std::byte* qkv,
+                                     std::byte* kv, std::byte* out, float* lse) {
+  const HeadBytes bytes(a, dtype);
+  return {.shape = shape_of(tile, a),
+          .dtype = dtype,
+          .q = qkv + rows.query * bytes.qkv(),
+          .q_stride = bytes.qkv() / bytes.element,
+          .k = kv + rows.key * 2 * bytes.kv,
+          .v = kv + rows.key * 2 * bytes.kv + bytes.kv,
+          .kv_stride = 2 * bytes.kv / bytes.element,
+          .o = out + rows.query * bytes.q,
+          .o_stride = bytes.q / bytes.element,
+          .lse = lse + rows.query * a.heads};
+}
+
+}  // namespace
+
+/// Own queries against the keys of whole sequences: chunk by chunk. In the backward pass the second
+/// chunk, which sees more keys, writes their gradients, and the first one's are added to them.
+std::function<void()> OperatorBinder::bind_gathered_attention(const Operands& o) {
+  const models::OpAttributes& a = o.work.attributes;
+  const HeadBytes bytes(a, o.dtype());
+  const std::vector<AttentionTile> tiles =
+      program::gathered_tiles(seq_len(), program_.plan.parallel.cp, place_.coordinates.cp);
+  std::vector<std::function<void()>> calls;
+  for (std::int64_t sequence = 0; sequence < program_.sizes.sequences; ++sequence) {
+    if (o.forward()) {
+      for (const AttentionTile& tile : tiles)
+        calls.push_back(ready(forward_of(tile, rows_of(tile, sequence, local_seq_len(), seq_len()),
+                                         a, o.dtype(), o.in<std::byte>(0), o.in<std::byte>(1),
+                                         o.out<std::byte>(0), o.out<float>(1))));
+      continue;
+    }
+    std::byte* second_dkv = o.out<std::byte>(1) + sequence * seq_len() * 2 * bytes.kv;
+    std::byte* first_dkv = o.out<std::byte>(2) + sequence * seq_len() / 2 * 2 * bytes.kv;
+    for (const AttentionTile& tile : {tiles[1], tiles[0]}) {
+      const TileRows rows = rows_of(tile, sequence, local_seq_len(), seq_len());
+      const kernels::AttentionForward f =
+          forward_of(tile, rows, a, o.dtype(), o.in<std::byte>(1), o.in<std::byte>(4),
+                     o.in<std::byte>(2), o.in<float>(3));
+      std::byte* dkv = tile == tiles[1] ? second_dkv : first_dkv;
+      calls.push_back(
+          ready(kernels::AttentionBackward{.shape = f.shape,
+                                           .dtype = f.dtype,
+                                           .q = f.q,
+                                           .q_stride = f.q_stride,
+                                           .k = f.k,
+                                           .v = f.v,
+                                           .kv_stride = f.kv_stride,
+                                           .o = f.o,
+                                           .o_stride = f.o_stride,
+                                           .output_grad = o.in<std::byte>(0) + rows.query * bytes.q,
+                                           .lse = f.lse,
+                                           .dq = o.out<std::byte>(0) + rows.query * bytes.qkv(),
+                                           .dq_stride = f.q_stride,
+                                           .dk = dkv,
+                                           .dv = dkv + bytes.kv,
+                                           .dkv_stride = f.kv_stride}));
+    }
+    const std::int64_t columns = 2 * bytes.kv / bytes.element;
+    const std::int64_t seen = tiles[1].num_keys;
+    if (seen < seq_len())
+      calls.push_back(ready(kernels::Fill{.count = (seq_len() - seen) * columns,
+                                          .dtype = o.dtype(),
+                                          .x = second_dkv + seen * 2 * bytes.kv}));
+    calls.push_back(ready(kernels::Accumulate{.count = tiles[0].num_keys * columns,
+                                              .sum_dtype = o.dtype(),
+                                              .sum = second_dkv,
+                                              .value_dtype = o.dtype(),
+                                              .value = first_dkv}));
+  }
+  return in_order(std::move(calls));
+}
+
+/// The columns of keys and values out of qkv, or their gradients into its gradient.
+std::function<void()> OperatorBinder::bind_key_values(const Operands& o) {
+  const HeadBytes bytes(o.work.attributes, o.dtype());
+  const std::int64_t rows = o.in_shape(0)[0];
+  if (o.forward())
+    return ready(kernels::CopyRows{.rows = rows,
+                                   .row_bytes = 2 * bytes.kv,
+                                   .x = o.in<std::byte>(0) + bytes.q,
+                                   .x_stride_bytes = bytes.qkv(),
+                                   .y = o.out(0),
+                                   .y_stride_bytes = 2 * bytes.kv});
+  return ready(kernels::CopyRows{.rows = rows,
+                                 .row_bytes = 2 * bytes.kv,
+                                 .x = o.in(0),
+                                 .x_stride_bytes = 2 * bytes.kv,
+                                 .y = o.out<std::byte>(0) + bytes.q,
+                                 .y_stride_bytes = bytes.qkv()});
+}
+
+/// Between (rank, its rows) and (sequence, position).
+std::function<void()> OperatorBinder::bind_chunk_order(const Operands& o) {
+  const int cp = program_.plan.parallel.cp;
+  const std::int64_t row = o.in_shape(0).back() * size_of(o.dtype());
+  const std::int64_t rows_of_rank = program_.sizes.tokens;
+  std::byte* ranks = o.work.reverse ? o.out<std::byte>(0) : o.in<std::byte>(0);
+  std::byte* sequences = o.work.reverse ? o.in<std::byte>(0) : o.out<std::byte>(0);
+  std::vector<std::function<void()>> calls;
+  for (int rank = 0; rank < cp; ++rank) {
+    const program::ContextShard shard = program::context_shard(seq_len(), cp, rank);
+    const std::int64_t chunk = shard.length / 2;
+    for (const std::int64_t begin : {std::int64_t{0}, chunk}) {
+      std::byte* apart = ranks + (rank * rows_of_rank + begin) * row;
+      std::byte* together = sequences + shard.position(begin) * row;
+      const std::int64_t apart_stride = shard.length * row, together_stride = seq_len() * row;
+      calls.push_back(ready(
+          kernels::CopyRows{.rows = program_.sizes.sequences,
+                            .row_bytes = chunk * row,
+                            .x = o.work.reverse ? together : apart,
+                            .x_stride_bytes = o.work.reverse ? together_stride : apart_stride,
+                            .y = o.work.reverse ? apart : together,
+                            .y_stride_bytes = o.work.reverse ? apart_stride : together_stride}));
+    }
+  }
+  return in_order(std::move(calls));
+}
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,149 @@
+// Where the tokens of a sequence lie under context parallelism, and who attends to what.
+#include "program/context.hpp"
+
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "program/cost.hpp"
+#include "program/lower.hpp"
+#include "program/plans.hpp"
+
+namespace meshplan::program::test {
+namespace {
+
+using Catch::Matchers::Contains;
+
+std::string message_of(const Plan& plan, std::string_view rule) {
+  for (const Violation& violation : check(plan))
+    if (violation.rule == rule) return violation.message;
+  return "";
+}
+
+using Pairs = std::set<std::pair<std::int64_t, std::int64_t>>;
+
+/// The (query, key) positions of a tile, each of which may be computed once only.
+void add_pairs(Pairs& pairs, const AttentionTile& tile, const ContextShard& queries,
+               const auto& key_position) {
+  for (std::int64_t q = 0; q < tile.num_queries; ++q)
+    for (std::int64_t k = 0; k < tile.num_keys; ++k) {
+      if (tile.causal && k > q + tile.query_offset) continue;
+      const auto pair =
+          std::pair(queries.position(tile.query_begin + q), key_position(tile.key_begin + k));
+      CHECK(pairs.insert(pair).second);
+    }
+}
+
+/// All of a sequence of `seq_len` under a causal mask.
+Pairs causal(std::int64_t seq_len) {
+  Pairs pairs;
+  for (std::int64_t q = 0; q < seq_len; ++q)
+    for (std::int64_t k = 0; k <= q; ++k) pairs.emplace(q, k);
+  return pairs;
+}
+
+}  // namespace
+
+TEST_CASE("each rank of cp holds a chunk from the front and its mirror from the back",
+          "[program][context]") {
+  CHECK(context_shard(16, 2, 0) == ContextShard{.length = 8, .first = 0, .second = 12});
+  CHECK(context_shard(16, 2, 1) == ContextShard{.length = 8, .first = 4, .second = 8});
+  for (const int cp : {1, 2, 4, 8}) {
+    std::set<std::int64_t> held;
+    for (int rank = 0; rank < cp; ++rank) {
+      const ContextShard shard = context_shard(16, cp, rank);
+      for (std::int64_t i = 0; i < shard.length; ++i) held.insert(shard.position(i));
+    }
+    CHECK(held.size() == 16);
+  }
+}
+
+TEST_CASE("the tiles of all ranks are the causal mask, each pair once and as many on every rank",
+          "[program][context]") {
+  constexpr std::int64_t kSeqLen = 32;
+  for (const int cp : {2, 4, 8}) {
+    Pairs gathered, ring;
+    for (int rank = 0; rank < cp; ++rank) {
+      const ContextShard own = context_shard(kSeqLen, cp, rank);
+      const std::size_t before = gathered.size();
+      for (const AttentionTile& tile : gathered_tiles(kSeqLen, cp, rank))
+        add_pairs(gathered, tile, own, [](std::int64_t key) { return key; });
+      CHECK(gathered.size() - before == causal(kSeqLen).size() / static_cast<std::size_t>(cp));
+      for (int step = 0; step < cp; ++step) {
+        const ContextShard source = context_shard(kSeqLen, cp, (rank - step + cp) % cp);
+        const std::size_t before_step = ring.size();
+        add_pairs(ring, ring_tile(kSeqLen, cp, rank, step), own,
+                  [&](std::int64_t key) { return source.position(key); });
+        const auto length = static_cast<std::size_t>(kSeqLen / cp);
+        CHECK(ring.size() - before_step ==
+              (step == 0 ? length * (length + 1) / 2 : length * length / 2));
+      }
+    }
+    CHECK(gathered == causal(kSeqLen));
+    CHECK(ring == causal(kSeqLen));
+  }
+}
+
+TEST_CASE("a sequence is padded to what cp, sp and quantized products need", "[program][context]") {
+  CHECK(padded_sequence(1000, {}) == 1000);
+  CHECK(padded_sequence(1000, {.cp = 4}) == 1000);
+  CHECK(padded_sequence(1001, {.cp = 4}) == 1008);
+  CHECK(padded_sequence(1000, {.tp = 3, .cp = 4, .sp = true}) == 1008);  // 84 a rank: 28 of each tp
+  CHECK(padded_sequence(1000, {.tp = 3, .cp = 4}) == 1000);  // without sp, tp does not cut tokens
+  CHECK(padded_sequence(1000, {.cp = 4}, TokenGranularity::Fp8) == 1024);
+  CHECK(padded_sequence(1000, {.tp = 2, .cp = 2, .sp = true}, TokenGranularity::Mxfp8) == 1024);
+}
+
+TEST_CASE("cp is refused where chunks or heads do not come out whole", "[program][check]") {
+  Plan plan = make_plan(llama_style(), {.cp = 2});
+  CHECK(check(plan).empty());
+  plan.workload.seq_len = 18;
+  CHECK(message_of(plan, "context") ==
+        "seq_len (18) is not divisible by 2 * cp(2) = 4: each rank holds two chunks of every "
+        "sequence; nearest seq_len: 20, nearest cp: 1");
+  plan.workload.seq_len = 24;
+  plan.parallel = {.tp = 2, .cp = 4};
+  plan.context_parallel = ContextMethod::Ulysses;  // 4 key heads for 8 ranks
+  CHECK_THAT(message_of(plan, "context"), Contains("num_kv_heads (4)") &&
+                                              Contains("tp(2) * cp(4) = 8") &&
+                                              Contains("nearest cp: 2"));
+  plan.context_parallel = ContextMethod::AllGather;
+  CHECK(check(plan).empty());
+  plan.parallel = {.tp = 2, .cp = 2, .sp = true};
+  plan.workload.seq_len = 20;
+  CHECK(check(plan).empty());
+  plan.parallel = {.tp = 8, .cp = 2, .sp = true};
+  CHECK_THAT(message_of(plan, "sp"), Contains("/ cp(2) = 10 tokens"));
+}
+
+TEST_CASE("over all ranks attention costs what it does on one", "[program][context]") {
+  const auto attention_flops = [](const Plan& plan) {
+    double flops = 0;
+    const Program program = lower(plan, 0);
+    for (const OperationInstance& instance : program.instances) {
+      const auto* work = std::get_if<ComputeOp>(&operation_of(program, instance).work);
+      if (work != nullptr && work->kind == models::OpKind::Attention)
+        flops += operation_cost(program, instance).flops;
+    }
+    return flops;
+  };
+  models::ModelSpec sliding = gemma_style();
+  sliding.num_kv_heads = 8;
+  for (models::ModelSpec model : {llama_style(), sliding}) {
+    model.num_kv_heads = 8;
+    Plan plan = make_plan(model, {}, 2);
+    const double one_rank = attention_flops(plan);
+    for (const int cp : {2, 4}) {
+      plan.parallel.cp = cp;
+      for (const ContextMethod method : {ContextMethod::AllGather, ContextMethod::Ulysses}) {
+        plan.context_parallel = method;
+        const double all = cp * attention_flops(plan);
+        if (model.name == "llama-style" || method == ContextMethod::Ulysses)
+          CHECK(all == Approx(one_rank));
+        else  // a window leaves the first rank, whose first chunk sees little, less to do
+          CHECK(all <= one_rank);
+      }
+    }
+  }
+}
+
+}  // namespace meshplan::program::test

@@ -1,0 +1,333 @@
+// Context parallelism: any plan gives the losses, gradients and gradient norm of one rank.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <fmt/format.h>
+#include <iostream>
+
+#include "kernels/cpu_backend.hpp"
+#include "mpi_test_session.hpp"
+#include "runtime/mpi_communicator.hpp"
+#include "runtime/parity_support.hpp"
+
+namespace meshplan::test {
+namespace {
+
+using program::ContextMethod;
+using program::ParallelConfig;
+using program::Plan;
+using program::RecomputeKind;
+using program::ScheduleKind;
+
+constexpr int kSteps = 2;
+
+constexpr ContextMethod kMethods[] = {ContextMethod::AllGather, ContextMethod::Ulysses};
+
+std::string_view name_of(ContextMethod method) {
+  switch (method) {
+    case ContextMethod::AllGather:
+      return "all_gather";
+    case ContextMethod::Ring:
+      return "ring";
+    case ContextMethod::Ulysses:
+      return "ulysses";
+  }
+  return "";
+}
+
+/// Every other layer sees the 8 tokens before it: windows that begin in another rank's chunk.
+models::ModelSpec sliding_style() {
+  models::ModelSpec model = llama_style();
+  model.name = "sliding-style";
+  model.layer_pattern = {models::LayerAttention::Sliding, models::LayerAttention::Full};
+  model.window = 8;
+  return model;
+}
+
+models::ModelSpec mixtral_style() {
+  models::ModelSpec model = llama_style();
+  model.name = "mixtral-style";
+  model.ffn_size = 0;
+  model.moe = models::MoeSpec{.num_experts = 8, .top_k = 2, .expert_ffn_size = 32};
+  return model;
+}
+
+/// Two layers are enough: no rank sees cp in more than one.
+Plan base_plan(const models::ModelSpec& model) {
+  Plan plan;
+  plan.model = model;
+  plan.model.num_layers = 2;
+  plan.workload.seq_len = 32;
+  plan.workload.global_batch_size = 4;
+  plan.workload.optimizer.learning_rate = 1e-3;
+  plan.bucket_bytes = 16 << 10;
+  plan.expert_imbalance = 8;
+  return plan;
+}
+
+struct Fixture {
+  std::unique_ptr<runtime::Communicator> world = runtime::make_mpi_world(mpi_session(), {});
+  std::unique_ptr<kernels::Backend> backend = kernels::make_cpu_backend(1);
+
+  /// Runs on the first ranks of the job; the others get nothing.
+  std::optional<RunResult> run(const Plan& plan, const Mutation& mutate = {}) {
+    std::vector<int> ranks(static_cast<std::size_t>(plan.parallel.world_size()));
+    for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i);
+    const auto group = world->create_group(ranks, "plan");
+    if (group == nullptr) return std::nullopt;
+    return run_plan(plan, kSteps, *group, *backend, mutate);
+  }
+
+  RunResult run_alone(const Plan& plan) {
+    const int self = world->rank();
+    const auto group = world->create_group(std::span(&self, 1), "alone");
+    return run_plan(plan, kSteps, *group, *backend);
+  }
+};
+
+/// Relative errors of the norms and losses of all steps.
+double scalar_error(const RunResult& run, const RunResult& reference) {
+  double worst = 0;
+  for (std::size_t step = 0; step < kSteps; ++step) {
+    worst = std::max(worst, std::abs(run.losses[step] / reference.losses[step] - 1));
+    worst =
+        std::max(worst, std::abs(run.gradient_norms[step] / reference.gradient_norms[step] - 1));
+  }
+  return worst;
+}
+
+bool agrees(const RunResult& run, const RunResult& reference) {
+  const GradientError error = compare_gradients(run, reference);
+  return error.relative <= 1e-5 && error.small_absolute <= 1e-11 &&
+         scalar_error(run, reference) <= 1e-5;
+}
+
+std::string describe(const Plan& plan) {
+  return fmt::format("{} {} {} mbs{} schedule {} recompute {}", plan.model.name,
+                     to_string(plan.parallel), name_of(plan.context_parallel),
+                     plan.micro_batch_size, static_cast<int>(plan.schedule),
+                     static_cast<int>(plan.recompute.kind));
+}
+
+const std::vector<ParallelConfig>& context_meshes() {
+  static const std::vector<ParallelConfig> kMeshes = {
+      {.cp = 2},
+      {.cp = 4},
+      {.cp = 2, .dp = 2},
+      {.cp = 4, .dp = 2},
+      {.tp = 2, .cp = 2},
+      {.tp = 2, .cp = 2, .sp = true},
+      {.tp = 2, .cp = 4, .sp = true},
+      {.tp = 4, .cp = 2, .sp = true},
+      {.cp = 2, .pp = 2},
+      {.cp = 2, .pp = 2, .dp = 2},
+      {.cp = 2, .pp = 2, .vpp = 2, .dp = 2},
+      {.tp = 2, .cp = 2, .pp = 2, .sp = true},
+      {.tp = 2, .cp = 2, .dp = 2, .sp = true},
+  };
+  return kMeshes;
+}
+
+/// Every method on every mesh that it can have; recompute, micro-batch size and schedule take
+/// turns.
+std::vector<Plan> plans_of(const models::ModelSpec& model,
+                           const std::vector<ParallelConfig>& meshes) {
+  std::vector<Plan> plans;
+  for (const ContextMethod method : kMethods)
+    for (const ParallelConfig& parallel : meshes) {
+      Plan plan = base_plan(model);
+      const auto turn = plans.size();
+      plan.parallel = parallel;
+      plan.context_parallel = method;
+      plan.micro_batch_size = turn % 2 == 0 ? 1 : 2;
+      plan.recompute.kind = static_cast<RecomputeKind>(turn % 3);
+      if (parallel.vpp > 1) plan.layers_per_stage = {0, 1, 1, 0};
+      if (parallel.vpp > 1)
+        plan.schedule = turn % 2 == 0 ? ScheduleKind::ZbV : ScheduleKind::Interleaved;
+      else if (parallel.pp > 1)
+        plan.schedule = turn % 2 == 0 ? ScheduleKind::ZbH1 : ScheduleKind::OneFOneB;
+      if (check(plan).empty()) plans.push_back(plan);
+    }
+  return plans;
+}
+
+void check_parity(const std::vector<Plan>& plans) {
+  Fixture fixture;
+  const models::ModelSpec& model = plans.front().model;
+  const RunResult reference = fixture.run_alone(base_plan(model));
+  REQUIRE(reference.losses.back() < reference.losses.front());
+  double worst = 0;
+  int count = 0;
+  for (const Plan& plan : plans) {
+    ++count;
+    const auto run = fixture.run(plan);
+    if (!run) continue;
+    const GradientError error = compare_gradients(*run, reference);
+    worst = std::max(worst, error.relative);
+    INFO(describe(plan) << ", worst gradient " << error.worst);
+    CHECK(error.relative <= 1e-5);
+    CHECK(error.small_absolute <= 1e-11);
+    CHECK(scalar_error(*run, reference) <= 1e-5);
+  }
+  if (fixture.world->rank() == 0)
+    std::cout << fmt::format("{}: {} plans, worst relative gradient error {:.2e}\n", model.name,
+                             count, worst);
+}
+
+}  // namespace
+
+TEST_CASE("every plan with cp gives a Llama-style model the gradients of one rank",
+          "[parity][context]") {
+  const std::vector<Plan> plans = plans_of(llama_style(), context_meshes());
+  CHECK(plans.size() >= 20);
+  check_parity(plans);
+}
+
+TEST_CASE("every plan with cp gives a GPT-2-style model the gradients of one rank",
+          "[parity][context]") {
+  check_parity(plans_of(gpt2_style(), {{.cp = 2},
+                                       {.cp = 8},
+                                       {.tp = 2, .cp = 4},
+                                       {.cp = 2, .pp = 2, .dp = 2},
+                                       {.tp = 2, .cp = 2, .pp = 2, .sp = true}}));
+}
+
+TEST_CASE("sliding windows and experts go with cp", "[parity][context]") {
+  check_parity(plans_of(sliding_style(), {{.cp = 2}, {.cp = 4}, {.tp = 2, .cp = 4, .sp = true}}));
+  check_parity(plans_of(mixtral_style(), {{.cp = 2, .ep = 2},
+                                          {.cp = 4, .ep = 2},
+                                          {.cp = 2, .dp = 2, .ep = 4},
+                                          {.tp = 2, .cp = 2, .ep = 2, .etp = 2, .sp = true}}));
+}
+
+TEST_CASE("with fewer key heads than tp ranks, cp gives the gradients of one rank",
+          "[parity][context]") {
+  models::ModelSpec model = llama_style();
+  model.num_kv_heads = 2;
+  check_parity(plans_of(model, {{.cp = 2}, {.tp = 4, .cp = 2}, {.tp = 4, .cp = 2, .sp = true}}));
+}
+
+TEST_CASE("with cp, recomputation changes no bit, and two runs are bit-identical",
+          "[parity][context]") {
+  Fixture fixture;
+  for (const ContextMethod method : kMethods) {
+    Plan plan = base_plan(llama_style());
+    plan.parallel = {.tp = 2, .cp = 2, .pp = 2, .sp = true};
+    plan.context_parallel = method;
+    const auto kept = fixture.run(plan);
+    for (const RecomputeKind kind :
+         {RecomputeKind::None, RecomputeKind::Selective, RecomputeKind::Full}) {
+      plan.recompute.kind = kind;
+      const auto again = fixture.run(plan);
+      if (!kept) continue;
+      INFO(describe(plan));
+      CHECK(kept->losses == again->losses);
+      CHECK(kept->gradients == again->gradients);
+      CHECK(kept->weights_hash == again->weights_hash);
+    }
+  }
+}
+
+// ---------------------------------------------------------------- seeded bugs
+
+namespace {
+
+template <class Change>
+void for_each_operation(program::Program& program, const Change& change) {
+  for (program::Block& block : program.blocks)
+    for (auto* operations : {&block.forward, &block.backward})
+      for (program::Operation& operation : *operations) change(operation);
+  for (program::Operation& operation : program.step_operations) change(operation);
+  program::link(program);
+}
+
+template <class Predicate>
+void erase_instances(program::Program& program, const Predicate& predicate) {
+  std::erase_if(program.instances, [&](const program::OperationInstance& instance) {
+    return predicate(program::operation_of(program, instance));
+  });
+  program::link(program);
+}
+
+void scale_query_gradients(program::Program& program) {
+  for_each_operation(program, [](program::Operation& operation) {
+    auto* work = std::get_if<program::ComputeOp>(&operation.work);
+    if (work != nullptr && work->kind == models::OpKind::Attention &&
+        operation.phase == program::Phase::InputGrad)
+      work->attributes.scale *= 1.01;
+  });
+}
+
+/// Chunks go where their inverse says: the halves of the ranks change places.
+void swap_chunks(program::Program& program) {
+  for_each_operation(program, [](program::Operation& operation) {
+    auto* work = std::get_if<program::ComputeOp>(&operation.work);
+    if (work != nullptr && work->kind == models::OpKind::OrderChunks)
+      work->reverse = !work->reverse;
+  });
+}
+
+void keep_own_keys_gradients(program::Program& program) {
+  for_each_operation(program, [](program::Operation& operation) {
+    auto* work = std::get_if<program::CollectiveOp>(&operation.work);
+    if (work != nullptr && work->group == program::Group::Cp) work->reduce = program::ReduceOp::Max;
+  });
+}
+
+void skip_keys_gradients(program::Program& program) {
+  erase_instances(program, [](const program::Operation& operation) {
+    return operation.name == "attention.keys_values.input_grad";
+  });
+}
+
+void skip_gradient_reduction(program::Program& program) {
+  erase_instances(program, [](const program::Operation& operation) {
+    const auto* flat = std::get_if<program::FlatCollectiveOp>(&operation.work);
+    return flat != nullptr && flat->collective.group == program::Group::DpCp &&
+           flat->region == program::Region::Gradients;
+  });
+}
+
+void skip_loss_reduction(program::Program& program) {
+  erase_instances(program, [](const program::Operation& operation) {
+    return operation.name == "loss.all_reduce";
+  });
+}
+
+struct SeededBug {
+  std::string name;
+  ContextMethod method;
+  Mutation mutate;
+  models::ModelSpec model = llama_style();
+};
+
+std::vector<SeededBug> seeded_bugs() {
+  return {
+      {"dQ scaled", ContextMethod::AllGather, scale_query_gradients},
+      {"dQ scaled", ContextMethod::Ulysses, scale_query_gradients},
+      {"zig-zag halves swapped", ContextMethod::AllGather, swap_chunks},
+      {"zig-zag halves swapped", ContextMethod::Ulysses, swap_chunks},
+      {"keys' gradients not summed", ContextMethod::AllGather, keep_own_keys_gradients},
+      {"keys' gradients dropped", ContextMethod::AllGather, skip_keys_gradients},
+      {"gradients not reduced over cp", ContextMethod::AllGather, skip_gradient_reduction},
+      {"loss of one part of the sequence", ContextMethod::AllGather, skip_loss_reduction},
+  };
+}
+
+}  // namespace
+
+TEST_CASE("each seeded bug in context parallelism breaks parity", "[parity][context]") {
+  Fixture fixture;
+  for (const SeededBug& bug : seeded_bugs()) {
+    Plan plan = base_plan(bug.model);
+    const RunResult reference = fixture.run_alone(plan);
+    plan.parallel = {.cp = 4};
+    plan.context_parallel = bug.method;
+    const auto right = fixture.run(plan);
+    const auto wrong = fixture.run(plan, bug.mutate);
+    INFO(bug.name << ", " << name_of(bug.method));
+    if (right) CHECK(agrees(*right, reference));
+    if (wrong) CHECK_FALSE(agrees(*wrong, reference));
+  }
+}
+
+}  // namespace meshplan::test
