@@ -85,12 +85,17 @@ class Checker {
     refuse(model_.activation == models::ActivationKind::ClampedSilu, "activation 'clamped_silu'");
     if (parallel_.cp > 1) {
       refuse(!model_.causal, "attention without a causal mask over cp > 1");
-      refuse(plan_.context_parallel == ContextMethod::Ring,
-             "context_parallel 'ring' (use 'all_gather' or 'ulysses')");
+      refuse(plan_.context_parallel == ContextMethod::Ring && has_window(),
+             "a sliding window in a ring over cp > 1 (use context_parallel 'all_gather')");
     }
     if (plan_.workload.precision == DType::F16)
       fail("not-lowered",
            "precision fp16 needs loss scaling, which this version lacks; use fp32 or bf16");
+  }
+
+  bool has_window() const {
+    return std::ranges::find(model_.layer_pattern, models::LayerAttention::Sliding) !=
+           model_.layer_pattern.end();
   }
 
   void experts_not_lowered() {

@@ -9,6 +9,7 @@
 
 #include "core/error.hpp"
 #include "layout_moves.hpp"
+#include "shard_context.hpp"
 #include "sharded_layer.hpp"
 
 namespace meshplan::program {
@@ -247,7 +248,11 @@ class Differentiator {
         head_norm_adjoint(op, work);
         break;
       case OpKind::Attention:
-        attention_adjoint(op, work);
+        if (!work.ring_step) attention_adjoint(op, work);
+        break;  // a ring's is appended as a whole, where its result is made
+      case OpKind::MergeAttention:
+      case OpKind::Convert:
+        if (gradients_.contains(op.outputs.front())) ring_adjoint(op);
         break;
       case OpKind::Activation:
       case OpKind::GatedActivation:
@@ -437,10 +442,42 @@ class Differentiator {
 
   // ------------------------------------------------------------ context parallelism
 
-  /// Writes the gradient of keys and values beside that of the queries, which Attention has made.
+  /// @param op  the last one of a ring, which makes its o
+  void ring_adjoint(const Operation& op) {
+    const Gradient dy = output_gradient(op);
+    const auto step = [&](OpKind kind, int number) -> const Operation& {
+      return *std::ranges::find_if(layer_.block.forward, [&](const Operation& other) {
+        const auto* compute = std::get_if<ComputeOp>(&other.work);
+        return compute != nullptr && compute->kind == kind && compute->ring_step == number;
+      });
+    };
+    const Operation attention = step(OpKind::Attention, 0);
+    const ValueId lse = step(OpKind::MergeAttention, context_.cp - 1).outputs[1];
+    const ValueId kv = attention.inputs[1];
+    const std::string name = attention.name.substr(0, attention.name.rfind('.'));
+    const RingOperands operands{.dy = dy.buffer,
+                                .qkv = need(attention.inputs[0]),
+                                .o = need(op.outputs[0]),
+                                .lse = need(lse),
+                                .kv = need(kv)};
+    const RingGradients made = append_ring_gradient(layer_, context_.cp, name, operands,
+                                                    std::get<ComputeOp>(attention.work));
+    ring_queries_ = made.queries;
+    contribute(kv, {made.keys_values, dy.where});
+  }
+
+  /// Writes the gradient of keys and values beside that of the queries, which Attention has made;
+  /// that of a ring's queries is still apart.
   void key_values_adjoint(const Operation& op, const ComputeOp& work) {
     const Gradient dkv = output_gradient(op);
-    const auto found = gradients_.find(op.inputs[0]);
+    const ValueId qkv = op.inputs[0];
+    if (ring_queries_) {
+      const ValueId dqkv = fresh_gradient(qkv, dkv.where);
+      emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work,
+           {dkv.buffer, *ring_queries_}, {dqkv});
+      return contribute(qkv, {dqkv, dkv.where});
+    }
+    const auto found = gradients_.find(qkv);
     require_invariant(found != gradients_.end(), op.name + ": the queries have no gradient");
     Value whole = value(found->second.buffer);
     whole.alias = found->second.buffer;
@@ -570,7 +607,8 @@ class Differentiator {
   std::map<ValueId, Gradient> gradients_;
   std::map<ValueId, ValueId> recomputed_;
   std::set<ValueId> finalized_;
-  std::set<ValueId> done_;  // values whose gradient nothing reads any more
+  std::optional<ValueId> ring_queries_;  // gradient of a ring's queries
+  std::set<ValueId> done_;               // values whose gradient nothing reads any more
 };
 
 }  // namespace

@@ -327,8 +327,10 @@ class Sharder {
     const ValueId qkv = operand(op, op.inputs.front());
     const bool heads_cut = placement(qkv) == Placement::FeaturesSharded;
     const ValueId o = add(op.outputs.front(), placement(qkv));
-    current_[at(op.outputs.back())] =
+    const ContextSharder::Attended made =
         context_sharder_.attend(op.name, compute(op, /*tokens_sharded=*/false, heads_cut), qkv, o);
+    current_[at(op.outputs.front())] = made.o;
+    current_[at(op.outputs.back())] = made.lse;
   }
 
   void lower_embedding(const Op& op) {

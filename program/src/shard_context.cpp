@@ -1,5 +1,7 @@
 #include "shard_context.hpp"
 
+#include <fmt/format.h>
+
 #include "core/error.hpp"
 
 namespace meshplan::program {
@@ -63,17 +65,17 @@ ValueId ContextSharder::communicated(const std::string& name, Collective collect
   return to;
 }
 
-ValueId ContextSharder::attend(const std::string& name, const ComputeOp& attention, ValueId qkv,
-                               ValueId o) {
+ContextSharder::Attended ContextSharder::attend(const std::string& name, const ComputeOp& attention,
+                                                ValueId qkv, ValueId o) {
   switch (context_.method) {
     case ContextMethod::AllGather:
       return attend_gathered(name, attention, qkv, o);
     case ContextMethod::Ulysses:
       return attend_by_heads(name, attention, qkv, o);
     case ContextMethod::Ring:
-      break;
+      return attend_in_ring(name, attention, qkv, o);
   }
-  throw InvariantError(name + ": no lowering of this method; check(plan) must refuse it");
+  throw InvariantError(name + ": attention by no known method");
 }
 
 ValueId ContextSharder::keys_values(const std::string& name, const ComputeOp& attention,
@@ -86,8 +88,9 @@ ValueId ContextSharder::keys_values(const std::string& name, const ComputeOp& at
 }
 
 /// Own queries against the keys of the whole sequence, which every rank gathers.
-ValueId ContextSharder::attend_gathered(const std::string& name, const ComputeOp& attention,
-                                        ValueId qkv, ValueId o) {
+ContextSharder::Attended ContextSharder::attend_gathered(const std::string& name,
+                                                         const ComputeOp& attention, ValueId qkv,
+                                                         ValueId o) {
   const ValueId kv = keys_values(name, attention, qkv);
   const Dim columns = layer_.block.values[at(kv)].shape.back();
   const ValueId of_ranks = communicated(name + ".keys_values.all_gather", Collective::AllGather, kv,
@@ -97,7 +100,67 @@ ValueId ContextSharder::attend_gathered(const std::string& name, const ComputeOp
        {of_ranks}, {ordered});
   const ValueId lse = add_lse(name + ".lse", qkv, tokens(qkv), attention.attributes.heads);
   emit(name, Lane::Compute, attention, {qkv, ordered}, {o, lse});
-  return lse;
+  return {o, lse};
+}
+
+ValueId ContextSharder::alias_of(ValueId id) {
+  Value same = layer_.block.values[at(id)];
+  same.alias = id;
+  return layer_.add_value(std::move(same), layer_.placement[at(id)], layer_.columns[at(id)]);
+}
+
+ValueId ContextSharder::converted(const std::string& name, ValueId from, DType dtype) {
+  Value other = layer_.block.values[at(from)];
+  other.name = name;
+  other.dtype = dtype;
+  other.alias.reset();
+  const ValueId to = layer_.add_value(std::move(other), layer_.placement[at(from)]);
+  emit(name, Lane::Compute, ComputeOp{.kind = OpKind::Convert}, {from}, {to});
+  return to;
+}
+
+/// What attention over some keys adds to the same over others, in place.
+ContextSharder::Attended ContextSharder::merge(const std::string& name, const ComputeOp& attention,
+                                               Attended part, Attended sum) {
+  ComputeOp work = attention;
+  work.kind = OpKind::MergeAttention;
+  const Attended merged{alias_of(sum.o), alias_of(sum.lse)};
+  emit(name + ".merge", Lane::Compute, work, {part.o, part.lse, sum.o, sum.lse},
+       {merged.o, merged.lse});
+  return merged;
+}
+
+/// Own queries against the keys of one rank after the other, starting with the own ones, while the
+/// next are on their way. What the steps add is summed in the order of the steps, in fp32.
+ContextSharder::Attended ContextSharder::attend_in_ring(const std::string& name,
+                                                        ComputeOp attention, ValueId qkv,
+                                                        ValueId o) {
+  const DType dtype = layer_.block.values[at(o)].dtype;
+  const std::vector<Dim> o_shape = layer_.block.values[at(o)].shape;
+  const bool wide = dtype != DType::F32;
+  ValueId kv = keys_values(name, attention, qkv);
+  Attended sum;
+  for (int step = 0; step < context_.cp; ++step) {
+    const std::string of_step = fmt::format("{}.step{}", name, step);
+    ValueId next = kv;
+    if (step + 1 < context_.cp) {
+      const std::vector<Dim> shape = layer_.block.values[at(kv)].shape;
+      next = communicated(of_step + ".keys_values.shift", Collective::Shift, kv, shape);
+    }
+    attention.ring_step = step;
+    const bool in_place = step == 0 && !wide;
+    const Attended part{in_place ? o : add(of_step + ".o", o, o_shape),
+                        add_lse(of_step + ".lse", qkv, tokens(qkv), attention.attributes.heads)};
+    emit(of_step, Lane::Compute, attention, {qkv, kv}, {part.o, part.lse});
+    if (step > 0)
+      sum = merge(of_step, attention, part, sum);
+    else
+      sum = wide ? Attended{converted(of_step + ".o.fp32", part.o, DType::F32), part.lse} : part;
+    kv = next;
+  }
+  if (!wide) return sum;
+  emit(name + ".o", Lane::Compute, ComputeOp{.kind = OpKind::Convert}, {sum.o}, {o});
+  return {o, sum.lse};
 }
 
 /// All tokens of some heads, in the order of the sequence, out of some tokens of all heads.
@@ -135,8 +198,9 @@ void ContextSharder::to_tokens(const std::string& name, ValueId o_heads, ValueId
 }
 
 /// Some heads against the whole sequence: tokens are exchanged for heads before and after.
-ValueId ContextSharder::attend_by_heads(const std::string& name, ComputeOp attention, ValueId qkv,
-                                        ValueId o) {
+ContextSharder::Attended ContextSharder::attend_by_heads(const std::string& name,
+                                                         ComputeOp attention, ValueId qkv,
+                                                         ValueId o) {
   attention.attributes.heads /= context_.cp;
   attention.attributes.kv_heads /= context_.cp;
   const std::int64_t q = width(attention, attention.attributes.heads);
@@ -150,7 +214,7 @@ ValueId ContextSharder::attend_by_heads(const std::string& name, ComputeOp atten
   const ValueId lse = add_lse(name + ".lse", qkv, all_tokens(qkv), attention.attributes.heads);
   emit(name, Lane::Compute, attention, {heads}, {o_heads, lse});
   to_tokens(name + ".o", o_heads, o);
-  return lse;
+  return {o, lse};
 }
 
 }  // namespace meshplan::program

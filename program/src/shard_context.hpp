@@ -18,18 +18,26 @@ class ContextSharder {
   /// @param attention  with the heads of this tp rank
   /// @param qkv  (T, (H + 2K) E) of the rank's tokens, rotated
   /// @param o    (T, H E), to be written
-  /// @returns lse of the queries that this rank has attended for
-  ValueId attend(const std::string& name, const ComputeOp& attention, ValueId qkv, ValueId o);
+  /// @returns o as it is in the end, and lse of the queries that this rank has attended for
+  struct Attended {
+    ValueId o = 0;
+    ValueId lse = 0;
+  };
+  Attended attend(const std::string& name, const ComputeOp& attention, ValueId qkv, ValueId o);
 
  private:
-  ValueId attend_gathered(const std::string& name, const ComputeOp& attention, ValueId qkv,
-                          ValueId o);
-  ValueId attend_by_heads(const std::string& name, ComputeOp attention, ValueId qkv, ValueId o);
+  Attended attend_gathered(const std::string& name, const ComputeOp& attention, ValueId qkv,
+                           ValueId o);
+  Attended attend_in_ring(const std::string& name, ComputeOp attention, ValueId qkv, ValueId o);
+  Attended attend_by_heads(const std::string& name, ComputeOp attention, ValueId qkv, ValueId o);
 
   ValueId add(std::string name, ValueId like, std::vector<models::Dim> shape);
   ValueId add_lse(const std::string& name, ValueId like, models::Dim tokens, int heads);
   void emit(std::string name, Lane lane, decltype(Operation::work) work,
             std::vector<ValueId> inputs, std::vector<ValueId> outputs);
+  Attended merge(const std::string& name, const ComputeOp& attention, Attended part, Attended sum);
+  ValueId converted(const std::string& name, ValueId from, DType dtype);
+  ValueId alias_of(ValueId id);
   ValueId keys_values(const std::string& name, const ComputeOp& attention, ValueId qkv);
   ValueId communicated(const std::string& name, Collective collective, ValueId from,
                        std::vector<models::Dim> shape);
@@ -42,5 +50,26 @@ class ContextSharder {
   const ShardContext& context_;
   ShardedLayer& layer_;
 };
+
+/// What the backward pass of ring attention reads: the gradient of o, and of the forward pass qkv,
+/// o, lse, and the own keys and values.
+struct RingOperands {
+  ValueId dy = 0;
+  ValueId qkv = 0;
+  ValueId o = 0;
+  ValueId lse = 0;
+  ValueId kv = 0;
+};
+struct RingGradients {
+  ValueId queries = 0;      // (T, H E)
+  ValueId keys_values = 0;  // (T, 2 K E)
+};
+
+/// Appends it to the layer's backward operations. The keys go round again; their gradients go with
+/// them, one step behind, and each rank adds what its queries give, the owner first: after cp steps
+/// they are home. Queries' gradients are summed in the order of the steps, in fp32.
+/// @param attention  of the forward pass
+RingGradients append_ring_gradient(ShardedLayer& layer, int cp, const std::string& name,
+                                   const RingOperands& operands, const ComputeOp& attention);
 
 }  // namespace meshplan::program

@@ -4,6 +4,7 @@
 namespace meshplan::runtime {
 
 std::function<void()> OperatorBinder::bind_attention(const Operands& o) {
+  if (o.work.ring_step) return bind_ring_attention(o);
   const std::size_t plain_inputs = o.forward() ? 1 : 4;
   if (o.operation.inputs.size() > plain_inputs) return bind_gathered_attention(o);
   const models::OpAttributes& a = o.work.attributes;

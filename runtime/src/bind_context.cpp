@@ -68,6 +68,28 @@ kernels::AttentionForward forward_of(const AttentionTile& tile, TileRows rows,
           .lse = lse + rows.query * a.heads};
 }
 
+/// @param forward  the same tile's, with the o and lse that it is to read
+kernels::AttentionBackward backward_of(const kernels::AttentionForward& forward, std::byte* dout,
+                                       std::byte* dq, std::int64_t dq_stride, std::byte* dkv,
+                                       std::int64_t kv_bytes) {
+  return {.shape = forward.shape,
+          .dtype = forward.dtype,
+          .q = forward.q,
+          .q_stride = forward.q_stride,
+          .k = forward.k,
+          .v = forward.v,
+          .kv_stride = forward.kv_stride,
+          .o = forward.o,
+          .o_stride = forward.o_stride,
+          .output_grad = dout,
+          .lse = forward.lse,
+          .dq = dq,
+          .dq_stride = dq_stride,
+          .dk = dkv,
+          .dv = dkv + kv_bytes,
+          .dkv_stride = forward.kv_stride};
+}
+
 }  // namespace
 
 /// Own queries against the keys of whole sequences: chunk by chunk. In the backward pass the second
@@ -93,24 +115,9 @@ std::function<void()> OperatorBinder::bind_gathered_attention(const Operands& o)
       const kernels::AttentionForward f =
           forward_of(tile, rows, a, o.dtype(), o.in<std::byte>(1), o.in<std::byte>(4),
                      o.in<std::byte>(2), o.in<float>(3));
-      std::byte* dkv = tile == tiles[1] ? second_dkv : first_dkv;
-      calls.push_back(
-          ready(kernels::AttentionBackward{.shape = f.shape,
-                                           .dtype = f.dtype,
-                                           .q = f.q,
-                                           .q_stride = f.q_stride,
-                                           .k = f.k,
-                                           .v = f.v,
-                                           .kv_stride = f.kv_stride,
-                                           .o = f.o,
-                                           .o_stride = f.o_stride,
-                                           .output_grad = o.in<std::byte>(0) + rows.query * bytes.q,
-                                           .lse = f.lse,
-                                           .dq = o.out<std::byte>(0) + rows.query * bytes.qkv(),
-                                           .dq_stride = f.q_stride,
-                                           .dk = dkv,
-                                           .dv = dkv + bytes.kv,
-                                           .dkv_stride = f.kv_stride}));
+      calls.push_back(ready(backward_of(f, o.in<std::byte>(0) + rows.query * bytes.q,
+                                        o.out<std::byte>(0) + rows.query * bytes.qkv(), f.q_stride,
+                                        tile == tiles[1] ? second_dkv : first_dkv, bytes.kv)));
     }
     const std::int64_t columns = 2 * bytes.kv / bytes.element;
     const std::int64_t seen = tiles[1].num_keys;
@@ -127,6 +134,81 @@ std::function<void()> OperatorBinder::bind_gathered_attention(const Operands& o)
   return in_order(std::move(calls));
 }
 
+/// Own queries against the keys of one rank. In the backward pass o and lse are those over all
+/// keys, so that the gradients are this rank's share of the whole.
+std::function<void()> OperatorBinder::bind_ring_attention(const Operands& o) {
+  const models::OpAttributes& a = o.work.attributes;
+  const HeadBytes bytes(a, o.dtype());
+  const AttentionTile tile = program::ring_tile(seq_len(), program_.plan.parallel.cp,
+                                                place_.coordinates.cp, *o.work.ring_step);
+  std::vector<std::function<void()>> calls;
+  for (std::int64_t sequence = 0; sequence < program_.sizes.sequences; ++sequence) {
+    const TileRows rows = rows_of(tile, sequence, local_seq_len(), local_seq_len());
+    if (o.forward()) {
+      calls.push_back(ready(forward_of(tile, rows, a, o.dtype(), o.in<std::byte>(0),
+                                       o.in<std::byte>(1), o.out<std::byte>(0), o.out<float>(1))));
+      continue;
+    }
+    const kernels::AttentionForward f =
+        forward_of(tile, rows, a, o.dtype(), o.in<std::byte>(1), o.in<std::byte>(4),
+                   o.in<std::byte>(2), o.in<float>(3));
+    calls.push_back(ready(backward_of(f, o.in<std::byte>(0) + rows.query * bytes.q,
+                                      o.out<std::byte>(0) + rows.query * bytes.q, f.o_stride,
+                                      o.out<std::byte>(1) + rows.key * 2 * bytes.kv, bytes.kv)));
+  }
+  return in_order(std::move(calls));
+}
+
+/// Adds a step of a ring to the sums, in the rows that its tile has.
+std::function<void()> OperatorBinder::bind_merge(const Operands& o) {
+  const models::OpAttributes& a = o.work.attributes;
+  const AttentionTile tile = program::ring_tile(seq_len(), program_.plan.parallel.cp,
+                                                place_.coordinates.cp, *o.work.ring_step);
+  const auto dtype_of = [&](std::size_t input) {
+    return o.value(o.operation.inputs.at(input)).dtype;
+  };
+  const auto row = [&](std::size_t input, std::int64_t index) {
+    return o.in<std::byte>(input) + index * o.in_shape(input)[1] * size_of(dtype_of(input));
+  };
+  const auto add = [&](std::size_t part, std::size_t sum, std::int64_t first, std::int64_t rows) {
+    return ready(kernels::Accumulate{.count = rows * o.in_shape(part)[1],
+                                     .sum_dtype = dtype_of(sum),
+                                     .sum = row(sum, first),
+                                     .value_dtype = dtype_of(part),
+                                     .value = row(part, first)});
+  };
+  std::vector<std::function<void()>> calls;
+  for (std::int64_t sequence = 0; sequence < program_.sizes.sequences; ++sequence) {
+    const TileRows rows = rows_of(tile, sequence, local_seq_len(), local_seq_len());
+    if (!o.forward()) {
+      calls.push_back(add(0, 2, rows.query, tile.num_queries));
+      calls.push_back(add(1, 3, rows.key, tile.num_keys));
+      continue;
+    }
+    calls.push_back(ready(
+        kernels::AttentionMerge{.tokens = tile.num_queries,
+                                .heads = a.heads,
+                                .head_size = a.head_size,
+                                .dtype = dtype_of(2),
+                                .o = row(2, rows.query),
+                                .o_stride = o.in_shape(2)[1],
+                                .lse = reinterpret_cast<float*>(row(3, rows.query)),
+                                .other_dtype = dtype_of(0),
+                                .other_o = row(0, rows.query),
+                                .other_o_stride = o.in_shape(0)[1],
+                                .other_lse = reinterpret_cast<const float*>(row(1, rows.query))}));
+  }
+  return in_order(std::move(calls));
+}
+
+std::function<void()> OperatorBinder::bind_convert(const Operands& o) {
+  return ready(kernels::Convert{.count = o.in_elements(0),
+                                .from_dtype = o.value(o.operation.inputs.at(0)).dtype,
+                                .from = o.in(0),
+                                .to_dtype = o.value(o.operation.outputs.at(0)).dtype,
+                                .to = o.out(0)});
+}
+
 /// The columns of keys and values out of qkv, or their gradients into its gradient.
 std::function<void()> OperatorBinder::bind_key_values(const Operands& o) {
   const HeadBytes bytes(o.work.attributes, o.dtype());
@@ -138,12 +220,19 @@ std::function<void()> OperatorBinder::bind_key_values(const Operands& o) {
                                    .x_stride_bytes = bytes.qkv(),
                                    .y = o.out(0),
                                    .y_stride_bytes = 2 * bytes.kv});
-  return ready(kernels::CopyRows{.rows = rows,
-                                 .row_bytes = 2 * bytes.kv,
-                                 .x = o.in(0),
-                                 .x_stride_bytes = 2 * bytes.kv,
-                                 .y = o.out<std::byte>(0) + bytes.q,
-                                 .y_stride_bytes = bytes.qkv()});
+  std::vector<std::function<void()>> calls;
+  const auto write = [&](std::size_t input, std::int64_t row_bytes, std::int64_t column) {
+    calls.push_back(ready(kernels::CopyRows{.rows = rows,
+                                            .row_bytes = row_bytes,
+                                            .x = o.in(input),
+                                            .x_stride_bytes = row_bytes,
+                                            .y = o.out<std::byte>(0) + column,
+                                            .y_stride_bytes = bytes.qkv()}));
+  };
+  const bool queries_apart = o.in_shape(1)[1] * bytes.element == bytes.q;
+  write(0, 2 * bytes.kv, bytes.q);
+  if (queries_apart) write(1, bytes.q, 0);
+  return in_order(std::move(calls));
 }
 
 /// Between (rank, its rows) and (sequence, position).

@@ -131,9 +131,9 @@ std::function<Handle()> Executor::communication(const OperationInstance& instanc
   }
   const auto& work = std::get<CollectiveOp>(operation.work);
   const std::int64_t count = models::evaluate(work.elements, program_.sizes);
-  const ConstBuffer from{
-      arena_.at(program_, program::address_of(program_, instance, operation.inputs.at(0))), count,
-      work.dtype};
+  std::byte* sent =
+      arena_.at(program_, program::address_of(program_, instance, operation.inputs.at(0)));
+  const ConstBuffer from{sent, count, work.dtype};
   std::byte* to =
       arena_.at(program_, program::address_of(program_, instance, operation.outputs.at(0)));
   const program::ReduceOp reduce = work.reduce;
@@ -152,6 +152,16 @@ std::function<Handle()> Executor::communication(const OperationInstance& instanc
       };
     case Collective::AllToAll:
       return [&group, from, to] { return group.all_to_all(from, {to, from.count, from.dtype}); };
+    case Collective::Shift: {
+      const int ranks = group.size();
+      const std::array transfers = {Transfer{.direction = Transfer::Direction::Send,
+                                             .buffer = {sent, count, work.dtype},
+                                             .peer = (group.rank() + 1) % ranks},
+                                    Transfer{.direction = Transfer::Direction::Recv,
+                                             .buffer = {to, count, work.dtype},
+                                             .peer = (group.rank() + ranks - 1) % ranks}};
+      return [&group, transfers] { return group.send_recv(transfers); };
+    }
     case Collective::AllToAllV:
       return exchange_of_rows(instance, operation, group);
     default:

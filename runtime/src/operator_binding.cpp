@@ -42,6 +42,10 @@ std::function<void()> OperatorBinder::bind(const program::OperationInstance& ins
       return bind_bias(operands);
     case OpKind::Attention:
       return bind_attention(operands);
+    case OpKind::MergeAttention:
+      return bind_merge(operands);
+    case OpKind::Convert:
+      return bind_convert(operands);
     case OpKind::KeyValues:
       return bind_key_values(operands);
     case OpKind::OrderChunks:

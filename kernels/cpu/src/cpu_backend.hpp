@@ -80,6 +80,7 @@ class CpuBackend final : public Backend {
   void run(const ExpertCounts& op) override;
   void run(const ExchangeSizes& op) override;
   void run(const RegroupRows& op) override;
+  void run(const AttentionMerge& op) override;
 
  private:
   void require_scratch(std::int64_t bytes) const;

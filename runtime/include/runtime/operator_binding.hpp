@@ -71,6 +71,9 @@ class OperatorBinder {
   std::function<void()> bind_bias(const Operands& o);
   std::function<void()> bind_attention(const Operands& o);
   std::function<void()> bind_gathered_attention(const Operands& o);
+  std::function<void()> bind_ring_attention(const Operands& o);
+  std::function<void()> bind_merge(const Operands& o);
+  std::function<void()> bind_convert(const Operands& o);
   std::function<void()> bind_key_values(const Operands& o);
   std::function<void()> bind_chunk_order(const Operands& o);
   std::function<void()> bind_rope(const Operands& o);
