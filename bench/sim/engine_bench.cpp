@@ -27,6 +27,41 @@ void lower_all_stages(benchmark::State& state) {
 }
 BENCHMARK(lower_all_stages)->Unit(benchmark::kMillisecond);
 
+program::Plan plan_405b(int dp) {
+  program::Plan plan;
+  plan.model = models::load_preset("llama3.1-405b");
+  plan.workload = {.seq_len = 8192, .global_batch_size = 16L * dp, .precision = DType::BF16};
+  plan.parallel = {.tp = 8, .pp = 16, .vpp = 8, .dp = dp, .sp = true};
+  plan.schedule = program::ScheduleKind::Interleaved;
+  plan.count_ends_as_layers = true;
+  return plan;
+}
+
+void lower_405b(benchmark::State& state) {
+  const program::Plan plan = plan_405b(128);
+  for (auto _ : state) benchmark::DoNotOptimize(program::lower_all(plan));
+}
+BENCHMARK(lower_405b)->Unit(benchmark::kMillisecond);
+
+void simulate_405b(benchmark::State& state) {
+  const int dp = static_cast<int>(state.range(0));
+  const std::vector<program::Program> stages = program::lower_all(plan_405b(dp));
+  const sim::Cluster cluster =
+      sim::with_ranks(sim::load_cluster_preset("dgx-h100"), 128 * dp);
+  std::int64_t events = 0, steps = 0;
+  for (auto _ : state) {
+    const auto result = sim::simulate(stages, cluster, {.record_spans = false});
+    events += result.events;
+    steps = result.steps_played;
+    state.counters["folded"] = result.folded;
+  }
+  state.counters["steps"] = static_cast<double>(steps);
+  state.counters["events"] = static_cast<double>(events) / static_cast<double>(state.iterations());
+  state.counters["events/s"] =
+      benchmark::Counter(static_cast<double>(events), benchmark::Counter::kIsRate);
+}
+BENCHMARK(simulate_405b)->Arg(128)->Arg(1024)->Unit(benchmark::kMillisecond);
+
 void simulate_folded(benchmark::State& state) {
   const std::vector<program::Program> stages = program::lower_all(plan_70b());
   const sim::Cluster cluster = cluster_1024();

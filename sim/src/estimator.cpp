@@ -1,17 +1,16 @@
 #include "sim/estimator.hpp"
 
 #include <algorithm>
+#include <array>
+#include <deque>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <map>
 #include <unordered_map>
 
-#include "block_prices.hpp"
+#include "chunk_costs.hpp"
+#include "compiled_schedule.hpp"
 #include "core/error.hpp"
 #include "core/units.hpp"
-#include "program/activations.hpp"
 #include "program/cost.hpp"
-#include "program/lower.hpp"
 #include "sim/memory.hpp"
 #include "sim/pricing.hpp"
 #include "task_solver.hpp"
@@ -31,9 +30,20 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
+/// A group, and what all-reduces of it that were priced before took.
+struct ReducingGroup {
+  GroupPlacement placement;
+  struct Known {
+    double elements = -1;
+    double seconds = 0;
+  };
+  std::array<Known, 64> known;
+};
+
 /// Where the groups of a mesh sit on the cluster.
 struct Layout {
-  GroupPlacement tp, dp_cp, tp_pp, embedding, kv_copies, neighbours, ends;
+  ReducingGroup tp, dp_cp, tp_pp, embedding, kv_copies;
+  GroupPlacement neighbours, ends;
   std::vector<int> host;      // of each stage's first rank
   std::vector<double> cores;  // that the stage's ranks of that host hold while they compute
 };
@@ -42,11 +52,12 @@ Layout layout_of(const program::Mesh& mesh, const Cluster& cluster) {
   Layout layout;
   const int first = mesh.rank_of({});
   const int pp = mesh.config().pp;
-  layout.tp = place(cluster, mesh.group(Group::Tp, first));
-  layout.dp_cp = place(cluster, mesh.group(Group::DpCp, first));
-  layout.tp_pp = place(cluster, mesh.group(Group::TpPp, first));
-  layout.embedding = place(cluster, mesh.group(Group::Embedding, first));
-  layout.kv_copies = place(cluster, mesh.group(Group::KvCopies, first));
+  const auto of = [&](Group group) { return place(cluster, mesh.group(group, first)); };
+  layout.tp.placement = of(Group::Tp);
+  layout.dp_cp.placement = of(Group::DpCp);
+  layout.tp_pp.placement = of(Group::TpPp);
+  layout.embedding.placement = of(Group::Embedding);
+  layout.kv_copies.placement = of(Group::KvCopies);
   layout.neighbours = pp > 1 ? place(cluster, {first, mesh.rank_of({.pp = 1})}) : GroupPlacement{};
   layout.ends = pp > 1 ? place(cluster, {first, mesh.rank_of({.pp = pp - 1})}) : GroupPlacement{};
   const bool cpu = cluster.device.kind == DeviceKind::Cpu;
@@ -59,38 +70,34 @@ Layout layout_of(const program::Mesh& mesh, const Cluster& cluster) {
   return layout;
 }
 
-/// Layers that differ only in their number share one block.
-bool layers_are_alike(const models::ModelSpec& model) {
-  if (model.moe) return false;
-  return std::ranges::adjacent_find(model.layer_pattern, std::ranges::not_equal_to()) ==
-         model.layer_pattern.end();
-}
+/// A run of gradients that is reduced at once: ready when the last of its chunks' parts is.
+struct Bucket {
+  double elements = 0;
+  double seconds = 0;          // to reduce it
+  std::size_t begin_part = 0;  // into Stage::parts
+  std::size_t end_part = 0;
+};
+struct BucketPart {
+  std::size_t chunk = 0;
+  double ready = 0;  // after the begin of the chunk's last gradient task
+};
 
-/// A virtual stage of the plan: the small pipeline's stage, with the layers that it really has.
-struct ChunkCost {
-  TaskTimes tasks;
-  double prelude = 0;
+/// A rank of the pipeline: its chunks, and what stages with the same chunks have in common.
+struct Stage {
+  std::vector<const ChunkCost*> chunks;
+  std::vector<program::KeptBytes> kept;
+  std::vector<Bucket> buckets;
+  std::vector<BucketPart> parts;
+  TaskTime total;  // of all tasks, alone
+  double core_share = 1;
   double update_seconds = 0;
   double norm_seconds = 0;
   double load_seconds = 0;
   double elements = 0;
-  double partial_elements = 0;
-  double tied_elements = 0;
   double transient_bytes = 0;
   double boundary_bytes = 0;
   double scalar_bytes = 0;
-  program::KeptBytes kept_bytes{};
-  // Gradients in the order of the backward pass, with the seconds after which they are ready.
-  std::vector<std::pair<double, double>> ready_elements;
-};
-
-/// A rank of the pipeline: its chunks.
-struct Stage {
-  std::vector<ChunkCost> chunks;
-  double update_seconds = 0;
-  double norm_seconds = 0;
-  double load_seconds = 0;
-  double memory_bytes = 0;
+  bool tied = false;
 };
 
 /// When a stage's gradients are reduced over the replicas, and what that took alone.
@@ -104,9 +111,9 @@ struct Reduction {
 TaskTime total_of(const Plan& plan, const Stage& stage, bool split) {
   const int m = plan.num_microbatches();
   TaskTime total;
-  for (const ChunkCost& chunk : stage.chunks) {
-    total = total.plus(m, chunk.tasks.forward);
-    const TaskTimes& tasks = chunk.tasks;
+  for (const ChunkCost* chunk : stage.chunks) {
+    const TaskTimes& tasks = chunk->tasks;
+    total = total.plus(m, tasks.forward);
     if (split)
       total = total.plus(m, tasks.input).plus(1, tasks.weight_first).plus(m - 1, tasks.weight);
     else
@@ -117,8 +124,8 @@ TaskTime total_of(const Plan& plan, const Stage& stage, bool split) {
 
 /// Where a stage's time goes, as far as it is not waiting.
 Breakdown seconds_of(const Plan& plan, const Stage& stage, const SolverOutput& solved,
-                     std::size_t index, double reduced, bool split) {
-  const TaskTime alone = total_of(plan, stage, split);
+                     std::size_t index, double reduced) {
+  const TaskTime& alone = stage.total;
   const double stretch =
       alone.seconds > 0 ? solved.busy[index] / alone.seconds : 1;  // by shared cores
   Breakdown seconds;
@@ -136,161 +143,117 @@ Breakdown seconds_of(const Plan& plan, const Stage& stage, const SolverOutput& s
 /// Part of its tasks' time in which a CPU rank holds its core.
 double core_share(const Stage& stage) {
   TaskTime sum;
-  for (const ChunkCost& chunk : stage.chunks)
-    sum = sum.plus(1, chunk.tasks.forward).plus(1, chunk.tasks.backward);
+  for (const ChunkCost* chunk : stage.chunks)
+    sum = sum.plus(1, chunk->tasks.forward).plus(1, chunk->tasks.backward);
   return sum.seconds > 0 ? 1 - sum.idle / sum.seconds : 1;
 }
 
-int num_microbatches_of(const program::Schedule& schedule) {
-  int most = 0;
-  for (const program::Task& task : schedule.tasks.front())
-    most = std::max(most, task.microbatch + 1);
-  return most;
-}
-
-/// The plan's schedule; of many micro-batches so many that the pipeline has long been full, and as
-/// many more as do not make a whole round. GPipe's memory grows with every one of them.
-program::Schedule short_schedule(const Plan& plan) {
-  const int m = plan.num_microbatches();
-  const int pp = plan.parallel.pp;
-  const int many = std::max(64, 8 * pp);
-  const bool whole = m <= many || plan.schedule == program::ScheduleKind::Custom ||
-                     plan.schedule == program::ScheduleKind::GPipe;
-  if (whole) return program::schedule_of(plan);
-  return program::make_schedule(plan.schedule, pp, many + (m - many) % pp, plan.parallel.vpp);
-}
-
-/// Tasks for the small pipeline in which every kind that `schedule` has occurs.
-enum class TaskMix { Full, Split, Overlapped };
-
-TaskMix mix_of(const program::Schedule& schedule) {
-  for (const auto& tasks : schedule.tasks)
-    if (std::ranges::find(tasks, program::TaskKind::Overlapped, &program::Task::kind) !=
-        tasks.end())
-      return TaskMix::Overlapped;
-  return program::splits_backward(schedule) ? TaskMix::Split : TaskMix::Full;
-}
-
-/// 1F1B with one forward more in the warm-up, so that a forward can be overlapped with the backward
-/// of another micro-batch; one micro-batch more has both gradients apart.
-std::vector<std::string> small_schedule(TaskMix mix, int pp, int num_microbatches) {
-  program::Schedule schedule;
-  for (int stage = 0; stage < pp; ++stage) {
-    auto& tasks = schedule.tasks.emplace_back();
-    const int ahead = pp - stage;
-    for (int m = 0; m < std::min(ahead, num_microbatches); ++m) tasks.push_back({.microbatch = m});
-    for (int m = 0; m < num_microbatches; ++m) {
-      const bool overlapped = mix == TaskMix::Overlapped && m == 0;
-      if (overlapped) {
-        tasks.push_back({.kind = program::TaskKind::Overlapped,
-                         .microbatch = m + ahead,
-                         .backward_microbatch = m});
-        continue;
+/// Fills buckets over the chunks in the order in which lowering places their gradients.
+void fill_buckets(const Plan& plan, Stage& stage) {
+  stage.buckets.clear();
+  stage.parts.clear();
+  const double most = static_cast<double>(plan.bucket_bytes) / kFp32Bytes;
+  for (std::size_t chunk = stage.chunks.size(); chunk-- > 0;)
+    for (const ReadyGradients& gradients : stage.chunks[chunk]->ready) {
+      if (stage.buckets.empty() || stage.buckets.back().elements >= most)
+        stage.buckets.push_back({.begin_part = stage.parts.size(), .end_part = stage.parts.size()});
+      Bucket& bucket = stage.buckets.back();
+      bucket.elements += gradients.elements;
+      if (bucket.begin_part == bucket.end_part || stage.parts.back().chunk != chunk) {
+        stage.parts.push_back({chunk, gradients.seconds});
+        bucket.end_part = stage.parts.size();
+      } else {
+        stage.parts.back().ready = std::max(stage.parts.back().ready, gradients.seconds);
       }
-      if (m + ahead < num_microbatches) tasks.push_back({.microbatch = m + ahead});
-      tasks.push_back({.kind = program::TaskKind::BackwardInput, .microbatch = m});
-      tasks.push_back({.kind = program::TaskKind::BackwardWeight, .microbatch = m});
     }
-  }
-  const std::string text = program::to_csv(schedule);
-  std::vector<std::string> lines;
-  for (std::size_t begin = 0; begin < text.size(); begin = text.find('\n', begin) + 1)
-    lines.push_back(text.substr(begin, text.find('\n', begin) - begin));
-  return lines;
 }
+
+/// A plan's schedule; of many micro-batches so many that the pipeline has long been full, and as
+/// many more as do not make a whole round, once more and with a round less.
+struct ScheduleEntry {
+  explicit ScheduleEntry(program::Schedule schedule) : whole(std::move(schedule)) {}
+  CompiledSchedule whole;
+  std::optional<CompiledSchedule> shorter;
+};
 
 }  // namespace
 
 struct Estimator::State {
-  explicit State(Cluster given) : cluster(std::move(given)), table(cluster) {}
+  explicit State(Cluster given)
+      : cluster(std::move(given)), table(cluster), chunk_costs(cluster, table) {}
 
   Estimate estimate(const Plan& plan);
 
-  const Layout& layout(const Plan& plan);
-  /// Stages of the small pipeline, remembered.
-  const std::vector<StagePrices>& blocks(const Plan& plan, RecomputeKind recompute, TaskMix mix,
-                                         const Layout& where);
+  Layout& layout(const Plan& plan);
+  ScheduleEntry& schedule(const Plan& plan);
   double flops_per_sequence(const Plan& plan);
 
-  ChunkCost chunk_of(const Plan& plan, int number, TaskMix mix, const Layout& where);
-  Stage stage_of(const Plan& plan, int stage, const program::Schedule& schedule,
-                 const Layout& where);
-  void add_gradients(const StagePrices& prices, int extra_layers, ChunkCost& chunk);
-  double memory_of(const Plan& plan, int stage, const program::Schedule& schedule,
-                   const Stage& cost) const;
-  double all_reduce(double elements, const GroupPlacement& group);
-  SolverOutput solve(const Plan& plan, const program::Schedule& schedule,
-                     const std::vector<Stage>& stages, const Layout& where);
-  Reduction reduction_of(const Plan& plan, const Stage& stage,
-                         const std::vector<double>& gradient_begin, const Layout& where);
+  void make_stages(const Plan& plan, const CompiledSchedule& schedule, Layout& where);
+  void list_chunks(const Plan& plan, const CompiledSchedule& schedule, const Layout& where);
+  void fill_stage(const Plan& plan, const std::vector<const ChunkCost*>& own, bool last,
+                  const CompiledSchedule& schedule, Layout& where, Stage& stage);
+  const ChunkCost* at_end_of_v(const ChunkCost& chunk, bool first);
+  double memory_of(const Plan& plan, int index, CompiledSchedule& schedule) const;
+  double all_reduce(double elements, ReducingGroup& group) const;
+  void solve(const Plan& plan, ScheduleEntry& schedule, const Layout& where);
+  Reduction reduction_of(const Stage& stage, const std::vector<double>& gradient_begin);
   double stage_end(double computed, const Reduction& reduction) const;
-  /// All ranks of a host want its cores at once.
-  double turns() const {
-    return cluster.device.kind == DeviceKind::Cpu
-               ? std::max(1.0,
-                          static_cast<double>(cluster.devices_per_node) / cluster.cores_per_host)
-               : 1.0;
-  }
   bool one_thread() const { return cluster.communication.needs_host; }
+  const Stage& stage(std::size_t index) const { return distinct[kind[index]]; }
 
   Cluster cluster;
   OperatorTable table;
+  ChunkCosts chunk_costs;
   std::optional<models::ModelSpec> model;  // that the memory below is of
-  std::unordered_map<std::string, Layout> layouts;
-  std::unordered_map<std::string, std::vector<StagePrices>> stages;
+  CacheKey key;
+  std::unordered_map<CacheKey, Layout, CacheKey::Hash> layouts;
+  std::unordered_map<CacheKey, ScheduleEntry, CacheKey::Hash> schedules;
   std::unordered_map<std::int64_t, double> flops;  // of one sequence, by its length
-  std::map<std::pair<double, const GroupPlacement*>, double> all_reduces;
+
+  // Of the plan that is being priced; their memory is used again.
+  std::vector<std::vector<const ChunkCost*>> chunks;  // by stage
+  std::deque<ChunkCost> adjusted;                     // ends of a V
+  std::vector<Stage> distinct;                        // the first `num_distinct`
+  std::size_t num_distinct = 0;
+  std::vector<std::size_t> kind;  // of each stage, into `distinct`
+  SolverInput input;
+  SolverOutput solved, fewer;
+  std::vector<double> reduced;
+  std::vector<std::pair<double, double>> lane;  // ready and seconds of buckets
 };
 
-const Layout& Estimator::State::layout(const Plan& plan) {
+Layout& Estimator::State::layout(const Plan& plan) {
   const auto& p = plan.parallel;
-  const auto key = fmt::format("{} {} {} {} {} {} {} {}", p.tp, p.cp, p.pp, p.dp, p.ep, p.etp,
-                               plan.rank_order, program::kv_copies(plan));
+  key.clear();
+  key.add_all(p.tp, p.cp, p.pp, p.dp, p.ep, p.etp, program::kv_copies(plan));
+  key.add(std::string_view(plan.rank_order));
   const auto found = layouts.find(key);
   if (found != layouts.end()) return found->second;
   return layouts.emplace(key, layout_of(program::mesh_of(plan), cluster)).first->second;
 }
 
-const std::vector<StagePrices>& Estimator::State::blocks(const Plan& plan, RecomputeKind recompute,
-                                                         TaskMix mix, const Layout& where) {
-  constexpr int kLayersPerStage = 2;  // the second says what one more costs
-  const bool alike = layers_are_alike(plan.model);
-  const auto& p = plan.parallel;
-  const int pp = alike ? std::min(p.pp * p.vpp, 3) : p.pp * p.vpp;
-  // The first writes gradients, the second adds; a third one where the first is overlapped.
-  const int microbatches = mix == TaskMix::Full ? 2 : mix == TaskMix::Split ? 2 : pp + 2;
-  const auto layers =
-      alike ? std::vector<int>(at(pp), kLayersPerStage) : program::resolved_layers_per_stage(plan);
-  const auto& workload = plan.workload;
-  auto key =
-      fmt::format("{} {} {} {} {} {} {} {} {} {} {}", p.tp, p.sp, pp, plan.micro_batch_size,
-                  workload.seq_len, static_cast<int>(workload.precision),
-                  static_cast<int>(workload.optimizer.kind), static_cast<int>(recompute),
-                  static_cast<int>(mix), fmt::join(where.tp.domains, "/"), fmt::join(layers, "/"));
-  const auto found = stages.find(key);
-  if (found != stages.end()) return found->second;
-  Plan small = plan;
-  small.cluster_json.clear();
-  small.prediction.reset();
-  small.parallel = {.tp = p.tp, .pp = pp, .sp = p.sp};
-  small.rank_order = program::Mesh::kDefaultOrder;
-  small.schedule = program::ScheduleKind::GPipe;
-  small.custom_schedule.clear();
-  small.workload.global_batch_size = microbatches * plan.micro_batch_size;
-  if (mix != TaskMix::Full) {
-    small.schedule = program::ScheduleKind::Custom;
-    small.custom_schedule = small_schedule(mix, pp, microbatches);
-  }
-  small.recompute = {.kind = recompute, .num_layers = std::nullopt, .layers_per_stage = {}};
-  small.layers_per_stage = layers;
-  small.count_ends_as_layers = false;
-  small.model.num_layers = 0;
-  for (const int count : layers) small.model.num_layers += count;
-  const BlockPricing pricing{.cluster = &cluster, .table = &table, .tp = where.tp};
-  std::vector<StagePrices> priced;
-  for (int stage = 0; stage < pp; ++stage)
-    priced.push_back(price_stage(program::lower(small, stage), pricing));
-  return stages.emplace(std::move(key), std::move(priced)).first->second;
+ScheduleEntry& Estimator::State::schedule(const Plan& plan) {
+  constexpr std::size_t kMostRemembered = 4096;
+  const int m = plan.num_microbatches();
+  const int pp = plan.parallel.pp;
+  const int many = std::max(16, 4 * pp);
+  const bool custom = plan.schedule == program::ScheduleKind::Custom;
+  const bool whole = m <= many + pp || custom;
+  const int few = whole ? m : many + (m - many) % pp;
+  key.clear();
+  key.add_all(plan.schedule, pp, plan.parallel.vpp, few, whole);
+  if (custom)
+    for (const std::string& line : plan.custom_schedule) key.add(std::string_view(line));
+  const auto found = schedules.find(key);
+  if (found != schedules.end()) return found->second;
+  if (schedules.size() >= kMostRemembered) schedules.clear();
+  if (whole) return schedules.emplace(key, program::schedule_of(plan)).first->second;
+  const auto make = [&](int microbatches) {
+    return program::make_schedule(plan.schedule, pp, microbatches, plan.parallel.vpp);
+  };
+  ScheduleEntry& entry = schedules.emplace(key, make(few)).first->second;
+  entry.shorter.emplace(make(few - pp));
+  return entry;
 }
 
 double Estimator::State::flops_per_sequence(const Plan& plan) {
@@ -301,183 +264,155 @@ double Estimator::State::flops_per_sequence(const Plan& plan) {
   return entry->second;
 }
 
-double Estimator::State::all_reduce(double elements, const GroupPlacement& group) {
-  if (elements <= 0 || group.size == 1) return 0;
-  const auto [entry, fresh] = all_reduces.try_emplace(std::pair(elements, &group), 0.0);
-  if (fresh)
-    entry->second =
-        price_collective(Collective::AllReduce, static_cast<std::int64_t>(elements * kFp32Bytes),
-                         group, cluster)
-            .seconds;
-  return entry->second;
+double Estimator::State::all_reduce(double elements, ReducingGroup& group) const {
+  if (elements <= 0 || group.placement.size == 1) return 0;
+  constexpr std::uint64_t kSpread = 0x9E3779B97F4A7C15ULL;  // Knuth, TAOCP 3, section 6.4
+  constexpr int kSlotBits = 6;
+  const auto bytes = static_cast<std::int64_t>(elements * kFp32Bytes);
+  auto& known = group.known[static_cast<std::uint64_t>(bytes) * kSpread >> (64 - kSlotBits)];
+  if (known.elements != elements)
+    known = {elements,
+             price_collective(Collective::AllReduce, bytes, group.placement, cluster).seconds};
+  return known.seconds;
 }
 
-/// Gradients of a chunk as its last task makes them, layer by layer.
-void Estimator::State::add_gradients(const StagePrices& prices, int extra_layers,
-                                     ChunkCost& chunk) {
-  const bool split = chunk.tasks.weight.seconds > 0;
-  const auto& last = split ? &TaskTimes::weight : &TaskTimes::backward;
-  const double layer = (prices.layer_tasks.*last).seconds;
-  const double layers = layer * (prices.num_layers + extra_layers);
-  const bool has_head = prices.first_layer_part + 1 > at(prices.num_layers);
-  const double others =
-      std::max(0.0, (chunk.tasks.*last).seconds - layers);  // head, else embedding
-  double ready = 0;
-  const auto add_part = [&](const BucketParts& part, double seconds) {
-    ready += seconds;
-    for (const std::int64_t elements : part)
-      chunk.ready_elements.emplace_back(ready, static_cast<double>(elements));
-  };
-  for (std::size_t i = 0; i < prices.parts.size(); ++i) {
-    const bool is_layer =
-        i + at(prices.num_layers) > prices.first_layer_part && i <= prices.first_layer_part;
-    if (!is_layer) {
-      add_part(prices.parts[i], has_head == (i == 0) ? others : 0);
-      continue;
-    }
-    const int repeats = i == prices.first_layer_part ? 1 + extra_layers : 1;
-    for (int more = 0; more < repeats; ++more) add_part(prices.parts[i], layer);
-  }
-}
-
-/// Fills buckets over the chunks in the order in which lowering places their gradients, and plays
-/// the gradient lane: a bucket starts when its last gradient is there and the one before it is
-/// over.
-Reduction Estimator::State::reduction_of(const Plan& plan, const Stage& stage,
-                                         const std::vector<double>& gradient_begin,
-                                         const Layout& where) {
-  struct Filled {
+/// Plays the gradient lane: a bucket starts when its last gradient is there and the one before it
+/// is over.
+Reduction Estimator::State::reduction_of(const Stage& stage,
+                                         const std::vector<double>& gradient_begin) {
+  lane.clear();
+  for (const Bucket& bucket : stage.buckets) {
     double ready = 0;
-    double elements = 0;
-  };
-  std::vector<Filled> buckets;
-  for (std::size_t chunk = stage.chunks.size(); chunk-- > 0;)
-    for (const auto& [ready, elements] : stage.chunks[chunk].ready_elements) {
-      const bool full = !buckets.empty() && buckets.back().elements * kFp32Bytes >=
-                                                static_cast<double>(plan.bucket_bytes);
-      if (buckets.empty() || full) buckets.emplace_back();
-      buckets.back().ready = std::max(buckets.back().ready, gradient_begin[chunk] + ready);
-      buckets.back().elements += elements;
-    }
-  std::ranges::stable_sort(buckets, {}, &Filled::ready);
+    for (std::size_t p = bucket.begin_part; p < bucket.end_part; ++p)
+      ready = std::max(ready, gradient_begin[stage.parts[p].chunk] + stage.parts[p].ready);
+    lane.emplace_back(ready, bucket.seconds);
+  }
+  const auto by_time = [](const auto& a, const auto& b) { return a.first < b.first; };
+  if (!std::is_sorted(lane.begin(), lane.end(), by_time)) std::ranges::stable_sort(lane, by_time);
   Reduction reduction;
-  for (const Filled& bucket : buckets) {
-    const double seconds = all_reduce(bucket.elements, where.dp_cp);
-    if (reduction.seconds == 0) reduction.first_ready = bucket.ready;
-    reduction.end = std::max(reduction.end, bucket.ready) + seconds;
+  for (const auto& [ready, seconds] : lane) {
+    if (reduction.seconds == 0) reduction.first_ready = ready;
+    reduction.end = std::max(reduction.end, ready) + seconds;
     reduction.seconds += seconds;
   }
   return reduction;
 }
 
-double Estimator::State::memory_of(const Plan& plan, int stage, const program::Schedule& schedule,
-                                   const Stage& cost) const {
+double Estimator::State::memory_of(const Plan& plan, int index, CompiledSchedule& schedule) const {
   const auto& p = plan.parallel;
   const int m = plan.num_microbatches();
+  const Stage& cost = stage(at(index));
   const bool sgd = plan.workload.optimizer.kind == program::OptimizerKind::Sgd;
   const bool master = plan.workload.precision != DType::F32;
   const double per_element = static_cast<double>(size_of(plan.workload.precision)) +
                              kFp32Bytes * (2 + (sgd ? 0 : 1) + (master ? 1 : 0));
-  double elements = 0, transient = 0, boundary = 0, scalars = 0;
-  bool tied = false;
-  std::vector<program::KeptBytes> kept;
-  for (const ChunkCost& chunk : cost.chunks) {
-    elements += chunk.elements;
-    transient = std::max(transient, chunk.transient_bytes);
-    boundary = std::max(boundary, chunk.boundary_bytes);
-    scalars = std::max(scalars, chunk.scalar_bytes);
-    tied = tied || chunk.tied_elements > 0;
-    kept.push_back(chunk.kept_bytes);
-  }
-  const program::ActivationPlan activations =
-      program::estimate_activations(schedule, stage, num_microbatches_of(schedule), kept);
+  const StageActivations activations = schedule.activations(index, cost.kept, m);
   const double batch = 2.0 * static_cast<double>(plan.tokens_per_microbatch()) * m * kFp32Bytes;
   const int communicators = (p.tp > 1) + (p.tp * p.pp > 1) + (p.dp * p.cp > 1) + (p.pp > 1) +
-                            (tied ? 1 : 0) + (program::kv_copies(plan) > 1);
-  const int slots = std::max(1, activations.boundary.total());
-  return elements * per_element + static_cast<double>(activations.bytes) +
-         transient * activations.transient_slots + boundary * slots + scalars + batch +
+                            (cost.tied ? 1 : 0) + (program::kv_copies(plan) > 1);
+  return cost.elements * per_element + activations.bytes +
+         cost.transient_bytes * activations.transient_slots +
+         cost.boundary_bytes * activations.boundary_slots + cost.scalar_bytes + batch +
          communicators * cluster.communication.buffer_mib * kMib +
          cluster.device.runtime_base_mib * kMib;
 }
 
-ChunkCost Estimator::State::chunk_of(const Plan& plan, int number, TaskMix mix,
-                                     const Layout& where) {
-  const int virtual_stages = plan.parallel.pp * plan.parallel.vpp;
-  const int num_layers = program::resolved_layers_per_stage(plan)[at(number)];
-  const bool recomputes = plan.recompute.kind != RecomputeKind::None;
-  const int plain_layers =
-      recomputes ? num_layers - program::recomputed_layers_per_stage(plan)[at(number)] : 0;
-  const auto& all = blocks(plan, plan.recompute.kind, mix, where);
-  const std::size_t small = number == 0                    ? 0
-                            : number + 1 == virtual_stages ? all.size() - 1
-                                                           : std::min(at(number), all.size() - 2);
-  const std::size_t which = layers_are_alike(plan.model) ? small : at(number);
-  const StagePrices& prices = all[which];
-  const int extra = num_layers - prices.num_layers;
-  const StagePrices& plain =
-      plain_layers > 0 ? blocks(plan, RecomputeKind::None, mix, where)[which] : prices;
-  ChunkCost chunk;
-  chunk.tasks = prices.tasks.plus(extra - plain_layers, prices.layer_tasks)
-                    .plus(plain_layers, plain.layer_tasks);
-  chunk.prelude = prices.prelude;
-  chunk.elements = static_cast<double>(prices.parameter_elements + extra * prices.layer_elements);
-  chunk.partial_elements =
-      static_cast<double>(prices.partial_elements + extra * prices.layer_partial_elements);
-  chunk.tied_elements = static_cast<double>(prices.tied_elements);
-  chunk.load_seconds = prices.load_seconds;
-  chunk.update_seconds = turns() * (prices.update_seconds + extra * prices.layer_update_seconds);
-  chunk.norm_seconds = turns() * (prices.norm_seconds + extra * prices.layer_norm_seconds);
-  for (const std::int64_t part : prices.layer_copied_parts)
-    chunk.norm_seconds += num_layers * all_reduce(static_cast<double>(part), where.kv_copies);
-  chunk.transient_bytes = prices.transient_bytes;
-  chunk.boundary_bytes = prices.boundary_bytes;
-  chunk.scalar_bytes = prices.scalar_bytes;
-  for (std::size_t keep = 0; keep < program::kNumKeeps; ++keep)
-    chunk.kept_bytes[keep] = prices.kept_bytes[keep] +
-                             (extra - plain_layers) * prices.layer_kept_bytes[keep] +
-                             plain_layers * plain.layer_kept_bytes[keep];
-  if (where.dp_cp.size > 1) add_gradients(prices, extra, chunk);
-  return chunk;
+/// In a V one rank holds both ends, and one copy of a tied embedding, reduced with the layers.
+const ChunkCost* Estimator::State::at_end_of_v(const ChunkCost& chunk, bool first) {
+  if (chunk.tied_elements <= 0) return &chunk;
+  ChunkCost& cost = adjusted.emplace_back(chunk);
+  if (first)
+    cost.ready.push_back({cost.tasks.backward.seconds, cost.tied_elements});
+  else
+    cost.elements -= cost.tied_elements;
+  cost.tied_elements = 0;
+  return &cost;
 }
 
-Stage Estimator::State::stage_of(const Plan& plan, int index, const program::Schedule& schedule,
-                                 const Layout& where) {
-  const int pp = plan.parallel.pp;
-  const TaskMix mix = mix_of(schedule);
-  const bool is_v = schedule.placement == program::ChunkPlacement::V;
-  Stage stage;
-  double partial = 0, tied = 0;
-  bool last = false;
-  for (int chunk = 0; chunk < plan.parallel.vpp; ++chunk) {
-    const int number = program::virtual_stage(schedule.placement, pp, {index, chunk});
-    ChunkCost cost = chunk_of(plan, number, mix, where);
-    last = last || number + 1 == pp * plan.parallel.vpp;
-    if (is_v && number == 0) {  // one copy for both ends, reduced with the layers
-      if (cost.tied_elements > 0 && where.dp_cp.size > 1)
-        cost.ready_elements.emplace_back(cost.tasks.backward.seconds, cost.tied_elements);
-      cost.tied_elements = 0;
-    } else if (is_v) {
-      cost.elements -= cost.tied_elements;
-      cost.tied_elements = 0;
+/// The chunks of every stage.
+void Estimator::State::list_chunks(const Plan& plan, const CompiledSchedule& schedule,
+                                   const Layout& where) {
+  const int pp = plan.parallel.pp, vpp = plan.parallel.vpp;
+  const bool recomputes = plan.recompute.kind != RecomputeKind::None;
+  const std::vector<int> layers = program::resolved_layers_per_stage(plan);
+  const std::vector<int> recomputed =
+      recomputes ? program::recomputed_layers_per_stage(plan) : std::vector<int>();
+  const auto& tp = where.tp.placement;
+  ChunkCosts::Set& set = chunk_costs.set_of(plan, plan.recompute.kind, schedule.mix(), tp);
+  ChunkCosts::Set* plain = !recomputes || recomputed == layers
+                               ? nullptr
+                               : &chunk_costs.set_of(plan, RecomputeKind::None, schedule.mix(), tp);
+  const bool is_v = schedule.schedule().placement == program::ChunkPlacement::V;
+  adjusted.clear();
+  chunks.resize(at(pp));
+  for (int stage = 0; stage < pp; ++stage) {
+    chunks[at(stage)].clear();
+    for (int chunk = 0; chunk < vpp; ++chunk) {
+      const int number = program::virtual_stage(schedule.schedule().placement, pp, {stage, chunk});
+      const int own = layers[at(number)];
+      const int plain_layers = recomputes ? own - recomputed[at(number)] : 0;
+      const ChunkCost& cost = chunk_costs.chunk_of(plan, set, plain, number, own, plain_layers);
+      chunks[at(stage)].push_back(is_v ? at_end_of_v(cost, number == 0) : &cost);
     }
-    partial += cost.partial_elements;
-    tied += cost.tied_elements;
-    stage.load_seconds = std::max(stage.load_seconds, cost.load_seconds);
-    stage.update_seconds += cost.update_seconds;
-    stage.norm_seconds += cost.norm_seconds;
-    stage.chunks.push_back(std::move(cost));
   }
+}
+
+void Estimator::State::fill_stage(const Plan& plan, const std::vector<const ChunkCost*>& own,
+                                  bool last, const CompiledSchedule& schedule, Layout& where,
+                                  Stage& stage) {
+  stage.chunks = own;
+  stage.kept.clear();
+  stage.update_seconds = stage.norm_seconds = stage.load_seconds = stage.elements = 0;
+  stage.transient_bytes = stage.boundary_bytes = stage.scalar_bytes = 0;
+  double partial = 0, tied = 0;
+  for (const ChunkCost* chunk : stage.chunks) {
+    partial += chunk->partial_elements;
+    tied += chunk->tied_elements;
+    stage.load_seconds = std::max(stage.load_seconds, chunk->load_seconds);
+    stage.update_seconds += chunk->update_seconds;
+    stage.norm_seconds += chunk->norm_seconds;
+    for (const std::int64_t part : chunk->layer_copied_parts)
+      stage.norm_seconds +=
+          chunk->num_layers * all_reduce(static_cast<double>(part), where.kv_copies);
+    stage.elements += chunk->elements;
+    stage.transient_bytes = std::max(stage.transient_bytes, chunk->transient_bytes);
+    stage.boundary_bytes = std::max(stage.boundary_bytes, chunk->boundary_bytes);
+    stage.scalar_bytes = std::max(stage.scalar_bytes, chunk->scalar_bytes);
+    stage.kept.push_back(chunk->kept_bytes);
+  }
+  stage.tied = tied > 0;
   stage.norm_seconds += all_reduce(partial, where.tp) + all_reduce(partial + tied, where.dp_cp);
   if (tied > 0) stage.norm_seconds += all_reduce(tied, where.embedding);
   if (last) stage.norm_seconds += all_reduce(2, where.dp_cp);  // the loss, one fp64
-  stage.memory_bytes = memory_of(plan, index, schedule, stage);
-  return stage;
+  stage.total = total_of(plan, stage, schedule.mix() != TaskMix::Full);
+  stage.core_share = core_share(stage);
+  stage.buckets.clear();
+  if (where.dp_cp.placement.size > 1) fill_buckets(plan, stage);
+  for (Bucket& bucket : stage.buckets) bucket.seconds = all_reduce(bucket.elements, where.dp_cp);
 }
 
-SolverOutput Estimator::State::solve(const Plan& plan, const program::Schedule& schedule,
-                                     const std::vector<Stage>& all, const Layout& where) {
-  SolverInput input;
+/// Stages with the same chunks share one entry.
+void Estimator::State::make_stages(const Plan& plan, const CompiledSchedule& schedule,
+                                   Layout& where) {
+  list_chunks(plan, schedule, where);
+  const int pp = plan.parallel.pp;
+  const program::ChunkPlace end =
+      program::place_of(schedule.schedule().placement, pp, pp * plan.parallel.vpp - 1);
+  num_distinct = 0;
+  kind.clear();
+  for (int s = 0; s < pp; ++s) {
+    const bool last = s == end.stage;
+    const bool repeats = s > 0 && !last && s - 1 != end.stage && chunks[at(s)] == chunks[at(s - 1)];
+    if (!repeats) {
+      if (++num_distinct > distinct.size()) distinct.emplace_back();
+      fill_stage(plan, chunks[at(s)], last, schedule, where, distinct[num_distinct - 1]);
+    }
+    kind.push_back(num_distinct - 1);
+  }
+}
+
+void Estimator::State::solve(const Plan& plan, ScheduleEntry& schedule, const Layout& where) {
+  input.transfer = input.wrap_transfer = 0;
   const std::int64_t parts = plan.parallel.sp ? plan.parallel.tp : 1;
   const std::int64_t message = plan.tokens_per_microbatch() / parts * plan.model.hidden_size *
                                size_of(plan.workload.precision);
@@ -489,37 +424,39 @@ SolverOutput Estimator::State::solve(const Plan& plan, const program::Schedule& 
   if (cluster.oversubscribed())
     input.wake = cluster.communication.oversubscription_wake_us / kMicroseconds;
   if (cluster.device.kind == DeviceKind::Cpu) input.host_cores = cluster.cores_per_host;
-  for (std::size_t s = 0; s < all.size(); ++s) {
-    input.stages.push_back({.ready = all[s].load_seconds + all[s].update_seconds,
-                            .chunks = {},
-                            .host = where.host[s],
-                            .cores = where.cores[s] * core_share(all[s])});
-    for (const ChunkCost& chunk : all[s].chunks)
-      input.stages.back().chunks.push_back({.forward = chunk.tasks.forward.seconds,
-                                            .backward_first = chunk.tasks.backward_first.seconds,
-                                            .backward = chunk.tasks.backward.seconds,
-                                            .input = chunk.tasks.input.seconds,
-                                            .weight_first = chunk.tasks.weight_first.seconds,
-                                            .weight = chunk.tasks.weight.seconds,
-                                            .overlap_saves = chunk.tasks.overlap_saves,
-                                            .prelude = chunk.prelude});
+  input.stages.resize(kind.size());
+  for (std::size_t s = 0; s < kind.size(); ++s) {
+    const Stage& from = stage(s);
+    SolverStage& to = input.stages[s];
+    to.ready = from.load_seconds + from.update_seconds;
+    to.host = where.host[s];
+    to.cores = where.cores[s] * from.core_share;
+    to.chunks.resize(from.chunks.size());
+    for (std::size_t c = 0; c < from.chunks.size(); ++c) {
+      const ChunkCost& chunk = *from.chunks[c];
+      to.chunks[c] = {.forward = chunk.tasks.forward.seconds,
+                      .backward_first = chunk.tasks.backward_first.seconds,
+                      .backward = chunk.tasks.backward.seconds,
+                      .input = chunk.tasks.input.seconds,
+                      .weight_first = chunk.tasks.weight_first.seconds,
+                      .weight = chunk.tasks.weight.seconds,
+                      .overlap_saves = chunk.tasks.overlap_saves,
+                      .prelude = chunk.prelude};
+    }
   }
-  const int m = plan.num_microbatches();
-  const int pp = plan.parallel.pp;
-  const int few = num_microbatches_of(schedule);
-  if (m == few) return solve_tasks(schedule, input);
-  // Beyond the fill, every pp micro-batches add the same: many are solved as two smaller numbers.
-  const auto fewer_tasks = program::make_schedule(plan.schedule, pp, few - pp, plan.parallel.vpp);
-  const SolverOutput fewer = solve_tasks(fewer_tasks, input);
-  SolverOutput solved = solve_tasks(schedule, input);
-  for (std::size_t s = 0; s < all.size(); ++s) {
-    const double steps = static_cast<double>(m - few) / pp;
-    const double shift = (solved.end[s] - fewer.end[s]) * steps;
+  schedule.whole.solve(input, solved);
+  if (!schedule.shorter) return;
+  // Beyond the fill, every pp micro-batches add the same.
+  schedule.shorter->solve(input, fewer);
+  const double rounds =
+      static_cast<double>(plan.num_microbatches() - schedule.whole.num_microbatches()) /
+      plan.parallel.pp;
+  for (std::size_t s = 0; s < kind.size(); ++s) {
+    const double shift = (solved.end[s] - fewer.end[s]) * rounds;
     for (double& begin : solved.last_gradient_begin[s]) begin += shift;
     solved.end[s] += shift;
-    solved.busy[s] += (solved.busy[s] - fewer.busy[s]) * steps;
+    solved.busy[s] += (solved.busy[s] - fewer.busy[s]) * rounds;
   }
-  return solved;
 }
 
 /// When a stage's gradients are reduced over the replicas.
@@ -539,29 +476,28 @@ Estimate Estimator::State::estimate(const Plan& plan) {
                                   cluster.name, cluster.num_ranks()));
   if (!model || !(*model == plan.model)) {
     model = plan.model;
-    stages.clear();
+    chunk_costs.clear();
     flops.clear();
   }
-  const Layout& where = layout(plan);
+  Layout& where = layout(plan);
   const int pp = plan.parallel.pp;
-  const program::Schedule schedule = short_schedule(plan);
-  const bool split = mix_of(schedule) != TaskMix::Full;
-  std::vector<Stage> all;
-  for (int stage = 0; stage < pp; ++stage) all.push_back(stage_of(plan, stage, schedule, where));
-  const SolverOutput solved = solve(plan, schedule, all, where);
+  ScheduleEntry& planned = schedule(plan);
+  make_stages(plan, planned.whole, where);
+  solve(plan, planned, where);
 
   Estimate estimate;
   double synchronized = 0, operations = 0;
-  std::vector<double> reduced(all.size());
+  reduced.resize(kind.size());
   std::size_t slowest = 0;
-  for (std::size_t s = 0; s < all.size(); ++s) {
-    const Reduction reduction = reduction_of(plan, all[s], solved.last_gradient_begin[s], where);
+  for (std::size_t s = 0; s < kind.size(); ++s) {
+    const Reduction reduction = reduction_of(stage(s), solved.last_gradient_begin[s]);
     reduced[s] = stage_end(solved.end[s], reduction);
-    synchronized = std::max(synchronized, reduced[s] + all[s].norm_seconds);
-    operations = std::max(operations, total_of(plan, all[s], split).operations);
+    synchronized = std::max(synchronized, reduced[s] + stage(s).norm_seconds);
+    operations = std::max(operations, stage(s).total.operations);
     if (solved.busy[s] > solved.busy[slowest]) slowest = s;
-    if (all[s].memory_bytes <= estimate.peak_memory_bytes) continue;
-    estimate.peak_memory_bytes = all[s].memory_bytes;
+    const double memory = memory_of(plan, static_cast<int>(s), planned.whole);
+    if (memory <= estimate.peak_memory_bytes) continue;
+    estimate.peak_memory_bytes = memory;
     estimate.largest_stage = static_cast<int>(s);
   }
   const double norm = all_reduce(4, where.tp_pp);  // loss sum and squared norm, fp64
@@ -569,7 +505,7 @@ Estimate Estimator::State::estimate(const Plan& plan) {
   const double period = std::max(synchronized + norm, one_thread() ? 0.0 : issue);
   estimate.step_time_s = with_step_effects(cluster, period);
 
-  estimate.seconds = seconds_of(plan, all[slowest], solved, slowest, reduced[slowest], split);
+  estimate.seconds = seconds_of(plan, stage(slowest), solved, slowest, reduced[slowest]);
   const double waited = period - estimate.seconds.total();
   estimate.seconds[pp > 1 ? Category::Bubble : Category::Other] = waited;
   estimate.seconds[Category::Other] += estimate.step_time_s - period;
