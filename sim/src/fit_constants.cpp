@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kHuber = 0.04;   // log error beyond which a row's pull stops growing
 constexpr double kStep = 0.02;    // of the range, for derivatives
-constexpr double kPrior = 0.6;    // standard deviation of a constant around its start, of the range
+constexpr double kPrior = 0.3;    // standard deviation of a constant around its start, of the range
 constexpr int kRefitRounds = 10;  // of the fits of a leave-one-out or an ablation
 constexpr double kNoise = 0.05;   // standard deviation of a row's log error
 

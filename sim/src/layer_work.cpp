@@ -243,11 +243,14 @@ class Walker {
   }
 
   /// Inputs and output gradients become FP8 next to the product.
-  /// @param pieces  tensors cast one by one: the experts of a rank
+  /// @param pieces  tensors with scales of their own: the experts of a rank. With one scale per
+  /// tensor they are cast by one kernel where products are grouped (Transformer Engine's
+  /// nvte_multi_cast_transpose), else one by one.
   void casts(double inputs, double outputs, double pieces = 1, bool routed = false) {
     if (!run_is_fp8()) return;
-    const OperationHabit& habit =
-        run_.precision == RunPrecision::Fp8 ? profile_.fp8_cast : profile_.block_cast;
+    const bool per_tensor = run_.precision == RunPrecision::Fp8;
+    const OperationHabit& habit = per_tensor ? profile_.fp8_cast : profile_.block_cast;
+    if (per_tensor && !run_.switches.no_grouped_gemm) pieces = 1;
     forward({.kind = WorkKind::Stream,
              .bytes = inputs * habit.forward_bytes,
              .routed = routed,
@@ -434,8 +437,12 @@ class Walker {
     const double experts = op.attributes.num_experts;
     const double n = tokens_per_rank_ * experts;
     const double d = width(op.inputs.front(), Place::Residual);
+    const std::size_t first = work_.forward.size();
     product(1, tokens_per_rank_, experts, d, false, {0, 0, 1, 2});
     streams(profile_.router, n);
+    for (std::size_t i = first; i < work_.forward.size(); ++i)
+      work_.forward[i].static_router = true;
+    for (WorkItem& item : backward_ops_.back()) item.static_router = true;
     save(op.inputs.front(), kHalfBytes);
     work_.saved_bytes += 2 * n * kStatistic;
   }

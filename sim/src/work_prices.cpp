@@ -76,10 +76,6 @@ WorkPricer::WorkPricer(const TrainingRun& run, const ExecutionProfile& profile, 
   launch_ = device.launch_us / kMicroseconds;
   if (run.switches.cuda_graphs == CudaGraphs::Full) {
     host_factor_ = 0;
-  } else if (run.switches.cuda_graphs == CudaGraphs::Partial) {
-    host_factor_ = constants.graph_host;
-  } else if (run.switches.compile) {
-    host_factor_ = constants.graph_host;
   }
   tp_overlap_ =
       (run.overlap_tp && profile.tp_overlap == TpOverlap::UserBuffers) || run.switches.async_tp;
@@ -158,24 +154,26 @@ PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
   PhaseTime time;
   const bool gradients = profile_.tp_overlap == TpOverlap::Gradients;
   double overlappable = 0, products = 0, last_flash = 0, beside_gradients = 0;
+  const bool graphs_router = run_.switches.cuda_graphs == CudaGraphs::Partial;
   for (const WorkItem& item : items) {
+    const double issued = graphs_router && item.static_router ? 0 : item.kernels;
     switch (item.kind) {
       case WorkKind::Product: {
         const double seconds = product(item) + launch_;
         time.compute += seconds;
         products += seconds;
-        time.host += item.kernels * constants_.host_issue_us / kMicroseconds;
+        time.host += issued * constants_.host_issue_us / kMicroseconds;
         break;
       }
       case WorkKind::Flash:
         last_flash = flash(item) + launch_;
         time.compute += last_flash;
-        time.host += item.kernels * constants_.host_issue_us / kMicroseconds;
+        time.host += issued * constants_.host_issue_us / kMicroseconds;
         break;
       case WorkKind::Stream:
         time.compute += stream(item.bytes) * (item.routed ? 1 + imbalance_ : 1);
         if (item.bytes > 0) time.compute += launch_ * item.kernels;
-        time.host += item.kernels * constants_.host_issue_us / kMicroseconds;
+        time.host += issued * constants_.host_issue_us / kMicroseconds;
         break;
       case WorkKind::Collective: {
         const double seconds = collective(item.collective, item.bytes, placement_of(item.group)) *

@@ -14,19 +14,17 @@ struct Constants {
   double gemm_ampere = 0.85;
   double gemm_hopper = 0.72;
   double gemm_blackwell = 0.72;
-  double gemm_hopper_fp8 = 0.6;
   double gemm_blackwell_fp8 = 0.6;
-  double power_exponent = 0.4;
   double flash_ampere = 0.6;
   double flash_hopper = 0.6;
   double memory = 0.85;
+  double kernel_us = 4;
   double host_issue_us = 8;
   double tp_exposed = 0.2;    // of overlapped tp communication
   double dp_exposed = 0.1;    // of overlapped dp communication
   double fsdp_exposed = 0.3;  // the same where gathers run one layer ahead at most
   double jitter = 0.004;
   double step_overhead_ms = 20;
-  double graph_host = 0.5;
   double all_to_all = 0.7;
 };
 
