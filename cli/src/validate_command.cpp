@@ -21,6 +21,7 @@ struct Options {
   std::optional<std::string> left_out_name;
   std::optional<sim::LeaveOut> leave_one_out;
   std::optional<std::string> check;
+  std::optional<std::string> explain;
   bool ablate = false;
   bool json = false;
   int threads = 0;
@@ -34,12 +35,26 @@ sim::ForEach for_each_on(int threads) {
 }
 
 reports::ValidationReport report_of(const sim::PreparedTable& table,
-                                    const sim::Constants& constants, const sim::ForEach& each) {
+                                    const std::vector<sim::ConstantRecord>& constants,
+                                    const sim::ForEach& each) {
   reports::ValidationReport report{.rows = table.rows(),
                                    .predictions = table.predict(constants, each)};
   report.suites = sim::summarize(report.rows, report.predictions);
   report.num_constants = static_cast<int>(sim::constant_members().size());
   return report;
+}
+
+void print_explained(const sim::PreparedTable& table, const reports::ValidationReport& report,
+                     const std::string& id) {
+  std::vector<std::string> known;
+  for (std::size_t i = 0; i < report.rows.size(); ++i) {
+    known.push_back(report.rows[i].id);
+    if (report.rows[i].id != id) continue;
+    fmt::print("{}", reports::explain_text(report.rows[i], report.predictions[i],
+                                           table.terms(i, report.predictions[i])));
+    return;
+  }
+  throw ConfigError(fmt::format("--explain: {}", unknown_name_message("row", id, known)));
 }
 
 int run(Options options) {
@@ -60,9 +75,13 @@ int run(Options options) {
                fit.loss_after);
     records = fit.constants;
   }
-  const auto report = report_of(table, sim::constants_of(records), each);
+  const auto report = report_of(table, records, each);
   if (options.csv) write_file(*options.csv, reports::to_csv(report));
   if (options.parts) write_file(*options.parts, reports::parts_csv(report));
+  if (options.explain) {
+    print_explained(table, report, *options.explain);
+    return kDone;
+  }
   if (options.leave_one_out)
     fmt::print("{}\n", reports::leave_one_out_text(
                            table.rows(), *options.leave_one_out,
@@ -89,6 +108,8 @@ void add_validate_command(CommandLine& line) {
       .choice("--leave-one-out", options->left_out_name, {"model", "cluster", "software"},
               "fit without each group in turn and predict it (minutes)")
       .flag("--ablate", options->ablate, "fit without each constant in turn (minutes)")
+      .option("--explain", options->explain,
+              "print the terms of this row's step, their intervals, and what to measure")
       .option("--check", options->check,
               "fail if a suite is half a point worse than in this file, written with --json")
       .option("--threads", options->threads, "0 = as many as the machine has cores")

@@ -100,6 +100,33 @@ std::string to_text(const ValidationReport& report) {
   return text;
 }
 
+std::string explain_text(const sim::PublishedRow& row, const sim::RowPrediction& own,
+                         const std::vector<sim::PredictionTerm>& terms) {
+  if (!own.prediction) return fmt::format("{}: not predicted: {}\n", row.id, own.note);
+  constexpr double kNormal80 = 1.2816;  // quantile of the normal distribution at 0.9
+  const double step = own.prediction->step_time_s;
+  Table table{.columns = {{"term", Align::Left},
+                          {"seconds"},
+                          {"share"},
+                          {"80 % interval"},
+                          {"adds"},
+                          {"source", Align::Left},
+                          {"measure to know it better", Align::Left}}};
+  for (const sim::PredictionTerm& term : terms)
+    table.rows.push_back(
+        {std::string(term.name), fmt::format("{:.4g}", term.seconds),
+         plain_percent(term.seconds / step),
+         fmt::format("+- {:.1f} %", 100 * kNormal80 * term.sigma),
+         fmt::format("+- {:.1f} %", 100 * kNormal80 * term.sigma * term.seconds / step),
+         std::string(name_of(term.source)), std::string(term.measure)});
+  const double width = own.prediction->half_width_80();
+  std::string text = fmt::format("{}: predicted {:.4g} s, 80 % interval {:.4g} to {:.4g} s", row.id,
+                                 step, step / (1 + width), step * (1 + width));
+  if (row.step_time_s)
+    text += fmt::format("; measured {:.4g} s ({})", *row.step_time_s, signed_percent(*own.error));
+  return text + "\n" + to_text(table, 1);
+}
+
 std::string to_csv(const ValidationReport& report) {
   std::string csv =
       "id,family,suite,step_time_s,predicted_step_time_s,error,peak_mem_gib,"
@@ -123,7 +150,8 @@ std::string to_csv(const ValidationReport& report) {
 std::string parts_csv(const ValidationReport& report) {
   std::string csv =
       "id,measured_s,predicted_s,compute_s,tensor_s,host_s,pipeline_s,data_parallel_s,optimizer_s,"
-      "overhead_s,parameters_gib,gradients_gib,optimizer_gib,activations_gib,transient_gib\n";
+      "offload_s,overhead_s,parameters_gib,gradients_gib,optimizer_gib,activations_gib,transient_"
+      "gib\n";
   for (std::size_t i = 0; i < report.rows.size(); ++i) {
     const auto& own = report.predictions[i];
     if (!own.prediction) continue;
@@ -131,7 +159,7 @@ std::string parts_csv(const ValidationReport& report) {
     const sim::RunMemory& m = own.prediction->memory;
     csv += fmt::format("{},{}", quoted(report.rows[i].id), number(report.rows[i].step_time_s));
     for (const double part : {own.prediction->step_time_s, s.compute, s.tensor, s.host, s.pipeline,
-                              s.data_parallel, s.optimizer, s.overhead})
+                              s.data_parallel, s.optimizer, s.offload, s.overhead})
       csv += fmt::format(",{:.6g}", part);
     for (const double bytes : {m.parameters, m.gradients, m.optimizer, m.activations, m.transient})
       csv += fmt::format(",{:.4f}", bytes / kGib);
@@ -195,11 +223,14 @@ std::string leave_one_out_text(const std::vector<sim::PublishedRow>& rows, sim::
     for (const auto& [row, prediction] : group.predictions) predictions[row] = prediction;
   }
   const sim::IntervalSummary intervals = sim::intervals_of(rows, predictions);
-  Table suites{.columns = {{"suite", Align::Left}, {"left-out MAPE"}, {"bias"}, {"in 80 %"}}};
+  Table suites{
+      .columns = {
+          {"suite", Align::Left}, {"left-out MAPE"}, {"bias"}, {"in 80 %"}, {"half-width"}}};
   for (const sim::SuiteSummary& suite : sim::summarize(rows, predictions))
     suites.rows.push_back({suite.suite, plain_percent(suite.step_time.mean_absolute),
                            signed_percent(suite.step_time.bias),
-                           plain_percent(suite.intervals.covered)});
+                           plain_percent(suite.intervals.covered),
+                           plain_percent(suite.intervals.half_width)});
   return fmt::format(
       "leave one {} out of the fit\n{}\n{}families: fitted {}, left out {} ({:.2f} x)\n"
       "80 % intervals hold {} of the left-out rows\n",

@@ -259,9 +259,9 @@ std::vector<LeftOutGroup> leave_one_out(const PreparedTable& table,
                        .families = with.families,
                        .fitted = with.mean_absolute,
                        .left_out = without.mean_absolute});
-    const Constants constants = constants_of(fit.constants);
     for (std::size_t i = 0; i < rows.size(); ++i)
-      if (members[i]) results.back().predictions.emplace_back(i, table.predict_row(i, constants));
+      if (members[i])
+        results.back().predictions.emplace_back(i, table.predict_row(i, fit.constants));
   }
   return results;
 }

@@ -101,6 +101,14 @@ Constants constants_of(const std::vector<ConstantRecord>& records) {
   return constants;
 }
 
+Constants sigmas_of(const std::vector<ConstantRecord>& records) {
+  Constants sigmas;
+  for (const ConstantRecord& record : records)
+    for (const NamedConstant& known : constant_members())
+      if (known.name == record.name) sigmas.*known.member = record.relative_sigma * record.value;
+  return sigmas;
+}
+
 std::string to_json(const std::vector<ConstantRecord>& records) {
   return write_json(ConstantsFile{.constants = records}).dump(2) + "\n";
 }

@@ -558,12 +558,17 @@ class Walker {
     return bytes;
   }
 
-  /// Backward reads the input of a layer's last product, but nothing after it.
-  static void drop_after_last_input(std::vector<WorkItem>& items) {
+  /// Backward reads the input of a layer's last product, but nothing after it; what is gathered to
+  /// recompute serves the weight gradients' gathers, too.
+  static void keep_what_backward_reads(std::vector<WorkItem>& items) {
     const auto last = std::find_if(items.rbegin(), items.rend(), [](const WorkItem& item) {
       return item.kind == WorkKind::Product;
     });
     if (last != items.rend()) items.erase(std::prev(last.base()), items.end());
+    std::erase_if(items, [](const WorkItem& item) {
+      return item.kind == WorkKind::Collective && item.collective == Collective::AllGather &&
+             item.group == Group::Tp;
+    });
   }
 
   void add_recompute() {
@@ -574,7 +579,7 @@ class Walker {
       case RunRecompute::Full:
       case RunRecompute::EverySecondLayer:
         work_.recompute = work_.forward;
-        if (profile_.recompute_stops_early) drop_after_last_input(work_.recompute);
+        if (profile_.recompute_stops_early) keep_what_backward_reads(work_.recompute);
         break;
       case RunRecompute::CoreAttention:
         work_.recompute.assign(work_.forward.begin() + static_cast<std::ptrdiff_t>(core_begin_),

@@ -1,6 +1,7 @@
 #include "run_memory.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/units.hpp"
 
@@ -22,17 +23,19 @@ double chunks_in_flight(const TrainingRun& run, int stage) {
 }
 
 RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
-                       const StageWork& work, int stage) {
+                       const StageWork& work, int devices_per_node, int stage) {
   const auto& parallel = run.parallel;
   const double dense = work.dense_parameters(stage), expert = work.expert_parameters(stage);
-  const double dp = run.shard_in_node ? 8 : parallel.dp * parallel.cp;
+  const double replicas = parallel.dp * parallel.cp;
+  const double in_node = std::max(1, devices_per_node / (parallel.tp * parallel.pp));
+  const double dp = run.shard_in_node ? std::min(replicas, in_node) : replicas;
   const double edp = parallel.edp();
   const auto sharded = [&](bool shards) {
     return shards ? dense / dp + expert / edp : dense + expert;
   };
   RunMemory memory;
   memory.stage = stage;
-  const bool full = run.zero_stage >= 3;
+  const bool full = run.shards_layers();
   memory.parameters = sharded(full) * (full ? 0 : kHalfBytes);
   const double gradient_bytes = run.switches.reduce_in_bf16 ? kHalfBytes : profile.gradient_bytes;
   memory.gradients = sharded(run.zero_stage >= 2) * gradient_bytes;
@@ -47,10 +50,12 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
       largest = std::max(largest, layer.transient_bytes);
       gathered = std::max(gathered, layer.dense_parameters + layer.expert_parameters);
     }
-  if (run.switches.offload_activation_layers > 0)  // the rest stays on the device
-    layer_bytes *= std::max(0.0, 1 - static_cast<double>(run.switches.offload_activation_layers) /
-                                         run.model.num_layers);
-  memory.activations = layer_bytes / parallel.vpp * chunks_in_flight(run, stage);
+  const double activations = layer_bytes / parallel.vpp * chunks_in_flight(run, stage);
+  memory.activations = activations * (1 - run.offloaded_activations());
+  memory.host = activations - memory.activations;
+  if (run.updates_on_host()) memory.host += std::exchange(memory.optimizer, 0);
+  if (run.updates_on_host() && run.switches.offload_parameters)
+    memory.host += std::exchange(memory.gradients, 0);
   memory.transient = largest;
   if (full) memory.transient += 2 * gathered * kHalfBytes + gathered * gradient_bytes;
   if (stage == 0) memory.activations += work.embedding.saved_bytes;
@@ -63,7 +68,7 @@ RunMemory fullest_stage(const TrainingRun& run, const ExecutionProfile& profile,
                         const Cluster& cluster, const StageWork& work) {
   RunMemory worst;
   for (int stage = 0; stage < run.parallel.pp; ++stage) {
-    const RunMemory own = stage_memory(run, profile, work, stage);
+    const RunMemory own = stage_memory(run, profile, work, cluster.devices_per_node, stage);
     if (stage == 0 || own.allocated() > worst.allocated()) worst = own;
   }
   worst.transient += profile.workspace_mib * kMib;

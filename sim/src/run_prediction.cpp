@@ -6,8 +6,10 @@
 
 #include "core/error.hpp"
 #include "core/units.hpp"
+#include "offload.hpp"
 #include "pipeline_time.hpp"
 #include "run_memory.hpp"
+#include "sim/prediction_terms.hpp"
 #include "stage_work.hpp"
 #include "work_prices.hpp"
 
@@ -34,6 +36,8 @@ double seconds(const PhaseTime& time) {
 
 PhaseTime operator+(PhaseTime a, const PhaseTime& b) {
   a.compute += b.compute;
+  a.products += b.products;
+  a.attention += b.attention;
   a.exposed += b.exposed;
   a.hidden += b.hidden;
   a.host += b.host;
@@ -42,6 +46,8 @@ PhaseTime operator+(PhaseTime a, const PhaseTime& b) {
 
 PhaseTime operator*(double n, PhaseTime a) {
   a.compute *= n;
+  a.products *= n;
+  a.attention *= n;
   a.exposed *= n;
   a.hidden *= n;
   a.host *= n;
@@ -70,7 +76,8 @@ class Predictor {
         placements_(placements),
         work_(work),
         constants_(constants),
-        pricer_(run, profile, cluster, placements, constants) {
+        pricer_(run, profile, cluster, placements, constants),
+        host_(host_link(cluster.device)) {
     for (const LayerWork& layer : work.works) layers_.push_back(price(layer));
     embedding_ = price(work.embedding);
     head_ = price(work.head);
@@ -79,7 +86,7 @@ class Predictor {
   RunPrediction run() {
     RunPrediction prediction;
     RunBreakdown& parts = prediction.seconds;
-    const double pipeline = run_.zero_stage >= 3 ? sharded_steps(parts) : pipeline_steps(parts);
+    const double pipeline = run_.shards_layers() ? sharded_steps(parts) : pipeline_steps(parts);
     const double tail = step_end(parts);
     const double work = pipeline + tail;
     prediction.step_time_s = with_step_effects(pricer_.cluster(), work);
@@ -118,8 +125,29 @@ class Predictor {
     return pricer_.transfer(bytes, placements_.next_stage);
   }
 
+  /// Bytes of activations that a micro-batch moves to the host, and back.
+  double offloaded_bytes(const LayerWork& layer) const {
+    return layer.saved_bytes * run_.offloaded_activations();
+  }
+  double offloaded_bytes(const ChunkWork& chunk) const {
+    double bytes = 0;
+    for (const LayerCount& layers : chunk.layers)
+      bytes += layers.count * offloaded_bytes(work_.works[at(layers.work)]);
+    return bytes;
+  }
+
+  /// A phase beside its copies to or from the host.
+  double with_copies(const PhaseTime& time, double bytes, RunBreakdown& parts, double times) const {
+    const double alone = seconds(time);
+    const double total = beside_transfer(alone, bytes, host_);
+    parts.offload += times * (total - alone);
+    return total;
+  }
+
   void add_to(RunBreakdown& parts, const PhaseTime& time, double times) const {
     parts.compute += times * time.compute;
+    parts.products += times * time.products;
+    parts.attention += times * time.attention;
     parts.tensor += times * time.exposed;
     parts.host += times * std::max(0.0, time.host - time.gpu());
   }
@@ -133,7 +161,10 @@ class Predictor {
       double busy = 0;
       for (const ChunkWork& chunk : chunks) {
         const LayerTime time = chunk_time(chunk);
-        stage.push_back({seconds(time.forward), seconds(time.backward)});
+        const double copies = offloaded_bytes(chunk);
+        const double forward = with_copies(time.forward, copies, own, input.num_microbatches);
+        const double backward = with_copies(time.backward, copies, own, input.num_microbatches);
+        stage.push_back({forward, backward});
         busy += stage.back().forward + stage.back().backward;
         add_to(own, time.forward, input.num_microbatches);
         add_to(own, time.backward, input.num_microbatches);
@@ -159,8 +190,11 @@ class Predictor {
     double first_gather = 0;
     const auto layer = [&](const LayerTime& time, const LayerWork& work, double count) {
       const ShardTraffic traffic = shard_traffic(work);
-      total += count * beside(time.forward, traffic.gather, parts);
-      total += count * beside(time.backward, traffic.gather + traffic.scatter, parts);
+      const double copies = offloaded_bytes(work);
+      const double forward = with_copies(time.forward, copies, parts, count);
+      const double backward = with_copies(time.backward, copies, parts, count);
+      total += count * beside(forward, traffic.gather, count, parts);
+      total += count * beside(backward, traffic.gather + traffic.scatter, count, parts);
       add_to(parts, time.forward, count);
       add_to(parts, time.backward, count);
       first_gather = traffic.gather;
@@ -173,6 +207,9 @@ class Predictor {
     parts.data_parallel += first_gather;
     const double m = run_.num_microbatches();
     parts.compute *= m;
+    parts.products *= m;
+    parts.attention *= m;
+    parts.offload *= m;
     parts.tensor *= m;
     parts.host *= m;
     parts.data_parallel *= m;
@@ -184,29 +221,39 @@ class Predictor {
     double scatter = 0;
   };
 
+  /// Dense parameters are sharded over dp (in a node only, if the run says so: gradients are then
+  /// summed across nodes shard by shard), experts over the ranks that hold the same ones.
   ShardTraffic shard_traffic(const LayerWork& work) const {
-    const GroupPlacement& group = placements_.dp;
-    const double shards = group.size;
     const bool fp8_gather = run_.precision != RunPrecision::Bf16 &&
                             run_.precision != RunPrecision::Fp16 && profile_.gathers_fp8;
     const double parameter_bytes = fp8_gather ? 1 : kHalfBytes;
     const double gradient_bytes = run_.switches.reduce_in_bf16 ? kHalfBytes : profile_.reduce_bytes;
-    const double n = work.dense_parameters + work.expert_parameters;
-    return {pricer_.collective(Collective::AllGather, n * parameter_bytes / shards, group),
-            pricer_.collective(Collective::ReduceScatter, n * gradient_bytes, group)};
+    ShardTraffic traffic;
+    const auto add = [&](double n, const GroupPlacement& group) {
+      if (n <= 0) return;
+      const double shard = n / group.size;
+      traffic.gather += pricer_.collective(Collective::AllGather, shard * parameter_bytes, group);
+      traffic.scatter += pricer_.collective(Collective::ReduceScatter, n * gradient_bytes, group);
+      if (!run_.switches.offload_parameters) return;
+      traffic.gather += host_.transfer_seconds(shard * parameter_bytes);
+      traffic.scatter += host_.transfer_seconds(shard * gradient_bytes);
+    };
+    add(work.dense_parameters, run_.shard_in_node ? placements_.node_dp : placements_.dp);
+    add(work.expert_parameters, placements_.expert_dp);
+    if (run_.shard_in_node)
+      traffic.scatter += pricer_.collective(
+          Collective::AllReduce, work.dense_parameters / placements_.node_dp.size * gradient_bytes,
+          placements_.across_dp);
+    return traffic;
   }
 
   /// Communication beside a phase: part of it is paid, as exposed ends and as slower compute.
-  double beside(const PhaseTime& time, double communication, RunBreakdown& parts) const {
-    if (!run_.overlap_dp) {
-      parts.data_parallel += communication;
-      return seconds(time) + communication;
-    }
-    const double alone = seconds(time);
+  double beside(double alone, double communication, double times, RunBreakdown& parts) const {
     const double paid =
         profile_.rate_limited_gathers ? constants_.fsdp_exposed : constants_.dp_exposed;
-    const double exposed = std::max(paid * communication, communication - alone);
-    parts.data_parallel += exposed;
+    const double exposed =
+        run_.overlap_dp ? std::max(paid * communication, communication - alone) : communication;
+    parts.data_parallel += times * exposed;
     return alone + exposed;
   }
 
@@ -216,21 +263,23 @@ class Predictor {
 
   double step_end(RunBreakdown& parts) const {
     double worst = 0;
+    RunBreakdown tail;
     for (int s = 0; s < run_.parallel.pp; ++s) {
       RunBreakdown own;
       const double total = reduce_seconds(s, own) + optimizer_seconds(s, own);
       if (total <= worst) continue;
       worst = total;
-      parts.optimizer = own.optimizer;
-      end_dp_ = own.data_parallel;
+      tail = own;
     }
-    parts.data_parallel += end_dp_;
+    parts.optimizer = tail.optimizer;
+    parts.data_parallel += tail.data_parallel;
+    parts.offload += tail.offload;
     return worst;
   }
 
   /// Gradients of a stage, dense and expert ones over their own groups.
   double reduce_seconds(int stage, RunBreakdown& parts) const {
-    if (run_.zero_stage >= 3) return 0;
+    if (run_.shards_layers()) return 0;
     const double gradient_bytes = run_.switches.reduce_in_bf16 ? kHalfBytes : profile_.reduce_bytes;
     const auto reduced = [&](double parameters, const GroupPlacement& group) {
       if (group.size <= 1 || parameters <= 0) return 0.0;
@@ -281,12 +330,18 @@ class Predictor {
     const auto shards = [&](const GroupPlacement& group) {
       return shards_optimizer() ? static_cast<double>(group.size) : 1.0;
     };
-    const double n = work_.dense_parameters(stage) / shards(placements_.dp) +
+    const GroupPlacement& dense = run_.shard_in_node ? placements_.node_dp : placements_.dp;
+    const double n = work_.dense_parameters(stage) / shards(dense) +
                      work_.expert_parameters(stage) / shards(placements_.expert_dp);
-    double bytes = n * (update + norm);
+    double bytes = n * norm;
+    if (run_.updates_on_host())
+      parts.offload = host_optimizer_seconds(n * gradient, n * update, n * kHalfBytes,
+                                             backward_window(stage), host_);
+    else
+      bytes += n * update;
     bytes += (work_.dense_parameters(stage) + work_.expert_parameters(stage)) * gradient;  // zeroed
     parts.optimizer = pricer_.stream(bytes);
-    return parts.optimizer;
+    return parts.optimizer + parts.offload;
   }
 
   const TrainingRun& run_;
@@ -295,9 +350,9 @@ class Predictor {
   const StageWork& work_;
   const Constants& constants_;
   WorkPricer pricer_;
+  HostLink host_;
   std::vector<LayerTime> layers_;
   LayerTime embedding_, head_;
-  mutable double end_dp_ = 0;
 };
 
 }  // namespace
@@ -309,38 +364,6 @@ const ExecutionProfile& profile_of(const TrainingRun& run) {
   const auto names = execution_profile_names();
   const bool separate = std::ranges::find(names, eager) != names.end();
   return load_execution_profile(run.switches.eager && separate ? eager : run.profile);
-}
-
-}  // namespace
-
-namespace {
-
-/// Relative standard deviations by what a term rests on. Fitted on runs of many models: compute.
-/// Formulas whose inputs vary between machines: communication, host. Assumed: overheads. What no
-/// term knows (software versions): repeated measurements of one configuration across releases
-/// differ by 1.8 % in the median and 8 % at the 90th percentile. Where the host is late, it sets
-/// the pace of the device's time as well.
-constexpr double kComputeSigma = 0.03;
-constexpr double kTensorSigma = 0.15;
-constexpr double kHostSigma = 0.075;
-constexpr double kPipelineSigma = 0.15;
-constexpr double kDataParallelSigma = 0.3;
-constexpr double kOptimizerSigma = 0.3;
-constexpr double kOverheadSigma = 0.5;
-constexpr double kVersionSigma = 0.025;
-
-double relative_sigma(const RunPrediction& prediction, const ExecutionProfile& profile) {
-  const RunBreakdown& s = prediction.seconds;
-  const double step = prediction.step_time_s;
-  double variance = kVersionSigma * kVersionSigma + profile.habit_sigma * profile.habit_sigma;
-  const double paced = s.host > 0 ? s.compute + s.tensor + s.host : 0;
-  for (const auto& [seconds, sigma] :
-       {std::pair(s.compute, kComputeSigma), std::pair(s.tensor, kTensorSigma),
-        std::pair(paced, kHostSigma), std::pair(s.pipeline, kPipelineSigma),
-        std::pair(s.data_parallel, kDataParallelSigma), std::pair(s.optimizer, kOptimizerSigma),
-        std::pair(s.overhead, kOverheadSigma)})
-    variance += std::pow(seconds / step * sigma, 2);
-  return std::sqrt(variance);
 }
 
 }  // namespace
@@ -365,6 +388,10 @@ PreparedRun::~PreparedRun() = default;
 PreparedRun::PreparedRun(PreparedRun&&) noexcept = default;
 PreparedRun& PreparedRun::operator=(PreparedRun&&) noexcept = default;
 
+const ExecutionProfile& PreparedRun::profile() const {
+  return *state_->profile;
+}
+
 const TrainingRun& PreparedRun::run() const {
   return state_->run;
 }
@@ -374,7 +401,26 @@ RunPrediction PreparedRun::predict(const Constants& constants) const {
   RunPrediction prediction =
       Predictor(s.run, *s.profile, s.cluster, s.placements, s.work, constants).run();
   prediction.memory = s.memory;
-  prediction.relative_sigma = relative_sigma(prediction, *s.profile);
+  prediction.relative_sigma =
+      relative_sigma_of(terms_of(prediction, s.run, *s.profile), prediction.step_time_s);
+  return prediction;
+}
+
+RunPrediction PreparedRun::predict(const Constants& constants, const Constants& sigmas) const {
+  const State& s = *state_;
+  RunPrediction prediction = predict(constants);
+  double variance = 0;
+  for (const NamedConstant& constant : constant_members()) {
+    Constants moved = constants;
+    moved.*constant.member += sigmas.*constant.member;
+    if (moved.*constant.member == constants.*constant.member) continue;
+    const double step =
+        Predictor(s.run, *s.profile, s.cluster, s.placements, s.work, moved).run().step_time_s;
+    variance += std::pow(std::log(step / prediction.step_time_s), 2);
+  }
+  prediction.constants_sigma = std::sqrt(variance);
+  prediction.relative_sigma =
+      relative_sigma_of(terms_of(prediction, s.run, *s.profile), prediction.step_time_s);
   return prediction;
 }
 

@@ -118,14 +118,42 @@ PreparedTable::PreparedTable(std::vector<PublishedRow> rows, const ForEach& for_
   });
 }
 
+namespace {
+
+RowPrediction beside_measured(const PublishedRow& row, RunPrediction prediction,
+                              const std::string& note) {
+  RowPrediction own{.note = note};
+  if (row.step_time_s) own.error = prediction.step_time_s / *row.step_time_s - 1;
+  own.predicted_mem_gib = kind_bytes(prediction.memory, row.memory_kind) / kGib;
+  if (row.peak_mem_gib) own.memory_error = *own.predicted_mem_gib / *row.peak_mem_gib - 1;
+  own.prediction = std::move(prediction);
+  return own;
+}
+
+}  // namespace
+
 RowPrediction PreparedTable::predict_row(std::size_t i, const Constants& constants) const {
-  RowPrediction row{.note = notes_[i]};
-  if (!runs_[i]) return row;
-  row.prediction = runs_[i]->predict(constants);
-  if (rows_[i].step_time_s) row.error = row.prediction->step_time_s / *rows_[i].step_time_s - 1;
-  row.predicted_mem_gib = kind_bytes(row.prediction->memory, rows_[i].memory_kind) / kGib;
-  if (rows_[i].peak_mem_gib) row.memory_error = *row.predicted_mem_gib / *rows_[i].peak_mem_gib - 1;
-  return row;
+  if (!runs_[i]) return {.note = notes_[i]};
+  return beside_measured(rows_[i], runs_[i]->predict(constants), notes_[i]);
+}
+
+RowPrediction PreparedTable::predict_row(std::size_t i,
+                                         const std::vector<ConstantRecord>& fitted) const {
+  if (!runs_[i]) return {.note = notes_[i]};
+  return beside_measured(rows_[i], runs_[i]->predict(constants_of(fitted), sigmas_of(fitted)),
+                         notes_[i]);
+}
+
+std::vector<PredictionTerm> PreparedTable::terms(std::size_t i, const RowPrediction& row) const {
+  if (!runs_[i] || !row.prediction) return {};
+  return terms_of(*row.prediction, runs_[i]->run(), runs_[i]->profile());
+}
+
+std::vector<RowPrediction> PreparedTable::predict(const std::vector<ConstantRecord>& fitted,
+                                                  const ForEach& for_each) const {
+  std::vector<RowPrediction> predictions(rows_.size());
+  for_each(rows_.size(), [&](std::size_t i) { predictions[i] = predict_row(i, fitted); });
+  return predictions;
 }
 
 std::vector<RowPrediction> PreparedTable::predict(const Constants& constants,

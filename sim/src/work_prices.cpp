@@ -51,6 +51,13 @@ RunPlacements place_groups(const TrainingRun& run, const Cluster& cluster) {
   placements.etp = of(Group::Etp);
   placements.dp = of(Group::DpCp);
   placements.expert_dp = of(Group::ExpertDp);
+  std::vector<int> in_node, one_a_node;
+  for (const int rank : mesh.group(Group::DpCp, 0)) {
+    if (rank < cluster.devices_per_node) in_node.push_back(rank);
+    if (rank % cluster.devices_per_node == 0) one_a_node.push_back(rank);
+  }
+  placements.node_dp = place(cluster, in_node);
+  placements.across_dp = place(cluster, one_a_node);
   const auto neighbour = [&](Group group) {
     const auto ranks = mesh.group(group, 0);
     return ranks.size() < 2 ? GroupPlacement{} : place(cluster, {ranks[0], ranks[1]});
@@ -74,9 +81,7 @@ WorkPricer::WorkPricer(const TrainingRun& run, const ExecutionProfile& profile, 
   const RunSwitches& switches = run.switches;
   if (!switches.token_drop && !switches.balanced_routing) imbalance_ = kRoutingImbalance;
   launch_ = device.launch_us / kMicroseconds;
-  if (run.switches.cuda_graphs == CudaGraphs::Full) {
-    host_factor_ = 0;
-  }
+  host_factor_ = run.switches.cuda_graphs == CudaGraphs::Full ? 0 : profile.issue_fraction;
   tp_overlap_ =
       (run.overlap_tp && profile.tp_overlap == TpOverlap::UserBuffers) || run.switches.async_tp;
 }
@@ -153,7 +158,7 @@ double WorkPricer::transfer(double bytes, const GroupPlacement& placement) const
 PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
   PhaseTime time;
   const bool gradients = profile_.tp_overlap == TpOverlap::Gradients;
-  double overlappable = 0, products = 0, last_flash = 0, beside_gradients = 0;
+  double overlappable = 0, last_flash = 0, beside_gradients = 0;
   const bool graphs_router = run_.switches.cuda_graphs == CudaGraphs::Partial;
   for (const WorkItem& item : items) {
     const double issued = graphs_router && item.static_router ? 0 : item.kernels;
@@ -161,13 +166,14 @@ PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
       case WorkKind::Product: {
         const double seconds = product(item) + launch_;
         time.compute += seconds;
-        products += seconds;
+        time.products += seconds;
         time.host += issued * constants_.host_issue_us / kMicroseconds;
         break;
       }
       case WorkKind::Flash:
         last_flash = flash(item) + launch_;
         time.compute += last_flash;
+        time.attention += last_flash;
         time.host += issued * constants_.host_issue_us / kMicroseconds;
         break;
       case WorkKind::Stream:
@@ -204,11 +210,12 @@ PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
       }
     }
   }
-  const double exposed = std::max(constants_.tp_exposed * overlappable, overlappable - products);
+  const double exposed =
+      std::max(constants_.tp_exposed * overlappable, overlappable - time.products);
   time.exposed += exposed;
   time.hidden += overlappable - exposed;
-  const double slowed =
-      std::max(cluster_.communication.device_share * beside_gradients, beside_gradients - products);
+  const double slowed = std::max(cluster_.communication.device_share * beside_gradients,
+                                 beside_gradients - time.products);
   time.exposed += slowed;
   time.hidden += beside_gradients - slowed;
   time.host *= host_factor_;

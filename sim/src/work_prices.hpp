@@ -12,6 +12,8 @@ namespace meshplan::sim {
 /// Where the groups of rank 0 sit; found once per run, for it depends on no constant.
 struct RunPlacements {
   GroupPlacement tp, cp, ep, etp, dp, expert_dp;
+  GroupPlacement node_dp;       // the part of dp in this rank's node
+  GroupPlacement across_dp;     // one rank of dp in each node
   GroupPlacement next_stage;    // this rank and its neighbour in the pipeline
   GroupPlacement next_in_ring;  // this rank and its neighbour in the cp group
 };
@@ -19,10 +21,12 @@ RunPlacements place_groups(const TrainingRun& run, const Cluster& cluster);
 
 /// Of one phase of one layer and micro-batch.
 struct PhaseTime {
-  double compute = 0;  // on the device
-  double exposed = 0;  // communication that nothing hides
-  double hidden = 0;   // communication under compute
-  double host = 0;     // to issue it all
+  double compute = 0;    // on the device
+  double products = 0;   // of compute: matrix products
+  double attention = 0;  // of compute: fused attention
+  double exposed = 0;    // communication that nothing hides
+  double hidden = 0;     // communication under compute
+  double host = 0;       // to issue it all
   double gpu() const { return compute + exposed; }
 };
 

@@ -13,7 +13,8 @@ RunPrediction predict(const TrainingRun& run) {
 }
 
 double total(const RunBreakdown& s) {
-  return s.compute + s.tensor + s.host + s.pipeline + s.data_parallel + s.optimizer + s.overhead;
+  return s.compute + s.tensor + s.host + s.pipeline + s.data_parallel + s.optimizer + s.offload +
+         s.overhead;
 }
 
 }  // namespace
@@ -52,6 +53,42 @@ TEST_CASE("A sharded optimizer holds its share", "[sim][prediction]") {
   const RunMemory sharded = predict(run).memory;
   CHECK(sharded.optimizer == Approx(whole.optimizer / 8));
   CHECK(sharded.parameters == whole.parameters);
+}
+
+// Of n parameters, 2 gathers of 2 n and a scatter of 2 n bytes: over 64 ranks 63/64 of them pass a
+// node's 12 GB/s; in a node 7/8 of them a rank's 240 GB/s, and 2 x 7/8 x 2 n the network's.
+TEST_CASE("Sharding in a node only spares the network", "[sim][prediction]") {
+  TrainingRun run = small_gpt(24);
+  run.model.hidden_size = 4096;  // large enough for bandwidth to count alone
+  run.model.ffn_size = 16384;
+  run.model.head_size = 256;
+  run.profile = "fms-fsdp-2024";
+  run.cluster = "a100-80g-generic-100g-node";
+  run.parallel.dp = 64;
+  run.global_batch_size = 128;
+  run.zero_stage = 3;
+  run.switches.reduce_in_bf16 = true;
+  const RunPrediction everywhere = predict(run);
+  run.shard_in_node = true;
+  const RunPrediction in_node = predict(run);
+  const double expected = (6 * 7.0 / 8 / 240 + 3.5 / 12) / (6 * 63.0 / 64 / 12);
+  CHECK(in_node.seconds.data_parallel / everywhere.seconds.data_parallel ==
+        Approx(expected).epsilon(0.03));
+  CHECK(in_node.memory.optimizer == Approx(8 * everywhere.memory.optimizer));
+}
+
+// Stages keep their parameters for the step: they gather and scatter them once, not once a
+// micro-batch.
+TEST_CASE("A pipeline of sharded stages plays its schedule", "[sim][prediction]") {
+  TrainingRun run = small_gpt(8);
+  run.profile = "torchtitan";
+  run.parallel = {.pp = 4, .dp = 2};
+  run.zero_stage = 3;
+  const RunPrediction sharded = predict(run);
+  run.zero_stage = 1;
+  CHECK(sharded.step_time_s == Approx(predict(run).step_time_s));
+  CHECK(sharded.seconds.pipeline > 0);
+  CHECK(total(sharded.seconds) == Approx(sharded.step_time_s).epsilon(1e-6));
 }
 
 // 175 B parameters: 2 + 4 + 12 bytes each on one rank of 80 GB.

@@ -28,6 +28,10 @@ std::string leave_one_out_text(const std::vector<sim::PublishedRow>& rows, sim::
 std::string ablation_text(const std::vector<sim::SuiteSummary>& all,
                           const std::vector<sim::Ablation>& ablations);
 
+/// The terms of a row's predicted step, those that know least first.
+std::string explain_text(const sim::PublishedRow& row, const sim::RowPrediction& prediction,
+                         const std::vector<sim::PredictionTerm>& terms);
+
 std::string to_text(const ValidationReport& report);
 std::string to_json(const ValidationReport& report);
 /// One line a row, in the table's order.

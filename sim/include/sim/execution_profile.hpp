@@ -54,9 +54,10 @@ struct ExecutionProfile {
   OperationHabit block_cast{6, 6, 2, 2};  // the same with a scale per block: rows and columns apart
   OperationHabit ring{25, 40, 8, 12};     // per output element and step of a context-parallel ring
   bool saves_fp8_inputs = true;           // a product keeps its input in FP8
-  double layer_kernels = 0;            // launches and hooks of a layer that no operation explains
-  bool recompute_stops_early = false;  // leaves out what backward does not read
-  double recompute_kernels = 0;        // of entering and leaving a recomputed region
+  double issue_fraction = 1;  // of an eager launch's host time: 1 = Python and autograd issue each
+  double layer_kernels = 0;   // launches and hooks of a layer that no operation explains
+  bool recompute_stops_early = false;      // leaves out what backward does not read
+  double recompute_kernels = 0;            // of entering and leaving a recomputed region
   double gradient_accumulation_bytes = 8;  // per weight and micro-batch, beside the product
   double dropout = 0;                      // default where the run does not say
 

@@ -54,6 +54,8 @@ const std::vector<NamedConstant>& constant_members();
 /// @throws ConfigError for an unknown, missing or repeated name, or a value outside its range
 std::vector<ConstantRecord> parse_constants(std::string_view text, const std::string& file);
 Constants constants_of(const std::vector<ConstantRecord>& records);
+/// Standard deviation of each, from its fit.
+Constants sigmas_of(const std::vector<ConstantRecord>& records);
 std::string to_json(const std::vector<ConstantRecord>& records);
 /// The file that is compiled in.
 const std::vector<ConstantRecord>& fitted_constants();

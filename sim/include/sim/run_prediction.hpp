@@ -14,11 +14,14 @@ namespace meshplan::sim {
 /// Where the step time goes, seconds of the busiest rank.
 struct RunBreakdown {
   double compute = 0;        // of all micro-batches of the slowest stage, recompute included
+  double products = 0;       // the part of compute in matrix products
+  double attention = 0;      // the part in fused attention; the rest are streams
   double tensor = 0;         // exposed tp, sp, cp and ep communication
   double host = 0;           // what the device waits for its host
   double pipeline = 0;       // bubble and exposed sends
   double data_parallel = 0;  // exposed gradient and parameter communication
   double optimizer = 0;
+  double offload = 0;   // waiting for copies to and from the host's memory
   double overhead = 0;  // loading, logging, stragglers
   bool operator==(const RunBreakdown&) const = default;
 };
@@ -34,6 +37,7 @@ struct RunMemory {
   double allocated() const { return parameters + gradients + optimizer + activations + transient; }
   double context = 0;   // CUDA context and libraries, outside the allocator
   double reserved = 0;  // by the allocator
+  double host = 0;      // kept in the host's memory instead
   double visible = 0;   // to nvidia-smi
   double capacity = 0;
   /// What the allocator caches beyond it is given back when memory runs short.
@@ -43,7 +47,8 @@ struct RunMemory {
 
 struct RunPrediction {
   double step_time_s = 0;
-  double relative_sigma = 0;  // of the step time's logarithm
+  double relative_sigma = 0;   // of the step time's logarithm
+  double constants_sigma = 0;  // the part of it that the fit of the constants leaves
   /// The measured time is expected within a factor of 1 + this, either way, in 80 % of cases.
   double half_width_80() const;
   RunBreakdown seconds;
@@ -61,7 +66,11 @@ class PreparedRun {
   PreparedRun& operator=(PreparedRun&&) noexcept;
 
   RunPrediction predict(const Constants& constants) const;
+  /// The same, its interval widened by how well the constants are known.
+  /// @param sigmas  standard deviation of each constant, see sigmas_of
+  RunPrediction predict(const Constants& constants, const Constants& sigmas) const;
   const TrainingRun& run() const;
+  const ExecutionProfile& profile() const;
 
  private:
   struct State;

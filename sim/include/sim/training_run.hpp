@@ -85,6 +85,18 @@ struct TrainingRun {
   }
   /// Tokens of a micro-batch on one context-parallel rank.
   std::int64_t local_tokens() const { return micro_batch_size * seq_len / parallel.cp; }
+  /// Parameters are gathered layer by layer and dropped again. In a pipeline they stay for the
+  /// step, or every micro-batch would gather them anew (torchtitan keeps them there, too).
+  bool shards_layers() const { return zero_stage >= 3 && parallel.pp == 1; }
+  /// Share of the layers whose saved activations wait in the host's memory.
+  double offloaded_activations() const {
+    const double share = static_cast<double>(switches.offload_activation_layers) / model.num_layers;
+    return share < 1 ? share : 1;
+  }
+  /// Sharded parameters in the host's memory are updated there, too (PyTorch FSDP, CPUOffload).
+  bool updates_on_host() const {
+    return switches.offload_optimizer || (switches.offload_parameters && zero_stage >= 3);
+  }
   bool operator==(const TrainingRun&) const = default;
 };
 

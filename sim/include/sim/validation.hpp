@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/fitted_constants.hpp"
+#include "sim/prediction_terms.hpp"
 #include "sim/published_table.hpp"
 #include "sim/run_prediction.hpp"
 
@@ -34,6 +35,12 @@ class PreparedTable {
   const std::vector<PublishedRow>& rows() const { return rows_; }
   std::vector<RowPrediction> predict(const Constants& constants, const ForEach& for_each) const;
   RowPrediction predict_row(std::size_t row, const Constants& constants) const;
+  /// With intervals that hold how well the fit knows its constants.
+  RowPrediction predict_row(std::size_t row, const std::vector<ConstantRecord>& fitted) const;
+  std::vector<RowPrediction> predict(const std::vector<ConstantRecord>& fitted,
+                                     const ForEach& for_each) const;
+  /// Of a row's prediction; none if there is none.
+  std::vector<PredictionTerm> terms(std::size_t row, const RowPrediction& prediction) const;
   /// Log of predicted over measured step time; absent where either is missing.
   std::optional<double> log_error(std::size_t row, const Constants& constants) const;
 

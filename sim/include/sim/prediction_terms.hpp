@@ -1,0 +1,37 @@
+// The terms of a predicted step: what each takes, how well it is known and from what, and what to
+// measure to know it better.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "sim/execution_profile.hpp"
+#include "sim/run_prediction.hpp"
+
+namespace meshplan::sim {
+
+/// What a term rests on, best first.
+enum class TermSource {
+  Measured,      // samples of this operation on this machine
+  Interpolated,  // constants fitted on runs of other models and machines of the same generation
+  DataSheet,     // rates of devices and links, and published algorithms
+  Assumed,       // a judgement, with its reason
+};
+std::string_view name_of(TermSource source);
+
+struct PredictionTerm {
+  std::string_view name;
+  double seconds = 0;  // of the step; the whole step for what scales all of it
+  double sigma = 0;    // relative standard deviation of these seconds
+  TermSource source = TermSource::Assumed;
+  std::string_view measure;  // what narrows it
+};
+
+/// Largest contribution to the interval first.
+std::vector<PredictionTerm> terms_of(const RunPrediction& prediction, const TrainingRun& run,
+                                     const ExecutionProfile& profile);
+
+/// Of the logarithm of a step time: the terms err independently of each other.
+double relative_sigma_of(const std::vector<PredictionTerm>& terms, double step_time_s);
+
+}  // namespace meshplan::sim

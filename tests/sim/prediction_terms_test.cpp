@@ -1,0 +1,60 @@
+#include "sim/prediction_terms.hpp"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "run_cases.hpp"
+
+namespace meshplan::sim {
+
+// Half of the step known to 6 %, all of it to 4 %: sqrt(0.03^2 + 0.04^2).
+TEST_CASE("Independent terms add in squares", "[sim][prediction]") {
+  const std::vector<PredictionTerm> terms{{.seconds = 1, .sigma = 0.06},
+                                          {.seconds = 2, .sigma = 0.04}};
+  CHECK(relative_sigma_of(terms, 2) == Approx(0.05));
+}
+
+TEST_CASE("Terms name what takes the time, the least known first", "[sim][prediction]") {
+  TrainingRun run = small_gpt(8);
+  run.parallel.tp = 2;
+  run.switches.cuda_graphs = CudaGraphs::Full;
+  const PreparedRun prepared(run);
+  const RunPrediction prediction = prepared.predict(constants_of(fitted_constants()));
+  const auto terms = terms_of(prediction, run, prepared.profile());
+  double seconds = 0;
+  for (const PredictionTerm& term : terms) {
+    INFO(term.name);
+    CHECK(term.name != "pipeline");  // there is none
+    CHECK(term.name != "host");      // graphs leave nothing to issue
+    CHECK_FALSE(term.measure.empty());
+    if (term.name == "matrix products" || term.name == "attention" ||
+        term.name == "streams and kernel starts")
+      seconds += term.seconds;
+  }
+  CHECK(seconds == Approx(prediction.seconds.compute));
+  for (std::size_t i = 1; i < terms.size(); ++i)
+    CHECK(terms[i - 1].seconds * terms[i - 1].sigma >= terms[i].seconds * terms[i].sigma);
+  CHECK(prediction.relative_sigma == relative_sigma_of(terms, prediction.step_time_s));
+}
+
+// A step of w (1 + j log2 n) + o: with j known to s, its logarithm is known to about s log2(n) w /
+// t.
+TEST_CASE("Constants that are not well known widen the interval", "[sim][prediction]") {
+  TrainingRun run = small_gpt(8);
+  run.parallel.dp = 8;
+  const PreparedRun prepared(run);
+  const Constants constants = constants_of(fitted_constants());
+  Constants sigmas;
+  for (const NamedConstant& constant : constant_members()) sigmas.*constant.member = 0;
+  const RunPrediction exact = prepared.predict(constants, sigmas);
+  CHECK(exact.constants_sigma == 0);
+  CHECK(exact.relative_sigma == prepared.predict(constants).relative_sigma);
+  sigmas.jitter = 0.001;
+  const RunPrediction wide = prepared.predict(constants, sigmas);
+  const double overhead = constants.step_overhead_ms / 1000;
+  const double work = (exact.step_time_s - overhead) / (1 + 3 * constants.jitter);
+  CHECK(wide.constants_sigma == Approx(std::log1p(0.003 * work / exact.step_time_s)));
+  CHECK(wide.relative_sigma > exact.relative_sigma);
+}
+
+}  // namespace meshplan::sim
