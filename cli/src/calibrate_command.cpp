@@ -6,12 +6,13 @@
 
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "devices.hpp"
 #include "exit_codes.hpp"
 #include "files.hpp"
 #include "inputs.hpp"
-#include "kernels/cpu_backend.hpp"
 #include "progress.hpp"
 #include "ranks.hpp"
+#include "reports/calibration_report.hpp"
 #include "reports/catalog_report.hpp"
 #include "runtime/calibrate.hpp"
 #include "runtime/host_info.hpp"
@@ -24,19 +25,67 @@ namespace {
 struct Options {
   std::optional<std::string> out;
   std::optional<std::string> name;
-  std::string model = "tiny-llama";
-  std::int64_t seq_len = 256;
+  // Absent until resolve(): what is worth measuring depends on the device.
+  std::optional<std::string> model;
+  std::optional<std::int64_t> seq_len;
+  std::optional<std::string> precision;  // one or several, with commas
   std::int64_t global_batch = 16;
-  std::string precision = "fp32";
-  std::vector<int> micro_batches = {1, 2, 4};
+  std::vector<int> micro_batches;
   std::vector<int> ranks;
+  std::optional<int> max_tp;
   double seconds_per_operator = 0.03;
+  double operators_s = 150;
   double communication_s = 15;
   std::optional<std::string> samples_out;  // hidden: this process is a measuring rank
   bool operators = false;                  // hidden
+  DeviceOptions device;
   Terminal terminal;
   HostOptions hosts;
 };
+
+/// Fills in what was not given: a small model on processor cores, one of today's on GPUs.
+void resolve(Options& options) {
+  const bool on_gpus = choose_device(options.device) == DeviceKind::Cuda;
+  options.device.device = on_gpus ? "cuda" : "cpu";
+  if (!options.model) options.model = on_gpus ? "llama3.2-1b" : "tiny-llama";
+  if (!options.seq_len) options.seq_len = on_gpus ? 4096 : 256;
+  if (!options.precision) options.precision = on_gpus ? "bf16" : "fp32";
+  if (options.micro_batches.empty())
+    options.micro_batches = on_gpus ? std::vector{1, 2} : std::vector{1, 2, 4};
+  if (options.ranks.empty()) {
+    const int cores = static_cast<int>(runtime::detect_host().cores.size());
+    options.ranks = {on_gpus ? num_gpus() : cores};
+    for (const int ranks : {2, 4})
+      if (!on_gpus && ranks > cores) options.ranks.push_back(ranks);
+  }
+  for (const int ranks : options.ranks)
+    if (ranks < 1) throw ConfigError(fmt::format("--ranks {}: a job needs at least 1 rank", ranks));
+  // The shard of an operator is timed on one GPU, whether or not the others are there.
+  constexpr int kGpusOfAMachine = 8;
+  const int most_ranks = *std::ranges::max_element(options.ranks);
+  if (!options.max_tp)
+    options.max_tp = on_gpus ? std::max(kGpusOfAMachine, most_ranks) : most_ranks;
+  if (*options.max_tp < 1)
+    throw ConfigError(fmt::format("--max-tp {}: must be at least 1", *options.max_tp));
+  if (!(options.operators_s > 0))
+    throw ConfigError(
+        fmt::format("--operator-seconds {}: must be more than 0", options.operators_s));
+}
+
+std::vector<DType> precisions(const Options& options) {
+  std::vector<DType> dtypes;
+  std::string_view rest = *options.precision;
+  while (true) {
+    const auto comma = rest.find(',');
+    const DType dtype = parse_dtype(rest.substr(0, comma));
+    if (dtype != DType::F32 && dtype != DType::BF16)
+      throw ConfigError(
+          fmt::format("--precision {}: operators are measured in fp32 and bf16", name_of(dtype)));
+    dtypes.push_back(dtype);
+    if (comma == std::string_view::npos) return dtypes;
+    rest.remove_prefix(comma + 1);
+  }
+}
 
 std::string joined(const std::vector<int>& values) {
   return fmt::format("{}", fmt::join(values, ","));
@@ -44,28 +93,44 @@ std::string joined(const std::vector<int>& values) {
 
 // ---------------------------------------------------------------- a measuring rank
 
+std::vector<program::Plan> shapes(const Options& options) {
+  std::vector<program::Plan> plans;
+  const models::ModelSpec model = load_model(*options.model).spec;
+  for (const DType dtype : precisions(options)) {
+    program::Workload workload{.seq_len = *options.seq_len,
+                               .global_batch_size = options.global_batch};
+    workload.precision = dtype;
+    for (program::Plan& plan :
+         runtime::shapes_to_measure(model, workload, *options.max_tp, options.micro_batches))
+      plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
 int measure(const Options& options, runtime::Job& job) {
+  prepare_process(options.device, job.layout().rank);
+  DeviceOptions device_options = options.device;
+  device_options.hang_timeout_s = options.hosts.hang_timeout_s / 2;
+  RankDevice device(device_options, choose_device(device_options), 1, job);
+  const bool on_gpus = device.device().rules().queues;
+  const int at_once = on_gpus ? job.world().size()
+                              : std::min(job.world().size(),
+                                         *std::ranges::max_element(job.layout().cores_of_machine));
   runtime::CalibrationOptions calibration{
       .operators = {.seconds_per_operator = options.seconds_per_operator,
-                    .busy_ranks = std::min(job.world().size(), *std::ranges::max_element(
-                                                                   job.layout().cores_of_machine))},
+                    .busy_ranks = at_once,
+                    .total_seconds = on_gpus ? options.operators_s : 0},
       .communication = {.ops = {program::CommOp::AllReduce, program::CommOp::AllGather,
                                 program::CommOp::ReduceScatter},
                         .budget_per_case = Seconds{0.1},
                         .total_budget = Seconds{options.communication_s}}};
-  if (options.operators) {
-    program::Workload workload{.seq_len = options.seq_len,
-                               .global_batch_size = options.global_batch};
-    workload.precision = parse_dtype(options.precision);
-    const int most_ranks = *std::ranges::max_element(options.ranks);
-    calibration.shapes = runtime::shapes_to_measure(load_model(options.model).spec, workload,
-                                                    most_ranks, options.micro_batches);
-  }
-  const auto backend = kernels::make_cpu_backend(1);
+  if (on_gpus) calibration.communication.ops.push_back(program::CommOp::AllToAll);
+  if (options.operators) calibration.shapes = shapes(options);
   std::optional<Progress> progress;
   if (job.world().rank() == 0) progress.emplace("timing operators", options.terminal);
   const program::CalibrationSamples samples = runtime::calibrate(
-      calibration, job.layout(), job.table(), job.world(), *backend, [&](int done, int total) {
+      calibration, job.layout(), job.table(), job.world(), device.device(),
+      [&](int done, int total) {
         job.board().progress();
         if (progress)
           progress->update(static_cast<std::size_t>(done), static_cast<std::size_t>(total));
@@ -77,10 +142,42 @@ int measure(const Options& options, runtime::Job& job) {
 
 // ---------------------------------------------------------------- the whole calibration
 
+/// The command line of a measuring rank.
+std::vector<std::string> rank_arguments(const Options& options, const std::string& file) {
+  std::vector<std::string> arguments = {"calibrate",
+                                        "--samples-out",
+                                        file,
+                                        "--model",
+                                        *options.model,
+                                        "--seq-len",
+                                        std::to_string(*options.seq_len),
+                                        "--global-batch",
+                                        std::to_string(options.global_batch),
+                                        "--precision",
+                                        *options.precision,
+                                        "--micro-batches",
+                                        joined(options.micro_batches),
+                                        "--ranks",
+                                        joined(options.ranks),
+                                        "--max-tp",
+                                        std::to_string(*options.max_tp),
+                                        "--seconds-per-operator",
+                                        fmt::format("{}", options.seconds_per_operator),
+                                        "--operator-seconds",
+                                        fmt::format("{}", options.operators_s),
+                                        "--communication-seconds",
+                                        fmt::format("{}", options.communication_s),
+                                        "--hang-timeout",
+                                        fmt::format("{}", options.hosts.hang_timeout_s)};
+  for (std::string& argument : arguments_of(options.device)) arguments.push_back(argument);
+  return arguments;
+}
+
 int calibrate(const Options& options) {
   if (!options.out) throw ConfigError("where to? usage: meshplan calibrate --out cluster.json");
   require_writable({options.out});
-  load_model(options.model);  // a wrong name fails here, not in every rank
+  load_model(*options.model);  // a wrong name or type fails here, not in every rank
+  precisions(options);
   const TemporaryFolder folder;
   std::vector<program::CalibrationSamples> jobs;
   for (std::size_t i = 0; i < options.ranks.size(); ++i) {
@@ -89,27 +186,7 @@ int calibrate(const Options& options) {
     fmt::print(stderr, "measuring {} with {} rank{}\n",
                i == 0 ? "operators and communication" : "communication", ranks,
                ranks == 1 ? "" : "s");
-    std::vector<std::string> arguments = {"calibrate",
-                                          "--samples-out",
-                                          file,
-                                          "--model",
-                                          options.model,
-                                          "--seq-len",
-                                          std::to_string(options.seq_len),
-                                          "--global-batch",
-                                          std::to_string(options.global_batch),
-                                          "--precision",
-                                          options.precision,
-                                          "--micro-batches",
-                                          joined(options.micro_batches),
-                                          "--ranks",
-                                          joined(options.ranks),
-                                          "--seconds-per-operator",
-                                          fmt::format("{}", options.seconds_per_operator),
-                                          "--communication-seconds",
-                                          fmt::format("{}", options.communication_s),
-                                          "--hang-timeout",
-                                          fmt::format("{}", options.hosts.hang_timeout_s)};
+    std::vector<std::string> arguments = rank_arguments(options, file);
     if (i == 0) arguments.emplace_back("--operators");
     const int code = launch_self(ranks, options.hosts, std::move(arguments));
     if (code != kDone) return code;
@@ -124,18 +201,12 @@ int calibrate(const Options& options) {
     communications += job.communication.size() + job.links.size();
   fmt::print("\n{} operators and {} communications measured -> {}\n", jobs.front().operators.size(),
              communications, *options.out);
+  if (!jobs.front().gpus.empty()) fmt::print("{}", reports::gpu_text(jobs.front()));
   return kDone;
 }
 
 int run(Options options) {
-  const auto cores = static_cast<int>(runtime::detect_host().cores.size());
-  if (options.ranks.empty()) {
-    options.ranks = {cores};
-    for (const int ranks : {2, 4})
-      if (ranks > cores) options.ranks.push_back(ranks);
-  }
-  for (const int ranks : options.ranks)
-    if (ranks < 1) throw ConfigError(fmt::format("--ranks {}: a job needs at least 1 rank", ranks));
+  resolve(options);
   if (options.samples_out)
     return as_rank(options.hosts, [&](runtime::Job& job) { return measure(options, job); });
   return calibrate(options);
@@ -149,25 +220,33 @@ void add_calibrate_command(CommandLine& line) {
   Command command = line.add("calibrate", "Measure this machine and write it as a cluster file");
   command.option("-o,--out", options->out, "cluster file to write")
       .option("--name", options->name, "of the cluster; default: the host's name")
-      .option("--model", options->model, "whose operator shapes are measured")
-      .option("--seq-len", options->seq_len, "tokens of a sequence")
+      .option("--model", options->model,
+              "whose operator shapes are measured; default: tiny-llama, on GPUs llama3.2-1b")
+      .option("--seq-len", options->seq_len, "tokens of a sequence; default: 256, on GPUs 4096")
       .option("--global-batch", options->global_batch, "largest micro-batch worth measuring")
-      .option("--precision", options->precision, "fp32 or bf16")
-      .option("--micro-batches", options->micro_batches, "sequences of a micro-batch, several")
+      .option("--precision", options->precision,
+              "fp32 or bf16, or both: fp32,bf16; default: fp32, on GPUs bf16")
+      .option("--micro-batches", options->micro_batches,
+              "sequences of a micro-batch, several; default: 1,2,4, on GPUs 1,2")
       .option("--ranks", options->ranks,
               "jobs to measure communication with; the first also times operators. Default: one "
-              "rank per core, then "
-              "4 if there are fewer cores")
+              "rank per core, then 4 if there are fewer cores; on GPUs one rank per GPU")
+      .option("--max-tp", options->max_tp,
+              "largest tp whose shards are measured; default: the most ranks, on GPUs at least 8")
       .option("--seconds-per-operator", options->seconds_per_operator,
               "of repeats, for each condition")
+      .option("--operator-seconds", options->operators_s,
+              "on GPUs, for all operators: with many of them each gets less")
       .option("--communication-seconds", options->communication_s, "for each job")
       .option("--samples-out", options->samples_out, "(a measuring rank: where raw samples go)")
       .flag("--operators", options->operators, "(a measuring rank: time operators too)");
+  add_device_options(command, options->device);
   add_host_options(command, options->hosts);
   command
       .examples(
           "  meshplan calibrate --out here.json\n"
           "  meshplan calibrate --out here.json --model gpt2-124m --seq-len 64 --micro-batches 4\n"
+          "  meshplan calibrate --out gpus.json --device cuda --precision fp32,bf16\n"
           "It times operators and communication by themselves and never runs a plan.")
       .on_run([options] { return run(*options); });
 }

@@ -43,14 +43,14 @@ bool all_agree(runtime::Communicator& world, bool yes) {
   return votes == 1;
 }
 
-void check_shared(const DeviceOptions& options, const program::Plan& plan) {
+void check_shared(const DeviceOptions& options, int pipeline_stages) {
   if (options.comm == "mpi")
     throw ConfigError("--share-gpu is for NCCL; with --comm mpi ranks share a GPU anyway");
-  if (plan.parallel.pp > 1)
+  if (pipeline_stages > 1)
     throw ConfigError(fmt::format(
         "--share-gpu with pp = {}: stages that wait for each other on one GPU would hang; "
         "use --comm mpi",
-        plan.parallel.pp));
+        pipeline_stages));
 }
 
 runtime::GpuCommunication communication(const DeviceOptions& options, runtime::Job& job, int gpus) {
@@ -66,18 +66,19 @@ runtime::GpuCommunication communication(const DeviceOptions& options, runtime::J
   return runtime::GpuCommunication::Mpi;
 }
 
-std::unique_ptr<runtime::Device> make_gpu(const DeviceOptions& options, const program::Plan& plan,
+std::unique_ptr<runtime::Device> make_gpu(const DeviceOptions& options, int pipeline_stages,
                                           runtime::Job& job, std::string& name) {
-  if (options.share_gpu) check_shared(options, plan);
+  if (options.share_gpu) check_shared(options, pipeline_stages);
   const std::string reason = no_gpu();
   if (!reason.empty()) throw ConfigError("--device cuda: no GPU: " + reason);
-  const int gpus = kernels::cuda_devices().count;
+  const int gpus = num_gpus();
   const std::vector<int> neighbours = job.layout().ranks_on(job.layout().machine());
   const auto local = std::ranges::find(neighbours, job.layout().rank) - neighbours.begin();
   const runtime::CudaDeviceOptions device{.device_index = static_cast<int>(local % gpus),
                                           .communication = communication(options, job, gpus),
                                           .shared = options.share_gpu,
                                           .capture = !options.no_graphs,
+                                          .hang_timeout = Seconds{options.hang_timeout_s},
                                           .observer = &job.board()};
   auto made = runtime::make_cuda_device(device);
   name = fmt::format(
@@ -117,17 +118,28 @@ void prepare_process([[maybe_unused]] const DeviceOptions& options, [[maybe_unus
 #endif
 }
 
+int num_gpus() {
+#if MESHPLAN_HAS_CUDA
+  return kernels::cuda_devices().count;
+#else
+  return 0;
+#endif
+}
+
+DeviceKind choose_device(const DeviceOptions& options) {
+  if (options.device == "cpu") return DeviceKind::Cpu;
+  const std::string reason = no_gpu();
+  if (options.device == "cuda" && !reason.empty())
+    throw ConfigError("--device cuda: no GPU: " + reason);
+  return reason.empty() ? DeviceKind::Cuda : DeviceKind::Cpu;
+}
+
 DeviceKind choose_device(const DeviceOptions& options, const program::Plan& plan,
                          const std::string& plan_file) {
-  if (options.device == "cpu") return DeviceKind::Cpu;
-  const bool asked = options.device == "cuda";
-  if (!asked && !plan.cluster_json.empty() &&
-      cluster_of(plan, plan_file).device.kind == sim::DeviceKind::Cpu)
-    return DeviceKind::Cpu;
+  const bool asked = options.device == "cpu" || options.device == "cuda";
+  if (asked || plan.cluster_json.empty()) return choose_device(options);
+  if (cluster_of(plan, plan_file).device.kind == sim::DeviceKind::Cpu) return DeviceKind::Cpu;
   const std::string reason = no_gpu();
-  if (asked && !reason.empty()) throw ConfigError("--device cuda: no GPU: " + reason);
-  if (!asked && plan.cluster_json.empty())
-    return reason.empty() ? DeviceKind::Cuda : DeviceKind::Cpu;
   if (!reason.empty())
     throw ConfigError(
         fmt::format("{}: cluster: is made of GPUs, but here is none: {}; "
@@ -137,11 +149,10 @@ DeviceKind choose_device(const DeviceOptions& options, const program::Plan& plan
 }
 
 RankDevice::RankDevice(const DeviceOptions& options, DeviceKind kind,
-                       [[maybe_unused]] const program::Plan& plan,
-                       [[maybe_unused]] runtime::Job& job) {
+                       [[maybe_unused]] int pipeline_stages, [[maybe_unused]] runtime::Job& job) {
 #if MESHPLAN_HAS_CUDA
   if (kind == DeviceKind::Cuda) {
-    device_ = make_gpu(options, plan, job, name_);
+    device_ = make_gpu(options, pipeline_stages, job, name_);
     return;
   }
 #endif

@@ -21,6 +21,9 @@ struct DeviceOptions {
   bool share_gpu = false;
   bool no_graphs = false;
   int threads_per_rank = 1;  // of a CPU rank
+  // What NCCL waits for a peer, half of --hang-timeout: the rank itself reports the hang and aborts
+  // its communicators before its guardian ends it.
+  double hang_timeout_s = 30;
 };
 
 void add_device_options(Command& command, DeviceOptions& options);
@@ -30,9 +33,16 @@ std::vector<std::string> arguments_of(const DeviceOptions& options);
 /// In a rank, before anything asks for a GPU: what must be set before CUDA starts.
 void prepare_process(const DeviceOptions& options, int rank);
 
+/// GPUs that this process sees.
+int num_gpus();
+
+/// What the options ask for; auto is a GPU where there is one. Call it before MPI is started: for a
+/// GPU the process may be replaced (cuda_program.hpp).
+/// @throws ConfigError where a GPU is asked for and this program or machine has none, saying why
+DeviceKind choose_device(const DeviceOptions& options);
+
 /// What the options ask for; auto is what the plan's cluster is made of, and without a cluster a
-/// GPU where there is one. Call it before MPI is started: for a GPU the process may be replaced
-/// (cuda_program.hpp).
+/// GPU where there is one. Likewise before MPI.
 /// @throws ConfigError where a GPU is asked for and this program or machine has none, saying why
 DeviceKind choose_device(const DeviceOptions& options, const program::Plan& plan,
                          const std::string& plan_file);
@@ -41,9 +51,9 @@ DeviceKind choose_device(const DeviceOptions& options, const program::Plan& plan
 class RankDevice {
  public:
   /// Called by all ranks of the job at once. Ranks of a machine take its GPUs in turn.
+  /// @param pipeline_stages  ranks that wait for one another while they compute: 1 = none
   /// @throws ConfigError if the ranks cannot communicate as asked on the GPUs that there are
-  RankDevice(const DeviceOptions& options, DeviceKind kind, const program::Plan& plan,
-             runtime::Job& job);
+  RankDevice(const DeviceOptions& options, DeviceKind kind, int pipeline_stages, runtime::Job& job);
   runtime::Device& device() { return *device_; }
   /// "NVIDIA H100 (GPU 0), NCCL": what a report should print.
   const std::string& name() const { return name_; }

@@ -184,10 +184,11 @@ class Voice {
 
 int work(Options options, const program::Plan& plan, DeviceKind device_kind, runtime::Job& job) {
   prepare_process(options.device, job.layout().rank);
+  options.device.hang_timeout_s = options.hosts.hang_timeout_s / 2;
   check_placement(options, plan, job);
   const bool leads = job.world().rank() == 0;
   if (leads) require_writable({options.trace, options.chrome, options.log});
-  RankDevice device(options.device, device_kind, plan, job);
+  RankDevice device(options.device, device_kind, plan.parallel.pp, job);
   reports::RunHeader header{.plan = plan,
                             .device = device.name(),
                             .machines = job.layout().num_machines(),

@@ -44,6 +44,45 @@ void fields(Visitor& v, LinkSample& s) {
 }
 
 template <class Visitor>
+void fields(Visitor& v, GpuPeer& p) {
+  v.required("pci_bus", p.pci_bus, "of the other GPU");
+  v.required("access", p.access, "whether it is reached without host memory");
+  v.optional("native_atomics", p.native_atomics, "on its memory: NVLink");
+  v.optional("performance_rank", p.performance_rank, "of the link, as the driver ranks it");
+}
+
+template <class Visitor>
+void fields(Visitor& v, GpuDescription& g) {
+  v.required("name", g.name, "of the product");
+  v.required("capability", g.capability, "compute capability, as 9.0");
+  v.required("num_units", g.num_units, "streaming multiprocessors", at_least(1));
+  v.required("memory_bytes", g.memory_bytes, "of the device", at_least(0));
+  v.optional("cache_bytes", g.cache_bytes, "L2", at_least(0));
+  v.optional("process_bytes", g.process_bytes, "device memory of the process without buffers",
+             at_least(0));
+  v.optional("pci_bus", g.pci_bus, "address");
+  v.optional("pci_link", g.pci_link, "speed and width");
+  v.optional("numa_node", g.numa_node, "of its slot; -1 = not known");
+  v.optional("peers", g.peers, "other GPUs of the machine");
+}
+
+template <class Visitor>
+void fields(Visitor& v, CopySample& s) {
+  v.required("kind", s.kind, "host_to_device, device_to_host or device_to_device");
+  v.required("bytes", s.bytes, "copied", at_least(0));
+  v.required("seconds", s.seconds, "median, on the device", at_least(0));
+}
+
+template <class Visitor>
+void fields(Visitor& v, LaunchSample& s) {
+  v.optional("device_seconds", s.device_seconds, "of the device per operation in a graph",
+             at_least(0));
+  v.optional("queued_seconds", s.queued_seconds, "of the device per operation launched by itself",
+             at_least(0));
+  v.optional("host_seconds", s.host_seconds, "of the host to launch one", at_least(0));
+}
+
+template <class Visitor>
 void fields(Visitor& v, CalibrationSamples& s) {
   v.required("schema_version", s.schema_version, "version of this format", between(1, 1));
   v.required("hostname", s.hostname, "of rank 0's machine");
@@ -61,6 +100,10 @@ void fields(Visitor& v, CalibrationSamples& s) {
   v.optional("operators", s.operators, "timed operators");
   v.optional("communication", s.communication, "timed collectives");
   v.optional("links", s.links, "timed messages between pairs");
+  v.optional("gpus", s.gpus, "of every rank");
+  v.optional("copies", s.copies, "timed copies of a GPU");
+  v.optional("launch", s.launch, "cost of issuing an operation to a GPU");
+  v.optional("device_driven", s.device_driven, "whether NCCL moved the data");
 }
 
 CalibrationSamples parse_samples(std::string_view text, const std::string& file) {

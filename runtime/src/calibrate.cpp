@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <malloc.h>
+#include <memory>
+#include <string>
 
 #include "runtime/host_info.hpp"
+#include "runtime/measure_device.hpp"
 #include "runtime/train.hpp"
 
 namespace meshplan::runtime {
@@ -28,19 +31,54 @@ std::vector<program::Plan> shapes_to_measure(const models::ModelSpec& model,
   return plans;
 }
 
+namespace {
+
+/// One description of each rank, in rank order.
+std::vector<program::GpuDescription> gather_gpus(const program::GpuDescription& own,
+                                                 Communicator& world) {
+  std::vector<program::GpuDescription> gpus;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    std::string text =
+        rank == world.rank() ? program::to_json(program::CalibrationSamples{.gpus = {own}}) : "";
+    std::int64_t bytes = std::ssize(text);
+    world.broadcast({&bytes, 1, DType::I64}, rank).wait();
+    text.resize(static_cast<std::size_t>(bytes));
+    world.broadcast({text.data(), bytes, DType::U8}, rank).wait();
+    gpus.push_back(
+        program::parse_samples(text, "rank " + std::to_string(rank) + "'s GPU").gpus.front());
+  }
+  return gpus;
+}
+
+void measure_device(Communicator& world, Device& device, program::CalibrationSamples& samples) {
+  constexpr Seconds kPerCopy{0.05};
+  const std::optional<program::GpuDescription> gpu = device.gpu();
+  if (!gpu) return;
+  samples.gpus = gather_gpus(*gpu, world);
+  if (world.rank() == 0) {
+    samples.copies = measure_copies(device, copy_sizes(), kPerCopy);
+    samples.launch = measure_launch(device);
+  }
+  world.barrier().wait();
+}
+
+}  // namespace
+
 program::CalibrationSamples calibrate(const CalibrationOptions& options, const JobLayout& layout,
                                       const program::CollectiveTable& table, Communicator& world,
-                                      kernels::Backend& backend, const Progress& progress) {
+                                      Device& device, const Progress& progress) {
   const HostInfo host = detect_host();
-  program::CalibrationSamples samples{.hostname = host.hostname,
-                                      .processor = host.cpu_model,
-                                      .ranks = world.size(),
-                                      .cores = *std::ranges::max_element(layout.cores_of_machine),
-                                      .num_machines = layout.num_machines(),
-                                      .memory_bytes = static_cast<double>(host.memory_bytes),
-                                      .process_bytes = resident_bytes()};
+  program::CalibrationSamples samples{
+      .hostname = host.hostname,
+      .processor = host.cpu_model,
+      .ranks = world.size(),
+      .cores = *std::ranges::max_element(layout.cores_of_machine),
+      .num_machines = layout.num_machines(),
+      .memory_bytes = static_cast<double>(host.memory_bytes),
+      .process_bytes = resident_bytes(),
+      .device_driven = device.rules().communications == program::CommunicationDriver::Device};
   if (!options.shapes.empty()) {
-    const MemoryBandwidth bandwidth = measure_memory_bandwidth(options.operators, world, backend);
+    const MemoryBandwidth bandwidth = measure_memory_bandwidth(options.operators, world, device);
     samples.memory_rate = bandwidth.alone;
     samples.host_memory_rate = bandwidth.all;
     for (const program::Plan& plan : options.shapes) {
@@ -49,14 +87,19 @@ program::CalibrationSamples calibrate(const CalibrationOptions& options, const J
         samples.dtypes.push_back(dtype);
     }
     samples.operators =
-        measure_operators(options.shapes, options.operators, world, backend, progress);
+        measure_operators(options.shapes, options.operators, world, device, progress);
     ::malloc_trim(0);  // what the measuring itself held is no part of a rank
     samples.process_bytes =
         resident_bytes();  // with the libraries' own buffers, which exist by now
   }
+  measure_device(world, device, samples);
   if (world.size() > 1) {
-    samples.communication = measure_collectives(world, layout, table, options.communication);
-    samples.links = measure_links(world, layout, options.communication);
+    const std::unique_ptr<Communicator> device_world = device.make_world(world);
+    const MeasuredWorld measured{.host = world,
+                                 .device = device_world == nullptr ? nullptr : &device,
+                                 .moves = device_world.get()};
+    samples.communication = measure_collectives(measured, layout, table, options.communication);
+    samples.links = measure_links(measured, layout, options.communication);
   }
   return samples;
 }

@@ -70,15 +70,69 @@ double largest(Communicator& comm, double value) {
 /// Memory for the largest case, touched once.
 class Workspace {
  public:
-  Workspace(std::int64_t largest_bytes, int ranks)
-      : send_(static_cast<std::size_t>(largest_bytes)),
-        recv_(static_cast<std::size_t>(largest_bytes) * static_cast<std::size_t>(ranks)) {}
-  void* send() { return send_.data(); }
-  void* recv() { return recv_.data(); }
+  Workspace(const MeasuredWorld& world, std::int64_t largest_bytes, int ranks)
+      : send_(allocate(world, largest_bytes)), recv_(allocate(world, largest_bytes * ranks)) {}
+  void* send() { return send_.get(); }
+  void* recv() { return recv_.get(); }
 
  private:
-  std::vector<std::byte> send_;
-  std::vector<std::byte> recv_;
+  using Memory = std::unique_ptr<void, std::function<void(void*)>>;
+  static Memory allocate(const MeasuredWorld& world, std::int64_t bytes) {
+    if (world.device == nullptr)
+      return {new std::byte[static_cast<std::size_t>(bytes)](),
+              [](void* memory) { delete[] static_cast<std::byte*>(memory); }};
+    kernels::Backend& backend = world.device->backend();
+    return {backend.allocate(bytes), [&backend](void* memory) { backend.free(memory); }};
+  }
+
+  Memory send_;
+  Memory recv_;
+};
+
+constexpr program::Lane kLane = program::Lane::Tp;
+
+bool device_drives(const MeasuredWorld& world) {
+  return world.device != nullptr &&
+         world.device->rules().communications == program::CommunicationDriver::Device;
+}
+
+/// Some ranks: what moves the data, and what moves times. One and the same without a device.
+class TimedGroup {
+ public:
+  /// Called by all ranks at once.
+  TimedGroup(const MeasuredWorld& world, std::span<const int> members, std::string_view name)
+      : device_(world.device),
+        device_drives_(device_drives(world)),
+        host_(world.host.create_group(members, name)),
+        moves_(world.device == nullptr ? nullptr : world.moves->create_group(members, name)) {
+    if (moves_ != nullptr && device_drives_) moves_->queue_on(device_->queue(kLane));
+  }
+  bool member() const { return host_ != nullptr; }
+  Communicator& moves() { return moves_ == nullptr ? *host_ : *moves_; }
+  Communicator& host() { return *host_; }
+
+  /// Seconds of `once`, as this rank sees it; all members of the group enter together.
+  double seconds_of(const std::function<void()>& once, int calls) {
+    host_->barrier().wait();
+    if (device_drives_) {
+      device_->stamp(0, kLane);
+      for (int i = 0; i < calls; ++i) once();
+      device_->stamp(1, kLane);
+      device_->synchronize();
+      return (device_->stamp_seconds(1) - device_->stamp_seconds(0)) / calls;
+    }
+    const auto start = Clock::now();
+    once();
+    if (device_ != nullptr) device_->synchronize();
+    return seconds_since(start);
+  }
+  bool queues_calls() const { return device_drives_; }
+
+ private:
+  Device* device_;
+  bool device_drives_;
+  std::unique_ptr<Communicator> host_;
+  std::unique_ptr<Communicator> moves_;
 };
 
 /// One call of `op` with `bytes` passed in by this rank, rounded up to whole blocks of fp32.
@@ -133,21 +187,30 @@ class Call {
   std::vector<std::int64_t> counts_;
 };
 
+/// So many that they take about a millisecond: what starts the first one no longer counts.
+int calls_that_last(double seconds_of_one) {
+  constexpr double kBatchSeconds = 1e-3;
+  constexpr double kMostCalls = 20;
+  return static_cast<int>(
+      std::clamp(kBatchSeconds / std::max(seconds_of_one, 1e-9), 1.0, kMostCalls));
+}
+
 /// Times of `once`, each that of the slowest rank, until the budget or max_repeats is spent. Fewer
 /// than min_repeats only where these would take more than four budgets.
-std::vector<double> time_repeats(Communicator& comm, const std::function<void()>& once,
+std::vector<double> time_repeats(TimedGroup& group, const std::function<void()>& once,
                                  const MeasureOptions& options) {
-  once();  // connections, caches, scratch
+  group.seconds_of(once, 1);  // connections, caches, scratch
+  const int calls =
+      group.queues_calls()
+          ? calls_that_last(largest(group.host(), group.seconds_of(once, 1)))  // alike on all ranks
+          : 1;
   std::vector<double> times;
   double spent = 0;
   while (static_cast<int>(times.size()) < options.max_repeats &&
          (static_cast<int>(times.size()) < options.min_repeats ||
           spent < options.budget_per_case.value)) {
-    comm.barrier().wait();
-    const auto start = Clock::now();
-    once();
-    times.push_back(largest(comm, seconds_since(start)));
-    spent += times.back();
+    times.push_back(largest(group.host(), group.seconds_of(once, calls)));
+    spent += times.back() * calls;
     if (spent > 4 * options.budget_per_case.value) break;
   }
   return times;
@@ -174,19 +237,20 @@ void set_times(Sample& sample, const std::vector<double>& times, double scale) {
 
 }  // namespace
 
-std::vector<CommSample> measure_collectives(Communicator& world, const JobLayout& layout,
+std::vector<CommSample> measure_collectives(const MeasuredWorld& world, const JobLayout& layout,
                                             const program::CollectiveTable& table,
                                             const MeasureOptions& options) {
+  Communicator& host = world.host;
   const auto sizes = sizes_of(options);
-  const auto group_sizes = groups_of(options, world.size());
+  const auto group_sizes = groups_of(options, host.size());
   const auto [ranks_on_host, cores_on_host] = busiest_machine(layout);
   if (group_sizes.empty()) return {};
-  Workspace memory(*std::ranges::max_element(sizes) + 4 * world.size(), world.size());
-  std::vector<std::unique_ptr<Communicator>> groups;
+  Workspace memory(world, *std::ranges::max_element(sizes) + 4 * host.size(), host.size());
+  std::vector<std::unique_ptr<TimedGroup>> groups;
   for (const int size : group_sizes) {
     std::vector<int> members(static_cast<std::size_t>(size));
     std::iota(members.begin(), members.end(), 0);
-    groups.push_back(world.create_group(members, "measured"));
+    groups.push_back(std::make_unique<TimedGroup>(world, members, "measured"));
   }
   std::vector<CommSample> samples;
   std::vector<std::pair<CommOp, int>> too_slow;
@@ -196,14 +260,14 @@ std::vector<CommSample> measure_collectives(Communicator& world, const JobLayout
       for (const CommOp op : ops_of(options)) {
         const bool repeats_barrier = op == CommOp::Barrier && bytes != sizes.front();
         // Decided by all ranks alike, for they enter the barrier below together.
-        const double elapsed = largest(world, seconds_since(start));
+        const double elapsed = largest(host, seconds_since(start));
         const bool skip =
             repeats_barrier || elapsed > options.total_budget.value ||
             std::ranges::find(too_slow, std::pair(op, group_sizes[g])) != too_slow.end();
         if (skip) continue;
         double slow = 0;
-        if (groups[g] != nullptr) {
-          const Call call(*groups[g], op, bytes);
+        if (groups[g]->member()) {
+          const Call call(groups[g]->moves(), op, bytes);
           const auto times = time_repeats(
               *groups[g], [&] { call.start(memory).wait(); }, options);
           CommSample sample{.op = op,
@@ -211,43 +275,62 @@ std::vector<CommSample> measure_collectives(Communicator& world, const JobLayout
                             .ranks_on_host = ranks_on_host,
                             .cores_on_host = cores_on_host,
                             .bytes = call.bytes(),
-                            .algorithm = table.choose(op, group_sizes[g], Bytes{call.bytes()})};
+                            .algorithm = device_drives(world) ? program::CommAlgorithm::Library
+                                                              : table.choose(op, group_sizes[g],
+                                                                             Bytes{call.bytes()})};
           set_times(sample, times, 1.0);
           samples.push_back(sample);
           slow = static_cast<int>(times.size()) < options.min_repeats ? 1 : 0;
         }
-        if (largest(world, slow) > 0) too_slow.emplace_back(op, group_sizes[g]);
+        if (largest(host, slow) > 0) too_slow.emplace_back(op, group_sizes[g]);
       }
-  share(world, samples);
+  share(host, samples);
   return samples;
 }
 
-std::vector<LinkSample> measure_links(Communicator& world, const JobLayout& layout,
-                                      const MeasureOptions& options) {
+namespace {
+
+std::vector<std::pair<int, int>> pairs_to_measure(const JobLayout& layout, bool all_of_machine) {
   std::vector<std::pair<int, int>> pairs;
-  for (int rank = 0; rank + 1 < world.size(); ++rank) pairs.emplace_back(rank, rank + 1);
-  for (int machine = 1; machine < layout.num_machines(); ++machine) {
-    const std::pair<int, int> pair{0, layout.ranks_on(machine).front()};
-    if (std::ranges::find(pairs, pair) == pairs.end()) pairs.push_back(pair);
+  for (int rank = 0; rank + 1 < layout.size(); ++rank) pairs.emplace_back(rank, rank + 1);
+  const auto add = [&](int from, int to) {
+    const std::pair<int, int> pair{from, to};
+    if (from < to && std::ranges::find(pairs, pair) == pairs.end()) pairs.push_back(pair);
+  };
+  for (int machine = 0; machine < layout.num_machines(); ++machine) {
+    const std::vector<int> ranks = layout.ranks_on(machine);
+    add(0, ranks.front());
+    for (const int from : ranks)
+      for (const int to : ranks)
+        if (all_of_machine) add(from, to);
   }
+  return pairs;
+}
+
+}  // namespace
+
+std::vector<LinkSample> measure_links(const MeasuredWorld& world, const JobLayout& layout,
+                                      const MeasureOptions& options) {
+  const auto pairs = pairs_to_measure(layout, world.device != nullptr);
   const auto sizes = sizes_of(options);
-  Workspace memory(*std::ranges::max_element(sizes), 1);
+  Workspace memory(world, *std::ranges::max_element(sizes), 1);
   std::vector<LinkSample> samples;
   const auto start = Clock::now();
   for (const auto& [from, to] : pairs) {
     const std::vector<int> members{from, to};
-    const auto pair = world.create_group(members, "link");
+    TimedGroup pair(world, members, "link");
     for (const std::int64_t bytes : sizes) {
-      if (largest(world, seconds_since(start)) > options.total_budget.value) break;
+      if (largest(world.host, seconds_since(start)) > options.total_budget.value) break;
       LinkSample sample;
-      if (pair != nullptr) {
-        const int peer = 1 - pair->rank();
+      if (pair.member()) {
+        Communicator& moves = pair.moves();
+        const int peer = 1 - moves.rank();
         const auto ping_pong = [&] {
-          if (pair->rank() == 0) pair->send({memory.send(), bytes, DType::U8}, peer).wait();
-          pair->recv({memory.recv(), bytes, DType::U8}, peer).wait();
-          if (pair->rank() == 1) pair->send({memory.send(), bytes, DType::U8}, peer).wait();
+          if (moves.rank() == 0) moves.send({memory.send(), bytes, DType::U8}, peer).wait();
+          moves.recv({memory.recv(), bytes, DType::U8}, peer).wait();
+          if (moves.rank() == 1) moves.send({memory.send(), bytes, DType::U8}, peer).wait();
         };
-        const auto times = time_repeats(*pair, ping_pong, options);
+        const auto times = time_repeats(pair, ping_pong, options);
         const auto machine = [&](int rank) {
           return layout.machine_of_rank[static_cast<std::size_t>(rank)];
         };
@@ -256,7 +339,8 @@ std::vector<LinkSample> measure_links(Communicator& world, const JobLayout& layo
         set_times(sample, times, 0.5);  // one way of two
       }
       // The pair's first rank has it; every rank gets it.
-      world.broadcast({&sample, static_cast<std::int64_t>(sizeof(sample)), DType::U8}, from).wait();
+      world.host.broadcast({&sample, static_cast<std::int64_t>(sizeof(sample)), DType::U8}, from)
+          .wait();
       samples.push_back(sample);
     }
   }

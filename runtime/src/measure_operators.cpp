@@ -6,9 +6,10 @@
 #include <utility>
 
 #include "core/statistics.hpp"
+#include "program/capture.hpp"
 #include "program/cost.hpp"
 #include "program/lower.hpp"
-#include "runtime/device.hpp"
+#include "runtime/call_timer.hpp"
 #include "runtime/operator_binding.hpp"
 
 namespace meshplan::runtime {
@@ -34,7 +35,13 @@ constexpr std::int64_t kFlatSizes[] = {1 << 12, 1 << 15, 1 << 18, 1 << 20, 1 << 
 constexpr std::int64_t kColdBytes = 96 << 20;
 constexpr std::int64_t kWarmCopies = 3;
 constexpr std::int64_t kMostCopies = 64;
-constexpr int kFewestRepeats = 5;
+
+/// Twice the cache of a GPU: what was used before is gone.
+std::int64_t cold_bytes(const Device& device) {
+  const std::optional<program::GpuDescription> gpu = device.gpu();
+  return std::max(kColdBytes,
+                  gpu ? static_cast<std::int64_t>(2 * gpu->cache_bytes) : std::int64_t{0});
+}
 
 /// Memory for the operands of one operation at a time.
 class OperandPool {
@@ -105,15 +112,18 @@ std::vector<Job> distinct_jobs(std::span<const Program> programs) {
 /// One operator, bound to several copies of its operands.
 class Bench {
  public:
-  Bench(const Job& job, OperandPool& pool, kernels::Backend& backend) : job_(job) {
+  Bench(const Job& job, OperandPool& pool, Device& device) : job_(job) {
+    kernels::Backend& backend = device.backend();
     const std::vector<Operand> operands = job.step ? flat_operands() : block_operands();
     std::int64_t cold = 0;
     std::int64_t warm = 0;
     for (const Operand& operand : operands) (operand.cold ? cold : warm) += operand.bytes;
     const std::int64_t cold_copies =
-        cold == 0 ? 1 : std::clamp<std::int64_t>(kColdBytes / cold, 2, kMostCopies);
+        cold == 0 ? 1 : std::clamp<std::int64_t>(cold_bytes(device) / cold, 2, kMostCopies);
     const std::int64_t copies = std::max(cold_copies, kWarmCopies);
-    std::byte* base = pool.reserve(cold * cold_copies + warm * kWarmCopies + kScalarsBytes);
+    std::byte* base =
+        pool.reserve(kRandomBytes + cold * cold_copies + warm * kWarmCopies + kScalarsBytes) +
+        kRandomBytes;
     const auto* scale = reinterpret_cast<float*>(base);
     write_scalars(backend, base);
     binder_ = std::make_unique<OperatorBinder>(
@@ -126,6 +136,7 @@ class Bench {
         std::byte*& at = operand.cold ? cold_at : warm_at;
         addresses_[operand.root] = at;
         if (operand.tokens) fill_tokens(backend, at, operand.bytes);
+        if (operand.dtype == DType::BF16) fill_bf16(backend, base, at, operand.bytes);
         at += operand.bytes;
       }
       calls_.push_back(job.step ? bind_flat(base) : binder_->bind(*job.instance));
@@ -142,24 +153,15 @@ class Bench {
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
 
-  /// Seconds of each repeat, for about `budget_s`.
-  std::vector<double> run(double budget_s) {
-    for (int i = 0; i < 2; ++i) call();
-    backend_->synchronize();
-    std::vector<double> times;
-    const double begin = monotonic_seconds();
-    double now = begin;
-    while (now - begin < budget_s || static_cast<int>(times.size()) < kFewestRepeats) {
-      call();
-      backend_->synchronize();
-      const double end = monotonic_seconds();
-      times.push_back(end - now);
-      now = end;
-    }
-    return times;
+  TimedCall timed() {
+    const program::Operation& operation = program::operation_of(*job_.program, *job_.instance);
+    return {.call = [this] { calls_[next_++ % calls_.size()](); },
+            .distinct = static_cast<int>(calls_.size()),
+            .capturable = program::is_static(operation, program::CommunicationDriver::Device)};
   }
 
  private:
+  static constexpr std::int64_t kRandomBytes = 1 << 20;  // fp32 before the operands: see fill_bf16
   static constexpr std::int64_t kScalarsBytes = 256;
   static constexpr std::int64_t kLearningRate = 136;
   static constexpr std::int64_t kOptimizerStep = 144;
@@ -179,6 +181,7 @@ class Bench {
     std::int64_t bytes = 0;
     bool cold = false;    // weights, gradients, optimizer state
     bool tokens = false;  // int32 ids or targets
+    DType dtype = DType::F32;
   };
 
   const program::Block& block() const {
@@ -203,7 +206,8 @@ class Bench {
           {.root = root(id),
            .bytes = aligned(bytes),
            .cold = value.storage == Storage::Parameter || value.storage == Storage::Gradient,
-           .tokens = value.storage == Storage::BatchIds || value.storage == Storage::BatchTargets});
+           .tokens = value.storage == Storage::BatchIds || value.storage == Storage::BatchTargets,
+           .dtype = value.dtype});
     };
     for (const ValueId id : operation.inputs) add(id);
     for (const ValueId id : operation.outputs) add(id);
@@ -244,7 +248,18 @@ class Bench {
     backend.copy_to_device(at, tokens.data(), bytes);
   }
 
-  void call() { calls_[next_++ % calls_.size()](); }
+  /// Numbers as in training rather than the halves of fp32 ones, some of which are not numbers:
+  /// what a GPU's products take depends on the bits that they switch.
+  static void fill_bf16(kernels::Backend& backend, const std::byte* random, std::byte* at,
+                        std::int64_t bytes) {
+    constexpr std::int64_t kChunk = kRandomBytes / 4;
+    for (std::int64_t done = 0; done < bytes / 2; done += kChunk)
+      backend.run(kernels::Convert{.count = std::min(kChunk, bytes / 2 - done),
+                                   .from_dtype = DType::F32,
+                                   .from = random - kRandomBytes,
+                                   .to_dtype = DType::BF16,
+                                   .to = at + 2 * done});
+  }
 
   const Job& job_;
   std::map<ValueId, std::byte*> addresses_;
@@ -269,14 +284,20 @@ double sum_over(Communicator& world, double value) {
 
 std::vector<program::OperatorSample> measure_operators(std::span<const program::Plan> plans,
                                                        const OperatorMeasurement& options,
-                                                       Communicator& world,
-                                                       kernels::Backend& backend,
+                                                       Communicator& world, Device& device,
                                                        const Progress& progress) {
   std::vector<Program> programs;
   for (const program::Plan& plan : plans)
     for (Program& program : program::lower_all(plan)) programs.push_back(std::move(program));
   const std::vector<Job> jobs = distinct_jobs(programs);
-  OperandPool pool(backend);
+  const bool several = options.busy_ranks > 1;
+  Seconds budget{options.seconds_per_operator};
+  if (options.total_seconds > 0 && !jobs.empty())
+    budget.value =
+        std::min(budget.value, options.total_seconds /
+                                   ((several ? 2.0 : 1.0) * static_cast<double>(jobs.size())));
+  OperandPool pool(device.backend());
+  CallTimer timer(device);
   std::vector<program::OperatorSample> samples;
   for (const Job& job : jobs) {
     program::OperatorSample sample{.signature = job.signature};
@@ -286,19 +307,22 @@ std::vector<program::OperatorSample> measure_operators(std::span<const program::
     sample.flops = cost.flops;
     sample.bytes = static_cast<double>(cost.bytes);
     const bool measures = world.rank() < options.busy_ranks;
-    std::unique_ptr<Bench> bench = measures ? std::make_unique<Bench>(job, pool, backend) : nullptr;
+    std::unique_ptr<Bench> bench = measures ? std::make_unique<Bench>(job, pool, device) : nullptr;
     double alone[2] = {0, 0};
     if (world.rank() == 0) {
-      const Spread spread = spread_of(bench->run(options.seconds_per_operator));
+      const Spread spread = spread_of(timer.time(bench->timed(), budget));
       alone[0] = spread.median;
       alone[1] = (spread.p90 - spread.p10) / spread.median;
     }
     broadcast(world, alone, 2);
-    world.barrier().wait();
-    const double busy = measures ? median(bench->run(options.seconds_per_operator)) : 0.0;
     sample.seconds = alone[0];
     sample.spread = alone[1];
-    sample.seconds_busy = sum_over(world, busy) / options.busy_ranks;
+    sample.seconds_busy = sample.seconds;
+    if (several) {
+      world.barrier().wait();
+      const double busy = measures ? median(timer.time(bench->timed(), budget)) : 0.0;
+      sample.seconds_busy = sum_over(world, busy) / options.busy_ranks;
+    }
     samples.push_back(std::move(sample));
     if (progress) progress(static_cast<int>(samples.size()), static_cast<int>(jobs.size()));
   }
@@ -306,20 +330,19 @@ std::vector<program::OperatorSample> measure_operators(std::span<const program::
 }
 
 MemoryBandwidth measure_memory_bandwidth(const OperatorMeasurement& options, Communicator& world,
-                                         kernels::Backend& backend) {
-  constexpr std::int64_t kBytes = 64 << 20;
-  constexpr int kRepeats = 8;
+                                         Device& device) {
+  const std::int64_t bytes =
+      device.gpu() ? std::max<std::int64_t>(256 << 20, 2 * cold_bytes(device)) : 64 << 20;
+  const Seconds budget{0.1};
+  kernels::Backend& backend = device.backend();
   const bool measures = world.rank() < options.busy_ranks;
-  std::byte* memory = measures ? static_cast<std::byte*>(backend.allocate(2 * kBytes)) : nullptr;
+  std::byte* memory = measures ? static_cast<std::byte*>(backend.allocate(2 * bytes)) : nullptr;
+  CallTimer timer(device);
   const auto copy_rate = [&] {
-    std::vector<double> times;
-    for (int i = 0; i < kRepeats; ++i) {
-      const double begin = monotonic_seconds();
-      backend.copy(memory, memory + kBytes, kBytes);
-      backend.synchronize();
-      times.push_back(monotonic_seconds() - begin);
-    }
-    return 2.0 * static_cast<double>(kBytes) / median(std::move(times));
+    const std::vector<double> times = timer.time(
+        {.call = [&] { backend.copy(memory, memory + bytes, bytes); }, .capturable = false},
+        budget);
+    return 2.0 * static_cast<double>(bytes) / median(times);
   };
   MemoryBandwidth result;
   if (world.rank() == 0) result.alone = copy_rate();

@@ -6,6 +6,7 @@
 #include <map>
 #include <tuple>
 
+#include "calibration_fit_gpu.hpp"
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "operator_table.hpp"
@@ -75,6 +76,7 @@ double attention_part(const Jobs& jobs, const Cluster& cluster, bool forward) {
                               forward ? standard.attention_forward : standard.attention_backward));
 }
 
+/// Of one rank and of a host's cores together.
 void fit_memory(const Jobs& jobs, Cluster& cluster) {
   double alone = 0, all = 0;
   for (const CalibrationSamples& job : jobs) {
@@ -92,7 +94,7 @@ void fit_memory(const Jobs& jobs, Cluster& cluster) {
       all > 0 ? all / kGigabyte : cluster.device.memory_gb_per_s * cluster.cores_per_host;
 }
 
-void fit_device(const Jobs& jobs, Cluster& cluster) {
+void fit_cpu(const Jobs& jobs, Cluster& cluster) {
   constexpr int kTileRows = 16;  // of an AVX-512 kernel's register block
   constexpr int kTileColumns = 64;
   constexpr double kHalfK = 16;
@@ -121,12 +123,22 @@ void fit_device(const Jobs& jobs, Cluster& cluster) {
   device.launch_us = fastest * kMicroseconds;
 }
 
+/// What a GPU's peaks and rates are, by the rules of a core; the rest is in calibration_fit_gpu.
+void fit_gpu_rates(const Jobs& jobs, Cluster& cluster) {
+  cluster.device.peak_tflop_per_s = fitted_peaks(jobs);
+  fit_memory(jobs, cluster);
+  cluster.host_memory_gb_per_s = 0;  // GPUs share none
+  cluster.device.efficiency.attention_forward = attention_part(jobs, cluster, true);
+  cluster.device.efficiency.attention_backward = attention_part(jobs, cluster, false);
+}
+
 // ---------------------------------------------------------------- fabric
 
 std::vector<TimedMessage> messages_between(const Jobs& jobs, bool same_host) {
   std::vector<TimedMessage> messages;
   for (const CalibrationSamples& job : jobs) {
-    const bool crowded = ranks_per_node(job) > job.cores;  // waits for cores, not for the fabric
+    // Waits for cores, not for the fabric.
+    const bool crowded = !job.device_driven && ranks_per_node(job) > job.cores;
     for (const program::LinkSample& link : job.links)
       if (link.same_host == same_host && link.seconds > 0 && !crowded)
         messages.push_back({static_cast<double>(link.bytes), link.seconds});
@@ -140,7 +152,7 @@ std::vector<TimedMessage> messages_of_all_reduces(const Jobs& jobs) {
   for (const CalibrationSamples& job : jobs)
     for (const CommSample& sample : job.communication)
       if (sample.op == CommOp::AllReduce && sample.group_size == 2 && sample.seconds > 0 &&
-          sample.ranks_on_host <= sample.cores_on_host)
+          (job.device_driven || sample.ranks_on_host <= sample.cores_on_host))
         messages.push_back({static_cast<double>(sample.bytes) / 2, sample.seconds / 2});
   return messages;
 }
@@ -155,13 +167,19 @@ FabricLevel level_of(const std::string& name, const AlphaBeta& fitted, int ranks
 }
 
 void fit_fabric(const Jobs& jobs, Cluster& cluster) {
-  cluster.communication.needs_host = true;
-  cluster.communication.protocols = {Protocol{.name = "mpi"}};
+  const bool on_gpus = measured_on_gpus(jobs);
+  if (on_gpus) {
+    cluster.communication = gpu_communication(jobs);
+  } else {
+    cluster.communication.needs_host = true;
+    cluster.communication.protocols = {Protocol{.name = "mpi"}};
+  }
   std::vector<TimedMessage> inside = messages_between(jobs, true);
   if (inside.empty()) inside = messages_of_all_reduces(jobs);
   const std::vector<TimedMessage> between = messages_between(jobs, false);
   if (!inside.empty())
-    cluster.fabric.push_back(level_of("shared-memory", fit_alpha_beta(inside), 1));
+    cluster.fabric.push_back(
+        level_of(on_gpus ? gpu_fabric_name(jobs) : "shared-memory", fit_alpha_beta(inside), 1));
   if (!between.empty()) {
     if (!cluster.fabric.empty()) cluster.fabric.back().ranks_per_group = cluster.devices_per_node;
     cluster.fabric.push_back(
@@ -265,9 +283,15 @@ Cluster fit_cluster(const Jobs& jobs) {
     cluster.devices_per_node = std::max(cluster.devices_per_node, ranks_per_node(job));
     cluster.cores_per_host = std::max(cluster.cores_per_host, job.cores);
   }
-  fit_device(jobs, cluster);
-  fit_fabric(jobs, cluster);
-  cluster.communication.oversubscription_wake_us = fitted_wake_us(jobs, cluster);
+  if (measured_on_gpus(jobs)) {
+    fit_gpu_rates(jobs, cluster);
+    describe_gpu(jobs, cluster);
+    fit_fabric(jobs, cluster);
+  } else {
+    fit_cpu(jobs, cluster);
+    fit_fabric(jobs, cluster);
+    cluster.communication.oversubscription_wake_us = fitted_wake_us(jobs, cluster);
+  }
   cluster.operators = operator_table(jobs);
   cluster.collectives = collective_table(jobs);
   return cluster;

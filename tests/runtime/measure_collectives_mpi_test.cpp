@@ -16,7 +16,7 @@ TEST_CASE("Every rank gets one sample for each operation, group and size", "[run
   const auto table = program::default_collective_table();
   const auto world = make_mpi_world(test::mpi_session(), {});
   const MeasureOptions options{.bytes = {8, 4096}, .min_repeats = 3, .max_repeats = 3};
-  const auto samples = measure_collectives(*world, test::mpi_session().layout(), table, options);
+  const auto samples = measure_collectives({*world}, test::mpi_session().layout(), table, options);
   std::vector<int> group_sizes;
   for (int size = 2; size < world->size(); size *= 2) group_sizes.push_back(size);
   if (world->size() > 1) group_sizes.push_back(world->size());
@@ -37,7 +37,7 @@ TEST_CASE("Every rank gets one sample for each operation, group and size", "[run
 TEST_CASE("Links are measured between neighbours", "[runtime][measure]") {
   const auto world = make_mpi_world(test::mpi_session(), {});
   const MeasureOptions options{.bytes = {8, 65536}, .min_repeats = 3, .max_repeats = 3};
-  const auto samples = measure_links(*world, test::mpi_session().layout(), options);
+  const auto samples = measure_links({*world}, test::mpi_session().layout(), options);
   REQUIRE(samples.size() == 2 * static_cast<std::size_t>(world->size() - 1));
   for (const auto& sample : samples) {
     CHECK(sample.to == sample.from + 1);

@@ -134,4 +134,91 @@ TEST_CASE("Samples that say too little are refused", "[sim][calibration_fit]") {
   CHECK_THROWS_WITH(fit_cluster({no_fabric}), Catch::Contains("link"));
 }
 
+namespace {
+
+/// Two GPUs of 400 TFLOP/s and 2 TB/s that launch in 3 us, joined by links of 5 us + m / 150 GB/s.
+program::CalibrationSamples two_gpus() {
+  constexpr double kLaunch = 3e-6;
+  constexpr double kStart = 1e-6;  // of a copy, beyond the launch
+  program::CalibrationSamples job;
+  job.hostname = "box";
+  job.ranks = 2;
+  job.cores = 1;  // fewer than ranks: no matter, for nobody waits on a core
+  job.memory_rate = 2e12;
+  job.host_memory_rate = 4e12;
+  job.device_driven = true;
+  job.launch = {.device_seconds = kLaunch, .queued_seconds = 4e-6, .host_seconds = 2.5e-6};
+  for (const char* other : {"0000:02:00.0", "0000:01:00.0"})
+    job.gpus.push_back({.name = "a GPU",
+                        .capability = "9.0",
+                        .num_units = 132,
+                        .memory_bytes = 80 * kGib,
+                        .process_bytes = 500 * kMib,
+                        .peers = {{.pci_bus = other, .access = true, .native_atomics = true}}});
+  for (const std::int64_t bytes : {1 << 12, 1 << 20, 1 << 28})
+    job.copies.push_back({"device_to_device", bytes,
+                          kLaunch + kStart + 2 * static_cast<double>(bytes) / job.memory_rate});
+  job.operators = {{.signature = "linear.forward bf16 t=4096 out=4096 in=4096",
+                    .seconds = 2.0 * 4096 * 4096 * 4096 / 400e12,
+                    .flops = 2.0 * 4096 * 4096 * 4096,
+                    .bytes = 3.0 * 4096 * 4096 * 2}};
+  for (const std::int64_t bytes : {8, 1 << 20, 1 << 28})
+    job.links.push_back(
+        {.from = 0, .to = 1, .bytes = bytes, .seconds = 5e-6 + static_cast<double>(bytes) / 150e9});
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("A calibration of GPUs gives a cluster of GPUs", "[sim][calibration_fit]") {
+  const Cluster cluster = fit_cluster({two_gpus()});
+  CHECK(cluster.device.kind == DeviceKind::Gpu);
+  CHECK(cluster.device.architecture == Architecture::Hopper);
+  CHECK(cluster.device.name == "a GPU");
+  CHECK(cluster.device.num_units == 132);
+  CHECK(cluster.device.memory_gib == Approx(80));
+  CHECK(cluster.device.runtime_base_mib == Approx(500));
+  CHECK(cluster.device.peak_tflop_per_s.at("bf16") == Approx(400));
+  CHECK(cluster.device.memory_gb_per_s == Approx(2000));
+  CHECK(cluster.device.launch_us == Approx(3));
+  CHECK(cluster.device.host_issue_us == Approx(2.5));
+  // A stream of no bytes takes 1 us beyond its launch, in which 2 TB/s move 2 MB.
+  CHECK(cluster.device.efficiency.half_stream_kib == Approx(2e6 / 1024).epsilon(1e-3));
+  CHECK(cluster.devices_per_node == 2);
+  CHECK(cluster.host_memory_gb_per_s == 0);
+  CHECK_FALSE(cluster.communication.needs_host);
+  REQUIRE(cluster.fabric.size() == 1);
+  CHECK(cluster.fabric.front().name == "nvlink");
+  CHECK(cluster.fabric.front().latency_us == Approx(5).epsilon(1e-3));
+  CHECK(cluster.fabric.front().link_gb_per_s == Approx(150).epsilon(1e-3));
+  CHECK(parse_cluster(to_json(cluster), "calibrated") == cluster);
+}
+
+TEST_CASE("GPUs without peer access communicate through host memory", "[sim][calibration_fit]") {
+  program::CalibrationSamples job = two_gpus();
+  job.gpus.back().peers.front().native_atomics = false;
+  CHECK(fit_cluster({job}).fabric.front().name == "pcie");
+  job.gpus.back().peers.front().access = false;
+  CHECK(fit_cluster({job}).fabric.front().name == "host-memory");
+  job.device_driven = false;
+  job.cores = 2;
+  CHECK(fit_cluster({job}).communication.needs_host);
+}
+
+TEST_CASE("What one cluster file cannot describe is refused", "[sim][calibration_fit]") {
+  program::CalibrationSamples other_gpu = two_gpus();
+  other_gpu.gpus.back().name = "another GPU";
+  CHECK_THROWS_WITH(fit_cluster({other_gpu}), Catch::Contains("'a GPU' and 'another GPU'") &&
+                                                  Catch::Contains("CUDA_VISIBLE_DEVICES"));
+  CHECK_THROWS_WITH(fit_cluster({two_gpus(), two_cores()}), Catch::Contains("1 of 2 jobs"));
+}
+
+TEST_CASE("Samples of GPUs survive their file", "[sim][calibration_fit]") {
+  const program::CalibrationSamples read =
+      program::parse_samples(program::to_json(two_gpus()), "samples.json");
+  CHECK(fit_cluster({read}) == fit_cluster({two_gpus()}));
+  CHECK(read.gpus.front().peers == two_gpus().gpus.front().peers);
+  CHECK(read.launch.queued_seconds == Approx(4e-6));
+}
+
 }  // namespace meshplan::sim

@@ -10,6 +10,43 @@
 
 namespace meshplan::program {
 
+/// How a GPU reaches another one of its machine, as its driver says.
+struct GpuPeer {
+  std::string pci_bus;          // of the other, "0000:3b:00.0"
+  bool access = false;          // loads and stores through the fabric, not through host memory
+  bool native_atomics = false;  // on the other's memory: over NVLink, not over PCIe
+  int performance_rank = 0;     // of the link, relative to the machine's others
+  bool operator==(const GpuPeer&) const = default;
+};
+
+/// The GPU of one rank.
+struct GpuDescription {
+  std::string name;
+  std::string capability;  // "9.0": compute capability
+  int num_units = 1;       // streaming multiprocessors
+  double memory_bytes = 0;
+  double cache_bytes = 0;    // L2
+  double process_bytes = 0;  // device memory that the process holds without any buffer of a program
+  std::string pci_bus;
+  std::string pci_link;  // "32.0 GT/s PCIe x16", as the kernel reports it; empty = not known
+  int numa_node = -1;    // that its slot belongs to; -1 = not known
+  std::vector<GpuPeer> peers;
+};
+
+/// One size of one kind of copy.
+struct CopySample {
+  std::string kind;  // "host_to_device" and "device_to_host" of pinned memory, "device_to_device"
+  std::int64_t bytes = 0;
+  double seconds = 0;  // median, on the device
+};
+
+/// What issuing one small operation costs.
+struct LaunchSample {
+  double device_seconds = 0;  // from one to the next in a graph
+  double queued_seconds = 0;  // the same launched one by one
+  double host_seconds = 0;    // of the host, per call
+};
+
 /// Everything that one measuring job saw of a machine: raw, for sim::fit_cluster. Several jobs
 /// (other rank counts) give several files, which are fitted together.
 struct CalibrationSamples {
@@ -27,6 +64,10 @@ struct CalibrationSamples {
   std::vector<OperatorSample> operators;
   std::vector<CommSample> communication;
   std::vector<LinkSample> links;
+  std::vector<GpuDescription> gpus;  // of every rank; empty if ranks compute on processor cores
+  std::vector<CopySample> copies;    // of rank 0's GPU
+  LaunchSample launch;
+  bool device_driven = false;  // communication by NCCL rather than by the host
 };
 
 CalibrationSamples parse_samples(std::string_view text, const std::string& file);

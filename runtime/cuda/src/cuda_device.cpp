@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "gpu_description.hpp"
 #include "kernels/cuda_backend.hpp"
 #include "nccl_communicator.hpp"
 #include "stream_pool.hpp"
@@ -43,9 +44,11 @@ class CudaDevice final : public Device {
     backend_ = kernels::make_cuda_backend(
         options.device_index, {.stream = stream(Lane::Compute), .allow_tf32 = options.allow_tf32});
     if (options.communication == GpuCommunication::Nccl)
-      job_ = std::make_shared<cuda::NcclJob>(cuda::NcclOptions{.device_index = options.device_index,
-                                                               .shared = options.shared,
-                                                               .observer = options.observer});
+      job_ =
+          std::make_shared<cuda::NcclJob>(cuda::NcclOptions{.device_index = options.device_index,
+                                                            .shared = options.shared,
+                                                            .observer = options.observer,
+                                                            .hang_timeout = options.hang_timeout});
   }
   ~CudaDevice() override {
     cudaSetDevice(options_.device_index);
@@ -62,8 +65,14 @@ class CudaDevice final : public Device {
 
   std::unique_ptr<Communicator> make_world(Communicator& host_world) override {
     if (job_ != nullptr) return cuda::make_nccl_world(host_world, job_);
-    return make_staging_world(host_world,
-                              std::make_shared<cuda::PinnedStaging>(options_.device_index));
+    return make_staging_world(host_world, make_staging());
+  }
+
+  std::optional<program::GpuDescription> gpu() const override {
+    return cuda::describe_gpu(options_.device_index);
+  }
+  std::shared_ptr<StagingMemory> make_staging() override {
+    return std::make_shared<cuda::PinnedStaging>(options_.device_index);
   }
 
   void* queue(Lane lane) override { return stream(lane); }
@@ -102,13 +111,17 @@ class CudaDevice final : public Device {
   }
 
   void synchronize() override {
-    for (const kernels::cuda::Stream& one : streams_)
-      cuda::wait_for_device(job_.get(), options_.observer, std::nullopt, [&] {
+    const std::optional<Seconds> limit =
+        job_ == nullptr ? std::nullopt : std::optional(options_.hang_timeout);
+    for (const kernels::cuda::Stream& one : streams_) {
+      const bool ended = cuda::wait_for_device(job_.get(), options_.observer, limit, [&] {
         const cudaError_t status = cudaStreamQuery(one.get());
         if (status == cudaErrorNotReady) return false;
         check(status, "cudaStreamQuery");
         return true;
       });
+      if (!ended) job_->give_up("what is queued on the GPU");
+    }
     if (job_ != nullptr) job_->check();
     feed_.next();
     clock_set_ = false;

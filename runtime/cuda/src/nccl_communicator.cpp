@@ -75,10 +75,14 @@ class NcclOperation final : public PendingOperation {
     return is_done(done_.get());
   }
   void wait(std::optional<Seconds> limit) override {
-    if (!wait_for_device(job_.get(), job_->options().observer, limit,
-                         [&] { return is_done(done_.get()); }))
-      throw CommTimeout(name_, group_, std::nullopt,
-                        fmt::format("still running after {} s", limit->value));
+    const Seconds hang = job_->options().hang_timeout;
+    const bool asked = limit && limit->value < hang.value;
+    if (wait_for_device(job_.get(), job_->options().observer, asked ? limit : hang,
+                        [&] { return is_done(done_.get()); }))
+      return;
+    if (!asked) job_->give_up(fmt::format("{} of {}", name_, group_));
+    throw CommTimeout(name_, group_, std::nullopt,
+                      fmt::format("still running after {} s", limit->value));
   }
 
  private:

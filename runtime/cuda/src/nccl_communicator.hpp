@@ -18,6 +18,7 @@ struct NcclOptions {
   bool shared = false;               // CudaDeviceOptions::shared
   WaitObserver* observer = nullptr;  // told about waits that last
   Seconds setup_timeout{120.0};      // for all ranks to join a communicator
+  Seconds hang_timeout{30.0};        // without an end of what is queued: a peer hangs or is gone
 };
 
 /// All communicators of a rank: an error of one aborts them all, for a rank that is gone is missed
@@ -32,7 +33,7 @@ class NcclJob {
   const NcclOptions& options() const { return options_; }
 
   /// Calls `start`, which may go on in the background, until `comm` is ready.
-  /// @throws CommError if it fails or takes longer than setup_timeout
+  /// @throws CommError, after aborting all, if it fails or takes longer than setup_timeout
   void complete(ncclResult_t started, const ncclComm_t& comm, const std::string& operation,
                 const std::string& group);
 
@@ -42,6 +43,8 @@ class NcclJob {
 
   /// @throws CommError, after aborting all, if any communicator has failed
   void check();
+  /// @throws CommError, after aborting all: `what` has not ended within hang_timeout
+  [[noreturn]] void give_up(const std::string& what);
   void abort_all() noexcept;
   bool aborted() const { return aborted_; }
 
@@ -61,6 +64,7 @@ std::unique_ptr<Communicator> make_nccl_world(Communicator& host_world,
 
 /// Waits until `done` is true, checking all communicators meanwhile, and tells the observer when it
 /// takes long.
+/// @param job  null: nothing but the device's own work is waited for
 /// @returns false after `limit`
 bool wait_for_device(NcclJob* job, WaitObserver* observer, std::optional<Seconds> limit,
                      const std::function<bool()>& done);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <fmt/format.h>
@@ -64,12 +65,14 @@ void NcclJob::complete(ncclResult_t started, const ncclComm_t& comm, const std::
     if (state == ncclInProgress && comm != nullptr) ncclCommGetAsyncError(comm, &state);
     return state != ncclInProgress;
   });
-  if (!in_time)
-    throw CommError(
-        operation, group, std::nullopt,
-        fmt::format("not all ranks of the group joined within {} s", options_.setup_timeout.value));
-  if (state != ncclSuccess)
-    throw CommError(operation, group, std::nullopt, "NCCL: " + words_of(state, comm));
+  if (in_time && state == ncclSuccess) return;
+  const std::string what = in_time ? "NCCL: " + words_of(state, comm)
+                                   : fmt::format("not all ranks of the group joined within {} s",
+                                                 options_.setup_timeout.value);
+  const bool member = std::ranges::find(members_, comm, &Member::comm) != members_.end();
+  if (comm != nullptr && !member) ncclCommAbort(comm);  // it was still being made
+  abort_all();
+  throw CommError(operation, group, std::nullopt, what);
 }
 
 void NcclJob::add(ncclComm_t comm, const std::string& group) {
@@ -104,6 +107,14 @@ void NcclJob::check() {
     abort_all();
     throw CommError("communication", group, std::nullopt, what);
   }
+}
+
+void NcclJob::give_up(const std::string& what) {
+  abort_all();
+  throw CommError("communication", "world", std::nullopt,
+                  fmt::format("{} has not ended for {} s: a rank that it communicates with hangs "
+                              "or is gone; all communicators were aborted",
+                              what, options_.hang_timeout.value));
 }
 
 void NcclJob::abort_all() noexcept {

@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "kernels/backend.hpp"
 #include "program/calibration.hpp"
 #include "program/plan.hpp"
+#include "runtime/device.hpp"
 #include "runtime/job_layout.hpp"
 #include "runtime/measure_collectives.hpp"
 #include "runtime/measure_operators.hpp"
@@ -26,9 +26,10 @@ struct CalibrationOptions {
   MeasureOptions communication;
 };
 
-/// One measuring job. Collective over `world`; all ranks return the same samples.
+/// One measuring job. Collective over `world`, which communicates in host memory; all ranks return
+/// the same samples. Operators come first, so that a job of several ranks shows progress.
 program::CalibrationSamples calibrate(const CalibrationOptions& options, const JobLayout& layout,
                                       const program::CollectiveTable& table, Communicator& world,
-                                      kernels::Backend& backend, const Progress& progress);
+                                      Device& device, const Progress& progress);
 
 }  // namespace meshplan::runtime

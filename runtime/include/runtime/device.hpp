@@ -4,11 +4,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/backend.hpp"
+#include "program/calibration.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/issue_order.hpp"
+#include "runtime/staging_communicator.hpp"
 
 namespace meshplan::runtime {
 
@@ -27,6 +30,11 @@ class Device {
   /// All ranks of `host_world`, communicating in this device's memory; null where `host_world`
   /// itself can. Collective over `host_world`, which must outlive the result.
   virtual std::unique_ptr<Communicator> make_world(Communicator& host_world) = 0;
+
+  /// What it is, where it is a GPU. Its peers are those of this machine that the process sees.
+  virtual std::optional<program::GpuDescription> gpu() const { return std::nullopt; }
+  /// Pinned host memory and the copies to and from it; null where device memory is host memory.
+  virtual std::shared_ptr<StagingMemory> make_staging() { return nullptr; }
 
   /// The queue of a lane, as Communicator::queue_on takes it; null without queues.
   virtual void* queue(program::Lane lane) = 0;

@@ -6,16 +6,19 @@
 #include <span>
 #include <vector>
 
-#include "kernels/backend.hpp"
 #include "program/operator_sample.hpp"
 #include "program/plan.hpp"
 #include "runtime/communicator.hpp"
+#include "runtime/device.hpp"
 
 namespace meshplan::runtime {
 
 struct OperatorMeasurement {
   double seconds_per_operator = 0.03;  // of repeats, alone and busy each
   int busy_ranks = 1;                  // ranks that run at once for `seconds_busy`: one per core
+  /// For all operators: where there are too many, each gets less than seconds_per_operator. 0 = no
+  /// limit.
+  double total_seconds = 0;
 };
 
 /// Told after every operator: how many of how many are done.
@@ -24,12 +27,11 @@ using Progress = std::function<void(int done, int total)>;
 /// Times every distinct signature of the plans' programs, alone (rank 0, the others wait) and with
 /// `busy_ranks` ranks at once. Collective over `world`; every rank must pass equal plans. Weights
 /// and gradients are cold, as in a model larger than the cache; activations are as warm as its L3
-/// keeps them.
+/// keeps them. With one rank that runs, busy is alone.
 /// @returns on every rank the same samples
 std::vector<program::OperatorSample> measure_operators(std::span<const program::Plan> plans,
                                                        const OperatorMeasurement& options,
-                                                       Communicator& world,
-                                                       kernels::Backend& backend,
+                                                       Communicator& world, Device& device,
                                                        const Progress& progress);
 
 /// Bytes per second, read plus written, of a copy of a large buffer: alone, and the sum over
@@ -39,6 +41,6 @@ struct MemoryBandwidth {
   double all = 0;
 };
 MemoryBandwidth measure_memory_bandwidth(const OperatorMeasurement& options, Communicator& world,
-                                         kernels::Backend& backend);
+                                         Device& device);
 
 }  // namespace meshplan::runtime

@@ -22,6 +22,9 @@ struct CudaDeviceOptions {
   bool shared = false;
   bool capture = true;
   bool allow_tf32 = false;
+  /// With NCCL: a step, or a single communication, that takes longer ends the job. A rank that
+  /// hangs, or is gone without NCCL's noticing, leaves the kernels of its peers waiting for ever.
+  Seconds hang_timeout{30.0};
   /// Told while the host waits for the device; may be null, must outlive the device.
   WaitObserver* observer = nullptr;
 };

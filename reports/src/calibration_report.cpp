@@ -1,0 +1,86 @@
+#include "reports/calibration_report.hpp"
+
+#include <fmt/format.h>
+#include <map>
+
+#include "core/units.hpp"
+#include "reports/table.hpp"
+
+namespace meshplan::reports {
+namespace {
+
+using program::CalibrationSamples;
+using program::GpuDescription;
+using program::GpuPeer;
+
+/// How the driver says that two GPUs are joined. NVLink has atomics, PCIe has not.
+std::string way_to(const GpuPeer& peer) {
+  if (!peer.access) return "host memory";
+  return peer.native_atomics ? "NVLink" : "PCIe";
+}
+
+std::string peers_of(const GpuDescription& gpu) {
+  std::map<std::string, int> ways;
+  for (const GpuPeer& peer : gpu.peers) ++ways[way_to(peer)];
+  std::string text;
+  for (const auto& [way, count] : ways)
+    text += fmt::format("{}{} by {}", text.empty() ? "" : ", ", count, way);
+  return text.empty() ? "none" : text;
+}
+
+std::string gpus(const CalibrationSamples& job) {
+  Table table{.columns = {{"rank"},
+                          {"GPU", Align::Left},
+                          {"SMs"},
+                          {"GiB"},
+                          {"bus", Align::Left},
+                          {"slot", Align::Left},
+                          {"NUMA node"},
+                          {"other GPUs", Align::Left}},
+              .rows = {}};
+  for (std::size_t rank = 0; rank < job.gpus.size(); ++rank) {
+    const GpuDescription& gpu = job.gpus[rank];
+    table.rows.push_back({std::to_string(rank), gpu.name, std::to_string(gpu.num_units),
+                          fmt::format("{:.1f}", gpu.memory_bytes / kGib), gpu.pci_bus,
+                          gpu.pci_link.empty() ? "not known" : gpu.pci_link,
+                          gpu.numa_node < 0 ? "-" : std::to_string(gpu.numa_node), peers_of(gpu)});
+  }
+  return to_text(table);
+}
+
+std::string copies(const CalibrationSamples& job) {
+  Table table{.columns = {{"copy", Align::Left}, {"bytes"}, {"us"}, {"GB/s"}}, .rows = {}};
+  for (const program::CopySample& copy : job.copies)
+    table.rows.push_back(
+        {copy.kind, grouped(copy.bytes), fmt::format("{:.1f}", 1e6 * copy.seconds),
+         fmt::format("{:.1f}", 1e-9 * static_cast<double>(copy.bytes) / copy.seconds)});
+  return to_text(table);
+}
+
+std::string links(const CalibrationSamples& job) {
+  std::map<std::pair<int, int>, const program::LinkSample*> largest;
+  for (const program::LinkSample& link : job.links) {
+    const program::LinkSample*& entry = largest[{link.from, link.to}];
+    if (entry == nullptr || entry->bytes < link.bytes) entry = &link;
+  }
+  Table table{.columns = {{"from"}, {"to"}, {"bytes"}, {"GB/s one way"}}, .rows = {}};
+  for (const auto& [pair, link] : largest)
+    if (link->seconds > 0)
+      table.rows.push_back(
+          {std::to_string(pair.first), std::to_string(pair.second), grouped(link->bytes),
+           fmt::format("{:.1f}", 1e-9 * static_cast<double>(link->bytes) / link->seconds)});
+  return table.rows.empty() ? "" : fmt::format("\n{}", to_text(table));
+}
+
+}  // namespace
+
+std::string gpu_text(const CalibrationSamples& job) {
+  if (job.gpus.empty()) return "";
+  return fmt::format(
+      "\n{}\n{}\nan operation: {:.2f} us in a graph, {:.2f} us launched by itself; the "
+      "host needs {:.2f} us\n{}",
+      gpus(job), copies(job), 1e6 * job.launch.device_seconds, 1e6 * job.launch.queued_seconds,
+      1e6 * job.launch.host_seconds, links(job));
+}
+
+}  // namespace meshplan::reports
