@@ -94,6 +94,25 @@ std::vector<Plan> scheduled_plans() {
   return plans;
 }
 
+/// Mixtures of experts over ep and etp, with and without a pipeline.
+std::vector<Plan> expert_plans() {
+  models::ModelSpec model = llama_style();
+  model.name = "mixtral-style";
+  model.ffn_size = 0;
+  model.moe = models::MoeSpec{.num_experts = 8, .top_k = 2, .expert_ffn_size = 32};
+  std::vector<Plan> plans;
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{}, ParallelConfig{.dp = 4, .ep = 2},
+        ParallelConfig{.pp = 2, .dp = 2, .ep = 2},
+        ParallelConfig{.tp = 2, .pp = 2, .dp = 2, .ep = 4, .sp = true},
+        ParallelConfig{.tp = 2, .pp = 2, .dp = 2, .ep = 2, .etp = 2, .sp = true}}) {
+    Plan plan = make_plan(model, parallel);
+    plan.recompute.kind = static_cast<program::RecomputeKind>(plans.size() % 3);
+    plans.push_back(plan);
+  }
+  return plans;
+}
+
 /// One rank for each stage: ranks of a stage run the same program.
 void check_order(const Plan& plan, const IssueRules& rules, int steps) {
   for (int stage = 0; stage < plan.parallel.pp; ++stage) {
@@ -140,6 +159,16 @@ TEST_CASE("Captured regions of every schedule keep the order", "[runtime][device
     CAPTURE(program::test::describe(plan));
     device_drives = !device_drives;
     check_order(plan, device_drives ? kDeviceCaptured : kHostCaptured, kSteps);
+  }
+}
+
+TEST_CASE("Experts hand buffers over in order, and what the router decides is in no graph",
+          "[runtime][device]") {
+  for (const Plan& plan : expert_plans()) {
+    check_order(plan, kDeviceDriven, 1);
+    check_order(plan, kHostDriven, 1);
+    check_order(plan, kDeviceCaptured, 3);
+    check_order(plan, kHostCaptured, 3);
   }
 }
 

@@ -64,7 +64,8 @@ void RaceDetector::access(const Entry& entry, const VectorClock& clock, const To
 
 // ---------------------------------------------------------------- backend
 
-/// Host memory, in which nothing is ever computed.
+/// Host memory, in which nothing is computed but the number of rows of each expert: the host reads
+/// it when it issues. The router spreads them evenly, and all ranks do alike.
 class RecordingBackend final : public kernels::Backend {
  public:
   explicit RecordingBackend(RecordingDevice& device) : device_(device) {}
@@ -137,12 +138,53 @@ class RecordingBackend final : public kernels::Backend {
   void run(const kernels::ClipCoefficient& op) override { record(op); }
   void run(const kernels::RandomNormal& op) override { record(op); }
 
+  void run(const kernels::RouterForward& op) override { record(op); }
+  void run(const kernels::RouterBackward& op) override { record(op); }
+  void run(const kernels::DispatchPlan& op) override {
+    record(op);
+    for (int x = 0; x <= op.experts; ++x)
+      op.offsets[x] = static_cast<std::int32_t>(op.tokens * op.top_k * x / op.experts);
+  }
+  void run(const kernels::DispatchForward& op) override { record(op); }
+  void run(const kernels::DispatchBackward& op) override { record(op); }
+  void run(const kernels::CombineForward& op) override { record(op); }
+  void run(const kernels::CombineBackward& op) override { record(op); }
+  void run(const kernels::ExpertCounts& op) override {
+    record(op);
+    for (int x = 0; x < op.experts; ++x) op.counts[x] = op.offsets[x + 1] - op.offsets[x];
+  }
+  void run(const kernels::ExchangeSizes& op) override {
+    record(op);
+    op.offsets[0] = 0;
+    for (int l = 0; l < op.local_experts; ++l)
+      op.offsets[l + 1] = op.offsets[l] + op.ranks * op.sent[l];
+    for (int rank = 0; rank < op.ranks; ++rank)
+      op.rows[rank] = op.rows[op.ranks + rank] =
+          std::accumulate(op.sent + rank * op.local_experts,
+                          op.sent + (rank + 1) * op.local_experts, std::int32_t{0});
+  }
+  void run(const kernels::RegroupRows& op) override { record(op); }
+  void run(const kernels::GroupedLinearForward& op) override { record_grouped(op); }
+  void run(const kernels::GroupedLinearInputGrad& op) override { record_grouped(op); }
+  void run(const kernels::GroupedLinearWeightGrad& op) override { record_grouped(op); }
+  std::int64_t scratch_bytes(const kernels::GroupedLinearForward& /*op*/) override { return 0; }
+  std::int64_t scratch_bytes(const kernels::GroupedLinearInputGrad& /*op*/) override { return 0; }
+  std::int64_t scratch_bytes(const kernels::GroupedLinearWeightGrad& /*op*/) override { return 0; }
+
  private:
   /// Bound calls are the same objects in every step, so that their bytes may be compared, padding
   /// included.
   template <class Op>
   void record(const Op& op) {
     device_.kernel(typeid(Op).name(), touched(op), content_hash(std::as_bytes(std::span(&op, 1))));
+  }
+
+  /// Never part of a graph: the host's offsets are another address in every call.
+  template <class Op>
+  void record_grouped(Op op) {
+    if (device_.capturing()) device_.error("a graph holds sizes that the router decides");
+    op.offsets.host = nullptr;
+    record(op);
   }
 
   RecordingDevice& device_;

@@ -230,4 +230,108 @@ Touched touched(const RandomNormal& op) {
   return Touched().write_rows(op.out, op.rows, op.columns, op.out_stride, DType::F32);
 }
 
+// ---------------------------------------------------------------- experts
+
+Touched touched(const RouterForward& op) {
+  return Touched()
+      .read_rows(op.logits, op.tokens, op.experts, op.logits_stride, op.dtype)
+      .read(op.correction_bias, op.experts, DType::F32)
+      .write(op.scores, op.tokens * op.experts, DType::F32)
+      .write(op.choices, op.tokens * op.top_k, DType::I32)
+      .write(op.probabilities, op.tokens * op.top_k, DType::F32);
+}
+Touched touched(const RouterBackward& op) {
+  return Touched()
+      .read(op.scores, op.tokens * op.experts, DType::F32)
+      .read(op.choices, op.tokens * op.top_k, DType::I32)
+      .read(op.dprobabilities, op.tokens * op.top_k, DType::F32)
+      .read(op.dscores, op.tokens * op.experts, DType::F32)
+      .write_rows(op.dlogits, op.tokens, op.experts, op.dlogits_stride, op.dtype);
+}
+Touched touched(const DispatchPlan& op) {
+  const std::int64_t choices = op.tokens * op.top_k;
+  return Touched()
+      .read(op.choices, choices, DType::I32)
+      .write(op.offsets, op.experts + 1, DType::I32)
+      .write(op.choice_of_row, choices, DType::I32)
+      .write(op.row_of_choice, choices, DType::I32);
+}
+Touched touched(const DispatchForward& op) {
+  const std::int64_t rows = op.tokens * op.top_k;
+  return Touched()
+      .read(op.choice_of_row, rows, DType::I32)
+      .read_rows(op.x, op.tokens, op.size, op.x_stride, op.dtype)
+      .write_rows(op.rows, rows, op.size, op.rows_stride, op.dtype);
+}
+Touched touched(const DispatchBackward& op) {
+  const std::int64_t rows = op.tokens * op.top_k;
+  return Touched()
+      .read(op.row_of_choice, rows, DType::I32)
+      .read_rows(op.drows, rows, op.size, op.drows_stride, op.dtype)
+      .write_rows(op.dx, op.tokens, op.size, op.dx_stride, op.dtype);
+}
+Touched touched(const CombineForward& op) {
+  const std::int64_t rows = op.tokens * op.top_k;
+  return Touched()
+      .read(op.row_of_choice, rows, DType::I32)
+      .read(op.probabilities, rows, DType::F32)
+      .read_rows(op.rows, rows, op.size, op.rows_stride, op.dtype)
+      .write_rows(op.y, op.tokens, op.size, op.y_stride, op.dtype);
+}
+Touched touched(const CombineBackward& op) {
+  const std::int64_t rows = op.tokens * op.top_k;
+  return Touched()
+      .read(op.row_of_choice, rows, DType::I32)
+      .read(op.probabilities, rows, DType::F32)
+      .read_rows(op.rows, rows, op.size, op.rows_stride, op.dtype)
+      .read_rows(op.dy, op.tokens, op.size, op.dy_stride, op.dtype)
+      .write_rows(op.drows, rows, op.size, op.rows_stride, op.dtype)
+      .write(op.dprobabilities, rows, DType::F32);
+}
+Touched touched(const ExpertCounts& op) {
+  return Touched()
+      .read(op.offsets, op.experts + 1, DType::I32)
+      .write(op.counts, op.experts, DType::I32);
+}
+Touched touched(const ExchangeSizes& op) {
+  const std::int64_t counts = std::int64_t{op.ranks} * op.local_experts;
+  return Touched()
+      .read(op.sent, counts, DType::I32)
+      .read(op.received, counts, DType::I32)
+      .write(op.rows, 2 * std::int64_t{op.ranks}, DType::I32)
+      .write(op.offsets, op.local_experts + 1, DType::I32);
+}
+Touched touched(const RegroupRows& op) {
+  return Touched()
+      .read(op.received, std::int64_t{op.ranks} * op.local_experts, DType::I32)
+      .read(op.from, op.max_rows * op.size, op.dtype)
+      .write(op.to, op.max_rows * op.size, op.dtype);
+}
+Touched touched(const GroupedLinearForward& op) {
+  const auto [groups, rows, in, out] = op.shape;
+  return Touched()
+      .read(op.offsets.device, groups + 1, DType::I32)
+      .read_rows(op.x, rows, in, op.x_stride, op.dtype)
+      .read(op.weight, groups * out * in, op.dtype)
+      .read(op.bias, groups * out, op.dtype)
+      .write_rows(op.y, rows, out, op.y_stride, op.dtype);
+}
+Touched touched(const GroupedLinearInputGrad& op) {
+  const auto [groups, rows, in, out] = op.shape;
+  return Touched()
+      .read(op.offsets.device, groups + 1, DType::I32)
+      .read_rows(op.dy, rows, out, op.dy_stride, op.dtype)
+      .read(op.weight, groups * out * in, op.dtype)
+      .write_rows(op.dx, rows, in, op.dx_stride, op.dtype);
+}
+Touched touched(const GroupedLinearWeightGrad& op) {
+  const auto [groups, rows, in, out] = op.shape;
+  return Touched()
+      .read(op.offsets.device, groups + 1, DType::I32)
+      .read_rows(op.dy, rows, out, op.dy_stride, op.dtype)
+      .read_rows(op.x, rows, in, op.x_stride, op.dtype)
+      .update(op.dweight, groups * out * in, DType::F32, op.accumulate)
+      .update(op.dbias, groups * out, DType::F32, op.accumulate);
+}
+
 }  // namespace meshplan::test

@@ -80,5 +80,19 @@ Touched touched(const kernels::SgdStep& op);
 Touched touched(const kernels::SquaredNorm& op);
 Touched touched(const kernels::ClipCoefficient& op);
 Touched touched(const kernels::RandomNormal& op);
+// Of experts: all rows of the buffers, however many the router fills.
+Touched touched(const kernels::RouterForward& op);
+Touched touched(const kernels::RouterBackward& op);
+Touched touched(const kernels::DispatchPlan& op);
+Touched touched(const kernels::DispatchForward& op);
+Touched touched(const kernels::DispatchBackward& op);
+Touched touched(const kernels::CombineForward& op);
+Touched touched(const kernels::CombineBackward& op);
+Touched touched(const kernels::ExpertCounts& op);
+Touched touched(const kernels::ExchangeSizes& op);
+Touched touched(const kernels::RegroupRows& op);
+Touched touched(const kernels::GroupedLinearForward& op);
+Touched touched(const kernels::GroupedLinearInputGrad& op);
+Touched touched(const kernels::GroupedLinearWeightGrad& op);
 
 }  // namespace meshplan::test
