@@ -120,6 +120,15 @@ for ranks in 2 4 8; do
   run "run_dp${ranks}_nccl" job "dp$ranks" "$ranks" "--dp $ranks" --comm nccl
 done
 
+# ---------------------------------------------------------------- calibration
+# What is planned with it is timed, so that a prediction stands beside a measurement.
+calibrated() {
+  "$meshplan" calibrate --device cuda --out "$out/cluster.json" &&
+    "$meshplan" simulate --model llama3.2-1b --cluster "$out/cluster.json" --ranks "$gpus" --dp "$gpus" \
+      --global-batch "$((2 * gpus))" --seq-len 4096 --precision bf16 --out "$out/calibrated.json"
+}
+run calibrate calibrated
+
 # ---------------------------------------------------------------- benchmarks
 if $bench; then
   find "$build/bench" -maxdepth 3 -type f -perm -u+x -path '*cuda*' | sort | while read -r program; do
