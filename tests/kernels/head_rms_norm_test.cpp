@@ -10,6 +10,7 @@ constexpr double kEpsilon = 1e-5;
 struct Case {
   DType dtype;
   HeadRmsNormShape shape;
+  bool padded;  // rows are not aligned for wide accesses
   std::int64_t width = (shape.heads + 2 * shape.kv_heads) * shape.head_size;
   Matrix x = random_in(dtype, shape.tokens, width, 1, 3.0);
   Matrix q_weight = random_in(dtype, 1, shape.head_size, 2);
@@ -25,12 +26,13 @@ const std::vector<HeadRmsNormShape> kShapes = {
 template <class Body>
 void for_each_case(const Body& body) {
   for (const DType dtype : {DType::F32, DType::BF16})
-    for (const HeadRmsNormShape& shape : kShapes) {
-      INFO(name_of(dtype) << " T " << shape.tokens << " H " << shape.heads << " E "
-                          << shape.head_size);
-      const Case c{dtype, shape};
-      for_each_backend([&](Backend& backend) { body(backend, c); });
-    }
+    for (const HeadRmsNormShape& shape : kShapes)
+      for (const bool padded : {true, false}) {
+        INFO(name_of(dtype) << " T " << shape.tokens << " H " << shape.heads << " E "
+                            << shape.head_size << (padded ? " padded" : ""));
+        const Case c{dtype, shape, padded};
+        for_each_backend([&](Backend& backend) { body(backend, c); });
+      }
 }
 
 void put_columns(Matrix& to, const Matrix& from, std::int64_t first) {
@@ -62,11 +64,11 @@ Result expected_of(const Case& c) {
 
 /// @param before  what the weights' gradients hold; they accumulate if it is given
 Result run_both(Backend& backend, const Case& c, std::optional<double> before = std::nullopt) {
-  const DeviceMatrix x(backend, c.x, c.dtype, 3);
+  const DeviceMatrix x(backend, c.x, c.dtype, c.padded ? 3 : 0);
   const DeviceMatrix q_weight(backend, c.q_weight, c.dtype);
   const DeviceMatrix k_weight(backend, c.k_weight, c.dtype);
-  const DeviceMatrix gradient(backend, c.dy, c.dtype, 1);
-  const DeviceMatrix y(backend, c.shape.tokens, c.width, c.dtype, 3);
+  const DeviceMatrix gradient(backend, c.dy, c.dtype, c.padded ? 1 : 0);
+  const DeviceMatrix y(backend, c.shape.tokens, c.width, c.dtype, c.padded ? 3 : 0);
   const DeviceMatrix inv_rms(backend, c.shape.heads + c.shape.kv_heads, c.shape.tokens);
   Matrix start(1, c.shape.head_size);
   for (double& value : start.values) value = before.value_or(99.0);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "grouped_linear.hpp"
+#include "head_rms_norm.hpp"
 
 namespace meshplan::kernels {
 
@@ -171,6 +172,9 @@ void StreamBackend::run(const LinearWeightGrad& op) {
   use_device();
   linear_.run(context_, op);
 }
+std::int64_t StreamBackend::scratch_bytes(const HeadRmsNormBackward& op) {
+  return cuda::scratch_bytes(op);
+}
 void StreamBackend::run(const GroupedLinearForward& op) {
   use_device();
   enqueue(context_, op);
@@ -208,6 +212,14 @@ void StreamBackend::run(const Fill& op) {
   enqueue(context_, op);
 }
 void StreamBackend::run(const Convert& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const HeadRmsNormForward& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const HeadRmsNormBackward& op) {
   use_device();
   enqueue(context_, op);
 }

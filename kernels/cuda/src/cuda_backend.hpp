@@ -33,6 +33,7 @@ class StreamBackend final : public CudaBackend {
   std::int64_t scratch_bytes(const LinearForward& op) override;
   std::int64_t scratch_bytes(const LinearInputGrad& op) override;
   std::int64_t scratch_bytes(const LinearWeightGrad& op) override;
+  std::int64_t scratch_bytes(const HeadRmsNormBackward& op) override;
   std::int64_t scratch_bytes(const GroupedLinearForward& /*op*/) override { return 0; }
   std::int64_t scratch_bytes(const GroupedLinearInputGrad& /*op*/) override { return 0; }
   std::int64_t scratch_bytes(const GroupedLinearWeightGrad& /*op*/) override { return 0; }
@@ -53,6 +54,8 @@ class StreamBackend final : public CudaBackend {
   void run(const GroupedLinearWeightGrad& op) override;
   void run(const AttentionForward& op) override;
   void run(const AttentionBackward& op) override;
+  void run(const HeadRmsNormForward& op) override;
+  void run(const HeadRmsNormBackward& op) override;
   void run(const CopyRows& op) override;
   void run(const RmsNormForward& op) override;
   void run(const RmsNormBackward& op) override;
