@@ -20,6 +20,7 @@ using program::ScheduleKind;
 const std::vector<std::string> kRecomputeNames = {"none", "selective", "full"};
 const std::vector<std::string> kScheduleNames = {"gpipe", "1f1b", "interleaved",
                                                  "zb-h1", "zb-v", "dualpipe-v"};
+const std::vector<std::string> kContextNames = {"all_gather", "ring", "ulysses"};
 const std::vector<std::string> kOptimizerNames = {"adamw", "adam", "sgd"};
 const std::vector<std::string> kPrecisionNames = {"fp32", "bf16"};
 
@@ -97,6 +98,9 @@ void add_parallel_options(Command& command, PlanOptions& options) {
   command.group("How to parallelize it")
       .option("--tp", pins.tp, "tensor parallel size")
       .on_off("sp", pins.sp, "sequence parallel: shard the tokens between tp regions")
+      .option("--cp", pins.cp, "context parallel size: ranks that share each sequence")
+      .choice("--context-parallel", options.context_parallel, kContextNames,
+              "how attention reaches the keys of other cp ranks")
       .option("--pp", pins.pp, "pipeline stages")
       .option("--vpp", pins.vpp, "virtual stages (chunks) of a rank")
       .option("--dp", pins.dp, "data parallel size")
@@ -148,6 +152,8 @@ ResolvedRequest resolve(PlanOptions options) {
     cluster = sim::with_ranks(cluster, static_cast<int>(at_least_one(*options.ranks, "--gpus")));
   planner::Constraints constraints = options.constraints;
   constraints.recompute = parsed<RecomputeKind>(options.recompute, kRecomputeNames);
+  constraints.context_parallel =
+      parsed<program::ContextMethod>(options.context_parallel, kContextNames);
   if (options.schedule)
     constraints.schedule = parsed<ScheduleKind>(options.schedule, kScheduleNames);
   program::Workload workload = resolve_workload(options, model.spec, cluster, resolved.assumptions);
@@ -163,6 +169,8 @@ program::Plan single_plan(const ResolvedRequest& resolved) {
   planner::Constraints& pins = request.constraints;
   const int ranks = request.cluster.num_ranks();
   pins.tp = pins.tp.value_or(1);
+  pins.cp = pins.cp.value_or(1);
+  pins.context_parallel = pins.context_parallel.value_or(program::ContextMethod::AllGather);
   pins.pp = pins.pp.value_or(1);
   pins.sp = pins.sp.value_or(false);
   pins.micro_batch_size = pins.micro_batch_size.value_or(1);

@@ -18,6 +18,7 @@ struct PlanOptions {
   std::optional<std::int64_t> seq_len;
   std::optional<std::string> precision;
   std::optional<std::string> optimizer;
+  std::optional<std::string> context_parallel;
   std::optional<std::string> recompute;
   std::optional<std::string> schedule;
   std::optional<std::string> schedule_file;

@@ -8,8 +8,9 @@
 namespace meshplan::planner {
 namespace {
 
-constexpr std::array kChoices = {Choice::Tp,         Choice::Sp,        Choice::Pp,      Choice::Dp,
-                                 Choice::MicroBatch, Choice::Recompute, Choice::Schedule};
+constexpr std::array kChoices = {Choice::Tp,        Choice::Sp,      Choice::Cp,
+                                 Choice::Pp,        Choice::Dp,      Choice::MicroBatch,
+                                 Choice::Recompute, Choice::Schedule};
 
 ChoiceValues values_of(Choice choice, const std::vector<Evaluation>& evaluations) {
   ChoiceValues values{.choice = choice};

@@ -15,11 +15,12 @@ constexpr int kMaxMoves = 6;                 // layers moved between stages
 using program::RecomputeKind;
 
 // Everything but the recompute kind.
-using MeshKey = std::tuple<int, bool, int, int, int, int, program::ScheduleKind>;
+using MeshKey =
+    std::tuple<int, bool, int, program::ContextMethod, int, int, int, int, program::ScheduleKind>;
 MeshKey mesh_key(const Candidate& candidate) {
   const program::ParallelConfig& parallel = candidate.parallel;
-  return {parallel.tp,       parallel.sp, parallel.pp,
-          parallel.vpp,      parallel.dp, candidate.micro_batch_size,
+  return {parallel.tp,       parallel.sp,  parallel.cp, candidate.context_parallel,
+          parallel.pp,       parallel.vpp, parallel.dp, candidate.micro_batch_size,
           candidate.schedule};
 }
 

@@ -13,6 +13,7 @@ std::string family_of_rule(const std::string& rule, const Candidate& candidate) 
   if (rule == "heads" || rule == "kv-heads" || rule == "ffn" || rule == "experts")
     return label(Choice::Tp, candidate);
   if (rule == "sp") return fmt::format("{} with sp", label(Choice::Tp, candidate));
+  if (rule == "context") return label(Choice::Cp, candidate);
   if (rule == "stages") return label(Choice::Pp, candidate);
   if (rule == "batch")
     return fmt::format("{} {}", label(Choice::Dp, candidate), label(Choice::MicroBatch, candidate));

@@ -168,6 +168,7 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
   plan.schedule = candidate.schedule;
   plan.micro_batch_size = candidate.micro_batch_size;
   plan.recompute = candidate.recompute;
+  plan.context_parallel = candidate.context_parallel;
   plan.layers_per_stage = candidate.layers_per_stage;
   plan.count_ends_as_layers = request.constraints.count_ends_as_layers;
   if (plan.schedule == program::ScheduleKind::Custom)

@@ -38,6 +38,18 @@ std::string_view name_of(RecomputeKind kind) {
   return "";
 }
 
+std::string_view name_of(program::ContextMethod method) {
+  switch (method) {
+    case program::ContextMethod::AllGather:
+      return "all_gather";
+    case program::ContextMethod::Ring:
+      return "ring";
+    case program::ContextMethod::Ulysses:
+      return "ulysses";
+  }
+  return "";
+}
+
 std::vector<Recompute> recompute_choices(const Constraints& constraints) {
   std::vector<Recompute> choices;
   for (const RecomputeKind kind :
@@ -91,16 +103,37 @@ std::vector<ScheduleChoice> schedule_choices(int pp, const Constraints& constrai
   return choices;
 }
 
-// (tp, pp, dp) whose product is the number of ranks.
-std::vector<ParallelConfig> meshes(int num_ranks, const Constraints& constraints) {
+constexpr std::int64_t kFewestContextTokens = 8192;  // of a sequence, that a rank is left
+
+/// Degrees of cp whose chunks are whole and long enough to be worth it.
+std::vector<int> context_choices(std::int64_t seq_len, int ranks, const Constraints& constraints) {
+  if (constraints.cp) return {*constraints.cp};
+  std::vector<int> all;
+  for (const int cp : divisors(ranks, ranks))
+    if (cp == 1 || (seq_len % (2 * cp) == 0 && seq_len / cp >= kFewestContextTokens))
+      all.push_back(cp);
+  return all;
+}
+
+std::vector<program::ContextMethod> method_choices(int cp, const Constraints& constraints) {
+  using program::ContextMethod;
+  if (cp == 1) return {constraints.context_parallel.value_or(ContextMethod::AllGather)};
+  return pinned_or(constraints.context_parallel,
+                   {ContextMethod::AllGather, ContextMethod::Ring, ContextMethod::Ulysses});
+}
+
+// (tp, cp, pp, dp) whose product is the number of ranks.
+std::vector<ParallelConfig> meshes(const program::Workload& workload, int num_ranks,
+                                   const Constraints& constraints) {
   std::vector<ParallelConfig> found;
   for (const int tp : pinned_or(constraints.tp, divisors(num_ranks, num_ranks)))
-    for (const int pp : pinned_or(constraints.pp, divisors(num_ranks / tp, num_ranks))) {
-      if (num_ranks % (tp * pp) != 0) continue;
-      const int dp = num_ranks / (tp * pp);
-      if (constraints.dp && *constraints.dp != dp) continue;
-      found.push_back({.tp = tp, .pp = pp, .dp = dp});
-    }
+    for (const int cp : context_choices(workload.seq_len, num_ranks / tp, constraints))
+      for (const int pp : pinned_or(constraints.pp, divisors(num_ranks / tp / cp, num_ranks))) {
+        if (num_ranks % (tp * cp * pp) != 0) continue;
+        const int dp = num_ranks / (tp * cp * pp);
+        if (constraints.dp && *constraints.dp != dp) continue;
+        found.push_back({.tp = tp, .cp = cp, .pp = pp, .dp = dp});
+      }
   return found;
 }
 
@@ -136,8 +169,9 @@ void check_degrees(const std::vector<Pin>& pins, int num_ranks) {
 }  // namespace
 
 void validate(const Constraints& constraints, int num_ranks) {
-  check_degrees({{"tp", constraints.tp}, {"pp", constraints.pp}, {"dp", constraints.dp}},
-                num_ranks);
+  std::vector<Pin> pins = {{"tp", constraints.tp}, {"pp", constraints.pp}, {"dp", constraints.dp}};
+  if (constraints.cp) pins.insert(pins.begin() + 1, {"cp", constraints.cp});
+  check_degrees(pins, num_ranks);
   if (constraints.micro_batch_size && *constraints.micro_batch_size < 1)
     throw ConfigError(
         fmt::format("micro_batch_size = {} must be at least 1", *constraints.micro_batch_size));
@@ -164,26 +198,32 @@ std::vector<Candidate> enumerate(const program::Workload& workload, int num_rank
                                  const Constraints& constraints) {
   validate(constraints, num_ranks);
   std::vector<Candidate> candidates;
-  for (const ParallelConfig& mesh : meshes(num_ranks, constraints))
+  const auto add_all = [&](const ParallelConfig& mesh, bool sp, program::ContextMethod method) {
+    for (const int micro_batch_size : micro_batch_choices(workload, mesh.dp, constraints))
+      for (const Recompute& recompute : recompute_choices(constraints))
+        for (const auto& [schedule, vpp] : schedule_choices(mesh.pp, constraints)) {
+          Candidate candidate{.parallel = mesh,
+                              .micro_batch_size = micro_batch_size,
+                              .recompute = recompute,
+                              .schedule = schedule,
+                              .layers_per_stage = constraints.layers_per_stage,
+                              .context_parallel = method};
+          candidate.parallel.sp = sp;
+          candidate.parallel.vpp = vpp;
+          candidates.push_back(std::move(candidate));
+        }
+  };
+  for (const ParallelConfig& mesh : meshes(workload, num_ranks, constraints))
     for (const bool sp : sp_choices(mesh.tp, constraints))
-      for (const int micro_batch_size : micro_batch_choices(workload, mesh.dp, constraints))
-        for (const Recompute& recompute : recompute_choices(constraints))
-          for (const auto& [schedule, vpp] : schedule_choices(mesh.pp, constraints)) {
-            Candidate candidate{.parallel = mesh,
-                                .micro_batch_size = micro_batch_size,
-                                .recompute = recompute,
-                                .schedule = schedule,
-                                .layers_per_stage = constraints.layers_per_stage};
-            candidate.parallel.sp = sp;
-            candidate.parallel.vpp = vpp;
-            candidates.push_back(std::move(candidate));
-          }
+      for (const program::ContextMethod method : method_choices(mesh.cp, constraints))
+        add_all(mesh, sp, method);
   return candidates;
 }
 
 std::string describe(const Candidate& candidate) {
   std::string text =
       fmt::format("{} mbs{}", program::to_string(candidate.parallel), candidate.micro_batch_size);
+  if (candidate.parallel.cp > 1) text += fmt::format(" {}", name_of(candidate.context_parallel));
   const Recompute& recompute = candidate.recompute;
   if (recompute.kind != RecomputeKind::None)
     text += fmt::format(" {}-recompute", name_of(recompute.kind));
@@ -230,7 +270,8 @@ Candidate candidate_of(const program::Plan& plan) {
           .micro_batch_size = plan.micro_batch_size,
           .recompute = plan.recompute,
           .schedule = plan.schedule,
-          .layers_per_stage = plan.layers_per_stage};
+          .layers_per_stage = plan.layers_per_stage,
+          .context_parallel = plan.context_parallel};
 }
 
 std::string label(Choice choice, const Candidate& candidate) {
@@ -239,6 +280,10 @@ std::string label(Choice choice, const Candidate& candidate) {
       return fmt::format("tp={}", candidate.parallel.tp);
     case Choice::Sp:
       return candidate.parallel.sp ? "sp" : "no sp";
+    case Choice::Cp:
+      return candidate.parallel.cp > 1 ? fmt::format("cp={} {}", candidate.parallel.cp,
+                                                     name_of(candidate.context_parallel))
+                                       : "cp=1";
     case Choice::Pp:
       return fmt::format("pp={}", candidate.parallel.pp);
     case Choice::Dp:

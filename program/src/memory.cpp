@@ -21,20 +21,39 @@ struct Lifetime {
   std::int64_t offset = 0;
 };
 
+/// The last operation that may run while a communication is still reading: the one before the first
+/// that touches what it makes. Reusing its operands earlier would make the operations in between
+/// wait for it.
+int end_of_reading(const ShardedLayer& layer, const std::vector<Operation>& operations, int index) {
+  const Operation& operation = operations[at(index)];
+  if (operation.lane == Lane::Compute) return index;
+  const auto made_here = [&](ValueId id) {
+    return std::ranges::any_of(operation.outputs,
+                               [&](ValueId made) { return layer.root(made) == layer.root(id); });
+  };
+  int last = index;
+  while (last + 1 < static_cast<int>(operations.size()) &&
+         std::ranges::none_of(operations[at(last + 1)].inputs, made_here) &&
+         std::ranges::none_of(operations[at(last + 1)].outputs, made_here))
+    ++last;
+  return last;
+}
+
 std::vector<Lifetime> lifetimes(const ShardedLayer& layer, const std::vector<Operation>& operations,
                                 const models::SymbolValues& sizes) {
   std::map<ValueId, Lifetime> found;
   for (int i = 0; i < static_cast<int>(operations.size()); ++i) {
-    const auto touch = [&](ValueId id) {
+    const auto touch = [&](ValueId id, int last) {
       const ValueId root = layer.root(id);
       const Value& value = layer.block.values[at(root)];
       if (value.storage != Storage::Transient) return;
       const auto [entry, fresh] = found.try_emplace(
           root, Lifetime{.root = root, .bytes = aligned_bytes(value, sizes), .first = i});
-      entry->second.last = i;
+      entry->second.last = std::max(entry->second.last, last);
     };
-    for (const ValueId id : operations[at(i)].inputs) touch(id);
-    for (const ValueId id : operations[at(i)].outputs) touch(id);
+    const int end = end_of_reading(layer, operations, i);
+    for (const ValueId id : operations[at(i)].inputs) touch(id, end);
+    for (const ValueId id : operations[at(i)].outputs) touch(id, i);
   }
   std::vector<Lifetime> list;
   for (const auto& [root, lifetime] : found) list.push_back(lifetime);

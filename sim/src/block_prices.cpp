@@ -66,9 +66,9 @@ class StagePricer {
     if (!fresh) return entry->second;
     const program::Operation& operation = program::operation_of(program_, instance);
     if (const auto* collective = std::get_if<program::CollectiveOp>(&operation.work)) {
-      const Price price =
-          price_collective(collective->collective, program::message_bytes(program_, instance),
-                           pricing_.tp, cluster_);
+      const Price price = price_collective(
+          collective->collective, program::message_bytes(program_, instance),
+          collective->group == program::Group::Cp ? pricing_.cp : pricing_.tp, cluster_);
       tp_wake_ = wake_after(price);
       entry->second = price.seconds + tp_wake_;
     } else if (const std::string text = program::signature(program_, instance); !text.empty()) {
@@ -116,6 +116,8 @@ class StagePricer {
       } else {
         time.idle += tp_wake_;
         moving += seconds;
+        time.moving += seconds;
+        if (operation.lane == program::Lane::Cp) time.context += seconds;
       }
       alone = std::max(alone, finish[i]);
       // What moves beside compute takes its share of the device from it.

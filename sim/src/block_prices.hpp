@@ -19,12 +19,15 @@ struct TaskTime {
   double recompute = 0;
   double backward = 0;
   double idle = 0;
+  double moving = 0;   // seconds of its communication, hidden or not
+  double context = 0;  // of those, the part over the cp group
 
   /// this + times * other
   TaskTime plus(double times, const TaskTime& other) const {
     return {operations + times * other.operations, seconds + times * other.seconds,
             forward + times * other.forward,       recompute + times * other.recompute,
-            backward + times * other.backward,     idle + times * other.idle};
+            backward + times * other.backward,     idle + times * other.idle,
+            moving + times * other.moving,         context + times * other.context};
   }
 };
 
@@ -83,6 +86,7 @@ struct BlockPricing {
   const Cluster* cluster = nullptr;
   const OperatorTable* table = nullptr;
   GroupPlacement tp;  // of a tensor-parallel group
+  GroupPlacement cp;  // of a context-parallel group
 };
 
 /// @param program  one stage of the small pipeline, at least two micro-batches, with tasks of all

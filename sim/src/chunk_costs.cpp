@@ -59,7 +59,7 @@ Plan small_plan(const Plan& plan, RecomputeKind recompute, TaskMix mix,
   Plan small = plan;
   small.cluster_json.clear();
   small.prediction.reset();
-  small.parallel = {.tp = p.tp, .pp = pp, .sp = p.sp};
+  small.parallel = {.tp = p.tp, .cp = p.cp, .pp = pp, .sp = p.sp};
   small.rank_order = program::Mesh::kDefaultOrder;
   small.schedule = program::ScheduleKind::GPipe;
   small.custom_schedule.clear();
@@ -116,7 +116,7 @@ std::size_t CacheKey::Hash::operator()(const CacheKey& key) const {
 }
 
 ChunkCosts::Set& ChunkCosts::set_of(const Plan& plan, RecomputeKind recompute, TaskMix mix,
-                                    const GroupPlacement& tp) {
+                                    const GroupPlacement& tp, const GroupPlacement& cp) {
   constexpr int kLayersPerStage = 2;  // the second says what one more costs
   const bool alike = layers_are_alike(plan.model);
   const auto& p = plan.parallel;
@@ -125,6 +125,10 @@ ChunkCosts::Set& ChunkCosts::set_of(const Plan& plan, RecomputeKind recompute, T
   key_.add_all(p.tp, p.sp, pp, plan.micro_batch_size, plan.workload.seq_len,
                plan.workload.precision, plan.workload.optimizer.kind, recompute, mix);
   key_.add(tp.domains);
+  if (p.cp > 1) {
+    key_.add_all(p.cp, plan.context_parallel);
+    key_.add(cp.domains);
+  }
   std::vector<int> layers;
   if (!alike) {
     layers = program::resolved_layers_per_stage(plan);
@@ -133,7 +137,7 @@ ChunkCosts::Set& ChunkCosts::set_of(const Plan& plan, RecomputeKind recompute, T
   if (const auto found = sets_.find(key_); found != sets_.end()) return found->second;
   if (alike) layers.assign(at(pp), kLayersPerStage);
   const Plan small = small_plan(plan, recompute, mix, layers);
-  const BlockPricing pricing{.cluster = &cluster_, .table = &table_, .tp = tp};
+  const BlockPricing pricing{.cluster = &cluster_, .table = &table_, .tp = tp, .cp = cp};
   Set set{.stages = {}, .alike = alike, .chunks = {}};
   for (int stage = 0; stage < pp; ++stage)
     set.stages.push_back(price_stage(program::lower(small, stage), pricing));

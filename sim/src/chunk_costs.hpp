@@ -78,7 +78,7 @@ class ChunkCosts {
   /// The small pipelines of a plan; the reference holds until clear().
   struct Set;
   Set& set_of(const program::Plan& plan, program::RecomputeKind recompute, TaskMix mix,
-              const GroupPlacement& tp);
+              const GroupPlacement& tp, const GroupPlacement& cp);
 
   /// @param plain  of the same plan without recompute; used if fewer than all layers recompute
   /// @param number  of the virtual stage @param num_layers  that it has

@@ -43,7 +43,7 @@ struct ReducingGroup {
 /// Where the groups of a mesh sit on the cluster.
 struct Layout {
   ReducingGroup tp, dp_cp, tp_pp, embedding, kv_copies;
-  GroupPlacement neighbours, ends;
+  GroupPlacement cp, neighbours, ends;
   std::vector<int> host;      // of each stage's first rank
   std::vector<double> cores;  // that the stage's ranks of that host hold while they compute
 };
@@ -54,6 +54,7 @@ Layout layout_of(const program::Mesh& mesh, const Cluster& cluster) {
   const int pp = mesh.config().pp;
   const auto of = [&](Group group) { return place(cluster, mesh.group(group, first)); };
   layout.tp.placement = of(Group::Tp);
+  layout.cp = of(Group::Cp);
   layout.dp_cp.placement = of(Group::DpCp);
   layout.tp_pp.placement = of(Group::TpPp);
   layout.embedding.placement = of(Group::Embedding);
@@ -133,7 +134,9 @@ Breakdown seconds_of(const Plan& plan, const Stage& stage, const SolverOutput& s
   seconds[Category::Recompute] = stretch * alone.recompute;
   seconds[Category::Backward] = stretch * alone.backward;
   const double exposed = solved.busy[index] - seconds.total();
-  seconds[plan.parallel.sp ? Category::Sp : Category::Tp] = exposed;
+  const double context = alone.moving > 0 ? exposed * alone.context / alone.moving : 0;
+  seconds[Category::Cp] = context;
+  seconds[plan.parallel.sp ? Category::Sp : Category::Tp] = exposed - context;
   seconds[Category::Dp] = reduced - solved.end[index];
   seconds[Category::Optimizer] = stage.update_seconds + stage.norm_seconds;
   seconds[Category::Host] = stage.load_seconds;
@@ -308,8 +311,8 @@ double Estimator::State::memory_of(const Plan& plan, int index, CompiledSchedule
                              kFp32Bytes * (2 + (sgd ? 0 : 1) + (master ? 1 : 0));
   const StageActivations activations = schedule.activations(index, cost.kept, m);
   const double batch = 2.0 * static_cast<double>(plan.tokens_per_microbatch()) * m * kFp32Bytes;
-  const int communicators = (p.tp > 1) + (p.tp * p.pp > 1) + (p.dp * p.cp > 1) + (p.pp > 1) +
-                            (cost.tied ? 1 : 0) + (program::kv_copies(plan) > 1);
+  const int communicators = (p.tp > 1) + (p.cp > 1) + (p.tp * p.pp > 1) + (p.dp * p.cp > 1) +
+                            (p.pp > 1) + (cost.tied ? 1 : 0) + (program::kv_copies(plan) > 1);
   return cost.elements * per_element + activations.bytes +
          cost.transient_bytes * activations.transient_slots +
          cost.boundary_bytes * activations.boundary_slots + cost.scalar_bytes + batch +
@@ -338,10 +341,12 @@ void Estimator::State::list_chunks(const Plan& plan, const CompiledSchedule& sch
   const std::vector<int> recomputed =
       recomputes ? program::recomputed_layers_per_stage(plan) : std::vector<int>();
   const auto& tp = where.tp.placement;
-  ChunkCosts::Set& set = chunk_costs.set_of(plan, plan.recompute.kind, schedule.mix(), tp);
-  ChunkCosts::Set* plain = !recomputes || recomputed == layers
-                               ? nullptr
-                               : &chunk_costs.set_of(plan, RecomputeKind::None, schedule.mix(), tp);
+  ChunkCosts::Set& set =
+      chunk_costs.set_of(plan, plan.recompute.kind, schedule.mix(), tp, where.cp);
+  ChunkCosts::Set* plain =
+      !recomputes || recomputed == layers
+          ? nullptr
+          : &chunk_costs.set_of(plan, RecomputeKind::None, schedule.mix(), tp, where.cp);
   const bool is_v = schedule.schedule().placement == program::ChunkPlacement::V;
   adjusted.clear();
   chunks.resize(at(pp));

@@ -69,6 +69,28 @@ TEST_CASE("pins are never overridden", "[planner][space]") {
   CHECK(only.layers_per_stage == std::vector<int>{5, 7});
 }
 
+TEST_CASE("cp is searched where it leaves a rank enough of a sequence", "[planner][space]") {
+  const auto degrees = [](std::int64_t seq_len, const Constraints& pins) {
+    std::vector<int> found;
+    for (const Candidate& candidate :
+         enumerate({.seq_len = seq_len, .global_batch_size = 8}, 8, pins))
+      if (std::ranges::find(found, candidate.parallel.cp) == found.end())
+        found.push_back(candidate.parallel.cp);
+    return found;
+  };
+  CHECK(degrees(8192, {.tp = 1}) == std::vector<int>{1});
+  CHECK(degrees(32768, {.tp = 1}) == std::vector<int>{1, 2, 4});
+  CHECK(degrees(128, {.tp = 1, .cp = 2}) == std::vector<int>{2});
+  CHECK_THROWS_WITH(validate({.tp = 4, .cp = 4}, 8), Contains("tp(4) * cp(4) = 16"));
+  std::vector<std::string> names;
+  for (const Candidate& candidate :
+       enumerate(kWorkload, 2,
+                 {.cp = 2, .micro_batch_size = 1, .recompute = program::RecomputeKind::None}))
+    names.push_back(describe(candidate));
+  CHECK(names ==
+        std::vector<std::string>{"cp2 mbs1 all_gather", "cp2 mbs1 ring", "cp2 mbs1 ulysses"});
+}
+
 TEST_CASE("a pinned dp leaves only the meshes that have it", "[planner][space]") {
   const auto candidates = enumerate(kWorkload, 8, Constraints{.dp = 2});
   CHECK(std::ranges::all_of(candidates,

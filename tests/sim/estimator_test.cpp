@@ -37,6 +37,20 @@ std::vector<program::Plan> plans() {
   return all;
 }
 
+/// Every method of context parallelism.
+std::vector<program::Plan> context_plans() {
+  std::vector<program::Plan> all;
+  for (const ParallelConfig& parallel : {ParallelConfig{.cp = 2}, ParallelConfig{.cp = 4, .dp = 2},
+                                         ParallelConfig{.tp = 2, .cp = 2, .pp = 2, .sp = true}})
+    for (const auto method : {program::ContextMethod::AllGather, program::ContextMethod::Ring,
+                              program::ContextMethod::Ulysses}) {
+      auto plan = tiny_plan(parallel, 8);
+      plan.context_parallel = method;
+      if (check(plan).empty()) all.push_back(plan);
+    }
+  return all;
+}
+
 /// Every schedule with chunks or split backwards; tiny-llama has 8 layers.
 std::vector<program::Plan> scheduled_plans() {
   using program::ScheduleKind;
@@ -89,6 +103,25 @@ TEST_CASE("The estimated memory of every schedule is the programs'", "[sim][esti
     INFO(to_string(plan.parallel) << " schedule " << static_cast<int>(plan.schedule));
     CHECK(estimate.peak_memory_bytes == Approx(report.peak_bytes).epsilon(2e-3));
   }
+}
+
+TEST_CASE("The estimate with cp equals the engine where nothing contends, and so does its memory",
+          "[sim][estimator]") {
+  CHECK(context_plans().size() == 9);
+  for (const auto& plan : context_plans())
+    for (const char* name : {"dgx-h100", "cpu-host"}) {
+      Cluster cluster = with_ranks(load_cluster_preset(name), plan.parallel.world_size());
+      cluster.communication.device_share = 0;
+      cluster.host_memory_gb_per_s = 0;
+      const Estimate estimate = Estimator(cluster).estimate(plan);
+      const double error = estimate.step_time_s / played(plan, cluster, false) - 1;
+      INFO(to_string(plan.parallel) << " method " << static_cast<int>(plan.context_parallel)
+                                    << " on " << name << ": " << error);
+      CHECK(std::abs(error) <= kEstimatorTolerance);
+      CHECK(estimate.seconds[Category::Cp] > 0);
+      const MemoryReport report = memory_report(program::lower_all(plan), cluster);
+      CHECK(estimate.peak_memory_bytes == Approx(report.peak_bytes).epsilon(2e-3));
+    }
 }
 
 TEST_CASE("The estimate equals the engine where nothing contends", "[sim][estimator]") {

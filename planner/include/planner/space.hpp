@@ -16,6 +16,8 @@ struct Constraints {
   std::optional<int> pp;
   std::optional<int> vpp;  // chunks of a rank
   std::optional<int> dp;
+  std::optional<int> cp;
+  std::optional<program::ContextMethod> context_parallel;  // where cp > 1
   std::optional<int> micro_batch_size;
   std::optional<bool> sp;
   std::optional<program::RecomputeKind> recompute;
@@ -41,16 +43,17 @@ struct Candidate {
   program::Recompute recompute;
   program::ScheduleKind schedule = program::ScheduleKind::OneFOneB;
   std::vector<int> layers_per_stage;
+  program::ContextMethod context_parallel = program::ContextMethod::AllGather;
   bool operator==(const Candidate&) const = default;
 };
 
 /// Every combination that uses exactly `num_ranks` and respects the pins, in one fixed order; most
 /// will break a rule of the model, which is for program::check to say. Left out are choices that
-/// change nothing: sp without tp, GPipe without pp (unless pinned). Schedules with chunks or split
-/// backwards are enumerated where schedule or vpp is pinned; else the search tries them on the best
-/// plans. Micro-batch sizes are the
-/// divisors of the sequences of a replica; where the replicas do not divide the batch, one
-/// candidate stands for all sizes.
+/// change nothing: sp without tp, GPipe without pp (unless pinned). Unless cp is pinned, it leaves
+/// every rank at least 8192 tokens of a sequence: shorter ones fit and are faster without.
+/// Schedules with chunks or split backwards are enumerated where schedule or vpp is pinned; else
+/// the search tries them on the best plans. Micro-batch sizes are the divisors of the sequences of
+/// a replica; where the replicas do not divide the batch, one candidate stands for all sizes.
 std::vector<Candidate> enumerate(const program::Workload& workload, int num_ranks,
                                  const Constraints& constraints);
 
@@ -70,7 +73,7 @@ std::string_view name_of(program::ScheduleKind schedule);
 Candidate candidate_of(const program::Plan& plan);
 
 /// The axes of a search, in the order in which tables list them.
-enum class Choice { Tp, Sp, Pp, Dp, MicroBatch, Recompute, Schedule };
+enum class Choice { Tp, Sp, Cp, Pp, Dp, MicroBatch, Recompute, Schedule };
 
 /// "tp=8", "sp", "no sp", "recompute=full", ...
 std::string label(Choice choice, const Candidate& candidate);
