@@ -166,6 +166,31 @@ TEST_CASE("the last sequence needs one token more, its target", "[runtime][data]
                  Contains("global_batch_size <= 7") && Contains(short_by_one.path()));
 }
 
+TEST_CASE("the ranks of cp share each sequence, and targets cross their borders",
+          "[runtime][data]") {
+  const DataFile data("context.u16", counting_u16(16 * 8 + 1));
+  const TokenFile file(data.path());
+  program::Plan plan = make_plan(1, 2);
+  plan.workload.seq_len = 16;
+  StepBatch whole;
+  Sampler(file, {0, file.size()}, plan, 9).load(0, {}, whole);
+  plan.parallel.cp = 2;
+  const Sampler sampler(file, {0, file.size()}, plan, 9);
+  const std::vector<std::vector<std::size_t>> positions = {{0, 1, 2, 3, 12, 13, 14, 15},
+                                                           {4, 5, 6, 7, 8, 9, 10, 11}};
+  for (int rank = 0; rank < 2; ++rank) {
+    StepBatch batch;
+    sampler.load(0, {.cp = rank}, batch);
+    REQUIRE(2 * batch.ids.size() == whole.ids.size());
+    REQUIRE(2 * batch.targets.size() == whole.targets.size());
+    for (std::size_t row = 0; row < batch.ids.size(); ++row) {
+      const std::size_t at = row / 8 * 16 + positions[static_cast<std::size_t>(rank)][row % 8];
+      CHECK(batch.ids[row] == whole.ids[at]);
+      CHECK(batch.targets[row] == batch.ids[row] + 1);
+    }
+  }
+}
+
 TEST_CASE("a step trains on the same sequences whatever the plan", "[runtime][data]") {
   const DataFile data("plans.u16", counting_u16(4 * 100 + 1));
   const TokenFile file(data.path());
