@@ -25,6 +25,7 @@ struct Options {
   std::optional<std::string> program;
   int stage = 0;
   bool all_ranks = false;
+  bool explain = false;
   bool json = false;
 };
 
@@ -103,6 +104,7 @@ int run(const Options& options, const Terminal& terminal) {
     for (const std::string& assumption : loaded.assumptions)
       fmt::print("assumed  {}\n", assumption);
     fmt::print("{}", reports::to_text(report));
+    if (options.explain) fmt::print("\n{}", reports::explain_text(report));
   }
   return report.memory.fits() ? kDone : kInfeasible;
 }
@@ -122,6 +124,8 @@ void add_simulate_command(CommandLine& line) {
       .option("--program", options->program,
               "write what a rank of --stage does, operation by operation")
       .option("--stage", options->stage, "stage whose program is written")
+      .flag("--explain", options->explain,
+            "say how well each term is known, from what, and what to measure")
       .flag("--all-ranks", options->all_ranks, "play every rank, not one per stage")
       .flag("--json", options->json, "print the result for programs")
       .examples(

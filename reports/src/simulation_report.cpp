@@ -1,5 +1,7 @@
 #include "reports/simulation_report.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <map>
 
@@ -11,6 +13,7 @@
 #include "program/lower.hpp"
 #include "reports/search_report.hpp"
 #include "reports/table.hpp"
+#include "terms_table.hpp"
 
 namespace meshplan::reports {
 namespace {
@@ -141,6 +144,22 @@ std::string to_text(const SimulationReport& report) {
           to_text(breakdown_table(report), 2);
   text += "\nmemory of each stage's largest rank\n" + to_text(memory_table(report.memory), 2);
   return text + "  " + verdict(report.memory);
+}
+
+std::string explain_text(const SimulationReport& report) {
+  const auto computes = [](const StageBreakdown& stage) {
+    return stage.seconds[Category::Forward] + stage.seconds[Category::Backward] +
+           stage.seconds[Category::Recompute];
+  };
+  const StageBreakdown& busiest = *std::ranges::max_element(report.stages, {}, computes);
+  const double step = report.simulation.step_time_s;
+  const auto terms =
+      sim::terms_of(report.plan, busiest.stage, report.cluster, busiest.seconds, step);
+  constexpr double kNormal80 = 1.2816;  // quantile of the normal distribution at 0.9
+  const double width = std::expm1(kNormal80 * sim::relative_sigma_of(terms, step));
+  return fmt::format("80 % interval {:.4g} to {:.4g} s; what it is made of, on stage {}:\n{}",
+                     step / (1 + width), step * (1 + width), busiest.stage,
+                     to_text(terms_table(terms, step), 1));
 }
 
 std::string to_json(const SimulationReport& report) {

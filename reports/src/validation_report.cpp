@@ -7,6 +7,7 @@
 #include "core/json_fields.hpp"
 #include "core/units.hpp"
 #include "reports/table.hpp"
+#include "terms_table.hpp"
 
 namespace meshplan::reports {
 namespace {
@@ -103,28 +104,13 @@ std::string to_text(const ValidationReport& report) {
 std::string explain_text(const sim::PublishedRow& row, const sim::RowPrediction& own,
                          const std::vector<sim::PredictionTerm>& terms) {
   if (!own.prediction) return fmt::format("{}: not predicted: {}\n", row.id, own.note);
-  constexpr double kNormal80 = 1.2816;  // quantile of the normal distribution at 0.9
   const double step = own.prediction->step_time_s;
-  Table table{.columns = {{"term", Align::Left},
-                          {"seconds"},
-                          {"share"},
-                          {"80 % interval"},
-                          {"adds"},
-                          {"source", Align::Left},
-                          {"measure to know it better", Align::Left}}};
-  for (const sim::PredictionTerm& term : terms)
-    table.rows.push_back(
-        {std::string(term.name), fmt::format("{:.4g}", term.seconds),
-         plain_percent(term.seconds / step),
-         fmt::format("+- {:.1f} %", 100 * kNormal80 * term.sigma),
-         fmt::format("+- {:.1f} %", 100 * kNormal80 * term.sigma * term.seconds / step),
-         std::string(name_of(term.source)), std::string(term.measure)});
   const double width = own.prediction->half_width_80();
   std::string text = fmt::format("{}: predicted {:.4g} s, 80 % interval {:.4g} to {:.4g} s", row.id,
                                  step, step / (1 + width), step * (1 + width));
   if (row.step_time_s)
     text += fmt::format("; measured {:.4g} s ({})", *row.step_time_s, signed_percent(*own.error));
-  return text + "\n" + to_text(table, 1);
+  return text + "\n" + to_text(terms_table(terms, step), 1);
 }
 
 std::string to_csv(const ValidationReport& report) {

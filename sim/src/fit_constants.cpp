@@ -192,10 +192,30 @@ class Fitter {
     return records;
   }
 
+  /// What a row's error tells beyond its family's: rows of a family err together, so a family
+  /// counts once, and errors are as large as they turn out to be.
+  double row_variance(const std::vector<double>& errors) const {
+    double squares = 0, weights = 0;
+    std::set<std::string> families;
+    for (std::size_t i = 0; i < errors.size(); ++i) {
+      if (weights_[i] <= 0) continue;
+      squares += weights_[i] * huber_weight(errors[i]) * errors[i] * errors[i];
+      weights += weights_[i];
+      families.insert(table_.rows()[i].family);
+    }
+    if (families.empty()) return kNoise * kNoise;
+    return std::max(kNoise * kNoise, squares / static_cast<double>(families.size()));
+  }
+
   /// From the inverse of the normal matrix: the part of a constant that the rows leave open.
   void set_sigmas(const std::vector<std::vector<double>>& slopes,
                   const std::vector<double>& errors) {
-    const auto a = normal_matrix(slopes, errors);
+    auto a = normal_matrix(slopes, errors);
+    const double rows = kNoise * kNoise / row_variance(errors);
+    const double prior = kNoise * kNoise / (kPrior * kPrior);
+    for (std::size_t f = 0; f < a.size(); ++f)
+      for (std::size_t g = 0; g < a.size(); ++g)
+        a[f][g] = f == g ? (a[f][f] - prior) * rows + prior : a[f][g] * rows;
     for (std::size_t f = 0; f < free_.size(); ++f) {
       std::vector<double> unit(free_.size(), 0);
       unit[f] = 1;

@@ -3,7 +3,10 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "models/model_spec.hpp"
+#include "program/lower.hpp"
 #include "run_cases.hpp"
+#include "sim/engine.hpp"
 
 namespace meshplan::sim {
 
@@ -55,6 +58,28 @@ TEST_CASE("Constants that are not well known widen the interval", "[sim][predict
   const double work = (exact.step_time_s - overhead) / (1 + 3 * constants.jitter);
   CHECK(wide.constants_sigma == Approx(std::log1p(0.003 * work / exact.step_time_s)));
   CHECK(wide.relative_sigma > exact.relative_sigma);
+}
+
+// One rank computes without a break, so its computation is the step; nothing was timed on this
+// host.
+TEST_CASE("A plan's terms say what their prices rest on", "[sim][prediction]") {
+  program::Plan plan;
+  plan.model = models::load_preset("tiny-llama");
+  plan.workload.seq_len = 64;
+  plan.workload.precision = DType::F32;
+  plan.workload.global_batch_size = 2;
+  const Cluster cluster = with_ranks(load_cluster_preset("cpu-host"), 1);
+  const SimulationResult played = simulate(program::lower_all(plan), cluster);
+  const auto terms = terms_of(plan, 0, cluster, mean_of(played.breakdown), played.step_time_s);
+  double computing = 0;
+  for (const PredictionTerm& term : terms) {
+    INFO(term.name);
+    CHECK(term.source != TermSource::Measured);
+    if (term.source != TermSource::DataSheet) continue;
+    CHECK(term.measure.find("calibrate") != std::string_view::npos);
+    computing += term.seconds;
+  }
+  CHECK(computing == Approx(played.step_time_s).epsilon(0.02));
 }
 
 }  // namespace meshplan::sim

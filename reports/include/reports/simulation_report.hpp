@@ -34,6 +34,8 @@ SimulationReport simulation_report(const program::Plan& plan, const sim::Cluster
                                    const sim::SimulationOptions& options = {});
 
 std::string to_text(const SimulationReport& report);
+/// The terms of the step of the stage that computes longest, those that know least first.
+std::string explain_text(const SimulationReport& report);
 std::string to_json(const SimulationReport& report);
 
 }  // namespace meshplan::reports

@@ -5,6 +5,9 @@
 #include <string_view>
 #include <vector>
 
+#include "program/plan.hpp"
+#include "sim/breakdown.hpp"
+#include "sim/cluster.hpp"
 #include "sim/execution_profile.hpp"
 #include "sim/run_prediction.hpp"
 
@@ -30,6 +33,12 @@ struct PredictionTerm {
 /// Largest contribution to the interval first.
 std::vector<PredictionTerm> terms_of(const RunPrediction& prediction, const TrainingRun& run,
                                      const ExecutionProfile& profile);
+
+/// The same for a simulated plan: computation by what its prices rest on, the rest from where the
+/// time of that stage goes.
+/// @param seconds  breakdown of the stage that computes longest
+std::vector<PredictionTerm> terms_of(const program::Plan& plan, int stage, const Cluster& cluster,
+                                     const Breakdown& seconds, double step_time_s);
 
 /// Of the logarithm of a step time: the terms err independently of each other.
 double relative_sigma_of(const std::vector<PredictionTerm>& terms, double step_time_s);
