@@ -128,13 +128,16 @@ const std::vector<ParallelConfig>& context_meshes() {
   return kMeshes;
 }
 
-/// Every method on every mesh that it can have; recompute, micro-batch size and schedule take
-/// turns.
+/// Rings on every mesh that can have one, the other methods on every one of a short list and in
+/// turns on those of a long one; recompute, micro-batch size and schedule take turns.
 std::vector<Plan> plans_of(const models::ModelSpec& model,
                            const std::vector<ParallelConfig>& meshes) {
   std::vector<Plan> plans;
   for (const ContextMethod method : kMethods)
-    for (const ParallelConfig& parallel : meshes) {
+    for (std::size_t i = 0; i < meshes.size(); ++i) {
+      const bool turns = meshes.size() > 5 && method != ContextMethod::Ring;
+      if (turns && (i % 2 == 0) != (method == ContextMethod::AllGather)) continue;
+      const ParallelConfig& parallel = meshes[i];
       Plan plan = base_plan(model);
       const auto turn = plans.size();
       plan.parallel = parallel;
