@@ -1,35 +1,42 @@
 // main of every test that runs on several ranks: a rank whose test fails ends the job, for its
 // peers would wait for it.
 #define CATCH_CONFIG_RUNNER
-#include <mpi.h>
-
 #include <catch2/catch.hpp>
+#include <cstdlib>
 
 #include "mpi_test_session.hpp"
+#include "runtime/mpi_session.hpp"
+#include "runtime/tcp_session.hpp"
 
 namespace meshplan::test {
 namespace {
 
+const runtime::Session* open_session = nullptr;  // Catch test cases take no arguments
+
 struct AbortOnFailure : Catch::TestEventListenerBase {
   using TestEventListenerBase::TestEventListenerBase;
   void testCaseEnded(const Catch::TestCaseStats& stats) override {
-    if (!stats.totals.assertions.allOk()) MPI_Abort(MPI_COMM_WORLD, 1);
+    if (!stats.totals.assertions.allOk()) open_session->abort(1);
   }
 };
 CATCH_REGISTER_LISTENER(AbortOnFailure)
 
-const runtime::MpiSession* open_session = nullptr;  // Catch test cases take no arguments
-
 }  // namespace
 
-const runtime::MpiSession& mpi_session() {
+const runtime::Session& mpi_session() {
   return *open_session;
 }
 
 }  // namespace meshplan::test
 
 int main(int argc, char** argv) {
-  const meshplan::runtime::MpiSession session(argc, argv);
-  meshplan::test::open_session = &session;
+  namespace runtime = meshplan::runtime;
+  std::unique_ptr<runtime::Session> session;
+  const auto place = runtime::read_rendezvous([](const char* name) { return std::getenv(name); });
+  if (place)
+    session = std::make_unique<runtime::TcpSession>(*place, meshplan::Seconds{60});
+  else
+    session = std::make_unique<runtime::MpiSession>(argc, argv);
+  meshplan::test::open_session = session.get();
   return Catch::Session().run(argc, argv);
 }

@@ -1,10 +1,11 @@
 #pragma once
 
-#include "runtime/mpi_session.hpp"
+#include "runtime/session.hpp"
 
 namespace meshplan::test {
 
-/// The session that tests/mpi_main.cpp opened before the tests started.
-const runtime::MpiSession& mpi_session();
+/// The session that tests/mpi_main.cpp opened before the tests started: MPI's, or TCP's where
+/// torchrun's variables are set.
+const runtime::Session& mpi_session();
 
 }  // namespace meshplan::test

@@ -6,6 +6,9 @@
 #include "core/error.hpp"
 #include "files.hpp"
 #include "runtime/host_info.hpp"
+#include "runtime/mpi_session.hpp"
+#include "runtime/rendezvous.hpp"
+#include "runtime/tcp_session.hpp"
 
 namespace meshplan::cli {
 
@@ -18,10 +21,22 @@ void add_host_options(Command& command, HostOptions& options) {
               "seconds without progress after which the job is ended");
 }
 
-std::optional<runtime::OuterLaunch> outer_launch() {
-  return runtime::detect_outer_launch([](const char* name) -> const char* {
-    return std::getenv(name);
-  });  // NOLINT(concurrency-mt-unsafe)
+namespace {
+
+const char* environment(const char* name) {
+  return std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
+}
+
+/// Under mpiexec the variables of torchrun mean nothing: perhaps a container sets them for all.
+std::optional<runtime::Rendezvous> rendezvous() {
+  if (runtime::detect_outer_launch(environment)) return std::nullopt;
+  return runtime::read_rendezvous(environment);
+}
+
+}  // namespace
+
+bool is_rank() {
+  return runtime::detect_outer_launch(environment) || rendezvous();
 }
 
 std::vector<runtime::HostSlots> parse_hosts(const HostOptions& options) {
@@ -62,13 +77,21 @@ int launch_self(int ranks, const HostOptions& options, std::vector<std::string> 
 
 int as_rank(const HostOptions& options, const std::function<int(runtime::Job&)>& work) {
   check(options);
+  const auto in_session = [&](const runtime::Session& session) {
+    return runtime::run_rank(session, [&] {
+      runtime::Job job(session, {.hang_timeout = Seconds{options.hang_timeout_s}});
+      return work(job);
+    });
+  };
+  if (const std::optional<runtime::Rendezvous> place = rendezvous()) {
+    constexpr Seconds kToMeet{300.0};  // machines of a large job do not start together
+    const runtime::TcpSession session(*place, kToMeet);
+    return in_session(session);
+  }
   int argc = 0;
   char** argv = nullptr;
   const runtime::MpiSession session(argc, argv);
-  return runtime::run_rank(session, [&] {
-    runtime::Job job(session, {.hang_timeout = Seconds{options.hang_timeout_s}});
-    return work(job);
-  });
+  return in_session(session);
 }
 
 }  // namespace meshplan::cli

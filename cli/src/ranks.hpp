@@ -24,8 +24,9 @@ struct HostOptions {
 /// --hosts --hostfile --no-binding --hang-timeout
 void add_host_options(Command& command, HostOptions& options);
 
-/// Set if an outer mpiexec or srun made this process a rank.
-std::optional<runtime::OuterLaunch> outer_launch();
+/// Has an outer launcher made this process a rank: mpiexec, srun, or torchrun by its variables?
+/// @throws ConfigError if only some of torchrun's variables are set, or are wrong
+bool is_rank();
 
 /// Runs `arguments` of this program on `ranks` ranks. @returns the job's exit code
 /// @param stops_by_itself  SIGTERM asks the ranks to stop (runtime/stop_signal.hpp) instead of
@@ -33,7 +34,8 @@ std::optional<runtime::OuterLaunch> outer_launch();
 int launch_self(int ranks, const HostOptions& options, std::vector<std::string> arguments,
                 bool stops_by_itself = false);
 
-/// The body of a rank: MPI, watchdog, work; errors end the whole job.
+/// The body of a rank: session, watchdog, work; errors end the whole job. Ranks that torchrun's
+/// variables place communicate by TCP, others by MPI.
 int as_rank(const HostOptions& options, const std::function<int(runtime::Job&)>& work);
 
 /// Is this the machine of rank 0, which writes the results? @throws ConfigError

@@ -282,7 +282,7 @@ int run(Options options) {
   const program::Plan plan = load_plan(options);
   const DeviceKind device = choose_device(options.device, plan, *options.file);
   if (device == DeviceKind::Cuda && !options.time_every) options.train.watch.time_every = 0;
-  if (outer_launch())
+  if (is_rank())
     return as_rank(options.hosts,
                    [&](runtime::Job& job) { return work(options, plan, device, job); });
   return launch(options, plan, device);
@@ -339,7 +339,8 @@ void add_run_command(CommandLine& line) {
           "measured.json\n"
           "  meshplan run plan.json --steps 1000 --checkpoint-every 100 --keep 3\n"
           "  meshplan run plan.json --steps 1000 --checkpoint-every 100 --keep 3 --resume latest\n"
-          "  mpiexec -n 4 meshplan run plan.json --steps 20      (a launcher of your own)")
+          "  mpiexec -n 4 meshplan run plan.json --steps 20      (a launcher of your own)\n"
+          "  torchrun --no-python --nproc-per-node 4 meshplan run plan.json --steps 20")
       .on_run([options] { return run(*options); });
 }
 

@@ -1,16 +1,12 @@
 #include "runtime/mpi_communicator.hpp"
 
-#include <mpi.h>
-
 #include <algorithm>
 #include <fmt/format.h>
-#include <limits>
 #include <numeric>
 #include <set>
 #include <utility>
 
 #include "core/error.hpp"
-#include "mpi_check.hpp"
 #include "mpi_operation.hpp"
 #include "mpi_verify.hpp"
 #include "runtime/reduction.hpp"
@@ -24,18 +20,6 @@ using program::CommOp;
 std::int64_t bytes_of(const ConstBuffer& buffer) {
   return buffer.count * size_of(buffer.dtype);
 }
-
-/// Owns an MPI group for one scope.
-class ScopedGroup {
- public:
-  ScopedGroup() = default;
-  ~ScopedGroup() {
-    if (handle != MPI_GROUP_NULL) MPI_Group_free(&handle);
-  }
-  ScopedGroup(const ScopedGroup&) = delete;
-  ScopedGroup& operator=(const ScopedGroup&) = delete;
-  MPI_Group handle = MPI_GROUP_NULL;
-};
 
 /// What a collective call is about, apart from its buffers.
 struct CollectiveCall {
@@ -135,17 +119,9 @@ std::unique_ptr<Communicator> MpiCommunicator::create_group(std::span<const int>
     if (!seen.insert(member).second)
       throw ConfigError(fmt::format("group {}: rank {} is listed twice", label, member));
   }
-  ScopedGroup all;
-  ScopedGroup members;
-  check_mpi(MPI_Comm_group(group_->comm, &all.handle), "MPI_Comm_group", label);
-  check_mpi(
-      MPI_Group_incl(all.handle, static_cast<int>(ranks.size()), ranks.data(), &members.handle),
-      "MPI_Group_incl", label);
   auto group = std::make_shared<MpiGroup>();
-  check_mpi(MPI_Comm_create(group_->comm, members.handle, &group->comm), "MPI_Comm_create", label);
-  if (group->comm == MPI_COMM_NULL) return nullptr;
-  check_mpi(MPI_Comm_set_errhandler(group->comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler",
-            label);
+  group->channel = group_->channel->create_group(ranks, label);
+  if (group->channel == nullptr) return nullptr;
   group->me.size = static_cast<int>(ranks.size());
   group->me.rank = static_cast<int>(std::ranges::find(ranks, rank()) - ranks.begin());
   group->name = label;
@@ -316,13 +292,14 @@ Handle MpiCommunicator::collective(CollectiveCall call, Buffers buffers) {
   const CommAlgorithm algorithm =
       options_->table.choose(call.op, size(), Bytes{call.message_bytes});
   const bool swaps = call.op == CommOp::AllToAll && call.variant != 0;
-  if (algorithm == CommAlgorithm::Library && size() > 1 && !swaps) {
+  if (algorithm == CommAlgorithm::Library && size() > 1 && !swaps &&
+      group_->channel->has_library()) {
     const std::int64_t blocks = call.op == CommOp::AllToAll ? size() : 1;
     const int root = call.op == CommOp::Broadcast ? call.variant : 0;
     return run(make_operation<LibraryOperation>(
                    group_, std::move(operation),
-                   LibraryOperation::Call{call.op, buffers.input, buffers.output,
-                                          call.message_bytes / blocks, root}),
+                   Channel::LibraryCall{call.op, buffers.input, buffers.output,
+                                        call.message_bytes / blocks, root}),
                std::move(call.signature), number);
   }
   auto actions = schedule(
@@ -382,12 +359,10 @@ Handle MpiCommunicator::start(MpiOperationPtr operation) {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_mpi_world(const MpiSession& session, MpiOptions options) {
+std::unique_ptr<Communicator> make_host_world(const Session& session, MpiOptions options) {
   program::validate(options.table);
   auto group = std::make_shared<MpiGroup>();
-  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &group->comm), "MPI_Comm_dup", "world");
-  check_mpi(MPI_Comm_set_errhandler(group->comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler",
-            "world");
+  group->channel = session.make_channel();
   group->me = {session.rank(), session.size()};
   group->name = "world";
   group->world_ranks.resize(static_cast<std::size_t>(session.size()));

@@ -3,93 +3,48 @@
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
-#include <limits>
 #include <utility>
 
 #include "core/error.hpp"
-#include "mpi_check.hpp"
 #include "runtime/reduction.hpp"
 
 namespace meshplan::runtime {
-namespace {
-
-#if MPI_VERSION >= 4
-int isend(const void* data, std::int64_t bytes, int peer, int tag, MPI_Comm comm,
-          MPI_Request* out) {
-  return MPI_Isend_c(data, static_cast<MPI_Count>(bytes), MPI_BYTE, peer, tag, comm, out);
-}
-int irecv(void* data, std::int64_t bytes, int peer, int tag, MPI_Comm comm, MPI_Request* out) {
-  return MPI_Irecv_c(data, static_cast<MPI_Count>(bytes), MPI_BYTE, peer, tag, comm, out);
-}
-#else
-int narrow_count(std::int64_t bytes) {
-  if (bytes > std::numeric_limits<int>::max())
-    throw CommError("message", "MPI", std::nullopt,
-                    fmt::format("{} bytes in one message; this MPI (below 4.0) takes 2^31-1: use "
-                                "smaller pieces, or ring, direct or pairwise algorithms",
-                                bytes));
-  return static_cast<int>(bytes);
-}
-int isend(const void* data, std::int64_t bytes, int peer, int tag, MPI_Comm comm,
-          MPI_Request* out) {
-  return MPI_Isend(data, narrow_count(bytes), MPI_BYTE, peer, tag, comm, out);
-}
-int irecv(void* data, std::int64_t bytes, int peer, int tag, MPI_Comm comm, MPI_Request* out) {
-  return MPI_Irecv(data, narrow_count(bytes), MPI_BYTE, peer, tag, comm, out);
-}
-#endif
-
-}  // namespace
-
-MpiGroup::~MpiGroup() {
-  if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
-}
-
 // ---------------------------------------------------------------- requests
 
 RequestSet::~RequestSet() {
-  for (Started& started : requests_) {
-    if (started.handle == MPI_REQUEST_NULL) continue;
-    if (started.is_recv) {
-      // A matched receive cannot be cancelled; its peer may be gone, so do not wait for long.
-      MPI_Cancel(&started.handle);
-      int done = 0;
-      for (int i = 0; i < 1000 && done == 0; ++i)
-        MPI_Test(&started.handle, &done, MPI_STATUS_IGNORE);
-    }
-    if (started.handle != MPI_REQUEST_NULL) MPI_Request_free(&started.handle);
-  }
+  for (const Started& started : requests_)
+    if (started.channel != nullptr) started.channel->abandon(started.request, started.is_recv);
 }
 
 void RequestSet::start_send(int request, const void* data, std::int64_t bytes,
                             const Envelope& envelope) {
-  Started& started = requests_[static_cast<std::size_t>(request)];
-  started = {MPI_REQUEST_NULL, false, envelope.peer, bytes};
-  check_mpi(isend(data, bytes, envelope.peer, envelope.tag, envelope.group.comm, &started.handle),
-            envelope.operation, envelope.group.name, envelope.peer);
+  Channel& channel = *envelope.group.channel;
+  const Channel::Request made = channel.start_send(envelope.peer, envelope.tag, data, bytes,
+                                                   {envelope.operation, envelope.group.name});
+  requests_[static_cast<std::size_t>(request)] = {&channel, made, false, envelope.peer, bytes};
 }
 
 void RequestSet::start_recv(int request, void* data, std::int64_t bytes, const Envelope& envelope) {
-  Started& started = requests_[static_cast<std::size_t>(request)];
-  started = {MPI_REQUEST_NULL, true, envelope.peer, bytes};
-  check_mpi(irecv(data, bytes, envelope.peer, envelope.tag, envelope.group.comm, &started.handle),
-            envelope.operation, envelope.group.name, envelope.peer);
+  Channel& channel = *envelope.group.channel;
+  const Channel::Request made = channel.start_recv(envelope.peer, envelope.tag, data, bytes,
+                                                   {envelope.operation, envelope.group.name});
+  requests_[static_cast<std::size_t>(request)] = {&channel, made, true, envelope.peer, bytes};
 }
 
 bool RequestSet::test(int request, const MpiGroup& group, const std::string& operation) {
   Started& started = requests_[static_cast<std::size_t>(request)];
-  int done = 0;
-  MPI_Status status;
-  check_mpi(MPI_Test(&started.handle, &done, &status), operation, group.name, started.peer);
-  if (done == 0) return false;
-  if (started.is_recv) {
-    MPI_Count received = 0;
-    MPI_Get_elements_x(&status, MPI_BYTE, &received);
-    if (received != started.bytes)
-      throw CommError(operation, group.name, started.peer,
-                      fmt::format("expected {} bytes, got {}: the ranks passed different counts",
-                                  started.bytes, static_cast<std::int64_t>(received)));
+  if (started.channel == nullptr) return true;
+  Channel& channel = *std::exchange(started.channel, nullptr);  // an error ends the request, too
+  const std::optional<std::int64_t> bytes =
+      channel.test(started.request, started.peer, {operation, group.name});
+  if (!bytes) {
+    started.channel = &channel;
+    return false;
   }
+  if (started.is_recv && *bytes != started.bytes)
+    throw CommError(operation, group.name, started.peer,
+                    fmt::format("expected {} bytes, got {}: the ranks passed different counts",
+                                started.bytes, *bytes));
   return true;
 }
 
@@ -281,48 +236,18 @@ MpiOperation::Progress TransferOperation::advance() {
   return Progress::Done;
 }
 
-// ---------------------------------------------------------------- MPI's own
+// ---------------------------------------------------------------- the carrier's own
 
-LibraryOperation::LibraryOperation(std::shared_ptr<MpiGroup> group, std::string name, Call call)
+LibraryOperation::LibraryOperation(std::shared_ptr<MpiGroup> group, std::string name,
+                                   const Channel::LibraryCall& call)
     : MpiOperation(std::move(group), std::move(name)), call_(call) {}
 
-void LibraryOperation::start() {
-  if (call_.block_bytes > std::numeric_limits<int>::max())
-    throw CommError(name(), group().name, std::nullopt,
-                    fmt::format("the library algorithm takes blocks below 2 GiB, not {} bytes",
-                                call_.block_bytes));
-  const int bytes = static_cast<int>(call_.block_bytes);
-  const MPI_Comm comm = group().comm;
-  const auto* own_block = static_cast<std::byte*>(call_.recv) + group().me.rank * call_.block_bytes;
-  int status = MPI_SUCCESS;
-  switch (call_.op) {
-    case program::CommOp::AllGather:
-      status = MPI_Iallgather(call_.send == own_block ? MPI_IN_PLACE : call_.send, bytes, MPI_BYTE,
-                              call_.recv, bytes, MPI_BYTE, comm, &request_);
-      break;
-    case program::CommOp::AllToAll:
-      status =
-          MPI_Ialltoall(call_.send, bytes, MPI_BYTE, call_.recv, bytes, MPI_BYTE, comm, &request_);
-      break;
-    case program::CommOp::Broadcast:
-      status = MPI_Ibcast(call_.recv, bytes, MPI_BYTE, call_.root, comm, &request_);
-      break;
-    case program::CommOp::Barrier:
-      status = MPI_Ibarrier(comm, &request_);
-      break;
-    default:
-      throw InvariantError("the library algorithm is offered only where nothing is reduced");
-  }
-  check_mpi(status, name(), group().name);
-  started_ = true;
-}
-
 MpiOperation::Progress LibraryOperation::advance() {
+  const CallName call{name(), group().name};
   const bool moved = !started_;
-  if (!started_) start();
-  int done = 0;
-  check_mpi(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), name(), group().name);
-  if (done != 0) return Progress::Done;
+  if (!started_) request_ = group().channel->start_library(call_, group().me.rank, call);
+  started_ = true;
+  if (group().channel->test(request_, std::nullopt, call)) return Progress::Done;
   return moved ? Progress::Some : Progress::None;
 }
 

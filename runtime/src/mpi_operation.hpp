@@ -1,7 +1,5 @@
 #pragma once
 
-#include <mpi.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -15,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "channel.hpp"
 #include "mpi_progress.hpp"
 #include "program/collective_table.hpp"
 #include "runtime/collective_algorithms.hpp"
@@ -22,7 +21,7 @@
 
 namespace meshplan::runtime {
 
-/// Tags of a group's MPI communicator: collectives by sequence number, point-to-point by the
+/// Tags of a group's channel: collectives by sequence number, point-to-point by the
 /// caller's tag, and the same again for the messages of verify_calls. All below 32768, which every
 /// MPI has.
 constexpr int kTagsPerKind = kMaxTag + 1;
@@ -38,7 +37,7 @@ using ScheduleKey =
 
 /// What a communicator and its operations share.
 struct MpiGroup {
-  MPI_Comm comm = MPI_COMM_NULL;
+  std::unique_ptr<Channel> channel;
   Member me;
   std::string name;
   std::vector<int> world_ranks;
@@ -47,11 +46,6 @@ struct MpiGroup {
   std::vector<const MpiOperation*> unverified;  // in the order of their calls
   int next_collective = 0;
   std::string broken;  // why later operations cannot run; empty = whole
-
-  MpiGroup() = default;
-  ~MpiGroup();
-  MpiGroup(const MpiGroup&) = delete;
-  MpiGroup& operator=(const MpiGroup&) = delete;
 };
 
 /// Started requests by number. Those that were never awaited are cancelled at the end.
@@ -76,7 +70,8 @@ class RequestSet {
 
  private:
   struct Started {
-    MPI_Request handle = MPI_REQUEST_NULL;
+    Channel* channel = nullptr;  // null: not in flight
+    Channel::Request request = 0;
     bool is_recv = false;
     int peer = 0;
     std::int64_t bytes = 0;
@@ -191,25 +186,18 @@ class TransferOperation final : public MpiOperation {
   RequestSet requests_;
 };
 
-/// One of MPI's own non-blocking collectives. Once started it cannot be cancelled.
+/// One of the carrier's own collectives. Once started it cannot be cancelled.
 class LibraryOperation final : public MpiOperation {
  public:
-  struct Call {
-    program::CommOp op = program::CommOp::Barrier;
-    const void* send = nullptr;
-    void* recv = nullptr;
-    std::int64_t block_bytes = 0;  // of a block; of the whole buffer for a broadcast
-    int root = 0;
-  };
-  LibraryOperation(std::shared_ptr<MpiGroup> group, std::string name, Call call);
+  LibraryOperation(std::shared_ptr<MpiGroup> group, std::string name,
+                   const Channel::LibraryCall& call);
 
  private:
   Progress advance() override;
-  void start();
 
-  Call call_;
+  Channel::LibraryCall call_;
   bool started_ = false;
-  MPI_Request request_ = MPI_REQUEST_NULL;
+  Channel::Request request_ = 0;
 };
 
 }  // namespace meshplan::runtime

@@ -9,7 +9,9 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <optional>
 #include <poll.h>
+#include <span>
 #include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
@@ -22,6 +24,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+using Payloads = std::vector<std::vector<std::byte>>;
+
+constexpr std::int64_t kMostPayload = 64 << 10;
 constexpr std::uint64_t kMagic = 0x6d657368706c616eULL;  // "meshplan": not some other program
 
 /// The first words of a rank, and rank 0's answer.
@@ -29,10 +34,11 @@ struct Hello {
   std::uint64_t magic = kMagic;
   std::int32_t rank = 0;
   std::int32_t world_size = 0;
+  std::int64_t bytes = 0;  // of the payload that follows
 };
 struct Answer {
   std::uint64_t magic = kMagic;
-  std::int64_t bytes = 0;  // of the payload that follows, or of a message if `refused`
+  std::int64_t bytes = 0;  // that follow: all payloads, or a message if `refused`
   std::int64_t refused = 0;
 };
 
@@ -157,37 +163,86 @@ std::string objection(const Hello& hello, const Rendezvous& place,
   return "";
 }
 
-void serve(const Rendezvous& place, const std::vector<std::byte>& payload, Seconds timeout) {
+/// Each with its size before it.
+std::vector<std::byte> joined(const Payloads& payloads) {
+  std::vector<std::byte> bytes;
+  for (const std::vector<std::byte>& one : payloads) {
+    const std::int64_t size = std::ssize(one);
+    const auto* begin = reinterpret_cast<const std::byte*>(&size);
+    bytes.insert(bytes.end(), begin, begin + sizeof size);
+    bytes.insert(bytes.end(), one.begin(), one.end());
+  }
+  return bytes;
+}
+
+/// Empty where `bytes` are not what joined() made of so many.
+Payloads separated(std::span<const std::byte> bytes, int count) {
+  Payloads payloads;
+  for (int i = 0; i < count; ++i) {
+    std::int64_t size = 0;
+    if (bytes.size() < sizeof size) return {};
+    std::memcpy(&size, bytes.data(), sizeof size);
+    bytes = bytes.subspan(sizeof size);
+    if (size < 0 || size > std::ssize(bytes)) return {};
+    const auto part = bytes.first(static_cast<std::size_t>(size));
+    payloads.emplace_back(part.begin(), part.end());
+    bytes = bytes.subspan(part.size());
+  }
+  return payloads;
+}
+
+/// A rank's first words, and its payload.
+struct Newcomer {
+  Socket socket;
+  Hello hello;
+  std::vector<std::byte> payload;
+};
+
+/// Absent where a stranger calls, which may not hold up the others for long.
+std::optional<Newcomer> hear(const Socket& listener, Seconds timeout) {
+  Newcomer one{Socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)), {}, {}};
+  const Deadline patience(Seconds{std::min(timeout.value, 5.0)});
+  if (one.socket.get() < 0 || !read_all(one.socket.get(), &one.hello, sizeof one.hello, patience) ||
+      one.hello.magic != kMagic || one.hello.bytes < 0 || one.hello.bytes > kMostPayload)
+    return std::nullopt;
+  one.payload.resize(static_cast<std::size_t>(one.hello.bytes));
+  if (!read_all(one.socket.get(), one.payload.data(), one.payload.size(), patience))
+    return std::nullopt;
+  return one;
+}
+
+Payloads serve(const Rendezvous& place, const std::vector<std::byte>& payload, Seconds timeout) {
   const Socket listener = listen_on_port(place);
   const Deadline deadline(timeout);
   std::vector<Socket> peers(static_cast<std::size_t>(place.world_size));
+  Payloads payloads(peers.size());
+  payloads.front() = payload;
   for (int come = 1; come < place.world_size;) {
     pollfd ready{listener.get(), POLLIN, 0};
     if (::poll(&ready, 1, deadline.left_ms()) <= 0 && deadline.passed())
       throw IoError(fmt::format("{} of {} did not come to rank 0 at port {} within {} s",
                                 missing_ranks(peers), place.world_size, place.port, timeout.value));
-    Socket peer(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    Hello hello;
-    // A stranger that says nothing may not hold up the others for long.
-    const Deadline patience(Seconds{std::min(timeout.value, 5.0)});
-    if (peer.get() < 0 || !read_all(peer.get(), &hello, sizeof hello, patience) ||
-        hello.magic != kMagic)
-      continue;
-    const std::string why = objection(hello, place, peers);
+    std::optional<Newcomer> one = hear(listener, timeout);
+    if (!one) continue;
+    const std::string why = objection(one->hello, place, peers);
     if (!why.empty()) {
-      refuse(peer.get(), why);
+      refuse(one->socket.get(), why);
       for (const Socket& other : peers)
         if (other.get() >= 0) refuse(other.get(), why);
       throw ConfigError(why);
     }
-    peers[static_cast<std::size_t>(hello.rank)] = std::move(peer);
+    const auto rank = static_cast<std::size_t>(one->hello.rank);
+    peers[rank] = std::move(one->socket);
+    payloads[rank] = std::move(one->payload);
     ++come;
   }
-  const Answer answer{.bytes = std::ssize(payload)};
+  const std::vector<std::byte> all = joined(payloads);
+  const Answer answer{.bytes = std::ssize(all)};
   for (std::size_t rank = 1; rank < peers.size(); ++rank)
     if (!write_all(peers[rank].get(), &answer, sizeof answer) ||
-        !write_all(peers[rank].get(), payload.data(), payload.size()))
+        !write_all(peers[rank].get(), all.data(), all.size()))
       throw IoError(fmt::format("rank {} went away while ranks were meeting", rank));
+  return payloads;
 }
 
 Socket connect_to_rank_0(const Rendezvous& place, const Deadline& deadline, Seconds timeout) {
@@ -206,17 +261,18 @@ Socket connect_to_rank_0(const Rendezvous& place, const Deadline& deadline, Seco
                             place.address, place.port, timeout.value, std::strerror(error)));
 }
 
-std::vector<std::byte> ask(const Rendezvous& place, Seconds timeout) {
+Payloads ask(const Rendezvous& place, const std::vector<std::byte>& own, Seconds timeout) {
   const Deadline deadline(timeout);
   const Socket socket = connect_to_rank_0(place, deadline, timeout);
-  const Hello hello{.rank = place.rank, .world_size = place.world_size};
+  const Hello hello{.rank = place.rank, .world_size = place.world_size, .bytes = std::ssize(own)};
   Answer answer;
   if (!write_all(socket.get(), &hello, sizeof hello) ||
+      !write_all(socket.get(), own.data(), own.size()) ||
       !read_all(socket.get(), &answer, sizeof answer, deadline))
     throw IoError(fmt::format(
         "rank {} reached rank 0 at {}:{}, but not all ranks came within {} s, or rank 0 ended",
         place.rank, place.address, place.port, timeout.value));
-  constexpr std::int64_t kMost = 1 << 20;
+  const std::int64_t kMost = place.world_size * (kMostPayload + 8);
   if (answer.magic != kMagic || answer.bytes < 0 || answer.bytes > kMost)
     throw IoError(
         fmt::format("what answers at {}:{} is not rank 0 of this job", place.address, place.port));
@@ -225,7 +281,11 @@ std::vector<std::byte> ask(const Rendezvous& place, Seconds timeout) {
     throw IoError(fmt::format("rank 0 at {}:{} stopped talking", place.address, place.port));
   if (answer.refused != 0)
     throw ConfigError(std::string(reinterpret_cast<const char*>(payload.data()), payload.size()));
-  return payload;
+  Payloads payloads = separated(payload, place.world_size);
+  if (payloads.empty())
+    throw IoError(
+        fmt::format("what answers at {}:{} is not rank 0 of this job", place.address, place.port));
+  return payloads;
 }
 
 int number_of(const EnvironmentLookup& environment, const char* name, int least, int most) {
@@ -261,12 +321,11 @@ std::optional<Rendezvous> read_rendezvous(const EnvironmentLookup& environment) 
   return place;
 }
 
-std::vector<std::byte> exchange_with_rank_0(const Rendezvous& place,
-                                            const std::vector<std::byte>& payload,
-                                            Seconds timeout) {
-  if (place.rank != 0) return ask(place, timeout);
-  serve(place, payload, timeout);
-  return payload;
+std::vector<std::vector<std::byte>> exchange(const Rendezvous& place,
+                                             const std::vector<std::byte>& payload,
+                                             Seconds timeout) {
+  require_invariant(std::ssize(payload) <= kMostPayload, "a rank's payload is small");
+  return place.rank == 0 ? serve(place, payload, timeout) : ask(place, payload, timeout);
 }
 
 }  // namespace meshplan::runtime

@@ -15,7 +15,7 @@ using program::CollectiveTable;
 using program::CommAlgorithm;
 using program::CommOp;
 
-const MpiSession& session() {
+const Session& session() {
   return test::mpi_session();
 }
 

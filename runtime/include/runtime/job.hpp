@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "runtime/mpi_communicator.hpp"
-#include "runtime/mpi_session.hpp"
+#include "runtime/session.hpp"
 #include "runtime/watchdog.hpp"
 
 namespace meshplan::runtime {
@@ -19,7 +19,7 @@ struct JobOptions {
 class Job {
  public:
   /// Called by all ranks at once, before large memory is allocated.
-  Job(const MpiSession& session, const JobOptions& options);
+  Job(const Session& session, const JobOptions& options);
 
   Communicator& world() { return *world_; }
   StatusBoard& board() { return watchdog_->board(); }
@@ -27,7 +27,7 @@ class Job {
   const program::CollectiveTable& table() const { return options_.table; }
 
  private:
-  const MpiSession& session_;
+  const Session& session_;
   MpiOptions options_;
   std::unique_ptr<Communicator> setup_;  // unobserved: the watchdog itself is made with it
   std::optional<Watchdog> watchdog_;

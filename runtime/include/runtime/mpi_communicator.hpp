@@ -1,8 +1,10 @@
-// MPI behind the Communicator interface; buffers are host memory.
+// Ranks of a session behind the Communicator interface; buffers are host memory. The collectives
+// are schedules of messages (collective_algorithms.hpp), carried by MPI or by TCP.
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "program/collective_table.hpp"
 #include "runtime/communicator.hpp"
@@ -22,9 +24,14 @@ struct MpiOptions {
   WaitObserver* observer = nullptr;
 };
 
-/// All ranks of the job. Called by all of them at once. Groups made from it share its options and
-/// its progress: waiting on one moves the operations of all.
-/// @throws ConfigError for a table that does not validate
-std::unique_ptr<Communicator> make_mpi_world(const MpiSession& session, MpiOptions options);
+/// All ranks of the job, by whatever the session connects them. Called by all of them at once.
+/// Groups made from it share its options and its progress: waiting on one moves the operations of
+/// all. @throws ConfigError for a table that does not validate
+std::unique_ptr<Communicator> make_host_world(const Session& session, MpiOptions options);
+
+/// The same under its older name.
+inline std::unique_ptr<Communicator> make_mpi_world(const Session& session, MpiOptions options) {
+  return make_host_world(session, std::move(options));
+}
 
 }  // namespace meshplan::runtime

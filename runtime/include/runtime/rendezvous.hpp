@@ -26,13 +26,13 @@ struct Rendezvous {
 /// @throws ConfigError naming the variable that is missing, no number, or out of range
 std::optional<Rendezvous> read_rendezvous(const EnvironmentLookup& environment);
 
-/// Gives every rank what rank 0 passes as `payload`, once all have come. Rank 0 listens on the
-/// port; the others try until it does. Called by all ranks once.
-/// @returns rank 0's payload
+/// Gives every rank what each rank passes as its payload (64 KiB at most), in rank order, once all
+/// have come. Rank 0 listens on the port; the others try until it does. Called by all ranks once.
 /// @throws ConfigError if a rank was started with another world size, or two with one rank
 /// @throws IoError if the port is taken or the address unknown; after `timeout`, with the ranks
 /// that have not come
-std::vector<std::byte> exchange_with_rank_0(const Rendezvous& place,
-                                            const std::vector<std::byte>& payload, Seconds timeout);
+std::vector<std::vector<std::byte>> exchange(const Rendezvous& place,
+                                             const std::vector<std::byte>& payload,
+                                             Seconds timeout);
 
 }  // namespace meshplan::runtime

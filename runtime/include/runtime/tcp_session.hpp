@@ -1,0 +1,29 @@
+#pragma once
+
+#include <memory>
+
+#include "core/units.hpp"
+#include "runtime/rendezvous.hpp"
+#include "runtime/session.hpp"
+
+namespace meshplan::runtime {
+
+class TcpMesh;
+
+/// Ranks that torchrun, or anything that sets its variables, has started: they meet at rank 0 and
+/// then hold a connection with each other. Nobody else ends the job: if a rank fails, its guardian
+/// (Watchdog) ends the others of its machine and has the other machines do the same.
+class TcpSession final : public Session {
+ public:
+  /// @throws ConfigError, IoError as exchange(); IoError if two ranks cannot reach each other
+  TcpSession(const Rendezvous& place, Seconds timeout);
+  ~TcpSession() override;
+
+  [[noreturn]] void abort(int exit_code) const override;
+  std::unique_ptr<Channel> make_channel() const override;
+
+ private:
+  std::shared_ptr<TcpMesh> mesh_;
+};
+
+}  // namespace meshplan::runtime

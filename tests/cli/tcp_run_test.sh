@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Ranks that torchrun's variables place train by TCP: to the bit as under MPI, and as one job when
+# something is wrong. Usage: tcp_run_test.sh PATH_OF_meshplan PATH_OF_tcp_ranks.sh
+set -u
+meshplan=$1
+tcp_ranks=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+
+fail() {
+  echo "FAILED: $1"
+  failures=$((failures + 1))
+}
+
+losses() {
+  python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["losses"])' "$1"
+}
+
+cat >model.json <<'JSON'
+{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+ "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 256,
+ "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": false}
+JSON
+for _ in $(seq 200); do echo "the quick brown fox jumps over the lazy dog"; done >text.txt
+plan() {  # plan FILE ARGUMENTS...
+  "$meshplan" simulate --model model.json --cluster cpu-host --global-batch 4 --seq-len 32 \
+    --out "$@" >/dev/null 2>stderr || fail "no plan $1: $(cat stderr)"
+}
+plan tp2.json --tp 2
+plan pp2dp2.json --pp 2 --dp 2
+
+# --- the same numbers as under MPI
+for case in "2 tp2.json" "4 pp2dp2.json"; do
+  read -r ranks file <<<"$case"
+  timeout 60 "$meshplan" run "$file" --data text.txt --steps 5 --json >mpi.json 2>stderr ||
+    fail "$file under MPI: $(cat stderr)"
+  timeout 60 "$tcp_ranks" "$ranks" "$meshplan" run "$file" --data text.txt --steps 5 --json \
+    >tcp.json 2>stderr || fail "$file over TCP: $(cat stderr)"
+  [ -n "$(losses tcp.json)" ] && [ "$(losses tcp.json)" = "$(losses mpi.json)" ] ||
+    fail "$file: losses over TCP $(losses tcp.json) are not those under MPI $(losses mpi.json)"
+done
+
+# --- as many ranks as the plan has
+timeout 60 "$tcp_ranks" 3 "$meshplan" run tp2.json --data text.txt --steps 1 >stdout 2>stderr &&
+  fail "3 ranks run a plan of 2"
+grep -q "3" stderr || fail "no word about 3 ranks: $(cat stderr)"
+
+# --- a variable that is missing is named
+RANK=0 WORLD_SIZE=2 timeout 20 "$meshplan" run tp2.json --data text.txt >stdout 2>stderr
+[ $? -eq 2 ] || fail "half of torchrun's variables: no error"
+grep -q "LOCAL_RANK is not set" stderr || fail "no word about LOCAL_RANK: $(cat stderr)"
+
+# --- a rank that dies takes the job with it, and is named
+timeout 60 "$tcp_ranks" 2 "$meshplan" run tp2.json --data text.txt --steps 100000 \
+  >stdout 2>stderr &
+job=$!
+victim=
+for _ in $(seq 100); do
+  sleep 0.1
+  grep -q "loss" stdout || continue
+  victim=$(pgrep -f "$meshplan run tp2.json --data text.txt --steps 100000" |
+    while read -r process; do
+      tr '\0' '\n' <"/proc/$process/environ" 2>/dev/null | grep -qx RANK=1 && echo "$process"
+    done | head -1)
+  [ -n "$victim" ] && break
+done
+if [ -z "$victim" ]; then
+  fail "rank 1 was not found: $(cat stdout stderr)"
+else
+  kill -9 "$victim"
+fi
+wait "$job" && fail "the job survives rank 1"
+grep -q "rank 1" stderr || fail "nobody names rank 1: $(cat stderr)"
+
+[ "$failures" -eq 0 ] || exit 1
+echo "all well"
