@@ -1,5 +1,7 @@
-// How fast plans are lowered, simulated and estimated: Llama-3 70B on 1,024 GPUs.
+// How fast plans are lowered, simulated and estimated: Llama-3.1 405B on 16,384, 131,072 and, with
+// every rank played, 1,024 GPUs; Llama-3 70B on 1,024.
 #include <benchmark/benchmark.h>
+#include <sys/resource.h>
 
 #include "models/model_spec.hpp"
 #include "program/lower.hpp"
@@ -43,24 +45,38 @@ void lower_405b(benchmark::State& state) {
 }
 BENCHMARK(lower_405b)->Unit(benchmark::kMillisecond);
 
+/// The most memory that this process has held, with all that ran before.
+double peak_mib() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+/// Arguments: replicas of 128 GPUs, and whether one rank stands for its stage.
 void simulate_405b(benchmark::State& state) {
   const int dp = static_cast<int>(state.range(0));
   const std::vector<program::Program> stages = program::lower_all(plan_405b(dp));
-  const sim::Cluster cluster =
-      sim::with_ranks(sim::load_cluster_preset("dgx-h100"), 128 * dp);
-  std::int64_t events = 0, steps = 0;
+  const sim::Cluster cluster = sim::with_ranks(sim::load_cluster_preset("dgx-h100"), 128 * dp);
+  std::int64_t events = 0;
+  sim::SimulationResult result;
   for (auto _ : state) {
-    const auto result = sim::simulate(stages, cluster, {.record_spans = false});
+    result = sim::simulate(stages, cluster, {.fold = state.range(1) != 0, .record_spans = false});
     events += result.events;
-    steps = result.steps_played;
-    state.counters["folded"] = result.folded;
   }
-  state.counters["steps"] = static_cast<double>(steps);
-  state.counters["events"] = static_cast<double>(events) / static_cast<double>(state.iterations());
+  state.counters["steps"] = result.steps_played;
+  state.counters["step_s"] = result.step_time_s;
+  state.counters["folded"] = result.folded;
+  state.counters["peak_MiB"] = peak_mib();
+  state.counters["events"] = static_cast<double>(result.events);
   state.counters["events/s"] =
       benchmark::Counter(static_cast<double>(events), benchmark::Counter::kIsRate);
 }
-BENCHMARK(simulate_405b)->Arg(128)->Arg(1024)->Unit(benchmark::kMillisecond);
+BENCHMARK(simulate_405b)
+    ->Args({128, 1})
+    ->Args({1024, 1})
+    ->Args({8, 1})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(simulate_405b)->Args({8, 0})->Iterations(1)->Unit(benchmark::kMillisecond);
 
 void simulate_folded(benchmark::State& state) {
   const std::vector<program::Program> stages = program::lower_all(plan_70b());

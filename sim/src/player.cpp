@@ -96,6 +96,7 @@ void Player::pause_meeting(int activity) {
 void Player::mark_done(int rank, int instance, int step) {
   const Index slot = outcome_.offset[at(rank)] + at(instance);
   done_step_[slot] = step;
+  outcome_.events += 2;  // its start and its end
   played_[at(step & 1)].end[slot] = now_;
 }
 
@@ -137,7 +138,6 @@ void Player::handle(const Event& event) {
       world_.resources.version(event.activity) != event.version)
     return;  // its finish time has changed since
   now_ = event.time;
-  ++outcome_.events;
   if (at(event.activity) < first_meeting_)
     complete_work(event.activity);
   else

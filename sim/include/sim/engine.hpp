@@ -24,8 +24,8 @@ struct SimulationResult {
   bool periodic = false;   // false: max_steps were not enough; the last period is given
   bool folded = false;     // trace and breakdown hold one rank per stage
   int steps_played = 0;
-  std::int64_t events = 0;
-  program::Trace trace;                  // of the last step; step_times_s = {step_time_s}
+  std::int64_t events = 0;  // starts and ends of operations, each on one lane of one rank
+  program::Trace trace;     // of the last step; step_times_s = {step_time_s}
   std::vector<RankBreakdown> breakdown;  // of the ranks in the trace
 };
 
