@@ -1,11 +1,30 @@
-// meshplan clusters: the presets, or one cluster in detail.
-#include "catalog_command.hpp"
+// meshplan clusters: the presets, one cluster in detail, or one made from another tool's file.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <memory>
+
 #include "commands.hpp"
+#include "core/error.hpp"
+#include "exit_codes.hpp"
+#include "files.hpp"
 #include "inputs.hpp"
 #include "reports/catalog_report.hpp"
+#include "sim/import.hpp"
 
 namespace meshplan::cli {
 namespace {
+
+struct Options {
+  std::optional<std::string> cluster;  // or "import"
+  std::optional<std::string> format;
+  std::optional<std::string> file;
+  std::optional<std::string> base;
+  std::optional<std::string> collective;
+  std::optional<int> nodes;
+  std::optional<std::string> out;
+  bool json = false;
+  bool schema = false;
+};
 
 std::string one_cluster(const std::string& name, bool json) {
   const sim::Cluster cluster = load_cluster(name);
@@ -19,20 +38,69 @@ std::string all_clusters(bool json) {
   return json ? reports::clusters_json(presets) : reports::clusters_text(presets);
 }
 
+int import(const Options& options) {
+  if (!options.format || !options.file)
+    throw ConfigError(
+        fmt::format("what to import? usage: meshplan clusters import FORMAT FILE; formats: {}",
+                    fmt::join(sim::cluster_formats(), ", ")));
+  require_writable({options.out});
+  sim::ImportedCluster imported = sim::import_cluster({.format = *options.format,
+                                                       .text = read_file(*options.file),
+                                                       .file = *options.file,
+                                                       .base = options.base,
+                                                       .collective = options.collective});
+  if (options.nodes)
+    imported.cluster =
+        sim::with_ranks(imported.cluster, *options.nodes * imported.cluster.devices_per_node);
+  if (options.out) write_file(*options.out, sim::to_json(imported.cluster));
+  if (options.json) {
+    fmt::print("{}", sim::to_json(imported.cluster));
+    return kDone;
+  }
+  for (const std::string& assumption : imported.assumptions)
+    fmt::print("assumed  {}\n", assumption);
+  fmt::print("{}", reports::cluster_text(imported.cluster));
+  return kDone;
+}
+
+int run(const Options& options) {
+  if (options.schema) {
+    fmt::print("{}", sim::cluster_schema());
+    return kDone;
+  }
+  if (options.cluster == "import") return import(options);
+  if (options.format)
+    throw ConfigError(
+        fmt::format("what is '{}'? usage: meshplan clusters [NAME], or meshplan "
+                    "clusters import FORMAT FILE",
+                    *options.format));
+  fmt::print("{}", options.cluster ? one_cluster(*options.cluster, options.json)
+                                   : all_clusters(options.json));
+  return kDone;
+}
+
 }  // namespace
 
 void add_clusters_command(CommandLine& line) {
-  add_catalog_command(line, {.name = "clusters",
-                             .summary = "List the clusters, or show one",
-                             .item = "cluster",
-                             .item_help = "preset or cluster file",
-                             .json_help = "print the result for programs; of one cluster, its file",
-                             .schema_help = "print the JSON Schema of cluster files",
-                             .examples = "  meshplan clusters\n"
-                                         "  meshplan clusters dgx-h100 --json > my-cluster.json",
-                             .schema = sim::cluster_schema,
-                             .one = one_cluster,
-                             .all = all_clusters});
+  const auto options = std::make_shared<Options>();
+  Command command = line.add("clusters", "List the clusters, show one, or import one");
+  command.positional("cluster", options->cluster, "preset or cluster file; or: import")
+      .positional("format", options->format,
+                  fmt::format("of an import: {}", fmt::join(sim::cluster_formats(), ", ")))
+      .positional("file", options->file, "to import")
+      .group("import")
+      .option("--base", options->base, "preset that says what the file does not")
+      .option("--collective", options->collective, "of an nccl-tests file that does not name it")
+      .option("--nodes", options->nodes, "machines like the one described")
+      .option("-o,--out", options->out, "write the cluster to this file")
+      .group("Options")
+      .flag("--json", options->json, "print the result for programs; of one cluster, its file")
+      .flag("--schema", options->schema, "print the JSON Schema of cluster files")
+      .examples(
+          "  meshplan clusters\n"
+          "  meshplan clusters dgx-h100 --json > my-cluster.json\n"
+          "  meshplan clusters import nccl-topology topo.xml --nodes 16 --out cluster.json")
+      .on_run([options] { return run(*options); });
 }
 
 }  // namespace meshplan::cli

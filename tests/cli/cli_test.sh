@@ -44,6 +44,14 @@ expect 0 '"feasible": true' plan --model tiny-llama "${small[@]}" --json
 cmp -s one.json three.json || fail "the number of threads changes the result"
 expect 0 "tp2 pp2" plan --model tiny-llama "${small[@]}" --tp 2 --pp 2 --no-sp --micro-batch 1
 
+# --- imported clusters
+printf 'topology: [ Switch, Ring ]\nnpus_count: [ 8, 4 ]\nbandwidth: [ 200, 25 ]\nlatency: [ 500, 2000 ]\n' >net.yml
+expect 0 "assumed  device" clusters import astra-sim net.yml --out imported.json
+expect 0 "astra-sim" clusters imported.json
+expect 0 "step time" simulate --model llama3-8b --cluster imported.json --tp 8 --dp 4 --global-batch 8 --seq-len 1024
+expect 2 "unknown format 'astra'" clusters import astra net.yml
+expect 2 "usage: meshplan clusters import FORMAT FILE" clusters import
+
 # --- schedules
 expect 0 "bubble" schedule --schedule zb-v --pp 2 --microbatches 4 --csv v.csv
 expect 0 "2 stages, 2 chunks a rank, 4 micro-batches" schedule v.csv
