@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sstream>
 
 #include "commands.hpp"
 #include "core/error.hpp"
@@ -10,6 +11,7 @@
 #include "exit_codes.hpp"
 #include "files.hpp"
 #include "inputs.hpp"
+#include "program/trace.hpp"
 #include "progress.hpp"
 #include "ranks.hpp"
 #include "reports/calibration_report.hpp"
@@ -17,6 +19,7 @@
 #include "runtime/calibrate.hpp"
 #include "runtime/host_info.hpp"
 #include "sim/calibration_fit.hpp"
+#include "sim/refine.hpp"
 #include "temporary_folder.hpp"
 
 namespace meshplan::cli {
@@ -38,6 +41,8 @@ struct Options {
   double communication_s = 15;
   std::optional<std::string> samples_out;  // hidden: this process is a measuring rank
   bool operators = false;                  // hidden
+  std::optional<std::string> refine;       // traces, separated by commas
+  std::optional<std::string> cluster;      // that they correct
   DeviceOptions device;
   Terminal terminal;
   HostOptions hosts;
@@ -205,7 +210,32 @@ int calibrate(const Options& options) {
   return kDone;
 }
 
+// ---------------------------------------------------------------- refinement
+
+int refine(const Options& options) {
+  if (!options.out || !options.cluster)
+    throw ConfigError(
+        "what is refined, and where to? usage: meshplan calibrate --cluster here.json "
+        "--refine a.json,b.json --out refined.json");
+  require_writable({options.out});
+  std::vector<program::Trace> traces;
+  std::istringstream files(*options.refine);
+  for (std::string file; std::getline(files, file, ',');)
+    traces.push_back(program::parse_trace(read_file(file), file));
+  const sim::Refinement refined = sim::refine(load_cluster(*options.cluster), traces);
+  write_file(*options.out, sim::to_json(refined.cluster));
+  fmt::print("{} operators and {} collectives corrected by {} trace{} -> {}\n", refined.operators,
+             refined.collectives, traces.size(), traces.size() == 1 ? "" : "s", *options.out);
+  if (refined.held_out_before)
+    fmt::print("step time of traces left out: {:.1f} % off before, {:.1f} % after\n",
+               100 * *refined.held_out_before, 100 * *refined.held_out_after);
+  else
+    fmt::print("step time of traces left out: not known; it takes at least two\n");
+  return kDone;
+}
+
 int run(Options options) {
+  if (options.refine) return refine(options);
   resolve(options);
   if (options.samples_out)
     return as_rank(options.hosts, [&](runtime::Job& job) { return measure(options, job); });
@@ -238,6 +268,10 @@ void add_calibrate_command(CommandLine& line) {
       .option("--operator-seconds", options->operators_s,
               "on GPUs, for all operators: with many of them each gets less")
       .option("--communication-seconds", options->communication_s, "for each job")
+      .option(
+          "--refine", options->refine,
+          "traces of runs (meshplan run --trace), separated by commas: correct --cluster by them")
+      .option("--cluster", options->cluster, "that --refine corrects")
       .option("--samples-out", options->samples_out, "(a measuring rank: where raw samples go)")
       .flag("--operators", options->operators, "(a measuring rank: time operators too)");
   add_device_options(command, options->device);
@@ -247,6 +281,7 @@ void add_calibrate_command(CommandLine& line) {
           "  meshplan calibrate --out here.json\n"
           "  meshplan calibrate --out here.json --model gpt2-124m --seq-len 64 --micro-batches 4\n"
           "  meshplan calibrate --out gpus.json --device cuda --precision fp32,bf16\n"
+          "  meshplan calibrate --cluster here.json --refine a.json,b.json --out refined.json\n"
           "It times operators and communication by themselves and never runs a plan.")
       .on_run([options] { return run(*options); });
 }
