@@ -76,11 +76,29 @@ Address batch_address(const Program& program, int microbatch, bool targets) {
       .region = Region::Batch, .offset = (targets ? all : 0) + microbatch * bytes, .bytes = bytes};
 }
 
+/// A run inside a bucket that ranks stream: in the slot of its unit.
+Address streamed_address(const Program& program, Region region, int slot, const Bucket& bucket,
+                         FlatRange range) {
+  const std::int64_t begin = bucket.unit_begin + range.begin - bucket.range.begin;
+  Address address = flat_address(program, region, {begin, begin + range.size()});
+  address.slot = slot;
+  return address;
+}
+
 Address parameter_address(const Program& program, const OperationInstance& instance, int index,
                           Region region) {
   const int global = program.layers[at(instance.layer)].parameters[at(index)];
   const Parameter& parameter = program.parameters[at(global)];
-  return flat_address(program, region, {parameter.offset, parameter.offset + parameter.elements()});
+  const Bucket& bucket = program.buckets[at(parameter.bucket)];
+  const FlatRange range{parameter.offset, parameter.offset + parameter.elements()};
+  if (!holds_owned_part(program.plan, region, bucket)) {
+    const std::int64_t begin =
+        bucket_begin(program.plan, region, bucket) + range.begin - bucket.range.begin;
+    return flat_address(program, region, {begin, begin + range.size()});
+  }
+  if (region == Region::Weights)
+    return streamed_address(program, Region::GatheredWeights, instance.weight_slot, bucket, range);
+  return streamed_address(program, Region::UnreducedBuckets, instance.gradient_slot, bucket, range);
 }
 
 /// `count` scalars from `first` on.
@@ -89,7 +107,27 @@ Address scalar_address(const Program& program, Scalar first, std::int64_t count 
   return flat_address(program, Region::Scalars, {begin, begin + count});
 }
 
-void add_step_footprint(const Program& program, const StepOp& step, Footprint& result) {
+/// What work on a flat range touches at most, whichever rank does it.
+Address step_address(const Program& program, Region region, const StepOp& step) {
+  if (!step.bucket) return flat_address(program, region, step.range);
+  const Bucket& bucket = program.buckets[at(*step.bucket)];
+  const std::int64_t begin = bucket_begin(program.plan, region, bucket);
+  if (holds_owned_part(program.plan, region, bucket))
+    return flat_address(program, region, {begin, begin + bucket.owned_elements()});
+  const std::int64_t skipped = step.range.begin - bucket.range.begin;
+  return flat_address(program, region, {begin + skipped, begin + skipped + step.range.size()});
+}
+
+Address compressed_address(const Program& program, const OperationInstance& instance) {
+  const auto& region =
+      program.memory.regions[static_cast<std::size_t>(Region::CompressedGradients)];
+  return {.region = Region::CompressedGradients,
+          .slot = instance.gradient_slot,
+          .bytes = region.stride_bytes};
+}
+
+void add_step_footprint(const Program& program, const OperationInstance& instance,
+                        const StepOp& step, Footprint& result) {
   const auto scalar = [&](Scalar which, int count = 1) {
     return scalar_address(program, which, count);
   };
@@ -104,7 +142,7 @@ void add_step_footprint(const Program& program, const StepOp& step, Footprint& r
       result.writes.push_back(scalar(Scalar::LossSum));
       return;
     case StepWork::SquaredNorm:
-      result.reads.push_back(flat_address(program, Region::Gradients, step.range));
+      result.reads.push_back(step_address(program, Region::Gradients, step));
       result.writes.push_back(scalar(Scalar::SquaredNorm));
       return;
     case StepWork::ClipCoefficient:
@@ -112,22 +150,88 @@ void add_step_footprint(const Program& program, const StepOp& step, Footprint& r
       result.writes.push_back(scalar(Scalar::ClipCoefficient, 2));
       return;
     case StepWork::OptimizerUpdate:
-      result.reads.push_back(flat_address(program, Region::Gradients, step.range));
+      result.reads.push_back(step_address(program, Region::Gradients, step));
       result.reads.push_back(scalar(Scalar::ClipCoefficient));
       result.reads.push_back(scalar(Scalar::LearningRate, 2));
       for (const Region region :
            {Region::Weights, Region::MasterWeights, Region::Moment1, Region::Moment2})
         if (program.memory.regions[static_cast<std::size_t>(region)].stride_bytes > 0)
-          result.writes.push_back(flat_address(program, region, step.range));
+          result.writes.push_back(step_address(program, region, step));
+      return;
+    case StepWork::AccumulateGradients:
+      result.reads.push_back(streamed_address(program, Region::UnreducedBuckets,
+                                              instance.gradient_slot,
+                                              program.buckets[at(*step.bucket)], step.range));
+      result.writes.push_back(step_address(program, Region::Gradients, step));
+      return;
+    case StepWork::CompressGradients:
+      result.reads.push_back(step_address(program, Region::Gradients, step));
+      result.writes.push_back(step_address(program, Region::CompressionErrors, step));
+      result.writes.push_back(compressed_address(program, instance));
+      return;
+    case StepWork::DecompressGradients:
+      result.reads.push_back(compressed_address(program, instance));
+      result.writes.push_back(step_address(program, Region::Gradients, step));
       return;
   }
 }
 
+/// Work in place; a gather of streamed weights reads what the rank holds of them.
+void add_flat_footprint(const Program& program, const OperationInstance& instance,
+                        const FlatCollectiveOp& flat, Footprint& result) {
+  const FlatPlaces places = flat_places(program, instance, flat, {});
+  const bool gathers_units = flat.region == Region::GatheredWeights;
+  if (gathers_units) result.reads.push_back(places.part);
+  // A part lies elsewhere on every rank, unless that is all that the region holds of the bucket.
+  const bool alike =
+      flat.owned && holds_owned_part(program.plan, flat.region, program.buckets[at(*flat.bucket)]);
+  result.writes.push_back(alike ? places.part : places.all);
+}
+
 }  // namespace
+
+FlatPlaces flat_places(const Program& program, const OperationInstance& instance,
+                       const FlatCollectiveOp& flat, const ShardPlace& place) {
+  if (!flat.bucket) {
+    const Address all = flat_address(program, flat.region, flat.range);
+    return {all, all};
+  }
+  if (flat.region == Region::CompressedGradients) {
+    Address all = compressed_address(program, instance);
+    all.bytes = flat.range.size();
+    Address part = all;
+    part.bytes = all.bytes / group_size(flat.collective.group, program.plan);
+    part.offset = place.dense * part.bytes;
+    return {all, part};
+  }
+  const Bucket& bucket = program.buckets[at(*flat.bucket)];
+  const FlatRange owned = owned_range(bucket, place);
+  const auto streamed = [&](FlatRange range) {
+    const bool weights = flat.region == Region::GatheredWeights;
+    return streamed_address(program, flat.region,
+                            weights ? instance.weight_slot : instance.gradient_slot, bucket, range);
+  };
+  const auto held = [&](Region region, FlatRange range) {
+    const std::int64_t begin = element_offset(program.plan, region, bucket, range.begin, place);
+    return flat_address(program, region, {begin, begin + range.size()});
+  };
+  switch (flat.region) {
+    case Region::GatheredWeights:
+      return {streamed(flat.range), held(Region::Weights, owned)};
+    case Region::UnreducedBuckets:
+      return {streamed(flat.range), streamed(owned)};
+    default: {
+      const Address part = held(flat.region, owned);
+      const bool only_part = holds_owned_part(program.plan, flat.region, bucket);
+      return {only_part ? part : held(flat.region, flat.range), part};
+    }
+  }
+}
 
 std::int64_t element_bytes(const Program& program, Region region) {
   switch (region) {
     case Region::Weights:
+    case Region::GatheredWeights:
       return size_of(program.plan.workload.precision);
     case Region::Scalars:
       return kScalarBytes;
@@ -135,7 +239,11 @@ std::int64_t element_bytes(const Program& program, Region region) {
     case Region::Gradients:
     case Region::Moment1:
     case Region::Moment2:
+    case Region::UnreducedBuckets:
+    case Region::CompressionErrors:
       return size_of(DType::F32);
+    case Region::CompressedGradients:
+      return 1;
     default:
       throw InvariantError("region has no elements of one size");
   }
@@ -195,9 +303,9 @@ Footprint footprint(const Program& program, const OperationInstance& instance) {
   if (const auto* peer = std::get_if<PeerOp>(&operation.work)) {
     (peer->send ? result.reads : result.writes).push_back(peer_address(program, instance));
   } else if (const auto* flat = std::get_if<FlatCollectiveOp>(&operation.work)) {
-    result.writes.push_back(flat_address(program, flat->region, flat->range));
+    add_flat_footprint(program, instance, *flat, result);
   } else if (const auto* step = std::get_if<StepOp>(&operation.work)) {
-    add_step_footprint(program, *step, result);
+    add_step_footprint(program, instance, *step, result);
   } else {
     for (const ValueId id : operation.inputs)
       result.reads.push_back(address_of(program, instance, id));

@@ -30,7 +30,9 @@ class Checker {
     pipeline();
     batch();
     experts();
+    zero();
     if (violations_.empty()) custom_schedule();
+    if (violations_.empty()) streamed_units();
     return std::move(violations_);
   }
 
@@ -82,6 +84,7 @@ class Checker {
     refuse(model_.num_classes > 0, "a classification head (num_classes)");
     refuse(model_.embedding_norm, "embedding_norm");
     refuse(model_.token_types > 0, "a token type embedding (token_types)");
+    refuse(plan_.compression.kind != CompressionKind::None, "compression of gradients");
     refuse(model_.activation == models::ActivationKind::ClampedSilu, "activation 'clamped_silu'");
     if (parallel_.cp > 1) {
       refuse(!model_.causal, "attention without a causal mask over cp > 1");
@@ -339,6 +342,44 @@ class Checker {
     } catch (const ConfigError& error) {
       fail("schedule", error.what());
     }
+  }
+
+  void zero() {
+    const int ranks = parallel_.dp * parallel_.cp;
+    const int stage = plan_.zero_stage;
+    if (stage < 0 || stage > 3)
+      return fail("zero", fmt::format("zero_stage = {}: stages are 0, 1, 2 and 3", stage));
+    if (stage > 0 && ranks == 1)
+      return fail("zero",
+                  fmt::format("zero_stage = {} divides among the dp({}) * cp({}) = 1 ranks that "
+                              "hold the same parameters: nothing; use zero_stage = 0 or dp >= 2",
+                              stage, parallel_.dp, parallel_.cp));
+    const int group = plan_.zero_shard_group;
+    if (group == 0) return;
+    if (stage == 0)
+      return fail("zero", fmt::format("zero_shard_group = {} needs zero_stage >= 1; use 0", group));
+    if (group < 2 || ranks % group != 0)
+      fail("zero",
+           fmt::format("zero_shard_group ({}) must be at least 2 and divide dp * cp ({}); nearest: "
+                       "{}",
+                       group, ranks, std::max(2, nearest_divisor(ranks, group))));
+  }
+
+  /// A unit's gradients are reduced when its layers' backward is over, so nothing of it may be put
+  /// off or run beside another unit's.
+  void streamed_units() {
+    if (plan_.zero_stage < 2) return;
+    const Schedule schedule = schedule_of(plan_);
+    bool apart = splits_backward(schedule);
+    for (const auto& tasks : schedule.tasks)
+      for (const Task& task : tasks) apart = apart || task.kind == TaskKind::Overlapped;
+    if (apart)
+      fail(
+          "zero",
+          fmt::format("zero_stage = {} reduces a layer's gradients right after its backward, which "
+                      "this schedule splits or overlaps; use zero_stage = 1, or schedule '1f1b', "
+                      "'gpipe' or 'interleaved'",
+                      plan_.zero_stage));
   }
 
   void batch() {

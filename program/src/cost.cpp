@@ -310,20 +310,33 @@ std::string compute_signature(const Program& program, const OperationInstance& i
 
 }  // namespace
 
+/// Elements that a rank works on: of a divided bucket its part, which is equal for all ranks up to
+/// the run's share of it.
+std::int64_t step_elements(const Plan& plan, const StepOp& step) {
+  if (!step.bucket || plan.zero_stage == 0) return step.range.size();
+  const Group group = step.expert ? Group::ExpertZeroShards : Group::ZeroShards;
+  const std::int64_t shards = group_size(group, plan);
+  return (step.range.size() + shards - 1) / shards;
+}
+
 OperationCost step_cost(const Plan& plan, const StepOp& step) {
+  const std::int64_t elements = step_elements(plan, step);
   switch (step.work) {
     case StepWork::SquaredNorm:
-      return {.flops = 2.0 * static_cast<double>(step.range.size()),
-              .bytes = 4 * step.range.size()};
+      return {.flops = 2.0 * static_cast<double>(elements), .bytes = 4 * elements};
+    case StepWork::AccumulateGradients:
+      return {.flops = static_cast<double>(elements), .bytes = 12 * elements};
     case StepWork::OptimizerUpdate: {
       const bool sgd = plan.workload.optimizer.kind == OptimizerKind::Sgd;
       const std::int64_t copy =
           plan.workload.precision == DType::F32 ? 0 : size_of(plan.workload.precision);
-      return {.flops = 0, .bytes = step.range.size() * ((sgd ? kSgdBytes : kAdamBytes) + copy)};
+      return {.flops = 0, .bytes = elements * ((sgd ? kSgdBytes : kAdamBytes) + copy)};
     }
     case StepWork::LoadBatch:
     case StepWork::MaskLoss:
     case StepWork::ClipCoefficient:
+    case StepWork::CompressGradients:
+    case StepWork::DecompressGradients:
       return {};
   }
   throw InvariantError("step work without a cost");
@@ -350,15 +363,19 @@ std::string signature(const Program& program, const OperationInstance& instance)
 std::string step_signature(const Plan& plan, const StepOp& step) {
   switch (step.work) {
     case StepWork::SquaredNorm:
-      return fmt::format("squared_norm {}", step.range.size());
+      return fmt::format("squared_norm {}", step_elements(plan, step));
+    case StepWork::AccumulateGradients:
+      return fmt::format("accumulate_gradients {}", step_elements(plan, step));
     case StepWork::OptimizerUpdate: {
       constexpr std::string_view kNames[] = {"adamw", "adam", "sgd"};
       return fmt::format("{} {} {}", kNames[static_cast<int>(plan.workload.optimizer.kind)],
-                         name_of(plan.workload.precision), step.range.size());
+                         name_of(plan.workload.precision), step_elements(plan, step));
     }
     case StepWork::LoadBatch:
     case StepWork::MaskLoss:
     case StepWork::ClipCoefficient:
+    case StepWork::CompressGradients:
+    case StepWork::DecompressGradients:
       return {};
   }
   throw InvariantError("step work without a signature");

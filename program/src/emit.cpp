@@ -280,28 +280,30 @@ std::optional<int> chunk_before(const Program& program, int chunk) {
   return static_cast<int>(found - program.chunks.begin());
 }
 
-void emit_tasks(Program& program, const ParameterOrder& order, Pass pass,
-                const ExecutionProfile& profile) {
+void emit_tasks(Program& program, Pass pass, const ExecutionProfile& profile) {
   Instances instances = Emitter(program, pass).run();
-  if (pass == Pass::ForwardOnly) {
+  if (program.plan.zero_stage >= 2) {
+    instances = stream_units(program, std::move(instances));
     std::ranges::move(instances, std::back_inserter(program.instances));
     return;
   }
-  std::multimap<int, Bucket> ready;  // after an instance
-  if (profile.bucketed_gradients) {
+  if (pass == Pass::Training && profile.bucketed_gradients) {
     const std::vector<int> complete = completed_at(program, instances);
-    for (const Bucket& bucket : make_buckets(program, order))
-      ready.emplace(completed_at(program, complete, bucket), bucket);
+    std::multimap<int, int> ready;  // bucket after an instance
+    for (int bucket = 0; bucket < static_cast<int>(program.buckets.size()); ++bucket)
+      if (!program.buckets[at(bucket)].late)
+        ready.emplace(completed_at(program, complete, program.buckets[at(bucket)]), bucket);
+    for (int i = 0; i < static_cast<int>(instances.size()); ++i) {
+      program.instances.push_back(std::move(instances[at(i)]));
+      const auto [begin, end] = ready.equal_range(i);
+      for (auto entry = begin; entry != end; ++entry) append_reduction(program, entry->second);
+    }
+    return;
   }
-  for (int i = 0; i < static_cast<int>(instances.size()); ++i) {
-    program.instances.push_back(std::move(instances[at(i)]));
-    const auto [begin, end] = ready.equal_range(i);
-    for (auto bucket = begin; bucket != end; ++bucket)
-      append_bucket(program, bucket->second.range, bucket->second.group);
-  }
-  if (profile.bucketed_gradients) return;
-  append_bucket(program, order.early);
-  append_bucket(program, order.experts, Group::ExpertDp);
+  std::ranges::move(instances, std::back_inserter(program.instances));
+  if (pass == Pass::ForwardOnly) return;
+  for (int bucket = 0; bucket < static_cast<int>(program.buckets.size()); ++bucket)
+    if (!program.buckets[at(bucket)].late) append_reduction(program, bucket);
 }
 
 }  // namespace meshplan::program

@@ -10,6 +10,7 @@
 #include "core/hash.hpp"
 #include "program/activations.hpp"
 #include "program/address.hpp"
+#include "program/zero.hpp"
 #include "sharded_layer.hpp"
 
 namespace meshplan::program {
@@ -44,11 +45,12 @@ class Lowering {
 
   Program run() {
     place_chunks();
-    const ParameterOrder order = place_parameters(program_, placed_, sharded_);
+    const ParameterOrder order = place_parameters(program_, placed_, sharded_, profile_);
     for (ShardedLayer& layer : sharded_) program_.blocks.push_back(std::move(layer.block));
     plan_memory();
     append_load(program_);
-    emit_tasks(program_, order, pass_, profile_);
+    emit_tasks(program_, pass_, profile_);
+    insert_weight_gathers(program_);
     append_step_end(program_, order, pass_);
     link(program_);
     return std::move(program_);
@@ -160,15 +162,21 @@ class Lowering {
       regions[static_cast<std::size_t>(region)] = {
           .stride_bytes = (stride + kAlignment - 1) / kAlignment * kAlignment, .slots = slots};
     };
-    const std::int64_t fp32 = program_.parameter_elements * size_of(DType::F32);
+    const auto set_flat = [&](Region region) {
+      set(region, flat_elements(program_, region) * element_bytes(program_, region));
+    };
     const bool training = pass_ == Pass::Training;
-    set(Region::Weights, program_.parameter_elements * size_of(context_.compute));
+    set_flat(Region::Weights);
     if (training) {
-      if (context_.compute != DType::F32) set(Region::MasterWeights, fp32);
-      set(Region::Gradients, fp32);
-      set(Region::Moment1, fp32);
-      if (plan().workload.optimizer.kind != OptimizerKind::Sgd) set(Region::Moment2, fp32);
+      if (context_.compute != DType::F32) set_flat(Region::MasterWeights);
+      set_flat(Region::Gradients);
+      set_flat(Region::Moment1);
+      if (plan().workload.optimizer.kind != OptimizerKind::Sgd) set_flat(Region::Moment2);
     }
+    if (plan().zero_stage == 3)
+      set(Region::GatheredWeights, largest_unit(program_) * size_of(context_.compute), kUnitSlots);
+    if (plan().zero_stage >= 2 && training)
+      set(Region::UnreducedBuckets, largest_unit(program_) * size_of(DType::F32), kUnitSlots);
     const std::int64_t batch_tokens = program_.sizes.tokens * plan().num_microbatches();
     set(Region::Batch, 2 * batch_tokens * size_of(DType::I32));
     ActivationPlan activations = plan_activations(schedule_, program_.role.stage,

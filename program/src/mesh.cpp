@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
+#include <numeric>
 #include <string_view>
 
 #include "core/error.hpp"
@@ -100,6 +101,11 @@ std::vector<int Coordinates::*> varied(Group group) {
       return {&Coordinates::etp};
     case Group::ExpertDp:
       return {&Coordinates::edp};
+    case Group::ZeroShards:
+    case Group::ZeroReplicas:
+    case Group::ExpertZeroShards:
+    case Group::ExpertZeroReplicas:
+      break;
   }
   throw InvariantError("group without axes");
 }
@@ -109,14 +115,31 @@ bool varies(Group group, int Coordinates::*coordinate) {
   return std::ranges::find(axes, coordinate) != axes.end();
 }
 
+/// The group that hybrid sharding divides, if this is a part of one.
+std::optional<Group> divided_group(Group part) {
+  if (part == Group::ZeroShards || part == Group::ZeroReplicas) return Group::DpCp;
+  if (part == Group::ExpertZeroShards || part == Group::ExpertZeroReplicas) return Group::ExpertDp;
+  return std::nullopt;
+}
+
+/// Ranks of a group of `size` that share one copy of what ZeRO shards. A group of experts that the
+/// asked number does not divide takes the largest number that divides both.
+int shard_ranks(int size, int zero_shard_group) {
+  return zero_shard_group == 0 ? size : std::gcd(size, zero_shard_group);
+}
+
 bool on_expert_grid(Group group) {
   return group == Group::Ep || group == Group::Etp || group == Group::ExpertDp;
 }
 
 }  // namespace
 
-Mesh::Mesh(const ParallelConfig& config, const std::string& order, int kv_copies)
-    : config_(config), order_(parse_order(order)), kv_copies_(kv_copies) {
+Mesh::Mesh(const ParallelConfig& config, const std::string& order, int kv_copies,
+           int zero_shard_group)
+    : config_(config),
+      order_(parse_order(order)),
+      kv_copies_(kv_copies),
+      zero_shard_group_(zero_shard_group) {
   require_invariant(kv_copies >= 1, "a head is held by some rank");
   const std::array<std::pair<const char*, int>, 7> degrees = {{{"tp", config.tp},
                                                                {"cp", config.cp},
@@ -195,7 +218,21 @@ int Mesh::rank_of_expert(const Coordinates& expert) const {
   return rank_of(dense);
 }
 
+/// Of the ranks of the divided group, in order: runs of neighbours, or every so manieth.
+std::vector<int> Mesh::zero_group(Group part, int rank) const {
+  const std::vector<int> all = group(*divided_group(part), rank);
+  const int shards = shard_ranks(static_cast<int>(all.size()), zero_shard_group_);
+  const auto own = static_cast<int>(std::ranges::find(all, rank) - all.begin());
+  const bool same_run = part == Group::ZeroShards || part == Group::ExpertZeroShards;
+  std::vector<int> members;
+  for (int i = 0; i < static_cast<int>(all.size()); ++i)
+    if (same_run ? i / shards == own / shards : i % shards == own % shards)
+      members.push_back(all[static_cast<std::size_t>(i)]);
+  return members;
+}
+
 std::vector<int> Mesh::group(Group group, int rank) const {
+  if (divided_group(group)) return zero_group(group, rank);
   const bool expert = on_expert_grid(group);
   const int last_stage = config_.pp - 1;
   std::vector<Coordinates> places = {coordinates(rank)};
@@ -239,7 +276,7 @@ int kv_copies(const Plan& plan) {
 }
 
 Mesh mesh_of(const Plan& plan) {
-  return Mesh(plan.parallel, plan.rank_order, kv_copies(plan));
+  return Mesh(plan.parallel, plan.rank_order, kv_copies(plan), plan.zero_shard_group);
 }
 
 std::string_view name_of(Group group) {
@@ -268,12 +305,33 @@ std::string_view name_of(Group group) {
       return "expert-dp";
     case Group::KvCopies:
       return "kv-copies";
+    case Group::ZeroShards:
+      return "zero-shards";
+    case Group::ZeroReplicas:
+      return "zero-replicas";
+    case Group::ExpertZeroShards:
+      return "expert-zero-shards";
+    case Group::ExpertZeroReplicas:
+      return "expert-zero-replicas";
   }
   throw InvariantError("group without a name");
 }
 
-int group_size(Group group, const ParallelConfig& config, int kv_copies) {
+int group_size(Group group, const Plan& plan) {
+  return group_size(group, plan.parallel, kv_copies(plan), plan.zero_shard_group);
+}
+
+int group_size(Group group, const ParallelConfig& config, int kv_copies, int zero_shard_group) {
+  const auto of_all = [&](Group divided) { return group_size(divided, config, kv_copies); };
   switch (group) {
+    case Group::ZeroShards:
+    case Group::ExpertZeroShards:
+      return shard_ranks(of_all(*divided_group(group)), zero_shard_group);
+    case Group::ZeroReplicas:
+    case Group::ExpertZeroReplicas: {
+      const int all = of_all(*divided_group(group));
+      return all / shard_ranks(all, zero_shard_group);
+    }
     case Group::Tp:
       return config.tp;
     case Group::Cp:

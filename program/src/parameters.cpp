@@ -13,7 +13,9 @@ std::size_t at(int id) {
 }
 
 // When a gradient is complete decides where it lies.
-enum class Readiness { Early, Expert, Tied, TpPartial };
+// With ZeRO-2 and 3, what several layers use is not
+// streamed with any of them.
+enum class Readiness { Early, Expert, Tied, Shared, TpPartial };
 
 struct Candidate {
   Parameter parameter;
@@ -35,8 +37,97 @@ std::int64_t Parameter::elements() const {
                          std::multiplies<>());
 }
 
-ParameterOrder place_parameters(Program& program, const std::vector<PlacedLayer>& placed,
-                                const std::vector<ShardedLayer>& sharded) {
+namespace {
+
+// Lays parameters one after another and cuts them into buckets.
+class BucketCutter {
+ public:
+  BucketCutter(Program& program, bool bucketed) : program_(program), bucketed_(bucketed) {}
+
+  /// @returns where the parameter lies
+  std::int64_t add(const Candidate& candidate) {
+    const bool expert = candidate.readiness == Readiness::Expert;
+    const bool late = candidate.readiness > Readiness::Expert;
+    const std::optional<int> unit = late ? std::nullopt : unit_of(candidate.ready_after_layer);
+    if (!open_ || current().expert() != expert || current().late != late ||
+        current().unit != unit || is_full()) {
+      close();
+      begin(expert, late, unit);
+    }
+    const std::int64_t offset = current().range.end;
+    const std::int64_t elements = candidate.parameter.elements();
+    current().range.end +=
+        (elements + kAlignmentElements - 1) / kAlignmentElements * kAlignmentElements;
+    current().ready_after_layer =
+        std::min(current().ready_after_layer, candidate.ready_after_layer);
+    return offset;
+  }
+
+  /// Every rank's part begins on an aligned element, so the last one is filled up with zeros.
+  void close() {
+    if (!open_) return;
+    open_ = false;
+    Bucket& bucket = current();
+    const std::int64_t block = bucket.shards * kAlignmentElements;
+    if (bucket.shards > 1)
+      bucket.range.end = bucket.range.begin + (bucket.range.size() + block - 1) / block * block;
+    program_.parameter_elements = bucket.range.end;
+    if (!bucket.unit) return;
+    Unit& unit = program_.units[at(*bucket.unit)];
+    bucket.unit_begin = unit.elements;
+    unit.elements += bucket.range.size();
+    unit.buckets.push_back(static_cast<int>(program_.buckets.size()) - 1);
+  }
+
+ private:
+  Bucket& current() { return program_.buckets.back(); }
+
+  bool is_full() {
+    return bucketed_ && !current().late && !current().unit &&
+           current().range.size() * size_of(DType::F32) >= program_.plan.bucket_bytes;
+  }
+
+  std::optional<int> unit_of(int layer) const {
+    for (std::size_t i = 0; i < program_.units.size(); ++i)
+      if (layer >= program_.units[i].first_layer && layer < program_.units[i].end_layer)
+        return static_cast<int>(i);
+    return std::nullopt;
+  }
+
+  void begin(bool expert, bool late, std::optional<int> unit) {
+    const Plan& plan = program_.plan;
+    Bucket bucket{.range = {program_.parameter_elements, program_.parameter_elements},
+                  .group = expert ? Group::ExpertDp : Group::DpCp,
+                  .unit = unit,
+                  .ready_after_layer = static_cast<int>(program_.layers.size()),
+                  .late = late};
+    bucket.shard_group = bucket.group;
+    if (plan.zero_stage > 0) {
+      const Group shards = expert ? Group::ExpertZeroShards : Group::ZeroShards;
+      const Group replicas = expert ? Group::ExpertZeroReplicas : Group::ZeroReplicas;
+      bucket.shards = group_size(shards, plan);
+      if (group_size(replicas, plan) > 1) {
+        bucket.shard_group = shards;
+        bucket.replicas = replicas;
+      }
+    }
+    if (!program_.buckets.empty()) {
+      const Bucket& before = current();
+      bucket.owned_begin = before.owned_begin + before.owned_elements();
+      bucket.owned_streamed_begin = before.owned_streamed_begin +
+                                    (before.unit ? before.owned_elements() : before.range.size());
+    }
+    program_.buckets.push_back(bucket);
+    open_ = true;
+  }
+
+  Program& program_;
+  bool bucketed_;
+  bool open_ = false;
+};
+
+std::vector<Candidate> candidates_of(const Program& program, const std::vector<PlacedLayer>& placed,
+                                     const std::vector<ShardedLayer>& sharded) {
   const bool tied = program.plan.model.tied_embeddings;
   // In a V one rank holds both ends of the model, and so one copy.
   const bool tied_over_stages = tied && program.plan.parallel.pp > 1 &&
@@ -54,6 +145,7 @@ ParameterOrder place_parameters(Program& program, const std::vector<PlacedLayer>
       known.ready_after_layer = layer;
       known.users.emplace_back(layer, index);
       const bool is_embedding = known.parameter.name == "embedding.embed_tokens.weight";
+      if (program.plan.zero_stage >= 2 && !fresh) known.readiness = Readiness::Shared;
       if (known.parameter.expert) known.readiness = Readiness::Expert;
       if (known.parameter.tp_partial) known.readiness = Readiness::TpPartial;
       if (is_embedding && tied_over_stages) {
@@ -66,59 +158,59 @@ ParameterOrder place_parameters(Program& program, const std::vector<PlacedLayer>
     if (a.readiness != b.readiness) return a.readiness < b.readiness;
     return a.ready_after_layer > b.ready_after_layer;
   });
-
-  ParameterOrder order;
-  for (std::size_t layer = 0; layer < placed.size(); ++layer)
-    program.layers[layer].parameters.resize(sharded[at(placed[layer].sharded)].parameters.size());
-  std::int64_t offset = 0;
-  for (Candidate& candidate : candidates) {
-    FlatRange* const ranges[] = {&order.early, &order.experts, &order.tied, &order.tp_partial};
-    FlatRange& range = *ranges[static_cast<std::size_t>(candidate.readiness)];
-    if (range.size() == 0) range = {offset, offset};
-    candidate.parameter.offset = offset;
-    const std::int64_t elements = candidate.parameter.elements();
-    offset += (elements + kAlignmentElements - 1) / kAlignmentElements * kAlignmentElements;
-    range.end = offset;
-    const int index = static_cast<int>(program.parameters.size());
-    for (const auto& [layer, local] : candidate.users)
-      program.layers[at(layer)].parameters[at(local)] = index;
-    order.ready_after_layer.push_back(candidate.ready_after_layer);
-    program.parameters.push_back(std::move(candidate.parameter));
-  }
-  program.parameter_elements = offset;
-  return order;
+  return candidates;
 }
+
+}  // namespace
 
 namespace {
 
-void append_buckets(const Program& program, const ParameterOrder& order, FlatRange range,
-                    Group group, std::vector<Bucket>& buckets) {
-  const std::size_t first = buckets.size();
-  for (std::size_t i = 0; i < program.parameters.size(); ++i) {
-    const Parameter& parameter = program.parameters[i];
-    if (parameter.offset < range.begin || parameter.offset >= range.end) continue;
-    const bool last =
-        i + 1 == program.parameters.size() || program.parameters[i + 1].offset >= range.end;
-    const std::int64_t end = last ? range.end : program.parameters[i + 1].offset;
-    const bool full = buckets.size() > first && buckets.back().range.size() * size_of(DType::F32) >=
-                                                    program.plan.bucket_bytes;
-    if (buckets.size() == first || full)
-      buckets.push_back({.range = {parameter.offset, end},
-                         .ready_after_layer = order.ready_after_layer[i],
-                         .group = group});
-    buckets.back().range.end = end;
-    buckets.back().ready_after_layer =
-        std::min(buckets.back().ready_after_layer, order.ready_after_layer[i]);
+/// Layers of a chunk from its last to its first, until their gradients fill a bucket.
+void make_units(Program& program, const std::vector<Candidate>& candidates) {
+  std::vector<std::int64_t> elements(program.layers.size(), 0);
+  for (const Candidate& candidate : candidates)
+    if (candidate.readiness <= Readiness::Expert)
+      elements[at(candidate.ready_after_layer)] += candidate.parameter.elements();
+  for (int chunk = static_cast<int>(program.chunks.size()) - 1; chunk >= 0; --chunk) {
+    std::int64_t size = 0;
+    int end = program.chunks[at(chunk)].end_layer;
+    for (int layer = end - 1; layer >= program.chunks[at(chunk)].first_layer; --layer) {
+      size += elements[at(layer)] * size_of(DType::F32);
+      const bool full = size >= program.plan.bucket_bytes;
+      if (!full && layer > program.chunks[at(chunk)].first_layer) continue;
+      program.units.push_back({.first_layer = layer, .end_layer = end, .buckets = {}});
+      end = layer;
+      size = 0;
+    }
   }
 }
 
 }  // namespace
 
-std::vector<Bucket> make_buckets(const Program& program, const ParameterOrder& order) {
-  std::vector<Bucket> buckets;
-  append_buckets(program, order, order.early, Group::DpCp, buckets);
-  append_buckets(program, order, order.experts, Group::ExpertDp, buckets);
-  return buckets;
+ParameterOrder place_parameters(Program& program, const std::vector<PlacedLayer>& placed,
+                                const std::vector<ShardedLayer>& sharded,
+                                const ExecutionProfile& profile) {
+  ParameterOrder order;
+  for (std::size_t layer = 0; layer < placed.size(); ++layer)
+    program.layers[layer].parameters.resize(sharded[at(placed[layer].sharded)].parameters.size());
+  std::vector<Candidate> candidates = candidates_of(program, placed, sharded);
+  if (program.plan.zero_stage >= 2) make_units(program, candidates);
+  BucketCutter cutter(program, profile.bucketed_gradients);
+  for (Candidate& candidate : candidates) {
+    candidate.parameter.offset = cutter.add(candidate);
+    candidate.parameter.bucket = static_cast<int>(program.buckets.size()) - 1;
+    FlatRange* const ranges[] = {nullptr, nullptr, &order.tied, nullptr, &order.tp_partial};
+    if (FlatRange* range = ranges[static_cast<std::size_t>(candidate.readiness)]) {
+      if (range->size() == 0) range->begin = candidate.parameter.offset;
+      range->end = program.buckets.back().range.end;
+    }
+    const int index = static_cast<int>(program.parameters.size());
+    for (const auto& [layer, local] : candidate.users)
+      program.layers[at(layer)].parameters[at(local)] = index;
+    program.parameters.push_back(std::move(candidate.parameter));
+  }
+  cutter.close();
+  return order;
 }
 
 }  // namespace meshplan::program

@@ -50,7 +50,21 @@ struct EnumNames<program::RecomputeKind> {
        {program::RecomputeKind::Full, "full"}}};
 };
 
+template <>
+struct EnumNames<program::CompressionKind> {
+  static constexpr std::array<std::pair<program::CompressionKind, std::string_view>, 3> value = {
+      {{program::CompressionKind::None, "none"},
+       {program::CompressionKind::Int8, "int8"},
+       {program::CompressionKind::TopK, "top-k"}}};
+};
+
 namespace program {
+
+template <class Visitor>
+void fields(Visitor& v, GradientCompression& c) {
+  v.optional("kind", c.kind, "how gradients travel between data-parallel ranks");
+  v.optional("ratio", c.ratio, "top-k: part of the elements that travels", between(0, 1));
+}
 
 template <class Visitor>
 void fields(Visitor& v, OptimizerConfig& c) {
@@ -149,6 +163,15 @@ void fields(Visitor& v, PlanFile& f) {
              at_least(1));
   v.optional("bucket_bytes", f.plan.bucket_bytes, "of a data-parallel gradient bucket",
              at_least(1));
+  v.optional(
+      "zero_stage", f.plan.zero_stage,
+      "ZeRO: what data-parallel ranks divide among them: 0 nothing, 1 optimizer state, 2 also "
+      "gradients, 3 also weights",
+      between(0, 3));
+  v.optional("zero_shard_group", f.plan.zero_shard_group,
+             "hybrid ZeRO: so many data-parallel ranks share one copy; 0 = all of them",
+             at_least(0));
+  v.optional("compression", f.plan.compression, "of gradients, with error feedback");
   v.optional("prediction", f.plan.prediction, "made when the plan was chosen");
 }
 

@@ -95,35 +95,38 @@ struct PlacedLayer {
 };
 
 /// The flat order of a stage's parameters: as their gradients become ready in the backward pass,
-/// then those that need one more sum before data parallelism (tied over stages, partial over tp),
-/// so that a bucket is a contiguous range. Fills program.parameters, parameter_elements and the
-/// layers' indexes.
+/// then the experts', then those that need one more sum before data parallelism (tied over stages,
+/// partial over tp), so that a bucket is a contiguous range. Fills program.parameters,
+/// parameter_elements, buckets and the layers' indexes.
 struct ParameterOrder {
-  std::vector<int> ready_after_layer;  // by parameter: index into program.layers
-  FlatRange early;                     // reducible while backward runs
-  FlatRange experts;                   // likewise, over the expert-data group
-  FlatRange tied;
+  FlatRange tied;  // ranges of the last bucket
   FlatRange tp_partial;
 };
 ParameterOrder place_parameters(Program& program, const std::vector<PlacedLayer>& placed,
-                                const std::vector<ShardedLayer>& sharded);
-
-/// Data-parallel buckets over the early and the experts' range, each with the layer after which it
-/// is complete.
-struct Bucket {
-  FlatRange range;
-  int ready_after_layer = 0;
-  Group group = Group::DpCp;
-};
-std::vector<Bucket> make_buckets(const Program& program, const ParameterOrder& order);
+                                const std::vector<ShardedLayer>& sharded,
+                                const ExecutionProfile& profile);
 
 /// Appends the operations of program.tasks, with the gradient buckets between them.
-void emit_tasks(Program& program, const ParameterOrder& order, Pass pass,
-                const ExecutionProfile& profile);
+void emit_tasks(Program& program, Pass pass, const ExecutionProfile& profile);
+
+/// Sums over their holders of the gradients of key/value heads that several ranks hold.
+std::vector<Operation> copied_head_sums(const Program& program, int bucket, Region region);
+
+constexpr int kUnitSlots = 2;  // one in use, one on its way
+
+/// ZeRO-2 and 3: puts what reduces and gathers units among the operations of the tasks, and gives
+/// these their slots.
+std::vector<OperationInstance> stream_units(Program& program,
+                                            std::vector<OperationInstance> instances);
+/// Elements of the largest unit.
+std::int64_t largest_unit(const Program& program);
+
+/// ZeRO: puts the gathers of updated weights before the layers that need them.
+void insert_weight_gathers(Program& program);
 
 /// Operations between the last backward task and the next step, and the load before the first task.
 void append_load(Program& program);
-void append_bucket(Program& program, FlatRange range, Group group = Group::DpCp);
+void append_reduction(Program& program, int bucket);
 void append_step_end(Program& program, const ParameterOrder& order, Pass pass);
 
 /// Adds an operation that belongs to no block, and its only instance.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "program/shard_layout.hpp"
+#include "program/zero.hpp"
 #include "sharded_layer.hpp"
 
 namespace meshplan::program {
@@ -12,21 +13,25 @@ FlatRange scalars(Scalar first, std::int64_t count) {
   return {begin, begin + count};
 }
 
-void append_all_reduce(Program& program, std::string name, Lane lane, Group group, Region region,
-                       FlatRange range) {
-  if (range.size() == 0 || group_size(group, program.plan.parallel, kv_copies(program.plan)) == 1)
-    return;
+Operation all_reduce(std::string name, Lane lane, Group group, Region region, FlatRange range,
+                     std::optional<int> bucket) {
   const DType dtype = region == Region::Scalars ? DType::F64 : DType::F32;
-  append_step_operation(
-      program, {.name = std::move(name),
-                .phase = Phase::Reduce,
-                .lane = lane,
-                .work = FlatCollectiveOp{.collective = {.collective = Collective::AllReduce,
-                                                        .group = group,
-                                                        .dtype = dtype,
-                                                        .elements = {.count = range.size()}},
-                                         .region = region,
-                                         .range = range}});
+  return {.name = std::move(name),
+          .phase = Phase::Reduce,
+          .lane = lane,
+          .work = FlatCollectiveOp{.collective = {.collective = Collective::AllReduce,
+                                                  .group = group,
+                                                  .dtype = dtype,
+                                                  .elements = {.count = range.size()}},
+                                   .region = region,
+                                   .range = range,
+                                   .bucket = bucket}};
+}
+
+void append_all_reduce(Program& program, std::string name, Lane lane, Group group, Region region,
+                       FlatRange range, std::optional<int> bucket = std::nullopt) {
+  if (range.size() == 0 || group_size(group, program.plan) == 1) return;
+  append_step_operation(program, all_reduce(std::move(name), lane, group, region, range, bucket));
 }
 
 void append_step(Program& program, std::string name, Phase phase, StepOp work) {
@@ -54,91 +59,165 @@ class MergedRanges {
   std::vector<std::pair<FlatRange, Key>> ranges_;
 };
 
+/// Which bucket a run lies in; without ZeRO runs may span buckets.
+std::optional<int> dividing_bucket(const Program& program, std::int64_t offset) {
+  if (program.plan.zero_stage == 0) return std::nullopt;
+  const auto after = std::ranges::upper_bound(program.buckets, offset, {},
+                                              [](const Bucket& b) { return b.range.begin; });
+  return static_cast<int>(after - program.buckets.begin()) - 1;
+}
+
+/// What work on a run of the parameters depends on.
+template <class Kind>
+struct RunKey {
+  Kind kind{};
+  std::optional<int> bucket;
+  bool operator==(const RunKey&) const = default;
+};
+template <class Kind>
+using Runs = std::vector<std::pair<FlatRange, RunKey<Kind>>>;
+
 /// Runs of gradients by how many adjacent tp ranks hold the same; without tied copies, whose
 /// gradients the first stage counts.
-std::vector<std::pair<FlatRange, int>> ranges_by_copies(const Program& program) {
-  MergedRanges<int> ranges;
+Runs<int> ranges_by_copies(const Program& program) {
+  MergedRanges<RunKey<int>> ranges;
   for (const Parameter& parameter : program.parameters) {
     if (parameter.tied_copy || parameter.expert) continue;
+    const auto bucket = dividing_bucket(program, parameter.offset);
     for (const HeldRange& held : held_ranges(parameter, program.plan.parallel.tp))
       ranges.add({parameter.offset + held.range.begin, parameter.offset + held.range.end},
-                 held.copies);
+                 {held.copies, bucket});
   }
   return ranges.take();
 }
 
-std::vector<std::pair<FlatRange, bool>> ranges_by_decay(const Program& program) {
-  MergedRanges<bool> ranges;
+/// Runs of the experts' gradients, by bucket where ranks own parts.
+Runs<int> ranges_of_experts(const Program& program) {
+  MergedRanges<RunKey<int>> ranges;
+  for (const Bucket& bucket : program.buckets)
+    if (bucket.expert())
+      ranges.add(bucket.range, {1, dividing_bucket(program, bucket.range.begin)});
+  return ranges.take();
+}
+
+Runs<bool> ranges_by_decay(const Program& program) {
+  MergedRanges<RunKey<bool>> ranges;
   for (const Parameter& parameter : program.parameters)
-    ranges.add({parameter.offset, parameter.offset + parameter.elements()}, parameter.weight_decay);
+    ranges.add({parameter.offset, parameter.offset + parameter.elements()},
+               {parameter.weight_decay, dividing_bucket(program, parameter.offset)});
   return ranges.take();
-}
-
-/// Sums over their holders the gradients of key/value heads that several ranks hold.
-void append_copied_heads(Program& program, FlatRange range) {
-  for (std::size_t i = 0; i < program.parameters.size(); ++i) {
-    const Parameter& parameter = program.parameters[i];
-    if (parameter.expert || parameter.shard_dim < 0 || parameter.offset < range.begin ||
-        parameter.offset >= range.end)
-      continue;
-    for (const HeldRange& held : held_ranges(parameter, program.plan.parallel.tp))
-      if (held.copies > 1)
-        append_all_reduce(program, parameter.name + ".copied_heads.all_reduce", Lane::Tp,
-                          Group::KvCopies, Region::Gradients,
-                          {parameter.offset + held.range.begin, parameter.offset + held.range.end});
-  }
 }
 
 }  // namespace
+
+std::vector<Operation> copied_head_sums(const Program& program, int bucket, Region region) {
+  std::vector<Operation> sums;
+  for (const Parameter& parameter : program.parameters) {
+    if (parameter.expert || parameter.shard_dim < 0 || parameter.bucket != bucket) continue;
+    for (const HeldRange& held : held_ranges(parameter, program.plan.parallel.tp))
+      if (held.copies > 1)
+        sums.push_back(all_reduce(
+            parameter.name + ".copied_heads.all_reduce", Lane::Tp, Group::KvCopies, region,
+            {parameter.offset + held.range.begin, parameter.offset + held.range.end}, bucket));
+  }
+  return sums;
+}
 
 void append_load(Program& program) {
   append_step(program, "load_batch", Phase::Forward, {.work = StepWork::LoadBatch});
 }
 
-void append_bucket(Program& program, FlatRange range, Group group) {
-  if (group == Group::DpCp) append_copied_heads(program, range);
-  append_all_reduce(program, fmt::format("gradients[{}:{}].all_reduce", range.begin, range.end),
-                    Lane::Dp, group, Region::Gradients, range);
+namespace {
+
+/// Hybrid: of the part that a rank owns.
+void append_sum_over_replicas(Program& program, int index) {
+  const Bucket& bucket = program.buckets[static_cast<std::size_t>(index)];
+  if (!bucket.replicas) return;
+  Operation sum =
+      all_reduce(fmt::format("gradients[{}:{}].all_reduce", bucket.range.begin, bucket.range.end),
+                 Lane::Dp, *bucket.replicas, Region::Gradients, bucket.range, index);
+  auto& flat = std::get<FlatCollectiveOp>(sum.work);
+  flat.owned = true;
+  flat.collective.elements = {.count = bucket.owned_elements()};
+  append_step_operation(program, std::move(sum));
 }
 
-void append_step_end(Program& program, const ParameterOrder& order, Pass pass) {
-  // A replica's ranks do not hold all experts between them, so the norm is summed over all ranks.
-  const bool moe = program.plan.model.moe.has_value();
-  if (pass == Pass::Training) {
-    append_all_reduce(program, "sequence_gradients.all_reduce", Lane::Tp, Group::Tp,
-                      Region::Gradients, order.tp_partial);
-    append_all_reduce(program, "tied_embedding.all_reduce", Lane::Dp, Group::Embedding,
-                      Region::Gradients, order.tied);
-    append_bucket(program,
-                  {std::max(order.early.end, order.experts.end), program.parameter_elements});
-    for (const auto& [range, copies] : ranges_by_copies(program))
+}  // namespace
+
+void append_reduction(Program& program, int index) {
+  const Bucket& bucket = program.buckets[static_cast<std::size_t>(index)];
+  const FlatRange range = bucket.range;
+  for (Operation& sum : copied_head_sums(program, index, Region::Gradients))
+    append_step_operation(program, std::move(sum));
+  const std::string name = fmt::format("gradients[{}:{}]", range.begin, range.end);
+  if (bucket.shards == 1)
+    return append_all_reduce(program, name + ".all_reduce", Lane::Dp, bucket.group,
+                             Region::Gradients, range);
+  append_step_operation(
+      program, {.name = name + ".reduce_scatter",
+                .phase = Phase::Reduce,
+                .lane = Lane::Dp,
+                .work = FlatCollectiveOp{.collective = {.collective = Collective::ReduceScatter,
+                                                        .group = bucket.shard_group,
+                                                        .dtype = DType::F32,
+                                                        .elements = {.count = range.size()}},
+                                         .region = Region::Gradients,
+                                         .range = range,
+                                         .bucket = index}});
+  append_sum_over_replicas(program, index);
+}
+
+namespace {
+
+void append_squared_norms(Program& program, bool over_world) {
+  for (const bool expert : {false, true})
+    for (const auto& [range, key] : expert ? ranges_of_experts(program) : ranges_by_copies(program))
       append_step(program, fmt::format("squared_norm[{}:{}]", range.begin, range.end),
                   Phase::Optimizer,
                   {.work = StepWork::SquaredNorm,
                    .range = range,
-                   .tp_copies = copies,
-                   .first_replica_only = moe});
-    if (order.experts.size() > 0)
-      append_step(program,
-                  fmt::format("squared_norm[{}:{}]", order.experts.begin, order.experts.end),
-                  Phase::Optimizer,
-                  {.work = StepWork::SquaredNorm,
-                   .range = order.experts,
-                   .first_replica_only = true,
-                   .expert = true});
+                   .bucket = key.bucket,
+                   .tp_copies = key.kind,
+                   .first_replica_only = over_world,
+                   .expert = expert});
+}
+
+}  // namespace
+
+void append_step_end(Program& program, const ParameterOrder& order, Pass pass) {
+  // A replica's ranks do not hold all experts between them, nor, with ZeRO, own all parameters: so
+  // the norm is summed over all ranks.
+  const bool over_world = program.plan.model.moe.has_value() || program.plan.zero_stage > 0;
+  if (pass == Pass::Training) {
+    const int late = static_cast<int>(program.buckets.size()) - 1;  // if there is one
+    append_all_reduce(program, "sequence_gradients.all_reduce", Lane::Tp, Group::Tp,
+                      Region::Gradients, order.tp_partial, late);
+    append_all_reduce(program, "tied_embedding.all_reduce", Lane::Dp, Group::Embedding,
+                      Region::Gradients, order.tied, late);
+    for (int bucket = 0; bucket <= late; ++bucket) {
+      if (program.buckets[static_cast<std::size_t>(bucket)].late)
+        append_reduction(program, bucket);
+      else if (program.buckets[static_cast<std::size_t>(bucket)].unit)
+        append_sum_over_replicas(program, bucket);
+    }
+    append_squared_norms(program, over_world);
   }
   if (program.role.last_stage)
     append_all_reduce(program, "loss.all_reduce", Lane::Dp, Group::DpCp, Region::Scalars,
                       scalars(Scalar::LossSum, 1));
   append_step(program, "mask_loss", Phase::Reduce,
-              {.work = StepWork::MaskLoss, .first_replica_only = moe});
-  append_all_reduce(program, "loss_and_norm.all_reduce", Lane::Tp, moe ? Group::World : Group::TpPp,
-                    Region::Scalars, scalars(Scalar::LossSum, 2));
+              {.work = StepWork::MaskLoss, .first_replica_only = over_world});
+  append_all_reduce(program, "loss_and_norm.all_reduce", Lane::Tp,
+                    over_world ? Group::World : Group::TpPp, Region::Scalars,
+                    scalars(Scalar::LossSum, 2));
   if (pass == Pass::ForwardOnly) return;
   append_step(program, "clip_coefficient", Phase::Optimizer, {.work = StepWork::ClipCoefficient});
-  for (const auto& [range, decay] : ranges_by_decay(program))
+  for (const auto& [range, key] : ranges_by_decay(program))
     append_step(program, fmt::format("optimizer[{}:{}]", range.begin, range.end), Phase::Optimizer,
-                {.work = StepWork::OptimizerUpdate, .range = range, .weight_decay = decay});
+                {.work = StepWork::OptimizerUpdate,
+                 .range = range,
+                 .bucket = key.bucket,
+                 .weight_decay = key.kind});
 }
 
 }  // namespace meshplan::program

@@ -70,6 +70,34 @@ FlatRange share_of_replica(const program::Program& program, int replica, int num
   return {cut(replica), cut(replica + 1)};
 }
 
+std::vector<SavedRun> saved_runs(const program::Program& program, Region region,
+                                 const program::ShardPlace& shard, int replica, int num_replicas) {
+  const bool sharded = program.plan.zero_stage > 0;
+  std::vector<SavedRun> runs;
+  std::int64_t position = 0;
+  const auto add = [&](const program::HeldRun& run) {
+    if (run.range.size() == 0) return;
+    runs.push_back({.range = run.range, .offset = run.offset, .position = position});
+    position += run.range.size();
+  };
+  if (!sharded) {
+    const FlatRange share = share_of_replica(program, replica, num_replicas);
+    add({.range = share, .offset = share.begin});
+    return runs;
+  }
+  const auto owned = program::owned_runs(program, region, shard);
+  for (std::size_t i = 0; i < owned.size(); ++i) {
+    // Ranks that own the same follow one another every `shards` of the replicas.
+    const int shards = program.buckets[i].shards;
+    const int copies = std::max(1, num_replicas / shards);
+    const FlatRange all = owned[i].range;
+    const auto cut = [&](int part) { return all.begin + all.size() * part / copies; };
+    const int part = replica / shards % copies;
+    add(program::clipped(owned[i], {cut(part), cut(part + 1)}));
+  }
+  return runs;
+}
+
 std::vector<HeldPiece> saved_pieces(const program::Program& program, int tp_rank, FlatRange range) {
   return pieces_of(program, tp_rank, range,
                    [&](const Parameter& parameter, const program::ShardPiece& piece) {

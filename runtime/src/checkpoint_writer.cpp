@@ -129,9 +129,7 @@ CheckpointWriter::CheckpointWriter(const program::Program& program, const SaverP
       folder_(std::move(folder)),
       keep_(keep),
       companions_(std::move(companions)),
-      status_(status),
-      range_(share_of_replica(program, place.replica, place.num_replicas)),
-      pieces_(saved_pieces(program, place.tp_rank, range_)) {
+      status_(status) {
   std::int64_t token = 0;
   if (rank_ == 0) {
     lock_ = lock_folder(folder_);
@@ -140,9 +138,20 @@ CheckpointWriter::CheckpointWriter(const program::Program& program, const SaverP
     remove_unfinished(folder_);
   }
   check_shared(world, folder_, token);
-  for (StateRegion& state : state_regions(program))
+  for (StateRegion& state : state_regions(program)) {
+    std::vector<SavedRun> runs =
+        saved_runs(program, state.region, place.shard, place.replica, place.num_replicas);
+    const std::int64_t size = runs.empty() ? 0 : runs.back().position + runs.back().range.size();
     snapshot_.push_back({.state = std::move(state),
-                         .values = std::vector<float>(static_cast<std::size_t>(range_.size()))});
+                         .runs = std::move(runs),
+                         .values = std::vector<float>(static_cast<std::size_t>(size))});
+  }
+  // The states differ in where a run lies, not in what it holds.
+  for (const SavedRun& run : snapshot_.front().runs)
+    for (HeldPiece& piece : saved_pieces(program, place.tp_rank, run.range)) {
+      positions_.push_back(run.position + piece.offset - run.range.begin);
+      pieces_.push_back(std::move(piece));
+    }
 }
 
 CheckpointWriter::~CheckpointWriter() {
@@ -156,8 +165,9 @@ void CheckpointWriter::save(const RunState& run, kernels::Backend& backend, cons
   backend.synchronize();
   for (SnapshotState& snapshot : snapshot_) {
     const auto* region = reinterpret_cast<const float*>(arena.region(snapshot.state.region));
-    backend.copy_to_host(snapshot.values.data(), region + range_.begin,
-                         range_.size() * size_of(DType::F32));
+    for (const SavedRun& saved : snapshot.runs)
+      backend.copy_to_host(snapshot.values.data() + saved.position, region + saved.offset,
+                           saved.range.size() * size_of(DType::F32));
   }
   backend.synchronize();
   done_ = false;
@@ -208,9 +218,10 @@ CheckpointManifest CheckpointWriter::write_share(const std::string& folder) cons
   std::size_t spec = 0;
   auto tensor = manifest.tensors.begin();
   for (const SnapshotState& snapshot : snapshot_)
-    for (const HeldPiece& piece : pieces_) {
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+      const HeldPiece& piece = pieces_[i];
       const std::span<const float> values =
-          dense_values(piece, snapshot.values.data() + (piece.offset - range_.begin), storage);
+          dense_values(piece, snapshot.values.data() + positions_[i], storage);
       writer.append(std::as_bytes(values));
       const bool first = specs[spec].name.find('#') == std::string::npos;
       if (first && spec > 0) ++tensor;

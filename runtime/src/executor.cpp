@@ -1,5 +1,6 @@
 #include "runtime/executor.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <fmt/format.h>
@@ -42,6 +43,7 @@ Executor::Executor(const program::Program& program, Device& device, Arena& arena
       arena_(arena),
       groups_(groups),
       status_(status),
+      shard_place_(program::shard_place(program.plan, groups.mesh(), groups.world().rank())),
       order_(issue_order(program, device.rules())),
       finishing_(fmt::format("stage {}, end of the step", program.role.stage)) {
   const RankPlace place{.tp_rank = groups.coordinates().tp, .coordinates = groups.coordinates()};
@@ -69,7 +71,7 @@ void Executor::bind() {
     if (std::holds_alternative<ComputeOp>(operation.work))
       bound.compute = binder_->bind(instance);
     else if (const auto* step = std::get_if<StepOp>(&operation.work))
-      bound.compute = bind_step_work(*step);
+      bound.compute = bind_step_work(instance, *step);
     else
       bind_communication(instance, bound);
     bound_.push_back(std::move(bound));
@@ -122,13 +124,8 @@ std::function<Handle()> Executor::communication(const OperationInstance& instanc
     if (peer->send) return [&group, buffer, other] { return group.send(buffer, other); };
     return [&group, buffer, other] { return group.recv(buffer, other); };
   }
-  if (const auto* flat = std::get_if<FlatCollectiveOp>(&operation.work)) {
-    const MutableBuffer buffer{
-        arena_.at(program_, program::flat_address(program_, flat->region, flat->range)),
-        flat->range.size(), flat->collective.dtype};
-    const program::ReduceOp reduce = flat->collective.reduce;
-    return [&group, buffer, reduce] { return group.all_reduce(buffer, buffer, reduce); };
-  }
+  if (const auto* flat = std::get_if<FlatCollectiveOp>(&operation.work))
+    return flat_communication(instance, *flat, group);
   const auto& work = std::get<CollectiveOp>(operation.work);
   const std::int64_t count = models::evaluate(work.elements, program_.sizes);
   std::byte* sent =
@@ -166,6 +163,34 @@ std::function<Handle()> Executor::communication(const OperationInstance& instanc
       return exchange_of_rows(instance, operation, group);
     default:
       throw InvariantError(operation.name + ": collective without an implementation");
+  }
+}
+
+std::function<Handle()> Executor::flat_communication(const OperationInstance& instance,
+                                                     const FlatCollectiveOp& flat,
+                                                     Communicator& group) {
+  const CollectiveOp& work = flat.collective;
+  const program::FlatPlaces places = program::flat_places(program_, instance, flat, shard_place_);
+  const std::int64_t element = program::element_bytes(program_, flat.region);
+  const auto buffer = [&](const program::Address& address) {
+    return MutableBuffer{arena_.at(program_, address), address.bytes / element, work.dtype};
+  };
+  const MutableBuffer all = buffer(places.all), part = buffer(places.part);
+  switch (work.collective) {
+    case Collective::AllReduce: {
+      const MutableBuffer summed = flat.owned ? part : all;
+      return [&group, summed, reduce = work.reduce] {
+        return group.all_reduce(summed, summed, reduce);
+      };
+    }
+    case Collective::ReduceScatter:
+      return [&group, all, part, reduce = work.reduce] {
+        return group.reduce_scatter(all, part, reduce);
+      };
+    case Collective::AllGather:
+      return [&group, all, part] { return group.all_gather(part, all); };
+    default:
+      throw InvariantError("flat ranges are reduced, scattered and gathered");
   }
 }
 
@@ -220,14 +245,61 @@ void Executor::load(const StepBatch& batch) {
 /// Of the ranks that hold the same, is this the one whose share of a sum over all ranks counts?
 bool Executor::counts_here(const StepOp& step) const {
   if (!step.first_replica_only) return true;
+  if (step.bucket) {
+    const program::Bucket& bucket = program_.buckets[static_cast<std::size_t>(*step.bucket)];
+    if (bucket.shards > 1) return !bucket.replicas || groups_.of(*bucket.replicas).rank() == 0;
+  }
   const program::Coordinates& place = groups_.coordinates();
   return step.expert ? place.edp == 0 : place.dp == 0 && place.cp == 0;
 }
 
-std::function<void()> Executor::bind_step_work(const StepOp& step) {
+/// The work on what this rank owns of the range.
+StepOp Executor::owned_part(StepOp step) const {
+  if (!step.bucket) return step;
+  const program::FlatRange owned =
+      program::owned_range(program_.buckets[static_cast<std::size_t>(*step.bucket)], shard_place_);
+  step.range.begin = std::max(step.range.begin, owned.begin);
+  step.range.end = std::max(step.range.begin, std::min(step.range.end, owned.end));
+  return step;
+}
+
+/// Where `range` of a region that is flat over parameters lies, if this rank holds it.
+std::byte* Executor::flat_memory(Region region, const StepOp& step) const {
+  if (program_.memory.regions[static_cast<std::size_t>(region)].stride_bytes == 0) return nullptr;
+  program::FlatRange range = step.range;
+  if (step.bucket) {
+    const program::Bucket& bucket = program_.buckets[static_cast<std::size_t>(*step.bucket)];
+    const std::int64_t begin =
+        program::element_offset(program_.plan, region, bucket, range.begin, shard_place_);
+    range = {begin, begin + range.size()};
+  }
+  return arena_.at(program_, program::flat_address(program_, region, range));
+}
+
+/// Adds what was reduced of a micro-batch to what the rank owns of earlier ones.
+std::function<void()> Executor::bind_accumulation(const OperationInstance& instance,
+                                                  const StepOp& step) {
+  const program::FlatPlaces places = program::flat_places(
+      program_, instance,
+      {.region = Region::UnreducedBuckets, .range = step.range, .bucket = step.bucket},
+      shard_place_);
+  auto* sum = flat_memory(Region::Gradients, owned_part(step));
+  const std::byte* value = arena_.at(program_, places.part);
+  if (!instance.accumulate)
+    return [this, sum, value, bytes = places.part.bytes] { backend_.copy(sum, value, bytes); };
+  const kernels::Accumulate add{
+      .count = places.part.bytes / size_of(DType::F32), .sum = sum, .value = value};
+  return [this, add] { backend_.run(add); };
+}
+
+std::function<void()> Executor::bind_step_work(const OperationInstance& instance,
+                                               const StepOp& whole) {
+  const StepOp step = owned_part(whole);
+  const bool works_on_range =
+      step.work == StepWork::SquaredNorm || step.work == StepWork::OptimizerUpdate;
+  if (works_on_range && step.range.size() == 0) return [] {};
   const auto flat = [&](Region region) {
-    return reinterpret_cast<float*>(
-        arena_.at(program_, program::flat_address(program_, region, step.range)));
+    return reinterpret_cast<float*>(flat_memory(region, step));
   };
   const bool fp32 = program_.plan.workload.precision == DType::F32;
   switch (step.work) {
@@ -243,23 +315,25 @@ std::function<void()> Executor::bind_step_work(const StepOp& step) {
     case StepWork::SquaredNorm:
       if (!counts_here(step) || groups_.coordinates().tp % step.tp_copies != 0) return [] {};
       break;
+    case StepWork::AccumulateGradients:
+      return bind_accumulation(instance, whole);
+    case StepWork::CompressGradients:
+    case StepWork::DecompressGradients:
+      throw InvariantError("compression has no kernels here");
     case StepWork::ClipCoefficient:
     case StepWork::OptimizerUpdate:
       break;
   }
-  const FlatMemory memory{
-      .master = flat(fp32 ? Region::Weights : Region::MasterWeights),
-      .weights =
-          fp32 ? nullptr
-               : arena_.at(program_, program::flat_address(program_, Region::Weights, step.range)),
-      .gradients = flat(Region::Gradients),
-      .moment1 = flat(Region::Moment1),
-      .moment2 = flat(Region::Moment2),
-      .squared_norm = arena_.scalar<double>(Scalar::SquaredNorm),
-      .clip_coefficient = arena_.scalar<float>(Scalar::ClipCoefficient),
-      .gradient_norm = arena_.scalar<float>(Scalar::GradientNorm),
-      .learning_rate = arena_.scalar<float>(Scalar::LearningRate),
-      .optimizer_step = arena_.scalar<std::int64_t>(Scalar::OptimizerStep)};
+  const FlatMemory memory{.master = flat(fp32 ? Region::Weights : Region::MasterWeights),
+                          .weights = fp32 ? nullptr : flat(Region::Weights),
+                          .gradients = flat(Region::Gradients),
+                          .moment1 = flat(Region::Moment1),
+                          .moment2 = flat(Region::Moment2),
+                          .squared_norm = arena_.scalar<double>(Scalar::SquaredNorm),
+                          .clip_coefficient = arena_.scalar<float>(Scalar::ClipCoefficient),
+                          .gradient_norm = arena_.scalar<float>(Scalar::GradientNorm),
+                          .learning_rate = arena_.scalar<float>(Scalar::LearningRate),
+                          .optimizer_step = arena_.scalar<std::int64_t>(Scalar::OptimizerStep)};
   return binder_->bind_step(step, memory);
 }
 

@@ -23,22 +23,32 @@ double unsigned_if_nan(double value) {
   return std::isnan(value) ? std::abs(value) : value;
 }
 
-bool all_finite(const program::Parameter& parameter, const Arena& arena,
-                kernels::Backend& backend) {
-  std::vector<float> values(static_cast<std::size_t>(parameter.elements()));
-  const std::byte* from = arena.region(program::Region::Gradients) +
-                          parameter.offset * static_cast<std::int64_t>(sizeof(float));
-  backend.copy_to_host(values.data(), from,
-                       static_cast<std::int64_t>(values.size() * sizeof(float)));
-  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+/// Of what this rank holds of a gradient.
+bool all_finite(const program::Parameter& parameter, const std::vector<program::HeldRun>& runs,
+                const Arena& arena, kernels::Backend& backend) {
+  const program::FlatRange all{parameter.offset, parameter.offset + parameter.elements()};
+  std::vector<float> values;
+  for (const program::HeldRun& run : runs) {
+    const program::HeldRun held = program::clipped(run, all);
+    values.resize(static_cast<std::size_t>(held.range.size()));
+    const std::byte* from = arena.region(program::Region::Gradients) +
+                            held.offset * static_cast<std::int64_t>(sizeof(float));
+    backend.copy_to_host(values.data(), from,
+                         static_cast<std::int64_t>(values.size() * sizeof(float)));
+    if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); }))
+      return false;
+  }
+  return true;
 }
 
 /// Index of this rank's first gradient, in the order of the backward pass, that is not finite. That
 /// order is the reverse of the parameters', which is the order of the forward pass.
 std::optional<std::size_t> first_broken(const Trainer& trainer, kernels::Backend& backend) {
   const auto& parameters = trainer.program().parameters;
+  const auto runs =
+      program::held_runs(trainer.program(), program::Region::Gradients, trainer.shard_place());
   for (std::size_t i = parameters.size(); i-- > 0;)
-    if (!all_finite(parameters[i], trainer.arena(), backend)) return i;
+    if (!all_finite(parameters[i], runs, trainer.arena(), backend)) return i;
   return std::nullopt;
 }
 

@@ -18,6 +18,10 @@ Groups::Groups(Communicator& world, const program::Mesh& mesh)
     groups_[group] = create(group, program::name_of(group));
   if (mesh_.kv_copies() > 1)
     groups_[Group::KvCopies] = create(Group::KvCopies, program::name_of(Group::KvCopies));
+  if (mesh_.zero_shard_group() > 0)
+    for (const Group group : {Group::ZeroShards, Group::ZeroReplicas, Group::ExpertZeroShards,
+                              Group::ExpertZeroReplicas})
+      groups_[group] = create(group, program::name_of(group));
   forward_ = create(Group::Pp, "pp forward");
   backward_ = create(Group::Pp, "pp backward");
 }

@@ -38,10 +38,57 @@ void fill_normal(const program::Program& program, const Parameter& parameter,
                                       .out_stride = piece.local_stride});
 }
 
+void fill(const program::Program& program, const Parameter& parameter,
+          const program::Coordinates& place, std::uint64_t seed, kernels::Backend& backend,
+          float* out) {
+  switch (parameter.init) {
+    case models::Init::Zeros:
+      return;
+    case models::Init::Ones:
+      backend.run(kernels::Fill{
+          .count = parameter.elements(), .dtype = DType::F32, .x = out, .value = 1.0F});
+      return;
+    case models::Init::Normal:
+    case models::Init::ScaledNormal:
+      fill_normal(program, parameter, place, seed, backend, out);
+      return;
+  }
+}
+
+/// A whole parameter, of which a rank keeps its part.
+class Staging {
+ public:
+  explicit Staging(kernels::Backend& backend) : backend_(backend) {}
+  ~Staging() {
+    if (memory_ != nullptr) backend_.free(memory_);
+  }
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  /// Zeroed.
+  float* take(std::int64_t elements) {
+    const std::int64_t bytes = elements * size_of(DType::F32);
+    if (bytes > bytes_) {
+      if (memory_ != nullptr) backend_.free(memory_);
+      memory_ = backend_.allocate(bytes);
+      bytes_ = bytes;
+    } else {
+      backend_.zero(memory_, bytes);
+    }
+    return static_cast<float*>(memory_);
+  }
+
+ private:
+  kernels::Backend& backend_;
+  void* memory_ = nullptr;
+  std::int64_t bytes_ = 0;
+};
+
 }  // namespace
 
 void initialize_parameters(const program::Program& program, const program::Coordinates& place,
-                           std::uint64_t seed, kernels::Backend& backend, const Arena& arena) {
+                           const program::ShardPlace& shard, std::uint64_t seed,
+                           kernels::Backend& backend, const Arena& arena) {
   for (const Region region : {Region::Weights, Region::MasterWeights, Region::Gradients,
                               Region::Moment1, Region::Moment2})
     backend.zero(arena.region(region),
@@ -49,32 +96,40 @@ void initialize_parameters(const program::Program& program, const program::Coord
   const bool fp32 = program.plan.workload.precision == DType::F32;
   const Region master = fp32 ? Region::Weights : Region::MasterWeights;
   auto* values = reinterpret_cast<float*>(arena.region(master));
+  const std::vector<program::HeldRun> runs = program::held_runs(program, master, shard);
+  Staging staging(backend);
   for (const Parameter& parameter : program.parameters) {
-    float* out = values + parameter.offset;
-    switch (parameter.init) {
-      case models::Init::Zeros:
+    const program::FlatRange all{parameter.offset, parameter.offset + parameter.elements()};
+    for (const program::HeldRun& run : runs) {
+      const program::HeldRun held = program::clipped(run, all);
+      if (held.range.size() == 0) continue;
+      if (held.range == all) {
+        fill(program, parameter, place, seed, backend, values + held.offset);
         break;
-      case models::Init::Ones:
-        backend.run(kernels::Fill{
-            .count = parameter.elements(), .dtype = DType::F32, .x = out, .value = 1.0F});
-        break;
-      case models::Init::Normal:
-      case models::Init::ScaledNormal:
-        fill_normal(program, parameter, place, seed, backend, out);
-        break;
+      }
+      float* whole = staging.take(parameter.elements());
+      fill(program, parameter, place, seed, backend, whole);
+      backend.copy(values + held.offset, whole + (held.range.begin - all.begin),
+                   held.range.size() * size_of(DType::F32));
     }
   }
-  refresh_compute_weights(program, backend, arena);
+  refresh_compute_weights(program, shard, backend, arena);
 }
 
-void refresh_compute_weights(const program::Program& program, kernels::Backend& backend,
-                             const Arena& arena) {
-  if (program.plan.workload.precision != DType::F32)
-    backend.run(kernels::Convert{.count = program.parameter_elements,
-                                 .from_dtype = DType::F32,
-                                 .from = arena.region(Region::MasterWeights),
-                                 .to_dtype = program.plan.workload.precision,
-                                 .to = arena.region(Region::Weights)});
+void refresh_compute_weights(const program::Program& program, const program::ShardPlace& shard,
+                             kernels::Backend& backend, const Arena& arena) {
+  const DType compute = program.plan.workload.precision;
+  if (compute != DType::F32) {
+    const auto masters = program::owned_runs(program, Region::MasterWeights, shard);
+    const auto weights = program::owned_runs(program, Region::Weights, shard);
+    for (std::size_t i = 0; i < masters.size(); ++i)
+      backend.run(kernels::Convert{
+          .count = masters[i].range.size(),
+          .from_dtype = DType::F32,
+          .from = arena.region(Region::MasterWeights) + masters[i].offset * size_of(DType::F32),
+          .to_dtype = compute,
+          .to = arena.region(Region::Weights) + weights[i].offset * size_of(compute)});
+  }
   backend.synchronize();
 }
 

@@ -93,9 +93,12 @@ std::vector<Job> distinct_jobs(std::span<const Program> programs) {
     for (const OperationInstance& instance : program.instances) {
       const program::Operation& operation = program::operation_of(program, instance);
       const auto* step = std::get_if<program::StepOp>(&operation.work);
-      if (step == nullptr || step->range.size() == 0) continue;
+      if (step == nullptr || (step->work != program::StepWork::SquaredNorm &&
+                              step->work != program::StepWork::OptimizerUpdate))
+        continue;
       for (const std::int64_t size : kFlatSizes) {
         program::StepOp work = *step;
+        work.bucket.reset();
         work.range = {0, size};
         std::string key = program::step_signature(program.plan, work);
         if (seen.try_emplace(key, true).second)

@@ -40,7 +40,8 @@ Trainer::Trainer(program::Program training, std::optional<program::Program> eval
       groups_(device_world_ ? *device_world_ : world, program::mesh_of(training_.plan)),
       arena_(device.backend(), programs_of(training_, evaluation_)),
       training_executor_(training_, device, arena_, groups_, status) {
-  initialize_parameters(training_, groups_.coordinates(), seed, device.backend(), arena_);
+  initialize_parameters(training_, groups_.coordinates(), shard_place(), seed, device.backend(),
+                        arena_);
   if (!evaluation_) return;
   check_same_parameters(training_, *evaluation_);
   evaluation_executor_.emplace(*evaluation_, device, arena_, groups_, status);
@@ -53,12 +54,21 @@ double Trainer::evaluate(const StepBatch& batch) {
 
 void Trainer::load(ParameterSource& source, LoadedState which) {
   refuse_sharded_experts("read");
-  load_parameters(training_, groups_.coordinates().tp, source, which, device_.backend(), arena_);
+  load_parameters(training_, groups_.coordinates().tp, shard_place(), source, which,
+                  device_.backend(), arena_);
 }
 
 /// The layout of a checkpoint knows shards over tp alone.
 void Trainer::refuse_sharded_experts(std::string_view what) const {
   const program::ParallelConfig& parallel = training_.plan.parallel;
+  const bool tp_ranks_own_parts =
+      training_.plan.zero_stage > 0 && training_.plan.model.moe && parallel.tp > 1;
+  if (tp_ranks_own_parts)
+    throw ConfigError(
+        fmt::format("zero_stage = {} with experts and tp = {}: this version cannot {} checkpoints "
+                    "or weights of "
+                    "experts whose parts lie on several tp ranks; use tp = 1 or zero_stage = 0",
+                    training_.plan.zero_stage, parallel.tp, what));
   if (parallel.ep * parallel.etp > 1)
     throw ConfigError(fmt::format(
         "ep = {}, etp = {}: this version cannot {} checkpoints or weights whose experts are "
@@ -71,7 +81,12 @@ SaverPlace Trainer::saver_place() const {
   const Communicator& replicas = groups_.of(program::Group::DpCp);
   return {.tp_rank = groups_.coordinates().tp,
           .replica = replicas.rank(),
-          .num_replicas = replicas.size()};
+          .num_replicas = replicas.size(),
+          .shard = shard_place()};
+}
+
+program::ShardPlace Trainer::shard_place() const {
+  return program::shard_place(training_.plan, groups_.mesh(), groups_.world().rank());
 }
 
 }  // namespace meshplan::runtime

@@ -52,14 +52,55 @@ std::string name_ranks(const std::vector<int>& ranks) {
 ReplicaVerifier::ReplicaVerifier(Trainer& trainer, Communicator& world)
     : trainer_(trainer), world_(world) {
   const auto& parameters = trainer.program().parameters;
-  for (std::size_t i = 0; i < parameters.size(); ++i)
-    for (const MatrixPiece& piece :
-         program::matrix_pieces(parameters[i], trainer.groups().coordinates()))
-      boxes_.push_back({i, piece, identity_of(parameters[i].name, piece)});
+  if (trainer.program().plan.zero_stage > 0)
+    add_owned_boxes();
+  else
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      for (const MatrixPiece& piece :
+           program::matrix_pieces(parameters[i], trainer.groups().coordinates()))
+        boxes_.push_back({i, piece, identity_of(parameters[i].name, piece), {}});
   auto most = static_cast<std::int64_t>(boxes_.size());
   const MutableBuffer buffer{&most, 1, DType::I64};
   world.all_reduce(buffer, buffer, ReduceOp::Max).wait();
   most_boxes_ = static_cast<std::size_t>(most);
+}
+
+/// After a step only the owner's gradients are reduced and weights updated. Ranks that own the same
+/// must agree: replicas in hybrid sharding, tp ranks of what they hold alike.
+void ReplicaVerifier::add_owned_boxes() {
+  const program::Program& program = trainer_.program();
+  const auto runs = program::owned_runs(program, Region::Weights, trainer_.shard_place());
+  for (std::size_t i = 0; i < program.parameters.size(); ++i) {
+    const program::Parameter& parameter = program.parameters[i];
+    const program::HeldRun owned =
+        program::clipped(runs[static_cast<std::size_t>(parameter.bucket)],
+                         {parameter.offset, parameter.offset + parameter.elements()});
+    if (owned.range.size() == 0) continue;
+    const auto pieces = program::matrix_pieces(parameter, trainer_.groups().coordinates());
+    if (pieces.empty()) continue;
+    const std::array<std::int64_t, 2> part = {owned.range.begin - parameter.offset,
+                                              owned.range.end - parameter.offset};
+    std::uint64_t identity = XXH3_64bits(part.data(), sizeof part);
+    for (const MatrixPiece& piece : pieces) {
+      const std::uint64_t one = identity_of(parameter.name, piece);
+      identity = XXH3_64bits_withSeed(&one, sizeof one, identity);
+    }
+    boxes_.push_back({i, pieces.front(), identity == kNoBox ? 1 : identity, owned.range});
+  }
+}
+
+/// Of what the rank owns.
+std::uint64_t ReplicaVerifier::hash_of(const Box& box, Region region) const {
+  const program::Program& program = trainer_.program();
+  const program::Parameter& parameter = program.parameters[box.parameter];
+  const std::int64_t element = program::element_bytes(program, region);
+  const std::int64_t offset = program::element_offset(
+      program.plan, region, program.buckets[static_cast<std::size_t>(parameter.bucket)],
+      box.owned.begin, trainer_.shard_place());
+  std::vector<std::byte> values(static_cast<std::size_t>(box.owned.size() * element));
+  trainer_.device().backend().copy_to_host(
+      values.data(), trainer_.arena().region(region) + offset * element, std::ssize(values));
+  return XXH3_64bits(values.data(), values.size());
 }
 
 /// Of every box, in the order of boxes_, filled up to most_boxes_.
@@ -71,6 +112,10 @@ std::vector<ReplicaVerifier::Entry> ReplicaVerifier::entries(Region region) {
   std::optional<std::size_t> loaded;  // parameter in `values`
   for (const Box& box : boxes_) {
     const program::Parameter& parameter = program.parameters[box.parameter];
+    if (box.owned.size() > 0) {
+      list.push_back({box.identity, hash_of(box, region)});
+      continue;
+    }
     if (loaded != box.parameter) {
       values.resize(static_cast<std::size_t>(parameter.elements() * element));
       trainer_.device().backend().copy_to_host(

@@ -59,6 +59,7 @@ Plan small_plan(const Plan& plan, RecomputeKind recompute, TaskMix mix,
   Plan small = plan;
   small.cluster_json.clear();
   small.prediction.reset();
+  small.zero_stage = small.zero_shard_group = 0;  // changes no task
   small.parallel = {.tp = p.tp, .cp = p.cp, .pp = pp, .sp = p.sp};
   small.rank_order = program::Mesh::kDefaultOrder;
   small.schedule = program::ScheduleKind::GPipe;

@@ -37,6 +37,11 @@ std::array<int, 7> group_key(const Coordinates& c, Group group, int kv_copies) {
       return {0, 0, 0, c.pp, c.etp, c.ep, 0};
     case Group::KvCopies:
       return {c.tp / kv_copies, c.cp, c.dp, c.pp};
+    case Group::ZeroShards:
+    case Group::ZeroReplicas:
+    case Group::ExpertZeroShards:
+    case Group::ExpertZeroReplicas:
+      break;  // by their place in another group, which the mesh knows
   }
   return {};
 }
@@ -51,16 +56,25 @@ Folding::Folding(const program::Mesh& mesh, const Cluster& cluster)
     representatives_.push_back(mesh.rank_of({.pp = stage}));
 }
 
-bool Folding::same_placements(Group group) const {
-  std::map<std::array<int, 7>, std::vector<int>> groups;
+std::vector<std::vector<int>> Folding::groups(Group group) const {
+  if (group == Group::ZeroShards || group == Group::ZeroReplicas ||
+      group == Group::ExpertZeroShards || group == Group::ExpertZeroReplicas)
+    return mesh_.groups(group);
+  std::map<std::array<int, 7>, std::vector<int>> by_key;
   const int last = mesh_.config().pp - 1;
   for (int rank = 0; rank < mesh_.world_size(); ++rank) {
     const Coordinates& c = coordinates_[static_cast<std::size_t>(rank)];
     if (group == Group::Embedding && c.pp != 0 && c.pp != last) continue;
-    groups[group_key(c, group, mesh_.kv_copies())].push_back(rank);
+    by_key[group_key(c, group, mesh_.kv_copies())].push_back(rank);
   }
+  std::vector<std::vector<int>> all;
+  for (auto& [key, ranks] : by_key) all.push_back(std::move(ranks));
+  return all;
+}
+
+bool Folding::same_placements(Group group) const {
   std::vector<std::optional<GroupPlacement>> of_stage(static_cast<std::size_t>(mesh_.config().pp));
-  for (const auto& [key, ranks] : groups) {
+  for (const std::vector<int>& ranks : groups(group)) {
     const GroupPlacement placement = place(cluster_, ranks);
     for (const int rank : ranks) {
       auto& expected =

@@ -40,10 +40,12 @@ class LanePlayer final : public Player {
     for (int lane = 0; lane < program::kNumLanes && !stopped_; ++lane) try_lane(rank, lane);
   }
 
-  /// The next batch is loaded into the buffer of the one before: not before that step is over.
+  /// The next batch is loaded into the buffer of the one before, and ZeRO gathers what the
+  /// optimizer of the step before has updated: not before that step is over.
   bool may_advance(int rank, int lane, int step) const {
     if (!may_begin(step)) return false;
-    return static_cast<program::Lane>(lane) != program::Lane::Host ||
+    const auto which = static_cast<program::Lane>(lane);
+    return (which != program::Lane::Host && which != program::Lane::Dp) ||
            hosts_[at(rank)].steps_finished >= step;
   }
 

@@ -31,9 +31,8 @@ int num_communicators(const program::Program& program) {
     for (const auto& operation : block.forward) note(operation);
     for (const auto& operation : block.backward) note(operation);
   }
-  const auto open = std::ranges::count_if(groups, [&](program::Group group) {
-    return program::group_size(group, parallel, program::kv_copies(program.plan)) > 1;
-  });
+  const auto open = std::ranges::count_if(
+      groups, [&](program::Group group) { return program::group_size(group, program.plan) > 1; });
   return static_cast<int>(open) + (parallel.pp > 1 ? 1 : 0);
 }
 
@@ -47,9 +46,11 @@ double StageMemory::total() const {
 StageMemory stage_memory(const program::Program& program, const Cluster& cluster) {
   StageMemory memory;
   memory.stage = program.role.stage;
-  memory.parameters = region_bytes(program, Region::Weights);
+  memory.parameters =
+      region_bytes(program, Region::Weights) + region_bytes(program, Region::GatheredWeights);
   memory.master_parameters = region_bytes(program, Region::MasterWeights);
-  memory.gradients = region_bytes(program, Region::Gradients);
+  memory.gradients =
+      region_bytes(program, Region::Gradients) + region_bytes(program, Region::UnreducedBuckets);
   memory.optimizer =
       region_bytes(program, Region::Moment1) + region_bytes(program, Region::Moment2);
   memory.activations = region_bytes(program, Region::Saved);

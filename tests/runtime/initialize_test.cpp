@@ -27,7 +27,7 @@ struct Fresh {
       : program(program::lower(plan, stage)) {
     const Program* list[] = {&program};
     arena = std::make_unique<Arena>(*backend, list);
-    initialize_parameters(program, {.tp = tp_rank}, seed, *backend, *arena);
+    initialize_parameters(program, {.tp = tp_rank}, {}, seed, *backend, *arena);
   }
   const Parameter& parameter(const std::string& name) const {
     const auto found = std::ranges::find(program.parameters, name, &Parameter::name);

@@ -47,6 +47,7 @@ std::vector<Parameter> all_parameters(const program::Plan& plan) {
   one_rank.schedule = program::ScheduleKind::OneFOneB;
   one_rank.custom_schedule.clear();
   one_rank.micro_batch_size = 1;
+  one_rank.zero_stage = one_rank.zero_shard_group = 0;
   return program::lower(one_rank, 0).parameters;
 }
 
@@ -57,13 +58,28 @@ std::vector<std::byte> read(runtime::Trainer& trainer, Region region, std::int64
   return data;
 }
 
-std::map<std::string, std::vector<double>> gather_gradients(runtime::Trainer& trainer,
-                                                            runtime::Communicator& world) {
+/// Values of a region in the unsharded form: each rank gives what it owns, and of what several own
+/// the first one's counts.
+std::map<std::string, std::vector<double>> gather(runtime::Trainer& trainer, Region region,
+                                                  runtime::Communicator& world) {
   const program::Program& program = trainer.program();
   const program::Coordinates place = trainer.groups().coordinates();
   const std::vector<std::byte> bytes =
-      read(trainer, Region::Gradients, program.parameter_elements * size_of(DType::F32));
-  const auto* gradients = reinterpret_cast<const float*>(bytes.data());
+      read(trainer, region, program.memory.regions[static_cast<std::size_t>(region)].bytes());
+  const auto* values = reinterpret_cast<const float*>(bytes.data());
+  // A copy of the flat parameters in which only what this rank is to give is there.
+  std::vector<float> flat(static_cast<std::size_t>(program.parameter_elements), 0.0F);
+  const auto runs = program::owned_runs(program, region, trainer.shard_place());
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const program::Bucket& bucket = program.buckets[i];
+    const bool sharded = bucket.shards > 1;
+    const bool first = sharded
+                           ? !bucket.replicas || trainer.groups().of(*bucket.replicas).rank() == 0
+                           : (bucket.expert() ? place.edp : place.dp + place.cp) == 0;
+    if (first)
+      std::copy_n(values + runs[i].offset, runs[i].range.size(),
+                  flat.begin() + runs[i].range.begin);
+  }
   std::map<std::string, std::vector<double>> result;
   for (const Parameter& parameter : all_parameters(program.plan)) {
     const auto elements =
@@ -71,9 +87,8 @@ std::map<std::string, std::vector<double>> gather_gradients(runtime::Trainer& tr
                         std::int64_t{1}, std::multiplies<>());
     std::vector<double> global(static_cast<std::size_t>(elements), 0.0);
     const auto own = std::ranges::find(program.parameters, parameter.name, &Parameter::name);
-    if (own != program.parameters.end() && (own->expert ? place.edp : place.dp + place.cp) == 0 &&
-        !own->tied_copy)
-      scatter_into(global, *own, place, gradients + own->offset);
+    if (own != program.parameters.end() && !own->tied_copy)
+      scatter_into(global, *own, place, flat.data() + own->offset);
     const runtime::MutableBuffer buffer{global.data(), elements, DType::F64};
     world.all_reduce(buffer, buffer, runtime::ReduceOp::Sum).wait();
     result[parameter.name] = std::move(global);
@@ -125,22 +140,31 @@ RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicat
                 .learning_rate = runtime::learning_rate(plan.workload.optimizer, step, num_steps)});
     result.losses.push_back(outcome.loss);
     result.gradient_norms.push_back(outcome.gradient_norm);
-    if (step == 0) result.gradients = gather_gradients(trainer, world);
+    if (step == 0) result.gradients = gather(trainer, Region::Gradients, world);
   }
+  const bool fp32 = plan.workload.precision == DType::F32;
+  result.weights = gather(trainer, fp32 ? Region::Weights : Region::MasterWeights, world);
   result.weights_hash =
       content_hash(read(trainer, Region::Weights,
-                        trainer.program().parameter_elements * size_of(plan.workload.precision)));
+                        program::flat_elements(trainer.program(), Region::Weights) *
+                            size_of(plan.workload.precision)));
   return result;
 }
 
 GradientError compare_gradients(const RunResult& run, const RunResult& reference,
                                 double small_fraction) {
+  return compare_gradients(run.gradients, reference.gradients, small_fraction);
+}
+
+GradientError compare_gradients(const std::map<std::string, std::vector<double>>& run,
+                                const std::map<std::string, std::vector<double>>& reference,
+                                double small_fraction) {
   double total = 0;
-  for (const auto& [name, values] : reference.gradients) total += norm(values) * norm(values);
+  for (const auto& [name, values] : reference) total += norm(values) * norm(values);
   const double global = std::sqrt(total);
   GradientError error;
-  for (const auto& [name, expected] : reference.gradients) {
-    std::vector<double> difference = run.gradients.at(name);
+  for (const auto& [name, expected] : reference) {
+    std::vector<double> difference = run.at(name);
     for (std::size_t i = 0; i < difference.size(); ++i) difference[i] -= expected[i];
     const double size = norm(expected);
     if (size < small_fraction * global) {

@@ -23,6 +23,7 @@ struct RunResult {
   std::vector<double> losses;  // one per optimizer step
   std::vector<double> gradient_norms;
   std::map<std::string, std::vector<double>> gradients;  // of step 1, by parameter; unsharded
+  std::map<std::string, std::vector<double>> weights;    // after the last step, the same
   std::uint64_t weights_hash = 0;  // of this rank's weights after the last step
 };
 
@@ -54,6 +55,10 @@ struct GradientError {
   std::string worst;
 };
 GradientError compare_gradients(const RunResult& run, const RunResult& reference,
+                                double small_fraction = 1e-6);
+/// The same for any values by parameter.
+GradientError compare_gradients(const std::map<std::string, std::vector<double>>& values,
+                                const std::map<std::string, std::vector<double>>& reference,
                                 double small_fraction = 1e-6);
 
 }  // namespace meshplan::test

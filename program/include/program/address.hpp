@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "program/program.hpp"
+#include "program/zero.hpp"
 
 namespace meshplan::program {
 
@@ -25,6 +26,15 @@ Address peer_address(const Program& program, const OperationInstance& instance);
 
 /// A flat range of a parameter region (elements) or of the scalars.
 Address flat_address(const Program& program, Region region, FlatRange range);
+
+/// Where a collective on a flat range works: on all of it, and on the part that the rank owns. A
+/// gather of a unit's weights reads its part where the rank holds it.
+struct FlatPlaces {
+  Address all;
+  Address part;
+};
+FlatPlaces flat_places(const Program& program, const OperationInstance& instance,
+                       const FlatCollectiveOp& flat, const ShardPlace& place);
 
 /// Bytes of one element of a region that is flat over parameters or scalars.
 std::int64_t element_bytes(const Program& program, Region region);

@@ -36,6 +36,12 @@ enum class Group {
   Etp,
   ExpertDp,  // ranks that hold the same experts
   KvCopies,  // tp ranks that hold the same key/value heads, where tp exceeds these
+  // Hybrid sharding divides DpCp, and ExpertDp, into runs of neighbours that share one copy of what
+  // is sharded, and across these runs the ranks that own the same part.
+  ZeroShards,
+  ZeroReplicas,
+  ExpertZeroShards,
+  ExpertZeroReplicas,
 };
 
 /// rank <-> coordinates for any axis order, e.g. "tp-cp-ep-dp-pp" (innermost first, Megatron's
@@ -46,8 +52,9 @@ class Mesh {
   /// @throws ConfigError if the order is not a permutation of tp, cp, ep, dp, pp, if a degree is
   /// less than 1, or if etp * ep does not divide tp * cp * dp
   /// @param kv_copies  adjacent tp ranks that hold the same key/value heads; divides tp
+  /// @param zero_shard_group  ranks that share one copy of what ZeRO shards; 0 = all of dp * cp
   explicit Mesh(const ParallelConfig& config, const std::string& order = kDefaultOrder,
-                int kv_copies = 1);
+                int kv_copies = 1, int zero_shard_group = 0);
 
   static constexpr const char* kDefaultOrder = "tp-cp-ep-dp-pp";
 
@@ -61,13 +68,16 @@ class Mesh {
   std::vector<int> group(Group group, int rank) const;
   /// Every distinct group of this kind, in order of its first member.
   std::vector<std::vector<int>> groups(Group group) const;
+  int zero_shard_group() const { return zero_shard_group_; }
 
  private:
   int rank_of_expert(const Coordinates& expert) const;
+  std::vector<int> zero_group(Group group, int rank) const;
 
   ParallelConfig config_;
   std::vector<Axis> order_;
   int kv_copies_ = 1;
+  int zero_shard_group_ = 0;
 };
 
 struct Plan;
@@ -78,6 +88,8 @@ Mesh mesh_of(const Plan& plan);
 
 std::string_view name_of(Group group);
 /// Members in the group that any rank belongs to (Embedding: 2 if pp > 1, else 1).
-int group_size(Group group, const ParallelConfig& config, int kv_copies = 1);
+int group_size(Group group, const ParallelConfig& config, int kv_copies = 1,
+               int zero_shard_group = 0);
+int group_size(Group group, const Plan& plan);
 
 }  // namespace meshplan::program

@@ -31,13 +31,17 @@ enum class Region {
   Gradients,      // fp32, flat over parameters, same order as Weights
   Moment1,        // fp32 optimizer state
   Moment2,
-  Batch,      // token ids and targets of all micro-batches of the step
-  Saved,      // activations kept from one task to a later one, at Program::kept_places
-  Transient,  // alive inside one task; a second slot for the backward of an overlapped one
-  Boundary,   // gradient streams of backward tasks, then outputs to send: slots alternate
-  Scalars,    // per-step scalars: loss, squared norm, clip coefficient, ...
+  Batch,              // token ids and targets of all micro-batches of the step
+  Saved,              // activations kept from one task to a later one, at Program::kept_places
+  Transient,          // alive inside one task; a second slot for the backward of an overlapped one
+  Boundary,           // gradient streams of backward tasks, then outputs to send: slots alternate
+  Scalars,            // per-step scalars: loss, squared norm, clip coefficient, ...
+  GatheredWeights,    // ZeRO-3: all weights of a unit while its layers run; slots alternate
+  UnreducedBuckets,   // ZeRO-2 and 3: a micro-batch's gradients of a unit until they are reduced
+  CompressionErrors,  // fp32, flat over parameters: what compression has lost so far
+  CompressedGradients,  // bytes of a bucket from every rank; slots alternate
 };
-constexpr int kNumRegions = 10;
+constexpr int kNumRegions = 14;
 
 struct RegionPlan {
   std::int64_t stride_bytes = 0;  // of one slot
@@ -100,7 +104,8 @@ struct Parameter {
   bool tp_partial = false;  // replicated over tp, but each rank's gradient is a partial sum
   bool expert = false;      // of (X, out, in): ep shards dimension 0, and shard_dim speaks of etp
   bool tied_copy = false;   // the last stage's copy of a tied embedding: the first stage's counts
-  std::int64_t offset = 0;  // elements, in every flat parameter region
+  int bucket = 0;           // in Program::buckets
+  std::int64_t offset = 0;  // elements, in the flat order of the parameters
   std::int64_t elements() const;
 };
 
@@ -110,6 +115,35 @@ struct FlatRange {
   std::int64_t end = 0;
   std::int64_t size() const { return end - begin; }
   bool operator==(const FlatRange&) const = default;
+};
+
+/// A run of the flat parameters whose gradients are summed over the ranks that hold the same at
+/// once. With ZeRO each rank of `shard_group` owns an equal part of it: block r of the run is rank
+/// r's. Buckets follow one another and cover all parameters.
+struct Bucket {
+  FlatRange range;                  // with ZeRO a multiple of shards * kAlignment / 2 elements
+  Group group = Group::DpCp;        // ranks that hold the same parameters
+  int shards = 1;                   // ranks of shard_group; 1 = every rank owns all of it
+  Group shard_group = Group::DpCp;  // the same as `group`, unless sharding is hybrid
+  std::optional<Group> replicas;    // hybrid: ranks that own the same part
+  std::optional<int> unit;          // streamed: see Program::units
+  std::int64_t unit_begin = 0;      // elements, in what is gathered or reduced of its unit
+  std::int64_t owned_begin = 0;     // of a rank's part in regions that hold such parts only
+  std::int64_t owned_streamed_begin = 0;  // in those that hold parts of streamed buckets, all of
+                                          // others
+  int ready_after_layer = 0;              // of the backward pass: index into Program::layers
+  bool late = false;                      // needs another sum first: reduced at the end of the step
+  bool expert() const { return group == Group::ExpertDp; }
+  std::int64_t owned_elements() const { return range.size() / shards; }
+};
+
+/// ZeRO-2 and 3: layers that follow one another in a chunk and whose gradients are reduced (and
+/// with stage 3, weights gathered) together, micro-batch by micro-batch.
+struct Unit {
+  int first_layer = 0;  // indexes into Program::layers
+  int end_layer = 0;
+  std::vector<int> buckets;
+  std::int64_t elements = 0;
 };
 
 // ---------------------------------------------------------------- operations
@@ -226,11 +260,16 @@ enum class StepWork {
   SquaredNorm,      // of the gradients that this rank owns, fp64
   ClipCoefficient,  // from the reduced squared norm
   OptimizerUpdate,  // range, decay or not
+  AccumulateGradients,  // ZeRO-2 and 3: what was reduced of a micro-batch into Region::Gradients
+  CompressGradients,    // a bucket, into this rank's block of Region::CompressedGradients
+  DecompressGradients,  // the sum of all ranks' blocks, into the bucket
 };
 
 struct StepOp {
   StepWork work = StepWork::LoadBatch;
   FlatRange range;
+  /// Present: of `range` only what the rank owns of this one of Program::buckets.
+  std::optional<int> bucket = std::nullopt;
   bool weight_decay = false;  // OptimizerUpdate
   int tp_copies =
       1;  // SquaredNorm: adjacent tp ranks that hold the same gradients; the first counts
@@ -240,11 +279,16 @@ struct StepOp {
   bool expert = false;
 };
 
-/// Collective on flat gradient ranges or scalars at the end of the step.
+/// Collective on flat ranges of gradients, weights or scalars, in place: a ReduceScatter leaves the
+/// sum in the part of the range that the rank owns, an AllGather starts from there.
 struct FlatCollectiveOp {
   CollectiveOp collective;
   Region region = Region::Gradients;
   FlatRange range;  // elements of the region's dtype
+  /// Present: `range` is that of this one of Program::buckets; with `owned` the operation works on
+  /// the rank's part of it alone.
+  std::optional<int> bucket = std::nullopt;
+  bool owned = false;
 };
 
 struct Operation {
@@ -303,6 +347,8 @@ struct OperationInstance {
   int layer = -1;  // index into layers; -1 = task- or step-level
   int boundary_slot = 0;
   int transient_slot = 0;
+  int weight_slot = 0;      // of Region::GatheredWeights
+  int gradient_slot = 0;    // of Region::UnreducedBuckets or CompressedGradients
   bool accumulate = false;  // weight gradients: add to what earlier micro-batches left
   std::uint64_t id = 0;     // stable over lowerings of the same plan: hash of (task, layer, name)
   std::vector<int> waits;   // indexes of earlier instances on other lanes
@@ -321,6 +367,8 @@ struct Program {
   models::SymbolValues sizes;  // planned values of the symbols, per micro-batch
   std::vector<Parameter> parameters;
   std::int64_t parameter_elements = 0;  // of the flat regions, with alignment gaps
+  std::vector<Bucket> buckets;
+  std::vector<Unit> units;  // ZeRO-2 and 3
   std::vector<Block> blocks;
   std::vector<LayerInstance> layers;  // chunk by chunk
   std::vector<Chunk> chunks;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "program/program.hpp"
+#include "program/zero.hpp"
 #include "runtime/tensor_box.hpp"
 
 namespace meshplan::runtime {
@@ -30,6 +30,19 @@ std::vector<HeldPiece> held_pieces(const program::Program& program, int tp_rank)
 /// The part of the flat regions that one of `num_replicas` ranks with equal parameters saves: equal
 /// shares, so that all of them write.
 program::FlatRange share_of_replica(const program::Program& program, int replica, int num_replicas);
+
+/// A run of the flat parameters that a rank saves, from element `position` of its snapshot on, and
+/// where it lies in a region.
+struct SavedRun {
+  program::FlatRange range;
+  std::int64_t offset = 0;
+  std::int64_t position = 0;
+};
+
+/// Of a state's region: a replica's equal share of all; with ZeRO what the rank owns, in hybrid
+/// sharding an equal part of that for each rank that owns the same.
+std::vector<SavedRun> saved_runs(const program::Program& program, program::Region region,
+                                 const program::ShardPlace& shard, int replica, int num_replicas);
 
 /// What the rank saves of `range`: what it holds, less tied copies and what a lower tp rank holds
 /// too. Over all ranks every element of every parameter is saved once.

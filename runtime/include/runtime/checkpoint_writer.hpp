@@ -21,6 +21,7 @@ struct SaverPlace {
   int tp_rank = 0;
   int replica = 0;  // among the ranks that hold the same parameters
   int num_replicas = 1;
+  program::ShardPlace shard = {};
 };
 
 /// Host memory that saving takes on a rank: a copy of what it saves.
@@ -56,7 +57,8 @@ class CheckpointWriter {
  private:
   struct SnapshotState {
     StateRegion state;
-    std::vector<float> values;  // of range_
+    std::vector<SavedRun> runs;
+    std::vector<float> values;  // of all runs, one after the other
   };
 
   void work(RunState run);
@@ -72,8 +74,8 @@ class CheckpointWriter {
   int keep_;
   std::map<std::string, std::string> companions_;
   StatusBoard* status_;
-  program::FlatRange range_;
   std::vector<HeldPiece> pieces_;
+  std::vector<std::int64_t> positions_;  // of the pieces' first elements in a snapshot
   std::vector<SnapshotState> snapshot_;
   std::thread thread_;
   std::atomic<bool> cancelled_ = false;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "program/program.hpp"
+#include "program/zero.hpp"
 #include "runtime/arena.hpp"
 #include "runtime/device.hpp"
 #include "runtime/groups.hpp"
@@ -70,11 +71,19 @@ class Executor {
   void bind_communication(const program::OperationInstance& instance, Bound& bound);
   std::function<Handle()> communication(const program::OperationInstance& instance,
                                         const program::Operation& operation, Communicator& group);
+  std::function<Handle()> flat_communication(const program::OperationInstance& instance,
+                                             const program::FlatCollectiveOp& flat,
+                                             Communicator& group);
   std::function<Handle()> exchange_of_rows(const program::OperationInstance& instance,
                                            const program::Operation& operation,
                                            Communicator& group);
   bool counts_here(const program::StepOp& step) const;
-  std::function<void()> bind_step_work(const program::StepOp& step);
+  program::StepOp owned_part(program::StepOp step) const;
+  std::byte* flat_memory(program::Region region, const program::StepOp& step) const;
+  std::function<void()> bind_accumulation(const program::OperationInstance& instance,
+                                          const program::StepOp& step);
+  std::function<void()> bind_step_work(const program::OperationInstance& instance,
+                                       const program::StepOp& step);
   std::string status_of(const program::OperationInstance& instance) const;
   void start(int index);
   void await(int index);
@@ -89,6 +98,7 @@ class Executor {
   Arena& arena_;
   Groups& groups_;
   StatusBoard* status_;
+  program::ShardPlace shard_place_;
   std::unique_ptr<OperatorBinder> binder_;
   std::vector<Bound> bound_;
   IssueOrder order_;

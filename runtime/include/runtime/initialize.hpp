@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "kernels/backend.hpp"
-#include "program/program.hpp"
+#include "program/zero.hpp"
 #include "runtime/arena.hpp"
 
 namespace meshplan::runtime {
@@ -11,10 +11,11 @@ namespace meshplan::runtime {
 /// Fills the weights of a rank from (seed, parameter name, global position), so that every plan
 /// starts from the same model. Optimizer state, gradients and padding are zero.
 void initialize_parameters(const program::Program& program, const program::Coordinates& place,
-                           std::uint64_t seed, kernels::Backend& backend, const Arena& arena);
+                           const program::ShardPlace& shard, std::uint64_t seed,
+                           kernels::Backend& backend, const Arena& arena);
 
 /// Rounds the fp32 master weights to the compute dtype, where that is another one.
-void refresh_compute_weights(const program::Program& program, kernels::Backend& backend,
-                             const Arena& arena);
+void refresh_compute_weights(const program::Program& program, const program::ShardPlace& shard,
+                             kernels::Backend& backend, const Arena& arena);
 
 }  // namespace meshplan::runtime

@@ -32,6 +32,8 @@ class Trainer {
   void load(ParameterSource& source, LoadedState which);
   /// Whose share of the model this rank saves.
   SaverPlace saver_place() const;
+  /// Which part of what ZeRO shards is this rank's.
+  program::ShardPlace shard_place() const;
 
   Executor& executor() { return training_executor_; }
   const program::Program& program() const { return training_; }

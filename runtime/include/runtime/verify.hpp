@@ -29,7 +29,11 @@ class ReplicaVerifier {
     std::size_t parameter = 0;
     program::MatrixPiece piece;
     std::uint64_t identity = 0;  // of the parameter's name and the box in the global tensor
+    program::FlatRange owned;    // ZeRO: what the rank owns of the parameter, instead of the piece
   };
+  void add_owned_boxes();
+  std::uint64_t hash_of(const Box& box, program::Region region) const;
+
   struct Entry {  // what travels
     std::uint64_t identity = 0;
     std::uint64_t hash = 0;
