@@ -33,7 +33,7 @@ struct Job {
         verifier(trainer, *world) {}
 
   void step(int number) {
-    trainer.train_step(parity_batch(trainer.program().plan, trainer.groups().coordinates().dp),
+    trainer.train_step(parity_batch(trainer.program().plan, trainer.groups().coordinates()),
                        {.optimizer_step = number, .learning_rate = 1e-2});
   }
 
