@@ -84,7 +84,7 @@ Result run_sharded(Backend& backend, const Matrix& logits, DType dtype, std::int
 TEST_CASE("cross entropy over 1, 2 and 4 vocabulary shards agrees with the definition",
           "[kernels][cross_entropy]") {
   for_each_backend([](Backend& backend) {
-    for (const DType dtype : {DType::F32, DType::BF16}) {
+    for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
       const Matrix logits = random_in(dtype, kTokens, kWords, 1, 8.0);
       const auto losses = reference::cross_entropy(logits, kTargets);
       double total = 0.0;

@@ -13,7 +13,7 @@ const std::vector<std::int32_t> kIds = {3, 11, 3, 0, 7, 3, 5};
 TEST_CASE("embedding shards look up their own rows and leave zeros elsewhere",
           "[kernels][embedding]") {
   for_each_backend([](Backend& backend) {
-    for (const DType dtype : {DType::F32, DType::BF16}) {
+    for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
       for (const std::int64_t size : {3, 40}) {
         const auto tokens = static_cast<std::int64_t>(kIds.size());
         const Matrix table = random_in(dtype, kVocab, size, 1);
@@ -47,7 +47,7 @@ TEST_CASE("embedding shards look up their own rows and leave zeros elsewhere",
 
 TEST_CASE("embedding backward sums the rows of repeated ids into fp32", "[kernels][embedding]") {
   for_each_backend([](Backend& backend) {
-    for (const DType dtype : {DType::F32, DType::BF16}) {
+    for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
       for (const std::int64_t size : {3, 150, 160}) {
         const auto tokens = static_cast<std::int64_t>(kIds.size());
         const Matrix grads = random_in(dtype, tokens, size, 1);
@@ -81,7 +81,7 @@ TEST_CASE("embedding backward sums the rows of repeated ids into fp32", "[kernel
 
 TEST_CASE("position embeddings follow the position of each row", "[kernels][embedding]") {
   for_each_backend([](Backend& backend) {
-    for (const DType dtype : {DType::F32, DType::BF16}) {
+    for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
       constexpr std::int64_t kTokens = 9;
       constexpr std::int64_t kSize = 35;
       // sequences of two runs: 1, 2 and then 4, 5

@@ -76,7 +76,7 @@ Result run_case(Backend& backend, const Case& c, bool with_bias, bool accumulate
 }  // namespace
 
 TEST_CASE("layer norm agrees with its definition, forward and backward", "[kernels][layer_norm]") {
-  for (const DType dtype : {DType::F32, DType::BF16}) {
+  for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
     for (const std::int64_t tokens : {1, 7, 130}) {
       for (const std::int64_t size : {8, 33, 130, 1032}) {
         INFO(name_of(dtype) << " T " << tokens << " D " << size);

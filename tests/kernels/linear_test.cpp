@@ -35,7 +35,7 @@ Matrix through_activation(ActivationKind kind, Matrix dy, const Matrix& z) {
 template <class Body>
 void for_each_case(const Body& body) {
   for_each_backend([&](Backend& backend) {
-    for (const DType dtype : {DType::F32, DType::BF16}) {
+    for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
       if (!multiplies(backend, dtype)) continue;
       for (const LinearShape& shape : kShapes) {
         for (const std::int64_t padding : {0, 5}) {

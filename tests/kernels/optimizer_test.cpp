@@ -33,7 +33,7 @@ struct Adam {
 TEST_CASE("Adam follows the textbook loop over several steps", "[kernels][optimizer]") {
   for_each_backend([](Backend& backend) {
     for (const bool decoupled : {true, false}) {
-      for (const DType weight_dtype : {DType::F32, DType::BF16}) {
+      for (const DType weight_dtype : {DType::F32, DType::BF16, DType::F16}) {
         const Matrix start = random_in(DType::F32, 1, kCount, 1);
         Adam expected{start.values, std::vector<double>(kCount), std::vector<double>(kCount)};
         const DeviceMatrix master(backend, start);
@@ -195,6 +195,71 @@ TEST_CASE("the clip coefficient shrinks only norms above the limit", "[kernels][
     CHECK(std::fabs(double{coefficient(64.0)} - 0.25) < 1e-6);
     CHECK(std::isnan(coefficient(std::numeric_limits<double>::quiet_NaN())));
     CHECK(std::isnan(coefficient(std::numeric_limits<double>::infinity())));
+  });
+}
+
+TEST_CASE("a loss scale is undone in the norm and in what the gradients are multiplied by",
+          "[kernels][optimizer]") {
+  for_each_backend([](Backend& backend) {
+    const DeviceVector<float> result(backend, std::size_t{1});
+    const DeviceVector<float> norm(backend, std::size_t{1});
+    const auto coefficient = [&](double sum_of_squares, float applied, float wanted) {
+      const DeviceVector<double> sum(backend, 1, sum_of_squares);
+      const DeviceVector<float> scale(backend, 1, applied);
+      run(backend, ClipCoefficient{.sum_of_squares = sum.data(),
+                                   .max_norm = 2.0F,
+                                   .coefficient = result.data(),
+                                   .norm = norm.data(),
+                                   .applied_scale = scale.data(),
+                                   .wanted_scale = wanted});
+      return result.read()[0];
+    };
+    // Gradients 1024 times too large: a norm of 8192 is one of 8, which is clipped to 2.
+    CHECK(coefficient(8192.0 * 8192.0, 8.0F, 8.0F / 1024) == Approx(0.25 / 1024).epsilon(1e-6));
+    CHECK(norm.read()[0] == 8.0F);
+    CHECK(coefficient(1024.0 * 1024.0, 1024.0F, 1.0F) == 1.0F / 1024);  // 1 is not clipped
+    CHECK(coefficient(64.0, 0.5F, 0.5F) == coefficient(64.0, 1.0F, 1.0F));
+    CHECK(std::isnan(coefficient(std::numeric_limits<double>::infinity(), 8.0F, 1.0F)));
+  });
+}
+
+TEST_CASE("a step whose gradient scale is NaN is skipped where asked", "[kernels][optimizer]") {
+  for_each_backend([](Backend& backend) {
+    for (const bool skips : {true, false}) {
+      const Matrix start = random_in(DType::F32, 1, kCount, 1);
+      const DeviceMatrix master(backend, start);
+      const DeviceMatrix other(backend, start);
+      const DeviceMatrix gradient(backend, random_in(DType::F32, 1, kCount, 2));
+      const DeviceVector<float> m(backend, kCount);
+      const DeviceVector<float> v(backend, kCount);
+      const DeviceVector<float> velocity(backend, kCount);
+      const DeviceVector<std::uint16_t> weight(backend, kCount, 7);
+      const DeviceVector<float> scale(backend, 1, std::numeric_limits<float>::quiet_NaN());
+      run(backend, AdamStep{.count = kCount,
+                            .learning_rate = 0.1F,
+                            .master = master.floats(),
+                            .m = m.data(),
+                            .v = v.data(),
+                            .gradient = gradient.floats(),
+                            .gradient_scale = scale.data(),
+                            .weight = weight.data(),
+                            .weight_dtype = DType::F16,
+                            .skips_nan_scale = skips});
+      run(backend, SgdStep{.count = kCount,
+                           .learning_rate = 0.1F,
+                           .momentum = 0.9F,
+                           .master = other.floats(),
+                           .velocity = velocity.data(),
+                           .gradient = gradient.floats(),
+                           .gradient_scale = scale.data(),
+                           .skips_nan_scale = skips});
+      INFO("skips " << skips);
+      CHECK((master.read().values == start.values) == skips);
+      CHECK((other.read().values == start.values) == skips);
+      CHECK((m.read() == std::vector<float>(kCount, 0.0F)) == skips);
+      CHECK((velocity.read() == std::vector<float>(kCount, 0.0F)) == skips);
+      CHECK((weight.read() == std::vector<std::uint16_t>(kCount, 7)) == skips);
+    }
   });
 }
 

@@ -25,14 +25,14 @@ Matrix activation_inputs(DType dtype) {
 /// 8 ulp of max(|x|^2, |value|, 1): exp alone is 2, and GeluTanh's argument loses |x| more.
 double activation_bound(DType dtype, double x) {
   const double magnitude = std::max({x * x, std::fabs(x), 1.0});
-  return magnitude * (8 * 2 * kEps32 + (dtype == DType::BF16 ? kEpsBf16 : 0.0));
+  return magnitude * (8 * 2 * kEps32 + stored_roundoff(dtype));
 }
 
 }  // namespace
 
 TEST_CASE("activations and their slopes agree with libm", "[kernels][activation]") {
   for_each_backend([](Backend& backend) {
-    for (const DType dtype : {DType::F32, DType::BF16}) {
+    for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
       const Matrix inputs = activation_inputs(dtype);
       const Matrix grads = random_in(dtype, 1, inputs.columns, 2);
       for (const ActivationKind kind : kKinds) {
@@ -102,7 +102,7 @@ TEST_CASE("the activation slopes agree with finite differences", "[kernels][refe
 
 TEST_CASE("gated activations multiply the gate's activation by up", "[kernels][gated_activation]") {
   for_each_backend([](Backend& backend) {
-    for (const DType dtype : {DType::F32, DType::BF16}) {
+    for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
       for (const std::int64_t size : {5, 64, 77}) {
         for (const ActivationKind kind : {ActivationKind::Silu, ActivationKind::Gelu}) {
           const Matrix inputs = random_in(dtype, 9, 2 * size, 1, 3.0);
@@ -142,7 +142,7 @@ TEST_CASE("rope rotates pairs by position and its inverse rotates back", "[kerne
   constexpr int kHeads = 3;
   constexpr double kBase = 10000.0;
   for_each_backend([&](Backend& backend) {
-    for (const DType dtype : {DType::F32, DType::BF16}) {
+    for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
       for (const auto& [head_size, rope_size] : {std::pair{16, 16}, {64, 64}, {80, 20}, {6, 6}}) {
         // rows 5.. of sequences of 8, in the second half of a context of 16
         const RowPositions positions{.seq_len = 8, .first_row = 5, .first_position = 8};
@@ -196,7 +196,7 @@ TEST_CASE("add, accumulate, scale and fill are exact", "[kernels][elementwise]")
         sum.values[i] += b.values[i];
         tripled_b.values[i] *= 2.0;
       }
-      for (const DType dtype : {DType::F32, DType::BF16}) {
+      for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
         const DeviceMatrix device_a(backend, a, dtype);
         const DeviceMatrix device_b(backend, b, dtype);
         const DeviceMatrix out(backend, 1, count, dtype);
@@ -248,6 +248,54 @@ TEST_CASE("conversion to bf16 rounds to the nearest even", "[kernels][convert]")
     for (std::size_t i = 0; i + 1 < expected.size(); ++i) CHECK(result[i] == expected[i]);
     CHECK(std::fabs(result[expected.size() - 1]) <= 0x1p-133F);  // the smallest bf16 subnormal
     CHECK(std::isnan(result.back()));
+  });
+}
+
+TEST_CASE("every fp16 number widens exactly and comes back", "[kernels][convert]") {
+  std::vector<std::uint16_t> all(65536);
+  for (std::size_t bits = 0; bits < all.size(); ++bits)
+    all[bits] = static_cast<std::uint16_t>(bits);
+  const auto count = static_cast<std::int64_t>(all.size());
+  for_each_backend([&](Backend& backend) {
+    const DeviceVector<std::uint16_t> half(backend, all);
+    const DeviceVector<float> wide(backend, all.size());
+    const DeviceVector<std::uint16_t> back(backend, all.size());
+    run(backend, Convert{count, DType::F16, half.data(), DType::F32, wide.data()});
+    run(backend, Convert{count, DType::F32, wide.data(), DType::F16, back.data()});
+    const std::vector<float> values = wide.read();
+    const std::vector<std::uint16_t> again = back.read();
+    int wrong = 0;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const float expected = value_of_half(all[i], DType::F16);
+      const bool right = std::isnan(expected)
+                             ? std::isnan(values[i]) && (again[i] & 0x7fff) > 0x7c00
+                             : values[i] == expected && again[i] == all[i];
+      if (!right) ++wrong;
+    }
+    CHECK(wrong == 0);
+  });
+}
+
+TEST_CASE("fp32 is rounded to the nearest fp16, ties to even", "[kernels][convert]") {
+  // Between any two neighbours: a little above the lower, the tie, a little below the upper.
+  std::vector<float> values = {65519.0F, 65520.0F,  -65520.0F, 1e30F, 0x1p-25F, 0x1.8p-25F,
+                               0x1p-26F, -0x1p-25F, 0x1p-149F, 0.0F,  -0.0F};
+  for (std::uint16_t bits = 0; bits < 0x7bff; ++bits) {
+    const float low = value_of_half(bits, DType::F16);
+    const float high = value_of_half(static_cast<std::uint16_t>(bits + 1), DType::F16);
+    const float tie = low + (high - low) / 2;
+    values.insert(values.end(), {std::nextafter(tie, low), tie, -std::nextafter(tie, high)});
+  }
+  const auto count = static_cast<std::int64_t>(values.size());
+  for_each_backend([&](Backend& backend) {
+    const DeviceVector<float> from(backend, values);
+    const DeviceVector<std::uint16_t> half(backend, values.size());
+    run(backend, Convert{count, DType::F32, from.data(), DType::F16, half.data()});
+    const std::vector<std::uint16_t> result = half.read();
+    int wrong = 0;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (result[i] != half_of(values[i], DType::F16)) ++wrong;
+    CHECK(wrong == 0);
   });
 }
 

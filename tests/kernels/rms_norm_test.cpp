@@ -18,7 +18,7 @@ struct Case {
 
 template <class Body>
 void for_each_case(const Body& body) {
-  for (const DType dtype : {DType::F32, DType::BF16}) {
+  for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
     for (const std::int64_t tokens : {1, 7, 130}) {
       for (const std::int64_t size : {8, 33, 130, 1032}) {
         INFO(name_of(dtype) << " T " << tokens << " D " << size);

@@ -25,12 +25,17 @@ using reference::Matrix;
 
 constexpr double kEps32 = 0x1p-24;   // unit roundoff of fp32
 constexpr double kEpsBf16 = 0x1p-8;  // and of bf16
+constexpr double kEpsF16 = 0x1p-11;  // and of fp16
+
+/// Unit roundoff of what a kernel stores; 0 for fp32, whose rounding counts with the sum's.
+inline double stored_roundoff(DType dtype) {
+  return dtype == DType::BF16 ? kEpsBf16 : dtype == DType::F16 ? kEpsF16 : 0.0;
+}
 
 /// Error bound of a sum of `length` products whose absolute values sum to `magnitude`, computed in
 /// fp32 and stored in `dtype`: gamma_n = n eps (Higham 2002, section 3.1) with 8 more operations.
 inline double tolerance(DType dtype, std::int64_t length, double magnitude) {
-  return magnitude *
-         (static_cast<double>(length + 8) * kEps32 + (dtype == DType::BF16 ? kEpsBf16 : 0.0));
+  return magnitude * (static_cast<double>(length + 8) * kEps32 + stored_roundoff(dtype));
 }
 
 inline std::uint16_t bf16_of(float value) {  // round to nearest even by comparing both neighbours
@@ -45,10 +50,20 @@ inline std::uint16_t bf16_of(float value) {  // round to nearest even by compari
   return below < above ? low : high;
 }
 
+/// Bits of a 16-bit type. GCC's _Float16 rounds to nearest even.
+inline std::uint16_t half_of(float value, DType dtype) {
+  return dtype == DType::F16 ? std::bit_cast<std::uint16_t>(static_cast<_Float16>(value))
+                             : bf16_of(value);
+}
+inline float value_of_half(std::uint16_t bits, DType dtype) {
+  return dtype == DType::F16 ? static_cast<float>(std::bit_cast<_Float16>(bits))
+                             : std::bit_cast<float>(std::uint32_t{bits} << 16);
+}
+
 inline double rounded(double value, DType dtype) {
   const auto single = static_cast<float>(value);
   if (dtype == DType::F32) return double{single};
-  return double{std::bit_cast<float>(std::uint32_t{bf16_of(single)} << 16)};
+  return double{value_of_half(half_of(single, dtype), dtype)};
 }
 
 /// Random values that `dtype` holds exactly, so that kernel and reference start from the same
@@ -121,7 +136,7 @@ class DeviceMatrix {
       backend.copy_to_device(memory_.data(), single.data(), bytes());
     } else {
       std::vector<std::uint16_t> half;
-      for (const float value : single) half.push_back(bf16_of(value));
+      for (const float value : single) half.push_back(half_of(value, dtype));
       backend.copy_to_device(memory_.data(), half.data(), bytes());
     }
   }
@@ -169,15 +184,14 @@ class DeviceMatrix {
   std::int64_t bytes() const { return rows_ * stride_ * size_of(dtype_); }
   float element(const std::vector<std::uint8_t>& raw, std::int64_t index) const {
     const auto at = static_cast<std::size_t>(index * size_of(dtype_));
-    std::uint32_t word = 0;
     if (dtype_ == DType::F32) {
-      std::memcpy(&word, &raw[at], 4);
-    } else {
-      std::uint16_t half = 0;
-      std::memcpy(&half, &raw[at], 2);
-      word = std::uint32_t{half} << 16;
+      float value = 0;
+      std::memcpy(&value, &raw[at], 4);
+      return value;
     }
-    return std::bit_cast<float>(word);
+    std::uint16_t half = 0;
+    std::memcpy(&half, &raw[at], 2);
+    return value_of_half(half, dtype_);
   }
 
   Backend* backend_;
@@ -227,10 +241,15 @@ void for_each_backend(const Body& body) {
   }
 }
 
-/// oneDNN multiplies bf16 only where the CPU has AVX-512.
+inline bool is_cpu(Backend& backend) {
+  return backend.name().find("cpu") != std::string::npos;
+}
+
+/// oneDNN multiplies bf16 only where the CPU has AVX-512 (fp16 is multiplied in fp32); the emulated
+/// GPU does not multiply fp16.
 inline bool multiplies(Backend& backend, DType dtype) {
-  return dtype == DType::F32 || best_cpu_isa() == CpuIsa::Avx512 ||
-         backend.name().find("cpu") == std::string::npos;
+  if (dtype == DType::F16) return backend.name().find("emulator") == std::string::npos;
+  return dtype == DType::F32 || best_cpu_isa() == CpuIsa::Avx512 || !is_cpu(backend);
 }
 
 /// One check for the whole matrix; the worst element is named. `bound(row, column)` is the error

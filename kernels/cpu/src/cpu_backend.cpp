@@ -20,7 +20,8 @@ constexpr std::int64_t kElementGrain = 4096;  // elements below which a second t
 constexpr std::int64_t kColumnGrain = 64;     // columns: whole cache lines for each thread
 
 void require_float(DType dtype) {
-  require_invariant(dtype == DType::F32 || dtype == DType::BF16, "kernels compute in fp32 or bf16");
+  require_invariant(dtype == DType::F32 || dtype == DType::BF16 || dtype == DType::F16,
+                    "kernels compute in fp32, bf16 or fp16");
 }
 
 void require_shape(const AttentionShape& shape) {
@@ -377,11 +378,13 @@ void CpuBackend::run(const SquaredNorm& op) {
 }
 
 void CpuBackend::run(const ClipCoefficient& op) {
-  const double norm = std::sqrt(*op.sum_of_squares);
+  const double undo =
+      op.applied_scale != nullptr ? double{op.wanted_scale} / double{*op.applied_scale} : 1.0;
+  const double norm = std::sqrt(*op.sum_of_squares) * undo;
   if (op.norm != nullptr) *op.norm = static_cast<float>(norm);
-  *op.coefficient = std::isfinite(norm)
-                        ? static_cast<float>(std::min(1.0, double{op.max_norm} / (norm + 1e-6)))
-                        : std::numeric_limits<float>::quiet_NaN();
+  const double clip = std::min(1.0, double{op.max_norm} / (norm + 1e-6));
+  *op.coefficient = std::isfinite(norm) ? static_cast<float>(clip * undo)
+                                        : std::numeric_limits<float>::quiet_NaN();
 }
 
 void CpuBackend::run(const RandomNormal& op) {

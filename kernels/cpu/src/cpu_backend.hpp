@@ -10,10 +10,10 @@
 
 namespace meshplan::kernels {
 
-class CpuBackend final : public Backend {
+class CpuBackend : public Backend {
  public:
   CpuBackend(int num_threads, CpuIsa isa)
-      : num_threads_(num_threads), isa_(isa), table_(table_of(isa)), matmul_(num_threads) {}
+      : num_threads_(num_threads), isa_(isa), table_(table_of(isa)), matmul_(num_threads, table_) {}
 
   std::string name() const override;
   int num_threads() const override { return num_threads_; }

@@ -2,6 +2,7 @@
 
 #include <dnnl.hpp>
 
+#include <algorithm>
 #include <array>
 #include <compare>
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include <unordered_map>
 
 #include "core/error.hpp"
+#include "threads.hpp"
 
 namespace meshplan::kernels {
 
@@ -74,6 +76,42 @@ Problem problem_of(const LinearWeightGrad& op) {
           .accumulate = op.accumulate};
 }
 
+/// A dense matrix in the order of the given one, which may be transposed.
+Layout packed(std::int64_t rows, std::int64_t columns, const Layout& layout) {
+  return layout.column_stride == 1 ? Layout{columns, 1} : Layout{1, rows};
+}
+
+/// The fp32 product that stands for an fp16 one, and where its operands lie in the scratch.
+struct WidenedProblem {
+  Problem problem;
+  std::int64_t a = 0, b = 0, bias = 0, c = 0;  // bytes; c only if it is rounded to fp16 afterwards
+  std::int64_t rest = 0;                       // what the product itself may use
+};
+
+WidenedProblem widened(const Problem& p) {
+  constexpr std::int64_t kLine = 64;
+  WidenedProblem wide{.problem = p};
+  Problem& q = wide.problem;
+  q.input = q.output = DType::F32;
+  q.a = packed(p.m, p.k, p.a);
+  q.b = packed(p.k, p.n, p.b);
+  std::int64_t next = 0;
+  const auto place = [&](std::int64_t elements) {
+    const std::int64_t offset = next;
+    next += (elements * size_of(DType::F32) + kLine - 1) / kLine * kLine;
+    return offset;
+  };
+  wide.a = place(p.m * p.k);
+  wide.b = place(p.k * p.n);
+  wide.bias = place(p.bias ? p.n : 0);
+  if (p.output == DType::F16) {
+    q.c = {p.n, 1};
+    wide.c = place(p.m * p.n);
+  }
+  wide.rest = next;
+  return wide;
+}
+
 memory::data_type type_of(DType dtype) {
   require_invariant(dtype == DType::F32 || dtype == DType::BF16, "linear computes in fp32 or bf16");
   return dtype == DType::F32 ? memory::data_type::f32 : memory::data_type::bf16;
@@ -119,12 +157,23 @@ void* mutable_handle(const void* pointer) {
 
 class Matmul::Impl {
  public:
-  explicit Impl(int num_threads)
-      : num_threads_(num_threads), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
+  Impl(int num_threads, const KernelTable& table)
+      : num_threads_(num_threads),
+        table_(table),
+        engine_(dnnl::engine::kind::cpu, 0),
+        stream_(engine_) {}
 
-  std::int64_t scratch_bytes(const Problem& problem) { return primitive_of(problem).scratch_bytes; }
+  std::int64_t scratch_bytes(const Problem& problem) {
+    if (problem.input != DType::F16) return primitive_of(problem).scratch_bytes;
+    const WidenedProblem wide = widened(problem);
+    return wide.rest + primitive_of(wide.problem).scratch_bytes;
+  }
 
   void run(const Problem& problem, const Pointers& pointers, std::span<std::byte> scratch) {
+    if (problem.input == DType::F16) {
+      run_widened(problem, pointers, scratch);
+      return;
+    }
     if (uses_sgemm(problem)) {
       const ThreadCount threads(num_threads_);
       run_sgemm(problem, pointers);
@@ -150,6 +199,60 @@ class Matmul::Impl {
     std::unordered_map<int, memory> arguments;  // kept: making them allocates
     std::int64_t scratch_bytes = 0;
   };
+
+  void run_widened(const Problem& p, const Pointers& pointers, std::span<std::byte> scratch) {
+    const WidenedProblem wide = widened(p);
+    require_invariant(static_cast<std::int64_t>(scratch.size()) >= wide.rest,
+                      "set_scratch covers the operands of an fp16 product");
+    auto* a = reinterpret_cast<float*>(scratch.data() + wide.a);
+    auto* b = reinterpret_cast<float*>(scratch.data() + wide.b);
+    auto* bias = reinterpret_cast<float*>(scratch.data() + wide.bias);
+    widen(p.m, p.k, p.a, pointers.a, a);
+    widen(p.k, p.n, p.b, pointers.b, b);
+    if (p.bias) widen(1, p.n, {p.n, 1}, pointers.bias, bias);
+    const bool rounds = p.output == DType::F16;
+    auto* c = rounds ? reinterpret_cast<float*>(scratch.data() + wide.c)
+                     : static_cast<float*>(pointers.c);
+    run(wide.problem, {a, b, bias, c}, scratch.subspan(static_cast<std::size_t>(wide.rest)));
+    if (!rounds) return;
+    auto* out = static_cast<std::uint16_t*>(pointers.c);
+    for_lines(p.m, p.n, [&](std::int64_t row, Range columns) {
+      table_.convert({.count = p.n,
+                      .from_dtype = DType::F32,
+                      .from = c + row * p.n,
+                      .to_dtype = DType::F16,
+                      .to = out + row * p.c.row_stride},
+                     columns);
+    });
+  }
+
+  /// to = the fp16 matrix in fp32, packed().
+  void widen(std::int64_t rows, std::int64_t columns, const Layout& layout, const void* from,
+             float* to) const {
+    const bool by_rows = layout.column_stride == 1;
+    const std::int64_t lines = by_rows ? rows : columns;
+    const std::int64_t length = by_rows ? columns : rows;
+    const std::int64_t stride = by_rows ? layout.row_stride : layout.column_stride;
+    const auto* source = static_cast<const std::uint16_t*>(from);
+    for_lines(lines, length, [&](std::int64_t line, Range part) {
+      table_.convert({.count = length,
+                      .from_dtype = DType::F16,
+                      .from = source + line * stride,
+                      .to_dtype = DType::F32,
+                      .to = to + line * length},
+                     part);
+    });
+  }
+
+  template <class Body>
+  void for_lines(std::int64_t lines, std::int64_t length, const Body& body) const {
+    constexpr std::int64_t kGrain = 16384;  // elements below which a second thread costs more
+    parallel_for(num_threads_, lines, kGrain / std::max<std::int64_t>(length, 1) + 1,
+                 [&](Range range, int /*thread*/) {
+                   for (std::int64_t line = range.begin; line < range.end; ++line)
+                     body(line, Range{0, length});
+                 });
+  }
 
   /// Not primitive::execute, which puts its arguments into a new vector at every call.
   void execute(Primitive& primitive) {
@@ -207,12 +310,14 @@ class Matmul::Impl {
   }
 
   int num_threads_;
+  const KernelTable& table_;
   dnnl::engine engine_;
   dnnl::stream stream_;
   std::map<Problem, Primitive> primitives_;
 };
 
-Matmul::Matmul(int num_threads) : impl_(std::make_unique<Impl>(num_threads)) {}
+Matmul::Matmul(int num_threads, const KernelTable& table)
+    : impl_(std::make_unique<Impl>(num_threads, table)) {}
 Matmul::~Matmul() = default;
 
 std::int64_t Matmul::scratch_bytes(const LinearForward& op) {

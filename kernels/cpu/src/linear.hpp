@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "kernel_table.hpp"
 #include "kernels/linear.hpp"
 
 namespace meshplan::kernels {
@@ -12,9 +13,11 @@ namespace meshplan::kernels {
 /// Owns a oneDNN engine and the primitives of every shape seen so far. Each is created at the first
 /// `scratch_bytes` or `run` of its shape; after that neither allocates, except that fp32 gradients
 /// use oneDNN's sgemm, which takes up to 7 MB a call for packing from malloc and gives it back.
+/// oneDNN 2.6 has no fp16 product on CPUs: fp16 operands are widened into the scratch, multiplied
+/// in fp32 and rounded once.
 class Matmul {
  public:
-  explicit Matmul(int num_threads);
+  Matmul(int num_threads, const KernelTable& table);
   ~Matmul();
   Matmul(const Matmul&) = delete;
   Matmul& operator=(const Matmul&) = delete;

@@ -42,6 +42,7 @@ __global__ void adam_kernel(const AdamStep op) {
   if (threadIdx.x == 0) rates = rates_of(op);
   __syncthreads();
   const float gradient_scale = op.gradient_scale != nullptr ? *op.gradient_scale : 1.0F;
+  if (op.skips_nan_scale && isnan(gradient_scale)) return;
   const float l2 = op.decoupled ? 0.0F : op.weight_decay;
   for_each_pack<width>(op.count, [&](std::int64_t i, auto n) {
     constexpr int kN = decltype(n)::value;
@@ -66,6 +67,7 @@ __global__ void adam_kernel(const AdamStep op) {
 template <class W, int width>
 __global__ void sgd_kernel(const SgdStep op) {
   const float gradient_scale = op.gradient_scale != nullptr ? *op.gradient_scale : 1.0F;
+  if (op.skips_nan_scale && isnan(gradient_scale)) return;
   const float learning_rate =
       op.learning_rate_at != nullptr ? *op.learning_rate_at : op.learning_rate;
   for_each_pack<width>(op.count, [&](std::int64_t i, auto n) {
@@ -115,11 +117,12 @@ __global__ void total_kernel(const double* sums, std::int64_t num_sums, double* 
 }
 
 __global__ void clip_kernel(const ClipCoefficient op) {
-  const double norm = sqrt(*op.sum_of_squares);
+  const double undo =
+      op.applied_scale != nullptr ? double{op.wanted_scale} / double{*op.applied_scale} : 1.0;
+  const double norm = sqrt(*op.sum_of_squares) * undo;
   if (op.norm != nullptr) *op.norm = static_cast<float>(norm);
-  const double coefficient = double{op.max_norm} / (norm + 1e-6);
-  *op.coefficient =
-      isfinite(norm) ? static_cast<float>(coefficient < 1.0 ? coefficient : 1.0) : NAN;
+  const double clip = double{op.max_norm} / (norm + 1e-6);
+  *op.coefficient = isfinite(norm) ? static_cast<float>((clip < 1.0 ? clip : 1.0) * undo) : NAN;
 }
 
 }  // namespace

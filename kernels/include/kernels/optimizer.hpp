@@ -34,6 +34,7 @@ struct AdamStep {
   const float* gradient_scale = nullptr;  // one number, read when the operation runs; null = 1
   void* weight = nullptr;                 // copy in weight_dtype, or null; never the master itself
   DType weight_dtype = DType::F32;
+  bool skips_nan_scale = false;  // a gradient_scale that is NaN leaves everything as it is
 };
 
 /// g = gradient * gradient_scale + weight_decay master; velocity = momentum velocity + g;
@@ -52,6 +53,7 @@ struct SgdStep {
   const float* gradient_scale = nullptr;
   void* weight = nullptr;
   DType weight_dtype = DType::F32;
+  bool skips_nan_scale = false;
 };
 
 /// sum (+)= sum of x^2 in fp64, over fixed blocks of 16,384 elements that are then added in a fixed
@@ -65,11 +67,15 @@ struct SquaredNorm {
 
 /// norm = sqrt(sum_of_squares); coefficient = min(1, max_norm / (norm + 1e-6)), as PyTorch's
 /// clip_grad_norm_. A norm that is not finite gives coefficient NaN, so that the step shows it.
+/// With a loss scale (Micikevicius et al. 2018, section 3.2) the gradients are applied_scale /
+/// wanted_scale times too large: the norm is given without it, and the coefficient undoes it.
 struct ClipCoefficient {
   const double* sum_of_squares = nullptr;  // one number
   float max_norm = 1.0F;
-  float* coefficient = nullptr;  // one number
-  float* norm = nullptr;         // one number, or null
+  float* coefficient = nullptr;          // one number
+  float* norm = nullptr;                 // one number, or null
+  const float* applied_scale = nullptr;  // one number; null = wanted_scale
+  float wanted_scale = 1.0F;
 };
 
 }  // namespace meshplan::kernels

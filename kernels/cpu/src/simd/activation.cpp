@@ -32,10 +32,10 @@ void backward(const ActivationBackward& op, Range elements) {
 }  // namespace
 
 void activation_forward(const ActivationForward& op, Range elements) {
-  op.dtype == DType::BF16 ? forward<Bf16>(op, elements) : forward<float>(op, elements);
+  with_type(op.dtype, [&]<class T>(T* /*type*/) { forward<T>(op, elements); });
 }
 void activation_backward(const ActivationBackward& op, Range elements) {
-  op.dtype == DType::BF16 ? backward<Bf16>(op, elements) : backward<float>(op, elements);
+  with_type(op.dtype, [&]<class T>(T* /*type*/) { backward<T>(op, elements); });
 }
 
 }  // namespace meshplan::kernels::MESHPLAN_ISA

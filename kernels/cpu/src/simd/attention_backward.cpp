@@ -192,8 +192,7 @@ void backward(const AttentionBackward& op, Range pairs, float* scratch) {
 }  // namespace
 
 void attention_backward(const AttentionBackward& op, Range pairs, float* scratch) {
-  op.dtype == DType::BF16 ? backward<Bf16>(op, pairs, scratch)
-                          : backward<float>(op, pairs, scratch);
+  with_type(op.dtype, [&]<class T>(T* /*type*/) { backward<T>(op, pairs, scratch); });
 }
 
 }  // namespace meshplan::kernels::MESHPLAN_ISA

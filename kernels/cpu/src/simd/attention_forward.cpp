@@ -152,7 +152,7 @@ void forward(const AttentionForward& op, Range pairs, float* scratch) {
 }  // namespace
 
 void attention_forward(const AttentionForward& op, Range pairs, float* scratch) {
-  op.dtype == DType::BF16 ? forward<Bf16>(op, pairs, scratch) : forward<float>(op, pairs, scratch);
+  with_type(op.dtype, [&]<class T>(T* /*type*/) { forward<T>(op, pairs, scratch); });
 }
 
 }  // namespace meshplan::kernels::MESHPLAN_ISA

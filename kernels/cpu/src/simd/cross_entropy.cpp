@@ -10,11 +10,9 @@ constexpr float kInfinity = __builtin_inff();
 float element(const float* p) {
   return *p;
 }
-float element(const Bf16* p) {
-  const uint32_t bits = uint32_t{p->bits} << 16;
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
+template <class T>
+float element(const T* p) {
+  return load(p, Tail{1})[0];
 }
 
 template <class T>
@@ -67,10 +65,10 @@ void backward(const CrossEntropyBackward& op, Range rows) {
 }  // namespace
 
 void cross_entropy_local(const CrossEntropyLocal& op, Range rows) {
-  op.dtype == DType::BF16 ? local<Bf16>(op, rows) : local<float>(op, rows);
+  with_type(op.dtype, [&]<class T>(T* /*type*/) { local<T>(op, rows); });
 }
 void cross_entropy_backward(const CrossEntropyBackward& op, Range rows) {
-  op.dtype == DType::BF16 ? backward<Bf16>(op, rows) : backward<float>(op, rows);
+  with_type(op.dtype, [&]<class T>(T* /*type*/) { backward<T>(op, rows); });
 }
 
 }  // namespace meshplan::kernels::MESHPLAN_ISA

@@ -4,16 +4,6 @@
 
 namespace meshplan::kernels::MESHPLAN_ISA {
 
-namespace {
-
-/// Calls body(null pointer of the element type).
-template <class Body>
-MESHPLAN_INLINE void with_type(DType dtype, Body body) {
-  dtype == DType::BF16 ? body(static_cast<Bf16*>(nullptr)) : body(static_cast<float*>(nullptr));
-}
-
-}  // namespace
-
 void add(const Add& op, Range elements) {
   with_type(op.dtype, [&]<class T>(T* /*type*/) {
     const T* a = static_cast<const T*>(op.a);

@@ -66,14 +66,13 @@ void embedding_forward(const EmbeddingForward& op, Range rows) {
   }
 }
 void embedding_backward(const EmbeddingBackward& op, Range columns) {
-  op.dtype == DType::BF16 ? backward<Bf16>(op, columns) : backward<float>(op, columns);
+  with_type(op.dtype, [&]<class T>(T* /*type*/) { backward<T>(op, columns); });
 }
 void position_embedding_forward(const PositionEmbeddingForward& op, Range rows) {
-  op.dtype == DType::BF16 ? position_forward<Bf16>(op, rows) : position_forward<float>(op, rows);
+  with_type(op.dtype, [&]<class T>(T* /*type*/) { position_forward<T>(op, rows); });
 }
 void position_embedding_backward(const PositionEmbeddingBackward& op, Range columns) {
-  op.dtype == DType::BF16 ? position_backward<Bf16>(op, columns)
-                          : position_backward<float>(op, columns);
+  with_type(op.dtype, [&]<class T>(T* /*type*/) { position_backward<T>(op, columns); });
 }
 
 }  // namespace meshplan::kernels::MESHPLAN_ISA

@@ -53,10 +53,10 @@ void dispatch_forward(const DispatchForward& op, Range rows) {
            static_cast<size_t>(op.size * element));
 }
 void combine_forward(const CombineForward& op, Range tokens) {
-  op.dtype == DType::BF16 ? sum_rows<Bf16>(op, tokens) : sum_rows<float>(op, tokens);
+  with_type(op.dtype, [&]<class T>(T* /*type*/) { sum_rows<T>(op, tokens); });
 }
 void combine_backward(const CombineBackward& op, Range tokens) {
-  op.dtype == DType::BF16 ? backward<Bf16>(op, tokens) : backward<float>(op, tokens);
+  with_type(op.dtype, [&]<class T>(T* /*type*/) { backward<T>(op, tokens); });
 }
 
 }  // namespace meshplan::kernels::MESHPLAN_ISA

@@ -43,10 +43,10 @@ void backward(const GatedActivationBackward& op, Range rows) {
 }  // namespace
 
 void gated_activation_forward(const GatedActivationForward& op, Range rows) {
-  op.dtype == DType::BF16 ? forward<Bf16>(op, rows) : forward<float>(op, rows);
+  with_type(op.dtype, [&]<class T>(T* /*type*/) { forward<T>(op, rows); });
 }
 void gated_activation_backward(const GatedActivationBackward& op, Range rows) {
-  op.dtype == DType::BF16 ? backward<Bf16>(op, rows) : backward<float>(op, rows);
+  with_type(op.dtype, [&]<class T>(T* /*type*/) { backward<T>(op, rows); });
 }
 
 }  // namespace meshplan::kernels::MESHPLAN_ISA

@@ -6,6 +6,17 @@
 
 namespace meshplan::kernels::MESHPLAN_ISA {
 
+/// Calls body(null pointer of the element type).
+template <class Body>
+MESHPLAN_INLINE void with_type(DType dtype, Body body) {
+  if (dtype == DType::BF16)
+    body(static_cast<Bf16*>(nullptr));
+  else if (dtype == DType::F16)
+    body(static_cast<F16*>(nullptr));
+  else
+    body(static_cast<float*>(nullptr));
+}
+
 void rms_norm_forward(const RmsNormForward& op, Range rows);
 void rms_norm_input_grad(const RmsNormBackward& op, Range rows);
 void rms_norm_weight_grad(const RmsNormBackward& op, Range columns);

@@ -11,10 +11,8 @@ struct Copy {
   template <class Part>
   MESHPLAN_INLINE void write(int64_t i, Vec value, Part part) const {
     if (weight == nullptr) return;
-    if (dtype == DType::BF16)
-      store(static_cast<Bf16*>(weight) + i, value, part);
-    else
-      store(static_cast<float*>(weight) + i, value, part);
+    with_type(dtype,
+              [&]<class T>(T* /*type*/) { store(static_cast<T*>(weight) + i, value, part); });
   }
 };
 
@@ -29,6 +27,7 @@ double power(double base, int64_t exponent) {
 
 void adam(const AdamStep& op, Range elements) {
   const float gradient_scale = op.gradient_scale != nullptr ? *op.gradient_scale : 1.0F;
+  if (op.skips_nan_scale && gradient_scale != gradient_scale) return;
   const double correction1 = 1.0 - power(double{op.beta1}, op.step);
   const double correction2 = 1.0 - power(double{op.beta2}, op.step);
   const float step_size = static_cast<float>(double{op.learning_rate} / correction1);
@@ -52,6 +51,7 @@ void adam(const AdamStep& op, Range elements) {
 
 void sgd(const SgdStep& op, Range elements) {
   const float gradient_scale = op.gradient_scale != nullptr ? *op.gradient_scale : 1.0F;
+  if (op.skips_nan_scale && gradient_scale != gradient_scale) return;
   const Copy copy{op.weight, op.weight_dtype};
   for_each_vec(elements.begin, elements.end, [&](int64_t i, auto part) {
     const Vec master = load(op.master + i, part);

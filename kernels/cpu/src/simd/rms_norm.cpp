@@ -62,13 +62,13 @@ void weight_grad(const RmsNormBackward& op, Range columns) {
 }  // namespace
 
 void rms_norm_forward(const RmsNormForward& op, Range rows) {
-  op.dtype == DType::BF16 ? forward<Bf16>(op, rows) : forward<float>(op, rows);
+  with_type(op.dtype, [&]<class T>(T* /*type*/) { forward<T>(op, rows); });
 }
 void rms_norm_input_grad(const RmsNormBackward& op, Range rows) {
-  op.dtype == DType::BF16 ? input_grad<Bf16>(op, rows) : input_grad<float>(op, rows);
+  with_type(op.dtype, [&]<class T>(T* /*type*/) { input_grad<T>(op, rows); });
 }
 void rms_norm_weight_grad(const RmsNormBackward& op, Range columns) {
-  op.dtype == DType::BF16 ? weight_grad<Bf16>(op, columns) : weight_grad<float>(op, columns);
+  with_type(op.dtype, [&]<class T>(T* /*type*/) { weight_grad<T>(op, columns); });
 }
 
 }  // namespace meshplan::kernels::MESHPLAN_ISA

@@ -29,7 +29,7 @@ void rotate(const Rope& op, Range rows) {
 }  // namespace
 
 void rope(const Rope& op, Range rows) {
-  op.dtype == DType::BF16 ? rotate<Bf16>(op, rows) : rotate<float>(op, rows);
+  with_type(op.dtype, [&]<class T>(T* /*type*/) { rotate<T>(op, rows); });
 }
 
 }  // namespace meshplan::kernels::MESHPLAN_ISA

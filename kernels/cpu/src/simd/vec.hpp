@@ -34,6 +34,11 @@ struct Bf16 {
   uint16_t bits;
 };
 
+/// IEEE binary16.
+struct F16 {
+  uint16_t bits;
+};
+
 /// How many elements of a vector exist: all, or the last `count` of a row.
 struct Full {};
 struct Tail {
@@ -102,6 +107,64 @@ MESHPLAN_INLINE void store(Bf16* p, Vec x, Full = {}) {
 }
 MESHPLAN_INLINE void store(Bf16* p, Vec x, Tail tail) {
   Bf16 values[kLanes];
+  store(values, x);
+  for (int64_t i = 0; i < tail.count; ++i) p[i] = values[i];
+}
+
+/// Exact. Without F16C the exponent is moved by a multiplication, which also normalizes subnormals.
+MESHPLAN_INLINE Vec widen_f16(Half half) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vec>(_mm512_maskz_cvtph_ps(0xffff, reinterpret_cast<__m256i>(half)));
+#elif defined(__F16C__)
+  return reinterpret_cast<Vec>(_mm256_cvtph_ps(reinterpret_cast<__m128i>(half)));
+#else
+  const UintVec bits = __builtin_convertvector(half, UintVec);
+  const UintVec magnitude = (bits & 0x7fffU) << 13;
+  const UintVec scaled = reinterpret_cast<UintVec>(reinterpret_cast<Vec>(magnitude) * 0x1p112F);
+  const UintVec special = magnitude | 0x7f800000U;  // infinities and NaNs
+  return reinterpret_cast<Vec>((magnitude >= (0x7c00U << 13) ? special : scaled) |
+                               ((bits & 0x8000U) << 16));
+#endif
+}
+/// Round to nearest even; beyond 65,519 infinity; NaN stays a (quiet) NaN.
+MESHPLAN_INLINE Half narrow_f16(Vec x) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Half>(
+      _mm512_maskz_cvtps_ph(0xffff, reinterpret_cast<__m512>(x), _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__F16C__)
+  return reinterpret_cast<Half>(
+      _mm256_cvtps_ph(reinterpret_cast<__m256>(x), _MM_FROUND_TO_NEAREST_INT));
+#else
+  const UintVec bits = reinterpret_cast<UintVec>(x);
+  const UintVec sign = (bits & 0x80000000U) >> 16;
+  const UintVec magnitude = bits & 0x7fffffffU;
+  // Below 2^-14 adding 0.5 leaves the rounded subnormal in the lowest bits (ulp(0.5) = 2^-24).
+  const UintVec small =
+      reinterpret_cast<UintVec>(reinterpret_cast<Vec>(magnitude) + 0.5F) - 0x3f000000U;
+  const UintVec normal = (magnitude - (112U << 23) + 0xfffU + ((magnitude >> 13) & 1U)) >> 13;
+  const UintVec finite = magnitude < (113U << 23) ? small : normal;
+  const UintVec bounded = magnitude >= (143U << 23) ? UintVec{} + 0x7c00U : finite;
+  const UintVec result = magnitude > 0x7f800000U ? UintVec{} + 0x7e00U : bounded;
+  return __builtin_convertvector(result | sign, Half);
+#endif
+}
+
+MESHPLAN_INLINE Vec load(const F16* p, Full = {}) {
+  Half half;
+  memcpy(&half, p, sizeof half);
+  return widen_f16(half);
+}
+MESHPLAN_INLINE Vec load(const F16* p, Tail tail) {
+  F16 values[kLanes] = {};
+  for (int64_t i = 0; i < tail.count; ++i) values[i] = p[i];
+  return load(values);
+}
+MESHPLAN_INLINE void store(F16* p, Vec x, Full = {}) {
+  const Half half = narrow_f16(x);
+  memcpy(p, &half, sizeof half);
+}
+MESHPLAN_INLINE void store(F16* p, Vec x, Tail tail) {
+  F16 values[kLanes];
   store(values, x);
   for (int64_t i = 0; i < tail.count; ++i) p[i] = values[i];
 }
