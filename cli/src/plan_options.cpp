@@ -22,7 +22,7 @@ const std::vector<std::string> kScheduleNames = {"gpipe", "1f1b", "interleaved",
                                                  "zb-h1", "zb-v", "dualpipe-v"};
 const std::vector<std::string> kContextNames = {"all_gather", "ring", "ulysses"};
 const std::vector<std::string> kOptimizerNames = {"adamw", "adam", "sgd"};
-const std::vector<std::string> kPrecisionNames = {"fp32", "bf16"};
+const std::vector<std::string> kPrecisionNames = {"fp32", "bf16", "fp16"};
 
 // The lists above are in the order of their enums.
 template <class E>

@@ -85,6 +85,14 @@ int launch(const Options& options, const program::Plan& plan, DeviceKind device)
                                         std::to_string(checkpoints.every),
                                         "--keep",
                                         std::to_string(checkpoints.keep),
+                                        "--loss-scale",
+                                        fmt::format("{}", options.train.loss_scaling.initial),
+                                        "--loss-scale-growth",
+                                        fmt::format("{}", options.train.loss_scaling.growth),
+                                        "--loss-scale-backoff",
+                                        fmt::format("{}", options.train.loss_scaling.backoff),
+                                        "--loss-scale-interval",
+                                        std::to_string(options.train.loss_scaling.growth_interval),
                                         "--verify",
                                         std::to_string(options.train.verify_every),
                                         "--time-every",
@@ -259,7 +267,20 @@ void check_not_negative(const char* option, double value) {
   if (!(value >= 0)) throw ConfigError(fmt::format("{} {}: must be at least 0", option, value));
 }
 
+void check(const runtime::LossScaling& scaling) {
+  const auto require = [](const char* option, double value, bool holds, const char* rule) {
+    if (!holds) throw ConfigError(fmt::format("{} {}: must be {}", option, value, rule));
+  };
+  require("--loss-scale", scaling.initial, scaling.initial >= 1 && scaling.initial <= 0x1p96,
+          "from 1 to 2^96");
+  require("--loss-scale-growth", scaling.growth, scaling.growth >= 1, "at least 1");
+  require("--loss-scale-backoff", scaling.backoff, scaling.backoff > 0 && scaling.backoff < 1,
+          "between 0 and 1");
+  check_at_least("--loss-scale-interval", scaling.growth_interval, 1);
+}
+
 void check(const Options& options) {
+  check(options.train.loss_scaling);
   check_at_least("--steps", options.train.num_steps, 1);
   check_at_least("--eval-every", options.train.evaluate_every, 0);
   check_at_least("--traced-steps", options.train.traced_steps, 0);
@@ -301,6 +322,14 @@ void add_run_command(CommandLine& line) {
               "of the initial weights and the order of the data; default: 1")
       .option("--eval-every", options->train.evaluate_every,
               "steps between evaluations on held-out text; 0 = never");
+  command.group("Loss scaling, of plans in fp16 (docs/watching.md)")
+      .option("--loss-scale", options->train.loss_scaling.initial, "at the start")
+      .option("--loss-scale-growth", options->train.loss_scaling.growth,
+              "its factor after an interval without an overflow")
+      .option("--loss-scale-backoff", options->train.loss_scaling.backoff,
+              "its factor after an overflow, whose step updates nothing")
+      .option("--loss-scale-interval", options->train.loss_scaling.growth_interval,
+              "steps of an interval");
   add_device_options(command, options->device);
   add_host_options(command, options->hosts);
   command.flag("--any-placement", options->any_placement,

@@ -147,6 +147,7 @@ void add_step_footprint(const Program& program, const OperationInstance& instanc
       return;
     case StepWork::ClipCoefficient:
       result.reads.push_back(scalar(Scalar::SquaredNorm));
+      result.reads.push_back(scalar(Scalar::GradientScale));
       result.writes.push_back(scalar(Scalar::ClipCoefficient, 2));
       return;
     case StepWork::OptimizerUpdate:

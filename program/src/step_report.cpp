@@ -40,7 +40,8 @@ template <class Visitor>
 void fields(Visitor& v, StepReport& r) {
   v.required("step", r.step, "1 = the first of the run", at_least(1));
   v.required("loss", r.loss, "mean over the tokens of the global batch");
-  v.required("gradient_norm", r.gradient_norm, "before clipping");
+  v.required("gradient_norm", r.gradient_norm,
+             "before clipping; null if it was not finite, so that the step updated nothing");
   v.required("learning_rate", r.learning_rate, "of this step");
   v.required("step_time_s", r.seconds, "of the slowest rank");
   v.required("tokens_per_s", r.tokens_per_s, "over all ranks");
@@ -48,6 +49,7 @@ void fields(Visitor& v, StepReport& r) {
   v.required("mfu", r.mfu, "model FLOP utilization; null where no peak is known");
   v.required("resident_bytes", r.resident_bytes, "of the process that holds most");
   v.required("evaluation_loss", r.evaluation_loss, "on held-out text; null if not evaluated");
+  v.required("loss_scale", r.loss_scale, "fp16: of this step; null in other precisions");
   v.required("timing", r.timing, "where the time went; null for a step that was not timed");
   v.required("warnings", r.warnings, "what looked wrong");
 }

@@ -93,11 +93,13 @@ std::string to_text(const RunHeader& header) {
 
 std::string step_line(const program::StepReport& step) {
   std::string line = fmt::format(
-      "{:>6} {:>9.4f} {:>9.3f} {:>9.2e} {:>10.1f} {:>11} {:>9.1f} {:>7} {:>9.1f}", step.step,
-      step.loss, step.gradient_norm, step.learning_rate, step.seconds * kMilliseconds,
+      "{:>6} {:>9.4f} {:>9} {:>9.2e} {:>10.1f} {:>11} {:>9.1f} {:>7} {:>9.1f}", step.step,
+      step.loss, step.gradient_norm ? fmt::format("{:.3f}", *step.gradient_norm) : "skipped",
+      step.learning_rate, step.seconds * kMilliseconds,
       grouped(static_cast<std::int64_t>(step.tokens_per_s)), step.samples_per_s,
       step.mfu ? percent(*step.mfu) : "-", step.resident_bytes / kMib);
   if (step.evaluation_loss) line += fmt::format("   held-out loss {:.4f}", *step.evaluation_loss);
+  if (step.loss_scale) line += fmt::format("   loss scale {:g}", *step.loss_scale);
   return line + "\n";
 }
 

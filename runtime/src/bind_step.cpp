@@ -1,5 +1,6 @@
 #include "bound_operands.hpp"
 #include "core/error.hpp"
+#include "runtime/loss_scale.hpp"
 
 namespace meshplan::runtime {
 
@@ -12,12 +13,15 @@ std::function<void()> OperatorBinder::bind_step(const program::StepOp& step,
                                       .accumulate = true});
   if (step.work == program::StepWork::ClipCoefficient) {
     constexpr float kNoClipping = 3.0e38F;  // near the largest fp32: the coefficient is 1
-    const double clip = program_.plan.workload.optimizer.clip_norm;
+    const program::Workload& workload = program_.plan.workload;
+    const double clip = workload.optimizer.clip_norm;
     return ready(
         kernels::ClipCoefficient{.sum_of_squares = memory.squared_norm,
                                  .max_norm = clip > 0 ? static_cast<float>(clip) : kNoClipping,
                                  .coefficient = memory.clip_coefficient,
-                                 .norm = memory.gradient_norm});
+                                 .norm = memory.gradient_norm,
+                                 .applied_scale = gradient_scale_,
+                                 .wanted_scale = gradient_scale_of(workload)});
   }
   require_invariant(step.work == program::StepWork::OptimizerUpdate, "step work without a kernel");
   return bind_update(step, memory);
@@ -37,7 +41,8 @@ std::function<void()> OperatorBinder::bind_update(const program::StepOp& step,
                                   .gradient = memory.gradients,
                                   .gradient_scale = memory.clip_coefficient,
                                   .weight = memory.weights,
-                                  .weight_dtype = program_.plan.workload.precision});
+                                  .weight_dtype = program_.plan.workload.precision,
+                                  .skips_nan_scale = scales_loss(program_.plan.workload)});
   }
   return ready(kernels::AdamStep{.count = step.range.size(),
                                  .step_at = memory.optimizer_step,
@@ -53,7 +58,8 @@ std::function<void()> OperatorBinder::bind_update(const program::StepOp& step,
                                  .gradient = memory.gradients,
                                  .gradient_scale = memory.clip_coefficient,
                                  .weight = memory.weights,
-                                 .weight_dtype = program_.plan.workload.precision});
+                                 .weight_dtype = program_.plan.workload.precision,
+                                 .skips_nan_scale = scales_loss(program_.plan.workload)});
 }
 
 }  // namespace meshplan::runtime

@@ -47,12 +47,20 @@ void fields(V& v, DataIdentity& d) {
 }
 
 template <class V>
+void fields(V& v, LossScaleState& s) {
+  v.required("scale", s.scale, "of the next step", at_least(1));
+  v.required("good_steps", s.good_steps, "since it changed last", at_least(0));
+  v.required("skipped_steps", s.skipped_steps, "of the run", at_least(0));
+}
+
+template <class V>
 void fields(V& v, RunState& r) {
   v.required("step", r.step, "optimizer steps that are done", at_least(0));
   v.required("next_sequence", r.next_sequence, "place in the order of all sequences", at_least(0));
   v.required("seed", r.seed, "of initial weights and data order");
   v.required("data", r.data, "what it is trained on");
   v.required("losses", r.losses, "of the last steps, oldest first");
+  v.optional("loss_scale", r.loss_scale, "fp16; null in other precisions");
 }
 
 namespace {

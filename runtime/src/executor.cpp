@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/error.hpp"
+#include "runtime/loss_scale.hpp"
 
 namespace meshplan::runtime {
 
@@ -236,7 +237,7 @@ void Executor::load(const StepBatch& batch) {
                 sizeof value);
   };
   set(Scalar::GradientScale,
-      1.0F / static_cast<float>(workload.global_batch_size * workload.seq_len));
+      gradient_scale_of(workload) * static_cast<float>(settings_.loss_scale));
   set(Scalar::LearningRate, static_cast<float>(settings_.learning_rate));
   set(Scalar::OptimizerStep, std::int64_t{settings_.optimizer_step});
   device_.upload(arena_.region(Region::Scalars), scalars.data(), std::ssize(scalars), Lane::Host);

@@ -141,12 +141,14 @@ void RunCheckpoints::load_start() {
   }
 }
 
-bool RunCheckpoints::after_step(int steps_done, double loss) {
+bool RunCheckpoints::after_step(int steps_done, double loss,
+                                const std::optional<LossScaleState>& loss_scale) {
   constexpr std::size_t kLossesKept = 100;
   run_.step = steps_done;
   run_.next_sequence = steps_done * plan_.workload.global_batch_size;
   if (run_.losses.size() >= kLossesKept) run_.losses.erase(run_.losses.begin());
   run_.losses.push_back(loss);
+  run_.loss_scale = loss_scale;
   if (!writer_) return false;
   writer_->check();
   std::int32_t stop = options_.stop_requested && options_.stop_requested() ? 1 : 0;

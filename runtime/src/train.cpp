@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <fmt/format.h>
 #include <fstream>
 #include <sstream>
@@ -96,6 +97,8 @@ class Training {
                  world, device, options.seed, status),
         checkpoints_(plan, options.checkpoints, trainer_, world, identify(file_, split_.training),
                      options.seed, status) {
+    if (scales_loss(plan.workload)) scaler_.emplace(options.loss_scaling);
+    if (scaler_ && checkpoints_.loss_scale()) scaler_->resume(*checkpoints_.loss_scale());
     if (options.evaluate_every > 0)
       evaluation_.emplace(file_, split_.evaluation, plan, options.seed);
   }
@@ -125,7 +128,7 @@ class Training {
       result.trace.losses.push_back(report.loss);
       result.last_step = report.step;
       on_step(report);
-      result.stopped = checkpoints_.after_step(step + 1, report.loss);
+      result.stopped = checkpoints_.after_step(step + 1, report.loss, loss_scale_state());
     }
     checkpoints_.finish();
     result.timing = timing.mean();
@@ -141,12 +144,29 @@ class Training {
     StepReport report{.step = step + 1};
     report.learning_rate = learning_rate(plan_.workload.optimizer, step, options_.num_steps);
     if (status_ != nullptr) status_->set_context(fmt::format("step {}", step + 1));
-    const StepOutcome outcome = trainer_.train_step(
-        batch_, {.optimizer_step = step + 1, .learning_rate = report.learning_rate});
-    require_finite(outcome, step + 1, trainer_, world_, backend_);
+    const double loss_scale = scaler_ ? scaler_->state().scale : 1;
+    const StepOutcome outcome =
+        trainer_.train_step(batch_, {.optimizer_step = step + 1 - skipped_steps(),
+                                     .learning_rate = report.learning_rate,
+                                     .loss_scale = loss_scale});
+    const bool finite = std::isfinite(outcome.gradient_norm);
+    const bool skipped =
+        scaler_ && std::isfinite(outcome.loss) && scaler_->update(finite) && !finite;
+    if (!skipped) {
+      require_finite(outcome, step + 1, trainer_, world_, backend_);
+      report.gradient_norm = outcome.gradient_norm;
+    }
+    if (scaler_) report.loss_scale = loss_scale;
     report.loss = outcome.loss;
-    report.gradient_norm = outcome.gradient_norm;
     return report;
+  }
+
+  std::optional<LossScaleState> loss_scale_state() const {
+    return scaler_ ? std::optional(scaler_->state()) : std::nullopt;
+  }
+  /// A skipped step does not count for the optimizer's bias correction.
+  int skipped_steps() const {
+    return scaler_ ? static_cast<int>(scaler_->state().skipped_steps) : 0;
   }
 
   bool evaluates_after(int step) const {
@@ -257,6 +277,7 @@ class Training {
   int stage_;
   Trainer trainer_;
   RunCheckpoints checkpoints_;
+  std::optional<LossScaler> scaler_;  // fp16
   StepBatch batch_;
   std::map<int, program::Program> other_stages_;
 };

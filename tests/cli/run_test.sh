@@ -102,6 +102,31 @@ expect 2 "--warn-slow-rank -2: must be at least 0" "$meshplan" run tp2.json --wa
 expect 0 "step time" "$meshplan" run tp2.json --data text.txt --steps 6 --verify 2
 expect 2 "--verify -1: must be at least 0" "$meshplan" run tp2.json --verify -1
 
+# --- fp16: the scale starts too high, so the first steps are skipped; a resumed run goes on alike
+make_plan half.json --pp 2 --dp 2 --precision fp16
+half() {  # half ARGUMENTS...: losses of a run that ends well
+  "$meshplan" run half.json --data text.txt --json --loss-scale 1e8 --loss-scale-interval 5 \
+    --verify 4 "$@" 2>stderr | python3 -c 'import json, sys; print(*json.load(sys.stdin)["losses"])' ||
+    fail "fp16 $*: $(cat stderr)"
+}
+whole=$(half --steps 30 --checkpoint-dir half --checkpoint-every 14 --keep 0 --log half.jsonl)
+rm -r half/step-28 half/step-30
+rest=$(half --steps 30 --checkpoint-dir half --resume latest)
+[ "$(echo "$whole" | cut -d ' ' -f 15-)" = "$rest" ] || fail "fp16 resumed: $rest after $whole"
+python3 - half.jsonl <<'PY' || fail "loss scaling in the log: $(tail -n 3 half.jsonl)"
+import json, sys
+steps = [line for line in map(json.loads, open(sys.argv[1])) if line["kind"] == "step"]
+scales = [step["loss_scale"] for step in steps]
+skipped = [step["gradient_norm"] is None for step in steps]
+halves = all(b == a / 2 for a, b, skip in zip(scales, scales[1:], skipped) if skip)
+falls = steps[-1]["loss"] < 0.95 * steps[0]["loss"]
+sys.exit(not (scales[0] == 1e8 and skipped[0] and halves and not all(skipped) and falls
+              and any(b == 2 * a for a, b in zip(scales, scales[1:]))))
+PY
+expect 2 "--loss-scale 0: must be from 1 to 2.96" "$meshplan" run half.json --loss-scale 0
+expect 2 "--loss-scale-backoff 1: must be between 0 and 1" "$meshplan" run half.json \
+  --loss-scale-backoff 1
+
 # --- hosts
 expect 0 "step time" "$meshplan" run tp2.json --data text.txt --steps 3 \
   --hosts localhost:1,127.0.0.1:1

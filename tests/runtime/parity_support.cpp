@@ -8,6 +8,7 @@
 #include "program/context.hpp"
 #include "program/shard_layout.hpp"
 #include "runtime/learning_rate.hpp"
+#include "runtime/loss_scale.hpp"
 
 namespace meshplan::test {
 namespace {
@@ -59,9 +60,9 @@ std::vector<std::byte> read(runtime::Trainer& trainer, Region region, std::int64
 }
 
 /// Values of a region in the unsharded form: each rank gives what it owns, and of what several own
-/// the first one's counts.
+/// the first one's counts. Divided by `scale`.
 std::map<std::string, std::vector<double>> gather(runtime::Trainer& trainer, Region region,
-                                                  runtime::Communicator& world) {
+                                                  runtime::Communicator& world, double scale = 1) {
   const program::Program& program = trainer.program();
   const program::Coordinates place = trainer.groups().coordinates();
   const std::vector<std::byte> bytes =
@@ -91,6 +92,7 @@ std::map<std::string, std::vector<double>> gather(runtime::Trainer& trainer, Reg
       scatter_into(global, *own, place, flat.data() + own->offset);
     const runtime::MutableBuffer buffer{global.data(), elements, DType::F64};
     world.all_reduce(buffer, buffer, runtime::ReduceOp::Sum).wait();
+    for (double& value : global) value /= scale;
     result[parameter.name] = std::move(global);
   }
   return result;
@@ -134,13 +136,15 @@ RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicat
   runtime::Trainer trainer(std::move(lowered), std::nullopt, world, device, /*seed=*/7, nullptr);
   RunResult result;
   const runtime::StepBatch batch = parity_batch(plan, trainer.groups().coordinates());
+  const double loss_scale = runtime::scales_loss(plan.workload) ? 65536 : 1;
   for (int step = 0; step < num_steps; ++step) {
     const runtime::StepOutcome outcome = trainer.train_step(
         batch, {.optimizer_step = step + 1,
-                .learning_rate = runtime::learning_rate(plan.workload.optimizer, step, num_steps)});
+                .learning_rate = runtime::learning_rate(plan.workload.optimizer, step, num_steps),
+                .loss_scale = loss_scale});
     result.losses.push_back(outcome.loss);
     result.gradient_norms.push_back(outcome.gradient_norm);
-    if (step == 0) result.gradients = gather(trainer, Region::Gradients, world);
+    if (step == 0) result.gradients = gather(trainer, Region::Gradients, world, loss_scale);
   }
   const bool fp32 = plan.workload.precision == DType::F32;
   result.weights = gather(trainer, fp32 ? Region::Weights : Region::MasterWeights, world);

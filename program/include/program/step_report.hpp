@@ -53,7 +53,7 @@ const std::vector<std::string>& phase_names();
 struct StepReport {
   int step = 0;  // 1 = the first
   double loss = 0;
-  double gradient_norm = 0;  // before clipping
+  std::optional<double> gradient_norm;  // before clipping; absent if the step was skipped
   double learning_rate = 0;
   double seconds = 0;  // of the slowest rank
   double tokens_per_s = 0;
@@ -61,6 +61,7 @@ struct StepReport {
   std::optional<double> mfu;  // absent where no peak is known
   double resident_bytes = 0;  // of the process that holds most
   std::optional<double> evaluation_loss;
+  std::optional<double> loss_scale;  // fp16: of this step
   std::optional<StepTiming> timing;  // of steps whose operations were timed
   std::vector<std::string> warnings;
   bool operator==(const StepReport&) const = default;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "program/plan.hpp"
+#include "runtime/loss_scale.hpp"
 #include "runtime/parameter_source.hpp"
 #include "runtime/safetensors.hpp"
 
@@ -63,7 +64,8 @@ struct RunState {
   std::int64_t next_sequence = 0;  // of the whole run's order: step * global batch
   std::uint64_t seed = 0;
   DataIdentity data;
-  std::vector<double> losses;  // of the last steps, oldest first
+  std::vector<double> losses;                // of the last steps, oldest first
+  std::optional<LossScaleState> loss_scale;  // fp16
 };
 
 struct CheckpointIndex {

@@ -27,11 +27,12 @@ struct StepBatch {
 struct StepSettings {
   int optimizer_step = 1;  // 1 at the first update
   double learning_rate = 0;
+  double loss_scale = 1;  // of the gradients inside the step; a power of two leaves no trace
 };
 
 struct StepOutcome {
   double loss = 0;           // mean over the tokens of the global batch
-  double gradient_norm = 0;  // before clipping; 0 for evaluation
+  double gradient_norm = 0;  // before clipping, without the loss scale; 0 for evaluation
 };
 
 /// When an instance ran; a communication lasts from its issue until its end was seen.

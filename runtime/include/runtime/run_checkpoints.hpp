@@ -37,13 +37,15 @@ class RunCheckpoints {
 
   /// Steps that are done before this run.
   int first_step() const { return static_cast<int>(run_.step); }
+  /// Of the run that is resumed, if it had one.
+  const std::optional<LossScaleState>& loss_scale() const { return run_.loss_scale; }
   /// Of the last steps, oldest first.
   const std::vector<double>& losses() const { return run_.losses; }
 
   /// Saves where it is due. Collective if checkpoints are saved. @param steps_done  of the whole
-  /// run
+  /// run; @param loss_scale  where it stands now, if there is one
   /// @returns true if the run has to stop here: then it is saved
-  bool after_step(int steps_done, double loss);
+  bool after_step(int steps_done, double loss, const std::optional<LossScaleState>& loss_scale);
   /// The last save, complete when this returns.
   void finish();
 

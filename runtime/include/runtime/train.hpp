@@ -13,6 +13,7 @@
 #include "runtime/checkpoint_options.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/device.hpp"
+#include "runtime/loss_scale.hpp"
 #include "runtime/status_board.hpp"
 #include "runtime/step_watch.hpp"
 
@@ -27,6 +28,7 @@ struct TrainOptions {
   int traced_steps = 0;    // further steps that are traced, after those of the run
   CheckpointOptions checkpoints;
   WatchOptions watch;
+  LossScaling loss_scaling;  // fp16
 };
 
 using program::StepReport;

@@ -1,0 +1,30 @@
+#include "runtime/loss_scale.hpp"
+
+#include <algorithm>
+
+namespace meshplan::runtime {
+
+float gradient_scale_of(const program::Workload& workload) {
+  return 1.0F / static_cast<float>(workload.global_batch_size * workload.seq_len);
+}
+
+bool scales_loss(const program::Workload& workload) {
+  return workload.precision == DType::F16;
+}
+
+bool LossScaler::update(bool finite) {
+  constexpr double kMost = 0x1p96;  // times a gradient it must stay an fp32 number
+  if (!finite) {
+    if (state_.scale <= 1) return false;
+    state_.scale = std::max(1.0, state_.scale * options_.backoff);
+    state_.good_steps = 0;
+    ++state_.skipped_steps;
+    return true;
+  }
+  if (++state_.good_steps < options_.growth_interval) return true;
+  state_.scale = std::min(kMost, state_.scale * options_.growth);
+  state_.good_steps = 0;
+  return true;
+}
+
+}  // namespace meshplan::runtime
