@@ -1,87 +1,15 @@
 // The test that everything rests on: any valid plan gives the same losses and gradients as one
 // rank.
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <fmt/format.h>
 #include <iostream>
 #include <map>
 
-#include "kernels/cpu_backend.hpp"
-#include "mpi_test_session.hpp"
-#include "program/lower.hpp"
-#include "runtime/mpi_communicator.hpp"
-#include "runtime/parity_support.hpp"
+#include "runtime/parity_fixture.hpp"
 
 namespace meshplan::test {
 namespace {
-
-using program::ParallelConfig;
-using program::Plan;
-using program::RecomputeKind;
-using program::ScheduleKind;
-
-constexpr int kSteps = 5;
-constexpr int kMaxRanks = 8;
-
-Plan base_plan(const models::ModelSpec& model) {
-  Plan plan;
-  plan.model = model;
-  plan.workload.seq_len = 16;
-  plan.workload.global_batch_size = 8;
-  plan.workload.optimizer.learning_rate = 1e-2;
-  plan.workload.optimizer.warmup_steps = 2;
-  plan.bucket_bytes = 64 << 10;  // several buckets even in a small model
-  return plan;
-}
-
-struct Fixture {
-  std::unique_ptr<runtime::Communicator> world = runtime::make_mpi_world(mpi_session(), {});
-  std::unique_ptr<kernels::Backend> backend = kernels::make_cpu_backend(1);
-
-  /// Runs on the first ranks of the job; the others get nothing.
-  std::optional<RunResult> run(const Plan& plan, const Mutation& mutate = {},
-                               const Variant& variant = {}) {
-    std::vector<int> ranks(static_cast<std::size_t>(plan.parallel.world_size()));
-    for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i);
-    const auto group = world->create_group(ranks, "plan");
-    if (group == nullptr) return std::nullopt;
-    return run_plan(plan, kSteps, *group, *backend, mutate, variant);
-  }
-
-  /// One rank, on every rank of the job.
-  RunResult run_alone(const Plan& plan) {
-    const int self = world->rank();
-    const auto group = world->create_group(std::span(&self, 1), "alone");
-    return run_plan(plan, kSteps, *group, *backend);
-  }
-};
-
-/// The one-rank run, and how far its losses move when the sums are taken in another order.
-struct Reference {
-  RunResult run;
-  std::vector<double> spread;  // by step
-};
-
-/// @param plan  whose model and workload one rank runs
-Reference reference_of(Fixture& fixture, Plan plan) {
-  plan.parallel = {};
-  plan.layers_per_stage.clear();
-  plan.recompute = {};
-  plan.micro_batch_size = 1;
-  Reference reference{.run = fixture.run_alone(plan), .spread = std::vector<double>(kSteps, 0.0)};
-  for (const int micro_batch : {2, 4, 8}) {
-    plan.micro_batch_size = micro_batch;
-    const RunResult other = fixture.run_alone(plan);
-    for (std::size_t step = 0; step < kSteps; ++step)
-      reference.spread[step] = std::max(reference.spread[step],
-                                        std::abs(other.losses[step] - reference.run.losses[step]));
-  }
-  // Later steps inherit what earlier ones accumulated, and equal bits by luck are no tolerance.
-  double floor = 1e-7 * reference.run.losses.front();
-  for (double& spread : reference.spread) floor = spread = std::max(spread, floor);
-  return reference;
-}
 
 std::vector<Plan> all_plans(const models::ModelSpec& model) {
   std::vector<Plan> plans;
@@ -140,24 +68,6 @@ std::vector<Plan> scheduled_plans(const models::ModelSpec& model) {
   plans.back().custom_schedule = {"0F0,0F1,3F0,3F1,3B0,3B1,0B0,0B1",
                                   "1F0,2F0,1F1,2F1,2B0,1B0,2B1,1B1"};
   return plans;
-}
-
-std::string describe(const Plan& plan) {
-  return fmt::format("{} {} mbs{} recompute{} layers[{}]", to_string(plan.parallel),
-                     plan.schedule == ScheduleKind::GPipe
-                         ? "gpipe"
-                         : fmt::format("schedule {}", static_cast<int>(plan.schedule)),
-                     plan.micro_batch_size, static_cast<int>(plan.recompute.kind),
-                     plan.layers_per_stage.size());
-}
-
-bool agrees(const RunResult& run, const Reference& reference) {
-  const GradientError error = compare_gradients(run, reference.run);
-  if (!(error.relative <= 1e-5 && error.small_absolute <= 1e-11)) return false;
-  for (std::size_t step = 0; step < kSteps; ++step)
-    if (!(std::abs(run.losses[step] - reference.run.losses[step]) <= 4 * reference.spread[step]))
-      return false;
-  return true;
 }
 
 /// @param plans  of one model and workload
@@ -220,12 +130,6 @@ std::vector<Plan> plans_of(const models::ModelSpec& model,
     plans.push_back(plan);
   }
   return plans;
-}
-
-models::ModelSpec with_key_heads(models::ModelSpec model, int num_kv_heads) {
-  model.name += " with few key heads";
-  model.num_kv_heads = num_kv_heads;
-  return model;
 }
 
 }  // namespace
@@ -342,197 +246,6 @@ TEST_CASE("however the linear layers are split, gradients and losses are those o
                         {{.tp = 4}, with_sections(Split::Row)},
                         {{.tp = 2, .sp = true}, with_sections(Split::Column)},
                         {{.tp = 2, .sp = true}, whole_logits}});
-}
-
-// ---------------------------------------------------------------- seeded bugs
-
-namespace {
-
-struct SeededBug {
-  std::string name;
-  models::ModelSpec model;
-  ParallelConfig parallel;
-  Mutation mutate;
-};
-
-template <class Predicate>
-void erase_instances(program::Program& program, Predicate predicate) {
-  std::erase_if(program.instances, [&](const program::OperationInstance& instance) {
-    return predicate(instance, program::operation_of(program, instance));
-  });
-  program::link(program);
-}
-
-void skip_sequence_gradients(program::Program& program) {
-  erase_instances(program, [](const auto&, const program::Operation& operation) {
-    return operation.name == "sequence_gradients.all_reduce";
-  });
-}
-
-void skip_copied_heads(program::Program& program) {
-  erase_instances(program, [](const auto&, const program::Operation& operation) {
-    return operation.name.ends_with(".copied_heads.all_reduce");
-  });
-}
-
-void drop_last_microbatch(program::Program& program) {
-  const int last = program.plan.num_microbatches() - 1;
-  erase_instances(program, [last](const auto& instance, const program::Operation& operation) {
-    return instance.microbatch == last && operation.phase == program::Phase::WeightGrad;
-  });
-}
-
-void average_over_dp(program::Program& program) {
-  for (program::Operation& operation : program.step_operations)
-    if (auto* flat = std::get_if<program::FlatCollectiveOp>(&operation.work);
-        flat != nullptr && flat->region == program::Region::Gradients &&
-        flat->collective.group == program::Group::DpCp)
-      flat->collective.reduce = program::ReduceOp::Avg;
-}
-
-/// The bias before the sum instead of after it.
-void add_bias_on_every_rank(program::Program& program) {
-  for (program::Block& block : program.blocks)
-    for (std::size_t i = 0; i + 1 < block.forward.size(); ++i)
-      if (block.forward[i].name == "mlp_down.all_reduce" &&
-          block.forward[i + 1].name == "mlp_down.bias")
-        std::swap(block.forward[i], block.forward[i + 1]);
-  program::link(program);
-}
-
-/// Each rank normalizes over its own part of the vocabulary.
-void do_not_gather_head(program::Program& program) {
-  for (program::Block& block : program.blocks)
-    for (program::Operation& operation : block.forward)
-      if (operation.name == "loss.all_gather")
-        std::get<program::CollectiveOp>(operation.work).group = program::Group::Embedding;
-}
-
-std::vector<SeededBug> seeded_bugs() {
-  return {
-      {"norm gradients not reduced under sp",
-       llama_style(),
-       {.tp = 2, .sp = true},
-       skip_sequence_gradients},
-      {"last micro-batch dropped", llama_style(), {.pp = 2}, drop_last_microbatch},
-      {"mean of means", llama_style(), {.dp = 2}, average_over_dp},
-      {"bias added tp times", gpt2_style(), {.tp = 2}, add_bias_on_every_rank},
-      {"head not sharded", llama_style(), {.tp = 2}, do_not_gather_head},
-      {"copied heads not summed", with_key_heads(llama_style(), 2), {.tp = 4}, skip_copied_heads}};
-}
-
-}  // namespace
-
-TEST_CASE("each seeded bug breaks parity", "[parity]") {
-  Fixture fixture;
-  for (const SeededBug& bug : seeded_bugs()) {
-    Plan plan = base_plan(bug.model);
-    // Biases start at zero, so the bug in them only shows once they have moved: in the losses.
-    plan.parallel = bug.parallel;
-    const Reference reference = reference_of(fixture, plan);
-    const auto right = fixture.run(plan);
-    const auto wrong = fixture.run(plan, bug.mutate);
-    INFO(bug.name);
-    if (right) CHECK(agrees(*right, reference));
-    if (wrong) CHECK_FALSE(agrees(*wrong, reference));
-  }
-}
-
-// ---------------------------------------------------------------- bf16
-
-namespace {
-
-/// bf16 rounds to 8 significant bits: by at most u = 2^-8 of the value, and by about 0.4 u in the
-/// root mean square. Between the loss and the weights of the first layer lie, of each layer, 11
-/// tensors that the forward pass rounds (norms, projections, rotation, attention, activation, sums)
-/// and as many gradients; a plan of tp ranks also rounds every partial sum before it is added: 4
-/// times tp in a layer, two sums each way. Once an input differs in one bit, the two runs round
-/// everything after it independently, so N tensors make a relative error of at most sqrt(2 N) 0.4
-/// u: at most, for each changes only its branch, while the residual stream carries most of the
-/// signal. Gradients themselves are summed in fp32: their reduction lengths add nothing.
-double bf16_tolerance(const models::ModelSpec& model, int tp) {
-  constexpr double kMeanRoundoff = 0.4 / 256;
-  constexpr double kRoundedInALayer = 22;
-  const double rounded = model.num_layers * (kRoundedInALayer + 4.0 * (tp > 1 ? tp : 0));
-  return std::sqrt(2 * rounded) * kMeanRoundoff;
-}
-
-// Below this part of the global norm a gradient is mostly what cancellation left of it.
-constexpr double kSmallInBf16 = 1e-2;
-
-std::vector<Plan> bf16_plans(const models::ModelSpec& model) {
-  std::vector<Plan> plans;
-  for (const ParallelConfig& parallel :
-       {ParallelConfig{.tp = 2}, ParallelConfig{.tp = 4}, ParallelConfig{.tp = 2, .sp = true},
-        ParallelConfig{.pp = 2}, ParallelConfig{.pp = 4}, ParallelConfig{.dp = 2},
-        ParallelConfig{.dp = 8}, ParallelConfig{.tp = 2, .pp = 2, .dp = 2, .sp = true}}) {
-    Plan plan = base_plan(model);
-    plan.workload.precision = DType::BF16;
-    plan.parallel = parallel;
-    plan.schedule = plans.size() % 2 == 0 ? ScheduleKind::OneFOneB : ScheduleKind::GPipe;
-    if (parallel.pp == 1) plan.schedule = ScheduleKind::OneFOneB;
-    plan.recompute.kind = static_cast<RecomputeKind>(plans.size() % 3);
-    plans.push_back(plan);
-  }
-  return plans;
-}
-
-bool agrees_in_bf16(const RunResult& run, const RunResult& reference, double tolerance) {
-  const GradientError error = compare_gradients(run, reference, kSmallInBf16);
-  return error.relative <= tolerance && error.small_absolute <= tolerance * kSmallInBf16;
-}
-
-void check_bf16_parity(const models::ModelSpec& model) {
-  Fixture fixture;
-  Plan plan = base_plan(model);
-  const RunResult fp32 = fixture.run_alone(plan);
-  plan.workload.precision = DType::BF16;
-  const RunResult reference = fixture.run_alone(plan);
-  double worst = 0;
-  for (const Plan& one : bf16_plans(model)) {
-    const auto run = fixture.run(one);
-    if (!run) continue;
-    const double tolerance = bf16_tolerance(model, one.parallel.tp);
-    const GradientError error = compare_gradients(*run, reference, kSmallInBf16);
-    const GradientError to_fp32 = compare_gradients(*run, fp32, kSmallInBf16);
-    worst = std::max(worst, error.relative / tolerance);
-    INFO(model.name << ": " << describe(one) << ", worst gradient " << error.worst << " by "
-                    << error.relative << ", against fp32 " << to_fp32.worst << " by "
-                    << to_fp32.relative << ", tolerance " << tolerance);
-    CHECK(error.relative <= tolerance);
-    CHECK(error.small_absolute <= tolerance * kSmallInBf16);
-    CHECK(to_fp32.relative <= tolerance);
-    // The loss of untrained weights: logits below 1 in magnitude, averaged over 128 tokens.
-    CHECK(run->losses.front() == Approx(reference.losses.front()).epsilon(1.0 / 256));
-    CHECK(run->losses.back() < run->losses.front());
-  }
-  if (fixture.world->rank() == 0)
-    std::cout << fmt::format("{} in bf16: worst gradient error {:.2f} of the tolerance\n",
-                             model.name, worst);
-}
-
-}  // namespace
-
-TEST_CASE("in bf16 plans give the gradients of one rank, to the format's precision", "[parity]") {
-  check_bf16_parity(llama_style());
-  check_bf16_parity(gpt2_style());
-}
-
-TEST_CASE("bf16's tolerance still catches seeded bugs", "[parity]") {
-  Fixture fixture;
-  for (const SeededBug& bug : seeded_bugs()) {
-    if (bug.name == "bias added tp times") continue;  // seen in losses only
-    Plan plan = base_plan(bug.model);
-    plan.workload.precision = DType::BF16;
-    const RunResult reference = fixture.run_alone(plan);
-    plan.parallel = bug.parallel;
-    const double tolerance = bf16_tolerance(bug.model, bug.parallel.tp);
-    const auto right = fixture.run(plan);
-    const auto wrong = fixture.run(plan, bug.mutate);
-    INFO(bug.name);
-    if (right) CHECK(agrees_in_bf16(*right, reference, tolerance));
-    if (wrong) CHECK_FALSE(agrees_in_bf16(*wrong, reference, tolerance));
-  }
 }
 
 TEST_CASE("two runs of a plan are bit-identical", "[parity]") {

@@ -1,0 +1,114 @@
+// Parity in 16-bit precisions, and that a step whose fp16 gradients overflow leaves no trace.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <fmt/format.h>
+#include <iostream>
+
+#include "core/hash.hpp"
+#include "runtime/parity_precision.hpp"
+
+namespace meshplan::test {
+namespace {
+
+std::vector<Plan> half_plans(const models::ModelSpec& model, DType precision) {
+  std::vector<Plan> plans;
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.tp = 2}, ParallelConfig{.tp = 4}, ParallelConfig{.tp = 2, .sp = true},
+        ParallelConfig{.pp = 2}, ParallelConfig{.pp = 4}, ParallelConfig{.dp = 2},
+        ParallelConfig{.dp = 8}, ParallelConfig{.tp = 2, .pp = 2, .dp = 2, .sp = true}}) {
+    Plan plan = base_plan(model);
+    plan.workload.precision = precision;
+    plan.parallel = parallel;
+    plan.schedule = plans.size() % 2 == 0 ? ScheduleKind::OneFOneB : ScheduleKind::GPipe;
+    if (parallel.pp == 1) plan.schedule = ScheduleKind::OneFOneB;
+    plan.recompute.kind = static_cast<RecomputeKind>(plans.size() % 3);
+    plans.push_back(plan);
+  }
+  return plans;
+}
+
+void check_half_parity(const models::ModelSpec& model, DType precision) {
+  Fixture fixture;
+  Plan plan = base_plan(model);
+  const RunResult fp32 = fixture.run_alone(plan);
+  plan.workload.precision = precision;
+  const RunResult reference = fixture.run_alone(plan);
+  double worst = 0;
+  for (const Plan& one : half_plans(model, precision)) {
+    const auto run = fixture.run(one);
+    if (!run) continue;
+    const double tolerance = half_tolerance(precision, model, one.parallel.tp);
+    const GradientError error = compare_gradients(*run, reference, kSmallInHalf);
+    const GradientError to_fp32 = compare_gradients(*run, fp32, kSmallInHalf);
+    worst = std::max(worst, error.relative / tolerance);
+    INFO(model.name << " in " << name_of(precision) << ": " << describe(one) << ", worst gradient "
+                    << error.worst << " by " << error.relative << ", against fp32 " << to_fp32.worst
+                    << " by " << to_fp32.relative << ", tolerance " << tolerance);
+    CHECK(error.relative <= tolerance);
+    CHECK(error.small_absolute <= tolerance * kSmallInHalf);
+    CHECK(to_fp32.relative <= tolerance);
+    CHECK(run->gradient_norms.front() == Approx(fp32.gradient_norms.front()).epsilon(tolerance));
+    // The loss of untrained weights: logits below 1 in magnitude, averaged over 128 tokens.
+    CHECK(run->losses.front() ==
+          Approx(reference.losses.front()).epsilon(unit_roundoff(precision)));
+    CHECK(run->losses.back() < run->losses.front());
+  }
+  if (fixture.world->rank() == 0)
+    std::cout << fmt::format("{} in {}: worst gradient error {:.2f} of the tolerance\n", model.name,
+                             name_of(precision), worst);
+}
+
+}  // namespace
+
+TEST_CASE("in bf16 plans give the gradients of one rank, to the format's precision", "[parity]") {
+  check_half_parity(llama_style(), DType::BF16);
+  check_half_parity(gpt2_style(), DType::BF16);
+}
+
+TEST_CASE("in fp16 plans give the gradients of one rank, to the format's precision", "[parity]") {
+  check_half_parity(llama_style(), DType::F16);
+  check_half_parity(gpt2_style(), DType::F16);
+}
+
+namespace {
+
+std::uint64_t state_of(const runtime::Trainer& trainer) {
+  std::uint64_t hash = 0;
+  for (const program::Region region : {program::Region::Weights, program::Region::MasterWeights,
+                                       program::Region::Moment1, program::Region::Moment2}) {
+    const auto bytes = trainer.program().memory.regions[static_cast<std::size_t>(region)].bytes();
+    hash = content_hash(std::span(trainer.arena().region(region), static_cast<std::size_t>(bytes)),
+                        hash + 1);
+  }
+  return hash;
+}
+
+}  // namespace
+
+TEST_CASE("every rank skips a step whose fp16 gradients overflow", "[parity]") {
+  Fixture fixture;
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.tp = 2, .pp = 2, .dp = 2}, ParallelConfig{.dp = 8}}) {
+    Plan plan = base_plan(llama_style());
+    plan.workload.precision = DType::F16;
+    plan.parallel = parallel;
+    runtime::HostDevice device(*fixture.backend);
+    runtime::Trainer trainer(program::lower(plan, runtime::stage_of(plan, fixture.world->rank())),
+                             std::nullopt, *fixture.world, device, 7, nullptr);
+    const runtime::StepBatch batch = parity_batch(plan, trainer.groups().coordinates());
+    const std::uint64_t before = state_of(trainer);
+    const runtime::StepOutcome overflown = trainer.train_step(
+        batch, {.optimizer_step = 1, .learning_rate = 1e-2, .loss_scale = 0x1p40});
+    CHECK_FALSE(std::isfinite(overflown.gradient_norm));
+    CHECK(std::isfinite(overflown.loss));
+    CHECK(state_of(trainer) == before);
+    const runtime::StepOutcome fine = trainer.train_step(
+        batch, {.optimizer_step = 1, .learning_rate = 1e-2, .loss_scale = 0x1p16});
+    CHECK(std::isfinite(fine.gradient_norm));
+    CHECK(fine.loss == overflown.loss);
+    CHECK(state_of(trainer) != before);
+  }
+}
+
+}  // namespace meshplan::test
