@@ -42,6 +42,30 @@ void Backend::run(const ExchangeSizes& /*op*/) {
 void Backend::run(const RegroupRows& /*op*/) {
   refuse(*this, "RegroupRows");
 }
+void Backend::run(const ExpertLoad& /*op*/) {
+  refuse(*this, "ExpertLoad");
+}
+void Backend::run(const RouterLosses& /*op*/) {
+  refuse(*this, "RouterLosses");
+}
+void Backend::run(const LimitChoices& /*op*/) {
+  refuse(*this, "LimitChoices");
+}
+void Backend::run(const BalanceExperts& /*op*/) {
+  refuse(*this, "BalanceExperts");
+}
+void Backend::run(const LatentHeadsForward& /*op*/) {
+  refuse(*this, "LatentHeadsForward");
+}
+void Backend::run(const LatentHeadsBackward& /*op*/) {
+  refuse(*this, "LatentHeadsBackward");
+}
+void Backend::run(const SigmoidGateForward& /*op*/) {
+  refuse(*this, "SigmoidGateForward");
+}
+void Backend::run(const SigmoidGateBackward& /*op*/) {
+  refuse(*this, "SigmoidGateBackward");
+}
 void Backend::run(const AttentionMerge& /*op*/) {
   refuse(*this, "AttentionMerge");
 }

@@ -8,7 +8,8 @@ namespace meshplan::kernels::test {
 
 namespace {
 
-const LinearShape kShapes[] = {{1, 1, 1}, {7, 33, 17}, {33, 64, 48}, {65, 48, 130}};
+const LinearShape kShapes[] = {{1, 1, 1},     {7, 33, 17}, {33, 64, 48},
+                               {65, 48, 130}, {20, 24, 1}, {20, 1, 24}};
 
 /// Sum over the reduced dimension of |a||b|, the magnitude in the error bound.
 struct LinearCase {

@@ -50,8 +50,9 @@ Probabilities probabilities(const AttentionInput& input, std::int64_t sequence, 
 
 AttentionOutput attention(const AttentionInput& input) {
   const auto& shape = input.shape;
-  const int size = shape.head_size;
-  AttentionOutput output{Matrix(input.q.rows, input.q.columns), Matrix(input.q.rows, shape.heads)};
+  const int value_size = shape.value_size();
+  AttentionOutput output{Matrix(input.q.rows, std::int64_t{shape.heads} * value_size),
+                         Matrix(input.q.rows, shape.heads)};
   for (std::int64_t b = 0; b < shape.num_sequences; ++b) {
     for (std::int64_t i = 0; i < shape.query_len; ++i) {
       for (int head = 0; head < shape.heads; ++head) {
@@ -60,9 +61,10 @@ AttentionOutput attention(const AttentionInput& input) {
         const std::int64_t row = b * shape.query_len + i;
         output.lse(row, head) = p.lse;
         for (std::int64_t j = 0; j < shape.key_len; ++j)
-          for (int e = 0; e < size; ++e)
-            output.o(row, head * size + e) += p.values[static_cast<std::size_t>(j)] *
-                                              input.v(b * shape.key_len + j, kv_head * size + e);
+          for (int e = 0; e < value_size; ++e)
+            output.o(row, head * value_size + e) +=
+                p.values[static_cast<std::size_t>(j)] *
+                input.v(b * shape.key_len + j, kv_head * value_size + e);
       }
     }
   }
@@ -72,6 +74,7 @@ AttentionOutput attention(const AttentionInput& input) {
 AttentionGrads attention_backward(const AttentionInput& input, const Matrix& output_grad) {
   const auto& shape = input.shape;
   const int size = shape.head_size;
+  const int value_size = shape.value_size();
   AttentionGrads grads{Matrix(input.q.rows, input.q.columns), Matrix(input.k.rows, input.k.columns),
                        Matrix(input.v.rows, input.v.columns)};
   for (std::int64_t b = 0; b < shape.num_sequences; ++b) {
@@ -84,9 +87,10 @@ AttentionGrads attention_backward(const AttentionInput& input, const Matrix& out
         double row_sum = 0.0;
         for (std::size_t j = 0; j < p.size(); ++j) {
           const std::int64_t key_row = b * shape.key_len + static_cast<std::int64_t>(j);
-          for (int e = 0; e < size; ++e) {
-            dp[j] += output_grad(row, head * size + e) * input.v(key_row, kv_head * size + e);
-            grads.dv(key_row, kv_head * size + e) += p[j] * output_grad(row, head * size + e);
+          for (int e = 0; e < value_size; ++e) {
+            const double grad = output_grad(row, head * value_size + e);
+            dp[j] += grad * input.v(key_row, kv_head * value_size + e);
+            grads.dv(key_row, kv_head * value_size + e) += p[j] * grad;
           }
           row_sum += p[j] * dp[j];
         }

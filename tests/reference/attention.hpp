@@ -8,14 +8,14 @@
 
 namespace meshplan::reference {
 
-/// q (B Q, H E), k and v (B S, K E); `key_lengths` empty = all keys are real.
+/// q (B Q, H E), k (B S, K E), v (B S, K Ev); `key_lengths` empty = all keys are real.
 struct AttentionInput {
   kernels::AttentionShape shape;
   Matrix q, k, v;
   std::vector<std::int32_t> key_lengths;
 };
 struct AttentionOutput {
-  Matrix o;    // (B Q, H E)
+  Matrix o;    // (B Q, H Ev)
   Matrix lse;  // (B Q, H)
 };
 struct AttentionGrads {

@@ -270,6 +270,27 @@ void CpuBackend::run(const GatedActivationBackward& op) {
   for_rows(table_.gated_activation_backward, op, op.tokens, op.size);
 }
 
+void CpuBackend::run(const LatentHeadsForward& op) {
+  require_float(op.dtype);
+  for_rows(table_.latent_heads_forward, op, op.shape.tokens, op.shape.columns());
+}
+void CpuBackend::run(const LatentHeadsBackward& op) {
+  require_float(op.dtype);
+  for_rows(table_.latent_heads_backward, op, op.shape.tokens, op.shape.columns());
+}
+void CpuBackend::run(const SigmoidGateForward& op) {
+  require_float(op.dtype);
+  require_invariant(op.gates == 1 || op.gates == op.size,
+                    "a gate is for a row or for each element");
+  for_rows(table_.sigmoid_gate_forward, op, op.tokens, op.size);
+}
+void CpuBackend::run(const SigmoidGateBackward& op) {
+  require_float(op.dtype);
+  require_invariant(op.gates == 1 || op.gates == op.size,
+                    "a gate is for a row or for each element");
+  for_rows(table_.sigmoid_gate_backward, op, op.tokens, op.size);
+}
+
 void CpuBackend::run(const Add& op) {
   require_float(op.dtype);
   for_elements(table_.add, op);

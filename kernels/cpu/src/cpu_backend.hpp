@@ -34,7 +34,9 @@ class CpuBackend : public Backend {
   std::int64_t scratch_bytes(const AttentionForward& op) override;
   std::int64_t scratch_bytes(const AttentionBackward& op) override;
   std::int64_t scratch_bytes(const SquaredNorm& op) override;
+  std::int64_t scratch_bytes(const RouterForward& op) override;
   std::int64_t scratch_bytes(const RouterBackward& op) override;
+  std::int64_t scratch_bytes(const LimitChoices& op) override;
   void set_scratch(void* memory, std::int64_t bytes) override;
 
   void run(const LinearForward& op) override;
@@ -81,6 +83,14 @@ class CpuBackend : public Backend {
   void run(const ExchangeSizes& op) override;
   void run(const RegroupRows& op) override;
   void run(const AttentionMerge& op) override;
+  void run(const ExpertLoad& op) override;
+  void run(const RouterLosses& op) override;
+  void run(const LimitChoices& op) override;
+  void run(const BalanceExperts& op) override;
+  void run(const LatentHeadsForward& op) override;
+  void run(const LatentHeadsBackward& op) override;
+  void run(const SigmoidGateForward& op) override;
+  void run(const SigmoidGateBackward& op) override;
 
  private:
   void require_scratch(std::int64_t bytes) const;

@@ -1,10 +1,7 @@
-// Routing of tokens to experts: the router's choice, the dispatch plan, and the order of exchanged
-// rows. Moving the rows themselves is in simd/expert_dispatch.cpp.
+// Movement of tokens to experts: the dispatch plan and the order of exchanged rows. The choice of
+// the experts is in router.cpp. Moving the rows themselves is in simd/expert_dispatch.cpp.
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstring>
-#include <limits>
 #include <numeric>
 
 #include "core/error.hpp"
@@ -17,121 +14,7 @@ namespace {
 
 constexpr std::int64_t kRowGrain = 16;  // tokens below which a second thread costs more
 
-float element(const void* data, DType dtype, std::int64_t index) {
-  if (dtype == DType::F32) return static_cast<const float*>(data)[index];
-  const std::uint32_t bits = static_cast<const std::uint16_t*>(data)[index];
-  return std::bit_cast<float>(bits << 16);
-}
-
-void set_element(void* data, DType dtype, std::int64_t index, float value) {
-  if (dtype == DType::F32) {
-    static_cast<float*>(data)[index] = value;
-    return;
-  }
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t rounded = bits + 0x7fffU + ((bits >> 16) & 1U);  // to nearest even
-  const std::uint32_t kept = std::isnan(value) ? bits | 0x400000U : rounded;
-  static_cast<std::uint16_t*>(data)[index] = static_cast<std::uint16_t>(kept >> 16);
-}
-
-void require_router(int experts, int top_k, DType dtype) {
-  require_invariant(top_k >= 1 && top_k <= experts, "top_k is among the experts");
-  require_invariant(dtype == DType::F32 || dtype == DType::BF16, "logits are fp32 or bf16");
-}
-
-/// The scores of token t, which may lie where its logits do.
-void write_scores(const RouterForward& op, std::int64_t t) {
-  const auto logit = [&](int x) { return element(op.logits, op.dtype, t * op.logits_stride + x); };
-  float* scores = op.scores + t * op.experts;
-  if (op.score == RouterScore::Sigmoid) {
-    for (int x = 0; x < op.experts; ++x) scores[x] = 1.0F / (1.0F + std::exp(-logit(x)));
-    return;
-  }
-  float maximum = -std::numeric_limits<float>::infinity();
-  for (int x = 0; x < op.experts; ++x) maximum = std::max(maximum, logit(x));
-  float sum = 0.0F;
-  for (int x = 0; x < op.experts; ++x) sum += scores[x] = std::exp(logit(x) - maximum);
-  for (int x = 0; x < op.experts; ++x) scores[x] /= sum;
-}
-
-void choose(const RouterForward& op, std::int64_t t) {
-  const float* scores = op.scores + t * op.experts;
-  std::int32_t* choices = op.choices + t * op.top_k;
-  float* probabilities = op.probabilities + t * op.top_k;
-  const auto key = [&](std::int32_t x) {
-    const float value =
-        op.correction_bias == nullptr ? scores[x] : scores[x] + op.correction_bias[x];
-    // NaN is chosen, so that it is seen
-    return std::isnan(value) ? std::numeric_limits<float>::infinity() : value;
-  };
-  // Insertion into the K best so far; a later expert must be strictly better, so ties keep the
-  // smaller one.
-  int held = 0;
-  for (std::int32_t x = 0; x < op.experts; ++x) {
-    const float own = key(x);
-    if (held == op.top_k && !(own > key(choices[held - 1]))) continue;
-    int place = held < op.top_k ? held++ : held - 1;
-    for (; place > 0 && own > key(choices[place - 1]); --place) choices[place] = choices[place - 1];
-    choices[place] = x;
-  }
-  float sum = 0.0F;
-  for (int k = 0; k < op.top_k; ++k) sum += scores[choices[k]];
-  const float factor = op.normalize ? op.scaling_factor / sum : op.scaling_factor;
-  for (int k = 0; k < op.top_k; ++k) probabilities[k] = scores[choices[k]] * factor;
-}
-
-/// @param dscores  room for the gradients of one token's scores
-void write_dlogits(const RouterBackward& op, std::int64_t t, float* dscores) {
-  const float* scores = op.scores + t * op.experts;
-  const std::int32_t* choices = op.choices + t * op.top_k;
-  const float* dprobabilities = op.dprobabilities + t * op.top_k;
-  for (int x = 0; x < op.experts; ++x)
-    dscores[x] = op.dscores == nullptr ? 0.0F : op.dscores[t * op.experts + x];
-  float sum = 0.0F;
-  float weighted = 0.0F;  // sum of dprobability * score
-  for (int k = 0; k < op.top_k; ++k) {
-    sum += scores[choices[k]];
-    weighted += dprobabilities[k] * scores[choices[k]];
-  }
-  for (int k = 0; k < op.top_k; ++k) {
-    const float gradient =
-        op.normalize ? (dprobabilities[k] - weighted / sum) / sum : dprobabilities[k];
-    dscores[choices[k]] += op.scaling_factor * gradient;
-  }
-  float mean = 0.0F;  // sum of dscore * score, for softmax
-  for (int x = 0; x < op.experts; ++x) mean += dscores[x] * scores[x];
-  for (int x = 0; x < op.experts; ++x) {
-    const float gradient = op.score == RouterScore::Softmax
-                               ? scores[x] * (dscores[x] - mean)
-                               : dscores[x] * scores[x] * (1.0F - scores[x]);
-    set_element(op.dlogits, op.dtype, t * op.dlogits_stride + x, gradient);
-  }
-}
-
 }  // namespace
-
-void CpuBackend::run(const RouterForward& op) {
-  require_router(op.experts, op.top_k, op.dtype);
-  parallel_for(num_threads_, op.tokens, kRowGrain, [&](Range range, int /*thread*/) {
-    for (std::int64_t t = range.begin; t < range.end; ++t) {
-      write_scores(op, t);
-      choose(op, t);
-    }
-  });
-}
-
-std::int64_t CpuBackend::scratch_bytes(const RouterBackward& op) {
-  return std::int64_t{num_threads_} * op.experts * size_of(DType::F32);
-}
-
-void CpuBackend::run(const RouterBackward& op) {
-  require_router(op.experts, op.top_k, op.dtype);
-  require_scratch(scratch_bytes(op));
-  parallel_for(num_threads_, op.tokens, kRowGrain, [&](Range range, int thread) {
-    for (std::int64_t t = range.begin; t < range.end; ++t)
-      write_dlogits(op, t, thread_scratch(thread, op.experts));
-  });
-}
 
 /// A counting sort: stable, so rows of an expert keep the order of their choices.
 void CpuBackend::run(const DispatchPlan& op) {
@@ -139,12 +22,15 @@ void CpuBackend::run(const DispatchPlan& op) {
   std::int32_t* offsets = op.offsets;
   std::fill_n(offsets, op.experts + 1, 0);
   for (std::int64_t c = 0; c < count; ++c) {
-    require_invariant(op.choices[c] >= 0 && op.choices[c] < op.experts, "choices are experts");
-    ++offsets[op.choices[c]];
+    require_invariant(op.choices[c] < op.experts, "choices are experts");
+    if (op.choices[c] >= 0) ++offsets[op.choices[c]];
   }
   // offsets[x]: where expert x begins, moved on by every row placed, then shifted back by one.
   std::exclusive_scan(offsets, offsets + op.experts + 1, offsets, 0);
+  std::fill(op.choice_of_row + offsets[op.experts], op.choice_of_row + count, -1);
   for (std::int64_t c = 0; c < count; ++c) {
+    op.row_of_choice[c] = -1;
+    if (op.choices[c] < 0) continue;
     const std::int32_t row = offsets[op.choices[c]]++;
     op.row_of_choice[c] = row;
     op.choice_of_row[row] = static_cast<std::int32_t>(c);

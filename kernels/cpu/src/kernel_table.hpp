@@ -14,6 +14,7 @@
 #include "kernels/expert_dispatch.hpp"
 #include "kernels/fill.hpp"
 #include "kernels/gated_activation.hpp"
+#include "kernels/latent_heads.hpp"
 #include "kernels/layer_norm.hpp"
 #include "kernels/linear.hpp"
 #include "kernels/optimizer.hpp"
@@ -22,6 +23,7 @@
 #include "kernels/rms_norm.hpp"
 #include "kernels/rope.hpp"
 #include "kernels/scale.hpp"
+#include "kernels/sigmoid_gate.hpp"
 
 namespace meshplan::kernels {
 
@@ -49,6 +51,10 @@ struct KernelTable {
   void (*dispatch_forward)(const DispatchForward&, Range);
   void (*combine_forward)(const CombineForward&, Range);
   void (*combine_backward)(const CombineBackward&, Range);
+  void (*latent_heads_forward)(const LatentHeadsForward&, Range);
+  void (*latent_heads_backward)(const LatentHeadsBackward&, Range);
+  void (*sigmoid_gate_forward)(const SigmoidGateForward&, Range);
+  void (*sigmoid_gate_backward)(const SigmoidGateBackward&, Range);
 
   // columns
   void (*rms_norm_weight_grad)(const RmsNormBackward&, Range);

@@ -15,6 +15,11 @@ void require_shape(const AttentionShape& shape) {
   require_invariant(shape.heads > 0 && shape.kv_heads > 0 && shape.head_size > 0,
                     "attention has heads");
   require_invariant(shape.heads % shape.kv_heads == 0, "query heads are a multiple of key heads");
+  if (shape.value_size() != shape.head_size)
+    throw InvariantError(fmt::format(
+        "the CUDA backend has no kernel for attention whose value heads ({}) are not as "
+        "large as its query heads ({}); latent attention runs on CPU ranks",
+        shape.value_size(), shape.head_size));
 }
 
 constexpr std::string_view kind_of(const AttentionForward& /*op*/) {

@@ -347,6 +347,50 @@ void StreamBackend::run(const CombineBackward& op) {
   use_device();
   enqueue(context_, op);
 }
+void StreamBackend::run(const ExpertCounts& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const ExchangeSizes& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const RegroupRows& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const ExpertLoad& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const RouterLosses& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const LimitChoices& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const BalanceExperts& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const LatentHeadsForward& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const LatentHeadsBackward& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const SigmoidGateForward& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const SigmoidGateBackward& op) {
+  use_device();
+  enqueue(context_, op);
+}
 void StreamBackend::run(const AttentionMerge& op) {
   use_device();
   enqueue(context_, op);

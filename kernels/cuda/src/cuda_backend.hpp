@@ -91,6 +91,17 @@ class StreamBackend final : public CudaBackend {
   void run(const DispatchBackward& op) override;
   void run(const CombineForward& op) override;
   void run(const CombineBackward& op) override;
+  void run(const ExpertCounts& op) override;
+  void run(const ExchangeSizes& op) override;
+  void run(const RegroupRows& op) override;
+  void run(const ExpertLoad& op) override;
+  void run(const RouterLosses& op) override;
+  void run(const LimitChoices& op) override;
+  void run(const BalanceExperts& op) override;
+  void run(const LatentHeadsForward& op) override;
+  void run(const LatentHeadsBackward& op) override;
+  void run(const SigmoidGateForward& op) override;
+  void run(const SigmoidGateBackward& op) override;
   void run(const AttentionMerge& op) override;
   void run(const QuantizeInt8& op) override;
   void run(const DequantizeInt8& op) override;

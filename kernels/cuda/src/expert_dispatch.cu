@@ -9,6 +9,13 @@ namespace meshplan::kernels::cuda {
 
 namespace {
 
+/// Dropped choices (-1) are sorted behind those of all experts.
+__global__ void keys_kernel(const DispatchPlan op, std::int32_t* keys) {
+  const std::int64_t choice = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (choice >= op.tokens * op.top_k) return;
+  keys[choice] = op.choices[choice] < 0 ? op.experts : op.choices[choice];
+}
+
 /// Copies the order out of the sort's scratch, inverts it, and finds where each expert begins.
 __global__ void plan_kernel(const DispatchPlan op, const SortedItems sorted) {
   const std::int64_t count = op.tokens * op.top_k;
@@ -20,13 +27,15 @@ __global__ void plan_kernel(const DispatchPlan op, const SortedItems sorted) {
   for (int x = previous + 1; x <= own; ++x) op.offsets[x] = static_cast<std::int32_t>(row);
   if (row == count) return;
   const std::int32_t choice = sorted.items[row];
-  op.choice_of_row[row] = choice;
-  op.row_of_choice[choice] = static_cast<std::int32_t>(row);
+  const bool dropped = own == op.experts;
+  op.choice_of_row[row] = dropped ? -1 : choice;
+  op.row_of_choice[choice] = dropped ? -1 : static_cast<std::int32_t>(row);
 }
 
 template <class T, int width>
 __global__ void dispatch_kernel(const DispatchForward op) {
   const std::int64_t row = blockIdx.x;
+  if (op.choice_of_row[row] < 0) return;
   const std::int64_t t = op.choice_of_row[row] / op.top_k;
   for_each_tile_pack<width>(op.size, [&](std::int64_t i, auto n) {
     store_pack(static_cast<T*>(op.rows) + row * op.rows_stride + i,
@@ -44,6 +53,7 @@ __global__ void sum_rows_kernel(const CombineForward op) {
     for (int k = 0; k < op.top_k; ++k) {
       const std::int64_t choice = t * op.top_k + k;
       const std::int64_t row = op.row_of_choice[choice];
+      if (row < 0) continue;
       const float factor = op.probabilities != nullptr ? op.probabilities[choice] : 1.0F;
       const auto part = load_pack<kN>(static_cast<const T*>(op.rows) + row * op.rows_stride + i);
       for (int j = 0; j < kN; ++j) sum[j] += factor * part[j];
@@ -57,6 +67,10 @@ template <class T, int width>
 __global__ void combine_backward_kernel(const CombineBackward op) {
   const std::int64_t choice = blockIdx.x;
   const std::int64_t row = op.row_of_choice[choice];
+  if (row < 0) {
+    if (threadIdx.x == 0) op.dprobabilities[choice] = 0.0F;
+    return;
+  }
   const float probability = op.probabilities[choice];
   const T* dy = static_cast<const T*>(op.dy) + choice / op.top_k * op.dy_stride;
   const T* own = static_cast<const T*>(op.rows) + row * op.rows_stride;
@@ -85,13 +99,11 @@ std::int64_t scratch_bytes(const DispatchPlan& op) {
 void enqueue(const Context& context, const DispatchPlan& op) {
   require_scratch(context, scratch_bytes(op));
   const std::int64_t count = op.tokens * op.top_k;
-  if (count > 0)
-    check(cudaMemcpyAsync(sort_keys(context.scratch.data()), op.choices,
-                          static_cast<std::size_t>(count) * sizeof(std::int32_t),
-                          cudaMemcpyDeviceToDevice, context.stream),
-          "cudaMemcpyAsync");
+  const LaunchShape by_choice{.grid = dim3(static_cast<unsigned>(ceil_div(count, kRowThreads))),
+                              .block = dim3(kRowThreads)};
+  launch(context, by_choice, keys_kernel, op, sort_keys(context.scratch.data()));
   const SortedItems sorted =
-      enqueue_stable_sort(context, count, op.experts, context.scratch.data());
+      enqueue_stable_sort(context, count, op.experts + 1, context.scratch.data());
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(ceil_div(count + 1, kRowThreads))),
                           .block = dim3(kRowThreads)};
   launch(context, shape, plan_kernel, op, sorted);

@@ -2,8 +2,9 @@
 // Source: Dao et al. 2022 (FlashAttention), algorithms 1 and 4; Milakov & Gimelshein 2018.
 //
 // B sequences, Q queries and S keys per sequence, H query heads, K key/value heads (H % K == 0;
-// query head h reads key head h / (H / K)), E head size. Rows are tokens, sequence-major: query i
-// of sequence b is row b * Q + i; columns are heads * E.
+// query head h reads key head h / (H / K)), E head size of queries and keys, Ev of values (E except
+// in latent attention). Rows are tokens, sequence-major: query i of sequence b is row b * Q + i;
+// columns are heads * E, or heads * Ev.
 #pragma once
 
 #include <cstdint>
@@ -21,33 +22,36 @@ struct AttentionShape {
   int heads = 0;                   // H
   int kv_heads = 0;                // K
   int head_size = 0;               // E
+  int value_head_size = 0;         // Ev; 0 means E
   bool causal = true;
   std::int64_t query_offset = 0;  // position of query 0 minus position of key 0
   std::int64_t window = 0;        // sliding window in tokens; 0 = unlimited
   float scale = 1.0F;             // of the scores; usually 1 / sqrt(E)
+  int value_size() const { return value_head_size > 0 ? value_head_size : head_size; }
   bool operator==(const AttentionShape&) const = default;
 };
 
 /// o = softmax(scale q k^T) v, lse = log sum exp of the scaled scores. A query that sees no key
 /// gives o = 0 and lse = -infinity. For a fused qkv buffer, q, k and v point into it and both
-/// strides are (H + 2 K) E. FLOP: 4 B Q S H E (half of it when causal). Traffic: q, k, v, o once.
+/// strides are (H + 2 K) E. FLOP: 2 B Q S H (E + Ev) (half of it when causal). Traffic: q, k, v, o
+/// once.
 struct AttentionForward {
   AttentionShape shape;
   DType dtype = DType::F32;
   const void* q = nullptr;  // (B Q, H E)
   std::int64_t q_stride = 0;
   const void* k = nullptr;  // (B S, K E)
-  const void* v = nullptr;  // (B S, K E)
+  const void* v = nullptr;  // (B S, K Ev)
   std::int64_t kv_stride = 0;
   const std::int32_t* key_lengths = nullptr;  // (B), or null: all keys are real
-  void* o = nullptr;                          // (B Q, H E)
+  void* o = nullptr;                          // (B Q, H Ev)
   std::int64_t o_stride = 0;
   float* lse = nullptr;  // (B Q, H)
 };
 
 /// Gradients with respect to q, k and v, overwritten. Scores are recomputed from lse; the row sums
 /// of do * o are formed inside. dk and dv sum over the query heads that share a key head, in a
-/// fixed order. FLOP: 10 B Q S H E (half of it when causal).
+/// fixed order. FLOP: 2 B Q S H (3 E + 2 Ev) (half of it when causal).
 struct AttentionBackward {
   AttentionShape shape;
   DType dtype = DType::F32;
@@ -57,14 +61,14 @@ struct AttentionBackward {
   const void* v = nullptr;
   std::int64_t kv_stride = 0;
   const std::int32_t* key_lengths = nullptr;
-  const void* o = nullptr;  // (B Q, H E)
+  const void* o = nullptr;  // (B Q, H Ev)
   std::int64_t o_stride = 0;
-  const void* output_grad = nullptr;  // do: (B Q, H E), stride o_stride
+  const void* output_grad = nullptr;  // do: (B Q, H Ev), stride o_stride
   const float* lse = nullptr;         // (B Q, H)
   void* dq = nullptr;                 // (B Q, H E)
   std::int64_t dq_stride = 0;
   void* dk = nullptr;  // (B S, K E)
-  void* dv = nullptr;  // (B S, K E)
+  void* dv = nullptr;  // (B S, K Ev)
   std::int64_t dkv_stride = 0;
 };
 

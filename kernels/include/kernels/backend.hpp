@@ -19,6 +19,7 @@
 #include "kernels/gradient_compression.hpp"
 #include "kernels/grouped_linear.hpp"
 #include "kernels/head_rms_norm.hpp"
+#include "kernels/latent_heads.hpp"
 #include "kernels/layer_norm.hpp"
 #include "kernels/linear.hpp"
 #include "kernels/optimizer.hpp"
@@ -28,6 +29,7 @@
 #include "kernels/rope.hpp"
 #include "kernels/router.hpp"
 #include "kernels/scale.hpp"
+#include "kernels/sigmoid_gate.hpp"
 
 namespace meshplan::kernels {
 
@@ -80,7 +82,9 @@ class Backend {
   virtual std::int64_t scratch_bytes(const EmbeddingBackward& /*op*/) { return 0; }
   virtual std::int64_t scratch_bytes(const HeadRmsNormBackward& op);
   virtual std::int64_t scratch_bytes(const DispatchPlan& /*op*/) { return 0; }
+  virtual std::int64_t scratch_bytes(const RouterForward& /*op*/) { return 0; }
   virtual std::int64_t scratch_bytes(const RouterBackward& /*op*/) { return 0; }
+  virtual std::int64_t scratch_bytes(const LimitChoices& /*op*/) { return 0; }
   virtual std::int64_t scratch_bytes(const SquaredNorm& op) = 0;
 
   /// The region that operations may use until the next call; aligned to 64 bytes, owned by the
@@ -141,6 +145,14 @@ class Backend {
   virtual void run(const ExpertCounts& op);
   virtual void run(const ExchangeSizes& op);
   virtual void run(const RegroupRows& op);
+  virtual void run(const ExpertLoad& op);
+  virtual void run(const RouterLosses& op);
+  virtual void run(const LimitChoices& op);
+  virtual void run(const BalanceExperts& op);
+  virtual void run(const LatentHeadsForward& op);
+  virtual void run(const LatentHeadsBackward& op);
+  virtual void run(const SigmoidGateForward& op);
+  virtual void run(const SigmoidGateBackward& op);
   virtual void run(const AttentionMerge& op);
   virtual void run(const QuantizeInt8& op);
   virtual void run(const DequantizeInt8& op);

@@ -1,7 +1,9 @@
 // Moving tokens to the rows of their experts and back.
 //
 // T tokens, K choices a token, X experts, D features. Choice c = t K + k is token t's k-th. The
-// T K rows are sorted by expert, rows of one expert in the order of their choices.
+// T K rows are sorted by expert, rows of one expert in the order of their choices. A choice of -1
+// is one that an expert's capacity dropped: it has no row (-1), counts nothing, and its probability
+// has no gradient; the last rows then belong to no choice (-1) and are neither read nor written.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +12,12 @@
 
 namespace meshplan::kernels {
 
-/// Which row each choice goes to. Every row and every choice has exactly one partner.
+/// Which row each choice goes to. Every row and every choice has exactly one partner, or none.
 struct DispatchPlan {
   std::int64_t tokens = 0;
   int experts = 0;
   int top_k = 0;
-  const std::int32_t* choices = nullptr;  // (T, K), each in [0, X)
+  const std::int32_t* choices = nullptr;  // (T, K), each in [0, X), or -1
   std::int32_t* offsets = nullptr;        // (X + 1): expert x has rows offsets[x] to offsets[x + 1]
   std::int32_t* choice_of_row = nullptr;  // (T K)
   std::int32_t* row_of_choice = nullptr;  // (T K)

@@ -35,36 +35,46 @@ MESHPLAN_INLINE void score_grad_row(float* p, float* ds, int64_t columns, float 
   }
 }
 
-/// out (queries, keys) = rows (queries, E) times a transposed key block.
-void scores_of(const Head& h, const Pair& pair, float* out, const float* rows,
+/// Rows of `size` elements, `padded` apart: of queries and keys, or of values and output gradients.
+struct Width {
+  int64_t size;
+  int64_t padded;
+};
+MESHPLAN_INLINE Width key_width(const Head& h) {
+  return {h.op.shape.head_size, h.layout.head};
+}
+MESHPLAN_INLINE Width value_width(const Head& h) {
+  return {h.layout.value_size, h.layout.value};
+}
+
+/// out (queries, keys) = rows (queries, width) times a transposed key block.
+void scores_of(const Pair& pair, Width width, float* out, const float* rows,
                const float* transposed) {
-  const AttentionLayout& layout = h.layout;
   small_gemm({.c = out,
               .c_stride = kKeyBlock,
-              .a = rows + pair.first_query * layout.head,
-              .a_row_stride = layout.head,
+              .a = rows + pair.first_query * width.padded,
+              .a_row_stride = width.padded,
               .a_column_stride = 1,
-              .b = transposed + pair.first_key * layout.head,
+              .b = transposed + pair.first_key * width.padded,
               .b_stride = kKeyBlock,
               .m = pair.num_queries,
               .n = pair.columns,
-              .k = h.op.shape.head_size,
+              .k = width.size,
               .accumulate = false});
 }
 
-/// out (keys, E) += weights^T (keys, queries) times rows (queries, E).
-void add_to_keys(const Head& h, const Pair& pair, float* out, const float* weights,
+/// out (keys, width) += weights^T (keys, queries) times rows (queries, width).
+void add_to_keys(const Pair& pair, Width width, float* out, const float* weights,
                  const float* rows) {
-  const AttentionLayout& layout = h.layout;
-  small_gemm({.c = out + pair.first_key * layout.head,
-              .c_stride = layout.head,
+  small_gemm({.c = out + pair.first_key * width.padded,
+              .c_stride = width.padded,
               .a = weights,
               .a_row_stride = 1,
               .a_column_stride = kKeyBlock,
-              .b = rows + pair.first_query * layout.head,
-              .b_stride = layout.head,
+              .b = rows + pair.first_query * width.padded,
+              .b_stride = width.padded,
               .m = pair.num_keys,
-              .n = layout.head,
+              .n = width.padded,
               .k = pair.num_queries,
               .accumulate = true});
 }
@@ -77,8 +87,8 @@ void backward_tile(const Head& h, const Pair& pair) {
   float* ds = h.scratch + layout.score_grads;
   const float* query = h.scratch + layout.query;
   const float* output_grad = h.scratch + layout.output_grad;
-  scores_of(h, pair, p, query, h.scratch + layout.keys_transposed);
-  scores_of(h, pair, ds, output_grad, h.scratch + layout.values_transposed);
+  scores_of(pair, key_width(h), p, query, h.scratch + layout.keys_transposed);
+  scores_of(pair, value_width(h), ds, output_grad, h.scratch + layout.values_transposed);
   for (int64_t i = 0; i < pair.num_queries; ++i) {
     const int64_t query_index = pair.first_query + i;
     float* p_row = p + i * kKeyBlock;
@@ -94,8 +104,8 @@ void backward_tile(const Head& h, const Pair& pair) {
     score_grad_row(p_row, ds_row, pair.columns, shape.scale, h.op.lse[token * shape.heads + h.head],
                    h.scratch[layout.delta + query_index]);
   }
-  add_to_keys(h, pair, h.scratch + layout.value_grad, p, output_grad);
-  add_to_keys(h, pair, h.scratch + layout.key_grad, ds, query);
+  add_to_keys(pair, value_width(h), h.scratch + layout.value_grad, p, output_grad);
+  add_to_keys(pair, key_width(h), h.scratch + layout.key_grad, ds, query);
   small_gemm({.c = h.scratch + layout.query_grad + pair.first_query * layout.head,
               .c_stride = layout.head,
               .a = ds,
@@ -115,19 +125,19 @@ void pack_head(const Head& h) {
   const AttentionLayout& layout = h.layout;
   const AttentionShape& shape = op.shape;
   const int64_t row = h.sequence * shape.query_len;
-  const int64_t column = h.head * shape.head_size;
+  const int64_t column = h.head * layout.value_size;
   const T* o = static_cast<const T*>(op.o) + row * op.o_stride + column;
   pack_rows(h.scratch + layout.query, layout.head,
-            static_cast<const T*>(op.q) + row * op.q_stride + column, op.q_stride, shape.head_size,
-            shape.query_len, layout.queries);
-  pack_rows(h.scratch + layout.output_grad, layout.head,
-            static_cast<const T*>(op.output_grad) + row * op.o_stride + column, op.o_stride,
+            static_cast<const T*>(op.q) + row * op.q_stride + h.head * shape.head_size, op.q_stride,
             shape.head_size, shape.query_len, layout.queries);
+  pack_rows(h.scratch + layout.output_grad, layout.value,
+            static_cast<const T*>(op.output_grad) + row * op.o_stride + column, op.o_stride,
+            layout.value_size, shape.query_len, layout.queries);
   for (int64_t i = 0; i < shape.query_len; ++i) {
     Vec products{};
-    for_each_vec(0, shape.head_size, [&](int64_t e, auto part) {
+    for_each_vec(0, layout.value_size, [&](int64_t e, auto part) {
       products += load(o + i * op.o_stride + e, part) *
-                  load(h.scratch + layout.output_grad + i * layout.head + e, part);
+                  load(h.scratch + layout.output_grad + i * layout.value + e, part);
     });
     h.scratch[layout.delta + i] = sum(products);
   }
@@ -157,29 +167,33 @@ void backward_pair(const AttentionBackward& op, const AttentionLayout& layout, f
                    int64_t sequence, int64_t kv_head) {
   const AttentionShape& shape = op.shape;
   const int64_t num_keys = op.key_lengths != nullptr ? op.key_lengths[sequence] : shape.key_len;
-  const int64_t offset = sequence * shape.key_len * op.kv_stride + kv_head * shape.head_size;
+  const int64_t first = sequence * shape.key_len * op.kv_stride;
   // The keys' place holds the values until they are transposed.
-  pack_rows(scratch + layout.key, layout.head, static_cast<const T*>(op.v) + offset, op.kv_stride,
-            shape.head_size, num_keys, layout.keys);
-  transpose_blocks(scratch + layout.values_transposed, scratch + layout.key, layout.head,
+  pack_rows(scratch + layout.key, layout.value,
+            static_cast<const T*>(op.v) + first + kv_head * layout.value_size, op.kv_stride,
+            layout.value_size, num_keys, layout.keys);
+  transpose_blocks(scratch + layout.values_transposed, scratch + layout.key, layout.value,
                    layout.keys);
-  pack_rows(scratch + layout.key, layout.head, static_cast<const T*>(op.k) + offset, op.kv_stride,
+  pack_rows(scratch + layout.key, layout.head,
+            static_cast<const T*>(op.k) + first + kv_head * shape.head_size, op.kv_stride,
             shape.head_size, num_keys, layout.keys);
   transpose_blocks(scratch + layout.keys_transposed, scratch + layout.key, layout.head,
                    layout.keys);
-  const size_t grad_bytes = static_cast<size_t>(layout.keys * layout.head) * sizeof(float);
-  memset(scratch + layout.key_grad, 0, grad_bytes);
-  memset(scratch + layout.value_grad, 0, grad_bytes);
+  const auto zero = [&](int64_t at, int64_t width) {
+    memset(scratch + at, 0, static_cast<size_t>(layout.keys * width) * sizeof(float));
+  };
+  zero(layout.key_grad, layout.head);
+  zero(layout.value_grad, layout.value);
 
   const int64_t group = shape.heads / shape.kv_heads;
   for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
     backward_head<T>({op, layout, scratch, num_keys, sequence, head});
 
-  const int64_t grad_offset = sequence * shape.key_len * op.dkv_stride + kv_head * shape.head_size;
-  unpack_rows(static_cast<T*>(op.dk) + grad_offset, op.dkv_stride, scratch + layout.key_grad,
-              layout.head, shape.head_size, shape.key_len);
-  unpack_rows(static_cast<T*>(op.dv) + grad_offset, op.dkv_stride, scratch + layout.value_grad,
-              layout.head, shape.head_size, shape.key_len);
+  const int64_t first_grad = sequence * shape.key_len * op.dkv_stride;
+  unpack_rows(static_cast<T*>(op.dk) + first_grad + kv_head * shape.head_size, op.dkv_stride,
+              scratch + layout.key_grad, layout.head, shape.head_size, shape.key_len);
+  unpack_rows(static_cast<T*>(op.dv) + first_grad + kv_head * layout.value_size, op.dkv_stride,
+              scratch + layout.value_grad, layout.value, layout.value_size, shape.key_len);
 }
 
 template <class T>

@@ -68,19 +68,19 @@ void attend(const QueryBlock& block, int64_t first_key, int64_t end) {
              -kInfinity);
     const float shrink = softmax_row(row, columns, shape.scale, row_max[i], row_sum[i]);
     if (shrink != 1.0F) {
-      for (int64_t e = 0; e < layout.head; e += kLanes)
-        store(output + i * layout.head + e, load(output + i * layout.head + e) * shrink);
+      for (int64_t e = 0; e < layout.value; e += kLanes)
+        store(output + i * layout.value + e, load(output + i * layout.value + e) * shrink);
     }
   }
   small_gemm({.c = output,
-              .c_stride = layout.head,
+              .c_stride = layout.value,
               .a = scores,
               .a_row_stride = kKeyBlock,
               .a_column_stride = 1,
-              .b = block.scratch + layout.values + first_key * layout.head,
-              .b_stride = layout.head,
+              .b = block.scratch + layout.values + first_key * layout.value,
+              .b_stride = layout.value,
               .m = block.count,
-              .n = layout.head,
+              .n = layout.value,
               .k = columns,
               .accumulate = true});
 }
@@ -94,13 +94,13 @@ void finish(const QueryBlock& block, int64_t sequence, int64_t head) {
   for (int64_t i = 0; i < block.count; ++i) {
     const float total = block.scratch[layout.row_sum + i];
     const float inverse = total > 0.0F ? 1.0F / total : 0.0F;
-    for (int64_t e = 0; e < layout.head; e += kLanes)
-      store(output + i * layout.head + e, load(output + i * layout.head + e) * inverse);
+    for (int64_t e = 0; e < layout.value; e += kLanes)
+      store(output + i * layout.value + e, load(output + i * layout.value + e) * inverse);
     op.lse[(first_row + i) * op.shape.heads + head] =
         total > 0.0F ? block.scratch[layout.row_max + i] + __builtin_logf(total) : -kInfinity;
   }
-  unpack_rows(static_cast<T*>(op.o) + first_row * op.o_stride + head * op.shape.head_size,
-              op.o_stride, output, layout.head, op.shape.head_size, block.count);
+  unpack_rows(static_cast<T*>(op.o) + first_row * op.o_stride + head * layout.value_size,
+              op.o_stride, output, layout.value, layout.value_size, block.count);
 }
 
 template <class T>
@@ -115,7 +115,7 @@ void forward_head(const AttentionForward& op, const AttentionLayout& layout, flo
     pack_rows(scratch + layout.query, layout.head, q + first * op.q_stride, op.q_stride,
               shape.head_size, block.count, block.count);
     memset(scratch + layout.output, 0,
-           static_cast<size_t>(block.count * layout.head) * sizeof(float));
+           static_cast<size_t>(block.count * layout.value) * sizeof(float));
     for (int64_t i = 0; i < block.count; ++i) {
       scratch[layout.row_max + i] = -kInfinity;
       scratch[layout.row_sum + i] = 0.0F;
@@ -136,14 +136,16 @@ void forward(const AttentionForward& op, Range pairs, float* scratch) {
     const int64_t sequence = pair / shape.kv_heads;
     const int64_t kv_head = pair % shape.kv_heads;
     const int64_t num_keys = op.key_lengths != nullptr ? op.key_lengths[sequence] : shape.key_len;
-    const int64_t offset = sequence * shape.key_len * op.kv_stride + kv_head * shape.head_size;
+    const int64_t first = sequence * shape.key_len * op.kv_stride;
     // The values' place holds the keys until they are transposed.
-    pack_rows(scratch + layout.values, layout.head, static_cast<const T*>(op.k) + offset,
-              op.kv_stride, shape.head_size, num_keys, layout.keys);
+    pack_rows(scratch + layout.values, layout.head,
+              static_cast<const T*>(op.k) + first + kv_head * shape.head_size, op.kv_stride,
+              shape.head_size, num_keys, layout.keys);
     transpose_blocks(scratch + layout.keys_transposed, scratch + layout.values, layout.head,
                      layout.keys);
-    pack_rows(scratch + layout.values, layout.head, static_cast<const T*>(op.v) + offset,
-              op.kv_stride, shape.head_size, num_keys, layout.keys);
+    pack_rows(scratch + layout.values, layout.value,
+              static_cast<const T*>(op.v) + first + kv_head * layout.value_size, op.kv_stride,
+              layout.value_size, num_keys, layout.keys);
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
       forward_head<T>(op, layout, scratch, sequence, head, num_keys);
   }

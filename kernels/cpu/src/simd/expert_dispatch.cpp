@@ -16,6 +16,7 @@ void sum_rows(const CombineForward& op, Range tokens) {
     for_each_vec(0, op.size, [&](int64_t i, auto part) {
       Vec sum{};
       for (int k = 0; k < op.top_k; ++k) {
+        if (own[k] < 0) continue;
         const float factor = probability == nullptr ? 1.0F : probability[k];
         sum += factor * load(rows + own[k] * op.rows_stride + i, part);
       }
@@ -27,6 +28,10 @@ void sum_rows(const CombineForward& op, Range tokens) {
 template <class T>
 void backward(const CombineBackward& op, Range tokens) {
   for (int64_t choice = tokens.begin * op.top_k; choice < tokens.end * op.top_k; ++choice) {
+    if (op.row_of_choice[choice] < 0) {
+      op.dprobabilities[choice] = 0.0F;
+      continue;
+    }
     const int64_t row = op.row_of_choice[choice] * op.rows_stride;
     const T* dy = static_cast<const T*>(op.dy) + choice / op.top_k * op.dy_stride;
     const T* own = static_cast<const T*>(op.rows) + row;
@@ -47,10 +52,12 @@ void backward(const CombineBackward& op, Range tokens) {
 void dispatch_forward(const DispatchForward& op, Range rows) {
   const int64_t element = size_of(op.dtype);
   const char* x = static_cast<const char*>(op.x);
-  for (int64_t row = rows.begin; row < rows.end; ++row)
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    if (op.choice_of_row[row] < 0) continue;
     memcpy(static_cast<char*>(op.rows) + row * op.rows_stride * element,
            x + op.choice_of_row[row] / op.top_k * op.x_stride * element,
            static_cast<size_t>(op.size * element));
+  }
 }
 void combine_forward(const CombineForward& op, Range tokens) {
   with_type(op.dtype, [&]<class T>(T* /*type*/) { sum_rows<T>(op, tokens); });

@@ -47,6 +47,10 @@ void random_normal(const RandomNormal& op, Range rows);
 void dispatch_forward(const DispatchForward& op, Range rows);
 void combine_forward(const CombineForward& op, Range tokens);
 void combine_backward(const CombineBackward& op, Range tokens);
+void latent_heads_forward(const LatentHeadsForward& op, Range tokens);
+void latent_heads_backward(const LatentHeadsBackward& op, Range tokens);
+void sigmoid_gate_forward(const SigmoidGateForward& op, Range tokens);
+void sigmoid_gate_backward(const SigmoidGateBackward& op, Range tokens);
 void attention_forward(const AttentionForward& op, Range pairs, float* scratch);
 void attention_backward(const AttentionBackward& op, Range pairs, float* scratch);
 
