@@ -78,10 +78,14 @@ void fields(Visitor& v, RouterSpec& r) {
   v.optional("bias", r.bias, "the router's logits have a bias");
   v.optional("correction_bias", r.correction_bias,
              "a bias that balances load: used for the choice only, not trained by gradient");
+  v.optional("correction_bias_rate", r.correction_bias_rate,
+             "by which the correction bias moves in a step", at_least(0));
   v.optional("num_groups", r.num_groups, "groups of experts", at_least(1));
   v.optional("top_groups", r.top_groups, "groups that a token may choose from", at_least(1));
   v.optional("aux_loss_coefficient", r.aux_loss_coefficient, "weight of the load balancing loss",
              at_least(0));
+  v.optional("z_loss_coefficient", r.z_loss_coefficient,
+             "weight of the squared log-sum-exp of the logits", at_least(0));
 }
 
 template <class Visitor>
@@ -94,6 +98,10 @@ void fields(Visitor& v, MoeSpec& m) {
   v.optional("shared_expert_gate", m.shared_expert_gate,
              "the shared output is scaled by a learned gate");
   v.optional("expert_bias", m.expert_bias, "the experts' projections have biases");
+  v.optional("capacity_factor", m.capacity_factor,
+             "tokens of a sequence that an expert takes, times num_experts / (top_k * tokens); 0 = "
+             "all",
+             at_least(0));
   v.optional("dense_layers", m.dense_layers, "layers with a dense FFN, ascending", at_least(0));
   v.optional("router", m.router, "how experts are chosen and weighed");
 }

@@ -107,6 +107,11 @@ Address scalar_address(const Program& program, Scalar first, std::int64_t count 
   return flat_address(program, Region::Scalars, {begin, begin + count});
 }
 
+Address expert_load_address(const Program& program, int row) {
+  const std::int64_t experts = program.plan.model.moe->num_experts;
+  return flat_address(program, Region::ExpertLoad, {row * experts, (row + 1) * experts});
+}
+
 /// What work on a flat range touches at most, whichever rank does it.
 Address step_address(const Program& program, Region region, const StepOp& step) {
   if (!step.bucket) return flat_address(program, region, step.range);
@@ -137,6 +142,8 @@ void add_step_footprint(const Program& program, const OperationInstance& instanc
           {.region = Region::Batch,
            .bytes = program.memory.regions[static_cast<std::size_t>(Region::Batch)].stride_bytes});
       result.writes.push_back(scalar_address(program, Scalar::LossSum, kNumScalars));
+      if (const std::int64_t load = expert_load_elements(program.plan))
+        result.writes.push_back(flat_address(program, Region::ExpertLoad, {0, load}));
       return;
     case StepWork::MaskLoss:
       result.writes.push_back(scalar(Scalar::LossSum));
@@ -173,6 +180,12 @@ void add_step_footprint(const Program& program, const OperationInstance& instanc
     case StepWork::DecompressGradients:
       result.reads.push_back(compressed_address(program, instance));
       result.writes.push_back(step_address(program, Region::Gradients, step));
+      return;
+    case StepWork::BalanceExperts:
+      result.reads.push_back(expert_load_address(program, step.load_row));
+      for (const Region region : {Region::Weights, Region::MasterWeights})
+        if (program.memory.regions[static_cast<std::size_t>(region)].stride_bytes > 0)
+          result.writes.push_back(step_address(program, region, step));
       return;
   }
 }
@@ -242,6 +255,7 @@ std::int64_t element_bytes(const Program& program, Region region) {
     case Region::Moment2:
     case Region::UnreducedBuckets:
     case Region::CompressionErrors:
+    case Region::ExpertLoad:
       return size_of(DType::F32);
     case Region::CompressedGradients:
       return 1;
@@ -285,6 +299,11 @@ Address address_of(const Program& program, const OperationInstance& instance, Va
       return input_gradient(program, instance);
     case Storage::LossScalar:
       return scalar_address(program, Scalar::LossSum);
+    case Storage::RouterLosses:
+      return scalar_address(program, Scalar::BalanceLossSum, 2);
+    case Storage::ExpertLoad:
+      return expert_load_address(
+          program, expert_load_row(program.plan, program.layers[at(instance.layer)].layer.value()));
   }
   throw InvariantError("value without storage");
 }
@@ -297,6 +316,16 @@ Address peer_address(const Program& program, const OperationInstance& instance) 
     return layer_input(program, chunk.first_layer, instance.microbatch);
   return output_gradient(program, instance, chunk.end_layer - 1);
 }
+
+namespace {
+
+/// Does the operation begin a gradient, in units of the whole batch's mean?
+bool scales_gradients(const Operation& operation, const ComputeOp& work) {
+  return work.kind == models::OpKind::CrossEntropy ||
+         (work.kind == models::OpKind::Router && operation.phase == Phase::InputGrad);
+}
+
+}  // namespace
 
 Footprint footprint(const Program& program, const OperationInstance& instance) {
   const Operation& operation = operation_of(program, instance);
@@ -313,7 +342,7 @@ Footprint footprint(const Program& program, const OperationInstance& instance) {
     for (const ValueId id : operation.outputs)
       result.writes.push_back(address_of(program, instance, id));
     const auto* compute = std::get_if<ComputeOp>(&operation.work);
-    if (compute != nullptr && compute->kind == models::OpKind::CrossEntropy)
+    if (compute != nullptr && scales_gradients(operation, *compute))
       result.reads.push_back(scalar_address(program, Scalar::GradientScale));
   }
   return result;

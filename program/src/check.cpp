@@ -73,7 +73,11 @@ class Checker {
   /// What the graph can express and this version cannot run or price yet.
   void not_lowered() {
     experts_not_lowered();
-    refuse(model_.mla.has_value(), "multi-head latent attention (mla)");
+    if (plan_.zero_stage >= 2) {
+      refuse(model_.mla.has_value(), "multi-head latent attention (mla) with zero_stage >= 2");
+      refuse(model_.moe && model_.moe->router.correction_bias,
+             "moe.router.correction_bias with zero_stage >= 2");
+    }
     refuse(model_.linear_attention.has_value(), "linear attention");
     refuse(model_.mtp_layers > 0, "multi-token prediction (mtp_layers)");
     refuse(model_.attention_sinks, "attention_sinks");
@@ -88,6 +92,11 @@ class Checker {
     refuse(model_.activation == models::ActivationKind::ClampedSilu, "activation 'clamped_silu'");
     if (parallel_.cp > 1) {
       refuse(!model_.causal, "attention without a causal mask over cp > 1");
+      refuse(model_.mla.has_value(), "multi-head latent attention (mla) over cp > 1");
+      refuse(model_.moe && model_.moe->router.aux_loss_coefficient != 0,
+             "a load balancing loss (moe.router.aux_loss_coefficient) over cp > 1");
+      refuse(model_.moe && model_.moe->capacity_factor != 0,
+             "a capacity of experts (moe.capacity_factor) over cp > 1");
       refuse(plan_.context_parallel == ContextMethod::Ring && has_window(),
              "a sliding window in a ring over cp > 1 (use context_parallel 'all_gather')");
     }
@@ -101,15 +110,10 @@ class Checker {
   void experts_not_lowered() {
     if (!model_.moe) return;
     const models::MoeSpec& moe = *model_.moe;
-    refuse(moe.shared_expert_gate, "a gate of the shared expert (moe.shared_expert_gate)");
     refuse(moe.expert_bias, "a bias of experts (moe.expert_bias)");
-    refuse(moe.router.bias, "a bias of the router (moe.router.bias)");
-    refuse(moe.router.correction_bias, "moe.router.correction_bias");
-    refuse(moe.router.num_groups > 1, "group-limited routing (moe.router.num_groups)");
-    refuse(moe.router.aux_loss_coefficient != 0,
-           "a load balancing loss (moe.router.aux_loss_coefficient)");
-    refuse(plan_.workload.precision != DType::F32,
-           "a mixture of experts in another precision than fp32");
+    refuse(plan_.workload.precision == DType::F16, "a mixture of experts in fp16");
+    refuse(moe.router.z_loss_coefficient != 0 && moe.router.score == models::RouterScore::Sigmoid,
+           "a z-loss of a sigmoid router (moe.router.z_loss_coefficient)");
   }
 
   void experts() {

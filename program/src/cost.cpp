@@ -115,8 +115,11 @@ double compute_flops(const Program& program, const OperationInstance& instance,
     case OpKind::Attention: {
       const bool forward = operation.phase == Phase::Forward || operation.phase == Phase::Recompute;
       const double products = forward ? kForwardAttentionProducts : kBackwardAttentionProducts;
-      return 2.0 * products * attended_pairs(program, instance, operation, work) *
-             work.attributes.heads * work.attributes.head_size;
+      // q k^T; q k^T again, ds k and ds^T q are on query and key heads, the others on value heads.
+      const double on_keys = forward ? 1 : 3;
+      return 2.0 * attended_pairs(program, instance, operation, work) * work.attributes.heads *
+             (on_keys * work.attributes.head_size +
+              (products - on_keys) * work.attributes.value_head_size);
     }
     default:
       return 0.0;  // memory-bound: counted by bytes
@@ -233,6 +236,20 @@ std::string_view kind_name(OpKind kind) {
       return "merge_attention";
     case OpKind::Convert:
       return "convert";
+    case OpKind::Slice:
+      return "slice";
+    case OpKind::LatentHeads:
+      return "latent_heads";
+    case OpKind::SigmoidGate:
+      return "sigmoid_gate";
+    case OpKind::RouterLoad:
+      return "router_load";
+    case OpKind::SequenceLoad:
+      return "sequence_load";
+    case OpKind::RouterLosses:
+      return "router_losses";
+    case OpKind::LimitChoices:
+      return "limit_choices";
     default:
       throw InvariantError("operation without a signature");
   }
@@ -256,6 +273,12 @@ std::string attribute_flags(const ComputeOp& work) {
     default:
       return "";
   }
+}
+
+/// "192", or "192:128" where value heads have another size.
+std::string head_sizes(const models::OpAttributes& a) {
+  return a.value_head_size == a.head_size ? fmt::format("{}", a.head_size)
+                                          : fmt::format("{}:{}", a.head_size, a.value_head_size);
 }
 
 std::string compute_signature(const Program& program, const OperationInstance& instance,
@@ -284,7 +307,7 @@ std::string compute_signature(const Program& program, const OperationInstance& i
     const AttentionTile& last = tiles.back();
     text +=
         fmt::format(" b={} s={} h={} k={} e={} {}{}", program.sizes.sequences, last.num_queries,
-                    work.attributes.heads, work.attributes.kv_heads, work.attributes.head_size,
+                    work.attributes.heads, work.attributes.kv_heads, head_sizes(work.attributes),
                     last.causal ? "causal" : "full",
                     work.attributes.window > 0 ? fmt::format(" window={}", work.attributes.window)
                                                : std::string());
@@ -337,6 +360,7 @@ OperationCost step_cost(const Plan& plan, const StepOp& step) {
     case StepWork::ClipCoefficient:
     case StepWork::CompressGradients:
     case StepWork::DecompressGradients:
+    case StepWork::BalanceExperts:
       return {};
   }
   throw InvariantError("step work without a cost");
@@ -376,6 +400,7 @@ std::string step_signature(const Plan& plan, const StepOp& step) {
     case StepWork::ClipCoefficient:
     case StepWork::CompressGradients:
     case StepWork::DecompressGradients:
+    case StepWork::BalanceExperts:
       return {};
   }
   throw InvariantError("step work without a signature");

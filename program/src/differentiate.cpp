@@ -269,6 +269,20 @@ class Differentiator {
       case OpKind::Router:
         router_adjoint(op, work);
         break;
+      case OpKind::Slice:
+        slice_adjoint(op, work);
+        break;
+      case OpKind::LatentHeads:
+        latent_heads_adjoint(op, work);
+        break;
+      case OpKind::SigmoidGate:
+        gate_adjoint(op, work);
+        break;
+      case OpKind::RouterLosses:
+        break;  // part of the router's
+      case OpKind::RouterLoad:
+      case OpKind::SequenceLoad:
+      case OpKind::LimitChoices:
       case OpKind::DispatchPlan:
       case OpKind::ExchangeSizes:
         break;  // integers
@@ -500,6 +514,41 @@ class Differentiator {
     contribute(op.inputs[0], {dx, dy.where});
   }
 
+  void slice_adjoint(const Operation& op, const ComputeOp& work) {
+    const Gradient first = take(op.outputs[0]);
+    const Gradient second = take(op.outputs[1]);
+    require_invariant(first.where == second.where, op.name + ": parts laid out differently");
+    const ValueId dx = fresh_gradient(op.inputs[0], first.where);
+    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work,
+         {first.buffer, second.buffer}, {dx});
+    contribute(op.inputs[0], {dx, first.where});
+  }
+
+  /// Every rank adds what its own heads give to the part of the keys that all heads share.
+  void latent_heads_adjoint(const Operation& op, const ComputeOp& work) {
+    const Gradient dy = output_gradient(op);
+    const Placement of_shared =
+        dy.where == Placement::FeaturesSharded ? Placement::Partial : dy.where;
+    const ValueId dq = fresh_gradient(op.inputs[0], dy.where);
+    const ValueId dkv = fresh_gradient(op.inputs[1], dy.where);
+    const ValueId dk_rope = fresh_gradient(op.inputs[2], of_shared);
+    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work, {dy.buffer},
+         {dq, dkv, dk_rope});
+    contribute(op.inputs[0], {dq, dy.where});
+    contribute(op.inputs[1], {dkv, dy.where});
+    contribute(op.inputs[2], {dk_rope, of_shared});
+  }
+
+  void gate_adjoint(const Operation& op, const ComputeOp& work) {
+    const Gradient dy = output_gradient(op);
+    const ValueId dx = fresh_gradient(op.inputs[0], dy.where);
+    const ValueId dgate = fresh_gradient(op.inputs[1], dy.where);
+    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work,
+         {dy.buffer, need(op.inputs[0]), need(op.inputs[1])}, {dx, dgate});
+    contribute(op.inputs[0], {dx, dy.where});
+    contribute(op.inputs[1], {dgate, dy.where});
+  }
+
   void activation_adjoint(const Operation& op, const ComputeOp& work) {
     const Gradient dy = output_gradient(op);
     const ValueId x = op.inputs[0];
@@ -537,11 +586,22 @@ class Differentiator {
     const Gradient dy = output_gradient(op);
     const ValueId x = op.inputs[0];
     const ValueId dlogits = fresh_gradient(op.outputs[2], dy.where);
+    value(dlogits).dtype = context_.compute;
     const ValueId dx = fresh_gradient(x, dy.where);
-    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work,
-         {dy.buffer, need(op.outputs[1]), need(op.outputs[2]), op.inputs[1]}, {dlogits, dx});
+    std::vector<ValueId> inputs = {dy.buffer, need(op.outputs[1]), need(op.outputs[2]),
+                                   op.inputs[1]};
+    // What the losses of the router read besides its scores.
+    for (const Operation& other : layer_.block.forward) {
+      const auto* losses = std::get_if<ComputeOp>(&other.work);
+      if (losses == nullptr || losses->kind != OpKind::RouterLosses) continue;
+      for (std::size_t i = 1; i < other.inputs.size(); ++i) inputs.push_back(need(other.inputs[i]));
+    }
+    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work, std::move(inputs),
+         {dlogits, dx});
     contribute(x, {dx, dy.where});
-    weight_gradient(op, work, dy, {dlogits, need(x)}, {op.inputs[1]});
+    std::vector<ValueId> weights = {op.inputs[1]};
+    if (work.attributes.router.bias) weights.push_back(op.inputs[2]);
+    weight_gradient(op, work, dy, {dlogits, need(x)}, weights);
   }
 
   void dispatch_adjoint(const Operation& op, const ComputeOp& work) {

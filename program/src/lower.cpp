@@ -37,6 +37,7 @@ class Lowering {
                 .ep = plan.parallel.ep,
                 .etp = plan.parallel.etp,
                 .num_experts = plan.model.moe ? plan.model.moe->num_experts : 0,
+                .expert_capacity = expert_capacity(plan),
                 .vocab_parallel_loss = profile.vocab_parallel_loss,
                 .cp = plan.parallel.cp,
                 .method = plan.context_parallel};
@@ -187,6 +188,7 @@ class Lowering {
     set(Region::Transient, transient_bytes_, activations.transient_slots);
     set(Region::Boundary, stream_bytes(), std::max(1, activations.boundary.total()));
     set(Region::Scalars, kNumScalars * kScalarBytes);
+    set(Region::ExpertLoad, expert_load_elements(plan()) * size_of(DType::F32));
   }
 
   Pass pass_;

@@ -15,7 +15,7 @@ std::size_t at(int id) {
 // When a gradient is complete decides where it lies.
 // With ZeRO-2 and 3, what several layers use is not
 // streamed with any of them.
-enum class Readiness { Early, Expert, Tied, Shared, TpPartial };
+enum class Readiness { Early, Expert, Tied, Shared, TpPartial, Untrained };
 
 struct Candidate {
   Parameter parameter;
@@ -48,11 +48,13 @@ class BucketCutter {
   std::int64_t add(const Candidate& candidate) {
     const bool expert = candidate.readiness == Readiness::Expert;
     const bool late = candidate.readiness > Readiness::Expert;
+    const bool trained = candidate.parameter.trained;
     const std::optional<int> unit = late ? std::nullopt : unit_of(candidate.ready_after_layer);
     if (!open_ || current().expert() != expert || current().late != late ||
-        current().unit != unit || is_full()) {
+        current().unit != unit || current().trained != trained || is_full()) {
       close();
       begin(expert, late, unit);
+      if (!trained) keep_whole();
     }
     const std::int64_t offset = current().range.end;
     const std::int64_t elements = candidate.parameter.elements();
@@ -85,6 +87,14 @@ class BucketCutter {
   bool is_full() {
     return bucketed_ && !current().late && !current().unit &&
            current().range.size() * size_of(DType::F32) >= program_.plan.bucket_bytes;
+  }
+
+  /// What no gradient moves is on every rank.
+  void keep_whole() {
+    current().trained = false;
+    current().shards = 1;
+    current().shard_group = current().group;
+    current().replicas.reset();
   }
 
   std::optional<int> unit_of(int layer) const {
@@ -148,6 +158,7 @@ std::vector<Candidate> candidates_of(const Program& program, const std::vector<P
       if (program.plan.zero_stage >= 2 && !fresh) known.readiness = Readiness::Shared;
       if (known.parameter.expert) known.readiness = Readiness::Expert;
       if (known.parameter.tp_partial) known.readiness = Readiness::TpPartial;
+      if (!known.parameter.trained) known.readiness = Readiness::Untrained;
       if (is_embedding && tied_over_stages) {
         known.readiness = Readiness::Tied;
         known.parameter.tied_copy = !program.role.first_stage;
@@ -199,7 +210,8 @@ ParameterOrder place_parameters(Program& program, const std::vector<PlacedLayer>
   for (Candidate& candidate : candidates) {
     candidate.parameter.offset = cutter.add(candidate);
     candidate.parameter.bucket = static_cast<int>(program.buckets.size()) - 1;
-    FlatRange* const ranges[] = {nullptr, nullptr, &order.tied, nullptr, &order.tp_partial};
+    FlatRange* const ranges[] = {nullptr, nullptr,           &order.tied,
+                                 nullptr, &order.tp_partial, nullptr};
     if (FlatRange* range = ranges[static_cast<std::size_t>(candidate.readiness)]) {
       if (range->size() == 0) range->begin = candidate.parameter.offset;
       range->end = program.buckets.back().range.end;

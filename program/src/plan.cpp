@@ -75,18 +75,42 @@ std::string plan_schema() {
   return json_schema<PlanFile>().dump(2) + "\n";
 }
 
+std::int64_t expert_capacity(const Plan& plan) {
+  if (!plan.model.moe || plan.model.moe->capacity_factor == 0) return 0;
+  const models::MoeSpec& moe = *plan.model.moe;
+  const auto share = static_cast<double>(plan.workload.seq_len) * moe.top_k / moe.num_experts;
+  const double tokens = std::ceil(share * moe.capacity_factor);
+  return tokens >= static_cast<double>(plan.workload.seq_len) ? plan.workload.seq_len
+                                                              : static_cast<std::int64_t>(tokens);
+}
+
 std::int64_t routed_rows_bound(const Plan& plan) {
   if (!plan.model.moe) return 0;
   const ParallelConfig& parallel = plan.parallel;
   const std::int64_t shards = parallel.sp ? parallel.tp : 1;
   const std::int64_t tokens = plan.tokens_per_microbatch() / shards * parallel.etp;
   const std::int64_t balanced = tokens * plan.model.moe->top_k;
-  if (parallel.ep == 1) return balanced;
   const std::int64_t held = plan.model.moe->num_experts / parallel.ep;
-  const std::int64_t most =
-      tokens * parallel.ep * std::min<std::int64_t>(plan.model.moe->top_k, held);
+  std::int64_t most = tokens * parallel.ep * std::min<std::int64_t>(plan.model.moe->top_k, held);
+  if (const std::int64_t capacity = expert_capacity(plan)) {
+    // The ranks that send to an expert hold parts of at most so many sequences.
+    const int replicas = (parallel.ep * parallel.etp + parallel.tp - 1) / parallel.tp;
+    most = std::min(most, capacity * held * plan.micro_batch_size * replicas);
+  }
+  if (parallel.ep == 1) return std::min(balanced, most);
   const double wanted = std::ceil(static_cast<double>(balanced) * plan.expert_imbalance);
   return wanted >= static_cast<double>(most) ? most : static_cast<std::int64_t>(wanted);
+}
+
+int expert_load_row(const Plan& plan, int layer) {
+  int row = 0;
+  for (int before = 0; before < layer; ++before) row += models::is_moe_layer(plan.model, before);
+  return row;
+}
+
+std::int64_t expert_load_elements(const Plan& plan) {
+  if (!plan.model.moe) return 0;
+  return std::int64_t{expert_load_row(plan, plan.model.num_layers)} * plan.model.moe->num_experts;
 }
 
 std::vector<int> resolved_layers_per_stage(const Plan& plan) {

@@ -20,7 +20,8 @@ constexpr std::array<std::string_view, kNumRegions> kRegionNames = {"weights",
                                                                     "gathered_weights",
                                                                     "unreduced_buckets",
                                                                     "compression_errors",
-                                                                    "compressed_gradients"};
+                                                                    "compressed_gradients",
+                                                                    "expert_load"};
 
 Json memory_json(const MemoryPlan& memory) {
   Json regions = Json::object();
@@ -42,6 +43,7 @@ Json parameter_json(const Parameter& parameter) {
           {"sections", std::move(sections)},
           {"weight_decay", parameter.weight_decay},
           {"tp_partial", parameter.tp_partial},
+          {"trained", parameter.trained},
           {"offset", parameter.offset}};
 }
 

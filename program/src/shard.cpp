@@ -194,7 +194,10 @@ class Sharder {
   ValueId parameter(TensorId id, std::optional<int> dim,
                     std::optional<std::vector<ShardSection>> cut = std::nullopt) {
     const Tensor& tensor = graph_.tensors[at(id)];
-    Parameter made{.name = tensor.name, .init = tensor.init, .weight_decay = tensor.weight_decay};
+    Parameter made{.name = tensor.name,
+                   .init = tensor.init,
+                   .weight_decay = tensor.weight_decay,
+                   .trained = tensor.trained};
     std::vector<Dim> shape = tensor.shape;
     for (const Dim& size : tensor.shape) made.global_shape.push_back(size.count);
     made.local_shape = made.global_shape;
@@ -237,10 +240,17 @@ class Sharder {
       case OpKind::CrossEntropy:
         return lower_cross_entropy(op);
       case OpKind::Rope:
-        return lower_elementwise(op, /*in_place=*/true);
+        return op.inputs.size() == 2 ? lower_latent_rope(op)
+                                     : lower_elementwise(op, /*in_place=*/true);
       case OpKind::Attention:
         if (context_.cp > 1) return lower_context_attention(op);
         return lower_elementwise(op, /*in_place=*/false);
+      case OpKind::Slice:
+        return lower_slice(op);
+      case OpKind::LatentAttention:
+        return lower_latent_attention(op);
+      case OpKind::Router:
+        return lower_router(op);
       case OpKind::PositionEmbedding:
       case OpKind::Scale:
       case OpKind::RmsNorm:
@@ -248,7 +258,7 @@ class Sharder {
       case OpKind::HeadRmsNorm:
       case OpKind::GatedActivation:
       case OpKind::Activation:
-      case OpKind::Router:
+      case OpKind::SigmoidGate:
       case OpKind::Add:
         return lower_elementwise(op, /*in_place=*/false);
       default:
@@ -331,6 +341,72 @@ class Sharder {
         context_sharder_.attend(op.name, compute(op, /*tokens_sharded=*/false, heads_cut), qkv, o);
     current_[at(op.outputs.front())] = made.o;
     current_[at(op.outputs.back())] = made.lse;
+  }
+
+  /// Two parts of the columns, which no rank cuts.
+  void lower_slice(const Op& op) {
+    const ValueId x = whole_rows(op.inputs.front());
+    const Placement where = placement(x);
+    std::vector<ValueId> parts;
+    for (const TensorId part : op.outputs) parts.push_back(add(part, where));
+    emit(op.name, Lane::Compute, compute(op, where == Placement::TokensSharded, false), {x}, parts);
+  }
+
+  // Latent attention: heads are sharded, the latent projections and the rotated part of the keys,
+  // which all heads share, are not.
+
+  void rotate(const std::string& name, ComputeOp work, ValueId x, TensorId out) {
+    const ValueId y = add(out, placement(x), {.alias = x});
+    work.attributes.rope_offset = work.attributes.head_size - work.attributes.rope_size;
+    emit(name, Lane::Compute, work, {x}, {y});
+  }
+
+  void lower_latent_rope(const Op& op) {
+    const ValueId q = whole_heads(op.inputs[0]);
+    ComputeOp work = compute(op, false, placement(q) == Placement::FeaturesSharded);
+    work.attributes.kv_heads = 0;
+    rotate(op.name, work, q, op.outputs[0]);
+    work.attributes.heads = 1;
+    work.attributes.head_size = work.attributes.rope_size;
+    rotate(op.name + ".k", work, laid_out(op.inputs[1], Placement::Replicated), op.outputs[1]);
+  }
+
+  /// An attention like any other after queries, keys and values lie side by side.
+  void lower_latent_attention(const Op& op) {
+    const ValueId q = whole_heads(op.inputs[0]);
+    const Placement where = placement(q);
+    const std::vector<ValueId> parts = {q, whole_heads(op.inputs[1]),
+                                        laid_out(op.inputs[2], Placement::Replicated)};
+    const models::OpAttributes& all = op.attributes;
+    std::vector<ShardSection> columns;
+    std::int64_t begin = 0;
+    for (const int head_size : {all.head_size, all.head_size, all.value_head_size}) {
+      const std::int64_t width = std::int64_t{all.heads} * head_size;
+      columns.push_back({.begin = begin, .size = width / (sharded() ? context_.tp : 1)});
+      begin += width;
+    }
+    ComputeOp work = compute(op, false, where == Placement::FeaturesSharded);
+    work.kind = OpKind::LatentHeads;
+    const ValueId qkv = layer_.add_value(
+        {.name = op.name + ".qkv",
+         .dtype = context_.compute,
+         .shape = {layer_.block.values[at(q)].shape.front(), {.count = local_size(columns)}}},
+        where, sharded() ? columns : std::vector<ShardSection>{});
+    emit(op.name + ".heads", Lane::Compute, work, parts, {qkv});
+    work.kind = OpKind::Attention;
+    const ValueId out = add(op.outputs[0], where);
+    emit(op.name, Lane::Compute, work, {qkv}, {out, add(op.outputs[1], where)});
+  }
+
+  void lower_router(const Op& op) {
+    const ValueId x = whole_rows(op.inputs.front());
+    const Placement where = placement(x);
+    std::vector<ValueId> inputs = {x};
+    for (const TensorId id : op.parameters) inputs.push_back(parameter(id, std::nullopt));
+    std::vector<ValueId> outputs;
+    for (const TensorId output : op.outputs) outputs.push_back(add(output, where));
+    const ComputeOp work = compute(op, where == Placement::TokensSharded, false);
+    current_[at(op.outputs[1])] = experts_.route(op, work, std::move(inputs), std::move(outputs));
   }
 
   void lower_embedding(const Op& op) {

@@ -74,6 +74,71 @@ ValueId ExpertSharder::reduce_scatter(const std::string& name, ValueId from) {
   return to;
 }
 
+ValueId ExpertSharder::sequence_load(const Op& op, const ComputeOp& work, ValueId choices) {
+  const Dim experts{.count = context_.num_experts};
+  const Dim sequences{.symbol = Symbol::Sequences};
+  ComputeOp count = work;
+  count.kind = OpKind::SequenceLoad;
+  const ValueId own = add("sequence_load", DType::F32, {{.count = 1}, sequences, experts});
+  emit(op.name + ".sequence_load", Lane::Compute, count, {choices}, {own});
+  if (!work.tokens_sharded) return own;
+  const ValueId all =
+      add("sequence_load.gathered", DType::F32, {{.count = context_.tp}, sequences, experts});
+  emit(op.name + ".sequence_load.all_gather", Lane::Tp,
+       CollectiveOp{.collective = Collective::AllGather,
+                    .group = Group::Tp,
+                    .dtype = DType::F32,
+                    .elements = element_count(layer_.block.values[at(own)].shape)},
+       {own}, {all});
+  return all;
+}
+
+ValueId ExpertSharder::route(const Op& op, const ComputeOp& work, std::vector<ValueId> inputs,
+                             std::vector<ValueId> outputs) {
+  const models::RouterSpec& router = op.attributes.router;
+  const ValueId choices = outputs[1];
+  const ValueId scores = outputs[2];
+  exchange_ = {.tokens = layer_.placement[at(inputs.front())]};
+  const std::vector<Dim> shape = layer_.block.values[at(scores)].shape;
+  std::optional<ValueId> lse;
+  if (router.z_loss_coefficient != 0)
+    outputs.push_back(lse.emplace(add("router.lse", DType::F32, {shape.front()})));
+  // In fp32 the logits lie where the scores will.
+  if (context_.compute != DType::F32)
+    outputs.push_back(add("router.logits", context_.compute, shape));
+  emit(op.name, Lane::Compute, work, std::move(inputs), std::move(outputs));
+
+  ComputeOp after = work;
+  after.kind = OpKind::RouterLoad;
+  const ValueId step_load = layer_.add_value({.name = "expert_load",
+                                              .shape = {{.count = context_.num_experts}},
+                                              .storage = Storage::ExpertLoad},
+                                             Placement::Replicated);
+  emit(op.name + ".load", Lane::Compute, after, {choices}, {step_load});
+  const bool balanced = router.aux_loss_coefficient != 0;
+  if (!balanced && !lse && context_.expert_capacity == 0) return choices;
+  std::optional<ValueId> load;
+  if (balanced || context_.expert_capacity > 0) load = sequence_load(op, work, choices);
+  if (balanced || lse) {
+    after.kind = OpKind::RouterLosses;
+    const ValueId sums = layer_.add_value({.name = "router_losses",
+                                           .dtype = DType::F64,
+                                           .shape = {{.count = 2}},
+                                           .storage = Storage::RouterLosses},
+                                          Placement::Replicated);
+    std::vector<ValueId> from = {scores};
+    if (balanced) from.push_back(*load);
+    if (lse) from.push_back(*lse);
+    emit(op.name + ".losses", Lane::Compute, after, std::move(from), {sums});
+  }
+  if (context_.expert_capacity == 0) return choices;
+  after.kind = OpKind::LimitChoices;
+  const ValueId kept =
+      add("router.kept_choices", DType::I32, layer_.block.values[at(choices)].shape);
+  emit(op.name + ".limit", Lane::Compute, after, {choices, *load}, {kept});
+  return kept;
+}
+
 /// A counting sort of the choices by expert: which row each goes to.
 void ExpertSharder::plan(const Op& op, ValueId choices) {
   const std::vector<Dim> shape = layer_.block.values[at(choices)].shape;

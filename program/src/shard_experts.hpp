@@ -18,6 +18,13 @@ class ExpertSharder {
   /// Does the operation work on routed rows?
   bool owns(const models::Op& op) const;
 
+  /// Emits the router with what its losses and capacity need: the load of each sequence is gathered
+  /// over the tp ranks, which hold parts of the same sequences.
+  /// @param inputs  x, parameters    @param outputs  probabilities, choices, scores
+  /// @returns the choices that have room
+  ValueId route(const models::Op& op, const ComputeOp& work, std::vector<ValueId> inputs,
+                std::vector<ValueId> outputs);
+
   /// Gathers the tokens over etp, plans who goes where, and sends the rows to the ranks of their
   /// experts. @returns rows sorted by local expert (RoutedTokens, D)
   ValueId dispatch(const models::Op& op, ValueId x, ValueId choices);
@@ -45,6 +52,7 @@ class ExpertSharder {
   ValueId add(std::string name, DType dtype, std::vector<models::Dim> shape);
   void emit(std::string name, Lane lane, decltype(Operation::work) work,
             std::vector<ValueId> inputs, std::vector<ValueId> outputs);
+  ValueId sequence_load(const models::Op& op, const ComputeOp& work, ValueId choices);
   ValueId all_gather(const std::string& name, ValueId from);
   ValueId reduce_scatter(const std::string& name, ValueId from);
   void plan(const models::Op& op, ValueId choices);

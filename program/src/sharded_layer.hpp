@@ -25,7 +25,8 @@ struct ShardContext {
   int ep = 1;
   int etp = 1;
   int num_experts = 0;
-  bool vocab_parallel_loss = true;  // else the head's logits are gathered
+  std::int64_t expert_capacity = 0;  // tokens of a sequence that an expert takes; 0 = all
+  bool vocab_parallel_loss = true;   // else the head's logits are gathered
   int cp = 1;
   ContextMethod method = ContextMethod::AllGather;
 };

@@ -82,7 +82,7 @@ using Runs = std::vector<std::pair<FlatRange, RunKey<Kind>>>;
 Runs<int> ranges_by_copies(const Program& program) {
   MergedRanges<RunKey<int>> ranges;
   for (const Parameter& parameter : program.parameters) {
-    if (parameter.tied_copy || parameter.expert) continue;
+    if (parameter.tied_copy || parameter.expert || !parameter.trained) continue;
     const auto bucket = dividing_bucket(program, parameter.offset);
     for (const HeldRange& held : held_ranges(parameter, program.plan.parallel.tp))
       ranges.add({parameter.offset + held.range.begin, parameter.offset + held.range.end},
@@ -103,9 +103,23 @@ Runs<int> ranges_of_experts(const Program& program) {
 Runs<bool> ranges_by_decay(const Program& program) {
   MergedRanges<RunKey<bool>> ranges;
   for (const Parameter& parameter : program.parameters)
-    ranges.add({parameter.offset, parameter.offset + parameter.elements()},
-               {parameter.weight_decay, dividing_bucket(program, parameter.offset)});
+    if (parameter.trained)
+      ranges.add({parameter.offset, parameter.offset + parameter.elements()},
+                 {parameter.weight_decay, dividing_bucket(program, parameter.offset)});
   return ranges.take();
+}
+
+/// The routers' correction biases, each by the load of its layer. Every rank knows all loads.
+void append_expert_balance(Program& program) {
+  for (const LayerInstance& layer : program.layers)
+    for (const int index : layer.parameters) {
+      const Parameter& parameter = program.parameters[static_cast<std::size_t>(index)];
+      if (parameter.trained) continue;
+      append_step(program, parameter.name + ".balance", Phase::Optimizer,
+                  {.work = StepWork::BalanceExperts,
+                   .range = {parameter.offset, parameter.offset + parameter.elements()},
+                   .load_row = expert_load_row(program.plan, layer.layer.value())});
+    }
 }
 
 }  // namespace
@@ -189,7 +203,8 @@ void append_step_end(Program& program, const ParameterOrder& order, Pass pass) {
   // the norm is summed over all ranks.
   const bool over_world = program.plan.model.moe.has_value() || program.plan.zero_stage > 0;
   if (pass == Pass::Training) {
-    const int late = static_cast<int>(program.buckets.size()) - 1;  // if there is one
+    int late = static_cast<int>(program.buckets.size()) - 1;  // if there is one
+    if (late >= 0 && !program.buckets.back().trained) --late;
     append_all_reduce(program, "sequence_gradients.all_reduce", Lane::Tp, Group::Tp,
                       Region::Gradients, order.tp_partial, late);
     append_all_reduce(program, "tied_embedding.all_reduce", Lane::Dp, Group::Embedding,
@@ -209,7 +224,10 @@ void append_step_end(Program& program, const ParameterOrder& order, Pass pass) {
               {.work = StepWork::MaskLoss, .first_replica_only = over_world});
   append_all_reduce(program, "loss_and_norm.all_reduce", Lane::Tp,
                     over_world ? Group::World : Group::TpPp, Region::Scalars,
-                    scalars(Scalar::LossSum, 2));
+                    scalars(Scalar::LossSum, program.plan.model.moe ? 4 : 2));
+  // Each rank counted its own tokens and the layers of its own stage.
+  append_all_reduce(program, "expert_load.all_reduce", Lane::Tp, Group::World, Region::ExpertLoad,
+                    {0, expert_load_elements(program.plan)});
   if (pass == Pass::ForwardOnly) return;
   append_step(program, "clip_coefficient", Phase::Optimizer, {.work = StepWork::ClipCoefficient});
   for (const auto& [range, key] : ranges_by_decay(program))
@@ -218,6 +236,7 @@ void append_step_end(Program& program, const ParameterOrder& order, Pass pass) {
                  .range = range,
                  .bucket = key.bucket,
                  .weight_decay = key.kind});
+  append_expert_balance(program);
 }
 
 }  // namespace meshplan::program

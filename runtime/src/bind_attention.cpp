@@ -15,14 +15,16 @@ std::function<void()> OperatorBinder::bind_attention(const Operands& o) {
                                       .heads = a.heads,
                                       .kv_heads = a.kv_heads,
                                       .head_size = a.head_size,
+                                      .value_head_size = a.value_head_size,
                                       .causal = a.causal,
                                       .window = a.window,
                                       .scale = static_cast<float>(a.scale)};
   const std::int64_t element = size_of(o.dtype());
   const std::int64_t q_bytes = static_cast<std::int64_t>(a.heads) * a.head_size * element;
   const std::int64_t kv_bytes = static_cast<std::int64_t>(a.kv_heads) * a.head_size * element;
-  const std::int64_t stride = static_cast<std::int64_t>(a.heads + 2 * a.kv_heads) * a.head_size;
-  const std::int64_t o_stride = static_cast<std::int64_t>(a.heads) * a.head_size;
+  const std::int64_t stride = static_cast<std::int64_t>(a.heads + a.kv_heads) * a.head_size +
+                              static_cast<std::int64_t>(a.kv_heads) * a.value_head_size;
+  const std::int64_t o_stride = static_cast<std::int64_t>(a.heads) * a.value_head_size;
   if (o.forward()) {
     auto* qkv = o.in<std::byte>(0);
     return ready(kernels::AttentionForward{.shape = shape,
@@ -64,7 +66,7 @@ std::function<void()> OperatorBinder::bind_rope(const Operands& o) {
                              .rope_size = a.rope_size,
                              .positions = row_positions(),
                              .dtype = o.dtype(),
-                             .x = o.out(0),
+                             .x = o.out<std::byte>(0) + a.rope_offset * size_of(o.dtype()),
                              .x_stride = o.in_shape(0)[1],
                              .table = rope_table(a.rope_base, a.rope_size),
                              .inverse = !o.forward()});
@@ -77,6 +79,31 @@ kernels::RowPositions OperatorBinder::row_positions(std::int64_t first_row) cons
           .first_row = first_row,
           .first_position = own.first,
           .jump = own.second - own.first - own.length / 2};
+}
+
+std::function<void()> OperatorBinder::bind_latent_heads(const Operands& o) {
+  const models::OpAttributes& a = o.work.attributes;
+  const bool forward = o.forward();
+  const std::vector<std::int64_t> k_rope = forward ? o.in_shape(2) : o.out_shape(2);
+  const auto rope_size = static_cast<int>(k_rope[1]);
+  const kernels::LatentShape shape{.tokens = k_rope[0],
+                                   .heads = a.heads,
+                                   .nope_size = a.head_size - rope_size,
+                                   .rope_size = rope_size,
+                                   .value_size = a.value_head_size};
+  if (forward)
+    return ready(kernels::LatentHeadsForward{.shape = shape,
+                                             .dtype = o.dtype(),
+                                             .q = o.in(0),
+                                             .kv = o.in(1),
+                                             .k_rope = o.in(2),
+                                             .qkv = o.out(0)});
+  return ready(kernels::LatentHeadsBackward{.shape = shape,
+                                            .dtype = o.dtype(),
+                                            .dqkv = o.in(0),
+                                            .dq = o.out(0),
+                                            .dkv = o.out(1),
+                                            .dk_rope = o.out(2)});
 }
 
 const float* OperatorBinder::rope_table(double base, int size) {

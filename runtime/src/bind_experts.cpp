@@ -12,18 +12,6 @@ using program::Phase;
 
 namespace {
 
-kernels::RouterScore score_of(const models::RouterSpec& router) {
-  return router.score == models::RouterScore::Softmax ? kernels::RouterScore::Softmax
-                                                      : kernels::RouterScore::Sigmoid;
-}
-
-std::function<void()> both(std::function<void()> first, std::function<void()> second) {
-  return [first = std::move(first), second = std::move(second)] {
-    first();
-    second();
-  };
-}
-
 /// The last of `count` offsets: how many rows there are.
 std::int32_t rows_at(kernels::Backend& backend, const std::int32_t* offsets, std::int64_t count) {
   std::int32_t rows = 0;
@@ -32,65 +20,6 @@ std::int32_t rows_at(kernels::Backend& backend, const std::int32_t* offsets, std
 }
 
 }  // namespace
-
-std::function<void()> OperatorBinder::bind_router(const Operands& o) {
-  const models::OpAttributes& attributes = o.work.attributes;
-  const std::vector<std::int64_t> input =
-      o.in_shape(o.operation.phase == Phase::WeightGrad ? 1 : 0);
-  const std::int64_t experts = attributes.num_experts;
-  const std::int64_t tokens = input[0];
-  const std::int64_t hidden = program_.plan.model.hidden_size;
-  const kernels::LinearShape shape{
-      .tokens = tokens, .in_features = hidden, .out_features = experts};
-  if (o.operation.phase == Phase::WeightGrad)
-    return ready(kernels::LinearWeightGrad{.shape = shape,
-                                           .dy = o.in(0),
-                                           .dy_stride = experts,
-                                           .x = o.in(1),
-                                           .x_stride = hidden,
-                                           .dweight = o.out<float>(0),
-                                           .dweight_stride = hidden,
-                                           .accumulate = o.instance.accumulate});
-  if (o.forward())  // the logits lie where the scores will
-    return both(ready(kernels::LinearForward{.shape = shape,
-                                             .x = o.in(0),
-                                             .x_stride = hidden,
-                                             .weight = o.in(1),
-                                             .weight_stride = hidden,
-                                             .y = o.out(2),
-                                             .y_stride = experts}),
-                ready(kernels::RouterForward{
-                    .tokens = tokens,
-                    .experts = attributes.num_experts,
-                    .top_k = attributes.top_k,
-                    .score = score_of(attributes.router),
-                    .normalize = attributes.router.normalize_top_k,
-                    .scaling_factor = static_cast<float>(attributes.router.scaling_factor),
-                    .logits = o.out(2),
-                    .logits_stride = experts,
-                    .scores = o.out<float>(2),
-                    .choices = o.out<std::int32_t>(1),
-                    .probabilities = o.out<float>(0)}));
-  return both(ready(kernels::RouterBackward{
-                  .tokens = tokens,
-                  .experts = attributes.num_experts,
-                  .top_k = attributes.top_k,
-                  .score = score_of(attributes.router),
-                  .normalize = attributes.router.normalize_top_k,
-                  .scaling_factor = static_cast<float>(attributes.router.scaling_factor),
-                  .scores = o.in<float>(2),
-                  .choices = o.in<std::int32_t>(1),
-                  .dprobabilities = o.in<float>(0),
-                  .dlogits = o.out(0),
-                  .dlogits_stride = experts}),
-              ready(kernels::LinearInputGrad{.shape = shape,
-                                             .dy = o.out(0),
-                                             .dy_stride = experts,
-                                             .weight = o.in(3),
-                                             .weight_stride = hidden,
-                                             .dx = o.out(1),
-                                             .dx_stride = hidden}));
-}
 
 std::function<void()> OperatorBinder::bind_dispatch_plan(const Operands& o) {
   const std::vector<std::int64_t> choices = o.in_shape(0);
@@ -256,6 +185,13 @@ std::function<void()> OperatorBinder::bind_experts(const Operands& o) {
   switch (o.work.kind) {
     case OpKind::Router:
       return bind_router(o);
+    case OpKind::RouterLoad:
+    case OpKind::SequenceLoad:
+      return bind_router_load(o);
+    case OpKind::RouterLosses:
+      return bind_router_losses(o);
+    case OpKind::LimitChoices:
+      return bind_limit_choices(o);
     case OpKind::DispatchPlan:
       return bind_dispatch_plan(o);
     case OpKind::ExchangeSizes:

@@ -93,6 +93,27 @@ std::function<void()> OperatorBinder::bind_gated_activation(const Operands& o) {
                  set_rows);
 }
 
+std::function<void()> OperatorBinder::bind_sigmoid_gate(const Operands& o) {
+  const std::vector<std::int64_t> shape = o.in_shape(0);
+  if (o.forward())
+    return ready(kernels::SigmoidGateForward{.tokens = shape[0],
+                                             .size = shape[1],
+                                             .gates = o.in_shape(1)[1],
+                                             .dtype = o.dtype(),
+                                             .x = o.in(0),
+                                             .gate = o.in(1),
+                                             .y = o.out(0)});
+  return ready(kernels::SigmoidGateBackward{.tokens = shape[0],
+                                            .size = shape[1],
+                                            .gates = o.in_shape(2)[1],
+                                            .dtype = o.dtype(),
+                                            .dy = o.in(0),
+                                            .x = o.in(1),
+                                            .gate = o.in(2),
+                                            .dx = o.out(0),
+                                            .dgate = o.out(1)});
+}
+
 std::function<void()> OperatorBinder::bind_pointwise(const Operands& o) {
   if (o.work.kind == OpKind::Scale)
     return ready(kernels::Scale{.count = o.in_elements(0),

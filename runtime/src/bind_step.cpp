@@ -23,6 +23,14 @@ std::function<void()> OperatorBinder::bind_step(const program::StepOp& step,
                                  .applied_scale = gradient_scale_,
                                  .wanted_scale = gradient_scale_of(workload)});
   }
+  if (step.work == program::StepWork::BalanceExperts)
+    return ready(kernels::BalanceExperts{
+        .experts = static_cast<int>(step.range.size()),
+        .rate = static_cast<float>(program_.plan.model.moe->router.correction_bias_rate),
+        .load = memory.expert_load,
+        .bias = memory.master,
+        .copy_dtype = program_.plan.workload.precision,
+        .copy = memory.weights});
   require_invariant(step.work == program::StepWork::OptimizerUpdate, "step work without a kernel");
   return bind_update(step, memory);
 }

@@ -49,6 +49,14 @@ struct OperatorBinder::Operands {
   DType dtype() const { return program.plan.workload.precision; }
 };
 
+/// One call after the other.
+inline std::function<void()> both(std::function<void()> first, std::function<void()> second) {
+  return [first = std::move(first), second = std::move(second)] {
+    first();
+    second();
+  };
+}
+
 template <class Call>
 std::function<void()> OperatorBinder::ready(Call call) {
   scratch_bytes_ = std::max(scratch_bytes_, backend_.scratch_bytes(call));

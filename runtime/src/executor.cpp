@@ -46,7 +46,8 @@ Executor::Executor(const program::Program& program, Device& device, Arena& arena
       status_(status),
       shard_place_(program::shard_place(program.plan, groups.mesh(), groups.world().rank())),
       order_(issue_order(program, device.rules())),
-      finishing_(fmt::format("stage {}, end of the step", program.role.stage)) {
+      finishing_(fmt::format("stage {}, end of the step", program.role.stage)),
+      no_load_(static_cast<std::size_t>(program::expert_load_elements(program.plan))) {
   const RankPlace place{.tp_rank = groups.coordinates().tp, .coordinates = groups.coordinates()};
   binder_ = std::make_unique<OperatorBinder>(
       backend_, program, place,
@@ -241,6 +242,15 @@ void Executor::load(const StepBatch& batch) {
   set(Scalar::LearningRate, static_cast<float>(settings_.learning_rate));
   set(Scalar::OptimizerStep, std::int64_t{settings_.optimizer_step});
   device_.upload(arena_.region(Region::Scalars), scalars.data(), std::ssize(scalars), Lane::Host);
+  if (!no_load_.empty())
+    device_.upload(arena_.region(Region::ExpertLoad), no_load_.data(),
+                   std::ssize(no_load_) * size_of(DType::F32), Lane::Host);
+}
+
+const float* Executor::expert_load(int row) const {
+  if (no_load_.empty()) return nullptr;
+  return reinterpret_cast<const float*>(arena_.region(Region::ExpertLoad)) +
+         std::int64_t{row} * program_.plan.model.moe->num_experts;
 }
 
 /// Of the ranks that hold the same, is this the one whose share of a sum over all ranks counts?
@@ -323,6 +333,7 @@ std::function<void()> Executor::bind_step_work(const OperationInstance& instance
       throw InvariantError("compression has no kernels here");
     case StepWork::ClipCoefficient:
     case StepWork::OptimizerUpdate:
+    case StepWork::BalanceExperts:
       break;
   }
   const FlatMemory memory{.master = flat(fp32 ? Region::Weights : Region::MasterWeights),
@@ -333,6 +344,7 @@ std::function<void()> Executor::bind_step_work(const OperationInstance& instance
                           .squared_norm = arena_.scalar<double>(Scalar::SquaredNorm),
                           .clip_coefficient = arena_.scalar<float>(Scalar::ClipCoefficient),
                           .gradient_norm = arena_.scalar<float>(Scalar::GradientNorm),
+                          .expert_load = expert_load(step.load_row),
                           .learning_rate = arena_.scalar<float>(Scalar::LearningRate),
                           .optimizer_step = arena_.scalar<std::int64_t>(Scalar::OptimizerStep)};
   return binder_->bind_step(step, memory);
@@ -430,7 +442,18 @@ StepOutcome Executor::outcome() {
   backend_.copy_to_host(&loss, arena_.scalar<double>(Scalar::LossSum), sizeof loss);
   backend_.copy_to_host(&norm, arena_.scalar<float>(Scalar::GradientNorm), sizeof norm);
   const program::Workload& workload = program_.plan.workload;
-  outcome.loss = loss / static_cast<double>(workload.global_batch_size * workload.seq_len);
+  const auto tokens = static_cast<double>(workload.global_batch_size * workload.seq_len);
+  outcome.loss = loss / tokens;
+  if (!no_load_.empty()) {
+    std::array<double, 2> router_losses{};
+    backend_.copy_to_host(router_losses.data(), arena_.scalar<double>(Scalar::BalanceLossSum),
+                          sizeof router_losses);
+    outcome.balance_loss = router_losses[0] / tokens;
+    outcome.z_loss = router_losses[1] / tokens;
+    outcome.expert_load.resize(no_load_.size());
+    backend_.copy_to_host(outcome.expert_load.data(), expert_load(0),
+                          std::ssize(no_load_) * size_of(DType::F32));
+  }
   outcome.gradient_norm = norm;
   return outcome;
 }

@@ -52,8 +52,12 @@ std::function<void()> OperatorBinder::bind(const program::OperationInstance& ins
       return bind_chunk_order(operands);
     case OpKind::Rope:
       return bind_rope(operands);
+    case OpKind::LatentHeads:
+      return bind_latent_heads(operands);
     case OpKind::Activation:
       return bind_activation(operands);
+    case OpKind::SigmoidGate:
+      return bind_sigmoid_gate(operands);
     case OpKind::GatedActivation:
       return bind_gated_activation(operands);
     case OpKind::Scale:
@@ -66,6 +70,10 @@ std::function<void()> OperatorBinder::bind(const program::OperationInstance& ins
     case OpKind::SumLoss:
       return bind_loss(operands);
     case OpKind::Router:
+    case OpKind::RouterLoad:
+    case OpKind::SequenceLoad:
+    case OpKind::RouterLosses:
+    case OpKind::LimitChoices:
     case OpKind::DispatchPlan:
     case OpKind::ExchangeSizes:
     case OpKind::Dispatch:
@@ -73,6 +81,8 @@ std::function<void()> OperatorBinder::bind(const program::OperationInstance& ins
     case OpKind::GroupedLinear:
     case OpKind::Combine:
       return bind_experts(operands);
+    case OpKind::Slice:
+      return bind_slice(operands);
     case OpKind::SliceRows:
     case OpKind::SliceColumns:
     case OpKind::PackColumns:

@@ -289,7 +289,8 @@ class StagePricer {
         stage_.kept_bytes[keep] += program_.blocks[at(layer.block)].kept_bytes[keep];
     stage_.transient_bytes = static_cast<double>(region(program::Region::Transient).stride_bytes);
     stage_.boundary_bytes = static_cast<double>(region(program::Region::Boundary).stride_bytes);
-    stage_.scalar_bytes = static_cast<double>(region(program::Region::Scalars).bytes());
+    stage_.scalar_bytes = static_cast<double>(region(program::Region::Scalars).bytes() +
+                                              region(program::Region::ExpertLoad).bytes());
   }
 
   const Program& program_;

@@ -56,7 +56,8 @@ StageMemory stage_memory(const program::Program& program, const Cluster& cluster
   memory.activations = region_bytes(program, Region::Saved);
   memory.transient = region_bytes(program, Region::Transient);
   memory.boundary = region_bytes(program, Region::Boundary) + region_bytes(program, Region::Batch) +
-                    region_bytes(program, Region::Scalars);
+                    region_bytes(program, Region::Scalars) +
+                    region_bytes(program, Region::ExpertLoad);
   memory.communication = num_communicators(program) * cluster.communication.buffer_mib * kMib;
   memory.runtime_base = cluster.device.runtime_base_mib * kMib;
   return memory;

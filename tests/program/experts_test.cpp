@@ -45,6 +45,47 @@ TEST_CASE("buffers hold the rows of the planned imbalance, or all that could com
   CHECK(routed_rows_bound(make_plan(llama_style())) == 0);
 }
 
+TEST_CASE("a capacity bounds the rows of a rank", "[program][experts]") {
+  Plan plan = make_plan(mixtral_style());  // 16 tokens, 2 of 8 experts: a share is 4
+  CHECK(expert_capacity(plan) == 0);
+  plan.model.moe->capacity_factor = 1.25;
+  CHECK(expert_capacity(plan) == 5);
+  CHECK(routed_rows_bound(plan) == 16 * 2);
+  plan.model.moe->capacity_factor = 0.5;
+  CHECK(expert_capacity(plan) == 2);
+  CHECK(routed_rows_bound(plan) == 8 * 2);
+  plan.parallel = {.dp = 4, .ep = 4};  // two experts, which take 2 tokens of each of 4 sequences
+  plan.expert_imbalance = 100;
+  CHECK(routed_rows_bound(plan) == 2 * 2 * 4);
+  plan.model.moe->capacity_factor = 100;
+  CHECK(expert_capacity(plan) == 16);
+}
+
+TEST_CASE("correction biases lie behind all parameters that gradients move", "[program][experts]") {
+  Plan plan = make_plan(mixtral_style(), {.dp = 2, .ep = 2}, 2);
+  plan.model.moe->router.correction_bias = true;
+  const Program program = lower(plan, 0);
+  std::int64_t first = program.parameter_elements;
+  int biases = 0;
+  for (const Parameter& parameter : program.parameters)
+    if (!parameter.trained) {
+      first = std::min(first, parameter.offset);
+      ++biases;
+    }
+  CHECK(biases == plan.model.num_layers);
+  int moved = 0;
+  for (const Operation& operation : program.step_operations) {
+    const auto* step = std::get_if<StepOp>(&operation.work);
+    if (step != nullptr && step->work == StepWork::BalanceExperts) {
+      CHECK(step->range.begin >= first);
+      CHECK(step->load_row == moved++);
+    } else if (step != nullptr) {
+      CHECK(step->range.end <= first);
+    }
+  }
+  CHECK(moved == biases);
+}
+
 TEST_CASE("experts are cut over ep and their width over etp", "[program][experts]") {
   const Program program =
       lower(make_plan(mixtral_style(), {.tp = 2, .dp = 2, .ep = 2, .etp = 2, .sp = true}, 1), 0);
@@ -125,8 +166,9 @@ TEST_CASE("plans that experts do not fit are refused with the nearest that they 
   CHECK_THAT(broken_rule(plan), Contains("expert_imbalance (0.5)"));
   plan.expert_imbalance = 2;
   CHECK(broken_rule(plan).empty());
-  plan.model.moe->router.aux_loss_coefficient = 0.01;
-  CHECK_THAT(broken_rule(plan), Contains("load balancing loss"));
+  plan.model.moe->router.score = models::RouterScore::Sigmoid;
+  plan.model.moe->router.z_loss_coefficient = 0.01;
+  CHECK_THAT(broken_rule(plan), Contains("z-loss of a sigmoid router"));
 }
 
 }  // namespace meshplan::program::test

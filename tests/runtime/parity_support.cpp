@@ -144,6 +144,9 @@ RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicat
                 .loss_scale = loss_scale});
     result.losses.push_back(outcome.loss);
     result.gradient_norms.push_back(outcome.gradient_norm);
+    result.balance_losses.push_back(outcome.balance_loss);
+    result.z_losses.push_back(outcome.z_loss);
+    result.expert_loads.push_back(outcome.expert_load);
     if (step == 0) result.gradients = gather(trainer, Region::Gradients, world, loss_scale);
   }
   const bool fp32 = plan.workload.precision == DType::F32;

@@ -119,9 +119,9 @@ enum class OpKind {
   Accumulate,           // in: a, b; a += b
   // The next four are made where a value must be laid out otherwise over the tensor-parallel
   // ranks.
-  SliceRows,            // in: x (T, D); out: this rank's rows (T / tp, D)
-  SliceColumns,         // in: x (T, D); out: this rank's columns (T, D local)
-  PackColumns,          // in: x (T, D); out: every rank's columns (tp, T, D local)
+  SliceRows,     // in: x (T, D); out: this rank's rows (T / tp, D)
+  SliceColumns,  // in: x (T, D); out: this rank's columns (T, D local)
+  PackColumns,   // in: x (T, D); out: every rank's columns (tp, T, D local)
   // in: (tp, T, D local); out: (T, D), or this rank's rows of it
   UnpackColumns,
   // And these from Dispatch and Combine. A choice is one of a token's top-k experts.
@@ -137,6 +137,17 @@ enum class OpKind {
   OrderChunks,     // in: rows by (rank, row there); out: the same rows by (sequence, position)
   MergeAttention,  // in: o, lse over some keys; adds them to o, lse over others
   Convert,         // in: x; out: x in another type
+  // Made from LatentAttention, before an Attention of its own value head size.
+  // in: q (T, H E), kv (T, H (En + Ev)), k_rope (T, Er); out: q, k and v (T, H (2 E + Ev))
+  LatentHeads,
+  // And these from Router.
+  RouterLoad,    // in: choices (T, top-k); adds to the tokens of each expert of the step
+  SequenceLoad,  // in: choices (T, top-k); out: tokens of each sequence by expert (Sequences, X)
+  // in: scores (T, X) [, load (ranks, Sequences, X)] [, lse (T)]; adds to the step's router losses
+  RouterLosses,
+  // in: choices (T, top-k), load (ranks, Sequences, X); out: choices, -1 beyond an expert's
+  // capacity
+  LimitChoices,
 };
 
 /// How tensor parallelism splits the weight of a Linear, GroupedLinear or Embedding.
@@ -159,7 +170,8 @@ struct OpAttributes {
   double softcap = 0.0;  // of attention scores and of logits: cap * tanh(x / cap); 0 = none
   double epsilon = 0.0;
   double rope_base = 0.0;
-  int rope_size = 0;  // rotated part of each head
+  int rope_size = 0;    // rotated part of each head
+  int rope_offset = 0;  // elements of a head before the rotated ones; 0 except in MLA
   ActivationKind activation = ActivationKind::Silu;
   int num_experts = 0;
   int top_k = 0;

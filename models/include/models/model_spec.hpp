@@ -54,9 +54,14 @@ struct RouterSpec {
   bool bias = false;             // added to the logits (gpt-oss)
   bool correction_bias = false;  // added for the choice only, moved by load instead of by gradient
                                  // (DeepSeek-V3, section 2.1.2)
-  int num_groups = 1;            // experts in equal groups; only `top_groups` of them are eligible
-  int top_groups = 1;
-  double aux_loss_coefficient = 0.0;  // load balancing loss (Switch Transformer, section 2.2)
+  double correction_bias_rate = 0.001;  // by which it moves in a step (Wang et al. 2024, algorithm
+                                        // 1; DeepSeek-V3, section 4.2)
+  int num_groups = 1;  // experts in equal groups; only `top_groups` of them are eligible: those
+                       // with the largest score, or with a correction bias sum of two scores
+  int top_groups = 1;                 // (DeepSeek-V2, section 2.2.2; DeepSeek-V3, section 2.1.2)
+  double aux_loss_coefficient = 0.0;  // load balancing loss of each sequence (DeepSeek-V3,
+                                      // equations 17 to 20; Switch Transformer, section 2.2)
+  double z_loss_coefficient = 0.0;  // of log(sum(exp(logits)))^2 (Zoph et al. 2022, equation 5)
   bool operator==(const RouterSpec&) const = default;
 };
 
@@ -67,6 +72,9 @@ struct MoeSpec {
   int shared_expert_ffn_size = 0;   // all shared experts together; 0 = none
   bool shared_expert_gate = false;  // the shared output is scaled by sigmoid(x . w) (Qwen)
   bool expert_bias = false;
+  double capacity_factor =
+      0.0;  // an expert takes at most this share of a sequence's tokens times
+            // top_k / num_experts, the first ones; 0 = all (GShard, section 3.2)
   std::vector<int> dense_layers;  // layers that keep the dense FFN, ascending; all others are MoE
   RouterSpec router;
   bool operator==(const MoeSpec&) const = default;

@@ -148,6 +148,16 @@ std::vector<Violation> check(const Plan& plan);
 /// chooses at most min(top-k, experts held) of the experts here.
 std::int64_t routed_rows_bound(const Plan& plan);
 
+/// Tokens of a sequence that an expert takes: ceil(capacity_factor * seq_len * top_k /
+/// num_experts), at most seq_len; 0 = all (GShard, Lepikhin et al. 2020, section 3.2, with a
+/// sequence as group).
+std::int64_t expert_capacity(const Plan& plan);
+
+/// Of Region::ExpertLoad: a row of num_experts for each MoE layer of the model.
+std::int64_t expert_load_elements(const Plan& plan);
+/// The row of a MoE layer. @param layer  of the model
+int expert_load_row(const Plan& plan, int layer);
+
 /// Layers of each virtual stage after defaults.
 std::vector<int> resolved_layers_per_stage(const Plan& plan);
 

@@ -40,8 +40,9 @@ enum class Region {
   UnreducedBuckets,   // ZeRO-2 and 3: a micro-batch's gradients of a unit until they are reduced
   CompressionErrors,  // fp32, flat over parameters: what compression has lost so far
   CompressedGradients,  // bytes of a bucket from every rank; slots alternate
+  ExpertLoad,  // fp32 (MoE layers of the model, experts): tokens that each got in this step
 };
-constexpr int kNumRegions = 14;
+constexpr int kNumRegions = 15;
 
 struct RegionPlan {
   std::int64_t stride_bytes = 0;  // of one slot
@@ -68,13 +69,15 @@ struct MemoryPlan {
 enum class Scalar {
   LossSum,          // fp64: sum of the token losses of this step
   SquaredNorm,      // fp64: of the gradients that this rank owns
+  BalanceLossSum,   // fp64: the routers' load balancing losses, in units of a token's loss
+  ZLossSum,         // fp64: likewise their z-losses
   GradientScale,    // fp32: 1 / tokens of the global batch
   ClipCoefficient,  // fp32
   GradientNorm,     // fp32
   LearningRate,     // fp32: of this step
   OptimizerStep,    // int64: 1 at the first update
 };
-constexpr std::int64_t kNumScalars = 7;
+constexpr std::int64_t kNumScalars = 9;
 constexpr std::int64_t kScalarBytes = 8;
 
 /// Every region starts on this boundary, so that kernels see aligned rows.
@@ -103,6 +106,7 @@ struct Parameter {
   bool weight_decay = false;
   bool tp_partial = false;  // replicated over tp, but each rank's gradient is a partial sum
   bool expert = false;      // of (X, out, in): ep shards dimension 0, and shard_dim speaks of etp
+  bool trained = true;      // false: moved by StepWork::BalanceExperts, not by a gradient
   bool tied_copy = false;   // the last stage's copy of a tied embedding: the first stage's counts
   int bucket = 0;           // in Program::buckets
   std::int64_t offset = 0;  // elements, in the flat order of the parameters
@@ -133,6 +137,7 @@ struct Bucket {
                                           // others
   int ready_after_layer = 0;              // of the backward pass: index into Program::layers
   bool late = false;                      // needs another sum first: reduced at the end of the step
+  bool trained = true;                    // false: moved by StepWork::BalanceExperts, never reduced
   bool expert() const { return group == Group::ExpertDp; }
   std::int64_t owned_elements() const { return range.size() / shards; }
 };
@@ -190,6 +195,8 @@ enum class Storage {
   LayerOutputGrad,  // gradient arriving from the next layer (or received from the next stage)
   LayerInputGrad,   // gradient handed to the previous layer (or sent to the previous stage)
   LossScalar,       // fp64 sum of the step's token losses (last stage)
+  RouterLosses,     // the two fp64 sums of the step's router losses
+  ExpertLoad,       // the layer's row of Region::ExpertLoad
 };
 
 /// How long a value in Region::Saved lives, by the tasks of its micro-batch and chunk.
@@ -229,7 +236,15 @@ struct ComputeOp {
 
 /// Shift: every rank sends to the next one of the group and receives from the one before; the last
 /// one's next is the first.
-enum class Collective { AllReduce, ReduceScatter, AllGather, AllToAll, AllToAllV, Broadcast, Shift };
+enum class Collective {
+  AllReduce,
+  ReduceScatter,
+  AllGather,
+  AllToAll,
+  AllToAllV,
+  Broadcast,
+  Shift
+};
 enum class ReduceOp { Sum, Prod, Min, Max, Avg };
 
 /// On a communication lane. `elements` counts what one rank passes in: all of the buffer for
@@ -263,6 +278,7 @@ enum class StepWork {
   AccumulateGradients,  // ZeRO-2 and 3: what was reduced of a micro-batch into Region::Gradients
   CompressGradients,    // a bucket, into this rank's block of Region::CompressedGradients
   DecompressGradients,  // the sum of all ranks' blocks, into the bucket
+  BalanceExperts,       // moves a router's correction bias (range) by the load of its layer
 };
 
 struct StepOp {
@@ -277,6 +293,7 @@ struct StepOp {
   /// first of the ranks that hold the same (dp and cp 0; for `expert` ranges, expert-dp 0).
   bool first_replica_only = false;
   bool expert = false;
+  int load_row = 0;  // BalanceExperts: of Region::ExpertLoad
 };
 
 /// Collective on flat ranges of gradients, weights or scalars, in place: a ReduceScatter leaves the

@@ -33,6 +33,9 @@ struct StepSettings {
 struct StepOutcome {
   double loss = 0;           // mean over the tokens of the global batch
   double gradient_norm = 0;  // before clipping, without the loss scale; 0 for evaluation
+  double balance_loss = 0;   // of the routers, sum over the layers; in the gradient, not in `loss`
+  double z_loss = 0;         // likewise
+  std::vector<float> expert_load;  // (MoE layers, experts): tokens of the batch that chose each
 };
 
 /// When an instance ran; a communication lasts from its issue until its end was seen.
@@ -78,6 +81,7 @@ class Executor {
   std::function<Handle()> exchange_of_rows(const program::OperationInstance& instance,
                                            const program::Operation& operation,
                                            Communicator& group);
+  const float* expert_load(int row) const;
   bool counts_here(const program::StepOp& step) const;
   program::StepOp owned_part(program::StepOp step) const;
   std::byte* flat_memory(program::Region region, const program::StepOp& step) const;
@@ -113,6 +117,7 @@ class Executor {
   std::int64_t scratch_bytes_ = 0;
   bool tracing_ = false;
   std::vector<Interval> intervals_;
+  std::vector<float> no_load_;  // zeros for Region::ExpertLoad
 };
 
 }  // namespace meshplan::runtime

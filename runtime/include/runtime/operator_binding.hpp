@@ -32,6 +32,7 @@ struct FlatMemory {
   double* squared_norm = nullptr;
   float* clip_coefficient = nullptr;
   float* gradient_norm = nullptr;
+  const float* expert_load = nullptr;  // BalanceExperts: of its layer
   const float* learning_rate = nullptr;
   const std::int64_t* optimizer_step = nullptr;
 };
@@ -77,12 +78,21 @@ class OperatorBinder {
   std::function<void()> bind_key_values(const Operands& o);
   std::function<void()> bind_chunk_order(const Operands& o);
   std::function<void()> bind_rope(const Operands& o);
+  std::function<void()> bind_latent_heads(const Operands& o);
   std::function<void()> bind_activation(const Operands& o);
   std::function<void()> bind_gated_activation(const Operands& o);
+  std::function<void()> bind_sigmoid_gate(const Operands& o);
   std::function<void()> bind_pointwise(const Operands& o);
   std::function<void()> bind_loss(const Operands& o);
   std::function<void()> bind_experts(const Operands& o);
   std::function<void()> bind_router(const Operands& o);
+  std::function<void()> bind_router_forward(const Operands& o);
+  std::function<void()> bind_router_input_grad(const Operands& o);
+  std::function<void()> bind_router_load(const Operands& o);
+  std::function<void()> bind_router_losses(const Operands& o);
+  std::function<void()> bind_limit_choices(const Operands& o);
+  kernels::SequenceCounts sequence_counts(const Operands& o, std::size_t load,
+                                          std::int64_t tokens) const;
   std::function<void()> bind_dispatch_plan(const Operands& o);
   std::function<void()> bind_exchange_sizes(const Operands& o);
   std::function<void()> bind_dispatch(const Operands& o);
@@ -94,6 +104,7 @@ class OperatorBinder {
                                 SetRows set_rows);
   template <class Call>
   std::function<void()> grouped(Call call, const std::int32_t* offsets);
+  std::function<void()> bind_slice(const Operands& o);
   std::function<void()> bind_layout(const Operands& o);
   std::function<void()> bind_update(const program::StepOp& step, const FlatMemory& memory);
   const float* rope_table(double base, int size);
