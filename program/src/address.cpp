@@ -123,14 +123,6 @@ Address step_address(const Program& program, Region region, const StepOp& step) 
   return flat_address(program, region, {begin + skipped, begin + skipped + step.range.size()});
 }
 
-Address compressed_address(const Program& program, const OperationInstance& instance) {
-  const auto& region =
-      program.memory.regions[static_cast<std::size_t>(Region::CompressedGradients)];
-  return {.region = Region::CompressedGradients,
-          .slot = instance.gradient_slot,
-          .bytes = region.stride_bytes};
-}
-
 void add_step_footprint(const Program& program, const OperationInstance& instance,
                         const StepOp& step, Footprint& result) {
   const auto scalar = [&](Scalar which, int count = 1) {
@@ -172,15 +164,6 @@ void add_step_footprint(const Program& program, const OperationInstance& instanc
                                               program.buckets[at(*step.bucket)], step.range));
       result.writes.push_back(step_address(program, Region::Gradients, step));
       return;
-    case StepWork::CompressGradients:
-      result.reads.push_back(step_address(program, Region::Gradients, step));
-      result.writes.push_back(step_address(program, Region::CompressionErrors, step));
-      result.writes.push_back(compressed_address(program, instance));
-      return;
-    case StepWork::DecompressGradients:
-      result.reads.push_back(compressed_address(program, instance));
-      result.writes.push_back(step_address(program, Region::Gradients, step));
-      return;
     case StepWork::BalanceExperts:
       result.reads.push_back(expert_load_address(program, step.load_row));
       for (const Region region : {Region::Weights, Region::MasterWeights})
@@ -209,14 +192,6 @@ FlatPlaces flat_places(const Program& program, const OperationInstance& instance
   if (!flat.bucket) {
     const Address all = flat_address(program, flat.region, flat.range);
     return {all, all};
-  }
-  if (flat.region == Region::CompressedGradients) {
-    Address all = compressed_address(program, instance);
-    all.bytes = flat.range.size();
-    Address part = all;
-    part.bytes = all.bytes / group_size(flat.collective.group, program.plan);
-    part.offset = place.dense * part.bytes;
-    return {all, part};
   }
   const Bucket& bucket = program.buckets[at(*flat.bucket)];
   const FlatRange owned = owned_range(bucket, place);
@@ -254,11 +229,8 @@ std::int64_t element_bytes(const Program& program, Region region) {
     case Region::Moment1:
     case Region::Moment2:
     case Region::UnreducedBuckets:
-    case Region::CompressionErrors:
     case Region::ExpertLoad:
       return size_of(DType::F32);
-    case Region::CompressedGradients:
-      return 1;
     default:
       throw InvariantError("region has no elements of one size");
   }

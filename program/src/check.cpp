@@ -88,7 +88,6 @@ class Checker {
     refuse(model_.num_classes > 0, "a classification head (num_classes)");
     refuse(model_.embedding_norm, "embedding_norm");
     refuse(model_.token_types > 0, "a token type embedding (token_types)");
-    refuse(plan_.compression.kind != CompressionKind::None, "compression of gradients");
     refuse(model_.activation == models::ActivationKind::ClampedSilu, "activation 'clamped_silu'");
     if (parallel_.cp > 1) {
       refuse(!model_.causal, "attention without a causal mask over cp > 1");

@@ -358,8 +358,6 @@ OperationCost step_cost(const Plan& plan, const StepOp& step) {
     case StepWork::LoadBatch:
     case StepWork::MaskLoss:
     case StepWork::ClipCoefficient:
-    case StepWork::CompressGradients:
-    case StepWork::DecompressGradients:
     case StepWork::BalanceExperts:
       return {};
   }
@@ -398,8 +396,6 @@ std::string step_signature(const Plan& plan, const StepOp& step) {
     case StepWork::LoadBatch:
     case StepWork::MaskLoss:
     case StepWork::ClipCoefficient:
-    case StepWork::CompressGradients:
-    case StepWork::DecompressGradients:
     case StepWork::BalanceExperts:
       return {};
   }

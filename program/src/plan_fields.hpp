@@ -50,21 +50,7 @@ struct EnumNames<program::RecomputeKind> {
        {program::RecomputeKind::Full, "full"}}};
 };
 
-template <>
-struct EnumNames<program::CompressionKind> {
-  static constexpr std::array<std::pair<program::CompressionKind, std::string_view>, 3> value = {
-      {{program::CompressionKind::None, "none"},
-       {program::CompressionKind::Int8, "int8"},
-       {program::CompressionKind::TopK, "top-k"}}};
-};
-
 namespace program {
-
-template <class Visitor>
-void fields(Visitor& v, GradientCompression& c) {
-  v.optional("kind", c.kind, "how gradients travel between data-parallel ranks");
-  v.optional("ratio", c.ratio, "top-k: part of the elements that travels", between(0, 1));
-}
 
 template <class Visitor>
 void fields(Visitor& v, OptimizerConfig& c) {
@@ -171,7 +157,6 @@ void fields(Visitor& v, PlanFile& f) {
   v.optional("zero_shard_group", f.plan.zero_shard_group,
              "hybrid ZeRO: so many data-parallel ranks share one copy; 0 = all of them",
              at_least(0));
-  v.optional("compression", f.plan.compression, "of gradients, with error feedback");
   v.optional("prediction", f.plan.prediction, "made when the plan was chosen");
 }
 

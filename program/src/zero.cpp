@@ -37,8 +37,6 @@ bool holds_owned_part(const Plan& plan, Region region, const Bucket& bucket) {
     case Region::Moment1:
     case Region::Moment2:
       return true;
-    case Region::CompressionErrors:
-      return false;
     case Region::Gradients:
       return plan.zero_stage >= 2 && bucket.unit.has_value();
     case Region::Weights:

@@ -328,9 +328,6 @@ std::function<void()> Executor::bind_step_work(const OperationInstance& instance
       break;
     case StepWork::AccumulateGradients:
       return bind_accumulation(instance, whole);
-    case StepWork::CompressGradients:
-    case StepWork::DecompressGradients:
-      throw InvariantError("compression has no kernels here");
     case StepWork::ClipCoefficient:
     case StepWork::OptimizerUpdate:
     case StepWork::BalanceExperts:

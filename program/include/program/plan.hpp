@@ -61,19 +61,6 @@ struct Recompute {
   bool operator==(const Recompute&) const = default;
 };
 
-/// How gradients travel between data-parallel ranks. What is lost is kept and added to the next
-/// step's (error feedback: Karimireddy et al. 2019).
-enum class CompressionKind {
-  None,
-  Int8,  // a byte an element and a scale per block of 256 (Dettmers 2016)
-  TopK   // of each block of 1024 those of largest magnitude (Lin et al. 2018)
-};
-struct GradientCompression {
-  CompressionKind kind = CompressionKind::None;
-  double ratio = 0.01;  // TopK: part of the elements that travels
-  bool operator==(const GradientCompression&) const = default;
-};
-
 struct Prediction {
   double step_time_s = 0;
   double peak_memory_bytes = 0;  // of the largest rank
@@ -111,7 +98,6 @@ struct Plan {
   /// among them: 1 optimizer state, 2 also gradients, 3 also weights.
   int zero_stage = 0;
   int zero_shard_group = 0;  // hybrid: so many of these ranks share one copy of it; 0 = all of them
-  GradientCompression compression;
   std::optional<Prediction> prediction;
 
   int num_microbatches() const {

@@ -31,18 +31,16 @@ enum class Region {
   Gradients,      // fp32, flat over parameters, same order as Weights
   Moment1,        // fp32 optimizer state
   Moment2,
-  Batch,              // token ids and targets of all micro-batches of the step
-  Saved,              // activations kept from one task to a later one, at Program::kept_places
-  Transient,          // alive inside one task; a second slot for the backward of an overlapped one
-  Boundary,           // gradient streams of backward tasks, then outputs to send: slots alternate
-  Scalars,            // per-step scalars: loss, squared norm, clip coefficient, ...
-  GatheredWeights,    // ZeRO-3: all weights of a unit while its layers run; slots alternate
-  UnreducedBuckets,   // ZeRO-2 and 3: a micro-batch's gradients of a unit until they are reduced
-  CompressionErrors,  // fp32, flat over parameters: what compression has lost so far
-  CompressedGradients,  // bytes of a bucket from every rank; slots alternate
-  ExpertLoad,  // fp32 (MoE layers of the model, experts): tokens that each got in this step
+  Batch,             // token ids and targets of all micro-batches of the step
+  Saved,             // activations kept from one task to a later one, at Program::kept_places
+  Transient,         // alive inside one task; a second slot for the backward of an overlapped one
+  Boundary,          // gradient streams of backward tasks, then outputs to send: slots alternate
+  Scalars,           // per-step scalars: loss, squared norm, clip coefficient, ...
+  GatheredWeights,   // ZeRO-3: all weights of a unit while its layers run; slots alternate
+  UnreducedBuckets,  // ZeRO-2 and 3: a micro-batch's gradients of a unit until they are reduced
+  ExpertLoad,        // fp32 (MoE layers of the model, experts): tokens that each got in this step
 };
-constexpr int kNumRegions = 15;
+constexpr int kNumRegions = 13;
 
 struct RegionPlan {
   std::int64_t stride_bytes = 0;  // of one slot
@@ -276,8 +274,6 @@ enum class StepWork {
   ClipCoefficient,  // from the reduced squared norm
   OptimizerUpdate,  // range, decay or not
   AccumulateGradients,  // ZeRO-2 and 3: what was reduced of a micro-batch into Region::Gradients
-  CompressGradients,    // a bucket, into this rank's block of Region::CompressedGradients
-  DecompressGradients,  // the sum of all ranks' blocks, into the bucket
   BalanceExperts,       // moves a router's correction bias (range) by the load of its layer
 };
 
@@ -365,7 +361,7 @@ struct OperationInstance {
   int boundary_slot = 0;
   int transient_slot = 0;
   int weight_slot = 0;      // of Region::GatheredWeights
-  int gradient_slot = 0;    // of Region::UnreducedBuckets or CompressedGradients
+  int gradient_slot = 0;    // of Region::UnreducedBuckets
   bool accumulate = false;  // weight gradients: add to what earlier micro-batches left
   std::uint64_t id = 0;     // stable over lowerings of the same plan: hash of (task, layer, name)
   std::vector<int> waits;   // indexes of earlier instances on other lanes
