@@ -86,7 +86,7 @@ expect 2 "but the cluster has 4 ranks; dp = 4 would use all" plan --model tiny-l
   --tp 1 --pp 1 --dp 2
 expect 2 "num_heads (8) is not divisible by tp (3)" simulate --model tiny-llama \
   --cluster cpu-host --global-batch 16 --seq-len 128 --tp 3
-expect 2 "not lowered" plan --model deepseek-v3 "${small[@]}"
+expect 2 "not lowered" plan --model qwen3-next-80b-a3b "${small[@]}"
 expect 2 "is not divisible by" plan --model tiny-llama --cluster cpu-host --gpus 4 \
   --global-batch 6 --dp 4
 grep -q "model    " stdout && fail "a result was begun before bad input was found"

@@ -140,6 +140,10 @@ class RecordingBackend final : public kernels::Backend {
 
   void run(const kernels::RouterForward& op) override { record(op); }
   void run(const kernels::RouterBackward& op) override { record(op); }
+  void run(const kernels::ExpertLoad& op) override { record(op); }
+  void run(const kernels::RouterLosses& op) override { record(op); }
+  void run(const kernels::BalanceExperts& op) override { record(op); }
+  void run(const kernels::LimitChoices& op) override { record(op); }
   void run(const kernels::DispatchPlan& op) override {
     record(op);
     for (int x = 0; x <= op.experts; ++x)

@@ -232,13 +232,22 @@ Touched touched(const RandomNormal& op) {
 
 // ---------------------------------------------------------------- experts
 
+namespace {
+
+std::int64_t elements_of(const SequenceCounts& counts, int experts) {
+  return counts.parts * counts.sequences * experts;
+}
+
+}  // namespace
+
 Touched touched(const RouterForward& op) {
   return Touched()
       .read_rows(op.logits, op.tokens, op.experts, op.logits_stride, op.dtype)
-      .read(op.correction_bias, op.experts, DType::F32)
+      .read(op.correction_bias, op.experts, op.bias_dtype)
       .write(op.scores, op.tokens * op.experts, DType::F32)
       .write(op.choices, op.tokens * op.top_k, DType::I32)
-      .write(op.probabilities, op.tokens * op.top_k, DType::F32);
+      .write(op.probabilities, op.tokens * op.top_k, DType::F32)
+      .write(op.lse, op.tokens, DType::F32);
 }
 Touched touched(const RouterBackward& op) {
   return Touched()
@@ -246,7 +255,36 @@ Touched touched(const RouterBackward& op) {
       .read(op.choices, op.tokens * op.top_k, DType::I32)
       .read(op.dprobabilities, op.tokens * op.top_k, DType::F32)
       .read(op.dscores, op.tokens * op.experts, DType::F32)
+      .read(op.counts.load, elements_of(op.counts, op.experts), DType::F32)
+      .read(op.lse, op.tokens, DType::F32)
+      .read(op.loss_scale, 1, DType::F32)
       .write_rows(op.dlogits, op.tokens, op.experts, op.dlogits_stride, op.dtype);
+}
+Touched touched(const ExpertLoad& op) {
+  return Touched()
+      .read(op.choices, op.tokens * op.top_k, DType::I32)
+      .write(op.load, op.sequences * op.experts, DType::F32)
+      .update(op.total, op.experts, DType::F32, true);
+}
+Touched touched(const RouterLosses& op) {
+  return Touched()
+      .read(op.counts.load, elements_of(op.counts, op.experts), DType::F32)
+      .read(op.scores, op.tokens * op.experts, DType::F32)
+      .read(op.lse, op.tokens, DType::F32)
+      .update(op.balance, 1, DType::F64, true)
+      .update(op.z, 1, DType::F64, true);
+}
+Touched touched(const BalanceExperts& op) {
+  return Touched()
+      .read(op.load, op.experts, DType::F32)
+      .update(op.bias, op.experts, DType::F32, true)
+      .write(op.copy, op.experts, op.copy_dtype);
+}
+Touched touched(const LimitChoices& op) {
+  return Touched()
+      .read(op.counts.load, elements_of(op.counts, op.experts), DType::F32)
+      .read(op.choices, op.tokens * op.top_k, DType::I32)
+      .write(op.kept, op.tokens * op.top_k, DType::I32);
 }
 Touched touched(const DispatchPlan& op) {
   const std::int64_t choices = op.tokens * op.top_k;

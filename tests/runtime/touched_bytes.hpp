@@ -83,6 +83,10 @@ Touched touched(const kernels::RandomNormal& op);
 // Of experts: all rows of the buffers, however many the router fills.
 Touched touched(const kernels::RouterForward& op);
 Touched touched(const kernels::RouterBackward& op);
+Touched touched(const kernels::ExpertLoad& op);
+Touched touched(const kernels::RouterLosses& op);
+Touched touched(const kernels::BalanceExperts& op);
+Touched touched(const kernels::LimitChoices& op);
 Touched touched(const kernels::DispatchPlan& op);
 Touched touched(const kernels::DispatchForward& op);
 Touched touched(const kernels::DispatchBackward& op);
