@@ -9,6 +9,7 @@
 #include "program/capture.hpp"
 #include "program/cost.hpp"
 #include "program/lower.hpp"
+#include "runtime/balanced_routing.hpp"
 #include "runtime/call_timer.hpp"
 #include "runtime/operator_binding.hpp"
 
@@ -138,7 +139,10 @@ class Bench {
       for (const Operand& operand : operands) {
         std::byte*& at = operand.cold ? cold_at : warm_at;
         addresses_[operand.root] = at;
-        if (operand.tokens) fill_tokens(backend, at, operand.bytes);
+        if (operand.tokens)
+          fill_tokens(backend, at, operand.bytes);
+        else if (operand.dtype == DType::I32)
+          fill_routing(backend, at, operand);
         if (operand.dtype == DType::BF16) fill_bf16(backend, base, at, operand.bytes);
         at += operand.bytes;
       }
@@ -185,6 +189,8 @@ class Bench {
     bool cold = false;    // weights, gradients, optimizer state
     bool tokens = false;  // int32 ids or targets
     DType dtype = DType::F32;
+    std::int64_t count = 0;
+    std::string_view name = {};
   };
 
   const program::Block& block() const {
@@ -197,20 +203,27 @@ class Bench {
     return id;
   }
 
+  std::int64_t elements_of(const program::Value& value) const {
+    std::int64_t count = 1;
+    for (const std::int64_t size : program::local_shape(*job_.program, value)) count *= size;
+    return count;
+  }
+
   std::vector<Operand> block_operands() const {
     std::vector<Operand> operands;
     const program::Operation& operation = program::operation_of(*job_.program, *job_.instance);
     const auto add = [&](ValueId id) {
       const program::Value& value = block().values[static_cast<std::size_t>(root(id))];
       if (std::ranges::find(operands, root(id), &Operand::root) != operands.end()) return;
-      std::int64_t bytes = size_of(value.dtype);
-      for (const std::int64_t size : program::local_shape(*job_.program, value)) bytes *= size;
+      const std::int64_t count = elements_of(value);
       operands.push_back(
           {.root = root(id),
-           .bytes = aligned(bytes),
+           .bytes = aligned(count * size_of(value.dtype)),
            .cold = value.storage == Storage::Parameter || value.storage == Storage::Gradient,
            .tokens = value.storage == Storage::BatchIds || value.storage == Storage::BatchTargets,
-           .dtype = value.dtype});
+           .dtype = value.dtype,
+           .count = count,
+           .name = value.name});
     };
     for (const ValueId id : operation.inputs) add(id);
     for (const ValueId id : operation.outputs) add(id);
@@ -249,6 +262,16 @@ class Bench {
       tokens[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) * kStride %
                                             job_.program->plan.model.vocab_size);
     backend.copy_to_device(at, tokens.data(), bytes);
+  }
+
+  void fill_routing(kernels::Backend& backend, std::byte* at, const Operand& operand) const {
+    const auto map = std::ranges::find_if(block().values, [](const program::Value& value) {
+      return value.name.ends_with("row_of_choice");
+    });
+    require_invariant(map != block().values.end(), "a router's integers without its choices");
+    const auto values = balanced_routing(operand.name, operand.count, elements_of(*map),
+                                         job_.program->plan.model.moe->num_experts);
+    backend.copy_to_device(at, values.data(), operand.count * size_of(DType::I32));
   }
 
   /// Numbers as in training rather than the halves of fp32 ones, some of which are not numbers:
