@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/error.hpp"
 #include "core/statistics.hpp"
 #include "program/capture.hpp"
 #include "program/cost.hpp"
