@@ -89,7 +89,7 @@ for stage in 1 2 3; do
 done
 expect 2 "nothing; use zero_stage = 0 or dp >= 2" simulate --model tiny-llama --cluster cpu-host --zero 1 --global-batch 4
 expect 0 "dp2 ep2" simulate --model tiny-moe --cluster cpu-host --dp 2 --ep 2 --global-batch 4 --seq-len 128
-expect 2 "must divide" simulate --model tiny-moe --cluster cpu-host --dp 2 --ep 3 --global-batch 4 --seq-len 128
+expect 2 "nearest ep: 2" simulate --model tiny-moe --cluster cpu-host --dp 2 --ep 3 --global-batch 4 --seq-len 128
 expect 0 "step time" simulate --model tiny-llama --cluster cpu-host --cp 2 --global-batch 4 --seq-len 128
 expect 2 "num_heads (8) is not divisible by tp (3)" simulate --model tiny-llama \
   --cluster cpu-host --global-batch 16 --seq-len 128 --tp 3
