@@ -5,10 +5,7 @@
 #include <iostream>
 #include <map>
 
-#include "kernels/cpu_backend.hpp"
-#include "mpi_test_session.hpp"
-#include "runtime/mpi_communicator.hpp"
-#include "runtime/parity_support.hpp"
+#include "runtime/parity_job.hpp"
 
 namespace meshplan::test {
 namespace {
@@ -93,24 +90,8 @@ Plan base_plan(const models::ModelSpec& model) {
   return plan;
 }
 
-struct Fixture {
-  std::unique_ptr<runtime::Communicator> world = runtime::make_mpi_world(mpi_session(), {});
-  std::unique_ptr<kernels::Backend> backend = kernels::make_cpu_backend(1);
-
-  /// Runs on the first ranks of the job; the others get nothing.
-  std::optional<RunResult> run(const Plan& plan, const Mutation& mutate = {}) {
-    std::vector<int> ranks(static_cast<std::size_t>(plan.parallel.world_size()));
-    for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i);
-    const auto group = world->create_group(ranks, "plan");
-    if (group == nullptr) return std::nullopt;
-    return run_plan(plan, kSteps, *group, *backend, mutate);
-  }
-
-  RunResult run_alone(const Plan& plan) {
-    const int self = world->rank();
-    const auto group = world->create_group(std::span(&self, 1), "alone");
-    return run_plan(plan, kSteps, *group, *backend);
-  }
+struct Fixture : ParityJob {
+  Fixture() : ParityJob{.steps = kSteps} {}
 };
 
 const std::vector<ParallelConfig>& expert_plans() {

@@ -5,10 +5,7 @@
 #include <fmt/format.h>
 #include <iostream>
 
-#include "kernels/cpu_backend.hpp"
-#include "mpi_test_session.hpp"
-#include "runtime/mpi_communicator.hpp"
-#include "runtime/parity_support.hpp"
+#include "runtime/parity_job.hpp"
 #include "runtime/train.hpp"
 
 namespace meshplan::test {
@@ -59,24 +56,8 @@ models::ModelSpec one_key_head_style() {
   return model;
 }
 
-struct Fixture {
-  std::unique_ptr<runtime::Communicator> world = runtime::make_mpi_world(mpi_session(), {});
-  std::unique_ptr<kernels::Backend> backend = kernels::make_cpu_backend(1);
-
-  /// Runs on the first ranks of the job; the others get nothing.
-  std::optional<RunResult> run(const Plan& plan, const Mutation& mutate = {}) {
-    std::vector<int> ranks(static_cast<std::size_t>(plan.parallel.world_size()));
-    for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i);
-    const auto group = world->create_group(ranks, "plan");
-    if (group == nullptr) return std::nullopt;
-    return run_plan(plan, kSteps, *group, *backend, mutate);
-  }
-
-  RunResult run_alone(const Plan& plan) {
-    const int self = world->rank();
-    const auto group = world->create_group(std::span(&self, 1), "alone");
-    return run_plan(plan, kSteps, *group, *backend);
-  }
+struct Fixture : ParityJob {
+  Fixture() : ParityJob{.steps = kSteps} {}
 };
 
 struct Case {
