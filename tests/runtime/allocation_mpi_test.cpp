@@ -11,7 +11,7 @@
 #include "kernels/cpu_backend.hpp"
 #include "mpi_test_session.hpp"
 #include "program/lower.hpp"
-#include "runtime/mpi_communicator.hpp"
+#include "runtime/host_communicator.hpp"
 #include "runtime/parity_support.hpp"
 #include "runtime/trainer.hpp"
 
@@ -138,7 +138,7 @@ Plan make_plan(const models::ModelSpec& model, const ParallelConfig& parallel) {
 }  // namespace
 
 TEST_CASE("a step of one rank allocates nothing", "[allocation]") {
-  const auto world = runtime::make_mpi_world(mpi_session(), {});
+  const auto world = runtime::make_host_world(mpi_session(), {});
   const int self = world->rank();
   const auto alone = world->create_group(std::span(&self, 1), "alone");
   for (const models::ModelSpec& model : {llama_style(), gpt2_style()})
@@ -151,7 +151,7 @@ TEST_CASE("a step of one rank allocates nothing", "[allocation]") {
 }
 
 TEST_CASE("a step of several ranks allocates nothing", "[allocation]") {
-  const auto world = runtime::make_mpi_world(mpi_session(), {});
+  const auto world = runtime::make_host_world(mpi_session(), {});
   for (const ParallelConfig& parallel :
        {ParallelConfig{.tp = 2}, ParallelConfig{.tp = 2, .sp = true}, ParallelConfig{.pp = 2},
         ParallelConfig{.dp = 2}, ParallelConfig{.tp = 2, .pp = 2}, ParallelConfig{.dp = 4},

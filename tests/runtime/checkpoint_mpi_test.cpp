@@ -15,7 +15,7 @@
 #include "program/lower.hpp"
 #include "runtime/checkpoint.hpp"
 #include "runtime/checkpoint_writer.hpp"
-#include "runtime/mpi_communicator.hpp"
+#include "runtime/host_communicator.hpp"
 #include "runtime/parity_support.hpp"
 #include "runtime/temporary_folder.hpp"
 #include "runtime/trainer.hpp"
@@ -182,7 +182,7 @@ void flip_byte(const std::string& path, std::int64_t from_end) {
 
 TEST_CASE("a resumed run equals an uninterrupted one bit for bit under the same plan",
           "[checkpoint]") {
-  const auto world = runtime::make_mpi_world(mpi_session(), {});
+  const auto world = runtime::make_host_world(mpi_session(), {});
   for (const models::ModelSpec& model : {llama_style(), gpt2_style()})
     for (const DType precision : {DType::F32, DType::BF16})
       for (const ParallelConfig& parallel : configs(world->size())) {
@@ -211,7 +211,7 @@ TEST_CASE("a resumed run equals an uninterrupted one bit for bit under the same 
 }
 
 TEST_CASE("what one plan saves, every other loads", "[checkpoint]") {
-  const auto world = runtime::make_mpi_world(mpi_session(), {});
+  const auto world = runtime::make_host_world(mpi_session(), {});
   for (const models::ModelSpec& model : {llama_style(), gpt2_style()}) {
     const SharedFolder origin(*world);
     std::map<std::string, std::vector<float>> expected;
@@ -248,7 +248,7 @@ TEST_CASE("what one plan saves, every other loads", "[checkpoint]") {
 }
 
 TEST_CASE("what ZeRO divides is saved once and loaded under any other plan", "[checkpoint]") {
-  const auto world = runtime::make_mpi_world(mpi_session(), {});
+  const auto world = runtime::make_host_world(mpi_session(), {});
   if (world->size() < 4) return;  // nothing to divide
   struct Case {
     ParallelConfig parallel;
@@ -298,7 +298,7 @@ TEST_CASE("what ZeRO divides is saved once and loaded under any other plan", "[c
 }
 
 TEST_CASE("damage is found, and the newest intact checkpoint is named", "[checkpoint]") {
-  const auto world = runtime::make_mpi_world(mpi_session(), {});
+  const auto world = runtime::make_host_world(mpi_session(), {});
   const SharedFolder folder(*world);
   const Plan plan = make_plan(llama_style(), {.tp = world->size() > 1 ? 2 : 1});
   if (const auto group = first_ranks(*world, plan.parallel.world_size())) {
@@ -342,7 +342,7 @@ TEST_CASE("damage is found, and the newest intact checkpoint is named", "[checkp
 
 TEST_CASE("retention keeps the newest, and leftovers of a killed save are removed",
           "[checkpoint]") {
-  const auto world = runtime::make_mpi_world(mpi_session(), {});
+  const auto world = runtime::make_host_world(mpi_session(), {});
   const SharedFolder folder(*world);
   if (world->rank() == 0) {
     fs::create_directories(folder.path() + "/step-9.tmp");
@@ -369,7 +369,7 @@ TEST_CASE("retention keeps the newest, and leftovers of a killed save are remove
 }
 
 TEST_CASE("a full disk fails the save and harms nothing", "[checkpoint]") {
-  const auto world = runtime::make_mpi_world(mpi_session(), {});
+  const auto world = runtime::make_host_world(mpi_session(), {});
   const SharedFolder folder(*world);
   const auto group = first_ranks(*world, 1);
   if (group == nullptr) return;
@@ -394,7 +394,7 @@ TEST_CASE("a full disk fails the save and harms nothing", "[checkpoint]") {
 }
 
 TEST_CASE("a checkpoint that does not fit the plan is refused with both values", "[checkpoint]") {
-  const auto world = runtime::make_mpi_world(mpi_session(), {});
+  const auto world = runtime::make_host_world(mpi_session(), {});
   const SharedFolder folder(*world);
   const auto group = first_ranks(*world, 1);
   if (group == nullptr) return;

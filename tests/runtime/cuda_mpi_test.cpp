@@ -13,7 +13,7 @@
 #include "mpi_test_session.hpp"
 #include "program/plans.hpp"
 #include "runtime/cuda/cuda_device.hpp"
-#include "runtime/mpi_communicator.hpp"
+#include "runtime/host_communicator.hpp"
 #include "runtime/parity_support.hpp"
 
 namespace meshplan::test {
@@ -79,7 +79,7 @@ Plan make_plan(const models::ModelSpec& model, const ParallelConfig& parallel) {
 
 void check_parity(GpuCommunication communication) {
   constexpr int kSteps = 5;  // warm-up, capture, three replays
-  const auto world = runtime::make_mpi_world(mpi_session(), {});
+  const auto world = runtime::make_host_world(mpi_session(), {});
   const auto cpu = kernels::make_cpu_backend(1);
   const int self = world->rank();
   const auto alone = world->create_group(std::span(&self, 1), "alone");
@@ -116,7 +116,7 @@ void check_parity(GpuCommunication communication) {
 
 TEST_CASE("Staging through pinned memory keeps the contract", "[gpu]") {
   const ManagedBuffers managed;
-  const auto host = runtime::make_mpi_world(mpi_session(), {});
+  const auto host = runtime::make_host_world(mpi_session(), {});
   const auto device = gpu(*host, GpuCommunication::Mpi);
   const auto world = device->make_world(*host);
   for (const std::int64_t count : {0, 1, 3001}) {
@@ -134,7 +134,7 @@ TEST_CASE("Staging through pinned memory keeps the contract", "[gpu]") {
 
 TEST_CASE("NCCL keeps the contract", "[gpu]") {
   const ManagedBuffers managed;
-  const auto host = runtime::make_mpi_world(mpi_session(), {});
+  const auto host = runtime::make_host_world(mpi_session(), {});
   if (!each_has_a_gpu(*host)) return;
   const auto device = gpu(*host, GpuCommunication::Nccl);
   const auto world = device->make_world(*host);
@@ -156,7 +156,7 @@ TEST_CASE("Plans on GPUs give the losses and gradients of one CPU rank, by stagi
 }
 
 TEST_CASE("Plans on GPUs give the losses and gradients of one CPU rank, by NCCL", "[gpu]") {
-  if (!each_has_a_gpu(*runtime::make_mpi_world(mpi_session(), {}))) return;
+  if (!each_has_a_gpu(*runtime::make_host_world(mpi_session(), {}))) return;
   check_parity(GpuCommunication::Nccl);
 }
 

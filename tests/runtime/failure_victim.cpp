@@ -10,8 +10,8 @@
 #include <string_view>
 #include <unistd.h>
 
+#include "runtime/host_communicator.hpp"
 #include "runtime/launch.hpp"
-#include "runtime/mpi_communicator.hpp"
 #include "runtime/mpi_session.hpp"
 #include "runtime/watchdog.hpp"
 
@@ -42,14 +42,14 @@ int train(const MpiSession& session, const Arguments& arguments) {
     std::iota(layout.machine_of_rank.begin(), layout.machine_of_rank.end(), 0);
     layout.cores_of_machine.assign(layout.machine_of_rank.size(), 1);
   }
-  const auto setup = make_mpi_world(session, {});
+  const auto setup = make_host_world(session, {});
   const char* report_socket = std::getenv(kReportSocketVariable);
   Watchdog watchdog(*setup, layout,
                     {.hang_timeout = Seconds{arguments.timeout_s},
                      .report_socket = report_socket == nullptr ? "" : report_socket});
-  MpiOptions options;
+  HostWorldOptions options;
   options.observer = &watchdog.board();
-  const auto world = make_mpi_world(session, options);
+  const auto world = make_host_world(session, options);
   const int rank = world->rank();
   for (int step = 0; step < 6; ++step) {
     watchdog.board().set(fmt::format("step {}, stage {}, computing F mb{}", step, rank, step));

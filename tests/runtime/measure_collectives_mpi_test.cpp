@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "mpi_test_session.hpp"
+#include "runtime/host_communicator.hpp"
 #include "runtime/measure_collectives.hpp"
-#include "runtime/mpi_communicator.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -14,7 +14,7 @@ using program::CommOp;
 
 TEST_CASE("Every rank gets one sample for each operation, group and size", "[runtime][measure]") {
   const auto table = program::default_collective_table();
-  const auto world = make_mpi_world(test::mpi_session(), {});
+  const auto world = make_host_world(test::mpi_session(), {});
   const MeasureOptions options{.bytes = {8, 4096}, .min_repeats = 3, .max_repeats = 3};
   const auto samples = measure_collectives({*world}, test::mpi_session().layout(), table, options);
   std::vector<int> group_sizes;
@@ -35,7 +35,7 @@ TEST_CASE("Every rank gets one sample for each operation, group and size", "[run
 }
 
 TEST_CASE("Links are measured between neighbours", "[runtime][measure]") {
-  const auto world = make_mpi_world(test::mpi_session(), {});
+  const auto world = make_host_world(test::mpi_session(), {});
   const MeasureOptions options{.bytes = {8, 65536}, .min_repeats = 3, .max_repeats = 3};
   const auto samples = measure_links({*world}, test::mpi_session().layout(), options);
   REQUIRE(samples.size() == 2 * static_cast<std::size_t>(world->size() - 1));

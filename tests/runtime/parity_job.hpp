@@ -8,14 +8,14 @@
 
 #include "kernels/cpu_backend.hpp"
 #include "mpi_test_session.hpp"
-#include "runtime/mpi_communicator.hpp"
+#include "runtime/host_communicator.hpp"
 #include "runtime/parity_support.hpp"
 
 namespace meshplan::test {
 
 struct ParityJob {
   int steps;
-  std::unique_ptr<runtime::Communicator> world = runtime::make_mpi_world(mpi_session(), {});
+  std::unique_ptr<runtime::Communicator> world = runtime::make_host_world(mpi_session(), {});
   std::unique_ptr<kernels::Backend> backend = kernels::make_cpu_backend(1);
 
   /// Runs on the first ranks of the job; the others get nothing.

@@ -8,7 +8,7 @@
 #include "communicator_contract.hpp"
 #include "core/error.hpp"
 #include "mpi_test_session.hpp"
-#include "runtime/mpi_communicator.hpp"
+#include "runtime/host_communicator.hpp"
 #include "runtime/staging_communicator.hpp"
 
 namespace meshplan::runtime {
@@ -87,7 +87,7 @@ class LateMemory final : public StagingMemory {
 };
 
 struct Fixture {
-  std::unique_ptr<Communicator> host = make_mpi_world(test::mpi_session(), {});
+  std::unique_ptr<Communicator> host = make_host_world(test::mpi_session(), {});
   std::shared_ptr<LateMemory> memory = std::make_shared<LateMemory>();
   std::unique_ptr<Communicator> world = make_staging_world(*host, memory);
 };
@@ -128,9 +128,9 @@ TEST_CASE("Staged waits give up in time, and misuse is refused", "[runtime][mpi]
 }
 
 TEST_CASE("Staged calls that differ throw on every rank", "[runtime][mpi]") {
-  MpiOptions options;
+  HostWorldOptions options;
   options.verify_calls = true;
-  const auto host = make_mpi_world(test::mpi_session(), options);
+  const auto host = make_host_world(test::mpi_session(), options);
   const auto world = make_staging_world(*host, std::make_shared<LateMemory>());
   contract::check_mismatches(*world);
 }

@@ -11,7 +11,7 @@
 #include "kernels/cpu_backend.hpp"
 #include "mpi_test_session.hpp"
 #include "program/lower.hpp"
-#include "runtime/mpi_communicator.hpp"
+#include "runtime/host_communicator.hpp"
 #include "runtime/parity_support.hpp"
 #include "runtime/trainer.hpp"
 
@@ -163,7 +163,7 @@ void check_optimizer(const Plan& plan, runtime::Communicator& alone, bool clips)
 }  // namespace
 
 TEST_CASE("three steps move the weights as the papers' formulas do in fp64", "[optimizer]") {
-  const auto world = runtime::make_mpi_world(mpi_session(), {});
+  const auto world = runtime::make_host_world(mpi_session(), {});
   const int self = world->rank();
   const auto alone = world->create_group(std::span(&self, 1), "alone");
   for (models::ModelSpec model : {llama_style(), gpt2_style()})
@@ -230,7 +230,7 @@ void check_evaluation(const Plan& plan, runtime::Communicator& group) {
 
 TEST_CASE("evaluation gives the training loss of the same weights and changes nothing",
           "[evaluation]") {
-  const auto world = runtime::make_mpi_world(mpi_session(), {});
+  const auto world = runtime::make_host_world(mpi_session(), {});
   for (const models::ModelSpec& model : {llama_style(), gpt2_style()})
     for (const DType precision : {DType::F32, DType::BF16})
       for (const ParallelConfig& parallel :
@@ -250,7 +250,7 @@ TEST_CASE("evaluation gives the training loss of the same weights and changes no
 }
 
 TEST_CASE("all plans evaluate a batch alike", "[evaluation]") {
-  const auto world = runtime::make_mpi_world(mpi_session(), {});
+  const auto world = runtime::make_host_world(mpi_session(), {});
   const auto loss_of = [](const Plan& plan, runtime::Communicator& group) {
     const auto backend = kernels::make_cpu_backend(1);
     runtime::HostDevice device(*backend);

@@ -8,7 +8,7 @@
 #include "mpi_test_session.hpp"
 #include "program/lower.hpp"
 #include "program/shard_layout.hpp"
-#include "runtime/mpi_communicator.hpp"
+#include "runtime/host_communicator.hpp"
 #include "runtime/mpi_session.hpp"
 #include "runtime/parity_support.hpp"
 #include "runtime/verify.hpp"
@@ -21,7 +21,7 @@ using program::ParallelConfig;
 using program::Region;
 
 struct Job {
-  std::unique_ptr<runtime::Communicator> world = runtime::make_mpi_world(mpi_session(), {});
+  std::unique_ptr<runtime::Communicator> world = runtime::make_host_world(mpi_session(), {});
   std::unique_ptr<kernels::Backend> backend = kernels::make_cpu_backend(1);
   runtime::HostDevice device{*backend};
   runtime::Trainer trainer;

@@ -6,7 +6,7 @@
 #include "mpi_test_session.hpp"
 #include "program/cost.hpp"
 #include "program/lower.hpp"
-#include "runtime/mpi_communicator.hpp"
+#include "runtime/host_communicator.hpp"
 #include "runtime/parity_support.hpp"
 #include "runtime/step_watch.hpp"
 
@@ -27,7 +27,7 @@ program::Plan watched_plan(const ParallelConfig& parallel) {
 
 /// One rank of a job that trains, and what watches it.
 struct Watched {
-  std::unique_ptr<runtime::Communicator> world = runtime::make_mpi_world(mpi_session(), {});
+  std::unique_ptr<runtime::Communicator> world = runtime::make_host_world(mpi_session(), {});
   std::unique_ptr<kernels::Backend> backend = kernels::make_cpu_backend(1);
   runtime::HostDevice device{*backend};
   runtime::Trainer trainer;

@@ -3,7 +3,7 @@
 #include <memory>
 #include <optional>
 
-#include "runtime/mpi_communicator.hpp"
+#include "runtime/host_communicator.hpp"
 #include "runtime/session.hpp"
 #include "runtime/watchdog.hpp"
 
@@ -11,7 +11,7 @@ namespace meshplan::runtime {
 
 struct JobOptions {
   Seconds hang_timeout{60.0};
-  bool verify_calls = false;  // MpiOptions::verify_calls
+  bool verify_calls = false;  // HostWorldOptions::verify_calls
 };
 
 /// What every rank of a job has: all ranks' communicator, guarded by a watchdog. Reports where
@@ -28,7 +28,7 @@ class Job {
 
  private:
   const Session& session_;
-  MpiOptions options_;
+  HostWorldOptions options_;
   std::unique_ptr<Communicator> setup_;  // unobserved: the watchdog itself is made with it
   std::optional<Watchdog> watchdog_;
   std::unique_ptr<Communicator> world_;

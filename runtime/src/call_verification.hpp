@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "mpi_operation.hpp"
+#include "host_operation.hpp"
 
 namespace meshplan::runtime {
 
@@ -24,11 +24,11 @@ struct CallSignature {
 };
 
 /// A collective that exchanges signatures with the whole group, then runs.
-MpiOperationPtr verified_collective(MpiOperationPtr operation, CallSignature mine,
-                                    int sequence_number);
+HostOperationPtr verified_collective(HostOperationPtr operation, CallSignature mine,
+                                     int sequence_number);
 
 /// A transfer that exchanges (direction, dtype, count) with its peer, then runs. Sender and
 /// receiver must both have called before either goes on.
-MpiOperationPtr verified_transfer(MpiOperationPtr operation, std::span<const Transfer> transfers);
+HostOperationPtr verified_transfer(HostOperationPtr operation, std::span<const Transfer> transfers);
 
 }  // namespace meshplan::runtime

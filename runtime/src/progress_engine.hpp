@@ -15,7 +15,7 @@
 
 namespace meshplan::runtime {
 
-class MpiOperation;
+class HostOperation;
 
 /// Scratch memory, kept for the next operation: inside a step nothing is allocated.
 class ScratchPool {
@@ -37,8 +37,8 @@ class ProgressEngine {
     active_.reserve(kManyOperations);
   }
 
-  void add(MpiOperation& operation) { active_.push_back(&operation); }
-  void remove(const MpiOperation& operation) noexcept;
+  void add(HostOperation& operation) { active_.push_back(&operation); }
+  void remove(const HostOperation& operation) noexcept;
   ScratchPool& scratch() { return scratch_; }
   /// Where operations and their small arrays live. A step starts and ends the same ones as the step
   /// before, so it gets back what that one returned.
@@ -47,12 +47,12 @@ class ProgressEngine {
   /// Moves every operation as far as it goes; true if any moved.
   bool poll();
   /// @throws CommTimeout
-  void wait(const MpiOperation& operation, std::optional<Seconds> limit);
+  void wait(const HostOperation& operation, std::optional<Seconds> limit);
 
  private:
   static constexpr std::size_t kManyOperations = 256;  // in flight: a stage's sends and receives
   std::pmr::unsynchronized_pool_resource memory_;
-  std::vector<MpiOperation*> active_;
+  std::vector<HostOperation*> active_;
   ScratchPool scratch_;
   bool oversubscribed_;
   WaitObserver* observer_;

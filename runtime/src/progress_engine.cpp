@@ -1,4 +1,4 @@
-#include "mpi_progress.hpp"
+#include "progress_engine.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -7,7 +7,7 @@
 #include <sched.h>
 #include <utility>
 
-#include "mpi_operation.hpp"
+#include "host_operation.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -64,7 +64,7 @@ class Backoff {
 /// Tells the observer about a wait, and about its end however it ends.
 class ObservedWait {
  public:
-  ObservedWait(WaitObserver* observer, const MpiOperation& operation)
+  ObservedWait(WaitObserver* observer, const HostOperation& operation)
       : observer_(observer), operation_(operation) {}
   ~ObservedWait() {
     if (begun_) observer_->wait_ends();
@@ -83,7 +83,7 @@ class ObservedWait {
 
  private:
   WaitObserver* observer_;
-  const MpiOperation& operation_;
+  const HostOperation& operation_;
   bool begun_ = false;
 };
 
@@ -104,18 +104,18 @@ void ScratchPool::give_back(std::vector<std::byte> buffer) {
   if (!buffer.empty()) free_.push_back(std::move(buffer));
 }
 
-void ProgressEngine::remove(const MpiOperation& operation) noexcept {
+void ProgressEngine::remove(const HostOperation& operation) noexcept {
   std::erase(active_, &operation);
 }
 
 bool ProgressEngine::poll() {
   bool moved = false;
-  for (MpiOperation* operation : active_) moved |= operation->poll();
-  if (moved) std::erase_if(active_, [](const MpiOperation* o) { return o->finished(); });
+  for (HostOperation* operation : active_) moved |= operation->poll();
+  if (moved) std::erase_if(active_, [](const HostOperation* o) { return o->finished(); });
   return moved;
 }
 
-void ProgressEngine::wait(const MpiOperation& operation, std::optional<Seconds> limit) {
+void ProgressEngine::wait(const HostOperation& operation, std::optional<Seconds> limit) {
   if (operation.finished()) return;
   const auto start = Clock::now();
   Backoff backoff(oversubscribed_);

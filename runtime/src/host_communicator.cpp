@@ -1,4 +1,4 @@
-#include "runtime/mpi_communicator.hpp"
+#include "runtime/host_communicator.hpp"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -6,9 +6,9 @@
 #include <set>
 #include <utility>
 
+#include "call_verification.hpp"
 #include "core/error.hpp"
-#include "mpi_operation.hpp"
-#include "mpi_verify.hpp"
+#include "host_operation.hpp"
 #include "runtime/reduction.hpp"
 
 namespace meshplan::runtime {
@@ -30,9 +30,10 @@ struct CollectiveCall {
   CallSignature signature;
 };
 
-class MpiCommunicator final : public Communicator {
+class HostCommunicator final : public Communicator {
  public:
-  MpiCommunicator(std::shared_ptr<MpiGroup> group, std::shared_ptr<const MpiOptions> options)
+  HostCommunicator(std::shared_ptr<HostGroup> group,
+                   std::shared_ptr<const HostWorldOptions> options)
       : group_(std::move(group)), options_(std::move(options)) {}
 
   int rank() const override { return group_->me.rank; }
@@ -65,13 +66,13 @@ class MpiCommunicator final : public Communicator {
   Handle collective(CollectiveCall call, Buffers buffers);
   std::shared_ptr<const CollectiveSchedule> schedule(const CollectiveCall& call,
                                                      CommAlgorithm algorithm, DType dtype);
-  Handle run(MpiOperationPtr operation, CallSignature signature, int sequence_number);
+  Handle run(HostOperationPtr operation, CallSignature signature, int sequence_number);
   Handle transfer(std::string_view operation, std::span<const Transfer> transfers);
-  Handle start(MpiOperationPtr operation);
+  Handle start(HostOperationPtr operation);
   int next_sequence_number();
 
-  std::shared_ptr<MpiGroup> group_;
-  std::shared_ptr<const MpiOptions> options_;
+  std::shared_ptr<HostGroup> group_;
+  std::shared_ptr<const HostWorldOptions> options_;
 };
 
 CallSignature signature_of(CommOp op, const ConstBuffer& buffer, ReduceOp reduce, int root) {
@@ -108,8 +109,8 @@ CollectiveSchedule make_schedule(const CollectiveCall& call, CommAlgorithm algor
 
 // ---------------------------------------------------------------- groups
 
-std::unique_ptr<Communicator> MpiCommunicator::create_group(std::span<const int> ranks,
-                                                            std::string_view name) {
+std::unique_ptr<Communicator> HostCommunicator::create_group(std::span<const int> ranks,
+                                                             std::string_view name) {
   const std::string label = fmt::format("{} of ranks {}", name, fmt::join(ranks, " "));
   std::set<int> seen;
   for (const int member : ranks) {
@@ -119,7 +120,7 @@ std::unique_ptr<Communicator> MpiCommunicator::create_group(std::span<const int>
     if (!seen.insert(member).second)
       throw ConfigError(fmt::format("group {}: rank {} is listed twice", label, member));
   }
-  auto group = std::make_shared<MpiGroup>();
+  auto group = std::make_shared<HostGroup>();
   group->channel = group_->channel->create_group(ranks, label);
   if (group->channel == nullptr) return nullptr;
   group->me.size = static_cast<int>(ranks.size());
@@ -128,19 +129,19 @@ std::unique_ptr<Communicator> MpiCommunicator::create_group(std::span<const int>
   for (const int member : ranks)
     group->world_ranks.push_back(group_->world_ranks[static_cast<std::size_t>(member)]);
   group->engine = group_->engine;
-  return std::make_unique<MpiCommunicator>(std::move(group), options_);
+  return std::make_unique<HostCommunicator>(std::move(group), options_);
 }
 
 // ---------------------------------------------------------------- checks
 
-void MpiCommunicator::check_buffer(std::string_view operation, const ConstBuffer& buffer) const {
+void HostCommunicator::check_buffer(std::string_view operation, const ConstBuffer& buffer) const {
   require(buffer.count >= 0, operation,
           [&] { return fmt::format("count {} is negative", buffer.count); });
   require(buffer.count == 0 || buffer.data != nullptr, operation,
           [&] { return fmt::format("no memory for {} elements", buffer.count); });
 }
 
-void MpiCommunicator::check_whole(std::string_view operation) const {
+void HostCommunicator::check_whole(std::string_view operation) const {
   if (!group_->broken.empty())
     throw CommError(std::string(operation), name(), std::nullopt,
                     "the group is broken: " + group_->broken);
@@ -148,7 +149,7 @@ void MpiCommunicator::check_whole(std::string_view operation) const {
 
 // ---------------------------------------------------------------- collectives
 
-Handle MpiCommunicator::all_reduce(ConstBuffer send, MutableBuffer recv, ReduceOp op) {
+Handle HostCommunicator::all_reduce(ConstBuffer send, MutableBuffer recv, ReduceOp op) {
   check_buffer("all_reduce", send);
   check_buffer("all_reduce", recv);
   require(send.count == recv.count && send.dtype == recv.dtype, "all_reduce", [&] {
@@ -162,7 +163,7 @@ Handle MpiCommunicator::all_reduce(ConstBuffer send, MutableBuffer recv, ReduceO
                     {send.data, recv.data, send.dtype, op});
 }
 
-Handle MpiCommunicator::reduce_scatter(ConstBuffer send, MutableBuffer recv, ReduceOp op) {
+Handle HostCommunicator::reduce_scatter(ConstBuffer send, MutableBuffer recv, ReduceOp op) {
   check_buffer("reduce_scatter", send);
   check_buffer("reduce_scatter", recv);
   require(send.count == size() * recv.count && send.dtype == recv.dtype, "reduce_scatter", [&] {
@@ -177,7 +178,7 @@ Handle MpiCommunicator::reduce_scatter(ConstBuffer send, MutableBuffer recv, Red
                     {send.data, recv.data, send.dtype, op});
 }
 
-Handle MpiCommunicator::all_gather(ConstBuffer send, MutableBuffer recv) {
+Handle HostCommunicator::all_gather(ConstBuffer send, MutableBuffer recv) {
   check_buffer("all_gather", send);
   check_buffer("all_gather", recv);
   require(recv.count == size() * send.count && send.dtype == recv.dtype, "all_gather", [&] {
@@ -190,7 +191,7 @@ Handle MpiCommunicator::all_gather(ConstBuffer send, MutableBuffer recv) {
                     {send.data, recv.data, send.dtype, ReduceOp::Sum});
 }
 
-Handle MpiCommunicator::all_to_all(ConstBuffer send, MutableBuffer recv) {
+Handle HostCommunicator::all_to_all(ConstBuffer send, MutableBuffer recv) {
   check_buffer("all_to_all", send);
   check_buffer("all_to_all", recv);
   require(send.count == recv.count && send.dtype == recv.dtype && send.count % size() == 0,
@@ -205,7 +206,7 @@ Handle MpiCommunicator::all_to_all(ConstBuffer send, MutableBuffer recv) {
                     {send.data, recv.data, send.dtype, ReduceOp::Sum});
 }
 
-Handle MpiCommunicator::broadcast(MutableBuffer buffer, int root) {
+Handle HostCommunicator::broadcast(MutableBuffer buffer, int root) {
   check_buffer("broadcast", buffer);
   require(root >= 0 && root < size(), "broadcast",
           [&] { return fmt::format("there is no root {}", root); });
@@ -214,16 +215,16 @@ Handle MpiCommunicator::broadcast(MutableBuffer buffer, int root) {
                     {buffer.data, buffer.data, buffer.dtype, ReduceOp::Sum});
 }
 
-Handle MpiCommunicator::barrier() {
+Handle HostCommunicator::barrier() {
   const ConstBuffer nothing{nullptr, 0, DType::U8};
   return collective(
       {CommOp::Barrier, 0, 0, 0, signature_of(CommOp::Barrier, nothing, ReduceOp::Sum, 0)},
       {nullptr, nullptr, DType::U8, ReduceOp::Sum});
 }
 
-Handle MpiCommunicator::all_to_all_v(ConstBuffer send, std::span<const std::int64_t> send_counts,
-                                     MutableBuffer recv,
-                                     std::span<const std::int64_t> recv_counts) {
+Handle HostCommunicator::all_to_all_v(ConstBuffer send, std::span<const std::int64_t> send_counts,
+                                      MutableBuffer recv,
+                                      std::span<const std::int64_t> recv_counts) {
   check_whole("all_to_all_v");
   check_buffer("all_to_all_v", send);
   check_buffer("all_to_all_v", recv);
@@ -262,15 +263,15 @@ Handle MpiCommunicator::all_to_all_v(ConstBuffer send, std::span<const std::int6
       std::move(signature), number);
 }
 
-int MpiCommunicator::next_sequence_number() {
+int HostCommunicator::next_sequence_number() {
   const int number = group_->next_collective;
   group_->next_collective = (number + 1) % kTagsPerKind;
   return number;
 }
 
-std::shared_ptr<const CollectiveSchedule> MpiCommunicator::schedule(const CollectiveCall& call,
-                                                                    CommAlgorithm algorithm,
-                                                                    DType dtype) {
+std::shared_ptr<const CollectiveSchedule> HostCommunicator::schedule(const CollectiveCall& call,
+                                                                     CommAlgorithm algorithm,
+                                                                     DType dtype) {
   // A training step repeats its calls; the limit is for callers whose sizes never repeat.
   constexpr std::size_t kMaxSchedules = 512;
   const std::int64_t piece =
@@ -285,7 +286,7 @@ std::shared_ptr<const CollectiveSchedule> MpiCommunicator::schedule(const Collec
   return made;
 }
 
-Handle MpiCommunicator::collective(CollectiveCall call, Buffers buffers) {
+Handle HostCommunicator::collective(CollectiveCall call, Buffers buffers) {
   std::string operation(program::name_of(call.op));
   check_whole(operation);
   const int number = next_sequence_number();
@@ -310,8 +311,8 @@ Handle MpiCommunicator::collective(CollectiveCall call, Buffers buffers) {
              std::move(call.signature), number);
 }
 
-Handle MpiCommunicator::run(MpiOperationPtr operation, CallSignature signature,
-                            int sequence_number) {
+Handle HostCommunicator::run(HostOperationPtr operation, CallSignature signature,
+                             int sequence_number) {
   if (options_->verify_calls && size() > 1)
     operation = verified_collective(std::move(operation), std::move(signature), sequence_number);
   return start(std::move(operation));
@@ -319,7 +320,7 @@ Handle MpiCommunicator::run(MpiOperationPtr operation, CallSignature signature,
 
 // ---------------------------------------------------------------- point to point
 
-Handle MpiCommunicator::send(ConstBuffer buffer, int peer, int tag) {
+Handle HostCommunicator::send(ConstBuffer buffer, int peer, int tag) {
   const Transfer transfer_{Transfer::Direction::Send,
                            {const_cast<void*>(buffer.data), buffer.count, buffer.dtype},
                            peer,
@@ -327,16 +328,16 @@ Handle MpiCommunicator::send(ConstBuffer buffer, int peer, int tag) {
   return transfer("send", {&transfer_, 1});
 }
 
-Handle MpiCommunicator::recv(MutableBuffer buffer, int peer, int tag) {
+Handle HostCommunicator::recv(MutableBuffer buffer, int peer, int tag) {
   const Transfer transfer_{Transfer::Direction::Recv, buffer, peer, tag};
   return transfer("recv", {&transfer_, 1});
 }
 
-Handle MpiCommunicator::send_recv(std::span<const Transfer> transfers) {
+Handle HostCommunicator::send_recv(std::span<const Transfer> transfers) {
   return transfer("send_recv", transfers);
 }
 
-Handle MpiCommunicator::transfer(std::string_view operation, std::span<const Transfer> transfers) {
+Handle HostCommunicator::transfer(std::string_view operation, std::span<const Transfer> transfers) {
   check_whole(operation);
   for (const Transfer& one : transfers) {
     check_buffer(operation, one.buffer);
@@ -345,13 +346,13 @@ Handle MpiCommunicator::transfer(std::string_view operation, std::span<const Tra
     require(one.tag >= 0 && one.tag <= kMaxTag, operation,
             [&] { return fmt::format("tag {} is not in 0 to {}", one.tag, kMaxTag); });
   }
-  MpiOperationPtr made = make_operation<TransferOperation>(group_, std::string(operation),
-                                                           transfers, options_->table.piece.value);
+  HostOperationPtr made = make_operation<TransferOperation>(group_, std::string(operation),
+                                                            transfers, options_->table.piece.value);
   if (options_->verify_calls) made = verified_transfer(std::move(made), transfers);
   return start(std::move(made));
 }
 
-Handle MpiCommunicator::start(MpiOperationPtr operation) {
+Handle HostCommunicator::start(HostOperationPtr operation) {
   operation->poll();  // send at once what can be sent
   if (!operation->finished()) group_->engine->add(*operation);
   return Handle(std::move(operation));
@@ -359,9 +360,9 @@ Handle MpiCommunicator::start(MpiOperationPtr operation) {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_host_world(const Session& session, MpiOptions options) {
+std::unique_ptr<Communicator> make_host_world(const Session& session, HostWorldOptions options) {
   program::validate(options.table);
-  auto group = std::make_shared<MpiGroup>();
+  auto group = std::make_shared<HostGroup>();
   group->channel = session.make_channel();
   group->me = {session.rank(), session.size()};
   group->name = "world";
@@ -369,8 +370,8 @@ std::unique_ptr<Communicator> make_host_world(const Session& session, MpiOptions
   std::iota(group->world_ranks.begin(), group->world_ranks.end(), 0);
   group->engine = std::make_shared<ProgressEngine>(
       options.oversubscribed.value_or(session.layout().oversubscribed()), options.observer);
-  return std::make_unique<MpiCommunicator>(std::move(group),
-                                           std::make_shared<const MpiOptions>(std::move(options)));
+  return std::make_unique<HostCommunicator>(
+      std::move(group), std::make_shared<const HostWorldOptions>(std::move(options)));
 }
 
 }  // namespace meshplan::runtime

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "channel.hpp"
-#include "mpi_progress.hpp"
 #include "program/collective_table.hpp"
+#include "progress_engine.hpp"
 #include "runtime/collective_algorithms.hpp"
 #include "runtime/communicator.hpp"
 
@@ -36,14 +36,14 @@ using ScheduleKey =
     std::tuple<program::CommOp, program::CommAlgorithm, std::int64_t, std::int64_t, int>;
 
 /// What a communicator and its operations share.
-struct MpiGroup {
+struct HostGroup {
   std::unique_ptr<Channel> channel;
   Member me;
   std::string name;
   std::vector<int> world_ranks;
   std::shared_ptr<ProgressEngine> engine;
   std::map<ScheduleKey, std::shared_ptr<const CollectiveSchedule>> schedules;
-  std::vector<const MpiOperation*> unverified;  // in the order of their calls
+  std::vector<const HostOperation*> unverified;  // in the order of their calls
   int next_collective = 0;
   std::string broken;  // why later operations cannot run; empty = whole
 };
@@ -58,7 +58,7 @@ class RequestSet {
   RequestSet& operator=(const RequestSet&) = delete;
 
   struct Envelope {
-    const MpiGroup& group;
+    const HostGroup& group;
     const std::string& operation;
     int peer = 0;
     int tag = 0;
@@ -66,7 +66,7 @@ class RequestSet {
   void start_send(int request, const void* data, std::int64_t bytes, const Envelope& envelope);
   void start_recv(int request, void* data, std::int64_t bytes, const Envelope& envelope);
   /// True if complete. @throws CommError, also when fewer bytes came than expected
-  bool test(int request, const MpiGroup& group, const std::string& operation);
+  bool test(int request, const HostGroup& group, const std::string& operation);
 
  private:
   struct Started {
@@ -80,11 +80,11 @@ class RequestSet {
 };
 
 /// An operation in flight; `advance` is its state machine. Made by make_operation.
-class MpiOperation : public PendingOperation {
+class HostOperation : public PendingOperation {
  public:
-  MpiOperation(std::shared_ptr<MpiGroup> group, std::string name)
+  HostOperation(std::shared_ptr<HostGroup> group, std::string name)
       : group_(std::move(group)), name_(std::move(name)) {}
-  ~MpiOperation() override;
+  ~HostOperation() override;
 
   bool test() final;
   void wait(std::optional<Seconds> limit) final;
@@ -94,8 +94,8 @@ class MpiOperation : public PendingOperation {
   bool poll() noexcept;
   bool finished() const { return finished_; }
   const std::string& name() const { return name_; }
-  const MpiGroup& group() const { return *group_; }
-  const std::shared_ptr<MpiGroup>& shared_group() const { return group_; }
+  const HostGroup& group() const { return *group_; }
+  const std::shared_ptr<HostGroup>& shared_group() const { return group_; }
   /// Whom it waits for, if that is one rank.
   virtual std::optional<int> peer() const { return std::nullopt; }
 
@@ -103,14 +103,14 @@ class MpiOperation : public PendingOperation {
   enum class Progress { None, Some, Done };
   virtual Progress advance() = 0;
 
-  MpiGroup& mutable_group() { return *group_; }
+  HostGroup& mutable_group() { return *group_; }
   std::pmr::memory_resource& memory() { return group_->engine->memory(); }
 
  private:
   friend class VerifiedOperation;
   template <class Operation, class... Arguments>
   friend std::unique_ptr<Operation, DestroyOperation> make_operation(
-      const std::shared_ptr<MpiGroup>& group, Arguments&&... arguments);
+      const std::shared_ptr<HostGroup>& group, Arguments&&... arguments);
 
   /// The memory of the whole object, of whichever class it is.
   struct Block {
@@ -118,18 +118,18 @@ class MpiOperation : public PendingOperation {
     std::size_t bytes = 0;
     std::size_t alignment = 0;
   };
-  std::shared_ptr<MpiGroup> group_;
+  std::shared_ptr<HostGroup> group_;
   std::string name_;
   std::exception_ptr error_;
   bool finished_ = false;
   Block block_;
 };
 
-using MpiOperationPtr = std::unique_ptr<MpiOperation, DestroyOperation>;
+using HostOperationPtr = std::unique_ptr<HostOperation, DestroyOperation>;
 
 /// In the engine's memory, which gets it back when the operation is destroyed.
 template <class Operation, class... Arguments>
-std::unique_ptr<Operation, DestroyOperation> make_operation(const std::shared_ptr<MpiGroup>& group,
+std::unique_ptr<Operation, DestroyOperation> make_operation(const std::shared_ptr<HostGroup>& group,
                                                             Arguments&&... arguments) {
   std::pmr::polymorphic_allocator<> allocator(&group->engine->memory());
   auto* made = allocator.new_object<Operation>(group, std::forward<Arguments>(arguments)...);
@@ -145,9 +145,9 @@ struct Buffers {
 };
 
 /// Walks a CollectiveSchedule.
-class ScheduledOperation final : public MpiOperation {
+class ScheduledOperation final : public HostOperation {
  public:
-  ScheduledOperation(std::shared_ptr<MpiGroup> group, std::string name,
+  ScheduledOperation(std::shared_ptr<HostGroup> group, std::string name,
                      std::shared_ptr<const CollectiveSchedule> schedule, Buffers buffers, int tag);
   ~ScheduledOperation() override;
 
@@ -168,9 +168,9 @@ class ScheduledOperation final : public MpiOperation {
 };
 
 /// Transfers that all start at once.
-class TransferOperation final : public MpiOperation {
+class TransferOperation final : public HostOperation {
  public:
-  TransferOperation(std::shared_ptr<MpiGroup> group, std::string name,
+  TransferOperation(std::shared_ptr<HostGroup> group, std::string name,
                     std::span<const Transfer> transfers, std::int64_t piece_bytes);
   std::optional<int> peer() const override;
 
@@ -187,9 +187,9 @@ class TransferOperation final : public MpiOperation {
 };
 
 /// One of the carrier's own collectives. Once started it cannot be cancelled.
-class LibraryOperation final : public MpiOperation {
+class LibraryOperation final : public HostOperation {
  public:
-  LibraryOperation(std::shared_ptr<MpiGroup> group, std::string name,
+  LibraryOperation(std::shared_ptr<HostGroup> group, std::string name,
                    const Channel::LibraryCall& call);
 
  private:

@@ -6,7 +6,7 @@
 #include "communicator_contract.hpp"
 #include "core/error.hpp"
 #include "mpi_test_session.hpp"
-#include "runtime/mpi_communicator.hpp"
+#include "runtime/host_communicator.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -38,17 +38,17 @@ CollectiveTable only(CommAlgorithm algorithm) {
 }
 
 TEST_CASE("Reductions match their closed forms for every dtype and size", "[runtime][mpi]") {
-  MpiOptions options;
+  HostWorldOptions options;
   options.table = small_pieces();
-  const auto world = make_mpi_world(session(), options);
+  const auto world = make_host_world(session(), options);
   for (const std::int64_t count : {0, 1, 3, 257, 3001}) contract::check_reductions(*world, count);
 }
 
 TEST_CASE("Data movement puts every element in its place for every dtype and size",
           "[runtime][mpi]") {
-  MpiOptions options;
+  HostWorldOptions options;
   options.table = small_pieces();
-  const auto world = make_mpi_world(session(), options);
+  const auto world = make_host_world(session(), options);
   for (const DType dtype : {DType::F64, DType::F32, DType::BF16, DType::I32, DType::U8})
     for (const std::int64_t count : {0, 1, 3, 257, 3001})
       contract::check_movement(*world, dtype, count);
@@ -60,9 +60,9 @@ TEST_CASE("Every algorithm of the table keeps the contract", "[runtime][mpi]") {
        {CommAlgorithm::OneShot, CommAlgorithm::Direct, CommAlgorithm::Doubling, CommAlgorithm::Tree,
         CommAlgorithm::Ring, CommAlgorithm::Pairwise, CommAlgorithm::Library}) {
     CAPTURE(name_of(algorithm));
-    MpiOptions options;
+    HostWorldOptions options;
     options.table = only(algorithm);
-    const auto world = make_mpi_world(session(), options);
+    const auto world = make_host_world(session(), options);
     contract::check_reductions(*world, 1001);
     contract::check_movement(*world, DType::F32, 1001);
     contract::check_all_to_all_v(*world, 100);
@@ -73,11 +73,11 @@ TEST_CASE("Every algorithm of the table keeps the contract", "[runtime][mpi]") {
 }
 
 TEST_CASE("Point-to-point messages arrive whole and in order", "[runtime][mpi]") {
-  MpiOptions options;
+  HostWorldOptions options;
   options.table = small_pieces();
   for (const bool verify : {false, true}) {
     options.verify_calls = verify;
-    const auto world = make_mpi_world(session(), options);
+    const auto world = make_host_world(session(), options);
     for (const std::int64_t count : {0, 1, 300, 200'001})
       contract::check_point_to_point(*world, count);
     contract::check_message_order(*world, 5001);
@@ -87,10 +87,10 @@ TEST_CASE("Point-to-point messages arrive whole and in order", "[runtime][mpi]")
 
 TEST_CASE("Groups run side by side", "[runtime][mpi]") {
   for (const bool verify : {false, true}) {
-    MpiOptions options;
+    HostWorldOptions options;
     options.table = small_pieces();
     options.verify_calls = verify;
-    const auto world = make_mpi_world(session(), options);
+    const auto world = make_host_world(session(), options);
     contract::check_concurrent_groups(*world);
     contract::check_group_order(*world);
     contract::check_many_in_flight(*world);
@@ -98,7 +98,7 @@ TEST_CASE("Groups run side by side", "[runtime][mpi]") {
 }
 
 TEST_CASE("Waits give up in time and abandoned operations break their group", "[runtime][mpi]") {
-  const auto world = make_mpi_world(session(), {});
+  const auto world = make_host_world(session(), {});
   contract::check_timeout(*world);
   contract::check_abandonment(*world);
   contract::check_count_mismatch_of_messages(*world);
@@ -107,17 +107,17 @@ TEST_CASE("Waits give up in time and abandoned operations break their group", "[
 
 TEST_CASE("Verified calls that differ throw on every rank and name what each rank passed",
           "[runtime][mpi]") {
-  MpiOptions options;
+  HostWorldOptions options;
   options.verify_calls = true;
-  const auto world = make_mpi_world(session(), options);
+  const auto world = make_host_world(session(), options);
   contract::check_mismatches(*world);
   contract::check_reductions(*world, 100);
 }
 
 TEST_CASE("A table that reduces in an unknown order is refused", "[runtime][mpi]") {
-  MpiOptions options;
+  HostWorldOptions options;
   options.table.rules = {{CommOp::AllReduce, CommAlgorithm::Library}};
-  REQUIRE_THROWS_AS(make_mpi_world(session(), options), ConfigError);
+  REQUIRE_THROWS_AS(make_host_world(session(), options), ConfigError);
 }
 
 struct CountingObserver : WaitObserver {
@@ -133,10 +133,10 @@ struct CountingObserver : WaitObserver {
 
 TEST_CASE("An observer learns for whom a rank waits, and that the wait ended", "[runtime][mpi]") {
   CountingObserver observer;
-  MpiOptions options;
+  HostWorldOptions options;
   options.observer = &observer;
   options.oversubscribed = true;
-  const auto world = make_mpi_world(session(), options);
+  const auto world = make_host_world(session(), options);
   if (world->size() < 2) return;
   float value = 0;
   if (world->rank() == 0) {
@@ -155,7 +155,7 @@ TEST_CASE("An observer learns for whom a rank waits, and that the wait ended", "
 }
 
 TEST_CASE("More than 2^31 elements travel", "[.large][runtime][mpi]") {
-  const auto world = make_mpi_world(session(), {});
+  const auto world = make_host_world(session(), {});
   if (world->size() != 2) return;
   constexpr std::int64_t kCount = (std::int64_t{1} << 31) + 5;
   std::vector<std::uint8_t> data(static_cast<std::size_t>(kCount));
@@ -170,9 +170,9 @@ TEST_CASE("More than 2^31 elements travel", "[.large][runtime][mpi]") {
   for (std::size_t i = 0; i < data.size(); ++i)
     if (data[i] != static_cast<std::uint8_t>(i % 251)) ++wrong;
   REQUIRE(wrong == 0);
-  MpiOptions tree;
+  HostWorldOptions tree;
   tree.table.rules = {{CommOp::Broadcast, CommAlgorithm::Tree}};  // whole buffers in one message
-  const auto whole = make_mpi_world(session(), tree);
+  const auto whole = make_host_world(session(), tree);
   whole->broadcast({data.data(), kCount, DType::U8}, 0).wait();
   REQUIRE(data.back() == static_cast<std::uint8_t>((kCount - 1) % 251));
 }

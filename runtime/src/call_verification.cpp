@@ -1,4 +1,4 @@
-#include "mpi_verify.hpp"
+#include "call_verification.hpp"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -61,11 +61,11 @@ std::string CallSignature::describe() const {
 
 /// Runs the exchanges, lets `check` judge them, then runs the operation. Operations of a group pass
 /// this point in the order of their calls, so that their messages keep that order too.
-class VerifiedOperation : public MpiOperation {
+class VerifiedOperation : public HostOperation {
  public:
-  VerifiedOperation(std::shared_ptr<MpiGroup> group, MpiOperationPtr operation,
+  VerifiedOperation(std::shared_ptr<HostGroup> group, HostOperationPtr operation,
                     std::vector<Exchange> exchanges)
-      : MpiOperation(std::move(group), operation->name_),
+      : HostOperation(std::move(group), operation->name_),
         operation_(std::move(operation)),
         exchanges_(std::move(exchanges)),
         requests_(static_cast<int>(2 * exchanges_.size()), memory()) {
@@ -111,7 +111,7 @@ class VerifiedOperation : public MpiOperation {
     started_ = true;
   }
 
-  MpiOperationPtr operation_;
+  HostOperationPtr operation_;
   std::vector<Exchange> exchanges_;
   RequestSet requests_;
   int next_request_ = 0;
@@ -123,8 +123,8 @@ namespace {
 
 class VerifiedCollective final : public VerifiedOperation {
  public:
-  VerifiedCollective(std::shared_ptr<MpiGroup> group, MpiOperationPtr operation, CallSignature mine,
-                     std::vector<Exchange> exchanges)
+  VerifiedCollective(std::shared_ptr<HostGroup> group, HostOperationPtr operation,
+                     CallSignature mine, std::vector<Exchange> exchanges)
       : VerifiedOperation(std::move(group), std::move(operation), std::move(exchanges)),
         mine_(std::move(mine)) {}
 
@@ -191,8 +191,8 @@ class VerifiedTransfer final : public VerifiedOperation {
 
 }  // namespace
 
-MpiOperationPtr verified_collective(MpiOperationPtr operation, CallSignature mine,
-                                    int sequence_number) {
+HostOperationPtr verified_collective(HostOperationPtr operation, CallSignature mine,
+                                     int sequence_number) {
   const Member me = operation->group().me;
   std::vector<std::int64_t> message(mine.fields.begin(), mine.fields.end());
   for (const auto* counts : {&mine.send_counts, &mine.recv_counts}) {
@@ -208,7 +208,8 @@ MpiOperationPtr verified_collective(MpiOperationPtr operation, CallSignature min
                                             std::move(exchanges));
 }
 
-MpiOperationPtr verified_transfer(MpiOperationPtr operation, std::span<const Transfer> transfers) {
+HostOperationPtr verified_transfer(HostOperationPtr operation,
+                                   std::span<const Transfer> transfers) {
   std::vector<Exchange> exchanges;
   for (const Transfer& transfer : transfers) {
     int send_tag = tag_of(TagKind::SenderCheck, transfer.tag);

@@ -1,4 +1,4 @@
-#include "mpi_operation.hpp"
+#include "host_operation.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -31,7 +31,7 @@ void RequestSet::start_recv(int request, void* data, std::int64_t bytes, const E
   requests_[static_cast<std::size_t>(request)] = {&channel, made, true, envelope.peer, bytes};
 }
 
-bool RequestSet::test(int request, const MpiGroup& group, const std::string& operation) {
+bool RequestSet::test(int request, const HostGroup& group, const std::string& operation) {
   Started& started = requests_[static_cast<std::size_t>(request)];
   if (started.channel == nullptr) return true;
   Channel& channel = *std::exchange(started.channel, nullptr);  // an error ends the request, too
@@ -50,32 +50,32 @@ bool RequestSet::test(int request, const MpiGroup& group, const std::string& ope
 
 // ---------------------------------------------------------------- operations
 
-MpiOperation::~MpiOperation() {
+HostOperation::~HostOperation() {
   if (finished_) return;
   group_->engine->remove(*this);
   std::erase(group_->unverified, this);
   if (group_->broken.empty()) group_->broken = name_ + " was abandoned before it was done";
 }
 
-void MpiOperation::destroy() noexcept {
+void HostOperation::destroy() noexcept {
   const std::shared_ptr<ProgressEngine> engine = group_->engine;  // outlives this
   const Block block = block_;
-  this->~MpiOperation();
+  this->~HostOperation();
   engine->memory().deallocate(block.begin, block.bytes, block.alignment);
 }
 
-bool MpiOperation::test() {
+bool HostOperation::test() {
   if (!finished_) group_->engine->poll();
   if (error_) std::rethrow_exception(error_);
   return finished_;
 }
 
-void MpiOperation::wait(std::optional<Seconds> limit) {
+void HostOperation::wait(std::optional<Seconds> limit) {
   group_->engine->wait(*this, limit);
   if (error_) std::rethrow_exception(error_);
 }
 
-bool MpiOperation::poll() noexcept {
+bool HostOperation::poll() noexcept {
   if (finished_) return false;
   try {
     const Progress progress = advance();
@@ -92,10 +92,10 @@ bool MpiOperation::poll() noexcept {
   return true;
 }
 
-ScheduledOperation::ScheduledOperation(std::shared_ptr<MpiGroup> group, std::string name,
+ScheduledOperation::ScheduledOperation(std::shared_ptr<HostGroup> group, std::string name,
                                        std::shared_ptr<const CollectiveSchedule> schedule,
                                        Buffers buffers, int tag)
-    : MpiOperation(std::move(group), std::move(name)),
+    : HostOperation(std::move(group), std::move(name)),
       schedule_(std::move(schedule)),
       buffers_(buffers),
       tag_(tag),
@@ -111,7 +111,7 @@ ScheduledOperation::~ScheduledOperation() {
     pool.bury(std::move(scratch_));
 }
 
-MpiOperation::Progress ScheduledOperation::advance() {
+HostOperation::Progress ScheduledOperation::advance() {
   bool moved = false;
   while (next_action_ < schedule_->actions.size()) {
     if (!run(schedule_->actions[next_action_])) return moved ? Progress::Some : Progress::None;
@@ -189,9 +189,9 @@ int count_pieces(std::span<const Transfer> transfers, std::int64_t piece_bytes) 
 
 }  // namespace
 
-TransferOperation::TransferOperation(std::shared_ptr<MpiGroup> group, std::string name,
+TransferOperation::TransferOperation(std::shared_ptr<HostGroup> group, std::string name,
                                      std::span<const Transfer> transfers, std::int64_t piece_bytes)
-    : MpiOperation(std::move(group), std::move(name)),
+    : HostOperation(std::move(group), std::move(name)),
       transfers_(transfers.begin(), transfers.end(), &memory()),
       piece_bytes_(piece_bytes),
       peer_of_request_(&memory()),
@@ -225,7 +225,7 @@ void TransferOperation::start() {
   started_ = true;
 }
 
-MpiOperation::Progress TransferOperation::advance() {
+HostOperation::Progress TransferOperation::advance() {
   bool moved = !started_;
   if (!started_) start();
   for (; static_cast<std::size_t>(next_request_) < peer_of_request_.size(); ++next_request_) {
@@ -238,11 +238,11 @@ MpiOperation::Progress TransferOperation::advance() {
 
 // ---------------------------------------------------------------- the carrier's own
 
-LibraryOperation::LibraryOperation(std::shared_ptr<MpiGroup> group, std::string name,
+LibraryOperation::LibraryOperation(std::shared_ptr<HostGroup> group, std::string name,
                                    const Channel::LibraryCall& call)
-    : MpiOperation(std::move(group), std::move(name)), call_(call) {}
+    : HostOperation(std::move(group), std::move(name)), call_(call) {}
 
-MpiOperation::Progress LibraryOperation::advance() {
+HostOperation::Progress LibraryOperation::advance() {
   const CallName call{name(), group().name};
   const bool moved = !started_;
   if (!started_) request_ = group().channel->start_library(call_, group().me.rank, call);

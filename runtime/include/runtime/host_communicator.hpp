@@ -4,15 +4,14 @@
 
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include "program/collective_table.hpp"
 #include "runtime/communicator.hpp"
-#include "runtime/mpi_session.hpp"
+#include "runtime/session.hpp"
 
 namespace meshplan::runtime {
 
-struct MpiOptions {
+struct HostWorldOptions {
   program::CollectiveTable table = program::default_collective_table();
   /// Compares operation, dtype, counts, reduction and root between the ranks of the group before
   /// anything runs. On a mismatch every rank of the group throws, naming what each rank passed.
@@ -27,11 +26,6 @@ struct MpiOptions {
 /// All ranks of the job, by whatever the session connects them. Called by all of them at once.
 /// Groups made from it share its options and its progress: waiting on one moves the operations of
 /// all. @throws ConfigError for a table that does not validate
-std::unique_ptr<Communicator> make_host_world(const Session& session, MpiOptions options);
-
-/// The same under its older name.
-inline std::unique_ptr<Communicator> make_mpi_world(const Session& session, MpiOptions options) {
-  return make_host_world(session, std::move(options));
-}
+std::unique_ptr<Communicator> make_host_world(const Session& session, HostWorldOptions options);
 
 }  // namespace meshplan::runtime
