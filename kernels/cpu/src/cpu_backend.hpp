@@ -91,6 +91,10 @@ class CpuBackend : public Backend {
   void run(const LatentHeadsBackward& op) override;
   void run(const SigmoidGateForward& op) override;
   void run(const SigmoidGateBackward& op) override;
+  void run(const QuantizeInt8& op) override;
+  void run(const DequantizeInt8& op) override;
+  void run(const TopKSelect& op) override;
+  void run(const TopKScatterAdd& op) override;
 
  private:
   void require_scratch(std::int64_t bytes) const;
