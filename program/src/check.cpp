@@ -199,10 +199,10 @@ class Checker {
       fail("sp",
            fmt::format(
                "micro_batch_size({}) * seq_len({}){} = {} tokens are not divisible by tp ({}), "
-               "which sp needs; nearest tp: {}",
+               "which sp needs; nearest tp: {}, nearest seq_len: {}",
                plan_.micro_batch_size, plan_.workload.seq_len,
                parallel_.cp > 1 ? fmt::format(" / cp({})", parallel_.cp) : std::string(), tokens,
-               parallel_.tp, nearest_tp()));
+               parallel_.tp, nearest_tp(), nearest_seq_len()));
     if (model_.max_positions > 0 && model_.positions == models::Positions::Learned &&
         plan_.workload.seq_len > model_.max_positions)
       fail("positions",
@@ -211,18 +211,23 @@ class Checker {
                plan_.workload.seq_len, model_.max_positions, model_.max_positions));
   }
 
+  std::int64_t nearest_seq_len() const {
+    return padded_sequence(plan_.workload.seq_len, parallel_, TokenGranularity::Any,
+                           plan_.micro_batch_size);
+  }
+
   /// The sequences in whole chunks, and for Ulysses whole heads.
   void context_parallel() {
     if (parallel_.cp == 1) return;
     const std::int64_t seq_len = plan_.workload.seq_len;
-    const std::int64_t chunks = 2 * std::int64_t{parallel_.cp};
+    const std::int64_t chunks = sequence_multiple({.cp = parallel_.cp});
     if (seq_len % chunks != 0)
       fail(
           "context",
           fmt::format(
               "seq_len ({}) is not divisible by 2 * cp({}) = {}: each rank holds two "
               "chunks of every sequence; nearest seq_len: {}, nearest cp: {}",
-              seq_len, parallel_.cp, chunks, padded_sequence(seq_len, parallel_),
+              seq_len, parallel_.cp, chunks, nearest_seq_len(),
               seq_len % 2 == 0 ? nearest_divisor(static_cast<int>(seq_len / 2), parallel_.cp) : 1));
     if (plan_.context_parallel != ContextMethod::Ulysses) return;
     const int shards = parallel_.tp * parallel_.cp;

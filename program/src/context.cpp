@@ -13,8 +13,8 @@ constexpr int kChunksPerRank = 2;
 }  // namespace
 
 ContextShard context_shard(std::int64_t seq_len, int cp, int rank) {
-  const std::int64_t chunks = std::int64_t{kChunksPerRank} * cp;
   if (cp == 1) return {.length = seq_len, .first = 0, .second = seq_len / kChunksPerRank};
+  const std::int64_t chunks = sequence_multiple({.cp = cp});
   require_invariant(seq_len % chunks == 0, "a sequence in chunks of unequal length");
   const std::int64_t chunk = seq_len / chunks;
   return {.length = kChunksPerRank * chunk,
@@ -45,12 +45,19 @@ AttentionTile ring_tile(std::int64_t seq_len, int cp, int rank, int step) {
   return {.query_begin = chunk, .num_queries = length - chunk, .num_keys = length, .causal = false};
 }
 
-std::int64_t padded_sequence(std::int64_t seq_len, const ParallelConfig& parallel,
-                             TokenGranularity granularity) {
-  const std::int64_t of_rank =
-      static_cast<std::int64_t>(granularity) * (parallel.sp ? parallel.tp : 1);
+std::int64_t sequence_multiple(const ParallelConfig& parallel, TokenGranularity granularity,
+                               int micro_batch_size) {
   const std::int64_t chunks = parallel.cp > 1 ? kChunksPerRank * parallel.cp : 1;
-  const std::int64_t multiple = std::lcm(chunks, parallel.cp * of_rank);
+  const std::int64_t of_microbatch =
+      static_cast<std::int64_t>(granularity) * (parallel.sp ? parallel.tp : 1);
+  const std::int64_t of_rank =
+      of_microbatch / std::gcd(of_microbatch, std::int64_t{micro_batch_size});
+  return std::lcm(chunks, parallel.cp * of_rank);
+}
+
+std::int64_t padded_sequence(std::int64_t seq_len, const ParallelConfig& parallel,
+                             TokenGranularity granularity, int micro_batch_size) {
+  const std::int64_t multiple = sequence_multiple(parallel, granularity, micro_batch_size);
   return (seq_len + multiple - 1) / multiple * multiple;
 }
 

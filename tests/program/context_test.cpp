@@ -90,6 +90,11 @@ TEST_CASE("a sequence is padded to what cp, sp and quantized products need", "[p
   CHECK(padded_sequence(1001, {.cp = 4}) == 1008);
   CHECK(padded_sequence(1000, {.tp = 3, .cp = 4, .sp = true}) == 1008);  // 84 a rank: 28 of each tp
   CHECK(padded_sequence(1000, {.tp = 3, .cp = 4}) == 1000);  // without sp, tp does not cut tokens
+  // What sp cuts are the tokens of a micro-batch: of two sequences, half is enough of each.
+  CHECK(sequence_multiple({.tp = 3, .cp = 4, .sp = true}, TokenGranularity::Any, 2) == 24);
+  CHECK(sequence_multiple({.tp = 4, .cp = 2, .sp = true}, TokenGranularity::Any, 2) == 4);
+  CHECK(padded_sequence(1002, {.tp = 4, .sp = true}, TokenGranularity::Any, 2) == 1002);
+  CHECK(padded_sequence(1001, {.tp = 4, .sp = true}, TokenGranularity::Any, 2) == 1002);
   CHECK(padded_sequence(1000, {.cp = 4}, TokenGranularity::Fp8) == 1024);
   CHECK(padded_sequence(1000, {.tp = 2, .cp = 2, .sp = true}, TokenGranularity::Mxfp8) == 1024);
 }

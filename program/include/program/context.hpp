@@ -52,9 +52,16 @@ AttentionTile ring_tile(std::int64_t seq_len, int cp, int rank, int step);
 /// Engine, "FP8 autocast"), 1 for all other types.
 enum class TokenGranularity : int { Any = 1, Fp8 = 16, Mxfp8 = 32 };
 
-/// The least length >= `seq_len` that a sequence can be padded to: whole chunks for cp, and a
-/// rank's part of it, after sp as well, in whole multiples of the granularity.
+/// What a sequence's length must be a multiple of: 2 cp whole chunks; and of the tokens that a rank
+/// then has of a micro-batch, whole multiples of the granularity, on every tp rank where sp cuts
+/// them. Everything that asks what fits a plan's tokens asks here: rules, lowering, planner, sim.
+std::int64_t sequence_multiple(const ParallelConfig& parallel,
+                               TokenGranularity granularity = TokenGranularity::Any,
+                               int micro_batch_size = 1);
+
+/// The least multiple >= `seq_len`.
 std::int64_t padded_sequence(std::int64_t seq_len, const ParallelConfig& parallel,
-                             TokenGranularity granularity = TokenGranularity::Any);
+                             TokenGranularity granularity = TokenGranularity::Any,
+                             int micro_batch_size = 1);
 
 }  // namespace meshplan::program
