@@ -1,7 +1,9 @@
 #include "nccl_communicator.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <numeric>
 #include <utility>
 
@@ -293,22 +295,64 @@ std::unique_ptr<Communicator> NcclCommunicator::create_group(std::span<const int
   return std::make_unique<NcclCommunicator>(job_, child, key, std::move(world_ranks), label);
 }
 
+/// Returns when every rank of `host_world` has called it, so that what goes wrong afterwards is
+/// NCCL's. Rank 0 waits for a message of each other rank and answers; the others give it a little
+/// longer, for it knows who is missing.
+void meet(Communicator& host_world, Seconds limit) {
+  constexpr int kTag = kMaxTag;
+  constexpr Seconds kLonger{2.0};
+  std::vector<std::uint8_t> here(static_cast<std::size_t>(host_world.size()));
+  const auto message = [&](int rank) {
+    return MutableBuffer{&here[static_cast<std::size_t>(rank)], 1, DType::U8};
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  const auto left = [&] {
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
+    return Seconds{std::max(0.0, limit.value - spent.count())};
+  };
+  std::vector<int> missing;
+  if (host_world.rank() == 0) {
+    std::vector<Handle> messages;
+    for (int rank = 1; rank < host_world.size(); ++rank)
+      messages.push_back(host_world.recv(message(rank), rank, kTag));
+    for (int rank = 1; rank < host_world.size(); ++rank) {
+      try {
+        messages[static_cast<std::size_t>(rank - 1)].wait(left());
+      } catch (const CommTimeout&) {
+        missing.push_back(rank);
+      }
+    }
+  } else {
+    host_world.send(message(host_world.rank()), 0, kTag).wait(limit);
+  }
+  if (!missing.empty())
+    throw CommError(
+        "start of NCCL", "world", missing.front(),
+        fmt::format("rank{} {} did not come within {} s", missing.size() == 1 ? "" : "s",
+                    fmt::join(missing, ", "), limit.value));
+  host_world.broadcast(message(0), 0).wait(limit + kLonger);
+}
+
 }  // namespace
 
 std::unique_ptr<Communicator> make_nccl_world(Communicator& host_world,
                                               std::shared_ptr<NcclJob> job) {
+  const Seconds limit = job->options().setup_timeout;
   check(cudaSetDevice(job->options().device_index), "cudaSetDevice");
+  meet(host_world, limit);
   ncclUniqueId id{};
   if (host_world.rank() == 0) {
     const ncclResult_t made = ncclGetUniqueId(&id);
     if (made != ncclSuccess)
       throw CommError("ncclGetUniqueId", "world", std::nullopt, ncclGetErrorString(made));
   }
-  host_world.broadcast({id.internal, sizeof id.internal, DType::U8}, 0).wait();
+  host_world.broadcast({id.internal, sizeof id.internal, DType::U8}, 0).wait(limit);
   ncclConfig_t config = config_of();
   ncclComm_t comm = nullptr;
   job->complete(ncclCommInitRankConfig(&comm, host_world.size(), id, host_world.rank(), &config),
-                comm, "ncclCommInitRankConfig", "world");
+                comm, "ncclCommInitRankConfig", "world",
+                "all have come, so NCCL cannot connect them (NCCL_SOCKET_IFNAME chooses the "
+                "network, NCCL_DEBUG=INFO tells more)");
   std::vector<int> ranks(static_cast<std::size_t>(host_world.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   return std::make_unique<NcclCommunicator>(std::move(job), comm, host_world.rank(),

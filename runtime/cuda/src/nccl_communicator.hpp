@@ -17,7 +17,7 @@ struct NcclOptions {
   int device_index = 0;
   bool shared = false;               // CudaDeviceOptions::shared
   WaitObserver* observer = nullptr;  // told about waits that last
-  Seconds setup_timeout{120.0};      // for all ranks to join a communicator
+  Seconds setup_timeout{30.0};       // for all ranks to join a communicator
   Seconds hang_timeout{30.0};        // without an end of what is queued: a peer hangs or is gone
 };
 
@@ -33,9 +33,10 @@ class NcclJob {
   const NcclOptions& options() const { return options_; }
 
   /// Calls `start`, which may go on in the background, until `comm` is ready.
-  /// @throws CommError, after aborting all, if it fails or takes longer than setup_timeout
+  /// @param cause  what it means if it takes longer than setup_timeout
+  /// @throws CommError, after aborting all, if it fails or takes that long
   void complete(ncclResult_t started, const ncclComm_t& comm, const std::string& operation,
-                const std::string& group);
+                const std::string& group, const std::string& cause = "a rank hangs or is gone");
 
   void add(ncclComm_t comm, const std::string& group);
   /// Flushes and frees it; while an exception unwinds it is aborted instead.
@@ -59,6 +60,8 @@ class NcclJob {
 };
 
 /// All ranks of `host_world`, over which NCCL's unique id travels. Collective over it.
+/// @throws CommError within about setup_timeout for a rank that does not come (rank 0 names it),
+/// and within as much again if all have come and NCCL does not connect them
 std::unique_ptr<Communicator> make_nccl_world(Communicator& host_world,
                                               std::shared_ptr<NcclJob> job);
 

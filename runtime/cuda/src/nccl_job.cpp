@@ -59,16 +59,17 @@ NcclJob::~NcclJob() {
 }
 
 void NcclJob::complete(ncclResult_t started, const ncclComm_t& comm, const std::string& operation,
-                       const std::string& group) {
+                       const std::string& group, const std::string& cause) {
   ncclResult_t state = started;
   const bool in_time = wait_for_device(nullptr, options_.observer, options_.setup_timeout, [&] {
     if (state == ncclInProgress && comm != nullptr) ncclCommGetAsyncError(comm, &state);
     return state != ncclInProgress;
   });
   if (in_time && state == ncclSuccess) return;
-  const std::string what = in_time ? "NCCL: " + words_of(state, comm)
-                                   : fmt::format("not all ranks of the group joined within {} s",
-                                                 options_.setup_timeout.value);
+  const std::string what =
+      in_time ? "NCCL: " + words_of(state, comm)
+              : fmt::format("not all ranks of the group joined within {} s: {}; NCCL says '{}'",
+                            options_.setup_timeout.value, cause, words_of(state, comm));
   const bool member = std::ranges::find(members_, comm, &Member::comm) != members_.end();
   if (comm != nullptr && !member) ncclCommAbort(comm);  // it was still being made
   abort_all();

@@ -1,11 +1,12 @@
 // What becomes of a job whose communication fails, hangs or loses a rank: all communicators are
 // aborted, because their kernels would wait on the GPU for ever, and the error names the cause.
+#include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
+#include <numeric>
 
 #include "nccl_communicator.hpp"
 #include "runtime/cuda/fakes.hpp"
-#include "runtime/recording_device.hpp"
 
 namespace meshplan::test {
 namespace {
@@ -13,10 +14,67 @@ namespace {
 using Catch::Matchers::Contains;
 using runtime::CommError;
 using runtime::Communicator;
+using runtime::ConstBuffer;
+using runtime::Handle;
+using runtime::MutableBuffer;
+using runtime::ReduceOp;
 using runtime::cuda::NcclJob;
 using runtime::cuda::NcclOptions;
 
 constexpr Seconds kSoon{0.05};
+
+/// What never ends.
+class Unanswered final : public runtime::PendingOperation {
+ public:
+  bool test() override { return false; }
+  void wait(std::optional<Seconds> limit) override {
+    REQUIRE(limit);  // else the job hangs
+    throw runtime::CommTimeout("recv", "world", std::nullopt, "not ended");
+  }
+};
+
+/// Rank 0 of a job over MPI, in which some ranks send nothing.
+class HostWorld final : public Communicator {
+ public:
+  HostWorld(int size, std::vector<int> absent) : absent_(std::move(absent)), ranks_(at(size)) {
+    std::iota(ranks_.begin(), ranks_.end(), 0);
+  }
+  int rank() const override { return 0; }
+  int size() const override { return static_cast<int>(ranks_.size()); }
+  const std::string& name() const override { return name_; }
+  const std::vector<int>& world_ranks() const override { return ranks_; }
+  std::unique_ptr<Communicator> create_group(std::span<const int> /*ranks*/,
+                                             std::string_view /*name*/) override {
+    return nullptr;
+  }
+  Handle all_reduce(ConstBuffer /*send*/, MutableBuffer /*recv*/, ReduceOp /*op*/) override {
+    return {};
+  }
+  Handle reduce_scatter(ConstBuffer /*send*/, MutableBuffer /*recv*/, ReduceOp /*op*/) override {
+    return {};
+  }
+  Handle all_gather(ConstBuffer /*send*/, MutableBuffer /*recv*/) override { return {}; }
+  Handle all_to_all(ConstBuffer /*send*/, MutableBuffer /*recv*/) override { return {}; }
+  Handle all_to_all_v(ConstBuffer /*send*/, std::span<const std::int64_t> /*send_counts*/,
+                      MutableBuffer /*recv*/,
+                      std::span<const std::int64_t> /*recv_counts*/) override {
+    return {};
+  }
+  Handle broadcast(MutableBuffer /*buffer*/, int /*root*/) override { return {}; }
+  Handle barrier() override { return {}; }
+  Handle send(ConstBuffer /*buffer*/, int /*peer*/, int /*tag*/) override { return {}; }
+  Handle recv(MutableBuffer /*buffer*/, int peer, int /*tag*/) override {
+    const bool comes = std::ranges::find(absent_, peer) == absent_.end();
+    return comes ? Handle() : Handle(runtime::PendingOperationPtr(new Unanswered));
+  }
+  Handle send_recv(std::span<const runtime::Transfer> /*transfers*/) override { return {}; }
+
+ private:
+  static std::size_t at(int size) { return static_cast<std::size_t>(size); }
+  std::vector<int> absent_;
+  std::vector<int> ranks_;
+  std::string name_ = "world";
+};
 
 /// Rank 0 of two with a world and a group of both.
 struct Ranks {
@@ -28,7 +86,7 @@ struct Ranks {
     world = runtime::cuda::make_nccl_world(*host, job);
     tp = world->create_group(std::array{0, 1}, "tp");
   }
-  std::unique_ptr<Communicator> host = make_recording_world(0, 2, nullptr);
+  std::unique_ptr<Communicator> host = std::make_unique<HostWorld>(2, std::vector<int>{});
   std::shared_ptr<NcclJob> job;
   std::unique_ptr<Communicator> world;
   std::unique_ptr<Communicator> tp;
@@ -97,11 +155,24 @@ TEST_CASE("A caller's own limit is a timeout and breaks nothing", "[runtime][ncc
   pending.wait();
 }
 
-TEST_CASE("A rank that never joins ends the start", "[runtime][nccl]") {
+TEST_CASE("Ranks that do not come to the start of NCCL are named", "[runtime][nccl]") {
+  CHECK(NcclOptions{}.setup_timeout.value <= 30.0);
+  Ranks ranks;
+  ranks.host = std::make_unique<HostWorld>(4, std::vector<int>{1, 3});
+  CHECK_THROWS_WITH(ranks.join(), Contains("ranks 1, 3 did not come within 0.05 s"));
+  ranks.host = std::make_unique<HostWorld>(4, std::vector<int>{2});
+  CHECK_THROWS_WITH(ranks.join(), Contains("rank 2 did not come within 0.05 s"));
+  CHECK(fake_nccl().alive.empty());  // NCCL was not called
+}
+
+TEST_CASE("Ranks that NCCL does not connect end the start", "[runtime][nccl]") {
   Ranks ranks;
   fake_cuda() = {};
   fake_nccl().init_ends = false;
-  CHECK_THROWS_WITH(ranks.join(), Contains("not all ranks of the group joined within 0.05 s"));
+  fake_nccl().last_error = "no socket interface found";
+  CHECK_THROWS_WITH(ranks.join(), Contains("not all ranks of the group joined within 0.05 s") &&
+                                      Contains("NCCL cannot connect") &&
+                                      Contains("no socket interface found"));
   CHECK(fake_nccl().alive.empty());  // also the one that was still being made
 }
 
