@@ -16,7 +16,34 @@ AttentionShape scaled(AttentionShape shape) {
 struct Case {
   AttentionShape shape;
   std::vector<std::int32_t> key_lengths = {};
+  std::vector<std::int32_t> key_ranges = {};
 };
+
+/// Causal ranges of documents packed one after the other.
+std::vector<std::int32_t> packed(std::initializer_list<int> lengths) {
+  std::vector<std::int32_t> ranges;
+  std::int32_t begin = 0, position = 0;
+  for (const int length : lengths) {
+    for (int i = 0; i < length; ++i) {
+      ranges.push_back(begin);
+      ranges.push_back(++position);
+    }
+    begin = position;
+  }
+  return ranges;
+}
+
+/// Ranges of the queries that lie at `first` to `first + count` of a longer run.
+std::vector<std::int32_t> part_of(const std::vector<std::int32_t>& ranges, std::size_t first,
+                                  std::size_t count) {
+  const auto begin = ranges.begin() + static_cast<std::ptrdiff_t>(2 * first);
+  return {begin, begin + static_cast<std::ptrdiff_t>(2 * count)};
+}
+
+std::vector<std::int32_t> joined(std::vector<std::int32_t> a, const std::vector<std::int32_t>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
 
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = {
@@ -139,6 +166,52 @@ const std::vector<Case>& cases() {
         .head_size = 16,
         .value_head_size = 40,
         .query_offset = 47}},
+      // packed documents, some of one token; causal is what the ranges say, not the shape
+      {{.num_sequences = 2,
+        .query_len = 150,
+        .key_len = 150,
+        .heads = 4,
+        .kv_heads = 2,
+        .head_size = 32},
+       {},
+       joined(packed({70, 1, 40, 1, 1, 37}), packed({150}))},
+      // two far parts of the queries of a document and one of another: tiles between are unseen
+      {{.num_sequences = 1,
+        .query_len = 45,
+        .key_len = 500,
+        .heads = 2,
+        .kv_heads = 1,
+        .head_size = 16},
+       {},
+       joined(part_of(packed({400, 100}), 5, 20),
+              joined(part_of(packed({400, 100}), 370, 15), part_of(packed({400, 100}), 480, 10)))},
+      // as in a step of a ring: the first and the last queries see nothing
+      {{.num_sequences = 1,
+        .query_len = 60,
+        .key_len = 40,
+        .heads = 2,
+        .kv_heads = 2,
+        .head_size = 16,
+        .causal = false},
+       {},
+       [] {
+         std::vector<std::int32_t> ranges;
+         for (std::int32_t i = 0; i < 60; ++i) {
+           ranges.push_back(i < 20 ? 0 : i < 50 ? 10 : 40);
+           ranges.push_back(i < 20 ? 0 : i < 50 ? 30 : 40);
+         }
+         return ranges;
+       }()},
+      // windows inside documents
+      {{.num_sequences = 1,
+        .query_len = 150,
+        .key_len = 150,
+        .heads = 2,
+        .kv_heads = 1,
+        .head_size = 16,
+        .window = 20},
+       {},
+       packed({10, 90, 50})},
   };
   return all;
 }
@@ -165,9 +238,12 @@ reference::AttentionInput make_input(const Case& c, DType dtype) {
   const AttentionShape& s = c.shape;
   const std::int64_t queries = s.num_sequences * s.query_len;
   const std::int64_t keys = s.num_sequences * s.key_len;
-  return {scaled(s), random_in(dtype, queries, s.heads * s.head_size, 1, 2.0),
+  return {scaled(s),
+          random_in(dtype, queries, s.heads * s.head_size, 1, 2.0),
           random_in(dtype, keys, s.kv_heads * s.head_size, 2, 2.0),
-          random_in(dtype, keys, s.kv_heads * s.value_size(), 3), c.key_lengths};
+          random_in(dtype, keys, s.kv_heads * s.value_size(), 3),
+          c.key_lengths,
+          c.key_ranges};
 }
 
 /// k and v of a fused buffer: [k | v] side by side.
@@ -192,12 +268,14 @@ class Attention {
         q_(backend, input.q, dtype, padding),
         kv_(backend, side_by_side(input.k, input.v), dtype, padding),
         lengths_(backend, input.key_lengths),
+        ranges_(backend, input.key_ranges),
         output_grad_(backend, output_grad, dtype, padding),
         o_(backend, input.q.rows, std::int64_t{shape_.heads} * shape_.value_size(), dtype, padding),
         lse_(backend, input.q.rows, shape_.heads),
         dq_(backend, input.q.rows, input.q.columns, dtype, padding),
         dkv_(backend, input.k.rows, input.k.columns + input.v.columns, dtype, padding),
-        has_lengths_(!input.key_lengths.empty()) {}
+        has_lengths_(!input.key_lengths.empty()),
+        has_ranges_(!input.key_ranges.empty()) {}
 
   void forward() {
     run(backend_, AttentionForward{.shape = shape_,
@@ -208,6 +286,7 @@ class Attention {
                                    .v = at(kv_, kv_columns()),
                                    .kv_stride = kv_.stride(),
                                    .key_lengths = has_lengths_ ? lengths_.data() : nullptr,
+                                   .key_ranges = has_ranges_ ? ranges_.data() : nullptr,
                                    .o = o_.data(),
                                    .o_stride = o_.stride(),
                                    .lse = lse_.floats()});
@@ -221,6 +300,7 @@ class Attention {
                                     .v = at(kv_, kv_columns()),
                                     .kv_stride = kv_.stride(),
                                     .key_lengths = has_lengths_ ? lengths_.data() : nullptr,
+                                    .key_ranges = has_ranges_ ? ranges_.data() : nullptr,
                                     .o = o_.data(),
                                     .o_stride = o_.stride(),
                                     .output_grad = output_grad_.data(),
@@ -245,9 +325,9 @@ class Attention {
   AttentionShape shape_;
   DType dtype_;
   DeviceMatrix q_, kv_;
-  DeviceVector<std::int32_t> lengths_;
+  DeviceVector<std::int32_t> lengths_, ranges_;
   DeviceMatrix output_grad_, o_, lse_, dq_, dkv_;
-  bool has_lengths_;
+  bool has_lengths_, has_ranges_;
 };
 
 /// Rounding error of a scaled score, |q| and |k| <= 2: exp turns it into a relative error.
@@ -321,28 +401,30 @@ TEST_CASE("attention backward agrees with the explicit softmax", "[kernels][atte
 
 TEST_CASE("the attention reference backward agrees with finite differences",
           "[kernels][attention][reference]") {
-  const auto input = make_input({{.num_sequences = 2,
-                                  .query_len = 4,
-                                  .key_len = 4,
-                                  .heads = 4,
-                                  .kv_heads = 2,
-                                  .head_size = 3,
-                                  .value_head_size = 2}},
-                                DType::F32);
-  const Matrix weights = reference::random_matrix(input.q.rows, 4 * 2, 9);
-  const auto grads = reference::attention_backward(input, weights);
-  const auto by = [&](Matrix reference::AttentionInput::*member) {
-    return reference::finite_difference(
-        [&](const Matrix& moved) {
-          auto changed = input;
-          changed.*member = moved;
-          return reference::attention(changed).o;
-        },
-        input.*member, weights);
-  };
-  check_close(grads.dq, by(&reference::AttentionInput::q), 1e-8);
-  check_close(grads.dk, by(&reference::AttentionInput::k), 1e-8);
-  check_close(grads.dv, by(&reference::AttentionInput::v), 1e-8);
+  const AttentionShape shape{.num_sequences = 2,
+                             .query_len = 4,
+                             .key_len = 4,
+                             .heads = 4,
+                             .kv_heads = 2,
+                             .head_size = 3,
+                             .value_head_size = 2};
+  for (const auto& ranges : {std::vector<std::int32_t>{}, joined(packed({3, 1}), packed({1, 3}))}) {
+    const auto input = make_input({shape, {}, ranges}, DType::F32);
+    const Matrix weights = reference::random_matrix(input.q.rows, 4 * 2, 9);
+    const auto grads = reference::attention_backward(input, weights);
+    const auto by = [&](Matrix reference::AttentionInput::*member) {
+      return reference::finite_difference(
+          [&](const Matrix& moved) {
+            auto changed = input;
+            changed.*member = moved;
+            return reference::attention(changed).o;
+          },
+          input.*member, weights);
+    };
+    check_close(grads.dq, by(&reference::AttentionInput::q), 1e-8);
+    check_close(grads.dk, by(&reference::AttentionInput::k), 1e-8);
+    check_close(grads.dv, by(&reference::AttentionInput::v), 1e-8);
+  }
 }
 
 TEST_CASE("attention gives the same bits twice and for any number of threads",

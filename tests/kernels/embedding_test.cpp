@@ -80,13 +80,19 @@ TEST_CASE("embedding backward sums the rows of repeated ids into fp32", "[kernel
 }
 
 TEST_CASE("position embeddings follow the position of each row", "[kernels][embedding]") {
-  for_each_backend([](Backend& backend) {
+  const bool by_rows = GENERATE(false, true);
+  for_each_backend([&](Backend& backend) {
     for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
       constexpr std::int64_t kTokens = 9;
       constexpr std::int64_t kSize = 35;
       // sequences of two runs: 1, 2 and then 4, 5
-      const RowPositions positions{.seq_len = 4, .first_row = 2, .first_position = 1, .jump = 1};
+      const RowPositions runs{.seq_len = 4, .first_row = 2, .first_position = 1, .jump = 1};
       const std::vector<std::int64_t> expected_positions = {4, 5, 1, 2, 4, 5, 1, 2, 4};
+      // the same, one by one, after a row that is another rank's
+      const DeviceVector<std::int32_t> listed(
+          backend, std::vector<std::int32_t>{3, 4, 5, 1, 2, 4, 5, 1, 2, 4});
+      const RowPositions rows{.seq_len = 6, .first_row = 1, .rows = listed.data()};
+      const RowPositions positions = by_rows ? rows : runs;
       const Matrix inputs = random_in(dtype, kTokens, kSize, 1);
       const Matrix table = random_in(dtype, 6, kSize, 2);
       const DeviceMatrix x(backend, inputs, dtype, 1);

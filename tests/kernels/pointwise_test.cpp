@@ -141,11 +141,16 @@ TEST_CASE("a gated activation's gradient may overwrite its input", "[kernels][ga
 TEST_CASE("rope rotates pairs by position and its inverse rotates back", "[kernels][rope]") {
   constexpr int kHeads = 3;
   constexpr double kBase = 10000.0;
+  const bool by_rows = GENERATE(false, true);
   for_each_backend([&](Backend& backend) {
     for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
       for (const auto& [head_size, rope_size] : {std::pair{16, 16}, {64, 64}, {80, 20}, {6, 6}}) {
         // rows 5.. of sequences of 8, in the second half of a context of 16
-        const RowPositions positions{.seq_len = 8, .first_row = 5, .first_position = 8};
+        const RowPositions runs{.seq_len = 8, .first_row = 5, .first_position = 8};
+        const DeviceVector<std::int32_t> listed(
+            backend, std::vector<std::int32_t>{0, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15});
+        const RowPositions rows{.seq_len = 16, .first_row = 1, .rows = listed.data()};
+        const RowPositions positions = by_rows ? rows : runs;
         const Matrix inputs = random_in(dtype, 11, kHeads * head_size, 1);
         const DeviceMatrix x(backend, inputs, dtype, row_padding(head_size, 6));
         std::vector<float> host(static_cast<std::size_t>(16 * rope_size));

@@ -10,6 +10,11 @@ namespace {
 bool is_visible(const AttentionInput& input, std::int64_t sequence, std::int64_t query,
                 std::int64_t key) {
   const auto& shape = input.shape;
+  if (!input.key_ranges.empty()) {
+    const auto row = static_cast<std::size_t>(sequence * shape.query_len + query);
+    const std::int64_t begin = input.key_ranges[2 * row], end = input.key_ranges[2 * row + 1];
+    return key >= begin && key < end && (shape.window == 0 || key >= end - shape.window);
+  }
   const std::int64_t distance = query + shape.query_offset - key;
   if (!input.key_lengths.empty() && key >= input.key_lengths[static_cast<std::size_t>(sequence)])
     return false;

@@ -8,11 +8,13 @@
 
 namespace meshplan::reference {
 
-/// q (B Q, H E), k (B S, K E), v (B S, K Ev); `key_lengths` empty = all keys are real.
+/// q (B Q, H E), k (B S, K E), v (B S, K Ev); `key_lengths` empty = all keys are real;
+/// `key_ranges` (B Q, 2) empty = the shape says what is seen.
 struct AttentionInput {
   kernels::AttentionShape shape;
   Matrix q, k, v;
-  std::vector<std::int32_t> key_lengths;
+  std::vector<std::int32_t> key_lengths = {};
+  std::vector<std::int32_t> key_ranges = {};
 };
 struct AttentionOutput {
   Matrix o;    // (B Q, H Ev)

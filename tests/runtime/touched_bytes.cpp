@@ -42,6 +42,7 @@ Touched touched(const AttentionForward& op) {
       .read_rows(op.k, keys, kv_width, op.kv_stride, op.dtype)
       .read_rows(op.v, keys, kv_width, op.kv_stride, op.dtype)
       .read(op.key_lengths, s.num_sequences, DType::I32)
+      .read(op.key_ranges, 2 * queries, DType::I32)
       .write_rows(op.o, queries, width, op.o_stride, op.dtype)
       .write(op.lse, queries * s.heads, DType::F32);
 }
@@ -56,6 +57,7 @@ Touched touched(const AttentionBackward& op) {
       .read_rows(op.k, keys, kv_width, op.kv_stride, op.dtype)
       .read_rows(op.v, keys, kv_width, op.kv_stride, op.dtype)
       .read(op.key_lengths, s.num_sequences, DType::I32)
+      .read(op.key_ranges, 2 * queries, DType::I32)
       .read_rows(op.o, queries, width, op.o_stride, op.dtype)
       .read_rows(op.output_grad, queries, width, op.o_stride, op.dtype)
       .read(op.lse, queries * s.heads, DType::F32)
@@ -106,6 +108,7 @@ Touched touched(const Rope& op) {
   return Touched()
       .read_rows(op.x, op.tokens, width, op.x_stride, op.dtype)
       .read(op.table, op.positions.seq_len * op.rope_size, DType::F32)
+      .read(op.positions.rows, op.positions.first_row + op.tokens, DType::I32)
       .write_rows(op.x, op.tokens, width, op.x_stride, op.dtype);
 }
 Touched touched(const ActivationForward& op) {
@@ -164,11 +167,13 @@ Touched touched(const PositionEmbeddingForward& op) {
   return Touched()
       .read_rows(op.x, op.tokens, op.size, op.x_stride, op.dtype)
       .read(op.weight, op.positions.seq_len * op.size, op.dtype)
+      .read(op.positions.rows, op.positions.first_row + op.tokens, DType::I32)
       .write_rows(op.out, op.tokens, op.size, op.out_stride, op.dtype);
 }
 Touched touched(const PositionEmbeddingBackward& op) {
   return Touched()
       .read_rows(op.dout, op.tokens, op.size, op.dout_stride, op.dtype)
+      .read(op.positions.rows, op.positions.first_row + op.tokens, DType::I32)
       .update(op.dweight, op.num_positions * op.size, DType::F32, op.accumulate);
 }
 Touched touched(const CrossEntropyLocal& op) {

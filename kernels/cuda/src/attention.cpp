@@ -36,7 +36,9 @@ std::string describe(const Op& op) {
                      kind_of(op), name_of(op.dtype), s.num_sequences, s.query_len, s.key_len,
                      s.heads, s.kv_heads, s.head_size, s.causal ? " causal" : "",
                      s.window > 0 ? fmt::format(" window {}", s.window) : "",
-                     op.key_lengths != nullptr ? " key lengths" : "");
+                     op.key_lengths != nullptr  ? " key lengths"
+                     : op.key_ranges != nullptr ? " key ranges"
+                                                : "");
 }
 
 std::int64_t flash_scratch_bytes(const AttentionForward& /*op*/) {

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(AttentionTiles<T, kHead>::kWarps* kWarp)
 
   const AttentionShape& shape = op.shape;
   const HeadPlace at(shape, blockIdx.y, blockIdx.z);
-  const Visibility visibility(shape, op.key_lengths, at.sequence);
+  const Visibility visibility(op, at.sequence);
   const HeadRows<T> k = at.rows<T>(op.k, op.kv_stride, at.kv_head, shape.key_len, aligned);
   const HeadRows<T> v = at.rows<T>(op.v, op.kv_stride, at.kv_head, shape.key_len, aligned);
   const std::int64_t first_query = std::int64_t{gridDim.x - 1 - blockIdx.x} * kQueries;
@@ -70,7 +70,10 @@ __global__ void __launch_bounds__(AttentionTiles<T, kHead>::kWarps* kWarp)
 
   float dq[kHead / 8][4] = {};
   const Span keys = visibility.keys_of(first_query, kQueries);
-  for (std::int64_t key = keys.begin; key < keys.end; key += kKeys) {
+  const auto next_tile = [&](std::int64_t key) {
+    return visibility.next_tile(key, keys.end, kKeys, first_query, kQueries);
+  };
+  for (std::int64_t key = next_tile(keys.begin); key < keys.end; key = next_tile(key + kKeys)) {
     __syncthreads();  // everyone is done with the tiles before
     load_tile<kKeys, kHead>(k_tile, k, key, keys.end);
     load_tile<kKeys, kHead>(v_tile, v, key, keys.end);
@@ -134,7 +137,7 @@ __global__ void __launch_bounds__(AttentionTiles<T, kHead>::kWarps* kWarp)
   const int kv_head = static_cast<int>(blockIdx.y) / kParts;
   const int first_column = static_cast<int>(blockIdx.y) % kParts * kOut;
   const HeadPlace at(shape, static_cast<unsigned>(kv_head * group), blockIdx.z);
-  const Visibility visibility(shape, op.key_lengths, at.sequence);
+  const Visibility visibility(op, at.sequence);
   const std::int64_t first_key = std::int64_t{blockIdx.x} * kKeys;
   const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kWarpRows;
   const std::int64_t key = first_key + warp_row;

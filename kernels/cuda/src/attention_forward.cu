@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(AttentionTiles<T, kHead>::kWarps* kWarp)
 
   const AttentionShape& shape = op.shape;
   const HeadPlace at(shape, blockIdx.y, blockIdx.z);
-  const Visibility visibility(shape, op.key_lengths, at.sequence);
+  const Visibility visibility(op, at.sequence);
   const HeadRows<T> q = at.rows<T>(op.q, op.q_stride, at.head, shape.query_len, aligned);
   const HeadRows<T> k = at.rows<T>(op.k, op.kv_stride, at.kv_head, shape.key_len, aligned);
   const HeadRows<T> v = at.rows<T>(op.v, op.kv_stride, at.kv_head, shape.key_len, aligned);
@@ -82,8 +82,12 @@ __global__ void __launch_bounds__(AttentionTiles<T, kHead>::kWarps* kWarp)
   float output[kHead / 8][4] = {};
   RunningSoftmax running;
   load_tile<kQueries, kHead>(q_tile, q, first_query, shape.query_len);
-  if (keys.begin < keys.end) load_tile<kKeys, kHead>(k_tile, k, keys.begin, keys.end);
-  for (std::int64_t key = keys.begin; key < keys.end; key += kKeys) {
+  const auto next_tile = [&](std::int64_t key) {
+    return visibility.next_tile(key, keys.end, kKeys, first_query, kQueries);
+  };
+  std::int64_t key = next_tile(keys.begin);
+  if (key < keys.end) load_tile<kKeys, kHead>(k_tile, k, key, keys.end);
+  while (key < keys.end) {
     wait_for_copies();
     __syncthreads();  // k has arrived; everyone is done with the v before
     load_tile<kKeys, kHead>(v_tile, v, key, keys.end);
@@ -93,7 +97,8 @@ __global__ void __launch_bounds__(AttentionTiles<T, kHead>::kWarps* kWarp)
     soften<kKeys, kHead>(scores, output, running, scale_log2);
     wait_for_copies();
     __syncthreads();  // v has arrived; everyone is done with this k
-    if (key + kKeys < keys.end) load_tile<kKeys, kHead>(k_tile, k, key + kKeys, keys.end);
+    key = next_tile(key + kKeys);
+    if (key < keys.end) load_tile<kKeys, kHead>(k_tile, k, key, keys.end);
     accumulate_rows<kKeys, kHead, kHead>(output, scores, v_tile);
   }
 

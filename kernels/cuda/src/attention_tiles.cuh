@@ -26,7 +26,13 @@ struct Visibility {
   std::int64_t offset;
   std::int64_t window;  // 0 = unlimited
   bool causal;
+  const std::int32_t* ranges = nullptr;  // (Q, 2) of this sequence, or null
 
+  template <class Op>
+  __device__ Visibility(const Op& op, std::int64_t sequence)
+      : Visibility(op.shape, op.key_lengths, sequence) {
+    if (op.key_ranges != nullptr) ranges = op.key_ranges + 2 * sequence * query_len;
+  }
   __device__ Visibility(const AttentionShape& shape, const std::int32_t* key_lengths,
                         std::int64_t sequence)
       : num_keys(shape.key_len),
@@ -39,6 +45,12 @@ struct Visibility {
   }
   /// Keys that a query sees; none where begin >= end.
   __device__ Span keys_of(std::int64_t query) const {
+    if (ranges != nullptr) {
+      if (query >= query_len) query = query_len - 1;  // of a tile's rows beyond the end
+      Span listed{ranges[2 * query], ranges[2 * query + 1]};
+      if (window > 0 && listed.end - window > listed.begin) listed.begin = listed.end - window;
+      return listed;
+    }
     const std::int64_t position = query + offset;
     Span keys{0, num_keys};
     if (causal && position + 1 < keys.end) keys.end = position + 1;
@@ -49,9 +61,40 @@ struct Visibility {
   __device__ Span keys_of(std::int64_t first, std::int64_t count) const {
     return {keys_of(first).begin, keys_of(first + count - 1).end};
   }
+  /// The first tile of kKeys keys from `key` on that one of the queries [first, first + count)
+  /// sees; at or beyond `end` if none is left. All threads of the block must call it, at least
+  /// `count` of them. Only listed ranges leave gaps.
+  __device__ std::int64_t next_tile(std::int64_t key, std::int64_t end, int tile,
+                                    std::int64_t first, int count) const {
+    if (ranges == nullptr) return key;
+    for (; key < end; key += tile) {
+      const auto i = static_cast<int>(threadIdx.x);
+      const Span keys = keys_of(first + i);
+      const bool sees =
+          i < count && keys.begin < keys.end && keys.begin < key + tile && keys.end > key;
+      if (__syncthreads_or(sees ? 1 : 0) != 0) break;
+    }
+    return key;
+  }
+  /// Of ascending queries the first one for which `holds`; query_len if none.
+  template <class Predicate>
+  __device__ std::int64_t first_query(Predicate holds) const {
+    std::int64_t low = 0;
+    for (std::int64_t high = query_len; low < high;) {
+      const std::int64_t middle = (low + high) / 2;
+      if (holds(keys_of(middle)))
+        high = middle;
+      else
+        low = middle + 1;
+    }
+    return low;
+  }
   /// Queries that see any of the keys [first, first + count).
   __device__ Span queries_of(std::int64_t first, std::int64_t count) const {
     std::int64_t last = first + count - 1;
+    if (ranges != nullptr)
+      return {first_query([&](Span keys) { return keys.end > first; }),
+              first_query([&](Span keys) { return keys.begin > last; })};
     if (last >= num_keys) last = num_keys - 1;
     if (last < first) return {0, 0};
     Span queries{0, query_len};

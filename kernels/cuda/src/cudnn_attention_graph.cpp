@@ -57,12 +57,14 @@ Tensor masked(CudnnGraph& graph, const AttentionShape& s, Tensor scores) {
 }
 
 std::string shape_refusal(const AttentionShape& s, DType dtype,
-                          std::initializer_list<std::int64_t> strides, bool key_lengths) {
+                          std::initializer_list<std::int64_t> strides, bool key_lengths,
+                          bool key_ranges) {
   if (dtype != DType::BF16 && dtype != DType::F16) return "cuDNN attends in bf16 and fp16 only";
   if (s.head_size % 8 != 0 || s.head_size > 128) return "its head size is not 8, 16, ... 128";
   for (const std::int64_t stride : strides)
     if (stride % 8 != 0) return "its rows are not aligned to 16 bytes";
   if (key_lengths) return "sequences without keys are NaN in cuDNN and zero here";
+  if (key_ranges) return "documents are packed into its sequences";
   if (s.window > 0 && !s.causal) return "cuDNN's windows are causal";
   if ((s.causal || s.window > 0) &&
       (s.query_offset < 0 || s.query_offset + s.query_len > s.key_len))
@@ -74,12 +76,12 @@ std::string shape_refusal(const AttentionShape& s, DType dtype,
 
 std::string graph_refusal(const AttentionForward& op) {
   return shape_refusal(op.shape, op.dtype, {op.q_stride, op.kv_stride, op.o_stride},
-                       op.key_lengths != nullptr);
+                       op.key_lengths != nullptr, op.key_ranges != nullptr);
 }
 std::string graph_refusal(const AttentionBackward& op) {
   return shape_refusal(op.shape, op.dtype,
                        {op.q_stride, op.kv_stride, op.o_stride, op.dq_stride, op.dkv_stride},
-                       op.key_lengths != nullptr);
+                       op.key_lengths != nullptr, op.key_ranges != nullptr);
 }
 
 std::unique_ptr<AttentionGraph> attention_graph(const AttentionForward& op) {

@@ -21,20 +21,24 @@ __global__ void forward_kernel(const PositionEmbeddingForward op) {
   });
 }
 
-/// Position blockIdx.x: its tokens are seq_len rows apart.
+/// Position blockIdx.x: its tokens are seq_len rows apart, or where op.positions.rows says.
 template <class T, int width>
 __global__ void backward_kernel(const PositionEmbeddingBackward op) {
   const std::int64_t position = blockIdx.x;
   const std::int64_t seq_len = op.positions.seq_len;
-  const std::int64_t in_sequence = op.positions.row_of(position);
+  const bool listed = op.positions.rows != nullptr;
+  const std::int64_t in_sequence = listed ? 0 : op.positions.row_of(position);
   const bool occurs = in_sequence >= 0;
-  const std::int64_t first = ((in_sequence - op.positions.first_row) % seq_len + seq_len) % seq_len;
+  const std::int64_t first =
+      listed ? 0 : ((in_sequence - op.positions.first_row) % seq_len + seq_len) % seq_len;
+  const std::int64_t step = listed ? 1 : seq_len;
   float* out = op.dweight + position * op.size;
   for_each_tile_pack<width>(op.size, [&](std::int64_t i, auto n) {
     constexpr int kN = decltype(n)::value;
     Pack<kN> sum{};
     if (op.accumulate) sum = load_pack<kN>(out + i);
-    for (std::int64_t t = first; occurs && t < op.tokens; t += seq_len) {
+    for (std::int64_t t = first; occurs && t < op.tokens; t += step) {
+      if (listed && op.positions.of(t) != position) continue;
       const auto part = load_pack<kN>(static_cast<const T*>(op.dout) + t * op.dout_stride + i);
       for (int j = 0; j < kN; ++j) sum[j] += part[j];
     }

@@ -15,6 +15,13 @@ namespace meshplan::kernels {
 
 /// Query i may see key j (both counted inside their sequence) if j < key_lengths[b], and, when
 /// `causal`, j <= i + query_offset, and, when window > 0, j > i + query_offset - window.
+///
+/// Where an operation has key_ranges (B Q, 2), they say it instead of `causal`, query_offset and
+/// key_lengths: query i sees the keys from the first number on and before the second one, of these
+/// with window > 0 the last `window`. In a sequence both numbers only grow with i, so that
+/// documents packed one after the other, or any part of their queries in order, are blocks of key
+/// tiles; tiles that no query of a block sees are not computed (the row bounds of a column-wise
+/// mask as in FlashMask, Wang et al. 2024, section 4).
 struct AttentionShape {
   std::int64_t num_sequences = 0;  // B
   std::int64_t query_len = 0;      // Q
@@ -44,6 +51,7 @@ struct AttentionForward {
   const void* v = nullptr;  // (B S, K Ev)
   std::int64_t kv_stride = 0;
   const std::int32_t* key_lengths = nullptr;  // (B), or null: all keys are real
+  const std::int32_t* key_ranges = nullptr;   // (B Q, 2), or null
   void* o = nullptr;                          // (B Q, H Ev)
   std::int64_t o_stride = 0;
   float* lse = nullptr;  // (B Q, H)
@@ -61,6 +69,7 @@ struct AttentionBackward {
   const void* v = nullptr;
   std::int64_t kv_stride = 0;
   const std::int32_t* key_lengths = nullptr;
+  const std::int32_t* key_ranges = nullptr;
   const void* o = nullptr;  // (B Q, H Ev)
   std::int64_t o_stride = 0;
   const void* output_grad = nullptr;  // do: (B Q, H Ev), stride o_stride

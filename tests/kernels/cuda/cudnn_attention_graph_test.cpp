@@ -71,6 +71,8 @@ TEST_CASE("what cuDNN cannot do as we define it goes to our own kernels", "[kern
   const std::int32_t lengths[2] = {3, 0};
   CHECK(refused([&](auto& op) { op.key_lengths = lengths; }) ==
         "sequences without keys are NaN in cuDNN and zero here");
+  CHECK(refused([&](auto& op) { op.key_ranges = lengths; }) ==
+        "documents are packed into its sequences");
 }
 
 }  // namespace meshplan::kernels::cuda::test

@@ -11,7 +11,7 @@ struct Head {
   const AttentionBackward& op;
   const AttentionLayout& layout;
   float* scratch;
-  int64_t num_keys;
+  const Visibility& visibility;
   int64_t sequence;
   int64_t head;
 };
@@ -93,7 +93,7 @@ void backward_tile(const Head& h, const Pair& pair) {
     const int64_t query_index = pair.first_query + i;
     float* p_row = p + i * kKeyBlock;
     float* ds_row = ds + i * kKeyBlock;
-    const KeyRange keys = visible_keys(shape, h.num_keys, query_index);
+    const KeyRange keys = h.visibility.of(query_index);
     if (keys.begin == keys.end) {  // its lse is -infinity
       memset(p_row, 0, kKeyBlock * sizeof(float));
       memset(ds_row, 0, kKeyBlock * sizeof(float));
@@ -151,10 +151,12 @@ void backward_head(const Head& h) {
   pack_head<T>(h);
   for (int64_t first = 0; first < shape.query_len; first += kQueryBlock) {
     const int64_t count = least(kQueryBlock, shape.query_len - first);
-    const KeyRange keys = visible_keys(shape, h.num_keys, first, first + count - 1);
-    for (int64_t key = keys.begin / kKeyBlock * kKeyBlock; key < keys.end; key += kKeyBlock)
-      backward_tile(
-          h, {first, count, key, least(kKeyBlock, keys.end - key), block_columns(key, keys.end)});
+    const KeyRange keys = h.visibility.of(first, count);
+    for (int64_t key = keys.begin / kKeyBlock * kKeyBlock; key < keys.end; key += kKeyBlock) {
+      const int64_t here = least(kKeyBlock, keys.end - key);
+      if (h.visibility.any(first, count, key, key + here))
+        backward_tile(h, {first, count, key, here, block_columns(key, keys.end)});
+    }
   }
   T* dq = static_cast<T*>(h.op.dq) + h.sequence * shape.query_len * h.op.dq_stride +
           h.head * shape.head_size;
@@ -166,7 +168,8 @@ template <class T>
 void backward_pair(const AttentionBackward& op, const AttentionLayout& layout, float* scratch,
                    int64_t sequence, int64_t kv_head) {
   const AttentionShape& shape = op.shape;
-  const int64_t num_keys = op.key_lengths != nullptr ? op.key_lengths[sequence] : shape.key_len;
+  const Visibility visibility = visibility_of(op, sequence);
+  const int64_t num_keys = visibility.num_keys;
   const int64_t first = sequence * shape.key_len * op.kv_stride;
   // The keys' place holds the values until they are transposed.
   pack_rows(scratch + layout.key, layout.value,
@@ -187,7 +190,7 @@ void backward_pair(const AttentionBackward& op, const AttentionLayout& layout, f
 
   const int64_t group = shape.heads / shape.kv_heads;
   for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
-    backward_head<T>({op, layout, scratch, num_keys, sequence, head});
+    backward_head<T>({op, layout, scratch, visibility, sequence, head});
 
   const int64_t first_grad = sequence * shape.key_len * op.dkv_stride;
   unpack_rows(static_cast<T*>(op.dk) + first_grad + kv_head * shape.head_size, op.dkv_stride,

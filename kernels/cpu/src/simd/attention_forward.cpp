@@ -13,8 +13,8 @@ struct QueryBlock {
   const AttentionForward& op;
   const AttentionLayout& layout;
   float* scratch;
-  int64_t num_keys;  // real keys of this sequence
-  int64_t first;     // query
+  const Visibility& visibility;
+  int64_t first;  // query
   int64_t count;
 };
 
@@ -64,8 +64,7 @@ void attend(const QueryBlock& block, int64_t first_key, int64_t end) {
               .accumulate = false});
   for (int64_t i = 0; i < block.count; ++i) {
     float* row = scores + i * kKeyBlock;
-    mask_row(row, columns, visible_keys(shape, block.num_keys, block.first + i), first_key,
-             -kInfinity);
+    mask_row(row, columns, block.visibility.of(block.first + i), first_key, -kInfinity);
     const float shrink = softmax_row(row, columns, shape.scale, row_max[i], row_sum[i]);
     if (shrink != 1.0F) {
       for (int64_t e = 0; e < layout.value; e += kLanes)
@@ -105,13 +104,13 @@ void finish(const QueryBlock& block, int64_t sequence, int64_t head) {
 
 template <class T>
 void forward_head(const AttentionForward& op, const AttentionLayout& layout, float* scratch,
-                  int64_t sequence, int64_t head, int64_t num_keys) {
+                  int64_t sequence, int64_t head, const Visibility& visibility) {
   const AttentionShape& shape = op.shape;
   const T* q = static_cast<const T*>(op.q) + sequence * shape.query_len * op.q_stride +
                head * shape.head_size;
   for (int64_t first = 0; first < shape.query_len; first += kQueryBlock) {
-    const QueryBlock block{op,       layout, scratch,
-                           num_keys, first,  least(kQueryBlock, shape.query_len - first)};
+    const QueryBlock block{op,         layout, scratch,
+                           visibility, first,  least(kQueryBlock, shape.query_len - first)};
     pack_rows(scratch + layout.query, layout.head, q + first * op.q_stride, op.q_stride,
               shape.head_size, block.count, block.count);
     memset(scratch + layout.output, 0,
@@ -120,9 +119,10 @@ void forward_head(const AttentionForward& op, const AttentionLayout& layout, flo
       scratch[layout.row_max + i] = -kInfinity;
       scratch[layout.row_sum + i] = 0.0F;
     }
-    const KeyRange keys = visible_keys(shape, num_keys, first, first + block.count - 1);
+    const KeyRange keys = visibility.of(first, block.count);
     for (int64_t key = keys.begin / kKeyBlock * kKeyBlock; key < keys.end; key += kKeyBlock)
-      attend(block, key, keys.end);
+      if (visibility.any(first, block.count, key, least(key + kKeyBlock, keys.end)))
+        attend(block, key, keys.end);
     finish<T>(block, sequence, head);
   }
 }
@@ -135,7 +135,8 @@ void forward(const AttentionForward& op, Range pairs, float* scratch) {
   for (int64_t pair = pairs.begin; pair < pairs.end; ++pair) {
     const int64_t sequence = pair / shape.kv_heads;
     const int64_t kv_head = pair % shape.kv_heads;
-    const int64_t num_keys = op.key_lengths != nullptr ? op.key_lengths[sequence] : shape.key_len;
+    const Visibility visibility = visibility_of(op, sequence);
+    const int64_t num_keys = visibility.num_keys;
     const int64_t first = sequence * shape.key_len * op.kv_stride;
     // The values' place holds the keys until they are transposed.
     pack_rows(scratch + layout.values, layout.head,
@@ -147,7 +148,7 @@ void forward(const AttentionForward& op, Range pairs, float* scratch) {
               static_cast<const T*>(op.v) + first + kv_head * layout.value_size, op.kv_stride,
               layout.value_size, num_keys, layout.keys);
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
-      forward_head<T>(op, layout, scratch, sequence, head, num_keys);
+      forward_head<T>(op, layout, scratch, sequence, head, visibility);
   }
 }
 

@@ -77,18 +77,41 @@ struct KeyRange {
   int64_t end;
 };
 
-MESHPLAN_INLINE KeyRange visible_keys(const AttentionShape& shape, int64_t num_keys,
-                                      int64_t query) {
-  const int64_t position = query + shape.query_offset;
-  const int64_t end = shape.causal ? least(num_keys, position + 1) : num_keys;
-  const int64_t begin = shape.window > 0 ? most(0, position - shape.window + 1) : 0;
-  return {begin, most(begin, end)};
-}
+/// Which keys the queries of one sequence see. Ranges only move right as queries advance.
+struct Visibility {
+  const AttentionShape& shape;
+  int64_t num_keys;       // real ones
+  const int32_t* ranges;  // (Q, 2) of this sequence, or null
 
-/// Keys that any query of [first, last] sees: ranges only move right as queries advance.
-MESHPLAN_INLINE KeyRange visible_keys(const AttentionShape& shape, int64_t num_keys, int64_t first,
-                                      int64_t last) {
-  return {visible_keys(shape, num_keys, first).begin, visible_keys(shape, num_keys, last).end};
+  MESHPLAN_INLINE KeyRange of(int64_t query) const {
+    const int64_t position = query + shape.query_offset;
+    const int64_t seen = shape.causal ? least(num_keys, position + 1) : num_keys;
+    const int64_t end = ranges != nullptr ? ranges[2 * query + 1] : seen;
+    const int64_t last = ranges != nullptr ? end - 1 : position;
+    const int64_t first = ranges != nullptr ? ranges[2 * query] : 0;
+    const int64_t begin = shape.window > 0 ? most(first, last - shape.window + 1) : first;
+    return {begin, most(begin, end)};
+  }
+  /// Keys that any query of [first, first + count) sees, and what lies between them.
+  MESHPLAN_INLINE KeyRange of(int64_t first, int64_t count) const {
+    return {of(first).begin, of(first + count - 1).end};
+  }
+  /// Does any of them see a key of [begin, end)? Without ranges there are no gaps to skip.
+  MESHPLAN_INLINE bool any(int64_t first, int64_t count, int64_t begin, int64_t end) const {
+    if (ranges == nullptr) return true;
+    for (int64_t query = first; query < first + count; ++query) {
+      const KeyRange keys = of(query);
+      if (keys.begin < end && keys.end > begin && keys.begin < keys.end) return true;
+    }
+    return false;
+  }
+};
+
+template <class Op>
+MESHPLAN_INLINE Visibility visibility_of(const Op& op, int64_t sequence) {
+  const int64_t num_keys = op.key_lengths != nullptr ? op.key_lengths[sequence] : op.shape.key_len;
+  return {op.shape, num_keys,
+          op.key_ranges != nullptr ? op.key_ranges + 2 * sequence * op.shape.query_len : nullptr};
 }
 
 /// How many keys of the block at `first_key` are worth computing: those below `end`, in whole
