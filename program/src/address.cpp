@@ -164,6 +164,11 @@ void add_step_footprint(const Program& program, const OperationInstance& instanc
                                               program.buckets[at(*step.bucket)], step.range));
       result.writes.push_back(step_address(program, Region::Gradients, step));
       return;
+    case StepWork::ClearGradients:
+      result.writes.push_back(streamed_address(program, Region::UnreducedBuckets,
+                                               instance.gradient_slot,
+                                               program.buckets[at(*step.bucket)], step.range));
+      return;
     case StepWork::BalanceExperts:
       result.reads.push_back(expert_load_address(program, step.load_row));
       for (const Region region : {Region::Weights, Region::MasterWeights})

@@ -73,11 +73,6 @@ class Checker {
   /// What the graph can express and this version cannot run or price yet.
   void not_lowered() {
     experts_not_lowered();
-    if (plan_.zero_stage >= 2) {
-      refuse(model_.mla.has_value(), "multi-head latent attention (mla) with zero_stage >= 2");
-      refuse(model_.moe && model_.moe->router.correction_bias,
-             "moe.router.correction_bias with zero_stage >= 2");
-    }
     refuse(model_.linear_attention.has_value(), "linear attention");
     refuse(model_.mtp_layers > 0, "multi-token prediction (mtp_layers)");
     refuse(model_.attention_sinks, "attention_sinks");

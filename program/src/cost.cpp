@@ -358,6 +358,7 @@ OperationCost step_cost(const Plan& plan, const StepOp& step) {
     case StepWork::LoadBatch:
     case StepWork::MaskLoss:
     case StepWork::ClipCoefficient:
+    case StepWork::ClearGradients:  // gaps of a few elements
     case StepWork::BalanceExperts:
       return {};
   }
@@ -396,6 +397,7 @@ std::string step_signature(const Plan& plan, const StepOp& step) {
     case StepWork::LoadBatch:
     case StepWork::MaskLoss:
     case StepWork::ClipCoefficient:
+    case StepWork::ClearGradients:
     case StepWork::BalanceExperts:
       return {};
   }

@@ -49,7 +49,8 @@ class BucketCutter {
     const bool expert = candidate.readiness == Readiness::Expert;
     const bool late = candidate.readiness > Readiness::Expert;
     const bool trained = candidate.parameter.trained;
-    const std::optional<int> unit = late ? std::nullopt : unit_of(candidate.ready_after_layer);
+    const std::optional<int> unit =
+        late || !trained ? std::nullopt : unit_of(candidate.ready_after_layer);
     if (!open_ || current().expert() != expert || current().late != late ||
         current().unit != unit || current().trained != trained || is_full()) {
       close();

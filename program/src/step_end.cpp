@@ -118,6 +118,7 @@ void append_expert_balance(Program& program) {
       append_step(program, parameter.name + ".balance", Phase::Optimizer,
                   {.work = StepWork::BalanceExperts,
                    .range = {parameter.offset, parameter.offset + parameter.elements()},
+                   .bucket = parameter.bucket,
                    .load_row = expert_load_row(program.plan, layer.layer.value())});
     }
 }

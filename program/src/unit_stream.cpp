@@ -125,7 +125,11 @@ class UnitStream {
     for (Visit& visit : visits_) {
       if (!visit.writes_gradients) continue;
       visit.gradient_slot = reductions++ % kUnitSlots;
-      for (const int bucket : program_.units[at(visit.unit)].buckets) reduce(visit, bucket);
+      const std::set<int> written = written_in(visit);
+      for (const int bucket : program_.units[at(visit.unit)].buckets) {
+        clear_unwritten(visit, bucket, written);
+        reduce(visit, bucket);
+      }
       if (reduced != nullptr) accumulate(*reduced, visit.end);
       reduced = &visit;
     }
@@ -184,6 +188,45 @@ class UnitStream {
                                          .region = Region::UnreducedBuckets,
                                          .range = bucket.range,
                                          .bucket = index}}));
+  }
+
+  std::set<int> written_in(const Visit& visit) const {
+    std::set<int> written;
+    for (int i = visit.begin; i < visit.end; ++i) {
+      if (instances_[at(i)].layer < 0) continue;
+      const Operation& operation = operation_of(program_, instances_[at(i)]);
+      for (const int id : streamed(instances_[at(i)], operation.outputs, Storage::Gradient))
+        written.insert(id);
+    }
+    return written;
+  }
+
+  /// Gaps that align parameters, and parameters without a gradient: another unit, whose layout
+  /// differs, has left its gradients there, which would count in the norm.
+  void clear_unwritten(const Visit& visit, int index, const std::set<int>& written) {
+    const FlatRange range = program_.buckets[at(index)].range;
+    std::int64_t end = range.begin;  // of what is known to be written or cleared
+    const auto clear_up_to = [&](std::int64_t next) {
+      if (next > end)
+        before_[at(visit.begin)].push_back(instance_of(
+            visit, {.name = fmt::format("gradients[{}:{}].clear", end, next),
+                    .phase = Phase::Reduce,
+                    .lane = Lane::Compute,
+                    .work = StepOp{
+                        .work = StepWork::ClearGradients, .range = {end, next}, .bucket = index}}));
+    };
+    std::vector<FlatRange> ranges;
+    for (const int id : written) {
+      const Parameter& parameter = program_.parameters[at(id)];
+      if (parameter.bucket == index)
+        ranges.push_back({parameter.offset, parameter.offset + parameter.elements()});
+    }
+    std::ranges::sort(ranges, {}, &FlatRange::begin);
+    for (const FlatRange& parameter : ranges) {
+      clear_up_to(parameter.begin);
+      end = parameter.end;
+    }
+    clear_up_to(range.end);
   }
 
   void accumulate(const Visit& visit, int position) {

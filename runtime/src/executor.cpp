@@ -328,6 +328,17 @@ std::function<void()> Executor::bind_step_work(const OperationInstance& instance
       break;
     case StepWork::AccumulateGradients:
       return bind_accumulation(instance, whole);
+    case StepWork::ClearGradients: {
+      const program::Address cleared =
+          program::flat_places(
+              program_, instance,
+              {.region = Region::UnreducedBuckets, .range = whole.range, .bucket = whole.bucket},
+              {})
+              .all;
+      return [this, gap = arena_.at(program_, cleared), bytes = cleared.bytes] {
+        backend_.zero(gap, bytes);
+      };
+    }
     case StepWork::ClipCoefficient:
     case StepWork::OptimizerUpdate:
     case StepWork::BalanceExperts:

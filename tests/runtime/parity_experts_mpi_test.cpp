@@ -5,6 +5,7 @@
 #include <iostream>
 #include <map>
 
+#include "runtime/expert_models.hpp"
 #include "runtime/parity_job.hpp"
 
 namespace meshplan::test {
@@ -16,50 +17,6 @@ using program::RecomputeKind;
 using program::ScheduleKind;
 
 constexpr int kSteps = 2;
-
-/// Every layer routes each token to 2 of 8 experts, softmax weights that sum to 1.
-models::ModelSpec mixtral_style() {
-  models::ModelSpec model = llama_style();
-  model.name = "mixtral-style";
-  model.num_layers = 2;
-  model.ffn_size = 0;
-  model.moe = models::MoeSpec{.num_experts = 8, .top_k = 2, .expert_ffn_size = 32};
-  return model;
-}
-
-/// The first layer is dense; shared experts beside 3 of 8 routed ones, sigmoid scores, scaled.
-models::ModelSpec shared_experts_style() {
-  models::ModelSpec model = mixtral_style();
-  model.name = "shared-experts-style";
-  model.ffn_size = 96;
-  model.moe->top_k = 3;
-  model.moe->shared_expert_ffn_size = 32;
-  model.moe->dense_layers = {0};
-  model.moe->router.score = models::RouterScore::Sigmoid;
-  model.moe->router.scaling_factor = 2.5;
-  return model;
-}
-
-/// Latent attention with value heads of their own size, a dense layer, a gated shared expert, two
-/// of four groups of experts, and a correction bias that moves far enough to change the second
-/// step.
-models::ModelSpec deepseek_style() {
-  models::ModelSpec model = shared_experts_style();
-  model.name = "deepseek-style";
-  model.num_heads = model.num_kv_heads = 4;
-  model.head_size = 24;
-  model.mla = models::MlaSpec{.q_lora_rank = 40,
-                              .kv_lora_rank = 28,
-                              .qk_nope_head_size = 16,
-                              .qk_rope_head_size = 8,
-                              .v_head_size = 12};
-  model.moe->shared_expert_gate = true;
-  model.moe->router.correction_bias = true;
-  model.moe->router.correction_bias_rate = 0.05;
-  model.moe->router.num_groups = 4;
-  model.moe->router.top_groups = 2;
-  return model;
-}
 
 /// A softmax router with both losses, heavy enough to show in every gradient of the router.
 models::ModelSpec balanced_style() {

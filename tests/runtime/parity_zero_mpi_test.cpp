@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <iostream>
 
+#include "runtime/expert_models.hpp"
 #include "runtime/parity_job.hpp"
 #include "runtime/train.hpp"
 
@@ -30,15 +31,6 @@ Plan base_plan(const models::ModelSpec& model) {
   plan.bucket_bytes = 64 << 10;  // several buckets even in a small model
   plan.expert_imbalance = 8;     // an untrained router may send any rank everything
   return plan;
-}
-
-models::ModelSpec mixtral_style() {
-  models::ModelSpec model = llama_style();
-  model.name = "mixtral-style";
-  model.num_layers = 2;
-  model.ffn_size = 0;
-  model.moe = models::MoeSpec{.num_experts = 8, .top_k = 2, .expert_ffn_size = 32};
-  return model;
 }
 
 /// Without the keys' bias, which softmax cancels: its gradient is rounding alone, and Adam's
@@ -177,6 +169,15 @@ TEST_CASE("with ZeRO experts are divided among those that hold the same", "[pari
                kStages);
 }
 
+TEST_CASE("with ZeRO a DeepSeek-style model trains as on one rank", "[parity][latent]") {
+  check_parity(deepseek_style(),
+               {{{.dp = 2}},
+                {{.tp = 2, .dp = 2, .sp = true}},
+                {{.dp = 4, .ep = 2}, 2},
+                {{.pp = 2, .dp = 2, .ep = 2}}},
+               kStages);
+}
+
 // ---------------------------------------------------------------- the same bits
 
 namespace {
@@ -198,7 +199,7 @@ Plan plan_for_equal_bits(const models::ModelSpec& model, DType precision) {
 
 TEST_CASE("who owns what changes no bit of the weights", "[parity]") {
   Fixture fixture;
-  for (const models::ModelSpec& model : {llama_style(), gpt2_style()})
+  for (const models::ModelSpec& model : {llama_style(), gpt2_style(), deepseek_style()})
     for (const DType precision : {DType::F32, DType::BF16}) {
       Plan plan = plan_for_equal_bits(model, precision);
       const auto whole = fixture.run(plan);

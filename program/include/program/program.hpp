@@ -274,6 +274,7 @@ enum class StepWork {
   ClipCoefficient,  // from the reduced squared norm
   OptimizerUpdate,  // range, decay or not
   AccumulateGradients,  // ZeRO-2 and 3: what was reduced of a micro-batch into Region::Gradients
+  ClearGradients,       // ZeRO-2 and 3: of Region::UnreducedBuckets what a task does not write
   BalanceExperts,       // moves a router's correction bias (range) by the load of its layer
 };
 
