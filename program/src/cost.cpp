@@ -23,9 +23,24 @@ const Value& value_of(const Program& program, const OperationInstance& instance,
   return program.blocks[at(layer.block)].values[at(id)];
 }
 
+/// Work is counted for the rows of a balanced router, memory for the most that may come.
+models::SymbolValues counted_sizes(const Program& program) {
+  models::SymbolValues sizes = program.sizes;
+  sizes.routed_tokens = std::min(sizes.routed_tokens, balanced_rows(program.plan));
+  return sizes;
+}
+
+std::vector<std::int64_t> counted_shape(const Program& program, const Value& value) {
+  const models::SymbolValues sizes = counted_sizes(program);
+  std::vector<std::int64_t> shape;
+  for (const models::Dim& dim : value.shape) shape.push_back(models::evaluate(dim, sizes));
+  return shape;
+}
+
 std::int64_t elements_of(const Program& program, const Value& value) {
+  const models::SymbolValues sizes = counted_sizes(program);
   std::int64_t elements = 1;
-  for (const models::Dim& dim : value.shape) elements *= models::evaluate(dim, program.sizes);
+  for (const models::Dim& dim : value.shape) elements *= models::evaluate(dim, sizes);
   return elements;
 }
 
@@ -43,9 +58,9 @@ LinearSizes linear_sizes(const Program& program, const OperationInstance& instan
   const ValueId matrix =
       operation.phase == Phase::WeightGrad ? operation.outputs[0] : operation.inputs[1];
   const std::vector<std::int64_t> weight =
-      local_shape(program, value_of(program, instance, matrix));
+      counted_shape(program, value_of(program, instance, matrix));
   const std::vector<std::int64_t> first =
-      local_shape(program, value_of(program, instance, operation.inputs[0]));
+      counted_shape(program, value_of(program, instance, operation.inputs[0]));
   return {.tokens = first[0], .out = weight[0], .in = weight[1]};
 }
 
@@ -67,7 +82,7 @@ std::vector<AttentionTile> attention_tiles(const Program& program,
   const bool forward = operation.phase == Phase::Forward || operation.phase == Phase::Recompute;
   if (operation.inputs.size() > (forward ? 1 : 4)) return gathered_tiles(seq_len, cp, 0);
   const std::vector<std::int64_t> rows =
-      local_shape(program, value_of(program, instance, operation.inputs[0]));
+      counted_shape(program, value_of(program, instance, operation.inputs[0]));
   const std::int64_t length = rows[0] / program.sizes.sequences;
   return {{.num_queries = length, .num_keys = length, .causal = work.attributes.causal}};
 }
@@ -101,8 +116,8 @@ double compute_flops(const Program& program, const OperationInstance& instance,
       const ValueId matrix =
           operation.phase == Phase::WeightGrad ? operation.outputs[0] : operation.inputs[1];
       const std::vector<std::int64_t> weight =
-          local_shape(program, value_of(program, instance, matrix));
-      return 2.0 * static_cast<double>(program.sizes.routed_tokens) *
+          counted_shape(program, value_of(program, instance, matrix));
+      return 2.0 * static_cast<double>(counted_sizes(program).routed_tokens) *
              static_cast<double>(weight[1]) * static_cast<double>(weight[2]);
     }
     case OpKind::Router: {  // its linear layer; two products in the backward pass
@@ -297,9 +312,9 @@ std::string compute_signature(const Program& program, const OperationInstance& i
     const ValueId matrix =
         operation.phase == Phase::WeightGrad ? operation.outputs[0] : operation.inputs[1];
     const std::vector<std::int64_t> weight =
-        local_shape(program, value_of(program, instance, matrix));
-    return text + fmt::format(" t={} experts={} out={} in={}{}", program.sizes.routed_tokens,
-                              weight[0], weight[1], weight[2],
+        counted_shape(program, value_of(program, instance, matrix));
+    return text + fmt::format(" t={} experts={} out={} in={}{}",
+                              counted_sizes(program).routed_tokens, weight[0], weight[1], weight[2],
                               instance.accumulate ? " accumulate" : "");
   }
   if (work.kind == OpKind::Attention) {
@@ -332,6 +347,12 @@ std::string compute_signature(const Program& program, const OperationInstance& i
 }
 
 }  // namespace
+
+std::int64_t balanced_rows(const Plan& plan) {
+  if (!plan.model.moe) return 0;
+  const std::int64_t shards = plan.parallel.sp ? plan.parallel.tp : 1;
+  return plan.tokens_per_microbatch() / shards * plan.parallel.etp * plan.model.moe->top_k;
+}
 
 /// Elements that a rank works on: of a divided bucket its part, which is equal for all ranks up to
 /// the run's share of it.
@@ -406,8 +427,9 @@ std::string step_signature(const Plan& plan, const StepOp& step) {
 
 std::int64_t message_bytes(const Program& program, const OperationInstance& instance) {
   const Operation& operation = operation_of(program, instance);
+  const models::SymbolValues sizes = counted_sizes(program);
   const auto bytes = [&](const models::Dim& elements, DType dtype) {
-    return models::evaluate(elements, program.sizes) * size_of(dtype);
+    return models::evaluate(elements, sizes) * size_of(dtype);
   };
   if (const auto* collective = std::get_if<CollectiveOp>(&operation.work))
     return bytes(collective->elements, collective->dtype);

@@ -231,12 +231,16 @@ void append_step_end(Program& program, const ParameterOrder& order, Pass pass) {
                     {0, expert_load_elements(program.plan)});
   if (pass == Pass::ForwardOnly) return;
   append_step(program, "clip_coefficient", Phase::Optimizer, {.work = StepWork::ClipCoefficient});
-  for (const auto& [range, key] : ranges_by_decay(program))
+  for (const auto& [range, key] : ranges_by_decay(program)) {
+    const bool expert =
+        key.bucket && program.buckets[static_cast<std::size_t>(*key.bucket)].expert();
     append_step(program, fmt::format("optimizer[{}:{}]", range.begin, range.end), Phase::Optimizer,
                 {.work = StepWork::OptimizerUpdate,
                  .range = range,
                  .bucket = key.bucket,
-                 .weight_decay = key.kind});
+                 .weight_decay = key.kind,
+                 .expert = expert});
+  }
   append_expert_balance(program);
 }
 

@@ -231,13 +231,16 @@ class UnitStream {
 
   void accumulate(const Visit& visit, int position) {
     for (const int index : program_.units[at(visit.unit)].buckets) {
+      const bool expert = program_.buckets[at(index)].expert();
       const FlatRange range = program_.buckets[at(index)].range;
       OperationInstance instance = instance_of(
-          visit,
-          {.name = fmt::format("gradients[{}:{}].accumulate", range.begin, range.end),
-           .phase = Phase::Reduce,
-           .lane = Lane::Compute,
-           .work = StepOp{.work = StepWork::AccumulateGradients, .range = range, .bucket = index}});
+          visit, {.name = fmt::format("gradients[{}:{}].accumulate", range.begin, range.end),
+                  .phase = Phase::Reduce,
+                  .lane = Lane::Compute,
+                  .work = StepOp{.work = StepWork::AccumulateGradients,
+                                 .range = range,
+                                 .bucket = index,
+                                 .expert = expert}});
       instance.accumulate = accumulated_[at(visit.unit)];
       before_[at(position)].push_back(std::move(instance));
     }

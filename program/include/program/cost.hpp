@@ -14,6 +14,11 @@ struct OperationCost {
   std::int64_t bytes = 0;
 };
 
+/// Rows of routed tokens that a rank's experts get of a micro-batch if the router spreads them
+/// evenly: tokens * top-k * etp. Work on routed rows is counted for as many (or for the buffers'
+/// bound where that is less), since kernels and exchanges touch only the rows that came.
+std::int64_t balanced_rows(const Plan& plan);
+
 OperationCost operation_cost(const Program& program, const OperationInstance& instance);
 
 /// Identifies kind, phase, dtype and local shape, so that a measurement of one operation prices
