@@ -44,19 +44,23 @@ class StagePricer {
  private:
   // ------------------------------------------------------------ time
 
-  /// While all cores of a CPU host are busy with the same operation, its memory bandwidth limits
-  /// them.
-  double slowed(const Price& price) const {
-    if (price.memory_bytes_per_s <= 0 || cluster_.host_memory_gb_per_s <= 0) return price.seconds;
-    const int active = std::min(cluster_.devices_per_node, cluster_.cores_per_host);
-    const double demand = price.memory_bytes_per_s * active;
-    return price.seconds * std::max(1.0, demand / (cluster_.host_memory_gb_per_s * kGigabyte));
-  }
-
   /// Until the rank runs again after a communication whose price does not contain that yet.
   double wake_after(const Price& price) const {
     const bool wakes = cluster_.oversubscribed() && price.source == PriceSource::Formula;
     return wakes ? cluster_.communication.oversubscription_wake_us / kMicroseconds : 0;
+  }
+
+  const GroupPlacement& placement_of(program::Group group) const {
+    switch (group) {
+      case program::Group::Cp:
+        return pricing_.cp;
+      case program::Group::Ep:
+        return pricing_.ep;
+      case program::Group::Etp:
+        return pricing_.etp;
+      default:
+        return pricing_.tp;
+    }
   }
 
   double seconds_of(const OperationInstance& instance) {
@@ -66,15 +70,15 @@ class StagePricer {
     if (!fresh) return entry->second;
     const program::Operation& operation = program::operation_of(program_, instance);
     if (const auto* collective = std::get_if<program::CollectiveOp>(&operation.work)) {
-      const Price price = price_collective(
-          collective->collective, program::message_bytes(program_, instance),
-          collective->group == program::Group::Cp ? pricing_.cp : pricing_.tp, cluster_);
+      const Price price =
+          price_collective(collective->collective, program::message_bytes(program_, instance),
+                           placement_of(collective->group), cluster_);
       tp_wake_ = wake_after(price);
       entry->second = price.seconds + tp_wake_;
     } else if (const std::string text = program::signature(program_, instance); !text.empty()) {
       const program::OperationCost cost = program::operation_cost(program_, instance);
-      entry->second =
-          slowed(pricing_.table->price(text, cost.flops, static_cast<double>(cost.bytes)));
+      entry->second = seconds_on_busy_host(
+          pricing_.table->price(text, cost.flops, static_cast<double>(cost.bytes)), cluster_);
     } else {
       entry->second = cluster_.device.launch_us / kMicroseconds;
     }
@@ -118,6 +122,7 @@ class StagePricer {
         moving += seconds;
         time.moving += seconds;
         if (operation.lane == program::Lane::Cp) time.context += seconds;
+        if (operation.lane == program::Lane::Ep) time.experts += seconds;
       }
       alone = std::max(alone, finish[i]);
       // What moves beside compute takes its share of the device from it.
@@ -222,8 +227,10 @@ class StagePricer {
         stage_.norm_seconds += seconds;
       } else {
         stage_.update_seconds += seconds;
-        if (step->work == StepWork::OptimizerUpdate)
-          stage_.layer_update_seconds += share_of_layer(*step, seconds);
+        stage_.update_launches += 1;
+        if (step->work != StepWork::OptimizerUpdate) continue;
+        stage_.layer_update_seconds += share_of_layer(*step, seconds);
+        stage_.layer_update_launches += share_of_layer(*step, 1);
       }
     }
   }
@@ -242,21 +249,27 @@ class StagePricer {
     const bool tied_over_stages =
         program_.plan.model.tied_embeddings && program_.plan.parallel.pp > 1;
     std::vector<int> ready(program_.parameters.size(), static_cast<int>(program_.layers.size()));
+    std::vector<int> users(program_.parameters.size(), 0);
     for (int layer = 0; layer < static_cast<int>(program_.layers.size()); ++layer)
-      for (const int index : program_.layers[at(layer)].parameters)
+      for (const int index : program_.layers[at(layer)].parameters) {
         ready[at(index)] = std::min(ready[at(index)], layer);
+        ++users[at(index)];
+      }
     stage_.parameter_elements = program_.parameter_elements;
     stage_.parts.resize(program_.layers.size());
     for (std::size_t i = 0; i < program_.parameters.size(); ++i) {
       const program::Parameter& parameter = program_.parameters[i];
       const std::int64_t elements = padded_elements(i);
       const bool tied = tied_over_stages && parameter.name == "embedding.embed_tokens.weight";
-      if (parameter.tp_partial)
+      if (!parameter.trained)
+        stage_.untrained_elements += elements;
+      else if (parameter.tp_partial)
         stage_.partial_elements += elements;
       else if (tied)
         stage_.tied_elements += elements;
       else
-        stage_.parts[program_.layers.size() - 1 - at(ready[i])].push_back(elements);
+        stage_.parts[program_.layers.size() - 1 - at(ready[i])].push_back(
+            {.elements = elements, .expert = parameter.expert, .shared = users[i] > 1});
     }
     count_layer();
   }
@@ -271,9 +284,11 @@ class StagePricer {
       for (const int index : placed.parameters) {
         const std::int64_t elements = padded_elements(at(index));
         stage_.layer_elements += elements;
-        if (program_.parameters[at(index)].tp_partial) stage_.layer_partial_elements += elements;
-        if (program_.parameters[at(index)].shard_dim < 0) continue;
-        for (const auto& held : program::held_ranges(program_.parameters[at(index)], tp))
+        const program::Parameter& parameter = program_.parameters[at(index)];
+        if (!parameter.trained) stage_.layer_untrained_elements += elements;
+        if (parameter.tp_partial) stage_.layer_partial_elements += elements;
+        if (parameter.shard_dim < 0 || parameter.expert) continue;
+        for (const auto& held : program::held_ranges(parameter, tp))
           if (held.copies > 1) stage_.layer_copied_parts.push_back(held.range.size());
       }
       return;
@@ -289,8 +304,7 @@ class StagePricer {
         stage_.kept_bytes[keep] += program_.blocks[at(layer.block)].kept_bytes[keep];
     stage_.transient_bytes = static_cast<double>(region(program::Region::Transient).stride_bytes);
     stage_.boundary_bytes = static_cast<double>(region(program::Region::Boundary).stride_bytes);
-    stage_.scalar_bytes = static_cast<double>(region(program::Region::Scalars).bytes() +
-                                              region(program::Region::ExpertLoad).bytes());
+    stage_.scalar_bytes = static_cast<double>(region(program::Region::Scalars).bytes());
   }
 
   const Program& program_;
@@ -303,6 +317,13 @@ class StagePricer {
 };
 
 }  // namespace
+
+double seconds_on_busy_host(const Price& price, const Cluster& cluster) {
+  if (price.memory_bytes_per_s <= 0 || cluster.host_memory_gb_per_s <= 0) return price.seconds;
+  const int active = std::min(cluster.devices_per_node, cluster.cores_per_host);
+  const double demand = price.memory_bytes_per_s * active;
+  return price.seconds * std::max(1.0, demand / (cluster.host_memory_gb_per_s * kGigabyte));
+}
 
 StagePrices price_stage(const Program& program, const BlockPricing& pricing) {
   return StagePricer(program, pricing).run();

@@ -21,19 +21,26 @@ struct TaskTime {
   double idle = 0;
   double moving = 0;   // seconds of its communication, hidden or not
   double context = 0;  // of those, the part over the cp group
+  double experts = 0;  // and the part between experts
 
   /// this + times * other
   TaskTime plus(double times, const TaskTime& other) const {
     return {operations + times * other.operations, seconds + times * other.seconds,
             forward + times * other.forward,       recompute + times * other.recompute,
             backward + times * other.backward,     idle + times * other.idle,
-            moving + times * other.moving,         context + times * other.context};
+            moving + times * other.moving,         context + times * other.context,
+            experts + times * other.experts};
   }
 };
 
-/// Gradients of one layer instance: elements of each parameter that is reduced as soon as it is
-/// ready.
-using BucketParts = std::vector<std::int64_t>;
+/// A parameter whose gradient is reduced as soon as it is ready.
+struct GradientPart {
+  std::int64_t elements = 0;
+  bool expert = false;
+  bool shared = false;  // by two layers of the stage
+};
+/// Of one layer instance.
+using BucketParts = std::vector<GradientPart>;
 
 /// Tasks of a chunk. The first backward and weight gradient write gradients, others add. A full
 /// backward of a program that splits them is the sum of its halves.
@@ -60,22 +67,26 @@ struct StagePrices {
   TaskTimes tasks;
   double prelude = 0;  // of a backward: recomputed before the next stage's gradient is needed
   double update_seconds = 0;  // clip coefficient and optimizer
-  double norm_seconds = 0;    // squared norm of the gradients
+  double update_launches = 0;
+  double norm_seconds = 0;  // squared norm of the gradients
   double load_seconds = 0;
   std::int64_t parameter_elements = 0;
-  std::int64_t tied_elements = 0;     // reduced with the other end of the pipeline
-  std::int64_t partial_elements = 0;  // reduced over tp first
-  program::KeptBytes kept_bytes{};    // of one micro-batch
-  double transient_bytes = 0;         // of a slot
-  double boundary_bytes = 0;          // of a slot
+  std::int64_t untrained_elements = 0;  // of these, what no gradient moves
+  std::int64_t tied_elements = 0;       // reduced with the other end of the pipeline
+  std::int64_t partial_elements = 0;    // reduced over tp first
+  program::KeptBytes kept_bytes{};      // of one micro-batch
+  double transient_bytes = 0;           // of a slot
+  double boundary_bytes = 0;            // of a slot
   double scalar_bytes = 0;
   std::vector<BucketParts> parts;    // in the order of the backward pass: head, layers, embedding
   std::size_t first_layer_part = 0;  // index in `parts` of a layer, to be repeated
 
   TaskTimes layer_tasks;
   double layer_update_seconds = 0;
+  double layer_update_launches = 0;
   double layer_norm_seconds = 0;
   std::int64_t layer_elements = 0;
+  std::int64_t layer_untrained_elements = 0;
   std::int64_t layer_partial_elements = 0;
   std::vector<std::int64_t> layer_copied_parts;  // runs of key/value heads summed over holders
   program::KeptBytes layer_kept_bytes{};
@@ -87,7 +98,13 @@ struct BlockPricing {
   const OperatorTable* table = nullptr;
   GroupPlacement tp;  // of a tensor-parallel group
   GroupPlacement cp;  // of a context-parallel group
+  GroupPlacement ep;  // of ranks that exchange tokens, and of those that share experts
+  GroupPlacement etp;
 };
+
+/// While all cores of a CPU host are busy with the same operation, its memory bandwidth limits
+/// them.
+double seconds_on_busy_host(const Price& price, const Cluster& cluster);
 
 /// @param program  one stage of the small pipeline, at least two micro-batches, with tasks of all
 /// the kinds that are asked of it

@@ -1,6 +1,8 @@
 #include "chunk_costs.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <numeric>
 
 #include "program/lower.hpp"
 
@@ -12,13 +14,6 @@ using program::RecomputeKind;
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
-}
-
-/// Layers that differ only in their number share one block.
-bool layers_are_alike(const models::ModelSpec& model) {
-  if (model.moe) return false;
-  return std::ranges::adjacent_find(model.layer_pattern, std::ranges::not_equal_to()) ==
-         model.layer_pattern.end();
 }
 
 /// 1F1B with one forward more in the warm-up, so that a forward can be overlapped with the backward
@@ -49,59 +44,36 @@ std::vector<std::string> small_schedule(TaskMix mix, int pp, int num_microbatche
   return lines;
 }
 
+constexpr int kLayersPerStage = 2;  // of a small pipeline; the second says what one more costs
+
 /// A pipeline of few stages and micro-batches that has the plan's blocks.
-Plan small_plan(const Plan& plan, RecomputeKind recompute, TaskMix mix,
-                const std::vector<int>& layers) {
+Plan small_plan(const Plan& plan, RecomputeKind recompute, TaskMix mix, int pp) {
   const auto& p = plan.parallel;
-  const int pp = static_cast<int>(layers.size());
   // The first writes gradients, the second adds; a third one where the first is overlapped.
   const int microbatches = mix == TaskMix::Overlapped ? pp + 2 : 2;
   Plan small = plan;
   small.cluster_json.clear();
   small.prediction.reset();
-  small.zero_stage = small.zero_shard_group = 0;  // changes no task
-  small.parallel = {.tp = p.tp, .cp = p.cp, .pp = pp, .sp = p.sp};
+  small.zero_stage = small.zero_shard_group = 0;  // priced apart, by zero_costs.cpp
+  // As many replicas as hold all experts between them.
+  const int experts = p.ep * p.etp;
+  const int dp = experts / std::gcd(experts, p.tp * p.cp);
+  small.parallel = {
+      .tp = p.tp, .cp = p.cp, .pp = pp, .dp = dp, .ep = p.ep, .etp = p.etp, .sp = p.sp};
   small.rank_order = program::Mesh::kDefaultOrder;
   small.schedule = program::ScheduleKind::GPipe;
   small.custom_schedule.clear();
-  small.workload.global_batch_size = microbatches * plan.micro_batch_size;
+  small.workload.global_batch_size = microbatches * plan.micro_batch_size * dp;
   if (mix != TaskMix::Full) {
     small.schedule = program::ScheduleKind::Custom;
     small.custom_schedule = small_schedule(mix, pp, microbatches);
   }
   small.recompute = {.kind = recompute, .num_layers = std::nullopt, .layers_per_stage = {}};
-  small.layers_per_stage = layers;
+  small.layers_per_stage.assign(at(pp), kLayersPerStage);
   small.count_ends_as_layers = false;
-  small.model.num_layers = 0;
-  for (const int count : layers) small.model.num_layers += count;
+  small.model.num_layers = kLayersPerStage * pp;
+  if (small.model.moe) small.model.moe->dense_layers.clear();  // the graph says which they are
   return small;
-}
-
-/// Gradients of a chunk as its last task makes them, layer by layer.
-void add_gradients(const StagePrices& prices, int extra_layers, ChunkCost& chunk) {
-  const bool split = chunk.tasks.weight.seconds > 0;
-  const auto& last = split ? &TaskTimes::weight : &TaskTimes::backward;
-  const double layer = (prices.layer_tasks.*last).seconds;
-  const double layers = layer * (prices.num_layers + extra_layers);
-  const bool has_head = prices.first_layer_part + 1 > at(prices.num_layers);
-  const double others =
-      std::max(0.0, (chunk.tasks.*last).seconds - layers);  // head, else embedding
-  double ready = 0;
-  const auto add_part = [&](const BucketParts& part, double seconds) {
-    ready += seconds;
-    for (const std::int64_t elements : part)
-      chunk.ready.push_back({ready, static_cast<double>(elements)});
-  };
-  for (std::size_t i = 0; i < prices.parts.size(); ++i) {
-    const bool is_layer =
-        i + at(prices.num_layers) > prices.first_layer_part && i <= prices.first_layer_part;
-    if (!is_layer) {
-      add_part(prices.parts[i], has_head == (i == 0) ? others : 0);
-      continue;
-    }
-    const int repeats = i == prices.first_layer_part ? 1 + extra_layers : 1;
-    for (int more = 0; more < repeats; ++more) add_part(prices.parts[i], layer);
-  }
 }
 
 }  // namespace
@@ -116,81 +88,190 @@ std::size_t CacheKey::Hash::operator()(const CacheKey& key) const {
   return hash;
 }
 
+void ChunkCosts::set_model(const models::ModelSpec& model) {
+  sets_.clear();
+  graph_ = models::build_graph(model);
+}
+
 ChunkCosts::Set& ChunkCosts::set_of(const Plan& plan, RecomputeKind recompute, TaskMix mix,
-                                    const GroupPlacement& tp, const GroupPlacement& cp) {
-  constexpr int kLayersPerStage = 2;  // the second says what one more costs
-  const bool alike = layers_are_alike(plan.model);
+                                    const TaskGroups& groups) {
   const auto& p = plan.parallel;
-  const int pp = alike ? std::min(p.pp * p.vpp, 3) : p.pp * p.vpp;
+  const int pp = std::min(p.pp * p.vpp, 3);
   key_.clear();
   key_.add_all(p.tp, p.sp, pp, plan.micro_batch_size, plan.workload.seq_len,
                plan.workload.precision, plan.workload.optimizer.kind, recompute, mix);
-  key_.add(tp.domains);
+  key_.add(groups.tp.domains);
   if (p.cp > 1) {
     key_.add_all(p.cp, plan.context_parallel);
-    key_.add(cp.domains);
+    key_.add(groups.cp.domains);
   }
-  std::vector<int> layers;
-  if (!alike) {
-    layers = program::resolved_layers_per_stage(plan);
-    key_.add(layers);
+  if (plan.model.moe) {
+    key_.add_all(p.ep, p.etp, std::bit_cast<std::int64_t>(plan.expert_imbalance));
+    key_.add(groups.ep.domains);
+    key_.add(groups.etp.domains);
   }
   if (const auto found = sets_.find(key_); found != sets_.end()) return found->second;
-  if (alike) layers.assign(at(pp), kLayersPerStage);
-  const Plan small = small_plan(plan, recompute, mix, layers);
-  const BlockPricing pricing{.cluster = &cluster_, .table = &table_, .tp = tp, .cp = cp};
-  Set set{.stages = {}, .alike = alike, .chunks = {}};
-  for (int stage = 0; stage < pp; ++stage)
-    set.stages.push_back(price_stage(program::lower(small, stage), pricing));
-  return sets_.emplace(key_, std::move(set)).first->second;
+  return sets_
+      .emplace(key_, Set{.small = small_plan(plan, recompute, mix, pp),
+                         .groups = groups,
+                         .stages = {},
+                         .chunks = {}})
+      .first->second;
 }
 
-const ChunkCost& ChunkCosts::chunk_of(const Plan& plan, Set& set, Set* plain, int number,
-                                      int num_layers, int plain_layers) {
+const StagePrices& ChunkCosts::prices(Set& set, int kind, int stage) {
+  const auto [entry, fresh] = set.stages.try_emplace({kind, stage});
+  if (!fresh) return entry->second;
+  models::ModelGraph graph = graph_;
+  graph.layer_kind.assign(at(set.small.model.num_layers), kind);
+  const BlockPricing pricing{.cluster = &cluster_,
+                             .table = &table_,
+                             .tp = set.groups.tp,
+                             .cp = set.groups.cp,
+                             .ep = set.groups.ep,
+                             .etp = set.groups.etp};
+  entry->second = price_stage(program::lower(set.small, graph, stage), pricing);
+  return entry->second;
+}
+
+/// Puts a chunk together: the stage of the small pipeline that has what it has beside layers, and
+/// layers by their kind.
+class ChunkCosts::Maker {
+ public:
+  Maker(const Cluster& cluster, const StagePrices& base) : base_(base) {
+    // All ranks of a CPU host want its cores at once.
+    if (cluster.device.kind == DeviceKind::Cpu)
+      turns_ =
+          std::max(1.0, static_cast<double>(cluster.devices_per_node) / cluster.cores_per_host);
+    chunk_.tasks = base.tasks;
+    chunk_.prelude = base.prelude;
+    chunk_.load_seconds = base.load_seconds;
+    chunk_.tied_elements = static_cast<double>(base.tied_elements);
+    chunk_.layer_copied_parts = base.layer_copied_parts;
+    chunk_.boundary_bytes = base.boundary_bytes;
+    chunk_.scalar_bytes = base.scalar_bytes;
+    chunk_.transient_bytes = base.transient_bytes;
+    chunk_.elements = static_cast<double>(base.parameter_elements);
+    chunk_.untrained_elements = static_cast<double>(base.untrained_elements);
+    chunk_.partial_elements = static_cast<double>(base.partial_elements);
+    chunk_.update_seconds = base.update_seconds;
+    chunk_.update_launches = base.update_launches;
+    chunk_.norm_seconds = base.norm_seconds;
+    chunk_.kept_bytes = base.kept_bytes;
+    add(-base.num_layers, base);
+  }
+
+  /// @param stage  of a small pipeline with layers of the kind
+  void add_layer(const StagePrices& stage) {
+    add(1, stage);
+    chunk_.transient_bytes = std::max(chunk_.transient_bytes, stage.transient_bytes);
+    ++chunk_.num_layers;
+    layers_.push_back(&stage);
+  }
+
+  ChunkCost run() {
+    chunk_.update_seconds *= turns_;
+    chunk_.norm_seconds *= turns_;
+    add_gradients();
+    return std::move(chunk_);
+  }
+
+ private:
+  void add(int times, const StagePrices& stage) {
+    chunk_.tasks = chunk_.tasks.plus(times, stage.layer_tasks);
+    const auto grow = [&](double& sum, auto of_layer) {
+      sum += times * static_cast<double>(of_layer);
+    };
+    grow(chunk_.elements, stage.layer_elements);
+    grow(chunk_.untrained_elements, stage.layer_untrained_elements);
+    grow(chunk_.partial_elements, stage.layer_partial_elements);
+    grow(chunk_.update_seconds, stage.layer_update_seconds);
+    grow(chunk_.update_launches, stage.layer_update_launches);
+    grow(chunk_.norm_seconds, stage.layer_norm_seconds);
+    for (std::size_t keep = 0; keep < program::kNumKeeps; ++keep)
+      chunk_.kept_bytes[keep] += times * stage.layer_kept_bytes[keep];
+  }
+
+  /// Gradients as the chunk's last task makes them, layer by layer, and when its forward needs the
+  /// weights.
+  void add_gradients() {
+    const bool split = chunk_.tasks.weight.seconds > 0;
+    const auto last = split ? &TaskTimes::weight : &TaskTimes::backward;
+    const std::size_t num_parts = base_.parts.size();
+    const std::size_t before = base_.first_layer_part + 1 - at(base_.num_layers);  // head
+    TaskTimes of_layers;
+    for (const StagePrices* layer : layers_) of_layers = of_layers.plus(1, layer->layer_tasks);
+    const auto rest = [&](TaskTime TaskTimes::*task) {
+      return std::max(0.0, (chunk_.tasks.*task).seconds - (of_layers.*task).seconds);
+    };
+    const Seconds others{.forward = rest(&TaskTimes::forward),
+                         .first = rest(&TaskTimes::backward_first),
+                         .last = rest(last)};
+    // What is not of a layer is the head's, else the embedding's.
+    needed_ = chunk_.tasks.forward.seconds;
+    for (std::size_t i = 0; i < before; ++i)
+      add_part(base_.parts[i], i == 0 ? others : Seconds{}, {}, true);
+    for (std::size_t i = layers_.size(); i-- > 0;) {
+      const TaskTimes& layer = layers_[i]->layer_tasks;
+      add_part(layers_[i]->parts[layers_[i]->first_layer_part],
+               {.forward = layer.forward.seconds,
+                .first = layer.backward_first.seconds,
+                .last = (layer.*last).seconds},
+               layers_[i]->layer_copied_parts, true);
+    }
+    for (std::size_t i = base_.first_layer_part + 1; i < num_parts; ++i)
+      add_part(base_.parts[i], before == 0 ? others : Seconds{}, {}, false);
+  }
+
+  struct Seconds {
+    double forward = 0, first = 0, last = 0;
+  };
+
+  void add_part(const BucketParts& part, const Seconds& seconds,
+                const std::vector<std::int64_t>& copied, bool backward_reads) {
+    ready_ += seconds.last;
+    needed_ = std::max(0.0, needed_ - seconds.forward);
+    LayerCost layer{.forward = seconds.forward,
+                    .backward = seconds.first,
+                    .copied_parts = copied,
+                    .backward_reads = backward_reads};
+    for (const GradientPart& gradient : part) {
+      const auto elements = static_cast<double>(gradient.elements);
+      chunk_.ready.push_back({ready_, elements, needed_, gradient.expert});
+      (gradient.shared   ? chunk_.shared_elements
+       : gradient.expert ? layer.experts
+                         : layer.dense) += elements;
+    }
+    chunk_.layers.push_back(std::move(layer));
+  }
+
+  const StagePrices& base_;
+  double turns_ = 1;
+  double ready_ = 0;
+  double needed_ = 0;
+  ChunkCost chunk_;
+  std::vector<const StagePrices*> layers_;
+};
+
+const ChunkCost& ChunkCosts::chunk_of(const Plan& plan, Set& set, Set* plain, const Place& place) {
   const int virtual_stages = plan.parallel.pp * plan.parallel.vpp;
-  const int small = static_cast<int>(set.stages.size());
-  int which = number;
-  if (set.alike && number > 0)
-    which = number + 1 == virtual_stages ? small - 1 : std::min(number, small - 2);
-  const std::int64_t key =
-      (std::int64_t{which} << 40) + (std::int64_t{num_layers} << 20) + plain_layers;
+  const int small = set.small.parallel.pp;
+  int which = place.number;
+  if (place.number > 0)
+    which = place.number + 1 == virtual_stages ? small - 1 : std::min(place.number, small - 2);
+  const int first = graph_.kinds.size() > 1 ? place.first_layer : 0;
+  const std::int64_t key = (std::int64_t{which} << 60) + (std::int64_t{first} << 40) +
+                           (std::int64_t{place.num_layers} << 20) + place.plain_layers;
   const auto found = set.chunks.find(key);
   if (found != set.chunks.end()) return found->second;
-  const StagePrices& prices = set.stages[at(which)];
-  const StagePrices& other = plain_layers > 0 ? plain->stages[at(which)] : prices;
-  return set.chunks.emplace(key, make(prices, other, num_layers, plain_layers)).first->second;
-}
-
-ChunkCost ChunkCosts::make(const StagePrices& prices, const StagePrices& plain, int num_layers,
-                           int plain_layers) const {
-  const int extra = num_layers - prices.num_layers;
-  // All ranks of a CPU host want its cores at once.
-  const double turns =
-      cluster_.device.kind == DeviceKind::Cpu
-          ? std::max(1.0, static_cast<double>(cluster_.devices_per_node) / cluster_.cores_per_host)
-          : 1.0;
-  ChunkCost chunk;
-  chunk.tasks = prices.tasks.plus(extra - plain_layers, prices.layer_tasks)
-                    .plus(plain_layers, plain.layer_tasks);
-  chunk.prelude = prices.prelude;
-  chunk.num_layers = num_layers;
-  chunk.elements = static_cast<double>(prices.parameter_elements + extra * prices.layer_elements);
-  chunk.partial_elements =
-      static_cast<double>(prices.partial_elements + extra * prices.layer_partial_elements);
-  chunk.tied_elements = static_cast<double>(prices.tied_elements);
-  chunk.load_seconds = prices.load_seconds;
-  chunk.update_seconds = turns * (prices.update_seconds + extra * prices.layer_update_seconds);
-  chunk.norm_seconds = turns * (prices.norm_seconds + extra * prices.layer_norm_seconds);
-  chunk.layer_copied_parts = prices.layer_copied_parts;
-  chunk.transient_bytes = prices.transient_bytes;
-  chunk.boundary_bytes = prices.boundary_bytes;
-  chunk.scalar_bytes = prices.scalar_bytes;
-  for (std::size_t keep = 0; keep < program::kNumKeeps; ++keep)
-    chunk.kept_bytes[keep] = prices.kept_bytes[keep] +
-                             (extra - plain_layers) * prices.layer_kept_bytes[keep] +
-                             plain_layers * plain.layer_kept_bytes[keep];
-  add_gradients(prices, extra, chunk);
-  return chunk;
+  const int model_layers = static_cast<int>(graph_.layer_kind.size());
+  const int base = kind_of(std::min(place.first_layer, model_layers - 1));
+  Maker maker(cluster_, prices(set, base, which));
+  for (int i = 0; i < place.num_layers; ++i) {
+    const bool recomputes = i < place.num_layers - place.plain_layers;
+    maker.add_layer(prices(recomputes ? set : *plain, kind_of(place.first_layer + i), which));
+  }
+  return set.chunks.emplace(key, maker.run()).first->second;
 }
 
 }  // namespace meshplan::sim

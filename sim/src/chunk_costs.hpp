@@ -2,6 +2,7 @@
 // of layers that it really has.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include "block_prices.hpp"
 #include "compiled_schedule.hpp"
+#include "models/graph.hpp"
 #include "operator_table.hpp"
 #include "program/plan.hpp"
 #include "sim/cluster.hpp"
@@ -45,15 +47,30 @@ class CacheKey {
 struct ReadyGradients {
   double seconds = 0;
   double elements = 0;
+  double needed = 0;  // seconds after the begin of a forward task: when it reads their weights
+  bool expert = false;
+};
+
+/// A layer instance of a chunk.
+struct LayerCost {
+  double forward = 0;                      // seconds
+  double backward = 0;                     // seconds, of one that writes gradients
+  double dense = 0;                        // elements whose gradients are ready with it
+  double experts = 0;                      // elements
+  std::vector<std::int64_t> copied_parts;  // runs of elements summed over their holders
+  bool backward_reads = true;              // its weights; an embedding's are read forward only
 };
 
 struct ChunkCost {
   TaskTimes tasks;
   double prelude = 0;
   double update_seconds = 0;
+  double update_launches = 0;
   double norm_seconds = 0;
   double load_seconds = 0;
   double elements = 0;
+  double untrained_elements = 0;
+  double shared_elements = 0;  // by two layers of the chunk; in `ready`, too
   double partial_elements = 0;
   double tied_elements = 0;
   double transient_bytes = 0;
@@ -63,6 +80,12 @@ struct ChunkCost {
   std::vector<std::int64_t> layer_copied_parts;  // of each layer, summed over their holders
   program::KeptBytes kept_bytes{};
   std::vector<ReadyGradients> ready;  // in the order of the backward pass
+  std::vector<LayerCost> layers;      // in that order, too; without what is shared
+};
+
+/// Where the groups are that a plan's tasks communicate over.
+struct TaskGroups {
+  GroupPlacement tp, cp, ep, etp;
 };
 
 /// Prices small pipelines and remembers them, and the chunks made of them.
@@ -73,31 +96,40 @@ class ChunkCosts {
       : cluster_(cluster), table_(table) {}
 
   /// Forgets everything: another model follows.
-  void clear() { sets_.clear(); }
+  void set_model(const models::ModelSpec& model);
 
-  /// The small pipelines of a plan; the reference holds until clear().
+  /// The small pipelines of a plan, one for each kind of layer, all of whose layers are of that
+  /// kind; the reference holds until set_model().
   struct Set;
   Set& set_of(const program::Plan& plan, program::RecomputeKind recompute, TaskMix mix,
-              const GroupPlacement& tp, const GroupPlacement& cp);
+              const TaskGroups& groups);
 
+  /// A virtual stage: its number, and which layers of the model it has. The last `plain_layers` of
+  /// them do not recompute.
+  struct Place {
+    int number = 0;
+    int first_layer = 0;
+    int num_layers = 0;
+    int plain_layers = 0;
+  };
   /// @param plain  of the same plan without recompute; used if fewer than all layers recompute
-  /// @param number  of the virtual stage @param num_layers  that it has
-  /// @param plain_layers  of them that do not recompute
-  const ChunkCost& chunk_of(const program::Plan& plan, Set& set, Set* plain, int number,
-                            int num_layers, int plain_layers);
+  const ChunkCost& chunk_of(const program::Plan& plan, Set& set, Set* plain, const Place& place);
 
   struct Set {
-    std::vector<StagePrices> stages;
-    bool alike = false;
+    program::Plan small;  // of two layers a stage
+    TaskGroups groups;
+    std::map<std::pair<int, int>, StagePrices> stages;  // by kind and stage of the small pipeline
     std::unordered_map<std::int64_t, ChunkCost> chunks;
   };
 
  private:
-  ChunkCost make(const StagePrices& prices, const StagePrices& plain, int num_layers,
-                 int plain_layers) const;
+  class Maker;
+  int kind_of(int layer) const { return graph_.layer_kind[static_cast<std::size_t>(layer)]; }
+  const StagePrices& prices(Set& set, int kind, int stage);
 
   const Cluster& cluster_;
   const OperatorTable& table_;
+  models::ModelGraph graph_;
   CacheKey key_;
   std::unordered_map<CacheKey, Set, CacheKey::Hash> sets_;
 };

@@ -1,7 +1,6 @@
 #include "sim/estimator.hpp"
 
 #include <algorithm>
-#include <array>
 #include <deque>
 #include <fmt/format.h>
 #include <unordered_map>
@@ -10,6 +9,8 @@
 #include "compiled_schedule.hpp"
 #include "core/error.hpp"
 #include "core/units.hpp"
+#include "gradient_buckets.hpp"
+#include "priced_group.hpp"
 #include "program/cost.hpp"
 #include "sim/memory.hpp"
 #include "sim/pricing.hpp"
@@ -30,35 +31,37 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
-/// A group, and what all-reduces of it that were priced before took.
-struct ReducingGroup {
-  GroupPlacement placement;
-  struct Known {
-    double elements = -1;
-    double seconds = 0;
-  };
-  std::array<Known, 64> known;
-};
-
 /// Where the groups of a mesh sit on the cluster.
 struct Layout {
-  ReducingGroup tp, dp_cp, tp_pp, embedding, kv_copies;
-  GroupPlacement cp, neighbours, ends;
+  PricedGroup tp, replica, world, embedding;
+  DataGroups data;
+  TaskGroups tasks;
+  GroupPlacement neighbours, ends;
   std::vector<int> host;      // of each stage's first rank
   std::vector<double> cores;  // that the stage's ranks of that host hold while they compute
 };
 
-Layout layout_of(const program::Mesh& mesh, const Cluster& cluster) {
+Layout layout_of(const Plan& plan, const Cluster& cluster) {
+  const program::Mesh mesh = program::mesh_of(plan);
   Layout layout;
   const int first = mesh.rank_of({});
   const int pp = mesh.config().pp;
   const auto of = [&](Group group) { return place(cluster, mesh.group(group, first)); };
-  layout.tp.placement = of(Group::Tp);
-  layout.cp = of(Group::Cp);
-  layout.dp_cp.placement = of(Group::DpCp);
-  layout.tp_pp.placement = of(Group::TpPp);
-  layout.embedding.placement = of(Group::Embedding);
-  layout.kv_copies.placement = of(Group::KvCopies);
+  layout.tasks = {
+      .tp = of(Group::Tp), .cp = of(Group::Cp), .ep = of(Group::Ep), .etp = of(Group::Etp)};
+  layout.tp = PricedGroup(layout.tasks.tp);
+  layout.replica = PricedGroup(of(Group::TpPp));
+  layout.world = PricedGroup(of(Group::World));
+  layout.embedding = PricedGroup(of(Group::Embedding));
+  layout.data.dense = PricedGroup(of(Group::DpCp));
+  layout.data.experts = PricedGroup(of(Group::ExpertDp));
+  layout.data.kv_copies = PricedGroup(of(Group::KvCopies));
+  if (plan.zero_stage > 0) {
+    layout.data.dense_shards = PricedGroup(of(Group::ZeroShards));
+    layout.data.expert_shards = PricedGroup(of(Group::ExpertZeroShards));
+    layout.data.dense_replicas = PricedGroup(of(Group::ZeroReplicas));
+    layout.data.expert_replicas = PricedGroup(of(Group::ExpertZeroReplicas));
+  }
   layout.neighbours = pp > 1 ? place(cluster, {first, mesh.rank_of({.pp = 1})}) : GroupPlacement{};
   layout.ends = pp > 1 ? place(cluster, {first, mesh.rank_of({.pp = pp - 1})}) : GroupPlacement{};
   const bool cpu = cluster.device.kind == DeviceKind::Cpu;
@@ -71,25 +74,14 @@ Layout layout_of(const program::Mesh& mesh, const Cluster& cluster) {
   return layout;
 }
 
-/// A run of gradients that is reduced at once: ready when the last of its chunks' parts is.
-struct Bucket {
-  double elements = 0;
-  double seconds = 0;          // to reduce it
-  std::size_t begin_part = 0;  // into Stage::parts
-  std::size_t end_part = 0;
-};
-struct BucketPart {
-  std::size_t chunk = 0;
-  double ready = 0;  // after the begin of the chunk's last gradient task
-};
-
 /// A rank of the pipeline: its chunks, and what stages with the same chunks have in common.
 struct Stage {
   std::vector<const ChunkCost*> chunks;
   std::vector<program::KeptBytes> kept;
-  std::vector<Bucket> buckets;
-  std::vector<BucketPart> parts;
-  TaskTime total;  // of all tasks, alone
+  Buckets buckets;
+  ZeroStage zero;
+  TaskTime total;       // of all tasks, alone
+  double streamed = 0;  // seconds of that which ZeRO adds
   double core_share = 1;
   double update_seconds = 0;
   double norm_seconds = 0;
@@ -99,6 +91,7 @@ struct Stage {
   double boundary_bytes = 0;
   double scalar_bytes = 0;
   bool tied = false;
+  bool last = false;  // with the loss
 };
 
 /// When a stage's gradients are reduced over the replicas, and what that took alone.
@@ -115,7 +108,9 @@ TaskTime total_of(const Plan& plan, const Stage& stage, bool split) {
   for (const ChunkCost* chunk : stage.chunks) {
     const TaskTimes& tasks = chunk->tasks;
     total = total.plus(m, tasks.forward);
-    if (split)
+    if (plan.zero_stage >= 2)  // every micro-batch writes its gradients anew
+      total = total.plus(m, tasks.backward_first);
+    else if (split)
       total = total.plus(m, tasks.input).plus(1, tasks.weight_first).plus(m - 1, tasks.weight);
     else
       total = total.plus(1, tasks.backward_first).plus(m - 1, tasks.backward);
@@ -133,11 +128,14 @@ Breakdown seconds_of(const Plan& plan, const Stage& stage, const SolverOutput& s
   seconds[Category::Forward] = stretch * alone.forward;
   seconds[Category::Recompute] = stretch * alone.recompute;
   seconds[Category::Backward] = stretch * alone.backward;
-  const double exposed = solved.busy[index] - seconds.total();
-  const double context = alone.moving > 0 ? exposed * alone.context / alone.moving : 0;
-  seconds[Category::Cp] = context;
-  seconds[plan.parallel.sp ? Category::Sp : Category::Tp] = exposed - context;
-  seconds[Category::Dp] = reduced - solved.end[index];
+  const double streamed = stretch * stage.streamed;
+  const double exposed = solved.busy[index] - seconds.total() - streamed;
+  const double each = alone.moving > 0 ? exposed / alone.moving : 0;
+  seconds[Category::Cp] = each * alone.context;
+  seconds[Category::Ep] = each * alone.experts;
+  seconds[plan.parallel.sp ? Category::Sp : Category::Tp] =
+      exposed - each * (alone.context + alone.experts);
+  seconds[Category::Dp] = reduced - solved.end[index] + streamed;
   seconds[Category::Optimizer] = stage.update_seconds + stage.norm_seconds;
   seconds[Category::Host] = stage.load_seconds;
   return seconds;
@@ -151,24 +149,20 @@ double core_share(const Stage& stage) {
   return sum.seconds > 0 ? 1 - sum.idle / sum.seconds : 1;
 }
 
-/// Fills buckets over the chunks in the order in which lowering places their gradients.
-void fill_buckets(const Plan& plan, Stage& stage) {
-  stage.buckets.clear();
-  stage.parts.clear();
-  const double most = static_cast<double>(plan.bucket_bytes) / kFp32Bytes;
-  for (std::size_t chunk = stage.chunks.size(); chunk-- > 0;)
-    for (const ReadyGradients& gradients : stage.chunks[chunk]->ready) {
-      if (stage.buckets.empty() || stage.buckets.back().elements >= most)
-        stage.buckets.push_back({.begin_part = stage.parts.size(), .end_part = stage.parts.size()});
-      Bucket& bucket = stage.buckets.back();
-      bucket.elements += gradients.elements;
-      if (bucket.begin_part == bucket.end_part || stage.parts.back().chunk != chunk) {
-        stage.parts.push_back({chunk, gradients.seconds});
-        bucket.end_part = stage.parts.size();
-      } else {
-        stage.parts.back().ready = std::max(stage.parts.back().ready, gradients.seconds);
-      }
-    }
+/// Process groups of more than one rank that a rank of the stage opens.
+int communicators_of(const Plan& plan, bool tied, bool last) {
+  const auto& p = plan.parallel;
+  const auto several = [&](Group group) { return program::group_size(group, plan) > 1 ? 1 : 0; };
+  const bool over_world = plan.model.moe || plan.zero_stage > 0;
+  int count = several(Group::Tp) + several(Group::Cp) + (p.pp > 1) + (tied ? 1 : 0) +
+              several(Group::KvCopies) + several(over_world ? Group::World : Group::TpPp);
+  const bool hybrid = plan.zero_stage > 0 && several(Group::ZeroReplicas) > 0;
+  // Hybrid: over all of them the last stage alone sums its loss.
+  count += hybrid ? several(Group::ZeroShards) + 1 + (last ? 1 : 0) : several(Group::DpCp);
+  if (!plan.model.moe) return count;
+  const bool hybrid_experts = plan.zero_stage > 0 && several(Group::ExpertZeroReplicas) > 0;
+  count += several(Group::Ep) + several(Group::Etp);
+  return count + (hybrid_experts ? several(Group::ExpertZeroShards) + 1 : several(Group::ExpertDp));
 }
 
 /// A plan's schedule; of many micro-batches so many that the pipeline has long been full, and as
@@ -197,10 +191,17 @@ struct Estimator::State {
                   const CompiledSchedule& schedule, Layout& where, Stage& stage);
   const ChunkCost* at_end_of_v(const ChunkCost& chunk, bool first);
   double memory_of(const Plan& plan, int index, CompiledSchedule& schedule) const;
-  double all_reduce(double elements, ReducingGroup& group) const;
+  double all_reduce(double elements, PricedGroup& group) const;
+  void price_data_parallel(const Plan& plan, double late, Layout& where, Stage& stage) const;
+  double agreement_seconds(const Plan& plan, Layout& where) const;
   void solve(const Plan& plan, ScheduleEntry& schedule, const Layout& where);
   Reduction reduction_of(const Stage& stage, const std::vector<double>& gradient_begin);
   double stage_end(double computed, const Reduction& reduction) const;
+  /// Seconds that gathers of updated weights take of a stage before its first task.
+  double gathers_before(const Stage& stage) const {
+    return one_thread() ? stage.zero.gathers : stage.zero.gather_delay;
+  }
+  double gathers_in_first_task() const;
   bool one_thread() const { return cluster.communication.needs_host; }
   const Stage& stage(std::size_t index) const { return distinct[kind[index]]; }
 
@@ -216,6 +217,7 @@ struct Estimator::State {
   // Of the plan that is being priced; their memory is used again.
   std::vector<std::vector<const ChunkCost*>> chunks;  // by stage
   std::deque<ChunkCost> adjusted;                     // ends of a V
+  std::vector<int> first_layer;                       // of each virtual stage
   std::vector<Stage> distinct;                        // the first `num_distinct`
   std::size_t num_distinct = 0;
   std::vector<std::size_t> kind;  // of each stage, into `distinct`
@@ -228,11 +230,12 @@ struct Estimator::State {
 Layout& Estimator::State::layout(const Plan& plan) {
   const auto& p = plan.parallel;
   key.clear();
-  key.add_all(p.tp, p.cp, p.pp, p.dp, p.ep, p.etp, program::kv_copies(plan));
+  key.add_all(p.tp, p.cp, p.pp, p.dp, p.ep, p.etp, program::kv_copies(plan), plan.zero_stage > 0,
+              plan.zero_shard_group);
   key.add(std::string_view(plan.rank_order));
   const auto found = layouts.find(key);
   if (found != layouts.end()) return found->second;
-  return layouts.emplace(key, layout_of(program::mesh_of(plan), cluster)).first->second;
+  return layouts.emplace(key, layout_of(plan, cluster)).first->second;
 }
 
 ScheduleEntry& Estimator::State::schedule(const Plan& plan) {
@@ -267,16 +270,8 @@ double Estimator::State::flops_per_sequence(const Plan& plan) {
   return entry->second;
 }
 
-double Estimator::State::all_reduce(double elements, ReducingGroup& group) const {
-  if (elements <= 0 || group.placement.size == 1) return 0;
-  constexpr std::uint64_t kSpread = 0x9E3779B97F4A7C15ULL;  // Knuth, TAOCP 3, section 6.4
-  constexpr int kSlotBits = 6;
-  const auto bytes = static_cast<std::int64_t>(elements * kFp32Bytes);
-  auto& known = group.known[static_cast<std::uint64_t>(bytes) * kSpread >> (64 - kSlotBits)];
-  if (known.elements != elements)
-    known = {elements,
-             price_collective(Collective::AllReduce, bytes, group.placement, cluster).seconds};
-  return known.seconds;
+double Estimator::State::all_reduce(double elements, PricedGroup& group) const {
+  return group.seconds(Collective::AllReduce, elements * kFp32Bytes, cluster);
 }
 
 /// Plays the gradient lane: a bucket starts when its last gradient is there and the one before it
@@ -284,10 +279,11 @@ double Estimator::State::all_reduce(double elements, ReducingGroup& group) const
 Reduction Estimator::State::reduction_of(const Stage& stage,
                                          const std::vector<double>& gradient_begin) {
   lane.clear();
-  for (const Bucket& bucket : stage.buckets) {
+  for (const Bucket& bucket : stage.buckets.all) {
     double ready = 0;
     for (std::size_t p = bucket.begin_part; p < bucket.end_part; ++p)
-      ready = std::max(ready, gradient_begin[stage.parts[p].chunk] + stage.parts[p].ready);
+      ready = std::max(ready,
+                       gradient_begin[stage.buckets.parts[p].chunk] + stage.buckets.parts[p].ready);
     lane.emplace_back(ready, bucket.seconds);
   }
   const auto by_time = [](const auto& a, const auto& b) { return a.first < b.first; };
@@ -302,21 +298,15 @@ Reduction Estimator::State::reduction_of(const Stage& stage,
 }
 
 double Estimator::State::memory_of(const Plan& plan, int index, CompiledSchedule& schedule) const {
-  const auto& p = plan.parallel;
   const int m = plan.num_microbatches();
   const Stage& cost = stage(at(index));
-  const bool sgd = plan.workload.optimizer.kind == program::OptimizerKind::Sgd;
-  const bool master = plan.workload.precision != DType::F32;
-  const double per_element = static_cast<double>(size_of(plan.workload.precision)) +
-                             kFp32Bytes * (2 + (sgd ? 0 : 1) + (master ? 1 : 0));
   const StageActivations activations = schedule.activations(index, cost.kept, m);
   const double batch = 2.0 * static_cast<double>(plan.tokens_per_microbatch()) * m * kFp32Bytes;
-  const int communicators = (p.tp > 1) + (p.cp > 1) + (p.tp * p.pp > 1) + (p.dp * p.cp > 1) +
-                            (p.pp > 1) + (cost.tied ? 1 : 0) + (program::kv_copies(plan) > 1);
-  return cost.elements * per_element + activations.bytes +
+  const double load = static_cast<double>(program::expert_load_elements(plan)) * kFp32Bytes;
+  return parameter_bytes(plan, cost.elements, cost.zero) + activations.bytes +
          cost.transient_bytes * activations.transient_slots +
-         cost.boundary_bytes * activations.boundary_slots + cost.scalar_bytes + batch +
-         communicators * cluster.communication.buffer_mib * kMib +
+         cost.boundary_bytes * activations.boundary_slots + cost.scalar_bytes + load + batch +
+         communicators_of(plan, cost.tied, cost.last) * cluster.communication.buffer_mib * kMib +
          cluster.device.runtime_base_mib * kMib;
 }
 
@@ -324,9 +314,10 @@ double Estimator::State::memory_of(const Plan& plan, int index, CompiledSchedule
 const ChunkCost* Estimator::State::at_end_of_v(const ChunkCost& chunk, bool first) {
   if (chunk.tied_elements <= 0) return &chunk;
   ChunkCost& cost = adjusted.emplace_back(chunk);
-  if (first)
+  if (first) {
     cost.ready.push_back({cost.tasks.backward.seconds, cost.tied_elements});
-  else
+    cost.shared_elements += cost.tied_elements;
+  } else
     cost.elements -= cost.tied_elements;
   cost.tied_elements = 0;
   return &cost;
@@ -340,23 +331,27 @@ void Estimator::State::list_chunks(const Plan& plan, const CompiledSchedule& sch
   const std::vector<int> layers = program::resolved_layers_per_stage(plan);
   const std::vector<int> recomputed =
       recomputes ? program::recomputed_layers_per_stage(plan) : std::vector<int>();
-  const auto& tp = where.tp.placement;
-  ChunkCosts::Set& set =
-      chunk_costs.set_of(plan, plan.recompute.kind, schedule.mix(), tp, where.cp);
+  ChunkCosts::Set& set = chunk_costs.set_of(plan, plan.recompute.kind, schedule.mix(), where.tasks);
   ChunkCosts::Set* plain =
       !recomputes || recomputed == layers
           ? nullptr
-          : &chunk_costs.set_of(plan, RecomputeKind::None, schedule.mix(), tp, where.cp);
+          : &chunk_costs.set_of(plan, RecomputeKind::None, schedule.mix(), where.tasks);
   const bool is_v = schedule.schedule().placement == program::ChunkPlacement::V;
   adjusted.clear();
   chunks.resize(at(pp));
+  first_layer.assign(1, 0);
+  for (const int count : layers) first_layer.push_back(first_layer.back() + count);
   for (int stage = 0; stage < pp; ++stage) {
     chunks[at(stage)].clear();
     for (int chunk = 0; chunk < vpp; ++chunk) {
       const int number = program::virtual_stage(schedule.schedule().placement, pp, {stage, chunk});
       const int own = layers[at(number)];
       const int plain_layers = recomputes ? own - recomputed[at(number)] : 0;
-      const ChunkCost& cost = chunk_costs.chunk_of(plan, set, plain, number, own, plain_layers);
+      const ChunkCost& cost = chunk_costs.chunk_of(plan, set, plain,
+                                                   {.number = number,
+                                                    .first_layer = first_layer[at(number)],
+                                                    .num_layers = own,
+                                                    .plain_layers = plain_layers});
       chunks[at(stage)].push_back(is_v ? at_end_of_v(cost, number == 0) : &cost);
     }
   }
@@ -376,9 +371,10 @@ void Estimator::State::fill_stage(const Plan& plan, const std::vector<const Chun
     stage.load_seconds = std::max(stage.load_seconds, chunk->load_seconds);
     stage.update_seconds += chunk->update_seconds;
     stage.norm_seconds += chunk->norm_seconds;
-    for (const std::int64_t part : chunk->layer_copied_parts)
-      stage.norm_seconds +=
-          chunk->num_layers * all_reduce(static_cast<double>(part), where.kv_copies);
+    if (plan.zero_stage < 2)  // else with their unit
+      for (const std::int64_t part : chunk->layer_copied_parts)
+        stage.norm_seconds +=
+            chunk->num_layers * all_reduce(static_cast<double>(part), where.data.kv_copies);
     stage.elements += chunk->elements;
     stage.transient_bytes = std::max(stage.transient_bytes, chunk->transient_bytes);
     stage.boundary_bytes = std::max(stage.boundary_bytes, chunk->boundary_bytes);
@@ -386,14 +382,53 @@ void Estimator::State::fill_stage(const Plan& plan, const std::vector<const Chun
     stage.kept.push_back(chunk->kept_bytes);
   }
   stage.tied = tied > 0;
-  stage.norm_seconds += all_reduce(partial, where.tp) + all_reduce(partial + tied, where.dp_cp);
+  stage.last = last;
+  stage.norm_seconds += all_reduce(partial, where.tp);
   if (tied > 0) stage.norm_seconds += all_reduce(tied, where.embedding);
-  if (last) stage.norm_seconds += all_reduce(2, where.dp_cp);  // the loss, one fp64
+  if (last) stage.norm_seconds += all_reduce(2, where.data.dense);  // the loss, one fp64
   stage.total = total_of(plan, stage, schedule.mix() != TaskMix::Full);
   stage.core_share = core_share(stage);
+  price_data_parallel(plan, partial + tied, where, stage);
+}
+
+/// @param late  elements that are summed over something else before they are over the replicas
+void Estimator::State::price_data_parallel(const Plan& plan, double late, Layout& where,
+                                           Stage& stage) const {
   stage.buckets.clear();
-  if (where.dp_cp.placement.size > 1) fill_buckets(plan, stage);
-  for (Bucket& bucket : stage.buckets) bucket.seconds = all_reduce(bucket.elements, where.dp_cp);
+  stage.zero = {};
+  stage.streamed = 0;
+  DataGroups& data = where.data;
+  if (plan.zero_stage < 2 && (data.dense.size() > 1 || data.experts.size() > 1))
+    fill_buckets(plan, stage.chunks, stage.buckets);
+  for (Bucket& bucket : stage.buckets.all)
+    bucket.seconds = reduction_seconds(plan, bucket.elements, bucket.expert, data, cluster);
+  if (plan.zero_stage >= 2)
+    for (const ChunkCost* chunk : stage.chunks) late += chunk->shared_elements;
+  stage.norm_seconds += reduction_seconds(plan, late, false, data, cluster);
+  if (plan.zero_stage == 0) return;
+  stage.zero = zero_stage(plan, stage.chunks, late, stage.buckets, data, table, cluster);
+  // Every rank updates, and sums the squares of, what it owns; ranges end where buckets do.
+  const ZeroStage& zero = stage.zero;
+  const double share = (zero.owned + zero.owned_streamed) / (zero.whole + zero.streamed);
+  const double launch = cluster.device.launch_us / kMicroseconds;
+  const auto shared = [&](double& seconds, double launches) {
+    const double fixed = std::min(seconds, launch * launches);
+    seconds = fixed + (seconds - fixed) * share;
+  };
+  double launches = 0;
+  for (const ChunkCost* chunk : stage.chunks) launches += chunk->update_launches;
+  shared(stage.update_seconds, launches);
+  double squares = 0;
+  for (const ChunkCost* chunk : stage.chunks) squares += chunk->norm_seconds;
+  stage.norm_seconds += squares * (share - 1) + launch * zero.num_buckets;
+  for (std::size_t c = 0; c < zero.tasks.size(); ++c) {
+    const TaskTimes& alone = stage.chunks[c]->tasks;
+    const StreamedTasks& streamed = zero.tasks[c];
+    stage.streamed += plan.num_microbatches() * (streamed.forward - alone.forward.seconds +
+                                                 streamed.backward - alone.backward_first.seconds);
+    stage.norm_seconds += streamed.at_end;
+  }
+  stage.total.seconds += stage.streamed;
 }
 
 /// Stages with the same chunks share one entry.
@@ -433,7 +468,7 @@ void Estimator::State::solve(const Plan& plan, ScheduleEntry& schedule, const La
   for (std::size_t s = 0; s < kind.size(); ++s) {
     const Stage& from = stage(s);
     SolverStage& to = input.stages[s];
-    to.ready = from.load_seconds + from.update_seconds;
+    to.ready = from.load_seconds + from.update_seconds + gathers_before(from);
     to.host = where.host[s];
     to.cores = where.cores[s] * from.core_share;
     to.chunks.resize(from.chunks.size());
@@ -447,6 +482,9 @@ void Estimator::State::solve(const Plan& plan, ScheduleEntry& schedule, const La
                       .weight = chunk.tasks.weight.seconds,
                       .overlap_saves = chunk.tasks.overlap_saves,
                       .prelude = chunk.prelude};
+      if (from.zero.tasks.empty()) continue;
+      to.chunks[c].forward = from.zero.tasks[c].forward;
+      to.chunks[c].backward_first = to.chunks[c].backward = from.zero.tasks[c].backward;
     }
   }
   schedule.whole.solve(input, solved);
@@ -474,6 +512,25 @@ double Estimator::State::stage_end(double computed, const Reduction& reduction) 
   return std::max(computed, reduction.end) + slowdown;
 }
 
+/// One thread gathers layer by layer while it runs the first forward: of stages that wait for it,
+/// all but the first gather come after their wait.
+double Estimator::State::gathers_in_first_task() const {
+  if (!one_thread()) return 0;
+  double most = 0;
+  for (std::size_t s = 1; s < kind.size(); ++s)
+    most = std::max(most, stage(s).zero.gathers - stage(s).zero.first_gather);
+  return most;
+}
+
+/// What all ranks agree on at the end of a step: loss and squared norm in fp64, with experts their
+/// losses and load, too.
+double Estimator::State::agreement_seconds(const Plan& plan, Layout& where) const {
+  const bool experts = plan.model.moe.has_value();
+  PricedGroup& all = experts || plan.zero_stage > 0 ? where.world : where.replica;
+  const auto load = static_cast<double>(program::expert_load_elements(plan));
+  return all_reduce(experts ? 8 : 4, all) + all_reduce(load, all);
+}
+
 Estimate Estimator::State::estimate(const Plan& plan) {
   if (plan.parallel.world_size() != cluster.num_ranks())
     throw ConfigError(fmt::format("the plan ({}) has {} ranks, but cluster '{}' has {}",
@@ -481,7 +538,7 @@ Estimate Estimator::State::estimate(const Plan& plan) {
                                   cluster.name, cluster.num_ranks()));
   if (!model || !(*model == plan.model)) {
     model = plan.model;
-    chunk_costs.clear();
+    chunk_costs.set_model(plan.model);
     flops.clear();
   }
   Layout& where = layout(plan);
@@ -493,10 +550,12 @@ Estimate Estimator::State::estimate(const Plan& plan) {
   Estimate estimate;
   double synchronized = 0, operations = 0;
   reduced.resize(kind.size());
+  const double first_gathers = gathers_in_first_task();
   std::size_t slowest = 0;
   for (std::size_t s = 0; s < kind.size(); ++s) {
     const Reduction reduction = reduction_of(stage(s), solved.last_gradient_begin[s]);
-    reduced[s] = stage_end(solved.end[s], reduction);
+    reduced[s] = stage_end(solved.end[s], reduction) + first_gathers;
+    if (!stage(s).zero.tasks.empty()) reduced[s] += stage(s).zero.tasks.front().tail;
     synchronized = std::max(synchronized, reduced[s] + stage(s).norm_seconds);
     operations = std::max(operations, stage(s).total.operations);
     if (solved.busy[s] > solved.busy[slowest]) slowest = s;
@@ -505,7 +564,7 @@ Estimate Estimator::State::estimate(const Plan& plan) {
     estimate.peak_memory_bytes = memory;
     estimate.largest_stage = static_cast<int>(s);
   }
-  const double norm = all_reduce(4, where.tp_pp);  // loss sum and squared norm, fp64
+  const double norm = agreement_seconds(plan, where);
   const double issue = operations * cluster.device.host_issue_us / kMicroseconds;
   const double period = std::max(synchronized + norm, one_thread() ? 0.0 : issue);
   estimate.step_time_s = with_step_effects(cluster, period);
