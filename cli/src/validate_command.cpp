@@ -77,15 +77,19 @@ int run(Options options) {
   }
   const auto report = report_of(table, records, each);
   if (options.csv) write_file(*options.csv, reports::to_csv(report));
-  if (options.parts) write_file(*options.parts, reports::parts_csv(report));
+  if (options.parts && !options.leave_one_out)
+    write_file(*options.parts, reports::parts_csv(report));
   if (options.explain) {
     print_explained(table, report, *options.explain);
     return kDone;
   }
-  if (options.leave_one_out)
-    fmt::print("{}\n", reports::leave_one_out_text(
-                           table.rows(), *options.leave_one_out,
-                           sim::leave_one_out(table, records, *options.leave_one_out, each)));
+  if (options.leave_one_out) {
+    const auto groups = sim::leave_one_out(table, records, *options.leave_one_out, each);
+    fmt::print("{}\n", reports::leave_one_out_text(table.rows(), *options.leave_one_out, groups));
+    if (options.parts)
+      write_file(*options.parts,
+                 reports::parts_csv(reports::left_out_report(table.rows(), groups)));
+  }
   if (options.ablate)
     fmt::print("{}\n", reports::ablation_text(report.suites, sim::ablate(table, records, each)));
   fmt::print("{}", options.json ? reports::to_json(report) : reports::to_text(report));
@@ -102,7 +106,9 @@ void add_validate_command(CommandLine& line) {
   line.add("validate", "Lay predictions beside published measurements")
       .option("--table", options->table, "measured runs, CSV, one a line")
       .option("--csv", options->csv, "write one line a row: predicted, measured, error")
-      .option("--parts", options->parts, "write where each predicted step's time goes, CSV")
+      .option("--parts", options->parts,
+              "write where each predicted step's time goes, CSV; with --leave-one-out of the rows "
+              "left out")
       .option("--constants", options->constants, "constants file instead of the built-in one")
       .option("--fit", options->fit, "fit the constants on the table and write them to this file")
       .choice("--leave-one-out", options->left_out_name, {"model", "cluster", "software"},

@@ -155,8 +155,7 @@ std::string explain_text(const SimulationReport& report) {
   const double step = report.simulation.step_time_s;
   const auto terms =
       sim::terms_of(report.plan, busiest.stage, report.cluster, busiest.seconds, step);
-  constexpr double kNormal80 = 1.2816;  // quantile of the normal distribution at 0.9
-  const double width = std::expm1(kNormal80 * sim::relative_sigma_of(terms, step));
+  const double width = sim::half_width_80(sim::relative_sigma_of(terms, step));
   return fmt::format("80 % interval {:.4g} to {:.4g} s; what it is made of, on stage {}:\n{}",
                      step / (1 + width), step * (1 + width), busiest.stage,
                      to_text(terms_table(terms, step), 1));

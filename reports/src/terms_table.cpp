@@ -5,7 +5,6 @@
 namespace meshplan::reports {
 
 Table terms_table(const std::vector<sim::PredictionTerm>& terms, double step_time_s) {
-  constexpr double kNormal80 = 1.2816;  // quantile of the normal distribution at 0.9
   Table table{.columns = {{"term", Align::Left},
                           {"seconds"},
                           {"share"},
@@ -15,7 +14,7 @@ Table terms_table(const std::vector<sim::PredictionTerm>& terms, double step_tim
                           {"measure to know it better", Align::Left}}};
   for (const sim::PredictionTerm& term : terms) {
     const double share = term.seconds / step_time_s;
-    const double width = 100 * kNormal80 * term.sigma;
+    const double width = 100 * sim::kDeviations80 * term.sigma;
     table.rows.push_back({std::string(term.name), fmt::format("{:.4g}", term.seconds),
                           fmt::format("{:.1f} %", 100 * share), fmt::format("+- {:.1f} %", width),
                           fmt::format("+- {:.1f} %", width * share),

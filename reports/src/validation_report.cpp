@@ -136,16 +136,19 @@ std::string to_csv(const ValidationReport& report) {
 std::string parts_csv(const ValidationReport& report) {
   std::string csv =
       "id,measured_s,predicted_s,compute_s,tensor_s,host_s,pipeline_s,data_parallel_s,optimizer_s,"
-      "offload_s,overhead_s,parameters_gib,gradients_gib,optimizer_gib,activations_gib,transient_"
-      "gib\n";
+      "offload_s,overhead_s,products_s,attention_s,starts_s,constants_sigma,relative_sigma,"
+      "parameters_gib,"
+      "gradients_gib,optimizer_gib,activations_gib,transient_gib\n";
   for (std::size_t i = 0; i < report.rows.size(); ++i) {
     const auto& own = report.predictions[i];
     if (!own.prediction) continue;
     const sim::RunBreakdown& s = own.prediction->seconds;
     const sim::RunMemory& m = own.prediction->memory;
     csv += fmt::format("{},{}", quoted(report.rows[i].id), number(report.rows[i].step_time_s));
-    for (const double part : {own.prediction->step_time_s, s.compute, s.tensor, s.host, s.pipeline,
-                              s.data_parallel, s.optimizer, s.offload, s.overhead})
+    for (const double part :
+         {own.prediction->step_time_s, s.compute, s.tensor, s.host, s.pipeline, s.data_parallel,
+          s.optimizer, s.offload, s.overhead, s.products, s.attention, s.starts,
+          own.prediction->constants_sigma, own.prediction->relative_sigma})
       csv += fmt::format(",{:.6g}", part);
     for (const double bytes : {m.parameters, m.gradients, m.optimizer, m.activations, m.transient})
       csv += fmt::format(",{:.4f}", bytes / kGib);
@@ -191,6 +194,16 @@ std::vector<std::string> worse_suites(const ValidationReport& report, std::strin
   return sentences;
 }
 
+ValidationReport left_out_report(const std::vector<sim::PublishedRow>& rows,
+                                 const std::vector<sim::LeftOutGroup>& groups) {
+  ValidationReport report{.rows = rows,
+                          .predictions = std::vector<sim::RowPrediction>(rows.size())};
+  for (const sim::LeftOutGroup& group : groups)
+    for (const auto& [row, prediction] : group.predictions) report.predictions[row] = prediction;
+  report.suites = sim::summarize(report.rows, report.predictions);
+  return report;
+}
+
 std::string leave_one_out_text(const std::vector<sim::PublishedRow>& rows, sim::LeaveOut by,
                                const std::vector<sim::LeftOutGroup>& groups) {
   Table table{.columns = {{std::string(sim::name_of(by)), Align::Left},
@@ -199,20 +212,19 @@ std::string leave_one_out_text(const std::vector<sim::PublishedRow>& rows, sim::
                           {"fitted"},
                           {"left out"}}};
   double fitted = 0, left_out = 0, families = 0;
-  std::vector<sim::RowPrediction> predictions(rows.size());
+  const ValidationReport report = left_out_report(rows, groups);
   for (const sim::LeftOutGroup& group : groups) {
     table.rows.push_back({group.group, std::to_string(group.rows), std::to_string(group.families),
                           plain_percent(group.fitted), plain_percent(group.left_out)});
     fitted += group.fitted * group.families;
     left_out += group.left_out * group.families;
     families += group.families;
-    for (const auto& [row, prediction] : group.predictions) predictions[row] = prediction;
   }
-  const sim::IntervalSummary intervals = sim::intervals_of(rows, predictions);
+  const sim::IntervalSummary intervals = sim::intervals_of(rows, report.predictions);
   Table suites{
       .columns = {
           {"suite", Align::Left}, {"left-out MAPE"}, {"bias"}, {"in 80 %"}, {"half-width"}}};
-  for (const sim::SuiteSummary& suite : sim::summarize(rows, predictions))
+  for (const sim::SuiteSummary& suite : report.suites)
     suites.rows.push_back({suite.suite, plain_percent(suite.step_time.mean_absolute),
                            signed_percent(suite.step_time.bias),
                            plain_percent(suite.intervals.covered),

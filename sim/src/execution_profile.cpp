@@ -80,8 +80,6 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("rate_limited_gathers", p.rate_limited_gathers, "one layer ahead at most");
   v.optional("gathers_fp8", p.gathers_fp8, "sharded parameters travel in FP8");
   v.optional("expert_tokens_padded", p.expert_tokens_padded, "to the tile of the FP8 products");
-  v.optional("habit_sigma", p.habit_sigma, "of a step time, for what is not known of the stack",
-             between(0, 1));
   v.optional("context_mib", p.context_mib, "outside the allocator", at_least(0));
   v.optional("workspace_mib", p.workspace_mib, "in the allocator", at_least(0));
   v.optional("reserved_fraction", p.reserved_fraction, "held beyond what is allocated",

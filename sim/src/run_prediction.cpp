@@ -38,6 +38,7 @@ PhaseTime operator+(PhaseTime a, const PhaseTime& b) {
   a.compute += b.compute;
   a.products += b.products;
   a.attention += b.attention;
+  a.starts += b.starts;
   a.exposed += b.exposed;
   a.hidden += b.hidden;
   a.host += b.host;
@@ -48,6 +49,7 @@ PhaseTime operator*(double n, PhaseTime a) {
   a.compute *= n;
   a.products *= n;
   a.attention *= n;
+  a.starts *= n;
   a.exposed *= n;
   a.hidden *= n;
   a.host *= n;
@@ -148,6 +150,7 @@ class Predictor {
     parts.compute += times * time.compute;
     parts.products += times * time.products;
     parts.attention += times * time.attention;
+    parts.starts += times * time.starts;
     parts.tensor += times * time.exposed;
     parts.host += times * std::max(0.0, time.host - time.gpu());
   }
@@ -209,6 +212,7 @@ class Predictor {
     parts.compute *= m;
     parts.products *= m;
     parts.attention *= m;
+    parts.starts *= m;
     parts.offload *= m;
     parts.tensor *= m;
     parts.host *= m;
@@ -369,8 +373,7 @@ const ExecutionProfile& profile_of(const TrainingRun& run) {
 }  // namespace
 
 double RunPrediction::half_width_80() const {
-  constexpr double kNormal80 = 1.2816;  // quantile of the normal distribution at 0.9
-  return std::expm1(kNormal80 * relative_sigma);
+  return sim::half_width_80(relative_sigma);
 }
 
 PreparedRun::PreparedRun(TrainingRun given) : state_(std::make_unique<State>()) {
@@ -402,7 +405,7 @@ RunPrediction PreparedRun::predict(const Constants& constants) const {
       Predictor(s.run, *s.profile, s.cluster, s.placements, s.work, constants).run();
   prediction.memory = s.memory;
   prediction.relative_sigma =
-      relative_sigma_of(terms_of(prediction, s.run, *s.profile), prediction.step_time_s);
+      relative_sigma_of(terms_of(prediction, s.run), prediction.step_time_s);
   return prediction;
 }
 
@@ -420,7 +423,7 @@ RunPrediction PreparedRun::predict(const Constants& constants, const Constants& 
   }
   prediction.constants_sigma = std::sqrt(variance);
   prediction.relative_sigma =
-      relative_sigma_of(terms_of(prediction, s.run, *s.profile), prediction.step_time_s);
+      relative_sigma_of(terms_of(prediction, s.run), prediction.step_time_s);
   return prediction;
 }
 

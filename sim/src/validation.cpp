@@ -146,7 +146,7 @@ RowPrediction PreparedTable::predict_row(std::size_t i,
 
 std::vector<PredictionTerm> PreparedTable::terms(std::size_t i, const RowPrediction& row) const {
   if (!runs_[i] || !row.prediction) return {};
-  return terms_of(*row.prediction, runs_[i]->run(), runs_[i]->profile());
+  return terms_of(*row.prediction, runs_[i]->run());
 }
 
 std::vector<RowPrediction> PreparedTable::predict(const std::vector<ConstantRecord>& fitted,

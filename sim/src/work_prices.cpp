@@ -178,7 +178,10 @@ PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
         break;
       case WorkKind::Stream:
         time.compute += stream(item.bytes) * (item.routed ? 1 + imbalance_ : 1);
-        if (item.bytes > 0) time.compute += launch_ * item.kernels;
+        if (item.bytes > 0) {
+          time.compute += launch_ * item.kernels;
+          time.starts += launch_ * item.kernels;
+        }
         time.host += issued * constants_.host_issue_us / kMicroseconds;
         break;
       case WorkKind::Collective: {

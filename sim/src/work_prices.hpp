@@ -24,6 +24,7 @@ struct PhaseTime {
   double compute = 0;    // on the device
   double products = 0;   // of compute: matrix products
   double attention = 0;  // of compute: fused attention
+  double starts = 0;     // of compute: starts of streaming kernels, besides their bytes
   double exposed = 0;    // communication that nothing hides
   double hidden = 0;     // communication under compute
   double host = 0;       // to issue it all

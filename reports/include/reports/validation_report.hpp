@@ -21,6 +21,9 @@ struct ValidationReport {
 std::vector<std::string> worse_suites(const ValidationReport& report, std::string_view committed,
                                       const std::string& file);
 
+/// The left-out predictions of all groups, one a row of the table.
+ValidationReport left_out_report(const std::vector<sim::PublishedRow>& rows,
+                                 const std::vector<sim::LeftOutGroup>& groups);
 /// Errors of groups that were left out of the fit, beside those with them in it.
 std::string leave_one_out_text(const std::vector<sim::PublishedRow>& rows, sim::LeaveOut by,
                                const std::vector<sim::LeftOutGroup>& groups);

@@ -74,9 +74,6 @@ struct ExecutionProfile {
   bool gathers_fp8 = false;          // sharded parameters travel in FP8
   bool expert_tokens_padded = false;
 
-  /// Relative standard deviation of a step time for what is not known of these habits. Assumed:
-  /// smaller where they are documented and measured, larger where only the source is known.
-  double habit_sigma = 0.04;
   double context_mib = 500;           // CUDA context and libraries, seen by nvidia-smi only
   double workspace_mib = 64;          // cuBLAS, attention, collectives' staging in the allocator
   double reserved_fraction = 0.06;    // of allocated: what the caching allocator holds beyond it

@@ -8,7 +8,6 @@
 #include "program/plan.hpp"
 #include "sim/breakdown.hpp"
 #include "sim/cluster.hpp"
-#include "sim/execution_profile.hpp"
 #include "sim/run_prediction.hpp"
 
 namespace meshplan::sim {
@@ -31,14 +30,22 @@ struct PredictionTerm {
 };
 
 /// Largest contribution to the interval first.
-std::vector<PredictionTerm> terms_of(const RunPrediction& prediction, const TrainingRun& run,
-                                     const ExecutionProfile& profile);
+std::vector<PredictionTerm> terms_of(const RunPrediction& prediction, const TrainingRun& run);
 
 /// The same for a simulated plan: computation by what its prices rest on, the rest from where the
 /// time of that stage goes.
 /// @param seconds  breakdown of the stage that computes longest
 std::vector<PredictionTerm> terms_of(const program::Plan& plan, int stage, const Cluster& cluster,
                                      const Breakdown& seconds, double step_time_s);
+
+/// Standard deviations of half the width of an 80 % interval: Student's t distribution with 4
+/// degrees of freedom at 0.9 (Lange, Little and Taylor 1989, "Robust statistical modeling using the
+/// t distribution"). The errors of runs that a fit has not seen have tails of about this weight.
+inline constexpr double kDeviations80 = 1.533;
+
+/// The measured time is expected within a factor of 1 + this, either way, in 80 % of cases.
+/// @param relative_sigma  of the time's logarithm
+double half_width_80(double relative_sigma);
 
 /// Of the logarithm of a step time: the terms err independently of each other.
 double relative_sigma_of(const std::vector<PredictionTerm>& terms, double step_time_s);

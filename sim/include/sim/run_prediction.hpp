@@ -16,6 +16,7 @@ struct RunBreakdown {
   double compute = 0;        // of all micro-batches of the slowest stage, recompute included
   double products = 0;       // the part of compute in matrix products
   double attention = 0;      // the part in fused attention; the rest are streams
+  double starts = 0;         // the part of these streams that their kernels take to start
   double tensor = 0;         // exposed tp, sp, cp and ep communication
   double host = 0;           // what the device waits for its host
   double pipeline = 0;       // bubble and exposed sends
