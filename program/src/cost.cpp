@@ -296,17 +296,26 @@ std::string head_sizes(const models::OpAttributes& a) {
                                           : fmt::format("{}:{}", a.head_size, a.value_head_size);
 }
 
+/// Of a Linear.
+bool has_bias(const Operation& operation) {
+  if (operation.phase == Phase::WeightGrad) return operation.outputs.size() > 1;
+  return operation.phase != Phase::InputGrad && operation.inputs.size() > 2;
+}
+
 std::string compute_signature(const Program& program, const OperationInstance& instance,
                               const Operation& operation, const ComputeOp& work) {
   std::string text = fmt::format("{}.{} {}", kind_name(work.kind), phase_name(operation.phase),
                                  name_of(program.plan.workload.precision));
   if (work.kind == OpKind::Linear) {
     const LinearSizes sizes = linear_sizes(program, instance, operation);
-    const std::size_t plain = operation.phase == Phase::WeightGrad ? operation.outputs.size() - 1
-                                                                   : operation.inputs.size() - 2;
-    text += fmt::format(" t={} out={} in={}{}{}", sizes.tokens, sizes.out, sizes.in,
-                        plain > 0 ? " bias" : "", instance.accumulate ? " accumulate" : "");
-    return text;
+    text +=
+        fmt::format(" t={} out={} in={}{}{}", sizes.tokens, sizes.out, sizes.in,
+                    has_bias(operation) ? " bias" : "", instance.accumulate ? " accumulate" : "");
+    if (!work.fused_activation) return text;
+    // Whether it also keeps what the function reads makes a difference to what it writes.
+    const bool keeps = operation.outputs.size() > 1;
+    return text + fmt::format(" {}{}", models::name_of_activation(*work.fused_activation),
+                              keeps ? " aux" : "");
   }
   if (work.kind == OpKind::GroupedLinear) {
     const ValueId matrix =

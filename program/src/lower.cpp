@@ -128,6 +128,7 @@ class Lowering {
         differentiate(sharded_.back(), context_, recompute, profile_);
       else
         mark_partial_gradients(sharded_.back());
+      if (profile_.fused_activations) fuse_activations(sharded_.back());
       if (split_) separate_weight_gradients(sharded_.back());
       transient_bytes_ =
           std::max(transient_bytes_, plan_block_memory(sharded_.back(), program_.sizes));

@@ -68,6 +68,10 @@ ShardedLayer shard(const models::LayerGraph& graph, const ShardContext& context)
 void differentiate(ShardedLayer& layer, const ShardContext& context, RecomputeKind recompute,
                    const ExecutionProfile& profile);
 
+/// After pass 3: activations that matrix products can end in become part of them, forward and
+/// backward. Changes no number.
+void fuse_activations(ShardedLayer& layer);
+
 /// After pass 3, for schedules that split backward tasks: marks the operations that a
 /// weight-gradient task runs, and keeps what they read of the input-gradient task and the forward
 /// pass.

@@ -9,6 +9,8 @@ std::function<void()> OperatorBinder::bind_linear(const Operands& o) {
   const std::vector<std::int64_t> weight = weight_grad ? o.out_shape(0) : o.in_shape(1);
   const kernels::LinearShape shape{
       .tokens = o.in_shape(0)[0], .in_features = weight[1], .out_features = weight[0]};
+  std::optional<kernels::ActivationKind> activation;
+  if (o.work.fused_activation) activation = kernel_kind(*o.work.fused_activation);
   if (o.forward())
     return ready(kernels::LinearForward{.shape = shape,
                                         .dtype = o.dtype(),
@@ -16,9 +18,12 @@ std::function<void()> OperatorBinder::bind_linear(const Operands& o) {
                                         .x_stride = weight[1],
                                         .weight = o.in(1),
                                         .weight_stride = weight[1],
-                                        .bias = o.operation.inputs.size() > 2 ? o.in(2) : nullptr,
+                                        .bias = o.optional_in(2),
                                         .y = o.out(0),
-                                        .y_stride = weight[0]});
+                                        .y_stride = weight[0],
+                                        .activation = activation,
+                                        .pre_activation = o.optional_out(1),
+                                        .pre_activation_stride = weight[0]});
   if (!weight_grad)
     return ready(kernels::LinearInputGrad{.shape = shape,
                                           .dtype = o.dtype(),
@@ -27,7 +32,10 @@ std::function<void()> OperatorBinder::bind_linear(const Operands& o) {
                                           .weight = o.in(1),
                                           .weight_stride = weight[1],
                                           .dx = o.out(0),
-                                          .dx_stride = weight[1]});
+                                          .dx_stride = weight[1],
+                                          .activation = activation,
+                                          .pre_activation = o.optional_in(2),
+                                          .pre_activation_stride = weight[1]});
   return ready(
       kernels::LinearWeightGrad{.shape = shape,
                                 .dtype = o.dtype(),

@@ -2,8 +2,6 @@
 #include "core/error.hpp"
 
 namespace meshplan::runtime {
-namespace {
-
 kernels::ActivationKind kernel_kind(models::ActivationKind kind) {
   switch (kind) {
     case models::ActivationKind::Silu:
@@ -20,8 +18,6 @@ kernels::ActivationKind kernel_kind(models::ActivationKind kind) {
       throw InvariantError("activation without a kernel; check(plan) must refuse it");
   }
 }
-
-}  // namespace
 
 using models::OpKind;
 

@@ -31,6 +31,9 @@ struct OperatorBinder::Operands {
     return reinterpret_cast<T*>(resolve(instance, operation.inputs.at(i)));
   }
   void* optional_in(std::size_t i) const { return i < operation.inputs.size() ? in(i) : nullptr; }
+  void* optional_out(std::size_t i) const {
+    return i < operation.outputs.size() ? out(i) : nullptr;
+  }
   template <class T = void>
   T* out(std::size_t i) const {
     return reinterpret_cast<T*>(resolve(instance, operation.outputs.at(i)));
@@ -48,6 +51,9 @@ struct OperatorBinder::Operands {
   }
   DType dtype() const { return program.plan.workload.precision; }
 };
+
+/// @throws InvariantError for one that check(plan) refuses
+kernels::ActivationKind kernel_kind(models::ActivationKind kind);
 
 /// One call after the other.
 inline std::function<void()> both(std::function<void()> first, std::function<void()> second) {

@@ -46,6 +46,8 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("norm", p.norm, "RMS or layer norm");
   v.optional("residual_add", p.residual_add, "with bias and dropout where they are fused");
   v.optional("activation", p.activation, "GELU, squared ReLU");
+  v.optional("gelu_in_products", p.gelu_in_products,
+             "a tanh GELU and its gradient are epilogues of the products");
   v.optional("gated_activation", p.gated_activation, "SwiGLU and its like");
   v.optional("rope", p.rope, "rotary positions");
   v.optional("attention", p.attention, "layout changes around the kernel");

@@ -165,7 +165,10 @@ class Walker {
         streams(profile_.gated_activation, elements(op.outputs.front()));
         return save(op.inputs.front(), kHalfBytes);
       case OpKind::Activation:
-        streams(profile_.activation, elements(op.outputs.front()));
+        // What an epilogue reads or writes more moves under its product's arithmetic.
+        if (!profile_.gelu_in_products ||
+            op.attributes.activation != models::ActivationKind::GeluTanh)
+          streams(profile_.activation, elements(op.outputs.front()));
         return save(op.inputs.front(), kHalfBytes);
       case OpKind::Rope:
         return streams(profile_.rope, elements(op.outputs.front()));

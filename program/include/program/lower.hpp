@@ -12,6 +12,7 @@ struct ExecutionProfile {
   bool bucketed_gradients = true;  // reduce a bucket as soon as its last gradient is there
   bool vocab_parallel_loss = true;  // false: gather the logits, and compute the loss on every rank
                                     // (torchtitan with loss parallel disabled)
+  bool fused_activations = true;    // a tanh GELU is part of the product before it
 };
 ExecutionProfile meshplan_profile();
 

@@ -227,6 +227,9 @@ struct ComputeOp {
   std::vector<ShardSection>
       columns;  // of slices, packs and unpacks: how `over` cuts the last dimension
   Group over = Group::Tp;
+  /// Of a Linear: its product ends in this function (forward), or in its derivative (input
+  /// gradient). See fuse.cpp.
+  std::optional<models::ActivationKind> fused_activation = std::nullopt;
   /// Of a ring over the cp group: which step's keys an Attention reads, and so which rows a
   /// MergeAttention or an Accumulate adds to. See context.hpp.
   std::optional<int> ring_step;

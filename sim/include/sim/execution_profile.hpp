@@ -40,7 +40,8 @@ struct ExecutionProfile {
   OperationHabit linear{0, 0, 1, 2};
   OperationHabit norm{4, 8, 1, 2};
   OperationHabit residual_add{6, 0, 1, 0};
-  OperationHabit activation{4, 6, 1, 1};         // per output element
+  OperationHabit activation{4, 6, 1, 1};  // per output element
+  bool gelu_in_products = false;  // a tanh GELU and its gradient are epilogues of the products
   OperationHabit gated_activation{6, 10, 1, 1};  // per output element
   OperationHabit rope{4, 4, 1, 1};
   OperationHabit attention{0, 0, 1, 2};    // layout changes around the kernel
