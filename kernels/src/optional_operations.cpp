@@ -81,5 +81,11 @@ void Backend::run(const TopKSelect& /*op*/) {
 void Backend::run(const TopKScatterAdd& /*op*/) {
   refuse(*this, "TopKScatterAdd");
 }
+void Backend::run(const QuantizeFloat8& /*op*/) {
+  refuse(*this, "QuantizeFloat8");
+}
+void Backend::run(const ScaledProduct& /*op*/) {
+  refuse(*this, "ScaledProduct");
+}
 
 }  // namespace meshplan::kernels

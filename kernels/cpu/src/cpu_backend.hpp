@@ -37,6 +37,7 @@ class CpuBackend : public Backend {
   std::int64_t scratch_bytes(const RouterForward& op) override;
   std::int64_t scratch_bytes(const RouterBackward& op) override;
   std::int64_t scratch_bytes(const LimitChoices& op) override;
+  std::int64_t scratch_bytes(const ScaledProduct& op) override;
   void set_scratch(void* memory, std::int64_t bytes) override;
 
   void run(const LinearForward& op) override;
@@ -95,6 +96,8 @@ class CpuBackend : public Backend {
   void run(const DequantizeInt8& op) override;
   void run(const TopKSelect& op) override;
   void run(const TopKScatterAdd& op) override;
+  void run(const QuantizeFloat8& op) override;
+  void run(const ScaledProduct& op) override;
 
  private:
   void require_scratch(std::int64_t bytes) const;

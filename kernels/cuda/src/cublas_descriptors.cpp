@@ -9,8 +9,9 @@ namespace meshplan::kernels::cuda {
 
 namespace {
 
-cudaDataType_t cuda_type(DType dtype) {
-  switch (dtype) {
+cudaDataType_t cuda_type(const GemmMatrix& matrix) {
+  if (matrix.float8) return *matrix.float8 == Float8Format::E4M3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
+  switch (matrix.dtype) {
     case DType::F32:
       return CUDA_R_32F;
     case DType::BF16:
@@ -18,7 +19,7 @@ cudaDataType_t cuda_type(DType dtype) {
     case DType::F16:
       return CUDA_R_16F;
     default:
-      throw InvariantError(fmt::format("cuBLASLt products in {}", name_of(dtype)));
+      throw InvariantError(fmt::format("cuBLASLt products in {}", name_of(matrix.dtype)));
   }
 }
 
@@ -54,10 +55,10 @@ void set(cublasLtMatmulDescOpaque_t& operation, cublasLtMatmulDescAttributes_t a
         "cublasLtMatmulDescSetAttribute");
 }
 void set_layout(cublasLtMatrixLayoutOpaque_t& layout, const GemmMatrix& matrix) {
-  check(cublasLtMatrixLayoutInit(&layout, cuda_type(matrix.dtype),
-                                 static_cast<std::uint64_t>(matrix.rows),
-                                 static_cast<std::uint64_t>(matrix.columns), matrix.leading_dim),
-        "cublasLtMatrixLayoutInit");
+  check(
+      cublasLtMatrixLayoutInit(&layout, cuda_type(matrix), static_cast<std::uint64_t>(matrix.rows),
+                               static_cast<std::uint64_t>(matrix.columns), matrix.leading_dim),
+      "cublasLtMatrixLayoutInit");
 }
 
 cublasComputeType_t compute_type(const GemmProblem& problem, bool allow_tf32) {

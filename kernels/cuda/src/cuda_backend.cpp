@@ -159,6 +159,13 @@ std::int64_t StreamBackend::scratch_bytes(const DispatchPlan& op) {
 std::int64_t StreamBackend::scratch_bytes(const SquaredNorm& op) {
   return cuda::scratch_bytes(op);
 }
+std::int64_t StreamBackend::scratch_bytes(const QuantizeFloat8& op) {
+  return cuda::scratch_bytes(op);
+}
+std::int64_t StreamBackend::scratch_bytes(const ScaledProduct& op) {
+  use_device();
+  return linear_.scratch_bytes(context_, op);
+}
 
 void StreamBackend::run(const LinearForward& op) {
   use_device();
@@ -410,6 +417,14 @@ void StreamBackend::run(const TopKSelect& op) {
 void StreamBackend::run(const TopKScatterAdd& op) {
   use_device();
   enqueue(context_, op);
+}
+void StreamBackend::run(const QuantizeFloat8& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const ScaledProduct& op) {
+  use_device();
+  linear_.run(context_, op);
 }
 
 }  // namespace cuda

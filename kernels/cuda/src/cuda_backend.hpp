@@ -44,6 +44,8 @@ class StreamBackend final : public CudaBackend {
   std::int64_t scratch_bytes(const EmbeddingBackward& op) override;
   std::int64_t scratch_bytes(const DispatchPlan& op) override;
   std::int64_t scratch_bytes(const SquaredNorm& op) override;
+  std::int64_t scratch_bytes(const QuantizeFloat8& op) override;
+  std::int64_t scratch_bytes(const ScaledProduct& op) override;
   void set_scratch(void* memory, std::int64_t bytes) override;
 
   void run(const LinearForward& op) override;
@@ -107,6 +109,8 @@ class StreamBackend final : public CudaBackend {
   void run(const DequantizeInt8& op) override;
   void run(const TopKSelect& op) override;
   void run(const TopKScatterAdd& op) override;
+  void run(const QuantizeFloat8& op) override;
+  void run(const ScaledProduct& op) override;
 
  private:
   /// CUDA's current device belongs to the host thread, not to us.

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "core/dtype.hpp"
+#include "kernels/float8.hpp"
 #include "kernels/linear.hpp"
 
 namespace meshplan::kernels::cuda {
@@ -22,6 +23,7 @@ struct GemmMatrix {
   std::int64_t columns = 0;
   std::int64_t leading_dim = 0;  // elements from one column to the next, >= rows
   DType dtype = DType::F32;
+  std::optional<Float8Format> float8 = std::nullopt;  // of the bytes, with DType::U8
   auto operator<=>(const GemmMatrix&) const = default;
 };
 
@@ -85,6 +87,9 @@ std::int64_t gemm_alignment(const void* data, std::int64_t leading_dim, DType dt
 GemmProblem plain_gemm(const LinearForward& op);
 GemmProblem plain_gemm(const LinearInputGrad& op);
 GemmProblem plain_gemm(const LinearWeightGrad& op, bool with_bias_grad);
+/// cuBLASLt's FP8 kernels want the first operand transposed and the second not ("TN"), every size a
+/// multiple of 16 and addresses of 16 bytes (cuBLAS library guide, cublasLtMatmul). Ours come so.
+GemmProblem scaled_gemm(const ScaledProduct& op);
 
 /// The product with the operation's activation in its epilogue, where cuBLASLt has such a one:
 /// tanh GELU, and ReLU whose input is not kept. Exact GELU, SiLU and squared ReLU it has not.
@@ -98,5 +103,6 @@ std::string describe_in_words(const GemmProblem& problem);
 GemmPointers gemm_pointers(const LinearForward& op);
 GemmPointers gemm_pointers(const LinearInputGrad& op);
 GemmPointers gemm_pointers(const LinearWeightGrad& op);
+GemmPointers gemm_pointers(const ScaledProduct& op);
 
 }  // namespace meshplan::kernels::cuda

@@ -1,6 +1,7 @@
 #include "linear.hpp"
 
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "core/error.hpp"
 #include "kernels/cuda/check.hpp"
@@ -122,6 +123,20 @@ void LinearKernels::run(const Context& context, const LinearWeightGrad& op) {
   if (op.dweight != nullptr)
     gemm_.run(context, plain_gemm(op, false), gemm_pointers(op), scratch.workspace);
   if (op.dbias != nullptr) enqueue_bias_grad(context, op, scratch.more);
+}
+
+std::int64_t LinearKernels::scratch_bytes(const Context& context, const ScaledProduct& /*op*/) {
+  return scratch_with(context, 0);
+}
+
+void LinearKernels::run(const Context& context, const ScaledProduct& op) {
+  constexpr int kFirstWithFloat8 = 89;  // Ada; then Hopper
+  if (context.compute_capability < kFirstWithFloat8)
+    throw ConfigError(fmt::format(
+        "FP8 products need a GPU of compute capability 8.9 or later, this one has {}.{}: use bf16",
+        context.compute_capability / 10, context.compute_capability % 10));
+  const Scratch scratch = split_scratch(context, 0);
+  gemm_.run(context, scaled_gemm(op), gemm_pointers(op), scratch.workspace);
 }
 
 }  // namespace meshplan::kernels::cuda

@@ -3,6 +3,7 @@
 
 #include "context.hpp"
 #include "gemm.hpp"
+#include "kernels/float8.hpp"
 #include "kernels/linear.hpp"
 
 namespace meshplan::kernels::cuda {
@@ -13,9 +14,12 @@ class LinearKernels {
   std::int64_t scratch_bytes(const Context& context, const LinearForward& op);
   std::int64_t scratch_bytes(const Context& context, const LinearInputGrad& op);
   std::int64_t scratch_bytes(const Context& context, const LinearWeightGrad& op);
+  std::int64_t scratch_bytes(const Context& context, const ScaledProduct& op);
   void run(const Context& context, const LinearForward& op);
   void run(const Context& context, const LinearInputGrad& op);
   void run(const Context& context, const LinearWeightGrad& op);
+  /// @throws ConfigError on a GPU without FP8 matrix units
+  void run(const Context& context, const ScaledProduct& op);
 
  private:
   Gemm gemm_;

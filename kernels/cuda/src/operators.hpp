@@ -58,11 +58,13 @@ void enqueue(const Context& context, const QuantizeInt8& op);
 void enqueue(const Context& context, const DequantizeInt8& op);
 void enqueue(const Context& context, const TopKSelect& op);
 void enqueue(const Context& context, const TopKScatterAdd& op);
+void enqueue(const Context& context, const QuantizeFloat8& op);
 
 std::int64_t scratch_bytes(const RmsNormBackward& op);
 std::int64_t scratch_bytes(const LayerNormBackward& op);
 std::int64_t scratch_bytes(const EmbeddingBackward& op);
 std::int64_t scratch_bytes(const DispatchPlan& op);
 std::int64_t scratch_bytes(const SquaredNorm& op);
+std::int64_t scratch_bytes(const QuantizeFloat8& op);
 
 }  // namespace meshplan::kernels::cuda

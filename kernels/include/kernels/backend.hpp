@@ -15,6 +15,7 @@
 #include "kernels/expert_dispatch.hpp"
 #include "kernels/expert_exchange.hpp"
 #include "kernels/fill.hpp"
+#include "kernels/float8.hpp"
 #include "kernels/gated_activation.hpp"
 #include "kernels/gradient_compression.hpp"
 #include "kernels/grouped_linear.hpp"
@@ -85,6 +86,8 @@ class Backend {
   virtual std::int64_t scratch_bytes(const RouterForward& /*op*/) { return 0; }
   virtual std::int64_t scratch_bytes(const RouterBackward& /*op*/) { return 0; }
   virtual std::int64_t scratch_bytes(const LimitChoices& /*op*/) { return 0; }
+  virtual std::int64_t scratch_bytes(const QuantizeFloat8& /*op*/) { return 0; }
+  virtual std::int64_t scratch_bytes(const ScaledProduct& /*op*/) { return 0; }
   virtual std::int64_t scratch_bytes(const SquaredNorm& op) = 0;
 
   /// The region that operations may use until the next call; aligned to 64 bytes, owned by the
@@ -158,6 +161,8 @@ class Backend {
   virtual void run(const DequantizeInt8& op);
   virtual void run(const TopKSelect& op);
   virtual void run(const TopKScatterAdd& op);
+  virtual void run(const QuantizeFloat8& op);
+  virtual void run(const ScaledProduct& op);
 };
 
 }  // namespace meshplan::kernels

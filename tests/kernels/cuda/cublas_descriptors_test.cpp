@@ -67,4 +67,28 @@ TEST_CASE("fp32 products keep their bits unless TF32 is allowed", "[kernels][cud
   }
 }
 
+TEST_CASE("cuBLASLt is told the formats and scales of FP8", "[kernels][cuda]") {
+  alignas(16) std::array<std::uint8_t, 64> memory{};
+  const float scales[2] = {2.0F, 3.0F};
+  const ScaledProduct op{.m = 16,
+                         .n = 32,
+                         .k = 48,
+                         .a_format = Float8Format::E5M2,
+                         .a = memory.data(),
+                         .b = memory.data() + 16,
+                         .a_scale = &scales[0],
+                         .b_scale = &scales[1],
+                         .out_dtype = DType::F32};
+  const GemmProblem problem = scaled_gemm(op);
+  GemmDescriptors d = describe(problem, false);
+  set_pointers(d, problem, gemm_pointers(op));
+  CHECK(read<std::int32_t>(d, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T);
+  CHECK(read<std::int32_t>(d, CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_N);
+  CHECK(read<const void*>(d, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER) == &scales[1]);
+  CHECK(read<const void*>(d, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER) == &scales[0]);
+  CHECK(read<std::uint32_t>(d.a, CUBLASLT_MATRIX_LAYOUT_TYPE) == CUDA_R_8F_E4M3);
+  CHECK(read<std::uint32_t>(d.b, CUBLASLT_MATRIX_LAYOUT_TYPE) == CUDA_R_8F_E5M2);
+  CHECK(read<std::uint32_t>(d.d, CUBLASLT_MATRIX_LAYOUT_TYPE) == CUDA_R_32F);
+}
+
 }  // namespace meshplan::kernels::cuda::test

@@ -5,6 +5,8 @@
 #include <array>
 #include <catch2/catch.hpp>
 
+#include "core/error.hpp"
+
 namespace meshplan::kernels::cuda::test {
 
 namespace {
@@ -94,6 +96,37 @@ TEST_CASE("ReLU fuses only where its input is not kept: cuBLASLt keeps a bit mas
   CHECK(fused_gemm(op)->epilogue == GemmEpilogue::Relu);
   op.pre_activation = memory.data();
   CHECK_FALSE(fused_gemm(op));
+}
+
+TEST_CASE("an FP8 product is TN with operands and scales exchanged", "[kernels][cuda]") {
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(memory.data());
+  const float scales[2] = {2.0F, 3.0F};
+  ScaledProduct op{.m = 32,
+                   .n = 48,
+                   .k = 64,
+                   .a_format = Float8Format::E5M2,
+                   .a = bytes,
+                   .b = bytes + 16,
+                   .a_scale = &scales[0],
+                   .b_scale = &scales[1]};
+  const GemmProblem p = scaled_gemm(op);
+  CHECK((p.m == 48 && p.n == 32 && p.k == 64));
+  CHECK((p.transpose_a && !p.transpose_b && p.scaled));
+  CHECK((p.a.rows == 64 && p.a.columns == 48 && p.a.leading_dim == 64));
+  CHECK((p.b.rows == 64 && p.b.columns == 32 && p.b.leading_dim == 64));
+  CHECK((p.d.rows == 48 && p.d.columns == 32 && p.d.leading_dim == 48));
+  CHECK(p.a.float8 == Float8Format::E4M3);
+  CHECK(p.b.float8 == Float8Format::E5M2);
+  const GemmPointers pointers = gemm_pointers(op);
+  CHECK(pointers.a == op.b);
+  CHECK(pointers.a_scale == op.b_scale);
+  CHECK(pointers.b_scale == op.a_scale);
+  CHECK(describe_in_words(p) == "m 48 n 32 k 64 e4m3 x e5m2 TN -> bf16 epilogue none");
+  op.k = 72;
+  CHECK_THROWS_AS(scaled_gemm(op), InvariantError);
+  op.k = 64;
+  op.b_format = Float8Format::E5M2;
+  CHECK_THROWS_AS(scaled_gemm(op), InvariantError);
 }
 
 TEST_CASE("alignment is that of address and leading dimension together", "[kernels][cuda]") {

@@ -30,12 +30,35 @@ void store(void* data, std::int64_t index, DType dtype, double value) {
       static_cast<std::uint16_t>((word + 0x7fffU + (word >> 16 & 1U)) >> 16);
 }
 
+/// An FP8 number from its digits.
+double load_float8(std::uint8_t code, Float8Format format) {
+  const int mantissa_bits = format == Float8Format::E4M3 ? 3 : 2;
+  const int bias = format == Float8Format::E4M3 ? 7 : 15;
+  const int exponent = (code & 0x7f) >> mantissa_bits;
+  const int mantissa = code & ((1 << mantissa_bits) - 1);
+  const double fraction = mantissa / double(1 << mantissa_bits);
+  const double size =
+      exponent == 0 ? std::ldexp(fraction, 1 - bias) : std::ldexp(1.0 + fraction, exponent - bias);
+  return (code & 0x80) != 0 ? -size : size;
+}
+
 double at(const void* data, const GemmMatrix& matrix, bool transpose, std::int64_t row,
           std::int64_t column) {
   const std::int64_t r = transpose ? column : row;
   const std::int64_t c = transpose ? row : column;
   require_invariant(r < matrix.rows && c < matrix.columns, "an element inside of its matrix");
-  return load(data, c * matrix.leading_dim + r, matrix.dtype);
+  const std::int64_t index = c * matrix.leading_dim + r;
+  if (matrix.float8)
+    return load_float8(static_cast<const std::uint8_t*>(data)[index], *matrix.float8);
+  return load(data, index, matrix.dtype);
+}
+
+/// What cuBLASLt's FP8 kernels ask for.
+void require_float8_layout(const GemmProblem& p, const GemmPointers& pointers) {
+  require_invariant(p.transpose_a && !p.transpose_b && p.a.float8 && p.b.float8, "FP8 is TN");
+  require_invariant(p.m % 16 == 0 && p.n % 16 == 0 && p.k % 16 == 0, "multiples of 16");
+  for (const void* data : {pointers.a, pointers.b, static_cast<const void*>(pointers.d)})
+    require_invariant(reinterpret_cast<std::uintptr_t>(data) % 16 == 0, "aligned to 16 bytes");
 }
 
 double gelu_argument(double x) {
@@ -102,12 +125,15 @@ bool Gemm::try_run(const Context& /*context*/, const GemmProblem& p, const GemmP
   if (p.epilogue == GemmEpilogue::BiasGradB && p.b.dtype == DType::F32) return false;
   require_invariant(p.d.rows == p.m && p.d.columns == p.n && p.d.leading_dim >= p.m,
                     "the result has the problem's size");
+  if (p.scaled) require_float8_layout(p, pointers);
+  const double scale = p.scaled ? double{*pointers.a_scale} * double{*pointers.b_scale} : 1.0;
   for (std::int64_t column = 0; column < p.n; ++column) {
     for (std::int64_t row = 0; row < p.m; ++row) {
       double z = 0.0;
       for (std::int64_t k = 0; k < p.k; ++k)
         z += at(pointers.a, p.a, p.transpose_a, row, k) *
              at(pointers.b, p.b, p.transpose_b, k, column);
+      z *= scale;
       const std::int64_t index = column * p.d.leading_dim + row;
       if (p.accumulate) z += load(pointers.d, index, p.d.dtype);
       store(pointers.d, index, p.d.dtype, finish(p, pointers, z, row, column));
