@@ -216,19 +216,6 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-/// Not every backend has value heads of their own size; such a one says so.
-bool supports(Backend& backend, const AttentionShape& shape) {
-  if (shape.value_size() == shape.head_size) return true;
-  try {
-    backend.scratch_bytes(AttentionForward{.shape = shape});
-    return true;
-  } catch (const InvariantError& error) {
-    if (std::string(error.what()).find("has no kernel for") == std::string::npos) throw;
-    WARN("skipped: " << error.what());
-    return false;
-  }
-}
-
 /// Rows that begin at multiples of 16 bytes, which some kernels copy faster, or do not.
 std::int64_t padding_of(std::size_t case_index) {
   return case_index % 2 == 0 ? 8 : 3;
@@ -352,8 +339,6 @@ TEST_CASE("attention forward agrees with the explicit softmax", "[kernels][atten
       const auto expected = reference::attention(input);
       const double error = score_error(input.shape);
       for_each_backend([&](Backend& backend) {
-        if (dtype == DType::F16 && !is_cpu(backend)) return;  // flash attention has no fp16
-        if (!supports(backend, input.shape)) return;
         Attention attention(backend, input, Matrix(input.q.rows, expected.o.columns), dtype,
                             padding_of(i));
         attention.forward();
@@ -382,8 +367,6 @@ TEST_CASE("attention backward agrees with the explicit softmax", "[kernels][atte
       const double num_queries = std::sqrt(
           static_cast<double>(input.shape.heads / input.shape.kv_heads * input.shape.query_len));
       for_each_backend([&](Backend& backend) {
-        if (dtype == DType::F16 && !is_cpu(backend)) return;  // flash attention has no fp16
-        if (!supports(backend, input.shape)) return;
         Attention attention(backend, input, output_grad, dtype, padding_of(i));
         attention.forward();
         attention.backward();

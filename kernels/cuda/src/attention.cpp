@@ -15,11 +15,6 @@ void require_shape(const AttentionShape& shape) {
   require_invariant(shape.heads > 0 && shape.kv_heads > 0 && shape.head_size > 0,
                     "attention has heads");
   require_invariant(shape.heads % shape.kv_heads == 0, "query heads are a multiple of key heads");
-  if (shape.value_size() != shape.head_size)
-    throw InvariantError(fmt::format(
-        "the CUDA backend has no kernel for attention whose value heads ({}) are not as "
-        "large as its query heads ({}); latent attention runs on CPU ranks",
-        shape.value_size(), shape.head_size));
 }
 
 constexpr std::string_view kind_of(const AttentionForward& /*op*/) {
@@ -32,13 +27,14 @@ constexpr std::string_view kind_of(const AttentionBackward& /*op*/) {
 template <class Op>
 std::string describe(const Op& op) {
   const AttentionShape& s = op.shape;
-  return fmt::format("attention {} {} sequences {} queries {} keys {} heads {}/{} x {}{}{}{}",
-                     kind_of(op), name_of(op.dtype), s.num_sequences, s.query_len, s.key_len,
-                     s.heads, s.kv_heads, s.head_size, s.causal ? " causal" : "",
-                     s.window > 0 ? fmt::format(" window {}", s.window) : "",
-                     op.key_lengths != nullptr  ? " key lengths"
-                     : op.key_ranges != nullptr ? " key ranges"
-                                                : "");
+  return fmt::format(
+      "attention {} {} sequences {} queries {} keys {} heads {}/{} x {}{}{}{}{}", kind_of(op),
+      name_of(op.dtype), s.num_sequences, s.query_len, s.key_len, s.heads, s.kv_heads, s.head_size,
+      s.value_size() != s.head_size ? fmt::format(" values x {}", s.value_size()) : "",
+      s.causal ? " causal" : "", s.window > 0 ? fmt::format(" window {}", s.window) : "",
+      op.key_lengths != nullptr  ? " key lengths"
+      : op.key_ranges != nullptr ? " key ranges"
+                                 : "");
 }
 
 std::int64_t flash_scratch_bytes(const AttentionForward& /*op*/) {

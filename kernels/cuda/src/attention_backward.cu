@@ -17,11 +17,11 @@ __global__ void delta_kernel(const AttentionBackward op, float* delta) {
       (std::int64_t{blockIdx.x} * kDeltaThreads + threadIdx.x) / kWarp;  // row * heads + head
   if (index >= shape.num_sequences * shape.query_len * shape.heads) return;
   const std::int64_t begin =
-      index / shape.heads * op.o_stride + index % shape.heads * shape.head_size;
+      index / shape.heads * op.o_stride + index % shape.heads * value_size_of(shape);
   const T* o = static_cast<const T*>(op.o) + begin;
   const T* output_grad = static_cast<const T*>(op.output_grad) + begin;
   float sum = 0.0F;
-  for (int e = lane; e < shape.head_size; e += kWarp)
+  for (int e = lane; e < value_size_of(shape); e += kWarp)
     sum += to_float(o[e]) * to_float(output_grad[e]);
   for (int step = kWarp / 2; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
   if (lane == 0) delta[index] = sum;
@@ -46,17 +46,20 @@ __global__ void __launch_bounds__(AttentionTiles<T, kHead>::kWarps* kWarp)
   const AttentionShape& shape = op.shape;
   const HeadPlace at(shape, blockIdx.y, blockIdx.z);
   const Visibility visibility(op, at.sequence);
-  const HeadRows<T> k = at.rows<T>(op.k, op.kv_stride, at.kv_head, shape.key_len, aligned);
-  const HeadRows<T> v = at.rows<T>(op.v, op.kv_stride, at.kv_head, shape.key_len, aligned);
+  const HeadRows<T> k =
+      at.rows<T>(op.k, op.kv_stride, at.kv_head, at.head_size, shape.key_len, aligned);
+  const HeadRows<T> v =
+      at.rows<T>(op.v, op.kv_stride, at.kv_head, at.value_size, shape.key_len, aligned);
   const std::int64_t first_query = std::int64_t{gridDim.x - 1 - blockIdx.x} * kQueries;
   const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kWarpRows;
   const std::int64_t query = first_query + warp_row;
   const float scale_log2 = shape.scale * kLog2e;
-  load_tile<kQueries, kHead>(q_tile,
-                             at.rows<T>(op.q, op.q_stride, at.head, shape.query_len, aligned),
-                             first_query, shape.query_len);
   load_tile<kQueries, kHead>(
-      do_tile, at.rows<T>(op.output_grad, op.o_stride, at.head, shape.query_len, aligned),
+      q_tile, at.rows<T>(op.q, op.q_stride, at.head, at.head_size, shape.query_len, aligned),
+      first_query, shape.query_len);
+  load_tile<kQueries, kHead>(
+      do_tile,
+      at.rows<T>(op.output_grad, op.o_stride, at.head, at.value_size, shape.query_len, aligned),
       first_query, shape.query_len);
   float row_lse[2];
   float row_delta[2];
@@ -99,8 +102,8 @@ __global__ void __launch_bounds__(AttentionTiles<T, kHead>::kWarps* kWarp)
     accumulate_rows<kKeys, kHead, kHead>(dq, dp, k_tile);
   }
   const float factor[2] = {shape.scale, shape.scale};
-  store_rows<kHead>(at.rows_to<T>(op.dq, op.dq_stride, at.head, shape.query_len), op.dq_stride,
-                    shape.head_size, query, shape.query_len, dq, factor);
+  store_rows<kHead>(at.rows_to<T>(op.dq, op.dq_stride, at.head, at.head_size, shape.query_len),
+                    op.dq_stride, shape.head_size, query, shape.query_len, dq, factor);
 }
 
 /// Columns of dk and dv that one block sums: both sets of accumulators stay in registers.
@@ -142,18 +145,21 @@ __global__ void __launch_bounds__(AttentionTiles<T, kHead>::kWarps* kWarp)
   const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kWarpRows;
   const std::int64_t key = first_key + warp_row;
   const float scale_log2 = shape.scale * kLog2e;
-  load_tile<kKeys, kHead>(k_tile, at.rows<T>(op.k, op.kv_stride, kv_head, shape.key_len, aligned),
-                          first_key, visibility.num_keys);
-  load_tile<kKeys, kHead>(v_tile, at.rows<T>(op.v, op.kv_stride, kv_head, shape.key_len, aligned),
-                          first_key, visibility.num_keys);
+  load_tile<kKeys, kHead>(
+      k_tile, at.rows<T>(op.k, op.kv_stride, kv_head, at.head_size, shape.key_len, aligned),
+      first_key, visibility.num_keys);
+  load_tile<kKeys, kHead>(
+      v_tile, at.rows<T>(op.v, op.kv_stride, kv_head, at.value_size, shape.key_len, aligned),
+      first_key, visibility.num_keys);
 
   float dk[kOut / 8][4] = {};
   float dv[kOut / 8][4] = {};
   const Span queries = visibility.queries_of(first_key, kKeys);
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    const HeadRows<T> q = at.rows<T>(op.q, op.q_stride, head, shape.query_len, aligned);
+    const HeadRows<T> q =
+        at.rows<T>(op.q, op.q_stride, head, at.head_size, shape.query_len, aligned);
     const HeadRows<T> output_grad =
-        at.rows<T>(op.output_grad, op.o_stride, head, shape.query_len, aligned);
+        at.rows<T>(op.output_grad, op.o_stride, head, at.value_size, shape.query_len, aligned);
     for (std::int64_t query = queries.begin; query < queries.end; query += kQueries) {
       __syncthreads();  // everyone is done with the tiles before
       load_tile<kQueries, kHead>(q_tile, q, query, queries.end);
@@ -189,13 +195,15 @@ __global__ void __launch_bounds__(AttentionTiles<T, kHead>::kWarps* kWarp)
     }
   }
   wait_for_copies();
-  const int columns = shape.head_size - first_column;
   const float scale[2] = {shape.scale, shape.scale};
   const float one[2] = {1.0F, 1.0F};
-  store_rows<kOut>(at.rows_to<T>(op.dk, op.dkv_stride, kv_head, shape.key_len) + first_column,
-                   op.dkv_stride, columns, key, shape.key_len, dk, scale);
-  store_rows<kOut>(at.rows_to<T>(op.dv, op.dkv_stride, kv_head, shape.key_len) + first_column,
-                   op.dkv_stride, columns, key, shape.key_len, dv, one);
+  // A part beyond the head's own size has no columns: nothing is written.
+  store_rows<kOut>(
+      at.rows_to<T>(op.dk, op.dkv_stride, kv_head, at.head_size, shape.key_len) + first_column,
+      op.dkv_stride, at.head_size - first_column, key, shape.key_len, dk, scale);
+  store_rows<kOut>(
+      at.rows_to<T>(op.dv, op.dkv_stride, kv_head, at.value_size, shape.key_len) + first_column,
+      op.dkv_stride, at.value_size - first_column, key, shape.key_len, dv, one);
 }
 
 template <class T, int kHead>
@@ -229,7 +237,7 @@ std::int64_t flash_scratch_bytes(const AttentionBackward& op) {
 void enqueue_flash(const Context& context, const AttentionBackward& op) {
   require_scratch(context, flash_scratch_bytes(op));
   auto* delta = reinterpret_cast<float*>(context.scratch.data());
-  with_attention_types(op.dtype, op.shape.head_size, [&](auto type, auto head) {
+  with_attention_types(op.dtype, op.shape, [&](auto type, auto head) {
     enqueue_backward<typename decltype(type)::type, decltype(head)::value>(context, op, delta);
   });
 }

@@ -69,9 +69,12 @@ __global__ void __launch_bounds__(AttentionTiles<T, kHead>::kWarps* kWarp)
   const AttentionShape& shape = op.shape;
   const HeadPlace at(shape, blockIdx.y, blockIdx.z);
   const Visibility visibility(op, at.sequence);
-  const HeadRows<T> q = at.rows<T>(op.q, op.q_stride, at.head, shape.query_len, aligned);
-  const HeadRows<T> k = at.rows<T>(op.k, op.kv_stride, at.kv_head, shape.key_len, aligned);
-  const HeadRows<T> v = at.rows<T>(op.v, op.kv_stride, at.kv_head, shape.key_len, aligned);
+  const HeadRows<T> q =
+      at.rows<T>(op.q, op.q_stride, at.head, at.head_size, shape.query_len, aligned);
+  const HeadRows<T> k =
+      at.rows<T>(op.k, op.kv_stride, at.kv_head, at.head_size, shape.key_len, aligned);
+  const HeadRows<T> v =
+      at.rows<T>(op.v, op.kv_stride, at.kv_head, at.value_size, shape.key_len, aligned);
   // Late queries see more keys under a causal mask: they go first.
   const std::int64_t first_query = std::int64_t{gridDim.x - 1 - blockIdx.x} * kQueries;
   const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kWarpRows;
@@ -112,8 +115,8 @@ __global__ void __launch_bounds__(AttentionTiles<T, kHead>::kWarps* kWarp)
       op.lse[(at.sequence * shape.query_len + row) * shape.heads + at.head] =
           sum > 0.0F ? running.max[half] * kLn2 + logf(sum) : -kInfinity;
   }
-  T* o = at.rows_to<T>(op.o, op.o_stride, at.head, shape.query_len);
-  store_rows<kHead>(o, op.o_stride, shape.head_size, query, shape.query_len, output, inverse);
+  T* o = at.rows_to<T>(op.o, op.o_stride, at.head, at.value_size, shape.query_len);
+  store_rows<kHead>(o, op.o_stride, at.value_size, query, shape.query_len, output, inverse);
 }
 
 template <class T, int kHead>
@@ -129,7 +132,7 @@ void enqueue_forward(const Context& context, const AttentionForward& op) {
 }  // namespace
 
 void enqueue_flash(const Context& context, const AttentionForward& op) {
-  with_attention_types(op.dtype, op.shape.head_size, [&](auto type, auto head) {
+  with_attention_types(op.dtype, op.shape, [&](auto type, auto head) {
     enqueue_forward<typename decltype(type)::type, decltype(head)::value>(context, op);
   });
 }

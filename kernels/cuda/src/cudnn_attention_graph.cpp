@@ -61,6 +61,7 @@ std::string shape_refusal(const AttentionShape& s, DType dtype,
                           bool key_ranges) {
   if (dtype != DType::BF16 && dtype != DType::F16) return "cuDNN attends in bf16 and fp16 only";
   if (s.head_size % 8 != 0 || s.head_size > 128) return "its head size is not 8, 16, ... 128";
+  if (s.value_size() != s.head_size) return "its value heads have a size of their own";
   for (const std::int64_t stride : strides)
     if (stride % 8 != 0) return "its rows are not aligned to 16 bytes";
   if (key_lengths) return "sequences without keys are NaN in cuDNN and zero here";

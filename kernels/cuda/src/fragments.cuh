@@ -2,11 +2,12 @@
 //
 // Lane l has row g = l / 4 and t = l % 4. It holds of C: c[0], c[1] = C[g][2t], C[g][2t + 1] and
 // c[2], c[3] = C[g + 8][2t], C[g + 8][2t + 1] (PTX ISA, "Matrix fragments for mma.m16n8k16"). bf16
-// uses tensor cores; fp32 plain FMA on fragments of the same ownership, so that kernels are written
-// once and fp32 keeps all its bits (TF32 would not).
+// and fp16 use tensor cores; fp32 plain FMA on fragments of the same ownership, so that kernels are
+// written once and fp32 keeps all its bits (TF32 would not).
 #pragma once
 
 #include <cstring>
+#include <type_traits>
 
 #include "device.cuh"
 
@@ -76,8 +77,9 @@ struct Fragments<float> {
   }
 };
 
-template <>
-struct Fragments<__nv_bfloat16> {
+/// T is __nv_bfloat16 or __half.
+template <class T>
+struct Fragments16 {
   static constexpr int kDepth = 16;
   /// Two neighbouring elements, the lower one first in memory, in each register.
   struct A {
@@ -88,7 +90,7 @@ struct Fragments<__nv_bfloat16> {
   };
 
   __device__ static unsigned pack(float low, float high) {
-    const __nv_bfloat16 both[2] = {__float2bfloat16_rn(low), __float2bfloat16_rn(high)};
+    const T both[2] = {from_float<T>(low), from_float<T>(high)};
     unsigned word;
     memcpy(&word, both, sizeof(word));
     return word;
@@ -99,44 +101,52 @@ struct Fragments<__nv_bfloat16> {
   }
 
 #if defined(__CUDACC__)
-  __device__ static A load_a(const __nv_bfloat16* tile, int stride) {
+  __device__ static A load_a(const T* tile, int stride) {
     const int lane = static_cast<int>(threadIdx.x % kWarp);
     A a;
     load_matrices<false>(a.pair[0], a.pair[1], a.pair[2], a.pair[3],
                          tile + lane % 16 * stride + lane / 16 * 8);
     return a;
   }
-  __device__ static A load_a_columns(const __nv_bfloat16* tile, int stride) {
+  __device__ static A load_a_columns(const T* tile, int stride) {
     const int lane = static_cast<int>(threadIdx.x % kWarp);
     A a;
     load_matrices<true>(a.pair[0], a.pair[1], a.pair[2], a.pair[3],
                         tile + (lane / 16 * 8 + lane % 8) * stride + lane / 8 % 2 * 8);
     return a;
   }
-  __device__ static void load_b(B (&b)[2], const __nv_bfloat16* tile, int stride) {
+  __device__ static void load_b(B (&b)[2], const T* tile, int stride) {
     const int lane = static_cast<int>(threadIdx.x % kWarp);
     load_matrices<false>(b[0].pair[0], b[0].pair[1], b[1].pair[0], b[1].pair[1],
                          tile + (lane / 16 * 8 + lane % 8) * stride + lane / 8 % 2 * 8);
   }
-  __device__ static void load_b_rows(B (&b)[2], const __nv_bfloat16* tile, int stride) {
+  __device__ static void load_b_rows(B (&b)[2], const T* tile, int stride) {
     const int lane = static_cast<int>(threadIdx.x % kWarp);
     load_matrices<true>(b[0].pair[0], b[0].pair[1], b[1].pair[0], b[1].pair[1],
                         tile + lane % 16 * stride + lane / 16 * 8);
   }
   __device__ static void multiply(float (&c)[4], const A& a, const B& b) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};\n"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a.pair[0]), "r"(a.pair[1]), "r"(a.pair[2]), "r"(a.pair[3]), "r"(b.pair[0]),
-          "r"(b.pair[1]));
+    if constexpr (std::is_same_v<T, __half>)
+      asm volatile(
+          "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+          "{%8, %9}, {%0, %1, %2, %3};\n"
+          : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+          : "r"(a.pair[0]), "r"(a.pair[1]), "r"(a.pair[2]), "r"(a.pair[3]), "r"(b.pair[0]),
+            "r"(b.pair[1]));
+    else
+      asm volatile(
+          "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+          "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
+          : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+          : "r"(a.pair[0]), "r"(a.pair[1]), "r"(a.pair[2]), "r"(a.pair[3]), "r"(b.pair[0]),
+            "r"(b.pair[1]));
   }
 
  private:
   /// Four 8 x 8 matrices; lane l gives the address of row l % 8 of matrix l / 8.
   template <bool transposed>
   __device__ static void load_matrices(unsigned& r0, unsigned& r1, unsigned& r2, unsigned& r3,
-                                       const __nv_bfloat16* row) {
+                                       const T* row) {
     const auto address = static_cast<unsigned>(__cvta_generic_to_shared(row));
     if constexpr (transposed)
       asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
@@ -151,13 +161,13 @@ struct Fragments<__nv_bfloat16> {
   }
 #else
   // What the instructions above do, for the emulator.
-  __device__ static unsigned pair_of(__nv_bfloat16 low, __nv_bfloat16 high) {
-    const __nv_bfloat16 both[2] = {low, high};
+  __device__ static unsigned pair_of(T low, T high) {
+    const T both[2] = {low, high};
     unsigned word;
     memcpy(&word, both, sizeof(word));
     return word;
   }
-  __device__ static A load_a(const __nv_bfloat16* tile, int stride) {
+  __device__ static A load_a(const T* tile, int stride) {
     A a;
     for (int i = 0; i < 4; ++i) {
       const auto* at = tile + (lane_row() + i % 2 * 8) * stride + lane_column() + i / 2 * 8;
@@ -165,7 +175,7 @@ struct Fragments<__nv_bfloat16> {
     }
     return a;
   }
-  __device__ static A load_a_columns(const __nv_bfloat16* tile, int stride) {
+  __device__ static A load_a_columns(const T* tile, int stride) {
     A a;
     for (int i = 0; i < 4; ++i) {
       const auto* at = tile + (lane_column() + i / 2 * 8) * stride + lane_row() + i % 2 * 8;
@@ -173,13 +183,13 @@ struct Fragments<__nv_bfloat16> {
     }
     return a;
   }
-  __device__ static void load_b(B (&b)[2], const __nv_bfloat16* tile, int stride) {
+  __device__ static void load_b(B (&b)[2], const T* tile, int stride) {
     for (int i = 0; i < 4; ++i) {
       const auto* at = tile + (lane_row() + i / 2 * 8) * stride + lane_column() + i % 2 * 8;
       b[i / 2].pair[i % 2] = pair_of(at[0], at[1]);
     }
   }
-  __device__ static void load_b_rows(B (&b)[2], const __nv_bfloat16* tile, int stride) {
+  __device__ static void load_b_rows(B (&b)[2], const T* tile, int stride) {
     for (int i = 0; i < 4; ++i) {
       const auto* at = tile + (lane_column() + i % 2 * 8) * stride + lane_row() + i / 2 * 8;
       b[i / 2].pair[i % 2] = pair_of(at[0], at[stride]);
@@ -191,7 +201,7 @@ struct Fragments<__nv_bfloat16> {
     const B* b;
   };
   static float element(unsigned pair, int which) {
-    __nv_bfloat16 both[2];
+    T both[2];
     memcpy(both, &pair, sizeof(pair));
     return to_float(both[which]);
   }
@@ -216,6 +226,11 @@ struct Fragments<__nv_bfloat16> {
   }
 #endif
 };
+
+template <>
+struct Fragments<__nv_bfloat16> : Fragments16<__nv_bfloat16> {};
+template <>
+struct Fragments<__half> : Fragments16<__half> {};
 
 /// Starts to copy 16 bytes from global to shared memory, past the registers; both are aligned to 16
 /// bytes.

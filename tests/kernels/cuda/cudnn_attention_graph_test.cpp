@@ -63,6 +63,8 @@ TEST_CASE("what cuDNN cannot do as we define it goes to our own kernels", "[kern
         "its head size is not 8, 16, ... 128");
   CHECK(refused([](auto& op) { op.shape.head_size = 256; }) ==
         "its head size is not 8, 16, ... 128");
+  CHECK(refused([](auto& op) { op.shape.value_head_size = 32; }) ==
+        "its value heads have a size of their own");
   CHECK(refused([](auto& op) { op.q_stride = 515; }) == "its rows are not aligned to 16 bytes");
   CHECK(refused([](auto& op) { op.shape.query_offset = -1; }) ==
         "its queries do not lie within its keys");
