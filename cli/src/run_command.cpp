@@ -137,8 +137,7 @@ std::string checkpoint_line(const program::Plan& plan,
   if (!checkpoints.folder.empty()) {
     std::int64_t snapshot = 0;
     for (const program::Program& program : program::lower_all(plan))
-      snapshot =
-          std::max(snapshot, runtime::snapshot_bytes(program, plan.parallel.dp * plan.parallel.cp));
+      snapshot = std::max(snapshot, runtime::snapshot_bytes(program));
     line += fmt::format(
         "checkpoints in {}{}, by way of {:.1f} MiB of host memory a rank", checkpoints.folder,
         checkpoints.every > 0 ? fmt::format(" every {} steps", checkpoints.every) : " at the end",

@@ -5,14 +5,11 @@
 #include "core/error.hpp"
 
 namespace meshplan::program {
-namespace {
 
 int number_in(const Mesh& mesh, Group group, int rank) {
   const std::vector<int> members = mesh.group(group, rank);
   return static_cast<int>(std::ranges::find(members, rank) - members.begin());
 }
-
-}  // namespace
 
 ShardPlace shard_place(const Plan& plan, const Mesh& mesh, int rank) {
   if (plan.zero_stage == 0) return {};

@@ -7,6 +7,7 @@
 namespace meshplan::runtime {
 namespace {
 
+using program::Coordinates;
 using program::FlatRange;
 using program::Parameter;
 using program::Region;
@@ -17,7 +18,8 @@ std::size_t sharded_dim(const Parameter& parameter) {
 
 /// The global part of a box of the local tensor that lies inside `piece`.
 void append_piece(const Parameter& parameter, int index, const TensorBox& local,
-                  const program::ShardPiece& piece, std::vector<HeldPiece>& pieces) {
+                  const program::ShardPiece& piece, const Coordinates& place,
+                  std::vector<HeldPiece>& pieces) {
   TensorBox inside = whole_box(parameter.local_shape);
   const std::size_t dim = sharded_dim(parameter);
   inside.begin[dim] = piece.local_begin;
@@ -31,12 +33,13 @@ void append_piece(const Parameter& parameter, int index, const TensorBox& local,
   for (std::size_t d = 0; d < held.strides.size(); ++d)
     held.offset += both->begin[d] * held.strides[d];
   held.box.begin[dim] += piece.global_begin - piece.local_begin;
+  if (parameter.expert) held.box.begin[0] += place.ep * parameter.local_shape[0];
   pieces.push_back(std::move(held));
 }
 
 template <class Keep>
-std::vector<HeldPiece> pieces_of(const program::Program& program, int tp_rank, FlatRange range,
-                                 Keep keep) {
+std::vector<HeldPiece> pieces_of(const program::Program& program, const Coordinates& place,
+                                 FlatRange range, Keep keep) {
   std::vector<HeldPiece> pieces;
   for (std::size_t i = 0; i < program.parameters.size(); ++i) {
     const Parameter& parameter = program.parameters[i];
@@ -44,62 +47,87 @@ std::vector<HeldPiece> pieces_of(const program::Program& program, int tp_rank, F
     const std::int64_t end = std::min(range.end, parameter.offset + parameter.elements());
     for (const TensorBox& local :
          boxes_of_range(parameter.local_shape, begin - parameter.offset, end - parameter.offset))
-      for (const program::ShardPiece& piece : program::shard_pieces(parameter, tp_rank))
+      for (const program::ShardPiece& piece :
+           program::shard_pieces(parameter, parameter.expert ? place.etp : place.tp))
         if (keep(parameter, piece))
-          append_piece(parameter, static_cast<int>(i), local, piece, pieces);
+          append_piece(parameter, static_cast<int>(i), local, piece, place, pieces);
   }
   return pieces;
 }
 
-}  // namespace
+/// What a rank owns of buckets in a row that the same ranks hold and divide alike.
+struct OwnedRun {
+  program::HeldRun run;
+  bool expert = false;
+  int shards = 1;
+  int replicas = 1;  // ranks that hold the parameters
+};
 
-std::vector<HeldPiece> held_pieces(const program::Program& program, int tp_rank, FlatRange range) {
-  return pieces_of(program, tp_rank, range,
-                   [](const Parameter&, const program::ShardPiece&) { return true; });
-}
-
-std::vector<HeldPiece> held_pieces(const program::Program& program, int tp_rank) {
-  return held_pieces(program, tp_rank, {0, program.parameter_elements});
-}
-
-FlatRange share_of_replica(const program::Program& program, int replica, int num_replicas) {
-  const auto cut = [&](int index) {
-    return program.parameter_elements / num_replicas * index +
-           program.parameter_elements % num_replicas * index / num_replicas;
-  };
-  return {cut(replica), cut(replica + 1)};
-}
-
-std::vector<SavedRun> saved_runs(const program::Program& program, Region region,
-                                 const program::ShardPlace& shard, int replica, int num_replicas) {
-  const bool sharded = program.plan.zero_stage > 0;
-  std::vector<SavedRun> runs;
-  std::int64_t position = 0;
-  const auto add = [&](const program::HeldRun& run) {
-    if (run.range.size() == 0) return;
-    runs.push_back({.range = run.range, .offset = run.offset, .position = position});
-    position += run.range.size();
-  };
-  if (!sharded) {
-    const FlatRange share = share_of_replica(program, replica, num_replicas);
-    add({.range = share, .offset = share.begin});
-    return runs;
-  }
-  const auto owned = program::owned_runs(program, region, shard);
+std::vector<OwnedRun> owned_alike(const program::Program& program, Region region,
+                                  const program::ShardPlace& shard) {
+  const std::vector<program::HeldRun> owned = program::owned_runs(program, region, shard);
+  std::vector<OwnedRun> runs;
   for (std::size_t i = 0; i < owned.size(); ++i) {
-    // Ranks that own the same follow one another every `shards` of the replicas.
-    const int shards = program.buckets[i].shards;
-    const int copies = std::max(1, num_replicas / shards);
-    const FlatRange all = owned[i].range;
-    const auto cut = [&](int part) { return all.begin + all.size() * part / copies; };
-    const int part = replica / shards % copies;
-    add(program::clipped(owned[i], {cut(part), cut(part + 1)}));
+    const program::Bucket& bucket = program.buckets[i];
+    const bool follows = !runs.empty() && runs.back().expert == bucket.expert() &&
+                         runs.back().shards == bucket.shards &&
+                         runs.back().run.range.end == owned[i].range.begin &&
+                         runs.back().run.offset + runs.back().run.range.size() == owned[i].offset;
+    if (follows)
+      runs.back().run.range.end = owned[i].range.end;
+    else
+      runs.push_back({.run = owned[i],
+                      .expert = bucket.expert(),
+                      .shards = bucket.shards,
+                      .replicas = program::group_size(bucket.group, program.plan)});
   }
   return runs;
 }
 
-std::vector<HeldPiece> saved_pieces(const program::Program& program, int tp_rank, FlatRange range) {
-  return pieces_of(program, tp_rank, range,
+}  // namespace
+
+std::vector<HeldPiece> held_pieces(const program::Program& program, const Coordinates& place,
+                                   FlatRange range) {
+  return pieces_of(program, place, range,
+                   [](const Parameter&, const program::ShardPiece&) { return true; });
+}
+
+std::vector<HeldPiece> held_pieces(const program::Program& program, const Coordinates& place) {
+  return held_pieces(program, place, {0, program.parameter_elements});
+}
+
+SaverPlace saver_place(const program::Plan& plan, int rank) {
+  const program::Mesh mesh = program::mesh_of(plan);
+  return {.coordinates = mesh.coordinates(rank),
+          .shard = program::shard_place(plan, mesh, rank),
+          .dense_replica = program::number_in(mesh, program::Group::DpCp, rank),
+          .expert_replica = program::number_in(mesh, program::Group::ExpertDp, rank)};
+}
+
+std::vector<SavedRun> saved_runs(const program::Program& program, Region region,
+                                 const SaverPlace& place) {
+  std::vector<SavedRun> runs;
+  std::int64_t position = 0;
+  for (const OwnedRun& owned : owned_alike(program, region, place.shard)) {
+    // Ranks that own the same follow one another every `shards` of the replicas.
+    const int copies = owned.replicas / owned.shards;
+    const int replica = owned.expert ? place.expert_replica : place.dense_replica;
+    const FlatRange all = owned.run.range;
+    const auto cut = [&](int part) {
+      return all.begin + all.size() / copies * part + all.size() % copies * part / copies;
+    };
+    const int part = replica / owned.shards % copies;
+    const program::HeldRun saved = program::clipped(owned.run, {cut(part), cut(part + 1)});
+    if (saved.range.size() == 0) continue;
+    runs.push_back({.range = saved.range, .offset = saved.offset, .position = position});
+    position += saved.range.size();
+  }
+  return runs;
+}
+
+std::vector<HeldPiece> saved_pieces(const program::Program& program, const Coordinates& place,
+                                    FlatRange range) {
+  return pieces_of(program, place, range,
                    [&](const Parameter& parameter, const program::ShardPiece& piece) {
                      return !parameter.tied_copy && piece.copy == 0;
                    });

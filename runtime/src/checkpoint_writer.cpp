@@ -114,8 +114,12 @@ std::span<const float> dense_values(const HeldPiece& piece, const float* first,
 
 }  // namespace
 
-std::int64_t snapshot_bytes(const program::Program& program, int num_replicas) {
-  const std::int64_t elements = (program.parameter_elements + num_replicas - 1) / num_replicas;
+std::int64_t snapshot_bytes(const program::Program& program) {
+  std::int64_t elements = 0;
+  for (const program::Bucket& bucket : program.buckets) {
+    const int replicas = program::group_size(bucket.group, program.plan);
+    elements += (bucket.range.size() + replicas - 1) / replicas;
+  }
   return elements * size_of(DType::F32) * std::ssize(state_regions(program));
 }
 
@@ -139,8 +143,7 @@ CheckpointWriter::CheckpointWriter(const program::Program& program, const SaverP
   }
   check_shared(world, folder_, token);
   for (StateRegion& state : state_regions(program)) {
-    std::vector<SavedRun> runs =
-        saved_runs(program, state.region, place.shard, place.replica, place.num_replicas);
+    std::vector<SavedRun> runs = saved_runs(program, state.region, place);
     const std::int64_t size = runs.empty() ? 0 : runs.back().position + runs.back().range.size();
     snapshot_.push_back({.state = std::move(state),
                          .runs = std::move(runs),
@@ -148,7 +151,7 @@ CheckpointWriter::CheckpointWriter(const program::Program& program, const SaverP
   }
   // The states differ in where a run lies, not in what it holds.
   for (const SavedRun& run : snapshot_.front().runs)
-    for (HeldPiece& piece : saved_pieces(program, place.tp_rank, run.range)) {
+    for (HeldPiece& piece : saved_pieces(program, place.coordinates, run.range)) {
       positions_.push_back(run.position + piece.offset - run.range.begin);
       pieces_.push_back(std::move(piece));
     }

@@ -7,9 +7,9 @@
 
 namespace meshplan::runtime {
 
-void load_parameters(const program::Program& program, int tp_rank, const program::ShardPlace& shard,
-                     ParameterSource& source, LoadedState which, kernels::Backend& backend,
-                     const Arena& arena) {
+void load_parameters(const program::Program& program, const program::Coordinates& place,
+                     const program::ShardPlace& shard, ParameterSource& source, LoadedState which,
+                     kernels::Backend& backend, const Arena& arena) {
   std::vector<float> staging;  // one parameter at a time: the arena may be another device's memory
   for (const StateRegion& state : state_regions(program)) {
     if (which == LoadedState::WeightsOnly && state.name != kWeights) continue;
@@ -21,7 +21,7 @@ void load_parameters(const program::Program& program, int tp_rank, const program
             program::clipped(run, {parameter.offset, parameter.offset + parameter.elements()});
         if (held.range.size() == 0) continue;
         staging.assign(static_cast<std::size_t>(held.range.size()), 0.0F);
-        for (const HeldPiece& piece : held_pieces(program, tp_rank, held.range))
+        for (const HeldPiece& piece : held_pieces(program, place, held.range))
           source.read(state.name, parameter.name,
                       {.data = staging.data() + (piece.offset - held.range.begin),
                        .box = piece.box,

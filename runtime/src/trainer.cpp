@@ -1,7 +1,5 @@
 #include "runtime/trainer.hpp"
 
-#include <fmt/format.h>
-
 #include "core/error.hpp"
 #include "runtime/initialize.hpp"
 
@@ -53,36 +51,12 @@ double Trainer::evaluate(const StepBatch& batch) {
 }
 
 void Trainer::load(ParameterSource& source, LoadedState which) {
-  refuse_sharded_experts("read");
-  load_parameters(training_, groups_.coordinates().tp, shard_place(), source, which,
-                  device_.backend(), arena_);
-}
-
-/// The layout of a checkpoint knows shards over tp alone.
-void Trainer::refuse_sharded_experts(std::string_view what) const {
-  const program::ParallelConfig& parallel = training_.plan.parallel;
-  const bool tp_ranks_own_parts =
-      training_.plan.zero_stage > 0 && training_.plan.model.moe && parallel.tp > 1;
-  if (tp_ranks_own_parts)
-    throw ConfigError(
-        fmt::format("zero_stage = {} with experts and tp = {}: this version cannot {} checkpoints "
-                    "or weights of "
-                    "experts whose parts lie on several tp ranks; use tp = 1 or zero_stage = 0",
-                    training_.plan.zero_stage, parallel.tp, what));
-  if (parallel.ep * parallel.etp > 1)
-    throw ConfigError(fmt::format(
-        "ep = {}, etp = {}: this version cannot {} checkpoints or weights whose experts are "
-        "sharded; use ep = 1 and etp = 1",
-        parallel.ep, parallel.etp, what));
+  load_parameters(training_, groups_.coordinates(), shard_place(), source, which, device_.backend(),
+                  arena_);
 }
 
 SaverPlace Trainer::saver_place() const {
-  refuse_sharded_experts("write");
-  const Communicator& replicas = groups_.of(program::Group::DpCp);
-  return {.tp_rank = groups_.coordinates().tp,
-          .replica = replicas.rank(),
-          .num_replicas = replicas.size(),
-          .shard = shard_place()};
+  return runtime::saver_place(training_.plan, groups_.world().rank());
 }
 
 program::ShardPlace Trainer::shard_place() const {

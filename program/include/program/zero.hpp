@@ -11,6 +11,9 @@
 
 namespace meshplan::program {
 
+/// Number of a rank among the members of its group.
+int number_in(const Mesh& mesh, Group group, int rank);
+
 /// Number of a rank in the groups that divide buckets.
 struct ShardPlace {
   int dense = 0;

@@ -19,17 +19,23 @@ struct HeldPiece {
   std::vector<std::int64_t> strides;  // of the local tensor
 };
 
-/// What the flat elements of `range` hold on this tp rank, in their order. Padding (rows of a
-/// padded vocabulary, alignment gaps) belongs to no piece.
-std::vector<HeldPiece> held_pieces(const program::Program& program, int tp_rank,
-                                   program::FlatRange range);
+/// What the flat elements of `range` hold on the rank at `place`, in their order. Padding (rows of
+/// a padded vocabulary, alignment gaps) belongs to no piece.
+std::vector<HeldPiece> held_pieces(const program::Program& program,
+                                   const program::Coordinates& place, program::FlatRange range);
 
 /// Everything that the rank holds.
-std::vector<HeldPiece> held_pieces(const program::Program& program, int tp_rank);
+std::vector<HeldPiece> held_pieces(const program::Program& program,
+                                   const program::Coordinates& place);
 
-/// The part of the flat regions that one of `num_replicas` ranks with equal parameters saves: equal
-/// shares, so that all of them write.
-program::FlatRange share_of_replica(const program::Program& program, int replica, int num_replicas);
+/// The place of a rank among those that save a model.
+struct SaverPlace {
+  program::Coordinates coordinates;
+  program::ShardPlace shard = {};
+  int dense_replica = 0;   // among the ranks that hold the same dense parameters
+  int expert_replica = 0;  // among those that hold the same experts
+};
+SaverPlace saver_place(const program::Plan& plan, int rank);
 
 /// A run of the flat parameters that a rank saves, from element `position` of its snapshot on, and
 /// where it lies in a region.
@@ -39,15 +45,16 @@ struct SavedRun {
   std::int64_t position = 0;
 };
 
-/// Of a state's region: a replica's equal share of all; with ZeRO what the rank owns, in hybrid
-/// sharding an equal part of that for each rank that owns the same.
+/// Of a state's region: each replica's equal share, so that all of them write; with ZeRO what the
+/// rank owns, in hybrid sharding an equal part of that for each rank that owns the same.
 std::vector<SavedRun> saved_runs(const program::Program& program, program::Region region,
-                                 const program::ShardPlace& shard, int replica, int num_replicas);
+                                 const SaverPlace& place);
 
-/// What the rank saves of `range`: what it holds, less tied copies and what a lower tp rank holds
-/// too. Over all ranks every element of every parameter is saved once.
-std::vector<HeldPiece> saved_pieces(const program::Program& program, int tp_rank,
-                                    program::FlatRange range);
+/// What the rank saves of `range`: what it holds, less tied copies and what a lower tp rank (of
+/// experts, a lower etp rank) holds too. Over all ranks every element of every parameter is saved
+/// once.
+std::vector<HeldPiece> saved_pieces(const program::Program& program,
+                                    const program::Coordinates& place, program::FlatRange range);
 
 /// A kind of state that training keeps for every parameter, in fp32.
 struct StateRegion {

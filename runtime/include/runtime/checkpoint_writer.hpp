@@ -16,16 +16,8 @@
 
 namespace meshplan::runtime {
 
-/// The place of a rank among those that save a model.
-struct SaverPlace {
-  int tp_rank = 0;
-  int replica = 0;  // among the ranks that hold the same parameters
-  int num_replicas = 1;
-  program::ShardPlace shard = {};
-};
-
 /// Host memory that saving takes on a rank: a copy of what it saves.
-std::int64_t snapshot_bytes(const program::Program& program, int num_replicas);
+std::int64_t snapshot_bytes(const program::Program& program);
 
 /// Every rank of a job has one. Each writes its share into `folder`/step-N.tmp; rank 0 writes the
 /// index once all shares are there, makes everything durable, renames to step-N and removes what

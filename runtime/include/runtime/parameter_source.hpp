@@ -26,8 +26,8 @@ enum class LoadedState { WeightsOnly, All };
 
 /// Fills a rank's weights, and with All the optimizer's state; padding becomes zero. Moments that
 /// are not loaded stay as they are.
-void load_parameters(const program::Program& program, int tp_rank, const program::ShardPlace& shard,
-                     ParameterSource& source, LoadedState which, kernels::Backend& backend,
-                     const Arena& arena);
+void load_parameters(const program::Program& program, const program::Coordinates& place,
+                     const program::ShardPlace& shard, ParameterSource& source, LoadedState which,
+                     kernels::Backend& backend, const Arena& arena);
 
 }  // namespace meshplan::runtime

@@ -42,7 +42,6 @@ class Trainer {
   Device& device() { return device_; }
 
  private:
-  void refuse_sharded_experts(std::string_view what) const;
 
   program::Program training_;
   std::optional<program::Program> evaluation_;
