@@ -78,6 +78,9 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("replicated_activation_sends", p.replicated_activation_sends,
              "every tp rank sends the whole activation to the next stage");
   v.optional("separate_dropout_masks", p.separate_dropout_masks, "a byte per element is kept");
+  v.optional("keeps_gathered_inputs", p.keeps_gathered_inputs,
+             "under sequence parallelism, instead of gathering them again in backward");
+  v.optional("balances_stages", p.balances_stages, "stages cut by cost, the head's among it");
   v.optional("tp_overlap", p.tp_overlap, "none, gradients or user_buffers");
   v.optional("rate_limited_gathers", p.rate_limited_gathers, "one layer ahead at most");
   v.optional("gathers_fp8", p.gathers_fp8, "sharded parameters travel in FP8");

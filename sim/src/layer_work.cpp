@@ -284,7 +284,7 @@ class Walker {
     product(1, m, n, k, low, profile_.linear);
     if (low) casts(m * k, m * n);
     if (parallel.tp > 1 && op.split == Split::Row) reduce_output(m * n);
-    save_product_input(input, low, gathers && parallel.sp);
+    save_product_input(input, low);
     if (profile_.linear.forward_bytes > 0)  // an unfused bias
       forward({.kind = WorkKind::Stream, .bytes = m * n * profile_.linear.forward_bytes});
     if (is_head(op)) work_.logits = m * n;
@@ -308,7 +308,10 @@ class Walker {
     if (run_.parallel.sp) {
       // The gathered input is not kept: backward gathers again (Korthikanti et al. 2022, 4.2.2).
       work_.forward.push_back(tp(Collective::AllGather, full / run_.parallel.tp, beside));
-      backward(tp(Collective::AllGather, full / run_.parallel.tp, beside)).beside_gradient = true;
+      if (profile_.keeps_gathered_inputs)
+        work_.saved_bytes += full * (run_.parallel.tp - 1) / run_.parallel.tp;
+      else
+        backward(tp(Collective::AllGather, full / run_.parallel.tp, beside)).beside_gradient = true;
       backward(tp(Collective::ReduceScatter, full, beside)).beside_gradient = true;
     } else {
       backward(tp(Collective::AllReduce, full, beside)).beside_gradient = true;
@@ -325,7 +328,7 @@ class Walker {
     }
   }
 
-  void save_product_input(TensorId input, bool low, bool /*gathered*/) {
+  void save_product_input(TensorId input, bool low) {
     save(input, low && profile_.saves_fp8_inputs ? 1 : kHalfBytes);
   }
 
@@ -346,7 +349,7 @@ class Walker {
     habit.backward_kernels *= experts;
     product(experts, m, n, k, run_is_fp8(), habit, true);
     if (run_is_fp8()) casts(routed_ * k, routed_ * n, experts, true);
-    save_product_input(input, run_is_fp8(), false);
+    save_product_input(input, run_is_fp8());
   }
 
   // ---- attention

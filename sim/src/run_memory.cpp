@@ -88,7 +88,7 @@ RunMemory run_memory(const TrainingRun& run, const ExecutionProfile& profile,
   // A run that does not say what it recomputes recomputes what it must.
   TrainingRun recomputing = run;
   recomputing.recompute = RunRecompute::Full;
-  return fullest_stage(recomputing, profile, cluster, stage_work(recomputing, profile));
+  return fullest_stage(recomputing, profile, cluster, stage_work(recomputing, profile, StageCut::ByCost));
 }
 
 }  // namespace meshplan::sim

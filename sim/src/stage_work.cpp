@@ -57,7 +57,32 @@ std::vector<int> layers_per_position(const TrainingRun& run) {
   return layers;
 }
 
-StageWork stage_work(const TrainingRun& run, const ExecutionProfile& profile) {
+std::vector<int> balanced_layers(int num_layers, double head_cost, int stages) {
+  std::vector<int> layers(at(stages), 0);
+  const double total = num_layers + head_cost;
+  int stage = 0;
+  for (int layer = 0; layer < num_layers; ++layer) {
+    ++layers[at(stage)];
+    if (layer + 1 > total * (stage + 1) / stages && stage + 1 < stages) ++stage;
+  }
+  return layers;
+}
+
+namespace {
+
+std::vector<int> layers_of_positions(const TrainingRun& run, const ExecutionProfile& profile,
+                                     const StageWork& work, StageCut cut) {
+  if (cut == StageCut::Even || !profile.balances_stages || run.parallel.vpp > 1)
+    return layers_per_position(run);
+  const LayerWork& layer = work.works.front();
+  const double head = static_cast<double>(run.model.vocab_size) * run.model.hidden_size;
+  const double cost = (layer.dense_parameters + layer.expert_parameters) * run.parallel.tp;
+  return balanced_layers(run.model.num_layers, head / cost, run.parallel.pp);
+}
+
+}  // namespace
+
+StageWork stage_work(const TrainingRun& run, const ExecutionProfile& profile, StageCut cut) {
   const models::ModelGraph graph = models::build_graph(run.model);
   StageWork work;
   work.tied = graph.tied_embeddings;
@@ -67,7 +92,7 @@ StageWork stage_work(const TrainingRun& run, const ExecutionProfile& profile) {
     for (const bool recomputed : {false, true})
       work.works.push_back(layer_work(kind, run, profile, recomputed));
 
-  const auto layers = layers_per_position(run);
+  const auto layers = layers_of_positions(run, profile, work, cut);
   const int pp = run.parallel.pp, vpp = run.parallel.vpp;
   work.stages.assign(at(pp), std::vector<ChunkWork>(at(vpp)));
   int layer = 0;

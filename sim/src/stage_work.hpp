@@ -34,6 +34,16 @@ struct StageWork {
 /// embedding and head count as layers where the run says so.
 std::vector<int> layers_per_position(const TrainingRun& run);
 
-StageWork stage_work(const TrainingRun& run, const ExecutionProfile& profile);
+/// Layers of `stages` stages that end where the costs up to there exceed their share of all, the
+/// head's last: every layer costs 1, the head `head_cost`. A stage may hold none.
+std::vector<int> balanced_layers(int num_layers, double head_cost, int stages);
+
+/// How layers are dealt to stages.
+enum class StageCut {
+  Even,    // layers_per_position
+  ByCost,  // balanced_layers where the stack does so, else evenly
+};
+
+StageWork stage_work(const TrainingRun& run, const ExecutionProfile& profile, StageCut cut);
 
 }  // namespace meshplan::sim

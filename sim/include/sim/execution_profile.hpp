@@ -68,6 +68,8 @@ struct ExecutionProfile {
   bool fused_optimizer = true;
   bool replicated_activation_sends = true;  // without sp every tp rank sends the whole activation
   bool separate_dropout_masks = true;
+  bool keeps_gathered_inputs = false;  // of tp: kept whole instead of gathered again in backward
+  bool balances_stages = false;        // stages cut by cost, see balanced_layers; else evenly
 
   FlashGeneration flash = FlashGeneration::Two;
   TpOverlap tp_overlap = TpOverlap::None;
