@@ -35,7 +35,7 @@ constexpr double kOverheadSigma = 0.5;
 constexpr double kVersionSigma = 0.015;
 // Between stacks and machines: what is peculiar to one and common to all of its runs, a random
 // effect (DerSimonian and Laird 1986), for no run of a new stack says how large its own is.
-constexpr double kStackSigma = 0.03;
+constexpr double kStackSigma = 0.036;
 // Of operations timed on this machine: ten plans of the demo scatter by 1 to 4 % from step to step.
 // Of those between timed ones, and of a CPU's data sheet (OpenBLAS and oneDNN differ by 2).
 constexpr double kMeasuredSigma = 0.03;
