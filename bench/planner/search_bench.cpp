@@ -20,8 +20,9 @@ planner::SearchRequest request_70b() {
 
 std::vector<program::Plan> valid_plans(const planner::SearchRequest& request) {
   std::vector<program::Plan> plans;
-  for (const planner::Candidate& candidate :
-       planner::enumerate(request.workload, request.cluster.num_ranks(), request.constraints)) {
+  for (const planner::Candidate& candidate : planner::enumerate(
+           request.model, request.workload,
+           {request.cluster.num_ranks(), request.cluster.devices_per_node}, request.constraints)) {
     program::Plan plan = planner::make_plan(request, candidate);
     if (program::check(plan).empty()) plans.push_back(std::move(plan));
   }

@@ -104,6 +104,11 @@ void add_parallel_options(Command& command, PlanOptions& options) {
       .option("--pp", pins.pp, "pipeline stages")
       .option("--vpp", pins.vpp, "virtual stages (chunks) of a rank")
       .option("--dp", pins.dp, "data parallel size")
+      .option("--ep", pins.ep, "expert parallel size: ranks that share the experts of a layer")
+      .option("--etp", pins.etp, "tensor parallel size of the experts")
+      .option("--zero", pins.zero_stage, "ZeRO stage, 0 to 3 (docs/data_parallel.md)")
+      .option("--zero-shard-group", pins.zero_shard_group,
+              "hybrid ZeRO: so many data-parallel ranks share one copy")
       .option("--micro-batch", pins.micro_batch_size, "sequences of a micro-batch")
       .choice("--recompute", options.recompute, kRecomputeNames,
               "activations that the backward pass computes again")
@@ -167,11 +172,14 @@ ResolvedRequest resolve(PlanOptions options) {
 program::Plan single_plan(const ResolvedRequest& resolved) {
   planner::SearchRequest request = resolved.request;
   planner::Constraints& pins = request.constraints;
-  const int ranks = request.cluster.num_ranks();
   pins.tp = pins.tp.value_or(1);
   pins.cp = pins.cp.value_or(1);
   pins.context_parallel = pins.context_parallel.value_or(program::ContextMethod::AllGather);
   pins.pp = pins.pp.value_or(1);
+  pins.ep = pins.ep.value_or(1);
+  pins.etp = pins.etp.value_or(1);
+  pins.zero_stage = pins.zero_stage.value_or(0);
+  const planner::Ranks ranks{.count = request.cluster.num_ranks()};  // no node: no group of its own
   pins.sp = pins.sp.value_or(false);
   pins.micro_batch_size = pins.micro_batch_size.value_or(1);
   pins.recompute = pins.recompute.value_or(RecomputeKind::None);
@@ -182,7 +190,7 @@ program::Plan single_plan(const ResolvedRequest& resolved) {
                          *pins.schedule == ScheduleKind::ZbH1;
   pins.vpp = pins.vpp.value_or(one_chunk ? 1 : 2);
   const std::vector<planner::Candidate> candidates =
-      planner::enumerate(request.workload, ranks, pins);
+      planner::enumerate(request.model, request.workload, ranks, pins);
   require_invariant(candidates.size() == 1, "all choices are fixed, so one plan is left");
   program::Plan plan = planner::make_plan(request, candidates.front());
   const std::vector<program::Violation> violations = program::check(plan);

@@ -23,8 +23,6 @@ struct Options {
   std::optional<std::string> chrome;
   std::optional<std::string> out;
   std::optional<std::string> program;
-  // What the search does not vary yet: of one configuration only.
-  std::optional<int> ep, etp, zero, zero_shard_group;
   int stage = 0;
   bool all_ranks = false;
   bool explain = false;
@@ -42,7 +40,8 @@ PlanOnCluster from_file(const Options& options) {
   if (options.plan.model)
     throw ConfigError(
         fmt::format("{} holds a model already; leave out --model {}", file, *options.plan.model));
-  if (options.ep || options.etp || options.zero || options.zero_shard_group)
+  const planner::Constraints& pins = options.plan.constraints;
+  if (pins.ep || pins.etp || pins.zero_stage || pins.zero_shard_group)
     throw ConfigError(
         fmt::format("{} says what it divides and how; --ep, --etp and --zero are for plans "
                     "described by flags",
@@ -60,15 +59,6 @@ PlanOnCluster from_file(const Options& options) {
   return loaded;
 }
 
-void apply_choices(const Options& options, program::Plan& plan) {
-  plan.parallel.ep = options.ep.value_or(plan.parallel.ep);
-  plan.parallel.etp = options.etp.value_or(plan.parallel.etp);
-  plan.zero_stage = options.zero.value_or(plan.zero_stage);
-  plan.zero_shard_group = options.zero_shard_group.value_or(plan.zero_shard_group);
-  const std::vector<program::Violation> violations = program::check(plan);
-  if (!violations.empty()) throw ConfigError(violations.front().message);
-}
-
 // Without --gpus, exactly the ranks that the degrees ask for.
 PlanOnCluster from_flags(Options options) {
   read_schedule_file(options.plan);
@@ -77,9 +67,7 @@ PlanOnCluster from_flags(Options options) {
     options.plan.ranks =
         pins.tp.value_or(1) * pins.cp.value_or(1) * pins.pp.value_or(1) * pins.dp.value_or(1);
   ResolvedRequest resolved = resolve(options.plan);
-  program::Plan plan = single_plan(resolved);
-  apply_choices(options, plan);
-  return {.plan = std::move(plan),
+  return {.plan = single_plan(resolved),
           .cluster = std::move(resolved.request.cluster),
           .assumptions = std::move(resolved.assumptions)};
 }
@@ -135,12 +123,6 @@ void add_simulate_command(CommandLine& line) {
   command.positional("plan", options->file, "plan file; or describe the plan with the flags below");
   add_workload_options(command, options->plan);
   add_parallel_options(command, options->plan);
-  command.group("Choices that a search does not vary")
-      .option("--ep", options->ep, "expert parallel degree; divides the experts")
-      .option("--etp", options->etp, "tensor parallel degree of the experts")
-      .option("--zero", options->zero, "ZeRO stage, 0 to 3 (docs/data_parallel.md)")
-      .option("--zero-shard-group", options->zero_shard_group,
-              "hybrid ZeRO: so many data-parallel ranks share one copy");
   command.group("What it writes")
       .option("--trace", options->trace, "write the trace of the last step (meshplan's schema)")
       .option("--chrome", options->chrome, "write it for chrome://tracing or ui.perfetto.dev")

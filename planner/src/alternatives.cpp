@@ -8,9 +8,9 @@
 namespace meshplan::planner {
 namespace {
 
-constexpr std::array kChoices = {Choice::Tp,        Choice::Sp,      Choice::Cp,
-                                 Choice::Pp,        Choice::Dp,      Choice::MicroBatch,
-                                 Choice::Recompute, Choice::Schedule};
+constexpr std::array kChoices = {
+    Choice::Tp,  Choice::Sp,         Choice::Cp,        Choice::Pp,       Choice::Dp,  Choice::Ep,
+    Choice::Etp, Choice::MicroBatch, Choice::Recompute, Choice::Schedule, Choice::Zero};
 
 ChoiceValues values_of(Choice choice, const std::vector<Evaluation>& evaluations) {
   ChoiceValues values{.choice = choice};

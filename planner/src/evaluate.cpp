@@ -12,13 +12,15 @@ namespace {
 // Candidates with equal blocks are priced by one worker, whose estimator remembers them.
 std::vector<std::vector<std::size_t>> batches_of_equal_blocks(
     const std::vector<Candidate>& candidates) {
-  std::map<std::tuple<int, bool, int, program::ContextMethod, int, program::RecomputeKind>,
-           std::vector<std::size_t>>
+  std::map<
+      std::tuple<int, bool, int, program::ContextMethod, int, int, int, program::RecomputeKind>,
+      std::vector<std::size_t>>
       batches;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     const Candidate& candidate = candidates[i];
     batches[{candidate.parallel.tp, candidate.parallel.sp, candidate.parallel.cp,
-             candidate.context_parallel, candidate.micro_batch_size, candidate.recompute.kind}]
+             candidate.context_parallel, candidate.parallel.ep, candidate.parallel.etp,
+             candidate.micro_batch_size, candidate.recompute.kind}]
         .push_back(i);
   }
   std::vector<std::vector<std::size_t>> lists;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <set>
 #include <tuple>
 
@@ -15,12 +16,12 @@ constexpr int kMaxMoves = 6;                 // layers moved between stages
 using program::RecomputeKind;
 
 // Everything but the recompute kind.
-using MeshKey =
-    std::tuple<int, bool, int, program::ContextMethod, int, int, int, int, program::ScheduleKind>;
+using MeshKey = std::tuple<std::array<int, 10>, program::ContextMethod, program::ScheduleKind>;
 MeshKey mesh_key(const Candidate& candidate) {
-  const program::ParallelConfig& parallel = candidate.parallel;
-  return {parallel.tp,       parallel.sp,  parallel.cp, candidate.context_parallel,
-          parallel.pp,       parallel.vpp, parallel.dp, candidate.micro_batch_size,
+  const program::ParallelConfig& p = candidate.parallel;
+  return {{p.tp, p.sp ? 1 : 0, p.cp, p.pp, p.vpp, p.dp, p.ep, p.etp, candidate.micro_batch_size,
+           4 * candidate.zero_shard_group + candidate.zero_stage},
+          candidate.context_parallel,
           candidate.schedule};
 }
 

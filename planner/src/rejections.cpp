@@ -10,6 +10,10 @@ namespace {
 
 // The choice that a rule of program::check speaks about; empty = the model or workload itself.
 std::string family_of_rule(const std::string& rule, const Candidate& candidate) {
+  const bool spread = candidate.parallel.ep > 1 || candidate.parallel.etp > 1;
+  if (spread && (rule == "experts" || rule == "mesh"))
+    return fmt::format("{} {}", label(Choice::Ep, candidate), label(Choice::Etp, candidate));
+  if (rule == "zero") return label(Choice::Zero, candidate);
   if (rule == "heads" || rule == "kv-heads" || rule == "ffn" || rule == "experts")
     return label(Choice::Tp, candidate);
   if (rule == "sp") return fmt::format("{} with sp", label(Choice::Tp, candidate));

@@ -39,7 +39,8 @@ bool differ_in_schedule_only(const Candidate& a, Candidate b) {
 // Variants that refinement found next to a better one of the same mesh are steps on the way.
 bool is_step_on_the_way(const Candidate& better, const Candidate& worse) {
   return better.parallel == worse.parallel && better.micro_batch_size == worse.micro_batch_size &&
-         better.schedule == worse.schedule && better.recompute.kind == worse.recompute.kind;
+         better.schedule == worse.schedule && better.recompute.kind == worse.recompute.kind &&
+         better.zero_stage == worse.zero_stage && better.zero_shard_group == worse.zero_shard_group;
 }
 
 std::vector<std::size_t> winners(const std::vector<Evaluation>& evaluations, int most) {
@@ -169,6 +170,8 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
   plan.micro_batch_size = candidate.micro_batch_size;
   plan.recompute = candidate.recompute;
   plan.context_parallel = candidate.context_parallel;
+  plan.zero_stage = candidate.zero_stage;
+  plan.zero_shard_group = candidate.zero_shard_group;
   plan.layers_per_stage = candidate.layers_per_stage;
   plan.count_ends_as_layers = request.constraints.count_ends_as_layers;
   if (plan.schedule == program::ScheduleKind::Custom)
@@ -180,8 +183,9 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
 SearchOutcome search(const SearchRequest& request, const CostModel& costs,
                      const ParallelFor& parallel_for, const Progress& progress) {
   if (request.top < 1) throw ConfigError(fmt::format("top = {} must be at least 1", request.top));
-  const std::vector<Candidate> candidates =
-      enumerate(request.workload, request.cluster.num_ranks(), request.constraints);
+  const std::vector<Candidate> candidates = enumerate(
+      request.model, request.workload,
+      {request.cluster.num_ranks(), request.cluster.devices_per_node}, request.constraints);
   Estimators estimators(costs, parallel_for.num_workers);
   const SearchContext context{request, parallel_for, estimators};
   std::vector<Evaluation> evaluations = evaluate_all(context, candidates, progress);

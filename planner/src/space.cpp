@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <numeric>
 #include <string_view>
 
 #include "core/error.hpp"
@@ -67,8 +68,9 @@ std::vector<int> micro_batch_choices(const program::Workload& workload, int dp,
   return divisors(workload.global_batch_size / dp, constraints.max_micro_batch_size);
 }
 
-std::vector<bool> sp_choices(int tp, const Constraints& constraints) {
+std::vector<bool> sp_choices(int tp, bool experts, const Constraints& constraints) {
   if (constraints.sp) return {*constraints.sp};
+  if (experts) return {tp > 1};  // else every tp rank's experts would compute the same
   return tp > 1 ? std::vector<bool>{true, false} : std::vector<bool>{false};
 }
 
@@ -122,6 +124,45 @@ std::vector<program::ContextMethod> method_choices(int cp, const Constraints& co
                    {ContextMethod::AllGather, ContextMethod::Ring, ContextMethod::Ulysses});
 }
 
+/// (ep, etp) of a mesh. Ranks of a stage that are not needed for a copy of its experts hold further
+/// ones.
+std::vector<std::pair<int, int>> expert_choices(const models::ModelSpec& model,
+                                                const ParallelConfig& mesh,
+                                                const Constraints& constraints) {
+  if (!model.moe) return {{constraints.ep.value_or(1), constraints.etp.value_or(1)}};
+  const int ranks = mesh.tp * mesh.cp * mesh.dp;
+  std::vector<int> widths = {1};
+  if (mesh.tp > 1 && model.moe->expert_ffn_size % mesh.tp == 0) widths.push_back(mesh.tp);
+  std::vector<std::pair<int, int>> all;
+  for (const int etp : pinned_or(constraints.etp, widths)) {
+    std::vector<int> degrees;
+    for (const int ep : divisors(model.moe->num_experts, ranks))
+      if (ranks % (ep * std::max(1, etp)) == 0) degrees.push_back(ep);
+    for (const int ep : pinned_or(constraints.ep, degrees)) all.emplace_back(ep, etp);
+  }
+  return all;
+}
+
+/// (stage, ranks that share a copy).
+std::vector<std::pair<int, int>> zero_choices(const ParallelConfig& mesh, int ranks_per_node,
+                                              const Constraints& constraints) {
+  const int sharing = mesh.dp * mesh.cp;
+  std::vector<int> stages = {0};
+  if (sharing > 1) stages.push_back(1);
+  if (sharing > 1 && mesh.pp == 1) stages.insert(stages.end(), {2, 3});
+  std::vector<std::pair<int, int>> all;
+  for (const int stage : pinned_or(constraints.zero_stage, stages)) {
+    std::vector<int> groups = {0};
+    const int in_node = std::gcd(sharing, std::max(1, ranks_per_node / mesh.tp));
+    if (stage >= 2 && in_node > 1 && in_node < sharing) groups.push_back(in_node);
+    const bool may_pin = stage > 0 || constraints.zero_stage;
+    for (const int group :
+         may_pin ? pinned_or(constraints.zero_shard_group, groups) : std::vector<int>{0})
+      all.emplace_back(stage, group);
+  }
+  return all;
+}
+
 // (tp, cp, pp, dp) whose product is the number of ranks.
 std::vector<ParallelConfig> meshes(const program::Workload& workload, int num_ranks,
                                    const Constraints& constraints) {
@@ -166,6 +207,26 @@ void check_degrees(const std::vector<Pin>& pins, int num_ranks) {
                                   *pins.back().degree * (num_ranks / product)));
 }
 
+/// What divides the ranks that hold the same layers.
+void check_divided(const Constraints& constraints, int num_ranks) {
+  for (const auto& [name, degree] :
+       {std::pair{"ep", constraints.ep}, std::pair{"etp", constraints.etp}}) {
+    if (degree && *degree < 1)
+      throw ConfigError(fmt::format("{} = {} must be at least 1", name, *degree));
+    if (degree && num_ranks % *degree != 0)
+      throw ConfigError(
+          fmt::format("{} = {} does not divide the {} ranks of the cluster; nearest {}: {}", name,
+                      *degree, num_ranks, name, nearest_divisor(num_ranks, *degree)));
+  }
+  if (constraints.zero_stage && (*constraints.zero_stage < 0 || *constraints.zero_stage > 3))
+    throw ConfigError(fmt::format("zero_stage = {}: stages are 0, 1, 2 and 3; nearest: {}",
+                                  *constraints.zero_stage,
+                                  std::clamp(*constraints.zero_stage, 0, 3)));
+  if (constraints.zero_shard_group && *constraints.zero_shard_group < 2)
+    throw ConfigError(
+        fmt::format("zero_shard_group = {} must be at least 2", *constraints.zero_shard_group));
+}
+
 }  // namespace
 
 void validate(const Constraints& constraints, int num_ranks) {
@@ -188,17 +249,20 @@ void validate(const Constraints& constraints, int num_ranks) {
         fmt::format("layers_per_stage has {} entries, so pp must be fixed to {}{}",
                     constraints.layers_per_stage.size(), constraints.layers_per_stage.size(),
                     constraints.vpp ? " / vpp" : ", or pp * vpp with vpp fixed as well"));
+  check_divided(constraints, num_ranks);
   if (constraints.max_micro_batch_size < 1)
     throw ConfigError(fmt::format("max_micro_batch_size = {} must be at least 1",
                                   constraints.max_micro_batch_size));
   const program::Mesh mesh(ParallelConfig{}, constraints.rank_order);  // checks the order
 }
 
-std::vector<Candidate> enumerate(const program::Workload& workload, int num_ranks,
-                                 const Constraints& constraints) {
-  validate(constraints, num_ranks);
+std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::Workload& workload,
+                                 const Ranks& ranks, const Constraints& constraints) {
+  validate(constraints, ranks.count);
   std::vector<Candidate> candidates;
   const auto add_all = [&](const ParallelConfig& mesh, bool sp, program::ContextMethod method) {
+    const auto experts = expert_choices(model, mesh, constraints);
+    const auto zero = zero_choices(mesh, ranks.per_node, constraints);
     for (const int micro_batch_size : micro_batch_choices(workload, mesh.dp, constraints))
       for (const Recompute& recompute : recompute_choices(constraints))
         for (const auto& [schedule, vpp] : schedule_choices(mesh.pp, constraints)) {
@@ -210,11 +274,18 @@ std::vector<Candidate> enumerate(const program::Workload& workload, int num_rank
                               .context_parallel = method};
           candidate.parallel.sp = sp;
           candidate.parallel.vpp = vpp;
-          candidates.push_back(std::move(candidate));
+          for (const auto& [ep, etp] : experts)
+            for (const auto& [stage, group] : zero) {
+              candidate.parallel.ep = ep;
+              candidate.parallel.etp = etp;
+              candidate.zero_stage = stage;
+              candidate.zero_shard_group = group;
+              candidates.push_back(candidate);
+            }
         }
   };
-  for (const ParallelConfig& mesh : meshes(workload, num_ranks, constraints))
-    for (const bool sp : sp_choices(mesh.tp, constraints))
+  for (const ParallelConfig& mesh : meshes(workload, ranks.count, constraints))
+    for (const bool sp : sp_choices(mesh.tp, model.moe.has_value(), constraints))
       for (const program::ContextMethod method : method_choices(mesh.cp, constraints))
         add_all(mesh, sp, method);
   return candidates;
@@ -232,6 +303,8 @@ std::string describe(const Candidate& candidate) {
   if (candidate.parallel.pp > 1 && candidate.schedule != ScheduleKind::OneFOneB)
     text += fmt::format(" {}", name_of(candidate.schedule));
   if (!candidate.layers_per_stage.empty()) text += " uneven";
+  if (candidate.zero_stage > 0) text += fmt::format(" zero{}", candidate.zero_stage);
+  if (candidate.zero_shard_group > 0) text += fmt::format("/{}", candidate.zero_shard_group);
   return text;
 }
 
@@ -271,7 +344,9 @@ Candidate candidate_of(const program::Plan& plan) {
           .recompute = plan.recompute,
           .schedule = plan.schedule,
           .layers_per_stage = plan.layers_per_stage,
-          .context_parallel = plan.context_parallel};
+          .context_parallel = plan.context_parallel,
+          .zero_stage = plan.zero_stage,
+          .zero_shard_group = plan.zero_shard_group};
 }
 
 std::string label(Choice choice, const Candidate& candidate) {
@@ -288,6 +363,13 @@ std::string label(Choice choice, const Candidate& candidate) {
       return fmt::format("pp={}", candidate.parallel.pp);
     case Choice::Dp:
       return fmt::format("dp={}", candidate.parallel.dp);
+    case Choice::Ep:
+      return fmt::format("ep={}", candidate.parallel.ep);
+    case Choice::Etp:
+      return fmt::format("etp={}", candidate.parallel.etp);
+    case Choice::Zero:
+      return candidate.zero_shard_group > 0 ? fmt::format("zero={} in groups", candidate.zero_stage)
+                                            : fmt::format("zero={}", candidate.zero_stage);
     case Choice::MicroBatch:
       return fmt::format("mbs={}", candidate.micro_batch_size);
     case Choice::Recompute:

@@ -72,6 +72,21 @@ sys.exit(json.load(open("stdout"))["losses"] != json.load(open("traced.json"))["
 PY
 [ -s stderr ] && fail "a run that ends well writes to stderr: $(cat stderr)"
 
+# --- plans that the search finds for experts and ZeRO: planned, run, compared
+loop() {  # loop NAME PATTERN ARGUMENTS...
+  local name=$1 pattern=$2
+  shift 2
+  expect 0 "$pattern" "$meshplan" plan --cluster cpu-host --global-batch 4 --seq-len 32 "$@" \
+    --out "$name.json"
+  expect 0 "step time" "$meshplan" simulate "$name.json" --trace "$name-predicted.json"
+  expect 0 "step time" "$meshplan" run "$name.json" --data text.txt --steps 4 \
+    --trace "$name-measured.json"
+  expect 0 "step time, ms" "$meshplan" compare "$name-predicted.json" "$name-measured.json"
+}
+loop experts "dp2 ep2 .*zero1" --model tiny-moe --gpus 2 --dp 2 --ep 2 --zero 1
+loop spread "dp4 ep2 .*zero3" --model tiny-moe --gpus 4 --dp 4 --ep 2 --zero 3
+loop zero "dp2 .*zero2" --model model.json --gpus 2 --dp 2 --zero 2
+
 # --- the log
 expect 0 "MFU is of .* data sheet" "$meshplan" run pp2.json --data text.txt --steps 6 \
   --log log.jsonl --time-every 3 --eval-every 3

@@ -107,7 +107,7 @@ TEST_CASE("plans are ranked by step time and none repeats another", "[planner][s
 TEST_CASE("each plan is counted once, under the rule that it breaks", "[planner][search]") {
   const SearchResult result = found(small_request(), {.capacity_bytes = 320});
   const SearchCounts& counts = result.counts;
-  CHECK(counts.total == enumerate(small_request().workload, 8, {}).size());
+  CHECK(counts.total == enumerate(small_model(), small_request().workload, {8, 8}, {}).size());
   CHECK(counts.total == counts.broke_a_rule + counts.did_not_fit + counts.ranked);
   std::size_t broken = 0;
   std::size_t too_large = 0;
@@ -285,6 +285,7 @@ TEST_CASE("schedules with chunks and split backwards are tried on the best pipel
 
 TEST_CASE("played step times rank the plans", "[planner][search]") {
   SearchRequest request = small_request();
+  request.constraints.zero_stage = 0;  // the fake prices no stage differently
   request.top = 3;
   CostModel costs = fake_costs();
   // Turns the estimator's order around.
@@ -327,6 +328,7 @@ TEST_CASE("the best plan says what it gains over the next one", "[planner][searc
   SearchRequest request = small_request();
   request.constraints = {.pp = 1, .micro_batch_size = 1, .sp = false};
   request.constraints.recompute = program::RecomputeKind::None;
+  request.constraints.zero_stage = 0;
   // tp1 dp8: 12 + 7 / 8 s; tp2 dp4: 12 + 1/4 + 3/8 s; tp4 dp2: 12 + 3/4 + 1/8 s.
   const SearchResult result = found(request);
   CHECK(result.ranked[0].plan.parallel == program::ParallelConfig{.tp = 2, .dp = 4});
@@ -372,7 +374,7 @@ TEST_CASE("progress counts every plan", "[planner][search]") {
     CHECK(done <= total);
   });
   CHECK(calls == last);
-  CHECK(last == enumerate(small_request().workload, 8, {}).size());
+  CHECK(last == enumerate(small_model(), small_request().workload, {8, 8}, {}).size());
 }
 
 TEST_CASE("asking for no plan is an error", "[planner][search]") {

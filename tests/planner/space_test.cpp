@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "planner/fake_costs.hpp"
 
 using namespace meshplan;
 using namespace meshplan::planner;
@@ -18,7 +19,7 @@ const program::Workload kWorkload{.seq_len = 128, .global_batch_size = 8};
 
 TEST_CASE("every candidate uses exactly the ranks", "[planner][space]") {
   for (const int num_ranks : {1, 2, 6, 8}) {
-    const auto candidates = enumerate(kWorkload, num_ranks, {});
+    const auto candidates = enumerate(small_model(), kWorkload, {num_ranks}, {});
     CHECK_FALSE(candidates.empty());
     for (const Candidate& candidate : candidates)
       CHECK(candidate.parallel.world_size() == num_ranks);
@@ -27,43 +28,48 @@ TEST_CASE("every candidate uses exactly the ranks", "[planner][space]") {
 
 TEST_CASE("one rank leaves micro-batch size and recompute to choose", "[planner][space]") {
   // 8 sequences have the divisors 1, 2, 4, 8; three kinds of recompute; one schedule.
-  CHECK(enumerate(kWorkload, 1, {}).size() == 4 * 3);
+  CHECK(enumerate(small_model(), kWorkload, {1}, {}).size() == 4 * 3);
 }
 
 TEST_CASE("two ranks are counted by hand", "[planner][space]") {
   // tp2: sp or not, 4 micro-batch sizes, 3 recompute kinds         2 * 4 * 3     = 24
   // pp2: 4 sizes, 3 kinds, 2 schedules                             4 * 3 * 2     = 24
-  // dp2: 4 sequences a replica: sizes 1, 2, 4; 3 kinds             3 * 3         =  9
-  CHECK(enumerate(kWorkload, 2, {}).size() == 57);
+  // dp2: 4 sequences a replica: sizes 1, 2, 4; 3 kinds; 4 stages   3 * 3 * 4     = 36
+  CHECK(enumerate(small_model(), kWorkload, {2}, {}).size() == 84);
+  CHECK(enumerate(small_model(), kWorkload, {2}, {.zero_stage = 0}).size() == 24 + 24 + 9);
 }
 
 TEST_CASE("no candidate appears twice", "[planner][space]") {
-  const auto candidates = enumerate(kWorkload, 8, {});
+  const auto candidates = enumerate(small_model(), kWorkload, {8}, {});
   for (std::size_t i = 0; i < candidates.size(); ++i)
     CHECK(std::count(candidates.begin(), candidates.end(), candidates[i]) == 1);
 }
 
 TEST_CASE("replicas that do not divide the batch have one candidate for all sizes",
           "[planner][space]") {
-  const auto candidates =
-      enumerate({.seq_len = 128, .global_batch_size = 8}, 3, Constraints{.tp = 1, .pp = 1});
-  CHECK(candidates.size() == 3);  // one size, three kinds of recompute
+  const auto candidates = enumerate(small_model(), {.seq_len = 128, .global_batch_size = 8}, {3},
+                                    Constraints{.tp = 1, .pp = 1});
+  CHECK(candidates.size() == 3 * 4);  // one size, three kinds of recompute, four stages of ZeRO
 }
 
 TEST_CASE("pins are never overridden", "[planner][space]") {
   const Constraints pins{.tp = 1,
                          .pp = 2,
+                         .zero_stage = 2,
+                         .zero_shard_group = 2,
                          .micro_batch_size = 3,
                          .sp = true,
                          .recompute = program::RecomputeKind::Full,
                          .recompute_layers = 2,
                          .schedule = program::ScheduleKind::GPipe,
                          .layers_per_stage = {5, 7}};
-  const auto candidates = enumerate(kWorkload, 4, pins);
+  const auto candidates = enumerate(small_model(), kWorkload, {4}, pins);
   REQUIRE(candidates.size() == 1);
   const Candidate& only = candidates.front();
   CHECK(only.parallel == program::ParallelConfig{.tp = 1, .pp = 2, .dp = 2, .sp = true});
   CHECK(only.micro_batch_size == 3);
+  CHECK(only.zero_stage == 2);
+  CHECK(only.zero_shard_group == 2);
   CHECK(only.recompute == program::Recompute{program::RecomputeKind::Full, 2});
   CHECK(only.schedule == program::ScheduleKind::GPipe);
   CHECK(only.layers_per_stage == std::vector<int>{5, 7});
@@ -73,7 +79,7 @@ TEST_CASE("cp is searched where it leaves a rank enough of a sequence", "[planne
   const auto degrees = [](std::int64_t seq_len, const Constraints& pins) {
     std::vector<int> found;
     for (const Candidate& candidate :
-         enumerate({.seq_len = seq_len, .global_batch_size = 8}, 8, pins))
+         enumerate(small_model(), {.seq_len = seq_len, .global_batch_size = 8}, {8}, pins))
       if (std::ranges::find(found, candidate.parallel.cp) == found.end())
         found.push_back(candidate.parallel.cp);
     return found;
@@ -83,16 +89,58 @@ TEST_CASE("cp is searched where it leaves a rank enough of a sequence", "[planne
   CHECK(degrees(128, {.tp = 1, .cp = 2}) == std::vector<int>{2});
   CHECK_THROWS_WITH(validate({.tp = 4, .cp = 4}, 8), Contains("tp(4) * cp(4) = 16"));
   std::vector<std::string> names;
-  for (const Candidate& candidate :
-       enumerate(kWorkload, 2,
-                 {.cp = 2, .micro_batch_size = 1, .recompute = program::RecomputeKind::None}))
+  for (const Candidate& candidate : enumerate(small_model(), kWorkload, {2},
+                                              {.cp = 2,
+                                              .zero_stage = 0,
+                                              .micro_batch_size = 1,
+                                              .recompute = program::RecomputeKind::None}))
     names.push_back(describe(candidate));
   CHECK(names ==
         std::vector<std::string>{"cp2 mbs1 all_gather", "cp2 mbs1 ring", "cp2 mbs1 ulysses"});
 }
 
+TEST_CASE("ZeRO is tried in groups of a node, its later stages without a pipeline",
+          "[planner][space]") {
+  const auto stages = [](const Constraints& pins) {
+    std::vector<std::string> found;
+    for (const Candidate& candidate : enumerate(small_model(), kWorkload, {8, 4}, pins))
+      found.push_back(describe(candidate));
+    return found;
+  };
+  const Constraints one{.micro_batch_size = 1, .recompute = program::RecomputeKind::None};
+  Constraints pins = one;
+  pins.tp = 2, pins.sp = true, pins.dp = 4;  // of 4 replicas 2 share a node
+  CHECK(stages(pins) == std::vector<std::string>{"tp2 sp dp4 mbs1", "tp2 sp dp4 mbs1 zero1",
+                                                 "tp2 sp dp4 mbs1 zero2", "tp2 sp dp4 mbs1 zero2/2",
+                                                 "tp2 sp dp4 mbs1 zero3",
+                                                 "tp2 sp dp4 mbs1 zero3/2"});
+  pins = one;
+  pins.pp = 2, pins.dp = 4, pins.schedule = program::ScheduleKind::OneFOneB;
+  CHECK(stages(pins) == std::vector<std::string>{"pp2 dp4 mbs1", "pp2 dp4 mbs1 zero1"});
+  CHECK_THROWS_WITH(validate({.zero_stage = 4}, 8), Contains("nearest: 3"));
+  CHECK_THROWS_WITH(validate({.ep = 3}, 8),
+                    Contains("ep = 3 does not divide") && Contains("nearest ep: 2"));
+}
+
+TEST_CASE("ep takes what divides experts and ranks, etp 1 or tp", "[planner][space]") {
+  models::ModelSpec model = small_model();
+  model.ffn_size = 0;
+  model.moe = models::MoeSpec{.num_experts = 6, .top_k = 2, .expert_ffn_size = 512};
+  std::vector<std::string> found;
+  for (const Candidate& candidate : enumerate(model, kWorkload, {8},
+                                              {.tp = 2,
+                                              .dp = 4,
+                                              .zero_stage = 0,
+                                              .micro_batch_size = 1,
+                                              .recompute = program::RecomputeKind::None}))
+    found.push_back(describe(candidate));
+  // 8 ranks and 6 experts have 1 and 2 in common; sp, or every tp rank would route the same.
+  CHECK(found == std::vector<std::string>{"tp2 sp dp4 mbs1", "tp2 sp dp4 ep2 mbs1",
+                                          "tp2 sp dp4 etp2 mbs1", "tp2 sp dp4 ep2 etp2 mbs1"});
+}
+
 TEST_CASE("a pinned dp leaves only the meshes that have it", "[planner][space]") {
-  const auto candidates = enumerate(kWorkload, 8, Constraints{.dp = 2});
+  const auto candidates = enumerate(small_model(), kWorkload, {8}, Constraints{.dp = 2});
   CHECK(std::ranges::all_of(candidates,
                             [](const Candidate& candidate) { return candidate.parallel.dp == 2; }));
   CHECK(std::ranges::any_of(candidates,
@@ -115,7 +163,7 @@ TEST_CASE("pins that cannot use the ranks are refused with the nearest that can"
 TEST_CASE("a schedule or a number of chunks that is pinned is enumerated", "[planner][space]") {
   const auto choices = [](const Constraints& pins) {
     std::vector<std::string> found;
-    for (const Candidate& candidate : enumerate(kWorkload, 2, pins)) {
+    for (const Candidate& candidate : enumerate(small_model(), kWorkload, {2}, pins)) {
       const std::string name = label(Choice::Schedule, candidate);
       if (std::ranges::find(found, name) == found.end()) found.push_back(name);
     }

@@ -18,6 +18,10 @@ struct Constraints {
   std::optional<int> dp;
   std::optional<int> cp;
   std::optional<program::ContextMethod> context_parallel;  // where cp > 1
+  std::optional<int> ep;
+  std::optional<int> etp;
+  std::optional<int> zero_stage;
+  std::optional<int> zero_shard_group;  // where zero_stage > 0
   std::optional<int> micro_batch_size;
   std::optional<bool> sp;
   std::optional<program::RecomputeKind> recompute;
@@ -44,18 +48,29 @@ struct Candidate {
   program::ScheduleKind schedule = program::ScheduleKind::OneFOneB;
   std::vector<int> layers_per_stage;
   program::ContextMethod context_parallel = program::ContextMethod::AllGather;
+  int zero_stage = 0;
+  int zero_shard_group = 0;
   bool operator==(const Candidate&) const = default;
 };
 
-/// Every combination that uses exactly `num_ranks` and respects the pins, in one fixed order; most
-/// will break a rule of the model, which is for program::check to say. Left out are choices that
-/// change nothing: sp without tp, GPipe without pp (unless pinned). Unless cp is pinned, it leaves
-/// every rank at least 8192 tokens of a sequence: shorter ones fit and are faster without.
+struct Ranks {
+  int count = 1;
+  int per_node = 0;  // 0 = not known: no hybrid sharding is searched
+};
+
+/// Every combination that uses exactly `ranks.count` and respects the pins, in one fixed order;
+/// most will break a rule of the model, which is for program::check to say. Left out are choices
+/// that change nothing: sp without tp, GPipe without pp (unless pinned). Unless cp is pinned, it
+/// leaves every rank at least 8192 tokens of a sequence: shorter ones fit and are faster without.
 /// Schedules with chunks or split backwards are enumerated where schedule or vpp is pinned; else
 /// the search tries them on the best plans. Micro-batch sizes are the divisors of the sequences of
 /// a replica; where the replicas do not divide the batch, one candidate stands for all sizes.
-std::vector<Candidate> enumerate(const program::Workload& workload, int num_ranks,
-                                 const Constraints& constraints);
+///
+/// Unless pinned: ZeRO stages 2 and 3, which communicate in every micro-batch, are tried without a
+/// pipeline, also with one copy a node; ep takes the divisors of the experts that the ranks of a
+/// stage can hold, etp 1 or tp; with experts tp goes with sp.
+std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::Workload& workload,
+                                 const Ranks& ranks, const Constraints& constraints);
 
 /// "tp8 sp pp4 dp4 mbs1 full-recompute gpipe": what is on, in the order of the flags.
 std::string describe(const Candidate& candidate);
@@ -73,7 +88,7 @@ std::string_view name_of(program::ScheduleKind schedule);
 Candidate candidate_of(const program::Plan& plan);
 
 /// The axes of a search, in the order in which tables list them.
-enum class Choice { Tp, Sp, Cp, Pp, Dp, MicroBatch, Recompute, Schedule };
+enum class Choice { Tp, Sp, Cp, Pp, Dp, Ep, Etp, MicroBatch, Recompute, Schedule, Zero };
 
 /// "tp=8", "sp", "no sp", "recompute=full", ...
 std::string label(Choice choice, const Candidate& candidate);
