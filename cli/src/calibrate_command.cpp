@@ -129,7 +129,8 @@ int measure(const Options& options, runtime::Job& job) {
                                 program::CommOp::ReduceScatter},
                         .budget_per_case = Seconds{0.1},
                         .total_budget = Seconds{options.communication_s}}};
-  if (on_gpus) calibration.communication.ops.push_back(program::CommOp::AllToAll);
+  if (on_gpus || load_model(*options.model).spec.moe)
+    calibration.communication.ops.push_back(program::CommOp::AllToAll);
   if (options.operators) calibration.shapes = shapes(options);
   std::optional<Progress> progress;
   if (job.world().rank() == 0) progress.emplace("timing operators", options.terminal);

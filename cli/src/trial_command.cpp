@@ -25,6 +25,8 @@ struct Options {
   int least_rounds = 3;
   int most_rounds = 8;
   double stable = 0.02;
+  std::optional<std::string> csv;
+  std::optional<std::string> markdown;
   bool json = false;
   Terminal terminal;
   HostOptions hosts;
@@ -108,6 +110,7 @@ int run(const Options& options) {
   if (options.least_rounds < 1 || options.most_rounds < options.least_rounds)
     throw ConfigError(fmt::format("--rounds {} --most-rounds {}: at least 1, and most >= least",
                                   options.least_rounds, options.most_rounds));
+  require_writable({options.csv, options.markdown});
   std::vector<Candidate> candidates = load(options);
   const TemporaryFolder folder;
   reports::Trial trial;
@@ -124,6 +127,8 @@ int run(const Options& options) {
     if (trial.rounds >= options.least_rounds && is_stable(candidates, options.stable)) break;
   }
   for (const Candidate& candidate : candidates) trial.rows.push_back(row_of(candidate));
+  if (options.csv) write_file(*options.csv, reports::to_csv(trial));
+  if (options.markdown) write_file(*options.markdown, reports::to_markdown(trial));
   fmt::print("{}", options.json ? reports::to_json(trial) : reports::to_text(trial));
   return kDone;
 }
@@ -141,6 +146,8 @@ void add_trial_command(CommandLine& line) {
       .option("--most-rounds", options->most_rounds, "at most")
       .option("--stable", options->stable,
               "stop when no plan's median moved more than this fraction in a round")
+      .option("--csv", options->csv, "write a line per plan to this file")
+      .option("--markdown", options->markdown, "write the table for a report to this file")
       .flag("--json", options->json, "print the result for programs");
   add_host_options(command, options->hosts);
   command.examples("  meshplan trial plans/*.json").on_run([options] { return run(*options); });

@@ -20,11 +20,11 @@ std::string signed_percent(double fraction) {
   return fmt::format("{:+.1f} %", fraction * 100);
 }
 
-/// The fastest measured plan of one rank.
-const TrialRow* one_rank(const Trial& trial) {
+/// The fastest measured plan of one rank that trains the same model.
+const TrialRow* one_rank(const Trial& trial, const TrialRow& like) {
   const TrialRow* best = nullptr;
   for (const TrialRow& row : trial.rows)
-    if (row.plan.parallel.world_size() == 1 &&
+    if (row.plan.parallel.world_size() == 1 && row.plan.model == like.plan.model &&
         (best == nullptr || row.measured_s < best->measured_s))
       best = &row;
   return best;
@@ -35,35 +35,56 @@ double naive_prediction(const TrialRow& row, const TrialRow& single) {
 }
 
 std::string describe(const program::Plan& plan) {
-  std::string text =
-      fmt::format("{} mbs{}", program::to_string(plan.parallel), plan.micro_batch_size);
-  if (plan.recompute.kind == program::RecomputeKind::Full) text += " full-recompute";
-  if (plan.recompute.kind == program::RecomputeKind::Selective) text += " selective-recompute";
-  if (plan.parallel.pp > 1 && plan.schedule != program::ScheduleKind::OneFOneB)
-    text += fmt::format(" {}", planner::name_of(plan.schedule));
-  return text;
+  return planner::describe(planner::candidate_of(plan));
 }
 
-std::string findings(const Trial& trial) {
-  const auto by_measured = [](const TrialRow& row) { return row.measured_s; };
-  const auto by_predicted = [](const TrialRow& row) { return row.predicted_s; };
-  const TrialRow& fastest = *std::ranges::min_element(trial.rows, {}, by_measured);
-  const TrialRow& slowest = *std::ranges::max_element(trial.rows, {}, by_measured);
-  const TrialRow& choice = *std::ranges::min_element(trial.rows, {}, by_predicted);
-  const TrialRow& worst = *std::ranges::max_element(trial.rows, {}, [](const TrialRow& row) {
-    return std::abs(error_of(row.predicted_s, row.measured_s));
-  });
-  std::string text = fmt::format(
-      "worst prediction  {}: {}\nfastest           {} at {:.1f} ms; the slowest takes {:.2f} x\n"
+/// Of one model: what the predictions would have chosen, and what was best.
+std::string choice_of(const std::vector<const TrialRow*>& rows) {
+  const TrialRow& fastest = **std::ranges::min_element(rows, {}, &TrialRow::measured_s);
+  const TrialRow& slowest = **std::ranges::max_element(rows, {}, &TrialRow::measured_s);
+  const TrialRow& choice = **std::ranges::min_element(rows, {}, &TrialRow::predicted_s);
+  return fmt::format(
+      "fastest           {} at {:.1f} ms; the slowest takes {:.2f} x\n"
       "first choice      {}: {} slower than the fastest\n",
-      describe(worst.plan), signed_percent(error_of(worst.predicted_s, worst.measured_s)),
       describe(fastest.plan), fastest.measured_s * kMilliseconds,
       slowest.measured_s / fastest.measured_s, describe(choice.plan),
       fmt::format("{:.1f} %", (choice.measured_s / fastest.measured_s - 1) * 100));
+}
+
+/// Rows by the model that they train, in order of appearance.
+std::vector<std::vector<const TrialRow*>> by_model(const Trial& trial) {
+  std::vector<std::vector<const TrialRow*>> groups;
+  for (const TrialRow& row : trial.rows) {
+    const auto same = std::ranges::find_if(
+        groups, [&row](const auto& group) { return group.front()->plan.model == row.plan.model; });
+    if (same == groups.end())
+      groups.push_back({&row});
+    else
+      same->push_back(&row);
+  }
+  return groups;
+}
+
+std::string findings(const Trial& trial) {
+  const TrialRow& worst = *std::ranges::max_element(trial.rows, {}, [](const TrialRow& row) {
+    return std::abs(error_of(row.predicted_s, row.measured_s));
+  });
+  std::string text = fmt::format("worst prediction  {}: {}\n", describe(worst.plan),
+                                 signed_percent(error_of(worst.predicted_s, worst.measured_s)));
+  const auto groups = by_model(trial);
+  for (const auto& rows : groups) {
+    if (groups.size() > 1) text += fmt::format("{}\n", rows.front()->plan.model.name);
+    text += choice_of(rows);
+  }
   if (const auto naive = naive_mean_absolute_error(trial))
     text += fmt::format("naive predictor   one rank's time / ranks: {:.1f} % mean absolute error\n",
                         *naive * 100);
+  double memory = 0;
+  for (const TrialRow& row : trial.rows)
+    memory += std::abs(error_of(row.predicted_memory_bytes, row.measured_memory_bytes));
   return text +
+         fmt::format("mean absolute memory error: {:.1f} %\n",
+                     memory / static_cast<double>(trial.rows.size()) * 100) +
          fmt::format("mean absolute step-time error: {:.1f} %\n", mean_absolute_error(trial) * 100);
 }
 
@@ -76,21 +97,20 @@ double mean_absolute_error(const Trial& trial) {
 }
 
 std::optional<double> naive_mean_absolute_error(const Trial& trial) {
-  const TrialRow* single = one_rank(trial);
-  if (single == nullptr) return std::nullopt;
   double sum = 0;
   int count = 0;
   for (const TrialRow& row : trial.rows) {
-    if (row.plan.parallel.world_size() == 1) continue;
+    const TrialRow* single = one_rank(trial, row);
+    if (single == nullptr || row.plan.parallel.world_size() == 1) continue;
     sum += std::abs(error_of(naive_prediction(row, *single), row.measured_s));
     ++count;
   }
   return count == 0 ? std::nullopt : std::optional(sum / count);
 }
 
-std::string to_text(const Trial& trial) {
-  if (trial.rows.empty()) return {};
-  const TrialRow* single = one_rank(trial);
+namespace {
+
+Table table_of(const Trial& trial) {
   Table table{.columns = {{"plan", Align::Left},
                           {"ranks"},
                           {"predicted ms"},
@@ -105,6 +125,7 @@ std::string to_text(const Trial& trial) {
                           {"error"},
                           {"loss"}}};
   for (const TrialRow& row : trial.rows) {
+    const TrialRow* single = one_rank(trial, row);
     const double naive = single == nullptr ? 0 : naive_prediction(row, *single);
     table.rows.push_back(
         {describe(row.plan), std::to_string(row.plan.parallel.world_size()),
@@ -119,7 +140,43 @@ std::string to_text(const Trial& trial) {
          signed_percent(error_of(row.predicted_memory_bytes, row.measured_memory_bytes)),
          fmt::format("{:.3f} -> {:.3f}", row.first_loss, row.last_loss)});
   }
-  return to_text(table) + "\n" + findings(trial);
+  return table;
+}
+
+}  // namespace
+
+std::string to_text(const Trial& trial) {
+  if (trial.rows.empty()) return {};
+  return to_text(table_of(trial)) + "\n" + findings(trial);
+}
+
+std::string to_markdown(const Trial& trial) {
+  if (trial.rows.empty()) return {};
+  const Table table = table_of(trial);
+  std::string text, rule;
+  for (const Column& column : table.columns) {
+    text += fmt::format("| {} ", column.title);
+    rule += column.align == Align::Left ? "| --- " : "| ---: ";
+  }
+  text += "|\n" + rule + "|\n";
+  for (const auto& row : table.rows) {
+    for (const std::string& cell : row) text += fmt::format("| {} ", cell);
+    text += "|\n";
+  }
+  return text + "\n```text\n" + findings(trial) + "```\n";
+}
+
+std::string to_csv(const Trial& trial) {
+  std::string text =
+      "name,model,plan,ranks,predicted_s,measured_s,p10_s,p90_s,steps,predicted_bytes,"
+      "measured_bytes,first_loss,last_loss\n";
+  for (const TrialRow& row : trial.rows)
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{:.0f},{:.0f},{},{}\n", row.name,
+                        row.plan.model.name, describe(row.plan), row.plan.parallel.world_size(),
+                        row.predicted_s, row.measured_s, row.p10_s, row.p90_s, row.steps,
+                        row.predicted_memory_bytes, row.measured_memory_bytes, row.first_loss,
+                        row.last_loss);
+  return text;
 }
 
 std::string to_json(const Trial& trial) {

@@ -28,6 +28,17 @@ std::vector<program::Plan> shapes_to_measure(const models::ModelSpec& model,
         if (micro_batch <= workload.global_batch_size && program::check(plan).empty())
           plans.push_back(std::move(plan));
       }
+  for (int ep = 2; model.moe && ep <= max_tp; ++ep)
+    for (const int micro_batch : micro_batches) {
+      program::Plan plan;
+      plan.model = model;
+      plan.workload = workload;
+      plan.workload.global_batch_size = 2 * static_cast<std::int64_t>(micro_batch) * ep;
+      plan.parallel = {.dp = ep, .ep = ep};
+      plan.micro_batch_size = micro_batch;
+      if (micro_batch <= workload.global_batch_size && program::check(plan).empty())
+        plans.push_back(std::move(plan));
+    }
   return plans;
 }
 

@@ -48,4 +48,18 @@ TEST_CASE("the report says how much slower the predicted first choice is", "[rep
   CHECK_THAT(to_json(trial), Catch::Contains("naive_mean_absolute_error"));
 }
 
+// Of model a the prediction chooses the slower one, 0.5 / 0.4 = 1.25; of b the faster one.
+TEST_CASE("each model of a trial has its own choice and its own naive predictor", "[reports]") {
+  Trial trial{.rows = {row(1, 1.0, 1.0), row(2, 0.3, 0.5), row(4, 0.35, 0.4), row(1, 8.0, 8.0),
+                       row(2, 4.0, 4.0)}};
+  trial.rows[3].plan.model.name = trial.rows[4].plan.model.name = "b";
+  const std::string text = to_text(trial);
+  CHECK_THAT(text, Catch::Matchers::Contains("25.0 % slower than the fastest"));
+  CHECK_THAT(text, Catch::Matchers::Contains("b\nfastest           dp2 mbs1 at 4000.0 ms"));
+  // |0.5 / 0.5 - 1|, |0.25 / 0.4 - 1| and |4 / 4 - 1|
+  CHECK(*naive_mean_absolute_error(trial) == Approx(0.375 / 3));
+  CHECK_THAT(to_csv(trial), Catch::Matchers::Contains(",b,dp2 mbs1,2,4,4,"));
+  CHECK_THAT(to_markdown(trial), Catch::Matchers::Contains("| plan | ranks |"));
+}
+
 }  // namespace meshplan::reports

@@ -31,11 +31,15 @@ struct Trial {
 /// |predicted / measured - 1|, mean over the rows.
 double mean_absolute_error(const Trial& trial);
 /// The same for "one rank's measured time divided by the number of ranks": what scaling would be if
-/// nothing were lost. Absent rows of one rank: no figure. Rows of one rank are exact by definition
-/// and not counted.
+/// nothing were lost. Models without a row of one rank are left out; rows of one rank are exact by
+/// definition and not counted. Absent if nothing is left.
 std::optional<double> naive_mean_absolute_error(const Trial& trial);
 
 std::string to_text(const Trial& trial);
 std::string to_json(const Trial& trial);
+/// A line per plan, times in seconds, sizes in bytes.
+std::string to_csv(const Trial& trial);
+/// The table of to_text and what it finds, for a report.
+std::string to_markdown(const Trial& trial);
 
 }  // namespace meshplan::reports

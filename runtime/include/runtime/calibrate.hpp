@@ -14,8 +14,8 @@
 
 namespace meshplan::runtime {
 
-/// The shapes to measure: those that tp up to `max_tp`, with and without sp, and these
-/// micro-batches give a model. Plans that break a rule are left out.
+/// The shapes to measure: those that tp up to `max_tp`, with and without sp, without tp as many ep
+/// ranks, and these micro-batches give a model. Plans that break a rule are left out.
 std::vector<program::Plan> shapes_to_measure(const models::ModelSpec& model,
                                              const program::Workload& workload, int max_tp,
                                              std::span<const int> micro_batches);
