@@ -3,29 +3,18 @@
 # plans for real, and lay predicted beside measured.
 #   ./demo.sh [folder for the results]      default: build/demo
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-"$root/scripts/setup.sh" release
-meshplan=$root/build/release/cli/meshplan
-out=${1:-$root/build/demo}
-mkdir -p "$out/plans"
-rm -f "$out"/plans/*.json
-
+source "$(dirname "${BASH_SOURCE[0]}")/scripts/measured_plans.sh"
+begin "${1:-$root/build/demo}"
 model=tiny-llama seq_len=256 global_batch=16
-say() { printf '\n== %s\n' "$*"; }
 
 say "1. measure this machine: operators and communication only (about a minute)"
-"$meshplan" calibrate --out "$out/here.json" --name here --model $model --seq-len $seq_len \
-  --global-batch $global_batch --micro-batches 1,2,4
+measure $model "$out/here.json"
 
 say "2. plan $model for it: one rank per core"
-workload=(--model $model --cluster "$out/here.json" --global-batch $global_batch --seq-len $seq_len --precision fp32)
+workload_of $model "$out/here.json"
 "$meshplan" plan "${workload[@]}" --gpus "$(nproc)" --out "$out/plans/00-choice.json"
 
 say "3. predict it and nine other plans, then run all of them in turns on real text"
-simulate() { # simulate NAME FLAGS...
-  local name=$1; shift
-  "$meshplan" simulate "${workload[@]}" "$@" --out "$out/plans/$name.json" >/dev/null
-}
 simulate 01-one-rank --micro-batch 2
 simulate 02-one-rank-full-recompute --micro-batch 4 --recompute full
 simulate 03-tp2 --tp 2 --micro-batch 4
@@ -36,4 +25,4 @@ simulate 07-tp2-pp2 --tp 2 --pp 2 --micro-batch 2
 simulate 08-pp4-gpipe --pp 4 --micro-batch 1 --schedule gpipe
 simulate 09-dp4-selective --dp 4 --micro-batch 2 --recompute selective
 # A figure on one line per plan, the worst one named, a naive predictor beside it.
-"$meshplan" trial --most-rounds 5 --data /usr/share/common-licenses/GPL-3 "$out"/plans/*.json | tee "$out/trial.txt"
+"$meshplan" trial --most-rounds 5 --data "$text" "$out"/plans/*.json | tee "$out/trial.txt"

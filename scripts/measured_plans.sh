@@ -1,0 +1,34 @@
+# What demo.sh and closed_loop.sh share; to be sourced. Plans are predicted into $out/plans, for
+# `meshplan trial` to run.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+meshplan=$root/build/release/cli/meshplan
+text=/usr/share/common-licenses/GPL-3  # to train on
+
+say() { printf '\n== %s\n' "$*"; }
+
+# begin FOLDER: builds meshplan and empties FOLDER/plans
+begin() {
+  "$root/scripts/setup.sh" release
+  out=$1
+  mkdir -p "$out/plans"
+  rm -f "$out"/plans/*.json
+}
+
+# measure MODEL FILE: operators of the model's shapes and communication, no plan
+measure() {
+  "$meshplan" calibrate --out "$2" --name here --model "$1" --seq-len "$seq_len" \
+    --global-batch "$global_batch" --micro-batches 1,2,4
+}
+
+# workload_of MODEL CLUSTER: sets `workload`, the flags that plans of it share
+workload_of() {
+  workload=(--model "$1" --cluster "$2" --global-batch "$global_batch" --seq-len "$seq_len"
+    --precision fp32)
+}
+
+# simulate NAME FLAGS...
+simulate() {
+  local name=$1
+  shift
+  "$meshplan" simulate "${workload[@]}" "$@" --out "$out/plans/$name.json" >/dev/null
+}
