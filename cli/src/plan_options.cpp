@@ -50,6 +50,24 @@ DType default_precision(const sim::Cluster& cluster) {
   return cluster.device.kind == sim::DeviceKind::Gpu && has_bf16 ? DType::BF16 : DType::F32;
 }
 
+void resolve_documents(const PlanOptions& options, program::Documents& documents) {
+  documents.packed = options.packed;
+  documents.end_of_document = options.end_of_document;
+  if (options.pad_documents)
+    documents.pad_multiple = at_least_one(*options.pad_documents, "--pad-documents");
+  for (const int length : options.document_lengths)
+    documents.expected_lengths.push_back(at_least_one(length, "--document-lengths"));
+  if (options.packed && !options.end_of_document)
+    throw ConfigError(
+        "--packed needs --end-of-document: the token that ends each document in the data, for "
+        "example --end-of-document 50256");
+  if (!options.packed &&
+      (options.end_of_document || options.pad_documents || !options.document_lengths.empty()))
+    throw ConfigError(
+        "--end-of-document, --pad-documents and --document-lengths speak of packed documents; add "
+        "--packed");
+}
+
 program::Workload resolve_workload(const PlanOptions& options, const models::ModelSpec& model,
                                    const sim::Cluster& cluster,
                                    std::vector<std::string>& assumptions) {
@@ -66,6 +84,7 @@ program::Workload resolve_workload(const PlanOptions& options, const models::Mod
     assumptions.push_back(
         fmt::format("--seq-len {} (the model's max_positions)", workload.seq_len));
   }
+  resolve_documents(options, workload.documents);
   if (options.precision) {
     workload.precision = parse_dtype(*options.precision);
   } else {
@@ -88,6 +107,14 @@ void add_workload_options(Command& command, PlanOptions& options) {
               "ranks to use; the cluster is resized to hold exactly these")
       .option("-b,--global-batch", options.global_batch, "sequences of one optimizer step")
       .option("-s,--seq-len", options.seq_len, "tokens of a sequence; default: the model's most")
+      .flag("--packed", options.packed,
+            "sequences hold whole documents, without attention from one to another")
+      .option("--end-of-document", options.end_of_document,
+              "token that ends each document in the data; needed with --packed")
+      .option("--pad-documents", options.pad_documents,
+              "fill each packed document up to a multiple of so many tokens")
+      .option("--document-lengths", options.document_lengths,
+              "a sample of their lengths, for example 512,8000,900; default: uniform")
       .choice("--precision", options.precision, kPrecisionNames,
               "of weights and activations; default: bf16 on GPUs, fp32 on CPUs")
       .choice("--optimizer", options.optimizer, kOptimizerNames, "default: adamw");
@@ -101,6 +128,8 @@ void add_parallel_options(Command& command, PlanOptions& options) {
       .option("--cp", pins.cp, "context parallel size: ranks that share each sequence")
       .choice("--context-parallel", options.context_parallel, kContextNames,
               "how attention reaches the keys of other cp ranks")
+      .option("--max-tokens-per-rank", pins.max_tokens_per_rank,
+              "divide a packed document over no more cp ranks than leave each so many tokens")
       .option("--pp", pins.pp, "pipeline stages")
       .option("--vpp", pins.vpp, "virtual stages (chunks) of a rank")
       .option("--dp", pins.dp, "data parallel size")

@@ -16,6 +16,10 @@ struct PlanOptions {
   std::optional<int> ranks;  // absent: the cluster's
   std::optional<std::int64_t> global_batch;
   std::optional<std::int64_t> seq_len;
+  bool packed = false;
+  std::optional<int> end_of_document;
+  std::optional<std::int64_t> pad_documents;
+  std::vector<int> document_lengths;
   std::optional<std::string> precision;
   std::optional<std::string> optimizer;
   std::optional<std::string> context_parallel;

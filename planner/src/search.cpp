@@ -172,6 +172,8 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
   plan.context_parallel = candidate.context_parallel;
   plan.zero_stage = candidate.zero_stage;
   plan.zero_shard_group = candidate.zero_shard_group;
+  if (plan.parallel.cp > 1)
+    plan.max_tokens_per_rank = request.constraints.max_tokens_per_rank.value_or(0);
   plan.layers_per_stage = candidate.layers_per_stage;
   plan.count_ends_as_layers = request.constraints.count_ends_as_layers;
   if (plan.schedule == program::ScheduleKind::Custom)

@@ -69,11 +69,26 @@ Address input_gradient(const Program& program, const OperationInstance& instance
   return boundary(program, instance.boundary_slot);
 }
 
-Address batch_address(const Program& program, int microbatch, bool targets) {
-  const std::int64_t bytes = program.sizes.tokens * size_of(DType::I32);
-  const std::int64_t all = bytes * program.plan.num_microbatches();
-  return {
-      .region = Region::Batch, .offset = (targets ? all : 0) + microbatch * bytes, .bytes = bytes};
+/// One array after the other, each of all micro-batches.
+Address batch_address(const Program& program, int microbatch, const Value& value) {
+  const BatchSizes sizes = batch_sizes(program.plan);
+  const std::pair<Storage, std::int64_t> arrays[] = {{Storage::BatchIds, sizes.ids},
+                                                     {Storage::BatchTargets, sizes.ids},
+                                                     {Storage::BatchPositions, sizes.positions},
+                                                     {Storage::BatchKeyRanges, sizes.key_ranges},
+                                                     {Storage::BatchOrder, sizes.order}};
+  std::int64_t begin = 0;
+  for (const auto& [storage, elements] : arrays) {
+    if (storage == value.storage) {
+      const std::int64_t own = models::evaluate(element_count(value.shape), program.sizes);
+      begin += microbatch * elements + value.index * own;
+      return {.region = Region::Batch,
+              .offset = begin * size_of(DType::I32),
+              .bytes = own * size_of(DType::I32)};
+    }
+    begin += elements * program.plan.num_microbatches();
+  }
+  throw InvariantError(value.name + " is no part of a batch");
 }
 
 /// A run inside a bucket that ranks stream: in the slot of its unit.
@@ -146,7 +161,7 @@ void add_step_footprint(const Program& program, const OperationInstance& instanc
       return;
     case StepWork::ClipCoefficient:
       result.reads.push_back(scalar(Scalar::SquaredNorm));
-      result.reads.push_back(scalar(Scalar::GradientScale));
+      result.reads.push_back(scalar(Scalar::GradientScale, 2));
       result.writes.push_back(scalar(Scalar::ClipCoefficient, 2));
       return;
     case StepWork::OptimizerUpdate:
@@ -257,9 +272,11 @@ Address address_of(const Program& program, const OperationInstance& instance, Va
     case Storage::Gradient:
       return parameter_address(program, instance, value.index, Region::Gradients);
     case Storage::BatchIds:
-      return batch_address(program, instance.microbatch, false);
     case Storage::BatchTargets:
-      return batch_address(program, instance.microbatch, true);
+    case Storage::BatchPositions:
+    case Storage::BatchKeyRanges:
+    case Storage::BatchOrder:
+      return batch_address(program, instance.microbatch, value);
     case Storage::Saved:
       return kept(program, instance.layer, instance.microbatch, value);
     case Storage::LayerInput:

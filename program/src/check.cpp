@@ -27,6 +27,7 @@ class Checker {
     mesh();
     tensor_parallel();
     context_parallel();
+    documents();
     pipeline();
     batch();
     experts();
@@ -86,7 +87,6 @@ class Checker {
     refuse(model_.activation == models::ActivationKind::ClampedSilu, "activation 'clamped_silu'");
     if (parallel_.cp > 1) {
       refuse(!model_.causal, "attention without a causal mask over cp > 1");
-      refuse(model_.mla.has_value(), "multi-head latent attention (mla) over cp > 1");
       refuse(model_.moe && model_.moe->router.aux_loss_coefficient != 0,
              "a load balancing loss (moe.router.aux_loss_coefficient) over cp > 1");
       refuse(model_.moe && model_.moe->capacity_factor != 0,
@@ -236,6 +236,61 @@ class Checker {
               "cp: {}, or context_parallel 'all_gather'",
               model_.num_heads, model_.num_kv_heads, parallel_.tp, parallel_.cp, shards,
               heads % parallel_.tp == 0 ? nearest_divisor(heads / parallel_.tp, parallel_.cp) : 1));
+  }
+
+  void documents() {
+    const Documents& documents = plan_.workload.documents;
+    const std::int64_t seq_len = plan_.workload.seq_len;
+    const std::int64_t most = plan_.max_tokens_per_rank;
+    if (!documents.packed) {
+      if (most > 0)
+        fail("documents",
+             fmt::format("max_tokens_per_rank ({}) says over how many cp ranks a packed "
+                         "document is divided; pack documents "
+                         "(workload.documents.packed = true), or use 0",
+                         most));
+      return;
+    }
+    refuse(!model_.causal, "packed documents without a causal mask");
+    const auto end = documents.end_of_document;
+    if (!end || *end < 0 || *end >= model_.vocab_size)
+      fail(
+          "documents",
+          fmt::format("workload.documents.end_of_document ({}) must be the token of the vocabulary "
+                      "that ends a document: 0 to {}{}",
+                      end ? std::to_string(*end) : "null", model_.vocab_size - 1,
+                      end ? fmt::format("; nearest: {}", std::clamp(*end, 0, model_.vocab_size - 1))
+                          : std::string()));
+    if (documents.pad_multiple < 1 || documents.pad_multiple > seq_len)
+      fail("documents",
+           fmt::format("workload.documents.pad_multiple ({}) must be at least 1 and at "
+                       "most seq_len ({}); nearest: {}",
+                       documents.pad_multiple, seq_len,
+                       std::clamp<std::int64_t>(documents.pad_multiple, 1, seq_len)));
+    for (const std::int64_t length : documents.expected_lengths)
+      if (length < 1)
+        fail("documents",
+             fmt::format("workload.documents.expected_lengths: {} must be at least 1", length));
+    if (most > 0) hybrid_context(most);
+  }
+
+  /// A document that fills a sequence must fit the cp ranks.
+  void hybrid_context(std::int64_t most) {
+    const std::int64_t least = (plan_.workload.seq_len + parallel_.cp - 1) / parallel_.cp;
+    if (parallel_.cp == 1)
+      fail("documents", fmt::format("max_tokens_per_rank ({}) needs cp > 1; use 0", most));
+    else if (plan_.context_parallel == ContextMethod::Ulysses)
+      fail("documents",
+           fmt::format("max_tokens_per_rank ({}) changes nothing with context_parallel 'ulysses', "
+                       "where every rank attends in whole sequences; use 0, or 'all_gather' or "
+                       "'ring'",
+                       most));
+    else if (most < least)
+      fail(
+          "documents",
+          fmt::format("max_tokens_per_rank ({}) is less than seq_len({}) / cp({}): a document that "
+                      "fills a sequence needs more ranks; nearest: {}",
+                      most, plan_.workload.seq_len, parallel_.cp, least));
   }
 
   void pipeline() {

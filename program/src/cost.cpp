@@ -1,6 +1,7 @@
 #include "program/cost.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 
 #include "core/error.hpp"
@@ -87,10 +88,21 @@ std::vector<AttentionTile> attention_tiles(const Program& program,
   return {{.num_queries = length, .num_keys = length, .causal = work.attributes.causal}};
 }
 
+/// Of packed documents, as long as the workload expects.
+double document_pairs(const Program& program, const ComputeOp& work) {
+  const auto found = std::ranges::find_if(program.document_pairs, [&](const DocumentPairs& entry) {
+    return entry.ring_step == work.ring_step.value_or(0) && entry.window == work.attributes.window;
+  });
+  require_invariant(found != program.document_pairs.end(), "attention of unexpected documents");
+  return found->pairs;
+}
+
 /// Score entries that attention computes per query head.
 double attended_pairs(const Program& program, const OperationInstance& instance,
                       const Operation& operation, const ComputeOp& work) {
   double pairs = 0;
+  if (work.documents)
+    return document_pairs(program, work) * static_cast<double>(program.sizes.sequences);
   for (const AttentionTile& tile : attention_tiles(program, instance, operation, work)) {
     const auto queries = static_cast<double>(tile.num_queries);
     const auto keys = static_cast<double>(tile.num_keys);
@@ -326,6 +338,20 @@ std::string compute_signature(const Program& program, const OperationInstance& i
                               counted_sizes(program).routed_tokens, weight[0], weight[1], weight[2],
                               instance.accumulate ? " accumulate" : "");
   }
+  if (work.kind == OpKind::Attention && work.documents) {
+    const bool backward = operation.phase == Phase::InputGrad;
+    const ValueId queries = operation.inputs[backward ? 1 : 0];
+    const bool apart = operation.inputs.size() > (backward ? 5 : 2);
+    const ValueId keys = apart ? operation.inputs[backward ? 4 : 1] : queries;
+    const auto rows = [&](ValueId id) {
+      return local_shape(program, value_of(program, instance, id)).front() /
+             program.sizes.sequences;
+    };
+    return text + fmt::format(" b={} s={} keys={} h={} k={} e={} documents pairs={:.0f}",
+                              program.sizes.sequences, rows(queries), rows(keys),
+                              work.attributes.heads, work.attributes.kv_heads,
+                              head_sizes(work.attributes), document_pairs(program, work));
+  }
   if (work.kind == OpKind::Attention) {
     const std::vector<AttentionTile> tiles = attention_tiles(program, instance, operation, work);
     const AttentionTile& last = tiles.back();
@@ -452,9 +478,18 @@ std::int64_t message_bytes(const Program& program, const OperationInstance& inst
 double model_flops_per_step(const Plan& plan) {
   const double tokens = static_cast<double>(plan.workload.global_batch_size) *
                         static_cast<double>(plan.workload.seq_len);
-  return tokens *
-         models::model_flops_per_token(models::build_graph(plan.model), plan.workload.seq_len)
-             .value;
+  std::int64_t length = plan.workload.seq_len;
+  if (plan.workload.documents.packed) {
+    // Packed, a query sees as many keys in the mean as in a plain sequence of this length: S tokens
+    // have S (S + 1) / 2 pairs.
+    Plan whole = plan;
+    whole.parallel = {};
+    whole.max_tokens_per_rank = 0;
+    const double pairs = expected_pairs(whole).front().pairs;
+    length = std::max<std::int64_t>(
+        1, std::llround(2 * pairs / static_cast<double>(plan.workload.seq_len)) - 1);
+  }
+  return tokens * models::model_flops_per_token(models::build_graph(plan.model), length).value;
 }
 
 }  // namespace meshplan::program

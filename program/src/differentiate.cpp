@@ -376,9 +376,10 @@ class Differentiator {
     const Gradient dy = output_gradient(op);
     const bool positions = work.kind == OpKind::PositionEmbedding;
     const ValueId source = op.inputs[0];
-    weight_gradient(op, work, dy,
-                    positions ? std::vector{dy.buffer} : std::vector{dy.buffer, source},
-                    {op.inputs[1]});
+    std::vector<ValueId> inputs = {dy.buffer};
+    if (!positions) inputs.push_back(source);
+    if (work.documents && positions) inputs.push_back(op.inputs.back());
+    weight_gradient(op, work, dy, std::move(inputs), {op.inputs[1]});
     done_.insert(op.outputs.front());
     if (positions) contribute(source, dy);
   }
@@ -391,7 +392,9 @@ class Differentiator {
     Value turned = value(dy.buffer);
     turned.alias = dy.buffer;
     const ValueId dx = layer_.add_value(std::move(turned), dy.where);
-    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work, {dy.buffer}, {dx});
+    std::vector<ValueId> inputs = {dy.buffer};
+    inputs.insert(inputs.end(), op.inputs.begin() + 1, op.inputs.end());  // positions
+    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work, std::move(inputs), {dx});
     contribute(op.inputs[0], {dx, dy.where});
   }
 
@@ -440,17 +443,21 @@ class Differentiator {
     const ValueId qkv = op.inputs[0];
     std::vector<ValueId> inputs = {dy.buffer, need(qkv), need(op.outputs[0]), need(op.outputs[1])};
     std::vector<ValueId> outputs = {fresh_gradient(qkv, dy.where)};
-    if (op.inputs.size() > 1) {  // gathered keys: theirs, and what the first chunk adds to it
+    const bool gathered = op.inputs.size() > (work.documents ? 2 : 1);
+    if (gathered) {  // gathered keys: theirs, and what the first chunk adds to it
       const ValueId kv = op.inputs[1];
       inputs.push_back(need(kv));
       outputs.push_back(fresh_gradient(kv, dy.where));
-      outputs.push_back(fresh_gradient(kv, dy.where));
+    }
+    if (gathered && !work.documents) {
+      outputs.push_back(fresh_gradient(op.inputs[1], dy.where));
       value(outputs.back()).name += ".first_chunk";
       value(outputs.back()).shape.front().divisor *= 2;
     }
+    if (work.documents) inputs.push_back(op.inputs.back());
     emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work, std::move(inputs),
          outputs);
-    if (op.inputs.size() > 1) contribute(op.inputs[1], {outputs[1], dy.where});
+    if (gathered) contribute(op.inputs[1], {outputs[1], dy.where});
     contribute(qkv, {outputs[0], dy.where});
   }
 
@@ -469,11 +476,14 @@ class Differentiator {
     const ValueId lse = step(OpKind::MergeAttention, context_.cp - 1).outputs[1];
     const ValueId kv = attention.inputs[1];
     const std::string name = attention.name.substr(0, attention.name.rfind('.'));
-    const RingOperands operands{.dy = dy.buffer,
-                                .qkv = need(attention.inputs[0]),
-                                .o = need(op.outputs[0]),
-                                .lse = need(lse),
-                                .kv = need(kv)};
+    RingOperands operands{.dy = dy.buffer,
+                          .qkv = need(attention.inputs[0]),
+                          .o = need(op.outputs[0]),
+                          .lse = need(lse),
+                          .kv = need(kv)};
+    if (std::get<ComputeOp>(attention.work).documents)
+      for (int number = 0; number < context_.cp; ++number)
+        operands.key_ranges.push_back(step(OpKind::Attention, number).inputs.back());
     const RingGradients made = append_ring_gradient(layer_, context_.cp, name, operands,
                                                     std::get<ComputeOp>(attention.work));
     ring_queries_ = made.queries;
@@ -510,7 +520,9 @@ class Differentiator {
       work.kind = OpKind::UnpackColumns;
     else if (work.kind == OpKind::UnpackColumns)
       work.kind = OpKind::PackColumns;
-    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work, {dy.buffer}, {dx});
+    std::vector<ValueId> inputs = {dy.buffer};
+    inputs.insert(inputs.end(), op.inputs.begin() + 1, op.inputs.end());  // order of documents
+    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work, std::move(inputs), {dx});
     contribute(op.inputs[0], {dx, dy.where});
   }
 

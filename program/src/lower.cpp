@@ -40,7 +40,9 @@ class Lowering {
                 .expert_capacity = expert_capacity(plan),
                 .vocab_parallel_loss = profile.vocab_parallel_loss,
                 .cp = plan.parallel.cp,
-                .method = plan.context_parallel};
+                .method = plan.context_parallel,
+                .documents = plan.workload.documents.packed};
+    program_.document_pairs = expected_pairs(plan);
     make_tasks();
   }
 
@@ -179,8 +181,8 @@ class Lowering {
       set(Region::GatheredWeights, largest_unit(program_) * size_of(context_.compute), kUnitSlots);
     if (plan().zero_stage >= 2 && training)
       set(Region::UnreducedBuckets, largest_unit(program_) * size_of(DType::F32), kUnitSlots);
-    const std::int64_t batch_tokens = program_.sizes.tokens * plan().num_microbatches();
-    set(Region::Batch, 2 * batch_tokens * size_of(DType::I32));
+    set(Region::Batch,
+        batch_sizes(plan()).total() * plan().num_microbatches() * size_of(DType::I32));
     ActivationPlan activations = plan_activations(schedule_, program_.role.stage,
                                                   plan().num_microbatches(), kept_bytes_, training);
     program_.kept_places = std::move(activations.places);

@@ -72,11 +72,24 @@ void fields(Visitor& v, OptimizerConfig& c) {
 }
 
 template <class Visitor>
+void fields(Visitor& v, Documents& d) {
+  v.optional("packed", d.packed, "sequences hold whole documents, without attention across");
+  v.optional("end_of_document", d.end_of_document,
+             "token that ends each in the stream; null = none", at_least(0));
+  v.optional("pad_multiple", d.pad_multiple, "each is filled up to a multiple of so many tokens",
+             at_least(1));
+  v.optional("expected_lengths", d.expected_lengths,
+             "a sample of their lengths, to predict with; empty = uniform in 1 .. seq_len",
+             at_least(1));
+}
+
+template <class Visitor>
 void fields(Visitor& v, Workload& w) {
   v.required("seq_len", w.seq_len, "tokens of a sequence", at_least(1));
   v.required("global_batch_size", w.global_batch_size, "sequences of a step", at_least(1));
   v.optional("precision", w.precision, "of weights and activations in compute");
   v.optional("optimizer", w.optimizer, "optimizer and its settings");
+  v.optional("documents", w.documents, "packed into the sequences");
 }
 
 template <class Visitor>
@@ -132,6 +145,11 @@ void fields(Visitor& v, PlanFile& f) {
   v.required("parallel", f.plan.parallel, "degrees of the parallel axes");
   v.optional("context_parallel", f.plan.context_parallel,
              "how attention reaches the keys of other cp ranks");
+  v.optional(
+      "max_tokens_per_rank", f.plan.max_tokens_per_rank,
+      "packed documents: none is divided over more cp ranks than leave each so many tokens of "
+      "it; 0 = over all",
+      at_least(0));
   v.optional("rank_order", f.plan.rank_order, "axes from innermost to outermost");
   v.optional("schedule", f.plan.schedule, "pipeline schedule");
   v.optional("custom_schedule", f.plan.custom_schedule,

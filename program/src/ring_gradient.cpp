@@ -28,10 +28,13 @@ class RingGradient {
           step + 1 < cp_ ? shifted(of_step + ".keys_values.shift", Phase::Recompute, kv) : kv;
       if (step > 0) dkv = shifted(of_step + ".keys_values_grad.shift", Phase::InputGrad, dkv);
       attention_.ring_step = step;
-      const ValueId part_dq = like(operands_.o, of_step + ".query_grad");
+      const ValueId part_dq = queries_like(operands_.o, of_step + ".query_grad");
       const ValueId part_dkv = like(kv, of_step + ".keys_values_grad");
-      emit(of_step + ".input_grad", Phase::InputGrad, Lane::Compute, attention_,
-           {operands_.dy, operands_.qkv, operands_.o, operands_.lse, kv}, {part_dq, part_dkv});
+      std::vector<ValueId> inputs = {operands_.dy, operands_.qkv, operands_.o, operands_.lse, kv};
+      if (attention_.documents)
+        inputs.push_back(operands_.key_ranges[static_cast<std::size_t>(step)]);
+      emit(of_step + ".input_grad", Phase::InputGrad, Lane::Compute, attention_, std::move(inputs),
+           {part_dq, part_dkv});
       if (step > 0) {
         add_to(of_step, part_dq, part_dkv, dq, dkv);
       } else {
@@ -54,6 +57,14 @@ class RingGradient {
     made.keep = Keep::UntilInputGrad;
     made.alias.reset();
     return layer_.add_value(std::move(made), layer_.placement[at(id)]);
+  }
+
+  /// Query heads, which may be larger than those of the values.
+  ValueId queries_like(ValueId id, std::string name) {
+    const ValueId made = like(id, std::move(name));
+    const models::OpAttributes& a = attention_.attributes;
+    layer_.block.values[at(made)].shape.back() = {.count = std::int64_t{a.heads} * a.head_size};
+    return made;
   }
 
   void emit(std::string name, Phase phase, Lane lane, decltype(Operation::work) work,

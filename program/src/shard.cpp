@@ -328,17 +328,38 @@ class Sharder {
     std::vector<ValueId> outputs;
     for (const TensorId output : op.outputs)
       outputs.push_back(add(output, where, outputs.empty() ? first : Made{}));
-    emit(op.name, Lane::Compute,
-         compute(op, where == Placement::TokensSharded, where == Placement::FeaturesSharded),
-         inputs, outputs);
+    ComputeOp work =
+        compute(op, where == Placement::TokensSharded, where == Placement::FeaturesSharded);
+    if (op.kind == OpKind::Attention) add_key_ranges(work, inputs);
+    if (op.kind == OpKind::Rope || op.kind == OpKind::PositionEmbedding)
+      add_positions(work, inputs);
+    emit(op.name, Lane::Compute, work, inputs, outputs);
+  }
+
+  /// Packed documents: where each row is in its own, whatever part of the rows is here.
+  void add_positions(ComputeOp& work, std::vector<ValueId>& inputs) {
+    if (!context_.documents) return;
+    work.documents = true;
+    inputs.push_back(layer_.add_batch_value("positions", Storage::BatchPositions,
+                                            {Dim{.symbol = Symbol::Tokens}}));
+  }
+  /// And which keys each query sees.
+  void add_key_ranges(ComputeOp& work, std::vector<ValueId>& inputs) {
+    if (!context_.documents) return;
+    work.documents = true;
+    inputs.push_back(layer_.add_batch_value("key_ranges", Storage::BatchKeyRanges,
+                                            {Dim{.symbol = Symbol::Tokens}, Dim{.count = 2}}));
   }
 
   void lower_context_attention(const Op& op) {
     const ValueId qkv = operand(op, op.inputs.front());
     const bool heads_cut = placement(qkv) == Placement::FeaturesSharded;
+    attend_over_ranks(op, compute(op, /*tokens_sharded=*/false, heads_cut), qkv);
+  }
+
+  void attend_over_ranks(const Op& op, const ComputeOp& attention, ValueId qkv) {
     const ValueId o = add(op.outputs.front(), placement(qkv));
-    const ContextSharder::Attended made =
-        context_sharder_.attend(op.name, compute(op, /*tokens_sharded=*/false, heads_cut), qkv, o);
+    const ContextSharder::Attended made = context_sharder_.attend(op.name, attention, qkv, o);
     current_[at(op.outputs.front())] = made.o;
     current_[at(op.outputs.back())] = made.lse;
   }
@@ -358,7 +379,9 @@ class Sharder {
   void rotate(const std::string& name, ComputeOp work, ValueId x, TensorId out) {
     const ValueId y = add(out, placement(x), {.alias = x});
     work.attributes.rope_offset = work.attributes.head_size - work.attributes.rope_size;
-    emit(name, Lane::Compute, work, {x}, {y});
+    std::vector<ValueId> inputs = {x};
+    add_positions(work, inputs);
+    emit(name, Lane::Compute, work, inputs, {y});
   }
 
   void lower_latent_rope(const Op& op) {
@@ -394,8 +417,11 @@ class Sharder {
         where, sharded() ? columns : std::vector<ShardSection>{});
     emit(op.name + ".heads", Lane::Compute, work, parts, {qkv});
     work.kind = OpKind::Attention;
+    if (context_.cp > 1) return attend_over_ranks(op, work, qkv);
     const ValueId out = add(op.outputs[0], where);
-    emit(op.name, Lane::Compute, work, {qkv}, {out, add(op.outputs[1], where)});
+    std::vector<ValueId> inputs = {qkv};
+    add_key_ranges(work, inputs);
+    emit(op.name, Lane::Compute, work, inputs, {out, add(op.outputs[1], where)});
   }
 
   void lower_router(const Op& op) {
@@ -545,6 +571,16 @@ ValueId ShardedLayer::add_value(Value value, Placement where, std::vector<ShardS
   placement.push_back(where);
   columns.push_back(std::move(cut));
   return static_cast<ValueId>(block.values.size()) - 1;
+}
+
+ValueId ShardedLayer::add_batch_value(std::string name, Storage storage, std::vector<Dim> shape,
+                                      int index) {
+  return add_value({.name = std::move(name),
+                    .dtype = DType::I32,
+                    .shape = std::move(shape),
+                    .storage = storage,
+                    .index = index},
+                   Placement::Replicated);
 }
 
 ValueId ShardedLayer::root(ValueId id) const {

@@ -14,8 +14,19 @@ std::size_t at(int id) {
   return static_cast<std::size_t>(id);
 }
 
-std::int64_t width(const ComputeOp& attention, int heads) {
-  return std::int64_t{heads} * attention.attributes.head_size;
+/// Columns of queries, keys and values, whose heads may have another size (latent attention).
+struct Widths {
+  std::int64_t q = 0;
+  std::int64_t k = 0;
+  std::int64_t v = 0;
+  std::int64_t o = 0;
+};
+Widths widths_of(const ComputeOp& attention) {
+  const models::OpAttributes& a = attention.attributes;
+  return {.q = std::int64_t{a.heads} * a.head_size,
+          .k = std::int64_t{a.kv_heads} * a.head_size,
+          .v = std::int64_t{a.kv_heads} * a.value_head_size,
+          .o = std::int64_t{a.heads} * a.value_head_size};
 }
 
 }  // namespace
@@ -65,8 +76,9 @@ ValueId ContextSharder::communicated(const std::string& name, Collective collect
   return to;
 }
 
-ContextSharder::Attended ContextSharder::attend(const std::string& name, const ComputeOp& attention,
+ContextSharder::Attended ContextSharder::attend(const std::string& name, ComputeOp attention,
                                                 ValueId qkv, ValueId o) {
+  attention.documents = context_.documents;
   switch (context_.method) {
     case ContextMethod::AllGather:
       return attend_gathered(name, attention, qkv, o);
@@ -78,9 +90,26 @@ ContextSharder::Attended ContextSharder::attend(const std::string& name, const C
   throw InvariantError(name + ": attention by no known method");
 }
 
+/// Between the rows of the ranks and those of whole sequences.
+void ContextSharder::order(std::string name, ValueId from, ValueId to, bool reverse) {
+  std::vector<ValueId> inputs = {from};
+  if (context_.documents)
+    inputs.push_back(layer_.add_batch_value(
+        "order", Storage::BatchOrder,
+        {Dim{.count = 2}, Dim{.count = context_.cp, .symbol = models::Symbol::Tokens}}));
+  emit(std::move(name), Lane::Compute,
+       ComputeOp{.kind = OpKind::OrderChunks, .reverse = reverse, .documents = context_.documents},
+       std::move(inputs), {to});
+}
+
+ValueId ContextSharder::key_ranges(Dim queries, int step) {
+  return layer_.add_batch_value("key_ranges", Storage::BatchKeyRanges, {queries, Dim{.count = 2}},
+                                step);
+}
+
 ValueId ContextSharder::keys_values(const std::string& name, const ComputeOp& attention,
                                     ValueId qkv) {
-  const std::int64_t columns = 2 * width(attention, attention.attributes.kv_heads);
+  const std::int64_t columns = widths_of(attention).k + widths_of(attention).v;
   const ValueId kv = add(name + ".keys_values", qkv, {tokens(qkv), Dim{.count = columns}});
   emit(name + ".keys_values", Lane::Compute,
        ComputeOp{.kind = OpKind::KeyValues, .attributes = attention.attributes}, {qkv}, {kv});
@@ -96,10 +125,11 @@ ContextSharder::Attended ContextSharder::attend_gathered(const std::string& name
   const ValueId of_ranks = communicated(name + ".keys_values.all_gather", Collective::AllGather, kv,
                                         {Dim{.count = context_.cp}, tokens(kv), columns});
   const ValueId ordered = add(name + ".all_keys_values", kv, {all_tokens(kv), columns});
-  emit(name + ".keys_values.order", Lane::Compute, ComputeOp{.kind = OpKind::OrderChunks},
-       {of_ranks}, {ordered});
+  order(name + ".keys_values.order", of_ranks, ordered);
   const ValueId lse = add_lse(name + ".lse", qkv, tokens(qkv), attention.attributes.heads);
-  emit(name, Lane::Compute, attention, {qkv, ordered}, {o, lse});
+  std::vector<ValueId> inputs = {qkv, ordered};
+  if (context_.documents) inputs.push_back(key_ranges(tokens(qkv)));
+  emit(name, Lane::Compute, attention, std::move(inputs), {o, lse});
   return {o, lse};
 }
 
@@ -151,7 +181,9 @@ ContextSharder::Attended ContextSharder::attend_in_ring(const std::string& name,
     const bool in_place = step == 0 && !wide;
     const Attended part{in_place ? o : add(of_step + ".o", o, o_shape),
                         add_lse(of_step + ".lse", qkv, tokens(qkv), attention.attributes.heads)};
-    emit(of_step, Lane::Compute, attention, {qkv, kv}, {part.o, part.lse});
+    std::vector<ValueId> inputs = {qkv, kv};
+    if (context_.documents) inputs.push_back(key_ranges(tokens(qkv), step));
+    emit(of_step, Lane::Compute, attention, std::move(inputs), {part.o, part.lse});
     if (step > 0)
       sum = merge(of_step, attention, part, sum);
     else
@@ -177,7 +209,7 @@ ValueId ContextSharder::to_heads(const std::string& name, ValueId qkv,
   const ValueId of_ranks =
       communicated(name + ".all_to_all", Collective::AllToAll, packed, stacked);
   const ValueId heads = add(name + ".heads", qkv, {all_tokens(qkv), part});
-  emit(name + ".order", Lane::Compute, ComputeOp{.kind = OpKind::OrderChunks}, {of_ranks}, {heads});
+  order(name + ".order", of_ranks, heads);
   return heads;
 }
 
@@ -186,8 +218,7 @@ void ContextSharder::to_tokens(const std::string& name, ValueId o_heads, ValueId
   const Dim part = layer_.block.values[at(o_heads)].shape.back();
   const std::vector<Dim> stacked = {Dim{.count = context_.cp}, tokens(o), part};
   const ValueId of_ranks = add(name + ".by_rank", o, stacked);
-  emit(name + ".order", Lane::Compute, ComputeOp{.kind = OpKind::OrderChunks, .reverse = true},
-       {o_heads}, {of_ranks});
+  order(name + ".order", o_heads, of_ranks, /*reverse=*/true);
   const ValueId packed =
       communicated(name + ".all_to_all", Collective::AllToAll, of_ranks, stacked);
   emit(name + ".unpack", Lane::Compute,
@@ -203,16 +234,16 @@ ContextSharder::Attended ContextSharder::attend_by_heads(const std::string& name
                                                          ValueId o) {
   attention.attributes.heads /= context_.cp;
   attention.attributes.kv_heads /= context_.cp;
-  const std::int64_t q = width(attention, attention.attributes.heads);
-  const std::int64_t kv = width(attention, attention.attributes.kv_heads);
-  const std::int64_t all_q = q * context_.cp, all_kv = kv * context_.cp;
+  const Widths own = widths_of(attention);
   const ValueId heads = to_heads(name + ".qkv", qkv,
-                                 {{.begin = 0, .size = q},
-                                  {.begin = all_q, .size = kv},
-                                  {.begin = all_q + all_kv, .size = kv}});
-  const ValueId o_heads = add(name + ".o.heads", o, {all_tokens(qkv), Dim{.count = q}});
+                                 {{.begin = 0, .size = own.q},
+                                  {.begin = own.q * context_.cp, .size = own.k},
+                                  {.begin = (own.q + own.k) * context_.cp, .size = own.v}});
+  const ValueId o_heads = add(name + ".o.heads", o, {all_tokens(qkv), Dim{.count = own.o}});
   const ValueId lse = add_lse(name + ".lse", qkv, all_tokens(qkv), attention.attributes.heads);
-  emit(name, Lane::Compute, attention, {heads}, {o_heads, lse});
+  std::vector<ValueId> inputs = {heads};
+  if (context_.documents) inputs.push_back(key_ranges(all_tokens(qkv)));
+  emit(name, Lane::Compute, attention, std::move(inputs), {o_heads, lse});
   to_tokens(name + ".o", o_heads, o);
   return {o, lse};
 }

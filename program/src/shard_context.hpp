@@ -7,8 +7,9 @@
 namespace meshplan::program {
 
 /// Emits attention over the cp group, whose ranks hold the tokens of each sequence in zig-zag
-/// (context.hpp). Everything else in a layer works on tokens one by one, and knows no cp. All moves
-/// are operations on Lane::Cp; their adjoints are the moves back (differentiate.cpp).
+/// (context.hpp), or, of packed documents, as document_context.hpp divides them. Everything else in
+/// a layer works on tokens one by one, and knows no cp. All moves are operations on Lane::Cp; their
+/// adjoints are the moves back (differentiate.cpp).
 class ContextSharder {
  public:
   /// All references must outlive it.
@@ -17,13 +18,13 @@ class ContextSharder {
 
   /// @param attention  with the heads of this tp rank
   /// @param qkv  (T, (H + 2K) E) of the rank's tokens, rotated
-  /// @param o    (T, H E), to be written
+  /// @param o    (T, H Ev), to be written
   /// @returns o as it is in the end, and lse of the queries that this rank has attended for
   struct Attended {
     ValueId o = 0;
     ValueId lse = 0;
   };
-  Attended attend(const std::string& name, const ComputeOp& attention, ValueId qkv, ValueId o);
+  Attended attend(const std::string& name, ComputeOp attention, ValueId qkv, ValueId o);
 
  private:
   Attended attend_gathered(const std::string& name, const ComputeOp& attention, ValueId qkv,
@@ -43,6 +44,8 @@ class ContextSharder {
                        std::vector<models::Dim> shape);
   ValueId to_heads(const std::string& name, ValueId qkv, const std::vector<ShardSection>& columns);
   void to_tokens(const std::string& name, ValueId o_heads, ValueId o);
+  void order(std::string name, ValueId from, ValueId to, bool reverse = false);
+  ValueId key_ranges(models::Dim queries, int step = 0);
   models::Dim tokens(ValueId id) const;
   /// Of the whole sequences.
   models::Dim all_tokens(ValueId id) const;
@@ -59,10 +62,11 @@ struct RingOperands {
   ValueId o = 0;
   ValueId lse = 0;
   ValueId kv = 0;
+  std::vector<ValueId> key_ranges;  // packed documents: of each step
 };
 struct RingGradients {
   ValueId queries = 0;      // (T, H E)
-  ValueId keys_values = 0;  // (T, 2 K E)
+  ValueId keys_values = 0;  // (T, K (E + Ev))
 };
 
 /// Appends it to the layer's backward operations. The keys go round again; their gradients go with

@@ -29,6 +29,7 @@ struct ShardContext {
   bool vocab_parallel_loss = true;   // else the head's logits are gathered
   int cp = 1;
   ContextMethod method = ContextMethod::AllGather;
+  bool documents = false;  // packed into the sequences
 };
 
 /// A parameter of the layer, without its place in the model.
@@ -48,6 +49,9 @@ struct ShardedLayer {
   std::optional<ValueId> logits;  // head only
 
   ValueId add_value(Value value, Placement where, std::vector<ShardSection> columns = {});
+  /// Something that the data feed gives with every micro-batch, int32.
+  ValueId add_batch_value(std::string name, Storage storage, std::vector<models::Dim> shape,
+                          int index = 0);
   /// The value that owns the storage of `id`.
   ValueId root(ValueId id) const;
   /// Shape (T, D) with the tokens divided among the tp group if they are sharded.

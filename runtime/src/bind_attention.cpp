@@ -5,7 +5,7 @@ namespace meshplan::runtime {
 
 std::function<void()> OperatorBinder::bind_attention(const Operands& o) {
   if (o.work.ring_step) return bind_ring_attention(o);
-  const std::size_t plain_inputs = o.forward() ? 1 : 4;
+  const std::size_t plain_inputs = (o.forward() ? 1 : 4) + (o.work.documents ? 1 : 0);
   if (o.operation.inputs.size() > plain_inputs) return bind_gathered_attention(o);
   const models::OpAttributes& a = o.work.attributes;
   const std::int64_t length = o.in_shape(0)[0] / program_.sizes.sequences;
@@ -34,6 +34,7 @@ std::function<void()> OperatorBinder::bind_attention(const Operands& o) {
                                            .k = qkv + q_bytes,
                                            .v = qkv + q_bytes + kv_bytes,
                                            .kv_stride = stride,
+                                           .key_ranges = o.of_documents(),
                                            .o = o.out(0),
                                            .o_stride = o_stride,
                                            .lse = o.out<float>(1)});
@@ -47,6 +48,7 @@ std::function<void()> OperatorBinder::bind_attention(const Operands& o) {
                                           .k = qkv + q_bytes,
                                           .v = qkv + q_bytes + kv_bytes,
                                           .kv_stride = stride,
+                                          .key_ranges = o.of_documents(),
                                           .o = o.in(2),
                                           .o_stride = o_stride,
                                           .output_grad = o.in(0),
@@ -64,7 +66,7 @@ std::function<void()> OperatorBinder::bind_rope(const Operands& o) {
                              .heads = a.heads + a.kv_heads,
                              .head_size = a.head_size,
                              .rope_size = a.rope_size,
-                             .positions = row_positions(),
+                             .positions = row_positions(o),
                              .dtype = o.dtype(),
                              .x = o.out<std::byte>(0) + a.rope_offset * size_of(o.dtype()),
                              .x_stride = o.in_shape(0)[1],
@@ -72,7 +74,10 @@ std::function<void()> OperatorBinder::bind_rope(const Operands& o) {
                              .inverse = !o.forward()});
 }
 
-kernels::RowPositions OperatorBinder::row_positions(std::int64_t first_row) const {
+kernels::RowPositions OperatorBinder::row_positions(const Operands& o,
+                                                    std::int64_t first_row) const {
+  if (o.work.documents)
+    return {.seq_len = seq_len(), .first_row = first_row, .rows = o.of_documents()};
   const program::ContextShard own =
       program::context_shard(seq_len(), program_.plan.parallel.cp, place_.coordinates.cp);
   return {.seq_len = own.length,

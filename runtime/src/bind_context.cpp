@@ -15,26 +15,33 @@ std::function<void()> in_order(std::vector<std::function<void()>> calls) {
   };
 }
 
-/// Bytes of the columns of q and of k (or v), of this rank's heads.
-struct HeadBytes {
+/// Bytes of a row of q, k, v and o, of this rank's heads: value heads may have another size.
+struct RowBytes {
   std::int64_t element = 0;
   std::int64_t q = 0;
-  std::int64_t kv = 0;
+  std::int64_t k = 0;
+  std::int64_t v = 0;
+  std::int64_t o = 0;
 
-  HeadBytes(const models::OpAttributes& a, DType dtype)
+  RowBytes(const models::OpAttributes& a, DType dtype)
       : element(size_of(dtype)),
-        q(static_cast<std::int64_t>(a.heads) * a.head_size * element),
-        kv(static_cast<std::int64_t>(a.kv_heads) * a.head_size * element) {}
-  std::int64_t qkv() const { return q + 2 * kv; }
+        q(std::int64_t{a.heads} * a.head_size * element),
+        k(std::int64_t{a.kv_heads} * a.head_size * element),
+        v(std::int64_t{a.kv_heads} * a.value_head_size * element),
+        o(std::int64_t{a.heads} * a.value_head_size * element) {}
+  std::int64_t kv() const { return k + v; }
+  std::int64_t qkv() const { return q + k + v; }
 };
 
-kernels::AttentionShape shape_of(const AttentionTile& tile, const models::OpAttributes& a) {
-  return {.num_sequences = 1,
+kernels::AttentionShape shape_of(const AttentionTile& tile, const models::OpAttributes& a,
+                                 std::int64_t num_sequences = 1) {
+  return {.num_sequences = num_sequences,
           .query_len = tile.num_queries,
           .key_len = tile.num_keys,
           .heads = a.heads,
           .kv_heads = a.kv_heads,
           .head_size = a.head_size,
+          .value_head_size = a.value_head_size,
           .causal = tile.causal,
           .query_offset = tile.query_offset,
           .window = a.window,
@@ -52,26 +59,25 @@ TileRows rows_of(const AttentionTile& tile, std::int64_t sequence, std::int64_t 
   return {sequence * queries + tile.query_begin, sequence * keys + tile.key_begin};
 }
 
-kernels::AttentionForward forward_of(const AttentionTile& tile, TileRows rows,
-                                     const models::OpAttributes& a, DType dtype, std::byte* qkv,
+kernels::AttentionForward forward_of(const kernels::AttentionShape& shape, TileRows rows,
+                                     const RowBytes& bytes, DType dtype, std::byte* qkv,
                                      std::byte* kv, std::byte* out, float* lse) {
-  const HeadBytes bytes(a, dtype);
-  return {.shape = shape_of(tile, a),
+  return {.shape = shape,
           .dtype = dtype,
           .q = qkv + rows.query * bytes.qkv(),
           .q_stride = bytes.qkv() / bytes.element,
-          .k = kv + rows.key * 2 * bytes.kv,
-          .v = kv + rows.key * 2 * bytes.kv + bytes.kv,
-          .kv_stride = 2 * bytes.kv / bytes.element,
-          .o = out + rows.query * bytes.q,
-          .o_stride = bytes.q / bytes.element,
-          .lse = lse + rows.query * a.heads};
+          .k = kv + rows.key * bytes.kv(),
+          .v = kv + rows.key * bytes.kv() + bytes.k,
+          .kv_stride = bytes.kv() / bytes.element,
+          .o = out + rows.query * bytes.o,
+          .o_stride = bytes.o / bytes.element,
+          .lse = lse + rows.query * shape.heads};
 }
 
 /// @param forward  the same tile's, with the o and lse that it is to read
 kernels::AttentionBackward backward_of(const kernels::AttentionForward& forward, std::byte* dout,
                                        std::byte* dq, std::int64_t dq_stride, std::byte* dkv,
-                                       std::int64_t kv_bytes) {
+                                       const RowBytes& bytes) {
   return {.shape = forward.shape,
           .dtype = forward.dtype,
           .q = forward.q,
@@ -79,6 +85,7 @@ kernels::AttentionBackward backward_of(const kernels::AttentionForward& forward,
           .k = forward.k,
           .v = forward.v,
           .kv_stride = forward.kv_stride,
+          .key_ranges = forward.key_ranges,
           .o = forward.o,
           .o_stride = forward.o_stride,
           .output_grad = dout,
@@ -86,45 +93,70 @@ kernels::AttentionBackward backward_of(const kernels::AttentionForward& forward,
           .dq = dq,
           .dq_stride = dq_stride,
           .dk = dkv,
-          .dv = dkv + kv_bytes,
+          .dv = dkv + bytes.k,
           .dkv_stride = forward.kv_stride};
 }
 
 }  // namespace
 
+/// Packed documents, all sequences at once: which keys a query sees is listed. Keys lie in the
+/// order of their sequence, or of the rank that they are from.
+std::function<void()> OperatorBinder::bind_document_attention(const Operands& o,
+                                                              std::int64_t keys) {
+  const models::OpAttributes& a = o.work.attributes;
+  const RowBytes bytes(a, o.dtype());
+  const kernels::AttentionShape shape =
+      shape_of({.num_queries = local_seq_len(), .num_keys = keys}, a, program_.sizes.sequences);
+  if (o.forward()) {
+    kernels::AttentionForward f =
+        forward_of(shape, {}, bytes, o.dtype(), o.in<std::byte>(0), o.in<std::byte>(1),
+                   o.out<std::byte>(0), o.out<float>(1));
+    f.key_ranges = o.of_documents();
+    return ready(f);
+  }
+  kernels::AttentionForward f = forward_of(shape, {}, bytes, o.dtype(), o.in<std::byte>(1),
+                                           o.in<std::byte>(4), o.in<std::byte>(2), o.in<float>(3));
+  f.key_ranges = o.of_documents();
+  const std::int64_t dq_bytes = o.work.ring_step ? bytes.q : bytes.qkv();
+  return ready(backward_of(f, o.in<std::byte>(0), o.out<std::byte>(0), dq_bytes / bytes.element,
+                           o.out<std::byte>(1), bytes));
+}
+
 /// Own queries against the keys of whole sequences: chunk by chunk. In the backward pass the second
 /// chunk, which sees more keys, writes their gradients, and the first one's are added to them.
 std::function<void()> OperatorBinder::bind_gathered_attention(const Operands& o) {
+  if (o.work.documents) return bind_document_attention(o, seq_len());
   const models::OpAttributes& a = o.work.attributes;
-  const HeadBytes bytes(a, o.dtype());
+  const RowBytes bytes(a, o.dtype());
   const std::vector<AttentionTile> tiles =
       program::gathered_tiles(seq_len(), program_.plan.parallel.cp, place_.coordinates.cp);
   std::vector<std::function<void()>> calls;
   for (std::int64_t sequence = 0; sequence < program_.sizes.sequences; ++sequence) {
     if (o.forward()) {
       for (const AttentionTile& tile : tiles)
-        calls.push_back(ready(forward_of(tile, rows_of(tile, sequence, local_seq_len(), seq_len()),
-                                         a, o.dtype(), o.in<std::byte>(0), o.in<std::byte>(1),
-                                         o.out<std::byte>(0), o.out<float>(1))));
+        calls.push_back(
+            ready(forward_of(shape_of(tile, a), rows_of(tile, sequence, local_seq_len(), seq_len()),
+                             bytes, o.dtype(), o.in<std::byte>(0), o.in<std::byte>(1),
+                             o.out<std::byte>(0), o.out<float>(1))));
       continue;
     }
-    std::byte* second_dkv = o.out<std::byte>(1) + sequence * seq_len() * 2 * bytes.kv;
-    std::byte* first_dkv = o.out<std::byte>(2) + sequence * seq_len() / 2 * 2 * bytes.kv;
+    std::byte* second_dkv = o.out<std::byte>(1) + sequence * seq_len() * bytes.kv();
+    std::byte* first_dkv = o.out<std::byte>(2) + sequence * seq_len() / 2 * bytes.kv();
     for (const AttentionTile& tile : {tiles[1], tiles[0]}) {
       const TileRows rows = rows_of(tile, sequence, local_seq_len(), seq_len());
       const kernels::AttentionForward f =
-          forward_of(tile, rows, a, o.dtype(), o.in<std::byte>(1), o.in<std::byte>(4),
-                     o.in<std::byte>(2), o.in<float>(3));
-      calls.push_back(ready(backward_of(f, o.in<std::byte>(0) + rows.query * bytes.q,
+          forward_of(shape_of(tile, a), rows, bytes, o.dtype(), o.in<std::byte>(1),
+                     o.in<std::byte>(4), o.in<std::byte>(2), o.in<float>(3));
+      calls.push_back(ready(backward_of(f, o.in<std::byte>(0) + rows.query * bytes.o,
                                         o.out<std::byte>(0) + rows.query * bytes.qkv(), f.q_stride,
-                                        tile == tiles[1] ? second_dkv : first_dkv, bytes.kv)));
+                                        tile == tiles[1] ? second_dkv : first_dkv, bytes)));
     }
-    const std::int64_t columns = 2 * bytes.kv / bytes.element;
+    const std::int64_t columns = bytes.kv() / bytes.element;
     const std::int64_t seen = tiles[1].num_keys;
     if (seen < seq_len())
       calls.push_back(ready(kernels::Fill{.count = (seq_len() - seen) * columns,
                                           .dtype = o.dtype(),
-                                          .x = second_dkv + seen * 2 * bytes.kv}));
+                                          .x = second_dkv + seen * bytes.kv()}));
     calls.push_back(ready(kernels::Accumulate{.count = tiles[0].num_keys * columns,
                                               .sum_dtype = o.dtype(),
                                               .sum = second_dkv,
@@ -137,24 +169,26 @@ std::function<void()> OperatorBinder::bind_gathered_attention(const Operands& o)
 /// Own queries against the keys of one rank. In the backward pass o and lse are those over all
 /// keys, so that the gradients are this rank's share of the whole.
 std::function<void()> OperatorBinder::bind_ring_attention(const Operands& o) {
+  if (o.work.documents) return bind_document_attention(o, local_seq_len());
   const models::OpAttributes& a = o.work.attributes;
-  const HeadBytes bytes(a, o.dtype());
+  const RowBytes bytes(a, o.dtype());
   const AttentionTile tile = program::ring_tile(seq_len(), program_.plan.parallel.cp,
                                                 place_.coordinates.cp, *o.work.ring_step);
   std::vector<std::function<void()>> calls;
   for (std::int64_t sequence = 0; sequence < program_.sizes.sequences; ++sequence) {
     const TileRows rows = rows_of(tile, sequence, local_seq_len(), local_seq_len());
     if (o.forward()) {
-      calls.push_back(ready(forward_of(tile, rows, a, o.dtype(), o.in<std::byte>(0),
-                                       o.in<std::byte>(1), o.out<std::byte>(0), o.out<float>(1))));
+      calls.push_back(
+          ready(forward_of(shape_of(tile, a), rows, bytes, o.dtype(), o.in<std::byte>(0),
+                           o.in<std::byte>(1), o.out<std::byte>(0), o.out<float>(1))));
       continue;
     }
     const kernels::AttentionForward f =
-        forward_of(tile, rows, a, o.dtype(), o.in<std::byte>(1), o.in<std::byte>(4),
-                   o.in<std::byte>(2), o.in<float>(3));
-    calls.push_back(ready(backward_of(f, o.in<std::byte>(0) + rows.query * bytes.q,
-                                      o.out<std::byte>(0) + rows.query * bytes.q, f.o_stride,
-                                      o.out<std::byte>(1) + rows.key * 2 * bytes.kv, bytes.kv)));
+        forward_of(shape_of(tile, a), rows, bytes, o.dtype(), o.in<std::byte>(1),
+                   o.in<std::byte>(4), o.in<std::byte>(2), o.in<float>(3));
+    calls.push_back(ready(backward_of(
+        f, o.in<std::byte>(0) + rows.query * bytes.o, o.out<std::byte>(0) + rows.query * bytes.q,
+        bytes.q / bytes.element, o.out<std::byte>(1) + rows.key * bytes.kv(), bytes)));
   }
   return in_order(std::move(calls));
 }
@@ -162,8 +196,11 @@ std::function<void()> OperatorBinder::bind_ring_attention(const Operands& o) {
 /// Adds a step of a ring to the sums, in the rows that its tile has.
 std::function<void()> OperatorBinder::bind_merge(const Operands& o) {
   const models::OpAttributes& a = o.work.attributes;
-  const AttentionTile tile = program::ring_tile(seq_len(), program_.plan.parallel.cp,
-                                                place_.coordinates.cp, *o.work.ring_step);
+  const AttentionTile all{.num_queries = local_seq_len(), .num_keys = local_seq_len()};
+  const AttentionTile tile = o.work.documents
+                                 ? all
+                                 : program::ring_tile(seq_len(), program_.plan.parallel.cp,
+                                                      place_.coordinates.cp, *o.work.ring_step);
   const auto dtype_of = [&](std::size_t input) {
     return o.value(o.operation.inputs.at(input)).dtype;
   };
@@ -188,7 +225,7 @@ std::function<void()> OperatorBinder::bind_merge(const Operands& o) {
     calls.push_back(ready(
         kernels::AttentionMerge{.tokens = tile.num_queries,
                                 .heads = a.heads,
-                                .head_size = a.head_size,
+                                .head_size = a.value_head_size,
                                 .dtype = dtype_of(2),
                                 .o = row(2, rows.query),
                                 .o_stride = o.in_shape(2)[1],
@@ -211,15 +248,15 @@ std::function<void()> OperatorBinder::bind_convert(const Operands& o) {
 
 /// The columns of keys and values out of qkv, or their gradients into its gradient.
 std::function<void()> OperatorBinder::bind_key_values(const Operands& o) {
-  const HeadBytes bytes(o.work.attributes, o.dtype());
+  const RowBytes bytes(o.work.attributes, o.dtype());
   const std::int64_t rows = o.in_shape(0)[0];
   if (o.forward())
     return ready(kernels::CopyRows{.rows = rows,
-                                   .row_bytes = 2 * bytes.kv,
+                                   .row_bytes = bytes.kv(),
                                    .x = o.in<std::byte>(0) + bytes.q,
                                    .x_stride_bytes = bytes.qkv(),
                                    .y = o.out(0),
-                                   .y_stride_bytes = 2 * bytes.kv});
+                                   .y_stride_bytes = bytes.kv()});
   std::vector<std::function<void()>> calls;
   const auto write = [&](std::size_t input, std::int64_t row_bytes, std::int64_t column) {
     calls.push_back(ready(kernels::CopyRows{.rows = rows,
@@ -230,13 +267,30 @@ std::function<void()> OperatorBinder::bind_key_values(const Operands& o) {
                                             .y_stride_bytes = bytes.qkv()}));
   };
   const bool queries_apart = o.in_shape(1)[1] * bytes.element == bytes.q;
-  write(0, 2 * bytes.kv, bytes.q);
+  write(0, bytes.kv(), bytes.q);
   if (queries_apart) write(1, bytes.q, 0);
   return in_order(std::move(calls));
 }
 
+/// The same for packed documents: which row goes where is listed, in both directions.
+std::function<void()> OperatorBinder::bind_document_order(const Operands& o) {
+  const std::int64_t columns = o.in_shape(0).back();
+  const std::int64_t rows = o.in_elements(0) / columns;
+  return ready(
+      kernels::DispatchForward{.tokens = rows,
+                               .top_k = 1,
+                               .size = columns,
+                               .dtype = o.dtype(),
+                               .choice_of_row = o.of_documents() + (o.work.reverse ? rows : 0),
+                               .x = o.in(0),
+                               .x_stride = columns,
+                               .rows = o.out(0),
+                               .rows_stride = columns});
+}
+
 /// Between (rank, its rows) and (sequence, position).
 std::function<void()> OperatorBinder::bind_chunk_order(const Operands& o) {
+  if (o.work.documents) return bind_document_order(o);
   const int cp = program_.plan.parallel.cp;
   const std::int64_t row = o.in_shape(0).back() * size_of(o.dtype());
   const std::int64_t rows_of_rank = program_.sizes.tokens;

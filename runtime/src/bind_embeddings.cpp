@@ -32,7 +32,7 @@ std::function<void()> OperatorBinder::bind_position_embedding(const Operands& o)
   const std::int64_t tokens = o.in_shape(0)[0];
   const std::int64_t size = o.in_shape(0)[1];
   const kernels::RowPositions positions =
-      row_positions(o.work.tokens_sharded ? place_.tp_rank * tokens : 0);
+      row_positions(o, o.work.tokens_sharded ? place_.tp_rank * tokens : 0);
   if (o.forward())
     return ready(kernels::PositionEmbeddingForward{.tokens = tokens,
                                                    .size = size,

@@ -21,7 +21,7 @@ std::function<void()> OperatorBinder::bind_step(const program::StepOp& step,
                                  .coefficient = memory.clip_coefficient,
                                  .norm = memory.gradient_norm,
                                  .applied_scale = gradient_scale_,
-                                 .wanted_scale = gradient_scale_of(workload)});
+                                 .wanted_scale = memory.mean_scale});
   }
   if (step.work == program::StepWork::BalanceExperts)
     return ready(kernels::BalanceExperts{

@@ -34,6 +34,10 @@ struct OperatorBinder::Operands {
   void* optional_out(std::size_t i) const {
     return i < operation.outputs.size() ? out(i) : nullptr;
   }
+  /// What says where the documents of packed sequences lie; null without them.
+  const std::int32_t* of_documents() const {
+    return work.documents ? in<const std::int32_t>(operation.inputs.size() - 1) : nullptr;
+  }
   template <class T = void>
   T* out(std::size_t i) const {
     return reinterpret_cast<T*>(resolve(instance, operation.outputs.at(i)));

@@ -12,6 +12,7 @@
 
 #include "core/error.hpp"
 #include "program/context.hpp"
+#include "runtime/packed_batch.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -129,6 +130,18 @@ Sampler::Sampler(const TokenFile& file, TokenRange part, const program::Plan& pl
       seed_(seed),
       num_sequences_(std::max<std::int64_t>(0, part.size() - 1) / plan.workload.seq_len) {
   const program::Workload& workload = plan.workload;
+  if (workload.documents.packed) {
+    documents_.emplace(file, part, workload);
+    num_sequences_ = documents_->num_sequences();
+    if (num_sequences_ >= workload.global_batch_size) return;
+    throw ConfigError(fmt::format(
+        "{}: the documents of {} tokens (from token {} on; token {} ends each) fill {} sequences "
+        "of "
+        "seq_len {}, less than one global batch of {}; use more documents{}",
+        file.path(), part.size(), part.begin, *workload.documents.end_of_document, num_sequences_,
+        workload.seq_len, workload.global_batch_size,
+        num_sequences_ > 0 ? fmt::format(", or global_batch_size <= {}", num_sequences_) : ""));
+  }
   if (num_sequences_ >= workload.global_batch_size) return;
   // A sequence needs the token after its last as a target.
   const std::int64_t needed = workload.global_batch_size * workload.seq_len + 1;
@@ -146,7 +159,29 @@ std::int64_t Sampler::sequence(std::int64_t position) const {
   return Permutation(num_sequences_, mix(seed_ ^ mix(epoch)))(position % num_sequences_);
 }
 
+void Sampler::load_documents(std::int64_t step, const program::Coordinates& place,
+                             StepBatch& batch) const {
+  const program::Workload& workload = plan_.workload;
+  const std::int64_t first = step * workload.global_batch_size;
+  load_packed(
+      plan_, place,
+      [&](std::int64_t of_step) {
+        const std::int64_t index = sequence(first + of_step);
+        return packed_tokens(documents_->sequence(index), workload.seq_len,
+                             *workload.documents.end_of_document,
+                             [&](int document, std::int64_t i) {
+                               return checked(documents_->first_token(index, document) + i);
+                             });
+      },
+      batch);
+  std::int64_t tokens = 0;
+  for (std::int64_t i = 0; i < workload.global_batch_size; ++i)
+    tokens += documents_->sequence(sequence(first + i)).loss_tokens();
+  batch.loss_tokens = static_cast<double>(tokens);
+}
+
 void Sampler::load(std::int64_t step, const program::Coordinates& place, StepBatch& batch) const {
+  if (documents_) return load_documents(step, place, batch);
   const std::int64_t seq_len = plan_.workload.seq_len;
   const program::ContextShard own = program::context_shard(seq_len, plan_.parallel.cp, place.cp);
   const int microbatches = plan_.num_microbatches();

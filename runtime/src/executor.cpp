@@ -224,27 +224,42 @@ std::function<Handle()> Executor::exchange_of_rows(const OperationInstance& inst
 }
 
 void Executor::load(const StepBatch& batch) {
-  const std::int64_t tokens = program_.plan.num_microbatches() * program_.sizes.tokens;
-  require_invariant(std::ssize(batch.ids) == tokens && std::ssize(batch.targets) == tokens,
-                    "a batch of another size than the plan's");
-  const std::int64_t bytes = tokens * size_of(DType::I32);
-  std::byte* region = arena_.region(Region::Batch);
-  device_.upload(region, batch.ids.data(), bytes, Lane::Host);
-  device_.upload(region + bytes, batch.targets.data(), bytes, Lane::Host);
-  const program::Workload& workload = program_.plan.workload;
+  const program::BatchSizes sizes = program::batch_sizes(program_.plan);
+  std::byte* next = arena_.region(Region::Batch);
+  const auto upload = [&](const std::vector<std::int32_t>& array, std::int64_t elements) {
+    require_invariant(std::ssize(array) == elements * program_.plan.num_microbatches(),
+                      "a batch of another size than the plan's");
+    if (array.empty()) return;
+    const std::int64_t bytes = std::ssize(array) * size_of(DType::I32);
+    device_.upload(next, array.data(), bytes, Lane::Host);
+    next += bytes;
+  };
+  upload(batch.ids, sizes.ids);
+  upload(batch.targets, sizes.ids);
+  upload(batch.positions, sizes.positions);
+  upload(batch.key_ranges, sizes.key_ranges);
+  upload(batch.order, sizes.order);
   std::array<std::byte, program::kNumScalars * program::kScalarBytes> scalars{};
   const auto set = [&](Scalar which, auto value) {
     std::memcpy(scalars.data() + static_cast<std::int64_t>(which) * program::kScalarBytes, &value,
                 sizeof value);
   };
-  set(Scalar::GradientScale,
-      gradient_scale_of(workload) * static_cast<float>(settings_.loss_scale));
+  const float mean_scale = gradient_scale_of(loss_tokens());
+  set(Scalar::GradientScale, mean_scale * static_cast<float>(settings_.loss_scale));
+  set(Scalar::MeanScale, mean_scale);
   set(Scalar::LearningRate, static_cast<float>(settings_.learning_rate));
   set(Scalar::OptimizerStep, std::int64_t{settings_.optimizer_step});
   device_.upload(arena_.region(Region::Scalars), scalars.data(), std::ssize(scalars), Lane::Host);
   if (!no_load_.empty())
     device_.upload(arena_.region(Region::ExpertLoad), no_load_.data(),
                    std::ssize(no_load_) * size_of(DType::F32), Lane::Host);
+}
+
+double Executor::loss_tokens() const {
+  const program::Workload& workload = program_.plan.workload;
+  return batch_->loss_tokens > 0
+             ? batch_->loss_tokens
+             : static_cast<double>(workload.global_batch_size * workload.seq_len);
 }
 
 const float* Executor::expert_load(int row) const {
@@ -352,6 +367,7 @@ std::function<void()> Executor::bind_step_work(const OperationInstance& instance
                           .squared_norm = arena_.scalar<double>(Scalar::SquaredNorm),
                           .clip_coefficient = arena_.scalar<float>(Scalar::ClipCoefficient),
                           .gradient_norm = arena_.scalar<float>(Scalar::GradientNorm),
+                          .mean_scale = arena_.scalar<float>(Scalar::MeanScale),
                           .expert_load = expert_load(step.load_row),
                           .learning_rate = arena_.scalar<float>(Scalar::LearningRate),
                           .optimizer_step = arena_.scalar<std::int64_t>(Scalar::OptimizerStep)};
@@ -449,8 +465,7 @@ StepOutcome Executor::outcome() {
   float norm = 0;
   backend_.copy_to_host(&loss, arena_.scalar<double>(Scalar::LossSum), sizeof loss);
   backend_.copy_to_host(&norm, arena_.scalar<float>(Scalar::GradientNorm), sizeof norm);
-  const program::Workload& workload = program_.plan.workload;
-  const auto tokens = static_cast<double>(workload.global_batch_size * workload.seq_len);
+  const double tokens = loss_tokens();
   outcome.loss = loss / tokens;
   if (!no_load_.empty()) {
     std::array<double, 2> router_losses{};

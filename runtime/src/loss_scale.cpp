@@ -4,8 +4,8 @@
 
 namespace meshplan::runtime {
 
-float gradient_scale_of(const program::Workload& workload) {
-  return 1.0F / static_cast<float>(workload.global_batch_size * workload.seq_len);
+float gradient_scale_of(double loss_tokens) {
+  return 1.0F / static_cast<float>(loss_tokens);
 }
 
 bool scales_loss(const program::Workload& workload) {

@@ -142,6 +142,8 @@ class Bench {
         addresses_[operand.root] = at;
         if (operand.tokens)
           fill_tokens(backend, at, operand.bytes);
+        else if (operand.documents)
+          fill_documents(backend, at, operand);
         else if (operand.dtype == DType::I32)
           fill_routing(backend, at, operand);
         if (operand.dtype == DType::BF16) fill_bf16(backend, base, at, operand.bytes);
@@ -192,6 +194,8 @@ class Bench {
     DType dtype = DType::F32;
     std::int64_t count = 0;
     std::string_view name = {};
+    std::optional<Storage> documents = {};  // which array that says where they lie
+    std::int64_t index = 0;                 // of a key range: step of the ring
   };
 
   const program::Block& block() const {
@@ -224,7 +228,9 @@ class Bench {
            .tokens = value.storage == Storage::BatchIds || value.storage == Storage::BatchTargets,
            .dtype = value.dtype,
            .count = count,
-           .name = value.name});
+           .name = value.name,
+           .documents = says_documents(value.storage) ? std::optional(value.storage) : std::nullopt,
+           .index = value.index});
     };
     for (const ValueId id : operation.inputs) add(id);
     for (const ValueId id : operation.outputs) add(id);
@@ -263,6 +269,36 @@ class Bench {
       tokens[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) * kStride %
                                             job_.program->plan.model.vocab_size);
     backend.copy_to_device(at, tokens.data(), bytes);
+  }
+
+  static bool says_documents(Storage storage) {
+    return storage == Storage::BatchPositions || storage == Storage::BatchKeyRanges ||
+           storage == Storage::BatchOrder;
+  }
+
+  /// Of documents as the workload expects them, on the first rank.
+  void fill_documents(kernels::Backend& backend, std::byte* at, const Operand& operand) const {
+    const program::Plan& plan = job_.program->plan;
+    const program::Documents& documents = plan.workload.documents;
+    std::vector<program::PackedSequence> sequences = program::expected_sequences(
+        documents.expected_lengths, plan.workload.seq_len, documents.pad_multiple);
+    for (std::size_t i = 0; std::ssize(sequences) < plan.micro_batch_size; ++i)
+      sequences.push_back(sequences[i]);
+    sequences.resize(static_cast<std::size_t>(plan.micro_batch_size));
+    const program::BatchSizes sizes = program::batch_sizes(plan);
+    const auto array = [](std::int64_t size) {
+      return std::vector<std::int32_t>(static_cast<std::size_t>(size));
+    };
+    std::vector<std::int32_t> positions = array(sizes.positions), order = array(sizes.order),
+                              ranges = array(sizes.key_ranges);
+    program::fill_document_arrays(plan, 0, sequences,
+                                  {.positions = positions, .key_ranges = ranges, .order = order});
+    const std::vector<std::int32_t>& filled = operand.documents == Storage::BatchPositions
+                                                  ? positions
+                                              : operand.documents == Storage::BatchOrder ? order
+                                                                                         : ranges;
+    backend.copy_to_device(at, filled.data() + operand.index * operand.count,
+                           operand.count * size_of(DType::I32));
   }
 
   void fill_routing(kernels::Backend& backend, std::byte* at, const Operand& operand) const {

@@ -102,7 +102,7 @@ ChunkCosts::Set& ChunkCosts::set_of(const Plan& plan, RecomputeKind recompute, T
                plan.workload.precision, plan.workload.optimizer.kind, recompute, mix);
   key_.add(groups.tp.domains);
   if (p.cp > 1) {
-    key_.add_all(p.cp, plan.context_parallel);
+    key_.add_all(p.cp, plan.context_parallel, plan.max_tokens_per_rank);
     key_.add(groups.cp.domains);
   }
   if (plan.model.moe) {

@@ -206,12 +206,13 @@ TEST_CASE("a loss scale is undone in the norm and in what the gradients are mult
     const auto coefficient = [&](double sum_of_squares, float applied, float wanted) {
       const DeviceVector<double> sum(backend, 1, sum_of_squares);
       const DeviceVector<float> scale(backend, 1, applied);
+      const DeviceVector<float> aim(backend, 1, wanted);
       run(backend, ClipCoefficient{.sum_of_squares = sum.data(),
                                    .max_norm = 2.0F,
                                    .coefficient = result.data(),
                                    .norm = norm.data(),
                                    .applied_scale = scale.data(),
-                                   .wanted_scale = wanted});
+                                   .wanted_scale = aim.data()});
       return result.read()[0];
     };
     // Gradients 1024 times too large: a norm of 8192 is one of 8, which is clipped to 2.

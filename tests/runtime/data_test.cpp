@@ -289,4 +289,59 @@ TEST_CASE("a token outside the vocabulary is named with its place", "[runtime][d
   CHECK_THAT(load_message(wide.path(), plan), Contains("token 4294967295 at position 5"));
 }
 
+TEST_CASE("packed documents keep their tokens together, whatever the cp rank", "[runtime][data]") {
+  // Documents of 3, 6 (a cut of 4 and one of 2) and 2 tokens, ended by token 9; a lone 9 is
+  // nothing.
+  std::string bytes;
+  for (const int token : {1, 2, 9, 9, 3, 4, 5, 6, 7, 9, 8, 9})
+    bytes.push_back(static_cast<char>(token));
+  const DataFile data("packed", bytes);
+  const TokenFile file(data.path());
+  program::Plan plan = make_plan();
+  plan.model.vocab_size = 256;
+  plan.workload.global_batch_size = 3;
+  plan.workload.documents = {.packed = true, .end_of_document = 9};
+  const Sampler sampler(file, {0, file.size()}, plan, 1);
+  REQUIRE(sampler.num_sequences() == 3);  // 4 | 3 | 2 + 2
+  StepBatch whole;
+  sampler.load(0, {}, whole);
+  CHECK(whole.loss_tokens == 3 + 2 + 1 + 1);
+  std::set<std::vector<std::int32_t>> sequences;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const auto part = [&](const std::vector<std::int32_t>& all, std::size_t size) {
+      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(size * i);
+      return std::vector<std::int32_t>(begin, begin + static_cast<std::ptrdiff_t>(size));
+    };
+    const std::vector<std::int32_t> ids = part(whole.ids, 4);
+    sequences.insert(ids);
+    const std::vector<std::int32_t> targets = part(whole.targets, 4);
+    const std::vector<std::int32_t> positions = part(whole.positions, 4);
+    if (ids[0] == 1) {
+      CHECK(targets == std::vector<std::int32_t>{2, 9, -1, -1});
+      CHECK(positions == std::vector<std::int32_t>{0, 1, 2, 0});
+      CHECK(part(whole.key_ranges, 8) == std::vector<std::int32_t>{0, 1, 0, 2, 0, 3, 3, 4});
+    }
+    if (ids[0] == 7) {
+      CHECK(targets == std::vector<std::int32_t>{9, -1, 9, -1});
+      CHECK(positions == std::vector<std::int32_t>{0, 1, 0, 1});
+    }
+  }
+  CHECK(sequences == std::set<std::vector<std::int32_t>>{{3, 4, 5, 6}, {1, 2, 9, 9}, {7, 9, 8, 9}});
+  plan.parallel.cp = 2;
+  std::multiset<std::pair<int, int>> expected, found;  // token, target
+  for (std::size_t i = 0; i < whole.ids.size(); ++i)
+    expected.emplace(whole.ids[i], whole.targets[i]);
+  for (int cp = 0; cp < 2; ++cp) {
+    StepBatch part;
+    sampler.load(0, {.cp = cp}, part);
+    CHECK(part.ids.size() == 6);
+    CHECK(part.loss_tokens == whole.loss_tokens);
+    for (std::size_t i = 0; i < part.ids.size(); ++i) found.emplace(part.ids[i], part.targets[i]);
+  }
+  CHECK(found == expected);
+  plan.parallel.cp = 1;
+  plan.workload.global_batch_size = 4;
+  CHECK_THAT(load_message(data.path(), plan), Contains("fill 3 sequences"));
+}
+
 }  // namespace meshplan::runtime

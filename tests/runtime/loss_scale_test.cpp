@@ -58,7 +58,7 @@ TEST_CASE("a resumed scaler goes on where the other one stood", "[runtime][loss_
 TEST_CASE("only fp16 scales its loss, and the gradient of a token is its share of the batch",
           "[runtime][loss_scale]") {
   program::Workload workload{.seq_len = 64, .global_batch_size = 4};
-  CHECK(runtime::gradient_scale_of(workload) == 1.0F / 256);
+  CHECK(runtime::gradient_scale_of(256) == 1.0F / 256);
   CHECK_FALSE(runtime::scales_loss(workload));
   workload.precision = DType::BF16;
   CHECK_FALSE(runtime::scales_loss(workload));

@@ -184,6 +184,22 @@ TEST_CASE("sliding windows and experts go with cp", "[parity][context]") {
                                           {.tp = 2, .cp = 2, .ep = 2, .etp = 2, .sp = true}}));
 }
 
+TEST_CASE("latent attention goes with cp", "[parity][context]") {
+  models::ModelSpec model = llama_style();
+  model.name = "latent-style";
+  model.num_heads = model.num_kv_heads = 4;
+  model.head_size = 24;
+  model.mla = models::MlaSpec{.q_lora_rank = 40,
+                              .kv_lora_rank = 28,
+                              .qk_nope_head_size = 16,
+                              .qk_rope_head_size = 8,
+                              .v_head_size = 12};
+  const std::vector<Plan> plans =
+      plans_of(model, {{.cp = 2}, {.cp = 4}, {.tp = 2, .cp = 2, .sp = true}, {.cp = 2, .pp = 2}});
+  CHECK(plans.size() == 12);
+  check_parity(plans);
+}
+
 TEST_CASE("with fewer key heads than tp ranks, cp gives the gradients of one rank",
           "[parity][context]") {
   models::ModelSpec model = llama_style();

@@ -9,6 +9,7 @@
 #include "program/shard_layout.hpp"
 #include "runtime/learning_rate.hpp"
 #include "runtime/loss_scale.hpp"
+#include "runtime/packed_batch.hpp"
 
 namespace meshplan::test {
 namespace {
@@ -49,6 +50,7 @@ std::vector<Parameter> all_parameters(const program::Plan& plan) {
   one_rank.custom_schedule.clear();
   one_rank.micro_batch_size = 1;
   one_rank.zero_stage = one_rank.zero_shard_group = 0;
+  one_rank.max_tokens_per_rank = 0;
   return program::lower(one_rank, 0).parameters;
 }
 
@@ -104,7 +106,48 @@ double norm(const std::vector<double>& values) {
 
 }  // namespace
 
+namespace {
+
+/// Documents of a sequence: as many lengths as fit of a fixed row that sequences begin at different
+/// places of, one token at least, with padding between and at the end.
+program::PackedSequence parity_documents(const program::Plan& plan, std::int64_t sequence) {
+  constexpr std::int64_t kLengths[] = {11, 2, 5, 1, 19, 3, 7};
+  program::PackedSequence packed;
+  const std::int64_t multiple = plan.workload.documents.pad_multiple;
+  for (std::int64_t i = 0;; ++i) {
+    const std::int64_t length = kLengths[static_cast<std::size_t>((sequence * 3 + i) % 7)];
+    const std::int64_t padded = (length + multiple - 1) / multiple * multiple;
+    if (packed.padded.back() + padded > plan.workload.seq_len) return packed;
+    packed.append(length, padded);
+  }
+}
+
+runtime::StepBatch packed_parity_batch(const program::Plan& plan,
+                                       const program::Coordinates& place) {
+  runtime::StepBatch batch;
+  runtime::load_packed(
+      plan, place, [&](std::int64_t sequence) { return parity_sequence(plan, sequence); }, batch);
+  for (std::int64_t sequence = 0; sequence < plan.workload.global_batch_size; ++sequence)
+    batch.loss_tokens += static_cast<double>(parity_documents(plan, sequence).loss_tokens());
+  return batch;
+}
+
+RunResult train(const program::Plan& plan, int num_steps, runtime::Communicator& world,
+                runtime::Device& device, const Mutation& mutate, const Variant& variant,
+                const runtime::StepBatch* given);
+
+}  // namespace
+
+runtime::PackedTokens parity_sequence(const program::Plan& plan, std::int64_t sequence) {
+  return runtime::packed_tokens(
+      parity_documents(plan, sequence), plan.workload.seq_len,
+      *plan.workload.documents.end_of_document, [&](int document, std::int64_t position) {
+        return token(sequence * 5 + document, position, plan.model.vocab_size);
+      });
+}
+
 runtime::StepBatch parity_batch(const program::Plan& plan, const program::Coordinates& place) {
+  if (plan.workload.documents.packed) return packed_parity_batch(plan, place);
   runtime::StepBatch batch;
   const program::ContextShard own =
       program::context_shard(plan.workload.seq_len, plan.parallel.cp, place.cp);
@@ -128,6 +171,20 @@ RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicat
 
 RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicator& world,
                    runtime::Device& device, const Mutation& mutate, const Variant& variant) {
+  return train(plan, num_steps, world, device, mutate, variant, nullptr);
+}
+
+RunResult run_batch(const program::Plan& plan, const runtime::StepBatch& batch,
+                    runtime::Communicator& world, kernels::Backend& backend) {
+  runtime::HostDevice device(backend);
+  return train(plan, 1, world, device, {}, {}, &batch);
+}
+
+namespace {
+
+RunResult train(const program::Plan& plan, int num_steps, runtime::Communicator& world,
+                runtime::Device& device, const Mutation& mutate, const Variant& variant,
+                const runtime::StepBatch* given) {
   models::ModelGraph graph = models::build_graph(plan.model);
   if (variant.edit_graph) variant.edit_graph(graph);
   program::Program lowered = program::lower(plan, graph, runtime::stage_of(plan, world.rank()),
@@ -135,7 +192,8 @@ RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicat
   if (mutate) mutate(lowered);
   runtime::Trainer trainer(std::move(lowered), std::nullopt, world, device, /*seed=*/7, nullptr);
   RunResult result;
-  const runtime::StepBatch batch = parity_batch(plan, trainer.groups().coordinates());
+  const runtime::StepBatch batch =
+      given != nullptr ? *given : parity_batch(plan, trainer.groups().coordinates());
   const double loss_scale = runtime::scales_loss(plan.workload) ? 65536 : 1;
   for (int step = 0; step < num_steps; ++step) {
     const runtime::StepOutcome outcome = trainer.train_step(
@@ -157,6 +215,8 @@ RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicat
                             size_of(plan.workload.precision)));
   return result;
 }
+
+}  // namespace
 
 GradientError compare_gradients(const RunResult& run, const RunResult& reference,
                                 double small_fraction) {

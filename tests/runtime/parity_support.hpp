@@ -12,6 +12,7 @@
 #include "program/plan.hpp"
 #include "program/plans.hpp"
 #include "runtime/communicator.hpp"
+#include "runtime/packed_batch.hpp"
 #include "runtime/trainer.hpp"
 
 namespace meshplan::test {
@@ -49,6 +50,13 @@ RunResult run_plan(const program::Plan& plan, int num_steps, runtime::Communicat
 
 /// The batch of every step of run_plan, as the rank at `place` sees it.
 runtime::StepBatch parity_batch(const program::Plan& plan, const program::Coordinates& place);
+
+/// With packed documents: a sequence of it, by its place in the global batch.
+runtime::PackedTokens parity_sequence(const program::Plan& plan, std::int64_t sequence);
+
+/// One step of one rank on a batch of the caller's.
+RunResult run_batch(const program::Plan& plan, const runtime::StepBatch& batch,
+                    runtime::Communicator& world, kernels::Backend& backend);
 
 /// ||a - b|| / ||b|| of the worst parameter whose norm is at least `small_fraction` of the global
 /// norm, and the largest absolute difference over the others divided by the global norm.

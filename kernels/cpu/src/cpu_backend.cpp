@@ -399,8 +399,8 @@ void CpuBackend::run(const SquaredNorm& op) {
 }
 
 void CpuBackend::run(const ClipCoefficient& op) {
-  const double undo =
-      op.applied_scale != nullptr ? double{op.wanted_scale} / double{*op.applied_scale} : 1.0;
+  const double wanted = op.wanted_scale != nullptr ? *op.wanted_scale : 1.0;
+  const double undo = op.applied_scale != nullptr ? wanted / double{*op.applied_scale} : 1.0;
   const double norm = std::sqrt(*op.sum_of_squares) * undo;
   if (op.norm != nullptr) *op.norm = static_cast<float>(norm);
   const double clip = std::min(1.0, double{op.max_norm} / (norm + 1e-6));

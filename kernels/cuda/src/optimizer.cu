@@ -117,8 +117,8 @@ __global__ void total_kernel(const double* sums, std::int64_t num_sums, double* 
 }
 
 __global__ void clip_kernel(const ClipCoefficient op) {
-  const double undo =
-      op.applied_scale != nullptr ? double{op.wanted_scale} / double{*op.applied_scale} : 1.0;
+  const double wanted = op.wanted_scale != nullptr ? *op.wanted_scale : 1.0;
+  const double undo = op.applied_scale != nullptr ? wanted / double{*op.applied_scale} : 1.0;
   const double norm = sqrt(*op.sum_of_squares) * undo;
   if (op.norm != nullptr) *op.norm = static_cast<float>(norm);
   const double clip = double{op.max_norm} / (norm + 1e-6);

@@ -21,7 +21,7 @@ namespace meshplan::kernels {
 /// with window > 0 the last `window`. In a sequence both numbers only grow with i, so that
 /// documents packed one after the other, or any part of their queries in order, are blocks of key
 /// tiles; tiles that no query of a block sees are not computed (the row bounds of a column-wise
-/// mask as in FlashMask, Wang et al. 2024, section 4).
+/// mask as in FlashMask, Wang et al. 2024).
 struct AttentionShape {
   std::int64_t num_sequences = 0;  // B
   std::int64_t query_len = 0;      // Q

@@ -74,8 +74,8 @@ struct ClipCoefficient {
   float max_norm = 1.0F;
   float* coefficient = nullptr;          // one number
   float* norm = nullptr;                 // one number, or null
-  const float* applied_scale = nullptr;  // one number; null = wanted_scale
-  float wanted_scale = 1.0F;
+  const float* applied_scale = nullptr;  // one number; null = the wanted one
+  const float* wanted_scale = nullptr;   // one number; null = 1
 };
 
 }  // namespace meshplan::kernels

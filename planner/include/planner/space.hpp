@@ -22,6 +22,7 @@ struct Constraints {
   std::optional<int> etp;
   std::optional<int> zero_stage;
   std::optional<int> zero_shard_group;  // where zero_stage > 0
+  std::optional<std::int64_t> max_tokens_per_rank;  // of a packed document, where cp > 1
   std::optional<int> micro_batch_size;
   std::optional<bool> sp;
   std::optional<program::RecomputeKind> recompute;

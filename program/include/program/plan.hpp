@@ -32,12 +32,22 @@ struct OptimizerConfig {
   bool operator==(const OptimizerConfig&) const = default;
 };
 
+/// Documents packed into sequences (docs/packed_documents.md).
+struct Documents {
+  bool packed = false;                         // else sequences are cut from the stream of tokens
+  std::optional<int> end_of_document;          // the token that ends each in the stream
+  std::int64_t pad_multiple = 1;               // each is filled up to a multiple of so many tokens
+  std::vector<std::int64_t> expected_lengths;  // a sample, to predict; empty = uniform
+  bool operator==(const Documents&) const = default;
+};
+
 /// What is trained per step; independent of how it is parallelized.
 struct Workload {
   std::int64_t seq_len = 0;
   std::int64_t global_batch_size = 0;  // sequences
   DType precision = DType::F32;        // of weights and activations in compute
   OptimizerConfig optimizer;
+  Documents documents;
   bool operator==(const Workload&) const = default;
 };
 
@@ -81,6 +91,9 @@ struct Plan {
   Workload workload;
   ParallelConfig parallel;
   ContextMethod context_parallel = ContextMethod::AllGather;  // read where cp > 1
+  /// Packed documents over cp > 1: a document is divided over so few ranks that none has more
+  /// tokens of it; 0 = over all.
+  std::int64_t max_tokens_per_rank = 0;
   std::string rank_order = "tp-cp-ep-dp-pp";
   ScheduleKind schedule = ScheduleKind::OneFOneB;
   std::vector<std::string> custom_schedule;  // Custom: a line of to_csv(Schedule) per stage

@@ -16,6 +16,7 @@
 
 #include "core/dtype.hpp"
 #include "models/graph.hpp"
+#include "program/document_context.hpp"
 #include "program/mesh.hpp"
 #include "program/plan.hpp"
 #include "program/schedule.hpp"
@@ -31,7 +32,7 @@ enum class Region {
   Gradients,      // fp32, flat over parameters, same order as Weights
   Moment1,        // fp32 optimizer state
   Moment2,
-  Batch,             // token ids and targets of all micro-batches of the step
+  Batch,             // ids, targets and where documents lie (batch_sizes()) of all micro-batches
   Saved,             // activations kept from one task to a later one, at Program::kept_places
   Transient,         // alive inside one task; a second slot for the backward of an overlapped one
   Boundary,          // gradient streams of backward tasks, then outputs to send: slots alternate
@@ -69,13 +70,14 @@ enum class Scalar {
   SquaredNorm,      // fp64: of the gradients that this rank owns
   BalanceLossSum,   // fp64: the routers' load balancing losses, in units of a token's loss
   ZLossSum,         // fp64: likewise their z-losses
-  GradientScale,    // fp32: 1 / tokens of the global batch
+  GradientScale,    // fp32: MeanScale times the loss scale of fp16
+  MeanScale,        // fp32: 1 / tokens of the global batch that count in the loss
   ClipCoefficient,  // fp32
   GradientNorm,     // fp32
   LearningRate,     // fp32: of this step
   OptimizerStep,    // int64: 1 at the first update
 };
-constexpr std::int64_t kNumScalars = 9;
+constexpr std::int64_t kNumScalars = 10;
 constexpr std::int64_t kScalarBytes = 8;
 
 /// Every region starts on this boundary, so that kernels see aligned rows.
@@ -186,6 +188,9 @@ enum class Storage {
   Gradient,   // the same parameter's fp32 gradient
   BatchIds,   // the micro-batch's rows of the step's ids
   BatchTargets,
+  BatchPositions,  // packed documents: see BatchSizes; of key ranges, index = step of a ring
+  BatchKeyRanges,
+  BatchOrder,
   Saved,       // offset in the layer's part of the micro-batch's slot
   Transient,   // offset in the transient region
   LayerInput,  // the layer instance's input activation: resolved to the next layer's saved input
@@ -233,6 +238,10 @@ struct ComputeOp {
   /// Of a ring over the cp group: which step's keys an Attention reads, and so which rows a
   /// MergeAttention or an Accumulate adds to. See context.hpp.
   std::optional<int> ring_step;
+  /// Sequences are packed documents: what the operation must know of them is its last input
+  /// (positions of a Rope or PositionEmbedding, key ranges of an Attention, order of an
+  /// OrderChunks); a MergeAttention works on all rows.
+  bool documents = false;
 };
 
 /// Shift: every rank sends to the next one of the group and receives from the one before; the last
@@ -381,7 +390,8 @@ struct Role {
 struct Program {
   Plan plan;
   Role role;
-  models::SymbolValues sizes;  // planned values of the symbols, per micro-batch
+  models::SymbolValues sizes;                 // planned values of the symbols, per micro-batch
+  std::vector<DocumentPairs> document_pairs;  // packed documents: what attention is priced by
   std::vector<Parameter> parameters;
   std::int64_t parameter_elements = 0;  // of the flat regions, with alignment gaps
   std::vector<Bucket> buckets;

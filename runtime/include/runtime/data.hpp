@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "program/plan.hpp"
+#include "runtime/document_index.hpp"
 #include "runtime/executor.hpp"
 
 namespace meshplan::runtime {
@@ -67,7 +69,8 @@ DataSplit hold_out_tail(const TokenFile& file, const program::Plan& plan);
 
 /// Which sequences a step trains on. Sequence i is tokens [i S, i S + S] of the file: S inputs,
 /// each with the next token as target. Every epoch visits every sequence once, in its own order; a
-/// step takes the next `global_batch_size`, whatever the plan.
+/// step takes the next `global_batch_size`, whatever the plan. With packed documents a sequence is
+/// one of the DocumentIndex instead.
 class Sampler {
  public:
   /// @throws ConfigError if the part holds less than one global batch
@@ -78,11 +81,12 @@ class Sampler {
   /// step.
   std::int64_t sequence(std::int64_t position) const;
   /// All micro-batches of the rank at `place`: the sequences of its dp rank, and of each the tokens
-  /// of its cp rank. Allocates only on the first call.
+  /// of its cp rank. Allocates only on the first call, but for packed documents.
   /// @throws ConfigError for a token outside the vocabulary
   void load(std::int64_t step, const program::Coordinates& place, StepBatch& batch) const;
 
  private:
+  void load_documents(std::int64_t step, const program::Coordinates& place, StepBatch& batch) const;
   std::int32_t checked(std::int64_t index) const;
 
   const TokenFile& file_;
@@ -90,6 +94,7 @@ class Sampler {
   const program::Plan& plan_;
   std::uint64_t seed_;
   std::int64_t num_sequences_;
+  std::optional<DocumentIndex> documents_;
 };
 
 }  // namespace meshplan::runtime

@@ -18,9 +18,14 @@
 namespace meshplan::runtime {
 
 /// Rows of a step's micro-batches that this rank needs: ids and targets, each (microbatches, T).
+/// With packed documents also where these lie, by micro-batch as program::batch_sizes() says.
 struct StepBatch {
   std::vector<std::int32_t> ids;
-  std::vector<std::int32_t> targets;
+  std::vector<std::int32_t> targets;  // -1 does not count in the loss
+  std::vector<std::int32_t> positions = {};
+  std::vector<std::int32_t> key_ranges = {};
+  std::vector<std::int32_t> order = {};
+  double loss_tokens = 0;  // of the global batch that count in the loss; 0 = all
 };
 
 /// What a step needs that changes from step to step; travels with the batch.
@@ -31,7 +36,7 @@ struct StepSettings {
 };
 
 struct StepOutcome {
-  double loss = 0;           // mean over the tokens of the global batch
+  double loss = 0;           // mean over the tokens of the global batch that count
   double gradient_norm = 0;  // before clipping, without the loss scale; 0 for evaluation
   double balance_loss = 0;   // of the routers, sum over the layers; in the gradient, not in `loss`
   double z_loss = 0;         // likewise
@@ -95,6 +100,7 @@ class Executor {
   Capture capture_now() const;
   void collect_intervals();
   StepOutcome outcome();
+  double loss_tokens() const;
   void load(const StepBatch& batch);
 
   const program::Program& program_;

@@ -32,6 +32,7 @@ struct FlatMemory {
   double* squared_norm = nullptr;
   float* clip_coefficient = nullptr;
   float* gradient_norm = nullptr;
+  const float* mean_scale = nullptr;   // ClipCoefficient: the gradient scale without a loss scale
   const float* expert_load = nullptr;  // BalanceExperts: of its layer
   const float* learning_rate = nullptr;
   const std::int64_t* optimizer_step = nullptr;
@@ -73,6 +74,7 @@ class OperatorBinder {
   std::function<void()> bind_attention(const Operands& o);
   std::function<void()> bind_gathered_attention(const Operands& o);
   std::function<void()> bind_ring_attention(const Operands& o);
+  std::function<void()> bind_document_attention(const Operands& o, std::int64_t keys);
   std::function<void()> bind_merge(const Operands& o);
   std::function<void()> bind_convert(const Operands& o);
   std::function<void()> bind_key_values(const Operands& o);
@@ -111,7 +113,8 @@ class OperatorBinder {
   /// Of a whole sequence, and of this rank's part of one.
   std::int64_t seq_len() const { return program_.plan.workload.seq_len; }
   std::int64_t local_seq_len() const { return program_.sizes.tokens / program_.sizes.sequences; }
-  kernels::RowPositions row_positions(std::int64_t first_row = 0) const;
+  std::function<void()> bind_document_order(const Operands& o);
+  kernels::RowPositions row_positions(const Operands& o, std::int64_t first_row = 0) const;
 
   kernels::Backend& backend_;
   const program::Program& program_;
