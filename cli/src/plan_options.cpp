@@ -21,6 +21,7 @@ const std::vector<std::string> kRecomputeNames = {"none", "selective", "full"};
 const std::vector<std::string> kScheduleNames = {"gpipe", "1f1b", "interleaved",
                                                  "zb-h1", "zb-v", "dualpipe-v"};
 const std::vector<std::string> kContextNames = {"all_gather", "ring", "ulysses"};
+const std::vector<std::string> kCompressionNames = {"none", "int8", "top-k"};
 const std::vector<std::string> kOptimizerNames = {"adamw", "adam", "sgd"};
 const std::vector<std::string> kPrecisionNames = {"fp32", "bf16", "fp16"};
 
@@ -151,7 +152,11 @@ void add_parallel_options(Command& command, PlanOptions& options) {
       .flag("--count-ends-as-layers", pins.count_ends_as_layers,
             "embedding and head count as a layer each where layers are divided evenly")
       .option("--order", pins.rank_order, "axes from innermost to outermost")
-      .option("--bucket-bytes", pins.bucket_bytes, "of a data-parallel gradient bucket");
+      .option("--bucket-bytes", pins.bucket_bytes, "of a data-parallel gradient bucket")
+      .choice("--compress", options.compression, kCompressionNames,
+              "gradients on their way between data-parallel ranks; default: none")
+      .option("--compress-ratio", pins.compression.ratio,
+              "with top-k: the part of the gradients that travels; default: 0.01");
 }
 
 void read_schedule_file(PlanOptions& options) {
@@ -188,6 +193,8 @@ ResolvedRequest resolve(PlanOptions options) {
   constraints.recompute = parsed<RecomputeKind>(options.recompute, kRecomputeNames);
   constraints.context_parallel =
       parsed<program::ContextMethod>(options.context_parallel, kContextNames);
+  if (const auto kind = parsed<program::CompressionKind>(options.compression, kCompressionNames))
+    constraints.compression.kind = *kind;
   if (options.schedule)
     constraints.schedule = parsed<ScheduleKind>(options.schedule, kScheduleNames);
   program::Workload workload = resolve_workload(options, model.spec, cluster, resolved.assumptions);

@@ -26,6 +26,7 @@ struct PlanOptions {
   std::optional<std::string> recompute;
   std::optional<std::string> schedule;
   std::optional<std::string> schedule_file;
+  std::optional<std::string> compression;
   planner::Constraints constraints;  // the numeric pins are parsed straight into it
 };
 

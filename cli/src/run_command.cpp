@@ -39,6 +39,7 @@ struct Options {
   std::optional<int> time_every;
   DeviceOptions device;
   bool any_placement = false;
+  bool no_verify_start = false;
   bool json = false;
   bool quiet = false;
   HostOptions hosts;
@@ -115,6 +116,7 @@ int launch(const Options& options, const program::Plan& plan, DeviceKind device)
   pass_path("--log", options.log.value_or(""));
   for (std::string& argument : arguments_of(options.device)) arguments.push_back(argument);
   if (options.any_placement) arguments.emplace_back("--any-placement");
+  if (options.no_verify_start) arguments.emplace_back("--no-verify-start");
   if (options.json) arguments.emplace_back("--json");
   if (options.quiet) arguments.emplace_back("--quiet");
   return launch_self(ranks, options.hosts, std::move(arguments), saves);
@@ -297,6 +299,7 @@ int run(Options options) {
   options.train.traced_steps =
       options.traced_steps.value_or(options.trace || options.chrome ? 3 : 0);
   options.train.watch.time_every = options.time_every.value_or(1);
+  options.train.verify_start = !options.no_verify_start;
   check(options);
   resolve_checkpoints(options);
   const program::Plan plan = load_plan(options);
@@ -350,6 +353,8 @@ void add_run_command(CommandLine& line) {
               "CPUs, 0 on GPUs, which replay no captured work in a timed step")
       .option("--verify", options->train.verify_every,
               "steps between comparisons of what several ranks hold, bit for bit; 0 = never")
+      .flag("--no-verify-start", options->no_verify_start,
+            "do not compare what several ranks hold before the first step")
       .option("--warn-loss-spike", options->train.watch.loss_spike,
               "standard deviations above the last losses that are worth a warning; 0 = never")
       .option("--warn-slow-rank", options->train.watch.slow_rank,

@@ -1,5 +1,6 @@
 #include "program/address.hpp"
 
+#include "compress_reductions.hpp"
 #include "core/error.hpp"
 #include "sharded_layer.hpp"
 
@@ -190,6 +191,11 @@ void add_step_footprint(const Program& program, const OperationInstance& instanc
         if (program.memory.regions[static_cast<std::size_t>(region)].stride_bytes > 0)
           result.writes.push_back(step_address(program, region, step));
       return;
+    case StepWork::CompressGradients:
+    case StepWork::SumCompressed:
+    case StepWork::CompressSum:
+    case StepWork::DecompressGradients:
+      return add_compression_footprint(program, instance, step, result);
   }
 }
 
@@ -197,6 +203,11 @@ void add_step_footprint(const Program& program, const OperationInstance& instanc
 void add_flat_footprint(const Program& program, const OperationInstance& instance,
                         const FlatCollectiveOp& flat, Footprint& result) {
   const FlatPlaces places = flat_places(program, instance, flat, {});
+  if (flat.collective.collective == Collective::AllToAll) {
+    result.reads.push_back(places.all);
+    result.writes.push_back(places.part);
+    return;
+  }
   const bool gathers_units = flat.region == Region::GatheredWeights;
   if (gathers_units) result.reads.push_back(places.part);
   // A part lies elsewhere on every rank, unless that is all that the region holds of the bucket.
@@ -213,6 +224,8 @@ FlatPlaces flat_places(const Program& program, const OperationInstance& instance
     const Address all = flat_address(program, flat.region, flat.range);
     return {all, all};
   }
+  if (flat.region == Region::CompressedGradients)
+    return compressed_places(program, instance, flat, place);
   const Bucket& bucket = program.buckets[at(*flat.bucket)];
   const FlatRange owned = owned_range(bucket, place);
   const auto streamed = [&](FlatRange range) {
@@ -250,7 +263,11 @@ std::int64_t element_bytes(const Program& program, Region region) {
     case Region::Moment2:
     case Region::UnreducedBuckets:
     case Region::ExpertLoad:
+    case Region::CompressionErrors:
+    case Region::SumErrors:
       return size_of(DType::F32);
+    case Region::CompressedGradients:
+      return 1;
     default:
       throw InvariantError("region has no elements of one size");
   }

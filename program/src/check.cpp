@@ -32,6 +32,7 @@ class Checker {
     batch();
     experts();
     zero();
+    compression();
     if (violations_.empty()) custom_schedule();
     if (violations_.empty()) streamed_units();
     return std::move(violations_);
@@ -74,6 +75,8 @@ class Checker {
   /// What the graph can express and this version cannot run or price yet.
   void not_lowered() {
     experts_not_lowered();
+    refuse(model_.moe && plan_.compression.kind != CompressionKind::None,
+           "a mixture of experts with compression of gradients");
     refuse(model_.linear_attention.has_value(), "linear attention");
     refuse(model_.mtp_layers > 0, "multi-token prediction (mtp_layers)");
     refuse(model_.attention_sinks, "attention_sinks");
@@ -418,6 +421,36 @@ class Checker {
            fmt::format("zero_shard_group ({}) must be at least 2 and divide dp * cp ({}); nearest: "
                        "{}",
                        group, ranks, std::max(2, nearest_divisor(ranks, group))));
+  }
+
+  void compression() {
+    const GradientCompression& given = plan_.compression;
+    if (given.kind == CompressionKind::None) return;
+    const auto refuse_with = [&](bool uses, const std::string& why) {
+      if (uses) fail("compression", why + "; or use compression.kind = 'none'");
+    };
+    refuse_with(parallel_.dp * parallel_.cp == 1,
+                fmt::format("gradients are compressed between the dp({}) * cp({}) = 1 ranks that "
+                            "hold the same parameters: there is nothing to send; use dp >= 2",
+                            parallel_.dp, parallel_.cp));
+    refuse_with(given.kind == CompressionKind::TopK && !(given.ratio > 0 && given.ratio <= 1),
+                fmt::format("compression.ratio ({}) must be above 0 and at most 1; nearest: {}",
+                            given.ratio, given.ratio > 1 ? "1" : "0.001"));
+    refuse_with(plan_.zero_stage >= 2,
+                fmt::format("what compression loses is kept for all parameters on every rank, "
+                            "which zero_stage = {} is there to avoid; use zero_stage = 1",
+                            plan_.zero_stage));
+    refuse_with(plan_.zero_shard_group > 0,
+                fmt::format("compression takes one sum over all ranks, but zero_shard_group = {} "
+                            "makes two of it; use zero_shard_group = 0",
+                            plan_.zero_shard_group));
+    refuse_with(plan_.workload.precision == DType::F16,
+                "precision 'fp16' scales the loss anew from step to step, so that what was lost of "
+                "earlier gradients is in other units; use 'bf16' or 'fp32'");
+    refuse_with(parallel_.tp > model_.num_kv_heads,
+                fmt::format("tp ({}) exceeds num_kv_heads ({}): ranks that hold the same heads "
+                            "would round them differently; use tp <= {}",
+                            parallel_.tp, model_.num_kv_heads, model_.num_kv_heads));
   }
 
   /// A unit's gradients are reduced when its layers' backward is over, so nothing of it may be put

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fmt/format.h>
 
+#include "compress_reductions.hpp"
 #include "core/error.hpp"
 #include "models/counts.hpp"
 #include "program/address.hpp"
@@ -417,9 +418,22 @@ OperationCost step_cost(const Plan& plan, const StepOp& step) {
     case StepWork::ClearGradients:  // gaps of a few elements
     case StepWork::BalanceExperts:
       return {};
+    case StepWork::CompressGradients:
+    case StepWork::SumCompressed:
+    case StepWork::CompressSum:
+    case StepWork::DecompressGradients:
+      throw InvariantError("compression is priced by its bucket");
   }
   throw InvariantError("step work without a cost");
 }
+
+namespace {
+
+bool compresses(StepWork work) {
+  return work >= StepWork::CompressGradients && work <= StepWork::DecompressGradients;
+}
+
+}  // namespace
 
 OperationCost operation_cost(const Program& program, const OperationInstance& instance) {
   const Operation& operation = operation_of(program, instance);
@@ -427,7 +441,8 @@ OperationCost operation_cost(const Program& program, const OperationInstance& in
     return {.flops = compute_flops(program, instance, operation, *compute),
             .bytes = operand_bytes(program, instance, operation, *compute)};
   if (const auto* step = std::get_if<StepOp>(&operation.work))
-    return step_cost(program.plan, *step);
+    return compresses(step->work) ? compression_cost(program, *step)
+                                  : step_cost(program.plan, *step);
   return {.flops = 0, .bytes = message_bytes(program, instance)};
 }
 
@@ -436,7 +451,9 @@ std::string signature(const Program& program, const OperationInstance& instance)
   if (const auto* compute = std::get_if<ComputeOp>(&operation.work))
     return compute_signature(program, instance, operation, *compute);
   const auto* step = std::get_if<StepOp>(&operation.work);
-  return step == nullptr ? std::string() : step_signature(program.plan, *step);
+  if (step == nullptr) return {};
+  return compresses(step->work) ? compression_signature(program, *step)
+                                : step_signature(program.plan, *step);
 }
 
 std::string step_signature(const Plan& plan, const StepOp& step) {
@@ -456,6 +473,11 @@ std::string step_signature(const Plan& plan, const StepOp& step) {
     case StepWork::ClearGradients:
     case StepWork::BalanceExperts:
       return {};
+    case StepWork::CompressGradients:
+    case StepWork::SumCompressed:
+    case StepWork::CompressSum:
+    case StepWork::DecompressGradients:
+      throw InvariantError("compression is described by its bucket");
   }
   throw InvariantError("step work without a signature");
 }

@@ -6,10 +6,12 @@
 #include <map>
 #include <numeric>
 
+#include "compress_reductions.hpp"
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "program/activations.hpp"
 #include "program/address.hpp"
+#include "program/compression.hpp"
 #include "program/zero.hpp"
 #include "sharded_layer.hpp"
 
@@ -55,6 +57,7 @@ class Lowering {
     emit_tasks(program_, pass_, profile_);
     insert_weight_gathers(program_);
     append_step_end(program_, order, pass_);
+    if (pass_ == Pass::Training) compress_reductions(program_);
     link(program_);
     return std::move(program_);
   }
@@ -181,6 +184,13 @@ class Lowering {
       set(Region::GatheredWeights, largest_unit(program_) * size_of(context_.compute), kUnitSlots);
     if (plan().zero_stage >= 2 && training)
       set(Region::UnreducedBuckets, largest_unit(program_) * size_of(DType::F32), kUnitSlots);
+    if (plan().compression.kind != CompressionKind::None && training) {
+      set_flat(Region::CompressionErrors);
+      const auto num_buckets = static_cast<int>(program_.buckets.size());
+      if (keeps_sum_errors(plan()))
+        set(Region::SumErrors, sum_errors_begin(program_, num_buckets) * size_of(DType::F32));
+      regions[static_cast<std::size_t>(Region::CompressedGradients)] = compressed_region(program_);
+    }
     set(Region::Batch,
         batch_sizes(plan()).total() * plan().num_microbatches() * size_of(DType::I32));
     ActivationPlan activations = plan_activations(schedule_, program_.role.stage,

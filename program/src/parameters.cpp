@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "core/error.hpp"
+#include "program/compression.hpp"
 #include "sharded_layer.hpp"
 
 namespace meshplan::program {
@@ -42,7 +43,8 @@ namespace {
 // Lays parameters one after another and cuts them into buckets.
 class BucketCutter {
  public:
-  BucketCutter(Program& program, bool bucketed) : program_(program), bucketed_(bucketed) {}
+  BucketCutter(Program& program, bool bucketed)
+      : program_(program), bucketed_(bucketed), alignment_(parameter_alignment(program.plan)) {}
 
   /// @returns where the parameter lies
   std::int64_t add(const Candidate& candidate) {
@@ -59,8 +61,7 @@ class BucketCutter {
     }
     const std::int64_t offset = current().range.end;
     const std::int64_t elements = candidate.parameter.elements();
-    current().range.end +=
-        (elements + kAlignmentElements - 1) / kAlignmentElements * kAlignmentElements;
+    current().range.end += (elements + alignment_ - 1) / alignment_ * alignment_;
     current().ready_after_layer =
         std::min(current().ready_after_layer, candidate.ready_after_layer);
     return offset;
@@ -71,8 +72,9 @@ class BucketCutter {
     if (!open_) return;
     open_ = false;
     Bucket& bucket = current();
-    const std::int64_t block = bucket.shards * kAlignmentElements;
-    if (bucket.shards > 1)
+    const int parts = bucket_parts(program_.plan, bucket);
+    const std::int64_t block = parts * alignment_;
+    if (parts > 1)
       bucket.range.end = bucket.range.begin + (bucket.range.size() + block - 1) / block * block;
     program_.parameter_elements = bucket.range.end;
     if (!bucket.unit) return;
@@ -134,6 +136,7 @@ class BucketCutter {
 
   Program& program_;
   bool bucketed_;
+  std::int64_t alignment_;  // elements
   bool open_ = false;
 };
 

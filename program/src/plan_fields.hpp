@@ -43,6 +43,13 @@ struct EnumNames<program::ContextMethod> {
        {program::ContextMethod::Ulysses, "ulysses"}}};
 };
 template <>
+struct EnumNames<program::CompressionKind> {
+  static constexpr std::array<std::pair<program::CompressionKind, std::string_view>, 3> value = {
+      {{program::CompressionKind::None, "none"},
+       {program::CompressionKind::Int8, "int8"},
+       {program::CompressionKind::TopK, "top-k"}}};
+};
+template <>
 struct EnumNames<program::RecomputeKind> {
   static constexpr std::array<std::pair<program::RecomputeKind, std::string_view>, 3> value = {
       {{program::RecomputeKind::None, "none"},
@@ -115,6 +122,12 @@ void fields(Visitor& v, Recompute& r) {
 }
 
 template <class Visitor>
+void fields(Visitor& v, GradientCompression& c) {
+  v.optional("kind", c.kind, "how gradients travel to their sum over data-parallel ranks");
+  v.optional("ratio", c.ratio, "top-k: the part of the elements that travels", between(0, 1));
+}
+
+template <class Visitor>
 void fields(Visitor& v, Prediction& p) {
   v.required("step_time_s", p.step_time_s, "seconds of one optimizer step", at_least(0));
   v.required("peak_memory_bytes", p.peak_memory_bytes, "of the largest rank", at_least(0));
@@ -175,6 +188,8 @@ void fields(Visitor& v, PlanFile& f) {
   v.optional("zero_shard_group", f.plan.zero_shard_group,
              "hybrid ZeRO: so many data-parallel ranks share one copy; 0 = all of them",
              at_least(0));
+  v.optional("compression", f.plan.compression,
+             "of gradients on their way between data-parallel ranks");
   v.optional("prediction", f.plan.prediction, "made when the plan was chosen");
 }
 

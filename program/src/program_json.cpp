@@ -7,10 +7,22 @@
 namespace meshplan::program {
 namespace {
 
-constexpr std::array<std::string_view, kNumRegions> kRegionNames = {
-    "weights",    "master_weights", "gradients", "moment1", "moment2",          "batch",
-    "saved",      "transient",      "boundary",  "scalars", "gathered_weights", "unreduced_buckets",
-    "expert_load"};
+constexpr std::array<std::string_view, kNumRegions> kRegionNames = {"weights",
+                                                                    "master_weights",
+                                                                    "gradients",
+                                                                    "moment1",
+                                                                    "moment2",
+                                                                    "batch",
+                                                                    "saved",
+                                                                    "transient",
+                                                                    "boundary",
+                                                                    "scalars",
+                                                                    "gathered_weights",
+                                                                    "unreduced_buckets",
+                                                                    "expert_load",
+                                                                    "compression_errors",
+                                                                    "sum_errors",
+                                                                    "compressed_gradients"};
 
 Json memory_json(const MemoryPlan& memory) {
   Json regions = Json::object();

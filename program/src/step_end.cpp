@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "program/compression.hpp"
 #include "program/shard_layout.hpp"
 #include "program/zero.hpp"
 #include "sharded_layer.hpp"
@@ -44,10 +45,11 @@ void append_step(Program& program, std::string name, Phase phase, StepOp work) {
 template <class Key>
 class MergedRanges {
  public:
+  explicit MergedRanges(const Plan& plan) : alignment_(parameter_alignment(plan)) {}
   void add(FlatRange range, Key key) {
     // Alignment gaps hold zeros in every region, so a run may span them.
     const bool adjacent = !ranges_.empty() && ranges_.back().second == key &&
-                          range.begin - ranges_.back().first.end < kAlignmentElements;
+                          range.begin - ranges_.back().first.end < alignment_;
     if (adjacent)
       ranges_.back().first.end = range.end;
     else
@@ -56,6 +58,7 @@ class MergedRanges {
   std::vector<std::pair<FlatRange, Key>> take() { return std::move(ranges_); }
 
  private:
+  std::int64_t alignment_;  // elements
   std::vector<std::pair<FlatRange, Key>> ranges_;
 };
 
@@ -80,7 +83,7 @@ using Runs = std::vector<std::pair<FlatRange, RunKey<Kind>>>;
 /// Runs of gradients by how many adjacent tp ranks hold the same; without tied copies, whose
 /// gradients the first stage counts.
 Runs<int> ranges_by_copies(const Program& program) {
-  MergedRanges<RunKey<int>> ranges;
+  MergedRanges<RunKey<int>> ranges(program.plan);
   for (const Parameter& parameter : program.parameters) {
     if (parameter.tied_copy || parameter.expert || !parameter.trained) continue;
     const auto bucket = dividing_bucket(program, parameter.offset);
@@ -93,7 +96,7 @@ Runs<int> ranges_by_copies(const Program& program) {
 
 /// Runs of the experts' gradients, by bucket where ranks own parts.
 Runs<int> ranges_of_experts(const Program& program) {
-  MergedRanges<RunKey<int>> ranges;
+  MergedRanges<RunKey<int>> ranges(program.plan);
   for (const Bucket& bucket : program.buckets)
     if (bucket.expert())
       ranges.add(bucket.range, {1, dividing_bucket(program, bucket.range.begin)});
@@ -101,7 +104,7 @@ Runs<int> ranges_of_experts(const Program& program) {
 }
 
 Runs<bool> ranges_by_decay(const Program& program) {
-  MergedRanges<RunKey<bool>> ranges;
+  MergedRanges<RunKey<bool>> ranges(program.plan);
   for (const Parameter& parameter : program.parameters)
     if (parameter.trained)
       ranges.add({parameter.offset, parameter.offset + parameter.elements()},
@@ -167,7 +170,7 @@ void append_reduction(Program& program, int index) {
   const std::string name = fmt::format("gradients[{}:{}]", range.begin, range.end);
   if (bucket.shards == 1)
     return append_all_reduce(program, name + ".all_reduce", Lane::Dp, bucket.group,
-                             Region::Gradients, range);
+                             Region::Gradients, range, index);
   append_step_operation(
       program, {.name = name + ".reduce_scatter",
                 .phase = Phase::Reduce,

@@ -106,6 +106,20 @@ std::string verdict(const sim::MemoryReport& memory) {
                      planner::format_bytes(memory.missing_bytes()));
 }
 
+/// Does compression pay? The same plan is played without it.
+std::string compression_line(const SimulationReport& report) {
+  if (!report.uncompressed_step_s) return {};
+  const double with = report.simulation.step_time_s, without = *report.uncompressed_step_s;
+  const bool int8 = report.plan.compression.kind == program::CompressionKind::Int8;
+  const std::string kind =
+      int8 ? "int8" : fmt::format("top-k of {:.3g} %", 100 * report.plan.compression.ratio);
+  if (with < without)
+    return fmt::format("compression  {} pays: {} without it ({:.1f} % more)\n", kind,
+                       planner::format_seconds(without), 100 * (without / with - 1));
+  return fmt::format("compression  {} does not pay: {} without it ({:.1f} % less)\n", kind,
+                     planner::format_seconds(without), 100 * (1 - without / with));
+}
+
 }  // namespace
 
 SimulationReport simulation_report(const program::Plan& plan, const sim::Cluster& cluster,
@@ -117,6 +131,12 @@ SimulationReport simulation_report(const program::Plan& plan, const sim::Cluster
       .simulation = sim::simulate(programs, cluster, options),
       .memory = sim::memory_report(programs, cluster),
       .peak_flop_per_s = sim::peak_flop_per_s(cluster, plan.workload.precision)};
+  if (plan.compression.kind != program::CompressionKind::None) {
+    program::Plan whole = plan;
+    whole.compression = {};
+    report.uncompressed_step_s =
+        sim::simulate(program::lower_all(whole), cluster, options).step_time_s;
+  }
   report.stages = by_stage(report.simulation.breakdown, plan);
   const double step = report.simulation.step_time_s;
   report.mfu =
@@ -137,6 +157,7 @@ std::string to_text(const SimulationReport& report) {
   text += fmt::format("step time  {}   MFU {} of {:.4g} TFLOP/s a rank   {} tokens/s\n",
                       planner::format_seconds(report.simulation.step_time_s), percent(report.mfu),
                       report.peak_flop_per_s / kTera, short_count(report.tokens_per_s));
+  text += compression_line(report);
   if (!report.simulation.periodic)
     text += fmt::format("           (no steady period within {} steps; the last one is shown)\n",
                         report.simulation.steps_played);

@@ -1,7 +1,9 @@
 #include "runtime/checkpoint_layout.hpp"
 
 #include <algorithm>
+#include <fmt/format.h>
 
+#include "program/compression.hpp"
 #include "program/shard_layout.hpp"
 
 namespace meshplan::runtime {
@@ -108,6 +110,15 @@ std::vector<SavedRun> saved_runs(const program::Program& program, Region region,
                                  const SaverPlace& place) {
   std::vector<SavedRun> runs;
   std::int64_t position = 0;
+  if (region == Region::CompressionErrors || region == Region::SumErrors) {
+    const bool sums = region == Region::SumErrors;
+    for (const program::HeldRun& run : sums ? program::sum_error_runs(program, place.shard)
+                                            : program::held_runs(program, region, place.shard)) {
+      runs.push_back({.range = run.range, .offset = run.offset, .position = position});
+      position += run.range.size();
+    }
+    return runs;
+  }
   for (const OwnedRun& owned : owned_alike(program, region, place.shard)) {
     // Ranks that own the same follow one another every `shards` of the replicas.
     const int copies = owned.replicas / owned.shards;
@@ -141,6 +152,19 @@ std::vector<StateRegion> state_regions(const program::Program& program) {
       {kWeights, used(Region::MasterWeights) ? Region::MasterWeights : Region::Weights}};
   if (used(Region::Moment1)) states.push_back({"moment1", Region::Moment1});
   if (used(Region::Moment2)) states.push_back({"moment2", Region::Moment2});
+  return states;
+}
+
+std::string compression_error_state(int replica) {
+  return fmt::format("compression_error.{}", replica);
+}
+
+std::vector<StateRegion> saved_states(const program::Program& program, int replica) {
+  std::vector<StateRegion> states = state_regions(program);
+  if (program.plan.compression.kind == program::CompressionKind::None) return states;
+  states.push_back({compression_error_state(replica), Region::CompressionErrors});
+  if (program::keeps_sum_errors(program.plan))
+    states.push_back({kSumErrorState, Region::SumErrors});
   return states;
 }
 

@@ -13,6 +13,7 @@
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
+#include "program/compression.hpp"
 #include "program/plan.hpp"
 
 namespace meshplan::runtime {
@@ -120,7 +121,11 @@ std::int64_t snapshot_bytes(const program::Program& program) {
     const int replicas = program::group_size(bucket.group, program.plan);
     elements += (bucket.range.size() + replicas - 1) / replicas;
   }
-  return elements * size_of(DType::F32) * std::ssize(state_regions(program));
+  std::int64_t total = elements * std::ssize(state_regions(program));
+  if (program.plan.compression.kind != program::CompressionKind::None)
+    total += program.parameter_elements;
+  if (program::keeps_sum_errors(program.plan)) total += elements;
+  return total * size_of(DType::F32);
 }
 
 CheckpointWriter::CheckpointWriter(const program::Program& program, const SaverPlace& place,
@@ -142,19 +147,19 @@ CheckpointWriter::CheckpointWriter(const program::Program& program, const SaverP
     remove_unfinished(folder_);
   }
   check_shared(world, folder_, token);
-  for (StateRegion& state : state_regions(program)) {
-    std::vector<SavedRun> runs = saved_runs(program, state.region, place);
-    const std::int64_t size = runs.empty() ? 0 : runs.back().position + runs.back().range.size();
-    snapshot_.push_back({.state = std::move(state),
-                         .runs = std::move(runs),
-                         .values = std::vector<float>(static_cast<std::size_t>(size))});
+  for (StateRegion& state : saved_states(program, place.dense_replica)) {
+    SnapshotState snapshot{.state = std::move(state)};
+    snapshot.runs = saved_runs(program, snapshot.state.region, place);
+    for (const SavedRun& run : snapshot.runs)
+      for (HeldPiece& piece : saved_pieces(program, place.coordinates, run.range)) {
+        snapshot.positions.push_back(run.position + piece.offset - run.range.begin);
+        snapshot.pieces.push_back(std::move(piece));
+      }
+    if (!snapshot.runs.empty())
+      snapshot.values.resize(static_cast<std::size_t>(snapshot.runs.back().position +
+                                                      snapshot.runs.back().range.size()));
+    snapshot_.push_back(std::move(snapshot));
   }
-  // The states differ in where a run lies, not in what it holds.
-  for (const SavedRun& run : snapshot_.front().runs)
-    for (HeldPiece& piece : saved_pieces(program, place.coordinates, run.range)) {
-      positions_.push_back(run.position + piece.offset - run.range.begin);
-      pieces_.push_back(std::move(piece));
-    }
 }
 
 CheckpointWriter::~CheckpointWriter() {
@@ -213,7 +218,7 @@ CheckpointManifest CheckpointWriter::write_share(const std::string& folder) cons
                      .shape = piece.box.size});
   };
   for (const SnapshotState& snapshot : snapshot_)
-    for (const HeldPiece& piece : pieces_) tensor_of(snapshot, piece);
+    for (const HeldPiece& piece : snapshot.pieces) tensor_of(snapshot, piece);
 
   const std::string file = share_name(rank_);
   SafetensorsWriter writer(folder + "/" + file, specs, {{"format", "meshplan"}});
@@ -221,10 +226,10 @@ CheckpointManifest CheckpointWriter::write_share(const std::string& folder) cons
   std::size_t spec = 0;
   auto tensor = manifest.tensors.begin();
   for (const SnapshotState& snapshot : snapshot_)
-    for (std::size_t i = 0; i < pieces_.size(); ++i) {
-      const HeldPiece& piece = pieces_[i];
+    for (std::size_t i = 0; i < snapshot.pieces.size(); ++i) {
+      const HeldPiece& piece = snapshot.pieces[i];
       const std::span<const float> values =
-          dense_values(piece, snapshot.values.data() + positions_[i], storage);
+          dense_values(piece, snapshot.values.data() + snapshot.positions[i], storage);
       writer.append(std::as_bytes(values));
       const bool first = specs[spec].name.find('#') == std::string::npos;
       if (first && spec > 0) ++tensor;

@@ -191,8 +191,10 @@ std::function<Handle()> Executor::flat_communication(const OperationInstance& in
       };
     case Collective::AllGather:
       return [&group, all, part] { return group.all_gather(part, all); };
+    case Collective::AllToAll:
+      return [&group, all, part] { return group.all_to_all(all, part); };
     default:
-      throw InvariantError("flat ranges are reduced, scattered and gathered");
+      throw InvariantError("flat ranges are reduced, scattered, gathered and exchanged");
   }
 }
 
@@ -354,6 +356,11 @@ std::function<void()> Executor::bind_step_work(const OperationInstance& instance
         backend_.zero(gap, bytes);
       };
     }
+    case StepWork::CompressGradients:
+    case StepWork::SumCompressed:
+    case StepWork::CompressSum:
+    case StepWork::DecompressGradients:
+      return bind_compression(instance, whole);
     case StepWork::ClipCoefficient:
     case StepWork::OptimizerUpdate:
     case StepWork::BalanceExperts:

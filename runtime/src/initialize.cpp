@@ -89,8 +89,9 @@ class Staging {
 void initialize_parameters(const program::Program& program, const program::Coordinates& place,
                            const program::ShardPlace& shard, std::uint64_t seed,
                            kernels::Backend& backend, const Arena& arena) {
-  for (const Region region : {Region::Weights, Region::MasterWeights, Region::Gradients,
-                              Region::Moment1, Region::Moment2})
+  for (const Region region :
+       {Region::Weights, Region::MasterWeights, Region::Gradients, Region::Moment1, Region::Moment2,
+        Region::CompressionErrors, Region::SumErrors})
     backend.zero(arena.region(region),
                  program.memory.regions[static_cast<std::size_t>(region)].bytes());
   const bool fp32 = program.plan.workload.precision == DType::F32;

@@ -1,11 +1,84 @@
 #include "runtime/parameter_source.hpp"
 
+#include <functional>
 #include <span>
 
+#include "program/compression.hpp"
 #include "runtime/checkpoint_layout.hpp"
 #include "runtime/initialize.hpp"
 
 namespace meshplan::runtime {
+
+namespace {
+
+// What compression lost, read for one run of the flat parameters.
+class LostGradients {
+ public:
+  LostGradients(const program::Program& program, const program::Coordinates& place,
+                program::FlatRange range, ParameterSource& source)
+      : program_(program),
+        range_(range),
+        source_(source),
+        pieces_(held_pieces(program, place, range)),
+        sum_(static_cast<std::size_t>(range.size()), 0.0F) {}
+
+  /// @returns whether the source has the state, of any parameter here
+  bool add(const std::string& state) {
+    bool found = false;
+    std::vector<float> read(sum_.size(), 0.0F);
+    for (const HeldPiece& piece : pieces_) {
+      const std::string& name = program_.parameters[static_cast<std::size_t>(piece.parameter)].name;
+      if (!source_.has(state, name)) continue;
+      found = true;
+      source_.read(state, name,
+                   {.data = read.data() + (piece.offset - range_.begin),
+                    .box = piece.box,
+                    .strides = piece.strides});
+    }
+    for (std::size_t i = 0; i < sum_.size(); ++i) sum_[i] += read[i];
+    return found;
+  }
+
+  /// Those of replicas first, first + step, ...
+  void add_replicas(int first, int step) {
+    for (int replica = first; add(compression_error_state(replica)); replica += step) continue;
+  }
+
+  void copy_to(std::byte* region, std::int64_t offset, kernels::Backend& backend) const {
+    backend.copy_to_device(region + offset * size_of(DType::F32), sum_.data(),
+                           std::ssize(sum_) * size_of(DType::F32));
+    backend.synchronize();
+  }
+
+ private:
+  const program::Program& program_;
+  program::FlatRange range_;
+  ParameterSource& source_;
+  std::vector<HeldPiece> pieces_;
+  std::vector<float> sum_;
+};
+
+void load_compression_errors(const program::Program& program, const program::Coordinates& place,
+                             const program::ShardPlace& shard, ParameterSource& source,
+                             kernels::Backend& backend, const Arena& arena) {
+  const bool keeps_sums = program::keeps_sum_errors(program.plan);
+  for (const program::Bucket& bucket : program.buckets) {
+    if (!program::is_compressed(program.plan, bucket)) continue;
+    const int replica = program::part_of(bucket, shard);
+    LostGradients lost(program, place, bucket.range, source);
+    lost.add_replicas(replica, program::group_size(bucket.group, program.plan));
+    if (replica == 0 && !keeps_sums) lost.add(kSumErrorState);
+    lost.copy_to(arena.region(program::Region::CompressionErrors), bucket.range.begin, backend);
+  }
+  if (!keeps_sums) return;
+  for (const program::HeldRun& run : program::sum_error_runs(program, shard)) {
+    LostGradients lost(program, place, run.range, source);
+    lost.add(kSumErrorState);
+    lost.copy_to(arena.region(program::Region::SumErrors), run.offset, backend);
+  }
+}
+
+}  // namespace
 
 void load_parameters(const program::Program& program, const program::Coordinates& place,
                      const program::ShardPlace& shard, ParameterSource& source, LoadedState which,
@@ -31,6 +104,8 @@ void load_parameters(const program::Program& program, const program::Coordinates
         backend.synchronize();  // the staging memory is used again
       }
   }
+  if (which == LoadedState::All && program.plan.compression.kind != program::CompressionKind::None)
+    load_compression_errors(program, place, shard, source, backend, arena);
   refresh_compute_weights(program, shard, backend, arena);
 }
 

@@ -108,8 +108,8 @@ class Training {
     const int first_step = checkpoints_.first_step();
     StepWatch watch(options_.watch, trainer_, world_, checkpoints_.losses(), status_);
     std::optional<ReplicaVerifier> verifier;
-    if (options_.verify_every > 0)
-      verifier.emplace(trainer_, world_).verify("before the first step");
+    if (options_.verify_every > 0 || options_.verify_start) verifier.emplace(trainer_, world_);
+    if (options_.verify_start) verifier->verify_state("before the first step");
     program::MeanTiming timing;
     double after_first = 0;
     world_.barrier().wait();
@@ -121,7 +121,7 @@ class Training {
       if (step == first_step) after_first = resident_bytes();
       if (report.timing && (step > first_step || options_.num_steps == first_step + 1))
         timing.add(*report.timing);
-      if (verifier && (step + 1) % options_.verify_every == 0)
+      if (options_.verify_every > 0 && (step + 1) % options_.verify_every == 0)
         verifier->verify(fmt::format("step {}", step + 1));
       if (evaluates_after(step)) report.evaluation_loss = evaluation_loss(step);
       result.trace.step_times_s.push_back(report.seconds);

@@ -32,6 +32,8 @@ std::uint64_t identity_of(const std::string& name, const MatrixPiece& piece) {
 
 const char* what_is_in(Region region) {
   if (region == Region::Gradients) return "reduced gradient";
+  if (region == Region::Moment1) return "first moment";
+  if (region == Region::Moment2) return "second moment";
   return region == Region::Weights ? "weight" : "fp32 master weight";
 }
 
@@ -179,6 +181,14 @@ void ReplicaVerifier::report(Region region, const std::string& when, const std::
       fmt::format("{}: the {} of {} differs between ranks that must agree: {} on {}, but {} on {}",
                   when, what_is_in(region), text.data(), hex(odd->first), name_ranks(odd->second),
                   hex(most->first), name_ranks(most->second)));
+}
+
+void ReplicaVerifier::verify_state(const std::string& when) {
+  trainer_.device().synchronize();
+  for (const Region region :
+       {Region::Weights, Region::MasterWeights, Region::Moment1, Region::Moment2})
+    if (trainer_.program().memory.regions[static_cast<std::size_t>(region)].bytes() > 0)
+      compare(region, when);
 }
 
 void ReplicaVerifier::verify(const std::string& when) {

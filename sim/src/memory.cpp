@@ -49,8 +49,10 @@ StageMemory stage_memory(const program::Program& program, const Cluster& cluster
   memory.parameters =
       region_bytes(program, Region::Weights) + region_bytes(program, Region::GatheredWeights);
   memory.master_parameters = region_bytes(program, Region::MasterWeights);
-  memory.gradients =
-      region_bytes(program, Region::Gradients) + region_bytes(program, Region::UnreducedBuckets);
+  for (const Region region :
+       {Region::Gradients, Region::UnreducedBuckets, Region::CompressionErrors, Region::SumErrors,
+        Region::CompressedGradients})
+    memory.gradients += region_bytes(program, region);
   memory.optimizer =
       region_bytes(program, Region::Moment1) + region_bytes(program, Region::Moment2);
   memory.activations = region_bytes(program, Region::Saved);

@@ -115,6 +115,7 @@ expect 2 "--time-every -1: must be at least 0" "$meshplan" run tp2.json --time-e
 expect 2 "--warn-slow-rank -2: must be at least 0" "$meshplan" run tp2.json --warn-slow-rank -2
 
 expect 0 "step time" "$meshplan" run tp2.json --data text.txt --steps 6 --verify 2
+expect 0 "step time" "$meshplan" run tp2.json --data text.txt --steps 1 --no-verify-start
 expect 2 "--verify -1: must be at least 0" "$meshplan" run tp2.json --verify -1
 
 # --- fp16: the scale starts too high, so the first steps are skipped; a resumed run goes on alike

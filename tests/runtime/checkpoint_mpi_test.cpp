@@ -2,6 +2,7 @@
 // harms what was complete.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <fmt/format.h>
@@ -137,8 +138,8 @@ class Job {
   /// Of everything that training goes on from.
   std::vector<std::uint64_t> state() const {
     std::vector<std::uint64_t> hashes;
-    for (const Region region :
-         {Region::Weights, Region::MasterWeights, Region::Moment1, Region::Moment2}) {
+    for (const Region region : {Region::Weights, Region::MasterWeights, Region::Moment1,
+                                Region::Moment2, Region::CompressionErrors, Region::SumErrors}) {
       const auto bytes =
           trainer_.program().memory.regions[static_cast<std::size_t>(region)].bytes();
       hashes.push_back(content_hash(
@@ -294,6 +295,111 @@ TEST_CASE("experts are saved once and loaded wherever a plan puts them", "[check
                                         {{.tp = 2, .dp = 2, .ep = 4, .sp = true}}};
   for (const models::ModelSpec& model : {mixtral_style(), deepseek_style()})
     check_chain(*world, model, chain);
+}
+
+namespace {
+
+using program::CompressionKind;
+
+struct CompressedCase {
+  ParallelConfig parallel;
+  CompressionKind kind = CompressionKind::Int8;
+  int zero_stage = 0;
+};
+
+const std::vector<CompressedCase> kCompressed = {
+    {{.dp = 4}, CompressionKind::Int8},
+    {{.dp = 2}, CompressionKind::TopK},  // its ranks get two replicas' each, and keep no sums'
+    {{.dp = 4}, CompressionKind::Int8, 1},
+    {{.tp = 2, .dp = 2, .sp = true}, CompressionKind::Int8},
+    {{.pp = 2, .dp = 2}, CompressionKind::TopK},
+};
+
+Plan compressed_plan(const models::ModelSpec& model, const CompressedCase& one) {
+  Plan plan = make_plan(model, one.parallel);
+  plan.compression = {.kind = one.kind, .ratio = 0.1};
+  plan.zero_stage = one.zero_stage;
+  plan.bucket_bytes = 64 << 10;
+  return plan;
+}
+
+/// What compression has lost, over all replicas and sums: by parameter.
+std::map<std::string, std::vector<double>> lost(const std::string& folder) {
+  std::map<std::string, std::vector<double>> sums;
+  for (const auto& [name, values] : contents(folder)) {
+    std::string parameter;
+    if (name.starts_with("sum_error.")) parameter = name.substr(10);
+    if (name.starts_with("compression_error."))
+      parameter = name.substr(name.find('.', 18) + 1);  // behind the replica's number
+    if (parameter.empty()) continue;
+    auto& sum = sums[parameter];
+    sum.resize(values.size(), 0.0);
+    for (std::size_t i = 0; i < values.size(); ++i) sum[i] += double{values[i]};
+  }
+  return sums;
+}
+
+}  // namespace
+
+TEST_CASE("what compression lost is saved: a resumed run equals an uninterrupted one",
+          "[checkpoint]") {
+  const auto world = runtime::make_host_world(mpi_session(), {});
+  if (world->size() < 4) return;  // nothing to compress
+  for (const CompressedCase& one : kCompressed) {
+    const SharedFolder folder(*world);
+    const auto group = first_ranks(*world, one.parallel.world_size());
+    if (group == nullptr) continue;
+    CAPTURE(program::to_string(one.parallel), one.zero_stage);
+    const Plan plan = compressed_plan(gpt2_style(), one);
+    std::vector<std::uint64_t> end;
+    {
+      Job job(plan, *group, folder.path());
+      for (int step = 1; step <= 2; ++step) job.step(step);
+      job.save(2);
+      job.step(3);
+      job.wait();
+      end = job.state();
+    }
+    Job resumed(plan, *group, folder.path());
+    resumed.load(runtime::resolve_checkpoint(folder.path()));
+    resumed.step(3);
+    CHECK(resumed.state() == end);
+  }
+}
+
+TEST_CASE("what compression lost has the same sum under every plan that loads it", "[checkpoint]") {
+  const auto world = runtime::make_host_world(mpi_session(), {});
+  if (world->size() < 4) return;
+  std::map<std::string, std::vector<double>> expected;
+  std::string previous;
+  std::vector<std::unique_ptr<SharedFolder>> folders;
+  for (const CompressedCase& one : kCompressed) {
+    folders.push_back(std::make_unique<SharedFolder>(*world));
+    const auto group = first_ranks(*world, one.parallel.world_size());
+    CAPTURE(program::to_string(one.parallel), one.zero_stage);
+    if (group != nullptr) {
+      Job job(compressed_plan(llama_style(), one), *group, folders.back()->path());
+      if (previous.empty())
+        for (int step = 1; step <= 2; ++step) job.step(step);
+      else
+        job.load(previous);
+      job.save(2);
+      job.wait();
+    }
+    world->barrier().wait();
+    previous = folders.back()->path() + "/step-2";
+    const auto found = lost(previous);
+    if (expected.empty()) expected = found;
+    REQUIRE(found.size() == expected.size());
+    double difference = 0, size = 0;
+    for (const auto& [name, values] : expected)
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        difference += std::pow(found.at(name)[i] - values[i], 2);
+        size += values[i] * values[i];
+      }
+    CHECK(size > 0);
+    CHECK(difference <= 1e-12 * size);  // fp32 rounding of at most four additions
+  }
 }
 
 TEST_CASE("damage is found, and the newest intact checkpoint is named", "[checkpoint]") {

@@ -49,6 +49,7 @@ std::vector<Parameter> all_parameters(const program::Plan& plan) {
   one_rank.schedule = program::ScheduleKind::OneFOneB;
   one_rank.custom_schedule.clear();
   one_rank.micro_batch_size = 1;
+  one_rank.compression = {};
   one_rank.zero_stage = one_rank.zero_shard_group = 0;
   one_rank.max_tokens_per_rank = 0;
   return program::lower(one_rank, 0).parameters;

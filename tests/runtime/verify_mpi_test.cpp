@@ -3,14 +3,17 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <fmt/format.h>
+#include <fstream>
 
-#include "kernels/cpu_backend.hpp"
+#include "cpu_backend.hpp"
 #include "mpi_test_session.hpp"
 #include "program/lower.hpp"
 #include "program/shard_layout.hpp"
 #include "runtime/host_communicator.hpp"
 #include "runtime/mpi_session.hpp"
 #include "runtime/parity_support.hpp"
+#include "runtime/temporary_folder.hpp"
+#include "runtime/train.hpp"
 #include "runtime/verify.hpp"
 
 namespace meshplan::test {
@@ -149,6 +152,59 @@ TEST_CASE("one wrong bit on one rank is found and named", "[verify]") {
     if (job.world->rank() == one.rank) job.corrupt(one.region, one.parameter);  // back
     CHECK(job.difference() == "");
   }
+}
+
+namespace {
+
+/// Seeded: a rank whose initial values differ in one element.
+class OddBackend final : public kernels::CpuBackend {
+ public:
+  explicit OddBackend(bool odd) : CpuBackend(1, kernels::best_cpu_isa()), odd_(odd) {}
+  using CpuBackend::run;
+  void run(const kernels::RandomNormal& op) override {
+    CpuBackend::run(op);
+    if (odd_) op.out[0] += 1e-6F;
+    odd_ = false;
+  }
+
+ private:
+  bool odd_;
+};
+
+/// What a run of one step says; empty if nothing.
+std::string run_with_odd_rank(const runtime::TrainOptions& options, int odd_rank) {
+  const auto world = runtime::make_host_world(mpi_session(), {});
+  OddBackend backend(world->rank() == odd_rank);
+  runtime::HostDevice device(backend);
+  try {
+    runtime::train(plan_of(llama_style(), {.dp = 4}), options, *world, device, nullptr,
+                   [](const runtime::StepReport&) {});
+  } catch (const runtime::SharedError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("a run proves that its ranks start from the same, unless told not to", "[verify]") {
+  const TemporaryFolder folder;
+  const std::string text = folder.path() + "/text.txt";
+  std::ofstream(text) << std::string(4096, 'a');
+  runtime::TrainOptions options{.num_steps = 1, .data_path = text};
+  CHECK(run_with_odd_rank(options, -1) == "");
+  CHECK_THAT(run_with_odd_rank(options, 2),
+             Contains("before the first step: the weight of ") && Contains("on rank 2, but "));
+  options.verify_start = false;
+  CHECK(run_with_odd_rank(options, 2) == "");
+}
+
+TEST_CASE("moments that differ are found at the start", "[verify]") {
+  Job job(plan_of(llama_style(), {.dp = 4}));
+  const std::string name = "layers.1.mlp.down_proj.weight";
+  if (job.world->rank() == 3) job.corrupt(Region::Moment2, name);
+  CHECK_THROWS_WITH(job.verifier.verify_state("before the first step"),
+                    Contains("the second moment of " + name) && Contains("on rank 3, but "));
 }
 
 TEST_CASE("what only one rank holds is compared with nothing", "[verify]") {

@@ -33,7 +33,8 @@ struct Constraints {
   bool count_ends_as_layers = false;
   std::string rank_order = program::Mesh::kDefaultOrder;
   std::int64_t bucket_bytes = 25 << 20;
-  int max_micro_batch_size = 32;  // sequences; bounds the search, not the pin
+  program::GradientCompression compression;  // where ranks hold the same parameters
+  int max_micro_batch_size = 32;             // sequences; bounds the search, not the pin
   bool operator==(const Constraints&) const = default;
 };
 

@@ -28,7 +28,8 @@ Address peer_address(const Program& program, const OperationInstance& instance);
 Address flat_address(const Program& program, Region region, FlatRange range);
 
 /// Where a collective on a flat range works: on all of it, and on the part that the rank owns. A
-/// gather of a unit's weights reads its part where the rank holds it.
+/// gather of a unit's weights reads its part where the rank holds it; an all-to-all goes from `all`
+/// to `part`.
 struct FlatPlaces {
   Address all;
   Address part;

@@ -71,6 +71,20 @@ struct Recompute {
   bool operator==(const Recompute&) const = default;
 };
 
+/// How gradients travel where the ranks with equal parameters sum them (docs/data_parallel.md).
+enum class CompressionKind {
+  None,
+  Int8,  // blocks of int8 numbers with one fp32 scale each
+  TopK,  // of each block the elements of largest magnitude
+};
+
+/// What compression loses is kept and added to the next step's gradient (error feedback).
+struct GradientCompression {
+  CompressionKind kind = CompressionKind::None;
+  double ratio = 0.01;  // TopK: the part of the elements that travels, (0, 1]
+  bool operator==(const GradientCompression&) const = default;
+};
+
 struct Prediction {
   double step_time_s = 0;
   double peak_memory_bytes = 0;  // of the largest rank
@@ -111,6 +125,7 @@ struct Plan {
   /// among them: 1 optimizer state, 2 also gradients, 3 also weights.
   int zero_stage = 0;
   int zero_shard_group = 0;  // hybrid: so many of these ranks share one copy of it; 0 = all of them
+  GradientCompression compression;
   std::optional<Prediction> prediction;
 
   int num_microbatches() const {

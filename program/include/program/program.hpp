@@ -32,16 +32,19 @@ enum class Region {
   Gradients,      // fp32, flat over parameters, same order as Weights
   Moment1,        // fp32 optimizer state
   Moment2,
-  Batch,             // ids, targets and where documents lie (batch_sizes()) of all micro-batches
-  Saved,             // activations kept from one task to a later one, at Program::kept_places
-  Transient,         // alive inside one task; a second slot for the backward of an overlapped one
-  Boundary,          // gradient streams of backward tasks, then outputs to send: slots alternate
-  Scalars,           // per-step scalars: loss, squared norm, clip coefficient, ...
-  GatheredWeights,   // ZeRO-3: all weights of a unit while its layers run; slots alternate
-  UnreducedBuckets,  // ZeRO-2 and 3: a micro-batch's gradients of a unit until they are reduced
-  ExpertLoad,        // fp32 (MoE layers of the model, experts): tokens that each got in this step
+  Batch,              // ids, targets and where documents lie (batch_sizes()) of all micro-batches
+  Saved,              // activations kept from one task to a later one, at Program::kept_places
+  Transient,          // alive inside one task; a second slot for the backward of an overlapped one
+  Boundary,           // gradient streams of backward tasks, then outputs to send: slots alternate
+  Scalars,            // per-step scalars: loss, squared norm, clip coefficient, ...
+  GatheredWeights,    // ZeRO-3: all weights of a unit while its layers run; slots alternate
+  UnreducedBuckets,   // ZeRO-2 and 3: a micro-batch's gradients of a unit until they are reduced
+  ExpertLoad,         // fp32 (MoE layers of the model, experts): tokens that each got in this step
+  CompressionErrors,  // fp32, flat as Gradients: what this rank's compression has lost so far
+  SumErrors,          // fp32: what compressing the sums lost, of the parts that this rank sums
+  CompressedGradients,  // bytes on their way, of one bucket; slots alternate
 };
-constexpr int kNumRegions = 13;
+constexpr int kNumRegions = 16;
 
 struct RegionPlan {
   std::int64_t stride_bytes = 0;  // of one slot
@@ -288,6 +291,10 @@ enum class StepWork {
   AccumulateGradients,  // ZeRO-2 and 3: what was reduced of a micro-batch into Region::Gradients
   ClearGradients,       // ZeRO-2 and 3: of Region::UnreducedBuckets what a task does not write
   BalanceExperts,       // moves a router's correction bias (range) by the load of its layer
+  CompressGradients,    // a bucket's gradients and what was lost of earlier ones, for the others
+  SumCompressed,        // what all ranks sent of the part that this rank sums, in their order
+  CompressSum,          // that part and what was lost of earlier sums, for the others
+  DecompressGradients,  // what all ranks sent, into the bucket
 };
 
 struct StepOp {
@@ -374,7 +381,7 @@ struct OperationInstance {
   int boundary_slot = 0;
   int transient_slot = 0;
   int weight_slot = 0;      // of Region::GatheredWeights
-  int gradient_slot = 0;    // of Region::UnreducedBuckets
+  int gradient_slot = 0;    // of Region::UnreducedBuckets or CompressedGradients
   bool accumulate = false;  // weight gradients: add to what earlier micro-batches left
   std::uint64_t id = 0;     // stable over lowerings of the same plan: hash of (task, layer, name)
   std::vector<int> waits;   // indexes of earlier instances on other lanes

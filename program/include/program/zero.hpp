@@ -14,7 +14,8 @@ namespace meshplan::program {
 /// Number of a rank among the members of its group.
 int number_in(const Mesh& mesh, Group group, int rank);
 
-/// Number of a rank in the groups that divide buckets.
+/// Number of a rank in the groups that divide buckets, or that sum them in parts
+/// (compression.hpp).
 struct ShardPlace {
   int dense = 0;
   int expert = 0;

@@ -1,6 +1,7 @@
 // What `meshplan simulate` shows: step time, where it goes on each stage, what each stage holds.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct SimulationReport {
   double mfu = 0;
   double peak_flop_per_s = 0;  // of one rank in the plan's precision: what MFU divides by
   double tokens_per_s = 0;     // all ranks together
+  std::optional<double> uncompressed_step_s;  // of a plan that compresses gradients
 };
 
 /// Lowers the plan and plays it on the cluster. @throws ConfigError if the plan's ranks are not the

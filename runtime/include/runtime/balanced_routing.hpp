@@ -1,4 +1,5 @@
-// What a router would decide if every expert got its share: integer operands to time operators with.
+// What a router would decide if every expert got its share: integer operands to time operators
+// with.
 #pragma once
 
 #include <cstdint>

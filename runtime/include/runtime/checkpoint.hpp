@@ -100,6 +100,9 @@ class Checkpoint final : public ParameterSource {
   /// Contents of the Hugging Face files, by name.
   std::map<std::string, std::string> companions() const;
 
+  bool has(const std::string& state, const std::string& parameter) const override {
+    return tensors_.contains({state, parameter});
+  }
   /// @throws ConfigError for a parameter that it lacks or a piece that does not have its hash
   void read(const std::string& state, const std::string& parameter,
             const TensorTarget& target) override;

@@ -45,7 +45,8 @@ struct SavedRun {
   std::int64_t position = 0;
 };
 
-/// Of a state's region: each replica's equal share, so that all of them write; with ZeRO what the
+/// Of a state's region: what this rank's compression lost is its own; of other states each
+/// replica's equal share, so that all of them write; with ZeRO what the
 /// rank owns, in hybrid sharding an equal part of that for each rank that owns the same.
 std::vector<SavedRun> saved_runs(const program::Program& program, program::Region region,
                                  const SaverPlace& place);
@@ -66,5 +67,13 @@ constexpr const char* kWeights = "weights";
 
 /// The states of a program: its fp32 weights, then the optimizer's moments.
 std::vector<StateRegion> state_regions(const program::Program& program);
+
+/// What the compression of gradients lost, by replica, and of the sums. Which rank adds it to its
+/// next gradients does not change the sum over all ranks.
+std::string compression_error_state(int replica);
+constexpr const char* kSumErrorState = "sum_error";
+
+/// What a rank saves: state_regions, and what its compression lost.
+std::vector<StateRegion> saved_states(const program::Program& program, int replica);
 
 }  // namespace meshplan::runtime

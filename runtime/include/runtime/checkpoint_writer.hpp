@@ -51,6 +51,8 @@ class CheckpointWriter {
     StateRegion state;
     std::vector<SavedRun> runs;
     std::vector<float> values;  // of all runs, one after the other
+    std::vector<HeldPiece> pieces;
+    std::vector<std::int64_t> positions;  // of the pieces' first elements in `values`
   };
 
   void work(RunState run);
@@ -66,8 +68,6 @@ class CheckpointWriter {
   int keep_;
   std::map<std::string, std::string> companions_;
   StatusBoard* status_;
-  std::vector<HeldPiece> pieces_;
-  std::vector<std::int64_t> positions_;  // of the pieces' first elements in a snapshot
   std::vector<SnapshotState> snapshot_;
   std::thread thread_;
   std::atomic<bool> cancelled_ = false;

@@ -92,6 +92,8 @@ class Executor {
   std::byte* flat_memory(program::Region region, const program::StepOp& step) const;
   std::function<void()> bind_accumulation(const program::OperationInstance& instance,
                                           const program::StepOp& step);
+  std::function<void()> bind_compression(const program::OperationInstance& instance,
+                                         const program::StepOp& step);
   std::function<void()> bind_step_work(const program::OperationInstance& instance,
                                        const program::StepOp& step);
   std::string status_of(const program::OperationInstance& instance) const;

@@ -23,9 +23,10 @@ struct TrainOptions {
   int num_steps = 20;  // of the whole run: a resumed one does what is left
   std::string data_path;
   std::uint64_t seed = 1;
-  int evaluate_every = 0;  // steps; 0 = never
-  int verify_every = 0;    // steps; 0 = never. More than 0: also before the first
-  int traced_steps = 0;    // further steps that are traced, after those of the run
+  int evaluate_every = 0;    // steps; 0 = never
+  int verify_every = 0;      // steps; 0 = never
+  bool verify_start = true;  // compare what several ranks hold before the first step
+  int traced_steps = 0;      // further steps that are traced, after those of the run
   CheckpointOptions checkpoints;
   WatchOptions watch;
   LossScaling loss_scaling;  // fp16

@@ -42,7 +42,6 @@ class Trainer {
   Device& device() { return device_; }
 
  private:
-
   program::Program training_;
   std::optional<program::Program> evaluation_;
   Device& device_;

@@ -1,0 +1,137 @@
+#include "program/compression.hpp"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "program/cost.hpp"
+#include "program/lower.hpp"
+#include "program/plans.hpp"
+
+namespace meshplan::program::test {
+namespace {
+
+using Catch::Contains;
+
+Plan compressed(CompressionKind kind, const ParallelConfig& parallel, double ratio = 0.125) {
+  Plan plan = make_plan(llama_style(), parallel, 4);
+  plan.compression = {.kind = kind, .ratio = ratio};
+  return plan;
+}
+
+/// Bytes that a rank passes to collectives of the dp lane over `region`.
+std::int64_t sent_bytes(const Program& program, Collective collective) {
+  std::int64_t bytes = 0;
+  for (const OperationInstance& instance : program.instances) {
+    const auto* flat = std::get_if<FlatCollectiveOp>(&operation_of(program, instance).work);
+    if (flat != nullptr && flat->region == Region::CompressedGradients &&
+        flat->collective.collective == collective)
+      bytes += message_bytes(program, instance);
+  }
+  return bytes;
+}
+
+std::int64_t region_bytes(const Program& program, Region region) {
+  return program.memory.regions[static_cast<std::size_t>(region)].bytes();
+}
+
+int count_all_reduces_of_gradients(const Program& program) {
+  return static_cast<int>(std::ranges::count_if(program.instances, [&](const auto& instance) {
+    const auto* flat = std::get_if<FlatCollectiveOp>(&operation_of(program, instance).work);
+    return flat != nullptr && flat->region == Region::Gradients &&
+           flat->collective.group == Group::DpCp;
+  }));
+}
+
+std::string violation(const Plan& plan) {
+  const auto violations = check(plan);
+  return violations.empty() ? "" : violations.front().rule + ": " + violations.front().message;
+}
+
+}  // namespace
+
+TEST_CASE("int8 sends a byte an element each way, and scales", "[program][compression]") {
+  const Program program = lower(compressed(CompressionKind::Int8, {.dp = 4}), 0);
+  const std::int64_t elements = program.parameter_elements;
+  CHECK(count_all_reduces_of_gradients(program) == 0);
+  // 4 bytes a block of 256; records are filled up to 64 bytes, at most 128 a record and bucket.
+  const std::int64_t scales = elements / 64;
+  const auto slack = 4 * 128 * std::ssize(program.buckets);
+  CHECK(sent_bytes(program, Collective::AllToAll) >= elements + scales);
+  CHECK(sent_bytes(program, Collective::AllToAll) <= elements + scales + slack);
+  // A rank passes its own part to the gather.
+  CHECK(4 * sent_bytes(program, Collective::AllGather) ==
+        sent_bytes(program, Collective::AllToAll));
+  CHECK(region_bytes(program, Region::CompressionErrors) == 4 * elements);
+  CHECK(region_bytes(program, Region::SumErrors) == elements);
+}
+
+TEST_CASE("top-k sends an index and a value for each that it keeps", "[program][compression]") {
+  const Program program = lower(compressed(CompressionKind::TopK, {.dp = 4}, 0.125), 0);
+  CHECK(sent_bytes(program, Collective::AllGather) == program.parameter_elements / 8 * 8);
+  CHECK(sent_bytes(program, Collective::AllToAll) == 0);
+  CHECK(region_bytes(program, Region::SumErrors) == 0);
+}
+
+TEST_CASE("owners of ZeRO need no second exchange", "[program][compression]") {
+  Plan plan = compressed(CompressionKind::Int8, {.dp = 4});
+  plan.zero_stage = 1;
+  const Program program = lower(plan, 0);
+  CHECK(sent_bytes(program, Collective::AllGather) == 0);
+  CHECK(sent_bytes(program, Collective::AllToAll) > 0);
+  CHECK(region_bytes(program, Region::SumErrors) == 0);
+}
+
+TEST_CASE("blocks of compression never span two parameters", "[program][compression]") {
+  for (const auto kind : {CompressionKind::Int8, CompressionKind::TopK}) {
+    const Program program = lower(compressed(kind, {.tp = 2, .dp = 2, .sp = true}), 0);
+    for (const Bucket& bucket : program.buckets) {
+      const CompressedLayout layout = compressed_layout(program.plan, bucket);
+      for (const Parameter& parameter : program.parameters)
+        if (parameter.offset >= bucket.range.begin && parameter.offset < bucket.range.end)
+          CHECK((parameter.offset - bucket.range.begin) % layout.block == 0);
+      CHECK(layout.elements % layout.block == 0);
+    }
+  }
+}
+
+TEST_CASE("programs with compression are whole under every plan", "[program][compression]") {
+  for (const auto kind : {CompressionKind::Int8, CompressionKind::TopK})
+    for (Plan plan : all_plans()) {
+      if (plan.parallel.dp == 1) continue;
+      plan.compression = {.kind = kind, .ratio = 0.01};
+      INFO(describe(plan));
+      CHECK(program_errors(lower_all(plan)).empty());
+    }
+}
+
+TEST_CASE("a program without compression is what it was", "[program][compression]") {
+  const Program program = lower(make_plan(llama_style(), {.dp = 4}, 4), 0);
+  CHECK(region_bytes(program, Region::CompressionErrors) == 0);
+  CHECK(region_bytes(program, Region::CompressedGradients) == 0);
+  CHECK(count_all_reduces_of_gradients(program) == static_cast<int>(program.buckets.size()));
+}
+
+TEST_CASE("rules of compression name the values and a way out", "[program][compression]") {
+  const ParallelConfig dp2{.dp = 2};
+  CHECK_THAT(violation(compressed(CompressionKind::Int8, {})),
+             Contains("compression: ") && Contains("dp(1)") && Contains("use dp >= 2"));
+  CHECK_THAT(violation(compressed(CompressionKind::TopK, dp2, 0)),
+             Contains("compression.ratio (0)") && Contains("nearest"));
+  Plan plan = compressed(CompressionKind::Int8, dp2);
+  plan.zero_stage = 2;
+  CHECK_THAT(violation(plan), Contains("zero_stage = 2") && Contains("use zero_stage = 1"));
+  plan = compressed(CompressionKind::Int8, {.dp = 4});
+  plan.zero_stage = 1;
+  plan.zero_shard_group = 2;
+  CHECK_THAT(violation(plan), Contains("zero_shard_group = 2"));
+  plan = compressed(CompressionKind::Int8, dp2);
+  plan.workload.precision = DType::F16;
+  CHECK_THAT(violation(plan), Contains("'fp16'"));
+  plan = compressed(CompressionKind::Int8, {.tp = 8, .dp = 2});
+  CHECK_THAT(violation(plan), Contains("num_kv_heads (4)") && Contains("tp <= 4"));
+  plan = compressed(CompressionKind::Int8, dp2);
+  CHECK(check(plan).empty());
+  CHECK(parse_plan(to_json(plan), "plan").compression == plan.compression);
+}
+
+}  // namespace meshplan::program::test

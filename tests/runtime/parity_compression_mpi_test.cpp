@@ -1,0 +1,316 @@
+// Compressed sums of gradients: what the ranks do is what a slow loop on one rank does, and models
+// train nearly as well as with whole gradients.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <fmt/format.h>
+#include <iostream>
+#include <numeric>
+
+#include "cpu_backend.hpp"
+#include "runtime/parity_job.hpp"
+#include "runtime/verify.hpp"
+
+namespace meshplan::test {
+namespace {
+
+using program::CompressionKind;
+using program::OptimizerKind;
+using program::ParallelConfig;
+using program::Plan;
+using program::Region;
+
+using Values = std::map<std::string, std::vector<float>>;
+
+Plan plan_of(const models::ModelSpec& model, const ParallelConfig& parallel, CompressionKind kind,
+             double ratio = 1) {
+  Plan plan;
+  plan.model = model;
+  plan.workload.seq_len = 16;
+  plan.workload.global_batch_size = 8;
+  plan.workload.optimizer.learning_rate = 3e-3;
+  plan.workload.optimizer.epsilon = 1e-6;
+  plan.parallel = parallel;
+  plan.bucket_bytes = 64 << 10;  // several buckets even in a small model
+  plan.compression = {.kind = kind, .ratio = ratio};
+  return plan;
+}
+
+// ---------------------------------------------------------------- emulation on one rank
+
+/// Plain gradient descent, so that an emulation needs no more than w -= lr g.
+Plan descent(Plan plan) {
+  plan.workload.optimizer = {.kind = OptimizerKind::Sgd,
+                             .learning_rate = 0.5,
+                             .weight_decay = 0,
+                             .momentum = 0,
+                             .clip_norm = 0,
+                             .schedule = program::LearningRateSchedule::Constant};
+  return plan;
+}
+
+/// Weights that a test holds.
+class HeldWeights final : public runtime::ParameterSource {
+ public:
+  explicit HeldWeights(const Values& values, const std::vector<program::Parameter>& parameters)
+      : values_(values), parameters_(parameters) {}
+  void read(const std::string& /*state*/, const std::string& name,
+            const runtime::TensorTarget& target) override {
+    const auto& parameter = *std::ranges::find(parameters_, name, &program::Parameter::name);
+    runtime::copy_overlap({.data = reinterpret_cast<const std::byte*>(values_.at(name).data()),
+                           .dtype = DType::F32,
+                           .box = runtime::whole_box(parameter.global_shape),
+                           .strides = runtime::dense_strides(parameter.global_shape)},
+                          target);
+  }
+
+ private:
+  const Values& values_;
+  const std::vector<program::Parameter>& parameters_;
+};
+
+/// Region::Weights or Gradients of a one-rank program, by parameter.
+Values values_of(runtime::Trainer& trainer, Region region) {
+  Values values;
+  const auto* flat = reinterpret_cast<const float*>(trainer.arena().region(region));
+  for (const program::Parameter& parameter : trainer.program().parameters) {
+    const auto size = std::accumulate(parameter.global_shape.begin(), parameter.global_shape.end(),
+                                      std::int64_t{1}, std::multiplies<>());
+    values[parameter.name].assign(flat + parameter.offset, flat + parameter.offset + size);
+  }
+  return values;
+}
+
+/// What the others read of blocks of 256 numbers of which each is rounded to one of 255 steps; what
+/// is lost stays in `error`. A gradient and its error are added first.
+std::vector<float> sent(const std::vector<float>& gradient, std::vector<float>& error,
+                        bool feedback) {
+  constexpr std::size_t kBlock = 256;
+  std::vector<float> read(gradient.size());
+  error.resize(gradient.size(), 0.0F);
+  for (std::size_t begin = 0; begin < gradient.size(); begin += kBlock) {
+    const std::size_t end = std::min(gradient.size(), begin + kBlock);
+    float largest = 0;
+    for (std::size_t i = begin; i < end; ++i)
+      largest = std::max(largest, std::abs(gradient[i] + error[i]));
+    const float step = largest / 127;
+    for (std::size_t i = begin; i < end; ++i) {
+      const float wanted = gradient[i] + error[i];
+      read[i] = step == 0 ? 0 : std::nearbyint(wanted * (1 / step)) * step;
+      error[i] = feedback ? wanted - read[i] : 0;
+    }
+  }
+  return read;
+}
+
+/// What `replicas` ranks do, played one after the other.
+struct Emulation {
+  Plan plan;
+  int replicas = 1;
+
+  Values run(int num_steps, bool feedback, runtime::Communicator& self,
+             kernels::Backend& backend) const {
+    runtime::HostDevice device(backend);
+    runtime::Trainer trainer(program::lower(of_one_replica(), 0), std::nullopt, self, device,
+                             /*seed=*/7, nullptr);
+    Values weights = values_of(trainer, Region::Weights);
+    std::vector<Values> errors(static_cast<std::size_t>(replicas));
+    Values sum_errors;
+    for (int step = 0; step < num_steps; ++step)
+      for (auto& [name, sum] : sums(trainer, weights, errors, feedback)) {
+        // With ZeRO an owner has the sum itself.
+        const auto read = plan.zero_stage > 0 ? sum : sent(sum, sum_errors[name], feedback);
+        const auto rate = static_cast<float>(plan.workload.optimizer.learning_rate);
+        auto& weight = weights[name];
+        for (std::size_t i = 0; i < read.size(); ++i) weight[i] -= rate * read[i];
+      }
+    return weights;
+  }
+
+ private:
+  Plan of_one_replica() const {
+    Plan one = plan;
+    one.parallel = {};
+    one.compression = {};
+    one.zero_stage = 0;
+    one.workload.global_batch_size /= replicas;
+    return one;
+  }
+
+  Values sums(runtime::Trainer& trainer, const Values& weights, std::vector<Values>& errors,
+              bool feedback) const {
+    Values all;
+    for (int replica = 0; replica < replicas; ++replica) {
+      HeldWeights source(weights, trainer.program().parameters);
+      trainer.load(source, runtime::LoadedState::WeightsOnly);
+      trainer.train_step(parity_batch(plan, {.dp = replica}),
+                         {.optimizer_step = 1, .learning_rate = 0});
+      for (auto& [name, gradient] : values_of(trainer, Region::Gradients)) {
+        // The mean is over the sequences of all replicas.
+        for (float& value : gradient) value /= static_cast<float>(replicas);
+        const auto read = sent(gradient, errors[static_cast<std::size_t>(replica)][name], feedback);
+        auto& sum = all[name];
+        sum.resize(read.size(), 0.0F);
+        for (std::size_t i = 0; i < read.size(); ++i) sum[i] += read[i];
+      }
+    }
+    return all;
+  }
+};
+
+/// ||a - b|| / ||b - start|| over all parameters: of the way that training went.
+double distance(const std::map<std::string, std::vector<double>>& a, const Values& b,
+                const Values& start) {
+  double difference = 0, way = 0;
+  for (const auto& [name, values] : b)
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      difference += std::pow(a.at(name)[i] - double{values[i]}, 2);
+      way += std::pow(double{values[i]} - double{start.at(name)[i]}, 2);
+    }
+  return std::sqrt(difference / way);
+}
+
+// ---------------------------------------------------------------- on the ranks
+
+/// Seeded: what is lost is forgotten.
+class ForgetfulBackend final : public kernels::CpuBackend {
+ public:
+  ForgetfulBackend() : CpuBackend(1, kernels::best_cpu_isa()) {}
+  using CpuBackend::run;
+  void run(const kernels::QuantizeInt8& op) override {
+    kernels::QuantizeInt8 wrong = op;
+    wrong.error = nullptr;
+    CpuBackend::run(wrong);
+  }
+};
+
+struct Fixture : ParityJob {
+  Fixture() : ParityJob{.steps = 4} {}
+  std::unique_ptr<runtime::Communicator> self() {
+    const int rank = world->rank();
+    return world->create_group(std::span(&rank, 1), "alone");
+  }
+  std::optional<RunResult> run_on(kernels::Backend& other, const Plan& plan) {
+    const auto group = first_ranks(plan);
+    if (group == nullptr) return std::nullopt;
+    return run_plan(plan, steps, *group, other);
+  }
+  std::unique_ptr<runtime::Communicator> first_ranks(const Plan& plan) {
+    std::vector<int> ranks(static_cast<std::size_t>(plan.parallel.world_size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return world->create_group(ranks, "plan");
+  }
+};
+
+/// @throws SharedError if ranks that hold the same hold other bits
+void verify_after_steps(Fixture& fixture, const Plan& plan) {
+  const auto group = fixture.first_ranks(plan);
+  if (group == nullptr) return;
+  runtime::HostDevice device(*fixture.backend);
+  runtime::Trainer trainer(program::lower(plan, runtime::stage_of(plan, group->rank())),
+                           std::nullopt, *group, device, /*seed=*/7, nullptr);
+  runtime::ReplicaVerifier verifier(trainer, *group);
+  for (int step = 1; step <= fixture.steps; ++step)
+    trainer.train_step(parity_batch(plan, trainer.groups().coordinates()),
+                       {.optimizer_step = step, .learning_rate = 3e-3});
+  CHECK_NOTHROW(verifier.verify("after the last step"));
+}
+
+}  // namespace
+
+TEST_CASE("ranks compress to int8 as a slow loop does, errors fed back", "[compression]") {
+  Fixture fixture;
+  const auto self = fixture.self();
+  for (const models::ModelSpec& model : {llama_style(), gpt2_style()})
+    for (const auto& [dp, zero_stage] : {std::pair{2, 0}, {4, 0}, {2, 1}}) {
+      Plan plan = descent(plan_of(model, {.dp = dp}, CompressionKind::Int8));
+      plan.zero_stage = zero_stage;
+      const auto run = fixture.run(plan);
+      if (!run) continue;
+      const Emulation emulation{.plan = plan, .replicas = dp};
+      const Values start = emulation.run(0, true, *self, *fixture.backend);
+      const Values expected = emulation.run(fixture.steps, true, *self, *fixture.backend);
+      const Values forgetful = emulation.run(fixture.steps, false, *self, *fixture.backend);
+      INFO(model.name << " dp " << dp << " zero " << zero_stage);
+      const double error = distance(run->weights, expected, start);
+      const double without = distance(run->weights, forgetful, start);
+      if (fixture.world->rank() == 0)
+        std::cout << fmt::format(
+            "{} dp {} zero {}: int8 against the emulation {:.2e}, without feedback {:.2e}\n",
+            model.name, dp, zero_stage, error, without);
+      CHECK(error <= 1e-4);
+      CHECK(without >= 1e-3);
+    }
+}
+
+TEST_CASE("a backend that forgets what it lost is seen", "[compression]") {
+  Fixture fixture;
+  const auto self = fixture.self();
+  const Plan plan = descent(plan_of(llama_style(), {.dp = 2}, CompressionKind::Int8));
+  ForgetfulBackend forgetful;
+  const auto run = fixture.run_on(forgetful, plan);
+  if (!run) return;
+  const Emulation emulation{.plan = plan, .replicas = 2};
+  const Values start = emulation.run(0, true, *self, *fixture.backend);
+  const Values expected = emulation.run(fixture.steps, true, *self, *fixture.backend);
+  CHECK(distance(run->weights, expected, start) >= 1e-3);
+}
+
+TEST_CASE("top-k of everything is the whole sum, and int8 is near it", "[compression]") {
+  Fixture fixture;
+  for (const models::ModelSpec& model : {llama_style(), gpt2_style()})
+    for (const ParallelConfig& parallel :
+         {ParallelConfig{.dp = 4}, ParallelConfig{.tp = 2, .dp = 2, .sp = true},
+          ParallelConfig{.tp = 2, .dp = 2}, ParallelConfig{.pp = 2, .dp = 2},
+          ParallelConfig{.cp = 2, .dp = 2}})
+      for (const int zero_stage : {0, 1}) {
+        const auto plan = [&](CompressionKind kind) {
+          Plan made = plan_of(model, parallel, kind, 1);
+          made.zero_stage = zero_stage;
+          return made;
+        };
+        const auto whole = fixture.run(plan(CompressionKind::None));
+        const auto all = fixture.run(plan(CompressionKind::TopK));
+        const auto int8 = fixture.run(plan(CompressionKind::Int8));
+        if (!whole) continue;
+        INFO(model.name << " " << to_string(parallel) << " zero " << zero_stage);
+        CHECK(compare_gradients(*all, *whole).relative <= 1e-6);
+        CHECK(compare_gradients(all->weights, whole->weights).relative <= 1e-5);
+        // A number is at most half a step from what is sent, and its block's largest is 127 steps;
+        // of normal values whose largest is about 3 deviations the errors, uniform in a step, have
+        // 3 / 127 / sqrt(12) of the norm. Twice compressed, and a few times that in a parameter of
+        // few elements.
+        const double error = compare_gradients(*int8, *whole, 1e-2).relative;
+        CHECK(error <= 0.05);
+        CHECK(error >= 1e-4);
+      }
+}
+
+TEST_CASE("tp ranks that hold the same compress it alike", "[compression]") {
+  Fixture fixture;
+  for (const auto kind : {CompressionKind::Int8, CompressionKind::TopK}) {
+    const Plan plan = plan_of(gpt2_style(), {.tp = 2, .dp = 2}, kind, 0.05);
+    verify_after_steps(fixture, plan);
+  }
+}
+
+TEST_CASE("with error feedback training converges as without compression", "[compression]") {
+  constexpr int kSteps = 40;
+  Fixture fixture;
+  fixture.steps = kSteps;
+  const ParallelConfig mesh{.dp = 4};
+  const auto whole = fixture.run(plan_of(llama_style(), mesh, CompressionKind::None));
+  const auto int8 = fixture.run(plan_of(llama_style(), mesh, CompressionKind::Int8));
+  const auto top_k = fixture.run(plan_of(llama_style(), mesh, CompressionKind::TopK, 0.25));
+  if (!whole) return;
+  const double fallen = whole->losses.front() - whole->losses.back();
+  if (fixture.world->rank() == 0)
+    std::cout << fmt::format("loss {:.4f} -> {:.4f} whole, {:.4f} int8, {:.4f} top-k of 25 %\n",
+                             whole->losses.front(), whole->losses.back(), int8->losses.back(),
+                             top_k->losses.back());
+  REQUIRE(fallen > 1);
+  CHECK(std::abs(int8->losses.back() - whole->losses.back()) <= 0.01 * fallen);
+  CHECK(std::abs(top_k->losses.back() - whole->losses.back()) <= 0.1 * fallen);
+}
+
+}  // namespace meshplan::test
