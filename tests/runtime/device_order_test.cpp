@@ -113,6 +113,21 @@ std::vector<Plan> expert_plans() {
   return plans;
 }
 
+/// Compressed gradients, also of ZeRO's owners.
+std::vector<Plan> compressed_plans() {
+  std::vector<Plan> plans;
+  for (const auto kind : {program::CompressionKind::Int8, program::CompressionKind::TopK})
+    for (const ParallelConfig& parallel :
+         {ParallelConfig{.dp = 4}, ParallelConfig{.tp = 2, .pp = 2, .dp = 2, .sp = true}})
+      for (const int zero_stage : {0, 1}) {
+        Plan plan = make_plan(gpt2_style(), parallel);
+        plan.compression = {.kind = kind, .ratio = 0.1};
+        plan.zero_stage = zero_stage;
+        plans.push_back(plan);
+      }
+  return plans;
+}
+
 /// One rank for each stage: ranks of a stage run the same program.
 void check_order(const Plan& plan, const IssueRules& rules, int steps) {
   for (int stage = 0; stage < plan.parallel.pp; ++stage) {
@@ -159,6 +174,14 @@ TEST_CASE("Captured regions of every schedule keep the order", "[runtime][device
     CAPTURE(program::test::describe(plan));
     device_drives = !device_drives;
     check_order(plan, device_drives ? kDeviceCaptured : kHostCaptured, kSteps);
+  }
+}
+
+TEST_CASE("Compressed gradients are handed over in order", "[runtime][device]") {
+  for (const Plan& plan : compressed_plans()) {
+    check_order(plan, kDeviceDriven, 1);
+    check_order(plan, kHostDriven, 1);
+    check_order(plan, kDeviceCaptured, 3);
   }
 }
 

@@ -135,6 +135,10 @@ class RecordingBackend final : public kernels::Backend {
   void run(const kernels::AdamStep& op) override { record(op); }
   void run(const kernels::SgdStep& op) override { record(op); }
   void run(const kernels::SquaredNorm& op) override { record(op); }
+  void run(const kernels::QuantizeInt8& op) override { record(op); }
+  void run(const kernels::DequantizeInt8& op) override { record(op); }
+  void run(const kernels::TopKSelect& op) override { record(op); }
+  void run(const kernels::TopKScatterAdd& op) override { record(op); }
   void run(const kernels::ClipCoefficient& op) override { record(op); }
   void run(const kernels::RandomNormal& op) override { record(op); }
 

@@ -222,6 +222,34 @@ Touched touched(const SgdStep& op) {
       .update(op.velocity, op.count, DType::F32, true)
       .write(op.weight, op.count, op.weight_dtype);
 }
+Touched touched(const QuantizeInt8& op) {
+  return Touched()
+      .read(op.gradient, op.count, DType::F32)
+      .update(op.error, op.count, DType::F32, true)
+      .write(op.quantized, op.count, DType::I8)
+      .write(op.scales, (op.count + op.block - 1) / op.block, DType::F32);
+}
+Touched touched(const DequantizeInt8& op) {
+  return Touched()
+      .read(op.quantized, op.count, DType::I8)
+      .read(op.scales, (op.count + op.block - 1) / op.block, DType::F32)
+      .update(op.out, op.count, DType::F32, op.accumulate);
+}
+Touched touched(const TopKSelect& op) {
+  const std::int64_t entries = (op.count + op.block - 1) / op.block * op.keep;
+  return Touched()
+      .read(op.gradient, op.count, DType::F32)
+      .update(op.error, op.count, DType::F32, true)
+      .write(op.indices, entries, DType::I32)
+      .write(op.values, entries, DType::F32);
+}
+/// Which elements it adds to is in the indices: bounded by the first and the last of the range.
+Touched touched(const TopKScatterAdd& op) {
+  return Touched()
+      .read(op.indices, op.entries, DType::I32)
+      .read(op.values, op.entries, DType::F32)
+      .update(op.out, 1, DType::F32, true);
+}
 Touched touched(const SquaredNorm& op) {
   return Touched().read(op.x, op.count, DType::F32).update(op.sum, 1, DType::F64, op.accumulate);
 }
