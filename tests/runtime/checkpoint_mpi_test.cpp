@@ -16,9 +16,8 @@
 #include "program/lower.hpp"
 #include "runtime/checkpoint.hpp"
 #include "runtime/checkpoint_writer.hpp"
-#include "runtime/expert_models.hpp"
 #include "runtime/host_communicator.hpp"
-#include "runtime/parity_support.hpp"
+#include "runtime/parity_models.hpp"
 #include "runtime/temporary_folder.hpp"
 #include "runtime/trainer.hpp"
 

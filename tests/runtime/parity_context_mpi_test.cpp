@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "runtime/parity_job.hpp"
+#include "runtime/parity_models.hpp"
 
 namespace meshplan::test {
 namespace {
@@ -32,23 +33,6 @@ std::string_view name_of(ContextMethod method) {
   return "";
 }
 
-/// Every other layer sees the 8 tokens before it: windows that begin in another rank's chunk.
-models::ModelSpec sliding_style() {
-  models::ModelSpec model = llama_style();
-  model.name = "sliding-style";
-  model.layer_pattern = {models::LayerAttention::Sliding, models::LayerAttention::Full};
-  model.window = 8;
-  return model;
-}
-
-models::ModelSpec mixtral_style() {
-  models::ModelSpec model = llama_style();
-  model.name = "mixtral-style";
-  model.ffn_size = 0;
-  model.moe = models::MoeSpec{.num_experts = 8, .top_k = 2, .expert_ffn_size = 32};
-  return model;
-}
-
 /// Two layers are enough: no rank sees cp in more than one.
 Plan base_plan(const models::ModelSpec& model) {
   Plan plan;
@@ -65,17 +49,6 @@ Plan base_plan(const models::ModelSpec& model) {
 struct Fixture : ParityJob {
   Fixture() : ParityJob{.steps = kSteps} {}
 };
-
-/// Relative errors of the norms and losses of all steps.
-double scalar_error(const RunResult& run, const RunResult& reference) {
-  double worst = 0;
-  for (std::size_t step = 0; step < kSteps; ++step) {
-    worst = std::max(worst, std::abs(run.losses[step] / reference.losses[step] - 1));
-    worst =
-        std::max(worst, std::abs(run.gradient_norms[step] / reference.gradient_norms[step] - 1));
-  }
-  return worst;
-}
 
 bool agrees(const RunResult& run, const RunResult& reference) {
   const GradientError error = compare_gradients(run, reference);
@@ -185,17 +158,8 @@ TEST_CASE("sliding windows and experts go with cp", "[parity][context]") {
 }
 
 TEST_CASE("latent attention goes with cp", "[parity][context]") {
-  models::ModelSpec model = llama_style();
-  model.name = "latent-style";
-  model.num_heads = model.num_kv_heads = 4;
-  model.head_size = 24;
-  model.mla = models::MlaSpec{.q_lora_rank = 40,
-                              .kv_lora_rank = 28,
-                              .qk_nope_head_size = 16,
-                              .qk_rope_head_size = 8,
-                              .v_head_size = 12};
-  const std::vector<Plan> plans =
-      plans_of(model, {{.cp = 2}, {.cp = 4}, {.tp = 2, .cp = 2, .sp = true}, {.cp = 2, .pp = 2}});
+  const std::vector<Plan> plans = plans_of(
+      latent_style(), {{.cp = 2}, {.cp = 4}, {.tp = 2, .cp = 2, .sp = true}, {.cp = 2, .pp = 2}});
   CHECK(plans.size() == 12);
   check_parity(plans);
 }

@@ -7,6 +7,7 @@
 
 #include "runtime/packed_batch.hpp"
 #include "runtime/parity_job.hpp"
+#include "runtime/parity_models.hpp"
 
 namespace meshplan::test {
 namespace {
@@ -30,41 +31,9 @@ Plan packed_plan(const models::ModelSpec& model) {
   return plan;
 }
 
-models::ModelSpec sliding_style() {
-  models::ModelSpec model = llama_style();
-  model.name = "sliding-style";
-  model.layer_pattern = {models::LayerAttention::Sliding, models::LayerAttention::Full};
-  model.window = 8;
-  return model;
-}
-
-/// Latent attention: value heads smaller than query heads.
-models::ModelSpec latent_style() {
-  models::ModelSpec model = llama_style();
-  model.name = "latent-style";
-  model.num_heads = model.num_kv_heads = 4;
-  model.head_size = 24;
-  model.mla = models::MlaSpec{.q_lora_rank = 40,
-                              .kv_lora_rank = 28,
-                              .qk_nope_head_size = 16,
-                              .qk_rope_head_size = 8,
-                              .v_head_size = 12};
-  return model;
-}
-
 struct Fixture : ParityJob {
   Fixture() : ParityJob{.steps = kSteps} {}
 };
-
-double scalar_error(const RunResult& run, const RunResult& reference) {
-  double worst = 0;
-  for (std::size_t step = 0; step < kSteps; ++step) {
-    worst = std::max(worst, std::abs(run.losses[step] / reference.losses[step] - 1));
-    worst =
-        std::max(worst, std::abs(run.gradient_norms[step] / reference.gradient_norms[step] - 1));
-  }
-  return worst;
-}
 
 bool agrees(const RunResult& run, const RunResult& reference) {
   const GradientError error = compare_gradients(run, reference);

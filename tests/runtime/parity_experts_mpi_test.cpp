@@ -5,8 +5,8 @@
 #include <iostream>
 #include <map>
 
-#include "runtime/expert_models.hpp"
 #include "runtime/parity_job.hpp"
+#include "runtime/parity_models.hpp"
 
 namespace meshplan::test {
 namespace {
@@ -75,22 +75,6 @@ const std::vector<ParallelConfig>& expert_plans() {
       {.tp = 2, .pp = 2, .dp = 2, .ep = 4, .sp = true},
   };
   return kPlans;
-}
-
-double relative_error(double value, double reference) {
-  return reference == 0 ? std::abs(value) : std::abs(value / reference - 1);
-}
-
-/// Relative errors of the norms and losses of all steps.
-double scalar_error(const RunResult& run, const RunResult& reference) {
-  double worst = 0;
-  for (std::size_t step = 0; step < kSteps; ++step) {
-    worst = std::max({worst, relative_error(run.losses[step], reference.losses[step]),
-                      relative_error(run.gradient_norms[step], reference.gradient_norms[step]),
-                      relative_error(run.balance_losses[step], reference.balance_losses[step]),
-                      relative_error(run.z_losses[step], reference.z_losses[step])});
-  }
-  return worst;
 }
 
 bool agrees(const RunResult& run, const RunResult& reference) {

@@ -219,6 +219,20 @@ RunResult train(const program::Plan& plan, int num_steps, runtime::Communicator&
 
 }  // namespace
 
+double scalar_error(const RunResult& run, const RunResult& reference) {
+  double worst = 0;
+  for (const auto series : {&RunResult::losses, &RunResult::gradient_norms,
+                            &RunResult::balance_losses, &RunResult::z_losses}) {
+    const std::vector<double>& expected = reference.*series;
+    for (std::size_t step = 0; step < expected.size(); ++step) {
+      const double value = (run.*series).at(step);
+      worst = std::max(
+          worst, expected[step] == 0 ? std::abs(value) : std::abs(value / expected[step] - 1));
+    }
+  }
+  return worst;
+}
+
 GradientError compare_gradients(const RunResult& run, const RunResult& reference,
                                 double small_fraction) {
   return compare_gradients(run.gradients, reference.gradients, small_fraction);

@@ -72,4 +72,8 @@ GradientError compare_gradients(const std::map<std::string, std::vector<double>>
                                 const std::map<std::string, std::vector<double>>& reference,
                                 double small_fraction = 1e-6);
 
+/// Largest relative error of the losses and gradient norms of all steps; absolute where the
+/// reference is 0.
+double scalar_error(const RunResult& run, const RunResult& reference);
+
 }  // namespace meshplan::test

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <iostream>
 
-#include "runtime/expert_models.hpp"
 #include "runtime/parity_job.hpp"
+#include "runtime/parity_models.hpp"
 #include "runtime/train.hpp"
 
 namespace meshplan::test {
@@ -70,17 +70,6 @@ Plan plan_of(const models::ModelSpec& model, const Case& one, int stage, int tur
   return plan;
 }
 
-/// Relative errors of the losses and norms of all steps, and of the weights after the last one.
-double state_error(const RunResult& run, const RunResult& reference) {
-  double worst = 0;
-  for (std::size_t step = 0; step < kSteps; ++step) {
-    worst = std::max(worst, std::abs(run.losses[step] / reference.losses[step] - 1));
-    worst =
-        std::max(worst, std::abs(run.gradient_norms[step] / reference.gradient_norms[step] - 1));
-  }
-  return worst;
-}
-
 struct Agreement {
   GradientError gradients;
   GradientError weights;
@@ -94,7 +83,7 @@ struct Agreement {
 Agreement compare(const RunResult& run, const RunResult& reference) {
   return {.gradients = compare_gradients(run.gradients, reference.gradients),
           .weights = compare_gradients(run.weights, reference.weights),
-          .scalars = state_error(run, reference)};
+          .scalars = scalar_error(run, reference)};
 }
 
 void check_parity(const models::ModelSpec& model, const std::vector<Case>& cases,

@@ -1,3 +1,4 @@
+// Models of other kinds than parity_support's dense ones.
 #pragma once
 
 #include "runtime/parity_support.hpp"
@@ -27,12 +28,9 @@ inline models::ModelSpec shared_experts_style() {
   return model;
 }
 
-/// Latent attention with value heads of their own size, a dense layer, a gated shared expert, two
-/// of four groups of experts, and a correction bias that moves far enough to change the second
-/// step.
-inline models::ModelSpec deepseek_style() {
-  models::ModelSpec model = shared_experts_style();
-  model.name = "deepseek-style";
+/// Latent attention, whose value heads are smaller than its query heads.
+inline models::ModelSpec latent_style(models::ModelSpec model = llama_style()) {
+  model.name = "latent-style";
   model.num_heads = model.num_kv_heads = 4;
   model.head_size = 24;
   model.mla = models::MlaSpec{.q_lora_rank = 40,
@@ -40,6 +38,24 @@ inline models::ModelSpec deepseek_style() {
                               .qk_nope_head_size = 16,
                               .qk_rope_head_size = 8,
                               .v_head_size = 12};
+  return model;
+}
+
+/// Every other layer sees the 8 tokens before it.
+inline models::ModelSpec sliding_style() {
+  models::ModelSpec model = llama_style();
+  model.name = "sliding-style";
+  model.layer_pattern = {models::LayerAttention::Sliding, models::LayerAttention::Full};
+  model.window = 8;
+  return model;
+}
+
+/// Latent attention, a dense layer, a gated shared expert, two
+/// of four groups of experts, and a correction bias that moves far enough to change the second
+/// step.
+inline models::ModelSpec deepseek_style() {
+  models::ModelSpec model = latent_style(shared_experts_style());
+  model.name = "deepseek-style";
   model.moe->shared_expert_gate = true;
   model.moe->router.correction_bias = true;
   model.moe->router.correction_bias_rate = 0.05;
