@@ -4,32 +4,7 @@
 set -u
 meshplan=$1
 kills=${2:-20}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
-
-fail() {
-  echo "FAILED: $1"
-  failures=$((failures + 1))
-}
-
-# expect CODE PATTERN COMMAND...: the exit code, and an extended regular expression in its output
-expect() {
-  local code=$1 pattern=$2
-  shift 2
-  timeout -k 1 60 "$@" >stdout 2>stderr
-  local actual=$?
-  [ "$actual" -eq "$code" ] || fail "$*: exit code $actual instead of $code: $(cat stdout stderr)"
-  grep -qE -- "$pattern" stdout stderr || fail "$*: no '$pattern' in: $(cat stdout stderr)"
-}
-
-# Processes of this test's jobs: their arguments name the folder. The dead that nobody has collected
-# yet are left out.
-ranks() {
-  ps -eo pid=,stat=,args= |
-    awk -v folder="$work" '$2 !~ /Z/ && index($0, folder "/") && !/awk|mpiexec|hydra/ {print $1}'
-}
+source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
 
 losses() {  # losses ARGUMENTS...: of a run, as JSON
   "$meshplan" run "$@" --data text.txt --json 2>stderr |
@@ -170,5 +145,4 @@ reached=$(sed -nE 's/^step +//p' stdout)
 [ "${reached:-0}" -gt "$kills" ] || fail "no progress through $kills kills: step $reached"
 echo "after $kills kills: step $reached"
 
-[ "$failures" -eq 0 ] && echo "all passed"
-exit $((failures > 0))
+finish

@@ -2,25 +2,10 @@
 # What scripts rely on: exit codes, messages and files of the command given as $1.
 set -u
 meshplan=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
+source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
 
-fail() {
-  echo "FAILED: $1"
-  failures=$((failures + 1))
-}
-
-# expect CODE PATTERN ARGUMENTS...: the exit code, and a fixed string in stdout or stderr
-expect() {
-  local code=$1 pattern=$2
-  shift 2
-  "$meshplan" "$@" >stdout 2>stderr
-  local actual=$?
-  [ "$actual" -eq "$code" ] || fail "meshplan $*: exit code $actual instead of $code: $(cat stderr)"
-  grep -qF -- "$pattern" stdout stderr || fail "meshplan $*: no '$pattern' in: $(cat stdout stderr)"
-}
+# expect CODE PATTERN ARGUMENTS...: of meshplan; a fixed string in its output
+expect() { check_output -F "$1" "$2" "$meshplan" "${@:3}"; }
 
 small=(--cluster cpu-host --gpus 4 --global-batch 16 --seq-len 128)
 
@@ -174,5 +159,4 @@ if [ -w /dev/full ]; then
   [ $? -eq 1 ] || fail "a full device is not reported"
 fi
 
-[ "$failures" -eq 0 ] && echo "all passed"
-exit $((failures > 0))
+finish

@@ -3,25 +3,7 @@
 # Usage: data_test.sh PATH_OF_meshplan
 set -u
 meshplan=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
-
-fail() {
-  echo "FAILED: $1"
-  failures=$((failures + 1))
-}
-
-# expect CODE PATTERN COMMAND...: the exit code, and an extended regular expression in its output
-expect() {
-  local code=$1 pattern=$2
-  shift 2
-  timeout -k 1 60 "$@" >stdout 2>stderr
-  local actual=$?
-  [ "$actual" -eq "$code" ] || fail "$*: exit code $actual instead of $code: $(cat stdout stderr)"
-  grep -qE -- "$pattern" stdout stderr || fail "$*: no '$pattern' in: $(cat stdout stderr)"
-}
+source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
 
 mkdir tok
 cat >tok/tokenizer.json <<'JSON'
@@ -62,5 +44,4 @@ expect 2 'bad.jsonl: line 1: expected an object with a string "text"' "$meshplan
   bad.jsonl --tokenizer tok --out x
 [ -z "$(ls x* 2>/dev/null)" ] || fail "left over: $(ls x*)"
 
-[ "$failures" -eq 0 ] && echo "all passed"
-exit $((failures > 0))
+finish
