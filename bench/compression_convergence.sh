@@ -11,7 +11,7 @@ run() { # run NAME FLAGS...
   local name=$1; shift
   "$meshplan" simulate --model tiny-llama --cluster cpu-host --seq-len 128 --global-batch 8 --precision fp32 \
     --dp 2 "$@" --out "$out/$name.json" > "$out/$name.simulated"
-  "$meshplan" run "$out/$name.json" --data "$text" --steps "$steps" --any-placement --quiet --json > "$out/$name.losses"
+  "$meshplan" run "$out/$name.json" --data "$text" --steps "$steps" --any-placement --json > "$out/$name.losses"
 }
 run whole
 run int8 --compress int8
