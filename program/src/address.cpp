@@ -312,6 +312,10 @@ Address address_of(const Program& program, const OperationInstance& instance, Va
       return scalar_address(program, Scalar::LossSum);
     case Storage::RouterLosses:
       return scalar_address(program, Scalar::BalanceLossSum, 2);
+    case Storage::QuantizedWeight:
+      return {.region = Region::QuantizedWeights,
+              .offset = program.layers[at(instance.layer)].quantized_offset + value.offset_bytes,
+              .bytes = bytes};
     case Storage::ExpertLoad:
       return expert_load_address(
           program, expert_load_row(program.plan, program.layers[at(instance.layer)].layer.value()));

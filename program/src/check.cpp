@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "program/context.hpp"
+#include "program/float8.hpp"
 #include "program/mesh.hpp"
 #include "program/plan.hpp"
 
@@ -33,6 +34,7 @@ class Checker {
     experts();
     zero();
     compression();
+    if (plan_.workload.fp8 != Float8Recipe::None && violations_.empty()) float8();
     if (violations_.empty()) custom_schedule();
     if (violations_.empty()) streamed_units();
     return std::move(violations_);
@@ -451,6 +453,36 @@ class Checker {
                 fmt::format("tp ({}) exceeds num_kv_heads ({}): ranks that hold the same heads "
                             "would round them differently; use tp <= {}",
                             parallel_.tp, model_.num_kv_heads, model_.num_kv_heads));
+  }
+
+  void float8() {
+    const std::int64_t seq_len = plan_.workload.seq_len;
+    const std::int64_t padded =
+        padded_sequence(seq_len, parallel_, TokenGranularity::Fp8, plan_.micro_batch_size);
+    if (padded != seq_len)
+      fail("fp8",
+           fmt::format("precision 'fp8' needs a multiple of {} tokens on every rank, but "
+                       "micro_batch_size({}) * seq_len({}){}{} = {} tokens; nearest seq_len: {}",
+                       kFloat8Multiple, plan_.micro_batch_size, seq_len,
+                       parallel_.cp > 1 ? fmt::format(" / cp({})", parallel_.cp) : std::string(),
+                       parallel_.sp ? fmt::format(" / tp({})", parallel_.tp) : std::string(),
+                       plan_.tokens_per_microbatch() / (parallel_.sp ? parallel_.tp : 1), padded));
+    const models::ModelGraph graph = models::build_graph(model_);
+    if (const auto odd = odd_float8_features(graph, parallel_.tp))
+      fail("fp8",
+           fmt::format("precision 'fp8' needs a multiple of {} features on every rank, but {} of "
+                       "linear '{}' ({}) over tp({}) leave {}; {}",
+                       kFloat8Multiple, odd->output ? "the outputs" : "the inputs", odd->linear,
+                       odd->features, parallel_.tp, odd->per_rank, float8_way_out(graph)));
+  }
+
+  std::string float8_way_out(const models::ModelGraph& graph) const {
+    for (int tp = parallel_.tp - 1; tp >= 1; --tp) {
+      const bool divides = model_.num_heads % tp == 0 && model_.ffn_size % tp == 0;
+      if (divides && fits_kv_heads(tp) && !odd_float8_features(graph, tp))
+        return fmt::format("nearest tp: {}", tp);
+    }
+    return "no tp helps: use precision 'bf16'";
   }
 
   /// A unit's gradients are reduced when its layers' backward is over, so nothing of it may be put

@@ -53,8 +53,20 @@ struct LinearSizes {
   std::int64_t in = 0;
 };
 
+/// Of a product (M, K) times (N, K) in FP8, whose operands were laid out for its phase.
+LinearSizes scaled_linear_sizes(const Program& program, const OperationInstance& instance,
+                                const Operation& operation) {
+  const auto a = counted_shape(program, value_of(program, instance, operation.inputs[0]));
+  const auto b = counted_shape(program, value_of(program, instance, operation.inputs[2]));
+  if (operation.phase == Phase::WeightGrad) return {.tokens = a[1], .out = a[0], .in = b[0]};
+  if (operation.phase == Phase::InputGrad) return {.tokens = a[0], .out = a[1], .in = b[0]};
+  return {.tokens = a[0], .out = b[0], .in = a[1]};
+}
+
 LinearSizes linear_sizes(const Program& program, const OperationInstance& instance,
                          const Operation& operation) {
+  if (std::get<ComputeOp>(operation.work).kind == OpKind::ScaledLinear)
+    return scaled_linear_sizes(program, instance, operation);
   // Forward and input gradient read (activation, weight); the weight gradient writes the weight's
   // shape.
   const ValueId matrix =
@@ -120,7 +132,8 @@ constexpr double kBackwardAttentionProducts = 5;  // q k^T again, do v^T, p^T do
 double compute_flops(const Program& program, const OperationInstance& instance,
                      const Operation& operation, const ComputeOp& work) {
   switch (work.kind) {
-    case OpKind::Linear: {
+    case OpKind::Linear:
+    case OpKind::ScaledLinear: {
       const LinearSizes sizes = linear_sizes(program, instance, operation);
       return 2.0 * static_cast<double>(sizes.tokens) * static_cast<double>(sizes.out) *
              static_cast<double>(sizes.in);
@@ -167,6 +180,7 @@ std::int64_t operand_bytes(const Program& program, const OperationInstance& inst
     bytes += elements * size_of(value.dtype);
   };
   for (const ValueId id : operation.inputs) add(id);
+  if (work.kind == OpKind::Quantize) add(operation.inputs.front());  // once for its largest number
   for (const ValueId id : operation.outputs) {
     add(id);
     const Value& value = value_of(program, instance, id);
@@ -278,6 +292,10 @@ std::string_view kind_name(OpKind kind) {
       return "router_losses";
     case OpKind::LimitChoices:
       return "limit_choices";
+    case OpKind::Quantize:
+      return "quantize";
+    case OpKind::ScaledLinear:
+      return "scaled_linear";
     default:
       throw InvariantError("operation without a signature");
   }
@@ -294,6 +312,9 @@ std::string attribute_flags(const ComputeOp& work) {
       return fmt::format(" heads={} rotated={}", a.heads + a.kv_heads, a.rope_size);
     case OpKind::HeadRmsNorm:
       return fmt::format(" heads={} size={}", a.heads + a.kv_heads, a.head_size);
+    case OpKind::Quantize:
+      return fmt::format(" {}{}{}", work.cast->gradient ? "e5m2" : "e4m3",
+                         work.cast->rows ? " rows" : "", work.cast->columns ? " columns" : "");
     case OpKind::Attention:
     case OpKind::CrossEntropyLocal:
     case OpKind::CrossEntropy:
@@ -310,7 +331,8 @@ std::string head_sizes(const models::OpAttributes& a) {
 }
 
 /// Of a Linear.
-bool has_bias(const Operation& operation) {
+bool has_bias(const Operation& operation, const ComputeOp& work) {
+  if (work.kind == OpKind::ScaledLinear) return operation.inputs.size() > 4;
   if (operation.phase == Phase::WeightGrad) return operation.outputs.size() > 1;
   return operation.phase != Phase::InputGrad && operation.inputs.size() > 2;
 }
@@ -319,11 +341,11 @@ std::string compute_signature(const Program& program, const OperationInstance& i
                               const Operation& operation, const ComputeOp& work) {
   std::string text = fmt::format("{}.{} {}", kind_name(work.kind), phase_name(operation.phase),
                                  name_of(program.plan.workload.precision));
-  if (work.kind == OpKind::Linear) {
+  if (work.kind == OpKind::Linear || work.kind == OpKind::ScaledLinear) {
     const LinearSizes sizes = linear_sizes(program, instance, operation);
-    text +=
-        fmt::format(" t={} out={} in={}{}{}", sizes.tokens, sizes.out, sizes.in,
-                    has_bias(operation) ? " bias" : "", instance.accumulate ? " accumulate" : "");
+    text += fmt::format(" t={} out={} in={}{}{}", sizes.tokens, sizes.out, sizes.in,
+                        has_bias(operation, work) ? " bias" : "",
+                        instance.accumulate ? " accumulate" : "");
     if (!work.fused_activation) return text;
     // Whether it also keeps what the function reads makes a difference to what it writes.
     const bool keeps = operation.outputs.size() > 1;

@@ -46,7 +46,10 @@ Lane pipeline_lane(bool forward, bool send, bool returns) {
 class Emitter {
  public:
   Emitter(Program& program, Pass pass)
-      : program_(program), pass_(pass), written_(program.parameters.size(), false) {
+      : program_(program),
+        pass_(pass),
+        written_(program.parameters.size(), false),
+        visited_(program.layers.size(), false) {
     int first = 0;
     for (auto [pools, counts] : {std::pair(&gradients_, program.memory.boundary.gradients),
                                  std::pair(&outputs_, program.memory.boundary.outputs)})
@@ -160,6 +163,7 @@ class Emitter {
       const Operation& operation = operations[at(i)];
       if (kind == TaskKind::BackwardInput && operation.deferrable) continue;
       if (kind == TaskKind::BackwardWeight && !operation.deferrable) continue;
+      if (operation.once_per_step && visited_[at(layer)]) continue;
       instance.operation = {
           .block = placed.block, .backward = kind != TaskKind::Forward, .index = i};
       instance.accumulate = false;
@@ -169,6 +173,7 @@ class Emitter {
       instance.id = instance_id(instance.task, layer, operation.name);
       sink_->push_back(instance);
     }
+    visited_[at(layer)] = true;
   }
 
   bool first_write(int parameter) {
@@ -222,6 +227,7 @@ class Emitter {
   std::vector<SlotPool> outputs_;
   Instances* sink_ = nullptr;
   std::vector<bool> written_;                        // by parameter
+  std::vector<bool> visited_;                        // by layer: has it run in this step?
   std::map<std::pair<int, int>, Stream> handed_on_;  // by (chunk, micro-batch)
 };
 

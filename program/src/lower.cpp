@@ -133,6 +133,9 @@ class Lowering {
         differentiate(sharded_.back(), context_, recompute, profile_);
       else
         mark_partial_gradients(sharded_.back());
+      if (layer && plan().workload.fp8 != Float8Recipe::None)
+        quantize_linears(sharded_.back(),
+                         profile_.kept_quantized_weights && keeps_quantized_weights(plan()));
       if (profile_.fused_activations) fuse_activations(sharded_.back());
       if (split_) separate_weight_gradients(sharded_.back());
       transient_bytes_ =
@@ -140,6 +143,8 @@ class Lowering {
     }
     LayerInstance placed{.block = entry->second, .layer = layer, .chunk = chunk};
     placed.kept_offset = kept_bytes_.back();
+    placed.quantized_offset = quantized_bytes_;
+    quantized_bytes_ += sharded_[at(entry->second)].block.quantized_bytes;
     for (std::size_t keep = 0; keep < kNumKeeps; ++keep)
       kept_bytes_.back()[keep] += sharded_[at(entry->second)].block.kept_bytes[keep];
     placed_.push_back({.sharded = entry->second, .layer = layer, .prefix = std::move(prefix)});
@@ -201,6 +206,7 @@ class Lowering {
     set(Region::Transient, transient_bytes_, activations.transient_slots);
     set(Region::Boundary, stream_bytes(), std::max(1, activations.boundary.total()));
     set(Region::Scalars, kNumScalars * kScalarBytes);
+    set(Region::QuantizedWeights, quantized_bytes_);
     set(Region::ExpertLoad, expert_load_elements(plan()) * size_of(DType::F32));
   }
 
@@ -216,6 +222,7 @@ class Lowering {
   std::vector<PlacedLayer> placed_;
   std::vector<KeptBytes> kept_bytes_;  // by chunk, of a micro-batch
   std::int64_t transient_bytes_ = 0;
+  std::int64_t quantized_bytes_ = 0;
 };
 
 void require_lowerable(const Plan& plan, int stage) {

@@ -98,7 +98,12 @@ bool is_kept(const Value& value) {
 std::int64_t plan_block_memory(ShardedLayer& layer, const models::SymbolValues& sizes) {
   Block& block = layer.block;
   block.kept_bytes = {};
+  block.quantized_bytes = 0;
   for (Value& value : block.values) {
+    if (value.storage == Storage::QuantizedWeight) {
+      value.offset_bytes = block.quantized_bytes;
+      block.quantized_bytes += aligned_bytes(value, sizes);
+    }
     if (!is_kept(value) || value.alias) continue;
     std::int64_t& bytes = block.kept_bytes[static_cast<std::size_t>(value.keep)];
     value.offset_bytes = bytes;

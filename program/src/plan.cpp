@@ -75,6 +75,41 @@ std::string plan_schema() {
   return json_schema<PlanFile>().dump(2) + "\n";
 }
 
+Precision precision_of(const Workload& workload) {
+  if (workload.fp8 != Float8Recipe::None) return Precision::Fp8;
+  switch (workload.precision) {
+    case DType::F32:
+      return Precision::F32;
+    case DType::BF16:
+      return Precision::BF16;
+    case DType::F16:
+      return Precision::F16;
+    default:
+      throw InvariantError("a precision in which nothing is trained");
+  }
+}
+
+void set_precision(Workload& workload, Precision precision) {
+  constexpr DType kTypes[] = {DType::F32, DType::BF16, DType::F16, DType::BF16};
+  workload.precision = kTypes[static_cast<int>(precision)];
+  workload.fp8 = precision == Precision::Fp8 ? Float8Recipe::Hybrid : Float8Recipe::None;
+}
+
+std::string_view precision_name(const Workload& workload) {
+  return name_of(precision_of(workload));
+}
+
+Precision parse_precision(std::string_view name) {
+  if (const auto precision = from_name<Precision>(name)) return *precision;
+  std::vector<std::string> known;
+  for (const auto& [precision, other] : EnumNames<Precision>::value) known.emplace_back(other);
+  throw ConfigError(unknown_name_message("precision", name, std::move(known)));
+}
+
+bool keeps_quantized_weights(const Plan& plan) {
+  return plan.workload.fp8 != Float8Recipe::None && plan.zero_stage < 3;
+}
+
 std::int64_t expert_capacity(const Plan& plan) {
   if (!plan.model.moe || plan.model.moe->capacity_factor == 0) return 0;
   const models::MoeSpec& moe = *plan.model.moe;

@@ -12,6 +12,14 @@ struct EnumNames<DType> {
       {{DType::F32, "fp32"}, {DType::BF16, "bf16"}, {DType::F16, "fp16"}}};
 };
 template <>
+struct EnumNames<program::Precision> {
+  static constexpr std::array<std::pair<program::Precision, std::string_view>, 4> value = {
+      {{program::Precision::F32, "fp32"},
+       {program::Precision::BF16, "bf16"},
+       {program::Precision::F16, "fp16"},
+       {program::Precision::Fp8, "fp8"}}};
+};
+template <>
 struct EnumNames<program::OptimizerKind> {
   static constexpr std::array<std::pair<program::OptimizerKind, std::string_view>, 3> value = {
       {{program::OptimizerKind::AdamW, "adamw"},
@@ -94,7 +102,11 @@ template <class Visitor>
 void fields(Visitor& v, Workload& w) {
   v.required("seq_len", w.seq_len, "tokens of a sequence", at_least(1));
   v.required("global_batch_size", w.global_batch_size, "sequences of a step", at_least(1));
-  v.optional("precision", w.precision, "of weights and activations in compute");
+  Precision precision = precision_of(w);
+  v.optional("precision", precision,
+             "of weights and activations in compute; fp8 = bf16 with the products of the layers' "
+             "linears in FP8");
+  set_precision(w, precision);
   v.optional("optimizer", w.optimizer, "optimizer and its settings");
   v.optional("documents", w.documents, "packed into the sequences");
 }

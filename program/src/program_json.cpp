@@ -22,7 +22,8 @@ constexpr std::array<std::string_view, kNumRegions> kRegionNames = {"weights",
                                                                     "expert_load",
                                                                     "compression_errors",
                                                                     "sum_errors",
-                                                                    "compressed_gradients"};
+                                                                    "compressed_gradients",
+                                                                    "quantized_weights"};
 
 Json memory_json(const MemoryPlan& memory) {
   Json regions = Json::object();

@@ -72,6 +72,10 @@ ShardedLayer shard(const models::LayerGraph& graph, const ShardContext& context)
 void differentiate(ShardedLayer& layer, const ShardContext& context, RecomputeKind recompute,
                    const ExecutionProfile& profile);
 
+/// After pass 3: products of the layer's linears are in FP8, and what they read is quantized before
+/// them. With `keep_weights` weights are quantized once a step, else wherever they are read.
+void quantize_linears(ShardedLayer& layer, bool keep_weights);
+
 /// After pass 3: activations that matrix products can end in become part of them, forward and
 /// backward. Changes no number.
 void fuse_activations(ShardedLayer& layer);

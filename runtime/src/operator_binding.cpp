@@ -38,6 +38,9 @@ std::function<void()> OperatorBinder::bind(const program::OperationInstance& ins
       return bind_layer_norm(operands);
     case OpKind::Linear:
       return bind_linear(operands);
+    case OpKind::Quantize:
+    case OpKind::ScaledLinear:
+      return bind_float8(operands);
     case OpKind::BiasAdd:
       return bind_bias(operands);
     case OpKind::Attention:

@@ -192,6 +192,33 @@ TEST_CASE("Parts of a model that this version does not lower are refused by name
   CHECK_THAT(message_of(moe, "not-lowered"), Contains("(moe.expert_bias)"));
 }
 
+TEST_CASE("FP8 needs multiples of 16 tokens and features on every rank", "[program][check][fp8]") {
+  const auto fp8 = [](const ParallelConfig& parallel, std::int64_t seq_len, int ffn_size) {
+    Plan plan = make_plan(llama_style(), parallel);
+    set_precision(plan.workload, Precision::Fp8);
+    plan.workload.seq_len = seq_len;
+    plan.model.ffn_size = ffn_size;
+    return plan;
+  };
+  CHECK(check(fp8({}, 32, 96)).empty());
+  CHECK_THAT(
+      message_of(fp8({}, 24, 96), "fp8"),
+      Contains("micro_batch_size(1) * seq_len(24) = 24 tokens") && Contains("nearest seq_len: 32"));
+  CHECK_THAT(message_of(fp8({.tp = 2, .sp = true}, 16, 96), "fp8"),
+             Contains("/ tp(2) = 8 tokens") && Contains("nearest seq_len: 32"));
+  CHECK_THAT(message_of(fp8({.cp = 2}, 48, 96), "fp8"),
+             Contains("/ cp(2) = 24 tokens") && Contains("nearest seq_len: 64"));
+  // Two sequences of 8 make 16 tokens.
+  Plan pair = fp8({}, 8, 96);
+  pair.micro_batch_size = 2;
+  CHECK(check(pair).empty());
+  CHECK_THAT(message_of(fp8({.tp = 4}, 32, 96), "fp8"),
+             Contains("the inputs of linear 'mlp_down' (96) over tp(4) leave 24") &&
+                 Contains("nearest tp: 2"));
+  CHECK_THAT(message_of(fp8({}, 32, 100), "fp8"),
+             Contains("linear 'gate_up' (200)") && Contains("use precision 'bf16'"));
+}
+
 TEST_CASE("Every preset is lowered or refused by name, never by an internal error",
           "[program][check]") {
   for (const std::string& name : models::preset_names()) {

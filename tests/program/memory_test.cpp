@@ -316,6 +316,14 @@ TEST_CASE("No value is overwritten before its last reader", "[program][memory]")
       }
 }
 
+TEST_CASE("Nor is one in FP8", "[program][memory][fp8]") {
+  for (const Plan& plan : test::float8_plans())
+    for (const Program& program : lower_all(plan)) {
+      INFO(test::describe(plan) << " stage " << program.role.stage);
+      CHECK(ContentCheck(program).first_wrong_read() == "");
+    }
+}
+
 TEST_CASE("The check of contents notices one value moved onto another", "[program][memory]") {
   Program program = lower(make_plan(test::llama_style()), 0);
   for (Block& block : program.blocks)

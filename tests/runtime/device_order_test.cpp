@@ -185,6 +185,21 @@ TEST_CASE("Compressed gradients are handed over in order", "[runtime][device]") 
   }
 }
 
+TEST_CASE("Products in FP8 are handed over in order", "[runtime][device][fp8]") {
+  const std::vector<Plan> plans = program::test::float8_plans();
+  for (std::size_t i = 0; i < plans.size(); i += 5) {  // of each mesh, schedule and recompute some
+    CAPTURE(program::test::describe(plans[i]));
+    check_order(plans[i], kDeviceDriven, 1);
+    check_order(plans[i], i % 2 == 0 ? kDeviceCaptured : kHostCaptured, 3);
+  }
+  for (const int zero_stage : {1, 2, 3}) {
+    Plan plan = make_plan(llama_style(), {.tp = 2, .dp = 4});
+    program::set_precision(plan.workload, program::Precision::Fp8);
+    plan.zero_stage = zero_stage;
+    check_order(plan, kDeviceDriven, 1);
+  }
+}
+
 TEST_CASE("Experts hand buffers over in order, and what the router decides is in no graph",
           "[runtime][device]") {
   for (const Plan& plan : expert_plans()) {

@@ -250,6 +250,23 @@ Touched touched(const TopKScatterAdd& op) {
       .read(op.values, op.entries, DType::F32)
       .update(op.out, 1, DType::F32, true);
 }
+Touched touched(const QuantizeFloat8& op) {
+  const std::int64_t count = op.rows * op.columns;
+  Touched result = Touched().read(op.x, count, op.dtype).write(op.scale, 1, DType::F32);
+  for (std::uint8_t* codes : {op.quantized, op.transposed})
+    if (codes != nullptr) result.write(codes, count, DType::U8);
+  return result;
+}
+Touched touched(const ScaledProduct& op) {
+  Touched result = Touched()
+                       .read(op.a, op.m * op.k, DType::U8)
+                       .read(op.b, op.n * op.k, DType::U8)
+                       .read(op.a_scale, 1, DType::F32)
+                       .read(op.b_scale, 1, DType::F32)
+                       .update(op.out, op.m * op.n, op.out_dtype, op.accumulate);
+  if (op.bias != nullptr) result.read(op.bias, op.n, op.out_dtype);
+  return result;
+}
 Touched touched(const SquaredNorm& op) {
   return Touched().read(op.x, op.count, DType::F32).update(op.sum, 1, DType::F64, op.accumulate);
 }

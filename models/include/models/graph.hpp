@@ -148,6 +148,11 @@ enum class OpKind {
   // in: choices (T, top-k), load (ranks, Sequences, X); out: choices, -1 beyond an expert's
   // capacity
   LimitChoices,
+  // And these from Linear, where its product is in FP8.
+  // in: x (M, K); out: scale (1) [, x / scale (M, K)] [, the same transposed (K, M)]
+  Quantize,
+  // in: a (M, K), scale of a, b (N, K), scale of b [, bias (N)]; out: a b^T [+ bias] (M, N)
+  ScaledLinear,
 };
 
 /// How tensor parallelism splits the weight of a Linear, GroupedLinear or Embedding.

@@ -13,6 +13,7 @@ struct ExecutionProfile {
   bool vocab_parallel_loss = true;  // false: gather the logits, and compute the loss on every rank
                                     // (torchtitan with loss parallel disabled)
   bool fused_activations = true;    // a tanh GELU is part of the product before it
+  bool kept_quantized_weights = true;  // FP8: once a step, unless keeps_quantized_weights() says no
 };
 ExecutionProfile meshplan_profile();
 

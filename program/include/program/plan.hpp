@@ -41,15 +41,32 @@ struct Documents {
   bool operator==(const Documents&) const = default;
 };
 
+/// Products of the layers' linears in FP8 with one scale a tensor, found when it is quantized
+/// ("current scaling"); the names are Megatron-LM's (--fp8-format).
+enum class Float8Recipe {
+  None,
+  Hybrid,  // values and weights E4M3, gradients E5M2 (Micikevicius et al. 2022, section 3)
+};
+
 /// What is trained per step; independent of how it is parallelized.
 struct Workload {
   std::int64_t seq_len = 0;
   std::int64_t global_batch_size = 0;  // sequences
   DType precision = DType::F32;        // of weights and activations in compute
+  Float8Recipe fp8 = Float8Recipe::None;
   OptimizerConfig optimizer;
   Documents documents;
   bool operator==(const Workload&) const = default;
 };
+
+/// What a user calls it: fp8 is Float8Recipe::Hybrid in bf16.
+enum class Precision { F32, BF16, F16, Fp8 };
+Precision precision_of(const Workload& workload);
+void set_precision(Workload& workload, Precision precision);
+/// "fp32", "bf16", "fp16" or "fp8".
+std::string_view precision_name(const Workload& workload);
+/// @throws ConfigError naming the nearest one
+Precision parse_precision(std::string_view name);
 
 /// How attention reaches the keys of a sequence that cp ranks share (docs/context_parallel.md).
 enum class ContextMethod {
@@ -166,6 +183,10 @@ std::int64_t routed_rows_bound(const Plan& plan);
 /// num_experts), at most seq_len; 0 = all (GShard, Lepikhin et al. 2020, section 3.2, with a
 /// sequence as group).
 std::int64_t expert_capacity(const Plan& plan);
+
+/// FP8: are the weights quantized once a step and kept, in both layouts? With ZeRO-3 they are
+/// quantized whenever they have been gathered.
+bool keeps_quantized_weights(const Plan& plan);
 
 /// Of Region::ExpertLoad: a row of num_experts for each MoE layer of the model.
 std::int64_t expert_load_elements(const Plan& plan);

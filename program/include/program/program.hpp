@@ -43,8 +43,9 @@ enum class Region {
   CompressionErrors,  // fp32, flat as Gradients: what this rank's compression has lost so far
   SumErrors,          // fp32: what compressing the sums lost, of the parts that this rank sums
   CompressedGradients,  // bytes on their way, of one bucket; slots alternate
+  QuantizedWeights,     // FP8: the layers' weights of this step, in both layouts, and their scales
 };
-constexpr int kNumRegions = 16;
+constexpr int kNumRegions = 17;
 
 struct RegionPlan {
   std::int64_t stride_bytes = 0;  // of one slot
@@ -203,6 +204,7 @@ enum class Storage {
   LossScalar,       // fp64 sum of the step's token losses (last stage)
   RouterLosses,     // the two fp64 sums of the step's router losses
   ExpertLoad,       // the layer's row of Region::ExpertLoad
+  QuantizedWeight,  // offset in the layer's part of Region::QuantizedWeights
 };
 
 /// How long a value in Region::Saved lives, by the tasks of its micro-batch and chunk.
@@ -225,6 +227,14 @@ struct Value {
   std::optional<ValueId> alias;      // shares the storage of another value (in-place operations)
 };
 
+/// What a Quantize writes besides the scale: in this order, what is asked for.
+struct Float8Cast {
+  bool gradient = false;  // E5M2, else E4M3
+  bool rows = false;      // as it lies
+  bool columns = false;   // transposed
+  bool operator==(const Float8Cast&) const = default;
+};
+
 /// Runs on the compute lane. Operands by kind and phase are listed in docs/design.md#operands.
 struct ComputeOp {
   models::OpKind kind = models::OpKind::Add;
@@ -245,6 +255,7 @@ struct ComputeOp {
   /// (positions of a Rope or PositionEmbedding, key ranges of an Attention, order of an
   /// OrderChunks); a MergeAttention works on all rows.
   bool documents = false;
+  std::optional<Float8Cast> cast = std::nullopt;  // of a Quantize
 };
 
 /// Shift: every rank sends to the next one of the group and receives from the one before; the last
@@ -333,6 +344,7 @@ struct Operation {
   std::vector<ValueId> outputs;
   bool deferrable =
       false;  // of a backward pass: belongs to the weight-gradient task if it is split
+  bool once_per_step = false;  // of a forward pass: only when it visits the layer first
 };
 
 /// A layer kind of this role, for one micro-batch: identical layers share it.
@@ -340,9 +352,10 @@ struct Block {
   std::string name;  // "embedding", "dense", "head"
   std::vector<Value> values;
   std::vector<Operation> forward;
-  std::vector<Operation> backward;  // with what it recomputes
-  std::int64_t saved_bytes = 0;     // kept by the forward pass, per layer and micro-batch
-  KeptBytes kept_bytes{};           // the same by Keep, with what the input gradient leaves
+  std::vector<Operation> backward;   // with what it recomputes
+  std::int64_t saved_bytes = 0;      // kept by the forward pass, per layer and micro-batch
+  KeptBytes kept_bytes{};            // the same by Keep, with what the input gradient leaves
+  std::int64_t quantized_bytes = 0;  // of a layer in Region::QuantizedWeights
 };
 
 /// A layer of the model placed in a chunk of this role.
@@ -350,8 +363,9 @@ struct LayerInstance {
   int block = 0;
   std::optional<int> layer;  // model layer; absent for embedding and head
   int chunk = 0;
-  std::vector<int> parameters;  // block-local parameter index -> Program::parameters
-  KeptBytes kept_offset{};      // of its part in what the chunk keeps of a micro-batch
+  std::vector<int> parameters;        // block-local parameter index -> Program::parameters
+  KeptBytes kept_offset{};            // of its part in what the chunk keeps of a micro-batch
+  std::int64_t quantized_offset = 0;  // of its part in Region::QuantizedWeights
 };
 
 /// A virtual stage that this role holds: layers [first_layer, end_layer).

@@ -70,6 +70,7 @@ class OperatorBinder {
   std::function<void()> bind_head_norm(const Operands& o);
   std::function<void()> bind_layer_norm(const Operands& o);
   std::function<void()> bind_linear(const Operands& o);
+  std::function<void()> bind_float8(const Operands& o);
   std::function<void()> bind_bias(const Operands& o);
   std::function<void()> bind_attention(const Operands& o);
   std::function<void()> bind_gathered_attention(const Operands& o);
