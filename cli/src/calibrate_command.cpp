@@ -77,17 +77,16 @@ void resolve(Options& options) {
         fmt::format("--operator-seconds {}: must be more than 0", options.operators_s));
 }
 
-std::vector<DType> precisions(const Options& options) {
-  std::vector<DType> dtypes;
+std::vector<program::Precision> precisions(const Options& options) {
+  std::vector<program::Precision> all;
   std::string_view rest = *options.precision;
   while (true) {
     const auto comma = rest.find(',');
-    const DType dtype = parse_dtype(rest.substr(0, comma));
-    if (dtype != DType::F32 && dtype != DType::BF16)
-      throw ConfigError(
-          fmt::format("--precision {}: operators are measured in fp32 and bf16", name_of(dtype)));
-    dtypes.push_back(dtype);
-    if (comma == std::string_view::npos) return dtypes;
+    const program::Precision precision = program::parse_precision(rest.substr(0, comma));
+    if (precision == program::Precision::F16)
+      throw ConfigError("--precision fp16: operators are measured in fp32, bf16 and fp8");
+    all.push_back(precision);
+    if (comma == std::string_view::npos) return all;
     rest.remove_prefix(comma + 1);
   }
 }
@@ -101,10 +100,10 @@ std::string joined(const std::vector<int>& values) {
 std::vector<program::Plan> shapes(const Options& options) {
   std::vector<program::Plan> plans;
   const models::ModelSpec model = load_model(*options.model).spec;
-  for (const DType dtype : precisions(options)) {
+  for (const program::Precision precision : precisions(options)) {
     program::Workload workload{.seq_len = *options.seq_len,
                                .global_batch_size = options.global_batch};
-    workload.precision = dtype;
+    program::set_precision(workload, precision);
     for (program::Plan& plan :
          runtime::shapes_to_measure(model, workload, *options.max_tp, options.micro_batches))
       plans.push_back(std::move(plan));
@@ -256,7 +255,7 @@ void add_calibrate_command(CommandLine& line) {
       .option("--seq-len", options->seq_len, "tokens of a sequence; default: 256, on GPUs 4096")
       .option("--global-batch", options->global_batch, "largest micro-batch worth measuring")
       .option("--precision", options->precision,
-              "fp32 or bf16, or both: fp32,bf16; default: fp32, on GPUs bf16")
+              "fp32, bf16 or fp8, or several: fp32,bf16; default: fp32, on GPUs bf16")
       .option("--micro-batches", options->micro_batches,
               "sequences of a micro-batch, several; default: 1,2,4, on GPUs 1,2")
       .option("--ranks", options->ranks,

@@ -55,7 +55,7 @@ Facts facts_of(runtime::Checkpoint& checkpoint) {
                  {"data", index.run.data.file},
                  {"plan", program::to_string(plan.parallel)},
                  {"plan_hash", index.plan_hash},
-                 {"precision", name_of(plan.workload.precision)},
+                 {"precision", program::precision_name(plan.workload)},
                  {"states", states},
                  {"files", index.manifest.files.size()},
                  {"bytes", bytes}};

@@ -9,6 +9,7 @@
 #include "files.hpp"
 #include "inputs.hpp"
 #include "program/schedule.hpp"
+#include "sim/pricing.hpp"
 
 namespace meshplan::cli {
 namespace {
@@ -23,7 +24,7 @@ const std::vector<std::string> kScheduleNames = {"gpipe", "1f1b", "interleaved",
 const std::vector<std::string> kContextNames = {"all_gather", "ring", "ulysses"};
 const std::vector<std::string> kCompressionNames = {"none", "int8", "top-k"};
 const std::vector<std::string> kOptimizerNames = {"adamw", "adam", "sgd"};
-const std::vector<std::string> kPrecisionNames = {"fp32", "bf16", "fp16"};
+const std::vector<std::string> kPrecisionNames = {"fp32", "bf16", "fp16", "fp8"};
 
 // The lists above are in the order of their enums.
 template <class E>
@@ -87,11 +88,12 @@ program::Workload resolve_workload(const PlanOptions& options, const models::Mod
   }
   resolve_documents(options, workload.documents);
   if (options.precision) {
-    workload.precision = parse_dtype(*options.precision);
+    program::set_precision(workload, program::parse_precision(*options.precision));
   } else {
     workload.precision = default_precision(cluster);
     assumptions.push_back(fmt::format("--precision {}", name_of(workload.precision)));
   }
+  sim::peak_flop_per_s(cluster, workload);  // a device without FP8 is refused here
   if (const auto kind = parsed<OptimizerKind>(options.optimizer, kOptimizerNames))
     workload.optimizer.kind = *kind;
   return workload;
@@ -117,7 +119,8 @@ void add_workload_options(Command& command, PlanOptions& options) {
       .option("--document-lengths", options.document_lengths,
               "a sample of their lengths, for example 512,8000,900; default: uniform")
       .choice("--precision", options.precision, kPrecisionNames,
-              "of weights and activations; default: bf16 on GPUs, fp32 on CPUs")
+              "of weights and activations; fp8: bf16 with the layers' products in FP8; default: "
+              "bf16 on GPUs, fp32 on CPUs")
       .choice("--optimizer", options.optimizer, kOptimizerNames, "default: adamw");
 }
 

@@ -9,6 +9,7 @@
 #include "reports/comparison.hpp"
 #include "reports/table.hpp"
 #include "reports/timing_report.hpp"
+#include "sim/pricing.hpp"
 
 namespace meshplan::reports {
 namespace {
@@ -69,12 +70,12 @@ Peak peak_of(const program::Plan& plan, const sim::Cluster& cluster) {
     if (units > cores) of = fmt::format("{} cores (of {} ranks)", cores, units);
     units = std::min(units, cores);
   }
-  const double each = sim::peak_flop_per_s(cluster, plan.workload.precision);
+  const double each = sim::peak_flop_per_s(cluster, plan.workload);
   return {.job_flop_per_s = each * units,
           .source = fmt::format(
               "{} times {:.4g}, {} of cluster '{}' in {}", of, each / kTera,
               cluster.operators.empty() ? "the data sheet's peak" : "the fastest product measured",
-              cluster.name, name_of(plan.workload.precision))};
+              cluster.name, program::precision_name(plan.workload))};
 }
 
 std::string to_text(const RunHeader& header) {
@@ -139,7 +140,7 @@ std::string to_json_line(const RunHeader& header) {
       {"schema_version", 1},
       {"model", plan.model.name},
       {"parallel", program::to_string(plan.parallel)},
-      {"precision", name_of(plan.workload.precision)},
+      {"precision", program::precision_name(plan.workload)},
       {"ranks", plan.parallel.world_size()},
       {"machines", header.machines},
       {"device", header.device},

@@ -179,7 +179,7 @@ std::string workload_line(const program::Workload& workload) {
       "{} sequences of {} tokens ({} tokens a step), {}, {}", grouped(workload.global_batch_size),
       grouped(workload.seq_len),
       short_count(static_cast<double>(workload.global_batch_size * workload.seq_len)),
-      name_of(workload.precision), kOptimizers[static_cast<int>(workload.optimizer.kind)]);
+      program::precision_name(workload), kOptimizers[static_cast<int>(workload.optimizer.kind)]);
 }
 
 std::string request_header(const planner::SearchRequest& request,

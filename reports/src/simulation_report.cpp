@@ -13,6 +13,7 @@
 #include "program/lower.hpp"
 #include "reports/search_report.hpp"
 #include "reports/table.hpp"
+#include "sim/pricing.hpp"
 #include "terms_table.hpp"
 
 namespace meshplan::reports {
@@ -125,12 +126,11 @@ std::string compression_line(const SimulationReport& report) {
 SimulationReport simulation_report(const program::Plan& plan, const sim::Cluster& cluster,
                                    const sim::SimulationOptions& options) {
   const std::vector<program::Program> programs = program::lower_all(plan);
-  SimulationReport report{
-      .plan = plan,
-      .cluster = cluster,
-      .simulation = sim::simulate(programs, cluster, options),
-      .memory = sim::memory_report(programs, cluster),
-      .peak_flop_per_s = sim::peak_flop_per_s(cluster, plan.workload.precision)};
+  SimulationReport report{.plan = plan,
+                          .cluster = cluster,
+                          .simulation = sim::simulate(programs, cluster, options),
+                          .memory = sim::memory_report(programs, cluster),
+                          .peak_flop_per_s = sim::peak_flop_per_s(cluster, plan.workload)};
   if (plan.compression.kind != program::CompressionKind::None) {
     program::Plan whole = plan;
     whole.compression = {};

@@ -93,7 +93,7 @@ program::CalibrationSamples calibrate(const CalibrationOptions& options, const J
     samples.memory_rate = bandwidth.alone;
     samples.host_memory_rate = bandwidth.all;
     for (const program::Plan& plan : options.shapes) {
-      const std::string dtype(name_of(plan.workload.precision));
+      const std::string dtype(program::precision_name(plan.workload));
       if (std::ranges::find(samples.dtypes, dtype) == samples.dtypes.end())
         samples.dtypes.push_back(dtype);
     }

@@ -147,6 +147,7 @@ class Bench {
         else if (operand.dtype == DType::I32)
           fill_routing(backend, at, operand);
         if (operand.dtype == DType::BF16) fill_bf16(backend, base, at, operand.bytes);
+        if (operand.dtype == DType::U8) fill_fp8(backend, base, at, operand.bytes);
         at += operand.bytes;
       }
       calls_.push_back(job.step ? bind_flat(base) : binder_->bind(*job.instance));
@@ -175,6 +176,7 @@ class Bench {
   static constexpr std::int64_t kScalarsBytes = 256;
   static constexpr std::int64_t kLearningRate = 136;
   static constexpr std::int64_t kOptimizerStep = 144;
+  static constexpr std::int64_t kFillScale = 152;
 
   /// A gradient scale (also the clip coefficient), a learning rate and a step as in training.
   static void write_scalars(kernels::Backend& backend, std::byte* base) {
@@ -224,7 +226,8 @@ class Bench {
       operands.push_back(
           {.root = root(id),
            .bytes = aligned(count * size_of(value.dtype)),
-           .cold = value.storage == Storage::Parameter || value.storage == Storage::Gradient,
+           .cold = value.storage == Storage::Parameter || value.storage == Storage::Gradient ||
+                   value.storage == Storage::QuantizedWeight,
            .tokens = value.storage == Storage::BatchIds || value.storage == Storage::BatchTargets,
            .dtype = value.dtype,
            .count = count,
@@ -322,6 +325,19 @@ class Bench {
                                    .from = random - kRandomBytes,
                                    .to_dtype = DType::BF16,
                                    .to = at + 2 * done});
+  }
+
+  /// The same, of codes. Their scale, between the random numbers and the scalars' end, is not read.
+  static void fill_fp8(kernels::Backend& backend, std::byte* base, std::byte* at,
+                       std::int64_t bytes) {
+    constexpr std::int64_t kChunk = kRandomBytes / 4;
+    for (std::int64_t done = 0; done < bytes; done += kChunk)
+      backend.run(kernels::QuantizeFloat8{.rows = 4,
+                                          .columns = std::min(kChunk, bytes - done) / 4,
+                                          .dtype = DType::F32,
+                                          .x = base - kRandomBytes,
+                                          .quantized = reinterpret_cast<std::uint8_t*>(at) + done,
+                                          .scale = reinterpret_cast<float*>(base + kFillScale)});
   }
 
   const Job& job_;

@@ -35,6 +35,7 @@ class StagePricer {
 
   StagePrices run() {
     price_tasks();
+    price_once();
     price_step();
     count_parameters();
     count_memory();
@@ -108,6 +109,7 @@ class StagePricer {
       if (instance.task != task || instance.layer < 0) continue;
       if (needs_gradient(instance, task) && !prelude_) prelude_ = time.seconds;
       const program::Operation& operation = program::operation_of(program_, instance);
+      if (operation.once_per_step) continue;
       double& lane = lane_free[one_thread ? 0 : static_cast<std::size_t>(operation.lane)];
       double start = lane;
       for (const int wait : instance.waits) start = std::max(start, finish[at(wait)]);
@@ -193,6 +195,18 @@ class StagePricer {
     stage_.tasks.overlap_saves =
         std::max(0.0, alone.forward.seconds + alone.backward.seconds - together);
     stage_.layer_tasks.overlap_saves = stage_.tasks.overlap_saves / stage_.num_layers;
+  }
+
+  /// What only the first micro-batch does, of all layers and of the first one of the model's.
+  void price_once() {
+    std::optional<int> first;
+    for (const OperationInstance& instance : program_.instances) {
+      if (instance.layer < 0 || !program::operation_of(program_, instance).once_per_step) continue;
+      if (!first) first = instance.layer;
+      const double seconds = seconds_of(instance);
+      stage_.once_seconds += seconds;
+      if (instance.layer == *first) stage_.layer_once_seconds += seconds;
+    }
   }
 
   // ------------------------------------------------------------ the end of the step
@@ -302,6 +316,14 @@ class StagePricer {
     for (const auto& layer : program_.layers)
       for (std::size_t keep = 0; keep < program::kNumKeeps; ++keep)
         stage_.kept_bytes[keep] += program_.blocks[at(layer.block)].kept_bytes[keep];
+    stage_.quantized_bytes =
+        static_cast<double>(region(program::Region::QuantizedWeights).stride_bytes);
+    for (const auto& layer : program_.layers)
+      if (layer.layer) {
+        stage_.layer_quantized_bytes =
+            static_cast<double>(program_.blocks[at(layer.block)].quantized_bytes);
+        break;
+      }
     stage_.transient_bytes = static_cast<double>(region(program::Region::Transient).stride_bytes);
     stage_.boundary_bytes = static_cast<double>(region(program::Region::Boundary).stride_bytes);
     stage_.scalar_bytes = static_cast<double>(region(program::Region::Scalars).bytes());

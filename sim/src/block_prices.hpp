@@ -69,6 +69,7 @@ struct StagePrices {
   double update_seconds = 0;  // clip coefficient and optimizer
   double update_launches = 0;
   double norm_seconds = 0;  // squared norm of the gradients
+  double once_seconds = 0;  // of what the first micro-batch does for all: weights in FP8
   double load_seconds = 0;
   std::int64_t parameter_elements = 0;
   std::int64_t untrained_elements = 0;  // of these, what no gradient moves
@@ -78,6 +79,7 @@ struct StagePrices {
   double transient_bytes = 0;           // of a slot
   double boundary_bytes = 0;            // of a slot
   double scalar_bytes = 0;
+  double quantized_bytes = 0;        // of weights in FP8
   std::vector<BucketParts> parts;    // in the order of the backward pass: head, layers, embedding
   std::size_t first_layer_part = 0;  // index in `parts` of a layer, to be repeated
 
@@ -85,6 +87,8 @@ struct StagePrices {
   double layer_update_seconds = 0;
   double layer_update_launches = 0;
   double layer_norm_seconds = 0;
+  double layer_once_seconds = 0;
+  double layer_quantized_bytes = 0;
   std::int64_t layer_elements = 0;
   std::int64_t layer_untrained_elements = 0;
   std::int64_t layer_partial_elements = 0;

@@ -52,8 +52,9 @@ int ranks_per_node(const CalibrationSamples& job) {
 std::map<std::string, double> fitted_peaks(const Jobs& jobs) {
   std::map<std::string, double> peaks;
   each_operator(jobs, [&](const OperatorSample& sample, const SignatureParts& parts) {
-    if (!starts_with(parts.kind, "linear.") || sample.flops <= 0) return;
-    double& peak = peaks[std::string(name_of(parts.dtype))];
+    const bool scaled = starts_with(parts.kind, "scaled_linear.");
+    if ((!scaled && !starts_with(parts.kind, "linear.")) || sample.flops <= 0) return;
+    double& peak = peaks[scaled ? std::string("fp8") : std::string(name_of(parts.dtype))];
     peak = std::max(peak, sample.flops / sample.seconds / kTeraflop);
   });
   if (peaks.empty())

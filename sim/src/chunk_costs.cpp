@@ -77,6 +77,13 @@ Plan small_plan(const Plan& plan, RecomputeKind recompute, TaskMix mix, int pp) 
   return small;
 }
 
+/// The small pipeline has no ZeRO, but may have to do without what ZeRO takes away.
+program::ExecutionProfile profile_of(const Plan& plan) {
+  program::ExecutionProfile profile = program::meshplan_profile();
+  profile.kept_quantized_weights = program::keeps_quantized_weights(plan);
+  return profile;
+}
+
 }  // namespace
 
 std::size_t CacheKey::Hash::operator()(const CacheKey& key) const {
@@ -100,7 +107,8 @@ ChunkCosts::Set& ChunkCosts::set_of(const Plan& plan, RecomputeKind recompute, T
   const int pp = std::min(p.pp * p.vpp, 3);
   key_.clear();
   key_.add_all(p.tp, p.sp, pp, plan.micro_batch_size, plan.workload.seq_len,
-               plan.workload.precision, plan.workload.optimizer.kind, recompute, mix);
+               program::precision_of(plan.workload), program::keeps_quantized_weights(plan),
+               plan.workload.optimizer.kind, recompute, mix);
   key_.add(groups.tp.domains);
   if (p.cp > 1) {
     key_.add_all(p.cp, plan.context_parallel, plan.max_tokens_per_rank);
@@ -114,6 +122,7 @@ ChunkCosts::Set& ChunkCosts::set_of(const Plan& plan, RecomputeKind recompute, T
   if (const auto found = sets_.find(key_); found != sets_.end()) return found->second;
   return sets_
       .emplace(key_, Set{.small = small_plan(plan, recompute, mix, pp),
+                         .profile = profile_of(plan),
                          .groups = groups,
                          .stages = {},
                          .chunks = {}})
@@ -131,7 +140,8 @@ const StagePrices& ChunkCosts::prices(Set& set, int kind, int stage) {
                              .cp = set.groups.cp,
                              .ep = set.groups.ep,
                              .etp = set.groups.etp};
-  entry->second = price_stage(program::lower(set.small, graph, stage), pricing);
+  entry->second = price_stage(
+      program::lower(set.small, graph, stage, program::Pass::Training, set.profile), pricing);
   return entry->second;
 }
 
@@ -158,6 +168,8 @@ class ChunkCosts::Maker {
     chunk_.update_seconds = base.update_seconds;
     chunk_.update_launches = base.update_launches;
     chunk_.norm_seconds = base.norm_seconds;
+    chunk_.once_seconds = base.once_seconds;
+    chunk_.quantized_bytes = base.quantized_bytes;
     chunk_.kept_bytes = base.kept_bytes;
     add(-base.num_layers, base);
   }
@@ -173,6 +185,7 @@ class ChunkCosts::Maker {
   ChunkCost run() {
     chunk_.update_seconds *= turns_;
     chunk_.norm_seconds *= turns_;
+    chunk_.once_seconds *= turns_;
     add_gradients();
     return std::move(chunk_);
   }
@@ -189,6 +202,8 @@ class ChunkCosts::Maker {
     grow(chunk_.update_seconds, stage.layer_update_seconds);
     grow(chunk_.update_launches, stage.layer_update_launches);
     grow(chunk_.norm_seconds, stage.layer_norm_seconds);
+    grow(chunk_.once_seconds, stage.layer_once_seconds);
+    grow(chunk_.quantized_bytes, stage.layer_quantized_bytes);
     for (std::size_t keep = 0; keep < program::kNumKeeps; ++keep)
       chunk_.kept_bytes[keep] += times * stage.layer_kept_bytes[keep];
   }

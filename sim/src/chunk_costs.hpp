@@ -68,6 +68,8 @@ struct ChunkCost {
   double update_launches = 0;
   double norm_seconds = 0;
   double load_seconds = 0;
+  double once_seconds = 0;     // of a step: weights in FP8
+  double quantized_bytes = 0;  // of these
   double elements = 0;
   double untrained_elements = 0;
   double shared_elements = 0;  // by two layers of the chunk; in `ready`, too
@@ -117,6 +119,7 @@ class ChunkCosts {
 
   struct Set {
     program::Plan small;  // of two layers a stage
+    program::ExecutionProfile profile;
     TaskGroups groups;
     std::map<std::pair<int, int>, StagePrices> stages;  // by kind and stage of the small pipeline
     std::unordered_map<std::int64_t, ChunkCost> chunks;

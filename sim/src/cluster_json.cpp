@@ -44,6 +44,7 @@ template <class Visitor>
 void fields(Visitor& v, Efficiency& e) {
   v.optional("gemm", e.gemm, "part of the peak that a large matrix product reaches",
              between(kSmallest, 1));
+  v.optional("fp8", e.fp8, "part of `gemm` that products in FP8 reach", between(0, 2));
   v.optional("tile_m", e.tile_m, "rows of the output tile of one unit", at_least(1));
   v.optional("tile_n", e.tile_n, "columns of the output tile of one unit", at_least(1));
   v.optional("half_k", e.half_k, "inner dimension at which a product runs at half its rate",

@@ -129,6 +129,7 @@ Cluster with_fitted_speeds(const Cluster& data_sheet, const Constants& c, FlashG
   Efficiency& efficiency = device.efficiency;
   const double clock = clock_under_power(device);
   efficiency.gemm = gemm_fraction(device.architecture, c, efficiency.gemm) * clock;
+  efficiency.fp8 = fp8_fraction(device.architecture, c);
   efficiency.memory = c.memory;
   device.launch_us = c.kernel_us;
   const double fraction =

@@ -86,6 +86,8 @@ struct Stage {
   double update_seconds = 0;
   double norm_seconds = 0;
   double load_seconds = 0;
+  double once_seconds = 0;
+  double quantized_bytes = 0;
   double elements = 0;
   double transient_bytes = 0;
   double boundary_bytes = 0;
@@ -138,6 +140,7 @@ Breakdown seconds_of(const Plan& plan, const Stage& stage, const SolverOutput& s
   seconds[Category::Dp] = reduced - solved.end[index] + streamed;
   seconds[Category::Optimizer] = stage.update_seconds + stage.norm_seconds;
   seconds[Category::Host] = stage.load_seconds;
+  seconds[Category::Forward] += stage.once_seconds;
   return seconds;
 }
 
@@ -303,8 +306,8 @@ double Estimator::State::memory_of(const Plan& plan, int index, CompiledSchedule
   const StageActivations activations = schedule.activations(index, cost.kept, m);
   const double batch = 2.0 * static_cast<double>(plan.tokens_per_microbatch()) * m * kFp32Bytes;
   const double load = static_cast<double>(program::expert_load_elements(plan)) * kFp32Bytes;
-  return parameter_bytes(plan, cost.elements, cost.zero) + activations.bytes +
-         cost.transient_bytes * activations.transient_slots +
+  return parameter_bytes(plan, cost.elements, cost.zero) + cost.quantized_bytes +
+         activations.bytes + cost.transient_bytes * activations.transient_slots +
          cost.boundary_bytes * activations.boundary_slots + cost.scalar_bytes + load + batch +
          communicators_of(plan, cost.tied, cost.last) * cluster.communication.buffer_mib * kMib +
          cluster.device.runtime_base_mib * kMib;
@@ -364,6 +367,7 @@ void Estimator::State::fill_stage(const Plan& plan, const std::vector<const Chun
   stage.kept.clear();
   stage.update_seconds = stage.norm_seconds = stage.load_seconds = stage.elements = 0;
   stage.transient_bytes = stage.boundary_bytes = stage.scalar_bytes = 0;
+  stage.once_seconds = stage.quantized_bytes = 0;
   double partial = 0, tied = 0;
   for (const ChunkCost* chunk : stage.chunks) {
     partial += chunk->partial_elements;
@@ -371,6 +375,8 @@ void Estimator::State::fill_stage(const Plan& plan, const std::vector<const Chun
     stage.load_seconds = std::max(stage.load_seconds, chunk->load_seconds);
     stage.update_seconds += chunk->update_seconds;
     stage.norm_seconds += chunk->norm_seconds;
+    stage.once_seconds += chunk->once_seconds;
+    stage.quantized_bytes += chunk->quantized_bytes;
     if (plan.zero_stage < 2)  // else with their unit
       for (const std::int64_t part : chunk->layer_copied_parts)
         stage.norm_seconds +=
@@ -468,7 +474,7 @@ void Estimator::State::solve(const Plan& plan, ScheduleEntry& schedule, const La
   for (std::size_t s = 0; s < kind.size(); ++s) {
     const Stage& from = stage(s);
     SolverStage& to = input.stages[s];
-    to.ready = from.load_seconds + from.update_seconds + gathers_before(from);
+    to.ready = from.load_seconds + from.update_seconds + from.once_seconds + gathers_before(from);
     to.host = where.host[s];
     to.cores = where.cores[s] * from.core_share;
     to.chunks.resize(from.chunks.size());
@@ -575,9 +581,9 @@ Estimate Estimator::State::estimate(const Plan& plan) {
   estimate.seconds[Category::Other] += estimate.step_time_s - period;
 
   estimate.capacity_bytes = memory_capacity_bytes(cluster);
-  estimate.mfu = flops_per_sequence(plan) * static_cast<double>(plan.workload.global_batch_size) /
-                 (estimate.step_time_s * plan.parallel.world_size() *
-                  peak_flop_per_s(cluster, plan.workload.precision));
+  estimate.mfu =
+      flops_per_sequence(plan) * static_cast<double>(plan.workload.global_batch_size) /
+      (estimate.step_time_s * plan.parallel.world_size() * peak_flop_per_s(cluster, plan.workload));
   return estimate;
 }
 

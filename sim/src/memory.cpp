@@ -46,8 +46,9 @@ double StageMemory::total() const {
 StageMemory stage_memory(const program::Program& program, const Cluster& cluster) {
   StageMemory memory;
   memory.stage = program.role.stage;
-  memory.parameters =
-      region_bytes(program, Region::Weights) + region_bytes(program, Region::GatheredWeights);
+  memory.parameters = region_bytes(program, Region::Weights) +
+                      region_bytes(program, Region::GatheredWeights) +
+                      region_bytes(program, Region::QuantizedWeights);
   memory.master_parameters = region_bytes(program, Region::MasterWeights);
   for (const Region region :
        {Region::Gradients, Region::UnreducedBuckets, Region::CompressionErrors, Region::SumErrors,

@@ -37,22 +37,33 @@ ProductShape product_shape(const SignatureParts& parts) {
 }
 
 bool is_product(const SignatureParts& parts) {
-  return (starts_with(parts.kind, "linear.") && parts.sizes.size() == 3) ||
+  const bool one = starts_with(parts.kind, "linear.") || starts_with(parts.kind, "scaled_linear.");
+  return (one && parts.sizes.size() == 3) ||
          (starts_with(parts.kind, "grouped_linear.") && parts.sizes.size() == 4);
+}
+
+/// Peak of a product's operands, and bytes of one of their elements.
+struct ProductType {
+  double peak = 0;
+  double operand_bytes = 0;
+};
+ProductType product_type(const SignatureParts& parts, const Cluster& cluster) {
+  if (starts_with(parts.kind, "scaled_linear."))
+    return {float8_peak_flop_per_s(cluster) * cluster.device.efficiency.fp8, 1};
+  return {peak_flop_per_s(cluster, parts.dtype), static_cast<double>(size_of(parts.dtype))};
 }
 
 /// A product of weight gradients ends in fp32 sums: what it reads and writes of them waits for the
 /// last product of a tile.
 double formula_of_product(const SignatureParts& parts, double bytes, const Cluster& cluster) {
   const ProductShape shape = product_shape(parts);
-  const double element = static_cast<double>(size_of(parts.dtype));
-  const double operands =
-      element * shape.count * (shape.m * shape.k + shape.k * shape.n + shape.m * shape.n);
-  const double peak = peak_flop_per_s(cluster, parts.dtype);
+  const auto [peak, element] = product_type(parts, cluster);
   const bool sums = cluster.device.kind == DeviceKind::Gpu && parts.kind.ends_with("weight_grad");
   if (!sums) return product_seconds(shape, peak, bytes, cluster);
-  const double read = operands - element * shape.count * shape.m * shape.n;
-  return product_seconds(shape, peak, operands, cluster) +
+  const double read = element * shape.count * (shape.m * shape.k + shape.k * shape.n);
+  const double written =
+      static_cast<double>(size_of(parts.dtype)) * shape.count * shape.m * shape.n;
+  return product_seconds(shape, peak, read + written, cluster) +
          stream_seconds(std::max(0.0, bytes - read), cluster);
 }
 

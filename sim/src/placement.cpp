@@ -105,4 +105,14 @@ double peak_flop_per_s(const Cluster& cluster, DType dtype) {
                                 cluster.name, name_of(dtype)));
 }
 
+double float8_peak_flop_per_s(const Cluster& cluster) {
+  const auto& peaks = cluster.device.peak_tflop_per_s;
+  if (const auto exact = peaks.find("fp8"); exact != peaks.end()) return exact->second * 1e12;
+  if (cluster.device.kind == DeviceKind::Cpu) return peak_flop_per_s(cluster, DType::F32);
+  throw ConfigError(fmt::format(
+      "cluster '{}': {} has no matrix units for FP8 (device.peak_tflop_per_s has no 'fp8'; NVIDIA "
+      "GPUs have them from Ada and Hopper on); use --precision bf16",
+      cluster.name, cluster.device.name));
+}
+
 }  // namespace meshplan::sim

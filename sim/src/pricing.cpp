@@ -92,6 +92,11 @@ Price price_operation(const Program& program, const OperationInstance& instance,
   return price_with(OperatorTable(cluster), program, instance, cluster);
 }
 
+double peak_flop_per_s(const Cluster& cluster, const program::Workload& workload) {
+  return workload.fp8 == program::Float8Recipe::None ? peak_flop_per_s(cluster, workload.precision)
+                                                     : float8_peak_flop_per_s(cluster);
+}
+
 ProgramPrices price_program(const Program& program, int rank, const program::Mesh& mesh,
                             const Cluster& cluster) {
   return ProgramPricer(program, rank, mesh, cluster).run();

@@ -77,7 +77,7 @@ WorkPricer::WorkPricer(const TrainingRun& run, const ExecutionProfile& profile, 
   const Device& device = cluster_.device;
   peak_ = peak_of(cluster_, RunPrecision::Bf16);
   peak_low_ = peak_of(cluster_, run.precision);
-  low_fraction_ = peak_low_ > peak_ ? fp8_fraction(device.architecture, constants) : 1;
+  low_fraction_ = peak_low_ > peak_ ? device.efficiency.fp8 : 1;
   const RunSwitches& switches = run.switches;
   if (!switches.token_drop && !switches.balanced_routing) imbalance_ = kRoutingImbalance;
   launch_ = device.launch_us / kMicroseconds;

@@ -29,6 +29,17 @@ expect 0 '"feasible": true' plan --model tiny-llama "${small[@]}" --json
 cmp -s one.json three.json || fail "the number of threads changes the result"
 expect 0 "tp2 pp2" plan --model tiny-llama "${small[@]}" --tp 2 --pp 2 --no-sp --micro-batch 1
 
+# --- FP8
+expect 0 "FP8" plan --help
+expect 0 ", fp8, adamw" plan --model llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8 --seq-len 4096 \
+  --tp 4 --precision fp8 --out fp8.json
+grep -q '"precision": "fp8"' fp8.json || fail "the precision is not in the plan"
+expect 0 "step time" simulate fp8.json
+expect 2 "has no matrix units for FP8" plan --model llama3-8b --cluster dgx-a100 --gpus 8 --global-batch 8 \
+  --seq-len 4096 --precision fp8
+expect 2 "nearest seq_len: 112" simulate --model tiny-llama --cluster cpu-host --gpus 1 --global-batch 4 \
+  --seq-len 100 --precision fp8
+
 # --- imported clusters
 printf 'topology: [ Switch, Ring ]\nnpus_count: [ 8, 4 ]\nbandwidth: [ 200, 25 ]\nlatency: [ 500, 2000 ]\n' >net.yml
 expect 0 "assumed  device" clusters import astra-sim net.yml --out imported.json

@@ -22,6 +22,7 @@ enum class Architecture { Other, Ampere, Ada, Hopper, Blackwell };
 /// down.
 struct Efficiency {
   double gemm = 0.75;  // of the peak, large M, N and K
+  double fp8 = 1;      // what products in FP8 reach of that part of their peak
   int tile_m = 128;    // output tile of one SM or core: tile quantization
   int tile_n = 128;
   double half_k = 64;              // K at which the inner loop reaches half of its rate
@@ -156,6 +157,10 @@ Cluster with_ranks(const Cluster& cluster, int num_ranks);
 /// Dense peak in FLOP/s; fp32's stands in for a dtype that the data sheet lacks.
 /// @throws ConfigError if it lists neither
 double peak_flop_per_s(const Cluster& cluster, DType dtype);
+
+/// The same of products in FP8. CPU ranks, which compute them in software, have fp32's.
+/// @throws ConfigError for a GPU without FP8
+double float8_peak_flop_per_s(const Cluster& cluster);
 
 /// Where the members of a group sit. `domains[l]` counts the groups of fabric level l that the
 /// members touch; `level` is the outermost level that the group needs (absent for one rank).

@@ -42,6 +42,10 @@ Price price_transfer(std::int64_t message_bytes, const GroupPlacement& placement
 /// inner loop. Seconds, without launch. Domain: m, n, k >= 1.
 double gemm_seconds(double m, double n, double k, DType dtype, const Cluster& cluster);
 
+/// Dense peak in FLOP/s of the products that a workload's FLOPs lie in: what MFU divides by.
+/// @throws ConfigError for a device that cannot run the workload's precision
+double peak_flop_per_s(const Cluster& cluster, const program::Workload& workload);
+
 /// `count` independent products of that shape in one launch, which fill the device's waves
 /// together. `peak` in FLOP/s, before the cluster's efficiency.
 double batched_gemm_seconds(double count, double m, double n, double k, double peak,
