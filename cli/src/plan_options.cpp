@@ -1,6 +1,8 @@
 #include "plan_options.hpp"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <fmt/format.h>
 #include <sstream>
 #include <utility>
@@ -9,6 +11,7 @@
 #include "files.hpp"
 #include "inputs.hpp"
 #include "program/schedule.hpp"
+#include "program/step_report.hpp"
 #include "sim/pricing.hpp"
 
 namespace meshplan::cli {
@@ -121,7 +124,26 @@ void add_workload_options(Command& command, PlanOptions& options) {
       .choice("--precision", options.precision, kPrecisionNames,
               "of weights and activations; fp8: bf16 with the layers' products in FP8; default: "
               "bf16 on GPUs, fp32 on CPUs")
-      .choice("--optimizer", options.optimizer, kOptimizerNames, "default: adamw");
+      .choice("--optimizer", options.optimizer, kOptimizerNames, "default: adamw")
+      .option("--expert-imbalance", options.expert_imbalance,
+              "rows of the busiest ep rank's experts / mean, or the log of a run that says so; "
+              "default: 1");
+}
+
+double expected_expert_imbalance(const std::string& option, const models::ModelSpec& model) {
+  if (!model.moe)
+    throw ConfigError(
+        fmt::format("--expert-imbalance {}: {} has no experts; leave it out", option, model.name));
+  double value = 0;
+  const auto [end, error] = std::from_chars(option.data(), option.data() + option.size(), value);
+  if (error != std::errc() || end != option.data() + option.size())
+    value = program::ep_imbalance_of_log(read_file(option), option);
+  if (!(value >= 1 && std::isfinite(value)))
+    throw ConfigError(
+        fmt::format("--expert-imbalance {}: the busiest rank over the mean is at "
+                    "least 1; nearest: 1",
+                    option));
+  return value;
 }
 
 void add_parallel_options(Command& command, PlanOptions& options) {
@@ -198,6 +220,9 @@ ResolvedRequest resolve(PlanOptions options) {
       parsed<program::ContextMethod>(options.context_parallel, kContextNames);
   if (const auto kind = parsed<program::CompressionKind>(options.compression, kCompressionNames))
     constraints.compression.kind = *kind;
+  if (options.expert_imbalance)
+    constraints.expected_expert_imbalance =
+        expected_expert_imbalance(*options.expert_imbalance, model.spec);
   if (options.schedule)
     constraints.schedule = parsed<ScheduleKind>(options.schedule, kScheduleNames);
   program::Workload workload = resolve_workload(options, model.spec, cluster, resolved.assumptions);

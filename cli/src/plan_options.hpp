@@ -27,6 +27,7 @@ struct PlanOptions {
   std::optional<std::string> schedule;
   std::optional<std::string> schedule_file;
   std::optional<std::string> compression;
+  std::optional<std::string> expert_imbalance;
   planner::Constraints constraints;  // the numeric pins are parsed straight into it
 };
 
@@ -34,6 +35,9 @@ struct PlanOptions {
 void add_workload_options(Command& command, PlanOptions& options);
 /// --tp --sp --pp --dp --micro-batch --recompute --schedule ...
 void add_parallel_options(Command& command, PlanOptions& options);
+
+/// --expert-imbalance: a number, or what a run's log says. @throws ConfigError
+double expected_expert_imbalance(const std::string& option, const models::ModelSpec& model);
 
 /// Pins what the schedule file fixes: schedule, pp and vpp. Nothing to do without a file.
 /// @throws ConfigError if it is no schedule, or contradicts a flag

@@ -223,6 +223,7 @@ int work(Options options, const program::Plan& plan, DeviceKind device_kind, run
   if (options.chrome) write_file(*options.chrome, program::to_chrome_trace(result.trace));
   voice.conclude({.trace = result.trace,
                   .timing = result.timing,
+                  .experts = result.experts,
                   .arena_bytes = result.memory.arena_bytes,
                   .resident_after_first_step = result.memory.resident_after_first_step,
                   .resident_at_end = result.memory.resident_at_end,

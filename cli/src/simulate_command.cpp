@@ -47,6 +47,13 @@ PlanOnCluster from_file(const Options& options) {
                     "described by flags",
                     file));
   PlanOnCluster loaded{.plan = program::parse_plan(read_file(file), file)};
+  if (options.plan.expert_imbalance) {
+    loaded.plan.expected_expert_imbalance =
+        expected_expert_imbalance(*options.plan.expert_imbalance, loaded.plan.model);
+    for (const program::Violation& violation : program::check(loaded.plan))
+      throw ConfigError(fmt::format("{}: --expert-imbalance {}: {}", file,
+                                    *options.plan.expert_imbalance, violation.message));
+  }
   const int ranks = loaded.plan.parallel.world_size();
   if (options.plan.cluster)
     loaded.cluster = sim::with_ranks(load_cluster(*options.plan.cluster), ranks);

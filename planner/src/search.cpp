@@ -180,6 +180,12 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
     plan.custom_schedule = request.constraints.custom_schedule;
   plan.bucket_bytes = request.constraints.bucket_bytes;
   if (plan.parallel.dp * plan.parallel.cp > 1) plan.compression = request.constraints.compression;
+  if (plan.parallel.ep > 1) {
+    // The busiest of ep ranks has at most all rows.
+    plan.expected_expert_imbalance = std::min(request.constraints.expected_expert_imbalance,
+                                              static_cast<double>(plan.parallel.ep));
+    plan.expert_imbalance = std::max(plan.expert_imbalance, plan.expected_expert_imbalance);
+  }
   return plan;
 }
 

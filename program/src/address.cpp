@@ -318,7 +318,9 @@ Address address_of(const Program& program, const OperationInstance& instance, Va
               .bytes = bytes};
     case Storage::ExpertLoad:
       return expert_load_address(
-          program, expert_load_row(program.plan, program.layers[at(instance.layer)].layer.value()));
+          program,
+          value.index * expert_load_row(program.plan, program.plan.model.num_layers) +
+              expert_load_row(program.plan, program.layers[at(instance.layer)].layer.value()));
   }
   throw InvariantError("value without storage");
 }

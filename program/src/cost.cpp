@@ -25,10 +25,11 @@ const Value& value_of(const Program& program, const OperationInstance& instance,
   return program.blocks[at(layer.block)].values[at(id)];
 }
 
-/// Work is counted for the rows of a balanced router, memory for the most that may come.
+/// Work is counted for the rows that are expected on the busiest ep rank, for which all others wait
+/// in the exchange; memory for the most that may come.
 models::SymbolValues counted_sizes(const Program& program) {
   models::SymbolValues sizes = program.sizes;
-  sizes.routed_tokens = std::min(sizes.routed_tokens, balanced_rows(program.plan));
+  sizes.routed_tokens = std::min(sizes.routed_tokens, busiest_rows(program.plan));
   return sizes;
 }
 
@@ -337,6 +338,20 @@ bool has_bias(const Operation& operation, const ComputeOp& work) {
   return operation.phase != Phase::InputGrad && operation.inputs.size() > 2;
 }
 
+/// Of work on routed rows: measured are operators with the rows of a balanced router.
+std::string imbalance_flag(const Program& program, const OperationInstance& instance,
+                           const Operation& operation) {
+  if (counted_sizes(program).routed_tokens <= balanced_rows(program.plan)) return "";
+  const auto routed = [&](ValueId id) {
+    const std::vector<models::Dim>& shape = value_of(program, instance, id).shape;
+    return !shape.empty() && shape.front().symbol == models::Symbol::RoutedTokens;
+  };
+  if (std::ranges::none_of(operation.inputs, routed) &&
+      std::ranges::none_of(operation.outputs, routed))
+    return "";
+  return fmt::format(" busiest=x{:g}", program.plan.expected_expert_imbalance);
+}
+
 std::string compute_signature(const Program& program, const OperationInstance& instance,
                               const Operation& operation, const ComputeOp& work) {
   std::string text = fmt::format("{}.{} {}", kind_name(work.kind), phase_name(operation.phase),
@@ -401,10 +416,15 @@ std::string compute_signature(const Program& program, const OperationInstance& i
   if (norm && operation.phase == Phase::InputGrad && operation.inputs.size() > plain_inputs)
     text += " residual";
   if (instance.accumulate) text += " accumulate";
-  return text + attribute_flags(work);
+  return text + imbalance_flag(program, instance, operation) + attribute_flags(work);
 }
 
 }  // namespace
+
+std::int64_t busiest_rows(const Plan& plan) {
+  const auto balanced = static_cast<double>(balanced_rows(plan));
+  return static_cast<std::int64_t>(std::ceil(balanced * plan.expected_expert_imbalance));
+}
 
 std::int64_t balanced_rows(const Plan& plan) {
   if (!plan.model.moe) return 0;
@@ -510,8 +530,15 @@ std::int64_t message_bytes(const Program& program, const OperationInstance& inst
   const auto bytes = [&](const models::Dim& elements, DType dtype) {
     return models::evaluate(elements, sizes) * size_of(dtype);
   };
-  if (const auto* collective = std::get_if<CollectiveOp>(&operation.work))
-    return bytes(collective->elements, collective->dtype);
+  if (const auto* collective = std::get_if<CollectiveOp>(&operation.work)) {
+    std::int64_t moved = bytes(collective->elements, collective->dtype);
+    // Every rank sends about as much; the busiest one receives more, or sends it back.
+    if (collective->collective == Collective::AllToAllV)
+      moved = std::max(
+          moved, elements_of(program, value_of(program, instance, operation.outputs.front())) *
+                     size_of(collective->dtype));
+    return moved;
+  }
   if (const auto* peer = std::get_if<PeerOp>(&operation.work))
     return bytes(peer->elements, peer->dtype);
   if (const auto* flat = std::get_if<FlatCollectiveOp>(&operation.work))

@@ -145,7 +145,8 @@ int expert_load_row(const Plan& plan, int layer) {
 
 std::int64_t expert_load_elements(const Plan& plan) {
   if (!plan.model.moe) return 0;
-  return std::int64_t{expert_load_row(plan, plan.model.num_layers)} * plan.model.moe->num_experts;
+  const std::int64_t rows = expert_load_row(plan, plan.model.num_layers);
+  return (expert_capacity(plan) > 0 ? 2 : 1) * rows * plan.model.moe->num_experts;
 }
 
 std::vector<int> resolved_layers_per_stage(const Plan& plan) {

@@ -190,6 +190,9 @@ void fields(Visitor& v, PlanFile& f) {
   v.optional("expert_imbalance", f.plan.expert_imbalance,
              "rows that a rank's experts may receive, as a multiple of a balanced router's",
              at_least(1));
+  v.optional("expected_expert_imbalance", f.plan.expected_expert_imbalance,
+             "rows of the busiest ep rank's experts over the mean, to predict with; 1 = balanced",
+             at_least(1));
   v.optional("bucket_bytes", f.plan.bucket_bytes, "of a data-parallel gradient bucket",
              at_least(1));
   v.optional(

@@ -93,6 +93,18 @@ ValueId ExpertSharder::sequence_load(const Op& op, const ComputeOp& work, ValueI
   return all;
 }
 
+/// Adds to what the layer's experts got in this step: of the router's choices, or of those that an
+/// expert has room for.
+void ExpertSharder::count_step_load(const Op& op, ComputeOp work, ValueId choices, bool taken) {
+  work.kind = OpKind::RouterLoad;
+  const ValueId load = layer_.add_value({.name = taken ? "expert_load.taken" : "expert_load",
+                                         .shape = {{.count = context_.num_experts}},
+                                         .storage = Storage::ExpertLoad,
+                                         .index = taken ? 1 : 0},
+                                        Placement::Replicated);
+  emit(op.name + (taken ? ".load_taken" : ".load"), Lane::Compute, work, {choices}, {load});
+}
+
 ValueId ExpertSharder::route(const Op& op, const ComputeOp& work, std::vector<ValueId> inputs,
                              std::vector<ValueId> outputs) {
   const models::RouterSpec& router = op.attributes.router;
@@ -108,13 +120,8 @@ ValueId ExpertSharder::route(const Op& op, const ComputeOp& work, std::vector<Va
     outputs.push_back(add("router.logits", context_.compute, shape));
   emit(op.name, Lane::Compute, work, std::move(inputs), std::move(outputs));
 
+  count_step_load(op, work, choices, /*taken=*/false);
   ComputeOp after = work;
-  after.kind = OpKind::RouterLoad;
-  const ValueId step_load = layer_.add_value({.name = "expert_load",
-                                              .shape = {{.count = context_.num_experts}},
-                                              .storage = Storage::ExpertLoad},
-                                             Placement::Replicated);
-  emit(op.name + ".load", Lane::Compute, after, {choices}, {step_load});
   const bool balanced = router.aux_loss_coefficient != 0;
   if (!balanced && !lse && context_.expert_capacity == 0) return choices;
   std::optional<ValueId> load;
@@ -136,6 +143,7 @@ ValueId ExpertSharder::route(const Op& op, const ComputeOp& work, std::vector<Va
   const ValueId kept =
       add("router.kept_choices", DType::I32, layer_.block.values[at(choices)].shape);
   emit(op.name + ".limit", Lane::Compute, after, {choices, *load}, {kept});
+  count_step_load(op, work, kept, /*taken=*/true);
   return kept;
 }
 

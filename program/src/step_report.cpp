@@ -1,5 +1,7 @@
 #include "program/step_report.hpp"
 
+#include <algorithm>
+
 #include "core/json_fields.hpp"
 
 namespace meshplan::program {
@@ -37,6 +39,24 @@ void fields(Visitor& v, StepTiming& t) {
 }
 
 template <class Visitor>
+void fields(Visitor& v, LayerLoad& l) {
+  v.required("layer", l.layer, "of the model", at_least(0));
+  v.required("min", l.min, "tokens of the expert with the fewest");
+  v.required("mean", l.mean, "over the layer's experts");
+  v.required("max", l.max, "tokens of the expert with the most");
+  v.required("max_expert", l.max_expert, "expert that has the most", at_least(0));
+  v.required("ep_imbalance", l.ep_imbalance, "rows of the busiest ep rank's experts / mean");
+  v.required("dropped_share", l.dropped_share, "of the choices, beyond an expert's capacity");
+}
+
+template <class Visitor>
+void fields(Visitor& v, ExpertReport& e) {
+  v.required("balance_loss", e.balance_loss, "load balancing loss, sum over the layers");
+  v.required("z_loss", e.z_loss, "sum over the layers");
+  v.required("layers", e.layers, "of each layer with experts");
+}
+
+template <class Visitor>
 void fields(Visitor& v, StepReport& r) {
   v.required("step", r.step, "1 = the first of the run", at_least(1));
   v.required("loss", r.loss, "mean over the tokens of the global batch");
@@ -51,6 +71,7 @@ void fields(Visitor& v, StepReport& r) {
   v.required("evaluation_loss", r.evaluation_loss, "on held-out text; null if not evaluated");
   v.required("loss_scale", r.loss_scale, "fp16: of this step; null in other precisions");
   v.required("timing", r.timing, "where the time went; null for a step that was not timed");
+  v.required("experts", r.experts, "what the routers did; null without experts");
   v.required("warnings", r.warnings, "what looked wrong");
 }
 
@@ -97,6 +118,10 @@ std::string to_json(const StepTiming& timing) {
   return write_json(timing).dump();
 }
 
+std::string to_json(const ExpertReport& experts) {
+  return write_json(experts).dump();
+}
+
 std::string to_json_line(const StepReport& report) {
   Json line{{"kind", kKind}};
   line.update(write_json(report));
@@ -109,6 +134,25 @@ StepReport parse_step_report(std::string_view line, const std::string& file) {
     throw ConfigError(file + ": kind: expected a line of kind \"step\"");
   root.erase("kind");
   return read_json<StepReport>(root.dump(), file);
+}
+
+double ep_imbalance_of_log(std::string_view log, const std::string& file) {
+  MeanExperts sum;
+  for (int number = 1; !log.empty(); ++number) {
+    const std::string_view line = log.substr(0, log.find('\n'));
+    log.remove_prefix(std::min(log.size(), line.size() + 1));
+    if (line.empty()) continue;
+    const std::string where = fmt::format("{}: line {}", file, number);
+    const Json root = parse_json(line, where);
+    if (!root.is_object() || root.value("kind", "") != kKind) continue;
+    if (const auto experts = parse_step_report(line, where).experts) sum.add(*experts);
+  }
+  const std::optional<ExpertReport> mean = sum.mean();
+  if (!mean)
+    throw ConfigError(file +
+                      ": no step of this log has experts; expected a file that `meshplan run "
+                      "--log` wrote of a model with experts");
+  return mean_ep_imbalance(*mean);
 }
 
 std::string step_report_schema() {

@@ -60,6 +60,49 @@ Json summary_fields(const RunSummary& summary) {
           {"tracing_overhead", trace.tracing_overhead}};
 }
 
+const program::LayerLoad* layer_with_most(const program::ExpertReport& experts,
+                                          double (*figure)(const program::LayerLoad&)) {
+  const auto most = std::ranges::max_element(experts.layers, {}, figure);
+  return most == experts.layers.end() ? nullptr : &*most;
+}
+
+/// The busiest expert and ep rank of any layer, what was dropped, and the routers' losses.
+std::string experts_of_step(const program::ExpertReport& experts) {
+  std::string text;
+  const auto by_expert = [](const program::LayerLoad& load) { return load.expert_imbalance(); };
+  const auto by_rank = [](const program::LayerLoad& load) { return load.ep_imbalance; };
+  const auto by_drops = [](const program::LayerLoad& load) { return load.dropped_share; };
+  if (const auto* load = layer_with_most(experts, by_expert))
+    text += fmt::format("   busiest expert {:.2f} x mean (layer {})", load->expert_imbalance(),
+                        load->layer);
+  if (const auto* load = layer_with_most(experts, by_rank); load && load->ep_imbalance > 1)
+    text += fmt::format("   ep rank {:.2f} x (layer {})", load->ep_imbalance, load->layer);
+  if (const auto* load = layer_with_most(experts, by_drops); load && load->dropped_share > 0)
+    text += fmt::format("   dropped {} (layer {})", percent(load->dropped_share), load->layer);
+  if (experts.balance_loss != 0)
+    text += fmt::format("   balance loss {:.4f}", experts.balance_loss);
+  if (experts.z_loss != 0) text += fmt::format("   z-loss {:.4f}", experts.z_loss);
+  return text;
+}
+
+std::string to_text(const program::ExpertReport& experts) {
+  Table table{.columns = {{"layer"},
+                          {"min"},
+                          {"mean"},
+                          {"max"},
+                          {"max / mean"},
+                          {"ep rank max / mean"},
+                          {"dropped"}}};
+  for (const program::LayerLoad& load : experts.layers)
+    table.rows.push_back({std::to_string(load.layer), fmt::format("{:.1f}", load.min),
+                          fmt::format("{:.1f}", load.mean), fmt::format("{:.1f}", load.max),
+                          fmt::format("{:.3f}", load.expert_imbalance()),
+                          fmt::format("{:.3f}", load.ep_imbalance), percent(load.dropped_share)});
+  return "tokens of a layer's experts in a step, mean over the steps\n" + to_text(table, 2) +
+         fmt::format("ep imbalance  {:.3f} (mean over layers; for simulate --expert-imbalance)\n",
+                     program::mean_ep_imbalance(experts));
+}
+
 }  // namespace
 
 Peak peak_of(const program::Plan& plan, const sim::Cluster& cluster) {
@@ -100,6 +143,7 @@ std::string step_line(const program::StepReport& step) {
       grouped(static_cast<std::int64_t>(step.tokens_per_s)), step.samples_per_s,
       step.mfu ? percent(*step.mfu) : "-", step.resident_bytes / kMib);
   if (step.evaluation_loss) line += fmt::format("   held-out loss {:.4f}", *step.evaluation_loss);
+  if (step.experts) line += experts_of_step(*step.experts);
   if (step.loss_scale) line += fmt::format("   loss scale {:g}", *step.loss_scale);
   return line + "\n";
 }
@@ -122,6 +166,7 @@ std::string to_text(const RunSummary& summary) {
   if (!trace.spans.empty())
     text += fmt::format("tracing     adds {:+.1f} % to a step\n", trace.tracing_overhead * 100);
   if (summary.timing) text += '\n' + to_text(*summary.timing);
+  if (summary.experts) text += '\n' + to_text(*summary.experts);
   return text;
 }
 
@@ -129,6 +174,8 @@ std::string to_json(const RunSummary& summary) {
   Json root = summary_fields(summary);
   root["step_times_s"] = summary.trace.step_times_s;
   root["losses"] = summary.trace.losses;
+  root["experts"] =
+      summary.experts ? Json::parse(program::to_json(*summary.experts)) : Json(nullptr);
   root["timing"] = summary.timing ? Json::parse(program::to_json(*summary.timing)) : Json(nullptr);
   return root.dump(2) + "\n";
 }
@@ -156,6 +203,8 @@ std::string to_json_line(const RunHeader& header) {
 std::string to_json_line(const RunSummary& summary) {
   Json line{{"kind", "summary"}};
   line.update(summary_fields(summary));
+  line["experts"] =
+      summary.experts ? Json::parse(program::to_json(*summary.experts)) : Json(nullptr);
   return line.dump();
 }
 

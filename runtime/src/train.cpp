@@ -111,6 +111,7 @@ class Training {
     if (options_.verify_every > 0 || options_.verify_start) verifier.emplace(trainer_, world_);
     if (options_.verify_start) verifier->verify_state("before the first step");
     program::MeanTiming timing;
+    program::MeanExperts experts;
     double after_first = 0;
     world_.barrier().wait();
     for (int step = first_step; step < options_.num_steps && !result.stopped; ++step) {
@@ -121,6 +122,7 @@ class Training {
       if (step == first_step) after_first = resident_bytes();
       if (report.timing && (step > first_step || options_.num_steps == first_step + 1))
         timing.add(*report.timing);
+      if (report.experts) experts.add(*report.experts);
       if (options_.verify_every > 0 && (step + 1) % options_.verify_every == 0)
         verifier->verify(fmt::format("step {}", step + 1));
       if (evaluates_after(step)) report.evaluation_loss = evaluation_loss(step);
@@ -132,6 +134,7 @@ class Training {
     }
     checkpoints_.finish();
     result.timing = timing.mean();
+    result.experts = experts.mean();
     result.memory = memory(after_first);  // before tracing, whose records are not the plan's
     result.trace.peak_memory_bytes = result.memory.peak_resident_bytes;
     if (options_.traced_steps > 0 && !result.stopped) add_spans(result.trace);
@@ -158,6 +161,10 @@ class Training {
     }
     if (scaler_) report.loss_scale = loss_scale;
     report.loss = outcome.loss;
+    if (plan_.model.moe)
+      report.experts = {.balance_loss = outcome.balance_loss,
+                        .z_loss = outcome.z_loss,
+                        .layers = program::layer_loads(plan_, outcome.expert_load)};
     return report;
   }
 

@@ -115,7 +115,8 @@ ChunkCosts::Set& ChunkCosts::set_of(const Plan& plan, RecomputeKind recompute, T
     key_.add(groups.cp.domains);
   }
   if (plan.model.moe) {
-    key_.add_all(p.ep, p.etp, std::bit_cast<std::int64_t>(plan.expert_imbalance));
+    key_.add_all(p.ep, p.etp, std::bit_cast<std::int64_t>(plan.expert_imbalance),
+                 std::bit_cast<std::int64_t>(plan.expected_expert_imbalance));
     key_.add(groups.ep.domains);
     key_.add(groups.etp.domains);
   }

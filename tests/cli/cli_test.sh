@@ -85,6 +85,15 @@ for stage in 1 2 3; do
 done
 expect 2 "nothing; use zero_stage = 0 or dp >= 2" simulate --model tiny-llama --cluster cpu-host --zero 1 --global-batch 4
 expect 0 "dp2 ep2" simulate --model tiny-moe --cluster cpu-host --dp 2 --ep 2 --global-batch 4 --seq-len 128
+moe=(--model tiny-moe --cluster cpu-host --dp 2 --ep 2 --global-batch 4 --seq-len 128)
+expect 0 "step time" simulate "${moe[@]}" --expert-imbalance 1.5 --out imbalanced.json
+grep -q '"expected_expert_imbalance": 1.5' imbalanced.json || fail "the plan keeps the expected imbalance"
+expect 0 "step time" simulate imbalanced.json
+expect 2 "at most expert_imbalance (2)" simulate imbalanced.json --expert-imbalance 3
+expect 2 "at least 1; nearest: 1" simulate "${moe[@]}" --expert-imbalance 0.5
+expect 2 "nowhere.jsonl" simulate "${moe[@]}" --expert-imbalance nowhere.jsonl
+expect 2 "no experts; leave it out" plan --model tiny-llama --cluster cpu-host --gpus 2 --global-batch 4 --seq-len 128 \
+  --expert-imbalance 2
 expect 2 "nearest ep: 2" simulate --model tiny-moe --cluster cpu-host --dp 2 --ep 3 --global-batch 4 --seq-len 128
 expect 0 "step time" simulate --model tiny-llama --cluster cpu-host --cp 2 --global-batch 4 --seq-len 128
 expect 2 "num_heads (8) is not divisible by tp (3)" simulate --model tiny-llama \

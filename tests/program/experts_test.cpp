@@ -1,7 +1,9 @@
 // Lowering of a mixture of experts: sizes, groups, rules. That it computes the right thing is shown
 // by runtime/parity_experts_mpi_test.
 #include <catch2/catch.hpp>
+#include <map>
 
+#include "program/cost.hpp"
 #include "program/inspect.hpp"
 #include "program/plans.hpp"
 #include "program/shard_layout.hpp"
@@ -43,6 +45,44 @@ TEST_CASE("buffers hold the rows of the planned imbalance, or all that could com
   plan.expert_imbalance = 1;  // 8 tokens here, 16 with the other etp rank's
   CHECK(routed_rows_bound(plan) == 16 * 2);
   CHECK(routed_rows_bound(make_plan(llama_style())) == 0);
+}
+
+TEST_CASE("work on routed rows is counted for the busiest ep rank", "[program][experts]") {
+  Plan plan = make_plan(mixtral_style());
+  plan.parallel = {.dp = 4, .ep = 4};
+  plan.workload.global_batch_size = 4;
+  const auto costs = [](const Plan& of) {
+    std::map<std::string, std::pair<double, std::int64_t>> by_name;
+    const Program program = lower(of, 0);
+    for (const OperationInstance& instance : program.instances) {
+      if (instance.layer < 0 || !program.layers[static_cast<std::size_t>(instance.layer)].layer)
+        continue;
+      const OperationCost cost = operation_cost(program, instance);
+      by_name[operation_of(program, instance).name] = {cost.flops, cost.bytes};
+    }
+    return by_name;
+  };
+  const auto balanced = costs(plan);
+  // 16 tokens, 2 experts each: 32 rows of 64 columns travel each way.
+  CHECK(balanced.at("dispatch.all_to_all").second == 32 * 64 * 4);
+  plan.expected_expert_imbalance = 1.5;
+  const auto busiest = costs(plan);
+  for (const char* name : {"dispatch.all_to_all", "combine.all_to_all",
+                           "dispatch.all_to_all.input_grad", "combine.all_to_all.input_grad"})
+    CHECK(busiest.at(name).second == 48 * 64 * 4);
+  for (const char* name :
+       {"expert_gate_up", "expert_down", "expert_down.input_grad", "expert_gate_up.weight_grad"})
+    CHECK(busiest.at(name).first == 1.5 * balanced.at(name).first);
+  CHECK(busiest.at("expert_activation").second > balanced.at("expert_activation").second);
+  CHECK(busiest.at("qkv") == balanced.at("qkv"));
+  CHECK(busiest.at("combine") == balanced.at("combine"));  // of the tokens here
+  plan.parallel = {.dp = 4};                               // no exchange: every rank has its own
+  plan.expected_expert_imbalance = 1;
+  const auto alone = costs(plan);
+  plan.expected_expert_imbalance = 1.5;
+  CHECK(costs(plan) == alone);
+  plan.expected_expert_imbalance = 2.5;
+  CHECK_THAT(broken_rule(plan), Contains("expected_expert_imbalance (2.5)") && Contains("(2)"));
 }
 
 TEST_CASE("a capacity bounds the rows of a rank", "[program][experts]") {

@@ -23,6 +23,17 @@ StepTiming timing(double scale) {
   return timing;
 }
 
+program::ExpertReport experts(double scale) {
+  return {.balance_loss = scale,
+          .layers = {{.layer = 3,
+                      .min = scale,
+                      .mean = 2 * scale,
+                      .max = 4 * scale,
+                      .max_expert = 1,
+                      .ep_imbalance = 1 + scale,
+                      .dropped_share = scale / 8}}};
+}
+
 }  // namespace
 
 TEST_CASE("a step's line reads back as it was written", "[program][watch]") {
@@ -37,6 +48,7 @@ TEST_CASE("a step's line reads back as it was written", "[program][watch]") {
                     .resident_bytes = 1e9,
                     .evaluation_loss = 2.5,
                     .timing = timing(1),
+                    .experts = experts(2),
                     .warnings = {"a \"word\"\nof warning"}};
   const std::string line = to_json_line(report);
   CHECK(line.find('\n') == std::string::npos);
@@ -44,6 +56,7 @@ TEST_CASE("a step's line reads back as it was written", "[program][watch]") {
   report.mfu.reset();
   report.evaluation_loss.reset();
   report.timing.reset();
+  report.experts.reset();
   CHECK(program::parse_step_report(to_json_line(report), "log") == report);
   CHECK_THROWS_WITH(program::parse_step_report(R"({"kind": "run"})", "log"),
                     Catch::Contains("kind"));
@@ -55,6 +68,56 @@ TEST_CASE("the schema of a step's line requires every key of it", "[program][wat
   for (const auto& [key, value] : line.items())
     if (key != "kind") CHECK(schema["properties"].contains(key));
   CHECK(schema["required"].size() == line.size() - 1);
+}
+
+TEST_CASE("loads are told by layer, expert and ep rank", "[program][watch]") {
+  program::Plan plan;
+  plan.workload.seq_len = 4;
+  plan.model.num_layers = 3;
+  plan.model.moe = models::MoeSpec{.num_experts = 4, .top_k = 1, .dense_layers = {1}};
+  plan.parallel.ep = 2;  // experts 0 and 1, 2 and 3
+  const std::vector<float> chosen = {4, 0, 2, 2, 1, 1, 6, 0};
+  const auto layers = program::layer_loads(plan, chosen);
+  REQUIRE(layers.size() == 2);
+  CHECK(layers[0] == program::LayerLoad{.layer = 0, .min = 0, .mean = 2, .max = 4});
+  CHECK(layers[0].expert_imbalance() == 2);
+  CHECK(layers[1] ==
+        program::LayerLoad{
+            .layer = 2, .min = 0, .mean = 2, .max = 6, .max_expert = 2, .ep_imbalance = 1.5});
+  // With a capacity: the imbalance is that of the rows that travel.
+  plan.model.moe->capacity_factor = 1;
+  std::vector<float> both = chosen;
+  both.insert(both.end(), {2, 0, 2, 2, 1, 1, 2, 0});
+  const auto dropped = program::layer_loads(plan, both);
+  CHECK(dropped[0].max == 4);
+  CHECK(dropped[0].dropped_share == Approx(2.0 / 8));
+  CHECK(dropped[0].ep_imbalance == Approx(4.0 / 3));
+  CHECK(dropped[1].dropped_share == Approx(4.0 / 8));
+  CHECK(dropped[1].ep_imbalance == 1);
+  plan.model.moe.reset();
+  CHECK(program::layer_loads(plan, {}).empty());
+}
+
+TEST_CASE("a log's imbalance is the mean over its steps and layers", "[program][watch]") {
+  std::string log = R"({"kind": "run", "model": "m"})";
+  for (const double scale : {0.5, 0.25}) {
+    StepReport step{.step = 1, .experts = experts(scale)};
+    step.experts->layers.push_back({.ep_imbalance = 1});
+    log += "\n" + to_json_line(step);
+  }
+  CHECK(program::ep_imbalance_of_log(log, "log") == Approx((1.5 + 1 + 1.25 + 1) / 4));
+  CHECK_THROWS_WITH(program::ep_imbalance_of_log(to_json_line(StepReport{.step = 1}), "some.jsonl"),
+                    Catch::Contains("some.jsonl") && Catch::Contains("no step of this log"));
+  CHECK_THROWS_WITH(program::ep_imbalance_of_log("{}\nnonsense", "some.jsonl"),
+                    Catch::Contains("some.jsonl: line 2"));
+}
+
+TEST_CASE("the mean of experts' reports is that of every figure", "[program][watch]") {
+  program::MeanExperts mean;
+  CHECK_FALSE(mean.mean());
+  mean.add(experts(1));
+  mean.add(experts(3));
+  CHECK(mean.mean() == experts(2));
 }
 
 TEST_CASE("the mean of timings is that of every figure", "[program][watch]") {

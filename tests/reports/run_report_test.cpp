@@ -51,6 +51,19 @@ TEST_CASE("a row holds a step's figures, and none for an unknown MFU", "[reports
   step.mfu = 0.375;
   step.evaluation_loss = 2.75;
   CHECK_THAT(reports::step_line(step), Contains("37.5 %") && Contains("held-out loss 2.7500"));
+  step.experts = {.balance_loss = 0.0125,
+                  .layers = {{.layer = 0, .mean = 2, .max = 3, .ep_imbalance = 1.25},
+                             {.layer = 1, .mean = 2, .max = 5, .dropped_share = 0.125}}};
+  CHECK_THAT(reports::step_line(step),
+             Contains("busiest expert 2.50 x mean (layer 1)   ep rank 1.25 x (layer 0)   dropped "
+                      "12.5 % (layer 1)   balance loss 0.0125") &&
+                 !Contains("z-loss"));
+  reports::RunSummary summary;
+  summary.trace.plan.model = program::test::llama_style();
+  summary.trace.plan.workload = {.seq_len = 8, .global_batch_size = 1};
+  summary.trace.step_times_s = {1};
+  summary.experts = step.experts;
+  CHECK_THAT(reports::to_text(summary), Contains("ep imbalance  1.125 (mean over layers"));
 }
 
 TEST_CASE("a header says what MFU divides by, or that nothing is known", "[reports][watch]") {

@@ -21,7 +21,7 @@ struct Constraints {
   std::optional<int> ep;
   std::optional<int> etp;
   std::optional<int> zero_stage;
-  std::optional<int> zero_shard_group;  // where zero_stage > 0
+  std::optional<int> zero_shard_group;              // where zero_stage > 0
   std::optional<std::int64_t> max_tokens_per_rank;  // of a packed document, where cp > 1
   std::optional<int> micro_batch_size;
   std::optional<bool> sp;
@@ -34,6 +34,7 @@ struct Constraints {
   std::string rank_order = program::Mesh::kDefaultOrder;
   std::int64_t bucket_bytes = 25 << 20;
   program::GradientCompression compression;  // where ranks hold the same parameters
+  double expected_expert_imbalance = 1;      // of plans with ep > 1; buffers hold as much
   int max_micro_batch_size = 32;             // sequences; bounds the search, not the pin
   bool operator==(const Constraints&) const = default;
 };

@@ -15,9 +15,14 @@ struct OperationCost {
 };
 
 /// Rows of routed tokens that a rank's experts get of a micro-batch if the router spreads them
-/// evenly: tokens * top-k * etp. Work on routed rows is counted for as many (or for the buffers'
-/// bound where that is less), since kernels and exchanges touch only the rows that came.
+/// evenly: tokens * top-k * etp.
 std::int64_t balanced_rows(const Plan& plan);
+
+/// The same of the busiest ep rank, Plan::expected_expert_imbalance times as many. Work on routed
+/// rows is counted for these (or for the buffers' bound where that is less), since kernels and
+/// exchanges touch only the rows that came; every rank is priced as the busiest, for which the
+/// others wait in the exchange back.
+std::int64_t busiest_rows(const Plan& plan);
 
 OperationCost operation_cost(const Program& program, const OperationInstance& instance);
 
@@ -30,7 +35,8 @@ std::string signature(const Program& program, const OperationInstance& instance)
 OperationCost step_cost(const Plan& plan, const StepOp& step);
 std::string step_signature(const Plan& plan, const StepOp& step);
 
-/// Bytes that a collective or peer operation passes in per rank.
+/// Bytes that a collective or peer operation passes in per rank; of an exchange of routed rows what
+/// the busiest rank sends or receives, whichever is more.
 std::int64_t message_bytes(const Program& program, const OperationInstance& instance);
 
 /// Model FLOPs of one step over all ranks (no recompute, causal attention counted half): MFU

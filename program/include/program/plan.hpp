@@ -137,6 +137,9 @@ struct Plan {
   /// With ep > 1: the rows that a rank's experts may receive in a micro-batch, as a multiple of
   /// what they receive when the router balances them. Buffers hold this many.
   double expert_imbalance = 2.0;
+  /// With ep > 1: the rows that the busiest ep rank's experts receive over the mean, for
+  /// predictions; 1 = balanced. A run reports it (docs/expert_parallel.md).
+  double expected_expert_imbalance = 1.0;
   std::int64_t bucket_bytes = 25 << 20;  // data-parallel gradient buckets
   /// ZeRO (Rajbhandari et al. 2020): what the dp * cp ranks that hold the same parameters divide
   /// among them: 1 optimizer state, 2 also gradients, 3 also weights.
@@ -188,7 +191,8 @@ std::int64_t expert_capacity(const Plan& plan);
 /// quantized whenever they have been gathered.
 bool keeps_quantized_weights(const Plan& plan);
 
-/// Of Region::ExpertLoad: a row of num_experts for each MoE layer of the model.
+/// Of Region::ExpertLoad: a row of num_experts for each MoE layer of the model, what its router
+/// chose; with a capacity as many rows again, what the experts took.
 std::int64_t expert_load_elements(const Plan& plan);
 /// The row of a MoE layer. @param layer  of the model
 int expert_load_row(const Plan& plan, int layer);

@@ -39,7 +39,8 @@ enum class Region {
   Scalars,            // per-step scalars: loss, squared norm, clip coefficient, ...
   GatheredWeights,    // ZeRO-3: all weights of a unit while its layers run; slots alternate
   UnreducedBuckets,   // ZeRO-2 and 3: a micro-batch's gradients of a unit until they are reduced
-  ExpertLoad,         // fp32 (MoE layers of the model, experts): tokens that each got in this step
+  ExpertLoad,         // fp32 (MoE layers of the model, experts): tokens that chose each in this
+                      // step; with a capacity, then again: that each took
   CompressionErrors,  // fp32, flat as Gradients: what this rank's compression has lost so far
   SumErrors,          // fp32: what compressing the sums lost, of the parts that this rank sums
   CompressedGradients,  // bytes on their way, of one bucket; slots alternate
@@ -203,7 +204,7 @@ enum class Storage {
   LayerInputGrad,   // gradient handed to the previous layer (or sent to the previous stage)
   LossScalar,       // fp64 sum of the step's token losses (last stage)
   RouterLosses,     // the two fp64 sums of the step's router losses
-  ExpertLoad,       // the layer's row of Region::ExpertLoad
+  ExpertLoad,       // the layer's row of Region::ExpertLoad; index 1: of those that were taken
   QuantizedWeight,  // offset in the layer's part of Region::QuantizedWeights
 };
 

@@ -5,8 +5,11 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
+
+#include "program/plan.hpp"
 
 namespace meshplan::program {
 
@@ -47,6 +50,50 @@ struct StepTiming {
   bool operator==(const StepTiming&) const = default;
 };
 
+/// What the experts of a MoE layer got in a step.
+struct LayerLoad {
+  int layer = 0;
+  double min = 0;  // tokens that chose an expert, dropped ones included
+  double mean = 0;
+  double max = 0;
+  int max_expert = 0;        // the first expert that has the maximum
+  double ep_imbalance = 1;   // rows of the busiest ep rank's experts / mean over the ep ranks
+  double dropped_share = 0;  // of the choices: beyond an expert's capacity
+  double expert_imbalance() const { return mean > 0 ? max / mean : 1; }
+  bool operator==(const LayerLoad&) const = default;
+};
+
+/// What the routers of a model with experts did in a step.
+struct ExpertReport {
+  double balance_loss = 0;  // in the gradient, not in the step's loss
+  double z_loss = 0;        // likewise
+  std::vector<LayerLoad> layers;
+  bool operator==(const ExpertReport&) const = default;
+};
+
+/// @param load  Region::ExpertLoad, of the global batch; empty without experts
+std::vector<LayerLoad> layer_loads(const Plan& plan, std::span<const float> load);
+
+/// Mean over the layers; 1 without any. What Plan::expected_expert_imbalance expects.
+double mean_ep_imbalance(const ExpertReport& experts);
+
+/// Sums of reports of several steps of one run.
+class MeanExperts {
+ public:
+  void add(const ExpertReport& experts);
+  /// Every figure's mean over the steps, so that an imbalance that moves about does not even out;
+  /// absent without any. max_expert is that of the last step.
+  std::optional<ExpertReport> mean() const;
+
+ private:
+  ExpertReport sum_;
+  int steps_ = 0;
+};
+
+/// mean_ep_imbalance() in the mean over the steps of a run's log (`meshplan run --log`).
+/// @throws ConfigError if a line is no JSON, or no step of it has experts
+double ep_imbalance_of_log(std::string_view log, const std::string& file);
+
 /// "forward", "recompute", ...: how a rank's step is divided, in order; the last one is "idle".
 const std::vector<std::string>& phase_names();
 
@@ -61,13 +108,15 @@ struct StepReport {
   std::optional<double> mfu;  // absent where no peak is known
   double resident_bytes = 0;  // of the process that holds most
   std::optional<double> evaluation_loss;
-  std::optional<double> loss_scale;  // fp16: of this step
-  std::optional<StepTiming> timing;  // of steps whose operations were timed
+  std::optional<double> loss_scale;                    // fp16: of this step
+  std::optional<StepTiming> timing;                    // of steps whose operations were timed
+  std::optional<ExpertReport> experts = std::nullopt;  // of models that have some
   std::vector<std::string> warnings;
   bool operator==(const StepReport&) const = default;
 };
 
 std::string to_json(const StepTiming& timing);
+std::string to_json(const ExpertReport& experts);
 /// One line without its end. @throws ConfigError naming file, path, value and rule
 std::string to_json_line(const StepReport& report);
 StepReport parse_step_report(std::string_view line, const std::string& file);

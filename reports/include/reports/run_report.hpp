@@ -36,7 +36,8 @@ std::string step_line(const program::StepReport& step);
 struct RunSummary {
   program::Trace trace;
   std::optional<program::StepTiming> timing;  // mean over steps
-  double arena_bytes = 0;                     // of the rank that holds most
+  std::optional<program::ExpertReport> experts = std::nullopt;
+  double arena_bytes = 0;  // of the rank that holds most
   double resident_after_first_step = 0;
   double resident_at_end = 0;
   double job_peak_flop_per_s = 0;  // 0 = not known

@@ -40,7 +40,7 @@ struct StepOutcome {
   double gradient_norm = 0;  // before clipping, without the loss scale; 0 for evaluation
   double balance_loss = 0;   // of the routers, sum over the layers; in the gradient, not in `loss`
   double z_loss = 0;         // likewise
-  std::vector<float> expert_load;  // (MoE layers, experts): tokens of the batch that chose each
+  std::vector<float> expert_load;  // Region::ExpertLoad, of the whole batch
 };
 
 /// When an instance ran; a communication lasts from its issue until its end was seen.

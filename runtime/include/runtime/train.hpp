@@ -47,8 +47,9 @@ struct MemoryReport {
 /// Complete on every rank, except for the trace's spans, which only rank 0 has.
 struct TrainResult {
   int last_step = 0;
-  bool stopped = false;                       // on request, and saved
-  std::optional<program::StepTiming> timing;  // mean over the timed steps after the first
+  bool stopped = false;                          // on request, and saved
+  std::optional<program::StepTiming> timing;     // mean over the timed steps after the first
+  std::optional<program::ExpertReport> experts;  // mean over the steps
   MemoryReport memory;
   program::Trace trace;
 };
