@@ -92,10 +92,9 @@ class Checker {
     refuse(model_.activation == models::ActivationKind::ClampedSilu, "activation 'clamped_silu'");
     if (parallel_.cp > 1) {
       refuse(!model_.causal, "attention without a causal mask over cp > 1");
-      refuse(model_.moe && model_.moe->router.aux_loss_coefficient != 0,
-             "a load balancing loss (moe.router.aux_loss_coefficient) over cp > 1");
-      refuse(model_.moe && model_.moe->capacity_factor != 0,
-             "a capacity of experts (moe.capacity_factor) over cp > 1");
+      refuse(model_.moe && model_.moe->capacity_factor != 0 && plan_.workload.documents.packed,
+             "a capacity of experts (moe.capacity_factor) over cp > 1 with packed documents, whose "
+             "tokens do not lie in the order of their sequence,");
       refuse(plan_.context_parallel == ContextMethod::Ring && has_window(),
              "a sliding window in a ring over cp > 1 (use context_parallel 'all_gather')");
     }

@@ -97,7 +97,8 @@ class Differentiator {
       return recompute_ == RecomputeKind::Full ||
              (profile_.regather_sequence && collective->group == Group::Tp &&
               collective->collective == Collective::AllGather) ||
-             (collective->group == Group::Cp && collective->collective != Collective::AllToAll);
+             (collective->group == Group::Cp && collective->collective != Collective::AllToAll &&
+              !counts_tokens(op.inputs.front()));
     const auto& compute = std::get<ComputeOp>(op.work);
     // The keys of other ranks are fetched again rather than kept.
     if (compute.kind == OpKind::KeyValues) return true;
@@ -105,6 +106,15 @@ class Differentiator {
       return is_recomputed(layer_.block.forward[at(producer_[at(op.inputs.front())])]);
     return recompute_ == RecomputeKind::Full ||
            (recompute_ == RecomputeKind::Selective && cheap_to_recompute(compute.kind));
+  }
+
+  /// Numbers of a router, of which there are few: cheaper kept than fetched again.
+  bool counts_tokens(ValueId id) const {
+    const int index = producer_[at(id)];
+    if (index < 0) return false;
+    const Operation& op = layer_.block.forward[at(index)];
+    if (std::holds_alternative<CollectiveOp>(op.work)) return counts_tokens(op.inputs.front());
+    return std::get<ComputeOp>(op.work).kind == OpKind::SequenceLoad;
   }
 
   /// The value as the backward pass reads it: saved by the forward pass, or computed again here.

@@ -129,7 +129,8 @@ std::int64_t routed_rows_bound(const Plan& plan) {
   std::int64_t most = tokens * parallel.ep * std::min<std::int64_t>(plan.model.moe->top_k, held);
   if (const std::int64_t capacity = expert_capacity(plan)) {
     // The ranks that send to an expert hold parts of at most so many sequences.
-    const int replicas = (parallel.ep * parallel.etp + parallel.tp - 1) / parallel.tp;
+    int replicas = (parallel.ep * parallel.etp + parallel.tp - 1) / parallel.tp;
+    if (parallel.cp > 1) replicas = std::min(replicas, parallel.dp);
     most = std::min(most, capacity * held * plan.micro_batch_size * replicas);
   }
   if (parallel.ep == 1) return std::min(balanced, most);

@@ -76,19 +76,32 @@ ValueId ExpertSharder::reduce_scatter(const std::string& name, ValueId from) {
 
 ValueId ExpertSharder::sequence_load(const Op& op, const ComputeOp& work, ValueId choices) {
   const Dim experts{.count = context_.num_experts};
-  const Dim sequences{.symbol = Symbol::Sequences};
+  // Over cp a rank holds two chunks of each, which it counts one by one.
+  const Dim sequences{.count = context_.cp > 1 ? 2 : 1, .symbol = Symbol::Sequences};
   ComputeOp count = work;
   count.kind = OpKind::SequenceLoad;
-  const ValueId own = add("sequence_load", DType::F32, {{.count = 1}, sequences, experts});
-  emit(op.name + ".sequence_load", Lane::Compute, count, {choices}, {own});
-  if (!work.tokens_sharded) return own;
-  const ValueId all =
-      add("sequence_load.gathered", DType::F32, {{.count = context_.tp}, sequences, experts});
-  emit(op.name + ".sequence_load.all_gather", Lane::Tp,
+  ValueId load = add("sequence_load", DType::F32, {{.count = 1}, sequences, experts});
+  emit(op.name + ".sequence_load", Lane::Compute, count, {choices}, {load});
+  const std::string name = op.name + ".sequence_load";
+  if (work.tokens_sharded)
+    load = gather_load(name + ".all_gather", load, Lane::Tp, Group::Tp, context_.tp);
+  if (context_.cp > 1)
+    load = gather_load(name + ".cp_all_gather", load, Lane::Cp, Group::Cp, context_.cp);
+  return load;
+}
+
+/// Of all ranks that hold parts of the same sequences, one after the other.
+ValueId ExpertSharder::gather_load(const std::string& name, ValueId own, Lane lane, Group group,
+                                   int ranks) {
+  std::vector<Dim> shape = layer_.block.values[at(own)].shape;
+  const Dim elements = element_count(shape);
+  shape.front().count *= ranks;
+  const ValueId all = add(name, DType::F32, std::move(shape));
+  emit(name, lane,
        CollectiveOp{.collective = Collective::AllGather,
-                    .group = Group::Tp,
+                    .group = group,
                     .dtype = DType::F32,
-                    .elements = element_count(layer_.block.values[at(own)].shape)},
+                    .elements = elements},
        {own}, {all});
   return all;
 }

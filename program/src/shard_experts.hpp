@@ -53,6 +53,7 @@ class ExpertSharder {
   void emit(std::string name, Lane lane, decltype(Operation::work) work,
             std::vector<ValueId> inputs, std::vector<ValueId> outputs);
   ValueId sequence_load(const models::Op& op, const ComputeOp& work, ValueId choices);
+  ValueId gather_load(const std::string& name, ValueId own, Lane lane, Group group, int ranks);
   void count_step_load(const models::Op& op, ComputeOp work, ValueId choices, bool taken);
   ValueId all_gather(const std::string& name, ValueId from);
   ValueId reduce_scatter(const std::string& name, ValueId from);

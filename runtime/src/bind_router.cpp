@@ -26,6 +26,13 @@ int group_experts(const models::OpAttributes& a) {
   return a.router.correction_bias && a.num_experts / a.router.num_groups > 1 ? 2 : 1;
 }
 
+/// Tokens of a sequence that are counted together: of a chunk over cp.
+std::int64_t counted_seq_len(const program::Program& program) {
+  const program::Plan& plan = program.plan;
+  return plan.parallel.cp > 1 ? plan.workload.seq_len / plan.parallel.cp / 2
+                              : plan.workload.seq_len;
+}
+
 }  // namespace
 
 /// The tokens of this rank in their sequences; `load` is the operand with the sequences' counts.
@@ -33,10 +40,11 @@ kernels::SequenceCounts OperatorBinder::sequence_counts(const Operands& o, std::
                                                         std::int64_t tokens) const {
   const std::vector<std::int64_t> shape = o.in_shape(load);
   return {.first_token = o.work.tokens_sharded ? place_.tp_rank * tokens : 0,
-          .seq_len = seq_len(),
+          .seq_len = counted_seq_len(program_),
           .sequences = shape[1],
           .parts = static_cast<int>(shape[0]),
-          .load = o.in<float>(load)};
+          .load = o.in<float>(load),
+          .cp = program_.plan.parallel.cp};
 }
 
 std::function<void()> OperatorBinder::bind_router(const Operands& o) {
@@ -145,7 +153,7 @@ std::function<void()> OperatorBinder::bind_router_load(const Operands& o) {
     return ready(call);
   }
   call.first_token = o.work.tokens_sharded ? place_.tp_rank * choices[0] : 0;
-  call.seq_len = seq_len();
+  call.seq_len = counted_seq_len(program_);
   call.sequences = o.out_shape(0)[1];
   call.load = o.out<float>(0);
   return ready(call);
@@ -171,12 +179,14 @@ std::function<void()> OperatorBinder::bind_router_losses(const Operands& o) {
 
 std::function<void()> OperatorBinder::bind_limit_choices(const Operands& o) {
   const std::vector<std::int64_t> choices = o.in_shape(0);
+  const int sharing_tp_ranks = static_cast<int>(o.in_shape(1)[0]) / program_.plan.parallel.cp;
   return ready(kernels::LimitChoices{.tokens = choices[0],
                                      .experts = o.work.attributes.num_experts,
                                      .top_k = static_cast<int>(choices[1]),
                                      .capacity = program::expert_capacity(program_.plan),
                                      .counts = sequence_counts(o, 1, choices[0]),
-                                     .part = o.work.tokens_sharded ? place_.tp_rank : 0,
+                                     .part = place_.coordinates.cp * sharing_tp_ranks +
+                                             (o.work.tokens_sharded ? place_.tp_rank : 0),
                                      .choices = o.in<std::int32_t>(0),
                                      .kept = o.out<std::int32_t>(0)});
 }

@@ -267,6 +267,68 @@ TEST_CASE("an expert takes the first tokens of a sequence, up to its capacity",
   });
 }
 
+TEST_CASE("over cp an expert takes the first tokens of whole sequences, chunk by chunk",
+          "[kernels][router]") {
+  for_each_backend([](Backend& backend) {
+    constexpr int kCp = 2, kTp = 2, kChunk = 2, kLength = 2 * kCp * kChunk;
+    constexpr std::int64_t kBoth = 2, kCapacity = 2;
+    constexpr std::int64_t kHere = kBoth * kLength / kCp / kTp;  // tokens of a rank
+    const auto choice_of = [](std::int64_t b, std::int64_t position, int k) {
+      return static_cast<std::int32_t>((b + position * position + 2 * k) % kExperts);
+    };
+    // Token t of cp rank r's two sequences: half a sequence each, in chunks r and 2 cp - 1 - r.
+    const auto place = [](int r, std::int64_t t) {
+      const std::int64_t i = t % (2 * kChunk);
+      const std::int64_t chunk = i < kChunk ? r : 2 * kCp - 1 - r;
+      return std::pair(t / (2 * kChunk), chunk * kChunk + i % kChunk);
+    };
+    Matrix load(kCp * kTp * kBoth * 2, kExperts);
+    for (int part = 0; part < kCp * kTp; ++part)
+      for (std::int64_t i = 0; i < kHere; ++i) {
+        const std::int64_t t = part % kTp * kHere + i;
+        const auto [b, position] = place(part / kTp, t);
+        for (int k = 0; k < kTopK; ++k)
+          ++load(part * kBoth * 2 + t / kChunk, choice_of(b, position, k));
+      }
+    const DeviceMatrix device_load(backend, load);
+    std::int64_t dropped = 0;
+    for (int part = 0; part < kCp * kTp; ++part) {
+      std::vector<std::int32_t> chosen, expected;
+      for (std::int64_t i = 0; i < kHere; ++i) {
+        const auto [b, position] = place(part / kTp, part % kTp * kHere + i);
+        for (int k = 0; k < kTopK; ++k) {
+          const std::int32_t own = choice_of(b, position, k);
+          std::int64_t before = 0;
+          for (std::int64_t other = 0; other <= position; ++other)
+            for (int j = 0; j < (other < position ? kTopK : k); ++j)
+              before += choice_of(b, other, j) == own;
+          chosen.push_back(own);
+          expected.push_back(before < kCapacity ? own : -1);
+        }
+      }
+      dropped += std::count(expected.begin(), expected.end(), -1);
+      const DeviceVector<std::int32_t> choices(backend, chosen);
+      const DeviceVector<std::int32_t> kept(backend, chosen.size(), -7);
+      if (!has(backend, LimitChoices{.tokens = kHere,
+                                     .experts = kExperts,
+                                     .top_k = kTopK,
+                                     .capacity = kCapacity,
+                                     .counts = {.first_token = part % kTp * kHere,
+                                                .seq_len = kChunk,
+                                                .sequences = kBoth * 2,
+                                                .parts = kCp * kTp,
+                                                .load = device_load.floats(),
+                                                .cp = kCp},
+                                     .part = part,
+                                     .choices = choices.data(),
+                                     .kept = kept.data()}))
+        return;
+      CHECK(kept.read() == expected);
+    }
+    CHECK(dropped > 0);
+  });
+}
+
 TEST_CASE("dropped choices have no row, no share of the output and no gradient",
           "[kernels][dispatch]") {
   for_each_backend([](Backend& backend) {

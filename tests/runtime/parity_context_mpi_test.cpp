@@ -52,8 +52,8 @@ struct Fixture : ParityJob {
 
 bool agrees(const RunResult& run, const RunResult& reference) {
   const GradientError error = compare_gradients(run, reference);
-  return error.relative <= 1e-5 && error.small_absolute <= 1e-11 &&
-         scalar_error(run, reference) <= 1e-5;
+  return run.expert_loads == reference.expert_loads && error.relative <= 1e-5 &&
+         error.small_absolute <= 1e-11 && scalar_error(run, reference) <= 1e-5;
 }
 
 std::string describe(const Plan& plan) {
@@ -122,6 +122,7 @@ void check_parity(const std::vector<Plan>& plans) {
     const GradientError error = compare_gradients(*run, reference);
     worst = std::max(worst, error.relative);
     INFO(describe(plan) << ", worst gradient " << error.worst);
+    CHECK(run->expert_loads == reference.expert_loads);
     CHECK(error.relative <= 1e-5);
     CHECK(error.small_absolute <= 1e-11);
     CHECK(scalar_error(*run, reference) <= 1e-5);
@@ -155,6 +156,15 @@ TEST_CASE("sliding windows and experts go with cp", "[parity][context]") {
                                           {.cp = 4, .ep = 2},
                                           {.cp = 2, .dp = 2, .ep = 4},
                                           {.tp = 2, .cp = 2, .ep = 2, .etp = 2, .sp = true}}));
+}
+
+TEST_CASE("router losses and capacity are those of whole sequences over cp", "[parity][context]") {
+  for (const models::ModelSpec& model : {balanced_style(), capacity_style()})
+    check_parity(plans_of(model, {{.cp = 4},
+                                  {.cp = 2, .ep = 2},
+                                  {.cp = 2, .dp = 2, .ep = 4},
+                                  {.tp = 2, .cp = 2, .sp = true},
+                                  {.tp = 2, .cp = 2, .dp = 2, .ep = 4, .etp = 2, .sp = true}}));
 }
 
 TEST_CASE("latent attention goes with cp", "[parity][context]") {

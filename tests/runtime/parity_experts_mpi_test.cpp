@@ -18,24 +18,6 @@ using program::ScheduleKind;
 
 constexpr int kSteps = 2;
 
-/// A softmax router with both losses, heavy enough to show in every gradient of the router.
-models::ModelSpec balanced_style() {
-  models::ModelSpec model = mixtral_style();
-  model.name = "balanced-style";
-  model.moe->router.aux_loss_coefficient = 0.5;
-  model.moe->router.z_loss_coefficient = 0.1;
-  return model;
-}
-
-/// Experts that take three quarters of their share of a sequence; a balanced sigmoid router.
-models::ModelSpec capacity_style() {
-  models::ModelSpec model = shared_experts_style();
-  model.name = "capacity-style";
-  model.moe->capacity_factor = 0.75;
-  model.moe->router.aux_loss_coefficient = 0.5;
-  return model;
-}
-
 Plan base_plan(const models::ModelSpec& model) {
   Plan plan;
   plan.model = model;

@@ -28,6 +28,24 @@ inline models::ModelSpec shared_experts_style() {
   return model;
 }
 
+/// A softmax router with both losses, heavy enough to show in every gradient of the router.
+inline models::ModelSpec balanced_style() {
+  models::ModelSpec model = mixtral_style();
+  model.name = "balanced-style";
+  model.moe->router.aux_loss_coefficient = 0.5;
+  model.moe->router.z_loss_coefficient = 0.1;
+  return model;
+}
+
+/// Experts that take three quarters of their share of a sequence; a balanced sigmoid router.
+inline models::ModelSpec capacity_style() {
+  models::ModelSpec model = shared_experts_style();
+  model.name = "capacity-style";
+  model.moe->capacity_factor = 0.75;
+  model.moe->router.aux_loss_coefficient = 0.5;
+  return model;
+}
+
 /// Latent attention, whose value heads are smaller than its query heads.
 inline models::ModelSpec latent_style(models::ModelSpec model = llama_style()) {
   model.name = "latent-style";

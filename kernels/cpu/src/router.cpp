@@ -140,10 +140,12 @@ void choose(const RouterForward& op, std::int64_t t, float* scratch) {
 
 /// Tokens of expert x in the sequence of token t, on all ranks.
 float load_of(const SequenceCounts& counts, int experts, std::int64_t t, int x) {
-  const std::int64_t sequence = (counts.first_token + t) / counts.seq_len;
+  const int chunks = counts.cp > 1 ? 2 : 1;
+  const std::int64_t sequence = (counts.first_token + t) / counts.seq_len / chunks * chunks;
   float load = 0.0F;
   for (int part = 0; part < counts.parts; ++part)
-    load += counts.load[(part * counts.sequences + sequence) * experts + x];
+    for (int chunk = 0; chunk < chunks; ++chunk)
+      load += counts.load[(part * counts.sequences + sequence + chunk) * experts + x];
   return load;
 }
 
@@ -262,6 +264,24 @@ void CpuBackend::run(const RouterLosses& op) {
   *op.z += double{op.z_weight} * z;
 }
 
+namespace {
+
+/// Adds to sum (X) what tokens chose that come before the ones here of a sequence (or chunk).
+void add_loads_before(const LimitChoices& op, std::int64_t sequence, float* sum) {
+  const SequenceCounts& counts = op.counts;
+  const std::int64_t chunks = counts.cp > 1 ? 2 : 1;
+  const std::int64_t first = sequence / chunks * chunks;
+  const int own = place_of_part(counts, op.part, sequence);
+  for (int part = 0; part < counts.parts; ++part)
+    for (std::int64_t other = first; other < first + chunks; ++other) {
+      if (place_of_part(counts, part, other) >= own) continue;
+      const float* load = counts.load + (part * counts.sequences + other) * op.experts;
+      for (int x = 0; x < op.experts; ++x) sum[x] += load[x];
+    }
+}
+
+}  // namespace
+
 std::int64_t CpuBackend::scratch_bytes(const LimitChoices& op) {
   return op.counts.sequences * op.experts * size_of(DType::F32);
 }
@@ -271,8 +291,8 @@ void CpuBackend::run(const LimitChoices& op) {
   const std::int64_t size = op.counts.sequences * op.experts;
   auto* taken = reinterpret_cast<float*>(scratch_.data());  // (B, X): by tokens that come before
   std::fill_n(taken, size, 0.0F);
-  for (int part = 0; part < op.part; ++part)
-    for (std::int64_t i = 0; i < size; ++i) taken[i] += op.counts.load[part * size + i];
+  for (std::int64_t sequence = 0; sequence < op.counts.sequences; ++sequence)
+    add_loads_before(op, sequence, taken + sequence * op.experts);
   for (std::int64_t choice = 0; choice < op.tokens * op.top_k; ++choice) {
     const std::int64_t sequence = (op.counts.first_token + choice / op.top_k) / op.counts.seq_len;
     const std::int32_t expert = op.choices[choice];

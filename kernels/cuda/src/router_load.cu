@@ -36,16 +36,28 @@ __global__ void load_kernel(const ExpertLoad op) {
     op.total[expert] += static_cast<float>(count);
 }
 
+/// Tokens that chose the expert and come before the ones here of a sequence (or chunk).
+__device__ inline std::int64_t loads_before(const LimitChoices& op, std::int64_t sequence,
+                                            int expert) {
+  const SequenceCounts& counts = op.counts;
+  const std::int64_t chunks = counts.cp > 1 ? 2 : 1;
+  const std::int64_t first = sequence / chunks * chunks;
+  const int own = place_of_part(counts, op.part, sequence);
+  float taken = 0.0F;  // whole numbers
+  for (int part = 0; part < counts.parts; ++part)
+    for (std::int64_t other = first; other < first + chunks; ++other)
+      if (place_of_part(counts, part, other) < own)
+        taken += counts.load[(part * counts.sequences + other) * op.experts + expert];
+  return static_cast<std::int64_t>(taken);
+}
+
 /// Block (expert, sequence): its choices in order, a block's threads at a time.
 __global__ void limit_kernel(const LimitChoices op) {
   const int expert = static_cast<int>(blockIdx.x);
   const std::int64_t sequence = blockIdx.y;
   const ChoiceRange range =
       choices_of(sequence, op.counts.first_token, op.counts.seq_len, op.tokens, op.top_k);
-  std::int64_t taken = 0;
-  for (int part = 0; part < op.part; ++part)
-    taken += static_cast<std::int64_t>(
-        op.counts.load[(part * op.counts.sequences + sequence) * op.experts + expert]);
+  std::int64_t taken = loads_before(op, sequence, expert);
   for (std::int64_t first = range.begin; first < range.end; first += kRowThreads) {
     const std::int64_t c = first + threadIdx.x;
     const bool own = c < range.end && op.choices[c] == expert;

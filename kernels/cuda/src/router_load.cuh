@@ -8,10 +8,12 @@ namespace meshplan::kernels::cuda {
 
 /// Tokens of expert x in the sequence of token t, on all ranks.
 __device__ inline float load_of(const SequenceCounts& counts, int experts, std::int64_t t, int x) {
-  const std::int64_t sequence = (counts.first_token + t) / counts.seq_len;
+  const int chunks = counts.cp > 1 ? 2 : 1;
+  const std::int64_t sequence = (counts.first_token + t) / counts.seq_len / chunks * chunks;
   float load = 0.0F;
   for (int part = 0; part < counts.parts; ++part)
-    load += counts.load[(part * counts.sequences + sequence) * experts + x];
+    for (int chunk = 0; chunk < chunks; ++chunk)
+      load += counts.load[(part * counts.sequences + sequence + chunk) * experts + x];
   return load;
 }
 

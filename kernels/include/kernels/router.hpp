@@ -43,13 +43,26 @@ struct RouterForward {
 /// Which tokens of a rank belong to which sequence, and how many of each chose each expert: token t
 /// here is number (first_token + t) of its sequences, seq_len tokens each. Where P ranks hold parts
 /// of the same sequences, rank p's own counts are part p, in the order of their tokens.
+/// Where cp > 1 ranks share each sequence, such a "sequence" is one of the two chunks of it that a
+/// rank holds, 2 b and 2 b + 1 of sequence b: part p is of cp rank r = p / (P / cp), whose chunks
+/// are number r and 2 cp - 1 - r of the sequence.
 struct SequenceCounts {
   std::int64_t first_token = 0;
   std::int64_t seq_len = 0;
   std::int64_t sequences = 0;   // B
-  int parts = 1;                // P
+  int parts = 1;                // P, a multiple of cp
   const float* load = nullptr;  // (P, B, X)
+  int cp = 1;
 };
+
+/// Where the tokens of part `part` and sequence (or chunk) `sequence` come among those of the whole
+/// sequence, in units that no two of its parts share.
+constexpr int place_of_part(const SequenceCounts& counts, int part, std::int64_t sequence) {
+  const int ranks = counts.parts / counts.cp;  // that share a chunk's tokens
+  const int rank = part / ranks;
+  const bool second = counts.cp > 1 && sequence % 2 == 1;
+  return (second ? 2 * counts.cp - 1 - rank : rank) * ranks + part % ranks;
+}
 
 /// load[b, x] = choices of expert x by the tokens of sequence b that are here, overwritten; or,
 /// without sequences, total[x] += all of them. Exact up to 2^24.
