@@ -101,11 +101,23 @@ class Differentiator {
               !counts_tokens(op.inputs.front()));
     const auto& compute = std::get<ComputeOp>(op.work);
     // The keys of other ranks are fetched again rather than kept.
-    if (compute.kind == OpKind::KeyValues) return true;
+    if (compute.kind == OpKind::KeyValues || expands_latents(op)) return true;
     if (compute.kind == OpKind::OrderChunks && !compute.reverse)
       return is_recomputed(layer_.block.forward[at(producer_[at(op.inputs.front())])]);
     return recompute_ == RecomputeKind::Full ||
            (recompute_ == RecomputeKind::Selective && cheap_to_recompute(compute.kind));
+  }
+
+  /// Makes keys and values of what was gathered from all ranks: as large as theirs.
+  bool expands_latents(const Operation& op) const {
+    const OpKind kind = std::get<ComputeOp>(op.work).kind;
+    if (context_.cp == 1 || (kind != OpKind::Linear && kind != OpKind::LatentHeads)) return false;
+    return std::ranges::any_of(op.inputs, [&](ValueId id) {
+      const int index = producer_[at(id)];
+      if (index < 0) return false;
+      const auto* made = std::get_if<ComputeOp>(&layer_.block.forward[at(index)].work);
+      return made != nullptr && made->kind == OpKind::OrderChunks && !made->reverse;
+    });
   }
 
   /// Numbers of a router, of which there are few: cheaper kept than fetched again.
@@ -216,7 +228,17 @@ class Differentiator {
       if (consumers_[at(from)] == 1) finalize(from);
       return;
     }
+    // Sums over tp and moves over cp change places: the smaller part is summed, after the move.
+    if (found->second.where == Placement::Partial && made_by >= 0 &&
+        moves_over_context(layer_.block.forward[at(made_by)]))
+      return;
     found->second = convert(id, found->second);
+  }
+
+  static bool moves_over_context(const Operation& op) {
+    if (const auto* collective = std::get_if<CollectiveOp>(&op.work))
+      return collective->group == Group::Cp;
+    return std::get<ComputeOp>(op.work).kind == OpKind::OrderChunks;
   }
 
   /// The gradient of what this operation made.
@@ -551,14 +573,12 @@ class Differentiator {
     const Gradient dy = output_gradient(op);
     const Placement of_shared =
         dy.where == Placement::FeaturesSharded ? Placement::Partial : dy.where;
-    const ValueId dq = fresh_gradient(op.inputs[0], dy.where);
-    const ValueId dkv = fresh_gradient(op.inputs[1], dy.where);
-    const ValueId dk_rope = fresh_gradient(op.inputs[2], of_shared);
-    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work, {dy.buffer},
-         {dq, dkv, dk_rope});
-    contribute(op.inputs[0], {dq, dy.where});
-    contribute(op.inputs[1], {dkv, dy.where});
-    contribute(op.inputs[2], {dk_rope, of_shared});
+    std::vector<ValueId> gradients;  // of the queries, if they are beside; keys and values; shared
+    for (const ValueId input : op.inputs)
+      gradients.push_back(fresh_gradient(input, input == op.inputs.back() ? of_shared : dy.where));
+    emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work, {dy.buffer}, gradients);
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      contribute(op.inputs[i], {gradients[i], layer_.placement[at(gradients[i])]});
   }
 
   void gate_adjoint(const Operation& op, const ComputeOp& work) {
@@ -595,7 +615,7 @@ class Differentiator {
       work.collective = Collective::AllGather;
     work.reverse = !work.reverse;
     work.elements = element_count(value(dy.buffer).shape);
-    const Placement where = layer_.placement[at(x)];
+    const Placement where = work.group == Group::Cp ? dy.where : layer_.placement[at(x)];
     const ValueId dx = fresh_gradient(x, where);
     std::vector<ValueId> inputs = {dy.buffer};
     for (std::size_t i = 1; i < op.inputs.size(); ++i) inputs.push_back(need(op.inputs[i]));

@@ -34,6 +34,7 @@ struct Made {
   Storage storage = Storage::Transient;
   std::optional<ValueId> alias;
   std::optional<ValueId> like;  // a value of the same width, whose columns are cut alike
+  int ranks = 1;                // of the cp group whose tokens it holds
 };
 
 // Walks one layer's graph and emits its sharded form.
@@ -107,6 +108,7 @@ class Sharder {
                 .shape = local_dims(tensor, where, columns),
                 .storage = made.storage,
                 .alias = made.alias};
+    if (made.ranks > 1) value.shape.front().count *= made.ranks;
     current_[at(id)] = layer_.add_value(std::move(value), where, std::move(columns));
     return *current_[at(id)];
   }
@@ -359,7 +361,9 @@ class Sharder {
 
   void attend_over_ranks(const Op& op, const ComputeOp& attention, ValueId qkv) {
     const ValueId o = add(op.outputs.front(), placement(qkv));
-    const ContextSharder::Attended made = context_sharder_.attend(op.name, attention, qkv, o);
+    attended(op, context_sharder_.attend(op.name, attention, qkv, o));
+  }
+  void attended(const Op& op, const ContextSharder::Attended& made) {
     current_[at(op.outputs.front())] = made.o;
     current_[at(op.outputs.back())] = made.lse;
   }
@@ -394,29 +398,48 @@ class Sharder {
     rotate(op.name + ".k", work, laid_out(op.inputs[1], Placement::Replicated), op.outputs[1]);
   }
 
-  /// An attention like any other after queries, keys and values lie side by side.
-  void lower_latent_attention(const Op& op) {
-    const ValueId q = whole_heads(op.inputs[0]);
-    const Placement where = placement(q);
-    const std::vector<ValueId> parts = {q, whole_heads(op.inputs[1]),
-                                        laid_out(op.inputs[2], Placement::Replicated)};
+  /// Whole heads side by side, out of `parts`: [queries,] own parts of keys and values, and the
+  /// part of the keys that all heads share.
+  ValueId latent_heads(const Op& op, const std::string& name, const std::vector<ValueId>& parts) {
     const models::OpAttributes& all = op.attributes;
+    const ValueId kv = parts[parts.size() - 2];
+    const Placement where = placement(kv);
+    std::vector<int> head_sizes = {all.head_size, all.value_head_size};
+    if (parts.size() > 2) head_sizes.insert(head_sizes.begin(), all.head_size);
     std::vector<ShardSection> columns;
     std::int64_t begin = 0;
-    for (const int head_size : {all.head_size, all.head_size, all.value_head_size}) {
+    for (const int head_size : head_sizes) {
       const std::int64_t width = std::int64_t{all.heads} * head_size;
       columns.push_back({.begin = begin, .size = width / (sharded() ? context_.tp : 1)});
       begin += width;
     }
     ComputeOp work = compute(op, false, where == Placement::FeaturesSharded);
     work.kind = OpKind::LatentHeads;
-    const ValueId qkv = layer_.add_value(
-        {.name = op.name + ".qkv",
+    const ValueId heads = layer_.add_value(
+        {.name = name,
          .dtype = context_.compute,
-         .shape = {layer_.block.values[at(q)].shape.front(), {.count = local_size(columns)}}},
+         .shape = {layer_.block.values[at(kv)].shape.front(), {.count = local_size(columns)}}},
         where, sharded() ? columns : std::vector<ShardSection>{});
-    emit(op.name + ".heads", Lane::Compute, work, parts, {qkv});
+    emit(name, Lane::Compute, work, parts, {heads});
+    return heads;
+  }
+
+  /// An attention like any other after queries, keys and values lie side by side.
+  void lower_latent_attention(const Op& op) {
+    const ValueId q = whole_heads(op.inputs[0]);
+    const ValueId kv = whole_heads(op.inputs[1]);
+    const ValueId k_rope = laid_out(op.inputs[2], Placement::Replicated);
+    const Placement where = placement(q);
+    ComputeOp work = compute(op, false, where == Placement::FeaturesSharded);
     work.kind = OpKind::Attention;
+    if (gathers_latents()) {
+      const ValueId all_k_rope =
+          context_sharder_.gather(graph_.tensors[at(op.inputs[2])].name, k_rope);
+      const ValueId heads = latent_heads(op, op.name + ".heads", {kv, all_k_rope});
+      const ValueId o = add(op.outputs.front(), where);
+      return attended(op, context_sharder_.attend_to_all(op.name, work, q, heads, o));
+    }
+    const ValueId qkv = latent_heads(op, op.name + ".heads", {q, kv, k_rope});
     if (context_.cp > 1) return attend_over_ranks(op, work, qkv);
     const ValueId out = add(op.outputs[0], where);
     std::vector<ValueId> inputs = {qkv};
@@ -464,6 +487,17 @@ class Sharder {
     return std::nullopt;
   }
 
+  /// Of latent attention over cp: the latent values of all ranks are gathered, which are narrower
+  /// than the keys and values that each rank makes of them for its heads.
+  bool gathers_latents() const {
+    return context_.cp > 1 && context_.method == ContextMethod::AllGather;
+  }
+  bool expands_latents(const Op& op) const {
+    return gathers_latents() && std::ranges::any_of(graph_.ops, [&](const Op& other) {
+             return other.kind == OpKind::LatentAttention && other.inputs[1] == op.outputs.front();
+           });
+  }
+
   void lower_linear(const Op& op) {
     const bool vocabulary = op.split == Split::Vocab;
     const bool column = op.split == Split::Column || vocabulary;
@@ -471,7 +505,9 @@ class Sharder {
     const bool has_bias = op.parameters.size() > 1;
     const bool deferred_bias = has_bias && row && sharded();
     const TensorId out = op.outputs.front();
-    const ValueId x = linear_input(op);
+    const bool expands = expands_latents(op);
+    ValueId x = linear_input(op);
+    if (expands) x = context_sharder_.gather(graph_.tensors[at(op.inputs.front())].name, x);
     const auto cut = weight_cut(op, x);
     std::optional<int> dim;
     if (column || row) dim = column ? 0 : 1;
@@ -482,7 +518,8 @@ class Sharder {
     Placement where = placement(x);
     if (sharded() && column) where = Placement::FeaturesSharded;
     if (sharded() && row) where = Placement::Partial;
-    const ValueId y = vocabulary ? add_logits(op, where, *cut) : add(out, where);
+    const ValueId y = vocabulary ? add_logits(op, where, *cut)
+                                 : add(out, where, Made{.ranks = expands ? context_.cp : 1});
     emit(op.name, Lane::Compute,
          compute(op, where == Placement::TokensSharded, where == Placement::FeaturesSharded),
          inputs, {y});

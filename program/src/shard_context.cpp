@@ -121,14 +121,25 @@ ContextSharder::Attended ContextSharder::attend_gathered(const std::string& name
                                                          const ComputeOp& attention, ValueId qkv,
                                                          ValueId o) {
   const ValueId kv = keys_values(name, attention, qkv);
-  const Dim columns = layer_.block.values[at(kv)].shape.back();
-  const ValueId of_ranks = communicated(name + ".keys_values.all_gather", Collective::AllGather, kv,
-                                        {Dim{.count = context_.cp}, tokens(kv), columns});
-  const ValueId ordered = add(name + ".all_keys_values", kv, {all_tokens(kv), columns});
-  order(name + ".keys_values.order", of_ranks, ordered);
-  const ValueId lse = add_lse(name + ".lse", qkv, tokens(qkv), attention.attributes.heads);
-  std::vector<ValueId> inputs = {qkv, ordered};
-  if (context_.documents) inputs.push_back(key_ranges(tokens(qkv)));
+  return attend_to_all(name, attention, qkv, gather(name + ".keys_values", kv), o);
+}
+
+ValueId ContextSharder::gather(const std::string& name, ValueId rows) {
+  const Dim columns = layer_.block.values[at(rows)].shape.back();
+  const ValueId of_ranks = communicated(name + ".all_gather", Collective::AllGather, rows,
+                                        {Dim{.count = context_.cp}, tokens(rows), columns});
+  const ValueId ordered = add(name + ".of_all", rows, {all_tokens(rows), columns});
+  order(name + ".order", of_ranks, ordered);
+  return ordered;
+}
+
+ContextSharder::Attended ContextSharder::attend_to_all(const std::string& name, ComputeOp attention,
+                                                       ValueId queries, ValueId keys_values,
+                                                       ValueId o) {
+  attention.documents = context_.documents;
+  const ValueId lse = add_lse(name + ".lse", queries, tokens(queries), attention.attributes.heads);
+  std::vector<ValueId> inputs = {queries, keys_values};
+  if (context_.documents) inputs.push_back(key_ranges(tokens(queries)));
   emit(name, Lane::Compute, attention, std::move(inputs), {o, lse});
   return {o, lse};
 }

@@ -26,6 +26,13 @@ class ContextSharder {
   };
   Attended attend(const std::string& name, ComputeOp attention, ValueId qkv, ValueId o);
 
+  /// The rows of whole sequences, in their order, out of those of all ranks: (T, n) -> (cp T, n).
+  ValueId gather(const std::string& name, ValueId rows);
+  /// Own queries, alone or at the head of own keys and values, against `keys_values` of whole
+  /// sequences.
+  Attended attend_to_all(const std::string& name, ComputeOp attention, ValueId queries,
+                         ValueId keys_values, ValueId o);
+
  private:
   Attended attend_gathered(const std::string& name, const ComputeOp& attention, ValueId qkv,
                            ValueId o);

@@ -89,26 +89,29 @@ kernels::RowPositions OperatorBinder::row_positions(const Operands& o,
 std::function<void()> OperatorBinder::bind_latent_heads(const Operands& o) {
   const models::OpAttributes& a = o.work.attributes;
   const bool forward = o.forward();
-  const std::vector<std::int64_t> k_rope = forward ? o.in_shape(2) : o.out_shape(2);
+  const std::size_t shared = (forward ? o.operation.inputs : o.operation.outputs).size() - 1;
+  const bool queries = shared == 2;
+  const std::vector<std::int64_t> k_rope = forward ? o.in_shape(shared) : o.out_shape(shared);
   const auto rope_size = static_cast<int>(k_rope[1]);
   const kernels::LatentShape shape{.tokens = k_rope[0],
                                    .heads = a.heads,
                                    .nope_size = a.head_size - rope_size,
                                    .rope_size = rope_size,
-                                   .value_size = a.value_head_size};
+                                   .value_size = a.value_head_size,
+                                   .queries = queries};
   if (forward)
     return ready(kernels::LatentHeadsForward{.shape = shape,
                                              .dtype = o.dtype(),
-                                             .q = o.in(0),
-                                             .kv = o.in(1),
-                                             .k_rope = o.in(2),
+                                             .q = queries ? o.in(0) : nullptr,
+                                             .kv = o.in(shared - 1),
+                                             .k_rope = o.in(shared),
                                              .qkv = o.out(0)});
   return ready(kernels::LatentHeadsBackward{.shape = shape,
                                             .dtype = o.dtype(),
                                             .dqkv = o.in(0),
-                                            .dq = o.out(0),
-                                            .dkv = o.out(1),
-                                            .dk_rope = o.out(2)});
+                                            .dq = queries ? o.out(0) : nullptr,
+                                            .dkv = o.out(shared - 1),
+                                            .dk_rope = o.out(shared)});
 }
 
 const float* OperatorBinder::rope_table(double base, int size) {

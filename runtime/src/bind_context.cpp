@@ -22,13 +22,15 @@ struct RowBytes {
   std::int64_t k = 0;
   std::int64_t v = 0;
   std::int64_t o = 0;
+  std::int64_t q_row = 0;  // from one row of queries to the next: they may lie beside own keys
 
   RowBytes(const models::OpAttributes& a, DType dtype)
       : element(size_of(dtype)),
         q(std::int64_t{a.heads} * a.head_size * element),
         k(std::int64_t{a.kv_heads} * a.head_size * element),
         v(std::int64_t{a.kv_heads} * a.value_head_size * element),
-        o(std::int64_t{a.heads} * a.value_head_size * element) {}
+        o(std::int64_t{a.heads} * a.value_head_size * element),
+        q_row(qkv()) {}
   std::int64_t kv() const { return k + v; }
   std::int64_t qkv() const { return q + k + v; }
 };
@@ -64,8 +66,8 @@ kernels::AttentionForward forward_of(const kernels::AttentionShape& shape, TileR
                                      std::byte* kv, std::byte* out, float* lse) {
   return {.shape = shape,
           .dtype = dtype,
-          .q = qkv + rows.query * bytes.qkv(),
-          .q_stride = bytes.qkv() / bytes.element,
+          .q = qkv + rows.query * bytes.q_row,
+          .q_stride = bytes.q_row / bytes.element,
           .k = kv + rows.key * bytes.kv(),
           .v = kv + rows.key * bytes.kv() + bytes.k,
           .kv_stride = bytes.kv() / bytes.element,
@@ -104,7 +106,8 @@ kernels::AttentionBackward backward_of(const kernels::AttentionForward& forward,
 std::function<void()> OperatorBinder::bind_document_attention(const Operands& o,
                                                               std::int64_t keys) {
   const models::OpAttributes& a = o.work.attributes;
-  const RowBytes bytes(a, o.dtype());
+  RowBytes bytes(a, o.dtype());
+  bytes.q_row = o.in_shape(o.forward() ? 0 : 1)[1] * bytes.element;
   const kernels::AttentionShape shape =
       shape_of({.num_queries = local_seq_len(), .num_keys = keys}, a, program_.sizes.sequences);
   if (o.forward()) {
@@ -117,7 +120,7 @@ std::function<void()> OperatorBinder::bind_document_attention(const Operands& o,
   kernels::AttentionForward f = forward_of(shape, {}, bytes, o.dtype(), o.in<std::byte>(1),
                                            o.in<std::byte>(4), o.in<std::byte>(2), o.in<float>(3));
   f.key_ranges = o.of_documents();
-  const std::int64_t dq_bytes = o.work.ring_step ? bytes.q : bytes.qkv();
+  const std::int64_t dq_bytes = o.work.ring_step ? bytes.q : bytes.q_row;
   return ready(backward_of(f, o.in<std::byte>(0), o.out<std::byte>(0), dq_bytes / bytes.element,
                            o.out<std::byte>(1), bytes));
 }
@@ -127,7 +130,8 @@ std::function<void()> OperatorBinder::bind_document_attention(const Operands& o,
 std::function<void()> OperatorBinder::bind_gathered_attention(const Operands& o) {
   if (o.work.documents) return bind_document_attention(o, seq_len());
   const models::OpAttributes& a = o.work.attributes;
-  const RowBytes bytes(a, o.dtype());
+  RowBytes bytes(a, o.dtype());
+  bytes.q_row = o.in_shape(o.forward() ? 0 : 1)[1] * bytes.element;
   const std::vector<AttentionTile> tiles =
       program::gathered_tiles(seq_len(), program_.plan.parallel.cp, place_.coordinates.cp);
   std::vector<std::function<void()>> calls;
@@ -148,7 +152,7 @@ std::function<void()> OperatorBinder::bind_gathered_attention(const Operands& o)
           forward_of(shape_of(tile, a), rows, bytes, o.dtype(), o.in<std::byte>(1),
                      o.in<std::byte>(4), o.in<std::byte>(2), o.in<float>(3));
       calls.push_back(ready(backward_of(f, o.in<std::byte>(0) + rows.query * bytes.o,
-                                        o.out<std::byte>(0) + rows.query * bytes.qkv(), f.q_stride,
+                                        o.out<std::byte>(0) + rows.query * bytes.q_row, f.q_stride,
                                         tile == tiles[1] ? second_dkv : first_dkv, bytes)));
     }
     const std::int64_t columns = bytes.kv() / bytes.element;

@@ -63,6 +63,45 @@ TEST_CASE("queries, keys and values of latent attention lie side by side", "[ker
   });
 }
 
+TEST_CASE("latent keys and values alone are those beside queries", "[kernels][latent]") {
+  for_each_backend([](Backend& backend) {
+    LatentShape shape = kShape;
+    shape.queries = false;
+    const Matrix inputs = all_inputs(DType::F32);
+    const std::int64_t queries = kShape.query_columns();
+    const DeviceMatrix own(backend, reference::slice_columns(inputs, queries, shape.kv_columns()));
+    const DeviceMatrix shared(
+        backend, reference::slice_columns(inputs, queries + shape.kv_columns(), shape.rope_size));
+    const DeviceMatrix kv(backend, shape.tokens, shape.columns());
+    if (!has(backend,
+             LatentHeadsForward{
+                 .shape = shape, .kv = own.data(), .k_rope = shared.data(), .qkv = kv.data()}))
+      return;
+    check_close(kv.read(), reference::slice_columns(side_by_side(inputs), queries, shape.columns()),
+                0.0);
+    const Matrix gradient = random_in(DType::F32, shape.tokens, kShape.columns(), 2);
+    const DeviceMatrix whole(backend, gradient);
+    const DeviceMatrix part(backend, reference::slice_columns(gradient, queries, shape.columns()));
+    const DeviceMatrix dq(backend, shape.tokens, queries);
+    const DeviceMatrix dkv(backend, shape.tokens, shape.kv_columns());
+    const DeviceMatrix dk_rope(backend, shape.tokens, shape.rope_size);
+    run(backend, LatentHeadsBackward{.shape = kShape,
+                                     .dqkv = whole.data(),
+                                     .dq = dq.data(),
+                                     .dkv = dkv.data(),
+                                     .dk_rope = dk_rope.data()});
+    const Matrix expected_dkv = dkv.read(), expected_dk_rope = dk_rope.read();
+    const DeviceMatrix own_dkv(backend, shape.tokens, shape.kv_columns());
+    const DeviceMatrix own_dk_rope(backend, shape.tokens, shape.rope_size);
+    run(backend, LatentHeadsBackward{.shape = shape,
+                                     .dqkv = part.data(),
+                                     .dkv = own_dkv.data(),
+                                     .dk_rope = own_dk_rope.data()});
+    check_close(own_dkv.read(), expected_dkv, 0.0);
+    check_close(own_dk_rope.read(), expected_dk_rope, 0.0);
+  });
+}
+
 TEST_CASE("the gradient of latent heads agrees with finite differences", "[kernels][latent]") {
   for_each_backend([](Backend& backend) {
     for (const DType dtype : {DType::F32, DType::BF16}) {

@@ -170,6 +170,45 @@ TEST_CASE("a ring's next keys are on their way while attention reads the last",
   CHECK(overlapped == 4 * (3 + 3 + 3));
 }
 
+TEST_CASE("latent attention gathers what keys and values are made of", "[program][context]") {
+  models::ModelSpec model = llama_style();
+  model.num_kv_heads = model.num_heads = 4;
+  model.head_size = 24;
+  model.mla = models::MlaSpec{.q_lora_rank = 40,
+                              .kv_lora_rank = 28,
+                              .qk_nope_head_size = 16,
+                              .qk_rope_head_size = 8,
+                              .v_head_size = 12};
+  Plan plan = make_plan(model, {.tp = 2, .cp = 2});
+  const auto sent = [&](Phase phase) {
+    const Program program = lower(plan, 0);
+    std::int64_t bytes = 0;
+    for (const OperationInstance& instance : program.instances) {
+      const Operation& operation = operation_of(program, instance);
+      const bool first = instance.microbatch == 0 && instance.layer >= 0 &&
+                         program.layers[static_cast<std::size_t>(instance.layer)].layer == 0;
+      if (first && operation.lane == Lane::Cp && operation.phase == phase)
+        bytes += message_bytes(program, instance);
+    }
+    return bytes;
+  };
+  // 8 tokens of a rank: 28 latent values and 8 rotated columns, whatever the heads here.
+  CHECK(sent(Phase::Forward) == 8 * (28 + 8) * 4);
+  CHECK(sent(Phase::Recompute) == 8 * (28 + 8) * 4);
+  CHECK(sent(Phase::InputGrad) == 2 * 8 * (28 + 8) * 4);  // of all ranks' tokens, to be summed
+  plan.context_parallel = ContextMethod::Ring;            // keys and values of two heads
+  CHECK(sent(Phase::Forward) == 8 * 2 * (24 + 12) * 4);
+  // Neither gathered nor expanded values outlive a task.
+  plan.context_parallel = ContextMethod::AllGather;
+  const Program program = lower(plan, 0);
+  for (const Block& block : program.blocks)
+    for (const Value& value : block.values)
+      if (value.storage == Storage::Saved) {
+        INFO(value.name);
+        CHECK(local_shape(program, value).front() <= 8);
+      }
+}
+
 TEST_CASE("over all ranks attention costs what it does on one", "[program][context]") {
   const auto attention_flops = [](const Plan& plan) {
     double flops = 0;

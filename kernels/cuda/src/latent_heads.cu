@@ -10,14 +10,16 @@ namespace {
 struct Columns {
   std::int64_t head;     // of queries and keys
   std::int64_t kv_head;  // of kv
-  std::int64_t queries;  // all of a token; keys begin there, and values after as many more
+  std::int64_t queries;  // all of a token; keys begin there
+  std::int64_t values;   // where they begin
   std::int64_t all;
 };
 __device__ inline Columns columns_of(const LatentShape& s) {
   const std::int64_t head = s.nope_size + s.rope_size;
-  const std::int64_t queries = s.heads * head;
-  return {head, std::int64_t{s.nope_size} + s.value_size, queries,
-          2 * queries + std::int64_t{s.heads} * s.value_size};
+  const std::int64_t queries = s.queries ? s.heads * head : 0;
+  const std::int64_t values = queries + s.heads * head;
+  return {head, std::int64_t{s.nope_size} + s.value_size, queries, values,
+          values + std::int64_t{s.heads} * s.value_size};
 }
 
 /// A block row for each token: every element of qkv is a copy.
@@ -35,14 +37,14 @@ __global__ void forward_kernel(const LatentHeadsForward op) {
       qkv[i] = q[i];
       return;
     }
-    if (i < 2 * at.queries) {
+    if (i < at.values) {
       const std::int64_t h = (i - at.queries) / at.head;
       const std::int64_t e = (i - at.queries) % at.head;
       qkv[i] = e < s.nope_size ? kv[h * at.kv_head + e] : k_rope[e - s.nope_size];
       return;
     }
-    const std::int64_t h = (i - 2 * at.queries) / s.value_size;
-    qkv[i] = kv[h * at.kv_head + s.nope_size + (i - 2 * at.queries) % s.value_size];
+    const std::int64_t h = (i - at.values) / s.value_size;
+    qkv[i] = kv[h * at.kv_head + s.nope_size + (i - at.values) % s.value_size];
   });
 }
 
@@ -65,7 +67,7 @@ __global__ void backward_kernel(const LatentHeadsBackward op) {
       const std::int64_t e = j % at.kv_head;
       static_cast<T*>(op.dkv)[t * own + j] =
           e < s.nope_size ? dqkv[at.queries + h * at.head + e]
-                          : dqkv[2 * at.queries + h * s.value_size + e - s.nope_size];
+                          : dqkv[at.values + h * s.value_size + e - s.nope_size];
       return;
     }
     float sum = 0.0F;

@@ -14,18 +14,21 @@ namespace meshplan::kernels {
 struct LatentShape {
   std::int64_t tokens = 0;
   int heads = 0;
-  int nope_size = 0;   // En
-  int rope_size = 0;   // Er
-  int value_size = 0;  // Ev
-  std::int64_t query_columns() const { return std::int64_t{heads} * (nope_size + rope_size); }
+  int nope_size = 0;    // En
+  int rope_size = 0;    // Er
+  int value_size = 0;   // Ev
+  bool queries = true;  // false: keys and values alone, where the queries are of fewer tokens
+  std::int64_t query_columns() const { return queries ? key_columns() : 0; }
+  std::int64_t key_columns() const { return std::int64_t{heads} * (nope_size + rope_size); }
   std::int64_t kv_columns() const { return std::int64_t{heads} * (nope_size + value_size); }
   std::int64_t columns() const {
-    return std::int64_t{heads} * (2 * (nope_size + rope_size) + value_size);
+    return query_columns() + key_columns() + std::int64_t{heads} * value_size;
   }
 };
 
 /// qkv[t] = [q | for each head: k, its own part, then the shared one | for each head: v]. All
-/// operands are contiguous. Traffic: 4 T H E + 2 T H Ev elements.
+/// operands are contiguous. Without queries, the same without q. Traffic: 4 T H E + 2 T H Ev
+/// elements, without queries half of the former.
 struct LatentHeadsForward {
   LatentShape shape;
   DType dtype = DType::F32;

@@ -9,10 +9,10 @@ struct Columns {
   explicit Columns(const LatentShape& shape)
       : head(shape.nope_size + shape.rope_size),
         kv_head(shape.nope_size + shape.value_size),
-        queries(shape.heads * head),
+        queries(shape.query_columns()),
         kv(shape.heads * kv_head),
         keys(queries),
-        values(2 * queries),
+        values(queries + shape.heads * head),
         all(values + shape.heads * int64_t{shape.value_size}) {}
   int64_t head;
   int64_t kv_head;
@@ -25,6 +25,7 @@ struct Columns {
 
 template <class T>
 void copy(T* to, const T* from, int64_t count) {
+  if (count == 0) return;  // no queries
   memcpy(to, from, static_cast<size_t>(count) * sizeof(T));
 }
 
