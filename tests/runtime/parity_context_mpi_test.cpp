@@ -6,6 +6,7 @@
 
 #include "runtime/parity_job.hpp"
 #include "runtime/parity_models.hpp"
+#include "runtime/parity_techniques.hpp"
 
 namespace meshplan::test {
 namespace {
@@ -114,13 +115,14 @@ void check_parity(const std::vector<Plan>& plans) {
   const RunResult reference = fixture.run_alone(base_plan(model));
   REQUIRE(reference.losses.back() < reference.losses.front());
   double worst = 0;
-  int count = 0;
-  for (const Plan& plan : plans) {
-    ++count;
+  const std::vector<std::size_t> chosen = plans_to_run(plans);
+  for (const std::size_t i : chosen) {
+    const Plan& plan = plans[i];
     const auto run = fixture.run(plan);
     if (!run) continue;
     const GradientError error = compare_gradients(*run, reference);
     worst = std::max(worst, error.relative);
+    if (fixture.world->rank() == 0) record_parity("context", plan, error.relative);
     INFO(describe(plan) << ", worst gradient " << error.worst);
     CHECK(run->expert_loads == reference.expert_loads);
     CHECK(error.relative <= 1e-5);
@@ -129,7 +131,7 @@ void check_parity(const std::vector<Plan>& plans) {
   }
   if (fixture.world->rank() == 0)
     std::cout << fmt::format("{}: {} plans, worst relative gradient error {:.2e}\n", model.name,
-                             count, worst);
+                             chosen.size(), worst);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "runtime/packed_batch.hpp"
 #include "runtime/parity_job.hpp"
 #include "runtime/parity_models.hpp"
+#include "runtime/parity_techniques.hpp"
 
 namespace meshplan::test {
 namespace {
@@ -48,11 +49,8 @@ struct Choice {
   std::int64_t max_tokens_per_rank = 0;
 };
 
-void check_parity(const Plan& base, const std::vector<Choice>& choices) {
-  Fixture fixture;
-  const RunResult reference = fixture.run_alone(base);
-  REQUIRE(reference.losses.back() < reference.losses.front());
-  double worst = 0;
+std::vector<Plan> plans_of(const Plan& base, const std::vector<Choice>& choices) {
+  std::vector<Plan> plans;
   int turn = 0;
   for (const Choice& choice : choices) {
     Plan plan = base;
@@ -63,13 +61,29 @@ void check_parity(const Plan& base, const std::vector<Choice>& choices) {
     if (plan.parallel.dp * plan.micro_batch_size > 4) plan.micro_batch_size = 1;
     plan.recompute.kind = static_cast<RecomputeKind>(turn++ % 3);
     for (const program::Violation& violation : check(plan)) FAIL(violation.message);
+    plans.push_back(plan);
+  }
+  return plans;
+}
+
+void check_parity(const Plan& base, const std::vector<Choice>& choices) {
+  Fixture fixture;
+  const RunResult reference = fixture.run_alone(base);
+  REQUIRE(reference.losses.back() < reference.losses.front());
+  double worst = 0;
+  const std::vector<Plan> plans = plans_of(base, choices);
+  const std::vector<std::size_t> chosen = plans_to_run(plans);
+  for (const std::size_t i : chosen) {
+    const Plan& plan = plans[i];
     const auto run = fixture.run(plan);
     if (!run) continue;
     const GradientError error = compare_gradients(*run, reference);
     worst = std::max(worst, error.relative);
+    if (fixture.world->rank() == 0) record_parity("documents", plan, error.relative);
     INFO(plan.model.name << " " << to_string(plan.parallel) << " method "
-                         << static_cast<int>(choice.method) << " max " << choice.max_tokens_per_rank
-                         << " mbs " << plan.micro_batch_size << ", worst gradient " << error.worst);
+                         << static_cast<int>(plan.context_parallel) << " max "
+                         << plan.max_tokens_per_rank << " mbs " << plan.micro_batch_size
+                         << ", worst gradient " << error.worst);
     CHECK(run->expert_loads == reference.expert_loads);
     CHECK(error.relative <= 1e-5);
     CHECK(error.small_absolute <= 1e-11);
@@ -77,7 +91,7 @@ void check_parity(const Plan& base, const std::vector<Choice>& choices) {
   }
   if (fixture.world->rank() == 0)
     std::cout << fmt::format("{} packed: {} plans, worst relative gradient error {:.2e}\n",
-                             base.model.name, choices.size(), worst);
+                             base.model.name, chosen.size(), worst);
 }
 
 std::vector<Choice> every_axis() {

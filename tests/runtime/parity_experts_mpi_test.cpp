@@ -7,6 +7,7 @@
 
 #include "runtime/parity_job.hpp"
 #include "runtime/parity_models.hpp"
+#include "runtime/parity_techniques.hpp"
 
 namespace meshplan::test {
 namespace {
@@ -65,13 +66,10 @@ bool agrees(const RunResult& run, const RunResult& reference) {
          error.small_absolute <= 1e-11 && scalar_error(run, reference) <= 1e-5;
 }
 
-void check_parity(const models::ModelSpec& model) {
-  Fixture fixture;
-  const RunResult reference = fixture.run_alone(base_plan(model));
-  REQUIRE(reference.losses.back() < reference.losses.front());
-  double worst = 0;
-  int count = 0;
+std::vector<Plan> plans_of(const models::ModelSpec& model) {
+  std::vector<Plan> plans;
   for (const ParallelConfig& parallel : expert_plans()) {
+    const auto count = static_cast<int>(plans.size());
     Plan plan = base_plan(model);
     plan.parallel = parallel;
     plan.recompute.kind = static_cast<RecomputeKind>(count % 3);
@@ -82,12 +80,26 @@ void check_parity(const models::ModelSpec& model) {
     // What no gradient moves is whole on every rank, however the rest is sharded.
     if (parallel.dp > 1 && parallel.pp == 1 && model.moe->router.correction_bias)
       plan.zero_stage = count % 2;
-    ++count;
+    plans.push_back(plan);
+  }
+  return plans;
+}
+
+void check_parity(const models::ModelSpec& model) {
+  Fixture fixture;
+  const RunResult reference = fixture.run_alone(base_plan(model));
+  REQUIRE(reference.losses.back() < reference.losses.front());
+  double worst = 0;
+  const std::vector<Plan> plans = plans_of(model);
+  const std::vector<std::size_t> chosen = plans_to_run(plans);
+  for (const std::size_t i : chosen) {
+    const Plan& plan = plans[i];
     const auto run = fixture.run(plan);
     if (!run) continue;
     const GradientError error = compare_gradients(*run, reference);
     worst = std::max(worst, error.relative);
-    INFO(model.name << ": " << to_string(parallel) << " schedule "
+    if (fixture.world->rank() == 0) record_parity("experts", plan, error.relative);
+    INFO(model.name << ": " << to_string(plan.parallel) << " schedule "
                     << static_cast<int>(plan.schedule) << " recompute "
                     << static_cast<int>(plan.recompute.kind) << " zero " << plan.zero_stage
                     << ", worst gradient " << error.worst);
@@ -98,7 +110,7 @@ void check_parity(const models::ModelSpec& model) {
   }
   if (fixture.world->rank() == 0)
     std::cout << fmt::format("{}: {} plans, worst relative gradient error {:.2e}\n", model.name,
-                             count, worst);
+                             chosen.size(), worst);
 }
 
 // ---------------------------------------------------------------- seeded bugs

@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 #include <iostream>
 #include <map>
+#include <numeric>
 
 #include "runtime/parity_fixture.hpp"
+#include "runtime/parity_techniques.hpp"
 
 namespace meshplan::test {
 namespace {
@@ -70,8 +72,8 @@ std::vector<Plan> scheduled_plans(const models::ModelSpec& model) {
   return plans;
 }
 
-/// @param plans  of one model and workload
-/// @param variants  how each of them is lowered; none: as by default
+/// @param plans  of one model and workload; in a quick run those that cover their techniques
+/// @param variants  how each of them is lowered, then all are run; none: as by default
 void check_parity(const std::vector<Plan>& plans, const std::vector<Variant>& variants = {}) {
   Fixture fixture;
   const models::ModelSpec& model = plans.front().model;
@@ -79,13 +81,17 @@ void check_parity(const std::vector<Plan>& plans, const std::vector<Variant>& va
   REQUIRE(reference.run.losses.back() < reference.run.losses.front());
   double worst = 0;
   int count = 0;
-  for (std::size_t i = 0; i < plans.size(); ++i) {
+  std::vector<std::size_t> chosen(plans.size());
+  std::iota(chosen.begin(), chosen.end(), std::size_t{0});
+  if (variants.empty()) chosen = plans_to_run(plans);
+  for (const std::size_t i : chosen) {
     const Plan& plan = plans[i];
     const auto run = fixture.run(plan, {}, variants.empty() ? Variant{} : variants[i]);
     if (!run) continue;
     ++count;
     const GradientError error = compare_gradients(*run, reference.run);
     worst = std::max(worst, error.relative);
+    if (fixture.world->rank() == 0) record_parity("dense", plan, error.relative);
     INFO(model.name << ": plan " << i << ", " << describe(plan) << ", worst gradient "
                     << error.worst);
     CHECK(error.relative <= 1e-5);

@@ -7,6 +7,7 @@
 
 #include "core/hash.hpp"
 #include "runtime/parity_precision.hpp"
+#include "runtime/parity_techniques.hpp"
 
 namespace meshplan::test {
 namespace {
@@ -35,13 +36,16 @@ void check_half_parity(const models::ModelSpec& model, DType precision) {
   plan.workload.precision = precision;
   const RunResult reference = fixture.run_alone(plan);
   double worst = 0;
-  for (const Plan& one : half_plans(model, precision)) {
+  const std::vector<Plan> plans = half_plans(model, precision);
+  for (const std::size_t i : plans_to_run(plans)) {
+    const Plan& one = plans[i];
     const auto run = fixture.run(one);
     if (!run) continue;
     const double tolerance = half_tolerance(precision, model, one.parallel.tp);
     const GradientError error = compare_gradients(*run, reference, kSmallInHalf);
     const GradientError to_fp32 = compare_gradients(*run, fp32, kSmallInHalf);
     worst = std::max(worst, error.relative / tolerance);
+    if (fixture.world->rank() == 0) record_parity("precision", one, error.relative);
     INFO(model.name << " in " << name_of(precision) << ": " << describe(one) << ", worst gradient "
                     << error.worst << " by " << error.relative << ", against fp32 " << to_fp32.worst
                     << " by " << to_fp32.relative << ", tolerance " << tolerance);
