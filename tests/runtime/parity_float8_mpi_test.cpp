@@ -156,15 +156,6 @@ class ExactBackend final : public kernels::CpuBackend {
   }
 };
 
-/// Of two runs whose tensors are quantized apart. E4M3 has 4 significant bits, E5M2 3: rounding is
-/// about 0.4 u in the root mean square, u = 2^-4 and 2^-3. A linear rounds x and w to E4M3 and dy
-/// to E5M2, which counts as four of E4M3: 6 a linear, 4 linears a layer; a sum of products has the
-/// relative error of its terms. So as half_tolerance() of parity_precision.hpp.
-double float8_tolerance(const models::ModelSpec& model) {
-  constexpr double kRounded = 4 * 6;
-  return std::sqrt(2 * kRounded * model.num_layers) * 0.4 * 0x1p-4;
-}
-
 /// Runs of one rank on rank 0, which compares: eight ranks at once would take eight times as long.
 class FirstRank {
  public:
@@ -207,7 +198,7 @@ TEST_CASE("a rank computes in FP8 what a slow emulation of its products does", "
     const GradientError wiring = compare_gradients(*exact, *emulated);
     const GradientError error = compare_gradients(*run, *emulated, kSmallInHalf);
     const GradientError to_bf16 = compare_gradients(*emulated, *bf16, kSmallInHalf);
-    const double tolerance = float8_tolerance(plan.model);
+    const double tolerance = float8_tolerance(plan.model.num_layers);
     std::cout << fmt::format(
         "{} in fp8: worst gradient {:.1e} off its emulation, with sums in fp32 {:.4f} (tolerance "
         "{:.4f}), from bf16 {:.4f}\n",
@@ -276,7 +267,7 @@ TEST_CASE("in fp8 plans with shards give the gradients of one rank to the format
       plan.recompute.kind = static_cast<RecomputeKind>(parallel.world_size() % 3);
       const auto run = fixture.run(plan);
       if (!reference) continue;
-      const double tolerance = float8_tolerance(plan.model);
+      const double tolerance = float8_tolerance(plan.model.num_layers);
       const GradientError error = compare_gradients(*run, *reference, kSmallInHalf);
       worst = std::max(worst, error.relative / tolerance);
       INFO(model.name << ": " << describe(plan) << ", worst gradient " << error.worst << " by "
@@ -316,7 +307,7 @@ TEST_CASE("fp8 trains as bf16 does", "[parity]") {
   // e falls by 1 - e^2 / 2 of it.
   const double fallen = 1 - bf16.losses.back() / bf16.losses.front();
   CHECK(fallen > 0.1);
-  CHECK(widest <= fallen * std::pow(float8_tolerance(plan.model), 2));
+  CHECK(widest <= fallen * std::pow(float8_tolerance(plan.model.num_layers), 2));
 }
 
 }  // namespace meshplan::test

@@ -24,6 +24,7 @@ namespace {
 
 using program::CompressionKind;
 using program::ContextMethod;
+using program::Precision;
 
 constexpr int kPairSteps = 2;
 constexpr int kDensities = 4;
@@ -40,30 +41,43 @@ struct Parts {
   ContextMethod method = ContextMethod::AllGather;
   RecomputeKind recompute = RecomputeKind::None;
   CompressionKind compression = CompressionKind::None;
-  DType precision = DType::F32;
+  Precision precision = Precision::F32;
   int zero = 0;
   bool hybrid_zero = false, hybrid_context = false, packed = false, experts = false, latent = false;
 };
 
+/// With widths that FP8 products can have on two ranks.
+models::ModelSpec latent_in_float8(models::ModelSpec model) {
+  model = latent_style(model);
+  model.head_size = 32;
+  model.mla = models::MlaSpec{.q_lora_rank = 48,
+                              .kv_lora_rank = 32,
+                              .qk_nope_head_size = 16,
+                              .qk_rope_head_size = 16,
+                              .v_head_size = 16};
+  return model;
+}
+
 Plan plan_of(const Parts& parts) {
   Plan plan;
   models::ModelSpec model = parts.experts ? mixtral_style() : llama_style();
-  if (parts.latent) model = latent_style(model);
+  if (parts.latent) model = latent_in_float8(model);
   model.name =
       fmt::format("{}{}", parts.experts ? "experts" : "dense", parts.latent ? " latent" : "");
   model.num_layers = 4;
   // Rounding must not change who is chosen.
-  if (parts.experts && parts.precision != DType::F32) model.moe->top_k = model.moe->num_experts;
+  if (parts.experts && parts.precision != Precision::F32) model.moe->top_k = model.moe->num_experts;
   plan.model = model;
   plan.workload.seq_len = 32;
   plan.workload.global_batch_size = 8;
-  plan.workload.precision = parts.precision;
+  program::set_precision(plan.workload, parts.precision);
+  if (parts.precision == Precision::Fp8) plan.workload.seq_len = 64;  // 16 tokens on every rank
   plan.workload.optimizer.learning_rate = 1e-3;
   if (parts.packed) plan.workload.documents = {.packed = true, .end_of_document = 0};
   plan.parallel = parts.parallel;
   plan.schedule = parts.schedule;
   plan.context_parallel = parts.method;
-  plan.max_tokens_per_rank = parts.hybrid_context ? 20 : 0;
+  plan.max_tokens_per_rank = parts.hybrid_context ? plan.workload.seq_len / 2 + 4 : 0;
   plan.recompute.kind = parts.recompute;
   plan.compression = {.kind = parts.compression, .ratio = 1};
   plan.zero_stage = parts.zero;
@@ -138,8 +152,9 @@ const std::map<std::string, Change> kChanges = {
     {"packed", [](Parts& p) { p.packed = true; }},
     {"int8", [](Parts& p) { use_compression(p, CompressionKind::Int8); }},
     {"top-k", [](Parts& p) { use_compression(p, CompressionKind::TopK); }},
-    {"bf16", [](Parts& p) { p.precision = DType::BF16; }},
-    {"fp16", [](Parts& p) { p.precision = DType::F16; }},
+    {"bf16", [](Parts& p) { p.precision = Precision::BF16; }},
+    {"fp16", [](Parts& p) { p.precision = Precision::F16; }},
+    {"fp8", [](Parts& p) { p.precision = Precision::Fp8; }},
 };
 
 bool is_legal(const Plan& plan) {
@@ -212,9 +227,8 @@ struct PairJob : ParityJob {
     Plan alone = plan_of({});
     alone.model = plan.model;
     alone.workload = plan.workload;
-    const std::string key =
-        fmt::format("{} {} {}", plan.model.name, name_of(plan.workload.precision),
-                    plan.workload.documents.packed);
+    const std::string key = fmt::format("{} {} {}", plan.model.name, precision_name(plan.workload),
+                                        plan.workload.documents.packed);
     const auto [entry, fresh] = references.try_emplace(key);
     if (fresh) entry->second = run_alone(alone);
     return entry->second;
@@ -235,8 +249,16 @@ double tolerance_of(const Plan& plan) {
       half ? half_tolerance(plan.workload.precision, plan.model,
                             plan.parallel.tp + (plan.parallel.cp > 1 ? plan.parallel.cp : 0))
            : 1e-5;
+  if (precision_of(plan.workload) == Precision::Fp8)
+    tolerance = float8_tolerance(plan.model.num_layers, plan.model.mla ? 7 : 4);
   if (plan.compression.kind == CompressionKind::Int8) tolerance += kInt8Error;
   return tolerance;
+}
+
+/// Of the first loss, which no gradient has moved yet.
+double loss_tolerance_of(const Plan& plan) {
+  if (precision_of(plan.workload) == Precision::Fp8) return 0x1p-6;
+  return plan.workload.precision == DType::F32 ? 1e-6 : unit_roundoff(plan.workload.precision);
 }
 
 /// @returns the gradient error over what is allowed; none on ranks that the plan does not use
@@ -255,9 +277,7 @@ std::optional<double> run_and_check(PairJob& fixture, const Plan& plan) {
   if (exact)
     CHECK(scalar_error(*run, reference) <= 1e-5);
   else
-    CHECK(run->losses.front() ==
-          Approx(reference.losses.front())
-              .epsilon(std::max(1e-6, unit_roundoff(plan.workload.precision))));
+    CHECK(run->losses.front() == Approx(reference.losses.front()).epsilon(loss_tolerance_of(plan)));
   if (fixture.world->rank() == 0) record_parity("pairs", plan, error.relative);
   return error.relative / tolerance;
 }
@@ -292,7 +312,7 @@ Coverage read_log(const std::string& file) {
     bool rounds = false;
     for (std::string name; std::getline(techniques, name, ',');) {
       own.push_back(static_cast<std::size_t>(std::ranges::find(names, name) - names.begin()));
-      rounds = rounds || name == "bf16" || name == "fp16" || name == "int8";
+      rounds = rounds || name == "bf16" || name == "fp16" || name == "fp8" || name == "int8";
     }
     for (std::size_t i = 0; i < own.size(); ++i)
       for (std::size_t j = i; j < own.size(); ++j) ++coverage.count[pair_index(own[i], own[j])];

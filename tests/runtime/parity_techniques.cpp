@@ -14,6 +14,7 @@ namespace {
 using program::CompressionKind;
 using program::ContextMethod;
 using program::Plan;
+using program::Precision;
 using program::RecomputeKind;
 using program::ScheduleKind;
 
@@ -42,9 +43,9 @@ template <CompressionKind kind>
 bool compresses(const Plan& plan) {
   return plan.compression.kind == kind;
 }
-template <DType precision>
+template <Precision precision>
 bool in(const Plan& plan) {
-  return plan.workload.precision == precision;
+  return precision_of(plan.workload) == precision;
 }
 
 const std::vector<Technique>& techniques() {
@@ -77,8 +78,9 @@ const std::vector<Technique>& techniques() {
       {"packed", [](const Plan& p) { return p.workload.documents.packed; }},
       {"int8", compresses<CompressionKind::Int8>},
       {"top-k", compresses<CompressionKind::TopK>},
-      {"bf16", in<DType::BF16>},
-      {"fp16", in<DType::F16>},
+      {"bf16", in<Precision::BF16>},
+      {"fp16", in<Precision::F16>},
+      {"fp8", in<Precision::Fp8>},
   };
   return kAll;
 }
