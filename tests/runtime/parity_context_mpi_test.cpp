@@ -305,6 +305,18 @@ void skip_loss_reduction(program::Program& program) {
   });
 }
 
+void do_not_gather_counts(program::Program& program) {
+  erase_instances(program, [](const program::Operation& operation) {
+    return operation.name.ends_with(".cp_all_gather");
+  });
+}
+
+void do_not_expand_again(program::Program& program) {
+  erase_instances(program, [](const program::Operation& operation) {
+    return operation.phase == program::Phase::Recompute && operation.name == "kv_up";
+  });
+}
+
 struct SeededBug {
   std::string name;
   ContextMethod method;
@@ -344,6 +356,30 @@ TEST_CASE("each seeded bug in context parallelism breaks parity", "[parity][cont
     plan.context_parallel = bug.method;
     const auto wrong = fixture.run(plan, bug.mutate);
     INFO(bug.name << ", " << name_of(bug.method));
+    if (wrong) CHECK_FALSE(agrees(*wrong, reference));
+  }
+}
+
+TEST_CASE("each seeded bug in what routers and latent attention gather breaks parity",
+          "[parity][context]") {
+  Fixture fixture;
+  const struct {
+    std::string name;
+    models::ModelSpec model;
+    Mutation mutate;
+  } bugs[] = {
+      {"counts not gathered, of a capacity", capacity_style(), do_not_gather_counts},
+      {"counts not gathered, of a balance loss", balanced_style(), do_not_gather_counts},
+      {"latents in the order of the ranks", latent_style(), swap_chunks},
+      {"latents' gradients not summed", latent_style(), keep_own_keys_gradients},
+      {"keys of another layer in the backward pass", latent_style(), do_not_expand_again},
+  };
+  for (const auto& bug : bugs) {
+    Plan plan = base_plan(bug.model);
+    const RunResult reference = fixture.run_alone(plan);
+    plan.parallel = {.cp = 2};
+    const auto wrong = fixture.run(plan, bug.mutate);
+    INFO(bug.name);
     if (wrong) CHECK_FALSE(agrees(*wrong, reference));
   }
 }
