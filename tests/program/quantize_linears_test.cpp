@@ -159,6 +159,37 @@ TEST_CASE("What weight gradients read is kept in FP8", "[program][fp8][memory]")
   CHECK(saved(RecomputeKind::Full) == 2 * kStream);
 }
 
+TEST_CASE("Of a layer with experts, their products and gates stay in bf16", "[program][fp8]") {
+  Plan plan =
+      make_plan(models::load_preset("tiny-moe"), {.tp = 2, .dp = 2, .ep = 2, .sp = true}, 3);
+  plan.workload.seq_len = 64;
+  set_precision(plan.workload, Precision::Fp8);
+  plan.model.moe->shared_expert_ffn_size = 64;
+  plan.model.moe->shared_expert_gate = true;
+  const std::vector<Program> programs = lower_all(plan);
+  CHECK(program_errors(programs) == std::vector<std::string>{});
+  const Block& layer = block_named(programs[0], "moe");
+  CHECK(count(layer.forward, OpKind::GroupedLinear) == 2);
+  CHECK(count(layer.forward, OpKind::Linear) == 1);  // the gate, of one feature
+  CHECK(operation_named(layer.forward, "shared_gate").outputs.size() == 1);
+  CHECK(count(layer.forward, OpKind::ScaledLinear) == 4);  // qkv, out, shared up and down
+  CHECK(count(layer.backward, OpKind::ScaledLinear) == 8);
+}
+
+// Down-projections read rows that sp has divided; up-projections are cut by heads.
+TEST_CASE("Low-rank projections of latent attention are products in FP8", "[program][fp8]") {
+  Plan plan = make_plan(models::load_preset("deepseek-v3"), {.tp = 2, .ep = 1, .sp = true}, 1);
+  plan.workload.seq_len = 64;
+  set_precision(plan.workload, Precision::Fp8);
+  plan.model.mtp_layers = 0;
+  plan.model.num_layers = 2;
+  plan.model.moe->dense_layers = {0};
+  const std::vector<Program> programs = lower_all(plan);
+  CHECK(program_errors(programs) == std::vector<std::string>{});
+  // q down and up, keys and values down and up, out, gate and up, down
+  CHECK(count(block_named(programs[0], "dense").forward, OpKind::ScaledLinear) == 7);
+}
+
 TEST_CASE("Programs in FP8 are sound over every mesh, schedule and recompute", "[program][fp8]") {
   for (const Plan& plan : test::float8_plans()) {
     INFO(test::describe(plan));
