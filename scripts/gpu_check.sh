@@ -96,13 +96,13 @@ export MPIEXEC_LAUNCHER=fork
 cd "$build" || exit 1
 run tests_gpu ctest -L gpu --output-on-failure
 meshplan=$build/cli/meshplan
-losses() { grep -oE '"losses": ?\[[^]]*\]' "$1"; }
+losses() { tr -d ' \n' <"$1" | grep -oE '"losses":\[[^]]*\]'; }
 job() {  # job NAME RANKS OPTIONS...: a plan of that many ranks on the GPUs, beside one on the CPU
   local name=$1 ranks=$2 parallel=$3
   shift 3
   # shellcheck disable=SC2086
   "$meshplan" simulate --model tiny-llama --cluster cpu-host --ranks "$ranks" $parallel --global-batch 4 \
-    --seq-len 64 --precision fp32 --out "$out/$name.json" >/dev/null &&
+    --seq-len 64 --precision "${precision:-fp32}" --out "$out/$name.json" >/dev/null &&
     "$mpiexec" -launcher fork -n "$ranks" "$meshplan" run "$out/$name.json" --steps 5 --any-placement \
       --device cpu --json >"$out/$name.cpu.json" &&
     "$mpiexec" -launcher fork -n "$ranks" "$meshplan" run "$out/$name.json" --steps 5 --any-placement \
@@ -111,6 +111,8 @@ job() {  # job NAME RANKS OPTIONS...: a plan of that many ranks on the GPUs, bes
   losses "$out/$name.gpu.json"
 }
 run run_one_gpu job one 1 ""
+oldest=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sort -n | head -1)
+[ "$oldest" -lt 89 ] || precision=fp8 run run_one_gpu_fp8 job fp8 1 ""
 run run_tp2_by_mpi job tp2mpi 2 "--tp 2" --comm mpi
 run run_pp2_by_mpi job pp2mpi 2 "--pp 2" --comm mpi
 run run_dp2_nccl_shared job dp2shared 2 "--dp 2" --comm nccl --share-gpu
