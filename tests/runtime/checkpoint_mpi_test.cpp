@@ -530,6 +530,36 @@ TEST_CASE("a checkpoint that does not fit the plan is refused with both values",
   other = plan;
   other.workload.global_batch_size = 8;
   CHECK_THAT(refused(other, ResumeKind::Continue), Contains("global_batch_size is 4, but 8"));
+  // Packed documents: what a sequence holds.
+  other = plan;
+  other.workload.documents.packed = true;
+  other.workload.documents.end_of_document = 10;
+  CHECK_THAT(refused(other, ResumeKind::Continue),
+             Contains("packed (--packed) is off, but on in the plan") && Contains("--init-from"));
+  CHECK(refused(other, ResumeKind::WeightsOnly).empty());
+  runtime::CheckpointIndex packed = checkpoint.index();
+  Plan then = plan;
+  then.workload.documents = {.packed = true, .end_of_document = 10, .pad_multiple = 4};
+  packed.plan_json = program::to_json(then);
+  const auto why = [&](const program::Documents& documents) -> std::string {
+    Plan now = plan;
+    now.workload.documents = documents;
+    try {
+      runtime::check_fits(packed, path, now, ResumeKind::Continue);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(why(then.workload.documents).empty());
+  CHECK_THAT(why({.packed = true, .end_of_document = 11, .pad_multiple = 4}),
+             Contains("(--end-of-document) is 10, but 11 in the plan"));
+  CHECK_THAT(why({.packed = true, .end_of_document = 10, .pad_multiple = 2}),
+             Contains("(--pad-documents) is 4, but 2 in the plan"));
+  CHECK_THAT(why({}), Contains("(--packed) is on, but off in the plan"));
+  other = plan;
+  other.workload.documents.expected_lengths = {3, 5};  // only predicts
+  CHECK(refused(other, ResumeKind::Continue).empty());
   other = plan;
   other.model.hidden_size = 128;
   other.model.rope_base = 5000;
