@@ -77,10 +77,73 @@ TEST_CASE("in fp16 plans give the gradients of one rank, to the format's precisi
 
 namespace {
 
+struct DividedCase {
+  models::ModelSpec model;
+  ParallelConfig parallel;
+  int zero_stage = 0;
+  int shard_group = 0;
+  program::ContextMethod method = program::ContextMethod::AllGather;
+};
+
+/// What divides state or sequences, in fp16 with a scaled loss.
+std::vector<DividedCase> divided_cases() {
+  using program::ContextMethod;
+  return {{llama_style(), {.dp = 4}, 1},
+          {llama_style(), {.dp = 4}, 2},
+          {llama_style(), {.dp = 4}, 3},
+          {llama_style(), {.dp = 4}, 3, 2},
+          {gpt2_style(), {.tp = 2, .pp = 2, .dp = 2, .sp = true}, 2},
+          {llama_style(), {.cp = 2}},
+          {llama_style(), {.cp = 2, .dp = 2}, 3, 0, ContextMethod::Ring},
+          {llama_style(), {.cp = 2, .pp = 2, .dp = 2}, 1, 0, ContextMethod::Ulysses}};
+}
+
+Plan plan_of(const DividedCase& one) {
+  Plan plan = base_plan(one.model);
+  plan.workload.precision = DType::F16;
+  plan.parallel = one.parallel;
+  plan.zero_stage = one.zero_stage;
+  plan.zero_shard_group = one.shard_group;
+  plan.context_parallel = one.method;
+  return plan;
+}
+
+std::string describe(const DividedCase& one) {
+  return fmt::format("{} {} zero {}/{}", one.model.name, to_string(one.parallel), one.zero_stage,
+                     one.shard_group);
+}
+
+}  // namespace
+
+TEST_CASE("fp16 with ZeRO and cp gives the gradients of one rank", "[parity]") {
+  Fixture fixture;
+  for (const DividedCase& one : divided_cases()) {
+    Plan alone = plan_of(one);
+    alone.parallel = {};
+    alone.zero_stage = alone.zero_shard_group = 0;
+    const RunResult reference = fixture.run_alone(alone);
+    const auto run = fixture.run(plan_of(one));
+    if (!run) continue;
+    const double tolerance = half_tolerance(DType::F16, one.model, one.parallel.tp);
+    const GradientError error = compare_gradients(*run, reference, kSmallInHalf);
+    INFO(describe(one) << ", worst gradient " << error.worst << " by " << error.relative
+                       << ", tolerance " << tolerance);
+    CHECK(error.relative <= tolerance);
+    CHECK(error.small_absolute <= tolerance * kSmallInHalf);
+    CHECK(run->losses.front() ==
+          Approx(reference.losses.front()).epsilon(unit_roundoff(DType::F16)));
+    CHECK(run->losses.back() < run->losses.front());
+  }
+}
+
+namespace {
+
 std::uint64_t state_of(const runtime::Trainer& trainer) {
   std::uint64_t hash = 0;
   for (const program::Region region : {program::Region::Weights, program::Region::MasterWeights,
                                        program::Region::Moment1, program::Region::Moment2}) {
+    // With ZeRO a step begins with gathers of the weights that others own.
+    if (region == program::Region::Weights && trainer.program().plan.zero_stage > 0) continue;
     const auto bytes = trainer.program().memory.regions[static_cast<std::size_t>(region)].bytes();
     hash = content_hash(std::span(trainer.arena().region(region), static_cast<std::size_t>(bytes)),
                         hash + 1);
@@ -92,11 +155,16 @@ std::uint64_t state_of(const runtime::Trainer& trainer) {
 
 TEST_CASE("every rank skips a step whose fp16 gradients overflow", "[parity]") {
   Fixture fixture;
-  for (const ParallelConfig& parallel :
-       {ParallelConfig{.tp = 2, .pp = 2, .dp = 2}, ParallelConfig{.dp = 8}}) {
-    Plan plan = base_plan(llama_style());
-    plan.workload.precision = DType::F16;
-    plan.parallel = parallel;
+  std::vector<DividedCase> cases = {{llama_style(), {.tp = 2, .pp = 2, .dp = 2}},
+                                    {llama_style(), {.dp = 8}}};
+  // The others on all ranks of the job.
+  for (DividedCase one : divided_cases()) {
+    one.parallel.dp *= fixture.world->size() / one.parallel.world_size();
+    cases.push_back(one);
+  }
+  for (const DividedCase& one : cases) {
+    INFO(describe(one));
+    const Plan plan = plan_of(one);
     runtime::HostDevice device(*fixture.backend);
     runtime::Trainer trainer(program::lower(plan, runtime::stage_of(plan, fixture.world->rank())),
                              std::nullopt, *fixture.world, device, 7, nullptr);
