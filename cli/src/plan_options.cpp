@@ -178,6 +178,10 @@ void add_parallel_options(Command& command, PlanOptions& options) {
             "embedding and head count as a layer each where layers are divided evenly")
       .option("--order", pins.rank_order, "axes from innermost to outermost")
       .option("--bucket-bytes", pins.bucket_bytes, "of a data-parallel gradient bucket")
+      .flag("--offload-optimizer", pins.offload_optimizer,
+            "master weights and optimizer state lie in host memory")
+      .flag("--progress-thread", pins.progress_thread,
+            "a thread of each CPU rank moves communications while it computes")
       .choice("--compress", options.compression, kCompressionNames,
               "gradients on their way between data-parallel ranks; default: none")
       .option("--compress-ratio", pins.compression.ratio,

@@ -68,6 +68,7 @@ int launch_self(int ranks, const HostOptions& options, std::vector<std::string> 
   runtime::LaunchSpec spec{.ranks = ranks,
                            .hosts = parse_hosts(options),
                            .cores_per_host = static_cast<int>(runtime::detect_host().cores.size()),
+                           .cores_per_rank = options.cores_per_rank,
                            .bind_to_cores = !options.no_binding,
                            .command = {std::filesystem::read_symlink("/proc/self/exe").string()},
                            .ranks_stop_by_themselves = stops_by_itself};

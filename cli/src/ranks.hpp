@@ -18,6 +18,7 @@ struct HostOptions {
   std::optional<std::string> hosts;
   std::optional<std::string> hostfile;
   bool no_binding = false;
+  int cores_per_rank = 1;  // not an option: of what the job runs
   double hang_timeout_s = 60;
 };
 

@@ -38,6 +38,7 @@ struct Options {
   std::optional<std::string> log;
   std::optional<int> time_every;
   DeviceOptions device;
+  bool progress_thread = false;
   bool any_placement = false;
   bool no_verify_start = false;
   bool json = false;
@@ -47,7 +48,9 @@ struct Options {
 
 program::Plan load_plan(const Options& options) {
   if (!options.file) throw ConfigError("which plan? usage: meshplan run plan.json --steps 20");
-  return program::parse_plan(read_file(*options.file), *options.file);
+  program::Plan plan = program::parse_plan(read_file(*options.file), *options.file);
+  plan.progress_thread = plan.progress_thread || options.progress_thread;
+  return plan;
 }
 
 int ranks_on_fullest_host(const HostOptions& options, int ranks) {
@@ -115,11 +118,14 @@ int launch(const Options& options, const program::Plan& plan, DeviceKind device)
   pass_path("--chrome", options.chrome.value_or(""));
   pass_path("--log", options.log.value_or(""));
   for (std::string& argument : arguments_of(options.device)) arguments.push_back(argument);
+  if (options.progress_thread) arguments.emplace_back("--progress-thread");
   if (options.any_placement) arguments.emplace_back("--any-placement");
   if (options.no_verify_start) arguments.emplace_back("--no-verify-start");
   if (options.json) arguments.emplace_back("--json");
   if (options.quiet) arguments.emplace_back("--quiet");
-  return launch_self(ranks, options.hosts, std::move(arguments), saves);
+  HostOptions hosts = options.hosts;
+  if (plan.progress_thread) hosts.cores_per_rank = 2;
+  return launch_self(ranks, hosts, std::move(arguments), saves);
 }
 
 void check_placement(const Options& options, const program::Plan& plan, const runtime::Job& job) {
@@ -335,6 +341,9 @@ void add_run_command(CommandLine& line) {
               "steps of an interval");
   add_device_options(command, options->device);
   add_host_options(command, options->hosts);
+  command.flag("--progress-thread", options->progress_thread,
+               "a thread of each rank moves communications while it computes, whatever the plan "
+               "says; uses spare cores");
   command.flag("--any-placement", options->any_placement,
                "run even if the machines are not those of the plan's cluster");
   command.group("Checkpoints (docs/checkpoints.md)")

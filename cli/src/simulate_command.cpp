@@ -46,6 +46,11 @@ PlanOnCluster from_file(const Options& options) {
         fmt::format("{} says what it divides and how; --ep, --etp and --zero are for plans "
                     "described by flags",
                     file));
+  if (pins.progress_thread || pins.offload_optimizer)
+    throw ConfigError(fmt::format(
+        "{} says whether it has a progress thread and where its optimizer state lies: set "
+        "progress_thread or offload_optimizer there",
+        file));
   PlanOnCluster loaded{.plan = program::parse_plan(read_file(file), file)};
   if (options.plan.expert_imbalance) {
     loaded.plan.expected_expert_imbalance =

@@ -2,6 +2,7 @@
 
 #include "compress_reductions.hpp"
 #include "core/error.hpp"
+#include "program/offload.hpp"
 #include "sharded_layer.hpp"
 
 namespace meshplan::program {
@@ -139,6 +140,21 @@ Address step_address(const Program& program, Region region, const StepOp& step) 
   return flat_address(program, region, {begin + skipped, begin + skipped + step.range.size()});
 }
 
+/// Weights and optimizer state of an update's range, or what was fetched of it.
+void add_updated_state(const Program& program, const OperationInstance& instance,
+                       const StepOp& step, Footprint& result) {
+  const bool offloaded = program.plan.offload_optimizer;
+  const bool moments = step.work == StepWork::OptimizerUpdate;
+  for (const Region region :
+       {Region::Weights, Region::MasterWeights, Region::Moment1, Region::Moment2}) {
+    const RegionPlan& plan = program.memory.regions[static_cast<std::size_t>(region)];
+    const bool moment = region == Region::Moment1 || region == Region::Moment2;
+    if (plan.stride_bytes == 0 || plan.on_host || (moment && !moments)) continue;
+    result.writes.push_back(step_address(program, region, step));
+  }
+  if (offloaded) result.writes.push_back(staging_slot(program, instance));
+}
+
 void add_step_footprint(const Program& program, const OperationInstance& instance,
                         const StepOp& step, Footprint& result) {
   const auto scalar = [&](Scalar which, int count = 1) {
@@ -169,11 +185,16 @@ void add_step_footprint(const Program& program, const OperationInstance& instanc
       result.reads.push_back(step_address(program, Region::Gradients, step));
       result.reads.push_back(scalar(Scalar::ClipCoefficient));
       result.reads.push_back(scalar(Scalar::LearningRate, 2));
-      for (const Region region :
-           {Region::Weights, Region::MasterWeights, Region::Moment1, Region::Moment2})
-        if (program.memory.regions[static_cast<std::size_t>(region)].stride_bytes > 0)
-          result.writes.push_back(step_address(program, region, step));
+      add_updated_state(program, instance, step, result);
       return;
+    case StepWork::FetchState:
+    case StepWork::StoreState: {
+      const bool fetch = step.work == StepWork::FetchState;
+      for (const Region region : offloaded_regions(program.plan))
+        (fetch ? result.reads : result.writes).push_back(step_address(program, region, step));
+      (fetch ? result.writes : result.reads).push_back(staging_slot(program, instance));
+      return;
+    }
     case StepWork::AccumulateGradients:
       result.reads.push_back(streamed_address(program, Region::UnreducedBuckets,
                                               instance.gradient_slot,
@@ -187,9 +208,8 @@ void add_step_footprint(const Program& program, const OperationInstance& instanc
       return;
     case StepWork::BalanceExperts:
       result.reads.push_back(expert_load_address(program, step.load_row));
-      for (const Region region : {Region::Weights, Region::MasterWeights})
-        if (program.memory.regions[static_cast<std::size_t>(region)].stride_bytes > 0)
-          result.writes.push_back(step_address(program, region, step));
+      result.reads.push_back(scalar(Scalar::ClipCoefficient));
+      add_updated_state(program, instance, step, result);
       return;
     case StepWork::CompressGradients:
     case StepWork::SumCompressed:
@@ -265,6 +285,7 @@ std::int64_t element_bytes(const Program& program, Region region) {
     case Region::ExpertLoad:
     case Region::CompressionErrors:
     case Region::SumErrors:
+    case Region::OptimizerStaging:
       return size_of(DType::F32);
     case Region::CompressedGradients:
       return 1;

@@ -83,6 +83,16 @@ void fields(Visitor& v, LaunchSample& s) {
 }
 
 template <class Visitor>
+void fields(Visitor& v, ProgressSample& s) {
+  v.required("ranks_on_host", s.ranks_on_host, "of the job", at_least(1));
+  v.required("cores_on_host", s.cores_on_host, "that these may run on", at_least(1));
+  v.required("bytes", s.bytes, "of the all-reduce", at_least(0));
+  v.required("compute_seconds", s.compute_seconds, "median, alone", at_least(0));
+  v.required("communication_seconds", s.communication_seconds, "median, alone", at_least(0));
+  v.required("together_seconds", s.together_seconds, "median, until both are done", at_least(0));
+}
+
+template <class Visitor>
 void fields(Visitor& v, CalibrationSamples& s) {
   v.required("schema_version", s.schema_version, "version of this format", between(1, 1));
   v.required("hostname", s.hostname, "of rank 0's machine");
@@ -103,6 +113,7 @@ void fields(Visitor& v, CalibrationSamples& s) {
   v.optional("gpus", s.gpus, "of every rank");
   v.optional("copies", s.copies, "timed copies of a GPU");
   v.optional("launch", s.launch, "cost of issuing an operation to a GPU");
+  v.optional("progress", s.progress, "communication that a progress thread moved beside work");
   v.optional("device_driven", s.device_driven, "whether NCCL moved the data");
 }
 

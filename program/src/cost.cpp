@@ -9,6 +9,7 @@
 #include "models/counts.hpp"
 #include "program/address.hpp"
 #include "program/context.hpp"
+#include "program/offload.hpp"
 #include "sharded_layer.hpp"
 
 namespace meshplan::program {
@@ -441,6 +442,10 @@ std::int64_t step_elements(const Plan& plan, const StepOp& step) {
   return (step.range.size() + shards - 1) / shards;
 }
 
+std::int64_t state_bytes(const Plan& plan, const StepOp& step) {
+  return step_elements(plan, step) * std::ssize(offloaded_regions(plan)) * size_of(DType::F32);
+}
+
 OperationCost step_cost(const Plan& plan, const StepOp& step) {
   const std::int64_t elements = step_elements(plan, step);
   switch (step.work) {
@@ -454,6 +459,9 @@ OperationCost step_cost(const Plan& plan, const StepOp& step) {
           plan.workload.precision == DType::F32 ? 0 : size_of(plan.workload.precision);
       return {.flops = 0, .bytes = elements * ((sgd ? kSgdBytes : kAdamBytes) + copy)};
     }
+    case StepWork::FetchState:
+    case StepWork::StoreState:  // read here and written there
+      return {.flops = 0, .bytes = 2 * state_bytes(plan, step)};
     case StepWork::LoadBatch:
     case StepWork::MaskLoss:
     case StepWork::ClipCoefficient:
@@ -509,6 +517,9 @@ std::string step_signature(const Plan& plan, const StepOp& step) {
       return fmt::format("{} {} {}", kNames[static_cast<int>(plan.workload.optimizer.kind)],
                          name_of(plan.workload.precision), step_elements(plan, step));
     }
+    case StepWork::FetchState:
+    case StepWork::StoreState:
+      return fmt::format("copy_state {}", state_bytes(plan, step));
     case StepWork::LoadBatch:
     case StepWork::MaskLoss:
     case StepWork::ClipCoefficient:

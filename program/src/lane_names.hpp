@@ -22,7 +22,9 @@ struct EnumNames<program::Lane> {
                 {program::Lane::Dp, "dp"},
                 {program::Lane::Host, "host"},
                 {program::Lane::Ep, "ep"},
-                {program::Lane::Cp, "cp"}}};
+                {program::Lane::Cp, "cp"},
+                {program::Lane::FromHost, "from_host"},
+                {program::Lane::ToHost, "to_host"}}};
 };
 template <>
 struct EnumNames<program::Phase> {

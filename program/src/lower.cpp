@@ -12,6 +12,7 @@
 #include "program/activations.hpp"
 #include "program/address.hpp"
 #include "program/compression.hpp"
+#include "program/offload.hpp"
 #include "program/zero.hpp"
 #include "sharded_layer.hpp"
 
@@ -185,6 +186,11 @@ class Lowering {
       set_flat(Region::Moment1);
       if (plan().workload.optimizer.kind != OptimizerKind::Sgd) set_flat(Region::Moment2);
     }
+    if (training && plan().offload_optimizer) {
+      for (const Region region : offloaded_regions(plan()))
+        regions[static_cast<std::size_t>(region)].on_host = true;
+      set(Region::OptimizerStaging, staging_bytes(program_), kStagingSlots);
+    }
     if (plan().zero_stage == 3)
       set(Region::GatheredWeights, largest_unit(program_) * size_of(context_.compute), kUnitSlots);
     if (plan().zero_stage >= 2 && training)
@@ -275,7 +281,13 @@ std::uint64_t instance_id(int task, int layer, std::string_view name) {
 
 std::int64_t MemoryPlan::total_bytes() const {
   std::int64_t total = 0;
-  for (const RegionPlan& region : regions) total += region.bytes();
+  for (const RegionPlan& region : regions) total += region.on_host ? 0 : region.bytes();
+  return total;
+}
+
+std::int64_t MemoryPlan::host_bytes() const {
+  std::int64_t total = 0;
+  for (const RegionPlan& region : regions) total += region.on_host ? region.bytes() : 0;
   return total;
 }
 

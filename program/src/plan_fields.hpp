@@ -205,6 +205,10 @@ void fields(Visitor& v, PlanFile& f) {
              at_least(0));
   v.optional("compression", f.plan.compression,
              "of gradients on their way between data-parallel ranks");
+  v.optional("offload_optimizer", f.plan.offload_optimizer,
+             "fp32 master weights and optimizer state lie in host memory");
+  v.optional("progress_thread", f.plan.progress_thread,
+             "a thread of each rank moves communications while it computes; where the host does");
   v.optional("prediction", f.plan.prediction, "made when the plan was chosen");
 }
 

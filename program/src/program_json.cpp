@@ -23,14 +23,18 @@ constexpr std::array<std::string_view, kNumRegions> kRegionNames = {"weights",
                                                                     "compression_errors",
                                                                     "sum_errors",
                                                                     "compressed_gradients",
-                                                                    "quantized_weights"};
+                                                                    "quantized_weights",
+                                                                    "optimizer_staging"};
 
 Json memory_json(const MemoryPlan& memory) {
   Json regions = Json::object();
   for (std::size_t i = 0; i < memory.regions.size(); ++i)
     regions[std::string(kRegionNames[i])] = {{"stride_bytes", memory.regions[i].stride_bytes},
-                                             {"slots", memory.regions[i].slots}};
-  return {{"total_bytes", memory.total_bytes()}, {"regions", std::move(regions)}};
+                                             {"slots", memory.regions[i].slots},
+                                             {"on_host", memory.regions[i].on_host}};
+  return {{"total_bytes", memory.total_bytes()},
+          {"host_bytes", memory.host_bytes()},
+          {"regions", std::move(regions)}};
 }
 
 Json parameter_json(const Parameter& parameter) {

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <fmt/format.h>
+#include <functional>
 
 #include "program/compression.hpp"
+#include "program/offload.hpp"
 #include "program/shard_layout.hpp"
 #include "program/zero.hpp"
 #include "sharded_layer.hpp"
@@ -112,18 +114,42 @@ Runs<bool> ranges_by_decay(const Program& program) {
   return ranges.take();
 }
 
-/// The routers' correction biases, each by the load of its layer. Every rank knows all loads.
-void append_expert_balance(Program& program) {
+Operation update_operation(std::string name, StepOp work) {
+  return {.name = std::move(name), .phase = Phase::Optimizer, .lane = Lane::Compute, .work = work};
+}
+
+/// What moves parameters: the optimizer by runs, then the routers' correction biases, each by the
+/// load of its layer. Every rank knows all loads.
+std::vector<Operation> updates_of(const Program& program) {
+  std::vector<Operation> updates;
+  for (const auto& [run, key] : ranges_by_decay(program)) {
+    const bool expert =
+        key.bucket && program.buckets[static_cast<std::size_t>(*key.bucket)].expert();
+    for (const FlatRange& range :
+         program.plan.offload_optimizer ? pieces_of(program, run) : std::vector<FlatRange>{run})
+      updates.push_back(update_operation(fmt::format("optimizer[{}:{}]", range.begin, range.end),
+                                         {.work = StepWork::OptimizerUpdate,
+                                          .range = range,
+                                          .bucket = key.bucket,
+                                          .weight_decay = key.kind,
+                                          .expert = expert}));
+  }
   for (const LayerInstance& layer : program.layers)
     for (const int index : layer.parameters) {
       const Parameter& parameter = program.parameters[static_cast<std::size_t>(index)];
       if (parameter.trained) continue;
-      append_step(program, parameter.name + ".balance", Phase::Optimizer,
-                  {.work = StepWork::BalanceExperts,
-                   .range = {parameter.offset, parameter.offset + parameter.elements()},
-                   .bucket = parameter.bucket,
-                   .load_row = expert_load_row(program.plan, layer.layer.value())});
+      updates.push_back(
+          update_operation(parameter.name + ".balance",
+                           {.work = StepWork::BalanceExperts,
+                            .range = {parameter.offset, parameter.offset + parameter.elements()},
+                            .bucket = parameter.bucket,
+                            .load_row = expert_load_row(program.plan, layer.layer.value())}));
     }
+  if (program.plan.offload_optimizer)  // slots alternate: large pieces must not share one
+    std::ranges::stable_sort(updates, std::ranges::greater{}, [](const Operation& update) {
+      return std::get<StepOp>(update.work).range.size();
+    });
+  return updates;
 }
 
 }  // namespace
@@ -206,7 +232,10 @@ void append_step_end(Program& program, const ParameterOrder& order, Pass pass) {
   // A replica's ranks do not hold all experts between them, nor, with ZeRO, own all parameters: so
   // the norm is summed over all ranks.
   const bool over_world = program.plan.model.moe.has_value() || program.plan.zero_stage > 0;
+  const bool offloaded = program.plan.offload_optimizer;
+  std::vector<Operation> updates;
   if (pass == Pass::Training) {
+    updates = updates_of(program);
     int late = static_cast<int>(program.buckets.size()) - 1;  // if there is one
     if (late >= 0 && !program.buckets.back().trained) --late;
     append_all_reduce(program, "sequence_gradients.all_reduce", Lane::Tp, Group::Tp,
@@ -219,6 +248,7 @@ void append_step_end(Program& program, const ParameterOrder& order, Pass pass) {
       else if (program.buckets[static_cast<std::size_t>(bucket)].unit)
         append_sum_over_replicas(program, bucket);
     }
+    if (offloaded) append_first_fetches(program, updates);
     append_squared_norms(program, over_world);
   }
   if (program.role.last_stage)
@@ -234,17 +264,8 @@ void append_step_end(Program& program, const ParameterOrder& order, Pass pass) {
                     {0, expert_load_elements(program.plan)});
   if (pass == Pass::ForwardOnly) return;
   append_step(program, "clip_coefficient", Phase::Optimizer, {.work = StepWork::ClipCoefficient});
-  for (const auto& [range, key] : ranges_by_decay(program)) {
-    const bool expert =
-        key.bucket && program.buckets[static_cast<std::size_t>(*key.bucket)].expert();
-    append_step(program, fmt::format("optimizer[{}:{}]", range.begin, range.end), Phase::Optimizer,
-                {.work = StepWork::OptimizerUpdate,
-                 .range = range,
-                 .bucket = key.bucket,
-                 .weight_decay = key.kind,
-                 .expert = expert});
-  }
-  append_expert_balance(program);
+  if (offloaded) return append_offloaded_updates(program, std::move(updates));
+  for (Operation& update : updates) append_step_operation(program, std::move(update));
 }
 
 }  // namespace meshplan::program

@@ -98,9 +98,13 @@ Table memory_table(const sim::MemoryReport& memory) {
 }
 
 std::string verdict(const sim::MemoryReport& memory) {
+  double host = 0;
+  for (const StageMemory& stage : memory.stages) host = std::max(host, stage.host);
+  const std::string beside =
+      host > 0 ? fmt::format(", and {} of its host's memory", planner::format_bytes(host)) : "";
   if (memory.fits())
-    return fmt::format("fits: {} of {} on stage {}\n", planner::format_bytes(memory.peak_bytes),
-                       planner::format_bytes(memory.capacity_bytes), memory.largest_stage);
+    return fmt::format("fits: {} of {} on stage {}{}\n", planner::format_bytes(memory.peak_bytes),
+                       planner::format_bytes(memory.capacity_bytes), memory.largest_stage, beside);
   return fmt::format("does not fit: stage {} needs {} > {} ({} too much)\n", memory.largest_stage,
                      planner::format_bytes(memory.peak_bytes),
                      planner::format_bytes(memory.capacity_bytes),
@@ -196,6 +200,7 @@ std::string to_json(const SimulationReport& report) {
     for (const MemoryPart& part : kMemoryParts)
       bytes[std::string(part.name) + "_bytes"] = stage.*part.bytes;
     bytes["total_bytes"] = stage.total();
+    bytes["host_bytes"] = stage.host;
     memory.push_back(std::move(bytes));
   }
   const Json root{{"schema_version", 1},

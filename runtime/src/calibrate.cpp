@@ -7,6 +7,7 @@
 
 #include "runtime/host_info.hpp"
 #include "runtime/measure_device.hpp"
+#include "runtime/measure_progress.hpp"
 #include "runtime/train.hpp"
 
 namespace meshplan::runtime {
@@ -111,6 +112,8 @@ program::CalibrationSamples calibrate(const CalibrationOptions& options, const J
                                  .moves = device_world.get()};
     samples.communication = measure_collectives(measured, layout, table, options.communication);
     samples.links = measure_links(measured, layout, options.communication);
+    if (device_world == nullptr)
+      samples.progress = measure_progress(world, layout, device.backend(), progress_sizes());
   }
   return samples;
 }

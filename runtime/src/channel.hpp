@@ -50,6 +50,8 @@ class Channel {
     int root = 0;
   };
   virtual bool has_library() const { return false; }
+  /// May several threads call it, one at a time?
+  virtual bool serves_threads() const { return true; }
   virtual Request start_library(const LibraryCall& library, int rank, const CallName& call);
 
   /// Called by all members at once, as Communicator::create_group.

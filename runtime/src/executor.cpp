@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/error.hpp"
+#include "program/offload.hpp"
 #include "runtime/loss_scale.hpp"
 
 namespace meshplan::runtime {
@@ -320,6 +321,27 @@ std::function<void()> Executor::bind_accumulation(const OperationInstance& insta
   return [this, add] { backend_.run(add); };
 }
 
+/// Offloaded optimizer state of what the rank owns of the range, to or from the device.
+std::function<void()> Executor::bind_state_copy(const OperationInstance& instance,
+                                                const StepOp& step) {
+  struct Copy {
+    std::byte* to;
+    const std::byte* from;
+  };
+  const std::int64_t bytes = step.range.size() * size_of(DType::F32);
+  if (bytes == 0) return [] {};
+  const bool fetch = step.work == StepWork::FetchState;
+  std::vector<Copy> copies;
+  for (const Region region : program::offloaded_regions(program_.plan)) {
+    std::byte* host = flat_memory(region, step);
+    std::byte* slot = arena_.at(program_, program::staged_address(program_, instance, region));
+    copies.push_back(fetch ? Copy{slot, host} : Copy{host, slot});
+  }
+  return [this, copies, bytes, lane = program::operation_of(program_, instance).lane] {
+    for (const Copy& copy : copies) device_.copy(copy.to, copy.from, bytes, lane);
+  };
+}
+
 std::function<void()> Executor::bind_step_work(const OperationInstance& instance,
                                                const StepOp& whole) {
   const StepOp step = owned_part(whole);
@@ -330,6 +352,12 @@ std::function<void()> Executor::bind_step_work(const OperationInstance& instance
     return reinterpret_cast<float*>(flat_memory(region, step));
   };
   const bool fp32 = program_.plan.workload.precision == DType::F32;
+  const auto state = [&](Region region) {
+    const bool staged = program_.memory.regions[static_cast<std::size_t>(region)].on_host;
+    if (!staged) return flat(region);
+    return reinterpret_cast<float*>(
+        arena_.at(program_, program::staged_address(program_, instance, region)));
+  };
   switch (step.work) {
     case StepWork::LoadBatch:
       return [this] { load(*batch_); };
@@ -356,6 +384,9 @@ std::function<void()> Executor::bind_step_work(const OperationInstance& instance
         backend_.zero(gap, bytes);
       };
     }
+    case StepWork::FetchState:
+    case StepWork::StoreState:
+      return bind_state_copy(instance, step);
     case StepWork::CompressGradients:
     case StepWork::SumCompressed:
     case StepWork::CompressSum:
@@ -366,11 +397,11 @@ std::function<void()> Executor::bind_step_work(const OperationInstance& instance
     case StepWork::BalanceExperts:
       break;
   }
-  const FlatMemory memory{.master = flat(fp32 ? Region::Weights : Region::MasterWeights),
+  const FlatMemory memory{.master = state(fp32 ? Region::Weights : Region::MasterWeights),
                           .weights = fp32 ? nullptr : flat(Region::Weights),
                           .gradients = flat(Region::Gradients),
-                          .moment1 = flat(Region::Moment1),
-                          .moment2 = flat(Region::Moment2),
+                          .moment1 = state(Region::Moment1),
+                          .moment2 = state(Region::Moment2),
                           .squared_norm = arena_.scalar<double>(Scalar::SquaredNorm),
                           .clip_coefficient = arena_.scalar<float>(Scalar::ClipCoefficient),
                           .gradient_norm = arena_.scalar<float>(Scalar::GradientNorm),

@@ -54,8 +54,10 @@ class HostCommunicator final : public Communicator {
   Handle send(ConstBuffer buffer, int peer, int tag) override;
   Handle recv(MutableBuffer buffer, int peer, int tag) override;
   Handle send_recv(std::span<const Transfer> transfers) override;
+  void progress_in_background(bool on) override;
 
  private:
+  ProgressEngine::Lock lock() const { return group_->engine->lock(); }
   void check_buffer(std::string_view operation, const ConstBuffer& buffer) const;
   void check_whole(std::string_view operation) const;
   /// @param rule  gives the text; called only where the condition is broken
@@ -111,6 +113,7 @@ CollectiveSchedule make_schedule(const CollectiveCall& call, CommAlgorithm algor
 
 std::unique_ptr<Communicator> HostCommunicator::create_group(std::span<const int> ranks,
                                                              std::string_view name) {
+  const auto held = lock();
   const std::string label = fmt::format("{} of ranks {}", name, fmt::join(ranks, " "));
   std::set<int> seen;
   for (const int member : ranks) {
@@ -225,6 +228,7 @@ Handle HostCommunicator::barrier() {
 Handle HostCommunicator::all_to_all_v(ConstBuffer send, std::span<const std::int64_t> send_counts,
                                       MutableBuffer recv,
                                       std::span<const std::int64_t> recv_counts) {
+  const auto held = lock();
   check_whole("all_to_all_v");
   check_buffer("all_to_all_v", send);
   check_buffer("all_to_all_v", recv);
@@ -287,6 +291,7 @@ std::shared_ptr<const CollectiveSchedule> HostCommunicator::schedule(const Colle
 }
 
 Handle HostCommunicator::collective(CollectiveCall call, Buffers buffers) {
+  const auto held = lock();
   std::string operation(program::name_of(call.op));
   check_whole(operation);
   const int number = next_sequence_number();
@@ -338,6 +343,7 @@ Handle HostCommunicator::send_recv(std::span<const Transfer> transfers) {
 }
 
 Handle HostCommunicator::transfer(std::string_view operation, std::span<const Transfer> transfers) {
+  const auto held = lock();
   check_whole(operation);
   for (const Transfer& one : transfers) {
     check_buffer(operation, one.buffer);
@@ -356,6 +362,14 @@ Handle HostCommunicator::start(HostOperationPtr operation) {
   operation->poll();  // send at once what can be sent
   if (!operation->finished()) group_->engine->add(*operation);
   return Handle(std::move(operation));
+}
+
+void HostCommunicator::progress_in_background(bool on) {
+  if (on && !group_->channel->serves_threads())
+    throw ConfigError(
+        "a progress thread: this MPI was not started with MPI_THREAD_SERIALIZED, which a second "
+        "thread needs; run without --progress-thread");
+  group_->engine->progress_in_background(on);
 }
 
 }  // namespace

@@ -9,6 +9,13 @@
 #include "runtime/reduction.hpp"
 
 namespace meshplan::runtime {
+
+HostGroup::~HostGroup() {
+  if (engine == nullptr) return;
+  const auto held = engine->lock();
+  channel.reset();
+}
+
 // ---------------------------------------------------------------- requests
 
 RequestSet::~RequestSet() {
@@ -58,13 +65,15 @@ HostOperation::~HostOperation() {
 }
 
 void HostOperation::destroy() noexcept {
-  const std::shared_ptr<ProgressEngine> engine = group_->engine;  // outlives this
+  const std::shared_ptr<HostGroup> group = group_;  // outlives this
+  const auto held = group->engine->lock();
   const Block block = block_;
   this->~HostOperation();
-  engine->memory().deallocate(block.begin, block.bytes, block.alignment);
+  group->engine->memory().deallocate(block.begin, block.bytes, block.alignment);
 }
 
 bool HostOperation::test() {
+  const auto held = group_->engine->lock();
   if (!finished_) group_->engine->poll();
   if (error_) std::rethrow_exception(error_);
   return finished_;
@@ -72,6 +81,7 @@ bool HostOperation::test() {
 
 void HostOperation::wait(std::optional<Seconds> limit) {
   group_->engine->wait(*this, limit);
+  const auto held = group_->engine->lock();
   if (error_) std::rethrow_exception(error_);
 }
 
@@ -117,6 +127,8 @@ HostOperation::Progress ScheduledOperation::advance() {
     if (!run(schedule_->actions[next_action_])) return moved ? Progress::Some : Progress::None;
     ++next_action_;
     moved = true;
+    // A sum may take long: the thread that computes does not wait for all that follow.
+    if (group().engine->is_wanted()) return Progress::Some;
   }
   return Progress::Done;
 }

@@ -35,8 +35,13 @@ static_assert(tag_of(TagKind::ReceiverCheck, kMaxTag) < 32768);
 using ScheduleKey =
     std::tuple<program::CommOp, program::CommAlgorithm, std::int64_t, std::int64_t, int>;
 
-/// What a communicator and its operations share.
+/// What a communicator and its operations share. Guarded by the engine's lock.
 struct HostGroup {
+  HostGroup() = default;
+  ~HostGroup();
+  HostGroup(const HostGroup&) = delete;
+  HostGroup& operator=(const HostGroup&) = delete;
+
   std::unique_ptr<Channel> channel;
   Member me;
   std::string name;
@@ -86,6 +91,7 @@ class HostOperation : public PendingOperation {
       : group_(std::move(group)), name_(std::move(name)) {}
   ~HostOperation() override;
 
+  // These take the engine's lock; everything else is called with it held.
   bool test() final;
   void wait(std::optional<Seconds> limit) final;
   void destroy() noexcept final;

@@ -1,5 +1,6 @@
 #include "runtime/initialize.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/hash.hpp"
@@ -86,14 +87,24 @@ class Staging {
 
 }  // namespace
 
+namespace {
+
+void clear(const program::RegionPlan& plan, std::byte* memory, kernels::Backend& backend) {
+  if (plan.on_host)
+    std::fill_n(memory, plan.bytes(), std::byte{0});
+  else
+    backend.zero(memory, plan.bytes());
+}
+
+}  // namespace
+
 void initialize_parameters(const program::Program& program, const program::Coordinates& place,
                            const program::ShardPlace& shard, std::uint64_t seed,
                            kernels::Backend& backend, const Arena& arena) {
   for (const Region region :
        {Region::Weights, Region::MasterWeights, Region::Gradients, Region::Moment1, Region::Moment2,
         Region::CompressionErrors, Region::SumErrors})
-    backend.zero(arena.region(region),
-                 program.memory.regions[static_cast<std::size_t>(region)].bytes());
+    clear(program.memory.regions[static_cast<std::size_t>(region)], arena.region(region), backend);
   const bool fp32 = program.plan.workload.precision == DType::F32;
   const Region master = fp32 ? Region::Weights : Region::MasterWeights;
   auto* values = reinterpret_cast<float*>(arena.region(master));

@@ -197,8 +197,15 @@ std::vector<std::string> mpiexec_command(const LaunchSpec& spec) {
     // Several names of this machine share its cores.
     largest_share = num_local > 1 ? spec.ranks : std::min(spec.ranks, rounds * most_slots);
   }
-  if (spec.bind_to_cores && largest_share <= spec.cores_per_host)
+  const int wanted = largest_share * spec.cores_per_rank;
+  if (spec.bind_to_cores && spec.cores_per_rank > 1 && wanted <= spec.cores_per_host) {
+    const std::string cores = fmt::format("core:{}", spec.cores_per_rank);
+    words.insert(words.end(), {"-bind-to", cores, "-map-by", cores});
+  } else if (spec.bind_to_cores &&
+             (spec.cores_per_rank == 1 ? largest_share <= spec.cores_per_host
+                                       : largest_share == spec.cores_per_host)) {
     words.insert(words.end(), {"-bind-to", "core", "-map-by", "core"});
+  }
   for (const std::string& variable : spec.environment) {
     const auto equals = variable.find('=');
     if (equals == std::string::npos || equals == 0)

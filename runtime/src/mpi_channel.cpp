@@ -114,6 +114,11 @@ class MpiChannel final : public Channel {
   }
 
   bool has_library() const override { return true; }
+  bool serves_threads() const override {
+    int provided = MPI_THREAD_SINGLE;
+    MPI_Query_thread(&provided);
+    return provided >= MPI_THREAD_SERIALIZED;
+  }
   Request start_library(const LibraryCall& library, int rank, const CallName& call) override;
 
   std::unique_ptr<Channel> create_group(std::span<const int> ranks,

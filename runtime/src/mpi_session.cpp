@@ -32,7 +32,8 @@ JobLayout find_layout() {
 
 MpiSession::MpiSession(int& argc, char**& argv) {
   int provided = 0;
-  check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread",
+  // The progress thread calls MPI, too, one of the two threads at a time (progress_engine.hpp).
+  check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread",
             kWorld);
   check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler",
             kWorld);

@@ -33,9 +33,9 @@ void check_data(const program::Plan& plan, const std::string& path, bool with_ev
 void check_memory(const program::Plan& plan, int ranks_on_host, bool saves_checkpoints) {
   double largest = 0;
   for (const program::Program& program : program::lower_all(plan))
-    largest =
-        std::max(largest, static_cast<double>(program.memory.total_bytes() +
-                                              (saves_checkpoints ? snapshot_bytes(program) : 0)));
+    largest = std::max(
+        largest, static_cast<double>(program.memory.total_bytes() + program.memory.host_bytes() +
+                                     (saves_checkpoints ? snapshot_bytes(program) : 0)));
   const double needed = largest * ranks_on_host;
   const auto available = static_cast<double>(detect_host().available_memory_bytes);
   if (available > 0 && needed > available)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <ctime>
 #include <fmt/format.h>
 #include <sched.h>
@@ -104,6 +105,18 @@ void ScratchPool::give_back(std::vector<std::byte> buffer) {
   if (!buffer.empty()) free_.push_back(std::move(buffer));
 }
 
+ProgressEngine::Lock ProgressEngine::lock() {
+  wanted_.fetch_add(1, std::memory_order_relaxed);
+  Lock lock(mutex_);
+  wanted_.fetch_sub(1, std::memory_order_relaxed);
+  return lock;
+}
+
+void ProgressEngine::add(HostOperation& operation) {
+  active_.push_back(&operation);
+  if (sleeping_) work_.notify_one();
+}
+
 void ProgressEngine::remove(const HostOperation& operation) noexcept {
   std::erase(active_, &operation);
 }
@@ -115,9 +128,26 @@ bool ProgressEngine::poll() {
   return moved;
 }
 
+/// A wait of the rank's thread: as long as it goes on, the progress thread rests.
+class ProgressEngine::Waiting {
+ public:
+  explicit Waiting(ProgressEngine& engine) : engine_(engine) { ++engine_.waiting_; }
+  ~Waiting() {
+    --engine_.waiting_;
+    if (engine_.sleeping_ && engine_.has_work()) engine_.work_.notify_one();
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  ProgressEngine& engine_;
+};
+
 void ProgressEngine::wait(const HostOperation& operation, std::optional<Seconds> limit) {
+  Lock held = lock();
   if (operation.finished()) return;
   const auto start = Clock::now();
+  const Waiting waiting(*this);
   Backoff backoff(oversubscribed_);
   ObservedWait observed(observer_, operation);
   while (true) {
@@ -131,6 +161,68 @@ void ProgressEngine::wait(const HostOperation& operation, std::optional<Seconds>
     if (limit && seconds_since(start) > limit->value)
       throw CommTimeout(operation.name(), operation.group().name, operation.peer(),
                         fmt::format("not done after {:g} s", limit->value));
+  }
+}
+
+// ---------------------------------------------------------------- the progress thread
+
+void ProgressEngine::progress_in_background(bool on) {
+  if (!on) return stop_thread();
+  if (thread_.joinable()) return;
+  // Signals are for the rank's thread: its handlers expect its stack.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run_in_background(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void ProgressEngine::stop_thread() {
+  if (!thread_.joinable()) return;
+  {
+    const Lock held = lock();
+    stopping_ = true;
+    work_.notify_one();
+  }
+  thread_.join();
+  stopping_ = false;
+}
+
+/// Each operation once; between two of them the rank's thread may go first.
+bool ProgressEngine::poll_one_by_one(Lock& held) {
+  bool moved = false;
+  for (std::size_t i = 0; i < active_.size() && !is_wanted(); ++i) moved |= active_[i]->poll();
+  if (moved) std::erase_if(active_, [](const HostOperation* o) { return o->finished(); });
+  if (!is_wanted()) return moved;
+  held.unlock();
+  while (is_wanted()) sched_yield();
+  held.lock();
+  return true;
+}
+
+void ProgressEngine::run_in_background() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  sched_getaffinity(0, sizeof(cores), &cores);
+  // On the rank's own core polling takes time from it; with another one in reach it need not nap.
+  Backoff backoff(oversubscribed_ || CPU_COUNT(&cores) < 2);
+  Lock held(mutex_);
+  while (!stopping_) {
+    if (!has_work()) {
+      sleeping_ = true;
+      work_.wait(held, [&] { return stopping_ || has_work(); });
+      sleeping_ = false;
+      backoff.reset();
+      continue;
+    }
+    if (poll_one_by_one(held)) {
+      backoff.reset();
+      continue;
+    }
+    held.unlock();
+    backoff.pause();
+    held.lock();
   }
 }
 

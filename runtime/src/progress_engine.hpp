@@ -1,13 +1,23 @@
 // One engine a process moves every operation in flight, so that a rank that waits for one operation
-// still plays its part in the others.
+// still plays its part in the others. On request a thread of its own moves them while the rank
+// computes ("progress thread").
+//
+// One lock guards the engine, its groups and operations, and every call of the carrier (MPI, TCP):
+// of two threads one at a time is inside (MPI_THREAD_SERIALIZED). The rank's thread goes first: the
+// progress thread gives the lock up between two actions of a schedule when it is wanted, and does
+// nothing while the rank waits, because then the rank moves the operations itself.
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <exception>
 #include <memory>
 #include <memory_resource>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/units.hpp"
@@ -36,8 +46,16 @@ class ProgressEngine {
       : oversubscribed_(oversubscribed), observer_(observer) {
     active_.reserve(kManyOperations);
   }
+  ~ProgressEngine() { stop_thread(); }
+  ProgressEngine(const ProgressEngine&) = delete;
+  ProgressEngine& operator=(const ProgressEngine&) = delete;
 
-  void add(HostOperation& operation) { active_.push_back(&operation); }
+  /// Of the rank's own thread; all that follows is called with it held. Recursive: an operation may
+  /// own another one.
+  using Lock = std::unique_lock<std::recursive_mutex>;
+  Lock lock();
+
+  void add(HostOperation& operation);
   void remove(const HostOperation& operation) noexcept;
   ScratchPool& scratch() { return scratch_; }
   /// Where operations and their small arrays live. A step starts and ends the same ones as the step
@@ -46,16 +64,37 @@ class ProgressEngine {
 
   /// Moves every operation as far as it goes; true if any moved.
   bool poll();
-  /// @throws CommTimeout
+  /// Does the rank's thread wait for the lock? Then whoever holds it gives it up soon.
+  bool is_wanted() const { return wanted_.load(std::memory_order_relaxed) > 0; }
+
+  /// Takes the lock itself. @throws CommTimeout
   void wait(const HostOperation& operation, std::optional<Seconds> limit);
 
+  /// Starts or ends the progress thread. Called by the rank's thread without the lock.
+  void progress_in_background(bool on);
+
  private:
+  class Waiting;
+
+  void run_in_background();
+  bool poll_one_by_one(Lock& lock);
+  void stop_thread();
+  bool has_work() const { return !active_.empty() && waiting_ == 0; }
+
   static constexpr std::size_t kManyOperations = 256;  // in flight: a stage's sends and receives
+  std::recursive_mutex mutex_;
+  std::atomic<int> wanted_{0};
   std::pmr::unsynchronized_pool_resource memory_;
   std::vector<HostOperation*> active_;
   ScratchPool scratch_;
   bool oversubscribed_;
   WaitObserver* observer_;
+
+  std::thread thread_;
+  std::condition_variable_any work_;
+  int waiting_ = 0;        // waits of the rank's thread in progress
+  bool sleeping_ = false;  // the progress thread waits for work_
+  bool stopping_ = false;
 };
 
 }  // namespace meshplan::runtime

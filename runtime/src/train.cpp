@@ -76,6 +76,20 @@ DataSplit split_of(const TokenFile& file, const program::Plan& plan, const Train
   return {.training = {0, file.size()}, .evaluation = {}};
 }
 
+/// A progress thread for one scope.
+class BackgroundProgress {
+ public:
+  BackgroundProgress(Communicator& world, bool on) : world_(world) {
+    if (on) world_.progress_in_background(true);
+  }
+  ~BackgroundProgress() { world_.progress_in_background(false); }
+  BackgroundProgress(const BackgroundProgress&) = delete;
+  BackgroundProgress& operator=(const BackgroundProgress&) = delete;
+
+ private:
+  Communicator& world_;
+};
+
 class Training {
  public:
   Training(const program::Plan& plan, const TrainOptions& options, Communicator& world,
@@ -200,7 +214,8 @@ class Training {
     return {.peak_resident_bytes = largest(status_field("VmHWM:")),
             .resident_after_first_step = largest(after_first),
             .resident_at_end = largest(resident_bytes()),
-            .arena_bytes = largest(static_cast<double>(trainer_.arena().bytes())),
+            .arena_bytes = largest(
+                static_cast<double>(trainer_.arena().bytes() + trainer_.arena().host_bytes())),
             .scratch_bytes = largest(static_cast<double>(trainer_.executor().scratch_bytes())),
             .process_bytes = largest(process_bytes_)};
   }
@@ -313,6 +328,7 @@ TrainResult train(const program::Plan& plan, const TrainOptions& options, Commun
                                   program::to_string(plan.parallel), plan.parallel.world_size(),
                                   world.size()));
   check_start(plan, options);
+  const BackgroundProgress progress(world, plan.progress_thread);
   return Training(plan, options, world, device, status).run(on_step);
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/units.hpp"
+#include "host_thread.hpp"
 #include "program/cost.hpp"
 #include "program/shard_layout.hpp"
 
@@ -75,7 +76,7 @@ class StagePricer {
           price_collective(collective->collective, program::message_bytes(program_, instance),
                            placement_of(collective->group), cluster_);
       tp_wake_ = wake_after(price);
-      entry->second = price.seconds + tp_wake_;
+      entry->second = price.seconds * progress_factor(program_.plan, cluster_) + tp_wake_;
     } else if (const std::string text = program::signature(program_, instance); !text.empty()) {
       const program::OperationCost cost = program::operation_cost(program_, instance);
       entry->second = seconds_on_busy_host(
@@ -98,7 +99,7 @@ class StagePricer {
   /// Plays one task alone: lanes in issue order, or one thread that waits for its communication.
   /// @returns the time after each layer that the task visits, in its order
   std::vector<std::pair<int, TaskTime>> play(int task) {
-    const bool one_thread = cluster_.communication.needs_host;
+    const bool one_thread = moves_only_in_waits(program_.plan, cluster_);
     std::vector<double> finish(program_.instances.size(), 0.0);
     std::array<double, program::kNumLanes> lane_free{};
     std::vector<std::pair<int, TaskTime>> after;

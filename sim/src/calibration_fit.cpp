@@ -250,6 +250,25 @@ double fitted_wake_us(const Jobs& jobs, const Cluster& cluster) {
   return median(std::move(wakes), 0);
 }
 
+/// What a communication takes more if a progress thread moves it. Beside computation of all ranks
+/// (T alone) on their cores, both run at the rate that the cores allow two threads a rank until the
+/// shorter one, the computation, is over; then the rest (C, with the overhead) of the communication
+/// has a core: together = T / rate + C - T. Zero where nothing of it was measured.
+double fitted_progress_overhead(const Jobs& jobs) {
+  std::vector<double> overheads;
+  for (const CalibrationSamples& job : jobs)
+    for (const program::ProgressSample& sample : job.progress) {
+      if (sample.ranks_on_host > sample.cores_on_host || sample.communication_seconds <= 0)
+        continue;
+      const double rate =
+          std::min(1.0, static_cast<double>(sample.cores_on_host) / (2.0 * sample.ranks_on_host));
+      const double communication =
+          sample.together_seconds - sample.compute_seconds / rate + sample.compute_seconds;
+      overheads.push_back(std::max(0.0, communication / sample.communication_seconds - 1));
+    }
+  return median(std::move(overheads), 0);
+}
+
 }  // namespace
 
 AlphaBeta fit_alpha_beta(const std::vector<TimedMessage>& messages) {
@@ -292,6 +311,8 @@ Cluster fit_cluster(const Jobs& jobs) {
     fit_cpu(jobs, cluster);
     fit_fabric(jobs, cluster);
     cluster.communication.oversubscription_wake_us = fitted_wake_us(jobs, cluster);
+    cluster.communication.progress_overhead_percent =
+        static_cast<int>(std::lround(100 * fitted_progress_overhead(jobs)));
   }
   cluster.operators = operator_table(jobs);
   cluster.collectives = collective_table(jobs);

@@ -60,7 +60,8 @@ Plan small_plan(const Plan& plan, RecomputeKind recompute, TaskMix mix, int pp) 
   const int dp = experts / std::gcd(experts, p.tp * p.cp);
   small.parallel = {
       .tp = p.tp, .cp = p.cp, .pp = pp, .dp = dp, .ep = p.ep, .etp = p.etp, .sp = p.sp};
-  small.compression = {};  // changes no task
+  small.compression = {};           // changes no task
+  small.offload_optimizer = false;  // nor does this
   small.rank_order = program::Mesh::kDefaultOrder;
   small.schedule = program::ScheduleKind::GPipe;
   small.custom_schedule.clear();
@@ -106,7 +107,7 @@ ChunkCosts::Set& ChunkCosts::set_of(const Plan& plan, RecomputeKind recompute, T
   const auto& p = plan.parallel;
   const int pp = std::min(p.pp * p.vpp, 3);
   key_.clear();
-  key_.add_all(p.tp, p.sp, pp, plan.micro_batch_size, plan.workload.seq_len,
+  key_.add_all(plan.progress_thread, p.tp, p.sp, pp, plan.micro_batch_size, plan.workload.seq_len,
                program::precision_of(plan.workload), program::keeps_quantized_weights(plan),
                plan.workload.optimizer.kind, recompute, mix);
   key_.add(groups.tp.domains);

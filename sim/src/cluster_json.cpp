@@ -108,6 +108,8 @@ void fields(Visitor& v, Communication& c) {
              between(kSmallest, 1));
   v.optional("oversubscription_wake_us", c.oversubscription_wake_us,
              "until a waiting rank runs again, if ranks exceed cores", at_least(0));
+  v.optional("progress_overhead_percent", c.progress_overhead_percent,
+             "that a progress thread adds to the time of a communication", at_least(0));
   v.optional("buffer_mib", c.buffer_mib, "per communicator and rank", at_least(0));
   v.optional("protocols", c.protocols, "the library's ways to move data; the fastest counts");
 }

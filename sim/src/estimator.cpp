@@ -7,11 +7,15 @@
 
 #include "chunk_costs.hpp"
 #include "compiled_schedule.hpp"
+#include "compressed_reduction.hpp"
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "gradient_buckets.hpp"
+#include "host_thread.hpp"
+#include "offload.hpp"
 #include "priced_group.hpp"
 #include "program/cost.hpp"
+#include "program/offload.hpp"
 #include "sim/memory.hpp"
 #include "sim/pricing.hpp"
 #include "task_solver.hpp"
@@ -92,6 +96,8 @@ struct Stage {
   double transient_bytes = 0;
   double boundary_bytes = 0;
   double scalar_bytes = 0;
+  double compression_bytes = 0;  // of errors
+  double compression_slot_bytes = 0;
   bool tied = false;
   bool last = false;  // with the loss
 };
@@ -168,6 +174,24 @@ int communicators_of(const Plan& plan, bool tied, bool last) {
   return count + (hybrid_experts ? several(Group::ExpertZeroShards) + 1 : several(Group::ExpertDp));
 }
 
+/// Both slots of what an offloaded update works on: pieces as large as a bucket, or what a rank
+/// owns of one.
+double staging_bytes(const Plan& plan, const Stage& stage) {
+  if (!plan.offload_optimizer) return 0;
+  double elements = 0;
+  if (plan.zero_stage == 0) {
+    elements = std::min(stage.elements, static_cast<double>(plan.bucket_bytes) / kFp32Bytes);
+  } else {
+    const ZeroStage& zero = stage.zero;
+    const double share = (zero.owned + zero.owned_streamed) / (zero.whole + zero.streamed);
+    for (const Bucket& bucket : stage.buckets.all)
+      elements = std::max(elements, bucket.elements * share);
+    if (plan.zero_stage >= 2) elements = std::max(zero.owned, zero.largest_unit * share);
+  }
+  return program::kStagingSlots * elements *
+         static_cast<double>(std::ssize(program::offloaded_regions(plan))) * kFp32Bytes;
+}
+
 /// A plan's schedule; of many micro-batches so many that the pipeline has long been full, and as
 /// many more as do not make a whole round, once more and with a round less.
 struct ScheduleEntry {
@@ -196,6 +220,9 @@ struct Estimator::State {
   double memory_of(const Plan& plan, int index, CompiledSchedule& schedule) const;
   double all_reduce(double elements, PricedGroup& group) const;
   void price_data_parallel(const Plan& plan, double late, Layout& where, Stage& stage) const;
+  double price_compressed(const Plan& plan, double elements, bool expert, DataGroups& data,
+                          Stage& stage) const;
+  void price_offload(const Plan& plan, Stage& stage) const;
   double agreement_seconds(const Plan& plan, Layout& where) const;
   void solve(const Plan& plan, ScheduleEntry& schedule, const Layout& where);
   Reduction reduction_of(const Stage& stage, const std::vector<double>& gradient_begin);
@@ -205,10 +232,11 @@ struct Estimator::State {
     return one_thread() ? stage.zero.gathers : stage.zero.gather_delay;
   }
   double gathers_in_first_task() const;
-  bool one_thread() const { return cluster.communication.needs_host; }
+  bool one_thread() const { return waits; }
   const Stage& stage(std::size_t index) const { return distinct[kind[index]]; }
 
   Cluster cluster;
+  bool waits = false;  // moves_only_in_waits() of the plan that is being priced
   OperatorTable table;
   ChunkCosts chunk_costs;
   std::optional<models::ModelSpec> model;  // that the memory below is of
@@ -306,7 +334,9 @@ double Estimator::State::memory_of(const Plan& plan, int index, CompiledSchedule
   const StageActivations activations = schedule.activations(index, cost.kept, m);
   const double batch = 2.0 * static_cast<double>(plan.tokens_per_microbatch()) * m * kFp32Bytes;
   const double load = static_cast<double>(program::expert_load_elements(plan)) * kFp32Bytes;
-  return parameter_bytes(plan, cost.elements, cost.zero) + cost.quantized_bytes +
+  const bool on_gpu = cluster.device.kind == DeviceKind::Gpu;
+  return parameter_bytes(plan, cost.elements, cost.zero, on_gpu) + staging_bytes(plan, cost) +
+         cost.quantized_bytes + cost.compression_bytes + 2 * cost.compression_slot_bytes +
          activations.bytes + cost.transient_bytes * activations.transient_slots +
          cost.boundary_bytes * activations.boundary_slots + cost.scalar_bytes + load + batch +
          communicators_of(plan, cost.tied, cost.last) * cluster.communication.buffer_mib * kMib +
@@ -395,6 +425,44 @@ void Estimator::State::fill_stage(const Plan& plan, const std::vector<const Chun
   stage.total = total_of(plan, stage, schedule.mix() != TaskMix::Full);
   stage.core_share = core_share(stage);
   price_data_parallel(plan, partial + tied, where, stage);
+  if (plan.offload_optimizer) price_offload(plan, stage);
+}
+
+/// The update with the copies of its state: between them on one thread, beside them on a GPU.
+void Estimator::State::price_offload(const Plan& plan, Stage& stage) const {
+  double launches = 0;
+  for (const ChunkCost* chunk : stage.chunks) launches += chunk->update_launches;
+  const ZeroStage& zero = stage.zero;
+  const bool divided = plan.zero_stage > 0;
+  const double elements = divided ? zero.owned + zero.owned_streamed : stage.elements;
+  const double pieces =
+      launches +
+      (divided ? zero.num_buckets : elements * kFp32Bytes / static_cast<double>(plan.bucket_bytes));
+  const double bytes =
+      elements * kFp32Bytes * static_cast<double>(std::ssize(program::offloaded_regions(plan)));
+  if (cluster.device.kind == DeviceKind::Cpu) {
+    stage.update_seconds += 2 * (stream_seconds(2 * bytes, cluster) +
+                                 pieces * cluster.device.launch_us / kMicroseconds);
+    return;
+  }
+  const double launch = cluster.device.launch_us / kMicroseconds;
+  stage.update_seconds = offloaded_update_seconds(
+      {.pieces = pieces,
+       .copy_seconds = state_copy_seconds(bytes, cluster) + (pieces - 1) * launch,
+       .update_seconds = stage.update_seconds,
+       .lead = stage.norm_seconds});
+}
+
+/// @returns seconds of the communication; the computation, which is in the way of backward or of
+/// the norm, and the memory go to the stage
+double Estimator::State::price_compressed(const Plan& plan, double elements, bool expert,
+                                          DataGroups& data, Stage& stage) const {
+  const CompressedReduction reduction = compressed_reduction(
+      plan, elements, expert, expert ? data.experts : data.dense, table, cluster);
+  stage.norm_seconds += reduction.computation_seconds;
+  stage.compression_bytes += elements * kFp32Bytes + reduction.sum_error_bytes;
+  stage.compression_slot_bytes = std::max(stage.compression_slot_bytes, reduction.slot_bytes);
+  return reduction.communication_seconds;
 }
 
 /// @param late  elements that are summed over something else before they are over the replicas
@@ -402,15 +470,20 @@ void Estimator::State::price_data_parallel(const Plan& plan, double late, Layout
                                            Stage& stage) const {
   stage.buckets.clear();
   stage.zero = {};
+  stage.compression_bytes = stage.compression_slot_bytes = 0;
   stage.streamed = 0;
   DataGroups& data = where.data;
   if (plan.zero_stage < 2 && (data.dense.size() > 1 || data.experts.size() > 1))
     fill_buckets(plan, stage.chunks, stage.buckets);
+  const bool compressed = plan.compression.kind != program::CompressionKind::None;
   for (Bucket& bucket : stage.buckets.all)
-    bucket.seconds = reduction_seconds(plan, bucket.elements, bucket.expert, data, cluster);
+    bucket.seconds = compressed
+                         ? price_compressed(plan, bucket.elements, bucket.expert, data, stage)
+                         : reduction_seconds(plan, bucket.elements, bucket.expert, data, cluster);
   if (plan.zero_stage >= 2)
     for (const ChunkCost* chunk : stage.chunks) late += chunk->shared_elements;
-  stage.norm_seconds += reduction_seconds(plan, late, false, data, cluster);
+  stage.norm_seconds += compressed ? price_compressed(plan, late, false, data, stage)
+                                   : reduction_seconds(plan, late, false, data, cluster);
   if (plan.zero_stage == 0) return;
   stage.zero = zero_stage(plan, stage.chunks, late, stage.buckets, data, table, cluster);
   // Every rank updates, and sums the squares of, what it owns; ranges end where buckets do.
@@ -547,6 +620,7 @@ Estimate Estimator::State::estimate(const Plan& plan) {
     chunk_costs.set_model(plan.model);
     flops.clear();
   }
+  waits = moves_only_in_waits(plan, cluster);
   Layout& where = layout(plan);
   const int pp = plan.parallel.pp;
   ScheduleEntry& planned = schedule(plan);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "host_thread.hpp"
 #include "program/cost.hpp"
 
 namespace meshplan::sim {
@@ -54,7 +55,8 @@ double gather_seconds(const Plan& plan, double elements, bool expert, DataGroups
                       const Cluster& cluster) {
   PricedGroup& shards = groups.shards(expert);
   const auto bytes = static_cast<double>(size_of(plan.workload.precision));
-  return shards.seconds(Collective::AllGather, elements * bytes / shards.size(), cluster);
+  return progress_factor(plan, cluster) *
+         shards.seconds(Collective::AllGather, elements * bytes / shards.size(), cluster);
 }
 
 /// Adds what was reduced of a micro-batch to the owned gradients.
@@ -105,8 +107,8 @@ struct Visit {
 /// begins, its reduction when it is over, and the sum of that when the next one is.
 class StreamPlayer {
  public:
-  StreamPlayer(const std::vector<Unit>& units, const Cluster& cluster)
-      : units_(units), cluster_(cluster) {}
+  StreamPlayer(const std::vector<Unit>& units, const Cluster& cluster, bool one_thread)
+      : units_(units), cluster_(cluster), one_thread_(one_thread) {}
 
   void add_task(bool backward) {
     const std::size_t count = units_.size();
@@ -128,9 +130,7 @@ class StreamPlayer {
   }
 
   /// @returns the time at which each task is over, and last of all the last sum
-  std::vector<double> play() {
-    return cluster_.communication.needs_host ? play_one_thread() : play_lanes();
-  }
+  std::vector<double> play() { return one_thread_ ? play_one_thread() : play_lanes(); }
 
  private:
   std::vector<double> play_one_thread() const {
@@ -203,6 +203,7 @@ class StreamPlayer {
 
   const std::vector<Unit>& units_;
   const Cluster& cluster_;
+  bool one_thread_;
   int last_read_ = -1;
   std::vector<Visit> visits_;
   std::vector<std::size_t> ends_of_tasks_;
@@ -215,7 +216,7 @@ class StreamPlayer {
 StreamedTasks streamed_tasks(const Plan& plan, const std::vector<Unit>& units,
                              const Cluster& cluster) {
   const bool turns = plan.parallel.vpp == 1 && plan.schedule == program::ScheduleKind::OneFOneB;
-  StreamPlayer player(units, cluster);
+  StreamPlayer player(units, cluster, moves_only_in_waits(plan, cluster));
   for (const bool backward : turns ? std::vector<bool>{false, true, false, true, false, true}
                                    : std::vector<bool>{false, false, true, true})
     player.add_task(backward);
@@ -280,12 +281,14 @@ double reduction_seconds(const Plan& plan, double elements, bool expert, DataGro
                          const Cluster& cluster) {
   if (plan.zero_stage == 0) {
     PricedGroup& all = expert ? groups.experts : groups.dense;
-    return all.seconds(Collective::AllReduce, elements * kFp32Bytes, cluster);
+    return progress_factor(plan, cluster) *
+           all.seconds(Collective::AllReduce, elements * kFp32Bytes, cluster);
   }
   PricedGroup& shards = groups.shards(expert);
   const double bytes = padded(elements, shards.size()) * kFp32Bytes;
-  return shards.seconds(Collective::ReduceScatter, bytes, cluster) +
-         groups.replicas(expert).seconds(Collective::AllReduce, bytes / shards.size(), cluster);
+  return progress_factor(plan, cluster) *
+         (shards.seconds(Collective::ReduceScatter, bytes, cluster) +
+          groups.replicas(expert).seconds(Collective::AllReduce, bytes / shards.size(), cluster));
 }
 
 ZeroStage zero_stage(const Plan& plan, const std::vector<const ChunkCost*>& chunks, double late,
@@ -342,11 +345,12 @@ ZeroStage zero_stage(const Plan& plan, const std::vector<const ChunkCost*>& chun
   return stage;
 }
 
-double parameter_bytes(const Plan& plan, double elements, const ZeroStage& zero) {
+double parameter_bytes(const Plan& plan, double elements, const ZeroStage& zero, bool on_gpu) {
   const bool sgd = plan.workload.optimizer.kind == program::OptimizerKind::Sgd;
   const bool master = plan.workload.precision != DType::F32;
   const auto weight = static_cast<double>(size_of(plan.workload.precision));
-  const double optimizer = kFp32Bytes * (1 + (sgd ? 0 : 1) + (master ? 1 : 0));
+  const bool elsewhere = plan.offload_optimizer && on_gpu;
+  const double optimizer = elsewhere ? 0 : kFp32Bytes * (1 + (sgd ? 0 : 1) + (master ? 1 : 0));
   if (plan.zero_stage == 0) return elements * (weight + kFp32Bytes + optimizer);
   const double gradients =
       zero.whole + (plan.zero_stage >= 2 ? zero.owned_streamed : zero.streamed);

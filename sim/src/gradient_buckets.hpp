@@ -89,6 +89,8 @@ ZeroStage zero_stage(const program::Plan& plan, const std::vector<const ChunkCos
 
 /// Bytes of weights, gradients and optimizer state of a rank.
 /// @param elements  of its parameters, if ZeRO divides none
-double parameter_bytes(const program::Plan& plan, double elements, const ZeroStage& zero);
+/// @param on_gpu  offloaded state is elsewhere
+double parameter_bytes(const program::Plan& plan, double elements, const ZeroStage& zero,
+                       bool on_gpu);
 
 }  // namespace meshplan::sim

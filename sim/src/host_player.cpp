@@ -13,6 +13,7 @@ class HostPlayer final : public Player {
         wake_seconds_(cluster.oversubscribed()
                           ? cluster.communication.oversubscription_wake_us / kMicroseconds
                           : 0),
+        background_(world.stages.front().program->plan.progress_thread),
         ranks_(world.ranks.size()) {}
 
  private:
@@ -37,7 +38,7 @@ class HostPlayer final : public Player {
   void try_start(int activity) {
     const Meeting& meeting = meeting_of(activity);
     const int needed = meeting.receiver < 0 ? meeting.num_members : 1;
-    if (all_arrived(activity) && state_of(activity).waiting == needed &&
+    if (all_arrived(activity) && (background_ || state_of(activity).waiting == needed) &&
         !world_.resources.is_active(activity))
       start_meeting(activity);
   }
@@ -55,7 +56,7 @@ class HostPlayer final : public Player {
     for (const int activity : state(rank).posted) {
       if (!takes_part(rank, activity)) continue;
       --state_of(activity).waiting;
-      if (world_.resources.is_active(activity)) pause_meeting(activity);
+      if (!background_ && world_.resources.is_active(activity)) pause_meeting(activity);
     }
   }
 
@@ -139,6 +140,7 @@ class HostPlayer final : public Player {
   }
 
   double wake_seconds_;
+  bool background_;  // a thread beside each rank's own moves what all members have posted
   std::vector<RankState> ranks_;
 };
 

@@ -16,6 +16,15 @@ double region_bytes(const program::Program& program, Region region) {
   return static_cast<double>(program.memory.regions[index].bytes());
 }
 
+/// Of a region that may lie on the host: what of it counts as the device's.
+double device_bytes(const program::Program& program, Region region, const Cluster& cluster) {
+  const auto index = static_cast<std::size_t>(region);
+  if (index >= program.memory.regions.size()) return 0;
+  const bool elsewhere =
+      program.memory.regions[index].on_host && cluster.device.kind == DeviceKind::Gpu;
+  return elsewhere ? 0 : region_bytes(program, region);
+}
+
 /// Communicators that a rank opens: one per process group of more than one rank, one for peers.
 int num_communicators(const program::Program& program) {
   const auto& parallel = program.plan.parallel;
@@ -49,13 +58,16 @@ StageMemory stage_memory(const program::Program& program, const Cluster& cluster
   memory.parameters = region_bytes(program, Region::Weights) +
                       region_bytes(program, Region::GatheredWeights) +
                       region_bytes(program, Region::QuantizedWeights);
-  memory.master_parameters = region_bytes(program, Region::MasterWeights);
+  memory.master_parameters = device_bytes(program, Region::MasterWeights, cluster);
   for (const Region region :
        {Region::Gradients, Region::UnreducedBuckets, Region::CompressionErrors, Region::SumErrors,
         Region::CompressedGradients})
     memory.gradients += region_bytes(program, region);
-  memory.optimizer =
-      region_bytes(program, Region::Moment1) + region_bytes(program, Region::Moment2);
+  memory.optimizer = device_bytes(program, Region::Moment1, cluster) +
+                     device_bytes(program, Region::Moment2, cluster) +
+                     region_bytes(program, Region::OptimizerStaging);
+  memory.host =
+      cluster.device.kind == DeviceKind::Gpu ? static_cast<double>(program.memory.host_bytes()) : 0;
   memory.activations = region_bytes(program, Region::Saved);
   memory.transient = region_bytes(program, Region::Transient);
   memory.boundary = region_bytes(program, Region::Boundary) + region_bytes(program, Region::Batch) +

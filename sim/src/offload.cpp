@@ -1,8 +1,11 @@
 #include "offload.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 
 #include "core/error.hpp"
+#include "core/units.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -37,6 +40,28 @@ HostLink host_link(const Device& device) {
       return reached(32, 409.6 / kDevicesOfDgx);
   }
   throw InvariantError("unknown architecture");
+}
+
+double state_copy_seconds(double bytes, const Cluster& cluster) {
+  const HostLink link = host_link(cluster.device);
+  return cluster.device.launch_us / kMicroseconds +
+         bytes / std::min(link.link_bytes_per_s, link.memory_bytes_per_s);
+}
+
+double offloaded_update_seconds(const OffloadedUpdate& update) {
+  const auto pieces = std::max(1, static_cast<int>(std::round(update.pieces)));
+  const double copy = update.copy_seconds / pieces;
+  const double work = update.update_seconds / pieces;
+  double fetched = -update.lead, updated = 0, stored = 0;
+  std::array<double, 2> free_at{-update.lead, -update.lead};  // of the slots
+  for (int piece = 0; piece < pieces; ++piece) {
+    double& slot = free_at[static_cast<std::size_t>(piece % 2)];
+    fetched = std::max(fetched, slot) + copy;
+    updated = std::max(updated, fetched) + work;
+    stored = std::max(stored, updated) + copy;
+    slot = stored;
+  }
+  return std::max(updated, stored);
 }
 
 double beside_transfer(double seconds, double bytes, const HostLink& link) {

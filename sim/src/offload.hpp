@@ -22,6 +22,21 @@ HostLink host_link(const Device& device);
 /// is slower than the task.
 double beside_transfer(double seconds, double bytes, const HostLink& link);
 
+/// One copy between a GPU and pinned memory of its host, which both take part in at their rates.
+double state_copy_seconds(double bytes, const Cluster& cluster);
+
+/// An update whose state comes from the host piece by piece, through two slots, and goes back
+/// beside it (program/offload.hpp). Pieces are taken to be equally large.
+/// @param lead  seconds before the update in which the first two pieces come
+struct OffloadedUpdate {
+  double pieces = 1;
+  double copy_seconds = 0;    // of all pieces, one way
+  double update_seconds = 0;  // of all pieces
+  double lead = 0;
+};
+/// From the first update to the end of the last copy back, which the next step waits for.
+double offloaded_update_seconds(const OffloadedUpdate& update);
+
 /// ZeRO-Offload (Ren et al. 2021, section 4): gradients go down under backward, the host updates
 /// the parameters, their 16-bit values come up.
 /// @param gradient_bytes, update_bytes, weight_bytes  of all parameters that this rank updates

@@ -126,7 +126,8 @@ std::unique_ptr<Player> make_lane_player(World& world, const Cluster& cluster,
 /// CPU processes: one thread posts communication without blocking, computes synchronously, and
 /// blocks where an operation waits for one that is not done. A collective moves only while all its
 /// members are blocked; a transfer is the receiver's copy, so it moves while the receiver is. A
-/// blocked rank holds no core except for what it moves.
+/// blocked rank holds no core except for what it moves. With a progress thread (Plan) what all
+/// members have posted moves while they compute, too, and takes its part of their cores.
 std::unique_ptr<Player> make_host_player(World& world, const Cluster& cluster,
                                          const SimulationOptions& options);
 

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "core/error.hpp"
+#include "host_thread.hpp"
 #include "sim/pricing.hpp"
 
 namespace meshplan::sim {
@@ -201,7 +202,9 @@ class WorldBuilder {
       } else if (const auto* peer = std::get_if<PeerOp>(&operation.work)) {
         target.push_back(~join_transfer(index, static_cast<int>(i), *peer, operation.lane, price));
       } else {
-        const bool host = operation.lane == program::Lane::Host;
+        const bool host = operation.lane == program::Lane::Host ||
+                          operation.lane == program::Lane::FromHost ||
+                          operation.lane == program::Lane::ToHost;
         const auto [entry, fresh] =
             known.try_emplace(std::tuple(price.seconds, price.memory_bytes_per_s, host));
         if (fresh) {
@@ -282,7 +285,7 @@ class WorldBuilder {
       if (options_.contention)
         for (const Member& member : draft.members) add_meeting_usages(usages, draft, member.rank);
       world_.meetings.push_back(
-          {.seconds = draft.price.seconds,
+          {.seconds = draft.price.seconds * progress_factor(programs_.front().plan, cluster_),
            .usages = world_.resources.add_usages(merged(std::move(usages))),
            .members_begin = world_.members.size(),
            .num_members = static_cast<int>(draft.members.size()),

@@ -36,7 +36,7 @@ struct Rank {
         world(make_recording_world(rank, program.plan.parallel.world_size(), &device)),
         groups(*world, program::Mesh(program.plan.parallel, program.plan.rank_order)),
         programs{&program},
-        arena(device.backend(), programs),
+        arena(device.backend(), programs, &device),
         executor(program, device, arena, groups, nullptr) {
     const auto tokens =
         static_cast<std::size_t>(program.plan.num_microbatches() * program.sizes.tokens);
@@ -128,6 +128,20 @@ std::vector<Plan> compressed_plans() {
   return plans;
 }
 
+std::vector<Plan> offloaded_plans() {
+  std::vector<Plan> plans;
+  for (const int zero_stage : {0, 1, 2, 3})
+    for (const DType precision : {DType::F32, DType::BF16}) {
+      Plan plan = make_plan(llama_style(), {.tp = 2, .pp = 2, .dp = 2, .sp = true});
+      plan.workload.precision = precision;
+      plan.zero_stage = zero_stage;
+      plan.offload_optimizer = true;
+      plan.bucket_bytes = 16 << 10;  // many pieces
+      plans.push_back(plan);
+    }
+  return plans;
+}
+
 /// One rank for each stage: ranks of a stage run the same program.
 void check_order(const Plan& plan, const IssueRules& rules, int steps) {
   for (int stage = 0; stage < plan.parallel.pp; ++stage) {
@@ -198,6 +212,28 @@ TEST_CASE("Products in FP8 are handed over in order", "[runtime][device][fp8]") 
     plan.zero_stage = zero_stage;
     check_order(plan, kDeviceDriven, 1);
   }
+}
+
+// A fetch into a slot waits for the copy out of it, an update for its fetch, a copy out for its
+// update: the device reports any pair of lanes that touch the same bytes without a wait.
+TEST_CASE("Offloaded optimizer state is fetched, updated and stored in order",
+          "[runtime][device]") {
+  for (Plan& plan : offloaded_plans()) {
+    check_order(plan, kDeviceDriven, 2);
+    check_order(plan, kHostDriven, 2);
+    check_order(plan, kDeviceCaptured, 3);
+  }
+  Plan plan = make_plan(llama_style(), {.dp = 2});
+  plan.offload_optimizer = true;
+  Program broken = program::lower(plan, 0);
+  for (auto& instance : broken.instances)  // nobody waits for a copy
+    if (const auto* step =
+            std::get_if<program::StepOp>(&program::operation_of(broken, instance).work);
+        step != nullptr && step->work == program::StepWork::OptimizerUpdate)
+      instance.waits.clear();
+  Rank job(std::move(broken), 0, kDeviceDriven);
+  job.step();
+  CHECK(!job.device.errors().empty());
 }
 
 TEST_CASE("Experts hand buffers over in order, and what the router decides is in no graph",

@@ -60,6 +60,16 @@ for machines in one-machine many-machines; do
     throw 1 2 $machines
 done
 
+# With a thread beside each rank's own that is inside MPI.
+expect_end "kill -9 rank 2, progress thread" 10 "job ends: died: rank 2 on .*computing F mb3" \
+  kill 2 2 one-machine progress-thread
+expect_end "endless loop, progress thread" 12 "job ends: hangs: rank 3 on .*computing F mb3" \
+  spin 3 2 one-machine progress-thread
+expect_end "deadlock, progress thread" 12 "job ends: deadlock, every rank waits" \
+  deadlock 0 2 one-machine progress-thread
+expect_end "exception, progress thread" 10 "meshplan: rank 1 on .*: the victim's own message" \
+  throw 1 2 one-machine progress-thread
+
 # Through our own launcher, on two names of this machine, with the exit code of a failed run.
 for mode in kill stop throw; do
   timeout -k 1 60 "$victim" launch localhost:2,127.0.0.1:2 $mode 2 2 >"$output" 2>&1

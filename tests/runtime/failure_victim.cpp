@@ -1,6 +1,6 @@
 // A small "training loop" for failure_test.sh: each rank waits for its neighbour in a ring, then
 // one of them misbehaves. Usage: failure_victim MODE [VICTIM] [TIMEOUT_S]
-// [one-machine|many-machines]
+// [one-machine|many-machines] [progress-thread]
 #include <csignal>
 #include <cstdlib>
 #include <fmt/format.h>
@@ -25,6 +25,7 @@ struct Arguments {
   int victim = 1;
   double timeout_s = 2;
   bool many_machines = false;
+  bool progress_thread = false;
 };
 
 void misbehave(const Arguments& arguments) {
@@ -50,6 +51,7 @@ int train(const MpiSession& session, const Arguments& arguments) {
   HostWorldOptions options;
   options.observer = &watchdog.board();
   const auto world = make_host_world(session, options);
+  if (arguments.progress_thread) world->progress_in_background(true);
   const int rank = world->rank();
   for (int step = 0; step < 6; ++step) {
     watchdog.board().set(fmt::format("step {}, stage {}, computing F mb{}", step, rank, step));
@@ -82,5 +84,6 @@ int main(int argc, char** argv) {
   if (argc > 2) arguments.victim = std::atoi(argv[2]);
   if (argc > 3) arguments.timeout_s = std::atof(argv[3]);
   if (argc > 4) arguments.many_machines = std::string_view(argv[4]) == "many-machines";
+  if (argc > 5) arguments.progress_thread = std::string_view(argv[5]) == "progress-thread";
   return run_rank(session, [&] { return train(session, arguments); });
 }

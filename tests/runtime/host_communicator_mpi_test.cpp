@@ -97,6 +97,45 @@ TEST_CASE("Groups run side by side", "[runtime][mpi]") {
   }
 }
 
+TEST_CASE("With a progress thread every operation keeps its contract", "[runtime][mpi]") {
+  for (const CommAlgorithm algorithm :
+       {CommAlgorithm::OneShot, CommAlgorithm::Ring, CommAlgorithm::Library}) {
+    CAPTURE(name_of(algorithm));
+    HostWorldOptions options;
+    options.table = only(algorithm);
+    options.verify_calls = algorithm == CommAlgorithm::OneShot;
+    const auto world = make_host_world(session(), options);
+    world->progress_in_background(true);
+    contract::check_reductions(*world, 1001);
+    contract::check_movement(*world, DType::F32, 1001);
+    contract::check_all_to_all_v(*world, 100);
+    contract::check_determinism(*world, 1001);
+    contract::check_many_in_flight(*world);
+    contract::check_point_to_point(*world, 20'001);
+    contract::check_grouped_transfers(*world, 1001);
+    contract::check_concurrent_groups(*world);
+    contract::check_group_order(*world);
+    world->progress_in_background(algorithm == CommAlgorithm::Ring);  // off, or on twice
+    contract::check_many_in_flight(*world);
+    world->barrier().wait();
+  }
+}
+
+TEST_CASE("With a progress thread waits still give up and broken calls still throw",
+          "[runtime][mpi]") {
+  const auto world = make_host_world(session(), {});
+  world->progress_in_background(true);
+  contract::check_timeout(*world);
+  contract::check_abandonment(*world);
+  contract::check_count_mismatch_of_messages(*world);
+  contract::check_invalid_calls(*world);
+  HostWorldOptions options;
+  options.verify_calls = true;
+  const auto verified = make_host_world(session(), options);
+  verified->progress_in_background(true);
+  contract::check_mismatches(*verified);
+}
+
 TEST_CASE("Waits give up in time and abandoned operations break their group", "[runtime][mpi]") {
   const auto world = make_host_world(session(), {});
   contract::check_timeout(*world);

@@ -49,6 +49,20 @@ TEST_CASE("Ranks are bound to cores only if each gets one", "[runtime][launch]")
   CHECK_THAT(mpiexec_command(spec), !Catch::Matchers::VectorContains(std::string("-bind-to")));
 }
 
+TEST_CASE("Ranks with a progress thread get two cores, one if none is spare, any if some are",
+          "[runtime][launch]") {
+  LaunchSpec spec{.ranks = 2, .cores_per_host = 4, .cores_per_rank = 2, .command = {"prog"}};
+  CHECK(mpiexec_command(spec) ==
+        Words{"mpiexec", "-n", "2", "-bind-to", "core:2", "-map-by", "core:2", "prog"});
+  spec.cores_per_host = 3;
+  CHECK(mpiexec_command(spec) == Words{"mpiexec", "-n", "2", "prog"});
+  spec.cores_per_host = 2;
+  CHECK(mpiexec_command(spec) ==
+        Words{"mpiexec", "-n", "2", "-bind-to", "core", "-map-by", "core", "prog"});
+  spec.cores_per_host = 1;
+  CHECK(mpiexec_command(spec) == Words{"mpiexec", "-n", "2", "prog"});
+}
+
 TEST_CASE("Several names of this machine need no ssh and share its cores", "[runtime][launch]") {
   CHECK(is_this_machine("localhost"));
   CHECK(is_this_machine("127.0.0.1"));

@@ -3,9 +3,11 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
+#include "kernels/cpu_backend.hpp"
 #include "mpi_test_session.hpp"
 #include "runtime/host_communicator.hpp"
 #include "runtime/measure_collectives.hpp"
+#include "runtime/measure_progress.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -44,6 +46,25 @@ TEST_CASE("Links are measured between neighbours", "[runtime][measure]") {
     CHECK(sample.same_host);
     CHECK(sample.repeats == 3);
     CHECK(sample.seconds > 0);
+  }
+}
+
+TEST_CASE("What a progress thread moves beside computation is measured alike on all ranks",
+          "[runtime][measure]") {
+  const auto world = make_host_world(test::mpi_session(), {});
+  const auto backend = kernels::make_cpu_backend(1);
+  constexpr std::int64_t kBytes[] = {1024, 65536};
+  const auto samples = measure_progress(*world, test::mpi_session().layout(), *backend, kBytes);
+  REQUIRE(samples.size() == 2);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    CHECK(samples[i].bytes == kBytes[i]);
+    CHECK(samples[i].ranks_on_host == world->size());
+    CHECK(samples[i].compute_seconds > 0);
+    CHECK(samples[i].communication_seconds > 0);
+    CHECK(samples[i].together_seconds > 0);
+    double mine = samples[i].together_seconds, first = mine;
+    world->broadcast({&first, 1, DType::F64}, 0).wait();
+    CHECK(mine == first);
   }
 }
 

@@ -311,6 +311,10 @@ void RecordingDevice::wait_mark(int mark, Lane lane) {
   if (capturing()) capture_->actions.push_back(action);
 }
 
+void RecordingDevice::copy(void* to, const void* from, std::int64_t bytes, Lane lane) {
+  queued(lane, "copy", Touched().read(from, bytes, DType::U8).write(to, bytes, DType::U8));
+}
+
 void RecordingDevice::upload(void* to, const void* from, std::int64_t bytes, Lane lane) {
   if (capturing()) error("a batch is uploaded inside a capture");
   std::memcpy(to, from, static_cast<std::size_t>(bytes));

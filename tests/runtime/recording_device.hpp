@@ -91,6 +91,7 @@ class RecordingDevice final : public runtime::Device {
   void* queue(program::Lane lane) override;
   void set_mark(int mark, program::Lane lane) override;
   void wait_mark(int mark, program::Lane lane) override;
+  void copy(void* to, const void* from, std::int64_t bytes, program::Lane lane) override;
   void upload(void* to, const void* from, std::int64_t bytes, program::Lane lane) override;
   void begin_capture() override;
   void end_capture(int graph) override;

@@ -49,6 +49,24 @@ TEST_CASE("Latency and bandwidth are recovered from exact messages", "[sim][cali
   CHECK(fitted.seconds_per_byte == Approx(1 / 5e9));
 }
 
+// 2 ranks compute 1 ms beside an all-reduce of 4 ms. With 4 cores they hide it: 5 ms are 25 % too
+// long. With 2 cores nothing is hidden: 1 + 4 ms, and 6 ms are 25 % of the all-reduce too long.
+// With 3 cores both run at 3/4 for 4/3 ms, then 3 ms are left, so 4/3 + 3 + 1.
+TEST_CASE("What a progress thread costs is what is left of the time together",
+          "[sim][calibration_fit]") {
+  const auto [cores, together] =
+      GENERATE(table<int, double>({{4, 5e-3}, {2, 6e-3}, {3, (4.0 / 3 + 3 + 1) * 1e-3}}));
+  program::CalibrationSamples job = two_cores();
+  CHECK(fit_cluster({job}).communication.progress_overhead_percent == 0);
+  job.progress = {{.ranks_on_host = 2,
+                   .cores_on_host = cores,
+                   .bytes = 1 << 20,
+                   .compute_seconds = 1e-3,
+                   .communication_seconds = 4e-3,
+                   .together_seconds = together}};
+  CHECK(fit_cluster({job}).communication.progress_overhead_percent == 25);
+}
+
 TEST_CASE("A fit never has a negative latency or bandwidth", "[sim][calibration_fit]") {
   const AlphaBeta no_latency = fit_alpha_beta({{1000, 1e-7}, {1e6, 2e-3}});
   CHECK(no_latency.latency_s == 0);

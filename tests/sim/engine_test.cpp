@@ -130,6 +130,29 @@ TEST_CASE("Communication progresses by itself on lanes and only in waits on a ho
   CHECK(result.breakdown.front().seconds[Category::Dp] == Approx(cpu ? 1.0 : 0.0).margin(1e-9));
 }
 
+// The same with a progress thread a rank: of 2 ranks on 4 cores the collective hides; on 3 cores
+// computation and communication together want 4 and run at 3/4 until both are over; on 2 cores
+// nothing is won. What the thread costs lengthens the collective.
+TEST_CASE("A progress thread moves communication beside computation, on the cores there are",
+          "[sim][engine]") {
+  const auto [cores, overhead, expected] = GENERATE(table<int, int, double>(
+      {{4, 0, 2.0}, {3, 0, 4.0 / 3 + 1}, {2, 0, 3.0}, {4, 50, 2.5}, {2, 50, 3.5}}));
+  const bool fold = GENERATE(true, false);
+  Cluster cluster = quiet_host(2, cores);
+  cluster.communication.progress_overhead_percent = overhead;
+  cluster.operators = {taking("forward", 1, 1.0)};
+  cluster.collectives = {all_reduce_taking(4, 1.0)};
+  HandMade made({.dp = 2});
+  const int reduced = made.collective(program::Group::Dp, 1);
+  made.compute(Phase::Forward, 1);
+  made.compute(Phase::Forward, 1, {reduced});
+  program::Program threaded = made.take();
+  program::Program plain = threaded;
+  threaded.plan.progress_thread = true;
+  CHECK(simulate({threaded}, cluster, {.fold = fold}).step_time_s == Approx(expected));
+  CHECK(simulate({plain}, cluster, {.fold = fold}).step_time_s == Approx(3.0));
+}
+
 // Device share 0.25: compute (1 s) and an all-reduce (1 s) start together and ask for 1.25 devices,
 // so both run at 1 / 1.25 until both end after 1.25 s.
 TEST_CASE("A communication that occupies units slows the computation beside it", "[sim][engine]") {

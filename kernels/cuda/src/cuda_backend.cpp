@@ -86,23 +86,24 @@ void StreamBackend::free(void* memory) noexcept {
   allocations_.erase(found);
 }
 
+// Either side may be pinned memory of the host (Device::allocate_host): unified addresses tell.
 void StreamBackend::copy(void* to, const void* from, std::int64_t bytes) {
   use_device();
-  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice,
+  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault,
                         context_.stream),
         "cudaMemcpyAsync");
 }
 
 void StreamBackend::copy_to_device(void* to, const void* from_host, std::int64_t bytes) {
   use_device();
-  check(cudaMemcpyAsync(to, from_host, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice,
+  check(cudaMemcpyAsync(to, from_host, static_cast<std::size_t>(bytes), cudaMemcpyDefault,
                         context_.stream),
         "cudaMemcpyAsync to the device");
 }
 
 void StreamBackend::copy_to_host(void* to_host, const void* from, std::int64_t bytes) {
   use_device();
-  check(cudaMemcpyAsync(to_host, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost,
+  check(cudaMemcpyAsync(to_host, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault,
                         context_.stream),
         "cudaMemcpyAsync to the host");
   synchronize();

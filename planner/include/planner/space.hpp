@@ -31,6 +31,8 @@ struct Constraints {
   std::vector<std::string> custom_schedule;  // of schedule = custom; see program::Plan
   std::vector<int> layers_per_stage;         // empty = searched
   bool count_ends_as_layers = false;
+  bool offload_optimizer = false;
+  bool progress_thread = false;
   std::string rank_order = program::Mesh::kDefaultOrder;
   std::int64_t bucket_bytes = 25 << 20;
   program::GradientCompression compression;  // where ranks hold the same parameters

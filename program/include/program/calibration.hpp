@@ -40,6 +40,16 @@ struct CopySample {
   double seconds = 0;  // median, on the device
 };
 
+/// An all-reduce that a progress thread moves beside computation, on all ranks of the job.
+struct ProgressSample {
+  int ranks_on_host = 1;
+  int cores_on_host = 1;
+  std::int64_t bytes = 0;
+  double compute_seconds = 0;        // median, the computation alone on all ranks
+  double communication_seconds = 0;  // median, the all-reduce alone
+  double together_seconds = 0;       // median, from its start until both are done
+};
+
 /// What issuing one small operation costs.
 struct LaunchSample {
   double device_seconds = 0;  // from one to the next in a graph
@@ -67,6 +77,7 @@ struct CalibrationSamples {
   std::vector<GpuDescription> gpus;  // of every rank; empty if ranks compute on processor cores
   std::vector<CopySample> copies;    // of rank 0's GPU
   LaunchSample launch;
+  std::vector<ProgressSample> progress;
   bool device_driven = false;  // communication by NCCL rather than by the host
 };
 

@@ -33,6 +33,8 @@ std::string signature(const Program& program, const OperationInstance& instance)
 
 /// The same for work on flat ranges, which no instance is needed for.
 OperationCost step_cost(const Plan& plan, const StepOp& step);
+/// FetchState, StoreState: bytes of the optimizer state that a rank moves.
+std::int64_t state_bytes(const Plan& plan, const StepOp& step);
 std::string step_signature(const Plan& plan, const StepOp& step);
 
 /// Bytes that a collective or peer operation passes in per rank; of an exchange of routed rows what

@@ -134,6 +134,12 @@ struct Plan {
   // the middle. The first and the last may be 0: embedding or head alone.
   std::vector<int> layers_per_stage;
   bool count_ends_as_layers = false;  // embedding and head weigh one layer each in an even division
+  /// fp32 master weights and optimizer state lie in host memory; the update fetches and stores
+  /// them piece by piece (docs/data_parallel.md).
+  bool offload_optimizer = false;
+  /// Where the host drives communications, a thread beside each rank's own moves them while that
+  /// one computes (docs/data_parallel.md).
+  bool progress_thread = false;
   /// With ep > 1: the rows that a rank's experts may receive in a micro-batch, as a multiple of
   /// what they receive when the router balances them. Buffers hold this many.
   double expert_imbalance = 2.0;

@@ -45,12 +45,15 @@ enum class Region {
   SumErrors,          // fp32: what compressing the sums lost, of the parts that this rank sums
   CompressedGradients,  // bytes on their way, of one bucket; slots alternate
   QuantizedWeights,     // FP8: the layers' weights of this step, in both layouts, and their scales
+  OptimizerStaging,     // fp32: what the update works on where its state is on the host; slots
+                        // alternate
 };
-constexpr int kNumRegions = 17;
+constexpr int kNumRegions = 18;
 
 struct RegionPlan {
   std::int64_t stride_bytes = 0;  // of one slot
   int slots = 1;
+  bool on_host = false;  // memory of the host, not of the device
   std::int64_t bytes() const { return stride_bytes * slots; }
 };
 
@@ -62,11 +65,13 @@ struct BoundarySlots {
   int total() const { return gradients[0] + gradients[1] + outputs[0] + outputs[1]; }
 };
 
-/// Bytes per region of a role; the runtime allocates exactly this as one arena.
+/// Bytes per region of a role; the runtime allocates exactly this: an arena of the device's memory,
+/// and one of the host's for what is offloaded.
 struct MemoryPlan {
   std::vector<RegionPlan> regions;  // indexed by Region
   BoundarySlots boundary;
-  std::int64_t total_bytes() const;
+  std::int64_t total_bytes() const;  // of the device
+  std::int64_t host_bytes() const;
 };
 
 /// The numbers in Region::Scalars, 8 bytes each, in this order.
@@ -175,9 +180,11 @@ enum class Lane {
   Dp,
   Host,
   Ep,
-  Cp
+  Cp,
+  FromHost,  // copies of offloaded state: one lane each way, for links carry both at once
+  ToHost
 };
-constexpr int kNumLanes = 14;
+constexpr int kNumLanes = 16;
 
 /// Does a lane carry activations from stage to stage? (Others of the pipeline carry gradients.)
 bool carries_activations(Lane lane);
@@ -307,6 +314,8 @@ enum class StepWork {
   SumCompressed,        // what all ranks sent of the part that this rank sums, in their order
   CompressSum,          // that part and what was lost of earlier sums, for the others
   DecompressGradients,  // what all ranks sent, into the bucket
+  FetchState,           // offloaded optimizer state of the range, from the host
+  StoreState,           // the same back, updated
 };
 
 struct StepOp {
@@ -396,7 +405,7 @@ struct OperationInstance {
   int boundary_slot = 0;
   int transient_slot = 0;
   int weight_slot = 0;      // of Region::GatheredWeights
-  int gradient_slot = 0;    // of Region::UnreducedBuckets or CompressedGradients
+  int gradient_slot = 0;    // of Region::UnreducedBuckets, CompressedGradients, OptimizerStaging
   bool accumulate = false;  // weight gradients: add to what earlier micro-batches left
   std::uint64_t id = 0;     // stable over lowerings of the same plan: hash of (task, layer, name)
   std::vector<int> waits;   // indexes of earlier instances on other lanes

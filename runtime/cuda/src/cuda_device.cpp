@@ -82,6 +82,18 @@ class CudaDevice final : public Device {
   void wait_mark(int mark, Lane lane) override {
     check(cudaStreamWaitEvent(stream(lane), marks_.existing(mark), 0), "cudaStreamWaitEvent");
   }
+  void* allocate_host(std::int64_t bytes) override {
+    void* memory = nullptr;
+    check(cudaMallocHost(&memory, static_cast<std::size_t>(bytes)), "cudaMallocHost");
+    return memory;
+  }
+  void free_host(void* memory) noexcept override { cudaFreeHost(memory); }
+  void copy(void* to, const void* from, std::int64_t bytes, Lane lane) override {
+    check(
+        cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream(lane)),
+        "cudaMemcpyAsync");
+  }
+
   void upload(void* to, const void* from, std::int64_t bytes, Lane lane) override {
     feed_.upload(to, from, bytes, stream(lane));
   }

@@ -9,13 +9,17 @@
 
 namespace meshplan::runtime {
 
-/// All device memory of a rank's programs, laid out by their own memory plans: allocated and
+class Device;
+
+/// All memory of a rank's programs, laid out by their own memory plans: allocated and
 /// touched once, never inside a step. Programs that share an arena (training and evaluation of one
 /// plan) must agree on the layout of parameters.
 class Arena {
  public:
   /// Large enough for every program in the list.
-  Arena(kernels::Backend& backend, std::span<const program::Program* const> programs);
+  /// @param host  whose host memory holds what the programs offload; null: the backend's own does
+  Arena(kernels::Backend& backend, std::span<const program::Program* const> programs,
+        Device* host = nullptr);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -30,11 +34,15 @@ class Arena {
                                 static_cast<std::int64_t>(which) * program::kScalarBytes);
   }
   std::int64_t bytes() const { return bytes_; }
+  std::int64_t host_bytes() const { return host_bytes_; }
 
  private:
   kernels::Backend& backend_;
+  Device* host_;
   void* memory_ = nullptr;
   std::int64_t bytes_ = 0;
+  void* host_memory_ = nullptr;
+  std::int64_t host_bytes_ = 0;
   std::array<std::byte*, program::kNumRegions> bases_{};
 };
 

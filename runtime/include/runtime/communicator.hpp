@@ -181,6 +181,12 @@ class Communicator {
   /// with an empty handle; where the host does, only after wait().
   virtual void queue_on(void* queue) { static_cast<void>(queue); }
 
+  /// Where the host drives communications: from now on a thread of their own moves those of this
+  /// communicator and of all that share its progress while the caller does something else; without
+  /// one they move only inside calls. Who moves them changes no bit. Still one caller's thread.
+  /// @throws ConfigError if the carrier allows no second thread
+  virtual void progress_in_background(bool on) { static_cast<void>(on); }
+
   Handle send(ConstBuffer buffer, int peer) { return send(buffer, peer, 0); }
   Handle recv(MutableBuffer buffer, int peer) { return recv(buffer, peer, 0); }
 };

@@ -64,6 +64,15 @@ class Device {
   /// Names what is issued between the two, for profilers.
   virtual void push_range(const char* name) { static_cast<void>(name); }
   virtual void pop_range() {}
+
+  /// Memory of the host that queues copy to and from while others compute. @see Arena
+  virtual void* allocate_host(std::int64_t bytes) { return backend().allocate(bytes); }
+  virtual void free_host(void* memory) noexcept { backend().free(memory); }
+  /// Copies on the queue of `lane`, from either kind of memory to either.
+  virtual void copy(void* to, const void* from, std::int64_t bytes, program::Lane lane) {
+    static_cast<void>(lane);
+    backend().copy(to, from, bytes);
+  }
 };
 
 /// Host memory and host threads: an operation is done when its call returns.

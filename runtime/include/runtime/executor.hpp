@@ -94,6 +94,8 @@ class Executor {
                                           const program::StepOp& step);
   std::function<void()> bind_compression(const program::OperationInstance& instance,
                                          const program::StepOp& step);
+  std::function<void()> bind_state_copy(const program::OperationInstance& instance,
+                                        const program::StepOp& step);
   std::function<void()> bind_step_work(const program::OperationInstance& instance,
                                        const program::StepOp& step);
   std::string status_of(const program::OperationInstance& instance) const;

@@ -30,6 +30,7 @@ struct LaunchSpec {
   int ranks = 1;
   std::vector<HostSlots> hosts;  // empty: this machine
   int cores_per_host = 1;        // of the smallest host; ranks are bound if they all get a core
+  int cores_per_rank = 1;        // wanted: with a progress thread, 2
   bool bind_to_cores = true;
   std::vector<std::string> environment;  // NAME=VALUE, set for every rank
   std::vector<std::string> command;      // program and arguments, the same for all ranks
@@ -40,7 +41,8 @@ struct LaunchSpec {
 };
 
 /// The command line of mpiexec. Ranks are bound to cores where no host gets more ranks than cores,
-/// else left free: several ranks bound to one core could not use another that idles. Hosts that are
+/// else left free: several ranks bound to one core could not use another that idles. Where there
+/// are cores to spare, but fewer than ranks would like, they are left free, too. Hosts that are
 /// all this machine, under whatever names, are started without ssh.
 /// @throws ConfigError if ranks < 1, the command is empty, or a variable is not NAME=VALUE
 std::vector<std::string> mpiexec_command(const LaunchSpec& spec);

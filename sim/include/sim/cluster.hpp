@@ -74,6 +74,7 @@ struct Protocol {
 
 struct Communication {
   bool needs_host = false;  // no progress by itself: a transfer moves while its ranks wait for it
+  int progress_overhead_percent = 0;  // that a progress thread adds to a communication's time
   double device_share = 0;  // part of a device's units that a running communication occupies
   double all_to_all = 1.0;  // part of its formula's speed that an all-to-all reaches
   double oversubscription_wake_us = 0;  // until a waiting rank runs again, if ranks exceed cores

@@ -21,6 +21,7 @@ struct StageMemory {
   double boundary = 0;       // received gradients and the batch
   double communication = 0;  // buffers of the collective library
   double runtime_base = 0;   // process or device context
+  double host = 0;           // beside it, of a GPU's host: offloaded state (not in the total)
   double total() const;
   bool operator==(const StageMemory&) const = default;
 };
