@@ -10,6 +10,7 @@
 #include "program/lower.hpp"
 #include "program/program_json.hpp"
 #include "progress.hpp"
+#include "reports/memory_timeline_report.hpp"
 #include "reports/search_report.hpp"
 #include "reports/simulation_report.hpp"
 
@@ -26,6 +27,8 @@ struct Options {
   int stage = 0;
   bool all_ranks = false;
   bool explain = false;
+  bool memory_timeline = false;
+  std::optional<std::string> memory_svg;
   bool json = false;
 };
 
@@ -98,17 +101,37 @@ program::Plan with_prediction(const PlanOnCluster& loaded,
   return program::parse_plan(program::to_json(plan), "the simulated plan");
 }
 
+/// With each rank's memory as a counter.
+std::string chrome_trace(const reports::SimulationReport& report) {
+  std::vector<program::CounterTrack> memory;
+  for (const sim::MemoryTimeline& timeline : report.memory_timelines)
+    memory.push_back(sim::counter_track(timeline));
+  return program::to_chrome_trace(report.simulation.trace, memory);
+}
+
+std::string memory_title(const reports::SimulationReport& report) {
+  return fmt::format("{} on {}, {}: memory over a step", report.plan.model.name,
+                     report.cluster.name, planner::describe(planner::candidate_of(report.plan)));
+}
+
 int run(const Options& options, const Terminal& terminal) {
-  require_writable({options.trace, options.chrome, options.out, options.program});
+  require_writable(
+      {options.trace, options.chrome, options.out, options.program, options.memory_svg});
   const PlanOnCluster loaded = options.file ? from_file(options) : from_flags(options);
   reports::SimulationReport report = [&] {
     const ElapsedTime elapsed("simulating", terminal);
-    return reports::simulation_report(loaded.plan, loaded.cluster, {.fold = !options.all_ranks});
+    return reports::simulation_report(
+        loaded.plan, loaded.cluster,
+        {.simulation = {.fold = !options.all_ranks},
+         .memory_timelines = options.memory_timeline || options.memory_svg || options.chrome});
   }();
   report.simulation.trace.plan = with_prediction(loaded, report);
   if (options.trace) write_file(*options.trace, program::to_json(report.simulation.trace));
-  if (options.chrome)
-    write_file(*options.chrome, program::to_chrome_trace(report.simulation.trace));
+  if (options.chrome) write_file(*options.chrome, chrome_trace(report));
+  if (options.memory_svg)
+    write_file(*options.memory_svg,
+               reports::to_svg(report.memory_timelines, report.memory.capacity_bytes,
+                               memory_title(report)));
   if (options.program) {
     if (options.stage < 0 || options.stage >= loaded.plan.parallel.pp)
       throw ConfigError(fmt::format("--stage {}: the plan has stages 0 to {}", options.stage,
@@ -117,11 +140,13 @@ int run(const Options& options, const Terminal& terminal) {
   }
   if (options.out) write_file(*options.out, program::to_json(report.simulation.trace.plan));
   if (options.json) {
+    if (!options.memory_timeline) report.memory_timelines.clear();
     fmt::print("{}", reports::to_json(report));
   } else {
     for (const std::string& assumption : loaded.assumptions)
       fmt::print("assumed  {}\n", assumption);
     fmt::print("{}", reports::to_text(report));
+    if (options.memory_timeline) fmt::print("\n{}", reports::to_text(report.memory_timelines));
     if (options.explain) fmt::print("\n{}", reports::explain_text(report));
   }
   return report.memory.fits() ? kDone : kInfeasible;
@@ -137,17 +162,22 @@ void add_simulate_command(CommandLine& line) {
   add_parallel_options(command, options->plan);
   command.group("What it writes")
       .option("--trace", options->trace, "write the trace of the last step (meshplan's schema)")
-      .option("--chrome", options->chrome, "write it for chrome://tracing or ui.perfetto.dev")
+      .option("--chrome", options->chrome,
+              "write it, with counters of memory, for chrome://tracing or ui.perfetto.dev")
+      .option("--memory-svg", options->memory_svg, "draw each stage's memory over the step")
       .option("-o,--out", options->out, "write the plan with this prediction")
       .option("--program", options->program,
               "write what a rank of --stage does, operation by operation")
       .option("--stage", options->stage, "stage whose program is written")
       .flag("--explain", options->explain,
             "say how well each term is known, from what, and what to measure")
+      .flag("--memory-timeline", options->memory_timeline,
+            "show what each stage's memory holds over the step, and when most")
       .flag("--all-ranks", options->all_ranks, "play every rank, not one per stage")
       .flag("--json", options->json, "print the result for programs")
       .examples(
           "  meshplan simulate plan.json --chrome trace.json\n"
+          "  meshplan simulate plan.json --memory-timeline --memory-svg memory.svg\n"
           "  meshplan simulate --model llama3-8b --cluster dgx-h100 --tp 2 --pp 2 --dp 2 \\\n"
           "      --global-batch 64\n"
           "Exit code 3: the plan does not fit into memory (the report is printed all the same).")

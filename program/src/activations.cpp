@@ -55,16 +55,26 @@ class Planner {
 
   /// `bytes` is what lives at once, `places` are not filled in.
   ActivationPlan estimate(const std::vector<KeptBytes>& per_chunk) {
-    add_buffers(per_chunk);
-    std::vector<std::int64_t> change(schedule_.tasks[at(stage_)].size() + 1, 0);
-    for (const Buffer& buffer : buffers_) {
-      change[at(buffer.first)] += buffer.bytes;
-      change[at(buffer.last) + 1] -= buffer.bytes;
-    }
-    std::int64_t alive = 0;
-    for (const std::int64_t step : change) plan_.bytes = std::max(plan_.bytes, alive += step);
+    for (const TaskMemory& task : by_task(per_chunk))
+      plan_.bytes = std::max(plan_.bytes, task.during);
     count_slots();
     return std::move(plan_);
+  }
+
+  std::vector<TaskMemory> by_task(const std::vector<KeptBytes>& per_chunk) {
+    add_buffers(per_chunk);
+    std::vector<TaskMemory> tasks(schedule_.tasks[at(stage_)].size());
+    std::vector<std::int64_t> begins(tasks.size(), 0), ends(tasks.size(), 0);
+    for (const Buffer& buffer : buffers_) {
+      begins[at(buffer.first)] += buffer.bytes;
+      ends[at(buffer.last)] += buffer.bytes;
+    }
+    std::int64_t alive = 0;
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+      tasks[i].during = alive += begins[i];
+      tasks[i].after = alive -= ends[i];
+    }
+    return tasks;
   }
 
  private:
@@ -203,6 +213,11 @@ ActivationPlan plan_activations(const Schedule& schedule, int stage, int num_mic
 ActivationPlan estimate_activations(const Schedule& schedule, int stage, int num_microbatches,
                                     const std::vector<KeptBytes>& per_chunk) {
   return Planner(schedule, stage, num_microbatches, true).estimate(per_chunk);
+}
+
+std::vector<TaskMemory> kept_by_task(const Schedule& schedule, int stage, int num_microbatches,
+                                     const std::vector<KeptBytes>& per_chunk) {
+  return Planner(schedule, stage, num_microbatches, true).by_task(per_chunk);
 }
 
 }  // namespace meshplan::program

@@ -141,6 +141,19 @@ Json flow(const Span& span, int id, double start_us, double duration_us) {
   return event;
 }
 
+void append_counter(Json& events, const CounterTrack& track) {
+  for (const CounterTrack::Sample& sample : track.samples) {
+    Json values = Json::object();
+    for (std::size_t i = 0; i < track.series.size(); ++i)
+      values[track.series[i]] = sample.values[i];
+    events.push_back({{"ph", "C"},
+                      {"pid", track.rank},
+                      {"name", track.name},
+                      {"ts", sample.time_s * kMicroseconds},
+                      {"args", std::move(values)}});
+  }
+}
+
 }  // namespace
 
 Span make_span(const Program& program, const OperationInstance& instance, const Mesh& mesh,
@@ -185,7 +198,7 @@ std::string to_json(const Trace& trace) {
   return write_json(file).dump(1) + "\n";
 }
 
-std::string to_chrome_trace(const Trace& trace) {
+std::string to_chrome_trace(const Trace& trace, const std::vector<CounterTrack>& counters) {
   Json events = Json::array();
   append_names(events, trace);
   const std::map<int, double> starts = step_starts(trace);
@@ -202,6 +215,7 @@ std::string to_chrome_trace(const Trace& trace) {
     const auto entry = flow_ids.try_emplace({key, number}, static_cast<int>(flow_ids.size()));
     events.push_back(flow(span, entry.first->second, start_us, duration_us));
   }
+  for (const CounterTrack& track : counters) append_counter(events, track);
   return Json{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}.dump() + "\n";
 }
 

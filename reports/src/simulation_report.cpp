@@ -7,6 +7,7 @@
 
 #include "core/json_fields.hpp"
 #include "core/units.hpp"
+#include "memory_timeline_json.hpp"
 #include "planner/explain.hpp"
 #include "planner/space.hpp"
 #include "program/cost.hpp"
@@ -128,19 +129,21 @@ std::string compression_line(const SimulationReport& report) {
 }  // namespace
 
 SimulationReport simulation_report(const program::Plan& plan, const sim::Cluster& cluster,
-                                   const sim::SimulationOptions& options) {
+                                   const SimulationReportOptions& options) {
   const std::vector<program::Program> programs = program::lower_all(plan);
   SimulationReport report{.plan = plan,
                           .cluster = cluster,
-                          .simulation = sim::simulate(programs, cluster, options),
+                          .simulation = sim::simulate(programs, cluster, options.simulation),
                           .memory = sim::memory_report(programs, cluster),
                           .peak_flop_per_s = sim::peak_flop_per_s(cluster, plan.workload)};
   if (plan.compression.kind != program::CompressionKind::None) {
     program::Plan whole = plan;
     whole.compression = {};
     report.uncompressed_step_s =
-        sim::simulate(program::lower_all(whole), cluster, options).step_time_s;
+        sim::simulate(program::lower_all(whole), cluster, options.simulation).step_time_s;
   }
+  if (options.memory_timelines)
+    report.memory_timelines = sim::memory_timelines(programs, cluster, report.simulation.trace);
   report.stages = by_stage(report.simulation.breakdown, plan);
   const double step = report.simulation.step_time_s;
   report.mfu =
@@ -203,21 +206,23 @@ std::string to_json(const SimulationReport& report) {
     bytes["host_bytes"] = stage.host;
     memory.push_back(std::move(bytes));
   }
-  const Json root{{"schema_version", 1},
-                  {"description", planner::describe(planner::candidate_of(report.plan))},
-                  {"step_time_s", report.simulation.step_time_s},
-                  {"periodic", report.simulation.periodic},
-                  {"steps_played", report.simulation.steps_played},
-                  {"mfu", report.mfu},
-                  {"peak_flop_per_s", report.peak_flop_per_s},
-                  {"tokens_per_s", report.tokens_per_s},
-                  {"stages", std::move(stages)},
-                  {"memory", std::move(memory)},
-                  {"largest_stage", report.memory.largest_stage},
-                  {"peak_memory_bytes", report.memory.peak_bytes},
-                  {"capacity_bytes", report.memory.capacity_bytes},
-                  {"fits", report.memory.fits()},
-                  {"plan", Json::parse(program::to_json(report.plan))}};
+  Json root{{"schema_version", 1},
+            {"description", planner::describe(planner::candidate_of(report.plan))},
+            {"step_time_s", report.simulation.step_time_s},
+            {"periodic", report.simulation.periodic},
+            {"steps_played", report.simulation.steps_played},
+            {"mfu", report.mfu},
+            {"peak_flop_per_s", report.peak_flop_per_s},
+            {"tokens_per_s", report.tokens_per_s},
+            {"stages", std::move(stages)},
+            {"memory", std::move(memory)},
+            {"largest_stage", report.memory.largest_stage},
+            {"peak_memory_bytes", report.memory.peak_bytes},
+            {"capacity_bytes", report.memory.capacity_bytes},
+            {"fits", report.memory.fits()},
+            {"plan", Json::parse(program::to_json(report.plan))}};
+  if (!report.memory_timelines.empty())
+    root["memory_timeline"] = memory_timeline_json(report.memory_timelines);
   return root.dump(2) + "\n";
 }
 

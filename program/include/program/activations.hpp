@@ -32,4 +32,15 @@ ActivationPlan plan_activations(const Schedule& schedule, int stage, int num_mic
 ActivationPlan estimate_activations(const Schedule& schedule, int stage, int num_microbatches,
                                     const std::vector<KeptBytes>& per_chunk);
 
+/// What a stage keeps: bytes that live while a task runs, and from its end until the next begins.
+struct TaskMemory {
+  std::int64_t during = 0;
+  std::int64_t after = 0;
+};
+
+/// @returns in the order of the stage's tasks; the most of `during` is estimate_activations'
+/// `bytes`
+std::vector<TaskMemory> kept_by_task(const Schedule& schedule, int stage, int num_microbatches,
+                                     const std::vector<KeptBytes>& per_chunk);
+
 }  // namespace meshplan::program

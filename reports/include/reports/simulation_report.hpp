@@ -10,6 +10,7 @@
 #include "sim/cluster.hpp"
 #include "sim/engine.hpp"
 #include "sim/memory.hpp"
+#include "sim/memory_timeline.hpp"
 
 namespace meshplan::reports {
 
@@ -27,13 +28,19 @@ struct SimulationReport {
   double mfu = 0;
   double peak_flop_per_s = 0;  // of one rank in the plan's precision: what MFU divides by
   double tokens_per_s = 0;     // all ranks together
-  std::optional<double> uncompressed_step_s;  // of a plan that compresses gradients
+  std::optional<double> uncompressed_step_s;          // of a plan that compresses gradients
+  std::vector<sim::MemoryTimeline> memory_timelines;  // if asked for
+};
+
+struct SimulationReportOptions {
+  sim::SimulationOptions simulation;
+  bool memory_timelines = false;
 };
 
 /// Lowers the plan and plays it on the cluster. @throws ConfigError if the plan's ranks are not the
 /// cluster's
 SimulationReport simulation_report(const program::Plan& plan, const sim::Cluster& cluster,
-                                   const sim::SimulationOptions& options = {});
+                                   const SimulationReportOptions& options = {});
 
 std::string to_text(const SimulationReport& report);
 /// The terms of the step of the stage that computes longest, those that know least first.

@@ -1,0 +1,20 @@
+// What `meshplan simulate --memory-timeline` and `--memory-svg` show.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/memory_timeline.hpp"
+
+namespace meshplan::reports {
+
+/// The peak of each stage, what ran then, and a line of characters over the step. Of several ranks
+/// of a stage, which plan alike, the first.
+std::string to_text(const std::vector<sim::MemoryTimeline>& timelines);
+
+/// One panel per stage: areas by class over the step, stacked, with the peak and the capacity.
+/// @param title  shown on top
+std::string to_svg(const std::vector<sim::MemoryTimeline>& timelines, double capacity_bytes,
+                   const std::string& title);
+
+}  // namespace meshplan::reports
