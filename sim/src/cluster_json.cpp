@@ -27,6 +27,14 @@ struct EnumNames<sim::Architecture> {
        {sim::Architecture::Blackwell, "blackwell"}}};
 };
 
+template <>
+struct EnumNames<sim::FabricOffer> {
+  static constexpr std::array<std::pair<sim::FabricOffer, std::string_view>, 3> value = {
+      {{sim::FabricOffer::Nvls, "nvls"},
+       {sim::FabricOffer::CollNet, "collnet"},
+       {sim::FabricOffer::Pat, "pat"}}};
+};
+
 }  // namespace meshplan
 
 namespace meshplan::sim {
@@ -112,6 +120,7 @@ void fields(Visitor& v, Communication& c) {
              "that a progress thread adds to the time of a communication", at_least(0));
   v.optional("buffer_mib", c.buffer_mib, "per communicator and rank", at_least(0));
   v.optional("protocols", c.protocols, "the library's ways to move data; the fastest counts");
+  v.optional("offers", c.offers, "beyond rings and trees: nvls, collnet, pat");
 }
 
 template <class Visitor>

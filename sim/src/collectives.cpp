@@ -7,9 +7,11 @@
 #include <cmath>
 #include <limits>
 
+#include "collective_rates.hpp"
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "measured_collectives.hpp"
+#include "nccl_algorithms.hpp"
 #include "sim/pricing.hpp"
 
 namespace meshplan::sim {
@@ -23,34 +25,6 @@ constexpr double kTreeBandwidth = 0.92;
 
 double log2_ceil(int n) {
   return std::ceil(std::log2(static_cast<double>(std::max(1, n))));
-}
-
-/// Ranks inside one domain of the level below `level`; 1 below the innermost.
-int inner_span(const Cluster& cluster, int level) {
-  return level == 0 ? 1 : cluster.fabric[static_cast<std::size_t>(level - 1)].ranks_per_group;
-}
-
-/// Members of the group in one domain below `level`.
-int inner_members(const GroupPlacement& placement, int level) {
-  return level == 0 ? 1 : placement.members_per_domain[static_cast<std::size_t>(level - 1)];
-}
-
-/// What leaves one domain below `level` per second and direction, over all links that members
-/// reach.
-double outgoing_bytes_per_s(const Cluster& cluster, const GroupPlacement& placement, int level) {
-  const FabricLevel& fabric = cluster.fabric[static_cast<std::size_t>(level)];
-  const int links = std::max(1, inner_span(cluster, level) / fabric.ranks_per_link);
-  return fabric.link_gb_per_s * kGigabyte / fabric.oversubscription *
-         std::min(inner_members(placement, level), links);
-}
-
-/// A ring crosses each boundary once, so its slowest level sets the pace for all bytes; rings over
-/// several links of a node run side by side.
-double bus_bytes_per_s(const Cluster& cluster, const GroupPlacement& placement) {
-  double slowest = std::numeric_limits<double>::infinity();
-  for (int level = 0; level <= *placement.level; ++level)
-    slowest = std::min(slowest, outgoing_bytes_per_s(cluster, placement, level));
-  return slowest;
 }
 
 double hop_seconds(const Cluster& cluster, int level, const Protocol& protocol) {
@@ -98,27 +72,6 @@ double doubling_latency(const Cluster& cluster, const GroupPlacement& placement,
   return seconds;
 }
 
-/// Bytes that pass a rank's link in one direction: the bus bandwidth convention of nccl-tests
-/// (doc/PERFORMANCE.md), so that bytes / seconds is bounded by the link for any n.
-double bus_bytes(Collective collective, double m, int n) {
-  const double others = n - 1;
-  switch (collective) {
-    case Collective::AllReduce:
-      return 2 * others / n * m;
-    case Collective::ReduceScatter:
-      return others / n * m;
-    case Collective::AllGather:
-      return others * m;
-    case Collective::AllToAll:
-    case Collective::AllToAllV:
-      return others / n * m;
-    case Collective::Broadcast:
-    case Collective::Shift:
-      return m;
-  }
-  throw InvariantError("unknown collective");
-}
-
 /// All-to-all: the part of a rank's bytes that leaves each level's domain passes its share of the
 /// links there; the slowest level counts.
 double all_to_all_seconds(double m, const GroupPlacement& placement, const Cluster& cluster,
@@ -133,8 +86,11 @@ double all_to_all_seconds(double m, const GroupPlacement& placement, const Clust
   return slowest;
 }
 
-/// Can this algorithm run this collective at all?
-bool offers(Algorithm algorithm, Collective collective) {
+/// Can this algorithm run this collective in this group?
+bool offers(Algorithm algorithm, Collective collective, const GroupPlacement& placement,
+            const Cluster& cluster) {
+  if (is_nccl_algorithm(algorithm))
+    return offers_nccl_algorithm(algorithm, collective, placement, cluster);
   if (algorithm == Algorithm::Tree)
     return collective == Collective::AllReduce || collective == Collective::Broadcast;
   if (algorithm == Algorithm::RecursiveDoubling)
@@ -149,11 +105,16 @@ double fastest_formula(Collective collective, double bytes, const GroupPlacement
        {Algorithm::Ring, Algorithm::Tree, Algorithm::RecursiveDoubling}) {
     // NCCL has no recursive doubling; MPI libraries have.
     if (algorithm == Algorithm::RecursiveDoubling && !cluster.communication.needs_host) continue;
-    if (!offers(algorithm, collective)) continue;
+    if (!offers(algorithm, collective, placement, cluster)) continue;
     for (const Protocol& protocol : cluster.communication.protocols)
       best = std::min(
           best, collective_seconds(collective, algorithm, bytes, placement, cluster, protocol));
   }
+  for (const Algorithm algorithm :
+       {Algorithm::Nvls, Algorithm::NvlsTree, Algorithm::CollNet, Algorithm::Pat})
+    if (offers(algorithm, collective, placement, cluster))
+      best =
+          std::min(best, nccl_algorithm_seconds(algorithm, collective, bytes, placement, cluster));
   return best;
 }
 
@@ -203,8 +164,11 @@ double link_capacity_bytes_per_s(const Cluster& cluster, int level) {
 double collective_seconds(Collective collective, Algorithm algorithm, double message_bytes,
                           const GroupPlacement& placement, const Cluster& cluster,
                           const Protocol& protocol) {
-  require_invariant(offers(algorithm, collective), "the algorithm runs this collective");
   if (placement.size == 1) return 0;
+  require_invariant(offers(algorithm, collective, placement, cluster),
+                    "the algorithm runs this collective");
+  if (is_nccl_algorithm(algorithm))
+    return nccl_algorithm_seconds(algorithm, collective, message_bytes, placement, cluster);
   const int n = placement.size;
   const double base = protocol.base_us / kMicroseconds;
   const double bandwidth = bus_bytes_per_s(cluster, placement) * protocol.bandwidth_fraction;
@@ -228,6 +192,8 @@ double collective_seconds(Collective collective, Algorithm algorithm, double mes
       return base + latency +
              transfer;  // doubling (all-gather) or halving (reduce-scatter) messages
     }
+    default:
+      break;
   }
   throw InvariantError("unknown algorithm");
 }

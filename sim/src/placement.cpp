@@ -90,6 +90,18 @@ Cluster with_ranks(const Cluster& cluster, int num_ranks) {
   return resized;
 }
 
+int first_nccl_minor(FabricOffer offer) {
+  switch (offer) {
+    case FabricOffer::Nvls:
+      return 17;
+    case FabricOffer::CollNet:
+      return 6;
+    case FabricOffer::Pat:
+      return 23;
+  }
+  throw InvariantError("unknown offer");
+}
+
 double with_step_effects(const Cluster& cluster, double seconds) {
   const double straggling = cluster.jitter * std::log2(static_cast<double>(cluster.num_ranks()));
   return seconds * (1 + straggling) + cluster.step_overhead_ms / kMilliseconds;

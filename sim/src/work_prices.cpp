@@ -74,6 +74,8 @@ WorkPricer::WorkPricer(const TrainingRun& run, const ExecutionProfile& profile, 
       placements_(placements),
       constants_(constants),
       cluster_(with_shared_links(with_fitted_speeds(base, constants, profile.flash))) {
+  std::erase_if(cluster_.communication.offers,
+                [&](FabricOffer offer) { return first_nccl_minor(offer) > profile.nccl_minor; });
   const Device& device = cluster_.device;
   peak_ = peak_of(cluster_, RunPrecision::Bf16);
   peak_low_ = peak_of(cluster_, run.precision);

@@ -147,4 +147,122 @@ TEST_CASE("A transfer takes one hop and its bytes", "[sim][collectives]") {
   CHECK(price_transfer(1'000'000, place(cluster, {0, 4}), cluster).seconds == Approx(1e-5 + 1e-4));
 }
 
+namespace {
+
+std::vector<int> first_ranks(int count, int stride = 1) {
+  std::vector<int> ranks;
+  for (int i = 0; i < count; ++i) ranks.push_back(i * stride);
+  return ranks;
+}
+
+double nccl(Collective collective, Algorithm algorithm, double bytes, const Cluster& cluster,
+            const std::vector<int>& ranks) {
+  return collective_seconds(collective, algorithm, bytes, place(cluster, ranks), cluster, {});
+}
+
+}  // namespace
+
+// A rank sends all m bytes to the switch and 1/n of the sums back to it, at 0.85 of 100 GB/s, after
+// 23 us.
+TEST_CASE("NVLS sends every byte once and the n-th part twice", "[sim][collectives]") {
+  Cluster cluster = two_levels(1, 8);
+  cluster.device.architecture = Architecture::Hopper;
+  cluster.communication.offers = {FabricOffer::Nvls};
+  CHECK(nccl(Collective::AllReduce, Algorithm::Nvls, 1e9, cluster, first_ranks(8)) ==
+        Approx(23e-6 + 1.125 * 0.01 / 0.85));
+  CHECK(nccl(Collective::AllReduce, Algorithm::Nvls, 1e9, cluster, first_ranks(4)) ==
+        Approx(23e-6 + 1.25 * 0.01 / 0.85));
+  cluster.device.architecture = Architecture::Blackwell;
+  CHECK(nccl(Collective::AllReduce, Algorithm::Nvls, 1e9, cluster, first_ranks(8)) ==
+        Approx(23e-6 + 1.125 * 0.01 / 0.74));
+}
+
+// nccl-tests on 8 H100 (NVIDIA/nccl issue 1455): bus bandwidth of NVLS with 5, 6, 7 and 8 GPUs 420,
+// 440, 460 and 480 GB/s, of rings 365 to 370 whatever their number.
+TEST_CASE("NVLS on H100 is as fast as nccl-tests measured it", "[sim][collectives]") {
+  const Cluster cluster = load_cluster_preset("dgx-h100");
+  constexpr double kBytes = 4e9;
+  const std::pair<int, double> measured[] = {{5, 420}, {6, 440}, {7, 460}, {8, 480}};
+  for (const auto& [n, bus_gb_per_s] : measured) {
+    const double seconds =
+        price_collective(Collective::AllReduce, static_cast<std::int64_t>(kBytes),
+                         place(cluster, first_ranks(n)), cluster)
+            .seconds;
+    CHECK(2.0 * (n - 1) / n * kBytes / seconds / 1e9 == Approx(bus_gb_per_s).epsilon(0.03));
+  }
+  const double pair = price_collective(Collective::AllReduce, static_cast<std::int64_t>(kBytes),
+                                       place(cluster, first_ranks(2)), cluster)
+                          .seconds;
+  CHECK(kBytes / pair / 1e9 == Approx(368).epsilon(0.02));  // rings are faster for two
+}
+
+// Ampere's switches do not sum, nor do those of a cluster that does not offer it; LL is faster for
+// few bytes.
+TEST_CASE("NVLS is taken where switches have it and many bytes are summed", "[sim][collectives]") {
+  Cluster h100 = load_cluster_preset("dgx-h100");
+  const auto seconds = [](const Cluster& cluster, Collective collective, std::int64_t bytes) {
+    return price_collective(collective, bytes, place(cluster, first_ranks(8)), cluster).seconds;
+  };
+  Cluster without = h100;
+  without.communication.offers.clear();
+  const std::int64_t small = 1 << 14, large = 1 << 26;
+  CHECK(seconds(h100, Collective::AllReduce, large) <
+        0.8 * seconds(without, Collective::AllReduce, large));
+  CHECK(seconds(h100, Collective::AllReduce, small) ==
+        seconds(without, Collective::AllReduce, small));
+  CHECK(seconds(h100, Collective::AllGather, large) ==
+        seconds(without, Collective::AllGather, large));
+  Cluster a100 = load_cluster_preset("dgx-a100");
+  const double rings = seconds(a100, Collective::AllReduce, large);
+  a100.communication.offers.push_back(FabricOffer::Nvls);
+  CHECK(seconds(a100, Collective::AllReduce, large) == rings);
+}
+
+// 1 GB on 2 and 4 nodes of 4: 40 GB/s leave a node. Between two nodes each sends its sum once,
+// between four an inner node of the tree twice. Inside: 1.25 / (0.85 * 100 GB/s), faster.
+TEST_CASE("An NVLS tree crosses the network once or twice", "[sim][collectives]") {
+  Cluster cluster = two_levels(4, 4);
+  cluster.device.architecture = Architecture::Hopper;
+  cluster.communication.offers = {FabricOffer::Nvls};
+  CHECK(nccl(Collective::AllReduce, Algorithm::NvlsTree, 1e9, cluster, first_ranks(8)) ==
+        Approx(23e-6 + 2 * 14e-6 + 1.0 / 40));
+  CHECK(nccl(Collective::AllReduce, Algorithm::NvlsTree, 1e9, cluster, first_ranks(16)) ==
+        Approx(23e-6 + 4 * 14e-6 + 2.0 / 40));
+}
+
+// In a network that sums, every byte leaves a node once: 1 GB / 40 GB/s, after 31 us and inside
+// twice 3.7 us and three times 0.4.
+TEST_CASE("CollNet sends every byte to the network's switches once", "[sim][collectives]") {
+  Cluster cluster = two_levels(4, 4);
+  cluster.communication.offers = {FabricOffer::CollNet};
+  CHECK(nccl(Collective::AllReduce, Algorithm::CollNet, 1e9, cluster, first_ranks(16)) ==
+        Approx(31e-6 + 2 * (3.7e-6 + 3 * 0.4e-6) + 1.0 / 40));
+  CHECK(nccl(Collective::AllReduce, Algorithm::CollNet, 1e9, cluster, first_ranks(4, 4)) ==
+        Approx(31e-6 + 1.0 / 10));
+}
+
+// 16 ranks, one a node: 8 us, 4 steps of 4 us and 2.8 us a rank; (n - 1) / n of the bytes at 0.75
+// of 10 GB/s.
+TEST_CASE("PAT takes logarithmically many steps where a node holds one rank",
+          "[sim][collectives]") {
+  Cluster cluster = two_levels(16, 4);
+  cluster.communication.offers = {FabricOffer::Pat};
+  const auto ranks = first_ranks(16, 4);
+  const double latency = 8e-6 + 4 * 4e-6 + 16 * 2.8e-6;
+  CHECK(nccl(Collective::ReduceScatter, Algorithm::Pat, 1e6, cluster, ranks) ==
+        Approx(latency + 15.0 / 16 * 1e6 / 7.5e9));
+  CHECK(nccl(Collective::AllGather, Algorithm::Pat, 1e6, cluster, ranks) ==
+        Approx(latency + 15.0 * 1e6 / 7.5e9));
+  const auto seconds = [&](std::int64_t bytes, const std::vector<int>& members) {
+    return price_collective(Collective::ReduceScatter, bytes, place(cluster, members), cluster)
+        .seconds;
+  };
+  CHECK(seconds(1024, ranks) ==  // rings: 15 hops of 10 us
+        Approx(nccl(Collective::ReduceScatter, Algorithm::Pat, 1024, cluster, ranks)));
+  CHECK(seconds(1'000'000'000, ranks) ==
+        Approx(ring(Collective::ReduceScatter, 1e9, cluster, ranks)));
+  CHECK(seconds(1024, first_ranks(8)) ==  // two nodes of four
+        Approx(ring(Collective::ReduceScatter, 1024, cluster, first_ranks(8))));
+}
+
 }  // namespace meshplan::sim

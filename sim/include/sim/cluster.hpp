@@ -72,6 +72,16 @@ struct Protocol {
   bool operator==(const Protocol&) const = default;
 };
 
+/// What switches and the collective library have beyond rings and trees of point-to-point messages;
+/// see nccl_algorithms.cpp.
+enum class FabricOffer {
+  Nvls,     // NVSwitch sums and multicasts: Hopper and later, NCCL 2.17
+  CollNet,  // the network's switches sum (SHARP), NCCL 2.6 with its plugin
+  Pat,      // parallel aggregated trees, NCCL 2.23
+};
+/// The first NCCL 2.x that has it.
+int first_nccl_minor(FabricOffer offer);
+
 struct Communication {
   bool needs_host = false;  // no progress by itself: a transfer moves while its ranks wait for it
   int progress_overhead_percent = 0;  // that a progress thread adds to a communication's time
@@ -80,6 +90,7 @@ struct Communication {
   double oversubscription_wake_us = 0;  // until a waiting rank runs again, if ranks exceed cores
   double buffer_mib = 0;                // of the library, per communicator and rank
   std::vector<Protocol> protocols{Protocol{}};
+  std::vector<FabricOffer> offers;
   bool operator==(const Communication&) const = default;
 };
 

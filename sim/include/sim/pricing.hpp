@@ -58,9 +58,18 @@ double stream_seconds(double bytes, const Cluster& cluster);
 double link_capacity_bytes_per_s(const Cluster& cluster, int level);
 
 /// The algorithms that a collective is priced as; the cheapest counts, as NCCL and MPICH choose.
-enum class Algorithm { Ring, Tree, RecursiveDoubling };
+enum class Algorithm {
+  Ring,
+  Tree,
+  RecursiveDoubling,
+  Nvls,      // NVSwitch sums and multicasts
+  NvlsTree,  // so in every node, a tree between nodes
+  CollNet,   // the network's switches sum
+  Pat,       // parallel aggregated tree (Jeaugey 2025), one rank a node
+};
 
-/// Alpha-beta time of one algorithm and protocol. @see collectives.cpp for the formulas' sources
+/// Alpha-beta time of one algorithm and protocol (which rings, trees and doubling have). @see
+/// collectives.cpp and nccl_algorithms.cpp for the formulas' sources
 double collective_seconds(program::Collective collective, Algorithm algorithm, double message_bytes,
                           const GroupPlacement& placement, const Cluster& cluster,
                           const Protocol& protocol);

@@ -1,0 +1,59 @@
+#include "collective_rates.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/error.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+using program::Collective;
+
+constexpr double kGigabyte = 1e9;
+
+/// Ranks inside one domain of the level below `level`; 1 below the innermost.
+int inner_span(const Cluster& cluster, int level) {
+  return level == 0 ? 1 : cluster.fabric[static_cast<std::size_t>(level - 1)].ranks_per_group;
+}
+
+}  // namespace
+
+int inner_members(const GroupPlacement& placement, int level) {
+  return level == 0 ? 1 : placement.members_per_domain[static_cast<std::size_t>(level - 1)];
+}
+
+double outgoing_bytes_per_s(const Cluster& cluster, const GroupPlacement& placement, int level) {
+  const FabricLevel& fabric = cluster.fabric[static_cast<std::size_t>(level)];
+  const int links = std::max(1, inner_span(cluster, level) / fabric.ranks_per_link);
+  return fabric.link_gb_per_s * kGigabyte / fabric.oversubscription *
+         std::min(inner_members(placement, level), links);
+}
+
+double bus_bytes_per_s(const Cluster& cluster, const GroupPlacement& placement) {
+  double slowest = std::numeric_limits<double>::infinity();
+  for (int level = 0; level <= *placement.level; ++level)
+    slowest = std::min(slowest, outgoing_bytes_per_s(cluster, placement, level));
+  return slowest;
+}
+
+double bus_bytes(Collective collective, double m, int n) {
+  const double others = n - 1;
+  switch (collective) {
+    case Collective::AllReduce:
+      return 2 * others / n * m;
+    case Collective::ReduceScatter:
+      return others / n * m;
+    case Collective::AllGather:
+      return others * m;
+    case Collective::AllToAll:
+    case Collective::AllToAllV:
+      return others / n * m;
+    case Collective::Broadcast:
+    case Collective::Shift:
+      return m;
+  }
+  throw InvariantError("unknown collective");
+}
+
+}  // namespace meshplan::sim
