@@ -78,13 +78,23 @@ class StagePricer {
       tp_wake_ = wake_after(price);
       entry->second = price.seconds * progress_factor(program_.plan, cluster_) + tp_wake_;
     } else if (const std::string text = program::signature(program_, instance); !text.empty()) {
-      const program::OperationCost cost = program::operation_cost(program_, instance);
-      entry->second = seconds_on_busy_host(
-          pricing_.table->price(text, cost.flops, static_cast<double>(cost.bytes)), cluster_);
+      entry->second = seconds_of(text, program::operation_cost(program_, instance));
     } else {
       entry->second = cluster_.device.launch_us / kMicroseconds;
     }
     return entry->second;
+  }
+
+  double seconds_of(const std::string& signature, const program::OperationCost& cost) const {
+    const auto bytes = static_cast<double>(cost.bytes);
+    KnownPrice& known = (*pricing_.known)[signature];
+    if (known.flops != cost.flops || known.bytes != bytes)
+      known = {cost.flops, bytes, 0};
+    else if (known.seconds > 0)
+      return known.seconds;
+    known.seconds =
+        seconds_on_busy_host(pricing_.table->price(signature, cost.flops, bytes), cluster_);
+    return known.seconds;
   }
 
   void add(TaskTime& time, Phase phase, double seconds) const {

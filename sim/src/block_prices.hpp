@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "operator_table.hpp"
@@ -96,13 +98,22 @@ struct StagePrices {
   program::KeptBytes layer_kept_bytes{};
 };
 
+/// Operations that were priced before, by signature: parsing one takes longer than finding it.
+struct KnownPrice {
+  double flops = 0;
+  double bytes = 0;
+  double seconds = 0;
+};
+using KnownPrices = std::unordered_map<std::string, KnownPrice>;
+
 /// How operations are priced while a stage is summed up.
 struct BlockPricing {
   const Cluster* cluster = nullptr;
   const OperatorTable* table = nullptr;
-  GroupPlacement tp;  // of a tensor-parallel group
-  GroupPlacement cp;  // of a context-parallel group
-  GroupPlacement ep;  // of ranks that exchange tokens, and of those that share experts
+  KnownPrices* known = nullptr;  // of this cluster and table
+  GroupPlacement tp;             // of a tensor-parallel group
+  GroupPlacement cp;             // of a context-parallel group
+  GroupPlacement ep;             // of ranks that exchange tokens, and of those that share experts
   GroupPlacement etp;
 };
 

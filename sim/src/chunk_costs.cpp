@@ -46,6 +46,12 @@ std::vector<std::string> small_schedule(TaskMix mix, int pp, int num_microbatche
 
 constexpr int kLayersPerStage = 2;  // of a small pipeline; the second says what one more costs
 
+/// As few replicas as hold all experts between them.
+int expert_replicas(const program::ParallelConfig& p) {
+  const int experts = p.ep * p.etp;
+  return experts / std::gcd(experts, p.tp * p.cp);
+}
+
 /// A pipeline of few stages and micro-batches that has the plan's blocks.
 Plan small_plan(const Plan& plan, RecomputeKind recompute, TaskMix mix, int pp) {
   const auto& p = plan.parallel;
@@ -55,9 +61,7 @@ Plan small_plan(const Plan& plan, RecomputeKind recompute, TaskMix mix, int pp) 
   small.cluster_json.clear();
   small.prediction.reset();
   small.zero_stage = small.zero_shard_group = 0;  // priced apart, by zero_costs.cpp
-  // As many replicas as hold all experts between them.
-  const int experts = p.ep * p.etp;
-  const int dp = experts / std::gcd(experts, p.tp * p.cp);
+  const int dp = expert_replicas(p);
   small.parallel = {
       .tp = p.tp, .cp = p.cp, .pp = pp, .dp = dp, .ep = p.ep, .etp = p.etp, .sp = p.sp};
   small.compression = {};           // changes no task
@@ -99,51 +103,94 @@ std::size_t CacheKey::Hash::operator()(const CacheKey& key) const {
 
 void ChunkCosts::set_model(const models::ModelSpec& model) {
   sets_.clear();
+  pipelines_.clear();
+  graphs_.clear();
   graph_ = models::build_graph(model);
+  has_experts_.clear();
+  for (const models::LayerGraph& layer : graph_.kinds)
+    has_experts_.push_back(std::ranges::any_of(
+        layer.ops, [](const models::Op& op) { return op.kind == models::OpKind::Dispatch; }));
 }
 
-ChunkCosts::Set& ChunkCosts::set_of(const Plan& plan, RecomputeKind recompute, TaskMix mix,
-                                    const TaskGroups& groups) {
+/// Everything that the prices of a small pipeline depend on.
+void ChunkCosts::describe(const Plan& plan, RecomputeKind recompute, TaskMix mix,
+                          const TaskGroups& groups, int num_stages, bool experts) {
   const auto& p = plan.parallel;
-  const int pp = std::min(p.pp * p.vpp, 3);
   key_.clear();
-  key_.add_all(plan.progress_thread, p.tp, p.sp, pp, plan.micro_batch_size, plan.workload.seq_len,
-               program::precision_of(plan.workload), program::keeps_quantized_weights(plan),
-               plan.workload.optimizer.kind, recompute, mix);
+  key_.add_all(plan.progress_thread, p.tp, p.sp, num_stages, plan.micro_batch_size,
+               plan.workload.seq_len, program::precision_of(plan.workload),
+               program::keeps_quantized_weights(plan), plan.workload.optimizer.kind, recompute, mix,
+               experts);
   key_.add(groups.tp.domains);
   if (p.cp > 1) {
     key_.add_all(p.cp, plan.context_parallel, plan.max_tokens_per_rank);
     key_.add(groups.cp.domains);
   }
-  if (plan.model.moe) {
-    key_.add_all(p.ep, p.etp, std::bit_cast<std::int64_t>(plan.expert_imbalance),
-                 std::bit_cast<std::int64_t>(plan.expected_expert_imbalance));
-    key_.add(groups.ep.domains);
-    key_.add(groups.etp.domains);
-  }
-  if (const auto found = sets_.find(key_); found != sets_.end()) return found->second;
-  return sets_
-      .emplace(key_, Set{.small = small_plan(plan, recompute, mix, pp),
-                         .profile = profile_of(plan),
-                         .groups = groups,
-                         .stages = {},
-                         .chunks = {}})
-      .first->second;
+  if (!experts) return;
+  key_.add_all(p.ep, p.etp, std::bit_cast<std::int64_t>(plan.expert_imbalance),
+               std::bit_cast<std::int64_t>(plan.expected_expert_imbalance));
+  key_.add(groups.ep.domains);
+  key_.add(groups.etp.domains);
 }
 
-const StagePrices& ChunkCosts::prices(Set& set, int kind, int stage) {
-  const auto [entry, fresh] = set.stages.try_emplace({kind, stage});
+ChunkCosts::PipelinePair ChunkCosts::pipelines_of(const Plan& plan, RecomputeKind recompute,
+                                                  TaskMix mix, const TaskGroups& groups,
+                                                  int num_stages) {
+  const auto get = [&](bool experts) {
+    describe(plan, recompute, mix, groups, num_stages, experts);
+    if (const auto found = pipelines_.find(key_); found != pipelines_.end()) return &found->second;
+    Plan small = small_plan(plan, recompute, mix, num_stages);
+    if (!experts) small.parallel.ep = small.parallel.etp = small.parallel.dp = 1;
+    if (!experts) small.workload.global_batch_size /= expert_replicas(plan.parallel);
+    return &pipelines_.emplace(key_, Pipeline{std::move(small), profile_of(plan), groups, {}})
+                .first->second;
+  };
+  PipelinePair pair{.dense = get(false)};
+  if (plan.model.moe) pair.experts = get(true);
+  return pair;
+}
+
+ChunkCosts::Set& ChunkCosts::set_of(const Plan& plan, RecomputeKind recompute, TaskMix mix,
+                                    const TaskGroups& groups) {
+  // Three stages have all that two have: an embedding, or a head.
+  const int chunks = plan.parallel.pp * plan.parallel.vpp;
+  const int num_stages = chunks == 2 && mix == TaskMix::Full ? 3 : std::min(chunks, 3);
+  describe(plan, recompute, mix, groups, num_stages, plan.model.moe.has_value());
+  if (const auto found = sets_.find(key_); found != sets_.end()) return found->second;
+  const CacheKey key = key_;
+  Set& set = sets_[key];
+  set.num_stages = num_stages;
+  set.ends = pipelines_of(plan, recompute, mix, groups, num_stages);
+  set.middle = set.ends;
+  if (mix == TaskMix::Full && num_stages == 1)
+    set.middle = pipelines_of(plan, recompute, mix, groups, 3);
+  return set;
+}
+
+const models::ModelGraph& ChunkCosts::graph_of(int kind, int num_layers) {
+  const auto [entry, fresh] = graphs_.try_emplace({kind, num_layers});
+  if (fresh) {
+    entry->second = graph_;
+    entry->second.layer_kind.assign(at(num_layers), kind);
+  }
+  return entry->second;
+}
+
+const StagePrices& ChunkCosts::prices(const PipelinePair& pipelines, int kind, int stage) {
+  Pipeline& pipeline = has_experts_[at(kind)] ? *pipelines.experts : *pipelines.dense;
+  const auto [entry, fresh] = pipeline.stages.try_emplace({kind, stage});
   if (!fresh) return entry->second;
-  models::ModelGraph graph = graph_;
-  graph.layer_kind.assign(at(set.small.model.num_layers), kind);
   const BlockPricing pricing{.cluster = &cluster_,
                              .table = &table_,
-                             .tp = set.groups.tp,
-                             .cp = set.groups.cp,
-                             .ep = set.groups.ep,
-                             .etp = set.groups.etp};
+                             .known = &known_,
+                             .tp = pipeline.groups.tp,
+                             .cp = pipeline.groups.cp,
+                             .ep = pipeline.groups.ep,
+                             .etp = pipeline.groups.etp};
+  const models::ModelGraph& graph = graph_of(kind, pipeline.plan.model.num_layers);
   entry->second = price_stage(
-      program::lower(set.small, graph, stage, program::Pass::Training, set.profile), pricing);
+      program::lower(pipeline.plan, graph, stage, program::Pass::Training, pipeline.profile),
+      pricing);
   return entry->second;
 }
 
@@ -273,7 +320,7 @@ class ChunkCosts::Maker {
 
 const ChunkCost& ChunkCosts::chunk_of(const Plan& plan, Set& set, Set* plain, const Place& place) {
   const int virtual_stages = plan.parallel.pp * plan.parallel.vpp;
-  const int small = set.small.parallel.pp;
+  const int small = set.num_stages;
   int which = place.number;
   if (place.number > 0)
     which = place.number + 1 == virtual_stages ? small - 1 : std::min(place.number, small - 2);
@@ -284,10 +331,15 @@ const ChunkCost& ChunkCosts::chunk_of(const Plan& plan, Set& set, Set* plain, co
   if (found != set.chunks.end()) return found->second;
   const int model_layers = static_cast<int>(graph_.layer_kind.size());
   const int base = kind_of(std::min(place.first_layer, model_layers - 1));
-  Maker maker(cluster_, prices(set, base, which));
+  Maker maker(cluster_, prices(set.ends, base, which));
   for (int i = 0; i < place.num_layers; ++i) {
     const bool recomputes = i < place.num_layers - place.plain_layers;
-    maker.add_layer(prices(recomputes ? set : *plain, kind_of(place.first_layer + i), which));
+    const Set& own = recomputes ? set : *plain;
+    const int kind = kind_of(place.first_layer + i);
+    // Another kind needs no embedding and no head to say what a layer of it adds.
+    const int middle = own.middle.dense->plan.parallel.pp > 2 ? 1 : which;
+    maker.add_layer(kind == base ? prices(own.ends, kind, which)
+                                 : prices(own.middle, kind, middle));
   }
   return set.chunks.emplace(key, maker.run()).first->second;
 }

@@ -117,23 +117,43 @@ class ChunkCosts {
   /// @param plain  of the same plan without recompute; used if fewer than all layers recompute
   const ChunkCost& chunk_of(const program::Plan& plan, Set& set, Set* plain, const Place& place);
 
-  struct Set {
-    program::Plan small;  // of two layers a stage
+  /// Stages that are lowered and priced when they are first asked for.
+  struct Pipeline {
+    program::Plan plan;  // of two layers a stage
     program::ExecutionProfile profile;
     TaskGroups groups;
-    std::map<std::pair<int, int>, StagePrices> stages;  // by kind and stage of the small pipeline
+    std::map<std::pair<int, int>, StagePrices> stages;  // by kind of layer and stage
+  };
+  /// Layers without experts cost the same whatever divides experts, so sets have theirs in common.
+  struct PipelinePair {
+    Pipeline* dense = nullptr;
+    Pipeline* experts = nullptr;
+  };
+  struct Set {
+    int num_stages = 1;   // of `ends`
+    PipelinePair ends;    // with the embedding and the head as the plan's chunks have them
+    PipelinePair middle;  // of which the stage between them says what a layer adds
     std::unordered_map<std::int64_t, ChunkCost> chunks;
   };
 
  private:
   class Maker;
   int kind_of(int layer) const { return graph_.layer_kind[static_cast<std::size_t>(layer)]; }
-  const StagePrices& prices(Set& set, int kind, int stage);
+  void describe(const program::Plan& plan, program::RecomputeKind recompute, TaskMix mix,
+                const TaskGroups& groups, int num_stages, bool experts);
+  PipelinePair pipelines_of(const program::Plan& plan, program::RecomputeKind recompute,
+                            TaskMix mix, const TaskGroups& groups, int num_stages);
+  const models::ModelGraph& graph_of(int kind, int num_layers);
+  const StagePrices& prices(const PipelinePair& pipelines, int kind, int stage);
 
   const Cluster& cluster_;
   const OperatorTable& table_;
   models::ModelGraph graph_;
+  std::vector<bool> has_experts_;                             // by kind of layer
+  std::map<std::pair<int, int>, models::ModelGraph> graphs_;  // of one kind: by kind and layers
+  KnownPrices known_;                                         // of operations
   CacheKey key_;
+  std::unordered_map<CacheKey, Pipeline, CacheKey::Hash> pipelines_;
   std::unordered_map<CacheKey, Set, CacheKey::Hash> sets_;
 };
 

@@ -1,6 +1,9 @@
 #include "sim/estimator.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
 #include <deque>
 #include <fmt/format.h>
 #include <unordered_map>
@@ -19,6 +22,7 @@
 #include "sim/memory.hpp"
 #include "sim/pricing.hpp"
 #include "task_solver.hpp"
+#include "wave_solver.hpp"
 #include "world.hpp"
 
 namespace meshplan::sim {
@@ -100,6 +104,14 @@ struct Stage {
   double compression_slot_bytes = 0;
   bool tied = false;
   bool last = false;  // with the loss
+};
+
+/// Stages with different chunks. A plan that differs from the one before in its schedule alone
+/// finds them as that left them.
+struct FilledStages {
+  std::array<std::int64_t, 9> plan{};  // what else they depend on
+  std::vector<Stage> stages;           // the first `count`
+  std::size_t count = 0;
 };
 
 /// When a stage's gradients are reduced over the replicas, and what that took alone.
@@ -233,7 +245,12 @@ struct Estimator::State {
   }
   double gathers_in_first_task() const;
   bool one_thread() const { return waits; }
-  const Stage& stage(std::size_t index) const { return distinct[kind[index]]; }
+  /// Do stages run alone, whatever others do, and all micro-batches alike?
+  bool solves_waves(const Plan& plan) const {
+    return cluster.device.kind == DeviceKind::Gpu && !one_thread() &&
+           has_waves(plan.schedule, plan.parallel.vpp);
+  }
+  const Stage& stage(std::size_t index) const { return current->stages[kind[index]]; }
 
   Cluster cluster;
   bool waits = false;  // moves_only_in_waits() of the plan that is being priced
@@ -249,9 +266,9 @@ struct Estimator::State {
   std::vector<std::vector<const ChunkCost*>> chunks;  // by stage
   std::deque<ChunkCost> adjusted;                     // ends of a V
   std::vector<int> first_layer;                       // of each virtual stage
-  std::vector<Stage> distinct;                        // the first `num_distinct`
-  std::size_t num_distinct = 0;
-  std::vector<std::size_t> kind;  // of each stage, into `distinct`
+  std::array<FilledStages, 4> filled;                 // by ZeRO stage
+  FilledStages* current = &filled.front();            // of this plan
+  std::vector<std::size_t> kind;                      // of each stage, into `current`
   SolverInput input;
   SolverOutput solved, fewer;
   std::vector<double> reduced;
@@ -275,8 +292,10 @@ ScheduleEntry& Estimator::State::schedule(const Plan& plan) {
   const int pp = plan.parallel.pp;
   const int many = std::max(16, 4 * pp);
   const bool custom = plan.schedule == program::ScheduleKind::Custom;
+  const bool waves = solves_waves(plan);
   const bool whole = m <= many + pp || custom;
-  const int few = whole ? m : many + (m - many) % pp;
+  // What waves are not asked for, memory, is the same for as many micro-batches as fill a pipeline.
+  const int few = whole ? m : waves ? many : many + (m - many) % pp;
   key.clear();
   key.add_all(plan.schedule, pp, plan.parallel.vpp, few, whole);
   if (custom)
@@ -289,7 +308,7 @@ ScheduleEntry& Estimator::State::schedule(const Plan& plan) {
     return program::make_schedule(plan.schedule, pp, microbatches, plan.parallel.vpp);
   };
   ScheduleEntry& entry = schedules.emplace(key, make(few)).first->second;
-  entry.shorter.emplace(make(few - pp));
+  if (!waves) entry.shorter.emplace(make(few - pp));
   return entry;
 }
 
@@ -515,19 +534,39 @@ void Estimator::State::make_stages(const Plan& plan, const CompiledSchedule& sch
                                    Layout& where) {
   list_chunks(plan, schedule, where);
   const int pp = plan.parallel.pp;
-  const program::ChunkPlace end =
-      program::place_of(schedule.schedule().placement, pp, pp * plan.parallel.vpp - 1);
-  num_distinct = 0;
+  const auto placement = schedule.schedule().placement;
+  const program::ChunkPlace end = program::place_of(placement, pp, pp * plan.parallel.vpp - 1);
+  current = &filled[at(plan.zero_stage)];
+  const bool streams = plan.zero_stage >= 2;  // forwards and backwards take turns or not
+  const std::array<std::int64_t, 9> same{reinterpret_cast<std::intptr_t>(&where),
+                                         plan.num_microbatches(),
+                                         plan.bucket_bytes,
+                                         static_cast<std::int64_t>(schedule.mix()),
+                                         streams ? static_cast<std::int64_t>(plan.schedule) : -1,
+                                         plan.parallel.vpp,
+                                         static_cast<std::int64_t>(plan.compression.kind),
+                                         std::bit_cast<std::int64_t>(plan.compression.ratio),
+                                         plan.offload_optimizer};
+  // Chunks of a V are made anew for every plan, where others lay before.
+  const bool keeps = placement == program::ChunkPlacement::Loop;
+  const std::size_t known = keeps && same == current->plan ? current->count : 0;
+  current->count = 0;
+  std::size_t num_distinct = 0;
   kind.clear();
   for (int s = 0; s < pp; ++s) {
     const bool last = s == end.stage;
     const bool repeats = s > 0 && !last && s - 1 != end.stage && chunks[at(s)] == chunks[at(s - 1)];
     if (!repeats) {
-      if (++num_distinct > distinct.size()) distinct.emplace_back();
-      fill_stage(plan, chunks[at(s)], last, schedule, where, distinct[num_distinct - 1]);
+      if (num_distinct == current->stages.size()) current->stages.emplace_back();
+      Stage& own = current->stages[num_distinct];
+      if (num_distinct >= known || own.last != last || own.chunks != chunks[at(s)])
+        fill_stage(plan, chunks[at(s)], last, schedule, where, own);
+      ++num_distinct;
     }
     kind.push_back(num_distinct - 1);
   }
+  current->plan = same;
+  current->count = keeps ? num_distinct : 0;
 }
 
 void Estimator::State::solve(const Plan& plan, ScheduleEntry& schedule, const Layout& where) {
@@ -565,6 +604,10 @@ void Estimator::State::solve(const Plan& plan, ScheduleEntry& schedule, const La
       to.chunks[c].forward = from.zero.tasks[c].forward;
       to.chunks[c].backward_first = to.chunks[c].backward = from.zero.tasks[c].backward;
     }
+  }
+  if (solves_waves(plan)) {
+    solve_waves(plan.schedule, input, plan.num_microbatches(), solved);
+    return;
   }
   schedule.whole.solve(input, solved);
   if (!schedule.shorter) return;
@@ -619,6 +662,7 @@ Estimate Estimator::State::estimate(const Plan& plan) {
     model = plan.model;
     chunk_costs.set_model(plan.model);
     flops.clear();
+    for (FilledStages& stages : filled) stages.count = 0;
   }
   waits = moves_only_in_waits(plan, cluster);
   Layout& where = layout(plan);
@@ -639,6 +683,8 @@ Estimate Estimator::State::estimate(const Plan& plan) {
     synchronized = std::max(synchronized, reduced[s] + stage(s).norm_seconds);
     operations = std::max(operations, stage(s).total.operations);
     if (solved.busy[s] > solved.busy[slowest]) slowest = s;
+    // Of stages alike in a 1F1B or GPipe, none keeps more micro-batches than the first.
+    if (s > 0 && kind[s] == kind[s - 1] && has_waves(plan.schedule, plan.parallel.vpp)) continue;
     const double memory = memory_of(plan, static_cast<int>(s), planned.whole);
     if (memory <= estimate.peak_memory_bytes) continue;
     estimate.peak_memory_bytes = memory;

@@ -60,17 +60,21 @@ double gather_seconds(const Plan& plan, double elements, bool expert, DataGroups
 }
 
 /// Adds what was reduced of a micro-batch to the owned gradients.
-double accumulate_seconds(const Plan& plan, double elements, bool expert,
+double accumulate_seconds(const Plan& plan, double elements, bool expert, DataGroups& groups,
                           const OperatorTable& table, const Cluster& cluster) {
   if (elements <= 0) return 0;
+  const std::int64_t key = 2 * static_cast<std::int64_t>(elements) + (expert ? 1 : 0);
+  const auto [entry, fresh] = groups.accumulate.try_emplace(key, 0.0);
+  if (!fresh) return entry->second;
   const program::StepOp step{.work = program::StepWork::AccumulateGradients,
                              .range = {0, static_cast<std::int64_t>(elements)},
                              .bucket = 0,
                              .expert = expert};
   const program::OperationCost cost = program::step_cost(plan, step);
-  return seconds_on_busy_host(
+  entry->second = seconds_on_busy_host(
       table.price(program::step_signature(plan, step), cost.flops, static_cast<double>(cost.bytes)),
       cluster);
+  return entry->second;
 }
 
 void price_units(const Plan& plan, std::vector<Unit>& units, DataGroups& groups,
@@ -78,10 +82,10 @@ void price_units(const Plan& plan, std::vector<Unit>& units, DataGroups& groups,
   const Unit* before = nullptr;
   for (Unit& unit : units) {
     if (before != nullptr && before->dense == unit.dense && before->experts == unit.experts) {
-      unit.accumulate = before->accumulate;  // a string less to look up
+      unit.accumulate = before->accumulate;
     } else {
-      unit.accumulate = accumulate_seconds(plan, unit.dense, false, table, cluster) +
-                        accumulate_seconds(plan, unit.experts, true, table, cluster);
+      unit.accumulate = accumulate_seconds(plan, unit.dense, false, groups, table, cluster) +
+                        accumulate_seconds(plan, unit.experts, true, groups, table, cluster);
     }
     for (const bool expert : {false, true}) {
       const double elements = expert ? unit.experts : unit.dense;

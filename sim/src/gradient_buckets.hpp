@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <unordered_map>
 #include <vector>
 
 #include "chunk_costs.hpp"
@@ -18,6 +19,8 @@ struct DataGroups {
   PricedGroup dense_shards, expert_shards;      // of one rank without ZeRO
   PricedGroup dense_replicas, expert_replicas;  // hybrid sharding
   PricedGroup kv_copies;
+  /// Seconds to add up reduced gradients, by 2 * elements + expert: their price is found by a text.
+  std::unordered_map<std::int64_t, double> accumulate;
 
   PricedGroup& shards(bool expert) { return expert ? expert_shards : dense_shards; }
   PricedGroup& replicas(bool expert) { return expert ? expert_replicas : dense_replicas; }

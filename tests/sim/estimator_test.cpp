@@ -194,6 +194,42 @@ TEST_CASE("The estimate's categories sum to the step", "[sim][estimator]") {
 
 // 6 * parameters * tokens is MFU's numerator for a model whose attention is small: by hand,
 // flops / (step * ranks * peak) must give the same ratio for 1 and for 2 data-parallel ranks' work.
+// What plans have in common is kept from one to the next: whichever came before, a plan is
+// estimated as alone.
+TEST_CASE("An estimate does not depend on the plans before", "[sim][estimator]") {
+  std::vector<program::Plan> all;
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.pp = 4, .dp = 2}, ParallelConfig{.tp = 2, .pp = 2, .dp = 2}})
+    for (const int microbatches : {6, 40})
+      for (const auto recompute : {RecomputeKind::None, RecomputeKind::Full})
+        for (const auto schedule : {program::ScheduleKind::OneFOneB, program::ScheduleKind::GPipe})
+          for (const std::int64_t bucket_bytes : {1 << 20, 1 << 24})
+            for (const int zero : {0, 1}) {
+              auto plan = tiny_plan(parallel, microbatches);
+              plan.recompute.kind = recompute;
+              plan.schedule = schedule;
+              plan.bucket_bytes = bucket_bytes;
+              plan.zero_stage = zero;
+              all.push_back(plan);
+            }
+  for (const int zero : {2, 3})
+    for (const auto schedule : {program::ScheduleKind::OneFOneB, program::ScheduleKind::GPipe}) {
+      auto plan = tiny_plan({.dp = 8}, 4);
+      plan.schedule = schedule;
+      plan.zero_stage = zero;
+      all.push_back(plan);
+    }
+  const Cluster cluster = with_ranks(load_cluster_preset("dgx-h100"), 8);
+  Estimator kept(cluster);
+  for (const program::Plan& plan : all) {
+    const Estimate again = kept.estimate(plan), alone = Estimator(cluster).estimate(plan);
+    CHECK(again.step_time_s == alone.step_time_s);
+    CHECK(again.seconds == alone.seconds);
+    CHECK(again.peak_memory_bytes == alone.peak_memory_bytes);
+    CHECK(again.largest_stage == alone.largest_stage);
+  }
+}
+
 TEST_CASE("MFU counts the work of all ranks", "[sim][estimator]") {
   const Cluster one = free_communication(1), two = free_communication(2);
   const double alone = Estimator(one).estimate(tiny_plan({}, 4)).mfu;
