@@ -23,6 +23,11 @@ say "1. measure this machine: operators of both models, and communication"
 measure tiny-llama "$out/dense.json"
 measure tiny-moe "$out/experts.json"
 
+say "   and how unevenly the router of this model loads two ranks with this text: counts, no times"
+workload_of tiny-moe "$out/experts.json"
+"$meshplan" simulate "${workload[@]}" --dp 2 --ep 2 --micro-batch 2 --out "$out/routing.json" >/dev/null
+"$meshplan" run "$out/routing.json" --steps 4 --data "$text" --quiet --log "$out/routing.jsonl"
+
 say "2. predict twenty plans"
 workload_of tiny-llama "$out/dense.json"
 simulate d01-one-rank --micro-batch 2
@@ -41,6 +46,7 @@ simulate d13-dp4-selective --dp 4 --micro-batch 2 --recompute selective
 workload_of tiny-moe "$out/experts.json"
 simulate m01-one-rank --micro-batch 2
 simulate m02-dp2 --dp 2 --micro-batch 2
+workload+=(--expert-imbalance "$out/routing.jsonl")
 simulate m03-ep2 --dp 2 --ep 2 --micro-batch 2
 simulate m04-tp2-sp-ep2 --tp 2 --sp --ep 2 --micro-batch 2
 simulate m05-pp2-dp2-ep2 --pp 2 --dp 2 --ep 2 --micro-batch 1
