@@ -10,12 +10,17 @@ target_compile_options(meshplan_options INTERFACE
 target_compile_options(meshplan_options INTERFACE
                        "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers>")
 if(MESHPLAN_SANITIZE)
+  if(MESHPLAN_SANITIZE STREQUAL "THREAD")
+    set(meshplan_sanitizers thread)
+  else()
+    set(meshplan_sanitizers address,undefined)
+  endif()
   # The instrumentation makes GCC's flow analysis see uninitialised reads where there are none (its
   # manual says so under -fsanitize); the other build types keep that warning.
-  target_compile_options(meshplan_options INTERFACE -fsanitize=address,undefined
+  target_compile_options(meshplan_options INTERFACE -fsanitize=${meshplan_sanitizers}
                          -fno-sanitize-recover=all -fno-omit-frame-pointer
                          -Wno-maybe-uninitialized)
-  target_link_options(meshplan_options INTERFACE -fsanitize=address,undefined)
+  target_link_options(meshplan_options INTERFACE -fsanitize=${meshplan_sanitizers})
 endif()
 
 find_program(CCACHE_PROGRAM ccache)
