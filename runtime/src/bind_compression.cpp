@@ -83,6 +83,7 @@ void decompress_top_k(const Arrays& a) {
   for (int from = 0; from < a.layout.parts; ++from) {
     const std::byte* record = a.record(from);
     a.backend.run(kernels::TopKScatterAdd{
+        .count = a.layout.elements,
         .entries = a.layout.blocks * a.layout.keep,
         .indices = reinterpret_cast<const std::int32_t*>(record),
         .values = reinterpret_cast<const float*>(record + a.layout.second_begin),

@@ -28,6 +28,8 @@ std::function<void()> OperatorBinder::bind_step(const program::StepOp& step,
         .experts = static_cast<int>(step.range.size()),
         .rate = static_cast<float>(program_.plan.model.moe->router.correction_bias_rate),
         .load = memory.expert_load,
+        // A step that fp16 skips moves no weight, and this is one.
+        .gradient_scale = scales_loss(program_.plan.workload) ? memory.clip_coefficient : nullptr,
         .bias = memory.master,
         .copy_dtype = program_.plan.workload.precision,
         .copy = memory.weights});

@@ -243,12 +243,12 @@ Touched touched(const TopKSelect& op) {
       .write(op.indices, entries, DType::I32)
       .write(op.values, entries, DType::F32);
 }
-/// Which elements it adds to is in the indices: bounded by the first and the last of the range.
+/// Which elements it adds to is in the indices: any of the range.
 Touched touched(const TopKScatterAdd& op) {
   return Touched()
       .read(op.indices, op.entries, DType::I32)
       .read(op.values, op.entries, DType::F32)
-      .update(op.out, 1, DType::F32, true);
+      .update(op.out, op.count, DType::F32, true);
 }
 Touched touched(const QuantizeFloat8& op) {
   const std::int64_t count = op.rows * op.columns;
@@ -327,6 +327,7 @@ Touched touched(const RouterLosses& op) {
 Touched touched(const BalanceExperts& op) {
   return Touched()
       .read(op.load, op.experts, DType::F32)
+      .read(op.gradient_scale, 1, DType::F32)
       .update(op.bias, op.experts, DType::F32, true)
       .write(op.copy, op.experts, op.copy_dtype);
 }

@@ -302,6 +302,7 @@ void CpuBackend::run(const LimitChoices& op) {
 }
 
 void CpuBackend::run(const BalanceExperts& op) {
+  if (op.gradient_scale != nullptr && std::isnan(*op.gradient_scale)) return;
   double total = 0.0;
   for (int x = 0; x < op.experts; ++x) total += double{op.load[x]};
   const double mean = total / op.experts;

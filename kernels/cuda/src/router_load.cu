@@ -101,6 +101,7 @@ __global__ void losses_kernel(const RouterLosses op) {
 
 template <class T>
 __global__ void balance_kernel(const BalanceExperts op) {
+  if (op.gradient_scale != nullptr && isnan(*op.gradient_scale)) return;
   float total = 0.0F;  // whole numbers
   for (int x = static_cast<int>(threadIdx.x); x < op.experts; x += kRowThreads) total += op.load[x];
   const float mean = group_reduce<kRowThreads>(total, Sum()) / static_cast<float>(op.experts);

@@ -45,6 +45,7 @@ struct TopKSelect {
 
 /// out[indices] += values, for indices that are not -1 and all different.
 struct TopKScatterAdd {
+  std::int64_t count = 0;  // elements of out, above all indices
   std::int64_t entries = 0;
   const std::int32_t* indices = nullptr;
   const float* values = nullptr;

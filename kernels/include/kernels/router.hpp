@@ -101,8 +101,9 @@ struct RouterLosses {
 struct BalanceExperts {
   int experts = 0;
   float rate = 0.0F;
-  const float* load = nullptr;  // (X): choices of the whole batch
-  float* bias = nullptr;        // (X)
+  const float* load = nullptr;            // (X): choices of the whole batch
+  const float* gradient_scale = nullptr;  // where it is NaN, nothing moves; null: always
+  float* bias = nullptr;                  // (X)
   DType copy_dtype = DType::F32;
   void* copy = nullptr;  // (X): the bias in another type, or null
 };
