@@ -39,15 +39,16 @@ import glob, json, statistics, sys
 folder, ranks, cores = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 WARM_UP = 5
 
-def measured(name):
+def measured(plan):
     """Medians over the steps of all turns: exposed seconds of the dp group, mean over ranks; step."""
     exposed, steps = [], []
-    for file in glob.glob(f"{folder}/{name}.*.jsonl"):
+    for file in glob.glob(f"{folder}/{plan}.*.jsonl"):
         lines = [json.loads(line) for line in open(file)]
         for line in [l for l in lines if l["kind"] == "step"][WARM_UP:]:
             timing = line["timing"]
-            exposed.append(sum(g["exposed_s"]["mean"] for g in timing["communication"]
-                               if g["group"].startswith("dp")))
+            exposed.append(sum(group["exposed_s"]["mean"]
+                               for name, group in timing["communication"].items()
+                               if name.startswith("dp")))
             steps.append(line["step_time_s"])
     return statistics.median(exposed), statistics.median(steps)
 
