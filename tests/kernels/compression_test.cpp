@@ -147,7 +147,11 @@ TEST_CASE("top-k keeps the largest elements of every block", "[kernels][compress
       }
       CHECK(indices.read() == expected);
       const DeviceMatrix total(backend, error.read());
-      run(backend, TopKScatterAdd{blocks * keep, indices.data(), values.data(), total.floats()});
+      run(backend, TopKScatterAdd{.count = gradient.columns,
+                                  .entries = blocks * keep,
+                                  .indices = indices.data(),
+                                  .values = values.data(),
+                                  .out = total.floats()});
       check_close(total.read(), gradient, 0.0);  // what was sent and what was kept
     }
   });
