@@ -12,7 +12,7 @@
 // One binary for every x86-64: the loader picks the widest version that the CPU has. (The
 // sanitizers run before the loader's choice is made.)
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__)
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define MESHPLAN_CPU_VERSIONS \
   __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
 #else
