@@ -2,11 +2,9 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <fmt/format.h>
-#include <iostream>
 
-#include "runtime/parity_job.hpp"
+#include "runtime/parity_check.hpp"
 #include "runtime/parity_models.hpp"
-#include "runtime/parity_techniques.hpp"
 
 namespace meshplan::test {
 namespace {
@@ -112,26 +110,7 @@ std::vector<Plan> plans_of(const models::ModelSpec& model,
 void check_parity(const std::vector<Plan>& plans) {
   Fixture fixture;
   const models::ModelSpec& model = plans.front().model;
-  const RunResult reference = fixture.run_alone(base_plan(model));
-  REQUIRE(reference.losses.back() < reference.losses.front());
-  double worst = 0;
-  const std::vector<std::size_t> chosen = plans_to_run(plans);
-  for (const std::size_t i : chosen) {
-    const Plan& plan = plans[i];
-    const auto run = fixture.run(plan);
-    if (!run) continue;
-    const GradientError error = compare_gradients(*run, reference);
-    worst = std::max(worst, error.relative);
-    if (fixture.world->rank() == 0) record_parity("context", plan, error.relative);
-    INFO(describe(plan) << ", worst gradient " << error.worst);
-    CHECK(run->expert_loads == reference.expert_loads);
-    CHECK(error.relative <= 1e-5);
-    CHECK(error.small_absolute <= 1e-11);
-    CHECK(scalar_error(*run, reference) <= 1e-5);
-  }
-  if (fixture.world->rank() == 0)
-    std::cout << fmt::format("{}: {} plans, worst relative gradient error {:.2e}\n", model.name,
-                             chosen.size(), worst);
+  check_plans(fixture, "context", model.name, base_plan(model), plans, describe);
 }
 
 }  // namespace

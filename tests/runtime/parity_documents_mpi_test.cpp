@@ -3,12 +3,10 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <fmt/format.h>
-#include <iostream>
 
 #include "runtime/packed_batch.hpp"
-#include "runtime/parity_job.hpp"
+#include "runtime/parity_check.hpp"
 #include "runtime/parity_models.hpp"
-#include "runtime/parity_techniques.hpp"
 
 namespace meshplan::test {
 namespace {
@@ -68,30 +66,13 @@ std::vector<Plan> plans_of(const Plan& base, const std::vector<Choice>& choices)
 
 void check_parity(const Plan& base, const std::vector<Choice>& choices) {
   Fixture fixture;
-  const RunResult reference = fixture.run_alone(base);
-  REQUIRE(reference.losses.back() < reference.losses.front());
-  double worst = 0;
-  const std::vector<Plan> plans = plans_of(base, choices);
-  const std::vector<std::size_t> chosen = plans_to_run(plans);
-  for (const std::size_t i : chosen) {
-    const Plan& plan = plans[i];
-    const auto run = fixture.run(plan);
-    if (!run) continue;
-    const GradientError error = compare_gradients(*run, reference);
-    worst = std::max(worst, error.relative);
-    if (fixture.world->rank() == 0) record_parity("documents", plan, error.relative);
-    INFO(plan.model.name << " " << to_string(plan.parallel) << " method "
-                         << static_cast<int>(plan.context_parallel) << " max "
-                         << plan.max_tokens_per_rank << " mbs " << plan.micro_batch_size
-                         << ", worst gradient " << error.worst);
-    CHECK(run->expert_loads == reference.expert_loads);
-    CHECK(error.relative <= 1e-5);
-    CHECK(error.small_absolute <= 1e-11);
-    CHECK(scalar_error(*run, reference) <= 1e-5);
-  }
-  if (fixture.world->rank() == 0)
-    std::cout << fmt::format("{} packed: {} plans, worst relative gradient error {:.2e}\n",
-                             base.model.name, chosen.size(), worst);
+  check_plans(fixture, "documents", base.model.name + " packed", base, plans_of(base, choices),
+              [](const Plan& plan) {
+                return fmt::format("{} {} method {} max {} mbs {}", plan.model.name,
+                                   to_string(plan.parallel),
+                                   static_cast<int>(plan.context_parallel),
+                                   plan.max_tokens_per_rank, plan.micro_batch_size);
+              });
 }
 
 std::vector<Choice> every_axis() {

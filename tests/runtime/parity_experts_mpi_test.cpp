@@ -2,12 +2,10 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <fmt/format.h>
-#include <iostream>
 #include <map>
 
-#include "runtime/parity_job.hpp"
+#include "runtime/parity_check.hpp"
 #include "runtime/parity_models.hpp"
-#include "runtime/parity_techniques.hpp"
 
 namespace meshplan::test {
 namespace {
@@ -87,30 +85,12 @@ std::vector<Plan> plans_of(const models::ModelSpec& model) {
 
 void check_parity(const models::ModelSpec& model) {
   Fixture fixture;
-  const RunResult reference = fixture.run_alone(base_plan(model));
-  REQUIRE(reference.losses.back() < reference.losses.front());
-  double worst = 0;
-  const std::vector<Plan> plans = plans_of(model);
-  const std::vector<std::size_t> chosen = plans_to_run(plans);
-  for (const std::size_t i : chosen) {
-    const Plan& plan = plans[i];
-    const auto run = fixture.run(plan);
-    if (!run) continue;
-    const GradientError error = compare_gradients(*run, reference);
-    worst = std::max(worst, error.relative);
-    if (fixture.world->rank() == 0) record_parity("experts", plan, error.relative);
-    INFO(model.name << ": " << to_string(plan.parallel) << " schedule "
-                    << static_cast<int>(plan.schedule) << " recompute "
-                    << static_cast<int>(plan.recompute.kind) << " zero " << plan.zero_stage
-                    << ", worst gradient " << error.worst);
-    CHECK(run->expert_loads == reference.expert_loads);
-    CHECK(error.relative <= 1e-5);
-    CHECK(error.small_absolute <= 1e-11);
-    CHECK(scalar_error(*run, reference) <= 1e-5);
-  }
-  if (fixture.world->rank() == 0)
-    std::cout << fmt::format("{}: {} plans, worst relative gradient error {:.2e}\n", model.name,
-                             chosen.size(), worst);
+  check_plans(fixture, "experts", model.name, base_plan(model), plans_of(model),
+              [](const Plan& plan) {
+                return fmt::format("{}: {} schedule {} recompute {} zero {}", plan.model.name,
+                                   to_string(plan.parallel), static_cast<int>(plan.schedule),
+                                   static_cast<int>(plan.recompute.kind), plan.zero_stage);
+              });
 }
 
 // ---------------------------------------------------------------- seeded bugs
