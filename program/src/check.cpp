@@ -109,7 +109,6 @@ class Checker {
     if (!model_.moe) return;
     const models::MoeSpec& moe = *model_.moe;
     refuse(moe.expert_bias, "a bias of experts (moe.expert_bias)");
-    refuse(plan_.workload.precision == DType::F16, "a mixture of experts in fp16");
     refuse(moe.router.z_loss_coefficient != 0 && moe.router.score == models::RouterScore::Sigmoid,
            "a z-loss of a sigmoid router (moe.router.z_loss_coefficient)");
   }

@@ -62,12 +62,12 @@ Routed route(const Routing& r, const Matrix& logits, const std::vector<double>& 
 TEST_CASE("the router chooses the best experts and weighs them", "[kernels][router]") {
   for_each_backend([](Backend& backend) {
     for (const Routing& r : kRoutings) {
-      for (const DType dtype : {DType::F32, DType::BF16}) {
+      for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
         INFO(name_of(dtype) << " X " << r.experts << " K " << r.top_k);
         const Matrix logits = random_in(dtype, kTokens, r.experts, 1, 3.0);
-        const Matrix bias = random_in(DType::F32, 1, r.experts, 2, 0.3);
+        const Matrix bias = random_in(dtype, 1, r.experts, 2, 0.3);
         const DeviceMatrix device_logits(backend, logits, dtype, 3);
-        const DeviceMatrix device_bias(backend, bias);
+        const DeviceMatrix device_bias(backend, bias, dtype);
         const DeviceMatrix scores(backend, kTokens, r.experts);
         const DeviceMatrix probabilities(backend, kTokens, r.top_k);
         const DeviceVector<std::int32_t> choices(backend,
@@ -81,7 +81,8 @@ TEST_CASE("the router chooses the best experts and weighs them", "[kernels][rout
                                .dtype = dtype,
                                .logits = device_logits.data(),
                                .logits_stride = device_logits.stride(),
-                               .correction_bias = device_bias.floats(),
+                               .bias_dtype = dtype,
+                               .correction_bias = device_bias.data(),
                                .scores = scores.floats(),
                                .choices = choices.data(),
                                .probabilities = probabilities.floats()};

@@ -389,20 +389,22 @@ TEST_CASE("dropped choices have no row, no share of the output and no gradient",
 TEST_CASE("the correction bias moves towards experts with less than their share",
           "[kernels][router]") {
   for_each_backend([](Backend& backend) {
-    const DeviceVector<float> load(backend, {9.0F, 1.0F, 5.0F, 5.0F});
-    const DeviceVector<float> bias(backend, {0.5F, -0.5F, 0.25F, 0.0F});
-    const DeviceMatrix copy(backend, 1, 4, DType::BF16);
-    if (!has(backend, BalanceExperts{.experts = 4,
-                                     .rate = 0.125F,
-                                     .load = load.data(),
-                                     .bias = bias.data(),
-                                     .copy_dtype = DType::BF16,
-                                     .copy = copy.data()}))
-      return;
-    CHECK(bias.read() == std::vector<float>{0.375F, -0.375F, 0.25F, 0.0F});
-    Matrix expected(1, 4);
-    expected.values = {0.375, -0.375, 0.25, 0.0};
-    check_close(copy.read(), expected, 0.0);
+    for (const DType dtype : {DType::BF16, DType::F16}) {
+      const DeviceVector<float> load(backend, {9.0F, 1.0F, 5.0F, 5.0F});
+      const DeviceVector<float> bias(backend, {0.5F, -0.5F, 0.25F, 0.0F});
+      const DeviceMatrix copy(backend, 1, 4, dtype);
+      if (!has(backend, BalanceExperts{.experts = 4,
+                                       .rate = 0.125F,
+                                       .load = load.data(),
+                                       .bias = bias.data(),
+                                       .copy_dtype = dtype,
+                                       .copy = copy.data()}))
+        return;
+      CHECK(bias.read() == std::vector<float>{0.375F, -0.375F, 0.25F, 0.0F});
+      Matrix expected(1, 4);
+      expected.values = {0.375, -0.375, 0.25, 0.0};
+      check_close(copy.read(), expected, 0.0);
+    }
   });
 }
 

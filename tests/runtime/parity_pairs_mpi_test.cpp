@@ -385,7 +385,7 @@ TEST_CASE("what the rules refuse of two techniques is what the documents say", "
     CHECK(allowed(name, name));
   }
   CHECK_FALSE(allowed("gpipe", "vpp"));
-  CHECK_FALSE(allowed("experts", "fp16"));
+  CHECK(allowed("experts", "fp16"));
   CHECK_FALSE(allowed("ep", "int8"));
   CHECK_FALSE(allowed("cp-ulysses", "cp-hybrid"));
   CHECK_FALSE(allowed("zero1", "zero2"));

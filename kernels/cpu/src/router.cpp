@@ -1,11 +1,11 @@
 // The router of a mixture of experts: its choice, its losses, and what keeps experts balanced.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 
 #include "core/error.hpp"
 #include "cpu_backend.hpp"
+#include "float_bits.hpp"
 #include "threads.hpp"
 
 namespace meshplan::kernels {
@@ -15,25 +15,16 @@ namespace {
 constexpr std::int64_t kRowGrain = 16;  // tokens below which a second thread costs more
 
 float element(const void* data, DType dtype, std::int64_t index) {
-  if (dtype == DType::F32) return static_cast<const float*>(data)[index];
-  const std::uint32_t bits = static_cast<const std::uint16_t*>(data)[index];
-  return std::bit_cast<float>(bits << 16);
+  return with_float_bits(
+      dtype, [&]<class T>(T /*type*/) { return to_float(static_cast<const T*>(data)[index]); });
 }
 
 void set_element(void* data, DType dtype, std::int64_t index, float value) {
-  if (dtype == DType::F32) {
-    static_cast<float*>(data)[index] = value;
-    return;
-  }
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t rounded = bits + 0x7fffU + ((bits >> 16) & 1U);  // to nearest even
-  const std::uint32_t kept = std::isnan(value) ? bits | 0x400000U : rounded;
-  static_cast<std::uint16_t*>(data)[index] = static_cast<std::uint16_t>(kept >> 16);
+  with_float_bits(dtype, [&]<class T>(T /*type*/) { set(static_cast<T*>(data)[index], value); });
 }
 
-void require_router(int experts, int top_k, DType dtype) {
+void require_router(int experts, int top_k) {
   require_invariant(top_k >= 1 && top_k <= experts, "top_k is among the experts");
-  require_invariant(dtype == DType::F32 || dtype == DType::BF16, "logits are fp32 or bf16");
 }
 
 /// log sum exp of a row of logits.
@@ -203,7 +194,7 @@ std::int64_t CpuBackend::scratch_bytes(const RouterForward& op) {
 }
 
 void CpuBackend::run(const RouterForward& op) {
-  require_router(op.experts, op.top_k, op.dtype);
+  require_router(op.experts, op.top_k);
   require_invariant(op.num_groups >= 1 && op.experts % op.num_groups == 0 && op.top_groups >= 1 &&
                         op.top_groups <= op.num_groups &&
                         op.top_k <= op.experts / op.num_groups * op.top_groups,
@@ -223,7 +214,7 @@ std::int64_t CpuBackend::scratch_bytes(const RouterBackward& op) {
 }
 
 void CpuBackend::run(const RouterBackward& op) {
-  require_router(op.experts, op.top_k, op.dtype);
+  require_router(op.experts, op.top_k);
   require_invariant(op.z_weight == 0.0F || op.score == RouterScore::Softmax,
                     "the z-loss has a gradient through softmax scores only");
   require_scratch(scratch_bytes(op));

@@ -184,16 +184,6 @@ __global__ void __launch_bounds__(kThreads)
 template <class T>
 constexpr std::size_t kSharedBytes = tile_bytes<T, kTile>(2 * kTile);
 
-template <class Body>
-void with_product_type(DType dtype, const Body& body) {
-  if (dtype == DType::F32)
-    body(Type<float>{});
-  else if (dtype == DType::BF16)
-    body(Type<__nv_bfloat16>{});
-  else
-    throw InvariantError("grouped products compute in fp32 or bf16");
-}
-
 void require_device_offsets(const GroupOffsets& offsets) {
   require_invariant(offsets.device != nullptr, "group offsets lie in device memory");
 }
@@ -205,7 +195,7 @@ void enqueue_rows(const Context& context, const RowsOperands& op, DType dtype,
   const std::int64_t most =
       (ceil_div(max_rows, kTile) + op.num_groups) * ceil_div(op.columns, kTile);
   const std::int64_t blocks = std::int64_t{context.num_sms} * kBlocksPerSm;
-  with_product_type(dtype, [&](auto type) {
+  with_float_type(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const bool aligned = allows_packs(kPackWidth<T>, {{op.x, op.x_stride, sizeof(T)},
                                                       {op.weight, op.weight_columns, sizeof(T)}}) &&
@@ -254,7 +244,7 @@ void enqueue(const Context& context, const GroupedLinearInputGrad& op) {
 
 void enqueue(const Context& context, const GroupedLinearWeightGrad& op) {
   require_device_offsets(op.offsets);
-  with_product_type(op.dtype, [&](auto type) {
+  with_float_type(op.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const bool aligned =
         allows_packs(kPackWidth<T>,

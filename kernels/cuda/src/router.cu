@@ -29,9 +29,10 @@ struct Better {
 };
 
 __device__ inline float bias_of(const RouterForward& op, int x) {
-  return op.bias_dtype == DType::F32
-             ? static_cast<const float*>(op.correction_bias)[x]
-             : to_float(static_cast<const __nv_bfloat16*>(op.correction_bias)[x]);
+  if (op.bias_dtype == DType::F32) return static_cast<const float*>(op.correction_bias)[x];
+  if (op.bias_dtype == DType::F16)
+    return to_float(static_cast<const __half*>(op.correction_bias)[x]);
+  return to_float(static_cast<const __nv_bfloat16*>(op.correction_bias)[x]);
 }
 
 /// The scores of token t, by its warp.
