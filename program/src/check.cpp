@@ -77,8 +77,6 @@ class Checker {
   /// What the graph can express and this version cannot run or price yet.
   void not_lowered() {
     experts_not_lowered();
-    refuse(model_.moe && plan_.compression.kind != CompressionKind::None,
-           "a mixture of experts with compression of gradients");
     refuse(model_.linear_attention.has_value(), "linear attention");
     refuse(model_.mtp_layers > 0, "multi-token prediction (mtp_layers)");
     refuse(model_.attention_sinks, "attention_sinks");

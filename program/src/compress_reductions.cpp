@@ -53,8 +53,9 @@ class CompressedReductions {
     const auto* flat = std::get_if<FlatCollectiveOp>(&operation_of(program_, instance).work);
     if (flat == nullptr || flat->region != Region::Gradients || !flat->bucket) return std::nullopt;
     const Bucket& bucket = program_.buckets[at(*flat->bucket)];
-    const bool whole = flat->range == bucket.range && flat->collective.group == bucket.group;
-    if (!whole || !is_compressed(program_.plan, bucket)) return std::nullopt;
+    if (!is_compressed(program_.plan, bucket) ||
+        flat->collective.group != compressed_layout(program_.plan, bucket).group)
+      return std::nullopt;
     return flat->bucket;
   }
 
@@ -79,7 +80,7 @@ class CompressedReductions {
         continue;
       }
       append_step(pending, ".sum", StepWork::SumCompressed);
-      if (program_.plan.zero_stage > 0) continue;  // its owner needs no more
+      if (layout_of(pending).scatters) continue;  // its owner needs no more
       append_step(pending, ".compress_sum", StepWork::CompressSum);
       append_collective(pending, Collective::AllGather);
       pending.summed = true;
@@ -90,6 +91,9 @@ class CompressedReductions {
 
   const Bucket& bucket_of(const Pending& pending) const {
     return program_.buckets[at(pending.bucket)];
+  }
+  CompressedLayout layout_of(const Pending& pending) const {
+    return compressed_layout(program_.plan, bucket_of(pending));
   }
   std::string name_of(const Pending& pending) const {
     const FlatRange& range = bucket_of(pending).range;
@@ -112,14 +116,14 @@ class CompressedReductions {
   }
 
   void append_collective(const Pending& pending, Collective collective) {
-    const CompressedLayout layout = compressed_layout(program_.plan, bucket_of(pending));
+    const CompressedLayout layout = layout_of(pending);
     const bool gather = collective == Collective::AllGather;
     append(pending, {.name = name_of(pending) + (gather ? ".all_gather" : ".all_to_all"),
                      .phase = Phase::Reduce,
                      .lane = Lane::Dp,
                      .work = FlatCollectiveOp{
                          .collective = {.collective = collective,
-                                        .group = bucket_of(pending).group,
+                                        .group = layout.group,
                                         .dtype = DType::U8,
                                         .elements = {.count = gather ? layout.record_bytes
                                                                      : layout.sent_bytes()}},
@@ -142,11 +146,10 @@ void compress_reductions(Program& program) {
 
 RegionPlan compressed_region(const Program& program) {
   RegionPlan region{.slots = kCompressedSlots};
-  const int copies = program.plan.compression.kind == CompressionKind::Int8 ? 2 : 1;
   for (const Bucket& bucket : program.buckets)
     if (is_compressed(program.plan, bucket))
-      region.stride_bytes = std::max(region.stride_bytes,
-                                     copies * compressed_layout(program.plan, bucket).sent_bytes());
+      region.stride_bytes =
+          std::max(region.stride_bytes, compressed_layout(program.plan, bucket).slot_bytes());
   return region;
 }
 

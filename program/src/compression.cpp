@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <set>
 
 #include "compress_reductions.hpp"
 #include "core/error.hpp"
@@ -37,22 +38,40 @@ std::int64_t parameter_alignment(const Plan& plan) {
   throw InvariantError("compression without an alignment");
 }
 
+namespace {
+
+/// With hybrid sharding the fast links sum first, whole: what is left to sum is over the others.
+Group summed_over(const Bucket& bucket) {
+  return bucket.replicas.value_or(bucket.group);
+}
+
+bool scatters(const Bucket& bucket) {
+  return bucket.shards > 1 && !bucket.replicas;
+}
+
+}  // namespace
+
 bool is_compressed(const Plan& plan, const Bucket& bucket) {
   return plan.compression.kind != CompressionKind::None && bucket.trained &&
-         group_size(bucket.group, plan) > 1;
+         group_size(summed_over(bucket), plan) > 1;
 }
 
 int bucket_parts(const Plan& plan, const Bucket& bucket) {
-  const bool summed_in_parts =
-      is_compressed(plan, bucket) && plan.compression.kind == CompressionKind::Int8;
-  return std::max(bucket.shards, summed_in_parts ? group_size(bucket.group, plan) : 1);
+  const bool summed_in_parts = is_compressed(plan, bucket) && !scatters(bucket) &&
+                               plan.compression.kind == CompressionKind::Int8;
+  return bucket.shards * (summed_in_parts ? group_size(summed_over(bucket), plan) : 1);
 }
 
 CompressedLayout compressed_layout(const Plan& plan, const Bucket& bucket) {
   const bool int8 = plan.compression.kind == CompressionKind::Int8;
-  CompressedLayout layout{.block = int8 ? kInt8Block : kTopKBlock,
-                          .parts = group_size(bucket.group, plan)};
-  layout.elements = int8 ? bucket.range.size() / layout.parts : bucket.range.size();
+  const Group group = summed_over(bucket);
+  CompressedLayout layout{.group = group,
+                          .scatters = scatters(bucket),
+                          .by_parts = int8,
+                          .block = int8 ? kInt8Block : kTopKBlock,
+                          .parts = group_size(group, plan)};
+  layout.compressed = bucket.replicas ? bucket.owned_elements() : bucket.range.size();
+  layout.elements = layout.by_parts ? layout.compressed / layout.parts : layout.compressed;
   layout.blocks = (layout.elements + layout.block - 1) / layout.block;
   if (int8) {
     layout.second_begin = aligned(layout.elements);
@@ -68,30 +87,62 @@ CompressedLayout compressed_layout(const Plan& plan, const Bucket& bucket) {
 }
 
 int part_of(const Bucket& bucket, const ShardPlace& place) {
+  if (bucket.replicas) return bucket.expert() ? place.expert_replica : place.dense_replica;
   return bucket.expert() ? place.expert : place.dense;
 }
 
-bool keeps_sum_errors(const Plan& plan) {
-  return plan.compression.kind == CompressionKind::Int8 && plan.zero_stage == 0;
+FlatRange compressed_range(const Bucket& bucket, const ShardPlace& place) {
+  return bucket.replicas ? owned_range(bucket, place) : bucket.range;
+}
+
+bool keeps_sum_errors(const Plan& plan, const Bucket& bucket) {
+  return plan.compression.kind == CompressionKind::Int8 && is_compressed(plan, bucket) &&
+         !scatters(bucket);
+}
+
+std::int64_t errors_begin(const Program& program, int bucket) {
+  std::int64_t begin = 0;
+  for (int b = 0; b < bucket; ++b)
+    if (is_compressed(program.plan, program.buckets[at(b)]))
+      begin += compressed_layout(program.plan, program.buckets[at(b)]).compressed;
+  return begin;
 }
 
 std::int64_t sum_errors_begin(const Program& program, int bucket) {
   std::int64_t begin = 0;
   for (int b = 0; b < bucket; ++b)
-    if (is_compressed(program.plan, program.buckets[at(b)]))
+    if (keeps_sum_errors(program.plan, program.buckets[at(b)]))
       begin += compressed_layout(program.plan, program.buckets[at(b)]).elements;
   return begin;
 }
 
+std::vector<HeldRun> error_runs(const Program& program, const ShardPlace& place, int replica) {
+  std::vector<HeldRun> runs;
+  for (int b = 0; b < static_cast<int>(program.buckets.size()); ++b) {
+    const Bucket& bucket = program.buckets[at(b)];
+    if (is_compressed(program.plan, bucket) && part_of(bucket, place) == replica)
+      runs.push_back(
+          {.range = compressed_range(bucket, place), .offset = errors_begin(program, b)});
+  }
+  return runs;
+}
+
+std::vector<int> error_replicas(const Program& program, const ShardPlace& place) {
+  std::set<int> replicas;
+  for (const Bucket& bucket : program.buckets)
+    if (is_compressed(program.plan, bucket)) replicas.insert(part_of(bucket, place));
+  return {replicas.begin(), replicas.end()};
+}
+
 std::vector<HeldRun> sum_error_runs(const Program& program, const ShardPlace& place) {
   std::vector<HeldRun> runs;
-  std::int64_t offset = 0;
-  for (const Bucket& bucket : program.buckets) {
-    if (!is_compressed(program.plan, bucket)) continue;
+  for (int b = 0; b < static_cast<int>(program.buckets.size()); ++b) {
+    const Bucket& bucket = program.buckets[at(b)];
+    if (!keeps_sum_errors(program.plan, bucket)) continue;
     const std::int64_t size = compressed_layout(program.plan, bucket).elements;
-    const std::int64_t begin = bucket.range.begin + part_of(bucket, place) * size;
-    runs.push_back({.range = {begin, begin + size}, .offset = offset});
-    offset += size;
+    const std::int64_t begin =
+        compressed_range(bucket, place).begin + part_of(bucket, place) * size;
+    runs.push_back({.range = {begin, begin + size}, .offset = sum_errors_begin(program, b)});
   }
   return runs;
 }
@@ -129,11 +180,14 @@ void add_compression_footprint(const Program& program, const OperationInstance& 
   const Address gradients = flat_address(program, Region::Gradients, step.range);
   const Address sent = compressed_address(instance, 0, layout.sent_bytes());
   switch (step.work) {
-    case StepWork::CompressGradients:
+    case StepWork::CompressGradients: {
+      const std::int64_t begin = errors_begin(program, *step.bucket);
       result.reads.push_back(gradients);
-      result.writes.push_back(flat_address(program, Region::CompressionErrors, step.range));
+      result.writes.push_back(
+          flat_address(program, Region::CompressionErrors, {begin, begin + layout.compressed}));
       result.writes.push_back(sent);
       return;
+    }
     case StepWork::SumCompressed:
       result.reads.push_back(
           compressed_address(instance, layout.received_begin(), layout.sent_bytes()));
@@ -164,16 +218,16 @@ OperationCost compression_cost(const Program& program, const StepOp& step) {
   // Traffic as in kernels/gradient_compression.hpp.
   switch (step.work) {
     case StepWork::CompressGradients:
-      if (int8) return of(step.range.size(), 4, 13);
-      return {.flops = static_cast<double>(2 * step.range.size()),
-              .bytes = 12 * step.range.size() + 8 * layout.blocks * layout.keep};
+      if (int8) return of(layout.compressed, 4, 13);
+      return {.flops = static_cast<double>(2 * layout.compressed),
+              .bytes = 12 * layout.compressed + 8 * layout.blocks * layout.keep};
     case StepWork::SumCompressed:
       return of(layout.elements, 2 * layout.parts, 9 * layout.parts - 4);
     case StepWork::CompressSum:
       return of(layout.elements, 4, 13);
     default:
-      if (int8) return of(step.range.size(), 1, 5);
-      return {.flops = static_cast<double>(entries), .bytes = 4 * step.range.size() + 16 * entries};
+      if (int8) return of(layout.compressed, 1, 5);
+      return {.flops = static_cast<double>(entries), .bytes = 4 * layout.compressed + 16 * entries};
   }
 }
 
@@ -184,13 +238,13 @@ std::string compression_signature(const Program& program, const StepOp& step) {
   const std::string name = int8 ? "int8" : fmt::format("top{}of{}", layout.keep, layout.block);
   switch (step.work) {
     case StepWork::CompressGradients:
-      return fmt::format("compress_{} {}", name, step.range.size());
+      return fmt::format("compress_{} {}", name, layout.compressed);
     case StepWork::SumCompressed:
       return fmt::format("sum_{}_of_{} {}", name, layout.parts, layout.elements);
     case StepWork::CompressSum:
       return fmt::format("compress_{} {}", name, layout.elements);
     default:
-      return fmt::format("decompress_{}_of_{} {}", name, layout.parts, step.range.size());
+      return fmt::format("decompress_{}_of_{} {}", name, layout.parts, layout.compressed);
   }
 }
 

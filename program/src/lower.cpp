@@ -196,10 +196,9 @@ class Lowering {
     if (plan().zero_stage >= 2 && training)
       set(Region::UnreducedBuckets, largest_unit(program_) * size_of(DType::F32), kUnitSlots);
     if (plan().compression.kind != CompressionKind::None && training) {
-      set_flat(Region::CompressionErrors);
       const auto num_buckets = static_cast<int>(program_.buckets.size());
-      if (keeps_sum_errors(plan()))
-        set(Region::SumErrors, sum_errors_begin(program_, num_buckets) * size_of(DType::F32));
+      set(Region::CompressionErrors, errors_begin(program_, num_buckets) * size_of(DType::F32));
+      set(Region::SumErrors, sum_errors_begin(program_, num_buckets) * size_of(DType::F32));
       regions[static_cast<std::size_t>(Region::CompressedGradients)] = compressed_region(program_);
     }
     set(Region::Batch,

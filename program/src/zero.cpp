@@ -14,7 +14,9 @@ int number_in(const Mesh& mesh, Group group, int rank) {
 ShardPlace shard_place(const Plan& plan, const Mesh& mesh, int rank) {
   if (plan.zero_stage == 0 && plan.compression.kind == CompressionKind::None) return {};
   return {.dense = number_in(mesh, Group::ZeroShards, rank),
-          .expert = number_in(mesh, Group::ExpertZeroShards, rank)};
+          .expert = number_in(mesh, Group::ExpertZeroShards, rank),
+          .dense_replica = number_in(mesh, Group::ZeroReplicas, rank),
+          .expert_replica = number_in(mesh, Group::ExpertZeroReplicas, rank)};
 }
 
 bool is_hybrid(const Plan& plan) {
@@ -36,8 +38,6 @@ bool holds_owned_part(const Plan& plan, Region region, const Bucket& bucket) {
       return true;
     case Region::Gradients:
       return plan.zero_stage >= 2 && bucket.unit.has_value();
-    case Region::CompressionErrors:
-      return false;
     case Region::Weights:
       return plan.zero_stage == 3 && bucket.unit.has_value();
     default:

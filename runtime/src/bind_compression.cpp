@@ -79,7 +79,7 @@ void compress_top_k(const Arrays& a) {
 }
 
 void decompress_top_k(const Arrays& a) {
-  a.backend.zero(a.gradients, a.layout.elements * size_of(DType::F32));
+  a.backend.zero(a.gradients, a.layout.compressed * size_of(DType::F32));
   for (int from = 0; from < a.layout.parts; ++from) {
     const std::byte* record = a.record(from);
     a.backend.run(kernels::TopKScatterAdd{
@@ -101,16 +101,20 @@ std::function<void()> Executor::bind_compression(const program::OperationInstanc
     return reinterpret_cast<float*>(
         arena_.at(program_, program::flat_address(program_, region, range)));
   };
+  const CompressedLayout layout = program::compressed_layout(program_.plan, bucket);
+  const std::int64_t errors = program::errors_begin(program_, index);
+  program::StepOp compressed = step;
+  compressed.range = program::compressed_range(bucket, shard_place_);
   Arrays arrays{.backend = backend_,
-                .layout = program::compressed_layout(program_.plan, bucket),
+                .layout = layout,
                 .rank = program::part_of(bucket, shard_place_),
-                .gradients = flat(Region::Gradients, step.range),
-                .errors = flat(Region::CompressionErrors, step.range),
+                .gradients = reinterpret_cast<float*>(flat_memory(Region::Gradients, compressed)),
+                .errors = flat(Region::CompressionErrors, {errors, errors + layout.compressed}),
                 .sent = arena_.at(program_, {.region = Region::CompressedGradients,
                                              .slot = instance.gradient_slot})};
-  if (program::keeps_sum_errors(program_.plan)) {
+  if (program::keeps_sum_errors(program_.plan, bucket)) {
     const std::int64_t begin = program::sum_errors_begin(program_, index);
-    arrays.sum_errors = flat(Region::SumErrors, {begin, begin + arrays.layout.elements});
+    arrays.sum_errors = flat(Region::SumErrors, {begin, begin + layout.elements});
   }
   const bool int8 = program_.plan.compression.kind == program::CompressionKind::Int8;
   const auto bound = [&arrays](void (*work)(const Arrays&)) -> std::function<void()> {

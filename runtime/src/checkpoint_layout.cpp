@@ -106,14 +106,16 @@ SaverPlace saver_place(const program::Plan& plan, int rank) {
           .expert_replica = program::number_in(mesh, program::Group::ExpertDp, rank)};
 }
 
-std::vector<SavedRun> saved_runs(const program::Program& program, Region region,
+std::vector<SavedRun> saved_runs(const program::Program& program, const StateRegion& state,
                                  const SaverPlace& place) {
   std::vector<SavedRun> runs;
   std::int64_t position = 0;
+  const Region region = state.region;
   if (region == Region::CompressionErrors || region == Region::SumErrors) {
     const bool sums = region == Region::SumErrors;
-    for (const program::HeldRun& run : sums ? program::sum_error_runs(program, place.shard)
-                                            : program::held_runs(program, region, place.shard)) {
+    for (const program::HeldRun& run :
+         sums ? program::sum_error_runs(program, place.shard)
+              : program::error_runs(program, place.shard, state.replica)) {
       runs.push_back({.range = run.range, .offset = run.offset, .position = position});
       position += run.range.size();
     }
@@ -159,11 +161,11 @@ std::string compression_error_state(int replica) {
   return fmt::format("compression_error.{}", replica);
 }
 
-std::vector<StateRegion> saved_states(const program::Program& program, int replica) {
+std::vector<StateRegion> saved_states(const program::Program& program, const SaverPlace& place) {
   std::vector<StateRegion> states = state_regions(program);
-  if (program.plan.compression.kind == program::CompressionKind::None) return states;
-  states.push_back({compression_error_state(replica), Region::CompressionErrors});
-  if (program::keeps_sum_errors(program.plan))
+  for (const int replica : program::error_replicas(program, place.shard))
+    states.push_back({compression_error_state(replica), Region::CompressionErrors, replica});
+  if (program.memory.regions[static_cast<std::size_t>(Region::SumErrors)].bytes() > 0)
     states.push_back({kSumErrorState, Region::SumErrors});
   return states;
 }

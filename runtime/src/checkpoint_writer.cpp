@@ -121,10 +121,10 @@ std::int64_t snapshot_bytes(const program::Program& program) {
     const int replicas = program::group_size(bucket.group, program.plan);
     elements += (bucket.range.size() + replicas - 1) / replicas;
   }
-  std::int64_t total = elements * std::ssize(state_regions(program));
-  if (program.plan.compression.kind != program::CompressionKind::None)
-    total += program.parameter_elements;
-  if (program::keeps_sum_errors(program.plan)) total += elements;
+  const auto num_buckets = static_cast<int>(program.buckets.size());
+  const std::int64_t total = elements * std::ssize(state_regions(program)) +
+                             program::errors_begin(program, num_buckets) +
+                             program::sum_errors_begin(program, num_buckets);
   return total * size_of(DType::F32);
 }
 
@@ -147,9 +147,9 @@ CheckpointWriter::CheckpointWriter(const program::Program& program, const SaverP
     remove_unfinished(folder_);
   }
   check_shared(world, folder_, token);
-  for (StateRegion& state : saved_states(program, place.dense_replica)) {
+  for (StateRegion& state : saved_states(program, place)) {
     SnapshotState snapshot{.state = std::move(state)};
-    snapshot.runs = saved_runs(program, snapshot.state.region, place);
+    snapshot.runs = saved_runs(program, snapshot.state, place);
     for (const SavedRun& run : snapshot.runs)
       for (HeldPiece& piece : saved_pieces(program, place.coordinates, run.range)) {
         snapshot.positions.push_back(run.position + piece.offset - run.range.begin);

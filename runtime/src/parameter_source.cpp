@@ -61,16 +61,16 @@ class LostGradients {
 void load_compression_errors(const program::Program& program, const program::Coordinates& place,
                              const program::ShardPlace& shard, ParameterSource& source,
                              kernels::Backend& backend, const Arena& arena) {
-  const bool keeps_sums = program::keeps_sum_errors(program.plan);
-  for (const program::Bucket& bucket : program.buckets) {
+  for (int b = 0; b < static_cast<int>(program.buckets.size()); ++b) {
+    const program::Bucket& bucket = program.buckets[static_cast<std::size_t>(b)];
     if (!program::is_compressed(program.plan, bucket)) continue;
     const int replica = program::part_of(bucket, shard);
-    LostGradients lost(program, place, bucket.range, source);
-    lost.add_replicas(replica, program::group_size(bucket.group, program.plan));
-    if (replica == 0 && !keeps_sums) lost.add(kSumErrorState);
-    lost.copy_to(arena.region(program::Region::CompressionErrors), bucket.range.begin, backend);
+    LostGradients lost(program, place, program::compressed_range(bucket, shard), source);
+    lost.add_replicas(replica, program::compressed_layout(program.plan, bucket).parts);
+    if (replica == 0 && !program::keeps_sum_errors(program.plan, bucket)) lost.add(kSumErrorState);
+    lost.copy_to(arena.region(program::Region::CompressionErrors),
+                 program::errors_begin(program, b), backend);
   }
-  if (!keeps_sums) return;
   for (const program::HeldRun& run : program::sum_error_runs(program, shard)) {
     LostGradients lost(program, place, run.range, source);
     lost.add(kSumErrorState);

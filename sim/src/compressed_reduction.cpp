@@ -15,57 +15,78 @@ using program::Collective;
 using program::StepWork;
 
 /// What lowering makes of one bucket's sum (program/src/compress_reductions.cpp).
-std::vector<StepWork> work_of(const program::Plan& plan) {
-  if (plan.compression.kind == program::CompressionKind::TopK)
-    return {StepWork::CompressGradients, StepWork::DecompressGradients};
-  if (plan.zero_stage > 0) return {StepWork::CompressGradients, StepWork::SumCompressed};
+std::vector<StepWork> work_of(const program::CompressedLayout& layout) {
+  if (!layout.by_parts) return {StepWork::CompressGradients, StepWork::DecompressGradients};
+  if (layout.scatters) return {StepWork::CompressGradients, StepWork::SumCompressed};
   return {StepWork::CompressGradients, StepWork::SumCompressed, StepWork::CompressSum,
           StepWork::DecompressGradients};
 }
 
-}  // namespace
-
-CompressedReduction compressed_reduction(const program::Plan& plan, double elements, bool expert,
-                                         PricedGroup& group, const OperatorTable& table,
-                                         const Cluster& cluster) {
-  CompressedReduction result;
-  if (elements <= 0 || group.size() == 1) return result;
-  program::Program bucket_alone{.plan = plan};
+program::Bucket bucket_of(const program::Plan& plan, double elements, bool expert,
+                          DataGroups& groups) {
   program::Bucket bucket{.group = expert ? program::Group::ExpertDp : program::Group::DpCp};
-  bucket.shards = plan.zero_stage > 0 ? group.size() : 1;
+  if (plan.zero_stage > 0) bucket.shards = groups.shards(expert).size();
+  if (plan.zero_stage > 0 && groups.replicas(expert).size() > 1)
+    bucket.replicas = expert ? program::Group::ExpertZeroReplicas : program::Group::ZeroReplicas;
   const auto unit =
       static_cast<double>(program::parameter_alignment(plan) * program::bucket_parts(plan, bucket));
   bucket.range = {0, static_cast<std::int64_t>(std::ceil(elements / unit) * unit)};
-  bucket_alone.buckets = {bucket};
-  const program::CompressedLayout layout = program::compressed_layout(plan, bucket);
-  const bool int8 = plan.compression.kind == program::CompressionKind::Int8;
-  const auto gather = [&] {
-    return group.seconds(Collective::AllGather, static_cast<double>(layout.record_bytes), cluster);
-  };
-  if (int8)
-    result.communication_seconds =
-        group.seconds(Collective::AllToAll, static_cast<double>(layout.sent_bytes()), cluster);
-  if (!int8 || plan.zero_stage == 0) result.communication_seconds += gather();
-  result.communication_seconds *= progress_factor(plan, cluster);
-  for (const StepWork work : work_of(plan))
-    bucket_alone.step_operations.push_back(
+  return bucket;
+}
+
+double work_seconds(const program::Plan& plan, const program::Bucket& bucket,
+                    const program::CompressedLayout& layout, const OperatorTable& table,
+                    const Cluster& cluster) {
+  program::Program alone{.plan = plan};
+  alone.buckets = {bucket};
+  for (const StepWork work : work_of(layout))
+    alone.step_operations.push_back(
         {.name = "compression",
          .phase = program::Phase::Reduce,
          .work = program::StepOp{.work = work, .range = bucket.range, .bucket = 0},
          .inputs = {},
          .outputs = {}});
-  for (int i = 0; i < static_cast<int>(bucket_alone.step_operations.size()); ++i) {
+  double seconds = 0;
+  for (int i = 0; i < static_cast<int>(alone.step_operations.size()); ++i) {
     program::OperationInstance instance;
     instance.operation = {.index = i};
-    const program::OperationCost cost = program::operation_cost(bucket_alone, instance);
-    result.computation_seconds +=
-        seconds_on_busy_host(table.price(program::signature(bucket_alone, instance), cost.flops,
-                                         static_cast<double>(cost.bytes)),
-                             cluster);
+    const program::OperationCost cost = program::operation_cost(alone, instance);
+    seconds += seconds_on_busy_host(table.price(program::signature(alone, instance), cost.flops,
+                                                static_cast<double>(cost.bytes)),
+                                    cluster);
   }
-  if (program::keeps_sum_errors(plan))
-    result.sum_error_bytes = static_cast<double>(layout.elements * size_of(DType::F32));
-  result.slot_bytes = static_cast<double>(layout.sent_bytes() * (int8 ? 2 : 1));
+  return seconds;
+}
+
+}  // namespace
+
+CompressedReduction compressed_reduction(const program::Plan& plan, double elements, bool expert,
+                                         DataGroups& groups, const OperatorTable& table,
+                                         const Cluster& cluster) {
+  CompressedReduction result;
+  if (elements <= 0) return result;
+  const program::Bucket bucket = bucket_of(plan, elements, expert, groups);
+  if (!program::is_compressed(plan, bucket)) return result;
+  const program::CompressedLayout layout = program::compressed_layout(plan, bucket);
+  PricedGroup& group = bucket.replicas ? groups.replicas(expert)
+                       : expert        ? groups.experts
+                                       : groups.dense;
+  if (layout.by_parts)
+    result.communication_seconds =
+        group.seconds(Collective::AllToAll, static_cast<double>(layout.sent_bytes()), cluster);
+  if (!layout.by_parts || !layout.scatters)
+    result.communication_seconds +=
+        group.seconds(Collective::AllGather, static_cast<double>(layout.record_bytes), cluster);
+  if (bucket.replicas)
+    result.communication_seconds += groups.shards(expert).seconds(
+        Collective::ReduceScatter, static_cast<double>(bucket.range.size() * size_of(DType::F32)),
+        cluster);
+  result.communication_seconds *= progress_factor(plan, cluster);
+  result.computation_seconds = work_seconds(plan, bucket, layout, table, cluster);
+  const std::int64_t kept =
+      layout.compressed + (program::keeps_sum_errors(plan, bucket) ? layout.elements : 0);
+  result.error_bytes = static_cast<double>(kept * size_of(DType::F32));
+  result.slot_bytes = static_cast<double>(layout.slot_bytes());
   return result;
 }
 

@@ -1,8 +1,8 @@
 // What the estimator knows of compressed gradients (program/compression.hpp).
 #pragma once
 
+#include "gradient_buckets.hpp"
 #include "operator_table.hpp"
-#include "priced_group.hpp"
 #include "program/plan.hpp"
 
 namespace meshplan::sim {
@@ -11,14 +11,14 @@ namespace meshplan::sim {
 struct CompressedReduction {
   double communication_seconds = 0;
   double computation_seconds = 0;  // compressing, summing and decompressing
-  double sum_error_bytes = 0;      // kept from step to step
+  double error_bytes = 0;          // kept from step to step, of gradients and of sums
   double slot_bytes = 0;           // of one slot on its way
 };
 
+/// With hybrid sharding the sum of what a rank owns over its replicas, after the reduce-scatter.
 /// @param elements  of the bucket, before padding
-/// @param group  that sums it
 CompressedReduction compressed_reduction(const program::Plan& plan, double elements, bool expert,
-                                         PricedGroup& group, const OperatorTable& table,
+                                         DataGroups& groups, const OperatorTable& table,
                                          const Cluster& cluster);
 
 }  // namespace meshplan::sim

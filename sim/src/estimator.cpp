@@ -476,10 +476,10 @@ void Estimator::State::price_offload(const Plan& plan, Stage& stage) const {
 /// the norm, and the memory go to the stage
 double Estimator::State::price_compressed(const Plan& plan, double elements, bool expert,
                                           DataGroups& data, Stage& stage) const {
-  const CompressedReduction reduction = compressed_reduction(
-      plan, elements, expert, expert ? data.experts : data.dense, table, cluster);
+  const CompressedReduction reduction =
+      compressed_reduction(plan, elements, expert, data, table, cluster);
   stage.norm_seconds += reduction.computation_seconds;
-  stage.compression_bytes += elements * kFp32Bytes + reduction.sum_error_bytes;
+  stage.compression_bytes += reduction.error_bytes;
   stage.compression_slot_bytes = std::max(stage.compression_slot_bytes, reduction.slot_bytes);
   return reduction.communication_seconds;
 }

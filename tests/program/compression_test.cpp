@@ -65,6 +65,34 @@ TEST_CASE("int8 sends a byte an element each way, and scales", "[program][compre
   CHECK(region_bytes(program, Region::SumErrors) == elements);
 }
 
+TEST_CASE("experts are summed over the ranks that hold them, and have errors of their own",
+          "[program][compression]") {
+  const auto expert_elements = [](const Program& program) {
+    std::int64_t elements = 0;
+    for (const Bucket& bucket : program.buckets)
+      elements += bucket.expert() ? bucket.range.size() : 0;
+    return elements;
+  };
+  for (const auto& [ep, over] : {std::pair{2, 2}, {4, 1}}) {
+    Plan plan = compressed(CompressionKind::Int8, {.dp = 4, .ep = ep});
+    plan.model = models::load_preset("tiny-moe");
+    const Program program = lower(plan, 0);
+    const std::int64_t experts = expert_elements(program);
+    const std::int64_t dense = program.parameter_elements - experts;
+    CHECK(experts > 0);
+    for (const OperationInstance& instance : program.instances) {
+      const auto* flat = std::get_if<FlatCollectiveOp>(&operation_of(program, instance).work);
+      if (flat == nullptr || flat->region != Region::CompressedGradients) continue;
+      const Bucket& bucket = program.buckets[static_cast<std::size_t>(*flat->bucket)];
+      CHECK(flat->collective.group == (bucket.expert() ? Group::ExpertDp : Group::DpCp));
+    }
+    // Experts of one rank each have nobody to be summed with.
+    CHECK(region_bytes(program, Region::CompressionErrors) ==
+          4 * (dense + (over > 1 ? experts : 0)));
+    CHECK(region_bytes(program, Region::SumErrors) == dense + (over > 1 ? 2 * experts : 0));
+  }
+}
+
 TEST_CASE("top-k sends an index and a value for each that it keeps", "[program][compression]") {
   const Program program = lower(compressed(CompressionKind::TopK, {.dp = 4}, 0.125), 0);
   CHECK(sent_bytes(program, Collective::AllGather) == program.parameter_elements / 8 * 8);

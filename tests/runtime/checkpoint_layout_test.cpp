@@ -57,7 +57,7 @@ Cover saved_by_all(const program::Plan& plan) {
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
     const Program program = program::lower(plan, mesh.coordinates(rank).pp);
     const SaverPlace place = saver_place(plan, rank);
-    for (const SavedRun& run : saved_runs(program, program::Region::Moment1, place))
+    for (const SavedRun& run : saved_runs(program, {"moment1", program::Region::Moment1}, place))
       add(program, saved_pieces(program, place.coordinates, run.range), cover);
   }
   return cover;
@@ -150,7 +150,8 @@ TEST_CASE("replicas save shares that follow one another and differ by an element
   const Program program = program::lower(plan, 0);
   std::int64_t end = 0;
   for (int rank = 0; rank < 7; ++rank) {
-    const auto runs = saved_runs(program, program::Region::Weights, saver_place(plan, rank));
+    const auto runs =
+        saved_runs(program, {kWeights, program::Region::Weights}, saver_place(plan, rank));
     REQUIRE(runs.size() == 1);
     CHECK(runs[0].range.begin == end);
     CHECK(std::abs(runs[0].range.size() - program.parameter_elements / 7) <= 1);

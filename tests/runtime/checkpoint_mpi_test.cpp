@@ -314,11 +314,21 @@ const std::vector<CompressedCase> kCompressed = {
     {{.pp = 2, .dp = 2}, CompressionKind::TopK},
 };
 
+/// Experts have as many replicas as ranks that hold the same ones.
+const std::vector<CompressedCase> kCompressedExperts = {
+    {{.dp = 4, .ep = 2}, CompressionKind::Int8},
+    {{.dp = 2}, CompressionKind::TopK},
+    {{.dp = 4, .ep = 2}, CompressionKind::Int8, 1},
+    {{.tp = 2, .dp = 2, .ep = 2, .sp = true}, CompressionKind::Int8},
+    {{.dp = 4}, CompressionKind::Int8},
+};
+
 Plan compressed_plan(const models::ModelSpec& model, const CompressedCase& one) {
   Plan plan = make_plan(model, one.parallel);
   plan.compression = {.kind = one.kind, .ratio = 0.1};
   plan.zero_stage = one.zero_stage;
   plan.bucket_bytes = 64 << 10;
+  plan.expert_imbalance = 8;
   return plan;
 }
 
@@ -338,46 +348,40 @@ std::map<std::string, std::vector<double>> lost(const std::string& folder) {
   return sums;
 }
 
-}  // namespace
-
-TEST_CASE("what compression lost is saved: a resumed run equals an uninterrupted one",
-          "[checkpoint]") {
-  const auto world = runtime::make_host_world(mpi_session(), {});
-  if (world->size() < 4) return;  // nothing to compress
-  for (const CompressedCase& one : kCompressed) {
-    const SharedFolder folder(*world);
-    const auto group = first_ranks(*world, one.parallel.world_size());
-    if (group == nullptr) continue;
-    CAPTURE(program::to_string(one.parallel), one.zero_stage);
-    const Plan plan = compressed_plan(gpt2_style(), one);
-    std::vector<std::uint64_t> end;
-    {
-      Job job(plan, *group, folder.path());
-      for (int step = 1; step <= 2; ++step) job.step(step);
-      job.save(2);
-      job.step(3);
-      job.wait();
-      end = job.state();
-    }
-    Job resumed(plan, *group, folder.path());
-    resumed.load(runtime::resolve_checkpoint(folder.path()));
-    resumed.step(3);
-    CHECK(resumed.state() == end);
+void check_resumed(runtime::Communicator& world, const models::ModelSpec& model,
+                   const CompressedCase& one) {
+  const SharedFolder folder(world);
+  const auto group = first_ranks(world, one.parallel.world_size());
+  if (group == nullptr) return;
+  CAPTURE(model.name, program::to_string(one.parallel), one.zero_stage);
+  const Plan plan = compressed_plan(model, one);
+  std::vector<std::uint64_t> end;
+  {
+    Job job(plan, *group, folder.path());
+    for (int step = 1; step <= 2; ++step) job.step(step);
+    job.save(2);
+    job.step(3);
+    job.wait();
+    end = job.state();
   }
+  Job resumed(plan, *group, folder.path());
+  resumed.load(runtime::resolve_checkpoint(folder.path()));
+  resumed.step(3);
+  CHECK(resumed.state() == end);
 }
 
-TEST_CASE("what compression lost has the same sum under every plan that loads it", "[checkpoint]") {
-  const auto world = runtime::make_host_world(mpi_session(), {});
-  if (world->size() < 4) return;
+/// Each plan loads what the plan before it saved.
+void check_same_loss_of_gradients(runtime::Communicator& world, const models::ModelSpec& model,
+                                  const std::vector<CompressedCase>& chain) {
   std::map<std::string, std::vector<double>> expected;
   std::string previous;
   std::vector<std::unique_ptr<SharedFolder>> folders;
-  for (const CompressedCase& one : kCompressed) {
-    folders.push_back(std::make_unique<SharedFolder>(*world));
-    const auto group = first_ranks(*world, one.parallel.world_size());
-    CAPTURE(program::to_string(one.parallel), one.zero_stage);
+  for (const CompressedCase& one : chain) {
+    folders.push_back(std::make_unique<SharedFolder>(world));
+    const auto group = first_ranks(world, one.parallel.world_size());
+    CAPTURE(model.name, program::to_string(one.parallel), one.zero_stage);
     if (group != nullptr) {
-      Job job(compressed_plan(llama_style(), one), *group, folders.back()->path());
+      Job job(compressed_plan(model, one), *group, folders.back()->path());
       if (previous.empty())
         for (int step = 1; step <= 2; ++step) job.step(step);
       else
@@ -385,7 +389,7 @@ TEST_CASE("what compression lost has the same sum under every plan that loads it
       job.save(2);
       job.wait();
     }
-    world->barrier().wait();
+    world.barrier().wait();
     previous = folders.back()->path() + "/step-2";
     const auto found = lost(previous);
     if (expected.empty()) expected = found;
@@ -399,6 +403,23 @@ TEST_CASE("what compression lost has the same sum under every plan that loads it
     CHECK(size > 0);
     CHECK(difference <= 1e-12 * size);  // fp32 rounding of at most four additions
   }
+}
+
+}  // namespace
+
+TEST_CASE("what compression lost is saved: a resumed run equals an uninterrupted one",
+          "[checkpoint]") {
+  const auto world = runtime::make_host_world(mpi_session(), {});
+  if (world->size() < 4) return;  // nothing to compress
+  for (const CompressedCase& one : kCompressed) check_resumed(*world, gpt2_style(), one);
+  for (const CompressedCase& one : kCompressedExperts) check_resumed(*world, deepseek_style(), one);
+}
+
+TEST_CASE("what compression lost has the same sum under every plan that loads it", "[checkpoint]") {
+  const auto world = runtime::make_host_world(mpi_session(), {});
+  if (world->size() < 4) return;
+  check_same_loss_of_gradients(*world, llama_style(), kCompressed);
+  check_same_loss_of_gradients(*world, mixtral_style(), kCompressedExperts);
 }
 
 TEST_CASE("damage is found, and the newest intact checkpoint is named", "[checkpoint]") {

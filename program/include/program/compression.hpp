@@ -19,38 +19,53 @@ namespace meshplan::program {
 /// none spans two parameters and ranks that hold the same parameter compress it alike.
 std::int64_t parameter_alignment(const Plan& plan);
 
-/// Ranks that a bucket divides into equally many parts for: ZeRO's owners, or those that sum int8.
+/// Equal parts that a bucket divides into: of ZeRO's owners, and of those that sum int8.
 int bucket_parts(const Plan& plan, const Bucket& bucket);
 
 /// Are gradients of this bucket summed compressed?
 bool is_compressed(const Plan& plan, const Bucket& bucket);
 
 /// The bytes of one bucket in a slot of Region::CompressedGradients: `parts` records to send (and
-/// to gather in place), then, for int8, as many received ones. A record holds int8 numbers, then
-/// their scales; or indices, then values.
+/// to gather in place), then, if they are exchanged, as many received ones. A record holds int8
+/// numbers, then their scales; or indices, then values.
 struct CompressedLayout {
+  Group group = Group::DpCp;      // ranks that the sum is over
+  bool scatters = false;          // each rank has the sum of its own part, not of all
+  bool by_parts = false;          // a record is a part for its rank, else all for every rank
   int block = 0;                  // elements of a scale, or that a choice is made among
   int keep = 0;                   // TopK: of each block
-  int parts = 1;                  // ranks of the bucket's group
-  std::int64_t elements = 0;      // gradients of one record: a part (Int8) or the bucket (TopK)
+  int parts = 1;                  // ranks of the group
+  std::int64_t compressed = 0;    // gradients that each rank compresses
+  std::int64_t elements = 0;      // gradients of one record
   std::int64_t blocks = 0;        // of one record
   std::int64_t second_begin = 0;  // bytes: of the second array of a record
   std::int64_t record_bytes = 0;  // a multiple of kAlignment
   std::int64_t sent_bytes() const { return parts * record_bytes; }
   std::int64_t received_begin() const { return sent_bytes(); }
+  std::int64_t slot_bytes() const { return (by_parts ? 2 : 1) * sent_bytes(); }
 };
 CompressedLayout compressed_layout(const Plan& plan, const Bucket& bucket);
 
 /// The rank's number among those that sum a bucket.
 int part_of(const Bucket& bucket, const ShardPlace& place);
 
-/// Where the part of a bucket that a rank sums begins in Region::SumErrors: elements.
+/// The gradients of a bucket that the rank compresses: with hybrid sharding those that it owns.
+FlatRange compressed_range(const Bucket& bucket, const ShardPlace& place);
+
+/// Does a rank keep what compressing its sums of this bucket loses?
+bool keeps_sum_errors(const Plan& plan, const Bucket& bucket);
+
+/// Where what a rank loses of a bucket begins in Region::CompressionErrors and, of the sums that it
+/// makes, in Region::SumErrors: elements. For the number of buckets, the size of the region.
+std::int64_t errors_begin(const Program& program, int bucket);
 std::int64_t sum_errors_begin(const Program& program, int bucket);
 
-/// Does this plan keep what compressing the sums loses?
-bool keeps_sum_errors(const Plan& plan);
+/// What the rank keeps errors of as number `replica` among those that sum it, and where they lie.
+std::vector<HeldRun> error_runs(const Program& program, const ShardPlace& place, int replica);
+/// The rank's numbers among those that sum its buckets, ascending.
+std::vector<int> error_replicas(const Program& program, const ShardPlace& place);
 
-/// The parts that a rank sums and where they lie in Region::SumErrors.
+/// The sums that a rank makes and where their errors lie in Region::SumErrors.
 std::vector<HeldRun> sum_error_runs(const Program& program, const ShardPlace& place);
 
 }  // namespace meshplan::program

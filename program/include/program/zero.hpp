@@ -19,6 +19,8 @@ int number_in(const Mesh& mesh, Group group, int rank);
 struct ShardPlace {
   int dense = 0;
   int expert = 0;
+  int dense_replica = 0;  // hybrid: among the ranks that own the same parts
+  int expert_replica = 0;
 };
 ShardPlace shard_place(const Plan& plan, const Mesh& mesh, int rank);
 

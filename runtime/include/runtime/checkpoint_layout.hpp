@@ -37,6 +37,13 @@ struct SaverPlace {
 };
 SaverPlace saver_place(const program::Plan& plan, int rank);
 
+/// A kind of state that training keeps for every parameter, in fp32.
+struct StateRegion {
+  std::string name;  // "weights", "moment1", "moment2"
+  program::Region region = program::Region::Weights;
+  int replica = 0;  // of what compression lost: see compression_error_state
+};
+
 /// A run of the flat parameters that a rank saves, from element `position` of its snapshot on, and
 /// where it lies in a region.
 struct SavedRun {
@@ -48,7 +55,7 @@ struct SavedRun {
 /// Of a state's region: what this rank's compression lost is its own; of other states each
 /// replica's equal share, so that all of them write; with ZeRO what the
 /// rank owns, in hybrid sharding an equal part of that for each rank that owns the same.
-std::vector<SavedRun> saved_runs(const program::Program& program, program::Region region,
+std::vector<SavedRun> saved_runs(const program::Program& program, const StateRegion& state,
                                  const SaverPlace& place);
 
 /// What the rank saves of `range`: what it holds, less tied copies and what a lower tp rank (of
@@ -57,23 +64,18 @@ std::vector<SavedRun> saved_runs(const program::Program& program, program::Regio
 std::vector<HeldPiece> saved_pieces(const program::Program& program,
                                     const program::Coordinates& place, program::FlatRange range);
 
-/// A kind of state that training keeps for every parameter, in fp32.
-struct StateRegion {
-  std::string name;  // "weights", "moment1", "moment2"
-  program::Region region = program::Region::Weights;
-};
-
 constexpr const char* kWeights = "weights";
 
 /// The states of a program: its fp32 weights, then the optimizer's moments.
 std::vector<StateRegion> state_regions(const program::Program& program);
 
-/// What the compression of gradients lost, by replica, and of the sums. Which rank adds it to its
-/// next gradients does not change the sum over all ranks.
+/// What the compression of gradients lost, by the number of the rank among those that sum a
+/// parameter's, and of the sums. Which rank adds it to its next gradients does not change the sum
+/// over all ranks.
 std::string compression_error_state(int replica);
 constexpr const char* kSumErrorState = "sum_error";
 
 /// What a rank saves: state_regions, and what its compression lost.
-std::vector<StateRegion> saved_states(const program::Program& program, int replica);
+std::vector<StateRegion> saved_states(const program::Program& program, const SaverPlace& place);
 
 }  // namespace meshplan::runtime
