@@ -25,6 +25,7 @@ void fields(Visitor& v, CommSample& s) {
   v.required("cores_on_host", s.cores_on_host, "cores that these may run on", at_least(1));
   v.required("bytes", s.bytes, "that one rank passes in", at_least(0));
   v.required("algorithm", s.algorithm, "that ran");
+  v.optional("cold", s.cold, "in place on buffers that no cache holds");
   v.optional("repeats", s.repeats, "timed", at_least(0));
   v.required("seconds", s.seconds, "median, of the slowest rank", at_least(0));
   v.optional("p10_s", s.p10_s, "10th percentile");

@@ -37,6 +37,17 @@ struct Executor::Bound {
   std::string status;
 };
 
+namespace {
+
+/// A progress thread moves one communication while the next one of its lane waits for its turn.
+IssueRules issue_rules(const program::Program& program, const Device& device) {
+  IssueRules rules = device.rules();
+  if (program.plan.progress_thread) rules.in_flight = 2;
+  return rules;
+}
+
+}  // namespace
+
 Executor::Executor(const program::Program& program, Device& device, Arena& arena, Groups& groups,
                    StatusBoard* status)
     : program_(program),
@@ -46,7 +57,7 @@ Executor::Executor(const program::Program& program, Device& device, Arena& arena
       groups_(groups),
       status_(status),
       shard_place_(program::shard_place(program.plan, groups.mesh(), groups.world().rank())),
-      order_(issue_order(program, device.rules())),
+      order_(issue_order(program, issue_rules(program, device))),
       finishing_(fmt::format("stage {}, end of the step", program.role.stage)),
       no_load_(static_cast<std::size_t>(program::expert_load_elements(program.plan))) {
   const RankPlace place{.tp_rank = groups.coordinates().tp, .coordinates = groups.coordinates()};

@@ -359,7 +359,8 @@ Handle HostCommunicator::transfer(std::string_view operation, std::span<const Tr
 }
 
 Handle HostCommunicator::start(HostOperationPtr operation) {
-  operation->poll();  // send at once what can be sent
+  // Send at once what can be sent, unless there is a thread to which that is left.
+  if (!group_->engine->in_background()) operation->poll();
   if (!operation->finished()) group_->engine->add(*operation);
   return Handle(std::move(operation));
 }

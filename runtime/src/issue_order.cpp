@@ -5,6 +5,8 @@
 #include <optional>
 #include <set>
 
+#include "program/address.hpp"
+
 namespace meshplan::runtime {
 namespace {
 
@@ -19,6 +21,22 @@ struct Mark {
   int id = -1;
   Lane lane = Lane::Compute;  // whose end it is
 };
+
+bool overlap(const program::Address& a, const program::Address& b) {
+  return a.region == b.region && a.slot == b.slot && a.offset < b.offset + b.bytes &&
+         b.offset < a.offset + a.bytes;
+}
+
+/// Does one of them write what the other one reads or writes?
+bool conflict(const program::Footprint& a, const program::Footprint& b) {
+  const auto meet = [](const auto& some, const auto& others) {
+    return std::ranges::any_of(some, [&](const program::Address& one) {
+      return std::ranges::any_of(
+          others, [&](const program::Address& other) { return overlap(one, other); });
+    });
+  };
+  return meet(a.writes, b.writes) || meet(a.writes, b.reads) || meet(a.reads, b.writes);
+}
 
 class Issuer {
  public:
@@ -50,15 +68,14 @@ class Issuer {
       run_captured(i, range);
       if (i + 1 == range.end) end(region);
     }
-    for (const auto& last : last_of_lane_)
-      if (last) await(*last);
+    for (const auto& in_flight : in_flight_)
+      if (!in_flight.empty()) await(in_flight.back());
     return std::move(order_);
   }
 
  private:
   struct State {
-    bool awaited = false;    // an instance on another lane waits for it
-    bool in_flight = false;  // a communication that the host has to wait for
+    bool awaited = false;  // an instance on another lane waits for it
     std::optional<Mark> mark;
   };
 
@@ -86,14 +103,31 @@ class Issuer {
     if (mark.lane != lane) add(Issue::Kind::WaitMark, -1, lane, mark.id);
   }
 
-  /// The host waits for a communication, if it is one in flight.
+  /// The host waits for a communication that it drives and for those before it on the lane, which
+  /// waits for it imply, as far as they are in flight.
   void await(int i) {
-    State& state = states_[at(i)];
-    if (!state.in_flight) return;
-    state.in_flight = false;
-    add(Issue::Kind::Await, i, lane_of(i));
-    // What arrived is copied to the device on the communication's lane.
-    if (rules_.queues && state.awaited) state.mark = set_mark(lane_of(i));
+    std::vector<int>& in_flight = in_flight_[static_cast<std::size_t>(lane_of(i))];
+    while (!in_flight.empty() && in_flight.front() <= i) {
+      const int first = in_flight.front();
+      in_flight.erase(in_flight.begin());
+      add(Issue::Kind::Await, first, lane_of(first));
+      // What arrived is copied to the device on the communication's lane.
+      State& state = states_[at(first)];
+      if (rules_.queues && state.awaited) state.mark = set_mark(lane_of(first));
+    }
+  }
+
+  /// Before instance `i` starts on its lane, where others may still be in flight.
+  void make_room(int i) {
+    const std::vector<int>& in_flight = in_flight_[static_cast<std::size_t>(lane_of(i))];
+    if (in_flight.empty()) return;
+    const auto limit = static_cast<std::size_t>(std::max(1, rules_.in_flight));
+    std::optional<int> last;
+    if (in_flight.size() >= limit) last = in_flight[in_flight.size() - limit];
+    const program::Footprint own = program::footprint(program_, instance(i));
+    for (const int other : in_flight)
+      if (conflict(own, program::footprint(program_, instance(other)))) last = other;
+    if (last) await(*last);
   }
 
   /// What is issued on `lane` from now on comes after instance `i`.
@@ -105,13 +139,13 @@ class Issuer {
   void run_alone(int i) {
     const Lane lane = lane_of(i);
     for (const int earlier : instance(i).waits) order_after(earlier, lane);
-    auto& previous = last_of_lane_[static_cast<std::size_t>(lane)];
-    if (host_driven(i) && previous) await(*previous);  // a lane runs in order
-    previous = i;
+    if (host_driven(i)) make_room(i);
+    last_of_lane_[static_cast<std::size_t>(lane)] = i;
     add(Issue::Kind::Run, i, lane);
-    State& state = states_[at(i)];
-    state.in_flight = host_driven(i);
-    if (rules_.queues && !state.in_flight && state.awaited) state.mark = set_mark(lane);
+    if (host_driven(i))
+      in_flight_[static_cast<std::size_t>(lane)].push_back(i);
+    else if (State& state = states_[at(i)]; rules_.queues && state.awaited)
+      state.mark = set_mark(lane);
   }
 
   std::set<Lane> side_lanes(const CaptureRegion& region) const {
@@ -161,6 +195,7 @@ class Issuer {
   std::vector<State> states_;
   std::vector<int> last_region_;  // of an instance; -1 = none
   std::array<std::optional<int>, program::kNumLanes> last_of_lane_;
+  std::array<std::vector<int>, program::kNumLanes> in_flight_;  // that the host drives, in order
   IssueOrder order_;
 };
 

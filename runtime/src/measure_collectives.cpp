@@ -67,13 +67,26 @@ double largest(Communicator& comm, double value) {
   return value;
 }
 
+/// More than the caches of a processor that one rank may hold.
+constexpr std::int64_t kColdBytes = 96 << 20;
+
 /// Memory for the largest case, touched once.
 class Workspace {
  public:
   Workspace(const MeasuredWorld& world, std::int64_t largest_bytes, int ranks)
-      : send_(allocate(world, largest_bytes)), recv_(allocate(world, largest_bytes * ranks)) {}
+      : send_(allocate(world, largest_bytes)),
+        recv_bytes_(std::max(kColdBytes, largest_bytes * ranks)),
+        recv_(allocate(world, recv_bytes_)) {}
   void* send() { return send_.get(); }
   void* recv() { return recv_.get(); }
+  /// Memory that was not used since all the rest of it was. @param bytes  at most ranks * largest
+  std::byte* cold(std::int64_t bytes) {
+    constexpr std::int64_t kPage = 4096;  // neither a prefetched line nor a known page
+    if (next_cold_ + bytes > recv_bytes_) next_cold_ = 0;
+    std::byte* memory = static_cast<std::byte*>(recv()) + next_cold_;
+    next_cold_ += (bytes + kPage - 1) / kPage * kPage;
+    return memory;
+  }
 
  private:
   using Memory = std::unique_ptr<void, std::function<void(void*)>>;
@@ -86,7 +99,9 @@ class Workspace {
   }
 
   Memory send_;
+  std::int64_t recv_bytes_;
   Memory recv_;
+  std::int64_t next_cold_ = 0;
 };
 
 constexpr program::Lane kLane = program::Lane::Tp;
@@ -135,6 +150,15 @@ class TimedGroup {
   std::unique_ptr<Communicator> moves_;
 };
 
+/// What the buffers of a call are. Activations were written a moment ago; gradients and parameters,
+/// which are reduced and gathered in place, come from memory.
+enum class Buffers { Warm, Cold };
+
+/// The operations that gradients and parameters need.
+bool moves_parameters(CommOp op) {
+  return op == CommOp::AllReduce || op == CommOp::ReduceScatter || op == CommOp::AllGather;
+}
+
 /// One call of `op` with `bytes` passed in by this rank, rounded up to whole blocks of fp32.
 class Call {
  public:
@@ -146,6 +170,20 @@ class Call {
 
   std::int64_t bytes() const { return count_ * size_of(DType::F32); }
 
+  Handle start(Workspace& memory, Buffers buffers) const {
+    return buffers == Buffers::Cold ? start_in_place(memory) : start(memory);
+  }
+
+  static std::int64_t rounded(int size, CommOp op, std::int64_t bytes) {
+    if (op == CommOp::Barrier) return 0;
+    const bool in_blocks =
+        op == CommOp::ReduceScatter || op == CommOp::AllToAll || op == CommOp::AllToAllV;
+    const std::int64_t unit = in_blocks ? size : 1;
+    const std::int64_t elements = (bytes + size_of(DType::F32) - 1) / size_of(DType::F32);
+    return (elements + unit - 1) / unit * unit;
+  }
+
+ private:
   Handle start(Workspace& memory) const {
     const ConstBuffer send{memory.send(), count_, DType::F32};
     const MutableBuffer recv{memory.recv(), count_, DType::F32};
@@ -171,16 +209,25 @@ class Call {
     throw InvariantError("point-to-point is measured by measure_links");
   }
 
-  static std::int64_t rounded(int size, CommOp op, std::int64_t bytes) {
-    if (op == CommOp::Barrier) return 0;
-    const bool in_blocks =
-        op == CommOp::ReduceScatter || op == CommOp::AllToAll || op == CommOp::AllToAllV;
-    const std::int64_t unit = in_blocks ? size : 1;
-    const std::int64_t elements = (bytes + size_of(DType::F32) - 1) / size_of(DType::F32);
-    return (elements + unit - 1) / unit * unit;
+  Handle start_in_place(Workspace& memory) const {
+    const int n = comm_.size();
+    const std::int64_t whole = op_ == CommOp::AllGather ? count_ * n : count_;
+    auto* all = reinterpret_cast<float*>(memory.cold(whole * size_of(DType::F32)));
+    float* own = all + whole / n * comm_.rank();
+    switch (op_) {
+      case CommOp::AllReduce:
+        return comm_.all_reduce({all, count_, DType::F32}, {all, count_, DType::F32},
+                                ReduceOp::Sum);
+      case CommOp::ReduceScatter:
+        return comm_.reduce_scatter({all, count_, DType::F32}, {own, count_ / n, DType::F32},
+                                    ReduceOp::Sum);
+      case CommOp::AllGather:
+        return comm_.all_gather({own, count_, DType::F32}, {all, whole, DType::F32});
+      default:
+        throw InvariantError("an operation that moves no parameters");
+    }
   }
 
- private:
   Communicator& comm_;
   CommOp op_;
   std::int64_t count_;
@@ -235,6 +282,22 @@ void set_times(Sample& sample, const std::vector<double>& times, double scale) {
   sample.p90_s = spread.p90 * scale;
 }
 
+struct Case {
+  CommOp op = CommOp::AllReduce;
+  Buffers buffers = Buffers::Warm;
+  bool operator==(const Case&) const = default;
+};
+
+/// A GPU's own links are slower than its memory: there it makes no difference.
+std::vector<Case> cases_of(const MeasureOptions& options, bool device_drives) {
+  std::vector<Case> cases;
+  for (const CommOp op : ops_of(options)) {
+    cases.push_back({op, Buffers::Warm});
+    if (moves_parameters(op) && !device_drives) cases.push_back({op, Buffers::Cold});
+  }
+  return cases;
+}
+
 }  // namespace
 
 std::vector<CommSample> measure_collectives(const MeasuredWorld& world, const JobLayout& layout,
@@ -252,37 +315,39 @@ std::vector<CommSample> measure_collectives(const MeasuredWorld& world, const Jo
     std::iota(members.begin(), members.end(), 0);
     groups.push_back(std::make_unique<TimedGroup>(world, members, "measured"));
   }
+  const std::vector<Case> cases = cases_of(options, device_drives(world));
   std::vector<CommSample> samples;
-  std::vector<std::pair<CommOp, int>> too_slow;
+  std::vector<std::pair<Case, int>> too_slow;
   const auto start = Clock::now();
   for (const std::int64_t bytes : sizes)
     for (std::size_t g = 0; g < groups.size(); ++g)
-      for (const CommOp op : ops_of(options)) {
-        const bool repeats_barrier = op == CommOp::Barrier && bytes != sizes.front();
+      for (const Case& one : cases) {
+        const bool repeats_barrier = one.op == CommOp::Barrier && bytes != sizes.front();
         // Decided by all ranks alike, for they enter the barrier below together.
         const double elapsed = largest(host, seconds_since(start));
         const bool skip =
             repeats_barrier || elapsed > options.total_budget.value ||
-            std::ranges::find(too_slow, std::pair(op, group_sizes[g])) != too_slow.end();
+            std::ranges::find(too_slow, std::pair(one, group_sizes[g])) != too_slow.end();
         if (skip) continue;
         double slow = 0;
         if (groups[g]->member()) {
-          const Call call(groups[g]->moves(), op, bytes);
+          const Call call(groups[g]->moves(), one.op, bytes);
           const auto times = time_repeats(
-              *groups[g], [&] { call.start(memory).wait(); }, options);
-          CommSample sample{.op = op,
+              *groups[g], [&] { call.start(memory, one.buffers).wait(); }, options);
+          CommSample sample{.op = one.op,
                             .group_size = group_sizes[g],
                             .ranks_on_host = ranks_on_host,
                             .cores_on_host = cores_on_host,
                             .bytes = call.bytes(),
                             .algorithm = device_drives(world) ? program::CommAlgorithm::Library
-                                                              : table.choose(op, group_sizes[g],
-                                                                             Bytes{call.bytes()})};
+                                                              : table.choose(one.op, group_sizes[g],
+                                                                             Bytes{call.bytes()}),
+                            .cold = one.buffers == Buffers::Cold};
           set_times(sample, times, 1.0);
           samples.push_back(sample);
           slow = static_cast<int>(times.size()) < options.min_repeats ? 1 : 0;
         }
-        if (largest(host, slow) > 0) too_slow.emplace_back(op, group_sizes[g]);
+        if (largest(host, slow) > 0) too_slow.emplace_back(one, group_sizes[g]);
       }
   share(host, samples);
   return samples;

@@ -70,6 +70,7 @@ class ProgressEngine {
   /// Takes the lock itself. @throws CommTimeout
   void wait(const HostOperation& operation, std::optional<Seconds> limit);
 
+  bool in_background() const { return thread_.joinable(); }
   /// Starts or ends the progress thread. Called by the rank's thread without the lock.
   void progress_in_background(bool on);
 

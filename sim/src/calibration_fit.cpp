@@ -152,8 +152,8 @@ std::vector<TimedMessage> messages_of_all_reduces(const Jobs& jobs) {
   std::vector<TimedMessage> messages;
   for (const CalibrationSamples& job : jobs)
     for (const CommSample& sample : job.communication)
-      if (sample.op == CommOp::AllReduce && sample.group_size == 2 && sample.seconds > 0 &&
-          (job.device_driven || sample.ranks_on_host <= sample.cores_on_host))
+      if (sample.op == CommOp::AllReduce && sample.group_size == 2 && !sample.cold &&
+          sample.seconds > 0 && (job.device_driven || sample.ranks_on_host <= sample.cores_on_host))
         messages.push_back({static_cast<double>(sample.bytes) / 2, sample.seconds / 2});
   return messages;
 }
@@ -210,26 +210,29 @@ std::vector<MeasuredOperator> operator_table(const Jobs& jobs) {
 }
 
 std::vector<MeasuredCollective> collective_table(const Jobs& jobs) {
-  using Key = std::tuple<std::string, int, int, std::int64_t>;
+  using Key = std::tuple<std::string, int, int, bool, std::int64_t>;
   std::map<Key, double> table;  // of several algorithms and jobs, the fastest
-  const auto add = [&](CommOp op, int group, int on_host, std::int64_t bytes, double seconds) {
+  const auto add = [&](CommOp op, int group, int on_host, bool cold, std::int64_t bytes,
+                       double seconds) {
     if (seconds <= 0) return;
     const auto [entry, fresh] =
-        table.try_emplace({std::string(name_of(op)), group, on_host, bytes}, seconds);
+        table.try_emplace({std::string(name_of(op)), group, on_host, cold, bytes}, seconds);
     if (!fresh) entry->second = std::min(entry->second, seconds);
   };
   for (const CalibrationSamples& job : jobs) {
     for (const CommSample& sample : job.communication)
       if (sample.group_size <= sample.ranks_on_host)  // the tables are of groups inside a host
-        add(sample.op, sample.group_size, sample.ranks_on_host, sample.bytes, sample.seconds);
+        add(sample.op, sample.group_size, sample.ranks_on_host, sample.cold, sample.bytes,
+            sample.seconds);
     for (const program::LinkSample& link : job.links)
       if (link.same_host)
-        add(CommOp::PointToPoint, 2, ranks_per_node(job), link.bytes, link.seconds);
+        add(CommOp::PointToPoint, 2, ranks_per_node(job), false, link.bytes, link.seconds);
   }
   std::vector<MeasuredCollective> rows;
-  for (const auto& [key, seconds] : table)
-    rows.push_back(
-        {std::get<0>(key), std::get<1>(key), std::get<2>(key), std::get<3>(key), seconds});
+  for (const auto& [key, seconds] : table) {
+    const auto& [op, group, on_host, cold, bytes] = key;
+    rows.push_back({op, group, on_host, bytes, seconds, cold});
+  }
   return rows;
 }
 
@@ -242,7 +245,8 @@ double fitted_wake_us(const Jobs& jobs, const Cluster& cluster) {
     for (const CommSample& sample : job.communication) {
       const bool crowded =
           sample.ranks_on_host > sample.cores_on_host && sample.group_size > sample.cores_on_host;
-      if (sample.op != CommOp::AllReduce || sample.bytes > kSmall || !crowded) continue;
+      if (sample.op != CommOp::AllReduce || sample.cold || sample.bytes > kSmall || !crowded)
+        continue;
       const double waits = std::ceil(std::log2(sample.group_size));
       const double latency = cluster.fabric.empty() ? 0 : cluster.fabric.front().latency_us;
       wakes.push_back(std::max(0.0, sample.seconds * kMicroseconds / waits - latency));

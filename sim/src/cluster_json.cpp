@@ -140,6 +140,7 @@ void fields(Visitor& v, MeasuredCollective& c) {
   v.optional("ranks_on_host", c.ranks_on_host, "of the job on the busiest host", at_least(1));
   v.required("bytes", c.bytes, "that one rank passes in", at_least(0));
   v.required("seconds", c.seconds, "median of the slowest rank", at_least(0));
+  v.optional("cold", c.cold, "of buffers that no cache holds, as gradients and parameters");
 }
 
 template <class Visitor>

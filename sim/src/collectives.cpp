@@ -223,7 +223,7 @@ Price price_collective(Collective collective, std::int64_t message_bytes,
   PriceSource source = PriceSource::Formula;
   if (*placement.level == 0)
     if (const auto measured =
-            measured_seconds(cluster, comm_op(collective), placement.size, bytes, formula)) {
+            measured_seconds(cluster, comm_op(collective), placement, bytes, formula)) {
       seconds = measured->seconds;
       source = measured->exact ? PriceSource::Measured : PriceSource::Interpolated;
     }
@@ -245,11 +245,12 @@ Price price_transfer(std::int64_t message_bytes, const GroupPlacement& placement
               at_bytes / (link_capacity_bytes_per_s(cluster, level) * protocol.bandwidth_fraction));
     return best;
   };
+  const GroupPlacement pair{.size = 2};
   double seconds = formula(2, bytes);
   PriceSource source = PriceSource::Formula;
   if (level == 0)
     if (const auto measured =
-            measured_seconds(cluster, program::CommOp::PointToPoint, 2, bytes, formula)) {
+            measured_seconds(cluster, program::CommOp::PointToPoint, pair, bytes, formula)) {
       seconds = measured->seconds;
       source = measured->exact ? PriceSource::Measured : PriceSource::Interpolated;
     }

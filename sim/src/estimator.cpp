@@ -54,7 +54,7 @@ Layout layout_of(const Plan& plan, const Cluster& cluster) {
   Layout layout;
   const int first = mesh.rank_of({});
   const int pp = mesh.config().pp;
-  const auto of = [&](Group group) { return place(cluster, mesh.group(group, first)); };
+  const auto of = [&](Group group) { return place(cluster, mesh, group, first); };
   layout.tasks = {
       .tp = of(Group::Tp), .cp = of(Group::Cp), .ep = of(Group::Ep), .etp = of(Group::Etp)};
   layout.tp = PricedGroup(layout.tasks.tp);

@@ -13,13 +13,14 @@ double log_distance(double a, double b) {
 }
 
 /// The samples of the best-matching run: nearest group size, then nearest number of ranks on the
-/// host; ascending in bytes.
+/// host, then buffers as cold as the group's; ascending in bytes.
 std::vector<const MeasuredCollective*> nearest_run(const Cluster& cluster, program::CommOp op,
-                                                   int group_size) {
+                                                   const GroupPlacement& group) {
   const auto name = program::name_of(op);
   const auto mismatch = [&](const MeasuredCollective& sample) {
-    return std::tuple(log_distance(sample.group_size, group_size),
-                      log_distance(sample.ranks_on_host, cluster.devices_per_node));
+    return std::tuple(log_distance(sample.group_size, group.size),
+                      log_distance(sample.ranks_on_host, cluster.devices_per_node),
+                      sample.cold != group.cold);
   };
   const MeasuredCollective* best = nullptr;
   for (const auto& sample : cluster.collectives)
@@ -29,7 +30,8 @@ std::vector<const MeasuredCollective*> nearest_run(const Cluster& cluster, progr
   if (best == nullptr) return run;
   for (const auto& sample : cluster.collectives)
     if (sample.op == name && sample.group_size == best->group_size &&
-        sample.ranks_on_host == best->ranks_on_host && sample.seconds > 0)
+        sample.ranks_on_host == best->ranks_on_host && sample.cold == best->cold &&
+        sample.seconds > 0)
       run.push_back(&sample);
   std::ranges::sort(run, {}, [](const auto* sample) { return sample->bytes; });
   return run;
@@ -45,9 +47,9 @@ double interpolate(const MeasuredCollective& a, const MeasuredCollective& b, dou
 }  // namespace
 
 std::optional<MeasuredSeconds> measured_seconds(const Cluster& cluster, program::CommOp op,
-                                                int group_size, double bytes,
+                                                const GroupPlacement& group, double bytes,
                                                 const std::function<double(int, double)>& formula) {
-  const auto run = nearest_run(cluster, op, group_size);
+  const auto run = nearest_run(cluster, op, group);
   if (run.empty()) return std::nullopt;
   const int measured_size = run.front()->group_size;
   const auto size_of = [](const MeasuredCollective* sample) {
@@ -56,7 +58,7 @@ std::optional<MeasuredSeconds> measured_seconds(const Cluster& cluster, program:
   const auto above = std::ranges::lower_bound(run, bytes, {}, size_of);
   MeasuredSeconds found;
   if (above != run.end() && size_of(*above) == bytes) {
-    found = {(*above)->seconds, measured_size == group_size};
+    found = {(*above)->seconds, measured_size == group.size};
   } else if (above != run.begin() && above != run.end()) {
     found.seconds = interpolate(**std::prev(above), **above, bytes);
   } else {
@@ -64,8 +66,8 @@ std::optional<MeasuredSeconds> measured_seconds(const Cluster& cluster, program:
     found.seconds = end.seconds * formula(measured_size, bytes) /
                     formula(measured_size, static_cast<double>(end.bytes));
   }
-  if (measured_size != group_size)
-    found.seconds *= formula(group_size, bytes) / formula(measured_size, bytes);
+  if (measured_size != group.size)
+    found.seconds *= formula(group.size, bytes) / formula(measured_size, bytes);
   return found;
 }
 

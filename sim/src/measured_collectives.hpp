@@ -13,13 +13,14 @@ struct MeasuredSeconds {
   bool exact = false;  // a sample of this very size and group
 };
 
-/// Looks a communication up in the cluster's samples of the same operation, from runs with as many
-/// ranks on the host as now (nearest), between message sizes linearly in log(bytes), log(seconds).
+/// Looks a communication up in the cluster's samples of the same operation, on buffers as cold as
+/// the group's where such were measured, from runs with as many ranks on the host as now (nearest),
+/// between message sizes linearly in log(bytes), log(seconds).
 /// Beyond the samples, and for group sizes that were not measured (nearest), the nearest sample is
 /// scaled by what `formula(group_size, bytes)` says of the ratio.
 /// @returns nothing if the operation was not measured
 std::optional<MeasuredSeconds> measured_seconds(const Cluster& cluster, program::CommOp op,
-                                                int group_size, double bytes,
+                                                const GroupPlacement& group, double bytes,
                                                 const std::function<double(int, double)>& formula);
 
 }  // namespace meshplan::sim

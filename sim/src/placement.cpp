@@ -60,6 +60,43 @@ GroupPlacement place(const Cluster& cluster, const std::vector<int>& ranks) {
   throw InvariantError("the last fabric level does not hold all ranks");
 }
 
+namespace {
+
+/// Groups whose messages are gradients and parameters: each buffer is used once in a long while.
+bool moves_parameters(program::Group group) {
+  using program::Group;
+  switch (group) {
+    case Group::Dp:
+    case Group::DpCp:
+    case Group::ExpertDp:
+    case Group::Embedding:
+    case Group::KvCopies:
+    case Group::ZeroShards:
+    case Group::ZeroReplicas:
+    case Group::ExpertZeroShards:
+    case Group::ExpertZeroReplicas:
+      return true;
+    case Group::Tp:
+    case Group::Cp:
+    case Group::Pp:
+    case Group::TpPp:
+    case Group::World:
+    case Group::Ep:
+    case Group::Etp:
+      return false;
+  }
+  throw InvariantError("unknown group");
+}
+
+}  // namespace
+
+GroupPlacement place(const Cluster& cluster, const program::Mesh& mesh, program::Group group,
+                     int rank) {
+  GroupPlacement placement = place(cluster, mesh.group(group, rank));
+  placement.cold = moves_parameters(group);
+  return placement;
+}
+
 Cluster with_ranks(const Cluster& cluster, int num_ranks) {
   if (num_ranks < 1)
     throw ConfigError(fmt::format("{} ranks asked of cluster '{}': at least 1 is needed", num_ranks,

@@ -80,7 +80,7 @@ class ProgramPricer {
 
   const GroupPlacement& placement_of(program::Group group) {
     const auto [entry, fresh] = placements_.try_emplace(group);
-    if (fresh) entry->second = place(cluster_, mesh_.group(group, rank_));
+    if (fresh) entry->second = place(cluster_, mesh_, group, rank_);
     return entry->second;
   }
 

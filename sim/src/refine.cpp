@@ -157,7 +157,7 @@ Cluster corrected(const Cluster& cluster, const Evidence& evidence) {
   }
   for (const auto& [key, ratios] : evidence.collectives)
     for (MeasuredCollective& entry : result.collectives)
-      if (entry.op == key.first && entry.group_size == key.second)
+      if (entry.op == key.first && entry.group_size == key.second && !entry.cold)
         entry.seconds *= correction(ratios);
   return result;
 }

@@ -44,7 +44,7 @@ RunPlacements place_groups(const TrainingRun& run, const Cluster& cluster) {
   using program::Group;
   const program::Mesh mesh(run.parallel);
   RunPlacements placements;
-  const auto of = [&](Group group) { return place(cluster, mesh.group(group, 0)); };
+  const auto of = [&](Group group) { return place(cluster, mesh, group, 0); };
   placements.tp = of(Group::Tp);
   placements.cp = of(Group::Cp);
   placements.ep = of(Group::Ep);

@@ -2,11 +2,14 @@
 // every plan of the parity matrix: proven on a device that records what is queued.
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <map>
 #include <set>
 
+#include "program/address.hpp"
 #include "program/lower.hpp"
 #include "program/plans.hpp"
 #include "runtime/executor.hpp"
+#include "runtime/issue_order.hpp"
 #include "runtime/recording_device.hpp"
 #include "runtime/trainer.hpp"
 
@@ -290,6 +293,64 @@ TEST_CASE("Launches are the same in every step", "[runtime][device]") {
     CHECK(first.size() > 100);
     CHECK(first == rank.device.take_calls());
   }
+}
+
+namespace {
+
+/// Most communications of one lane in flight at once; fails where one of them writes what another
+/// one touches, or where an operation starts before what it waits for is done.
+int most_in_flight(const Program& program, int limit) {
+  using runtime::Issue;
+  const auto order = runtime::issue_order(program, {.in_flight = limit});
+  std::map<program::Lane, std::vector<int>> in_flight;
+  std::vector<bool> done(program.instances.size(), false);
+  std::size_t most = 0;
+  for (const Issue& issue : order.issues) {
+    const auto& instance = program.instances[static_cast<std::size_t>(issue.instance)];
+    std::vector<int>& lane = in_flight[issue.lane];
+    if (issue.kind == Issue::Kind::Await) {
+      REQUIRE(!lane.empty());
+      CHECK(lane.front() == issue.instance);
+      lane.erase(lane.begin());
+      done[static_cast<std::size_t>(issue.instance)] = true;
+      continue;
+    }
+    for (const int earlier : instance.waits) CHECK(done[static_cast<std::size_t>(earlier)]);
+    if (!program::is_communication(program::operation_of(program, instance))) {
+      done[static_cast<std::size_t>(issue.instance)] = true;
+      continue;
+    }
+    const program::Footprint own = program::footprint(program, instance);
+    for (const int other : lane) {
+      const program::Footprint theirs =
+          program::footprint(program, program.instances[static_cast<std::size_t>(other)]);
+      for (const auto& write : own.writes)
+        for (const auto& touched : theirs.writes)
+          CHECK((write.region != touched.region || write.slot != touched.slot ||
+                 write.offset + write.bytes <= touched.offset ||
+                 touched.offset + touched.bytes <= write.offset));
+    }
+    lane.push_back(issue.instance);
+    most = std::max(most, lane.size());
+  }
+  for (const auto& [lane, left] : in_flight) CHECK(left.empty());
+  return static_cast<int>(most);
+}
+
+}  // namespace
+
+TEST_CASE("The host has as many communications of a lane in flight as it may",
+          "[runtime][device]") {
+  for (const int zero : {0, 1, 2, 3})
+    for (const ParallelConfig& parallel :
+         {ParallelConfig{.dp = 2}, ParallelConfig{.tp = 2, .pp = 2, .dp = 2, .sp = true}}) {
+      Plan plan = make_plan(llama_style(), parallel);
+      plan.zero_stage = zero;
+      plan.bucket_bytes = 4096;
+      const Program program = program::lower(plan, 0);
+      CHECK(most_in_flight(program, 1) == 1);
+      CHECK(most_in_flight(program, 2) == 2);
+    }
 }
 
 TEST_CASE("A dropped wait is noticed", "[runtime][device]") {

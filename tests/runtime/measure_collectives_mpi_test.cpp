@@ -22,8 +22,10 @@ TEST_CASE("Every rank gets one sample for each operation, group and size", "[run
   std::vector<int> group_sizes;
   for (int size = 2; size < world->size(); size *= 2) group_sizes.push_back(size);
   if (world->size() > 1) group_sizes.push_back(world->size());
-  // Six operations at two sizes, and one barrier.
-  REQUIRE(samples.size() == group_sizes.size() * 13);
+  // Six operations at two sizes, and one barrier; three of the operations on cold buffers, too.
+  REQUIRE(samples.size() == group_sizes.size() * 19);
+  CHECK(std::ranges::count(samples, true, &program::CommSample::cold) ==
+        std::ssize(group_sizes) * 6);
   for (const auto& sample : samples) {
     CHECK(sample.repeats == 3);
     CHECK(sample.p10_s <= sample.seconds);

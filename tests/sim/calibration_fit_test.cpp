@@ -98,8 +98,28 @@ TEST_CASE("A fitted cluster gives its measurements back", "[sim][calibration_fit
   CHECK(price_transfer(1024, pair, cluster).seconds == Approx(2e-6 + 1024 / 4e9));
 }
 
+TEST_CASE("Messages of cold buffers are rows of their own, and say nothing of links",
+          "[sim][calibration_fit]") {
+  program::CalibrationSamples job = two_cores();
+  const Cluster warm = fit_cluster({job});
+  job.communication.push_back(
+      {.op = CommOp::AllReduce, .group_size = 2, .bytes = 4096, .cold = true, .seconds = 3e-5});
+  const Cluster both = fit_cluster({job});
+  CHECK(both.fabric == warm.fabric);
+  REQUIRE(both.collectives.size() == warm.collectives.size() + 1);
+  const program::Mesh mesh({.dp = 2});
+  const auto seconds = [&](const GroupPlacement& placement) {
+    return price_collective(program::Collective::AllReduce, 4096, placement, both).seconds;
+  };
+  CHECK(seconds(place(both, {0, 1})) == Approx(9e-6));
+  CHECK(seconds(place(both, mesh, program::Group::DpCp, 0)) == Approx(3e-5));
+}
+
 TEST_CASE("A fitted cluster survives a round trip", "[sim][calibration_fit]") {
-  const Cluster cluster = fit_cluster({two_cores()});
+  program::CalibrationSamples job = two_cores();
+  job.communication.push_back(
+      {.op = CommOp::AllGather, .group_size = 2, .bytes = 4096, .cold = true, .seconds = 3e-5});
+  const Cluster cluster = fit_cluster({job});
   const Cluster again = parse_cluster(to_json(cluster), "round trip");
   CHECK(to_json(again) == to_json(cluster));
 }

@@ -128,6 +128,23 @@ TEST_CASE("Measured collectives are interpolated in the logarithm of the size",
   CHECK(price(8192).seconds == Approx(8e-5));
 }
 
+// Gradients come from memory and take 3e-5, activations from a cache, 1e-5. Where only caches were
+// measured, both take that.
+TEST_CASE("Groups that move gradients take what cold buffers take", "[sim][collectives]") {
+  Cluster cluster = two_levels(1, 2);
+  const std::string op(program::name_of(program::CommOp::AllReduce));
+  cluster.collectives = {{op, 2, 2, 1024, 1e-5}};
+  const auto seconds = [&](const program::ParallelConfig& parallel, program::Group group) {
+    const auto placement = place(cluster, program::Mesh(parallel), group, 0);
+    return price_collective(Collective::AllReduce, 1024, placement, cluster).seconds;
+  };
+  CHECK(seconds({.dp = 2}, program::Group::DpCp) == Approx(1e-5));
+  cluster.collectives.push_back({op, 2, 2, 1024, 3e-5, true});
+  CHECK(seconds({.dp = 2}, program::Group::DpCp) == Approx(3e-5));
+  CHECK(seconds({.dp = 2}, program::Group::ZeroShards) == Approx(3e-5));
+  CHECK(seconds({.tp = 2}, program::Group::Tp) == Approx(1e-5));
+}
+
 // Only groups of 2 were measured, at twice the formula's time: a group of 4 takes twice its
 // formula.
 TEST_CASE("An unmeasured group size scales the nearest measured one", "[sim][collectives]") {

@@ -15,6 +15,7 @@ struct CommSample {
   int cores_on_host = 2;   // cores these may run on
   std::int64_t bytes = 0;  // what one rank passes in, as in CollectiveTable::choose
   CommAlgorithm algorithm = CommAlgorithm::Ring;
+  bool cold = false;  // in place on buffers that no cache holds: gradients, parameters
   int repeats = 0;
   double seconds = 0;  // median
   double p10_s = 0;

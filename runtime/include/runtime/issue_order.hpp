@@ -16,6 +16,10 @@ struct IssueRules {
   bool queues = false;
   program::CommunicationDriver communications = program::CommunicationDriver::Host;
   bool capture = false;  // only with queues
+  /// Communications of one lane that the host may have in flight at once, as far as none touches
+  /// memory that another one writes. More than one gains only where something moves them while the
+  /// host does not wait.
+  int in_flight = 1;
 };
 
 /// One thing that the host does.
@@ -43,8 +47,8 @@ struct IssueOrder {
 };
 
 /// Every instance in the program's order, each after what it waits for. The host waits only for
-/// communications that it drives itself: where an instance depends on one, before the next one of
-/// the same lane, and at the end of the step.
+/// communications that it drives itself: where an instance depends on one, before a later one of the
+/// same lane (IssueRules::in_flight), and at the end of the step.
 IssueOrder issue_order(const program::Program& program, const IssueRules& rules);
 
 }  // namespace meshplan::runtime

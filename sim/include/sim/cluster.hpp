@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/dtype.hpp"
+#include "program/mesh.hpp"
 
 namespace meshplan::sim {
 
@@ -112,6 +113,7 @@ struct MeasuredCollective {
   int ranks_on_host = 1;  // of the whole job while it was measured
   std::int64_t bytes = 0;
   double seconds = 0;
+  bool cold = false;  // of buffers that no cache holds, as gradients and parameters
   bool operator==(const MeasuredCollective&) const = default;
 };
 
@@ -182,10 +184,15 @@ struct GroupPlacement {
   std::vector<int> domains;             // per level up to `level`
   std::vector<int> members_per_domain;  // fewest members in one domain of each level
   int on_first_host = 1;                // members on the host of the first one
+  bool cold = false;  // its messages are gradients and parameters, which no cache holds
   bool operator==(const GroupPlacement&) const = default;
 };
 
 /// @param ranks  world ranks, each < cluster.num_ranks(). @throws InvariantError otherwise
 GroupPlacement place(const Cluster& cluster, const std::vector<int>& ranks);
+
+/// The group of this kind that `rank` is in.
+GroupPlacement place(const Cluster& cluster, const program::Mesh& mesh, program::Group group,
+                     int rank);
 
 }  // namespace meshplan::sim
