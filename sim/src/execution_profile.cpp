@@ -65,6 +65,8 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("issue_fraction", p.issue_fraction, "of an eager launch's host time", between(0, 1));
   v.optional("layer_kernels", p.layer_kernels, "launches and hooks of a layer beyond these",
              at_least(0));
+  v.optional("load_kernels", p.load_kernels,
+             "launches that bring a micro-batch to the first and to the last stage", at_least(0));
   v.optional("recompute_stops_early", p.recompute_stops_early,
              "recomputes no more than backward reads");
   v.optional("recompute_kernels", p.recompute_kernels, "of entering a recomputed region",

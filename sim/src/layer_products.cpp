@@ -96,15 +96,25 @@ void LayerWalk::gather_input(const Op& op, TensorId input) {
     else
       backward(tp(Collective::AllGather, full / run_.parallel.tp, beside)).beside_gradient = true;
     backward(tp(Collective::ReduceScatter, full, beside)).beside_gradient = true;
+    if (run_.switches.async_tp && beside) backward(partial_sums(full));
   } else {
     backward(tp(Collective::AllReduce, full, beside)).beside_gradient = true;
   }
+}
+
+/// PyTorch's asynchronous tensor parallelism moves each rank's partial results beside the product
+/// and sums them in a kernel of its own (torch/distributed/_symmetric_memory,
+/// _fused_matmul_reduce_scatter_impl): it reads what tp ranks sent, together the whole output, and
+/// writes the rank's part.
+WorkItem LayerWalk::partial_sums(double bytes) const {
+  return {.kind = WorkKind::Stream, .bytes = bytes * (1 + 1.0 / run_.parallel.tp), .kernels = 1};
 }
 
 void LayerWalk::reduce_output(double elements_full) {
   const double full = elements_full * kHalfBytes;
   if (run_.parallel.sp) {
     forward(tp(Collective::ReduceScatter, full));
+    if (run_.switches.async_tp) forward(partial_sums(full));
     backward(tp(Collective::AllGather, full / run_.parallel.tp));
   } else {
     forward(tp(Collective::AllReduce, full));

@@ -73,6 +73,7 @@ class LayerWalk {
   /// Megatron pads the vocabulary to a multiple of 128 tp.
   double padded_vocabulary(double v) const;
   void gather_input(const Op& op, TensorId input);
+  WorkItem partial_sums(double bytes) const;
   void reduce_output(double elements_full);
   void save_product_input(TensorId input, bool low);
 

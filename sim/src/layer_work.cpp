@@ -178,6 +178,8 @@ void LayerWalk::count_parameters(const Op& op) {
 void LayerWalk::embedding(const Op& op) {
   const double full = tokens_ * width(op.outputs.front(), Place::Residual);
   streams(profile_.embedding, full);
+  if (run_.parallel.pp > 1)  // with one stage it loads once, see cross_entropy
+    forward({.kind = WorkKind::Stream, .kernels = profile_.load_kernels});
   if (run_.parallel.tp > 1) {
     if (run_.parallel.sp) {
       forward(tp(Collective::ReduceScatter, full * kHalfBytes, false));
@@ -191,6 +193,7 @@ void LayerWalk::embedding(const Op& op) {
 void LayerWalk::cross_entropy(const Op& op) {
   const double logits = work_.logits > 0 ? work_.logits : elements(op.inputs.front());
   streams(profile_.cross_entropy, logits);
+  forward({.kind = WorkKind::Stream, .kernels = profile_.load_kernels});
   if (run_.parallel.tp > 1)
     for (int i = 0; i < 3; ++i)  // maximum, target's logit, sum of exponentials
       forward(tp(Collective::AllReduce, tokens_ * kStatistic, false));

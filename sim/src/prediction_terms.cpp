@@ -43,6 +43,7 @@ constexpr double kBetweenSigma = 0.1;
 constexpr double kCpuSheetSigma = 0.4;
 
 constexpr std::string_view kCalibrate = "meshplan calibrate on this machine";
+constexpr std::string_view kNcclTests = "nccl-tests of these groups, or meshplan calibrate";
 
 /// Largest contribution to the interval first; what adds nothing is left out.
 void order(std::vector<PredictionTerm>& terms) {
@@ -99,11 +100,12 @@ std::vector<PredictionTerm> terms_of(const program::Plan& plan, int stage, const
   const double exchange =
       seconds[Category::Tp] + seconds[Category::Sp] + seconds[Category::Cp] + seconds[Category::Ep];
   terms.push_back({"tensor, context and expert exchange", exchange, kExchangeSigma,
-                   TermSource::DataSheet, "nccl-tests of these groups, or meshplan calibrate"});
+                   TermSource::DataSheet, gpu ? kNcclTests : kCalibrate});
   terms.push_back({"pipeline", seconds[Category::Pp] + seconds[Category::Bubble], kPipelineSigma,
-                   TermSource::DataSheet, "sends between two stages"});
+                   TermSource::DataSheet,
+                   gpu ? std::string_view("sends between two stages") : kCalibrate});
   terms.push_back({"gradients and parameters", seconds[Category::Dp], kDataParallelSigma,
-                   TermSource::DataSheet, "nccl-tests of the data-parallel group"});
+                   TermSource::DataSheet, gpu ? kNcclTests : kCalibrate});
   terms.push_back({"host and waits", seconds[Category::Host] + seconds[Category::Other],
                    kOverheadSigma, TermSource::Assumed, "meshplan run --trace"});
   const double effects =

@@ -158,12 +158,15 @@ class Predictor {
   double pipeline_steps(RunBreakdown& parts) const {
     PipelineInput input{.num_microbatches = run_.num_microbatches()};
     double slowest = 0;
+    const double receive = pricer_.gather_received();
     for (const auto& chunks : work_.stages) {
       auto& stage = input.stages.emplace_back();
       RunBreakdown own;
       double busy = 0;
       for (const ChunkWork& chunk : chunks) {
-        const LayerTime time = chunk_time(chunk);
+        LayerTime time = chunk_time(chunk);
+        if (!chunk.embedding) time.forward.exposed += receive;
+        if (!chunk.head) time.backward.exposed += receive;
         const double copies = offloaded_bytes(chunk);
         const double forward = with_copies(time.forward, copies, own, input.num_microbatches);
         const double backward = with_copies(time.backward, copies, own, input.num_microbatches);

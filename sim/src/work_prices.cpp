@@ -16,6 +16,7 @@ constexpr double kRoutingImbalance = 0.03;
 // Host time of a collective call in launches: its kernel, and the events that order two streams.
 constexpr double kCollectiveLaunches = 2;
 constexpr double kTera = 1e12;
+constexpr double kHalfBytes = 2;
 
 double peak_of(const Cluster& cluster, RunPrecision precision) {
   const auto& peaks = cluster.device.peak_tflop_per_s;
@@ -155,6 +156,14 @@ double WorkPricer::collective(program::Collective kind, double bytes,
 double WorkPricer::transfer(double bytes, const GroupPlacement& placement) const {
   if (placement.size <= 1) return 0;
   return price_transfer(static_cast<std::int64_t>(bytes), placement, cluster_).seconds;
+}
+
+double WorkPricer::gather_received() const {
+  const auto& parallel = run_.parallel;
+  if (parallel.sp || profile_.replicated_activation_sends) return 0;
+  const double elements = static_cast<double>(run_.local_tokens()) * run_.model.hidden_size;
+  return collective(program::Collective::AllGather, elements * kHalfBytes / parallel.tp,
+                    placements_.tp);
 }
 
 PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {

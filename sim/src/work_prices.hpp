@@ -41,6 +41,10 @@ class WorkPricer {
   double stream(double bytes) const;
   double collective(program::Collective kind, double bytes, const GroupPlacement& placement) const;
   double transfer(double bytes, const GroupPlacement& placement) const;
+  /// Between stages, without sequence parallelism, each tp rank may send its part of an activation:
+  /// the receiving stage gathers it before it computes (Narayanan et al. 2021, section 4.1;
+  /// DeepSpeed, runtime/pipe/engine.py, PartitionedTensor::full).
+  double gather_received() const;
   const Constants& constants() const { return constants_; }
   const Cluster& cluster() const { return cluster_; }
   double host_factor() const { return host_factor_; }

@@ -23,6 +23,18 @@ double product_flops(const std::vector<WorkItem>& items) {
   });
 }
 
+double stream_bytes(const std::vector<WorkItem>& items) {
+  double bytes = 0;
+  for (const WorkItem& item : items)
+    if (item.kind == WorkKind::Stream) bytes += item.bytes;
+  return bytes;
+}
+
+double kernels(const std::vector<WorkItem>& items) {
+  return std::accumulate(items.begin(), items.end(), 0.0,
+                         [](double sum, const WorkItem& item) { return sum + item.kernels; });
+}
+
 double collective_bytes(const std::vector<WorkItem>& items, Collective kind) {
   double bytes = 0;
   for (const WorkItem& item : items)
@@ -76,6 +88,38 @@ TEST_CASE("Sequence parallelism gathers and scatters", "[sim][work]") {
   CHECK(collective_bytes(work.backward, Collective::AllGather) == Approx(4 * whole / 2));
   CHECK(collective_bytes(work.backward, Collective::ReduceScatter) == Approx(2 * whole));
   CHECK(collective_bytes(work.backward, Collective::AllReduce) == 0);
+}
+
+// Of each of two scatters forward and two backward it reads the whole output and writes a half.
+TEST_CASE("Asynchronous tensor parallelism sums partial results in memory", "[sim][work]") {
+  TrainingRun run = small_gpt();
+  run.profile = "torchtitan";
+  run.parallel.tp = 2;
+  run.parallel.sp = true;
+  const LayerWork synchronous = work_of(run);
+  run.switches.async_tp = true;
+  const LayerWork work = work_of(run);
+  const double whole = kTokens * kHidden * 2;
+  CHECK(stream_bytes(work.forward) - stream_bytes(synchronous.forward) == Approx(2 * 1.5 * whole));
+  CHECK(stream_bytes(work.backward) - stream_bytes(synchronous.backward) ==
+        Approx(2 * 1.5 * whole));
+}
+
+// Head: norm 2, product 2, cross entropy 20, a layer's own 12, and 20 that load labels and mask.
+// The first of several stages loads its tokens, too.
+TEST_CASE("The stages at both ends load a micro-batch", "[sim][work]") {
+  TrainingRun run = small_gpt();
+  run.profile = "megatron-deepspeed-2022";
+  const ExecutionProfile& profile = load_execution_profile(run.profile);
+  const models::ModelGraph graph = models::build_graph(run.model);
+  const auto forward_kernels = [&](const models::LayerGraph& layer) {
+    return kernels(layer_work(layer, run, profile, false).forward);
+  };
+  CHECK(forward_kernels(graph.head) == 56);
+  const double alone = forward_kernels(graph.embedding);
+  run.parallel.pp = 2;
+  CHECK(forward_kernels(graph.head) == 56);
+  CHECK(forward_kernels(graph.embedding) == alone + 20);
 }
 
 TEST_CASE("Full recompute repeats the forward and keeps a layer's input", "[sim][work]") {

@@ -82,4 +82,26 @@ TEST_CASE("A plan's terms say what their prices rest on", "[sim][prediction]") {
   CHECK(computing == Approx(played.step_time_s).epsilon(0.02));
 }
 
+// NCCL is for GPUs: what CPU ranks exchange is measured by calibration.
+TEST_CASE("A plan's terms name a measurement that its cluster can do", "[sim][prediction]") {
+  program::Plan plan;
+  plan.model = models::load_preset("tiny-llama");
+  plan.workload.seq_len = 64;
+  plan.workload.precision = DType::F32;
+  plan.workload.global_batch_size = 4;
+  plan.parallel = {.tp = 2, .pp = 2, .dp = 2};
+  const auto names = [&](const char* preset, std::string_view tool) {
+    const Cluster cluster = with_ranks(load_cluster_preset(preset), plan.parallel.world_size());
+    const SimulationResult played = simulate(program::lower_all(plan), cluster);
+    int named = 0;
+    for (const PredictionTerm& term :
+         terms_of(plan, 0, cluster, mean_of(played.breakdown), played.step_time_s))
+      if (term.measure.find(tool) != std::string_view::npos) ++named;
+    return named;
+  };
+  CHECK(names("cpu-host", "nccl-tests") == 0);
+  CHECK(names("cpu-host", "sends between") == 0);
+  CHECK(names("dgx-h100", "nccl-tests") == 2);
+}
+
 }  // namespace meshplan::sim

@@ -118,6 +118,21 @@ TEST_CASE("A fused dispatch sends one copy to each rank that holds an expert", "
   CHECK(seconds == Approx(1.640625e9 / (link_capacity_bytes_per_s(priced.cluster, 0) * 0.5)));
 }
 
+// 2 ranks hold 16 x 1,024 x 16,384 / 2 elements each: 268 MB pass the 240 GB/s once.
+TEST_CASE("A stage gathers the parts that tp ranks have sent", "[sim][prices]") {
+  TrainingRun run = small_gpt();
+  run.parallel = {.tp = 2, .pp = 2};
+  run.micro_batch_size = 16;
+  run.model.hidden_size = 16384;
+  run.profile = "megatron-2022";
+  CHECK(Priced(run).pricer().gather_received() == Approx(268.4e6 / 240e9).epsilon(0.02));
+  Priced whole(run);
+  whole.profile.replicated_activation_sends = true;
+  CHECK(whole.pricer().gather_received() == 0);
+  run.parallel.sp = true;  // what is sent is what the next stage keeps
+  CHECK(Priced(run).pricer().gather_received() == 0);
+}
+
 // Inputs of a GPT layer's four products hold 1 + 1 + 1 + 4 = 7 T D elements, their outputs'
 // gradients 3 + 1 + 4 + 1 = 9 T D: at 4 and 6 bytes, 28 and 54 T D bytes more than in 16 bit.
 TEST_CASE("FP8 casts pass inputs and output gradients once more", "[sim][prices]") {

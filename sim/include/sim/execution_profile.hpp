@@ -57,6 +57,7 @@ struct ExecutionProfile {
   bool saves_fp8_inputs = true;           // a product keeps its input in FP8
   double issue_fraction = 1;  // of an eager launch's host time: 1 = Python and autograd issue each
   double layer_kernels = 0;   // launches and hooks of a layer that no operation explains
+  double load_kernels = 0;    // of a micro-batch: its tokens to tp ranks, masks, positions
   bool recompute_stops_early = false;      // leaves out what backward does not read
   double recompute_kernels = 0;            // of entering and leaving a recomputed region
   double gradient_accumulation_bytes = 8;  // per weight and micro-batch, beside the product
