@@ -1,5 +1,6 @@
 #include "kernels/head_rms_norm.hpp"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "kernels/backend.hpp"
@@ -46,7 +47,7 @@ RmsNormBackward part_of(const HeadRmsNormBackward& op, std::int64_t head) {
 }  // namespace
 
 std::int64_t Backend::scratch_bytes(const HeadRmsNormBackward& op) {
-  return scratch_bytes(part_of(op, 0));
+  return std::max(scratch_bytes(part_of(op, 0)), scratch_bytes(part_of(op, op.shape.heads)));
 }
 
 void Backend::run(const HeadRmsNormForward& op) {
@@ -67,7 +68,7 @@ void Backend::run(const HeadRmsNormBackward& op) {
     // dy becomes dx in place, so the weight's gradient comes first.
     RmsNormBackward weight = part_of(op, head);
     weight.dx = nullptr;
-    run(weight);
+    if (weight.dweight != nullptr) run(weight);
     RmsNormBackward input = part_of(op, head);
     input.dweight = nullptr;
     run(input);

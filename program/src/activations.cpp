@@ -30,12 +30,15 @@ struct Buffer {
 
 class Planner {
  public:
-  Planner(const Schedule& schedule, int stage, int num_microbatches, bool training)
+  Planner(const Schedule& schedule, int stage, int num_microbatches, bool training,
+          std::vector<bool> has_backward = {})
       : schedule_(schedule),
         stage_(stage),
         num_microbatches_(num_microbatches),
         training_(training),
+        has_backward_(std::move(has_backward)),
         passages_(at(schedule.num_chunks * num_microbatches)) {
+    if (has_backward_.empty()) has_backward_.assign(at(schedule.num_chunks), true);
     const auto& tasks = schedule.tasks[at(stage)];
     for (int i = 0; i < static_cast<int>(tasks.size()); ++i)
       for (const Task& part : parts_of(tasks[at(i)])) {
@@ -113,6 +116,7 @@ class Planner {
       if (bytes[k] > 0)
         buffers_.push_back({.bytes = bytes[k], .first = first, .last = last, .place = &place[k]});
     };
+    add(Keep::InForward, begin, *own.forward);
     if (!training_) {
       add(Keep::UntilInputGrad, begin, *own.forward);
       add(Keep::UntilWeightGrad, begin, *own.forward);
@@ -164,7 +168,7 @@ class Planner {
       // The next output is computed while one is being sent; the same for gradients.
       const bool remote = has_neighbour_elsewhere(chunk, 1);
       if (remote) plan_.boundary.outputs[leg] = 2;
-      if (training_ && remote) plan_.boundary.gradients[leg] = 1;
+      if (training_ && remote && has_backward_[at(chunk)]) plan_.boundary.gradients[leg] = 1;
     }
     if (!training_) return;
     for (const std::size_t leg : {0U, 1U}) plan_.boundary.gradients[leg] += most_gradients(leg);
@@ -181,9 +185,11 @@ class Planner {
   int most_gradients(std::size_t leg) {
     std::vector<int> change(schedule_.tasks[at(stage_)].size() + 1, 0);
     for (int begin = 0; begin < schedule_.num_chunks; ++begin) {
-      if (leg_of(begin) != leg || neighbour(begin, 1)) continue;
+      if (leg_of(begin) != leg || neighbour(begin, 1) || !has_backward_[at(begin)]) continue;
       int end = begin;
-      while (const auto before = neighbour(end, -1)) end = *before;
+      for (auto before = neighbour(end, -1); before && has_backward_[at(*before)];
+           before = neighbour(end, -1))
+        end = *before;
       for (int m = 0; m < num_microbatches_; ++m) {
         ++change[at(*of(begin, m).input)];
         --change[at(*of(end, m).input) + 1];
@@ -198,6 +204,7 @@ class Planner {
   int stage_;
   int num_microbatches_;
   bool training_;
+  std::vector<bool> has_backward_;  // by chunk
   std::vector<Passage> passages_;
   std::vector<Buffer> buffers_;
   ActivationPlan plan_;
@@ -205,9 +212,23 @@ class Planner {
 
 }  // namespace
 
+KeptBytes ChunkKeeps::add(const KeptBytes& layer) {
+  constexpr auto kInForward = static_cast<std::size_t>(Keep::InForward);
+  KeptBytes begin = bytes_;
+  for (std::size_t keep = 0; keep < kNumKeeps; ++keep)
+    if (keep != kInForward) bytes_[keep] += layer[keep];
+  if (layer[kInForward] == 0) return begin;
+  begin[kInForward] = second_ ? layer[kInForward] : 0;
+  bytes_[kInForward] = std::max(bytes_[kInForward], begin[kInForward] + layer[kInForward]);
+  second_ = !second_;
+  return begin;
+}
+
 ActivationPlan plan_activations(const Schedule& schedule, int stage, int num_microbatches,
-                                const std::vector<KeptBytes>& per_chunk, bool training) {
-  return Planner(schedule, stage, num_microbatches, training).run(per_chunk);
+                                const std::vector<KeptBytes>& per_chunk, bool training,
+                                std::vector<bool> has_backward) {
+  return Planner(schedule, stage, num_microbatches, training, std::move(has_backward))
+      .run(per_chunk);
 }
 
 ActivationPlan estimate_activations(const Schedule& schedule, int stage, int num_microbatches,

@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "program/context.hpp"
 #include "program/float8.hpp"
+#include "program/frozen.hpp"
 #include "program/mesh.hpp"
 #include "program/plan.hpp"
 
@@ -34,6 +35,9 @@ class Checker {
     experts();
     zero();
     compression();
+    if (!plan_.frozen.empty() && violations_.empty())
+      for (std::string& error : frozen_errors(plan_.frozen, model_))
+        fail("frozen", std::move(error));
     if (plan_.workload.fp8 != Float8Recipe::None && violations_.empty()) float8();
     if (violations_.empty()) custom_schedule();
     if (violations_.empty()) streamed_units();

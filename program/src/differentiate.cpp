@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
+#include <ranges>
 #include <set>
 
 #include "core/error.hpp"
@@ -52,6 +53,12 @@ class Differentiator {
   }
 
   void run() {
+    if (layer_.has_backward) append_backward();
+    if (!layer_.has_backward || !layer_.needs_input_gradient || has_frozen()) forget_unread();
+  }
+
+ private:
+  void append_backward() {
     if (layer_.output) {
       Value carry = value(*layer_.output);
       carry.name = "output.grad";
@@ -66,10 +73,10 @@ class Differentiator {
       for (const ValueId output : forward[i].outputs) finalize(output);
       adjoint(forward[i]);
     }
-    if (layer_.input) finish_input();
+    if (layer_.input && layer_.needs_input_gradient) finish_input();
+    if (!layer_.needs_input_gradient || has_frozen()) drop_unneeded();
   }
 
- private:
   Value& value(ValueId id) { return layer_.block.values[at(id)]; }
 
   ValueId fresh_gradient(ValueId of, Placement where) {
@@ -369,14 +376,30 @@ class Differentiator {
     contribute(op.inputs[0], dy);
   }
 
-  /// Emits the gradient of the parameters `weights` from `dy` and whatever else `inputs` names.
+  bool is_trained(ValueId weight) { return !layer_.parameters[at(value(weight).index)].frozen(); }
+  bool has_frozen() const {
+    return std::ranges::any_of(layer_.parameters, &LayerParameter::frozen);
+  }
+
+  /// Emits the gradient of those of the parameters `weights` that are trained, from `dy` and
+  /// whatever else `inputs` names: a weight, and maybe its bias.
   void weight_gradient(const Operation& op, const ComputeOp& work, const Gradient& dy,
                        std::vector<ValueId> inputs, const std::vector<ValueId>& weights) {
     std::vector<ValueId> outputs;
-    for (const ValueId weight : weights) outputs.push_back(gradient_of_parameter(weight, dy));
-    emit(op.name + ".weight_grad", Phase::WeightGrad, Lane::Compute, work, std::move(inputs),
-         outputs);
+    for (const ValueId weight : weights)
+      if (is_trained(weight)) outputs.push_back(gradient_of_parameter(weight, dy));
+    if (outputs.empty()) return;
+    const std::string name = op.name + ".weight_grad";
+    if (is_trained(weights.front()))
+      return emit(name, Phase::WeightGrad, Lane::Compute, work, std::move(inputs), outputs);
+    // A bias alone: the sum of dy.
+    const ComputeOp sum{.kind = OpKind::BiasAdd,
+                        .tokens_sharded = layer_.tokens_sharded(inputs.front())};
+    emit(name, Phase::WeightGrad, Lane::Compute, sum, {inputs.front()}, outputs);
   }
+
+  /// A layer's input as the gradient of `weight` reads it, if there is one.
+  ValueId need_for(ValueId weight, ValueId id) { return is_trained(weight) ? need(id) : id; }
 
   /// A replicated parameter's gradient is a partial sum over the tp group if each rank saw only its
   /// part of dy: its tokens, or its heads.
@@ -391,7 +414,8 @@ class Differentiator {
   void linear_adjoint(const Operation& op, const ComputeOp& work) {
     const Gradient dy = output_gradient(op);
     const ValueId x = op.inputs[0];
-    const ValueId x_again = need(x);  // first: an all-gather of x can run under the input gradient
+    // First: an all-gather of x can run under the input gradient.
+    const ValueId x_again = need_for(op.inputs[1], x);
     const bool contracts_sharded =
         context_.tp > 1 && (work.split == Split::Column || work.split == Split::Vocab);
     const Placement where = contracts_sharded ? Placement::Partial : layer_.placement[at(x)];
@@ -439,8 +463,9 @@ class Differentiator {
     const std::optional<ValueId> residual = own_gradient(x, dy.where);
     if (residual) inputs.push_back(*residual);
     const ValueId dx = residual ? *residual : fresh_gradient(x, dy.where);
-    std::vector<ValueId> outputs = {dx, gradient_of_parameter(op.inputs[1], dy)};
-    if (layer_norm) outputs.push_back(gradient_of_parameter(op.inputs[2], dy));
+    std::vector<ValueId> outputs = {dx};
+    for (std::size_t i = 1; i <= (layer_norm ? 2U : 1U); ++i)
+      if (is_trained(op.inputs[i])) outputs.push_back(gradient_of_parameter(op.inputs[i], dy));
     emit(op.name + ".grad", Phase::InputGrad, Lane::Compute, work, std::move(inputs),
          std::move(outputs));
     if (!residual) contribute(x, {dx, dy.where});
@@ -456,8 +481,10 @@ class Differentiator {
     Value normed = value(dy.buffer);
     normed.alias = dy.buffer;
     const ValueId dx = layer_.add_value(std::move(normed), dy.where);
-    emit(op.name + ".grad", Phase::InputGrad, Lane::Compute, work, inputs,
-         {dx, gradient_of_parameter(op.inputs[1], dy), gradient_of_parameter(op.inputs[2], dy)});
+    std::vector<ValueId> outputs = {dx};
+    for (const ValueId weight : {op.inputs[1], op.inputs[2]})
+      if (is_trained(weight)) outputs.push_back(gradient_of_parameter(weight, dy));
+    emit(op.name + ".grad", Phase::InputGrad, Lane::Compute, work, inputs, std::move(outputs));
     contribute(op.inputs[0], {dx, dy.where});
   }
 
@@ -643,7 +670,7 @@ class Differentiator {
     contribute(x, {dx, dy.where});
     std::vector<ValueId> weights = {op.inputs[1]};
     if (work.attributes.router.bias) weights.push_back(op.inputs[2]);
-    weight_gradient(op, work, dy, {dlogits, need(x)}, weights);
+    weight_gradient(op, work, dy, {dlogits, need_for(op.inputs[1], x)}, weights);
   }
 
   void dispatch_adjoint(const Operation& op, const ComputeOp& work) {
@@ -669,7 +696,7 @@ class Differentiator {
   void grouped_linear_adjoint(const Operation& op, const ComputeOp& work) {
     const Gradient dy = output_gradient(op);
     const ValueId x = op.inputs[0];
-    const ValueId x_again = need(x);
+    const ValueId x_again = need_for(op.inputs[1], x);
     const ValueId offsets = need(op.inputs[2]);
     const ValueId dx = fresh_gradient(x, dy.where);
     emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work,
@@ -698,6 +725,40 @@ class Differentiator {
     if (value(root).storage == Storage::LayerOutputGrad) return;
     require_invariant(!layer_.output, "a layer without a residual stream has no lowering");
     value(root).storage = Storage::LayerInputGrad;
+  }
+
+  // ------------------------------------------------------------ frozen parameters
+
+  /// Drops what leads neither to the gradient of a trained parameter nor to that of the layer's
+  /// input, where one is needed.
+  void drop_unneeded() {
+    std::set<ValueId> needed;  // buffers
+    if (layer_.input && layer_.needs_input_gradient)
+      needed.insert(layer_.root(take(*layer_.input).buffer));
+    std::vector<Operation> kept;
+    for (Operation& operation : layer_.block.backward | std::views::reverse) {
+      const bool leads = std::ranges::any_of(operation.outputs, [&](ValueId id) {
+        return value(id).storage == Storage::Gradient || needed.contains(layer_.root(id));
+      });
+      if (!leads) continue;
+      for (const ValueId input : operation.inputs) needed.insert(layer_.root(input));
+      kept.push_back(std::move(operation));
+    }
+    std::ranges::reverse(kept);
+    layer_.block.backward = std::move(kept);
+  }
+
+  /// What no backward operation reads is not kept for it.
+  void forget_unread() {
+    std::set<ValueId> read;
+    for (const Operation& operation : layer_.block.backward)
+      for (const ValueId input : operation.inputs) read.insert(layer_.root(input));
+    for (std::size_t id = 0; id < layer_.block.values.size(); ++id) {
+      Value& kept = layer_.block.values[id];
+      if (read.contains(static_cast<ValueId>(id)) || kept.alias) continue;
+      if (kept.storage == Storage::Saved) kept.storage = Storage::Transient;
+      if (kept.storage == Storage::LayerInput) kept.keep = Keep::InForward;
+    }
   }
 
   ShardedLayer& layer_;

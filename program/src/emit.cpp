@@ -110,12 +110,15 @@ class Emitter {
 
   void emit_backward(OperationInstance instance, const Task& part) {
     const Chunk& chunk = chunk_of(part);
+    if (!chunk.has_backward) return;
     const Stream stream = stream_of(part);
     instance.boundary_slot = stream.slot;
     if (is_remote(chunk.next_stage)) emit_peer(instance, part, /*forward=*/false, false);
     emit_layers_backward(instance, part);
-    if (is_remote(chunk.previous_stage)) emit_peer(instance, part, /*forward=*/false, true);
-    if (const auto previous = chunk_before(program_, part.chunk); previous && !keeps_gradients())
+    const bool sends = chunk.input_gradient && is_remote(chunk.previous_stage);
+    if (sends) emit_peer(instance, part, /*forward=*/false, true);
+    const auto previous = chunk_before(program_, part.chunk);
+    if (previous && chunk.input_gradient && !keeps_gradient(*previous))
       handed_on_[{*previous, part.microbatch}] = stream;
     else
       stream.pool->release(stream.slot);
@@ -140,10 +143,11 @@ class Emitter {
     return stream;
   }
 
-  /// Are the gradients between layers kept for later weight gradients?
-  bool keeps_gradients() const {
-    return std::ranges::any_of(program_.blocks, [](const Block& block) {
-      return block.kept_bytes[static_cast<std::size_t>(Keep::BetweenGrads)] > 0;
+  /// Is the gradient of the chunk's output kept for a later weight gradient?
+  bool keeps_gradient(int chunk) const {
+    const LayerInstance& last = program_.layers[at(program_.chunks[at(chunk)].end_layer - 1)];
+    return std::ranges::any_of(program_.blocks[at(last.block)].values, [](const Value& value) {
+      return value.storage == Storage::LayerOutputGrad && value.keep == Keep::BetweenGrads;
     });
   }
 

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <map>
 #include <numeric>
+#include <tuple>
 
 #include "compress_reductions.hpp"
 #include "core/error.hpp"
@@ -12,6 +13,7 @@
 #include "program/activations.hpp"
 #include "program/address.hpp"
 #include "program/compression.hpp"
+#include "program/frozen.hpp"
 #include "program/offload.hpp"
 #include "program/zero.hpp"
 #include "sharded_layer.hpp"
@@ -28,7 +30,12 @@ class Lowering {
  public:
   Lowering(const Plan& plan, models::ModelGraph graph, int stage, Pass pass,
            const ExecutionProfile& profile)
-      : pass_(pass), profile_(profile), graph_(std::move(graph)), schedule_(schedule_of(plan)) {
+      : pass_(pass),
+        profile_(profile),
+        graph_(std::move(graph)),
+        schedule_(schedule_of(plan)),
+        frozen_(profile.frozen_part ? FrozenParameters(*profile.frozen_part, graph_)
+                                    : FrozenParameters(plan.frozen, graph_)) {
     program_.plan = plan;
     program_.role.stage = stage;
     program_.sizes = {.tokens = plan.tokens_per_microbatch(),
@@ -99,9 +106,12 @@ class Lowering {
            .next_stage = stage_of(number + 1),
            .previous_stage = stage_of(number - 1),
            .returns = schedule_.placement == ChunkPlacement::V && chunk % 2 == 1});
-      kept_bytes_.emplace_back();
+      keeps_.emplace_back();
       place_layers(chunk, number);
-      program_.chunks.back().end_layer = static_cast<int>(program_.layers.size());
+      Chunk& placed = program_.chunks.back();
+      placed.end_layer = static_cast<int>(program_.layers.size());
+      placed.has_backward = layer_at(placed.end_layer - 1).has_backward;
+      placed.input_gradient = layer_at(placed.first_layer).needs_input_gradient;
     }
   }
 
@@ -110,26 +120,31 @@ class Lowering {
     const bool last_of_model = number + 1 == schedule_.num_virtual_stages();
     program_.role.first_stage = program_.role.first_stage || first_of_model;
     program_.role.last_stage = program_.role.last_stage || last_of_model;
-    if (first_of_model)
-      place(chunk, graph_.embedding, std::nullopt, "embedding.", RecomputeKind::None);
+    if (first_of_model) place(chunk, graph_.embedding, -1, "embedding.", RecomputeKind::None);
     const std::vector<int> counts = resolved_layers_per_stage(plan());
     const int first = std::accumulate(counts.begin(), counts.begin() + number, 0);
     const int recomputed = recomputed_layers_per_stage(plan())[at(number)];
     for (int i = 0; i < counts[at(number)]; ++i) {
       const int layer = first + i;
       const RecomputeKind recompute = i < recomputed ? plan().recompute.kind : RecomputeKind::None;
-      place(chunk, graph_.kinds[at(graph_.layer_kind[at(layer)])], layer,
-            fmt::format("layers.{}.", layer), recompute);
+      place(chunk, graph_.kinds[at(graph_.layer_kind[at(layer)])], layer, layer_prefix(layer),
+            recompute);
     }
-    if (last_of_model) place(chunk, graph_.head, std::nullopt, "head.", RecomputeKind::None);
+    if (last_of_model)
+      place(chunk, graph_.head, plan().model.num_layers, "head.", RecomputeKind::None);
   }
 
-  void place(int chunk, const models::LayerGraph& graph, std::optional<int> layer,
-             std::string prefix, RecomputeKind recompute) {
-    const auto key = std::pair(&graph, recompute);
+  /// @param number  of the layer in the model: -1 the embedding, num_layers the head
+  void place(int chunk, const models::LayerGraph& graph, int number, std::string prefix,
+             RecomputeKind recompute) {
+    const bool is_layer = number >= 0 && number < plan().model.num_layers;
+    const std::optional<int> layer = is_layer ? std::optional(number) : std::nullopt;
+    const BlockKey key{&graph, recompute, frozen_.mask(graph, prefix), frozen_.has_backward(number),
+                       frozen_.needs_input_gradient(number)};
     const auto [entry, fresh] = block_of_.try_emplace(key, static_cast<int>(sharded_.size()));
     if (fresh) {
       sharded_.push_back(shard(graph, context_));
+      mark_frozen(sharded_.back(), number, prefix);
       if (pass_ == Pass::Training)
         differentiate(sharded_.back(), context_, recompute, profile_);
       else
@@ -143,13 +158,24 @@ class Lowering {
           std::max(transient_bytes_, plan_block_memory(sharded_.back(), program_.sizes));
     }
     LayerInstance placed{.block = entry->second, .layer = layer, .chunk = chunk};
-    placed.kept_offset = kept_bytes_.back();
+    placed.kept_offset = keeps_.back().add(sharded_[at(entry->second)].block.kept_bytes);
     placed.quantized_offset = quantized_bytes_;
     quantized_bytes_ += sharded_[at(entry->second)].block.quantized_bytes;
-    for (std::size_t keep = 0; keep < kNumKeeps; ++keep)
-      kept_bytes_.back()[keep] += sharded_[at(entry->second)].block.kept_bytes[keep];
     placed_.push_back({.sharded = entry->second, .layer = layer, .prefix = std::move(prefix)});
     program_.layers.push_back(std::move(placed));
+  }
+
+  const ShardedLayer& layer_at(int index) const { return sharded_[at(placed_[at(index)].sharded)]; }
+
+  void mark_frozen(ShardedLayer& layer, int number, const std::string& prefix) const {
+    layer.has_backward = frozen_.has_backward(number);
+    layer.needs_input_gradient = frozen_.needs_input_gradient(number);
+    for (LayerParameter& of_layer : layer.parameters) {
+      Parameter& parameter = of_layer.parameter;
+      parameter.frozen =
+          frozen_.contains(parameter_name(prefix, parameter.name, graph_.tied_embeddings));
+      parameter.trained = parameter.trained && !parameter.frozen;
+    }
   }
 
   /// Gradients that are partial over tp decide where a parameter lies; without this, a forward-only
@@ -203,8 +229,13 @@ class Lowering {
     }
     set(Region::Batch,
         batch_sizes(plan()).total() * plan().num_microbatches() * size_of(DType::I32));
-    ActivationPlan activations = plan_activations(schedule_, program_.role.stage,
-                                                  plan().num_microbatches(), kept_bytes_, training);
+    std::vector<KeptBytes> kept;
+    for (const ChunkKeeps& keeps : keeps_) kept.push_back(keeps.bytes());
+    std::vector<bool> has_backward;
+    for (const Chunk& chunk : program_.chunks) has_backward.push_back(chunk.has_backward);
+    ActivationPlan activations =
+        plan_activations(schedule_, program_.role.stage, plan().num_microbatches(), kept, training,
+                         std::move(has_backward));
     program_.kept_places = std::move(activations.places);
     program_.memory.boundary = activations.boundary;
     set(Region::Saved, activations.bytes);
@@ -219,13 +250,18 @@ class Lowering {
   ExecutionProfile profile_;
   models::ModelGraph graph_;
   Schedule schedule_;
+  FrozenParameters frozen_;
   bool split_ = false;  // does this stage put weight gradients off?
   ShardContext context_;
   Program program_;
-  std::map<std::pair<const models::LayerGraph*, RecomputeKind>, int> block_of_;
+  /// Layers with equal keys share a block: with the mask of frozen parameters, is there a backward,
+  /// and does it end in a gradient of the input?
+  using BlockKey =
+      std::tuple<const models::LayerGraph*, RecomputeKind, std::vector<bool>, bool, bool>;
+  std::map<BlockKey, int> block_of_;
   std::vector<ShardedLayer> sharded_;
   std::vector<PlacedLayer> placed_;
-  std::vector<KeptBytes> kept_bytes_;  // by chunk, of a micro-batch
+  std::vector<ChunkKeeps> keeps_;  // by chunk, of a micro-batch
   std::int64_t transient_bytes_ = 0;
   std::int64_t quantized_bytes_ = 0;
 };

@@ -44,11 +44,12 @@ std::int64_t staging_elements(const Program& program) {
   std::int64_t largest = 0;
   if (program.plan.zero_stage > 0) {
     for (const Bucket& bucket : program.buckets)
-      largest = std::max(largest, bucket.owned_elements());
+      if (!bucket.frozen) largest = std::max(largest, bucket.owned_elements());
   } else {
-    largest = std::min(whole_piece(program.plan), program.parameter_elements);
+    largest = std::min(whole_piece(program.plan), flat_elements(program, Region::Moment1));
     for (const Parameter& parameter : program.parameters)  // correction biases are never cut
-      if (!parameter.trained) largest = std::max(largest, parameter.elements());
+      if (!parameter.trained && !parameter.frozen)
+        largest = std::max(largest, parameter.elements());
   }
   return aligned(largest, alignment);
 }

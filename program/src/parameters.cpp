@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "program/compression.hpp"
+#include "program/frozen.hpp"
 #include "sharded_layer.hpp"
 
 namespace meshplan::program {
@@ -16,7 +17,7 @@ std::size_t at(int id) {
 // When a gradient is complete decides where it lies.
 // With ZeRO-2 and 3, what several layers use is not
 // streamed with any of them.
-enum class Readiness { Early, Expert, Tied, Shared, TpPartial, Untrained };
+enum class Readiness { Early, Expert, Tied, Shared, TpPartial, Untrained, Frozen, FrozenExpert };
 
 struct Candidate {
   Parameter parameter;
@@ -24,12 +25,6 @@ struct Candidate {
   int ready_after_layer = 0;
   std::vector<std::pair<int, int>> users;  // (layer instance, index within the layer)
 };
-
-std::string full_name(const PlacedLayer& placed, const Parameter& parameter, bool tied) {
-  const bool head_copy =
-      tied && placed.prefix == "head." && parameter.name == "embed_tokens.weight";
-  return (head_copy ? "embedding." : placed.prefix) + parameter.name;
-}
 
 }  // namespace
 
@@ -48,16 +43,20 @@ class BucketCutter {
 
   /// @returns where the parameter lies
   std::int64_t add(const Candidate& candidate) {
-    const bool expert = candidate.readiness == Readiness::Expert;
+    const bool expert =
+        candidate.readiness == Readiness::Expert || candidate.readiness == Readiness::FrozenExpert;
+    const bool frozen = candidate.parameter.frozen;
     const bool late = candidate.readiness > Readiness::Expert;
     const bool trained = candidate.parameter.trained;
     const std::optional<int> unit =
         late || !trained ? std::nullopt : unit_of(candidate.ready_after_layer);
     if (!open_ || current().expert() != expert || current().late != late ||
-        current().unit != unit || current().trained != trained || is_full()) {
+        current().unit != unit || current().trained != trained || current().frozen != frozen ||
+        is_full()) {
       close();
       begin(expert, late, unit);
       if (!trained) keep_whole();
+      current().frozen = frozen;
     }
     const std::int64_t offset = current().range.end;
     const std::int64_t elements = candidate.parameter.elements();
@@ -152,7 +151,8 @@ std::vector<Candidate> candidates_of(const Program& program, const std::vector<P
     const auto& parameters = sharded[at(placed[at(layer)].sharded)].parameters;
     for (int index = 0; index < static_cast<int>(parameters.size()); ++index) {
       Candidate candidate{.parameter = parameters[at(index)].parameter};
-      candidate.parameter.name = full_name(placed[at(layer)], candidate.parameter, tied);
+      candidate.parameter.name =
+          parameter_name(placed[at(layer)].prefix, candidate.parameter.name, tied);
       const auto [entry, fresh] = by_name.try_emplace(candidate.parameter.name, candidates.size());
       if (fresh) candidates.push_back(candidate);
       Candidate& known = candidates[entry->second];
@@ -167,6 +167,8 @@ std::vector<Candidate> candidates_of(const Program& program, const std::vector<P
         known.readiness = Readiness::Tied;
         known.parameter.tied_copy = !program.role.first_stage;
       }
+      if (known.parameter.frozen)
+        known.readiness = known.parameter.expert ? Readiness::FrozenExpert : Readiness::Frozen;
     }
   }
   std::ranges::stable_sort(candidates, [](const Candidate& a, const Candidate& b) {
@@ -214,9 +216,10 @@ ParameterOrder place_parameters(Program& program, const std::vector<PlacedLayer>
   for (Candidate& candidate : candidates) {
     candidate.parameter.offset = cutter.add(candidate);
     candidate.parameter.bucket = static_cast<int>(program.buckets.size()) - 1;
-    FlatRange* const ranges[] = {nullptr, nullptr,           &order.tied,
-                                 nullptr, &order.tp_partial, nullptr};
-    if (FlatRange* range = ranges[static_cast<std::size_t>(candidate.readiness)]) {
+    FlatRange* range = nullptr;
+    if (candidate.readiness == Readiness::Tied) range = &order.tied;
+    if (candidate.readiness == Readiness::TpPartial) range = &order.tp_partial;
+    if (range != nullptr) {
       if (range->size() == 0) range->begin = candidate.parameter.offset;
       range->end = program.buckets.back().range.end;
     }

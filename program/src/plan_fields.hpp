@@ -205,6 +205,9 @@ void fields(Visitor& v, PlanFile& f) {
              at_least(0));
   v.optional("compression", f.plan.compression,
              "of gradients on their way between data-parallel ranks");
+  v.optional("frozen", f.plan.frozen,
+             "names of parameters that are not trained; * = anything, 3-7 = a range of numbers, "
+             "!name = trained after all");
   v.optional("offload_optimizer", f.plan.offload_optimizer,
              "fp32 master weights and optimizer state lie in host memory");
   v.optional("progress_thread", f.plan.progress_thread,

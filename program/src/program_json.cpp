@@ -50,6 +50,7 @@ Json parameter_json(const Parameter& parameter) {
           {"weight_decay", parameter.weight_decay},
           {"tp_partial", parameter.tp_partial},
           {"trained", parameter.trained},
+          {"frozen", parameter.frozen},
           {"offset", parameter.offset}};
 }
 

@@ -37,6 +37,7 @@ struct LayerParameter {
   Parameter parameter;  // name without the layer's prefix
   ValueId weight = 0;
   ValueId gradient = 0;
+  bool frozen() const { return parameter.frozen; }
 };
 
 struct ShardedLayer {
@@ -46,7 +47,9 @@ struct ShardedLayer {
   std::vector<LayerParameter> parameters;
   std::optional<ValueId> input;
   std::optional<ValueId> output;
-  std::optional<ValueId> logits;  // head only
+  std::optional<ValueId> logits;     // head only
+  bool has_backward = true;          // something here or in a layer before is trained
+  bool needs_input_gradient = true;  // something in a layer before is
 
   ValueId add_value(Value value, Placement where, std::vector<ShardSection> columns = {});
   /// Something that the data feed gives with every micro-batch, int32.
@@ -67,8 +70,9 @@ std::int64_t padded_vocabulary(std::int64_t vocab_size, int tp);
 /// Pass 1: local shapes and the collectives that the placements need.
 ShardedLayer shard(const models::LayerGraph& graph, const ShardContext& context);
 
-/// Pass 2 and 3: appends the backward operations; values that they need are marked Saved, or
-/// computed again where `recompute` says so. Forward-only programs skip it.
+/// Pass 2 and 3: appends the backward operations that lead to the gradient of a trained parameter
+/// or of an input that needs one; values that they need are marked Saved, or computed again where
+/// `recompute` says so. Forward-only programs skip it.
 void differentiate(ShardedLayer& layer, const ShardContext& context, RecomputeKind recompute,
                    const ExecutionProfile& profile);
 
@@ -109,7 +113,8 @@ struct PlacedLayer {
 
 /// The flat order of a stage's parameters: as their gradients become ready in the backward pass,
 /// then the experts', then those that need one more sum before data parallelism (tied over stages,
-/// partial over tp), so that a bucket is a contiguous range. Fills program.parameters,
+/// partial over tp), so that a bucket is a contiguous range, last what no gradient moves: the
+/// frozen ones at the end, of which there are weights only. Fills program.parameters,
 /// parameter_elements, buckets and the layers' indexes.
 struct ParameterOrder {
   FlatRange tied;  // ranges of the last bucket

@@ -100,7 +100,7 @@ Runs<int> ranges_by_copies(const Program& program) {
 Runs<int> ranges_of_experts(const Program& program) {
   MergedRanges<RunKey<int>> ranges(program.plan);
   for (const Bucket& bucket : program.buckets)
-    if (bucket.expert())
+    if (bucket.expert() && bucket.trained)
       ranges.add(bucket.range, {1, dividing_bucket(program, bucket.range.begin)});
   return ranges.take();
 }
@@ -137,7 +137,7 @@ std::vector<Operation> updates_of(const Program& program) {
   for (const LayerInstance& layer : program.layers)
     for (const int index : layer.parameters) {
       const Parameter& parameter = program.parameters[static_cast<std::size_t>(index)];
-      if (parameter.trained) continue;
+      if (parameter.trained || parameter.frozen) continue;
       updates.push_back(
           update_operation(parameter.name + ".balance",
                            {.work = StepWork::BalanceExperts,
@@ -236,8 +236,8 @@ void append_step_end(Program& program, const ParameterOrder& order, Pass pass) {
   std::vector<Operation> updates;
   if (pass == Pass::Training) {
     updates = updates_of(program);
-    int late = static_cast<int>(program.buckets.size()) - 1;  // if there is one
-    if (late >= 0 && !program.buckets.back().trained) --late;
+    const auto trained = std::ranges::count(program.buckets, true, &Bucket::trained);
+    const int late = static_cast<int>(trained) - 1;  // if there is one; what is not trained follows
     append_all_reduce(program, "sequence_gradients.all_reduce", Lane::Tp, Group::Tp,
                       Region::Gradients, order.tp_partial, late);
     append_all_reduce(program, "tied_embedding.all_reduce", Lane::Dp, Group::Embedding,

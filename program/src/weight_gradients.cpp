@@ -26,10 +26,12 @@ class Separator {
       return value.storage == Storage::LayerOutputGrad && !value.alias;
     });
     if (stream != layer_.block.values.end()) {
-      stream->keep = Keep::BetweenGrads;
+      if (std::ranges::any_of(operations_, &Operation::deferrable))
+        stream->keep = Keep::BetweenGrads;
       stream_ = static_cast<ValueId>(stream - layer_.block.values.begin());
     }
-    const bool stream_is_input_gradient = stream_ && layer_.input && !has_input_gradient();
+    const bool stream_is_input_gradient =
+        stream_ && layer_.input && layer_.needs_input_gradient && !has_input_gradient();
     for (std::size_t i = 0; i < operations_.size(); ++i)
       if (!operations_[i].deferrable) keep_older_versions(i);
     if (stream_is_input_gradient) value(*stream_).storage = Storage::LayerInputGrad;

@@ -58,9 +58,15 @@ std::int64_t element_offset(const Plan& plan, Region region, const Bucket& bucke
   return bucket_begin(plan, region, bucket) + element - first;
 }
 
+bool holds_bucket(Region region, const Bucket& bucket) {
+  return !bucket.frozen || region == Region::Weights;
+}
+
 std::int64_t flat_elements(const Program& program, Region region) {
-  if (program.buckets.empty()) return program.parameter_elements;
-  const Bucket& last = program.buckets.back();
+  auto end = program.buckets.end();
+  while (end != program.buckets.begin() && !holds_bucket(region, *std::prev(end))) --end;
+  if (end == program.buckets.begin()) return 0;
+  const Bucket& last = *std::prev(end);
   return bucket_begin(program.plan, region, last) +
          (holds_owned_part(program.plan, region, last) ? last.owned_elements() : last.range.size());
 }
@@ -68,6 +74,7 @@ std::int64_t flat_elements(const Program& program, Region region) {
 std::vector<HeldRun> held_runs(const Program& program, Region region, const ShardPlace& place) {
   std::vector<HeldRun> runs;
   for (const Bucket& bucket : program.buckets) {
+    if (!holds_bucket(region, bucket)) continue;
     const bool part = holds_owned_part(program.plan, region, bucket);
     const HeldRun run{.range = part ? owned_range(bucket, place) : bucket.range,
                       .offset = bucket_begin(program.plan, region, bucket)};
@@ -84,6 +91,7 @@ std::vector<HeldRun> held_runs(const Program& program, Region region, const Shar
 std::vector<HeldRun> owned_runs(const Program& program, Region region, const ShardPlace& place) {
   std::vector<HeldRun> runs;
   for (const Bucket& bucket : program.buckets) {
+    if (!holds_bucket(region, bucket)) continue;
     const FlatRange owned = owned_range(bucket, place);
     runs.push_back({.range = owned,
                     .offset = element_offset(program.plan, region, bucket, owned.begin, place)});

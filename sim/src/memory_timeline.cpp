@@ -27,10 +27,11 @@ std::size_t at(int i) {
 
 /// What a chunk keeps of a micro-batch.
 std::vector<program::KeptBytes> kept_per_chunk(const Program& program) {
-  std::vector<program::KeptBytes> kept(program.chunks.size());
+  std::vector<program::ChunkKeeps> keeps(program.chunks.size());
   for (const program::LayerInstance& layer : program.layers)
-    for (std::size_t keep = 0; keep < program::kNumKeeps; ++keep)
-      kept[at(layer.chunk)][keep] += program.blocks[at(layer.block)].kept_bytes[keep];
+    keeps[at(layer.chunk)].add(program.blocks[at(layer.block)].kept_bytes);
+  std::vector<program::KeptBytes> kept;
+  for (const program::ChunkKeeps& chunk : keeps) kept.push_back(chunk.bytes());
   return kept;
 }
 

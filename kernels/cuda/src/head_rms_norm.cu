@@ -161,10 +161,12 @@ void enqueue(const Context& context, const HeadRmsNormBackward& op) {
              partials);
     });
   });
-  enqueue_sum_partials(context, partials, ranges.num_blocks, 2 * size, size, op.dq_weight,
-                       op.accumulate);
-  enqueue_sum_partials(context, partials + size, ranges.num_blocks, 2 * size, size, op.dk_weight,
-                       op.accumulate);
+  if (op.dq_weight != nullptr)
+    enqueue_sum_partials(context, partials, ranges.num_blocks, 2 * size, size, op.dq_weight,
+                         op.accumulate);
+  if (op.dk_weight != nullptr)
+    enqueue_sum_partials(context, partials + size, ranges.num_blocks, 2 * size, size, op.dk_weight,
+                         op.accumulate);
 }
 
 }  // namespace meshplan::kernels::cuda

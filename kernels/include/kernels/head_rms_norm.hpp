@@ -33,8 +33,7 @@ struct HeadRmsNormForward {
 };
 
 /// In place: `gradient` holds dy, then dx (of the values they are the same). dq_weight and
-/// dk_weight
-/// (+)= the sums over tokens and heads of dy x inv_rms, head by head.
+/// dk_weight (+)= the sums over tokens and heads of dy x inv_rms, head by head.
 struct HeadRmsNormBackward {
   HeadRmsNormShape shape;
   DType dtype = DType::F32;
@@ -45,8 +44,8 @@ struct HeadRmsNormBackward {
   const void* q_weight = nullptr;
   const void* k_weight = nullptr;
   const float* inv_rms = nullptr;
-  float* dq_weight = nullptr;  // (E)
-  float* dk_weight = nullptr;  // (E)
+  float* dq_weight = nullptr;  // (E), or null
+  float* dk_weight = nullptr;  // (E), or null
   bool accumulate = false;     // of both
 };
 

@@ -23,8 +23,23 @@ struct ActivationPlan {
 /// on.
 /// @param per_chunk  bytes that each chunk keeps of a micro-batch
 /// @param training   false: a forward-only pass, which keeps nothing beyond its task
+/// @param has_backward  by chunk: do gradients pass it? empty = all
 ActivationPlan plan_activations(const Schedule& schedule, int stage, int num_microbatches,
-                                const std::vector<KeptBytes>& per_chunk, bool training = true);
+                                const std::vector<KeptBytes>& per_chunk, bool training = true,
+                                std::vector<bool> has_backward = {});
+
+/// What a chunk keeps of a micro-batch: its layers' parts one after the other. Inputs that only the
+/// forward pass reads take turns in two places, for one is read while the next is written.
+class ChunkKeeps {
+ public:
+  /// Layers in the order of the forward pass. @returns where the layer's part begins
+  KeptBytes add(const KeptBytes& layer);
+  const KeptBytes& bytes() const { return bytes_; }
+
+ private:
+  KeptBytes bytes_{};
+  bool second_ = false;  // place for the next input
+};
 
 /// The same without places, in time linear in the tasks: `bytes` is the most that lives at once,
 /// which no placement undercuts. The search prices thousands of schedules of hundreds of

@@ -1,10 +1,19 @@
 #pragma once
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "program/program.hpp"
 
 namespace meshplan::program {
+
+/// What is frozen in a part of a model that is lowered by itself: gradients pass it as they do in
+/// the whole.
+struct FrozenPart {
+  std::vector<std::string> patterns;  // as Plan::frozen
+  int lowest_trained = -1;            // as FrozenParameters::lowest_trained()
+};
 
 /// What a software stack fuses, overlaps and keeps. The runtime runs `meshplan_profile()`.
 struct ExecutionProfile {
@@ -14,6 +23,7 @@ struct ExecutionProfile {
                                     // (torchtitan with loss parallel disabled)
   bool fused_activations = true;    // a tanh GELU is part of the product before it
   bool kept_quantized_weights = true;  // FP8: once a step, unless keeps_quantized_weights() says no
+  std::optional<FrozenPart> frozen_part = std::nullopt;  // instead of Plan::frozen
 };
 ExecutionProfile meshplan_profile();
 

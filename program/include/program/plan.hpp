@@ -152,6 +152,9 @@ struct Plan {
   int zero_stage = 0;
   int zero_shard_group = 0;  // hybrid: so many of these ranks share one copy of it; 0 = all of them
   GradientCompression compression;
+  /// Parameters that are not trained, as patterns of their names in the order in which they are
+  /// read (docs/frozen_parameters.md); empty = all are trained.
+  std::vector<std::string> frozen;
   std::optional<Prediction> prediction;
 
   int num_microbatches() const {

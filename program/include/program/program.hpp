@@ -116,7 +116,8 @@ struct Parameter {
   bool weight_decay = false;
   bool tp_partial = false;  // replicated over tp, but each rank's gradient is a partial sum
   bool expert = false;      // of (X, out, in): ep shards dimension 0, and shard_dim speaks of etp
-  bool trained = true;      // false: moved by StepWork::BalanceExperts, not by a gradient
+  bool trained = true;      // false: moved by StepWork::BalanceExperts, or frozen
+  bool frozen = false;      // by Plan::frozen: nothing moves it
   bool tied_copy = false;   // the last stage's copy of a tied embedding: the first stage's counts
   int bucket = 0;           // in Program::buckets
   std::int64_t offset = 0;  // elements, in the flat order of the parameters
@@ -147,7 +148,8 @@ struct Bucket {
                                           // others
   int ready_after_layer = 0;              // of the backward pass: index into Program::layers
   bool late = false;                      // needs another sum first: reduced at the end of the step
-  bool trained = true;                    // false: moved by StepWork::BalanceExperts, never reduced
+  bool trained = true;                    // false: no gradient moves it, so it is never reduced
+  bool frozen = false;  // there are weights of it, whole on every rank, and no other state
   bool expert() const { return group == Group::ExpertDp; }
   std::int64_t owned_elements() const { return range.size() / shards; }
 };
@@ -220,8 +222,9 @@ enum class Keep {
   UntilInputGrad,   // from the forward task to the input gradient (or the full backward)
   UntilWeightGrad,  // from the forward task to the weight gradient
   BetweenGrads,     // from the input gradient to the weight gradient
+  InForward,        // inside the forward task: a layer's input that no backward reads
 };
-constexpr int kNumKeeps = 3;
+constexpr int kNumKeeps = 4;
 using KeptBytes = std::array<std::int64_t, kNumKeeps>;  // or offsets, by Keep
 
 struct Value {
@@ -386,6 +389,8 @@ struct Chunk {
   std::optional<int> next_stage;      // that gets its output; absent for the last virtual stage
   std::optional<int> previous_stage;  // that sends its input; absent for the first one
   bool returns = false;               // on the way back of a V
+  bool has_backward = true;           // something here or before it is trained
+  bool input_gradient = true;         // something before it is: it hands a gradient on
 };
 
 /// Names an Operation: of a block, or of Program::step_operations if `block` is absent.

@@ -38,6 +38,10 @@ std::int64_t bucket_begin(const Plan& plan, Region region, const Bucket& bucket)
 std::int64_t element_offset(const Plan& plan, Region region, const Bucket& bucket,
                             std::int64_t element, const ShardPlace& place);
 
+/// Has the region, flat over parameters, a place for the bucket? Of frozen parameters there are
+/// weights only.
+bool holds_bucket(Region region, const Bucket& bucket);
+
 /// Elements of a region that is flat over parameters.
 std::int64_t flat_elements(const Program& program, Region region);
 
@@ -51,7 +55,8 @@ struct HeldRun {
 /// Everything that a rank's region holds, in flat order.
 std::vector<HeldRun> held_runs(const Program& program, Region region, const ShardPlace& place);
 
-/// What the rank owns of it: after a step these gradients are reduced, these weights updated.
+/// What the rank owns of it, by bucket: after a step these gradients are reduced, these weights
+/// updated. Frozen buckets, the last ones, have a run in Region::Weights only.
 std::vector<HeldRun> owned_runs(const Program& program, Region region, const ShardPlace& place);
 
 /// The part of a run that lies inside `range`; empty if none does.
