@@ -28,7 +28,7 @@ std::function<void()> OperatorBinder::bind_norm(const Operands& o) {
                                         .dx = o.out(0),
                                         .dx_stride = size,
                                         .residual = o.optional_in(4),
-                                        .dweight = o.out<float>(1),
+                                        .dweight = o.gradient_of(2),
                                         .accumulate = o.instance.accumulate});
 }
 
@@ -58,8 +58,8 @@ std::function<void()> OperatorBinder::bind_head_norm(const Operands& o) {
                                             .q_weight = o.in(2),
                                             .k_weight = o.in(3),
                                             .inv_rms = o.in<float>(4),
-                                            .dq_weight = o.out<float>(1),
-                                            .dk_weight = o.out<float>(2),
+                                            .dq_weight = o.gradient_of(2),
+                                            .dk_weight = o.gradient_of(3),
                                             .accumulate = o.instance.accumulate});
 }
 
@@ -92,8 +92,8 @@ std::function<void()> OperatorBinder::bind_layer_norm(const Operands& o) {
                                           .dx = o.out(0),
                                           .dx_stride = size,
                                           .residual = o.optional_in(5),
-                                          .dweight = o.out<float>(1),
-                                          .dbias = o.out<float>(2),
+                                          .dweight = o.gradient_of(2),
+                                          .dbias = o.gradient_beside(2),
                                           .accumulate = o.instance.accumulate});
 }
 

@@ -42,6 +42,14 @@ struct OperatorBinder::Operands {
   T* out(std::size_t i) const {
     return reinterpret_cast<T*>(resolve(instance, operation.outputs.at(i)));
   }
+  /// Where the gradient of the parameter that input `i` is goes; null if that is frozen.
+  float* gradient_of(std::size_t i) const {
+    return gradient(value(operation.inputs.at(i)).index, true);
+  }
+  /// Where that of another parameter than input `i` goes; null if there is none.
+  float* gradient_beside(std::size_t i) const {
+    return gradient(value(operation.inputs.at(i)).index, false);
+  }
   std::vector<std::int64_t> in_shape(std::size_t i) const {
     return program::local_shape(program, value(operation.inputs.at(i)));
   }
@@ -54,6 +62,17 @@ struct OperatorBinder::Operands {
     return elements;
   }
   DType dtype() const { return program.plan.workload.precision; }
+
+ private:
+  /// Of the layer's parameter `index`, or of any other.
+  float* gradient(int index, bool same) const {
+    for (std::size_t i = 0; i < operation.outputs.size(); ++i) {
+      const program::Value& made = value(operation.outputs[i]);
+      if (made.storage == program::Storage::Gradient && (made.index == index) == same)
+        return out<float>(i);
+    }
+    return nullptr;
+  }
 };
 
 /// @throws InvariantError for one that check(plan) refuses

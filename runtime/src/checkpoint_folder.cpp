@@ -154,7 +154,14 @@ void check_fits(const CheckpointIndex& index, const std::string& folder, const p
     for (const StateRegion& state : state_regions(program)) {
       if (kind == ResumeKind::WeightsOnly && state.name != kWeights) continue;
       for (const program::Parameter& parameter : program.parameters) {
+        if (parameter.frozen && state.name != kWeights) continue;
         const auto found = tensors.find({state.name, parameter.name});
+        if (found == tensors.end() && tensors.contains({kWeights, parameter.name}))
+          throw ConfigError(fmt::format(
+              "{}: holds no {} of {}: it was frozen there (frozen [{}]), but is "
+              "trained in the plan; freeze it here, too, or start a new run from the "
+              "weights with --init-from {}",
+              folder, state.name, parameter.name, fmt::join(saved.frozen, ", "), folder));
         if (found == tensors.end())
           throw ConfigError(fmt::format("{}: holds no {} of {}, which the plan's {} needs", folder,
                                         state.name, parameter.name, plan.model.name));

@@ -65,12 +65,13 @@ struct OwnedRun {
   int replicas = 1;  // ranks that hold the parameters
 };
 
-std::vector<OwnedRun> owned_alike(const program::Program& program, Region region,
+std::vector<OwnedRun> owned_alike(const program::Program& program, const StateRegion& state,
                                   const program::ShardPlace& shard) {
-  const std::vector<program::HeldRun> owned = program::owned_runs(program, region, shard);
+  const std::vector<program::HeldRun> owned = program::owned_runs(program, state.region, shard);
   std::vector<OwnedRun> runs;
   for (std::size_t i = 0; i < owned.size(); ++i) {
     const program::Bucket& bucket = program.buckets[i];
+    if (state.frozen_only && !bucket.frozen) continue;
     const bool follows = !runs.empty() && runs.back().expert == bucket.expert() &&
                          runs.back().shards == bucket.shards &&
                          runs.back().run.range.end == owned[i].range.begin &&
@@ -106,11 +107,25 @@ SaverPlace saver_place(const program::Plan& plan, int rank) {
           .expert_replica = program::number_in(mesh, program::Group::ExpertDp, rank)};
 }
 
+std::vector<program::HeldRun> held_runs(const program::Program& program, const StateRegion& state,
+                                        const program::ShardPlace& shard) {
+  std::vector<program::HeldRun> runs = program::held_runs(program, state.region, shard);
+  if (!state.frozen_only) return runs;
+  const auto first = std::ranges::find(program.buckets, true, &program::Bucket::frozen);
+  std::vector<program::HeldRun> frozen;
+  for (const program::HeldRun& run : runs) {
+    const program::HeldRun part =
+        program::clipped(run, {first->range.begin, program.parameter_elements});
+    if (part.range.size() > 0) frozen.push_back(part);
+  }
+  return frozen;
+}
+
 std::vector<SavedRun> saved_runs(const program::Program& program, const StateRegion& state,
                                  const SaverPlace& place) {
+  const Region region = state.region;
   std::vector<SavedRun> runs;
   std::int64_t position = 0;
-  const Region region = state.region;
   if (region == Region::CompressionErrors || region == Region::SumErrors) {
     const bool sums = region == Region::SumErrors;
     for (const program::HeldRun& run :
@@ -121,7 +136,7 @@ std::vector<SavedRun> saved_runs(const program::Program& program, const StateReg
     }
     return runs;
   }
-  for (const OwnedRun& owned : owned_alike(program, region, place.shard)) {
+  for (const OwnedRun& owned : owned_alike(program, state, place.shard)) {
     // Ranks that own the same follow one another every `shards` of the replicas.
     const int copies = owned.replicas / owned.shards;
     const int replica = owned.expert ? place.expert_replica : place.dense_replica;
@@ -150,8 +165,16 @@ std::vector<StateRegion> state_regions(const program::Program& program) {
   const auto used = [&](Region region) {
     return program.memory.regions[static_cast<std::size_t>(region)].bytes() > 0;
   };
-  std::vector<StateRegion> states = {
-      {kWeights, used(Region::MasterWeights) ? Region::MasterWeights : Region::Weights}};
+  const DType compute = program.plan.workload.precision;
+  std::vector<StateRegion> states;
+  if (compute == DType::F32) {
+    states.push_back({kWeights, Region::Weights});
+  } else {
+    if (used(Region::MasterWeights)) states.push_back({kWeights, Region::MasterWeights});
+    if (std::ranges::find(program.buckets, true, &program::Bucket::frozen) != program.buckets.end())
+      states.push_back(
+          {.name = kWeights, .region = Region::Weights, .dtype = compute, .frozen_only = true});
+  }
   if (used(Region::Moment1)) states.push_back({"moment1", Region::Moment1});
   if (used(Region::Moment2)) states.push_back({"moment2", Region::Moment2});
   return states;

@@ -98,6 +98,18 @@ bool is_dense(const HeldPiece& piece) {
   return true;
 }
 
+/// Values that lie in the first bytes in another type become fp32.
+void widen(std::vector<float>& values, DType dtype) {
+  if (dtype == DType::F32) return;
+  const std::vector<float> narrow = values;
+  const TensorBox all{{0}, {std::ssize(values)}};
+  copy_overlap({.data = reinterpret_cast<const std::byte*>(narrow.data()),
+                .dtype = dtype,
+                .box = all,
+                .strides = {1}},
+               {.data = values.data(), .box = all, .strides = {1}});
+}
+
 /// The elements of a piece, one after the other. `storage` is used only if they are not so already.
 std::span<const float> dense_values(const HeldPiece& piece, const float* first,
                                     std::vector<float>& storage) {
@@ -116,15 +128,17 @@ std::span<const float> dense_values(const HeldPiece& piece, const float* first,
 }  // namespace
 
 std::int64_t snapshot_bytes(const program::Program& program) {
-  std::int64_t elements = 0;
+  std::int64_t elements = 0;  // of all states
+  std::int64_t frozen = 0;    // of weights only
   for (const program::Bucket& bucket : program.buckets) {
     const int replicas = program::group_size(bucket.group, program.plan);
-    elements += (bucket.range.size() + replicas - 1) / replicas;
+    (bucket.frozen ? frozen : elements) += (bucket.range.size() + replicas - 1) / replicas;
   }
+  const auto partial = std::ranges::count(state_regions(program), true, &StateRegion::frozen_only);
   const auto num_buckets = static_cast<int>(program.buckets.size());
-  const std::int64_t total = elements * std::ssize(state_regions(program)) +
-                             program::errors_begin(program, num_buckets) +
-                             program::sum_errors_begin(program, num_buckets);
+  const std::int64_t total =
+      elements * (std::ssize(state_regions(program)) - partial) + frozen +
+      program::errors_begin(program, num_buckets) + program::sum_errors_begin(program, num_buckets);
   return total * size_of(DType::F32);
 }
 
@@ -172,12 +186,15 @@ void CheckpointWriter::save(const RunState& run, kernels::Backend& backend, cons
   wait();
   backend.synchronize();
   for (SnapshotState& snapshot : snapshot_) {
-    const auto* region = reinterpret_cast<const float*>(arena.region(snapshot.state.region));
+    const std::int64_t element = size_of(snapshot.state.dtype);
     for (const SavedRun& saved : snapshot.runs)
-      backend.copy_to_host(snapshot.values.data() + saved.position, region + saved.offset,
-                           saved.range.size() * size_of(DType::F32));
+      backend.copy_to_host(
+          reinterpret_cast<std::byte*>(snapshot.values.data()) + saved.position * element,
+          arena.region(snapshot.state.region) + saved.offset * element,
+          saved.range.size() * element);
   }
   backend.synchronize();
+  for (SnapshotState& snapshot : snapshot_) widen(snapshot.values, snapshot.state.dtype);
   done_ = false;
   thread_ = std::thread([this, run] { work(run); });
 }

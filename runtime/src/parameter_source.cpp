@@ -86,8 +86,8 @@ void load_parameters(const program::Program& program, const program::Coordinates
   std::vector<float> staging;  // one parameter at a time: the arena may be another device's memory
   for (const StateRegion& state : state_regions(program)) {
     if (which == LoadedState::WeightsOnly && state.name != kWeights) continue;
-    auto* region = reinterpret_cast<float*>(arena.region(state.region));
-    const std::vector<program::HeldRun> runs = program::held_runs(program, state.region, shard);
+    std::byte* region = arena.region(state.region);
+    const std::vector<program::HeldRun> runs = held_runs(program, state, shard);
     for (const program::Parameter& parameter : program.parameters)
       for (const program::HeldRun& run : runs) {
         const program::HeldRun held =
@@ -99,8 +99,11 @@ void load_parameters(const program::Program& program, const program::Coordinates
                       {.data = staging.data() + (piece.offset - held.range.begin),
                        .box = piece.box,
                        .strides = piece.strides});
-        backend.copy_to_device(region + held.offset, staging.data(),
-                               std::ssize(staging) * size_of(DType::F32));
+        std::vector<std::byte> values(staging.size() *
+                                      static_cast<std::size_t>(size_of(state.dtype)));
+        convert_from_float(staging, state.dtype, values.data());
+        backend.copy_to_device(region + held.offset * size_of(state.dtype), values.data(),
+                               std::ssize(values));
         backend.synchronize();  // the staging memory is used again
       }
   }

@@ -114,6 +114,7 @@ std::vector<ReplicaVerifier::Entry> ReplicaVerifier::entries(Region region) {
   std::optional<std::size_t> loaded;  // parameter in `values`
   for (const Box& box : boxes_) {
     const program::Parameter& parameter = program.parameters[box.parameter];
+    if (parameter.frozen && region != Region::Weights) continue;
     if (box.owned.size() > 0) {
       list.push_back({box.identity, hash_of(box, region)});
       continue;
@@ -185,10 +186,12 @@ void ReplicaVerifier::report(Region region, const std::string& when, const std::
 
 void ReplicaVerifier::verify_state(const std::string& when) {
   trainer_.device().synchronize();
-  for (const Region region :
-       {Region::Weights, Region::MasterWeights, Region::Moment1, Region::Moment2})
-    if (trainer_.program().memory.regions[static_cast<std::size_t>(region)].bytes() > 0)
-      compare(region, when);
+  // What the plan has: a stage whose parameters are all frozen compares, too, with nothing.
+  const program::Plan& plan = trainer_.program().plan;
+  compare(Region::Weights, when);
+  if (plan.workload.precision != DType::F32) compare(Region::MasterWeights, when);
+  compare(Region::Moment1, when);
+  if (plan.workload.optimizer.kind != program::OptimizerKind::Sgd) compare(Region::Moment2, when);
 }
 
 void ReplicaVerifier::verify(const std::string& when) {

@@ -37,13 +37,6 @@ struct SaverPlace {
 };
 SaverPlace saver_place(const program::Plan& plan, int rank);
 
-/// A kind of state that training keeps for every parameter, in fp32.
-struct StateRegion {
-  std::string name;  // "weights", "moment1", "moment2"
-  program::Region region = program::Region::Weights;
-  int replica = 0;  // of what compression lost: see compression_error_state
-};
-
 /// A run of the flat parameters that a rank saves, from element `position` of its snapshot on, and
 /// where it lies in a region.
 struct SavedRun {
@@ -52,11 +45,24 @@ struct SavedRun {
   std::int64_t position = 0;
 };
 
+/// A kind of state that training keeps, of every parameter or of those that are not frozen.
+struct StateRegion {
+  std::string name;  // "weights", "moment1", "moment2"
+  program::Region region = program::Region::Weights;
+  int replica = 0;           // of what compression lost: see compression_error_state
+  DType dtype = DType::F32;  // there; a checkpoint holds fp32
+  bool frozen_only = false;  // of a region that holds others, too
+};
+
 /// Of a state's region: what this rank's compression lost is its own; of other states each
 /// replica's equal share, so that all of them write; with ZeRO what the
 /// rank owns, in hybrid sharding an equal part of that for each rank that owns the same.
 std::vector<SavedRun> saved_runs(const program::Program& program, const StateRegion& state,
                                  const SaverPlace& place);
+
+/// What a rank's region holds of a state.
+std::vector<program::HeldRun> held_runs(const program::Program& program, const StateRegion& state,
+                                        const program::ShardPlace& shard);
 
 /// What the rank saves of `range`: what it holds, less tied copies and what a lower tp rank (of
 /// experts, a lower etp rank) holds too. Over all ranks every element of every parameter is saved
@@ -66,7 +72,8 @@ std::vector<HeldPiece> saved_pieces(const program::Program& program,
 
 constexpr const char* kWeights = "weights";
 
-/// The states of a program: its fp32 weights, then the optimizer's moments.
+/// The states of a program: its fp32 weights (those of frozen parameters in the compute dtype, as
+/// they have no other), then the optimizer's moments.
 std::vector<StateRegion> state_regions(const program::Program& program);
 
 /// What the compression of gradients lost, by the number of the rank among those that sum a
