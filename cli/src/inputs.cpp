@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
+#include <sstream>
 
 #include "core/error.hpp"
 #include "files.hpp"
@@ -50,6 +51,27 @@ sim::Cluster cluster_of(const program::Plan& plan, const std::string& file) {
     throw ConfigError(
         fmt::format("{}: cluster: the plan holds no cluster; name one with --cluster", file));
   return sim::parse_cluster(plan.cluster_json, file + ": cluster");
+}
+
+std::vector<std::string> frozen_patterns(const std::string& option) {
+  std::vector<std::string> patterns;
+  std::istringstream parts(option);
+  for (std::string part; std::getline(parts, part, ',');) patterns.push_back(part);
+  if (patterns.empty() || std::ranges::find(patterns, std::string()) != patterns.end())
+    throw ConfigError(
+        fmt::format("--freeze '{}': names of parameters with commas between them, for example "
+                    "embedding,layers.0-3",
+                    option));
+  return patterns;
+}
+
+void freeze(program::Plan& plan, const std::optional<std::string>& option,
+            const std::string& file) {
+  if (!option) return;
+  plan.frozen = frozen_patterns(*option);
+  plan.prediction.reset();  // of what the file trains
+  for (const program::Violation& violation : program::check(plan))
+    throw ConfigError(fmt::format("{}: --freeze {}: {}", file, *option, violation.message));
 }
 
 }  // namespace meshplan::cli

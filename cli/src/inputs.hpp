@@ -22,4 +22,14 @@ sim::Cluster load_cluster(const std::string& name_or_file);
 /// @throws ConfigError if the plan holds none
 sim::Cluster cluster_of(const program::Plan& plan, const std::string& file);
 
+/// --freeze: "embedding,layers.0-3". @throws ConfigError for an empty pattern
+std::vector<std::string> frozen_patterns(const std::string& option);
+constexpr const char* kFreezeHelp =
+    "parameters that are not trained, for example embedding,layers.0-3 or '*,!*norm*' "
+    "(docs/frozen_parameters.md)";
+
+/// A plan with other frozen parameters than its file names, if any are given.
+/// @throws ConfigError if the plan cannot have them
+void freeze(program::Plan& plan, const std::optional<std::string>& option, const std::string& file);
+
 }  // namespace meshplan::cli

@@ -10,6 +10,7 @@
 #include "core/error.hpp"
 #include "files.hpp"
 #include "inputs.hpp"
+#include "program/frozen.hpp"
 #include "program/schedule.hpp"
 #include "program/step_report.hpp"
 #include "sim/pricing.hpp"
@@ -125,6 +126,7 @@ void add_workload_options(Command& command, PlanOptions& options) {
               "of weights and activations; fp8: bf16 with the layers' products in FP8; default: "
               "bf16 on GPUs, fp32 on CPUs")
       .choice("--optimizer", options.optimizer, kOptimizerNames, "default: adamw")
+      .option("--freeze", options.freeze, kFreezeHelp)
       .option("--expert-imbalance", options.expert_imbalance,
               "rows of the busiest ep rank's experts / mean, or the log of a run that says so; "
               "default: 1");
@@ -224,6 +226,11 @@ ResolvedRequest resolve(PlanOptions options) {
       parsed<program::ContextMethod>(options.context_parallel, kContextNames);
   if (const auto kind = parsed<program::CompressionKind>(options.compression, kCompressionNames))
     constraints.compression.kind = *kind;
+  if (options.freeze) {
+    constraints.frozen = frozen_patterns(*options.freeze);
+    for (const std::string& error : program::frozen_errors(constraints.frozen, model.spec))
+      throw ConfigError(fmt::format("--freeze {}: {}", *options.freeze, error));
+  }
   if (options.expert_imbalance)
     constraints.expected_expert_imbalance =
         expected_expert_imbalance(*options.expert_imbalance, model.spec);

@@ -28,6 +28,7 @@ struct PlanOptions {
   std::optional<std::string> schedule_file;
   std::optional<std::string> compression;
   std::optional<std::string> expert_imbalance;
+  std::optional<std::string> freeze;
   planner::Constraints constraints;  // the numeric pins are parsed straight into it
 };
 

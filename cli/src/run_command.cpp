@@ -32,6 +32,7 @@ struct Options {
   std::optional<std::string> checkpoint_dir;
   std::optional<std::string> resume;
   std::optional<std::string> init_from;
+  std::optional<std::string> freeze;
   std::optional<int> traced_steps;
   std::optional<std::string> trace;
   std::optional<std::string> chrome;
@@ -50,6 +51,7 @@ program::Plan load_plan(const Options& options) {
   if (!options.file) throw ConfigError("which plan? usage: meshplan run plan.json --steps 20");
   program::Plan plan = program::parse_plan(read_file(*options.file), *options.file);
   plan.progress_thread = plan.progress_thread || options.progress_thread;
+  freeze(plan, options.freeze, *options.file);
   return plan;
 }
 
@@ -119,6 +121,7 @@ int launch(const Options& options, const program::Plan& plan, DeviceKind device)
   pass_path("--log", options.log.value_or(""));
   for (std::string& argument : arguments_of(options.device)) arguments.push_back(argument);
   if (options.progress_thread) arguments.emplace_back("--progress-thread");
+  if (options.freeze) arguments.insert(arguments.end(), {"--freeze", *options.freeze});
   if (options.any_placement) arguments.emplace_back("--any-placement");
   if (options.no_verify_start) arguments.emplace_back("--no-verify-start");
   if (options.json) arguments.emplace_back("--json");
@@ -329,6 +332,7 @@ void add_run_command(CommandLine& line) {
               "text (a byte a token) or token ids (*.u16, *.u32); default: the text of the GPL")
       .option("--seed", options->seed,
               "of the initial weights and the order of the data; default: 1")
+      .option("--freeze", options->freeze, kFreezeHelp)
       .option("--eval-every", options->train.evaluate_every,
               "steps between evaluations on held-out text; 0 = never");
   command.group("Loss scaling, of plans in fp16 (docs/watching.md)")

@@ -62,6 +62,7 @@ PlanOnCluster from_file(const Options& options) {
       throw ConfigError(fmt::format("{}: --expert-imbalance {}: {}", file,
                                     *options.plan.expert_imbalance, violation.message));
   }
+  freeze(loaded.plan, options.plan.freeze, file);
   const int ranks = loaded.plan.parallel.world_size();
   if (options.plan.cluster)
     loaded.cluster = sim::with_ranks(load_cluster(*options.plan.cluster), ranks);

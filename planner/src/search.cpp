@@ -186,6 +186,7 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
                                               static_cast<double>(plan.parallel.ep));
     plan.expert_imbalance = std::max(plan.expert_imbalance, plan.expected_expert_imbalance);
   }
+  plan.frozen = request.constraints.frozen;
   plan.offload_optimizer = request.constraints.offload_optimizer;
   plan.progress_thread = request.constraints.progress_thread;
   return plan;

@@ -35,6 +35,7 @@ struct Constraints {
   bool progress_thread = false;
   std::string rank_order = program::Mesh::kDefaultOrder;
   std::int64_t bucket_bytes = 25 << 20;
+  std::vector<std::string> frozen;           // parameters that are not trained: Plan::frozen
   program::GradientCompression compression;  // where ranks hold the same parameters
   double expected_expert_imbalance = 1;      // of plans with ep > 1; buffers hold as much
   int max_micro_batch_size = 32;             // sequences; bounds the search, not the pin
