@@ -286,7 +286,11 @@ class StagePricer {
       const program::Parameter& parameter = program_.parameters[i];
       const std::int64_t elements = padded_elements(i);
       const bool tied = tied_over_stages && parameter.name == "embedding.embed_tokens.weight";
-      if (!parameter.trained)
+      if (parameter.frozen) {
+        stage_.frozen_elements += elements;
+        if (tied) stage_.frozen_tied_elements += elements;
+        stage_.parameter_elements -= elements;
+      } else if (!parameter.trained)
         stage_.untrained_elements += elements;
       else if (parameter.tp_partial)
         stage_.partial_elements += elements;
@@ -308,8 +312,9 @@ class StagePricer {
       stage_.layer_kept_bytes = program_.blocks[at(placed.block)].kept_bytes;
       for (const int index : placed.parameters) {
         const std::int64_t elements = padded_elements(at(index));
-        stage_.layer_elements += elements;
         const program::Parameter& parameter = program_.parameters[at(index)];
+        (parameter.frozen ? stage_.layer_frozen_elements : stage_.layer_elements) += elements;
+        if (parameter.frozen) continue;
         if (!parameter.trained) stage_.layer_untrained_elements += elements;
         if (parameter.tp_partial) stage_.layer_partial_elements += elements;
         if (parameter.shard_dim < 0 || parameter.expert) continue;

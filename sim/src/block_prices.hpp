@@ -73,7 +73,9 @@ struct StagePrices {
   double norm_seconds = 0;  // squared norm of the gradients
   double once_seconds = 0;  // of what the first micro-batch does for all: weights in FP8
   double load_seconds = 0;
-  std::int64_t parameter_elements = 0;
+  std::int64_t parameter_elements = 0;  // without frozen ones
+  std::int64_t frozen_elements = 0;
+  std::int64_t frozen_tied_elements = 0;  // of these, what the other end of the pipeline has, too
   std::int64_t untrained_elements = 0;  // of these, what no gradient moves
   std::int64_t tied_elements = 0;       // reduced with the other end of the pipeline
   std::int64_t partial_elements = 0;    // reduced over tp first
@@ -91,7 +93,8 @@ struct StagePrices {
   double layer_norm_seconds = 0;
   double layer_once_seconds = 0;
   double layer_quantized_bytes = 0;
-  std::int64_t layer_elements = 0;
+  std::int64_t layer_elements = 0;  // without frozen ones
+  std::int64_t layer_frozen_elements = 0;
   std::int64_t layer_untrained_elements = 0;
   std::int64_t layer_partial_elements = 0;
   std::vector<std::int64_t> layer_copied_parts;  // runs of key/value heads summed over holders

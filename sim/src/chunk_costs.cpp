@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <fmt/format.h>
 #include <numeric>
 
+#include "program/frozen.hpp"
 #include "program/lower.hpp"
 
 namespace meshplan::sim {
@@ -66,6 +68,7 @@ Plan small_plan(const Plan& plan, RecomputeKind recompute, TaskMix mix, int pp) 
       .tp = p.tp, .cp = p.cp, .pp = pp, .dp = dp, .ep = p.ep, .etp = p.etp, .sp = p.sp};
   small.compression = {};           // changes no task
   small.offload_optimizer = false;  // nor does this
+  small.frozen.clear();             // frozen_part() says it
   small.rank_order = program::Mesh::kDefaultOrder;
   small.schedule = program::ScheduleKind::GPipe;
   small.custom_schedule.clear();
@@ -101,15 +104,68 @@ std::size_t CacheKey::Hash::operator()(const CacheKey& key) const {
   return hash;
 }
 
-void ChunkCosts::set_model(const models::ModelSpec& model) {
+void ChunkCosts::set_model(const Plan& plan) {
   sets_.clear();
   pipelines_.clear();
   graphs_.clear();
-  graph_ = models::build_graph(model);
-  has_experts_.clear();
+  graph_ = models::build_graph(plan.model);
+  kinds_with_experts_.clear();
   for (const models::LayerGraph& layer : graph_.kinds)
-    has_experts_.push_back(std::ranges::any_of(
+    kinds_with_experts_.push_back(std::ranges::any_of(
         layer.ops, [](const models::Op& op) { return op.kind == models::OpKind::Dispatch; }));
+  classify_layers(plan);
+}
+
+void ChunkCosts::classify_layers(const Plan& plan) {
+  const program::FrozenParameters frozen(plan.frozen, graph_);
+  lowest_trained_ = frozen.lowest_trained().value_or(-1);
+  classes_.clear();
+  layer_class_.clear();
+  frozen_ends_.clear();
+  for (std::size_t i = 0; i < graph_.layer_kind.size(); ++i) {
+    const int layer = static_cast<int>(i), kind = graph_.layer_kind[i];
+    layer_class_.push_back(
+        class_of({.kind = kind,
+                  .frozen = frozen.mask(graph_.kinds[at(kind)], program::layer_prefix(layer)),
+                  .flow = layer > lowest_trained_    ? Flow::Through
+                          : layer == lowest_trained_ ? Flow::Ends
+                                                     : Flow::None}));
+  }
+  for (const std::string& name : program::parameter_names(graph_))
+    if (!name.starts_with("layers.") && frozen.contains(name)) frozen_ends_.push_back(name);
+}
+
+int ChunkCosts::class_of(LayerClass wanted) {
+  const auto found = std::ranges::find(classes_, wanted);
+  if (found != classes_.end()) return static_cast<int>(found - classes_.begin());
+  classes_.push_back(std::move(wanted));
+  return static_cast<int>(classes_.size()) - 1;
+}
+
+/// Gradients reach the ends of the model in it as they do in the plan.
+int ChunkCosts::base_class(int layer) {
+  LayerClass wanted = classes_[at(layer_class_[at(layer)])];
+  const bool head_alone = lowest_trained_ == static_cast<int>(graph_.layer_kind.size());
+  wanted.flow = head_alone ? Flow::None : Flow::Through;
+  return class_of(std::move(wanted));
+}
+
+program::FrozenPart ChunkCosts::frozen_part(int layer_class, int num_layers) const {
+  const LayerClass& own = classes_[at(layer_class)];
+  program::FrozenPart part{.patterns = frozen_ends_};
+  std::size_t parameter = 0;
+  for (const models::Tensor& tensor : graph_.kinds[at(own.kind)].tensors)
+    if (!own.frozen.empty() && tensor.tensor_class == models::TensorClass::Parameter &&
+        own.frozen[parameter++])
+      part.patterns.push_back(fmt::format("layers.0-{}.{}", num_layers, tensor.name));
+  // The lowest trained layer is the first of the first stage.
+  if (own.flow == Flow::Ends) part.lowest_trained = 0;
+  if (own.flow == Flow::None) part.lowest_trained = num_layers;
+  return part;
+}
+
+bool ChunkCosts::has_experts(int layer_class) const {
+  return kinds_with_experts_[at(classes_[at(layer_class)].kind)];
 }
 
 /// Everything that the prices of a small pipeline depend on.
@@ -176,9 +232,10 @@ const models::ModelGraph& ChunkCosts::graph_of(int kind, int num_layers) {
   return entry->second;
 }
 
-const StagePrices& ChunkCosts::prices(const PipelinePair& pipelines, int kind, int stage) {
-  Pipeline& pipeline = has_experts_[at(kind)] ? *pipelines.experts : *pipelines.dense;
-  const auto [entry, fresh] = pipeline.stages.try_emplace({kind, stage});
+const StagePrices& ChunkCosts::prices(const PipelinePair& pipelines, int layer_class, int stage) {
+  Pipeline& pipeline = has_experts(layer_class) ? *pipelines.experts : *pipelines.dense;
+  if (classes_[at(layer_class)].flow == Flow::Ends) stage = 0;
+  const auto [entry, fresh] = pipeline.stages.try_emplace({layer_class, stage});
   if (!fresh) return entry->second;
   const BlockPricing pricing{.cluster = &cluster_,
                              .table = &table_,
@@ -187,9 +244,12 @@ const StagePrices& ChunkCosts::prices(const PipelinePair& pipelines, int kind, i
                              .cp = pipeline.groups.cp,
                              .ep = pipeline.groups.ep,
                              .etp = pipeline.groups.etp};
-  const models::ModelGraph& graph = graph_of(kind, pipeline.plan.model.num_layers);
+  const int num_layers = pipeline.plan.model.num_layers;
+  program::ExecutionProfile profile = pipeline.profile;
+  profile.frozen_part = frozen_part(layer_class, num_layers);
   entry->second = price_stage(
-      program::lower(pipeline.plan, graph, stage, program::Pass::Training, pipeline.profile),
+      program::lower(pipeline.plan, graph_of(classes_[at(layer_class)].kind, num_layers), stage,
+                     program::Pass::Training, profile),
       pricing);
   return entry->second;
 }
@@ -212,6 +272,8 @@ class ChunkCosts::Maker {
     chunk_.scalar_bytes = base.scalar_bytes;
     chunk_.transient_bytes = base.transient_bytes;
     chunk_.elements = static_cast<double>(base.parameter_elements);
+    chunk_.frozen_elements = static_cast<double>(base.frozen_elements);
+    chunk_.frozen_tied_elements = static_cast<double>(base.frozen_tied_elements);
     chunk_.untrained_elements = static_cast<double>(base.untrained_elements);
     chunk_.partial_elements = static_cast<double>(base.partial_elements);
     chunk_.update_seconds = base.update_seconds;
@@ -228,6 +290,7 @@ class ChunkCosts::Maker {
     add(1, stage);
     chunk_.transient_bytes = std::max(chunk_.transient_bytes, stage.transient_bytes);
     ++chunk_.num_layers;
+    keeps_.add(stage.layer_kept_bytes);
     layers_.push_back(&stage);
   }
 
@@ -235,8 +298,16 @@ class ChunkCosts::Maker {
     chunk_.update_seconds *= turns_;
     chunk_.norm_seconds *= turns_;
     chunk_.once_seconds *= turns_;
+    constexpr auto kInForward = static_cast<std::size_t>(program::Keep::InForward);
+    chunk_.kept_bytes[kInForward] = keeps_.bytes()[kInForward];  // layers take turns
     add_gradients();
     return std::move(chunk_);
+  }
+
+  /// Nothing in it or before it is trained.
+  void drop_backward() {
+    chunk_.has_backward = false;
+    chunk_.tasks = {.forward = chunk_.tasks.forward};
   }
 
  private:
@@ -246,6 +317,7 @@ class ChunkCosts::Maker {
       sum += times * static_cast<double>(of_layer);
     };
     grow(chunk_.elements, stage.layer_elements);
+    grow(chunk_.frozen_elements, stage.layer_frozen_elements);
     grow(chunk_.untrained_elements, stage.layer_untrained_elements);
     grow(chunk_.partial_elements, stage.layer_partial_elements);
     grow(chunk_.update_seconds, stage.layer_update_seconds);
@@ -315,6 +387,7 @@ class ChunkCosts::Maker {
   double ready_ = 0;
   double needed_ = 0;
   ChunkCost chunk_;
+  program::ChunkKeeps keeps_;
   std::vector<const StagePrices*> layers_;
 };
 
@@ -324,23 +397,25 @@ const ChunkCost& ChunkCosts::chunk_of(const Plan& plan, Set& set, Set* plain, co
   int which = place.number;
   if (place.number > 0)
     which = place.number + 1 == virtual_stages ? small - 1 : std::min(place.number, small - 2);
-  const int first = graph_.kinds.size() > 1 ? place.first_layer : 0;
+  const int first = classes_.size() > 1 ? place.first_layer : 0;
   const std::int64_t key = (std::int64_t{which} << 60) + (std::int64_t{first} << 40) +
                            (std::int64_t{place.num_layers} << 20) + place.plain_layers;
   const auto found = set.chunks.find(key);
   if (found != set.chunks.end()) return found->second;
   const int model_layers = static_cast<int>(graph_.layer_kind.size());
-  const int base = kind_of(std::min(place.first_layer, model_layers - 1));
+  const int base = base_class(std::min(place.first_layer, model_layers - 1));
   Maker maker(cluster_, prices(set.ends, base, which));
   for (int i = 0; i < place.num_layers; ++i) {
     const bool recomputes = i < place.num_layers - place.plain_layers;
     const Set& own = recomputes ? set : *plain;
-    const int kind = kind_of(place.first_layer + i);
-    // Another kind needs no embedding and no head to say what a layer of it adds.
+    const int layer = layer_class_[at(place.first_layer + i)];
+    // Another class needs no embedding and no head to say what a layer of it adds.
     const int middle = own.middle.dense->plan.parallel.pp > 2 ? 1 : which;
-    maker.add_layer(kind == base ? prices(own.ends, kind, which)
-                                 : prices(own.middle, kind, middle));
+    maker.add_layer(layer == base ? prices(own.ends, layer, which)
+                                  : prices(own.middle, layer, middle));
   }
+  const bool last = place.number + 1 == virtual_stages;
+  if (!last && place.first_layer + place.num_layers - 1 < lowest_trained_) maker.drop_backward();
   return set.chunks.emplace(key, maker.run()).first->second;
 }
 

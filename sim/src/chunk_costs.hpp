@@ -14,6 +14,7 @@
 #include "compiled_schedule.hpp"
 #include "models/graph.hpp"
 #include "operator_table.hpp"
+#include "program/lower.hpp"
 #include "program/plan.hpp"
 #include "sim/cluster.hpp"
 
@@ -70,7 +71,10 @@ struct ChunkCost {
   double load_seconds = 0;
   double once_seconds = 0;     // of a step: weights in FP8
   double quantized_bytes = 0;  // of these
-  double elements = 0;
+  double elements = 0;         // without frozen ones
+  double frozen_elements = 0;
+  double frozen_tied_elements = 0;  // of these
+  bool has_backward = true;
   double untrained_elements = 0;
   double shared_elements = 0;  // by two layers of the chunk; in `ready`, too
   double partial_elements = 0;
@@ -97,8 +101,8 @@ class ChunkCosts {
   ChunkCosts(const Cluster& cluster, const OperatorTable& table)
       : cluster_(cluster), table_(table) {}
 
-  /// Forgets everything: another model follows.
-  void set_model(const models::ModelSpec& model);
+  /// Forgets everything: another model follows, or other frozen parameters.
+  void set_model(const program::Plan& plan);
 
   /// The small pipelines of a plan, one for each kind of layer, all of whose layers are of that
   /// kind; the reference holds until set_model().
@@ -122,7 +126,7 @@ class ChunkCosts {
     program::Plan plan;  // of two layers a stage
     program::ExecutionProfile profile;
     TaskGroups groups;
-    std::map<std::pair<int, int>, StagePrices> stages;  // by kind of layer and stage
+    std::map<std::pair<int, int>, StagePrices> stages;  // by class of layer and stage
   };
   /// Layers without experts cost the same whatever divides experts, so sets have theirs in common.
   struct PipelinePair {
@@ -138,18 +142,42 @@ class ChunkCosts {
 
  private:
   class Maker;
-  int kind_of(int layer) const { return graph_.layer_kind[static_cast<std::size_t>(layer)]; }
+
+  /// How gradients pass a layer of a model that is frozen in parts.
+  enum class Flow {
+    Through,  // something below it is trained
+    Ends,     // it is the lowest with something trained
+    None,     // it is below that
+  };
+  /// Layers that cost the same.
+  struct LayerClass {
+    int kind = 0;              // of ModelGraph::kinds
+    std::vector<bool> frozen;  // its parameters; empty = none
+    Flow flow = Flow::Through;
+    bool operator==(const LayerClass&) const = default;
+  };
+  void classify_layers(const program::Plan& plan);
+  int class_of(LayerClass wanted);
+  /// Of the layers of a small pipeline that says what layers beside are added to.
+  int base_class(int layer);
+  /// What is frozen in a small pipeline of such layers.
+  program::FrozenPart frozen_part(int layer_class, int num_layers) const;
+  bool has_experts(int layer_class) const;
   void describe(const program::Plan& plan, program::RecomputeKind recompute, TaskMix mix,
                 const TaskGroups& groups, int num_stages, bool experts);
   PipelinePair pipelines_of(const program::Plan& plan, program::RecomputeKind recompute,
                             TaskMix mix, const TaskGroups& groups, int num_stages);
   const models::ModelGraph& graph_of(int kind, int num_layers);
-  const StagePrices& prices(const PipelinePair& pipelines, int kind, int stage);
+  const StagePrices& prices(const PipelinePair& pipelines, int layer_class, int stage);
 
   const Cluster& cluster_;
   const OperatorTable& table_;
   models::ModelGraph graph_;
-  std::vector<bool> has_experts_;                             // by kind of layer
+  std::vector<bool> kinds_with_experts_;
+  std::vector<LayerClass> classes_;
+  std::vector<int> layer_class_;          // by layer of the model
+  std::vector<std::string> frozen_ends_;  // frozen parameters of embedding and head
+  int lowest_trained_ = -1;
   std::map<std::pair<int, int>, models::ModelGraph> graphs_;  // of one kind: by kind and layers
   KnownPrices known_;                                         // of operations
   CacheKey key_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <limits>
 
 #include "core/error.hpp"
 
@@ -18,6 +19,7 @@ enum Duration { kForward, kBackwardFirst, kBackward, kInput, kWeightFirst, kWeig
 // How a chunk's input comes from another stage; kHere = it does not.
 enum Delay { kHere, kForwardNear, kForwardWrap, kBackwardNear, kBackwardWrap, kDelays };
 
+constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr std::int32_t kNothing = 0;  // slot that is always 0
 constexpr std::int32_t kNobody = 1;   // slot that nobody reads
 constexpr std::int32_t kFirstSlot = 2;
@@ -162,8 +164,9 @@ void CompiledSchedule::solve(const SolverInput& input, SolverOutput& out) {
       delays[kHere] = 0;
       delays[kForwardNear] = input.transfer;
       delays[kForwardWrap] = input.wrap_transfer;
-      delays[kBackwardNear] = input.transfer - chunk.prelude;
-      delays[kBackwardWrap] = input.wrap_transfer - chunk.prelude;
+      const double early = chunk.has_backward ? chunk.prelude : kNever;  // else nothing arrives
+      delays[kBackwardNear] = input.transfer - early;
+      delays[kBackwardWrap] = input.wrap_transfer - early;
     }
   }
   double* const ends = ends_.data();
@@ -232,8 +235,13 @@ StageActivations CompiledSchedule::activations(int stage,
   const auto bytes = [&](int chunk, program::Keep keep) {
     return static_cast<double>(per_chunk[at(chunk)][static_cast<std::size_t>(keep)]);
   };
+  double passing = 0;  // what a forward task keeps for itself
+  for (int c = 0; c < schedule_.num_chunks; ++c)
+    passing = std::max(passing, bytes(c, program::Keep::InForward));
   for (const Load& load : loads.fullest) {
-    double sum = load.between < 0 ? 0 : bytes(load.between, program::Keep::BetweenGrads);
+    // As many micro-batches as a backward task finds were kept when the last forward task ran.
+    double sum = passing;
+    if (load.between >= 0) sum = std::max(sum, bytes(load.between, program::Keep::BetweenGrads));
     for (int c = 0; c < schedule_.num_chunks; ++c)
       sum += (load.live[at(c)] == num_microbatches_ ? num_microbatches : load.live[at(c)]) *
              (bytes(c, program::Keep::UntilInputGrad) + bytes(c, program::Keep::UntilWeightGrad));

@@ -96,7 +96,8 @@ struct Stage {
   double load_seconds = 0;
   double once_seconds = 0;
   double quantized_bytes = 0;
-  double elements = 0;
+  double elements = 0;  // without frozen ones
+  double frozen_elements = 0;
   double transient_bytes = 0;
   double boundary_bytes = 0;
   double scalar_bytes = 0;
@@ -186,6 +187,12 @@ int communicators_of(const Plan& plan, bool tied, bool last) {
   return count + (hybrid_experts ? several(Group::ExpertZeroShards) + 1 : several(Group::ExpertDp));
 }
 
+/// Of what is trained, the part that a rank owns.
+double owned_share(const ZeroStage& zero) {
+  const double all = zero.whole + zero.streamed;
+  return all > 0 ? (zero.owned + zero.owned_streamed) / all : 1;
+}
+
 /// Both slots of what an offloaded update works on: pieces as large as a bucket, or what a rank
 /// owns of one.
 double staging_bytes(const Plan& plan, const Stage& stage) {
@@ -195,7 +202,7 @@ double staging_bytes(const Plan& plan, const Stage& stage) {
     elements = std::min(stage.elements, static_cast<double>(plan.bucket_bytes) / kFp32Bytes);
   } else {
     const ZeroStage& zero = stage.zero;
-    const double share = (zero.owned + zero.owned_streamed) / (zero.whole + zero.streamed);
+    const double share = owned_share(zero);
     for (const Bucket& bucket : stage.buckets.all)
       elements = std::max(elements, bucket.elements * share);
     if (plan.zero_stage >= 2) elements = std::max(zero.owned, zero.largest_unit * share);
@@ -257,6 +264,7 @@ struct Estimator::State {
   OperatorTable table;
   ChunkCosts chunk_costs;
   std::optional<models::ModelSpec> model;  // that the memory below is of
+  std::vector<std::string> frozen;         // of it
   CacheKey key;
   std::unordered_map<CacheKey, Layout, CacheKey::Hash> layouts;
   std::unordered_map<CacheKey, ScheduleEntry, CacheKey::Hash> schedules;
@@ -354,9 +362,10 @@ double Estimator::State::memory_of(const Plan& plan, int index, CompiledSchedule
   const double batch = 2.0 * static_cast<double>(plan.tokens_per_microbatch()) * m * kFp32Bytes;
   const double load = static_cast<double>(program::expert_load_elements(plan)) * kFp32Bytes;
   const bool on_gpu = cluster.device.kind == DeviceKind::Gpu;
-  return parameter_bytes(plan, cost.elements, cost.zero, on_gpu) + staging_bytes(plan, cost) +
-         cost.quantized_bytes + cost.compression_bytes + 2 * cost.compression_slot_bytes +
-         activations.bytes + cost.transient_bytes * activations.transient_slots +
+  return parameter_bytes(plan, cost.elements, cost.frozen_elements, cost.zero, on_gpu) +
+         staging_bytes(plan, cost) + cost.quantized_bytes + cost.compression_bytes +
+         2 * cost.compression_slot_bytes + activations.bytes +
+         cost.transient_bytes * activations.transient_slots +
          cost.boundary_bytes * activations.boundary_slots + cost.scalar_bytes + load + batch +
          communicators_of(plan, cost.tied, cost.last) * cluster.communication.buffer_mib * kMib +
          cluster.device.runtime_base_mib * kMib;
@@ -364,8 +373,10 @@ double Estimator::State::memory_of(const Plan& plan, int index, CompiledSchedule
 
 /// In a V one rank holds both ends, and one copy of a tied embedding, reduced with the layers.
 const ChunkCost* Estimator::State::at_end_of_v(const ChunkCost& chunk, bool first) {
-  if (chunk.tied_elements <= 0) return &chunk;
+  if (chunk.tied_elements + chunk.frozen_tied_elements <= 0) return &chunk;
   ChunkCost& cost = adjusted.emplace_back(chunk);
+  if (!first) cost.frozen_elements -= cost.frozen_tied_elements;
+  if (cost.tied_elements <= 0) return &cost;
   if (first) {
     cost.ready.push_back({cost.tasks.backward.seconds, cost.tied_elements});
     cost.shared_elements += cost.tied_elements;
@@ -416,7 +427,7 @@ void Estimator::State::fill_stage(const Plan& plan, const std::vector<const Chun
   stage.kept.clear();
   stage.update_seconds = stage.norm_seconds = stage.load_seconds = stage.elements = 0;
   stage.transient_bytes = stage.boundary_bytes = stage.scalar_bytes = 0;
-  stage.once_seconds = stage.quantized_bytes = 0;
+  stage.once_seconds = stage.quantized_bytes = stage.frozen_elements = 0;
   double partial = 0, tied = 0;
   for (const ChunkCost* chunk : stage.chunks) {
     partial += chunk->partial_elements;
@@ -431,6 +442,7 @@ void Estimator::State::fill_stage(const Plan& plan, const std::vector<const Chun
         stage.norm_seconds +=
             chunk->num_layers * all_reduce(static_cast<double>(part), where.data.kv_copies);
     stage.elements += chunk->elements;
+    stage.frozen_elements += chunk->frozen_elements;
     stage.transient_bytes = std::max(stage.transient_bytes, chunk->transient_bytes);
     stage.boundary_bytes = std::max(stage.boundary_bytes, chunk->boundary_bytes);
     stage.scalar_bytes = std::max(stage.scalar_bytes, chunk->scalar_bytes);
@@ -507,7 +519,7 @@ void Estimator::State::price_data_parallel(const Plan& plan, double late, Layout
   stage.zero = zero_stage(plan, stage.chunks, late, stage.buckets, data, table, cluster);
   // Every rank updates, and sums the squares of, what it owns; ranges end where buckets do.
   const ZeroStage& zero = stage.zero;
-  const double share = (zero.owned + zero.owned_streamed) / (zero.whole + zero.streamed);
+  const double share = owned_share(zero);
   const double launch = cluster.device.launch_us / kMicroseconds;
   const auto shared = [&](double& seconds, double launches) {
     const double fixed = std::min(seconds, launch * launches);
@@ -599,7 +611,8 @@ void Estimator::State::solve(const Plan& plan, ScheduleEntry& schedule, const La
                       .weight_first = chunk.tasks.weight_first.seconds,
                       .weight = chunk.tasks.weight.seconds,
                       .overlap_saves = chunk.tasks.overlap_saves,
-                      .prelude = chunk.prelude};
+                      .prelude = chunk.prelude,
+                      .has_backward = chunk.has_backward};
       if (from.zero.tasks.empty()) continue;
       to.chunks[c].forward = from.zero.tasks[c].forward;
       to.chunks[c].backward_first = to.chunks[c].backward = from.zero.tasks[c].backward;
@@ -658,9 +671,10 @@ Estimate Estimator::State::estimate(const Plan& plan) {
     throw ConfigError(fmt::format("the plan ({}) has {} ranks, but cluster '{}' has {}",
                                   to_string(plan.parallel), plan.parallel.world_size(),
                                   cluster.name, cluster.num_ranks()));
-  if (!model || !(*model == plan.model)) {
+  if (!model || !(*model == plan.model) || frozen != plan.frozen) {
     model = plan.model;
-    chunk_costs.set_model(plan.model);
+    frozen = plan.frozen;
+    chunk_costs.set_model(plan);
     flops.clear();
     for (FilledStages& stages : filled) stages.count = 0;
   }

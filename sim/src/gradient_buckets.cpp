@@ -349,13 +349,14 @@ ZeroStage zero_stage(const Plan& plan, const std::vector<const ChunkCost*>& chun
   return stage;
 }
 
-double parameter_bytes(const Plan& plan, double elements, const ZeroStage& zero, bool on_gpu) {
+double parameter_bytes(const Plan& plan, double elements, double frozen, const ZeroStage& zero,
+                       bool on_gpu) {
   const bool sgd = plan.workload.optimizer.kind == program::OptimizerKind::Sgd;
   const bool master = plan.workload.precision != DType::F32;
   const auto weight = static_cast<double>(size_of(plan.workload.precision));
   const bool elsewhere = plan.offload_optimizer && on_gpu;
   const double optimizer = elsewhere ? 0 : kFp32Bytes * (1 + (sgd ? 0 : 1) + (master ? 1 : 0));
-  if (plan.zero_stage == 0) return elements * (weight + kFp32Bytes + optimizer);
+  if (plan.zero_stage == 0) return elements * (weight + kFp32Bytes + optimizer) + frozen * weight;
   const double gradients =
       zero.whole + (plan.zero_stage >= 2 ? zero.owned_streamed : zero.streamed);
   const double weights = zero.whole + (plan.zero_stage == 3 ? zero.owned_streamed : zero.streamed);
@@ -365,7 +366,7 @@ double parameter_bytes(const Plan& plan, double elements, const ZeroStage& zero,
       ((plan.zero_stage >= 2 ? kFp32Bytes : 0) + (plan.zero_stage == 3 ? weight : 0));
   return weights * weight + gradients * kFp32Bytes +
          (zero.owned + zero.owned_streamed) * optimizer +
-         zero.untrained * (weight + kFp32Bytes + optimizer) + slots;
+         zero.untrained * (weight + kFp32Bytes + optimizer) + frozen * weight + slots;
 }
 
 }  // namespace meshplan::sim

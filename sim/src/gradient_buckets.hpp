@@ -91,9 +91,10 @@ ZeroStage zero_stage(const program::Plan& plan, const std::vector<const ChunkCos
                      const OperatorTable& table, const Cluster& cluster);
 
 /// Bytes of weights, gradients and optimizer state of a rank.
-/// @param elements  of its parameters, if ZeRO divides none
+/// @param elements  of its parameters that are not frozen, if ZeRO divides none
+/// @param frozen  elements of which there are weights alone, whole on every rank
 /// @param on_gpu  offloaded state is elsewhere
-double parameter_bytes(const program::Plan& plan, double elements, const ZeroStage& zero,
-                       bool on_gpu);
+double parameter_bytes(const program::Plan& plan, double elements, double frozen,
+                       const ZeroStage& zero, bool on_gpu);
 
 }  // namespace meshplan::sim

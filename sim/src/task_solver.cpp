@@ -86,7 +86,7 @@ class TaskSolver {
   int source_of(std::size_t stage, const Task& part) const {
     const int own = number_of(stage, part);
     if (is_forward(part)) return own - 1;
-    const bool waits = program::gives_input_gradient(part);
+    const bool waits = program::gives_input_gradient(part) && chunk_of(stage, part).has_backward;
     return waits && own + 1 < schedule_.num_virtual_stages() ? own + 1 : -1;
   }
 

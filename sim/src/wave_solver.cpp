@@ -87,7 +87,8 @@ class WaveSolver {
 
   void backward(int s, int k) {
     const SolverChunk& own = chunk(s);
-    const double arrival = s + 1 < pp_ ? free(s + 1) + (input_.transfer - own.prelude) : 0;
+    const bool waits = s + 1 < pp_ && own.has_backward;
+    const double arrival = waits ? free(s + 1) + (input_.transfer - own.prelude) : 0;
     const double begin = std::max(free(s), arrival);
     out_.last_gradient_begin[at(s)].front() = begin;
     free(s) = begin + (k == 0 ? own.backward_first : own.backward);

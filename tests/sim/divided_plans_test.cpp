@@ -1,5 +1,5 @@
 // The estimator against the lowered programs and the engine, for plans that divide optimizer
-// state, gradients, weights (ZeRO) and experts (ep, etp) among their ranks.
+// state, gradients, weights (ZeRO) and experts (ep, etp) among their ranks, or freeze parameters.
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -28,7 +28,8 @@ std::string name(const program::Plan& plan) {
   return plan.model.name + " " + to_string(plan.parallel) + " zero " +
          std::to_string(plan.zero_stage) + "/" + std::to_string(plan.zero_shard_group) +
          " schedule " + std::to_string(static_cast<int>(plan.schedule)) + " recompute " +
-         std::to_string(static_cast<int>(plan.recompute.kind));
+         std::to_string(static_cast<int>(plan.recompute.kind)) +
+         (plan.frozen.empty() ? "" : " frozen " + plan.frozen.front() + ".." + plan.frozen.back());
 }
 
 /// Several buckets and units in a small model.
@@ -90,16 +91,64 @@ std::vector<program::Plan> expert_plans() {
   return all;
 }
 
+/// Parts of a model that are frozen, under every schedule.
+std::vector<program::Plan> frozen_plans() {
+  struct Case {
+    std::vector<std::string> frozen;
+    ParallelConfig parallel;
+    ScheduleKind schedule = ScheduleKind::OneFOneB;
+    int zero = 0;
+  };
+  const std::vector<std::string> lowest = {"embedding", "layers.0-1"}, norms = {"*", "!*norm*"},
+                                 head = {"*", "!head"}, middle = {"layers.1", "layers.2.mlp"};
+  std::vector<program::Plan> all;
+  for (const Case& one : std::vector<Case>{
+           {lowest, {}},
+           {norms, {}},
+           {head, {}},
+           {middle, {}},
+           {{"embedding", "head"}, {.dp = 4}},
+           {lowest, {.tp = 2, .dp = 2, .sp = true}},
+           {middle, {.tp = 2, .sp = true}},
+           {lowest, {.pp = 2, .dp = 2}},
+           {lowest, {.pp = 4}},
+           {middle, {.pp = 4}},
+           {head, {.pp = 2, .dp = 2}},
+           {middle, {.pp = 2}, ScheduleKind::GPipe},
+           {lowest, {.pp = 2, .vpp = 2}, ScheduleKind::Interleaved},
+           {lowest, {.pp = 2}, ScheduleKind::ZbH1},
+           {middle, {.pp = 2}, ScheduleKind::ZbH1},
+           {middle, {.pp = 2, .vpp = 2}, ScheduleKind::ZbV},
+           {middle, {.pp = 2, .vpp = 2}, ScheduleKind::DualPipeV},
+           {lowest, {.dp = 4}, ScheduleKind::OneFOneB, 1},
+           {lowest, {.dp = 4}, ScheduleKind::OneFOneB, 2},
+           {middle, {.pp = 2, .dp = 2}, ScheduleKind::OneFOneB, 3},
+           {lowest, {.tp = 2, .cp = 2}},
+       })
+    for (const program::RecomputeKind recompute :
+         {program::RecomputeKind::None, program::RecomputeKind::Full}) {
+      auto plan = small_plan("tiny-llama", one.parallel, 6);
+      plan.schedule = one.schedule;
+      plan.zero_stage = one.zero;
+      plan.frozen = one.frozen;
+      plan.recompute.kind = recompute;
+      plan.model.tied_embeddings = all.size() % 3 == 2;
+      all.push_back(plan);
+    }
+  return all;
+}
+
 /// Of the largest stage. What micro-batches keep is counted without the gaps between them, as the
 /// search does (program::estimate_activations).
 double planned_bytes(const program::Plan& plan, const Cluster& cluster) {
   double most = 0;
   for (const program::Program& stage : program::lower_all(plan)) {
-    std::vector<program::KeptBytes> kept(stage.chunks.size(), program::KeptBytes{});
+    std::vector<program::ChunkKeeps> keeps(stage.chunks.size());
     for (const auto& layer : stage.layers)
-      for (std::size_t keep = 0; keep < program::kNumKeeps; ++keep)
-        kept[static_cast<std::size_t>(layer.chunk)][keep] +=
-            stage.blocks[static_cast<std::size_t>(layer.block)].kept_bytes[keep];
+      keeps[static_cast<std::size_t>(layer.chunk)].add(
+          stage.blocks[static_cast<std::size_t>(layer.block)].kept_bytes);
+    std::vector<program::KeptBytes> kept;
+    for (const program::ChunkKeeps& chunk : keeps) kept.push_back(chunk.bytes());
     StageMemory memory = stage_memory(stage, cluster);
     memory.activations = static_cast<double>(
         program::estimate_activations(program::schedule_of(plan), stage.role.stage,
@@ -266,6 +315,11 @@ TEST_CASE("Whole models on GPUs that ZeRO and ep divide are estimated", "[sim][e
     INFO(name(plan) << ": " << estimate << " s, " << error << " from the engine");
     CHECK(std::abs(error) <= kTimeTolerance);
   }
+}
+
+TEST_CASE("The estimate of frozen parameters is the engine's time and the programs' memory",
+          "[sim][estimator][frozen]") {
+  check_against_engine(frozen_plans());
 }
 
 }  // namespace meshplan::sim
