@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <map>
 
 #include "compress_reductions.hpp"
 #include "core/error.hpp"
 #include "models/counts.hpp"
 #include "program/address.hpp"
 #include "program/context.hpp"
+#include "program/frozen.hpp"
 #include "program/offload.hpp"
 #include "sharded_layer.hpp"
 
@@ -557,6 +559,51 @@ std::int64_t message_bytes(const Program& program, const OperationInstance& inst
   return 0;
 }
 
+namespace {
+
+/// Of one sequence: the gradients of a layer that a plan leaves out. An operation costs as much
+/// again for the gradient of what it reads, and of its parameter; attention, which has none, twice
+/// as much for the former.
+double unneeded_flops(const models::LayerGraph& layer, const std::vector<bool>& frozen,
+                      bool needs_input_gradient, std::int64_t seq_len) {
+  std::map<models::TensorId, bool> is_frozen;
+  for (std::size_t id = 0; id < layer.tensors.size(); ++id)
+    if (layer.tensors[id].tensor_class == models::TensorClass::Parameter)
+      is_frozen.emplace(static_cast<models::TensorId>(id), frozen[is_frozen.size()]);
+  models::SymbolValues sizes{.tokens = seq_len, .sequences = 1};
+  for (const models::Op& op : layer.ops)
+    if (op.attributes.top_k > 0) sizes.routed_tokens = seq_len * op.attributes.top_k;
+  bool reads_trained = needs_input_gradient;  // has anything up to here a gradient?
+  double flops = 0;
+  for (const models::Op& op : layer.ops) {
+    const double forward = models::forward_flops(op, layer, sizes, seq_len).value;
+    if (!reads_trained) flops += (op.parameters.empty() ? 2 : 1) * forward;
+    if (!op.parameters.empty() && is_frozen.at(op.parameters.front())) flops += forward;
+    for (const models::TensorId id : op.parameters)
+      reads_trained = reads_trained || !is_frozen.at(id);
+  }
+  return flops;
+}
+
+double unneeded_flops(const Plan& plan, const models::ModelGraph& graph, std::int64_t seq_len) {
+  if (plan.frozen.empty()) return 0;
+  const FrozenParameters frozen(plan.frozen, graph);
+  const auto of = [&](int layer, const models::LayerGraph& own, const std::string& prefix) {
+    return unneeded_flops(own, frozen.mask(own, prefix), frozen.needs_input_gradient(layer),
+                          seq_len);
+  };
+  const int num_layers = static_cast<int>(graph.layer_kind.size());
+  double flops = of(num_layers, graph.head, "head.");
+  for (int layer = 0; layer < num_layers; ++layer)
+    flops +=
+        of(layer,
+           graph.kinds[static_cast<std::size_t>(graph.layer_kind[static_cast<std::size_t>(layer)])],
+           layer_prefix(layer));
+  return flops;
+}
+
+}  // namespace
+
 double model_flops_per_step(const Plan& plan) {
   const double tokens = static_cast<double>(plan.workload.global_batch_size) *
                         static_cast<double>(plan.workload.seq_len);
@@ -571,7 +618,9 @@ double model_flops_per_step(const Plan& plan) {
     length = std::max<std::int64_t>(
         1, std::llround(2 * pairs / static_cast<double>(plan.workload.seq_len)) - 1);
   }
-  return tokens * models::model_flops_per_token(models::build_graph(plan.model), length).value;
+  const models::ModelGraph graph = models::build_graph(plan.model);
+  return tokens * (models::model_flops_per_token(graph, length).value -
+                   unneeded_flops(plan, graph, length) / static_cast<double>(length));
 }
 
 }  // namespace meshplan::program

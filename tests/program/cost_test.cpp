@@ -72,6 +72,32 @@ TEST_CASE("One rank executes the model's FLOPs, attention's diagonal and its rec
   CHECK(model_flops_per_step(plan) == Approx(linear + attention).epsilon(1e-12));
 }
 
+TEST_CASE("The FLOPs of a model that is frozen in parts are those of its gradients",
+          "[program][cost][frozen]") {
+  const models::ModelGraph graph = models::build_graph(unpadded().model);
+  const models::SymbolValues step{.tokens = 8 * 16, .sequences = 8};
+  double attention = 0;  // forward, of a layer
+  for (const models::Op& op : graph.kinds.front().ops)
+    if (op.kind == OpKind::Attention)
+      attention += models::forward_flops(op, graph.kinds.front(), step, 16).value;
+  struct Case {
+    std::vector<std::string> frozen;
+    int times_attention;  // forward 1, backward 2 a layer
+  };
+  const int layers = static_cast<int>(graph.layer_kind.size());
+  for (const Case& one : {Case{{"*", "!head"}, layers}, Case{{"embedding"}, 3 * layers},
+                          Case{{"embedding", "layers.0"}, 3 * layers - 2},
+                          Case{{"*", "!layers.1.mlp.down_proj"}, 3 * layers - 4},
+                          Case{{"*", "!*norm*"}, 3 * layers}}) {
+    Plan plan = unpadded();
+    plan.frozen = one.frozen;
+    INFO(one.frozen.back());
+    auto executed = flops_by_kind(lower(plan, 0));
+    CHECK(model_flops_per_step(plan) - one.times_attention * attention ==
+          Approx(executed[OpKind::Linear]).epsilon(1e-12));
+  }
+}
+
 TEST_CASE("The shards of tensor parallelism add up to the whole", "[program][cost]") {
   auto whole = flops_by_kind(lower(unpadded(), 0));
   for (const bool sp : {false, true})

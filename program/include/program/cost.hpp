@@ -41,8 +41,8 @@ std::string step_signature(const Plan& plan, const StepOp& step);
 /// the busiest rank sends or receives, whichever is more.
 std::int64_t message_bytes(const Program& program, const OperationInstance& instance);
 
-/// Model FLOPs of one step over all ranks (no recompute, causal attention counted half): MFU
-/// numerator.
+/// Model FLOPs of one step over all ranks (no recompute, causal attention counted half; without
+/// gradients that frozen parameters make unneeded): MFU numerator.
 double model_flops_per_step(const Plan& plan);
 
 }  // namespace meshplan::program
