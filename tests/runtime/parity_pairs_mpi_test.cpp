@@ -44,6 +44,7 @@ struct Parts {
   Precision precision = Precision::F32;
   int zero = 0;
   bool hybrid_zero = false, hybrid_context = false, packed = false, experts = false, latent = false;
+  bool frozen = false;
 };
 
 /// With widths that FP8 products can have on two ranks.
@@ -84,6 +85,8 @@ Plan plan_of(const Parts& parts) {
   plan.zero_shard_group = parts.hybrid_zero ? 2 : 0;
   plan.bucket_bytes = 16 << 10;
   plan.expert_imbalance = 8;
+  // Gradients end in the second layer, and pass a part of the third.
+  if (parts.frozen) plan.frozen = {"embedding", "layers.0", "layers.2.self_attn"};
   return plan;
 }
 
@@ -155,6 +158,7 @@ const std::map<std::string, Change> kChanges = {
     {"bf16", [](Parts& p) { p.precision = Precision::BF16; }},
     {"fp16", [](Parts& p) { p.precision = Precision::F16; }},
     {"fp8", [](Parts& p) { p.precision = Precision::Fp8; }},
+    {"frozen", [](Parts& p) { p.frozen = true; }},
 };
 
 bool is_legal(const Plan& plan) {
@@ -227,8 +231,10 @@ struct PairJob : ParityJob {
     Plan alone = plan_of({});
     alone.model = plan.model;
     alone.workload = plan.workload;
-    const std::string key = fmt::format("{} {} {}", plan.model.name, precision_name(plan.workload),
-                                        plan.workload.documents.packed);
+    alone.frozen = plan.frozen;
+    const std::string key =
+        fmt::format("{} {} {} {}", plan.model.name, precision_name(plan.workload),
+                    plan.workload.documents.packed, plan.frozen.size());
     const auto [entry, fresh] = references.try_emplace(key);
     if (fresh) entry->second = run_alone(alone);
     return entry->second;

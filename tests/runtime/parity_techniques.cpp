@@ -81,6 +81,7 @@ const std::vector<Technique>& techniques() {
       {"bf16", in<Precision::BF16>},
       {"fp16", in<Precision::F16>},
       {"fp8", in<Precision::Fp8>},
+      {"frozen", [](const Plan& p) { return !p.frozen.empty(); }},
   };
   return kAll;
 }
