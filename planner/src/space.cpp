@@ -112,7 +112,7 @@ std::vector<int> context_choices(std::int64_t seq_len, int ranks, const Constrai
   if (constraints.cp) return {*constraints.cp};
   std::vector<int> all;
   for (const int cp : divisors(ranks, ranks))
-    if (cp == 1 || (seq_len % (2 * cp) == 0 && seq_len / cp >= kFewestContextTokens))
+    if (cp == 1 || (seq_len % (std::int64_t{2} * cp) == 0 && seq_len / cp >= kFewestContextTokens))
       all.push_back(cp);
   return all;
 }

@@ -7,7 +7,8 @@ namespace {
 
 /// Features of a dimension that a tp rank holds, in sections that are cut one by one; fewer heads
 /// than ranks are not cut (see Sharder::sections_of).
-std::int64_t features_per_rank(std::vector<std::int64_t> sections, std::int64_t head_size, int tp) {
+std::int64_t features_per_rank(const std::vector<std::int64_t>& sections, std::int64_t head_size,
+                               int tp) {
   std::int64_t held = 0;
   for (const std::int64_t size : sections) {
     const std::int64_t heads = head_size > 0 ? size / head_size : tp;
