@@ -168,6 +168,23 @@ std::vector<std::string> nearest_parameters(std::string_view pattern,
 
 }  // namespace
 
+std::int64_t frozen_elements(const std::vector<std::string>& patterns,
+                             const models::ModelGraph& graph) {
+  const FrozenParameters frozen(patterns, graph);
+  std::int64_t elements = 0;
+  for_each_layer(graph, [&](int, const models::LayerGraph& layer, const std::string& prefix) {
+    for (const models::Tensor& tensor : layer.tensors) {
+      if (tensor.tensor_class != models::TensorClass::Parameter) continue;
+      const std::string name = parameter_name(prefix, tensor.name, graph.tied_embeddings);
+      if (!name.starts_with(prefix) || !frozen.contains(name)) continue;
+      std::int64_t size = 1;
+      for (const models::Dim& dim : tensor.shape) size *= models::evaluate(dim, {});
+      elements += size;
+    }
+  });
+  return elements;
+}
+
 std::vector<std::string> frozen_errors(const std::vector<std::string>& patterns,
                                        const models::ModelSpec& model) {
   std::vector<std::string> errors;

@@ -7,6 +7,7 @@
 #include "core/units.hpp"
 #include "program/cost.hpp"
 #include "reports/comparison.hpp"
+#include "reports/search_report.hpp"
 #include "reports/table.hpp"
 #include "reports/timing_report.hpp"
 #include "sim/pricing.hpp"
@@ -124,12 +125,13 @@ Peak peak_of(const program::Plan& plan, const sim::Cluster& cluster) {
 std::string to_text(const RunHeader& header) {
   const program::Plan& plan = header.plan;
   return fmt::format(
-      "{}  {}  {} ranks on {} machine{}{}, each {}\n{} sequences of {} tokens a step in {} "
+      "{}  {}  {} ranks on {} machine{}{}, each {}\n{}{} sequences of {} tokens a step in {} "
       "micro-batches of {}  data {}\n{}\n"
       "{:>6} {:>9} {:>9} {:>9} {:>10} {:>11} {:>9} {:>7} {:>9}\n",
       plan.model.name, program::to_string(plan.parallel), plan.parallel.world_size(),
       header.machines, header.machines == 1 ? "" : "s",
       header.oversubscribed ? " (more ranks than cores)" : "", header.device,
+      plan.frozen.empty() ? "" : fmt::format("frozen {}\n", frozen_line(plan.model, plan.frozen)),
       plan.workload.global_batch_size, plan.workload.seq_len, plan.num_microbatches(),
       plan.micro_batch_size, header.data, peak_line(header), "step", "loss", "norm", "lr", "ms",
       "tokens/s", "samples/s", "MFU", "MiB");

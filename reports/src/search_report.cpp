@@ -7,6 +7,7 @@
 #include "core/json_fields.hpp"
 #include "models/counts.hpp"
 #include "planner/explain.hpp"
+#include "program/frozen.hpp"
 #include "reports/table.hpp"
 
 namespace meshplan::reports {
@@ -161,6 +162,14 @@ std::string model_line(const models::ModelSpec& model) {
                             model.num_kv_heads, grouped(model.vocab_size));
 }
 
+std::string frozen_line(const models::ModelSpec& model, const std::vector<std::string>& frozen) {
+  const models::ModelGraph graph = models::build_graph(model);
+  return fmt::format("{} of {} parameters ({})",
+                     short_count(static_cast<double>(program::frozen_elements(frozen, graph))),
+                     short_count(static_cast<double>(models::count_parameters(graph).total)),
+                     fmt::join(frozen, ", "));
+}
+
 std::string cluster_line(const sim::Cluster& cluster) {
   std::vector<std::string> levels;
   for (const sim::FabricLevel& level : cluster.fabric)
@@ -187,6 +196,8 @@ std::string request_header(const planner::SearchRequest& request,
   std::string text =
       fmt::format("model    {}\ncluster  {}\nstep     {}\n", model_line(request.model),
                   cluster_line(request.cluster), workload_line(request.workload));
+  const std::vector<std::string>& frozen = request.constraints.frozen;
+  if (!frozen.empty()) text += "frozen   " + frozen_line(request.model, frozen) + "\n";
   for (const std::string& assumption : assumptions) text += "assumed  " + assumption + "\n";
   return text;
 }

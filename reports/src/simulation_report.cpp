@@ -157,11 +157,12 @@ std::string to_text(const SimulationReport& report) {
   const program::Plan& plan = report.plan;
   constexpr double kTera = 1e12;
   std::string text =
-      fmt::format("model    {}\ncluster  {}\nstep     {}\nplan     {}, {} micro-batch{}\n\n",
+      fmt::format("model    {}\ncluster  {}\nstep     {}\nplan     {}, {} micro-batch{}\n",
                   model_line(plan.model), cluster_line(report.cluster),
                   workload_line(plan.workload), planner::describe(planner::candidate_of(plan)),
                   plan.num_microbatches(), plan.num_microbatches() == 1 ? "" : "es");
-  text += fmt::format("step time  {}   MFU {} of {:.4g} TFLOP/s a rank   {} tokens/s\n",
+  if (!plan.frozen.empty()) text += "frozen   " + frozen_line(plan.model, plan.frozen) + "\n";
+  text += fmt::format("\nstep time  {}   MFU {} of {:.4g} TFLOP/s a rank   {} tokens/s\n",
                       planner::format_seconds(report.simulation.step_time_s), percent(report.mfu),
                       report.peak_flop_per_s / kTera, short_count(report.tokens_per_s));
   text += compression_line(report);

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "models/counts.hpp"
 #include "program/address.hpp"
 #include "program/inspect.hpp"
 #include "program/plans.hpp"
@@ -111,6 +112,19 @@ TEST_CASE("The last pattern that matches decides", "[program][frozen]") {
   CHECK(frozen.needs_input_gradient(3));
 }
 
+TEST_CASE("Frozen elements are those of the parameters that patterns name", "[program][frozen]") {
+  // By hand: qkv 64*128, attention out 64*64, gate and up 64*192, mlp down 96*64, two norms of 64.
+  const std::int64_t layer = 64 * 128 + 64 * 64 + 64 * 192 + 96 * 64 + 2 * 64;
+  const models::ModelGraph llama = models::build_graph(test::llama_style());
+  CHECK(frozen_elements({}, llama) == 0);
+  CHECK(frozen_elements({"embedding", "layers.0-1"}, llama) == 300 * 64 + 2 * layer);
+  CHECK(frozen_elements({"layers.0-1", "!layers.1.*norm*"}, llama) == 2 * layer - 2 * 64);
+  // Tied, the head has no projection of its own.
+  const models::ModelGraph gpt2 = models::build_graph(test::gpt2_style());
+  CHECK(frozen_elements({"embedding.embed_tokens"}, gpt2) == 300 * 64);
+  CHECK(frozen_elements({"*"}, gpt2) == models::count_parameters(gpt2).total);
+}
+
 TEST_CASE("Patterns that mean nothing, and plans with nothing to train, are refused",
           "[program][frozen][check]") {
   const auto message_of = [](Patterns patterns) {
@@ -146,7 +160,11 @@ TEST_CASE("Every plan can freeze: nothing of frozen parameters but weights is le
     INFO(test::describe(plan) << " frozen " << plan.frozen.front() << " of " << plan.frozen.size());
     const std::vector<Program> programs = lower_all(plan);
     CHECK(program_errors(programs) == std::vector<std::string>{});
-    CHECK(program_errors(lower_all(plan, Pass::ForwardOnly)) == std::vector<std::string>{});
+    const std::vector<Program> evaluating = lower_all(plan, Pass::ForwardOnly);
+    CHECK(program_errors(evaluating) == std::vector<std::string>{});
+    for (std::size_t stage = 0; stage < programs.size(); ++stage)
+      for (std::size_t i = 0; i < programs[stage].parameters.size(); ++i)
+        CHECK(evaluating[stage].parameters[i].offset == programs[stage].parameters[i].offset);
     const FrozenParameters frozen(plan.frozen, models::build_graph(plan.model));
     for (const Program& program : programs) {
       std::set<std::string> trained;

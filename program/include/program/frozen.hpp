@@ -1,6 +1,7 @@
 // Which parameters a plan trains (docs/frozen_parameters.md).
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -60,6 +61,10 @@ class FrozenParameters {
 
 /// Names of all parameters of a model, in the order of the forward pass.
 std::vector<std::string> parameter_names(const models::ModelGraph& graph);
+
+/// Elements of the parameters that are frozen; a tied embedding counts once.
+std::int64_t frozen_elements(const std::vector<std::string>& patterns,
+                             const models::ModelGraph& graph);
 
 /// What is wrong with patterns for a model: those that match nothing, with the nearest names, or
 /// that all is frozen.

@@ -10,6 +10,8 @@ namespace meshplan::reports {
 
 /// "llama3-70b  70.6 B parameters, 80 layers, hidden 8192, 64 heads (8 kv), vocabulary 128,256"
 std::string model_line(const models::ModelSpec& model);
+/// "1.2 M of 6.0 M parameters (embedding, layers.0-3)"
+std::string frozen_line(const models::ModelSpec& model, const std::vector<std::string>& frozen);
 /// "dgx-h100  128 x H100 SXM 80 GB: 16 nodes of 8, nvlink 370.8 GB/s, infiniband-ndr 48 GB/s"
 std::string cluster_line(const sim::Cluster& cluster);
 /// "1,024 sequences of 8,192 tokens (8.4 M tokens a step), bf16, adamw"
