@@ -18,7 +18,7 @@ const std::vector<std::string>& all_techniques();
 std::vector<std::size_t> techniques_of(const program::Plan& plan);
 
 /// Pairs of techniques, and techniques alone: bit pair_index(a, b), a <= b; (a, a) is a alone.
-constexpr std::size_t kMostTechniques = 32;
+constexpr std::size_t kMostTechniques = 40;
 using PairSet = std::bitset<kMostTechniques * kMostTechniques>;
 constexpr std::size_t pair_index(std::size_t a, std::size_t b) {
   return a * kMostTechniques + b;
