@@ -62,8 +62,15 @@ Result expected_of(const Case& c) {
   return result;
 }
 
+/// Whose weights have a gradient.
+struct Trained {
+  bool queries = true;
+  bool keys = true;
+};
+
 /// @param before  what the weights' gradients hold; they accumulate if it is given
-Result run_both(Backend& backend, const Case& c, std::optional<double> before = std::nullopt) {
+Result run_both(Backend& backend, const Case& c, std::optional<double> before = std::nullopt,
+                Trained trained = {}) {
   const DeviceMatrix x(backend, c.x, c.dtype, c.padded ? 3 : 0);
   const DeviceMatrix q_weight(backend, c.q_weight, c.dtype);
   const DeviceMatrix k_weight(backend, c.k_weight, c.dtype);
@@ -92,8 +99,8 @@ Result run_both(Backend& backend, const Case& c, std::optional<double> before = 
                                    .q_weight = q_weight.data(),
                                    .k_weight = k_weight.data(),
                                    .inv_rms = inv_rms.floats(),
-                                   .dq_weight = dq_weight.floats(),
-                                   .dk_weight = dk_weight.floats(),
+                                   .dq_weight = trained.queries ? dq_weight.floats() : nullptr,
+                                   .dk_weight = trained.keys ? dk_weight.floats() : nullptr,
                                    .accumulate = before.has_value()});
   return {y.read(), gradient.read(), dq_weight.read(), dk_weight.read()};
 }
@@ -134,6 +141,25 @@ TEST_CASE("the weights' gradients of the norm of heads accumulate", "[kernels][n
     const Result result = run_both(backend, c, 2.0);
     check_close(result.dq_weight, expected.dq_weight, weight_bound(c));
     check_close(result.dk_weight, expected.dk_weight, weight_bound(c));
+  });
+}
+
+TEST_CASE("a frozen weight of the norm of heads gets no gradient, and changes no other",
+          "[kernels][norms]") {
+  for_each_case([](Backend& backend, const Case& c) {
+    const Result both = run_both(backend, c);
+    for (const Trained trained : {Trained{.queries = false}, Trained{.keys = false},
+                                  Trained{.queries = false, .keys = false}}) {
+      const Result part = run_both(backend, c, std::nullopt, trained);
+      const Matrix untouched = [&] {
+        Matrix start(1, c.shape.head_size);
+        for (double& value : start.values) value = 99.0;
+        return start;
+      }();
+      CHECK(part.dx.values == both.dx.values);
+      CHECK(part.dq_weight.values == (trained.queries ? both.dq_weight : untouched).values);
+      CHECK(part.dk_weight.values == (trained.keys ? both.dk_weight : untouched).values);
+    }
   });
 }
 
