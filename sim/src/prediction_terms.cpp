@@ -18,14 +18,14 @@ namespace {
 // components of the errors of runs whose model, cluster or stack was left out of the fit of the
 // constants, by maximum likelihood (Searle, Casella and McCulloch 1992, "Variance Components",
 // chapter 6), then rounded and moved to where 80 % of these runs lie inside (docs/accuracy.md).
-constexpr double kProductSigma = 0.015;
-constexpr double kLowPrecisionSigma = 0.08;  // scaling recipes and their kernels change by release
+constexpr double kProductSigma = 0.01;
+constexpr double kLowPrecisionSigma = 0.07;  // scaling recipes and their kernels change by release
 constexpr double kAttentionSigma = 0.04;
-constexpr double kStreamSigma = 0.13;
+constexpr double kStreamSigma = 0.14;
 constexpr double kStartSigma = 0.6;  // of kernels: small models differ most
-constexpr double kExchangeSigma = 0.2;
-constexpr double kHostSigma = 0.03;  // of what the host paces: where it is late it sets the pace
-constexpr double kPipelineSigma = 0.26;
+constexpr double kExchangeSigma = 0.26;
+constexpr double kHostSigma = 0.035;  // of what the host paces: where it is late it sets the pace
+constexpr double kPipelineSigma = 0.34;
 constexpr double kDataParallelSigma = 0.3;
 constexpr double kOptimizerSigma = 0.3;
 constexpr double kOffloadSigma = 0.3;
@@ -35,7 +35,7 @@ constexpr double kOverheadSigma = 0.5;
 constexpr double kVersionSigma = 0.015;
 // Between stacks and machines: what is peculiar to one and common to all of its runs, a random
 // effect (DerSimonian and Laird 1986), for no run of a new stack says how large its own is.
-constexpr double kStackSigma = 0.036;
+constexpr double kStackSigma = 0.022;
 // Of operations timed on this machine: ten plans of the demo scatter by 1 to 4 % from step to step.
 // Of those between timed ones, and of a CPU's data sheet (OpenBLAS and oneDNN differ by 2).
 constexpr double kMeasuredSigma = 0.03;
