@@ -194,6 +194,20 @@ TEST_CASE("Captured regions of every schedule keep the order", "[runtime][device
   }
 }
 
+TEST_CASE("Where parts are frozen, every schedule hands buffers over in order",
+          "[runtime][device][frozen]") {
+  const std::vector<std::string> parts[] = {{"embedding", "layers.0-2"},
+                                            {"layers.2-5", "layers.6.self_attn"},
+                                            {"*", "!*norm*.weight", "!layers.6-7.*.bias"}};
+  std::size_t turn = 0;
+  for (Plan plan : scheduled_plans()) {
+    plan.frozen = parts[turn++ % std::size(parts)];
+    if (!check(plan).empty()) continue;  // a model without biases
+    CAPTURE(program::test::describe(plan), plan.frozen.back());
+    check_order(plan, turn % 2 == 0 ? kDeviceDriven : kHostDriven, 2);
+  }
+}
+
 TEST_CASE("Compressed gradients are handed over in order", "[runtime][device]") {
   for (const Plan& plan : compressed_plans()) {
     check_order(plan, kDeviceDriven, 1);
