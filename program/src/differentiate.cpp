@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
-#include <ranges>
 #include <set>
 
 #include "core/error.hpp"
@@ -54,7 +53,10 @@ class Differentiator {
 
   void run() {
     if (layer_.has_backward) append_backward();
-    if (!layer_.has_backward || !layer_.needs_input_gradient || has_frozen()) forget_unread();
+    if (layer_.has_backward && layer_.needs_input_gradient && !has_frozen()) return;
+    std::optional<ValueId> needed;
+    if (layer_.input && layer_.needs_input_gradient) needed = take(*layer_.input).buffer;
+    drop_unneeded(layer_, needed);
   }
 
  private:
@@ -74,7 +76,6 @@ class Differentiator {
       adjoint(forward[i]);
     }
     if (layer_.input && layer_.needs_input_gradient) finish_input();
-    if (!layer_.needs_input_gradient || has_frozen()) drop_unneeded();
   }
 
   Value& value(ValueId id) { return layer_.block.values[at(id)]; }
@@ -725,40 +726,6 @@ class Differentiator {
     if (value(root).storage == Storage::LayerOutputGrad) return;
     require_invariant(!layer_.output, "a layer without a residual stream has no lowering");
     value(root).storage = Storage::LayerInputGrad;
-  }
-
-  // ------------------------------------------------------------ frozen parameters
-
-  /// Drops what leads neither to the gradient of a trained parameter nor to that of the layer's
-  /// input, where one is needed.
-  void drop_unneeded() {
-    std::set<ValueId> needed;  // buffers
-    if (layer_.input && layer_.needs_input_gradient)
-      needed.insert(layer_.root(take(*layer_.input).buffer));
-    std::vector<Operation> kept;
-    for (Operation& operation : layer_.block.backward | std::views::reverse) {
-      const bool leads = std::ranges::any_of(operation.outputs, [&](ValueId id) {
-        return value(id).storage == Storage::Gradient || needed.contains(layer_.root(id));
-      });
-      if (!leads) continue;
-      for (const ValueId input : operation.inputs) needed.insert(layer_.root(input));
-      kept.push_back(std::move(operation));
-    }
-    std::ranges::reverse(kept);
-    layer_.block.backward = std::move(kept);
-  }
-
-  /// What no backward operation reads is not kept for it.
-  void forget_unread() {
-    std::set<ValueId> read;
-    for (const Operation& operation : layer_.block.backward)
-      for (const ValueId input : operation.inputs) read.insert(layer_.root(input));
-    for (std::size_t id = 0; id < layer_.block.values.size(); ++id) {
-      Value& kept = layer_.block.values[id];
-      if (read.contains(static_cast<ValueId>(id)) || kept.alias) continue;
-      if (kept.storage == Storage::Saved) kept.storage = Storage::Transient;
-      if (kept.storage == Storage::LayerInput) kept.keep = Keep::InForward;
-    }
   }
 
   ShardedLayer& layer_;

@@ -76,6 +76,10 @@ ShardedLayer shard(const models::LayerGraph& graph, const ShardContext& context)
 void differentiate(ShardedLayer& layer, const ShardContext& context, RecomputeKind recompute,
                    const ExecutionProfile& profile);
 
+/// At the end of pass 3, where parameters are frozen: drops backward operations that lead neither
+/// to the gradient of a trained parameter nor to `input_gradient`, and keeps nothing for them.
+void drop_unneeded(ShardedLayer& layer, std::optional<ValueId> input_gradient);
+
 /// After pass 3: products of the layer's linears are in FP8, and what they read is quantized before
 /// them. With `keep_weights` weights are quantized once a step, else wherever they are read.
 void quantize_linears(ShardedLayer& layer, bool keep_weights);
