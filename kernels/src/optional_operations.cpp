@@ -81,6 +81,9 @@ void Backend::run(const TopKSelect& /*op*/) {
 void Backend::run(const TopKScatterAdd& /*op*/) {
   refuse(*this, "TopKScatterAdd");
 }
+void Backend::run(const SettleErrors& /*op*/) {
+  refuse(*this, "SettleErrors");
+}
 void Backend::run(const QuantizeFloat8& /*op*/) {
   refuse(*this, "QuantizeFloat8");
 }

@@ -118,12 +118,6 @@ Address parameter_address(const Program& program, const OperationInstance& insta
   return streamed_address(program, Region::UnreducedBuckets, instance.gradient_slot, bucket, range);
 }
 
-/// `count` scalars from `first` on.
-Address scalar_address(const Program& program, Scalar first, std::int64_t count = 1) {
-  const auto begin = static_cast<std::int64_t>(first);
-  return flat_address(program, Region::Scalars, {begin, begin + count});
-}
-
 Address expert_load_address(const Program& program, int row) {
   const std::int64_t experts = program.plan.model.moe->num_experts;
   return flat_address(program, Region::ExpertLoad, {row * experts, (row + 1) * experts});
@@ -215,6 +209,7 @@ void add_step_footprint(const Program& program, const OperationInstance& instanc
     case StepWork::SumCompressed:
     case StepWork::CompressSum:
     case StepWork::DecompressGradients:
+    case StepWork::SettleErrors:
       return add_compression_footprint(program, instance, step, result);
   }
 }
@@ -297,6 +292,11 @@ std::int64_t element_bytes(const Program& program, Region region) {
 Address flat_address(const Program& program, Region region, FlatRange range) {
   const std::int64_t size = element_bytes(program, region);
   return {.region = region, .offset = range.begin * size, .bytes = range.size() * size};
+}
+
+Address scalar_address(const Program& program, Scalar first, std::int64_t count) {
+  const auto begin = static_cast<std::int64_t>(first);
+  return flat_address(program, Region::Scalars, {begin, begin + count});
 }
 
 Address address_of(const Program& program, const OperationInstance& instance, ValueId id) {

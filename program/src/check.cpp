@@ -454,13 +454,6 @@ class Checker {
                 fmt::format("compression takes one sum over all ranks, but zero_shard_group = {} "
                             "makes two of it; use zero_shard_group = 0",
                             plan_.zero_shard_group));
-    refuse_with(plan_.workload.precision == DType::F16,
-                "precision 'fp16' scales the loss anew from step to step, so that what was lost of "
-                "earlier gradients is in other units; use 'bf16' or 'fp32'");
-    refuse_with(parallel_.tp > model_.num_kv_heads,
-                fmt::format("tp ({}) exceeds num_kv_heads ({}): ranks that hold the same heads "
-                            "would round them differently; use tp <= {}",
-                            parallel_.tp, model_.num_kv_heads, model_.num_kv_heads));
   }
 
   void float8() {

@@ -7,6 +7,7 @@
 
 #include "compress_reductions.hpp"
 #include "core/error.hpp"
+#include "program/shard_layout.hpp"
 #include "sharded_layer.hpp"
 
 namespace meshplan::program {
@@ -62,17 +63,85 @@ int bucket_parts(const Plan& plan, const Bucket& bucket) {
   return bucket.shards * (summed_in_parts ? group_size(summed_over(bucket), plan) : 1);
 }
 
-CompressedLayout compressed_layout(const Plan& plan, const Bucket& bucket) {
+bool compresses_units(const Plan& plan, const Bucket& bucket) {
+  return plan.zero_stage >= 2 && bucket.unit && scatters(bucket) && is_compressed(plan, bucket);
+}
+
+bool keeps_settled_errors(const Plan& plan) {
+  return plan.workload.precision == DType::F16;
+}
+
+namespace {
+
+/// Elements that each rank compresses.
+std::int64_t compressed_elements(const Bucket& bucket) {
+  return bucket.replicas ? bucket.owned_elements() : bucket.range.size();
+}
+
+/// Where blocks are counted anew.
+std::vector<std::int64_t> block_cuts(const Program& program, int bucket) {
+  if (group_size(Group::KvCopies, program.plan) == 1) return {};
+  const std::int64_t alignment = parameter_alignment(program.plan);
+  std::set<std::int64_t> cuts;
+  for (const Parameter& parameter : program.parameters) {
+    if (parameter.bucket != bucket || parameter.expert || parameter.shard_dim < 0) continue;
+    const std::vector<HeldRange> ranges = held_ranges(parameter, program.plan.parallel.tp);
+    if (std::ranges::all_of(ranges, [](const HeldRange& range) { return range.copies == 1; }))
+      continue;
+    for (const HeldRange& range : ranges) cuts.insert(parameter.offset + range.range.begin);
+    cuts.insert(parameter.offset + (parameter.elements() + alignment - 1) / alignment * alignment);
+  }
+  return {cuts.begin(), cuts.end()};
+}
+
+std::vector<BlockRun> block_runs(const std::vector<std::int64_t>& cuts, FlatRange record,
+                                 int block) {
+  std::vector<BlockRun> runs;
+  std::int64_t begin = record.begin, first_block = 0;
+  const auto end_at = [&](std::int64_t end) {
+    if (end <= begin) return;
+    runs.push_back({.range = {begin, end}, .first_block = first_block});
+    first_block += (end - begin + block - 1) / block;
+    begin = end;
+  };
+  for (const std::int64_t cut : cuts) end_at(std::min(cut, record.end));
+  end_at(record.end);
+  return runs;
+}
+
+/// Of the record of a bucket that has most of them: a bucket is records in a row.
+std::int64_t most_blocks(const Program& program, int index, std::int64_t elements, int block) {
+  const FlatRange all = program.buckets[at(index)].range;
+  const std::vector<std::int64_t> cuts = block_cuts(program, index);
+  if (cuts.empty()) return (elements + block - 1) / block;
+  std::int64_t most = 0;
+  for (std::int64_t begin = all.begin; begin < all.end; begin += elements) {
+    const BlockRun last = block_runs(cuts, {begin, begin + elements}, block).back();
+    most = std::max(most, last.first_block + (last.range.size() + block - 1) / block);
+  }
+  return most;
+}
+
+}  // namespace
+
+std::vector<BlockRun> block_runs(const Program& program, int bucket, FlatRange record) {
+  const bool int8 = program.plan.compression.kind == CompressionKind::Int8;
+  return block_runs(block_cuts(program, bucket), record, int8 ? kInt8Block : kTopKBlock);
+}
+
+CompressedLayout compressed_layout(const Program& program, int index) {
+  const Plan& plan = program.plan;
+  const Bucket& bucket = program.buckets[at(index)];
   const bool int8 = plan.compression.kind == CompressionKind::Int8;
   const Group group = summed_over(bucket);
   CompressedLayout layout{.group = group,
                           .scatters = scatters(bucket),
-                          .by_parts = int8,
+                          .by_parts = int8 || scatters(bucket),
                           .block = int8 ? kInt8Block : kTopKBlock,
                           .parts = group_size(group, plan)};
-  layout.compressed = bucket.replicas ? bucket.owned_elements() : bucket.range.size();
+  layout.compressed = compressed_elements(bucket);
   layout.elements = layout.by_parts ? layout.compressed / layout.parts : layout.compressed;
-  layout.blocks = (layout.elements + layout.block - 1) / layout.block;
+  layout.blocks = most_blocks(program, index, layout.elements, layout.block);
   if (int8) {
     layout.second_begin = aligned(layout.elements);
     layout.record_bytes = layout.second_begin + aligned(layout.blocks * size_of(DType::F32));
@@ -104,15 +173,15 @@ std::int64_t errors_begin(const Program& program, int bucket) {
   std::int64_t begin = 0;
   for (int b = 0; b < bucket; ++b)
     if (is_compressed(program.plan, program.buckets[at(b)]))
-      begin += compressed_layout(program.plan, program.buckets[at(b)]).compressed;
+      begin += compressed_elements(program.buckets[at(b)]);
   return begin;
 }
 
 std::int64_t sum_errors_begin(const Program& program, int bucket) {
   std::int64_t begin = 0;
   for (int b = 0; b < bucket; ++b)
-    if (keeps_sum_errors(program.plan, program.buckets[at(b)]))
-      begin += compressed_layout(program.plan, program.buckets[at(b)]).elements;
+    if (const Bucket& other = program.buckets[at(b)]; keeps_sum_errors(program.plan, other))
+      begin += compressed_elements(other) / group_size(summed_over(other), program.plan);
   return begin;
 }
 
@@ -139,7 +208,7 @@ std::vector<HeldRun> sum_error_runs(const Program& program, const ShardPlace& pl
   for (int b = 0; b < static_cast<int>(program.buckets.size()); ++b) {
     const Bucket& bucket = program.buckets[at(b)];
     if (!keeps_sum_errors(program.plan, bucket)) continue;
-    const std::int64_t size = compressed_layout(program.plan, bucket).elements;
+    const std::int64_t size = compressed_layout(program, b).elements;
     const std::int64_t begin =
         compressed_range(bucket, place).begin + part_of(bucket, place) * size;
     runs.push_back({.range = {begin, begin + size}, .offset = sum_errors_begin(program, b)});
@@ -153,87 +222,132 @@ namespace {
 Address compressed_address(const OperationInstance& instance, std::int64_t offset,
                            std::int64_t bytes) {
   return {.region = Region::CompressedGradients,
-          .slot = instance.gradient_slot,
+          .slot = instance.compressed_slot,
           .offset = offset,
           .bytes = bytes};
+}
+
+/// What work on a bucket's gradients touches at most, whichever rank does it.
+Address gradients_of(const Program& program, const OperationInstance& instance, int bucket,
+                     Region region) {
+  const FlatCollectiveOp all{
+      .region = region, .range = program.buckets[at(bucket)].range, .bucket = bucket};
+  return flat_places(program, instance, all, {}).all;
+}
+
+/// What was lost of gradients, and in fp16 the units in which it is kept.
+void add_errors(const Program& program, Region region, std::int64_t begin, std::int64_t elements,
+                Footprint& result) {
+  result.writes.push_back(flat_address(program, region, {begin, begin + elements}));
+  if (keeps_settled_errors(program.plan))
+    result.reads.push_back(scalar_address(program, Scalar::GradientScale, 2));
+}
+
+void add_settling(const Program& program, Footprint& result) {
+  result.reads.push_back(scalar_address(program, Scalar::ClipCoefficient));
+  for (const Region region : {Region::CompressionErrors, Region::SumErrors}) {
+    const RegionPlan& plan = program.memory.regions[static_cast<std::size_t>(region)];
+    for (int slot = 0; slot < plan.slots && plan.stride_bytes > 0; ++slot)
+      result.writes.push_back({.region = region, .slot = slot, .bytes = plan.stride_bytes});
+  }
 }
 
 }  // namespace
 
 FlatPlaces compressed_places(const Program& program, const OperationInstance& instance,
                              const FlatCollectiveOp& flat, const ShardPlace& place) {
-  const Bucket& bucket = program.buckets[at(flat.bucket.value())];
-  const CompressedLayout layout = compressed_layout(program.plan, bucket);
+  const int index = flat.bucket.value();
+  const CompressedLayout layout = compressed_layout(program, index);
   const Address sent = compressed_address(instance, 0, layout.sent_bytes());
   if (flat.collective.collective == Collective::AllToAll)
     return {.all = sent,
             .part = compressed_address(instance, layout.received_begin(), layout.sent_bytes())};
+  const int number = part_of(program.buckets[at(index)], place);
   return {.all = sent,
-          .part = compressed_address(instance, part_of(bucket, place) * layout.record_bytes,
-                                     layout.record_bytes)};
+          .part = compressed_address(instance, number * layout.record_bytes, layout.record_bytes)};
 }
 
 void add_compression_footprint(const Program& program, const OperationInstance& instance,
                                const StepOp& step, Footprint& result) {
-  const CompressedLayout layout =
-      compressed_layout(program.plan, program.buckets[at(step.bucket.value())]);
-  const Address gradients = flat_address(program, Region::Gradients, step.range);
+  if (step.work == StepWork::SettleErrors) return add_settling(program, result);
+  const int index = step.bucket.value();
+  const Bucket& bucket = program.buckets[at(index)];
+  const CompressedLayout layout = compressed_layout(program, index);
+  const Address gradients = gradients_of(program, instance, index, Region::Gradients);
   const Address sent = compressed_address(instance, 0, layout.sent_bytes());
   switch (step.work) {
-    case StepWork::CompressGradients: {
-      const std::int64_t begin = errors_begin(program, *step.bucket);
-      result.reads.push_back(gradients);
-      result.writes.push_back(
-          flat_address(program, Region::CompressionErrors, {begin, begin + layout.compressed}));
+    case StepWork::CompressGradients:
+      result.reads.push_back(compresses_units(program.plan, bucket)
+                                 ? gradients_of(program, instance, index, Region::UnreducedBuckets)
+                                 : gradients);
+      add_errors(program, Region::CompressionErrors, errors_begin(program, index),
+                 layout.compressed, result);
       result.writes.push_back(sent);
       return;
-    }
     case StepWork::SumCompressed:
       result.reads.push_back(
           compressed_address(instance, layout.received_begin(), layout.sent_bytes()));
       result.writes.push_back(gradients);
       return;
-    case StepWork::CompressSum: {
-      const std::int64_t begin = sum_errors_begin(program, *step.bucket);
+    case StepWork::CompressSum:
       result.reads.push_back(gradients);
-      result.writes.push_back(
-          flat_address(program, Region::SumErrors, {begin, begin + layout.elements}));
+      add_errors(program, Region::SumErrors, sum_errors_begin(program, index), layout.elements,
+                 result);
       result.writes.push_back(sent);
       return;
-    }
     default:
       result.reads.push_back(sent);
       result.writes.push_back(gradients);
   }
 }
 
-OperationCost compression_cost(const Program& program, const StepOp& step) {
-  const CompressedLayout layout =
-      compressed_layout(program.plan, program.buckets[at(step.bucket.value())]);
-  const bool int8 = program.plan.compression.kind == CompressionKind::Int8;
-  const std::int64_t entries = layout.parts * layout.blocks * layout.keep;
+namespace {
+
+/// Elements of which something was lost.
+std::int64_t kept_errors(const Program& program) {
+  const auto num_buckets = static_cast<int>(program.buckets.size());
+  return errors_begin(program, num_buckets) + sum_errors_begin(program, num_buckets);
+}
+
+OperationCost int8_cost(const CompressedLayout& layout, StepWork work) {
   const auto of = [](std::int64_t elements, std::int64_t flops, std::int64_t bytes) {
     return OperationCost{.flops = static_cast<double>(flops * elements), .bytes = bytes * elements};
   };
-  // Traffic as in kernels/gradient_compression.hpp.
-  switch (step.work) {
+  switch (work) {
     case StepWork::CompressGradients:
-      if (int8) return of(layout.compressed, 4, 13);
-      return {.flops = static_cast<double>(2 * layout.compressed),
-              .bytes = 12 * layout.compressed + 8 * layout.blocks * layout.keep};
+      return of(layout.compressed, 4, 13);
     case StepWork::SumCompressed:
       return of(layout.elements, 2 * layout.parts, 9 * layout.parts - 4);
     case StepWork::CompressSum:
       return of(layout.elements, 4, 13);
     default:
-      if (int8) return of(layout.compressed, 1, 5);
-      return {.flops = static_cast<double>(entries), .bytes = 4 * layout.compressed + 16 * entries};
+      return of(layout.compressed, 1, 5);
   }
 }
 
+OperationCost top_k_cost(const CompressedLayout& layout, StepWork work) {
+  const std::int64_t of_record = layout.blocks * layout.keep;
+  const std::int64_t entries = layout.parts * of_record;
+  if (work == StepWork::CompressGradients)
+    return {.flops = static_cast<double>(2 * layout.compressed),
+            .bytes = 12 * layout.compressed + 8 * (layout.by_parts ? entries : of_record)};
+  return {.flops = static_cast<double>(entries), .bytes = 4 * layout.elements + 16 * entries};
+}
+
+}  // namespace
+
+/// Traffic as in kernels/gradient_compression.hpp.
+OperationCost compression_cost(const Program& program, const StepOp& step) {
+  if (step.work == StepWork::SettleErrors) return {.bytes = 8 * kept_errors(program)};
+  const CompressedLayout layout = compressed_layout(program, step.bucket.value());
+  const bool int8 = program.plan.compression.kind == CompressionKind::Int8;
+  return int8 ? int8_cost(layout, step.work) : top_k_cost(layout, step.work);
+}
+
 std::string compression_signature(const Program& program, const StepOp& step) {
-  const CompressedLayout layout =
-      compressed_layout(program.plan, program.buckets[at(step.bucket.value())]);
+  if (step.work == StepWork::SettleErrors)
+    return fmt::format("settle_errors {}", kept_errors(program));
+  const CompressedLayout layout = compressed_layout(program, step.bucket.value());
   const bool int8 = program.plan.compression.kind == CompressionKind::Int8;
   const std::string name = int8 ? "int8" : fmt::format("top{}of{}", layout.keep, layout.block);
   switch (step.work) {

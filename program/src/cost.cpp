@@ -474,6 +474,7 @@ OperationCost step_cost(const Plan& plan, const StepOp& step) {
     case StepWork::SumCompressed:
     case StepWork::CompressSum:
     case StepWork::DecompressGradients:
+    case StepWork::SettleErrors:
       throw InvariantError("compression is priced by its bucket");
   }
   throw InvariantError("step work without a cost");
@@ -482,7 +483,7 @@ OperationCost step_cost(const Plan& plan, const StepOp& step) {
 namespace {
 
 bool compresses(StepWork work) {
-  return work >= StepWork::CompressGradients && work <= StepWork::DecompressGradients;
+  return work >= StepWork::CompressGradients && work <= StepWork::SettleErrors;
 }
 
 }  // namespace
@@ -532,6 +533,7 @@ std::string step_signature(const Plan& plan, const StepOp& step) {
     case StepWork::SumCompressed:
     case StepWork::CompressSum:
     case StepWork::DecompressGradients:
+    case StepWork::SettleErrors:
       throw InvariantError("compression is described by its bucket");
   }
   throw InvariantError("step work without a signature");

@@ -223,8 +223,10 @@ class Lowering {
       set(Region::UnreducedBuckets, largest_unit(program_) * size_of(DType::F32), kUnitSlots);
     if (plan().compression.kind != CompressionKind::None && training) {
       const auto num_buckets = static_cast<int>(program_.buckets.size());
-      set(Region::CompressionErrors, errors_begin(program_, num_buckets) * size_of(DType::F32));
-      set(Region::SumErrors, sum_errors_begin(program_, num_buckets) * size_of(DType::F32));
+      const int slots = keeps_settled_errors(plan()) ? 2 : 1;
+      set(Region::CompressionErrors, errors_begin(program_, num_buckets) * size_of(DType::F32),
+          slots);
+      set(Region::SumErrors, sum_errors_begin(program_, num_buckets) * size_of(DType::F32), slots);
       regions[static_cast<std::size_t>(Region::CompressedGradients)] = compressed_region(program_);
     }
     set(Region::Batch,

@@ -402,6 +402,7 @@ std::function<void()> Executor::bind_step_work(const OperationInstance& instance
     case StepWork::SumCompressed:
     case StepWork::CompressSum:
     case StepWork::DecompressGradients:
+    case StepWork::SettleErrors:
       return bind_compression(instance, whole);
     case StepWork::ClipCoefficient:
     case StepWork::OptimizerUpdate:

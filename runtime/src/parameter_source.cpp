@@ -44,9 +44,14 @@ class LostGradients {
     for (int replica = first; add(compression_error_state(replica)); replica += step) continue;
   }
 
-  void copy_to(std::byte* region, std::int64_t offset, kernels::Backend& backend) const {
-    backend.copy_to_device(region + offset * size_of(DType::F32), sum_.data(),
-                           std::ssize(sum_) * size_of(DType::F32));
+  /// Into every slot: what is loaded is settled.
+  void copy_to(program::Region region, std::int64_t offset, kernels::Backend& backend,
+               const Arena& arena) const {
+    const auto& plan = program_.memory.regions[static_cast<std::size_t>(region)];
+    for (int slot = 0; slot < plan.slots; ++slot)
+      backend.copy_to_device(
+          arena.region(region) + slot * plan.stride_bytes + offset * size_of(DType::F32),
+          sum_.data(), std::ssize(sum_) * size_of(DType::F32));
     backend.synchronize();
   }
 
@@ -66,15 +71,15 @@ void load_compression_errors(const program::Program& program, const program::Coo
     if (!program::is_compressed(program.plan, bucket)) continue;
     const int replica = program::part_of(bucket, shard);
     LostGradients lost(program, place, program::compressed_range(bucket, shard), source);
-    lost.add_replicas(replica, program::compressed_layout(program.plan, bucket).parts);
+    lost.add_replicas(replica, program::compressed_layout(program, b).parts);
     if (replica == 0 && !program::keeps_sum_errors(program.plan, bucket)) lost.add(kSumErrorState);
-    lost.copy_to(arena.region(program::Region::CompressionErrors),
-                 program::errors_begin(program, b), backend);
+    lost.copy_to(program::Region::CompressionErrors, program::errors_begin(program, b), backend,
+                 arena);
   }
   for (const program::HeldRun& run : program::sum_error_runs(program, shard)) {
     LostGradients lost(program, place, run.range, source);
     lost.add(kSumErrorState);
-    lost.copy_to(arena.region(program::Region::SumErrors), run.offset, backend);
+    lost.copy_to(program::Region::SumErrors, run.offset, backend, arena);
   }
 }
 

@@ -15,11 +15,13 @@ using program::Collective;
 using program::StepWork;
 
 /// What lowering makes of one bucket's sum (program/src/compress_reductions.cpp).
-std::vector<StepWork> work_of(const program::CompressedLayout& layout) {
-  if (!layout.by_parts) return {StepWork::CompressGradients, StepWork::DecompressGradients};
-  if (layout.scatters) return {StepWork::CompressGradients, StepWork::SumCompressed};
-  return {StepWork::CompressGradients, StepWork::SumCompressed, StepWork::CompressSum,
-          StepWork::DecompressGradients};
+std::vector<StepWork> work_of(const program::Plan& plan, const program::CompressedLayout& layout) {
+  std::vector<StepWork> work = {StepWork::CompressGradients};
+  if (layout.by_parts) work.push_back(StepWork::SumCompressed);
+  if (layout.by_parts && !layout.scatters) work.push_back(StepWork::CompressSum);
+  if (!layout.scatters) work.push_back(StepWork::DecompressGradients);
+  if (program::keeps_settled_errors(plan)) work.push_back(StepWork::SettleErrors);
+  return work;
 }
 
 program::Bucket bucket_of(const program::Plan& plan, double elements, bool expert,
@@ -34,22 +36,24 @@ program::Bucket bucket_of(const program::Plan& plan, double elements, bool exper
   return bucket;
 }
 
-double work_seconds(const program::Plan& plan, const program::Bucket& bucket,
-                    const program::CompressedLayout& layout, const OperatorTable& table,
-                    const Cluster& cluster) {
-  program::Program alone{.plan = plan};
-  alone.buckets = {bucket};
-  for (const StepWork work : work_of(layout))
+program::Program alone(const program::Plan& plan, const program::Bucket& bucket) {
+  program::Program program{.plan = plan};
+  program.buckets = {bucket};
+  return program;
+}
+
+double work_seconds(program::Program alone, const std::vector<StepWork>& all,
+                    const OperatorTable& table, const Cluster& cluster) {
+  double seconds = 0;
+  for (const StepWork work : all) {
+    program::OperationInstance instance;
+    instance.operation = {.index = static_cast<int>(alone.step_operations.size())};
     alone.step_operations.push_back(
         {.name = "compression",
          .phase = program::Phase::Reduce,
-         .work = program::StepOp{.work = work, .range = bucket.range, .bucket = 0},
+         .work = program::StepOp{.work = work, .range = alone.buckets.front().range, .bucket = 0},
          .inputs = {},
          .outputs = {}});
-  double seconds = 0;
-  for (int i = 0; i < static_cast<int>(alone.step_operations.size()); ++i) {
-    program::OperationInstance instance;
-    instance.operation = {.index = i};
     const program::OperationCost cost = program::operation_cost(alone, instance);
     seconds += seconds_on_busy_host(table.price(program::signature(alone, instance), cost.flops,
                                                 static_cast<double>(cost.bytes)),
@@ -67,7 +71,8 @@ CompressedReduction compressed_reduction(const program::Plan& plan, double eleme
   if (elements <= 0) return result;
   const program::Bucket bucket = bucket_of(plan, elements, expert, groups);
   if (!program::is_compressed(plan, bucket)) return result;
-  const program::CompressedLayout layout = program::compressed_layout(plan, bucket);
+  const program::Program program = alone(plan, bucket);
+  const program::CompressedLayout layout = program::compressed_layout(program, 0);
   PricedGroup& group = bucket.replicas ? groups.replicas(expert)
                        : expert        ? groups.experts
                                        : groups.dense;
@@ -82,10 +87,11 @@ CompressedReduction compressed_reduction(const program::Plan& plan, double eleme
         Collective::ReduceScatter, static_cast<double>(bucket.range.size() * size_of(DType::F32)),
         cluster);
   result.communication_seconds *= progress_factor(plan, cluster);
-  result.computation_seconds = work_seconds(plan, bucket, layout, table, cluster);
+  result.computation_seconds = work_seconds(program, work_of(plan, layout), table, cluster);
   const std::int64_t kept =
       layout.compressed + (program::keeps_sum_errors(plan, bucket) ? layout.elements : 0);
-  result.error_bytes = static_cast<double>(kept * size_of(DType::F32));
+  const int copies = program::keeps_settled_errors(plan) ? 2 : 1;
+  result.error_bytes = static_cast<double>(copies * kept * size_of(DType::F32));
   result.slot_bytes = static_cast<double>(layout.slot_bytes());
   return result;
 }

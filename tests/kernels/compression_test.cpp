@@ -113,6 +113,73 @@ TEST_CASE("a block with a number that is not finite shows it", "[kernels][compre
     CHECK(scales.read()[0] == 0.0F);  // all zero: nothing to divide by
     CHECK(std::isnan(scales.read()[1]));
     CHECK(std::isnan(scales.read()[2]));
+    const DeviceVector<float> read(backend, 96);
+    run(backend, DequantizeInt8{96, 32, quantized.data(), scales.data(), read.data()});
+    for (std::size_t i = 0; i < 96; ++i)
+      CHECK(std::isnan(read.read()[i]) == (i == 40 || i == 70));  // others are 0, as gaps must be
+  });
+}
+
+TEST_CASE("errors are kept in units that the gradients' scale does not change",
+          "[kernels][compression]") {
+  constexpr std::size_t kCount = 96;
+  constexpr float kScale = 1024.0F;
+  for_each_backend([](Backend& backend) {
+    const Matrix random = random_in(DType::F32, 1, kCount, 1);
+    const Matrix lost = random_in(DType::F32, 1, kCount, 2, 0.01);
+    std::vector<float> plain, scaled, before;
+    for (std::size_t i = 0; i < kCount; ++i) {
+      plain.push_back(static_cast<float>(random.values[i]));
+      scaled.push_back(plain.back() * kScale);
+      before.push_back(static_cast<float>(lost.values[i]));
+    }
+    const DeviceVector<float> applied(backend, std::vector<float>{kScale / 8});
+    const DeviceVector<float> wanted(backend, std::vector<float>{1.0F / 8});
+    const ErrorUnit unit{applied.data(), wanted.data()};
+    std::vector<std::vector<float>> errors, sent;
+    for (const bool scales : {false, true}) {
+      const DeviceVector<float> gradient(backend, scales ? scaled : plain);
+      const DeviceVector<float> quantized_error(backend, before);
+      const DeviceVector<float> chosen_error(backend, before);
+      const DeviceVector<std::int8_t> quantized(backend, kCount);
+      const DeviceVector<float> steps(backend, 3);
+      const DeviceVector<std::int32_t> indices(backend, 12);
+      const DeviceVector<float> values(backend, 12);
+      if (!has(backend, QuantizeInt8{kCount, 32, gradient.data(), quantized_error.data(),
+                                     quantized.data(), steps.data(), scales ? unit : ErrorUnit{}}))
+        return;
+      run(backend, TopKSelect{kCount, 32, 4, gradient.data(), chosen_error.data(), indices.data(),
+                              values.data(), scales ? unit : ErrorUnit{}});
+      errors.push_back(quantized_error.read());
+      errors.push_back(chosen_error.read());
+      sent.push_back(steps.read());
+      sent.push_back(values.read());
+    }
+    // A power of two leaves no trace.
+    CHECK(errors[2] == errors[0]);
+    CHECK(errors[3] == errors[1]);
+    for (const std::size_t which : {std::size_t{0}, std::size_t{1}})
+      for (std::size_t i = 0; i < sent[which].size(); ++i)
+        CHECK(sent[which + 2][i] == kScale * sent[which][i]);
+  });
+}
+
+TEST_CASE("errors settle after a step that counts and come back after another",
+          "[kernels][compression]") {
+  for_each_backend([](Backend& backend) {
+    const DeviceVector<float> error(backend, {1.0F, NAN, 3.0F});
+    const DeviceVector<float> settled(backend, {4.0F, 5.0F, 6.0F});
+    const DeviceVector<float> skipped(backend, std::vector<float>{NAN});
+    const DeviceVector<float> counts(backend, std::vector<float>{0.5F});
+    if (!has(backend, SettleErrors{3, error.data(), settled.data(), skipped.data()})) return;
+    const std::vector<float> old = {4.0F, 5.0F, 6.0F};
+    CHECK(error.read() == old);
+    CHECK(settled.read() == old);
+    const DeviceVector<float> next(backend, {7.0F, 8.0F, 9.0F});
+    run(backend, SettleErrors{3, next.data(), settled.data(), counts.data()});
+    const std::vector<float> newer = {7.0F, 8.0F, 9.0F};
+    CHECK(next.read() == newer);
+    CHECK(settled.read() == newer);
   });
 }
 

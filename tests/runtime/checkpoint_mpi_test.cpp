@@ -372,6 +372,7 @@ struct CompressedCase {
   ParallelConfig parallel;
   CompressionKind kind = CompressionKind::Int8;
   int zero_stage = 0;
+  DType precision = DType::F32;
 };
 
 const std::vector<CompressedCase> kCompressed = {
@@ -380,6 +381,7 @@ const std::vector<CompressedCase> kCompressed = {
     {{.dp = 4}, CompressionKind::Int8, 1},
     {{.tp = 2, .dp = 2, .sp = true}, CompressionKind::Int8},
     {{.pp = 2, .dp = 2}, CompressionKind::TopK},
+    {{.dp = 4}, CompressionKind::Int8, 0, DType::F16},
 };
 
 /// Experts have as many replicas as ranks that hold the same ones.
@@ -392,7 +394,7 @@ const std::vector<CompressedCase> kCompressedExperts = {
 };
 
 Plan compressed_plan(const models::ModelSpec& model, const CompressedCase& one) {
-  Plan plan = make_plan(model, one.parallel);
+  Plan plan = make_plan(model, one.parallel, one.precision);
   plan.compression = {.kind = one.kind, .ratio = 0.1};
   plan.zero_stage = one.zero_stage;
   plan.bucket_bytes = 64 << 10;
@@ -487,6 +489,9 @@ TEST_CASE("what compression lost has the same sum under every plan that loads it
   const auto world = runtime::make_host_world(mpi_session(), {});
   if (world->size() < 4) return;
   check_same_loss_of_gradients(*world, llama_style(), kCompressed);
+  models::ModelSpec one_key_head = llama_style();
+  one_key_head.num_kv_heads = 1;  // tp ranks that hold the same lose the same
+  check_same_loss_of_gradients(*world, one_key_head, kCompressed);
   check_same_loss_of_gradients(*world, mixtral_style(), kCompressedExperts);
 }
 

@@ -128,6 +128,11 @@ std::vector<Plan> compressed_plans() {
         plan.zero_stage = zero_stage;
         plans.push_back(plan);
       }
+  plans.push_back(plans.front());
+  plans.back().workload.precision = DType::F16;
+  plans.push_back(make_plan(llama_style(), {.tp = 2, .dp = 2}));
+  plans.back().model.num_kv_heads = 1;
+  plans.back().compression = {.kind = program::CompressionKind::Int8};
   return plans;
 }
 

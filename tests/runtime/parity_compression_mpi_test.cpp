@@ -302,6 +302,7 @@ struct SumCase {
   models::ModelSpec model;
   ParallelConfig parallel;
   std::vector<int> zero_stages = {0, 1};
+  DType precision = DType::F32;
 };
 
 std::vector<SumCase> sum_cases() {
@@ -312,6 +313,10 @@ std::vector<SumCase> sum_cases() {
           ParallelConfig{.tp = 2, .dp = 2}, ParallelConfig{.pp = 2, .dp = 2},
           ParallelConfig{.cp = 2, .dp = 2}})
       cases.push_back({model, parallel});
+  models::ModelSpec one_key_head = llama_style();
+  one_key_head.num_kv_heads = 1;
+  cases.push_back({one_key_head, {.tp = 2, .dp = 2}});
+  cases.push_back({llama_style(), {.dp = 4}, {0, 1}, DType::F16});
   cases.push_back({mixtral_style(), {.dp = 4, .ep = 2}});
   cases.push_back({mixtral_style(), {.dp = 4, .ep = 4}, {1}});
   cases.push_back({mixtral_style(), {.dp = 4, .etp = 2}, {0}});
@@ -329,6 +334,7 @@ TEST_CASE("top-k of everything is the whole sum, and int8 is near it", "[compres
       const auto plan = [&](CompressionKind kind) {
         Plan made = plan_of(one.model, one.parallel, kind, 1);
         made.zero_stage = zero_stage;
+        made.workload.precision = one.precision;
         return made;
       };
       const auto whole = fixture.run(plan(CompressionKind::None));
@@ -350,10 +356,110 @@ TEST_CASE("top-k of everything is the whole sum, and int8 is near it", "[compres
 
 TEST_CASE("tp ranks that hold the same compress it alike", "[compression]") {
   Fixture fixture;
-  for (const auto kind : {CompressionKind::Int8, CompressionKind::TopK}) {
-    const Plan plan = plan_of(gpt2_style(), {.tp = 2, .dp = 2}, kind, 0.05);
-    verify_after_steps(fixture, plan);
+  for (const auto kind : {CompressionKind::Int8, CompressionKind::TopK})
+    for (models::ModelSpec model : {gpt2_style(), llama_style()}) {
+      verify_after_steps(fixture, plan_of(model, {.tp = 2, .dp = 2}, kind, 0.05));
+      model.num_kv_heads = 1;  // rows that both ranks hold beside rows of their own
+      verify_after_steps(fixture, plan_of(model, {.tp = 2, .dp = 2}, kind, 0.05));
+    }
+}
+
+namespace {
+
+/// Everything that a step changes.
+std::vector<float> state_after(Fixture& fixture, kernels::Backend& backend, const Plan& plan,
+                               const std::vector<double>& loss_scales, bool with_errors = true) {
+  runtime::HostDevice device(backend);
+  runtime::Trainer trainer(program::lower(plan, runtime::stage_of(plan, fixture.world->rank())),
+                           std::nullopt, *fixture.world, device, /*seed=*/7, nullptr);
+  const auto batch = parity_batch(plan, trainer.groups().coordinates());
+  int step = 1;
+  for (const double scale : loss_scales) {
+    const auto outcome = trainer.train_step(
+        batch, {.optimizer_step = step, .learning_rate = 3e-3, .loss_scale = scale});
+    if (std::isfinite(outcome.gradient_norm)) ++step;
   }
+  std::vector<float> state;
+  for (const Region region : {Region::MasterWeights, Region::Moment1, Region::Moment2,
+                              Region::CompressionErrors, Region::SumErrors}) {
+    if (!with_errors && region != Region::MasterWeights) continue;
+    const auto& memory = trainer.program().memory.regions[static_cast<std::size_t>(region)];
+    const auto* values = reinterpret_cast<const float*>(trainer.arena().region(region));
+    state.insert(state.end(), values, values + memory.bytes() / size_of(DType::F32));
+  }
+  return state;
+}
+
+double difference(const std::vector<float>& a, const std::vector<float>& b,
+                  const std::vector<float>& start) {
+  double difference = 0, way = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(double{a[i]} - double{b[i]}, 2);
+    way += std::pow(double{b[i]} - double{start[i]}, 2);
+  }
+  return std::sqrt(difference / way);
+}
+
+/// Seeded: errors are in the units of the step that they are of.
+class ScaledErrors final : public kernels::CpuBackend {
+ public:
+  ScaledErrors() : CpuBackend(1, kernels::best_cpu_isa()) {}
+  using CpuBackend::run;
+  void run(const kernels::QuantizeInt8& op) override {
+    kernels::QuantizeInt8 wrong = op;
+    wrong.unit = {};
+    CpuBackend::run(wrong);
+  }
+};
+
+std::vector<Plan> half_plans() {
+  std::vector<Plan> plans;
+  for (const auto kind : {CompressionKind::Int8, CompressionKind::TopK})
+    for (const int zero_stage : {0, 1}) {
+      plans.push_back(plan_of(llama_style(), {.dp = 4}, kind, 0.1));
+      plans.back().workload.precision = DType::F16;
+      plans.back().zero_stage = zero_stage;
+    }
+  plans.push_back(plan_of(mixtral_style(), {.dp = 4, .ep = 2}, CompressionKind::Int8));
+  plans.back().workload.precision = DType::F16;
+  return plans;
+}
+
+}  // namespace
+
+TEST_CASE("a step that fp16 skips leaves what was lost as it was", "[compression][fp16]") {
+  Fixture fixture;
+  for (const Plan& plan : half_plans()) {
+    INFO(plan.model.name << " " << to_string(plan.parallel) << " zero " << plan.zero_stage);
+    const auto run = [&](const std::vector<double>& scales) {
+      return state_after(fixture, *fixture.backend, plan, scales);
+    };
+    const auto skipped = run({0x1p16, 0x1p40, 0x1p16});
+    const auto expected = run({0x1p16, 0x1p16});
+    REQUIRE(skipped.size() == expected.size());
+    const auto first = std::ranges::mismatch(skipped, expected).in1 - skipped.begin();
+    CHECK(first == std::ssize(skipped));  // of which element differs
+  }
+}
+
+TEST_CASE("what was lost counts alike under another loss scale", "[compression][fp16]") {
+  Fixture fixture;
+  Plan plan = descent(plan_of(llama_style(), {.dp = 4}, CompressionKind::Int8));
+  plan.workload.precision = DType::F16;
+  const auto run = [&](kernels::Backend& backend, const std::vector<double>& scales) {
+    return state_after(fixture, backend, plan, scales, /*with_errors=*/false);
+  };
+  const auto start = run(*fixture.backend, {});
+  const auto same = run(*fixture.backend, {0x1p16, 0x1p16, 0x1p16, 0x1p16});
+  const std::vector<double> scales = {0x1p16, 0x1p12, 0x1p8, 0x1p12};
+  const double error = difference(run(*fixture.backend, scales), same, start);
+  ScaledErrors wrong;
+  const double in_other_units = difference(run(wrong, scales), same, start);
+  if (fixture.world->rank() == 0)
+    std::cout << fmt::format("other loss scales: {:.2e}, errors in their units {:.2e}\n", error,
+                             in_other_units);
+  CHECK(error <= 5e-3);
+  CHECK(in_other_units >= 10 * error);
 }
 
 TEST_CASE("with error feedback training converges as without compression", "[compression]") {

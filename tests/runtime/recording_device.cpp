@@ -139,6 +139,7 @@ class RecordingBackend final : public kernels::Backend {
   void run(const kernels::DequantizeInt8& op) override { record(op); }
   void run(const kernels::TopKSelect& op) override { record(op); }
   void run(const kernels::TopKScatterAdd& op) override { record(op); }
+  void run(const kernels::SettleErrors& op) override { record(op); }
   void run(const kernels::QuantizeFloat8& op) override { record(op); }
   void run(const kernels::ScaledProduct& op) override { record(op); }
   void run(const kernels::ClipCoefficient& op) override { record(op); }

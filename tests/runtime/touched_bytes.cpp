@@ -225,6 +225,8 @@ Touched touched(const SgdStep& op) {
 Touched touched(const QuantizeInt8& op) {
   return Touched()
       .read(op.gradient, op.count, DType::F32)
+      .read(op.unit.applied, 1, DType::F32)
+      .read(op.unit.wanted, 1, DType::F32)
       .update(op.error, op.count, DType::F32, true)
       .write(op.quantized, op.count, DType::I8)
       .write(op.scales, (op.count + op.block - 1) / op.block, DType::F32);
@@ -239,6 +241,8 @@ Touched touched(const TopKSelect& op) {
   const std::int64_t entries = (op.count + op.block - 1) / op.block * op.keep;
   return Touched()
       .read(op.gradient, op.count, DType::F32)
+      .read(op.unit.applied, 1, DType::F32)
+      .read(op.unit.wanted, 1, DType::F32)
       .update(op.error, op.count, DType::F32, true)
       .write(op.indices, entries, DType::I32)
       .write(op.values, entries, DType::F32);
@@ -249,6 +253,12 @@ Touched touched(const TopKScatterAdd& op) {
       .read(op.indices, op.entries, DType::I32)
       .read(op.values, op.entries, DType::F32)
       .update(op.out, op.count, DType::F32, true);
+}
+Touched touched(const SettleErrors& op) {
+  return Touched()
+      .read(op.gradient_scale, 1, DType::F32)
+      .update(op.error, op.count, DType::F32, true)
+      .update(op.settled, op.count, DType::F32, true);
 }
 Touched touched(const QuantizeFloat8& op) {
   const std::int64_t count = op.rows * op.columns;

@@ -80,6 +80,7 @@ Touched touched(const kernels::QuantizeInt8& op);
 Touched touched(const kernels::DequantizeInt8& op);
 Touched touched(const kernels::TopKSelect& op);
 Touched touched(const kernels::TopKScatterAdd& op);
+Touched touched(const kernels::SettleErrors& op);
 Touched touched(const kernels::QuantizeFloat8& op);
 Touched touched(const kernels::ScaledProduct& op);
 Touched touched(const kernels::SgdStep& op);

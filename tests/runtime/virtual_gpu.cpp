@@ -88,6 +88,7 @@ class VirtualBackend final : public kernels::Backend {
   void run(const kernels::DequantizeInt8& /*op*/) override { gpu_.spend(gpu_.launch()); }
   void run(const kernels::TopKSelect& /*op*/) override { gpu_.spend(gpu_.launch()); }
   void run(const kernels::TopKScatterAdd& /*op*/) override { gpu_.spend(gpu_.launch()); }
+  void run(const kernels::SettleErrors& /*op*/) override { gpu_.spend(gpu_.launch()); }
   void run(const kernels::QuantizeFloat8& /*op*/) override { gpu_.spend(gpu_.launch()); }
   void run(const kernels::ScaledProduct& /*op*/) override { gpu_.spend(gpu_.launch()); }
 

@@ -22,17 +22,23 @@ std::int64_t blocks_of(std::int64_t count, int block) {
   return (count + block - 1) / block;
 }
 
-float with_error(const float* gradient, const float* error, std::int64_t i) {
-  return error != nullptr ? gradient[i] + error[i] : gradient[i];
+/// Gradients are so many times what errors are kept as.
+float factor_of(const ErrorUnit& unit) {
+  return unit.applied != nullptr ? *unit.applied / *unit.wanted : 1.0F;
+}
+
+float with_error(const float* gradient, const float* error, float factor, std::int64_t i) {
+  return error != nullptr ? gradient[i] + factor * error[i] : gradient[i];
 }
 
 void quantize_block(const QuantizeInt8& op, std::int64_t block) {
   const std::int64_t first = block * op.block;
   const std::int64_t end = std::min(op.count, first + op.block);
+  const float factor = factor_of(op.unit);
   float max = 0.0F;
   bool finite = true;
   for (std::int64_t i = first; i < end; ++i) {
-    const float v = with_error(op.gradient, op.error, i);
+    const float v = with_error(op.gradient, op.error, factor, i);
     finite = finite && std::isfinite(v);
     max = std::max(max, std::abs(v));
   }
@@ -42,10 +48,11 @@ void quantize_block(const QuantizeInt8& op, std::int64_t block) {
   const float inverse = usable ? 1.0F / scale : 0.0F;
   op.scales[block] = scale;
   for (std::int64_t i = first; i < end; ++i) {
-    const float v = with_error(op.gradient, op.error, i);
-    const float q = finite ? std::nearbyint(v * inverse) : 0.0F;
+    const float v = with_error(op.gradient, op.error, factor, i);
+    // Gaps between parameters stay zero beside a number that is not finite.
+    const float q = finite ? std::nearbyint(v * inverse) : std::isfinite(v) ? 0.0F : 1.0F;
     op.quantized[i] = static_cast<std::int8_t>(q);
-    if (op.error != nullptr) op.error[i] = v - q * scale;
+    if (op.error != nullptr) op.error[i] = (v - q * scale) / factor;
   }
 }
 
@@ -58,11 +65,12 @@ void select_from_block(const TopKSelect& op, std::int64_t block) {
   const std::int64_t first = block * op.block;
   const auto length = static_cast<int>(std::min<std::int64_t>(op.block, op.count - first));
   const int keep = std::min(op.keep, length);
+  const float factor = factor_of(op.unit);
   std::array<float, kMaxSelectBlock> values;
   std::array<std::int32_t, kMaxSelectBlock> order;
   for (int i = 0; i < length; ++i) {
     const auto at = static_cast<std::size_t>(i);
-    values[at] = with_error(op.gradient, op.error, first + i);
+    values[at] = with_error(op.gradient, op.error, factor, first + i);
     order[at] = i;
   }
   const auto larger = [&](std::int32_t a, std::int32_t b) {
@@ -73,7 +81,9 @@ void select_from_block(const TopKSelect& op, std::int64_t block) {
   if (keep < length)
     std::nth_element(order.begin(), order.begin() + keep, order.begin() + length, larger);
   std::sort(order.begin(), order.begin() + keep);
-  if (op.error != nullptr) std::copy_n(values.begin(), length, op.error + first);
+  if (op.error != nullptr)
+    for (int i = 0; i < length; ++i)
+      op.error[first + i] = values[static_cast<std::size_t>(i)] / factor;
   std::int32_t* indices = op.indices + block * op.keep;
   float* kept = op.values + block * op.keep;
   for (int k = 0; k < op.keep; ++k) {
@@ -99,16 +109,17 @@ void CpuBackend::run(const QuantizeInt8& op) {
 }
 
 void CpuBackend::run(const DequantizeInt8& op) {
-  parallel_for(num_threads_, blocks_of(op.count, op.block), kBlockGrain,
-               [&](Range range, int /*thread*/) {
-                 for (std::int64_t b = range.begin; b < range.end; ++b) {
-                   const std::int64_t end = std::min(op.count, (b + 1) * op.block);
-                   for (std::int64_t i = b * op.block; i < end; ++i) {
-                     const float v = static_cast<float>(op.quantized[i]) * op.scales[b];
-                     op.out[i] = op.accumulate ? op.out[i] + v : v;
-                   }
-                 }
-               });
+  parallel_for(
+      num_threads_, blocks_of(op.count, op.block), kBlockGrain, [&](Range range, int /*thread*/) {
+        for (std::int64_t b = range.begin; b < range.end; ++b) {
+          const std::int64_t end = std::min(op.count, (b + 1) * op.block);
+          for (std::int64_t i = b * op.block; i < end; ++i) {
+            const float v =
+                op.quantized[i] == 0 ? 0.0F : static_cast<float>(op.quantized[i]) * op.scales[b];
+            op.out[i] = op.accumulate ? op.out[i] + v : v;
+          }
+        }
+      });
 }
 
 void CpuBackend::run(const TopKSelect& op) {
@@ -126,6 +137,16 @@ void CpuBackend::run(const TopKScatterAdd& op) {
   parallel_for(num_threads_, op.entries, kEntryGrain, [&](Range range, int /*thread*/) {
     for (std::int64_t e = range.begin; e < range.end; ++e)
       if (op.indices[e] >= 0) op.out[op.indices[e]] += op.values[e];
+  });
+}
+
+void CpuBackend::run(const SettleErrors& op) {
+  constexpr std::int64_t kElementGrain = 16384;
+  const bool skipped = std::isnan(*op.gradient_scale);
+  const float* from = skipped ? op.settled : op.error;
+  float* to = skipped ? op.error : op.settled;
+  parallel_for(num_threads_, op.count, kElementGrain, [&](Range range, int /*thread*/) {
+    std::copy(from + range.begin, from + range.end, to + range.begin);
   });
 }
 

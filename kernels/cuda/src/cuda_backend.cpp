@@ -419,6 +419,10 @@ void StreamBackend::run(const TopKScatterAdd& op) {
   use_device();
   enqueue(context_, op);
 }
+void StreamBackend::run(const SettleErrors& op) {
+  use_device();
+  enqueue(context_, op);
+}
 void StreamBackend::run(const QuantizeFloat8& op) {
   use_device();
   enqueue(context_, op);

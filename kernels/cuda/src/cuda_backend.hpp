@@ -109,6 +109,7 @@ class StreamBackend final : public CudaBackend {
   void run(const DequantizeInt8& op) override;
   void run(const TopKSelect& op) override;
   void run(const TopKScatterAdd& op) override;
+  void run(const SettleErrors& op) override;
   void run(const QuantizeFloat8& op) override;
   void run(const ScaledProduct& op) override;
 

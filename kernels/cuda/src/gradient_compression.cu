@@ -12,8 +12,14 @@ constexpr int kWarps = kThreads / kWarp;
 constexpr float kMaxInt8 = 127.0F;
 constexpr int kMaxSelectBlock = 4096;  // 16 KiB of shared memory: 8 blocks share an SM
 
-__device__ float with_error(const float* gradient, const float* error, std::int64_t i) {
-  return error != nullptr ? gradient[i] + error[i] : gradient[i];
+/// Gradients are so many times what errors are kept as.
+__device__ float factor_of(const ErrorUnit& unit) {
+  return unit.applied != nullptr ? *unit.applied / *unit.wanted : 1.0F;
+}
+
+__device__ float with_error(const float* gradient, const float* error, float factor,
+                            std::int64_t i) {
+  return error != nullptr ? gradient[i] + factor * error[i] : gradient[i];
 }
 
 /// A warp for each block of elements.
@@ -23,10 +29,11 @@ __global__ void quantize_kernel(const QuantizeInt8 op) {
   const std::int64_t first = block * op.block;
   if (first >= op.count) return;
   const std::int64_t end = first + op.block < op.count ? first + op.block : op.count;
+  const float factor = factor_of(op.unit);
   float max = 0.0F;
   float check = 0.0F;  // becomes NaN if a number is not finite
   for (std::int64_t i = first + lane; i < end; i += kWarp) {
-    const float v = with_error(op.gradient, op.error, i);
+    const float v = with_error(op.gradient, op.error, factor, i);
     max = fmaxf(max, fabsf(v));
     check += v * 0.0F;
   }
@@ -38,16 +45,18 @@ __global__ void quantize_kernel(const QuantizeInt8 op) {
   const float inverse = finite && scale >= 0x1p-126F ? 1.0F / scale : 0.0F;
   if (lane == 0) op.scales[block] = scale;
   for (std::int64_t i = first + lane; i < end; i += kWarp) {
-    const float v = with_error(op.gradient, op.error, i);
-    const int q = finite ? __float2int_rn(v * inverse) : 0;
+    const float v = with_error(op.gradient, op.error, factor, i);
+    // Gaps between parameters stay zero beside a number that is not finite.
+    const int q = finite ? __float2int_rn(v * inverse) : v * 0.0F == 0.0F ? 0 : 1;
     op.quantized[i] = static_cast<std::int8_t>(q);
-    if (op.error != nullptr) op.error[i] = v - static_cast<float>(q) * scale;
+    if (op.error != nullptr) op.error[i] = (v - static_cast<float>(q) * scale) / factor;
   }
 }
 
 __global__ void dequantize_kernel(const DequantizeInt8 op) {
   for_each_pack<1>(op.count, [&](std::int64_t i, auto /*one*/) {
-    const float v = static_cast<float>(op.quantized[i]) * op.scales[i / op.block];
+    const int q = op.quantized[i];
+    const float v = q == 0 ? 0.0F : static_cast<float>(q) * op.scales[i / op.block];
     op.out[i] = op.accumulate ? op.out[i] + v : v;
   });
 }
@@ -73,8 +82,9 @@ __global__ void select_kernel(const TopKSelect op) {
   const std::int64_t left = op.count - first;
   const int length = left < op.block ? static_cast<int>(left) : op.block;
   const int keep = op.keep < length ? op.keep : length;
+  const float factor = factor_of(op.unit);
   for (int i = static_cast<int>(threadIdx.x); i < length; i += kThreads)
-    magnitudes[i] = magnitude_of(with_error(op.gradient, op.error, first + i));
+    magnitudes[i] = magnitude_of(with_error(op.gradient, op.error, factor, first + i));
   __syncthreads();
   unsigned threshold = 0;  // the largest one that at least `keep` elements reach
   for (int bit = 30; bit >= 0; --bit) {
@@ -96,12 +106,12 @@ __global__ void select_kernel(const TopKSelect op) {
     int count = 0;
     const int place = written + block_exclusive_sum<kThreads>(chosen ? 1 : 0, count);
     if (i < length) {
-      const float v = with_error(op.gradient, op.error, first + i);
+      const float v = with_error(op.gradient, op.error, factor, first + i);
       if (chosen) {
         indices[place] = static_cast<std::int32_t>(first + i);
         values[place] = v;
       }
-      if (op.error != nullptr) op.error[first + i] = chosen ? 0.0F : v;
+      if (op.error != nullptr) op.error[first + i] = chosen ? 0.0F : v / factor;
     }
     ties_seen += ties;
     written += count;
@@ -116,6 +126,13 @@ __global__ void scatter_kernel(const TopKScatterAdd op) {
   for_each_pack<1>(op.entries, [&](std::int64_t i, auto /*one*/) {
     if (op.indices[i] >= 0) op.out[op.indices[i]] += op.values[i];
   });
+}
+
+__global__ void settle_kernel(const SettleErrors op) {
+  const bool skipped = isnan(*op.gradient_scale);
+  const float* from = skipped ? op.settled : op.error;
+  float* to = skipped ? op.error : op.settled;
+  for_each_pack<1>(op.count, [&](std::int64_t i, auto /*one*/) { to[i] = from[i]; });
 }
 
 }  // namespace
@@ -147,6 +164,10 @@ void enqueue(const Context& context, const TopKSelect& op) {
 
 void enqueue(const Context& context, const TopKScatterAdd& op) {
   launch(context, flat_shape(context, op.entries, 1), scatter_kernel, op);
+}
+
+void enqueue(const Context& context, const SettleErrors& op) {
+  launch(context, flat_shape(context, op.count, 1), settle_kernel, op);
 }
 
 }  // namespace meshplan::kernels::cuda

@@ -58,6 +58,7 @@ void enqueue(const Context& context, const QuantizeInt8& op);
 void enqueue(const Context& context, const DequantizeInt8& op);
 void enqueue(const Context& context, const TopKSelect& op);
 void enqueue(const Context& context, const TopKScatterAdd& op);
+void enqueue(const Context& context, const SettleErrors& op);
 void enqueue(const Context& context, const QuantizeFloat8& op);
 
 std::int64_t scratch_bytes(const RmsNormBackward& op);

@@ -161,6 +161,7 @@ class Backend {
   virtual void run(const DequantizeInt8& op);
   virtual void run(const TopKSelect& op);
   virtual void run(const TopKScatterAdd& op);
+  virtual void run(const SettleErrors& op);
   virtual void run(const QuantizeFloat8& op);
   virtual void run(const ScaledProduct& op);
 };

@@ -27,6 +27,9 @@ Address peer_address(const Program& program, const OperationInstance& instance);
 /// A flat range of a parameter region (elements) or of the scalars.
 Address flat_address(const Program& program, Region region, FlatRange range);
 
+/// `count` scalars from `first` on.
+Address scalar_address(const Program& program, Scalar first, std::int64_t count = 1);
+
 /// Where a collective on a flat range works: on all of it, and on the part that the rank owns. A
 /// gather of a unit's weights reads its part where the rank holds it; an all-to-all goes from `all`
 /// to `part`.

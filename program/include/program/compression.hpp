@@ -5,7 +5,7 @@
 // part of a bucket: the ranks exchange compressed parts (all-to-all), sum, and gather the sums,
 // compressed again ("compressed all-reduce" of Tang et al. 2021, section 4.2). With ZeRO the owner
 // of a part needs no more than its sum. Chosen elements (top-k) differ from rank to rank: every
-// rank gathers all and adds them up (Lin et al. 2018).
+// rank gathers all and adds them up (Lin et al. 2018); with ZeRO an owner gets those of its part.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,23 @@ struct CompressedLayout {
   std::int64_t received_begin() const { return sent_bytes(); }
   std::int64_t slot_bytes() const { return (by_parts ? 2 : 1) * sent_bytes(); }
 };
-CompressedLayout compressed_layout(const Plan& plan, const Bucket& bucket);
+CompressedLayout compressed_layout(const Program& program, int bucket);
+
+/// Gradients whose blocks are counted from the first one.
+struct BlockRun {
+  FlatRange range;
+  std::int64_t first_block = 0;  // of the record
+  bool operator==(const BlockRun&) const = default;
+};
+/// Of a record that holds the gradients `record` of a bucket. Blocks end where rows begin or end
+/// that several tp ranks hold alike: so all of these lose the same.
+std::vector<BlockRun> block_runs(const Program& program, int bucket, FlatRange record);
+
+/// ZeRO-2 and 3: is this bucket compressed micro-batch by micro-batch, where it is not reduced yet?
+bool compresses_units(const Plan& plan, const Bucket& bucket);
+
+/// fp16: are errors kept as they were before a step that may be skipped?
+bool keeps_settled_errors(const Plan& plan);
 
 /// The rank's number among those that sum a bucket.
 int part_of(const Bucket& bucket, const ShardPlace& place);

@@ -41,8 +41,9 @@ enum class Region {
   UnreducedBuckets,   // ZeRO-2 and 3: a micro-batch's gradients of a unit until they are reduced
   ExpertLoad,         // fp32 (MoE layers of the model, experts): tokens that chose each in this
                       // step; with a capacity, then again: that each took
-  CompressionErrors,  // fp32, flat as Gradients: what this rank's compression has lost so far
-  SumErrors,          // fp32: what compressing the sums lost, of the parts that this rank sums
+  CompressionErrors,  // fp32: what this rank's compression has lost so far, bucket by bucket; a
+                      // second slot has what steps that fp16 did not skip left
+  SumErrors,          // likewise what compressing the sums lost, of the parts that this rank sums
   CompressedGradients,  // bytes on their way, of one bucket; slots alternate
   QuantizedWeights,     // FP8: the layers' weights of this step, in both layouts, and their scales
   OptimizerStaging,     // fp32: what the update works on where its state is on the host; slots
@@ -317,6 +318,7 @@ enum class StepWork {
   SumCompressed,        // what all ranks sent of the part that this rank sums, in their order
   CompressSum,          // that part and what was lost of earlier sums, for the others
   DecompressGradients,  // what all ranks sent, into the bucket
+  SettleErrors,         // fp16: errors of a step that is skipped become what they were before it
   FetchState,           // offloaded optimizer state of the range, from the host
   StoreState,           // the same back, updated
 };
@@ -410,7 +412,8 @@ struct OperationInstance {
   int boundary_slot = 0;
   int transient_slot = 0;
   int weight_slot = 0;      // of Region::GatheredWeights
-  int gradient_slot = 0;    // of Region::UnreducedBuckets, CompressedGradients, OptimizerStaging
+  int gradient_slot = 0;    // of Region::UnreducedBuckets, OptimizerStaging
+  int compressed_slot = 0;  // of Region::CompressedGradients
   bool accumulate = false;  // weight gradients: add to what earlier micro-batches left
   std::uint64_t id = 0;     // stable over lowerings of the same plan: hash of (task, layer, name)
   std::vector<int> waits;   // indexes of earlier instances on other lanes

@@ -94,6 +94,9 @@ class Executor {
                                           const program::StepOp& step);
   std::function<void()> bind_compression(const program::OperationInstance& instance,
                                          const program::StepOp& step);
+  std::function<void()> bind_settling();
+  float* compressed_gradients(const program::OperationInstance& instance, program::StepOp step,
+                              program::FlatRange range) const;
   std::function<void()> bind_state_copy(const program::OperationInstance& instance,
                                         const program::StepOp& step);
   std::function<void()> bind_step_work(const program::OperationInstance& instance,
