@@ -446,14 +446,6 @@ class Checker {
     refuse_with(given.kind == CompressionKind::TopK && !(given.ratio > 0 && given.ratio <= 1),
                 fmt::format("compression.ratio ({}) must be above 0 and at most 1; nearest: {}",
                             given.ratio, given.ratio > 1 ? "1" : "0.001"));
-    refuse_with(plan_.zero_stage >= 2,
-                fmt::format("what compression loses is kept for all parameters on every rank, "
-                            "which zero_stage = {} is there to avoid; use zero_stage = 1",
-                            plan_.zero_stage));
-    refuse_with(plan_.zero_shard_group > 0,
-                fmt::format("compression takes one sum over all ranks, but zero_shard_group = {} "
-                            "makes two of it; use zero_shard_group = 0",
-                            plan_.zero_shard_group));
   }
 
   void float8() {

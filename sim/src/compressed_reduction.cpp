@@ -15,13 +15,10 @@ using program::Collective;
 using program::StepWork;
 
 /// What lowering makes of one bucket's sum (program/src/compress_reductions.cpp).
-std::vector<StepWork> work_of(const program::Plan& plan, const program::CompressedLayout& layout) {
-  std::vector<StepWork> work = {StepWork::CompressGradients};
-  if (layout.by_parts) work.push_back(StepWork::SumCompressed);
-  if (layout.by_parts && !layout.scatters) work.push_back(StepWork::CompressSum);
-  if (!layout.scatters) work.push_back(StepWork::DecompressGradients);
-  if (program::keeps_settled_errors(plan)) work.push_back(StepWork::SettleErrors);
-  return work;
+std::vector<StepWork> sum_of(const program::CompressedLayout& layout) {
+  if (!layout.by_parts) return {StepWork::DecompressGradients};
+  if (layout.scatters) return {StepWork::SumCompressed};
+  return {StepWork::SumCompressed, StepWork::CompressSum, StepWork::DecompressGradients};
 }
 
 program::Bucket bucket_of(const program::Plan& plan, double elements, bool expert,
@@ -83,11 +80,16 @@ CompressedReduction compressed_reduction(const program::Plan& plan, double eleme
     result.communication_seconds +=
         group.seconds(Collective::AllGather, static_cast<double>(layout.record_bytes), cluster);
   if (bucket.replicas)
-    result.communication_seconds += groups.shards(expert).seconds(
-        Collective::ReduceScatter, static_cast<double>(bucket.range.size() * size_of(DType::F32)),
-        cluster);
+    result.scatter_seconds =
+        progress_factor(plan, cluster) *
+        groups.shards(expert).seconds(
+            Collective::ReduceScatter,
+            static_cast<double>(bucket.range.size() * size_of(DType::F32)), cluster);
   result.communication_seconds *= progress_factor(plan, cluster);
-  result.computation_seconds = work_seconds(program, work_of(plan, layout), table, cluster);
+  result.compress_seconds = work_seconds(program, {StepWork::CompressGradients}, table, cluster);
+  result.sum_seconds = work_seconds(program, sum_of(layout), table, cluster);
+  if (program::keeps_settled_errors(plan))
+    result.settle_seconds = work_seconds(program, {StepWork::SettleErrors}, table, cluster);
   const std::int64_t kept =
       layout.compressed + (program::keeps_sum_errors(plan, bucket) ? layout.elements : 0);
   const int copies = program::keeps_settled_errors(plan) ? 2 : 1;

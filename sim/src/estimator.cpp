@@ -490,10 +490,11 @@ double Estimator::State::price_compressed(const Plan& plan, double elements, boo
                                           DataGroups& data, Stage& stage) const {
   const CompressedReduction reduction =
       compressed_reduction(plan, elements, expert, data, table, cluster);
-  stage.norm_seconds += reduction.computation_seconds;
+  stage.norm_seconds +=
+      reduction.compress_seconds + reduction.sum_seconds + reduction.settle_seconds;
   stage.compression_bytes += reduction.error_bytes;
   stage.compression_slot_bytes = std::max(stage.compression_slot_bytes, reduction.slot_bytes);
-  return reduction.communication_seconds;
+  return reduction.scatter_seconds + reduction.communication_seconds;
 }
 
 /// @param late  elements that are summed over something else before they are over the replicas
@@ -517,6 +518,9 @@ void Estimator::State::price_data_parallel(const Plan& plan, double late, Layout
                                    : reduction_seconds(plan, late, false, data, cluster);
   if (plan.zero_stage == 0) return;
   stage.zero = zero_stage(plan, stage.chunks, late, stage.buckets, data, table, cluster);
+  stage.compression_bytes += stage.zero.compression_error_bytes;
+  stage.compression_slot_bytes =
+      std::max(stage.compression_slot_bytes, stage.zero.compression_slot_bytes);
   // Every rank updates, and sums the squares of, what it owns; ranges end where buckets do.
   const ZeroStage& zero = stage.zero;
   const double share = owned_share(zero);

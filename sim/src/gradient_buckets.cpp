@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compressed_reduction.hpp"
 #include "host_thread.hpp"
 #include "program/cost.hpp"
 
@@ -24,7 +25,11 @@ struct Unit {
   bool backward_reads = false;
   double gather = 0;  // seconds
   double reduce = 0;
+  double compress = 0;  // before it
   double accumulate = 0;
+  double at_end = 0;       // once a step: hybrid sharding's sum over replicas, settling of errors
+  double error_bytes = 0;  // of compression
+  double slot_bytes = 0;
 };
 
 std::vector<Unit> units_of(const Plan& plan, const ChunkCost& chunk, DataGroups& groups,
@@ -77,25 +82,44 @@ double accumulate_seconds(const Plan& plan, double elements, bool expert, DataGr
   return entry->second;
 }
 
+/// The sum of a unit's gradients: micro-batch by micro-batch, and with hybrid sharding of the owned
+/// parts at the end of the step.
+void price_reduction(const Plan& plan, bool expert, Unit& unit, DataGroups& groups,
+                     const OperatorTable& table, const Cluster& cluster) {
+  const double elements = expert ? unit.experts : unit.dense;
+  if (elements <= 0) return;
+  PricedGroup& shards = groups.shards(expert);
+  PricedGroup& replicas = groups.replicas(expert);
+  const CompressedReduction compressed =
+      plan.compression.kind == program::CompressionKind::None
+          ? CompressedReduction{}
+          : compressed_reduction(plan, elements, expert, groups, table, cluster);
+  unit.error_bytes += compressed.error_bytes;
+  unit.slot_bytes = std::max(unit.slot_bytes, compressed.slot_bytes);
+  unit.at_end += compressed.settle_seconds;
+  if (compressed.slot_bytes > 0 && replicas.size() == 1) {
+    unit.compress += compressed.compress_seconds;
+    unit.reduce += compressed.communication_seconds;
+    unit.accumulate += compressed.sum_seconds;
+    return;
+  }
+  unit.reduce += shards.seconds(Collective::ReduceScatter, elements * kFp32Bytes, cluster);
+  unit.accumulate += accumulate_seconds(plan, elements, expert, groups, table, cluster);
+  unit.at_end +=
+      compressed.slot_bytes > 0
+          ? compressed.communication_seconds + compressed.compress_seconds + compressed.sum_seconds
+          : replicas.seconds(Collective::AllReduce, elements / shards.size() * kFp32Bytes, cluster);
+}
+
 void price_units(const Plan& plan, std::vector<Unit>& units, DataGroups& groups,
                  const OperatorTable& table, const Cluster& cluster) {
-  const Unit* before = nullptr;
-  for (Unit& unit : units) {
-    if (before != nullptr && before->dense == unit.dense && before->experts == unit.experts) {
-      unit.accumulate = before->accumulate;
-    } else {
-      unit.accumulate = accumulate_seconds(plan, unit.dense, false, groups, table, cluster) +
-                        accumulate_seconds(plan, unit.experts, true, groups, table, cluster);
-    }
+  for (Unit& unit : units)
     for (const bool expert : {false, true}) {
-      const double elements = expert ? unit.experts : unit.dense;
-      unit.reduce +=
-          groups.shards(expert).seconds(Collective::ReduceScatter, elements * kFp32Bytes, cluster);
+      price_reduction(plan, expert, unit, groups, table, cluster);
       if (plan.zero_stage == 3)
-        unit.gather += gather_seconds(plan, elements, expert, groups, cluster);
+        unit.gather +=
+            gather_seconds(plan, expert ? unit.experts : unit.dense, expert, groups, cluster);
     }
-    before = &unit;
-  }
 }
 
 /// A task's work on a unit.
@@ -119,7 +143,8 @@ class StreamPlayer {
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t which = backward ? i : count - 1 - i;
       const Unit& unit = units_[which];
-      Visit visit{.compute = backward ? unit.backward : unit.forward, .backward = backward};
+      Visit visit{.compute = backward ? unit.backward + unit.compress : unit.forward,
+                  .backward = backward};
       if (!backward || unit.backward_reads) {
         if (last_read_ != static_cast<int>(which)) visit.gather = unit.gather;
         last_read_ = static_cast<int>(which);
@@ -330,6 +355,9 @@ ZeroStage zero_stage(const Plan& plan, const std::vector<const ChunkCost*>& chun
     for (const Unit& unit : units) {
       needed -= unit.forward;
       stage.largest_unit = std::max(stage.largest_unit, unit.dense + unit.experts);
+      stage.tasks.back().at_end += unit.at_end;
+      stage.compression_error_bytes += unit.error_bytes;
+      stage.compression_slot_bytes = std::max(stage.compression_slot_bytes, unit.slot_bytes);
       for (const bool expert : {false, true}) {
         const double elements = expert ? unit.experts : unit.dense;
         if (elements <= 0) continue;
@@ -337,8 +365,6 @@ ZeroStage zero_stage(const Plan& plan, const std::vector<const ChunkCost*>& chun
         stage.streamed += elements;
         stage.owned_streamed += elements / shards;
         stage.num_buckets += 1;
-        stage.tasks.back().at_end += groups.replicas(expert).seconds(
-            Collective::AllReduce, elements / shards * kFp32Bytes, cluster);
         if (plan.zero_stage == 2)
           gathers.push_back(
               {std::max(0.0, needed), gather_seconds(plan, elements, expert, groups, cluster)});

@@ -82,6 +82,8 @@ struct ZeroStage {
   double untrained = 0;     // elements that no gradient moves
   double largest_unit = 0;  // elements
   double num_buckets = 0;
+  double compression_error_bytes = 0;  // of units
+  double compression_slot_bytes = 0;
 };
 
 /// @param late  elements that are reduced at the end of the step: tied, or partial over tp

@@ -373,6 +373,7 @@ struct CompressedCase {
   CompressionKind kind = CompressionKind::Int8;
   int zero_stage = 0;
   DType precision = DType::F32;
+  int zero_shard_group = 0;
 };
 
 const std::vector<CompressedCase> kCompressed = {
@@ -382,6 +383,9 @@ const std::vector<CompressedCase> kCompressed = {
     {{.tp = 2, .dp = 2, .sp = true}, CompressionKind::Int8},
     {{.pp = 2, .dp = 2}, CompressionKind::TopK},
     {{.dp = 4}, CompressionKind::Int8, 0, DType::F16},
+    {{.dp = 4}, CompressionKind::Int8, 3},
+    {{.dp = 4}, CompressionKind::Int8, 2, DType::F32, 2},
+    {{.tp = 2, .dp = 2}, CompressionKind::TopK, 2},
 };
 
 /// Experts have as many replicas as ranks that hold the same ones.
@@ -391,12 +395,14 @@ const std::vector<CompressedCase> kCompressedExperts = {
     {{.dp = 4, .ep = 2}, CompressionKind::Int8, 1},
     {{.tp = 2, .dp = 2, .ep = 2, .sp = true}, CompressionKind::Int8},
     {{.dp = 4}, CompressionKind::Int8},
+    {{.dp = 4, .ep = 2}, CompressionKind::Int8, 2},
 };
 
 Plan compressed_plan(const models::ModelSpec& model, const CompressedCase& one) {
   Plan plan = make_plan(model, one.parallel, one.precision);
   plan.compression = {.kind = one.kind, .ratio = 0.1};
   plan.zero_stage = one.zero_stage;
+  plan.zero_shard_group = one.zero_shard_group;
   plan.bucket_bytes = 64 << 10;
   plan.expert_imbalance = 8;
   return plan;

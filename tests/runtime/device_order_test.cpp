@@ -122,7 +122,7 @@ std::vector<Plan> compressed_plans() {
   for (const auto kind : {program::CompressionKind::Int8, program::CompressionKind::TopK})
     for (const ParallelConfig& parallel :
          {ParallelConfig{.dp = 4}, ParallelConfig{.tp = 2, .pp = 2, .dp = 2, .sp = true}})
-      for (const int zero_stage : {0, 1}) {
+      for (const int zero_stage : {0, 1, 2, 3}) {
         Plan plan = make_plan(gpt2_style(), parallel);
         plan.compression = {.kind = kind, .ratio = 0.1};
         plan.zero_stage = zero_stage;
@@ -130,9 +130,6 @@ std::vector<Plan> compressed_plans() {
       }
   plans.push_back(plans.front());
   plans.back().workload.precision = DType::F16;
-  plans.push_back(make_plan(llama_style(), {.tp = 2, .dp = 2}));
-  plans.back().model.num_kv_heads = 1;
-  plans.back().compression = {.kind = program::CompressionKind::Int8};
   return plans;
 }
 

@@ -393,6 +393,9 @@ TEST_CASE("what the rules refuse of two techniques is what the documents say", "
   CHECK_FALSE(allowed("gpipe", "vpp"));
   CHECK(allowed("experts", "fp16"));
   CHECK(allowed("ep", "int8"));
+  CHECK(allowed("zero3", "int8"));
+  CHECK(allowed("zero-hybrid", "top-k"));
+  CHECK(allowed("fp16", "int8"));
   CHECK_FALSE(allowed("cp-ulysses", "cp-hybrid"));
   CHECK_FALSE(allowed("zero1", "zero2"));
   CHECK_FALSE(allowed("zero3", "zb-v"));

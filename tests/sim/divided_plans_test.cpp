@@ -241,13 +241,20 @@ TEST_CASE("Plans that compress gradients are estimated as the engine plays them"
   for (const ParallelConfig& parallel :
        {ParallelConfig{.dp = 4}, ParallelConfig{.tp = 2, .dp = 2, .sp = true},
         ParallelConfig{.pp = 2, .dp = 4}})
-    for (const int stage : {0, 1})
+    for (const int stage : {0, 1, 2, 3})
       for (const auto kind : {program::CompressionKind::Int8, program::CompressionKind::TopK}) {
         program::Plan plan = small_plan("tiny-llama", parallel, 6);
         plan.zero_stage = stage;
         plan.compression = {.kind = kind, .ratio = 0.05};
         plans.push_back(plan);
       }
+  for (const int stage : {1, 2, 3}) {
+    program::Plan plan = small_plan("tiny-llama", {.dp = 8}, 6);
+    plan.zero_stage = stage;
+    plan.zero_shard_group = 4;
+    plan.compression.kind = program::CompressionKind::Int8;
+    plans.push_back(plan);
+  }
   for (program::Plan plan : expert_plans())
     for (const auto kind : {program::CompressionKind::Int8, program::CompressionKind::TopK}) {
       if (plan.parallel.dp == 1 || plan.model.moe->shared_expert_ffn_size > 0) continue;
