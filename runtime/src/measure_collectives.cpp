@@ -244,8 +244,10 @@ int calls_that_last(double seconds_of_one) {
 
 /// Times of `once`, each that of the slowest rank, until the budget or max_repeats is spent. Fewer
 /// than min_repeats only where these would take more than four budgets.
-std::vector<double> time_repeats(TimedGroup& group, const std::function<void()>& once,
-                                 const MeasureOptions& options) {
+/// @param before  of every call, not timed
+std::vector<double> time_repeats(
+    TimedGroup& group, const std::function<void()>& once, const MeasureOptions& options,
+    const std::function<void()>& before = [] {}) {
   group.seconds_of(once, 1);  // connections, caches, scratch
   const int calls =
       group.queues_calls()
@@ -256,6 +258,7 @@ std::vector<double> time_repeats(TimedGroup& group, const std::function<void()>&
   while (static_cast<int>(times.size()) < options.max_repeats &&
          (static_cast<int>(times.size()) < options.min_repeats ||
           spent < options.budget_per_case.value)) {
+    before();
     times.push_back(largest(group.host(), group.seconds_of(once, calls)));
     spent += times.back() * calls;
     if (spent > 4 * options.budget_per_case.value) break;
@@ -281,6 +284,19 @@ void set_times(Sample& sample, const std::vector<double>& times, double scale) {
   sample.p10_s = spread.p10 * scale;
   sample.p90_s = spread.p90 * scale;
 }
+
+/// What a rank's caches hold between two reductions: what it computes with. So the carrier's own
+/// buffers and scratch memory are cold, too.
+class Caches {
+ public:
+  void fill() {
+    for (std::byte& byte : other_) byte ^= std::byte{1};
+  }
+
+ private:
+  std::vector<std::byte> other_ = std::vector<std::byte>(kOtherBytes);
+  static constexpr std::size_t kOtherBytes = 16 << 20;
+};
 
 struct Case {
   CommOp op = CommOp::AllReduce;
@@ -316,6 +332,7 @@ std::vector<CommSample> measure_collectives(const MeasuredWorld& world, const Jo
     groups.push_back(std::make_unique<TimedGroup>(world, members, "measured"));
   }
   const std::vector<Case> cases = cases_of(options, device_drives(world));
+  Caches caches;
   std::vector<CommSample> samples;
   std::vector<std::pair<Case, int>> too_slow;
   const auto start = Clock::now();
@@ -333,7 +350,10 @@ std::vector<CommSample> measure_collectives(const MeasuredWorld& world, const Jo
         if (groups[g]->member()) {
           const Call call(groups[g]->moves(), one.op, bytes);
           const auto times = time_repeats(
-              *groups[g], [&] { call.start(memory, one.buffers).wait(); }, options);
+              *groups[g], [&] { call.start(memory, one.buffers).wait(); }, options,
+              [&] {
+                if (one.buffers == Buffers::Cold) caches.fill();
+              });
           CommSample sample{.op = one.op,
                             .group_size = group_sizes[g],
                             .ranks_on_host = ranks_on_host,
