@@ -285,17 +285,24 @@ void set_times(Sample& sample, const std::vector<double>& times, double scale) {
   sample.p90_s = spread.p90 * scale;
 }
 
-/// What a rank's caches hold between two reductions: what it computes with. So the carrier's own
-/// buffers and scratch memory are cold, too.
+/// What a rank's caches hold when it communicates: what it has computed with. So the carrier's own
+/// buffers and scratch memory are cold; an activation that it sends was written last.
 class Caches {
  public:
-  void fill() {
-    for (std::byte& byte : other_) byte ^= std::byte{1};
+  void prepare(const Call& call, Buffers buffers, Workspace& memory) {
+    const bool cold = buffers == Buffers::Cold;
+    touch(other_.data(), cold ? kStepBytes : kLayerBytes);
+    if (!cold) touch(static_cast<std::byte*>(memory.send()), call.bytes());
   }
 
  private:
-  std::vector<std::byte> other_ = std::vector<std::byte>(kOtherBytes);
-  static constexpr std::size_t kOtherBytes = 16 << 20;
+  static void touch(std::byte* memory, std::int64_t bytes) {
+    for (std::int64_t i = 0; i < bytes; ++i) memory[i] ^= std::byte{1};
+  }
+
+  static constexpr std::int64_t kLayerBytes = 4 << 20;
+  static constexpr std::int64_t kStepBytes = 16 << 20;
+  std::vector<std::byte> other_ = std::vector<std::byte>(kStepBytes);
 };
 
 struct Case {
@@ -352,7 +359,7 @@ std::vector<CommSample> measure_collectives(const MeasuredWorld& world, const Jo
           const auto times = time_repeats(
               *groups[g], [&] { call.start(memory, one.buffers).wait(); }, options,
               [&] {
-                if (one.buffers == Buffers::Cold) caches.fill();
+                if (world.device == nullptr) caches.prepare(call, one.buffers, memory);
               });
           CommSample sample{.op = one.op,
                             .group_size = group_sizes[g],
