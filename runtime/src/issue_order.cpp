@@ -120,14 +120,14 @@ class Issuer {
   /// Before instance `i` starts on its lane, where others may still be in flight.
   void make_room(int i) {
     const std::vector<int>& in_flight = in_flight_[static_cast<std::size_t>(lane_of(i))];
-    if (in_flight.empty()) return;
     const auto limit = static_cast<std::size_t>(std::max(1, rules_.in_flight));
-    std::optional<int> last;
-    if (in_flight.size() >= limit) last = in_flight[in_flight.size() - limit];
+    while (in_flight.size() >= limit) await(in_flight.front());
+    if (in_flight.empty()) return;
     const program::Footprint own = program::footprint(program_, instance(i));
-    for (const int other : in_flight)
-      if (conflict(own, program::footprint(program_, instance(other)))) last = other;
-    if (last) await(*last);
+    const auto last = std::find_if(in_flight.rbegin(), in_flight.rend(), [&](int other) {
+      return conflict(own, program::footprint(program_, instance(other)));
+    });
+    if (last != in_flight.rend()) await(*last);
   }
 
   /// What is issued on `lane` from now on comes after instance `i`.
