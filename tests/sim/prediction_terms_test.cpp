@@ -9,6 +9,18 @@
 #include "sim/engine.hpp"
 
 namespace meshplan::sim {
+namespace {
+
+program::Plan small_plan(int global_batch_size) {
+  program::Plan plan;
+  plan.model = models::load_preset("tiny-llama");
+  plan.workload.seq_len = 64;
+  plan.workload.precision = DType::F32;
+  plan.workload.global_batch_size = global_batch_size;
+  return plan;
+}
+
+}  // namespace
 
 // Half of the step known to 6 %, all of it to 4 %: sqrt(0.03^2 + 0.04^2).
 TEST_CASE("Independent terms add in squares", "[sim][prediction]") {
@@ -63,11 +75,7 @@ TEST_CASE("Constants that are not well known widen the interval", "[sim][predict
 // One rank computes without a break, so its computation is the step; nothing was timed on this
 // host.
 TEST_CASE("A plan's terms say what their prices rest on", "[sim][prediction]") {
-  program::Plan plan;
-  plan.model = models::load_preset("tiny-llama");
-  plan.workload.seq_len = 64;
-  plan.workload.precision = DType::F32;
-  plan.workload.global_batch_size = 2;
+  const program::Plan plan = small_plan(2);
   const Cluster cluster = with_ranks(load_cluster_preset("cpu-host"), 1);
   const SimulationResult played = simulate(program::lower_all(plan), cluster);
   const auto terms = terms_of(plan, 0, cluster, mean_of(played.breakdown), played.step_time_s);
@@ -84,11 +92,7 @@ TEST_CASE("A plan's terms say what their prices rest on", "[sim][prediction]") {
 
 // NCCL is for GPUs: what CPU ranks exchange is measured by calibration.
 TEST_CASE("A plan's terms name a measurement that its cluster can do", "[sim][prediction]") {
-  program::Plan plan;
-  plan.model = models::load_preset("tiny-llama");
-  plan.workload.seq_len = 64;
-  plan.workload.precision = DType::F32;
-  plan.workload.global_batch_size = 4;
+  program::Plan plan = small_plan(4);
   plan.parallel = {.tp = 2, .pp = 2, .dp = 2};
   const auto names = [&](const char* preset, std::string_view tool) {
     const Cluster cluster = with_ranks(load_cluster_preset(preset), plan.parallel.world_size());
