@@ -9,7 +9,7 @@ namespace meshplan::program {
 /// Emits attention over the cp group, whose ranks hold the tokens of each sequence in zig-zag
 /// (context.hpp), or, of packed documents, as document_context.hpp divides them. Everything else in
 /// a layer works on tokens one by one, and knows no cp. All moves are operations on Lane::Cp; their
-/// adjoints are the moves back (differentiate.cpp).
+/// adjoints are the moves back (adjoints_exchanges.cpp).
 class ContextSharder {
  public:
   /// All references must outlive it.

@@ -1,0 +1,94 @@
+// Adjoints of attention, of its latent form, and of its steps over the cp group.
+#include <algorithm>
+
+#include "adjoints.hpp"
+#include "shard_context.hpp"
+
+namespace meshplan::program {
+namespace {
+
+using models::OpKind;
+
+std::size_t at(int id) {
+  return static_cast<std::size_t>(id);
+}
+
+}  // namespace
+
+void attention_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work) {
+  const Gradient dy = pass.output_gradient(op);
+  const ValueId qkv = op.inputs[0];
+  std::vector<ValueId> inputs = {dy.buffer, pass.need(qkv), pass.need(op.outputs[0]),
+                                 pass.need(op.outputs[1])};
+  std::vector<ValueId> outputs = {pass.fresh_gradient(qkv, dy.where)};
+  const bool gathered = op.inputs.size() > (work.documents ? 2 : 1);
+  if (gathered) {  // gathered keys: theirs, and what the first chunk adds to it
+    const ValueId kv = op.inputs[1];
+    inputs.push_back(pass.need(kv));
+    outputs.push_back(pass.fresh_gradient(kv, dy.where));
+  }
+  if (gathered && !work.documents) {
+    outputs.push_back(pass.fresh_gradient(op.inputs[1], dy.where));
+    pass.value(outputs.back()).name += ".first_chunk";
+    pass.value(outputs.back()).shape.front().divisor *= 2;
+  }
+  if (work.documents) inputs.push_back(op.inputs.back());
+  pass.emit_input_gradient(op, work, std::move(inputs), outputs);
+  if (gathered) pass.contribute(op.inputs[1], {outputs[1], dy.where});
+  pass.contribute(qkv, {outputs[0], dy.where});
+}
+
+void ring_adjoint(BackwardPass& pass, const Operation& op) {
+  const Gradient dy = pass.output_gradient(op);
+  const auto step = [&](OpKind kind, int number) -> const Operation& {
+    return *std::ranges::find_if(pass.layer().block.forward, [&](const Operation& other) {
+      const auto* compute = std::get_if<ComputeOp>(&other.work);
+      return compute != nullptr && compute->kind == kind && compute->ring_step == number;
+    });
+  };
+  const Operation attention = step(OpKind::Attention, 0);
+  const ValueId lse = step(OpKind::MergeAttention, pass.context().cp - 1).outputs[1];
+  const ValueId kv = attention.inputs[1];
+  const std::string name = attention.name.substr(0, attention.name.rfind('.'));
+  RingOperands operands{.dy = dy.buffer,
+                        .qkv = pass.need(attention.inputs[0]),
+                        .o = pass.need(op.outputs[0]),
+                        .lse = pass.need(lse),
+                        .kv = pass.need(kv)};
+  if (std::get<ComputeOp>(attention.work).documents)
+    for (int number = 0; number < pass.context().cp; ++number)
+      operands.key_ranges.push_back(step(OpKind::Attention, number).inputs.back());
+  const RingGradients made = append_ring_gradient(pass.layer(), pass.context().cp, name, operands,
+                                                  std::get<ComputeOp>(attention.work));
+  pass.ring_queries = made.queries;
+  pass.contribute(kv, {made.keys_values, dy.where});
+}
+
+void key_values_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work) {
+  const Gradient dkv = pass.output_gradient(op);
+  const ValueId qkv = op.inputs[0];
+  if (pass.ring_queries) {
+    const ValueId dqkv = pass.fresh_gradient(qkv, dkv.where);
+    pass.emit_input_gradient(op, work, {dkv.buffer, *pass.ring_queries}, {dqkv});
+    return pass.contribute(qkv, {dqkv, dkv.where});
+  }
+  const Gradient dq = pass.gradient(qkv);
+  const ValueId dqkv = pass.same_buffer(dq.buffer, dkv.where);
+  pass.emit_input_gradient(op, work, {dkv.buffer, dq.buffer}, {dqkv});
+  pass.set_gradient(qkv, {dqkv, dq.where});
+}
+
+void latent_heads_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work) {
+  const Gradient dy = pass.output_gradient(op);
+  const Placement of_shared =
+      dy.where == Placement::FeaturesSharded ? Placement::Partial : dy.where;
+  std::vector<ValueId> gradients;  // of the queries, if they are beside; keys and values; shared
+  for (const ValueId input : op.inputs)
+    gradients.push_back(
+        pass.fresh_gradient(input, input == op.inputs.back() ? of_shared : dy.where));
+  pass.emit_input_gradient(op, work, {dy.buffer}, gradients);
+  for (std::size_t i = 0; i < gradients.size(); ++i)
+    pass.contribute(op.inputs[i], {gradients[i], pass.layer().placement[at(gradients[i])]});
+}
+
+}  // namespace meshplan::program
