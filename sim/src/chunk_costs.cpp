@@ -94,16 +94,6 @@ program::ExecutionProfile profile_of(const Plan& plan) {
 
 }  // namespace
 
-std::size_t CacheKey::Hash::operator()(const CacheKey& key) const {
-  std::uint64_t hash = 0x9E3779B97F4A7C15ULL;  // the golden ratio's digits (Knuth, TAOCP 3, 6.4)
-  for (const std::int64_t number : key.numbers_) {
-    hash ^= static_cast<std::uint64_t>(number);
-    hash *= 0xFF51AFD7ED558CCDULL;  // MurmurHash3's finalizer
-    hash ^= hash >> 32;
-  }
-  return hash;
-}
-
 void ChunkCosts::set_model(const Plan& plan) {
   sets_.clear();
   pipelines_.clear();

@@ -5,12 +5,12 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "block_prices.hpp"
+#include "cache_key.hpp"
 #include "compiled_schedule.hpp"
 #include "models/graph.hpp"
 #include "operator_table.hpp"
@@ -19,30 +19,6 @@
 #include "sim/cluster.hpp"
 
 namespace meshplan::sim {
-
-/// What distinguishes cached values: small numbers, put together again for every look-up.
-class CacheKey {
- public:
-  void clear() { numbers_.clear(); }
-  void add(std::int64_t number) { numbers_.push_back(number); }
-  template <class... Numbers>
-  void add_all(Numbers... numbers) {
-    (add(static_cast<std::int64_t>(numbers)), ...);
-  }
-  void add(const std::vector<int>& numbers) {
-    add(static_cast<std::int64_t>(numbers.size()));
-    numbers_.insert(numbers_.end(), numbers.begin(), numbers.end());
-  }
-  void add(std::string_view text) { numbers_.insert(numbers_.end(), text.begin(), text.end()); }
-  bool operator==(const CacheKey&) const = default;
-
-  struct Hash {
-    std::size_t operator()(const CacheKey& key) const;
-  };
-
- private:
-  std::vector<std::int64_t> numbers_;
-};
 
 /// Gradients that become ready together: `seconds` after the begin of the task that completes them.
 struct ReadyGradients {

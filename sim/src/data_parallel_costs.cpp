@@ -1,0 +1,111 @@
+#include <algorithm>
+
+#include "compressed_reduction.hpp"
+#include "core/units.hpp"
+#include "offload.hpp"
+#include "program/offload.hpp"
+#include "sim/pricing.hpp"
+#include "stage_costs.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+using program::Plan;
+
+constexpr double kFp32Bytes = 4;
+
+/// @returns seconds of the communication; the computation, which is in the way of backward or of
+/// the norm, and the memory go to the stage
+double price_compressed(const StagePricing& pricing, double elements, bool expert,
+                        StageCost& stage) {
+  const CompressedReduction reduction = compressed_reduction(
+      pricing.plan, elements, expert, pricing.where.data, pricing.table, pricing.cluster);
+  stage.norm_seconds +=
+      reduction.compress_seconds + reduction.sum_seconds + reduction.settle_seconds;
+  stage.compression_bytes += reduction.error_bytes;
+  stage.compression_slot_bytes = std::max(stage.compression_slot_bytes, reduction.slot_bytes);
+  return reduction.scatter_seconds + reduction.communication_seconds;
+}
+
+}  // namespace
+
+double owned_share(const ZeroStage& zero) {
+  const double all = zero.whole + zero.streamed;
+  return all > 0 ? (zero.owned + zero.owned_streamed) / all : 1;
+}
+
+void price_data_parallel(const StagePricing& pricing, double late, StageCost& stage) {
+  const Plan& plan = pricing.plan;
+  const Cluster& cluster = pricing.cluster;
+  DataGroups& data = pricing.where.data;
+  stage.buckets.clear();
+  stage.zero = {};
+  stage.compression_bytes = stage.compression_slot_bytes = 0;
+  stage.streamed = 0;
+  if (plan.zero_stage < 2 && (data.dense.size() > 1 || data.experts.size() > 1))
+    fill_buckets(plan, stage.chunks, stage.buckets);
+  const bool compressed = plan.compression.kind != program::CompressionKind::None;
+  for (Bucket& bucket : stage.buckets.all)
+    bucket.seconds = compressed
+                         ? price_compressed(pricing, bucket.elements, bucket.expert, stage)
+                         : reduction_seconds(plan, bucket.elements, bucket.expert, data, cluster);
+  if (plan.zero_stage >= 2)
+    for (const ChunkCost* chunk : stage.chunks) late += chunk->shared_elements;
+  stage.norm_seconds += compressed ? price_compressed(pricing, late, false, stage)
+                                   : reduction_seconds(plan, late, false, data, cluster);
+  if (plan.zero_stage == 0) return;
+  stage.zero = zero_stage(plan, stage.chunks, late, stage.buckets, data, pricing.table, cluster);
+  stage.compression_bytes += stage.zero.compression_error_bytes;
+  stage.compression_slot_bytes =
+      std::max(stage.compression_slot_bytes, stage.zero.compression_slot_bytes);
+  // Every rank updates, and sums the squares of, what it owns; ranges end where buckets do.
+  const ZeroStage& zero = stage.zero;
+  const double share = owned_share(zero);
+  const double launch = cluster.device.launch_us / kMicroseconds;
+  const auto shared = [&](double& seconds, double launches) {
+    const double fixed = std::min(seconds, launch * launches);
+    seconds = fixed + (seconds - fixed) * share;
+  };
+  double launches = 0;
+  for (const ChunkCost* chunk : stage.chunks) launches += chunk->update_launches;
+  shared(stage.update_seconds, launches);
+  double squares = 0;
+  for (const ChunkCost* chunk : stage.chunks) squares += chunk->norm_seconds;
+  stage.norm_seconds += squares * (share - 1) + launch * zero.num_buckets;
+  for (std::size_t c = 0; c < zero.tasks.size(); ++c) {
+    const TaskTimes& alone = stage.chunks[c]->tasks;
+    const StreamedTasks& streamed = zero.tasks[c];
+    stage.streamed += plan.num_microbatches() * (streamed.forward - alone.forward.seconds +
+                                                 streamed.backward - alone.backward_first.seconds);
+    stage.norm_seconds += streamed.at_end;
+  }
+  stage.total.seconds += stage.streamed;
+}
+
+void price_offload(const StagePricing& pricing, StageCost& stage) {
+  const Plan& plan = pricing.plan;
+  const Cluster& cluster = pricing.cluster;
+  double launches = 0;
+  for (const ChunkCost* chunk : stage.chunks) launches += chunk->update_launches;
+  const ZeroStage& zero = stage.zero;
+  const bool divided = plan.zero_stage > 0;
+  const double elements = divided ? zero.owned + zero.owned_streamed : stage.elements;
+  const double pieces =
+      launches +
+      (divided ? zero.num_buckets : elements * kFp32Bytes / static_cast<double>(plan.bucket_bytes));
+  const double bytes =
+      elements * kFp32Bytes * static_cast<double>(std::ssize(program::offloaded_regions(plan)));
+  if (cluster.device.kind == DeviceKind::Cpu) {
+    stage.update_seconds += 2 * (stream_seconds(2 * bytes, cluster) +
+                                 pieces * cluster.device.launch_us / kMicroseconds);
+    return;
+  }
+  const double launch = cluster.device.launch_us / kMicroseconds;
+  stage.update_seconds = offloaded_update_seconds(
+      {.pieces = pieces,
+       .copy_seconds = state_copy_seconds(bytes, cluster) + (pieces - 1) * launch,
+       .update_seconds = stage.update_seconds,
+       .lead = stage.norm_seconds});
+}
+
+}  // namespace meshplan::sim

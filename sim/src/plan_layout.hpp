@@ -1,0 +1,25 @@
+#pragma once
+
+#include <vector>
+
+#include "chunk_costs.hpp"
+#include "gradient_buckets.hpp"
+#include "priced_group.hpp"
+#include "program/plan.hpp"
+#include "sim/cluster.hpp"
+
+namespace meshplan::sim {
+
+/// Where the groups of a mesh sit on the cluster.
+struct PlanLayout {
+  PricedGroup tp, replica, world, embedding;
+  DataGroups data;
+  TaskGroups tasks;
+  GroupPlacement neighbours, ends;
+  std::vector<int> host;      // of each stage's first rank
+  std::vector<double> cores;  // that the stage's ranks of that host hold while they compute
+};
+
+PlanLayout layout_of(const program::Plan& plan, const Cluster& cluster);
+
+}  // namespace meshplan::sim

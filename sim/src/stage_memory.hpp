@@ -1,0 +1,13 @@
+#pragma once
+
+#include "compiled_schedule.hpp"
+#include "stage_costs.hpp"
+
+namespace meshplan::sim {
+
+/// Bytes of device memory that a rank of the stage holds: parameters, activations, buffers of
+/// groups and what the runtime takes for itself.
+double stage_memory_bytes(const program::Plan& plan, const StageCost& stage,
+                          const StageActivations& activations, const Cluster& cluster);
+
+}  // namespace meshplan::sim
