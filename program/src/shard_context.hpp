@@ -1,4 +1,4 @@
-// Lowering of attention where a sequence lies on several ranks: what Sharder (shard.cpp) does for
+// Lowering of attention where a sequence lies on several ranks: what AttentionSharder does for
 // Attention when cp > 1.
 #pragma once
 
