@@ -73,11 +73,14 @@ void fields(Visitor& v, ExecutionProfile& p) {
              at_least(0));
   v.optional("gradient_accumulation_bytes", p.gradient_accumulation_bytes,
              "per weight and micro-batch", at_least(0));
+  v.optional("accumulates_first", p.accumulates_first,
+             "adds the first micro-batch's gradients to zeros");
   v.optional("dropout", p.dropout, "default probability", between(0, 1));
   v.optional("gradient_bytes", p.gradient_bytes, "kept per parameter", between(2, 8));
   v.optional("reduce_bytes", p.reduce_bytes, "sent per parameter", between(1, 4));
   v.optional("distributed_optimizer", p.distributed_optimizer, "where the run does not say");
   v.optional("fused_optimizer", p.fused_optimizer, "one pass over the state");
+  v.optional("sequence_parallel", p.sequence_parallel, "beside tp, where the run does not say");
   v.optional("replicated_activation_sends", p.replicated_activation_sends,
              "every tp rank sends the whole activation to the next stage");
   v.optional("separate_dropout_masks", p.separate_dropout_masks, "a byte per element is kept");
@@ -86,6 +89,10 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("balances_stages", p.balances_stages, "stages cut by cost, the head's among it");
   v.optional("tp_overlap", p.tp_overlap, "none, gradients or user_buffers");
   v.optional("rate_limited_gathers", p.rate_limited_gathers, "one layer ahead at most");
+  v.optional("defers_gradient_sync", p.defers_gradient_sync,
+             "fully sharded: gradients are kept whole and summed once a step");
+  v.optional("keeps_gathered_experts", p.keeps_gathered_experts,
+             "fully sharded: models with experts gather once a step");
   v.optional("gathers_fp8", p.gathers_fp8, "sharded parameters travel in FP8");
   v.optional("expert_tokens_padded", p.expert_tokens_padded, "to the tile of the FP8 products");
   v.optional("context_mib", p.context_mib, "outside the allocator", at_least(0));

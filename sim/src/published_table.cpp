@@ -357,6 +357,7 @@ void set_parallel(const Row& row, TrainingRun& run) {
         fmt::format("num_gpus: {} is not a multiple of tp*pp*cp = {}", gpus, p.tp * p.pp * p.cp));
   p.dp = gpus / (p.tp * p.pp * p.cp);
   p.sp = row.text("sequence_parallel") == "yes" && p.tp > 1;
+  run.sp_stated = row.has("sequence_parallel");
 }
 
 void set_sharding(const Row& row, TrainingRun& run) {

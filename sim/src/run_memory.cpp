@@ -22,13 +22,19 @@ double chunks_in_flight(const TrainingRun& run, int stage) {
   return std::min(m * vpp, (pp - stage - 1) * 2 + (vpp - 1) * pp + 1);
 }
 
+/// Ranks of this node that hold the same parameters.
+double replicas_in_node(const TrainingRun& run, int devices_per_node) {
+  const auto ranks = program::Mesh(run.parallel).group(program::Group::DpCp, 0);
+  return static_cast<double>(
+      std::ranges::count_if(ranks, [&](int rank) { return rank < devices_per_node; }));
+}
+
 RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
                        const StageWork& work, int devices_per_node, int stage) {
   const auto& parallel = run.parallel;
   const double dense = work.dense_parameters(stage), expert = work.expert_parameters(stage);
   const double replicas = parallel.dp * parallel.cp;
-  const double in_node = std::max(1, devices_per_node / (parallel.tp * parallel.pp));
-  const double dp = run.shard_in_node ? std::min(replicas, in_node) : replicas;
+  const double dp = run.shard_in_node ? replicas_in_node(run, devices_per_node) : replicas;
   const double edp = parallel.edp();
   const auto sharded = [&](bool shards) {
     return shards ? dense / dp + expert / edp : dense + expert;
@@ -39,6 +45,9 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
   memory.parameters = sharded(full) * (full ? 0 : kHalfBytes);
   const double gradient_bytes = run.switches.reduce_in_bf16 ? kHalfBytes : profile.gradient_bytes;
   memory.gradients = sharded(run.zero_stage >= 2) * gradient_bytes;
+  // Summed over micro-batches in the dtype of their reduction (PyTorch, _fsdp_param.py,
+  // unsharded_accumulated_grad).
+  if (run.whole_gradients()) memory.gradients += (dense + expert) * profile.reduce_bytes;
   const double copy = run.zero_stage >= 1 ? profile.sharded_gradient_bytes : 0;
   memory.optimizer = sharded(run.zero_stage >= 1) * (profile.optimizer_bytes + copy);
 
@@ -57,7 +66,7 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
   if (run.updates_on_host() && run.switches.offload_parameters)
     memory.host += std::exchange(memory.gradients, 0);
   memory.transient = largest;
-  if (full) memory.transient += 2 * gathered * kHalfBytes + gathered * gradient_bytes;
+  if (full) memory.transient += 2 * gathered * kHalfBytes + gathered * profile.reduce_bytes;
   if (stage == 0) memory.activations += work.embedding.saved_bytes;
   if (stage == parallel.pp - 1)
     memory.transient += work.head.logits * profile.logit_bytes + work.head.saved_bytes;
@@ -88,7 +97,8 @@ RunMemory run_memory(const TrainingRun& run, const ExecutionProfile& profile,
   // A run that does not say what it recomputes recomputes what it must.
   TrainingRun recomputing = run;
   recomputing.recompute = RunRecompute::Full;
-  return fullest_stage(recomputing, profile, cluster, stage_work(recomputing, profile, StageCut::ByCost));
+  return fullest_stage(recomputing, profile, cluster,
+                       stage_work(recomputing, profile, StageCut::ByCost));
 }
 
 }  // namespace meshplan::sim

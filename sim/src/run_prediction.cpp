@@ -60,7 +60,7 @@ PhaseTime operator*(double n, PhaseTime a) {
 
 struct PreparedRun::State {
   TrainingRun run;
-  const ExecutionProfile* profile = nullptr;
+  ExecutionProfile profile;
   Cluster cluster;
   RunPlacements placements;
   StageWork work;
@@ -188,39 +188,37 @@ class Predictor {
 
   // ---- fully sharded parameters
 
+  double sharded_steps(RunBreakdown& parts) const {
+    const double summed = run_.whole_gradients() ? 1 : run_.num_microbatches();
+    return sharded_passes(summed, true, parts) +
+           sharded_passes(run_.num_microbatches() - summed, false, parts);
+  }
+
   /// Gathers run one layer ahead of the compute, scatters one layer behind (Zhao et al. 2023,
   /// PyTorch FSDP, section 3.3); what does not fit under a layer is exposed.
-  double sharded_steps(RunBreakdown& parts) const {
+  /// @param times  micro-batches, after which gradients are summed or not
+  double sharded_passes(double times, bool sums, RunBreakdown& parts) const {
     const ChunkWork& chunk = work_.stages.front().front();
     double total = 0;
     double first_gather = 0;
     const auto layer = [&](const LayerTime& time, const LayerWork& work, double count) {
       const ShardTraffic traffic = shard_traffic(work);
+      const double scatter = sums ? traffic.scatter : 0;
       const double copies = offloaded_bytes(work);
-      const double forward = with_copies(time.forward, copies, parts, count);
-      const double backward = with_copies(time.backward, copies, parts, count);
-      total += count * beside(forward, traffic.gather, count, parts);
-      total += count * beside(backward, traffic.gather + traffic.scatter, count, parts);
-      add_to(parts, time.forward, count);
-      add_to(parts, time.backward, count);
+      const double forward = with_copies(time.forward, copies, parts, times * count);
+      const double backward = with_copies(time.backward, copies, parts, times * count);
+      total += count * beside(forward, traffic.gather, times * count, parts);
+      total += count * beside(backward, traffic.gather + scatter, times * count, parts);
+      add_to(parts, time.forward, times * count);
+      add_to(parts, time.backward, times * count);
       first_gather = traffic.gather;
     };
     layer(embedding_, work_.embedding, 1);
     layer(head_, work_.head, 1);
     for (const LayerCount& layers : chunk.layers)
       layer(layers_[at(layers.work)], work_.works[at(layers.work)], layers.count);
-    total += first_gather;  // nothing runs before the first layer is there
-    parts.data_parallel += first_gather;
-    const double m = run_.num_microbatches();
-    parts.compute *= m;
-    parts.products *= m;
-    parts.attention *= m;
-    parts.starts *= m;
-    parts.offload *= m;
-    parts.tensor *= m;
-    parts.host *= m;
-    parts.data_parallel *= m;
-    return m * total;
+    parts.data_parallel += times * first_gather;  // nothing runs before the first layer is there
+    return times * (total + first_gather);
   }
 
   struct ShardTraffic {
@@ -234,7 +232,7 @@ class Predictor {
     const bool fp8_gather = run_.precision != RunPrecision::Bf16 &&
                             run_.precision != RunPrecision::Fp16 && profile_.gathers_fp8;
     const double parameter_bytes = fp8_gather ? 1 : kHalfBytes;
-    const double gradient_bytes = run_.switches.reduce_in_bf16 ? kHalfBytes : profile_.reduce_bytes;
+    const double gradient_bytes = profile_.reduce_bytes;
     ShardTraffic traffic;
     const auto add = [&](double n, const GroupPlacement& group) {
       if (n <= 0) return;
@@ -245,7 +243,7 @@ class Predictor {
       traffic.gather += host_.transfer_seconds(shard * parameter_bytes);
       traffic.scatter += host_.transfer_seconds(shard * gradient_bytes);
     };
-    add(work.dense_parameters, run_.shard_in_node ? placements_.node_dp : placements_.dp);
+    add(work.dense_parameters, dense_shards());
     add(work.expert_parameters, placements_.expert_dp);
     if (run_.shard_in_node)
       traffic.scatter += pricer_.collective(
@@ -287,27 +285,56 @@ class Predictor {
   /// Gradients of a stage, dense and expert ones over their own groups.
   double reduce_seconds(int stage, RunBreakdown& parts) const {
     if (run_.shards_layers()) return 0;
-    const double gradient_bytes = run_.switches.reduce_in_bf16 ? kHalfBytes : profile_.reduce_bytes;
+    const double gradient_bytes = profile_.reduce_bytes;
     const auto reduced = [&](double parameters, const GroupPlacement& group) {
       if (group.size <= 1 || parameters <= 0) return 0.0;
       if (!shards_optimizer())
-        return exposed_under(
-            pricer_.collective(Collective::AllReduce, parameters * gradient_bytes, group),
-            backward_window(stage));
+        return exposed_scatter(
+            pricer_.collective(Collective::AllReduce, parameters * gradient_bytes, group), stage);
       const double scatter =
           pricer_.collective(Collective::ReduceScatter, parameters * gradient_bytes, group);
       const double gather =
           pricer_.collective(Collective::AllGather, parameters * kHalfBytes / group.size, group);
-      return exposed_under(scatter, backward_window(stage)) +
-             exposed_under(gather, forward_window(stage));
+      return exposed_scatter(scatter, stage) +
+             gathers_a_step() * exposed_under(gather, forward_window(stage));
     };
-    double total = reduced(work_.dense_parameters(stage), placements_.dp) +
+    const GroupPlacement& dense = dense_shards();
+    double total = reduced(work_.dense_parameters(stage), dense) +
                    reduced(work_.expert_parameters(stage), placements_.expert_dp);
+    if (run_.shard_in_node)
+      total += exposed_scatter(
+          pricer_.collective(Collective::AllReduce,
+                             work_.dense_parameters(stage) / dense.size * gradient_bytes,
+                             placements_.across_dp),
+          stage);
     if (work_.tied && run_.parallel.pp > 1 && (stage == 0 || stage == run_.parallel.pp - 1))
       total += 2 * pricer_.transfer(work_.embedding.dense_parameters * gradient_bytes,
                                     placements_.next_stage);
     parts.data_parallel = total;
     return total;
+  }
+
+  const GroupPlacement& dense_shards() const {
+    return run_.shard_in_node ? placements_.node_dp : placements_.dp;
+  }
+
+  bool shards_gradients_alone() const { return run_.zero_stage == 2 && run_.parallel.pp == 1; }
+
+  /// Where gradients lie in shards they are summed after each micro-batch (Rajbhandari et al. 2020,
+  /// ZeRO, 5.2). PyTorch FSDP drops the parameters then, too, and gathers them again
+  /// (SHARD_GRAD_OP); others gather once, after the optimizer.
+  double sums_a_step() const { return shards_gradients_alone() ? run_.num_microbatches() : 1; }
+  double gathers_a_step() const { return profile_.rate_limited_gathers ? sums_a_step() : 1; }
+
+  /// In a pipeline PyTorch sums the gradients of sharded stages when the last backward of a chunk
+  /// is done (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync), beside the
+  /// chunks that are still to come.
+  double exposed_scatter(double communication, int stage) const {
+    const double window = backward_window(stage);
+    if (run_.zero_stage < 3 || !profile_.rate_limited_gathers || run_.parallel.pp == 1)
+      return sums_a_step() * exposed_under(communication, window);
+    const double last = communication / run_.parallel.vpp;
+    return last + exposed_under(communication - last, window);
   }
 
   double exposed_under(double communication, double window) const {
@@ -328,17 +355,20 @@ class Predictor {
     return sum;
   }
 
-  /// Adam with an fp32 copy: per parameter reads gradient, copy and two moments, writes the last
-  /// three and the 16-bit weight; the gradient is read once more for its norm.
+  /// Adam: per parameter reads gradient, weight and two moments, writes the last three and, beside
+  /// an fp32 copy, the 16-bit weight; the gradient is read once more for its norm. In kernels of
+  /// their own (torch/optim/adamw.py, _multi_tensor_adamw): decay 2, first moment 3, second 2 + 3,
+  /// root 2, correction 2, epsilon 2, update 4 accesses of the state's elements, 20 instead of 7.
   double optimizer_seconds(int stage, RunBreakdown& parts) const {
     const double gradient = profile_.gradient_bytes;
-    const double update = gradient + 12 + 12 + kHalfBytes + (profile_.fused_optimizer ? 0 : 24);
+    const double state = profile_.optimizer_bytes;
+    const double apart = profile_.fused_optimizer ? 0 : 13 * state / 3;
+    const double update = gradient + 2 * state + kHalfBytes + apart;
     const double norm = gradient + (run_.precision == RunPrecision::Fp16 ? 2 * gradient : 0);
     const auto shards = [&](const GroupPlacement& group) {
       return shards_optimizer() ? static_cast<double>(group.size) : 1.0;
     };
-    const GroupPlacement& dense = run_.shard_in_node ? placements_.node_dp : placements_.dp;
-    const double n = work_.dense_parameters(stage) / shards(dense) +
+    const double n = work_.dense_parameters(stage) / shards(dense_shards()) +
                      work_.expert_parameters(stage) / shards(placements_.expert_dp);
     double bytes = n * norm;
     if (run_.updates_on_host())
@@ -346,7 +376,8 @@ class Predictor {
                                              backward_window(stage), host_);
     else
       bytes += n * update;
-    bytes += (work_.dense_parameters(stage) + work_.expert_parameters(stage)) * gradient;  // zeroed
+    const double whole = work_.dense_parameters(stage) + work_.expert_parameters(stage);
+    bytes += (run_.zero_stage >= 2 ? n : whole) * gradient;  // zeroed
     parts.optimizer = pricer_.stream(bytes);
     return parts.optimizer + parts.offload;
   }
@@ -366,11 +397,33 @@ class Predictor {
 
 namespace {
 
-const ExecutionProfile& profile_of(const TrainingRun& run) {
+/// The stack's habits with what the run's switches change of them.
+ExecutionProfile profile_of(const TrainingRun& run) {
   const std::string eager = run.profile + "-eager";
   const auto names = execution_profile_names();
   const bool separate = std::ranges::find(names, eager) != names.end();
-  return load_execution_profile(run.switches.eager && separate ? eager : run.profile);
+  ExecutionProfile profile =
+      load_execution_profile(run.switches.eager && separate ? eager : run.profile);
+  if (run.switches.fp32_gradients) {  // read and written per micro-batch, 4 bytes each
+    profile.gradient_bytes = profile.reduce_bytes = 4;
+    if (profile.gradient_accumulation_bytes > 0)
+      profile.gradient_accumulation_bytes = std::max(8.0, profile.gradient_accumulation_bytes);
+  }
+  if (run.switches.reduce_in_bf16) profile.reduce_bytes = 2;
+  if (!profile.accumulates_first && run.num_microbatches() == 1)
+    profile.gradient_accumulation_bytes = 0;
+  return profile;
+}
+
+/// What the run leaves open is as the stack has it.
+void take_habits(const ExecutionProfile& profile, TrainingRun& run) {
+  if (run.zero_stage < 0) run.zero_stage = profile.distributed_optimizer ? 1 : 0;
+  if (!run.sp_stated) run.parallel.sp = profile.sequence_parallel && run.parallel.tp > 1;
+  if (run.zero_stage < 3) return;
+  run.keeps_gathered = profile.keeps_gathered_experts && run.model.moe.has_value();
+  // In pipelines PyTorch always does (torch/distributed/pipelining/stage.py).
+  const bool torch_pipeline = run.parallel.pp > 1 && profile.rate_limited_gathers;
+  run.defers_gradients = profile.defers_gradient_sync || torch_pipeline;
 }
 
 }  // namespace
@@ -382,14 +435,22 @@ double RunPrediction::half_width_80() const {
 PreparedRun::PreparedRun(TrainingRun given) : state_(std::make_unique<State>()) {
   State& s = *state_;
   s.run = std::move(given);
-  s.profile = &profile_of(s.run);
-  if (s.run.zero_stage < 0) s.run.zero_stage = s.profile->distributed_optimizer ? 1 : 0;
+  s.profile = profile_of(s.run);
+  take_habits(s.profile, s.run);
   s.cluster = with_ranks(load_data_sheet(s.run.cluster), s.run.parallel.world_size());
   s.placements = place_groups(s.run, s.cluster);
   // Step times of the one stack that cuts by cost are nearer with an even cut: docs/accuracy.md.
-  s.work = stage_work(s.run, *s.profile, StageCut::Even);
-  s.memory =
-      run_memory(s.run, *s.profile, s.cluster, stage_work(s.run, *s.profile, StageCut::ByCost));
+  s.work = stage_work(s.run, s.profile, StageCut::Even);
+  const StageWork by_cost = stage_work(s.run, s.profile, StageCut::ByCost);
+  const auto memory = [&] { return run_memory(s.run, s.profile, s.cluster, by_cost); };
+  s.memory = memory();
+  // What a stack keeps whole to save communication is sharded where it does not fit: its users turn
+  // it off (NeMo-Automodel, defer_fsdp_grad_sync, reshard_after_forward).
+  for (bool* habit : {&s.run.keeps_gathered, &s.run.defers_gradients})
+    if (*habit && !s.memory.fits() && s.run.parallel.pp == 1) {
+      *habit = false;
+      s.memory = memory();
+    }
 }
 
 PreparedRun::~PreparedRun() = default;
@@ -397,7 +458,7 @@ PreparedRun::PreparedRun(PreparedRun&&) noexcept = default;
 PreparedRun& PreparedRun::operator=(PreparedRun&&) noexcept = default;
 
 const ExecutionProfile& PreparedRun::profile() const {
-  return *state_->profile;
+  return state_->profile;
 }
 
 const TrainingRun& PreparedRun::run() const {
@@ -407,7 +468,7 @@ const TrainingRun& PreparedRun::run() const {
 RunPrediction PreparedRun::predict(const Constants& constants) const {
   const State& s = *state_;
   RunPrediction prediction =
-      Predictor(s.run, *s.profile, s.cluster, s.placements, s.work, constants).run();
+      Predictor(s.run, s.profile, s.cluster, s.placements, s.work, constants).run();
   prediction.memory = s.memory;
   prediction.relative_sigma =
       relative_sigma_of(terms_of(prediction, s.run), prediction.step_time_s);
@@ -423,7 +484,7 @@ RunPrediction PreparedRun::predict(const Constants& constants, const Constants& 
     moved.*constant.member += sigmas.*constant.member;
     if (moved.*constant.member == constants.*constant.member) continue;
     const double step =
-        Predictor(s.run, *s.profile, s.cluster, s.placements, s.work, moved).run().step_time_s;
+        Predictor(s.run, s.profile, s.cluster, s.placements, s.work, moved).run().step_time_s;
     variance += std::pow(std::log(step / prediction.step_time_s), 2);
   }
   prediction.constants_sigma = std::sqrt(variance);

@@ -61,12 +61,14 @@ struct ExecutionProfile {
   bool recompute_stops_early = false;      // leaves out what backward does not read
   double recompute_kernels = 0;            // of entering and leaving a recomputed region
   double gradient_accumulation_bytes = 8;  // per weight and micro-batch, beside the product
+  bool accumulates_first = true;           // adds the first micro-batch to zeros, too
   double dropout = 0;                      // default where the run does not say
 
-  int gradient_bytes = 4;              // kept per parameter
-  int reduce_bytes = 4;                // on the wire per parameter
-  bool distributed_optimizer = false;  // where the run leaves the ZeRO stage open
-  bool fused_optimizer = true;
+  int gradient_bytes = 4;                   // kept per parameter
+  int reduce_bytes = 4;                     // on the wire per parameter
+  bool distributed_optimizer = false;       // where the run leaves the ZeRO stage open
+  bool fused_optimizer = true;              // else one pass over the state per operation of Adam
+  bool sequence_parallel = false;           // beside tp, where the run leaves it open
   bool replicated_activation_sends = true;  // without sp every tp rank sends the whole activation
   bool separate_dropout_masks = true;
   bool keeps_gathered_inputs = false;  // of tp: kept whole instead of gathered again in backward
@@ -76,7 +78,11 @@ struct ExecutionProfile {
   int nccl_minor = 27;  // of the NCCL 2.x that the stack came with: see first_nccl_minor
   TpOverlap tp_overlap = TpOverlap::None;
   bool rate_limited_gathers = true;  // one layer ahead at most, as PyTorch FSDP does
-  bool gathers_fp8 = false;          // sharded parameters travel in FP8
+  // Fully sharded, several micro-batches a step: gradients are kept whole and summed once...
+  bool defers_gradient_sync = false;
+  // ... and the parameters of models with experts stay gathered until then.
+  bool keeps_gathered_experts = false;
+  bool gathers_fp8 = false;  // sharded parameters travel in FP8
   bool expert_tokens_padded = false;
 
   double context_mib = 500;           // CUDA context and libraries, seen by nvidia-smi only

@@ -72,7 +72,10 @@ struct TrainingRun {
   bool recompute_stated = true;         // false: it may recompute more, see run_memory.hpp
   std::optional<int> recompute_layers;  // absent: all layers of a stage
   int zero_stage = 0;  // 0 DDP, 1 optimizer, 2 and gradients, 3 and parameters; -1: the profile's
-  bool shard_in_node = false;  // stage 3 in a node, replicated across nodes
+  bool shard_in_node = false;     // stage 3 in a node, replicated across nodes
+  bool keeps_gathered = false;    // stage 3: gathered once a step, summed once; set by the profile
+  bool defers_gradients = false;  // stage 3: summed once a step; set by the profile
+  bool sp_stated = true;          // false: sequence parallelism is the profile's
   bool overlap_dp = false;
   bool overlap_tp = false;
   bool overlap_p2p = false;
@@ -87,7 +90,11 @@ struct TrainingRun {
   std::int64_t local_tokens() const { return micro_batch_size * seq_len / parallel.cp; }
   /// Parameters are gathered layer by layer and dropped again. In a pipeline they stay for the
   /// step, or every micro-batch would gather them anew (torchtitan keeps them there, too).
-  bool shards_layers() const { return zero_stage >= 3 && parallel.pp == 1; }
+  bool shards_layers() const { return zero_stage >= 3 && parallel.pp == 1 && !keeps_gathered; }
+  /// Gradients of sharded parameters are whole until the last micro-batch.
+  bool whole_gradients() const {
+    return zero_stage >= 3 && defers_gradients && num_microbatches() > 1;
+  }
   /// Share of the layers whose saved activations wait in the host's memory.
   double offloaded_activations() const {
     const double share = static_cast<double>(switches.offload_activation_layers) / model.num_layers;
