@@ -1,6 +1,18 @@
 #include "cache_key.hpp"
 
+#include <algorithm>
+#include <cstring>
+
 namespace meshplan::sim {
+
+void CacheKey::add(const std::string& text) {
+  add(text.size());
+  for (std::size_t begin = 0; begin < text.size(); begin += sizeof(std::int64_t)) {
+    std::int64_t number = 0;
+    std::memcpy(&number, text.data() + begin, std::min(sizeof number, text.size() - begin));
+    numbers_.push_back(number);
+  }
+}
 
 std::size_t CacheKey::Hash::operator()(const CacheKey& key) const {
   std::uint64_t hash = 0x9E3779B97F4A7C15ULL;  // the golden ratio's digits (Knuth, TAOCP 3, 6.4)

@@ -1,7 +1,6 @@
 #include "chunk_costs.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <fmt/format.h>
 #include <numeric>
 
@@ -94,7 +93,7 @@ program::ExecutionProfile profile_of(const Plan& plan) {
 
 }  // namespace
 
-void ChunkCosts::set_model(const Plan& plan) {
+void ChunkCosts::set_task(const Plan& plan) {
   sets_.clear();
   pipelines_.clear();
   graphs_.clear();
@@ -159,31 +158,20 @@ bool ChunkCosts::has_experts(int layer_class) const {
 }
 
 /// Everything that the prices of a small pipeline depend on.
-void ChunkCosts::describe(const Plan& plan, RecomputeKind recompute, TaskMix mix,
+void ChunkCosts::describe(const PlanKeys& keys, RecomputeKind recompute, TaskMix mix,
                           const TaskGroups& groups, int num_stages, bool experts) {
-  const auto& p = plan.parallel;
-  key_.clear();
-  key_.add_all(plan.progress_thread, p.tp, p.sp, num_stages, plan.micro_batch_size,
-               plan.workload.seq_len, program::precision_of(plan.workload),
-               program::keeps_quantized_weights(plan), plan.workload.optimizer.kind, recompute, mix,
-               experts);
-  key_.add(groups.tp.domains);
-  if (p.cp > 1) {
-    key_.add_all(p.cp, plan.context_parallel, plan.max_tokens_per_rank);
-    key_.add(groups.cp.domains);
-  }
+  key_.set(keys.blocks, num_stages, recompute, mix, experts, groups.tp.domains, groups.cp.domains);
   if (!experts) return;
-  key_.add_all(p.ep, p.etp, std::bit_cast<std::int64_t>(plan.expert_imbalance),
-               std::bit_cast<std::int64_t>(plan.expected_expert_imbalance));
+  key_.add(keys.expert_blocks);
   key_.add(groups.ep.domains);
   key_.add(groups.etp.domains);
 }
 
-ChunkCosts::PipelinePair ChunkCosts::pipelines_of(const Plan& plan, RecomputeKind recompute,
-                                                  TaskMix mix, const TaskGroups& groups,
-                                                  int num_stages) {
+ChunkCosts::PipelinePair ChunkCosts::pipelines_of(const Plan& plan, const PlanKeys& keys,
+                                                  RecomputeKind recompute, TaskMix mix,
+                                                  const TaskGroups& groups, int num_stages) {
   const auto get = [&](bool experts) {
-    describe(plan, recompute, mix, groups, num_stages, experts);
+    describe(keys, recompute, mix, groups, num_stages, experts);
     if (const auto found = pipelines_.find(key_); found != pipelines_.end()) return &found->second;
     Plan small = small_plan(plan, recompute, mix, num_stages);
     if (!experts) small.parallel.ep = small.parallel.etp = small.parallel.dp = 1;
@@ -196,20 +184,20 @@ ChunkCosts::PipelinePair ChunkCosts::pipelines_of(const Plan& plan, RecomputeKin
   return pair;
 }
 
-ChunkCosts::Set& ChunkCosts::set_of(const Plan& plan, RecomputeKind recompute, TaskMix mix,
-                                    const TaskGroups& groups) {
+ChunkCosts::Set& ChunkCosts::set_of(const Plan& plan, const PlanKeys& keys, RecomputeKind recompute,
+                                    TaskMix mix, const TaskGroups& groups) {
   // Three stages have all that two have: an embedding, or a head.
   const int chunks = plan.parallel.pp * plan.parallel.vpp;
   const int num_stages = chunks == 2 && mix == TaskMix::Full ? 3 : std::min(chunks, 3);
-  describe(plan, recompute, mix, groups, num_stages, plan.model.moe.has_value());
+  describe(keys, recompute, mix, groups, num_stages, plan.model.moe.has_value());
   if (const auto found = sets_.find(key_); found != sets_.end()) return found->second;
   const CacheKey key = key_;
   Set& set = sets_[key];
   set.num_stages = num_stages;
-  set.ends = pipelines_of(plan, recompute, mix, groups, num_stages);
+  set.ends = pipelines_of(plan, keys, recompute, mix, groups, num_stages);
   set.middle = set.ends;
   if (mix == TaskMix::Full && num_stages == 1)
-    set.middle = pipelines_of(plan, recompute, mix, groups, 3);
+    set.middle = pipelines_of(plan, keys, recompute, mix, groups, 3);
   return set;
 }
 

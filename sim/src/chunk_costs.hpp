@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "block_prices.hpp"
-#include "cache_key.hpp"
 #include "compiled_schedule.hpp"
 #include "models/graph.hpp"
 #include "operator_table.hpp"
+#include "plan_keys.hpp"
 #include "program/lower.hpp"
 #include "program/plan.hpp"
 #include "sim/cluster.hpp"
@@ -77,14 +77,14 @@ class ChunkCosts {
   ChunkCosts(const Cluster& cluster, const OperatorTable& table)
       : cluster_(cluster), table_(table) {}
 
-  /// Forgets everything: another model follows, or other frozen parameters.
-  void set_model(const program::Plan& plan);
+  /// Forgets everything: plans of another task follow.
+  void set_task(const program::Plan& plan);
 
   /// The small pipelines of a plan, one for each kind of layer, all of whose layers are of that
-  /// kind; the reference holds until set_model().
+  /// kind; the reference holds until set_task().
   struct Set;
-  Set& set_of(const program::Plan& plan, program::RecomputeKind recompute, TaskMix mix,
-              const TaskGroups& groups);
+  Set& set_of(const program::Plan& plan, const PlanKeys& keys, program::RecomputeKind recompute,
+              TaskMix mix, const TaskGroups& groups);
 
   /// A virtual stage: its number, and which layers of the model it has. The last `plain_layers` of
   /// them do not recompute.
@@ -139,10 +139,11 @@ class ChunkCosts {
   /// What is frozen in a small pipeline of such layers.
   program::FrozenPart frozen_part(int layer_class, int num_layers) const;
   bool has_experts(int layer_class) const;
-  void describe(const program::Plan& plan, program::RecomputeKind recompute, TaskMix mix,
+  void describe(const PlanKeys& keys, program::RecomputeKind recompute, TaskMix mix,
                 const TaskGroups& groups, int num_stages, bool experts);
-  PipelinePair pipelines_of(const program::Plan& plan, program::RecomputeKind recompute,
-                            TaskMix mix, const TaskGroups& groups, int num_stages);
+  PipelinePair pipelines_of(const program::Plan& plan, const PlanKeys& keys,
+                            program::RecomputeKind recompute, TaskMix mix, const TaskGroups& groups,
+                            int num_stages);
   const models::ModelGraph& graph_of(int kind, int num_layers);
   const StagePrices& prices(const PipelinePair& pipelines, int layer_class, int stage);
 

@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 #include <unordered_map>
 
-#include "cache_key.hpp"
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "host_thread.hpp"
 #include "pipeline_stages.hpp"
+#include "plan_keys.hpp"
 #include "plan_layout.hpp"
 #include "planned_schedule.hpp"
 #include "program/cost.hpp"
@@ -60,9 +60,9 @@ struct Estimator::State {
       : cluster(std::move(given)), table(cluster), stages(cluster, table) {}
 
   Estimate estimate(const Plan& plan);
+  void set_task(const Plan& plan);
 
   PlanLayout& layout(const Plan& plan);
-  double flops_per_sequence(const Plan& plan);
 
   double agreement_seconds(const Plan& plan, PlanLayout& where) const;
   void solve(const Plan& plan, bool waves, PlannedSchedule& schedule, const PlanLayout& where);
@@ -78,12 +78,11 @@ struct Estimator::State {
   Cluster cluster;
   bool waits = false;  // moves_only_in_waits() of the plan that is being priced
   OperatorTable table;
-  std::optional<models::ModelSpec> model;  // that the memory below is of
-  std::vector<std::string> frozen;         // of it
-  CacheKey key;
+  std::optional<TrainingTask> task;  // that the memory below is of
+  PlanKeys keys;                     // of the plan that is being priced
   std::unordered_map<CacheKey, PlanLayout, CacheKey::Hash> layouts;
   KnownSchedules schedules;
-  std::unordered_map<std::int64_t, double> flops;  // of one sequence, by its length
+  double flops = 0;  // of a step
 
   // Of the plan that is being priced; their memory is used again.
   PipelineStages stages;
@@ -93,23 +92,18 @@ struct Estimator::State {
   std::vector<std::pair<double, double>> lane;  // ready and seconds of buckets
 };
 
-PlanLayout& Estimator::State::layout(const Plan& plan) {
-  const auto& p = plan.parallel;
-  key.clear();
-  key.add_all(p.tp, p.cp, p.pp, p.dp, p.ep, p.etp, program::kv_copies(plan), plan.zero_stage > 0,
-              plan.zero_shard_group);
-  key.add(std::string_view(plan.rank_order));
-  const auto found = layouts.find(key);
-  if (found != layouts.end()) return found->second;
-  return layouts.emplace(key, layout_of(plan, cluster)).first->second;
+void Estimator::State::set_task(const Plan& plan) {
+  task.reset();  // whatever happens below
+  layouts.clear();
+  stages.set_task(plan);
+  flops = program::model_flops_per_step(plan);
+  task = {plan.model, plan.workload, plan.frozen};
 }
 
-double Estimator::State::flops_per_sequence(const Plan& plan) {
-  const auto [entry, fresh] = flops.try_emplace(plan.workload.seq_len, 0.0);
-  if (fresh)
-    entry->second =
-        program::model_flops_per_step(plan) / static_cast<double>(plan.workload.global_batch_size);
-  return entry->second;
+PlanLayout& Estimator::State::layout(const Plan& plan) {
+  const auto found = layouts.find(keys.layout);
+  if (found != layouts.end()) return found->second;
+  return layouts.emplace(keys.layout, layout_of(plan, cluster)).first->second;
 }
 
 /// Plays the gradient lane: a bucket starts when its last gradient is there and the one before it
@@ -214,18 +208,14 @@ Estimate Estimator::State::estimate(const Plan& plan) {
     throw ConfigError(fmt::format("the plan ({}) has {} ranks, but cluster '{}' has {}",
                                   to_string(plan.parallel), plan.parallel.world_size(),
                                   cluster.name, cluster.num_ranks()));
-  if (!model || !(*model == plan.model) || frozen != plan.frozen) {
-    model = plan.model;
-    frozen = plan.frozen;
-    stages.set_model(plan);
-    flops.clear();
-  }
+  if (!task || !task->is_of(plan)) set_task(plan);
+  keys.set(plan);
   waits = moves_only_in_waits(plan, cluster);
   PlanLayout& where = layout(plan);
   const int pp = plan.parallel.pp;
   const bool waves = solves_waves(plan, cluster);
-  PlannedSchedule& planned = schedules.of(plan, waves);
-  stages.make(plan, planned.compiled(), where);
+  PlannedSchedule& planned = schedules.of(plan, keys, waves);
+  stages.make(plan, keys, planned.compiled(), where);
   solve(plan, waves, planned, where);
 
   Estimate estimate;
@@ -260,9 +250,8 @@ Estimate Estimator::State::estimate(const Plan& plan) {
   estimate.seconds[Category::Other] += estimate.step_time_s - period;
 
   estimate.capacity_bytes = memory_capacity_bytes(cluster);
-  estimate.mfu =
-      flops_per_sequence(plan) * static_cast<double>(plan.workload.global_batch_size) /
-      (estimate.step_time_s * plan.parallel.world_size() * peak_flop_per_s(cluster, plan.workload));
+  estimate.mfu = flops / (estimate.step_time_s * plan.parallel.world_size() *
+                          peak_flop_per_s(cluster, plan.workload));
   return estimate;
 }
 

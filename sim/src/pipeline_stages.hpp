@@ -11,44 +11,50 @@
 namespace meshplan::sim {
 
 /// The stages of the plan that is being priced. Those with the same chunks are priced once, and a
-/// plan that differs from the one before in its schedule alone finds them as that left them.
+/// plan that differs from one before in nothing that they depend on finds them as that left them.
 class PipelineStages {
  public:
   /// @param cluster, table  must outlive it
   PipelineStages(const Cluster& cluster, const OperatorTable& table)
       : cluster_(cluster), table_(table), costs_(cluster, table) {}
 
-  /// Forgets everything: another model follows, or other frozen parameters.
-  void set_model(const program::Plan& plan);
+  /// Forgets everything: plans of another task follow.
+  void set_task(const program::Plan& plan);
 
-  void make(const program::Plan& plan, const CompiledSchedule& schedule, PlanLayout& where);
+  void make(const program::Plan& plan, const PlanKeys& keys, const CompiledSchedule& schedule,
+            PlanLayout& where);
 
-  std::size_t size() const { return kind_.size(); }
-  const StageCost& operator[](std::size_t stage) const { return current_->stages[kind_[stage]]; }
+  std::size_t size() const { return current_->kind.size(); }
+  const StageCost& operator[](std::size_t stage) const {
+    return current_->stages[current_->kind[stage]];
+  }
   /// Has a stage the chunks of the one before?
-  bool repeats(std::size_t stage) const { return stage > 0 && kind_[stage] == kind_[stage - 1]; }
+  bool repeats(std::size_t stage) const {
+    return stage > 0 && current_->kind[stage] == current_->kind[stage - 1];
+  }
 
  private:
-  /// Stages with different chunks.
-  struct Known {
-    std::array<std::int64_t, 9> plan{};  // what else they depend on
-    std::vector<StageCost> stages;       // the first `count`
-    std::size_t count = 0;
+  /// The stages of a plan.
+  struct Pipeline {
+    CacheKey key;                                       // everything that they depend on
+    std::vector<std::vector<const ChunkCost*>> chunks;  // by stage
+    std::deque<ChunkCost> adjusted;                     // of these, ends of a V
+    std::vector<StageCost> stages;                      // different ones, the first of them
+    std::vector<std::size_t> kind;                      // of each stage, into `stages`
   };
 
-  void list_chunks(const program::Plan& plan, const CompiledSchedule& schedule,
-                   const PlanLayout& where);
+  void list_chunks(const program::Plan& plan, const PlanKeys& keys,
+                   const CompiledSchedule& schedule, const PlanLayout& where);
   const ChunkCost* at_end_of_v(const ChunkCost& chunk, bool first);
+  void price_different(const StagePricing& pricing, const CompiledSchedule& schedule);
 
   const Cluster& cluster_;
   const OperatorTable& table_;
   ChunkCosts costs_;
-  std::vector<std::vector<const ChunkCost*>> chunks_;  // by stage
-  std::deque<ChunkCost> adjusted_;                     // ends of a V
-  std::vector<int> first_layer_;                       // of each virtual stage
-  std::array<Known, 4> filled_;                        // by ZeRO stage
-  Known* current_ = &filled_.front();                  // of this plan
-  std::vector<std::size_t> kind_;                      // of each stage, into `current_`
+  std::vector<int> first_layer_;        // of each virtual stage
+  std::array<Pipeline, 4> last_;        // by ZeRO stage, between which a search alternates
+  Pipeline* current_ = &last_.front();  // of this plan
+  CacheKey key_;
 };
 
 }  // namespace meshplan::sim

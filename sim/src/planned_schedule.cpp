@@ -67,14 +67,10 @@ void PlannedSchedule::solve(const Plan& plan, bool waves, const SolverInput& inp
   }
 }
 
-PlannedSchedule& KnownSchedules::of(const Plan& plan, bool waves) {
+PlannedSchedule& KnownSchedules::of(const Plan& plan, const PlanKeys& keys, bool waves) {
   constexpr std::size_t kMostRemembered = 4096;
   const Sample sample = sample_of(plan, waves);
-  key_.clear();
-  key_.add_all(plan.schedule, plan.parallel.pp, plan.parallel.vpp, sample.microbatches,
-               sample.whole);
-  if (plan.schedule == program::ScheduleKind::Custom)
-    for (const std::string& line : plan.custom_schedule) key_.add(std::string_view(line));
+  key_.set(keys.schedule, sample.microbatches, sample.whole, waves);
   const auto found = schedules_.find(key_);
   if (found != schedules_.end()) return found->second;
   if (schedules_.size() >= kMostRemembered) schedules_.clear();

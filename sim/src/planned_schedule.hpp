@@ -3,8 +3,8 @@
 #include <optional>
 #include <unordered_map>
 
-#include "cache_key.hpp"
 #include "compiled_schedule.hpp"
+#include "plan_keys.hpp"
 #include "program/plan.hpp"
 #include "sim/cluster.hpp"
 
@@ -36,7 +36,7 @@ class PlannedSchedule {
 /// Schedules of plans that were priced before.
 class KnownSchedules {
  public:
-  PlannedSchedule& of(const program::Plan& plan, bool waves);
+  PlannedSchedule& of(const program::Plan& plan, const PlanKeys& keys, bool waves);
 
  private:
   CacheKey key_;
