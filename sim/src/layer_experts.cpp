@@ -35,11 +35,13 @@ void LayerWalk::grouped_linear(const Op& op) {
   const double k = width(input, column ? Place::Expert : Place::ExpertSharded);
   double m = routed_ / experts;
   if (run_is_fp8()) m = std::ceil(m / kFp8Rows) * kFp8Rows;
-  // Grouped products are issued expert by expert (Transformer Engine's multi-stream cuBLAS) or,
-  // without them, module by module.
+  // Grouped products are issued at once (torch._grouped_mm, XLA's ragged dot), expert by expert
+  // (Transformer Engine's multi-stream cuBLAS) or, without them, module by module.
   OperationHabit habit = profile_.linear;
-  habit.forward_kernels *= experts;
-  habit.backward_kernels *= experts;
+  if (!profile_.experts_in_one_kernel || run_.switches.no_grouped_gemm) {
+    habit.forward_kernels *= experts;
+    habit.backward_kernels *= experts;
+  }
   product(experts, m, n, k, run_is_fp8(), habit, true);
   if (run_is_fp8()) casts(routed_ * k, routed_ * n, experts, true);
   save_product_input(input, run_is_fp8());

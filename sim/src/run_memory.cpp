@@ -45,9 +45,6 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
   memory.parameters = sharded(full) * (full ? 0 : kHalfBytes);
   const double gradient_bytes = run.switches.reduce_in_bf16 ? kHalfBytes : profile.gradient_bytes;
   memory.gradients = sharded(run.zero_stage >= 2) * gradient_bytes;
-  // Summed over micro-batches in the dtype of their reduction (PyTorch, _fsdp_param.py,
-  // unsharded_accumulated_grad).
-  if (run.whole_gradients()) memory.gradients += (dense + expert) * profile.reduce_bytes;
   const double copy = run.zero_stage >= 1 ? profile.sharded_gradient_bytes : 0;
   memory.optimizer = sharded(run.zero_stage >= 1) * (profile.optimizer_bytes + copy);
 
@@ -65,6 +62,9 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
   if (run.updates_on_host()) memory.host += std::exchange(memory.optimizer, 0);
   if (run.updates_on_host() && run.switches.offload_parameters)
     memory.host += std::exchange(memory.gradients, 0);
+  // Summed over micro-batches in the dtype of their reduction (PyTorch, _fsdp_param.py,
+  // unsharded_accumulated_grad).
+  if (run.whole_gradients()) memory.gradients += (dense + expert) * profile.reduce_bytes;
   memory.transient = largest;
   if (full) memory.transient += 2 * gathered * kHalfBytes + gathered * profile.reduce_bytes;
   if (stage == 0) memory.activations += work.embedding.saved_bytes;

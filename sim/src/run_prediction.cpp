@@ -114,8 +114,8 @@ class Predictor {
       sum.backward = sum.backward + embedding_.backward;
     }
     if (chunk.head) {
-      sum.forward = sum.forward + head_.forward;
-      sum.backward = sum.backward + head_.backward;
+      sum.forward = sum.forward + chunk.predictions * head_.forward;
+      sum.backward = sum.backward + chunk.predictions * head_.backward;
     }
     return sum;
   }
@@ -203,18 +203,19 @@ class Predictor {
     double first_gather = 0;
     const auto layer = [&](const LayerTime& time, const LayerWork& work, double count) {
       const ShardTraffic traffic = shard_traffic(work);
-      const double scatter = sums ? traffic.scatter : 0;
+      const double backward_traffic = sums ? traffic.gather + traffic.scatter : traffic.gather;
+      const double across = sums ? traffic.across : 0;
       const double copies = offloaded_bytes(work);
       const double forward = with_copies(time.forward, copies, parts, times * count);
       const double backward = with_copies(time.backward, copies, parts, times * count);
       total += count * beside(forward, traffic.gather, times * count, parts);
-      total += count * beside(backward, traffic.gather + scatter, times * count, parts);
+      total += count * beside(backward, together(backward_traffic, across), times * count, parts);
       add_to(parts, time.forward, times * count);
       add_to(parts, time.backward, times * count);
       first_gather = traffic.gather;
     };
     layer(embedding_, work_.embedding, 1);
-    layer(head_, work_.head, 1);
+    layer(head_, work_.head, chunk.predictions);
     for (const LayerCount& layers : chunk.layers)
       layer(layers_[at(layers.work)], work_.works[at(layers.work)], layers.count);
     parts.data_parallel += times * first_gather;  // nothing runs before the first layer is there
@@ -224,6 +225,7 @@ class Predictor {
   struct ShardTraffic {
     double gather = 0;
     double scatter = 0;
+    double across = 0;  // sums of shards across nodes
   };
 
   /// Dense parameters are sharded over dp (in a node only, if the run says so: gradients are then
@@ -246,10 +248,17 @@ class Predictor {
     add(work.dense_parameters, dense_shards());
     add(work.expert_parameters, placements_.expert_dp);
     if (run_.shard_in_node)
-      traffic.scatter += pricer_.collective(
+      traffic.across = pricer_.collective(
           Collective::AllReduce, work.dense_parameters / placements_.node_dp.size * gradient_bytes,
           placements_.across_dp);
     return traffic;
+  }
+
+  /// Sums across nodes have a stream, a communicator and links of their own (PyTorch,
+  /// fsdp/_runtime_utils.py, _all_reduce_stream): they move beside gathers and scatters in the
+  /// nodes, of other layers.
+  double together(double in_node, double across) const {
+    return run_.overlap_dp ? std::max(in_node, across) : in_node + across;
   }
 
   /// Communication beside a phase: part of it is paid, as exposed ends and as slower compute.
@@ -404,9 +413,9 @@ ExecutionProfile profile_of(const TrainingRun& run) {
   const bool separate = std::ranges::find(names, eager) != names.end();
   ExecutionProfile profile =
       load_execution_profile(run.switches.eager && separate ? eager : run.profile);
-  if (run.switches.fp32_gradients) {  // read and written per micro-batch, 4 bytes each
+  if (run.switches.fp32_gradients && profile.gradient_bytes < 4) {
     profile.gradient_bytes = profile.reduce_bytes = 4;
-    if (profile.gradient_accumulation_bytes > 0)
+    if (profile.gradient_accumulation_bytes > 0)  // read and written per micro-batch
       profile.gradient_accumulation_bytes = std::max(8.0, profile.gradient_accumulation_bytes);
   }
   if (run.switches.reduce_in_bf16) profile.reduce_bytes = 2;

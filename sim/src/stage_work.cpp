@@ -92,6 +92,10 @@ StageWork stage_work(const TrainingRun& run, const ExecutionProfile& profile, St
     for (const bool recomputed : {false, true})
       work.works.push_back(layer_work(kind, run, profile, recomputed));
 
+  const int first_module = static_cast<int>(work.works.size());
+  for (const models::LayerGraph& module : graph.mtp)
+    work.works.push_back(layer_work(module, run, profile, run.recompute != RunRecompute::None));
+
   const auto layers = layers_of_positions(run, profile, work, cut);
   const int pp = run.parallel.pp, vpp = run.parallel.vpp;
   work.stages.assign(at(pp), std::vector<ChunkWork>(at(vpp)));
@@ -105,6 +109,11 @@ StageWork stage_work(const TrainingRun& run, const ExecutionProfile& profile, St
       ++counts[at(2 * graph.layer_kind[at(layer)] + (is_recomputed(run, i) ? 1 : 0))];
     for (std::size_t w = 0; w < counts.size(); ++w)
       if (counts[w] > 0) chunk.layers.push_back({static_cast<int>(w), counts[w]});
+    if (!chunk.head) continue;
+    // The modules follow the last layer; the head and the embedding are shared (DeepSeek-V3, 2.2).
+    for (std::size_t i = 0; i < graph.mtp.size(); ++i)
+      chunk.layers.push_back({first_module + static_cast<int>(i), 1});
+    chunk.predictions += static_cast<int>(graph.mtp.size());
   }
   return work;
 }

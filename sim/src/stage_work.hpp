@@ -17,6 +17,7 @@ struct ChunkWork {
   std::vector<LayerCount> layers;
   bool embedding = false;
   bool head = false;
+  int predictions = 1;  // logits and losses of the head: one more per multi-token prediction module
 };
 
 struct StageWork {

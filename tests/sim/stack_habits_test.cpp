@@ -141,4 +141,25 @@ TEST_CASE("XLA adds up gradients of several micro-batches only", "[sim][predicti
   CHECK(predict(run).seconds.products > 2.05 * one);
 }
 
+// Of hidden size 1024: a layer multiplies 12 x 1024^2 per token; a prediction module that, its
+// projection 2 and, with a vocabulary of 8 x 1024, the head 8.
+TEST_CASE("A multi-token prediction module is a layer, a projection and logits",
+          "[sim][prediction]") {
+  TrainingRun run = small_gpt(4);
+  run.model.vocab_size = 8192;
+  run.micro_batch_size = 16;
+  const RunPrediction four = predict(run);
+  run.model.mtp_layers = 1;
+  const RunPrediction module = predict(run);
+  run.model.mtp_layers = 0;
+  run.model.num_layers = 5;
+  const RunPrediction five = predict(run);
+  CHECK((module.seconds.products - four.seconds.products) /
+            (five.seconds.products - four.seconds.products) ==
+        Approx(22.0 / 12).epsilon(0.05));
+  CHECK((module.memory.parameters - four.memory.parameters) /
+            (five.memory.parameters - four.memory.parameters) ==
+        Approx(14.0 / 12).epsilon(0.01));
+}
+
 }  // namespace meshplan::sim
