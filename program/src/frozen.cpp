@@ -198,6 +198,11 @@ std::vector<std::string> frozen_errors(const std::vector<std::string>& patterns,
       errors.push_back(fmt::format("frozen '{}' is no parameter of {}; nearest: {}", pattern,
                                    model.name, fmt::join(nearest_parameters(plain, names), ", ")));
   }
+  if (!patterns.empty() && patterns.front().starts_with('!'))
+    errors.push_back(fmt::format(
+        "frozen [{}] begins with '{}', which takes nothing back: all is trained until a pattern "
+        "without '!' freezes it; nearest: '*,{}'",
+        fmt::join(patterns, ", "), patterns.front(), fmt::join(patterns, ",")));
   if (errors.empty() && !FrozenParameters(patterns, graph).lowest_trained())
     errors.push_back(fmt::format(
         "frozen [{}] leaves nothing of {} to train; add what to train after all, such as '!head'",

@@ -140,6 +140,8 @@ TEST_CASE("Patterns that mean nothing, and plans with nothing to train, are refu
              Contains("nearest: layers.*.input_layernorm"));
   CHECK_THAT(message_of({"layers.4-7"}), Contains("is no parameter"));
   CHECK_THAT(message_of({"*"}), Contains("leaves nothing of llama-style to train"));
+  CHECK_THAT(message_of({"!head"}), Contains("nearest: '*,!head'"));
+  CHECK_THAT(message_of({"!head", "layers.0"}), Contains("begins with '!head'"));
   CHECK(check(freeze(make_plan(test::llama_style()), {"*", "!head"})).empty());
 }
 

@@ -66,8 +66,8 @@ std::vector<std::string> parameter_names(const models::ModelGraph& graph);
 std::int64_t frozen_elements(const std::vector<std::string>& patterns,
                              const models::ModelGraph& graph);
 
-/// What is wrong with patterns for a model: those that match nothing, with the nearest names, or
-/// that all is frozen.
+/// What is wrong with patterns for a model: those that match nothing, with the nearest names, a '!'
+/// before anything is frozen, or that all is.
 std::vector<std::string> frozen_errors(const std::vector<std::string>& patterns,
                                        const models::ModelSpec& model);
 
