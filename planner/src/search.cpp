@@ -179,7 +179,7 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
   if (plan.schedule == program::ScheduleKind::Custom)
     plan.custom_schedule = request.constraints.custom_schedule;
   plan.bucket_bytes = request.constraints.bucket_bytes;
-  if (plan.parallel.dp * plan.parallel.cp > 1) plan.compression = request.constraints.compression;
+  plan.compression = candidate.compression;
   if (plan.parallel.ep > 1) {
     // The busiest of ep ranks has at most all rows.
     plan.expected_expert_imbalance = std::min(request.constraints.expected_expert_imbalance,

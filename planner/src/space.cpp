@@ -178,6 +178,10 @@ std::vector<ParallelConfig> meshes(const program::Workload& workload, int num_ra
   return found;
 }
 
+bool sums_gradients(const ParallelConfig& mesh) {
+  return mesh.dp * mesh.cp > 1;
+}
+
 struct Pin {
   std::string_view name;
   std::optional<int> degree;
@@ -259,6 +263,8 @@ void validate(const Constraints& constraints, int num_ranks) {
 std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::Workload& workload,
                                  const Ranks& ranks, const Constraints& constraints) {
   validate(constraints, ranks.count);
+  const std::vector<ParallelConfig> all_meshes = meshes(workload, ranks.count, constraints);
+  const bool some_sum = std::ranges::any_of(all_meshes, sums_gradients);
   std::vector<Candidate> candidates;
   const auto add_all = [&](const ParallelConfig& mesh, bool sp, program::ContextMethod method) {
     const auto experts = expert_choices(model, mesh, constraints);
@@ -274,6 +280,7 @@ std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::
                               .context_parallel = method};
           candidate.parallel.sp = sp;
           candidate.parallel.vpp = vpp;
+          if (sums_gradients(mesh) || !some_sum) candidate.compression = constraints.compression;
           for (const auto& [ep, etp] : experts)
             for (const auto& [stage, group] : zero) {
               candidate.parallel.ep = ep;
@@ -284,7 +291,7 @@ std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::
             }
         }
   };
-  for (const ParallelConfig& mesh : meshes(workload, ranks.count, constraints))
+  for (const ParallelConfig& mesh : all_meshes)
     for (const bool sp : sp_choices(mesh.tp, model.moe.has_value(), constraints))
       for (const program::ContextMethod method : method_choices(mesh.cp, constraints))
         add_all(mesh, sp, method);
@@ -346,7 +353,8 @@ Candidate candidate_of(const program::Plan& plan) {
           .layers_per_stage = plan.layers_per_stage,
           .context_parallel = plan.context_parallel,
           .zero_stage = plan.zero_stage,
-          .zero_shard_group = plan.zero_shard_group};
+          .zero_shard_group = plan.zero_shard_group,
+          .compression = plan.compression};
 }
 
 std::string label(Choice choice, const Candidate& candidate) {

@@ -85,6 +85,8 @@ for stage in 1 2 3; do
 done
 expect 2 "nothing; use zero_stage = 0 or dp >= 2" simulate --model tiny-llama --cluster cpu-host --zero 1 --global-batch 4
 expect 2 "use compression.kind = 'none'" simulate --model tiny-llama --cluster cpu-host --compress int8 --global-batch 4
+expect 0 "step time" plan --model tiny-llama "${small[@]}" --compress int8
+expect 2 "nearest: '*,!head'" simulate --model tiny-llama "${small[@]}" --dp 4 --freeze '!head'
 expect 0 "dp2 ep2" simulate --model tiny-moe --cluster cpu-host --dp 2 --ep 2 --global-batch 4 --seq-len 128
 moe=(--model tiny-moe --cluster cpu-host --dp 2 --ep 2 --global-batch 4 --seq-len 128)
 expect 0 "step time" simulate "${moe[@]}" --expert-imbalance 1.5 --out imbalanced.json

@@ -139,6 +139,27 @@ TEST_CASE("ep takes what divides experts and ranks, etp 1 or tp", "[planner][spa
                                           "tp2 sp dp4 etp2 mbs1", "tp2 sp dp4 ep2 etp2 mbs1"});
 }
 
+TEST_CASE("gradients are compressed where there are some to sum", "[planner][space]") {
+  const program::GradientCompression int8{.kind = program::CompressionKind::Int8};
+  const auto candidates =
+      enumerate(small_model(), kWorkload, {4}, Constraints{.compression = int8});
+  const auto compressed = [](const Candidate& candidate) {
+    return candidate.compression.kind == program::CompressionKind::Int8;
+  };
+  CHECK(std::ranges::any_of(candidates, compressed));
+  for (const Candidate& candidate : candidates)
+    CHECK(compressed(candidate) == (candidate.parallel.dp * candidate.parallel.cp > 1));
+}
+
+TEST_CASE("compression that no mesh of the pins can have is left for check to refuse",
+          "[planner][space]") {
+  const program::GradientCompression int8{.kind = program::CompressionKind::Int8};
+  const auto candidates =
+      enumerate(small_model(), kWorkload, {4}, Constraints{.tp = 2, .pp = 2, .compression = int8});
+  REQUIRE_FALSE(candidates.empty());
+  for (const Candidate& candidate : candidates) CHECK(candidate.compression == int8);
+}
+
 TEST_CASE("a pinned dp leaves only the meshes that have it", "[planner][space]") {
   const auto candidates = enumerate(small_model(), kWorkload, {8}, Constraints{.dp = 2});
   CHECK(std::ranges::all_of(candidates,

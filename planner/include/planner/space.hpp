@@ -36,7 +36,7 @@ struct Constraints {
   std::string rank_order = program::Mesh::kDefaultOrder;
   std::int64_t bucket_bytes = 25 << 20;
   std::vector<std::string> frozen;           // parameters that are not trained: Plan::frozen
-  program::GradientCompression compression;  // where ranks hold the same parameters
+  program::GradientCompression compression;  // on every mesh with gradients to sum
   double expected_expert_imbalance = 1;      // of plans with ep > 1; buffers hold as much
   int max_micro_batch_size = 32;             // sequences; bounds the search, not the pin
   bool operator==(const Constraints&) const = default;
@@ -56,6 +56,7 @@ struct Candidate {
   program::ContextMethod context_parallel = program::ContextMethod::AllGather;
   int zero_stage = 0;
   int zero_shard_group = 0;
+  program::GradientCompression compression;
   bool operator==(const Candidate&) const = default;
 };
 
@@ -74,7 +75,9 @@ struct Ranks {
 ///
 /// Unless pinned: ZeRO stages 2 and 3, which communicate in every micro-batch, are tried without a
 /// pipeline, also with one copy a node; ep takes the divisors of the experts that the ranks of a
-/// stage can hold, etp 1 or tp; with experts tp goes with sp.
+/// stage can hold, etp 1 or tp; with experts tp goes with sp. Gradients are compressed as the
+/// constraints say on the meshes that sum any; if the pins leave none of these, on all, and
+/// program::check refuses it.
 std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::Workload& workload,
                                  const Ranks& ranks, const Constraints& constraints);
 
