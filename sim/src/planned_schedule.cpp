@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "host_thread.hpp"
-#include "wave_solver.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -50,7 +49,7 @@ PlannedSchedule::PlannedSchedule(const Plan& plan, bool waves) : whole_(schedule
 void PlannedSchedule::solve(const Plan& plan, bool waves, const SolverInput& input,
                             SolverOutput& out) {
   if (waves) {
-    solve_waves(plan.schedule, input, plan.num_microbatches(), out);
+    waves_.solve(plan.schedule, input, plan.num_microbatches(), out);
     return;
   }
   whole_.solve(input, out);

@@ -7,11 +7,12 @@
 #include "plan_keys.hpp"
 #include "program/plan.hpp"
 #include "sim/cluster.hpp"
+#include "wave_solver.hpp"
 
 namespace meshplan::sim {
 
-/// Do stages run alone, whatever others do, and all micro-batches alike? Then solve_waves plays
-/// the plan.
+/// Do stages run alone, whatever others do, and all micro-batches alike? Then a WaveSolver
+/// plays the plan.
 bool solves_waves(const program::Plan& plan, const Cluster& cluster);
 
 /// A plan's schedule; of many micro-batches so many that the pipeline has long been full, and as
@@ -30,6 +31,7 @@ class PlannedSchedule {
  private:
   CompiledSchedule whole_;
   std::optional<CompiledSchedule> shorter_;
+  WaveSolver waves_;
   SolverOutput fewer_;  // its memory is used again
 };
 
