@@ -1,35 +1,19 @@
 #include "runtime/measure_collectives.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <functional>
 #include <memory>
 #include <numeric>
 #include <utility>
 
+#include "cold_memory.hpp"
 #include "core/error.hpp"
-#include "core/statistics.hpp"
+#include "timed_group.hpp"
 
 namespace meshplan::runtime {
 namespace {
 
 using program::CommOp;
 using program::CommSample;
-using program::LinkSample;
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-std::vector<std::int64_t> sizes_of(const MeasureOptions& options) {
-  if (!options.bytes.empty()) return options.bytes;
-  std::vector<std::int64_t> sizes;
-  for (std::int64_t bytes = 8; bytes <= (std::int64_t{64} << 20); bytes *= 4)
-    sizes.push_back(bytes);
-  if (sizes.back() != std::int64_t{64} << 20) sizes.push_back(std::int64_t{64} << 20);
-  return sizes;
-}
 
 std::vector<int> groups_of(const MeasureOptions& options, int world_size) {
   std::vector<int> sizes = options.group_sizes;
@@ -61,93 +45,27 @@ std::pair<int, int> busiest_machine(const JobLayout& layout) {
   return busiest;
 }
 
-/// The largest of one number over a group: all ranks decide alike.
-double largest(Communicator& comm, double value) {
-  comm.all_reduce({&value, 1, DType::F64}, {&value, 1, DType::F64}, ReduceOp::Max).wait();
-  return value;
-}
-
-/// More than the caches of a processor that one rank may hold.
-constexpr std::int64_t kColdBytes = 96 << 20;
-
-/// Memory for the largest case, touched once.
+/// What the calls send and receive.
 class Workspace {
  public:
-  Workspace(const MeasuredWorld& world, std::int64_t largest_bytes, int ranks)
-      : send_(allocate(world, largest_bytes)),
-        recv_bytes_(std::max(kColdBytes, largest_bytes * ranks)),
-        recv_(allocate(world, recv_bytes_)) {}
-  void* send() { return send_.get(); }
-  void* recv() { return recv_.get(); }
-  /// Memory that was not used since all the rest of it was. @param bytes  at most ranks * largest
+  /// @param recv_bytes  at least as many as any call receives
+  Workspace(const MeasuredWorld& world, std::int64_t send_bytes, std::int64_t recv_bytes)
+      : send_(world, send_bytes), recv_(world, recv_bytes) {}
+  void* send() { return send_.data(); }
+  void* recv() { return recv_.data(); }
+  /// Memory that was not used since all the rest of it was. @param bytes  that a call receives
   std::byte* cold(std::int64_t bytes) {
     constexpr std::int64_t kPage = 4096;  // neither a prefetched line nor a known page
-    if (next_cold_ + bytes > recv_bytes_) next_cold_ = 0;
-    std::byte* memory = static_cast<std::byte*>(recv()) + next_cold_;
+    if (next_cold_ + bytes > recv_.bytes()) next_cold_ = 0;
+    std::byte* memory = recv_.data() + next_cold_;
     next_cold_ += (bytes + kPage - 1) / kPage * kPage;
     return memory;
   }
 
  private:
-  using Memory = std::unique_ptr<void, std::function<void(void*)>>;
-  static Memory allocate(const MeasuredWorld& world, std::int64_t bytes) {
-    if (world.device == nullptr)
-      return {new std::byte[static_cast<std::size_t>(bytes)](),
-              [](void* memory) { delete[] static_cast<std::byte*>(memory); }};
-    kernels::Backend& backend = world.device->backend();
-    return {backend.allocate(bytes), [&backend](void* memory) { backend.free(memory); }};
-  }
-
-  Memory send_;
-  std::int64_t recv_bytes_;
-  Memory recv_;
+  MeasuredMemory send_;
+  MeasuredMemory recv_;
   std::int64_t next_cold_ = 0;
-};
-
-constexpr program::Lane kLane = program::Lane::Tp;
-
-bool device_drives(const MeasuredWorld& world) {
-  return world.device != nullptr &&
-         world.device->rules().communications == program::CommunicationDriver::Device;
-}
-
-/// Some ranks: what moves the data, and what moves times. One and the same without a device.
-class TimedGroup {
- public:
-  /// Called by all ranks at once.
-  TimedGroup(const MeasuredWorld& world, std::span<const int> members, std::string_view name)
-      : device_(world.device),
-        device_drives_(device_drives(world)),
-        host_(world.host.create_group(members, name)),
-        moves_(world.device == nullptr ? nullptr : world.moves->create_group(members, name)) {
-    if (moves_ != nullptr && device_drives_) moves_->queue_on(device_->queue(kLane));
-  }
-  bool member() const { return host_ != nullptr; }
-  Communicator& moves() { return moves_ == nullptr ? *host_ : *moves_; }
-  Communicator& host() { return *host_; }
-
-  /// Seconds of `once`, as this rank sees it; all members of the group enter together.
-  double seconds_of(const std::function<void()>& once, int calls) {
-    host_->barrier().wait();
-    if (device_drives_) {
-      device_->stamp(0, kLane);
-      for (int i = 0; i < calls; ++i) once();
-      device_->stamp(1, kLane);
-      device_->synchronize();
-      return (device_->stamp_seconds(1) - device_->stamp_seconds(0)) / calls;
-    }
-    const auto start = Clock::now();
-    once();
-    if (device_ != nullptr) device_->synchronize();
-    return seconds_since(start);
-  }
-  bool queues_calls() const { return device_drives_; }
-
- private:
-  Device* device_;
-  bool device_drives_;
-  std::unique_ptr<Communicator> host_;
-  std::unique_ptr<Communicator> moves_;
 };
 
 /// What the buffers of a call are. Activations were written a moment ago; gradients and parameters,
@@ -234,38 +152,6 @@ class Call {
   std::vector<std::int64_t> counts_;
 };
 
-/// So many that they take about a millisecond: what starts the first one no longer counts.
-int calls_that_last(double seconds_of_one) {
-  constexpr double kBatchSeconds = 1e-3;
-  constexpr double kMostCalls = 20;
-  return static_cast<int>(
-      std::clamp(kBatchSeconds / std::max(seconds_of_one, 1e-9), 1.0, kMostCalls));
-}
-
-/// Times of `once`, each that of the slowest rank, until the budget or max_repeats is spent. Fewer
-/// than min_repeats only where these would take more than four budgets.
-/// @param before  of every call, not timed
-std::vector<double> time_repeats(
-    TimedGroup& group, const std::function<void()>& once, const MeasureOptions& options,
-    const std::function<void()>& before = [] {}) {
-  group.seconds_of(once, 1);  // connections, caches, scratch
-  const int calls =
-      group.queues_calls()
-          ? calls_that_last(largest(group.host(), group.seconds_of(once, 1)))  // alike on all ranks
-          : 1;
-  std::vector<double> times;
-  double spent = 0;
-  while (static_cast<int>(times.size()) < options.max_repeats &&
-         (static_cast<int>(times.size()) < options.min_repeats ||
-          spent < options.budget_per_case.value)) {
-    before();
-    times.push_back(largest(group.host(), group.seconds_of(once, calls)));
-    spent += times.back() * calls;
-    if (spent > 4 * options.budget_per_case.value) break;
-  }
-  return times;
-}
-
 /// Rank 0 has measured every case; the others may have waited.
 template <class Sample>
 void share(Communicator& world, std::vector<Sample>& samples) {
@@ -274,15 +160,6 @@ void share(Communicator& world, std::vector<Sample>& samples) {
   samples.resize(static_cast<std::size_t>(count));
   world.broadcast({samples.data(), count * static_cast<std::int64_t>(sizeof(Sample)), DType::U8}, 0)
       .wait();
-}
-
-template <class Sample>
-void set_times(Sample& sample, const std::vector<double>& times, double scale) {
-  const Spread spread = spread_of(times);
-  sample.repeats = static_cast<int>(times.size());
-  sample.seconds = spread.median * scale;
-  sample.p10_s = spread.p10 * scale;
-  sample.p90_s = spread.p90 * scale;
 }
 
 /// What a rank's caches hold when it communicates: what it has computed with. So the carrier's own
@@ -321,17 +198,27 @@ std::vector<Case> cases_of(const MeasureOptions& options, bool device_drives) {
   return cases;
 }
 
+/// For messages of at most `largest_bytes`.
+Workspace workspace_for(const MeasuredWorld& world, const std::vector<Case>& cases,
+                        std::int64_t largest_bytes) {
+  const int ranks = world.host.size();
+  const std::int64_t send_bytes = largest_bytes + size_of(DType::F32) * ranks;  // whole blocks
+  std::int64_t recv_bytes = send_bytes * ranks;
+  if (std::ranges::find(cases, Buffers::Cold, &Case::buffers) != cases.end())
+    recv_bytes = std::max(recv_bytes, cold_bytes(world.device));
+  return {world, send_bytes, recv_bytes};
+}
+
 }  // namespace
 
 std::vector<CommSample> measure_collectives(const MeasuredWorld& world, const JobLayout& layout,
                                             const program::CollectiveTable& table,
                                             const MeasureOptions& options) {
   Communicator& host = world.host;
-  const auto sizes = sizes_of(options);
+  const auto sizes = message_sizes(options);
   const auto group_sizes = groups_of(options, host.size());
   const auto [ranks_on_host, cores_on_host] = busiest_machine(layout);
   if (group_sizes.empty()) return {};
-  Workspace memory(world, *std::ranges::max_element(sizes) + 4 * host.size(), host.size());
   std::vector<std::unique_ptr<TimedGroup>> groups;
   for (const int size : group_sizes) {
     std::vector<int> members(static_cast<std::size_t>(size));
@@ -339,103 +226,46 @@ std::vector<CommSample> measure_collectives(const MeasuredWorld& world, const Jo
     groups.push_back(std::make_unique<TimedGroup>(world, members, "measured"));
   }
   const std::vector<Case> cases = cases_of(options, device_drives(world));
+  Workspace memory = workspace_for(world, cases, *std::ranges::max_element(sizes));
   Caches caches;
   std::vector<CommSample> samples;
+  /// By a member of the group. @returns whether the case was too slow to go on with
+  const auto measure = [&](TimedGroup& group, int group_size, const Case& one, std::int64_t bytes) {
+    const Call call(group.moves(), one.op, bytes);
+    const auto times = time_repeats(
+        group, [&] { call.start(memory, one.buffers).wait(); }, options,
+        [&] {
+          if (world.device == nullptr) caches.prepare(call, one.buffers, memory);
+        });
+    CommSample sample{.op = one.op,
+                      .group_size = group_size,
+                      .ranks_on_host = ranks_on_host,
+                      .cores_on_host = cores_on_host,
+                      .bytes = call.bytes(),
+                      .algorithm = device_drives(world)
+                                       ? program::CommAlgorithm::Library
+                                       : table.choose(one.op, group_size, Bytes{call.bytes()}),
+                      .cold = one.buffers == Buffers::Cold};
+    set_times(sample, times, 1.0);
+    samples.push_back(sample);
+    return static_cast<int>(times.size()) < options.min_repeats;
+  };
   std::vector<std::pair<Case, int>> too_slow;
-  const auto start = Clock::now();
+  const Stopwatch watch;
   for (const std::int64_t bytes : sizes)
     for (std::size_t g = 0; g < groups.size(); ++g)
       for (const Case& one : cases) {
         const bool repeats_barrier = one.op == CommOp::Barrier && bytes != sizes.front();
         // Decided by all ranks alike, for they enter the barrier below together.
-        const double elapsed = largest(host, seconds_since(start));
+        const double elapsed = largest(host, watch.seconds());
         const bool skip =
             repeats_barrier || elapsed > options.total_budget.value ||
             std::ranges::find(too_slow, std::pair(one, group_sizes[g])) != too_slow.end();
         if (skip) continue;
-        double slow = 0;
-        if (groups[g]->member()) {
-          const Call call(groups[g]->moves(), one.op, bytes);
-          const auto times = time_repeats(
-              *groups[g], [&] { call.start(memory, one.buffers).wait(); }, options,
-              [&] {
-                if (world.device == nullptr) caches.prepare(call, one.buffers, memory);
-              });
-          CommSample sample{.op = one.op,
-                            .group_size = group_sizes[g],
-                            .ranks_on_host = ranks_on_host,
-                            .cores_on_host = cores_on_host,
-                            .bytes = call.bytes(),
-                            .algorithm = device_drives(world) ? program::CommAlgorithm::Library
-                                                              : table.choose(one.op, group_sizes[g],
-                                                                             Bytes{call.bytes()}),
-                            .cold = one.buffers == Buffers::Cold};
-          set_times(sample, times, 1.0);
-          samples.push_back(sample);
-          slow = static_cast<int>(times.size()) < options.min_repeats ? 1 : 0;
-        }
-        if (largest(host, slow) > 0) too_slow.emplace_back(one, group_sizes[g]);
+        const bool slow = groups[g]->member() && measure(*groups[g], group_sizes[g], one, bytes);
+        if (largest(host, slow ? 1 : 0) > 0) too_slow.emplace_back(one, group_sizes[g]);
       }
   share(host, samples);
-  return samples;
-}
-
-namespace {
-
-std::vector<std::pair<int, int>> pairs_to_measure(const JobLayout& layout, bool all_of_machine) {
-  std::vector<std::pair<int, int>> pairs;
-  for (int rank = 0; rank + 1 < layout.size(); ++rank) pairs.emplace_back(rank, rank + 1);
-  const auto add = [&](int from, int to) {
-    const std::pair<int, int> pair{from, to};
-    if (from < to && std::ranges::find(pairs, pair) == pairs.end()) pairs.push_back(pair);
-  };
-  for (int machine = 0; machine < layout.num_machines(); ++machine) {
-    const std::vector<int> ranks = layout.ranks_on(machine);
-    add(0, ranks.front());
-    for (const int from : ranks)
-      for (const int to : ranks)
-        if (all_of_machine) add(from, to);
-  }
-  return pairs;
-}
-
-}  // namespace
-
-std::vector<LinkSample> measure_links(const MeasuredWorld& world, const JobLayout& layout,
-                                      const MeasureOptions& options) {
-  const auto pairs = pairs_to_measure(layout, world.device != nullptr);
-  const auto sizes = sizes_of(options);
-  Workspace memory(world, *std::ranges::max_element(sizes), 1);
-  std::vector<LinkSample> samples;
-  const auto start = Clock::now();
-  for (const auto& [from, to] : pairs) {
-    const std::vector<int> members{from, to};
-    TimedGroup pair(world, members, "link");
-    for (const std::int64_t bytes : sizes) {
-      if (largest(world.host, seconds_since(start)) > options.total_budget.value) break;
-      LinkSample sample;
-      if (pair.member()) {
-        Communicator& moves = pair.moves();
-        const int peer = 1 - moves.rank();
-        const auto ping_pong = [&] {
-          if (moves.rank() == 0) moves.send({memory.send(), bytes, DType::U8}, peer).wait();
-          moves.recv({memory.recv(), bytes, DType::U8}, peer).wait();
-          if (moves.rank() == 1) moves.send({memory.send(), bytes, DType::U8}, peer).wait();
-        };
-        const auto times = time_repeats(pair, ping_pong, options);
-        const auto machine = [&](int rank) {
-          return layout.machine_of_rank[static_cast<std::size_t>(rank)];
-        };
-        sample = {
-            .from = from, .to = to, .same_host = machine(from) == machine(to), .bytes = bytes};
-        set_times(sample, times, 0.5);  // one way of two
-      }
-      // The pair's first rank has it; every rank gets it.
-      world.host.broadcast({&sample, static_cast<std::int64_t>(sizeof(sample)), DType::U8}, from)
-          .wait();
-      samples.push_back(sample);
-    }
-  }
   return samples;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "cold_memory.hpp"
 #include "core/error.hpp"
 #include "core/statistics.hpp"
 #include "program/capture.hpp"
@@ -34,16 +35,8 @@ struct Job {
 constexpr std::int64_t kFlatSizes[] = {1 << 12, 1 << 15, 1 << 18, 1 << 20, 1 << 22};
 /// Copies of the operands that a timing goes round: weights leave the caches, activations stay in
 /// the last level.
-constexpr std::int64_t kColdBytes = 96 << 20;
 constexpr std::int64_t kWarmCopies = 3;
 constexpr std::int64_t kMostCopies = 64;
-
-/// Twice the cache of a GPU: what was used before is gone.
-std::int64_t cold_bytes(const Device& device) {
-  const std::optional<program::GpuDescription> gpu = device.gpu();
-  return std::max(kColdBytes,
-                  gpu ? static_cast<std::int64_t>(2 * gpu->cache_bytes) : std::int64_t{0});
-}
 
 /// Memory for the operands of one operation at a time.
 class OperandPool {
@@ -124,7 +117,7 @@ class Bench {
     std::int64_t warm = 0;
     for (const Operand& operand : operands) (operand.cold ? cold : warm) += operand.bytes;
     const std::int64_t cold_copies =
-        cold == 0 ? 1 : std::clamp<std::int64_t>(cold_bytes(device) / cold, 2, kMostCopies);
+        cold == 0 ? 1 : std::clamp<std::int64_t>(cold_bytes(&device) / cold, 2, kMostCopies);
     const std::int64_t copies = std::max(cold_copies, kWarmCopies);
     std::byte* base =
         pool.reserve(kRandomBytes + cold * cold_copies + warm * kWarmCopies + kScalarsBytes) +
@@ -411,7 +404,7 @@ std::vector<program::OperatorSample> measure_operators(std::span<const program::
 MemoryBandwidth measure_memory_bandwidth(const OperatorMeasurement& options, Communicator& world,
                                          Device& device) {
   const std::int64_t bytes =
-      device.gpu() ? std::max<std::int64_t>(256 << 20, 2 * cold_bytes(device)) : 64 << 20;
+      device.gpu() ? std::max<std::int64_t>(256 << 20, 2 * cold_bytes(&device)) : 64 << 20;
   const Seconds budget{0.1};
   kernels::Backend& backend = device.backend();
   const bool measures = world.rank() < options.busy_ranks;
