@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "core/error.hpp"
+#include "published_cells.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -101,45 +102,6 @@ const std::vector<std::string> kColumns{"id",
                                         "peak_mem_kind",
                                         "notes"};
 
-/// One row by column name. Errors name the column, the value and what was expected.
-class Row {
- public:
-  Row(const std::map<std::string, std::size_t>& columns, const Cells& cells)
-      : columns_(columns), cells_(cells) {}
-
-  const std::string& text(const std::string& column) const {
-    static const std::string empty;
-    const std::size_t index = columns_.at(column);
-    return index < cells_.size() ? cells_[index] : empty;
-  }
-
-  bool has(const std::string& column) const { return !text(column).empty(); }
-
-  int integer(const std::string& column, std::optional<int> fallback = std::nullopt) const {
-    const std::string& value = text(column);
-    if (value.empty() && fallback) return *fallback;
-    int number = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (error != std::errc() || end != value.data() + value.size() || number < 1)
-      throw ConfigError(fmt::format("{}: '{}' is not a positive whole number", column, value));
-    return number;
-  }
-
-  std::optional<double> number(const std::string& column) const {
-    const std::string& value = text(column);
-    if (value.empty()) return std::nullopt;
-    double parsed = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
-    if (error != std::errc() || end != value.data() + value.size() || !(parsed > 0))
-      throw ConfigError(fmt::format("{}: '{}' is not a positive number", column, value));
-    return parsed;
-  }
-
- private:
-  const std::map<std::string, std::size_t>& columns_;
-  const Cells& cells_;
-};
-
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts;
   std::istringstream stream(text);
@@ -159,117 +121,29 @@ T choose(const std::string& column, const std::string& value,
   throw ConfigError(fmt::format("{}: {}", column, unknown_name_message("value", value, names)));
 }
 
-/// "512" after `key` in "MLA q_lora1536 kv_lora512; first layer dense".
-std::optional<int> number_after(const std::string& text, const std::string& key) {
-  const auto found = text.find(key);
-  if (found == std::string::npos) return std::nullopt;
-  const char* begin = text.data() + found + key.size();
-  while (begin < text.data() + text.size() && (*begin == ' ' || *begin == '=')) ++begin;
-  int number = 0;
-  const auto [end, error] = std::from_chars(begin, text.data() + text.size(), number);
-  if (error != std::errc()) return std::nullopt;
-  return number;
-}
-
-bool mentions(const std::string& text, const std::string& word) {
-  return text.find(word) != std::string::npos;
-}
-
-/// The architecture that goes with an activation in decoder models: GELU came with layer norms,
-/// biases, learned positions and tied embeddings (GPT-2, GPT-3), SwiGLU with RMS norms and rotary
-/// positions (Llama), squared ReLU with layer norms and rotary positions (Nemotron-4).
-void set_family(const std::string& activation, models::ModelSpec& spec) {
-  using models::ActivationKind;
-  if (activation == "gelu") {
-    spec.mlp = models::Mlp::Plain;
-    spec.activation = ActivationKind::Gelu;
-    spec.norm = models::Norm::LayerNorm;
-    spec.positions = models::Positions::Learned;
-    spec.qkv_bias = spec.attention_out_bias = spec.mlp_bias = true;
-    spec.tied_embeddings = true;
-  } else if (activation == "squared_relu") {
-    spec.mlp = models::Mlp::Plain;
-    spec.activation = ActivationKind::SquaredRelu;
-    spec.norm = models::Norm::LayerNorm;
-  } else if (activation == "swiglu") {
-    spec.activation = ActivationKind::Silu;
-  } else if (activation == "gated_gelu") {
-    spec.activation = ActivationKind::Gelu;
-  } else {
-    const std::vector<std::string> known{"gelu", "gated_gelu", "squared_relu", "swiglu"};
-    throw ConfigError(
-        fmt::format("activation: {}", unknown_name_message("value", activation, known)));
-  }
-}
-
-void set_experts(const Row& row, models::ModelSpec& spec) {
-  if (!row.has("experts")) return;
-  models::MoeSpec moe;
-  moe.num_experts = row.integer("experts");
-  moe.top_k = row.integer("topk");
-  moe.expert_ffn_size = row.integer("moe_ffn_hidden");
-  if (row.has("shared_expert_ffn")) {
-    // Given per expert or for all of them together; 0 = none.
-    if (row.text("shared_expert_ffn") != "0")
-      moe.shared_expert_ffn_size = row.integer("shared_expert_ffn");
-  }
-  const std::string& notes = row.text("arch_notes");
-  int dense = 0;
-  if (mentions(notes, "first layer dense")) dense = 1;
-  if (const auto n = number_after(notes, "first ")) dense = *n;
-  for (int layer = 0; layer < std::min(dense, spec.num_layers - 1); ++layer)
-    moe.dense_layers.push_back(layer);
-  if (moe.dense_layers.empty()) spec.ffn_size = 0;
-  spec.moe = moe;
-}
-
-void set_latent_attention(const Row& row, models::ModelSpec& spec) {
-  const std::string& notes = row.text("arch_notes");
-  if (!mentions(notes, "MLA")) return;
-  models::MlaSpec mla;
-  mla.kv_lora_rank = number_after(notes, "kv_lora").value_or(512);
-  if (const auto q = number_after(notes, "q_lora")) mla.q_lora_rank = *q;
-  mla.qk_rope_head_size = number_after(notes, "rope").value_or(spec.head_size / 3);
-  mla.qk_nope_head_size = spec.head_size - mla.qk_rope_head_size;
-  mla.v_head_size = mla.qk_nope_head_size;
-  spec.mla = mla;
-  spec.num_kv_heads = spec.num_heads;
-}
-
-void set_windows(const Row& row, models::ModelSpec& spec) {
-  const std::string& notes = row.text("arch_notes");
-  if (!mentions(notes, "window")) return;
-  const auto window = number_after(notes, "window");
-  if (!window) return;
-  spec.window = *window;
-  // "every 2nd", "5:1" or all layers.
-  if (mentions(notes, "alternat") || mentions(notes, "every 2nd"))
-    spec.layer_pattern = {models::LayerAttention::Sliding, models::LayerAttention::Full};
-  else if (mentions(notes, "5:1"))
-    spec.layer_pattern = {models::LayerAttention::Sliding, models::LayerAttention::Sliding,
-                          models::LayerAttention::Sliding, models::LayerAttention::Sliding,
-                          models::LayerAttention::Sliding, models::LayerAttention::Full};
-  else
-    spec.layer_pattern = {models::LayerAttention::Sliding};
-}
-
-models::ModelSpec model_of(const Row& row) {
-  models::ModelSpec spec;
-  spec.name = "published";
-  spec.num_layers = row.integer("layers");
-  spec.hidden_size = row.integer("hidden");
-  spec.num_heads = row.integer("heads");
-  spec.num_kv_heads = row.integer("kv_heads", spec.num_heads);
-  spec.head_size = row.integer("head_dim", spec.hidden_size / spec.num_heads);
-  spec.vocab_size = row.integer("vocab");
-  spec.max_positions = row.integer("seq_len");
-  spec.ffn_size = row.has("ffn_hidden") ? row.integer("ffn_hidden") : 0;
-  set_family(row.text("activation"), spec);
-  set_latent_attention(row, spec);
-  set_experts(row, spec);
-  set_windows(row, spec);
-  return spec;
-}
+const std::vector<std::string> kSwitches{"alibi",
+                                         "async_tp",
+                                         "balanced_routing",
+                                         "compile",
+                                         "cp_a2a",
+                                         "cp_ring",
+                                         "cuda_graphs",
+                                         "dropout",
+                                         "eager",
+                                         "embedding_and_head_as_layers",
+                                         "embedding_layernorm",
+                                         "fp32_grad_accum",
+                                         "fused_dispatch",
+                                         "megatron_fsdp",
+                                         "moe_a2a_overlap",
+                                         "mtp",
+                                         "no_grouped_gemm",
+                                         "offload_activations",
+                                         "offload_optimizer",
+                                         "offload_parameters",
+                                         "one_micro_batch",
+                                         "reduce_in_bf16",
+                                         "token_drop"};
 
 void set_switch(const std::string& word, TrainingRun& run) {
   RunSwitches& s = run.switches;
@@ -320,10 +194,10 @@ void set_switch(const std::string& word, TrainingRun& run) {
     run.model.positions = models::Positions::None;
   else if (key == "cp_ring" || key == "one_micro_batch") {
   } else
-    throw ConfigError(fmt::format("switches: '{}' is not known", word));
+    throw ConfigError(fmt::format("switches: {}", unknown_name_message("switch", key, kSwitches)));
 }
 
-void set_recompute(const Row& row, TrainingRun& run) {
+void set_recompute(const PublishedCells& row, TrainingRun& run) {
   const std::string& text = row.text("recompute");
   run.recompute_stated = !text.empty();
   if (text.empty() || text == "none") return;
@@ -338,12 +212,14 @@ void set_recompute(const Row& row, TrainingRun& run) {
       run.recompute_layers = number_after(what, "");
   } else if (kind == "selective") {
     run.recompute = what == "per_op" ? RunRecompute::PerOp : RunRecompute::CoreAttention;
+    // Of what else it recomputes only the memory is taken into account, where it must be.
+    if (what != "per_op" && what != "core_attn") run.recompute_stated = false;
   } else {
     throw ConfigError(fmt::format("recompute: '{}' is not none, full or selective", text));
   }
 }
 
-void set_parallel(const Row& row, TrainingRun& run) {
+void set_parallel(const PublishedCells& row, TrainingRun& run) {
   auto& p = run.parallel;
   p.tp = row.integer("tp", 1);
   p.pp = row.integer("pp", 1);
@@ -360,7 +236,7 @@ void set_parallel(const Row& row, TrainingRun& run) {
   run.sp_stated = row.has("sequence_parallel");
 }
 
-void set_sharding(const Row& row, TrainingRun& run) {
+void set_sharding(const PublishedCells& row, TrainingRun& run) {
   const std::string& text = row.text("zero_stage");
   if (text.empty()) {
     run.zero_stage = -1;  // left to the profile
@@ -372,9 +248,9 @@ void set_sharding(const Row& row, TrainingRun& run) {
     throw ConfigError(fmt::format("zero_stage: '{}' is not 0, 1, 2, 3 or 3:in_node", text));
 }
 
-TrainingRun run_of(const Row& row) {
+TrainingRun run_of(const PublishedCells& row) {
   TrainingRun run;
-  run.model = model_of(row);
+  run.model = published_model(row);
   run.cluster = row.text("cluster");
   run.profile = row.text("software");
   set_parallel(row, run);
@@ -414,7 +290,7 @@ MemoryKind memory_kind_of(const std::string& text) {
   return mentions(text, "reserved") ? MemoryKind::Reserved : MemoryKind::Allocated;
 }
 
-PublishedRow row_of(const Row& row) {
+PublishedRow row_of(const PublishedCells& row) {
   PublishedRow published;
   published.id = row.text("id");
   published.family = row.text("family");
@@ -445,7 +321,8 @@ std::vector<PublishedRow> parse_published_table(std::string_view text, const std
     if (!columns.contains(column))
       throw ConfigError(fmt::format("{}: line 1: column '{}' is missing", file, column));
   std::vector<PublishedRow> rows;
-  for (std::size_t i = 1; i < cells.size(); ++i) rows.push_back(row_of(Row(columns, cells[i])));
+  for (std::size_t i = 1; i < cells.size(); ++i)
+    rows.push_back(row_of(PublishedCells(columns, cells[i])));
   return rows;
 }
 
