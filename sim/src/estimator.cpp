@@ -22,13 +22,6 @@ namespace {
 
 using program::Plan;
 
-/// When a stage's gradients are reduced over the replicas, and what that took alone.
-struct Reduction {
-  double first_ready = 0;
-  double end = 0;  // if the lane has nothing else to do
-  double seconds = 0;
-};
-
 /// Where a stage's time goes, as far as it is not waiting.
 Breakdown seconds_of(const Plan& plan, const StageCost& stage, const SolverOutput& solved,
                      std::size_t index, double reduced) {
@@ -65,13 +58,8 @@ struct Estimator::State {
   PlanLayout& layout(const Plan& plan);
 
   double agreement_seconds(const Plan& plan, PlanLayout& where) const;
-  void solve(const Plan& plan, bool waves, PlannedSchedule& schedule, const PlanLayout& where);
-  Reduction reduction_of(const StageCost& stage, const std::vector<double>& gradient_begin);
+  Reduction reduction_of(std::size_t stage);
   double stage_end(double computed, const Reduction& reduction) const;
-  /// Seconds that gathers of updated weights take of a stage before its first task.
-  double gathers_before(const StageCost& stage) const {
-    return one_thread() ? stage.zero.gathers : stage.zero.gather_delay;
-  }
   double gathers_in_first_task() const;
   bool one_thread() const { return waits; }
 
@@ -86,10 +74,9 @@ struct Estimator::State {
 
   // Of the plan that is being priced; their memory is used again.
   PipelineStages stages;
-  SolverInput input;
   SolverOutput solved;
   std::vector<double> reduced;
-  std::vector<std::pair<double, double>> lane;  // ready and seconds of buckets
+  GradientLane lane;
 };
 
 void Estimator::State::set_task(const Plan& plan) {
@@ -106,68 +93,11 @@ PlanLayout& Estimator::State::layout(const Plan& plan) {
   return layouts.emplace(keys.layout, layout_of(plan, cluster)).first->second;
 }
 
-/// Plays the gradient lane: a bucket starts when its last gradient is there and the one before it
-/// is over.
-Reduction Estimator::State::reduction_of(const StageCost& stage,
-                                         const std::vector<double>& gradient_begin) {
-  lane.clear();
-  for (const Bucket& bucket : stage.buckets.all) {
-    double ready = 0;
-    for (std::size_t p = bucket.begin_part; p < bucket.end_part; ++p)
-      ready = std::max(ready,
-                       gradient_begin[stage.buckets.parts[p].chunk] + stage.buckets.parts[p].ready);
-    lane.emplace_back(ready, bucket.seconds);
-  }
-  const auto by_time = [](const auto& a, const auto& b) { return a.first < b.first; };
-  if (!std::is_sorted(lane.begin(), lane.end(), by_time)) std::ranges::stable_sort(lane, by_time);
-  Reduction reduction;
-  for (const auto& [ready, seconds] : lane) {
-    if (reduction.seconds == 0) reduction.first_ready = ready;
-    reduction.end = std::max(reduction.end, ready) + seconds;
-    reduction.seconds += seconds;
-  }
-  return reduction;
-}
-
-void Estimator::State::solve(const Plan& plan, bool waves, PlannedSchedule& schedule,
-                             const PlanLayout& where) {
-  input.transfer = input.wrap_transfer = 0;
-  const std::int64_t parts = plan.parallel.sp ? plan.parallel.tp : 1;
-  const std::int64_t message = plan.tokens_per_microbatch() / parts * plan.model.hidden_size *
-                               size_of(plan.workload.precision);
-  if (plan.parallel.pp > 1) {
-    input.transfer = price_transfer(message, where.neighbours, cluster).seconds;
-    input.wrap_transfer = price_transfer(message, where.ends, cluster).seconds;
-  }
-  input.receiver_copies = one_thread();
-  if (cluster.oversubscribed())
-    input.wake = cluster.communication.oversubscription_wake_us / kMicroseconds;
-  if (cluster.device.kind == DeviceKind::Cpu) input.host_cores = cluster.cores_per_host;
-  input.stages.resize(stages.size());
-  for (std::size_t s = 0; s < stages.size(); ++s) {
-    const StageCost& from = stages[s];
-    SolverStage& to = input.stages[s];
-    to.ready = from.load_seconds + from.update_seconds + from.once_seconds + gathers_before(from);
-    to.host = where.host[s];
-    to.cores = where.cores[s] * from.core_share;
-    to.chunks.resize(from.chunks.size());
-    for (std::size_t c = 0; c < from.chunks.size(); ++c) {
-      const ChunkCost& chunk = *from.chunks[c];
-      to.chunks[c] = {.forward = chunk.tasks.forward.seconds,
-                      .backward_first = chunk.tasks.backward_first.seconds,
-                      .backward = chunk.tasks.backward.seconds,
-                      .input = chunk.tasks.input.seconds,
-                      .weight_first = chunk.tasks.weight_first.seconds,
-                      .weight = chunk.tasks.weight.seconds,
-                      .overlap_saves = chunk.tasks.overlap_saves,
-                      .prelude = chunk.prelude,
-                      .has_backward = chunk.has_backward};
-      if (from.zero.tasks.empty()) continue;
-      to.chunks[c].forward = from.zero.tasks[c].forward;
-      to.chunks[c].backward_first = to.chunks[c].backward = from.zero.tasks[c].backward;
-    }
-  }
-  schedule.solve(plan, waves, input, solved);
+/// When and how long the stage's gradients are reduced: those of one chunk whenever it is done.
+Reduction Estimator::State::reduction_of(std::size_t stage) {
+  const std::vector<double>& begin = solved.last_gradient_begin[stage];
+  if (begin.size() == 1) return stages[stage].reduction.later_by(begin.front());
+  return lane.play(stages[stage].buckets, begin);
 }
 
 /// When a stage's gradients are reduced over the replicas.
@@ -216,7 +146,7 @@ Estimate Estimator::State::estimate(const Plan& plan) {
   const bool waves = solves_waves(plan, cluster);
   PlannedSchedule& planned = schedules.of(plan, keys, waves);
   stages.make(plan, keys, planned.compiled(), where);
-  solve(plan, waves, planned, where);
+  planned.solve(plan, waves, stages.solver_input(), solved);
 
   Estimate estimate;
   double synchronized = 0, operations = 0;
@@ -224,7 +154,7 @@ Estimate Estimator::State::estimate(const Plan& plan) {
   const double first_gathers = gathers_in_first_task();
   std::size_t slowest = 0;
   for (std::size_t s = 0; s < stages.size(); ++s) {
-    const Reduction reduction = reduction_of(stages[s], solved.last_gradient_begin[s]);
+    const Reduction reduction = reduction_of(s);
     reduced[s] = stage_end(solved.end[s], reduction) + first_gathers;
     if (!stages[s].zero.tasks.empty()) reduced[s] += stages[s].zero.tasks.front().tail;
     synchronized = std::max(synchronized, reduced[s] + stages[s].norm_seconds);

@@ -2,6 +2,10 @@
 
 #include <utility>
 
+#include "core/units.hpp"
+#include "host_thread.hpp"
+#include "sim/pricing.hpp"
+
 namespace meshplan::sim {
 namespace {
 
@@ -10,6 +14,31 @@ using program::RecomputeKind;
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
+}
+
+/// Of activations that a stage sends to the next one.
+std::int64_t boundary_bytes(const Plan& plan) {
+  const std::int64_t parts = plan.parallel.sp ? plan.parallel.tp : 1;
+  return plan.tokens_per_microbatch() / parts * plan.model.hidden_size *
+         size_of(plan.workload.precision);
+}
+
+/// @param streamed  with what ZeRO-2 and 3 make of its tasks; may be null
+SolverChunk solver_chunk(const ChunkCost& chunk, const StreamedTasks* streamed) {
+  const TaskTimes& tasks = chunk.tasks;
+  SolverChunk result{.forward = tasks.forward.seconds,
+                     .backward_first = tasks.backward_first.seconds,
+                     .backward = tasks.backward.seconds,
+                     .input = tasks.input.seconds,
+                     .weight_first = tasks.weight_first.seconds,
+                     .weight = tasks.weight.seconds,
+                     .overlap_saves = tasks.overlap_saves,
+                     .prelude = chunk.prelude,
+                     .has_backward = chunk.has_backward};
+  if (!streamed) return result;
+  result.forward = streamed->forward;
+  result.backward_first = result.backward = streamed->backward;
+  return result;
 }
 
 }  // namespace
@@ -77,16 +106,47 @@ void PipelineStages::price_different(const StagePricing& pricing,
   const int end = program::place_of(placement, p.pp, p.pp * p.vpp - 1).stage;
   const bool split = schedule.mix() != TaskMix::Full;
   const auto& chunks = current_->chunks;
+  const std::vector<double> from_zero = {0};
   std::size_t num_different = 0;
   current_->kind.clear();
   for (int s = 0; s < p.pp; ++s) {
     const bool repeats = s > 0 && s != end && s - 1 != end && chunks[at(s)] == chunks[at(s - 1)];
     if (!repeats) {
       if (num_different == current_->stages.size()) current_->stages.emplace_back();
-      price_stage_cost(pricing, chunks[at(s)], s == end, split, current_->stages[num_different]);
-      ++num_different;
+      StageCost& stage = current_->stages[num_different++];
+      price_stage_cost(pricing, chunks[at(s)], s == end, split, stage);
+      if (p.vpp == 1) stage.reduction = lane_.play(stage.buckets, from_zero);
     }
     current_->kind.push_back(num_different - 1);
+  }
+}
+
+/// What the solver of schedules sees of the stages.
+void PipelineStages::fill_input(const Plan& plan, const PlanLayout& where) {
+  SolverInput& input = current_->input;
+  const bool one_thread = moves_only_in_waits(plan, cluster_);
+  input.transfer = input.wrap_transfer = 0;
+  if (plan.parallel.pp > 1) {
+    const std::int64_t message = boundary_bytes(plan);
+    input.transfer = price_transfer(message, where.neighbours, cluster_).seconds;
+    input.wrap_transfer = price_transfer(message, where.ends, cluster_).seconds;
+  }
+  input.receiver_copies = one_thread;
+  if (cluster_.oversubscribed())
+    input.wake = cluster_.communication.oversubscription_wake_us / kMicroseconds;
+  if (cluster_.device.kind == DeviceKind::Cpu) input.host_cores = cluster_.cores_per_host;
+  input.stages.resize(size());
+  for (std::size_t s = 0; s < size(); ++s) {
+    const StageCost& from = (*this)[s];
+    SolverStage& to = input.stages[s];
+    const double gathers = one_thread ? from.zero.gathers : from.zero.gather_delay;
+    to.ready = from.load_seconds + from.update_seconds + from.once_seconds + gathers;
+    to.host = where.host[s];
+    to.cores = where.cores[s] * from.core_share;
+    to.chunks.resize(from.chunks.size());
+    for (std::size_t c = 0; c < from.chunks.size(); ++c)
+      to.chunks[c] =
+          solver_chunk(*from.chunks[c], from.zero.tasks.empty() ? nullptr : &from.zero.tasks[c]);
   }
 }
 
@@ -102,6 +162,7 @@ void PipelineStages::make(const Plan& plan, const PlanKeys& keys, const Compiled
   current_->key = {};  // whatever happens below
   list_chunks(plan, keys, schedule, where);
   price_different({plan, where, cluster_, table_}, schedule);
+  fill_input(plan, where);
   std::swap(current_->key, key_);
 }
 

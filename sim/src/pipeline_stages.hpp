@@ -24,6 +24,8 @@ class PipelineStages {
   void make(const program::Plan& plan, const PlanKeys& keys, const CompiledSchedule& schedule,
             PlanLayout& where);
 
+  const SolverInput& solver_input() const { return current_->input; }
+
   std::size_t size() const { return current_->kind.size(); }
   const StageCost& operator[](std::size_t stage) const {
     return current_->stages[current_->kind[stage]];
@@ -41,12 +43,14 @@ class PipelineStages {
     std::deque<ChunkCost> adjusted;                     // of these, ends of a V
     std::vector<StageCost> stages;                      // different ones, the first of them
     std::vector<std::size_t> kind;                      // of each stage, into `stages`
+    SolverInput input;
   };
 
   void list_chunks(const program::Plan& plan, const PlanKeys& keys,
                    const CompiledSchedule& schedule, const PlanLayout& where);
   const ChunkCost* at_end_of_v(const ChunkCost& chunk, bool first);
   void price_different(const StagePricing& pricing, const CompiledSchedule& schedule);
+  void fill_input(const program::Plan& plan, const PlanLayout& where);
 
   const Cluster& cluster_;
   const OperatorTable& table_;
@@ -55,6 +59,7 @@ class PipelineStages {
   std::array<Pipeline, 4> last_;        // by ZeRO stage, between which a search alternates
   Pipeline* current_ = &last_.front();  // of this plan
   CacheKey key_;
+  GradientLane lane_;
 };
 
 }  // namespace meshplan::sim

@@ -5,6 +5,7 @@
 
 #include "chunk_costs.hpp"
 #include "gradient_buckets.hpp"
+#include "gradient_lane.hpp"
 #include "operator_table.hpp"
 #include "plan_layout.hpp"
 
@@ -15,6 +16,7 @@ struct StageCost {
   std::vector<const ChunkCost*> chunks;
   std::vector<program::KeptBytes> kept;
   Buckets buckets;
+  Reduction reduction;  // of one chunk, after the begin of its last task that adds to gradients
   ZeroStage zero;
   TaskTime total;       // of all tasks, alone
   double streamed = 0;  // seconds of that which ZeRO adds

@@ -1,0 +1,27 @@
+#include "gradient_lane.hpp"
+
+#include <algorithm>
+
+namespace meshplan::sim {
+
+Reduction GradientLane::play(const Buckets& buckets, const std::vector<double>& gradient_begin) {
+  lane_.clear();
+  for (const Bucket& bucket : buckets.all) {
+    double ready = 0;
+    for (std::size_t p = bucket.begin_part; p < bucket.end_part; ++p)
+      ready = std::max(ready, gradient_begin[buckets.parts[p].chunk] + buckets.parts[p].ready);
+    lane_.emplace_back(ready, bucket.seconds);
+  }
+  const auto by_time = [](const auto& a, const auto& b) { return a.first < b.first; };
+  if (!std::is_sorted(lane_.begin(), lane_.end(), by_time))
+    std::ranges::stable_sort(lane_, by_time);
+  Reduction reduction;
+  for (const auto& [ready, seconds] : lane_) {
+    if (reduction.seconds == 0) reduction.first_ready = ready;
+    reduction.end = std::max(reduction.end, ready) + seconds;
+    reduction.seconds += seconds;
+  }
+  return reduction;
+}
+
+}  // namespace meshplan::sim
