@@ -60,6 +60,7 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("block_cast", p.block_cast, "the same with a scale per block");
   v.optional("ring", p.ring, "per output element and step of a context-parallel ring");
   v.optional("flash", p.flash, "generation of fused attention");
+  v.optional("cudnn_on_blackwell", p.cudnn_on_blackwell, "attention by cuDNN 9 there");
   v.optional("nccl_minor", p.nccl_minor, "of the NCCL 2.x that the stack came with", at_least(0));
   v.optional("saves_fp8_inputs", p.saves_fp8_inputs, "a product keeps its input in FP8");
   v.optional("issue_fraction", p.issue_fraction, "of an eager launch's host time", between(0, 1));

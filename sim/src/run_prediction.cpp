@@ -263,10 +263,7 @@ class Predictor {
 
   /// Communication beside a phase: part of it is paid, as exposed ends and as slower compute.
   double beside(double alone, double communication, double times, RunBreakdown& parts) const {
-    const double paid =
-        profile_.rate_limited_gathers ? constants_.fsdp_exposed : constants_.dp_exposed;
-    const double exposed =
-        run_.overlap_dp ? std::max(paid * communication, communication - alone) : communication;
+    const double exposed = exposed_under(communication, alone);
     parts.data_parallel += times * exposed;
     return alone + exposed;
   }
@@ -348,7 +345,9 @@ class Predictor {
 
   double exposed_under(double communication, double window) const {
     if (!run_.overlap_dp) return communication;
-    return std::max(constants_.dp_exposed * communication, communication - window);
+    const bool torch = run_.zero_stage >= 2 && profile_.rate_limited_gathers;
+    const double paid = torch ? constants_.fsdp_exposed : constants_.dp_exposed;
+    return std::max(paid * communication, communication - window);
   }
 
   double backward_window(int stage) const {
@@ -447,6 +446,8 @@ PreparedRun::PreparedRun(TrainingRun given) : state_(std::make_unique<State>()) 
   s.profile = profile_of(s.run);
   take_habits(s.profile, s.run);
   s.cluster = with_ranks(load_data_sheet(s.run.cluster), s.run.parallel.world_size());
+  if (s.profile.cudnn_on_blackwell && s.cluster.device.architecture == Architecture::Blackwell)
+    s.profile.flash = FlashGeneration::Three;
   s.placements = place_groups(s.run, s.cluster);
   // Step times of the one stack that cuts by cost are nearer with an even cut: docs/accuracy.md.
   s.work = stage_work(s.run, s.profile, StageCut::Even);

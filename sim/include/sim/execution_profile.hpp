@@ -75,6 +75,7 @@ struct ExecutionProfile {
   bool balances_stages = false;        // stages cut by cost, see balanced_layers; else evenly
 
   FlashGeneration flash = FlashGeneration::Two;
+  bool cudnn_on_blackwell = false;  // attention by cuDNN there: the third generation
   int nccl_minor = 27;  // of the NCCL 2.x that the stack came with: see first_nccl_minor
   TpOverlap tp_overlap = TpOverlap::None;
   bool rate_limited_gathers = true;  // one layer ahead at most, as PyTorch FSDP does
