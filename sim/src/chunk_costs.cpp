@@ -61,7 +61,7 @@ Plan small_plan(const Plan& plan, RecomputeKind recompute, TaskMix mix, int pp) 
   Plan small = plan;
   small.cluster_json.clear();
   small.prediction.reset();
-  small.zero_stage = small.zero_shard_group = 0;  // priced apart, by zero_costs.cpp
+  small.zero_stage = small.zero_shard_group = 0;  // priced apart, by zero_stage.cpp
   const int dp = expert_replicas(p);
   small.parallel = {
       .tp = p.tp, .cp = p.cp, .pp = pp, .dp = dp, .ep = p.ep, .etp = p.etp, .sp = p.sp};
@@ -95,6 +95,7 @@ program::ExecutionProfile profile_of(const Plan& plan) {
 
 void ChunkCosts::set_task(const Plan& plan) {
   sets_.clear();
+  shapes_.clear();
   pipelines_.clear();
   graphs_.clear();
   graph_ = models::build_graph(plan.model);
@@ -394,7 +395,18 @@ const ChunkCost& ChunkCosts::chunk_of(const Plan& plan, Set& set, Set* plain, co
   }
   const bool last = place.number + 1 == virtual_stages;
   if (!last && place.first_layer + place.num_layers - 1 < lowest_trained_) maker.drop_backward();
-  return set.chunks.emplace(key, maker.run()).first->second;
+  ChunkCost& cost = set.chunks.emplace(key, maker.run()).first->second;
+  cost.gradient_shape = shape_of(cost.ready);
+  return cost;
+}
+
+int ChunkCosts::shape_of(const std::vector<ReadyGradients>& gradients) {
+  CacheKey shape;
+  for (const ReadyGradients& part : gradients) {
+    shape.add(part.elements);
+    shape.add(part.expert);
+  }
+  return shapes_.try_emplace(std::move(shape), static_cast<int>(shapes_.size())).first->second;
 }
 
 }  // namespace meshplan::sim

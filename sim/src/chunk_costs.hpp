@@ -61,7 +61,8 @@ struct ChunkCost {
   int num_layers = 0;
   std::vector<std::int64_t> layer_copied_parts;  // of each layer, summed over their holders
   program::KeptBytes kept_bytes{};
-  std::vector<ReadyGradients> ready;  // in the order of the backward pass
+  std::vector<ReadyGradients> ready;  // in the order of the backward pass, times ascending
+  int gradient_shape = 0;             // one number for equal elements of `ready`
   std::vector<LayerCost> layers;      // in that order, too; without what is shared
 };
 
@@ -96,6 +97,9 @@ class ChunkCosts {
   };
   /// @param plain  of the same plan without recompute; used if fewer than all layers recompute
   const ChunkCost& chunk_of(const program::Plan& plan, Set& set, Set* plain, const Place& place);
+
+  /// A number for the elements of gradients, whatever their times.
+  int shape_of(const std::vector<ReadyGradients>& gradients);
 
   /// Stages that are lowered and priced when they are first asked for.
   struct Pipeline {
@@ -160,6 +164,7 @@ class ChunkCosts {
   CacheKey key_;
   std::unordered_map<CacheKey, Pipeline, CacheKey::Hash> pipelines_;
   std::unordered_map<CacheKey, Set, CacheKey::Hash> sets_;
+  std::unordered_map<CacheKey, int, CacheKey::Hash> shapes_;  // numbers of them
 };
 
 }  // namespace meshplan::sim

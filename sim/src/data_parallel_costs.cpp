@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "compressed_reduction.hpp"
 #include "core/units.hpp"
 #include "offload.hpp"
 #include "program/offload.hpp"
@@ -14,17 +13,22 @@ using program::Plan;
 
 constexpr double kFp32Bytes = 4;
 
-/// @returns seconds of the communication; the computation, which is in the way of backward or of
-/// the norm, and the memory go to the stage
-double price_compressed(const StagePricing& pricing, double elements, bool expert,
-                        StageCost& stage) {
-  const CompressedReduction reduction = compressed_reduction(
-      pricing.plan, elements, expert, pricing.where.data, pricing.table, pricing.cluster);
-  stage.norm_seconds +=
-      reduction.compress_seconds + reduction.sum_seconds + reduction.settle_seconds;
-  stage.compression_bytes += reduction.error_bytes;
-  stage.compression_slot_bytes = std::max(stage.compression_slot_bytes, reduction.slot_bytes);
-  return reduction.scatter_seconds + reduction.communication_seconds;
+/// Of stages that hold the same elements in the same order; the reference holds as long as the
+/// layout.
+const StageBuckets& buckets_of(const StagePricing& pricing,
+                               const std::vector<const ChunkCost*>& chunks) {
+  static const StageBuckets kNone;
+  DataGroups& data = pricing.where.data;
+  const bool alone = data.dense.size() <= 1 && data.experts.size() <= 1;
+  if (pricing.plan.zero_stage >= 2 || alone) return kNone;
+  CacheKey key;
+  key.set(pricing.keys.buckets, chunks.size());
+  for (const ChunkCost* chunk : chunks) key.add(chunk->gradient_shape);
+  const auto found = data.buckets.find(key);
+  if (found != data.buckets.end()) return found->second;
+  return data.buckets
+      .emplace(key, stage_buckets(pricing.plan, chunks, data, pricing.table, pricing.cluster))
+      .first->second;
 }
 
 }  // namespace
@@ -38,23 +42,19 @@ void price_data_parallel(const StagePricing& pricing, double late, StageCost& st
   const Plan& plan = pricing.plan;
   const Cluster& cluster = pricing.cluster;
   DataGroups& data = pricing.where.data;
-  stage.buckets.clear();
   stage.zero = {};
-  stage.compression_bytes = stage.compression_slot_bytes = 0;
   stage.streamed = 0;
-  if (plan.zero_stage < 2 && (data.dense.size() > 1 || data.experts.size() > 1))
-    fill_buckets(plan, stage.chunks, stage.buckets);
-  const bool compressed = plan.compression.kind != program::CompressionKind::None;
-  for (Bucket& bucket : stage.buckets.all)
-    bucket.seconds = compressed
-                         ? price_compressed(pricing, bucket.elements, bucket.expert, stage)
-                         : reduction_seconds(plan, bucket.elements, bucket.expert, data, cluster);
+  stage.buckets = &buckets_of(pricing, stage.chunks);
   if (plan.zero_stage >= 2)
     for (const ChunkCost* chunk : stage.chunks) late += chunk->shared_elements;
-  stage.norm_seconds += compressed ? price_compressed(pricing, late, false, stage)
-                                   : reduction_seconds(plan, late, false, data, cluster);
+  CompressionCost compression = stage.buckets->compression;
+  stage.norm_seconds +=
+      reduction_seconds(plan, late, false, data, pricing.table, cluster, compression);
+  stage.norm_seconds += compression.seconds;
+  stage.compression_bytes = compression.error_bytes;
+  stage.compression_slot_bytes = compression.slot_bytes;
   if (plan.zero_stage == 0) return;
-  stage.zero = zero_stage(plan, stage.chunks, late, stage.buckets, data, pricing.table, cluster);
+  stage.zero = zero_stage(plan, stage.chunks, late, *stage.buckets, data, pricing.table, cluster);
   stage.compression_bytes += stage.zero.compression_error_bytes;
   stage.compression_slot_bytes =
       std::max(stage.compression_slot_bytes, stage.zero.compression_slot_bytes);

@@ -97,7 +97,7 @@ PlanLayout& Estimator::State::layout(const Plan& plan) {
 Reduction Estimator::State::reduction_of(std::size_t stage) {
   const std::vector<double>& begin = solved.last_gradient_begin[stage];
   if (begin.size() == 1) return stages[stage].reduction.later_by(begin.front());
-  return lane.play(stages[stage].buckets, begin);
+  return lane.play(*stages[stage].buckets, stages[stage].chunks, begin);
 }
 
 /// When a stage's gradients are reduced over the replicas.

@@ -1,17 +1,51 @@
-// What the estimator knows of a stage's data parallelism: runs of gradients that are reduced at
-// once, and with ZeRO what its ranks own, gather and stream.
+// Runs of gradients that are reduced at once over the ranks that hold the same parameters.
 #pragma once
 
 #include <cstddef>
 #include <unordered_map>
 #include <vector>
 
+#include "cache_key.hpp"
 #include "chunk_costs.hpp"
 #include "operator_table.hpp"
 #include "priced_group.hpp"
 #include "program/plan.hpp"
 
 namespace meshplan::sim {
+
+/// A run of gradients that is reduced at once: ready when the last of its chunks' parts is.
+struct Bucket {
+  double elements = 0;
+  bool expert = false;
+  double seconds = 0;          // to reduce it
+  double whole = 0;            // ZeRO-1: elements, filled up to equal parts
+  double gather_seconds = 0;   // and to gather its updated weights
+  std::size_t begin_part = 0;  // into StageBuckets::parts
+  std::size_t end_part = 0;
+};
+/// Ends with a chunk's gradients of this number: the last to be ready, and the first of which a
+/// forward needs the weights.
+struct BucketPart {
+  std::size_t chunk = 0;
+  std::size_t last = 0;  // into ChunkCost::ready
+};
+
+/// Computation and memory that compression adds to sums of gradients.
+struct CompressionCost {
+  double seconds = 0;
+  double error_bytes = 0;
+  double slot_bytes = 0;  // of one slot on its way
+
+  void add(const CompressionCost& other);
+};
+
+/// Of a stage. Says nothing of when gradients are ready, so that all plans that cut them alike
+/// share it.
+struct StageBuckets {
+  std::vector<Bucket> all;
+  std::vector<BucketPart> parts;
+  CompressionCost compression;
+};
 
 /// The groups that hold the same parameters, and with ZeRO the parts of them that share one copy.
 struct DataGroups {
@@ -22,6 +56,9 @@ struct DataGroups {
   /// Seconds to add up reduced gradients, by 2 * elements + expert: their price is found by a text.
   std::unordered_map<std::int64_t, double> accumulate;
 
+  /// Of stages that were priced before, by PlanKeys::buckets and what their chunks hold.
+  std::unordered_map<CacheKey, StageBuckets, CacheKey::Hash> buckets;
+
   PricedGroup& shards(bool expert) { return expert ? expert_shards : dense_shards; }
   PricedGroup& replicas(bool expert) { return expert ? expert_replicas : dense_replicas; }
 };
@@ -29,74 +66,20 @@ struct DataGroups {
 /// Elements of a bucket that `shards` ranks own equal parts of: lowering fills it up.
 double padded(double elements, int shards);
 
-/// A run of gradients that is reduced at once: ready when the last of its chunks' parts is.
-struct Bucket {
-  double elements = 0;
-  bool expert = false;
-  double seconds = 0;          // to reduce it
-  std::size_t begin_part = 0;  // into Buckets::parts
-  std::size_t end_part = 0;
-};
-struct BucketPart {
-  std::size_t chunk = 0;
-  double ready = 0;   // after the begin of the chunk's last gradient task
-  double needed = 0;  // after the begin of the chunk's forward
-};
-struct Buckets {
-  std::vector<Bucket> all;
-  std::vector<BucketPart> parts;
-  void clear() {
-    all.clear();
-    parts.clear();
-  }
-};
-
-/// Fills buckets over the chunks in the order in which lowering places their gradients.
-void fill_buckets(const program::Plan& plan, const std::vector<const ChunkCost*>& chunks,
-                  Buckets& buckets);
+/// Buckets over the chunks, in the order in which lowering places their gradients.
+StageBuckets stage_buckets(const program::Plan& plan, const std::vector<const ChunkCost*>& chunks,
+                           DataGroups& groups, const OperatorTable& table, const Cluster& cluster);
 
 /// Seconds in which gradients are summed over all ranks that hold them: with ZeRO each rank gets
 /// its part of the sum (Rajbhandari et al. 2020, section 5.1), which hybrid sharding sums over
 /// its replicas (Zhao et al. 2023, section 3.2.2).
+/// @param compression  what compressing them adds is added to it
 double reduction_seconds(const program::Plan& plan, double elements, bool expert,
-                         DataGroups& groups, const Cluster& cluster);
+                         DataGroups& groups, const OperatorTable& table, const Cluster& cluster,
+                         CompressionCost& compression);
 
-/// What ZeRO makes of a chunk's tasks.
-struct StreamedTasks {
-  double forward = 0;   // seconds of a task with the gathers that it waits for
-  double backward = 0;  // and reductions
-  double tail = 0;      // seconds after the last backward: its last reduction, added up
-  double at_end = 0;    // seconds of hybrid sums at the end of the step
-};
-
-/// What ZeRO makes of a stage.
-struct ZeroStage {
-  std::vector<StreamedTasks> tasks;  // by chunk; stages 2 and 3 only
-  double gathers = 0;                // seconds of all weights that are gathered once a step
-  double first_gather = 0;           // seconds
-  double gather_delay = 0;  // seconds by which the first task is late, if they run beside it
-  double owned = 0;         // elements
-  double whole = 0;         // elements that every rank holds all of
-  double streamed = 0;      // elements whose gradients, with stage 3 also weights, are divided
-  double owned_streamed = 0;
-  double untrained = 0;     // elements that no gradient moves
-  double largest_unit = 0;  // elements
-  double num_buckets = 0;
-  double compression_error_bytes = 0;  // of units
-  double compression_slot_bytes = 0;
-};
-
-/// @param late  elements that are reduced at the end of the step: tied, or partial over tp
-/// @param buckets  of stage 1, filled
-ZeroStage zero_stage(const program::Plan& plan, const std::vector<const ChunkCost*>& chunks,
-                     double late, const Buckets& buckets, DataGroups& groups,
-                     const OperatorTable& table, const Cluster& cluster);
-
-/// Bytes of weights, gradients and optimizer state of a rank.
-/// @param elements  of its parameters that are not frozen, if ZeRO divides none
-/// @param frozen  elements of which there are weights alone, whole on every rank
-/// @param on_gpu  offloaded state is elsewhere
-double parameter_bytes(const program::Plan& plan, double elements, double frozen,
-                       const ZeroStage& zero, bool on_gpu);
+/// Seconds in which owned weights are gathered.
+double gather_seconds(const program::Plan& plan, double elements, bool expert, DataGroups& groups,
+                      const Cluster& cluster);
 
 }  // namespace meshplan::sim

@@ -4,12 +4,16 @@
 
 namespace meshplan::sim {
 
-Reduction GradientLane::play(const Buckets& buckets, const std::vector<double>& gradient_begin) {
+Reduction GradientLane::play(const StageBuckets& buckets,
+                             const std::vector<const ChunkCost*>& chunks,
+                             const std::vector<double>& gradient_begin) {
   lane_.clear();
   for (const Bucket& bucket : buckets.all) {
     double ready = 0;
-    for (std::size_t p = bucket.begin_part; p < bucket.end_part; ++p)
-      ready = std::max(ready, gradient_begin[buckets.parts[p].chunk] + buckets.parts[p].ready);
+    for (std::size_t p = bucket.begin_part; p < bucket.end_part; ++p) {
+      const auto& [chunk, last] = buckets.parts[p];
+      ready = std::max(ready, gradient_begin[chunk] + chunks[chunk]->ready[last].seconds);
+    }
     lane_.emplace_back(ready, bucket.seconds);
   }
   const auto by_time = [](const auto& a, const auto& b) { return a.first < b.first; };

@@ -21,7 +21,8 @@ struct Reduction {
 class GradientLane {
  public:
   /// @param gradient_begin  when each chunk's last task begins that adds to gradients
-  Reduction play(const Buckets& buckets, const std::vector<double>& gradient_begin);
+  Reduction play(const StageBuckets& buckets, const std::vector<const ChunkCost*>& chunks,
+                 const std::vector<double>& gradient_begin);
 
  private:
   std::vector<std::pair<double, double>> lane_;  // ready and seconds of buckets

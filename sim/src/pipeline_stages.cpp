@@ -1,5 +1,6 @@
 #include "pipeline_stages.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/units.hpp"
@@ -55,7 +56,10 @@ const ChunkCost* PipelineStages::at_end_of_v(const ChunkCost& chunk, bool first)
   if (!first) cost.frozen_elements -= cost.frozen_tied_elements;
   if (cost.tied_elements <= 0) return &cost;
   if (first) {
-    cost.ready.push_back({cost.tasks.backward.seconds, cost.tied_elements});
+    const double others = cost.ready.empty() ? 0 : cost.ready.back().seconds;
+    const double end = std::max(others, cost.tasks.backward.seconds);
+    cost.ready.push_back({end, cost.tied_elements});
+    cost.gradient_shape = costs_.shape_of(cost.ready);
     cost.shared_elements += cost.tied_elements;
   } else
     cost.elements -= cost.tied_elements;
@@ -115,7 +119,7 @@ void PipelineStages::price_different(const StagePricing& pricing,
       if (num_different == current_->stages.size()) current_->stages.emplace_back();
       StageCost& stage = current_->stages[num_different++];
       price_stage_cost(pricing, chunks[at(s)], s == end, split, stage);
-      if (p.vpp == 1) stage.reduction = lane_.play(stage.buckets, from_zero);
+      if (p.vpp == 1) stage.reduction = lane_.play(*stage.buckets, stage.chunks, from_zero);
     }
     current_->kind.push_back(num_different - 1);
   }
@@ -161,7 +165,7 @@ void PipelineStages::make(const Plan& plan, const PlanKeys& keys, const Compiled
   if (key_ == current_->key) return;
   current_->key = {};  // whatever happens below
   list_chunks(plan, keys, schedule, where);
-  price_different({plan, where, cluster_, table_}, schedule);
+  price_different({plan, keys, where, cluster_, table_}, schedule);
   fill_input(plan, where);
   std::swap(current_->key, key_);
 }

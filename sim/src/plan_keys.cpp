@@ -37,8 +37,8 @@ void PlanKeys::set(const program::Plan& plan) {
   expert_blocks.set(ep, etp, expert_imbalance, expected_expert_imbalance);
   division.set(pp, vpp, layers_per_stage, count_ends_as_layers, recompute_kind, recompute_layers,
                recompute_per_stage);
-  reduction.set(dp, micro_batch_size, bucket_bytes, zero_stage, zero_shard_group, compression_kind,
-                compression_ratio, offload_optimizer);
+  buckets.set(bucket_bytes, zero_stage, compression_kind, compression_ratio, progress_thread);
+  reduction.set(buckets, dp, micro_batch_size, zero_shard_group, offload_optimizer);
 }
 
 }  // namespace meshplan::sim

@@ -26,6 +26,7 @@ struct PlanKeys {
   CacheKey blocks;         // what a layer costs, but for its recompute
   CacheKey expert_blocks;  // and what one with experts does besides
   CacheKey division;       // which layers a virtual stage has, and which of them recompute
+  CacheKey buckets;        // which gradients are reduced at once, and how
   CacheKey reduction;      // what data parallelism makes of a stage
 
   /// Overwrites them; their memory is used again.

@@ -7,7 +7,9 @@
 #include "gradient_buckets.hpp"
 #include "gradient_lane.hpp"
 #include "operator_table.hpp"
+#include "plan_keys.hpp"
 #include "plan_layout.hpp"
+#include "zero_stage.hpp"
 
 namespace meshplan::sim {
 
@@ -15,7 +17,7 @@ namespace meshplan::sim {
 struct StageCost {
   std::vector<const ChunkCost*> chunks;
   std::vector<program::KeptBytes> kept;
-  Buckets buckets;
+  const StageBuckets* buckets = nullptr;  // none with ZeRO-2 and 3, which reduce by units
   Reduction reduction;  // of one chunk, after the begin of its last task that adds to gradients
   ZeroStage zero;
   TaskTime total;       // of all tasks, alone
@@ -40,6 +42,7 @@ struct StageCost {
 /// A plan whose stages are priced, and what prices rest on.
 struct StagePricing {
   const program::Plan& plan;
+  const PlanKeys& keys;
   PlanLayout& where;
   const Cluster& cluster;
   const OperatorTable& table;

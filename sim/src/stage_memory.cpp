@@ -40,7 +40,7 @@ double staging_bytes(const Plan& plan, const StageCost& stage) {
   } else {
     const ZeroStage& zero = stage.zero;
     const double share = owned_share(zero);
-    for (const Bucket& bucket : stage.buckets.all)
+    for (const Bucket& bucket : stage.buckets->all)
       elements = std::max(elements, bucket.elements * share);
     if (plan.zero_stage >= 2) elements = std::max(zero.owned, zero.largest_unit * share);
   }

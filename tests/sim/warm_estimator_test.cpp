@@ -36,6 +36,7 @@ std::vector<Base> bases() {
   all.push_back(base("tiny-llama", {.tp = 2, .pp = 2, .dp = 4}, "dgx-h100"));
   all.push_back(base("tiny-llama", {.tp = 2, .dp = 4}, "cpu-host"));
   all.back().plan.compression.kind = program::CompressionKind::TopK;
+  all.back().cluster.communication.progress_overhead_percent = 10;
   all.push_back(base("tiny-llama", {.cp = 4, .dp = 2}, "dgx-h100"));
   all.back().plan.workload.seq_len = 2048;
   all.back().plan.workload.documents = {
