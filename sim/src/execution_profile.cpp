@@ -96,6 +96,8 @@ void fields(Visitor& v, ExecutionProfile& p) {
              "fully sharded: models with experts gather once a step");
   v.optional("gathers_fp8", p.gathers_fp8, "sharded parameters travel in FP8");
   v.optional("expert_tokens_padded", p.expert_tokens_padded, "to the tile of the FP8 products");
+  v.optional("balances_over_neighbours", p.balances_over_neighbours,
+             "balanced routing gives a token neighbouring experts");
   v.optional("experts_in_one_kernel", p.experts_in_one_kernel,
              "the host issues the products of all experts at once");
   v.optional("context_mib", p.context_mib, "outside the allocator", at_least(0));

@@ -168,6 +168,8 @@ void set_switch(const std::string& word, TrainingRun& run) {
     s.moe_a2a_overlap = true;
   else if (key == "cuda_graphs")
     s.cuda_graphs = value == "full" ? CudaGraphs::Full : CudaGraphs::Partial;
+  else if (key == "one_micro_batch")
+    run.micro_batch_size = static_cast<int>(run.global_batch_size / run.parallel.dp);
   else if (key == "cp_a2a")
     s.cp_all_to_all = true;
   else if (key == "embedding_and_head_as_layers")
@@ -192,7 +194,7 @@ void set_switch(const std::string& word, TrainingRun& run) {
     run.model.embedding_norm = true;
   else if (key == "alibi")
     run.model.positions = models::Positions::None;
-  else if (key == "cp_ring" || key == "one_micro_batch") {
+  else if (key == "cp_ring") {
   } else
     throw ConfigError(fmt::format("switches: {}", unknown_name_message("switch", key, kSwitches)));
 }

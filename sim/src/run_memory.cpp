@@ -64,7 +64,8 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
     memory.host += std::exchange(memory.gradients, 0);
   // Summed over micro-batches in the dtype of their reduction (PyTorch, _fsdp_param.py,
   // unsharded_accumulated_grad).
-  if (run.whole_gradients()) memory.gradients += (dense + expert) * profile.reduce_bytes;
+  const double whole = dense + (edp > 1 ? expert : 0);  // single copies are not sharded
+  if (run.whole_gradients()) memory.gradients += whole * profile.reduce_bytes;
   memory.transient = largest;
   if (full) memory.transient += 2 * gathered * kHalfBytes + gathered * profile.reduce_bytes;
   if (stage == 0) memory.activations += work.embedding.saved_bytes;

@@ -101,19 +101,27 @@ double WorkPricer::product(const WorkItem& item) const {
   return scale * seconds + (item.bytes > 0 ? stream(item.bytes) : 0);
 }
 
+/// Over n places, k experts of a token lie in n (1 - (1 - 1/n)^k) different ones on average. A
+/// stack's balanced routing may take neighbours instead, from multiples of k on: of e experts a
+/// place, they lie in one if k divides e, in k / e if e divides k, else in 1 + (k - 1) / e.
+double WorkPricer::places_of_token(double places, double k) const {
+  if (!run_.switches.balanced_routing || !profile_.balances_over_neighbours || !run_.model.moe)
+    return places * (1 - std::pow(1 - 1 / places, k));
+  const double experts = std::max(1.0, run_.model.moe->num_experts / places);
+  if (std::fmod(experts, k) == 0) return 1;
+  return std::min(places, std::fmod(k, experts) == 0 ? k / experts : 1 + (k - 1) / experts);
+}
+
 /// One copy of a token to every rank, and across the network to every node, that holds one of its
-/// k experts: over n places, n (1 - (1 - 1/n)^k) different ones on average.
+/// k experts.
 double WorkPricer::dispatch(const WorkItem& item) const {
   const GroupPlacement& group = placements_.ep;
   if (group.size <= 1) return 0;
-  const auto different = [&](double places) {
-    return places * (1 - std::pow(1 - 1 / places, item.count));
-  };
   double slowest = 0;
   for (int level = 0; level <= *group.level; ++level) {
     const double places =
         level == 0 ? group.size : group.domains[static_cast<std::size_t>(level - 1)];
-    const double leaving = item.bytes * different(places) * (places - 1) / places;
+    const double leaving = item.bytes * places_of_token(places, item.count) * (places - 1) / places;
     const double rate =
         link_capacity_bytes_per_s(cluster_, level) * cluster_.communication.all_to_all;
     slowest = std::max(slowest, leaving / rate);

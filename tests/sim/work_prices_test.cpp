@@ -118,6 +118,27 @@ TEST_CASE("A fused dispatch sends one copy to each rank that holds an expert", "
   CHECK(seconds == Approx(1.640625e9 / (link_capacity_bytes_per_s(priced.cluster, 0) * 0.5)));
 }
 
+// Two neighbours: of 16 experts over eight ranks in one rank, of 8 in two; of 24, three a rank, in
+// 1 + 1/3 on average. 7/8 of them are other ranks.
+TEST_CASE("Neighbouring experts lie in few ranks", "[sim][prices]") {
+  TrainingRun run = small_gpt();
+  run.parallel.dp = 8;
+  run.parallel.ep = 8;
+  run.switches.balanced_routing = true;
+  const auto gigabytes = [&](int experts) {
+    run.model.moe = models::MoeSpec{.num_experts = experts, .top_k = 2, .expert_ffn_size = 64};
+    Priced priced(run);
+    priced.profile.balances_over_neighbours = true;
+    const double seconds =
+        priced.pricer().price({{.kind = WorkKind::Dispatch, .count = 2, .bytes = 1e9}}).exposed;
+    return seconds * link_capacity_bytes_per_s(priced.cluster, 0) * priced.constants.all_to_all /
+           1e9;
+  };
+  CHECK(gigabytes(16) == Approx(7.0 / 8));
+  CHECK(gigabytes(8) == Approx(14.0 / 8));
+  CHECK(gigabytes(24) == Approx(4.0 / 3 * 7 / 8));
+}
+
 // 2 ranks hold 16 x 1,024 x 16,384 / 2 elements each: 268 MB pass the 240 GB/s once.
 TEST_CASE("A stage gathers the parts that tp ranks have sent", "[sim][prices]") {
   TrainingRun run = small_gpt();

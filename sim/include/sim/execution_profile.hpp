@@ -85,7 +85,8 @@ struct ExecutionProfile {
   bool keeps_gathered_experts = false;
   bool gathers_fp8 = false;  // sharded parameters travel in FP8
   bool expert_tokens_padded = false;
-  bool experts_in_one_kernel = false;  // else the host issues their products one by one
+  bool balances_over_neighbours = false;  // balanced routing gives a token neighbouring experts
+  bool experts_in_one_kernel = false;     // else the host issues their products one by one
 
   double context_mib = 500;           // CUDA context and libraries, seen by nvidia-smi only
   double workspace_mib = 64;          // cuBLAS, attention, collectives' staging in the allocator
