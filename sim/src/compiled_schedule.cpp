@@ -129,6 +129,9 @@ void CompiledSchedule::compile_steps() {
 
 bool CompiledSchedule::runs_alone(const SolverInput& input) const {
   if (mix_ == TaskMix::Overlapped || input.receiver_copies || input.wake > 0) return false;
+  const auto reduces = [](const SolverChunk& chunk) { return chunk.reduction > 0; };
+  for (const SolverStage& stage : input.stages)
+    if (std::ranges::any_of(stage.chunks, reduces)) return false;
   if (input.host_cores <= 0) return true;
   std::map<int, double> wanted;
   for (const SolverStage& stage : input.stages) wanted[stage.host] += stage.cores;

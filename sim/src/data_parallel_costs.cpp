@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "core/units.hpp"
+#include "host_thread.hpp"
 #include "offload.hpp"
 #include "program/offload.hpp"
 #include "sim/pricing.hpp"
@@ -38,10 +39,25 @@ double owned_share(const ZeroStage& zero) {
   return all > 0 ? (zero.owned + zero.owned_streamed) / all : 1;
 }
 
+/// What one thread has compressed it must have sent before there is room for the bucket after the
+/// next, so backward waits for the sums of a chunk, and the stage before it for that.
+void reduce_in_tasks(StageCost& stage) {
+  stage.reduced_in_task.assign(stage.chunks.size(), 0.0);
+  for (const Bucket& bucket : stage.buckets->all) {
+    const double seconds = bucket.seconds + bucket.compute_seconds;
+    const std::size_t chunk = stage.buckets->parts[bucket.end_part - 1].chunk;
+    stage.reduced_in_task[chunk] += seconds;
+    stage.streamed += seconds;
+    stage.norm_seconds -= bucket.compute_seconds;
+  }
+  stage.total.seconds += stage.streamed;
+}
+
 void price_data_parallel(const StagePricing& pricing, double late, StageCost& stage) {
   const Plan& plan = pricing.plan;
   const Cluster& cluster = pricing.cluster;
   DataGroups& data = pricing.where.data;
+  const bool compresses = plan.compression.kind != program::CompressionKind::None;
   stage.zero = {};
   stage.streamed = 0;
   stage.buckets = &buckets_of(pricing, stage.chunks);
@@ -50,9 +66,11 @@ void price_data_parallel(const StagePricing& pricing, double late, StageCost& st
   CompressionCost compression = stage.buckets->compression;
   stage.norm_seconds +=
       reduction_seconds(plan, late, false, data, pricing.table, cluster, compression);
-  stage.norm_seconds += compression.seconds;
+  stage.norm_seconds += compression.seconds + compression.settle_seconds;
   stage.compression_bytes = compression.error_bytes;
   stage.compression_slot_bytes = compression.slot_bytes;
+  stage.reduced_in_task.clear();
+  if (compresses && moves_only_in_waits(plan, cluster)) reduce_in_tasks(stage);
   if (plan.zero_stage == 0) return;
   stage.zero = zero_stage(plan, stage.chunks, late, *stage.buckets, data, pricing.table, cluster);
   stage.compression_bytes += stage.zero.compression_error_bytes;
@@ -72,14 +90,16 @@ void price_data_parallel(const StagePricing& pricing, double late, StageCost& st
   double squares = 0;
   for (const ChunkCost* chunk : stage.chunks) squares += chunk->norm_seconds;
   stage.norm_seconds += squares * (share - 1) + launch * zero.num_buckets;
+  double streamed = 0;
   for (std::size_t c = 0; c < zero.tasks.size(); ++c) {
     const TaskTimes& alone = stage.chunks[c]->tasks;
-    const StreamedTasks& streamed = zero.tasks[c];
-    stage.streamed += plan.num_microbatches() * (streamed.forward - alone.forward.seconds +
-                                                 streamed.backward - alone.backward_first.seconds);
-    stage.norm_seconds += streamed.at_end;
+    const StreamedTasks& tasks = zero.tasks[c];
+    streamed += plan.num_microbatches() * (tasks.forward - alone.forward.seconds + tasks.backward -
+                                           alone.backward_first.seconds);
+    stage.norm_seconds += tasks.at_end;
   }
-  stage.total.seconds += stage.streamed;
+  stage.streamed += streamed;
+  stage.total.seconds += streamed;
 }
 
 void price_offload(const StagePricing& pricing, StageCost& stage) {

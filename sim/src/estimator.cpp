@@ -95,6 +95,7 @@ PlanLayout& Estimator::State::layout(const Plan& plan) {
 
 /// When and how long the stage's gradients are reduced: those of one chunk whenever it is done.
 Reduction Estimator::State::reduction_of(std::size_t stage) {
+  if (!stages[stage].reduced_in_task.empty()) return {};
   const std::vector<double>& begin = solved.last_gradient_begin[stage];
   if (begin.size() == 1) return stages[stage].reduction.later_by(begin.front());
   return lane.play(*stages[stage].buckets, stages[stage].chunks, begin);

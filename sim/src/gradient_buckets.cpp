@@ -39,10 +39,10 @@ void cut(const Plan& plan, const std::vector<const ChunkCost*>& chunks, StageBuc
 
 /// @returns seconds of the communication; the computation is in the way of backward or of the norm
 double compressed_seconds(const CompressedReduction& reduction, CompressionCost& compression) {
-  compression.add(
-      {.seconds = reduction.compress_seconds + reduction.sum_seconds + reduction.settle_seconds,
-       .error_bytes = reduction.error_bytes,
-       .slot_bytes = reduction.slot_bytes});
+  compression.add({.seconds = reduction.compress_seconds + reduction.sum_seconds,
+                   .settle_seconds = reduction.settle_seconds,
+                   .error_bytes = reduction.error_bytes,
+                   .slot_bytes = reduction.slot_bytes});
   return reduction.scatter_seconds + reduction.communication_seconds;
 }
 
@@ -50,6 +50,7 @@ double compressed_seconds(const CompressedReduction& reduction, CompressionCost&
 
 void CompressionCost::add(const CompressionCost& other) {
   seconds += other.seconds;
+  settle_seconds += other.settle_seconds;
   error_bytes += other.error_bytes;
   slot_bytes = std::max(slot_bytes, other.slot_bytes);
 }
@@ -65,8 +66,11 @@ StageBuckets stage_buckets(const Plan& plan, const std::vector<const ChunkCost*>
   StageBuckets buckets;
   cut(plan, chunks, buckets);
   for (Bucket& bucket : buckets.all) {
+    CompressionCost compression;
     bucket.seconds = reduction_seconds(plan, bucket.elements, bucket.expert, groups, table, cluster,
-                                       buckets.compression);
+                                       compression);
+    bucket.compute_seconds = compression.seconds;
+    buckets.compression.add(compression);
     if (plan.zero_stage == 0) continue;
     bucket.whole = padded(bucket.elements, groups.shards(bucket.expert).size());
     bucket.gather_seconds = gather_seconds(plan, bucket.whole, bucket.expert, groups, cluster);

@@ -18,6 +18,7 @@ struct Bucket {
   double elements = 0;
   bool expert = false;
   double seconds = 0;          // to reduce it
+  double compute_seconds = 0;  // to compress and to sum it, if it is compressed
   double whole = 0;            // ZeRO-1: elements, filled up to equal parts
   double gather_seconds = 0;   // and to gather its updated weights
   std::size_t begin_part = 0;  // into StageBuckets::parts
@@ -33,6 +34,7 @@ struct BucketPart {
 /// Computation and memory that compression adds to sums of gradients.
 struct CompressionCost {
   double seconds = 0;
+  double settle_seconds = 0;  // at the end of the step
   double error_bytes = 0;
   double slot_bytes = 0;  // of one slot on its way
 

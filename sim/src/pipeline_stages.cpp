@@ -148,9 +148,11 @@ void PipelineStages::fill_input(const Plan& plan, const PlanLayout& where) {
     to.host = where.host[s];
     to.cores = where.cores[s] * from.core_share;
     to.chunks.resize(from.chunks.size());
-    for (std::size_t c = 0; c < from.chunks.size(); ++c)
+    for (std::size_t c = 0; c < from.chunks.size(); ++c) {
       to.chunks[c] =
           solver_chunk(*from.chunks[c], from.zero.tasks.empty() ? nullptr : &from.zero.tasks[c]);
+      if (!from.reduced_in_task.empty()) to.chunks[c].reduction = from.reduced_in_task[c];
+    }
   }
 }
 

@@ -21,7 +21,10 @@ struct StageCost {
   Reduction reduction;  // of one chunk, after the begin of its last task that adds to gradients
   ZeroStage zero;
   TaskTime total;       // of all tasks, alone
-  double streamed = 0;  // seconds of that which ZeRO adds
+  double streamed = 0;  // seconds of that which data parallelism adds
+  /// By chunk: seconds in which its last task that adds to gradients reduces them; empty = what
+  /// reduces them moves beside it or behind the last task of all.
+  std::vector<double> reduced_in_task;
   double core_share = 1;
   double update_seconds = 0;
   double norm_seconds = 0;

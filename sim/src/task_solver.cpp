@@ -33,6 +33,10 @@ class TaskSolver {
     for (std::size_t s = 0; s < num_stages_; ++s) {
       states_[s].free = input.stages[s].ready;
       states_[s].has_gradients.assign(at(schedule.num_chunks), false);
+      states_[s].last_gradient.assign(at(schedule.num_chunks), 0);
+      for (std::size_t i = 0; i < schedule.tasks[s].size(); ++i)
+        for (const Task& part : program::parts_of(schedule.tasks[s][i]))
+          if (program::gives_weight_gradient(part)) states_[s].last_gradient[at(part.chunk)] = i;
     }
     output_.begin.resize(num_stages_);
     output_.end.assign(num_stages_, 0);
@@ -52,11 +56,12 @@ class TaskSolver {
 
  private:
   struct State {
-    std::size_t next = 0;             // into the stage's tasks
-    double free = 0;                  // when the stage can go on
-    double left = 0;                  // seconds of work, shared mode
-    bool working = false;             // shared mode
-    std::vector<bool> has_gradients;  // by chunk
+    std::size_t next = 0;                    // into the stage's tasks
+    std::vector<std::size_t> last_gradient;  // of these, by chunk
+    double free = 0;                         // when the stage can go on
+    double left = 0;                         // seconds of work, shared mode
+    bool working = false;                    // shared mode
+    std::vector<bool> has_gradients;         // by chunk
   };
 
   double& end_of(std::vector<double>& ends, int virtual_stage, int microbatch) {
@@ -133,6 +138,9 @@ class TaskSolver {
         seconds += first ? chunk.weight_first : chunk.weight;
       else
         seconds += first ? chunk.backward_first : chunk.backward;
+      if (program::gives_weight_gradient(part) &&
+          states_[stage].next == states_[stage].last_gradient[at(part.chunk)])
+        seconds += chunk.reduction;
     }
     return parts.size() > 1 ? seconds - saves : seconds;
   }

@@ -17,6 +17,7 @@ struct SolverChunk {
   double weight = 0;
   double overlap_saves = 0;  // of forward + backward, where they run together
   double prelude = 0;        // of a backward: what it does before it needs its input
+  double reduction = 0;      // at the end of its last task that adds to gradients
   bool has_backward = true;  // false: it and all before it are frozen, and no gradient comes
 };
 
