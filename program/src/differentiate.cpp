@@ -22,95 +22,76 @@ void append_compute_adjoint(BackwardPass& pass, const Operation& op) {
   switch (work.kind) {
     case OpKind::SumLoss:
     case OpKind::CrossEntropyCombine:
-      break;
+      return;  // part of the local one's
     case OpKind::CrossEntropyLocal:
-      loss_adjoint(pass, op);
-      break;
+      return loss_adjoint(pass, op);
     case OpKind::Add:
-      add_adjoint(pass, op);
-      break;
+      return add_adjoint(pass, op);
     case OpKind::BiasAdd:
-      bias_adjoint(pass, op, work);
-      break;
+      return bias_adjoint(pass, op, work);
     case OpKind::Linear:
-      linear_adjoint(pass, op, work);
-      break;
+      return linear_adjoint(pass, op, work);
     case OpKind::Embedding:
     case OpKind::PositionEmbedding:
-      embedding_adjoint(pass, op, work);
-      break;
+      return embedding_adjoint(pass, op, work);
     case OpKind::Rope:
     case OpKind::Scale:
-      in_place_adjoint(pass, op, work);
-      break;
+      return in_place_adjoint(pass, op, work);
     case OpKind::RmsNorm:
     case OpKind::LayerNorm:
-      norm_adjoint(pass, op, work);
-      break;
+      return norm_adjoint(pass, op, work);
     case OpKind::HeadRmsNorm:
-      head_norm_adjoint(pass, op, work);
-      break;
+      return head_norm_adjoint(pass, op, work);
     case OpKind::Attention:
-      if (!work.ring_step) attention_adjoint(pass, op, work);
-      break;  // a ring's is appended as a whole, where its result is made
+      if (work.ring_step) return;  // a ring's is appended as a whole, where its result is made
+      return attention_adjoint(pass, op, work);
     case OpKind::MergeAttention:
     case OpKind::Convert:
-      if (pass.has_gradient(op.outputs.front())) ring_adjoint(pass, op);
-      break;
+      if (!pass.has_gradient(op.outputs.front())) return;
+      return ring_adjoint(pass, op);
     case OpKind::Activation:
     case OpKind::GatedActivation:
-      activation_adjoint(pass, op, work);
-      break;
+      return activation_adjoint(pass, op, work);
     case OpKind::KeyValues:
-      key_values_adjoint(pass, op, work);
-      break;
+      return key_values_adjoint(pass, op, work);
     case OpKind::OrderChunks:
     case OpKind::PackColumns:
     case OpKind::UnpackColumns:
-      exchange_copy_adjoint(pass, op, work);
-      break;
+      return exchange_copy_adjoint(pass, op, work);
     case OpKind::Router:
-      router_adjoint(pass, op, work);
-      break;
+      return router_adjoint(pass, op, work);
     case OpKind::Slice:
-      slice_adjoint(pass, op, work);
-      break;
+      return slice_adjoint(pass, op, work);
     case OpKind::LatentHeads:
-      latent_heads_adjoint(pass, op, work);
-      break;
+      return latent_heads_adjoint(pass, op, work);
     case OpKind::SigmoidGate:
-      gate_adjoint(pass, op, work);
-      break;
+      return gate_adjoint(pass, op, work);
     case OpKind::RouterLosses:
-      break;  // part of the router's
+      return;  // part of the router's
     case OpKind::RouterLoad:
     case OpKind::SequenceLoad:
     case OpKind::LimitChoices:
     case OpKind::DispatchPlan:
     case OpKind::ExchangeSizes:
-      break;  // integers
+      return;  // integers
     case OpKind::Dispatch:
-      dispatch_adjoint(pass, op, work);
-      break;
+      return dispatch_adjoint(pass, op, work);
     case OpKind::RegroupRows:
-      regroup_adjoint(pass, op, work);
-      break;
+      return regroup_adjoint(pass, op, work);
     case OpKind::GroupedLinear:
-      grouped_linear_adjoint(pass, op, work);
-      break;
+      return grouped_linear_adjoint(pass, op, work);
     case OpKind::Combine:
-      combine_adjoint(pass, op, work);
-      break;
+      return combine_adjoint(pass, op, work);
     default:
       throw InvariantError(op.name + ": no adjoint");
   }
-  for (const ValueId output : op.outputs) pass.retire(output);
 }
 
 void append_adjoint(BackwardPass& pass, const Operation& op) {
   if (only_moves(op)) return;  // done in finalize()
   if (std::holds_alternative<CollectiveOp>(op.work)) return exchange_adjoint(pass, op);
   append_compute_adjoint(pass, op);
+  for (const ValueId output : op.outputs) pass.retire(output);
 }
 
 /// What the next layer hands back: the gradient of the residual stream.
