@@ -171,14 +171,7 @@ TEST_CASE("a ring's next keys are on their way while attention reads the last",
 }
 
 TEST_CASE("latent attention gathers what keys and values are made of", "[program][context]") {
-  models::ModelSpec model = llama_style();
-  model.num_kv_heads = model.num_heads = 4;
-  model.head_size = 24;
-  model.mla = models::MlaSpec{.q_lora_rank = 40,
-                              .kv_lora_rank = 28,
-                              .qk_nope_head_size = 16,
-                              .qk_rope_head_size = 8,
-                              .v_head_size = 12};
+  const models::ModelSpec model = latent_style();
   Plan plan = make_plan(model, {.tp = 2, .cp = 2});
   const auto sent = [&](Phase phase) {
     const Program program = lower(plan, 0);

@@ -54,6 +54,19 @@ inline models::ModelSpec gemma_style() {
   return model;
 }
 
+/// Latent attention, whose value heads are smaller than its query heads.
+inline models::ModelSpec latent_style(models::ModelSpec model = llama_style()) {
+  model.name = "latent-style";
+  model.num_heads = model.num_kv_heads = 4;
+  model.head_size = 24;
+  model.mla = models::MlaSpec{.q_lora_rank = 40,
+                              .kv_lora_rank = 28,
+                              .qk_nope_head_size = 16,
+                              .qk_rope_head_size = 8,
+                              .v_head_size = 12};
+  return model;
+}
+
 /// Sequences of 16 tokens, micro-batches of one, `num_microbatches` per data-parallel rank.
 inline Plan make_plan(const models::ModelSpec& model, const ParallelConfig& parallel = {},
                       int num_microbatches = 8) {

@@ -17,24 +17,18 @@ namespace {
 
 using program::CompressionKind;
 using program::OptimizerKind;
-using program::ParallelConfig;
-using program::Plan;
 using program::Region;
 
 using Values = std::map<std::string, std::vector<float>>;
 
+constexpr int kSteps = 4;
+
 Plan plan_of(const models::ModelSpec& model, const ParallelConfig& parallel, CompressionKind kind,
              double ratio = 1) {
-  Plan plan;
-  plan.model = model;
-  plan.workload.seq_len = 16;
-  plan.workload.global_batch_size = 8;
+  Plan plan = parity_plan(model, parallel);
   plan.workload.optimizer.learning_rate = 3e-3;
   plan.workload.optimizer.epsilon = 1e-6;
-  plan.parallel = parallel;
-  plan.bucket_bytes = 64 << 10;  // several buckets even in a small model
   plan.compression = {.kind = kind, .ratio = ratio};
-  plan.expert_imbalance = 8;  // an untrained router may send any rank everything
   return plan;
 }
 
@@ -187,15 +181,24 @@ struct Emulation {
   }
 };
 
-/// ||a - b|| / ||b - start|| over all parameters: of the way that training went.
-double distance(const std::map<std::string, std::vector<double>>& a, const Values& b,
-                const Values& start) {
+/// All parameters, one after another.
+template <class T>
+std::vector<double> flat(const std::map<std::string, std::vector<T>>& values) {
+  std::vector<double> all;
+  for (const auto& [name, own] : values) all.insert(all.end(), own.begin(), own.end());
+  return all;
+}
+
+/// ||a - b|| / ||b - start||: of the way that training went.
+double distance(const std::vector<double>& a, const std::vector<double>& b,
+                const std::vector<double>& start) {
+  REQUIRE(a.size() == b.size());
+  REQUIRE(start.size() == b.size());
   double difference = 0, way = 0;
-  for (const auto& [name, values] : b)
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      difference += std::pow(a.at(name)[i] - double{values[i]}, 2);
-      way += std::pow(double{values[i]} - double{start.at(name)[i]}, 2);
-    }
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    difference += std::pow(a[i] - b[i], 2);
+    way += std::pow(b[i] - start[i], 2);
+  }
   return std::sqrt(difference / way);
 }
 
@@ -213,26 +216,8 @@ class ForgetfulBackend final : public kernels::CpuBackend {
   }
 };
 
-struct Fixture : ParityJob {
-  Fixture() : ParityJob{.steps = 4} {}
-  std::unique_ptr<runtime::Communicator> self() {
-    const int rank = world->rank();
-    return world->create_group(std::span(&rank, 1), "alone");
-  }
-  std::optional<RunResult> run_on(kernels::Backend& other, const Plan& plan) {
-    const auto group = first_ranks(plan);
-    if (group == nullptr) return std::nullopt;
-    return run_plan(plan, steps, *group, other);
-  }
-  std::unique_ptr<runtime::Communicator> first_ranks(const Plan& plan) {
-    std::vector<int> ranks(static_cast<std::size_t>(plan.parallel.world_size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    return world->create_group(ranks, "plan");
-  }
-};
-
 /// @throws SharedError if ranks that hold the same hold other bits
-void verify_after_steps(Fixture& fixture, const Plan& plan) {
+void verify_after_steps(ParityJob& fixture, const Plan& plan) {
   const auto group = fixture.first_ranks(plan);
   if (group == nullptr) return;
   runtime::HostDevice device(*fixture.backend);
@@ -248,8 +233,8 @@ void verify_after_steps(Fixture& fixture, const Plan& plan) {
 }  // namespace
 
 TEST_CASE("ranks compress to int8 as a slow loop does, errors fed back", "[compression]") {
-  Fixture fixture;
-  const auto self = fixture.self();
+  ParityJob fixture{.steps = kSteps};
+  const auto self = fixture.alone();
   struct Case {
     models::ModelSpec model;
     ParallelConfig parallel;
@@ -270,8 +255,8 @@ TEST_CASE("ranks compress to int8 as a slow loop does, errors fed back", "[compr
     const Values expected = emulation.run(fixture.steps, true, *self, *fixture.backend);
     const Values forgetful = emulation.run(fixture.steps, false, *self, *fixture.backend);
     INFO(one.model.name << " " << to_string(one.parallel) << " zero " << one.zero_stage);
-    const double error = distance(run->weights, expected, start);
-    const double without = distance(run->weights, forgetful, start);
+    const double error = distance(flat(run->weights), flat(expected), flat(start));
+    const double without = distance(flat(run->weights), flat(forgetful), flat(start));
     if (fixture.world->rank() == 0)
       std::cout << fmt::format(
           "{} {} zero {}: int8 against the emulation {:.2e}, without feedback {:.2e}\n",
@@ -284,16 +269,16 @@ TEST_CASE("ranks compress to int8 as a slow loop does, errors fed back", "[compr
 }
 
 TEST_CASE("a backend that forgets what it lost is seen", "[compression]") {
-  Fixture fixture;
-  const auto self = fixture.self();
+  ParityJob fixture{.steps = kSteps};
+  const auto self = fixture.alone();
   const Plan plan = descent(plan_of(llama_style(), {.dp = 2}, CompressionKind::Int8));
   ForgetfulBackend forgetful;
-  const auto run = fixture.run_on(forgetful, plan);
+  const auto run = fixture.run(plan, {}, {}, &forgetful);
   if (!run) return;
   const Emulation emulation{.plan = plan, .replicas = 2};
   const Values start = emulation.run(0, true, *self, *fixture.backend);
   const Values expected = emulation.run(fixture.steps, true, *self, *fixture.backend);
-  CHECK(distance(run->weights, expected, start) >= 1e-3);
+  CHECK(distance(flat(run->weights), flat(expected), flat(start)) >= 1e-3);
 }
 
 namespace {
@@ -337,7 +322,7 @@ std::vector<SumCase> sum_cases() {
 }  // namespace
 
 TEST_CASE("top-k of everything is the whole sum, and int8 is near it", "[compression]") {
-  Fixture fixture;
+  ParityJob fixture{.steps = kSteps};
   for (const SumCase& one : sum_cases())
     for (const int zero_stage : one.zero_stages) {
       const auto plan = [&](CompressionKind kind) {
@@ -368,7 +353,7 @@ TEST_CASE("top-k of everything is the whole sum, and int8 is near it", "[compres
 }
 
 TEST_CASE("tp ranks that hold the same compress it alike", "[compression]") {
-  Fixture fixture;
+  ParityJob fixture{.steps = kSteps};
   for (const auto kind : {CompressionKind::Int8, CompressionKind::TopK})
     for (models::ModelSpec model : {gpt2_style(), llama_style()}) {
       verify_after_steps(fixture, plan_of(model, {.tp = 2, .dp = 2}, kind, 0.05));
@@ -380,8 +365,8 @@ TEST_CASE("tp ranks that hold the same compress it alike", "[compression]") {
 namespace {
 
 /// Everything that a step changes.
-std::vector<float> state_after(Fixture& fixture, kernels::Backend& backend, const Plan& plan,
-                               const std::vector<double>& loss_scales, bool with_errors = true) {
+std::vector<double> state_after(ParityJob& fixture, kernels::Backend& backend, const Plan& plan,
+                                const std::vector<double>& loss_scales, bool with_errors = true) {
   runtime::HostDevice device(backend);
   runtime::Trainer trainer(program::lower(plan, runtime::stage_of(plan, fixture.world->rank())),
                            std::nullopt, *fixture.world, device, /*seed=*/7, nullptr);
@@ -392,7 +377,7 @@ std::vector<float> state_after(Fixture& fixture, kernels::Backend& backend, cons
         batch, {.optimizer_step = step, .learning_rate = 3e-3, .loss_scale = scale});
     if (std::isfinite(outcome.gradient_norm)) ++step;
   }
-  std::vector<float> state;
+  std::vector<double> state;
   for (const Region region : {Region::MasterWeights, Region::Moment1, Region::Moment2,
                               Region::CompressionErrors, Region::SumErrors}) {
     if (!with_errors && region != Region::MasterWeights) continue;
@@ -401,16 +386,6 @@ std::vector<float> state_after(Fixture& fixture, kernels::Backend& backend, cons
     state.insert(state.end(), values, values + memory.bytes() / size_of(DType::F32));
   }
   return state;
-}
-
-double difference(const std::vector<float>& a, const std::vector<float>& b,
-                  const std::vector<float>& start) {
-  double difference = 0, way = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(double{a[i]} - double{b[i]}, 2);
-    way += std::pow(double{b[i]} - double{start[i]}, 2);
-  }
-  return std::sqrt(difference / way);
 }
 
 /// Seeded: errors are in the units of the step that they are of.
@@ -447,7 +422,7 @@ std::vector<Plan> half_plans() {
 }  // namespace
 
 TEST_CASE("a step that fp16 skips leaves what was lost as it was", "[compression][fp16]") {
-  Fixture fixture;
+  ParityJob fixture{.steps = kSteps};
   for (const Plan& plan : half_plans()) {
     INFO(plan.model.name << " " << to_string(plan.parallel) << " zero " << plan.zero_stage);
     const auto run = [&](const std::vector<double>& scales) {
@@ -462,7 +437,7 @@ TEST_CASE("a step that fp16 skips leaves what was lost as it was", "[compression
 }
 
 TEST_CASE("what was lost counts alike under another loss scale", "[compression][fp16]") {
-  Fixture fixture;
+  ParityJob fixture{.steps = kSteps};
   Plan plan = descent(plan_of(llama_style(), {.dp = 4}, CompressionKind::Int8));
   plan.workload.precision = DType::F16;
   const auto run = [&](kernels::Backend& backend, const std::vector<double>& scales) {
@@ -471,9 +446,9 @@ TEST_CASE("what was lost counts alike under another loss scale", "[compression][
   const auto start = run(*fixture.backend, {});
   const auto same = run(*fixture.backend, {0x1p16, 0x1p16, 0x1p16, 0x1p16});
   const std::vector<double> scales = {0x1p16, 0x1p12, 0x1p8, 0x1p12};
-  const double error = difference(run(*fixture.backend, scales), same, start);
+  const double error = distance(run(*fixture.backend, scales), same, start);
   ScaledErrors wrong;
-  const double in_other_units = difference(run(wrong, scales), same, start);
+  const double in_other_units = distance(run(wrong, scales), same, start);
   if (fixture.world->rank() == 0)
     std::cout << fmt::format("other loss scales: {:.2e}, errors in their units {:.2e}\n", error,
                              in_other_units);
@@ -482,9 +457,7 @@ TEST_CASE("what was lost counts alike under another loss scale", "[compression][
 }
 
 TEST_CASE("with error feedback training converges as without compression", "[compression]") {
-  constexpr int kSteps = 40;
-  Fixture fixture;
-  fixture.steps = kSteps;
+  ParityJob fixture{.steps = 40};
   const ParallelConfig mesh{.dp = 4};
   const auto whole = fixture.run(plan_of(llama_style(), mesh, CompressionKind::None));
   const auto int8 = fixture.run(plan_of(llama_style(), mesh, CompressionKind::Int8));

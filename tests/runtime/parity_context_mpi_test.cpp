@@ -9,12 +9,6 @@
 namespace meshplan::test {
 namespace {
 
-using program::ContextMethod;
-using program::ParallelConfig;
-using program::Plan;
-using program::RecomputeKind;
-using program::ScheduleKind;
-
 constexpr int kSteps = 2;
 
 constexpr ContextMethod kMethods[] = {ContextMethod::AllGather, ContextMethod::Ring,
@@ -34,25 +28,12 @@ std::string_view name_of(ContextMethod method) {
 
 /// Two layers are enough: no rank sees cp in more than one.
 Plan base_plan(const models::ModelSpec& model) {
-  Plan plan;
-  plan.model = model;
+  Plan plan = parity_plan(model);
   plan.model.num_layers = 2;
   plan.workload.seq_len = 32;
   plan.workload.global_batch_size = 4;
-  plan.workload.optimizer.learning_rate = 1e-3;
   plan.bucket_bytes = 16 << 10;
-  plan.expert_imbalance = 8;
   return plan;
-}
-
-struct Fixture : ParityJob {
-  Fixture() : ParityJob{.steps = kSteps} {}
-};
-
-bool agrees(const RunResult& run, const RunResult& reference) {
-  const GradientError error = compare_gradients(run, reference);
-  return run.expert_loads == reference.expert_loads && error.relative <= 1e-5 &&
-         error.small_absolute <= 1e-11 && scalar_error(run, reference) <= 1e-5;
 }
 
 std::string describe(const Plan& plan) {
@@ -108,7 +89,7 @@ std::vector<Plan> plans_of(const models::ModelSpec& model,
 }
 
 void check_parity(const std::vector<Plan>& plans) {
-  Fixture fixture;
+  ParityJob fixture{.steps = kSteps};
   const models::ModelSpec& model = plans.front().model;
   check_plans(fixture, "context", model.name, base_plan(model), plans, describe);
 }
@@ -164,7 +145,7 @@ TEST_CASE("with fewer key heads than tp ranks, cp gives the gradients of one ran
 
 TEST_CASE("with cp, recomputation changes no bit, and two runs are bit-identical",
           "[parity][context]") {
-  Fixture fixture;
+  ParityJob fixture{.steps = kSteps};
   for (const ContextMethod method : kMethods) {
     Plan plan = base_plan(llama_style());
     plan.parallel = {.tp = 2, .cp = 2, .pp = 2, .sp = true};
@@ -188,7 +169,7 @@ TEST_CASE("with cp, recomputation changes no bit, and two runs are bit-identical
 /// way of a gradient, cp rounds a few more in every step of a ring.
 TEST_CASE("in bf16, cp gives the gradients of one rank to the format's precision",
           "[parity][context]") {
-  Fixture fixture;
+  ParityJob fixture{.steps = kSteps};
   Plan plan = base_plan(llama_style());
   plan.workload.precision = DType::BF16;
   const RunResult reference = fixture.run_alone(plan);
@@ -322,7 +303,7 @@ std::vector<SeededBug> seeded_bugs() {
 }  // namespace
 
 TEST_CASE("each seeded bug in context parallelism breaks parity", "[parity][context]") {
-  Fixture fixture;
+  ParityJob fixture{.steps = kSteps};
   Plan plan = base_plan(llama_style());
   const RunResult reference = fixture.run_alone(plan);
   plan.parallel = {.cp = 4};
@@ -341,7 +322,7 @@ TEST_CASE("each seeded bug in context parallelism breaks parity", "[parity][cont
 
 TEST_CASE("each seeded bug in what routers and latent attention gather breaks parity",
           "[parity][context]") {
-  Fixture fixture;
+  ParityJob fixture{.steps = kSteps};
   const struct {
     std::string name;
     models::ModelSpec model;

@@ -11,34 +11,16 @@
 namespace meshplan::test {
 namespace {
 
-using program::ContextMethod;
-using program::ParallelConfig;
-using program::Plan;
-using program::RecomputeKind;
-
 constexpr int kSteps = 2;
 
 Plan packed_plan(const models::ModelSpec& model) {
-  Plan plan;
-  plan.model = model;
+  Plan plan = parity_plan(model);
   plan.model.num_layers = 2;
   plan.workload.seq_len = 32;
   plan.workload.global_batch_size = 4;
-  plan.workload.optimizer.learning_rate = 1e-3;
   plan.workload.documents = {.packed = true, .end_of_document = 0};
   plan.bucket_bytes = 16 << 10;
-  plan.expert_imbalance = 8;  // an untrained router may send any rank everything
   return plan;
-}
-
-struct Fixture : ParityJob {
-  Fixture() : ParityJob{.steps = kSteps} {}
-};
-
-bool agrees(const RunResult& run, const RunResult& reference) {
-  const GradientError error = compare_gradients(run, reference);
-  return error.relative <= 1e-5 && error.small_absolute <= 1e-11 &&
-         scalar_error(run, reference) <= 1e-5;
 }
 
 struct Choice {
@@ -65,7 +47,7 @@ std::vector<Plan> plans_of(const Plan& base, const std::vector<Choice>& choices)
 }
 
 void check_parity(const Plan& base, const std::vector<Choice>& choices) {
-  Fixture fixture;
+  ParityJob fixture{.steps = kSteps};
   check_plans(fixture, "documents", base.model.name + " packed", base, plans_of(base, choices),
               [](const Plan& plan) {
                 return fmt::format("{} {} method {} max {} mbs {}", plan.model.name,
@@ -140,7 +122,7 @@ TEST_CASE("packed documents with experts give the gradients of one rank", "[pari
 /// gradients.
 TEST_CASE("a packed batch is its documents, each run alone and weighted by its tokens",
           "[parity][documents]") {
-  Fixture fixture;
+  ParityJob fixture{.steps = kSteps};
   fixture.steps = 1;
   const models::ModelSpec model =
       GENERATE(llama_style(), gpt2_style(), sliding_style(), latent_style(), mixtral_style());
@@ -224,7 +206,7 @@ void forward_order_backward(program::Program& program) {
 }  // namespace
 
 TEST_CASE("each seeded bug in packed documents breaks parity", "[parity][documents]") {
-  Fixture fixture;
+  ParityJob fixture{.steps = kSteps};
   // Rotations see distances alone: positions that go on over documents show in learned ones.
   const Plan llama = packed_plan(llama_style()), gpt2 = packed_plan(gpt2_style());
   const RunResult of_llama = fixture.run_alone(llama), of_gpt2 = fixture.run_alone(gpt2);

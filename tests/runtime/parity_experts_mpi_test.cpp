@@ -10,27 +10,13 @@
 namespace meshplan::test {
 namespace {
 
-using program::ParallelConfig;
-using program::Plan;
-using program::RecomputeKind;
-using program::ScheduleKind;
-
 constexpr int kSteps = 2;
 
 Plan base_plan(const models::ModelSpec& model) {
-  Plan plan;
-  plan.model = model;
-  plan.workload.seq_len = 16;
-  plan.workload.global_batch_size = 8;
-  plan.workload.optimizer.learning_rate = 1e-3;
+  Plan plan = parity_plan(model);
   plan.bucket_bytes = 16 << 10;
-  plan.expert_imbalance = 8;  // an untrained router may send any rank everything
   return plan;
 }
-
-struct Fixture : ParityJob {
-  Fixture() : ParityJob{.steps = kSteps} {}
-};
 
 const std::vector<ParallelConfig>& expert_plans() {
   static const std::vector<ParallelConfig> kPlans = {
@@ -58,12 +44,6 @@ const std::vector<ParallelConfig>& expert_plans() {
   return kPlans;
 }
 
-bool agrees(const RunResult& run, const RunResult& reference) {
-  const GradientError error = compare_gradients(run, reference);
-  return run.expert_loads == reference.expert_loads && error.relative <= 1e-5 &&
-         error.small_absolute <= 1e-11 && scalar_error(run, reference) <= 1e-5;
-}
-
 std::vector<Plan> plans_of(const models::ModelSpec& model) {
   std::vector<Plan> plans;
   for (const ParallelConfig& parallel : expert_plans()) {
@@ -84,7 +64,7 @@ std::vector<Plan> plans_of(const models::ModelSpec& model) {
 }
 
 void check_parity(const models::ModelSpec& model) {
-  Fixture fixture;
+  ParityJob fixture{.steps = kSteps};
   check_plans(fixture, "experts", model.name, base_plan(model), plans_of(model),
               [](const Plan& plan) {
                 return fmt::format("{}: {} schedule {} recompute {} zero {}", plan.model.name,
@@ -233,7 +213,7 @@ TEST_CASE("every plan with router losses gives the gradients and losses of one r
 TEST_CASE("every plan drops the same tokens beyond an expert's capacity as one rank",
           "[parity][experts][capacity]") {
   check_parity(capacity_style());
-  Fixture fixture;
+  ParityJob fixture{.steps = kSteps};
   models::ModelSpec dropless = capacity_style();
   dropless.moe->capacity_factor = 0;
   const RunResult all = fixture.run_alone(base_plan(dropless));
@@ -245,7 +225,7 @@ TEST_CASE("in bf16 the experts' plans give the gradients of one rank, to the for
           "[parity][experts][bf16]") {
   // 22 roundings in a layer, as parity_mpi_test counts them; routing must agree exactly first, so
   // plans do not change what the router reads.
-  Fixture fixture;
+  ParityJob fixture{.steps = kSteps};
   for (const models::ModelSpec& model : {mixtral_style(), deepseek_style()}) {
     Plan plan = base_plan(model);
     plan.workload.precision = DType::BF16;
@@ -269,7 +249,7 @@ TEST_CASE("in bf16 the experts' plans give the gradients of one rank, to the for
 }
 
 TEST_CASE("each seeded bug in expert parallelism breaks parity", "[parity][experts]") {
-  Fixture fixture;
+  ParityJob fixture{.steps = kSteps};
   std::map<std::string, RunResult> references;
   for (const SeededBug& bug : seeded_bugs()) {
     Plan plan = base_plan(bug.model);

@@ -4,57 +4,25 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
-#include <memory>
-#include <optional>
 #include <vector>
 
-#include "kernels/cpu_backend.hpp"
-#include "mpi_test_session.hpp"
-#include "program/lower.hpp"
-#include "runtime/host_communicator.hpp"
-#include "runtime/parity_support.hpp"
+#include "runtime/parity_job.hpp"
 
 namespace meshplan::test {
-
-using program::ParallelConfig;
-using program::Plan;
-using program::RecomputeKind;
-using program::ScheduleKind;
 
 constexpr int kSteps = 5;
 constexpr int kMaxRanks = 8;
 
 inline Plan base_plan(const models::ModelSpec& model) {
-  Plan plan;
-  plan.model = model;
-  plan.workload.seq_len = 16;
-  plan.workload.global_batch_size = 8;
+  Plan plan = parity_plan(model);
   plan.workload.optimizer.learning_rate = 1e-2;
   plan.workload.optimizer.warmup_steps = 2;
-  plan.bucket_bytes = 64 << 10;  // several buckets even in a small model
+  plan.expert_imbalance = Plan{}.expert_imbalance;
   return plan;
 }
 
-struct Fixture {
-  std::unique_ptr<runtime::Communicator> world = runtime::make_host_world(mpi_session(), {});
-  std::unique_ptr<kernels::Backend> backend = kernels::make_cpu_backend(1);
-
-  /// Runs on the first ranks of the job; the others get nothing.
-  std::optional<RunResult> run(const Plan& plan, const Mutation& mutate = {},
-                               const Variant& variant = {}, kernels::Backend* buggy = nullptr) {
-    std::vector<int> ranks(static_cast<std::size_t>(plan.parallel.world_size()));
-    for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i);
-    const auto group = world->create_group(ranks, "plan");
-    if (group == nullptr) return std::nullopt;
-    return run_plan(plan, kSteps, *group, buggy == nullptr ? *backend : *buggy, mutate, variant);
-  }
-
-  /// One rank, on every rank of the job.
-  RunResult run_alone(const Plan& plan) {
-    const int self = world->rank();
-    const auto group = world->create_group(std::span(&self, 1), "alone");
-    return run_plan(plan, kSteps, *group, *backend);
-  }
+struct Fixture : ParityJob {
+  Fixture() : ParityJob{.steps = kSteps} {}
 };
 
 /// The one-rank run, and how far its losses move when the sums are taken in another order.

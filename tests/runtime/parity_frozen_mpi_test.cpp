@@ -16,25 +16,14 @@
 namespace meshplan::test {
 namespace {
 
-using program::ContextMethod;
-using program::ParallelConfig;
-using program::Plan;
-using program::RecomputeKind;
-using program::ScheduleKind;
 using Patterns = std::vector<std::string>;
 
 constexpr int kSteps = 3;
 constexpr double kTolerance = 1e-5;
 
 Plan base_plan(const models::ModelSpec& model, const Patterns& frozen) {
-  Plan plan;
-  plan.model = model;
-  plan.workload.seq_len = 16;
-  plan.workload.global_batch_size = 8;
-  plan.workload.optimizer.learning_rate = 1e-3;
+  Plan plan = parity_plan(model);
   plan.workload.optimizer.epsilon = 1e-6;
-  plan.bucket_bytes = 64 << 10;
-  plan.expert_imbalance = 8;
   plan.frozen = frozen;
   return plan;
 }

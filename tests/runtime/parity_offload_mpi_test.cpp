@@ -10,26 +10,17 @@ namespace meshplan::test {
 namespace {
 
 using program::OptimizerKind;
-using program::ParallelConfig;
-using program::Plan;
 using program::Program;
 using program::Region;
-using program::ScheduleKind;
 using program::StepOp;
 using program::StepWork;
 
 Plan plan_of(const models::ModelSpec& model, const ParallelConfig& parallel, DType precision,
              int zero_stage = 0) {
-  Plan plan;
-  plan.model = model;
-  plan.workload.seq_len = 16;
-  plan.workload.global_batch_size = 8;
+  Plan plan = parity_plan(model, parallel);
   plan.workload.precision = precision;
-  plan.workload.optimizer.learning_rate = 1e-3;
-  plan.parallel = parallel;
   plan.zero_stage = zero_stage;
   plan.bucket_bytes = 16 << 10;  // many pieces
-  plan.expert_imbalance = 8;
   return plan;
 }
 

@@ -23,7 +23,6 @@ namespace meshplan::test {
 namespace {
 
 using program::CompressionKind;
-using program::ContextMethod;
 using program::Precision;
 
 constexpr int kPairSteps = 2;
@@ -60,7 +59,6 @@ models::ModelSpec latent_in_float8(models::ModelSpec model) {
 }
 
 Plan plan_of(const Parts& parts) {
-  Plan plan;
   models::ModelSpec model = parts.experts ? mixtral_style() : llama_style();
   if (parts.latent) model = latent_in_float8(model);
   model.name =
@@ -68,14 +66,11 @@ Plan plan_of(const Parts& parts) {
   model.num_layers = 4;
   // Rounding must not change who is chosen.
   if (parts.experts && parts.precision != Precision::F32) model.moe->top_k = model.moe->num_experts;
-  plan.model = model;
+  Plan plan = parity_plan(model, parts.parallel);
   plan.workload.seq_len = 32;
-  plan.workload.global_batch_size = 8;
   program::set_precision(plan.workload, parts.precision);
   if (parts.precision == Precision::Fp8) plan.workload.seq_len = 64;  // 16 tokens on every rank
-  plan.workload.optimizer.learning_rate = 1e-3;
   if (parts.packed) plan.workload.documents = {.packed = true, .end_of_document = 0};
-  plan.parallel = parts.parallel;
   plan.schedule = parts.schedule;
   plan.context_parallel = parts.method;
   plan.max_tokens_per_rank = parts.hybrid_context ? plan.workload.seq_len / 2 + 4 : 0;
@@ -84,7 +79,6 @@ Plan plan_of(const Parts& parts) {
   plan.zero_stage = parts.zero;
   plan.zero_shard_group = parts.hybrid_zero ? 2 : 0;
   plan.bucket_bytes = 16 << 10;
-  plan.expert_imbalance = 8;
   // Gradients end in the second layer, and pass a part of the third.
   if (parts.frozen) plan.frozen = {"embedding", "layers.0", "layers.2.self_attn"};
   return plan;

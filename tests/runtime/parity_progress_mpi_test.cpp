@@ -9,20 +9,11 @@ namespace meshplan::test {
 namespace {
 
 using program::CompressionKind;
-using program::ParallelConfig;
-using program::Plan;
-using program::ScheduleKind;
 
 Plan plan_of(const models::ModelSpec& model, const ParallelConfig& parallel, int zero_stage = 0) {
-  Plan plan;
-  plan.model = model;
-  plan.workload.seq_len = 16;
-  plan.workload.global_batch_size = 8;
-  plan.workload.optimizer.learning_rate = 1e-3;
-  plan.parallel = parallel;
+  Plan plan = parity_plan(model, parallel);
   plan.zero_stage = zero_stage;
   plan.bucket_bytes = 16 << 10;  // many in flight
-  plan.expert_imbalance = 8;
   return plan;
 }
 

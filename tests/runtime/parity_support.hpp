@@ -18,6 +18,7 @@
 namespace meshplan::test {
 
 using program::test::gpt2_style;
+using program::test::latent_style;
 using program::test::llama_style;
 
 struct RunResult {

@@ -13,24 +13,14 @@
 namespace meshplan::test {
 namespace {
 
-using program::ParallelConfig;
-using program::Plan;
-using program::RecomputeKind;
-using program::ScheduleKind;
-
 constexpr int kSteps = 5;
 
 Plan base_plan(const models::ModelSpec& model) {
-  Plan plan;
-  plan.model = model;
-  plan.workload.seq_len = 16;
+  Plan plan = parity_plan(model);
   plan.workload.global_batch_size = 12;  // of 3 ranks, too
-  plan.workload.optimizer.learning_rate = 1e-3;
   // Adam divides by the root of the second moment: with less, what rounding leaves of a gradient
   // that is zero in exact numbers would move weights as far as any other.
   plan.workload.optimizer.epsilon = 1e-6;
-  plan.bucket_bytes = 64 << 10;  // several buckets even in a small model
-  plan.expert_imbalance = 8;     // an untrained router may send any rank everything
   return plan;
 }
 
@@ -48,10 +38,6 @@ models::ModelSpec one_key_head_style() {
   model.num_kv_heads = 1;  // held by every tp rank
   return model;
 }
-
-struct Fixture : ParityJob {
-  Fixture() : ParityJob{.steps = kSteps} {}
-};
 
 struct Case {
   ParallelConfig parallel;
@@ -89,7 +75,7 @@ Agreement compare(const RunResult& run, const RunResult& reference) {
 
 void check_parity(const models::ModelSpec& model, const std::vector<Case>& cases,
                   const std::vector<int>& stages) {
-  Fixture fixture;
+  ParityJob fixture{.steps = kSteps};
   const RunResult reference = fixture.run_alone(base_plan(model));
   REQUIRE(reference.losses.back() < reference.losses.front());
   std::vector<Plan> plans;
@@ -192,7 +178,7 @@ Plan plan_for_equal_bits(const models::ModelSpec& model, DType precision) {
 }  // namespace
 
 TEST_CASE("who owns what changes no bit of the weights", "[parity]") {
-  Fixture fixture;
+  ParityJob fixture{.steps = kSteps};
   for (const models::ModelSpec& model : {llama_style(), gpt2_style(), deepseek_style()})
     for (const DType precision : {DType::F32, DType::BF16}) {
       Plan plan = plan_for_equal_bits(model, precision);
@@ -313,7 +299,7 @@ std::vector<SeededBug> seeded_bugs() {
 }  // namespace
 
 TEST_CASE("each seeded bug in ZeRO breaks parity", "[parity]") {
-  Fixture fixture;
+  ParityJob fixture{.steps = kSteps};
   // So long a gradient that clipping shows a wrong norm in the weights, too.
   const RunResult reference = fixture.run_alone(base_plan(llama_style()));
   for (const SeededBug& bug : seeded_bugs()) {
@@ -329,7 +315,7 @@ TEST_CASE("each seeded bug in ZeRO breaks parity", "[parity]") {
 // ---------------------------------------------------------------- memory
 
 TEST_CASE("resident memory falls as planned", "[parity]") {
-  Fixture fixture;
+  ParityJob fixture{.steps = kSteps};
   models::ModelSpec model = llama_style();
   model.num_layers = 8;
   model.hidden_size = 256;
