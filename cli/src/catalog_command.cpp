@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include "exit_codes.hpp"
 
 namespace meshplan::cli {
 
-void add_catalog_command(CommandLine& line, CatalogCommand command) {
+void add_catalog_command(CommandLine& line, const CatalogCommand& command) {
   struct Options {
     std::optional<std::string> item;
     bool json = false;
@@ -21,7 +20,7 @@ void add_catalog_command(CommandLine& line, CatalogCommand command) {
       .flag("--json", options->json, command.json_help)
       .flag("--schema", options->schema, command.schema_help)
       .examples(command.examples)
-      .on_run([options, command = std::move(command)] {
+      .on_run([options, command] {
         if (options->schema)
           fmt::print("{}", command.schema());
         else if (options->item)

@@ -21,6 +21,6 @@ struct CatalogCommand {
   std::function<std::string(bool json)> all;
 };
 
-void add_catalog_command(CommandLine& line, CatalogCommand command);
+void add_catalog_command(CommandLine& line, const CatalogCommand& command);
 
 }  // namespace meshplan::cli

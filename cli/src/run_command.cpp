@@ -65,70 +65,67 @@ int ranks_on_fullest_host(const HostOptions& options, int ranks) {
   return most == 0 ? ranks : most;
 }
 
+/// The command line of each rank.
+std::vector<std::string> arguments_of_ranks(const Options& options) {
+  std::vector<std::string> arguments = {"run"};
+  const auto absolute = [](const std::string& path) {
+    return std::filesystem::absolute(path).string();
+  };
+  const auto pass = [&](const char* option, const auto& value) {
+    arguments.insert(arguments.end(), {option, fmt::format("{}", value)});
+  };
+  const auto pass_path = [&](const char* option, const std::string& path) {
+    if (!path.empty()) pass(option, absolute(path));
+  };
+  const auto pass_flag = [&](const char* option, bool given) {
+    if (given) arguments.emplace_back(option);
+  };
+  const runtime::TrainOptions& train = options.train;
+  arguments.push_back(absolute(*options.file));
+  pass("--steps", train.num_steps);
+  pass("--data", absolute(train.data_path));
+  pass("--seed", train.seed);
+  pass("--eval-every", train.evaluate_every);
+  pass("--traced-steps", train.traced_steps);
+  pass("--checkpoint-every", train.checkpoints.every);
+  pass("--keep", train.checkpoints.keep);
+  pass("--loss-scale", train.loss_scaling.initial);
+  pass("--loss-scale-growth", train.loss_scaling.growth);
+  pass("--loss-scale-backoff", train.loss_scaling.backoff);
+  pass("--loss-scale-interval", train.loss_scaling.growth_interval);
+  pass("--verify", train.verify_every);
+  pass("--time-every", train.watch.time_every);
+  pass("--warn-loss-spike", train.watch.loss_spike);
+  pass("--warn-slow-rank", train.watch.slow_rank);
+  pass("--hang-timeout", options.hosts.hang_timeout_s);
+  pass_path("--checkpoint-dir", train.checkpoints.folder);
+  pass_path("--resume", train.checkpoints.resume);
+  pass_path("--init-from", train.checkpoints.init_from);
+  pass_path("--trace", options.trace.value_or(""));
+  pass_path("--chrome", options.chrome.value_or(""));
+  pass_path("--log", options.log.value_or(""));
+  for (std::string& argument : arguments_of(options.device)) arguments.push_back(argument);
+  pass_flag("--progress-thread", options.progress_thread);
+  if (options.freeze) pass("--freeze", *options.freeze);
+  pass_flag("--any-placement", options.any_placement);
+  pass_flag("--no-verify-start", options.no_verify_start);
+  pass_flag("--json", options.json);
+  pass_flag("--quiet", options.quiet);
+  return arguments;
+}
+
 int launch(const Options& options, const program::Plan& plan, DeviceKind device) {
   runtime::check_data(plan, options.train.data_path, options.train.evaluate_every > 0);
   runtime::check_start(plan, options.train);
   // Rank 0 writes; on another host it looks at its own folders, before it trains.
   if (starts_here(options.hosts)) require_writable({options.trace, options.chrome, options.log});
   const int ranks = plan.parallel.world_size();
-  const runtime::CheckpointOptions& checkpoints = options.train.checkpoints;
-  const bool saves = !checkpoints.folder.empty();
+  const bool saves = !options.train.checkpoints.folder.empty();
   if (device == DeviceKind::Cpu)
     runtime::check_memory(plan, ranks_on_fullest_host(options.hosts, ranks), saves);
-  std::vector<std::string> arguments = {"run",
-                                        std::filesystem::absolute(*options.file).string(),
-                                        "--steps",
-                                        std::to_string(options.train.num_steps),
-                                        "--data",
-                                        std::filesystem::absolute(options.train.data_path).string(),
-                                        "--seed",
-                                        std::to_string(options.train.seed),
-                                        "--eval-every",
-                                        std::to_string(options.train.evaluate_every),
-                                        "--traced-steps",
-                                        std::to_string(options.train.traced_steps),
-                                        "--checkpoint-every",
-                                        std::to_string(checkpoints.every),
-                                        "--keep",
-                                        std::to_string(checkpoints.keep),
-                                        "--loss-scale",
-                                        fmt::format("{}", options.train.loss_scaling.initial),
-                                        "--loss-scale-growth",
-                                        fmt::format("{}", options.train.loss_scaling.growth),
-                                        "--loss-scale-backoff",
-                                        fmt::format("{}", options.train.loss_scaling.backoff),
-                                        "--loss-scale-interval",
-                                        std::to_string(options.train.loss_scaling.growth_interval),
-                                        "--verify",
-                                        std::to_string(options.train.verify_every),
-                                        "--time-every",
-                                        std::to_string(options.train.watch.time_every),
-                                        "--warn-loss-spike",
-                                        fmt::format("{}", options.train.watch.loss_spike),
-                                        "--warn-slow-rank",
-                                        fmt::format("{}", options.train.watch.slow_rank),
-                                        "--hang-timeout",
-                                        fmt::format("{}", options.hosts.hang_timeout_s)};
-  const auto pass_path = [&](const char* option, const std::string& path) {
-    if (!path.empty())
-      arguments.insert(arguments.end(), {option, std::filesystem::absolute(path).string()});
-  };
-  pass_path("--checkpoint-dir", checkpoints.folder);
-  pass_path("--resume", checkpoints.resume);
-  pass_path("--init-from", checkpoints.init_from);
-  pass_path("--trace", options.trace.value_or(""));
-  pass_path("--chrome", options.chrome.value_or(""));
-  pass_path("--log", options.log.value_or(""));
-  for (std::string& argument : arguments_of(options.device)) arguments.push_back(argument);
-  if (options.progress_thread) arguments.emplace_back("--progress-thread");
-  if (options.freeze) arguments.insert(arguments.end(), {"--freeze", *options.freeze});
-  if (options.any_placement) arguments.emplace_back("--any-placement");
-  if (options.no_verify_start) arguments.emplace_back("--no-verify-start");
-  if (options.json) arguments.emplace_back("--json");
-  if (options.quiet) arguments.emplace_back("--quiet");
   HostOptions hosts = options.hosts;
   if (plan.progress_thread) hosts.cores_per_rank = 2;
-  return launch_self(ranks, hosts, std::move(arguments), saves);
+  return launch_self(ranks, hosts, arguments_of_ranks(options), saves);
 }
 
 void check_placement(const Options& options, const program::Plan& plan, const runtime::Job& job) {
