@@ -80,6 +80,7 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("gradient_bytes", p.gradient_bytes, "kept per parameter", between(2, 8));
   v.optional("reduce_bytes", p.reduce_bytes, "sent per parameter", between(1, 4));
   v.optional("distributed_optimizer", p.distributed_optimizer, "where the run does not say");
+  v.optional("shards_fully", p.shards_fully, "where the run does not say: parameters, too");
   v.optional("fused_optimizer", p.fused_optimizer, "one pass over the state");
   v.optional("sequence_parallel", p.sequence_parallel, "beside tp, where the run does not say");
   v.optional("replicated_activation_sends", p.replicated_activation_sends,

@@ -425,7 +425,8 @@ ExecutionProfile profile_of(const TrainingRun& run) {
 
 /// What the run leaves open is as the stack has it.
 void take_habits(const ExecutionProfile& profile, TrainingRun& run) {
-  if (run.zero_stage < 0) run.zero_stage = profile.distributed_optimizer ? 1 : 0;
+  if (run.zero_stage < 0)
+    run.zero_stage = profile.shards_fully ? 3 : profile.distributed_optimizer ? 1 : 0;
   if (!run.sp_stated) run.parallel.sp = profile.sequence_parallel && run.parallel.tp > 1;
   if (run.zero_stage < 3) return;
   run.keeps_gathered = profile.keeps_gathered_experts && run.model.moe.has_value();

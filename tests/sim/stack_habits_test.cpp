@@ -131,6 +131,19 @@ TEST_CASE("Sequence parallelism that a run leaves open is the stack's", "[sim][p
   CHECK_FALSE(PreparedRun(run).run().parallel.sp);
 }
 
+TEST_CASE("A stage of sharding that a run leaves open is the stack's", "[sim][prediction]") {
+  TrainingRun run = small_gpt();
+  run.zero_stage = -1;
+  const auto stage = [&](const char* profile) {
+    run.profile = profile;
+    return PreparedRun(run).run().zero_stage;
+  };
+  CHECK(stage("torchtitan") == 3);
+  CHECK(stage("jax-xla") == 3);
+  CHECK(stage("megatron-core") == 1);
+  CHECK(stage("megatron-2022") == 0);
+}
+
 // A product's accumulation moves 10 bytes a weight; a step of one micro-batch has nothing to add.
 TEST_CASE("XLA adds up gradients of several micro-batches only", "[sim][prediction]") {
   TrainingRun run = small_gpt(24);

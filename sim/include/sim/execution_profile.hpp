@@ -67,6 +67,7 @@ struct ExecutionProfile {
   int gradient_bytes = 4;                   // kept per parameter
   int reduce_bytes = 4;                     // on the wire per parameter
   bool distributed_optimizer = false;       // where the run leaves the ZeRO stage open
+  bool shards_fully = false;                // there, too: stage 3
   bool fused_optimizer = true;              // else one pass over the state per operation of Adam
   bool sequence_parallel = false;           // beside tp, where the run leaves it open
   bool replicated_activation_sends = true;  // without sp every tp rank sends the whole activation
