@@ -6,13 +6,10 @@
 #include <optional>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::program {
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Tasks of a stage in which a micro-batch passes a chunk.
 struct Passage {

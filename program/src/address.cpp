@@ -2,15 +2,12 @@
 
 #include "compress_reductions.hpp"
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "program/offload.hpp"
 #include "sharded_layer.hpp"
 
 namespace meshplan::program {
 namespace {
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
 
 /// What a layer gets from its neighbour: its input, or the gradient of its output.
 const Value* value_with(const Program& program, int layer, Storage storage) {

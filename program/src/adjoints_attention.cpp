@@ -2,16 +2,13 @@
 #include <algorithm>
 
 #include "adjoints.hpp"
+#include "core/index.hpp"
 #include "shard_context.hpp"
 
 namespace meshplan::program {
 namespace {
 
 using models::OpKind;
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
 
 }  // namespace
 

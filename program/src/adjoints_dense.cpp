@@ -3,16 +3,13 @@
 
 #include "adjoints.hpp"
 #include "core/error.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::program {
 namespace {
 
 using models::OpKind;
 using models::Split;
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
 
 }  // namespace
 
@@ -31,8 +28,8 @@ void loss_adjoint(BackwardPass& pass, const Operation& op) {
   const ValueId made = pass.layer().add_value(std::move(gradient), where);
   ComputeOp work = std::get<ComputeOp>(op.work);
   work.kind = OpKind::CrossEntropy;
-  pass.emit("loss.input_grad", Phase::InputGrad, Lane::Compute, work,
-            {pass.need(logits), targets, lse}, {made});
+  pass.layer().emit("loss.input_grad", Phase::InputGrad, Lane::Compute, work,
+                    {pass.need(logits), targets, lse}, {made});
   pass.set_gradient(logits, {made, where});
 }
 
@@ -102,8 +99,8 @@ void norm_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work
   for (std::size_t i = 1; i <= (layer_norm ? 2U : 1U); ++i)
     if (pass.is_trained(op.inputs[i]))
       outputs.push_back(pass.gradient_of_parameter(op.inputs[i], dy));
-  pass.emit(op.name + ".grad", Phase::InputGrad, Lane::Compute, work, std::move(inputs),
-            std::move(outputs));
+  pass.layer().emit(op.name + ".grad", Phase::InputGrad, Lane::Compute, work, std::move(inputs),
+                    std::move(outputs));
   if (!residual) pass.contribute(x, {dx, dy.where});
 }
 
@@ -117,7 +114,8 @@ void head_norm_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp&
   std::vector<ValueId> outputs = {dx};
   for (const ValueId weight : {op.inputs[1], op.inputs[2]})
     if (pass.is_trained(weight)) outputs.push_back(pass.gradient_of_parameter(weight, dy));
-  pass.emit(op.name + ".grad", Phase::InputGrad, Lane::Compute, work, inputs, std::move(outputs));
+  pass.layer().emit(op.name + ".grad", Phase::InputGrad, Lane::Compute, work, inputs,
+                    std::move(outputs));
   pass.contribute(op.inputs[0], {dx, dy.where});
 }
 

@@ -1,15 +1,12 @@
 // Adjoints of exchanges between ranks other than those of tensor parallelism, which are moves
 // (layout_moves.hpp), and of the copies beside them.
 #include "adjoints.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::program {
 namespace {
 
 using models::OpKind;
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
 
 }  // namespace
 
@@ -28,7 +25,8 @@ void exchange_adjoint(BackwardPass& pass, const Operation& op) {
   const ValueId dx = pass.fresh_gradient(x, where);
   std::vector<ValueId> inputs = {dy.buffer};
   for (std::size_t i = 1; i < op.inputs.size(); ++i) inputs.push_back(pass.need(op.inputs[i]));
-  pass.emit(op.name + ".input_grad", Phase::InputGrad, op.lane, work, std::move(inputs), {dx});
+  pass.layer().emit(op.name + ".input_grad", Phase::InputGrad, op.lane, work, std::move(inputs),
+                    {dx});
   for (const ValueId output : op.outputs) pass.retire(output);
   pass.contribute(x, {dx, where});
 }

@@ -3,16 +3,13 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "layout_moves.hpp"
 
 namespace meshplan::program {
 namespace {
 
 using models::OpKind;
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
 
 Placement dual(Placement where) {
   return where == Placement::Partial ? Placement::Replicated : where;
@@ -26,20 +23,10 @@ bool moves_over_context(const Operation& op) {
 
 }  // namespace
 
-void BackwardPass::emit(std::string name, Phase phase, Lane lane, decltype(Operation::work) work,
-                        std::vector<ValueId> inputs, std::vector<ValueId> outputs) {
-  layer_.block.backward.push_back({.name = std::move(name),
-                                   .phase = phase,
-                                   .lane = lane,
-                                   .work = std::move(work),
-                                   .inputs = std::move(inputs),
-                                   .outputs = std::move(outputs)});
-}
-
 void BackwardPass::emit_input_gradient(const Operation& op, const ComputeOp& work,
                                        std::vector<ValueId> inputs, std::vector<ValueId> outputs) {
-  emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work, std::move(inputs),
-       std::move(outputs));
+  layer_.emit(op.name + ".input_grad", Phase::InputGrad, Lane::Compute, work, std::move(inputs),
+              std::move(outputs));
 }
 
 void BackwardPass::emit_weight_gradient(const Operation& op, const ComputeOp& work,
@@ -51,11 +38,11 @@ void BackwardPass::emit_weight_gradient(const Operation& op, const ComputeOp& wo
   if (outputs.empty()) return;
   const std::string name = op.name + ".weight_grad";
   if (is_trained(weights.front()))
-    return emit(name, Phase::WeightGrad, Lane::Compute, work, std::move(inputs), outputs);
+    return layer_.emit(name, Phase::WeightGrad, Lane::Compute, work, std::move(inputs), outputs);
   // A bias alone: the sum of dy.
   const ComputeOp sum{.kind = OpKind::BiasAdd,
                       .tokens_sharded = layer_.tokens_sharded(inputs.front())};
-  emit(name, Phase::WeightGrad, Lane::Compute, sum, {inputs.front()}, outputs);
+  layer_.emit(name, Phase::WeightGrad, Lane::Compute, sum, {inputs.front()}, outputs);
 }
 
 ValueId BackwardPass::fresh_gradient(ValueId of, Placement where) {
@@ -110,18 +97,16 @@ void BackwardPass::contribute(ValueId id, Gradient gradient) {
   ValueId other = gradient.buffer;
   if (shared(id, target)) std::swap(target, other);
   require_invariant(!shared(id, target), "both gradients of " + value(id).name + " are shared");
-  emit(value(id).name + ".grad.add", Phase::InputGrad, Lane::Compute, add, {target, other},
-       {target});
+  layer_.emit(value(id).name + ".grad.add", Phase::InputGrad, Lane::Compute, add, {target, other},
+              {target});
   found->second.buffer = target;
 }
 
 /// Appends whatever turns the layout that the gradient of `id` has into the one it must have.
 Gradient BackwardPass::as_dual(ValueId id, Gradient have) {
   const Placement want = dual(layer_.placement[at(id)]);
-  const MoveTarget target{.backward = true,
-                          .phase = Phase::InputGrad,
-                          .tp = context_.tp,
-                          .name = value(id).name + ".grad"};
+  const MoveTarget target{
+      .phase = Phase::InputGrad, .tp = context_.tp, .name = value(id).name + ".grad"};
   return {move_value(layer_, target, have.buffer, have.where, want, layer_.columns[at(id)]), want};
 }
 

@@ -34,10 +34,7 @@ class BackwardPass {
   Value& value(ValueId id) { return layer_.block.values[static_cast<std::size_t>(id)]; }
   ValueId need(ValueId id) { return forward_.need(id); }
 
-  /// Appends an operation.
-  void emit(std::string name, Phase phase, Lane lane, decltype(Operation::work) work,
-            std::vector<ValueId> inputs, std::vector<ValueId> outputs);
-  /// The same for what computes the gradients of an operation's inputs.
+  /// Emits what computes the gradients of an operation's inputs.
   void emit_input_gradient(const Operation& op, const ComputeOp& work, std::vector<ValueId> inputs,
                            std::vector<ValueId> outputs);
   /// Emits the gradient of those of the parameters `weights` that are trained, from `dy` and

@@ -6,15 +6,12 @@
 #include <optional>
 #include <set>
 
+#include "core/index.hpp"
 #include "program/compression.hpp"
 #include "sharded_layer.hpp"
 
 namespace meshplan::program {
 namespace {
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
 
 class CompressedReductions {
  public:

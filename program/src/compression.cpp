@@ -7,6 +7,7 @@
 
 #include "compress_reductions.hpp"
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "program/shard_layout.hpp"
 #include "sharded_layer.hpp"
 
@@ -16,10 +17,6 @@ namespace {
 // 16 bytes of a scale's 1,020 bytes of numbers: 1.6 % more than the numbers alone.
 constexpr int kInt8Block = 256;
 constexpr int kTopKBlock = 1024;
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
 
 std::int64_t aligned(std::int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;

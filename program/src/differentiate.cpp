@@ -6,16 +6,13 @@
 
 #include "adjoints.hpp"
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "layout_moves.hpp"
 
 namespace meshplan::program {
 namespace {
 
 using models::OpKind;
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
 
 void append_compute_adjoint(BackwardPass& pass, const Operation& op) {
   const auto& work = std::get<ComputeOp>(op.work);

@@ -5,14 +5,11 @@
 #include <map>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "sharded_layer.hpp"
 
 namespace meshplan::program {
 namespace {
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
 
 using Instances = std::vector<OperationInstance>;
 

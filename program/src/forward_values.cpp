@@ -3,15 +3,12 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::program {
 namespace {
 
 using models::OpKind;
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
 
 bool cheap_to_recompute(OpKind kind) {
   return kind == OpKind::RmsNorm || kind == OpKind::LayerNorm || kind == OpKind::Activation ||

@@ -4,16 +4,13 @@
 // the input gradient of the one after it. (cuBLASLt has such epilogues; see docs/cuda.md.)
 #include <algorithm>
 
+#include "core/index.hpp"
 #include "sharded_layer.hpp"
 
 namespace meshplan::program {
 namespace {
 
 using models::OpKind;
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
 
 bool is_forward(Phase phase) {
   return phase == Phase::Forward || phase == Phase::Recompute;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::program {
 
@@ -13,14 +14,6 @@ using models::Symbol;
 using models::Tensor;
 using models::TensorClass;
 using models::TensorId;
-
-namespace {
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
-
-}  // namespace
 
 LayerBuilder::LayerBuilder(const models::LayerGraph& graph, const ShardContext& context)
     : graph_(graph), context_(context), current_(graph.tensors.size()) {
@@ -94,12 +87,8 @@ ValueId LayerBuilder::add_with_columns(TensorId id, Placement where,
 
 void LayerBuilder::emit(std::string name, Lane lane, decltype(Operation::work) work,
                         std::vector<ValueId> inputs, std::vector<ValueId> outputs) {
-  layer_.block.forward.push_back({.name = std::move(name),
-                                  .phase = Phase::Forward,
-                                  .lane = lane,
-                                  .work = std::move(work),
-                                  .inputs = std::move(inputs),
-                                  .outputs = std::move(outputs)});
+  layer_.emit(std::move(name), Phase::Forward, lane, std::move(work), std::move(inputs),
+              std::move(outputs));
 }
 
 MoveTarget LayerBuilder::target(std::string name) const {

@@ -82,13 +82,8 @@ class Mover {
 
   void emit(std::string_view suffix, Lane lane, decltype(Operation::work) work, ValueId from,
             ValueId to) {
-    auto& operations = target_.backward ? layer_.block.backward : layer_.block.forward;
-    operations.push_back({.name = target_.name + std::string(suffix),
-                          .phase = target_.phase,
-                          .lane = lane,
-                          .work = std::move(work),
-                          .inputs = {from},
-                          .outputs = {to}});
+    layer_.emit(target_.name + std::string(suffix), target_.phase, lane, std::move(work), {from},
+                {to});
   }
 
   ValueId communicated(Collective collective, std::string_view suffix, ValueId from, ValueId to) {

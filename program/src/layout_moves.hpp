@@ -9,9 +9,8 @@
 
 namespace meshplan::program {
 
-/// Where the operations of a move are appended and what they are called: "x" gives "x.all_gather".
+/// The operations of a move: their phase, and what they are called: "x" gives "x.all_gather".
 struct MoveTarget {
-  bool backward = false;
   Phase phase = Phase::Forward;
   int tp = 1;
   std::string name;

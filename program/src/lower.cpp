@@ -10,6 +10,7 @@
 #include "compress_reductions.hpp"
 #include "core/error.hpp"
 #include "core/hash.hpp"
+#include "core/index.hpp"
 #include "program/activations.hpp"
 #include "program/address.hpp"
 #include "program/compression.hpp"
@@ -20,10 +21,6 @@
 
 namespace meshplan::program {
 namespace {
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
 
 // Assembles the program of one stage.
 class Lowering {

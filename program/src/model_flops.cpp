@@ -2,6 +2,7 @@
 #include <cmath>
 #include <map>
 
+#include "core/index.hpp"
 #include "models/counts.hpp"
 #include "program/context.hpp"
 #include "program/cost.hpp"
@@ -10,10 +11,6 @@
 
 namespace meshplan::program {
 namespace {
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
 
 /// Of one sequence: the gradients of a layer that a plan leaves out. An operation costs as much
 /// again for the gradient of what it reads, and of its parameter; attention, which has none, twice

@@ -3,16 +3,13 @@
 #include <numeric>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "program/compression.hpp"
 #include "program/frozen.hpp"
 #include "sharded_layer.hpp"
 
 namespace meshplan::program {
 namespace {
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
 
 // When a gradient is complete decides where it lies.
 // With ZeRO-2 and 3, what several layers use is not

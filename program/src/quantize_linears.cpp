@@ -14,6 +14,7 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "program/float8.hpp"
 #include "sharded_layer.hpp"
 
@@ -21,10 +22,6 @@ namespace meshplan::program {
 namespace {
 
 using models::OpKind;
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
 
 // A tensor in FP8: what its Quantize has been asked for so far.
 struct Codes {

@@ -1,16 +1,13 @@
 // The backward pass of ring attention.
 #include <fmt/format.h>
 
+#include "core/index.hpp"
 #include "shard_context.hpp"
 
 namespace meshplan::program {
 namespace {
 
 using models::OpKind;
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
 
 class RingGradient {
  public:
@@ -33,8 +30,8 @@ class RingGradient {
       std::vector<ValueId> inputs = {operands_.dy, operands_.qkv, operands_.o, operands_.lse, kv};
       if (attention_.documents)
         inputs.push_back(operands_.key_ranges[static_cast<std::size_t>(step)]);
-      emit(of_step + ".input_grad", Phase::InputGrad, Lane::Compute, attention_, std::move(inputs),
-           {part_dq, part_dkv});
+      layer_.emit(of_step + ".input_grad", Phase::InputGrad, Lane::Compute, attention_,
+                  std::move(inputs), {part_dq, part_dkv});
       if (step > 0) {
         add_to(of_step, part_dq, part_dkv, dq, dkv);
       } else {
@@ -67,39 +64,30 @@ class RingGradient {
     return made;
   }
 
-  void emit(std::string name, Phase phase, Lane lane, decltype(Operation::work) work,
-            std::vector<ValueId> inputs, std::vector<ValueId> outputs) {
-    layer_.block.backward.push_back({.name = std::move(name),
-                                     .phase = phase,
-                                     .lane = lane,
-                                     .work = std::move(work),
-                                     .inputs = std::move(inputs),
-                                     .outputs = std::move(outputs)});
-  }
-
   ValueId shifted(const std::string& name, Phase phase, ValueId from) {
     const ValueId to = like(from, name);
-    emit(name, phase, Lane::Cp,
-         CollectiveOp{.collective = Collective::Shift,
-                      .group = Group::Cp,
-                      .dtype = value(from).dtype,
-                      .elements = element_count(value(from).shape)},
-         {from}, {to});
+    layer_.emit(name, phase, Lane::Cp,
+                CollectiveOp{.collective = Collective::Shift,
+                             .group = Group::Cp,
+                             .dtype = value(from).dtype,
+                             .elements = element_count(value(from).shape)},
+                {from}, {to});
     return to;
   }
 
   ValueId converted(const std::string& name, ValueId from, DType dtype) {
     const ValueId to = like(from, name);
     layer_.block.values[at(to)].dtype = dtype;
-    emit(name, Phase::InputGrad, Lane::Compute, ComputeOp{.kind = OpKind::Convert}, {from}, {to});
+    layer_.emit(name, Phase::InputGrad, Lane::Compute, ComputeOp{.kind = OpKind::Convert}, {from},
+                {to});
     return to;
   }
 
   void add_to(const std::string& name, ValueId part_dq, ValueId part_dkv, ValueId dq, ValueId dkv) {
     ComputeOp work = attention_;
     work.kind = OpKind::MergeAttention;
-    emit(name + ".merge.input_grad", Phase::InputGrad, Lane::Compute, work,
-         {part_dq, part_dkv, dq, dkv}, {dq, dkv});
+    layer_.emit(name + ".merge.input_grad", Phase::InputGrad, Lane::Compute, work,
+                {part_dq, part_dkv, dq, dkv}, {dq, dkv});
   }
 
   ShardedLayer& layer_;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "layer_builder.hpp"
 #include "shard_attention.hpp"
 #include "shard_experts.hpp"
@@ -19,10 +20,6 @@ using models::Split;
 using models::TensorId;
 
 constexpr std::int64_t kCrossEntropyStatistics = 3;
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
 
 class Sharder {
  public:

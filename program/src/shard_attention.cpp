@@ -2,19 +2,13 @@
 
 #include <algorithm>
 
+#include "core/index.hpp"
+
 namespace meshplan::program {
 
 using models::Op;
 using models::OpKind;
 using models::TensorId;
-
-namespace {
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
-
-}  // namespace
 
 void AttentionSharder::over_ranks(const Op& op) {
   const ValueId qkv = build_.whole_heads(op.inputs.front());

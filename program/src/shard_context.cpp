@@ -3,16 +3,13 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::program {
 namespace {
 
 using models::Dim;
 using models::OpKind;
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
 
 /// Columns of queries, keys and values, whose heads may have another size (latent attention).
 struct Widths {
@@ -55,12 +52,8 @@ ValueId ContextSharder::add_lse(const std::string& name, ValueId like, Dim rows,
 
 void ContextSharder::emit(std::string name, Lane lane, decltype(Operation::work) work,
                           std::vector<ValueId> inputs, std::vector<ValueId> outputs) {
-  layer_.block.forward.push_back({.name = std::move(name),
-                                  .phase = Phase::Forward,
-                                  .lane = lane,
-                                  .work = std::move(work),
-                                  .inputs = std::move(inputs),
-                                  .outputs = std::move(outputs)});
+  layer_.emit(std::move(name), Phase::Forward, lane, std::move(work), std::move(inputs),
+              std::move(outputs));
 }
 
 ValueId ContextSharder::communicated(const std::string& name, Collective collective, ValueId from,

@@ -1,6 +1,7 @@
 #include "shard_experts.hpp"
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::program {
 
@@ -12,10 +13,6 @@ using models::Symbol;
 using models::Tensor;
 
 namespace {
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
 
 ComputeOp compute(OpKind kind, const models::OpAttributes& attributes = {}) {
   return {.kind = kind, .attributes = attributes};
@@ -36,12 +33,8 @@ ValueId ExpertSharder::add(std::string name, DType dtype, std::vector<Dim> shape
 
 void ExpertSharder::emit(std::string name, Lane lane, decltype(Operation::work) work,
                          std::vector<ValueId> inputs, std::vector<ValueId> outputs) {
-  layer_.block.forward.push_back({.name = std::move(name),
-                                  .phase = Phase::Forward,
-                                  .lane = lane,
-                                  .work = std::move(work),
-                                  .inputs = std::move(inputs),
-                                  .outputs = std::move(outputs)});
+  layer_.emit(std::move(name), Phase::Forward, lane, std::move(work), std::move(inputs),
+              std::move(outputs));
 }
 
 ValueId ExpertSharder::all_gather(const std::string& name, ValueId from) {

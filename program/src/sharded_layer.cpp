@@ -29,6 +29,17 @@ ValueId ShardedLayer::add_batch_value(std::string name, Storage storage, std::ve
                    Placement::Replicated);
 }
 
+void ShardedLayer::emit(std::string name, Phase phase, Lane lane, decltype(Operation::work) work,
+                        std::vector<ValueId> inputs, std::vector<ValueId> outputs) {
+  auto& operations = phase == Phase::Forward ? block.forward : block.backward;
+  operations.push_back({.name = std::move(name),
+                        .phase = phase,
+                        .lane = lane,
+                        .work = std::move(work),
+                        .inputs = std::move(inputs),
+                        .outputs = std::move(outputs)});
+}
+
 ValueId ShardedLayer::root(ValueId id) const {
   const auto alias = [&] { return block.values[static_cast<std::size_t>(id)].alias; };
   while (alias()) id = *alias();

@@ -55,6 +55,9 @@ struct ShardedLayer {
   /// Something that the data feed gives with every micro-batch, int32.
   ValueId add_batch_value(std::string name, Storage storage, std::vector<models::Dim> shape,
                           int index = 0);
+  /// Appends an operation: to the forward pass, or where its phase is another, to the backward one.
+  void emit(std::string name, Phase phase, Lane lane, decltype(Operation::work) work,
+            std::vector<ValueId> inputs, std::vector<ValueId> outputs);
   /// The value that owns the storage of `id`.
   ValueId root(ValueId id) const;
   /// Shape (T, D) with the tokens divided among the tp group if they are sharded.

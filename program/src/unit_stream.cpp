@@ -8,15 +8,12 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "program/zero.hpp"
 #include "sharded_layer.hpp"
 
 namespace meshplan::program {
 namespace {
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
 
 // The operations of a task on a unit's layers, in issue order.
 struct Visit {

@@ -4,15 +4,12 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "core/index.hpp"
 #include "program/zero.hpp"
 #include "sharded_layer.hpp"
 
 namespace meshplan::program {
 namespace {
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
 
 struct Gather {
   int bucket = 0;

@@ -5,16 +5,13 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "sharded_layer.hpp"
 
 namespace meshplan::program {
 namespace {
 
 using models::OpKind;
-
-std::size_t at(int id) {
-  return static_cast<std::size_t>(id);
-}
 
 class Separator {
  public:
