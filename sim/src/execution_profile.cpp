@@ -24,6 +24,14 @@ struct EnumNames<sim::FlashGeneration> {
        {sim::FlashGeneration::Three, "flash-3"}}};
 };
 
+template <>
+struct EnumNames<sim::ContextExchange> {
+  static constexpr std::array<std::pair<sim::ContextExchange, std::string_view>, 3> value = {
+      {{sim::ContextExchange::Ring, "ring"},
+       {sim::ContextExchange::Gather, "gather"},
+       {sim::ContextExchange::GatherThenRing, "gather_then_ring"}}};
+};
+
 }  // namespace meshplan
 
 namespace meshplan::sim {
@@ -59,6 +67,7 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("fp8_cast", p.fp8_cast, "per element of a product's input and output gradient");
   v.optional("block_cast", p.block_cast, "the same with a scale per block");
   v.optional("ring", p.ring, "per output element and step of a context-parallel ring");
+  v.optional("context", p.context, "exchange of keys and values: ring, gather, gather_then_ring");
   v.optional("flash", p.flash, "generation of fused attention");
   v.optional("cudnn_on_blackwell", p.cudnn_on_blackwell, "attention by cuDNN 9 there");
   v.optional("nccl_minor", p.nccl_minor, "of the NCCL 2.x that the stack came with", at_least(0));

@@ -57,8 +57,24 @@ void LayerWalk::exchange_context(const Op& op, double heads, double head, double
   }
   const double steps = parallel.cp - 1;
   const double merge = tokens_ * heads * value;  // partial outputs are rescaled and added
-  forward({.kind = WorkKind::Ring, .count = steps, .bytes = kv, .group = Group::Cp});
-  backward({.kind = WorkKind::Ring, .count = steps, .bytes = 2 * kv, .group = Group::Cp});
+  const ContextExchange how = run_.switches.cp_ring ? ContextExchange::Ring : profile_.context;
+  const auto ring = [&](double bytes) {
+    return WorkItem{.kind = WorkKind::Ring, .count = steps, .bytes = bytes, .group = Group::Cp};
+  };
+  if (how == ContextExchange::Gather) {
+    forward(exchange(Collective::AllGather, Group::Cp, kv));
+    backward(exchange(Collective::ReduceScatter, Group::Cp, kv * parallel.cp));
+    work_.saved_bytes += steps * kv;
+    return;
+  }
+  if (how == ContextExchange::GatherThenRing) {
+    forward(exchange(Collective::AllGather, Group::Cp, kv));
+    backward(exchange(Collective::AllGather, Group::Cp, kv));
+    backward(ring(kv));
+  } else {
+    forward(ring(kv));
+    backward(ring(2 * kv));
+  }
   forward({.kind = WorkKind::Stream,
            .bytes = steps * merge * profile_.ring.forward_bytes,
            .kernels = profile_.ring.forward_kernels * steps});

@@ -80,7 +80,7 @@ class LayerWalk {
   // ---- attention (layer_attention.cpp)
   void attention(const Op& op);
   /// Keys and values travel around the cp ring, their gradients too (Liu et al. 2023, Ring
-  /// Attention, section 3); or heads are exchanged for tokens (Jacobs et al. 2023, Ulysses).
+  /// Attention, section 3), or are gathered (Llama Team 2024, Llama 3, section 3.3.2); or heads are exchanged for tokens (Jacobs et al. 2023, Ulysses).
   void exchange_context(const Op& op, double heads, double head, double value);
   /// Scores in memory: 5 a s^2 b bytes are kept (Korthikanti et al. 2022, section 4.1).
   void scores(double heads, double head, double value, double seq);

@@ -194,8 +194,9 @@ void set_switch(const std::string& word, TrainingRun& run) {
     run.model.embedding_norm = true;
   else if (key == "alibi")
     run.model.positions = models::Positions::None;
-  else if (key == "cp_ring") {
-  } else
+  else if (key == "cp_ring")
+    s.cp_ring = true;
+  else
     throw ConfigError(fmt::format("switches: {}", unknown_name_message("switch", key, kSwitches)));
 }
 

@@ -231,8 +231,8 @@ class Predictor {
   /// Dense parameters are sharded over dp (in a node only, if the run says so: gradients are then
   /// summed across nodes shard by shard), experts over the ranks that hold the same ones.
   ShardTraffic shard_traffic(const LayerWork& work) const {
-    const bool fp8_gather = run_.precision != RunPrecision::Bf16 &&
-                            run_.precision != RunPrecision::Fp16 && profile_.gathers_fp8;
+    // Only of tensors with one scale: blocks of a shard have scales of their own.
+    const bool fp8_gather = run_.precision == RunPrecision::Fp8 && profile_.gathers_fp8;
     const double parameter_bytes = fp8_gather ? 1 : kHalfBytes;
     const double gradient_bytes = profile_.reduce_bytes;
     ShardTraffic traffic;

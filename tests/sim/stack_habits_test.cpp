@@ -169,6 +169,35 @@ TEST_CASE("torchtitan leaves attention to cuDNN on Blackwell", "[sim][prediction
   CHECK(over_third("dgx-h100") > 1.2);
 }
 
+// Two ranks: keys and values of the other pass the 240 GB/s once, forward, and their gradients
+// once, back: 2 x 2 heads' x 2 x T D / 2 bytes each of T D elements. torchtitan gathers them again.
+TEST_CASE("Keys and values are gathered before attention where the stack does so",
+          "[sim][prediction]") {
+  TrainingRun run = small_gpt(4);
+  run.seq_len = run.model.max_positions = 65536;
+  run.global_batch_size = run.micro_batch_size;
+  run.parallel = {.cp = 2};
+  const double kv = 2.0 * 65536 * 1024 / 2 * 2 * 2;  // keys and values of a rank, in 2 bytes
+  const auto exchanged = [&](const char* profile) {
+    run.profile = profile;
+    return predict(run).seconds.tensor;
+  };
+  CHECK(exchanged("jax-xla") == Approx(4 * 2 * kv / 240e9).epsilon(0.03));
+  CHECK(exchanged("torchtitan") == Approx(4 * 2 * kv / 240e9).epsilon(0.03));
+  run.switches.cp_ring = true;  // hidden by attention over 65,536 tokens
+  CHECK(exchanged("jax-xla") == 0);
+}
+
+// Two gathers of 1 byte and a scatter of 4, or of 2 and 4: 6 to 8.
+TEST_CASE("Parameters travel in FP8 where a tensor has one scale", "[sim][prediction]") {
+  TrainingRun run = large_sharded("torchtitan");
+  const double half = data_parallel(run, 1);
+  run.precision = RunPrecision::Fp8;
+  CHECK(data_parallel(run, 1) / half == Approx(0.75).epsilon(0.02));
+  run.precision = RunPrecision::MxFp8;
+  CHECK(data_parallel(run, 1) == Approx(half));
+}
+
 // Of hidden size 1024: a layer multiplies 12 x 1024^2 per token; a prediction module that, its
 // projection 2 and, with a vocabulary of 8 x 1024, the head 8.
 TEST_CASE("A multi-token prediction module is a layer, a projection and logits",

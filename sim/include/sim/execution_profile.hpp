@@ -33,6 +33,13 @@ enum class FlashGeneration {
   Three,  // FlashAttention-3, cuDNN 9: asynchronous on Hopper and later; elsewhere as Two
 };
 
+/// How context-parallel ranks see each other's keys and values, where the run does not say.
+enum class ContextExchange {
+  Ring,            // neighbour by neighbour, beside the attention of what has arrived
+  Gather,          // all before attention, which runs once
+  GatherThenRing,  // all before attention, which runs part by part; their gradients go in a ring
+};
+
 struct ExecutionProfile {
   std::string name;
   std::vector<std::string> reasons;  // one line a habit: where it is seen
@@ -89,8 +96,9 @@ struct ExecutionProfile {
   bool balances_over_neighbours = false;  // balanced routing gives a token neighbouring experts
   bool experts_in_one_kernel = false;     // else the host issues their products one by one
 
-  double context_mib = 500;           // CUDA context and libraries, seen by nvidia-smi only
-  double workspace_mib = 64;          // cuBLAS, attention, collectives' staging in the allocator
+  double context_mib = 500;   // CUDA context and libraries, seen by nvidia-smi only
+  double workspace_mib = 64;  // cuBLAS, attention, collectives' staging in the allocator
+  ContextExchange context = ContextExchange::Ring;
   double reserved_fraction = 0.06;    // of allocated: what the caching allocator holds beyond it
   double optimizer_bytes = 12;        // kept per parameter: fp32 copy and two moments
   double sharded_gradient_bytes = 0;  // more per parameter where the optimizer is sharded

@@ -48,7 +48,8 @@ struct RunSwitches {
   bool fused_dispatch = false;
   bool moe_a2a_overlap = false;
   CudaGraphs cuda_graphs = CudaGraphs::None;
-  bool cp_all_to_all = false;  // absent: ring
+  bool cp_all_to_all = false;  // neither this nor the next: the stack's, see ContextExchange
+  bool cp_ring = false;
   bool embedding_and_head_as_layers = false;
   bool fp32_gradients = false;
   bool reduce_in_bf16 = false;
