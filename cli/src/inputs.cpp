@@ -1,6 +1,7 @@
 #include "inputs.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <fmt/format.h>
 #include <sstream>
@@ -39,9 +40,38 @@ models::ImportedModel load_model(const std::string& name_or_file) {
   return models::load_model(read_file(file), file);
 }
 
+namespace {
+
+/// "NAME", or "NAME:NODES" of a cluster of nodes of several makes.
+sim::Cluster load_part(const std::string& part) {
+  const std::size_t colon = part.rfind(':');
+  const sim::Cluster cluster = load_cluster(part.substr(0, colon));
+  if (colon == std::string::npos) return cluster;
+  const std::string number = part.substr(colon + 1);
+  int nodes = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), nodes);
+  if (error != std::errc() || end != number.data() + number.size() || nodes < 1)
+    throw ConfigError(fmt::format(
+        "--cluster: '{}': expected a number of nodes behind the colon, as in dgx-h100:4, got '{}'",
+        part, number));
+  return sim::with_ranks(cluster, nodes * cluster.devices_per_node);
+}
+
+bool names_several(const std::string& text) {
+  return text.find('+') != std::string::npos || text.find(':') != std::string::npos;
+}
+
+}  // namespace
+
 sim::Cluster load_cluster(const std::string& name_or_file) {
   const std::vector<std::string> presets = sim::cluster_names();
   if (contains(presets, name_or_file)) return sim::load_cluster_preset(name_or_file);
+  if (names_several(name_or_file) && !std::filesystem::exists(name_or_file)) {
+    std::vector<sim::Cluster> parts;
+    std::istringstream text(name_or_file);
+    for (std::string part; std::getline(text, part, '+');) parts.push_back(load_part(part));
+    return parts.size() == 1 ? parts.front() : sim::joined(parts);
+  }
   if (!is_file_name(name_or_file)) fail_unknown("cluster", name_or_file, presets);
   return sim::parse_cluster(read_file(name_or_file), name_or_file);
 }

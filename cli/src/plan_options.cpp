@@ -109,7 +109,9 @@ void add_workload_options(Command& command, PlanOptions& options) {
   command.group("What to train, and on what")
       .option("-m,--model", options.model,
               "preset (see `meshplan models`), model spec, or Hugging Face config.json")
-      .option("-c,--cluster", options.cluster, "preset (see `meshplan clusters`) or cluster file")
+      .option("-c,--cluster", options.cluster,
+              "preset (see `meshplan clusters`) or cluster file; with nodes of several makes "
+              "dgx-h100:4+dgx-a100:4")
       .option("-n,--gpus,--ranks", options.ranks,
               "ranks to use; the cluster is resized to hold exactly these")
       .option("-b,--global-batch", options.global_batch, "sequences of one optimizer step")

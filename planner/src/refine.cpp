@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "evaluation.hpp"
+#include "stage_division.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -62,6 +63,7 @@ std::vector<Evaluation> vary_schedule(const SearchContext& context, const Candid
     Candidate candidate = seed;
     candidate.schedule = schedule;
     candidate.parallel.vpp = vpp;
+    candidate.layers_per_stage = StageDivision(context.request).layers(candidate);
     Evaluation evaluation = evaluate(context, candidate, worker);
     evaluation.refined = true;
     priced.push_back(std::move(evaluation));

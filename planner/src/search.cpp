@@ -7,6 +7,7 @@
 #include "core/hash.hpp"
 #include "evaluation.hpp"
 #include "planner/explain.hpp"
+#include "stage_division.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -195,9 +196,11 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
 SearchOutcome search(const SearchRequest& request, const CostModel& costs,
                      const ParallelFor& parallel_for, const Progress& progress) {
   if (request.top < 1) throw ConfigError(fmt::format("top = {} must be at least 1", request.top));
-  const std::vector<Candidate> candidates = enumerate(
+  std::vector<Candidate> candidates = enumerate(
       request.model, request.workload,
       {request.cluster.num_ranks(), request.cluster.devices_per_node}, request.constraints);
+  StageDivision division(request);
+  for (Candidate& candidate : candidates) candidate.layers_per_stage = division.layers(candidate);
   Estimators estimators(costs, parallel_for.num_workers);
   const SearchContext context{request, parallel_for, estimators};
   std::vector<Evaluation> evaluations = evaluate_all(context, candidates, progress);

@@ -50,11 +50,17 @@ Table fabric_table(const Cluster& cluster) {
                           {"link GB/s"},
                           {"ranks a link"},
                           {"oversubscription"}}};
-  for (const sim::FabricLevel& level : cluster.fabric)
+  const auto add = [&](const sim::FabricLevel& level, const std::string& where) {
     table.rows.push_back(
-        {level.name, level.ranks_per_group == 0 ? "all" : std::to_string(level.ranks_per_group),
+        {level.name + where,
+         level.ranks_per_group == 0 ? "all" : std::to_string(level.ranks_per_group),
          fmt::format("{:g}", level.latency_us), fmt::format("{:g}", level.link_gb_per_s),
          std::to_string(level.ranks_per_link), fmt::format("{:g}", level.oversubscription)});
+  };
+  for (const sim::FabricLevel& level : cluster.fabric) add(level, "");
+  for (const sim::OtherNodes& nodes : cluster.other_nodes)
+    for (const sim::FabricLevel& level : nodes.inside)
+      add(level, fmt::format(" (nodes of {})", nodes.device.name));
   return table;
 }
 
@@ -83,9 +89,10 @@ std::string clusters_json(const std::vector<Cluster>& clusters) {
 }
 
 std::string cluster_text(const Cluster& cluster) {
-  std::string text =
-      fmt::format("{}\n\n{}\n{}", cluster_line(cluster), to_text(device_table(cluster.device), 2),
-                  to_text(fabric_table(cluster), 2));
+  std::string text = cluster_line(cluster) + "\n\n";
+  for (int type = 0; type < sim::num_node_types(cluster); ++type)
+    text += to_text(device_table(sim::device_of(cluster, type)), 2) + "\n";
+  text += to_text(fabric_table(cluster), 2);
   text += fmt::format("\n  measured: {} operators, {} collectives{}\n", cluster.operators.size(),
                       cluster.collectives.size(),
                       cluster.operators.empty() ? " (data sheet values only)" : "");

@@ -178,8 +178,13 @@ std::string cluster_line(const sim::Cluster& cluster) {
       cluster.num_nodes == 1
           ? std::string("one node")
           : fmt::format("{} nodes of {}", cluster.num_nodes, cluster.devices_per_node);
-  return fmt::format("{}  {} x {}: {}{}{}", cluster.name, cluster.num_ranks(), cluster.device.name,
-                     nodes, levels.empty() ? "" : ", ", fmt::join(levels, ", "));
+  std::vector<std::string> devices;
+  for (int type = 0; type < sim::num_node_types(cluster); ++type)
+    devices.push_back(fmt::format("{} x {}",
+                                  sim::num_nodes_of(cluster, type) * cluster.devices_per_node,
+                                  sim::device_of(cluster, type).name));
+  return fmt::format("{}  {}: {}{}{}", cluster.name, fmt::join(devices, " + "), nodes,
+                     levels.empty() ? "" : ", ", fmt::join(levels, ", "));
 }
 
 std::string workload_line(const program::Workload& workload) {

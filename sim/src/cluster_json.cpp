@@ -101,6 +101,13 @@ void fields(Visitor& v, FabricLevel& l) {
 }
 
 template <class Visitor>
+void fields(Visitor& v, OtherNodes& n) {
+  v.required("num_nodes", n.num_nodes, "of this make", at_least(1));
+  v.required("device", n.device, "what a rank computes on");
+  v.optional("inside", n.inside, "instead of the fabric's levels inside a node");
+}
+
+template <class Visitor>
 void fields(Visitor& v, Protocol& p) {
   v.optional("name", p.name, "e.g. ll, simple");
   v.optional("base_us", p.base_us, "of a whole collective", at_least(0));
@@ -153,6 +160,7 @@ void fields(Visitor& v, Cluster& c) {
   v.optional("host_memory_gb_per_s", c.host_memory_gb_per_s,
              "shared by the ranks of a cpu host; 0 = no limit", at_least(0));
   v.required("device", c.device, "what a rank computes on");
+  v.optional("other_nodes", c.other_nodes, "the last of num_nodes, of other makes");
   v.optional("fabric", c.fabric, "levels, innermost first");
   v.optional("communication", c.communication, "the collective library");
   v.optional("jitter", c.jitter, "part of a step lost to the slowest rank, per doubling of ranks",
@@ -199,17 +207,52 @@ void validate_fabric(const Cluster& c, const std::string& file) {
                     c.num_ranks(), c.fabric.back().ranks_per_group));
 }
 
-void validate(const Cluster& c, const std::string& file) {
-  if (c.device.peak_tflop_per_s.empty())
-    fail(file, "device.peak_tflop_per_s", "needs at least one dtype, e.g. {\"fp32\": 19.5}");
-  for (const auto& [dtype, peak] : c.device.peak_tflop_per_s) {
+void validate_peaks(const Device& device, const std::string& file, const std::string& path) {
+  if (device.peak_tflop_per_s.empty())
+    fail(file, path, "needs at least one dtype, e.g. {\"fp32\": 19.5}");
+  for (const auto& [dtype, peak] : device.peak_tflop_per_s) {
     if (dtype == kFp8) continue;
     try {
       parse_dtype(dtype);
     } catch (const ConfigError& error) {
-      fail(file, "device.peak_tflop_per_s", error.what());
+      fail(file, path, error.what());
     }
   }
+}
+
+/// Other nodes have the first ones' number and kind of devices, and levels like theirs.
+void validate_other_nodes(const Cluster& c, const std::string& file) {
+  int others = 0;
+  for (std::size_t i = 0; i < c.other_nodes.size(); ++i) {
+    const OtherNodes& nodes = c.other_nodes[i];
+    const auto path = fmt::format("other_nodes[{}]", i);
+    others += nodes.num_nodes;
+    validate_peaks(nodes.device, file, path + ".device.peak_tflop_per_s");
+    if (nodes.device.kind != DeviceKind::Gpu || c.device.kind != DeviceKind::Gpu)
+      fail(file, path + ".device.kind", "nodes of different makes hold GPUs, all of them");
+    if (nodes.inside.size() > c.fabric.size())
+      fail(file, path + ".inside",
+           fmt::format("{} levels, but the fabric has {}", nodes.inside.size(), c.fabric.size()));
+    for (std::size_t l = 0; l < nodes.inside.size(); ++l) {
+      const int ranks = c.fabric[l].ranks_per_group;
+      if (ranks == 0 || ranks > c.devices_per_node)
+        fail(file, fmt::format("{}.inside[{}]", path, l),
+             fmt::format("level '{}' of the fabric is not inside a node", c.fabric[l].name));
+      if (nodes.inside[l].ranks_per_group != ranks)
+        fail(file, fmt::format("{}.inside[{}].ranks_per_group", path, l),
+             fmt::format("got {}, expected {} as in the fabric", nodes.inside[l].ranks_per_group,
+                         ranks));
+    }
+  }
+  if (!c.other_nodes.empty() && others >= c.num_nodes)
+    fail(file, "other_nodes",
+         fmt::format("{} nodes, but num_nodes counts all: it must exceed that, got {}", others,
+                     c.num_nodes));
+}
+
+void validate(const Cluster& c, const std::string& file) {
+  validate_peaks(c.device, file, "device.peak_tflop_per_s");
+  validate_other_nodes(c, file);
   if (c.communication.protocols.empty())
     fail(file, "communication.protocols",
          "needs at least one entry, e.g. [{\"name\": \"simple\"}]");

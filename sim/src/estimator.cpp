@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <unordered_map>
+#include <limits>
 
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "host_thread.hpp"
-#include "pipeline_stages.hpp"
+#include "node_stages.hpp"
 #include "plan_keys.hpp"
-#include "plan_layout.hpp"
 #include "planned_schedule.hpp"
 #include "program/cost.hpp"
 #include "sim/memory.hpp"
@@ -49,13 +48,10 @@ Breakdown seconds_of(const Plan& plan, const StageCost& stage, const SolverOutpu
 }  // namespace
 
 struct Estimator::State {
-  explicit State(Cluster given)
-      : cluster(std::move(given)), table(cluster), stages(cluster, table) {}
+  explicit State(Cluster given) : cluster(std::move(given)), stages(cluster) {}
 
   Estimate estimate(const Plan& plan);
   void set_task(const Plan& plan);
-
-  PlanLayout& layout(const Plan& plan);
 
   double agreement_seconds(const Plan& plan, PlanLayout& where) const;
   Reduction reduction_of(std::size_t stage);
@@ -64,16 +60,14 @@ struct Estimator::State {
   bool one_thread() const { return waits; }
 
   Cluster cluster;
-  bool waits = false;  // moves_only_in_waits() of the plan that is being priced
-  OperatorTable table;
+  bool waits = false;                // moves_only_in_waits() of the plan that is being priced
   std::optional<TrainingTask> task;  // that the memory below is of
   PlanKeys keys;                     // of the plan that is being priced
-  std::unordered_map<CacheKey, PlanLayout, CacheKey::Hash> layouts;
   KnownSchedules schedules;
   double flops = 0;  // of a step
 
   // Of the plan that is being priced; their memory is used again.
-  PipelineStages stages;
+  NodeStages stages;
   SolverOutput solved;
   std::vector<double> reduced;
   GradientLane lane;
@@ -81,16 +75,9 @@ struct Estimator::State {
 
 void Estimator::State::set_task(const Plan& plan) {
   task.reset();  // whatever happens below
-  layouts.clear();
   stages.set_task(plan);
   flops = program::model_flops_per_step(plan);
   task = {plan.model, plan.workload, plan.frozen};
-}
-
-PlanLayout& Estimator::State::layout(const Plan& plan) {
-  const auto found = layouts.find(keys.layout);
-  if (found != layouts.end()) return found->second;
-  return layouts.emplace(keys.layout, layout_of(plan, cluster)).first->second;
 }
 
 /// When and how long the stage's gradients are reduced: those of one chunk whenever it is done.
@@ -142,15 +129,15 @@ Estimate Estimator::State::estimate(const Plan& plan) {
   if (!task || !task->is_of(plan)) set_task(plan);
   keys.set(plan);
   waits = moves_only_in_waits(plan, cluster);
-  PlanLayout& where = layout(plan);
   const int pp = plan.parallel.pp;
   const bool waves = solves_waves(plan, cluster);
   PlannedSchedule& planned = schedules.of(plan, keys, waves);
-  stages.make(plan, keys, planned.compiled(), where);
+  stages.make(plan, keys, planned.compiled());
   planned.solve(plan, waves, stages.solver_input(), solved);
 
   Estimate estimate;
-  double synchronized = 0, operations = 0;
+  double synchronized = 0, issue = 0;
+  double least_room = std::numeric_limits<double>::infinity();
   reduced.resize(stages.size());
   const double first_gathers = gathers_in_first_task();
   std::size_t slowest = 0;
@@ -159,19 +146,23 @@ Estimate Estimator::State::estimate(const Plan& plan) {
     reduced[s] = stage_end(solved.end[s], reduction) + first_gathers;
     if (!stages[s].zero.tasks.empty()) reduced[s] += stages[s].zero.tasks.front().tail;
     synchronized = std::max(synchronized, reduced[s] + stages[s].norm_seconds);
-    operations = std::max(operations, stages[s].total.operations);
+    issue = std::max(issue, stages[s].total.operations * stages.cluster_of(s).device.host_issue_us /
+                                kMicroseconds);
     if (solved.busy[s] > solved.busy[slowest]) slowest = s;
     // Of stages alike in a 1F1B or GPipe, none keeps more micro-batches than the first.
     if (stages.repeats(s) && has_waves(plan.schedule, plan.parallel.vpp)) continue;
     const StageActivations activations = planned.compiled().activations(
         static_cast<int>(s), stages[s].kept, plan.num_microbatches());
-    const double memory = stage_memory_bytes(plan, stages[s], activations, cluster);
-    if (memory <= estimate.peak_memory_bytes) continue;
+    const Cluster& smallest = stages.smallest_of(s);
+    const double memory = stage_memory_bytes(plan, stages[s], activations, smallest);
+    const double capacity = memory_capacity_bytes(smallest);
+    if (capacity - memory >= least_room) continue;
+    least_room = capacity - memory;
     estimate.peak_memory_bytes = memory;
+    estimate.capacity_bytes = capacity;
     estimate.largest_stage = static_cast<int>(s);
   }
-  const double norm = agreement_seconds(plan, where);
-  const double issue = operations * cluster.device.host_issue_us / kMicroseconds;
+  const double norm = agreement_seconds(plan, stages.layout());
   const double period = std::max(synchronized + norm, one_thread() ? 0.0 : issue);
   estimate.step_time_s = with_step_effects(cluster, period);
 
@@ -180,7 +171,6 @@ Estimate Estimator::State::estimate(const Plan& plan) {
   estimate.seconds[pp > 1 ? Category::Bubble : Category::Other] = waited;
   estimate.seconds[Category::Other] += estimate.step_time_s - period;
 
-  estimate.capacity_bytes = memory_capacity_bytes(cluster);
   estimate.mfu = flops / (estimate.step_time_s * plan.parallel.world_size() *
                           peak_flop_per_s(cluster, plan.workload));
   return estimate;

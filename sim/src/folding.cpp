@@ -125,14 +125,25 @@ bool Folding::same_company(int span) const {
   return true;
 }
 
+bool Folding::same_devices() const {
+  if (cluster_.other_nodes.empty()) return true;
+  for (int rank = 0; rank < mesh_.world_size(); ++rank) {
+    const int stage = coordinates_[static_cast<std::size_t>(rank)].pp;
+    if (node_type(cluster_, rank) != node_type(cluster_, representative(stage))) return false;
+  }
+  return true;
+}
+
 bool Folding::is_exact(const std::vector<Group>& groups) const {
+  if (!same_devices()) return false;
   if (!same_neighbours()) return false;
   for (const Group group : groups)
     if (!same_placements(group)) return false;
   if (cluster_.device.kind == DeviceKind::Cpu && !same_company(cluster_.devices_per_node))
     return false;
-  for (const FabricLevel& level : cluster_.fabric)
-    if (level.ranks_per_link > 1 && !same_company(level.ranks_per_link)) return false;
+  for (int type = 0; type < num_node_types(cluster_); ++type)
+    for (const FabricLevel& level : as_if_all(cluster_, type).fabric)
+      if (level.ranks_per_link > 1 && !same_company(level.ranks_per_link)) return false;
   return true;
 }
 

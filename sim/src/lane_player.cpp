@@ -10,11 +10,13 @@ class LanePlayer final : public Player {
  public:
   LanePlayer(World& world, const Cluster& cluster, const SimulationOptions& options)
       : Player(world, cluster, options),
-        issue_seconds_(cluster.device.host_issue_us / kMicroseconds),
         lanes_(world.ranks.size() * program::kNumLanes),
         hosts_(world.ranks.size()) {
-    for (int rank = 0; rank < static_cast<int>(world.ranks.size()); ++rank)
+    for (int rank = 0; rank < static_cast<int>(world.ranks.size()); ++rank) {
       hosts_[at(rank)].left.fill(num_instances(rank));
+      const Device& device = device_of(cluster, node_type(cluster, world.ranks[at(rank)].rank));
+      hosts_[at(rank)].issue_seconds = device.host_issue_us / kMicroseconds;
+    }
   }
 
  private:
@@ -24,6 +26,7 @@ class LanePlayer final : public Player {
     bool busy = false;
   };
   struct HostState {
+    double issue_seconds = 0;       // of an operation
     std::array<double, 2> begin{};  // when it began to issue a step, by parity
     int step_begun = 0;
     int steps_finished = 0;
@@ -71,14 +74,15 @@ class LanePlayer final : public Player {
   /// The host issues operations one after another; it begins a step when it has issued the one
   /// before and the step before that is over.
   bool is_issued(int rank, int instance, int step) {
-    if (issue_seconds_ == 0) return true;
     HostState& host = hosts_[at(rank)];
+    if (host.issue_seconds == 0) return true;
     if (step > host.step_begun) {
-      const double issued = host.begin[at((step - 1) & 1)] + num_instances(rank) * issue_seconds_;
+      const double issued =
+          host.begin[at((step - 1) & 1)] + num_instances(rank) * host.issue_seconds;
       host.begin[at(step & 1)] = std::max(issued, host.finished[at(step & 1)]);
       host.step_begun = step;
     }
-    const double when = host.begin[at(step & 1)] + (instance + 1) * issue_seconds_;
+    const double when = host.begin[at(step & 1)] + (instance + 1) * host.issue_seconds;
     if (when <= now_) return true;
     if (host.timer <= now_ || when < host.timer) {
       host.timer = when;
@@ -123,7 +127,6 @@ class LanePlayer final : public Player {
     return {};
   }
 
-  double issue_seconds_;
   std::vector<LaneState> lanes_;
   std::vector<HostState> hosts_;
 };

@@ -1,6 +1,7 @@
 #include "sim/memory.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "core/units.hpp"
@@ -75,6 +76,7 @@ StageMemory stage_memory(const program::Program& program, const Cluster& cluster
                     region_bytes(program, Region::ExpertLoad);
   memory.communication = num_communicators(program) * cluster.communication.buffer_mib * kMib;
   memory.runtime_base = cluster.device.runtime_base_mib * kMib;
+  memory.capacity = memory_capacity_bytes(cluster);
   return memory;
 }
 
@@ -85,13 +87,22 @@ double memory_capacity_bytes(const Cluster& cluster) {
 
 MemoryReport memory_report(const std::vector<program::Program>& stages, const Cluster& cluster) {
   MemoryReport report;
-  report.capacity_bytes = memory_capacity_bytes(cluster);
+  const program::Mesh mesh = program::mesh_of(stages.front().plan);
+  const std::vector<std::vector<int>> types = node_types(cluster, mesh);
+  double least_room = std::numeric_limits<double>::infinity();
   for (const program::Program& program : stages) {
-    report.stages.push_back(stage_memory(program, cluster));
-    const double total = report.stages.back().total();
-    if (total <= report.peak_bytes) continue;
-    report.peak_bytes = total;
-    report.largest_stage = program.role.stage;
+    StageMemory own;
+    for (const int type : types[static_cast<std::size_t>(program.role.stage)]) {
+      const StageMemory there = stage_memory(program, as_if_all(cluster, type));
+      if (own.capacity == 0 || there.room() < own.room()) own = there;
+    }
+    if (own.room() < least_room) {
+      least_room = own.room();
+      report.peak_bytes = own.total();
+      report.capacity_bytes = own.capacity;
+      report.largest_stage = program.role.stage;
+    }
+    report.stages.push_back(own);
   }
   return report;
 }

@@ -105,13 +105,21 @@ Price price_operation(const Program& program, const OperationInstance& instance,
 }
 
 double peak_flop_per_s(const Cluster& cluster, const program::Workload& workload) {
+  if (!cluster.other_nodes.empty()) {
+    double sum = 0;
+    for (int type = 0; type < num_node_types(cluster); ++type)
+      sum += num_nodes_of(cluster, type) * peak_flop_per_s(as_if_all(cluster, type), workload);
+    return sum / cluster.num_nodes;
+  }
   return workload.fp8 == program::Float8Recipe::None ? peak_flop_per_s(cluster, workload.precision)
                                                      : float8_peak_flop_per_s(cluster);
 }
 
 ProgramPrices price_program(const Program& program, int rank, const program::Mesh& mesh,
                             const Cluster& cluster) {
-  return ProgramPricer(program, rank, mesh, cluster).run();
+  if (cluster.other_nodes.empty()) return ProgramPricer(program, rank, mesh, cluster).run();
+  const Cluster own = as_if_all(cluster, node_type(cluster, rank));
+  return ProgramPricer(program, rank, mesh, own).run();
 }
 
 int peer_rank(const program::Mesh& mesh, int rank, const PeerOp& peer) {

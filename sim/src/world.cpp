@@ -68,7 +68,10 @@ class WorldBuilder {
         cluster_(cluster),
         mesh_(mesh),
         options_(options),
-        folding_(mesh, cluster) {}
+        folding_(mesh, cluster) {
+    for (int type = 0; type < num_node_types(cluster); ++type)
+      types_.push_back(as_if_all(cluster, type));
+  }
 
   World run() {
     for (const Program& program : programs_) world_.stages.push_back(tables_of(program));
@@ -131,11 +134,17 @@ class WorldBuilder {
   }
   int device_of(int rank) { return resource(Kind::Device, rank, 1); }
   int thread_of(int rank) { return resource(Kind::Thread, rank, 1); }
+  /// The cluster as that rank's node is made.
+  const Cluster& around(int rank) const {
+    return types_[static_cast<std::size_t>(node_type(cluster_, rank))];
+  }
+  int ranks_per_link(int rank, int level) const {
+    return around(rank).fabric[static_cast<std::size_t>(level)].ranks_per_link;
+  }
   int link_of(int rank, int level) {
-    const int per_link = cluster_.fabric[static_cast<std::size_t>(level)].ranks_per_link;
     const int levels = static_cast<int>(cluster_.fabric.size());
-    return resource(Kind::Link, rank / per_link * levels + level,
-                    link_capacity_bytes_per_s(cluster_, level));
+    return resource(Kind::Link, rank / ranks_per_link(rank, level) * levels + level,
+                    link_capacity_bytes_per_s(around(rank), level));
   }
 
   void use_host_memory(std::vector<Usage>& usages, int index, double bytes_per_s) {
@@ -177,7 +186,7 @@ class WorldBuilder {
     const bool shared_memory =
         cpu() && price.level == 0;  // its copies are counted as memory traffic
     if (sends && price.level >= 0 && !shared_memory && price.link_bytes_per_s > 0) {
-      const int per_link = cluster_.fabric[static_cast<std::size_t>(price.level)].ranks_per_link;
+      const int per_link = ranks_per_link(rank, price.level);
       usages.push_back(
           {link_of(rank, price.level), price.link_bytes_per_s * multiplicity(index, per_link)});
     }
@@ -324,6 +333,7 @@ class WorldBuilder {
 
   const std::vector<Program>& programs_;
   const Cluster& cluster_;
+  std::vector<Cluster> types_;  // as_if_all(), by node type
   const program::Mesh& mesh_;
   const SimulationOptions& options_;
   Folding folding_;

@@ -79,6 +79,7 @@ class Folding {
   std::vector<std::vector<int>> groups(program::Group group) const;
   bool same_placements(program::Group group) const;
   bool same_neighbours() const;
+  bool same_devices() const;
   bool same_company(int span) const;
   std::vector<int> company(int rank, int span) const;
 

@@ -117,6 +117,14 @@ struct MeasuredCollective {
   bool operator==(const MeasuredCollective&) const = default;
 };
 
+/// Nodes of another make than a cluster's first ones.
+struct OtherNodes {
+  int num_nodes = 1;
+  Device device;
+  std::vector<FabricLevel> inside = {};  // instead of the fabric's levels inside a node
+  bool operator==(const OtherNodes&) const = default;
+};
+
 struct Cluster {
   int schema_version = 1;
   std::string name;
@@ -126,7 +134,8 @@ struct Cluster {
   double host_memory_gb_per_s =
       0;  // shared by the ranks of a CPU host; 0 = no limit beyond a rank's own
   Device device;
-  std::vector<FabricLevel> fabric;  // the last level holds all ranks; may be empty for one rank
+  std::vector<OtherNodes> other_nodes;  // the last of num_nodes, in this order; `device` elsewhere
+  std::vector<FabricLevel> fabric;      // the last level holds all ranks; may be empty for one rank
   Communication communication;
   double jitter = 0;            // of a step, lost to the slowest rank per doubling of the ranks
   double step_overhead_ms = 0;  // of a step, in which no operation runs: loading, logging, checks
@@ -149,6 +158,23 @@ std::string cluster_schema();
 /// Sixteen hexadecimal digits over the resolved file.
 std::string hash_of(const Cluster& cluster);
 
+// ---- nodes of different makes. Types are numbered: 0 has `device`, t is other_nodes[t - 1].
+
+inline int num_node_types(const Cluster& cluster) {
+  return 1 + static_cast<int>(cluster.other_nodes.size());
+}
+int num_nodes_of(const Cluster& cluster, int type);
+int node_type(const Cluster& cluster, int rank);
+const Device& device_of(const Cluster& cluster, int type);
+/// By pipeline stage those that hold a rank of it, ascending.
+std::vector<std::vector<int>> node_types(const Cluster& cluster, const program::Mesh& mesh);
+/// The cluster as it would be if all its nodes were of this type.
+Cluster as_if_all(const Cluster& cluster, int type);
+/// The nodes of all parts, in order. Levels outside a node are as slow as the slowest part's; the
+/// communication library, jitter and overhead are the first's, its measurements are left out.
+/// @throws ConfigError for parts that differ in kind of device, in devices of a node or in levels
+Cluster joined(const std::vector<Cluster>& parts);
+
 /// Names of the presets that are compiled in, sorted.
 std::vector<std::string> cluster_names();
 /// A GPU preset with the speeds that work reaches on it, as fitted on published runs
@@ -165,10 +191,12 @@ double with_step_effects(const Cluster& cluster, double seconds);
 
 /// The same machines, resized to hold exactly `num_ranks`: whole nodes, or part of one node. Ranks
 /// of a single CPU host may be any number: they share its cores.
-/// @throws ConfigError if whole nodes cannot hold it, with the nearest number that can
+/// @throws ConfigError if whole nodes cannot hold it, with the nearest number that can; for another
+/// number than it has of a cluster with other nodes
 Cluster with_ranks(const Cluster& cluster, int num_ranks);
 
-/// Dense peak in FLOP/s; fp32's stands in for a dtype that the data sheet lacks.
+/// Dense peak in FLOP/s of the first nodes' device; fp32's stands in for a dtype that the data
+/// sheet lacks.
 /// @throws ConfigError if it lists neither
 double peak_flop_per_s(const Cluster& cluster, DType dtype);
 

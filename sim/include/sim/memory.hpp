@@ -22,22 +22,26 @@ struct StageMemory {
   double communication = 0;  // buffers of the collective library
   double runtime_base = 0;   // process or device context
   double host = 0;           // beside it, of a GPU's host: offloaded state (not in the total)
+  double capacity = 0;       // that one rank may use: the device's, or its share of the host's
   double total() const;
+  double room() const { return capacity - total(); }
   bool operator==(const StageMemory&) const = default;
 };
 
 struct MemoryReport {
   std::vector<StageMemory> stages;
-  int largest_stage = 0;
-  double peak_bytes = 0;      // of the largest rank
-  double capacity_bytes = 0;  // per rank: the device's, or its share of the host's
+  int largest_stage = 0;      // with the least room
+  double peak_bytes = 0;      // of a rank of that stage
+  double capacity_bytes = 0;  // of the same
   bool fits() const { return peak_bytes <= capacity_bytes; }
   double missing_bytes() const { return fits() ? 0 : peak_bytes - capacity_bytes; }
 };
 
+/// On the cluster's first nodes.
 StageMemory stage_memory(const program::Program& program, const Cluster& cluster);
-/// Bytes that one rank may use. CPU ranks share their host's memory equally.
-double memory_capacity_bytes(const Cluster& cluster);
+/// Of each stage's ranks those with the least room.
 MemoryReport memory_report(const std::vector<program::Program>& stages, const Cluster& cluster);
+/// Bytes that one rank of the first nodes may use. CPU ranks share their host's memory equally.
+double memory_capacity_bytes(const Cluster& cluster);
 
 }  // namespace meshplan::sim

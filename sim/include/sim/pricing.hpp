@@ -42,7 +42,8 @@ Price price_transfer(std::int64_t message_bytes, const GroupPlacement& placement
 /// inner loop. Seconds, without launch. Domain: m, n, k >= 1.
 double gemm_seconds(double m, double n, double k, DType dtype, const Cluster& cluster);
 
-/// Dense peak in FLOP/s of the products that a workload's FLOPs lie in: what MFU divides by.
+/// Dense peak in FLOP/s of the products that a workload's FLOPs lie in, the mean over the ranks:
+/// what MFU divides by.
 /// @throws ConfigError for a device that cannot run the workload's precision
 double peak_flop_per_s(const Cluster& cluster, const program::Workload& workload);
 
@@ -79,7 +80,8 @@ struct ProgramPrices {
   std::vector<Price> per_instance;  // aligned with Program::instances
 };
 
-/// @param rank  world rank whose groups decide which fabric levels the communication crosses
+/// @param rank  world rank whose groups decide which fabric levels the communication crosses, and
+/// whose node says what computes
 ProgramPrices price_program(const program::Program& program, int rank, const program::Mesh& mesh,
                             const Cluster& cluster);
 
