@@ -68,8 +68,8 @@ void LayerWalk::exchange_context(const Op& op, double heads, double head, double
     return;
   }
   if (how == ContextExchange::GatherThenRing) {
-    forward(exchange(Collective::AllGather, Group::Cp, kv));
-    backward(exchange(Collective::AllGather, Group::Cp, kv));
+    forward(ring(kv)).at_once = true;
+    backward(ring(kv)).at_once = true;
     backward(ring(kv));
   } else {
     forward(ring(kv));

@@ -34,6 +34,7 @@ struct WorkItem {
   double head_sizes = 0;       // Flash: of query and value together
   double blocks = 0;           // Flash: independent tiles, for wave quantization
   bool backward = false;       // Flash
+  bool at_once = false;        // Ring: gathered beside the attention of its first step
   program::Collective collective = program::Collective::AllReduce;
   program::Group group = program::Group::Tp;
   bool routed = false;           // its size follows the busiest expert rank

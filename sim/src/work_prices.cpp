@@ -224,8 +224,10 @@ PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
       case WorkKind::Ring: {
         const double step = transfer(item.bytes, placements_.next_in_ring);
         const double hiding = last_flash / (item.count + 1);
-        time.exposed += item.count * std::max(0.0, step - hiding);
-        time.hidden += item.count * std::min(step, hiding);
+        const double messages = item.at_once ? 1 : item.count;
+        const double message = item.count / messages * step;
+        time.exposed += messages * std::max(0.0, message - hiding);
+        time.hidden += messages * std::min(message, hiding);
         time.host +=
             2 * item.count * kCollectiveLaunches * constants_.host_issue_us / kMicroseconds;
         break;

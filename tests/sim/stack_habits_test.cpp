@@ -170,7 +170,7 @@ TEST_CASE("torchtitan leaves attention to cuDNN on Blackwell", "[sim][prediction
 }
 
 // Two ranks: keys and values of the other pass the 240 GB/s once, forward, and their gradients
-// once, back: 2 x 2 heads' x 2 x T D / 2 bytes each of T D elements. torchtitan gathers them again.
+// once, back.
 TEST_CASE("Keys and values are gathered before attention where the stack does so",
           "[sim][prediction]") {
   TrainingRun run = small_gpt(4);
@@ -183,8 +183,8 @@ TEST_CASE("Keys and values are gathered before attention where the stack does so
     return predict(run).seconds.tensor;
   };
   CHECK(exchanged("jax-xla") == Approx(4 * 2 * kv / 240e9).epsilon(0.03));
-  CHECK(exchanged("torchtitan") == Approx(4 * 2 * kv / 240e9).epsilon(0.03));
-  run.switches.cp_ring = true;  // hidden by attention over 65,536 tokens
+  CHECK(exchanged("torchtitan") == 0);  // beside half of attention
+  run.switches.cp_ring = true;          // hidden by attention over 65,536 tokens
   CHECK(exchanged("jax-xla") == 0);
 }
 

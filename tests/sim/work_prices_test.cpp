@@ -118,6 +118,21 @@ TEST_CASE("A fused dispatch sends one copy to each rank that holds an expert", "
   CHECK(seconds == Approx(1.640625e9 / (link_capacity_bytes_per_s(priced.cluster, 0) * 0.5)));
 }
 
+// Of four ranks: a quarter of attention hides each of three steps, or what is gathered at once.
+TEST_CASE("Attention hides a step of a ring, or a gather, by its share", "[sim][prices]") {
+  TrainingRun run = small_gpt();
+  run.parallel = {.cp = 4};
+  const Priced priced(run);
+  WorkItem ring{.kind = WorkKind::Ring, .count = 3, .bytes = 1e9, .group = program::Group::Cp};
+  const WorkItem flash{.kind = WorkKind::Flash, .pairs = 1e9, .head_sizes = 128, .blocks = 1e4};
+  const PhaseTime steps = priced.pricer().price({flash, ring});
+  CHECK(steps.hidden == Approx(3 * steps.attention / 4));
+  ring.at_once = true;
+  const PhaseTime gather = priced.pricer().price({flash, ring});
+  CHECK(gather.hidden == Approx(gather.attention / 4));
+  CHECK(gather.hidden + gather.exposed == Approx(steps.hidden + steps.exposed));
+}
+
 // Two neighbours: of 16 experts over eight ranks in one rank, of 8 in two; of 24, three a rank, in
 // 1 + 1/3 on average. 7/8 of them are other ranks.
 TEST_CASE("Neighbouring experts lie in few ranks", "[sim][prices]") {

@@ -37,7 +37,7 @@ enum class FlashGeneration {
 enum class ContextExchange {
   Ring,            // neighbour by neighbour, beside the attention of what has arrived
   Gather,          // all before attention, which runs once
-  GatherThenRing,  // all before attention, which runs part by part; their gradients go in a ring
+  GatherThenRing,  // all beside the first part of attention; their gradients go in a ring
 };
 
 struct ExecutionProfile {
