@@ -5,6 +5,7 @@ set -u
 meshplan=$1
 kills=${2:-20}
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
+source "$tests/tiny_training.sh"
 
 losses() {  # losses ARGUMENTS...: of a run, as JSON
   "$meshplan" run "$@" --data text.txt --json 2>stderr |
@@ -21,16 +22,6 @@ sys.exit(not actual or max(abs(a - b) for a, b in zip(tail, actual)) > float(sys
 PY
 }
 
-cat >model.json <<'JSON'
-{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
- "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 256,
- "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": false}
-JSON
-for _ in $(seq 200); do echo "the quick brown fox jumps over the lazy dog"; done >text.txt
-make_plan() {  # make_plan FILE ARGUMENTS...
-  "$meshplan" simulate --model model.json --cluster cpu-host --global-batch 4 --seq-len 32 \
-    --out "$@" >stdout 2>stderr || fail "no plan $1: $(cat stderr)"
-}
 make_plan one.json
 make_plan pp2.json --pp 2
 make_plan tp2.json --tp 2

@@ -1,4 +1,5 @@
 # What the tests of the command share; to be sourced. Makes an empty folder $work and goes there.
+tests=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1

@@ -5,23 +5,14 @@ set -u
 meshplan=$1
 tcp_ranks=$2
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
+source "$tests/tiny_training.sh"
 
 losses() {
   python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["losses"])' "$1"
 }
 
-cat >model.json <<'JSON'
-{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
- "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 256,
- "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": false}
-JSON
-for _ in $(seq 200); do echo "the quick brown fox jumps over the lazy dog"; done >text.txt
-plan() {  # plan FILE ARGUMENTS...
-  "$meshplan" simulate --model model.json --cluster cpu-host --global-batch 4 --seq-len 32 \
-    --out "$@" >/dev/null 2>stderr || fail "no plan $1: $(cat stderr)"
-}
-plan tp2.json --tp 2
-plan pp2dp2.json --pp 2 --dp 2
+make_plan tp2.json --tp 2
+make_plan pp2dp2.json --pp 2 --dp 2
 
 # --- the same numbers as under MPI
 for case in "2 tp2.json" "4 pp2dp2.json"; do
