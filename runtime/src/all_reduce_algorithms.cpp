@@ -30,6 +30,7 @@ Extent shortened(Extent extent, std::int64_t count) {
 /// Sources in rank order: this rank's own extent and the others' from scratch.
 std::vector<Extent> in_rank_order(Member me, Extent own, const std::vector<Extent>& others) {
   std::vector<Extent> sources;
+  sources.reserve(static_cast<std::size_t>(me.size));
   for (int rank = 0; rank < me.size; ++rank)
     sources.push_back(
         rank == me.rank ? own : shortened(others[static_cast<std::size_t>(rank)], own.count));
@@ -180,9 +181,9 @@ class RingAllReduce {
   }
 
   void gather_step(std::int64_t s, int step) {
-    std::array<ScheduleBuilder::Request, 2 * kRingLanes> requests{};
+    std::array<ScheduleBuilder::Request, std::size_t{2} * kRingLanes> requests{};
     for (int lane = 0; lane < kRingLanes; ++lane) {
-      const auto i = static_cast<std::size_t>(2 * lane);
+      const auto i = 2 * static_cast<std::size_t>(lane);
       requests[i] = builder_.recv(previous(), block(Space::Output, s, lane, me_.rank - step - 1));
       requests[i + 1] = builder_.send(next(), block(Space::Output, s, lane, me_.rank - step));
     }

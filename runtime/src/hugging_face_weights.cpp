@@ -56,8 +56,7 @@ Json read_config(const std::string& folder) {
 
 std::string model_type_of(const Json& config, const std::string& folder) {
   const auto found = config.find("model_type");
-  const std::string type =
-      found != config.end() && found->is_string() ? found->get<std::string>() : "";
+  std::string type = found != config.end() && found->is_string() ? found->get<std::string>() : "";
   const std::vector<std::string> known = hugging_face_families();
   if (std::ranges::find(known, type) == known.end())
     throw ConfigError(fmt::format("{}/{}: {}", folder, kConfig,
@@ -207,6 +206,7 @@ std::vector<OutputTensor> output_tensors(const models::ModelSpec& spec, const st
 void write_shard(const std::string& path, const std::vector<OutputTensor>& tensors,
                  ParameterSource& source) {
   std::vector<SafeTensorSpec> specs;
+  specs.reserve(tensors.size());
   for (const OutputTensor& tensor : tensors) specs.push_back(tensor.spec);
   SafetensorsWriter writer(path, specs, {{"format", "pt"}});  // transformers asks for it
   std::vector<float> values;
@@ -228,7 +228,7 @@ Json output_config(const models::ModelSpec& spec,
                    const std::map<std::string, std::string>& companions, std::string& model_type) {
   const auto carried = companions.find(kConfig);
   if (carried != companions.end()) {
-    const Json config = parse_json(carried->second, kConfig);
+    Json config = parse_json(carried->second, kConfig);
     const std::string type = model_type_of(config, ".");
     if (model_type.empty() || model_type == type) {
       check_same_architecture(models::import_hugging_face(carried->second, kConfig).spec,
@@ -250,7 +250,7 @@ std::string prepare_folder(const std::string& folder) {
     throw ConfigError(fmt::format("{}: exists and is not an empty folder; name another", folder));
   std::string plain = fs::path(folder).lexically_normal().string();
   while (plain.size() > 1 && plain.back() == '/') plain.pop_back();
-  const std::string unfinished = plain + ".tmp";
+  std::string unfinished = plain + ".tmp";
   std::error_code error;
   fs::remove_all(unfinished, error);
   fs::create_directories(unfinished, error);
