@@ -53,11 +53,8 @@ CompiledSchedule::CompiledSchedule(program::Schedule schedule) : schedule_(std::
           std::max({num_microbatches_, task.microbatch + 1, task.backward_microbatch + 1});
       if (task.kind == TaskKind::Overlapped) mix_ = TaskMix::Overlapped;
     }
-  if (mix_ != TaskMix::Overlapped) {
-    if (program::splits_backward(schedule_)) mix_ = TaskMix::Split;
-    compile_steps();
-  }
-  for (int stage = 0; stage < schedule_.num_stages(); ++stage) compile_stage(stage);
+  if (mix_ != TaskMix::Overlapped && program::splits_backward(schedule_)) mix_ = TaskMix::Split;
+  loads_.resize(schedule_.tasks.size());
 }
 
 // ------------------------------------------------------------ time
@@ -144,6 +141,7 @@ void CompiledSchedule::solve(const SolverInput& input, SolverOutput& out) {
     out = solve_tasks(schedule_, input);
     return;
   }
+  if (steps_.empty()) compile_steps();
   const std::size_t stages = input.stages.size(), chunks = at(schedule_.num_chunks);
   durations_.resize(stages * chunks * kDurations);
   delays_.resize(stages * chunks * kDelays);
@@ -202,18 +200,18 @@ void CompiledSchedule::add_load(StageLoads& loads, Load load) const {
   loads.fullest.push_back(std::move(load));
 }
 
-void CompiledSchedule::compile_stage(int stage) {
+CompiledSchedule::StageLoads CompiledSchedule::compile_stage(int stage) const {
   const std::vector<program::KeptBytes> nothing(at(schedule_.num_chunks));
   const program::ActivationPlan plan =
       program::estimate_activations(schedule_, stage, num_microbatches_, nothing);
-  StageLoads& loads = loads_.emplace_back();
+  StageLoads loads;
   loads.boundary_slots = std::max(1, plan.boundary.total());
   loads.transient_slots = plan.transient_slots;
   // On one stage, and in a V, a chunk's output is kept from the task of the chunk before.
   const bool hands_over =
       schedule_.num_chunks > 1 &&
       (schedule_.num_stages() == 1 || schedule_.placement == program::ChunkPlacement::V);
-  if (mix_ != TaskMix::Full || hands_over) return;
+  if (mix_ != TaskMix::Full || hands_over) return loads;
   Load load{.live = std::vector<int>(at(schedule_.num_chunks), 0)};
   for (const Task& task : schedule_.tasks[at(stage)]) {
     int& live = load.live[at(task.chunk)];
@@ -227,12 +225,14 @@ void CompiledSchedule::compile_stage(int stage) {
       --live;
     }
   }
+  return loads;
 }
 
 StageActivations CompiledSchedule::activations(int stage,
                                                std::span<const program::KeptBytes> per_chunk,
                                                int num_microbatches) {
-  StageLoads& loads = loads_[at(stage)];
+  if (!loads_[at(stage)]) loads_[at(stage)] = compile_stage(stage);
+  StageLoads& loads = *loads_[at(stage)];
   StageActivations result{.boundary_slots = loads.boundary_slots,
                           .transient_slots = loads.transient_slots};
   const auto bytes = [&](int chunk, program::Keep keep) {

@@ -1,9 +1,11 @@
 // A pipeline schedule prepared for being priced again and again: its tasks in an order in which
-// each finds what it needs, and how many micro-batches each chunk keeps at once.
+// each finds what it needs, and how many micro-batches each chunk keeps at once; either when it is
+// first asked for.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -67,7 +69,7 @@ class CompiledSchedule {
 
   bool runs_alone(const SolverInput& input) const;
   void compile_steps();
-  void compile_stage(int stage);
+  StageLoads compile_stage(int stage) const;
   void add_load(StageLoads& loads, Load load) const;
   Step step_of(int stage, const program::Task& task, std::vector<bool>& has_gradients) const;
   std::int32_t slot(bool forward, int virtual_stage, int microbatch) const;
@@ -76,8 +78,8 @@ class CompiledSchedule {
   TaskMix mix_ = TaskMix::Full;
   int num_microbatches_ = 0;
   std::vector<Step> steps_;
-  std::vector<std::vector<int>> counts_;  // by stage: how often each duration occurs
-  std::vector<StageLoads> loads_;
+  std::vector<std::vector<int>> counts_;          // by stage: how often each duration occurs
+  std::vector<std::optional<StageLoads>> loads_;  // by stage
   std::vector<double> ends_, durations_, delays_, gradients_;
 };
 

@@ -64,7 +64,8 @@ struct Estimator::State {
   std::optional<TrainingTask> task;  // that the memory below is of
   PlanKeys keys;                     // of the plan that is being priced
   KnownSchedules schedules;
-  double flops = 0;  // of a step
+  double flops = 0;        // of a step
+  double expert_load = 0;  // elements
 
   // Of the plan that is being priced; their memory is used again.
   NodeStages stages;
@@ -77,6 +78,7 @@ void Estimator::State::set_task(const Plan& plan) {
   task.reset();  // whatever happens below
   stages.set_task(plan);
   flops = program::model_flops_per_step(plan);
+  expert_load = static_cast<double>(program::expert_load_elements(plan));
   task = {plan.model, plan.workload, plan.frozen};
 }
 
@@ -113,12 +115,11 @@ double Estimator::State::gathers_in_first_task() const {
 double Estimator::State::agreement_seconds(const Plan& plan, PlanLayout& where) const {
   const bool experts = plan.model.moe.has_value();
   PricedGroup& all = experts || plan.zero_stage > 0 ? where.world : where.replica;
-  const auto load = static_cast<double>(program::expert_load_elements(plan));
   const auto sum = [&](double elements) {
     constexpr double kFp32Bytes = 4;
     return all.seconds(program::Collective::AllReduce, elements * kFp32Bytes, cluster);
   };
-  return sum(experts ? 8 : 4) + sum(load);
+  return sum(experts ? 8 : 4) + sum(expert_load);
 }
 
 Estimate Estimator::State::estimate(const Plan& plan) {
@@ -154,7 +155,7 @@ Estimate Estimator::State::estimate(const Plan& plan) {
     const StageActivations activations = planned.compiled().activations(
         static_cast<int>(s), stages[s].kept, plan.num_microbatches());
     const Cluster& smallest = stages.smallest_of(s);
-    const double memory = stage_memory_bytes(plan, stages[s], activations, smallest);
+    const double memory = stage_memory_bytes(plan, stages[s], activations, expert_load, smallest);
     const double capacity = memory_capacity_bytes(smallest);
     if (capacity - memory >= least_room) continue;
     least_room = capacity - memory;

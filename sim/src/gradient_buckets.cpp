@@ -14,6 +14,8 @@ using program::Plan;
 
 constexpr double kFp32Bytes = 4;
 
+/// In the order in which lowering places them, but for a stage of one chunk, where they are in the
+/// order in which they are ready.
 void cut(const Plan& plan, const std::vector<const ChunkCost*>& chunks, StageBuckets& buckets) {
   const double most = static_cast<double>(plan.bucket_bytes) / kFp32Bytes;
   for (const bool expert : {false, true}) {
@@ -35,6 +37,9 @@ void cut(const Plan& plan, const std::vector<const ChunkCost*>& chunks, StageBuc
         bucket.end_part = buckets.parts.size();
       }
   }
+  if (chunks.size() > 1) return;  // which chunk's are ready first depends on the schedule
+  std::ranges::stable_sort(
+      buckets.all, {}, [&](const Bucket& bucket) { return buckets.parts[bucket.begin_part].last; });
 }
 
 /// @returns seconds of the communication; the computation is in the way of backward or of the norm

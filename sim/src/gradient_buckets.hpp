@@ -68,7 +68,7 @@ struct DataGroups {
 /// Elements of a bucket that `shards` ranks own equal parts of: lowering fills it up.
 double padded(double elements, int shards);
 
-/// Buckets over the chunks, in the order in which lowering places their gradients.
+/// Buckets over the chunks, as lowering cuts them.
 StageBuckets stage_buckets(const program::Plan& plan, const std::vector<const ChunkCost*>& chunks,
                            DataGroups& groups, const OperatorTable& table, const Cluster& cluster);
 

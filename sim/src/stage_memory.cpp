@@ -51,10 +51,11 @@ double staging_bytes(const Plan& plan, const StageCost& stage) {
 }  // namespace
 
 double stage_memory_bytes(const Plan& plan, const StageCost& cost,
-                          const StageActivations& activations, const Cluster& cluster) {
+                          const StageActivations& activations, double expert_load,
+                          const Cluster& cluster) {
   const int m = plan.num_microbatches();
   const double batch = 2.0 * static_cast<double>(plan.tokens_per_microbatch()) * m * kFp32Bytes;
-  const double load = static_cast<double>(program::expert_load_elements(plan)) * kFp32Bytes;
+  const double load = expert_load * kFp32Bytes;
   const bool on_gpu = cluster.device.kind == DeviceKind::Gpu;
   return parameter_bytes(plan, cost.elements, cost.frozen_elements, cost.zero, on_gpu) +
          staging_bytes(plan, cost) + cost.quantized_bytes + cost.compression_bytes +

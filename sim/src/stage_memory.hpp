@@ -7,7 +7,9 @@ namespace meshplan::sim {
 
 /// Bytes of device memory that a rank of the stage holds: parameters, activations, buffers of
 /// groups and what the runtime takes for itself.
+/// @param expert_load  elements that count what experts were chosen for
 double stage_memory_bytes(const program::Plan& plan, const StageCost& stage,
-                          const StageActivations& activations, const Cluster& cluster);
+                          const StageActivations& activations, double expert_load,
+                          const Cluster& cluster);
 
 }  // namespace meshplan::sim
