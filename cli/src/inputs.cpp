@@ -68,7 +68,7 @@ sim::Cluster load_cluster(const std::string& name_or_file) {
   if (contains(presets, name_or_file)) return sim::load_cluster_preset(name_or_file);
   if (names_several(name_or_file) && !std::filesystem::exists(name_or_file)) {
     std::vector<sim::Cluster> parts;
-    std::istringstream text(name_or_file);
+    std::istringstream text(name_or_file + '+');  // so that an empty last part is one
     for (std::string part; std::getline(text, part, '+');) parts.push_back(load_part(part));
     return parts.size() == 1 ? parts.front() : sim::joined(parts);
   }
