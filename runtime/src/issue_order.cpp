@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "core/index.hpp"
 #include "program/address.hpp"
 
 namespace meshplan::runtime {
@@ -79,7 +80,6 @@ class Issuer {
     std::optional<Mark> mark;
   };
 
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   int size() const { return static_cast<int>(program_.instances.size()); }
   const program::OperationInstance& instance(int i) const { return program_.instances[at(i)]; }
   const program::Operation& operation(int i) const {

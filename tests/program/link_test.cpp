@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
+#include "core/index.hpp"
 #include "program/address.hpp"
 #include "program/lower.hpp"
 #include "program/plans.hpp"
@@ -12,10 +13,6 @@ namespace meshplan::program {
 namespace {
 
 using test::varied_plans;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 bool overlap(const Address& a, const Address& b) {
   return a.region == b.region && a.slot == b.slot && a.offset < b.offset + b.bytes &&
