@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "compressed_reduction.hpp"
 #include "host_thread.hpp"
@@ -35,6 +36,7 @@ struct Unit {
 std::vector<Unit> units_of(const Plan& plan, const ChunkCost& chunk, DataGroups& groups,
                            const Cluster& cluster) {
   std::vector<Unit> units;
+  units.reserve(chunk.layers.size());
   bool full = true;
   for (const LayerCost& layer : chunk.layers) {
     if (full) units.emplace_back();
@@ -132,6 +134,7 @@ class StreamPlayer {
 
   void add_task(bool backward) {
     const std::size_t count = units_.size();
+    visits_.reserve(kMostTasks * count);
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t which = backward ? i : count - 1 - i;
       const Unit& unit = units_[which];
@@ -226,6 +229,7 @@ class StreamPlayer {
   const Cluster& cluster_;
   bool one_thread_;
   int last_read_ = -1;
+  static constexpr std::size_t kMostTasks = 6;
   std::vector<Visit> visits_;
   std::vector<std::size_t> ends_of_tasks_;
   double lane_ = 0, gathered_ = 0, reduced_ = 0, accumulate_ = 0;
@@ -254,9 +258,27 @@ struct Gather {
   double seconds = 0;
 };
 
+/// Stable. Most lists are in the order of the backward pass, but for a first one needed at once:
+/// these are turned round, layer by layer.
+void sort_by_need(std::vector<Gather>& gathers) {
+  if (gathers.empty()) return;
+  const auto first = gathers.begin() + (gathers.front().needed > 0 ? 0 : 1);
+  if (std::ranges::is_sorted(first, gathers.end(), std::greater(), &Gather::needed)) {
+    std::reverse(first, gathers.end());
+    for (auto begin = first; begin != gathers.end();) {
+      const auto end = std::find_if(
+          begin, gathers.end(), [&](const Gather& other) { return other.needed != begin->needed; });
+      std::reverse(begin, end);
+      begin = end;
+    }
+  } else {
+    std::ranges::stable_sort(gathers, {}, &Gather::needed);
+  }
+}
+
 /// One after another, beside the first forward: how much later it ends than without.
 void add_gathers(std::vector<Gather>& gathers, ZeroStage& stage) {
-  std::ranges::stable_sort(gathers, {}, &Gather::needed);
+  sort_by_need(gathers);
   for (const Gather& gather : gathers) {
     stage.gathers += gather.seconds;
     stage.gather_delay = std::max(stage.gather_delay, stage.gathers - gather.needed);
