@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 
 #include "program/address.hpp"
@@ -23,11 +24,12 @@ struct Segment {
   Access access;
 };
 
-/// Accesses by byte range; segments do not overlap and are split where a new access begins or ends.
+/// Accesses by byte range; segments do not overlap, are split where a new access begins or ends,
+/// and become one where they are written at once.
 class ByteMap {
  public:
   template <class Visit>
-  void visit(std::int64_t begin, std::int64_t end, Visit visit_access) {
+  void read(std::int64_t begin, std::int64_t end, Visit visit_access) {
     split(begin);
     split(end);
     std::int64_t covered = begin;
@@ -39,6 +41,25 @@ class ByteMap {
       visit_access(it->second.access);
       covered = it->second.end;
       ++it;
+    }
+  }
+
+  /// Visits what the bytes were accessed by, whose place `access` takes.
+  template <class Visit>
+  void write(std::int64_t begin, std::int64_t end, const Access& access, Visit visit_access) {
+    if (begin >= end) return;
+    split(begin);
+    split(end);
+    const auto first = segments_.lower_bound(begin);
+    auto behind = first;
+    for (; behind != segments_.end() && behind->first < end; ++behind)
+      visit_access(behind->second.access);
+    if (first != behind && first->first == begin) {
+      first->second = {.end = end, .access = access};
+      segments_.erase(std::next(first), behind);
+    } else {
+      segments_.erase(first, behind);
+      segments_.emplace_hint(behind, begin, Segment{.end = end, .access = access});
     }
   }
 
@@ -63,33 +84,35 @@ void link(Program& program) {
   // waited[a][b]: the last instance of lane b that lane a has already waited for.
   std::array<std::array<int, kNumLanes>, kNumLanes> waited;
   for (auto& of_lane : waited) of_lane.fill(kNone);
+  std::vector<std::size_t> lanes;  // of the instances so far
+  lanes.reserve(program.instances.size());
   for (int index = 0; index < static_cast<int>(program.instances.size()); ++index) {
     OperationInstance& instance = program.instances[static_cast<std::size_t>(index)];
     const auto lane = static_cast<std::size_t>(operation_of(program, instance).lane);
+    lanes.push_back(lane);
     // Of each other lane only the latest instance matters: a lane runs in order.
     std::array<int, kNumLanes> latest;
     latest.fill(kNone);
     const auto wait_for = [&](int other) {
       if (other == kNone) return;
-      const auto& earlier = program.instances[static_cast<std::size_t>(other)];
-      auto& slot = latest[static_cast<std::size_t>(operation_of(program, earlier).lane)];
+      auto& slot = latest[lanes[static_cast<std::size_t>(other)]];
       slot = std::max(slot, other);
     };
     const Footprint touched = footprint(program, instance);
     for (const Address& read : touched.reads)
-      memory[{read.region, read.slot}].visit(read.offset, read.offset + read.bytes,
-                                             [&](Access& access) {
-                                               wait_for(access.writer);
-                                               access.readers[lane] = index;
-                                             });
+      memory[{read.region, read.slot}].read(read.offset, read.offset + read.bytes,
+                                            [&](Access& access) {
+                                              wait_for(access.writer);
+                                              access.readers[lane] = index;
+                                            });
+    Access own;
+    own.writer = index;
     for (const Address& write : touched.writes)
-      memory[{write.region, write.slot}].visit(write.offset, write.offset + write.bytes,
-                                               [&](Access& access) {
+      memory[{write.region, write.slot}].write(write.offset, write.offset + write.bytes, own,
+                                               [&](const Access& access) {
                                                  wait_for(access.writer);
                                                  for (const int reader : access.readers)
                                                    if (reader != index) wait_for(reader);
-                                                 access = Access();
-                                                 access.writer = index;
                                                });
     instance.waits.clear();
     for (std::size_t other = 0; other < latest.size(); ++other) {
