@@ -43,7 +43,7 @@ void ring_adjoint(BackwardPass& pass, const Operation& op) {
       return compute != nullptr && compute->kind == kind && compute->ring_step == number;
     });
   };
-  const Operation attention = step(OpKind::Attention, 0);
+  const Operation& attention = step(OpKind::Attention, 0);
   const ValueId lse = step(OpKind::MergeAttention, pass.context().cp - 1).outputs[1];
   const ValueId kv = attention.inputs[1];
   const std::string name = attention.name.substr(0, attention.name.rfind('.'));
@@ -57,16 +57,16 @@ void ring_adjoint(BackwardPass& pass, const Operation& op) {
       operands.key_ranges.push_back(step(OpKind::Attention, number).inputs.back());
   const RingGradients made = append_ring_gradient(pass.layer(), pass.context().cp, name, operands,
                                                   std::get<ComputeOp>(attention.work));
-  pass.ring_queries = made.queries;
+  pass.set_ring_queries(made.queries);
   pass.contribute(kv, {made.keys_values, dy.where});
 }
 
 void key_values_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work) {
   const Gradient dkv = pass.output_gradient(op);
   const ValueId qkv = op.inputs[0];
-  if (pass.ring_queries) {
+  if (const std::optional<ValueId> queries = pass.ring_queries()) {
     const ValueId dqkv = pass.fresh_gradient(qkv, dkv.where);
-    pass.emit_input_gradient(op, work, {dkv.buffer, *pass.ring_queries}, {dqkv});
+    pass.emit_input_gradient(op, work, {dkv.buffer, *queries}, {dqkv});
     return pass.contribute(qkv, {dqkv, dkv.where});
   }
   const Gradient dq = pass.gradient(qkv);

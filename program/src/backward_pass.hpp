@@ -77,7 +77,8 @@ class BackwardPass {
   ValueId gradient_of_parameter(ValueId weight, const Gradient& dy);
 
   /// Of ring attention: the gradient of its queries, until KeyValues puts that of the keys beside.
-  std::optional<ValueId> ring_queries;
+  void set_ring_queries(ValueId gradient) { ring_queries_ = gradient; }
+  std::optional<ValueId> ring_queries() const { return ring_queries_; }
 
  private:
   Gradient as_dual(ValueId id, Gradient have);
@@ -88,6 +89,7 @@ class BackwardPass {
   std::map<ValueId, Gradient> gradients_;
   std::set<ValueId> finalized_;
   std::set<ValueId> retired_;
+  std::optional<ValueId> ring_queries_;
 };
 
 }  // namespace meshplan::program
