@@ -45,7 +45,7 @@ namespace {
 /// "NAME", or "NAME:NODES" of a cluster of nodes of several makes.
 sim::Cluster load_part(const std::string& part) {
   const std::size_t colon = part.rfind(':');
-  const sim::Cluster cluster = load_cluster(part.substr(0, colon));
+  sim::Cluster cluster = load_cluster(part.substr(0, colon));
   if (colon == std::string::npos) return cluster;
   const std::string number = part.substr(colon + 1);
   int nodes = 0;

@@ -269,7 +269,7 @@ program::Plan single_plan(const ResolvedRequest& resolved) {
   const std::vector<planner::Candidate> candidates =
       planner::enumerate(request.model, request.workload, ranks, pins);
   require_invariant(candidates.size() == 1, "all choices are fixed, so one plan is left");
-  const program::Plan plan = planner::make_plan(request, candidates.front());
+  program::Plan plan = planner::make_plan(request, candidates.front());
   const std::vector<program::Violation> violations = program::check(plan);
   if (!violations.empty()) throw ConfigError(violations.front().message);
   return plan;
