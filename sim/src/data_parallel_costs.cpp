@@ -32,13 +32,6 @@ const StageBuckets& buckets_of(const StagePricing& pricing,
       .first->second;
 }
 
-}  // namespace
-
-double owned_share(const ZeroStage& zero) {
-  const double all = zero.whole + zero.streamed;
-  return all > 0 ? (zero.owned + zero.owned_streamed) / all : 1;
-}
-
 /// What one thread has compressed it must have sent before there is room for the bucket after the
 /// next, so backward waits for the sums of a chunk, and the stage before it for that.
 void reduce_in_tasks(StageCost& stage) {
@@ -51,6 +44,13 @@ void reduce_in_tasks(StageCost& stage) {
     stage.norm_seconds -= bucket.compute_seconds;
   }
   stage.total.seconds += stage.streamed;
+}
+
+}  // namespace
+
+double owned_share(const ZeroStage& zero) {
+  const double all = zero.whole + zero.streamed;
+  return all > 0 ? (zero.owned + zero.owned_streamed) / all : 1;
 }
 
 void price_data_parallel(const StagePricing& pricing, double late, StageCost& stage) {
