@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <numeric>
 
+#include "chunk_maker.hpp"
 #include "program/frozen.hpp"
 #include "program/lower.hpp"
 
@@ -233,143 +234,6 @@ const StagePrices& ChunkCosts::prices(const PipelinePair& pipelines, int layer_c
   return entry->second;
 }
 
-/// Puts a chunk together: the stage of the small pipeline that has what it has beside layers, and
-/// layers by their kind.
-class ChunkCosts::Maker {
- public:
-  Maker(const Cluster& cluster, const StagePrices& base) : base_(base) {
-    // All ranks of a CPU host want its cores at once.
-    if (cluster.device.kind == DeviceKind::Cpu)
-      turns_ =
-          std::max(1.0, static_cast<double>(cluster.devices_per_node) / cluster.cores_per_host);
-    chunk_.tasks = base.tasks;
-    chunk_.prelude = base.prelude;
-    chunk_.load_seconds = base.load_seconds;
-    chunk_.tied_elements = static_cast<double>(base.tied_elements);
-    chunk_.layer_copied_parts = base.layer_copied_parts;
-    chunk_.boundary_bytes = base.boundary_bytes;
-    chunk_.scalar_bytes = base.scalar_bytes;
-    chunk_.transient_bytes = base.transient_bytes;
-    chunk_.elements = static_cast<double>(base.parameter_elements);
-    chunk_.frozen_elements = static_cast<double>(base.frozen_elements);
-    chunk_.frozen_tied_elements = static_cast<double>(base.frozen_tied_elements);
-    chunk_.untrained_elements = static_cast<double>(base.untrained_elements);
-    chunk_.partial_elements = static_cast<double>(base.partial_elements);
-    chunk_.update_seconds = base.update_seconds;
-    chunk_.update_launches = base.update_launches;
-    chunk_.norm_seconds = base.norm_seconds;
-    chunk_.once_seconds = base.once_seconds;
-    chunk_.quantized_bytes = base.quantized_bytes;
-    chunk_.kept_bytes = base.kept_bytes;
-    add(-base.num_layers, base);
-  }
-
-  /// @param stage  of a small pipeline with layers of the kind
-  void add_layer(const StagePrices& stage) {
-    add(1, stage);
-    chunk_.transient_bytes = std::max(chunk_.transient_bytes, stage.transient_bytes);
-    ++chunk_.num_layers;
-    keeps_.add(stage.layer_kept_bytes);
-    layers_.push_back(&stage);
-  }
-
-  ChunkCost run() {
-    chunk_.update_seconds *= turns_;
-    chunk_.norm_seconds *= turns_;
-    chunk_.once_seconds *= turns_;
-    constexpr auto kInForward = static_cast<std::size_t>(program::Keep::InForward);
-    chunk_.kept_bytes[kInForward] = keeps_.bytes()[kInForward];  // layers take turns
-    add_gradients();
-    return std::move(chunk_);
-  }
-
-  /// Nothing in it or before it is trained.
-  void drop_backward() {
-    chunk_.has_backward = false;
-    chunk_.tasks = {.forward = chunk_.tasks.forward};
-  }
-
- private:
-  void add(int times, const StagePrices& stage) {
-    chunk_.tasks = chunk_.tasks.plus(times, stage.layer_tasks);
-    const auto grow = [&](double& sum, auto of_layer) {
-      sum += times * static_cast<double>(of_layer);
-    };
-    grow(chunk_.elements, stage.layer_elements);
-    grow(chunk_.frozen_elements, stage.layer_frozen_elements);
-    grow(chunk_.untrained_elements, stage.layer_untrained_elements);
-    grow(chunk_.partial_elements, stage.layer_partial_elements);
-    grow(chunk_.update_seconds, stage.layer_update_seconds);
-    grow(chunk_.update_launches, stage.layer_update_launches);
-    grow(chunk_.norm_seconds, stage.layer_norm_seconds);
-    grow(chunk_.once_seconds, stage.layer_once_seconds);
-    grow(chunk_.quantized_bytes, stage.layer_quantized_bytes);
-    for (std::size_t keep = 0; keep < program::kNumKeeps; ++keep)
-      chunk_.kept_bytes[keep] += times * stage.layer_kept_bytes[keep];
-  }
-
-  /// Gradients as the chunk's last task makes them, layer by layer, and when its forward needs the
-  /// weights.
-  void add_gradients() {
-    const bool split = chunk_.tasks.weight.seconds > 0;
-    const auto last = split ? &TaskTimes::weight : &TaskTimes::backward;
-    const std::size_t num_parts = base_.parts.size();
-    const std::size_t before = base_.first_layer_part + 1 - at(base_.num_layers);  // head
-    TaskTimes of_layers;
-    for (const StagePrices* layer : layers_) of_layers = of_layers.plus(1, layer->layer_tasks);
-    const auto rest = [&](TaskTime TaskTimes::*task) {
-      return std::max(0.0, (chunk_.tasks.*task).seconds - (of_layers.*task).seconds);
-    };
-    const Seconds others{.forward = rest(&TaskTimes::forward),
-                         .first = rest(&TaskTimes::backward_first),
-                         .last = rest(last)};
-    // What is not of a layer is the head's, else the embedding's.
-    needed_ = chunk_.tasks.forward.seconds;
-    for (std::size_t i = 0; i < before; ++i)
-      add_part(base_.parts[i], i == 0 ? others : Seconds{}, {}, true);
-    for (std::size_t i = layers_.size(); i-- > 0;) {
-      const TaskTimes& layer = layers_[i]->layer_tasks;
-      add_part(layers_[i]->parts[layers_[i]->first_layer_part],
-               {.forward = layer.forward.seconds,
-                .first = layer.backward_first.seconds,
-                .last = (layer.*last).seconds},
-               layers_[i]->layer_copied_parts, true);
-    }
-    for (std::size_t i = base_.first_layer_part + 1; i < num_parts; ++i)
-      add_part(base_.parts[i], before == 0 ? others : Seconds{}, {}, false);
-  }
-
-  struct Seconds {
-    double forward = 0, first = 0, last = 0;
-  };
-
-  void add_part(const BucketParts& part, const Seconds& seconds,
-                const std::vector<std::int64_t>& copied, bool backward_reads) {
-    ready_ += seconds.last;
-    needed_ = std::max(0.0, needed_ - seconds.forward);
-    LayerCost layer{.forward = seconds.forward,
-                    .backward = seconds.first,
-                    .copied_parts = copied,
-                    .backward_reads = backward_reads};
-    for (const GradientPart& gradient : part) {
-      const auto elements = static_cast<double>(gradient.elements);
-      chunk_.ready.push_back({ready_, elements, needed_, gradient.expert});
-      (gradient.shared   ? chunk_.shared_elements
-       : gradient.expert ? layer.experts
-                         : layer.dense) += elements;
-    }
-    chunk_.layers.push_back(std::move(layer));
-  }
-
-  const StagePrices& base_;
-  double turns_ = 1;
-  double ready_ = 0;
-  double needed_ = 0;
-  ChunkCost chunk_;
-  program::ChunkKeeps keeps_;
-  std::vector<const StagePrices*> layers_;
-};
-
 const ChunkCost& ChunkCosts::chunk_of(const Plan& plan, Set& set, Set* plain, const Place& place) {
   const int virtual_stages = plan.parallel.pp * plan.parallel.vpp;
   const int small = set.num_stages;
@@ -383,7 +247,7 @@ const ChunkCost& ChunkCosts::chunk_of(const Plan& plan, Set& set, Set* plain, co
   if (found != set.chunks.end()) return found->second;
   const int model_layers = static_cast<int>(graph_.layer_kind.size());
   const int base = base_class(std::min(place.first_layer, model_layers - 1));
-  Maker maker(cluster_, prices(set.ends, base, which));
+  ChunkMaker maker(cluster_, prices(set.ends, base, which));
   for (int i = 0; i < place.num_layers; ++i) {
     const bool recomputes = i < place.num_layers - place.plain_layers;
     const Set& own = recomputes ? set : *plain;

@@ -121,8 +121,6 @@ class ChunkCosts {
   };
 
  private:
-  class Maker;
-
   /// How gradients pass a layer of a model that is frozen in parts.
   enum class Flow {
     Through,  // something below it is trained
