@@ -121,7 +121,7 @@ bool has_bias(const ComputeOperation& op) {
 
 std::string linear_signature(const ComputeOperation& op) {
   const LinearSizes sizes = op.linear_sizes();
-  const std::string product =
+  std::string product =
       fmt::format(" t={} out={} in={}{}{}", sizes.tokens, sizes.out, sizes.in,
                   has_bias(op) ? " bias" : "", op.instance.accumulate ? " accumulate" : "");
   if (!op.work.fused_activation) return product;

@@ -63,14 +63,13 @@ void append_compute_adjoint(BackwardPass& pass, const Operation& op) {
       return latent_heads_adjoint(pass, op, work);
     case OpKind::SigmoidGate:
       return gate_adjoint(pass, op, work);
-    case OpKind::RouterLosses:
-      return;  // part of the router's
+    case OpKind::RouterLosses:  // part of the router's; the others make integers
     case OpKind::RouterLoad:
     case OpKind::SequenceLoad:
     case OpKind::LimitChoices:
     case OpKind::DispatchPlan:
     case OpKind::ExchangeSizes:
-      return;  // integers
+      return;
     case OpKind::Dispatch:
       return dispatch_adjoint(pass, op, work);
     case OpKind::RegroupRows:

@@ -72,6 +72,7 @@ class Divider {
   /// Equal ones as far as there is room; what is left goes one by one to who has most of it.
   std::vector<std::int64_t> shares(const std::vector<int>& ranks, std::int64_t tokens) const {
     std::vector<std::int64_t> shares;
+    shares.reserve(ranks.size());
     const std::int64_t equal = tokens / std::ssize(ranks);
     for (const int rank : ranks) shares.push_back(std::min(equal, room_[at(rank)]));
     std::int64_t left = tokens - std::accumulate(shares.begin(), shares.end(), std::int64_t{0});

@@ -38,7 +38,7 @@ std::optional<OddFeatures> odd_features(const models::LayerGraph& layer, const m
 std::optional<OddFeatures> odd_float8_features(const models::ModelGraph& graph, int tp) {
   for (const models::LayerGraph& layer : graph.kinds)
     for (const models::Op& op : layer.ops)
-      if (const auto odd = odd_features(layer, op, tp)) return odd;
+      if (auto odd = odd_features(layer, op, tp)) return odd;
   return std::nullopt;
 }
 

@@ -294,6 +294,7 @@ Program lower(const Plan& plan, const models::ModelGraph& graph, int stage, Pass
 
 std::vector<Program> lower_all(const Plan& plan, Pass pass, const ExecutionProfile& profile) {
   std::vector<Program> programs;
+  programs.reserve(at(plan.parallel.pp));
   for (int stage = 0; stage < plan.parallel.pp; ++stage)
     programs.push_back(lower(plan, stage, pass, profile));
   return programs;

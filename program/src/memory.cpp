@@ -53,6 +53,7 @@ std::vector<Lifetime> lifetimes(const ShardedLayer& layer, const std::vector<Ope
     for (const ValueId id : operations[at(i)].outputs) touch(id, i);
   }
   std::vector<Lifetime> list;
+  list.reserve(found.size());
   for (const auto& [root, lifetime] : found) list.push_back(lifetime);
   return list;
 }

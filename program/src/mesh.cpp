@@ -253,6 +253,7 @@ std::vector<int> Mesh::group(Group group, int rank) const {
     places = std::move(spread);
   }
   std::vector<int> members;
+  members.reserve(places.size());
   for (const Coordinates& place : places)
     members.push_back(expert ? rank_of_expert(place) : rank_of(place));
   std::ranges::sort(members);
