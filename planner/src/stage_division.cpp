@@ -4,15 +4,12 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/index.hpp"
 #include "program/schedule.hpp"
 #include "sim/pricing.hpp"
 
 namespace meshplan::planner {
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// FLOP/s that large products reach on nodes of this type.
 double speed_of(const sim::Cluster& cluster, int type, const program::Workload& workload) {

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "core/units.hpp"
 #include "host_thread.hpp"
 #include "program/cost.hpp"
@@ -22,10 +23,6 @@ using program::StepOp;
 using program::StepWork;
 
 constexpr double kGigabyte = 1e9;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 class StagePricer {
  public:

@@ -76,12 +76,12 @@ struct StagePrices {
   std::int64_t parameter_elements = 0;  // without frozen ones
   std::int64_t frozen_elements = 0;
   std::int64_t frozen_tied_elements = 0;  // of these, what the other end of the pipeline has, too
-  std::int64_t untrained_elements = 0;  // of these, what no gradient moves
-  std::int64_t tied_elements = 0;       // reduced with the other end of the pipeline
-  std::int64_t partial_elements = 0;    // reduced over tp first
-  program::KeptBytes kept_bytes{};      // of one micro-batch
-  double transient_bytes = 0;           // of a slot
-  double boundary_bytes = 0;            // of a slot
+  std::int64_t untrained_elements = 0;    // of these, what no gradient moves
+  std::int64_t tied_elements = 0;         // reduced with the other end of the pipeline
+  std::int64_t partial_elements = 0;      // reduced over tp first
+  program::KeptBytes kept_bytes{};        // of one micro-batch
+  double transient_bytes = 0;             // of a slot
+  double boundary_bytes = 0;              // of a slot
   double scalar_bytes = 0;
   double quantized_bytes = 0;        // of weights in FP8
   std::vector<BucketParts> parts;    // in the order of the backward pass: head, layers, embedding

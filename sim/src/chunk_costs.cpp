@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "chunk_maker.hpp"
+#include "core/index.hpp"
 #include "program/frozen.hpp"
 #include "program/lower.hpp"
 
@@ -13,10 +14,6 @@ namespace {
 
 using program::Plan;
 using program::RecomputeKind;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// 1F1B with one forward more in the warm-up, so that a forward can be overlapped with the backward
 /// of another micro-batch; one micro-batch more has both gradients apart.

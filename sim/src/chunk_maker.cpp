@@ -3,15 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/index.hpp"
+
 namespace meshplan::sim {
-namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
-
-}  // namespace
-
 ChunkMaker::ChunkMaker(const Cluster& cluster, const StagePrices& base) : base_(base) {
   // All ranks of a CPU host want its cores at once.
   if (cluster.device.kind == DeviceKind::Cpu)

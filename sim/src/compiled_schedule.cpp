@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -23,10 +24,6 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr std::int32_t kNothing = 0;  // slot that is always 0
 constexpr std::int32_t kNobody = 1;   // slot that nobody reads
 constexpr std::int32_t kFirstSlot = 2;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 Duration duration_of(TaskKind kind, bool first) {
   switch (kind) {

@@ -6,16 +6,13 @@
 #include <set>
 #include <vector>
 
+#include "core/index.hpp"
 #include "layer_work.hpp"
 
 namespace meshplan::sim {
 
 constexpr double kHalfBytes = 2;  // a 16-bit element
 constexpr double kStatistic = 4;  // an fp32 element
-
-inline std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 class LayerWalk {
  public:
@@ -80,7 +77,8 @@ class LayerWalk {
   // ---- attention (layer_attention.cpp)
   void attention(const Op& op);
   /// Keys and values travel around the cp ring, their gradients too (Liu et al. 2023, Ring
-  /// Attention, section 3), or are gathered (Llama Team 2024, Llama 3, section 3.3.2); or heads are exchanged for tokens (Jacobs et al. 2023, Ulysses).
+  /// Attention, section 3), or are gathered (Llama Team 2024, Llama 3, section 3.3.2); or heads are
+  /// exchanged for tokens (Jacobs et al. 2023, Ulysses).
   void exchange_context(const Op& op, double heads, double head, double value);
   /// Scores in memory: 5 a s^2 b bytes are kept (Korthikanti et al. 2022, section 4.1).
   void scores(double heads, double head, double value, double seq);

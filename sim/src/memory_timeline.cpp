@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "core/units.hpp"
 #include "program/activations.hpp"
 #include "program/address.hpp"
@@ -20,10 +21,6 @@ namespace {
 using program::OperationInstance;
 using program::Program;
 using program::Span;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// What a chunk keeps of a micro-batch.
 std::vector<program::KeptBytes> kept_per_chunk(const Program& program) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/index.hpp"
 #include "core/units.hpp"
 #include "host_thread.hpp"
 #include "sim/pricing.hpp"
@@ -12,10 +13,6 @@ namespace {
 
 using program::Plan;
 using program::RecomputeKind;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// Of activations that a stage sends to the next one.
 std::int64_t boundary_bytes(const Plan& plan) {

@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/index.hpp"
 #include "core/units.hpp"
 
 namespace meshplan::sim {
 namespace {
 
 constexpr double kHalfBytes = 2;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// Micro-batches times chunks whose activations a stage holds: 1F1B keeps pp - s, interleaving
 /// its longer warm-up (Narayanan et al. 2021, sections 2.2.1 and 2.2.2).

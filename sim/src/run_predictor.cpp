@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/index.hpp"
 #include "offload.hpp"
 #include "pipeline_time.hpp"
 
@@ -12,10 +13,6 @@ namespace {
 using program::Collective;
 
 constexpr double kHalfBytes = 2;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// One layer (or embedding, or head) for one micro-batch.
 struct LayerTime {

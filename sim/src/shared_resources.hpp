@@ -33,8 +33,8 @@ class SharedResources {
   /// Ends or pauses an activity. @returns seconds left at full speed
   double stop(int activity, double now);
 
-  /// Shares resources anew among all that started and stopped at `now`: once for all of them, so that
-  /// a rank that goes from one operation to the next like it disturbs nobody.
+  /// Shares resources anew among all that started and stopped at `now`: once for all of them, so
+  /// that a rank that goes from one operation to the next like it disturbs nobody.
   void settle(double now);
   bool is_settled() const { return component_resources_.empty(); }
 

@@ -3,13 +3,10 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::sim {
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// Is layer `index` of a chunk recomputed?
 bool is_recomputed(const TrainingRun& run, int index) {

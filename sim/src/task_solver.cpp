@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -14,10 +15,6 @@ using program::Task;
 using program::TaskKind;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 class TaskSolver {
  public:

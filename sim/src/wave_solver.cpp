@@ -5,14 +5,12 @@
 #include <limits>
 #include <utility>
 
+#include "core/index.hpp"
+
 namespace meshplan::sim {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// Differences of two times that rounding may leave between equal ones.
 double rounding(double time) {
