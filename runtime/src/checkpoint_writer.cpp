@@ -136,9 +136,9 @@ std::int64_t snapshot_bytes(const program::Program& program) {
   }
   const auto partial = std::ranges::count(state_regions(program), true, &StateRegion::frozen_only);
   const auto num_buckets = static_cast<int>(program.buckets.size());
-  const std::int64_t total =
-      elements * (std::ssize(state_regions(program)) - partial) + frozen +
-      program::errors_begin(program, num_buckets) + program::sum_errors_begin(program, num_buckets);
+  const std::int64_t total = elements * (std::ssize(state_regions(program)) - partial) + frozen +
+                             program::errors_begin(program, num_buckets) +
+                             program::sum_errors_begin(program, num_buckets);
   return total * size_of(DType::F32);
 }
 

@@ -13,8 +13,8 @@ Groups::Groups(Communicator& world, const program::Mesh& mesh)
   const auto create = [&](Group group, std::string_view name) {
     return world.create_group(mesh_.group(group, world.rank()), name);
   };
-  for (const Group group : {Group::Tp, Group::Cp, Group::DpCp, Group::TpPp, Group::Embedding, Group::Ep,
-                            Group::Etp, Group::ExpertDp})
+  for (const Group group : {Group::Tp, Group::Cp, Group::DpCp, Group::TpPp, Group::Embedding,
+                            Group::Ep, Group::Etp, Group::ExpertDp})
     groups_[group] = create(group, program::name_of(group));
   if (mesh_.kv_copies() > 1)
     groups_[Group::KvCopies] = create(Group::KvCopies, program::name_of(Group::KvCopies));

@@ -47,8 +47,8 @@ struct IssueOrder {
 };
 
 /// Every instance in the program's order, each after what it waits for. The host waits only for
-/// communications that it drives itself: where an instance depends on one, before a later one of the
-/// same lane (IssueRules::in_flight), and at the end of the step.
+/// communications that it drives itself: where an instance depends on one, before a later one of
+/// the same lane (IssueRules::in_flight), and at the end of the step.
 IssueOrder issue_order(const program::Program& program, const IssueRules& rules);
 
 }  // namespace meshplan::runtime
