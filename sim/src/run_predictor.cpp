@@ -209,8 +209,7 @@ class Predictor {
   /// summed across nodes shard by shard), experts over the ranks that hold the same ones.
   ShardTraffic shard_traffic(const LayerWork& work) const {
     // Only of tensors with one scale: blocks of a shard have scales of their own.
-    const bool fp8_gather = run_.precision == RunPrecision::Fp8 && profile_.gathers_fp8;
-    const double parameter_bytes = fp8_gather ? 1 : kHalfBytes;
+    const double parameter_bytes = gathered_bytes();
     const double gradient_bytes = profile_.reduce_bytes;
     ShardTraffic traffic;
     const auto add = [&](double n, const GroupPlacement& group) {
@@ -276,8 +275,8 @@ class Predictor {
             pricer_.collective(Collective::AllReduce, parameters * gradient_bytes, group), stage);
       const double scatter =
           pricer_.collective(Collective::ReduceScatter, parameters * gradient_bytes, group);
-      const double gather =
-          pricer_.collective(Collective::AllGather, parameters * kHalfBytes / group.size, group);
+      const double gather = pricer_.collective(Collective::AllGather,
+                                               parameters * gathered_bytes() / group.size, group);
       return exposed_scatter(scatter, stage) +
              gathers_a_step() * exposed_under(gather, forward_window(stage));
     };
@@ -295,6 +294,11 @@ class Predictor {
                                     placements_.next_stage);
     parts.data_parallel = total;
     return total;
+  }
+
+  /// Of a parameter that travels from its owner: scales of blocks are found after it.
+  double gathered_bytes() const {
+    return run_.precision == RunPrecision::Fp8 && profile_.gathers_fp8 ? 1 : kHalfBytes;
   }
 
   const GroupPlacement& dense_shards() const {

@@ -198,6 +198,22 @@ TEST_CASE("Parameters travel in FP8 where a tensor has one scale", "[sim][predic
   CHECK(data_parallel(run, 1) == Approx(half));
 }
 
+// A distributed optimizer without overlap: 4 bytes a parameter are scattered and 2, or 1, gathered.
+// The rate of the network cancels.
+TEST_CASE("A distributed optimizer hands out parameters in FP8", "[sim][prediction]") {
+  TrainingRun run = large_sharded("megatron-core-no-overlap");
+  run.cluster = "dgx-h100";
+  run.zero_stage = 1;
+  run.overlap_dp = false;
+  const auto seconds = [&](RunPrecision precision) {
+    run.precision = precision;
+    return data_parallel(run, 1);
+  };
+  const double half = seconds(RunPrecision::Bf16);
+  CHECK(seconds(RunPrecision::Fp8) / half == Approx(5.0 / 6).epsilon(0.01));
+  CHECK(seconds(RunPrecision::MxFp8) == Approx(half));
+}
+
 // Of hidden size 1024: a layer multiplies 12 x 1024^2 per token; a prediction module that, its
 // projection 2 and, with a vocabulary of 8 x 1024, the head 8.
 TEST_CASE("A multi-token prediction module is a layer, a projection and logits",
