@@ -110,6 +110,12 @@ std::string chrome_trace(const reports::SimulationReport& report) {
   return program::to_chrome_trace(report.simulation.trace, memory);
 }
 
+std::vector<double> capacity_of_stages(const sim::MemoryReport& memory) {
+  std::vector<double> capacity;
+  for (const sim::StageMemory& stage : memory.stages) capacity.push_back(stage.capacity);
+  return capacity;
+}
+
 std::string memory_title(const reports::SimulationReport& report) {
   return fmt::format("{} on {}, {}: memory over a step", report.plan.model.name,
                      report.cluster.name, planner::describe(planner::candidate_of(report.plan)));
@@ -131,7 +137,7 @@ int run(const Options& options, const Terminal& terminal) {
   if (options.chrome) write_file(*options.chrome, chrome_trace(report));
   if (options.memory_svg)
     write_file(*options.memory_svg,
-               reports::to_svg(report.memory_timelines, report.memory.capacity_bytes,
+               reports::to_svg(report.memory_timelines, capacity_of_stages(report.memory),
                                memory_title(report)));
   if (options.program) {
     if (options.stage < 0 || options.stage >= loaded.plan.parallel.pp)

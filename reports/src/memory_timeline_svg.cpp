@@ -59,16 +59,17 @@ double nice_step(double range, int marks) {
 
 class Drawing {
  public:
-  Drawing(std::vector<const MemoryTimeline*> stages, double capacity_bytes)
-      : stages_(std::move(stages)), capacity_(capacity_bytes) {
+  Drawing(std::vector<const MemoryTimeline*> stages, std::vector<double> capacity_bytes)
+      : stages_(std::move(stages)), capacity_(std::move(capacity_bytes)) {
     for (const MemoryTimeline* stage : stages_) {
       end_s_ = std::max(end_s_, stage->end_s);
       top_ = std::max(top_, stage->planned_bytes);
     }
     // The capacity is drawn where it does not squeeze everything else.
     constexpr double kRoomForCapacity = 1.6;
-    shows_capacity_ = capacity_ > 0 && capacity_ <= kRoomForCapacity * top_;
-    if (shows_capacity_) top_ = std::max(top_, capacity_);
+    const double largest = *std::ranges::max_element(capacity_);
+    shows_capacity_ = largest > 0 && largest <= kRoomForCapacity * top_;
+    if (shows_capacity_) top_ = std::max(top_, largest);
     constexpr double kHeadroom = 1.08;
     top_ *= kHeadroom;
   }
@@ -82,7 +83,12 @@ class Drawing {
         "viewBox=\"0 0 {0} {1}\" font-family=\"sans-serif\" font-size=\"12\">\n"
         "<rect width=\"{0}\" height=\"{1}\" fill=\"white\"/>\n",
         width, height);
-    text(kLeft, 22, title, "font-size=\"15\" font-weight=\"bold\"");
+    // A bold letter is about 0.65 of its size wide; a long title gets smaller ones.
+    constexpr double kTitleSize = 15, kLetter = 0.65;
+    const double fits =
+        (kPlotWidth + kRight) / (kLetter * std::max(1.0, static_cast<double>(title.size())));
+    text(kLeft, 22, title,
+         fmt::format("font-size=\"{:.3g}\" font-weight=\"bold\"", std::min(kTitleSize, fits)));
     legend();
     for (int i = 0; i < panels; ++i) panel(*stages_[static_cast<std::size_t>(i)], y_of_panel(i));
     time_axis(y_of_panel(panels - 1) + kPanelHeight);
@@ -160,7 +166,7 @@ class Drawing {
       text(kLeft - 6, y + 4, fmt::format("{:g}", bytes / kGib), "text-anchor=\"end\"");
     }
     if (shows_capacity_) {
-      const double y = y_of(capacity_, top);
+      const double y = y_of(capacity_[static_cast<std::size_t>(stage.stage)], top);
       line(kLeft, y, kLeft + kPlotWidth, y, "stroke=\"#c0392b\" stroke-dasharray=\"6 4\"");
       text(kLeft + kPlotWidth - 4, y + 13, "capacity",
            "text-anchor=\"end\" fill=\"#c0392b\" font-size=\"11\"");
@@ -198,7 +204,7 @@ class Drawing {
   }
 
   std::vector<const MemoryTimeline*> stages_;
-  double capacity_;
+  std::vector<double> capacity_;  // by stage
   bool shows_capacity_ = false;
   double end_s_ = 0, top_ = 0;
   std::string out_;
@@ -206,8 +212,8 @@ class Drawing {
 
 }  // namespace
 
-std::string to_svg(const std::vector<MemoryTimeline>& timelines, double capacity_bytes,
-                   const std::string& title) {
+std::string to_svg(const std::vector<MemoryTimeline>& timelines,
+                   const std::vector<double>& capacity_bytes, const std::string& title) {
   return Drawing(first_of_each_stage(timelines), capacity_bytes).run(title);
 }
 

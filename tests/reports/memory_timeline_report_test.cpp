@@ -47,11 +47,37 @@ TEST_CASE("memory over the step is shown stage by stage", "[reports][memory]") {
 
 TEST_CASE("a drawing of memory has a panel per stage, its peaks and the capacity",
           "[reports][memory]") {
-  const std::string svg = to_svg({hill(0, 0), hill(1, 1)}, 8 * kGib, "a < b & c");
+  const std::string svg = to_svg({hill(0, 0), hill(1, 1)}, {8 * kGib, 8 * kGib}, "a < b & c");
   CHECK_THAT(svg, Contains("a &lt; b &amp; c") && Contains("stage 0") && Contains("stage 1") &&
                       Contains("6.0 GiB at 10.0 ms, backward 0, layer 3") && Contains("capacity") &&
                       Contains("</svg>"));
-  CHECK_THAT(to_svg({hill(0, 0)}, 80 * kGib, ""), !Contains("capacity"));
+  CHECK_THAT(to_svg({hill(0, 0)}, {80 * kGib}, ""), !Contains("capacity"));
+}
+
+TEST_CASE("a drawing of memory shows each stage's own capacity", "[reports][memory]") {
+  const auto dashed = [](const std::vector<double>& capacity) {
+    const std::string svg = to_svg({hill(0, 0), hill(1, 1)}, capacity, "");
+    std::vector<double> heights;
+    for (std::size_t i = svg.find("stroke-dasharray"); i != std::string::npos;
+         i = svg.find("stroke-dasharray", i + 1))
+      heights.push_back(std::stod(svg.substr(svg.rfind("y1=\"", i) + 4)));
+    return heights;
+  };
+  const auto alike = dashed({8 * kGib, 8 * kGib}), smaller = dashed({8 * kGib, 7 * kGib});
+  REQUIRE(alike.size() == 2);
+  REQUIRE(smaller.size() == 2);
+  CHECK(smaller[0] == alike[0]);
+  CHECK(smaller[1] > alike[1]);  // further down
+}
+
+TEST_CASE("a long title fits", "[reports][memory]") {
+  const auto size = [](std::size_t letters) {
+    const std::string svg = to_svg({hill(0, 0)}, {8 * kGib}, std::string(letters, 'x'));
+    return std::stod(
+        svg.substr(svg.find("<text") + svg.substr(svg.find("<text")).find("font-size=\"") + 11));
+  };
+  CHECK(size(40) == 15);
+  CHECK(size(200) < 8);
 }
 
 TEST_CASE("memory is a counter beside a rank's lanes", "[reports][memory]") {

@@ -13,8 +13,9 @@ namespace meshplan::reports {
 std::string to_text(const std::vector<sim::MemoryTimeline>& timelines);
 
 /// One panel per stage: areas by class over the step, stacked, with the peak and the capacity.
+/// @param capacity_bytes  of a rank, by stage
 /// @param title  shown on top
-std::string to_svg(const std::vector<sim::MemoryTimeline>& timelines, double capacity_bytes,
-                   const std::string& title);
+std::string to_svg(const std::vector<sim::MemoryTimeline>& timelines,
+                   const std::vector<double>& capacity_bytes, const std::string& title);
 
 }  // namespace meshplan::reports
