@@ -48,12 +48,12 @@ const std::vector<double>& StageDivision::speeds(const program::ParallelConfig& 
   const auto [entry, fresh] = speeds_.try_emplace(degrees);
   if (!fresh) return entry->second;
   const program::Mesh mesh(parallel, request_.constraints.rank_order);
-  for (const std::vector<int>& types : sim::node_types(request_.cluster, mesh)) {
-    double slowest = speed_of(request_.cluster, types.front(), request_.workload);
-    for (const int type : types)
-      slowest = std::min(slowest, speed_of(request_.cluster, type, request_.workload));
-    entry->second.push_back(slowest);
-  }
+  std::vector<double> of_type;
+  for (int type = 0; type < sim::num_node_types(request_.cluster); ++type)
+    of_type.push_back(speed_of(request_.cluster, type, request_.workload));
+  const auto speed = [&](int type) { return of_type[at(type)]; };
+  for (const std::vector<int>& types : sim::node_types(request_.cluster, mesh))
+    entry->second.push_back(speed(std::ranges::min(types, {}, speed)));
   return entry->second;
 }
 

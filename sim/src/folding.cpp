@@ -141,10 +141,13 @@ bool Folding::is_exact(const std::vector<Group>& groups) const {
     if (!same_placements(group)) return false;
   if (cluster_.device.kind == DeviceKind::Cpu && !same_company(cluster_.devices_per_node))
     return false;
-  for (int type = 0; type < num_node_types(cluster_); ++type)
-    for (const FabricLevel& level : as_if_all(cluster_, type).fabric)
-      if (level.ranks_per_link > 1 && !same_company(level.ranks_per_link)) return false;
-  return true;
+  const auto shares_alike = [&](const FabricLevel& level) {
+    return level.ranks_per_link <= 1 || same_company(level.ranks_per_link);
+  };
+  return std::ranges::all_of(cluster_.fabric, shares_alike) &&
+         std::ranges::all_of(cluster_.other_nodes, [&](const OtherNodes& nodes) {
+           return std::ranges::all_of(nodes.inside, shares_alike);
+         });
 }
 
 int Folding::multiplicity(int stage, int span) const {

@@ -4,7 +4,9 @@
 #include <limits>
 #include <set>
 
+#include "core/index.hpp"
 #include "core/units.hpp"
+#include "node_types.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -89,11 +91,12 @@ MemoryReport memory_report(const std::vector<program::Program>& stages, const Cl
   MemoryReport report;
   const program::Mesh mesh = program::mesh_of(stages.front().plan);
   const std::vector<std::vector<int>> types = node_types(cluster, mesh);
+  const std::vector<Cluster> uniform = by_node_type(cluster);
   double least_room = std::numeric_limits<double>::infinity();
   for (const program::Program& program : stages) {
     StageMemory own;
-    for (const int type : types[static_cast<std::size_t>(program.role.stage)]) {
-      const StageMemory there = stage_memory(program, as_if_all(cluster, type));
+    for (const int type : types[at(program.role.stage)]) {
+      const StageMemory there = stage_memory(program, uniform[at(type)]);
       if (own.capacity == 0 || there.room() < own.room()) own = there;
     }
     if (own.room() < least_room) {

@@ -2,15 +2,17 @@
 
 #include <algorithm>
 
+#include "core/index.hpp"
 #include "core/units.hpp"
+#include "node_types.hpp"
 #include "program/mesh.hpp"
 #include "sim/memory.hpp"
 
 namespace meshplan::sim {
 
 NodeStages::NodeStages(const Cluster& cluster) : cluster_(cluster) {
-  for (int type = 0; type < num_node_types(cluster); ++type)
-    types_.push_back(std::make_unique<Type>(as_if_all(cluster, type)));
+  for (Cluster& uniform : by_node_type(cluster))
+    types_.push_back(std::make_unique<Type>(std::move(uniform)));
 }
 
 void NodeStages::set_task(const program::Plan& plan) {
@@ -42,7 +44,7 @@ void NodeStages::make(const program::Plan& plan, const PlanKeys& keys,
 
 void NodeStages::choose_slowest() {
   const auto seconds = [&](int type, std::size_t stage) {
-    const StageCost& cost = types_[static_cast<std::size_t>(type)]->stages[stage];
+    const StageCost& cost = types_[at(type)]->stages[stage];
     return cost.total.seconds + cost.update_seconds + cost.norm_seconds;
   };
   input_ = types_.front()->stages.solver_input();
@@ -50,7 +52,7 @@ void NodeStages::choose_slowest() {
   for (std::size_t stage = 0; stage < size(); ++stage) {
     const int slowest =
         std::ranges::max(types_of_->at(stage), {}, [&](int type) { return seconds(type, stage); });
-    slowest_.push_back(static_cast<std::size_t>(slowest));
+    slowest_.push_back(at(slowest));
     input_.stages[stage] = type_of(stage).stages.solver_input().stages[stage];
   }
   for (const auto& type : types_) {
@@ -63,10 +65,10 @@ void NodeStages::choose_slowest() {
 const Cluster& NodeStages::smallest_of(std::size_t stage) const {
   if (types_.size() == 1) return types_.front()->cluster;
   const int smallest = std::ranges::min(types_of_->at(stage), {}, [&](int type) {
-    const Cluster& cluster = types_[static_cast<std::size_t>(type)]->cluster;
+    const Cluster& cluster = types_[at(type)]->cluster;
     return memory_capacity_bytes(cluster) - cluster.device.runtime_base_mib * kMib;
   });
-  return types_[static_cast<std::size_t>(smallest)]->cluster;
+  return types_[at(smallest)]->cluster;
 }
 
 }  // namespace meshplan::sim

@@ -1,10 +1,11 @@
-// Clusters whose nodes are not all of one make.
+#include "node_types.hpp"
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <set>
 
 #include "core/error.hpp"
-#include "sim/cluster.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -47,7 +48,7 @@ void slow_down(FabricLevel& level, const FabricLevel& other) {
 }  // namespace
 
 int num_nodes_of(const Cluster& cluster, int type) {
-  if (type > 0) return cluster.other_nodes[static_cast<std::size_t>(type - 1)].num_nodes;
+  if (type > 0) return cluster.other_nodes[at(type - 1)].num_nodes;
   int nodes = cluster.num_nodes;
   for (const OtherNodes& other : cluster.other_nodes) nodes -= other.num_nodes;
   return nodes;
@@ -64,8 +65,7 @@ int node_type(const Cluster& cluster, int rank) {
 }
 
 const Device& device_of(const Cluster& cluster, int type) {
-  return type == 0 ? cluster.device
-                   : cluster.other_nodes[static_cast<std::size_t>(type - 1)].device;
+  return type == 0 ? cluster.device : cluster.other_nodes[at(type - 1)].device;
 }
 
 std::vector<std::vector<int>> node_types(const Cluster& cluster, const program::Mesh& mesh) {
@@ -84,8 +84,14 @@ Cluster as_if_all(const Cluster& cluster, int type) {
   uniform.other_nodes.clear();
   if (type == 0) return uniform;
   uniform.device = device_of(cluster, type);
-  std::ranges::copy(cluster.other_nodes[static_cast<std::size_t>(type - 1)].inside,
-                    uniform.fabric.begin());
+  std::ranges::copy(cluster.other_nodes[at(type - 1)].inside, uniform.fabric.begin());
+  return uniform;
+}
+
+std::vector<Cluster> by_node_type(const Cluster& cluster) {
+  std::vector<Cluster> uniform;
+  for (int type = 0; type < num_node_types(cluster); ++type)
+    uniform.push_back(as_if_all(cluster, type));
   return uniform;
 }
 

@@ -7,7 +7,9 @@
 #include <tuple>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "host_thread.hpp"
+#include "node_types.hpp"
 #include "sim/pricing.hpp"
 
 namespace meshplan::sim {
@@ -66,12 +68,10 @@ class WorldBuilder {
                const program::Mesh& mesh, const SimulationOptions& options)
       : programs_(programs),
         cluster_(cluster),
+        types_(by_node_type(cluster)),
         mesh_(mesh),
         options_(options),
-        folding_(mesh, cluster) {
-    for (int type = 0; type < num_node_types(cluster); ++type)
-      types_.push_back(as_if_all(cluster, type));
-  }
+        folding_(mesh, cluster) {}
 
   World run() {
     for (const Program& program : programs_) world_.stages.push_back(tables_of(program));
@@ -135,9 +135,7 @@ class WorldBuilder {
   int device_of(int rank) { return resource(Kind::Device, rank, 1); }
   int thread_of(int rank) { return resource(Kind::Thread, rank, 1); }
   /// The cluster as that rank's node is made.
-  const Cluster& around(int rank) const {
-    return types_[static_cast<std::size_t>(node_type(cluster_, rank))];
-  }
+  const Cluster& around(int rank) const { return types_[at(node_type(cluster_, rank))]; }
   int ranks_per_link(int rank, int level) const {
     return around(rank).fabric[static_cast<std::size_t>(level)].ranks_per_link;
   }
