@@ -3,6 +3,7 @@
 #   ./test.sh [ctest arguments]      ./test.sh -L unit      ./test.sh -R parity
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-"$root/scripts/setup.sh" release
-cd "$root/build/release"
+preset=${MESHPLAN_PRESET:-release}  # CI's is `ci`: warnings are errors
+"$root/scripts/setup.sh" "$preset"
+cd "$root/build/$preset"
 exec ctest --output-on-failure "$@"

@@ -4,11 +4,15 @@
 add_library(meshplan_options INTERFACE)
 # Designated initializers leave the rest to the members' defaults on purpose.
 set(meshplan_warnings -Wall -Wextra -Wshadow -Wconversion -Wundef -Wno-missing-field-initializers)
-target_compile_options(meshplan_options INTERFACE
-                       "$<$<COMPILE_LANGUAGE:CXX>:${meshplan_warnings};-Werror>")
 # -Wconversion and -Wshadow would also judge what nvcc generates.
+set(meshplan_cuda_warnings -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers)
+if(MESHPLAN_WERROR)
+  list(APPEND meshplan_warnings -Werror)
+  list(APPEND meshplan_cuda_warnings -Werror=all-warnings)
+endif()
 target_compile_options(meshplan_options INTERFACE
-                       "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers>")
+                       "$<$<COMPILE_LANGUAGE:CXX>:${meshplan_warnings}>"
+                       "$<$<COMPILE_LANGUAGE:CUDA>:${meshplan_cuda_warnings}>")
 if(MESHPLAN_SANITIZE)
   if(MESHPLAN_SANITIZE STREQUAL "THREAD")
     set(meshplan_sanitizers thread)

@@ -3,7 +3,7 @@
 // oneDNN matmul on packed weights with the packing counted. Results are checked against each other
 // first, caches are flushed before every run. Usage: gemm_library_bench [threads] [seconds per
 // case]
-#include <dnnl.hpp>
+#include <oneapi/dnnl/dnnl.hpp>
 
 #include <algorithm>
 #include <cblas.h>

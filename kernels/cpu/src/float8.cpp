@@ -2,7 +2,7 @@
 // and scales are those of the GPU to the bit; sums differ in their order.
 #include "kernels/float8.hpp"
 
-#include <dnnl.hpp>
+#include <oneapi/dnnl/dnnl.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 #include "linear.hpp"
 
-#include <dnnl.hpp>
+#include <oneapi/dnnl/dnnl.hpp>
 
 #include <algorithm>
 #include <array>
