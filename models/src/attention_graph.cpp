@@ -95,7 +95,8 @@ TensorId append_latent_queries(LayerBuilder& layer, TensorId x) {
                                      .out = *spec.mla->q_lora_rank,
                                      .bias = spec.qkv_bias},
                                     x);
-  const TensorId normed = layer.norm("q_low_norm", "self_attn.q_a_layernorm", low);
+  const TensorId normed =
+      layer.norm("q_low_norm", "self_attn.q_a_layernorm", low, spec.mla->norm_epsilon);
   return layer.linear(
       {.name = "q_up", .weight = "self_attn.q_b_proj", .out = width, .split = Split::Column},
       normed);
@@ -151,7 +152,8 @@ TensorId append_latent_attention(LayerBuilder& layer, TensorId x) {
   const TensorId kv_low = layer.output(slice, {row_count, fixed(parts[0])});
   TensorId k_rope = layer.tensor("k_rope", TensorClass::Activation, {row_count, fixed(parts[1])});
   slice.outputs.push_back(k_rope);
-  const TensorId normed = layer.norm("kv_low_norm", "self_attn.kv_a_layernorm", kv_low);
+  const TensorId normed =
+      layer.norm("kv_low_norm", "self_attn.kv_a_layernorm", kv_low, mla.norm_epsilon);
   const TensorId kv = layer.linear({.name = "kv_up",
                                     .weight = "self_attn.kv_b_proj",
                                     .out = heads * (mla.qk_nope_head_size + mla.v_head_size),

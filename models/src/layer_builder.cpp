@@ -79,12 +79,13 @@ TensorId LayerBuilder::linear(const LinearShape& shape, TensorId x) {
   return output(added, {row_count, fixed(shape.out)}, shape.sections, shape.head_size);
 }
 
-TensorId LayerBuilder::norm(const std::string& name, const std::string& weight, TensorId x) {
+TensorId LayerBuilder::norm(const std::string& name, const std::string& weight, TensorId x,
+                            std::optional<double> epsilon) {
   const bool layer_norm = spec_.norm == Norm::LayerNorm;
   const Dim row_count = rows(x);
   const Dim size = fixed(width(x));
   Op& added = op(layer_norm ? OpKind::LayerNorm : OpKind::RmsNorm, name, {x});
-  added.attributes.epsilon = spec_.norm_epsilon;
+  added.attributes.epsilon = epsilon.value_or(spec_.norm_epsilon);
   added.parameters.push_back(parameter(weight + ".weight", {size}, Init::Ones));
   if (layer_norm) added.parameters.push_back(parameter(weight + ".bias", {size}, Init::Zeros));
   const TensorId y = output(added, {row_count, size});

@@ -65,8 +65,9 @@ class LayerBuilder {
   void set_sections(TensorId id, std::vector<std::int64_t> sections, std::int64_t head_size);
 
   TensorId linear(const LinearShape& shape, TensorId x);
-  /// The spec's norm over the last dimension of x.
-  TensorId norm(const std::string& name, const std::string& weight, TensorId x);
+  /// The spec's norm over the last dimension of x. @param epsilon  absent: the spec's, too
+  TensorId norm(const std::string& name, const std::string& weight, TensorId x,
+                std::optional<double> epsilon = {});
   TensorId add(const std::string& name, TensorId a, TensorId b);
 
   const Dim& rows(TensorId id) { return at(id).shape.front(); }

@@ -58,6 +58,15 @@ struct EnumNames<models::LayerAttention> {
 };
 
 template <>
+struct EnumNames<models::RopeScalingKind> {
+  static constexpr std::array<std::pair<models::RopeScalingKind, std::string_view>, 4> value{
+      {{models::RopeScalingKind::Linear, "linear"},
+       {models::RopeScalingKind::Dynamic, "dynamic"},
+       {models::RopeScalingKind::Yarn, "yarn"},
+       {models::RopeScalingKind::Llama3, "llama3"}}};
+};
+
+template <>
 struct EnumNames<models::RouterScore> {
   static constexpr std::array<std::pair<models::RouterScore, std::string_view>, 2> value{
       {{models::RouterScore::Softmax, "softmax"}, {models::RouterScore::Sigmoid, "sigmoid"}}};
@@ -115,6 +124,8 @@ void fields(Visitor& v, MlaSpec& m) {
              at_least(1));
   v.required("qk_rope_head_size", m.qk_rope_head_size, "rotated elements of a head", at_least(1));
   v.required("v_head_size", m.v_head_size, "elements of a value head", at_least(1));
+  v.optional("norm_epsilon", m.norm_epsilon, "added to the variance in the norms of the low ranks",
+             at_least(kSmallestPositive));
 }
 
 template <class Visitor>
@@ -127,13 +138,40 @@ void fields(Visitor& v, LinearAttentionSpec& l) {
 }
 
 template <class Visitor>
+void fields(Visitor& v, RopeScaling& r) {
+  v.required("type", r.kind, "which frequencies are lowered");
+  v.required("factor", r.factor, "longer by this than what was trained", at_least(1));
+  v.optional("original_max_positions", r.original_max_positions,
+             "sequence length before scaling; null = max_positions", at_least(1));
+  v.optional("low_frequency_factor", r.low_frequency_factor,
+             "llama3: wavelengths above original_max_positions / this are divided by factor",
+             at_least(kSmallestPositive));
+  v.optional("high_frequency_factor", r.high_frequency_factor,
+             "llama3: wavelengths below original_max_positions / this are kept",
+             at_least(kSmallestPositive));
+  v.optional("beta_fast", r.beta_fast, "yarn: rotations above which a frequency is kept",
+             at_least(kSmallestPositive));
+  v.optional("beta_slow", r.beta_slow, "yarn: rotations below which a frequency is divided",
+             at_least(kSmallestPositive));
+  v.optional("truncate", r.truncate, "yarn: the ramp begins and ends at whole dimensions");
+  v.optional("attention_factor", r.attention_factor,
+             "yarn: factor of cos and sin; null = 0.1 ln(factor) + 1", at_least(kSmallestPositive));
+  v.optional("mscale", r.mscale, "yarn: with mscale_all_dim, another factor of cos and sin",
+             at_least(0));
+  v.optional("mscale_all_dim", r.mscale_all_dim, "yarn: with mla, scales the scores, too",
+             at_least(0));
+}
+
+template <class Visitor>
 void attention_fields(Visitor& v, ModelSpec& s) {
   v.optional("positions", s.positions, "how positions enter");
   v.optional("rope_base", s.rope_base, "base of the rotary frequencies",
              at_least(kSmallestPositive));
-  v.optional("local_rope_base", s.local_rope_base, "rope_base of sliding layers, if different",
+  v.optional("local_rope_base", s.local_rope_base,
+             "rope_base of sliding layers, if different; they are then without rope_scaling",
              at_least(kSmallestPositive));
   v.optional("rope_size", s.rope_size, "rotated elements of a head; null = all", at_least(2));
+  v.optional("rope_scaling", s.rope_scaling, "frequencies lowered for longer sequences");
   v.optional("qkv_bias", s.qkv_bias, "query, key and value projections have biases");
   v.optional("attention_out_bias", s.attention_out_bias, "the output projection has a bias");
   v.optional("causal", s.causal, "false: an encoder with a padding mask");
@@ -188,6 +226,7 @@ void fields(Visitor& v, ModelSpec& s) {
   v.optional("mtp_layers", s.mtp_layers, "multi-token prediction modules", between(0, kMaxLayers));
   v.optional("init_std", s.init_std, "standard deviation of initial weights",
              at_least(kSmallestPositive));
+  v.optional("dropout", s.dropout, "largest dropout rate; training has none", between(0, 1));
 }
 
 }  // namespace models

@@ -82,6 +82,8 @@ class Checker {
   void not_lowered() {
     experts_not_lowered();
     refuse(model_.linear_attention.has_value(), "linear attention");
+    refuse(model_.rope_scaling.has_value(), "rope_scaling");
+    refuse(model_.dropout > 0, "dropout");
     refuse(model_.mtp_layers > 0, "multi-token prediction (mtp_layers)");
     refuse(model_.attention_sinks, "attention_sinks");
     refuse(model_.attention_output_gate, "attention_output_gate");

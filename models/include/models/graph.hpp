@@ -177,6 +177,7 @@ struct OpAttributes {
   double rope_base = 0.0;
   int rope_size = 0;    // rotated part of each head
   int rope_offset = 0;  // elements of a head before the rotated ones; 0 except in MLA
+  std::optional<RopeScaling> rope_scaling;  // with its original_max_positions
   ActivationKind activation = ActivationKind::Silu;
   int num_experts = 0;
   int top_k = 0;

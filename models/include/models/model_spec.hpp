@@ -44,6 +44,31 @@ enum class LayerAttention {
   Linear,   // gated delta net (`linear_attention`)
 };
 
+/// How a model that was trained on `original_max_positions` rotates longer sequences: which of its
+/// rotary frequencies are lowered. Every kind is defined as in Hugging Face transformers
+/// (`rope_scaling.hpp` has the formulas).
+enum class RopeScalingKind {
+  Linear,   // every frequency divided by `factor` (Chen et al. 2023)
+  Dynamic,  // a larger base, for sequences beyond the original length alone (NTK-aware)
+  Yarn,     // a ramp between kept and divided frequencies; cos and sin scaled (Peng et al. 2023)
+  Llama3,   // kept, blended or divided, by wavelength (Llama 3.1)
+};
+
+struct RopeScaling {
+  RopeScalingKind kind = RopeScalingKind::Linear;
+  double factor = 1.0;                        // at least 1
+  std::optional<int> original_max_positions;  // absent: ModelSpec::max_positions
+  double low_frequency_factor = 1.0;       // Llama3: wavelengths above original / low are divided
+  double high_frequency_factor = 4.0;      // Llama3: those below original / high are kept
+  double beta_fast = 32.0;                 // Yarn: dimensions that turn more often are kept,
+  double beta_slow = 1.0;                  // those that turn less often are divided
+  bool truncate = true;                    // Yarn: the ramp begins and ends at whole dimensions
+  std::optional<double> attention_factor;  // Yarn: of cos and sin; absent: as its paper says
+  std::optional<double> mscale;            // Yarn: both given, their ratio replaces the paper's
+  std::optional<double> mscale_all_dim;    // factor; with MLA it also scales the scores
+  bool operator==(const RopeScaling&) const = default;
+};
+
 enum class RouterScore { Softmax, Sigmoid };
 
 /// How a MoE layer chooses experts and weighs their outputs.
@@ -58,10 +83,11 @@ struct RouterSpec {
                                         // 1; DeepSeek-V3, section 4.2)
   int num_groups = 1;  // experts in equal groups; only `top_groups` of them are eligible: those
                        // with the largest score, or with a correction bias sum of two scores
-  int top_groups = 1;                 // (DeepSeek-V2, section 2.2.2; DeepSeek-V3, section 2.1.2)
-  double aux_loss_coefficient = 0.0;  // load balancing loss of each sequence (DeepSeek-V3,
-                                      // equations 17 to 20; Switch Transformer, section 2.2)
-  double z_loss_coefficient = 0.0;  // of log(sum(exp(logits)))^2 (Zoph et al. 2022, equation 5)
+  int top_groups = 1;  // (DeepSeek-V2, section 2.2.2; DeepSeek-V3, section 2.1.2)
+  double aux_loss_coefficient = 0.0;  // load balancing loss of each layer and sequence
+                                      // (DeepSeek-V3, equations 17 to 20; Switch Transformer,
+                                      // section 2.2)
+  double z_loss_coefficient = 0.0;    // of log(sum(exp(logits)))^2 (Zoph et al. 2022, equation 5)
   bool operator==(const RouterSpec&) const = default;
 };
 
@@ -88,6 +114,7 @@ struct MlaSpec {
   int qk_nope_head_size = 0;
   int qk_rope_head_size = 0;
   int v_head_size = 0;
+  double norm_epsilon = 1e-6;  // of the norms inside; DeepSeek's is fixed, whatever the others' is
   bool operator==(const MlaSpec&) const = default;
 };
 
@@ -123,15 +150,18 @@ struct ModelSpec {
 
   Positions positions = Positions::Rope;
   double rope_base = 10000.0;
-  std::optional<double> local_rope_base;  // of sliding layers; absent: rope_base
+  std::optional<double> local_rope_base;  // of sliding layers, which are then not scaled (Gemma 3);
+                                          // absent: they rotate like the others
   std::optional<int> rope_size;           // rotated elements of a head; absent: all
+  std::optional<RopeScaling> rope_scaling;
 
   bool qkv_bias = false;
   bool attention_out_bias = false;
   bool mlp_bias = false;
 
   bool causal = true;                       // false: an encoder, which needs num_classes
-  std::optional<double> attention_scale;    // absent: 1 / sqrt(head_size)
+  std::optional<double> attention_scale;    // absent: 1 / sqrt(head_size), with MLA and Yarn
+                                            // times the square of its mscale (DeepSeek-V3)
   std::optional<double> attention_softcap;  // scores become cap * tanh(scores / cap)
   std::optional<double> logit_softcap;
   bool attention_sinks = false;        // one learned logit per head joins each softmax
@@ -155,6 +185,7 @@ struct ModelSpec {
   int mtp_layers = 0;  // multi-token prediction modules (DeepSeek-V3, section 2.2)
 
   double init_std = 0.02;
+  double dropout = 0.0;  // the largest of the model's dropout rates; described, never run
 
   bool operator==(const ModelSpec&) const = default;
 };
