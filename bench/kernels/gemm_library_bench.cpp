@@ -3,8 +3,6 @@
 // oneDNN matmul on packed weights with the packing counted. Results are checked against each other
 // first, caches are flushed before every run. Usage: gemm_library_bench [threads] [seconds per
 // case]
-#include <oneapi/dnnl/dnnl.hpp>
-
 #include <algorithm>
 #include <cblas.h>
 #include <chrono>
@@ -17,6 +15,8 @@
 #include <string>
 #include <unordered_map>
 #include <vector>
+
+#include "onednn_matmul.hpp"
 
 namespace {
 
@@ -75,8 +75,8 @@ class OneDnnMatmul {
     const auto any = memory::desc({g.k, g.n}, memory::data_type::f32, memory::format_tag::any);
     dnnl::primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    const dnnl::matmul::primitive_desc desc(dnnl::matmul::desc(a, packed ? any : b, c), attr,
-                                            engine_);
+    const auto desc =
+        meshplan::kernels::describe_matmul(engine_, a, packed ? any : b, nullptr, c, attr);
     primitive_ = dnnl::matmul(desc);
     implementation_ = desc.impl_info_str();
     plain_b_ = memory(b, engine_, operands.b.data());

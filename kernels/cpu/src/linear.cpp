@@ -1,7 +1,5 @@
 #include "linear.hpp"
 
-#include <oneapi/dnnl/dnnl.hpp>
-
 #include <algorithm>
 #include <array>
 #include <compare>
@@ -12,6 +10,7 @@
 #include <unordered_map>
 
 #include "core/error.hpp"
+#include "onednn_matmul.hpp"
 #include "threads.hpp"
 
 namespace meshplan::kernels {
@@ -287,9 +286,8 @@ class Matmul::Impl {
       attributes.set_post_ops(sum);
     }
     try {
-      const dnnl::matmul::primitive_desc description(
-          p.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c), attributes,
-          engine_);
+      const auto description =
+          describe_matmul(engine_, a, b, p.bias ? &bias : nullptr, c, attributes);
       Primitive result;
       result.matmul = dnnl::matmul(description);
       result.scratch_bytes = static_cast<std::int64_t>(description.scratchpad_desc().get_size());
