@@ -92,12 +92,16 @@ std::vector<int> chunk_choices(ScheduleKind schedule) {
   }
 }
 
+/// Schedules to try on `pp` stages; a pinned number of chunks per rank leaves those that have it.
+std::vector<ScheduleKind> schedule_kinds(int pp, std::optional<int> vpp) {
+  if (vpp == 2) return {ScheduleKind::Interleaved, ScheduleKind::ZbV, ScheduleKind::DualPipeV};
+  if (vpp.value_or(1) > 1) return {ScheduleKind::Interleaved};
+  if (pp > 1) return {ScheduleKind::OneFOneB, ScheduleKind::GPipe};
+  return {ScheduleKind::OneFOneB};
+}
+
 std::vector<ScheduleChoice> schedule_choices(int pp, const Constraints& constraints) {
-  std::vector<ScheduleKind> kinds = {ScheduleKind::OneFOneB};
-  if (pp > 1) kinds.push_back(ScheduleKind::GPipe);
-  if (constraints.vpp.value_or(1) > 1) kinds = {ScheduleKind::Interleaved};
-  if (constraints.vpp == 2)
-    kinds = {ScheduleKind::Interleaved, ScheduleKind::ZbV, ScheduleKind::DualPipeV};
+  const auto kinds = schedule_kinds(pp, constraints.vpp);
   std::vector<ScheduleChoice> choices;
   for (const ScheduleKind kind : pinned_or(constraints.schedule, kinds))
     for (const int vpp : pinned_or(constraints.vpp, chunk_choices(kind)))

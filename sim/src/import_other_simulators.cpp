@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 #include <map>
 #include <sstream>
+#include <string_view>
 
 #include "core/json_fields.hpp"
 #include "import_formats.hpp"
@@ -114,9 +115,9 @@ std::map<std::string, Entry> entries_of(const ImportRequest& request) {
   return entries;
 }
 
-const Entry& entry_of(const std::map<std::string, Entry>& entries, const std::string& key,
+const Entry& entry_of(const std::map<std::string, Entry>& entries, std::string_view key,
                       std::size_t dimensions, const std::string& file) {
-  const auto found = entries.find(key);
+  const auto found = entries.find(std::string(key));
   if (found == entries.end())
     throw ConfigError(
         fmt::format("{}: no key '{}'; topology, npus_count, bandwidth and latency "
