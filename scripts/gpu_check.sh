@@ -41,7 +41,8 @@ mkdir -p "$out"
 options=(-DCMAKE_BUILD_TYPE=Release -DMESHPLAN_CUDA=ON)
 has_header() { echo "#include <$1>" | c++ -E -x c++ - >/dev/null 2>&1; }
 mpiexec=$(command -v mpiexec || true)
-if [ -n "${DEPS:-}" ] || ! has_header nlohmann/json.hpp || ! has_header catch2/catch.hpp || [ -z "$mpiexec" ]; then
+has_catch() { has_header catch2/catch.hpp || has_header catch2/catch_all.hpp; }  # version 2 or 3
+if [ -n "${DEPS:-}" ] || ! has_header nlohmann/json.hpp || ! has_catch || [ -z "$mpiexec" ]; then
   if [ -f "$deps" ]; then
     mkdir -p "$build" && tar -xzf "$deps" -C "$build" && deps=$build/deps
   fi
