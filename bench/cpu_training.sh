@@ -4,7 +4,7 @@
 #   bench/cpu_training.sh [rounds]      default: 3; needs Debian's python3-torch for the comparison
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-[ -n "${MESHPLAN_SKIP_SETUP:-}" ] || "$root/scripts/setup.sh" release
+[ -n "${MESHPLAN_SKIP_SETUP:-}" ] || "$root/scripts/setup.sh" release meshplan
 meshplan=$root/build/release/cli/meshplan
 rounds=${1:-3}
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT

@@ -8,7 +8,7 @@ say() { printf '\n== %s\n' "$*"; }
 
 # begin FOLDER: builds meshplan and empties FOLDER/plans
 begin() {
-  "$root/scripts/setup.sh" release
+  "$root/scripts/setup.sh" release meshplan
   out=$1
   mkdir -p "$out/plans"
   rm -f "$out"/plans/*.json

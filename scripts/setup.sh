@@ -28,12 +28,29 @@ if [ ${#missing[@]} -gt 0 ]; then
   fi
 fi
 
+# Passes on what ninja says of its progress: one line that is rewritten on a terminal, else one per tenth.
+show_progress() {
+  local line tenth=0
+  while IFS= read -r line; do
+    [[ $line =~ ^\[([0-9]+)/([0-9]+)\ +([0-9]+)\. ]] || continue
+    local done=${BASH_REMATCH[1]} all=${BASH_REMATCH[2]} seconds=${BASH_REMATCH[3]}
+    if [ -t 2 ]; then
+      printf '\rsetup: %d of %d, %d s ' "$done" "$all" "$seconds" >&2
+    elif [ $((done * 10 / all)) -gt $tenth ]; then
+      tenth=$((done * 10 / all))
+      printf 'setup: %d of %d, %d s\n' "$done" "$all" "$seconds" >&2
+    fi
+  done
+  [ ! -t 2 ] || echo >&2
+}
+
 build=$root/build/$preset
 if [ ! -f "$build/build.ninja" ]; then
   echo "setup: configuring $preset" >&2
   (cd "$root" && cmake --preset "$preset" >/dev/null)
 fi
 if ! ninja -C "$build" -n "${targets[@]}" | grep -q 'no work to do'; then
-  echo "setup: building $preset with $(nproc) cores" >&2
-  ninja -C "$build" "${targets[@]}" >"$build/build.log" || { tail -n 40 "$build/build.log" >&2; exit 1; }
+  echo "setup: building $preset${targets[*]:+ (${targets[*]})} with $(nproc) cores" >&2
+  NINJA_STATUS='[%f/%t %es] ' ninja -C "$build" "${targets[@]}" | tee "$build/build.log" | show_progress ||
+    { tail -n 40 "$build/build.log" >&2; exit 1; }
 fi
