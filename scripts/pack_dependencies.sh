@@ -12,7 +12,7 @@ trap 'rm -rf "$work"' EXIT
 dest=$work/deps
 mkdir -p "$dest/include" "$dest/lib" "$dest/bin"
 
-packages=(nlohmann-json3-dev libfmt-dev libcli11-dev libdnnl-dev libmpich-dev libxxhash-dev libicu-dev
+packages=(nlohmann-json3-dev libfmt-dev libcli11-dev libdnnl-dev libmpich-dev libxxhash-dev libsodium-dev libicu-dev
           catch2 libbenchmark-dev)
 for extra in ocl-icd-opencl-dev opencl-c-headers opencl-clhpp-headers; do  # oneDNN's CMake files ask for them
   if dpkg-query -W "$extra" >/dev/null 2>&1; then packages+=("$extra"); fi

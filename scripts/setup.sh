@@ -7,7 +7,7 @@ preset=${1:-release}
 targets=("${@:2}")
 
 packages=(g++ cmake ninja-build nlohmann-json3-dev libfmt-dev libcli11-dev libdnnl-dev
-          mpich libmpich-dev libxxhash-dev libicu-dev libpugixml-dev catch2 libbenchmark-dev)
+          mpich libmpich-dev libxxhash-dev libsodium-dev libicu-dev libpugixml-dev catch2 libbenchmark-dev)
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -23,6 +24,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "handshake.hpp"
 #include "local_socket.hpp"
 #include "peer_link.hpp"
 #include "runtime/watchdog.hpp"
@@ -96,6 +98,8 @@ class Guardian {
       ranks_.push_back(rank);
     }
     accept_lifelines();
+    if (network().num_machines > 1 && is_root())
+      door_.emplace(Socket(network().listener), secret(), Purpose::Guardians, network().machine);
     if (network().num_machines > 1 && !is_root()) join();
     for (LocalRank& rank : ranks_)
       if (!rank.alive) note_death(rank);  // gone before anybody watched
@@ -113,6 +117,7 @@ class Guardian {
  private:
   const GuardianNetwork& network() const { return config_.network; }
   bool is_root() const { return network().machine == 0; }
+  Secret secret() const { return Secret::from_bytes(network().key); }
 
   // ------------------------------------------------------------ local ranks
 
@@ -140,7 +145,7 @@ class Guardian {
     for (const LocalRank& rank : ranks_)
       fds.push_back({rank.alive ? rank.descriptor : -1, POLLIN, 0});
     for (const auto& link : links_) fds.push_back({link.is_open() ? link.socket() : -1, POLLIN, 0});
-    fds.push_back({network().listener, POLLIN, 0});
+    if (door_) door_->add_to(fds);
     ::poll(fds.data(), fds.size(), kTickMs);
     const double now = now_s();
     const bool due = now - last_look_s_ >= kTickMs / 1e3;
@@ -317,21 +322,34 @@ class Guardian {
     Frame made;
     made.kind = kind;
     made.machine = network().machine;
-    made.token = network().token;
     return made;
   }
 
   void join() {
-    const int socket = connect_to_any(network().addresses, network().port);
-    if (socket < 0) {
-      write_to_stderr(fmt::format(
-          "meshplan: warning: machine {} cannot reach the machine of rank 0 on port {}: a death or "
-          "hang is reported by each machine on its own\n",
-          network().machine, network().port));
-      return;
-    }
-    links_.emplace_back(socket);
-    links_[0].send(frame(Frame::Kind::Hello));
+    constexpr Seconds kToJoin{10.0};
+    const Identity identity{.from = network().machine,
+                            .to = 0,
+                            .size = network().num_machines,
+                            .purpose = Purpose::Guardians};
+    const Deadline deadline(kToJoin);
+    do {
+      Socket socket = connect_to_any(network().addresses, network().port, deadline);
+      const bool met =
+          socket.is_open() && introduce(
+                                  socket, [this] { return secret(); }, identity, deadline)
+                                      .result == Call::Result::Met;
+      if (met) return add_link(std::move(socket), 0);
+    } while (!deadline.passed() && ::poll(nullptr, 0, 50) == 0);
+    write_to_stderr(fmt::format(
+        "meshplan: warning: machine {} cannot reach the machine of rank 0 on port {}: a death or "
+        "hang is reported by each machine on its own\n",
+        network().machine, network().port));
+  }
+
+  void add_link(Socket socket, int machine) {
+    links_.emplace_back(std::move(socket));
+    machine_of_link_.push_back(machine);
+    heard_s_.push_back(now_s());
   }
 
   void send_cause(const std::string& cause) {
@@ -358,22 +376,18 @@ class Guardian {
   }
 
   void welcome() {
-    const int socket = accept_one(network().listener);
-    if (socket < 0) return;
-    links_.emplace_back(socket);
-    machine_of_link_.push_back(-1);
-    heard_s_.push_back(now_s());
+    for (Guest& guest : door_->guests()) {
+      const int machine = guest.identity.from;
+      if (machine > 0 && machine < network().num_machines)
+        add_link(std::move(guest.socket), machine);
+    }
   }
 
   void listen_to(std::size_t i) {
-    if (heard_s_.size() <= i) heard_s_.resize(i + 1, now_s());
-    if (machine_of_link_.size() <= i) machine_of_link_.resize(i + 1, is_root() ? -1 : 0);
     for (const Frame& message : links_[i].receive()) {
-      if (message.token != network().token) continue;
       heard_s_[i] = now_s();
-      machine_of_link_[i] = message.machine;
       if (message.kind == Frame::Kind::Status) remember(message);
-      if (message.kind == Frame::Kind::Bye) departed_[message.machine] = true;
+      if (message.kind == Frame::Kind::Bye) departed_[machine_of_link_[i]] = true;
       if (message.kind == Frame::Kind::Cause) {
         announce(is_root() ? message.text : "", all_views());
         send_cause(message.text);
@@ -383,7 +397,7 @@ class Guardian {
     }
     const int machine = machine_of_link_[i];
     const bool silent = !links_[i].is_open() || now_s() - heard_s_[i] > kSilenceOfMachine.value;
-    if (machine < 0 || departed_.contains(machine) || !silent) return;
+    if (departed_.contains(machine) || !silent) return;
     departed_[machine] = true;
     end_job(lost_text(machine), all_views());
   }
@@ -429,9 +443,10 @@ class Guardian {
 
   GuardianConfig config_;
   std::vector<LocalRank> ranks_;
-  std::vector<int> deaths_;           // ranks, in the order noticed
-  std::vector<PeerLink> links_;       // root: one a machine; else one to the root, or none
-  std::vector<int> machine_of_link_;  // -1 until it said Hello
+  std::vector<int> deaths_;      // ranks, in the order noticed
+  std::optional<Door> door_;     // root: for the other machines
+  std::vector<PeerLink> links_;  // root: one a machine; else one to the root, or none
+  std::vector<int> machine_of_link_;
   std::vector<double> heard_s_;
   std::map<int, bool> departed_;  // machines that have left, in peace or lost
   std::map<int, RankView> remote_;

@@ -1,12 +1,12 @@
 // The process that watches the ranks of one machine.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "core/units.hpp"
 #include "runtime/status_board.hpp"
+#include "secret.hpp"
 
 namespace meshplan::runtime {
 
@@ -14,9 +14,9 @@ namespace meshplan::runtime {
 struct GuardianNetwork {
   int num_machines = 1;
   int machine = 0;    // this one; 0 is the machine of rank 0, which listens
-  int listener = -1;  // socket of machine 0; -1 elsewhere
+  int listener = -1;  // socket of machine 0, not blocking; -1 elsewhere
   int port = 0;
-  std::uint64_t token = 0;             // keeps strangers out
+  Hash key{};                          // what guardians prove to each other
   std::vector<std::string> addresses;  // of machine 0, in the order in which to try them
 };
 

@@ -3,18 +3,17 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
+#include <utility>
 #include <vector>
 
-#include "guardian.hpp"
-#include "runtime/watchdog.hpp"
+#include "runtime/status_board.hpp"
+#include "tcp_socket.hpp"
 
 namespace meshplan::runtime {
 
 /// One fixed-size message. Every machine of a job runs the same program, so the layout is shared.
 struct Frame {
   enum class Kind : std::int32_t {
-    Hello,   // machine -> root, first: who I am
     Alive,   // both ways, each tick
     Status,  // machine -> root: one rank's view
     Cause,   // both ways: the job ends, and why
@@ -22,7 +21,6 @@ struct Frame {
   };
   Kind kind = Kind::Alive;
   std::int32_t machine = 0;
-  std::uint64_t token = 0;
   std::int32_t rank = 0;
   std::int32_t pid = 0;
   RankState state = RankState::Starting;
@@ -33,15 +31,13 @@ struct Frame {
   char text[1024] = {};
 };
 
-/// A connection that sends and receives whole frames without blocking.
+/// A connection that sends and receives whole frames without blocking. Who is at its other end has
+/// proved to be a guardian of this job (handshake.hpp).
 class PeerLink {
  public:
-  explicit PeerLink(int socket);
-  ~PeerLink();
-  PeerLink(PeerLink&& other) noexcept;
-  PeerLink& operator=(PeerLink&& other) noexcept;
+  explicit PeerLink(Socket socket) : socket_(std::move(socket)) {}
 
-  int socket() const { return socket_; }
+  int socket() const { return socket_.get(); }
   bool is_open() const { return open_; }
   void send(const Frame& frame);
   /// Frames that have arrived; notices a closed connection.
@@ -50,19 +46,10 @@ class PeerLink {
  private:
   void flush();
 
-  int socket_ = -1;
+  Socket socket_;
   bool open_ = true;
   std::vector<std::byte> incoming_;
   std::vector<std::byte> outgoing_;
 };
-
-/// A listening socket on any free port. @throws IoError
-int listen_anywhere(int& port);
-/// This machine's IPv4 addresses, loopback last.
-std::vector<std::string> own_addresses();
-/// A connected socket, or -1 if none of the addresses answers within a few seconds.
-int connect_to_any(const std::vector<std::string>& addresses, int port);
-/// The next connection of a listener, or -1.
-int accept_one(int listener);
 
 }  // namespace meshplan::runtime

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -18,14 +19,23 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::string_view kGone = "its connection is closed: that rank has ended";
+
+/// No rank can receive more than its machine's memory holds.
+std::int64_t most_message() {
+  static const std::int64_t memory =
+      std::int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
+  return memory;
+}
+
 bool would_block() {
   return errno == EAGAIN || errno == EWOULDBLOCK;
 }
 
 }  // namespace
 
-TcpMesh::TcpMesh(int rank, std::vector<int> sockets) : rank_(rank), peers_(sockets.size()) {
-  for (std::size_t i = 0; i < sockets.size(); ++i) peers_[i].socket = sockets[i];
+TcpMesh::TcpMesh(int rank, std::vector<Socket> sockets) : rank_(rank), peers_(sockets.size()) {
+  for (std::size_t i = 0; i < sockets.size(); ++i) peers_[i].socket = std::move(sockets[i]);
 }
 
 TcpMesh::~TcpMesh() {
@@ -38,15 +48,13 @@ TcpMesh::~TcpMesh() {
                           peers_, [](const Peer& p) { return !p.closed && !p.outgoing.empty(); }))
       progress();
     for (Peer& peer : peers_)
-      if (peer.socket >= 0 && !peer.closed) ::shutdown(peer.socket, SHUT_WR);
-    while (!late() &&
-           std::ranges::any_of(peers_, [](const Peer& p) { return p.socket >= 0 && !p.closed; })) {
+      if (peer.socket.is_open() && !peer.closed) ::shutdown(peer.socket.get(), SHUT_WR);
+    while (!late() && std::ranges::any_of(
+                          peers_, [](const Peer& p) { return p.socket.is_open() && !p.closed; })) {
       progress();
       ::poll(nullptr, 0, 1);
     }
   }
-  for (Peer& peer : peers_)
-    if (peer.socket >= 0) ::close(peer.socket);
 }
 
 // ---------------------------------------------------------------- requests
@@ -107,8 +115,10 @@ TcpMesh::Outcome TcpMesh::test(Request request) {
   if (slot.state == State::Running) return {};
   slots_[request].state = State::Free;
   free_slots_.push_back(request);
-  if (slot.state == State::Failed) return {.failed = true, .bytes = std::nullopt};
-  return {.failed = false, .bytes = slot.bytes};
+  if (slot.state == State::Failed)
+    return {.failed = peers_[static_cast<std::size_t>(slot.peer)].why_closed,
+            .bytes = std::nullopt};
+  return {.failed = std::nullopt, .bytes = slot.bytes};
 }
 
 void TcpMesh::abandon(Request request) noexcept {
@@ -135,7 +145,7 @@ void TcpMesh::deliver_to_self(Label label, const void* data, std::int64_t bytes)
   if (match == self.posted.end()) {
     const auto* begin = static_cast<const std::byte*>(data);
     self.unexpected.push_back(std::make_unique<Unexpected>(
-        Unexpected{label, std::vector<std::byte>(begin, begin + bytes), true}));
+        Unexpected{label, bytes, std::vector<std::byte>(begin, begin + bytes), true}));
     return;
   }
   const std::int64_t fits = std::min(bytes, match->bytes);
@@ -149,18 +159,24 @@ bool TcpMesh::take_unexpected(Peer& peer, const Posted& posted) {
       peer.unexpected, [&](const auto& message) { return message->label == posted.label; });
   if (match == peer.unexpected.end()) return false;
   Unexpected& message = **match;
-  const std::int64_t fits = std::min(std::ssize(message.data), posted.bytes);
-  if (!message.complete) {  // it is being read: from here on into the caller's memory
-    const std::int64_t got = std::min(peer.incoming.got, fits);
-    if (got > 0) std::memcpy(posted.data, message.data.data(), static_cast<std::size_t>(got));
-    peer.incoming.posted = posted;
-    peer.incoming.unexpected = nullptr;
-  } else {
-    if (fits > 0) std::memcpy(posted.data, message.data.data(), static_cast<std::size_t>(fits));
-    finish(posted.request, std::ssize(message.data));
-  }
+  const std::int64_t come = message.complete ? message.bytes : peer.incoming.got;
+  const std::int64_t fits = std::min(come, posted.bytes);
+  if (fits > 0) std::memcpy(posted.data, message.data.data(), static_cast<std::size_t>(fits));
+  if (message.complete)
+    finish(posted.request, message.bytes);
+  else  // it is being read: from here on into the caller's memory
+    attach(peer.incoming, posted);
   peer.unexpected.erase(match);
   return true;
+}
+
+void TcpMesh::attach(Incoming& incoming, const Posted& posted) {
+  incoming.unexpected = nullptr;
+  incoming.posted.reset();
+  if (incoming.header.bytes > posted.bytes)
+    finish(posted.request, incoming.header.bytes);  // said at once, not after so many bytes
+  else
+    incoming.posted = posted;
 }
 
 // ---------------------------------------------------------------- sockets
@@ -170,7 +186,7 @@ void TcpMesh::progress() {
   ready.clear();
   for (const Peer& peer : peers_) {
     const short events = static_cast<short>(POLLIN | (peer.outgoing.empty() ? 0 : POLLOUT));
-    ready.push_back({peer.closed ? -1 : peer.socket, events, 0});  // -1 is passed over
+    ready.push_back({peer.closed ? -1 : peer.socket.get(), events, 0});  // -1 is passed over
   }
   if (::poll(ready.data(), ready.size(), 0) <= 0) return;
   for (std::size_t i = 0; i < peers_.size(); ++i) {
@@ -189,10 +205,10 @@ void TcpMesh::write_to(Peer& peer) {
     msghdr send{};
     send.msg_iov = parts;
     send.msg_iovlen = 2;
-    const ssize_t put = ::sendmsg(peer.socket, &send, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t put = ::sendmsg(peer.socket.get(), &send, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (put < 0) {
       if (errno == EINTR) continue;
-      if (!would_block()) close_peer(peer);
+      if (!would_block()) close_peer(peer, kGone);
       return;
     }
     const std::size_t of_header =
@@ -215,11 +231,11 @@ std::int64_t TcpMesh::receive(Peer& peer, void* to, std::int64_t most) {
   std::byte dropped[16 << 10];
   if (to == nullptr) most = std::min<std::int64_t>(most, sizeof dropped);
   while (true) {
-    const ssize_t got = ::recv(peer.socket, to == nullptr ? dropped : to,
+    const ssize_t got = ::recv(peer.socket.get(), to == nullptr ? dropped : to,
                                static_cast<std::size_t>(most), MSG_DONTWAIT);
     if (got > 0) return got;
     if (got < 0 && errno == EINTR) continue;
-    if (got == 0 || !would_block()) close_peer(peer);
+    if (got == 0 || !would_block()) close_peer(peer, kGone);
     return 0;
   }
 }
@@ -231,24 +247,40 @@ bool TcpMesh::read_header(Peer& peer) {
                                      static_cast<std::int64_t>(sizeof(Header) - in.header_got));
     if (got == 0) return false;
     in.header_got += static_cast<std::size_t>(got);
-    if (in.header_got == sizeof(Header)) begin_body(peer);
+    if (in.header_got == sizeof(Header)) return begin_body(peer);
   }
   return true;
 }
 
-void TcpMesh::begin_body(Peer& peer) {
+bool TcpMesh::begin_body(Peer& peer) {
   Incoming& in = peer.incoming;
+  if (in.header.bytes < 0 || in.header.bytes > most_message()) {
+    close_peer(peer,
+               fmt::format("rank {} announced a message of {} bytes to rank {}, whose machine "
+                           "has {} bytes of memory: that is no message of this job",
+                           &peer - peers_.data(), in.header.bytes, rank_, most_message()));
+    return false;
+  }
   const Label label{in.header.group, in.header.tag};
   const auto match = std::ranges::find(peer.posted, label, &Posted::label);
   if (match != peer.posted.end()) {
-    in.posted = *match;
+    attach(in, *match);
     peer.posted.erase(match);
-    return;
+    return true;
   }
   peer.unexpected.push_back(std::make_unique<Unexpected>());
   in.unexpected = peer.unexpected.back().get();
   in.unexpected->label = label;
-  in.unexpected->data.resize(static_cast<std::size_t>(in.header.bytes));
+  in.unexpected->bytes = in.header.bytes;
+  return true;
+}
+
+/// Room for what comes next: as much again as has come, so that an announcement takes none.
+void TcpMesh::grow(Unexpected& message, std::int64_t got) {
+  constexpr std::int64_t kAtOnce = 1 << 20;
+  if (got < std::ssize(message.data)) return;
+  const std::int64_t room = std::min(message.bytes, std::max(2 * got, kAtOnce));
+  message.data.resize(static_cast<std::size_t>(room));
 }
 
 bool TcpMesh::read_body(Peer& peer) {
@@ -257,10 +289,11 @@ bool TcpMesh::read_body(Peer& peer) {
     std::byte* to = nullptr;
     std::int64_t most = in.header.bytes - in.got;
     if (in.unexpected != nullptr) {
+      grow(*in.unexpected, in.got);
       to = in.unexpected->data.data() + in.got;
-    } else if (in.posted && in.got < in.posted->bytes) {
+      most = std::ssize(in.unexpected->data) - in.got;
+    } else if (in.posted) {
       to = in.posted->data + in.got;
-      most = std::min(most, in.posted->bytes - in.got);
     }
     const std::int64_t got = receive(peer, to, most);
     if (got == 0) return false;
@@ -279,8 +312,9 @@ void TcpMesh::end_body(Peer& peer) {
   in = {};
 }
 
-void TcpMesh::close_peer(Peer& peer) {
+void TcpMesh::close_peer(Peer& peer, std::string_view why) {
   peer.closed = true;
+  peer.why_closed = why;
   const auto fail = [&](Request request) { slots_[request].state = State::Failed; };
   for (const Posted& posted : peer.posted) fail(posted.request);
   for (const Outgoing& message : peer.outgoing)
@@ -312,9 +346,7 @@ class TcpChannel final : public Channel {
   std::optional<std::int64_t> test(Request& request, std::optional<int> peer,
                                    const CallName& call) override {
     const TcpMesh::Outcome outcome = mesh_->test(request);
-    if (outcome.failed)
-      throw CommError(call.operation, call.group, peer,
-                      "its connection is closed: that rank has ended");
+    if (outcome.failed) throw CommError(call.operation, call.group, peer, *outcome.failed);
     return outcome.bytes;
   }
   void abandon(Request request, bool /*is_recv*/) noexcept override { mesh_->abandon(request); }

@@ -7,16 +7,19 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "channel.hpp"
+#include "tcp_socket.hpp"
 
 namespace meshplan::runtime {
 
 class TcpMesh {
  public:
-  /// @param sockets  connected, one for each rank; -1 for this one. Takes them over.
-  TcpMesh(int rank, std::vector<int> sockets);
+  /// @param sockets  connected, one for each rank; none for this one
+  TcpMesh(int rank, std::vector<Socket> sockets);
   /// Says that nothing more comes and hears the others say so, for up to 10 s; while an exception
   /// unwinds it just closes.
   ~TcpMesh();
@@ -32,9 +35,10 @@ class TcpMesh {
   using Request = Channel::Request;
   Request send(int peer, Label label, const void* data, std::int64_t bytes);
   Request recv(int peer, Label label, void* data, std::int64_t bytes);
-  /// Bytes once it is done. `failed` = the peer is gone, and it never will be.
+  /// Bytes once it is done; what a receive did not expect of them is thrown away. `failed` = why it
+  /// never will be: the peer is gone, or has sent what no rank can have sent.
   struct Outcome {
-    bool failed = false;
+    std::optional<std::string> failed;
     std::optional<std::int64_t> bytes;
   };
   Outcome test(Request request);
@@ -73,7 +77,8 @@ class TcpMesh {
   };
   struct Unexpected {
     Label label;
-    std::vector<std::byte> data;
+    std::int64_t bytes = 0;       // announced
+    std::vector<std::byte> data;  // grows as they come: an announcement alone takes no memory
     bool complete = false;
   };
   /// The message that is being read.
@@ -85,8 +90,9 @@ class TcpMesh {
     Unexpected* unexpected = nullptr;  // else it is thrown away
   };
   struct Peer {
-    int socket = -1;
+    Socket socket;
     bool closed = false;
+    std::string why_closed;
     std::deque<Outgoing> outgoing;
     std::deque<Posted> posted;
     std::deque<std::unique_ptr<Unexpected>> unexpected;
@@ -98,16 +104,20 @@ class TcpMesh {
   void deliver_to_self(Label label, const void* data, std::int64_t bytes);
   /// Takes what has come and is wanted by `posted`; false if nothing has.
   bool take_unexpected(Peer& peer, const Posted& posted);
+  /// The rest of what is being read belongs to `posted`; if it is too long, nobody wants it.
+  void attach(Incoming& incoming, const Posted& posted);
   void progress();
   void write_to(Peer& peer);
   void read_from(Peer& peer);
   bool read_header(Peer& peer);
   bool read_body(Peer& peer);
-  void begin_body(Peer& peer);
+  /// False if the connection cannot be used any more.
+  bool begin_body(Peer& peer);
+  static void grow(Unexpected& message, std::int64_t got);
   void end_body(Peer& peer);
   /// Bytes read into `to`, or dropped if null; 0 = none now.
   std::int64_t receive(Peer& peer, void* to, std::int64_t most);
-  void close_peer(Peer& peer);
+  void close_peer(Peer& peer, std::string_view why);
 
   int rank_;
   std::vector<Peer> peers_;

@@ -17,24 +17,31 @@
 #include "core/hash.hpp"
 #include "guardian.hpp"
 #include "local_socket.hpp"
-#include "peer_link.hpp"
+#include "secret.hpp"
+#include "tcp_socket.hpp"
 
 namespace meshplan::runtime {
 namespace {
 
 /// What rank 0 tells all others.
 struct Invitation {
-  std::uint64_t token = 0;
+  std::uint64_t token = 0;  // names of what its machines share
+  Hash key{};               // of its guardians
   std::int32_t port = 0;
   char addresses[512] = {};  // separated by blanks
 };
 
-Invitation make_invitation(const JobLayout& layout, int& listener) {
+Invitation make_invitation(const JobLayout& layout, Socket& listener) {
   Invitation invitation;
   std::random_device random;
   invitation.token = (std::uint64_t{random()} << 32) | random();
+  invitation.key = random_nonce();
   if (layout.num_machines() > 1) {
-    listener = listen_anywhere(invitation.port);
+    listener = try_listen("", 0);
+    if (!listener.is_open())
+      throw IoError(fmt::format("cannot listen for the guardians of other machines: {}",
+                                std::strerror(errno)));
+    invitation.port = near_port(listener);
     std::string addresses = layout.host_of_rank[0];
     for (const std::string& address : own_addresses()) addresses += " " + address;
     std::strncpy(invitation.addresses, addresses.c_str(), sizeof(invitation.addresses) - 1);
@@ -86,7 +93,7 @@ class Watchdog::SharedPage {
 };
 
 Watchdog::Watchdog(Communicator& world, const JobLayout& layout, const WatchdogOptions& options) {
-  int listener = -1;
+  Socket listener;
   Invitation invitation;
   if (layout.rank == 0) invitation = make_invitation(layout, listener);
   world.broadcast({&invitation, static_cast<std::int64_t>(sizeof(Invitation)), DType::U8}, 0)
@@ -113,12 +120,11 @@ Watchdog::Watchdog(Communicator& world, const JobLayout& layout, const WatchdogO
   world.barrier().wait();
   if (!first) return;
   shm_unlink(name.c_str());
-  GuardianNetwork network{layout.num_machines(), layout.machine(), listener,
-                          invitation.port,       invitation.token, words_of(invitation.addresses)};
+  GuardianNetwork network{layout.num_machines(), layout.machine(), listener.get(),
+                          invitation.port,       invitation.key,   words_of(invitation.addresses)};
   start_guardian({page_->slots(), num_local, lifelines, layout.host_of_rank, layout.machine_of_rank,
                   options.hang_timeout, options.report_socket, std::move(network)});
   ::close(lifelines);
-  if (listener >= 0) ::close(listener);
 }
 
 Watchdog::~Watchdog() {

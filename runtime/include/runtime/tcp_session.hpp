@@ -15,7 +15,9 @@ class TcpMesh;
 /// (Watchdog) ends the others of its machine and has the other machines do the same.
 class TcpSession final : public Session {
  public:
-  /// @throws ConfigError, IoError as exchange(); IoError if two ranks cannot reach each other
+  /// Returns or throws within `timeout`. Warns on standard error if anybody may join.
+  /// @throws ConfigError if the ranks were started for different jobs
+  /// @throws IoError if they do not come, or two cannot reach each other
   TcpSession(const Rendezvous& place, Seconds timeout);
   ~TcpSession() override;
 
