@@ -30,13 +30,20 @@ clean_up() {
   rm -rf --one-file-system "$work"
 }
 trap clean_up EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+interrupted() { # interrupted EXIT_CODE
+  echo "fresh_machine: stopped in '$current' after $((SECONDS - begin)) s; its last lines:" >&2
+  tail -n 3 "$work/log" >&2 || true
+  exit "$1"
+}
+current=start begin=0
+trap 'interrupted 130' INT
+trap 'interrupted 143' TERM
 
 # ---------------------------------------------------------------- stages
 # stage NAME COMMAND...: its output in $work/log; on failure the end of it
 stage() {
-  local name=$1 begin=$SECONDS status=0
+  local name=$1 status=0
+  current=$1 begin=$SECONDS
   shift
   "$@" >"$work/log" 2>&1 &
   child=$!
@@ -90,6 +97,7 @@ if [ "$host" = "$vendor" ] && [ -n "$host_suite" ]; then
   [ ${#sources[@]} -gt 0 ] || skip "apt has no sources of $host_suite to take those of $suite from"
   ! grep -q https: "${sources[@]}" || bootstrap+=(--include=ca-certificates)
 elif [ "$vendor" = ubuntu ]; then  # mmdebstrap knows where Ubuntu's archive is
+  [ -f /usr/share/keyrings/ubuntu-archive-keyring.gpg ] || skip "no key of Ubuntu's archive (package ubuntu-keyring)"
   bootstrap+=('--components=main,universe')
 fi
 
