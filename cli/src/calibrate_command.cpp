@@ -11,6 +11,7 @@
 #include "exit_codes.hpp"
 #include "files.hpp"
 #include "inputs.hpp"
+#include "output.hpp"
 #include "program/trace.hpp"
 #include "progress.hpp"
 #include "ranks.hpp"
@@ -183,14 +184,13 @@ int calibrate(const Options& options) {
   require_writable({options.out});
   load_model(*options.model);  // a wrong name or type fails here, not in every rank
   precisions(options);
-  const TemporaryFolder folder;
+  TemporaryFolder folder;
   std::vector<program::CalibrationSamples> jobs;
   for (std::size_t i = 0; i < options.ranks.size(); ++i) {
     const int ranks = options.ranks[i];
     const std::string file = folder.file(fmt::format("samples-{}.json", ranks));
-    fmt::print(stderr, "measuring {} with {} rank{}\n",
-               i == 0 ? "operators and communication" : "communication", ranks,
-               ranks == 1 ? "" : "s");
+    output(stderr, "measuring {} with {} rank{}\n",
+           i == 0 ? "operators and communication" : "communication", ranks, ranks == 1 ? "" : "s");
     std::vector<std::string> arguments = rank_arguments(options, file);
     if (i == 0) arguments.emplace_back("--operators");
     const int code = launch_self(ranks, options.hosts, std::move(arguments));
@@ -200,13 +200,13 @@ int calibrate(const Options& options) {
   sim::Cluster cluster = sim::fit_cluster(jobs);
   if (options.name) cluster.name = *options.name;
   write_file(*options.out, sim::to_json(cluster));
-  fmt::print("{}", reports::cluster_text(cluster));
+  output("{}", reports::cluster_text(cluster));
   std::size_t communications = 0;
   for (const program::CalibrationSamples& job : jobs)
     communications += job.communication.size() + job.links.size();
-  fmt::print("\n{} operators and {} communications measured -> {}\n", jobs.front().operators.size(),
-             communications, *options.out);
-  if (!jobs.front().gpus.empty()) fmt::print("{}", reports::gpu_text(jobs.front()));
+  output("\n{} operators and {} communications measured -> {}\n", jobs.front().operators.size(),
+         communications, *options.out);
+  if (!jobs.front().gpus.empty()) output("{}", reports::gpu_text(jobs.front()));
   return kDone;
 }
 
@@ -224,13 +224,13 @@ int refine(const Options& options) {
     traces.push_back(program::parse_trace(read_file(file), file));
   const sim::Refinement refined = sim::refine(load_cluster(*options.cluster), traces);
   write_file(*options.out, sim::to_json(refined.cluster));
-  fmt::print("{} operators and {} collectives corrected by {} trace{} -> {}\n", refined.operators,
-             refined.collectives, traces.size(), traces.size() == 1 ? "" : "s", *options.out);
+  output("{} operators and {} collectives corrected by {} trace{} -> {}\n", refined.operators,
+         refined.collectives, traces.size(), traces.size() == 1 ? "" : "s", *options.out);
   if (refined.held_out_before)
-    fmt::print("step time of traces left out: {:.1f} % off before, {:.1f} % after\n",
-               100 * *refined.held_out_before, 100 * *refined.held_out_after);
+    output("step time of traces left out: {:.1f} % off before, {:.1f} % after\n",
+           100 * *refined.held_out_before, 100 * *refined.held_out_after);
   else
-    fmt::print("step time of traces left out: not known; it takes at least two\n");
+    output("step time of traces left out: not known; it takes at least two\n");
   return kDone;
 }
 

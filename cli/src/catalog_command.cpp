@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "exit_codes.hpp"
+#include "output.hpp"
 
 namespace meshplan::cli {
 
@@ -22,11 +23,11 @@ void add_catalog_command(CommandLine& line, const CatalogCommand& command) {
       .examples(command.examples)
       .on_run([options, command] {
         if (options->schema)
-          fmt::print("{}", command.schema());
+          output("{}", command.schema());
         else if (options->item)
-          fmt::print("{}", command.one(*options->item, options->json));
+          output("{}", command.one(*options->item, options->json));
         else
-          fmt::print("{}", command.all(options->json));
+          output("{}", command.all(options->json));
         return kDone;
       });
 }

@@ -9,6 +9,7 @@
 #include "core/json_fields.hpp"
 #include "core/units.hpp"
 #include "exit_codes.hpp"
+#include "output.hpp"
 #include "runtime/hugging_face_weights.hpp"
 
 namespace meshplan::cli {
@@ -100,13 +101,13 @@ int inspect(const Options& options) {
   if (options.json) {
     Json root{{"schema_version", 1}};
     for (const auto& [key, value] : facts) root[key] = value;
-    fmt::print("{}\n", root.dump(2));
+    output("{}\n", root.dump(2));
     return kDone;
   }
   for (auto& [key, value] : facts) {
     std::string name = key;
     std::ranges::replace(name, '_', ' ');
-    fmt::print("{:<14}{}\n", name, text_of(value));
+    output("{:<14}{}\n", name, text_of(value));
   }
   return kDone;
 }
@@ -124,9 +125,9 @@ int export_to(const Options& options) {
        .model_type = options.model_type.value_or(""),
        .dtype = options.dtype ? parse_dtype(*options.dtype) : plan.workload.precision,
        .max_shard_bytes = static_cast<std::int64_t>(options.max_shard_gb * 1e9)});
-  fmt::print("{}: {} of step {}, {} tensors, {:.1f} MiB in {}\n", *options.out, written.model_type,
-             checkpoint.index().run.step, written.tensors,
-             static_cast<double>(written.bytes) / kMib, fmt::join(written.files, ", "));
+  output("{}: {} of step {}, {} tensors, {:.1f} MiB in {}\n", *options.out, written.model_type,
+         checkpoint.index().run.step, written.tensors, static_cast<double>(written.bytes) / kMib,
+         fmt::join(written.files, ", "));
   return kDone;
 }
 

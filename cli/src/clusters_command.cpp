@@ -8,6 +8,7 @@
 #include "exit_codes.hpp"
 #include "files.hpp"
 #include "inputs.hpp"
+#include "output.hpp"
 #include "reports/catalog_report.hpp"
 #include "sim/import.hpp"
 
@@ -54,18 +55,17 @@ int import(const Options& options) {
         sim::with_ranks(imported.cluster, *options.nodes * imported.cluster.devices_per_node);
   if (options.out) write_file(*options.out, sim::to_json(imported.cluster));
   if (options.json) {
-    fmt::print("{}", sim::to_json(imported.cluster));
+    output("{}", sim::to_json(imported.cluster));
     return kDone;
   }
-  for (const std::string& assumption : imported.assumptions)
-    fmt::print("assumed  {}\n", assumption);
-  fmt::print("{}", reports::cluster_text(imported.cluster));
+  for (const std::string& assumption : imported.assumptions) output("assumed  {}\n", assumption);
+  output("{}", reports::cluster_text(imported.cluster));
   return kDone;
 }
 
 int run(const Options& options) {
   if (options.schema) {
-    fmt::print("{}", sim::cluster_schema());
+    output("{}", sim::cluster_schema());
     return kDone;
   }
   if (options.cluster == "import") return import(options);
@@ -74,8 +74,8 @@ int run(const Options& options) {
         fmt::format("what is '{}'? usage: meshplan clusters [NAME], or meshplan "
                     "clusters import FORMAT FILE",
                     *options.format));
-  fmt::print("{}", options.cluster ? one_cluster(*options.cluster, options.json)
-                                   : all_clusters(options.json));
+  output("{}", options.cluster ? one_cluster(*options.cluster, options.json)
+                               : all_clusters(options.json));
   return kDone;
 }
 

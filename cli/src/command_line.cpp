@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "exit_codes.hpp"
+#include "output.hpp"
 
 namespace meshplan::cli {
 namespace {
@@ -182,14 +183,14 @@ int CommandLine::run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success))
       return app_->exit(error);  // help and version
-    fmt::print(stderr, "meshplan: {}\n", with_nearest_name(*app_, error, argc, argv));
+    output(stderr, "meshplan: {}\n", with_nearest_name(*app_, error, argc, argv));
     std::string help = "meshplan --help";
     for (const CLI::App* chosen : app_->get_subcommands())
       help = fmt::format("meshplan {} --help", chosen->get_name());
-    fmt::print(stderr, "see {}\n", help);
+    output(stderr, "see {}\n", help);
     return kBadInput;
   }
-  if (app_->get_subcommands().empty()) fmt::print("{}", app_->help());
+  if (app_->get_subcommands().empty()) output("{}", app_->help());
   return kDone;
 }
 

@@ -5,6 +5,7 @@
 #include "core/error.hpp"
 #include "exit_codes.hpp"
 #include "files.hpp"
+#include "output.hpp"
 #include "reports/comparison.hpp"
 
 namespace meshplan::cli {
@@ -25,8 +26,8 @@ int run(const Options& options) {
   const program::Trace measured =
       program::parse_trace(read_file(*options.measured), *options.measured);
   const reports::Comparison comparison = reports::compare(predicted, measured);
-  fmt::print("{}", options.json ? reports::to_json(comparison)
-                                : reports::to_text(comparison, options.operations));
+  output("{}", options.json ? reports::to_json(comparison)
+                            : reports::to_text(comparison, options.operations));
   return kDone;
 }
 

@@ -9,6 +9,7 @@
 #include "core/json_fields.hpp"
 #include "exit_codes.hpp"
 #include "files.hpp"
+#include "output.hpp"
 #include "progress.hpp"
 #include "runtime/data.hpp"
 #include "runtime/durable_file.hpp"
@@ -168,9 +169,9 @@ int prepare(const Options& options) {
   }
   if (tokens == 0) throw ConfigError("the input holds no text");
   writer.finish();
-  fmt::print("{}: {} tokens of {} documents, {:.2f} bytes a token, vocabulary {}\n", path, tokens,
-             documents, static_cast<double>(bytes) / static_cast<double>(tokens),
-             tokenizer.vocab_size());
+  output("{}: {} tokens of {} documents, {:.2f} bytes a token, vocabulary {}\n", path, tokens,
+         documents, static_cast<double>(bytes) / static_cast<double>(tokens),
+         tokenizer.vocab_size());
   return kDone;
 }
 
@@ -197,14 +198,13 @@ int inspect(const Options& options) {
       Json root{{"schema_version", 1}, {"file", input},        {"tokens", file.size()},
                 {"largest", largest},  {"distinct", distinct}, {"first", first}};
       if (text) root["text"] = *text;
-      fmt::print("{}\n", root.dump(2, ' ', false, Json::error_handler_t::replace));
+      output("{}\n", root.dump(2, ' ', false, Json::error_handler_t::replace));
       continue;
     }
-    fmt::print("{}: {} tokens, {} distinct, largest {} (vocab_size of a model: {} or more)\n",
-               input, file.size(), distinct, largest, largest + 1);
+    output("{}: {} tokens, {} distinct, largest {} (vocab_size of a model: {} or more)\n", input,
+           file.size(), distinct, largest, largest + 1);
     if (text)
-      fmt::print("starts with: {}\n",
-                 Json(*text).dump(-1, ' ', false, Json::error_handler_t::replace));
+      output("starts with: {}\n", Json(*text).dump(-1, ' ', false, Json::error_handler_t::replace));
   }
   return kDone;
 }

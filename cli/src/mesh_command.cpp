@@ -3,6 +3,7 @@
 
 #include "commands.hpp"
 #include "exit_codes.hpp"
+#include "output.hpp"
 #include "reports/mesh_report.hpp"
 
 namespace meshplan::cli {
@@ -17,8 +18,8 @@ struct Options {
 
 int run(const Options& options) {
   const program::Mesh mesh(options.parallel, options.order);
-  fmt::print("{}", options.json ? reports::to_json(mesh, options.rank)
-                                : reports::to_text(mesh, options.rank));
+  output("{}", options.json ? reports::to_json(mesh, options.rank)
+                            : reports::to_text(mesh, options.rank));
   return kDone;
 }
 

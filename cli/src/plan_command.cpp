@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "exit_codes.hpp"
 #include "files.hpp"
+#include "output.hpp"
 #include "plan_options.hpp"
 #include "progress.hpp"
 #include "reports/search_report.hpp"
@@ -60,18 +61,18 @@ int run(const Options& options, const Terminal& terminal) {
   const auto* infeasible = std::get_if<planner::InfeasibleResult>(&outcome);
   if (infeasible != nullptr) require_valid_plan(*infeasible);
   if (options.json)
-    fmt::print("{}", reports::to_json(outcome));
+    output("{}", reports::to_json(outcome));
   else
-    fmt::print("{}\n", reports::request_header(request, resolved.assumptions));
+    output("{}\n", reports::request_header(request, resolved.assumptions));
   if (infeasible != nullptr) {
-    if (!options.json) fmt::print("{}", reports::to_text(*infeasible, seconds.count()));
+    if (!options.json) output("{}", reports::to_text(*infeasible, seconds.count()));
     return kInfeasible;
   }
   const auto& result = std::get<planner::SearchResult>(outcome);
   const program::Plan& best = result.ranked.front().plan;
   if (options.out) write_file(*options.out, program::to_json(best));
   if (!options.json)
-    fmt::print("{}{}", reports::to_text(result, seconds.count()), next_steps(options, best));
+    output("{}{}", reports::to_text(result, seconds.count()), next_steps(options, best));
   return kDone;
 }
 

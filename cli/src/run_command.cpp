@@ -11,6 +11,7 @@
 #include "exit_codes.hpp"
 #include "files.hpp"
 #include "inputs.hpp"
+#include "output.hpp"
 #include "program/lower.hpp"
 #include "ranks.hpp"
 #include "reports/run_report.hpp"
@@ -163,8 +164,8 @@ class Voice {
         warns_(speaks && !options.quiet),
         every_(std::max(1, options.train.num_steps / 20)) {
     if (prints_)
-      fmt::print("{}{}", checkpoint_line(header.plan, options.train.checkpoints),
-                 reports::to_text(header));
+      output("{}{}", checkpoint_line(header.plan, options.train.checkpoints),
+             reports::to_text(header));
     if (!speaks || !options.log) return;
     log_.emplace(*options.log, !options.train.checkpoints.resume.empty());
     log_->write(reports::to_json_line(header));
@@ -174,18 +175,18 @@ class Voice {
     if (log_) log_->write(program::to_json_line(step));
     if (warns_)
       for (const std::string& warning : step.warnings)
-        fmt::print(stderr, "meshplan: warning: step {}: {}\n", step.step, warning);
+        output(stderr, "meshplan: warning: step {}: {}\n", step.step, warning);
     const bool shown =
         step.step % every_ == 0 || std::exchange(first_, false) || step.evaluation_loss;
     if (!prints_ || !shown) return;
-    fmt::print("{}", reports::step_line(step));
+    output("{}", reports::step_line(step));
     std::fflush(stdout);
   }
 
   void conclude(const reports::RunSummary& summary) {
     if (log_) log_->write(reports::to_json_line(summary));
-    if (prints_) fmt::print("{}", reports::to_text(summary));
-    if (warns_ && !prints_) fmt::print("{}", reports::to_json(summary));
+    if (prints_) output("{}", reports::to_text(summary));
+    if (warns_ && !prints_) output("{}", reports::to_json(summary));
   }
 
  private:
@@ -235,11 +236,10 @@ int work(Options options, const program::Plan& plan, DeviceKind device_kind, run
                   .resident_at_end = result.memory.resident_at_end,
                   .job_peak_flop_per_s = options.train.watch.job_peak_flop_per_s});
   if (result.stopped && !options.quiet)
-    fmt::print(
-        stderr,
-        "meshplan: stopped by a signal after step {}, which is saved; continue with --resume "
-        "{}\n",
-        result.last_step, options.train.checkpoints.folder);
+    output(stderr,
+           "meshplan: stopped by a signal after step {}, which is saved; continue with --resume "
+           "{}\n",
+           result.last_step, options.train.checkpoints.folder);
   std::fflush(stdout);
   return code;
 }

@@ -6,6 +6,7 @@
 #include "core/error.hpp"
 #include "exit_codes.hpp"
 #include "files.hpp"
+#include "output.hpp"
 #include "planner/space.hpp"
 #include "reports/schedule_report.hpp"
 
@@ -74,9 +75,8 @@ int run(const Options& options) {
     throw ConfigError("a schedule file and --schedule exclude each other; leave one out");
   const Named named = options.file ? from_file(options) : from_flags(options);
   if (options.csv) write_file(*options.csv, program::to_csv(named.schedule));
-  fmt::print("{}", options.json
-                       ? reports::to_json(named.schedule, named.name, named.num_microbatches)
-                       : reports::to_text(named.schedule, named.name, named.num_microbatches));
+  output("{}", options.json ? reports::to_json(named.schedule, named.name, named.num_microbatches)
+                            : reports::to_text(named.schedule, named.name, named.num_microbatches));
   return kDone;
 }
 

@@ -6,6 +6,7 @@
 #include "exit_codes.hpp"
 #include "files.hpp"
 #include "inputs.hpp"
+#include "output.hpp"
 #include "plan_options.hpp"
 #include "program/lower.hpp"
 #include "program/program_json.hpp"
@@ -148,13 +149,12 @@ int run(const Options& options, const Terminal& terminal) {
   if (options.out) write_file(*options.out, program::to_json(report.simulation.trace.plan));
   if (options.json) {
     if (!options.memory_timeline) report.memory_timelines.clear();
-    fmt::print("{}", reports::to_json(report));
+    output("{}", reports::to_json(report));
   } else {
-    for (const std::string& assumption : loaded.assumptions)
-      fmt::print("assumed  {}\n", assumption);
-    fmt::print("{}", reports::to_text(report));
-    if (options.memory_timeline) fmt::print("\n{}", reports::to_text(report.memory_timelines));
-    if (options.explain) fmt::print("\n{}", reports::explain_text(report));
+    for (const std::string& assumption : loaded.assumptions) output("assumed  {}\n", assumption);
+    output("{}", reports::to_text(report));
+    if (options.memory_timeline) output("\n{}", reports::to_text(report.memory_timelines));
+    if (options.explain) output("\n{}", reports::explain_text(report));
   }
   return report.memory.fits() ? kDone : kInfeasible;
 }

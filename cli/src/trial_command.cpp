@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "exit_codes.hpp"
 #include "files.hpp"
+#include "output.hpp"
 #include "progress.hpp"
 #include "ranks.hpp"
 #include "reports/comparison.hpp"
@@ -112,7 +113,7 @@ int run(const Options& options) {
                                   options.least_rounds, options.most_rounds));
   require_writable({options.csv, options.markdown});
   std::vector<Candidate> candidates = load(options);
-  const TemporaryFolder folder;
+  TemporaryFolder folder;
   reports::Trial trial;
   Progress progress("running plans in turns", options.terminal);
   const auto most = static_cast<std::size_t>(options.most_rounds) * candidates.size();
@@ -129,7 +130,7 @@ int run(const Options& options) {
   for (const Candidate& candidate : candidates) trial.rows.push_back(row_of(candidate));
   if (options.csv) write_file(*options.csv, reports::to_csv(trial));
   if (options.markdown) write_file(*options.markdown, reports::to_markdown(trial));
-  fmt::print("{}", options.json ? reports::to_json(trial) : reports::to_text(trial));
+  output("{}", options.json ? reports::to_json(trial) : reports::to_text(trial));
   return kDone;
 }
 

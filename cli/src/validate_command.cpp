@@ -5,6 +5,7 @@
 #include "core/error.hpp"
 #include "exit_codes.hpp"
 #include "files.hpp"
+#include "output.hpp"
 #include "reports/validation_report.hpp"
 #include "sim/validation.hpp"
 #include "threads.hpp"
@@ -50,8 +51,8 @@ void print_explained(const sim::PreparedTable& table, const reports::ValidationR
   for (std::size_t i = 0; i < report.rows.size(); ++i) {
     known.push_back(report.rows[i].id);
     if (report.rows[i].id != id) continue;
-    fmt::print("{}", reports::explain_text(report.rows[i], report.predictions[i],
-                                           table.terms(i, report.predictions[i])));
+    output("{}", reports::explain_text(report.rows[i], report.predictions[i],
+                                       table.terms(i, report.predictions[i])));
     return;
   }
   throw ConfigError(fmt::format("--explain: {}", unknown_name_message("row", id, known)));
@@ -71,8 +72,8 @@ int run(Options options) {
   if (options.fit) {
     const sim::Fit fit = sim::fit_constants(table, records, {}, each);
     write_file(*options.fit, sim::to_json(fit.constants));
-    fmt::print(stderr, "fitted in {} rounds: loss {:.5f} -> {:.5f}\n", fit.rounds, fit.loss_before,
-               fit.loss_after);
+    output(stderr, "fitted in {} rounds: loss {:.5f} -> {:.5f}\n", fit.rounds, fit.loss_before,
+           fit.loss_after);
     records = fit.constants;
   }
   const auto report = report_of(table, records, each);
@@ -85,17 +86,17 @@ int run(Options options) {
   }
   if (options.leave_one_out) {
     const auto groups = sim::leave_one_out(table, records, *options.leave_one_out, each);
-    fmt::print("{}\n", reports::leave_one_out_text(table.rows(), *options.leave_one_out, groups));
+    output("{}\n", reports::leave_one_out_text(table.rows(), *options.leave_one_out, groups));
     if (options.parts)
       write_file(*options.parts,
                  reports::parts_csv(reports::left_out_report(table.rows(), groups)));
   }
   if (options.ablate)
-    fmt::print("{}\n", reports::ablation_text(report.suites, sim::ablate(table, records, each)));
-  fmt::print("{}", options.json ? reports::to_json(report) : reports::to_text(report));
+    output("{}\n", reports::ablation_text(report.suites, sim::ablate(table, records, each)));
+  output("{}", options.json ? reports::to_json(report) : reports::to_text(report));
   if (!options.check) return kDone;
   const auto worse = reports::worse_suites(report, read_file(*options.check), *options.check);
-  for (const std::string& sentence : worse) fmt::print(stderr, "meshplan: {}\n", sentence);
+  for (const std::string& sentence : worse) output(stderr, "meshplan: {}\n", sentence);
   return worse.empty() ? kDone : kFailed;
 }
 

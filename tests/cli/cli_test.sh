@@ -193,4 +193,38 @@ if [ -w /dev/full ]; then
   [ $? -eq 1 ] || fail "a full device is not reported"
 fi
 
+# --- names from files never reach the terminal raw
+bad=$(printf 'evil\033]0;title\007\033[2J\302\233m\342\200\256name')
+raw=$(printf '[\001-\010\013-\037\177]|\302[\200-\237]|\342\200\256')
+expect_printable() {  # expect_printable ARGUMENTS...
+  "$meshplan" "$@" >stdout 2>stderr
+  cat stdout stderr | LC_ALL=C grep -qaE "$raw" && fail "control characters in: $* $(cat -v stdout stderr)"
+  cat stdout stderr | grep -q 'evil' || fail "the name is not shown: $*"
+}
+"$meshplan" clusters cpu-host --json >named_cluster.json
+python3 - "$bad" <<'PY'
+import json, sys
+cluster = json.load(open("named_cluster.json"))
+json.dump(dict(cluster, name=sys.argv[1]), open("named_cluster.json", "w"))
+model = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
+         "num_key_value_heads": 4, "intermediate_size": 96, "vocab_size": 256,
+         "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "tie_word_embeddings": False}
+json.dump(model, open(sys.argv[1] + "_model.json", "w"))
+PY
+evil=(simulate --model "${bad}_model.json" --cluster named_cluster.json --gpus 4 --global-batch 16
+  --seq-len 128)
+expect_printable "${evil[@]}" --out evil.json
+expect_printable "${evil[@]}" --json
+expect_printable plan "${evil[@]:1}"
+expect_printable simulate evil.json
+expect_printable clusters named_cluster.json
+expect_printable clusters named_cluster.json --json
+expect_printable simulate "$bad.json"
+expect_printable plan --model "$bad"
+expect_printable "$bad"
+printf '{"%s": 1}' "$bad" >key.json
+expect_printable simulate key.json
+sed 's/"schema_version": 1/"schema_version": 99/' plan.json >"$bad.json"
+expect_printable simulate "$bad.json"
+
 finish
