@@ -1,12 +1,12 @@
 #include "runtime/data.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +16,9 @@
 
 namespace meshplan::runtime {
 namespace {
+
+// A sequence is a few kilobytes: most are one read, and few bytes are read in vain.
+constexpr std::int64_t kWindowBytes = 16384;
 
 std::int64_t bytes_per_token(TokenFormat format) {
   switch (format) {
@@ -46,46 +49,72 @@ std::uint64_t mix(std::uint64_t x) {
 
 }  // namespace
 
-TokenFile::TokenFile(const std::string& path) : path_(path), format_(format_of(path)) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0 && (errno == ENOENT || errno == ENOTDIR))
+TokenFile::TokenFile(const std::string& path)
+    : path_(path), format_(format_of(path)), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (file_.number < 0 && (errno == ENOENT || errno == ENOTDIR))
     throw ConfigError(fmt::format("{}: no such data file", path));
-  if (descriptor < 0)
+  if (file_.number < 0)
     throw IoError(fmt::format("{}: cannot open the data file: {}", path, std::strerror(errno)));
   struct stat info {};
-  const bool regular = ::fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode);
-  if (regular && info.st_size > 0) {
-    mapped_ = info.st_size;
-    void* memory =
-        ::mmap(nullptr, static_cast<std::size_t>(mapped_), PROT_READ, MAP_PRIVATE, descriptor, 0);
-    if (memory != MAP_FAILED) bytes_ = static_cast<const unsigned char*>(memory);
-  }
-  ::close(descriptor);
-  if (!regular) throw ConfigError(fmt::format("{}: the data file is not a regular file", path));
-  if (mapped_ == 0) throw ConfigError(fmt::format("{}: the data file is empty", path));
-  if (bytes_ == nullptr) throw IoError(fmt::format("{}: cannot map the data file", path));
+  if (::fstat(file_.number, &info) != 0 || !S_ISREG(info.st_mode))
+    throw ConfigError(fmt::format("{}: the data file is not a regular file", path));
+  if (info.st_size == 0) throw ConfigError(fmt::format("{}: the data file is empty", path));
+  bytes_ = info.st_size;
   const std::int64_t token = bytes_per_token(format_);
-  if (mapped_ % token != 0) {
-    ::munmap(const_cast<unsigned char*>(bytes_), static_cast<std::size_t>(mapped_));
+  if (bytes_ % token != 0)
     throw ConfigError(
-        fmt::format("{}: {} bytes are no whole number of {}-byte tokens", path, mapped_, token));
-  }
-  size_ = mapped_ / token;
+        fmt::format("{}: {} bytes are no whole number of {}-byte tokens", path, bytes_, token));
+  size_ = bytes_ / token;
 }
 
-TokenFile::~TokenFile() {
-  ::munmap(const_cast<unsigned char*>(bytes_), static_cast<std::size_t>(mapped_));
+TokenFile::Descriptor::~Descriptor() {
+  if (number >= 0) ::close(number);
+}
+
+const unsigned char* TokenFile::at(std::int64_t byte, std::int64_t count) const {
+  if (byte < window_begin_ || byte + count > window_begin_ + std::ssize(window_)) {
+    window_begin_ = byte;
+    window_.resize(static_cast<std::size_t>(std::min(kWindowBytes, bytes_ - byte)));
+    window_.resize(read(byte, window_));
+  }
+  if (std::ssize(window_) < count) {
+    struct stat info {};
+    const bool known = ::fstat(file_.number, &info) == 0;
+    throw IoError(fmt::format(
+        "{}: the data file was cut while it is in use: byte {} is wanted, but of its {} bytes {} "
+        "are left; restore it, then continue from the last checkpoint",
+        path_, byte, bytes_, known ? std::to_string(info.st_size) : std::string("fewer")));
+  }
+  return window_.data() + (byte - window_begin_);
+}
+
+std::size_t TokenFile::read(std::int64_t byte, std::span<unsigned char> out) const {
+  std::size_t got = 0;
+  while (got < out.size()) {
+    const ssize_t count = ::pread(file_.number, out.data() + got, out.size() - got,
+                                  byte + static_cast<std::int64_t>(got));
+    if (count == 0) break;
+    if (count > 0) {
+      got += static_cast<std::size_t>(count);
+    } else if (errno != EINTR) {
+      const int error = errno;
+      window_.clear();
+      throw IoError(fmt::format("{}: the data file cannot be read at byte {}: {}", path_, byte,
+                                std::strerror(error)));
+    }
+  }
+  return got;
 }
 
 std::int32_t TokenFile::operator[](std::int64_t index) const {
-  if (format_ == TokenFormat::Bytes) return bytes_[index];
+  if (format_ == TokenFormat::Bytes) return *at(index, 1);
   if (format_ == TokenFormat::Uint16) {
     std::uint16_t token = 0;
-    std::memcpy(&token, bytes_ + index * 2, sizeof token);
+    std::memcpy(&token, at(index * 2, 2), sizeof token);
     return token;
   }
   std::uint32_t token = 0;
-  std::memcpy(&token, bytes_ + index * 4, sizeof token);
+  std::memcpy(&token, at(index * 4, 4), sizeof token);
   return static_cast<std::int32_t>(token);
 }
 

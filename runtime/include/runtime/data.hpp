@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "program/plan.hpp"
 #include "runtime/document_index.hpp"
@@ -15,28 +17,41 @@ namespace meshplan::runtime {
 /// How a file holds tokens. Bytes: any text, one token a byte (vocabulary 256).
 enum class TokenFormat { Bytes, Uint16, Uint32 };
 
-/// A memory-mapped token file: *.u16 and *.u32 (also *.bin, as uint16) hold little-endian token
-/// ids, everything else is text read by bytes.
+/// A token file: *.u16 and *.u32 (also *.bin, as uint16) hold little-endian token ids, everything
+/// else is text read by bytes. It is read where it is wanted, not mapped: a mapped file that somebody
+/// cuts ends the process by SIGBUS. For one thread.
 class TokenFile {
  public:
   /// @throws ConfigError if it is missing, empty, no regular file or holds a part of a token;
   /// IoError if it cannot be read. Both name the file.
   explicit TokenFile(const std::string& path);
-  ~TokenFile();
-  TokenFile(const TokenFile&) = delete;
-  TokenFile& operator=(const TokenFile&) = delete;
 
   const std::string& path() const { return path_; }
   TokenFormat format() const { return format_; }
-  std::int64_t size() const { return size_; }  // tokens
+  std::int64_t size() const { return size_; }  // tokens, when it was opened
+  /// @throws IoError if the file has become shorter, or cannot be read; it names the file
   std::int32_t operator[](std::int64_t index) const;
 
  private:
+  struct Descriptor {
+    explicit Descriptor(int number_of_open_file) : number(number_of_open_file) {}
+    ~Descriptor();
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+    int number;
+  };
+  /// `count` bytes from `byte` on, valid until the next call.
+  const unsigned char* at(std::int64_t byte, std::int64_t count) const;
+  /// @returns how many bytes there are, up to all
+  std::size_t read(std::int64_t byte, std::span<unsigned char> out) const;
+
   std::string path_;
   TokenFormat format_ = TokenFormat::Bytes;
-  const unsigned char* bytes_ = nullptr;
-  std::int64_t mapped_ = 0;
+  Descriptor file_;
+  std::int64_t bytes_ = 0;
   std::int64_t size_ = 0;
+  mutable std::vector<unsigned char> window_;  // what was read last
+  mutable std::int64_t window_begin_ = 0;
 };
 
 /// A permutation of [0, size) that needs no memory: a Feistel network over the next power of four,
