@@ -64,23 +64,63 @@ std::string resolve_checkpoint(const std::string& given) {
   return checkpoint_path(given, steps.back());
 }
 
-std::string newest_intact_beside(const std::string& damaged) {
-  const fs::path path = fs::path(damaged).lexically_normal();
-  const std::string folder =
-      path.has_parent_path() ? path.parent_path().string() : std::string(".");
+namespace {
+
+/// As a shell reads it as one word.
+std::string quoted(const std::string& path) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%";
+  if (!path.empty() && path.find_first_not_of(kPlain) == std::string::npos) return path;
+  std::string word = "'";
+  for (const char letter : path)
+    word += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+  return word + "'";
+}
+
+bool is_intact(const std::string& checkpoint) {
+  try {
+    Checkpoint(checkpoint).verify();
+    return true;
+  } catch (const ConfigError&) {
+    return false;
+  } catch (const IoError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+std::string resume_command(const std::string& folder, std::int64_t step,
+                           const std::string& checkpoint) {
+  std::string moves;
+  for (const std::int64_t newer : checkpoint_steps(folder))
+    if (newer > step)
+      moves += fmt::format("mv {0} {0}.damaged && ", quoted(checkpoint_path(folder, newer)));
+  const std::string resume = "--resume " + quoted(checkpoint);
+  return moves.empty() ? resume : fmt::format("{}meshplan run ... {}", moves, resume);
+}
+
+std::optional<std::int64_t> newest_intact_step(const std::string& folder,
+                                               const std::string& except) {
+  const fs::path left_out = fs::path(except).lexically_normal();
   std::vector<std::int64_t> steps = checkpoint_steps(folder);
   std::ranges::reverse(steps);
   for (const std::int64_t step : steps) {
     const std::string candidate = checkpoint_path(folder, step);
-    if (fs::path(candidate).lexically_normal() == path) continue;
-    try {
-      Checkpoint(candidate).verify();
-      return fmt::format("; the newest intact one is {}: --resume {}", candidate, candidate);
-    } catch (const ConfigError&) {
-      continue;
-    }
+    if (fs::path(candidate).lexically_normal() != left_out && is_intact(candidate)) return step;
   }
-  return "; no other checkpoint beside it is intact";
+  return std::nullopt;
+}
+
+std::string newest_intact_beside(const std::string& damaged) {
+  const fs::path path = fs::path(damaged).lexically_normal();
+  const std::string folder =
+      path.has_parent_path() ? path.parent_path().string() : std::string(".");
+  const std::optional<std::int64_t> step = newest_intact_step(folder, damaged);
+  if (!step) return "; no other checkpoint beside it is intact";
+  const std::string intact = checkpoint_path(folder, *step);
+  return fmt::format("; the newest intact one is {}: {}", intact,
+                     resume_command(folder, *step, intact));
 }
 
 void check_same_architecture(const models::ModelSpec& given, const std::string& where,

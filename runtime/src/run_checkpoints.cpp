@@ -47,10 +47,17 @@ void check_folder(const CheckpointOptions& options, std::int64_t start) {
         fmt::format("{}: holds checkpoints of another run, up to step {}; continue "
                     "it with --resume latest, or use another --checkpoint-dir",
                     options.folder, steps.back()));
-  throw ConfigError(
-      fmt::format("{}: holds checkpoints up to step {}, newer than the one of step "
-                  "{} to be resumed; remove them, or use another --checkpoint-dir",
-                  options.folder, steps.back(), start));
+  const std::optional<std::int64_t> intact = newest_intact_step(options.folder, options.resume);
+  if (intact && *intact > start)
+    throw ConfigError(fmt::format(
+        "{}: holds an intact checkpoint of step {}, newer than the one of step {} to be resumed; "
+        "continue from it: {}; or go back to step {} with another --checkpoint-dir",
+        options.folder, *intact, start,
+        resume_command(options.folder, *intact, checkpoint_path(options.folder, *intact)), start));
+  throw ConfigError(fmt::format(
+      "{}: holds damaged checkpoints up to step {}, newer than the one of step {} to be resumed; "
+      "move them aside and continue: {}",
+      options.folder, steps.back(), start, resume_command(options.folder, start, options.resume)));
 }
 
 }  // namespace

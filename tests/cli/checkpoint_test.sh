@@ -73,6 +73,23 @@ expect 2 "truncated or damaged; the newest intact one is .*damaged/step-6" "$mes
   --data text.txt --steps 9 --resume damaged
 expect 2 "truncated or damaged" "$meshplan" checkpoint inspect damaged
 
+# --- what to type is offered, and works: a newer intact one beside a damaged one
+cp -r b newer
+printf 'x' | dd of=newer/step-4/rank-00001.safetensors bs=1 seek=40000 conv=notrunc 2>/dev/null
+expect 2 "intact checkpoint of step 8, newer than the one of step 4 .*: --resume $PWD/newer/step-8;|\
+intact checkpoint of step 8, newer than the one of step 4 .*: --resume newer/step-8;" \
+  "$meshplan" run pp2.json --data text.txt --steps 9 --resume newer/step-4
+expect 0 "step time" "$meshplan" run pp2.json --data text.txt --steps 9 --resume newer/step-8
+# and an older intact one beside a damaged one, which would be the newest: the whole command
+"$meshplan" run pp2.json --data text.txt --steps 9 --resume damaged >stdout 2>stderr
+offered=$(sed -nE 's/.*the newest intact one is [^:]*: (.*)/\1/p' stderr)
+[ "$offered" = "mv damaged/step-8 damaged/step-8.damaged && meshplan run ... --resume damaged/step-6" ] ||
+  fail "no command is offered: $(cat stderr)"
+expect 2 "holds damaged checkpoints up to step 8, newer than the one of step 6" "$meshplan" run \
+  pp2.json --data text.txt --steps 9 --resume damaged/step-6
+eval "${offered/meshplan run .../\"$meshplan\" run pp2.json --data text.txt --steps 9}" >stdout 2>stderr ||
+  fail "the offered command does not work: $offered: $(cat stderr)"
+
 # --- export
 expect 0 "llama of step 8, 21 tensors" "$meshplan" checkpoint export b --to hf --out exported
 expect 0 "model type +llama" "$meshplan" checkpoint inspect exported
@@ -102,6 +119,7 @@ code=$?
 [ "$code" -eq 130 ] || fail "SIGTERM: exit code $code instead of 130: $(cat stderr)"
 last=$(sed -nE 's/.*stopped by a signal after step ([0-9]+), which is saved.*/\1/p' stderr)
 [ -n "$last" ] && [ -f "stopped/step-$last/index.json" ] || fail "SIGTERM: $(cat stderr)"
+grep -E "died|job ends" stderr && fail "SIGTERM is taken for a death"
 expect 0 "step time" "$meshplan" run pp2.json --data text.txt --steps $((last + 3)) \
   --checkpoint-dir stopped --resume latest
 

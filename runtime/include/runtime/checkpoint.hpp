@@ -130,8 +130,17 @@ std::string checkpoint_path(const std::string& folder, std::int64_t step);
 /// @throws ConfigError if there is none, with what is there
 std::string resolve_checkpoint(const std::string& given);
 
-/// "; the newest intact one is DIR/step-20", or that none is left: reads the other checkpoints
-/// beside `damaged` completely.
+/// Reads the checkpoints of a folder completely, the newest first, but for `except`.
+std::optional<std::int64_t> newest_intact_step(const std::string& folder,
+                                               const std::string& except);
+
+/// What to type to continue from `checkpoint`, of that step: "--resume DIR/step-20". A run goes on
+/// from the newest of its folder, so newer ones in `folder` are first moved aside.
+std::string resume_command(const std::string& folder, std::int64_t step,
+                           const std::string& checkpoint);
+
+/// "; the newest intact one is DIR/step-20: --resume DIR/step-20", or that none is left: reads the
+/// other checkpoints beside `damaged` completely.
 std::string newest_intact_beside(const std::string& damaged);
 
 enum class ResumeKind {
