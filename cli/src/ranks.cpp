@@ -49,6 +49,7 @@ std::vector<runtime::HostSlots> parse_hosts(const HostOptions& options) {
 
 bool starts_here(const HostOptions& options) {
   const std::vector<runtime::HostSlots> hosts = parse_hosts(options);
+  runtime::require_known_hosts(hosts);
   return hosts.empty() || runtime::is_this_machine(hosts.front().name);
 }
 
@@ -65,6 +66,7 @@ void check(const HostOptions& options) {
 int launch_self(int ranks, const HostOptions& options, std::vector<std::string> arguments,
                 bool stops_by_itself) {
   check(options);
+  runtime::require_known_hosts(parse_hosts(options));
   runtime::LaunchSpec spec{.ranks = ranks,
                            .hosts = parse_hosts(options),
                            .cores_per_host = static_cast<int>(runtime::detect_host().cores.size()),

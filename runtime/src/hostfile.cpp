@@ -1,18 +1,17 @@
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <cstdio>
 #include <fmt/format.h>
-#include <ifaddrs.h>
 #include <memory>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <set>
 #include <sstream>
 #include <string>
-#include <sys/socket.h>
 #include <unistd.h>
 #include <vector>
 
 #include "core/error.hpp"
+#include "host_lookup.hpp"
 #include "runtime/launch.hpp"
 
 namespace meshplan::runtime {
@@ -53,18 +52,22 @@ void refuse_repetition(const std::vector<HostSlots>& hosts, const std::string& p
                                     hosts[i].slots + hosts.back().slots));
 }
 
-/// IPv4 and IPv6 addresses as bytes.
-std::set<std::string> addresses_of(const sockaddr* address) {
-  if (address == nullptr) return {};
-  if (address->sa_family == AF_INET) {
-    const auto* ipv4 = reinterpret_cast<const sockaddr_in*>(address);
-    return {std::string(reinterpret_cast<const char*>(&ipv4->sin_addr), sizeof(ipv4->sin_addr))};
+/// A name that means something to ssh alone: an alias, or a host behind another one. Host names
+/// hold nothing that a shell would obey (is_host_name).
+bool is_known_to_ssh(const std::string& host) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> ssh(
+      ::popen(fmt::format("ssh -G '{}' 2>/dev/null", host).c_str(), "r"), ::pclose);
+  if (ssh == nullptr) return false;
+  std::array<char, 4096> line{};
+  while (std::fgets(line.data(), line.size(), ssh.get()) != nullptr) {
+    std::istringstream words(line.data());
+    std::string option;
+    std::string value;
+    words >> option >> value;
+    if (option == "proxyjump" || option == "proxycommand") return true;
+    if (option == "hostname" && value != host) return true;
   }
-  if (address->sa_family == AF_INET6) {
-    const auto* ipv6 = reinterpret_cast<const sockaddr_in6*>(address);
-    return {std::string(reinterpret_cast<const char*>(&ipv6->sin6_addr), sizeof(ipv6->sin6_addr))};
-  }
-  return {};
+  return false;
 }
 
 }  // namespace
@@ -115,19 +118,24 @@ bool is_this_machine(const std::string& host) {
   char name[256] = {};
   if (host == "localhost" || (gethostname(name, sizeof(name) - 1) == 0 && host == name))
     return true;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), nullptr, nullptr, &found) != 0) return false;
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owned(found, freeaddrinfo);
-  ifaddrs* own = nullptr;
-  if (getifaddrs(&own) != 0) return false;
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> own_owned(own, freeifaddrs);
-  std::set<std::string> mine;
-  for (const ifaddrs* one = own; one != nullptr; one = one->ifa_next)
-    mine.merge(addresses_of(one->ifa_addr));
-  for (const addrinfo* one = found; one != nullptr; one = one->ai_next)
-    for (const std::string& address : addresses_of(one->ai_addr))
-      if (mine.contains(address)) return true;
-  return false;
+  const std::set<std::string> mine = own_interface_addresses();
+  return std::ranges::any_of(look_up(host).addresses,
+                             [&](const std::string& address) { return mine.contains(address); });
+}
+
+void require_known_hosts(const std::vector<HostSlots>& hosts) {
+  for (const HostSlots& host : hosts) begin_lookup(host.name);
+  for (const HostSlots& host : hosts) {
+    if (is_this_machine(host.name)) continue;
+    const HostLookup lookup = look_up(host.name);
+    if (!lookup.addresses.empty() || is_known_to_ssh(host.name)) continue;
+    const std::string text = fmt::format(
+        "host '{}' is not known to this machine: {}; check its spelling, /etc/hosts, "
+        "DNS and ~/.ssh/config",
+        host.name, lookup.error);
+    if (lookup.unknown) throw ConfigError(text);
+    throw IoError(text);
+  }
 }
 
 }  // namespace meshplan::runtime

@@ -26,6 +26,11 @@ std::vector<HostSlots> parse_hostfile(std::string_view text, std::string_view fi
 /// Does this name mean the machine that this process runs on?
 bool is_this_machine(const std::string& host);
 
+/// Asks the resolver for every name, a few seconds at most: mpiexec would wait for ever for a host
+/// that does not exist. What only ssh knows (an alias, a host behind a proxy) is left to ssh.
+/// @throws ConfigError for a name that nobody knows, IoError if the resolver fails; it is named
+void require_known_hosts(const std::vector<HostSlots>& hosts);
+
 struct LaunchSpec {
   int ranks = 1;
   std::vector<HostSlots> hosts;  // empty: this machine
@@ -62,10 +67,12 @@ std::optional<OuterLaunch> detect_outer_launch(const EnvironmentLookup& environm
 constexpr const char* kReportSocketVariable = "MESHPLAN_REPORT_SOCKET";
 
 /// Runs mpiexec_command(spec) with this process's standard streams, passes SIGINT, SIGTERM, SIGHUP,
-/// SIGUSR1 and SIGUSR2 on to it, and waits for its end.
-/// @returns the job's exit code: 0, 1, 2, 3 or 130 as the ranks gave it (130 also after SIGINT),
-/// and 1
-///          for any other end. @throws IoError if mpiexec cannot be started
+/// SIGUSR1 and SIGUSR2 on to it, and waits for its end. Prints why the job ends where no rank can.
+/// When this process ends, however it ends, so do mpiexec and all ranks. A host that does not answer
+/// within 8 s, a proxy that was killed and a rank that leaves before it has met the others end the
+/// job within seconds, although mpiexec would wait for them.
+/// @returns the job's exit code: 0, 1, 2, 3 or 130 as the ranks gave it (130 also after SIGINT,
+/// SIGTERM and SIGHUP), and 1 for any other end. @throws IoError if mpiexec cannot be started
 int launch_ranks(const LaunchSpec& spec);
 
 }  // namespace meshplan::runtime
