@@ -11,6 +11,10 @@
 #include "core/error.hpp"
 #include "exit_codes.hpp"
 #include "files.hpp"
+#include "output.hpp"
+#if MESHPLAN_HAS_RUNTIME
+#include "temporary_folder.hpp"
+#endif
 
 namespace {
 
@@ -20,7 +24,28 @@ using namespace meshplan::cli;
 // Everything here is async-signal-safe: no half-written file is left, nothing else needs undoing.
 extern "C" void on_interrupt(int) {
   remove_unfinished_file();
+#if MESHPLAN_HAS_RUNTIME
+  remove_temporary_folder();
+#endif
   _exit(kInterrupted);
+}
+
+// UCX, which MPI loads, takes SIGHUP for itself before main() runs (UCX_DEBUG_SIGNO): look first.
+bool ignored_hangup = false;
+
+void note_hangup(int /*argc*/, char** /*argv*/, char** /*environment*/) {
+  struct sigaction action {};
+  ignored_hangup = sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+__attribute__((section(".preinit_array"), used)) void (*const look_first)(int, char**,
+                                                                         char**) = note_hangup;
+
+void handle_interrupts() {
+  std::signal(SIGINT, on_interrupt);
+  std::signal(SIGTERM, on_interrupt);
+  // Who ignores a hang-up (nohup) wants to outlive it.
+  std::signal(SIGHUP, ignored_hangup ? SIG_IGN : on_interrupt);
 }
 
 Terminal look_around() {
@@ -32,7 +57,7 @@ Terminal look_around() {
 }
 
 int report(std::string_view kind, const std::exception& error, int code) {
-  fmt::print(stderr, "meshplan: {}{}\n", kind, error.what());
+  output(stderr, "meshplan: {}{}\n", kind, error.what());
   return code;
 }
 
@@ -69,7 +94,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::signal(SIGINT, on_interrupt);
+  handle_interrupts();
   const int code = run(argc, argv);
   // Results that did not reach the reader are a failure, whatever was computed.
   if (std::fflush(stdout) != 0) {
