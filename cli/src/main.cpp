@@ -39,7 +39,7 @@ void note_hangup(int /*argc*/, char** /*argv*/, char** /*environment*/) {
 }
 
 __attribute__((section(".preinit_array"), used)) void (*const look_first)(int, char**,
-                                                                         char**) = note_hangup;
+                                                                          char**) = note_hangup;
 
 void handle_interrupts() {
   std::signal(SIGINT, on_interrupt);

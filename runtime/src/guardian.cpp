@@ -7,26 +7,24 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <poll.h>
-#include <sched.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
 
+#include "become_guardian.hpp"
 #include "core/error.hpp"
+#include "core/printable.hpp"
+#include "core/units.hpp"
 #include "handshake.hpp"
+#include "launcher_watch.hpp"
 #include "local_socket.hpp"
+#include "out_of_memory.hpp"
 #include "peer_link.hpp"
+#include "process_watch.hpp"
 #include "runtime/watchdog.hpp"
 
 namespace meshplan::runtime {
@@ -35,7 +33,7 @@ namespace {
 constexpr int kTickMs = 200;
 constexpr double kNanosecond = 1e-9;
 constexpr Seconds kGraceAfterError{2.0};  // for a rank to report its own error
-constexpr Seconds kGraceAfterSigterm{1.0};
+constexpr Seconds kGraceAfterKill{1.0};
 constexpr Seconds kSilenceOfMachine{8.0};  // TCP may need a second or two on a busy machine
 constexpr Seconds kAnswerOfRoot{1.0};
 
@@ -43,37 +41,19 @@ double now_s() {
   return static_cast<double>(monotonic_ns()) * kNanosecond;
 }
 
-/// The state letter of /proc/PID/stat; 'X' if the process is gone. It follows the name in
-/// parentheses, which may itself hold any character.
-char process_state(int pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  // Not through an iterator: a process that dies between open and read makes that throw.
-  std::string text;
-  std::getline(file, text, '\0');
-  const auto end_of_name = text.rfind(')');
-  return end_of_name == std::string::npos || end_of_name + 2 >= text.size() ? 'X'
-                                                                            : text[end_of_name + 2];
-}
-
 /// A rank's process. Its lifeline closes before the launcher can notice that it died and kill the
-/// others; its descriptor tells when it is really gone, and survives the reuse of its number.
+/// others; the watch tells when it is really gone.
 struct LocalRank {
   StatusSlot* slot = nullptr;
-  int pid = 0;
+  ProcessWatch process;
   int lifeline = -1;
-  int descriptor = -1;  // -1: no pidfd on this kernel, or already gone at the start
   bool alive = true;
   bool death_noted = false;
   double stopped_since_s = -1;
   char state = 'R';
+  double resident_bytes = 0;  // at the last look
 
-  void signal(int number) const {
-    if (!alive) return;
-    if (descriptor >= 0)
-      syscall(SYS_pidfd_send_signal, descriptor, number, nullptr, 0);
-    else
-      ::kill(pid, number);
-  }
+  bool is(RankState wanted) const { return slot->state.load() == wanted; }
 };
 
 /// Writes all of it, whatever the pipe does.
@@ -88,18 +68,17 @@ void write_to_stderr(const std::string& text) {
 
 class Guardian {
  public:
-  explicit Guardian(GuardianConfig config) : config_(std::move(config)) {
+  explicit Guardian(GuardianConfig config)
+      : config_(std::move(config)), launcher_(config_.report_socket, started(config_)) {
     for (int i = 0; i < config_.num_slots; ++i) {
-      LocalRank rank;
-      rank.slot = &config_.slots[i];
-      rank.pid = rank.slot->pid.load();
-      rank.descriptor = static_cast<int>(syscall(SYS_pidfd_open, rank.pid, 0));
-      rank.alive = rank.descriptor >= 0 || errno == ENOSYS;
-      ranks_.push_back(rank);
+      StatusSlot& slot = config_.slots[i];
+      ranks_.push_back({.slot = &slot, .process = ProcessWatch(slot.pid.load())});
+      ranks_.back().alive = !ranks_.back().process.ended();
     }
     accept_lifelines();
     if (network().num_machines > 1 && is_root())
       door_.emplace(Socket(network().listener), secret(), Purpose::Guardians, network().machine);
+    launcher_.line().say(LauncherMessage::Kind::Guardian, network().machine);
     if (network().num_machines > 1 && !is_root()) join();
     for (LocalRank& rank : ranks_)
       if (!rank.alive) note_death(rank);  // gone before anybody watched
@@ -121,20 +100,27 @@ class Guardian {
 
   // ------------------------------------------------------------ local ranks
 
+  static std::vector<LauncherWatch::Started> started(const GuardianConfig& config) {
+    std::vector<LauncherWatch::Started> ranks;
+    for (int i = 0; i < config.num_slots; ++i)
+      ranks.push_back({config.slots[i].pid.load(), config.slots[i].starter.load()});
+    return ranks;
+  }
+
+  /// All ranks have connected before the guardian started; what else has is none of them.
   void accept_lifelines() {
-    for (int i = 0; i < config_.num_slots; ++i) {
-      const int lifeline = ::accept(config_.lifeline_listener, nullptr, nullptr);
-      ucred credentials{};
-      socklen_t length = sizeof(credentials);
-      if (lifeline < 0 || getsockopt(lifeline, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
-        continue;
-      const auto owner = std::ranges::find(ranks_, credentials.pid, &LocalRank::pid);
-      if (owner != ranks_.end()) owner->lifeline = lifeline;
+    while (const auto peer = accept_own_user(config_.lifeline_listener)) {
+      const auto owner = std::ranges::find_if(
+          ranks_, [&](const LocalRank& rank) { return rank.process.pid() == peer->pid; });
+      if (owner != ranks_.end() && owner->lifeline < 0)
+        owner->lifeline = peer->socket;
+      else
+        ::close(peer->socket);
     }
   }
 
   void note_death(LocalRank& rank) {
-    if (rank.death_noted || rank.slot->state.load() == RankState::Finished) return;
+    if (rank.death_noted || rank.is(RankState::Finished)) return;
     rank.death_noted = true;
     deaths_.push_back(rank.slot->rank.load());
   }
@@ -142,10 +128,10 @@ class Guardian {
   void sleep_until_something_happens() {
     std::vector<pollfd> fds;
     for (const LocalRank& rank : ranks_) fds.push_back({rank.lifeline, POLLIN, 0});
-    for (const LocalRank& rank : ranks_)
-      fds.push_back({rank.alive ? rank.descriptor : -1, POLLIN, 0});
+    for (const LocalRank& rank : ranks_) fds.push_back({rank.process.descriptor(), POLLIN, 0});
     for (const auto& link : links_) fds.push_back({link.is_open() ? link.socket() : -1, POLLIN, 0});
     if (door_) door_->add_to(fds);
+    if (!judged_) launcher_.add_to(fds);
     ::poll(fds.data(), fds.size(), kTickMs);
     const double now = now_s();
     const bool due = now - last_look_s_ >= kTickMs / 1e3;
@@ -155,16 +141,15 @@ class Guardian {
         ::close(std::exchange(ranks_[i].lifeline, -1));
         note_death(ranks_[i]);
       }
-      look_at(ranks_[i], fds[ranks_.size() + i].revents != 0, due);
+      look_at(ranks_[i], due);
     }
   }
 
-  void look_at(LocalRank& rank, bool descriptor_is_ready, bool due) {
+  void look_at(LocalRank& rank, bool due) {
     if (!rank.alive) return;
-    if (due) rank.state = process_state(rank.pid);
-    const bool gone =
-        rank.descriptor >= 0 ? descriptor_is_ready : rank.state == 'X' || rank.state == 'Z';
-    if (gone) {
+    if (due) rank.state = process_state(rank.process.pid());
+    if (due && !rank.death_noted) rank.resident_bytes = resident_bytes_of(rank.process.pid());
+    if (rank.process.ended()) {
       rank.alive = false;
       note_death(rank);
     }
@@ -179,7 +164,7 @@ class Guardian {
     RankView view;
     view.rank = slot.rank.load();
     view.host = config_.host_of_rank[static_cast<std::size_t>(view.rank)];
-    view.pid = rank.pid;
+    view.pid = rank.process.pid();
     view.state = slot.state.load();
     view.awaited_rank = slot.awaited_rank.load();
     view.since_progress = {now_s() - static_cast<double>(slot.progress_ns.load()) * kNanosecond};
@@ -197,9 +182,13 @@ class Guardian {
     return views;
   }
 
-  bool any_failed() const {
-    return std::ranges::any_of(
-        ranks_, [](const LocalRank& rank) { return rank.slot->state.load() == RankState::Failed; });
+  bool any_is(RankState state) const {
+    return std::ranges::any_of(ranks_, [state](const LocalRank& rank) { return rank.is(state); });
+  }
+
+  bool all_finished() const {
+    return std::ranges::all_of(ranks_,
+                               [](const LocalRank& rank) { return rank.is(RankState::Finished); });
   }
 
   /// Everybody here is gone; the root also stays for the other machines.
@@ -221,8 +210,16 @@ class Guardian {
   // ------------------------------------------------------------ causes
 
   void judge() {
-    if (any_failed()) return end_quietly();
+    if (all_finished()) judged_ = true;
+    if (any_is(RankState::Failed)) return end_quietly();
+    if (any_is(RankState::Interrupted)) {
+      launcher_.line().say(LauncherMessage::Kind::Interrupted, network().machine);
+      return end_quietly();
+    }
+    // Whoever started the ranks may have taken them along: first causes first.
+    const std::string loss = all_finished() ? std::string() : launcher_.loss();
     const auto views = all_views();
+    if (!loss.empty()) return end_job(loss, views);
     if (!deaths_.empty()) return end_job(death_text(views), views);
     const bool decides = is_root() || links_.empty() || !links_[0].is_open();
     const bool sees_all = views.size() == config_.host_of_rank.size() || !is_root();
@@ -245,7 +242,16 @@ class Guardian {
       const auto found = std::ranges::find(views, deaths_[i], &RankView::rank);
       text += (i == 0 ? "" : " | ") + describe(*found);
     }
-    return text;
+    return text + memory_text();
+  }
+
+  /// Who dies for want of memory gets no word in.
+  std::string memory_text() const {
+    const std::string kills = memory_kills_.since_start();
+    if (kills.empty()) return {};
+    const auto victim = std::ranges::find_if(ranks_, &LocalRank::death_noted);
+    return fmt::format("; {} since the start: its memory was refused, and it held {:.2f} GiB",
+                       kills, victim == ranks_.end() ? 0.0 : victim->resident_bytes / kGib);
   }
 
   /// The root speaks for the job; a machine that cannot reach it speaks for itself.
@@ -266,6 +272,7 @@ class Guardian {
 
   /// A rank reports its error itself: its message and its exit code come first.
   void end_quietly() {
+    judged_ = true;
     send_cause("");
     await_launcher();
     end_local_ranks();
@@ -277,7 +284,7 @@ class Guardian {
     while (any_alive() && now_s() - start < kGraceAfterError.value) sleep_until_something_happens();
   }
 
-  void announce(const std::string& cause, const std::vector<RankView>& views) const {
+  void announce(const std::string& cause, const std::vector<RankView>& views) {
     if (cause.empty()) return;
     constexpr int kMaxOthers = 8;
     std::string text = fmt::format("meshplan: the job ends: {}\n", cause);
@@ -288,8 +295,8 @@ class Guardian {
       if (++shown > kMaxOthers) break;
       text += fmt::format("meshplan:   meanwhile {}\n", line);
     }
-    if (config_.report_socket.empty() || !send_report(config_.report_socket, text))
-      write_to_stderr(text);
+    if (!launcher_.line().say(LauncherMessage::Kind::Report, network().machine, text))
+      write_to_stderr(printable(text));
   }
 
   bool any_alive() const {
@@ -297,12 +304,10 @@ class Guardian {
   }
 
   void end_local_ranks() {
-    ended_ = true;
-    for (const LocalRank& rank : ranks_) rank.signal(rank.state == 'T' ? SIGKILL : SIGTERM);
+    judged_ = ended_ = true;
+    for (const LocalRank& rank : ranks_) rank.process.signal(SIGKILL);
     const double start = now_s();
-    while (any_alive() && now_s() - start < kGraceAfterSigterm.value)
-      sleep_until_something_happens();
-    for (const LocalRank& rank : ranks_) rank.signal(SIGKILL);
+    while (any_alive() && now_s() - start < kGraceAfterKill.value) sleep_until_something_happens();
     if (is_root()) drain_links();
   }
 
@@ -391,6 +396,7 @@ class Guardian {
       if (message.kind == Frame::Kind::Cause) {
         announce(is_root() ? message.text : "", all_views());
         send_cause(message.text);
+        judged_ = true;
         if (message.text[0] == '\0') await_launcher();
         return end_local_ranks();
       }
@@ -442,6 +448,8 @@ class Guardian {
   }
 
   GuardianConfig config_;
+  LauncherWatch launcher_;
+  OutOfMemoryKills memory_kills_;
   std::vector<LocalRank> ranks_;
   std::vector<int> deaths_;      // ranks, in the order noticed
   std::optional<Door> door_;     // root: for the other machines
@@ -453,27 +461,9 @@ class Guardian {
   double finished_s_ = -1;  // when all local ranks were gone
   double last_look_s_ = 0;
   double last_talk_s_ = 0;
+  bool judged_ = false;  // the launcher is of no interest any more
   bool ended_ = false;
 };
-
-/// Leaves the rank's session, files and signals behind; standard error stays, to speak.
-void become_guardian(const GuardianConfig& config) {
-  setsid();
-  prctl(PR_SET_NAME, "meshplan-guard");
-  // If allowed: it must see a death before the launcher has killed everybody.
-  const sched_param priority{1};
-  if (sched_setscheduler(0, SCHED_FIFO, &priority) != 0) setpriority(PRIO_PROCESS, 0, -10);
-  std::signal(SIGINT, SIG_IGN);
-  std::signal(SIGPIPE, SIG_IGN);
-  const int null = ::open("/dev/null", O_RDWR);
-  ::dup2(null, STDIN_FILENO);
-  ::dup2(null, STDOUT_FILENO);
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  const int last = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 65536));
-  for (int file = STDERR_FILENO + 1; file < last; ++file)
-    if (file != config.network.listener && file != config.lifeline_listener) ::close(file);
-}
 
 }  // namespace
 

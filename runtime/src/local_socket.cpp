@@ -36,38 +36,46 @@ int made_or_throw(int socket, bool ok, std::string_view what, const std::string&
   throw IoError(fmt::format("cannot {} the local socket {}: {}", what, name, reason));
 }
 
+std::optional<ucred> peer_of(int socket) {
+  ucred credentials{};
+  socklen_t length = sizeof(credentials);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return std::nullopt;
+  return credentials;
+}
+
+bool is_own_user(const std::optional<ucred>& peer) {
+  return peer && peer->uid == ::geteuid();
+}
+
 }  // namespace
 
-int listen_for_lifelines(const std::string& name) {
+int listen_locally(const std::string& name) {
   constexpr int kBacklog = 4096;
   const Address address = abstract_address(name);
-  const int made = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  const int made = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   return made_or_throw(
       made, ::bind(made, address.get(), address.length) == 0 && ::listen(made, kBacklog) == 0,
       "listen on", name);
 }
 
-int connect_lifeline(const std::string& name) {
+int connect_locally(const std::string& name) {
   const Address address = abstract_address(name);
   const int made = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  return made_or_throw(made, ::connect(made, address.get(), address.length) == 0, "connect to",
-                       name);
-}
-
-int listen_for_reports(const std::string& name) {
-  const Address address = abstract_address(name);
-  const int made = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  return made_or_throw(made, ::bind(made, address.get(), address.length) == 0, "listen on", name);
-}
-
-bool send_report(const std::string& name, const std::string& text) {
-  const Address address = abstract_address(name);
-  const int made = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (made < 0) return false;
-  const auto sent =
-      ::sendto(made, text.data(), text.size(), MSG_NOSIGNAL, address.get(), address.length);
+  made_or_throw(made, ::connect(made, address.get(), address.length) == 0, "connect to", name);
+  if (is_own_user(peer_of(made))) return made;
   ::close(made);
-  return sent == static_cast<ssize_t>(text.size());
+  throw IoError(fmt::format("the local socket {} belongs to another user", name));
+}
+
+std::optional<LocalPeer> accept_own_user(int listener) {
+  while (true) {
+    const int socket = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (socket < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
+    if (socket < 0) return std::nullopt;
+    const std::optional<ucred> peer = peer_of(socket);
+    if (is_own_user(peer)) return LocalPeer{socket, peer->pid};
+    ::close(socket);
+  }
 }
 
 }  // namespace meshplan::runtime

@@ -1,18 +1,23 @@
-// Unix sockets under abstract names: nothing in the file system, gone with their last user.
+// Sockets between processes of one user on one machine, by abstract names: no file, no clean-up.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace meshplan::runtime {
 
-/// A listening stream socket; its connections tell who has died. @throws IoError
-int listen_for_lifelines(const std::string& name);
-/// @throws IoError
-int connect_lifeline(const std::string& name);
+/// Any process of the machine may connect to an abstract name, so both ends ask the kernel who the
+/// other is (SO_PEERCRED) and accept only this process's own user.
+struct LocalPeer {
+  int socket = -1;
+  int pid = 0;  // of the process that connected
+};
 
-/// A datagram socket for texts. @throws IoError
-int listen_for_reports(const std::string& name);
-/// False if nobody listens there.
-bool send_report(const std::string& name, const std::string& text);
+/// Listens for connections that keep the borders of messages. @throws IoError
+int listen_locally(const std::string& name);
+/// @throws IoError also if another user's process listens there
+int connect_locally(const std::string& name);
+/// The next connection of this user's processes; others are closed. Nothing if none waits.
+std::optional<LocalPeer> accept_own_user(int listener);
 
 }  // namespace meshplan::runtime

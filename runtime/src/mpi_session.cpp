@@ -6,9 +6,12 @@
 #include <exception>
 #include <vector>
 
+#include "launcher_line.hpp"
+#include "launcher_watch.hpp"
 #include "mpi_channel.hpp"
 #include "mpi_check.hpp"
 #include "rank_card.hpp"
+#include "runtime/launch.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -31,14 +34,29 @@ JobLayout find_layout() {
 }  // namespace
 
 MpiSession::MpiSession(int& argc, char**& argv) {
+  end_with_proxy();
+  const auto outer = detect_outer_launch([](const char* name) { return std::getenv(name); });
+  const int number = outer ? outer->rank : 0;
+  using Kind = LauncherMessage::Kind;
+  launcher_line().say(Kind::Rank, number, "starting MPI");
+  try {
+    start(argc, argv);
+    launcher_line().say(Kind::Rank, number, "meeting the other ranks");
+    layout_ = find_layout();
+  } catch (...) {
+    launcher_line().say(Kind::Failed, number);
+    throw;
+  }
+  sharpen_naps(layout_);
+}
+
+void MpiSession::start(int& argc, char**& argv) {
   int provided = 0;
   // The progress thread calls MPI, too, one of the two threads at a time (progress_engine.hpp).
   check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread",
             kWorld);
   check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler",
             kWorld);
-  layout_ = find_layout();
-  sharpen_naps(layout_);
 }
 
 MpiSession::~MpiSession() {

@@ -8,10 +8,12 @@ namespace {
 
 // A signal handler can reach nothing but statics.
 volatile std::sig_atomic_t stop_requested = 0;
+struct sigaction action_before_term;
+struct sigaction action_before_user;
 
 extern "C" void on_stop(int number) {
   if (stop_requested != 0) {
-    std::signal(number, SIG_DFL);
+    sigaction(number, number == SIGTERM ? &action_before_term : &action_before_user, nullptr);
     raise(number);
   }
   stop_requested = 1;
@@ -32,7 +34,9 @@ StopSignal::StopSignal()
   action.sa_flags = SA_RESTART | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
   sigaction(SIGTERM, &action, &before_term_);
+  action_before_term = before_term_;
   sigaction(SIGUSR1, &action, &before_user_);
+  action_before_user = before_user_;
 }
 
 StopSignal::~StopSignal() {

@@ -16,6 +16,9 @@
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "guardian.hpp"
+#include "interrupt_mark.hpp"
+#include "launcher_line.hpp"
+#include "launcher_watch.hpp"
 #include "local_socket.hpp"
 #include "secret.hpp"
 #include "tcp_socket.hpp"
@@ -106,7 +109,7 @@ Watchdog::Watchdog(Communicator& world, const JobLayout& layout, const WatchdogO
   int lifelines = -1;
   if (first) {
     page_ = std::make_unique<SharedPage>(name, num_local, true);
-    lifelines = listen_for_lifelines(name);
+    lifelines = listen_locally(name);
   }
   world.barrier().wait();
   if (!first) page_ = std::make_unique<SharedPage>(name, num_local, false);
@@ -116,15 +119,25 @@ Watchdog::Watchdog(Communicator& world, const JobLayout& layout, const WatchdogO
   slot_->pid.store(getpid());
   board_.emplace(*slot_);
   board_->set("starting");
-  lifeline_ = connect_lifeline(name);
+  slot_->starter.store(process_not_to_outlive());
+  lifeline_ = connect_locally(name);
   world.barrier().wait();
-  if (!first) return;
+  interrupt_mark_ = std::make_unique<InterruptMark>(*slot_);
+  const auto watched = [&] {
+    launcher_line().say(LauncherMessage::Kind::Watched, layout.rank);
+    launcher_line().hang_up();
+  };
+  if (!first) {
+    watched();
+    return;
+  }
   shm_unlink(name.c_str());
   GuardianNetwork network{layout.num_machines(), layout.machine(), listener.get(),
                           invitation.port,       invitation.key,   words_of(invitation.addresses)};
   start_guardian({page_->slots(), num_local, lifelines, layout.host_of_rank, layout.machine_of_rank,
                   options.hang_timeout, options.report_socket, std::move(network)});
   ::close(lifelines);
+  watched();
 }
 
 Watchdog::~Watchdog() {

@@ -14,10 +14,14 @@ std::string describe(const RankView& view) {
     text += "; finished";
   else if (view.state == RankState::Failed)
     text += "; failed";
+  else if (view.state == RankState::Interrupted)
+    text += "; interrupted";
   else if (view.state == RankState::Waiting)
     text += view.awaited_rank >= 0 ? fmt::format("; waiting for rank {}", view.awaited_rank)
                                    : std::string("; waiting for its group");
-  if (!view.stopped && view.state != RankState::Finished && view.state != RankState::Failed)
+  const bool ends = view.state == RankState::Finished || view.state == RankState::Failed ||
+                    view.state == RankState::Interrupted;
+  if (!view.stopped && !ends)
     text += fmt::format(", {:.1f} s without progress", view.since_progress.value);
   return text;
 }

@@ -118,6 +118,20 @@ expect 2 "not both" "$meshplan" run tp2.json --data text.txt --hostfile hosts --
 expect 2 "missing-hosts: no such file" "$meshplan" run tp2.json --data text.txt \
   --hostfile missing-hosts
 
+started=$SECONDS
+expect "1|2" "host 'nosuchhost.invalid' is not known to this machine" "$meshplan" run tp2.json \
+  --data text.txt --hosts nosuchhost.invalid:2
+[ $((SECONDS - started)) -le 15 ] || fail "an unknown host takes $((SECONDS - started)) s"
+# A host that does not answer: ssh gives up, but mpiexec does not notice.
+mkdir fake
+printf '#!/bin/sh\n[ "$1" = -G ] || { sleep 1; exit 255; }\n' >fake/ssh
+chmod +x fake/ssh
+started=$SECONDS
+expect 1 "job ends: host '192.0.2.1' could not be reached or was lost: its ssh" \
+  env PATH="$PWD/fake:$PATH" "$meshplan" run tp2.json --data text.txt --hosts localhost:1,192.0.2.1:1
+[ $((SECONDS - started)) -le 15 ] || fail "an unreachable host takes $((SECONDS - started)) s"
+expect_no_rank "an unreachable host"
+
 # --- an outer launcher
 expect 0 "step time" "$mpiexec" -n 2 "$meshplan" run "$work/tp2.json" --data "$work/text.txt" \
   --steps 3
@@ -175,10 +189,11 @@ expect 2 "different plans" "$meshplan" compare predicted.json tp2_trace.json
 expect_no_rank "before any signal"
 
 # --- a rank dies, hangs; the user gives up
-# start_job: runs 1,000,000 steps in the background, waits until two ranks train. Sets `job`.
+# start_job ARGUMENTS...: runs 1,000,000 steps in the background, on $data, waits until two ranks
+# train. Sets `job`.
 start_job() {
   : >stdout  # else the line of the job before may be taken for this one's
-  "$meshplan" run pp2.json --data "$work/text.txt" --steps 1000000 --hang-timeout 3 \
+  "$meshplan" run pp2.json --data "$work/${data:-text.txt}" --steps 1000000 --hang-timeout 3 "$@" \
     >stdout 2>stderr &
   job=$!
   for _ in $(seq 100); do
@@ -210,7 +225,7 @@ expect_end() {
   wait "$job"
   local code=$?
   [ "$code" -eq "$2" ] || fail "$1: exit code $code instead of $2: $(cat stderr)"
-  grep -qE -- "$3" stderr || fail "$1: no '$3' in: $(cat stderr)"
+  [ -z "$3" ] || grep -qE -- "$3" stderr || fail "$1: no '$3' in: $(cat stderr)"
   expect_no_rank "$1"
   echo "$1: exit code $code after $((SECONDS - start)) s"
 }
@@ -226,5 +241,48 @@ expect_end "SIGSTOP" 1 "hangs: $where; stopped by a signal" 10
 start_job
 kill -INT "$job"
 expect_end "interrupt" 130 "" 10
+grep -E "died|job ends" stderr && fail "an interrupt is taken for a death"
+start_job
+kill -TERM "$job"
+expect_end "SIGTERM without checkpoints" 130 "" 10
+grep -E "died|job ends" stderr && fail "SIGTERM is taken for a death"
+
+for delay in 0.02 0.1 0.3 0.6; do  # while it starts there is nothing to save
+  "$meshplan" run pp2.json --data "$work/text.txt" --steps 1000000 --checkpoint-dir "early$delay" \
+    >stdout 2>stderr &
+  job=$!
+  sleep "$delay"
+  kill -TERM "$job"
+  expect_end "SIGTERM $delay s into the start" 130 "" 10
+  grep -E "died|job ends" stderr && fail "SIGTERM into the start is taken for a death"
+done
+
+# --- the launcher is killed: nobody trains on and saves
+start_job --checkpoint-dir orphans --checkpoint-every 1
+kill -KILL "$job"
+expect_end "kill -9 of the launcher" 137 "" 10
+saved=$(ls orphans)
+sleep 1
+[ "$(ls orphans)" = "$saved" ] || fail "checkpoints are written after the launcher's death"
+
+# --- the data file is cut
+for _ in $(seq 30); do cat text.txt; done >cut.txt
+data=cut.txt start_job
+truncate -s 100 cut.txt
+expect_end "data file cut" 1 "rank [01] on .*cut.txt: the data file was cut while it is in use" 10
+
+# --- temporary folders
+scratch() { find "$work/tmp" -mindepth 1; }
+mkdir tmp
+TMPDIR=$work/tmp "$meshplan" trial "$work/pp2.json" --data "$work/text.txt" --steps 1000000 \
+  >stdout 2>stderr &
+job=$!
+for _ in $(seq 100); do
+  [ -n "$(ranks | sed 1d)" ] && break
+  sleep 0.1
+done
+kill -TERM "$job"
+expect_end "SIGTERM to trial" 130 "" 10
+[ -z "$(scratch)" ] || fail "trial leaves $(scratch)"
 
 finish

@@ -57,4 +57,33 @@ fi
 wait "$job" && fail "the job survives rank 1"
 grep -q "rank 1" stderr || fail "nobody names rank 1: $(cat stderr)"
 
+# --- who started the ranks is killed: they end, too; with nohup they were meant to stay
+orphaned_job() {  # orphaned_job COMMAND...: starts it, waits until it trains, kills it
+  : >stdout
+  "$@" "$tcp_ranks" 2 "$meshplan" run "$work/tp2.json" --data "$work/text.txt" --steps 1000000 \
+    >stdout 2>stderr &
+  job=$!
+  for _ in $(seq 150); do
+    grep -q "loss" stdout && break
+    sleep 0.1
+  done
+  grep -q "loss" stdout || fail "the job does not start: $(cat stdout stderr)"
+  sleep 0.5
+  kill -KILL "$job"
+  wait "$job" 2>/dev/null
+}
+orphaned_job env
+for _ in $(seq 100); do
+  [ -z "$(ranks)" ] && break
+  sleep 0.1
+done
+[ -z "$(ranks)" ] || fail "ranks outlive the process that started them: $(ranks)"
+grep -q "job ends: the process that started its ranks, .*has ended" stderr ||
+  fail "nobody says why: $(cat stderr)"
+kill -KILL $(ranks) 2>/dev/null
+orphaned_job nohup
+sleep 2
+[ -n "$(ranks)" ] || fail "nohup does not keep ranks alive: $(cat stderr)"
+kill -KILL $(ranks) 2>/dev/null
+
 finish

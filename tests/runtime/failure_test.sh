@@ -14,9 +14,12 @@ fail() {
   failures=$((failures + 1))
 }
 
-# Processes of the job, the dead that nobody has collected yet left out.
+# Processes of the job, the dead that nobody has collected yet left out: those with the token among
+# their arguments, and those whose numbers are in $others.
+others=
 left_over() {
-  ps -eo pid=,stat=,args= | awk -v token="$1" '$2 !~ /Z/ && index($0, token) && !index($0, "awk")'
+  ps -eo pid=,stat=,args= | awk -v token="$1" -v others=" $others " \
+    '$2 !~ /Z/ && (index($0, token) || index(others, " " $1 " ")) && !index($0, "awk")'
 }
 
 # expect_end NAME LIMIT_S PATTERN MODE VICTIM TIMEOUT_S MACHINES
@@ -82,15 +85,147 @@ done
 timeout -k 1 60 "$victim" launch localhost:2,127.0.0.1:2 finish >"$output" 2>&1 ||
   fail "a launched job that ends well failed"
 
-# The interrupt of a user reaches the ranks, and is told from a failure.
-"$victim" launch localhost:4 spin 2 50 >"$output" 2>&1 &
-launcher=$!
-sleep 2
-kill -INT $launcher
-wait $launcher
+# ---------------------------------------------------------------- who started the ranks ends
+
+# start_job COUNT COMMAND...: runs it in the background until COUNT guardians watch its ranks; sets
+# `job`, `token`, `mpi` (mpiexec) and `proxies`
+start_job() {
+  count=$1
+  shift
+  token="job-$$-$(date +%s%N)"
+  "$@" "$token" >"$output" 2>&1 &
+  job=$!
+  for _ in $(seq 150); do
+    watched=$(ps -eo comm=,args= | awk -v token="$token" '$1 == "meshplan-guard" && index($0, token)' |
+      wc -l)
+    [ "$watched" -ge "$count" ] && break
+    sleep 0.1
+  done
+  [ "$watched" -ge "$count" ] || fail "the job does not start: $*"
+  mpi=$(pgrep -P "$job" mpiexec || echo "$job")
+  proxies=$(pgrep -P "$mpi" | paste -sd ' ')
+  others="$mpi $proxies"
+}
+
+# expect_all_gone NAME CODE PATTERN: the job ends within 10 s with CODE (or any, if empty), no
+# process is left, and a line matches (unless PATTERN is empty)
+expect_all_gone() {
+  start=$(date +%s)
+  for _ in $(seq 100); do
+    [ -z "$(left_over "$token")" ] && break
+    sleep 0.1
+  done
+  took=$(($(date +%s) - start))
+  [ -z "$(left_over "$token")" ] || fail "$1: left over after 10 s: $(left_over "$token")"
+  kill -KILL $(left_over "$token" | awk '{print $1}') 2>/dev/null
+  wait "$job" 2>/dev/null
+  code=$?
+  [ -z "$2" ] || [ "$code" -eq "$2" ] || fail "$1: exit code $code instead of $2"
+  [ -z "$3" ] || grep -Eq "$3" "$output" || fail "$1: no line matches: $3"
+  echo "$1: exit code $code, all gone after $took s"
+}
+
+shared_memory() { ls /dev/shm 2>/dev/null | grep -E '^(mpich_shar|ucx_shm|meshplan-)'; }
+shared_before=$(shared_memory)
+
+proxy_ended='job ends: MPI.s proxy on this machine, hydra_pmi_proxy \(pid [0-9]+\), has ended'
+start_job 1 "$victim" launch localhost:4 last 0 50
+kill -KILL "$job"
+expect_all_gone "kill -9 the launcher" 137 ""
+start_job 1 "$victim" launch localhost:4 last 0 50
+kill -KILL "$mpi"
+expect_all_gone "kill -9 mpiexec" 1 "job ends: its launcher, mpiexec \(pid [0-9]+\),"
+start_job 1 "$victim" launch localhost:4 last 0 50
+kill -KILL $proxies
+expect_all_gone "kill -9 MPI's proxy" 1 "$proxy_ended"
+start_job 4 "$victim" launch localhost:2,127.0.0.1:2 last 0 50 many-machines
+kill -KILL "${proxies##* }"
+expect_all_gone "kill -9 one of two proxies, many machines" 1 "$proxy_ended"
+start_job 4 "$victim" launch localhost:2,127.0.0.1:2 last 0 50 many-machines
+kill -KILL "$job"
+expect_all_gone "kill -9 the launcher, many machines" 137 ""
+start_job 1 "$mpiexec" -n 4 "$victim" last 0 50
+kill -KILL "$mpi"
+expect_all_gone "kill -9 mpiexec, the user's own" 137 ""
+start_job 1 "$mpiexec" -n 4 "$victim" last 0 50
+kill -KILL $proxies
+expect_all_gone "kill -9 MPI's proxy under the user's own mpiexec" "" ""  # it carries all words
+
+# ---------------------------------------------------------------- interrupted, not dead
+
+for signal in INT TERM HUP; do
+  start_job 1 "$victim" launch localhost:4 spin 2 50
+  kill -$signal "$job"
+  expect_all_gone "SIG$signal to the launcher" 130 ""
+  grep -q "died\|job ends" "$output" && fail "SIG$signal to the launcher: somebody died"
+  start_job 1 "$mpiexec" -n 4 "$victim" last 0 50
+  kill -$signal "$job"
+  expect_all_gone "SIG$signal to the user's own mpiexec" "" ""
+  grep -q "died" "$output" && fail "SIG$signal to mpiexec: somebody died"
+done
+start_job 1 "$victim" launch localhost:4 last 0 50
+kill -TERM "$(pgrep -P $proxies | tail -1)"
+expect_all_gone "SIGTERM to a rank" 130 ""
+grep -q "died\|job ends" "$output" && fail "SIGTERM to a rank: somebody died"
+
+# ---------------------------------------------------------------- a rank that leaves during start-up
+
+# expect_start_failure NAME PATTERN ARGUMENTS...: of the victim, through our own launcher
+expect_start_failure() {
+  name=$1 pattern=$2
+  shift 2
+  token="job-$$-$(date +%s%N)"
+  others=
+  "$victim" launch localhost:4 "$@" "$token" >"$output" 2>&1 &
+  job=$!
+  expect_all_gone "$name" 1 "$pattern"
+}
+expect_start_failure "kill -9 before MPI starts" \
+  "job ends: .*(rank 2, before its first word|before any rank .* had said a word)" early-kill 2
+for after in 0.001 0.004 0.016 0.064; do
+  expect_start_failure "death $after s into the start" \
+    "job ends: died( during start-up.*| at once.*)?: .*rank 2[ ,]|before any rank .* had said a word" \
+    kill-in-init 2 $after
+done
+expect_start_failure "exit without an error inside MPI's start" \
+  "job ends: died during start-up.*: rank 2 \(pid [0-9]+\), starting MPI" exit-in-init 2
+
+# ---------------------------------------------------------------- memory that is refused
+
+timeout -k 1 60 "$victim" launch localhost:4 memory 2 50 >"$output" 2>&1
 code=$?
-[ "$code" -eq 130 ] || fail "interrupted: exit code $code"
-echo "interrupted: exit code $code"
+[ "$code" -eq 1 ] || fail "refused memory: exit code $code"
+grep -Eq "rank 2 on .*: out of memory: an allocation of 1099511627776 bytes .* was refused; it holds" \
+  "$output" || fail "refused memory: rank, bytes and limit are not named"
+echo "refused memory: exit code $code"
+
+# The kernel's killer, in a group of this test's own with 1 GiB.
+group=
+limit=
+for place in /sys/fs/cgroup /sys/fs/cgroup/memory; do
+  [ -n "$limit" ] && break
+  group=$place/meshplan-test-$$
+  mkdir "$group" 2>/dev/null || continue
+  limit=$(ls "$group/memory.max" "$group/memory.limit_in_bytes" 2>/dev/null | head -1)
+  [ -n "$limit" ] || rmdir "$group"
+done
+if [ -n "$limit" ] && echo 1073741824 2>/dev/null >"$limit" &&
+  sh -c "echo \$\$ >'$group/cgroup.procs'" 2>/dev/null; then
+  echo 0 2>/dev/null >"$group/memory.swap.max"
+  timeout -k 1 60 sh -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' - "$group" \
+    "$victim" launch localhost:4 hog 2 50 >"$output" 2>&1
+  code=$?
+  [ "$code" -eq 1 ] || fail "killed for want of memory: exit code $code"
+  grep -Eq "died: rank 2 on .*out-of-memory killer has ended a process of its cgroup.* 1.00 GiB" \
+    "$output" || fail "killed for want of memory: rank and limit are not named"
+  echo "killed for want of memory: exit code $code"
+else
+  echo "not tested: the kernel's out-of-memory killer, for no memory cgroup can be made here"
+fi
+[ -z "$limit" ] || rmdir "$group"
+
+[ "$(shared_memory)" = "$shared_before" ] ||
+  fail "shared memory is left: $(shared_memory) (before: $shared_before)"
 
 timeout -k 1 60 "$mpiexec" -n 4 "$victim" finish >"$output" 2>&1 || fail "a job that ends well failed"
 [ -s "$output" ] && fail "a job that ends well is not silent"

@@ -1,6 +1,10 @@
 // A small "training loop" for failure_test.sh: each rank waits for its neighbour in a ring, then
 // one of them misbehaves. Usage: failure_victim MODE [VICTIM] [TIMEOUT_S]
 // [one-machine|many-machines] [progress-thread]
+// or, for a rank that leaves during start-up:  failure_victim early-kill|kill-in-init|exit-in-init
+// VICTIM AFTER_S or, as meshplan run:  failure_victim launch HOSTS ...
+#include <mpi.h>
+
 #include <csignal>
 #include <cstdlib>
 #include <fmt/format.h>
@@ -8,11 +12,14 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <sys/resource.h>
 #include <unistd.h>
+#include <vector>
 
 #include "runtime/host_communicator.hpp"
 #include "runtime/launch.hpp"
 #include "runtime/mpi_session.hpp"
+#include "runtime/train.hpp"
 #include "runtime/watchdog.hpp"
 
 namespace {
@@ -33,6 +40,16 @@ void misbehave(const Arguments& arguments) {
   if (arguments.mode == "stop") ::kill(::getpid(), SIGSTOP);
   if (arguments.mode == "exit") std::_Exit(7);
   if (arguments.mode == "throw") throw std::runtime_error("the victim's own message");
+  if (arguments.mode == "memory") {
+    const auto held = static_cast<rlim_t>(resident_bytes());
+    const rlimit limit{held + (rlim_t{64} << 30), held + (rlim_t{64} << 30)};
+    setrlimit(RLIMIT_AS, &limit);
+    constexpr std::size_t kMuch = std::size_t{1} << 40;
+    const std::vector<char> much(kMuch);
+    throw std::logic_error(fmt::format("{} bytes were granted", much.size()));
+  }
+  if (arguments.mode == "hog")
+    for (std::vector<std::vector<char>> held;;) held.emplace_back(std::size_t{32} << 20, 'x');
   if (arguments.mode == "spin")
     while (true) ::usleep(1000);
 }
@@ -53,7 +70,8 @@ int train(const MpiSession& session, const Arguments& arguments) {
   const auto world = make_host_world(session, options);
   if (arguments.progress_thread) world->progress_in_background(true);
   const int rank = world->rank();
-  for (int step = 0; step < 6; ++step) {
+  const int num_steps = arguments.mode == "last" ? 1'000'000 : 6;
+  for (int step = 0; step < num_steps; ++step) {
     watchdog.board().set(fmt::format("step {}, stage {}, computing F mb{}", step, rank, step));
     ::usleep(20'000);
     if (step == 3 && rank == arguments.victim) misbehave(arguments);
@@ -70,7 +88,26 @@ int train(const MpiSession& session, const Arguments& arguments) {
   return 0;
 }
 
+bool leaves_in_init = false;
+
+/// A rank that leaves before it has met the others.
+void leave_early(const Arguments& arguments) {
+  const auto outer = detect_outer_launch([](const char* name) { return std::getenv(name); });
+  if (!outer || outer->rank != arguments.victim) return;
+  if (arguments.mode == "early-kill") ::kill(::getpid(), SIGKILL);
+  leaves_in_init = arguments.mode == "exit-in-init";
+  if (arguments.mode != "kill-in-init") return;
+  std::signal(SIGALRM, SIG_DFL);
+  ::ualarm(static_cast<useconds_t>(1e6 * arguments.timeout_s), 0);
+}
+
 }  // namespace
+
+/// What MPI calls between a program and itself.
+int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
+  if (leaves_in_init) std::_Exit(0);
+  return PMPI_Init_thread(argc, argv, required, provided);
+}
 
 int main(int argc, char** argv) {
   if (argc > 3 && std::string_view(argv[1]) == "launch") {
@@ -78,12 +115,13 @@ int main(int argc, char** argv) {
     spec.command.insert(spec.command.end(), argv + 3, argv + argc);
     return launch_ranks(spec);
   }
-  const MpiSession session(argc, argv);
   Arguments arguments;
   if (argc > 1) arguments.mode = argv[1];
   if (argc > 2) arguments.victim = std::atoi(argv[2]);
   if (argc > 3) arguments.timeout_s = std::atof(argv[3]);
   if (argc > 4) arguments.many_machines = std::string_view(argv[4]) == "many-machines";
   if (argc > 5) arguments.progress_thread = std::string_view(argv[5]) == "progress-thread";
+  leave_early(arguments);
+  const MpiSession session(argc, argv);
   return run_rank(session, [&] { return train(session, arguments); });
 }

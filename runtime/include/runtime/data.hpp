@@ -18,8 +18,8 @@ namespace meshplan::runtime {
 enum class TokenFormat { Bytes, Uint16, Uint32 };
 
 /// A token file: *.u16 and *.u32 (also *.bin, as uint16) hold little-endian token ids, everything
-/// else is text read by bytes. It is read where it is wanted, not mapped: a mapped file that somebody
-/// cuts ends the process by SIGBUS. For one thread.
+/// else is text read by bytes. It is read where it is wanted, not mapped: a mapped file that
+/// somebody cuts ends the process by SIGBUS. For one thread.
 class TokenFile {
  public:
   /// @throws ConfigError if it is missing, empty, no regular file or holds a part of a token;

@@ -68,9 +68,9 @@ constexpr const char* kReportSocketVariable = "MESHPLAN_REPORT_SOCKET";
 
 /// Runs mpiexec_command(spec) with this process's standard streams, passes SIGINT, SIGTERM, SIGHUP,
 /// SIGUSR1 and SIGUSR2 on to it, and waits for its end. Prints why the job ends where no rank can.
-/// When this process ends, however it ends, so do mpiexec and all ranks. A host that does not answer
-/// within 8 s, a proxy that was killed and a rank that leaves before it has met the others end the
-/// job within seconds, although mpiexec would wait for them.
+/// When this process ends, however it ends, so do mpiexec and all ranks. A host that does not
+/// answer within 8 s, a proxy that was killed and a rank that leaves before it has met the others
+/// end the job within seconds, although mpiexec would wait for them.
 /// @returns the job's exit code: 0, 1, 2, 3 or 130 as the ranks gave it (130 also after SIGINT,
 /// SIGTERM and SIGHUP), and 1 for any other end. @throws IoError if mpiexec cannot be started
 int launch_ranks(const LaunchSpec& spec);

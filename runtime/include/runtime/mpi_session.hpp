@@ -15,6 +15,9 @@ class MpiSession final : public Session {
   /// Ends all ranks of the job.
   [[noreturn]] void abort(int exit_code) const override;
   std::unique_ptr<Channel> make_channel() const override;
+
+ private:
+  static void start(int& argc, char**& argv);
 };
 
 }  // namespace meshplan::runtime

@@ -19,8 +19,9 @@ enum class RankState : std::int32_t {
   Starting,
   Working,
   Waiting,
-  Finished,  // may end now
-  Failed,    // ends with an error that it reports itself
+  Finished,     // may end now
+  Failed,       // ends with an error that it reports itself
+  Interrupted,  // ends because it was told to by a signal
 };
 
 /// One rank's line. Written by its rank only, read by the guardian, without locks: a text that is
@@ -28,6 +29,7 @@ enum class RankState : std::int32_t {
 struct alignas(64) StatusSlot {
   std::atomic<std::int32_t> rank{-1};
   std::atomic<std::int32_t> pid{0};
+  std::atomic<std::int32_t> starter{0};  // the process that it must not outlive; 0 = none
   std::atomic<RankState> state{RankState::Starting};
   std::atomic<std::int32_t> awaited_rank{-1};
   std::atomic<std::int64_t> progress_ns{0};  // monotonic clock, last sign of progress

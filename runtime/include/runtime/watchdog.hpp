@@ -14,6 +14,8 @@
 
 namespace meshplan::runtime {
 
+class InterruptMark;
+
 struct WatchdogOptions {
   /// A rank that is stopped for so long, or a job in which no rank shows progress for so long,
   /// hangs. Longer than the longest single operation.
@@ -51,6 +53,7 @@ class Watchdog {
   StatusSlot* slot_ = nullptr;
   int lifeline_ = -1;  // closes when this process ends, however it ends
   std::optional<StatusBoard> board_;
+  std::unique_ptr<InterruptMark> interrupt_mark_;
 };
 
 // ---------------------------------------------------------------- the rules, as values
