@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Training throughput of GPT-2 124M (B 4, T 64, one AdamW step with clipping) beside PyTorch, in turns in one run:
-# machines are noisy, so trust the ratios.
-#   bench/cpu_training.sh [rounds]      default: 3; needs Debian's python3-torch for the comparison
+# Training throughput of GPT-2 124M (B 4, T 64, one AdamW step with clipping) beside PyTorch: the same model, start,
+# batch and number of threads, in turns in one run. Machines are noisy: the ratio is the median of the pairs' ratios.
+#   bench/cpu_training.sh [rounds]      default: 5; the comparison needs python3-torch and libopenblas0-openmp
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 [ -n "${MESHPLAN_SKIP_SETUP:-}" ] || "$root/scripts/setup.sh" release meshplan
 meshplan=$root/build/release/cli/meshplan
-rounds=${1:-3}
+rounds=${1:-5}
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 
 # GPT-2's vocabulary needs token ids; which ones does not matter for the time.
@@ -33,18 +33,22 @@ median() { sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
 if ! /usr/bin/python3 -c 'import torch' 2>/dev/null; then
   echo "no PyTorch here (apt-get install python3-torch): our figures only"
   theirs() { echo nan; }
+else
+  theirs 1 --describe --steps 2  # also ends here if PyTorch would multiply with the reference BLAS
 fi
-printf '%-8s %-6s %14s %14s %8s\n' threads dtype "meshplan tok/s" "PyTorch tok/s" ratio
-for threads in 1 $(nproc); do
+echo "$(lscpu | sed -n 's/^Model name: *//p'), $(nproc) cores, load $(cut -d' ' -f1 /proc/loadavg)"
+printf '%-8s %-6s %14s %14s %8s %16s\n' threads dtype "meshplan tok/s" "PyTorch tok/s" ratio "(its range)"
+for threads in $(printf '1\n%d\n' "$(nproc)" | sort -u); do
   for precision in fp32 bf16; do
     flag=$([ "$precision" = bf16 ] && echo --bf16 || true)
-    : >"$work/a"; : >"$work/b"
+    : >"$work/pairs"
     for _ in $(seq "$rounds"); do
-      { ours "$threads" "$precision"; echo; } >>"$work/a"
-      theirs "$threads" $flag >>"$work/b"
+      a=$(ours "$threads" "$precision")
+      b=$(theirs "$threads" $flag)
+      awk -v a="$a" -v b="$b" 'BEGIN {print a, b, (b + 0 > 0) ? a / b : "nan"}' >>"$work/pairs"
     done
-    a=$(median <"$work/a"); b=$(median <"$work/b")
-    printf '%-8s %-6s %14s %14s %8s\n' "$threads" "$precision" "$a" "$b" \
-      "$(awk -v a="$a" -v b="$b" 'BEGIN {printf (b + 0 > 0) ? "%.2f" : "-", a / (b + 0 > 0 ? b : 1)}')"
+    column() { awk -v i="$1" '{print $i}' "$work/pairs" | sort -g; }
+    printf '%-8s %-6s %14s %14s %8.2f %16s\n' "$threads" "$precision" "$(column 1 | median)" "$(column 2 | median)" \
+      "$(column 3 | median)" "$(printf '%.2f to %.2f' "$(column 3 | head -1)" "$(column 3 | tail -1)")"
   done
 done

@@ -2,10 +2,20 @@
 """Training throughput of GPT-2 124M on a CPU with PyTorch, for bench/cpu_training.sh.
 
 The same step as `meshplan run`: forward, mean cross entropy, backward, global norm clipping, AdamW
-(fused loops over tensors), on random tokens. Prints tokens/s of the median step.
+(loops over lists of tensors), on random tokens. The weights start as meshplan's (GPT-2's: normal,
+deviation 0.02, projections of residual branches divided by sqrt(2 layers), biases 0), for the start
+decides what is timed: PyTorch's own embeddings of deviation 1 give a first loss of 530, so that the
+softmax saturates and nearly all gradients of the logits underflow. Denormal numbers, which some
+processors compute slowly, are counted by --describe.
+
+Prints tokens/s of the median step; with --describe what computes instead.
 """
 import argparse
+import math
+import os
+import re
 import statistics
+import sys
 import time
 
 import torch
@@ -50,13 +60,44 @@ class Gpt2(nn.Module):
         self.positions = nn.Embedding(positions, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif parameter.dim() > 1:
+                ends_branch = "attention_out" in name or "mlp_down" in name
+                nn.init.normal_(parameter, std=0.02 / (math.sqrt(2 * layers) if ends_branch else 1))
 
-    def forward(self, ids, targets):
+    def logits(self, ids):
         x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
         for block in self.blocks:
             x = block(x)
-        logits = self.norm(x) @ self.tokens.weight.T
-        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
+        return self.norm(x) @ self.tokens.weight.T
+
+
+def blas_libraries():
+    """Files of the libraries in this process that could multiply fp32 matrices."""
+    with open("/proc/self/maps") as maps:
+        files = {os.path.realpath(line.split()[-1]) for line in maps if "/" in line}
+    return sorted(f for f in files if re.search(r"blas|mkl_(core|rt)|blis", os.path.basename(f)))
+
+
+def require_fast_blas():
+    """PyTorch gives fp32 products to whatever BLAS is installed; the reference one takes ten times as long."""
+    (torch.ones(2, 2) @ torch.ones(2, 2)).sum()
+    found = blas_libraries()
+    # On Debian PyTorch calls libblas.so.3, which is the library that the alternatives name; LAPACK may bring another.
+    called = [f for f in found if os.path.basename(f).startswith("libblas.")] or found
+    if not all(re.search("openblas|mkl|blis|atlas", f) for f in called) or not called:
+        sys.exit(f"PyTorch multiplies with {', '.join(called) or 'no BLAS'}, which no comparison should: "
+                 "apt-get install libopenblas0-openmp")
+    return found
+
+
+def denormal_share(tensors):
+    """Part of the elements that are smaller than 2^-126 and not 0."""
+    tiny = torch.finfo(torch.float32).tiny
+    count = sum(int(((t != 0) & (t.abs() < tiny)).sum()) for t in tensors)
+    return count / sum(t.numel() for t in tensors)
 
 
 def main():
@@ -66,7 +107,9 @@ def main():
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--length", type=int, default=64)
+    parser.add_argument("--describe", action="store_true")
     options = parser.parse_args()
+    libraries = require_fast_blas()
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
     model = Gpt2()
@@ -76,16 +119,28 @@ def main():
         [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
         lr=3e-4, betas=(0.9, 0.95))
     times = []
-    for _ in range(options.steps):
+    for step in range(options.steps):
         tokens = torch.randint(0, 50257, (options.batch, options.length + 1))
         begin = time.perf_counter()
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=options.bf16):
-            loss = model(tokens[:, :-1], tokens[:, 1:])
+            logits = model.logits(tokens[:, :-1])
+            if options.describe:
+                logits.retain_grad()
+            loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), tokens[:, 1:].reshape(-1))
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        if options.describe and step + 1 == options.steps:
+            denormal = denormal_share([logits.grad.float()] + [p.grad for p in model.parameters()])
         optimizer.zero_grad(set_to_none=True)
         times.append(time.perf_counter() - begin)
+    if options.describe:
+        dnn = re.search(r"MKL-DNN v([\d.]+)", torch.__config__.show())
+        print(f"PyTorch {torch.__version__}, {', '.join(libraries)}, "
+              f"oneDNN {dnn.group(1) if dnn else 'none'}, {torch.get_num_threads()} threads; "
+              f"loss {loss.item():.2f} after {options.steps} steps, "
+              f"{100 * denormal:.3g} % of the gradients denormal")
+        return
     median = statistics.median(times[1:])
     print(f"{options.batch * options.length / median:.2f}")
 

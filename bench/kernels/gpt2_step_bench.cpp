@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -33,8 +35,16 @@ constexpr std::int64_t kLayerParameters =
 constexpr std::int64_t kParameters =
     kLayers * kLayerParameters + (kPaddedVocab + 1024 + 2) * kHidden;
 
+/// Of all threads: other processes do not count, but threads that wait for each other do.
+double cpu_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
 struct Work {
   double seconds = 0.0;
+  double cpu_seconds = 0.0;
   double flop = 0.0;
   double bytes = 0.0;
 };
@@ -120,8 +130,10 @@ class Step {
       backend_->set_scratch(allocate(need), need);
     }
     const auto begin = Clock::now();
+    const double cpu_begin = cpu_seconds();
     backend_->run(op);
     Work& work = work_[kind];
+    work.cpu_seconds += cpu_seconds() - cpu_begin;
     work.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
     work.flop += flop;
     work.bytes += bytes;
@@ -383,6 +395,12 @@ class Step {
   std::map<std::string, Work> work_;
 };
 
+double total_cpu(const std::map<std::string, Work>& work) {
+  double sum = 0;
+  for (const auto& [kind, part] : work) sum += part.cpu_seconds;
+  return sum;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -395,13 +413,16 @@ int main(int argc, char** argv) {
   Step step(threads, sequences, seq_len, dtype);
   step.run(1);  // creates primitives and touches memory
   std::vector<double> seconds;
-  std::map<std::string, Work> fastest;
+  std::map<std::string, Work> fastest;  // by CPU time, which other processes disturb least
+  double least_cpu = std::numeric_limits<double>::max();
   for (int i = 0; i < steps; ++i) {
     step.work().clear();
     const auto begin = Clock::now();
     step.run(i + 2);
     seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
-    if (seconds.back() == *std::min_element(seconds.begin(), seconds.end())) fastest = step.work();
+    const double cpu = total_cpu(step.work());
+    if (cpu < least_cpu) fastest = step.work();
+    least_cpu = std::min(least_cpu, cpu);
   }
   if (std::fabs(step.loss() - std::log(static_cast<double>(kVocab))) > 0.1) {
     std::fprintf(stderr, "the loss of small random weights is %.3f, not log(%ld)\n", step.loss(),
@@ -416,9 +437,13 @@ int main(int argc, char** argv) {
   std::printf("median %.3f s (%.0f tokens/s), fastest %.3f s (%.0f tokens/s), loss %.3f\n\n",
               seconds[seconds.size() / 2], tokens / seconds[seconds.size() / 2], seconds[0],
               tokens / seconds[0], step.loss());
-  std::printf("Fastest step:\n\n| kind | ms | GFLOP/s | GB/s |\n|---|---|---|---|\n");
+  std::printf("%.3f CPU s a step (%.0f tokens a CPU s)\n\n", least_cpu, tokens / least_cpu);
+  std::printf(
+      "The step of least CPU time:\n\n| kind | ms | CPU ms | GFLOP/s | GB/s "
+      "|\n|---|---|---|---|---|\n");
   for (const auto& [kind, work] : fastest)
-    std::printf("| %s | %.1f | %.0f | %.1f |\n", kind.c_str(), work.seconds * 1e3,
-                work.flop / work.seconds * 1e-9, work.bytes / work.seconds * 1e-9);
+    std::printf("| %s | %.1f | %.1f | %.0f | %.1f |\n", kind.c_str(), work.seconds * 1e3,
+                work.cpu_seconds * 1e3, work.flop / work.seconds * 1e-9,
+                work.bytes / work.seconds * 1e-9);
   return 0;
 }
