@@ -4,18 +4,14 @@
 #include <cmath>
 #include <limits>
 
+#include "core/limits.hpp"
+
 namespace meshplan {
 namespace {
 
 constexpr std::size_t kLongestQuotedValue = 80;
 constexpr int kDeepestNesting =
     64;  // walking a value recurses, so an input may not choose the depth
-
-std::string quoted(const Json& value) {
-  std::string text = value.dump();
-  if (text.size() > kLongestQuotedValue) text = text.substr(0, kLongestQuotedValue) + "...";
-  return text;
-}
 
 // "line:column" of a byte, all counted from 1.
 std::string place_of(std::string_view text, std::size_t byte) {
@@ -33,6 +29,12 @@ std::string_view explanation(const Json::exception& error, std::string_view pref
 }
 
 }  // namespace
+
+std::string quoted(const Json& value) {
+  std::string text = value.dump();
+  if (text.size() > kLongestQuotedValue) text = text.substr(0, kLongestQuotedValue) + "...";
+  return text;
+}
 
 Json parse_json(std::string_view text, std::string_view file) {
   std::vector<std::set<std::string>> open_objects;
@@ -52,8 +54,16 @@ Json parse_json(std::string_view text, std::string_view file) {
   } catch (const Json::parse_error& error) {
     throw ConfigError(fmt::format("{}:{}: not valid JSON: {}", file, place_of(text, error.byte),
                                   explanation(error, ": ")));
-  } catch (const Json::exception& error) {  // a number beyond the range of a double
-    throw ConfigError(fmt::format("{}: not valid JSON: {}", file, explanation(error, "] ")));
+  } catch (const Json::exception& error) {  // a number beyond the range of a double: "... '1e999'"
+    const std::string_view why = explanation(error, "] ");
+    const std::size_t quote = why.find('\'');
+    const std::size_t place = quote == std::string_view::npos
+                                  ? std::string_view::npos
+                                  : text.find(why.substr(quote + 1, why.rfind('\'') - quote - 1));
+    if (place == std::string_view::npos)
+      throw ConfigError(fmt::format("{}: not valid JSON: {}", file, why));
+    throw ConfigError(
+        fmt::format("{}:{}: not valid JSON: {}", file, place_of(text, place + 1), why));
   }
 }
 
@@ -135,6 +145,12 @@ void JsonReader::convert(const Json& value, const std::string& path, double& out
                          Bounds bounds) const {
   if (!value.is_number()) fail(path, value, "a number");
   check_bounds(path, value, bounds);
+  // Beyond this, what is computed of it would leave the range of a double.
+  const double size = std::abs(value.get<double>());
+  if (!(size == 0 || (size >= 1 / limits::kMagnitude && size <= limits::kMagnitude)))
+    fail(path, value,
+         fmt::format("0 or a number of size {:g} to {:g}", 1 / limits::kMagnitude,
+                     limits::kMagnitude));
   out = value.get<double>();
 }
 

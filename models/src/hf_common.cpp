@@ -80,9 +80,9 @@ LayerAttention parse_layer_type(const HfConfig& config, const std::string& name)
 
 void fill_sizes(HfConfig& config, ModelSpec& spec) {
   spec.num_layers = config.positive({"num_hidden_layers", "n_layer"});
-  if (spec.num_layers > kMaxLayers)
+  if (spec.num_layers > limits::kLayers)
     config.fail("num_hidden_layers",
-                fmt::format("expected at most {}, got {}", kMaxLayers, spec.num_layers));
+                fmt::format("expected at most {}, got {}", limits::kLayers, spec.num_layers));
   spec.hidden_size = config.positive({"hidden_size", "n_embd"});
   spec.num_heads = config.positive({"num_attention_heads", "n_head"});
   spec.vocab_size = config.positive({"vocab_size"});

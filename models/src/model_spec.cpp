@@ -20,8 +20,7 @@ std::string_view name_of_activation(ActivationKind kind) {
 }
 
 bool is_moe_layer(const ModelSpec& spec, int layer) {
-  return spec.moe &&
-         std::ranges::find(spec.moe->dense_layers, layer) == spec.moe->dense_layers.end();
+  return spec.moe && !std::ranges::binary_search(spec.moe->dense_layers, layer);
 }
 
 ModelSpec parse_model_spec(std::string_view text, const std::string& file,

@@ -132,6 +132,36 @@ void check_encoder(const ModelSpec& s, const Rules& rules) {
                 "layer_pattern, mla and mtp_layers need a causal model");
 }
 
+/// What a token's values and all parameters come to.
+void check_sizes(const ModelSpec& s, const Rules& rules) {
+  const auto width = [&](const char* names, std::int64_t number, std::int64_t size) {
+    rules.require(number * size <= limits::kWidth, "{} = {} * {} = {} must be at most {}", names,
+                  number, size, number * size, limits::kWidth);
+    return static_cast<double>(number * size);
+  };
+  double attention = width("num_heads * head_size", s.num_heads, s.head_size);
+  if (s.mla) width("num_heads * mla.v_head_size", s.num_heads, s.mla->v_head_size);
+  if (const auto& linear = s.linear_attention) {
+    width("linear_attention.num_key_heads * key_head_size", linear->num_key_heads,
+          linear->key_head_size);
+    attention = std::max(attention, width("linear_attention.num_value_heads * value_head_size",
+                                          linear->num_value_heads, linear->value_head_size));
+  }
+  double ffn = s.ffn_size;
+  if (s.moe)
+    ffn = std::max(ffn, s.moe->shared_expert_ffn_size +
+                            static_cast<double>(s.moe->num_experts) * s.moe->expert_ffn_size);
+  const double rows =
+      2.0 * s.vocab_size +
+      (s.positions == Positions::Learned ? static_cast<double>(s.max_positions) : 0);
+  const double layer = 4 * attention + 3 * ffn;
+  const double parameters = s.hidden_size * (rows + (s.num_layers + s.mtp_layers) * layer);
+  rules.require(parameters <= limits::kParameters,
+                "hidden_size({}) * (vocabulary and positions ({:g}) + num_layers({}) * widths of a "
+                "layer ({:g})) = {:.3g} parameters; at most {:g} are supported",
+                s.hidden_size, rows, s.num_layers, layer, parameters, limits::kParameters);
+}
+
 }  // namespace
 
 void validate(const ModelSpec& spec, std::string_view file) {
@@ -148,6 +178,7 @@ void validate(const ModelSpec& spec, std::string_view file) {
   check_mla(spec, rules);
   check_ffn(spec, rules);
   check_encoder(spec, rules);
+  check_sizes(spec, rules);
 }
 
 }  // namespace meshplan::models

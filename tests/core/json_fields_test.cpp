@@ -146,7 +146,15 @@ TEST_CASE("An integer that does not fit its type is refused, not wrapped", "[cor
 
 TEST_CASE("A number beyond the range of a double is an error of the file", "[core][json]") {
   CHECK_THAT(error_of(cart(R"("wheel": {"radius_m": 1e999})")),
-             StartsWith("cart.json") && Contains("1e999"));
+             StartsWith("cart.json:1:") && Contains("1e999"));
+}
+
+TEST_CASE("A number whose products would leave the range of a double is refused", "[core][json]") {
+  CHECK_THAT(
+      error_of(cart(R"("wheel": {"radius_m": 5e-324})")),
+      StartsWith("cart.json: wheel.radius_m: expected 0 or a number of size 1e-30 to 1e+30"));
+  CHECK(error_of(cart(R"("wheel": {"radius_m": 0})")) == "accepted");
+  CHECK(error_of(cart(R"("wheel": {"radius_m": 1e-30})")) == "accepted");
 }
 
 TEST_CASE("A key that appears twice is refused, also inside another object", "[core][json]") {

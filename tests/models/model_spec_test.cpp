@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/error.hpp"
+#include "core/json_fields.hpp"
 
 namespace meshplan::models {
 namespace {
@@ -170,6 +170,32 @@ TEST_CASE("an encoder ends in a classifier and a decoder does not", "[models][sp
   CHECK(refusal(spec).empty());
   spec.tied_embeddings = true;
   CHECK_THAT(refusal(spec), Contains("tied_embeddings"));
+}
+
+TEST_CASE("sizes that no model has are refused with the largest", "[models][spec]") {
+  const std::pair<const char*, const char*> cases[] = {
+      {"num_layers", "16385"},      {"hidden_size", "1048577"}, {"vocab_size", "16777217"},
+      {"ffn_size", "2147483647"},   {"norm_epsilon", "1e30"},   {"rope_base", "1e30"},
+      {"embedding_scale", "1e300"}, {"mtp_layers", "65"}};
+  for (const auto& [key, value] : cases) {
+    INFO(key);
+    Json file = Json::parse(to_json(tiny()));
+    file[key] = Json::parse(value);
+    CHECK_THAT(parse_error(file.dump()),
+               Contains(std::string("model.json: ") + key + ": expected a number of at most"));
+  }
+}
+
+TEST_CASE("products of sizes are bounded, too", "[models][spec]") {
+  ModelSpec spec = tiny();
+  spec.num_heads = spec.num_kv_heads = 1 << 20;
+  spec.head_size = 2;
+  CHECK_THAT(refusal(spec), Contains("num_heads * head_size = 1048576 * 2 = 2097152") &&
+                                Contains("at most 1048576"));
+  spec = tiny();
+  spec.hidden_size = spec.ffn_size = 1 << 20;
+  spec.num_layers = 1 << 14;
+  CHECK_THAT(refusal(spec), Contains("parameters; at most 1e+15 are supported"));
 }
 
 TEST_CASE("the schema lists every key and allows no other", "[models][spec]") {

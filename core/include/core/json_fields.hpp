@@ -85,6 +85,9 @@ concept DescribedStruct = requires(JsonReader& reader, T& value) {
   fields(reader, value);
 };
 
+/// A value as messages quote it: cut where it is long.
+std::string quoted(const Json& value);
+
 /// @throws ConfigError naming the file, line and column of a syntax error
 Json parse_json(std::string_view text, std::string_view file);
 

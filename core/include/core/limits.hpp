@@ -1,0 +1,32 @@
+// The largest sizes that meshplan takes from any file or option (docs/input.md). They lie far above
+// what is trained today, and so low that products of sizes stay within 64 bits and an answer takes
+// seconds. Every reader checks against these and names the rule.
+#pragma once
+
+#include <cstdint>
+
+namespace meshplan::limits {
+
+constexpr std::int64_t kRanks = 1 << 20;
+constexpr std::int64_t kListedRanks = 1 << 16;  // described one by one
+
+// Of a model.
+constexpr std::int64_t kLayers = 1 << 14;
+constexpr std::int64_t kPredictionModules = 64;
+constexpr std::int64_t kWidth = 1 << 20;       // elements of a token's value; heads; experts
+constexpr std::int64_t kVocabulary = 1 << 24;  // tokens
+constexpr double kParameters = 1e15;
+
+// Of a step.
+constexpr std::int64_t kTokens = 2147483647;  // of a micro-batch: kernels count them in 32 bits
+constexpr std::int64_t kTasks = 1 << 20;      // of a schedule: stages * chunks * micro-batches
+constexpr std::int64_t kLayerRuns = 1 << 18;  // of a rank's program: its layers * micro-batches
+constexpr double kStepElements = 3.6e16;      // 2^55: tokens of a step * layers * widest value
+
+// Of quantities.
+constexpr double kSeconds = 1e9;
+constexpr double kBytes = 1e18;
+constexpr double kRate = 1e9;        // GB/s, TFLOP/s, Gb/s
+constexpr double kMagnitude = 1e30;  // any number in a file: 0, or 1e-30 to 1e30
+
+}  // namespace meshplan::limits
