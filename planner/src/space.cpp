@@ -134,14 +134,14 @@ std::vector<std::pair<int, int>> expert_choices(const models::ModelSpec& model,
                                                 const ParallelConfig& mesh,
                                                 const Constraints& constraints) {
   if (!model.moe) return {{constraints.ep.value_or(1), constraints.etp.value_or(1)}};
-  const int ranks = mesh.tp * mesh.cp * mesh.dp;
+  const std::int64_t ranks = mesh.tp * mesh.cp * mesh.dp;
   std::vector<int> widths = {1};
   if (mesh.tp > 1 && model.moe->expert_ffn_size % mesh.tp == 0) widths.push_back(mesh.tp);
   std::vector<std::pair<int, int>> all;
   for (const int etp : pinned_or(constraints.etp, widths)) {
     std::vector<int> degrees;
     for (const int ep : divisors(model.moe->num_experts, ranks))
-      if (ranks % (ep * std::max(1, etp)) == 0) degrees.push_back(ep);
+      if (ranks % (std::int64_t{ep} * std::max(1, etp)) == 0) degrees.push_back(ep);
     for (const int ep : pinned_or(constraints.ep, degrees)) all.emplace_back(ep, etp);
   }
   return all;
@@ -250,9 +250,9 @@ void validate(const Constraints& constraints, int num_ranks) {
                     *constraints.recompute_layers));
   if (constraints.vpp && *constraints.vpp < 1)
     throw ConfigError(fmt::format("vpp = {} must be at least 1", *constraints.vpp));
-  const int stages = constraints.pp.value_or(0) * constraints.vpp.value_or(1);
-  if (!constraints.layers_per_stage.empty() &&
-      stages != static_cast<int>(constraints.layers_per_stage.size()))
+  const std::int64_t stages =
+      std::int64_t{constraints.pp.value_or(0)} * constraints.vpp.value_or(1);
+  if (!constraints.layers_per_stage.empty() && stages != std::ssize(constraints.layers_per_stage))
     throw ConfigError(
         fmt::format("layers_per_stage has {} entries, so pp must be fixed to {}{}",
                     constraints.layers_per_stage.size(), constraints.layers_per_stage.size(),
@@ -325,7 +325,7 @@ std::vector<ScheduleChoice> chunked_schedules(int pp, int num_layers) {
   for (const ScheduleKind kind :
        {ScheduleKind::Interleaved, ScheduleKind::ZbH1, ScheduleKind::ZbV, ScheduleKind::DualPipeV})
     for (const int vpp : chunk_choices(kind))
-      if (pp * vpp <= num_layers) choices.push_back({kind, vpp});
+      if (std::int64_t{pp} * vpp <= num_layers) choices.push_back({kind, vpp});
   return choices;
 }
 

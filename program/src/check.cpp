@@ -1,21 +1,19 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <limits>
 #include <numeric>
 
 #include "core/error.hpp"
+#include "core/limits.hpp"
 #include "program/context.hpp"
 #include "program/float8.hpp"
 #include "program/frozen.hpp"
 #include "program/mesh.hpp"
 #include "program/plan.hpp"
+#include "step_limits.hpp"
 
 namespace meshplan::program {
 namespace {
-
-// Positions, token counts and ranks are 32-bit in kernels and in MPI.
-constexpr std::int64_t kLargest = std::numeric_limits<std::int32_t>::max();
 
 // Collects broken rules; the ids are those of docs/rules.md.
 class Checker {
@@ -61,16 +59,23 @@ class Checker {
         {"seq_len", plan_.workload.seq_len},
         {"global_batch_size", plan_.workload.global_batch_size}};
     for (const auto& [name, size] : sizes)
-      if (size < 1 || size > kLargest)
+      if (size < 1 || size > limits::kTokens)
         fail("positive",
-             fmt::format("{} = {} must be at least 1 and at most {}", name, size, kLargest));
+             fmt::format("{} = {} must be at least 1 and at most {}", name, size, limits::kTokens));
+    const std::pair<const char*, int> inner[] = {
+        {"vpp", parallel_.vpp}, {"ep", parallel_.ep}, {"etp", parallel_.etp}};
+    for (const auto& [name, degree] : inner)
+      if (degree > limits::kRanks)
+        fail("world", fmt::format("{} = {} must be at most {}", name, degree, limits::kRanks));
     const double world = static_cast<double>(parallel_.tp) * parallel_.cp * parallel_.pp *
                          static_cast<double>(parallel_.dp);
-    if (world > static_cast<double>(kLargest))
-      fail("world",
-           fmt::format("tp({}) * cp({}) * pp({}) * dp({}) = {:.3g} ranks; at most {} are "
-                       "supported",
-                       parallel_.tp, parallel_.cp, parallel_.pp, parallel_.dp, world, kLargest));
+    if (world > static_cast<double>(limits::kRanks))
+      fail("world", fmt::format("tp({}) * cp({}) * pp({}) * dp({}) = {:.3g} ranks; at most {} are "
+                                "supported",
+                                parallel_.tp, parallel_.cp, parallel_.pp, parallel_.dp, world,
+                                limits::kRanks));
+    if (!violations_.empty()) return;
+    violations_ = beyond_limits(plan_);
   }
 
   void refuse(bool uses, std::string_view what) {
@@ -283,9 +288,11 @@ class Checker {
                        documents.pad_multiple, seq_len,
                        std::clamp<std::int64_t>(documents.pad_multiple, 1, seq_len)));
     for (const std::int64_t length : documents.expected_lengths)
-      if (length < 1)
+      if (length < 1 || length > limits::kTokens)
         fail("documents",
-             fmt::format("workload.documents.expected_lengths: {} must be at least 1", length));
+             fmt::format("workload.documents.expected_lengths: {} must be at least 1 and at most "
+                         "{}",
+                         length, limits::kTokens));
     if (most > 0) hybrid_context(most);
   }
 

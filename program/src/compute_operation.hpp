@@ -55,6 +55,8 @@ struct ComputeOperation {
 
 /// See operation_cost() and signature().
 OperationCost compute_cost(const ComputeOperation& op);
+/// First words of the signatures of compute operations, up to the phase: "linear", "rope", ...
+std::vector<std::string> compute_kinds();
 std::string compute_signature(const ComputeOperation& op);
 
 }  // namespace meshplan::program

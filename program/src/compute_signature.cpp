@@ -219,6 +219,12 @@ std::string shape_signature(const ComputeOperation& op) {
 
 }  // namespace
 
+std::vector<std::string> compute_kinds() {
+  std::vector<std::string> names;
+  for (const auto& [kind, name] : kKindNames) names.emplace_back(name);
+  return names;
+}
+
 std::string compute_signature(const ComputeOperation& op) {
   return fmt::format("{}.{} {}", name_of(op.work.kind), name_of(op.operation.phase),
                      name_of(op.program.plan.workload.precision)) +

@@ -5,6 +5,7 @@
 
 #include "compress_reductions.hpp"
 #include "compute_operation.hpp"
+#include "core/error.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -44,6 +45,28 @@ std::string signature(const Program& program, const OperationInstance& instance)
   if (step == nullptr) return {};
   return compresses(step->work) ? compression_signature(program, *step)
                                 : step_signature(program.plan, *step);
+}
+
+void check_signature(std::string_view signature) {
+  static const std::vector<std::string> phases{"forward", "input_grad", "weight_grad", "reduce",
+                                               "optimizer"};
+  static const std::vector<std::string> kinds = [] {
+    std::vector<std::string> all = compute_kinds();
+    all.insert(all.end(), {"adamw", "adam", "sgd", "copy_state", "squared_norm",
+                           "accumulate_gradients", "settle_errors"});
+    return all;
+  }();
+  const std::string first(signature.substr(0, signature.find(' ')));
+  for (const char* family : {"compress_", "sum_", "decompress_"})
+    if (first.starts_with(family)) return;
+  const std::size_t dot = first.find('.');
+  const std::string kind = first.substr(0, dot);
+  if (std::ranges::find(kinds, kind) == kinds.end())
+    throw ConfigError(unknown_name_message("operator", kind, kinds));
+  if (dot == std::string::npos) return;
+  const std::string phase = first.substr(dot + 1);
+  if (std::ranges::find(phases, phase) == phases.end())
+    throw ConfigError(unknown_name_message("phase", phase, phases));
 }
 
 std::int64_t message_bytes(const Program& program, const OperationInstance& instance) {

@@ -18,6 +18,7 @@
 #include "program/offload.hpp"
 #include "program/zero.hpp"
 #include "sharded_layer.hpp"
+#include "step_limits.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -273,6 +274,7 @@ void require_lowerable(const Plan& plan, int stage) {
     throw ConfigError(fmt::format("the plan cannot be lowered: {}", fmt::join(messages, "; ")));
   }
   require_invariant(stage >= 0 && stage < plan.parallel.pp, "stage outside the pipeline");
+  require_listable(plan, plan.model.num_layers / plan.parallel.pp);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/error.hpp"
+#include "core/limits.hpp"
 #include "program/plan.hpp"
 
 namespace meshplan::program {
@@ -151,12 +152,20 @@ Mesh::Mesh(const ParallelConfig& config, const std::string& order, int kv_copies
   for (const auto& [name, degree] : degrees)
     if (degree < 1)
       throw ConfigError(fmt::format("{} = {}: a degree must be at least 1", name, degree));
+  // Degrees are below 2^31, so a product of two fits; one of all might not.
+  const double world = static_cast<double>(config.tp) * config.cp * config.dp * config.pp;
+  if (world > static_cast<double>(limits::kRanks))
+    throw ConfigError(
+        fmt::format("tp({}) * cp({}) * pp({}) * dp({}) = {:.6g} ranks; at most {} "
+                    "are supported",
+                    config.tp, config.cp, config.pp, config.dp, world, limits::kRanks));
   const int stage_ranks = config.tp * config.cp * config.dp;
-  if (stage_ranks % (config.etp * config.ep) == 0) return;
+  const std::int64_t expert_ranks = std::int64_t{config.etp} * config.ep;
+  if (stage_ranks % expert_ranks == 0) return;
   const bool etp_fits = stage_ranks % config.etp == 0;
   throw ConfigError(fmt::format(
       "etp({}) * ep({}) = {} does not divide tp({}) * cp({}) * dp({}) = {}; nearest {}: {}",
-      config.etp, config.ep, config.etp * config.ep, config.tp, config.cp, config.dp, stage_ranks,
+      config.etp, config.ep, expert_ranks, config.tp, config.cp, config.dp, stage_ranks,
       etp_fits ? "ep" : "etp",
       etp_fits ? nearest_divisor(stage_ranks / config.etp, config.ep)
                : nearest_divisor(stage_ranks, config.etp)));

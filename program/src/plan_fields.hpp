@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/json_fields.hpp"
+#include "core/limits.hpp"
 #include "program/plan.hpp"
 
 namespace meshplan {
@@ -70,15 +71,15 @@ namespace program {
 template <class Visitor>
 void fields(Visitor& v, OptimizerConfig& c) {
   v.optional("kind", c.kind, "optimizer");
-  v.optional("learning_rate", c.learning_rate, "peak learning rate", at_least(0));
+  v.optional("learning_rate", c.learning_rate, "peak learning rate", between(0, limits::kRate));
   v.optional("beta1", c.beta1, "decay of the first moment", between(0, 1));
   v.optional("beta2", c.beta2, "decay of the second moment", between(0, 1));
-  v.optional("epsilon", c.epsilon, "added to the root of the second moment", at_least(0));
+  v.optional("epsilon", c.epsilon, "added to the root of the second moment", between(0, 1));
   v.optional("weight_decay", c.weight_decay, "of matrices; norms and biases are never decayed",
-             at_least(0));
+             between(0, limits::kRate));
   v.optional("momentum", c.momentum, "of SGD", between(0, 1));
   v.optional("clip_norm", c.clip_norm, "largest global gradient norm; 0 = no clipping",
-             at_least(0));
+             between(0, limits::kRate));
   v.optional("schedule", c.schedule, "learning rate over the steps");
   v.optional("warmup_steps", c.warmup_steps, "steps of linear warm-up", at_least(0));
   v.optional("decay_steps", c.decay_steps, "step at which cosine decay ends; 0 = the run's length",
@@ -92,16 +93,17 @@ void fields(Visitor& v, Documents& d) {
   v.optional("end_of_document", d.end_of_document,
              "token that ends each in the stream; null = none", at_least(0));
   v.optional("pad_multiple", d.pad_multiple, "each is filled up to a multiple of so many tokens",
-             at_least(1));
+             between(1, limits::kTokens));
   v.optional("expected_lengths", d.expected_lengths,
              "a sample of their lengths, to predict with; empty = uniform in 1 .. seq_len",
-             at_least(1));
+             between(1, limits::kTokens));
 }
 
 template <class Visitor>
 void fields(Visitor& v, Workload& w) {
-  v.required("seq_len", w.seq_len, "tokens of a sequence", at_least(1));
-  v.required("global_batch_size", w.global_batch_size, "sequences of a step", at_least(1));
+  v.required("seq_len", w.seq_len, "tokens of a sequence", between(1, limits::kTokens));
+  v.required("global_batch_size", w.global_batch_size, "sequences of a step",
+             between(1, limits::kTokens));
   Precision precision = precision_of(w);
   v.optional("precision", precision,
              "of weights and activations in compute; fp8 = bf16 with the products of the layers' "
@@ -113,13 +115,13 @@ void fields(Visitor& v, Workload& w) {
 
 template <class Visitor>
 void fields(Visitor& v, ParallelConfig& p) {
-  v.optional("tp", p.tp, "tensor parallel size", at_least(1));
-  v.optional("cp", p.cp, "context parallel size", at_least(1));
-  v.optional("pp", p.pp, "pipeline stages", at_least(1));
-  v.optional("vpp", p.vpp, "virtual stages per rank", at_least(1));
-  v.optional("dp", p.dp, "data parallel size", at_least(1));
-  v.optional("ep", p.ep, "expert parallel size", at_least(1));
-  v.optional("etp", p.etp, "expert tensor parallel size", at_least(1));
+  v.optional("tp", p.tp, "tensor parallel size", between(1, limits::kRanks));
+  v.optional("cp", p.cp, "context parallel size", between(1, limits::kRanks));
+  v.optional("pp", p.pp, "pipeline stages", between(1, limits::kRanks));
+  v.optional("vpp", p.vpp, "virtual stages per rank", between(1, limits::kRanks));
+  v.optional("dp", p.dp, "data parallel size", between(1, limits::kRanks));
+  v.optional("ep", p.ep, "expert parallel size", between(1, limits::kRanks));
+  v.optional("etp", p.etp, "expert tensor parallel size", between(1, limits::kRanks));
   v.optional("sp", p.sp, "shard the tokens between tensor-parallel regions");
 }
 
@@ -141,7 +143,8 @@ void fields(Visitor& v, GradientCompression& c) {
 
 template <class Visitor>
 void fields(Visitor& v, Prediction& p) {
-  v.required("step_time_s", p.step_time_s, "seconds of one optimizer step", at_least(0));
+  v.required("step_time_s", p.step_time_s, "seconds of one optimizer step",
+             between(0, limits::kMagnitude));
   v.required("peak_memory_bytes", p.peak_memory_bytes, "of the largest rank", at_least(0));
   v.optional("mfu", p.mfu, "model FLOP utilization");
   v.optional("reasons", p.reasons, "why this plan was chosen");
@@ -174,13 +177,13 @@ void fields(Visitor& v, PlanFile& f) {
       "max_tokens_per_rank", f.plan.max_tokens_per_rank,
       "packed documents: none is divided over more cp ranks than leave each so many tokens of "
       "it; 0 = over all",
-      at_least(0));
+      between(0, limits::kTokens));
   v.optional("rank_order", f.plan.rank_order, "axes from innermost to outermost");
   v.optional("schedule", f.plan.schedule, "pipeline schedule");
   v.optional("custom_schedule", f.plan.custom_schedule,
              "schedule custom: the tasks of each stage, such as \"0F0,0F1,0B0,0B1\"");
   v.optional("micro_batch_size", f.plan.micro_batch_size, "sequences of a micro-batch",
-             at_least(1));
+             between(1, limits::kTokens));
   v.optional("recompute", f.plan.recompute, "activation recomputation");
   v.optional("layers_per_stage", f.plan.layers_per_stage,
              "layers of each of the pp * vpp virtual stages; empty = as even as possible",
@@ -189,12 +192,12 @@ void fields(Visitor& v, PlanFile& f) {
              "embedding and head count as one layer each where layers are divided evenly");
   v.optional("expert_imbalance", f.plan.expert_imbalance,
              "rows that a rank's experts may receive, as a multiple of a balanced router's",
-             at_least(1));
+             between(1, limits::kRanks));
   v.optional("expected_expert_imbalance", f.plan.expected_expert_imbalance,
              "rows of the busiest ep rank's experts over the mean, to predict with; 1 = balanced",
-             at_least(1));
+             between(1, limits::kRanks));
   v.optional("bucket_bytes", f.plan.bucket_bytes, "of a data-parallel gradient bucket",
-             at_least(1));
+             between(1, limits::kBytes));
   v.optional(
       "zero_stage", f.plan.zero_stage,
       "ZeRO: what data-parallel ranks divide among them: 0 nothing, 1 optimizer state, 2 also "
@@ -202,7 +205,7 @@ void fields(Visitor& v, PlanFile& f) {
       between(0, 3));
   v.optional("zero_shard_group", f.plan.zero_shard_group,
              "hybrid ZeRO: so many data-parallel ranks share one copy; 0 = all of them",
-             at_least(0));
+             between(0, limits::kRanks));
   v.optional("compression", f.plan.compression,
              "of gradients on their way between data-parallel ranks");
   v.optional("frozen", f.plan.frozen,

@@ -87,7 +87,15 @@ class WaitCheck {
 std::vector<std::string> wrong_counts(const Schedule& schedule, int num_microbatches) {
   std::vector<std::string> errors;
   for (int stage = 0; stage < schedule.num_stages(); ++stage) {
-    std::vector<Seen> seen(at(num_microbatches * schedule.num_chunks));
+    // A list that is far too short would need more memory to say what is missing.
+    const std::int64_t needed = std::int64_t{num_microbatches} * schedule.num_chunks;
+    std::int64_t given = 0;
+    for (const Task& task : schedule.tasks[at(stage)]) given += std::ssize(parts_of(task));
+    if (given < needed)
+      return {fmt::format("stage {}: {} tasks, but {} micro-batches of {} chunk{} need at least {}",
+                          stage, given, num_microbatches, schedule.num_chunks,
+                          schedule.num_chunks == 1 ? "" : "s", needed)};
+    std::vector<Seen> seen(static_cast<std::size_t>(needed));
     for (const Task& task : schedule.tasks[at(stage)])
       for (const Task& part : parts_of(task)) {
         if (part.microbatch < 0 || part.microbatch >= num_microbatches || part.chunk < 0 ||

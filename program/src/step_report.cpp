@@ -79,6 +79,20 @@ namespace {
 
 constexpr const char* kKind = "step";
 
+bool is_step(const Json& root) {
+  const auto kind = root.is_object() ? root.find("kind") : root.end();
+  return kind != root.end() && *kind == kKind;
+}
+
+/// Times are looked up by these names.
+void check_phases(const StepReport& report, const std::string& file) {
+  if (!report.timing) return;
+  for (const auto& [phase, seconds] : report.timing->phases_s)
+    if (std::ranges::find(phase_names(), phase) == phase_names().end())
+      throw ConfigError(fmt::format("{}: timing.phases_s: {}", file,
+                                    unknown_name_message("phase", phase, phase_names())));
+}
+
 void add(OverRanks& sum, const OverRanks& one) {
   sum.min += one.min;
   sum.mean += one.mean;
@@ -130,22 +144,30 @@ std::string to_json_line(const StepReport& report) {
 
 StepReport parse_step_report(std::string_view line, const std::string& file) {
   Json root = parse_json(line, file);
-  if (!root.is_object() || root.value("kind", "") != kKind)
-    throw ConfigError(file + ": kind: expected a line of kind \"step\"");
+  if (!is_step(root)) throw ConfigError(file + ": kind: expected a line of kind \"step\"");
   root.erase("kind");
-  return read_json<StepReport>(root.dump(), file);
+  StepReport report = read_json<StepReport>(root.dump(), file);
+  check_phases(report, file);
+  return report;
 }
 
 double ep_imbalance_of_log(std::string_view log, const std::string& file) {
   MeanExperts sum;
+  std::optional<std::size_t> layers;
   for (int number = 1; !log.empty(); ++number) {
     const std::string_view line = log.substr(0, log.find('\n'));
     log.remove_prefix(std::min(log.size(), line.size() + 1));
     if (line.empty()) continue;
     const std::string where = fmt::format("{}: line {}", file, number);
     const Json root = parse_json(line, where);
-    if (!root.is_object() || root.value("kind", "") != kKind) continue;
-    if (const auto experts = parse_step_report(line, where).experts) sum.add(*experts);
+    if (!is_step(root)) continue;
+    const auto experts = parse_step_report(line, where).experts;
+    if (!experts) continue;
+    if (layers.value_or(experts->layers.size()) != experts->layers.size())
+      throw ConfigError(fmt::format("{}: experts.layers: {} layers, but {} in the steps before",
+                                    where, experts->layers.size(), *layers));
+    layers = experts->layers.size();
+    sum.add(*experts);
   }
   const std::optional<ExpertReport> mean = sum.mean();
   if (!mean)

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "core/limits.hpp"
 #include "core/units.hpp"
 #include "lane_names.hpp"
 #include "plan_fields.hpp"
@@ -15,20 +16,22 @@ namespace program {
 
 template <class Visitor>
 void fields(Visitor& v, Span& s) {
-  v.required("rank", s.rank, "world rank", at_least(0));
-  v.optional("step", s.step, "step of the run");
+  v.required("rank", s.rank, "world rank", between(0, limits::kRanks));
+  v.optional("step", s.step, "step of the run", at_least(0));
   v.required("lane", s.lane, "lane of the rank");
   v.required("phase", s.phase, "what the operation is for");
   v.required("name", s.name, "operation");
   v.required("id", s.id, "operation id, equal in predicted and measured traces");
-  v.optional("microbatch", s.microbatch, "micro-batch; -1 = none");
-  v.optional("layer", s.layer, "model layer; -1 = none");
+  v.optional("microbatch", s.microbatch, "micro-batch; -1 = none", at_least(-1));
+  v.optional("layer", s.layer, "model layer; -1 = none", at_least(-1));
   v.optional("group", s.group, "process group of a communication");
-  v.optional("peer", s.peer, "world rank of a point-to-point peer; -1 = none");
-  v.required("start_s", s.start_s, "seconds since the step's common start");
-  v.required("end_s", s.end_s, "seconds since the step's common start");
-  v.optional("bytes", s.bytes, "moved, by this rank");
-  v.optional("flops", s.flops, "executed");
+  v.optional("peer", s.peer, "world rank of a point-to-point peer; -1 = none",
+             between(-1, limits::kRanks));
+  const Bounds time = between(-limits::kSeconds, limits::kSeconds);
+  v.required("start_s", s.start_s, "seconds since the step's common start", time);
+  v.required("end_s", s.end_s, "seconds since the step's common start", time);
+  v.optional("bytes", s.bytes, "moved, by this rank", between(0, limits::kBytes));
+  v.optional("flops", s.flops, "executed", at_least(0));
 }
 
 namespace {
@@ -45,16 +48,22 @@ void fields(Visitor& v, TraceFile& f) {
   v.required("measured", f.trace.measured, "false: predicted");
   v.optional("source", f.trace.source, "what made the trace");
   v.required("plan", f.plan, "the plan that was simulated or run (see the plan schema)");
-  v.required("world_size", f.trace.world_size, "ranks", at_least(1));
-  v.required("step_times_s", f.trace.step_times_s, "seconds of each untraced step", at_least(0));
+  v.required("world_size", f.trace.world_size, "ranks", between(1, limits::kRanks));
+  v.required("step_times_s", f.trace.step_times_s, "seconds of each untraced step",
+             between(0, limits::kSeconds));
   v.optional("tracing_overhead", f.trace.tracing_overhead, "traced / untraced step time - 1");
-  v.optional("peak_memory_bytes", f.trace.peak_memory_bytes, "of the largest rank");
+  v.optional("peak_memory_bytes", f.trace.peak_memory_bytes, "of the largest rank",
+             between(0, limits::kBytes));
   v.optional("losses", f.trace.losses, "mean token loss of each step");
   v.required("spans", f.trace.spans, "what each lane of each rank did");
 }
 
 // Every reader indexes by rank.
 void check_spans(const Trace& trace, const std::string& file) {
+  if (trace.world_size != trace.plan.parallel.world_size())
+    throw ConfigError(fmt::format("{}: world_size: {}, but the plan has {} ranks ({})", file,
+                                  trace.world_size, trace.plan.parallel.world_size(),
+                                  to_string(trace.plan.parallel)));
   for (std::size_t i = 0; i < trace.spans.size(); ++i) {
     const Span& span = trace.spans[i];
     if (span.rank >= trace.world_size || span.peer >= trace.world_size)

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "core/json_fields.hpp"
+#include "core/limits.hpp"
 #include "reports/table.hpp"
 
 namespace meshplan::reports {
@@ -121,6 +122,9 @@ std::string to_text(const Mesh& mesh, std::optional<int> rank) {
 
 std::string to_json(const Mesh& mesh, std::optional<int> rank) {
   require_rank(mesh, rank);
+  if (!rank && mesh.world_size() > limits::kListedRanks)
+    throw ConfigError(fmt::format("{} ranks; JSON lists at most {}: name one with --rank",
+                                  mesh.world_size(), limits::kListedRanks));
   Json ranks = Json::array();
   const int first = rank.value_or(0);
   const int last = rank.value_or(mesh.world_size() - 1);

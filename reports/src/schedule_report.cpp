@@ -95,7 +95,7 @@ std::string to_json(const Schedule& schedule, const std::string& name, int num_m
                   {"bubble_fraction", times.bubble_fraction()},
                   {"max_in_flight", std::move(in_flight)},
                   {"csv", program::to_csv(schedule)}};
-  return root.dump(2) + "\n";
+  return root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace meshplan::reports

@@ -171,21 +171,48 @@ std::string to_json(const ValidationReport& report) {
                       {"interval_half_width", suite.intervals.half_width},
                       {"said_not_to_fit", suite.misfits},
                       {"unpredicted", suite.unpredicted}});
-  return Json{{"suites", suites}, {"num_constants", report.num_constants}}.dump(2) + "\n";
+  return Json{{"suites", suites}, {"num_constants", report.num_constants}}.dump(
+             2, ' ', false, Json::error_handler_t::replace) +
+         "\n";
 }
+
+namespace {
+
+std::string text_of(const Json& object, const char* key, const std::string& where) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  if (found == object.end() || !found->is_string())
+    throw ConfigError(fmt::format("{}: {}: expected a string", where, key));
+  return found->get<std::string>();
+}
+
+double mape_of(const Json& suite, const std::string& where) {
+  const auto time = suite.find("step_time");
+  const auto mape = time != suite.end() && time->is_object() ? time->find("mape") : suite.end();
+  if (time == suite.end() || !time->is_object() || mape == time->end() || !mape->is_number())
+    throw ConfigError(fmt::format("{}: step_time.mape: expected a number", where));
+  return mape->get<double>();
+}
+
+}  // namespace
 
 std::vector<std::string> worse_suites(const ValidationReport& report, std::string_view committed,
                                       const std::string& file) {
   constexpr double kAllowed = 0.005;
   const Json earlier = parse_json(committed, file);
-  if (!earlier.contains("suites") || !earlier["suites"].is_array())
+  const auto suites = earlier.is_object() ? earlier.find("suites") : earlier.end();
+  if (suites == earlier.end() || !suites->is_array())
     throw ConfigError(file + ": suites: is missing; expected the output of validate --json");
+  std::vector<std::string> known;
+  for (const sim::SuiteSummary& suite : report.suites) known.push_back(suite.suite);
   std::vector<std::string> sentences;
-  for (const Json& suite : earlier["suites"]) {
-    const std::string name = suite.value("suite", "");
+  for (std::size_t i = 0; i < suites->size(); ++i) {
+    const Json& suite = (*suites)[i];
+    const std::string where = fmt::format("{}: suites[{}]", file, i);
+    const std::string name = text_of(suite, "suite", where);
     const auto found = std::ranges::find(report.suites, name, &sim::SuiteSummary::suite);
-    if (found == report.suites.end()) continue;
-    const double before = suite["step_time"].value("mape", 0.0);
+    if (found == report.suites.end())
+      throw ConfigError(fmt::format("{}: {}", where, unknown_name_message("suite", name, known)));
+    const double before = mape_of(suite, where);
     const double now = found->step_time.mean_absolute;
     if (now > before + kAllowed)
       sentences.push_back(fmt::format("suite {}: step-time MAPE {} is worse than the committed {}",

@@ -1,5 +1,6 @@
 // One failing plan per rule: the message gives the values, and what would be valid.
 #include <catch2/catch.hpp>
+#include <limits>
 
 #include "program/inspect.hpp"
 #include "program/plans.hpp"
@@ -45,13 +46,41 @@ TEST_CASE("Degrees and sizes must be positive", "[program][check]") {
   CHECK_THAT(message_of(plan, "positive"), Contains("global_batch_size = 0"));
 }
 
-TEST_CASE("Sizes that overflow 32 bits are refused", "[program][check]") {
+TEST_CASE("Sizes beyond any machine or step are refused", "[program][check]") {
   Plan plan = make_plan(llama_style());
   plan.workload.seq_len = std::int64_t{1} << 62;
   CHECK_THAT(message_of(plan, "positive"), Contains("at most 2147483647"));
   plan = make_plan(llama_style());
   plan.parallel = {.tp = 1 << 20, .dp = 1 << 20};
-  CHECK_THAT(message_of(plan, "world"), Contains("tp(1048576)") && Contains("at most 2147483647"));
+  CHECK_THAT(message_of(plan, "world"), Contains("tp(1048576)") && Contains("at most 1048576"));
+  plan = make_plan(llama_style());
+  plan.parallel.vpp = std::numeric_limits<int>::max();
+  CHECK_THAT(message_of(plan, "world"), Contains("vpp = 2147483647 must be at most 1048576"));
+}
+
+TEST_CASE("A step that could be neither counted nor ordered is refused", "[program][check]") {
+  Plan plan = make_plan(llama_style());
+  plan.micro_batch_size = std::numeric_limits<int>::max();
+  CHECK_THAT(message_of(plan, "tokens"), Contains("at most 2147483647 are supported"));
+  plan = make_plan(llama_style());
+  plan.workload.global_batch_size = (1 << 20) + 1;
+  CHECK_THAT(message_of(plan, "tasks"),
+             Contains("micro-batches(1048577)") &&
+                 Contains("at most 1048576 are supported: use a larger"));
+  plan = make_plan(llama_style());
+  plan.model.num_layers = 1 << 14;
+  plan.model.ffn_size = 1 << 20;
+  plan.workload.seq_len = plan.micro_batch_size = 1 << 14;
+  plan.workload.global_batch_size = 1 << 30;
+  CHECK_THAT(message_of(plan, "elements"), Contains("elements of a step; at most 3.6e+16"));
+}
+
+TEST_CASE("A program that nobody could list is refused with the way out", "[program][check]") {
+  Plan plan = make_plan(llama_style());  // 4 layers
+  plan.workload.global_batch_size = 1 << 17;
+  CHECK(check(plan).empty());
+  CHECK_THROWS_WITH(lower(plan, 0), Contains("4 layers of a stage * 131072 micro-batches") &&
+                                        Contains("at most 262144"));
 }
 
 TEST_CASE("tp must divide what it shards, and the nearest tp named divides all of it",

@@ -199,6 +199,14 @@ TEST_CASE("A micro-batch or chunk that does not exist is reported", "[program][s
       mentions(schedule_errors({{{{.chunk = 1}}}}, 1), "micro-batch 0 of chunk 1 does not exist"));
 }
 
+TEST_CASE("A schedule that is far too short is refused in little memory", "[program][schedule]") {
+  const Schedule schedule = parse_schedule_csv("1000000F1000000", "mine.csv");
+  const auto errors = schedule_errors(schedule, 1000001);
+  REQUIRE(errors.size() == 1);
+  CHECK_THAT(errors.front(), Catch::Contains("stage 0: 1 tasks, but 1000001 micro-batches of "
+                                             "1000001 chunks need at least 1000002000001"));
+}
+
 TEST_CASE("A backward before its own forward is reported", "[program][schedule]") {
   CHECK(mentions(schedule_errors({{tasks_of("F0 B1 B0 F1")}}, 2),
                  "stage 0 waits forever at its task 1"));

@@ -112,6 +112,16 @@ TEST_CASE("a log's imbalance is the mean over its steps and layers", "[program][
                     Catch::Contains("some.jsonl: line 2"));
 }
 
+TEST_CASE("a log of other lines than ours is refused with file and line", "[program][watch]") {
+  StepReport report{.step = 1};
+  report.experts = program::ExpertReport{.layers = {{.layer = 1, .ep_imbalance = 1.5}}};
+  const std::string line = to_json_line(report);
+  report.experts->layers.push_back({.layer = 2, .ep_imbalance = 1.5});
+  CHECK_THROWS_WITH(program::ep_imbalance_of_log(line + "\n" + to_json_line(report), "run.jsonl"),
+                    Catch::Contains("run.jsonl: line 2: experts.layers: 2 layers, but 1"));
+  CHECK_THROWS_AS(program::ep_imbalance_of_log(R"({"kind": 3})", "run.jsonl"), ConfigError);
+}
+
 TEST_CASE("the mean of experts' reports is that of every figure", "[program][watch]") {
   program::MeanExperts mean;
   CHECK_FALSE(mean.mean());

@@ -54,4 +54,7 @@ TEST_CASE("large meshes are shortened in text only", "[reports][mesh]") {
   const program::Mesh mesh({.tp = 8, .dp = 16});
   CHECK_THAT(to_text(mesh), Contains("...") && Contains("  127 ") && !Contains("\n   64 "));
   CHECK_THAT(to_json(mesh), Contains("\"rank\": 64"));
+  const program::Mesh huge({.dp = 1 << 17});
+  CHECK_THROWS_WITH(to_json(huge), Contains("131072 ranks; JSON lists at most 65536: name one"));
+  CHECK_THAT(to_json(huge, 5), Contains("\"rank\": 5"));
 }

@@ -27,6 +27,17 @@ TEST_CASE("A suite may get half a point worse, not more", "[reports][validation]
   CHECK_THROWS_AS(worse_suites(with_error(0.05), "{}", "c.json"), ConfigError);
 }
 
+TEST_CASE("A committed report with a gap is refused with the place", "[reports][validation]") {
+  const std::pair<const char*, const char*> cases[] = {
+      {"[]", "c.json: suites: is missing"},
+      {R"({"suites": [3]})", "c.json: suites[0]: suite: expected a string"},
+      {R"({"suites": [{"suite": "smal"}]})", "did you mean 'small'?"},
+      {R"({"suites": [{"suite": "small"}]})", "suites[0]: step_time.mape: expected a number"},
+      {R"({"suites": [{"suite": "small", "step_time": {"mape": "x"}}]})", "step_time.mape"}};
+  for (const auto& [text, message] : cases)
+    CHECK_THROWS_WITH(worse_suites(with_error(0.05), text, "c.json"), Catch::Contains(message));
+}
+
 TEST_CASE("An unpredicted row keeps its line with the reason", "[reports][validation]") {
   ValidationReport report;
   report.rows.push_back({.id = "a,b", .family = "f", .suite = "s"});

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "program/program.hpp"
 
@@ -30,6 +31,10 @@ OperationCost operation_cost(const Program& program, const OperationInstance& in
 /// every equal one: "linear.forward fp32 m=1024 n=768 k=256". Only compute and optimizer operations
 /// have one; collectives are identified by (collective, group size, bytes).
 std::string signature(const Program& program, const OperationInstance& instance);
+
+/// Does it name an operator and a phase that exist? Nothing else would ever look a measurement up.
+/// @throws ConfigError with the nearest name
+void check_signature(std::string_view signature);
 
 /// The same for work on flat ranges, which no instance is needed for.
 OperationCost step_cost(const Plan& plan, const StepOp& step);

@@ -1,0 +1,71 @@
+#include "step_limits.hpp"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "core/limits.hpp"
+
+namespace meshplan::program {
+namespace {
+
+/// Values of a token in the widest tensor of a layer.
+double widest_value(const models::ModelSpec& model) {
+  const double stream = std::max(static_cast<double>(model.hidden_size),
+                                 static_cast<double>(model.num_heads) * model.head_size);
+  double widest = std::max({stream, static_cast<double>(model.ffn_size),
+                            static_cast<double>(model.vocab_size) / model.num_layers});
+  if (model.moe)
+    widest = std::max(
+        {widest, static_cast<double>(model.moe->shared_expert_ffn_size),
+         model.moe->top_k * std::max(stream, static_cast<double>(model.moe->expert_ffn_size))});
+  return widest;
+}
+
+}  // namespace
+
+std::vector<Violation> beyond_limits(const Plan& plan) {
+  std::vector<Violation> violations;
+  const ParallelConfig& parallel = plan.parallel;
+  const std::int64_t seq_len = plan.workload.seq_len;
+  const std::int64_t global = plan.workload.global_batch_size;
+  const std::int64_t tokens = plan.micro_batch_size * seq_len;
+  if (tokens > limits::kTokens)
+    violations.push_back(
+        {"tokens", fmt::format("micro_batch_size({}) * seq_len({}) = {} tokens; at most {} are "
+                               "supported: use a smaller micro_batch_size",
+                               plan.micro_batch_size, seq_len, tokens, limits::kTokens)});
+  const std::int64_t microbatches =
+      global / (static_cast<std::int64_t>(plan.micro_batch_size) * parallel.dp);
+  const double tasks =
+      static_cast<double>(parallel.pp) * parallel.vpp * static_cast<double>(microbatches);
+  if (tasks > static_cast<double>(limits::kTasks))
+    violations.push_back(
+        {"tasks", fmt::format("pp({}) * vpp({}) * micro-batches({}) = {:.10g} tasks of a schedule; "
+                              "at most {} are supported: use a larger micro_batch_size or dp, or a "
+                              "smaller global_batch_size",
+                              parallel.pp, parallel.vpp, microbatches, tasks, limits::kTasks)});
+  const double widest = widest_value(plan.model);
+  const double elements =
+      static_cast<double>(seq_len) * static_cast<double>(global) * plan.model.num_layers * widest;
+  if (elements > limits::kStepElements)
+    violations.push_back(
+        {"elements",
+         fmt::format("seq_len({}) * global_batch_size({}) * num_layers({}) * widest value({:.10g}) "
+                     "= {:.3g} elements of a step; at most {:g} are supported: use a smaller "
+                     "global_batch_size",
+                     seq_len, global, plan.model.num_layers, widest, elements,
+                     limits::kStepElements)});
+  return violations;
+}
+
+void require_listable(const Plan& plan, int layers) {
+  const std::int64_t runs = std::int64_t{layers} * plan.num_microbatches();
+  if (runs > limits::kLayerRuns)
+    throw ConfigError(
+        fmt::format("{} layers of a stage * {} micro-batches = {} layers to run; the program of a "
+                    "rank lists at most {}: use a larger micro_batch_size, pp or dp",
+                    layers, plan.num_microbatches(), runs, limits::kLayerRuns));
+}
+
+}  // namespace meshplan::program
