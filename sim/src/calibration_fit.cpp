@@ -23,6 +23,7 @@ using Jobs = std::vector<CalibrationSamples>;
 
 constexpr double kGigabyte = 1e9;
 constexpr double kTeraflop = 1e12;
+constexpr double kMostOverhead = 1e4;  // of a progress thread; more is no overhead, but a fault
 
 double median(std::vector<double> values, double fallback) {
   if (values.empty()) return fallback;
@@ -315,12 +316,13 @@ Cluster fit_cluster(const Jobs& jobs) {
     fit_cpu(jobs, cluster);
     fit_fabric(jobs, cluster);
     cluster.communication.oversubscription_wake_us = fitted_wake_us(jobs, cluster);
-    cluster.communication.progress_overhead_percent =
-        static_cast<int>(std::lround(100 * fitted_progress_overhead(jobs)));
+    cluster.communication.progress_overhead_percent = static_cast<int>(
+        std::lround(100 * std::min(kMostOverhead, fitted_progress_overhead(jobs))));
   }
   cluster.operators = operator_table(jobs);
   cluster.collectives = collective_table(jobs);
-  return cluster;
+  // What is written must be readable: nonsense in the samples is an error here.
+  return parse_cluster(to_json(cluster), "calibration: the fitted cluster");
 }
 
 }  // namespace meshplan::sim

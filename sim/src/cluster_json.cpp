@@ -2,11 +2,16 @@
 #include <charconv>
 #include <cmath>
 #include <optional>
+#include <set>
+#include <tuple>
 
 #include "core/embedded_file.hpp"
 #include "core/hash.hpp"
 #include "core/json_fields.hpp"
+#include "core/limits.hpp"
 #include "device_speeds.hpp"
+#include "program/collective_table.hpp"
+#include "program/cost.hpp"
 #include "sim/cluster.hpp"
 
 namespace meshplan {
@@ -45,6 +50,8 @@ namespace {
 
 constexpr std::string_view kFp8 = "fp8";  // a rate of matrix units, not a dtype of tensors
 constexpr double kSmallest = 1e-12;       // bound of what must be positive
+constexpr double kLargestTile = 1 << 16;  // rows or columns
+constexpr double kLargestFactor = 1e6;    // of a ratio: larger ones are mistakes
 
 }  // namespace
 
@@ -53,20 +60,22 @@ void fields(Visitor& v, Efficiency& e) {
   v.optional("gemm", e.gemm, "part of the peak that a large matrix product reaches",
              between(kSmallest, 1));
   v.optional("fp8", e.fp8, "part of `gemm` that products in FP8 reach", between(0, 2));
-  v.optional("tile_m", e.tile_m, "rows of the output tile of one unit", at_least(1));
-  v.optional("tile_n", e.tile_n, "columns of the output tile of one unit", at_least(1));
+  v.optional("tile_m", e.tile_m, "rows of the output tile of one unit", between(1, kLargestTile));
+  v.optional("tile_n", e.tile_n, "columns of the output tile of one unit",
+             between(1, kLargestTile));
   v.optional("half_k", e.half_k, "inner dimension at which a product runs at half its rate",
-             at_least(0));
+             between(0, limits::kRate));
   v.optional("attention_forward", e.attention_forward, "part of the peak", between(kSmallest, 1));
   v.optional("attention_backward", e.attention_backward, "part of the peak", between(kSmallest, 1));
   v.optional("attention_tile", e.attention_tile, "queries of one thread block; 0 = no waves",
-             at_least(0));
+             between(0, kLargestTile));
   v.optional("exponentials_per_ps", e.exponentials_per_ps,
-             "of fused attention, beside its products; 0 = hidden", at_least(0));
+             "of fused attention, beside its products; 0 = hidden", between(0, limits::kRate));
   v.optional("memory", e.memory, "part of the memory bandwidth that streams reach",
              between(kSmallest, 1));
   v.optional("half_stream_kib", e.half_stream_kib,
-             "size of a memory-bound operation that reaches half of the bandwidth", at_least(0));
+             "size of a memory-bound operation that reaches half of the bandwidth",
+             between(0, limits::kRate));
 }
 
 template <class Visitor>
@@ -74,17 +83,20 @@ void fields(Visitor& v, Device& d) {
   v.required("name", d.name, "as on the data sheet");
   v.required("kind", d.kind, "gpu, or cpu: a rank is a process on one core");
   v.optional("architecture", d.architecture, "generation of a GPU");
-  v.optional("power_w", d.power_w, "board power limit; 0 = not stated", at_least(0));
+  v.optional("power_w", d.power_w, "board power limit; 0 = not stated", between(0, limits::kRate));
   v.required("peak_tflop_per_s", d.peak_tflop_per_s, "dense peak by dtype, of one rank's device",
-             at_least(kSmallest));
+             between(kSmallest, limits::kRate));
   v.required("memory_gib", d.memory_gib, "of a GPU; of the whole host for cpu",
-             at_least(kSmallest));
+             between(kSmallest, limits::kRate));
   v.required("memory_gb_per_s", d.memory_gb_per_s, "memory bandwidth of one rank alone",
-             at_least(kSmallest));
-  v.optional("num_units", d.num_units, "SMs, or cores of one rank", at_least(1));
-  v.optional("launch_us", d.launch_us, "fixed time of every operation", at_least(0));
-  v.optional("host_issue_us", d.host_issue_us, "host time to issue one operation", at_least(0));
-  v.optional("runtime_base_mib", d.runtime_base_mib, "resident before any tensor", at_least(0));
+             between(kSmallest, limits::kRate));
+  v.optional("num_units", d.num_units, "SMs, or cores of one rank", between(1, limits::kRanks));
+  v.optional("launch_us", d.launch_us, "fixed time of every operation",
+             between(0, limits::kSeconds));
+  v.optional("host_issue_us", d.host_issue_us, "host time to issue one operation",
+             between(0, limits::kSeconds));
+  v.optional("runtime_base_mib", d.runtime_base_mib, "resident before any tensor",
+             between(0, limits::kRate));
   v.optional("efficiency", d.efficiency, "how shapes lower the peaks");
 }
 
@@ -92,17 +104,20 @@ template <class Visitor>
 void fields(Visitor& v, FabricLevel& l) {
   v.required("name", l.name, "e.g. nvlink, infiniband");
   v.optional("ranks_per_group", l.ranks_per_group,
-             "ranks inside one group of this level; 0 on the last level = all", at_least(0));
-  v.required("latency_us", l.latency_us, "of one hop", at_least(0));
+             "ranks inside one group of this level; 0 on the last level = all",
+             between(0, limits::kRanks));
+  v.required("latency_us", l.latency_us, "of one hop", between(0, limits::kSeconds));
   v.required("link_gb_per_s", l.link_gb_per_s, "one link, one direction, large messages",
-             at_least(kSmallest));
-  v.optional("ranks_per_link", l.ranks_per_link, "ranks that share one link", at_least(1));
-  v.optional("oversubscription", l.oversubscription, "offered traffic over capacity", at_least(1));
+             between(kSmallest, limits::kRate));
+  v.optional("ranks_per_link", l.ranks_per_link, "ranks that share one link",
+             between(1, limits::kRanks));
+  v.optional("oversubscription", l.oversubscription, "offered traffic over capacity",
+             between(1, kLargestFactor));
 }
 
 template <class Visitor>
 void fields(Visitor& v, OtherNodes& n) {
-  v.required("num_nodes", n.num_nodes, "of this make", at_least(1));
+  v.required("num_nodes", n.num_nodes, "of this make", between(1, limits::kRanks));
   v.required("device", n.device, "what a rank computes on");
   v.optional("inside", n.inside, "instead of the fabric's levels inside a node");
 }
@@ -110,8 +125,9 @@ void fields(Visitor& v, OtherNodes& n) {
 template <class Visitor>
 void fields(Visitor& v, Protocol& p) {
   v.optional("name", p.name, "e.g. ll, simple");
-  v.optional("base_us", p.base_us, "of a whole collective", at_least(0));
-  v.optional("latency_factor", p.latency_factor, "times the level's latency, per hop", at_least(0));
+  v.optional("base_us", p.base_us, "of a whole collective", between(0, limits::kSeconds));
+  v.optional("latency_factor", p.latency_factor, "times the level's latency, per hop",
+             between(0, kLargestFactor));
   v.optional("bandwidth_fraction", p.bandwidth_fraction, "of the link", between(kSmallest, 1));
 }
 
@@ -122,10 +138,12 @@ void fields(Visitor& v, Communication& c) {
   v.optional("all_to_all", c.all_to_all, "part of its formula's speed that an all-to-all reaches",
              between(kSmallest, 1));
   v.optional("oversubscription_wake_us", c.oversubscription_wake_us,
-             "until a waiting rank runs again, if ranks exceed cores", at_least(0));
+             "until a waiting rank runs again, if ranks exceed cores",
+             between(0, limits::kSeconds));
   v.optional("progress_overhead_percent", c.progress_overhead_percent,
-             "that a progress thread adds to the time of a communication", at_least(0));
-  v.optional("buffer_mib", c.buffer_mib, "per communicator and rank", at_least(0));
+             "that a progress thread adds to the time of a communication",
+             between(0, kLargestFactor));
+  v.optional("buffer_mib", c.buffer_mib, "per communicator and rank", between(0, limits::kRate));
   v.optional("protocols", c.protocols, "the library's ways to move data; the fastest counts");
   v.optional("offers", c.offers, "beyond rings and trees: nvls, collnet, pat");
 }
@@ -133,20 +151,22 @@ void fields(Visitor& v, Communication& c) {
 template <class Visitor>
 void fields(Visitor& v, MeasuredOperator& o) {
   v.required("signature", o.signature, "kind, phase, dtype, local shape");
-  v.required("seconds", o.seconds, "median, alone", at_least(0));
+  v.required("seconds", o.seconds, "median, alone", between(0, limits::kSeconds));
   v.optional("seconds_busy", o.seconds_busy, "while every core ran the same; 0 = not measured",
-             at_least(0));
-  v.optional("flops", o.flops, "executed", at_least(0));
-  v.optional("bytes", o.bytes, "through memory", at_least(0));
+             between(0, limits::kSeconds));
+  v.optional("flops", o.flops, "executed", between(0, limits::kMagnitude));
+  v.optional("bytes", o.bytes, "through memory", between(0, limits::kBytes));
 }
 
 template <class Visitor>
 void fields(Visitor& v, MeasuredCollective& c) {
-  v.required("op", c.op, "all_reduce, all_gather, ...");
-  v.required("group_size", c.group_size, "ranks", at_least(1));
-  v.optional("ranks_on_host", c.ranks_on_host, "of the job on the busiest host", at_least(1));
-  v.required("bytes", c.bytes, "that one rank passes in", at_least(0));
-  v.required("seconds", c.seconds, "median of the slowest rank", at_least(0));
+  v.required("op", c.op,
+             "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or point_to_point");
+  v.required("group_size", c.group_size, "ranks", between(1, limits::kRanks));
+  v.optional("ranks_on_host", c.ranks_on_host, "of the job on the busiest host",
+             between(1, limits::kRanks));
+  v.required("bytes", c.bytes, "that one rank passes in", between(0, limits::kBytes));
+  v.required("seconds", c.seconds, "median of the slowest rank", between(0, limits::kSeconds));
   v.optional("cold", c.cold, "of buffers that no cache holds, as gradients and parameters");
 }
 
@@ -154,11 +174,12 @@ template <class Visitor>
 void fields(Visitor& v, Cluster& c) {
   v.required("schema_version", c.schema_version, "1", between(1, 1));
   v.required("name", c.name, "what it is called");
-  v.required("num_nodes", c.num_nodes, "hosts", at_least(1));
-  v.required("devices_per_node", c.devices_per_node, "ranks of a host", at_least(1));
-  v.optional("cores_per_host", c.cores_per_host, "shared by the ranks of a cpu host", at_least(1));
+  v.required("num_nodes", c.num_nodes, "hosts", between(1, limits::kRanks));
+  v.required("devices_per_node", c.devices_per_node, "ranks of a host", between(1, limits::kRanks));
+  v.optional("cores_per_host", c.cores_per_host, "shared by the ranks of a cpu host",
+             between(1, limits::kRanks));
   v.optional("host_memory_gb_per_s", c.host_memory_gb_per_s,
-             "shared by the ranks of a cpu host; 0 = no limit", at_least(0));
+             "shared by the ranks of a cpu host; 0 = no limit", between(0, limits::kRate));
   v.required("device", c.device, "what a rank computes on");
   v.optional("other_nodes", c.other_nodes, "the last of num_nodes, of other makes");
   v.optional("fabric", c.fabric, "levels, innermost first");
@@ -166,7 +187,7 @@ void fields(Visitor& v, Cluster& c) {
   v.optional("jitter", c.jitter, "part of a step lost to the slowest rank, per doubling of ranks",
              between(0, 1));
   v.optional("step_overhead_ms", c.step_overhead_ms, "of a step, in which no operation runs",
-             at_least(0));
+             between(0, limits::kSeconds));
   v.optional("operators", c.operators, "measured; exact signatures win over formulas");
   v.optional("collectives", c.collectives, "measured; interpolated in message size");
 }
@@ -222,7 +243,7 @@ void validate_peaks(const Device& device, const std::string& file, const std::st
 
 /// Other nodes have the first ones' number and kind of devices, and levels like theirs.
 void validate_other_nodes(const Cluster& c, const std::string& file) {
-  int others = 0;
+  std::int64_t others = 0;
   for (std::size_t i = 0; i < c.other_nodes.size(); ++i) {
     const OtherNodes& nodes = c.other_nodes[i];
     const auto path = fmt::format("other_nodes[{}]", i);
@@ -250,13 +271,46 @@ void validate_other_nodes(const Cluster& c, const std::string& file) {
                      c.num_nodes));
 }
 
+/// A measurement under a name that nothing looks up, or one that was given twice.
+void validate_measured(const Cluster& c, const std::string& file) {
+  std::set<std::string> signatures;
+  for (std::size_t i = 0; i < c.operators.size(); ++i) {
+    const auto path = fmt::format("operators[{}].signature", i);
+    try {
+      program::check_signature(c.operators[i].signature);
+    } catch (const ConfigError& error) {
+      fail(file, path, error.what());
+    }
+    if (!signatures.insert(c.operators[i].signature).second)
+      fail(file, path, fmt::format("'{}' is given twice", c.operators[i].signature));
+  }
+  std::set<std::tuple<std::string, int, int, bool, std::int64_t>> cases;
+  for (std::size_t i = 0; i < c.collectives.size(); ++i) {
+    const MeasuredCollective& m = c.collectives[i];
+    try {
+      program::parse_comm_op(m.op);
+    } catch (const ConfigError& error) {
+      fail(file, fmt::format("collectives[{}].op", i), error.what());
+    }
+    if (!cases.emplace(m.op, m.group_size, m.ranks_on_host, m.cold, m.bytes).second)
+      fail(file, fmt::format("collectives[{}]", i),
+           fmt::format("{} of {} bytes over {} ranks is given twice", m.op, m.bytes, m.group_size));
+  }
+}
+
 void validate(const Cluster& c, const std::string& file) {
+  if (std::int64_t{c.num_nodes} * c.devices_per_node > limits::kRanks)
+    fail(file, "num_nodes",
+         fmt::format("num_nodes({}) * devices_per_node({}) = {} ranks; at most {} are supported",
+                     c.num_nodes, c.devices_per_node,
+                     std::int64_t{c.num_nodes} * c.devices_per_node, limits::kRanks));
   validate_peaks(c.device, file, "device.peak_tflop_per_s");
   validate_other_nodes(c, file);
   if (c.communication.protocols.empty())
     fail(file, "communication.protocols",
          "needs at least one entry, e.g. [{\"name\": \"simple\"}]");
   validate_fabric(c, file);
+  validate_measured(c, file);
 }
 
 }  // namespace
@@ -268,7 +322,8 @@ Cluster parse_cluster(std::string_view text, const std::string& file) {
 }
 
 std::string to_json(const Cluster& cluster) {
-  return write_json(cluster).dump(2) + "\n";
+  return write_json(cluster).dump(2, ' ', false, Json::error_handler_t::replace) +
+         "\n";  // a name may be an argument
 }
 
 std::string cluster_schema() {

@@ -1,14 +1,17 @@
 // The table that nccl-tests print (src/common.cu): one line a message size with the time out of
 // place and in place, below comments that list the ranks.
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <fmt/format.h>
+#include <map>
 #include <optional>
 #include <set>
 #include <sstream>
 
 #include "core/error.hpp"
+#include "core/limits.hpp"
+#include "core/parse_number.hpp"
+#include "core/units.hpp"
 #include "import_formats.hpp"
 
 namespace meshplan::sim {
@@ -28,7 +31,7 @@ struct Table {
 
 const std::vector<std::string>& collectives() {
   static const std::vector<std::string> kNames{"all_reduce", "all_gather", "reduce_scatter",
-                                               "all_to_all", "broadcast",  "send_recv"};
+                                               "all_to_all", "broadcast",  "point_to_point"};
   return kNames;
 }
 
@@ -36,7 +39,7 @@ const std::vector<std::string>& collectives() {
 std::optional<std::string> collective_of(std::string name) {
   if (name.ends_with("_perf")) name.resize(name.size() - 5);
   if (name == "alltoall") name = "all_to_all";
-  if (name == "sendrecv") name = "send_recv";
+  if (name == "sendrecv" || name == "send_recv") name = "point_to_point";
   const auto& known = collectives();
   return std::ranges::find(known, name) == known.end() ? std::nullopt : std::optional(name);
 }
@@ -60,12 +63,13 @@ void read_comment(const std::vector<std::string>& words, Table& table) {
   }
 }
 
-double number_of(const std::string& word, int line, const char* what, const std::string& file) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc() || end != word.data() + word.size() || value < 0)
-    throw ConfigError(fmt::format("{}: line {}: '{}': expected {}", file, line, word, what));
-  return value;
+double number_of(const std::string& word, int line, double low, double high, const char* what,
+                 const std::string& file) {
+  const auto value = parse_number(word, low, high);
+  if (!value)
+    throw ConfigError(
+        fmt::format("{}: line {}: '{}': expected {}, {} to {}", file, line, word, what, low, high));
+  return *value;
 }
 
 Table table_of(const ImportRequest& request) {
@@ -87,9 +91,13 @@ Table table_of(const ImportRequest& request) {
           fmt::format("{}: line {}: {} columns; expected size, count, type, redop, "
                       "root, time, algbw, busbw, ...",
                       request.file, number, words.size()));
-    const double bytes = number_of(words[0], number, "a size in bytes", request.file);
-    const double us = number_of(words[kTimeColumn], number, "a time in us", request.file);
-    if (bytes > 0 && us > 0) table.lines.push_back({static_cast<std::int64_t>(bytes), us * 1e-6});
+    const double bytes =
+        number_of(words[0], number, 0, limits::kBytes, "a size in bytes", request.file);
+    if (bytes == 0) continue;  // nothing was sent
+    constexpr double kShortest = 1e-3;
+    const double us = number_of(words[kTimeColumn], number, kShortest,
+                                limits::kSeconds * kMicroseconds, "a time in us", request.file);
+    table.lines.push_back({static_cast<std::int64_t>(bytes), us / kMicroseconds});
   }
   return table;
 }
@@ -122,18 +130,23 @@ ImportedCluster import_nccl_tests(const ImportRequest& request) {
   const std::string base = request.base.value_or("dgx-h100");
   ImportedCluster imported{.cluster = load_cluster_preset(base), .assumptions = {}};
   imported.cluster.name = base + "-measured";
+  std::map<std::int64_t, double> fastest;  // of a size that was timed several times
   for (const Line& line : table.lines) {
     // nccl-tests give an all-gather's size as what it gathers; ours is what one rank passes in.
     const std::int64_t bytes =
         table.collective == "all_gather" ? line.bytes / table.ranks : line.bytes;
-    imported.cluster.collectives.push_back({.op = table.collective,
-                                            .group_size = table.ranks,
-                                            .ranks_on_host = table.ranks,
-                                            .bytes = bytes,
-                                            .seconds = line.seconds});
+    const auto [entry, fresh] = fastest.try_emplace(bytes, line.seconds);
+    if (!fresh) entry->second = std::min(entry->second, line.seconds);
   }
+  for (const auto& [bytes, seconds] : fastest)
+    imported.cluster.collectives.push_back(
+        {.op = table.collective,
+         .group_size = table.collective == "point_to_point" ? 2 : table.ranks,
+         .ranks_on_host = table.ranks,
+         .bytes = bytes,
+         .seconds = seconds});
   imported.assumptions.push_back(fmt::format(
-      "everything but the {} sizes of {} over {} ranks of preset {}{}", table.lines.size(),
+      "everything but the {} sizes of {} over {} ranks of preset {}{}", fastest.size(),
       table.collective, table.ranks, base, request.base ? "" : " (--base says another)"));
   return imported;
 }

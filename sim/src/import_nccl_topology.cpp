@@ -2,10 +2,11 @@
 // switches, GPUs with their NVLinks, network cards.
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "core/limits.hpp"
+#include "core/parse_number.hpp"
 #include "import_formats.hpp"
 #if MESHPLAN_PUGIXML
 #include <pugixml.hpp>
@@ -38,19 +39,19 @@ std::string place_of(const pugi::xml_node& node) {
                      busid.empty() ? "" : fmt::format("[busid={}]", busid));
 }
 
-double number_of(const pugi::xml_node& node, const char* name, const std::string& file) {
+double number_of(const pugi::xml_node& node, const char* name, double low, double high,
+                 const std::string& file) {
   const std::string_view text = node.attribute(name).value();
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size() || value < 0)
-    throw ConfigError(fmt::format("{}: {}: attribute {}=\"{}\": expected a number of at least 0",
-                                  file, place_of(node), name, text));
-  return value;
+  const auto value = parse_number(text, low, high);
+  if (!value)
+    throw ConfigError(fmt::format("{}: {}: attribute {}=\"{}\": expected a number from {} to {}",
+                                  file, place_of(node), name, text, low, high));
+  return *value;
 }
 
 /// NCCL's speeds of a PCI lane in 100 Mb/s steps, by what the kernel calls the generation
 /// (src/graph/topo.cc, kvDictPciGen); times lanes / 80 gives GB/s.
-double pci_gb_per_s(const pugi::xml_node& pci) {
+double pci_gb_per_s(const pugi::xml_node& pci, const std::string& file) {
   struct Generation {
     std::string_view rate;
     double speed;
@@ -60,26 +61,35 @@ double pci_gb_per_s(const pugi::xml_node& pci) {
   std::string_view text = pci.attribute("link_speed").value();
   text = text.substr(0, text.find(' '));
   if (text.ends_with(".0")) text.remove_suffix(2);
-  const double lanes = pci.attribute("link_width").as_double(16);
+  constexpr double kUsualLanes = 16, kMostLanes = 64;
+  const bool known = !pci.attribute("link_width").empty();
+  const double lanes = known ? number_of(pci, "link_width", 1, kMostLanes, file) : kUsualLanes;
   for (const Generation& generation : kGenerations)
     if (generation.rate == text) return generation.speed * lanes / 80;
   return 60 * lanes / 80;  // NCCL's own default: generation 3
 }
 
-void read(const pugi::xml_node& node, const pugi::xml_node* pci, const std::string& file,
+constexpr int kDeepest = 64;  // elements in one another: a walk over them recurses
+constexpr double kNewestCapability = 1000;
+constexpr double kMostLinks = 1024;  // between one GPU and one of its neighbours
+
+void read(const pugi::xml_node& node, const pugi::xml_node* pci, int depth, const std::string& file,
           Machine& machine) {
+  if (depth > kDeepest)
+    throw ConfigError(fmt::format("{}: nested deeper than {} elements", file, kDeepest));
   for (const pugi::xml_node& child : node.children()) {
     const std::string_view name = child.name();
     if (name == "gpu") {
-      Gpu gpu{.capability = static_cast<int>(number_of(child, "sm", file))};
+      Gpu gpu{.capability = static_cast<int>(number_of(child, "sm", 1, kNewestCapability, file))};
       for (const pugi::xml_node& link : child.children("nvlink"))
-        gpu.nvlinks += static_cast<int>(number_of(link, "count", file));
-      if (pci != nullptr) gpu.pci_gb_per_s = pci_gb_per_s(*pci);
+        gpu.nvlinks += static_cast<int>(number_of(link, "count", 1, kMostLinks, file));
+      if (pci != nullptr) gpu.pci_gb_per_s = pci_gb_per_s(*pci, file);
       machine.gpus.push_back(gpu);
     } else if (name == "net") {
-      machine.cards_gb_per_s.push_back(number_of(child, "speed", file) / kMegabitsPerGigabyte);
+      machine.cards_gb_per_s.push_back(number_of(child, "speed", 0, limits::kRate, file) /
+                                       kMegabitsPerGigabyte);
     } else {
-      read(child, name == "pci" ? &child : pci, file, machine);
+      read(child, name == "pci" ? &child : pci, depth + 1, file, machine);
     }
   }
 }
@@ -97,7 +107,7 @@ ImportedCluster import_nccl_topology(const ImportRequest& request) {
     throw ConfigError(fmt::format("{}: <{}>: expected <system>, as NCCL_TOPO_DUMP_FILE writes it",
                                   request.file, document.first_child().name()));
   Machine machine;
-  read(system, nullptr, request.file, machine);
+  read(system, nullptr, 0, request.file, machine);
   if (machine.gpus.empty())
     throw ConfigError(fmt::format("{}: system: no <gpu> in it", request.file));
   const Gpu& gpu = machine.gpus.front();

@@ -1,12 +1,12 @@
 // The matrix that `nvidia-smi topo -m` prints: how each GPU reaches each other one. Columns vary
 // with the driver, so they are found by their titles.
 #include <algorithm>
-#include <charconv>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sstream>
 
 #include "core/error.hpp"
+#include "core/parse_number.hpp"
 #include "import_formats.hpp"
 
 namespace meshplan::sim {
@@ -23,7 +23,7 @@ bool is_card(std::string_view word) {
 /// Without the terminal's colours.
 std::string plain(std::string line) {
   for (std::size_t begin = line.find('\x1b'); begin != std::string::npos; begin = line.find('\x1b'))
-    line.erase(begin, line.find('m', begin) - begin + 1);
+    line.erase(begin, std::min(line.find('m', begin), line.size() - 1) - begin + 1);
   return line;
 }
 
@@ -68,15 +68,19 @@ Matrix matrix_of(const ImportRequest& request) {
 
 /// NVLinks of "NV12"; 0 for a path over PCI or between sockets.
 int links_of(const std::string& cell, int row, int column, const std::string& file) {
-  static const std::vector<std::string> kPaths{"X", "SYS", "NODE", "PHB", "PXB", "PIX"};
-  if (std::ranges::find(kPaths, cell) != kPaths.end()) return 0;
-  int links = 0;
-  const auto [end, error] = std::from_chars(cell.data() + std::min<std::size_t>(2, cell.size()),
-                                            cell.data() + cell.size(), links);
-  if (!cell.starts_with("NV") || error != std::errc() || end != cell.data() + cell.size())
-    throw ConfigError(fmt::format("{}: GPU{}, GPU{}: '{}': expected one of NV<links>, {}", file,
-                                  row, column, cell, fmt::join(kPaths, ", ")));
-  return links;
+  constexpr int kMostLinks = 1024;
+  static const std::vector<std::string> kPaths{"SYS", "NODE", "PHB", "PXB", "PIX"};
+  if (cell == "X" && row == column) return 0;
+  if (std::ranges::find(kPaths, cell) != kPaths.end() && row != column) return 0;
+  const auto links = cell.starts_with("NV") && row != column
+                         ? parse_integer(std::string_view(cell).substr(2), 1, kMostLinks)
+                         : std::nullopt;
+  if (links) return *links;
+  throw ConfigError(fmt::format("{}: GPU{}, GPU{}: '{}': expected {}", file, row, column, cell,
+                                row == column
+                                    ? "X on the diagonal"
+                                    : fmt::format("NV<links> with 1 to {} links, or one of {}",
+                                                  kMostLinks, fmt::join(kPaths, ", "))));
 }
 
 }  // namespace

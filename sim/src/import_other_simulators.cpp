@@ -1,7 +1,7 @@
 // System descriptions of other performance models: Calculon's JSON (calculon/system.py) and
 // ASTRA-sim's analytical network YAML (its four keys, each a list in brackets).
 #include <algorithm>
-#include <charconv>
+#include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
@@ -9,11 +9,14 @@
 #include <string_view>
 
 #include "core/json_fields.hpp"
+#include "core/limits.hpp"
+#include "core/parse_number.hpp"
 #include "import_formats.hpp"
 
 namespace meshplan::sim {
 namespace {
 
+constexpr double kSmallest = 1e-12;  // of what must be positive, as in cluster files
 constexpr double kMicrosecondsPerSecond = 1e6;
 constexpr double kMicrosecondsPerNanosecond = 1e-3;
 
@@ -35,17 +38,33 @@ class Place {
       all.emplace_back(value_->at(i), file_, fmt::format("{}[{}]", path_, i));
     return all;
   }
-  double positive() const {
-    if (!value_->is_number() || value_->get<double>() <= 0)
-      fail(fmt::format("{}: expected a number above 0", value_->dump()));
-    return value_->get<double>();
+  double positive(double most = limits::kRate) const {
+    const double number = value_->is_number() ? value_->get<double>() : 0;
+    if (!(number >= kSmallest && number <= most))
+      fail(fmt::format("{}: expected a number above 0, at most {}", quoted(*value_), most));
+    return number;
+  }
+  int whole(std::int64_t most) const {
+    const double number = positive(static_cast<double>(most));
+    if (number != std::floor(number))
+      fail(fmt::format("{}: expected a whole number of at least 1", quoted(*value_)));
+    return static_cast<int>(number);
+  }
+  /// Every key must be one of these. @throws ConfigError with the nearest
+  void only(const std::vector<std::string>& known) const {
+    if (!value_->is_object()) fail(fmt::format("{}: expected an object", quoted(*value_)));
+    for (const auto& [key, value] : value_->items())
+      if (std::ranges::find(known, key) == known.end())
+        fail(unknown_name_message("key", key, known));
   }
   double number_or(const char* key, double otherwise) const {
     if (!has(key)) return otherwise;
     const Json& number = value_->at(key);
-    if (!number.is_number() || number.get<double>() < 0)
-      (*this)[key].fail(fmt::format("{}: expected a number of at least 0", number.dump()));
-    return number.get<double>();
+    const double given = number.is_number() ? number.get<double>() : -1;
+    if (!(given >= 0 && given <= limits::kSeconds))
+      (*this)[key].fail(
+          fmt::format("{}: expected a number from 0 to {}", quoted(number), limits::kSeconds));
+    return given;
   }
   [[noreturn]] void fail(const std::string& what) const {
     throw ConfigError(
@@ -58,14 +77,6 @@ class Place {
   std::string path_;
 };
 
-Json parsed(const ImportRequest& request) {
-  try {
-    return Json::parse(request.text);
-  } catch (const Json::parse_error& error) {
-    throw ConfigError(fmt::format("{}: byte {}: not JSON", request.file, error.byte));
-  }
-}
-
 /// The best of "[[size, efficiency], ...]", of float16 where it is by dtype.
 double best_efficiency(const Place& table) {
   const Place list = table.has("float16") ? table["float16"] : table;
@@ -73,9 +84,8 @@ double best_efficiency(const Place& table) {
   for (const Place& entry : list.items()) {
     const auto pair = entry.items();
     if (pair.size() != 2) entry.fail("expected [size, efficiency]");
-    best = std::max(best, pair[1].positive());
+    best = std::max(best, pair[1].positive(1));
   }
-  if (best > 1) list.fail(fmt::format("an efficiency of {}: expected at most 1", best));
   return best;
 }
 
@@ -110,7 +120,17 @@ std::map<std::string, Entry> entries_of(const ImportRequest& request) {
     Entry entry{.line = number, .words = {}};
     std::istringstream words(line.substr(open + 1, close - open - 1));
     for (std::string word; std::getline(words, word, ',');) entry.words.push_back(trimmed(word));
-    entries[trimmed(line.substr(0, colon))] = std::move(entry);
+    const std::string key = trimmed(line.substr(0, colon));
+    static const std::vector<std::string> kKeys{"bandwidth", "latency", "npus_count", "topology"};
+    if (std::ranges::find(kKeys, key) == kKeys.end())
+      throw ConfigError(fmt::format("{}: line {}: {}", request.file, number,
+                                    unknown_name_message("key", key, kKeys)));
+    if (entry.words.empty())
+      throw ConfigError(
+          fmt::format("{}: line {}: {}: expected at least one value", request.file, number, key));
+    if (!entries.emplace(key, std::move(entry)).second)
+      throw ConfigError(
+          fmt::format("{}: line {}: the key '{}' appears twice", request.file, number, key));
   }
   return entries;
 }
@@ -132,17 +152,16 @@ const Entry& entry_of(const std::map<std::string, Entry>& entries, std::string_v
 double number_of(const Entry& entry, std::size_t i, const std::string& key,
                  const std::string& file) {
   const std::string& word = entry.words[i];
-  double value = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc() || end != word.data() + word.size() || value < 0)
-    throw ConfigError(fmt::format("{}: line {}: {}[{}]: '{}': expected a number of at least 0",
-                                  file, entry.line, key, i, word));
-  return value;
+  const auto value = parse_number(word, 0, limits::kRate);
+  if (!value)
+    throw ConfigError(fmt::format("{}: line {}: {}[{}]: '{}': expected a number from 0 to {}", file,
+                                  entry.line, key, i, word, limits::kRate));
+  return *value;
 }
 
-void keep_one_node(Cluster& cluster, int ranks_of_node, int ranks) {
-  cluster.devices_per_node = ranks_of_node;
-  cluster.num_nodes = std::max(1, ranks / ranks_of_node);
+void keep_one_node(Cluster& cluster, std::int64_t ranks_of_node, std::int64_t ranks) {
+  cluster.devices_per_node = static_cast<int>(ranks_of_node);
+  cluster.num_nodes = static_cast<int>(std::max<std::int64_t>(1, ranks / ranks_of_node));
   cluster.operators.clear();
   cluster.collectives.clear();
 }
@@ -150,7 +169,7 @@ void keep_one_node(Cluster& cluster, int ranks_of_node, int ranks) {
 }  // namespace
 
 ImportedCluster import_calculon(const ImportRequest& request) {
-  const Json json = parsed(request);
+  const Json json = parse_json(request.text, request.file);
   const Place root(json, request.file, "");
   const std::string base = request.base.value_or("dgx-a100");
   ImportedCluster imported{.cluster = load_cluster_preset(base), .assumptions = {}};
@@ -171,14 +190,16 @@ ImportedCluster import_calculon(const ImportRequest& request) {
   int inner = 0;
   for (std::size_t i = 0; i < networks.size(); ++i) {
     const Place& network = networks[i];
+    network.only(
+        {"bandwidth", "efficiency", "latency", "must_be_filled", "ops", "processor_usage", "size"});
     const bool last = i + 1 == networks.size();
-    const int size = static_cast<int>(network["size"].positive());
+    const int size = network["size"].whole(limits::kRanks);
     if (inner == 0) inner = size;
     cluster.fabric.push_back(
         {.name = fmt::format("network-{}", i),
          .ranks_per_group = last ? 0 : size,
          .latency_us = network.number_or("latency", 0) * kMicrosecondsPerSecond,
-         .link_gb_per_s = network["bandwidth"].positive() * network["efficiency"].positive()});
+         .link_gb_per_s = network["bandwidth"].positive() * network["efficiency"].positive(1)});
     cluster.communication.device_share =
         i == 0 ? network.number_or("processor_usage", 0) : cluster.communication.device_share;
   }
@@ -210,20 +231,23 @@ ImportedCluster import_astra_sim(const ImportRequest& request) {
   Cluster& cluster = imported.cluster;
   cluster.name = "astra-sim";
   cluster.fabric.clear();
-  int ranks = 1, first = 0;
+  std::int64_t ranks = 1, first = 0;
   for (std::size_t i = 0; i < dimensions; ++i) {
     const double count = number_of(counts, i, "npus_count", request.file);
-    if (count < 1 || count != static_cast<int>(count))
+    if (count < 1 || count != std::floor(count))
       throw ConfigError(
           fmt::format("{}: line {}: npus_count[{}]: '{}': expected a whole number of "
                       "at least 1",
                       request.file, counts.line, i, counts.words[i]));
-    ranks *= static_cast<int>(count);
+    ranks *= static_cast<std::int64_t>(count);
+    if (ranks > limits::kRanks)
+      throw ConfigError(fmt::format("{}: line {}: npus_count: {} NPUs up to [{}]; at most {}",
+                                    request.file, counts.line, ranks, i, limits::kRanks));
     if (first == 0) first = ranks;
     if (count == 1 && dimensions > 1) continue;  // a dimension that connects nothing
     cluster.fabric.push_back(
         {.name = fmt::format("{}-{}", topology.words[i], i),
-         .ranks_per_group = ranks,
+         .ranks_per_group = static_cast<int>(ranks),
          .latency_us = number_of(latency, i, "latency", request.file) * kMicrosecondsPerNanosecond,
          .link_gb_per_s = number_of(bandwidth, i, "bandwidth", request.file)});
   }

@@ -6,6 +6,8 @@
 #include <limits>
 #include <sstream>
 
+#include "core/limits.hpp"
+#include "core/parse_number.hpp"
 #include "core/units.hpp"
 #include "device_speeds.hpp"
 
@@ -15,10 +17,6 @@ namespace {
 constexpr double kGigabyte = 1e9;
 constexpr double kKib = 1024;
 constexpr double kWorstEfficiency = 1e-3;
-
-bool is_number(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789.") == std::string_view::npos;
-}
 
 bool starts_with(const std::string& text, std::string_view prefix) {
   return text.compare(0, prefix.size(), prefix) == 0;
@@ -135,8 +133,8 @@ SignatureParts parse_signature(std::string_view signature) {
   for (std::string word; words >> word;) {
     const auto equals = word.find('=');
     const std::string value = equals == std::string::npos ? word : word.substr(equals + 1);
-    if (is_number(value))
-      parts.sizes.push_back(std::stod(value));
+    if (const auto size = parse_number(value, 0, limits::kBytes))
+      parts.sizes.push_back(*size);
     else if (word == "fp32" || word == "bf16" || word == "fp16" || word == "fp64")
       parts.dtype = parse_dtype(word);
     else

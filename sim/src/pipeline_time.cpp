@@ -16,25 +16,28 @@ struct Step {
 
 /// The k-th forward (or backward) of a stage: groups of `stages` micro-batches go through chunk
 /// after chunk (backwards: from the last chunk to the first).
-Step nth(int k, bool forward, int stages, int chunks, int num_microbatches) {
+Step nth(int k, bool forward, int stages, int chunks) {
   if (chunks == 1) return {forward, k, 0};
   const int per_round = stages * chunks;
   const int round = k / per_round;
-  const int group = std::min(stages, num_microbatches - round * stages);
   const int inside = k - round * per_round;
-  const int chunk = inside / group;
-  return {forward, round * stages + inside % group, forward ? chunk : chunks - 1 - chunk};
+  const int chunk = inside / stages;
+  return {forward, round * stages + inside % stages, forward ? chunk : chunks - 1 - chunk};
 }
 
+/// A last group that is not whole is a whole one with steps left out, as in program::interleaved:
+/// any other order could wait in a circle.
 std::vector<Step> order_of(int stage, int stages, int chunks, int num_microbatches) {
-  const int total = num_microbatches * chunks;
+  const int groups = (num_microbatches + stages - 1) / stages;
+  const int total = chunks == 1 ? num_microbatches : groups * stages * chunks;
   const int warmup = chunks == 1
                          ? std::min(total, stages - 1 - stage)
                          : std::min(total, (stages - stage - 1) * 2 + (chunks - 1) * stages);
   std::vector<Step> steps;
   steps.reserve(static_cast<std::size_t>(2 * total));
   const auto add = [&](int k, bool forward) {
-    steps.push_back(nth(k, forward, stages, chunks, num_microbatches));
+    const Step step = nth(k, forward, stages, chunks);
+    if (step.microbatch < num_microbatches) steps.push_back(step);
   };
   for (int k = 0; k < warmup; ++k) add(k, true);
   for (int k = warmup; k < total; ++k) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "core/limits.hpp"
 #include "core/units.hpp"
 #include "sim/cluster.hpp"
 
@@ -98,9 +99,11 @@ GroupPlacement place(const Cluster& cluster, const program::Mesh& mesh, program:
 }
 
 Cluster with_ranks(const Cluster& cluster, int num_ranks) {
-  if (num_ranks < 1)
-    throw ConfigError(fmt::format("{} ranks asked of cluster '{}': at least 1 is needed", num_ranks,
-                                  cluster.name));
+  if (num_ranks < 1 || num_ranks > limits::kRanks)
+    throw ConfigError(
+        fmt::format("{} ranks asked of cluster '{}': at least 1 is needed, and at "
+                    "most {} are supported",
+                    num_ranks, cluster.name, limits::kRanks));
   if (!cluster.other_nodes.empty() && num_ranks != cluster.num_ranks())
     throw ConfigError(fmt::format(
         "{} ranks asked of cluster '{}', which has nodes of {} makes and {} ranks: say how many "

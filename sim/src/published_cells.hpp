@@ -1,14 +1,16 @@
 // One row of a table of published runs, by column name.
 #pragma once
 
-#include <charconv>
 #include <fmt/format.h>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/limits.hpp"
+#include "core/parse_number.hpp"
 #include "models/model_spec.hpp"
 
 namespace meshplan::sim {
@@ -31,21 +33,19 @@ class PublishedCells {
   int integer(const std::string& column, std::optional<int> fallback = std::nullopt) const {
     const std::string& value = text(column);
     if (value.empty() && fallback) return *fallback;
-    int number = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (error != std::errc() || end != value.data() + value.size() || number < 1)
-      throw ConfigError(fmt::format("{}: '{}' is not a positive whole number", column, value));
-    return number;
+    constexpr int kMost = std::numeric_limits<int>::max();
+    if (const auto number = parse_integer(value, 1, kMost)) return *number;
+    throw ConfigError(
+        fmt::format("{}: '{}' is not a whole number from 1 to {}", column, value, kMost));
   }
 
   std::optional<double> number(const std::string& column) const {
     const std::string& value = text(column);
     if (value.empty()) return std::nullopt;
-    double parsed = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
-    if (error != std::errc() || end != value.data() + value.size() || !(parsed > 0))
-      throw ConfigError(fmt::format("{}: '{}' is not a positive number", column, value));
-    return parsed;
+    constexpr double kSmallest = 1e-12;
+    if (const auto number = parse_number(value, kSmallest, limits::kSeconds)) return *number;
+    throw ConfigError(fmt::format("{}: '{}' is not a positive number, at most {}", column, value,
+                                  limits::kSeconds));
   }
 
  private:

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 
 #include "published_cells.hpp"
 
@@ -13,7 +14,7 @@ std::optional<int> number_after(const std::string& text, const std::string& key)
   while (begin < text.data() + text.size() && (*begin == ' ' || *begin == '=')) ++begin;
   int number = 0;
   const auto [end, error] = std::from_chars(begin, text.data() + text.size(), number);
-  if (error != std::errc()) return std::nullopt;
+  if (error != std::errc() || number < 0) return std::nullopt;
   return number;
 }
 
@@ -123,7 +124,8 @@ void set_windows(const PublishedCells& row, models::ModelSpec& spec) {
   if (!window) return;
   spec.window = *window;
   int sliding = 0;  // for one layer that sees all
-  if (const auto every = number_after(notes, "every ")) sliding = std::max(0, *every - 1);
+  if (const auto every = number_after(notes, "every "))
+    sliding = std::clamp(*every - 1, 0, spec.num_layers);
   if (mentions(notes, "alternat")) sliding = 1;
   if (const std::size_t colon = notes.find(":1");
       colon != std::string::npos && colon > 0 && notes[colon - 1] >= '1' && notes[colon - 1] <= '9')
@@ -139,6 +141,9 @@ models::ModelSpec published_model(const PublishedCells& row) {
   models::ModelSpec spec;
   spec.name = "published";
   spec.num_layers = row.integer("layers");
+  if (spec.num_layers > limits::kLayers)
+    throw ConfigError(
+        fmt::format("layers: {}: expected at most {}", spec.num_layers, limits::kLayers));
   spec.hidden_size = row.integer("hidden");
   spec.num_heads = row.integer("heads");
   spec.num_kv_heads = row.integer("kv_heads", spec.num_heads);

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <fmt/format.h>
 #include <map>
 #include <sstream>
 
 #include "core/error.hpp"
+#include "core/limits.hpp"
+#include "core/parse_number.hpp"
 #include "published_cells.hpp"
 
 namespace meshplan::sim {
@@ -145,6 +146,11 @@ const std::vector<std::string> kSwitches{"alibi",
                                          "reduce_in_bf16",
                                          "token_drop"};
 
+double probability(const std::string& value) {
+  if (const auto number = parse_number(value, 0, 1)) return *number;
+  throw ConfigError(fmt::format("switches: dropout:{}: expected a number from 0 to 1", value));
+}
+
 void set_switch(const std::string& word, TrainingRun& run) {
   RunSwitches& s = run.switches;
   const auto colon = word.find(':');
@@ -187,7 +193,7 @@ void set_switch(const std::string& word, TrainingRun& run) {
   else if (key == "offload_parameters")
     s.offload_parameters = true;
   else if (key == "dropout")
-    s.dropout = std::strtod(value.c_str(), nullptr);
+    s.dropout = probability(value);
   else if (key == "mtp")
     run.model.mtp_layers = 1;
   else if (key == "embedding_layernorm")
@@ -212,7 +218,10 @@ void set_recompute(const PublishedCells& row, TrainingRun& run) {
     if (what == "every_2nd_layer")
       run.recompute = RunRecompute::EverySecondLayer;
     else if (!what.empty())
-      run.recompute_layers = number_after(what, "");
+      run.recompute_layers = parse_integer(what, 0, limits::kLayers);
+    if (!what.empty() && what != "every_2nd_layer" && !run.recompute_layers)
+      throw ConfigError(fmt::format(
+          "recompute: '{}': expected full, full:<layers> or full:every_2nd_layer", text));
   } else if (kind == "selective") {
     run.recompute = what == "per_op" ? RunRecompute::PerOp : RunRecompute::CoreAttention;
     // Of what else it recomputes only the memory is taken into account, where it must be.
@@ -231,11 +240,30 @@ void set_parallel(const PublishedCells& row, TrainingRun& run) {
   p.ep = row.integer("ep", 1);
   p.etp = row.integer("etp", run.model.moe ? p.tp : 1);
   const int gpus = row.integer("num_gpus");
-  if (gpus % (p.tp * p.pp * p.cp) != 0)
+  if (gpus > limits::kRanks)
+    throw ConfigError(fmt::format("num_gpus: {}: expected at most {}", gpus, limits::kRanks));
+  // Degrees are below 2^31: beyond the ranks, a product in floating point is exact enough.
+  const double replica = static_cast<double>(p.tp) * p.pp * p.cp;
+  if (replica > gpus || gpus % (p.tp * p.pp * p.cp) != 0)
     throw ConfigError(
-        fmt::format("num_gpus: {} is not a multiple of tp*pp*cp = {}", gpus, p.tp * p.pp * p.cp));
+        fmt::format("num_gpus: {} is not a multiple of tp*pp*cp = {:.10g}", gpus, replica));
   p.dp = gpus / (p.tp * p.pp * p.cp);
-  p.sp = row.text("sequence_parallel") == "yes" && p.tp > 1;
+  const int ends = 2;  // embedding and head may count as layers
+  if (static_cast<double>(p.pp) * p.vpp > run.model.num_layers + ends)
+    throw ConfigError(fmt::format("vpp: pp({}) * vpp({}) exceeds the {} layers", p.pp, p.vpp,
+                                  run.model.num_layers));
+  // A pipeline is played over rounds of its stages.
+  if (static_cast<double>(p.pp) * p.pp * p.vpp > limits::kLayerRuns)
+    throw ConfigError(fmt::format("pp: pp({}) * pp * vpp({}) must be at most {}", p.pp, p.vpp,
+                                  limits::kLayerRuns));
+  for (const auto& [name, degree] : {std::pair{"ep", p.ep}, {"etp", p.etp}})
+    if (degree > gpus)
+      throw ConfigError(fmt::format("{}: {} exceeds the {} GPUs", name, degree, gpus));
+  const std::string& sp = row.text("sequence_parallel");
+  if (!sp.empty() && sp != "yes" && sp != "no")
+    throw ConfigError(
+        fmt::format("sequence_parallel: {}", unknown_name_message("value", sp, {"yes", "no"})));
+  p.sp = sp == "yes" && p.tp > 1;
   run.sp_stated = row.has("sequence_parallel");
 }
 
@@ -245,10 +273,11 @@ void set_sharding(const PublishedCells& row, TrainingRun& run) {
     run.zero_stage = -1;  // left to the profile
     return;
   }
+  static const std::vector<std::string> kStages{"0", "1", "2", "3", "3:in_node"};
+  if (std::ranges::find(kStages, text) == kStages.end())
+    throw ConfigError(fmt::format("zero_stage: '{}' is not 0, 1, 2, 3 or 3:in_node", text));
   run.zero_stage = text[0] - '0';
   run.shard_in_node = mentions(text, "in_node");
-  if (run.zero_stage < 0 || run.zero_stage > 3)
-    throw ConfigError(fmt::format("zero_stage: '{}' is not 0, 1, 2, 3 or 3:in_node", text));
 }
 
 TrainingRun run_of(const PublishedCells& row) {
@@ -261,6 +290,9 @@ TrainingRun run_of(const PublishedCells& row) {
   run.seq_len = row.integer("seq_len");
   run.micro_batch_size = row.integer("micro_batch_size");
   run.global_batch_size = row.integer("global_batch_size");
+  if (run.micro_batch_size * run.seq_len > limits::kTokens)
+    throw ConfigError(fmt::format("micro_batch_size: {} * seq_len({}) tokens; at most {}",
+                                  run.micro_batch_size, run.seq_len, limits::kTokens));
   const std::int64_t per_round = std::int64_t{run.micro_batch_size} * run.parallel.dp;
   if (run.global_batch_size % per_round != 0)
     throw ConfigError(
@@ -279,6 +311,9 @@ TrainingRun run_of(const PublishedCells& row) {
                  {{"flash", AttentionKernel::Flash}, {"unfused", AttentionKernel::Unfused}}});
   set_recompute(row, run);
   for (const std::string& part : split(row.text("overlap"), '+')) {
+    static const std::vector<std::string> kOverlaps{"dp", "none", "p2p", "tp"};
+    if (std::ranges::find(kOverlaps, part) == kOverlaps.end())
+      throw ConfigError(fmt::format("overlap: {}", unknown_name_message("value", part, kOverlaps)));
     run.overlap_dp |= part == "dp";
     run.overlap_tp |= part == "tp";
     run.overlap_p2p |= part == "p2p";
@@ -319,13 +354,20 @@ std::vector<PublishedRow> parse_published_table(std::string_view text, const std
   const auto cells = parse_csv(text, file);
   if (cells.empty()) throw ConfigError(fmt::format("{}: is empty; expected a header line", file));
   std::map<std::string, std::size_t> columns;
-  for (std::size_t i = 0; i < cells.front().size(); ++i) columns.emplace(cells.front()[i], i);
+  for (std::size_t i = 0; i < cells.front().size(); ++i)
+    if (!columns.emplace(cells.front()[i], i).second)
+      throw ConfigError(
+          fmt::format("{}: line 1: the column '{}' appears twice", file, cells.front()[i]));
   for (const std::string& column : kColumns)
     if (!columns.contains(column))
       throw ConfigError(fmt::format("{}: line 1: column '{}' is missing", file, column));
   std::vector<PublishedRow> rows;
-  for (std::size_t i = 1; i < cells.size(); ++i)
+  for (std::size_t i = 1; i < cells.size(); ++i) {
+    if (cells[i].size() > cells.front().size())
+      throw ConfigError(fmt::format("{}: row {}: {} cells, but the header has {}", file, i + 1,
+                                    cells[i].size(), cells.front().size()));
     rows.push_back(row_of(PublishedCells(columns, cells[i])));
+  }
   return rows;
 }
 

@@ -64,8 +64,10 @@ struct Evidence {
 
 class Observer {
  public:
-  Observer(const Cluster& cluster, const Trace& trace)
-      : cluster_(with_ranks(cluster, trace.world_size)),
+  /// @param where  names the trace in messages
+  Observer(const Cluster& cluster, const Trace& trace, std::string where)
+      : where_(std::move(where)),
+        cluster_(with_ranks(cluster, trace.world_size)),
         trace_(trace),
         stages_(program::lower_all(trace.plan)),
         mesh_(program::mesh_of(trace.plan)),
@@ -94,7 +96,8 @@ class Observer {
     const auto predicted = predicted_.find({rank, instance.id});
     if (measured == measured_.end() || predicted == predicted_.end()) return;
     if (measured->second <= 0 || predicted->second <= 0) return;
-    evidence_.operators[signature].push_back(measured->second / predicted->second);
+    evidence_.operators[signature].push_back(
+        ratio(measured->second, predicted->second, operation.name, rank));
     if (evidence_.unmeasured.contains(signature)) return;
     const Price price = price_operation(program, instance, cluster_);
     if (price.source == PriceSource::Measured) return;
@@ -130,9 +133,22 @@ class Observer {
                                                                       : "";
     if (kind.empty()) return;
     evidence_.collectives[{std::string(kind), static_cast<int>(members.size())}].push_back(
-        measured / predicted);
+        ratio(measured, predicted, operation.name, rank));
   }
 
+  /// What no noise explains would spoil the table for every plan.
+  double ratio(double measured, double predicted, const std::string& name, int rank) const {
+    constexpr double kMost = 1e6;
+    const double ratio = measured / predicted;
+    if (!(ratio >= 1 / kMost && ratio <= kMost))
+      throw ConfigError(fmt::format(
+          "{}: {} of rank {} took {:g} s, but {:g} s are predicted; expected at most {:g} times "
+          "more or less",
+          where_, name, rank, measured, predicted, kMost));
+    return ratio;
+  }
+
+  std::string where_;
   Cluster cluster_;
   const Trace& trace_;
   std::vector<Program> stages_;
@@ -162,6 +178,11 @@ Cluster corrected(const Cluster& cluster, const Evidence& evidence) {
   return result;
 }
 
+/// A file that is written must be one that can be read.
+Cluster readable(const Cluster& cluster) {
+  return parse_cluster(to_json(cluster), "the refined cluster");
+}
+
 double relative_error(double predicted, double measured) {
   return std::abs(predicted / measured - 1);
 }
@@ -173,6 +194,11 @@ void check(const std::vector<Trace>& traces) {
       throw ConfigError(fmt::format(
           "refine: trace {} ({}): {}; what `meshplan run --trace` writes is expected", i + 1,
           traces[i].source, !traces[i].measured ? "not measured" : "without spans or step times"));
+  for (std::size_t i = 0; i < traces.size(); ++i)
+    for (const double seconds : traces[i].step_times_s)
+      if (!(seconds > 0))
+        throw ConfigError(fmt::format("refine: trace {} ({}): step_times_s: {}: a step takes time",
+                                      i + 1, traces[i].source, seconds));
 }
 
 }  // namespace
@@ -180,7 +206,10 @@ void check(const std::vector<Trace>& traces) {
 Refinement refine(const Cluster& cluster, const std::vector<Trace>& traces) {
   check(traces);
   std::vector<Evidence> evidence;
-  for (const Trace& trace : traces) evidence.push_back(Observer(cluster, trace).run());
+  for (std::size_t i = 0; i < traces.size(); ++i)
+    evidence.push_back(
+        Observer(cluster, traces[i], fmt::format("refine: trace {} ({})", i + 1, traces[i].source))
+            .run());
   const auto all_but = [&](std::size_t left_out) {
     Evidence sum;
     for (std::size_t i = 0; i < evidence.size(); ++i)
@@ -188,7 +217,7 @@ Refinement refine(const Cluster& cluster, const std::vector<Trace>& traces) {
     return sum;
   };
   const Evidence all = all_but(traces.size());
-  Refinement refinement{.cluster = corrected(cluster, all),
+  Refinement refinement{.cluster = readable(corrected(cluster, all)),
                         .operators = static_cast<int>(all.operators.size()),
                         .collectives = static_cast<int>(all.collectives.size()),
                         .held_out_before = {},

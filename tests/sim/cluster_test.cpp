@@ -66,6 +66,36 @@ TEST_CASE("A cluster file's errors name file, path, value and rule", "[sim][clus
              Catch::Contains("fabric[0].ranks_per_group") && Catch::Contains("2 ranks, got 1"));
 }
 
+TEST_CASE("A measurement under a name that nothing looks up is refused", "[sim][cluster]") {
+  Cluster cluster = load_data_sheet("cpu-host");
+  cluster.collectives = {{.op = "all_reduse", .group_size = 2, .bytes = 8, .seconds = 1e-5}};
+  CHECK_THROWS_WITH(
+      parse_cluster(to_json(cluster), "mine.json"),
+      Catch::Contains("mine.json: collectives[0].op: unknown operation 'all_reduse'; did "
+                      "you mean 'all_reduce'?"));
+  cluster.collectives.front().op = "all_reduce";
+  cluster.collectives.push_back(cluster.collectives.front());
+  CHECK_THROWS_WITH(
+      parse_cluster(to_json(cluster), "mine.json"),
+      Catch::Contains("collectives[1]: all_reduce of 8 bytes over 2 ranks is given twice"));
+  cluster.collectives.clear();
+  cluster.operators = {{.signature = "linaer.forward fp32 t=1 out=1 in=1", .seconds = 1e-5}};
+  CHECK_THROWS_WITH(
+      parse_cluster(to_json(cluster), "mine.json"),
+      Catch::Contains("operators[0].signature: unknown operator 'linaer'; did you mean "
+                      "'linear'?"));
+  cluster.operators.front().signature = "linear.froward fp32 t=1 out=1 in=1";
+  CHECK_THROWS_WITH(parse_cluster(to_json(cluster), "mine.json"), Catch::Contains("'forward'"));
+}
+
+TEST_CASE("A cluster larger than any is refused", "[sim][cluster]") {
+  Cluster cluster = load_data_sheet("dgx-h100");
+  cluster.num_nodes = 1 << 20;
+  CHECK_THROWS_WITH(parse_cluster(to_json(cluster), "mine.json"),
+                    Catch::Contains("num_nodes(1048576) * devices_per_node(8) = 8388608 ranks"));
+  CHECK_THROWS_WITH(with_ranks(cluster, (1 << 20) + 8), Catch::Contains("at most 1048576"));
+}
+
 TEST_CASE("Resizing keeps whole nodes and says what would fit", "[sim][cluster]") {
   const Cluster h100 = load_cluster_preset("dgx-h100");
   CHECK(with_ranks(h100, 128).num_nodes == 16);

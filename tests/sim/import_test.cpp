@@ -2,6 +2,7 @@
 #include "sim/import.hpp"
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 
 #include "core/error.hpp"
 
@@ -182,12 +183,16 @@ TEST_CASE("A Calculon system keeps its speeds and levels", "[sim][import]") {
 }
 
 TEST_CASE("A Calculon system with a gap is refused with the path", "[sim][import]") {
-  CHECK_THAT(error_of("calculon", "{"), Catch::Contains("given: byte 2: not JSON"));
+  CHECK_THAT(error_of("calculon", "{"), Catch::Contains("given:1:2: not valid JSON"));
   CHECK_THAT(error_of("calculon", "[]"), Catch::Contains("no key 'matrix'"));
   CHECK_THAT(error_of("calculon", replaced(kCalculon, "\"size\": 8", "\"size\": -8")),
              Catch::Contains("networks[0].size: -8: expected a number above 0"));
   CHECK_THAT(error_of("calculon", replaced(kCalculon, "[128, 0.95]", "[128, 1.5]")),
-             Catch::Contains("an efficiency of 1.5"));
+             Catch::Contains("1.5: expected a number above 0, at most 1"));
+  CHECK_THAT(error_of("calculon", replaced(kCalculon, "\"efficiency\": ", "\"efficiency\": 3")),
+             Catch::Contains("networks[0].efficiency: 3"));
+  CHECK_THAT(error_of("calculon", replaced(kCalculon, "\"latency\"", "\"latncy\"")),
+             Catch::Contains("networks[0]: unknown key 'latncy'; did you mean 'latency'?"));
 }
 
 TEST_CASE("ASTRA-sim's network gives a level a dimension", "[sim][import]") {
@@ -208,6 +213,43 @@ TEST_CASE("ASTRA-sim's network with a wrong value is refused with its line", "[s
   CHECK_THAT(error_of("astra-sim", replaced(kAstra, "25.0", "slow")),
              Catch::Contains("line 3: bandwidth[1]: 'slow'"));
   CHECK_THAT(error_of("astra-sim", "topology: [ Ring ]\n"), Catch::Contains("no key 'npus_count'"));
+}
+
+TEST_CASE("Numbers that no machine has are refused where they stand", "[sim][import]") {
+  for (const char* links : {"NV0", "NV-3", "NVx", "X"})
+    CHECK_THAT(
+        error_of("nvidia-smi", fmt::format("\tGPU0\tGPU1\nGPU0\tX\t{0}\nGPU1\t{0}\tX\n", links)),
+        Catch::Contains(fmt::format("GPU0, GPU1: '{}': expected NV<links>", links)));
+  CHECK_THAT(error_of("nvidia-smi", "\x1b"),
+             Catch::Contains("expected the matrix"));  // no endless loop
+  CHECK_THAT(error_of("nccl-topology", replaced(kTopology, "sm=\"90\"", "sm=\"1e30\"")),
+             Catch::Contains("attribute sm=\"1e30\": expected a number from 1 to 1000"));
+  CHECK_THAT(error_of("nccl-topology", replaced(kTopology, "sm=\"90\"", "sm=\"nan\"")),
+             Catch::Contains("expected a number"));
+  const std::string ranks =
+      "# Rank 0 Group 0 Pid 1 on a device 0\n# Rank 1 Group 0 Pid 1 on a device 1\n";
+  CHECK_THAT(error_of("nccl-tests", ranks + "8 2 float sum -1 0.00 0.00 0.00 0\n", "all_reduce"),
+             Catch::Contains("line 3: '0.00': expected a time in us"));
+  const std::string network = "topology: [ Ring ]\nnpus_count: [ 8 ]\nlatency: [ 5 ]\n";
+  CHECK_THAT(error_of("astra-sim", "topology: []\n"),
+             Catch::Contains("line 1: topology: expected at least"));
+  CHECK_THAT(error_of("astra-sim", network + "bandwith: [ 5 ]\n"),
+             Catch::Contains("did you mean 'bandwidth'?"));
+  CHECK_THAT(error_of("astra-sim", network + "latency: [ 6 ]\nbandwidth: [ 5 ]\n"),
+             Catch::Contains("line 4: the key 'latency' appears twice"));
+  CHECK_THAT(error_of("astra-sim", replaced(network, "8", "1e9") + "bandwidth: [ 5 ]\n"),
+             Catch::Contains("at most 1048576"));
+}
+
+TEST_CASE("A measured curve of nccl-tests is found again by what prices messages",
+          "[sim][import]") {
+  const std::string text =
+      "# Rank 0 Group 0 Pid 1 on a device 0\n# Rank 1 Group 0 Pid 1 on a device 1\n"
+      "8 2 float sum -1 9.0 0.00 0.00 0\n8 2 float sum -1 7.0 0.00 0.00 0\n";
+  const ImportedCluster sends = imported("nccl-tests", text, "sendrecv_perf");
+  REQUIRE(sends.cluster.collectives.size() == 1);  // of two times of one size, the shorter
+  CHECK(sends.cluster.collectives.front().op == "point_to_point");
+  CHECK(sends.cluster.collectives.front().seconds == Approx(7e-6));
 }
 
 TEST_CASE("An unknown format is named with the nearest known one", "[sim][import]") {

@@ -31,6 +31,17 @@ TEST_CASE("A long run continues at the period of its last rounds", "[sim][pipeli
   CHECK(pipeline_seconds(equal_stages(4, 2, 1000, 0.5, 1)) == Approx(1000 * 3 + 4.5));
 }
 
+// Any order of the last group must not wait in a circle; it costs at most a whole group's time.
+TEST_CASE("A last group that is not whole is played to its end", "[sim][pipeline]") {
+  for (const int chunks : {2, 3})
+    for (int m = 1; m <= 24; ++m) {
+      INFO(chunks << " chunks, " << m << " micro-batches");
+      const double seconds = pipeline_seconds(equal_stages(4, chunks, m, 1, 2));
+      CHECK(seconds >= m * chunks * 3.0);
+      CHECK(seconds <= pipeline_seconds(equal_stages(4, chunks, (m + 3) / 4 * 4, 1, 2)) + 1e-9);
+    }
+}
+
 // The slowest stage sets the period. Two stages, the second of 2 + 4: it starts after 1 and does
 // 5 rounds of 6; its last backward's gradient needs 2 more on the first.
 TEST_CASE("The slowest stage sets the period", "[sim][pipeline]") {

@@ -77,4 +77,22 @@ TEST_CASE("A trace that was not measured is refused", "[sim][refine]") {
   CHECK_THROWS_AS(refine(file, {}), ConfigError);
 }
 
+TEST_CASE("A trace with times that no noise explains is refused", "[sim][refine]") {
+  const std::vector<program::Plan> plans{tiny_plan({}, 2)};
+  const Cluster file = measured_host(plans, 1.0);
+  const program::Trace good = measured_on(file, plans.front());
+  for (const double seconds : {1e-30, 1.7e8}) {
+    program::Trace trace = good;
+    for (program::Span& span : trace.spans) {
+      span.start_s = 0;
+      span.end_s = seconds;
+    }
+    CHECK_THROWS_WITH(refine(file, {trace}),
+                      Catch::Contains("refine: trace 1") && Catch::Contains("times more or less"));
+  }
+  program::Trace trace = good;
+  trace.step_times_s = {0};
+  CHECK_THROWS_WITH(refine(file, {trace}), Catch::Contains("a step takes time"));
+}
+
 }  // namespace meshplan::sim
