@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <deque>
 #include <unordered_map>
 #include <variant>
 
 #include "byte_pair_encoding.hpp"
 #include "core/json_fields.hpp"
+#include "core/limits.hpp"
+#include "core/parse_number.hpp"
 #include "unicode_text.hpp"
 
 namespace meshplan::runtime {
@@ -37,10 +40,26 @@ std::string mapped_bytes(std::string_view text) {
   return mapped;
 }
 
+/// @param from  not empty
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  for (std::size_t at = text.find(from); at != std::string::npos;
-       at = text.find(from, at + to.size()))
-    text.replace(at, from.size(), to);
+  std::string replaced;
+  std::size_t begin = 0;
+  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, begin)) {
+    replaced.append(text, begin, at - begin).append(to);
+    begin = at + from.size();
+  }
+  if (begin > 0) text = std::move(replaced.append(text, begin));
+}
+
+/// A regular expression that matches this text and nothing else.
+std::string literal_pattern(std::string_view text) {
+  std::string pattern;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x80 && std::isalnum(byte) == 0) pattern += '\\';
+    pattern += c;
+  }
+  return pattern;
 }
 
 // ---------------------------------------------------------------- steps before the merges
@@ -54,6 +73,7 @@ struct Prepend {
 struct Replace {
   std::string from;
   std::string to;
+  std::string where;  // file and path, for messages
 };
 using Normalizer = std::variant<Normalize, Prepend, Replace>;
 
@@ -131,6 +151,16 @@ std::vector<std::string> apply(const PreTokenizer& step, const std::string& word
   return {word.starts_with(' ') ? word : " " + word};
 }
 
+/// Several replacements of a character by two double the text each time.
+void require_bounded(const std::string& text, std::size_t given, const Replace& step) {
+  constexpr std::size_t kMostTimes = 64;
+  constexpr std::size_t kAlways = 1 << 20;
+  if (text.size() > kAlways && text.size() / kMostTimes > given)
+    throw ConfigError(fmt::format(
+        "{}: replacing '{}' makes {} bytes of a text of {}; at most {} times as many are expected",
+        step.where, step.from, text.size(), given, kMostTimes));
+}
+
 struct AddedToken {
   std::string content;
   std::uint32_t id = 0;
@@ -163,19 +193,19 @@ class Reader {
                    const std::string& fallback) const {
     const Json* found = find(object, key);
     if (found == nullptr) return fallback;
-    if (!found->is_string()) fail(path + "." + key, "expected a string, got " + found->dump());
+    if (!found->is_string()) fail(path + "." + key, "expected a string, got " + quoted(*found));
     return found->get<std::string>();
   }
   bool flag(const Json& object, const char* key, const std::string& path, bool fallback) const {
     const Json* found = find(object, key);
     if (found == nullptr) return fallback;
     if (!found->is_boolean())
-      fail(path + "." + key, "expected true or false, got " + found->dump());
+      fail(path + "." + key, "expected true or false, got " + quoted(*found));
     return found->get<bool>();
   }
   std::uint32_t id(const Json& value, const std::string& path) const {
     if (!value.is_number_unsigned() || value.get<std::uint64_t>() > 0x7fffffff)
-      fail(path, "expected a token id, got " + value.dump());
+      fail(path, "expected a token id, 0 to 2147483647, got " + quoted(value));
     return value.get<std::uint32_t>();
   }
 
@@ -227,10 +257,15 @@ class Reader {
           regex != nullptr && regex->is_string() && as_regex)
         return regex->get<std::string>();
       if (const Json* plain = find(*pattern, "String"); plain != nullptr && plain->is_string())
-        return as_regex ? "\\Q" + plain->get<std::string>() + "\\E" : plain->get<std::string>();
+        return not_empty(plain->get<std::string>(), as_regex, path);
     }
     fail(path + ".pattern", as_regex ? "expected {\"Regex\": ...} or {\"String\": ...}"
                                      : "expected {\"String\": ...}");
+  }
+
+  std::string not_empty(const std::string& text, bool as_regex, const std::string& path) const {
+    if (text.empty()) fail(path + ".pattern.String", "expected at least one character, got \"\"");
+    return as_regex ? literal_pattern(text) : text;
   }
 
   void add_normalizer(const Json& step, const std::string& path,
@@ -249,7 +284,9 @@ class Reader {
     else if (type == "Prepend")
       steps.emplace_back(Prepend{text(step, "prepend", path, "")});
     else if (type == "Replace")
-      steps.emplace_back(Replace{pattern_of(step, path, false), text(step, "content", path, "")});
+      steps.emplace_back(Replace{.from = pattern_of(step, path, false),
+                                 .to = text(step, "content", path, ""),
+                                 .where = file_ + ": " + path});
     else
       fail(path + ".type",
            unknown_name_message("normalizer", type,
@@ -275,7 +312,7 @@ class Reader {
     } else if (type == "ByteLevel") {
       if (flag(step, "add_prefix_space", path, true)) steps.emplace_back(PrependSpace{});
       if (flag(step, "use_regex", path, true))
-        steps.emplace_back(Split{.regex = UnicodeRegex(kGpt2Pattern, path)});
+        steps.emplace_back(Split{.regex = UnicodeRegex(kGpt2Pattern, file_ + ": " + path)});
       steps.emplace_back(ToByteCharacters{});
     } else if (type == "Split") {
       steps.emplace_back(
@@ -284,14 +321,19 @@ class Reader {
                 .invert = flag(step, "invert", path, false)});
     } else if (type == "Digits") {
       const bool single = flag(step, "individual_digits", path, false);
-      steps.emplace_back(Split{.regex = UnicodeRegex(single ? "\\p{N}" : "\\p{N}+", path)});
+      steps.emplace_back(
+          Split{.regex = UnicodeRegex(single ? "\\p{N}" : "\\p{N}+", file_ + ": " + path)});
     } else if (type == "Metaspace") {
       const bool prefix = flag(step, "add_prefix_space", path, true);
       const std::string scheme = text(step, "prepend_scheme", path, prefix ? "first" : "never");
-      steps.emplace_back(
-          Metaspace{.replacement = text(step, "replacement", path, std::string(kMetaspace)),
-                    .prepend = scheme != "never",
-                    .split = flag(step, "split", path, true)});
+      if (scheme != "first" && scheme != "always" && scheme != "never")
+        fail(path + ".prepend_scheme",
+             unknown_name_message("scheme", scheme, {"first", "always", "never"}));
+      const std::string replacement = text(step, "replacement", path, std::string(kMetaspace));
+      if (replacement.empty()) fail(path + ".replacement", "expected one character, got \"\"");
+      steps.emplace_back(Metaspace{.replacement = replacement,
+                                   .prepend = scheme != "never",
+                                   .split = flag(step, "split", path, true)});
     } else {
       fail(path + ".type",
            unknown_name_message("pre-tokenizer", type,
@@ -331,6 +373,11 @@ class Tokenizer::Implementation {
   std::vector<std::uint32_t> encode(std::string_view document) {
     if (const std::size_t bad = first_invalid_utf8(document); bad != std::string_view::npos)
       throw ConfigError(fmt::format("the text is not UTF-8 at its byte {}", bad));
+    if (std::ssize(document) > limits::kTokens)
+      throw ConfigError(
+          fmt::format("the text has {} bytes; a document has at most {}: cut it, or "
+                      "write its parts as lines of a *.jsonl file",
+                      document.size(), limits::kTokens));
     std::vector<std::uint32_t> tokens;
     bool first = true;
     while (!document.empty()) {
@@ -361,8 +408,9 @@ class Tokenizer::Implementation {
     }();
     std::string text;
     for (const std::uint32_t id : tokens) {
-      if (id >= names_.size()) continue;
-      std::string name = names_[id];
+      const auto known = names_.find(id);
+      if (known == names_.end()) continue;
+      std::string name = known->second;
       const bool added = std::ranges::find(added_ids_, id) != added_ids_.end();
       if (added) {
         text += name;
@@ -371,8 +419,8 @@ class Tokenizer::Implementation {
           const auto byte = kBytes.find(character);
           byte != kBytes.end() ? text += byte->second : text += character;
         }
-      } else if (byte_fallback_ && name.size() == 6 && name.starts_with("<0x")) {
-        text += static_cast<char>(std::stoi(name.substr(3, 2), nullptr, 16));
+      } else if (const auto byte = fallback_byte(name)) {
+        text += *byte;
       } else {
         replace_all(name, kMetaspace, " ");
         text += name;
@@ -381,7 +429,7 @@ class Tokenizer::Implementation {
     return text;
   }
 
-  std::int64_t vocab_size() const { return std::ssize(names_); }
+  std::int64_t vocab_size() const { return vocab_size_; }
 
   std::optional<std::uint32_t> id_of(std::string_view token) const {
     const auto found = ids_.find(std::string(token));
@@ -390,8 +438,18 @@ class Tokenizer::Implementation {
 
  private:
   void remember(const std::string& token, std::uint32_t id) {
-    if (id >= names_.size()) names_.resize(id + 1);
     names_[id] = token;
+    vocab_size_ = std::max(vocab_size_, std::int64_t{id} + 1);
+  }
+
+  /// What "<0xE2>" stands for in a vocabulary with byte_fallback.
+  std::optional<char> fallback_byte(std::string_view name) const {
+    if (!byte_fallback_ || name.size() != 6 || !name.starts_with("<0x") || name.back() != '>')
+      return std::nullopt;
+    unsigned byte = 0;
+    const auto [end, error] = std::from_chars(name.data() + 3, name.data() + 5, byte, 16);
+    if (error != std::errc() || end != name.data() + 5) return std::nullopt;
+    return static_cast<char>(byte);
   }
 
   void read_model(const Reader& reader) {
@@ -446,7 +504,7 @@ class Tokenizer::Implementation {
       }
       const std::string path = fmt::format("model.merges[{}]", i);
       if (left.empty() || right.empty())
-        reader.fail(path, "expected \"left right\" or [left, right], got " + entry.dump());
+        reader.fail(path, "expected \"left right\" or [left, right], got " + quoted(entry));
       const auto a = id_of(left);
       const auto b = id_of(right);
       const auto merged = id_of(left + right);
@@ -477,8 +535,10 @@ class Tokenizer::Implementation {
         normal = normalized(normal, form->form);
       else if (const auto* prepend = std::get_if<Prepend>(&step))
         normal.insert(0, prepend->text);
-      else if (const auto* replace = std::get_if<Replace>(&step))
+      else if (const auto* replace = std::get_if<Replace>(&step)) {
         replace_all(normal, replace->from, replace->to);
+        require_bounded(normal, text.size(), *replace);
+      }
     }
     std::vector<std::string> words = {std::move(normal)};
     for (const PreTokenizer& step : pre_tokenizers_) {
@@ -550,7 +610,8 @@ class Tokenizer::Implementation {
   std::vector<Normalizer> normalizers_;
   std::vector<PreTokenizer> pre_tokenizers_;
   std::unordered_map<std::string, std::uint32_t> ids_;
-  std::vector<std::string> names_;
+  std::unordered_map<std::uint32_t, std::string> names_;
+  std::int64_t vocab_size_ = 0;
   BytePairMerges merges_;
   std::vector<AddedToken> added_;
   std::vector<std::uint32_t> added_ids_;

@@ -88,7 +88,8 @@ std::string normalized(std::string_view text, NormalForm form) {
 
 class UnicodeRegex::Implementation {
  public:
-  Implementation(const std::string& pattern, const std::string& where) {
+  Implementation(const std::string& pattern, const std::string& where)
+      : text_(pattern), where_(where) {
     UErrorCode status = U_ZERO_ERROR;
     UParseError place{};
     pattern_.reset(icu::RegexPattern::compile(
@@ -109,17 +110,29 @@ class UnicodeRegex::Implementation {
     const std::unique_ptr<icu::RegexMatcher> matcher(pattern_->matcher(status));
     check_icu(status, "matcher");
     matcher->reset(input.get());
+    // Patterns such as (a+)+$ take a time that doubles with each character.
+    constexpr std::int32_t kSteps = 2000;  // ICU's: about a millisecond each
+    constexpr std::int64_t kBytesPerStep = 200;
+    const auto length = static_cast<std::int64_t>(text.size());
+    matcher->setTimeLimit(static_cast<std::int32_t>(kSteps + length / kBytesPerStep), status);
+    check_icu(status, "limit time");
     std::vector<std::pair<std::size_t, std::size_t>> found;
     while (matcher->find(status) && U_SUCCESS(status)) {
       const auto begin = static_cast<std::size_t>(matcher->start64(status));
       const auto end = static_cast<std::size_t>(matcher->end64(status));
       if (end > begin) found.emplace_back(begin, end);
     }
-    check_icu(status, "find");
+    if (U_FAILURE(status))
+      throw ConfigError(fmt::format(
+          "{}: the regular expression '{}' takes too {} on a text of {} bytes; expected one that "
+          "does not try the same characters in many ways",
+          where_, text_, status == U_REGEX_TIME_OUT ? "long" : "much memory", text.size()));
     return found;
   }
 
  private:
+  std::string text_;
+  std::string where_;
   std::unique_ptr<icu::RegexPattern> pattern_;
 };
 

@@ -30,6 +30,7 @@ class UnicodeRegex {
   UnicodeRegex(UnicodeRegex&&) noexcept;
 
   /// Byte ranges [begin, end) of its matches, in order; none is empty.
+  /// @throws ConfigError naming `where` and the pattern if it takes too long or too much memory
   std::vector<std::pair<std::size_t, std::size_t>> matches(std::string_view text) const;
 
  private:

@@ -48,6 +48,53 @@ TEST_CASE("merges go by rank, then from the left", "[runtime][tokenizer]") {
   CHECK(tokenizer.vocab_size() == 6);
 }
 
+TEST_CASE("a normalizer that grows without end is refused", "[runtime][tokenizer]") {
+  const auto error_of = [](const std::string& normalizer, const std::string& text) {
+    try {
+      const Tokenizer tokenizer(
+          R"({"model": {"vocab": {"a": 0}, "merges": []}, "normalizer": )" + normalizer + "}",
+          "tokenizer.json");
+      tokenizer.encode(text);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK_THAT(
+      error_of(R"({"type": "Replace", "pattern": {"String": ""}, "content": "a"})", "a"),
+      Contains("tokenizer.json: normalizer.pattern.String: expected at least one character"));
+  std::string doubling;  // 2^40 times as long
+  for (int i = 0; i < 40; ++i)
+    doubling += std::string(i == 0 ? "" : ", ") +
+                R"({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"})";
+  CHECK_THAT(error_of(R"({"type": "Sequence", "normalizers": [)" + doubling + "]}", "aa"),
+             Contains("tokenizer.json: normalizer.normalizers[") && Contains("of a text of 2"));
+}
+
+TEST_CASE("a pattern that tries everything in every way is given up", "[runtime][tokenizer]") {
+  const Tokenizer tokenizer(
+      R"({"model": {"vocab": {"a": 0}, "merges": []}, "pre_tokenizer":
+          {"type": "Split", "pattern": {"Regex": "(a+)+$"}}})",
+      "tokenizer.json");
+  CHECK_THROWS_WITH(tokenizer.encode(std::string(60, 'a') + "!"),
+                    Contains("tokenizer.json: pre_tokenizer: the regular expression '(a+)+$' takes "
+                             "too long"));
+}
+
+TEST_CASE("a tokenizer's odd names and ids need no memory and no luck", "[runtime][tokenizer]") {
+  const Tokenizer tokenizer(
+      with_model(R"("byte_fallback": true, "vocab": {"a": 2147483647, "<0xZZ>": 1, "<0x41>": 2},
+                    "merges": [])"),
+      "t");
+  CHECK(tokenizer.vocab_size() == 2147483648);
+  CHECK(tokenizer.decode(Ids{1, 2, 2147483647}) == "<0xZZ>Aa");
+  const Tokenizer literal(
+      R"({"model": {"vocab": {"a": 0, "\\s": 1, "\\": 2, "s": 3}, "merges": [["\\", "s"]]},
+          "pre_tokenizer": {"type": "Split", "pattern": {"String": "\\s"}}})",
+      "t");
+  CHECK(literal.encode("a\\sa") == Ids{0, 1, 0});  // the two characters, not any space
+}
+
 TEST_CASE("GPT-2's words and bytes", "[runtime][tokenizer]") {
   const Tokenizer tokenizer = byte_level(kGpt2);
   CHECK(tokenizer.encode("hello world!") == Ids{12, 17, 8});
