@@ -7,6 +7,7 @@
 
 #include "commands.hpp"
 #include "core/json_fields.hpp"
+#include "core/limits.hpp"
 #include "core/units.hpp"
 #include "exit_codes.hpp"
 #include "output.hpp"
@@ -101,7 +102,7 @@ int inspect(const Options& options) {
   if (options.json) {
     Json root{{"schema_version", 1}};
     for (const auto& [key, value] : facts) root[key] = value;
-    output("{}\n", root.dump(2));
+    output("{}\n", root.dump(2, ' ', false, Json::error_handler_t::replace));
     return kDone;
   }
   for (auto& [key, value] : facts) {
@@ -115,8 +116,9 @@ int inspect(const Options& options) {
 int export_to(const Options& options) {
   if (!options.out)
     throw ConfigError("--out is missing; for example --out exported (a folder to be created)");
-  if (!(options.max_shard_gb > 0))
-    throw ConfigError(fmt::format("--max-shard-gb {}: must be more than 0", options.max_shard_gb));
+  if (!(options.max_shard_gb > 0 && options.max_shard_gb <= limits::kRate))
+    throw ConfigError(fmt::format("--max-shard-gb {}: must be more than 0, at most {}",
+                                  options.max_shard_gb, limits::kRate));
   runtime::Checkpoint checkpoint(runtime::resolve_checkpoint(*options.folder));
   const program::Plan plan = checkpoint.plan();
   const runtime::ExportedModel written = runtime::export_hugging_face(

@@ -5,6 +5,7 @@
 
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "core/limits.hpp"
 #include "exit_codes.hpp"
 #include "files.hpp"
 #include "inputs.hpp"
@@ -50,9 +51,14 @@ int import(const Options& options) {
                                                        .file = *options.file,
                                                        .base = options.base,
                                                        .collective = options.collective});
-  if (options.nodes)
-    imported.cluster =
-        sim::with_ranks(imported.cluster, *options.nodes * imported.cluster.devices_per_node);
+  if (options.nodes) {
+    const int per_node = imported.cluster.devices_per_node;
+    const std::int64_t most = limits::kRanks / per_node;
+    if (*options.nodes < 1 || *options.nodes > most)
+      throw ConfigError(fmt::format("--nodes {}: expected 1 to {} nodes of {} ranks",
+                                    *options.nodes, most, per_node));
+    imported.cluster = sim::with_ranks(imported.cluster, *options.nodes * per_node);
+  }
   if (options.out) write_file(*options.out, sim::to_json(imported.cluster));
   if (options.json) {
     output("{}", sim::to_json(imported.cluster));

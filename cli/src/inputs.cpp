@@ -1,12 +1,13 @@
 #include "inputs.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <fmt/format.h>
 #include <sstream>
 
 #include "core/error.hpp"
+#include "core/limits.hpp"
+#include "core/parse_number.hpp"
 #include "files.hpp"
 
 namespace meshplan::cli {
@@ -48,13 +49,14 @@ sim::Cluster load_part(const std::string& part) {
   sim::Cluster cluster = load_cluster(part.substr(0, colon));
   if (colon == std::string::npos) return cluster;
   const std::string number = part.substr(colon + 1);
-  int nodes = 0;
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), nodes);
-  if (error != std::errc() || end != number.data() + number.size() || nodes < 1)
+  const int most = static_cast<int>(limits::kRanks) / cluster.devices_per_node;
+  const auto nodes = parse_integer(number, 1, most);
+  if (!nodes)
     throw ConfigError(fmt::format(
-        "--cluster: '{}': expected a number of nodes behind the colon, as in dgx-h100:4, got '{}'",
-        part, number));
-  return sim::with_ranks(cluster, nodes * cluster.devices_per_node);
+        "--cluster: '{}': expected a number of nodes behind the colon, as in dgx-h100:4, from 1 to "
+        "{}, got '{}'",
+        part, most, number));
+  return sim::with_ranks(cluster, *nodes * cluster.devices_per_node);
 }
 
 bool names_several(const std::string& text) {

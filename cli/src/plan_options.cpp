@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/limits.hpp"
 #include "files.hpp"
 #include "inputs.hpp"
 #include "program/frozen.hpp"
@@ -83,6 +84,10 @@ program::Workload resolve_workload(const PlanOptions& options, const models::Mod
                    "--global-batch");
   if (options.seq_len) {
     workload.seq_len = at_least_one(*options.seq_len, "--seq-len");
+    if (model.positions == models::Positions::Rope && workload.seq_len > model.max_positions)
+      assumptions.push_back(
+          fmt::format("rotary positions go on to --seq-len {}, beyond the model's max_positions {}",
+                      workload.seq_len, model.max_positions));
   } else {
     workload.seq_len = required(
         model.max_positions > 0 ? std::optional(model.max_positions) : std::optional<int>(),
@@ -142,11 +147,11 @@ double expected_expert_imbalance(const std::string& option, const models::ModelS
   const auto [end, error] = std::from_chars(option.data(), option.data() + option.size(), value);
   if (error != std::errc() || end != option.data() + option.size())
     value = program::ep_imbalance_of_log(read_file(option), option);
-  if (!(value >= 1 && std::isfinite(value)))
+  if (!(value >= 1 && value <= static_cast<double>(limits::kRanks)))
     throw ConfigError(
         fmt::format("--expert-imbalance {}: the busiest rank over the mean is at "
-                    "least 1; nearest: 1",
-                    option));
+                    "least 1, and at most {}; nearest: {}",
+                    option, limits::kRanks, value > 1 ? limits::kRanks : 1));
   return value;
 }
 

@@ -4,6 +4,7 @@
 
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "core/limits.hpp"
 #include "exit_codes.hpp"
 #include "files.hpp"
 #include "output.hpp"
@@ -19,7 +20,6 @@ using program::ScheduleKind;
 constexpr ScheduleKind kKinds[] = {ScheduleKind::GPipe,       ScheduleKind::OneFOneB,
                                    ScheduleKind::Interleaved, ScheduleKind::ZbH1,
                                    ScheduleKind::ZbV,         ScheduleKind::DualPipeV};
-constexpr std::int64_t kMostTasks = 1 << 20;
 
 struct Options {
   std::optional<std::string> file;
@@ -53,18 +53,22 @@ Named from_flags(const Options& options) {
   const int needed = *kind == ScheduleKind::ZbV || *kind == ScheduleKind::DualPipeV ? 2 : 1;
   const bool free = *kind == ScheduleKind::Interleaved;
   const int vpp = options.vpp.value_or(free ? 2 : needed);
-  const int m = options.num_microbatches.value_or(2 * options.pp);
+  const auto m64 = options.num_microbatches ? std::int64_t{*options.num_microbatches}
+                                            : std::int64_t{2} * options.pp;
   for (const auto& [flag, value] :
-       {std::pair("--pp", options.pp), {"--vpp", vpp}, {"--microbatches", m}})
+       {std::pair("--pp", std::int64_t{options.pp}), {"--vpp", vpp}, {"--microbatches", m64}})
     if (value < 1) throw ConfigError(fmt::format("{} {}: must be at least 1", flag, value));
   if (!free && vpp != needed)
     throw ConfigError(fmt::format("--vpp {}: schedule '{}' has {} chunk{} a rank; use --vpp {}",
                                   vpp, name, needed, needed == 1 ? "" : "s", needed));
-  if (std::int64_t{3} * options.pp * vpp * m > kMostTasks)
+  constexpr double kTasksOfOne = 3;  // forward and the halves of the backward
+  const double tasks = kTasksOfOne * options.pp * vpp * static_cast<double>(m64);
+  if (tasks > static_cast<double>(limits::kTasks))
     throw ConfigError(
         fmt::format("--pp {} * --vpp {} * --microbatches {} is more than can be "
                     "drawn; at most {} tasks",
-                    options.pp, vpp, m, kMostTasks));
+                    options.pp, vpp, m64, limits::kTasks));
+  const int m = static_cast<int>(m64);
   return {.name = name,
           .schedule = program::make_schedule(*kind, options.pp, m, vpp),
           .num_microbatches = m};

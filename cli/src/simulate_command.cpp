@@ -81,8 +81,11 @@ PlanOnCluster from_flags(Options options) {
   read_schedule_file(options.plan);
   const planner::Constraints& pins = options.plan.constraints;
   if (!options.plan.ranks)
-    options.plan.ranks =
-        pins.tp.value_or(1) * pins.cp.value_or(1) * pins.pp.value_or(1) * pins.dp.value_or(1);
+    options.plan.ranks = program::Mesh({.tp = pins.tp.value_or(1),
+                                        .cp = pins.cp.value_or(1),
+                                        .pp = pins.pp.value_or(1),
+                                        .dp = pins.dp.value_or(1)})
+                             .world_size();
   ResolvedRequest resolved = resolve(options.plan);
   return {.plan = single_plan(resolved),
           .cluster = std::move(resolved.request.cluster),

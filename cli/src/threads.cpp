@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <fmt/format.h>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "core/error.hpp"
 
 namespace meshplan::cli {
 namespace {
@@ -51,6 +54,12 @@ void run_on(int num_threads, std::size_t count, const planner::ParallelFor::Body
 
 planner::ParallelFor on_threads(int num_threads) {
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  constexpr int kMostThreads = 1024;  // beyond what any machine has; a system refuses more
+  if (num_threads < 0 || num_threads > kMostThreads)
+    throw ConfigError(
+        fmt::format("--threads {}: expected 1 to {}, or 0 for as many as there are "
+                    "cores",
+                    num_threads, kMostThreads));
   const int threads = num_threads > 0 ? num_threads : cores;
   return {.num_workers = threads,
           .run = [threads](std::size_t count, const planner::ParallelFor::Body& body) {
