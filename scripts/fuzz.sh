@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Feeds every reader of meshplan with mutated inputs and keeps those that abort, hang, take more than
+# 1 GiB, reach an internal error, or are refused without the name of their file (docs/input.md).
+#   scripts/fuzz.sh SECONDS [SEED]        MESHPLAN_PRESET=ci for speed; default: asan
+#   scripts/fuzz.sh SECONDS SEED --reader tokenizer --jobs 1
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+seconds=${1:?usage: scripts/fuzz.sh SECONDS [SEED]}
+seed=${2:-1}
+preset=${MESHPLAN_PRESET:-asan}
+"$root/scripts/setup.sh" "$preset" meshplan_fuzz
+work=$(mktemp -d)
+trap 'rm -rf "$work" /dev/shm/fuzzed-input-*' EXIT
+findings=$root/build/$preset/fuzz-findings
+cd "$work"  # nothing that an input names lies here
+export UCX_HANDLE_ERRORS=none  # MPICH's transport would catch the signals that tell of a crash
+"$root/build/$preset/tests/meshplan_fuzz" --seconds "$seconds" --seed "$seed" \
+  --corpus "$root/tests/fuzz/corpus" --keep "$findings" "${@:3}"

@@ -1,0 +1,131 @@
+// What was measured: samples, traces, logs, constants, tables of published runs.
+#include "fuzz/reader.hpp"
+#include "fuzz/samples.hpp"
+#include "program/calibration.hpp"
+#include "program/step_report.hpp"
+#include "reports/comparison.hpp"
+#include "reports/validation_report.hpp"
+#include "sim/calibration_fit.hpp"
+#include "sim/published_table.hpp"
+#include "sim/refine.hpp"
+
+namespace meshplan::fuzz {
+namespace {
+
+Consumer read_samples(const std::string& text) {
+  const program::CalibrationSamples samples = program::parse_samples(text, kFile);
+  return [samples] { sim::fit_cluster({samples}); };
+}
+
+Consumer read_trace(const std::string& text) {
+  const program::Trace trace = program::parse_trace(text, kFile);
+  return [trace] {
+    program::parse_trace(program::to_json(trace), "written");
+    program::to_chrome_trace(trace);
+    static const program::Trace predicted = sample_trace(false);
+    const reports::Comparison comparison = reports::compare(predicted, trace);
+    reports::to_text(comparison);
+    reports::to_json(comparison);
+    sim::parse_cluster(sim::to_json(sim::refine(sample_cluster(), {trace}).cluster), "refined");
+  };
+}
+
+Consumer read_log(const std::string& text) {
+  program::ep_imbalance_of_log(text, kFile);
+  return {};
+}
+
+reports::ValidationReport report_of(const sim::PreparedTable& table,
+                                    const std::vector<sim::ConstantRecord>& constants) {
+  reports::ValidationReport report{.rows = table.rows(),
+                                   .predictions = table.predict(constants, sim::one_by_one)};
+  report.suites = sim::summarize(report.rows, report.predictions);
+  return report;
+}
+
+Consumer read_constants(const std::string& text) {
+  const std::vector<sim::ConstantRecord> constants = sim::parse_constants(text, kFile);
+  return [constants] {
+    static const sim::PreparedTable table = prepared(sample_table());
+    reports::to_json(report_of(table, constants));
+    sim::parse_constants(sim::to_json(constants), "written");
+  };
+}
+
+Consumer read_table(const std::string& text) {
+  const sim::PreparedTable table(sim::parse_published_table(text, kFile), sim::one_by_one);
+  const reports::ValidationReport report = report_of(table, sim::fitted_constants());
+  return [report] {
+    reports::to_json(report);
+    reports::to_text(report);
+    reports::to_csv(report);
+    reports::parts_csv(report);
+  };
+}
+
+const reports::ValidationReport& sample_report() {
+  static const reports::ValidationReport report =
+      report_of(prepared(sample_table()), sim::fitted_constants());
+  return report;
+}
+
+Consumer read_committed(const std::string& text) {
+  reports::worse_suites(sample_report(), text, kFile);
+  return {};
+}
+
+std::vector<std::string> sample_seeds() {
+  program::CalibrationSamples job;
+  job.hostname = "here";
+  job.ranks = job.cores = 2;
+  job.memory_bytes = 16e9;
+  job.dtypes = {"fp32"};
+  for (const sim::MeasuredOperator& measured : sample_cluster().operators)
+    job.operators.push_back({.signature = measured.signature,
+                             .seconds = measured.seconds,
+                             .seconds_busy = measured.seconds_busy,
+                             .flops = measured.flops,
+                             .bytes = measured.bytes});
+  for (const std::int64_t bytes : {8, 65536}) {
+    job.communication.push_back({.bytes = bytes, .repeats = 10, .seconds = 1e-5});
+    job.links.push_back({.from = 0, .to = 1, .bytes = bytes, .repeats = 10, .seconds = 1e-5});
+  }
+  job.progress = {{.ranks_on_host = 2,
+                   .cores_on_host = 2,
+                   .bytes = 65536,
+                   .compute_seconds = 0.01,
+                   .communication_seconds = 0.01,
+                   .together_seconds = 0.015}};
+  program::CalibrationSamples gpus = job;
+  gpus.device_driven = true;
+  gpus.gpus = {{.name = "GPU", .capability = "9.0", .num_units = 132, .memory_bytes = 8e10}};
+  gpus.copies = {{.kind = "device_to_host", .bytes = 65536, .seconds = 1e-5}};
+  gpus.launch = program::LaunchSample{.device_seconds = 1e-6, .host_seconds = 2e-6};
+  return {program::to_json(job), program::to_json(gpus)};
+}
+
+std::vector<std::string> log_seeds() {
+  program::StepReport report{.step = 1, .loss = 2.5};
+  report.experts = program::ExpertReport{.layers = {{.layer = 1, .ep_imbalance = 1.5}}};
+  const std::string line = program::to_json_line(report);
+  return {line + "\n" + line + "\n", "{\"kind\": \"run\"}\n" + line + "\n"};
+}
+
+}  // namespace
+
+std::vector<Reader> measured_readers() {
+  return {{"samples", 6, 4, true, read_samples, sample_seeds()},
+          {"trace",
+           3,
+           30,
+           true,
+           read_trace,
+           {without_hashes(program::to_json(sample_trace(true))),
+            without_hashes(program::to_json(sample_trace(false)))}},
+          {"log", 8, 4, true, read_log, log_seeds()},
+          {"constants", 3, 30, true, read_constants, {sim::to_json(sim::fitted_constants())}},
+          {"published-table", 6, 4, true, read_table, {sample_table()}},
+          {"validation-check", 10, 4, true, read_committed, {reports::to_json(sample_report())}}};
+}
+
+}  // namespace meshplan::fuzz

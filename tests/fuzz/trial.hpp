@@ -1,0 +1,39 @@
+// Running one input and judging what happened.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "fuzz/reader.hpp"
+
+namespace meshplan::fuzz {
+
+constexpr double kMostSeconds = 10;         // of the processor: a busy machine is no fault
+constexpr double kMostSecondsWaited = 120;  // by the clock
+constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+
+struct Verdict {
+  bool accepted = false;
+  /// Of what must not happen: "internal error: ...", "std::out_of_range: ..."; empty = all is well.
+  std::string fault;
+};
+
+/// Reads the text and, if `deep`, consumes what was read. Crashes are the caller's to see.
+Verdict try_input(const Reader& reader, const std::string& text, bool deep);
+
+/// Limits the memory of this process to what it has and kMostBytes more (a sanitizer's allocator
+/// limits it by itself), and sends standard output nowhere.
+/// @param shows_errors  leaves standard error, to which sanitizers report
+void confine_process(bool shows_errors = false);
+
+/// try_input in a process of its own. @returns what it did wrong; crash, hang and memory included
+std::string fault_of(const Reader& reader, const std::string& text, bool shows_errors = false);
+
+/// Faults of one cause have one key: without numbers, places and quoted values.
+std::string key_of(const std::string& fault);
+
+/// A smaller input with the same fault: parts are left out while it stays.
+std::string minimized(const Reader& reader, const std::string& text, const std::string& fault,
+                      double seconds);
+
+}  // namespace meshplan::fuzz
