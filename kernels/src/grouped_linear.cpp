@@ -65,7 +65,7 @@ LinearWeightGrad part_of(const GroupedLinearWeightGrad& op, std::int64_t group,
           .dy_stride = op.dy_stride,
           .x = offset(op.x, first_row * op.x_stride * element),
           .x_stride = op.x_stride,
-          .dweight = op.dweight + group * out * in,
+          .dweight = op.dweight == nullptr ? nullptr : op.dweight + group * out * in,
           .dweight_stride = in,
           .dbias = op.dbias == nullptr ? nullptr : op.dbias + group * out,
           .accumulate = op.accumulate};

@@ -66,6 +66,9 @@ void Backend::run(const SigmoidGateForward& /*op*/) {
 void Backend::run(const SigmoidGateBackward& /*op*/) {
   refuse(*this, "SigmoidGateBackward");
 }
+void Backend::run(const AttentionSinksGrad& /*op*/) {
+  refuse(*this, "AttentionSinksGrad");
+}
 void Backend::run(const AttentionMerge& /*op*/) {
   refuse(*this, "AttentionMerge");
 }

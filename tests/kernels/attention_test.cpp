@@ -221,7 +221,7 @@ std::int64_t padding_of(std::size_t case_index) {
   return case_index % 2 == 0 ? 8 : 3;
 }
 
-reference::AttentionInput make_input(const Case& c, DType dtype) {
+reference::AttentionInput make_input(const Case& c, DType dtype, bool sinks = false) {
   const AttentionShape& s = c.shape;
   const std::int64_t queries = s.num_sequences * s.query_len;
   const std::int64_t keys = s.num_sequences * s.key_len;
@@ -230,7 +230,8 @@ reference::AttentionInput make_input(const Case& c, DType dtype) {
           random_in(dtype, keys, s.kv_heads * s.head_size, 2, 2.0),
           random_in(dtype, keys, s.kv_heads * s.value_size(), 3),
           c.key_lengths,
-          c.key_ranges};
+          c.key_ranges,
+          sinks ? random_in(dtype, 1, s.heads, 5, 3.0) : Matrix()};
 }
 
 /// k and v of a fused buffer: [k | v] side by side.
@@ -256,13 +257,16 @@ class Attention {
         kv_(backend, side_by_side(input.k, input.v), dtype, padding),
         lengths_(backend, input.key_lengths),
         ranges_(backend, input.key_ranges),
+        sinks_(backend, input.sinks, dtype),
         output_grad_(backend, output_grad, dtype, padding),
         o_(backend, input.q.rows, std::int64_t{shape_.heads} * shape_.value_size(), dtype, padding),
         lse_(backend, input.q.rows, shape_.heads),
         dq_(backend, input.q.rows, input.q.columns, dtype, padding),
         dkv_(backend, input.k.rows, input.k.columns + input.v.columns, dtype, padding),
+        dsinks_(backend, 1, shape_.heads),
         has_lengths_(!input.key_lengths.empty()),
-        has_ranges_(!input.key_ranges.empty()) {}
+        has_ranges_(!input.key_ranges.empty()),
+        has_sinks_(!input.sinks.values.empty()) {}
 
   void forward() {
     run(backend_, AttentionForward{.shape = shape_,
@@ -274,6 +278,7 @@ class Attention {
                                    .kv_stride = kv_.stride(),
                                    .key_lengths = has_lengths_ ? lengths_.data() : nullptr,
                                    .key_ranges = has_ranges_ ? ranges_.data() : nullptr,
+                                   .sinks = has_sinks_ ? sinks_.data() : nullptr,
                                    .o = o_.data(),
                                    .o_stride = o_.stride(),
                                    .lse = lse_.floats()});
@@ -298,6 +303,20 @@ class Attention {
                                     .dv = at(dkv_, kv_columns()),
                                     .dkv_stride = dkv_.stride()});
   }
+  void sinks_grad(bool accumulate = false) {
+    run(backend_, AttentionSinksGrad{.tokens = shape_.num_sequences * shape_.query_len,
+                                     .heads = shape_.heads,
+                                     .head_size = shape_.value_size(),
+                                     .dtype = dtype_,
+                                     .sinks = sinks_.data(),
+                                     .o = o_.data(),
+                                     .o_stride = o_.stride(),
+                                     .output_grad = output_grad_.data(),
+                                     .lse = lse_.floats(),
+                                     .dsinks = dsinks_.floats(),
+                                     .accumulate = accumulate});
+  }
+  const DeviceMatrix& dsinks() const { return dsinks_; }
   const DeviceMatrix& o() const { return o_; }
   const DeviceMatrix& lse() const { return lse_; }
   const DeviceMatrix& dq() const { return dq_; }
@@ -313,8 +332,8 @@ class Attention {
   DType dtype_;
   DeviceMatrix q_, kv_;
   DeviceVector<std::int32_t> lengths_, ranges_;
-  DeviceMatrix output_grad_, o_, lse_, dq_, dkv_;
-  bool has_lengths_, has_ranges_;
+  DeviceMatrix sinks_, output_grad_, o_, lse_, dq_, dkv_, dsinks_;
+  bool has_lengths_, has_ranges_, has_sinks_;
 };
 
 /// Rounding error of a scaled score, |q| and |k| <= 2: exp turns it into a relative error.
@@ -332,10 +351,11 @@ double largest(const Matrix& m) {
 }  // namespace
 
 TEST_CASE("attention forward agrees with the explicit softmax", "[kernels][attention]") {
+  const bool sinks = GENERATE(false, true);
   for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
     for (std::size_t i = 0; i < cases().size(); ++i) {
-      INFO(name_of(dtype) << " case " << i);
-      const auto input = make_input(cases()[i], dtype);
+      INFO(name_of(dtype) << " case " << i << (sinks ? " with sinks" : ""));
+      const auto input = make_input(cases()[i], dtype, sinks);
       const auto expected = reference::attention(input);
       const double error = score_error(input.shape);
       for_each_backend([&](Backend& backend) {
@@ -352,10 +372,11 @@ TEST_CASE("attention forward agrees with the explicit softmax", "[kernels][atten
 }
 
 TEST_CASE("attention backward agrees with the explicit softmax", "[kernels][attention]") {
+  const bool sinks = GENERATE(false, true);
   for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
     for (std::size_t i = 0; i < cases().size(); ++i) {
-      INFO(name_of(dtype) << " case " << i);
-      const auto input = make_input(cases()[i], dtype);
+      INFO(name_of(dtype) << " case " << i << (sinks ? " with sinks" : ""));
+      const auto input = make_input(cases()[i], dtype, sinks);
       const Matrix output_grad = random_in(
           dtype, input.q.rows, std::int64_t{input.shape.heads} * input.shape.value_size(), 4);
       const auto expected = reference::attention_backward(input, output_grad);
@@ -382,8 +403,40 @@ TEST_CASE("attention backward agrees with the explicit softmax", "[kernels][atte
   }
 }
 
+TEST_CASE("gradients of sinks agree with the explicit softmax", "[kernels][attention]") {
+  for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
+    for (std::size_t i = 0; i < cases().size(); ++i) {
+      INFO(name_of(dtype) << " case " << i);
+      const auto input = make_input(cases()[i], dtype, /*sinks=*/true);
+      const AttentionShape& shape = input.shape;
+      const Matrix output_grad =
+          random_in(dtype, input.q.rows, std::int64_t{shape.heads} * shape.value_size(), 4);
+      const Matrix expected = reference::attention_backward(input, output_grad).dsinks;
+      Matrix twice = expected;
+      for (double& value : twice.values) value *= 2;
+      // |do| and |v| are at most 1, so each of the products of a row sum is at most that; the
+      // errors of a stored o are independent, those of a score make a relative error of the
+      // probability
+      const double relative = 2 * score_error(shape) + tolerance(DType::F32, 200, 1.0);
+      const double row = static_cast<double>(shape.value_size());
+      const auto tokens = static_cast<double>(shape.num_sequences * shape.query_len);
+      const double bound =
+          relative * row * std::sqrt(tokens) + stored_roundoff(dtype) * std::sqrt(row * tokens);
+      for_each_backend([&](Backend& backend) {
+        Attention attention(backend, input, output_grad, dtype, padding_of(i));
+        attention.forward();
+        attention.sinks_grad();
+        check_close(attention.dsinks().read(), expected, bound);
+        attention.sinks_grad(/*accumulate=*/true);
+        check_close(attention.dsinks().read(), twice, 2 * bound);
+      });
+    }
+  }
+}
+
 TEST_CASE("the attention reference backward agrees with finite differences",
           "[kernels][attention][reference]") {
+  const bool sinks = GENERATE(false, true);
   const AttentionShape shape{.num_sequences = 2,
                              .query_len = 4,
                              .key_len = 4,
@@ -392,7 +445,7 @@ TEST_CASE("the attention reference backward agrees with finite differences",
                              .head_size = 3,
                              .value_head_size = 2};
   for (const auto& ranges : {std::vector<std::int32_t>{}, joined(packed({3, 1}), packed({1, 3}))}) {
-    const auto input = make_input({shape, {}, ranges}, DType::F32);
+    const auto input = make_input({shape, {}, ranges}, DType::F32, sinks);
     const Matrix weights = reference::random_matrix(input.q.rows, 4 * 2, 9);
     const auto grads = reference::attention_backward(input, weights);
     const auto by = [&](Matrix reference::AttentionInput::*member) {
@@ -407,6 +460,7 @@ TEST_CASE("the attention reference backward agrees with finite differences",
     check_close(grads.dq, by(&reference::AttentionInput::q), 1e-8);
     check_close(grads.dk, by(&reference::AttentionInput::k), 1e-8);
     check_close(grads.dv, by(&reference::AttentionInput::v), 1e-8);
+    if (sinks) check_close(grads.dsinks, by(&reference::AttentionInput::sinks), 1e-8);
   }
 }
 
@@ -418,7 +472,7 @@ TEST_CASE("attention gives the same bits twice and for any number of threads",
                                   .heads = 6,
                                   .kv_heads = 3,
                                   .head_size = 32}},
-                                DType::F32);
+                                DType::F32, /*sinks=*/true);
   const Matrix output_grad = random_in(DType::F32, input.q.rows, input.q.columns, 4);
   std::vector<std::vector<std::uint8_t>> results;
   for (const int num_threads : {1, 1, 2, 3}) {
@@ -426,9 +480,10 @@ TEST_CASE("attention gives the same bits twice and for any number of threads",
     Attention attention(*backend, input, output_grad, DType::F32);
     attention.forward();
     attention.backward();
+    attention.sinks_grad();
     std::vector<std::uint8_t> bits;
-    for (const DeviceMatrix* part :
-         {&attention.o(), &attention.lse(), &attention.dq(), &attention.dkv()}) {
+    for (const DeviceMatrix* part : {&attention.o(), &attention.lse(), &attention.dq(),
+                                     &attention.dkv(), &attention.dsinks()}) {
       const auto more = part->bits();
       bits.insert(bits.end(), more.begin(), more.end());
     }
@@ -461,6 +516,15 @@ TEST_CASE("attention survives scores that overflow exp", "[kernels][attention]")
     CHECK(o(1, 0) == 0.75);
     CHECK(lse(0, 0) == 1000.0);
     CHECK(lse(1, 0) == 2000.0);
+    // A larger sink takes everything, and a smaller one nothing.
+    input.sinks = Matrix(1, 1);
+    input.sinks.values = {1500.0};
+    Attention sunk(backend, input, Matrix(2, 1), DType::F32);
+    sunk.forward();
+    const Matrix sunk_o = sunk.o().read();
+    CHECK(sunk_o(0, 0) == 0.0);
+    CHECK(sunk_o(1, 0) == 0.75);
+    CHECK(sunk.lse().read()(0, 0) == 1500.0);
   });
 }
 

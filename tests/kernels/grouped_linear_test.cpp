@@ -154,6 +154,15 @@ TEST_CASE("grouped linear weight gradient sums over the rows of its group alone"
       check_close(dweight.read(), times(expected), bound);
       check_close(dbias.read(), times(expected_bias), bound);
     }
+    // The bias alone, as where the weights are frozen.
+    const DeviceMatrix alone(backend, kGroups, kOut);
+    run(backend, GroupedLinearWeightGrad{.shape = {kGroups, kRows, 0, kOut},
+                                         .dtype = c.dtype,
+                                         .offsets = offsets,
+                                         .dy = dy.data(),
+                                         .dy_stride = dy.stride(),
+                                         .dbias = alone.floats()});
+    check_close(alone.read(), expected_bias, tolerance(DType::F32, 300, 300));
   });
 }
 

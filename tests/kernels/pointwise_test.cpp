@@ -8,9 +8,9 @@ namespace meshplan::kernels::test {
 
 namespace {
 
-constexpr ActivationKind kKinds[] = {ActivationKind::Silu, ActivationKind::Gelu,
+constexpr ActivationKind kKinds[] = {ActivationKind::Silu,     ActivationKind::Gelu,
                                      ActivationKind::GeluTanh, ActivationKind::SquaredRelu,
-                                     ActivationKind::Relu};
+                                     ActivationKind::Relu,     ActivationKind::ClampedSilu};
 
 /// x from -30 to 30, dense near 0.
 Matrix activation_inputs(DType dtype) {
@@ -123,6 +123,45 @@ TEST_CASE("gated activations multiply the gate's activation by up", "[kernels][g
       }
     }
   });
+}
+
+TEST_CASE("the gated unit of gpt-oss clamps gate and up", "[kernels][gated_activation]") {
+  constexpr auto kKind = ActivationKind::ClampedSilu;
+  for_each_backend([](Backend& backend) {
+    for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
+      for (const std::int64_t size : {5, 64, 77}) {
+        Matrix inputs = random_in(dtype, 9, 2 * size, 1, 10.0);  // 3 of 10 are beyond 7
+        inputs(0, 0) = inputs(1, size) = 7.0;                    // not clamped yet
+        inputs(2, size) = -7.0;
+        const Matrix grads = random_in(dtype, 9, size, 2);
+        const DeviceMatrix x(backend, inputs, dtype, row_padding(size, 4));
+        const DeviceMatrix dy(backend, grads, dtype, row_padding(size, 3));
+        const DeviceMatrix y(backend, 9, size, dtype, row_padding(size, 1));
+        const DeviceMatrix dx(backend, 9, 2 * size, dtype, row_padding(size, 2));
+        run(backend, GatedActivationForward{kKind, 9, size, dtype, x.data(), x.stride(), y.data(),
+                                            y.stride()});
+        run(backend, GatedActivationBackward{kKind, 9, size, dtype, dy.data(), dy.stride(),
+                                             x.data(), x.stride(), dx.data(), dx.stride()});
+        // |act(gate)| <= 7 and |up + 1| <= 8
+        check_close(y.read(), reference::gated_activation(kKind, inputs),
+                    tolerance(dtype, 16, 56.0));
+        check_close(dx.read(), reference::gated_activation_backward(kKind, grads, inputs),
+                    tolerance(dtype, 16, 56.0));
+      }
+    }
+  });
+}
+
+TEST_CASE("the reference of gpt-oss's gated unit agrees with finite differences",
+          "[kernels][reference]") {
+  Matrix x(1, 8);
+  x.values = {-3.0, 6.9, 7.1, 2.0, 0.5, -6.9, 7.2, -7.3};  // gates, then ups
+  const Matrix weights = reference::random_matrix(1, 4, 3);
+  const auto value = [](const Matrix& moved) {
+    return reference::gated_activation(ActivationKind::ClampedSilu, moved);
+  };
+  check_close(reference::gated_activation_backward(ActivationKind::ClampedSilu, weights, x),
+              reference::finite_difference(value, x, weights), 1e-7);
 }
 
 TEST_CASE("a gated activation's gradient may overwrite its input", "[kernels][gated_activation]") {

@@ -22,9 +22,10 @@ bool is_visible(const AttentionInput& input, std::int64_t sequence, std::int64_t
   return shape.window == 0 || distance < shape.window;
 }
 
-/// Row `query` of the probabilities of one head, and its log sum exp.
+/// Row `query` of the probabilities of one head, that of its sink, and its log sum exp.
 struct Probabilities {
   std::vector<double> values;
+  double sink = 0.0;
   double lse = -std::numeric_limits<double>::infinity();
 };
 
@@ -45,8 +46,10 @@ Probabilities probabilities(const AttentionInput& input, std::int64_t sequence, 
     // Test inputs are small: no maximum is needed in fp64.
     sum += result.values[static_cast<std::size_t>(key)] = std::exp(double{shape.scale} * score);
   }
+  if (!input.sinks.values.empty()) sum += result.sink = std::exp(input.sinks(0, head));
   if (sum == 0.0) return result;
   for (double& value : result.values) value /= sum;
+  result.sink /= sum;
   result.lse = std::log(sum);
   return result;
 }
@@ -81,13 +84,14 @@ AttentionGrads attention_backward(const AttentionInput& input, const Matrix& out
   const int size = shape.head_size;
   const int value_size = shape.value_size();
   AttentionGrads grads{Matrix(input.q.rows, input.q.columns), Matrix(input.k.rows, input.k.columns),
-                       Matrix(input.v.rows, input.v.columns)};
+                       Matrix(input.v.rows, input.v.columns), Matrix(1, shape.heads)};
   for (std::int64_t b = 0; b < shape.num_sequences; ++b) {
     for (std::int64_t i = 0; i < shape.query_len; ++i) {
       for (int head = 0; head < shape.heads; ++head) {
         const int kv_head = head / (shape.heads / shape.kv_heads);
         const std::int64_t row = b * shape.query_len + i;
-        const std::vector<double> p = probabilities(input, b, i, head).values;
+        const Probabilities all = probabilities(input, b, i, head);
+        const std::vector<double>& p = all.values;
         std::vector<double> dp(p.size());
         double row_sum = 0.0;
         for (std::size_t j = 0; j < p.size(); ++j) {
@@ -99,6 +103,7 @@ AttentionGrads attention_backward(const AttentionInput& input, const Matrix& out
           }
           row_sum += p[j] * dp[j];
         }
+        grads.dsinks(0, head) -= all.sink * row_sum;
         for (std::size_t j = 0; j < p.size(); ++j) {
           const std::int64_t key_row = b * shape.key_len + static_cast<std::int64_t>(j);
           const double ds = double{shape.scale} * p[j] * (dp[j] - row_sum);

@@ -1,5 +1,6 @@
 #include "reference/pointwise.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <numbers>
@@ -32,6 +33,8 @@ double activation(ActivationKind kind, double x) {
       return x > 0.0 ? x * x : 0.0;
     case ActivationKind::Relu:
       return x > 0.0 ? x : 0.0;
+    case ActivationKind::ClampedSilu:
+      return std::min(x, 7.0) * sigmoid(1.702 * std::min(x, 7.0));
   }
   return 0.0;
 }
@@ -52,15 +55,32 @@ double activation_slope(ActivationKind kind, double x) {
       return x > 0.0 ? 2.0 * x : 0.0;
     case ActivationKind::Relu:
       return x > 0.0 ? 1.0 : 0.0;
+    case ActivationKind::ClampedSilu: {
+      const double s = sigmoid(1.702 * x);
+      return x <= 7.0 ? s + 1.702 * x * s * (1.0 - s) : 0.0;
+    }
   }
   return 0.0;
 }
+
+namespace {
+
+/// What a gated unit multiplies by.
+double gated_factor(ActivationKind kind, double up) {
+  return kind == ActivationKind::ClampedSilu ? std::clamp(up, -7.0, 7.0) + 1.0 : up;
+}
+double gated_factor_slope(ActivationKind kind, double up) {
+  return kind == ActivationKind::ClampedSilu && std::fabs(up) > 7.0 ? 0.0 : 1.0;
+}
+
+}  // namespace
 
 Matrix gated_activation(ActivationKind kind, const Matrix& x) {
   const std::int64_t size = x.columns / 2;
   Matrix y(x.rows, size);
   for (std::int64_t t = 0; t < x.rows; ++t)
-    for (std::int64_t i = 0; i < size; ++i) y(t, i) = activation(kind, x(t, i)) * x(t, size + i);
+    for (std::int64_t i = 0; i < size; ++i)
+      y(t, i) = activation(kind, x(t, i)) * gated_factor(kind, x(t, size + i));
   return y;
 }
 
@@ -69,8 +89,9 @@ Matrix gated_activation_backward(ActivationKind kind, const Matrix& dy, const Ma
   Matrix dx(x.rows, x.columns);
   for (std::int64_t t = 0; t < x.rows; ++t) {
     for (std::int64_t i = 0; i < size; ++i) {
-      dx(t, i) = dy(t, i) * x(t, size + i) * activation_slope(kind, x(t, i));
-      dx(t, size + i) = dy(t, i) * activation(kind, x(t, i));
+      const double up = x(t, size + i);
+      dx(t, i) = dy(t, i) * gated_factor(kind, up) * activation_slope(kind, x(t, i));
+      dx(t, size + i) = dy(t, i) * activation(kind, x(t, i)) * gated_factor_slope(kind, up);
     }
   }
   return dx;

@@ -110,6 +110,7 @@ class RecordingBackend final : public kernels::Backend {
   void run(const kernels::LinearWeightGrad& op) override { record(op); }
   void run(const kernels::AttentionForward& op) override { record(op); }
   void run(const kernels::AttentionBackward& op) override { record(op); }
+  void run(const kernels::AttentionSinksGrad& op) override { record(op); }
   void run(const kernels::RmsNormForward& op) override { record(op); }
   void run(const kernels::RmsNormBackward& op) override { record(op); }
   void run(const kernels::LayerNormForward& op) override { record(op); }

@@ -43,6 +43,7 @@ Touched touched(const AttentionForward& op) {
       .read_rows(op.v, keys, kv_width, op.kv_stride, op.dtype)
       .read(op.key_lengths, s.num_sequences, DType::I32)
       .read(op.key_ranges, 2 * queries, DType::I32)
+      .read(op.sinks, s.heads, op.dtype)
       .write_rows(op.o, queries, width, op.o_stride, op.dtype)
       .write(op.lse, queries * s.heads, DType::F32);
 }
@@ -64,6 +65,15 @@ Touched touched(const AttentionBackward& op) {
       .write_rows(op.dq, queries, width, op.dq_stride, op.dtype)
       .write_rows(op.dk, keys, kv_width, op.dkv_stride, op.dtype)
       .write_rows(op.dv, keys, kv_width, op.dkv_stride, op.dtype);
+}
+Touched touched(const AttentionSinksGrad& op) {
+  const std::int64_t width = std::int64_t{op.heads} * op.head_size;
+  return Touched()
+      .read(op.sinks, op.heads, op.dtype)
+      .read_rows(op.o, op.tokens, width, op.o_stride, op.dtype)
+      .read_rows(op.output_grad, op.tokens, width, op.o_stride, op.dtype)
+      .read(op.lse, op.tokens * op.heads, DType::F32)
+      .update(op.dsinks, op.heads, DType::F32, op.accumulate);
 }
 Touched touched(const RmsNormForward& op) {
   return Touched()
@@ -428,7 +438,7 @@ Touched touched(const GroupedLinearWeightGrad& op) {
   return Touched()
       .read(op.offsets.device, groups + 1, DType::I32)
       .read_rows(op.dy, rows, out, op.dy_stride, op.dtype)
-      .read_rows(op.x, rows, in, op.x_stride, op.dtype)
+      .read_rows(op.dweight == nullptr ? nullptr : op.x, rows, in, op.x_stride, op.dtype)
       .update(op.dweight, groups * out * in, DType::F32, op.accumulate)
       .update(op.dbias, groups * out, DType::F32, op.accumulate);
 }

@@ -53,6 +53,7 @@ Touched touched(const kernels::LinearInputGrad& op);
 Touched touched(const kernels::LinearWeightGrad& op);
 Touched touched(const kernels::AttentionForward& op);
 Touched touched(const kernels::AttentionBackward& op);
+Touched touched(const kernels::AttentionSinksGrad& op);
 Touched touched(const kernels::RmsNormForward& op);
 Touched touched(const kernels::RmsNormBackward& op);
 Touched touched(const kernels::LayerNormForward& op);

@@ -83,6 +83,7 @@ class VirtualBackend final : public kernels::Backend {
   void run(const kernels::ExpertCounts& /*op*/) override { gpu_.spend(gpu_.launch()); }
   void run(const kernels::ExchangeSizes& /*op*/) override { gpu_.spend(gpu_.launch()); }
   void run(const kernels::RegroupRows& /*op*/) override { gpu_.spend(gpu_.launch()); }
+  void run(const kernels::AttentionSinksGrad& /*op*/) override { gpu_.spend(gpu_.launch()); }
   void run(const kernels::AttentionMerge& /*op*/) override { gpu_.spend(gpu_.launch()); }
   void run(const kernels::QuantizeInt8& /*op*/) override { gpu_.spend(gpu_.launch()); }
   void run(const kernels::DequantizeInt8& /*op*/) override { gpu_.spend(gpu_.launch()); }

@@ -84,6 +84,7 @@ class CpuBackend : public Backend {
   void run(const ExchangeSizes& op) override;
   void run(const RegroupRows& op) override;
   void run(const AttentionMerge& op) override;
+  void run(const AttentionSinksGrad& op) override;
   void run(const ExpertLoad& op) override;
   void run(const RouterLosses& op) override;
   void run(const LimitChoices& op) override;

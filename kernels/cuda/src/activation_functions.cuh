@@ -36,8 +36,27 @@ __device__ ValueAndSlope evaluate(float x) {
   } else if constexpr (kind == ActivationKind::SquaredRelu) {
     const float positive = x > 0.0F ? x : x * 0.0F;  // NaN stays NaN
     return {positive * positive, 2.0F * positive};
+  } else if constexpr (kind == ActivationKind::ClampedSilu) {
+    const float limit = kClampedSiluLimit;
+    const bool clamped = x > limit;  // NaN stays NaN
+    const float g = clamped ? limit : x;
+    const float s = sigmoid(kClampedSiluSlope * g);
+    return {g * s, clamped ? 0.0F : s * (1.0F + kClampedSiluSlope * g * (1.0F - s))};
   } else {
     return {x > 0.0F ? x : x * 0.0F, x > 0.0F ? 1.0F : 0.0F};
+  }
+}
+
+/// What a gated unit multiplies the gate's activation by, and its derivative by up.
+template <ActivationKind kind>
+__device__ ValueAndSlope gated_factor(float up) {
+  if constexpr (kind == ActivationKind::ClampedSilu) {
+    const float limit = kClampedSiluLimit;
+    const float below = up > limit ? limit : up;  // NaN stays NaN
+    const float clamped = below < -limit ? -limit : below;
+    return {clamped + 1.0F, up == clamped ? 1.0F : 0.0F};
+  } else {
+    return {up, 1.0F};
   }
 }
 
@@ -61,6 +80,8 @@ void with_kind(ActivationKind kind, const Body& body) {
       return body(Kind<ActivationKind::SquaredRelu>{});
     case ActivationKind::Relu:
       return body(Kind<ActivationKind::Relu>{});
+    case ActivationKind::ClampedSilu:
+      return body(Kind<ActivationKind::ClampedSilu>{});
   }
 }
 

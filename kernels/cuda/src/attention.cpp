@@ -23,15 +23,22 @@ constexpr std::string_view kind_of(const AttentionForward& /*op*/) {
 constexpr std::string_view kind_of(const AttentionBackward& /*op*/) {
   return "backward";
 }
+bool has_sinks(const AttentionForward& op) {
+  return op.sinks != nullptr;
+}
+bool has_sinks(const AttentionBackward& /*op*/) {  // lse counts them
+  return false;
+}
 
 template <class Op>
 std::string describe(const Op& op) {
   const AttentionShape& s = op.shape;
   return fmt::format(
-      "attention {} {} sequences {} queries {} keys {} heads {}/{} x {}{}{}{}{}", kind_of(op),
+      "attention {} {} sequences {} queries {} keys {} heads {}/{} x {}{}{}{}{}{}", kind_of(op),
       name_of(op.dtype), s.num_sequences, s.query_len, s.key_len, s.heads, s.kv_heads, s.head_size,
       s.value_size() != s.head_size ? fmt::format(" values x {}", s.value_size()) : "",
       s.causal ? " causal" : "", s.window > 0 ? fmt::format(" window {}", s.window) : "",
+      has_sinks(op) ? " sinks" : "",
       op.key_lengths != nullptr  ? " key lengths"
       : op.key_ranges != nullptr ? " key ranges"
                                  : "");

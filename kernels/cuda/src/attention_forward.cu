@@ -84,6 +84,13 @@ __global__ void __launch_bounds__(AttentionTiles<T, kHead>::kWarps* kWarp)
 
   float output[kHead / 8][4] = {};
   RunningSoftmax running;
+  if (op.sinks != nullptr) {  // one more score, in one lane of the four that hold a row
+    const float sink = to_float(static_cast<const T*>(op.sinks)[at.head]) * kLog2e;
+    for (int half = 0; half < 2; ++half) {
+      running.max[half] = sink;
+      running.sum[half] = lane_column() == 0 ? 1.0F : 0.0F;
+    }
+  }
   load_tile<kQueries, kHead>(q_tile, q, first_query, shape.query_len);
   const auto next_tile = [&](std::int64_t key) {
     return visibility.next_tile(key, keys.end, kKeys, first_query, kQueries);

@@ -145,6 +145,9 @@ std::int64_t StreamBackend::scratch_bytes(const AttentionBackward& op) {
   use_device();
   return attention_.scratch_bytes(context_, op);
 }
+std::int64_t StreamBackend::scratch_bytes(const AttentionSinksGrad& op) {
+  return cuda::scratch_bytes(op);
+}
 std::int64_t StreamBackend::scratch_bytes(const RmsNormBackward& op) {
   return cuda::scratch_bytes(op);
 }
@@ -400,6 +403,10 @@ void StreamBackend::run(const SigmoidGateBackward& op) {
   enqueue(context_, op);
 }
 void StreamBackend::run(const AttentionMerge& op) {
+  use_device();
+  enqueue(context_, op);
+}
+void StreamBackend::run(const AttentionSinksGrad& op) {
   use_device();
   enqueue(context_, op);
 }

@@ -39,6 +39,7 @@ class StreamBackend final : public CudaBackend {
   std::int64_t scratch_bytes(const GroupedLinearWeightGrad& /*op*/) override { return 0; }
   std::int64_t scratch_bytes(const AttentionForward& op) override;
   std::int64_t scratch_bytes(const AttentionBackward& op) override;
+  std::int64_t scratch_bytes(const AttentionSinksGrad& op) override;
   std::int64_t scratch_bytes(const RmsNormBackward& op) override;
   std::int64_t scratch_bytes(const LayerNormBackward& op) override;
   std::int64_t scratch_bytes(const EmbeddingBackward& op) override;
@@ -105,6 +106,7 @@ class StreamBackend final : public CudaBackend {
   void run(const SigmoidGateForward& op) override;
   void run(const SigmoidGateBackward& op) override;
   void run(const AttentionMerge& op) override;
+  void run(const AttentionSinksGrad& op) override;
   void run(const QuantizeInt8& op) override;
   void run(const DequantizeInt8& op) override;
   void run(const TopKSelect& op) override;

@@ -26,7 +26,7 @@ struct Key {
   bool backward = false;
   DType dtype = DType::BF16;
   std::int64_t sequences = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0, head_size = 0;
-  bool causal = false;
+  bool causal = false, key_lengths = false, key_ranges = false, sinks = false;
   std::int64_t offset = 0, window = 0;
   float scale = 1.0F;
   std::int64_t q_stride = 0, kv_stride = 0, o_stride = 0, dq_stride = 0, dkv_stride = 0;
@@ -43,6 +43,8 @@ Key key_of(const Op& op) {
           .kv_heads = s.kv_heads,
           .head_size = s.head_size,
           .causal = s.causal,
+          .key_lengths = op.key_lengths != nullptr,
+          .key_ranges = op.key_ranges != nullptr,
           .offset = s.query_offset,
           .window = s.window,
           .scale = s.scale,
@@ -51,7 +53,9 @@ Key key_of(const Op& op) {
           .o_stride = op.o_stride};
 }
 Key key(const AttentionForward& op) {
-  return key_of(op);
+  Key result = key_of(op);
+  result.sinks = op.sinks != nullptr;
+  return result;
 }
 Key key(const AttentionBackward& op) {
   Key result = key_of(op);

@@ -76,6 +76,7 @@ std::string shape_refusal(const AttentionShape& s, DType dtype,
 }  // namespace
 
 std::string graph_refusal(const AttentionForward& op) {
+  if (op.sinks != nullptr) return "a sink joins each of its softmaxes";
   return shape_refusal(op.shape, op.dtype, {op.q_stride, op.kv_stride, op.o_stride},
                        op.key_lengths != nullptr, op.key_ranges != nullptr);
 }

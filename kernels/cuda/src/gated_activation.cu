@@ -16,7 +16,8 @@ __global__ void forward_kernel(const GatedActivationForward op) {
     constexpr int kN = decltype(n)::value;
     auto value = load_pack<kN>(gate + i);
     const auto up = load_pack<kN>(gate + op.size + i);
-    for (int j = 0; j < kN; ++j) value[j] = evaluate<kind>(value[j]).value * up[j];
+    for (int j = 0; j < kN; ++j)
+      value[j] = evaluate<kind>(value[j]).value * gated_factor<kind>(up[j]).value;
     store_pack(y + i, value);
   });
 }
@@ -34,8 +35,9 @@ __global__ void backward_kernel(const GatedActivationBackward op) {
     const auto grad = load_pack<kN>(dy + i);
     for (int j = 0; j < kN; ++j) {
       const ValueAndSlope act = evaluate<kind>(grad_of_gate[j]);
-      grad_of_gate[j] = grad[j] * grad_of_up[j] * act.slope;
-      grad_of_up[j] = grad[j] * act.value;
+      const ValueAndSlope factor = gated_factor<kind>(grad_of_up[j]);
+      grad_of_gate[j] = grad[j] * factor.value * act.slope;
+      grad_of_up[j] = grad[j] * act.value * factor.slope;
     }
     store_pack(dgate + i, grad_of_gate);
     store_pack(dgate + op.size + i, grad_of_up);

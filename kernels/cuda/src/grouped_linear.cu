@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "attention_tiles.cuh"
 #include "dispatch.hpp"
 #include "grouped_linear.hpp"
@@ -242,8 +244,14 @@ void enqueue(const Context& context, const GroupedLinearInputGrad& op) {
                                        op.dtype, op.shape.max_rows);
 }
 
-void enqueue(const Context& context, const GroupedLinearWeightGrad& op) {
-  require_device_offsets(op.offsets);
+void enqueue(const Context& context, const GroupedLinearWeightGrad& given) {
+  require_device_offsets(given.offsets);
+  GroupedLinearWeightGrad op = given;
+  if (op.dweight == nullptr) {  // of x no columns are read
+    op.shape.in_features = 0;
+    op.x = op.dy;
+    op.x_stride = op.dy_stride;
+  }
   with_float_type(op.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const bool aligned =
@@ -251,7 +259,8 @@ void enqueue(const Context& context, const GroupedLinearWeightGrad& op) {
                      {{op.x, op.x_stride, sizeof(T)}, {op.dy, op.dy_stride, sizeof(T)}}) &&
         op.shape.in_features % kPackWidth<T> == 0 && op.shape.out_features % kPackWidth<T> == 0;
     launch(context,
-           {.grid = dim3(static_cast<unsigned>(ceil_div(op.shape.in_features, kTile)),
+           {.grid = dim3(static_cast<unsigned>(
+                             std::max<std::int64_t>(1, ceil_div(op.shape.in_features, kTile))),
                          static_cast<unsigned>(ceil_div(op.shape.out_features, kTile)),
                          static_cast<unsigned>(op.shape.num_groups)),
             .block = dim3(kThreads),

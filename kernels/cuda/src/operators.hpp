@@ -54,6 +54,7 @@ void enqueue(const Context& context, const LatentHeadsBackward& op);
 void enqueue(const Context& context, const SigmoidGateForward& op);
 void enqueue(const Context& context, const SigmoidGateBackward& op);
 void enqueue(const Context& context, const AttentionMerge& op);
+void enqueue(const Context& context, const AttentionSinksGrad& op);
 void enqueue(const Context& context, const QuantizeInt8& op);
 void enqueue(const Context& context, const DequantizeInt8& op);
 void enqueue(const Context& context, const TopKSelect& op);
@@ -61,6 +62,7 @@ void enqueue(const Context& context, const TopKScatterAdd& op);
 void enqueue(const Context& context, const SettleErrors& op);
 void enqueue(const Context& context, const QuantizeFloat8& op);
 
+std::int64_t scratch_bytes(const AttentionSinksGrad& op);
 std::int64_t scratch_bytes(const RmsNormBackward& op);
 std::int64_t scratch_bytes(const LayerNormBackward& op);
 std::int64_t scratch_bytes(const EmbeddingBackward& op);

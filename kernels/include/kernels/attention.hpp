@@ -38,10 +38,12 @@ struct AttentionShape {
   bool operator==(const AttentionShape&) const = default;
 };
 
-/// o = softmax(scale q k^T) v, lse = log sum exp of the scaled scores. A query that sees no key
-/// gives o = 0 and lse = -infinity. For a fused qkv buffer, q, k and v point into it and both
-/// strides are (H + 2 K) E. FLOP: 2 B Q S H (E + Ev) (half of it when causal). Traffic: q, k, v, o
-/// once.
+/// o = softmax(scale q k^T) v, lse = log sum exp of the scaled scores. With sinks, one more score,
+/// sinks[h], joins the softmax of every query of head h; its value is 0, so that a head may attend
+/// to nothing, and lse counts it (Xiao et al. 2024, section 3.3; gpt-oss, model card, section 2.3).
+/// A query that sees no key gives o = 0 and lse = sinks[h], or -infinity without sinks. For a fused
+/// qkv buffer, q, k and v point into it and both strides are (H + 2 K) E. FLOP: 2 B Q S H (E + Ev)
+/// (half of it when causal). Traffic: q, k, v, o once.
 struct AttentionForward {
   AttentionShape shape;
   DType dtype = DType::F32;
@@ -52,6 +54,7 @@ struct AttentionForward {
   std::int64_t kv_stride = 0;
   const std::int32_t* key_lengths = nullptr;  // (B), or null: all keys are real
   const std::int32_t* key_ranges = nullptr;   // (B Q, 2), or null
+  const void* sinks = nullptr;                // (H), or null
   void* o = nullptr;                          // (B Q, H Ev)
   std::int64_t o_stride = 0;
   float* lse = nullptr;  // (B Q, H)
@@ -59,7 +62,8 @@ struct AttentionForward {
 
 /// Gradients with respect to q, k and v, overwritten. Scores are recomputed from lse; the row sums
 /// of do * o are formed inside. dk and dv sum over the query heads that share a key head, in a
-/// fixed order. FLOP: 2 B Q S H (3 E + 2 Ev) (half of it when causal).
+/// fixed order. Sinks need nothing here, for lse counts them; their own gradient is an
+/// AttentionSinksGrad (attention_sinks.hpp). FLOP: 2 B Q S H (3 E + 2 Ev) (half of it when causal).
 struct AttentionBackward {
   AttentionShape shape;
   DType dtype = DType::F32;

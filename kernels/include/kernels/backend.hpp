@@ -8,6 +8,7 @@
 #include "kernels/add.hpp"
 #include "kernels/attention.hpp"
 #include "kernels/attention_merge.hpp"
+#include "kernels/attention_sinks.hpp"
 #include "kernels/convert.hpp"
 #include "kernels/copy_rows.hpp"
 #include "kernels/cross_entropy.hpp"
@@ -78,6 +79,7 @@ class Backend {
   virtual std::int64_t scratch_bytes(const GroupedLinearWeightGrad& op);
   virtual std::int64_t scratch_bytes(const AttentionForward& op) = 0;
   virtual std::int64_t scratch_bytes(const AttentionBackward& op) = 0;
+  virtual std::int64_t scratch_bytes(const AttentionSinksGrad& /*op*/) { return 0; }
   virtual std::int64_t scratch_bytes(const RmsNormBackward& /*op*/) { return 0; }
   virtual std::int64_t scratch_bytes(const LayerNormBackward& /*op*/) { return 0; }
   virtual std::int64_t scratch_bytes(const EmbeddingBackward& /*op*/) { return 0; }
@@ -157,6 +159,7 @@ class Backend {
   virtual void run(const SigmoidGateForward& op);
   virtual void run(const SigmoidGateBackward& op);
   virtual void run(const AttentionMerge& op);
+  virtual void run(const AttentionSinksGrad& op);
   virtual void run(const QuantizeInt8& op);
   virtual void run(const DequantizeInt8& op);
   virtual void run(const TopKSelect& op);

@@ -1,4 +1,6 @@
-// Gated linear units (Shazeer 2020): SwiGLU with Silu, GeGLU with Gelu or GeluTanh.
+// Gated linear units (Shazeer 2020): SwiGLU with Silu, GeGLU with Gelu or GeluTanh. With
+// ClampedSilu it is the unit of gpt-oss, in which up, too, is clamped: to [-7, 7], and 1 is added
+// to it.
 //
 // T tokens, F features. x holds [gate | up] in every row.
 #pragma once
@@ -10,7 +12,7 @@
 
 namespace meshplan::kernels {
 
-/// y = act(gate) up. Traffic: 3 T F elements.
+/// y = act(gate) up; of ClampedSilu act(gate) (clamp(up, -7, 7) + 1). Traffic: 3 T F elements.
 struct GatedActivationForward {
   ActivationKind kind = ActivationKind::Silu;
   std::int64_t tokens = 0;
@@ -22,7 +24,8 @@ struct GatedActivationForward {
   std::int64_t y_stride = 0;
 };
 
-/// dgate = dy up act'(gate), dup = dy act(gate). Traffic: 5 T F elements.
+/// dgate = dy up act'(gate), dup = dy act(gate); of ClampedSilu with clamp(up) + 1 for up, and dup
+/// = 0 where up is clamped. Traffic: 5 T F elements.
 struct GatedActivationBackward {
   ActivationKind kind = ActivationKind::Silu;
   std::int64_t tokens = 0;

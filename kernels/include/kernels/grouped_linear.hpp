@@ -64,7 +64,7 @@ struct GroupedLinearWeightGrad {
   std::int64_t dy_stride = 0;
   const void* x = nullptr;  // (R, I)
   std::int64_t x_stride = 0;
-  float* dweight = nullptr;  // (G, O, I), contiguous
+  float* dweight = nullptr;  // (G, O, I), contiguous, or null: then x is not read
   float* dbias = nullptr;    // (G, O), contiguous, or null
   bool accumulate = false;
 };

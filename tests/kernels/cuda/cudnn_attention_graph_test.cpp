@@ -75,6 +75,7 @@ TEST_CASE("what cuDNN cannot do as we define it goes to our own kernels", "[kern
         "sequences without keys are NaN in cuDNN and zero here");
   CHECK(refused([&](auto& op) { op.key_ranges = lengths; }) ==
         "documents are packed into its sequences");
+  CHECK(refused([&](auto& op) { op.sinks = lengths; }) == "a sink joins each of its softmaxes");
 }
 
 }  // namespace meshplan::kernels::cuda::test

@@ -29,8 +29,25 @@ MESHPLAN_INLINE ValueAndSlope evaluate(Vec x) {
   } else if constexpr (kind == ActivationKind::SquaredRelu) {
     const Vec positive = x > 0.0F ? x : x * 0.0F;
     return {positive * positive, 2.0F * positive};
+  } else if constexpr (kind == ActivationKind::ClampedSilu) {
+    const Vec g = x > kClampedSiluLimit ? splat(kClampedSiluLimit) : x;  // NaN stays NaN
+    const Vec s = sigmoid(kClampedSiluSlope * g);
+    const Vec slope = s * (1.0F + kClampedSiluSlope * g * (1.0F - s));
+    return {g * s, x > kClampedSiluLimit ? Vec{} : slope};
   } else {
     return {x > 0.0F ? x : x * 0.0F, x > 0.0F ? splat(1.0F) : Vec{}};
+  }
+}
+
+/// What a gated unit multiplies the gate's activation by, and its derivative by up.
+template <ActivationKind kind>
+MESHPLAN_INLINE ValueAndSlope gated_factor(Vec up) {
+  if constexpr (kind == ActivationKind::ClampedSilu) {
+    const Vec below = up > kClampedSiluLimit ? splat(kClampedSiluLimit) : up;  // NaN stays NaN
+    const Vec clamped = below < -kClampedSiluLimit ? splat(-kClampedSiluLimit) : below;
+    return {clamped + 1.0F, up == clamped ? splat(1.0F) : Vec{}};
+  } else {
+    return {up, splat(1.0F)};
   }
 }
 
@@ -54,6 +71,8 @@ MESHPLAN_INLINE void with_kind(ActivationKind kind, Body body) {
       return body(Kind<ActivationKind::SquaredRelu>{});
     case ActivationKind::Relu:
       return body(Kind<ActivationKind::Relu>{});
+    case ActivationKind::ClampedSilu:
+      return body(Kind<ActivationKind::ClampedSilu>{});
   }
 }
 

@@ -115,9 +115,12 @@ void forward_head(const AttentionForward& op, const AttentionLayout& layout, flo
               shape.head_size, block.count, block.count);
     memset(scratch + layout.output, 0,
            static_cast<size_t>(block.count * layout.value) * sizeof(float));
+    // A sink is a score of which the softmax knows before the first key; its value is 0.
+    const float sink =
+        op.sinks != nullptr ? load(static_cast<const T*>(op.sinks) + head, Tail{1})[0] : -kInfinity;
     for (int64_t i = 0; i < block.count; ++i) {
-      scratch[layout.row_max + i] = -kInfinity;
-      scratch[layout.row_sum + i] = 0.0F;
+      scratch[layout.row_max + i] = sink;
+      scratch[layout.row_sum + i] = op.sinks != nullptr ? 1.0F : 0.0F;
     }
     const KeyRange keys = visibility.of(first, block.count);
     for (int64_t key = keys.begin / kKeyBlock * kKeyBlock; key < keys.end; key += kKeyBlock)

@@ -14,7 +14,7 @@ void forward(const GatedActivationForward& op, Range rows) {
       T* y = static_cast<T*>(op.y) + t * op.y_stride;
       for_each_vec(0, op.size, [&](int64_t i, auto part) {
         const Vec value = evaluate<decltype(kind)::value>(load(gate + i, part)).value;
-        store(y + i, value * load(up + i, part), part);
+        store(y + i, value * gated_factor<decltype(kind)::value>(load(up + i, part)).value, part);
       });
     }
   });
@@ -31,10 +31,10 @@ void backward(const GatedActivationBackward& op, Range rows) {
       T* dup = dgate + op.size;
       for_each_vec(0, op.size, [&](int64_t i, auto part) {
         const Vec grad = load(dy + i, part);
-        const Vec up_value = load(up + i, part);
+        const ValueAndSlope factor = gated_factor<decltype(kind)::value>(load(up + i, part));
         const ValueAndSlope act = evaluate<decltype(kind)::value>(load(gate + i, part));
-        store(dgate + i, grad * up_value * act.slope, part);
-        store(dup + i, grad * act.value, part);
+        store(dgate + i, grad * factor.value * act.slope, part);
+        store(dup + i, grad * act.value * factor.slope, part);
       });
     }
   });
