@@ -3,12 +3,30 @@
 
 #include "adjoints.hpp"
 #include "core/index.hpp"
+#include "program/attention_inputs.hpp"
 #include "shard_context.hpp"
 
 namespace meshplan::program {
 namespace {
 
 using models::OpKind;
+
+/// Of o and lse over all keys: what the sinks' gradient reads, as well.
+struct Attended {
+  Gradient dy;
+  ValueId o = 0;
+  ValueId lse = 0;
+};
+
+void sinks_adjoint(BackwardPass& pass, const Operation& op, const Attended& attended,
+                   std::optional<ValueId> sinks) {
+  if (!sinks) return;
+  ComputeOp work = std::get<ComputeOp>(op.work);
+  work.ring_step.reset();
+  work.documents = false;
+  pass.emit_weight_gradient(op, work, attended.dy,
+                            {attended.dy.buffer, attended.o, attended.lse, *sinks}, {*sinks});
+}
 
 }  // namespace
 
@@ -18,21 +36,24 @@ void attention_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp&
   std::vector<ValueId> inputs = {dy.buffer, pass.need(qkv), pass.need(op.outputs[0]),
                                  pass.need(op.outputs[1])};
   std::vector<ValueId> outputs = {pass.fresh_gradient(qkv, dy.where)};
-  const bool gathered = op.inputs.size() > (work.documents ? 2 : 1);
+  const AttentionInputs more = attention_inputs(pass.layer().block.values, op);
+  const bool gathered = more.keys_values.has_value();
   if (gathered) {  // gathered keys: theirs, and what the first chunk adds to it
-    const ValueId kv = op.inputs[1];
+    const ValueId kv = *more.keys_values;
     inputs.push_back(pass.need(kv));
     outputs.push_back(pass.fresh_gradient(kv, dy.where));
   }
   if (gathered && !work.documents) {
-    outputs.push_back(pass.fresh_gradient(op.inputs[1], dy.where));
+    outputs.push_back(pass.fresh_gradient(*more.keys_values, dy.where));
     pass.value(outputs.back()).name += ".first_chunk";
     pass.value(outputs.back()).shape.front().divisor *= 2;
   }
-  if (work.documents) inputs.push_back(op.inputs.back());
+  if (more.key_ranges) inputs.push_back(*more.key_ranges);
+  const Attended attended{.dy = dy, .o = inputs[2], .lse = inputs[3]};
   pass.emit_input_gradient(op, work, std::move(inputs), outputs);
-  if (gathered) pass.contribute(op.inputs[1], {outputs[1], dy.where});
+  if (gathered) pass.contribute(*more.keys_values, {outputs[1], dy.where});
   pass.contribute(qkv, {outputs[0], dy.where});
+  sinks_adjoint(pass, op, attended, more.sinks);
 }
 
 void ring_adjoint(BackwardPass& pass, const Operation& op) {
@@ -45,7 +66,8 @@ void ring_adjoint(BackwardPass& pass, const Operation& op) {
   };
   const Operation& attention = step(OpKind::Attention, 0);
   const ValueId lse = step(OpKind::MergeAttention, pass.context().cp - 1).outputs[1];
-  const ValueId kv = attention.inputs[1];
+  const AttentionInputs more = attention_inputs(pass.layer().block.values, attention);
+  const ValueId kv = more.keys_values.value();
   const std::string name = attention.name.substr(0, attention.name.rfind('.'));
   RingOperands operands{.dy = dy.buffer,
                         .qkv = pass.need(attention.inputs[0]),
@@ -59,6 +81,7 @@ void ring_adjoint(BackwardPass& pass, const Operation& op) {
                                                   std::get<ComputeOp>(attention.work));
   pass.set_ring_queries(made.queries);
   pass.contribute(kv, {made.keys_values, dy.where});
+  sinks_adjoint(pass, attention, {.dy = dy, .o = operands.o, .lse = operands.lse}, more.sinks);
 }
 
 void key_values_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work) {

@@ -47,7 +47,9 @@ void grouped_linear_adjoint(BackwardPass& pass, const Operation& op, const Compu
   const ValueId dx = pass.fresh_gradient(x, dy.where);
   pass.emit_input_gradient(op, work, {dy.buffer, op.inputs[1], offsets}, {dx});
   pass.contribute(x, {dx, dy.where});
-  pass.emit_weight_gradient(op, work, dy, {dy.buffer, x_again, offsets}, {op.inputs[1]});
+  std::vector<ValueId> weights = {op.inputs[1]};
+  if (op.inputs.size() > 3) weights.push_back(op.inputs[3]);
+  pass.emit_weight_gradient(op, work, dy, {dy.buffer, x_again, offsets}, weights);
 }
 
 void combine_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work) {

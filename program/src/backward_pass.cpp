@@ -39,10 +39,12 @@ void BackwardPass::emit_weight_gradient(const Operation& op, const ComputeOp& wo
   const std::string name = op.name + ".weight_grad";
   if (is_trained(weights.front()))
     return layer_.emit(name, Phase::WeightGrad, Lane::Compute, work, std::move(inputs), outputs);
-  // A bias alone: the sum of dy.
+  // A bias alone: the sum of dy, of routed rows expert by expert.
   const ComputeOp sum{.kind = OpKind::BiasAdd,
                       .tokens_sharded = layer_.tokens_sharded(inputs.front())};
-  layer_.emit(name, Phase::WeightGrad, Lane::Compute, sum, {inputs.front()}, outputs);
+  std::vector<ValueId> summed = {inputs.front()};
+  if (work.kind == OpKind::GroupedLinear) summed.push_back(inputs.back());
+  layer_.emit(name, Phase::WeightGrad, Lane::Compute, sum, std::move(summed), outputs);
 }
 
 ValueId BackwardPass::fresh_gradient(ValueId of, Placement where) {

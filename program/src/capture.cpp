@@ -28,6 +28,8 @@ bool has_routed_size(const Operation& operation) {
     case models::OpKind::Activation:
     case models::OpKind::GatedActivation:
       return operation.inputs.size() > (forward ? 1 : 2);  // the offsets of routed rows
+    case models::OpKind::BiasAdd:                          // of experts whose weights are frozen
+      return !forward && operation.inputs.size() > 1;
     default:
       return false;
   }

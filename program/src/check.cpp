@@ -90,7 +90,6 @@ class Checker {
     refuse(model_.rope_scaling.has_value(), "rope_scaling");
     refuse(model_.dropout > 0, "dropout");
     refuse(model_.mtp_layers > 0, "multi-token prediction (mtp_layers)");
-    refuse(model_.attention_sinks, "attention_sinks");
     refuse(model_.attention_output_gate, "attention_output_gate");
     refuse(model_.attention_softcap.has_value(), "attention_softcap");
     refuse(model_.logit_softcap.has_value(), "logit_softcap");
@@ -98,7 +97,6 @@ class Checker {
     refuse(model_.num_classes > 0, "a classification head (num_classes)");
     refuse(model_.embedding_norm, "embedding_norm");
     refuse(model_.token_types > 0, "a token type embedding (token_types)");
-    refuse(model_.activation == models::ActivationKind::ClampedSilu, "activation 'clamped_silu'");
     if (parallel_.cp > 1) {
       refuse(!model_.causal, "attention without a causal mask over cp > 1");
       refuse(model_.moe && model_.moe->capacity_factor != 0 && plan_.workload.documents.packed,
@@ -117,7 +115,6 @@ class Checker {
   void experts_not_lowered() {
     if (!model_.moe) return;
     const models::MoeSpec& moe = *model_.moe;
-    refuse(moe.expert_bias, "a bias of experts (moe.expert_bias)");
     refuse(moe.router.z_loss_coefficient != 0 && moe.router.score == models::RouterScore::Sigmoid,
            "a z-loss of a sigmoid router (moe.router.z_loss_coefficient)");
   }

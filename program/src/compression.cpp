@@ -77,12 +77,18 @@ std::int64_t compressed_elements(const Bucket& bucket) {
 
 /// Where blocks are counted anew.
 std::vector<std::int64_t> block_cuts(const Program& program, int bucket) {
-  if (group_size(Group::KvCopies, program.plan) == 1) return {};
+  const ParallelConfig& parallel = program.plan.parallel;
+  const bool copied_heads = group_size(Group::KvCopies, program.plan) > 1;
+  if (!copied_heads && parallel.etp == 1) return {};
   const std::int64_t alignment = parameter_alignment(program.plan);
   std::set<std::int64_t> cuts;
   for (const Parameter& parameter : program.parameters) {
-    if (parameter.bucket != bucket || parameter.expert || parameter.shard_dim < 0) continue;
-    const std::vector<HeldRange> ranges = held_ranges(parameter, program.plan.parallel.tp);
+    // Heads that several tp ranks hold, and biases of experts that all etp ranks do.
+    const bool copied =
+        parameter.expert ? parameter.shard_dim < 0 : copied_heads && parameter.shard_dim >= 0;
+    if (parameter.bucket != bucket || !copied) continue;
+    const std::vector<HeldRange> ranges =
+        held_ranges(parameter, parameter.expert ? parallel.etp : parallel.tp);
     if (std::ranges::all_of(ranges, [](const HeldRange& range) { return range.copies == 1; }))
       continue;
     for (const HeldRange& range : ranges) cuts.insert(parameter.offset + range.range.begin);

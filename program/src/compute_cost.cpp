@@ -56,8 +56,8 @@ double flops(const ComputeOperation& op) {
       return op.is_forward() ? 2.0 * pairs * op.work.attributes.num_experts
                              : 2.0 * pairs * op.program.plan.model.hidden_size;
     }
-    case OpKind::Attention:
-      return attention_flops(op);
+    case OpKind::Attention:  // the gradient of its sinks is memory-bound
+      return op.operation.phase == Phase::WeightGrad ? 0.0 : attention_flops(op);
     default:
       return 0.0;  // memory-bound: counted by bytes
   }

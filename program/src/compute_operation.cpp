@@ -61,10 +61,15 @@ std::vector<AttentionTile> ComputeOperation::attention_tiles() const {
   const std::int64_t seq_len = program.plan.workload.seq_len;
   const int cp = program.plan.parallel.cp;
   if (work.ring_step) return {ring_tile(seq_len, cp, 0, *work.ring_step)};
-  const bool gathered = operation.inputs.size() > (is_forward() ? 1 : 4);
-  if (gathered) return gathered_tiles(seq_len, cp, 0);
+  if (attention_inputs().keys_values) return gathered_tiles(seq_len, cp, 0);
   const std::int64_t length = shape(operation.inputs[0])[0] / program.sizes.sequences;
   return {{.num_queries = length, .num_keys = length, .causal = work.attributes.causal}};
+}
+
+AttentionInputs ComputeOperation::attention_inputs() const {
+  const LayerInstance& layer = program.layers[static_cast<std::size_t>(instance.layer)];
+  const Block& block = program.blocks[static_cast<std::size_t>(layer.block)];
+  return program::attention_inputs(block.values, operation);
 }
 
 double ComputeOperation::document_pairs() const {

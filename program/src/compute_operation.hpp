@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "program/attention_inputs.hpp"
 #include "program/context.hpp"
 #include "program/cost.hpp"
 
@@ -45,6 +46,8 @@ struct ComputeOperation {
 
   /// Of Linear, ScaledLinear and GroupedLinear.
   LinearSizes linear_sizes() const;
+  /// Of an Attention, forward or of its input gradient.
+  AttentionInputs attention_inputs() const;
   /// Of an Attention without packed documents: what rank 0 computes for one sequence. The zig-zag
   /// split gives every rank as many pairs.
   std::vector<AttentionTile> attention_tiles() const;

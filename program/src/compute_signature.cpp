@@ -116,7 +116,8 @@ bool has_bias(const ComputeOperation& op) {
   const Operation& operation = op.operation;
   if (op.work.kind == OpKind::ScaledLinear) return operation.inputs.size() > 4;
   if (operation.phase == Phase::WeightGrad) return operation.outputs.size() > 1;
-  return operation.phase != Phase::InputGrad && operation.inputs.size() > 2;
+  const std::size_t plain = op.work.kind == OpKind::GroupedLinear ? 3 : 2;
+  return operation.phase != Phase::InputGrad && operation.inputs.size() > plain;
 }
 
 std::string linear_signature(const ComputeOperation& op) {
@@ -133,24 +134,25 @@ std::string linear_signature(const ComputeOperation& op) {
 
 std::string grouped_linear_signature(const ComputeOperation& op) {
   const LinearSizes sizes = op.linear_sizes();
-  return fmt::format(" t={} experts={} out={} in={}{}", sizes.tokens, sizes.experts, sizes.out,
-                     sizes.in, op.instance.accumulate ? " accumulate" : "");
+  return fmt::format(" t={} experts={} out={} in={}{}{}", sizes.tokens, sizes.experts, sizes.out,
+                     sizes.in, has_bias(op) ? " bias" : "",
+                     op.instance.accumulate ? " accumulate" : "");
 }
 
 std::string document_attention_signature(const ComputeOperation& op) {
   const std::vector<ValueId>& inputs = op.operation.inputs;
   const bool backward = op.operation.phase == Phase::InputGrad;
   const ValueId queries = inputs[backward ? 1 : 0];
-  const bool apart = inputs.size() > (backward ? 5 : 2);
-  const ValueId keys = apart ? inputs[backward ? 4 : 1] : queries;
+  const AttentionInputs more = op.attention_inputs();
+  const ValueId keys = more.keys_values.value_or(queries);
   const std::int64_t sequences = op.program.sizes.sequences;
   const auto rows = [&](ValueId id) {
     return local_shape(op.program, op.value(id)).front() / sequences;
   };
-  return fmt::format(" b={} s={} keys={} h={} k={} e={} documents pairs={:.0f}", sequences,
+  return fmt::format(" b={} s={} keys={} h={} k={} e={} documents pairs={:.0f}{}", sequences,
                      rows(queries), rows(keys), op.work.attributes.heads,
                      op.work.attributes.kv_heads, head_sizes(op.work.attributes),
-                     op.document_pairs());
+                     op.document_pairs(), more.sinks ? " sinks" : "");
 }
 
 std::string attention_signature(const ComputeOperation& op) {
@@ -166,6 +168,7 @@ std::string attention_signature(const ComputeOperation& op) {
     text += fmt::format(" chunks={} keys={}", tiles.size(), op.program.plan.workload.seq_len);
   else if (last.num_keys != last.num_queries)
     text += fmt::format(" keys={}", last.num_keys);
+  if (op.attention_inputs().sinks) text += " sinks";
   return text + attribute_flags(op.work);
 }
 
@@ -210,8 +213,9 @@ std::string shape_signature(const ComputeOperation& op) {
       return linear_signature(op);
     case OpKind::GroupedLinear:
       return grouped_linear_signature(op);
-    case OpKind::Attention:
-      return attention_signature(op);
+    case OpKind::Attention:  // the gradient of its sinks reads o and do once
+      return op.operation.phase == Phase::WeightGrad ? elementwise_signature(op)
+                                                     : attention_signature(op);
     default:
       return elementwise_signature(op);
   }

@@ -121,7 +121,10 @@ class Sharder {
                               build_.tensor(op.outputs.front()).shape.back();
     Made first{.like = same_columns ? std::optional(inputs.front()) : std::nullopt};
     if (in_place) first.alias = inputs.front();
-    for (const TensorId id : op.parameters) inputs.push_back(build_.parameter(id));
+    // Sinks are cut like the heads; whatever else works on each token alone is whole.
+    const bool sinks = op.kind == OpKind::Attention && where == Placement::FeaturesSharded;
+    for (const TensorId id : op.parameters)
+      inputs.push_back(build_.parameter(id, sinks ? std::optional(0) : std::nullopt));
     std::vector<ValueId> outputs;
     for (const TensorId output : op.outputs)
       outputs.push_back(build_.add(output, where, outputs.empty() ? first : Made{}));

@@ -13,12 +13,16 @@ using models::TensorId;
 void AttentionSharder::over_ranks(const Op& op) {
   const ValueId qkv = build_.whole_heads(op.inputs.front());
   const bool heads_cut = build_.placement(qkv) == Placement::FeaturesSharded;
-  attend_over_ranks(op, build_.compute(op, /*tokens_sharded=*/false, heads_cut), qkv);
+  std::optional<ValueId> sinks;
+  if (!op.parameters.empty())
+    sinks = build_.parameter(op.parameters.front(), heads_cut ? std::optional(0) : std::nullopt);
+  attend_over_ranks(op, build_.compute(op, /*tokens_sharded=*/false, heads_cut), qkv, sinks);
 }
 
-void AttentionSharder::attend_over_ranks(const Op& op, const ComputeOp& attention, ValueId qkv) {
+void AttentionSharder::attend_over_ranks(const Op& op, const ComputeOp& attention, ValueId qkv,
+                                         std::optional<ValueId> sinks) {
   const ValueId o = build_.add(op.outputs.front(), build_.placement(qkv));
-  set_results(op, context_sharder_.attend(op.name, attention, qkv, o));
+  set_results(op, context_sharder_.attend(op.name, attention, {qkv, sinks}, o));
 }
 
 void AttentionSharder::set_results(const Op& op, const ContextSharder::Attended& made) {
@@ -96,7 +100,7 @@ void AttentionSharder::latent(const Op& op) {
     const ValueId all_k_rope = context_sharder_.gather(build_.tensor(op.inputs[2]).name, k_rope);
     const ValueId heads = latent_heads(op, op.name + ".heads", {kv, all_k_rope});
     const ValueId o = build_.add(op.outputs.front(), where);
-    return set_results(op, context_sharder_.attend_to_all(op.name, work, q, heads, o));
+    return set_results(op, context_sharder_.attend_to_all(op.name, work, {.qkv = q}, heads, o));
   }
   const ValueId qkv = latent_heads(op, op.name + ".heads", {q, kv, k_rope});
   if (context_.cp > 1) return attend_over_ranks(op, work, qkv);

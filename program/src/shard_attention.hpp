@@ -36,7 +36,8 @@ class AttentionSharder {
 
  private:
   bool gathers_latents() const;
-  void attend_over_ranks(const models::Op& op, const ComputeOp& attention, ValueId qkv);
+  void attend_over_ranks(const models::Op& op, const ComputeOp& attention, ValueId qkv,
+                         std::optional<ValueId> sinks = std::nullopt);
   void set_results(const models::Op& op, const ContextSharder::Attended& made);
   void rotate(const std::string& name, ComputeOp work, ValueId x, models::TensorId out);
   ValueId latent_heads(const models::Op& op, const std::string& name,

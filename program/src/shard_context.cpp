@@ -70,15 +70,15 @@ ValueId ContextSharder::communicated(const std::string& name, Collective collect
 }
 
 ContextSharder::Attended ContextSharder::attend(const std::string& name, ComputeOp attention,
-                                                ValueId qkv, ValueId o) {
+                                                const Attending& from, ValueId o) {
   attention.documents = context_.documents;
   switch (context_.method) {
     case ContextMethod::AllGather:
-      return attend_gathered(name, attention, qkv, o);
+      return attend_gathered(name, attention, from, o);
     case ContextMethod::Ulysses:
-      return attend_by_heads(name, attention, qkv, o);
+      return attend_by_heads(name, attention, from, o);
     case ContextMethod::Ring:
-      return attend_in_ring(name, attention, qkv, o);
+      return attend_in_ring(name, attention, from, o);
   }
   throw InvariantError(name + ": attention by no known method");
 }
@@ -111,10 +111,10 @@ ValueId ContextSharder::keys_values(const std::string& name, const ComputeOp& at
 
 /// Own queries against the keys of the whole sequence, which every rank gathers.
 ContextSharder::Attended ContextSharder::attend_gathered(const std::string& name,
-                                                         const ComputeOp& attention, ValueId qkv,
-                                                         ValueId o) {
-  const ValueId kv = keys_values(name, attention, qkv);
-  return attend_to_all(name, attention, qkv, gather(name + ".keys_values", kv), o);
+                                                         const ComputeOp& attention,
+                                                         const Attending& from, ValueId o) {
+  const ValueId kv = keys_values(name, attention, from.qkv);
+  return attend_to_all(name, attention, from, gather(name + ".keys_values", kv), o);
 }
 
 ValueId ContextSharder::gather(const std::string& name, ValueId rows) {
@@ -127,12 +127,14 @@ ValueId ContextSharder::gather(const std::string& name, ValueId rows) {
 }
 
 ContextSharder::Attended ContextSharder::attend_to_all(const std::string& name, ComputeOp attention,
-                                                       ValueId queries, ValueId keys_values,
-                                                       ValueId o) {
+                                                       const Attending& queries,
+                                                       ValueId keys_values, ValueId o) {
   attention.documents = context_.documents;
-  const ValueId lse = add_lse(name + ".lse", queries, tokens(queries), attention.attributes.heads);
-  std::vector<ValueId> inputs = {queries, keys_values};
-  if (context_.documents) inputs.push_back(key_ranges(tokens(queries)));
+  const models::Dim rows = tokens(queries.qkv);
+  const ValueId lse = add_lse(name + ".lse", queries.qkv, rows, attention.attributes.heads);
+  std::vector<ValueId> inputs = {queries.qkv, keys_values};
+  if (queries.sinks) inputs.push_back(*queries.sinks);
+  if (context_.documents) inputs.push_back(key_ranges(rows));
   emit(name, Lane::Compute, attention, std::move(inputs), {o, lse});
   return {o, lse};
 }
@@ -167,8 +169,9 @@ ContextSharder::Attended ContextSharder::merge(const std::string& name, const Co
 /// Own queries against the keys of one rank after the other, starting with the own ones, while the
 /// next are on their way. What the steps add is summed in the order of the steps, in fp32.
 ContextSharder::Attended ContextSharder::attend_in_ring(const std::string& name,
-                                                        ComputeOp attention, ValueId qkv,
+                                                        ComputeOp attention, const Attending& from,
                                                         ValueId o) {
+  const ValueId qkv = from.qkv;
   const DType dtype = layer_.block.values[at(o)].dtype;
   const std::vector<Dim> o_shape = layer_.block.values[at(o)].shape;
   const bool wide = dtype != DType::F32;
@@ -186,6 +189,7 @@ ContextSharder::Attended ContextSharder::attend_in_ring(const std::string& name,
     const Attended part{in_place ? o : add(of_step + ".o", o, o_shape),
                         add_lse(of_step + ".lse", qkv, tokens(qkv), attention.attributes.heads)};
     std::vector<ValueId> inputs = {qkv, kv};
+    if (from.sinks && step == 0) inputs.push_back(*from.sinks);  // the merges keep what it adds
     if (context_.documents) inputs.push_back(key_ranges(tokens(qkv), step));
     emit(of_step, Lane::Compute, attention, std::move(inputs), {part.o, part.lse});
     if (step > 0)
@@ -234,8 +238,9 @@ void ContextSharder::to_tokens(const std::string& name, ValueId o_heads, ValueId
 
 /// Some heads against the whole sequence: tokens are exchanged for heads before and after.
 ContextSharder::Attended ContextSharder::attend_by_heads(const std::string& name,
-                                                         ComputeOp attention, ValueId qkv,
+                                                         ComputeOp attention, const Attending& from,
                                                          ValueId o) {
+  const ValueId qkv = from.qkv;
   attention.attributes.heads /= context_.cp;
   attention.attributes.kv_heads /= context_.cp;
   const Widths own = widths_of(attention);
@@ -246,6 +251,7 @@ ContextSharder::Attended ContextSharder::attend_by_heads(const std::string& name
   const ValueId o_heads = add(name + ".o.heads", o, {all_tokens(qkv), Dim{.count = own.o}});
   const ValueId lse = add_lse(name + ".lse", qkv, all_tokens(qkv), attention.attributes.heads);
   std::vector<ValueId> inputs = {heads};
+  if (from.sinks) inputs.push_back(*from.sinks);  // of all heads: each rank reads those of its own
   if (context_.documents) inputs.push_back(key_ranges(all_tokens(qkv)));
   emit(name, Lane::Compute, attention, std::move(inputs), {o_heads, lse});
   to_tokens(name + ".o", o_heads, o);

@@ -16,28 +16,33 @@ class ContextSharder {
   ContextSharder(const ShardContext& context, ShardedLayer& layer)
       : context_(context), layer_(layer) {}
 
+  struct Attending {
+    ValueId qkv = 0;               // (T, (H + 2K) E) of the rank's tokens, rotated
+    std::optional<ValueId> sinks;  // (H): they join each softmax once, whatever its keys lie on
+  };
   /// @param attention  with the heads of this tp rank
-  /// @param qkv  (T, (H + 2K) E) of the rank's tokens, rotated
-  /// @param o    (T, H Ev), to be written
+  /// @param o  (T, H Ev), to be written
   /// @returns o as it is in the end, and lse of the queries that this rank has attended for
   struct Attended {
     ValueId o = 0;
     ValueId lse = 0;
   };
-  Attended attend(const std::string& name, ComputeOp attention, ValueId qkv, ValueId o);
+  Attended attend(const std::string& name, ComputeOp attention, const Attending& from, ValueId o);
 
   /// The rows of whole sequences, in their order, out of those of all ranks: (T, n) -> (cp T, n).
   ValueId gather(const std::string& name, ValueId rows);
   /// Own queries, alone or at the head of own keys and values, against `keys_values` of whole
   /// sequences.
-  Attended attend_to_all(const std::string& name, ComputeOp attention, ValueId queries,
+  Attended attend_to_all(const std::string& name, ComputeOp attention, const Attending& queries,
                          ValueId keys_values, ValueId o);
 
  private:
-  Attended attend_gathered(const std::string& name, const ComputeOp& attention, ValueId qkv,
+  Attended attend_gathered(const std::string& name, const ComputeOp& attention,
+                           const Attending& from, ValueId o);
+  Attended attend_in_ring(const std::string& name, ComputeOp attention, const Attending& from,
+                          ValueId o);
+  Attended attend_by_heads(const std::string& name, ComputeOp attention, const Attending& from,
                            ValueId o);
-  Attended attend_in_ring(const std::string& name, ComputeOp attention, ValueId qkv, ValueId o);
-  Attended attend_by_heads(const std::string& name, ComputeOp attention, ValueId qkv, ValueId o);
 
   ValueId add(std::string name, ValueId like, std::vector<models::Dim> shape);
   ValueId add_lse(const std::string& name, ValueId like, models::Dim tokens, int heads);

@@ -245,8 +245,8 @@ ValueId ExpertSharder::activation(const Op& op, ValueId rows) {
   return y;
 }
 
-/// Of (X, out, in): dimension 0 over ep, `sharded_dim` over etp.
-ValueId ExpertSharder::expert_parameter(models::TensorId id, int sharded_dim) {
+/// Of (X, out, in) or (X, out): dimension 0 over ep, `sharded_dim` over etp.
+ValueId ExpertSharder::expert_parameter(models::TensorId id, std::optional<int> sharded_dim) {
   const Tensor& tensor = graph_.tensors[at(id)];
   Parameter made{.name = tensor.name,
                  .init = tensor.init,
@@ -255,17 +255,17 @@ ValueId ExpertSharder::expert_parameter(models::TensorId id, int sharded_dim) {
   for (const Dim& size : tensor.shape) made.global_shape.push_back(size.count);
   made.local_shape = made.global_shape;
   made.local_shape.front() /= context_.ep;
-  if (context_.etp > 1) {
-    made.shard_dim = sharded_dim;
+  if (context_.etp > 1 && sharded_dim) {
+    made.shard_dim = *sharded_dim;
     std::vector<std::int64_t> sizes = tensor.sections;
-    if (sizes.empty() || sharded_dim != 1) sizes = {made.global_shape[at(sharded_dim)]};
+    if (sizes.empty() || sharded_dim != 1) sizes = {made.global_shape[at(*sharded_dim)]};
     std::int64_t begin = 0;
     for (const std::int64_t size : sizes) {
       require_invariant(size % context_.etp == 0, tensor.name + " does not divide by etp");
       made.sections.push_back({.begin = begin, .size = size / context_.etp});
       begin += size;
     }
-    made.local_shape[at(sharded_dim)] /= context_.etp;
+    made.local_shape[at(*sharded_dim)] /= context_.etp;
   }
   std::vector<Dim> shape;
   for (const std::int64_t size : made.local_shape) shape.push_back({.count = size});
@@ -288,7 +288,6 @@ ValueId ExpertSharder::expert_parameter(models::TensorId id, int sharded_dim) {
 }
 
 ValueId ExpertSharder::grouped_linear(const Op& op, ValueId rows) {
-  require_invariant(op.parameters.size() == 1, "expert biases are not lowered");
   const bool column = op.split == Split::Column;
   const ValueId weight = expert_parameter(op.parameters.front(), column ? 1 : 2);
   const Tensor& out = graph_.tensors[at(op.outputs.front())];
@@ -298,7 +297,11 @@ ValueId ExpertSharder::grouped_linear(const Op& op, ValueId rows) {
   ComputeOp work = compute(op.kind, op.attributes);
   work.attributes.num_experts /= context_.ep;
   work.split = op.split;
-  emit(op.name, Lane::Compute, work, {rows, weight, exchange_.offsets}, {y});
+  std::vector<ValueId> inputs = {rows, weight, exchange_.offsets};
+  // A row-parallel one is whole on every etp rank: the first adds it to what is then summed.
+  if (op.parameters.size() > 1)
+    inputs.push_back(expert_parameter(op.parameters[1], column ? std::optional(1) : std::nullopt));
+  emit(op.name, Lane::Compute, work, std::move(inputs), {y});
   return y;
 }
 

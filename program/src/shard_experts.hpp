@@ -62,7 +62,7 @@ class ExpertSharder {
   ValueId all_to_all(const std::string& name, ValueId from, std::vector<models::Dim> shape,
                      bool reverse);
   ValueId regroup(const std::string& name, ValueId from, bool reverse);
-  ValueId expert_parameter(models::TensorId id, int sharded_dim);
+  ValueId expert_parameter(models::TensorId id, std::optional<int> sharded_dim);
   /// A dimension of the experts' inner width, divided over etp where the tensor is.
   models::Dim inner(const models::Tensor& tensor) const;
 

@@ -45,15 +45,18 @@ std::vector<HeldRange> held_ranges(const Parameter& parameter, int tp) {
 }
 
 std::vector<MatrixPiece> matrix_pieces(const Parameter& parameter, const Coordinates& place) {
-  // (experts, rows, columns), of which a plain matrix has one and a vector one column as well
-  const std::size_t first = parameter.expert ? 1 : 0;
+  // (experts, rows, columns), of which a plain matrix has one; a vector has one column as well, one
+  // of each expert one row
+  const bool vectors = parameter.expert && parameter.local_shape.size() == 2;
+  const std::size_t first = parameter.expert && !vectors ? 1 : 0;
   const bool matrix = parameter.local_shape.size() > first + 1;
-  const std::int64_t rows = parameter.local_shape[first];
+  const std::int64_t rows = vectors ? 1 : parameter.local_shape[first];
   const std::int64_t columns = matrix ? parameter.local_shape[first + 1] : 1;
   const std::int64_t experts = parameter.expert ? parameter.local_shape.front() : 1;
   const std::int64_t first_expert = parameter.expert ? place.ep * experts : 0;
+  const std::int64_t global_rows = vectors ? 1 : parameter.global_shape[first];
   const bool by_column = parameter.shard_dim == static_cast<int>(first) + 1;
-  std::vector<ShardPiece> held = {{.size = rows}};
+  std::vector<ShardPiece> held = {{.size = rows, .copy = place.etp}};
   if (!parameter.expert || parameter.shard_dim >= 0)
     held = shard_pieces(parameter, parameter.expert ? place.etp : place.tp);
   std::vector<MatrixPiece> pieces;
@@ -63,8 +66,8 @@ std::vector<MatrixPiece> matrix_pieces(const Parameter& parameter, const Coordin
           {.local_offset = expert * rows * columns +
                            (by_column ? piece.local_begin : piece.local_begin * columns),
            .local_stride = columns,
-           .global_row = (first_expert + expert) * parameter.global_shape[first] +
-                         (by_column ? 0 : piece.global_begin),
+           .global_row =
+               (first_expert + expert) * global_rows + (by_column ? 0 : piece.global_begin),
            .global_column = by_column ? piece.global_begin : 0,
            .rows = by_column ? rows : piece.size,
            .columns = by_column ? piece.size : columns,

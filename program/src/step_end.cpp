@@ -82,26 +82,18 @@ struct RunKey {
 template <class Kind>
 using Runs = std::vector<std::pair<FlatRange, RunKey<Kind>>>;
 
-/// Runs of gradients by how many adjacent tp ranks hold the same; without tied copies, whose
-/// gradients the first stage counts.
-Runs<int> ranges_by_copies(const Program& program) {
+/// Runs of gradients by how many adjacent tp ranks (of experts': etp ranks) hold the same; without
+/// tied copies, whose gradients the first stage counts.
+Runs<int> ranges_by_copies(const Program& program, bool expert) {
   MergedRanges<RunKey<int>> ranges(program.plan);
+  const ParallelConfig& parallel = program.plan.parallel;
   for (const Parameter& parameter : program.parameters) {
-    if (parameter.tied_copy || parameter.expert || !parameter.trained) continue;
+    if (parameter.tied_copy || parameter.expert != expert || !parameter.trained) continue;
     const auto bucket = dividing_bucket(program, parameter.offset);
-    for (const HeldRange& held : held_ranges(parameter, program.plan.parallel.tp))
+    for (const HeldRange& held : held_ranges(parameter, expert ? parallel.etp : parallel.tp))
       ranges.add({parameter.offset + held.range.begin, parameter.offset + held.range.end},
                  {held.copies, bucket});
   }
-  return ranges.take();
-}
-
-/// Runs of the experts' gradients, by bucket where ranks own parts.
-Runs<int> ranges_of_experts(const Program& program) {
-  MergedRanges<RunKey<int>> ranges(program.plan);
-  for (const Bucket& bucket : program.buckets)
-    if (bucket.expert() && bucket.trained)
-      ranges.add(bucket.range, {1, dividing_bucket(program, bucket.range.begin)});
   return ranges.take();
 }
 
@@ -215,7 +207,7 @@ namespace {
 
 void append_squared_norms(Program& program, bool over_world) {
   for (const bool expert : {false, true})
-    for (const auto& [range, key] : expert ? ranges_of_experts(program) : ranges_by_copies(program))
+    for (const auto& [range, key] : ranges_by_copies(program, expert))
       append_step(program, fmt::format("squared_norm[{}:{}]", range.begin, range.end),
                   Phase::Optimizer,
                   {.work = StepWork::SquaredNorm,

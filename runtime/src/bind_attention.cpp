@@ -4,9 +4,9 @@
 namespace meshplan::runtime {
 
 std::function<void()> OperatorBinder::bind_attention(const Operands& o) {
+  if (o.operation.phase == program::Phase::WeightGrad) return bind_sinks_gradient(o);
   if (o.work.ring_step) return bind_ring_attention(o);
-  const std::size_t plain_inputs = (o.forward() ? 1 : 4) + (o.work.documents ? 1 : 0);
-  if (o.operation.inputs.size() > plain_inputs) return bind_gathered_attention(o);
+  if (o.attention_inputs().keys_values) return bind_gathered_attention(o);
   const models::OpAttributes& a = o.work.attributes;
   const std::int64_t length = o.in_shape(0)[0] / program_.sizes.sequences;
   const kernels::AttentionShape shape{.num_sequences = program_.sizes.sequences,
@@ -35,6 +35,7 @@ std::function<void()> OperatorBinder::bind_attention(const Operands& o) {
                                            .v = qkv + q_bytes + kv_bytes,
                                            .kv_stride = stride,
                                            .key_ranges = o.of_documents(),
+                                           .sinks = own_sinks(o),
                                            .o = o.out(0),
                                            .o_stride = o_stride,
                                            .lse = o.out<float>(1)});
@@ -58,6 +59,46 @@ std::function<void()> OperatorBinder::bind_attention(const Operands& o) {
                                           .dk = gradient + q_bytes,
                                           .dv = gradient + q_bytes + kv_bytes,
                                           .dkv_stride = stride});
+}
+
+namespace {
+
+/// Where the sinks of this rank's heads begin: with Ulysses a cp rank attends with some of those
+/// that lie here.
+std::int64_t first_sink(const models::OpAttributes& a, std::int64_t sinks, int cp_rank) {
+  return sinks > a.heads ? std::int64_t{cp_rank} * a.heads : 0;
+}
+
+}  // namespace
+
+const void* OperatorBinder::own_sinks(const Operands& o) const {
+  const std::optional<program::ValueId> sinks = o.attention_inputs().sinks;
+  if (!sinks) return nullptr;
+  const std::int64_t count = program::local_shape(program_, o.value(*sinks)).front();
+  return o.at<std::byte>(*sinks) +
+         first_sink(o.work.attributes, count, place_.coordinates.cp) * size_of(o.dtype());
+}
+
+std::function<void()> OperatorBinder::bind_sinks_gradient(const Operands& o) {
+  const models::OpAttributes& a = o.work.attributes;
+  const std::int64_t count = o.in_shape(3).front();
+  const std::int64_t first = first_sink(a, count, place_.coordinates.cp);
+  const bool all = count == a.heads;
+  auto* gradient = o.out<float>(0);
+  const auto sum =
+      ready(kernels::AttentionSinksGrad{.tokens = o.in_shape(0)[0],
+                                        .heads = a.heads,
+                                        .head_size = a.value_head_size,
+                                        .dtype = o.dtype(),
+                                        .sinks = o.in<std::byte>(3) + first * size_of(o.dtype()),
+                                        .o = o.in(1),
+                                        .o_stride = o.in_shape(1)[1],
+                                        .output_grad = o.in(0),
+                                        .lse = o.in<float>(2),
+                                        .dsinks = gradient + first,
+                                        .accumulate = o.instance.accumulate || !all});
+  if (all || o.instance.accumulate) return sum;
+  return both(ready(kernels::Fill{.count = count, .dtype = DType::F32, .x = gradient}), sum);
 }
 
 std::function<void()> OperatorBinder::bind_rope(const Operands& o) {

@@ -115,6 +115,7 @@ std::function<void()> OperatorBinder::bind_document_attention(const Operands& o,
         forward_of(shape, {}, bytes, o.dtype(), o.in<std::byte>(0), o.in<std::byte>(1),
                    o.out<std::byte>(0), o.out<float>(1));
     f.key_ranges = o.of_documents();
+    f.sinks = own_sinks(o);
     return ready(f);
   }
   kernels::AttentionForward f = forward_of(shape, {}, bytes, o.dtype(), o.in<std::byte>(1),
@@ -137,11 +138,14 @@ std::function<void()> OperatorBinder::bind_gathered_attention(const Operands& o)
   std::vector<std::function<void()>> calls;
   for (std::int64_t sequence = 0; sequence < program_.sizes.sequences; ++sequence) {
     if (o.forward()) {
-      for (const AttentionTile& tile : tiles)
-        calls.push_back(
-            ready(forward_of(shape_of(tile, a), rows_of(tile, sequence, local_seq_len(), seq_len()),
-                             bytes, o.dtype(), o.in<std::byte>(0), o.in<std::byte>(1),
-                             o.out<std::byte>(0), o.out<float>(1))));
+      for (const AttentionTile& tile : tiles) {
+        kernels::AttentionForward f =
+            forward_of(shape_of(tile, a), rows_of(tile, sequence, local_seq_len(), seq_len()),
+                       bytes, o.dtype(), o.in<std::byte>(0), o.in<std::byte>(1),
+                       o.out<std::byte>(0), o.out<float>(1));
+        f.sinks = own_sinks(o);
+        calls.push_back(ready(f));
+      }
       continue;
     }
     std::byte* second_dkv = o.out<std::byte>(1) + sequence * seq_len() * bytes.kv();
@@ -182,9 +186,11 @@ std::function<void()> OperatorBinder::bind_ring_attention(const Operands& o) {
   for (std::int64_t sequence = 0; sequence < program_.sizes.sequences; ++sequence) {
     const TileRows rows = rows_of(tile, sequence, local_seq_len(), local_seq_len());
     if (o.forward()) {
-      calls.push_back(
-          ready(forward_of(shape_of(tile, a), rows, bytes, o.dtype(), o.in<std::byte>(0),
-                           o.in<std::byte>(1), o.out<std::byte>(0), o.out<float>(1))));
+      kernels::AttentionForward f =
+          forward_of(shape_of(tile, a), rows, bytes, o.dtype(), o.in<std::byte>(0),
+                     o.in<std::byte>(1), o.out<std::byte>(0), o.out<float>(1));
+      f.sinks = own_sinks(o);  // of the first step: the merges keep what it adds
+      calls.push_back(ready(f));
       continue;
     }
     const kernels::AttentionForward f =

@@ -123,15 +123,19 @@ std::function<void()> OperatorBinder::bind_grouped_linear(const Operands& o) {
                                           .in_features = in,
                                           .out_features = out};
   const auto* offsets = o.in<std::int32_t>(2);
-  if (o.forward())
+  if (o.forward()) {
+    // What the etp ranks make of a row-parallel one is summed: the first adds the bias.
+    const bool adds_bias = o.work.split != models::Split::Row || place_.coordinates.etp == 0;
     return grouped(kernels::GroupedLinearForward{.shape = shape,
                                                  .dtype = o.dtype(),
                                                  .x = o.in(0),
                                                  .x_stride = in,
                                                  .weight = o.in(1),
+                                                 .bias = adds_bias ? o.optional_in(3) : nullptr,
                                                  .y = o.out(0),
                                                  .y_stride = out},
                    offsets);
+  }
   if (!weight_grad)
     return grouped(kernels::GroupedLinearInputGrad{.shape = shape,
                                                    .dtype = o.dtype(),
@@ -148,8 +152,23 @@ std::function<void()> OperatorBinder::bind_grouped_linear(const Operands& o) {
                                                   .x = o.in(1),
                                                   .x_stride = in,
                                                   .dweight = o.out<float>(0),
+                                                  .dbias = static_cast<float*>(o.optional_out(1)),
                                                   .accumulate = o.instance.accumulate},
                  offsets);
+}
+
+/// Gradient of biases alone, of experts whose weights are frozen.
+std::function<void()> OperatorBinder::bind_grouped_bias(const Operands& o) {
+  const std::vector<std::int64_t> bias = o.out_shape(0);
+  return grouped(
+      kernels::GroupedLinearWeightGrad{
+          .shape = {.num_groups = bias[0], .max_rows = o.in_shape(0)[0], .out_features = bias[1]},
+          .dtype = o.dtype(),
+          .dy = o.in(0),
+          .dy_stride = bias[1],
+          .dbias = o.out<float>(0),
+          .accumulate = o.instance.accumulate},
+      o.in<std::int32_t>(1));
 }
 
 std::function<void()> OperatorBinder::bind_combine(const Operands& o) {

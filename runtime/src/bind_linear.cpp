@@ -50,6 +50,7 @@ std::function<void()> OperatorBinder::bind_linear(const Operands& o) {
 }
 
 std::function<void()> OperatorBinder::bind_bias(const Operands& o) {
+  if (!o.forward() && o.operation.inputs.size() > 1) return bind_grouped_bias(o);
   const std::int64_t tokens = o.in_shape(0)[0];
   const std::int64_t size = o.in_shape(0)[1];
   if (o.forward())  // a bias is a table of positions with one row

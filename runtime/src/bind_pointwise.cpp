@@ -14,6 +14,8 @@ kernels::ActivationKind kernel_kind(models::ActivationKind kind) {
       return kernels::ActivationKind::SquaredRelu;
     case models::ActivationKind::Relu:
       return kernels::ActivationKind::Relu;
+    case models::ActivationKind::ClampedSilu:
+      return kernels::ActivationKind::ClampedSilu;
     default:
       throw InvariantError("activation without a kernel; check(plan) must refuse it");
   }

@@ -14,6 +14,11 @@ using program::StepWork;
 
 namespace {
 
+/// Of the tp (of experts': etp) ranks that hold the same gradients, which one is this?
+int copy_of(const program::Coordinates& place, const StepOp& step) {
+  return (step.expert ? place.etp : place.tp) % step.tp_copies;
+}
+
 bool works_on_range(StepWork work) {
   return work == StepWork::SquaredNorm || work == StepWork::OptimizerUpdate;
 }
@@ -125,7 +130,7 @@ std::function<void()> Executor::bind_step_work(const OperationInstance& instance
       return [this, loss] { backend_.zero(loss, sizeof(double)); };
     }
     case StepWork::SquaredNorm:
-      if (!counts_here(step) || groups_.coordinates().tp % step.tp_copies != 0) return [] {};
+      if (!counts_here(step) || copy_of(groups_.coordinates(), step) != 0) return [] {};
       break;
     case StepWork::AccumulateGradients:
       return bind_accumulation(instance, whole);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "program/address.hpp"
+#include "program/attention_inputs.hpp"
 #include "runtime/operator_binding.hpp"
 
 namespace meshplan::runtime {
@@ -27,8 +28,17 @@ struct OperatorBinder::Operands {
         .values[static_cast<std::size_t>(id)];
   }
   template <class T = void>
+  T* at(program::ValueId id) const {
+    return reinterpret_cast<T*>(resolve(instance, id));
+  }
+  template <class T = void>
   T* in(std::size_t i) const {
-    return reinterpret_cast<T*>(resolve(instance, operation.inputs.at(i)));
+    return at<T>(operation.inputs.at(i));
+  }
+  program::AttentionInputs attention_inputs() const {
+    const auto& layer = program.layers[static_cast<std::size_t>(instance.layer)];
+    return program::attention_inputs(program.blocks[static_cast<std::size_t>(layer.block)].values,
+                                     operation);
   }
   void* optional_in(std::size_t i) const { return i < operation.inputs.size() ? in(i) : nullptr; }
   void* optional_out(std::size_t i) const {

@@ -154,7 +154,7 @@ TEST_CASE("every rule of the model is reported under the choice that breaks it",
 
 TEST_CASE("a model that is not lowered has no plan and no nearest miss", "[planner][search]") {
   SearchRequest request = small_request();
-  request.model.attention_sinks = true;
+  request.model.attention_output_gate = true;
   const InfeasibleResult result = not_found(request);
   CHECK_FALSE(result.nearest_miss);
   CHECK(result.counts.broke_a_rule == result.counts.total);

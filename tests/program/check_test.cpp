@@ -199,7 +199,6 @@ TEST_CASE("Parts of a model that this version does not lower are refused by name
   const std::vector<std::pair<std::string, void (*)(ModelSpec&)>> parts = {
       {"linear attention", [](ModelSpec& m) { m.linear_attention.emplace(); }},
       {"(mtp_layers)", [](ModelSpec& m) { m.mtp_layers = 1; }},
-      {"attention_sinks", [](ModelSpec& m) { m.attention_sinks = true; }},
       {"attention_output_gate", [](ModelSpec& m) { m.attention_output_gate = true; }},
       {"attention_softcap", [](ModelSpec& m) { m.attention_softcap = 50; }},
       {"logit_softcap", [](ModelSpec& m) { m.logit_softcap = 30; }},
@@ -208,7 +207,6 @@ TEST_CASE("Parts of a model that this version does not lower are refused by name
       {"(num_classes)", [](ModelSpec& m) { m.num_classes = 2; }},
       {"embedding_norm", [](ModelSpec& m) { m.embedding_norm = true; }},
       {"(token_types)", [](ModelSpec& m) { m.token_types = 2; }},
-      {"clamped_silu", [](ModelSpec& m) { m.activation = models::ActivationKind::ClampedSilu; }},
   };
   for (const auto& [what, change] : parts) {
     Plan plan = make_plan(llama_style());
@@ -217,8 +215,22 @@ TEST_CASE("Parts of a model that this version does not lower are refused by name
   }
   Plan moe = make_plan(llama_style());
   moe.model = models::load_preset("tiny-moe");
-  moe.model.moe->expert_bias = true;
-  CHECK_THAT(message_of(moe, "not-lowered"), Contains("(moe.expert_bias)"));
+  moe.model.moe->router.score = models::RouterScore::Sigmoid;
+  moe.model.moe->router.z_loss_coefficient = 0.1;
+  CHECK_THAT(message_of(moe, "not-lowered"), Contains("(moe.router.z_loss_coefficient)"));
+}
+
+TEST_CASE("gpt-oss is lowered; a ring refuses its windows by name", "[program][check]") {
+  for (const char* name : {"gpt-oss-20b", "gpt-oss-120b"}) {
+    CAPTURE(name);
+    Plan plan = make_plan(models::load_preset(name), {.dp = 2, .ep = 2});
+    CHECK(check(plan).empty());
+    plan = make_plan(models::load_preset(name), {.cp = 2});
+    CHECK(check(plan).empty());
+    plan.context_parallel = ContextMethod::Ring;
+    CHECK_THAT(message_of(plan, "not-lowered"),
+               Contains("a sliding window in a ring") && Contains("'all_gather'"));
+  }
 }
 
 TEST_CASE("FP8 needs multiples of 16 tokens and features on every rank", "[program][check][fp8]") {

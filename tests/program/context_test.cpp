@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 #include <set>
 
+#include "program/attention_inputs.hpp"
 #include "program/cost.hpp"
+#include "program/inspect.hpp"
 #include "program/lower.hpp"
 #include "program/plans.hpp"
 
@@ -168,6 +170,35 @@ TEST_CASE("a ring's next keys are on their way while attention reads the last",
   }
   // 3 shifts of keys a layer forward; backward as many, and 3 of gradients beside attention.
   CHECK(overlapped == 4 * (3 + 3 + 3));
+}
+
+TEST_CASE("each softmax is joined by its sink once, whatever ranks hold its keys",
+          "[program][context]") {
+  models::ModelSpec model = llama_style();
+  model.attention_sinks = true;
+  Plan plan = make_plan(model, {.tp = 2, .cp = 2}, 1);
+  for (const ContextMethod method :
+       {ContextMethod::AllGather, ContextMethod::Ring, ContextMethod::Ulysses}) {
+    plan.context_parallel = method;
+    const Program program = lower(plan, 0);
+    const Block& layer = block_named(program, "dense");
+    int read = 0, differentiated = 0;
+    for (const auto* operations : {&layer.forward, &layer.backward})
+      for (const Operation& operation : *operations) {
+        const auto* work = std::get_if<ComputeOp>(&operation.work);
+        if (work == nullptr || work->kind != models::OpKind::Attention) continue;
+        if (operation.phase == Phase::Forward && attention_inputs(layer.values, operation).sinks) {
+          CHECK(work->ring_step.value_or(0) == 0);
+          ++read;
+        }
+        if (operation.phase == Phase::WeightGrad) ++differentiated;
+      }
+    CAPTURE(static_cast<int>(method));
+    CHECK(read == 1);
+    CHECK(differentiated == 1);
+    CHECK(parameter_named(program, "layers.0.self_attn.sinks").local_shape ==
+          std::vector<std::int64_t>{4});  // of 8 heads
+  }
 }
 
 TEST_CASE("latent attention gathers what keys and values are made of", "[program][context]") {

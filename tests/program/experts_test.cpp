@@ -47,6 +47,32 @@ TEST_CASE("buffers hold the rows of the planned imbalance, or all that could com
   CHECK(routed_rows_bound(make_plan(llama_style())) == 0);
 }
 
+TEST_CASE("biases of experts are cut like their rows, or whole where rows are summed",
+          "[program][experts]") {
+  models::ModelSpec model = mixtral_style();
+  model.moe->expert_bias = true;
+  const Plan plan = make_plan(model, {.dp = 4, .ep = 2, .etp = 2});
+  const Program program = lower(plan, 0);
+  using Shape = std::vector<std::int64_t>;
+  const std::string experts = "layers.0.mlp.experts.";
+  CHECK(parameter_named(program, experts + "gate_up_proj.bias").local_shape == Shape{4, 32});
+  CHECK(parameter_named(program, experts + "down_proj.bias").local_shape == Shape{4, 64});
+  // The norm counts the biases that both etp ranks hold once: here, of 2 ranks each.
+  std::map<std::string, std::int64_t> counted;
+  for (const std::size_t i : instances_named(program, "squared_norm")) {
+    const auto& work = std::get<StepOp>(operation_of(program, program.instances[i]).work);
+    if (!work.expert) continue;
+    for (const Parameter& parameter : program.parameters) {
+      const std::int64_t begin = std::max(parameter.offset, work.range.begin);
+      const std::int64_t end = std::min(parameter.offset + parameter.elements(), work.range.end);
+      if (begin < end) counted[parameter.name] += (end - begin) * 2 / work.tp_copies;
+    }
+  }
+  CHECK(counted.at(experts + "down_proj.bias") == 4 * 64);
+  CHECK(counted.at(experts + "gate_up_proj.bias") == 2 * 4 * 32);
+  CHECK(counted.at(experts + "down_proj.weight") == 2 * 4 * 64 * 16);
+}
+
 TEST_CASE("work on routed rows is counted for the busiest ep rank", "[program][experts]") {
   Plan plan = make_plan(mixtral_style());
   plan.parallel = {.dp = 4, .ep = 4};

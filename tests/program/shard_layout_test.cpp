@@ -70,6 +70,32 @@ TEST_CASE("A replicated parameter is one whole piece on every rank", "[program][
   CHECK(pieces("head.norm.weight", 2, 1) == Pieces{{0, 0, 64, 1}});
 }
 
+TEST_CASE("Biases of experts are matrices with a row for each expert", "[program][shard_layout]") {
+  models::ModelSpec model = test::llama_style();
+  model.ffn_size = 0;
+  model.moe =
+      models::MoeSpec{.num_experts = 4, .top_k = 2, .expert_ffn_size = 32, .expert_bias = true};
+  const Plan plan = test::make_plan(model, {.dp = 4, .ep = 2, .etp = 2});
+  const Program program = lower(plan, 0);
+  for (const char* name : {"gate_up_proj.bias", "down_proj.bias"}) {
+    CAPTURE(name);
+    const Parameter& bias =
+        test::parameter_named(program, std::string("layers.0.mlp.experts.") + name);
+    const std::int64_t columns = bias.global_shape[1];
+    std::vector<int> covered(static_cast<std::size_t>(4 * columns), 0);
+    for (const int ep : {0, 1})
+      for (const int etp : {0, 1})
+        for (const MatrixPiece& piece : matrix_pieces(bias, {.etp = etp, .ep = ep})) {
+          CHECK(piece.local_offset + piece.columns <= bias.elements());
+          CHECK(piece.rows == 1);
+          for (std::int64_t c = 0; c < piece.columns && piece.copy == 0; ++c)
+            ++covered.at(
+                static_cast<std::size_t>(piece.global_row * columns + piece.global_column + c));
+        }
+    CHECK(std::ranges::all_of(covered, [](int count) { return count == 1; }));
+  }
+}
+
 TEST_CASE("The pieces of all ranks cover every global row once", "[program][shard_layout]") {
   for (const int tp : {1, 2, 4, 8})
     for (const auto& model : {test::llama_style(), test::gpt2_style()}) {

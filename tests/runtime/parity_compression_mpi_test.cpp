@@ -314,6 +314,7 @@ std::vector<SumCase> sum_cases() {
   cases.push_back({mixtral_style(), {.dp = 4, .ep = 2}});
   cases.push_back({mixtral_style(), {.dp = 4, .ep = 4}, {1}});
   cases.push_back({mixtral_style(), {.dp = 4, .etp = 2}, {0}});
+  cases.push_back({gpt_oss_style(), {.dp = 4, .etp = 2}, {0, 1}});
   cases.push_back({mixtral_style(), {.tp = 2, .dp = 2, .ep = 2, .sp = true}, {0}});
   cases.push_back({mixtral_style(), {.cp = 2, .dp = 2, .ep = 2}, {1}});
   return cases;

@@ -120,6 +120,18 @@ TEST_CASE("sliding windows and experts go with cp", "[parity][context]") {
                                           {.tp = 2, .cp = 2, .ep = 2, .etp = 2, .sp = true}}));
 }
 
+TEST_CASE("a sink joins each softmax once, whatever ranks hold its keys",
+          "[parity][context][sinks]") {
+  check_parity(plans_of(sinks_style(), {{.cp = 2},
+                                        {.cp = 4},
+                                        {.tp = 2, .cp = 2, .sp = true},
+                                        {.cp = 2, .pp = 2},
+                                        {.tp = 2, .cp = 2, .pp = 2, .sp = true}}));
+  check_parity(
+      plans_of(gpt_oss_style(),
+               {{.cp = 2, .ep = 2}, {.cp = 4}, {.tp = 2, .cp = 2, .ep = 2, .etp = 2, .sp = true}}));
+}
+
 TEST_CASE("router losses and capacity are those of whole sequences over cp", "[parity][context]") {
   for (const models::ModelSpec& model : {balanced_style(), capacity_style()})
     check_parity(plans_of(model, {{.cp = 4},

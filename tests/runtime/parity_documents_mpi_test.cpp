@@ -95,6 +95,10 @@ TEST_CASE("packed documents over cp give the gradients of one rank", "[parity][d
                         {{.cp = 4}, ContextMethod::AllGather, 12}});
   check_parity(packed_plan(sliding_style()),
                {{{.cp = 4}}, {{.cp = 4}, ContextMethod::AllGather, 8}, {{.tp = 2}}});
+  check_parity(packed_plan(sinks_style()), {{{.tp = 2, .sp = true}},
+                                            {{.cp = 4}, ContextMethod::Ring, 8},
+                                            {{.cp = 4}, ContextMethod::AllGather},
+                                            {{.tp = 2, .cp = 2}, ContextMethod::Ulysses}});
   check_parity(packed_plan(latent_style()), {{{.tp = 2, .sp = true}},
                                              {{.cp = 4}, ContextMethod::Ring, 8},
                                              {{.cp = 4}, ContextMethod::AllGather},

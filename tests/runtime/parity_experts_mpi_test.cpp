@@ -58,6 +58,8 @@ std::vector<Plan> plans_of(const models::ModelSpec& model) {
     // What no gradient moves is whole on every rank, however the rest is sharded.
     if (parallel.dp > 1 && parallel.pp == 1 && model.moe->router.correction_bias)
       plan.zero_stage = count % 2;
+    // Biases that all etp ranks hold are owned in parts like any other parameter.
+    if (parallel.dp > 1 && parallel.pp == 1 && model.moe->expert_bias) plan.zero_stage = count % 4;
     plans.push_back(plan);
   }
   return plans;
@@ -163,6 +165,25 @@ void weigh_with_correction_bias(program::Program& program) {
   });
 }
 
+/// Of the etp ranks, each adds the bias to its part of the sum.
+void add_bias_on_every_etp_rank(program::Program& program) {
+  for_each_operation(program, [](program::Operation& operation) {
+    auto* work = std::get_if<program::ComputeOp>(&operation.work);
+    if (work != nullptr && operation.name == "expert_down") work->split = models::Split::Column;
+  });
+}
+
+void count_every_copy_of_a_bias(program::Program& program) {
+  for_each_operation(program, [](program::Operation& operation) {
+    if (auto* step = std::get_if<program::StepOp>(&operation.work); step != nullptr && step->expert)
+      step->tp_copies = 1;
+  });
+}
+
+void drop_sinks_gradient(program::Program& program) {
+  erase_operations(program, "attention.weight_grad");
+}
+
 struct SeededBug {
   std::string name;
   models::ModelSpec model;
@@ -185,6 +206,15 @@ std::vector<SeededBug> seeded_bugs() {
       {"rows returned to wrong slots", mixtral, two, return_rows_to_wrong_slots},
       {"load of one rank alone", deepseek_style(), two, do_not_sum_load},
       {"correction bias in the weights", deepseek_style(), two, weigh_with_correction_bias},
+      {"bias added by every etp rank",
+       gpt_oss_style(),
+       {.dp = 2, .etp = 2},
+       add_bias_on_every_etp_rank},
+      {"norm counts every copy of a bias",
+       gpt_oss_style(),
+       {.dp = 2, .etp = 2},
+       count_every_copy_of_a_bias},
+      {"sinks' gradient dropped", gpt_oss_style(), two, drop_sinks_gradient},
   };
 }
 
@@ -203,6 +233,11 @@ TEST_CASE("every plan with shared experts gives the gradients and losses of one 
 TEST_CASE("every plan of a DeepSeek-style model gives the gradients and losses of one rank",
           "[parity][experts][latent]") {
   check_parity(deepseek_style());
+}
+
+TEST_CASE("every plan of a gpt-oss-style model gives the gradients and losses of one rank",
+          "[parity][experts][sinks]") {
+  check_parity(gpt_oss_style());
 }
 
 TEST_CASE("every plan with router losses gives the gradients and losses of one rank",
@@ -226,7 +261,7 @@ TEST_CASE("in bf16 the experts' plans give the gradients of one rank, to the for
   // 22 roundings in a layer, as parity_mpi_test counts them; routing must agree exactly first, so
   // plans do not change what the router reads.
   ParityJob fixture{.steps = kSteps};
-  for (const models::ModelSpec& model : {mixtral_style(), deepseek_style()}) {
+  for (const models::ModelSpec& model : {mixtral_style(), deepseek_style(), gpt_oss_style()}) {
     Plan plan = base_plan(model);
     plan.workload.precision = DType::BF16;
     const RunResult reference = fixture.run_alone(plan);

@@ -92,6 +92,8 @@ std::vector<Case> expert_cases() {
       {mixtral_style(), router, {.dp = 2, .ep = 2}},
       {mixtral_style(), experts, {.tp = 2, .dp = 2, .ep = 2, .sp = true}},
       {mixtral_style(), {"embedding", "layers.0"}, {.dp = 4, .ep = 2}, ScheduleKind::OneFOneB, 1},
+      {gpt_oss_style(), {"*sinks", "*.experts.*.weight"}, {.dp = 4, .ep = 2, .etp = 2}},
+      {gpt_oss_style(), {"*.bias"}, {.tp = 2, .dp = 2, .ep = 2, .sp = true}},
       {balanced_style(), router, {.pp = 2, .dp = 2, .ep = 2}, ScheduleKind::ZbH1},
       {deepseek_style(), experts, {.pp = 2, .dp = 2, .ep = 2}},
       {deepseek_style(),

@@ -55,6 +55,28 @@ inline models::ModelSpec sliding_style() {
   return model;
 }
 
+/// Each softmax has a sink, which a ring must count once.
+inline models::ModelSpec sinks_style() {
+  models::ModelSpec model = llama_style();
+  model.name = "sinks-style";
+  model.attention_sinks = true;
+  return model;
+}
+
+/// gpt-oss: sinks, windows in every other layer, its clamped unit, biases everywhere.
+inline models::ModelSpec gpt_oss_style() {
+  models::ModelSpec model = mixtral_style();
+  model.name = "gpt-oss-style";
+  model.activation = models::ActivationKind::ClampedSilu;
+  model.qkv_bias = model.attention_out_bias = model.attention_sinks = true;
+  model.layer_pattern = {models::LayerAttention::Sliding, models::LayerAttention::Full};
+  model.window = 8;
+  model.moe->expert_bias = true;
+  model.moe->router.bias = true;
+  model.moe->router.aux_loss_coefficient = 0.5;
+  return model;
+}
+
 /// Latent attention, a dense layer, a gated shared expert, two
 /// of four groups of experts, and a correction bias that moves far enough to change the second
 /// step.

@@ -330,7 +330,7 @@ struct StepOp {
   std::optional<int> bucket = std::nullopt;
   bool weight_decay = false;  // OptimizerUpdate
   int tp_copies =
-      1;  // SquaredNorm: adjacent tp ranks that hold the same gradients; the first counts
+      1;  // SquaredNorm: adjacent tp (expert: etp) ranks with the same gradients; the first counts
   /// With experts, norm and loss are summed over all ranks: SquaredNorm and MaskLoss count on the
   /// first of the ranks that hold the same (dp and cp 0; for `expert` ranges, expert-dp 0).
   bool first_replica_only = false;

@@ -73,6 +73,9 @@ class OperatorBinder {
   std::function<void()> bind_float8(const Operands& o);
   std::function<void()> bind_bias(const Operands& o);
   std::function<void()> bind_attention(const Operands& o);
+  std::function<void()> bind_sinks_gradient(const Operands& o);
+  /// Of the heads that this rank attends with, or null.
+  const void* own_sinks(const Operands& o) const;
   std::function<void()> bind_gathered_attention(const Operands& o);
   std::function<void()> bind_ring_attention(const Operands& o);
   std::function<void()> bind_document_attention(const Operands& o, std::int64_t keys);
@@ -101,6 +104,7 @@ class OperatorBinder {
   std::function<void()> bind_dispatch(const Operands& o);
   std::function<void()> bind_regroup(const Operands& o);
   std::function<void()> bind_grouped_linear(const Operands& o);
+  std::function<void()> bind_grouped_bias(const Operands& o);
   std::function<void()> bind_combine(const Operands& o);
   template <class Call, class SetRows>
   std::function<void()> of_rows(const Operands& o, std::size_t offsets, Call call,
