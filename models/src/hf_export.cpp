@@ -105,6 +105,23 @@ Json qwen3_moe_config(const ModelSpec& spec) {
   return config;
 }
 
+Json gpt_oss_config(const ModelSpec& spec) {
+  Json config = llama_like_config(spec, "GptOssForCausalLM");
+  if (!spec.moe) return config;
+  config["intermediate_size"] = spec.moe->expert_ffn_size;
+  config["num_local_experts"] = spec.moe->num_experts;
+  config["num_experts_per_tok"] = spec.moe->top_k;
+  config["router_aux_loss_coef"] = spec.moe->router.aux_loss_coefficient;
+  config["hidden_act"] = "silu";  // its clamped form has no name
+  config["swiglu_limit"] = 7.0;
+  Json types = Json::array();
+  for (int layer = 0; layer < spec.num_layers; ++layer)
+    types.push_back(attention_of_layer(spec, layer) == LayerAttention::Sliding ? "sliding_attention"
+                                                                               : "full_attention");
+  config["layer_types"] = std::move(types);
+  return config;
+}
+
 Json deepseek_v3_config(const ModelSpec& spec) {
   Json config = llama_like_config(spec, "DeepseekV3ForCausalLM");
   if (!spec.moe || !spec.mla) return config;
@@ -141,13 +158,14 @@ struct Exporter {
 };
 
 // In the order of preference for a model that several can express.
-constexpr std::array<Exporter, 8> kExporters = {{{"gpt2", gpt2_config},
+constexpr std::array<Exporter, 9> kExporters = {{{"gpt2", gpt2_config},
                                                  {"llama", llama_config},
                                                  {"mistral", mistral_config},
                                                  {"qwen2", qwen2_config},
                                                  {"qwen3", qwen3_config},
                                                  {"mixtral", mixtral_config},
                                                  {"qwen3_moe", qwen3_moe_config},
+                                                 {"gpt_oss", gpt_oss_config},
                                                  {"deepseek_v3", deepseek_v3_config}}};
 
 /// The fields in which `spec` comes back changed from the config.

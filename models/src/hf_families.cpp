@@ -158,6 +158,8 @@ void fill_gpt_oss(HfConfig& config, ModelSpec& spec) {
   fill_llama_like(config, spec);
   if (config.activation({"hidden_act"}) != ActivationKind::Silu)
     config.fail("hidden_act", "gpt_oss has only 'silu' (in its clamped form)");
+  if (config.number({"swiglu_limit"}) != 7.0)
+    config.fail("swiglu_limit", "gate and up are clamped to 7, as in the published models");
   spec.activation = ActivationKind::ClampedSilu;
   set_attention_bias(config, spec);
   spec.attention_sinks = true;
@@ -330,7 +332,7 @@ std::vector<HfFamily> hf_families() {
            "initializer_range": 0.02, "tie_word_embeddings": false, "attention_bias": true,
            "rope_theta": 150000.0, "partial_rotary_factor": null, "num_key_value_heads": 8,
            "head_dim": 64, "sliding_window": 128, "num_local_experts": 128,
-           "num_experts_per_tok": 4, "router_aux_loss_coef": 0.001})",
+           "num_experts_per_tok": 4, "router_aux_loss_coef": 0.001, "swiglu_limit": 7.0})",
        fill_gpt_oss},
       {"llama",
        R"({"max_position_embeddings": 2048, "hidden_act": "silu", "rms_norm_eps": 1e-6,

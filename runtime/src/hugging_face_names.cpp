@@ -20,6 +20,7 @@ enum class Layout {
   Same,
   Transposed,   // (in, out): the Conv1D of GPT-2
   Interleaved,  // rotated rows of a head as pairs (2i, 2i + 1); ours are i and i + R/2
+  Stacked,      // all experts in one, (X, in, out), rows of the sections in turns: of gate, of up
 };
 
 /// One line of the table. "{L}" is the layer, "{X}" the expert. Both sides are followed by the same
@@ -66,6 +67,22 @@ constexpr std::array kExperts = {
     NameRule{"layers.{L}.mlp.experts.gate_up_proj", "model.layers.{L}.mlp.experts.{X}.up_proj", 1},
     NameRule{"layers.{L}.mlp.experts.down_proj", "model.layers.{L}.mlp.experts.{X}.down_proj"}};
 
+constexpr std::array kGptOss = {
+    NameRule{"layers.{L}.self_attn.sinks", "model.layers.{L}.self_attn.sinks"},
+    NameRule{"layers.{L}.mlp.gate", "model.layers.{L}.mlp.router"},
+    NameRule{"layers.{L}.mlp.experts.gate_up_proj.weight",
+             "model.layers.{L}.mlp.experts.gate_up_proj", 0, Layout::Stacked},
+    NameRule{"layers.{L}.mlp.experts.gate_up_proj.weight",
+             "model.layers.{L}.mlp.experts.gate_up_proj", 1, Layout::Stacked},
+    NameRule{"layers.{L}.mlp.experts.gate_up_proj.bias",
+             "model.layers.{L}.mlp.experts.gate_up_proj_bias", 0, Layout::Stacked},
+    NameRule{"layers.{L}.mlp.experts.gate_up_proj.bias",
+             "model.layers.{L}.mlp.experts.gate_up_proj_bias", 1, Layout::Stacked},
+    NameRule{"layers.{L}.mlp.experts.down_proj.weight", "model.layers.{L}.mlp.experts.down_proj",
+             -1, Layout::Stacked},
+    NameRule{"layers.{L}.mlp.experts.down_proj.bias", "model.layers.{L}.mlp.experts.down_proj_bias",
+             -1, Layout::Stacked}};
+
 constexpr std::array kDeepSeek = {
     NameRule{"layers.{L}.self_attn.q_proj", "model.layers.{L}.self_attn.q_proj", -1,
              Layout::Interleaved},
@@ -109,6 +126,7 @@ struct Family {
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {{"deepseek_v3", "", {kLlama, kExperts, kDeepSeek}},
                                           {"gpt2", "transformer.", {kGpt2}},
+                                          {"gpt_oss", "", {kLlama, kGptOss}},
                                           {"llama", "", {kLlama}},
                                           {"mistral", "", {kLlama}},
                                           {"mixtral", "", {kLlama, kMixtralExperts}},
@@ -156,6 +174,7 @@ class PartBuilder {
   /// @param suffix  ".weight", ".bias" or ""
   void append(const NameRule& rule, int layer, std::string_view suffix) {
     const std::string name = replaced(rule.theirs, "{L}", layer) + std::string(suffix);
+    if (rule.layout == Layout::Stacked) return append_stacked(rule, name);
     if (!experts_) {
       append_box(rule, name, section_box(rule));
       return;
@@ -193,6 +212,23 @@ class PartBuilder {
       append_interleaved(std::move(part));
     else
       parts_.push_back(std::move(part));
+  }
+
+  /// Of (X, out, in) or, of biases, (X, out).
+  void append_stacked(const NameRule& rule, const std::string& tensor) {
+    const std::vector<std::int64_t>& ours = parameter_.shape;
+    const std::int64_t turns = rule.section < 0 ? 1 : std::ssize(parameter_.sections);
+    HuggingFacePart part{.parameter = parameter_.name,
+                         .box = section_box(rule),
+                         .tensor = tensor,
+                         .tensor_shape = ours,
+                         .offset = std::max(rule.section, 0),
+                         .strides = {ours[1], turns}};
+    if (ours.size() == 3) {
+      std::swap(part.tensor_shape[1], part.tensor_shape[2]);
+      part.strides = {ours[1] * ours[2], turns, ours[1]};
+    }
+    parts_.push_back(std::move(part));
   }
 
   /// Heads of rows: first those that stay, then R rotated ones, whose even rows of theirs are our

@@ -87,6 +87,10 @@ models::ModelSpec small(const std::string& family) {
          "vocab_size": 10})"},
       {"gpt2", R"({"model_type": "gpt2", "n_embd": 8, "n_layer": 2, "n_head": 2, "vocab_size": 10,
          "n_positions": 16})"},
+      {"gpt_oss", R"({"model_type": "gpt_oss", "hidden_size": 8, "num_hidden_layers": 2,
+         "head_dim": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 6,
+         "vocab_size": 10, "num_local_experts": 3, "num_experts_per_tok": 2,
+         "sliding_window": 4})"},
       {"mixtral", R"({"model_type": "mixtral", "hidden_size": 8, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 12,
          "vocab_size": 10, "num_local_experts": 3, "num_experts_per_tok": 2})"},
@@ -206,6 +210,35 @@ TEST_CASE("experts are separate tensors", "[runtime][hugging_face]") {
   CHECK(value(file, moe + "experts.1.w2.weight", {7, 11}) ==
         model.at("layers.1.mlp.experts.down_proj.weight", {1, 7, 11}));
   CHECK(value(file, moe + "gate.weight", {2, 0}) == model.at("layers.1.mlp.gate.weight", {2, 0}));
+}
+
+TEST_CASE("gpt-oss stacks its experts, transposed, gate and up in turns",
+          "[runtime][hugging_face]") {
+  const test::TemporaryFolder folder;
+  const models::ModelSpec spec = small("gpt_oss");
+  MarkedModel model(spec);
+  export_hugging_face(model, spec, {}, {.folder = folder.path() + "/out"});
+  const SafetensorsFile file(folder.path() + "/out/model.safetensors");
+  const std::string layer = "model.layers.1.";
+  const std::string experts = layer + "mlp.experts.";
+  CHECK(names(file).size() == 3 + 2 * (2 + 8 + 1 + 2 + 4));
+  CHECK(file.at(layer + "self_attn.sinks").shape == Shape{4});
+  CHECK(file.at(layer + "mlp.router.bias").shape == Shape{3});
+  CHECK(value(file, layer + "mlp.router.weight", {2, 5}) ==
+        model.at("layers.1.mlp.gate.weight", {2, 5}));
+  // Ours: rows 0..5 of gate, 6..11 of up.
+  const char* gate_up = "layers.1.mlp.experts.gate_up_proj.weight";
+  const char* gate_up_bias = "layers.1.mlp.experts.gate_up_proj.bias";
+  CHECK(file.at(experts + "gate_up_proj").shape == Shape{3, 8, 12});
+  CHECK(value(file, experts + "gate_up_proj", {2, 7, 4}) == model.at(gate_up, {2, 2, 7}));
+  CHECK(value(file, experts + "gate_up_proj", {1, 3, 11}) == model.at(gate_up, {1, 11, 3}));
+  CHECK(value(file, experts + "gate_up_proj_bias", {2, 10}) == model.at(gate_up_bias, {2, 5}));
+  CHECK(value(file, experts + "gate_up_proj_bias", {0, 1}) == model.at(gate_up_bias, {0, 6}));
+  CHECK(file.at(experts + "down_proj").shape == Shape{3, 6, 8});
+  CHECK(value(file, experts + "down_proj", {1, 5, 2}) ==
+        model.at("layers.1.mlp.experts.down_proj.weight", {1, 2, 5}));
+  CHECK(value(file, experts + "down_proj_bias", {2, 7}) ==
+        model.at("layers.1.mlp.experts.down_proj.bias", {2, 7}));
 }
 
 TEST_CASE("DeepSeek's rotated rows are pairs in the file and halves with us",
