@@ -26,9 +26,17 @@ LLAMA = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 4, "num_
 GPT2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 4, "n_head": 8, "n_positions": 64,
         "vocab_size": 300, "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new",
         "tie_word_embeddings": True}
+GPT_OSS = {"model_type": "gpt_oss", "hidden_size": 64, "num_hidden_layers": 4, "head_dim": 16,
+           "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 48,
+           "vocab_size": 300, "num_local_experts": 4, "num_experts_per_tok": 2,
+           "sliding_window": 8, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
+           "rope_theta": 10000.0, "attention_bias": True, "router_aux_loss_coef": 0.0,
+           "tie_word_embeddings": False}
 CASES = [("llama", LLAMA, models.llama, models.random_llama, [[], ["--tp", "2", "--pp", "2"]]),
          ("tied llama", {**LLAMA, "tie_word_embeddings": True}, models.llama, models.random_llama,
           [["--pp", "2", "--tp", "2", "--sp"]]),
+         ("gpt-oss", GPT_OSS, models.gpt_oss, models.random_gpt_oss,
+          [[], ["--dp", "2", "--ep", "2"], ["--tp", "2", "--pp", "2", "--sp", "--etp", "2"]]),
          ("gpt2", GPT2, models.gpt2, models.random_gpt2, [[], ["--tp", "2", "--pp", "2"]])]
 
 
@@ -45,8 +53,9 @@ def learning_rate(step):
 def train(forward, config, weights, tokens):
     """Losses of STEPS steps on the same batch; `weights` are trained in place."""
     ids, targets = tokens[:-1].view(SEQUENCES, TOKENS), tokens[1:].view(SEQUENCES, TOKENS)
-    matrices = [w for w in weights.values() if w.dim() > 1]
-    vectors = [w for w in weights.values() if w.dim() == 1]
+    decayed = [n for n, w in weights.items() if w.dim() > 1 and not n.endswith("bias")]
+    matrices = [weights[n] for n in decayed]
+    vectors = [w for n, w in weights.items() if n not in decayed]
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": OPTIMIZER["weight_decay"]},
                                    {"params": vectors, "weight_decay": 0.0}],
                                   betas=(OPTIMIZER["beta1"], OPTIMIZER["beta2"]),
@@ -78,6 +87,7 @@ def make_plan(meshplan, model, plan_file, flags):
     with open(plan_file) as file:
         plan = json.load(file)
     plan["workload"]["optimizer"].update(OPTIMIZER)
+    plan["expert_imbalance"] = 8  # a random router may send any rank most of the rows
     with open(plan_file, "w") as file:
         json.dump(plan, file)
 

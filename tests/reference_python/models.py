@@ -1,6 +1,7 @@
-"""Llama and GPT-2 in PyTorch, from the public definitions of the architectures: Touvron et al. 2023
-(RMSNorm, SwiGLU, rotary positions, grouped queries), Radford et al. 2019 (LayerNorm, GELU, learned
-positions, Conv1D weights), with the tensor names of the published checkpoints. Parameters are a dict
+"""Llama, GPT-2 and gpt-oss in PyTorch, from the public definitions of the architectures: Touvron et
+al. 2023 (RMSNorm, SwiGLU, rotary positions, grouped queries), Radford et al. 2019 (LayerNorm, GELU,
+learned positions, Conv1D weights), OpenAI 2025 (gpt-oss model card: sinks, windows in every other
+layer, clamped SwiGLU, biases), with the tensor names of the published checkpoints. Parameters are a dict
 of leaf tensors; meshplan's code was not looked at.
 """
 import math
@@ -57,6 +58,47 @@ def llama(config, weights, ids):
     return x @ weights[head + ".weight"].T
 
 
+def gpt_oss(config, weights, ids):
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    epsilon, base = config["rms_norm_eps"], config["rope_theta"]
+    x = weights["model.embed_tokens.weight"][ids]
+    for layer in range(config["num_hidden_layers"]):
+        def w(name):
+            return weights[f"model.layers.{layer}.{name}"]
+
+        def linear(y, name):
+            return y @ w(name + ".weight").T + w(name + ".bias")
+        h = rms_norm(x, w("input_layernorm.weight"), epsilon)
+        q = rotate(split_heads(linear(h, "self_attn.q_proj"), heads), base)
+        k = rotate(split_heads(linear(h, "self_attn.k_proj"), kv_heads), base)
+        v = split_heads(linear(h, "self_attn.v_proj"), kv_heads)
+        window = config["sliding_window"] if layer % 2 == 0 else ids.shape[1]
+        o = sink_attention(q, k.repeat_interleave(heads // kv_heads, 1),
+                           v.repeat_interleave(heads // kv_heads, 1), w("self_attn.sinks"), window)
+        x = x + linear(o.transpose(1, 2).flatten(-2), "self_attn.o_proj")
+        h = rms_norm(x, w("post_attention_layernorm.weight"), epsilon)
+        chosen = linear(h, "mlp.router").topk(config["num_experts_per_tok"], -1)
+        for choice, share in zip(chosen.indices.unbind(-1), chosen.values.softmax(-1).unbind(-1)):
+            gate_up = (torch.einsum("...d,...df->...f", h, w("mlp.experts.gate_up_proj")[choice])
+                       + w("mlp.experts.gate_up_proj_bias")[choice])
+            gate, up = gate_up[..., ::2].clamp(max=7), gate_up[..., 1::2].clamp(-7, 7)
+            inner = gate * torch.sigmoid(1.702 * gate) * (up + 1)
+            down = (torch.einsum("...f,...fd->...d", inner, w("mlp.experts.down_proj")[choice])
+                    + w("mlp.experts.down_proj_bias")[choice])
+            x = x + share[..., None] * down
+    return rms_norm(x, weights["model.norm.weight"], epsilon) @ weights["lm_head.weight"].T
+
+
+def sink_attention(q, k, v, sinks, window):
+    """Each head's sink is one more score, whose value is nothing."""
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    tokens = q.shape[-2]
+    mask = torch.ones(tokens, tokens, dtype=torch.bool).tril().triu(1 - window)
+    scores = scores.masked_fill(~mask, float("-inf"))
+    sinks = sinks[None, :, None, None].expand(*scores.shape[:-1], 1)
+    return torch.cat([scores, sinks], -1).softmax(-1)[..., :-1] @ v
+
+
 def gpt2(config, weights, ids):
     heads, epsilon = config["n_head"], config["layer_norm_epsilon"]
 
@@ -96,6 +138,38 @@ def random_llama(config, seed):
         for name, shape in parts.items():
             shapes[f"model.layers.{layer}.{name}.weight"] = shape
     return _fill(shapes)
+
+
+def random_gpt_oss(config, seed):
+    torch.manual_seed(seed)
+    hidden, ffn, experts = (config["hidden_size"], config["intermediate_size"],
+                            config["num_local_experts"])
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    shapes = {"model.embed_tokens.weight": (config["vocab_size"], hidden),
+              "model.norm.weight": (hidden,), "lm_head.weight": (config["vocab_size"], hidden)}
+    for layer in range(config["num_hidden_layers"]):
+        own = f"model.layers.{layer}."
+        linears = {"self_attn.q_proj": (heads * config["head_dim"], hidden),
+                   "self_attn.k_proj": (kv_heads * config["head_dim"], hidden),
+                   "self_attn.v_proj": (kv_heads * config["head_dim"], hidden),
+                   "self_attn.o_proj": (hidden, heads * config["head_dim"]),
+                   "mlp.router": (experts, hidden)}
+        for name, shape in linears.items():
+            shapes[f"{own}{name}.weight"], shapes[f"{own}{name}.bias"] = shape, shape[:1]
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            shapes[f"{own}{name}.weight"] = (hidden,)
+        shapes[own + "self_attn.sinks"] = (heads,)
+        shapes[own + "mlp.experts.gate_up_proj"] = (experts, hidden, 2 * ffn)
+        shapes[own + "mlp.experts.gate_up_proj_bias"] = (experts, 2 * ffn)
+        shapes[own + "mlp.experts.down_proj"] = (experts, ffn, hidden)
+        shapes[own + "mlp.experts.down_proj_bias"] = (experts, hidden)
+    weights = _fill(shapes)
+    for name, values in weights.items():
+        if name.endswith("sinks"):
+            values *= 20  # as large as scores
+        if name.endswith("gate_up_proj"):
+            values *= 10  # some of gate and up beyond the clamp
+    return weights
 
 
 def random_gpt2(config, seed):
