@@ -10,6 +10,7 @@
 #include <memory>
 #include <memory_resource>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
