@@ -31,6 +31,7 @@ struct Options {
   std::optional<std::string> name;
   // Absent until resolve(): what is worth measuring depends on the device.
   std::optional<std::string> model;
+  ModelReading reading;
   std::optional<std::int64_t> seq_len;
   std::optional<std::string> precision;  // one or several, with commas
   std::int64_t global_batch = 16;
@@ -100,7 +101,7 @@ std::string joined(const std::vector<int>& values) {
 
 std::vector<program::Plan> shapes(const Options& options) {
   std::vector<program::Plan> plans;
-  const models::ModelSpec model = load_model(*options.model).spec;
+  const models::ModelSpec model = load_model(*options.model, options.reading).spec;
   for (const program::Precision precision : precisions(options)) {
     program::Workload workload{.seq_len = *options.seq_len,
                                .global_batch_size = options.global_batch};
@@ -129,7 +130,7 @@ int measure(const Options& options, runtime::Job& job) {
                                 program::CommOp::ReduceScatter},
                         .budget_per_case = Seconds{0.1},
                         .total_budget = Seconds{options.communication_s}}};
-  if (on_gpus || load_model(*options.model).spec.moe)
+  if (on_gpus || load_model(*options.model, options.reading).spec.moe)
     calibration.communication.ops.push_back(program::CommOp::AllToAll);
   if (options.operators) calibration.shapes = shapes(options);
   std::optional<Progress> progress;
@@ -176,13 +177,15 @@ std::vector<std::string> rank_arguments(const Options& options, const std::strin
                                         "--hang-timeout",
                                         fmt::format("{}", options.hosts.hang_timeout_s)};
   for (std::string& argument : arguments_of(options.device)) arguments.push_back(argument);
+  for (std::string& argument : arguments_of(options.reading)) arguments.push_back(argument);
   return arguments;
 }
 
 int calibrate(const Options& options) {
   if (!options.out) throw ConfigError("where to? usage: meshplan calibrate --out cluster.json");
   require_writable({options.out});
-  load_model(*options.model);  // a wrong name or type fails here, not in every rank
+  load_model(*options.model,
+             options.reading);  // a wrong name or type fails here, not in every rank
   precisions(options);
   TemporaryFolder folder;
   std::vector<program::CalibrationSamples> jobs;
@@ -274,6 +277,7 @@ void add_calibrate_command(CommandLine& line) {
       .option("--cluster", options->cluster, "that --refine corrects")
       .option("--samples-out", options->samples_out, "(a measuring rank: where raw samples go)")
       .flag("--operators", options->operators, "(a measuring rank: time operators too)");
+  add_model_reading(command, options->reading);
   add_device_options(command, options->device);
   add_host_options(command, options->hosts);
   command

@@ -16,20 +16,20 @@ void add_catalog_command(CommandLine& line, const CatalogCommand& command) {
     bool schema = false;
   };
   const auto options = std::make_shared<Options>();
-  line.add(command.name, command.summary)
-      .positional(command.item, options->item, command.item_help)
+  Command added = line.add(command.name, command.summary);
+  added.positional(command.item, options->item, command.item_help)
       .flag("--json", options->json, command.json_help)
-      .flag("--schema", options->schema, command.schema_help)
-      .examples(command.examples)
-      .on_run([options, command] {
-        if (options->schema)
-          output("{}", command.schema());
-        else if (options->item)
-          output("{}", command.one(*options->item, options->json));
-        else
-          output("{}", command.all(options->json));
-        return kDone;
-      });
+      .flag("--schema", options->schema, command.schema_help);
+  command.add_options(added);
+  added.examples(command.examples).on_run([options, command] {
+    if (options->schema)
+      output("{}", command.schema());
+    else if (options->item)
+      output("{}", command.one(*options->item, options->json));
+    else
+      output("{}", command.all(options->json));
+    return kDone;
+  });
 }
 
 }  // namespace meshplan::cli

@@ -16,6 +16,7 @@ struct CatalogCommand {
   std::string json_help = "print the result for programs";
   std::string schema_help;
   std::string examples;
+  std::function<void(Command&)> add_options = [](Command&) {};
   std::function<std::string()> schema;
   std::function<std::string(const std::string& item, bool json)> one;
   std::function<std::string(bool json)> all;

@@ -78,7 +78,8 @@ Facts facts_of(const runtime::HuggingFaceModel& model) {
   for (const auto& [name, text] : model.companions()) companions.push_back(name);
   facts.emplace_back("travels_along", companions);
   if (!model.ignored().empty()) facts.emplace_back("not_needed", model.ignored());
-  if (!model.assumptions().empty()) facts.emplace_back("assumed", model.assumptions());
+  if (!model.config().assumptions.empty())
+    facts.emplace_back("assumed", model.config().assumptions);
   return facts;
 }
 
@@ -130,6 +131,7 @@ int export_to(const Options& options) {
   output("{}: {} of step {}, {} tensors, {:.1f} MiB in {}\n", *options.out, written.model_type,
          checkpoint.index().run.step, written.tensors, static_cast<double>(written.bytes) / kMib,
          fmt::join(written.files, ", "));
+  for (const std::string& line : written.left_out) output("left out  {}\n", line);
   return kDone;
 }
 

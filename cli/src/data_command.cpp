@@ -1,4 +1,4 @@
-// meshplan data: text to token files, and what a token file holds.
+// meshplan data: text to token files, what a token file holds, and the order a run reads it in.
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
@@ -7,6 +7,7 @@
 
 #include "commands.hpp"
 #include "core/json_fields.hpp"
+#include "data_order.hpp"
 #include "exit_codes.hpp"
 #include "files.hpp"
 #include "output.hpp"
@@ -26,11 +27,12 @@ struct Options {
   std::optional<std::string> end_token;
   bool no_end_token = false;
   int sample = 40;
+  DataOrderOptions order;
   bool json = false;
   Terminal terminal;
 };
 
-const std::vector<std::string> kActions = {"prepare", "inspect"};
+const std::vector<std::string> kActions = {"prepare", "inspect", "order"};
 
 /// A folder means the tokenizer.json in it.
 runtime::Tokenizer load_tokenizer(const std::string& given) {
@@ -209,6 +211,18 @@ int inspect(const Options& options) {
   return kDone;
 }
 
+int order(const Options& options) {
+  if (options.inputs.size() != 1)
+    throw ConfigError(
+        fmt::format("expected one plan, got {} files; usage: meshplan data order "
+                    "plan.json --data book.u16",
+                    options.inputs.size()));
+  DataOrderOptions of_run = options.order;
+  of_run.plan = options.inputs.front();
+  of_run.json = options.json;
+  return print_data_order(of_run);
+}
+
 int run(const Options& options) {
   if (!options.action || std::ranges::find(kActions, *options.action) == kActions.end())
     throw ConfigError(
@@ -219,6 +233,7 @@ int run(const Options& options) {
     throw ConfigError(fmt::format("which files? usage: meshplan data {} FILE...", *options.action));
   if (options.sample < 0)
     throw ConfigError(fmt::format("--sample {}: must be at least 0", options.sample));
+  if (*options.action == "order") return order(options);
   return *options.action == "prepare" ? prepare(options) : inspect(options);
 }
 
@@ -227,11 +242,11 @@ int run(const Options& options) {
 void add_data_command(CommandLine& line) {
   const auto options = std::make_shared<Options>();
   options->terminal = line.terminal();
-  Command command = line.add("data", "Turn text into token files; inspect them");
-  command.positional("action", options->action, "prepare or inspect")
+  Command command = line.add("data", "Turn text into token files; inspect them; show their order");
+  command.positional("action", options->action, "prepare, inspect or order")
       .rest(options->inputs,
             "text files (a document each), *.jsonl (a document a line, its \"text\"); inspect: "
-            "token files")
+            "token files; order: a plan")
       .option("--tokenizer", options->tokenizer,
               "tokenizer.json of a BPE (Hugging Face), or the folder that holds it")
       .option("--out", options->out, "token file; *.u16, or *.u32 for more than 65,536 tokens")
@@ -239,10 +254,17 @@ void add_data_command(CommandLine& line) {
               "put behind every document; default: the usual one")
       .flag("--no-end-token", options->no_end_token, "put nothing behind documents")
       .option("--sample", options->sample, "inspect: tokens to show")
-      .flag("--json", options->json, "inspect: print for programs")
+      .option("--data", options->order.data, "order: the token file, as in meshplan run")
+      .option("--seed", options->order.seed, "order: of the run; default: 1")
+      .option("--first-step", options->order.first_step, "order: first step to show; default: 0")
+      .option("--steps", options->order.num_steps, "order: how many steps; default: 1")
+      .option("--eval-every", options->order.evaluate_every,
+              "order: of the run; more than 0 holds the file's tail out")
+      .flag("--json", options->json, "inspect, order: print for programs")
       .examples(
           "  meshplan data prepare book.txt --tokenizer llama/tokenizer.json --out book.u32\n"
           "  meshplan data inspect book.u32 --tokenizer llama\n"
+          "  meshplan data order plan.json --data book.u32 --steps 2\n"
           "  meshplan run plan.json --data book.u32")
       .on_run([options] { return run(*options); });
 }

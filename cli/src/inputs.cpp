@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <sstream>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/limits.hpp"
@@ -29,16 +30,45 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
       fmt::format("{}, and there is no such file", unknown_name_message(kind, given, presets)));
 }
 
-}  // namespace
-
-models::ImportedModel load_model(const std::string& name_or_file) {
+models::ImportedModel read_model(const std::string& name_or_file, const std::string& assume) {
   const std::vector<std::string> presets = models::preset_names();
   if (contains(presets, name_or_file)) return {.spec = models::load_preset(name_or_file)};
   if (!is_file_name(name_or_file)) fail_unknown("model", name_or_file, presets);
   const std::string file = std::filesystem::is_directory(name_or_file)
                                ? (std::filesystem::path(name_or_file) / "config.json").string()
                                : name_or_file;
-  return models::load_model(read_file(file), file);
+  return models::load_model(read_file(file), file, assume);
+}
+
+}  // namespace
+
+void add_model_reading(Command& command, ModelReading& reading) {
+  command
+      .option("--assume", reading.assume,
+              "read a config.json of another model_type as if it were of this one, e.g. llama")
+      .flag("--no-mtp", reading.no_mtp, "leave out multi-token prediction modules")
+      .flag("--no-dropout", reading.no_dropout, "leave out dropout");
+}
+
+std::vector<std::string> arguments_of(const ModelReading& reading) {
+  std::vector<std::string> arguments;
+  if (reading.assume) arguments = {"--assume", *reading.assume};
+  if (reading.no_mtp) arguments.emplace_back("--no-mtp");
+  if (reading.no_dropout) arguments.emplace_back("--no-dropout");
+  return arguments;
+}
+
+models::ImportedModel load_model(const std::string& name_or_file, const ModelReading& reading) {
+  models::ImportedModel model = read_model(name_or_file, reading.assume.value_or(""));
+  if (reading.no_mtp && model.spec.mtp_layers > 0) {
+    model.assumptions.push_back(fmt::format("mtp_layers = 0 (--no-mtp; the model has {})",
+                                            std::exchange(model.spec.mtp_layers, 0)));
+  }
+  if (reading.no_dropout && model.spec.dropout > 0) {
+    model.assumptions.push_back(fmt::format("dropout = 0 (--no-dropout; the model has {})",
+                                            std::exchange(model.spec.dropout, 0.0)));
+  }
+  return model;
 }
 
 namespace {

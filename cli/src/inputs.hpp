@@ -5,15 +5,28 @@
 #include <string>
 #include <vector>
 
+#include "command_line.hpp"
 #include "models/hugging_face.hpp"
 #include "program/plan.hpp"
 #include "sim/cluster.hpp"
 
 namespace meshplan::cli {
 
+/// How a model is read that cannot be planned as it is published.
+struct ModelReading {
+  std::optional<std::string> assume;  // the model_type of a config whose own is not known
+  bool no_mtp = false;
+  bool no_dropout = false;
+  bool operator==(const ModelReading&) const = default;
+};
+/// --assume --no-mtp --no-dropout
+void add_model_reading(Command& command, ModelReading& reading);
+/// The same on a command line.
+std::vector<std::string> arguments_of(const ModelReading& reading);
+
 /// A preset's name, a model spec or a Hugging Face config.json (or the folder that holds one).
 /// @throws ConfigError naming the nearest preset or file
-models::ImportedModel load_model(const std::string& name_or_file);
+models::ImportedModel load_model(const std::string& name_or_file, const ModelReading& reading = {});
 
 /// A preset's name or a cluster file. @throws ConfigError naming the nearest preset or file
 sim::Cluster load_cluster(const std::string& name_or_file);

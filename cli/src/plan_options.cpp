@@ -113,7 +113,9 @@ program::Workload resolve_workload(const PlanOptions& options, const models::Mod
 void add_workload_options(Command& command, PlanOptions& options) {
   command.group("What to train, and on what")
       .option("-m,--model", options.model,
-              "preset (see `meshplan models`), model spec, or Hugging Face config.json")
+              "preset (see `meshplan models`), model spec, or Hugging Face config.json");
+  add_model_reading(command, options.reading);
+  command
       .option("-c,--cluster", options.cluster,
               "preset (see `meshplan clusters`) or cluster file; with nodes of several makes "
               "dgx-h100:4+dgx-a100:4")
@@ -220,8 +222,8 @@ void read_schedule_file(PlanOptions& options) {
 ResolvedRequest resolve(PlanOptions options) {
   read_schedule_file(options);
   ResolvedRequest resolved;
-  models::ImportedModel model =
-      load_model(required(options.model, "--model", "llama3-8b (see `meshplan models`)"));
+  models::ImportedModel model = load_model(
+      required(options.model, "--model", "llama3-8b (see `meshplan models`)"), options.reading);
   sim::Cluster cluster =
       load_cluster(required(options.cluster, "--cluster", "dgx-h100 (see `meshplan clusters`)"));
   resolved.assumptions = std::move(model.assumptions);

@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "command_line.hpp"
+#include "inputs.hpp"
 #include "planner/search.hpp"
 
 namespace meshplan::cli {
 
 struct PlanOptions {
   std::optional<std::string> model;
+  ModelReading reading;
   std::optional<std::string> cluster;
   std::optional<int> ranks;  // absent: the cluster's
   std::optional<std::int64_t> global_batch;
@@ -32,7 +34,7 @@ struct PlanOptions {
   planner::Constraints constraints;  // the numeric pins are parsed straight into it
 };
 
-/// --model --cluster --gpus --global-batch --seq-len --precision --optimizer
+/// --model --no-mtp --cluster --gpus --global-batch --seq-len --precision --optimizer
 void add_workload_options(Command& command, PlanOptions& options);
 /// --tp --sp --pp --dp --micro-batch --recompute --schedule ...
 void add_parallel_options(Command& command, PlanOptions& options);

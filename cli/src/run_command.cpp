@@ -11,9 +11,11 @@
 #include "exit_codes.hpp"
 #include "files.hpp"
 #include "inputs.hpp"
+#include "models/spec_difference.hpp"
 #include "output.hpp"
 #include "program/lower.hpp"
 #include "ranks.hpp"
+#include "reports/catalog_report.hpp"
 #include "reports/run_report.hpp"
 #include "run_log.hpp"
 #include "runtime/checkpoint_writer.hpp"
@@ -155,6 +157,19 @@ std::string checkpoint_line(const program::Plan& plan,
   return line.empty() ? line : line + "\n";
 }
 
+/// What was read of a Hugging Face model's config.json, and where the plan chooses otherwise; empty
+/// if none is imported.
+std::string import_lines(const program::Plan& plan, const runtime::CheckpointOptions& checkpoints) {
+  const std::string& folder = checkpoints.init_from;
+  if (folder.empty() || !runtime::is_hugging_face_folder(folder)) return "";
+  const models::ImportedModel imported = runtime::HuggingFaceModel(folder).config();
+  std::string text = reports::import_text(imported);
+  for (const auto& [field, theirs, ours] : models::differences(imported.spec, plan.model))
+    if (models::is_training_choice(field))
+      text += fmt::format("differs  {} = {} in the plan, {} in {}\n", field, ours, theirs, folder);
+  return text;
+}
+
 /// What a run says while it goes on: rank 0 prints and logs, the others are silent.
 class Voice {
  public:
@@ -164,8 +179,8 @@ class Voice {
         warns_(speaks && !options.quiet),
         every_(std::max(1, options.train.num_steps / 20)) {
     if (prints_)
-      output("{}{}", checkpoint_line(header.plan, options.train.checkpoints),
-             reports::to_text(header));
+      output("{}{}{}", checkpoint_line(header.plan, options.train.checkpoints),
+             import_lines(header.plan, options.train.checkpoints), reports::to_text(header));
     if (!speaks || !options.log) return;
     log_.emplace(*options.log, !options.train.checkpoints.resume.empty());
     log_->write(reports::to_json_line(header));
@@ -209,7 +224,10 @@ int work(Options options, const program::Plan& plan, DeviceKind device_kind, run
                             .device = device.name(),
                             .machines = job.layout().num_machines(),
                             .oversubscribed = job.layout().oversubscribed(),
-                            .data = options.train.data_path};
+                            .data = options.train.data_path,
+                            .seed = options.train.seed,
+                            .num_steps = options.train.num_steps,
+                            .evaluate_every = options.train.evaluate_every};
   if (!plan.cluster_json.empty()) {
     header.peak = reports::peak_of(plan, cluster_of(plan, *options.file));
     options.train.watch.job_peak_flop_per_s = header.peak->job_flop_per_s;

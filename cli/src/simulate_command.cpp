@@ -44,6 +44,9 @@ PlanOnCluster from_file(const Options& options) {
   if (options.plan.model)
     throw ConfigError(
         fmt::format("{} holds a model already; leave out --model {}", file, *options.plan.model));
+  if (options.plan.reading != ModelReading{})
+    throw ConfigError(fmt::format(
+        "{} holds a model already; --assume, --no-mtp and --no-dropout go with --model", file));
   const planner::Constraints& pins = options.plan.constraints;
   if (pins.ep || pins.etp || pins.zero_stage || pins.zero_shard_group)
     throw ConfigError(

@@ -1,12 +1,15 @@
 #include <cmath>
 
 #include "layer_builder.hpp"
+#include "models/rope_scaling.hpp"
 
 namespace meshplan::models {
 namespace {
 
 double score_scale(const ModelSpec& spec) {
-  return spec.attention_scale.value_or(1.0 / std::sqrt(static_cast<double>(spec.head_size)));
+  if (spec.attention_scale) return *spec.attention_scale;
+  const double scale = 1.0 / std::sqrt(static_cast<double>(spec.head_size));
+  return spec.mla ? scale * rope_latent_score_factor(spec.rope_scaling) : scale;
 }
 
 void set_heads(const ModelSpec& spec, OpAttributes& attributes) {
@@ -17,9 +20,13 @@ void set_heads(const ModelSpec& spec, OpAttributes& attributes) {
 }
 
 void set_rope(const ModelSpec& spec, LayerAttention kind, OpAttributes& attributes) {
-  attributes.rope_base = kind == LayerAttention::Sliding
-                             ? spec.local_rope_base.value_or(spec.rope_base)
-                             : spec.rope_base;
+  const bool local = kind == LayerAttention::Sliding && spec.local_rope_base;
+  attributes.rope_base = local ? *spec.local_rope_base : spec.rope_base;
+  if (!local && spec.rope_scaling) {
+    attributes.rope_scaling = spec.rope_scaling;
+    attributes.rope_scaling->original_max_positions =
+        spec.rope_scaling->original_max_positions.value_or(spec.max_positions);
+  }
   attributes.rope_size =
       spec.mla ? spec.mla->qk_rope_head_size : spec.rope_size.value_or(spec.head_size);
 }

@@ -21,39 +21,6 @@ int derived_head_size(HfConfig& config, const ModelSpec& spec) {
   return size;
 }
 
-/// transformers 5 keeps rope in `rope_parameters`, flat or one object per kind of layer.
-struct RopeKeys {
-  std::optional<double> base;
-  std::optional<double> local_base;
-  std::optional<double> partial_factor;
-  std::string scaling = "default";
-};
-
-void read_rope_object(const HfConfig& rope, RopeKeys& keys) {
-  keys.base = rope.own_number("rope_theta");
-  keys.partial_factor = rope.own_number("partial_rotary_factor");
-  if (const auto type = rope.own_text("rope_type"))
-    keys.scaling = *type;
-  else if (const auto old = rope.own_text("type"))
-    keys.scaling = *old;
-}
-
-RopeKeys read_rope(const HfConfig& config) {
-  RopeKeys keys;
-  if (const auto rope = config.object("rope_parameters")) {
-    if (const auto full = rope->object("full_attention")) {
-      read_rope_object(*full, keys);
-      if (const auto local = rope->object("sliding_attention"))
-        keys.local_base = local->own_number("rope_theta");
-    } else {
-      read_rope_object(*rope, keys);
-    }
-  } else if (const auto scaling = config.object("rope_scaling")) {
-    read_rope_object(*scaling, keys);
-  }
-  return keys;
-}
-
 /// The shortest prefix that repeats over all layers; empty if every layer is Full.
 std::vector<LayerAttention> shortest_period(const std::vector<LayerAttention>& layers) {
   for (std::size_t period = 1; period <= layers.size(); ++period) {
@@ -106,26 +73,52 @@ void fill_heads(HfConfig& config, ModelSpec& spec) {
   spec.head_size = head_size ? *head_size : derived_head_size(config, spec);
 }
 
-void fill_rope(HfConfig& config, ModelSpec& spec) {
-  const RopeKeys keys = read_rope(config);
-  spec.positions = Positions::Rope;
-  spec.rope_base = keys.base ? *keys.base : config.number({"rope_theta"});
-  spec.local_rope_base = keys.local_base;
-  const auto partial =
-      keys.partial_factor ? keys.partial_factor : config.optional_number({"partial_rotary_factor"});
-  if (partial && *partial != 1.0) spec.rope_size = static_cast<int>(spec.head_size * *partial);
-  if (keys.scaling != "default")
-    config.assume(fmt::format(
-        "rope scaling '{}' left out: it changes no parameter and no cost, only long contexts",
-        keys.scaling));
-}
-
 void fill_llama_like(HfConfig& config, ModelSpec& spec) {
   fill_sizes(config, spec);
   fill_heads(config, spec);
   fill_rope(config, spec);
   spec.norm_epsilon = config.number({"rms_norm_eps"});
   spec.tied_embeddings = config.flag({"tie_word_embeddings"});
+  fill_dropout(config, spec, {"attention_dropout"});
+}
+
+void fill_dropout(HfConfig& config, ModelSpec& spec, Keys keys) {
+  for (const std::string_view key : keys) {
+    const double rate = config.number_or({key}, 0.0);
+    if (rate < 0 || rate >= 1)
+      config.fail(key, fmt::format("expected a rate from 0 to less than 1, got {}", rate));
+    spec.dropout = std::max(spec.dropout, rate);
+  }
+}
+
+double balance_loss(HfConfig& config) {
+  if (!config.flag({"output_router_logits"})) {
+    config.ignore("router_aux_loss_coef",
+                  "output_router_logits is false, so transformers trains without a balance loss; "
+                  "moe.router.aux_loss_coefficient of a meshplan model sets one");
+    return 0.0;
+  }
+  if (config.number({"router_aux_loss_coef"}) != 0.0)
+    config.fail("output_router_logits",
+                "true adds a balance loss over the whole batch and all layers jointly, which is "
+                "not supported; set it to false to train without one, or then set "
+                "moe.router.aux_loss_coefficient in meshplan's form of the model for one of each "
+                "layer and sequence");
+  return 0.0;
+}
+
+void require_absent_or(HfConfig& config, std::string_view key, bool value,
+                       std::string_view reason) {
+  if (config.flag_or({key}, value) != value)
+    config.fail(key, fmt::format("{} is not supported: {}", !value, reason));
+}
+
+void require_no_jitter(HfConfig& config) {
+  if (const double noise = config.number_or({"router_jitter_noise"}, 0.0); noise != 0.0)
+    config.fail("router_jitter_noise",
+                fmt::format("{} multiplies the router's input by noise in training, which is not "
+                            "supported; set it to 0 to train without",
+                            noise));
 }
 
 void fill_layer_types(HfConfig& config, ModelSpec& spec, std::vector<LayerAttention> fallback) {

@@ -41,16 +41,28 @@ bool HfConfig::has(std::string_view key) const {
   return found != object_->end() && !found->is_null();
 }
 
+std::string HfConfig::name_of(std::string_view key) const {
+  return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
+}
+
+bool HfConfig::given_or_default(Keys keys) const {
+  return defaults_.contains(std::string(*keys.begin())) ||
+         std::ranges::any_of(keys, [&](std::string_view key) { return has(key); });
+}
+
 const Json& HfConfig::lookup(Keys keys) {
   for (const std::string_view key : keys) {
     const auto found = object_->find(std::string(key));
-    if (found != object_->end()) return *found;
+    if (found == object_->end()) continue;
+    mark_read(key);
+    return *found;
   }
   const std::string name(*keys.begin());
   const auto fallback = defaults_.find(name);
   if (fallback == defaults_.end()) fail_missing(name);
-  if (!fallback->is_null() && std::ranges::find(listed_, name) == listed_.end()) {
-    listed_.push_back(name);
+  std::vector<std::string>& listed = record_->listed;
+  if (!fallback->is_null() && std::ranges::find(listed, name) == listed.end()) {
+    listed.push_back(name);
     assume(fmt::format("{} = {} ({} default)", name, fallback->dump(), model_type_));
   }
   return *fallback;
@@ -89,6 +101,15 @@ double HfConfig::number(Keys keys) {
   const auto value = optional_number(keys);
   if (!value) fail_type(keys, nullptr, "a number");
   return *value;
+}
+
+double HfConfig::number_or(Keys keys, double fallback) {
+  if (!given_or_default(keys)) return fallback;
+  return optional_number(keys).value_or(fallback);
+}
+
+bool HfConfig::flag_or(Keys keys, bool fallback) {
+  return given_or_default(keys) ? flag(keys) : fallback;
 }
 
 bool HfConfig::flag(Keys keys) {
@@ -150,14 +171,25 @@ ActivationKind HfConfig::activation(Keys keys) {
 }
 
 std::optional<HfConfig> HfConfig::object(std::string_view key) const {
+  mark_read(key);
   if (!has(key)) return std::nullopt;
   const Json& value = *object_->find(std::string(key));
   if (!value.is_object()) fail_type({key}, value, "an object");
-  return HfConfig(value, file_, path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key),
-                  model_type_, "{}");
+  record_->opened.insert(name_of(key));
+  HfConfig inner(value, file_, name_of(key), model_type_, "{}");
+  inner.record_ = record_;
+  return inner;
+}
+
+std::optional<int> HfConfig::num_entries(std::string_view key) const {
+  const auto inner = object(key);
+  if (!inner) return std::nullopt;
+  record_->opened.erase(name_of(key));  // the entries are no keys
+  return static_cast<int>(inner->object_->size());
 }
 
 std::optional<double> HfConfig::own_number(std::string_view key) const {
+  mark_read(key);
   if (!has(key)) return std::nullopt;
   const Json& value = *object_->find(std::string(key));
   if (!value.is_number()) fail_type({key}, value, "a number");
@@ -165,10 +197,48 @@ std::optional<double> HfConfig::own_number(std::string_view key) const {
 }
 
 std::optional<std::string> HfConfig::own_text(std::string_view key) const {
+  mark_read(key);
   if (!has(key)) return std::nullopt;
   const Json& value = *object_->find(std::string(key));
   if (!value.is_string()) fail_type({key}, value, "a string");
   return value.get<std::string>();
+}
+
+void HfConfig::ignore(std::string_view key, std::string_view reason) const {
+  record_->ignored[name_of(key)] = reason;
+}
+
+void HfConfig::report(ImportedModel& model) const {
+  model.assumptions = record_->assumptions;
+  report_object(*object_, path_, model);
+}
+
+void HfConfig::report_object(const Json& object, const std::string& path,
+                             ImportedModel& model) const {
+  for (const auto& [key, value] : object.items()) {
+    const std::string name = path.empty() ? key : fmt::format("{}.{}", path, key);
+    const auto ignored = record_->ignored.find(name);
+    const std::string_view reason =
+        ignored != record_->ignored.end() ? ignored->second : reason_to_ignore(key);
+    if (record_->opened.contains(name)) {
+      report_object(value, name, model);
+    } else if (record_->read.contains(name) && ignored == record_->ignored.end()) {
+      model.read.push_back({name, value.dump()});
+    } else if (reason.empty() && path == path_ && defaults_.contains(key)) {
+      model.ignored.push_back({name, value.dump(), "has no effect beside the other keys"});
+    } else if (!reason.empty()) {
+      model.ignored.push_back({name, value.dump(), std::string(reason)});
+    } else {
+      std::vector<std::string> known;
+      for (const auto& [other, fallback] : defaults_.items()) known.push_back(other);
+      for (const std::string& other : record_->read) known.push_back(other);
+      const std::string nearest = nearest_choice(name, known);
+      const std::string why = fmt::format("unknown to a {}{}", model_type_,
+                                          nearest.empty() ? "" : "; nearest: " + nearest);
+      model.ignored.push_back({name, value.dump(), why});
+      model.assumptions.push_back(fmt::format("{} is left out: {}", name, why));
+    }
+  }
 }
 
 }  // namespace meshplan::models

@@ -2,8 +2,9 @@
 // be exported, checked by importing what was written.
 #include <algorithm>
 
-#include "core/json_fields.hpp"
+#include "model_json.hpp"
 #include "models/hugging_face.hpp"
+#include "models/spec_difference.hpp"
 
 namespace meshplan::models {
 namespace {
@@ -36,12 +37,35 @@ Json gpt2_config(const ModelSpec& spec) {
           {"layer_norm_epsilon", spec.norm_epsilon},
           {"activation_function", activation_name(spec.activation)},
           {"initializer_range", spec.init_std},
+          {"scale_attn_weights", spec.attention_scale != 1.0},
+          {"attn_pdrop", spec.dropout},
+          {"embd_pdrop", spec.dropout},
+          {"resid_pdrop", spec.dropout},
           {"tie_word_embeddings", spec.tied_embeddings}};
 }
 
+/// null where the frequencies are not scaled.
+Json rope_scaling_config(const ModelSpec& spec) {
+  if (!spec.rope_scaling) return nullptr;
+  const RopeScaling& scaling = *spec.rope_scaling;
+  Json config{{"rope_type", name_of(scaling.kind)}, {"factor", scaling.factor}};
+  if (scaling.original_max_positions)
+    config["original_max_position_embeddings"] = *scaling.original_max_positions;
+  if (scaling.kind == RopeScalingKind::Llama3) {
+    config["low_freq_factor"] = scaling.low_frequency_factor;
+    config["high_freq_factor"] = scaling.high_frequency_factor;
+  }
+  if (scaling.kind != RopeScalingKind::Yarn) return config;
+  config["beta_fast"] = scaling.beta_fast;
+  config["beta_slow"] = scaling.beta_slow;
+  config["truncate"] = scaling.truncate;
+  if (scaling.attention_factor) config["attention_factor"] = *scaling.attention_factor;
+  if (scaling.mscale) config["mscale"] = *scaling.mscale;
+  if (scaling.mscale_all_dim) config["mscale_all_dim"] = *scaling.mscale_all_dim;
+  return config;
+}
+
 Json llama_like_config(const ModelSpec& spec, std::string_view architecture) {
-  const bool sliding =
-      std::ranges::find(spec.layer_pattern, LayerAttention::Sliding) != spec.layer_pattern.end();
   return {{"architectures", {architecture}},
           {"num_hidden_layers", spec.num_layers},
           {"hidden_size", spec.hidden_size},
@@ -54,53 +78,77 @@ Json llama_like_config(const ModelSpec& spec, std::string_view architecture) {
           {"vocab_size", spec.vocab_size},
           {"rms_norm_eps", spec.norm_epsilon},
           {"rope_theta", spec.rope_base},
-          {"attention_bias", spec.qkv_bias},
+          {"rope_scaling", rope_scaling_config(spec)},
+          {"attention_dropout", spec.dropout},
           {"initializer_range", spec.init_std},
-          {"use_sliding_window", sliding},
-          {"sliding_window", sliding ? Json(spec.window) : Json(nullptr)},
           {"tie_word_embeddings", spec.tied_embeddings}};
+}
+
+/// For model types whose window needs no flag.
+void add_window(const ModelSpec& spec, Json& config) {
+  config["sliding_window"] = spec.window > 0 ? Json(spec.window) : Json(nullptr);
+}
+
+void add_switched_window(const ModelSpec& spec, Json& config) {
+  config["use_sliding_window"] = spec.window > 0;
+  add_window(spec, config);
+}
+
+/// Of the model types that have a balance loss; `balance_loss` in hf_common.cpp says why it is off.
+void add_balance_loss(const ModelSpec& spec, Json& config) {
+  config["output_router_logits"] = false;
+  config["router_aux_loss_coef"] = spec.moe->router.aux_loss_coefficient;
 }
 
 Json llama_config(const ModelSpec& spec) {
   Json config = llama_like_config(spec, "LlamaForCausalLM");
+  config["attention_bias"] = spec.qkv_bias;
   config["mlp_bias"] = spec.mlp_bias;
   return config;
 }
 
 Json mistral_config(const ModelSpec& spec) {
-  return llama_like_config(spec, "MistralForCausalLM");
+  Json config = llama_like_config(spec, "MistralForCausalLM");
+  add_window(spec, config);
+  return config;
 }
 
 Json qwen2_config(const ModelSpec& spec) {
   Json config = llama_like_config(spec, "Qwen2ForCausalLM");
+  add_switched_window(spec, config);
   config["max_window_layers"] = 0;
   return config;
 }
 
 Json qwen3_config(const ModelSpec& spec) {
   Json config = llama_like_config(spec, "Qwen3ForCausalLM");
+  add_switched_window(spec, config);
   config["max_window_layers"] = 0;
+  config["attention_bias"] = spec.qkv_bias;
   return config;
 }
 
 Json mixtral_config(const ModelSpec& spec) {
   Json config = llama_like_config(spec, "MixtralForCausalLM");
+  add_window(spec, config);
   if (!spec.moe) return config;
   config["intermediate_size"] = spec.moe->expert_ffn_size;
   config["num_local_experts"] = spec.moe->num_experts;
   config["num_experts_per_tok"] = spec.moe->top_k;
-  config["router_aux_loss_coef"] = spec.moe->router.aux_loss_coefficient;
+  add_balance_loss(spec, config);
   return config;
 }
 
 Json qwen3_moe_config(const ModelSpec& spec) {
   Json config = llama_like_config(spec, "Qwen3MoeForCausalLM");
+  add_switched_window(spec, config);
+  config["attention_bias"] = spec.qkv_bias;
   if (!spec.moe) return config;
   config["moe_intermediate_size"] = spec.moe->expert_ffn_size;
   config["num_experts"] = spec.moe->num_experts;
   config["num_experts_per_tok"] = spec.moe->top_k;
   config["norm_topk_prob"] = spec.moe->router.normalize_top_k;
-  config["router_aux_loss_coef"] = spec.moe->router.aux_loss_coefficient;
+  add_balance_loss(spec, config);
   config["mlp_only_layers"] = spec.moe->dense_layers;
   return config;
 }
@@ -111,7 +159,9 @@ Json gpt_oss_config(const ModelSpec& spec) {
   config["intermediate_size"] = spec.moe->expert_ffn_size;
   config["num_local_experts"] = spec.moe->num_experts;
   config["num_experts_per_tok"] = spec.moe->top_k;
-  config["router_aux_loss_coef"] = spec.moe->router.aux_loss_coefficient;
+  add_window(spec, config);
+  add_balance_loss(spec, config);
+  config["attention_bias"] = spec.qkv_bias;
   config["hidden_act"] = "silu";  // its clamped form has no name
   config["swiglu_limit"] = 7.0;
   Json types = Json::array();
@@ -127,6 +177,7 @@ Json deepseek_v3_config(const ModelSpec& spec) {
   if (!spec.moe || !spec.mla) return config;
   const MoeSpec& moe = *spec.moe;
   const MlaSpec& mla = *spec.mla;
+  config["attention_bias"] = spec.qkv_bias;
   config["head_dim"] = mla.qk_rope_head_size;
   config["q_lora_rank"] = mla.q_lora_rank ? Json(*mla.q_lora_rank) : Json(nullptr);
   config["kv_lora_rank"] = mla.kv_lora_rank;
@@ -168,16 +219,15 @@ constexpr std::array<Exporter, 9> kExporters = {{{"gpt2", gpt2_config},
                                                  {"gpt_oss", gpt_oss_config},
                                                  {"deepseek_v3", deepseek_v3_config}}};
 
-/// The fields in which `spec` comes back changed from the config.
+/// The fields in which `spec` comes back changed from the config; choices of training may.
 std::vector<std::string> lost_fields(const ModelSpec& spec, const std::string& text) {
   ModelSpec back = import_hugging_face(text, "config.json").spec;
   back.name = spec.name;
-  const Json before = Json::parse(to_json(spec));
-  const Json after = Json::parse(to_json(back));
   std::vector<std::string> lost;
-  for (const auto& [key, value] : before.items())
-    if (after.at(key) != value)
-      lost.push_back(fmt::format("{} = {} would become {}", key, value.dump(), after[key].dump()));
+  for (const FieldDifference& difference : differences(spec, back))
+    if (!is_training_choice(difference.field))
+      lost.push_back(fmt::format("{} = {} would become {}", difference.field, difference.left,
+                                 difference.right));
   return lost;
 }
 

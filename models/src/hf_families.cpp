@@ -33,8 +33,11 @@ void fill_gpt2(HfConfig& config, ModelSpec& spec) {
   const auto inner = config.optional_integer({"n_inner"});
   spec.ffn_size = inner.value_or(4 * spec.hidden_size);
   if (!inner) config.assume(fmt::format("n_inner = {} (4 * n_embd)", spec.ffn_size));
-  if (config.flag({"scale_attn_by_inverse_layer_idx"}))
-    config.fail("scale_attn_by_inverse_layer_idx", "true is not supported");
+  if (!config.flag({"scale_attn_weights"})) spec.attention_scale = 1.0;
+  require_absent_or(config, "scale_attn_by_inverse_layer_idx", false,
+                    "every layer would divide its scores by its own number");
+  require_absent_or(config, "add_cross_attention", false, "there is no encoder to attend to");
+  fill_dropout(config, spec, {"attn_pdrop", "embd_pdrop", "resid_pdrop"});
   spec.norm = Norm::LayerNorm;
   spec.norm_epsilon = config.number({"layer_norm_epsilon"});
   spec.mlp = Mlp::Plain;
@@ -62,6 +65,12 @@ void fill_mistral(HfConfig& config, ModelSpec& spec) {
                    uniform(spec, sliding ? LayerAttention::Sliding : LayerAttention::Full));
 }
 
+/// Published files keep a window that is switched off.
+void ignore_window(const HfConfig& config) {
+  for (const char* key : {"sliding_window", "max_window_layers"})
+    config.ignore(key, "use_sliding_window is false");
+}
+
 /// Qwen 2 and 3: `sliding_window` counts only where use_sliding_window says so, and then from
 /// layer max_window_layers on.
 void fill_qwen_dense(HfConfig& config, ModelSpec& spec) {
@@ -69,10 +78,13 @@ void fill_qwen_dense(HfConfig& config, ModelSpec& spec) {
   spec.ffn_size = config.positive({"intermediate_size"});
   spec.activation = config.activation({"hidden_act"});
   Layers layers = uniform(spec, LayerAttention::Full);
-  if (config.flag({"use_sliding_window"})) {
+  const bool sliding = config.flag({"use_sliding_window"});
+  if (!sliding) ignore_window(config);
+  if (sliding) {
     const int first = std::min(config.integer({"max_window_layers"}), spec.num_layers);
     std::fill(layers.begin() + first, layers.end(), LayerAttention::Sliding);
   }
+  require_absent_or(config, "use_mrope", false, "positions have one dimension");
   fill_layer_types(config, spec, std::move(layers));
 }
 
@@ -95,13 +107,17 @@ void fill_qwen_moe(HfConfig& config, ModelSpec& spec) {
   moe.top_k = config.positive({"num_experts_per_tok"});
   moe.expert_ffn_size = config.positive({"moe_intermediate_size"});
   moe.router.normalize_top_k = config.flag({"norm_topk_prob"});
-  moe.router.aux_loss_coefficient = config.number({"router_aux_loss_coef"});
+  moe.router.aux_loss_coefficient = balance_loss(config);
+  require_no_jitter(config);
   const int step = config.positive({"decoder_sparse_step"});
   const std::vector<int> dense = config.integers({"mlp_only_layers"});
   for (int i = 0; i < spec.num_layers; ++i)
     if ((i + 1) % step != 0 || std::ranges::find(dense, i) != dense.end())
       moe.dense_layers.push_back(i);
-  if (!moe.dense_layers.empty()) spec.ffn_size = config.positive({"intermediate_size"});
+  if (!moe.dense_layers.empty())
+    spec.ffn_size = config.positive({"intermediate_size"});
+  else
+    config.ignore("intermediate_size", "no layer has a dense FFN");
   spec.moe = std::move(moe);
 }
 
@@ -111,6 +127,8 @@ void fill_qwen3_moe(HfConfig& config, ModelSpec& spec) {
   spec.qk_norm = true;
   set_attention_bias(config, spec);
   const bool sliding = config.flag({"use_sliding_window"});
+  if (!sliding) ignore_window(config);
+  config.ignore("max_window_layers", "transformers does not read it for this model type");
   fill_layer_types(config, spec,
                    uniform(spec, sliding ? LayerAttention::Sliding : LayerAttention::Full));
   fill_qwen_moe(config, spec);
@@ -123,6 +141,7 @@ void fill_qwen3_next(HfConfig& config, ModelSpec& spec) {
   spec.attention_output_gate = true;
   set_attention_bias(config, spec);
   const bool listed = config.has("layer_types");
+  if (listed) config.ignore("full_attention_interval", "said by layer_types");
   fill_layer_types(config, spec,
                    listed ? Layers{}
                           : full_every(spec, config.positive({"full_attention_interval"}),
@@ -147,7 +166,8 @@ void fill_mixtral(HfConfig& config, ModelSpec& spec) {
   moe.num_experts = config.positive({"num_local_experts", "num_experts"});
   moe.top_k = config.positive({"num_experts_per_tok"});
   moe.expert_ffn_size = config.positive({"intermediate_size"});
-  moe.router.aux_loss_coefficient = config.number({"router_aux_loss_coef"});
+  moe.router.aux_loss_coefficient = balance_loss(config);
+  require_no_jitter(config);
   spec.moe = std::move(moe);
   const bool sliding = config.optional_integer({"sliding_window"}).has_value();
   fill_layer_types(config, spec,
@@ -170,7 +190,7 @@ void fill_gpt_oss(HfConfig& config, ModelSpec& spec) {
   moe.expert_ffn_size = config.positive({"intermediate_size"});
   moe.expert_bias = true;
   moe.router.bias = true;
-  moe.router.aux_loss_coefficient = config.number({"router_aux_loss_coef"});
+  moe.router.aux_loss_coefficient = balance_loss(config);
   spec.moe = std::move(moe);
 }
 
@@ -208,6 +228,15 @@ void fill_deepseek_v3(HfConfig& config, ModelSpec& spec) {
   mla.v_head_size = config.integer({"v_head_dim"});
   spec.mla = mla;
   // The file's head_dim is the rotated part alone and its num_key_value_heads means nothing.
+  config.ignore("head_dim",
+                "the sizes of a head are qk_nope_head_dim, qk_rope_head_dim and "
+                "v_head_dim");
+  config.ignore("num_key_value_heads", "every head of latent attention has its own keys");
+  fill_dropout(config, spec, {"attention_dropout"});
+  for (const char* key : {"aux_loss_alpha", "seq_aux"})
+    config.ignore(key,
+                  "transformers trains this model type without a balance loss; "
+                  "moe.router.aux_loss_coefficient of a meshplan model sets one");
   spec.head_size = mla.qk_nope_head_size + mla.qk_rope_head_size;
   spec.num_kv_heads = spec.num_heads;
   spec.rope_size.reset();
@@ -232,6 +261,7 @@ void fill_gemma(HfConfig& config, ModelSpec& spec) {
   spec.ffn_size = config.positive({"intermediate_size"});
   // `hidden_act` of older files is not what the class reads.
   spec.activation = config.activation({"hidden_activation"});
+  config.ignore("hidden_act", "transformers reads hidden_activation");
   spec.norm_placement = NormPlacement::PrePost;
   spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden_size));
   set_attention_bias(config, spec);
@@ -241,8 +271,9 @@ void fill_gemma(HfConfig& config, ModelSpec& spec) {
   if (scalar != spec.head_size) spec.attention_scale = 1.0 / std::sqrt(scalar);
   spec.attention_softcap = config.optional_number({"attn_logit_softcapping"});
   spec.logit_softcap = config.optional_number({"final_logit_softcapping"});
-  if (config.has("use_bidirectional_attention") && config.flag({"use_bidirectional_attention"}))
-    config.fail("use_bidirectional_attention", "true is not supported");
+  if (config.has("use_bidirectional_attention"))
+    require_absent_or(config, "use_bidirectional_attention", false, "attention is causal");
+  config.ignore("use_bidirectional_attention", "it is not true: attention is causal");
 }
 
 void fill_gemma2(HfConfig& config, ModelSpec& spec) {
@@ -258,7 +289,12 @@ void fill_gemma3(HfConfig& config, ModelSpec& spec) {
                    listed ? Layers{}
                           : full_every(spec, config.positive({"sliding_window_pattern"}),
                                        LayerAttention::Sliding));
-  if (!spec.local_rope_base) spec.local_rope_base = config.number({"rope_local_base_freq"});
+  for (const char* key : {"sliding_window_pattern", "_sliding_window_pattern"})
+    if (listed) config.ignore(key, "said by layer_types");
+  const auto rope = config.object("rope_parameters");
+  const bool local_said = rope && rope->has("sliding_attention");
+  if (local_said) config.ignore("rope_local_base_freq", "said by rope_parameters");
+  if (!local_said) spec.local_rope_base = config.number({"rope_local_base_freq"});
   if (spec.window == 0) spec.local_rope_base.reset();
 }
 
@@ -280,8 +316,10 @@ void fill_bert(HfConfig& config, ModelSpec& spec) {
   spec.causal = false;
   spec.token_types = config.integer({"type_vocab_size"});
   spec.embedding_norm = spec.pooler = true;
-  const auto labels = config.object("id2label");
-  spec.num_classes = labels ? labels->size() : config.integer({"num_labels"});
+  fill_dropout(config, spec,
+               {"hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"});
+  const auto labels = config.num_entries("id2label");
+  spec.num_classes = labels ? *labels : config.integer({"num_labels"});
 }
 
 }  // namespace
@@ -291,6 +329,7 @@ std::vector<HfFamily> hf_families() {
       {"bert", R"({"max_position_embeddings": 512, "type_vocab_size": 2, "hidden_act": "gelu",
                    "layer_norm_eps": 1e-12, "initializer_range": 0.02, "is_decoder": false,
                    "position_embedding_type": "absolute", "num_labels": 2,
+                   "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
                    "num_key_value_heads": null, "head_dim": null})",
        fill_bert},
       {"deepseek_v3",
@@ -324,7 +363,8 @@ std::vector<HfFamily> hf_families() {
       {"gpt2",
        R"({"max_position_embeddings": 1024, "n_inner": null, "activation_function": "gelu_new",
            "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "tie_word_embeddings": true,
-           "scale_attn_by_inverse_layer_idx": false, "num_key_value_heads": null,
+           "scale_attn_weights": true, "scale_attn_by_inverse_layer_idx": false,
+           "attn_pdrop": 0.1, "embd_pdrop": 0.1, "resid_pdrop": 0.1, "num_key_value_heads": null,
            "head_dim": null})",
        fill_gpt2},
       {"gpt_oss",
@@ -332,7 +372,8 @@ std::vector<HfFamily> hf_families() {
            "initializer_range": 0.02, "tie_word_embeddings": false, "attention_bias": true,
            "rope_theta": 150000.0, "partial_rotary_factor": null, "num_key_value_heads": 8,
            "head_dim": 64, "sliding_window": 128, "num_local_experts": 128,
-           "num_experts_per_tok": 4, "router_aux_loss_coef": 0.001, "swiglu_limit": 7.0})",
+           "num_experts_per_tok": 4, "router_aux_loss_coef": 0.001,
+           "output_router_logits": false, "swiglu_limit": 7.0})",
        fill_gpt_oss},
       {"llama",
        R"({"max_position_embeddings": 2048, "hidden_act": "silu", "rms_norm_eps": 1e-6,
@@ -351,7 +392,7 @@ std::vector<HfFamily> hf_families() {
            "initializer_range": 0.02, "tie_word_embeddings": false, "rope_theta": 1000000.0,
            "partial_rotary_factor": null, "num_key_value_heads": 8, "head_dim": null,
            "sliding_window": null, "num_local_experts": 8, "num_experts_per_tok": 2,
-           "router_aux_loss_coef": 0.001})",
+           "router_aux_loss_coef": 0.001, "output_router_logits": false})",
        fill_mixtral},
       {"qwen2",
        R"({"max_position_embeddings": 32768, "hidden_act": "silu", "rms_norm_eps": 1e-6,
@@ -373,7 +414,7 @@ std::vector<HfFamily> hf_families() {
            "attention_bias": false, "use_sliding_window": false, "sliding_window": 4096,
            "decoder_sparse_step": 1, "mlp_only_layers": null, "moe_intermediate_size": 768,
            "num_experts_per_tok": 8, "num_experts": 128, "norm_topk_prob": false,
-           "router_aux_loss_coef": 0.001})",
+           "router_aux_loss_coef": 0.001, "output_router_logits": false})",
        fill_qwen3_moe},
       {"qwen3_next",
        R"({"max_position_embeddings": 32768, "hidden_act": "silu", "rms_norm_eps": 1e-6,
@@ -385,6 +426,7 @@ std::vector<HfFamily> hf_families() {
            "decoder_sparse_step": 1, "mlp_only_layers": null, "moe_intermediate_size": 512,
            "shared_expert_intermediate_size": 512, "num_experts_per_tok": 10,
            "num_experts": 512, "norm_topk_prob": true, "router_aux_loss_coef": 0.001,
+           "output_router_logits": false,
            "num_nextn_predict_layers": 0})",
        fill_qwen3_next},
   };

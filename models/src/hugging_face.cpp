@@ -74,6 +74,7 @@ ImportedModel import_hugging_face(std::string_view text, const std::string& file
 
   HfConfig config(object, file, nested ? "text_config" : "", std::string(family.model_type),
                   family.defaults);
+  config.own_text("model_type");  // so that it is listed as read
   if (nested) config.assume("text_config is read, the rest of a multimodal model left out");
   if (!assume.empty() && assume != model_type)
     config.assume(fmt::format("model_type '{}' is read as '{}'", model_type, assume));
@@ -83,7 +84,7 @@ ImportedModel import_hugging_face(std::string_view text, const std::string& file
   if (model.spec.name.empty()) model.spec.name = model_type.empty() ? assume : model_type;
   family.fill(config, model.spec);
   validate(model.spec, file);
-  model.assumptions = config.take_assumptions();
+  config.report(model);
   return model;
 }
 

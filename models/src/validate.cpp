@@ -26,17 +26,69 @@ bool has_layer(const ModelSpec& spec, LayerAttention kind) {
   return std::ranges::find(spec.layer_pattern, kind) != spec.layer_pattern.end();
 }
 
+int rotated_size(const ModelSpec& s) {
+  return s.mla ? s.mla->qk_rope_head_size : s.rope_size.value_or(s.head_size);
+}
+
 void check_heads(const ModelSpec& s, const Rules& rules) {
   rules.require(s.num_heads % s.num_kv_heads == 0,
                 "num_heads({}) must be a multiple of num_kv_heads({}); nearest: num_kv_heads = {}",
                 s.num_heads, s.num_kv_heads, nearest_divisor(s.num_heads, s.num_kv_heads));
   if (s.positions != Positions::Rope) return;
-  const int rotated = s.mla ? s.mla->qk_rope_head_size : s.rope_size.value_or(s.head_size);
+  const int rotated = rotated_size(s);
   rules.require(rotated <= s.head_size, "rope_size({}) is larger than head_size({})", rotated,
                 s.head_size);
   rules.require(rotated % 2 == 0,
                 "rope rotates pairs, but {} elements of a head are rotated; nearest: {}", rotated,
                 rotated - 1);
+}
+
+struct ScalingField {
+  const char* name;
+  RopeScalingKind kind;
+  bool given;
+};
+
+void check_rope_scaling(const ModelSpec& s, const Rules& rules) {
+  if (!s.rope_scaling) return;
+  const RopeScaling& scaling = *s.rope_scaling;
+  const RopeScaling defaults;
+  rules.require(s.positions == Positions::Rope,
+                "rope_scaling is given, but positions is not 'rope'; remove rope_scaling");
+  using enum RopeScalingKind;
+  const ScalingField of_one_kind[] = {
+      {"low_frequency_factor", Llama3,
+       scaling.low_frequency_factor != defaults.low_frequency_factor},
+      {"high_frequency_factor", Llama3,
+       scaling.high_frequency_factor != defaults.high_frequency_factor},
+      {"beta_fast", Yarn, scaling.beta_fast != defaults.beta_fast},
+      {"beta_slow", Yarn, scaling.beta_slow != defaults.beta_slow},
+      {"truncate", Yarn, scaling.truncate != defaults.truncate},
+      {"attention_factor", Yarn, scaling.attention_factor.has_value()},
+      {"mscale", Yarn, scaling.mscale.has_value()},
+      {"mscale_all_dim", Yarn, scaling.mscale_all_dim.has_value()}};
+  for (const ScalingField& field : of_one_kind)
+    rules.require(!field.given || field.kind == scaling.kind,
+                  "rope_scaling.{} belongs to type '{}', but type is '{}'; remove it", field.name,
+                  name_of(field.kind), name_of(scaling.kind));
+  rules.require(
+      scaling.kind != Llama3 || scaling.high_frequency_factor > scaling.low_frequency_factor,
+      "rope_scaling: high_frequency_factor({}) must be greater than "
+      "low_frequency_factor({})",
+      scaling.high_frequency_factor, scaling.low_frequency_factor);
+  rules.require(scaling.kind != Yarn || scaling.beta_fast >= scaling.beta_slow,
+                "rope_scaling: beta_fast({}) must not be less than beta_slow({})",
+                scaling.beta_fast, scaling.beta_slow);
+  rules.require(scaling.kind != Yarn || s.rope_base > 1.0,
+                "rope_scaling of type 'yarn' needs a rope_base above 1, not {}", s.rope_base);
+  const bool uses_original = scaling.kind == Llama3 || scaling.kind == Yarn;
+  rules.require(!uses_original || scaling.original_max_positions,
+                "rope_scaling of type '{}' needs original_max_positions", name_of(scaling.kind));
+  rules.require(scaling.kind != Linear || !scaling.original_max_positions,
+                "rope_scaling of type 'linear' depends on no length: remove "
+                "original_max_positions");
+  rules.require(scaling.kind != Dynamic || rotated_size(s) > 2,
+                "rope_scaling of type 'dynamic' needs more than 2 rotated elements of a head");
 }
 
 void check_layer_pattern(const ModelSpec& s, const Rules& rules) {
@@ -174,6 +226,7 @@ void validate(const ModelSpec& spec, std::string_view file) {
   const Rules rules(file);
   rules.require(!spec.name.empty(), "name is empty");
   check_heads(spec, rules);
+  check_rope_scaling(spec, rules);
   check_layer_pattern(spec, rules);
   check_mla(spec, rules);
   check_ffn(spec, rules);

@@ -78,18 +78,21 @@ class Checker {
     violations_ = beyond_limits(plan_);
   }
 
-  void refuse(bool uses, std::string_view what) {
+  /// @param way_out  what to do instead, if there is something
+  void refuse(bool uses, std::string_view what, std::string_view way_out = "") {
     if (uses)
-      fail("not-lowered", fmt::format("{}: {} is not lowered by this version", model_.name, what));
+      fail("not-lowered", fmt::format("{}: {} is not lowered by this version{}{}", model_.name,
+                                      what, way_out.empty() ? "" : "; ", way_out));
   }
 
   /// What the graph can express and this version cannot run or price yet.
   void not_lowered() {
     experts_not_lowered();
     refuse(model_.linear_attention.has_value(), "linear attention");
-    refuse(model_.rope_scaling.has_value(), "rope_scaling");
-    refuse(model_.dropout > 0, "dropout");
-    refuse(model_.mtp_layers > 0, "multi-token prediction (mtp_layers)");
+    refuse(model_.dropout > 0, fmt::format("dropout {}", model_.dropout),
+           "--no-dropout plans and trains the model without it");
+    refuse(model_.mtp_layers > 0, "multi-token prediction (mtp_layers)",
+           "--no-mtp plans the model without these modules");
     refuse(model_.attention_output_gate, "attention_output_gate");
     refuse(model_.attention_softcap.has_value(), "attention_softcap");
     refuse(model_.logit_softcap.has_value(), "logit_softcap");

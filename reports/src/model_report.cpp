@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <map>
 
 #include "core/json_fields.hpp"
 #include "models/counts.hpp"
@@ -86,6 +88,12 @@ Table operations_table(const LayerGraph& layer, const ModelSpec& model) {
   return table;
 }
 
+/// Lists of layers and vocabularies of labels would fill the screen.
+std::string shortened(const std::string& value) {
+  constexpr std::size_t kMost = 48;
+  return value.size() <= kMost ? value : value.substr(0, kMost - 3) + "...";
+}
+
 Json summary(const ModelSpec& model) {
   const models::ParameterCounts counts = models::count_parameters(models::build_graph(model));
   const std::string reason = not_lowered_because(model);
@@ -120,16 +128,19 @@ std::string models_text(const std::vector<ModelSpec>& models) {
                           {"vocabulary"},
                           {"positions"},
                           {"planned", Align::Left}}};
+  std::string reasons;
   for (const ModelSpec& model : models) {
+    const std::string reason = not_lowered_because(model);
+    if (!reason.empty()) reasons += fmt::format("cannot be planned: {}\n", reason);
     const models::ParameterCounts counts = models::count_parameters(models::build_graph(model));
     table.rows.push_back({model.name, short_count(static_cast<double>(counts.total)),
                           short_count(static_cast<double>(counts.active)),
                           std::to_string(model.num_layers), std::to_string(model.hidden_size),
                           std::to_string(model.num_heads), std::to_string(model.num_kv_heads),
                           grouped(model.vocab_size), grouped(model.max_positions),
-                          not_lowered_because(model).empty() ? "yes" : "no"});
+                          reason.empty() ? "yes" : "no"});
   }
-  return to_text(table);
+  return to_text(table) + reasons;
 }
 
 std::string models_json(const std::vector<ModelSpec>& models) {
@@ -138,10 +149,25 @@ std::string models_json(const std::vector<ModelSpec>& models) {
   return Json{{"schema_version", 1}, {"models", std::move(list)}}.dump(2) + "\n";
 }
 
-std::string model_text(const ModelSpec& model, const std::vector<std::string>& assumptions) {
+std::string import_text(const models::ImportedModel& model) {
+  std::string text;
+  std::vector<std::string> read;
+  for (const models::ReadKey& key : model.read)
+    read.push_back(fmt::format("{} = {}", key.key, shortened(key.value)));
+  if (!read.empty()) text += fmt::format("read     {}\n", fmt::join(read, ", "));
+  std::map<std::string, std::vector<std::string>> by_reason;
+  for (const models::IgnoredKey& key : model.ignored)
+    by_reason[key.reason].push_back(fmt::format("{} = {}", key.key, shortened(key.value)));
+  for (const auto& [reason, keys] : by_reason)
+    text += fmt::format("ignored  {}: {}\n", fmt::join(keys, ", "), reason);
+  for (const std::string& assumption : model.assumptions) text += "assumed  " + assumption + "\n";
+  return text;
+}
+
+std::string model_text(const models::ImportedModel& imported) {
+  const ModelSpec& model = imported.spec;
   const ModelGraph graph = models::build_graph(model);
-  std::string text = model_line(model) + "\n";
-  for (const std::string& assumption : assumptions) text += "assumed  " + assumption + "\n";
+  std::string text = model_line(model) + "\n" + import_text(imported);
   if (const std::string reason = not_lowered_because(model); !reason.empty())
     text += "cannot be planned: " + reason + "\n";
   const std::int64_t seq_len = sequence_length(model);
@@ -158,7 +184,8 @@ std::string model_text(const ModelSpec& model, const std::vector<std::string>& a
   return text;
 }
 
-std::string model_json(const ModelSpec& model, const std::vector<std::string>& assumptions) {
+std::string model_json(const models::ImportedModel& imported) {
+  const ModelSpec& model = imported.spec;
   const ModelGraph graph = models::build_graph(model);
   const models::SymbolValues values = one_sequence(model);
   Json layers = Json::array();
@@ -177,7 +204,13 @@ std::string model_json(const ModelSpec& model, const std::vector<std::string>& a
                       {"operations", std::move(operations)}});
   }
   Json root = summary(model);
-  root["assumed"] = assumptions;
+  root["assumed"] = imported.assumptions;
+  root["read"] = Json::object();
+  for (const models::ReadKey& key : imported.read) root["read"][key.key] = Json::parse(key.value);
+  root["ignored"] = Json::array();
+  for (const models::IgnoredKey& key : imported.ignored)
+    root["ignored"].push_back(
+        {{"key", key.key}, {"value", Json::parse(key.value)}, {"reason", key.reason}});
   root["seq_len"] = sequence_length(model);
   root["layers"] = std::move(layers);
   root["spec"] = Json::parse(models::to_json(model));

@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "bound_operands.hpp"
+#include "models/rope_scaling.hpp"
 #include "program/context.hpp"
 
 namespace meshplan::runtime {
@@ -111,7 +114,7 @@ std::function<void()> OperatorBinder::bind_rope(const Operands& o) {
                              .dtype = o.dtype(),
                              .x = o.out<std::byte>(0) + a.rope_offset * size_of(o.dtype()),
                              .x_stride = o.in_shape(0)[1],
-                             .table = rope_table(a.rope_base, a.rope_size),
+                             .table = rope_table(a),
                              .inverse = !o.forward()});
 }
 
@@ -155,16 +158,22 @@ std::function<void()> OperatorBinder::bind_latent_heads(const Operands& o) {
                                             .dk_rope = o.out(shared)});
 }
 
-const float* OperatorBinder::rope_table(double base, int size) {
-  const auto [entry, fresh] = rope_tables_.try_emplace({base, size}, nullptr);
-  if (fresh) {
-    std::vector<float> table(static_cast<std::size_t>(seq_len() * size));
-    kernels::build_rope_table(table, seq_len(), size, base);
-    const auto bytes = static_cast<std::int64_t>(table.size() * sizeof(float));
-    entry->second = backend_.allocate(bytes);
-    backend_.copy_to_device(entry->second, table.data(), bytes);
-  }
-  return static_cast<const float*>(entry->second);
+const float* OperatorBinder::rope_table(const models::OpAttributes& a) {
+  const auto known = std::ranges::find_if(rope_tables_, [&](const RopeTable& table) {
+    return table.base == a.rope_base && table.size == a.rope_size &&
+           table.scaling == a.rope_scaling;
+  });
+  if (known != rope_tables_.end()) return static_cast<const float*>(known->memory);
+  std::vector<float> table(static_cast<std::size_t>(seq_len() * a.rope_size));
+  kernels::build_rope_table(
+      table, seq_len(),
+      models::rope_inverse_frequencies(a.rope_base, a.rope_size, a.rope_scaling, seq_len()),
+      models::rope_attention_factor(a.rope_scaling));
+  const auto bytes = static_cast<std::int64_t>(table.size() * sizeof(float));
+  void* memory = backend_.allocate(bytes);
+  rope_tables_.push_back({a.rope_base, a.rope_size, a.rope_scaling, memory});
+  backend_.copy_to_device(memory, table.data(), bytes);
+  return static_cast<const float*>(memory);
 }
 
 }  // namespace meshplan::runtime

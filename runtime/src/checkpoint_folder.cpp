@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "core/json_fields.hpp"
+#include "models/spec_difference.hpp"
 #include "program/lower.hpp"
 #include "runtime/checkpoint.hpp"
 #include "runtime/checkpoint_layout.hpp"
@@ -28,7 +29,10 @@ std::optional<std::int64_t> step_of(const std::string& name) {
 
 /// Keys of a model that change neither what it computes nor the shape of a parameter.
 bool is_descriptive(const std::string& key, const models::ModelSpec& spec) {
-  if (key == "max_positions") return spec.positions != models::Positions::Learned;
+  if (key == "max_positions")
+    return spec.positions != models::Positions::Learned &&
+           (!spec.rope_scaling || spec.rope_scaling->original_max_positions ||
+            spec.rope_scaling->kind != models::RopeScalingKind::Dynamic);
   return key == "name" || key == "init_std";
 }
 
@@ -124,17 +128,16 @@ std::string newest_intact_beside(const std::string& damaged) {
 }
 
 void check_same_architecture(const models::ModelSpec& given, const std::string& where,
-                             const models::ModelSpec& expected) {
-  const Json left = Json::parse(models::to_json(given));
-  const Json right = Json::parse(models::to_json(expected));
-  std::vector<std::string> differences;
-  for (const auto& [key, value] : left.items())
-    if (!is_descriptive(key, expected) && right.at(key) != value)
-      differences.push_back(
-          fmt::format("{} is {}, but {} in the plan", key, value.dump(), right.at(key).dump()));
-  if (!differences.empty())
+                             const models::ModelSpec& expected, TrainingChoices choices) {
+  std::vector<std::string> found;
+  for (const auto& [field, left, right] : models::differences(given, expected)) {
+    if (is_descriptive(field, expected)) continue;
+    if (choices == TrainingChoices::MayDiffer && models::is_training_choice(field)) continue;
+    found.push_back(fmt::format("{} is {}, but {} in the plan", field, left, right));
+  }
+  if (!found.empty())
     throw ConfigError(fmt::format("{}: another model than the plan's {}: {}", where, expected.name,
-                                  fmt::join(differences, "; ")));
+                                  fmt::join(found, "; ")));
 }
 
 namespace {
@@ -167,7 +170,9 @@ void check_fits(const CheckpointIndex& index, const std::string& folder, const p
                 ResumeKind kind) {
   const program::Plan saved =
       program::parse_plan(index.plan_json, folder + "/" + kIndexFile + ": plan");
-  check_same_architecture(saved.model, folder, plan.model);
+  check_same_architecture(
+      saved.model, folder, plan.model,
+      kind == ResumeKind::Continue ? TrainingChoices::MustAgree : TrainingChoices::MayDiffer);
   std::map<std::pair<std::string, std::string>, const CheckpointTensor*> tensors;
   for (const CheckpointTensor& tensor : index.manifest.tensors)
     tensors[{tensor.state, tensor.parameter}] = &tensor;

@@ -151,6 +151,10 @@ DataSplit hold_out_tail(const TokenFile& file, const program::Plan& plan) {
           .evaluation = {file.size() - held_out, file.size()}};
 }
 
+std::int64_t place_in_step(const program::Plan& plan, int microbatch, int dp, int i) {
+  return (std::int64_t{microbatch} * plan.parallel.dp + dp) * plan.micro_batch_size + i;
+}
+
 Sampler::Sampler(const TokenFile& file, TokenRange part, const program::Plan& plan,
                  std::uint64_t seed)
     : file_(file),
@@ -188,6 +192,20 @@ std::int64_t Sampler::sequence(std::int64_t position) const {
   return Permutation(num_sequences_, mix(seed_ ^ mix(epoch)))(position % num_sequences_);
 }
 
+std::vector<TokenRange> Sampler::tokens(std::int64_t sequence) const {
+  if (!documents_) {
+    const std::int64_t first = first_token(sequence);
+    return {{first, first + plan_.workload.seq_len}};
+  }
+  std::vector<TokenRange> ranges;
+  const program::PackedSequence& packed = documents_->sequence(sequence);
+  for (int d = 0; d < packed.num_documents(); ++d) {
+    const std::int64_t first = documents_->first_token(sequence, d);
+    ranges.push_back({first, first + packed.document(d).length});
+  }
+  return ranges;
+}
+
 void Sampler::load_documents(std::int64_t step, const program::Coordinates& place,
                              StepBatch& batch) const {
   const program::Workload& workload = plan_.workload;
@@ -220,11 +238,9 @@ void Sampler::load(std::int64_t step, const program::Coordinates& place, StepBat
   std::size_t out = 0;
   for (int m = 0; m < microbatches; ++m)
     for (int i = 0; i < plan_.micro_batch_size; ++i) {
-      const std::int64_t of_step =
-          (static_cast<std::int64_t>(m) * plan_.parallel.dp + place.dp) * plan_.micro_batch_size +
-          i;
+      const std::int64_t of_step = place_in_step(plan_, m, place.dp, i);
       const std::int64_t first =
-          part_.begin + sequence(step * plan_.workload.global_batch_size + of_step) * seq_len;
+          first_token(sequence(step * plan_.workload.global_batch_size + of_step));
       for (std::int64_t t = 0; t < own.length; ++t, ++out) {
         const std::int64_t token = first + own.position(t);
         batch.ids[out] = checked(token);

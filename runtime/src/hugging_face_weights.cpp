@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/json_fields.hpp"
+#include "models/spec_difference.hpp"
 #include "runtime/checkpoint_layout.hpp"
 
 namespace meshplan::runtime {
@@ -64,10 +65,21 @@ std::string model_type_of(const Json& config, const std::string& folder) {
   return type;
 }
 
+void require_unquantized(const Json& config, const std::string& folder) {
+  const auto found = config.find("quantization_config");
+  if (found == config.end() || !found->is_object() || found->empty()) return;
+  const auto method = found->find("quant_method");
+  throw ConfigError(
+      fmt::format("{}/{}: quantization_config: weights quantized by {} cannot be read; convert "
+                  "them to bfloat16 and leave quantization_config out",
+                  folder, kConfig, method == found->end() ? "?" : method->dump()));
+}
+
 }  // namespace
 
 HuggingFaceModel::HuggingFaceModel(const std::string& folder) : folder_(folder) {
   const Json config = read_config(folder);
+  require_unquantized(config, folder);
   config_ = models::import_hugging_face(config.dump(), folder + "/" + kConfig);
   model_type_ = model_type_of(config, folder);
   open_files();
@@ -232,13 +244,27 @@ Json output_config(const models::ModelSpec& spec,
     const std::string type = model_type_of(config, ".");
     if (model_type.empty() || model_type == type) {
       check_same_architecture(models::import_hugging_face(carried->second, kConfig).spec,
-                              "the config.json in the checkpoint", spec);
+                              "the config.json in the checkpoint", spec,
+                              TrainingChoices::MayDiffer);
       model_type = type;
+      // The modules are not among the weights that are written.
+      if (config.contains("num_nextn_predict_layers")) config["num_nextn_predict_layers"] = 0;
       return config;
     }
   }
   if (model_type.empty()) model_type = models::matching_model_type(spec);
   return Json::parse(models::export_hugging_face(spec, model_type));
+}
+
+/// Choices of training that the config says otherwise.
+std::vector<std::string> left_out(const models::ModelSpec& spec, const Json& config) {
+  const models::ModelSpec back = models::import_hugging_face(config.dump(), kConfig).spec;
+  std::vector<std::string> lines;
+  for (const auto& [field, ours, theirs] : models::differences(spec, back))
+    if (models::is_training_choice(field))
+      lines.push_back(
+          fmt::format("{} = {} (a reader of {} sees {})", field, ours, kConfig, theirs));
+  return lines;
 }
 
 std::string_view torch_name(DType dtype) {
@@ -265,6 +291,7 @@ ExportedModel export_hugging_face(ParameterSource& source, const models::ModelSp
                                   const HuggingFaceExport& options) {
   ExportedModel result{.model_type = options.model_type};
   Json config = output_config(spec, companions, result.model_type);
+  result.left_out = left_out(spec, config);
   config.erase("dtype");  // its name since transformers 5; older readers know only the other
   config["torch_dtype"] = torch_name(options.dtype);
   const auto shards = make_shards(

@@ -18,7 +18,7 @@ OperatorBinder::OperatorBinder(kernels::Backend& backend, const program::Program
       gradient_scale_(gradient_scale) {}
 
 OperatorBinder::~OperatorBinder() {
-  for (const auto& [key, table] : rope_tables_) backend_.free(table);
+  for (const RopeTable& table : rope_tables_) backend_.free(table.memory);
 }
 
 std::function<void()> OperatorBinder::bind(const program::OperationInstance& instance) {

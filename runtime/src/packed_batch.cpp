@@ -1,5 +1,7 @@
 #include "runtime/packed_batch.hpp"
 
+#include "runtime/data.hpp"
+
 namespace meshplan::runtime {
 namespace {
 
@@ -45,9 +47,7 @@ void load_packed(const program::Plan& plan, const program::Coordinates& place,
     std::vector<PackedTokens> tokens;
     std::vector<program::PackedSequence> documents;
     for (int i = 0; i < plan.micro_batch_size; ++i) {
-      const std::int64_t of_step =
-          (std::int64_t{m} * plan.parallel.dp + place.dp) * plan.micro_batch_size + i;
-      tokens.push_back(sequence(of_step));
+      tokens.push_back(sequence(place_in_step(plan, m, place.dp, i)));
       documents.push_back(tokens.back().documents);
     }
     const std::vector<std::int64_t> held =

@@ -99,7 +99,7 @@ void check_start(const program::Plan& plan, const CheckpointOptions& options,
   if (options.init_from.empty()) return;
   if (is_hugging_face_folder(options.init_from)) {
     check_same_architecture(HuggingFaceModel(options.init_from).spec(), options.init_from,
-                            plan.model);
+                            plan.model, TrainingChoices::MayDiffer);
     return;
   }
   const Checkpoint checkpoint = open_checkpoint(options.init_from);

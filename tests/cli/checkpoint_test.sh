@@ -95,6 +95,17 @@ expect 0 "llama of step 8, 21 tensors" "$meshplan" checkpoint export b --to hf -
 expect 0 "model type +llama" "$meshplan" checkpoint inspect exported
 expect 0 "weights of .*exported" "$meshplan" run one.json --data text.txt --steps 2 \
   --init-from exported
+expect 0 "read .*hidden_size = " "$meshplan" run one.json --data text.txt --steps 2 \
+  --init-from exported
+expect 0 "ignored .*torch_dtype = .*: describes the files" "$meshplan" run one.json --data text.txt \
+  --steps 2 --init-from exported
+sed 's/"attention_dropout": 0.0/"attention_dropout": 0.1/' exported/config.json >config.tmp
+cp -r exported dropped && mv config.tmp dropped/config.json
+expect 0 "differs  dropout = 0.0 in the plan, 0.1 in .*dropped" "$meshplan" run one.json --data text.txt \
+  --steps 2 --init-from dropped
+sed 's/"hidden_act": "silu"/"hidden_act": "relu"/' exported/config.json >dropped/config.json
+expect 2 "dropped: another model than the plan.*: activation is \"relu\", but \"silu\" in the plan" \
+  "$meshplan" run one.json --data text.txt --steps 2 --init-from dropped
 expect 2 "exists and is not an empty folder" "$meshplan" checkpoint export b --out exported
 
 # start_job FOLDER ARGUMENTS...: trains in the background until the first checkpoint is complete

@@ -166,6 +166,7 @@ expect 3 "does not fit" simulate --model llama3-70b --cluster one-h100 --global-
 
 # --- catalogs and meshes
 expect 0 "llama3-70b" models
+expect 0 "cannot be planned: qwen3-next-80b-a3b: linear attention is not lowered" models
 expect 0 "qkv" models llama3-8b
 expect 0 '"parameters"' models llama3-8b --json
 expect 0 '$schema' models --schema
@@ -186,6 +187,31 @@ cat >llama/config.json <<'JSON'
 JSON
 expect 0 "4 layers" models llama/config.json
 expect 0 "why #1" plan --model llama "${small[@]}"
+
+# --- what became of its keys, and the ways out of what cannot be trained
+cat >odd.json <<'JSON'
+{"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8,
+ "intermediate_size": 512, "vocab_size": 256, "max_position_embeddings": 512, "use_cache": true,
+ "attention_dropout": 0.1, "rope_thetta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}}
+JSON
+expect 0 "rope_scaling.factor = 2.0" models odd.json
+expect 0 "use_cache = true: of text generation" models odd.json
+expect 0 "assumed  rope_thetta is left out: unknown to a llama; nearest: rope_theta" models odd.json
+expect 0 "dropout 0.1 is not lowered by this version; --no-dropout" models odd.json
+expect 0 '"key": "use_cache"' models odd.json --json
+expect 2 "dropout 0.1 is not lowered by this version; --no-dropout" plan --model odd.json "${small[@]}"
+expect 0 "dropout = 0 (--no-dropout; the model has 0.1)" plan --model odd.json --no-dropout \
+  "${small[@]}"
+expect 0 "assumed  rope_thetta is left out" simulate --model odd.json --no-dropout "${small[@]}"
+sed 's/"llama"/"lama2"/' odd.json >unknown.json
+expect 2 "use --assume, e.g. --assume llama" models unknown.json
+expect 0 "model_type 'lama2' is read as 'llama'" models unknown.json --assume llama
+"$meshplan" models tiny-llama --json | python3 -c 'import json, sys
+spec = json.load(sys.stdin)["spec"]
+spec["mtp_layers"] = 1
+json.dump(spec, open("mtp.json", "w"))' || fail "no model"
+expect 2 "(mtp_layers) is not lowered by this version; --no-mtp" plan --model mtp.json "${small[@]}"
+expect 0 "mtp_layers = 0 (--no-mtp; the model has 1)" plan --model mtp.json --no-mtp "${small[@]}"
 
 # --- output that cannot be delivered
 if [ -w /dev/full ]; then

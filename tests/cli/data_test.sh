@@ -42,6 +42,24 @@ expect 2 "bad.txt: the text is not UTF-8 at its byte 2" "$meshplan" data prepare
 printf '{"txt": "ab"}\n' >bad.jsonl
 expect 2 'bad.jsonl: line 1: expected an object with a string "text"' "$meshplan" data prepare \
   bad.jsonl --tokenizer tok --out x
+
+# The order that a run reads a file in: 12 sequences of 16 tokens, 4 a step, 2 dp ranks of 2 tp ranks.
+awk 'BEGIN { for (i = 0; i < 194; ++i) printf "%c", 65 + i % 26 }' >order.txt
+"$meshplan" simulate --model tiny-llama --cluster cpu-host --ranks 4 --tp 2 --dp 2 --global-batch 4 \
+  --seq-len 16 --out order.json >/dev/null || fail "no plan"
+expect 0 "194 tokens; 12 sequences of 16 tokens, .* \(seed 3\)" "$meshplan" data order order.json \
+  --data order.txt --seed 3 --steps 2
+expect 0 "step  micro-batch  dp rank  ranks  epoch  sequence  tokens of the file" "$meshplan" data \
+  order order.json --data order.txt
+read_twice=$("$meshplan" data order order.json --data order.txt --steps 3 --json |
+  grep '"sequence":' | sort | uniq -d)
+[ -z "$read_twice" ] || fail "an epoch of three steps reads $read_twice more than once"
+expect 0 ', of which 129..193 are held out' "$meshplan" data order order.json --data order.txt \
+  --eval-every 1
+expect 2 "expected one plan, got 0 files|which files" "$meshplan" data order --data order.txt
+expect 2 "\-\-data is missing" "$meshplan" data order order.json
+expect 2 "\-\-steps 0: must be at least 1" "$meshplan" data order order.json --data order.txt \
+  --steps 0
 [ -z "$(ls x* 2>/dev/null)" ] || fail "left over: $(ls x*)"
 
 finish

@@ -193,7 +193,10 @@ TEST_CASE("rope rotates pairs by position and its inverse rotates back", "[kerne
         const Matrix inputs = random_in(dtype, 11, kHeads * head_size, 1);
         const DeviceMatrix x(backend, inputs, dtype, row_padding(head_size, 6));
         std::vector<float> host(static_cast<std::size_t>(16 * rope_size));
-        build_rope_table(host, 16, rope_size, kBase);
+        std::vector<double> frequencies;
+        for (int i = 0; i < rope_size / 2; ++i)
+          frequencies.push_back(std::pow(kBase, -2.0 * i / rope_size));
+        build_rope_table(host, 16, frequencies);
         const DeviceVector<float> table(backend, host);
         Rope op{.tokens = 11,
                 .heads = kHeads,
@@ -219,10 +222,38 @@ TEST_CASE("rope rotates pairs by position and its inverse rotates back", "[kerne
   });
 }
 
+TEST_CASE("a rope table's amplitude scales the rotation and its transpose", "[kernels][rope]") {
+  for_each_backend([](Backend& backend) {
+    constexpr double kAmplitude = 1.25;
+    const Matrix inputs = random_in(DType::F32, 4, 8, 1);
+    const DeviceMatrix x(backend, inputs, DType::F32, row_padding(8, 8));
+    std::vector<float> host(4 * 8);
+    build_rope_table(host, 4, std::vector<double>{1.0, 0.1, 0.01, 0.001}, kAmplitude);
+    const DeviceVector<float> table(backend, host);
+    Rope op{.tokens = 4,
+            .heads = 1,
+            .head_size = 8,
+            .rope_size = 8,
+            .positions = {.seq_len = 4},
+            .dtype = DType::F32,
+            .x = x.data(),
+            .x_stride = x.stride(),
+            .table = table.data()};
+    run(backend, op);
+    op.inverse = true;
+    run(backend, op);
+    // R^T R = 1: forward and backward together multiply by the amplitude's square.
+    Matrix expected = inputs;
+    for (double& value : expected.values) value *= kAmplitude * kAmplitude;
+    check_close(x.read(), expected, tolerance(DType::F32, 4, 2.0));
+  });
+}
+
 TEST_CASE("a rope table of the wrong size is refused", "[kernels][rope]") {
   std::vector<float> table(30);
-  CHECK_THROWS_AS(build_rope_table(table, 4, 8, 10000.0), InvariantError);
-  CHECK_THROWS_AS(build_rope_table(table, 2, 15, 10000.0), InvariantError);
+  CHECK_THROWS_AS(build_rope_table(table, 4, std::vector<double>(4)), InvariantError);
+  CHECK_THROWS_AS(build_rope_table(table, 2, std::vector<double>(7)), InvariantError);
+  CHECK_THROWS_AS(build_rope_table({}, 2, {}), InvariantError);
 }
 
 TEST_CASE("add, accumulate, scale and fill are exact", "[kernels][elementwise]") {

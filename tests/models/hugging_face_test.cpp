@@ -14,11 +14,15 @@ namespace {
 
 using Catch::Contains;
 
-/// The import of `config`, checked to be the preset of that name but for the name itself.
-ImportedModel import_as_preset(const std::string& config, const std::string& preset) {
+/// The import of `config`, checked to be the preset of that name but for the name itself, and for
+/// choices of training: published configs have dropout that the presets lack, and no balance loss.
+ImportedModel import_as_preset(const std::string& config, const std::string& preset,
+                               double dropout = 0.0) {
   ImportedModel model = import_hugging_face(config, "config.json");
   ModelSpec expected = load_preset(preset);
   expected.name = model.spec.name;
+  expected.dropout = dropout;
+  if (expected.moe) expected.moe->router.aux_loss_coefficient = 0.0;
   CHECK(to_json(model.spec) == to_json(expected));
   return model;
 }
@@ -37,6 +41,16 @@ std::string error_of(const std::string& config, const std::string& assume = "") 
   return "";
 }
 
+/// Why the import ignored a key; empty if it did not.
+std::string reason_for(const ImportedModel& model, const std::string& key) {
+  const auto found = std::ranges::find(model.ignored, key, &IgnoredKey::key);
+  return found == model.ignored.end() ? "" : found->reason;
+}
+
+bool was_read(const ImportedModel& model, const std::string& key) {
+  return std::ranges::find(model.read, key, &ReadKey::key) != model.read.end();
+}
+
 /// A small llama config; `extra` is inserted before the closing brace.
 std::string llama(const std::string& extra) {
   return R"({"model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
@@ -53,7 +67,8 @@ TEST_CASE("gpt2 has its own names, ties by default and is 4 n_embd wide", "[mode
           "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768,
           "n_head": 12, "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1,
           "task_specific_params": {"text-generation": {"do_sample": true}}, "vocab_size": 50257})",
-      "gpt2-124m");
+      "gpt2-124m", 0.1);
+  CHECK(mentions(model, "embd_pdrop = 0.1 (gpt2 default)"));
   CHECK(mentions(model, "tie_word_embeddings = true (gpt2 default)"));
   CHECK(mentions(model, "n_inner = 3072"));
 }
@@ -72,7 +87,7 @@ TEST_CASE("llama 2 names neither head_dim nor num_key_value_heads", "[models][hf
   CHECK(mentions(model, "rope_theta = 10000.0 (llama default)"));
 }
 
-TEST_CASE("llama 3.2 scales its rope, which is said and left out", "[models][hf]") {
+TEST_CASE("llama 3.2 scales its rope", "[models][hf]") {
   const ImportedModel model = import_as_preset(
       R"({"attention_bias": false, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2048,
           "initializer_range": 0.02, "intermediate_size": 8192,
@@ -83,8 +98,8 @@ TEST_CASE("llama 3.2 scales its rope, which is said and left out", "[models][hf]
                            "original_max_position_embeddings": 8192, "rope_type": "llama3"},
           "rope_theta": 500000.0, "tie_word_embeddings": true, "vocab_size": 128256})",
       "llama3.2-1b");
-  REQUIRE(model.assumptions.size() == 1);
-  CHECK(mentions(model, "rope scaling 'llama3' left out"));
+  CHECK(model.assumptions.empty());
+  CHECK(was_read(model, "rope_scaling.high_freq_factor"));
 }
 
 TEST_CASE("rope_parameters of transformers 5 replace rope_theta", "[models][hf]") {
@@ -93,6 +108,101 @@ TEST_CASE("rope_parameters of transformers 5 replace rope_theta", "[models][hf]"
           llama(R"(, "rope_parameters": {"rope_theta": 500000.0, "rope_type": "default"})"), "f")
           .spec;
   CHECK(spec.rope_base == 500000.0);
+}
+
+TEST_CASE("rope scaling is read in every form that transformers writes", "[models][hf]") {
+  const auto scaling = [](const std::string& keys) {
+    return import_hugging_face(llama(", " + keys), "f").spec.rope_scaling;
+  };
+  const RopeScaling linear{.kind = RopeScalingKind::Linear, .factor = 2.0};
+  CHECK(scaling(R"("rope_scaling": {"type": "linear", "factor": 2.0})") == linear);
+  CHECK(scaling(R"("rope_parameters": {"rope_type": "linear", "factor": 2.0})") == linear);
+  CHECK(scaling(R"("rope_scaling": {"type": "dynamic", "factor": 4})") ==
+        RopeScaling{.kind = RopeScalingKind::Dynamic, .factor = 4.0});
+  CHECK_FALSE(scaling(R"("rope_scaling": {"rope_type": "default"})").has_value());
+  const auto yarn = scaling(
+      R"("max_position_embeddings": 8192, "rope_scaling": {"rope_type": "yarn", "factor": null,
+         "original_max_position_embeddings": 2048, "attention_factor": 0.9, "beta_fast": 16,
+         "beta_slow": null})");
+  CHECK(yarn == RopeScaling{.kind = RopeScalingKind::Yarn,
+                            .factor = 4.0,
+                            .original_max_positions = 2048,
+                            .beta_fast = 16.0,
+                            .attention_factor = 0.9});
+}
+
+TEST_CASE("rope scaling that is not known is refused by name", "[models][hf]") {
+  CHECK_THAT(
+      error_of(llama(R"(, "rope_scaling": {"type": "longrope", "factor": 2})")),
+      Contains("config.json: rope_scaling.type: 'longrope' is not supported") && Contains("yarn"));
+  CHECK_THAT(error_of(llama(R"(, "rope_scaling": {"rope_type": "lama3", "factor": 2})")),
+             Contains("rope_scaling.rope_type: unknown rope type 'lama3'") &&
+                 Contains("did you mean 'llama3'"));
+  CHECK_THAT(error_of(llama(R"(, "rope_scaling": {"type": "linear", "factr": 2})")),
+             Contains("rope_scaling.factor: required key is missing") && Contains("'factr'"));
+  CHECK_THAT(error_of(R"({"hidden_size": 640, "intermediate_size": 2048,
+               "model_type": "gemma3_text", "num_hidden_layers": 2,
+               "layer_types": ["sliding_attention", "full_attention"],
+               "rope_parameters": {"full_attention": {"rope_theta": 2e6},
+                 "sliding_attention": {"rope_theta": 2e4, "rope_type": "linear", "factor": 2}}})"),
+             Contains("rope_parameters.sliding_attention.rope_type: a scaling of the sliding"));
+}
+
+TEST_CASE("what an imported file said is listed as read, ignored or unknown", "[models][hf]") {
+  const ImportedModel model = import_hugging_face(
+      llama(R"(, "torch_dtype": "bfloat16", "use_cache": true, "bos_token_id": 1,
+               "rope_thetta": 5.0, "rope_scaling": {"type": "linear", "factor": 2, "alpha": 3},
+               "mlp_bias": true)"),
+      "f");
+  CHECK(was_read(model, "mlp_bias"));
+  CHECK(was_read(model, "rope_scaling.factor"));
+  CHECK_THAT(reason_for(model, "torch_dtype"), Contains("describes the files"));
+  CHECK_THAT(reason_for(model, "use_cache"), Contains("text generation"));
+  CHECK_THAT(reason_for(model, "rope_thetta"),
+             Contains("unknown to a llama") && Contains("nearest: rope_theta"));
+  CHECK_THAT(reason_for(model, "rope_scaling.alpha"), Contains("unknown"));
+  CHECK(mentions(model, "rope_thetta is left out"));
+  CHECK_FALSE(mentions(model, "torch_dtype"));
+  // Every key of the file is in one of the lists, once.
+  CHECK(model.read.size() + model.ignored.size() == 6 + 1 + 4 + 3);
+}
+
+TEST_CASE("what changes the function is done or refused by name", "[models][hf]") {
+  const std::string gpt2 = R"({"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4,
+                               "vocab_size": 256, )";
+  CHECK(import_hugging_face(gpt2 + R"("scale_attn_weights": false})", "f").spec.attention_scale ==
+        1.0);
+  CHECK_THAT(error_of(gpt2 + R"("scale_attn_by_inverse_layer_idx": true})"),
+             Contains("scale_attn_by_inverse_layer_idx: true is not supported"));
+  CHECK_THAT(error_of(gpt2 + R"("resid_pdrop": 1.5})"), Contains("resid_pdrop: expected a rate"));
+  CHECK(import_hugging_face(gpt2 + R"("attn_pdrop": 0.0, "embd_pdrop": 0.3, "resid_pdrop": 0.2})",
+                            "f")
+            .spec.dropout == 0.3);
+  CHECK(import_hugging_face(llama(R"(, "attention_dropout": 0.25)"), "f").spec.dropout == 0.25);
+  const std::string mixtral = R"({"model_type": "mixtral", "hidden_size": 64,
+      "intermediate_size": 128, "num_attention_heads": 8, "num_hidden_layers": 2,
+      "vocab_size": 256, )";
+  CHECK_THAT(error_of(mixtral + R"("router_jitter_noise": 0.1})"),
+             Contains("router_jitter_noise: 0.1") && Contains("set it to 0"));
+  CHECK_THAT(error_of(mixtral + R"("output_router_logits": true, "router_aux_loss_coef": 0.02})"),
+             Contains("output_router_logits: true adds a balance loss over the whole batch") &&
+                 Contains("moe.router.aux_loss_coefficient"));
+  const ImportedModel silent =
+      import_hugging_face(mixtral + R"("router_aux_loss_coef": 0.02})", "f");
+  CHECK(silent.spec.moe->router.aux_loss_coefficient == 0.0);
+  CHECK_THAT(reason_for(silent, "router_aux_loss_coef"), Contains("without a balance loss"));
+}
+
+TEST_CASE("deepseek's low-rank norms keep 1e-6 whatever rms_norm_eps is", "[models][hf]") {
+  const ModelSpec spec =
+      import_hugging_face(
+          R"({"hidden_size": 256, "intermediate_size": 512, "model_type": "deepseek_v3",
+              "moe_intermediate_size": 64, "num_attention_heads": 4, "num_hidden_layers": 6,
+              "rms_norm_eps": 1e-3, "vocab_size": 256})",
+          "f")
+          .spec;
+  CHECK(spec.norm_epsilon == 1e-3);
+  CHECK(spec.mla->norm_epsilon == 1e-6);
 }
 
 TEST_CASE("llama's attention_bias covers four projections", "[models][hf]") {
@@ -229,7 +339,9 @@ TEST_CASE("gpt_oss has biases, sinks and alternating windows", "[models][hf]") {
           "num_attention_heads": 64, "num_experts_per_tok": 4, "num_hidden_layers": 24,
           "num_key_value_heads": 8, "num_local_experts": 32,
           "quantization_config": {"quant_method": "mxfp4"}, "rms_norm_eps": 1e-05,
-          "rope_scaling": {"factor": 32.0, "rope_type": "yarn"}, "rope_theta": 150000,
+          "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0,
+            "original_max_position_embeddings": 4096, "rope_type": "yarn", "truncate": false},
+          "rope_theta": 150000,
           "router_aux_loss_coef": 0.9, "sliding_window": 128, "swiglu_limit": 7.0,
           "tie_word_embeddings": false, "vocab_size": 201088})",
       "gpt-oss-20b");
@@ -247,7 +359,9 @@ TEST_CASE("deepseek_v3 ignores head_dim and key/value heads and counts MTP apart
           "num_key_value_heads": 1, "num_nextn_predict_layers": MTP, "q_lora_rank": 1536,
           "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
           "quantization_config": {"fmt": "e4m3"}, "rms_norm_eps": 1e-06,
-          "rope_scaling": {"factor": 40, "type": "yarn"}, "rope_theta": 10000,
+          "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0,
+            "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096, "type": "yarn"},
+          "rope_theta": 10000,
           "routed_scaling_factor": 2.5, "scoring_func": "sigmoid",
           "tie_word_embeddings": false, "topk_group": 4, "topk_method": "noaux_tc",
           "v_head_dim": 128, "vocab_size": 129280})";
@@ -256,7 +370,8 @@ TEST_CASE("deepseek_v3 ignores head_dim and key/value heads and counts MTP apart
     return text.replace(text.find("MTP"), 3, count);
   };
   const ImportedModel main = import_as_preset(with_mtp("0"), "deepseek-v3");
-  CHECK(mentions(main, "rope scaling 'yarn' left out"));
+  CHECK_THAT(reason_for(main, "head_dim"), Contains("qk_nope_head_dim"));
+  CHECK_THAT(reason_for(main, "quantization_config"), Contains("refused by --init-from"));
   const ModelSpec released = import_hugging_face(with_mtp("1"), "f").spec;
   CHECK(released.mtp_layers == 1);
   CHECK(count_parameters(build_graph(released)).total == 671'026'419'200);
@@ -327,7 +442,7 @@ TEST_CASE("gemma3 takes text_config and class defaults for all that it leaves ou
       "gemma3-4b");
   for (const char* line : {"text_config is read", "num_attention_heads = 8 (gemma3_text default)",
                            "num_key_value_heads = 4", "head_dim = 256", "vocab_size = 262208",
-                           "tie_word_embeddings = true", "rope scaling 'linear'"})
+                           "tie_word_embeddings = true"})
     CHECK(mentions(model, line));
 }
 
@@ -352,7 +467,7 @@ TEST_CASE("bert becomes an encoder with a classifier", "[models][hf]") {
           "max_position_embeddings": 512, "model_type": "bert", "num_attention_heads": 12,
           "num_hidden_layers": 12, "pad_token_id": 0, "type_vocab_size": 2,
           "vocab_size": 30522})",
-      "bert-base");
+      "bert-base", 0.1);
   CHECK(mentions(model, "num_labels = 2 (bert default)"));
 }
 

@@ -198,7 +198,10 @@ TEST_CASE("Parts of a model that this version does not lower are refused by name
   using models::ModelSpec;
   const std::vector<std::pair<std::string, void (*)(ModelSpec&)>> parts = {
       {"linear attention", [](ModelSpec& m) { m.linear_attention.emplace(); }},
-      {"(mtp_layers)", [](ModelSpec& m) { m.mtp_layers = 1; }},
+      {"(mtp_layers) is not lowered by this version; --no-mtp",
+       [](ModelSpec& m) { m.mtp_layers = 1; }},
+      {"dropout 0.1 is not lowered by this version; --no-dropout",
+       [](ModelSpec& m) { m.dropout = 0.1; }},
       {"attention_output_gate", [](ModelSpec& m) { m.attention_output_gate = true; }},
       {"attention_softcap", [](ModelSpec& m) { m.attention_softcap = 50; }},
       {"logit_softcap", [](ModelSpec& m) { m.logit_softcap = 30; }},

@@ -25,19 +25,55 @@ LLAMA = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 4, "num_
          "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False}
 GPT2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 4, "n_head": 8, "n_positions": 64,
         "vocab_size": 300, "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new",
-        "tie_word_embeddings": True}
+        "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0, "tie_word_embeddings": True}
 GPT_OSS = {"model_type": "gpt_oss", "hidden_size": 64, "num_hidden_layers": 4, "head_dim": 16,
            "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 48,
            "vocab_size": 300, "num_local_experts": 4, "num_experts_per_tok": 2,
            "sliding_window": 8, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
            "rope_theta": 10000.0, "attention_bias": True, "router_aux_loss_coef": 0.0,
            "tie_word_embeddings": False}
+DEEPSEEK = {"model_type": "deepseek_v3", "hidden_size": 64, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 300,
+            "hidden_act": "silu", "max_position_embeddings": 64, "rms_norm_eps": 1e-2,
+            "rope_theta": 10000.0, "attention_bias": False, "tie_word_embeddings": False,
+            "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
+            "v_head_dim": 12, "n_routed_experts": 4, "n_shared_experts": 1,
+            "num_experts_per_tok": 2, "moe_intermediate_size": 48, "first_k_dense_replace": 0,
+            "scoring_func": "sigmoid", "topk_method": "greedy", "norm_topk_prob": True,
+            "routed_scaling_factor": 1.5}
+YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 16, "beta_fast": 4.0,
+        "beta_slow": 0.5}
+
+
+def scaled(config, **scaling):
+    return {**config, "rope_scaling": scaling}
+
+
 CASES = [("llama", LLAMA, models.llama, models.random_llama, [[], ["--tp", "2", "--pp", "2"]]),
          ("tied llama", {**LLAMA, "tie_word_embeddings": True}, models.llama, models.random_llama,
           [["--pp", "2", "--tp", "2", "--sp"]]),
          ("gpt-oss", GPT_OSS, models.gpt_oss, models.random_gpt_oss,
           [[], ["--dp", "2", "--ep", "2"], ["--tp", "2", "--pp", "2", "--sp", "--etp", "2"]]),
-         ("gpt2", GPT2, models.gpt2, models.random_gpt2, [[], ["--tp", "2", "--pp", "2"]])]
+         ("gpt-oss, rope yarn", scaled(GPT_OSS, **YARN, truncate=False), models.gpt_oss,
+          models.random_gpt_oss, [[]]),
+         ("gpt2", GPT2, models.gpt2, models.random_gpt2, [[], ["--tp", "2", "--pp", "2"]]),
+         ("gpt2, scores not scaled", {**GPT2, "scale_attn_weights": False}, models.gpt2,
+          models.random_gpt2, [[]]),
+         ("llama, rope llama3",
+          scaled(LLAMA, rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                 original_max_position_embeddings=16),
+          models.llama, models.random_llama, [[], ["--cp", "2"]]),
+         ("llama, rope linear", scaled(LLAMA, rope_type="linear", factor=4.0), models.llama,
+          models.random_llama, [[]]),
+         ("llama, rope dynamic",
+          scaled({**LLAMA, "max_position_embeddings": 20}, rope_type="dynamic", factor=4.0),
+          models.llama, models.random_llama, [[]]),
+         ("llama, rope yarn", scaled(LLAMA, **YARN, truncate=False), models.llama,
+          models.random_llama, [["--tp", "2"]]),
+         ("llama, rope yarn with a given factor", scaled(LLAMA, **YARN, attention_factor=0.8),
+          models.llama, models.random_llama, [[]]),
+         ("deepseek_v3, rope yarn", scaled(DEEPSEEK, **YARN, mscale=0.5, mscale_all_dim=1.0),
+          models.deepseek_v3, models.random_deepseek_v3, [[], ["--tp", "2", "--sp"]])]
 
 
 def learning_rate(step):

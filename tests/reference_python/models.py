@@ -1,7 +1,8 @@
-"""Llama, GPT-2 and gpt-oss in PyTorch, from the public definitions of the architectures: Touvron et
-al. 2023 (RMSNorm, SwiGLU, rotary positions, grouped queries), Radford et al. 2019 (LayerNorm, GELU,
-learned positions, Conv1D weights), OpenAI 2025 (gpt-oss model card: sinks, windows in every other
-layer, clamped SwiGLU, biases), with the tensor names of the published checkpoints. Parameters are a dict
+"""Llama, GPT-2, gpt-oss and DeepSeek-V3 in PyTorch, from the public definitions of the
+architectures: Touvron et al. 2023 (RMSNorm, SwiGLU, rotary positions, grouped queries), Radford et
+al. 2019 (LayerNorm, GELU, learned positions, Conv1D weights), OpenAI 2025 (gpt-oss model card: sinks,
+windows in every other layer, clamped SwiGLU, biases), DeepSeek-V2 and V3 (latent attention,
+experts), with the tensor names of the published checkpoints. Parameters are a dict
 of leaf tensors; meshplan's code was not looked at.
 """
 import math
@@ -10,20 +11,67 @@ import torch
 import torch.nn.functional as F
 
 
-def causal_attention(q, k, v):
-    """q, k, v: (batch, heads, tokens, size)"""
-    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+def causal_attention(q, k, v, scale=None):
+    """q, k, v: (batch, heads, tokens, size); scale of the scores: 1 / sqrt(size) if not given"""
+    scores = q @ k.transpose(-1, -2) * (scale or 1 / math.sqrt(q.shape[-1]))
     tokens = q.shape[-2]
     mask = torch.ones(tokens, tokens, dtype=torch.bool).tril()
     return scores.masked_fill(~mask, float("-inf")).softmax(-1) @ v
 
 
-def rotate(x, base):
+def yarn_magnitude(factor, mscale):
+    return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
+
+
+def rope_frequencies(config, size, tokens):
+    """Radians per position of each pair and the factor of cos and sin, as transformers documents
+    `rope_scaling`: position interpolation (Chen et al. 2023), NTK-aware bases, YaRN (Peng et al.
+    2023), Llama 3.1's bands of wavelengths.
+    """
+    base, scaling = config["rope_theta"], config.get("rope_scaling") or {}
+    exponents = torch.arange(0, size, 2, dtype=torch.float64) / size
+    kind, factor = scaling.get("rope_type", "default"), scaling.get("factor")
+    if kind == "dynamic":
+        trained = config["max_position_embeddings"]
+        length = max(tokens, trained)
+        base = base * (factor * length / trained - factor + 1) ** (size / (size - 2))
+    plain = 1.0 / base ** exponents
+    if kind in ("default", "dynamic"):
+        return plain, 1.0
+    if kind == "linear":
+        return plain / factor, 1.0
+    trained = scaling["original_max_position_embeddings"]
+    if kind == "llama3":
+        wavelengths = 2 * math.pi / plain
+        low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+        smooth = (trained / wavelengths - low) / (high - low)
+        blended = (1 - smooth) * plain / factor + smooth * plain
+        scaled = torch.where(wavelengths > trained / low, plain / factor, blended)
+        return torch.where(wavelengths < trained / high, plain, scaled), 1.0
+    assert kind == "yarn", kind
+
+    def pair(turns):
+        return size * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+    low, high = pair(scaling.get("beta_fast", 32)), pair(scaling.get("beta_slow", 1))
+    if scaling.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, size - 1)
+    ramp = ((torch.arange(size // 2, dtype=torch.float64) - low) / (high - low)).clamp(0, 1)
+    mscales = scaling.get("mscale"), scaling.get("mscale_all_dim")
+    amplitude = scaling.get("attention_factor")
+    if amplitude is None:
+        amplitude = (yarn_magnitude(factor, mscales[0]) / yarn_magnitude(factor, mscales[1])
+                     if all(mscales) else yarn_magnitude(factor, 1))
+    return plain / factor * ramp + plain * (1 - ramp), amplitude
+
+
+def rotate(x, config):
     """Rotary positions: element i of the first half turns with element i of the second."""
     tokens, size = x.shape[-2:]
-    frequencies = base ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+    frequencies, amplitude = rope_frequencies(config, size, tokens)
     angles = torch.arange(tokens, dtype=torch.float64)[:, None] * frequencies
-    cos, sin = angles.cos().float(), angles.sin().float()
+    cos, sin = (amplitude * angles.cos()).float(), (amplitude * angles.sin()).float()
     first, second = x[..., :size // 2], x[..., size // 2:]
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
 
@@ -38,14 +86,14 @@ def split_heads(x, heads):
 
 def llama(config, weights, ids):
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-    epsilon, base = config["rms_norm_eps"], config["rope_theta"]
+    epsilon = config["rms_norm_eps"]
     x = weights["model.embed_tokens.weight"][ids]
     for layer in range(config["num_hidden_layers"]):
         def w(name):
             return weights[f"model.layers.{layer}.{name}.weight"]
         h = rms_norm(x, w("input_layernorm"), epsilon)
-        q = rotate(split_heads(h @ w("self_attn.q_proj").T, heads), base)
-        k = rotate(split_heads(h @ w("self_attn.k_proj").T, kv_heads), base)
+        q = rotate(split_heads(h @ w("self_attn.q_proj").T, heads), config)
+        k = rotate(split_heads(h @ w("self_attn.k_proj").T, kv_heads), config)
         v = split_heads(h @ w("self_attn.v_proj").T, kv_heads)
         k = k.repeat_interleave(heads // kv_heads, 1)
         v = v.repeat_interleave(heads // kv_heads, 1)
@@ -60,7 +108,7 @@ def llama(config, weights, ids):
 
 def gpt_oss(config, weights, ids):
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-    epsilon, base = config["rms_norm_eps"], config["rope_theta"]
+    epsilon = config["rms_norm_eps"]
     x = weights["model.embed_tokens.weight"][ids]
     for layer in range(config["num_hidden_layers"]):
         def w(name):
@@ -69,8 +117,8 @@ def gpt_oss(config, weights, ids):
         def linear(y, name):
             return y @ w(name + ".weight").T + w(name + ".bias")
         h = rms_norm(x, w("input_layernorm.weight"), epsilon)
-        q = rotate(split_heads(linear(h, "self_attn.q_proj"), heads), base)
-        k = rotate(split_heads(linear(h, "self_attn.k_proj"), kv_heads), base)
+        q = rotate(split_heads(linear(h, "self_attn.q_proj"), heads), config)
+        k = rotate(split_heads(linear(h, "self_attn.k_proj"), kv_heads), config)
         v = split_heads(linear(h, "self_attn.v_proj"), kv_heads)
         window = config["sliding_window"] if layer % 2 == 0 else ids.shape[1]
         o = sink_attention(q, k.repeat_interleave(heads // kv_heads, 1),
@@ -114,11 +162,90 @@ def gpt2(config, weights, ids):
         h = f"transformer.h.{layer}."
         q, k, v = (split_heads(part, heads) for part in
                    conv1d(norm(x, h + "ln_1"), h + "attn.c_attn").chunk(3, -1))
-        x = x + conv1d(causal_attention(q, k, v).transpose(1, 2).flatten(-2), h + "attn.c_proj")
+        scale = None if config.get("scale_attn_weights", True) else 1.0
+        attended = causal_attention(q, k, v, scale).transpose(1, 2).flatten(-2)
+        x = x + conv1d(attended, h + "attn.c_proj")
         up = conv1d(norm(x, h + "ln_2"), h + "mlp.c_fc")
         gelu = 0.5 * up * (1 + torch.tanh(math.sqrt(2 / math.pi) * (up + 0.044715 * up ** 3)))
         x = x + conv1d(gelu, h + "mlp.c_proj")
     return norm(x, "transformer.ln_f") @ weights["transformer.wte.weight"].T
+
+
+def deepseek_attention(config, w, h):
+    """Multi-head latent attention (DeepSeek-V2, section 2.1); its norms have an epsilon of 1e-6."""
+    heads, rank = config["num_attention_heads"], config["kv_lora_rank"]
+    nope, rope, value = (config[k] for k in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
+
+    def turn(x):  # the published files hold the rotated elements as pairs
+        return rotate(torch.cat([x[..., ::2], x[..., 1::2]], -1), config)
+
+    q = rms_norm(h @ w("self_attn.q_a_proj").T, w("self_attn.q_a_layernorm"), 1e-6)
+    q = split_heads(q @ w("self_attn.q_b_proj").T, heads)
+    latent = h @ w("self_attn.kv_a_proj_with_mqa").T
+    k_rope = turn(latent[..., None, :, rank:]).expand(-1, heads, -1, -1)
+    kv = rms_norm(latent[..., :rank], w("self_attn.kv_a_layernorm"), 1e-6)
+    kv = split_heads(kv @ w("self_attn.kv_b_proj").T, heads)
+    q = torch.cat([q[..., :nope], turn(q[..., nope:])], -1)
+    k = torch.cat([kv[..., :nope], k_rope], -1)
+    scale = 1 / math.sqrt(nope + rope)
+    scaling = config.get("rope_scaling") or {}
+    if scaling.get("mscale_all_dim"):
+        scale *= yarn_magnitude(scaling["factor"], scaling["mscale_all_dim"]) ** 2
+    attended = causal_attention(q, k, kv[..., nope:], scale).transpose(1, 2).flatten(-2)
+    return attended @ w("self_attn.o_proj").T
+
+
+def deepseek_experts(config, w, h):
+    """Sigmoid scores, greedy top-k, weights that sum to routed_scaling_factor, shared experts."""
+    def mlp(name, x):
+        return (F.silu(x @ w(name + ".gate_proj").T) * (x @ w(name + ".up_proj").T)
+                ) @ w(name + ".down_proj").T
+
+    scores = (h @ w("mlp.gate").T).sigmoid()
+    chosen, experts = scores.topk(config["num_experts_per_tok"], -1)
+    chosen = chosen / chosen.sum(-1, keepdim=True) * config["routed_scaling_factor"]
+    out = mlp("mlp.shared_experts", h)
+    for expert in range(config["n_routed_experts"]):
+        weight = (chosen * (experts == expert)).sum(-1, keepdim=True)
+        out = out + weight * mlp(f"mlp.experts.{expert}", h)
+    return out
+
+
+def deepseek_v3(config, weights, ids):
+    epsilon = config["rms_norm_eps"]
+    x = weights["model.embed_tokens.weight"][ids]
+    for layer in range(config["num_hidden_layers"]):
+        def w(name):
+            return weights[f"model.layers.{layer}.{name}.weight"]
+        x = x + deepseek_attention(config, w, rms_norm(x, w("input_layernorm"), epsilon))
+        x = x + deepseek_experts(config, w, rms_norm(x, w("post_attention_layernorm"), epsilon))
+    return rms_norm(x, weights["model.norm.weight"], epsilon) @ weights["lm_head.weight"].T
+
+
+def random_deepseek_v3(config, seed):
+    torch.manual_seed(seed)
+    hidden, heads, width = (config[k] for k in
+                            ("hidden_size", "num_attention_heads", "moe_intermediate_size"))
+    q_rank, kv_rank = config["q_lora_rank"], config["kv_lora_rank"]
+    nope, rope, value = (config[k] for k in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
+    shapes = {"model.embed_tokens.weight": (config["vocab_size"], hidden),
+              "model.norm.weight": (hidden,), "lm_head.weight": (config["vocab_size"], hidden)}
+    experts = [f"experts.{i}" for i in range(config["n_routed_experts"])] + ["shared_experts"]
+    for layer in range(config["num_hidden_layers"]):
+        parts = {"input_layernorm": (hidden,), "post_attention_layernorm": (hidden,),
+                 "self_attn.q_a_proj": (q_rank, hidden), "self_attn.q_a_layernorm": (q_rank,),
+                 "self_attn.q_b_proj": (heads * (nope + rope), q_rank),
+                 "self_attn.kv_a_proj_with_mqa": (kv_rank + rope, hidden),
+                 "self_attn.kv_a_layernorm": (kv_rank,),
+                 "self_attn.kv_b_proj": (heads * (nope + value), kv_rank),
+                 "self_attn.o_proj": (hidden, heads * value),
+                 "mlp.gate": (config["n_routed_experts"], hidden)}
+        for expert in experts:
+            parts[f"mlp.{expert}.gate_proj"] = parts[f"mlp.{expert}.up_proj"] = (width, hidden)
+            parts[f"mlp.{expert}.down_proj"] = (hidden, width)
+        for name, shape in parts.items():
+            shapes[f"model.layers.{layer}.{name}.weight"] = shape
+    return _fill(shapes)
 
 
 def random_llama(config, seed):

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "core/json_fields.hpp"
 #include "program/plans.hpp"
 
 namespace meshplan::test {
@@ -72,6 +73,22 @@ TEST_CASE("a header says what MFU divides by, or that nothing is known", "[repor
   CHECK_THAT(reports::to_text(header), Contains("no peak is known"));
   header.peak = {.job_flop_per_s = 2e12, .source = "somewhere"};
   CHECK_THAT(reports::to_text(header), Contains("MFU is of 2 TFLOP/s: somewhere"));
+}
+
+TEST_CASE("the log's first line holds seed and optimizer", "[reports][watch]") {
+  reports::RunHeader header{.seed = 7, .num_steps = 20, .evaluate_every = 5};
+  header.plan.model = program::test::llama_style();
+  header.plan.workload.global_batch_size = 1;
+  header.plan.workload.seq_len = 16;
+  header.plan.workload.optimizer.weight_decay = 0.25;
+  header.plan.workload.optimizer.warmup_steps = 3;
+  const Json line = Json::parse(reports::to_json_line(header));
+  CHECK(line.at("seed") == 7);
+  CHECK(line.at("steps") == 20);
+  CHECK(line.at("evaluate_every") == 5);
+  CHECK(line.at("optimizer").at("kind") == "adamw");
+  CHECK(line.at("optimizer").at("weight_decay") == 0.25);
+  CHECK(line.at("optimizer").at("warmup_steps") == 3);
 }
 
 TEST_CASE("the timing of a run shows phases, groups, buckets and balance", "[reports][watch]") {

@@ -225,6 +225,55 @@ TEST_CASE("a step trains on the same sequences whatever the plan", "[runtime][da
   }
 }
 
+TEST_CASE("the order that is told is the order that is read", "[runtime][data]") {
+  const DataFile data("told.u16", counting_u16(203));
+  const TokenFile file(data.path());
+  const program::Plan plan = make_plan(2, 2);
+  const TokenRange training = hold_out_tail(file, plan).training;
+  const Sampler sampler(file, training, plan, 7);
+  StepBatch batch;
+  for (const std::int64_t step : {0, 3, 11})
+    for (int dp = 0; dp < 2; ++dp) {
+      sampler.load(step, {.dp = dp}, batch);
+      std::vector<std::int32_t> told;
+      for (int m = 0; m < plan.num_microbatches(); ++m)
+        for (int i = 0; i < plan.micro_batch_size; ++i) {
+          const std::int64_t position = step * 8 + place_in_step(plan, m, dp, i);
+          for (const TokenRange& range : sampler.tokens(sampler.sequence(position)))
+            for (std::int64_t token = range.begin; token < range.end; ++token)
+              told.push_back(static_cast<std::int32_t>(token));
+        }
+      CHECK(batch.ids == told);
+    }
+}
+
+TEST_CASE("packed documents are told where they lie", "[runtime][data]") {
+  // Tokens 1 to 9 end a document each time 9 comes.
+  std::string bytes;
+  for (int i = 0; i < 179; ++i) {
+    bytes.push_back(static_cast<char>(1 + i * 5 % 9));
+    bytes.push_back(0);
+  }
+  const DataFile data("packed.u16", bytes);
+  const TokenFile file(data.path());
+  program::Plan plan = make_plan();
+  plan.workload.seq_len = 16;
+  plan.workload.global_batch_size = 2;
+  plan.workload.documents = {.packed = true, .end_of_document = 9};
+  const Sampler sampler(file, {0, file.size()}, plan, 3);
+  std::set<std::int64_t> told;
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < sampler.num_sequences(); ++i)
+    for (const TokenRange& range : sampler.tokens(i))
+      for (std::int64_t token = range.begin; token < range.end; ++token, ++count)
+        told.insert(token);
+  CHECK(std::ssize(told) == count);  // no token twice
+  CHECK(count == 179);
+  for (std::int64_t i = 0; i < sampler.num_sequences(); ++i)
+    for (const TokenRange& range : sampler.tokens(i))
+      CHECK((range.begin == 0 || file[range.begin - 1] == 9));
+}
+
 TEST_CASE("training never sees a token that is held out", "[runtime][data]") {
   const program::Plan plan = make_plan();
   for (const int tokens : {66, 500, 4001}) {

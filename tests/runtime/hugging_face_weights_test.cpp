@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "core/hash.hpp"
+#include "core/json_fields.hpp"
 #include "runtime/temporary_folder.hpp"
 
 namespace meshplan::runtime {
@@ -261,6 +262,59 @@ TEST_CASE("DeepSeek's rotated rows are pairs in the file and halves with us",
         model.at("layers.1.mlp.shared_expert.gate_up_proj.weight", {12, 0}));
   CHECK(file.at("model.layers.1.mlp.gate.e_score_correction_bias").shape == Shape{4});
   CHECK(file.tensors().count("model.layers.0.mlp.gate_proj.weight") == 1);
+}
+
+TEST_CASE("weights of a quantized model are refused by name", "[runtime][hugging_face]") {
+  const test::TemporaryFolder folder;
+  const models::ModelSpec spec = small("llama");
+  MarkedModel model(spec);
+  const std::string out = folder.path() + "/out";
+  export_hugging_face(model, spec, {}, {.folder = out});
+  Json config = Json::parse(read_text(out + "/config.json"));
+  config["quantization_config"] = {{"quant_method", "fp8"}};
+  folder.file("out/config.json", config.dump());
+  CHECK_THROWS_WITH(HuggingFaceModel(out),
+                    Contains("out/config.json: quantization_config: weights quantized by \"fp8\""));
+}
+
+TEST_CASE("losses and capacities of a router stand beside published weights",
+          "[runtime][hugging_face]") {
+  const test::TemporaryFolder folder;
+  const models::ModelSpec published = small("mixtral");
+  MarkedModel model(published);
+  export_hugging_face(model, published, {}, {.folder = folder.path() + "/published"});
+  const HuggingFaceModel source(folder.path() + "/published");
+
+  models::ModelSpec trained = published;
+  trained.moe->router.aux_loss_coefficient = 0.02;
+  trained.moe->capacity_factor = 1.25;
+  CHECK_NOTHROW(
+      check_same_architecture(source.spec(), "published", trained, TrainingChoices::MayDiffer));
+  CHECK_THROWS_WITH(check_same_architecture(source.spec(), "published", trained),
+                    Contains("moe.capacity_factor is 0.0, but 1.25 in the plan; "
+                             "moe.router.aux_loss_coefficient is 0.0, but 0.02 in the plan") &&
+                        !Contains("{"));
+  const ExportedModel written = export_hugging_face(model, trained, source.companions(),
+                                                    {.folder = folder.path() + "/trained"});
+  REQUIRE(written.left_out.size() == 2);
+  CHECK_THAT(written.left_out.front(), Contains("moe.capacity_factor = 1.25"));
+  trained.moe->top_k = 1;
+  CHECK_THROWS_WITH(
+      check_same_architecture(source.spec(), "published", trained, TrainingChoices::MayDiffer),
+      Contains("moe.top_k is 2, but 1 in the plan"));
+}
+
+TEST_CASE("an export of a model without its prediction modules says so",
+          "[runtime][hugging_face]") {
+  const test::TemporaryFolder folder;
+  const models::ModelSpec spec = small("deepseek_v3");
+  MarkedModel model(spec);
+  export_hugging_face(model, spec, {}, {.folder = folder.path() + "/plain"});
+  Json config = Json::parse(read_text(folder.path() + "/plain/config.json"));
+  config["num_nextn_predict_layers"] = 1;
+  export_hugging_face(model, spec, {{"config.json", config.dump()}},
+                      {.folder = folder.path() + "/out"});
+  CHECK(HuggingFaceModel(folder.path() + "/out").spec().mtp_layers == 0);
 }
 
 TEST_CASE("folders that are not what they claim are refused by name", "[runtime][hugging_face]") {

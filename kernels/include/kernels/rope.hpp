@@ -14,7 +14,8 @@
 namespace meshplan::kernels {
 
 /// Rotates, in place, N heads of each row that lie side by side: the q and k part of a fused qkv
-/// buffer are N = H + K heads. `inverse` rotates back, which is also the backward.
+/// buffer are N = H + K heads. `inverse` is the transpose, which is the backward; with a table of
+/// amplitude 1 it rotates back.
 /// Traffic: 2 T N R elements.
 struct Rope {
   std::int64_t tokens = 0;
@@ -29,14 +30,11 @@ struct Rope {
   bool inverse = false;
 };
 
-/// Fills `table` (num_positions, rope_size) on the host, in fp64, rounded once:
-/// angle = position * base^(-2 i / rope_size).
-/// @throws InvariantError if rope_size is odd or the span has another size
-void build_rope_table(std::span<float> table, std::int64_t num_positions, int rope_size,
-                      double base);
-
-/// The same with caller's inverse frequencies (rope_size / 2 of them), for scaled variants.
+/// Fills `table` (num_positions, R) on the host, in fp64, rounded once: cosines and sines of
+/// position * inverse_frequencies[i], times `amplitude`.
+/// @param inverse_frequencies  radians per position, R/2 of them
+/// @throws InvariantError if there are none or the table has another size
 void build_rope_table(std::span<float> table, std::int64_t num_positions,
-                      std::span<const double> inverse_frequencies);
+                      std::span<const double> inverse_frequencies, double amplitude = 1.0);
 
 }  // namespace meshplan::kernels

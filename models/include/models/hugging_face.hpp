@@ -10,18 +10,31 @@
 
 namespace meshplan::models {
 
-/// A spec, and one line for everything that the file did not say and that was filled in or left
-/// out: "key = value (llama default)".
+/// A key of the file and its value as JSON.
+struct ReadKey {
+  std::string key;  // with its path: "rope_scaling.factor"
+  std::string value;
+};
+struct IgnoredKey {
+  std::string key;
+  std::string value;
+  std::string reason;
+};
+
+/// A spec, and what became of the file. An assumption is one line for something that the file did
+/// not say and that was filled in, or for a key that is not known: "key = value (llama default)".
 struct ImportedModel {
   ModelSpec spec;
   std::vector<std::string> assumptions;
+  std::vector<ReadKey> read;  // empty for meshplan's own form, which has no other keys
+  std::vector<IgnoredKey> ignored;
 };
 
 /// The `model_type`s that can be imported, sorted.
 std::vector<std::string> hugging_face_model_types();
 
-/// A multimodal config yields its text model. Keys that do not describe the architecture are
-/// ignored; of those that do, a wrong type or an unsupported value is an error.
+/// A multimodal config yields its text model. Keys that do not describe the model are listed as
+/// ignored, with the reason; of those that do, a wrong type or an unsupported value is an error.
 /// @param assume  model_type to read the file as when its own is missing or unknown; "" = none
 /// @throws ConfigError naming file, key, value and rule
 ImportedModel import_hugging_face(std::string_view text, const std::string& file,
@@ -32,7 +45,8 @@ ImportedModel import_hugging_face(std::string_view text, const std::string& file
 ImportedModel load_model(std::string_view text, const std::string& file,
                          const std::string& assume = "");
 
-/// The config.json of a model; importing it gives the model back, but for its name.
+/// The config.json of a model; importing it gives the model back, but for its name and for choices
+/// of training that the model type has no key for (spec_difference.hpp).
 /// @throws ConfigError for a model_type that cannot be written, or naming what it cannot express
 std::string export_hugging_face(const ModelSpec& spec, const std::string& model_type);
 

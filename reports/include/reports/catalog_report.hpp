@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "models/model_spec.hpp"
+#include "models/hugging_face.hpp"
 #include "sim/cluster.hpp"
 
 namespace meshplan::reports {
@@ -12,10 +12,12 @@ namespace meshplan::reports {
 std::string models_text(const std::vector<models::ModelSpec>& models);
 std::string models_json(const std::vector<models::ModelSpec>& models);
 
-/// The layer graph of each kind with parameters and forward FLOPs per token.
-/// @param assumptions  what the file did not say
-std::string model_text(const models::ModelSpec& model, const std::vector<std::string>& assumptions);
-std::string model_json(const models::ModelSpec& model, const std::vector<std::string>& assumptions);
+/// What became of the keys of an imported file, then the layer graph of each kind with parameters
+/// and forward FLOPs per token.
+std::string model_text(const models::ImportedModel& model);
+std::string model_json(const models::ImportedModel& model);
+/// Lines "read", "ignored" (one for each reason) and "assumed"; empty for a preset.
+std::string import_text(const models::ImportedModel& model);
 
 std::string clusters_text(const std::vector<sim::Cluster>& clusters);
 std::string clusters_json(const std::vector<sim::Cluster>& clusters);

@@ -28,6 +28,9 @@ struct RunHeader {
   int machines = 1;
   bool oversubscribed = false;
   std::string data;
+  std::uint64_t seed = 0;
+  int num_steps = 0;
+  int evaluate_every = 0;
   std::optional<Peak> peak;  // absent if the plan has no cluster
 };
 std::string to_text(const RunHeader& header);

@@ -153,9 +153,16 @@ enum class ResumeKind {
 void check_fits(const CheckpointIndex& index, const std::string& folder, const program::Plan& plan,
                 ResumeKind kind);
 
-/// @throws ConfigError naming the fields in which two architectures differ, as far as they change
-/// what the model computes
+/// Losses and capacities of the router, dropout and multi-token prediction modules.
+enum class TrainingChoices {
+  MustAgree,  // a run goes on
+  MayDiffer,  // weights alone are taken over
+};
+
+/// @throws ConfigError naming the fields in which two architectures differ and both values, as far
+/// as they change what the model computes
 void check_same_architecture(const models::ModelSpec& given, const std::string& where,
-                             const models::ModelSpec& expected);
+                             const models::ModelSpec& expected,
+                             TrainingChoices choices = TrainingChoices::MustAgree);
 
 }  // namespace meshplan::runtime

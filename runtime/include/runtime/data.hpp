@@ -82,6 +82,10 @@ struct DataSplit {
 };
 DataSplit hold_out_tail(const TokenFile& file, const program::Plan& plan);
 
+/// Place in its step of sequence `i` of a micro-batch of the data-parallel rank `dp`: micro-batches
+/// go around the ranks, so that a step holds the same sequences whatever the plan.
+std::int64_t place_in_step(const program::Plan& plan, int microbatch, int dp, int i);
+
 /// Which sequences a step trains on. Sequence i is tokens [i S, i S + S] of the file: S inputs,
 /// each with the next token as target. Every epoch visits every sequence once, in its own order; a
 /// step takes the next `global_batch_size`, whatever the plan. With packed documents a sequence is
@@ -95,6 +99,8 @@ class Sampler {
   /// Sequence at place `position` of the whole run: position = step * global_batch_size + place in
   /// step.
   std::int64_t sequence(std::int64_t position) const;
+  /// Where the inputs of a sequence lie in the file: one range, or one for each packed document.
+  std::vector<TokenRange> tokens(std::int64_t sequence) const;
   /// All micro-batches of the rank at `place`: the sequences of its dp rank, and of each the tokens
   /// of its cp rank. Allocates only on the first call, but for packed documents.
   /// @throws ConfigError for a token outside the vocabulary
@@ -103,6 +109,9 @@ class Sampler {
  private:
   void load_documents(std::int64_t step, const program::Coordinates& place, StepBatch& batch) const;
   std::int32_t checked(std::int64_t index) const;
+  std::int64_t first_token(std::int64_t sequence) const {
+    return part_.begin + sequence * plan_.workload.seq_len;
+  }
 
   const TokenFile& file_;
   TokenRange part_;

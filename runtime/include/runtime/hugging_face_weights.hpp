@@ -26,7 +26,7 @@ class HuggingFaceModel final : public ParameterSource {
 
   const std::string& folder() const { return folder_; }
   const models::ModelSpec& spec() const { return config_.spec; }
-  const std::vector<std::string>& assumptions() const { return config_.assumptions; }
+  const models::ImportedModel& config() const { return config_; }
   const std::string& model_type() const { return model_type_; }
   std::int64_t num_tensors() const { return std::ssize(tensors_); }
   std::int64_t num_files() const { return std::ssize(files_); }
@@ -68,7 +68,8 @@ struct ExportedModel {
   std::string model_type;
   std::int64_t tensors = 0;
   std::int64_t bytes = 0;
-  std::vector<std::string> files;  // all, also config.json and the tokenizer's
+  std::vector<std::string> files;     // all, also config.json and the tokenizer's
+  std::vector<std::string> left_out;  // choices of training that config.json has no key for
 };
 
 /// Writes the weights of a model, its config.json and what travels along. The folder appears when

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/backend.hpp"
@@ -61,6 +61,12 @@ class OperatorBinder {
 
  private:
   struct Operands;
+  struct RopeTable {
+    double base = 0.0;
+    int size = 0;
+    std::optional<models::RopeScaling> scaling;
+    void* memory = nullptr;
+  };
 
   template <class Call>
   std::function<void()> ready(Call call);
@@ -114,7 +120,8 @@ class OperatorBinder {
   std::function<void()> bind_slice(const Operands& o);
   std::function<void()> bind_layout(const Operands& o);
   std::function<void()> bind_update(const program::StepOp& step, const FlatMemory& memory);
-  const float* rope_table(double base, int size);
+  /// Cosines and sines of all positions, made once for each rotation.
+  const float* rope_table(const models::OpAttributes& attributes);
   /// Of a whole sequence, and of this rank's part of one.
   std::int64_t seq_len() const { return program_.plan.workload.seq_len; }
   std::int64_t local_seq_len() const { return program_.sizes.tokens / program_.sizes.sequences; }
@@ -126,7 +133,7 @@ class OperatorBinder {
   RankPlace place_;
   Resolve resolve_;
   const float* gradient_scale_;
-  std::map<std::pair<double, int>, void*> rope_tables_;
+  std::vector<RopeTable> rope_tables_;
   std::int64_t scratch_bytes_ = 0;
 };
 

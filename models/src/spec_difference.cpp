@@ -1,0 +1,56 @@
+#include "models/spec_difference.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "core/json_fields.hpp"
+
+namespace meshplan::models {
+namespace {
+
+constexpr const char* kAbsent = "absent";
+
+void compare(const std::string& field, const Json& left, const Json& right,
+             std::vector<FieldDifference>& found) {
+  if (left == right) return;
+  if (left.is_object() && right.is_object()) {
+    for (const auto& [key, value] : left.items())
+      compare(field.empty() ? key : field + "." + key, value, right.at(key), found);
+  } else if (left.is_object() || right.is_object()) {
+    found.push_back(
+        {field, left.is_object() ? "given" : kAbsent, right.is_object() ? "given" : kAbsent});
+  } else if (left.is_array() && right.is_array()) {
+    const std::size_t shorter = std::min(left.size(), right.size());
+    std::size_t first = 0;
+    while (first < shorter && left[first] == right[first]) ++first;
+    const auto entry = [&](const Json& list) {
+      return first < list.size() ? list[first].dump() : fmt::format("{} entries", list.size());
+    };
+    found.push_back({fmt::format("{}[{}]", field, first), entry(left), entry(right)});
+  } else {
+    const auto text = [](const Json& value) {
+      return value.is_null() ? std::string(kAbsent) : value.dump();
+    };
+    found.push_back({field, text(left), text(right)});
+  }
+}
+
+}  // namespace
+
+std::vector<FieldDifference> differences(const ModelSpec& left, const ModelSpec& right) {
+  std::vector<FieldDifference> found;
+  compare("", Json::parse(to_json(left)), Json::parse(to_json(right)), found);
+  return found;
+}
+
+bool is_training_choice(std::string_view field) {
+  constexpr std::array<std::string_view, 6> kChoices = {"moe.capacity_factor",
+                                                        "moe.router.aux_loss_coefficient",
+                                                        "moe.router.z_loss_coefficient",
+                                                        "moe.router.correction_bias_rate",
+                                                        "dropout",
+                                                        "mtp_layers"};
+  return std::ranges::find(kChoices, field) != kChoices.end();
+}
+
+}  // namespace meshplan::models
