@@ -94,8 +94,6 @@ class Checker {
     refuse(model_.mtp_layers > 0, "multi-token prediction (mtp_layers)",
            "--no-mtp plans the model without these modules");
     refuse(model_.attention_output_gate, "attention_output_gate");
-    refuse(model_.attention_softcap.has_value(), "attention_softcap");
-    refuse(model_.logit_softcap.has_value(), "logit_softcap");
     refuse(model_.norm_placement == models::NormPlacement::Post, "norm_placement 'post'");
     refuse(model_.num_classes > 0, "a classification head (num_classes)");
     refuse(model_.embedding_norm, "embedding_norm");

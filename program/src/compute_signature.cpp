@@ -152,7 +152,8 @@ std::string document_attention_signature(const ComputeOperation& op) {
   return fmt::format(" b={} s={} keys={} h={} k={} e={} documents pairs={:.0f}{}", sequences,
                      rows(queries), rows(keys), op.work.attributes.heads,
                      op.work.attributes.kv_heads, head_sizes(op.work.attributes),
-                     op.document_pairs(), more.sinks ? " sinks" : "");
+                     op.document_pairs(), more.sinks ? " sinks" : "") +
+         attribute_flags(op.work);
 }
 
 std::string attention_signature(const ComputeOperation& op) {

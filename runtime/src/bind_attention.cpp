@@ -21,7 +21,8 @@ std::function<void()> OperatorBinder::bind_attention(const Operands& o) {
                                       .value_head_size = a.value_head_size,
                                       .causal = a.causal,
                                       .window = a.window,
-                                      .scale = static_cast<float>(a.scale)};
+                                      .scale = static_cast<float>(a.scale),
+                                      .softcap = static_cast<float>(a.softcap)};
   const std::int64_t element = size_of(o.dtype());
   const std::int64_t q_bytes = static_cast<std::int64_t>(a.heads) * a.head_size * element;
   const std::int64_t kv_bytes = static_cast<std::int64_t>(a.kv_heads) * a.head_size * element;

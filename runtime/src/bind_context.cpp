@@ -47,7 +47,8 @@ kernels::AttentionShape shape_of(const AttentionTile& tile, const models::OpAttr
           .causal = tile.causal,
           .query_offset = tile.query_offset,
           .window = a.window,
-          .scale = static_cast<float>(a.scale)};
+          .scale = static_cast<float>(a.scale),
+          .softcap = static_cast<float>(a.softcap)};
 }
 
 /// Where a tile's operands lie, for one sequence.

@@ -21,6 +21,7 @@ std::function<void()> OperatorBinder::bind_loss(const Operands& o) {
                                   .loss = o.in<float>(0),
                                   .sum = o.out<double>(0),
                                   .accumulate = true});
+  const auto softcap = static_cast<float>(o.work.attributes.softcap);
   const std::int64_t tokens = o.in_shape(0)[0];
   const std::int64_t columns = o.in_shape(0)[1];
   const std::int64_t begin = vocabulary ? place_.tp_rank * columns : 0;
@@ -35,6 +36,7 @@ std::function<void()> OperatorBinder::bind_loss(const Operands& o) {
                                             .logits = o.in(0),
                                             .logits_stride = columns,
                                             .targets = o.in<const std::int32_t>(1),
+                                            .softcap = softcap,
                                             .stats = o.out<float>(0)});
   return ready(kernels::CrossEntropyBackward{.tokens = tokens,
                                              .columns = columns,
@@ -46,6 +48,7 @@ std::function<void()> OperatorBinder::bind_loss(const Operands& o) {
                                              .logits_stride = columns,
                                              .targets = o.in<const std::int32_t>(1),
                                              .lse = o.in<float>(2),
+                                             .softcap = softcap,
                                              .scale = gradient_scale_});
 }
 

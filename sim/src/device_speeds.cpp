@@ -164,7 +164,7 @@ double attention_seconds(const AttentionShape& shape, double peak, const Cluster
   const double rate = shape.backward ? efficiency.attention_backward : efficiency.attention_forward;
   double seconds = products * 2 * shape.pairs * shape.head_sizes / (rate * peak);
   if (efficiency.exponentials_per_ps > 0)
-    seconds += shape.pairs / (efficiency.exponentials_per_ps * kTera);
+    seconds += shape.exponentials * shape.pairs / (efficiency.exponentials_per_ps * kTera);
   if (efficiency.attention_tile <= 0) return seconds;
   constexpr double kWorstQuantization = 4;
   const double units = cluster.device.num_units;

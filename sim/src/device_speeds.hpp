@@ -36,7 +36,14 @@ struct AttentionShape {
   double head_sizes = 0;  // of query and value together
   double blocks = 0;      // independent tiles, for wave quantization
   bool backward = false;
+  double exponentials = 1;  // of a pair, and what else its unit computes: see exponentials_of()
 };
+
+/// What attention asks of the unit of exponentials for each pair: one, and for a soft cap's tanh
+/// one more and a reciprocal.
+constexpr double exponentials_of(bool softcap) {
+  return softcap ? 3 : 1;
+}
 
 /// Seconds without launch. @param peak  FLOP/s
 double attention_seconds(const AttentionShape& shape, double peak, const Cluster& cluster);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "device_speeds.hpp"
 #include "layer_walk.hpp"
 
 namespace meshplan::sim {
@@ -31,13 +32,14 @@ void LayerWalk::attention(const Op& op) {
   const double window = op.attributes.window;
   if (window > 0 && window < seq) keys = window - window * window / (2 * seq) + kFlashTile / 2;
   const double pairs = heads * tokens_ * keys;
-  const double blocks = heads * std::ceil(tokens_ / kFlashTile);
-  forward({.kind = WorkKind::Flash, .pairs = pairs, .head_sizes = head + value, .blocks = blocks});
-  backward({.kind = WorkKind::Flash,
-            .pairs = pairs,
-            .head_sizes = head + value,
-            .blocks = blocks,
-            .backward = true});
+  WorkItem flash{.kind = WorkKind::Flash,
+                 .pairs = pairs,
+                 .head_sizes = head + value,
+                 .blocks = heads * std::ceil(tokens_ / kFlashTile),
+                 .exponentials = exponentials_of(op.attributes.softcap > 0)};
+  forward(flash);
+  flash.backward = true;
+  backward(flash);
   work_.saved_bytes += heads * tokens_ * kStatistic;
   if (parallel.cp > 1) exchange_context(op, heads, head, value);
 }

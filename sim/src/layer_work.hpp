@@ -33,6 +33,7 @@ struct WorkItem {
   double pairs = 0;            // Flash: over all local heads
   double head_sizes = 0;       // Flash: of query and value together
   double blocks = 0;           // Flash: independent tiles, for wave quantization
+  double exponentials = 1;     // Flash: of a pair
   bool backward = false;       // Flash
   bool at_once = false;        // Ring: gathered beside the attention of its first step
   program::Collective collective = program::Collective::AllReduce;

@@ -81,7 +81,10 @@ double formula_of_attention(const SignatureParts& parts, double flops, const Clu
   const double batch = parts.sizes[0], seq = parts.sizes[1], heads = parts.sizes[2];
   const double head_sizes = 2 * parts.sizes[4];
   const double tile = cluster.device.efficiency.attention_tile;
-  AttentionShape shape{.head_sizes = head_sizes, .backward = parts.kind != "attention.forward"};
+  const bool softcap = std::ranges::find(parts.flags, "softcap") != parts.flags.end();
+  AttentionShape shape{.head_sizes = head_sizes,
+                       .backward = parts.kind != "attention.forward",
+                       .exponentials = exponentials_of(softcap)};
   shape.pairs = flops / (2 * head_sizes * (shape.backward ? 2.5 : 1));
   const bool full = std::ranges::find(parts.flags, "full") != parts.flags.end();
   if (tile > 0) {

@@ -130,8 +130,9 @@ double WorkPricer::dispatch(const WorkItem& item) const {
 }
 
 double WorkPricer::flash(const WorkItem& item) const {
-  return attention_seconds({item.pairs, item.head_sizes, item.blocks, item.backward}, peak_,
-                           cluster_);
+  return attention_seconds(
+      {item.pairs, item.head_sizes, item.blocks, item.backward, item.exponentials}, peak_,
+      cluster_);
 }
 
 const GroupPlacement& WorkPricer::placement_of(program::Group group) const {

@@ -202,6 +202,34 @@ const std::vector<Case>& cases() {
          }
          return ranges;
        }()},
+      // soft caps far below the largest scores: the first hides what is not seen, the second has
+      // value heads of their own and queries that see nothing, the third windows inside documents
+      {{.num_sequences = 2,
+        .query_len = 70,
+        .key_len = 70,
+        .heads = 4,
+        .kv_heads = 2,
+        .head_size = 64,
+        .softcap = 1.5F}},
+      {{.num_sequences = 1,
+        .query_len = 40,
+        .key_len = 70,
+        .heads = 2,
+        .kv_heads = 1,
+        .head_size = 16,
+        .value_head_size = 40,
+        .query_offset = -10,
+        .softcap = 0.5F}},
+      {{.num_sequences = 1,
+        .query_len = 150,
+        .key_len = 150,
+        .heads = 2,
+        .kv_heads = 1,
+        .head_size = 256,
+        .window = 20,
+        .softcap = 50.0F},
+       {},
+       packed({10, 90, 50})},
       // windows inside documents
       {{.num_sequences = 1,
         .query_len = 150,
@@ -444,8 +472,11 @@ TEST_CASE("the attention reference backward agrees with finite differences",
                              .kv_heads = 2,
                              .head_size = 3,
                              .value_head_size = 2};
-  for (const auto& ranges : {std::vector<std::int32_t>{}, joined(packed({3, 1}), packed({1, 3}))}) {
-    const auto input = make_input({shape, {}, ranges}, DType::F32, sinks);
+  AttentionShape capped = shape;
+  capped.softcap = 0.75F;
+  const std::vector<std::int32_t> documents = joined(packed({3, 1}), packed({1, 3}));
+  for (const Case& c : {Case{shape}, Case{shape, {}, documents}, Case{capped}}) {
+    const auto input = make_input(c, DType::F32, sinks);
     const Matrix weights = reference::random_matrix(input.q.rows, 4 * 2, 9);
     const auto grads = reference::attention_backward(input, weights);
     const auto by = [&](Matrix reference::AttentionInput::*member) {

@@ -19,7 +19,8 @@ struct Result {
 
 /// The vocabulary padded to a multiple of `num_shards` * 8 and split; padded columns hold huge
 /// logits, which must not count.
-Result run_sharded(Backend& backend, const Matrix& logits, DType dtype, std::int64_t num_shards) {
+Result run_sharded(Backend& backend, const Matrix& logits, DType dtype, std::int64_t num_shards,
+                   float softcap = 0) {
   const std::int64_t columns = (kWords + num_shards * 8 - 1) / (num_shards * 8) * 8;
   const DeviceVector<std::int32_t> targets(backend, kTargets);
   const DeviceVector<float> stats(
@@ -43,6 +44,7 @@ Result run_sharded(Backend& backend, const Matrix& logits, DType dtype, std::int
                                    .logits = shards.back()->data(),
                                    .logits_stride = shards.back()->stride(),
                                    .targets = targets.data(),
+                                   .softcap = softcap,
                                    .stats = stats.data() + s * kTokens * kCrossEntropyStats});
   }
   const DeviceVector<float> loss(backend, kTokens);
@@ -65,6 +67,7 @@ Result run_sharded(Backend& backend, const Matrix& logits, DType dtype, std::int
                                       .logits_stride = shard.stride(),
                                       .targets = targets.data(),
                                       .lse = lse.data(),
+                                      .softcap = softcap,
                                       .scale = scale.data()});
     const Matrix local = shard.read();
     for (std::int64_t t = 0; t < kTokens; ++t) {
@@ -105,6 +108,27 @@ TEST_CASE("cross entropy over 1, 2 and 4 vocabulary shards agrees with the defin
   });
 }
 
+TEST_CASE("cross entropy of capped logits agrees with the definition", "[kernels][cross_entropy]") {
+  for_each_backend([](Backend& backend) {
+    for (const DType dtype : {DType::F32, DType::BF16, DType::F16})
+      for (const float softcap : {3.0F, 30.0F}) {
+        const Matrix logits = random_in(dtype, kTokens, kWords, 1, 8.0);
+        const auto losses = reference::cross_entropy(logits, kTargets, double{softcap});
+        for (const std::int64_t num_shards : {1, 4}) {
+          INFO(name_of(dtype) << ", cap " << softcap << ", " << num_shards << " shards");
+          const Result result = run_sharded(backend, logits, dtype, num_shards, softcap);
+          for (std::size_t t = 0; t < losses.size(); ++t)
+            CHECK(std::fabs(double{result.loss[t]} - losses[t]) <=
+                  tolerance(DType::F32, kWords, 20.0));
+          check_close(
+              result.dlogits,
+              reference::cross_entropy_backward(logits, kTargets, double{kScale}, double{softcap}),
+              tolerance(dtype, kWords, 20.0 * double{kScale}));
+        }
+      }
+  });
+}
+
 TEST_CASE("ignored targets have no loss and no gradient", "[kernels][cross_entropy]") {
   for_each_backend([](Backend& backend) {
     const Result result =
@@ -139,13 +163,15 @@ TEST_CASE("the cross entropy reference agrees with finite differences", "[kernel
   const Matrix logits = reference::random_matrix(kTokens, kWords, 1, 3.0);
   Matrix ones(kTokens, 1);
   for (double& value : ones.values) value = 0.5;
-  const auto losses = [](const Matrix& at) {
-    Matrix result(kTokens, 1);
-    result.values = reference::cross_entropy(at, kTargets);
-    return result;
-  };
-  check_close(reference::cross_entropy_backward(logits, kTargets, 0.5),
-              reference::finite_difference(losses, logits, ones), 1e-8);
+  for (const double softcap : {0.0, 2.0}) {
+    const auto losses = [&](const Matrix& at) {
+      Matrix result(kTokens, 1);
+      result.values = reference::cross_entropy(at, kTargets, softcap);
+      return result;
+    };
+    check_close(reference::cross_entropy_backward(logits, kTargets, 0.5, softcap),
+                reference::finite_difference(losses, logits, ones), 1e-8);
+  }
 }
 
 }  // namespace meshplan::kernels::test

@@ -203,8 +203,6 @@ TEST_CASE("Parts of a model that this version does not lower are refused by name
       {"dropout 0.1 is not lowered by this version; --no-dropout",
        [](ModelSpec& m) { m.dropout = 0.1; }},
       {"attention_output_gate", [](ModelSpec& m) { m.attention_output_gate = true; }},
-      {"attention_softcap", [](ModelSpec& m) { m.attention_softcap = 50; }},
-      {"logit_softcap", [](ModelSpec& m) { m.logit_softcap = 30; }},
       {"norm_placement 'post'",
        [](ModelSpec& m) { m.norm_placement = models::NormPlacement::Post; }},
       {"(num_classes)", [](ModelSpec& m) { m.num_classes = 2; }},

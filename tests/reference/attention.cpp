@@ -26,6 +26,7 @@ bool is_visible(const AttentionInput& input, std::int64_t sequence, std::int64_t
 struct Probabilities {
   std::vector<double> values;
   double sink = 0.0;
+  std::vector<double> slopes;  // of the scores that they are made of, in the uncapped ones
   double lse = -std::numeric_limits<double>::infinity();
 };
 
@@ -36,6 +37,7 @@ Probabilities probabilities(const AttentionInput& input, std::int64_t sequence, 
   const int kv_head = head / (shape.heads / shape.kv_heads);
   Probabilities result;
   result.values.resize(static_cast<std::size_t>(shape.key_len));
+  result.slopes.resize(static_cast<std::size_t>(shape.key_len), 1.0);
   double sum = 0.0;
   for (std::int64_t key = 0; key < shape.key_len; ++key) {
     if (!is_visible(input, sequence, query, key)) continue;
@@ -43,8 +45,14 @@ Probabilities probabilities(const AttentionInput& input, std::int64_t sequence, 
     for (int e = 0; e < size; ++e)
       score += input.q(sequence * shape.query_len + query, head * size + e) *
                input.k(sequence * shape.key_len + key, kv_head * size + e);
+    score *= double{shape.scale};
+    if (shape.softcap > 0) {
+      const double t = std::tanh(score / double{shape.softcap});
+      score = double{shape.softcap} * t;
+      result.slopes[static_cast<std::size_t>(key)] = 1.0 - t * t;
+    }
     // Test inputs are small: no maximum is needed in fp64.
-    sum += result.values[static_cast<std::size_t>(key)] = std::exp(double{shape.scale} * score);
+    sum += result.values[static_cast<std::size_t>(key)] = std::exp(score);
   }
   if (!input.sinks.values.empty()) sum += result.sink = std::exp(input.sinks(0, head));
   if (sum == 0.0) return result;
@@ -106,7 +114,7 @@ AttentionGrads attention_backward(const AttentionInput& input, const Matrix& out
         grads.dsinks(0, head) -= all.sink * row_sum;
         for (std::size_t j = 0; j < p.size(); ++j) {
           const std::int64_t key_row = b * shape.key_len + static_cast<std::int64_t>(j);
-          const double ds = double{shape.scale} * p[j] * (dp[j] - row_sum);
+          const double ds = double{shape.scale} * all.slopes[j] * p[j] * (dp[j] - row_sum);
           for (int e = 0; e < size; ++e) {
             grads.dq(row, head * size + e) += ds * input.k(key_row, kv_head * size + e);
             grads.dk(key_row, kv_head * size + e) += ds * input.q(row, head * size + e);

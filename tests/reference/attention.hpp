@@ -29,8 +29,8 @@ struct AttentionGrads {
 AttentionOutput attention(const AttentionInput& input);
 
 /// Through the explicit matrix of probabilities P: dv = P^T do, dP = do v^T,
-/// dS = P (dP - rowsum(P dP)), dq = scale dS k, dk = scale dS^T q; a sink is one more column of P
-/// whose dP is 0.
+/// dS = P (dP - rowsum(P dP)), with a soft cap times its slope, dq = scale dS k, dk = scale dS^T q;
+/// a sink is one more column of P whose dP is 0.
 AttentionGrads attention_backward(const AttentionInput& input, const Matrix& output_grad);
 
 }  // namespace meshplan::reference

@@ -34,11 +34,11 @@ template <class Op>
 std::string describe(const Op& op) {
   const AttentionShape& s = op.shape;
   return fmt::format(
-      "attention {} {} sequences {} queries {} keys {} heads {}/{} x {}{}{}{}{}{}", kind_of(op),
+      "attention {} {} sequences {} queries {} keys {} heads {}/{} x {}{}{}{}{}{}{}", kind_of(op),
       name_of(op.dtype), s.num_sequences, s.query_len, s.key_len, s.heads, s.kv_heads, s.head_size,
       s.value_size() != s.head_size ? fmt::format(" values x {}", s.value_size()) : "",
       s.causal ? " causal" : "", s.window > 0 ? fmt::format(" window {}", s.window) : "",
-      has_sinks(op) ? " sinks" : "",
+      has_sinks(op) ? " sinks" : "", s.softcap > 0 ? fmt::format(" soft cap {}", s.softcap) : "",
       op.key_lengths != nullptr  ? " key lengths"
       : op.key_ranges != nullptr ? " key ranges"
                                  : "");

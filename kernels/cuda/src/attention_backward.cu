@@ -27,7 +27,8 @@ __global__ void delta_kernel(const AttentionBackward op, float* delta) {
   if (lane == 0) delta[index] = sum;
 }
 
-/// p = exp(scale s - lse), zero where not visible; ds = p (dp - delta), without the scale.
+/// p = exp(scale s - lse), zero where not visible; ds = p (dp - delta), with a soft cap times its
+/// slope, without the scale.
 __device__ inline float probability(float score, float scale_log2, float lse, bool visible) {
   return visible ? exp2f(score * scale_log2 - lse * kLog2e) : 0.0F;
 }
@@ -53,7 +54,7 @@ __global__ void __launch_bounds__(AttentionTiles<T, kHead>::kWarps* kWarp)
   const std::int64_t first_query = std::int64_t{gridDim.x - 1 - blockIdx.x} * kQueries;
   const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kWarpRows;
   const std::int64_t query = first_query + warp_row;
-  const float scale_log2 = shape.scale * kLog2e;
+  const float scale_log2 = exponent_scale(shape);
   load_tile<kQueries, kHead>(
       q_tile, at.rows<T>(op.q, op.q_stride, at.head, at.head_size, shape.query_len, aligned),
       first_query, shape.query_len);
@@ -93,9 +94,10 @@ __global__ void __launch_bounds__(AttentionTiles<T, kHead>::kWarps* kWarp)
       for (int n = 0; n < kKeys / 8; ++n) {
         for (int j = 0; j < 2; ++j) {
           const int i = 2 * half + j;
-          const float p = probability(scores[n][i], scale_log2, row_lse[half],
+          const float score = capped_score(shape, scores[n][i]);
+          const float p = probability(score, scale_log2, row_lse[half],
                                       visible.contains(key + 8 * n + lane_column() + j));
-          dp[n][i] = p * (dp[n][i] - row_delta[half]);
+          dp[n][i] = p * (dp[n][i] - row_delta[half]) * soft_cap_slope(score, shape.softcap);
         }
       }
     }
@@ -144,7 +146,7 @@ __global__ void __launch_bounds__(AttentionTiles<T, kHead>::kWarps* kWarp)
   const std::int64_t first_key = std::int64_t{blockIdx.x} * kKeys;
   const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kWarpRows;
   const std::int64_t key = first_key + warp_row;
-  const float scale_log2 = shape.scale * kLog2e;
+  const float scale_log2 = exponent_scale(shape);
   load_tile<kKeys, kHead>(
       k_tile, at.rows<T>(op.k, op.kv_stride, kv_head, at.head_size, shape.key_len, aligned),
       first_key, visibility.num_keys);
@@ -185,8 +187,10 @@ __global__ void __launch_bounds__(AttentionTiles<T, kHead>::kWarps* kWarp)
             const int i = 2 * half + j;
             const bool seen =
                 query + column < queries.end && visible.contains(key + lane_row() + 8 * half);
-            p[n][i] = probability(p[n][i], scale_log2, lse[column], seen);
-            ds[n][i] = p[n][i] * (ds[n][i] - row_delta[column]);
+            const float score = capped_score(shape, p[n][i]);
+            p[n][i] = probability(score, scale_log2, lse[column], seen);
+            ds[n][i] =
+                p[n][i] * (ds[n][i] - row_delta[column]) * soft_cap_slope(score, shape.softcap);
           }
         }
       }

@@ -13,6 +13,15 @@ struct RunningSoftmax {
   float sum[2] = {0.0F, 0.0F};
 };
 
+/// Before the mask: a cap would bring -infinity back.
+template <int kTiles>
+__device__ void cap(float (&scores)[kTiles][4], const AttentionShape& shape) {
+  if (shape.softcap <= 0.0F) return;
+#pragma unroll
+  for (auto& tile : scores)
+    for (float& score : tile) score = capped_score(shape, score);
+}
+
 /// Hides what the queries of this warp do not see.
 template <int kKeys>
 __device__ void mask(float (&scores)[kKeys / 8][4], const Visibility& visibility,
@@ -80,7 +89,7 @@ __global__ void __launch_bounds__(AttentionTiles<T, kHead>::kWarps* kWarp)
   const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kWarpRows;
   const std::int64_t query = first_query + warp_row;
   const Span keys = visibility.keys_of(first_query, kQueries);
-  const float scale_log2 = shape.scale * kLog2e;
+  const float scale_log2 = exponent_scale(shape);
 
   float output[kHead / 8][4] = {};
   RunningSoftmax running;
@@ -103,6 +112,7 @@ __global__ void __launch_bounds__(AttentionTiles<T, kHead>::kWarps* kWarp)
     load_tile<kKeys, kHead>(v_tile, v, key, keys.end);
     float scores[kKeys / 8][4];
     multiply_rows<kKeys, kHead>(scores, q_tile + warp_row * kTileStride<T, kHead>, k_tile);
+    cap(scores, shape);
     mask<kKeys>(scores, visibility, query, key);
     soften<kKeys, kHead>(scores, output, running, scale_log2);
     wait_for_copies();

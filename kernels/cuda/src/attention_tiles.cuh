@@ -4,6 +4,7 @@
 
 #include "fragments.cuh"
 #include "kernels/attention.hpp"
+#include "soft_cap.cuh"
 
 namespace meshplan::kernels::cuda {
 
@@ -201,6 +202,15 @@ __device__ void store_rows(T* to, std::int64_t stride, int columns, std::int64_t
       }
     }
   }
+}
+
+/// What turns a score, or with a soft cap the capped score, into an exponent of 2.
+__device__ inline float exponent_scale(const AttentionShape& shape) {
+  return (shape.softcap > 0.0F ? 1.0F : shape.scale) * kLog2e;
+}
+/// q k, scaled and capped where there is a cap; else as it is.
+__device__ inline float capped_score(const AttentionShape& shape, float score) {
+  return shape.softcap > 0.0F ? soft_capped(score * shape.scale, shape.softcap) : score;
 }
 
 /// Over the four lanes that hold a row of C.

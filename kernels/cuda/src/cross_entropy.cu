@@ -2,6 +2,7 @@
 #include "operators.hpp"
 #include "reduce.cuh"
 #include "rows.cuh"
+#include "soft_cap.cuh"
 
 namespace meshplan::kernels::cuda {
 
@@ -40,7 +41,8 @@ __global__ void local_kernel(const CrossEntropyLocal op) {
   OnlineSum seen = nothing_seen();
   for_each_column_pack<width>(op.valid, threadIdx.x, kRowThreads, [&](std::int64_t i, auto n) {
     constexpr int kN = decltype(n)::value;
-    const auto logit = load_pack<kN>(row + i);
+    auto logit = load_pack<kN>(row + i);
+    for (int j = 0; j < kN; ++j) logit[j] = soft_capped(logit[j], op.softcap);
     float max = seen.max;
     for (int j = 0; j < kN; ++j) max = fmaxf(max, logit[j]);
     if (max > seen.max) {
@@ -57,7 +59,7 @@ __global__ void local_kernel(const CrossEntropyLocal op) {
   float* stats = op.stats + t * kCrossEntropyStats;
   stats[0] = seen.max;
   stats[1] = seen.sum;
-  stats[2] = is_local ? to_float(row[target]) : 0.0F;
+  stats[2] = is_local ? soft_capped(to_float(row[target]), op.softcap) : 0.0F;
 }
 
 /// In fp64, as on the CPU.
@@ -93,8 +95,10 @@ __global__ void backward_kernel(const CrossEntropyBackward op) {
     constexpr int kN = decltype(n)::value;
     auto value = load_pack<kN>(row + i);
     for (int j = 0; j < kN; ++j) {
-      const float probability = expf(value[j] - lse);
-      const float grad = (i + j == target ? probability - 1.0F : probability) * scale;
+      const float logit = soft_capped(value[j], op.softcap);
+      const float probability = expf(logit - lse);
+      const float grad = (i + j == target ? probability - 1.0F : probability) * scale *
+                         soft_cap_slope(logit, op.softcap);
       value[j] = ignored || i + j >= op.valid ? 0.0F : grad;
     }
     store_pack(out + i, value);

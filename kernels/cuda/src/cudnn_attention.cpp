@@ -29,6 +29,7 @@ struct Key {
   bool causal = false, key_lengths = false, key_ranges = false, sinks = false;
   std::int64_t offset = 0, window = 0;
   float scale = 1.0F;
+  float softcap = 0.0F;
   std::int64_t q_stride = 0, kv_stride = 0, o_stride = 0, dq_stride = 0, dkv_stride = 0;
   auto operator<=>(const Key&) const = default;
 };
@@ -48,6 +49,7 @@ Key key_of(const Op& op) {
           .offset = s.query_offset,
           .window = s.window,
           .scale = s.scale,
+          .softcap = s.softcap,
           .q_stride = op.q_stride,
           .kv_stride = op.kv_stride,
           .o_stride = op.o_stride};

@@ -64,6 +64,7 @@ std::string shape_refusal(const AttentionShape& s, DType dtype,
   if (s.value_size() != s.head_size) return "its value heads have a size of their own";
   for (const std::int64_t stride : strides)
     if (stride % 8 != 0) return "its rows are not aligned to 16 bytes";
+  if (s.softcap > 0) return "its scores have a soft cap";
   if (key_lengths) return "sequences without keys are NaN in cuDNN and zero here";
   if (key_ranges) return "documents are packed into its sequences";
   if (s.window > 0 && !s.causal) return "cuDNN's windows are causal";

@@ -34,16 +34,17 @@ struct AttentionShape {
   std::int64_t query_offset = 0;  // position of query 0 minus position of key 0
   std::int64_t window = 0;        // sliding window in tokens; 0 = unlimited
   float scale = 1.0F;             // of the scores; usually 1 / sqrt(E)
+  float softcap = 0.0F;           // 0 = none; else scaled scores s become softcap tanh(s / softcap)
   int value_size() const { return value_head_size > 0 ? value_head_size : head_size; }
   bool operator==(const AttentionShape&) const = default;
 };
 
-/// o = softmax(scale q k^T) v, lse = log sum exp of the scaled scores. With sinks, one more score,
-/// sinks[h], joins the softmax of every query of head h; its value is 0, so that a head may attend
-/// to nothing, and lse counts it (Xiao et al. 2024, section 3.3; gpt-oss, model card, section 2.3).
-/// A query that sees no key gives o = 0 and lse = sinks[h], or -infinity without sinks. For a fused
-/// qkv buffer, q, k and v point into it and both strides are (H + 2 K) E. FLOP: 2 B Q S H (E + Ev)
-/// (half of it when causal). Traffic: q, k, v, o once.
+/// o = softmax(scale q k^T) v, lse = log sum exp of the scaled (and capped) scores. With sinks, one
+/// more score, sinks[h], joins the softmax of every query of head h; its value is 0, so that a head
+/// may attend to nothing, and lse counts it (Xiao et al. 2024, section 3.3; gpt-oss, model card,
+/// section 2.3). A query that sees no key gives o = 0 and lse = sinks[h], or -infinity without
+/// sinks. For a fused qkv buffer, q, k and v point into it and both strides are (H + 2 K) E. FLOP:
+/// 2 B Q S H (E + Ev) (half of it when causal). Traffic: q, k, v, o once.
 struct AttentionForward {
   AttentionShape shape;
   DType dtype = DType::F32;

@@ -3,7 +3,8 @@
 // back.
 //
 // T tokens, V columns held here (global ids vocab_begin + column), of which the first `valid` are
-// words and the rest padding, N shards. A target of -1 is ignored.
+// words and the rest padding, N shards. A target of -1 is ignored. With a soft cap (Gemma 2) every
+// logit x stands for softcap tanh(x / softcap); 0 = none.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,8 @@ struct CrossEntropyLocal {
   const void* logits = nullptr;  // (T, V)
   std::int64_t logits_stride = 0;
   const std::int32_t* targets = nullptr;  // (T), global ids
-  float* stats = nullptr;                 // (T, 3)
+  float softcap = 0.0F;
+  float* stats = nullptr;  // (T, 3)
 };
 
 /// From the stats of all shards, in rank order: lse[t] = log sum exp over the whole vocabulary,
@@ -41,9 +43,10 @@ struct CrossEntropyCombine {
   float* lse = nullptr;                   // (T)
 };
 
-/// dlogits = (exp(logit - lse) - [column is the target]) * scale; 0 in padded columns and in rows
-/// whose target is ignored. `scale` is read when the operation runs: usually
-/// 1 / (valid tokens of the global batch). Traffic: 2 T V elements.
+/// dlogits = (exp(logit - lse) - [column is the target]) * scale, with a soft cap times its slope
+/// 1 - (capped / softcap)^2; 0 in padded columns and in rows whose target is ignored. `scale` is
+/// read when the operation runs: usually 1 / (valid tokens of the global batch). Traffic: 2 T V
+/// elements.
 struct CrossEntropyBackward {
   std::int64_t tokens = 0;
   std::int64_t columns = 0;
@@ -55,7 +58,8 @@ struct CrossEntropyBackward {
   std::int64_t logits_stride = 0;         // of both
   const std::int32_t* targets = nullptr;  // (T)
   const float* lse = nullptr;             // (T)
-  const float* scale = nullptr;           // one number
+  float softcap = 0.0F;
+  const float* scale = nullptr;  // one number
 };
 
 /// sum (+)= loss[0] + loss[1] + ..., in fp64 and in an order that depends on `tokens` alone (on the

@@ -1,6 +1,7 @@
 #include "simd/attention_tiles.hpp"
 #include "simd/kernels.hpp"
 #include "simd/small_gemm.hpp"
+#include "simd/soft_cap.hpp"
 
 namespace meshplan::kernels::MESHPLAN_ISA {
 
@@ -25,13 +26,16 @@ struct Pair {
   int64_t columns;   // num_keys in whole vectors
 };
 
-/// From scores to probabilities p, and from dp to ds = p (dp - delta) scale, for one row.
+/// From scores to probabilities p, and from dp to ds = p (dp - delta) scale, with a soft cap times
+/// its slope, for one row.
+template <class Cap>
 MESHPLAN_INLINE void score_grad_row(float* p, float* ds, int64_t columns, float scale, float lse,
-                                    float delta) {
+                                    float delta, Cap cap) {
   for (int64_t i = 0; i < columns; i += kLanes) {
-    const Vec probability = exp(load(p + i) * scale - lse);
+    const Vec score = cap.value(load(p + i) * scale);
+    const Vec probability = exp(score - lse);
     store(p + i, probability);
-    store(ds + i, probability * (load(ds + i) - delta) * scale);
+    store(ds + i, probability * (load(ds + i) - delta) * scale * cap.slope(score));
   }
 }
 
@@ -99,10 +103,15 @@ void backward_tile(const Head& h, const Pair& pair) {
       memset(ds_row, 0, kKeyBlock * sizeof(float));
       continue;
     }
-    mask_row(p_row, pair.columns, keys, pair.first_key, -__builtin_inff());
     const int64_t token = h.sequence * shape.query_len + query_index;
-    score_grad_row(p_row, ds_row, pair.columns, shape.scale, h.op.lse[token * shape.heads + h.head],
-                   h.scratch[layout.delta + query_index]);
+    with_cap(shape.softcap, [&](auto cap) {
+      score_grad_row(p_row, ds_row, pair.columns, shape.scale,
+                     h.op.lse[token * shape.heads + h.head], h.scratch[layout.delta + query_index],
+                     cap);
+    });
+    // A cap would bring -infinity back, so what is not seen is hidden behind it.
+    mask_row(p_row, pair.columns, keys, pair.first_key, 0.0F);
+    mask_row(ds_row, pair.columns, keys, pair.first_key, 0.0F);
   }
   add_to_keys(pair, value_width(h), h.scratch + layout.value_grad, p, output_grad);
   add_to_keys(pair, key_width(h), h.scratch + layout.key_grad, ds, query);

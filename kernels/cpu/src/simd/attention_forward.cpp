@@ -1,6 +1,7 @@
 #include "simd/attention_tiles.hpp"
 #include "simd/kernels.hpp"
 #include "simd/small_gemm.hpp"
+#include "simd/soft_cap.hpp"
 
 namespace meshplan::kernels::MESHPLAN_ISA {
 
@@ -42,6 +43,11 @@ MESHPLAN_INLINE float softmax_row(float* row, int64_t columns, float scale, floa
   return shrink;
 }
 
+/// A row of scores scaled and capped.
+MESHPLAN_INLINE void cap_row(float* row, int64_t columns, float scale, SoftCap cap) {
+  for (int64_t i = 0; i < columns; i += kLanes) store(row + i, cap.value(load(row + i) * scale));
+}
+
 /// o = o * shrink + p v over the keys [first_key, end) of one block.
 void attend(const QueryBlock& block, int64_t first_key, int64_t end) {
   const AttentionLayout& layout = block.layout;
@@ -62,10 +68,13 @@ void attend(const QueryBlock& block, int64_t first_key, int64_t end) {
               .n = columns,
               .k = shape.head_size,
               .accumulate = false});
+  const bool capped = shape.softcap > 0.0F;
+  const float scale = capped ? 1.0F : shape.scale;  // that is left to apply
   for (int64_t i = 0; i < block.count; ++i) {
     float* row = scores + i * kKeyBlock;
+    if (capped) cap_row(row, columns, shape.scale, soft_cap(shape.softcap));
     mask_row(row, columns, block.visibility.of(block.first + i), first_key, -kInfinity);
-    const float shrink = softmax_row(row, columns, shape.scale, row_max[i], row_sum[i]);
+    const float shrink = softmax_row(row, columns, scale, row_max[i], row_sum[i]);
     if (shrink != 1.0F) {
       for (int64_t e = 0; e < layout.value; e += kLanes)
         store(output + i * layout.value + e, load(output + i * layout.value + e) * shrink);
