@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <utility>
 
 #include "commands.hpp"
@@ -145,6 +146,12 @@ std::string checkpoint_line(const program::Plan& plan,
   std::string line;
   if (!checkpoints.resume.empty()) line += fmt::format("continues {}  ", checkpoints.resume);
   if (!checkpoints.init_from.empty()) line += fmt::format("weights of {}  ", checkpoints.init_from);
+  if (!checkpoints.init_from.empty() && runtime::is_hugging_face_folder(checkpoints.init_from)) {
+    const runtime::HuggingFaceModel model(checkpoints.init_from);
+    if (!model.beginning_anew().empty())
+      line +=
+          fmt::format("but {} begin anew: it has none  ", fmt::join(model.beginning_anew(), ", "));
+  }
   if (!checkpoints.folder.empty()) {
     std::int64_t snapshot = 0;
     for (const program::Program& program : program::lower_all(plan))

@@ -1,6 +1,7 @@
 // Writing Hugging Face configs: the inverse of hf_families.cpp for the families whose weights can
 // be exported, checked by importing what was written.
 #include <algorithm>
+#include <cmath>
 
 #include "model_json.hpp"
 #include "models/hugging_face.hpp"
@@ -203,21 +204,67 @@ Json deepseek_v3_config(const ModelSpec& spec) {
   return config;
 }
 
+Json gemma2_config(const ModelSpec& spec) {
+  Json config = llama_like_config(spec, "Gemma2ForCausalLM");
+  config.erase("hidden_act");
+  config.erase("use_sliding_window");
+  config["hidden_activation"] = spec.activation == ActivationKind::GeluTanh
+                                    ? "gelu_pytorch_tanh"
+                                    : activation_name(spec.activation);
+  const double scale = spec.attention_scale.value_or(0);
+  config["query_pre_attn_scalar"] =
+      scale > 0 ? Json(std::round(1 / (scale * scale))) : Json(spec.head_size);
+  const auto number = [](std::optional<double> cap) { return cap ? Json(*cap) : Json(nullptr); };
+  config["attn_logit_softcapping"] = number(spec.attention_softcap);
+  config["final_logit_softcapping"] = number(spec.logit_softcap);
+  std::vector<std::string> layers;
+  for (int i = 0; i < spec.num_layers; ++i)
+    layers.emplace_back(attention_of_layer(spec, i) == LayerAttention::Sliding ? "sliding_attention"
+                                                                               : "full_attention");
+  config["layer_types"] = layers;
+  return config;
+}
+
+Json bert_config(const ModelSpec& spec) {
+  Json names = Json::object(), numbers = Json::object();
+  for (int i = 0; i < spec.num_classes; ++i) {
+    names[std::to_string(i)] = fmt::format("LABEL_{}", i);
+    numbers[fmt::format("LABEL_{}", i)] = i;
+  }
+  return {{"architectures", {"BertForSequenceClassification"}},
+          {"num_hidden_layers", spec.num_layers},
+          {"hidden_size", spec.hidden_size},
+          {"intermediate_size", spec.ffn_size},
+          {"num_attention_heads", spec.num_heads},
+          {"hidden_act", activation_name(spec.activation)},
+          {"hidden_dropout_prob", spec.dropout},
+          {"attention_probs_dropout_prob", spec.dropout},
+          {"max_position_embeddings", spec.max_positions},
+          {"type_vocab_size", spec.token_types},
+          {"vocab_size", spec.vocab_size},
+          {"layer_norm_eps", spec.norm_epsilon},
+          {"initializer_range", spec.init_std},
+          {"id2label", names},
+          {"label2id", numbers}};
+}
+
 struct Exporter {
   std::string_view family;
   Json (*config)(const ModelSpec&);
 };
 
 // In the order of preference for a model that several can express.
-constexpr std::array<Exporter, 9> kExporters = {{{"gpt2", gpt2_config},
-                                                 {"llama", llama_config},
-                                                 {"mistral", mistral_config},
-                                                 {"qwen2", qwen2_config},
-                                                 {"qwen3", qwen3_config},
-                                                 {"mixtral", mixtral_config},
-                                                 {"qwen3_moe", qwen3_moe_config},
-                                                 {"gpt_oss", gpt_oss_config},
-                                                 {"deepseek_v3", deepseek_v3_config}}};
+constexpr std::array<Exporter, 11> kExporters = {{{"gpt2", gpt2_config},
+                                                  {"bert", bert_config},
+                                                  {"gemma2", gemma2_config},
+                                                  {"llama", llama_config},
+                                                  {"mistral", mistral_config},
+                                                  {"qwen2", qwen2_config},
+                                                  {"qwen3", qwen3_config},
+                                                  {"mixtral", mixtral_config},
+                                                  {"qwen3_moe", qwen3_moe_config},
+                                                  {"gpt_oss", gpt_oss_config},
+                                                  {"deepseek_v3", deepseek_v3_config}}};
 
 /// The fields in which `spec` comes back changed from the config; choices of training may.
 std::vector<std::string> lost_fields(const ModelSpec& spec, const std::string& text) {

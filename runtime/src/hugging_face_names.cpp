@@ -115,16 +115,40 @@ constexpr std::array kGpt2 = {
     NameRule{"head.norm", "ln_f"},
     NameRule{"head.lm_head", "lm_head"}};
 
+constexpr std::array kGemma = {
+    NameRule{"layers.{L}.pre_feedforward_layernorm", "model.layers.{L}.pre_feedforward_layernorm"},
+    NameRule{"layers.{L}.post_feedforward_layernorm",
+             "model.layers.{L}.post_feedforward_layernorm"}};
+
+constexpr std::array kBert = {
+    NameRule{"embedding.embed_tokens", "embeddings.word_embeddings"},
+    NameRule{"embedding.embed_positions", "embeddings.position_embeddings"},
+    NameRule{"embedding.embed_token_types", "embeddings.token_type_embeddings"},
+    NameRule{"embedding.embed_norm", "embeddings.LayerNorm"},
+    NameRule{"layers.{L}.self_attn.qkv_proj", "encoder.layer.{L}.attention.self.query", 0},
+    NameRule{"layers.{L}.self_attn.qkv_proj", "encoder.layer.{L}.attention.self.key", 1},
+    NameRule{"layers.{L}.self_attn.qkv_proj", "encoder.layer.{L}.attention.self.value", 2},
+    NameRule{"layers.{L}.self_attn.o_proj", "encoder.layer.{L}.attention.output.dense"},
+    NameRule{"layers.{L}.post_attention_layernorm", "encoder.layer.{L}.attention.output.LayerNorm"},
+    NameRule{"layers.{L}.mlp.up_proj", "encoder.layer.{L}.intermediate.dense"},
+    NameRule{"layers.{L}.mlp.down_proj", "encoder.layer.{L}.output.dense"},
+    NameRule{"layers.{L}.post_feedforward_layernorm", "encoder.layer.{L}.output.LayerNorm"},
+    NameRule{"head.pooler.dense", "pooler.dense"},
+    NameRule{"head.classifier", "classifier"}};
+
 using Rules = std::span<const NameRule>;
 
 struct Family {
   std::string_view name;
   std::string_view prefix;
   std::vector<Rules> rules;
+  float norm_shift = 0;  // their norms hold w - norm_shift
 };
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> all = {{"deepseek_v3", "", {kLlama, kExperts, kDeepSeek}},
+  static const std::vector<Family> all = {{"bert", "bert.", {kBert}},
+                                          {"deepseek_v3", "", {kLlama, kExperts, kDeepSeek}},
+                                          {"gemma2", "", {kLlama, kGemma}, 1},
                                           {"gpt2", "transformer.", {kGpt2}},
                                           {"gpt_oss", "", {kLlama, kGptOss}},
                                           {"llama", "", {kLlama}},
@@ -273,6 +297,10 @@ std::optional<std::string> suffix_of(const NameRule& rule, const std::string& na
   return std::nullopt;
 }
 
+bool is_norm(const std::string& parameter) {
+  return parameter.ends_with("norm.weight");
+}
+
 void append_layer(const models::LayerGraph& graph, const std::string& prefix,
                   std::vector<GlobalParameter>& parameters) {
   for (const models::Tensor& tensor : graph.tensors) {
@@ -324,6 +352,8 @@ std::vector<HuggingFacePart> hugging_face_parts(const models::ModelSpec& spec,
           builder.append(rule, layer, *suffix);
     std::int64_t covered = 0;
     for (std::size_t i = before; i < parts.size(); ++i) covered += parts[i].box.elements();
+    if (is_norm(parameter.name))
+      for (std::size_t i = before; i < parts.size(); ++i) parts[i].shift = table.norm_shift;
     if (covered != whole_box(parameter.shape).elements())
       throw ConfigError(
           fmt::format("{}: {} weights have no name for its parameter {}; families: {}", spec.name,
@@ -332,8 +362,26 @@ std::vector<HuggingFacePart> hugging_face_parts(const models::ModelSpec& spec,
   return parts;
 }
 
+std::string current_name(const std::string& family, std::string name) {
+  if (family != "bert") return name;
+  for (const auto& [old, current] : {std::pair{".LayerNorm.gamma", ".LayerNorm.weight"},
+                                     std::pair{".LayerNorm.beta", ".LayerNorm.bias"}})
+    if (name.ends_with(old))
+      return name.substr(0, name.size() - std::string_view(old).size()) + current;
+  return name;
+}
+
+bool is_outside_prefix(std::string_view name) {
+  return name.starts_with("lm_head.") || name.starts_with("classifier.");
+}
+
+bool may_begin_anew(const std::string& family, const std::string& parameter) {
+  return family == "bert" && parameter.starts_with("head.");
+}
+
 bool is_ignored(const models::ModelSpec& spec, const std::string& family, const std::string& name) {
   if (spec.tied_embeddings && name == "lm_head.weight") return true;
+  if (family == "bert") return name == "embeddings.position_ids" || name.starts_with("cls.");
   if (family == "gpt2")
     return name.starts_with("h.") &&
            (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));

@@ -93,7 +93,8 @@ void HuggingFaceModel::open_files() {
     files_.push_back(std::make_unique<SafetensorsFile>(folder_ + "/" + name));
     for (const auto& [tensor, data] : files_.back()->tensors()) {
       const bool prefixed = !prefix.empty() && tensor.starts_with(prefix);
-      const std::string plain = prefixed ? tensor.substr(prefix.size()) : tensor;
+      const std::string plain =
+          current_name(model_type_, prefixed ? tensor.substr(prefix.size()) : tensor);
       if (!tensors_.emplace(plain, &data).second)
         throw ConfigError(fmt::format("{}/{}: {} is in another file, too", folder_, name, tensor));
     }
@@ -105,6 +106,10 @@ void HuggingFaceModel::map_parts(bool rope_interleaved) {
   for (const auto& [name, data] : tensors_) names.push_back(name);
   for (HuggingFacePart& part : hugging_face_parts(config_.spec, model_type_, rope_interleaved)) {
     const auto found = tensors_.find(part.tensor);
+    if (found == tensors_.end() && may_begin_anew(model_type_, part.parameter)) {
+      beginning_anew_.push_back(part.parameter);
+      continue;
+    }
     if (found == tensors_.end())
       throw ConfigError(fmt::format("{}: tensor {} is missing ({} needs it); nearest: {}", folder_,
                                     part.tensor, part.parameter,
@@ -119,6 +124,10 @@ void HuggingFaceModel::map_parts(bool rope_interleaved) {
     }
     parts_[part.parameter].push_back(std::move(part));
   }
+}
+
+bool HuggingFaceModel::begins_anew(const std::string& parameter) const {
+  return std::ranges::find(beginning_anew_, parameter) != beginning_anew_.end();
 }
 
 void HuggingFaceModel::check_all_used() {
@@ -149,6 +158,20 @@ std::map<std::string, std::string> HuggingFaceModel::companions() const {
   return texts;
 }
 
+namespace {
+
+/// Theirs to ours, after the copy.
+void shift_vector(const HuggingFacePart& part, const TensorTarget& target) {
+  require_invariant(target.box.size.size() == 1, part.tensor + " is shifted and no vector");
+  const auto both = intersection(part.box, target.box);
+  if (!both) return;
+  const std::int64_t first = both->begin[0] - target.box.begin[0];
+  for (std::int64_t i = first; i < first + both->size[0]; ++i)
+    target.data[i * target.strides[0]] += part.shift;
+}
+
+}  // namespace
+
 void HuggingFaceModel::read(const std::string& state, const std::string& parameter,
                             const TensorTarget& target) {
   const auto found = parts_.find(parameter);
@@ -162,6 +185,7 @@ void HuggingFaceModel::read(const std::string& state, const std::string& paramet
                             .box = part.box,
                             .strides = part.strides},
                            target);
+    if (part.shift != 0) shift_vector(part, target);
   }
   require_invariant(copied == target.box.elements(), "the parts of a parameter cover it");
 }
@@ -204,9 +228,9 @@ std::vector<OutputTensor> output_tensors(const models::ModelSpec& spec, const st
   for (HuggingFacePart& part : hugging_face_parts(spec, type, rope_interleaved)) {
     const auto [place, is_new] = places.try_emplace(part.tensor, tensors.size());
     if (is_new) {
-      const bool head = part.tensor.starts_with("lm_head");  // outside of the prefixed part
+      const bool beside = is_outside_prefix(part.tensor);
       tensors.push_back(
-          {.spec = {.name = (head ? "" : std::string(optional_prefix(type))) + part.tensor,
+          {.spec = {.name = (beside ? "" : std::string(optional_prefix(type))) + part.tensor,
                     .dtype = dtype,
                     .shape = part.tensor_shape}});
     }
@@ -225,9 +249,12 @@ void write_shard(const std::string& path, const std::vector<OutputTensor>& tenso
   std::vector<std::byte> converted;
   for (const OutputTensor& tensor : tensors) {
     values.resize(static_cast<std::size_t>(tensor.spec.bytes() / size_of(tensor.spec.dtype)));
-    for (const HuggingFacePart& part : tensor.parts)
+    for (const HuggingFacePart& part : tensor.parts) {
       source.read(kWeights, part.parameter,
                   {.data = values.data() + part.offset, .box = part.box, .strides = part.strides});
+      if (part.shift != 0)  // of a vector, which fills the tensor
+        for (float& value : values) value -= part.shift;
+    }
     converted.resize(static_cast<std::size_t>(tensor.spec.bytes()));
     convert_from_float(values, tensor.spec.dtype, converted.data());
     writer.append(converted);

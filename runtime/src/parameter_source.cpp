@@ -93,7 +93,8 @@ void load_parameters(const program::Program& program, const program::Coordinates
     if (which == LoadedState::WeightsOnly && state.name != kWeights) continue;
     std::byte* region = arena.region(state.region);
     const std::vector<program::HeldRun> runs = held_runs(program, state, shard);
-    for (const program::Parameter& parameter : program.parameters)
+    for (const program::Parameter& parameter : program.parameters) {
+      if (source.begins_anew(parameter.name)) continue;
       for (const program::HeldRun& run : runs) {
         const program::HeldRun held =
             program::clipped(run, {parameter.offset, parameter.offset + parameter.elements()});
@@ -111,6 +112,7 @@ void load_parameters(const program::Program& program, const program::Coordinates
                                std::ssize(values));
         backend.synchronize();  // the staging memory is used again
       }
+    }
   }
   if (which == LoadedState::All && program.plan.compression.kind != program::CompressionKind::None)
     load_compression_errors(program, place, shard, source, backend, arena);

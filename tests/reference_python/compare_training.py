@@ -32,6 +32,16 @@ GPT_OSS = {"model_type": "gpt_oss", "hidden_size": 64, "num_hidden_layers": 4, "
            "sliding_window": 8, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
            "rope_theta": 10000.0, "attention_bias": True, "router_aux_loss_coef": 0.0,
            "tie_word_embeddings": False}
+GEMMA2 = {"model_type": "gemma2", "hidden_size": 64, "num_hidden_layers": 4,
+          "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+          "intermediate_size": 96, "vocab_size": 300, "hidden_activation": "gelu_pytorch_tanh",
+          "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+          "attention_bias": False, "query_pre_attn_scalar": 9, "sliding_window": 8,
+          "attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.0}
+BERT = {"model_type": "bert", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 8,
+        "intermediate_size": 96, "vocab_size": 300, "hidden_act": "gelu", "layer_norm_eps": 1e-12,
+        "max_position_embeddings": 64, "type_vocab_size": 2, "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0, "id2label": {"0": "a", "1": "b", "2": "c"}}
 DEEPSEEK = {"model_type": "deepseek_v3", "hidden_size": 64, "num_hidden_layers": 2,
             "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 300,
             "hidden_act": "silu", "max_position_embeddings": 64, "rms_norm_eps": 1e-2,
@@ -73,7 +83,11 @@ CASES = [("llama", LLAMA, models.llama, models.random_llama, [[], ["--tp", "2", 
          ("llama, rope yarn with a given factor", scaled(LLAMA, **YARN, attention_factor=0.8),
           models.llama, models.random_llama, [[]]),
          ("deepseek_v3, rope yarn", scaled(DEEPSEEK, **YARN, mscale=0.5, mscale_all_dim=1.0),
-          models.deepseek_v3, models.random_deepseek_v3, [[], ["--tp", "2", "--sp"]])]
+          models.deepseek_v3, models.random_deepseek_v3, [[], ["--tp", "2", "--sp"]]),
+         ("gemma2", GEMMA2, models.gemma2, models.random_gemma2,
+          [[], ["--tp", "2", "--pp", "2", "--sp"]]),
+         ("bert", BERT, models.bert, models.random_bert,
+          [[], ["--tp", "2", "--pp", "2", "--sp"]])]
 
 
 def learning_rate(step):
@@ -86,9 +100,19 @@ def learning_rate(step):
     return low + (peak - low) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def train(forward, config, weights, tokens):
+def make_data(config):
+    """One batch is all the data, so that the order of the sequences does not matter. A classifier's
+    file has the class of a sequence after its tokens. Returns the file's tokens, ids and targets."""
+    if "id2label" in config:
+        ids = torch.randint(config["vocab_size"], (SEQUENCES, TOKENS))
+        targets = torch.arange(SEQUENCES)[:, None] % len(config["id2label"])
+        return torch.cat([ids, targets], 1).flatten(), ids, targets
+    tokens = torch.randint(config["vocab_size"], (SEQUENCES * TOKENS + 1,))
+    return tokens, tokens[:-1].view(SEQUENCES, TOKENS), tokens[1:].view(SEQUENCES, TOKENS)
+
+
+def train(forward, config, weights, ids, targets):
     """Losses of STEPS steps on the same batch; `weights` are trained in place."""
-    ids, targets = tokens[:-1].view(SEQUENCES, TOKENS), tokens[1:].view(SEQUENCES, TOKENS)
     decayed = [n for n, w in weights.items() if w.dim() > 1 and not n.endswith("bias")]
     matrices = [weights[n] for n in decayed]
     vectors = [w for n, w in weights.items() if n not in decayed]
@@ -102,7 +126,7 @@ def train(forward, config, weights, tokens):
             group["lr"] = learning_rate(step)
         optimizer.zero_grad()
         logits = forward(config, weights, ids)
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), targets.flatten())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(matrices + vectors, OPTIMIZER["clip_norm"])
         optimizer.step()
@@ -139,13 +163,12 @@ def compare(meshplan, folder, case):
         json.dump(config, file)
     with open(os.path.join(source, "tokenizer.json"), "w") as file:
         file.write('{"version": "1.0"}')
-    # One batch is all the data, so that the order of the sequences does not matter.
-    tokens = torch.randint(config["vocab_size"], (SEQUENCES * TOKENS + 1,))
+    tokens, ids, targets = make_data(config)
     data = os.path.join(folder, "tokens.u16")
     tokens.numpy().astype("<u2").tofile(data)
     for weight in weights.values():
         weight.requires_grad_(True)
-    expected = train(forward, config, weights, tokens)
+    expected = train(forward, config, weights, ids, targets)
     assert expected[-1] < 0.9 * expected[0], expected
     worst = 0.0
     for number, flags in enumerate(plans):

@@ -1,9 +1,11 @@
-"""Llama, GPT-2, gpt-oss and DeepSeek-V3 in PyTorch, from the public definitions of the
+"""Llama, GPT-2, gpt-oss, DeepSeek-V3, Gemma 2 and BERT in PyTorch, from the public definitions of the
 architectures: Touvron et al. 2023 (RMSNorm, SwiGLU, rotary positions, grouped queries), Radford et
 al. 2019 (LayerNorm, GELU, learned positions, Conv1D weights), OpenAI 2025 (gpt-oss model card: sinks,
 windows in every other layer, clamped SwiGLU, biases), DeepSeek-V2 and V3 (latent attention,
-experts), with the tensor names of the published checkpoints. Parameters are a dict
-of leaf tensors; meshplan's code was not looked at.
+experts), Gemma Team 2024 (soft caps, norms around both halves, sliding and full layers in turn),
+Devlin et al. 2019 (norms behind the sums, a pooler and a classifier on the first token), with the
+tensor names of the published checkpoints. Parameters are a dict of leaf tensors; meshplan's code was
+not looked at.
 """
 import math
 
@@ -245,6 +247,123 @@ def random_deepseek_v3(config, seed):
             parts[f"mlp.{expert}.down_proj"] = (hidden, width)
         for name, shape in parts.items():
             shapes[f"model.layers.{layer}.{name}.weight"] = shape
+    return _fill(shapes)
+
+
+def soft_cap(x, cap):
+    return cap * torch.tanh(x / cap)
+
+
+def gemma2(config, weights, ids):
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    tokens = ids.shape[1]
+    distance = torch.arange(tokens)[:, None] - torch.arange(tokens)
+
+    def norm(x, name):
+        return rms_norm(x, 1 + weights[name + ".weight"], config["rms_norm_eps"])
+
+    x = weights["model.embed_tokens.weight"][ids] * math.sqrt(config["hidden_size"])
+    for layer in range(config["num_hidden_layers"]):
+        name = f"model.layers.{layer}."
+
+        def linear(x, part):
+            return x @ weights[name + part + ".weight"].T
+
+        h = norm(x, name + "input_layernorm")
+        q = rotate(split_heads(linear(h, "self_attn.q_proj"), heads), config)
+        k = rotate(split_heads(linear(h, "self_attn.k_proj"), kv_heads), config)
+        v = split_heads(linear(h, "self_attn.v_proj"), kv_heads)
+        k = k.repeat_interleave(heads // kv_heads, 1)
+        v = v.repeat_interleave(heads // kv_heads, 1)
+        scores = soft_cap(q @ k.transpose(-1, -2) / math.sqrt(config["query_pre_attn_scalar"]),
+                          config["attn_logit_softcapping"])
+        hidden = distance < 0
+        if layer % 2 == 0:
+            hidden = hidden | (distance >= config["sliding_window"])
+        o = scores.masked_fill(hidden, float("-inf")).softmax(-1) @ v
+        o = linear(o.transpose(1, 2).flatten(-2), "self_attn.o_proj")
+        x = x + norm(o, name + "post_attention_layernorm")
+        h = norm(x, name + "pre_feedforward_layernorm")
+        gated = F.gelu(linear(h, "mlp.gate_proj"), approximate="tanh") * linear(h, "mlp.up_proj")
+        x = x + norm(linear(gated, "mlp.down_proj"), name + "post_feedforward_layernorm")
+    x = norm(x, "model.norm")
+    return soft_cap(x @ weights["model.embed_tokens.weight"].T, config["final_logit_softcapping"])
+
+
+def bert(config, weights, ids):
+    """Logits of the classes: (sequences, classes). No token is padding and all are of type 0."""
+    heads = config["num_attention_heads"]
+
+    def linear(x, name):
+        return x @ weights[name + ".weight"].T + weights[name + ".bias"]
+
+    def norm(x, name):
+        return F.layer_norm(x, x.shape[-1:], weights[name + ".weight"], weights[name + ".bias"],
+                            config["layer_norm_eps"])
+
+    table = "bert.embeddings.{}_embeddings.weight"
+    x = norm(weights[table.format("word")][ids] +
+             weights[table.format("position")][:ids.shape[1]] +
+             weights[table.format("token_type")][torch.zeros_like(ids)],
+             "bert.embeddings.LayerNorm")
+    for layer in range(config["num_hidden_layers"]):
+        name = f"bert.encoder.layer.{layer}."
+        q, k, v = (split_heads(linear(x, name + "attention.self." + part), heads)
+                   for part in ("query", "key", "value"))
+        scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+        o = (scores.softmax(-1) @ v).transpose(1, 2).flatten(-2)
+        x = norm(x + linear(o, name + "attention.output.dense"),
+                 name + "attention.output.LayerNorm")
+        up = F.gelu(linear(x, name + "intermediate.dense"))
+        x = norm(x + linear(up, name + "output.dense"), name + "output.LayerNorm")
+    return linear(torch.tanh(linear(x[:, 0], "bert.pooler.dense")), "classifier")
+
+
+def random_gemma2(config, seed):
+    torch.manual_seed(seed)
+    hidden, ffn, head = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    q, kv = (config[key] * head for key in ("num_attention_heads", "num_key_value_heads"))
+    shapes = {"model.embed_tokens.weight": (config["vocab_size"], hidden),
+              "model.norm.weight": (hidden,)}
+    for layer in range(config["num_hidden_layers"]):
+        parts = {"self_attn.q_proj": (q, hidden), "self_attn.k_proj": (kv, hidden),
+                 "self_attn.v_proj": (kv, hidden), "self_attn.o_proj": (hidden, q),
+                 "mlp.gate_proj": (ffn, hidden), "mlp.up_proj": (ffn, hidden),
+                 "mlp.down_proj": (hidden, ffn)}
+        for norm in ("input", "post_attention", "pre_feedforward", "post_feedforward"):
+            parts[norm + "_layernorm"] = (hidden,)
+        for name, shape in parts.items():
+            shapes[f"model.layers.{layer}.{name}.weight"] = shape
+    weights = _fill(shapes)
+    for name, values in weights.items():
+        if values.dim() == 1:
+            values -= 1  # stored less one
+    return weights
+
+
+def random_bert(config, seed):
+    torch.manual_seed(seed)
+    hidden, ffn = config["hidden_size"], config["intermediate_size"]
+    linears = {"bert.pooler.dense": (hidden, hidden),
+               "classifier": (len(config["id2label"]), hidden)}
+    norms = ["bert.embeddings.LayerNorm"]
+    for layer in range(config["num_hidden_layers"]):
+        name = f"bert.encoder.layer.{layer}."
+        for part in ("query", "key", "value"):
+            linears[name + "attention.self." + part] = (hidden, hidden)
+        linears[name + "attention.output.dense"] = (hidden, hidden)
+        linears[name + "intermediate.dense"] = (ffn, hidden)
+        linears[name + "output.dense"] = (hidden, ffn)
+        norms += [name + "attention.output.LayerNorm", name + "output.LayerNorm"]
+    shapes = {}
+    for table, rows in (("word", "vocab_size"), ("position", "max_position_embeddings"),
+                        ("token_type", "type_vocab_size")):
+        shapes[f"bert.embeddings.{table}_embeddings.weight"] = (config[rows], hidden)
+    for name in norms:
+        shapes[name + ".weight"] = shapes[name + ".bias"] = (hidden,)
+    for name, shape in linears.items():
+        shapes[name + ".weight"] = shape
+        shapes[name + ".bias"] = shape[:1]
     return _fill(shapes)
 
 

@@ -92,6 +92,13 @@ models::ModelSpec small(const std::string& family) {
          "head_dim": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 6,
          "vocab_size": 10, "num_local_experts": 3, "num_experts_per_tok": 2,
          "sliding_window": 4})"},
+      {"bert", R"({"model_type": "bert", "hidden_size": 8, "num_hidden_layers": 2,
+         "num_attention_heads": 2, "intermediate_size": 12, "vocab_size": 10, "num_labels": 3,
+         "max_position_embeddings": 16, "hidden_dropout_prob": 0.0,
+         "attention_probs_dropout_prob": 0.0})"},
+      {"gemma2", R"({"model_type": "gemma2", "hidden_size": 8, "num_hidden_layers": 3,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 12, "head_dim": 4,
+         "vocab_size": 10, "query_pre_attn_scalar": 16, "sliding_window": 4})"},
       {"mixtral", R"({"model_type": "mixtral", "hidden_size": 8, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 12,
          "vocab_size": 10, "num_local_experts": 3, "num_experts_per_tok": 2})"},
@@ -175,6 +182,102 @@ TEST_CASE("a llama's tensors are those of its modeling file", "[runtime][hugging
   CHECK(value(file, layer + "self_attn.v_proj.weight", {3, 0}) == model.at(qkv, {15, 0}));
   CHECK(value(file, layer + "mlp.up_proj.weight", {2, 1}) ==
         model.at("layers.0.mlp.gate_up_proj.weight", {14, 1}));
+}
+
+// transformers, modeling_gemma2.py: Gemma2RMSNorm multiplies by 1 + weight.
+TEST_CASE("a Gemma 2's norms are stored less one", "[runtime][hugging_face]") {
+  const test::TemporaryFolder folder;
+  models::ModelSpec spec = small("gemma2");
+  spec.num_layers = 1;
+  spec.layer_pattern = {models::LayerAttention::Sliding};
+  MarkedModel model(spec);
+  export_hugging_face(model, spec, {}, {.folder = folder.path() + "/out"});
+  const SafetensorsFile file(folder.path() + "/out/model.safetensors");
+  const std::string layer = "model.layers.0.";
+  CHECK(names(file) == std::vector<std::string>{
+                           "model.embed_tokens.weight", layer + "input_layernorm.weight",
+                           layer + "mlp.down_proj.weight", layer + "mlp.gate_proj.weight",
+                           layer + "mlp.up_proj.weight", layer + "post_attention_layernorm.weight",
+                           layer + "post_feedforward_layernorm.weight",
+                           layer + "pre_feedforward_layernorm.weight",
+                           layer + "self_attn.k_proj.weight", layer + "self_attn.o_proj.weight",
+                           layer + "self_attn.q_proj.weight", layer + "self_attn.v_proj.weight",
+                           "model.norm.weight"});
+  CHECK(value(file, "model.norm.weight", {5}) == model.at("head.norm.weight", {5}) - 1);
+  CHECK(value(file, layer + "pre_feedforward_layernorm.weight", {2}) ==
+        model.at("layers.0.pre_feedforward_layernorm.weight", {2}) - 1);
+  CHECK(value(file, layer + "mlp.up_proj.weight", {2, 1}) ==
+        model.at("layers.0.mlp.gate_up_proj.weight", {14, 1}));
+}
+
+TEST_CASE("a BERT's tensors are those of its modeling file", "[runtime][hugging_face]") {
+  const test::TemporaryFolder folder;
+  models::ModelSpec spec = small("bert");
+  spec.num_layers = 1;
+  MarkedModel model(spec);
+  export_hugging_face(model, spec, {}, {.folder = folder.path() + "/out"});
+  const SafetensorsFile file(folder.path() + "/out/model.safetensors");
+  const std::string layer = "bert.encoder.layer.0.";
+  std::vector<std::string> expected;
+  for (const std::string& name :
+       {layer + "attention.output.LayerNorm", layer + "attention.output.dense",
+        layer + "attention.self.key", layer + "attention.self.query",
+        layer + "attention.self.value", layer + "intermediate.dense", layer + "output.LayerNorm",
+        layer + "output.dense", std::string("bert.embeddings.LayerNorm"),
+        std::string("bert.pooler.dense"), std::string("classifier")})
+    for (const char* suffix : {".bias", ".weight"}) expected.push_back(name + suffix);
+  for (const char* table : {"position", "token_type", "word"})
+    expected.push_back(std::string("bert.embeddings.") + table + "_embeddings.weight");
+  std::ranges::sort(expected);
+  CHECK(names(file) == expected);
+  CHECK(value(file, layer + "attention.self.value.bias", {3}) ==
+        model.at("layers.0.self_attn.qkv_proj.bias", {19}));
+  CHECK(value(file, layer + "output.LayerNorm.weight", {3}) ==
+        model.at("layers.0.post_feedforward_layernorm.weight", {3}));
+  CHECK(file.at("classifier.weight").shape == Shape{3, 8});
+}
+
+// As in google-bert/bert-base-uncased: norms by their old names, heads of pretraining, a buffer.
+TEST_CASE("a BERT of older names and with the heads of its pretraining is read",
+          "[runtime][hugging_face]") {
+  CHECK(current_name("bert", "encoder.layer.0.output.LayerNorm.gamma") ==
+        "encoder.layer.0.output.LayerNorm.weight");
+  CHECK(current_name("bert", "embeddings.LayerNorm.beta") == "embeddings.LayerNorm.bias");
+  CHECK(current_name("llama", "a.LayerNorm.beta") == "a.LayerNorm.beta");
+  for (const char* name :
+       {"cls.predictions.bias", "cls.seq_relationship.weight", "embeddings.position_ids"})
+    CHECK(is_ignored(small("bert"), "bert", name));
+  CHECK_FALSE(is_ignored(small("bert"), "bert", "classifier.weight"));
+}
+
+TEST_CASE("a BERT that was pretrained without a classifier gives the rest",
+          "[runtime][hugging_face]") {
+  const test::TemporaryFolder folder;
+  const models::ModelSpec spec = small("bert");
+  MarkedModel model(spec);
+  export_hugging_face(model, spec, {}, {.folder = folder.path() + "/whole"});
+  const SafetensorsFile whole(folder.path() + "/whole/model.safetensors");
+  const std::string out = folder.path() + "/pretrained";
+  std::filesystem::create_directory(out);
+  std::filesystem::copy(folder.path() + "/whole/config.json", out);
+  std::vector<SafeTensorSpec> kept;
+  for (const auto& [name, tensor] : whole.tensors())
+    if (!name.starts_with("classifier") && !name.starts_with("bert.pooler"))
+      kept.push_back({.name = name, .dtype = tensor.dtype(), .shape = tensor.shape});
+  SafetensorsWriter writer(out + "/model.safetensors", kept, {});
+  for (const SafeTensorSpec& tensor : kept) writer.append(whole.at(tensor.name).data);
+  writer.finish();
+
+  HuggingFaceModel back(out);
+  CHECK(back.beginning_anew() ==
+        std::vector<std::string>{"head.pooler.dense.weight", "head.pooler.dense.bias",
+                                 "head.classifier.weight", "head.classifier.bias"});
+  CHECK(back.begins_anew("head.classifier.bias"));
+  CHECK_FALSE(back.begins_anew("embedding.embed_norm.bias"));
+  float value = 0;
+  back.read("weights", "embedding.embed_norm.bias",
+            {.data = &value, .box = {.begin = {3}, .size = {1}}, .strides = {1}});
+  CHECK(value == model.at("embedding.embed_norm.bias", {3}));
 }
 
 TEST_CASE("a GPT-2's linear weights are transposed and tied", "[runtime][hugging_face]") {

@@ -19,6 +19,7 @@ struct HuggingFacePart {
   std::vector<std::int64_t> tensor_shape;
   std::int64_t offset = 0;            // of the box's first element in the tensor
   std::vector<std::int64_t> strides;  // in the tensor, by dimension of the parameter
+  float shift = 0;                    // theirs is ours less this: 1 for the norms of Gemma
 };
 
 /// A parameter of the unsharded model.
@@ -35,8 +36,14 @@ std::vector<GlobalParameter> global_parameters(const models::ModelSpec& spec);
 std::vector<std::string> hugging_face_families();
 
 /// What stands before every name in files that hold the whole language model and may be missing:
-/// "transformer." of gpt2, else "".
+/// "transformer." of gpt2, "bert." of bert, else "".
 std::string_view optional_prefix(const std::string& family);
+
+/// Does a tensor (of any family) stand beside what the prefix names: a language head, a classifier?
+bool is_outside_prefix(std::string_view name);
+
+/// What transformers calls a tensor today: older files of bert have "gamma" and "beta" of norms.
+std::string current_name(const std::string& family, std::string name);
 
 /// Parts that cover every parameter once, grouped by tensor.
 /// @param rope_interleaved  the family stores rotated rows as pairs (2i, 2i + 1) where it can
@@ -44,8 +51,13 @@ std::string_view optional_prefix(const std::string& family);
 std::vector<HuggingFacePart> hugging_face_parts(const models::ModelSpec& spec,
                                                 const std::string& family, bool rope_interleaved);
 
+/// May a folder of the family lack the parameter, which then begins anew? The pooler and classifier
+/// of a model that was pretrained without them.
+bool may_begin_anew(const std::string& family, const std::string& parameter);
+
 /// Tensors that files of the family hold and the model does not need: buffers, the copy of a tied
-/// embedding, multi-token prediction modules. `name` is without the optional prefix.
+/// embedding, multi-token prediction modules, heads of pretraining. `name` is without the optional
+/// prefix.
 bool is_ignored(const models::ModelSpec& spec, const std::string& family, const std::string& name);
 
 }  // namespace meshplan::runtime

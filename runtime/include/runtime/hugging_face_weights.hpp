@@ -34,6 +34,9 @@ class HuggingFaceModel final : public ParameterSource {
   std::string dtype_names() const;
   /// Tensors that the model does not need.
   const std::vector<std::string>& ignored() const { return ignored_; }
+  /// Parameters that the folder lacks and may lack.
+  const std::vector<std::string>& beginning_anew() const { return beginning_anew_; }
+  bool begins_anew(const std::string& parameter) const override;
   /// Contents of config.json and of the tokenizer's files, by name.
   std::map<std::string, std::string> companions() const;
 
@@ -52,6 +55,7 @@ class HuggingFaceModel final : public ParameterSource {
   std::map<std::string, const SafeTensor*> tensors_;           // without the optional prefix
   std::map<std::string, std::vector<HuggingFacePart>> parts_;  // by parameter
   std::vector<std::string> ignored_;
+  std::vector<std::string> beginning_anew_;
 };
 
 /// The folder holds a Hugging Face model rather than a checkpoint of ours.

@@ -19,6 +19,8 @@ class ParameterSource {
   virtual bool has(const std::string& /*state*/, const std::string& /*parameter*/) const {
     return false;
   }
+  /// A parameter that the source lacks and that begins as in a new run.
+  virtual bool begins_anew(const std::string& /*parameter*/) const { return false; }
   /// Fills all of `target`, whose box is in the global parameter.
   /// @param state  as in state_regions
   /// @throws ConfigError naming the place if it is not there or damaged
