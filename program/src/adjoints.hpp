@@ -21,6 +21,8 @@ void head_norm_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp&
 void activation_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 void slice_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 void gate_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
+/// Of a sequence's tokens all but the first get no gradient.
+void pool_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 
 void attention_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 /// Of all steps of a ring at once.

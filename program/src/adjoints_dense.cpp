@@ -148,4 +148,11 @@ void gate_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work
   pass.contribute(op.inputs[1], {dgate, dy.where});
 }
 
+void pool_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work) {
+  const Gradient dy = pass.output_gradient(op);
+  const ValueId dx = pass.fresh_gradient(op.inputs[0], dy.where);
+  pass.emit_input_gradient(op, work, {dy.buffer}, {dx});
+  pass.contribute(op.inputs[0], {dx, dy.where});
+}
+
 }  // namespace meshplan::program

@@ -94,10 +94,6 @@ class Checker {
     refuse(model_.mtp_layers > 0, "multi-token prediction (mtp_layers)",
            "--no-mtp plans the model without these modules");
     refuse(model_.attention_output_gate, "attention_output_gate");
-    refuse(model_.norm_placement == models::NormPlacement::Post, "norm_placement 'post'");
-    refuse(model_.num_classes > 0, "a classification head (num_classes)");
-    refuse(model_.embedding_norm, "embedding_norm");
-    refuse(model_.token_types > 0, "a token type embedding (token_types)");
     if (parallel_.cp > 1) {
       refuse(!model_.causal, "attention without a causal mask over cp > 1");
       refuse(model_.moe && model_.moe->capacity_factor != 0 && plan_.workload.documents.packed,

@@ -65,6 +65,12 @@ double flops(const ComputeOperation& op) {
 
 std::int64_t operand_bytes(const ComputeOperation& op, ValueId id) {
   const Value& value = op.value(id);
+  // A pool reads one row per sequence.
+  if (op.work.kind == OpKind::Pool && op.is_forward())
+    return op.elements(op.operation.outputs.front()) * size_of(value.dtype);
+  // A bias that is a table (of token types) gives one row.
+  if (op.work.kind == OpKind::BiasAdd && value.storage == Storage::Parameter)
+    return value.shape.back().count * size_of(value.dtype);
   // An embedding touches one row per token, not the whole table.
   const bool table = op.work.kind == OpKind::Embedding &&
                      (value.storage == Storage::Parameter || value.storage == Storage::Gradient);

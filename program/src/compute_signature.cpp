@@ -52,6 +52,7 @@ constexpr KindName kKindNames[] = {
     {OpKind::Slice, "slice"},
     {OpKind::LatentHeads, "latent_heads"},
     {OpKind::SigmoidGate, "sigmoid_gate"},
+    {OpKind::Pool, "pool"},
     {OpKind::RouterLoad, "router_load"},
     {OpKind::SequenceLoad, "sequence_load"},
     {OpKind::RouterLosses, "router_losses"},

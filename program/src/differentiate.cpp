@@ -63,6 +63,8 @@ void append_compute_adjoint(BackwardPass& pass, const Operation& op) {
       return latent_heads_adjoint(pass, op, work);
     case OpKind::SigmoidGate:
       return gate_adjoint(pass, op, work);
+    case OpKind::Pool:
+      return pool_adjoint(pass, op, work);
     case OpKind::RouterLosses:  // part of the router's; the others make integers
     case OpKind::RouterLoad:
     case OpKind::SequenceLoad:
@@ -100,14 +102,39 @@ void receive_output_gradient(BackwardPass& pass, ValueId output) {
   pass.set_gradient(output, {pass.layer().add_value(std::move(carry), where), where});
 }
 
+bool touches(const ShardedLayer& layer, const std::vector<ValueId>& operands, ValueId root) {
+  return std::ranges::any_of(operands, [&](ValueId id) { return layer.root(id) == root; });
+}
+
+/// Where norms stand behind the sums (post-norm), the gradient that the next layer hands back ends
+/// in the last of them: what is made after it may take its place.
+void move_into_stream(ShardedLayer& layer, ValueId stream, ValueId made) {
+  const std::vector<Operation>& backward = layer.block.backward;
+  const auto uses = [&](ValueId root) {
+    return [&layer, root](const Operation& op) {
+      return touches(layer, op.inputs, root) || touches(layer, op.outputs, root);
+    };
+  };
+  const auto first = std::ranges::find_if(backward, uses(made));
+  require_invariant(std::find_if(first, backward.end(), uses(stream)) == backward.end(),
+                    "the gradient of a layer's output is read after that of its input is made");
+  layer.block.values[at(made)].alias = stream;
+}
+
 /// The input's gradient must end in the stream that the layers of a task pass on. A residual
 /// stream is already there: its gradient was added to in place.
 void finish_input(BackwardPass& pass, ValueId input) {
   pass.finalize(input);
-  Value& buffer = pass.value(pass.layer().root(pass.gradient(input).buffer));
-  if (buffer.storage == Storage::LayerOutputGrad) return;
-  require_invariant(!pass.layer().output, "a layer without a residual stream has no lowering");
-  buffer.storage = Storage::LayerInputGrad;
+  ShardedLayer& layer = pass.layer();
+  const ValueId made = layer.root(pass.gradient(input).buffer);
+  if (pass.value(made).storage == Storage::LayerOutputGrad) return;
+  if (!layer.output) {
+    pass.value(made).storage = Storage::LayerInputGrad;
+    return;
+  }
+  const auto stream =
+      std::ranges::find(layer.block.values, Storage::LayerOutputGrad, &Value::storage);
+  move_into_stream(layer, static_cast<ValueId>(stream - layer.block.values.begin()), made);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // its inputs, and LayerBuilder brings them there.
 #include <algorithm>
 #include <fmt/format.h>
+#include <map>
 
 #include "core/error.hpp"
 #include "core/index.hpp"
@@ -43,9 +44,12 @@ class Sharder {
     if (experts_.owns(op)) return lower_experts(op);
     switch (op.kind) {
       case OpKind::Embedding:
+        if (reads_token_types(op)) return remember_token_types(op);
         return lower_embedding(op);
       case OpKind::Linear:
         return lower_linear(op);
+      case OpKind::Pool:
+        return lower_pool(op);
       case OpKind::CrossEntropy:
         return lower_cross_entropy(op);
       case OpKind::Rope:
@@ -68,7 +72,9 @@ class Sharder {
       case OpKind::GatedActivation:
       case OpKind::Activation:
       case OpKind::SigmoidGate:
+        return lower_elementwise(op, /*in_place=*/false);
       case OpKind::Add:
+        if (token_types_.contains(op.inputs.back())) return add_token_type(op);
         return lower_elementwise(op, /*in_place=*/false);
       default:
         throw InvariantError(
@@ -114,7 +120,10 @@ class Sharder {
   /// Works on each token (or head) alone: the output is laid out as the input.
   void lower_elementwise(const Op& op, bool in_place) {
     std::vector<ValueId> inputs;
-    for (const TensorId input : op.inputs) inputs.push_back(operand(op, input));
+    for (const TensorId input : op.inputs)
+      // An encoder's lengths are left out: no token of the data is padding.
+      if (build_.tensor(input).tensor_class != models::TensorClass::Index)
+        inputs.push_back(operand(op, input));
     const Placement where = build_.placement(inputs.front());
     require_invariant(where != Placement::Partial, op.name + " reads a partial sum");
     const bool same_columns = build_.tensor(op.inputs.front()).shape.back() ==
@@ -168,6 +177,30 @@ class Sharder {
                                    build_.sharded() ? Placement::Partial : Placement::Replicated);
     build_.emit(op.name, Lane::Compute, build_.compute(op, false, false), {ids, weight}, {out});
     build_.reduce(op.outputs.front(), op.name);
+  }
+
+  bool reads_token_types(const Op& op) const {
+    return build_.tensor(op.inputs.front()).name == "token_types";
+  }
+
+  /// Data has tokens of one type, 0: all look up the same row, which is added as a bias.
+  void remember_token_types(const Op& op) {
+    token_types_[op.outputs.front()] = op.parameters.front();
+  }
+  void add_token_type(const Op& op) {
+    const ValueId x = build_.value(op.inputs.front());
+    const ValueId table = build_.parameter(token_types_.at(op.inputs.back()));
+    const ValueId sum = build_.add(op.outputs.front(), build_.placement(x));
+    build_.emit(op.name, Lane::Compute,
+                ComputeOp{.kind = OpKind::BiasAdd, .tokens_sharded = layer_.tokens_sharded(x)},
+                {x, table}, {sum});
+  }
+
+  /// The first tokens may lie on any rank, so all are gathered where they are cut.
+  void lower_pool(const Op& op) {
+    const ValueId x = build_.laid_out(op.inputs.front(), Placement::Replicated);
+    const ValueId first = build_.add(op.outputs.front(), Placement::Replicated);
+    build_.emit(op.name, Lane::Compute, build_.compute(op, false, false), {x}, {first});
   }
 
   ValueId linear_input(const Op& op) {
@@ -279,6 +312,7 @@ class Sharder {
   ShardedLayer& layer_ = build_.layer();
   AttentionSharder attention_{graph_, context_, build_};
   ExpertSharder experts_{graph_, context_, layer_};
+  std::map<TensorId, TensorId> token_types_;  // what looks types up, and in which table
 };
 
 }  // namespace

@@ -28,6 +28,23 @@ std::function<void()> OperatorBinder::bind_slice(const Operands& o) {
   };
 }
 
+/// The first row of every sequence, or the gradient of all rows from that of the first ones.
+std::function<void()> OperatorBinder::bind_pool(const Operands& o) {
+  const std::vector<std::int64_t> all = o.forward() ? o.in_shape(0) : o.out_shape(0);
+  const std::int64_t sequences = program_.sizes.sequences;
+  const std::int64_t row_bytes = all[1] * size_of(o.dtype());
+  const std::int64_t sequence_bytes = all[0] / sequences * row_bytes;
+  const kernels::CopyRows copy{.rows = sequences,
+                               .row_bytes = row_bytes,
+                               .x = o.in(0),
+                               .x_stride_bytes = o.forward() ? sequence_bytes : row_bytes,
+                               .y = o.out(0),
+                               .y_stride_bytes = o.forward() ? row_bytes : sequence_bytes};
+  if (o.forward()) return ready(copy);
+  return both(ready(kernels::Fill{.count = all[0] * all[1], .dtype = o.dtype(), .x = o.out(0)}),
+              ready(copy));
+}
+
 std::function<void()> OperatorBinder::bind_layout(const Operands& o) {
   const std::vector<std::int64_t> from = o.in_shape(0);
   const std::vector<std::int64_t> to = o.out_shape(0);

@@ -63,13 +63,19 @@ std::function<void()> OperatorBinder::bind_bias(const Operands& o) {
                                                    .weight = o.in(1),
                                                    .out = o.out(0),
                                                    .out_stride = size});
-  return ready(kernels::LinearWeightGrad{
+  std::function<void()> sums = ready(kernels::LinearWeightGrad{
       .shape = {.tokens = tokens, .in_features = size, .out_features = size},
       .dtype = o.dtype(),
       .dy = o.in(0),
       .dy_stride = size,
       .dbias = o.out<float>(0),
       .accumulate = o.instance.accumulate});
+  const std::vector<std::int64_t> table = o.out_shape(0);
+  if (table.size() < 2 || table[0] == 1 || o.instance.accumulate) return sums;
+  // The bias is the first row of a table: no token reads the others.
+  return both(std::move(sums), ready(kernels::Fill{.count = (table[0] - 1) * size,
+                                                   .dtype = DType::F32,
+                                                   .x = o.out<float>(0) + size}));
 }
 
 }  // namespace meshplan::runtime

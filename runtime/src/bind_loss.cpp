@@ -25,8 +25,9 @@ std::function<void()> OperatorBinder::bind_loss(const Operands& o) {
   const std::int64_t tokens = o.in_shape(0)[0];
   const std::int64_t columns = o.in_shape(0)[1];
   const std::int64_t begin = vocabulary ? place_.tp_rank * columns : 0;
-  const std::int64_t valid =
-      std::clamp<std::int64_t>(program_.plan.model.vocab_size - begin, 0, columns);
+  const models::ModelSpec& model = program_.plan.model;
+  const int outputs = model.num_classes > 0 ? model.num_classes : model.vocab_size;
+  const std::int64_t valid = std::clamp<std::int64_t>(outputs - begin, 0, columns);
   if (o.work.kind == OpKind::CrossEntropyLocal)
     return ready(kernels::CrossEntropyLocal{.tokens = tokens,
                                             .columns = columns,

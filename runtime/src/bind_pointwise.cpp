@@ -16,6 +16,8 @@ kernels::ActivationKind kernel_kind(models::ActivationKind kind) {
       return kernels::ActivationKind::Relu;
     case models::ActivationKind::ClampedSilu:
       return kernels::ActivationKind::ClampedSilu;
+    case models::ActivationKind::Tanh:
+      return kernels::ActivationKind::Tanh;
     default:
       throw InvariantError("activation without a kernel; check(plan) must refuse it");
   }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/error.hpp"
+#include "kernels/cross_entropy.hpp"
 #include "program/context.hpp"
 #include "runtime/packed_batch.hpp"
 
@@ -142,11 +143,25 @@ std::int64_t Permutation::operator()(std::int64_t index) const {
   return static_cast<std::int64_t>(value);
 }
 
+std::int64_t sequence_stride(const program::Plan& plan) {
+  return plan.workload.seq_len + (plan.model.num_classes > 0 ? 1 : 0);
+}
+
+namespace {
+
+/// A sequence's target is the token after its last, which for a classifier is part of its stride.
+std::int64_t tokens_of(const program::Plan& plan, std::int64_t sequences) {
+  return sequences * sequence_stride(plan) + (plan.model.num_classes > 0 ? 0 : 1);
+}
+
+}  // namespace
+
 DataSplit hold_out_tail(const TokenFile& file, const program::Plan& plan) {
   constexpr std::int64_t kHeldOutFraction = 20;
-  const std::int64_t batch = plan.workload.global_batch_size * plan.workload.seq_len + 1;
-  const std::int64_t held_out =
-      std::min(file.size(), std::max(batch, file.size() / kHeldOutFraction));
+  const std::int64_t batch = tokens_of(plan, plan.workload.global_batch_size);
+  std::int64_t held_out = std::max(batch, file.size() / kHeldOutFraction);
+  if (plan.model.num_classes > 0) held_out -= held_out % sequence_stride(plan);
+  held_out = std::min(file.size(), held_out);
   return {.training = {0, file.size() - held_out},
           .evaluation = {file.size() - held_out, file.size()}};
 }
@@ -161,8 +176,16 @@ Sampler::Sampler(const TokenFile& file, TokenRange part, const program::Plan& pl
       part_(part),
       plan_(plan),
       seed_(seed),
-      num_sequences_(std::max<std::int64_t>(0, part.size() - 1) / plan.workload.seq_len) {
+      stride_(sequence_stride(plan)),
+      num_sequences_(std::max<std::int64_t>(0, part.size() - tokens_of(plan, 0)) / stride_) {
   const program::Workload& workload = plan.workload;
+  if (plan.model.num_classes > 0 && file.size() % stride_ != 0)
+    throw ConfigError(fmt::format(
+        "{}: {} tokens are no whole number of sequences of seq_len({}) tokens and their class, {} "
+        "each, which {} (num_classes = {}) is trained on; nearest: {} tokens; or is seq_len that "
+        "of the file?",
+        file.path(), file.size(), workload.seq_len, stride_, plan.model.name,
+        plan.model.num_classes, file.size() / stride_ * stride_));
   if (workload.documents.packed) {
     documents_.emplace(file, part, workload);
     num_sequences_ = documents_->num_sequences();
@@ -177,7 +200,7 @@ Sampler::Sampler(const TokenFile& file, TokenRange part, const program::Plan& pl
   }
   if (num_sequences_ >= workload.global_batch_size) return;
   // A sequence needs the token after its last as a target.
-  const std::int64_t needed = workload.global_batch_size * workload.seq_len + 1;
+  const std::int64_t needed = tokens_of(plan, workload.global_batch_size);
   const std::string smaller =
       num_sequences_ > 0 ? fmt::format(", or global_batch_size <= {}", num_sequences_) : "";
   throw ConfigError(fmt::format(
@@ -229,6 +252,7 @@ void Sampler::load_documents(std::int64_t step, const program::Coordinates& plac
 
 void Sampler::load(std::int64_t step, const program::Coordinates& place, StepBatch& batch) const {
   if (documents_) return load_documents(step, place, batch);
+  if (plan_.model.num_classes > 0) return load_classes(step, place, batch);
   const std::int64_t seq_len = plan_.workload.seq_len;
   const program::ContextShard own = program::context_shard(seq_len, plan_.parallel.cp, place.cp);
   const int microbatches = plan_.num_microbatches();
@@ -247,6 +271,41 @@ void Sampler::load(std::int64_t step, const program::Coordinates& place, StepBat
         batch.targets[out] = checked(token + 1);
       }
     }
+}
+
+/// A micro-batch has one target a sequence; the rest of their place is not read.
+void Sampler::load_classes(std::int64_t step, const program::Coordinates& place,
+                           StepBatch& batch) const {
+  const std::int64_t seq_len = plan_.workload.seq_len;
+  const std::int64_t tokens = plan_.tokens_per_microbatch();
+  const int microbatches = plan_.num_microbatches();
+  batch.ids.resize(static_cast<std::size_t>(microbatches * tokens));
+  batch.targets.assign(static_cast<std::size_t>(microbatches * tokens), kernels::kIgnoredTarget);
+  batch.loss_tokens = static_cast<double>(plan_.workload.global_batch_size);
+  for (int m = 0; m < microbatches; ++m)
+    for (int i = 0; i < plan_.micro_batch_size; ++i) {
+      const std::int64_t of_step = place_in_step(plan_, m, place.dp, i);
+      const std::int64_t first =
+          first_token(sequence(step * plan_.workload.global_batch_size + of_step));
+      for (std::int64_t t = 0; t < seq_len; ++t)
+        batch.ids[static_cast<std::size_t>(m * tokens + i * seq_len + t)] = checked(first + t);
+      batch.targets[static_cast<std::size_t>(m * tokens + i)] = class_at(first + seq_len);
+    }
+}
+
+void Sampler::check_classes() const {
+  for (std::int64_t sequence = 0; sequence < num_sequences_; ++sequence)
+    static_cast<void>(class_at(part_.begin + (sequence + 1) * stride_ - 1));
+}
+
+std::int32_t Sampler::class_at(std::int64_t index) const {
+  const std::int32_t number = file_[index];
+  if (number >= 0 && number < plan_.model.num_classes) return number;
+  throw ConfigError(fmt::format(
+      "{}: {} at position {} is no class: after the seq_len({}) tokens of each sequence {} expects "
+      "its class, 0 to {} (num_classes = {})",
+      file_.path(), static_cast<std::uint32_t>(number), index, plan_.workload.seq_len,
+      plan_.model.name, plan_.model.num_classes - 1, plan_.model.num_classes));
 }
 
 std::int32_t Sampler::checked(std::int64_t index) const {

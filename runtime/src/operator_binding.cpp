@@ -86,6 +86,8 @@ std::function<void()> OperatorBinder::bind(const program::OperationInstance& ins
       return bind_experts(operands);
     case OpKind::Slice:
       return bind_slice(operands);
+    case OpKind::Pool:
+      return bind_pool(operands);
     case OpKind::SliceRows:
     case OpKind::SliceColumns:
     case OpKind::PackColumns:

@@ -23,11 +23,16 @@ void check_data(const program::Plan& plan, const std::string& path, bool with_ev
                     path, kByteVocabulary, plan.model.name, plan.model.vocab_size));
   if (!with_evaluation) {
     const Sampler all(file, {0, file.size()}, plan, 0);
+    if (plan.model.num_classes > 0) all.check_classes();
     return;
   }
   const DataSplit split = hold_out_tail(file, plan);
   const Sampler training(file, split.training, plan, 0);
   const Sampler evaluation(file, split.evaluation, plan, 0);
+  if (plan.model.num_classes > 0) {
+    training.check_classes();
+    evaluation.check_classes();
+  }
 }
 
 void check_memory(const program::Plan& plan, int ranks_on_host, bool saves_checkpoints) {

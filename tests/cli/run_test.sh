@@ -38,6 +38,37 @@ sys.exit(json.load(open("stdout"))["losses"] != json.load(open("traced.json"))["
 PY
 [ -s stderr ] && fail "a run that ends well writes to stderr: $(cat stderr)"
 
+# --- a classifier of sequences: its class is how many of a sequence's tokens are odd, none or all
+cat >encoder.json <<'JSON'
+{"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+ "intermediate_size": 48, "vocab_size": 256, "max_position_embeddings": 32, "num_labels": 2,
+ "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+JSON
+python3 - <<'PY'
+import random, struct
+random.seed(1)
+with open("classes.u16", "wb") as file:
+    for i in range(400):
+        tokens = [2 * random.randrange(32) + i % 2 for _ in range(32)]
+        file.write(struct.pack("<33H", *tokens, i % 2))
+PY
+expect 0 "" "$meshplan" plan --model encoder.json --cluster cpu-host --gpus 2 --tp 2 \
+  --global-batch 16 --seq-len 32 --out encoder-plan.json
+sed -i 's/"learning_rate": [^,]*/"learning_rate": 0.01/' encoder-plan.json
+expect 0 "held-out loss" "$meshplan" run encoder-plan.json --data classes.u16 --steps 4 \
+  --eval-every 2
+expect 0 '"losses"' "$meshplan" run encoder-plan.json --data classes.u16 --steps 30 --json
+python3 - <<'PY' || fail "a classifier does not learn what its data says: $(cat stdout)"
+import json, sys
+losses = json.load(open("stdout"))["losses"]
+sys.exit(not (0.6 < losses[0] < 0.8 and losses[-1] < 0.5 * losses[0]))
+PY
+expect 2 "text.txt: 8800 tokens are no whole number of sequences of seq_len\(32\) tokens and their class" \
+  "$meshplan" run encoder-plan.json --data text.txt --steps 2
+python3 -c 'open("late.u16", "wb").write(open("classes.u16", "rb").read()[:-2] + b"\x07\x00")'
+expect 2 "late.u16: 7 at position 13199 is no class" "$meshplan" run encoder-plan.json \
+  --data late.u16 --steps 2
+
 # --- plans that the search finds for experts and ZeRO: planned, run, compared
 loop() {  # loop NAME PATTERN ARGUMENTS...
   local name=$1 pattern=$2

@@ -10,7 +10,8 @@ namespace {
 
 constexpr ActivationKind kKinds[] = {ActivationKind::Silu,     ActivationKind::Gelu,
                                      ActivationKind::GeluTanh, ActivationKind::SquaredRelu,
-                                     ActivationKind::Relu,     ActivationKind::ClampedSilu};
+                                     ActivationKind::Relu,     ActivationKind::ClampedSilu,
+                                     ActivationKind::Tanh};
 
 /// x from -30 to 30, dense near 0.
 Matrix activation_inputs(DType dtype) {

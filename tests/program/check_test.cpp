@@ -203,11 +203,6 @@ TEST_CASE("Parts of a model that this version does not lower are refused by name
       {"dropout 0.1 is not lowered by this version; --no-dropout",
        [](ModelSpec& m) { m.dropout = 0.1; }},
       {"attention_output_gate", [](ModelSpec& m) { m.attention_output_gate = true; }},
-      {"norm_placement 'post'",
-       [](ModelSpec& m) { m.norm_placement = models::NormPlacement::Post; }},
-      {"(num_classes)", [](ModelSpec& m) { m.num_classes = 2; }},
-      {"embedding_norm", [](ModelSpec& m) { m.embedding_norm = true; }},
-      {"(token_types)", [](ModelSpec& m) { m.token_types = 2; }},
   };
   for (const auto& [what, change] : parts) {
     Plan plan = make_plan(llama_style());

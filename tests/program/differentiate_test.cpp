@@ -3,16 +3,21 @@
 #include <set>
 
 #include "../../program/src/sharded_layer.hpp"
+#include "core/index.hpp"
 #include "program/inspect.hpp"
 #include "program/plans.hpp"
 
 namespace meshplan::program {
 namespace {
 
+using test::bert_style;
 using test::block_named;
 using test::gpt2_style;
 using test::llama_style;
 using test::make_plan;
+using test::names_of;
+using test::parameter_named;
+using test::post_norm_style;
 using test::tp_collectives;
 using Names = std::vector<std::string>;
 
@@ -254,6 +259,52 @@ TEST_CASE("A gradient that others still read is added to the new one, not the ot
   const ValueId added_to = named("h.grad.add").outputs.front();
   CHECK(added_to == named("second.input_grad").outputs.front());
   CHECK(named("second.weight_grad").inputs.front() != added_to);
+}
+
+TEST_CASE("Behind a last norm the gradient of a layer's input takes the stream's place",
+          "[program][differentiate][post_norm]") {
+  const Program program = lower(make_plan(post_norm_style()), 0);
+  const Block& block = block_named(program, "dense");
+  const auto root_of = [&](ValueId id) {
+    while (block.values[at(id)].alias) id = *block.values[at(id)].alias;
+    return block.values[at(id)];
+  };
+  const auto operation = [&](std::string_view name) {
+    return *std::ranges::find(block.backward, name, &Operation::name);
+  };
+  // Read by the last norm alone, ...
+  CHECK(block.backward.front().name == "mlp_norm.grad");
+  CHECK(root_of(block.backward.front().inputs.front()).storage == Storage::LayerOutputGrad);
+  CHECK(root_of(block.backward.front().outputs.front()).storage == Storage::Transient);
+  // ... overwritten by the first one, and added to by the queries'.
+  CHECK(root_of(operation("attention_norm.grad").outputs.front()).storage ==
+        Storage::LayerOutputGrad);
+  CHECK(root_of(operation("x.grad.add").outputs.front()).storage == Storage::LayerOutputGrad);
+}
+
+TEST_CASE("A classifier reads the first token of every sequence", "[program][differentiate]") {
+  Plan plan = make_plan(bert_style(), {.tp = 2, .sp = true});
+  plan.micro_batch_size = 2;
+  const Program program = lower(plan, 0);
+  const Block& head = block_named(program, "head");
+  CHECK(names_of(head.forward) ==
+        std::vector<std::string>{"x.all_gather", "pool", "pooler", "pooler_activation",
+                                 "classifier", "loss.local", "loss.combine", "loss.sum"});
+  const auto rows = [&](const Operation& operation, bool output) {
+    const ValueId id = (output ? operation.outputs : operation.inputs).front();
+    return local_shape(program, head.values[at(id)]).front();
+  };
+  CHECK(rows(head.forward[1], false) == 32);
+  CHECK(rows(head.forward[1], true) == 2);
+  const auto pool = std::ranges::find(head.backward, "pool.input_grad", &Operation::name);
+  CHECK(rows(*pool, false) == 2);
+  CHECK(rows(*pool, true) == 32);
+  CHECK(rows(head.backward.back(), true) == 16);  // sliced for this rank's tokens
+  for (const char* name : {"head.classifier.weight", "head.pooler.dense.bias"})
+    CHECK_FALSE(parameter_named(program, name).tp_partial);
+  // Norms, and the row that all tokens of type 0 share, see this rank's tokens alone.
+  for (const char* name : {"embedding.embed_norm.weight", "embedding.embed_token_types.weight"})
+    CHECK(parameter_named(program, name).tp_partial);
 }
 
 TEST_CASE("The logits are kept, not made twice, even where all else is",

@@ -54,6 +54,41 @@ inline models::ModelSpec gemma_style() {
   return model;
 }
 
+/// The same with soft caps small enough to bend scores and logits.
+inline models::ModelSpec gemma2_style() {
+  models::ModelSpec model = gemma_style();
+  model.name = "gemma2-style";
+  model.attention_scale = 0.25;
+  model.attention_softcap = 0.5;
+  model.logit_softcap = 0.75;
+  return model;
+}
+
+/// An encoder like BERT's: norms behind the sums and behind the embeddings, two token types, no
+/// causal mask, and a pooler and a classifier of sequences.
+inline models::ModelSpec bert_style() {
+  models::ModelSpec model = gpt2_style();
+  model.name = "bert-style";
+  model.norm_placement = models::NormPlacement::Post;
+  model.activation = models::ActivationKind::Gelu;
+  model.tied_embeddings = false;
+  model.embedding_norm = true;
+  model.token_types = 2;
+  model.causal = false;
+  model.num_classes = 3;
+  model.pooler = true;
+  return model;
+}
+
+/// A decoder with norms behind the sums and behind the embeddings, as in the first GPT.
+inline models::ModelSpec post_norm_style() {
+  models::ModelSpec model = gpt2_style();
+  model.name = "post-norm-style";
+  model.norm_placement = models::NormPlacement::Post;
+  model.embedding_norm = true;
+  return model;
+}
+
 /// Latent attention, whose value heads are smaller than its query heads.
 inline models::ModelSpec latent_style(models::ModelSpec model = llama_style()) {
   model.name = "latent-style";
@@ -101,6 +136,11 @@ inline std::vector<Plan> varied_plans() {
         if (recompute == RecomputeKind::Selective) plan.workload.precision = DType::BF16;
         plans.push_back(plan);
       }
+  for (const models::ModelSpec& model : {gemma2_style(), post_norm_style(), bert_style()})
+    for (const ParallelConfig& mesh : {meshes[2], meshes[5]}) {
+      plans.push_back(make_plan(model, mesh, 5));
+      plans.back().recompute.kind = RecomputeKind::Selective;
+    }
   Plan uneven = make_plan(llama_style(), {.pp = 2, .dp = 2});
   uneven.layers_per_stage = {1, 3};
   uneven.recompute = {.kind = RecomputeKind::Full, .num_layers = 2};

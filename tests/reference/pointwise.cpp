@@ -35,6 +35,8 @@ double activation(ActivationKind kind, double x) {
       return x > 0.0 ? x : 0.0;
     case ActivationKind::ClampedSilu:
       return std::min(x, 7.0) * sigmoid(1.702 * std::min(x, 7.0));
+    case ActivationKind::Tanh:
+      return std::tanh(x);
   }
   return 0.0;
 }
@@ -59,6 +61,8 @@ double activation_slope(ActivationKind kind, double x) {
       const double s = sigmoid(1.702 * x);
       return x <= 7.0 ? s + 1.702 * x * s * (1.0 - s) : 0.0;
     }
+    case ActivationKind::Tanh:
+      return 1.0 - std::tanh(x) * std::tanh(x);
   }
   return 0.0;
 }

@@ -338,6 +338,103 @@ TEST_CASE("a token outside the vocabulary is named with its place", "[runtime][d
   CHECK_THAT(load_message(wide.path(), plan), Contains("token 4294967295 at position 5"));
 }
 
+namespace {
+
+/// Sequences of 4 tokens 10 s, 10 s + 1, ..., each followed by its class s % 3.
+std::string classified_u16(int sequences) {
+  std::string bytes;
+  for (int s = 0; s < sequences; ++s)
+    for (const int token : {10 * s, 10 * s + 1, 10 * s + 2, 10 * s + 3, s % 3}) {
+      bytes.push_back(static_cast<char>(token % 256));
+      bytes.push_back(static_cast<char>(token / 256));
+    }
+  return bytes;
+}
+
+program::Plan classifier_plan(int dp = 1, int micro_batch = 1) {
+  program::Plan plan = make_plan(dp, micro_batch);
+  plan.model.name = "encoder";
+  plan.model.causal = false;
+  plan.model.num_classes = 3;
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("a classifier's sequences come with their class, whatever the plan",
+          "[runtime][data][classes]") {
+  const DataFile data("classes.u16", classified_u16(20));
+  const TokenFile file(data.path());
+  for (const int dp : {1, 2})
+    for (const int micro_batch : {1, 2}) {
+      const program::Plan plan = classifier_plan(dp, micro_batch);
+      const Sampler sampler(file, {0, file.size()}, plan, 1);
+      CHECK(sampler.num_sequences() == 20);
+      std::set<std::int64_t> seen;
+      for (int rank = 0; rank < dp; ++rank) {
+        StepBatch batch;
+        sampler.load(0, {.dp = rank}, batch);
+        CHECK(batch.loss_tokens == 8);
+        REQUIRE(batch.ids.size() == batch.targets.size());
+        for (int m = 0; m < plan.num_microbatches(); ++m)
+          for (std::size_t row = 0; row < static_cast<std::size_t>(4 * micro_batch); ++row) {
+            const std::size_t first = static_cast<std::size_t>(m) * 4 * micro_batch;
+            // One target a sequence, at the front of the micro-batch's.
+            if (row >= static_cast<std::size_t>(micro_batch)) {
+              CHECK(batch.targets[first + row] == -1);
+              continue;
+            }
+            const std::int32_t token = batch.ids[first + 4 * row];
+            CHECK(token % 10 == 0);
+            CHECK(batch.ids[first + 4 * row + 3] == token + 3);
+            CHECK(batch.targets[first + row] == token / 10 % 3);
+            seen.insert(token);
+          }
+      }
+      CHECK(seen.size() == 8);
+    }
+}
+
+TEST_CASE("what is held out of a classifier's file is whole sequences",
+          "[runtime][data][classes]") {
+  for (const int sequences : {16, 400}) {
+    const DataFile data("tail-classes.u16", classified_u16(sequences));
+    const TokenFile file(data.path());
+    const program::Plan plan = classifier_plan();
+    const DataSplit split = hold_out_tail(file, plan);
+    CHECK(split.evaluation.end == file.size());
+    CHECK(split.training.end == split.evaluation.begin);
+    CHECK(split.evaluation.size() == 5 * std::max(8, sequences / 20));
+    CHECK_NOTHROW(Sampler(file, split.evaluation, plan, 1).check_classes());
+    CHECK_NOTHROW(Sampler(file, split.training, plan, 1).check_classes());
+  }
+}
+
+TEST_CASE("a file that holds no classes is refused with the place and the form",
+          "[runtime][data][classes]") {
+  program::Plan plan = classifier_plan();
+  const DataFile cut("cut-classes.u16", classified_u16(10).substr(0, 96));
+  CHECK_THAT(load_message(cut.path(), plan),
+             Contains(cut.path() + ": 48 tokens are no whole number of sequences of seq_len(4)") &&
+                 Contains("5 each") && Contains("nearest: 45 tokens"));
+  const DataFile few("few-classes.u16", classified_u16(7));
+  CHECK_THAT(load_message(few.path(), plan),
+             Contains("hold 7 sequences of seq_len 4") && Contains("use at least 40 tokens"));
+  plan.model.num_classes = 2;  // the third sequence's class is 2
+  const DataFile large("large-classes.u16", classified_u16(10));
+  const TokenFile file(large.path());
+  const auto message = [&] {
+    try {
+      Sampler(file, {0, file.size()}, plan, 1).check_classes();
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  }();
+  CHECK_THAT(message, Contains(large.path() + ": 2 at position 14 is no class") &&
+                          Contains("encoder expects its class, 0 to 1 (num_classes = 2)"));
+}
+
 TEST_CASE("packed documents keep their tokens together, whatever the cp rank", "[runtime][data]") {
   // Documents of 3, 6 (a cut of 4 and one of 2) and 2 tokens, ended by token 9; a lone 9 is
   // nothing.

@@ -150,6 +150,8 @@ runtime::PackedTokens parity_sequence(const program::Plan& plan, std::int64_t se
 runtime::StepBatch parity_batch(const program::Plan& plan, const program::Coordinates& place) {
   if (plan.workload.documents.packed) return packed_parity_batch(plan, place);
   runtime::StepBatch batch;
+  const bool classes = plan.model.num_classes > 0;
+  if (classes) batch.loss_tokens = static_cast<double>(plan.workload.global_batch_size);
   const program::ContextShard own =
       program::context_shard(plan.workload.seq_len, plan.parallel.cp, place.cp);
   for (int m = 0; m < plan.num_microbatches(); ++m)
@@ -158,8 +160,12 @@ runtime::StepBatch parity_batch(const program::Plan& plan, const program::Coordi
       for (std::int64_t t = 0; t < own.length; ++t) {
         const std::int64_t position = own.position(t);
         batch.ids.push_back(token(sequence, position, plan.model.vocab_size));
-        batch.targets.push_back(token(sequence, position + 1, plan.model.vocab_size));
+        batch.targets.push_back(classes ? -1
+                                        : token(sequence, position + 1, plan.model.vocab_size));
       }
+      if (classes)
+        batch.targets[static_cast<std::size_t>(m * plan.tokens_per_microbatch() + i)] =
+            static_cast<std::int32_t>(sequence % plan.model.num_classes);
     }
   return batch;
 }

@@ -17,9 +17,12 @@
 
 namespace meshplan::test {
 
+using program::test::bert_style;
+using program::test::gemma2_style;
 using program::test::gpt2_style;
 using program::test::latent_style;
 using program::test::llama_style;
+using program::test::post_norm_style;
 
 struct RunResult {
   std::vector<double> losses;  // one per optimizer step

@@ -64,6 +64,24 @@ TEST_CASE("A product with few tiles splits its inner dimension", "[sim][pricing]
         Approx(2 * 100 * 100 * 512 / 1e12));
 }
 
+// 128 queries of a head see 8,256 keys; on a unit of 1e6 a second a tanh takes 2 more of each pair.
+TEST_CASE("A soft cap's tanh runs on the unit of exponentials", "[sim][pricing]") {
+  Cluster cluster = round_numbers();
+  cluster.device.memory_gb_per_s = 1e6;
+  cluster.device.efficiency.exponentials_per_ps = 1e-6;
+  const auto seconds = [&](std::optional<double> cap) {
+    program::Plan plan = tiny_plan({}, 1);
+    plan.model.attention_softcap = cap;
+    const program::Program program = program::lower(plan, 0);
+    for (const program::OperationInstance& instance : program.instances)
+      if (program::operation_of(program, instance).name == "attention")
+        return price_operation(program, instance, cluster).seconds;
+    return 0.0;
+  };
+  const double pairs = models::load_preset("tiny-llama").num_heads * 128.0 * 129 / 2;
+  CHECK(seconds(50.0) - seconds(std::nullopt) == Approx(2 * pairs / 1e6));
+}
+
 TEST_CASE("An operation without arithmetic is priced by its bytes", "[sim][pricing]") {
   const Price price = price_of_first(adding(1'000'000), round_numbers());
   CHECK(price.seconds == Approx(4e6 / 50e9));  // fp32, one operand, half of 100 GB/s

@@ -42,6 +42,9 @@ __device__ ValueAndSlope evaluate(float x) {
     const float g = clamped ? limit : x;
     const float s = sigmoid(kClampedSiluSlope * g);
     return {g * s, clamped ? 0.0F : s * (1.0F + kClampedSiluSlope * g * (1.0F - s))};
+  } else if constexpr (kind == ActivationKind::Tanh) {
+    const float t = tanhf(x);
+    return {t, 1.0F - t * t};
   } else {
     return {x > 0.0F ? x : x * 0.0F, x > 0.0F ? 1.0F : 0.0F};
   }
@@ -82,6 +85,8 @@ void with_kind(ActivationKind kind, const Body& body) {
       return body(Kind<ActivationKind::Relu>{});
     case ActivationKind::ClampedSilu:
       return body(Kind<ActivationKind::ClampedSilu>{});
+    case ActivationKind::Tanh:
+      return body(Kind<ActivationKind::Tanh>{});
   }
 }
 

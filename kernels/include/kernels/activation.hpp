@@ -9,8 +9,8 @@ namespace meshplan::kernels {
 
 /// Silu x sigmoid(x); Gelu x Phi(x) (erf form); GeluTanh its tanh approximation (Hendrycks & Gimpel
 /// 2016); SquaredRelu max(x, 0)^2; Relu max(x, 0), whose derivative at 0 is 0; ClampedSilu g
-/// sigmoid(1.702 g) with g = min(x, 7) (gpt-oss, model card, section 2.2).
-enum class ActivationKind { Silu, Gelu, GeluTanh, SquaredRelu, Relu, ClampedSilu };
+/// sigmoid(1.702 g) with g = min(x, 7) (gpt-oss, model card, section 2.2); Tanh tanh(x).
+enum class ActivationKind { Silu, Gelu, GeluTanh, SquaredRelu, Relu, ClampedSilu, Tanh };
 
 constexpr float kClampedSiluLimit = 7.0F;
 constexpr float kClampedSiluSlope = 1.702F;

@@ -74,8 +74,12 @@ struct TokenRange {
   std::int64_t size() const { return end - begin; }
 };
 
+/// Tokens from where one sequence of the file begins to where the next one does: seq_len, and for a
+/// classifier one more, the sequence's class.
+std::int64_t sequence_stride(const program::Plan& plan);
+
 /// The file in two: the tail, a twentieth but at least one global batch, is held out for
-/// evaluation.
+/// evaluation. A classifier's sequences stay whole.
 struct DataSplit {
   TokenRange training;
   TokenRange evaluation;
@@ -87,15 +91,19 @@ DataSplit hold_out_tail(const TokenFile& file, const program::Plan& plan);
 std::int64_t place_in_step(const program::Plan& plan, int microbatch, int dp, int i);
 
 /// Which sequences a step trains on. Sequence i is tokens [i S, i S + S] of the file: S inputs,
-/// each with the next token as target. Every epoch visits every sequence once, in its own order; a
-/// step takes the next `global_batch_size`, whatever the plan. With packed documents a sequence is
-/// one of the DocumentIndex instead.
+/// each with the next token as target. A classifier's (docs/encoders.md) is S tokens and then its
+/// class, S + 1 from the one before, and the class is the only target. Every epoch visits every
+/// sequence once, in its own order; a step takes the next `global_batch_size`, whatever the plan.
+/// With packed documents a sequence is one of the DocumentIndex instead.
 class Sampler {
  public:
-  /// @throws ConfigError if the part holds less than one global batch
+  /// @throws ConfigError if the part holds less than one global batch, or is no whole number of a
+  /// classifier's sequences
   Sampler(const TokenFile& file, TokenRange part, const program::Plan& plan, std::uint64_t seed);
 
   std::int64_t num_sequences() const { return num_sequences_; }
+  /// Looks at the class of every sequence. @throws ConfigError for the first that the model lacks
+  void check_classes() const;
   /// Sequence at place `position` of the whole run: position = step * global_batch_size + place in
   /// step.
   std::int64_t sequence(std::int64_t position) const;
@@ -103,20 +111,24 @@ class Sampler {
   std::vector<TokenRange> tokens(std::int64_t sequence) const;
   /// All micro-batches of the rank at `place`: the sequences of its dp rank, and of each the tokens
   /// of its cp rank. Allocates only on the first call, but for packed documents.
-  /// @throws ConfigError for a token outside the vocabulary
+  /// @throws ConfigError for a token outside the vocabulary, or a class that the model does not
+  /// have
   void load(std::int64_t step, const program::Coordinates& place, StepBatch& batch) const;
 
  private:
   void load_documents(std::int64_t step, const program::Coordinates& place, StepBatch& batch) const;
+  void load_classes(std::int64_t step, const program::Coordinates& place, StepBatch& batch) const;
   std::int32_t checked(std::int64_t index) const;
+  std::int32_t class_at(std::int64_t index) const;
   std::int64_t first_token(std::int64_t sequence) const {
-    return part_.begin + sequence * plan_.workload.seq_len;
+    return part_.begin + sequence * stride_;
   }
 
   const TokenFile& file_;
   TokenRange part_;
   const program::Plan& plan_;
   std::uint64_t seed_;
+  std::int64_t stride_;
   std::int64_t num_sequences_;
   std::optional<DocumentIndex> documents_;
 };

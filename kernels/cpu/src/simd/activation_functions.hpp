@@ -34,6 +34,9 @@ MESHPLAN_INLINE ValueAndSlope evaluate(Vec x) {
     const Vec s = sigmoid(kClampedSiluSlope * g);
     const Vec slope = s * (1.0F + kClampedSiluSlope * g * (1.0F - s));
     return {g * s, x > kClampedSiluLimit ? Vec{} : slope};
+  } else if constexpr (kind == ActivationKind::Tanh) {
+    const Vec t = tanh(x);
+    return {t, 1.0F - t * t};
   } else {
     return {x > 0.0F ? x : x * 0.0F, x > 0.0F ? splat(1.0F) : Vec{}};
   }
@@ -73,6 +76,8 @@ MESHPLAN_INLINE void with_kind(ActivationKind kind, Body body) {
       return body(Kind<ActivationKind::Relu>{});
     case ActivationKind::ClampedSilu:
       return body(Kind<ActivationKind::ClampedSilu>{});
+    case ActivationKind::Tanh:
+      return body(Kind<ActivationKind::Tanh>{});
   }
 }
 
