@@ -10,6 +10,7 @@
 #include "core/json_fields.hpp"
 #include "core/statistics.hpp"
 #include "core/units.hpp"
+#include "extrapolation_json.hpp"
 #include "reports/table.hpp"
 
 namespace meshplan::reports {
@@ -167,6 +168,7 @@ Comparison compare(const Trace& predicted, const Trace& measured) {
                     .tracing_overhead = measured.tracing_overhead,
                     .predicted_memory_bytes = predicted.peak_memory_bytes,
                     .measured_memory_bytes = measured.peak_memory_bytes};
+  result.extrapolations = extrapolations_of(predicted.plan);
   if (result.measured.median_s > 0)
     result.step_time_error = result.predicted.median_s / result.measured.median_s - 1;
   if (predicted.spans.empty() || measured.spans.empty()) return result;
@@ -181,6 +183,11 @@ Comparison compare(const Trace& predicted, const Trace& measured) {
   result.measured_critical = critical->seconds;
   result.predicted_critical = of_rank(predicted_ranks, critical->rank, mesh);
   result.operations = differences(predicted, measured);
+  if (!result.extrapolations.empty())
+    result.interval =
+        interval_of(predicted.plan, mesh.coordinates(critical->rank).pp,
+                    sim::parse_cluster(predicted.plan.cluster_json, "the predicted plan's cluster"),
+                    result.predicted_critical, result.predicted.median_s);
   return result;
 }
 
@@ -200,7 +207,7 @@ std::string to_text(const Comparison& c, int most_operations) {
   steps.rows.push_back(
       {"peak memory, MiB", mib(c.predicted_memory_bytes), mib(c.measured_memory_bytes),
        error_of(c.predicted_memory_bytes, c.measured_memory_bytes), "largest rank, resident"});
-  text += to_text(steps) + "\n";
+  text += to_text(steps) + to_text(c.extrapolations, c.interval) + "\n";
   if (c.operations.empty()) return text + "no spans: run with --trace for the breakdown\n";
   text += fmt::format(
       "Traced steps take {:+.1f} % of an untraced one. Mean over ranks; critical rank {}.\n\n",
@@ -226,19 +233,20 @@ std::string to_json(const Comparison& c) {
   for (const OperationDifference& d : c.operations)
     operations.push_back(
         {{"name", d.name}, {"predicted_s", d.predicted_s}, {"measured_s", d.measured_s}});
-  const Json root{{"schema_version", 1},
-                  {"predicted", times_json(c.predicted)},
-                  {"measured", times_json(c.measured)},
-                  {"step_time_error", c.step_time_error},
-                  {"tracing_overhead", c.tracing_overhead},
-                  {"predicted_memory_bytes", c.predicted_memory_bytes},
-                  {"measured_memory_bytes", c.measured_memory_bytes},
-                  {"predicted_mean", breakdown_json(c.predicted_mean)},
-                  {"measured_mean", breakdown_json(c.measured_mean)},
-                  {"critical_rank", c.critical_rank},
-                  {"predicted_critical", breakdown_json(c.predicted_critical)},
-                  {"measured_critical", breakdown_json(c.measured_critical)},
-                  {"operations", std::move(operations)}};
+  Json root{{"schema_version", 1},
+            {"predicted", times_json(c.predicted)},
+            {"measured", times_json(c.measured)},
+            {"step_time_error", c.step_time_error},
+            {"tracing_overhead", c.tracing_overhead},
+            {"predicted_memory_bytes", c.predicted_memory_bytes},
+            {"measured_memory_bytes", c.measured_memory_bytes},
+            {"predicted_mean", breakdown_json(c.predicted_mean)},
+            {"measured_mean", breakdown_json(c.measured_mean)},
+            {"critical_rank", c.critical_rank},
+            {"predicted_critical", breakdown_json(c.predicted_critical)},
+            {"measured_critical", breakdown_json(c.measured_critical)},
+            {"operations", std::move(operations)}};
+  if (!c.extrapolations.empty()) root["extrapolations"] = extrapolations_json(c.extrapolations);
   return root.dump(2) + "\n";
 }
 

@@ -5,9 +5,11 @@
 #include <fmt/ranges.h>
 
 #include "core/json_fields.hpp"
+#include "extrapolation_json.hpp"
 #include "models/counts.hpp"
 #include "planner/explain.hpp"
 #include "program/frozen.hpp"
+#include "reports/extrapolation_report.hpp"
 #include "reports/table.hpp"
 
 namespace meshplan::reports {
@@ -100,6 +102,18 @@ std::string rejections_text(const std::vector<Rejection>& rejections) {
   std::string text = "\nrejected (plans, rule)\n" + to_text(table, 2);
   if (left_out > 0) text += fmt::format("  and {} more families (--json lists all)\n", left_out);
   return text;
+}
+
+/// Over the stages, for the estimate says only how long the slowest takes.
+Interval widest_interval(const RankedPlan& ranked) {
+  const sim::Cluster cluster = sim::parse_cluster(ranked.plan.cluster_json, "the plan's cluster");
+  Interval widest;
+  for (int stage = 0; stage < ranked.plan.parallel.pp; ++stage) {
+    const Interval interval =
+        interval_of(ranked.plan, stage, cluster, ranked.estimate.seconds, ranked.step_time_s());
+    if (interval.high_s > widest.high_s) widest = interval;
+  }
+  return widest;
 }
 
 Json to_json(const SearchCounts& counts) {
@@ -212,7 +226,10 @@ std::string to_text(const planner::SearchResult& result, double seconds) {
   text += "\nwhy #1\n";
   for (const std::string& reason : result.ranked.front().plan.prediction->reasons)
     text += "  " + reason + "\n";
-  return text + alternatives_text(result.alternatives) + rejections_text(result.rejections);
+  const RankedPlan& best = result.ranked.front();
+  const std::vector<sim::Extrapolation> extrapolations = extrapolations_of(best.plan);
+  text += alternatives_text(result.alternatives) + rejections_text(result.rejections);
+  return extrapolations.empty() ? text : text + to_text(extrapolations, widest_interval(best));
 }
 
 std::string to_text(const planner::InfeasibleResult& result, double seconds) {
@@ -239,6 +256,9 @@ std::string to_json(const planner::SearchOutcome& outcome) {
     Json ranked = Json::array();
     for (const RankedPlan& plan : result->ranked) ranked.push_back(to_json(plan));
     root["ranked"] = std::move(ranked);
+    if (const auto extrapolations = extrapolations_of(result->ranked.front().plan);
+        !extrapolations.empty())
+      root["extrapolations"] = extrapolations_json(extrapolations);
     root["alternatives"] = to_json(result->alternatives);
     root["rejections"] = to_json(result->rejections);
   } else {

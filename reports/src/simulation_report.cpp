@@ -7,11 +7,13 @@
 
 #include "core/json_fields.hpp"
 #include "core/units.hpp"
+#include "extrapolation_json.hpp"
 #include "memory_timeline_json.hpp"
 #include "planner/explain.hpp"
 #include "planner/space.hpp"
 #include "program/cost.hpp"
 #include "program/lower.hpp"
+#include "reports/extrapolation_report.hpp"
 #include "reports/search_report.hpp"
 #include "reports/table.hpp"
 #include "sim/pricing.hpp"
@@ -112,6 +114,13 @@ std::string verdict(const sim::MemoryReport& memory) {
                      planner::format_bytes(memory.missing_bytes()));
 }
 
+const StageBreakdown& busiest_stage(const SimulationReport& report) {
+  return *std::ranges::max_element(report.stages, {}, [](const StageBreakdown& stage) {
+    return stage.seconds[Category::Forward] + stage.seconds[Category::Backward] +
+           stage.seconds[Category::Recompute];
+  });
+}
+
 /// Does compression pay? The same plan is played without it.
 std::string compression_line(const SimulationReport& report) {
   if (!report.uncompressed_step_s) return {};
@@ -145,6 +154,7 @@ SimulationReport simulation_report(const program::Plan& plan, const sim::Cluster
   if (options.memory_timelines)
     report.memory_timelines = sim::memory_timelines(programs, cluster, report.simulation.trace);
   report.stages = by_stage(report.simulation.breakdown, plan);
+  report.extrapolations = sim::extrapolations(plan, cluster);
   const double step = report.simulation.step_time_s;
   report.mfu =
       program::model_flops_per_step(plan) / (step * report.peak_flop_per_s * cluster.num_ranks());
@@ -172,21 +182,23 @@ std::string to_text(const SimulationReport& report) {
   text += "\ntime of each stage, ms (communication only where nothing hides it)\n" +
           to_text(breakdown_table(report), 2);
   text += "\nmemory of each stage's largest rank\n" + to_text(memory_table(report.memory), 2);
-  return text + "  " + verdict(report.memory);
+  text += "  " + verdict(report.memory);
+  if (report.extrapolations.empty()) return text;
+  const StageBreakdown& busiest = busiest_stage(report);
+  return text + to_text(report.extrapolations,
+                        interval_of(plan, busiest.stage, report.cluster, busiest.seconds,
+                                    report.simulation.step_time_s));
 }
 
 std::string explain_text(const SimulationReport& report) {
-  const auto computes = [](const StageBreakdown& stage) {
-    return stage.seconds[Category::Forward] + stage.seconds[Category::Backward] +
-           stage.seconds[Category::Recompute];
-  };
-  const StageBreakdown& busiest = *std::ranges::max_element(report.stages, {}, computes);
+  const StageBreakdown& busiest = busiest_stage(report);
   const double step = report.simulation.step_time_s;
   const auto terms =
       sim::terms_of(report.plan, busiest.stage, report.cluster, busiest.seconds, step);
-  const double width = sim::half_width_80(sim::relative_sigma_of(terms, step));
+  const Interval interval =
+      interval_of(report.plan, busiest.stage, report.cluster, busiest.seconds, step);
   return fmt::format("80 % interval {:.4g} to {:.4g} s; what it is made of, on stage {}:\n{}",
-                     step / (1 + width), step * (1 + width), busiest.stage,
+                     interval.low_s, interval.high_s, busiest.stage,
                      to_text(terms_table(terms, step), 1));
 }
 
@@ -222,6 +234,8 @@ std::string to_json(const SimulationReport& report) {
             {"capacity_bytes", report.memory.capacity_bytes},
             {"fits", report.memory.fits()},
             {"plan", Json::parse(program::to_json(report.plan))}};
+  if (!report.extrapolations.empty())
+    root["extrapolations"] = extrapolations_json(report.extrapolations);
   if (!report.memory_timelines.empty())
     root["memory_timeline"] = memory_timeline_json(report.memory_timelines);
   return root.dump(2) + "\n";

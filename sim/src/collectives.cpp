@@ -118,25 +118,6 @@ double fastest_formula(Collective collective, double bytes, const GroupPlacement
   return best;
 }
 
-program::CommOp comm_op(Collective collective) {
-  switch (collective) {
-    case Collective::AllReduce:
-      return program::CommOp::AllReduce;
-    case Collective::ReduceScatter:
-      return program::CommOp::ReduceScatter;
-    case Collective::AllGather:
-      return program::CommOp::AllGather;
-    case Collective::AllToAll:
-    case Collective::AllToAllV:
-      return program::CommOp::AllToAll;
-    case Collective::Broadcast:
-      return program::CommOp::Broadcast;
-    case Collective::Shift:
-      return program::CommOp::PointToPoint;
-  }
-  throw InvariantError("unknown collective");
-}
-
 /// Adds what a transfer of `bytes` per rank takes of the links and of a CPU host's memory.
 Price with_demands(double seconds, double bytes, PriceSource source,
                    const GroupPlacement& placement, const Cluster& cluster) {
@@ -221,14 +202,20 @@ Price price_collective(Collective collective, std::int64_t message_bytes,
           : 1.0;
   double seconds = formula(placement.size, bytes) * turns;
   PriceSource source = PriceSource::Formula;
-  if (*placement.level == 0)
+  MeasuredSizes sizes;
+  if (*placement.level == 0) {
+    sizes = measured_messages(cluster, bytes);
     if (const auto measured =
             measured_seconds(cluster, comm_op(collective), placement, bytes, formula)) {
       seconds = measured->seconds;
       source = measured->exact ? PriceSource::Measured : PriceSource::Interpolated;
+      sizes = measured->sizes;
     }
-  return with_demands(seconds, bus_bytes(collective, bytes, placement.size), source, placement,
-                      cluster);
+  }
+  Price price = with_demands(seconds, bus_bytes(collective, bytes, placement.size), source,
+                             placement, cluster);
+  price.sizes = sizes;
+  return price;
 }
 
 Price price_transfer(std::int64_t message_bytes, const GroupPlacement& placement,
@@ -248,13 +235,19 @@ Price price_transfer(std::int64_t message_bytes, const GroupPlacement& placement
   const GroupPlacement pair{.size = 2};
   double seconds = formula(2, bytes);
   PriceSource source = PriceSource::Formula;
-  if (level == 0)
+  MeasuredSizes sizes;
+  if (level == 0) {
+    sizes = measured_messages(cluster, bytes);
     if (const auto measured =
             measured_seconds(cluster, program::CommOp::PointToPoint, pair, bytes, formula)) {
       seconds = measured->seconds;
       source = measured->exact ? PriceSource::Measured : PriceSource::Interpolated;
+      sizes = measured->sizes;
     }
-  return with_demands(seconds, bytes, source, placement, cluster);
+  }
+  Price price = with_demands(seconds, bytes, source, placement, cluster);
+  price.sizes = sizes;
+  return price;
 }
 
 }  // namespace meshplan::sim

@@ -5,6 +5,8 @@
 #include <tuple>
 #include <vector>
 
+#include "core/error.hpp"
+
 namespace meshplan::sim {
 namespace {
 
@@ -46,6 +48,25 @@ double interpolate(const MeasuredCollective& a, const MeasuredCollective& b, dou
 
 }  // namespace
 
+program::CommOp comm_op(program::Collective collective) {
+  switch (collective) {
+    case program::Collective::AllReduce:
+      return program::CommOp::AllReduce;
+    case program::Collective::ReduceScatter:
+      return program::CommOp::ReduceScatter;
+    case program::Collective::AllGather:
+      return program::CommOp::AllGather;
+    case program::Collective::AllToAll:
+    case program::Collective::AllToAllV:
+      return program::CommOp::AllToAll;
+    case program::Collective::Broadcast:
+      return program::CommOp::Broadcast;
+    case program::Collective::Shift:
+      return program::CommOp::PointToPoint;
+  }
+  throw InvariantError("unknown collective");
+}
+
 std::optional<MeasuredSeconds> measured_seconds(const Cluster& cluster, program::CommOp op,
                                                 const GroupPlacement& group, double bytes,
                                                 const std::function<double(int, double)>& formula) {
@@ -68,7 +89,20 @@ std::optional<MeasuredSeconds> measured_seconds(const Cluster& cluster, program:
   }
   if (measured_size != group.size)
     found.seconds *= formula(group.size, bytes) / formula(measured_size, bytes);
+  found.sizes = {.least = size_of(run.front()), .most = size_of(run.back()), .asked = bytes};
   return found;
+}
+
+MeasuredSizes measured_messages(const Cluster& cluster, double bytes) {
+  MeasuredSizes sizes;
+  for (const MeasuredCollective& sample : cluster.collectives) {
+    if (sample.seconds <= 0 || sample.bytes <= 0) continue;  // a barrier has no size
+    const auto size = static_cast<double>(sample.bytes);
+    sizes.least = sizes.most == 0 ? size : std::min(sizes.least, size);
+    sizes.most = std::max(sizes.most, size);
+  }
+  sizes.asked = sizes.most > 0 ? bytes : 0;
+  return sizes;
 }
 
 }  // namespace meshplan::sim

@@ -5,12 +5,17 @@
 
 #include "program/collective_table.hpp"
 #include "sim/cluster.hpp"
+#include "sim/pricing.hpp"
 
 namespace meshplan::sim {
+
+/// Under which name a collective is measured.
+program::CommOp comm_op(program::Collective collective);
 
 struct MeasuredSeconds {
   double seconds = 0;
   bool exact = false;  // a sample of this very size and group
+  MeasuredSizes sizes;
 };
 
 /// Looks a communication up in the cluster's samples of the same operation, on buffers as cold as
@@ -22,5 +27,8 @@ struct MeasuredSeconds {
 std::optional<MeasuredSeconds> measured_seconds(const Cluster& cluster, program::CommOp op,
                                                 const GroupPlacement& group, double bytes,
                                                 const std::function<double(int, double)>& formula);
+
+/// Of all communications that were measured inside a host: what the fabric's formula was fitted to.
+MeasuredSizes measured_messages(const Cluster& cluster, double bytes);
 
 }  // namespace meshplan::sim

@@ -111,6 +111,10 @@ double tiled_gemm_seconds(const ProductShape& shape, double tile_m, double tile_
   return waves * 2 * tile_m * tile_n * k / unit_flops;
 }
 
+double size_of_work(double flops, double bytes) {
+  return flops > 0 ? flops : bytes;
+}
+
 std::string group_key(const SignatureParts& parts) {
   return fmt::format("{} {} {}", parts.kind, name_of(parts.dtype), parts.sizes.size());
 }
@@ -194,7 +198,11 @@ OperatorTable::OperatorTable(const Cluster& cluster) : cluster_(cluster) {
     Sample sample{.measured = &measured, .parts = parse_signature(measured.signature)};
     const double expected = formula_seconds(sample.parts, measured.flops, measured.bytes, cluster);
     if (expected > 0) sample.correction = measured.seconds / expected;
-    by_kind_[group_key(sample.parts)].push_back(std::move(sample));
+    Kind& kind = by_kind_[group_key(sample.parts)];
+    const double size = size_of_work(measured.flops, measured.bytes);
+    kind.sizes.least = kind.samples.empty() ? size : std::min(kind.sizes.least, size);
+    kind.sizes.most = std::max(kind.sizes.most, size);
+    kind.samples.push_back(std::move(sample));
   }
 }
 
@@ -238,9 +246,11 @@ Price OperatorTable::price(const std::string& signature, double flops, double by
   const SignatureParts parts = parse_signature(signature);
   Price price{.seconds = formula_seconds(parts, flops, bytes, cluster_)};
   if (const auto found = by_kind_.find(group_key(parts)); found != by_kind_.end()) {
-    const Correction correction = correction_for(parts, found->second);
+    const Correction correction = correction_for(parts, found->second.samples);
     price.seconds *= correction.seconds;
     price.source = PriceSource::Interpolated;
+    price.sizes = found->second.sizes;
+    price.sizes.asked = size_of_work(flops, bytes);
     return with_memory_demand(price, correction.slowdown, bytes);
   }
   if (cluster_.device.kind != DeviceKind::Cpu || price.seconds <= 0 ||

@@ -47,12 +47,16 @@ class OperatorTable {
     double seconds = 1;
     double slowdown = 1;  // seconds_busy / seconds
   };
+  struct Kind {
+    std::vector<Sample> samples;
+    MeasuredSizes sizes;
+  };
   Correction correction_for(const SignatureParts& parts, const std::vector<Sample>& samples) const;
   Price with_memory_demand(Price price, double slowdown, double bytes) const;
 
   const Cluster& cluster_;
   std::unordered_map<std::string, const MeasuredOperator*> exact_;
-  std::unordered_map<std::string, std::vector<Sample>> by_kind_;  // by "kind dtype #sizes"
+  std::unordered_map<std::string, Kind> by_kind_;  // by "kind dtype #sizes"
 };
 
 }  // namespace meshplan::sim

@@ -9,6 +9,7 @@
 #include "program/cost.hpp"
 #include "program/lower.hpp"
 #include "program/mesh.hpp"
+#include "sim/extrapolation.hpp"
 #include "sim/pricing.hpp"
 
 namespace meshplan::sim {
@@ -43,7 +44,32 @@ constexpr double kBetweenSigma = 0.1;
 constexpr double kCpuSheetSigma = 0.4;
 
 constexpr std::string_view kCalibrate = "meshplan calibrate on this machine";
+constexpr std::string_view kCalibrateSizes = "samples of this size: meshplan calibrate";
 constexpr std::string_view kNcclTests = "nccl-tests of these groups, or meshplan calibrate";
+
+/// Prices of one class of operations that rest on samples of quite another size.
+struct FarSeconds {
+  double all = 0;    // of the class, alone
+  double far = 0;    // of them
+  double sigma = 0;  // sum over the far ones of seconds times sigma: they err together
+
+  void add(const Price& price) {
+    all += price.seconds;
+    if (price.sizes.beyond() <= kFarBeyond) return;
+    far += price.seconds;
+    sigma += price.seconds * extrapolation_sigma(price.sizes.beyond());
+  }
+  /// Splits a term: what is far off, and the rest. @param name  of the former
+  void divide(PredictionTerm term, std::string_view name,
+              std::vector<PredictionTerm>& terms) const {
+    const double share = all > 0 ? far / all : 0;
+    if (share > 0)
+      terms.push_back(
+          {name, term.seconds * share, sigma / far, TermSource::Assumed, kCalibrateSizes});
+    term.seconds *= 1 - share;
+    terms.push_back(term);
+  }
+};
 
 /// Largest contribution to the interval first; what adds nothing is left out.
 void order(std::vector<PredictionTerm>& terms) {
@@ -71,6 +97,10 @@ struct ClassSeconds {
   }
 };
 
+bool exchanges_activations(program::Lane lane) {
+  return lane == program::Lane::Tp || lane == program::Lane::Cp || lane == program::Lane::Ep;
+}
+
 ClassSeconds& class_of(std::array<ClassSeconds, 3>& classes, const std::string& signature) {
   if (signature.starts_with("linear.") || signature.starts_with("grouped_linear."))
     return classes[0];
@@ -87,25 +117,38 @@ std::vector<PredictionTerm> terms_of(const program::Plan& plan, int stage, const
   std::array<ClassSeconds, 3> classes{{{"matrix products", kProductSigma},
                                        {"attention", kAttentionSigma},
                                        {"streams and the optimizer", kStreamSigma}}};
+  FarSeconds compute, exchange_far, pipeline_far, gradients_far;
   for (std::size_t i = 0; i < program.instances.size(); ++i) {
     const auto& instance = program.instances[i];
-    if (program::operation_of(program, instance).lane != program::Lane::Compute) continue;
     const Price& price = prices.per_instance[i];
+    const program::Operation& operation = program::operation_of(program, instance);
+    if (operation.lane == program::Lane::Dp) gradients_far.add(price);
+    if (exchanges_activations(operation.lane)) exchange_far.add(price);
+    if (std::holds_alternative<program::PeerOp>(operation.work)) pipeline_far.add(price);
+    if (operation.lane != program::Lane::Compute) continue;
+    compute.add(price);
+    if (price.sizes.beyond() > kFarBeyond) continue;
     class_of(classes, program::signature(program, instance))
         .by_source[static_cast<std::size_t>(price.source)] += price.seconds;
   }
   const bool gpu = cluster.device.kind == DeviceKind::Gpu;
   std::vector<PredictionTerm> terms;
   for (const ClassSeconds& own : classes) own.append_to(terms, gpu);
+  if (compute.far > 0)
+    terms.push_back({"computation far beyond samples", compute.far, compute.sigma / compute.far,
+                     TermSource::Assumed, kCalibrateSizes});
   const double exchange =
       seconds[Category::Tp] + seconds[Category::Sp] + seconds[Category::Cp] + seconds[Category::Ep];
-  terms.push_back({"tensor, context and expert exchange", exchange, kExchangeSigma,
-                   TermSource::DataSheet, gpu ? kNcclTests : kCalibrate});
-  terms.push_back({"pipeline", seconds[Category::Pp] + seconds[Category::Bubble], kPipelineSigma,
-                   TermSource::DataSheet,
-                   gpu ? std::string_view("sends between two stages") : kCalibrate});
-  terms.push_back({"gradients and parameters", seconds[Category::Dp], kDataParallelSigma,
-                   TermSource::DataSheet, gpu ? kNcclTests : kCalibrate});
+  exchange_far.divide({"tensor, context and expert exchange", exchange, kExchangeSigma,
+                       TermSource::DataSheet, gpu ? kNcclTests : kCalibrate},
+                      "exchange far beyond samples", terms);
+  pipeline_far.divide(
+      {"pipeline", seconds[Category::Pp] + seconds[Category::Bubble], kPipelineSigma,
+       TermSource::DataSheet, gpu ? std::string_view("sends between two stages") : kCalibrate},
+      "pipeline far beyond samples", terms);
+  gradients_far.divide({"gradients and parameters", seconds[Category::Dp], kDataParallelSigma,
+                        TermSource::DataSheet, gpu ? kNcclTests : kCalibrate},
+                       "gradients far beyond samples", terms);
   terms.push_back({"host and waits", seconds[Category::Host] + seconds[Category::Other],
                    kOverheadSigma, TermSource::Assumed, "meshplan run --trace"});
   const double effects =

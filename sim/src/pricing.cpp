@@ -1,5 +1,6 @@
 #include "sim/pricing.hpp"
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 
@@ -94,6 +95,11 @@ class ProgramPricer {
 };
 
 }  // namespace
+
+double MeasuredSizes::beyond() const {
+  if (most <= 0 || asked <= 0) return 1;
+  return std::max({1.0, asked / most, least / asked});
+}
 
 Price price_operation(const Program& program, const OperationInstance& instance,
                       const Cluster& cluster) {

@@ -156,6 +156,22 @@ expect 0 "pp2 dp2" simulate simulated.json
 sed 's/"dp": 2/"dp": 4/' simulated.json >mismatch.json
 expect 2 "the plan has 8 ranks" simulate mismatch.json
 
+# --- prices far beyond the sizes that were measured
+tiny='{"op": "all_reduce", "group_size": 4, "ranks_on_host": 4, "seconds": 1e-6'
+"$meshplan" clusters cpu-host --json |
+  sed "s/\"collectives\": \[\]/\"collectives\": [$tiny, \"bytes\": 8}, $tiny, \"bytes\": 16}]/" >tiny.json
+dp4=(--model tiny-llama --cluster tiny.json --dp 4 --global-batch 16 --seq-len 128)
+expect 0 "all_reduce of 4 ranks  8B to 16B" simulate "${dp4[@]}" --out far.json --trace far_trace.json
+expect 0 "80 % interval of the step time with them" simulate far.json
+expect 0 '"measured_most": 16.0' simulate far.json --json
+expect 0 "beyond the sizes that were measured" plan "${dp4[@]}" --gpus 4
+expect 0 '"extrapolations"' plan "${dp4[@]}" --gpus 4 --json
+sed 's/"measured": false/"measured": true/' far_trace.json >far_measured.json
+expect 0 "beyond the sizes that were measured" compare far_trace.json far_measured.json
+expect 0 '"extrapolations"' compare far_trace.json far_measured.json --json
+expect 0 "step time" simulate plan.json
+grep -q "beyond the sizes" stdout && fail "a data sheet claims no measured sizes"
+
 # --- nothing feasible
 expect 3 "nearest miss" plan --model llama3.1-405b --cluster one-h100 --global-batch 8 \
   --seq-len 1024

@@ -1,10 +1,12 @@
 // Predicted beside measured: step time, where the time goes, which operations differ most.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "program/trace.hpp"
+#include "reports/extrapolation_report.hpp"
 #include "sim/breakdown.hpp"
 
 namespace meshplan::reports {
@@ -39,7 +41,9 @@ struct Comparison {
   int critical_rank = 0;  // the measured rank that waits least
   sim::Breakdown predicted_critical;
   sim::Breakdown measured_critical;
-  std::vector<OperationDifference> operations;  // largest absolute difference first
+  std::vector<OperationDifference> operations;     // largest absolute difference first
+  std::vector<sim::Extrapolation> extrapolations;  // in the prediction
+  std::optional<Interval> interval;  // of the predicted step time, if something is extrapolated
 };
 
 /// @throws ConfigError if the traces are of different plans, or both predicted or both measured

@@ -9,6 +9,7 @@
 #include "sim/breakdown.hpp"
 #include "sim/cluster.hpp"
 #include "sim/engine.hpp"
+#include "sim/extrapolation.hpp"
 #include "sim/memory.hpp"
 #include "sim/memory_timeline.hpp"
 
@@ -30,6 +31,7 @@ struct SimulationReport {
   double tokens_per_s = 0;     // all ranks together
   std::optional<double> uncompressed_step_s;          // of a plan that compresses gradients
   std::vector<sim::MemoryTimeline> memory_timelines;  // if asked for
+  std::vector<sim::Extrapolation> extrapolations;
 };
 
 struct SimulationReportOptions {

@@ -13,6 +13,19 @@ namespace meshplan::sim {
 
 enum class PriceSource { Formula, Interpolated, Measured };
 
+/// Sizes that samples were taken at, and the one that is asked for: bytes of a message, FLOPs of an
+/// operation (its bytes, if it has none).
+struct MeasuredSizes {
+  double least = 0;
+  double most = 0;
+  double asked = 0;
+  /// How many times larger or smaller than any sample; 1 inside their range and without samples.
+  double beyond() const;
+  bool operator==(const MeasuredSizes&) const = default;
+};
+/// From here on a price is called extrapolated.
+inline constexpr double kFarBeyond = 4;
+
 /// A duration and, for that duration, the demand on each resource that ranks may share.
 struct Price {
   double seconds = 0;             // alone
@@ -20,6 +33,7 @@ struct Price {
   double link_bytes_per_s = 0;    // of a link of `level`, per rank
   int level = -1;                 // fabric level of link_bytes_per_s; -1 = touches no link
   PriceSource source = PriceSource::Formula;
+  MeasuredSizes sizes;  // of the samples that it rests on; all 0 without samples
   bool operator==(const Price&) const = default;
 };
 
