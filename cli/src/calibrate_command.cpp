@@ -122,10 +122,12 @@ int measure(const Options& options, runtime::Job& job) {
   const int at_once = on_gpus ? job.world().size()
                               : std::min(job.world().size(),
                                          *std::ranges::max_element(job.layout().cores_of_machine));
+  const auto reference = make_reference_product(on_gpus ? DeviceKind::Cuda : DeviceKind::Cpu);
   runtime::CalibrationOptions calibration{
       .operators = {.seconds_per_operator = options.seconds_per_operator,
                     .busy_ranks = at_once,
-                    .total_seconds = on_gpus ? options.operators_s : 0},
+                    .total_seconds = on_gpus ? options.operators_s : 0,
+                    .reference = reference.get()},
       .communication = {.ops = {program::CommOp::AllReduce, program::CommOp::AllGather,
                                 program::CommOp::ReduceScatter},
                         .budget_per_case = Seconds{0.1},
@@ -210,6 +212,7 @@ int calibrate(const Options& options) {
   output("\n{} operators and {} communications measured -> {}\n", jobs.front().operators.size(),
          communications, *options.out);
   if (!jobs.front().gpus.empty()) output("{}", reports::gpu_text(jobs.front()));
+  output("{}", reports::quietness_text(jobs));
   return kDone;
 }
 

@@ -148,6 +148,11 @@ DeviceKind choose_device(const DeviceOptions& options, const program::Plan& plan
   return DeviceKind::Cuda;
 }
 
+std::unique_ptr<runtime::ReferenceProduct> make_reference_product(DeviceKind kind) {
+  if (kind != DeviceKind::Cpu) return nullptr;
+  return std::make_unique<runtime::ReferenceProduct>(kernels::make_cpu_backend(1));
+}
+
 RankDevice::RankDevice(const DeviceOptions& options, DeviceKind kind,
                        [[maybe_unused]] int pipeline_stages, [[maybe_unused]] runtime::Job& job) {
 #if MESHPLAN_HAS_CUDA

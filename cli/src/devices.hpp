@@ -10,6 +10,7 @@
 #include "program/plan.hpp"
 #include "runtime/device.hpp"
 #include "runtime/job.hpp"
+#include "runtime/reference_product.hpp"
 
 namespace meshplan::cli {
 
@@ -46,6 +47,9 @@ DeviceKind choose_device(const DeviceOptions& options);
 /// @throws ConfigError where a GPU is asked for and this program or machine has none, saying why
 DeviceKind choose_device(const DeviceOptions& options, const program::Plan& plan,
                          const std::string& plan_file);
+
+/// What tells the speed of processor cores, on a backend of its own; null for ranks on GPUs.
+std::unique_ptr<runtime::ReferenceProduct> make_reference_product(DeviceKind kind);
 
 /// A rank's device and the backend behind it.
 class RankDevice {

@@ -17,10 +17,12 @@
 #include "program/lower.hpp"
 #include "ranks.hpp"
 #include "reports/catalog_report.hpp"
+#include "reports/machine_drift.hpp"
 #include "reports/run_report.hpp"
 #include "run_log.hpp"
 #include "runtime/checkpoint_writer.hpp"
 #include "runtime/hugging_face_weights.hpp"
+#include "runtime/machine_watch.hpp"
 #include "runtime/preflight.hpp"
 #include "runtime/run_checkpoints.hpp"
 #include "runtime/stop_signal.hpp"
@@ -205,7 +207,15 @@ class Voice {
     std::fflush(stdout);
   }
 
+  /// Once. @param busy_cores  empty: nothing to say
+  void warn(const std::string& busy_cores) {
+    if (!warns_ || busy_cores.empty() || std::exchange(warned_, true)) return;
+    output(stderr, "meshplan: warning: {}; steps take longer than on a quiet machine\n",
+           busy_cores);
+  }
+
   void conclude(const reports::RunSummary& summary) {
+    if (summary.trace.machine) warn(reports::busy_cores(*summary.trace.machine));
     if (log_) log_->write(reports::to_json_line(summary));
     if (prints_) output("{}", reports::to_text(summary));
     if (warns_ && !prints_) output("{}", reports::to_json(summary));
@@ -217,6 +227,7 @@ class Voice {
   bool warns_;
   int every_;
   bool first_ = true;
+  bool warned_ = false;  // about busy cores
   std::optional<RunLog> log_;
 };
 
@@ -245,9 +256,18 @@ int work(Options options, const program::Plan& plan, DeviceKind device_kind, run
     stop.emplace();
     options.train.checkpoints.stop_requested = [&stop] { return stop->requested(); };
   }
+  runtime::MachineWatch machine(job.world(), job.layout(), make_reference_product(device_kind));
+  int steps = 0;
   runtime::TrainResult result =
       runtime::train(plan, options.train, job.world(), device.device(), &job.board(),
-                     [&](const program::StepReport& step) { voice.say(step); });
+                     [&](const program::StepReport& step) {
+                       voice.say(step);
+                       // Early enough to stop a long run; a short one is told at its end.
+                       constexpr int kEarly = 3, kLong = 10;
+                       if (++steps == kEarly && options.train.num_steps >= kLong)
+                         voice.warn(reports::busy_cores(machine.cores()));
+                     });
+  result.trace.machine = machine.finish();
   const int code = result.stopped ? kInterrupted : kDone;
   if (!leads) return code;
   result.trace.source = device.name();

@@ -12,6 +12,7 @@
 #include "progress.hpp"
 #include "ranks.hpp"
 #include "reports/comparison.hpp"
+#include "reports/machine_drift.hpp"
 #include "reports/trial_report.hpp"
 #include "runtime/preflight.hpp"
 #include "temporary_folder.hpp"
@@ -40,7 +41,19 @@ struct Candidate {
   program::Trace measured;  // of all rounds
   double previous_median_s = 0;
   double median_s = 0;
+  program::MachineSpeed machine;  // mean of the rounds
+  int rounds = 0;
 };
+
+void add(Candidate& candidate, const program::MachineSpeed& now) {
+  const double weight = 1.0 / ++candidate.rounds;
+  const program::MachineSpeed before = candidate.machine;
+  candidate.machine = now;
+  candidate.machine.reference_s =
+      before.reference_s + weight * (now.reference_s - before.reference_s);
+  candidate.machine.other_cores =
+      before.other_cores + weight * (now.other_cores - before.other_cores);
+}
 
 std::vector<Candidate> load(const Options& options) {
   if (options.plans.empty()) throw ConfigError("which plans? usage: meshplan trial a.json b.json");
@@ -75,6 +88,7 @@ int measure(const Options& options, const std::string& trace_file, Candidate& ca
                           trace.step_times_s.end());
   all.losses = trace.losses;
   all.peak_memory_bytes = std::max(all.peak_memory_bytes, trace.peak_memory_bytes);
+  if (trace.machine) add(candidate, *trace.machine);
   candidate.previous_median_s = candidate.median_s;
   program::Trace counted = all;
   counted.measured = false;  // its warm-up is gone already
@@ -102,7 +116,9 @@ reports::TrialRow row_of(const Candidate& candidate) {
           .steps = times.steps,
           .measured_memory_bytes = candidate.measured.peak_memory_bytes,
           .first_loss = candidate.measured.losses.front(),
-          .last_loss = candidate.measured.losses.back()};
+          .last_loss = candidate.measured.losses.back(),
+          .slowdown = reports::slowdown(candidate.machine, candidate.plan.cluster_json),
+          .machine = candidate.machine};
 }
 
 int run(const Options& options) {
@@ -128,6 +144,8 @@ int run(const Options& options) {
     if (trial.rounds >= options.least_rounds && is_stable(candidates, options.stable)) break;
   }
   for (const Candidate& candidate : candidates) trial.rows.push_back(row_of(candidate));
+  if (const std::string busy = reports::busy_cores(trial); !busy.empty())
+    output(stderr, "meshplan: warning: {}; steps take longer than on a quiet machine\n", busy);
   if (options.csv) write_file(*options.csv, reports::to_csv(trial));
   if (options.markdown) write_file(*options.markdown, reports::to_markdown(trial));
   output("{}", options.json ? reports::to_json(trial) : reports::to_text(trial));

@@ -12,8 +12,9 @@ namespace program {
 template <class Visitor>
 void fields(Visitor& v, OperatorSample& s) {
   v.required("signature", s.signature, "kind, phase, dtype and local shape");
-  v.required("seconds", s.seconds, "median, alone", between(0, limits::kSeconds));
-  v.optional("seconds_busy", s.seconds_busy, "median while every core ran the same",
+  v.required("seconds", s.seconds, "first quartile of undisturbed timings, alone",
+             between(0, limits::kSeconds));
+  v.optional("seconds_busy", s.seconds_busy, "the same while every core ran it",
              between(0, limits::kSeconds));
   v.optional("spread", s.spread, "(p90 - p10) / median", at_least(0));
   v.optional("flops", s.flops, "executed", at_least(0));
@@ -32,7 +33,8 @@ void fields(Visitor& v, CommSample& s) {
   v.required("algorithm", s.algorithm, "that ran");
   v.optional("cold", s.cold, "in place on buffers that no cache holds");
   v.optional("repeats", s.repeats, "timed", at_least(0));
-  v.required("seconds", s.seconds, "median, of the slowest rank", between(0, limits::kSeconds));
+  v.required("seconds", s.seconds, "first quartile, of the slowest rank",
+             between(0, limits::kSeconds));
   v.optional("p10_s", s.p10_s, "10th percentile");
   v.optional("p90_s", s.p90_s, "90th percentile");
 }
@@ -44,7 +46,7 @@ void fields(Visitor& v, LinkSample& s) {
   v.required("same_host", s.same_host, "whether both run on one machine");
   v.required("bytes", s.bytes, "of the message", between(0, limits::kBytes));
   v.optional("repeats", s.repeats, "timed", at_least(0));
-  v.required("seconds", s.seconds, "median, one way", between(0, limits::kSeconds));
+  v.required("seconds", s.seconds, "first quartile, one way", between(0, limits::kSeconds));
   v.optional("p10_s", s.p10_s, "10th percentile");
   v.optional("p90_s", s.p90_s, "90th percentile");
 }
@@ -102,6 +104,22 @@ void fields(Visitor& v, ProgressSample& s) {
 }
 
 template <class Visitor>
+void fields(Visitor& v, Quietness& q) {
+  v.optional("reference_s", q.reference_s, "of the reference product, alone; 0 = not measured",
+             at_least(0));
+  v.optional("reference_busy_s", q.reference_busy_s, "while every core ran it",
+             between(0, limits::kSeconds));
+  v.optional("reference_p10_s", q.reference_p10_s, "10th percentile, alone",
+             between(0, limits::kSeconds));
+  v.optional("reference_p50_s", q.reference_p50_s, "median, alone", between(0, limits::kSeconds));
+  v.optional("samples", q.samples, "of operators and messages", at_least(0));
+  v.optional("disturbed", q.disturbed, "samples beside which something else ran", at_least(0));
+  v.optional("repeated_visits", q.repeated_visits, "to cases with too few undisturbed samples",
+             at_least(0));
+  v.optional("other_cores", q.other_cores, "that other processes kept busy", at_least(0));
+}
+
+template <class Visitor>
 void fields(Visitor& v, CalibrationSamples& s) {
   v.required("schema_version", s.schema_version, "version of this format", between(1, 1));
   v.required("hostname", s.hostname, "of rank 0's machine");
@@ -126,6 +144,7 @@ void fields(Visitor& v, CalibrationSamples& s) {
   v.optional("launch", s.launch, "cost of issuing an operation to a GPU");
   v.optional("progress", s.progress, "communication that a progress thread moved beside work");
   v.optional("device_driven", s.device_driven, "whether NCCL moved the data");
+  v.optional("quietness", s.quietness, "of the machine, meanwhile");
 }
 
 CalibrationSamples parse_samples(std::string_view text, const std::string& file) {

@@ -34,6 +34,16 @@ void fields(Visitor& v, Span& s) {
   v.optional("flops", s.flops, "executed", at_least(0));
 }
 
+template <class Visitor>
+void fields(Visitor& v, MachineSpeed& m) {
+  v.optional("reference_s", m.reference_s, "of the reference product, mean; 0 = not measured",
+             between(0, limits::kSeconds));
+  v.optional("reference_ranks", m.reference_ranks, "that ran it at once", at_least(1));
+  v.optional("other_cores", m.other_cores, "that other processes kept busy", at_least(0));
+  v.optional("cores", m.cores, "that the ranks may run on; 0 = not known", at_least(0));
+  v.optional("ranks_on_host", m.ranks_on_host, "of the job, on the fullest machine", at_least(1));
+}
+
 namespace {
 
 struct TraceFile {
@@ -55,6 +65,7 @@ void fields(Visitor& v, TraceFile& f) {
   v.optional("peak_memory_bytes", f.trace.peak_memory_bytes, "of the largest rank",
              between(0, limits::kBytes));
   v.optional("losses", f.trace.losses, "mean token loss of each step");
+  v.optional("machine", f.trace.machine, "how fast and busy it was (measured)");
   v.required("spans", f.trace.spans, "what each lane of each rank did");
 }
 

@@ -1,5 +1,6 @@
 #include "reports/calibration_report.hpp"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <map>
 
@@ -81,6 +82,31 @@ std::string gpu_text(const CalibrationSamples& job) {
       "host needs {:.2f} us\n{}",
       gpus(job), copies(job), 1e6 * job.launch.device_seconds, 1e6 * job.launch.queued_seconds,
       1e6 * job.launch.host_seconds, links(job));
+}
+
+std::string quietness_text(const std::vector<program::CalibrationSamples>& jobs) {
+  program::Quietness sum;
+  double busiest = 0, reference_spread = 0;
+  for (const CalibrationSamples& job : jobs) {
+    sum.samples += job.quietness.samples;
+    sum.disturbed += job.quietness.disturbed;
+    sum.repeated_visits += job.quietness.repeated_visits;
+    busiest = std::max(busiest, job.quietness.other_cores / job.cores);
+    if (job.quietness.reference_p10_s > 0)
+      reference_spread = job.quietness.reference_p50_s / job.quietness.reference_p10_s;
+  }
+  if (sum.samples == 0) return "";
+  const double disturbed = static_cast<double>(sum.disturbed) / sum.samples;
+  constexpr double kQuiet = 0.02;
+  const char* verdict = disturbed < kQuiet && busiest < kQuiet ? "quiet"
+                        : disturbed < 5 * kQuiet && busiest < 5 * kQuiet
+                            ? "nearly quiet"
+                            : "not quiet: prefer to calibrate with nothing else running";
+  return fmt::format(
+      "machine: {:.1f} % of {} timings disturbed, {} visits repeated; reference product p50/p10 "
+      "{:.2f}; other processes used {:.0f} % of the cores: {}\n",
+      100 * disturbed, grouped(sum.samples), grouped(sum.repeated_visits), reference_spread,
+      100 * busiest, verdict);
 }
 
 }  // namespace meshplan::reports

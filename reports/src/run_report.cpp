@@ -7,6 +7,7 @@
 #include "core/units.hpp"
 #include "program/cost.hpp"
 #include "reports/comparison.hpp"
+#include "reports/machine_drift.hpp"
 #include "reports/search_report.hpp"
 #include "reports/table.hpp"
 #include "reports/timing_report.hpp"
@@ -21,11 +22,19 @@ double tokens_per_step(const program::Plan& plan) {
   return static_cast<double>(plan.workload.global_batch_size * plan.workload.seq_len);
 }
 
-std::string against_prediction(const program::Plan& plan, double measured_s) {
+/// As it is, and at the speed that the machine had when it was calibrated.
+std::string against_prediction(const program::Trace& trace, double measured_s) {
+  const program::Plan& plan = trace.plan;
   if (!plan.prediction || measured_s <= 0) return {};
   const double predicted_s = plan.prediction->step_time_s;
-  return fmt::format("predicted   {:.2f} ms a step: {:+.1f} %\n", predicted_s * kMilliseconds,
-                     (predicted_s / measured_s - 1) * 100);
+  const double error = predicted_s / measured_s - 1;
+  std::string text = fmt::format("predicted   {:.2f} ms a step: {:+.1f} %\n",
+                                 predicted_s * kMilliseconds, error * 100);
+  const auto now = trace.machine ? slowdown(*trace.machine, plan.cluster_json) : std::nullopt;
+  if (!now) return text;
+  return text + fmt::format("machine     {} than at calibration; at that speed {:+.1f} %\n",
+                            change(*now),
+                            100 * error_at_calibrated_speed(predicted_s, measured_s, *now));
 }
 
 std::optional<double> mfu(const RunSummary& summary, double step_s) {
@@ -37,6 +46,16 @@ std::string peak_line(const RunHeader& header) {
   if (!header.peak) return "MFU is not given: the plan names no cluster, so no peak is known\n";
   return fmt::format("MFU is of {:.4g} TFLOP/s: {}\n", header.peak->job_flop_per_s / kTera,
                      header.peak->source);
+}
+
+Json machine_json(const program::Trace& trace) {
+  if (!trace.machine) return nullptr;
+  const program::MachineSpeed& machine = *trace.machine;
+  const auto slower = slowdown(machine, trace.plan.cluster_json);
+  return {{"reference_s", machine.reference_s},
+          {"slowdown", slower ? Json(*slower) : Json(nullptr)},
+          {"other_cores", machine.other_cores},
+          {"cores", machine.cores}};
 }
 
 Json summary_fields(const RunSummary& summary) {
@@ -58,7 +77,8 @@ Json summary_fields(const RunSummary& summary) {
           {"arena_bytes", summary.arena_bytes},
           {"resident_after_first_step_bytes", summary.resident_after_first_step},
           {"resident_at_end_bytes", summary.resident_at_end},
-          {"tracing_overhead", trace.tracing_overhead}};
+          {"tracing_overhead", trace.tracing_overhead},
+          {"machine", machine_json(trace)}};
 }
 
 const program::LayerLoad* layer_with_most(const program::ExpertReport& experts,
@@ -164,7 +184,7 @@ std::string to_text(const RunSummary& summary) {
       program::model_flops_per_step(trace.plan) / times.median_s / 1e9, utilization ? ", MFU " : "",
       utilization ? percent(*utilization) : "", trace.peak_memory_bytes / kMib,
       summary.arena_bytes / kMib);
-  text += against_prediction(trace.plan, times.median_s);
+  text += against_prediction(trace, times.median_s);
   if (!trace.spans.empty())
     text += fmt::format("tracing     adds {:+.1f} % to a step\n", trace.tracing_overhead * 100);
   if (summary.timing) text += '\n' + to_text(*summary.timing);

@@ -7,6 +7,7 @@
 #include "core/json_fields.hpp"
 #include "core/units.hpp"
 #include "planner/space.hpp"
+#include "reports/machine_drift.hpp"
 #include "reports/table.hpp"
 
 namespace meshplan::reports {
@@ -65,6 +66,29 @@ std::vector<std::vector<const TrialRow*>> by_model(const Trial& trial) {
   return groups;
 }
 
+/// How fast and busy the machine was, and what its drift since the calibration explains.
+std::string drift_of(const Trial& trial) {
+  const auto then = mean_absolute_error_at_calibrated_speed(trial);
+  if (!then) return {};
+  double sum = 0;
+  int known = 0;
+  for (const TrialRow& row : trial.rows)
+    if (row.slowdown) {
+      sum += *row.slowdown;
+      ++known;
+    }
+  const double now = mean_absolute_error(trial);
+  const double points = (now - *then) * 100;
+  std::string text = fmt::format("machine           reference product {} than at calibration\n",
+                                 change(sum / known));
+  if (const std::string busy = busy_cores(trial); !busy.empty())
+    text += fmt::format("                  {}\n", busy);
+  text += fmt::format("at that speed     {:.1f} % mean absolute step-time error: ", *then * 100);
+  return text + (points > 0
+                     ? fmt::format("drift explains {:.1f} of {:.1f} points\n", points, now * 100)
+                     : std::string("drift explains nothing of the error\n"));
+}
+
 std::string findings(const Trial& trial) {
   const TrialRow& worst = *std::ranges::max_element(trial.rows, {}, [](const TrialRow& row) {
     return std::abs(error_of(row.predicted_s, row.measured_s));
@@ -85,6 +109,7 @@ std::string findings(const Trial& trial) {
   return text +
          fmt::format("mean absolute memory error: {:.1f} %\n",
                      memory / static_cast<double>(trial.rows.size()) * 100) +
+         drift_of(trial) +
          fmt::format("mean absolute step-time error: {:.1f} %\n", mean_absolute_error(trial) * 100);
 }
 
@@ -94,6 +119,31 @@ double mean_absolute_error(const Trial& trial) {
   double sum = 0;
   for (const TrialRow& row : trial.rows) sum += std::abs(error_of(row.predicted_s, row.measured_s));
   return trial.rows.empty() ? 0 : sum / static_cast<double>(trial.rows.size());
+}
+
+std::optional<double> mean_absolute_error_at_calibrated_speed(const Trial& trial) {
+  double sum = 0;
+  bool known = false;
+  for (const TrialRow& row : trial.rows) {
+    known = known || row.slowdown;
+    sum += std::abs(
+        error_at_calibrated_speed(row.predicted_s, row.measured_s, row.slowdown.value_or(1)));
+  }
+  if (!known) return std::nullopt;
+  return sum / static_cast<double>(trial.rows.size());
+}
+
+std::string busy_cores(const Trial& trial) {
+  std::string worst;
+  double most = 0;
+  for (const TrialRow& row : trial.rows) {
+    std::string text = busy_cores(row.machine);
+    const double share = row.machine.cores > 0 ? row.machine.other_cores / row.machine.cores : 0;
+    if (text.empty() || share <= most) continue;
+    most = share;
+    worst = fmt::format("{} ({})", text, describe(row.plan));
+  }
+  return worst;
 }
 
 std::optional<double> naive_mean_absolute_error(const Trial& trial) {
@@ -118,6 +168,7 @@ Table table_of(const Trial& trial) {
                           {"p10..p90"},
                           {"steps"},
                           {"error"},
+                          {"machine"},
                           {"naive ms"},
                           {"error"},
                           {"predicted MiB"},
@@ -133,6 +184,7 @@ Table table_of(const Trial& trial) {
          fmt::format("{:.1f}", row.measured_s * kMilliseconds),
          fmt::format("{:.0f}..{:.0f}", row.p10_s * kMilliseconds, row.p90_s * kMilliseconds),
          std::to_string(row.steps), signed_percent(error_of(row.predicted_s, row.measured_s)),
+         row.slowdown ? signed_percent(*row.slowdown - 1) : "-",
          single == nullptr ? "-" : fmt::format("{:.1f}", naive * kMilliseconds),
          single == nullptr ? "-" : signed_percent(error_of(naive, row.measured_s)),
          fmt::format("{:.1f}", row.predicted_memory_bytes / kMib),
@@ -169,13 +221,14 @@ std::string to_markdown(const Trial& trial) {
 std::string to_csv(const Trial& trial) {
   std::string text =
       "name,model,plan,ranks,predicted_s,measured_s,p10_s,p90_s,steps,predicted_bytes,"
-      "measured_bytes,first_loss,last_loss\n";
+      "measured_bytes,first_loss,last_loss,slowdown,other_cores\n";
   for (const TrialRow& row : trial.rows)
-    text += fmt::format("{},{},{},{},{},{},{},{},{},{:.0f},{:.0f},{},{}\n", row.name,
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{:.0f},{:.0f},{},{},{},{}\n", row.name,
                         row.plan.model.name, describe(row.plan), row.plan.parallel.world_size(),
                         row.predicted_s, row.measured_s, row.p10_s, row.p90_s, row.steps,
                         row.predicted_memory_bytes, row.measured_memory_bytes, row.first_loss,
-                        row.last_loss);
+                        row.last_loss, row.slowdown ? fmt::format("{}", *row.slowdown) : "",
+                        row.machine.other_cores);
   return text;
 }
 
@@ -194,11 +247,15 @@ std::string to_json(const Trial& trial) {
                     {"predicted_memory_bytes", row.predicted_memory_bytes},
                     {"measured_memory_bytes", row.measured_memory_bytes},
                     {"first_loss", row.first_loss},
-                    {"last_loss", row.last_loss}});
+                    {"last_loss", row.last_loss},
+                    {"slowdown", row.slowdown ? Json(*row.slowdown) : Json(nullptr)},
+                    {"other_cores", row.machine.other_cores}});
   Json root{{"schema_version", 1},
             {"rounds", trial.rounds},
             {"rows", std::move(rows)},
             {"mean_absolute_error", mean_absolute_error(trial)}};
+  if (const auto then = mean_absolute_error_at_calibrated_speed(trial))
+    root["mean_absolute_error_at_calibrated_speed"] = *then;
   if (const auto naive = naive_mean_absolute_error(trial))
     root["naive_mean_absolute_error"] = *naive;
   return root.dump(2) + "\n";

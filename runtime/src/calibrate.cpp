@@ -4,8 +4,10 @@
 #include <malloc.h>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "runtime/host_info.hpp"
+#include "runtime/host_load.hpp"
 #include "runtime/measure_device.hpp"
 #include "runtime/measure_progress.hpp"
 #include "runtime/train.hpp"
@@ -74,12 +76,25 @@ void measure_device(Communicator& world, Device& device, program::CalibrationSam
   world.barrier().wait();
 }
 
+/// Before the operators and after: a burst of another process hits one of the two.
+void keep_faster(program::CalibrationSamples& samples, const MemoryBandwidth& bandwidth) {
+  samples.memory_rate = std::max(samples.memory_rate, bandwidth.alone);
+  samples.host_memory_rate = std::max(samples.host_memory_rate, bandwidth.all);
+}
+
+void add_counts(program::Quietness& sum, const program::Quietness& part) {
+  sum.samples += part.samples;
+  sum.disturbed += part.disturbed;
+  sum.repeated_visits += part.repeated_visits;
+}
+
 }  // namespace
 
 program::CalibrationSamples calibrate(const CalibrationOptions& options, const JobLayout& layout,
                                       const program::CollectiveTable& table, Communicator& world,
                                       Device& device, const Progress& progress) {
   const HostInfo host = detect_host();
+  HostLoad load(layout);
   program::CalibrationSamples samples{
       .hostname = host.hostname,
       .processor = host.cpu_model,
@@ -90,16 +105,17 @@ program::CalibrationSamples calibrate(const CalibrationOptions& options, const J
       .process_bytes = resident_bytes(),
       .device_driven = device.rules().communications == program::CommunicationDriver::Device};
   if (!options.shapes.empty()) {
-    const MemoryBandwidth bandwidth = measure_memory_bandwidth(options.operators, world, device);
-    samples.memory_rate = bandwidth.alone;
-    samples.host_memory_rate = bandwidth.all;
+    keep_faster(samples, measure_memory_bandwidth(options.operators, world, device));
     for (const program::Plan& plan : options.shapes) {
       const std::string dtype(program::precision_name(plan.workload));
       if (std::ranges::find(samples.dtypes, dtype) == samples.dtypes.end())
         samples.dtypes.push_back(dtype);
     }
-    samples.operators =
+    MeasuredOperators measured =
         measure_operators(options.shapes, options.operators, world, device, progress);
+    samples.operators = std::move(measured.samples);
+    samples.quietness = measured.quietness;
+    keep_faster(samples, measure_memory_bandwidth(options.operators, world, device));
     ::malloc_trim(0);  // what the measuring itself held is no part of a rank
     samples.process_bytes =
         resident_bytes();  // with the libraries' own buffers, which exist by now
@@ -107,14 +123,23 @@ program::CalibrationSamples calibrate(const CalibrationOptions& options, const J
   measure_device(world, device, samples);
   if (world.size() > 1) {
     const std::unique_ptr<Communicator> device_world = device.make_world(world);
-    const MeasuredWorld measured{.host = world,
-                                 .device = device_world == nullptr ? nullptr : &device,
-                                 .moves = device_world.get()};
-    samples.communication = measure_collectives(measured, layout, table, options.communication);
-    samples.links = measure_links(measured, layout, options.communication);
+    const MeasuredWorld measured{
+        .host = world,
+        .device = device_world == nullptr ? nullptr : &device,
+        .moves = device_world.get(),
+        .reference = layout.oversubscribed() ? nullptr : options.operators.reference};
+    auto collectives = measure_collectives(measured, layout, table, options.communication);
+    auto links = measure_links(measured, layout, options.communication);
+    samples.communication = std::move(collectives.samples);
+    samples.links = std::move(links.samples);
+    add_counts(samples.quietness, collectives.quietness);
+    add_counts(samples.quietness, links.quietness);
     if (device_world == nullptr)
       samples.progress = measure_progress(world, layout, device.backend(), progress_sizes());
   }
+  program::MachineSpeed machine;
+  load.measure(world, machine);
+  samples.quietness.other_cores = machine.other_cores;
   return samples;
 }
 

@@ -3,36 +3,68 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core_watch.hpp"
+
 namespace meshplan::runtime {
 namespace {
 
 constexpr int kFewestRepeats = 5;
 constexpr int kMostRepeats = 200;
+constexpr int kMostOnHost = 1000;  // of calls that take less than the clock
 /// Long against the 0.5 us that CUDA's events resolve, short against the budget of an operator.
 constexpr double kBatchSeconds = 5e-4;
 constexpr int kMostCalls = 64;
 constexpr int kProbeCalls = 4;
+/// Seconds that two reference products stand for: short against a burst of another process.
+constexpr double kReferenceEvery = 0.01;
 
 }  // namespace
 
 std::vector<double> CallTimer::time(const TimedCall& timed, Seconds budget) {
-  return device_.rules().queues ? on_queues(timed, budget) : on_host(timed, budget);
+  std::vector<double> seconds;
+  for (const TimedSample& sample : sample(timed, budget, kFewestRepeats, nullptr))
+    seconds.push_back(sample.seconds);
+  return seconds;
 }
 
-std::vector<double> CallTimer::on_host(const TimedCall& timed, Seconds budget) {
+std::vector<TimedSample> CallTimer::sample(const TimedCall& timed, Seconds budget, int fewest,
+                                           ReferenceProduct* reference) {
+  if (!device_.rules().queues) return on_host(timed, budget, fewest, reference);
+  std::vector<TimedSample> samples;
+  for (const double seconds : on_queues(timed, budget)) samples.push_back({.seconds = seconds});
+  return samples;
+}
+
+std::vector<TimedSample> CallTimer::on_host(const TimedCall& timed, Seconds budget, int fewest,
+                                            ReferenceProduct* reference) {
+  const auto reference_now = [&] { return reference == nullptr ? 0 : reference->seconds(); };
+  double before = reference_now();
   for (int i = 0; i < 2; ++i) timed.call();
   device_.synchronize();
-  std::vector<double> times;
-  const double begin = monotonic_seconds();
-  double now = begin;
-  while (now - begin < budget.value || static_cast<int>(times.size()) < kFewestRepeats) {
+  std::vector<TimedSample> samples;
+  std::size_t judged = 0;  // samples that know the reference after them
+  const auto judge = [&] {
+    const double after = reference_now();
+    for (; judged < samples.size(); ++judged) samples[judged].reference_s = std::max(before, after);
+    before = after;
+  };
+  double spent = 0, unjudged = 0;
+  while (static_cast<int>(samples.size()) < fewest ||
+         (spent < budget.value && static_cast<int>(samples.size()) < kMostOnHost)) {
+    const CoreWatch core;
+    const double begin = monotonic_seconds();
     timed.call();
     device_.synchronize();
-    const double end = monotonic_seconds();
-    times.push_back(end - now);
-    now = end;
+    const double seconds = monotonic_seconds() - begin;
+    samples.push_back({.seconds = seconds, .off_core_s = core.lost_s(seconds)});
+    spent += seconds;
+    unjudged += seconds;
+    if (unjudged < kReferenceEvery) continue;
+    judge();
+    unjudged = 0;
   }
-  return times;
+  judge();
+  return samples;
 }
 
 double CallTimer::between_stamps(const std::function<void()>& work) {

@@ -7,6 +7,7 @@
 
 #include "cold_memory.hpp"
 #include "core/error.hpp"
+#include "message_sweep.hpp"
 #include "timed_group.hpp"
 
 namespace meshplan::runtime {
@@ -152,16 +153,6 @@ class Call {
   std::vector<std::int64_t> counts_;
 };
 
-/// Rank 0 has measured every case; the others may have waited.
-template <class Sample>
-void share(Communicator& world, std::vector<Sample>& samples) {
-  std::int64_t count = static_cast<std::int64_t>(samples.size());
-  world.broadcast({&count, 1, DType::I64}, 0).wait();
-  samples.resize(static_cast<std::size_t>(count));
-  world.broadcast({samples.data(), count * static_cast<std::int64_t>(sizeof(Sample)), DType::U8}, 0)
-      .wait();
-}
-
 /// What a rank's caches hold when it communicates: what it has computed with. So the carrier's own
 /// buffers and scratch memory are cold; an activation that it sends was written last.
 class Caches {
@@ -211,9 +202,10 @@ Workspace workspace_for(const MeasuredWorld& world, const std::vector<Case>& cas
 
 }  // namespace
 
-std::vector<CommSample> measure_collectives(const MeasuredWorld& world, const JobLayout& layout,
-                                            const program::CollectiveTable& table,
-                                            const MeasureOptions& options) {
+MeasuredMessages<CommSample> measure_collectives(const MeasuredWorld& world,
+                                                 const JobLayout& layout,
+                                                 const program::CollectiveTable& table,
+                                                 const MeasureOptions& options) {
   Communicator& host = world.host;
   const auto sizes = message_sizes(options);
   const auto group_sizes = groups_of(options, host.size());
@@ -228,45 +220,44 @@ std::vector<CommSample> measure_collectives(const MeasuredWorld& world, const Jo
   const std::vector<Case> cases = cases_of(options, device_drives(world));
   Workspace memory = workspace_for(world, cases, *std::ranges::max_element(sizes));
   Caches caches;
-  std::vector<CommSample> samples;
-  /// By a member of the group. @returns whether the case was too slow to go on with
-  const auto measure = [&](TimedGroup& group, int group_size, const Case& one, std::int64_t bytes) {
-    const Call call(group.moves(), one.op, bytes);
-    const auto times = time_repeats(
-        group, [&] { call.start(memory, one.buffers).wait(); }, options,
-        [&] {
-          if (world.device == nullptr) caches.prepare(call, one.buffers, memory);
-        });
-    CommSample sample{.op = one.op,
-                      .group_size = group_size,
-                      .ranks_on_host = ranks_on_host,
-                      .cores_on_host = cores_on_host,
-                      .bytes = call.bytes(),
-                      .algorithm = device_drives(world)
-                                       ? program::CommAlgorithm::Library
-                                       : table.choose(one.op, group_size, Bytes{call.bytes()}),
-                      .cold = one.buffers == Buffers::Cold};
-    set_times(sample, times, 1.0);
-    samples.push_back(sample);
-    return static_cast<int>(times.size()) < options.min_repeats;
-  };
-  std::vector<std::pair<Case, int>> too_slow;
-  const Stopwatch watch;
-  for (const std::int64_t bytes : sizes)
-    for (std::size_t g = 0; g < groups.size(); ++g)
-      for (const Case& one : cases) {
-        const bool repeats_barrier = one.op == CommOp::Barrier && bytes != sizes.front();
-        // Decided by all ranks alike, for they enter the barrier below together.
-        const double elapsed = largest(host, watch.seconds());
-        const bool skip =
-            repeats_barrier || elapsed > options.total_budget.value ||
-            std::ranges::find(too_slow, std::pair(one, group_sizes[g])) != too_slow.end();
-        if (skip) continue;
-        const bool slow = groups[g]->member() && measure(*groups[g], group_sizes[g], one, bytes);
-        if (largest(host, slow ? 1 : 0) > 0) too_slow.emplace_back(one, group_sizes[g]);
-      }
-  share(host, samples);
-  return samples;
+  std::vector<MessageSeries> series;
+  for (const auto& group : groups)
+    for (const Case& one : cases)
+      series.push_back({.group = group.get(),
+                        .once =
+                            [&memory, &group, one](std::int64_t bytes) {
+                              Call(group->moves(), one.op, bytes).start(memory, one.buffers).wait();
+                            },
+                        .before =
+                            [&, one](std::int64_t bytes) {
+                              if (world.device == nullptr)
+                                caches.prepare(Call(group->moves(), one.op, bytes), one.buffers,
+                                               memory);
+                            },
+                        .smallest_only = one.op == CommOp::Barrier});
+  const MessageSweep sweep(world, series, sizes, options);
+  MeasuredMessages<CommSample> measured{.samples = {}, .quietness = sweep.quietness()};
+  for (std::size_t s = 0; s < series.size(); ++s)
+    for (std::size_t size = 0; size < sizes.size(); ++size) {
+      if (!sweep.timed(s, size)) continue;
+      const Case& one = cases[s % cases.size()];
+      const int group_size = group_sizes[s / cases.size()];
+      const std::int64_t bytes =
+          Call::rounded(group_size, one.op, sizes[size]) * size_of(DType::F32);
+      CommSample sample{.op = one.op,
+                        .group_size = group_size,
+                        .ranks_on_host = ranks_on_host,
+                        .cores_on_host = cores_on_host,
+                        .bytes = bytes,
+                        .algorithm = device_drives(world)
+                                         ? program::CommAlgorithm::Library
+                                         : table.choose(one.op, group_size, Bytes{bytes}),
+                        .cold = one.buffers == Buffers::Cold};
+      if (host.rank() == 0) set_times(sample, sweep.estimate(s, size));
+      share(host, sample, 0);
+      measured.samples.push_back(sample);
+    }
+  return measured;
 }
 
 }  // namespace meshplan::runtime

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <memory>
 #include <utility>
 
+#include "message_sweep.hpp"
 #include "runtime/measure_collectives.hpp"
 #include "timed_group.hpp"
 
@@ -29,44 +31,48 @@ std::vector<std::pair<int, int>> pairs_to_measure(const JobLayout& layout, bool 
 
 }  // namespace
 
-std::vector<LinkSample> measure_links(const MeasuredWorld& world, const JobLayout& layout,
-                                      const MeasureOptions& options) {
+MeasuredMessages<LinkSample> measure_links(const MeasuredWorld& world, const JobLayout& layout,
+                                           const MeasureOptions& options) {
   const auto pairs = pairs_to_measure(layout, world.device != nullptr);
   const auto sizes = message_sizes(options);
   const std::int64_t largest_bytes = *std::ranges::max_element(sizes);
   MeasuredMemory sent(world, largest_bytes);
   MeasuredMemory received(world, largest_bytes);
-  std::vector<LinkSample> samples;
-  const Stopwatch watch;
+  std::vector<std::unique_ptr<TimedGroup>> groups;
+  std::vector<MessageSeries> series;
   for (const auto& [from, to] : pairs) {
     const std::vector<int> members{from, to};
-    TimedGroup pair(world, members, "link");
-    for (const std::int64_t bytes : sizes) {
-      if (largest(world.host, watch.seconds()) > options.total_budget.value) break;
-      LinkSample sample;
-      if (pair.member()) {
-        Communicator& moves = pair.moves();
-        const int peer = 1 - moves.rank();
-        const auto ping_pong = [&] {
-          if (moves.rank() == 0) moves.send({sent.data(), bytes, DType::U8}, peer).wait();
-          moves.recv({received.data(), bytes, DType::U8}, peer).wait();
-          if (moves.rank() == 1) moves.send({sent.data(), bytes, DType::U8}, peer).wait();
-        };
-        const auto times = time_repeats(pair, ping_pong, options);
-        const auto machine = [&](int rank) {
-          return layout.machine_of_rank[static_cast<std::size_t>(rank)];
-        };
-        sample = {
-            .from = from, .to = to, .same_host = machine(from) == machine(to), .bytes = bytes};
-        set_times(sample, times, 0.5);  // one way of two
-      }
-      // The pair's first rank has it; every rank gets it.
-      world.host.broadcast({&sample, static_cast<std::int64_t>(sizeof(sample)), DType::U8}, from)
-          .wait();
-      samples.push_back(sample);
-    }
+    groups.push_back(std::make_unique<TimedGroup>(world, members, "link"));
+    TimedGroup& pair = *groups.back();
+    series.push_back({.group = &pair,
+                      .once =
+                          [&sent, &received, &pair](std::int64_t bytes) {
+                            Communicator& moves = pair.moves();
+                            const int peer = 1 - moves.rank();
+                            if (moves.rank() == 0)
+                              moves.send({sent.data(), bytes, DType::U8}, peer).wait();
+                            moves.recv({received.data(), bytes, DType::U8}, peer).wait();
+                            if (moves.rank() == 1)
+                              moves.send({sent.data(), bytes, DType::U8}, peer).wait();
+                          },
+                      .scale = 0.5});  // one way of two
   }
-  return samples;
+  const MessageSweep sweep(world, series, sizes, options);
+  MeasuredMessages<LinkSample> measured{.samples = {}, .quietness = sweep.quietness()};
+  const auto machine = [&](int rank) {
+    return layout.machine_of_rank[static_cast<std::size_t>(rank)];
+  };
+  for (std::size_t pair = 0; pair < pairs.size(); ++pair)
+    for (std::size_t size = 0; size < sizes.size(); ++size) {
+      if (!sweep.timed(pair, size)) continue;
+      const auto [from, to] = pairs[pair];
+      LinkSample sample{
+          .from = from, .to = to, .same_host = machine(from) == machine(to), .bytes = sizes[size]};
+      if (world.host.rank() == from) set_times(sample, sweep.estimate(pair, size));
+      share(world.host, sample, from);
+      measured.samples.push_back(sample);
+    }
+  return measured;
 }
 
 }  // namespace meshplan::runtime

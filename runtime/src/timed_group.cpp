@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core_watch.hpp"
+
 namespace meshplan::runtime {
 namespace {
 
@@ -49,46 +51,62 @@ double largest(Communicator& comm, double value) {
 TimedGroup::TimedGroup(const MeasuredWorld& world, std::span<const int> members,
                        std::string_view name)
     : device_(world.device),
+      reference_(world.device == nullptr ? world.reference : nullptr),
       device_drives_(device_drives(world)),
       host_(world.host.create_group(members, name)),
       moves_(world.device == nullptr ? nullptr : world.moves->create_group(members, name)) {
   if (moves_ != nullptr && device_drives_) moves_->queue_on(device_->queue(kLane));
 }
 
-double TimedGroup::seconds_of(const std::function<void()>& once, int calls) {
+TimedSample TimedGroup::time(const std::function<void()>& once, int calls) {
   host_->barrier().wait();
   if (device_drives_) {
     device_->stamp(0, kLane);
     for (int i = 0; i < calls; ++i) once();
     device_->stamp(1, kLane);
     device_->synchronize();
-    return (device_->stamp_seconds(1) - device_->stamp_seconds(0)) / calls;
+    return {.seconds = (device_->stamp_seconds(1) - device_->stamp_seconds(0)) / calls};
   }
+  const CoreWatch core;
   const Stopwatch watch;
   once();
   if (device_ != nullptr) device_->synchronize();
-  return watch.seconds();
+  const double seconds = watch.seconds();
+  return {.seconds = seconds, .off_core_s = reference_ == nullptr ? 0 : core.lost_s(seconds)};
 }
 
-std::vector<double> time_repeats(TimedGroup& group, const std::function<void()>& once,
-                                 const MeasureOptions& options,
-                                 const std::function<void()>& before) {
-  group.seconds_of(once, 1);  // connections, caches, scratch
-  const int calls =
-      group.queues_calls()
-          ? calls_that_last(largest(group.host(), group.seconds_of(once, 1)))  // alike on all ranks
-          : 1;
-  std::vector<double> times;
-  double spent = 0;
-  while (static_cast<int>(times.size()) < options.max_repeats &&
-         (static_cast<int>(times.size()) < options.min_repeats ||
-          spent < options.budget_per_case.value)) {
+double TimedGroup::reference() {
+  return reference_ == nullptr ? 0 : reference_->seconds();
+}
+
+int TimedGroup::calls_at_once(const std::function<void()>& once) {
+  if (!device_drives_) return 1;
+  return calls_that_last(largest(*host_, time(once, 1).seconds));  // alike on all ranks
+}
+
+std::vector<TimedSample> TimedGroup::sample(const std::function<void()>& once,
+                                            const std::function<void()>& before,
+                                            const VisitLimits& limits) {
+  const double reference_before = reference();
+  time(once, 1);  // connections, caches, scratch
+  const int calls = calls_at_once(once);
+  std::vector<TimedSample> samples;
+  double passed = 0;
+  const Stopwatch visit;
+  while (static_cast<int>(samples.size()) < limits.most) {
+    const bool enough = static_cast<int>(samples.size()) >= limits.fewest;
+    if (passed > (enough ? 1 : 4) * limits.time.value) break;
     before();
-    times.push_back(largest(group.host(), group.seconds_of(once, calls)));
-    spent += times.back() * calls;
-    if (spent > 4 * options.budget_per_case.value) break;
+    TimedSample sample = time(once, calls);
+    double slowest[3] = {sample.seconds, sample.off_core_s, visit.seconds()};
+    const MutableBuffer buffer{slowest, 3, DType::F64};
+    host_->all_reduce(buffer, buffer, ReduceOp::Max).wait();
+    samples.push_back({.seconds = slowest[0], .off_core_s = slowest[1]});
+    passed = slowest[2];
   }
-  return times;
+  const double slowest = largest(*host_, std::max(reference_before, reference()));
+  for (TimedSample& sample : samples) sample.reference_s = slowest;
+  return samples;
 }
 
 }  // namespace meshplan::runtime

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/statistics.hpp"
 #include "runtime/measure_collectives.hpp"
+#include "runtime/sampling.hpp"
 
 namespace meshplan::runtime {
 
@@ -46,6 +46,13 @@ bool device_drives(const MeasuredWorld& world);
 /// The largest of one number over a group: all ranks decide alike.
 double largest(Communicator& comm, double value);
 
+/// How often one case is timed in one visit.
+struct VisitLimits {
+  int fewest = 2;
+  int most = 17;
+  Seconds time{0.03};  // wall time; fewer than `fewest` only where these take four times as long
+};
+
 /// Some ranks: what moves the data, and what moves times. One and the same without a device.
 class TimedGroup {
  public:
@@ -53,34 +60,23 @@ class TimedGroup {
   TimedGroup(const MeasuredWorld& world, std::span<const int> members, std::string_view name);
   bool member() const { return host_ != nullptr; }
   Communicator& moves() { return moves_ == nullptr ? *host_ : *moves_; }
-  Communicator& host() { return *host_; }
 
-  /// Seconds of `once`, as this rank sees it; all members of the group enter together.
-  double seconds_of(const std::function<void()>& once, int calls);
-  bool queues_calls() const { return device_drives_; }
+  /// Times `once` a few times after a warm-up; by the members alone. Times and evidence are those
+  /// of the slowest member.
+  /// @param before  of every call, not timed
+  std::vector<TimedSample> sample(const std::function<void()>& once,
+                                  const std::function<void()>& before, const VisitLimits& limits);
 
  private:
+  TimedSample time(const std::function<void()>& once, int calls);
+  double reference();
+  int calls_at_once(const std::function<void()>& once);
+
   Device* device_;
+  ReferenceProduct* reference_;  // null where nothing is to be seen: a device, too few cores
   bool device_drives_;
   std::unique_ptr<Communicator> host_;
   std::unique_ptr<Communicator> moves_;
 };
-
-/// Times of `once`, each that of the slowest rank, until the budget or max_repeats is spent. Fewer
-/// than min_repeats only where these would take more than four budgets.
-/// @param before  of every call, not timed
-std::vector<double> time_repeats(
-    TimedGroup& group, const std::function<void()>& once, const MeasureOptions& options,
-    const std::function<void()>& before = [] {});
-
-/// @param scale  of what was timed, what the sample is of
-template <class Sample>
-void set_times(Sample& sample, const std::vector<double>& times, double scale) {
-  const Spread spread = spread_of(times);
-  sample.repeats = static_cast<int>(times.size());
-  sample.seconds = spread.median * scale;
-  sample.p10_s = spread.p10 * scale;
-  sample.p90_s = spread.p90 * scale;
-}
 
 }  // namespace meshplan::runtime

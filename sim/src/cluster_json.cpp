@@ -151,7 +151,8 @@ void fields(Visitor& v, Communication& c) {
 template <class Visitor>
 void fields(Visitor& v, MeasuredOperator& o) {
   v.required("signature", o.signature, "kind, phase, dtype, local shape");
-  v.required("seconds", o.seconds, "median, alone", between(0, limits::kSeconds));
+  v.required("seconds", o.seconds, "first quartile of undisturbed timings, alone",
+             between(0, limits::kSeconds));
   v.optional("seconds_busy", o.seconds_busy, "while every core ran the same; 0 = not measured",
              between(0, limits::kSeconds));
   v.optional("flops", o.flops, "executed", between(0, limits::kMagnitude));
@@ -166,8 +167,17 @@ void fields(Visitor& v, MeasuredCollective& c) {
   v.optional("ranks_on_host", c.ranks_on_host, "of the job on the busiest host",
              between(1, limits::kRanks));
   v.required("bytes", c.bytes, "that one rank passes in", between(0, limits::kBytes));
-  v.required("seconds", c.seconds, "median of the slowest rank", between(0, limits::kSeconds));
+  v.required("seconds", c.seconds, "first quartile, of the slowest rank",
+             between(0, limits::kSeconds));
   v.optional("cold", c.cold, "of buffers that no cache holds, as gradients and parameters");
+}
+
+template <class Visitor>
+void fields(Visitor& v, ReferenceSpeed& r) {
+  v.optional("seconds", r.seconds, "one rank alone; 0 = not measured",
+             between(0, limits::kSeconds));
+  v.optional("seconds_busy", r.seconds_busy, "while every core ran it",
+             between(0, limits::kSeconds));
 }
 
 template <class Visitor>
@@ -190,6 +200,8 @@ void fields(Visitor& v, Cluster& c) {
              between(0, limits::kSeconds));
   v.optional("operators", c.operators, "measured; exact signatures win over formulas");
   v.optional("collectives", c.collectives, "measured; interpolated in message size");
+  v.optional("reference", c.reference,
+             "time of a fixed matrix product while this was measured, to tell drift by");
 }
 
 namespace {

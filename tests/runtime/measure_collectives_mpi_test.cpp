@@ -1,11 +1,13 @@
 // What the measurements report; no time is judged.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <memory>
 #include <vector>
 
 #include "kernels/cpu_backend.hpp"
 #include "mpi_test_session.hpp"
 #include "runtime/host_communicator.hpp"
+#include "runtime/machine_watch.hpp"
 #include "runtime/measure_collectives.hpp"
 #include "runtime/measure_progress.hpp"
 
@@ -18,7 +20,10 @@ TEST_CASE("Every rank gets one sample for each operation, group and size", "[run
   const auto table = program::default_collective_table();
   const auto world = make_host_world(test::mpi_session(), {});
   const MeasureOptions options{.bytes = {8, 4096}, .min_repeats = 3, .max_repeats = 3};
-  const auto samples = measure_collectives({*world}, test::mpi_session().layout(), table, options);
+  const auto measured =
+      measure_collectives({*world}, test::mpi_session().layout(), table, options);
+  const auto& samples = measured.samples;
+  CHECK(measured.quietness.samples == 0);  // without a reference nothing is judged
   std::vector<int> group_sizes;
   for (int size = 2; size < world->size(); size *= 2) group_sizes.push_back(size);
   if (world->size() > 1) group_sizes.push_back(world->size());
@@ -41,7 +46,7 @@ TEST_CASE("Every rank gets one sample for each operation, group and size", "[run
 TEST_CASE("Links are measured between neighbours", "[runtime][measure]") {
   const auto world = make_host_world(test::mpi_session(), {});
   const MeasureOptions options{.bytes = {8, 65536}, .min_repeats = 3, .max_repeats = 3};
-  const auto samples = measure_links({*world}, test::mpi_session().layout(), options);
+  const auto samples = measure_links({*world}, test::mpi_session().layout(), options).samples;
   REQUIRE(samples.size() == 2 * static_cast<std::size_t>(world->size() - 1));
   for (const auto& sample : samples) {
     CHECK(sample.to == sample.from + 1);
@@ -49,6 +54,43 @@ TEST_CASE("Links are measured between neighbours", "[runtime][measure]") {
     CHECK(sample.repeats == 3);
     CHECK(sample.seconds > 0);
   }
+}
+
+// Beside the timings of ranks that have a core each; the counts are alike on all ranks.
+TEST_CASE("Timings beside a reference are judged", "[runtime][measure]") {
+  const auto world = make_host_world(test::mpi_session(), {});
+  ReferenceProduct reference(kernels::make_cpu_backend(1));
+  const MeasureOptions options{
+      .bytes = {8, 4096}, .ops = {CommOp::AllReduce}, .min_repeats = 3, .max_repeats = 3};
+  const auto measured =
+      measure_collectives({.host = *world, .reference = &reference}, test::mpi_session().layout(),
+                          program::default_collective_table(), options);
+  int timed = 0;
+  for (const program::CommSample& sample : measured.samples) timed += sample.repeats;
+  CHECK(measured.quietness.samples == timed);
+  CHECK(measured.quietness.disturbed <= timed);
+  double mine = measured.quietness.disturbed, first = mine;
+  world->broadcast({&first, 1, DType::F64}, 0).wait();
+  CHECK(mine == first);
+}
+
+TEST_CASE("All ranks know how fast and busy the machine is", "[runtime][measure]") {
+  const auto world = make_host_world(test::mpi_session(), {});
+  const JobLayout& layout = test::mpi_session().layout();
+  MachineWatch watch(*world, layout,
+                     std::make_unique<ReferenceProduct>(kernels::make_cpu_backend(1)));
+  program::MachineSpeed speed = watch.finish();
+  CHECK(speed.reference_s > 0);
+  CHECK(speed.ranks_on_host == world->size());
+  CHECK(speed.cores == layout.cores_of_machine.front());
+  CHECK(speed.reference_ranks == std::min(world->size(), speed.cores));
+  CHECK(speed.other_cores >= 0);
+  CHECK(speed.other_cores <= speed.cores);
+  program::MachineSpeed first = speed;
+  world->broadcast({&first, static_cast<std::int64_t>(sizeof first), DType::U8}, 0).wait();
+  CHECK(first == speed);
+  MachineWatch without(*world, layout, nullptr);
+  CHECK(without.finish().reference_s == 0);
 }
 
 TEST_CASE("What a progress thread moves beside computation is measured alike on all ranks",

@@ -76,6 +76,16 @@ TEST_CASE("A fit never has a negative latency or bandwidth", "[sim][calibration_
   CHECK(fit_alpha_beta({{8, 2e-6}}).latency_s == Approx(2e-6));
 }
 
+TEST_CASE("A fitted cluster keeps the reference speed of the job that timed operators",
+          "[sim][calibration_fit]") {
+  program::CalibrationSamples first = two_cores(), second = two_cores();
+  first.quietness = {.reference_s = 2e-5, .reference_busy_s = 3e-5};
+  second.operators.clear();  // communication alone, with more ranks
+  CHECK(fit_cluster({first, second}).reference ==
+        ReferenceSpeed{.seconds = 2e-5, .seconds_busy = 3e-5});
+  CHECK(fit_cluster({two_cores()}).reference == ReferenceSpeed{});
+}
+
 TEST_CASE("A fitted cluster gives its measurements back", "[sim][calibration_fit]") {
   const Cluster cluster = fit_cluster({two_cores()});
   CHECK(cluster.name == "bench");

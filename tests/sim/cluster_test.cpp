@@ -132,6 +132,18 @@ TEST_CASE("The hash follows the content", "[sim][cluster]") {
   CHECK(before != hash_of(cluster));
 }
 
+TEST_CASE("A cluster file from before keeps no reference speed", "[sim][cluster]") {
+  Cluster cluster = load_cluster_preset("cpu-host");
+  CHECK(cluster.reference == ReferenceSpeed{});
+  cluster.reference = {.seconds = 2e-5, .seconds_busy = 3e-5};
+  std::string text = to_json(cluster);
+  CHECK(parse_cluster(text, "now") == cluster);
+  const auto begin = text.find("\"reference\"");
+  REQUIRE(begin != std::string::npos);
+  text.erase(text.rfind(',', begin), text.find('}', begin) + 1 - text.rfind(',', begin));
+  CHECK(parse_cluster(text, "before").reference == ReferenceSpeed{});
+}
+
 TEST_CASE("The schema lists the required keys", "[sim][cluster]") {
   CHECK_THAT(cluster_schema(),
              Catch::Contains("\"devices_per_node\"") && Catch::Contains("draft/2020-12"));

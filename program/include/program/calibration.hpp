@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "program/machine_speed.hpp"
 #include "program/operator_sample.hpp"
 #include "program/samples.hpp"
 
@@ -79,6 +80,7 @@ struct CalibrationSamples {
   LaunchSample launch;
   std::vector<ProgressSample> progress;
   bool device_driven = false;  // communication by NCCL rather than by the host
+  Quietness quietness;
 };
 
 CalibrationSamples parse_samples(std::string_view text, const std::string& file);

@@ -9,7 +9,7 @@ namespace meshplan::program {
 /// of the host ran the same operator: it shows what sharing memory bandwidth and clocks costs.
 struct OperatorSample {
   std::string signature;  // program::signature
-  double seconds = 0;     // median, alone
+  double seconds = 0;     // first quartile of undisturbed timings, alone
   double seconds_busy = 0;
   double spread = 0;  // (p90 - p10) / median
   double flops = 0;

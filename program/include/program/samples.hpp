@@ -17,7 +17,7 @@ struct CommSample {
   CommAlgorithm algorithm = CommAlgorithm::Ring;
   bool cold = false;  // in place on buffers that no cache holds: gradients, parameters
   int repeats = 0;
-  double seconds = 0;  // median
+  double seconds = 0;  // first quartile of undisturbed timings
   double p10_s = 0;
   double p90_s = 0;
   bool operator==(const CommSample&) const = default;
@@ -30,7 +30,7 @@ struct LinkSample {
   bool same_host = true;
   std::int64_t bytes = 0;
   int repeats = 0;
-  double seconds = 0;  // median, one way
+  double seconds = 0;  // first quartile of undisturbed timings, one way
   double p10_s = 0;
   double p90_s = 0;
   bool operator==(const LinkSample&) const = default;

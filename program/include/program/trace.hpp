@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "program/machine_speed.hpp"
 #include "program/program.hpp"
 
 namespace meshplan::program {
@@ -42,7 +44,8 @@ struct Trace {
   double tracing_overhead = 0;   // traced step time / untraced - 1
   double peak_memory_bytes = 0;  // largest rank
   std::vector<double> losses;
-  std::vector<Span> spans;  // of the traced step(s), all ranks
+  std::optional<MachineSpeed> machine;  // measured, of ranks on processor cores
+  std::vector<Span> spans;              // of the traced step(s), all ranks
 };
 
 /// @throws ConfigError naming file, path, value and rule

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "program/calibration.hpp"
 
@@ -10,5 +11,8 @@ namespace meshplan::reports {
 
 /// Empty for a job on processor cores.
 std::string gpu_text(const program::CalibrationSamples& job);
+
+/// One line that says how quiet the machine was; empty for jobs on GPUs.
+std::string quietness_text(const std::vector<program::CalibrationSamples>& jobs);
 
 }  // namespace meshplan::reports

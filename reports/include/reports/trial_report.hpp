@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "program/machine_speed.hpp"
 #include "program/plan.hpp"
 
 namespace meshplan::reports {
@@ -21,6 +22,9 @@ struct TrialRow {
   double measured_memory_bytes = 0;  // largest of all rounds
   double first_loss = 0;
   double last_loss = 0;
+  /// Of the reference product over its time at calibration, mean of the rounds; absent: not known.
+  std::optional<double> slowdown = {};
+  program::MachineSpeed machine = {};  // mean of the rounds; of all: whose cores were busiest
 };
 
 struct Trial {
@@ -30,9 +34,14 @@ struct Trial {
 
 /// |predicted / measured - 1|, mean over the rows.
 double mean_absolute_error(const Trial& trial);
-/// The same for "one rank's measured time divided by the number of ranks": what scaling would be if
-/// nothing were lost. Models without a row of one rank are left out; rows of one rank are exact by
-/// definition and not counted. Absent if nothing is left.
+/// The same had the machine kept the speed of its calibration: each row by its own slowdown, as it
+/// is where that is not known. Absent if it is known of no row.
+std::optional<double> mean_absolute_error_at_calibrated_speed(const Trial& trial);
+/// Warning about the busiest cores of all rows; empty if the ranks had enough of them.
+std::string busy_cores(const Trial& trial);
+/// The same as mean_absolute_error for "one rank's measured time divided by the number of ranks":
+/// what scaling would be if nothing were lost. Models without a row of one rank are left out; rows
+/// of one rank are exact by definition and not counted. Absent if nothing is left.
 std::optional<double> naive_mean_absolute_error(const Trial& trial);
 
 std::string to_text(const Trial& trial);

@@ -7,6 +7,8 @@
 
 #include "core/units.hpp"
 #include "runtime/device.hpp"
+#include "runtime/reference_product.hpp"
+#include "runtime/sampling.hpp"
 
 namespace meshplan::runtime {
 
@@ -28,8 +30,15 @@ class CallTimer {
   /// are replayed as a graph where the device captures, because steps are.
   std::vector<double> time(const TimedCall& timed, Seconds budget);
 
+  /// The same with evidence of what else ran, at least `fewest` times: on a host device what the
+  /// kernel gave of the thread's core to others, and `reference` before and after.
+  /// @param reference  null: none
+  std::vector<TimedSample> sample(const TimedCall& timed, Seconds budget, int fewest,
+                                  ReferenceProduct* reference);
+
  private:
-  std::vector<double> on_host(const TimedCall& timed, Seconds budget);
+  std::vector<TimedSample> on_host(const TimedCall& timed, Seconds budget, int fewest,
+                                   ReferenceProduct* reference);
   std::vector<double> on_queues(const TimedCall& timed, Seconds budget);
   double between_stamps(const std::function<void()>& work);
 

@@ -6,10 +6,12 @@
 #include <span>
 #include <vector>
 
+#include "program/machine_speed.hpp"
 #include "program/operator_sample.hpp"
 #include "program/plan.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/device.hpp"
+#include "runtime/reference_product.hpp"
 
 namespace meshplan::runtime {
 
@@ -19,20 +21,27 @@ struct OperatorMeasurement {
   /// For all operators: where there are too many, each gets less than seconds_per_operator. 0 = no
   /// limit.
   double total_seconds = 0;
+  ReferenceProduct* reference = nullptr;  // beside the timings; null: none
+};
+
+/// What was seen of the machine meanwhile; alike on all ranks.
+struct MeasuredOperators {
+  std::vector<program::OperatorSample> samples;
+  program::Quietness quietness;  // without other_cores
 };
 
 /// Told after every operator: how many of how many are done.
 using Progress = std::function<void(int done, int total)>;
 
 /// Times every distinct signature of the plans' programs, alone (rank 0, the others wait) and with
-/// `busy_ranks` ranks at once. Collective over `world`; every rank must pass equal plans. Weights
+/// `busy_ranks` ranks at once. On a processor in three rounds of all of them (sampling.hpp), then
+/// again what was disturbed. Collective over `world`; every rank must pass equal plans. Weights
 /// and gradients are cold, as in a model larger than the cache; activations are as warm as its L3
 /// keeps them. With one rank that runs, busy is alone.
-/// @returns on every rank the same samples
-std::vector<program::OperatorSample> measure_operators(std::span<const program::Plan> plans,
-                                                       const OperatorMeasurement& options,
-                                                       Communicator& world, Device& device,
-                                                       const Progress& progress);
+/// @returns on every rank the same
+MeasuredOperators measure_operators(std::span<const program::Plan> plans,
+                                    const OperatorMeasurement& options, Communicator& world,
+                                    Device& device, const Progress& progress);
 
 /// Bytes per second, read plus written, of a copy of a large buffer: alone, and the sum over
 /// `busy_ranks` that copy at once.

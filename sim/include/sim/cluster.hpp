@@ -117,6 +117,14 @@ struct MeasuredCollective {
   bool operator==(const MeasuredCollective&) const = default;
 };
 
+/// What the reference product (runtime/reference_product.hpp) took while the cluster was measured:
+/// beside what it takes later it says how much faster or slower the machine has become.
+struct ReferenceSpeed {
+  double seconds = 0;       // one rank alone; 0 = not measured
+  double seconds_busy = 0;  // while every core of the host ran it
+  bool operator==(const ReferenceSpeed&) const = default;
+};
+
 /// Nodes of another make than a cluster's first ones.
 struct OtherNodes {
   int num_nodes = 1;
@@ -141,6 +149,7 @@ struct Cluster {
   double step_overhead_ms = 0;  // of a step, in which no operation runs: loading, logging, checks
   std::vector<MeasuredOperator> operators;
   std::vector<MeasuredCollective> collectives;
+  ReferenceSpeed reference;  // where it was calibrated
 
   int num_ranks() const { return num_nodes * devices_per_node; }
   /// Ranks outnumber the cores that they run on.

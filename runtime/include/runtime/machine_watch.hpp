@@ -1,0 +1,32 @@
+// How fast and busy the machine is around a run.
+#pragma once
+
+#include <memory>
+
+#include "runtime/host_load.hpp"
+#include "runtime/reference_product.hpp"
+
+namespace meshplan::runtime {
+
+/// Runs the reference product before and after what lies between its construction and finish(),
+/// for 20 ms each, and watches the cores meanwhile. Collective over `world`.
+class MachineWatch {
+ public:
+  /// All must outlive it. @param product  null: only the cores are watched
+  MachineWatch(Communicator& world, const JobLayout& layout,
+               std::unique_ptr<ReferenceProduct> product);
+
+  /// Of the cores, since the last call. Collective.
+  program::MachineSpeed cores();
+  /// Mean of the reference before and after, and the cores since the last call. Collective.
+  program::MachineSpeed finish();
+
+ private:
+  Communicator& world_;
+  const JobLayout& layout_;
+  std::unique_ptr<ReferenceProduct> product_;
+  program::MachineSpeed before_;
+  HostLoad load_;
+};
+
+}  // namespace meshplan::runtime
