@@ -8,7 +8,9 @@ begin "${1:-$root/build/demo}"
 model=tiny-llama seq_len=256 global_batch=16
 
 say "1. measure this machine: operators and communication only (about a minute)"
-measure $model "$out/here.json"
+# Micro-batches up to what plan may choose for two ranks: shapes in between would be guessed, and a search
+# chooses where a guess is most optimistic.
+measure $model "$out/here.json" 1,2,4,8
 
 say "2. plan $model for it: one rank per core"
 workload_of $model "$out/here.json"

@@ -14,10 +14,10 @@ begin() {
   rm -f "$out"/plans/*.json
 }
 
-# measure MODEL FILE: operators of the model's shapes and communication, no plan
+# measure MODEL FILE [MICRO-BATCHES]: operators of the model's shapes and communication, no plan
 measure() {
   "$meshplan" calibrate --out "$2" --name here --model "$1" --seq-len "$seq_len" \
-    --global-batch "$global_batch" --micro-batches 1,2,4
+    --global-batch "$global_batch" --micro-batches "${3:-1,2,4}"
 }
 
 # workload_of MODEL CLUSTER: sets `workload`, the flags that plans of it share
