@@ -106,7 +106,7 @@ void fields(Visitor& v, ProgressSample& s) {
 template <class Visitor>
 void fields(Visitor& v, Quietness& q) {
   v.optional("reference_s", q.reference_s, "of the reference product, alone; 0 = not measured",
-             at_least(0));
+             between(0, limits::kSeconds));
   v.optional("reference_busy_s", q.reference_busy_s, "while every core ran it",
              between(0, limits::kSeconds));
   v.optional("reference_p10_s", q.reference_p10_s, "10th percentile, alone",

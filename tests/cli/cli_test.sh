@@ -104,7 +104,7 @@ expect 0 "step time" simulate "${moe[@]}" --expert-imbalance 1.5 --out imbalance
 grep -q '"expected_expert_imbalance": 1.5' imbalanced.json || fail "the plan keeps the expected imbalance"
 expect 0 "step time" simulate imbalanced.json
 expect 2 "at most expert_imbalance (2)" simulate imbalanced.json --expert-imbalance 3
-expect 2 "at least 1; nearest: 1" simulate "${moe[@]}" --expert-imbalance 0.5
+expect 2 "nearest: 1" simulate "${moe[@]}" --expert-imbalance 0.5
 expect 2 "nowhere.jsonl" simulate "${moe[@]}" --expert-imbalance nowhere.jsonl
 expect 2 "no experts; leave it out" plan --model tiny-llama --cluster cpu-host --gpus 2 --global-batch 4 --seq-len 128 \
   --expert-imbalance 2
