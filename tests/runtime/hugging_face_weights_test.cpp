@@ -444,8 +444,9 @@ TEST_CASE("folders that are not what they claim are refused by name", "[runtime]
                         Contains("nearest: model.layers.0.input_layernorm.weight"));
   CHECK_THROWS_WITH(HuggingFaceModel(with("\"vocab_size\": 10", "\"vocab_size\": 11")),
                     Contains("model.embed_tokens.weight has shape [10, 8], but [11, 8]"));
-  CHECK_THROWS_WITH(HuggingFaceModel(with("\"model_type\": \"llama\"", "\"model_type\": \"bert\"")),
-                    Contains("out/config.json"));
+  CHECK_THROWS_WITH(
+      HuggingFaceModel(with("\"model_type\": \"llama\"", "\"model_type\": \"gemma3_text\"")),
+      Contains("out/config.json"));
   models::ModelSpec biased = spec;
   biased.qkv_bias = biased.attention_out_bias = true;
   MarkedModel more(biased);
