@@ -207,7 +207,8 @@ Json deepseek_v3_config(const ModelSpec& spec) {
 Json gemma2_config(const ModelSpec& spec) {
   Json config = llama_like_config(spec, "Gemma2ForCausalLM");
   config.erase("hidden_act");
-  config.erase("use_sliding_window");
+  add_window(spec, config);
+  config["attention_bias"] = spec.qkv_bias;
   config["hidden_activation"] = spec.activation == ActivationKind::GeluTanh
                                     ? "gelu_pytorch_tanh"
                                     : activation_name(spec.activation);

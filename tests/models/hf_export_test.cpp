@@ -70,6 +70,17 @@ TEST_CASE("gpt2's unscaled scores and dropout survive export and import", "[mode
   CHECK(back_from(spec, "gpt2") == spec);
 }
 
+TEST_CASE("windows of every size survive export and import", "[models][hf][export]") {
+  for (const auto& [preset, type] :
+       {std::pair{"mistral-7b", "mistral"}, {"gemma2-2b", "gemma2"}, {"gpt-oss-20b", "gpt_oss"}}) {
+    INFO(type);
+    ModelSpec spec = load_preset(preset);
+    spec.window = 77;
+    CHECK(fields_of(differences(back_from(spec, type), spec)).size() ==
+          (spec.moe ? 1 : 0));  // the balance loss
+  }
+}
+
 TEST_CASE("router losses and capacities do not keep a model from being exported",
           "[models][hf][export]") {
   ModelSpec spec = load_preset("mixtral-8x7b");
@@ -92,6 +103,7 @@ TEST_CASE("an exported config says nothing that its own import does not know",
                                      {"mixtral-8x7b", "mixtral"},
                                      {"qwen3-30b-a3b", "qwen3_moe"},
                                      {"gpt-oss-20b", "gpt_oss"},
+                                     {"gemma2-2b", "gemma2"},
                                      {"deepseek-v3", "deepseek_v3"}}) {
     INFO(type);
     const std::string text = export_hugging_face(load_preset(preset), type);
