@@ -162,13 +162,26 @@ class MemoryBench {
     const Memory scale(backend_, 4);
     const auto* ids = static_cast<const std::int32_t*>(targets.data());
     report("cross entropy",
-           CrossEntropyLocal{kTokens, kVocab, kVocab, 0, DType::BF16, logits.data(), kVocab, ids,
-                             static_cast<float*>(stats.data())},
+           CrossEntropyLocal{.tokens = kTokens,
+                             .columns = kVocab,
+                             .valid = kVocab,
+                             .dtype = DType::BF16,
+                             .logits = logits.data(),
+                             .logits_stride = kVocab,
+                             .targets = ids,
+                             .stats = static_cast<float*>(stats.data())},
            2.0 * kTokens * kVocab);
     report("cross entropy backward",
-           CrossEntropyBackward{kTokens, kVocab, kVocab, 0, DType::BF16, logits.data(),
-                                logits.data(), kVocab, ids, static_cast<const float*>(lse.data()),
-                                static_cast<const float*>(scale.data())},
+           CrossEntropyBackward{.tokens = kTokens,
+                                .columns = kVocab,
+                                .valid = kVocab,
+                                .dtype = DType::BF16,
+                                .logits = logits.data(),
+                                .dlogits = logits.data(),
+                                .logits_stride = kVocab,
+                                .targets = ids,
+                                .lse = static_cast<const float*>(lse.data()),
+                                .scale = static_cast<const float*>(scale.data())},
            4.0 * kTokens * kVocab);
   }
 

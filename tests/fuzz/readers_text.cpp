@@ -41,12 +41,13 @@ Consumer read_plan(const std::string& text) {
 }
 
 /// What a model's graph and a plan of one rank make of it.
-void use(const models::ModelSpec& spec) {
+void use(const models::ImportedModel& model) {
+  const models::ModelSpec& spec = model.spec;
   models::parse_model_spec(models::to_json(spec), "written");
   const models::ModelGraph graph = models::build_graph(spec);
   models::count_parameters(graph);
-  reports::model_json(spec, {});
-  reports::model_text(spec, {});
+  reports::model_json(model);
+  reports::model_text(model);
   program::Plan plan = sample_plan();
   plan.model = spec;
   plan.workload.seq_len = std::min<std::int64_t>(64, spec.max_positions);
@@ -54,8 +55,7 @@ void use(const models::ModelSpec& spec) {
 }
 
 Consumer read_model(const std::string& text) {
-  const models::ModelSpec spec = models::load_model(text, kFile).spec;
-  return [spec] { use(spec); };
+  return [model = models::load_model(text, kFile)] { use(model); };
 }
 
 Consumer read_cluster(const std::string& text) {
