@@ -4,6 +4,7 @@
 #include <array>
 #include <fmt/format.h>
 #include <numeric>
+#include <ranges>
 #include <string_view>
 
 #include "core/error.hpp"
@@ -248,10 +249,11 @@ std::vector<int> Mesh::group(Group group, int rank) const {
   const int own_stage = places.front().pp;
   const int own_tp = places.front().tp;
   if (group == Group::Embedding && own_stage != 0 && own_stage != last_stage) return {rank};
-  for (const Axis axis : order_) {
+  for (const Axis axis : std::views::reverse(order_)) {  // outermost first, so that ranks ascend
     const AxisView view = expert ? expert_axis(axis, config_) : dense_axis(axis, config_);
     if (view.coordinate == nullptr || !varies(group, view.coordinate)) continue;
     std::vector<Coordinates> spread;
+    spread.reserve(places.size() * static_cast<std::size_t>(view.degree));
     for (Coordinates place : places)
       for (int value = 0; value < view.degree; ++value) {
         if (group == Group::Embedding && value != 0 && value != last_stage) continue;
@@ -265,7 +267,6 @@ std::vector<int> Mesh::group(Group group, int rank) const {
   members.reserve(places.size());
   for (const Coordinates& place : places)
     members.push_back(expert ? rank_of_expert(place) : rank_of(place));
-  std::ranges::sort(members);
   return members;
 }
 

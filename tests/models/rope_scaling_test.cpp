@@ -142,7 +142,8 @@ TEST_CASE("mscale_all_dim scales the scores of latent attention alone", "[models
 TEST_CASE("norms inside latent attention have their own epsilon", "[models][rope]") {
   ModelSpec spec = load_preset("deepseek-v3");
   spec.norm_epsilon = 1e-5;
-  for (const Op& op : build_graph(spec).kinds.front().ops)
+  const ModelGraph graph = build_graph(spec);
+  for (const Op& op : graph.kinds.front().ops)
     if (op.kind == OpKind::RmsNorm)
       CHECK(op.attributes.epsilon ==
             (op.name.find("_low_norm") == std::string::npos ? 1e-5 : 1e-6));
