@@ -49,7 +49,7 @@ void refuse_repetition(const std::vector<HostSlots>& hosts, const std::string& p
     if (hosts[i].name == hosts.back().name)
       throw ConfigError(fmt::format("{}: host '{}' is listed twice; give its ranks once, as {}:{}",
                                     place, hosts[i].name, hosts[i].name,
-                                    hosts[i].slots + hosts.back().slots));
+                                    std::int64_t{hosts[i].slots} + hosts.back().slots));
 }
 
 /// A name that means something to ssh alone: an alias, or a host behind another one. Host names

@@ -60,7 +60,7 @@ std::vector<Group> groups_used(const std::vector<Program>& programs) {
 
 /// Where members meet: a communicator (group and its first rank), or a pair of ranks and what
 /// passes between them.
-using Channel = std::tuple<int, int, int>;
+using Channel = std::tuple<int, std::int64_t, int>;
 
 class WorldBuilder {
  public:
@@ -276,7 +276,7 @@ class WorldBuilder {
     const int destination = peer.send ? other : rank;
     constexpr int kTransfers = -1;  // no group has this number
     int meeting = 0;
-    Draft& draft = join({kTransfers, source * mesh_.world_size() + destination,
+    Draft& draft = join({kTransfers, std::int64_t{source} * mesh_.world_size() + destination,
                          program::carries_activations(lane) ? 0 : 1},
                         {index, instance}, price, meeting);
     draft.expected = 2;
