@@ -14,9 +14,6 @@ mkdir -p "$dest/include" "$dest/lib" "$dest/bin"
 
 packages=(nlohmann-json3-dev libfmt-dev libcli11-dev libdnnl-dev libmpich-dev libxxhash-dev libsodium-dev libicu-dev
           catch2 libbenchmark-dev)
-for extra in ocl-icd-opencl-dev opencl-c-headers opencl-clhpp-headers; do  # oneDNN's CMake files ask for them
-  if dpkg-query -W "$extra" >/dev/null 2>&1; then packages+=("$extra"); fi
-done
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
     { echo "pack_dependencies: $package is not installed: scripts/setup.sh" >&2; exit 1; }
