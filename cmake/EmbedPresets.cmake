@@ -13,12 +13,11 @@ namespace meshplan::${NAMESPACE} {
 
 std::span<const EmbeddedFile> ${NAME}_presets();
 
-namespace {
-constexpr auto kFiles = std::to_array<EmbeddedFile>({
+std::span<const EmbeddedFile> ${NAME}_presets() {
+  static constexpr auto kFiles = std::to_array<EmbeddedFile>({
 ${entries}});
-}  // namespace
-
-std::span<const EmbeddedFile> ${NAME}_presets() { return kFiles; }
+  return kFiles;
+}
 
 }  // namespace meshplan::${NAMESPACE}
 ")

@@ -6,6 +6,9 @@ add_library(meshplan_options INTERFACE)
 set(meshplan_warnings -Wall -Wextra -Wshadow -Wconversion -Wundef -Wno-missing-field-initializers)
 # -Wconversion and -Wshadow would also judge what nvcc generates.
 set(meshplan_cuda_warnings -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers)
+if(CMAKE_UNITY_BUILD)  # the file that includes the others is no header
+  list(APPEND meshplan_warnings -Wno-subobject-linkage)
+endif()
 if(MESHPLAN_WERROR)
   list(APPEND meshplan_warnings -Werror)
   list(APPEND meshplan_cuda_warnings -Werror=all-warnings)

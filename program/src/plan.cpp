@@ -96,7 +96,7 @@ void set_precision(Workload& workload, Precision precision) {
 }
 
 std::string_view precision_name(const Workload& workload) {
-  return name_of(precision_of(workload));
+  return meshplan::name_of(precision_of(workload));
 }
 
 Precision parse_precision(std::string_view name) {

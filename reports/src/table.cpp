@@ -67,4 +67,8 @@ std::string percent(double fraction) {
   return fmt::format("{:.1f} %", 100 * fraction);
 }
 
+std::string signed_percent(double fraction) {
+  return fmt::format("{:+.1f} %", 100 * fraction);
+}
+
 }  // namespace meshplan::reports

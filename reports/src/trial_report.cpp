@@ -17,10 +17,6 @@ double error_of(double predicted, double measured) {
   return predicted / measured - 1;
 }
 
-std::string signed_percent(double fraction) {
-  return fmt::format("{:+.1f} %", fraction * 100);
-}
-
 /// The fastest measured plan of one rank that trains the same model.
 const TrialRow* one_rank(const Trial& trial, const TrialRow& like) {
   const TrialRow* best = nullptr;

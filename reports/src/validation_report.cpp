@@ -12,19 +12,10 @@
 namespace meshplan::reports {
 namespace {
 
-std::string signed_percent(double fraction) {
-  return fmt::format("{:+.1f} %", 100 * fraction);
-}
-
-std::string plain_percent(double fraction) {
-  return fmt::format("{:.1f} %", 100 * fraction);
-}
-
 void append_errors(std::vector<std::string>& cells, const sim::ErrorSummary& errors) {
   cells.insert(cells.end(), {std::to_string(errors.rows), std::to_string(errors.families),
-                             plain_percent(errors.mean_absolute), signed_percent(errors.bias),
-                             plain_percent(errors.median), plain_percent(errors.p90),
-                             plain_percent(errors.maximum)});
+                             percent(errors.mean_absolute), signed_percent(errors.bias),
+                             percent(errors.median), percent(errors.p90), percent(errors.maximum)});
 }
 
 std::vector<Column> error_columns() {
@@ -74,13 +65,12 @@ std::string to_text(const ValidationReport& report) {
   for (const sim::SuiteSummary& suite : report.suites) {
     std::vector<std::string> cells{suite.suite};
     append_errors(cells, suite.step_time);
-    cells.push_back(plain_percent(suite.intervals.covered));
-    cells.push_back(plain_percent(suite.intervals.half_width));
+    cells.push_back(percent(suite.intervals.covered));
+    cells.push_back(percent(suite.intervals.half_width));
     if (suite.choice.groups > 0)
-      cells.insert(
-          cells.end(),
-          {std::to_string(suite.choice.groups), plain_percent(suite.choice.mean_regret),
-           plain_percent(suite.choice.largest_regret), plain_percent(suite.choice.ordered_pairs)});
+      cells.insert(cells.end(),
+                   {std::to_string(suite.choice.groups), percent(suite.choice.mean_regret),
+                    percent(suite.choice.largest_regret), percent(suite.choice.ordered_pairs)});
     times.rows.push_back(cells);
     cells = {suite.suite};
     append_errors(cells, suite.memory);
@@ -96,7 +86,7 @@ std::string to_text(const ValidationReport& report) {
   text += unpredicted.empty() ? "\nevery row was predicted\n" : "\nnot predicted\n" + unpredicted;
   const sim::IntervalSummary intervals = sim::intervals_of(report.rows, report.predictions);
   text += fmt::format("80 % intervals hold {} of the rows; median half-width {}\n",
-                      plain_percent(intervals.covered), plain_percent(intervals.half_width));
+                      percent(intervals.covered), percent(intervals.half_width));
   text += fmt::format("{} fitted constants\n", report.num_constants);
   return text;
 }
@@ -216,7 +206,7 @@ std::vector<std::string> worse_suites(const ValidationReport& report, std::strin
     const double now = found->step_time.mean_absolute;
     if (now > before + kAllowed)
       sentences.push_back(fmt::format("suite {}: step-time MAPE {} is worse than the committed {}",
-                                      name, plain_percent(now), plain_percent(before)));
+                                      name, percent(now), percent(before)));
   }
   return sentences;
 }
@@ -242,7 +232,7 @@ std::string leave_one_out_text(const std::vector<sim::PublishedRow>& rows, sim::
   const ValidationReport report = left_out_report(rows, groups);
   for (const sim::LeftOutGroup& group : groups) {
     table.rows.push_back({group.group, std::to_string(group.rows), std::to_string(group.families),
-                          plain_percent(group.fitted), plain_percent(group.left_out)});
+                          percent(group.fitted), percent(group.left_out)});
     fitted += group.fitted * group.families;
     left_out += group.left_out * group.families;
     families += group.families;
@@ -252,15 +242,14 @@ std::string leave_one_out_text(const std::vector<sim::PublishedRow>& rows, sim::
       .columns = {
           {"suite", Align::Left}, {"left-out MAPE"}, {"bias"}, {"in 80 %"}, {"half-width"}}};
   for (const sim::SuiteSummary& suite : report.suites)
-    suites.rows.push_back({suite.suite, plain_percent(suite.step_time.mean_absolute),
-                           signed_percent(suite.step_time.bias),
-                           plain_percent(suite.intervals.covered),
-                           plain_percent(suite.intervals.half_width)});
+    suites.rows.push_back({suite.suite, percent(suite.step_time.mean_absolute),
+                           signed_percent(suite.step_time.bias), percent(suite.intervals.covered),
+                           percent(suite.intervals.half_width)});
   return fmt::format(
       "leave one {} out of the fit\n{}\n{}families: fitted {}, left out {} ({:.2f} x)\n"
       "80 % intervals hold {} of the left-out rows\n",
-      sim::name_of(by), to_text(table, 1), to_text(suites, 1), plain_percent(fitted / families),
-      plain_percent(left_out / families), left_out / fitted, plain_percent(intervals.covered));
+      sim::name_of(by), to_text(table, 1), to_text(suites, 1), percent(fitted / families),
+      percent(left_out / families), left_out / fitted, percent(intervals.covered));
 }
 
 std::string ablation_text(const std::vector<sim::SuiteSummary>& all,
@@ -269,13 +258,13 @@ std::string ablation_text(const std::vector<sim::SuiteSummary>& all,
   std::vector<std::string> first{"(all constants)"};
   for (const sim::SuiteSummary& suite : all) {
     table.columns.push_back({suite.suite});
-    first.push_back(plain_percent(suite.step_time.mean_absolute));
+    first.push_back(percent(suite.step_time.mean_absolute));
   }
   table.rows.push_back(first);
   for (const sim::Ablation& ablation : ablations) {
     std::vector<std::string> cells{ablation.constant};
     for (const sim::SuiteSummary& suite : ablation.suites)
-      cells.push_back(plain_percent(suite.step_time.mean_absolute));
+      cells.push_back(percent(suite.step_time.mean_absolute));
     table.rows.push_back(cells);
   }
   return "step-time MAPE without one constant (at its neutral value, the others fitted again)\n" +

@@ -17,10 +17,6 @@ namespace {
 using program::CommAlgorithm;
 using program::CommOp;
 
-std::int64_t bytes_of(const ConstBuffer& buffer) {
-  return buffer.count * size_of(buffer.dtype);
-}
-
 /// What a collective call is about, apart from its buffers.
 struct CollectiveCall {
   CommOp op = CommOp::Barrier;
@@ -161,7 +157,7 @@ Handle HostCommunicator::all_reduce(ConstBuffer send, MutableBuffer recv, Reduce
   });
   require(is_reducible(send.dtype, op), "all_reduce",
           [&] { return fmt::format("{} cannot be reduced so", name_of(send.dtype)); });
-  return collective({CommOp::AllReduce, bytes_of(send), send.count, 0,
+  return collective({CommOp::AllReduce, send.bytes(), send.count, 0,
                      signature_of(CommOp::AllReduce, send, op, 0)},
                     {send.data, recv.data, send.dtype, op});
 }
@@ -176,7 +172,7 @@ Handle HostCommunicator::reduce_scatter(ConstBuffer send, MutableBuffer recv, Re
   });
   require(is_reducible(send.dtype, op), "reduce_scatter",
           [&] { return fmt::format("{} cannot be reduced so", name_of(send.dtype)); });
-  return collective({CommOp::ReduceScatter, bytes_of(send), recv.count, 0,
+  return collective({CommOp::ReduceScatter, send.bytes(), recv.count, 0,
                      signature_of(CommOp::ReduceScatter, send, op, 0)},
                     {send.data, recv.data, send.dtype, op});
 }
@@ -189,7 +185,7 @@ Handle HostCommunicator::all_gather(ConstBuffer send, MutableBuffer recv) {
         "sends {} x {}, receives {} x {}; it must receive {} blocks of what it sends",
         name_of(send.dtype), send.count, name_of(recv.dtype), recv.count, size());
   });
-  return collective({CommOp::AllGather, bytes_of(send), send.count, 0,
+  return collective({CommOp::AllGather, send.bytes(), send.count, 0,
                      signature_of(CommOp::AllGather, send, ReduceOp::Sum, 0)},
                     {send.data, recv.data, send.dtype, ReduceOp::Sum});
 }
@@ -204,7 +200,7 @@ Handle HostCommunicator::all_to_all(ConstBuffer send, MutableBuffer recv) {
                 name_of(send.dtype), send.count, name_of(recv.dtype), recv.count, size());
           });
   const int in_place = send.data == recv.data ? 1 : 0;
-  return collective({CommOp::AllToAll, bytes_of(send), send.count, in_place,
+  return collective({CommOp::AllToAll, send.bytes(), send.count, in_place,
                      signature_of(CommOp::AllToAll, send, ReduceOp::Sum, 0)},
                     {send.data, recv.data, send.dtype, ReduceOp::Sum});
 }
@@ -213,7 +209,7 @@ Handle HostCommunicator::broadcast(MutableBuffer buffer, int root) {
   check_buffer("broadcast", buffer);
   require(root >= 0 && root < size(), "broadcast",
           [&] { return fmt::format("there is no root {}", root); });
-  return collective({CommOp::Broadcast, bytes_of(buffer), buffer.count, root,
+  return collective({CommOp::Broadcast, buffer.bytes(), buffer.count, root,
                      signature_of(CommOp::Broadcast, buffer, ReduceOp::Sum, root)},
                     {buffer.data, buffer.data, buffer.dtype, ReduceOp::Sum});
 }
@@ -249,7 +245,7 @@ Handle HostCommunicator::all_to_all_v(ConstBuffer send, std::span<const std::int
   require(send.dtype == recv.dtype && (send.data != recv.data || send.count == 0), "all_to_all_v",
           [&] { return "needs one dtype and two buffers"; });
   const CommAlgorithm algorithm =
-      options_->table.choose(CommOp::AllToAllV, size(), Bytes{bytes_of(send)});
+      options_->table.choose(CommOp::AllToAllV, size(), Bytes{send.bytes()});
   const std::int64_t piece =
       std::max<std::int64_t>(1, options_->table.piece.value / size_of(send.dtype));
   auto actions = std::make_shared<const CollectiveSchedule>(

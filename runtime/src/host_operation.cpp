@@ -185,14 +185,10 @@ std::int64_t transfer_piece(std::int64_t bytes, std::int64_t piece_bytes) {
   return std::min(kMaxPieceBytes, std::max(piece_bytes, bytes / kMaxPieces + 1));
 }
 
-std::int64_t bytes_of(const MutableBuffer& buffer) {
-  return buffer.count * size_of(buffer.dtype);
-}
-
 int count_pieces(std::span<const Transfer> transfers, std::int64_t piece_bytes) {
   std::int64_t pieces = 0;
   for (const Transfer& transfer : transfers) {
-    const std::int64_t bytes = bytes_of(transfer.buffer);
+    const std::int64_t bytes = transfer.buffer.bytes();
     const std::int64_t piece = transfer_piece(bytes, piece_bytes);
     pieces += (bytes + piece - 1) / piece;
   }
@@ -219,7 +215,7 @@ std::optional<int> TransferOperation::peer() const {
 
 void TransferOperation::start() {
   for (const Transfer& transfer : transfers_) {
-    const std::int64_t bytes = bytes_of(transfer.buffer);
+    const std::int64_t bytes = transfer.buffer.bytes();
     const std::int64_t piece = transfer_piece(bytes, piece_bytes_);
     auto* data = static_cast<std::byte*>(transfer.buffer.data);
     const RequestSet::Envelope envelope{group(), name(), transfer.peer,

@@ -8,8 +8,6 @@
 namespace meshplan::runtime {
 namespace {
 
-constexpr int kInterrupted = 130;  // 128 + SIGINT
-
 struct Replaced {
   int signal = 0;
   bool replaced = false;

@@ -15,6 +15,7 @@
 
 #include "core/error.hpp"
 #include "core/printable.hpp"
+#include "interrupt_mark.hpp"
 #include "orphaned_memory.hpp"
 
 namespace meshplan::runtime {
@@ -22,7 +23,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int kInterrupted = 130;  // 128 + SIGINT
 constexpr milliseconds kTick{250};
 constexpr milliseconds kFirstTicks{20};           // while mpiexec starts its helpers
 constexpr milliseconds kTimeToStart{15'000};      // for mpiexec, its helpers

@@ -79,9 +79,9 @@ bool moves_parameters(CommOp op) {
 }
 
 /// One call of `op` with `bytes` passed in by this rank, rounded up to whole blocks of fp32.
-class Call {
+class RepeatedCollective {
  public:
-  Call(Communicator& comm, CommOp op, std::int64_t bytes)
+  RepeatedCollective(Communicator& comm, CommOp op, std::int64_t bytes)
       : comm_(comm), op_(op), count_(rounded(comm.size(), op, bytes)) {
     if (op == CommOp::AllToAllV)
       counts_.assign(static_cast<std::size_t>(comm.size()), count_ / comm.size());
@@ -157,7 +157,7 @@ class Call {
 /// buffers and scratch memory are cold; an activation that it sends was written last.
 class Caches {
  public:
-  void prepare(const Call& call, Buffers buffers, Workspace& memory) {
+  void prepare(const RepeatedCollective& call, Buffers buffers, Workspace& memory) {
     const bool cold = buffers == Buffers::Cold;
     touch(other_.data(), cold ? kStepBytes : kLayerBytes);
     if (!cold) touch(static_cast<std::byte*>(memory.send()), call.bytes());
@@ -226,13 +226,15 @@ MeasuredMessages<CommSample> measure_collectives(const MeasuredWorld& world,
       series.push_back({.group = group.get(),
                         .once =
                             [&memory, &group, one](std::int64_t bytes) {
-                              Call(group->moves(), one.op, bytes).start(memory, one.buffers).wait();
+                              RepeatedCollective(group->moves(), one.op, bytes)
+                                  .start(memory, one.buffers)
+                                  .wait();
                             },
                         .before =
                             [&, one](std::int64_t bytes) {
                               if (world.device == nullptr)
-                                caches.prepare(Call(group->moves(), one.op, bytes), one.buffers,
-                                               memory);
+                                caches.prepare(RepeatedCollective(group->moves(), one.op, bytes),
+                                               one.buffers, memory);
                             },
                         .smallest_only = one.op == CommOp::Barrier});
   const MessageSweep sweep(world, series, sizes, options);
@@ -243,7 +245,7 @@ MeasuredMessages<CommSample> measure_collectives(const MeasuredWorld& world,
       const Case& one = cases[s % cases.size()];
       const int group_size = group_sizes[s / cases.size()];
       const std::int64_t bytes =
-          Call::rounded(group_size, one.op, sizes[size]) * size_of(DType::F32);
+          RepeatedCollective::rounded(group_size, one.op, sizes[size]) * size_of(DType::F32);
       CommSample sample{.op = one.op,
                         .group_size = group_size,
                         .ranks_on_host = ranks_on_host,

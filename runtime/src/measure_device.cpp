@@ -11,8 +11,8 @@
 namespace meshplan::runtime {
 namespace {
 
-constexpr std::int64_t kSizes[] = {4 << 10,  32 << 10,  256 << 10, 2 << 20,
-                                   16 << 20, 128 << 20, 256 << 20};
+constexpr std::int64_t kCopySizes[] = {4 << 10,  32 << 10,  256 << 10, 2 << 20,
+                                       16 << 20, 128 << 20, 256 << 20};
 
 /// Memory of a backend, or pinned memory, freed at the end.
 using Memory = std::unique_ptr<void, std::function<void(void*)>>;
@@ -28,7 +28,7 @@ Memory pinned_memory(const std::shared_ptr<StagingMemory>& staging, std::int64_t
 }  // namespace
 
 std::span<const std::int64_t> copy_sizes() {
-  return kSizes;
+  return kCopySizes;
 }
 
 std::vector<program::CopySample> measure_copies(Device& device, std::span<const std::int64_t> sizes,

@@ -12,14 +12,13 @@
 #include "program/lower.hpp"
 #include "runtime/call_timer.hpp"
 #include "runtime/sampling.hpp"
+#include "timed_group.hpp"
 
 namespace meshplan::runtime {
 namespace {
 
 using program::Program;
 
-/// Undisturbed timings of an operator and a condition: fewer are worth another visit.
-constexpr int kEnough = 4;
 /// Of one visit.
 constexpr int kFewest = 2;
 
@@ -93,15 +92,10 @@ class OperatorRounds {
 
   /// On any rank, alone or busy.
   std::vector<std::size_t> lacking() {
-    const std::vector<bool> alone = alone_.lacking(kEnough), busy = busy_.lacking(kEnough);
-    std::vector<double> lacks(jobs_.size());
-    for (std::size_t i = 0; i < lacks.size(); ++i) lacks[i] = alone[i] || busy[i] ? 1 : 0;
-    const MutableBuffer buffer{lacks.data(), std::ssize(lacks), DType::F64};
-    world_.all_reduce(buffer, buffer, ReduceOp::Max).wait();
-    std::vector<std::size_t> which;
-    for (std::size_t i = 0; i < lacks.size(); ++i)
-      if (lacks[i] > 0) which.push_back(i);
-    return which;
+    std::vector<bool> either = alone_.lacking(kEnoughUndisturbed);
+    const std::vector<bool> busy = busy_.lacking(kEnoughUndisturbed);
+    for (std::size_t i = 0; i < either.size(); ++i) either[i] = either[i] || busy[i];
+    return on_any_rank(world_, either);
   }
 
   std::vector<program::OperatorSample> samples() {

@@ -6,17 +6,13 @@
 #include "core/statistics.hpp"
 #include "kernels/accumulate.hpp"
 #include "runtime/device.hpp"
+#include "timed_group.hpp"
 
 namespace meshplan::runtime {
 namespace {
 
-constexpr std::int64_t kSizes[] = {256 << 10, 1 << 20, 4 << 20, 16 << 20};
+constexpr std::int64_t kProgressSizes[] = {256 << 10, 1 << 20, 4 << 20, 16 << 20};
 constexpr int kRepeats = 9;
-
-double largest(Communicator& world, double value) {
-  world.all_reduce({&value, 1, DType::F64}, {&value, 1, DType::F64}, ReduceOp::Max).wait();
-  return value;
-}
 
 /// Seconds of `once` on the slowest rank, all entering together: the median of some times.
 double seconds_of(Communicator& world, const std::function<void()>& once) {
@@ -50,7 +46,7 @@ class Computation {
 }  // namespace
 
 std::span<const std::int64_t> progress_sizes() {
-  return kSizes;
+  return kProgressSizes;
 }
 
 std::vector<program::ProgressSample> measure_progress(Communicator& world, const JobLayout& layout,

@@ -6,9 +6,6 @@
 namespace meshplan::runtime {
 namespace {
 
-/// Undisturbed timings of a message: fewer are worth another visit.
-constexpr int kEnough = 4;
-
 int per_round(int repeats, int rounds) {
   return std::max(1, (repeats + rounds - 1) / rounds);
 }
@@ -79,14 +76,7 @@ bool MessageSweep::worthwhile(std::size_t which) const {
 }
 
 std::vector<std::size_t> MessageSweep::lacking() {
-  const std::vector<bool> own = samples_.lacking(std::min(kEnough, options_.min_repeats));
-  std::vector<double> lacks(own.begin(), own.end());
-  const MutableBuffer buffer{lacks.data(), std::ssize(lacks), DType::F64};
-  host_.all_reduce(buffer, buffer, ReduceOp::Max).wait();
-  std::vector<std::size_t> which;
-  for (std::size_t i = 0; i < lacks.size(); ++i)
-    if (lacks[i] > 0) which.push_back(i);
-  return which;
+  return on_any_rank(host_, samples_.lacking(std::min(kEnoughUndisturbed, options_.min_repeats)));
 }
 
 Estimate MessageSweep::estimate(std::size_t series, std::size_t size) const {

@@ -15,10 +15,6 @@
 namespace meshplan::runtime {
 namespace {
 
-std::int64_t bytes_of(const ConstBuffer& buffer) {
-  return buffer.count * size_of(buffer.dtype);
-}
-
 /// Host buffers by size, used again and again: a training step repeats its calls.
 class HostBuffers {
  public:
@@ -286,9 +282,9 @@ class StagingCommunicator final : public Communicator {
   Handle all_reduce(ConstBuffer send, MutableBuffer recv, ReduceOp op) override {
     checks::all_reduce(*this, send, recv, op);
     auto operation = begin("all_reduce");
-    const MutableBuffer host{operation->buffer(bytes_of(send)), send.count, send.dtype};
-    operation->leaves(send.data, host.data, bytes_of(send));
-    operation->arrives(recv.data, host.data, bytes_of(recv));
+    const MutableBuffer host{operation->buffer(send.bytes()), send.count, send.dtype};
+    operation->leaves(send.data, host.data, send.bytes());
+    operation->arrives(recv.data, host.data, recv.bytes());
     return launch(std::move(operation),
                   [host, op](Communicator& comm) { return comm.all_reduce(host, host, op); });
   }
@@ -296,11 +292,11 @@ class StagingCommunicator final : public Communicator {
   Handle reduce_scatter(ConstBuffer send, MutableBuffer recv, ReduceOp op) override {
     checks::reduce_scatter(*this, send, recv, op);
     auto operation = begin("reduce_scatter");
-    auto* memory = static_cast<std::byte*>(operation->buffer(bytes_of(send)));
+    auto* memory = static_cast<std::byte*>(operation->buffer(send.bytes()));
     const MutableBuffer all{memory, send.count, send.dtype};
-    const MutableBuffer own{memory + rank() * bytes_of(recv), recv.count, recv.dtype};
-    operation->leaves(send.data, all.data, bytes_of(send));
-    operation->arrives(recv.data, own.data, bytes_of(recv));
+    const MutableBuffer own{memory + rank() * recv.bytes(), recv.count, recv.dtype};
+    operation->leaves(send.data, all.data, send.bytes());
+    operation->arrives(recv.data, own.data, recv.bytes());
     return launch(std::move(operation),
                   [all, own, op](Communicator& comm) { return comm.reduce_scatter(all, own, op); });
   }
@@ -308,11 +304,11 @@ class StagingCommunicator final : public Communicator {
   Handle all_gather(ConstBuffer send, MutableBuffer recv) override {
     checks::all_gather(*this, send, recv);
     auto operation = begin("all_gather");
-    auto* memory = static_cast<std::byte*>(operation->buffer(bytes_of(recv)));
+    auto* memory = static_cast<std::byte*>(operation->buffer(recv.bytes()));
     const MutableBuffer all{memory, recv.count, recv.dtype};
-    const MutableBuffer own{memory + rank() * bytes_of(send), send.count, send.dtype};
-    operation->leaves(send.data, own.data, bytes_of(send));
-    operation->arrives(recv.data, all.data, bytes_of(recv));
+    const MutableBuffer own{memory + rank() * send.bytes(), send.count, send.dtype};
+    operation->leaves(send.data, own.data, send.bytes());
+    operation->arrives(recv.data, all.data, recv.bytes());
     return launch(std::move(operation),
                   [all, own](Communicator& comm) { return comm.all_gather(own, all); });
   }
@@ -340,11 +336,11 @@ class StagingCommunicator final : public Communicator {
   Handle broadcast(MutableBuffer buffer, int root) override {
     checks::broadcast(*this, buffer, root);
     auto operation = begin("broadcast");
-    const MutableBuffer host{operation->buffer(bytes_of(buffer)), buffer.count, buffer.dtype};
+    const MutableBuffer host{operation->buffer(buffer.bytes()), buffer.count, buffer.dtype};
     if (rank() == root)
-      operation->leaves(buffer.data, host.data, bytes_of(buffer));
+      operation->leaves(buffer.data, host.data, buffer.bytes());
     else
-      operation->arrives(buffer.data, host.data, bytes_of(buffer));
+      operation->arrives(buffer.data, host.data, buffer.bytes());
     return launch(std::move(operation),
                   [host, root](Communicator& comm) { return comm.broadcast(host, root); });
   }
@@ -399,16 +395,16 @@ class StagingCommunicator final : public Communicator {
   static std::pair<ConstBuffer, MutableBuffer> two_buffers(StagedOperation& operation,
                                                            const ConstBuffer& send,
                                                            const MutableBuffer& recv) {
-    void* out = operation.buffer(bytes_of(send));
-    void* in = operation.buffer(bytes_of(recv));
-    operation.leaves(send.data, out, bytes_of(send));
-    operation.arrives(recv.data, in, bytes_of(recv));
+    void* out = operation.buffer(send.bytes());
+    void* in = operation.buffer(recv.bytes());
+    operation.leaves(send.data, out, send.bytes());
+    operation.arrives(recv.data, in, recv.bytes());
     return {{out, send.count, send.dtype}, {in, recv.count, recv.dtype}};
   }
 
   static Transfer staged(StagedOperation& operation, Transfer transfer) {
     void* device = transfer.buffer.data;
-    const std::int64_t bytes = bytes_of(transfer.buffer);
+    const std::int64_t bytes = transfer.buffer.bytes();
     transfer.buffer.data = operation.buffer(bytes);
     if (transfer.direction == Transfer::Direction::Send)
       operation.leaves(device, transfer.buffer.data, bytes);

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/words.hpp"
 #include "handshake.hpp"
 #include "meeting.hpp"
 #include "rank_card.hpp"
@@ -37,13 +38,6 @@ std::vector<std::byte> bytes_of(const Contact& contact) {
   std::vector<std::byte> bytes(sizeof contact);
   std::memcpy(bytes.data(), &contact, sizeof contact);
   return bytes;
-}
-
-std::vector<std::string> words_of(const char* text) {
-  std::istringstream stream(text);
-  std::vector<std::string> words;
-  for (std::string word; stream >> word;) words.push_back(word);
-  return words;
 }
 
 /// One rank's way to a connection with each other rank.

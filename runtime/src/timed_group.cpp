@@ -48,6 +48,16 @@ double largest(Communicator& comm, double value) {
   return value;
 }
 
+std::vector<std::size_t> on_any_rank(Communicator& comm, const std::vector<bool>& marked) {
+  std::vector<double> marks(marked.begin(), marked.end());
+  const MutableBuffer buffer{marks.data(), std::ssize(marks), DType::F64};
+  comm.all_reduce(buffer, buffer, ReduceOp::Max).wait();
+  std::vector<std::size_t> which;
+  for (std::size_t i = 0; i < marks.size(); ++i)
+    if (marks[i] > 0) which.push_back(i);
+  return which;
+}
+
 TimedGroup::TimedGroup(const MeasuredWorld& world, std::span<const int> members,
                        std::string_view name)
     : device_(world.device),

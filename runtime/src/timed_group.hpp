@@ -45,6 +45,8 @@ bool device_drives(const MeasuredWorld& world);
 
 /// The largest of one number over a group: all ranks decide alike.
 double largest(Communicator& comm, double value);
+/// The cases that any rank of a group marks, ascending.
+std::vector<std::size_t> on_any_rank(Communicator& comm, const std::vector<bool>& marked);
 
 /// How often one case is timed in one visit.
 struct VisitLimits {

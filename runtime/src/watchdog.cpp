@@ -15,6 +15,7 @@
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
+#include "core/words.hpp"
 #include "guardian.hpp"
 #include "interrupt_mark.hpp"
 #include "launcher_line.hpp"
@@ -50,13 +51,6 @@ Invitation make_invitation(const JobLayout& layout, Socket& listener) {
     std::strncpy(invitation.addresses, addresses.c_str(), sizeof(invitation.addresses) - 1);
   }
   return invitation;
-}
-
-std::vector<std::string> words_of(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<std::string> words;
-  for (std::string word; stream >> word;) words.push_back(word);
-  return words;
 }
 
 }  // namespace

@@ -22,8 +22,6 @@ using program::Program;
 using program::StepOp;
 using program::StepWork;
 
-constexpr double kGigabyte = 1e9;
-
 class StagePricer {
  public:
   StagePricer(const Program& program, const BlockPricing& pricing)

@@ -21,7 +21,6 @@ using program::CommSample;
 using program::OperatorSample;
 using Jobs = std::vector<CalibrationSamples>;
 
-constexpr double kGigabyte = 1e9;
 constexpr double kTeraflop = 1e12;
 constexpr double kMostOverhead = 1e4;  // of a progress thread; more is no overhead, but a fault
 

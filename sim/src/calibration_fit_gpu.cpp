@@ -14,7 +14,6 @@ using program::CalibrationSamples;
 using program::GpuDescription;
 using Jobs = std::vector<CalibrationSamples>;
 
-constexpr double kGigabyte = 1e9;
 constexpr double kKib = 1024;
 
 template <class Visit>

@@ -4,13 +4,12 @@
 #include <limits>
 
 #include "core/error.hpp"
+#include "core/units.hpp"
 
 namespace meshplan::sim {
 namespace {
 
 using program::Collective;
-
-constexpr double kGigabyte = 1e9;
 
 /// Ranks inside one domain of the level below `level`; 1 below the innermost.
 int inner_span(const Cluster& cluster, int level) {

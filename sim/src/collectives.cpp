@@ -19,7 +19,6 @@ namespace {
 
 using program::Collective;
 
-constexpr double kGigabyte = 1e9;
 // A double binary tree keeps each rank's two directions busy, but not perfectly (NCCL tuning.cc).
 constexpr double kTreeBandwidth = 0.92;
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <limits>
 
 #include "core/error.hpp"
 #include "core/index.hpp"
@@ -20,7 +19,6 @@ enum Duration { kForward, kBackwardFirst, kBackward, kInput, kWeightFirst, kWeig
 // How a chunk's input comes from another stage; kHere = it does not.
 enum Delay { kHere, kForwardNear, kForwardWrap, kBackwardNear, kBackwardWrap, kDelays };
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr std::int32_t kNothing = 0;  // slot that is always 0
 constexpr std::int32_t kNobody = 1;   // slot that nobody reads
 constexpr std::int32_t kFirstSlot = 2;

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "core/units.hpp"
+#include "element_bytes.hpp"
 #include "host_thread.hpp"
 #include "offload.hpp"
 #include "program/offload.hpp"
@@ -11,8 +12,6 @@ namespace meshplan::sim {
 namespace {
 
 using program::Plan;
-
-constexpr double kFp32Bytes = 4;
 
 /// Of stages that hold the same elements in the same order; the reference holds as long as the
 /// layout.

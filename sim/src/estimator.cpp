@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "core/units.hpp"
+#include "element_bytes.hpp"
 #include "host_thread.hpp"
 #include "node_stages.hpp"
 #include "plan_keys.hpp"
@@ -116,7 +117,6 @@ double Estimator::State::agreement_seconds(const Plan& plan, PlanLayout& where) 
   const bool experts = plan.model.moe.has_value();
   PricedGroup& all = experts || plan.zero_stage > 0 ? where.world : where.replica;
   const auto sum = [&](double elements) {
-    constexpr double kFp32Bytes = 4;
     return all.seconds(program::Collective::AllReduce, elements * kFp32Bytes, cluster);
   };
   return sum(experts ? 8 : 4) + sum(expert_load);

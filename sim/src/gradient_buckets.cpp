@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "compressed_reduction.hpp"
+#include "element_bytes.hpp"
 #include "host_thread.hpp"
 
 namespace meshplan::sim {
@@ -11,8 +12,6 @@ namespace {
 
 using program::Collective;
 using program::Plan;
-
-constexpr double kFp32Bytes = 4;
 
 /// In the order in which lowering places them, but for a stage of one chunk, where they are in the
 /// order in which they are ready.

@@ -12,6 +12,7 @@
 #include "core/limits.hpp"
 #include "core/parse_number.hpp"
 #include "core/units.hpp"
+#include "core/words.hpp"
 #include "import_formats.hpp"
 
 namespace meshplan::sim {
@@ -42,13 +43,6 @@ std::optional<std::string> collective_of(std::string name) {
   if (name == "sendrecv" || name == "send_recv") name = "point_to_point";
   const auto& known = collectives();
   return std::ranges::find(known, name) == known.end() ? std::nullopt : std::optional(name);
-}
-
-std::vector<std::string> words_of(const std::string& line) {
-  std::istringstream stream(line);
-  std::vector<std::string> words;
-  for (std::string word; stream >> word;) words.push_back(word);
-  return words;
 }
 
 void read_comment(const std::vector<std::string>& words, Table& table) {

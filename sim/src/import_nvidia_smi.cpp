@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "core/parse_number.hpp"
+#include "core/words.hpp"
 #include "import_formats.hpp"
 
 namespace meshplan::sim {
@@ -32,13 +33,6 @@ struct Matrix {
   int cards = 0;
   std::vector<std::vector<std::string>> cells;  // GPU rows and columns
 };
-
-std::vector<std::string> words_of(const std::string& line) {
-  std::istringstream stream(line);
-  std::vector<std::string> words;
-  for (std::string word; stream >> word;) words.push_back(word);
-  return words;
-}
 
 Matrix matrix_of(const ImportRequest& request) {
   std::istringstream lines(request.text);

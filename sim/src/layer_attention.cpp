@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "device_speeds.hpp"
+#include "element_bytes.hpp"
 #include "layer_walk.hpp"
 
 namespace meshplan::sim {
@@ -11,7 +12,6 @@ namespace {
 using models::OpKind;
 using models::TensorClass;
 
-constexpr double kMaskBytes = 1;    // of dropout
 constexpr double kFlashTile = 128;  // queries that one thread block holds
 
 }  // namespace

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "core/index.hpp"
+#include "element_bytes.hpp"
 #include "layer_work.hpp"
 
 namespace meshplan::sim {
 
-constexpr double kHalfBytes = 2;  // a 16-bit element
 constexpr double kStatistic = 4;  // an fp32 element
 
 class LayerWalk {

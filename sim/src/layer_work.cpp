@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "element_bytes.hpp"
 #include "layer_walk.hpp"
 
 namespace meshplan::sim {
@@ -10,8 +11,6 @@ namespace {
 
 using models::OpKind;
 using models::Split;
-
-constexpr double kMaskBytes = 1;  // of dropout
 
 }  // namespace
 

@@ -14,7 +14,6 @@
 namespace meshplan::sim {
 namespace {
 
-constexpr double kGigabyte = 1e9;
 constexpr double kKib = 1024;
 constexpr double kWorstEfficiency = 1e-3;
 

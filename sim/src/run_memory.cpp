@@ -5,11 +5,10 @@
 
 #include "core/index.hpp"
 #include "core/units.hpp"
+#include "element_bytes.hpp"
 
 namespace meshplan::sim {
 namespace {
-
-constexpr double kHalfBytes = 2;
 
 /// Micro-batches times chunks whose activations a stage holds: 1F1B keeps pp - s, interleaving
 /// its longer warm-up (Narayanan et al. 2021, sections 2.2.1 and 2.2.2).

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/index.hpp"
+#include "element_bytes.hpp"
 #include "offload.hpp"
 #include "pipeline_time.hpp"
 
@@ -11,8 +12,6 @@ namespace meshplan::sim {
 namespace {
 
 using program::Collective;
-
-constexpr double kHalfBytes = 2;
 
 /// One layer (or embedding, or head) for one micro-batch.
 struct LayerTime {

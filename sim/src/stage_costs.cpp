@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
+#include "element_bytes.hpp"
+
 namespace meshplan::sim {
 namespace {
 
 using program::Plan;
-
-constexpr double kFp32Bytes = 4;
 
 /// Seconds of all tasks of a stage, alone.
 TaskTime total_of(const Plan& plan, const StageCost& stage, bool split) {

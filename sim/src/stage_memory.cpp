@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/units.hpp"
+#include "element_bytes.hpp"
 #include "program/mesh.hpp"
 #include "program/offload.hpp"
 
@@ -11,8 +12,6 @@ namespace {
 
 using program::Group;
 using program::Plan;
-
-constexpr double kFp32Bytes = 4;
 
 /// Process groups of more than one rank that a rank of the stage opens.
 int communicators_of(const Plan& plan, bool tied, bool last) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <limits>
 
 #include "core/error.hpp"
 #include "core/index.hpp"
@@ -13,8 +12,6 @@ namespace {
 using program::Schedule;
 using program::Task;
 using program::TaskKind;
-
-constexpr double kNever = std::numeric_limits<double>::infinity();
 
 class TaskSolver {
  public:

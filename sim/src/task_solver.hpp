@@ -1,10 +1,13 @@
 #pragma once
 
+#include <limits>
 #include <vector>
 
 #include "program/schedule.hpp"
 
 namespace meshplan::sim {
+
+inline constexpr double kNever = std::numeric_limits<double>::infinity();  // a time
 
 /// Seconds of a chunk's tasks, without transfers. The first one of a kind writes gradients, the
 /// others add to them.

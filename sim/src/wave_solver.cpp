@@ -10,8 +10,6 @@
 namespace meshplan::sim {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
 /// Differences of two times that rounding may leave between equal ones.
 double rounding(double time) {
   constexpr double kRoundings = 8;

@@ -6,6 +6,7 @@
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "device_speeds.hpp"
+#include "element_bytes.hpp"
 #include "sim/pricing.hpp"
 
 namespace meshplan::sim {
@@ -16,7 +17,6 @@ constexpr double kRoutingImbalance = 0.03;
 // Host time of a collective call in launches: its kernel, and the events that order two streams.
 constexpr double kCollectiveLaunches = 2;
 constexpr double kTera = 1e12;
-constexpr double kHalfBytes = 2;
 
 double peak_of(const Cluster& cluster, RunPrecision precision) {
   const auto& peaks = cluster.device.peak_tflop_per_s;

@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/index.hpp"
+#include "core/units.hpp"
 #include "host_thread.hpp"
 #include "node_types.hpp"
 #include "sim/pricing.hpp"
@@ -20,8 +21,6 @@ using program::Group;
 using program::OperationInstance;
 using program::PeerOp;
 using program::Program;
-
-constexpr double kGigabyte = 1e9;
 
 const CollectiveOp* collective_of(const program::Operation& operation) {
   if (const auto* flat = std::get_if<program::FlatCollectiveOp>(&operation.work))

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "compressed_reduction.hpp"
+#include "element_bytes.hpp"
 #include "host_thread.hpp"
 #include "program/cost.hpp"
 
@@ -13,8 +14,6 @@ namespace {
 
 using program::Collective;
 using program::Plan;
-
-constexpr double kFp32Bytes = 4;
 
 /// Consecutive layers that ZeRO-2 and 3 reduce, and with 3 gather, at once; in the order of the
 /// backward pass.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/json_fields.hpp"
+#include "models/refusal.hpp"
 
 namespace meshplan::models {
 namespace {
@@ -14,16 +15,6 @@ using Catch::Contains;
 
 ModelSpec tiny() {
   return load_preset("tiny-llama");
-}
-
-/// The message with which validation refuses the spec; empty if it does not.
-std::string refusal(const ModelSpec& spec) {
-  try {
-    validate(spec, "model.json");
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 /// tiny-llama's file with one piece of text replaced.

@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "models/graph.hpp"
+#include "models/refusal.hpp"
 
 namespace meshplan::models {
 namespace {
@@ -31,15 +32,6 @@ RopeScaling scaling_of(const std::string& preset) {
   RopeScaling scaling = *spec.rope_scaling;
   if (!scaling.original_max_positions) scaling.original_max_positions = spec.max_positions;
   return scaling;
-}
-
-std::string refusal(const ModelSpec& spec) {
-  try {
-    validate(spec, "model.json");
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 const Op& op_of(const LayerGraph& layer, OpKind kind) {

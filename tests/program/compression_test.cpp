@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "program/cost.hpp"
+#include "program/inspect.hpp"
 #include "program/lower.hpp"
 #include "program/plans.hpp"
 #include "program/shard_layout.hpp"
@@ -29,10 +30,6 @@ std::int64_t sent_bytes(const Program& program, Collective collective) {
       bytes += message_bytes(program, instance);
   }
   return bytes;
-}
-
-std::int64_t region_bytes(const Program& program, Region region) {
-  return program.memory.regions[static_cast<std::size_t>(region)].bytes();
 }
 
 int count_all_reduces_of_gradients(const Program& program) {

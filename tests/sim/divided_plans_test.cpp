@@ -18,12 +18,6 @@ using program::ScheduleKind;
 constexpr double kTimeTolerance = 0.05;
 constexpr double kMemoryTolerance = 0.002;
 
-double played(const program::Plan& plan, const Cluster& cluster, bool contention) {
-  return simulate(program::lower_all(plan), cluster,
-                  {.contention = contention, .record_spans = false})
-      .step_time_s;
-}
-
 std::string name(const program::Plan& plan) {
   return plan.model.name + " " + to_string(plan.parallel) + " zero " +
          std::to_string(plan.zero_stage) + "/" + std::to_string(plan.zero_shard_group) +

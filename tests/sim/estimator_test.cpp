@@ -13,20 +13,14 @@ namespace {
 using program::ParallelConfig;
 using program::RecomputeKind;
 
-double played(const program::Plan& plan, const Cluster& cluster, bool contention) {
-  return simulate(program::lower_all(plan), cluster,
-                  {.contention = contention, .record_spans = false})
-      .step_time_s;
-}
-
-std::vector<ParallelConfig> meshes() {
+std::vector<ParallelConfig> estimated_meshes() {
   return {{},        {.tp = 2}, {.tp = 2, .sp = true},       {.pp = 2},
           {.pp = 4}, {.dp = 4}, {.tp = 2, .pp = 2, .dp = 2}, {.tp = 2, .pp = 4, .sp = true}};
 }
 
 std::vector<program::Plan> plans() {
   std::vector<program::Plan> all;
-  for (const ParallelConfig& parallel : meshes())
+  for (const ParallelConfig& parallel : estimated_meshes())
     for (const auto recompute : {RecomputeKind::None, RecomputeKind::Full})
       for (const auto schedule : {program::ScheduleKind::GPipe, program::ScheduleKind::OneFOneB}) {
         auto plan = tiny_plan(parallel, 8);

@@ -30,10 +30,6 @@ Cluster two_nodes_of(const std::string& preset) {
   return cluster;
 }
 
-double played(const program::Plan& plan, const Cluster& cluster) {
-  return simulate(program::lower_all(plan), cluster, {.record_spans = false}).step_time_s;
-}
-
 /// Layers of llama3-8b, eight of them: large enough that devices differ, unlike launches.
 program::Plan plan_of(program::ParallelConfig parallel, int num_microbatches) {
   program::Plan plan = tiny_plan(parallel, num_microbatches);

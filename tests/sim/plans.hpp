@@ -5,6 +5,7 @@
 #include "program/lower.hpp"
 #include "program/plan.hpp"
 #include "sim/cluster.hpp"
+#include "sim/engine.hpp"
 
 namespace meshplan::sim {
 
@@ -39,6 +40,13 @@ inline Cluster cpu_host(int ranks, int cores) {
   Cluster cluster = with_ranks(load_cluster_preset("cpu-host"), ranks);
   cluster.cores_per_host = cores;
   return cluster;
+}
+
+/// Seconds of a step, by the engine.
+inline double played(const program::Plan& plan, const Cluster& cluster, bool contention = true) {
+  return simulate(program::lower_all(plan), cluster,
+                  {.contention = contention, .record_spans = false})
+      .step_time_s;
 }
 
 }  // namespace meshplan::sim

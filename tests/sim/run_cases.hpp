@@ -1,6 +1,8 @@
 // Training runs that several tests of predictions share.
 #pragma once
 
+#include "sim/fitted_constants.hpp"
+#include "sim/run_prediction.hpp"
 #include "sim/training_run.hpp"
 
 namespace meshplan::sim {
@@ -25,6 +27,12 @@ inline TrainingRun small_gpt(int layers = 4) {
   run.cluster = "dgx-a100";
   run.profile = "meshplan";
   return run;
+}
+
+/// With the constants that are shipped.
+inline RunPrediction predict(const TrainingRun& run) {
+  static const Constants constants = constants_of(fitted_constants());
+  return PreparedRun(run).predict(constants);
 }
 
 }  // namespace meshplan::sim

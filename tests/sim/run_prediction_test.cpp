@@ -8,10 +8,6 @@
 namespace meshplan::sim {
 namespace {
 
-RunPrediction predict(const TrainingRun& run) {
-  return PreparedRun(run).predict(constants_of(fitted_constants()));
-}
-
 double total(const RunBreakdown& s) {
   return s.compute + s.tensor + s.host + s.pipeline + s.data_parallel + s.optimizer + s.offload +
          s.overhead;

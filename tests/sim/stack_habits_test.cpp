@@ -13,10 +13,6 @@ const Constants& constants() {
   return fitted;
 }
 
-RunPrediction predict(const TrainingRun& run) {
-  return PreparedRun(run).predict(constants());
-}
-
 /// 4.8 B parameters, large enough for bandwidth to count alone, over 64 devices of 8 a node.
 TrainingRun large_sharded(const char* profile) {
   TrainingRun run = small_gpt(24);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <functional>
 
+#include "run_cases.hpp"
 #include "sim/execution_profile.hpp"
 #include "sim/run_prediction.hpp"
 
@@ -22,11 +23,6 @@ const std::vector<std::string> kStacks{"fms-fsdp-2024",           "jax-xla",
                                        "nemo-automodel",          "torchtitan"};
 const std::vector<std::string> kFullySharded{"fms-fsdp-2024", "jax-xla", "llm-foundry-2023",
                                              "nemo-automodel", "torchtitan"};
-
-RunPrediction predict(const TrainingRun& run) {
-  static const Constants constants = constants_of(fitted_constants());
-  return PreparedRun(run).predict(constants);
-}
 
 bool shards_fully(const std::string& stack) {
   return std::ranges::find(kFullySharded, stack) != kFullySharded.end();

@@ -44,6 +44,7 @@ constexpr Seconds operator/(Flops work, FlopsPerSecond rate) {
 
 constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
 constexpr double kMib = 1024.0 * 1024.0;
+constexpr double kGigabyte = 1e9;      // bytes: what rates count in
 constexpr double kMicroseconds = 1e6;  // microseconds in a second
 constexpr double kMilliseconds = 1e3;  // milliseconds in a second
 

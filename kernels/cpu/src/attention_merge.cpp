@@ -11,8 +11,6 @@ namespace meshplan::kernels {
 
 namespace {
 
-constexpr std::int64_t kRowGrain = 16;  // tokens below which a second thread costs more
-
 /// One head of one token.
 template <class T, class U>
 void merge_head(T* o, const U* other_o, int size, float& lse, float other_lse) {

@@ -10,12 +10,6 @@
 
 namespace meshplan::kernels {
 
-namespace {
-
-constexpr std::int64_t kRowGrain = 16;  // tokens below which a second thread costs more
-
-}  // namespace
-
 /// A counting sort: stable, so rows of an expert keep the order of their choices.
 void CpuBackend::run(const DispatchPlan& op) {
   const std::int64_t count = op.tokens * op.top_k;

@@ -12,8 +12,6 @@ namespace meshplan::kernels {
 
 namespace {
 
-constexpr std::int64_t kRowGrain = 16;  // tokens below which a second thread costs more
-
 float element(const void* data, DType dtype, std::int64_t index) {
   return with_float_bits(
       dtype, [&]<class T>(T /*type*/) { return to_float(static_cast<const T*>(data)[index]); });

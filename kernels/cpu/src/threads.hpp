@@ -8,6 +8,9 @@
 
 namespace meshplan::kernels {
 
+/// Tokens below which a second thread costs more than it brings, where a token is one row.
+inline constexpr std::int64_t kRowGrain = 16;
+
 /// Cuts [0, total) into one range per thread, at multiples of `grain`, and calls
 /// body(range, thread). Total work below one grain a thread uses fewer threads.
 template <class Body>

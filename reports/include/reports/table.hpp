@@ -29,5 +29,7 @@ std::string grouped(std::int64_t number);
 std::string short_count(double number);
 /// "44.7 %"
 std::string percent(double fraction);
+/// "+44.7 %"
+std::string signed_percent(double fraction);
 
 }  // namespace meshplan::reports

@@ -50,6 +50,8 @@ struct MutableBuffer {
   void* data = nullptr;
   std::int64_t count = 0;
   DType dtype = DType::F32;
+
+  std::int64_t bytes() const { return count * size_of(dtype); }
 };
 
 struct ConstBuffer {
@@ -62,6 +64,8 @@ struct ConstBuffer {
       : data(data_), count(count_), dtype(dtype_) {}
   ConstBuffer(const MutableBuffer& buffer)  // NOLINT: every writable buffer is a readable one
       : data(buffer.data), count(buffer.count), dtype(buffer.dtype) {}
+
+  std::int64_t bytes() const { return count * size_of(dtype); }
 };
 
 /// One half of a message to or from `peer` of the group. Messages between two ranks with equal tags

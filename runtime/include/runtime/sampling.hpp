@@ -24,6 +24,8 @@ bool is_disturbed(const TimedSample& sample, double usual_reference_s);
 /// Part of the undisturbed timings that are faster than what a case is said to take. Evidence for
 /// it: docs/noise.md.
 inline constexpr double kEstimateQuantile = 0.25;
+/// Undisturbed timings of a case: fewer are worth another visit.
+inline constexpr int kEnoughUndisturbed = 4;
 /// The same of reference products: most of them may be disturbed, and alone they hardly vary.
 inline constexpr double kUsualReference = 0.1;
 
