@@ -40,11 +40,8 @@ std::vector<Axis> parse_order(const std::string& order) {
   return axes;
 }
 
-// One coordinate and its degree on the dense or the expert grid.
-struct AxisView {
-  int Coordinates::*coordinate;  // null: the axis is not on that grid
-  int degree;
-};
+/// A coordinate and its degree on the dense or the expert grid; null: the axis is not on that grid.
+using AxisView = std::pair<int Coordinates::*, int>;
 
 AxisView dense_axis(Axis axis, const ParallelConfig& config) {
   switch (axis) {
@@ -62,6 +59,7 @@ AxisView dense_axis(Axis axis, const ParallelConfig& config) {
   return {nullptr, 1};
 }
 
+/// Without pp, which places of a stage do not vary.
 AxisView expert_axis(Axis axis, const ParallelConfig& config) {
   switch (axis) {
     case Axis::Tp:
@@ -71,38 +69,37 @@ AxisView expert_axis(Axis axis, const ParallelConfig& config) {
     case Axis::Dp:
       return {&Coordinates::edp, config.edp()};
     case Axis::Pp:
-      return {&Coordinates::pp, config.pp};
     case Axis::Cp:
       break;
   }
   return {nullptr, 1};
 }
 
-// The coordinates that a group varies.
-std::vector<int Coordinates::*> varied(Group group) {
+bool varies(Group group, int Coordinates::*coordinate) {
+  const auto any_of = [&](auto... axes) { return ((coordinate == axes) || ...); };
   switch (group) {
     case Group::Tp:
     case Group::KvCopies:
-      return {&Coordinates::tp};
+      return any_of(&Coordinates::tp);
     case Group::Cp:
-      return {&Coordinates::cp};
+      return any_of(&Coordinates::cp);
     case Group::Dp:
-      return {&Coordinates::dp};
+      return any_of(&Coordinates::dp);
     case Group::Pp:
     case Group::Embedding:
-      return {&Coordinates::pp};
+      return any_of(&Coordinates::pp);
     case Group::TpPp:
-      return {&Coordinates::tp, &Coordinates::pp};
+      return any_of(&Coordinates::tp, &Coordinates::pp);
     case Group::DpCp:
-      return {&Coordinates::dp, &Coordinates::cp};
+      return any_of(&Coordinates::dp, &Coordinates::cp);
     case Group::World:
-      return {&Coordinates::tp, &Coordinates::cp, &Coordinates::dp, &Coordinates::pp};
+      return any_of(&Coordinates::tp, &Coordinates::cp, &Coordinates::dp, &Coordinates::pp);
     case Group::Ep:
-      return {&Coordinates::ep};
+      return any_of(&Coordinates::ep);
     case Group::Etp:
-      return {&Coordinates::etp};
+      return any_of(&Coordinates::etp);
     case Group::ExpertDp:
-      return {&Coordinates::edp};
+      return any_of(&Coordinates::edp);
     case Group::ZeroShards:
     case Group::ZeroReplicas:
     case Group::ExpertZeroShards:
@@ -110,11 +107,6 @@ std::vector<int Coordinates::*> varied(Group group) {
       break;
   }
   throw InvariantError("group without axes");
-}
-
-bool varies(Group group, int Coordinates::*coordinate) {
-  const auto axes = varied(group);
-  return std::ranges::find(axes, coordinate) != axes.end();
 }
 
 /// The group that hybrid sharding divides, if this is a part of one.
@@ -130,6 +122,11 @@ int shard_ranks(int size, int zero_shard_group) {
   return zero_shard_group == 0 ? size : std::gcd(size, zero_shard_group);
 }
 
+/// Do the members of a part stand next to each other in the divided group?
+bool is_run(Group part) {
+  return part == Group::ZeroShards || part == Group::ExpertZeroShards;
+}
+
 bool on_expert_grid(Group group) {
   return group == Group::Ep || group == Group::Etp || group == Group::ExpertDp;
 }
@@ -138,10 +135,8 @@ bool on_expert_grid(Group group) {
 
 Mesh::Mesh(const ParallelConfig& config, const std::string& order, int kv_copies,
            int zero_shard_group)
-    : config_(config),
-      order_(parse_order(order)),
-      kv_copies_(kv_copies),
-      zero_shard_group_(zero_shard_group) {
+    : config_(config), kv_copies_(kv_copies), zero_shard_group_(zero_shard_group) {
+  const std::vector<Axis> axes = parse_order(order);
   require_invariant(kv_copies >= 1, "a head is held by some rank");
   const std::array<std::pair<const char*, int>, 7> degrees = {{{"tp", config.tp},
                                                                {"cp", config.cp},
@@ -162,116 +157,117 @@ Mesh::Mesh(const ParallelConfig& config, const std::string& order, int kv_copies
                     config.tp, config.cp, config.pp, config.dp, world, limits::kRanks));
   const int stage_ranks = config.tp * config.cp * config.dp;
   const std::int64_t expert_ranks = std::int64_t{config.etp} * config.ep;
-  if (stage_ranks % expert_ranks == 0) return;
-  const bool etp_fits = stage_ranks % config.etp == 0;
-  throw ConfigError(fmt::format(
-      "etp({}) * ep({}) = {} does not divide tp({}) * cp({}) * dp({}) = {}; nearest {}: {}",
-      config.etp, config.ep, expert_ranks, config.tp, config.cp, config.dp, stage_ranks,
-      etp_fits ? "ep" : "etp",
-      etp_fits ? nearest_divisor(stage_ranks / config.etp, config.ep)
-               : nearest_divisor(stage_ranks, config.etp)));
+  if (stage_ranks % expert_ranks != 0) {
+    const bool etp_fits = stage_ranks % config.etp == 0;
+    throw ConfigError(fmt::format(
+        "etp({}) * ep({}) = {} does not divide tp({}) * cp({}) * dp({}) = {}; nearest {}: {}",
+        config.etp, config.ep, expert_ranks, config.tp, config.cp, config.dp, stage_ranks,
+        etp_fits ? "ep" : "etp",
+        etp_fits ? nearest_divisor(stage_ranks / config.etp, config.ep)
+                 : nearest_divisor(stage_ranks, config.etp)));
+  }
+  int dense_stride = 1, expert_stride = 1;
+  for (const Axis axis : axes) {
+    if (axis == Axis::Pp) stage_stride_ = dense_stride;
+    if (const auto [coordinate, degree] = dense_axis(axis, config); coordinate != nullptr) {
+      dense_.push_back({coordinate, degree, dense_stride});
+      dense_stride *= degree;
+    }
+    if (const auto [coordinate, degree] = expert_axis(axis, config); coordinate != nullptr) {
+      expert_.push_back({coordinate, degree, expert_stride});
+      expert_stride *= degree;
+    }
+  }
+}
+
+int Mesh::rank_at(int place, int stage) const {
+  const int outer = place / stage_stride_;
+  return place % stage_stride_ + stage_stride_ * (stage + config_.pp * outer);
+}
+
+int Mesh::place_in_stage(int rank) const {
+  return rank % stage_stride_ + stage_stride_ * (rank / (stage_stride_ * config_.pp));
 }
 
 Coordinates Mesh::coordinates(int rank) const {
   require_invariant(rank >= 0 && rank < world_size(), "rank outside the mesh");
   Coordinates coordinates;
-  int rest = rank;
-  int stage_index = 0;  // place among the ranks of the same stage, which both grids number alike
-  int stage_stride = 1;
-  for (const Axis axis : order_) {
-    const AxisView view = dense_axis(axis, config_);
-    if (view.coordinate == nullptr) continue;
-    coordinates.*view.coordinate = rest % view.degree;
-    rest /= view.degree;
-    if (axis == Axis::Pp) continue;
-    stage_index += coordinates.*view.coordinate * stage_stride;
-    stage_stride *= view.degree;
-  }
-  for (const Axis axis : order_) {
-    const AxisView view = expert_axis(axis, config_);
-    if (view.coordinate == nullptr || axis == Axis::Pp) continue;
-    coordinates.*view.coordinate = stage_index % view.degree;
-    stage_index /= view.degree;
-  }
+  for (const Step& step : dense_) coordinates.*step.coordinate = rank / step.stride % step.degree;
+  const int place = place_in_stage(rank);
+  for (const Step& step : expert_) coordinates.*step.coordinate = place / step.stride % step.degree;
   return coordinates;
 }
 
 int Mesh::rank_of(const Coordinates& coordinates) const {
   int rank = 0;
-  int stride = 1;
-  for (const Axis axis : order_) {
-    const AxisView view = dense_axis(axis, config_);
-    if (view.coordinate == nullptr) continue;
-    rank += coordinates.*view.coordinate * stride;
-    stride *= view.degree;
-  }
+  for (const Step& step : dense_) rank += coordinates.*step.coordinate * step.stride;
   return rank;
 }
 
-// The rank of an expert place: by its index within the stage, like coordinates().
-int Mesh::rank_of_expert(const Coordinates& expert) const {
-  int stage_index = 0;
-  int stride = 1;
-  for (const Axis axis : order_) {
-    const AxisView view = expert_axis(axis, config_);
-    if (view.coordinate == nullptr || axis == Axis::Pp) continue;
-    stage_index += expert.*view.coordinate * stride;
-    stride *= view.degree;
-  }
-  Coordinates dense{.pp = expert.pp};
-  for (const Axis axis : order_) {
-    const AxisView view = dense_axis(axis, config_);
-    if (view.coordinate == nullptr || axis == Axis::Pp) continue;
-    dense.*view.coordinate = stage_index % view.degree;
-    stage_index /= view.degree;
-  }
-  return rank_of(dense);
-}
-
 /// Of the ranks of the divided group, in order: runs of neighbours, or every so manieth.
-std::vector<int> Mesh::zero_group(Group part, int rank) const {
-  const std::vector<int> all = group(*divided_group(part), rank);
-  const int shards = shard_ranks(static_cast<int>(all.size()), zero_shard_group_);
-  const auto own = static_cast<int>(std::ranges::find(all, rank) - all.begin());
-  const bool same_run = part == Group::ZeroShards || part == Group::ExpertZeroShards;
+std::vector<int> Mesh::part_of(const std::vector<int>& divided, Group part, int member) const {
+  const int size = static_cast<int>(divided.size());
+  const int shards = shard_ranks(size, zero_shard_group_);
   std::vector<int> members;
-  for (int i = 0; i < static_cast<int>(all.size()); ++i)
-    if (same_run ? i / shards == own / shards : i % shards == own % shards)
-      members.push_back(all[static_cast<std::size_t>(i)]);
+  if (is_run(part)) {
+    const auto begin = divided.begin() + member / shards * shards;
+    members.assign(begin, begin + shards);
+  } else {
+    for (int i = member % shards; i < size; i += shards)
+      members.push_back(divided[static_cast<std::size_t>(i)]);
+  }
   return members;
 }
 
 std::vector<int> Mesh::group(Group group, int rank) const {
-  if (divided_group(group)) return zero_group(group, rank);
-  const bool expert = on_expert_grid(group);
-  const int last_stage = config_.pp - 1;
-  std::vector<Coordinates> places = {coordinates(rank)};
-  const int own_stage = places.front().pp;
-  const int own_tp = places.front().tp;
-  if (group == Group::Embedding && own_stage != 0 && own_stage != last_stage) return {rank};
-  for (const Axis axis : std::views::reverse(order_)) {  // outermost first, so that ranks ascend
-    const AxisView view = expert ? expert_axis(axis, config_) : dense_axis(axis, config_);
-    if (view.coordinate == nullptr || !varies(group, view.coordinate)) continue;
-    std::vector<Coordinates> spread;
-    spread.reserve(places.size() * static_cast<std::size_t>(view.degree));
-    for (Coordinates place : places)
-      for (int value = 0; value < view.degree; ++value) {
-        if (group == Group::Embedding && value != 0 && value != last_stage) continue;
-        if (group == Group::KvCopies && value / kv_copies_ != own_tp / kv_copies_) continue;
-        place.*view.coordinate = value;
-        spread.push_back(place);
-      }
-    places = std::move(spread);
+  if (const auto whole = divided_group(group)) {
+    const std::vector<int> divided = this->group(*whole, rank);
+    const auto own = std::ranges::lower_bound(divided, rank) - divided.begin();
+    return part_of(divided, group, static_cast<int>(own));
   }
-  std::vector<int> members;
-  members.reserve(places.size());
-  for (const Coordinates& place : places)
-    members.push_back(expert ? rank_of_expert(place) : rank_of(place));
+  const bool expert = on_expert_grid(group);
+  const Coordinates own = coordinates(rank);
+  const int last_stage = config_.pp - 1;
+  if (group == Group::Embedding && own.pp != 0 && own.pp != last_stage) return {rank};
+  const std::vector<Step>& grid = expert ? expert_ : dense_;
+  // The member that comes first, then all that lie along the varied axes, outermost first:
+  // ascending.
+  std::vector<int> members = {expert ? place_in_stage(rank) : rank};
+  for (const Step& step : grid)
+    if (varies(group, step.coordinate)) members.front() -= own.*step.coordinate * step.stride;
+  for (const Step& step : std::views::reverse(grid)) {
+    if (!varies(group, step.coordinate) || step.degree == 1) continue;
+    int begin = 0, end = step.degree, by = 1;
+    if (group == Group::Embedding) by = last_stage;
+    if (group == Group::KvCopies) {
+      begin = own.tp / kv_copies_ * kv_copies_;
+      end = begin + kv_copies_;
+    }
+    std::vector<int> spread;
+    spread.reserve(members.size() * static_cast<std::size_t>((end - begin - 1) / by + 1));
+    for (const int member : members)
+      for (int value = begin; value < end; value += by)
+        spread.push_back(member + value * step.stride);
+    members = std::move(spread);
+  }
+  if (expert)
+    for (int& member : members) member = rank_at(member, own.pp);
   return members;
 }
 
 std::vector<std::vector<int>> Mesh::groups(Group which) const {
   std::vector<std::vector<int>> all;
+  if (const auto whole = divided_group(which)) {  // each whole group once, however many its parts
+    for (const std::vector<int>& divided : groups(*whole)) {
+      const int size = static_cast<int>(divided.size());
+      const int shards = shard_ranks(size, zero_shard_group_);
+      for (int first = 0; first < (is_run(which) ? size : shards);
+           first += is_run(which) ? shards : 1)
+        all.push_back(part_of(divided, which, first));
+    }
+    std::ranges::sort(all, {}, [](const std::vector<int>& ranks) { return ranks.front(); });
+    return all;
+  }
   std::vector<bool> seen(static_cast<std::size_t>(world_size()), false);
   for (int rank = 0; rank < world_size(); ++rank) {
     if (seen[static_cast<std::size_t>(rank)]) continue;
@@ -279,6 +275,10 @@ std::vector<std::vector<int>> Mesh::groups(Group which) const {
     for (const int member : all.back()) seen[static_cast<std::size_t>(member)] = true;
   }
   return all;
+}
+
+int Mesh::group_size(Group group) const {
+  return program::group_size(group, config_, kv_copies_, zero_shard_group_);
 }
 
 int kv_copies(const Plan& plan) {

@@ -62,14 +62,14 @@ void begin_lookup(const std::string& host) {
 }
 
 HostLookup look_up(const std::string& host) {
-  constexpr std::chrono::seconds kPatience{8};
+  constexpr std::chrono::seconds kLookupPatience{8};
   begin_lookup(host);
   std::shared_future<HostLookup> answer;
   {
     const std::lock_guard lock(answers_mutex);
     answer = answers().at(host);
   }
-  if (answer.wait_for(kPatience) == std::future_status::ready) return answer.get();
+  if (answer.wait_for(kLookupPatience) == std::future_status::ready) return answer.get();
   return {.error = "the resolver (DNS) does not answer"};
 }
 

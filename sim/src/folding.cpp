@@ -1,52 +1,12 @@
 #include <algorithm>
-#include <map>
 #include <optional>
 
 #include "world.hpp"
 
 namespace meshplan::sim {
-namespace {
 
 using program::Coordinates;
 using program::Group;
-
-/// Identifies the group of a rank: its coordinates with the varied axes set to 0,
-/// or to the number of the part of an axis that the group is.
-std::array<int, 7> group_key(const Coordinates& c, Group group, int kv_copies) {
-  switch (group) {
-    case Group::Tp:
-      return {0, c.cp, c.dp, c.pp};
-    case Group::Cp:
-      return {c.tp, 0, c.dp, c.pp};
-    case Group::Dp:
-      return {c.tp, c.cp, 0, c.pp};
-    case Group::Pp:
-    case Group::Embedding:
-      return {c.tp, c.cp, c.dp, 0};
-    case Group::TpPp:
-      return {0, c.cp, c.dp, 0};
-    case Group::DpCp:
-      return {c.tp, 0, 0, c.pp};
-    case Group::World:
-      return {};
-    case Group::Ep:
-      return {0, 0, 0, c.pp, c.etp, 0, c.edp};
-    case Group::Etp:
-      return {0, 0, 0, c.pp, 0, c.ep, c.edp};
-    case Group::ExpertDp:
-      return {0, 0, 0, c.pp, c.etp, c.ep, 0};
-    case Group::KvCopies:
-      return {c.tp / kv_copies, c.cp, c.dp, c.pp};
-    case Group::ZeroShards:
-    case Group::ZeroReplicas:
-    case Group::ExpertZeroShards:
-    case Group::ExpertZeroReplicas:
-      break;  // by their place in another group, which the mesh knows
-  }
-  return {};
-}
-
-}  // namespace
 
 Folding::Folding(const program::Mesh& mesh, const Cluster& cluster)
     : mesh_(mesh), cluster_(cluster) {
@@ -56,25 +16,10 @@ Folding::Folding(const program::Mesh& mesh, const Cluster& cluster)
     representatives_.push_back(mesh.rank_of({.pp = stage}));
 }
 
-std::vector<std::vector<int>> Folding::groups(Group group) const {
-  if (group == Group::ZeroShards || group == Group::ZeroReplicas ||
-      group == Group::ExpertZeroShards || group == Group::ExpertZeroReplicas)
-    return mesh_.groups(group);
-  std::map<std::array<int, 7>, std::vector<int>> by_key;
-  const int last = mesh_.config().pp - 1;
-  for (int rank = 0; rank < mesh_.world_size(); ++rank) {
-    const Coordinates& c = coordinates_[static_cast<std::size_t>(rank)];
-    if (group == Group::Embedding && c.pp != 0 && c.pp != last) continue;
-    by_key[group_key(c, group, mesh_.kv_copies())].push_back(rank);
-  }
-  std::vector<std::vector<int>> all;
-  for (auto& [key, ranks] : by_key) all.push_back(std::move(ranks));
-  return all;
-}
-
 bool Folding::same_placements(Group group) const {
+  if (mesh_.group_size(group) == 1) return true;
   std::vector<std::optional<GroupPlacement>> of_stage(static_cast<std::size_t>(mesh_.config().pp));
-  for (const std::vector<int>& ranks : groups(group)) {
+  for (const std::vector<int>& ranks : mesh_.groups(group)) {
     const GroupPlacement placement = place(cluster_, ranks);
     for (const int rank : ranks) {
       auto& expected =

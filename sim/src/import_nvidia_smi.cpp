@@ -62,19 +62,19 @@ Matrix matrix_of(const ImportRequest& request) {
 
 /// NVLinks of "NV12"; 0 for a path over PCI or between sockets.
 int links_of(const std::string& cell, int row, int column, const std::string& file) {
-  constexpr int kMostLinks = 1024;
+  constexpr int kMostNvLinks = 1024;
   static const std::vector<std::string> kPaths{"SYS", "NODE", "PHB", "PXB", "PIX"};
   if (cell == "X" && row == column) return 0;
   if (std::ranges::find(kPaths, cell) != kPaths.end() && row != column) return 0;
   const auto links = cell.starts_with("NV") && row != column
-                         ? parse_integer(std::string_view(cell).substr(2), 1, kMostLinks)
+                         ? parse_integer(std::string_view(cell).substr(2), 1, kMostNvLinks)
                          : std::nullopt;
   if (links) return *links;
   throw ConfigError(fmt::format("{}: GPU{}, GPU{}: '{}': expected {}", file, row, column, cell,
                                 row == column
                                     ? "X on the diagonal"
                                     : fmt::format("NV<links> with 1 to {} links, or one of {}",
-                                                  kMostLinks, fmt::join(kPaths, ", "))));
+                                                  kMostNvLinks, fmt::join(kPaths, ", "))));
 }
 
 }  // namespace

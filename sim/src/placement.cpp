@@ -16,12 +16,17 @@ struct Domains {
   int fewest = 0;
 };
 
+/// The first of `ranks`, which ascend, outside the domain of `size` ranks that *begin lies in.
+std::vector<int>::const_iterator end_of_domain(std::vector<int>::const_iterator begin,
+                                               const std::vector<int>& ranks, int size) {
+  const std::int64_t next = (std::int64_t{*begin} / size + 1) * size;
+  return std::find_if(begin, ranks.end(), [&](int rank) { return rank >= next; });
+}
+
 Domains domains_of(const std::vector<int>& ranks, int size) {
   Domains domains;
-  std::size_t begin = 0;
-  while (begin < ranks.size()) {
-    std::size_t end = begin;
-    while (end < ranks.size() && ranks[end] / size == ranks[begin] / size) ++end;
+  for (auto begin = ranks.begin(); begin != ranks.end();) {
+    const auto end = end_of_domain(begin, ranks, size);
     const int members = static_cast<int>(end - begin);
     domains.fewest = domains.count == 0 ? members : std::min(domains.fewest, members);
     ++domains.count;
@@ -39,18 +44,20 @@ int group_span(const Cluster& cluster, std::size_t level) {
 
 GroupPlacement place(const Cluster& cluster, const std::vector<int>& ranks) {
   require_invariant(!ranks.empty(), "a group has at least one member");
-  std::vector<int> sorted = ranks;
-  if (!std::ranges::is_sorted(sorted)) std::ranges::sort(sorted);  // a million ranks come sorted
-  require_invariant(sorted.front() >= 0 && sorted.back() < cluster.num_ranks(),
+  if (!std::ranges::is_sorted(ranks)) {  // a million come sorted
+    std::vector<int> sorted = ranks;
+    std::ranges::sort(sorted);
+    return place(cluster, sorted);
+  }
+  require_invariant(ranks.front() >= 0 && ranks.back() < cluster.num_ranks(),
                     "a group's ranks lie inside the cluster");
   GroupPlacement placement;
-  placement.size = static_cast<int>(sorted.size());
-  const int host = sorted.front() / cluster.devices_per_node;
-  placement.on_first_host = static_cast<int>(std::ranges::count_if(
-      sorted, [&](int rank) { return rank / cluster.devices_per_node == host; }));
+  placement.size = static_cast<int>(ranks.size());
+  placement.on_first_host = static_cast<int>(
+      end_of_domain(ranks.begin(), ranks, cluster.devices_per_node) - ranks.begin());
   if (placement.size == 1) return placement;
   for (std::size_t level = 0; level < cluster.fabric.size(); ++level) {
-    const Domains domains = domains_of(sorted, group_span(cluster, level));
+    const Domains domains = domains_of(ranks, group_span(cluster, level));
     placement.domains.push_back(domains.count);
     placement.members_per_domain.push_back(domains.fewest);
     if (domains.count == 1) {

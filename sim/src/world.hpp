@@ -76,7 +76,6 @@ class Folding {
   int multiplicity(int stage, int span) const;
 
  private:
-  std::vector<std::vector<int>> groups(program::Group group) const;
   bool same_placements(program::Group group) const;
   bool same_neighbours() const;
   bool same_devices() const;

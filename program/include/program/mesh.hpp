@@ -69,15 +69,29 @@ class Mesh {
   /// Every distinct group of this kind, in order of its first member.
   std::vector<std::vector<int>> groups(Group group) const;
   int zero_shard_group() const { return zero_shard_group_; }
+  /// Members in the group that any rank belongs to (Embedding: 2 if pp > 1, else 1).
+  int group_size(Group group) const;
 
  private:
-  int rank_of_expert(const Coordinates& expert) const;
-  std::vector<int> zero_group(Group group, int rank) const;
+  /// One axis of a grid: the neighbours along it are `stride` apart.
+  struct Step {
+    int Coordinates::*coordinate;
+    int degree;
+    int stride;
+  };
+
+  /// The rank at a place of a stage. Ranks of a stage are numbered alike on both grids.
+  int rank_at(int place, int stage) const;
+  int place_in_stage(int rank) const;
+  /// The part of a divided group to which its member with this number belongs.
+  std::vector<int> part_of(const std::vector<int>& divided, Group part, int member) const;
 
   ParallelConfig config_;
-  std::vector<Axis> order_;
   int kv_copies_ = 1;
   int zero_shard_group_ = 0;
+  std::vector<Step> dense_;   // innermost first; strides in ranks
+  std::vector<Step> expert_;  // the same without pp; strides in places of the stage
+  int stage_stride_ = 1;      // ranks from one stage to the next
 };
 
 struct Plan;
