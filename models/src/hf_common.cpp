@@ -50,7 +50,7 @@ void fill_sizes(HfConfig& config, ModelSpec& spec) {
   if (spec.num_layers > limits::kLayers)
     config.fail("num_hidden_layers",
                 fmt::format("expected at most {}, got {}", limits::kLayers, spec.num_layers));
-  spec.hidden_size = config.positive({"hidden_size", "n_embd"});
+  spec.hidden_size = config.width({"hidden_size", "n_embd"});
   spec.num_heads = config.positive({"num_attention_heads", "n_head"});
   spec.vocab_size = config.positive({"vocab_size"});
   spec.max_positions = config.positive({"max_position_embeddings", "n_positions"});

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/limits.hpp"
+
 namespace meshplan::models {
 
 HfConfig::HfConfig(const Json& object, std::string file, std::string path, std::string model_type,
@@ -87,6 +89,13 @@ int HfConfig::integer(Keys keys) {
 int HfConfig::positive(Keys keys) {
   const int value = integer(keys);
   if (value < 1) fail_type(keys, value, "an integer of at least 1");
+  return value;
+}
+
+int HfConfig::width(Keys keys) {
+  const int value = positive(keys);
+  if (value > limits::kWidth)
+    fail_type(keys, value, fmt::format("an integer from 1 to {}", limits::kWidth));
   return value;
 }
 

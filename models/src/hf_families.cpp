@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/limits.hpp"
 #include "hf_config.hpp"
 
 namespace meshplan::models {
@@ -223,8 +224,8 @@ void fill_deepseek_v3(HfConfig& config, ModelSpec& spec) {
   MlaSpec mla;
   mla.q_lora_rank = config.optional_integer({"q_lora_rank"});
   mla.kv_lora_rank = config.integer({"kv_lora_rank"});
-  mla.qk_nope_head_size = config.integer({"qk_nope_head_dim"});
-  mla.qk_rope_head_size = config.integer({"qk_rope_head_dim"});
+  mla.qk_nope_head_size = config.width({"qk_nope_head_dim"});
+  mla.qk_rope_head_size = config.width({"qk_rope_head_dim"});
   mla.v_head_size = config.integer({"v_head_dim"});
   spec.mla = mla;
   // The file's head_dim is the rotated part alone and its num_key_value_heads means nothing.
@@ -244,9 +245,14 @@ void fill_deepseek_v3(HfConfig& config, ModelSpec& spec) {
   MoeSpec moe;
   moe.num_experts = config.positive({"n_routed_experts", "num_local_experts"});
   moe.top_k = config.positive({"num_experts_per_tok"});
-  moe.expert_ffn_size = config.positive({"moe_intermediate_size"});
-  moe.shared_expert_ffn_size =
-      config.optional_integer({"n_shared_experts"}).value_or(0) * moe.expert_ffn_size;
+  moe.expert_ffn_size = config.width({"moe_intermediate_size"});
+  const int shared = config.optional_integer({"n_shared_experts"}).value_or(0);
+  if (shared > limits::kWidth / moe.expert_ffn_size)
+    config.fail(
+        "n_shared_experts",
+        fmt::format("{} experts of moe_intermediate_size {} are wider than {}; at most {}", shared,
+                    moe.expert_ffn_size, limits::kWidth, limits::kWidth / moe.expert_ffn_size));
+  moe.shared_expert_ffn_size = shared * moe.expert_ffn_size;
   const int first_moe = config.integer({"first_k_dense_replace"});
   const int step = config.positive({"moe_layer_freq"});
   for (int i = 0; i < spec.num_layers; ++i)

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "core/error.hpp"
+#include "core/limits.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -58,6 +59,10 @@ void Checkpoint::check_tensors() const {
     const auto fail = [&](const std::string& what) {
       throw ConfigError(fmt::format("{}/{}: {}: {}", folder_, kIndexFile, label(tensor), what));
     };
+    double bytes = sizeof(float);  // before anything multiplies these sizes as integers
+    for (const std::int64_t size : tensor.shape) bytes *= std::max(1.0, static_cast<double>(size));
+    if (bytes > limits::kBytes || std::ranges::any_of(tensor.shape, [](auto n) { return n < 0; }))
+      fail(fmt::format("no tensor has the shape {}", tensor.shape));
     std::int64_t covered = 0;
     for (std::size_t i = 0; i < tensor.pieces.size(); ++i) {
       const CheckpointPiece& piece = tensor.pieces[i];

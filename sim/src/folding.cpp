@@ -40,7 +40,7 @@ bool Folding::same_neighbours() const {
     const int next = last ? 0 : c.pp + 1;
     const int from = representative(c.pp), to = representative(next);
     c.pp = next;
-    if (place(cluster_, {rank, mesh_.rank_of(c)}).level != place(cluster_, {from, to}).level)
+    if (level_between(cluster_, rank, mesh_.rank_of(c)) != level_between(cluster_, from, to))
       return false;
   }
   return true;

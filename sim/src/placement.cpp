@@ -68,6 +68,13 @@ GroupPlacement place(const Cluster& cluster, const std::vector<int>& ranks) {
   throw InvariantError("the last fabric level does not hold all ranks");
 }
 
+int level_between(const Cluster& cluster, int a, int b) {
+  for (std::size_t level = 0; level < cluster.fabric.size(); ++level)
+    if (a / group_span(cluster, level) == b / group_span(cluster, level))
+      return static_cast<int>(level);
+  throw InvariantError("the last fabric level does not hold both ranks");
+}
+
 namespace {
 
 /// Groups whose messages are gradients and parameters: each buffer is used once in a long while.

@@ -228,6 +228,9 @@ struct GroupPlacement {
 /// @param ranks  world ranks, each < cluster.num_ranks(). @throws InvariantError otherwise
 GroupPlacement place(const Cluster& cluster, const std::vector<int>& ranks);
 
+/// The level that connects two ranks: GroupPlacement::level of the group that they are.
+int level_between(const Cluster& cluster, int a, int b);
+
 /// The group of this kind that `rank` is in.
 GroupPlacement place(const Cluster& cluster, const program::Mesh& mesh, program::Group group,
                      int rank);
