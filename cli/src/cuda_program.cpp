@@ -10,6 +10,8 @@
 #include <unistd.h>
 #include <vector>
 
+#include "core/paths.hpp"
+
 namespace meshplan::cli {
 namespace {
 
@@ -31,7 +33,7 @@ std::vector<std::string> own_arguments() {
 std::string become_cuda_program() {
   const std::filesystem::path program =
       std::filesystem::read_symlink("/proc/self/exe").replace_filename("meshplan-cuda");
-  if (!std::filesystem::exists(program))
+  if (!is_there(program))
     return "this meshplan was built without CUDA (configure with -DMESHPLAN_CUDA=ON)";
   if (!driver_is_installed()) return "there is no NVIDIA driver on this machine";
   std::vector<std::string> arguments = own_arguments();

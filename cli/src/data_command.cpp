@@ -7,6 +7,7 @@
 
 #include "commands.hpp"
 #include "core/json_fields.hpp"
+#include "core/paths.hpp"
 #include "data_order.hpp"
 #include "exit_codes.hpp"
 #include "files.hpp"
@@ -36,7 +37,7 @@ const std::vector<std::string> kActions = {"prepare", "inspect", "order"};
 
 /// A folder means the tokenizer.json in it.
 runtime::Tokenizer load_tokenizer(const std::string& given) {
-  const std::string path = std::filesystem::is_directory(given) ? given + "/tokenizer.json" : given;
+  const std::string path = is_folder(given) ? given + "/tokenizer.json" : given;
   return runtime::Tokenizer(read_file(path), path);
 }
 

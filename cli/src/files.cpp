@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/paths.hpp"
 
 namespace meshplan::cli {
 namespace {
@@ -54,19 +55,16 @@ bool is_special(const std::string& path) {
 
 void require_writable(const std::string& path) {
   namespace fs = std::filesystem;
-  std::error_code ignored;
   if (path.empty()) throw IoError("an empty path cannot be written");
-  if (fs::is_directory(path, ignored)) fail_to_write(path, "it is a folder, not a file");
+  if (is_folder(path)) fail_to_write(path, "it is a folder, not a file");
   if (is_special(path)) {
     if (access(path.c_str(), W_OK) != 0) fail_to_write(path, std::strerror(errno));
     return;
   }
   const fs::path parent = fs::path(path).parent_path();
   const std::string folder = parent.empty() ? "." : parent.string();
-  if (!fs::exists(folder, ignored))
-    fail_to_write(path, fmt::format("there is no folder {}", folder));
-  if (!fs::is_directory(folder, ignored))
-    fail_to_write(path, fmt::format("{} is not a folder", folder));
+  if (!is_there(folder)) fail_to_write(path, fmt::format("there is no folder {}", folder));
+  if (!is_folder(folder)) fail_to_write(path, fmt::format("{} is not a folder", folder));
   if (access(folder.c_str(), W_OK | X_OK) != 0)
     fail_to_write(path, fmt::format("folder {}: {}", folder, std::strerror(errno)));
 }
@@ -109,10 +107,8 @@ std::string near_names(const std::string& path) {
 }
 
 std::string read_file(const std::string& path) {
-  if (!std::filesystem::exists(path))
-    throw ConfigError(fmt::format("{}: no such file{}", path, near_names(path)));
-  if (std::filesystem::is_directory(path))
-    throw ConfigError(fmt::format("{}: is a folder, not a file", path));
+  if (!is_there(path)) throw ConfigError(fmt::format("{}: no such file{}", path, near_names(path)));
+  if (is_folder(path)) throw ConfigError(fmt::format("{}: is a folder, not a file", path));
   std::ifstream in(path, std::ios::binary);
   std::ostringstream text;
   text << in.rdbuf();

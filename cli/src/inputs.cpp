@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "core/limits.hpp"
 #include "core/parse_number.hpp"
+#include "core/paths.hpp"
 #include "files.hpp"
 
 namespace meshplan::cli {
@@ -16,8 +17,7 @@ namespace {
 
 // Names look like names, files have a folder, an extension or exist.
 bool is_file_name(const std::string& given) {
-  return given.find('/') != std::string::npos || given.ends_with(".json") ||
-         std::filesystem::exists(given);
+  return given.find('/') != std::string::npos || given.ends_with(".json") || is_there(given);
 }
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
@@ -34,7 +34,7 @@ models::ImportedModel read_model(const std::string& name_or_file, const std::str
   const std::vector<std::string> presets = models::preset_names();
   if (contains(presets, name_or_file)) return {.spec = models::load_preset(name_or_file)};
   if (!is_file_name(name_or_file)) fail_unknown("model", name_or_file, presets);
-  const std::string file = std::filesystem::is_directory(name_or_file)
+  const std::string file = is_folder(name_or_file)
                                ? (std::filesystem::path(name_or_file) / "config.json").string()
                                : name_or_file;
   return models::load_model(read_file(file), file, assume);
@@ -98,7 +98,7 @@ bool names_several(const std::string& text) {
 sim::Cluster load_cluster(const std::string& name_or_file) {
   const std::vector<std::string> presets = sim::cluster_names();
   if (contains(presets, name_or_file)) return sim::load_cluster_preset(name_or_file);
-  if (names_several(name_or_file) && !std::filesystem::exists(name_or_file)) {
+  if (names_several(name_or_file) && !is_there(name_or_file)) {
     std::vector<sim::Cluster> parts;
     std::istringstream text(name_or_file + '+');  // so that an empty last part is one
     for (std::string part; std::getline(text, part, '+');) parts.push_back(load_part(part));

@@ -274,7 +274,7 @@ void require_lowerable(const Plan& plan, int stage) {
     throw ConfigError(fmt::format("the plan cannot be lowered: {}", fmt::join(messages, "; ")));
   }
   require_invariant(stage >= 0 && stage < plan.parallel.pp, "stage outside the pipeline");
-  require_listable(plan, plan.model.num_layers / plan.parallel.pp);
+  require_listable(plan, plan.model.num_layers / plan.parallel.pp, "of a stage");
 }
 
 }  // namespace
@@ -295,6 +295,8 @@ Program lower(const Plan& plan, const models::ModelGraph& graph, int stage, Pass
 }
 
 std::vector<Program> lower_all(const Plan& plan, Pass pass, const ExecutionProfile& profile) {
+  require_lowerable(plan, 0);
+  require_listable(plan, plan.model.num_layers, "of all stages");
   std::vector<Program> programs;
   programs.reserve(at(plan.parallel.pp));
   for (int stage = 0; stage < plan.parallel.pp; ++stage)

@@ -59,13 +59,13 @@ std::vector<Violation> beyond_limits(const Plan& plan) {
   return violations;
 }
 
-void require_listable(const Plan& plan, int layers) {
+void require_listable(const Plan& plan, int layers, std::string_view which) {
   const std::int64_t runs = std::int64_t{layers} * plan.num_microbatches();
   if (runs > limits::kLayerRuns)
     throw ConfigError(
-        fmt::format("{} layers of a stage * {} micro-batches = {} layers to run; the program of a "
-                    "rank lists at most {}: use a larger micro_batch_size, pp or dp",
-                    layers, plan.num_microbatches(), runs, limits::kLayerRuns));
+        fmt::format("{} layers {} * {} micro-batches = {} layers to run; programs list at most {}: "
+                    "use a larger micro_batch_size or dp",
+                    layers, which, plan.num_microbatches(), runs, limits::kLayerRuns));
 }
 
 }  // namespace meshplan::program

@@ -11,7 +11,7 @@ namespace meshplan::program {
 /// @param plan  with degrees and sizes of at least 1
 std::vector<Violation> beyond_limits(const Plan& plan);
 
-/// @throws ConfigError if the program of a rank with so many layers would have too many operations
-void require_listable(const Plan& plan, int layers);
+/// @throws ConfigError if programs with so many layers ("of a stage") would have too many operations
+void require_listable(const Plan& plan, int layers, std::string_view which);
 
 }  // namespace meshplan::program

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "core/json_fields.hpp"
+#include "core/paths.hpp"
 #include "models/spec_difference.hpp"
 #include "program/lower.hpp"
 #include "runtime/checkpoint.hpp"
@@ -47,7 +48,7 @@ std::vector<std::int64_t> checkpoint_steps(const std::string& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const auto step = step_of(entry.path().filename().string());
-    if (step && fs::exists(entry.path() / kIndexFile, ignored)) steps.push_back(*step);
+    if (step && is_there(entry.path() / kIndexFile)) steps.push_back(*step);
   }
   std::ranges::sort(steps);
   return steps;
@@ -58,9 +59,8 @@ std::string checkpoint_path(const std::string& folder, std::int64_t step) {
 }
 
 std::string resolve_checkpoint(const std::string& given) {
-  if (fs::exists(fs::path(given) / kIndexFile)) return given;
-  if (!fs::is_directory(given))
-    throw ConfigError(fmt::format("{}: no such checkpoint folder", given));
+  if (is_there(fs::path(given) / kIndexFile)) return given;
+  if (!is_folder(given)) throw ConfigError(fmt::format("{}: no such checkpoint folder", given));
   const std::vector<std::int64_t> steps = checkpoint_steps(given);
   if (steps.empty())
     throw ConfigError(fmt::format("{}: holds no complete checkpoint (a folder step-N with an {})",

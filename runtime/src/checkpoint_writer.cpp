@@ -13,6 +13,7 @@
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
+#include "core/paths.hpp"
 #include "program/compression.hpp"
 #include "program/plan.hpp"
 
@@ -267,7 +268,7 @@ bool CheckpointWriter::await_manifests(const std::string& folder) const {
   constexpr std::chrono::milliseconds kLongestPause{50};
   std::chrono::milliseconds pause{1};
   for (int rank = 0; rank < world_size_; ++rank)
-    while (!fs::exists(folder + "/" + manifest_name(rank))) {
+    while (!is_there(folder + "/" + manifest_name(rank))) {
       if (cancelled_) return false;
       std::this_thread::sleep_for(pause);
       pause = std::min(2 * pause, kLongestPause);

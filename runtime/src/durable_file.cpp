@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "core/error.hpp"
+#include "core/paths.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -77,7 +78,7 @@ void replace_folder(const std::string& from, const std::string& to) {
   const bool exchanged = rename(RENAME_EXCHANGE);
   if (!exchanged) {
     // Nothing to exchange with, or a file system that cannot.
-    if (std::filesystem::exists(to)) {
+    if (is_there(to)) {
       const std::string old = to + ".old.tmp";
       if (std::rename(to.c_str(), old.c_str()) != 0) fail(to, "renamed", errno);
     }
@@ -90,9 +91,8 @@ void replace_folder(const std::string& from, const std::string& to) {
 }
 
 std::string read_text(const std::string& path) {
-  if (!std::filesystem::exists(path)) throw ConfigError(fmt::format("{}: no such file", path));
-  if (!std::filesystem::is_regular_file(path))
-    throw ConfigError(fmt::format("{}: is not a regular file", path));
+  if (!is_there(path)) throw ConfigError(fmt::format("{}: no such file", path));
+  if (!is_file(path)) throw ConfigError(fmt::format("{}: is not a regular file", path));
   std::ifstream in(path, std::ios::binary);
   std::ostringstream text;
   text << in.rdbuf();

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/json_fields.hpp"
+#include "core/paths.hpp"
 #include "models/spec_difference.hpp"
 #include "runtime/checkpoint_layout.hpp"
 
@@ -26,10 +27,10 @@ constexpr std::array<std::string_view, 10> kCompanions = {
 /// Names of the weight files, in order. @throws ConfigError if there are none
 std::vector<std::string> weight_files(const std::string& folder) {
   const std::string index_path = folder + "/" + kShardIndex;
-  if (!fs::exists(index_path)) {
-    if (fs::exists(folder + "/" + kSingleFile)) return {kSingleFile};
-    const bool pickled = fs::exists(folder + "/pytorch_model.bin") ||
-                         fs::exists(folder + "/pytorch_model.bin.index.json");
+  if (!is_there(index_path)) {
+    if (is_there(folder + "/" + kSingleFile)) return {kSingleFile};
+    const bool pickled = is_there(folder + "/pytorch_model.bin") ||
+                         is_there(folder + "/pytorch_model.bin.index.json");
     throw ConfigError(fmt::format("{}: holds neither {} nor {}{}", folder, kSingleFile, kShardIndex,
                                   pickled ? "; pickled weights (pytorch_model.bin) run code when "
                                             "they are read: convert them to safetensors"
@@ -153,7 +154,7 @@ std::map<std::string, std::string> HuggingFaceModel::companions() const {
   std::map<std::string, std::string> texts;
   for (const std::string_view name : kCompanions) {
     const std::string path = folder_ + "/" + std::string(name);
-    if (fs::is_regular_file(path)) texts[std::string(name)] = read_text(path);
+    if (is_file(path)) texts[std::string(name)] = read_text(path);
   }
   return texts;
 }
@@ -191,7 +192,7 @@ void HuggingFaceModel::read(const std::string& state, const std::string& paramet
 }
 
 bool is_hugging_face_folder(const std::string& folder) {
-  return fs::exists(folder + "/" + kConfig) && !fs::exists(folder + "/" + kIndexFile);
+  return is_there(folder + "/" + kConfig) && !is_there(folder + "/" + kIndexFile);
 }
 
 // ---------------------------------------------------------------- export
@@ -299,7 +300,7 @@ std::string_view torch_name(DType dtype) {
 }
 
 std::string prepare_folder(const std::string& folder) {
-  if (fs::exists(folder) && !(fs::is_directory(folder) && fs::is_empty(folder)))
+  if (is_there(folder) && !(is_folder(folder) && fs::is_empty(folder)))
     throw ConfigError(fmt::format("{}: exists and is not an empty folder; name another", folder));
   std::string plain = fs::path(folder).lexically_normal().string();
   while (plain.size() > 1 && plain.back() == '/') plain.pop_back();

@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/index.hpp"
+#include "core/limits.hpp"
 #include "core/units.hpp"
 #include "host_thread.hpp"
 #include "node_types.hpp"
@@ -76,6 +77,7 @@ class WorldBuilder {
     for (const Program& program : programs_) world_.stages.push_back(tables_of(program));
     world_.folded = options_.fold && folding_.is_exact(groups_used(programs_));
     choose_ranks();
+    require_playable();
     for (std::size_t i = 0; i < world_.ranks.size(); ++i) add_operations(static_cast<int>(i));
     finish_meetings();
     return std::move(world_);
@@ -92,6 +94,21 @@ class WorldBuilder {
   };
 
   bool cpu() const { return cluster_.device.kind == DeviceKind::Cpu; }
+
+  /// 2^24 operations with their times take 8 s and 2 GiB.
+  void require_playable() const {
+    std::int64_t operations = 0;
+    for (const SimulatedRank& rank : world_.ranks)
+      operations += std::ssize(programs_[at(rank.stage)].instances);
+    const std::int64_t most =
+        options_.record_spans ? limits::kRecordedOperations : limits::kPlayedOperations;
+    if (operations > most)
+      throw ConfigError(fmt::format(
+          "{} operations of {} ranks to simulate; at most {}{}: use a larger micro_batch_size or a "
+          "smaller global_batch_size",
+          operations, world_.ranks.size(), most,
+          world_.folded ? "" : " where ranks of a stage differ or share a host"));
+  }
 
   void choose_ranks() {
     index_of_.assign(static_cast<std::size_t>(mesh_.world_size()), -1);

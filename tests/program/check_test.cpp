@@ -81,6 +81,9 @@ TEST_CASE("A program that nobody could list is refused with the way out", "[prog
   CHECK(check(plan).empty());
   CHECK_THROWS_WITH(lower(plan, 0), Contains("4 layers of a stage * 131072 micro-batches") &&
                                         Contains("at most 262144"));
+  plan.parallel.pp = 4;  // a stage's alone could be listed
+  CHECK(lower(plan, 0).instances.size() > 1 << 17);
+  CHECK_THROWS_WITH(lower_all(plan), Contains("4 layers of all stages * 131072 micro-batches"));
 }
 
 TEST_CASE("tp must divide what it shards, and the nearest tp named divides all of it",
