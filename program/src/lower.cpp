@@ -297,10 +297,11 @@ Program lower(const Plan& plan, const models::ModelGraph& graph, int stage, Pass
 std::vector<Program> lower_all(const Plan& plan, Pass pass, const ExecutionProfile& profile) {
   require_lowerable(plan, 0);
   require_listable(plan, plan.model.num_layers, "of all stages");
+  const models::ModelGraph graph = models::build_graph(plan.model);
   std::vector<Program> programs;
   programs.reserve(at(plan.parallel.pp));
   for (int stage = 0; stage < plan.parallel.pp; ++stage)
-    programs.push_back(lower(plan, stage, pass, profile));
+    programs.push_back(Lowering(plan, graph, stage, pass, profile).run());
   return programs;
 }
 
