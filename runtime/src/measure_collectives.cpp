@@ -79,9 +79,9 @@ bool moves_parameters(CommOp op) {
 }
 
 /// One call of `op` with `bytes` passed in by this rank, rounded up to whole blocks of fp32.
-class RepeatedCollective {
+class SampledCollective {
  public:
-  RepeatedCollective(Communicator& comm, CommOp op, std::int64_t bytes)
+  SampledCollective(Communicator& comm, CommOp op, std::int64_t bytes)
       : comm_(comm), op_(op), count_(rounded(comm.size(), op, bytes)) {
     if (op == CommOp::AllToAllV)
       counts_.assign(static_cast<std::size_t>(comm.size()), count_ / comm.size());
@@ -157,7 +157,7 @@ class RepeatedCollective {
 /// buffers and scratch memory are cold; an activation that it sends was written last.
 class Caches {
  public:
-  void prepare(const RepeatedCollective& call, Buffers buffers, Workspace& memory) {
+  void prepare(const SampledCollective& call, Buffers buffers, Workspace& memory) {
     const bool cold = buffers == Buffers::Cold;
     touch(other_.data(), cold ? kStepBytes : kLayerBytes);
     if (!cold) touch(static_cast<std::byte*>(memory.send()), call.bytes());
@@ -223,20 +223,19 @@ MeasuredMessages<CommSample> measure_collectives(const MeasuredWorld& world,
   std::vector<MessageSeries> series;
   for (const auto& group : groups)
     for (const Case& one : cases)
-      series.push_back({.group = group.get(),
-                        .once =
-                            [&memory, &group, one](std::int64_t bytes) {
-                              RepeatedCollective(group->moves(), one.op, bytes)
-                                  .start(memory, one.buffers)
-                                  .wait();
-                            },
-                        .before =
-                            [&, one](std::int64_t bytes) {
-                              if (world.device == nullptr)
-                                caches.prepare(RepeatedCollective(group->moves(), one.op, bytes),
-                                               one.buffers, memory);
-                            },
-                        .smallest_only = one.op == CommOp::Barrier});
+      series.push_back(
+          {.group = group.get(),
+           .once =
+               [&memory, &group, one](std::int64_t bytes) {
+                 SampledCollective(group->moves(), one.op, bytes).start(memory, one.buffers).wait();
+               },
+           .before =
+               [&, one](std::int64_t bytes) {
+                 if (world.device == nullptr)
+                   caches.prepare(SampledCollective(group->moves(), one.op, bytes), one.buffers,
+                                  memory);
+               },
+           .smallest_only = one.op == CommOp::Barrier});
   const MessageSweep sweep(world, series, sizes, options);
   MeasuredMessages<CommSample> measured{.samples = {}, .quietness = sweep.quietness()};
   for (std::size_t s = 0; s < series.size(); ++s)
@@ -245,7 +244,7 @@ MeasuredMessages<CommSample> measure_collectives(const MeasuredWorld& world,
       const Case& one = cases[s % cases.size()];
       const int group_size = group_sizes[s / cases.size()];
       const std::int64_t bytes =
-          RepeatedCollective::rounded(group_size, one.op, sizes[size]) * size_of(DType::F32);
+          SampledCollective::rounded(group_size, one.op, sizes[size]) * size_of(DType::F32);
       CommSample sample{.op = one.op,
                         .group_size = group_size,
                         .ranks_on_host = ranks_on_host,

@@ -6,6 +6,7 @@
 #include "sim/run_prediction.hpp"
 
 namespace meshplan::sim {
+
 // PCIe 4.0 x16 is 32 GB/s, 16 channels of DDR4-3200 are 409.6 GB/s for eight devices; copies and
 // streams reach 0.8 of both: 25.6 and 40.96 GB/s.
 TEST_CASE("Copies beside a task cost what exceeds it", "[sim][offload]") {
