@@ -180,9 +180,10 @@ void LaunchedJob::supervise() {
   for (Helper& helper : helpers_)
     if (helper.process.ended() && exit_status_of(helper.process.pid()) > 0)
       end_after(kGraceOfMpiexec, helper.what);
-  if (desk_.rank_failed() || !desk_.lost().empty()) end_after(kGraceOfMpiexec, cause_of_loss());
+  if (desk_.rank_failed() || !desk_.lost().empty()) end_after(kGraceOfMpiexec, "");
   if (!end_at_ || Clock::now() < *end_at_ || forced_) return;
-  say(cause_at_end_);
+  // Of lost ranks only now: on a busy machine some say their first word long after one is lost.
+  say(cause_at_end_.empty() ? cause_of_loss() : cause_at_end_);
   forced_ = true;
   ::kill(mpiexec_, SIGKILL);  // its proxies see that, on every host, and end their ranks
 }
@@ -226,16 +227,20 @@ std::string LaunchedJob::cause_of_loss() const {
 
 /// Why the job has ended if nobody has said so; empty if somebody has.
 std::string LaunchedJob::silent_cause(int status) const {
-  if (said_ || desk_.rank_failed()) return {};
-  if (forced_) return cause_at_end_;
-  if (WIFSIGNALED(status))
-    return fmt::format("its launcher, mpiexec (pid {}), was ended by signal {} ({})", mpiexec_,
-                       WTERMSIG(status), strsignal(WTERMSIG(status)));
+  if (said_ || forced_ || desk_.rank_failed()) return {};
+  const std::string how =
+      WIFSIGNALED(status)
+          ? fmt::format("signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)))
+          : fmt::format("exit code {}", WEXITSTATUS(status));
+  const std::string ended =
+      fmt::format("its launcher, mpiexec (pid {}), was ended by {}", mpiexec_, how);
+  const bool broken_pipe = WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE;  // others left first
+  if (WIFSIGNALED(status) && !broken_pipe) return ended;
   if (!desk_.lost().empty()) return cause_of_loss();
-  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-  // Else a rank has said why.
-  if (is_ours(code) || desk_.has_heard_any() || !has_own_ranks()) return {};
-  return fmt::format("mpiexec ended with {} before any rank of this machine had said a word", code);
+  if (WIFEXITED(status) && is_ours(WEXITSTATUS(status))) return {};
+  if (!desk_.has_heard_any() && has_own_ranks())
+    return fmt::format("mpiexec ended with {} before any rank of this machine had said a word", how);
+  return broken_pipe ? ended : std::string();  // else a rank has said why
 }
 
 int LaunchedJob::conclude(int status) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <csignal>
 #include <fmt/format.h>
+#include <ranges>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -81,10 +82,13 @@ void LauncherWatch::add_to(std::vector<pollfd>& fds) const {
 std::string LauncherWatch::loss() {
   if (line_.lost())
     return fmt::format("its launcher, meshplan (pid {}), has ended", line_.launcher());
-  for (Watched& one : starters_)
-    if (one.process.ended())
-      return fmt::format("{} (pid {}), has ended", role_of(one.name), one.process.pid());
-  return {};
+  // A proxy ends when its mpiexec does: seen in this order, mpiexec is the cause if both end, though
+  // it may end between the two looks.
+  std::string first;
+  for (Watched& one : starters_ | std::views::reverse)
+    if (one.process.ending())
+      first = fmt::format("{} (pid {}), has ended", role_of(one.name), one.process.pid());
+  return first;
 }
 
 }  // namespace meshplan::runtime

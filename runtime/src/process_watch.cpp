@@ -131,6 +131,18 @@ bool ProcessWatch::ended() {
   return ended_;
 }
 
+bool ProcessWatch::ending() {
+  if (ended()) return true;
+  // See proc(5): the state, five numbers, then the flags; PF_EXITING of linux/sched.h.
+  constexpr unsigned kExiting = 0x4;
+  std::istringstream fields(after_name(pid_));
+  std::string skipped;
+  for (int field = 0; field < 6; ++field) fields >> skipped;
+  unsigned flags = 0;
+  fields >> flags;
+  return (flags & kExiting) != 0;
+}
+
 void ProcessWatch::signal(int number) const {
   if (ended_) return;
   if (descriptor_ >= 0)
