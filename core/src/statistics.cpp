@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "core/error.hpp"
@@ -27,6 +28,11 @@ double quantile(std::vector<double> values, double fraction) {
 
 double median(std::vector<double> values) {
   return quantile(std::move(values), 0.5);
+}
+
+double mean(const std::vector<double>& values) {
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
 }
 
 Spread spread_of(std::vector<double> values) {

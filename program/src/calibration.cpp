@@ -109,6 +109,10 @@ void fields(Visitor& v, Quietness& q) {
              between(0, limits::kSeconds));
   v.optional("reference_busy_s", q.reference_busy_s, "while every core ran it",
              between(0, limits::kSeconds));
+  v.optional("noise", q.noise, "part that disturbances added to operators of one rank alone",
+             at_least(0));
+  v.optional("noise_busy", q.noise_busy, "to those of the slowest rank while every core ran them",
+             at_least(0));
   v.optional("reference_p10_s", q.reference_p10_s, "10th percentile, alone",
              between(0, limits::kSeconds));
   v.optional("reference_p50_s", q.reference_p50_s, "median, alone", between(0, limits::kSeconds));

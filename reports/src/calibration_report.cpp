@@ -87,11 +87,13 @@ std::string gpu_text(const CalibrationSamples& job) {
 std::string quietness_text(const std::vector<program::CalibrationSamples>& jobs) {
   program::Quietness sum;
   double busiest = 0, reference_spread = 0;
+  program::Quietness operators;  // of the job that timed them
   for (const CalibrationSamples& job : jobs) {
     sum.samples += job.quietness.samples;
     sum.disturbed += job.quietness.disturbed;
     sum.repeated_visits += job.quietness.repeated_visits;
     busiest = std::max(busiest, job.quietness.other_cores / job.cores);
+    if (job.quietness.reference_p10_s > 0) operators = job.quietness;
     if (job.quietness.reference_p10_s > 0)
       reference_spread = job.quietness.reference_p50_s / job.quietness.reference_p10_s;
   }
@@ -104,9 +106,11 @@ std::string quietness_text(const std::vector<program::CalibrationSamples>& jobs)
                             : "not quiet: prefer to calibrate with nothing else running";
   return fmt::format(
       "machine: {:.1f} % of {} timings disturbed, {} visits repeated; reference product p50/p10 "
-      "{:.2f}; other processes used {:.0f} % of the cores: {}\n",
+      "{:.2f}; other processes used {:.0f} % of the cores: {}\n"
+      "noise: {:.1f} % on top of undisturbed times of one rank alone, {:.1f} % of all at once; "
+      "predictions include it\n",
       100 * disturbed, grouped(sum.samples), grouped(sum.repeated_visits), reference_spread,
-      100 * busiest, verdict);
+      100 * busiest, verdict, 100 * operators.noise, 100 * operators.noise_busy);
 }
 
 }  // namespace meshplan::reports

@@ -228,10 +228,9 @@ std::string LaunchedJob::cause_of_loss() const {
 /// Why the job has ended if nobody has said so; empty if somebody has.
 std::string LaunchedJob::silent_cause(int status) const {
   if (said_ || forced_ || desk_.rank_failed()) return {};
-  const std::string how =
-      WIFSIGNALED(status)
-          ? fmt::format("signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)))
-          : fmt::format("exit code {}", WEXITSTATUS(status));
+  const std::string how = WIFSIGNALED(status) ? fmt::format("signal {} ({})", WTERMSIG(status),
+                                                            strsignal(WTERMSIG(status)))
+                                              : fmt::format("exit code {}", WEXITSTATUS(status));
   const std::string ended =
       fmt::format("its launcher, mpiexec (pid {}), was ended by {}", mpiexec_, how);
   const bool broken_pipe = WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE;  // others left first
@@ -239,7 +238,8 @@ std::string LaunchedJob::silent_cause(int status) const {
   if (!desk_.lost().empty()) return cause_of_loss();
   if (WIFEXITED(status) && is_ours(WEXITSTATUS(status))) return {};
   if (!desk_.has_heard_any() && has_own_ranks())
-    return fmt::format("mpiexec ended with {} before any rank of this machine had said a word", how);
+    return fmt::format("mpiexec ended with {} before any rank of this machine had said a word",
+                       how);
   return broken_pipe ? ended : std::string();  // else a rank has said why
 }
 

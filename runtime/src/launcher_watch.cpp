@@ -82,8 +82,8 @@ void LauncherWatch::add_to(std::vector<pollfd>& fds) const {
 std::string LauncherWatch::loss() {
   if (line_.lost())
     return fmt::format("its launcher, meshplan (pid {}), has ended", line_.launcher());
-  // A proxy ends when its mpiexec does: seen in this order, mpiexec is the cause if both end, though
-  // it may end between the two looks.
+  // A proxy ends when its mpiexec does: seen in this order, mpiexec is the cause if both end,
+  // though it may end between the two looks.
   std::string first;
   for (Watched& one : starters_ | std::views::reverse)
     if (one.process.ending())

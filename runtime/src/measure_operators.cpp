@@ -76,18 +76,21 @@ class OperatorRounds {
   void visit(std::size_t which) {
     std::unique_ptr<OperatorBench> bench;
     if (measures()) bench = std::make_unique<OperatorBench>(jobs_[which], pool_, device_);
-    if (world_.rank() == 0) alone_.add(which, time(*bench));
+    if (world_.rank() == 0) alone_.add(which, time(*bench, references_));
     if (several()) {
       world_.barrier().wait();
-      if (measures()) busy_.add(which, time(*bench));
+      if (measures()) busy_.add(which, time(*bench, busy_references_));
       world_.barrier().wait();
     }
     const int all = rounds_.rounds * static_cast<int>(jobs_.size());
     if (progress_) progress_(std::min(++visits_, all), all);
   }
 
-  std::vector<TimedSample> time(OperatorBench& bench) {
-    return timer_.sample(bench.timed(), budget_, kFewest, options_.reference);
+  /// @param references  takes the mean of the reference products meanwhile
+  std::vector<TimedSample> time(OperatorBench& bench, std::vector<double>& references) {
+    const auto samples = timer_.sample(bench.timed(), budget_, kFewest, options_.reference);
+    if (options_.reference != nullptr) references.push_back(options_.reference->take_mean());
+    return samples;
   }
 
   /// On any rank, alone or busy.
@@ -129,19 +132,41 @@ class OperatorRounds {
     return samples;
   }
 
+  /// Of one rank alone and of all at once: these wait for each other in a step, so for each visit
+  /// the slowest counts.
+  std::pair<double, double> noise() {
+    if (options_.reference == nullptr) return {0, 0};
+    double noise[2] = {0, 0};
+    if (world_.rank() == 0) noise[0] = noise_of(alone_.stretches());
+    if (several()) {
+      std::vector<Stretch> busy = busy_.stretches();
+      std::vector<double> slowest(static_cast<std::size_t>(visits_), 0);  // of all ranks
+      for (std::size_t i = 0; i < busy.size(); ++i) slowest[i] = busy[i].factor;
+      const MutableBuffer all{slowest.data(), visits_, DType::F64};
+      world_.all_reduce(all, all, ReduceOp::Max).wait();
+      for (std::size_t i = 0; i < busy.size(); ++i) busy[i].factor = slowest[i];
+      noise[1] = noise_of(busy);
+    }
+    broadcast(world_, noise, 2);
+    return {noise[0], several() ? noise[1] : noise[0]};
+  }
+
   program::Quietness quietness() {
     double alone[3] = {0, 0, 0};
     if (std::vector<double> references = alone_.references(); !references.empty()) {
       const Spread spread = spread_of(std::move(references));
-      alone[0] = alone_.usual_reference();
+      alone[0] = mean(references_);
       alone[1] = spread.p10;
       alone[2] = spread.median;
     }
     broadcast(world_, alone, 3);
     const auto sum = [this](double value) { return reduced(world_, value, ReduceOp::Sum); };
-    const double busy = sum(busy_.usual_reference()) / std::max(1, options_.busy_ranks);
+    const double busy = sum(mean(busy_references_)) / std::max(1, options_.busy_ranks);
+    const auto [noise, noise_busy] = this->noise();
     return {.reference_s = alone[0],
             .reference_busy_s = several() ? busy : alone[0],
+            .noise = noise,
+            .noise_busy = noise_busy,
             .reference_p10_s = alone[1],
             .reference_p50_s = alone[2],
             .samples = static_cast<int>(sum(alone_.count() + busy_.count())),
@@ -157,8 +182,9 @@ class OperatorRounds {
   Seconds budget_;
   OperandPool pool_;
   CallTimer timer_;
-  SampleSet alone_;  // of rank 0
-  SampleSet busy_;   // of this rank, while others run the same
+  SampleSet alone_;                                   // of rank 0
+  SampleSet busy_;                                    // of this rank, while others run the same
+  std::vector<double> references_, busy_references_;  // mean of each visit
   double begin_ = monotonic_seconds();
   int visits_ = 0;
 };

@@ -36,8 +36,9 @@ class ProcessWatch {
   int descriptor() const { return ended_ ? -1 : descriptor_; }
   /// Looks now; remembers.
   bool ended();
-  /// Looks now: true from when the process stops running, before what it held is closed, which others
-  /// may see and follow long before ended() (kernel/exit.c: exit_signals, exit_files, exit_notify).
+  /// Looks now: true from when the process stops running, before what it held is closed, which
+  /// others may see and follow long before ended() (kernel/exit.c: exit_signals, exit_files,
+  /// exit_notify).
   bool ending();
   void assume_ended() { ended_ = true; }
   void signal(int number) const;

@@ -50,7 +50,17 @@ double ReferenceProduct::seconds() {
   run();
   const double begin = monotonic_seconds();
   run();
-  return monotonic_seconds() - begin;
+  const double seconds = monotonic_seconds() - begin;
+  sum_s_ += seconds;
+  ++calls_;
+  return seconds;
+}
+
+double ReferenceProduct::take_mean() {
+  const double mean = calls_ > 0 ? sum_s_ / calls_ : 0;
+  sum_s_ = 0;
+  calls_ = 0;
+  return mean;
 }
 
 double ReferenceProduct::mean_seconds(Seconds time) {

@@ -41,7 +41,37 @@ Estimate estimate(std::span<const TimedSample> samples, double usual_reference_s
 }
 
 void SampleSet::add(std::size_t which, std::span<const TimedSample> samples) {
+  if (samples.empty()) return;
   samples_[which].insert(samples_[which].end(), samples.begin(), samples.end());
+  Visit visit{.which = which, .samples = static_cast<int>(samples.size())};
+  for (const TimedSample& sample : samples) visit.seconds += sample.seconds;
+  visits_.push_back(visit);
+}
+
+double noise_of(std::span<const Stretch> stretches) {
+  constexpr double kShortest = 1e-4;
+  double undisturbed = 0, added = 0;
+  for (const Stretch& stretch : stretches) {
+    if (stretch.call_s < kShortest) continue;
+    const double expected = stretch.calls * stretch.call_s;
+    undisturbed += expected;
+    added += (stretch.factor - 1) * expected;
+  }
+  return undisturbed > 0 ? added / undisturbed : 0;
+}
+
+std::vector<Stretch> SampleSet::stretches() const {
+  std::vector<double> undisturbed;
+  for (const auto& samples : samples_)
+    undisturbed.push_back(samples.empty() ? 0 : estimate(samples, usual_reference()).seconds);
+  std::vector<Stretch> stretches;
+  for (const Visit& visit : visits_) {
+    const double call = undisturbed[visit.which];
+    stretches.push_back({.call_s = call,
+                         .calls = visit.samples,
+                         .factor = std::max(1.0, visit.seconds / (visit.samples * call))});
+  }
+  return stretches;
 }
 
 std::vector<bool> SampleSet::lacking(int enough) const {

@@ -321,8 +321,10 @@ Cluster fit_cluster(const Jobs& jobs) {
   cluster.operators = operator_table(jobs);
   cluster.collectives = collective_table(jobs);
   for (const CalibrationSamples& job : jobs)  // the one that timed operators
-    if (job.quietness.reference_s > 0 && !job.operators.empty())
+    if (job.quietness.reference_s > 0 && !job.operators.empty()) {
       cluster.reference = {job.quietness.reference_s, job.quietness.reference_busy_s};
+      cluster.noise = {job.quietness.noise, job.quietness.noise_busy};
+    }
   // What is written must be readable: nonsense in the samples is an error here.
   return parse_cluster(to_json(cluster), "calibration: the fitted cluster");
 }

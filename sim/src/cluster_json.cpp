@@ -181,6 +181,12 @@ void fields(Visitor& v, ReferenceSpeed& r) {
 }
 
 template <class Visitor>
+void fields(Visitor& v, Noise& n) {
+  v.optional("one_rank", n.one_rank, "at work on a host", between(0, limits::kRate));
+  v.optional("all_cores", n.all_cores, "at work: the slowest rank's", between(0, limits::kRate));
+}
+
+template <class Visitor>
 void fields(Visitor& v, Cluster& c) {
   v.required("schema_version", c.schema_version, "1", between(1, 1));
   v.required("name", c.name, "what it is called");
@@ -202,6 +208,7 @@ void fields(Visitor& v, Cluster& c) {
   v.optional("collectives", c.collectives, "measured; interpolated in message size");
   v.optional("reference", c.reference,
              "time of a fixed matrix product while this was measured, to tell drift by");
+  v.optional("noise", c.noise, "what others on the machine added to undisturbed times meanwhile");
 }
 
 namespace {

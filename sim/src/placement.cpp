@@ -161,9 +161,16 @@ int first_nccl_minor(FabricOffer offer) {
   throw InvariantError("unknown offer");
 }
 
+double noise_of(const Cluster& cluster, int ranks_on_host) {
+  const double others = cluster.cores_per_host - 1;
+  const double part = others > 0 ? std::clamp((ranks_on_host - 1) / others, 0.0, 1.0) : 0.0;
+  return cluster.noise.one_rank + part * (cluster.noise.all_cores - cluster.noise.one_rank);
+}
+
 double with_step_effects(const Cluster& cluster, double seconds) {
   const double straggling = cluster.jitter * std::log2(static_cast<double>(cluster.num_ranks()));
-  return seconds * (1 + straggling) + cluster.step_overhead_ms / kMilliseconds;
+  const double noise = noise_of(cluster, cluster.devices_per_node);
+  return seconds * (1 + straggling + noise) + cluster.step_overhead_ms / kMilliseconds;
 }
 
 double peak_flop_per_s(const Cluster& cluster, DType dtype) {

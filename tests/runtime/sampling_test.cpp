@@ -139,6 +139,27 @@ TEST_CASE("Repeats are bounded in time and number", "[runtime][sampling]") {
   CHECK(measure(third, {.repeat_share = 1e9, .most_repeats = 2}).visits.repeated == 2 * kCases);
 }
 
+// A fifth of the time work takes twice as long: 1 / (1 - 0.2 / 2) = 1.11 times its undisturbed
+// time.
+TEST_CASE("Noise is what disturbances add over the whole time", "[runtime][sampling]") {
+  const auto neighbour =
+      GENERATE(SharedCore::Neighbour::TakesTurns, SharedCore::Neighbour::SharesTheCore);
+  SharedCore core(neighbour, 0.25, 1.0), quiet(neighbour, 0.25, 1e6);
+  const RoundOptions rounds{.rounds = 30, .most_repeats = 0};
+  CHECK(noise_of(measure(core, rounds).samples.stretches()) == Approx(0.11).margin(0.03));
+  const std::vector<Stretch> none = measure(quiet, rounds).samples.stretches();
+  CHECK(none.size() == 30 * kCases);
+  CHECK(noise_of(none) == Approx(0).margin(0.01));
+  CHECK(noise_of({}) == 0);
+}
+
+// 2 calls of 1 s and 1 of 2 s, of which the latter took half as long again: 1 s of 4.
+TEST_CASE("Noise weighs what it is seen on by its time", "[runtime][sampling]") {
+  CHECK(noise_of(std::vector<Stretch>{{.call_s = 1, .calls = 2, .factor = 1},
+                                      {.call_s = 2, .calls = 1, .factor = 1.5},
+                                      {.call_s = 1e-5, .calls = 1000, .factor = 9}}) == 0.25);
+}
+
 TEST_CASE("A sample is disturbed if its core or its reference was", "[runtime][sampling]") {
   CHECK_FALSE(is_disturbed({.seconds = 1, .off_core_s = 0.01, .reference_s = 1.05}, 1));
   CHECK(is_disturbed({.seconds = 1, .off_core_s = 0.03, .reference_s = 1}, 1));

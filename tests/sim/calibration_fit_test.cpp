@@ -76,13 +76,15 @@ TEST_CASE("A fit never has a negative latency or bandwidth", "[sim][calibration_
   CHECK(fit_alpha_beta({{8, 2e-6}}).latency_s == Approx(2e-6));
 }
 
-TEST_CASE("A fitted cluster keeps the reference speed of the job that timed operators",
+TEST_CASE("A fitted cluster keeps the reference speed and noise of the job that timed operators",
           "[sim][calibration_fit]") {
   program::CalibrationSamples first = two_cores(), second = two_cores();
-  first.quietness = {.reference_s = 2e-5, .reference_busy_s = 3e-5};
+  first.quietness = {
+      .reference_s = 2e-5, .reference_busy_s = 3e-5, .noise = 0.01, .noise_busy = 0.1};
   second.operators.clear();  // communication alone, with more ranks
   CHECK(fit_cluster({first, second}).reference ==
         ReferenceSpeed{.seconds = 2e-5, .seconds_busy = 3e-5});
+  CHECK(fit_cluster({first, second}).noise == Noise{.one_rank = 0.01, .all_cores = 0.1});
   CHECK(fit_cluster({two_cores()}).reference == ReferenceSpeed{});
 }
 

@@ -116,4 +116,15 @@ TEST_CASE("A step takes stragglers and overhead beside its operations", "[sim][c
   CHECK(with_step_effects(cluster, 2.0) == Approx(2.0 * 1.01 + 0.005));
 }
 
+TEST_CASE("Noise grows with the ranks at work on a host", "[sim][cluster]") {
+  Cluster cluster = load_cluster_preset("cpu-host");
+  cluster.cores_per_host = 5;
+  cluster.noise = {.one_rank = 0.02, .all_cores = 0.1};
+  CHECK(with_step_effects(with_ranks(cluster, 1), 2.0) == Approx(2.04));
+  CHECK(with_step_effects(with_ranks(cluster, 3), 2.0) == Approx(2.12));
+  CHECK(with_step_effects(with_ranks(cluster, 8), 2.0) == Approx(2.2));
+  cluster.cores_per_host = 1;
+  CHECK(noise_of(cluster, 1) == 0.02);
+}
+
 }  // namespace meshplan::sim

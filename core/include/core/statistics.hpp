@@ -11,6 +11,8 @@ namespace meshplan {
 double quantile(std::vector<double> values, double fraction);
 
 double median(std::vector<double> values);
+/// 0 if there is no value.
+double mean(const std::vector<double>& values);
 
 /// Median, 10th and 90th percentile.
 struct Spread {

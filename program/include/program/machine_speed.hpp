@@ -16,8 +16,12 @@ struct MachineSpeed {
 
 /// What a calibration saw of the machine's quiet.
 struct Quietness {
-  double reference_s = 0;       // one rank alone; 0 = not measured
+  double reference_s = 0;       // mean, one rank alone; 0 = not measured
   double reference_busy_s = 0;  // while every core ran it
+  /// What disturbances added to the undisturbed time of operators, as a part of it: of one rank
+  /// alone, and of the slowest of all while every core was busy.
+  double noise = 0;
+  double noise_busy = 0;
   double reference_p10_s = 0;   // of all, alone
   double reference_p50_s = 0;
   int samples = 0;          // of operators and messages

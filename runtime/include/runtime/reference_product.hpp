@@ -27,6 +27,8 @@ class ReferenceProduct {
 
   /// Seconds of one call, after one that brings the operands back into the cache.
   double seconds();
+  /// Mean of what seconds() has returned since this was last asked; 0 if nothing.
+  double take_mean();
   /// Mean seconds of the calls that `time` holds, at least one: interruptions count as they come.
   double mean_seconds(Seconds time);
 
@@ -36,6 +38,8 @@ class ReferenceProduct {
 
   std::unique_ptr<kernels::Backend> backend_;
   std::vector<float> x_, weight_, y_;
+  double sum_s_ = 0;
+  int calls_ = 0;
   void* scratch_ = nullptr;
 };
 

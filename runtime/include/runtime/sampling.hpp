@@ -43,6 +43,16 @@ struct Estimate {
 Estimate estimate(std::span<const TimedSample> samples, double usual_reference_s,
                   double fraction = kEstimateQuantile);
 
+/// How much longer than undisturbed the timings of a visit took.
+struct Stretch {
+  double call_s = 0;  // of an undisturbed call, as estimate() says
+  int calls = 0;
+  double factor = 1;  // at least 1
+};
+/// What disturbances added to all of them together, as a part of their undisturbed time. Left out
+/// are calls of less than 0.1 ms: clock and caches make more of these than other processes do.
+double noise_of(std::span<const Stretch> stretches);
+
 /// Timings of several cases that share a reference.
 class SampleSet {
  public:
@@ -56,9 +66,17 @@ class SampleSet {
   std::vector<double> references() const;
   int count() const;
   int disturbed() const;
+  /// For each call of add() that had samples, in order.
+  std::vector<Stretch> stretches() const;
 
  private:
+  struct Visit {
+    std::size_t which = 0;
+    double seconds = 0;
+    int samples = 0;
+  };
   std::vector<std::vector<TimedSample>> samples_;
+  std::vector<Visit> visits_;
 };
 
 struct RoundOptions {

@@ -125,6 +125,14 @@ struct ReferenceSpeed {
   bool operator==(const ReferenceSpeed&) const = default;
 };
 
+/// What other users of a machine, and its own unevenness, add to undisturbed times, as a part of
+/// them, while it was measured (docs/noise.md).
+struct Noise {
+  double one_rank = 0;   // at work on a host
+  double all_cores = 0;  // at work: the slowest rank's, for which the others wait
+  bool operator==(const Noise&) const = default;
+};
+
 /// Nodes of another make than a cluster's first ones.
 struct OtherNodes {
   int num_nodes = 1;
@@ -150,6 +158,7 @@ struct Cluster {
   std::vector<MeasuredOperator> operators;
   std::vector<MeasuredCollective> collectives;
   ReferenceSpeed reference;  // where it was calibrated
+  Noise noise;               // there
 
   int num_ranks() const { return num_nodes * devices_per_node; }
   /// Ranks outnumber the cores that they run on.
@@ -194,8 +203,10 @@ Cluster load_cluster_preset(std::string_view name);
 /// The same without fitted constants.
 Cluster load_data_sheet(std::string_view name);
 
-/// A step of `seconds` on all ranks together with what no operation explains: stragglers and the
-/// overhead of a step.
+/// Noise of so many ranks on each host: linear between one and all cores.
+double noise_of(const Cluster& cluster, int ranks_on_host);
+/// A step of `seconds` on all ranks together with what no operation explains: stragglers, noise and
+/// the overhead of a step.
 double with_step_effects(const Cluster& cluster, double seconds);
 
 /// The same machines, resized to hold exactly `num_ranks`: whole nodes, or part of one node. Ranks
