@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/error.hpp"
 #include "exit_codes.hpp"
@@ -97,6 +98,12 @@ Command& Command::option(const std::string& flags, std::vector<int>& target,
   return *this;
 }
 
+Command& Command::option(const std::string& flags, std::vector<std::string>& target,
+                         const std::string& help) {
+  app_->add_option(flags, target, help)->allow_extra_args(false)->group(group_);
+  return *this;
+}
+
 Command& Command::choice(const std::string& flags, std::optional<std::string>& target,
                          const std::vector<std::string>& choices, const std::string& help) {
   const auto known = [choices](const std::string& given) -> std::string {
@@ -153,6 +160,18 @@ Command& Command::on_run(std::function<int()> run) {
     if (code != kDone) throw CLI::RuntimeError(code);
   });
   return *this;
+}
+
+std::vector<GivenOption> Command::given(const std::string& group) const {
+  std::vector<GivenOption> given;
+  for (const CLI::Option* option : app_->get_options()) {
+    if (option->get_group() != group || option->count() == 0) continue;
+    const bool is_flag = option->get_items_expected_max() == 0;
+    given.push_back({option->get_lnames().empty() ? option->get_name()
+                                                  : "--" + option->get_lnames().front(),
+                     is_flag ? "" : fmt::format("{}", fmt::join(option->results(), ","))});
+  }
+  return given;
 }
 
 CommandLine::CommandLine(Terminal terminal)

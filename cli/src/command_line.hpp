@@ -20,6 +20,12 @@ struct Terminal {
   bool redraws_stderr = false;  // a progress line may overwrite itself
 };
 
+/// As it was given: "--tp" and "4"; the value of a flag is empty.
+struct GivenOption {
+  std::string flag;
+  std::string value;
+};
+
 /// One subcommand. Targets must live until the command has run; their values are the defaults that
 /// help shows.
 class Command {
@@ -38,6 +44,9 @@ class Command {
   Command& option(const std::string& flags, std::optional<double>& target, const std::string& help);
   /// "1,2,3"
   Command& option(const std::string& flags, std::vector<int>& target, const std::string& help);
+  /// May be given several times, each time with one value.
+  Command& option(const std::string& flags, std::vector<std::string>& target,
+                  const std::string& help);
   /// One of `choices`; anything else is bad input that names the nearest of them.
   Command& choice(const std::string& flags, std::optional<std::string>& target,
                   const std::vector<std::string>& choices, const std::string& help);
@@ -56,6 +65,9 @@ class Command {
   Command& examples(const std::string& text);
   /// @param run  returns the exit code
   Command& on_run(std::function<int()> run);
+
+  /// The options of a group that the command line gave.
+  std::vector<GivenOption> given(const std::string& group) const;
 
  private:
   CLI::App* app_;

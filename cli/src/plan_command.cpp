@@ -33,14 +33,11 @@ void require_valid_plan(const planner::InfeasibleResult& result) {
   throw ConfigError(message);
 }
 
-std::string next_steps(const Options& options, const program::Plan& best) {
-  const std::string file = options.out.value_or("plan.json");
-  std::string text = "\nnext\n";
-  if (!options.out) text += "  repeat with --out plan.json to keep plan #1\n";
-  text += fmt::format("  meshplan simulate {} --chrome trace.json\n", file);
-  if (best.parallel.world_size() <= 64)
-    text += fmt::format("  mpirun -n {} meshplan run {}\n", best.parallel.world_size(), file);
-  return text;
+/// Only what works as it stands: without --out there is no file to name.
+std::string next_steps(const std::optional<std::string>& file) {
+  if (!file) return "\nnext\n  repeat with --out plan.json to keep plan #1\n";
+  return fmt::format(
+      "\nnext\n  meshplan simulate {0} --chrome trace.json\n  meshplan run {0}\n", *file);
 }
 
 int run(const Options& options, const Terminal& terminal) {
@@ -72,7 +69,7 @@ int run(const Options& options, const Terminal& terminal) {
   const program::Plan& best = result.ranked.front().plan;
   if (options.out) write_file(*options.out, program::to_json(best));
   if (!options.json)
-    output("{}{}", reports::to_text(result, seconds.count()), next_steps(options, best));
+    output("{}{}", reports::to_text(result, seconds.count()), next_steps(options.out));
   return kDone;
 }
 

@@ -31,6 +31,51 @@ const std::vector<std::string> kCompressionNames = {"none", "int8", "top-k"};
 const std::vector<std::string> kOptimizerNames = {"adamw", "adam", "sgd"};
 const std::vector<std::string> kPrecisionNames = {"fp32", "bf16", "fp16", "fp8"};
 
+constexpr const char* kWorkloadGroup = "What to train, and on what";
+constexpr const char* kParallelGroup = "How to parallelize it";
+
+struct FlagOfFile {
+  std::string_view flag;
+  std::string_view path;   // where a plan's file holds what the flag says
+  std::string_view value;  // of a flag without one
+};
+constexpr FlagOfFile kFlagsOfFile[] = {
+    {"--global-batch", "workload.global_batch_size", ""},
+    {"--seq-len", "workload.seq_len", ""},
+    {"--packed", "workload.documents.packed", "true"},
+    {"--end-of-document", "workload.documents.end_of_document", ""},
+    {"--pad-documents", "workload.documents.pad_multiple", ""},
+    {"--document-lengths", "workload.documents.expected_lengths", ""},
+    {"--precision", "workload.precision", ""},
+    {"--optimizer", "workload.optimizer.kind", ""},
+    {"--tp", "parallel.tp", ""},
+    {"--sp", "parallel.sp", "true"},
+    {"--no-sp", "parallel.sp", "false"},
+    {"--cp", "parallel.cp", ""},
+    {"--pp", "parallel.pp", ""},
+    {"--vpp", "parallel.vpp", ""},
+    {"--dp", "parallel.dp", ""},
+    {"--ep", "parallel.ep", ""},
+    {"--etp", "parallel.etp", ""},
+    {"--context-parallel", "context_parallel", ""},
+    {"--max-tokens-per-rank", "max_tokens_per_rank", ""},
+    {"--zero", "zero_stage", ""},
+    {"--zero-shard-group", "zero_shard_group", ""},
+    {"--micro-batch", "micro_batch_size", ""},
+    {"--recompute", "recompute.kind", ""},
+    {"--recompute-layers", "recompute.num_layers", ""},
+    {"--schedule", "schedule", ""},
+    {"--layers-per-stage", "layers_per_stage", ""},
+    {"--count-ends-as-layers", "count_ends_as_layers", "true"},
+    {"--order", "rank_order", ""},
+    {"--bucket-bytes", "bucket_bytes", ""},
+    {"--offload-optimizer", "offload_optimizer", "true"},
+    {"--progress-thread", "progress_thread", "true"},
+    {"--compress", "compression.kind", ""},
+    {"--compress-ratio", "compression.ratio", ""},
+};
+constexpr std::string_view kBesideFile[] = {"--cluster", "--freeze", "--expert-imbalance"};
+
 // The lists above are in the order of their enums.
 template <class E>
 std::optional<E> parsed(const std::optional<std::string>& name,
@@ -111,7 +156,7 @@ program::Workload resolve_workload(const PlanOptions& options, const models::Mod
 }  // namespace
 
 void add_workload_options(Command& command, PlanOptions& options) {
-  command.group("What to train, and on what")
+  command.group(kWorkloadGroup)
       .option("-m,--model", options.model,
               "preset (see `meshplan models`), model spec, or Hugging Face config.json");
   add_model_reading(command, options.reading);
@@ -141,6 +186,22 @@ void add_workload_options(Command& command, PlanOptions& options) {
               "default: 1");
 }
 
+void refuse_beside_file(const Command& command, const std::string& file) {
+  for (const char* group : {kWorkloadGroup, kParallelGroup})
+    for (const GivenOption& option : command.given(group)) {
+      if (std::ranges::find(kBesideFile, option.flag) != std::end(kBesideFile)) continue;
+      const auto* known = std::ranges::find(kFlagsOfFile, option.flag, &FlagOfFile::flag);
+      const std::string instead =
+          known == std::end(kFlagsOfFile)
+              ? ""
+              : fmt::format(", or change what it says: --set {}={}", known->path,
+                            known->value.empty() ? option.value : known->value);
+      throw ConfigError(fmt::format("{}{}{}: {} says that itself; leave out {}{}", option.flag,
+                                    option.value.empty() ? "" : " ", option.value, file,
+                                    option.flag, instead));
+    }
+}
+
 double expected_expert_imbalance(const std::string& option, const models::ModelSpec& model) {
   if (!model.moe)
     throw ConfigError(
@@ -159,7 +220,7 @@ double expected_expert_imbalance(const std::string& option, const models::ModelS
 
 void add_parallel_options(Command& command, PlanOptions& options) {
   planner::Constraints& pins = options.constraints;
-  command.group("How to parallelize it")
+  command.group(kParallelGroup)
       .option("--tp", pins.tp, "tensor parallel size")
       .on_off("sp", pins.sp, "sequence parallel: shard the tokens between tp regions")
       .option("--cp", pins.cp, "context parallel size: ranks that share each sequence")

@@ -39,6 +39,11 @@ void add_workload_options(Command& command, PlanOptions& options);
 /// --tp --sp --pp --dp --micro-batch --recompute --schedule ...
 void add_parallel_options(Command& command, PlanOptions& options);
 
+/// Beside a plan's file only what it leaves open may be given: --cluster, --freeze and
+/// --expert-imbalance. @throws ConfigError for another flag of the two groups above, with the
+/// setting that says the same
+void refuse_beside_file(const Command& command, const std::string& file);
+
 /// --expert-imbalance: a number, or what a run's log says. @throws ConfigError
 double expected_expert_imbalance(const std::string& option, const models::ModelSpec& model);
 

@@ -9,6 +9,7 @@
 #include "output.hpp"
 #include "plan_options.hpp"
 #include "program/lower.hpp"
+#include "program/plan_settings.hpp"
 #include "program/program_json.hpp"
 #include "progress.hpp"
 #include "reports/memory_timeline_report.hpp"
@@ -21,6 +22,7 @@ namespace {
 struct Options {
   std::optional<std::string> file;
   PlanOptions plan;
+  std::vector<std::string> set;
   std::optional<std::string> trace;
   std::optional<std::string> chrome;
   std::optional<std::string> out;
@@ -37,28 +39,19 @@ struct PlanOnCluster {
   program::Plan plan;
   sim::Cluster cluster;
   std::vector<std::string> assumptions;
+  std::vector<std::string> changes;  // of the file
 };
 
 PlanOnCluster from_file(const Options& options) {
   const std::string& file = *options.file;
-  if (options.plan.model)
-    throw ConfigError(
-        fmt::format("{} holds a model already; leave out --model {}", file, *options.plan.model));
-  if (options.plan.reading != ModelReading{})
-    throw ConfigError(fmt::format(
-        "{} holds a model already; --assume, --no-mtp and --no-dropout go with --model", file));
-  const planner::Constraints& pins = options.plan.constraints;
-  if (pins.ep || pins.etp || pins.zero_stage || pins.zero_shard_group)
-    throw ConfigError(
-        fmt::format("{} says what it divides and how; --ep, --etp and --zero are for plans "
-                    "described by flags",
-                    file));
-  if (pins.progress_thread || pins.offload_optimizer)
-    throw ConfigError(fmt::format(
-        "{} says whether it has a progress thread and where its optimizer state lies: set "
-        "progress_thread or offload_optimizer there",
-        file));
-  PlanOnCluster loaded{.plan = program::parse_plan(read_file(file), file)};
+  PlanOnCluster loaded;
+  std::string text = read_file(file);
+  if (!options.set.empty()) {
+    program::ChangedPlan changed = program::change_plan(text, file, options.set);
+    text = std::move(changed.text);
+    loaded.changes = std::move(changed.changes);
+  }
+  loaded.plan = program::parse_plan(text, file);
   if (options.plan.expert_imbalance) {
     loaded.plan.expected_expert_imbalance =
         expected_expert_imbalance(*options.plan.expert_imbalance, loaded.plan.model);
@@ -81,6 +74,10 @@ PlanOnCluster from_file(const Options& options) {
 
 // Without --gpus, exactly the ranks that the degrees ask for.
 PlanOnCluster from_flags(Options options) {
+  if (!options.set.empty())
+    throw ConfigError(fmt::format(
+        "--set {}: changes a plan's file, and none is given: say the same with a flag",
+        options.set.front()));
   read_schedule_file(options.plan);
   const planner::Constraints& pins = options.plan.constraints;
   if (!options.plan.ranks)
@@ -158,6 +155,7 @@ int run(const Options& options, const Terminal& terminal) {
     output("{}", reports::to_json(report));
   } else {
     for (const std::string& assumption : loaded.assumptions) output("assumed  {}\n", assumption);
+    for (const std::string& change : loaded.changes) output("set      {}\n", change);
     output("{}", reports::to_text(report));
     if (options.memory_timeline) output("\n{}", reports::to_text(report.memory_timelines));
     if (options.explain) output("\n{}", reports::explain_text(report));
@@ -173,6 +171,9 @@ void add_simulate_command(CommandLine& line) {
   command.positional("plan", options->file, "plan file; or describe the plan with the flags below");
   add_workload_options(command, options->plan);
   add_parallel_options(command, options->plan);
+  command.group("With a plan file")
+      .option("--set", options->set,
+              "PATH=VALUE changes a value of the file, for example parallel.tp=4; may be repeated");
   command.group("What it writes")
       .option("--trace", options->trace, "write the trace of the last step (meshplan's schema)")
       .option("--chrome", options->chrome,
@@ -191,10 +192,14 @@ void add_simulate_command(CommandLine& line) {
       .examples(
           "  meshplan simulate plan.json --chrome trace.json\n"
           "  meshplan simulate plan.json --memory-timeline --memory-svg memory.svg\n"
+          "  meshplan simulate plan.json --set recompute.kind=full --set micro_batch_size=2\n"
           "  meshplan simulate --model llama3-8b --cluster dgx-h100 --tp 2 --pp 2 --dp 2 \\\n"
           "      --global-batch 64\n"
           "Exit code 3: the plan does not fit into memory (the report is printed all the same).")
-      .on_run([options, terminal = line.terminal()] { return run(*options, terminal); });
+      .on_run([options, command, terminal = line.terminal()] {
+        if (options->file) refuse_beside_file(command, *options->file);
+        return run(*options, terminal);
+      });
 }
 
 }  // namespace meshplan::cli

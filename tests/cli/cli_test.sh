@@ -149,7 +149,24 @@ for key in cluster_name cluster_hash prediction step_time_s model_hash; do
 done
 grep -q 'traceEvents' chrome.json || fail "the Chrome trace was not written"
 expect 0 '"fits": true' simulate plan.json --json
+# Whatever the file says itself is refused, not ignored, and what would change it is named.
 expect 2 "leave out --model" simulate plan.json --model tiny-llama
+expect 2 "leave out --gpus" simulate plan.json --gpus 8
+expect 2 "--set parallel.tp=4" simulate plan.json --tp 4
+expect 2 "--set parallel.sp=false" simulate plan.json --no-sp
+expect 2 "--set recompute.kind=full" simulate plan.json --recompute full
+expect 0 "set      recompute.kind: " simulate plan.json --set recompute.kind=full
+expect 0 "set      workload.global_batch_size: 16 -> 32" simulate plan.json --set workload.global_batch_size=32
+expect 0 "set      model.hidden_size: 256 -> 512" simulate plan.json --set model.hidden_size=512 \
+  --set model.head_size=64
+expect 2 "did you mean 'parallel.tp'?" simulate plan.json --set paralel.tp=4
+expect 2 "expected PATH=VALUE" simulate plan.json --set parallel.tp
+expect 2 'micro_batch_size: expected' simulate plan.json --set micro_batch_size=two
+expect 2 "none is given" simulate --model tiny-llama "${small[@]}" --set parallel.tp=2
+# Nothing is suggested that does not work as it stands.
+expect 0 "meshplan run plan.json" plan --model tiny-llama "${small[@]}" --out plan.json
+expect 0 "repeat with --out plan.json" plan --model tiny-llama "${small[@]}"
+grep -q "meshplan run\|meshplan simulate" stdout && fail "next names a file that was not written"
 expect 0 "pp2 dp2" simulate --model tiny-llama --cluster cpu-host --pp 2 --dp 2 --global-batch 16 \
   --seq-len 128 --out simulated.json
 expect 0 "pp2 dp2" simulate simulated.json
