@@ -31,6 +31,8 @@ constexpr double kDataParallelSigma = 0.3;
 constexpr double kOptimizerSigma = 0.3;
 constexpr double kOffloadSigma = 0.3;
 constexpr double kOverheadSigma = 0.5;
+// Calibrations of one machine, minutes apart, differ by up to a third in it (docs/noise.md).
+constexpr double kNoiseSigma = 0.33;
 // Repeated measurements of one configuration across releases differ by 1.8 % in the median and 8 %
 // at the 90th percentile.
 constexpr double kVersionSigma = 0.015;
@@ -153,7 +155,10 @@ std::vector<PredictionTerm> terms_of(const program::Plan& plan, int stage, const
                    kOverheadSigma, TermSource::Assumed, "meshplan run --trace"});
   const double effects =
       with_step_effects(cluster, step_time_s) - step_time_s;  // of a step as long as this one
-  terms.push_back({"stragglers and overhead", effects, kOverheadSigma, TermSource::Assumed,
+  const double noise = noise_of(cluster, cluster.devices_per_node) * step_time_s;
+  if (noise > 0)
+    terms.push_back({"noise of the machine", noise, kNoiseSigma, TermSource::Measured, kCalibrate});
+  terms.push_back({"stragglers and overhead", effects - noise, kOverheadSigma, TermSource::Assumed,
                    "a log of step times"});
   if (gpu)
     terms.push_back({"habits of this runtime on a GPU", step_time_s, kStackSigma,
