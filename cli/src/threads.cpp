@@ -5,6 +5,7 @@
 #include <exception>
 #include <fmt/format.h>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -44,7 +45,11 @@ void run_on(int num_threads, std::size_t count, const planner::ParallelFor::Body
   };
   {
     std::vector<std::jthread> threads;
-    for (int worker = 1; worker < num_threads; ++worker) threads.emplace_back(work, worker);
+    try {
+      for (int worker = 1; worker < num_threads; ++worker) threads.emplace_back(work, worker);
+    } catch (const std::system_error&) {
+      // The system gives no more: those that run do the work.
+    }
     work(0);
   }
   if (first.error) std::rethrow_exception(first.error);

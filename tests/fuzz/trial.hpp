@@ -15,7 +15,7 @@ constexpr double kMostSeconds = 40;
 constexpr double kMostSeconds = 10;
 #endif
 constexpr double kMostSecondsWaited = 120;  // by the clock
-constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+constexpr std::size_t kMostBytes = std::size_t{4} << 30;
 
 struct Verdict {
   bool accepted = false;
