@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "core/error.hpp"
+#include "float_bits.hpp"
 #include "onednn_matmul.hpp"
 #include "threads.hpp"
 
@@ -148,6 +149,37 @@ void run_sgemm(const Problem& p, const Pointers& pointers) {
   require_invariant(status == dnnl::status::success, "sgemm accepts the sizes and strides");
 }
 
+/// The result's only column, or the first operand's only row, with elements that lie apart: oneDNN
+/// 3.7.2 takes them for dense.
+bool has_strided_line(const Problem& p) {
+  return (p.n == 1 && p.c.row_stride > 1) || (p.m == 1 && p.a.column_stride > 1);
+}
+
+/// Element by element: a result of one line is little work.
+void run_line(int num_threads, const Problem& p, const Pointers& pointers) {
+  const auto multiply = [&](auto input, auto output) {
+    const auto* a = static_cast<const decltype(input)*>(pointers.a);
+    const auto* b = static_cast<const decltype(input)*>(pointers.b);
+    const auto* bias = static_cast<const decltype(input)*>(pointers.bias);
+    auto* c = static_cast<decltype(output)*>(pointers.c);
+    parallel_for(num_threads, p.m * p.n, kRowGrain, [&](Range elements, int /*thread*/) {
+      for (std::int64_t at = elements.begin; at < elements.end; ++at) {
+        const std::int64_t i = at / p.n, j = at % p.n;
+        double sum = p.bias ? to_float(bias[j]) : 0.0F;
+        for (std::int64_t k = 0; k < p.k; ++k)
+          sum += static_cast<double>(to_float(a[i * p.a.row_stride + k * p.a.column_stride])) *
+                 static_cast<double>(to_float(b[k * p.b.row_stride + j * p.b.column_stride]));
+        auto& element = c[i * p.c.row_stride + j];
+        if (p.accumulate) sum += static_cast<double>(to_float(element));
+        set(element, static_cast<float>(sum));
+      }
+    });
+  };
+  with_float_bits(p.input, [&](auto input) {
+    with_float_bits(p.output, [&](auto output) { multiply(input, output); });
+  });
+}
+
 /// oneDNN takes inputs as mutable pointers and does not write to them.
 void* mutable_handle(const void* pointer) {
   return const_cast<void*>(pointer);
@@ -164,9 +196,9 @@ class Matmul::Impl {
         stream_(engine_) {}
 
   std::int64_t scratch_bytes(const Problem& problem) {
-    if (problem.input != DType::F16) return primitive_of(problem).scratch_bytes;
+    if (problem.input != DType::F16) return own_scratch_bytes(problem);
     const WidenedProblem wide = widened(problem);
-    return wide.rest + primitive_of(wide.problem).scratch_bytes;
+    return wide.rest + own_scratch_bytes(wide.problem);
   }
 
   void run(const Problem& problem, const Pointers& pointers, std::span<std::byte> scratch) {
@@ -177,6 +209,10 @@ class Matmul::Impl {
     if (uses_sgemm(problem)) {
       const ThreadCount threads(num_threads_);
       run_sgemm(problem, pointers);
+      return;
+    }
+    if (has_strided_line(problem)) {
+      run_line(num_threads_, problem, pointers);
       return;
     }
     Primitive& primitive = primitive_of(problem);
@@ -199,6 +235,10 @@ class Matmul::Impl {
     std::unordered_map<int, memory> arguments;  // kept: making them allocates
     std::int64_t scratch_bytes = 0;
   };
+
+  std::int64_t own_scratch_bytes(const Problem& problem) {
+    return has_strided_line(problem) ? 0 : primitive_of(problem).scratch_bytes;
+  }
 
   void run_widened(const Problem& p, const Pointers& pointers, std::span<std::byte> scratch) {
     const WidenedProblem wide = widened(p);
