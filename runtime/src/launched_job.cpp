@@ -154,13 +154,19 @@ void LaunchedJob::say(const std::string& cause) {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
-std::string LaunchedJob::what_is(int helper) const {
+/// That a helper (ssh) was started for; nullptr for a proxy on this machine.
+const HostSlots* LaunchedJob::host_behind(int helper) const {
+  if (name_of(helper) == "hydra_pmi_proxy") return nullptr;
   const std::vector<std::string> arguments = arguments_of_process(helper);
   for (const HostSlots& host : spec_.hosts)
-    if (std::ranges::find(arguments, host.name) != arguments.end() &&
-        name_of(helper) != "hydra_pmi_proxy")
-      return fmt::format("host '{}' could not be reached or was lost: its {} (pid {}) has ended",
-                         host.name, name_of(helper), helper);
+    if (std::ranges::find(arguments, host.name) != arguments.end()) return &host;
+  return nullptr;
+}
+
+std::string LaunchedJob::what_is(int helper) const {
+  if (const HostSlots* host = host_behind(helper))
+    return fmt::format("host '{}' could not be reached or was lost: its {} (pid {}) has ended",
+                       host->name, name_of(helper), helper);
   return fmt::format("mpiexec's {} on this machine (pid {}) has ended", name_of(helper), helper);
 }
 
@@ -170,9 +176,11 @@ void LaunchedJob::find_helpers() {
     const auto known =
         std::ranges::find(helpers_, child, [](const Helper& one) { return one.process.pid(); });
     if (known == helpers_.end())
-      helpers_.push_back({ProcessWatch(child), what_is(child)});
-    else if (!known->process.ended())
-      known->what = what_is(child);  // it may have been mpiexec's own copy before
+      helpers_.push_back({ProcessWatch(child), what_is(child), host_behind(child) != nullptr});
+    else if (!known->process.ended()) {  // it may have been mpiexec's own copy before
+      known->what = what_is(child);
+      known->reaches_host = host_behind(child) != nullptr;
+    }
   }
 }
 
@@ -225,6 +233,19 @@ std::string LaunchedJob::cause_of_loss() const {
                      kills.empty() ? kills : "; " + kills);
 }
 
+/// MPICH 4.2's mpiexec gives up by itself when a host cannot be reached, takes along the ranks that
+/// wait for it, and says so by an exit code that no rank has. Empty if this is not what happened.
+std::string LaunchedJob::unreached_host(int status) const {
+  constexpr int kGivesUp = 255;
+  const bool starts = desk_.has_starting_rank() || !desk_.lost().empty() || !desk_.has_heard_any();
+  if (!starts || !WIFEXITED(status) || WEXITSTATUS(status) != kGivesUp) return {};
+  std::vector<std::string> reached;
+  for (const Helper& helper : helpers_)
+    if (helper.reaches_host) reached.push_back(helper.what);
+  return reached.size() > 1 ? fmt::format("one of these: {}", fmt::join(reached, " | "))
+                            : fmt::format("{}", fmt::join(reached, ""));
+}
+
 /// Why the job has ended if nobody has said so; empty if somebody has.
 std::string LaunchedJob::silent_cause(int status) const {
   if (said_ || forced_ || desk_.rank_failed()) return {};
@@ -235,6 +256,7 @@ std::string LaunchedJob::silent_cause(int status) const {
       fmt::format("its launcher, mpiexec (pid {}), was ended by {}", mpiexec_, how);
   const bool broken_pipe = WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE;  // others left first
   if (WIFSIGNALED(status) && !broken_pipe) return ended;
+  if (const std::string host = unreached_host(status); !host.empty()) return host;
   if (!desk_.lost().empty()) return cause_of_loss();
   if (WIFEXITED(status) && is_ours(WEXITSTATUS(status))) return {};
   if (!desk_.has_heard_any() && has_own_ranks())

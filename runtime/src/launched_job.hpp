@@ -30,6 +30,7 @@ class LaunchedJob {
   struct Helper {
     ProcessWatch process;
     std::string what;
+    bool reaches_host = false;  // another one, or this one by another name
   };
 
   void wait_for_something();
@@ -41,8 +42,10 @@ class LaunchedJob {
   void end_after(std::chrono::milliseconds grace, const std::string& cause);
   int conclude(int status);
   std::string silent_cause(int status) const;
+  std::string unreached_host(int status) const;
   bool has_own_ranks() const;  // on this machine
   std::string cause_of_loss() const;
+  const HostSlots* host_behind(int helper) const;
   std::string what_is(int helper) const;
   void say(const std::string& cause);
 

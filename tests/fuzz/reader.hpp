@@ -17,7 +17,8 @@ struct Reader {
   bool names_file;         // every refusal must name the file
   /// @throws what the product throws; the consumer is empty where nothing is left to do
   std::function<Consumer(const std::string& text)> read;
-  std::vector<std::string> seeds;  // besides those in the corpus
+  std::vector<std::string> seeds;                 // besides those in the corpus
+  std::size_t most_bytes = std::size_t{1} << 30;  // that reading and consuming may take
 };
 
 /// What refusals of readers with `names_file` must hold.

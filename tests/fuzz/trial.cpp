@@ -59,17 +59,30 @@ Verdict judged(bool names_file, Work work) {
   }
 }
 
-#if !defined(__SANITIZE_ADDRESS__)  // a sanitizer reserves terabytes
+std::size_t confined_at = 0;  // bytes of this process then
+
 std::size_t address_space() {
   std::size_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
   return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
+
+void limit_memory(const Reader& reader) {
+#if !defined(__SANITIZE_ADDRESS__)  // which reserves terabytes
+  if (confined_at == 0) return;
+  rlimit memory{};
+  getrlimit(RLIMIT_AS, &memory);
+  memory.rlim_cur = confined_at + reader.most_bytes;
+  setrlimit(RLIMIT_AS, &memory);
+#else
+  (void)reader;
 #endif
+}
 
 }  // namespace
 
 Verdict try_input(const Reader& reader, const std::string& text, bool deep) {
+  limit_memory(reader);
   Consumer consumer;
   Verdict verdict = judged(reader.names_file, [&] { consumer = reader.read(text); });
   if (!deep || !consumer || !verdict.fault.empty()) return verdict;
@@ -78,10 +91,7 @@ Verdict try_input(const Reader& reader, const std::string& text, bool deep) {
 }
 
 void confine_process(bool shows_errors) {
-#if !defined(__SANITIZE_ADDRESS__)
-  const rlimit memory{address_space() + kMostBytes, address_space() + kMostBytes};
-  setrlimit(RLIMIT_AS, &memory);
-#endif
+  confined_at = address_space();
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
   const int nowhere = open("/dev/null", O_RDWR);

@@ -8,14 +8,14 @@
 
 namespace meshplan::fuzz {
 
-// Of the processor: a busy machine is no fault. Code with a sanitizer in it is some four times slower.
+// Of the processor: a busy machine is no fault. Code with a sanitizer in it is some four times
+// slower.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr double kMostSeconds = 40;
 #else
 constexpr double kMostSeconds = 10;
 #endif
 constexpr double kMostSecondsWaited = 120;  // by the clock
-constexpr std::size_t kMostBytes = std::size_t{4} << 30;
 
 struct Verdict {
   bool accepted = false;
@@ -23,11 +23,12 @@ struct Verdict {
   std::string fault;
 };
 
-/// Reads the text and, if `deep`, consumes what was read. Crashes are the caller's to see.
+/// Reads the text and, if `deep`, consumes what was read. Crashes are the caller's to see. Limits
+/// the memory of this process to what it had when it was confined and the reader's share (a
+/// sanitizer's allocator limits it by itself).
 Verdict try_input(const Reader& reader, const std::string& text, bool deep);
 
-/// Limits the memory of this process to what it has and kMostBytes more (a sanitizer's allocator
-/// limits it by itself), and sends standard output nowhere.
+/// Sends standard output nowhere; what this process holds now is not counted as a reader's.
 /// @param shows_errors  leaves standard error, to which sanitizers report
 void confine_process(bool shows_errors = false);
 
