@@ -59,9 +59,9 @@ Verdict judged(bool names_file, Work work) {
   }
 }
 
-std::size_t confined_at = 0;  // bytes of this process then
+[[maybe_unused]] bool confined = false;
 
-std::size_t address_space() {
+[[maybe_unused]] std::size_t address_space() {
   std::size_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
   return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -69,10 +69,10 @@ std::size_t address_space() {
 
 void limit_memory(const Reader& reader) {
 #if !defined(__SANITIZE_ADDRESS__)  // which reserves terabytes
-  if (confined_at == 0) return;
+  if (!confined) return;
   rlimit memory{};
   getrlimit(RLIMIT_AS, &memory);
-  memory.rlim_cur = confined_at + reader.most_bytes;
+  memory.rlim_cur = address_space() + reader.most_bytes;
   setrlimit(RLIMIT_AS, &memory);
 #else
   (void)reader;
@@ -91,7 +91,7 @@ Verdict try_input(const Reader& reader, const std::string& text, bool deep) {
 }
 
 void confine_process(bool shows_errors) {
-  confined_at = address_space();
+  confined = true;
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
   const int nowhere = open("/dev/null", O_RDWR);

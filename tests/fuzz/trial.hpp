@@ -24,8 +24,8 @@ struct Verdict {
 };
 
 /// Reads the text and, if `deep`, consumes what was read. Crashes are the caller's to see. Limits
-/// the memory of this process to what it had when it was confined and the reader's share (a
-/// sanitizer's allocator limits it by itself).
+/// the memory of this process to what it holds and the reader's share (a sanitizer's allocator
+/// limits it by itself).
 Verdict try_input(const Reader& reader, const std::string& text, bool deep);
 
 /// Sends standard output nowhere; what this process holds now is not counted as a reader's.
