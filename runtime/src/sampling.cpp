@@ -61,9 +61,10 @@ double noise_of(std::span<const Stretch> stretches) {
 }
 
 std::vector<Stretch> SampleSet::stretches() const {
+  const double usual = usual_reference();
   std::vector<double> undisturbed;
   for (const auto& samples : samples_)
-    undisturbed.push_back(samples.empty() ? 0 : estimate(samples, usual_reference()).seconds);
+    undisturbed.push_back(samples.empty() ? 0 : estimate(samples, usual).seconds);
   std::vector<Stretch> stretches;
   for (const Visit& visit : visits_) {
     const double call = undisturbed[visit.which];

@@ -31,7 +31,8 @@ constexpr double kDataParallelSigma = 0.3;
 constexpr double kOptimizerSigma = 0.3;
 constexpr double kOffloadSigma = 0.3;
 constexpr double kOverheadSigma = 0.5;
-// Calibrations of one machine, minutes apart, differ by up to a third in it (docs/noise.md).
+// Ten calibrations of one machine, five of them beside a disturber, scatter by about a third
+// (docs/noise.md).
 constexpr double kNoiseSigma = 0.33;
 // Repeated measurements of one configuration across releases differ by 1.8 % in the median and 8 %
 // at the 90th percentile.
