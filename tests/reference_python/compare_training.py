@@ -1,6 +1,6 @@
 """Trains the same random Hugging Face checkpoint on the same tokens with meshplan and with PyTorch:
-the losses of ten AdamW steps agree to 1e-4, and the weights that meshplan exports agree with
-PyTorch's. Usage: compare_training.py MESHPLAN
+the losses of ten AdamW steps agree to 1e-5, and the weights that meshplan exports to 1e-4.
+Usage: compare_training.py MESHPLAN
 """
 import json
 import math
@@ -16,7 +16,13 @@ import models
 import safetensors_io
 
 STEPS, SEQUENCES, TOKENS = 10, 4, 32
-OPTIMIZER = {"kind": "adamw", "learning_rate": 3e-3, "beta1": 0.9, "beta2": 0.95, "epsilon": 1e-8,
+# Closer to a tie of two experts or to the bound of a clamp, rounding errors decide what follows: within
+# 2e-6 of one, PyTorch's single and double precision (and its AVX2 and AVX-512 products) part by up to
+# 0.03; from 6e-6 on they agree to 2e-6.
+KINK_DISTANCE = 2e-5
+# Adam's epsilon is well above the rounding errors of a gradient (1e-8), which a smaller one would divide
+# by themselves: a weight with no gradient to speak of then moves by a tenth of the learning rate.
+OPTIMIZER = {"kind": "adamw", "learning_rate": 3e-3, "beta1": 0.9, "beta2": 0.95, "epsilon": 1e-5,
              "weight_decay": 0.1, "clip_norm": 1.0, "schedule": "cosine", "warmup_steps": 2,
              "decay_steps": 10, "minimum_ratio": 0.1}
 LLAMA = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 8,
@@ -152,23 +158,36 @@ def make_plan(meshplan, model, plan_file, flags):
         json.dump(plan, file)
 
 
+def make_case(config, forward, make_random):
+    """Random weights and data whose training does not depend on rounding, and PyTorch's training on
+    them. Returns (initial weights, trained weights, tokens of the data file, losses).
+    """
+    for seed in range(3, 100):
+        weights = make_random(config, seed)
+        initial = {n: w.clone() for n, w in weights.items()}
+        tokens, ids, targets = make_data(config)
+        for weight in weights.values():
+            weight.requires_grad_(True)
+        models.kink_distances.clear()
+        losses = train(forward, config, weights, ids, targets)
+        if min(models.kink_distances, default=math.inf) >= KINK_DISTANCE:
+            return initial, weights, tokens, losses
+    sys.exit(f"every seed comes within {KINK_DISTANCE} of a kink")
+
+
 def compare(meshplan, folder, case):
     name, config, forward, make_random, plans = case
     source = os.path.join(folder, "source")
     os.makedirs(source)
-    weights = make_random(config, seed=3)
-    safetensors_io.save_file({n: w.numpy() for n, w in weights.items()},
+    initial, weights, tokens, expected = make_case(config, forward, make_random)
+    safetensors_io.save_file({n: w.numpy() for n, w in initial.items()},
                              os.path.join(source, "model.safetensors"))
     with open(os.path.join(source, "config.json"), "w") as file:
         json.dump(config, file)
     with open(os.path.join(source, "tokenizer.json"), "w") as file:
         file.write('{"version": "1.0"}')
-    tokens, ids, targets = make_data(config)
     data = os.path.join(folder, "tokens.u16")
     tokens.numpy().astype("<u2").tofile(data)
-    for weight in weights.values():
-        weight.requires_grad_(True)
-    expected = train(forward, config, weights, ids, targets)
     assert expected[-1] < 0.9 * expected[0], expected
     worst = 0.0
     for number, flags in enumerate(plans):
@@ -184,13 +203,12 @@ def compare(meshplan, folder, case):
         run(meshplan, "checkpoint", "export", checkpoints, "--to", "hf", "--out", exported)
         back = safetensors_io.load_folder(exported)
         assert set(back) == set(weights), set(back) ^ set(weights)
-        # Adam divides by the root of tiny second moments: a few elements move by parts of a step.
         moved = max(np.abs(back[n] - w.detach().numpy()).max() for n, w in weights.items())
         assert os.path.exists(os.path.join(exported, "tokenizer.json"))
         print(f"{name} {' '.join(flags) or 'one rank'}: losses {expected[0]:.4f} -> "
               f"{expected[-1]:.4f}, largest difference {difference:.1e}, of a weight {moved:.1e}")
-        assert difference <= 1e-4, (losses, expected)
-        assert moved <= OPTIMIZER["learning_rate"], moved
+        assert difference <= 1e-5, (losses, expected)
+        assert moved <= 1e-4, moved
         worst = max(worst, difference)
     return worst
 

@@ -21,6 +21,23 @@ def causal_attention(q, k, v, scale=None):
     return scores.masked_fill(~mask, float("-inf")).softmax(-1) @ v
 
 
+kink_distances = []
+"""How close the calls of choose_experts and clamp came to where a rounding error changes what follows."""
+
+
+def choose_experts(scores, count):
+    """The `count` highest of each row's scores (..., experts), and which experts have them."""
+    leading = scores.detach().topk(count + 1, -1).values
+    kink_distances.append((leading[..., -2] - leading[..., -1]).min().item())
+    return scores.topk(count, -1)
+
+
+def clamp(x, low, high):
+    """Its gradient jumps at both bounds; low may be -inf."""
+    kink_distances.append(min((x.detach() - bound).abs().min().item() for bound in (low, high)))
+    return x.clamp(low, high)
+
+
 def yarn_magnitude(factor, mscale):
     return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
 
@@ -127,11 +144,11 @@ def gpt_oss(config, weights, ids):
                            v.repeat_interleave(heads // kv_heads, 1), w("self_attn.sinks"), window)
         x = x + linear(o.transpose(1, 2).flatten(-2), "self_attn.o_proj")
         h = rms_norm(x, w("post_attention_layernorm.weight"), epsilon)
-        chosen = linear(h, "mlp.router").topk(config["num_experts_per_tok"], -1)
+        chosen = choose_experts(linear(h, "mlp.router"), config["num_experts_per_tok"])
         for choice, share in zip(chosen.indices.unbind(-1), chosen.values.softmax(-1).unbind(-1)):
             gate_up = (torch.einsum("...d,...df->...f", h, w("mlp.experts.gate_up_proj")[choice])
                        + w("mlp.experts.gate_up_proj_bias")[choice])
-            gate, up = gate_up[..., ::2].clamp(max=7), gate_up[..., 1::2].clamp(-7, 7)
+            gate, up = clamp(gate_up[..., ::2], -math.inf, 7), clamp(gate_up[..., 1::2], -7, 7)
             inner = gate * torch.sigmoid(1.702 * gate) * (up + 1)
             down = (torch.einsum("...f,...fd->...d", inner, w("mlp.experts.down_proj")[choice])
                     + w("mlp.experts.down_proj_bias")[choice])
@@ -204,7 +221,7 @@ def deepseek_experts(config, w, h):
                 ) @ w(name + ".down_proj").T
 
     scores = (h @ w("mlp.gate").T).sigmoid()
-    chosen, experts = scores.topk(config["num_experts_per_tok"], -1)
+    chosen, experts = choose_experts(scores, config["num_experts_per_tok"])
     chosen = chosen / chosen.sum(-1, keepdim=True) * config["routed_scaling_factor"]
     out = mlp("mlp.shared_experts", h)
     for expert in range(config["n_routed_experts"]):
