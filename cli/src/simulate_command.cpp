@@ -129,12 +129,14 @@ int run(const Options& options, const Terminal& terminal) {
   require_writable(
       {options.trace, options.chrome, options.out, options.program, options.memory_svg});
   const PlanOnCluster loaded = options.file ? from_file(options) : from_flags(options);
+  const bool memory_timelines = options.memory_timeline || options.memory_svg || options.chrome;
   reports::SimulationReport report = [&] {
     const ElapsedTime elapsed("simulating", terminal);
     return reports::simulation_report(
         loaded.plan, loaded.cluster,
-        {.simulation = {.fold = !options.all_ranks},
-         .memory_timelines = options.memory_timeline || options.memory_svg || options.chrome});
+        {.simulation = {.fold = !options.all_ranks,
+                        .record_spans = options.trace || options.chrome || memory_timelines},
+         .memory_timelines = memory_timelines});
   }();
   report.simulation.trace.plan = with_prediction(loaded, report);
   if (options.trace) write_file(*options.trace, program::to_json(report.simulation.trace));

@@ -20,7 +20,7 @@ double operations_played(const program::Plan& plan, const sim::Cluster& cluster)
 
 double play(const program::Plan& plan, const sim::Cluster& cluster) {
   return sim::simulate(program::lower_all(plan), cluster,
-                       sim::SimulationOptions{.record_spans = false})
+                       sim::SimulationOptions{.break_down = false, .record_spans = false})
       .step_time_s;
 }
 

@@ -149,7 +149,10 @@ SimulationReport simulation_report(const program::Plan& plan, const sim::Cluster
     program::Plan whole = plan;
     whole.compression = {};
     report.uncompressed_step_s =
-        sim::simulate(program::lower_all(whole), cluster, options.simulation).step_time_s;
+        sim::simulate(
+            program::lower_all(whole), cluster,
+            {.fold = options.simulation.fold, .break_down = false, .record_spans = false})
+            .step_time_s;
   }
   if (options.memory_timelines)
     report.memory_timelines = sim::memory_timelines(programs, cluster, report.simulation.trace);

@@ -1,7 +1,6 @@
 #include "sim/breakdown.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <string>
@@ -112,22 +111,46 @@ class Meetings {
   std::map<Key, double> all_there_;
 };
 
-/// A span with what the sweep needs to know of it.
-struct Piece {
-  double start = 0;
-  double end = 0;
-  Category category = Category::Other;
-  bool computes = false;
-  double ready = 0;  // communication across stages: before this, the time is bubble
-};
+/// Spans of each (rank, step).
+std::map<std::pair<int, int>, RankSpans> sorted_by_rank(const Trace& trace) {
+  const Meetings meetings(trace);
+  const auto& parallel = trace.plan.parallel;
+  std::map<std::pair<int, int>, RankSpans> ranks;
+  std::size_t number = 0;
+  for (const Span& span : trace.spans) {
+    const SpanKind kind = kind_of(span, parallel);
+    const double ready = kind.crosses_stages ? meetings.all_arrived(number) : span.start_s;
+    if (kind.communicates) ++number;
+    ranks[{span.rank, span.step}].add(kind, span.start_s, span.end_s, ready,
+                                      parallel.pp > 1 && span.microbatch >= 0);
+  }
+  return ranks;
+}
 
-struct Window {
-  double begin = 0;
-  double end = 0;
-};
+}  // namespace
 
-/// Which category the time between two neighbouring boundaries belongs to.
-Category category_at(double time, const std::vector<const Piece*>& active, const Window& pipeline) {
+SpanKind kind_of(const Span& span, const program::ParallelConfig& parallel) {
+  if (!communicates(span)) return {.category = category_of_compute(span)};
+  return {.category = category_of_group(span, parallel),
+          .communicates = true,
+          .crosses_stages = crosses_stages(span)};
+}
+
+void RankSpans::add(const SpanKind& kind, double start, double end, double ready,
+                    bool of_pipeline) {
+  last_end_ = std::max(last_end_, end);
+  pieces_.push_back({.start = start,
+                     .end = end,
+                     .ready = ready,
+                     .category = kind.category,
+                     .computes = !kind.communicates});
+  if (kind.communicates || !of_pipeline) return;
+  pipeline_begin_ = std::min(pipeline_begin_, start);
+  pipeline_end_ = std::max(pipeline_end_, end);
+}
+
+/// Of the time between two neighbouring boundaries.
+Category RankSpans::category_at(double time, const std::vector<const Piece*>& active) const {
   const Piece* awaited = nullptr;
   const Piece* host = nullptr;
   for (const Piece* piece : active) {
@@ -139,70 +162,36 @@ Category category_at(double time, const std::vector<const Piece*>& active, const
   }
   if (host != nullptr) return Category::Host;
   if (awaited != nullptr) return time < awaited->ready ? Category::Bubble : awaited->category;
-  return time >= pipeline.begin && time < pipeline.end ? Category::Bubble : Category::Other;
+  return time >= pipeline_begin_ && time < pipeline_end_ ? Category::Bubble : Category::Other;
 }
 
-Breakdown sweep(std::vector<Piece> pieces, const Window& window, const Window& pipeline) {
-  std::vector<double> boundaries{window.begin, window.end};
-  for (const Piece& piece : pieces) {
-    boundaries.push_back(piece.start);
-    boundaries.push_back(piece.end);
-    if (!piece.computes) boundaries.push_back(piece.ready);
+Breakdown RankSpans::seconds_between(double begin, double end) {
+  std::vector<double> boundaries{begin, end};
+  const auto note = [&](double time) {
+    if (time >= begin && time <= end) boundaries.push_back(time);
+  };
+  for (const Piece& piece : pieces_) {
+    note(piece.start);
+    note(piece.end);
+    if (!piece.computes) note(piece.ready);
   }
-  boundaries.push_back(pipeline.begin);
-  boundaries.push_back(pipeline.end);
-  std::erase_if(boundaries, [&](double t) { return t < window.begin || t > window.end; });
+  note(pipeline_begin_);
+  note(pipeline_end_);
   std::ranges::sort(boundaries);
-  std::ranges::sort(pieces, {}, &Piece::start);
+  std::ranges::sort(pieces_, {}, &Piece::start);
   Breakdown seconds;
   std::vector<const Piece*> active;
   std::size_t next = 0;
   for (std::size_t i = 0; i + 1 < boundaries.size(); ++i) {
-    const double begin = boundaries[i];
-    const double length = boundaries[i + 1] - begin;
+    const double time = boundaries[i];
+    const double length = boundaries[i + 1] - time;
     if (length <= 0) continue;
-    while (next < pieces.size() && pieces[next].start <= begin) active.push_back(&pieces[next++]);
-    std::erase_if(active, [&](const Piece* piece) { return piece->end <= begin; });
-    seconds[category_at(begin, active, pipeline)] += length;
+    while (next < pieces_.size() && pieces_[next].start <= time) active.push_back(&pieces_[next++]);
+    std::erase_if(active, [&](const Piece* piece) { return piece->end <= time; });
+    seconds[category_at(time, active)] += length;
   }
   return seconds;
 }
-
-struct RankSpans {
-  std::vector<Piece> pieces;
-  Window pipeline{std::numeric_limits<double>::infinity(),
-                  -std::numeric_limits<double>::infinity()};
-  double last_end = 0;
-};
-
-/// Spans of each (rank, step).
-std::map<std::pair<int, int>, RankSpans> sorted_by_rank(const Trace& trace) {
-  const Meetings meetings(trace);
-  const auto& parallel = trace.plan.parallel;
-  std::map<std::pair<int, int>, RankSpans> ranks;
-  std::size_t number = 0;
-  for (const Span& span : trace.spans) {
-    RankSpans& own = ranks[{span.rank, span.step}];
-    own.last_end = std::max(own.last_end, span.end_s);
-    Piece piece{.start = span.start_s, .end = span.end_s, .computes = !communicates(span)};
-    if (piece.computes) {
-      piece.category = category_of_compute(span);
-      const bool of_pipeline = span.microbatch >= 0 && parallel.pp > 1;
-      if (of_pipeline) {
-        own.pipeline.begin = std::min(own.pipeline.begin, span.start_s);
-        own.pipeline.end = std::max(own.pipeline.end, span.end_s);
-      }
-    } else {
-      piece.category = category_of_group(span, parallel);
-      piece.ready = crosses_stages(span) ? meetings.all_arrived(number) : span.start_s;
-      ++number;
-    }
-    own.pieces.push_back(piece);
-  }
-  return ranks;
-}
-
-}  // namespace
 
 std::string_view name_of(Category category) {
   switch (category) {
@@ -244,16 +233,16 @@ std::vector<RankBreakdown> breakdown(const Trace& trace) {
   auto ranks = sorted_by_rank(trace);
   std::map<int, double> step_ends;  // of each step, over all ranks
   for (const auto& [key, own] : ranks)
-    step_ends[key.second] = std::max(step_ends[key.second], own.last_end);
+    step_ends[key.second] = std::max(step_ends[key.second], own.last_end());
   const double period = trace.step_times_s.empty() ? 0 : trace.step_times_s.back();
   std::vector<RankBreakdown> result;
   const double num_steps = static_cast<double>(std::max<std::size_t>(1, step_ends.size()));
   for (auto& [key, own] : ranks) {
     const bool simulated = !trace.measured && period > 0;
-    const Window window =
-        simulated ? Window{own.last_end - period, own.last_end} : Window{0, step_ends[key.second]};
-    const Breakdown step = sweep(std::move(own.pieces), window, own.pipeline);
-    if (result.empty() || result.back().rank != key.first) result.push_back({key.first, {}});
+    const Breakdown step = simulated
+                               ? own.seconds_between(own.last_end() - period, own.last_end())
+                               : own.seconds_between(0, step_ends[key.second]);
+    if (result.empty() || result.back().rank != key.first) result.push_back({.rank = key.first});
     for (std::size_t c = 0; c < step.seconds.size(); ++c)
       result.back().seconds.seconds[c] += step.seconds[c] / num_steps;
   }
@@ -261,10 +250,12 @@ std::vector<RankBreakdown> breakdown(const Trace& trace) {
 }
 
 Breakdown mean_of(const std::vector<RankBreakdown>& ranks) {
+  double all = 0;
+  for (const RankBreakdown& rank : ranks) all += rank.stands_for;
   Breakdown mean;
   for (const RankBreakdown& rank : ranks)
     for (std::size_t c = 0; c < mean.seconds.size(); ++c)
-      mean.seconds[c] += rank.seconds.seconds[c] / static_cast<double>(ranks.size());
+      mean.seconds[c] += rank.seconds.seconds[c] * rank.stands_for / all;
   return mean;
 }
 

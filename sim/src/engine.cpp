@@ -1,8 +1,13 @@
 #include "sim/engine.hpp"
 
+#include <algorithm>
 #include <fmt/format.h>
+#include <limits>
+#include <map>
+#include <tuple>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "player.hpp"
 #include "program/cost.hpp"
 #include "sim/memory.hpp"
@@ -28,22 +33,93 @@ void check_input(const std::vector<Program>& stages, const Cluster& cluster) {
     require_invariant(!program.instances.empty(), "a program has operations");
 }
 
-std::vector<Span> spans_of(const World& world, const Outcome& outcome, const program::Mesh& mesh) {
-  const auto& ends = outcome.step_ends;
-  const double begin = ends.size() > 1 ? ends[ends.size() - 2] : 0;
-  std::vector<Span> spans;
-  for (std::size_t r = 0; r < world.ranks.size(); ++r) {
-    const SimulatedRank& rank = world.ranks[r];
-    const Program& program = *world.stages[static_cast<std::size_t>(rank.stage)].program;
-    for (std::size_t i = 0; i < program.instances.size(); ++i) {
-      Span span = program::make_span(program, program.instances[i], mesh, rank.rank);
-      span.start_s = outcome.last.start[outcome.offset[r] + i] - begin;
-      span.end_s = outcome.last.end[outcome.offset[r] + i] - begin;
-      spans.push_back(std::move(span));
-    }
+/// Times of the last step, from when the one before ended.
+class LastStep {
+ public:
+  LastStep(const World& world, const Outcome& outcome, const program::Mesh& mesh)
+      : world_(world), outcome_(outcome), mesh_(mesh) {
+    const auto& ends = outcome.step_ends;
+    if (ends.size() > 1) begin_ = ends[ends.size() - 2];
   }
-  return spans;
-}
+
+  std::vector<Span> spans() const {
+    std::vector<Span> spans;
+    spans.reserve(outcome_.last.start.size());
+    for (std::size_t r = 0; r < world_.ranks.size(); ++r) {
+      const Program& program = program_of(r);
+      for (std::size_t i = 0; i < program.instances.size(); ++i) {
+        Span span =
+            program::make_span(program, program.instances[i], mesh_, world_.ranks[r].rank);
+        span.start_s = start(r, i);
+        span.end_s = end(r, i);
+        spans.push_back(std::move(span));
+      }
+    }
+    return spans;
+  }
+
+  /// @param period  of the step, with what it takes besides its operations
+  std::vector<RankBreakdown> breakdown(double period) const {
+    const std::vector<double> ready = all_arrived();
+    std::vector<RankBreakdown> ranks;
+    for (std::size_t r = 0; r < world_.ranks.size(); ++r) {
+      const Program& program = program_of(r);
+      const SimulatedRank& rank = world_.ranks[r];
+      const bool pipeline = mesh_.config().pp > 1;
+      std::map<std::tuple<int, bool, int>, SpanKind> kinds;  // by operation
+      RankSpans spans;
+      for (std::size_t i = 0; i < program.instances.size(); ++i) {
+        const program::OperationInstance& instance = program.instances[i];
+        const auto& ref = instance.operation;
+        const auto [kind, fresh] =
+            kinds.try_emplace({ref.block.value_or(-1), ref.backward, ref.index});
+        if (fresh)
+          kind->second = kind_of(program::make_span(program, instance, mesh_, rank.rank),
+                                 mesh_.config());
+        const int target = rank.target[i];
+        const bool waits = kind->second.crosses_stages && target < 0;
+        spans.add(kind->second, start(r, i), end(r, i), waits ? ready[at(~target)] : start(r, i),
+                  pipeline && instance.microbatch >= 0);
+      }
+      const double last = spans.last_end();
+      ranks.push_back({.rank = rank.rank,
+                       .stands_for = rank.stands_for,
+                       .seconds = spans.seconds_between(last - period, last)});
+    }
+    return ranks;
+  }
+
+ private:
+  const Program& program_of(std::size_t r) const {
+    return *world_.stages[at(world_.ranks[r].stage)].program;
+  }
+  double start(std::size_t r, std::size_t i) const {
+    return outcome_.last.start[outcome_.offset[r] + i] - begin_;
+  }
+  double end(std::size_t r, std::size_t i) const {
+    return outcome_.last.end[outcome_.offset[r] + i] - begin_;
+  }
+
+  /// Of each meeting.
+  std::vector<double> all_arrived() const {
+    std::vector<double> ready;
+    ready.reserve(world_.meetings.size());
+    for (const Meeting& meeting : world_.meetings) {
+      double last = -std::numeric_limits<double>::infinity();
+      for (int m = 0; m < meeting.num_members; ++m) {
+        const Member& member = world_.members[meeting.members_begin + at(m)];
+        last = std::max(last, start(at(member.rank), at(member.instance)));
+      }
+      ready.push_back(last);
+    }
+    return ready;
+  }
+
+  const World& world_;
+  const Outcome& outcome_;
+  const program::Mesh& mesh_;
+  double begin_ = 0;
+};
 
 }  // namespace
 
@@ -60,7 +136,7 @@ SimulationResult simulate(const std::vector<Program>& stages, const Cluster& clu
   const double period = ends.size() > 1 ? ends.back() - ends[ends.size() - 2] : ends.back();
   SimulationResult result{.step_time_s = with_step_effects(cluster, period),
                           .periodic = outcome.periodic,
-                          .folded = world.folded,
+                          .folded = std::ssize(world.ranks) < mesh.world_size(),
                           .steps_played = static_cast<int>(ends.size()),
                           .events = outcome.events,
                           .trace = {},
@@ -70,10 +146,9 @@ SimulationResult simulate(const std::vector<Program>& stages, const Cluster& clu
   result.trace.world_size = mesh.world_size();
   result.trace.step_times_s = {result.step_time_s};
   result.trace.peak_memory_bytes = memory_report(stages, cluster).peak_bytes;
-  if (options.record_spans) {
-    result.trace.spans = spans_of(world, outcome, mesh);
-    result.breakdown = breakdown(result.trace);
-  }
+  const LastStep last(world, outcome, mesh);
+  if (options.record_spans) result.trace.spans = last.spans();
+  if (options.break_down) result.breakdown = last.breakdown(result.step_time_s);
   return result;
 }
 

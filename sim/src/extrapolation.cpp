@@ -49,7 +49,7 @@ std::map<std::string, Extrapolation> of_stage(const program::Plan& plan, int sta
   std::map<std::string, Extrapolation> found;
   double all_seconds = 0;
   for (std::size_t i = 0; i < program.instances.size(); ++i) {
-    const Price& price = prices.per_instance[i];
+    const Price& price = prices.of(i);
     all_seconds += price.seconds;
     if (price.sizes.beyond() <= kFarBeyond) continue;
     std::string name = name_of_work(program, program.instances[i], mesh, rank);

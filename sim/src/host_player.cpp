@@ -66,7 +66,7 @@ class HostPlayer final : public Player {
     return waits_done(rank, own.next, own.step);
   }
 
-  void proceed(int rank) override {
+  void proceed(int rank, LaneMask /*lanes*/) override {
     RankState& own = state(rank);
     if (own.status == Status::Computing) return;
     if (own.status == Status::Waiting) {
@@ -93,7 +93,7 @@ class HostPlayer final : public Player {
     while (!stopped_) {
       if (own.next == num_instances(rank)) {
         if (own.posted.empty()) {
-          finish_step(rank, own.step);
+          finish_step(own.step);
           own.next = 0;
           ++own.step;
         } else {
@@ -119,15 +119,16 @@ class HostPlayer final : public Player {
     }
   }
 
-  void meeting_done(int rank, int activity) override {
+  LaneMask part_done(int rank, int /*instance*/, int activity) override {
     RankState& own = state(rank);
     const auto place = std::ranges::find(own.posted, activity);
     if (place == own.posted.end()) {  // it computed
       own.status = Status::Ready;
-      return;
+    } else {
+      own.needs_wake = !meeting_of(activity).includes_wake;
+      own.posted.erase(place);
     }
-    own.needs_wake = !meeting_of(activity).includes_wake;
-    own.posted.erase(place);
+    return kAllLanes;
   }
 
   std::string stuck(int rank) const override {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 
 #include "core/units.hpp"
 #include "player.hpp"
@@ -39,8 +40,8 @@ class LanePlayer final : public Player {
     return tables(rank).lane_order[at(lane)];
   }
 
-  void proceed(int rank) override {
-    for (int lane = 0; lane < program::kNumLanes && !stopped_; ++lane) try_lane(rank, lane);
+  void proceed(int rank, LaneMask lanes) override {
+    for (; lanes != 0 && !stopped_; lanes &= lanes - 1) try_lane(rank, std::countr_zero(lanes));
   }
 
   /// The next batch is loaded into the buffer of the one before, and ZeRO gathers what the
@@ -91,28 +92,19 @@ class LanePlayer final : public Player {
     return false;
   }
 
-  void meeting_done(int rank, int activity) override {
-    const int lane = lane_of(rank, activity);
+  LaneMask part_done(int rank, int instance, int /*activity*/) override {
+    const int lane = tables(rank).lane[at(instance)];
     LaneState& state = lanes_[at(rank * program::kNumLanes + lane)];
     state.busy = false;
     ++state.next;
     HostState& host = hosts_[at(rank)];
     int& left = host.left[at(state.step & 1)];
-    if (--left > 0) return;
+    if (--left > 0) return tables(rank).wakes[at(instance)];
     left = num_instances(rank);
     ++host.steps_finished;
     host.finished[at(state.step & 1)] = now_;
-    finish_step(rank, state.step);
-  }
-
-  int lane_of(int rank, int activity) const {
-    if (activity < static_cast<int>(lanes_.size())) return activity % program::kNumLanes;
-    const Meeting& meeting = meeting_of(activity);
-    for (int m = 0; m < meeting.num_members; ++m) {
-      const Member& member = world_.members[meeting.members_begin + at(m)];
-      if (member.rank == rank) return tables(rank).lane[at(member.instance)];
-    }
-    return 0;
+    finish_step(state.step);
+    return kAllLanes;
   }
 
   std::string stuck(int rank) const override {

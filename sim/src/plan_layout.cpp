@@ -1,12 +1,22 @@
 #include "plan_layout.hpp"
 
-#include <optional>
-
-#include "world.hpp"
+#include <algorithm>
 
 namespace meshplan::sim {
 
 using program::Group;
+
+namespace {
+
+int ranks_on_host(const program::Mesh& mesh, int stage, int host, const Cluster& cluster) {
+  const int begin = host * cluster.devices_per_node;
+  const int end = std::min(begin + cluster.devices_per_node, mesh.world_size());
+  int count = 0;
+  for (int rank = begin; rank < end; ++rank) count += mesh.coordinates(rank).pp == stage ? 1 : 0;
+  return count;
+}
+
+}  // namespace
 
 PlanLayout layout_of(const program::Plan& plan, const Cluster& cluster) {
   const program::Mesh mesh = program::mesh_of(plan);
@@ -32,11 +42,9 @@ PlanLayout layout_of(const program::Plan& plan, const Cluster& cluster) {
   layout.neighbours = pp > 1 ? place(cluster, {first, mesh.rank_of({.pp = 1})}) : GroupPlacement{};
   layout.ends = pp > 1 ? place(cluster, {first, mesh.rank_of({.pp = pp - 1})}) : GroupPlacement{};
   const bool cpu = cluster.device.kind == DeviceKind::Cpu;
-  std::optional<Folding> folding;
-  if (cpu) folding.emplace(mesh, cluster);
   for (int stage = 0; stage < pp; ++stage) {
     layout.host.push_back(mesh.rank_of({.pp = stage}) / cluster.devices_per_node);
-    layout.cores.push_back(cpu ? folding->multiplicity(stage, cluster.devices_per_node) : 1);
+    layout.cores.push_back(cpu ? ranks_on_host(mesh, stage, layout.host.back(), cluster) : 1);
   }
   return layout;
 }

@@ -28,6 +28,7 @@ Player::Player(World& world, const Cluster& cluster, const SimulationOptions& op
       meeting_states_.push_back({.left = meeting.seconds});
   world.resources.resize_activities(first_meeting_ + meeting_states_.size());
   done_step_.assign(instances, -1);
+  if (!options.break_down && !options.record_spans) return;
   for (PlayedStep& step : played_) {
     step.start.assign(instances, 0);
     step.end.assign(instances, 0);
@@ -61,11 +62,16 @@ void Player::set_timer(int rank, double when) {
   push({when, ~rank, 0});
 }
 
+void Player::note_start(int rank, int instance, int step) {
+  std::vector<double>& start = played_[at(step & 1)].start;
+  if (!start.empty()) start[outcome_.offset[at(rank)] + at(instance)] = now_;
+}
+
 void Player::begin_work(int rank, int lane, int instance, int step) {
   const Work& work = world_.works[at(target(rank, instance))];
   const int activity = rank * program::kNumLanes + lane;
   working_[at(activity)] = {instance, step};
-  played_[at(step & 1)].start[outcome_.offset[at(rank)] + at(instance)] = now_;
+  note_start(rank, instance, step);
   world_.resources.start(activity, work.usages, work.seconds, now_);
   push_changed();
 }
@@ -74,7 +80,7 @@ int Player::arrive(int rank, int instance, int step) {
   const int meeting = ~target(rank, instance);
   const int num_meetings = static_cast<int>(world_.meetings.size());
   const int activity = static_cast<int>(first_meeting_) + (step & 1) * num_meetings + meeting;
-  played_[at(step & 1)].start[outcome_.offset[at(rank)] + at(instance)] = now_;
+  note_start(rank, instance, step);
   ++state_of(activity).arrived;
   return activity;
 }
@@ -97,7 +103,8 @@ void Player::mark_done(int rank, int instance, int step) {
   const Index slot = outcome_.offset[at(rank)] + at(instance);
   done_step_[slot] = step;
   outcome_.events += 2;  // its start and its end
-  played_[at(step & 1)].end[slot] = now_;
+  std::vector<double>& end = played_[at(step & 1)].end;
+  if (!end.empty()) end[slot] = now_;
 }
 
 void Player::complete_work(int activity) {
@@ -106,8 +113,7 @@ void Player::complete_work(int activity) {
   const int rank = activity / program::kNumLanes;
   const Working working = working_[at(activity)];
   mark_done(rank, working.instance, working.step);
-  meeting_done(rank, activity);
-  proceed(rank);
+  proceed(rank, part_done(rank, working.instance, activity));
 }
 
 void Player::complete_meeting(int activity) {
@@ -121,17 +127,18 @@ void Player::complete_meeting(int activity) {
   const int step = steps_finished_ + ((steps_finished_ & 1) == parity ? 0 : 1);
   const auto members =
       std::span(world_.members).subspan(meeting.members_begin, at(meeting.num_members));
+  woken_.clear();
   for (const Member& member : members) {
     mark_done(member.rank, member.instance, step);
-    meeting_done(member.rank, activity);
+    woken_.push_back(part_done(member.rank, member.instance, activity));
   }
-  for (const Member& member : members) proceed(member.rank);
+  for (std::size_t m = 0; m < members.size(); ++m) proceed(members[m].rank, woken_[m]);
 }
 
 void Player::handle(const Event& event) {
   if (event.activity < 0) {
     now_ = event.time;
-    proceed(~event.activity);
+    proceed(~event.activity, kAllLanes);
     return;
   }
   if (!world_.resources.is_active(event.activity) ||
@@ -152,7 +159,7 @@ bool Player::settled() const {
   return std::abs(last - before) <= kSamePeriod * last;
 }
 
-void Player::finish_step(int /*rank*/, int step) {
+void Player::finish_step(int step) {
   if (++ranks_finished_[at(step & 1)] < static_cast<int>(world_.ranks.size())) return;
   ranks_finished_[at(step & 1)] = 0;
   ++steps_finished_;
@@ -172,11 +179,11 @@ void Player::report_deadlock() const {
 
 Outcome Player::run() {
   const int num_ranks = static_cast<int>(world_.ranks.size());
-  for (int rank = 0; rank < num_ranks; ++rank) proceed(rank);
+  for (int rank = 0; rank < num_ranks; ++rank) proceed(rank, kAllLanes);
   while (!stopped_) {
     if (gate_opened_) {
       gate_opened_ = false;
-      for (int rank = 0; rank < num_ranks && !stopped_; ++rank) proceed(rank);
+      for (int rank = 0; rank < num_ranks && !stopped_; ++rank) proceed(rank, kAllLanes);
       continue;
     }
     if (!world_.resources.is_settled() && (heap_.empty() || heap_.front().time > now_)) {

@@ -9,7 +9,7 @@
 
 namespace meshplan::sim {
 
-/// Start and end of every instance of a simulated rank in one step.
+/// Start and end of every instance of a simulated rank in one step; empty unless asked for.
 struct PlayedStep {
   std::vector<double> start;  // by World rank and instance, see `offset`
   std::vector<double> end;
@@ -40,10 +40,10 @@ class Player {
   using Index = std::size_t;
   static Index at(int i) { return static_cast<Index>(i); }
 
-  /// Something happened that this rank may have waited for.
-  virtual void proceed(int rank) = 0;
-  /// This rank's part of a meeting is over.
-  virtual void meeting_done(int rank, int activity) = 0;
+  /// Something happened that these lanes of a rank may have waited for.
+  virtual void proceed(int rank, LaneMask lanes) = 0;
+  /// This rank's part of an activity is over. @returns lanes that may have waited for it
+  virtual LaneMask part_done(int rank, int instance, int activity) = 0;
   /// Words for a rank that cannot proceed.
   virtual std::string stuck(int rank) const = 0;
 
@@ -65,7 +65,7 @@ class Player {
   const Meeting& meeting_of(int activity) const;
   void set_timer(int rank, double when);
   /// All of a rank's instances of the step are done.
-  void finish_step(int rank, int step);
+  void finish_step(int step);
 
   World& world_;
   const Cluster& cluster_;
@@ -99,6 +99,7 @@ class Player {
   void push(Event event);
   void push_changed();
   void handle(const Event& event);
+  void note_start(int rank, int instance, int step);
   void complete_work(int activity);
   void complete_meeting(int activity);
   void mark_done(int rank, int instance, int step);
@@ -111,6 +112,7 @@ class Player {
   std::vector<Event> heap_;
   std::vector<Working> working_;
   std::vector<MeetingState> meeting_states_;
+  std::vector<LaneMask> woken_;          // of a meeting's members
   std::vector<int> done_step_;           // last step in which an instance was done
   std::array<PlayedStep, 2> played_;     // by parity of the step
   std::array<int, 2> ranks_finished_{};  // by parity of the step

@@ -123,7 +123,7 @@ std::vector<PredictionTerm> terms_of(const program::Plan& plan, int stage, const
   FarSeconds compute, exchange_far, pipeline_far, gradients_far;
   for (std::size_t i = 0; i < program.instances.size(); ++i) {
     const auto& instance = program.instances[i];
-    const Price& price = prices.per_instance[i];
+    const Price& price = prices.of(i);
     const program::Operation& operation = program::operation_of(program, instance);
     if (operation.lane == program::Lane::Dp) gradients_far.add(price);
     if (exchanges_activations(operation.lane)) exchange_far.add(price);

@@ -51,20 +51,21 @@ class ProgramPricer {
       : program_(program), rank_(rank), mesh_(mesh), cluster_(cluster), table_(cluster) {}
 
   ProgramPrices run() {
-    ProgramPrices prices;
-    prices.per_instance.reserve(program_.instances.size());
+    prices_.of_instance.reserve(program_.instances.size());
     for (const OperationInstance& instance : program_.instances)
-      prices.per_instance.push_back(price_of(instance));
-    return prices;
+      prices_.of_instance.push_back(price_of(instance));
+    return std::move(prices_);
   }
 
  private:
-  const Price& price_of(const OperationInstance& instance) {
+  /// @returns an index into the distinct prices
+  int price_of(const OperationInstance& instance) {
     const auto& ref = instance.operation;
     // Weight gradients that accumulate read what they write: another price for the same operation.
     const std::tuple key(ref.block.value_or(-1), ref.backward, ref.index, instance.accumulate);
-    const auto [entry, fresh] = known_.try_emplace(key);
-    if (fresh) entry->second = compute(instance);
+    const auto [entry, fresh] =
+        known_.try_emplace(key, static_cast<int>(prices_.distinct.size()));
+    if (fresh) prices_.distinct.push_back(compute(instance));
     return entry->second;
   }
 
@@ -90,7 +91,8 @@ class ProgramPricer {
   const program::Mesh& mesh_;
   const Cluster& cluster_;
   OperatorTable table_;
-  std::map<std::tuple<int, bool, int, bool>, Price> known_;
+  ProgramPrices prices_;
+  std::map<std::tuple<int, bool, int, bool>, int> known_;
   std::map<program::Group, GroupPlacement> placements_;
 };
 

@@ -1,6 +1,7 @@
 #include "world.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <fmt/format.h>
 #include <map>
 #include <set>
@@ -10,6 +11,7 @@
 #include "core/index.hpp"
 #include "core/limits.hpp"
 #include "core/units.hpp"
+#include "folding.hpp"
 #include "host_thread.hpp"
 #include "node_types.hpp"
 #include "sim/pricing.hpp"
@@ -37,6 +39,8 @@ StageTables tables_of(const Program& program) {
     const auto lane = static_cast<std::uint8_t>(program::operation_of(program, instance).lane);
     tables.lane.push_back(lane);
     tables.lane_order[lane].push_back(static_cast<int>(i));
+    tables.wakes.push_back(lane_bit(lane));
+    for (const int wait : instance.waits) tables.wakes[at(wait)] |= lane_bit(lane);
     tables.waits.insert(tables.waits.end(), instance.waits.begin(), instance.waits.end());
     tables.wait_begin.push_back(static_cast<int>(tables.waits.size()));
   }
@@ -58,7 +62,7 @@ std::vector<Group> groups_used(const std::vector<Program>& programs) {
   return {used.begin(), used.end()};
 }
 
-/// Where members meet: a communicator (group and its first rank), or a pair of ranks and what
+/// Where members meet: a communicator (group and its first class), or a pair of classes and what
 /// passes between them.
 using Channel = std::tuple<int, std::int64_t, int>;
 
@@ -71,12 +75,17 @@ class WorldBuilder {
         types_(by_node_type(cluster)),
         mesh_(mesh),
         options_(options),
-        folding_(mesh, cluster) {}
+        folding_(mesh, cluster, groups_used(programs), options.fold) {}
 
   World run() {
     for (const Program& program : programs_) world_.stages.push_back(tables_of(program));
-    world_.folded = options_.fold && folding_.is_exact(groups_used(programs_));
-    choose_ranks();
+    for (int c = 0; c < folding_.num_classes(); ++c) {
+      const int rank = folding_.representative(c);
+      world_.ranks.push_back({.rank = rank,
+                              .stage = mesh_.coordinates(rank).pp,
+                              .stands_for = folding_.size(c),
+                              .target = {}});
+    }
     require_playable();
     for (std::size_t i = 0; i < world_.ranks.size(); ++i) add_operations(static_cast<int>(i));
     finish_meetings();
@@ -85,11 +94,12 @@ class WorldBuilder {
 
  private:
   struct Draft {  // of a meeting
-    Price price;
-    int members_on_host = 1;
+    const Price* price = nullptr;   // of the member for which it takes longest
+    std::size_t members_begin = 0;  // into World::members
     int expected = 0;
+    int joined = 0;
+    int members_on_host = 1;
     bool transfer = false;
-    std::vector<Member> members;
     int receiver = -1;
   };
 
@@ -107,29 +117,31 @@ class WorldBuilder {
           "{} operations of {} ranks to simulate; at most {}{}: use a larger micro_batch_size or a "
           "smaller global_batch_size",
           operations, world_.ranks.size(), most,
-          world_.folded ? "" : " where ranks of a stage differ or share a host"));
+          world_.ranks.size() == at(mesh_.config().pp)
+              ? ""
+              : " where ranks of a stage differ or share a host"));
   }
 
-  void choose_ranks() {
-    index_of_.assign(static_cast<std::size_t>(mesh_.world_size()), -1);
-    const auto add = [&](int rank) {
-      index_of_[static_cast<std::size_t>(rank)] = static_cast<int>(world_.ranks.size());
-      world_.ranks.push_back({.rank = rank, .stage = mesh_.coordinates(rank).pp, .target = {}});
-    };
-    if (world_.folded)
-      for (int stage = 0; stage < mesh_.config().pp; ++stage) add(folding_.representative(stage));
-    else
-      for (int rank = 0; rank < mesh_.world_size(); ++rank) add(rank);
-  }
+  int rank_of(int index) const { return world_.ranks[at(index)].rank; }
 
   /// Ranks that a simulated one stands for inside its domain of `span` ranks.
   int multiplicity(int index, int span) {
-    if (!world_.folded) return 1;
-    const auto key = std::pair(index, span);
-    const auto found = multiplicities_.find(key);
-    if (found != multiplicities_.end()) return found->second;
-    const int stage = world_.ranks[static_cast<std::size_t>(index)].stage;
-    return multiplicities_[key] = folding_.multiplicity(stage, span);
+    const auto [entry, fresh] = multiplicities_.try_emplace(std::pair(index, span));
+    if (fresh) entry->second = folding_.multiplicity(index, span);
+    return entry->second;
+  }
+
+  /// The domain of `span` ranks around a simulated one: those that hold the same classes are one.
+  int domain(int index, int span) {
+    const auto [entry, fresh] = domains_.try_emplace(std::pair(index, span));
+    if (fresh) {
+      std::vector<int> company = folding_.company(index, span);
+      company.push_back(span);
+      entry->second =
+          companies_.try_emplace(std::move(company), static_cast<int>(companies_.size()))
+              .first->second;
+    }
+    return entry->second;
   }
 
   // ------------------------------------------------------------ resources
@@ -141,42 +153,42 @@ class WorldBuilder {
     if (fresh) entry->second = world_.resources.add_resource(capacity);
     return entry->second;
   }
-  int cores_of(int rank) {
-    return resource(Kind::Cores, rank / cluster_.devices_per_node, cluster_.cores_per_host);
+  int cores_of(int index) {
+    return resource(Kind::Cores, domain(index, cluster_.devices_per_node), cluster_.cores_per_host);
   }
-  int memory_of(int rank) {
-    return resource(Kind::HostMemory, rank / cluster_.devices_per_node,
+  int memory_of(int index) {
+    return resource(Kind::HostMemory, domain(index, cluster_.devices_per_node),
                     cluster_.host_memory_gb_per_s * kGigabyte);
   }
-  int device_of(int rank) { return resource(Kind::Device, rank, 1); }
-  int thread_of(int rank) { return resource(Kind::Thread, rank, 1); }
+  int device_of(int index) { return resource(Kind::Device, index, 1); }
+  int thread_of(int index) { return resource(Kind::Thread, index, 1); }
   /// The cluster as that rank's node is made.
-  const Cluster& around(int rank) const { return types_[at(node_type(cluster_, rank))]; }
-  int ranks_per_link(int rank, int level) const {
-    return around(rank).fabric[static_cast<std::size_t>(level)].ranks_per_link;
+  const Cluster& around(int index) const {
+    return types_[at(node_type(cluster_, rank_of(index)))];
   }
-  int link_of(int rank, int level) {
+  int ranks_per_link(int index, int level) const {
+    return around(index).fabric[at(level)].ranks_per_link;
+  }
+  int link_of(int index, int level) {
     const int levels = static_cast<int>(cluster_.fabric.size());
-    return resource(Kind::Link, rank / ranks_per_link(rank, level) * levels + level,
-                    link_capacity_bytes_per_s(around(rank), level));
+    return resource(Kind::Link, domain(index, ranks_per_link(index, level)) * levels + level,
+                    link_capacity_bytes_per_s(around(index), level));
   }
 
   void use_host_memory(std::vector<Usage>& usages, int index, double bytes_per_s) {
     if (bytes_per_s <= 0 || cluster_.host_memory_gb_per_s <= 0) return;
-    const int rank = world_.ranks[static_cast<std::size_t>(index)].rank;
     usages.push_back(
-        {memory_of(rank), bytes_per_s * multiplicity(index, cluster_.devices_per_node)});
+        {memory_of(index), bytes_per_s * multiplicity(index, cluster_.devices_per_node)});
   }
 
   UsageSpan work_usages(int index, const Price& price, bool on_host_lane) {
     std::vector<Usage> usages;
-    const int rank = world_.ranks[static_cast<std::size_t>(index)].rank;
     if (options_.contention && cpu()) {
       usages.push_back(
-          {cores_of(rank), static_cast<double>(multiplicity(index, cluster_.devices_per_node))});
+          {cores_of(index), static_cast<double>(multiplicity(index, cluster_.devices_per_node))});
       use_host_memory(usages, index, price.memory_bytes_per_s);
     } else if (options_.contention && !on_host_lane) {
-      usages.push_back({device_of(rank), 1});
+      usages.push_back({device_of(index), 1});
     }
     return world_.resources.add_usages(usages);
   }
@@ -184,120 +196,133 @@ class WorldBuilder {
   /// What member `index` gives to a meeting. CPU ranks that outnumber the cores of a host in one
   /// group hold all cores together: the group's duration already contains their taking turns.
   void add_meeting_usages(std::vector<Usage>& usages, const Draft& draft, int index) {
-    const Price& price = draft.price;
-    const int rank = world_.ranks[static_cast<std::size_t>(index)].rank;
+    const Price& price = *draft.price;
     const bool copies = !draft.transfer || index == draft.receiver;
     const bool sends = !draft.transfer || index != draft.receiver;
-    if (cluster_.communication.needs_host && copies) usages.push_back({thread_of(rank), 1});
+    if (cluster_.communication.needs_host && copies) usages.push_back({thread_of(index), 1});
     if (cpu() && copies) {
       const double part =
           std::min(1.0, static_cast<double>(cluster_.cores_per_host) / draft.members_on_host);
-      usages.push_back({cores_of(rank), part * multiplicity(index, cluster_.devices_per_node)});
+      usages.push_back({cores_of(index), part * multiplicity(index, cluster_.devices_per_node)});
       use_host_memory(usages, index, price.memory_bytes_per_s);
     }
     if (!cpu() && cluster_.communication.device_share > 0)
-      usages.push_back({device_of(rank), cluster_.communication.device_share});
+      usages.push_back({device_of(index), cluster_.communication.device_share});
     const bool shared_memory =
         cpu() && price.level == 0;  // its copies are counted as memory traffic
     if (sends && price.level >= 0 && !shared_memory && price.link_bytes_per_s > 0) {
-      const int per_link = ranks_per_link(rank, price.level);
+      const int per_link = ranks_per_link(index, price.level);
       usages.push_back(
-          {link_of(rank, price.level), price.link_bytes_per_s * multiplicity(index, per_link)});
+          {link_of(index, price.level), price.link_bytes_per_s * multiplicity(index, per_link)});
     }
   }
 
   // ------------------------------------------------------------ operations
 
   void add_operations(int index) {
-    const int stage = world_.ranks[static_cast<std::size_t>(index)].stage;
-    const Program& program = programs_[static_cast<std::size_t>(stage)];
-    const int rank = world_.ranks[static_cast<std::size_t>(index)].rank;
-    const ProgramPrices prices = price_program(program, rank, mesh_, cluster_);
-    std::map<std::tuple<double, double, bool>, int> known;
-    std::vector<int>& target = world_.ranks[static_cast<std::size_t>(index)].target;
+    const Program& program = programs_[at(world_.ranks[at(index)].stage)];
+    prices_.push_back(price_program(program, rank_of(index), mesh_, cluster_));
+    const ProgramPrices& prices = prices_.back();
+    std::map<std::pair<const Price*, bool>, int> known;
+    std::vector<int>& target = world_.ranks[at(index)].target;
+    target.reserve(program.instances.size());
     next_.clear();
     members_of_.clear();
     for (std::size_t i = 0; i < program.instances.size(); ++i) {
       const program::Operation& operation = program::operation_of(program, program.instances[i]);
-      const Price& price = prices.per_instance[i];
-      if (const CollectiveOp* collective = collective_of(operation)) {
-        target.push_back(~join_collective(index, static_cast<int>(i), collective->group, price));
-      } else if (const auto* peer = std::get_if<PeerOp>(&operation.work)) {
-        target.push_back(~join_transfer(index, static_cast<int>(i), *peer, operation.lane, price));
+      const Price& price = prices.of(i);
+      const Member member{index, static_cast<int>(i)};
+      const CollectiveOp* collective = collective_of(operation);
+      if (const auto* peer = std::get_if<PeerOp>(&operation.work)) {
+        target.push_back(~join_transfer(member, *peer, operation.lane, price));
+      } else if (collective != nullptr && !is_alone(index, collective->group)) {
+        target.push_back(~join_collective(member, collective->group, price));
       } else {
         const bool host = operation.lane == program::Lane::Host ||
                           operation.lane == program::Lane::FromHost ||
                           operation.lane == program::Lane::ToHost;
-        const auto [entry, fresh] =
-            known.try_emplace(std::tuple(price.seconds, price.memory_bytes_per_s, host));
+        const auto [entry, fresh] = known.try_emplace(std::pair(&price, host));
         if (fresh) {
           entry->second = static_cast<int>(world_.works.size());
-          world_.works.push_back({price.seconds, work_usages(index, price, host)});
+          world_.works.push_back(
+              collective != nullptr
+                  ? Work{price.seconds, lone_meeting_usages(index, collective->group, price)}
+                  : Work{price.seconds, work_usages(index, price, host)});
         }
         target.push_back(entry->second);
       }
     }
   }
 
+  /// All members of the group do the same as this rank: where the device moves data by itself, a
+  /// collective of theirs is this rank's own work.
+  bool is_alone(int index, Group group) {
+    return !cluster_.communication.needs_host && members_of(group, index).classes.size() == 1;
+  }
+
+  UsageSpan lone_meeting_usages(int index, Group group, const Price& price) {
+    std::vector<Usage> usages;
+    if (options_.contention)
+      add_meeting_usages(
+          usages, {.price = &price, .members_on_host = members_of(group, index).on_host}, index);
+    return world_.resources.add_usages(merged(std::move(usages)));
+  }
+
   /// The k-th operation of a rank on a channel meets the k-th of every other member.
-  Draft& join(const Channel& channel, const Member& member, const Price& price, int& meeting) {
+  Draft& join(const Channel& channel, int expected, const Member& member, const Price& price,
+              int& meeting) {
     std::vector<int>& meetings = channels_[channel];
     const std::size_t k = next_[channel]++;
     if (k == meetings.size()) {
       meetings.push_back(static_cast<int>(drafts_.size()));
-      drafts_.emplace_back();
+      drafts_.push_back({.members_begin = world_.members.size(), .expected = expected});
+      world_.members.resize(world_.members.size() + at(expected));
     }
     meeting = meetings[k];
-    Draft& draft = drafts_[static_cast<std::size_t>(meeting)];
-    if (draft.members.empty() || price.seconds > draft.price.seconds) draft.price = price;
-    draft.members.push_back(member);
+    Draft& draft = drafts_[at(meeting)];
+    require_invariant(draft.joined < draft.expected, "a meeting has its members and no others");
+    if (draft.price == nullptr || price.seconds > draft.price->seconds) draft.price = &price;
+    world_.members[draft.members_begin + at(draft.joined++)] = member;
     return draft;
   }
 
-  /// Simulated ranks of a group and how many of it share the first one's host.
+  /// Who of a group is simulated, and how many of it share the first one's host.
   struct GroupMembers {
-    int first = 0;
-    int simulated = 0;
+    std::vector<int> classes;
     int on_host = 1;
   };
 
-  const GroupMembers& members_of(Group group, int rank) {
+  const GroupMembers& members_of(Group group, int index) {
     const auto [entry, fresh] = members_of_.try_emplace(group);
     if (!fresh) return entry->second;
-    const std::vector<int> ranks = mesh_.group(group, rank);
-    entry->second = {
-        .first = ranks.front(),
-        .simulated = static_cast<int>(std::ranges::count_if(
-            ranks, [&](int other) { return index_of_[static_cast<std::size_t>(other)] >= 0; })),
-        .on_host = place(cluster_, ranks).on_first_host};
+    const std::vector<int> ranks = mesh_.group(group, rank_of(index));
+    entry->second = {.classes = folding_.classes_of(ranks),
+                     .on_host = place(cluster_, ranks).on_first_host};
     return entry->second;
   }
 
-  int join_collective(int index, int instance, Group group, const Price& price) {
-    const int rank = world_.ranks[static_cast<std::size_t>(index)].rank;
-    const GroupMembers& members = members_of(group, rank);
+  int join_collective(const Member& member, Group group, const Price& price) {
+    const GroupMembers& members = members_of(group, member.rank);
     int meeting = 0;
-    Draft& draft =
-        join({static_cast<int>(group), members.first, -1}, {index, instance}, price, meeting);
-    draft.expected = members.simulated;
+    // A class has one group of each kind.
+    Draft& draft = join({static_cast<int>(group), members.classes.front(), -1},
+                        static_cast<int>(members.classes.size()), member, price, meeting);
     draft.members_on_host = members.on_host;
     return meeting;
   }
 
-  int join_transfer(int index, int instance, const PeerOp& peer, program::Lane lane,
+  int join_transfer(const Member& member, const PeerOp& peer, program::Lane lane,
                     const Price& price) {
-    const int rank = world_.ranks[static_cast<std::size_t>(index)].rank;
-    const int other = peer_rank(mesh_, rank, peer);
-    const int source = peer.send ? rank : other;
-    const int destination = peer.send ? other : rank;
+    const int other = folding_.class_of(peer_rank(mesh_, rank_of(member.rank), peer));
+    const int source = peer.send ? member.rank : other;
+    const int destination = peer.send ? other : member.rank;
     constexpr int kTransfers = -1;  // no group has this number
     int meeting = 0;
-    Draft& draft = join({kTransfers, std::int64_t{source} * mesh_.world_size() + destination,
+    Draft& draft = join({kTransfers, std::int64_t{source} * folding_.num_classes() + destination,
                          program::carries_activations(lane) ? 0 : 1},
-                        {index, instance}, price, meeting);
-    draft.expected = 2;
+                        2, member, price, meeting);
     draft.transfer = true;
-    if (!peer.send) draft.receiver = index;
+    if (!peer.send) draft.receiver = member.rank;
     return meeting;
   }
 
@@ -306,15 +331,15 @@ class WorldBuilder {
       check_complete(draft);
       std::vector<Usage> usages;
       if (options_.contention)
-        for (const Member& member : draft.members) add_meeting_usages(usages, draft, member.rank);
+        for (int m = 0; m < draft.joined; ++m)
+          add_meeting_usages(usages, draft, world_.members[draft.members_begin + at(m)].rank);
       world_.meetings.push_back(
-          {.seconds = draft.price.seconds * progress_factor(programs_.front().plan, cluster_),
+          {.seconds = draft.price->seconds * progress_factor(programs_.front().plan, cluster_),
            .usages = world_.resources.add_usages(merged(std::move(usages))),
-           .members_begin = world_.members.size(),
-           .num_members = static_cast<int>(draft.members.size()),
+           .members_begin = draft.members_begin,
+           .num_members = draft.joined,
            .receiver = draft.receiver,
-           .includes_wake = !draft.transfer && draft.price.source != PriceSource::Formula});
-      world_.members.insert(world_.members.end(), draft.members.begin(), draft.members.end());
+           .includes_wake = !draft.transfer && draft.price->source != PriceSource::Formula});
     }
   }
 
@@ -332,17 +357,15 @@ class WorldBuilder {
   }
 
   void check_complete(const Draft& draft) const {
-    if (static_cast<int>(draft.members.size()) == draft.expected &&
-        (!draft.transfer || draft.receiver >= 0))
-      return;
-    const Member& member = draft.members.front();
+    if (draft.joined == draft.expected && (!draft.transfer || draft.receiver >= 0)) return;
+    const Member& member = world_.members[draft.members_begin];
     const SimulatedRank& rank = world_.ranks[static_cast<std::size_t>(member.rank)];
     const Program& program = programs_[static_cast<std::size_t>(rank.stage)];
     const auto& instance = program.instances[static_cast<std::size_t>(member.instance)];
     throw InvariantError(
         fmt::format("rank {} issues '{}' (micro-batch {}), but {} of its {} members do", rank.rank,
                     program::operation_of(program, instance).name, instance.microbatch,
-                    draft.members.size(), draft.expected));
+                    draft.joined, draft.expected));
   }
 
   const std::vector<Program>& programs_;
@@ -352,9 +375,11 @@ class WorldBuilder {
   const SimulationOptions& options_;
   Folding folding_;
   World world_;
-  std::vector<int> index_of_;  // world rank -> index into World::ranks, -1 = stands behind another
   std::map<std::pair<int, int>, int> resources_;
-  std::map<std::pair<int, int>, int> multiplicities_;
+  std::map<std::pair<int, int>, int> multiplicities_;  // by simulated rank and span
+  std::map<std::pair<int, int>, int> domains_;         // likewise
+  std::map<std::vector<int>, int> companies_;          // domains by what they hold
+  std::deque<ProgramPrices> prices_;                   // by simulated rank
   std::map<Channel, std::vector<int>> channels_;
   std::map<Channel, std::size_t> next_;       // of the rank that is being added
   std::map<Group, GroupMembers> members_of_;  // of the rank that is being added

@@ -14,10 +14,17 @@
 
 namespace meshplan::sim {
 
+/// Lanes of a rank, a bit each.
+using LaneMask = std::uint32_t;
+constexpr LaneMask lane_bit(std::size_t lane) { return LaneMask{1} << lane; }
+constexpr LaneMask kAllLanes = lane_bit(program::kNumLanes) - 1;
+
 /// What all ranks of a stage have in common.
 struct StageTables {
   const program::Program* program = nullptr;
   std::vector<std::uint8_t> lane = {};  // of each instance
+  std::vector<LaneMask> wakes = {};     // lanes that may go on when it is done: its own, and those
+                                        // of what waits for it
   std::vector<int> wait_begin = {};     // instances + 1 offsets into `waits`
   std::vector<int> waits = {};
   std::array<std::vector<int>, program::kNumLanes> lane_order = {};  // instances of a lane
@@ -44,15 +51,15 @@ struct Member {
   int instance = 0;  // of its program
 };
 
-/// One simulated rank. `target[i]` of instance i: index into World::works, or ~index into meetings.
+/// One simulated rank, played for `stands_for` that do the same. `target[i]` of instance i: index into World::works, or ~index into meetings.
 struct SimulatedRank {
   int rank = 0;  // in the mesh
   int stage = 0;
+  int stands_for = 1;
   std::vector<int> target = {};
 };
 
 struct World {
-  bool folded = false;
   std::vector<StageTables> stages;
   std::vector<SimulatedRank> ranks;
   std::vector<Work> works;
@@ -64,28 +71,5 @@ struct World {
 /// @throws InvariantError if members of a group do not issue the same operations
 World build_world(const std::vector<program::Program>& programs, const Cluster& cluster,
                   const program::Mesh& mesh, const SimulationOptions& options);
-
-/// Decides whether one rank per stage can stand for all: its first one, with tp, cp and dp 0.
-class Folding {
- public:
-  Folding(const program::Mesh& mesh, const Cluster& cluster);
-  /// Can one rank per stage stand for all of them, on these groups?
-  bool is_exact(const std::vector<program::Group>& groups) const;
-  int representative(int stage) const { return representatives_[static_cast<std::size_t>(stage)]; }
-  /// Ranks of the stage inside the representative's domain of `span` ranks.
-  int multiplicity(int stage, int span) const;
-
- private:
-  bool same_placements(program::Group group) const;
-  bool same_neighbours() const;
-  bool same_devices() const;
-  bool same_company(int span) const;
-  std::vector<int> company(int rank, int span) const;
-
-  const program::Mesh& mesh_;
-  const Cluster& cluster_;
-  std::vector<program::Coordinates> coordinates_;  // of every rank
-  std::vector<int> representatives_;
-};
 
 }  // namespace meshplan::sim

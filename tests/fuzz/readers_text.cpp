@@ -29,7 +29,7 @@ void use(const program::Plan& plan, const sim::Cluster& machine) {
   const std::vector<program::Program> stages = program::lower_all(plan);
   for (const std::string& error : program::program_errors(stages))
     throw InvariantError("a plan that was accepted: " + error);
-  sim::simulate(stages, cluster, {.record_spans = false});
+  sim::simulate(stages, cluster, {.break_down = false, .record_spans = false});
 }
 
 Consumer read_plan(const std::string& text) {

@@ -197,22 +197,53 @@ TEST_CASE("Playing one rank per stage equals playing all", "[sim][engine]") {
         INFO(to_string(parallel) << " on " << cluster.name << ", cores " << cores);
         const auto folded = play(plan, cluster);
         const auto all = play(plan, cluster, {.fold = false});
-        REQUIRE(folded.folded);
+        REQUIRE(folded.folded == (parallel.world_size() > parallel.pp));
         REQUIRE_FALSE(all.folded);
         CHECK(folded.step_time_s == Approx(all.step_time_s).epsilon(1e-6));
       }
     }
 }
 
-TEST_CASE("Ranks that straddle nodes unevenly are not folded", "[sim][engine]") {
-  Cluster cluster = with_ranks(load_cluster_preset("dgx-h100"), 8);
+// Domains whose sizes divide nothing: ranks of a stage differ in where their partners are and in
+// who uses their links.
+TEST_CASE("Of ranks that differ one of each kind is played", "[sim][engine]") {
+  const int per_domain = GENERATE(3, 5, 6, 12);
+  const int per_link = GENERATE(1, 3, 4);
+  const int zero_stage = GENERATE(0, 1);
+  Cluster cluster = with_ranks(load_cluster_preset("dgx-h100"), 24);
   cluster.devices_per_node = 4;
-  cluster.num_nodes = 2;
-  cluster.fabric.front().ranks_per_group = 4;
-  program::Plan plan = tiny_plan({.tp = 2, .dp = 4}, 2);
-  CHECK(play(plan, cluster).folded);
-  cluster.fabric.front().ranks_per_group = 3;  // some tp pairs now cross it
-  CHECK_FALSE(play(plan, cluster).folded);
+  cluster.num_nodes = 6;
+  cluster.fabric[0].ranks_per_group = per_domain;
+  cluster.fabric[1].ranks_per_link = per_link;
+  int played = 0, ranks = 0;
+  for (ParallelConfig parallel : {ParallelConfig{.tp = 2, .dp = 12}, {.pp = 2, .dp = 12},
+                                  {.tp = 2, .pp = 3, .dp = 4, .sp = true},
+                                  {.cp = 2, .pp = 2, .dp = 6}, {.tp = 4, .pp = 2, .dp = 3}}) {
+    auto plan = tiny_plan(parallel, 4);
+    plan.zero_stage = zero_stage;
+    INFO(to_string(parallel) << " zero " << plan.zero_stage << ", domains of " << per_domain
+                             << ", links of " << per_link);
+    const auto folded = play(plan, cluster), all = play(plan, cluster, {.fold = false});
+    CHECK(folded.step_time_s == Approx(all.step_time_s).epsilon(1e-9));
+    for (int stage = 0; stage < parallel.pp; ++stage) {
+      const auto of_stage = [&](const SimulationResult& result) {
+        const program::Mesh mesh = program::mesh_of(plan);
+        std::vector<RankBreakdown> own;
+        for (const RankBreakdown& rank : result.breakdown)
+          if (mesh.coordinates(rank.rank).pp == stage) own.push_back(rank);
+        return mean_of(own);
+      };
+      const Breakdown one = of_stage(folded), every = of_stage(all);
+      for (const Category category : all_categories())
+        CHECK(one[category] == Approx(every[category]).margin(1e-9 * all.step_time_s));
+    }
+    int standing = 0;
+    for (const RankBreakdown& rank : folded.breakdown) standing += rank.stands_for;
+    CHECK(standing == 24);
+    played += static_cast<int>(std::ssize(folded.breakdown));
+    ranks += standing;
+  }
+  CHECK(played < ranks);
 }
 
 TEST_CASE("The categories of every rank sum to the step", "[sim][engine][breakdown]") {

@@ -45,7 +45,7 @@ inline Cluster cpu_host(int ranks, int cores) {
 /// Seconds of a step, by the engine.
 inline double played(const program::Plan& plan, const Cluster& cluster, bool contention = true) {
   return simulate(program::lower_all(plan), cluster,
-                  {.contention = contention, .record_spans = false})
+                  {.contention = contention, .break_down = false, .record_spans = false})
       .step_time_s;
 }
 

@@ -133,8 +133,8 @@ TEST_CASE("Every operation of a lowered plan has a price", "[sim][pricing]") {
   for (int stage = 0; stage < 2; ++stage) {
     const auto& program = programs[static_cast<std::size_t>(stage)];
     const auto prices = price_program(program, mesh.rank_of({.pp = stage}), mesh, cluster);
-    REQUIRE(prices.per_instance.size() == program.instances.size());
-    for (const Price& price : prices.per_instance) CHECK(price.seconds > 0);
+    REQUIRE(prices.of_instance.size() == program.instances.size());
+    for (const Price& price : prices.distinct) CHECK(price.seconds > 0);
   }
 }
 

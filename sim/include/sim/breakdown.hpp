@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -47,8 +48,45 @@ struct Breakdown {
 
 struct RankBreakdown {
   int rank = 0;
+  int stands_for = 1;  // ranks that do the same, this one among them
   Breakdown seconds;
   bool operator==(const RankBreakdown&) const = default;
+};
+
+/// What the breakdown must know of an operation.
+struct SpanKind {
+  Category category = Category::Other;
+  bool communicates = false;
+  bool crosses_stages = false;  // until the last member has arrived, waiting is the pipeline's
+};
+/// Of an operation whose span is complete but for its times.
+SpanKind kind_of(const program::Span& span, const program::ParallelConfig& parallel);
+
+/// The spans of a rank in one step.
+class RankSpans {
+ public:
+  /// @param ready  when all members of a communication had arrived
+  /// @param of_pipeline  the work of a micro-batch in a pipeline
+  void add(const SpanKind& kind, double start, double end, double ready, bool of_pipeline);
+  double last_end() const { return last_end_; }
+  /// Where the time between `begin` and `end` goes; to be asked once.
+  Breakdown seconds_between(double begin, double end);
+
+ private:
+  /// A span with what the sweep needs to know of it.
+  struct Piece {
+    double start = 0;
+    double end = 0;
+    double ready = 0;  // communication across stages: before this, the time is bubble
+    Category category = Category::Other;
+    bool computes = false;
+  };
+  Category category_at(double time, const std::vector<const Piece*>& active) const;
+
+  std::vector<Piece> pieces_;
+  double pipeline_begin_ = std::numeric_limits<double>::infinity();
+  double pipeline_end_ = -std::numeric_limits<double>::infinity();
+  double last_end_ = 0;
 };
 
 /// One entry per rank that has spans, ascending. The window of a rank is one step: of a simulated
@@ -56,7 +94,7 @@ struct RankBreakdown {
 /// last end of any rank (divided by the number of traced steps, if there are several).
 std::vector<RankBreakdown> breakdown(const program::Trace& trace);
 
-/// The mean over ranks.
+/// The mean over ranks, and those that they stand for.
 Breakdown mean_of(const std::vector<RankBreakdown>& ranks);
 
 }  // namespace meshplan::sim

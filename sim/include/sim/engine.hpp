@@ -13,16 +13,17 @@
 namespace meshplan::sim {
 
 struct SimulationOptions {
-  bool fold = true;          // play one rank per stage where that is exact
+  bool fold = true;          // play one of all ranks that do the same
   bool contention = true;    // false: every operation runs as if alone
-  bool record_spans = true;  // fill Trace::spans and the breakdown
+  bool break_down = true;    // fill SimulationResult::breakdown
+  bool record_spans = true;  // fill Trace::spans
   int max_steps = 12;        // played until two periods agree
 };
 
 struct SimulationResult {
   double step_time_s = 0;  // the period of the loop body
   bool periodic = false;   // false: max_steps were not enough; the last period is given
-  bool folded = false;     // trace and breakdown hold one rank per stage
+  bool folded = false;     // trace and breakdown hold one of all ranks that do the same
   int steps_played = 0;
   std::int64_t events = 0;  // starts and ends of operations, each on one lane of one rank
   program::Trace trace;     // of the last step; step_times_s = {step_time_s}

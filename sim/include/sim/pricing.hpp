@@ -91,7 +91,11 @@ double collective_seconds(program::Collective collective, Algorithm algorithm, d
 
 /// Prices of all operations of one rank's program, found once: instances share them.
 struct ProgramPrices {
-  std::vector<Price> per_instance;  // aligned with Program::instances
+  std::vector<Price> distinct;
+  std::vector<int> of_instance;  // into `distinct`, aligned with Program::instances
+  const Price& of(std::size_t instance) const {
+    return distinct[static_cast<std::size_t>(of_instance[instance])];
+  }
 };
 
 /// @param rank  world rank whose groups decide which fabric levels the communication crosses, and
