@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "core/index.hpp"
 #include "sharded_layer.hpp"
+#include "splice.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -287,30 +288,38 @@ std::optional<int> chunk_before(const Program& program, int chunk) {
   return static_cast<int>(found - program.chunks.begin());
 }
 
+namespace {
+
+/// What append_reduction appends, for a place further up.
+void add_reduction(Program& program, int bucket, int position, std::vector<Addition>& additions) {
+  const std::size_t before = program.instances.size();
+  append_reduction(program, bucket);
+  for (std::size_t i = before; i < program.instances.size(); ++i)
+    additions.emplace_back(position, std::move(program.instances[i]));
+  program.instances.resize(before);
+}
+
+}  // namespace
+
 void emit_tasks(Program& program, Pass pass, const ExecutionProfile& profile) {
   Instances instances = Emitter(program, pass).run();
+  std::vector<Addition> additions;
   if (program.plan.zero_stage >= 2) {
     instances = stream_units(program, std::move(instances));
-    std::ranges::move(instances, std::back_inserter(program.instances));
-    return;
-  }
-  if (pass == Pass::Training && profile.bucketed_gradients) {
-    const std::vector<int> complete = completed_at(program, instances);
-    std::multimap<int, int> ready;  // bucket after an instance
-    for (int bucket = 0; bucket < static_cast<int>(program.buckets.size()); ++bucket)
-      if (!program.buckets[at(bucket)].late)
-        ready.emplace(completed_at(program, complete, program.buckets[at(bucket)]), bucket);
-    for (int i = 0; i < static_cast<int>(instances.size()); ++i) {
-      program.instances.push_back(std::move(instances[at(i)]));
-      const auto [begin, end] = ready.equal_range(i);
-      for (auto entry = begin; entry != end; ++entry) append_reduction(program, entry->second);
+  } else if (pass == Pass::Training) {
+    const bool bucketed = profile.bucketed_gradients;
+    const std::vector<int> complete =
+        bucketed ? completed_at(program, instances) : std::vector<int>{};
+    for (int bucket = 0; bucket < static_cast<int>(program.buckets.size()); ++bucket) {
+      if (program.buckets[at(bucket)].late) continue;
+      const int last = bucketed ? completed_at(program, complete, program.buckets[at(bucket)])
+                                : static_cast<int>(instances.size()) - 1;
+      if (last >= 0) add_reduction(program, bucket, last + 1, additions);
     }
-    return;
   }
-  std::ranges::move(instances, std::back_inserter(program.instances));
-  if (pass == Pass::ForwardOnly) return;
-  for (int bucket = 0; bucket < static_cast<int>(program.buckets.size()); ++bucket)
-    if (!program.buckets[at(bucket)].late) append_reduction(program, bucket);
+  for (OperationInstance& first : program.instances) additions.emplace_back(0, std::move(first));
+  splice(instances, std::move(additions));
+  program.instances = std::move(instances);
 }
 
 }  // namespace meshplan::program

@@ -84,12 +84,12 @@ void link(Program& program) {
   // waited[a][b]: the last instance of lane b that lane a has already waited for.
   std::array<std::array<int, kNumLanes>, kNumLanes> waited;
   for (auto& of_lane : waited) of_lane.fill(kNone);
-  std::vector<std::size_t> lanes;  // of the instances so far
+  std::vector<std::uint8_t> lanes;  // of the instances so far
   lanes.reserve(program.instances.size());
   for (int index = 0; index < static_cast<int>(program.instances.size()); ++index) {
     OperationInstance& instance = program.instances[static_cast<std::size_t>(index)];
     const auto lane = static_cast<std::size_t>(operation_of(program, instance).lane);
-    lanes.push_back(lane);
+    lanes.push_back(static_cast<std::uint8_t>(lane));
     // Of each other lane only the latest instance matters: a lane runs in order.
     std::array<int, kNumLanes> latest;
     latest.fill(kNone);

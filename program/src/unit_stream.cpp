@@ -11,6 +11,7 @@
 #include "core/index.hpp"
 #include "program/zero.hpp"
 #include "sharded_layer.hpp"
+#include "splice.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -34,7 +35,6 @@ class UnitStream {
   UnitStream(Program& program, std::vector<OperationInstance> instances)
       : program_(program),
         instances_(std::move(instances)),
-        before_(instances_.size() + 1),
         accumulated_(program.units.size(), false) {}
 
   std::vector<OperationInstance> run() {
@@ -42,12 +42,8 @@ class UnitStream {
     if (program_.plan.zero_stage == 3) gather_weights();
     reduce_gradients();
     set_slots();
-    std::vector<OperationInstance> all;
-    for (std::size_t i = 0; i <= instances_.size(); ++i) {
-      std::ranges::move(before_[i], std::back_inserter(all));
-      if (i < instances_.size()) all.push_back(std::move(instances_[i]));
-    }
-    return all;
+    splice(instances_, std::move(additions_));
+    return std::move(instances_);
   }
 
  private:
@@ -110,7 +106,7 @@ class UnitStream {
       }
       visit.weight_slot = gathers++ % kUnitSlots;
       for (const int bucket : program_.units[at(visit.unit)].buckets)
-        before_[at(previous_begin)].push_back(gather(visit, bucket));
+        additions_.emplace_back(previous_begin, gather(visit, bucket));
       previous = &visit;
       previous_begin = visit.begin;
     }
@@ -169,22 +165,23 @@ class UnitStream {
   }
 
   void reduce(const Visit& visit, int index) {
-    auto& after = before_[at(visit.end)];
     for (Operation& sum : copied_head_sums(program_, index, Region::UnreducedBuckets))
-      after.push_back(instance_of(visit, std::move(sum)));
+      additions_.emplace_back(visit.end, instance_of(visit, std::move(sum)));
     const Bucket& bucket = program_.buckets[at(index)];
-    after.push_back(instance_of(
-        visit, {.name = fmt::format("gradients[{}:{}].reduce_scatter", bucket.range.begin,
-                                    bucket.range.end),
-                .phase = Phase::Reduce,
-                .lane = Lane::Dp,
-                .work = FlatCollectiveOp{.collective = {.collective = Collective::ReduceScatter,
-                                                        .group = bucket.shard_group,
-                                                        .dtype = DType::F32,
-                                                        .elements = {.count = bucket.range.size()}},
-                                         .region = Region::UnreducedBuckets,
-                                         .range = bucket.range,
-                                         .bucket = index}}));
+    additions_.emplace_back(
+        visit.end,
+        instance_of(visit, {.name = fmt::format("gradients[{}:{}].reduce_scatter",
+                                                bucket.range.begin, bucket.range.end),
+                            .phase = Phase::Reduce,
+                            .lane = Lane::Dp,
+                            .work = FlatCollectiveOp{
+                                .collective = {.collective = Collective::ReduceScatter,
+                                               .group = bucket.shard_group,
+                                               .dtype = DType::F32,
+                                               .elements = {.count = bucket.range.size()}},
+                                .region = Region::UnreducedBuckets,
+                                .range = bucket.range,
+                                .bucket = index}}));
   }
 
   std::set<int> written_in(const Visit& visit) const {
@@ -205,12 +202,14 @@ class UnitStream {
     std::int64_t end = range.begin;  // of what is known to be written or cleared
     const auto clear_up_to = [&](std::int64_t next) {
       if (next > end)
-        before_[at(visit.begin)].push_back(instance_of(
-            visit, {.name = fmt::format("gradients[{}:{}].clear", end, next),
-                    .phase = Phase::Reduce,
-                    .lane = Lane::Compute,
-                    .work = StepOp{
-                        .work = StepWork::ClearGradients, .range = {end, next}, .bucket = index}}));
+        additions_.emplace_back(
+            visit.begin,
+            instance_of(visit, {.name = fmt::format("gradients[{}:{}].clear", end, next),
+                                .phase = Phase::Reduce,
+                                .lane = Lane::Compute,
+                                .work = StepOp{.work = StepWork::ClearGradients,
+                                               .range = {end, next},
+                                               .bucket = index}}));
     };
     std::vector<FlatRange> ranges;
     for (const int id : written) {
@@ -239,7 +238,7 @@ class UnitStream {
                                  .bucket = index,
                                  .expert = expert}});
       instance.accumulate = accumulated_[at(visit.unit)];
-      before_[at(position)].push_back(std::move(instance));
+      additions_.emplace_back(position, std::move(instance));
     }
     accumulated_[at(visit.unit)] = true;
   }
@@ -262,7 +261,7 @@ class UnitStream {
 
   Program& program_;
   std::vector<OperationInstance> instances_;
-  std::vector<std::vector<OperationInstance>> before_;  // what goes before an instance
+  std::vector<Addition> additions_;
   std::vector<Visit> visits_;
   std::vector<bool> accumulated_;          // by unit
   std::map<std::string, int> operations_;  // of program.step_operations

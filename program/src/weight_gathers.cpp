@@ -7,6 +7,7 @@
 #include "core/index.hpp"
 #include "program/zero.hpp"
 #include "sharded_layer.hpp"
+#include "splice.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -67,15 +68,14 @@ void insert_weight_gathers(Program& program) {
   const std::vector<Gather> gathers = gathers_of(program);
   // One ahead: a gather is issued when the bucket before it is needed, the first one after the
   // batch.
-  std::vector<OperationInstance> instances;
-  std::size_t next = 0;
-  for (int i = 0; i < static_cast<int>(program.instances.size()); ++i) {
-    const auto due = [&](std::size_t k) { return k == 0 ? i == 1 : gathers[k - 1].needed_at <= i; };
-    while (next < gathers.size() && due(next))
-      instances.push_back(gather_instance(program, gathers[next++].bucket));
-    instances.push_back(std::move(program.instances[at(i)]));
+  std::vector<Addition> additions;
+  int position = 1;
+  for (const Gather& gather : gathers) {
+    if (position >= static_cast<int>(program.instances.size())) break;
+    additions.emplace_back(position, gather_instance(program, gather.bucket));
+    position = std::max(1, gather.needed_at);
   }
-  program.instances = std::move(instances);
+  splice(program.instances, std::move(additions));
 }
 
 }  // namespace meshplan::program

@@ -166,29 +166,26 @@ Category RankSpans::category_at(double time, const std::vector<const Piece*>& ac
 }
 
 Breakdown RankSpans::seconds_between(double begin, double end) {
-  std::vector<double> boundaries{begin, end};
-  const auto note = [&](double time) {
-    if (time >= begin && time <= end) boundaries.push_back(time);
-  };
-  for (const Piece& piece : pieces_) {
-    note(piece.start);
-    note(piece.end);
-    if (!piece.computes) note(piece.ready);
-  }
-  note(pipeline_begin_);
-  note(pipeline_end_);
-  std::ranges::sort(boundaries);
   std::ranges::sort(pieces_, {}, &Piece::start);
   Breakdown seconds;
   std::vector<const Piece*> active;
   std::size_t next = 0;
-  for (std::size_t i = 0; i + 1 < boundaries.size(); ++i) {
-    const double time = boundaries[i];
-    const double length = boundaries[i + 1] - time;
-    if (length <= 0) continue;
+  for (double time = begin; time < end;) {
     while (next < pieces_.size() && pieces_[next].start <= time) active.push_back(&pieces_[next++]);
     std::erase_if(active, [&](const Piece* piece) { return piece->end <= time; });
-    seconds[category_at(time, active)] += length;
+    double until = end;  // when the category may change
+    const auto note = [&](double change) {
+      if (change > time) until = std::min(until, change);
+    };
+    if (next < pieces_.size()) note(pieces_[next].start);
+    for (const Piece* piece : active) {
+      note(piece->end);
+      if (!piece->computes) note(piece->ready);
+    }
+    note(pipeline_begin_);
+    note(pipeline_end_);
+    seconds[category_at(time, active)] += until - time;
+    time = until;
   }
   return seconds;
 }
@@ -239,9 +236,8 @@ std::vector<RankBreakdown> breakdown(const Trace& trace) {
   const double num_steps = static_cast<double>(std::max<std::size_t>(1, step_ends.size()));
   for (auto& [key, own] : ranks) {
     const bool simulated = !trace.measured && period > 0;
-    const Breakdown step = simulated
-                               ? own.seconds_between(own.last_end() - period, own.last_end())
-                               : own.seconds_between(0, step_ends[key.second]);
+    const Breakdown step = simulated ? own.seconds_between(own.last_end() - period, own.last_end())
+                                     : own.seconds_between(0, step_ends[key.second]);
     if (result.empty() || result.back().rank != key.first) result.push_back({.rank = key.first});
     for (std::size_t c = 0; c < step.seconds.size(); ++c)
       result.back().seconds.seconds[c] += step.seconds[c] / num_steps;

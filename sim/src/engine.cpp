@@ -48,8 +48,7 @@ class LastStep {
     for (std::size_t r = 0; r < world_.ranks.size(); ++r) {
       const Program& program = program_of(r);
       for (std::size_t i = 0; i < program.instances.size(); ++i) {
-        Span span =
-            program::make_span(program, program.instances[i], mesh_, world_.ranks[r].rank);
+        Span span = program::make_span(program, program.instances[i], mesh_, world_.ranks[r].rank);
         span.start_s = start(r, i);
         span.end_s = end(r, i);
         spans.push_back(std::move(span));
@@ -68,14 +67,15 @@ class LastStep {
       const bool pipeline = mesh_.config().pp > 1;
       std::map<std::tuple<int, bool, int>, SpanKind> kinds;  // by operation
       RankSpans spans;
+      spans.reserve(program.instances.size());
       for (std::size_t i = 0; i < program.instances.size(); ++i) {
         const program::OperationInstance& instance = program.instances[i];
         const auto& ref = instance.operation;
         const auto [kind, fresh] =
             kinds.try_emplace({ref.block.value_or(-1), ref.backward, ref.index});
         if (fresh)
-          kind->second = kind_of(program::make_span(program, instance, mesh_, rank.rank),
-                                 mesh_.config());
+          kind->second =
+              kind_of(program::make_span(program, instance, mesh_, rank.rank), mesh_.config());
         const int target = rank.target[i];
         const bool waits = kind->second.crosses_stages && target < 0;
         spans.add(kind->second, start(r, i), end(r, i), waits ? ready[at(~target)] : start(r, i),

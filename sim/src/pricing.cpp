@@ -63,8 +63,7 @@ class ProgramPricer {
     const auto& ref = instance.operation;
     // Weight gradients that accumulate read what they write: another price for the same operation.
     const std::tuple key(ref.block.value_or(-1), ref.backward, ref.index, instance.accumulate);
-    const auto [entry, fresh] =
-        known_.try_emplace(key, static_cast<int>(prices_.distinct.size()));
+    const auto [entry, fresh] = known_.try_emplace(key, static_cast<int>(prices_.distinct.size()));
     if (fresh) prices_.distinct.push_back(compute(instance));
     return entry->second;
   }

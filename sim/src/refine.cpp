@@ -226,9 +226,9 @@ Refinement refine(const Cluster& cluster, const std::vector<Trace>& traces) {
   double before = 0, after = 0;
   for (std::size_t i = 0; i < traces.size(); ++i) {
     const Cluster others = with_ranks(corrected(cluster, all_but(i)), traces[i].world_size);
-    const double predicted =
-        simulate(program::lower_all(traces[i].plan), others, {.fold = false, .break_down = false, .record_spans = false})
-            .step_time_s;
+    const double predicted = simulate(program::lower_all(traces[i].plan), others,
+                                      {.fold = false, .break_down = false, .record_spans = false})
+                                 .step_time_s;
     before += relative_error(evidence[i].predicted_s, evidence[i].measured_s);
     after += relative_error(predicted, evidence[i].measured_s);
   }

@@ -33,6 +33,9 @@ const CollectiveOp* collective_of(const program::Operation& operation) {
 
 StageTables tables_of(const Program& program) {
   StageTables tables{.program = &program};
+  tables.lane.reserve(program.instances.size());
+  tables.wakes.reserve(program.instances.size());
+  tables.wait_begin.reserve(program.instances.size() + 1);
   tables.wait_begin.push_back(0);
   for (std::size_t i = 0; i < program.instances.size(); ++i) {
     const OperationInstance& instance = program.instances[i];
@@ -93,7 +96,12 @@ class WorldBuilder {
   }
 
  private:
+  struct Meetings {  // on one channel
+    int number = 0;
+    std::vector<int> drafts = {};
+  };
   struct Draft {  // of a meeting
+    int channel = 0;
     const Price* price = nullptr;   // of the member for which it takes longest
     std::size_t members_begin = 0;  // into World::members
     int expected = 0;
@@ -105,7 +113,7 @@ class WorldBuilder {
 
   bool cpu() const { return cluster_.device.kind == DeviceKind::Cpu; }
 
-  /// 2^24 operations with their times take 8 s and 2 GiB.
+  /// 2^23 operations take 8 s and 1 GiB, and 2^20 with their spans another GiB.
   void require_playable() const {
     std::int64_t operations = 0;
     for (const SimulatedRank& rank : world_.ranks)
@@ -113,13 +121,15 @@ class WorldBuilder {
     const std::int64_t most =
         options_.record_spans ? limits::kRecordedOperations : limits::kPlayedOperations;
     if (operations > most)
-      throw ConfigError(fmt::format(
-          "{} operations of {} ranks to simulate; at most {}{}: use a larger micro_batch_size or a "
-          "smaller global_batch_size",
-          operations, world_.ranks.size(), most,
-          world_.ranks.size() == at(mesh_.config().pp)
-              ? ""
-              : " where ranks of a stage differ or share a host"));
+      throw ConfigError(
+          fmt::format("{} operations of {} ranks to simulate{}; at most {}{}: use a larger "
+                      "micro_batch_size or a "
+                      "smaller global_batch_size",
+                      operations, world_.ranks.size(),
+                      options_.record_spans ? ", with a span of each" : "", most,
+                      world_.ranks.size() == at(mesh_.config().pp)
+                          ? ""
+                          : " where ranks of a stage differ or share a host"));
   }
 
   int rank_of(int index) const { return world_.ranks[at(index)].rank; }
@@ -163,9 +173,7 @@ class WorldBuilder {
   int device_of(int index) { return resource(Kind::Device, index, 1); }
   int thread_of(int index) { return resource(Kind::Thread, index, 1); }
   /// The cluster as that rank's node is made.
-  const Cluster& around(int index) const {
-    return types_[at(node_type(cluster_, rank_of(index)))];
-  }
+  const Cluster& around(int index) const { return types_[at(node_type(cluster_, rank_of(index)))]; }
   int ranks_per_link(int index, int level) const {
     return around(index).fabric[at(level)].ranks_per_link;
   }
@@ -271,14 +279,18 @@ class WorldBuilder {
   /// The k-th operation of a rank on a channel meets the k-th of every other member.
   Draft& join(const Channel& channel, int expected, const Member& member, const Price& price,
               int& meeting) {
-    std::vector<int>& meetings = channels_[channel];
+    const auto [entry, fresh] = channels_.try_emplace(channel);
+    Meetings& meetings = entry->second;
+    if (fresh) meetings.number = static_cast<int>(channels_.size()) - 1;
     const std::size_t k = next_[channel]++;
-    if (k == meetings.size()) {
-      meetings.push_back(static_cast<int>(drafts_.size()));
-      drafts_.push_back({.members_begin = world_.members.size(), .expected = expected});
+    if (k == meetings.drafts.size()) {
+      meetings.drafts.push_back(static_cast<int>(drafts_.size()));
+      drafts_.push_back({.channel = meetings.number,
+                         .members_begin = world_.members.size(),
+                         .expected = expected});
       world_.members.resize(world_.members.size() + at(expected));
     }
-    meeting = meetings[k];
+    meeting = meetings.drafts[k];
     Draft& draft = drafts_[at(meeting)];
     require_invariant(draft.joined < draft.expected, "a meeting has its members and no others");
     if (draft.price == nullptr || price.seconds > draft.price->seconds) draft.price = &price;
@@ -326,16 +338,25 @@ class WorldBuilder {
     return meeting;
   }
 
+  UsageSpan usages_of(const Draft& draft) {
+    std::vector<Usage> usages;
+    if (options_.contention)
+      for (int m = 0; m < draft.joined; ++m)
+        add_meeting_usages(usages, draft, world_.members[draft.members_begin + at(m)].rank);
+    return world_.resources.add_usages(merged(std::move(usages)));
+  }
+
   void finish_meetings() {
+    // On a channel meet the same ranks: at one price they use the same.
+    std::map<std::pair<int, const Price*>, UsageSpan> known;
+    world_.meetings.reserve(drafts_.size());
     for (const Draft& draft : drafts_) {
       check_complete(draft);
-      std::vector<Usage> usages;
-      if (options_.contention)
-        for (int m = 0; m < draft.joined; ++m)
-          add_meeting_usages(usages, draft, world_.members[draft.members_begin + at(m)].rank);
+      const auto [usages, fresh] = known.try_emplace({draft.channel, draft.price});
+      if (fresh) usages->second = usages_of(draft);
       world_.meetings.push_back(
           {.seconds = draft.price->seconds * progress_factor(programs_.front().plan, cluster_),
-           .usages = world_.resources.add_usages(merged(std::move(usages))),
+           .usages = usages->second,
            .members_begin = draft.members_begin,
            .num_members = draft.joined,
            .receiver = draft.receiver,
@@ -380,7 +401,7 @@ class WorldBuilder {
   std::map<std::pair<int, int>, int> domains_;         // likewise
   std::map<std::vector<int>, int> companies_;          // domains by what they hold
   std::deque<ProgramPrices> prices_;                   // by simulated rank
-  std::map<Channel, std::vector<int>> channels_;
+  std::map<Channel, Meetings> channels_;
   std::map<Channel, std::size_t> next_;       // of the rank that is being added
   std::map<Group, GroupMembers> members_of_;  // of the rank that is being added
   std::vector<Draft> drafts_;

@@ -16,7 +16,9 @@ namespace meshplan::sim {
 
 /// Lanes of a rank, a bit each.
 using LaneMask = std::uint32_t;
-constexpr LaneMask lane_bit(std::size_t lane) { return LaneMask{1} << lane; }
+constexpr LaneMask lane_bit(std::size_t lane) {
+  return LaneMask{1} << lane;
+}
 constexpr LaneMask kAllLanes = lane_bit(program::kNumLanes) - 1;
 
 /// What all ranks of a stage have in common.
@@ -51,7 +53,8 @@ struct Member {
   int instance = 0;  // of its program
 };
 
-/// One simulated rank, played for `stands_for` that do the same. `target[i]` of instance i: index into World::works, or ~index into meetings.
+/// One simulated rank, played for `stands_for` that do the same. `target[i]` of instance i: index
+/// into World::works, or ~index into meetings.
 struct SimulatedRank {
   int rank = 0;  // in the mesh
   int stage = 0;

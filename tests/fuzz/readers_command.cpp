@@ -125,8 +125,7 @@ std::vector<Reader> command_readers() {
                "--layers-per-stage",
                "1,1",
                "--pp",
-               "2"})},
-       std::size_t{4} << 30}};  // a simulation at its documented bounds takes three
+               "2"})}}};
 }
 
 }  // namespace meshplan::fuzz

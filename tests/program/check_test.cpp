@@ -80,7 +80,7 @@ TEST_CASE("A program that nobody could list is refused with the way out", "[prog
   plan.workload.global_batch_size = 1 << 17;
   CHECK(check(plan).empty());
   CHECK_THROWS_WITH(lower(plan, 0), Contains("4 layers of a stage * 131072 micro-batches") &&
-                                        Contains("at most 262144"));
+                                        Contains("at most 131072"));
   plan.parallel.pp = 4;  // a stage's alone could be listed
   CHECK(lower(plan, 0).instances.size() > 1 << 17);
   CHECK_THROWS_WITH(lower_all(plan), Contains("4 layers of all stages * 131072 micro-batches"));

@@ -216,9 +216,11 @@ TEST_CASE("Of ranks that differ one of each kind is played", "[sim][engine]") {
   cluster.fabric[0].ranks_per_group = per_domain;
   cluster.fabric[1].ranks_per_link = per_link;
   int played = 0, ranks = 0;
-  for (ParallelConfig parallel : {ParallelConfig{.tp = 2, .dp = 12}, {.pp = 2, .dp = 12},
+  for (ParallelConfig parallel : {ParallelConfig{.tp = 2, .dp = 12},
+                                  {.pp = 2, .dp = 12},
                                   {.tp = 2, .pp = 3, .dp = 4, .sp = true},
-                                  {.cp = 2, .pp = 2, .dp = 6}, {.tp = 4, .pp = 2, .dp = 3}}) {
+                                  {.cp = 2, .pp = 2, .dp = 6},
+                                  {.tp = 4, .pp = 2, .dp = 3}}) {
     auto plan = tiny_plan(parallel, 4);
     plan.zero_stage = zero_stage;
     INFO(to_string(parallel) << " zero " << plan.zero_stage << ", domains of " << per_domain

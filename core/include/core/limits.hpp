@@ -20,9 +20,9 @@ constexpr double kParameters = 1e15;
 // Of a step.
 constexpr std::int64_t kTokens = 2147483647;  // of a micro-batch: kernels count them in 32 bits
 constexpr std::int64_t kTasks = 1 << 20;      // of a schedule: stages * chunks * micro-batches
-constexpr std::int64_t kLayerRuns = 1 << 18;  // of programs: their layers * micro-batches
-constexpr std::int64_t kPlayedOperations = 1 << 25;    // of all ranks that are simulated
-constexpr std::int64_t kRecordedOperations = 1 << 24;  // the same where each one's times are kept
+constexpr std::int64_t kLayerRuns = 1 << 17;  // of programs: their layers * micro-batches
+constexpr std::int64_t kPlayedOperations = 1 << 23;    // of all ranks that are simulated
+constexpr std::int64_t kRecordedOperations = 1 << 20;  // the same where each one's span is kept
 constexpr double kStepElements = 3.6e16;  // 2^55: tokens of a step * layers * widest value
 
 // Of quantities.

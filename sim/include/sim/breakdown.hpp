@@ -68,6 +68,7 @@ class RankSpans {
   /// @param ready  when all members of a communication had arrived
   /// @param of_pipeline  the work of a micro-batch in a pipeline
   void add(const SpanKind& kind, double start, double end, double ready, bool of_pipeline);
+  void reserve(std::size_t spans) { pieces_.reserve(spans); }
   double last_end() const { return last_end_; }
   /// Where the time between `begin` and `end` goes; to be asked once.
   Breakdown seconds_between(double begin, double end);
