@@ -13,6 +13,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work" /dev/shm/fuzzed-input-*' EXIT
 findings=$root/build/$preset/fuzz-findings
 cd "$work"  # nothing that an input names lies here
+export MALLOC_ARENA_MAX=2     # each thread's own reserves 64 MiB, which is not memory
 export UCX_HANDLE_ERRORS=none  # MPICH's transport would catch the signals that tell of a crash
 "$root/build/$preset/tests/meshplan_fuzz" --seconds "$seconds" --seed "$seed" \
   --corpus "$root/tests/fuzz/corpus" --keep "$findings" "${@:3}"

@@ -82,7 +82,7 @@ void add_plan_command(CommandLine& line) {
   add_parallel_options(command, options->plan);
   command.group("The search and what it shows")
       .option("--top", options->top, "plans to rank")
-      .option("-j,--threads", options->threads, "threads of the search; 0 = all cores")
+      .option("-j,--threads", options->threads, "threads of the search, at most four a core; 0 = all cores")
       .option("-o,--out", options->out, "write the best plan to this file")
       .flag("--json", options->json, "print the result for programs")
       .examples(

@@ -65,7 +65,9 @@ planner::ParallelFor on_threads(int num_threads) {
         fmt::format("--threads {}: expected 1 to {}, or 0 for as many as there are "
                     "cores",
                     num_threads, kMostThreads));
-  const int threads = num_threads > 0 ? num_threads : cores;
+  // More would be no faster, and each has an estimator of its own; the result is the same.
+  constexpr int kThreadsPerCore = 4;
+  const int threads = num_threads > 0 ? std::min(num_threads, kThreadsPerCore * cores) : cores;
   return {.num_workers = threads,
           .run = [threads](std::size_t count, const planner::ParallelFor::Body& body) {
             run_on(threads, count, body);

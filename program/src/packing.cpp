@@ -14,6 +14,8 @@ std::size_t at(std::int64_t index) {
 }
 
 constexpr std::int64_t kExpectedSequences = 16;  // packed to price a data set
+// Of one document: of a longer one nearly every sequence is full, however long it is.
+constexpr std::int64_t kMostSequences = 256;
 
 }  // namespace
 
@@ -57,13 +59,14 @@ Packing pack(std::span<const std::int64_t> lengths, std::int64_t seq_len, std::i
 
 std::vector<PackedSequence> expected_sequences(std::span<const std::int64_t> sample,
                                                std::int64_t seq_len, std::int64_t multiple) {
-  const double mean = sample.empty() ? static_cast<double>(seq_len + 1) / 2
-                                     : std::accumulate(sample.begin(), sample.end(), 0.0) /
-                                           static_cast<double>(sample.size());
+  std::vector<std::int64_t> sorted(sample.begin(), sample.end());
+  for (std::int64_t& length : sorted) length = std::min(length, kMostSequences * seq_len);
+  std::ranges::sort(sorted);
+  const double mean = sorted.empty() ? static_cast<double>(seq_len + 1) / 2
+                                     : std::accumulate(sorted.begin(), sorted.end(), 0.0) /
+                                           static_cast<double>(sorted.size());
   const auto count = std::max<std::int64_t>(
       1, static_cast<std::int64_t>(static_cast<double>(kExpectedSequences * seq_len) / mean));
-  std::vector<std::int64_t> sorted(sample.begin(), sample.end());
-  std::ranges::sort(sorted);
   const std::int64_t choices = sample.empty() ? seq_len : std::ssize(sample);
   std::vector<std::int64_t> lengths;
   for (std::int64_t i = 0; i < count; ++i) {

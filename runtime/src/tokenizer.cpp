@@ -40,6 +40,15 @@ std::string mapped_bytes(std::string_view text) {
   return mapped;
 }
 
+/// Bytes that replace_all would make of a text.
+std::size_t size_of_replaced(std::string_view text, std::string_view from, std::string_view to) {
+  std::size_t size = text.size();
+  for (std::size_t at = text.find(from); at != std::string::npos;
+       at = text.find(from, at + from.size()))
+    size += to.size() - from.size();  // modulo 2^64, in which sums and differences hold, too
+  return size;
+}
+
 /// @param from  not empty
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
   std::string replaced;
@@ -151,14 +160,15 @@ std::vector<std::string> apply(const PreTokenizer& step, const std::string& word
   return {word.starts_with(' ') ? word : " " + word};
 }
 
-/// Several replacements of a character by two double the text each time.
-void require_bounded(const std::string& text, std::size_t given, const Replace& step) {
+/// Several replacements of a character by two double the text each time, and so does mapping bytes
+/// to characters again and again. @param step  for the message: its file and path, and what it does
+void require_bounded(std::size_t bytes, std::size_t given, const std::string& step) {
   constexpr std::size_t kMostTimes = 64;
   constexpr std::size_t kAlways = 1 << 20;
-  if (text.size() > kAlways && text.size() / kMostTimes > given)
-    throw ConfigError(fmt::format(
-        "{}: replacing '{}' makes {} bytes of a text of {}; at most {} times as many are expected",
-        step.where, step.from, text.size(), given, kMostTimes));
+  if (bytes > kAlways && bytes / kMostTimes > given)
+    throw ConfigError(
+        fmt::format("{} makes {} bytes of a text of {}; at most {} times as many are expected",
+                    step, bytes, given, kMostTimes));
 }
 
 struct AddedToken {
@@ -330,7 +340,8 @@ class Reader {
         fail(path + ".prepend_scheme",
              unknown_name_message("scheme", scheme, {"first", "always", "never"}));
       const std::string replacement = text(step, "replacement", path, std::string(kMetaspace));
-      if (replacement.empty()) fail(path + ".replacement", "expected one character, got \"\"");
+      if (characters(replacement).size() != 1)
+        fail(path + ".replacement", fmt::format("expected one character, got \"{}\"", replacement));
       steps.emplace_back(Metaspace{.replacement = replacement,
                                    .prepend = scheme != "never",
                                    .split = flag(step, "split", path, true)});
@@ -536,9 +547,11 @@ class Tokenizer::Implementation {
       else if (const auto* prepend = std::get_if<Prepend>(&step))
         normal.insert(0, prepend->text);
       else if (const auto* replace = std::get_if<Replace>(&step)) {
+        require_bounded(size_of_replaced(normal, replace->from, replace->to), text.size(),
+                        fmt::format("{}: replacing '{}'", replace->where, replace->from));
         replace_all(normal, replace->from, replace->to);
-        require_bounded(normal, text.size(), *replace);
       }
+      require_bounded(normal.size(), text.size(), file_ + ": normalizer");
     }
     std::vector<std::string> words = {std::move(normal)};
     for (const PreTokenizer& step : pre_tokenizers_) {
@@ -547,6 +560,9 @@ class Tokenizer::Implementation {
         for (std::string& part : apply(step, words[i], first && i == 0))
           if (!part.empty()) next.push_back(std::move(part));
       words = std::move(next);
+      std::size_t bytes = 0;
+      for (const std::string& word : words) bytes += word.size();
+      require_bounded(bytes, text.size(), file_ + ": pre_tokenizer");
     }
     for (const std::string& word : words) append_word(word, tokens);
   }

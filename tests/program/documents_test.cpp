@@ -178,6 +178,10 @@ TEST_CASE("packed attention is priced by the documents that are expected", "[pro
     for (const DocumentPairs& entry : expected_pairs(divided)) pairs += entry.pairs;
     CHECK(pairs == 4 * 16 * 17 / 2.0 / 4);  // zig-zag divides 16 tokens evenly
   }
+  // One that fills sequences without end: each is whole. The sample does not grow with it.
+  plan.workload.documents.expected_lengths = {2147483647};
+  CHECK(expected_pairs(plan).front().pairs == 64 * 65 / 2.0);
+  CHECK(expected_sequences(plan.workload.documents.expected_lengths, 64, 1).size() == 256);
   // Uniform in 1 .. S: S / mean documents of mean pairs (S + 1)(S + 2) / 6 (sum of n (n + 1) / 2).
   plan.workload.seq_len = 1024;
   plan.workload.documents.expected_lengths.clear();

@@ -69,6 +69,29 @@ TEST_CASE("a normalizer that grows without end is refused", "[runtime][tokenizer
                 R"({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"})";
   CHECK_THAT(error_of(R"({"type": "Sequence", "normalizers": [)" + doubling + "]}", "aa"),
              Contains("tokenizer.json: normalizer.normalizers[") && Contains("of a text of 2"));
+  // 2^20 bytes are allowed whatever they are made of; one more step would make 2^40 of them.
+  const std::string huge = R"({"type": "Replace", "pattern": {"String": "a"}, "content": ")" +
+                           std::string(1 << 20, 'a') + R"("})";
+  CHECK_THAT(error_of(R"({"type": "Sequence", "normalizers": [)" + huge + ", " + huge + "]}", "a"),
+             Contains("normalizers[1]: replacing 'a' makes 1099511627776 bytes of a text of 1;"));
+}
+
+TEST_CASE("a pre-tokenizer that grows without end is refused", "[runtime][tokenizer]") {
+  const auto encode = [](const std::string& steps) {
+    Tokenizer(R"({"model": {"vocab": {"a": 0}, "merges": []}, "pre_tokenizer": {"type": "Sequence",
+              "pretokenizers": [)" +
+                  steps + "]}}",
+              "tokenizer.json")
+        .encode("\x01");
+  };
+  std::string mapping;  // an invisible byte is two bytes, which are again invisible ones
+  for (int i = 0; i < 60; ++i)
+    mapping += std::string(i == 0 ? "" : ", ") +
+               R"({"type": "ByteLevel", "add_prefix_space": false, "use_regex": false})";
+  CHECK_THROWS_WITH(encode(mapping), Contains("tokenizer.json: pre_tokenizer makes") &&
+                                         Contains("bytes of a text of 1; at most 64 times"));
+  CHECK_THROWS_WITH(encode(R"({"type": "Metaspace", "replacement": "  "})"),
+                    Contains("replacement: expected one character, got \"  \""));
 }
 
 TEST_CASE("a pattern that tries everything in every way is given up", "[runtime][tokenizer]") {

@@ -47,7 +47,8 @@ Packing pack(std::span<const std::int64_t> lengths, std::int64_t seq_len, std::i
 
 /// Sequences as a data set whose documents are as long as `sample` says would fill them, all
 /// lengths alike often: what the simulator prices. Empty = uniform in 1 .. seq_len. Longer
-/// documents are cut into sequences. Some 16 sequences.
+/// documents are cut into sequences. Some 16 sequences, or as many as one document fills, of which
+/// 256 are enough.
 std::vector<PackedSequence> expected_sequences(std::span<const std::int64_t> sample,
                                                std::int64_t seq_len, std::int64_t multiple);
 
