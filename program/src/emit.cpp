@@ -8,6 +8,7 @@
 #include "core/index.hpp"
 #include "sharded_layer.hpp"
 #include "splice.hpp"
+#include "step_limits.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -59,6 +60,7 @@ class Emitter {
 
   Instances run() {
     Instances all;
+    all.reserve(expected_operations());
     for (int task = 0; task < static_cast<int>(program_.tasks.size()); ++task) {
       std::vector<Instances> parts;
       for (const Task& part : parts_of(program_.tasks[at(task)])) {
@@ -73,6 +75,15 @@ class Emitter {
   }
 
  private:
+  /// Of all micro-batches, with room for messages and what is added later: a list that grows by
+  /// doubling takes twice the memory.
+  std::size_t expected_operations() const {
+    constexpr std::size_t kRoom = 1024;
+    return static_cast<std::size_t>(operations_of_microbatch(program_) *
+                                    program_.plan.num_microbatches()) +
+           4 * program_.tasks.size() + kRoom;
+  }
+
   const Chunk& chunk_of(const Task& part) const { return program_.chunks[at(part.chunk)]; }
 
   bool is_remote(const std::optional<int>& stage) const {

@@ -54,10 +54,12 @@ class Lowering {
     make_tasks();
   }
 
-  Program run() {
+  /// @param listed  operations of programs that are listed already; this one's are added
+  Program run(std::int64_t& listed) {
     place_chunks();
     const ParameterOrder order = place_parameters(program_, placed_, sharded_, profile_);
     for (ShardedLayer& layer : sharded_) program_.blocks.push_back(std::move(layer.block));
+    listed = require_listable(program_, listed);
     plan_memory();
     append_load(program_);
     emit_tasks(program_, pass_, profile_);
@@ -285,23 +287,25 @@ ExecutionProfile meshplan_profile() {
 
 Program lower(const Plan& plan, int stage, Pass pass, const ExecutionProfile& profile) {
   require_lowerable(plan, stage);
-  return Lowering(plan, models::build_graph(plan.model), stage, pass, profile).run();
+  return lower(plan, models::build_graph(plan.model), stage, pass, profile);
 }
 
 Program lower(const Plan& plan, const models::ModelGraph& graph, int stage, Pass pass,
               const ExecutionProfile& profile) {
   require_lowerable(plan, stage);
-  return Lowering(plan, graph, stage, pass, profile).run();
+  std::int64_t listed = 0;
+  return Lowering(plan, graph, stage, pass, profile).run(listed);
 }
 
 std::vector<Program> lower_all(const Plan& plan, Pass pass, const ExecutionProfile& profile) {
   require_lowerable(plan, 0);
   require_listable(plan, plan.model.num_layers, "of all stages");
   const models::ModelGraph graph = models::build_graph(plan.model);
+  std::int64_t listed = 0;
   std::vector<Program> programs;
   programs.reserve(at(plan.parallel.pp));
   for (int stage = 0; stage < plan.parallel.pp; ++stage)
-    programs.push_back(Lowering(plan, graph, stage, pass, profile).run());
+    programs.push_back(Lowering(plan, graph, stage, pass, profile).run(listed));
   return programs;
 }
 

@@ -68,4 +68,27 @@ void require_listable(const Plan& plan, int layers, std::string_view which) {
                     layers, which, plan.num_microbatches(), runs, limits::kLayerRuns));
 }
 
+std::int64_t operations_of_microbatch(const Program& program) {
+  std::int64_t operations = 0;
+  for (const LayerInstance& layer : program.layers) {
+    const Block& block = program.blocks[static_cast<std::size_t>(layer.block)];
+    operations += std::ssize(block.forward) + std::ssize(block.backward);
+  }
+  return operations;
+}
+
+std::int64_t require_listable(const Program& program, std::int64_t before) {
+  const std::int64_t operations = operations_of_microbatch(program);
+  const int microbatches = program.plan.num_microbatches();
+  const std::int64_t all = before + operations * microbatches;
+  if (all > limits::kListedOperations)
+    throw ConfigError(fmt::format(
+        "{} operations of a micro-batch on stage {} * {} micro-batches{} = {} operations "
+        "to list; programs list at most {}: use a larger micro_batch_size or dp",
+        operations, program.role.stage, microbatches,
+        before > 0 ? fmt::format(" + {} of the stages before", before) : "", all,
+        limits::kListedOperations));
+  return all;
+}
+
 }  // namespace meshplan::program

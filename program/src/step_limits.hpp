@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "program/plan.hpp"
+#include "program/program.hpp"
 
 namespace meshplan::program {
 
@@ -13,5 +13,12 @@ std::vector<Violation> beyond_limits(const Plan& plan);
 
 /// @throws ConfigError if programs with so many layers ("of a stage") would have too many operations
 void require_listable(const Plan& plan, int layers, std::string_view which);
+
+/// Of the program's layers, forward and backward.
+std::int64_t operations_of_microbatch(const Program& program);
+
+/// @param before  of programs that are listed already. @returns with those of this program's layers
+/// @throws ConfigError if they are too many
+std::int64_t require_listable(const Program& program, std::int64_t before);
 
 }  // namespace meshplan::program

@@ -129,9 +129,10 @@ SimulationResult simulate(const std::vector<Program>& stages, const Cluster& clu
   const program::Plan& plan = stages.front().plan;
   const program::Mesh mesh = program::mesh_of(plan);
   World world = build_world(stages, cluster, mesh, options);
-  const auto player = cluster.communication.needs_host ? make_host_player(world, cluster, options)
-                                                       : make_lane_player(world, cluster, options);
-  const Outcome outcome = player->run();
+  const Outcome outcome =
+      (cluster.communication.needs_host ? make_host_player(world, cluster, options)
+                                        : make_lane_player(world, cluster, options))
+          ->run();  // what else the player holds is gone with it
   const auto& ends = outcome.step_ends;
   const double period = ends.size() > 1 ? ends.back() - ends[ends.size() - 2] : ends.back();
   SimulationResult result{.step_time_s = with_step_effects(cluster, period),

@@ -113,7 +113,7 @@ class WorldBuilder {
 
   bool cpu() const { return cluster_.device.kind == DeviceKind::Cpu; }
 
-  /// 2^23 operations take 8 s and 1 GiB, and 2^20 with their spans another GiB.
+  /// These operations take 6 s and 1 GiB, and those with their spans as much.
   void require_playable() const {
     std::int64_t operations = 0;
     for (const SimulatedRank& rank : world_.ranks)

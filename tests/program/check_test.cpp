@@ -82,8 +82,14 @@ TEST_CASE("A program that nobody could list is refused with the way out", "[prog
   CHECK_THROWS_WITH(lower(plan, 0), Contains("4 layers of a stage * 131072 micro-batches") &&
                                         Contains("at most 131072"));
   plan.parallel.pp = 4;  // a stage's alone could be listed
+  plan.workload.global_batch_size = 1 << 16;
   CHECK(lower(plan, 0).instances.size() > 1 << 17);
-  CHECK_THROWS_WITH(lower_all(plan), Contains("4 layers of all stages * 131072 micro-batches"));
+  CHECK_THROWS_WITH(lower_all(plan), Contains("4 layers of all stages * 65536 micro-batches"));
+  plan.workload.global_batch_size = 1 << 15;  // so few layers, but of many operations
+  plan.recompute.kind = RecomputeKind::Full;
+  CHECK_THROWS_WITH(lower_all(plan), Contains("operations of a micro-batch on stage 3 * 32768") &&
+                                         Contains("of the stages before") &&
+                                         Contains("at most 4194304"));
 }
 
 TEST_CASE("tp must divide what it shards, and the nearest tp named divides all of it",

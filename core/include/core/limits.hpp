@@ -21,7 +21,8 @@ constexpr double kParameters = 1e15;
 constexpr std::int64_t kTokens = 2147483647;  // of a micro-batch: kernels count them in 32 bits
 constexpr std::int64_t kTasks = 1 << 20;      // of a schedule: stages * chunks * micro-batches
 constexpr std::int64_t kLayerRuns = 1 << 17;  // of programs: their layers * micro-batches
-constexpr std::int64_t kPlayedOperations = 1 << 23;    // of all ranks that are simulated
+constexpr std::int64_t kListedOperations = 1 << 22;    // of programs: what these run
+constexpr std::int64_t kPlayedOperations = 3 << 21;    // of all ranks that are simulated
 constexpr std::int64_t kRecordedOperations = 1 << 20;  // the same where each one's span is kept
 constexpr double kStepElements = 3.6e16;  // 2^55: tokens of a step * layers * widest value
 
