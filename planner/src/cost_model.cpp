@@ -8,12 +8,14 @@ namespace meshplan::planner {
 namespace {
 
 // Operations of one step. The exact number needs the lowering that this is to spare; a lowered
-// layer has about 50 operations, forward and backward. GPUs are played one rank per stage, CPU
-// ranks share their host and are all played.
+// layer has about 50 operations, forward and backward, and 7 more for every step of a ring. GPUs
+// are played one rank per stage, CPU ranks share their host and are all played.
 double operations_played(const program::Plan& plan, const sim::Cluster& cluster) {
-  constexpr double kOperationsPerLayer = 50;
-  const double per_replica =
-      kOperationsPerLayer * plan.num_microbatches() * (plan.model.num_layers + 2);
+  constexpr double kOperationsPerLayer = 50, kOperationsPerRingStep = 7;
+  const bool ring = plan.context_parallel == program::ContextMethod::Ring;
+  const double per_layer =
+      kOperationsPerLayer + (ring ? kOperationsPerRingStep * (plan.parallel.cp - 1) : 0);
+  const double per_replica = per_layer * plan.num_microbatches() * (plan.model.num_layers + 2);
   const bool all_ranks = cluster.device.kind == sim::DeviceKind::Cpu;
   return per_replica * (all_ranks ? plan.parallel.tp * plan.parallel.dp : 1);
 }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <set>
 #include <tuple>
 
@@ -183,17 +184,19 @@ std::vector<Evaluation> refine(const SearchContext& context,
   run(evaluations, recompute_seeds(context, evaluations), [&](const Evaluation& seed, int worker) {
     return thin_recompute(context, seed.candidate, worker);
   });
-  const auto all_so_far = [&] {
-    std::vector<Evaluation> all = evaluations;
-    all.insert(all.end(), refined.begin(), refined.end());
-    return all;
+  // Seeds fit; of what does not, there may be half a million.
+  const auto fitting_so_far = [&] {
+    std::vector<Evaluation> fitting;
+    std::ranges::copy_if(evaluations, std::back_inserter(fitting), &Evaluation::fits);
+    std::ranges::copy_if(refined, std::back_inserter(fitting), &Evaluation::fits);
+    return fitting;
   };
-  std::vector<Evaluation> all = all_so_far();
-  run(all, schedule_seeds(context, all), [&](const Evaluation& seed, int worker) {
+  std::vector<Evaluation> fitting = fitting_so_far();
+  run(fitting, schedule_seeds(context, fitting), [&](const Evaluation& seed, int worker) {
     return vary_schedule(context, seed.candidate, worker);
   });
-  all = all_so_far();
-  run(all, stage_seeds(context, all),
+  fitting = fitting_so_far();
+  run(fitting, stage_seeds(context, fitting),
       [&](const Evaluation& seed, int worker) { return balance_stages(context, seed, worker); });
   return refined;
 }

@@ -21,45 +21,57 @@ struct HashInts {
     return content_hash(std::as_bytes(std::span(values)));
   }
 };
+struct HashPair {
+  std::size_t operator()(const std::pair<int, int>& pair) const {
+    return content_hash(std::as_bytes(std::span(&pair, 1)));
+  }
+};
 
 /// Numbers different values in the order in which they come.
+template <class Value, class Hash>
 class Numbering {
  public:
-  int of(const std::vector<int>& value) {
+  int of(const Value& value) {
     return numbers_.try_emplace(value, static_cast<int>(numbers_.size())).first->second;
   }
   int size() const { return static_cast<int>(numbers_.size()); }
 
  private:
-  std::unordered_map<std::vector<int>, int, HashInts> numbers_;
+  std::unordered_map<Value, int, Hash> numbers_;
 };
 
-/// Ranks that have something in common, and what that is.
-struct Company {
+/// Sets of ranks that have something in common, one after the other, and what that is.
+struct Companies {
   std::vector<int> ranks;
-  int kind = 0;
+  std::vector<std::size_t> ends;  // of each set in `ranks`
+  std::vector<int> kinds;
+
+  void add(const std::vector<int>& set, int kind) {
+    ranks.insert(ranks.end(), set.begin(), set.end());
+    ends.push_back(ranks.size());
+    kinds.push_back(kind);
+  }
 };
 
 class Refinement {
  public:
   Refinement(const Mesh& mesh, const Cluster& cluster) : mesh_(mesh), cluster_(cluster) {
-    for (int rank = 0; rank < mesh.world_size(); ++rank) {
-      coordinates_.push_back(mesh.coordinates(rank));
-      const std::vector<int> own{coordinates_.back().pp, node_type(cluster, rank)};
-      classes_.push_back(numbering_.of(own));
-    }
-    num_classes_ = numbering_.size();
+    for (int rank = 0; rank < mesh.world_size(); ++rank)
+      classes_.push_back(mesh.coordinates(rank).pp);
+    std::vector<int> types;
+    for (int rank = 0; rank < mesh.world_size(); ++rank) types.push_back(node_type(cluster, rank));
+    divide(types);
   }
 
   void add_group(Group group) {
     if (mesh_.group_size(group) == 1) return;
     std::vector<GroupPlacement> kinds;
     companies_.emplace_back();
-    for (std::vector<int>& ranks : mesh_.groups(group)) {
+    for (const std::vector<int>& ranks : mesh_.groups(group)) {
       const GroupPlacement placement = place(cluster_, ranks);
       auto known = std::ranges::find(kinds, placement);
       if (known == kinds.end()) known = kinds.insert(known, placement);
-      companies_.back().push_back({std::move(ranks), static_cast<int>(known - kinds.begin())});
+      companies_.back().add(ranks, static_cast<int>(known - kinds.begin()));
     }
   }
 
@@ -70,17 +82,17 @@ class Refinement {
     for (int begin = 0; begin < mesh_.world_size(); begin += span) {
       std::vector<int> ranks(at(std::min(span, mesh_.world_size() - begin)));
       std::iota(ranks.begin(), ranks.end(), begin);
-      companies_.back().push_back({std::move(ranks), 0});
+      companies_.back().add(ranks, 0);
     }
   }
 
   std::vector<int> run() {
     find_neighbours();
-    while (true) {
+    for (int before = 0; num_classes_ > before;) {
+      before = num_classes_;
       refine();
-      if (numbering_.size() == num_classes_) return std::move(classes_);
-      num_classes_ = numbering_.size();
     }
+    return std::move(classes_);
   }
 
  private:
@@ -91,50 +103,65 @@ class Refinement {
     if (pp == 1) return;
     for (int rank = 0; rank < mesh_.world_size(); ++rank)
       for (const bool next : {true, false}) {
-        program::Coordinates c = coordinates_[at(rank)];
+        program::Coordinates c = mesh_.coordinates(rank);
         const bool around = c.pp == (next ? pp - 1 : 0);
         c.pp = (c.pp + (next ? 1 : pp - 1)) % pp;
         const bool meets = !around || mesh_.config().vpp > 1;
-        const int other = mesh_.rank_of(c);
-        neighbours_.push_back(meets ? other : rank);
-        distances_.push_back(meets ? level_between(cluster_, rank, other) : 0);
+        const int other = meets ? mesh_.rank_of(c) : rank;
+        Neighbours& neighbours = next ? next_ : previous_;
+        neighbours.ranks.push_back(other);
+        neighbours.distances.push_back(meets ? level_between(cluster_, rank, other) : 0);
       }
+  }
+
+  /// Ranks stay in one class if they have the same of this, too.
+  void divide(const std::vector<int>& seen) {
+    Numbering<std::pair<int, int>, HashPair> numbering;
+    for (std::size_t rank = 0; rank < classes_.size(); ++rank)
+      classes_[rank] = numbering.of({classes_[rank], seen[rank]});
+    num_classes_ = numbering.size();
   }
 
   void refine() {
-    std::vector<std::vector<int>> seen(classes_.size());
-    for (std::size_t rank = 0; rank < classes_.size(); ++rank) {
-      seen[rank].push_back(classes_[rank]);
-      for (std::size_t n = 2 * rank; n < std::min(2 * rank + 2, neighbours_.size()); ++n) {
-        seen[rank].push_back(classes_[at(neighbours_[n])]);
-        seen[rank].push_back(distances_[n]);
-      }
+    const std::vector<int> before = classes_;
+    std::vector<int> seen(before.size());
+    for (const Neighbours* neighbours : {&next_, &previous_}) {
+      if (neighbours->ranks.empty()) continue;
+      for (std::size_t rank = 0; rank < before.size(); ++rank)
+        seen[rank] = before[at(neighbours->ranks[rank])];
+      divide(seen);
+      divide(neighbours->distances);
     }
-    for (const std::vector<Company>& kind : companies_) {
-      Numbering companies;
-      for (const Company& company : kind) {
+    for (const Companies& companies : companies_) {
+      Numbering<std::vector<int>, HashInts> numbering;
+      std::ranges::fill(seen, -1);  // of ranks that are in no such group
+      std::size_t begin = 0;
+      for (std::size_t set = 0; set < companies.ends.size(); ++set) {
+        const auto ranks = std::span(companies.ranks).subspan(begin, companies.ends[set] - begin);
         std::vector<int> classes;
-        for (const int rank : company.ranks) classes.push_back(classes_[at(rank)]);
+        for (const int rank : ranks) classes.push_back(before[at(rank)]);
         std::ranges::sort(classes);
-        classes.push_back(company.kind);
-        const int number = companies.of(classes);
-        for (const int rank : company.ranks) seen[at(rank)].push_back(number);
+        classes.push_back(companies.kinds[set]);
+        const int number = numbering.of(classes);
+        for (const int rank : ranks) seen[at(rank)] = number;
+        begin = companies.ends[set];
       }
+      divide(seen);
     }
-    numbering_ = {};
-    for (std::size_t rank = 0; rank < classes_.size(); ++rank)
-      classes_[rank] = numbering_.of(seen[rank]);
   }
+
+  struct Neighbours {  // of every rank, in one direction; empty if there is one stage
+    std::vector<int> ranks;
+    std::vector<int> distances;  // fabric levels
+  };
 
   const Mesh& mesh_;
   const Cluster& cluster_;
-  std::vector<program::Coordinates> coordinates_;
   std::vector<int> classes_;
-  Numbering numbering_;
   int num_classes_ = 0;
-  std::vector<std::vector<Company>> companies_;
-  std::vector<int> neighbours_;  // two of each rank, if there are several stages
-  std::vector<int> distances_;   // fabric levels
+  std::vector<Companies> companies_;
+  Neighbours next_;
+  Neighbours previous_;
 };
 
 /// Numbers of ranks that share a link or a host.
