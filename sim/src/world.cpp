@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <map>
 #include <set>
+#include <span>
 #include <tuple>
 
 #include "core/error.hpp"
@@ -254,7 +255,11 @@ class WorldBuilder {
           entry->second = static_cast<int>(world_.works.size());
           world_.works.push_back(
               collective != nullptr
-                  ? Work{price.seconds, lone_meeting_usages(index, collective->group, price)}
+                  ? Work{price.seconds,
+                         usages_of(
+                             {.price = &price,
+                              .members_on_host = members_of(collective->group, index).on_host},
+                             std::span(&member, 1))}
                   : Work{price.seconds, work_usages(index, price, host)});
         }
         target.push_back(entry->second);
@@ -266,14 +271,6 @@ class WorldBuilder {
   /// collective of theirs is this rank's own work.
   bool is_alone(int index, Group group) {
     return !cluster_.communication.needs_host && members_of(group, index).classes.size() == 1;
-  }
-
-  UsageSpan lone_meeting_usages(int index, Group group, const Price& price) {
-    std::vector<Usage> usages;
-    if (options_.contention)
-      add_meeting_usages(
-          usages, {.price = &price, .members_on_host = members_of(group, index).on_host}, index);
-    return world_.resources.add_usages(merged(std::move(usages)));
   }
 
   /// The k-th operation of a rank on a channel meets the k-th of every other member.
@@ -338,11 +335,10 @@ class WorldBuilder {
     return meeting;
   }
 
-  UsageSpan usages_of(const Draft& draft) {
+  UsageSpan usages_of(const Draft& draft, std::span<const Member> members) {
     std::vector<Usage> usages;
     if (options_.contention)
-      for (int m = 0; m < draft.joined; ++m)
-        add_meeting_usages(usages, draft, world_.members[draft.members_begin + at(m)].rank);
+      for (const Member& member : members) add_meeting_usages(usages, draft, member.rank);
     return world_.resources.add_usages(merged(std::move(usages)));
   }
 
@@ -353,7 +349,9 @@ class WorldBuilder {
     for (const Draft& draft : drafts_) {
       check_complete(draft);
       const auto [usages, fresh] = known.try_emplace({draft.channel, draft.price});
-      if (fresh) usages->second = usages_of(draft);
+      if (fresh)
+        usages->second = usages_of(
+            draft, std::span(world_.members).subspan(draft.members_begin, at(draft.joined)));
       world_.meetings.push_back(
           {.seconds = draft.price->seconds * progress_factor(programs_.front().plan, cluster_),
            .usages = usages->second,
