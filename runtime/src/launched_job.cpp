@@ -163,8 +163,8 @@ const HostSlots* LaunchedJob::host_behind(int helper) const {
   return nullptr;
 }
 
-std::string LaunchedJob::what_is(int helper) const {
-  if (const HostSlots* host = host_behind(helper))
+std::string LaunchedJob::what_is(int helper, const HostSlots* host) {
+  if (host != nullptr)
     return fmt::format("host '{}' could not be reached or was lost: its {} (pid {}) has ended",
                        host->name, name_of(helper), helper);
   return fmt::format("mpiexec's {} on this machine (pid {}) has ended", name_of(helper), helper);
@@ -173,13 +173,14 @@ std::string LaunchedJob::what_is(int helper) const {
 void LaunchedJob::find_helpers() {
   if (Clock::now() - started_ > kTimeToStart) return;
   for (const int child : children_of(mpiexec_)) {
+    const HostSlots* host = host_behind(child);
     const auto known =
         std::ranges::find(helpers_, child, [](const Helper& one) { return one.process.pid(); });
     if (known == helpers_.end())
-      helpers_.push_back({ProcessWatch(child), what_is(child), host_behind(child) != nullptr});
+      helpers_.push_back({ProcessWatch(child), what_is(child, host), host != nullptr});
     else if (!known->process.ended()) {  // it may have been mpiexec's own copy before
-      known->what = what_is(child);
-      known->reaches_host = host_behind(child) != nullptr;
+      known->what = what_is(child, host);
+      known->reaches_host = host != nullptr;
     }
   }
 }

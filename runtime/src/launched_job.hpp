@@ -46,7 +46,8 @@ class LaunchedJob {
   bool has_own_ranks() const;  // on this machine
   std::string cause_of_loss() const;
   const HostSlots* host_behind(int helper) const;
-  std::string what_is(int helper) const;
+  /// @param host  that the helper was started for; nullptr for this machine's proxy
+  static std::string what_is(int helper, const HostSlots* host);
   void say(const std::string& cause);
 
   LauncherDesk desk_;
