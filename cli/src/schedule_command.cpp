@@ -62,12 +62,13 @@ Named from_flags(const Options& options) {
     throw ConfigError(fmt::format("--vpp {}: schedule '{}' has {} chunk{} a rank; use --vpp {}",
                                   vpp, name, needed, needed == 1 ? "" : "s", needed));
   constexpr double kTasksOfOne = 3;  // forward and the halves of the backward
-  const double tasks = kTasksOfOne * options.pp * vpp * static_cast<double>(m64);
+  const std::int64_t generated = program::generated_microbatches(*kind, options.pp, m64);
+  const double tasks = kTasksOfOne * options.pp * vpp * static_cast<double>(generated);
   if (tasks > static_cast<double>(limits::kTasks))
-    throw ConfigError(
-        fmt::format("--pp {} * --vpp {} * --microbatches {} is more than can be "
-                    "drawn; at most {} tasks",
-                    options.pp, vpp, m64, limits::kTasks));
+    throw ConfigError(fmt::format(
+        "--pp {} * --vpp {} * {} micro-batches{} is more than can be "
+        "drawn; at most {} tasks",
+        options.pp, vpp, generated, generated > m64 ? " (a full pipeline)" : "", limits::kTasks));
   const int m = static_cast<int>(m64);
   return {.name = name,
           .schedule = program::make_schedule(*kind, options.pp, m, vpp),

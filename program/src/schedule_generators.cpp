@@ -98,7 +98,8 @@ class VBuilder {
 };
 
 std::vector<Task> zb_v_stage(int pp, int stage, int num_microbatches) {
-  const int full = std::max(2 * pp - 1, num_microbatches);  // fewer do not fill the pipeline
+  const auto full =
+      static_cast<int>(generated_microbatches(ScheduleKind::ZbV, pp, num_microbatches));
   VBuilder v;
   // Warm-up: until the first micro-batch has come back from the last stage of the V.
   for (int i = 0; i < 2 * (pp - stage) - 1; ++i) v.forward(0);
@@ -132,7 +133,8 @@ std::vector<Task> zb_v_stage(int pp, int stage, int num_microbatches) {
 }
 
 std::vector<Task> dualpipe_v_stage(int pp, int stage, int num_microbatches) {
-  const int full = std::max(2 * pp, num_microbatches);
+  const auto full =
+      static_cast<int>(generated_microbatches(ScheduleKind::DualPipeV, pp, num_microbatches));
   const int after = pp - 1 - stage;  // ranks between this one and the turn of the V
   VBuilder v;
   for (int i = 0; i < 2 * after; ++i) v.forward(0);
@@ -204,7 +206,8 @@ Schedule interleaved(int num_stages, int num_microbatches, int num_chunks) {
   // when the first of the group has gone round. A last group that is not whole is a whole one with
   // tasks left out: larger groups would have less bubble, but let a stage run further ahead of the
   // next than one message.
-  const int groups = (num_microbatches + num_stages - 1) / num_stages;
+  const auto groups = static_cast<int>(
+      generated_microbatches(ScheduleKind::Interleaved, num_stages, num_microbatches) / num_stages);
   std::vector<Task> forwards, backwards;
   for (int group = 0; group < groups; ++group)
     for (int chunk = 0; chunk < num_chunks; ++chunk)
@@ -251,6 +254,21 @@ Schedule dualpipe_v(int num_stages, int num_microbatches) {
   for (int stage = 0; stage < num_stages; ++stage)
     schedule.tasks.push_back(dualpipe_v_stage(num_stages, stage, num_microbatches));
   return schedule;
+}
+
+std::int64_t generated_microbatches(ScheduleKind kind, int num_stages,
+                                    std::int64_t num_microbatches) {
+  const auto stages = std::int64_t{num_stages};
+  switch (kind) {
+    case ScheduleKind::Interleaved:
+      return (num_microbatches + stages - 1) / stages * stages;
+    case ScheduleKind::ZbV:  // until the first has come back
+      return std::max(2 * stages - 1, num_microbatches);
+    case ScheduleKind::DualPipeV:
+      return std::max(2 * stages, num_microbatches);
+    default:
+      return num_microbatches;
+  }
 }
 
 Schedule make_schedule(ScheduleKind kind, int num_stages, int num_microbatches, int num_chunks) {

@@ -37,14 +37,19 @@ std::vector<Violation> beyond_limits(const Plan& plan) {
                                plan.micro_batch_size, seq_len, tokens, limits::kTokens)});
   const std::int64_t microbatches =
       global / (static_cast<std::int64_t>(plan.micro_batch_size) * parallel.dp);
+  const std::int64_t generated = generated_microbatches(plan.schedule, parallel.pp, microbatches);
   const double tasks =
-      static_cast<double>(parallel.pp) * parallel.vpp * static_cast<double>(microbatches);
+      static_cast<double>(parallel.pp) * parallel.vpp * static_cast<double>(generated);
   if (tasks > static_cast<double>(limits::kTasks))
     violations.push_back(
-        {"tasks", fmt::format("pp({}) * vpp({}) * micro-batches({}) = {:.10g} tasks of a schedule; "
-                              "at most {} are supported: use a larger micro_batch_size or dp, or a "
-                              "smaller global_batch_size",
-                              parallel.pp, parallel.vpp, microbatches, tasks, limits::kTasks)});
+        {"tasks",
+         fmt::format("pp({}) * vpp({}) * micro-batches({}{}) = {:.10g} tasks of a schedule; "
+                     "at most {} are supported: use {}",
+                     parallel.pp, parallel.vpp, generated,
+                     generated > microbatches ? " to fill the pipeline" : "", tasks, limits::kTasks,
+                     generated > microbatches ? "fewer stages"
+                                              : "a larger micro_batch_size or dp, or a smaller "
+                                                "global_batch_size")});
   const double widest = widest_value(plan.model);
   const double elements =
       static_cast<double>(seq_len) * static_cast<double>(global) * plan.model.num_layers * widest;

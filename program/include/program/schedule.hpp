@@ -5,6 +5,7 @@
 // rank of the pipeline (a stage) holds vpp of them, its chunks.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -85,6 +86,11 @@ Schedule zb_v(int num_stages, int num_microbatches);
 /// Two chunks a rank in a V; in the steady state each forward is overlapped with a backward.
 /// DeepSeek-AI 2024 (DeepSeek-V3), section 3.2.1, cut in half as in DualPipe's repository.
 Schedule dualpipe_v(int num_stages, int num_microbatches);
+
+/// Micro-batches that a schedule is made for before those that do not exist are left out: enough to
+/// fill the pipeline of a V, and whole groups where it is interleaved.
+std::int64_t generated_microbatches(ScheduleKind kind, int num_stages,
+                                    std::int64_t num_microbatches);
 
 /// @param num_chunks  read by Interleaved only
 Schedule make_schedule(ScheduleKind kind, int num_stages, int num_microbatches, int num_chunks = 1);
