@@ -21,8 +21,146 @@ struct Buffer {
   std::int64_t bytes = 0;
   int first = 0;
   int last = 0;
-  std::int64_t offset = 0;
-  std::int64_t* place = nullptr;
+  int chunk = 0;
+  int microbatch = 0;
+  Keep keep = Keep::UntilInputGrad;
+};
+
+// Free places below the highest that is taken.
+class Holes {
+ public:
+  struct Hole {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    std::int64_t size() const { return end - begin; }
+  };
+
+  /// @param bytes  free from the start
+  explicit Holes(std::int64_t bytes) : end_(bytes) {
+    if (bytes > 0) holes_.push_back({0, bytes});
+  }
+
+  /// @param high  the highest place that is large enough, else the lowest
+  std::int64_t take(std::int64_t bytes, bool high) {
+    auto found = holes_.end();
+    for (auto hole = holes_.begin(); hole != holes_.end(); ++hole) {
+      if (hole->size() < bytes) continue;
+      found = hole;
+      if (!high) break;
+    }
+    if (found == holes_.end()) found = grow(bytes);
+    const std::int64_t place = high ? found->end - bytes : found->begin;
+    (high ? found->end : found->begin) += high ? -bytes : bytes;
+    if (found->size() == 0) holes_.erase(found);
+    return place;
+  }
+
+  void release(std::int64_t place, std::int64_t bytes) {
+    auto hole = std::ranges::lower_bound(holes_, place, {}, &Hole::begin);
+    hole = holes_.insert(hole, {place, place + bytes});
+    if (const auto next = hole + 1; next != holes_.end() && next->begin == hole->end) {
+      hole->end = next->end;
+      holes_.erase(next);
+    }
+    if (hole == holes_.begin()) return;
+    if (const auto before = hole - 1; before->end == hole->begin) {
+      before->end = hole->end;
+      holes_.erase(hole);
+    }
+  }
+
+ private:
+  std::vector<Hole>::iterator grow(std::int64_t bytes) {
+    if (holes_.empty() || holes_.back().end != end_) holes_.push_back({end_, end_});
+    holes_.back().end = end_ = holes_.back().begin + bytes;
+    return holes_.end() - 1;
+  }
+
+  std::vector<Hole> holes_;  // ascending
+  std::int64_t end_ = 0;
+};
+
+// One way to place buffers, layer by layer.
+class BufferPlacer {
+ public:
+  /// @param least  bytes that any placement takes
+  BufferPlacer(const std::vector<ChunkKeeps>& chunks, int num_microbatches, std::int64_t least,
+               bool two_ended)
+      : chunks_(chunks),
+        num_microbatches_(num_microbatches),
+        two_ended_(two_ended),
+        holes_(two_ended ? least : 0) {
+    for (const ChunkKeeps& chunk : chunks)
+      first_layer_.push_back(first_layer_.back() + static_cast<int>(chunk.layers().size()));
+    places_.resize(at(first_layer_.back()) * at(num_microbatches));
+  }
+
+  void run(std::vector<Buffer>& buffers, std::size_t num_tasks) {
+    std::ranges::stable_sort(buffers, [](const Buffer& a, const Buffer& b) {
+      if (a.first != b.first) return a.first < b.first;
+      return a.last != b.last ? a.last > b.last : a.bytes > b.bytes;
+    });
+    std::vector<std::vector<const Buffer*>> ends(num_tasks);
+    auto next = buffers.begin();
+    for (std::size_t task = 0; task < num_tasks; ++task) {
+      for (; next != buffers.end() && at(next->first) == task; ++next) {
+        place(*next);
+        ends[at(next->last)].push_back(&*next);
+      }
+      for (const Buffer* buffer : ends[task]) release(*buffer);
+    }
+  }
+
+  std::int64_t bytes() const { return bytes_; }
+  std::vector<KeptBytes> take_places() { return std::move(places_); }
+
+ private:
+  std::int64_t& place_of(const Buffer& buffer, std::size_t layer) {
+    const std::size_t number = at(first_layer_[at(buffer.chunk)]) + layer;
+    return places_[number * at(num_microbatches_) + at(buffer.microbatch)]
+                  [static_cast<std::size_t>(buffer.keep)];
+  }
+
+  void place(const Buffer& buffer) {
+    const auto& layers = chunks_[at(buffer.chunk)].layers();
+    const auto keep = static_cast<std::size_t>(buffer.keep);
+    if (buffer.keep == Keep::InForward) {  // its layers take turns in it
+      const std::int64_t place = take(buffer, buffer.bytes);
+      for (std::size_t layer = 0; layer < layers.size(); ++layer)
+        place_of(buffer, layer) = place + layers[layer].in_forward;
+      return;
+    }
+    for (std::size_t layer = 0; layer < layers.size(); ++layer)
+      if (layers[layer].bytes[keep] > 0)
+        place_of(buffer, layer) = take(buffer, layers[layer].bytes[keep]);
+  }
+
+  std::int64_t take(const Buffer& buffer, std::int64_t bytes) {
+    const std::int64_t place =
+        holes_.take(bytes, two_ended_ && buffer.keep != Keep::UntilWeightGrad);
+    bytes_ = std::max(bytes_, place + bytes);
+    return place;
+  }
+
+  void release(const Buffer& buffer) {
+    const auto& layers = chunks_[at(buffer.chunk)].layers();
+    const auto keep = static_cast<std::size_t>(buffer.keep);
+    if (buffer.keep == Keep::InForward) {
+      holes_.release(place_of(buffer, 0) - layers.front().in_forward, buffer.bytes);
+      return;
+    }
+    for (std::size_t layer = 0; layer < layers.size(); ++layer)
+      if (layers[layer].bytes[keep] > 0)
+        holes_.release(place_of(buffer, layer), layers[layer].bytes[keep]);
+  }
+
+  const std::vector<ChunkKeeps>& chunks_;
+  int num_microbatches_;
+  bool two_ended_;
+  Holes holes_;
+  std::vector<int> first_layer_ = {0};  // of each chunk
+  std::vector<KeptBytes> places_;
+  std::int64_t bytes_ = 0;
 };
 
 class Planner {
@@ -46,9 +184,22 @@ class Planner {
       }
   }
 
-  ActivationPlan run(const std::vector<KeptBytes>& per_chunk) {
-    add_buffers(per_chunk);
-    place_buffers();
+  ActivationPlan run(const std::vector<ChunkKeeps>& per_chunk) {
+    std::vector<KeptBytes> bytes;
+    for (const ChunkKeeps& chunk : per_chunk) bytes.push_back(chunk.bytes());
+    std::int64_t most = 0;
+    for (const TaskMemory& task : by_task(bytes)) most = std::max(most, task.during);
+    BufferPlacer from_below(per_chunk, num_microbatches_, most, /*two_ended=*/false);
+    from_below.run(buffers_, schedule_.tasks[at(stage_)].size());
+    BufferPlacer* best = &from_below;
+    std::optional<BufferPlacer> two_ended;
+    if (from_below.bytes() > most) {
+      two_ended.emplace(per_chunk, num_microbatches_, most, /*two_ended=*/true);
+      two_ended->run(buffers_, schedule_.tasks[at(stage_)].size());
+      if (two_ended->bytes() < from_below.bytes()) best = &*two_ended;
+    }
+    plan_.bytes = best->bytes();
+    plan_.places = best->take_places();
     count_slots();
     return std::move(plan_);
   }
@@ -79,7 +230,6 @@ class Planner {
 
  private:
   void add_buffers(const std::vector<KeptBytes>& per_chunk) {
-    plan_.places.resize(passages_.size());
     for (int chunk = 0; chunk < schedule_.num_chunks; ++chunk)
       for (int m = 0; m < num_microbatches_; ++m) add_buffers(chunk, m, per_chunk[at(chunk)]);
   }
@@ -107,11 +257,14 @@ class Planner {
     require_invariant(own.forward.has_value(), "every chunk sees every micro-batch");
     int begin = *own.forward;
     if (const auto before = neighbour(chunk, -1)) begin = *of(*before, microbatch).forward;
-    KeptBytes& place = plan_.places[at(chunk * num_microbatches_ + microbatch)];
     const auto add = [&](Keep keep, int first, int last) {
-      const auto k = static_cast<std::size_t>(keep);
-      if (bytes[k] > 0)
-        buffers_.push_back({.bytes = bytes[k], .first = first, .last = last, .place = &place[k]});
+      if (const std::int64_t size = bytes[static_cast<std::size_t>(keep)]; size > 0)
+        buffers_.push_back({.bytes = size,
+                            .first = first,
+                            .last = last,
+                            .chunk = chunk,
+                            .microbatch = microbatch,
+                            .keep = keep});
     };
     add(Keep::InForward, begin, *own.forward);
     if (!training_) {
@@ -125,38 +278,6 @@ class Planner {
     add(Keep::UntilInputGrad, begin, *own.input);
     add(Keep::UntilWeightGrad, begin, *own.weight);
     add(Keep::BetweenGrads, gradient, *own.weight);
-  }
-
-  void place_buffers() {
-    std::ranges::stable_sort(buffers_, [](const Buffer& a, const Buffer& b) {
-      return a.bytes != b.bytes ? a.bytes > b.bytes : a.first < b.first;
-    });
-    // What is placed already, by each task in which it lives, and by its first.
-    std::vector<std::vector<const Buffer*>> alive(schedule_.tasks[at(stage_)].size());
-    auto begun = alive;
-    for (Buffer& buffer : buffers_) {
-      buffer.offset = lowest_free(buffer, alive, begun);
-      *buffer.place = buffer.offset;
-      plan_.bytes = std::max(plan_.bytes, buffer.offset + buffer.bytes);
-      for (int task = buffer.first; task <= buffer.last; ++task) alive[at(task)].push_back(&buffer);
-      begun[at(buffer.first)].push_back(&buffer);
-    }
-  }
-
-  static std::int64_t lowest_free(const Buffer& buffer,
-                                  const std::vector<std::vector<const Buffer*>>& alive,
-                                  const std::vector<std::vector<const Buffer*>>& begun) {
-    // One that overlaps is alive at the first task, or begins later.
-    std::vector<const Buffer*> others = alive[at(buffer.first)];
-    for (int task = buffer.first + 1; task <= buffer.last; ++task)
-      others.insert(others.end(), begun[at(task)].begin(), begun[at(task)].end());
-    std::ranges::sort(others, {}, &Buffer::offset);
-    std::int64_t offset = 0;
-    for (const Buffer* other : others) {
-      if (offset + buffer.bytes <= other->offset) break;
-      offset = std::max(offset, other->offset + other->bytes);
-    }
-    return offset;
   }
 
   void count_slots() {
@@ -209,20 +330,21 @@ class Planner {
 
 }  // namespace
 
-KeptBytes ChunkKeeps::add(const KeptBytes& layer) {
+void ChunkKeeps::add(const KeptBytes& layer) {
   constexpr auto kInForward = static_cast<std::size_t>(Keep::InForward);
-  KeptBytes begin = bytes_;
   for (std::size_t keep = 0; keep < kNumKeeps; ++keep)
     if (keep != kInForward) bytes_[keep] += layer[keep];
-  if (layer[kInForward] == 0) return begin;
-  begin[kInForward] = second_ ? layer[kInForward] : 0;
-  bytes_[kInForward] = std::max(bytes_[kInForward], begin[kInForward] + layer[kInForward]);
-  second_ = !second_;
-  return begin;
+  std::int64_t begin = 0;
+  if (layer[kInForward] > 0) {
+    begin = second_ ? layer[kInForward] : 0;
+    bytes_[kInForward] = std::max(bytes_[kInForward], begin + layer[kInForward]);
+    second_ = !second_;
+  }
+  layers_.push_back({.bytes = layer, .in_forward = begin});
 }
 
 ActivationPlan plan_activations(const Schedule& schedule, int stage, int num_microbatches,
-                                const std::vector<KeptBytes>& per_chunk, bool training,
+                                const std::vector<ChunkKeeps>& per_chunk, bool training,
                                 std::vector<bool> has_backward) {
   return Planner(schedule, stage, num_microbatches, training, std::move(has_backward))
       .run(per_chunk);

@@ -17,14 +17,12 @@ const Value* value_with(const Program& program, int layer, Storage storage) {
   return nullptr;
 }
 
-/// A value in Region::Saved: of a micro-batch, in the layer's part of what its chunk keeps.
+/// A value in Region::Saved: of a micro-batch, in what the layer keeps.
 Address kept(const Program& program, int layer, int microbatch, const Value& value) {
-  const LayerInstance& placed = program.layers[at(layer)];
-  const auto keep = static_cast<std::size_t>(value.keep);
-  const int place = placed.chunk * program.plan.num_microbatches() + microbatch;
+  const std::size_t place = at(layer) * at(program.plan.num_microbatches()) + at(microbatch);
   return {.region = Region::Saved,
           .offset =
-              program.kept_places[at(place)][keep] + placed.kept_offset[keep] + value.offset_bytes,
+              program.kept_places[place][static_cast<std::size_t>(value.keep)] + value.offset_bytes,
           .bytes = aligned_bytes(value, program.sizes)};
 }
 

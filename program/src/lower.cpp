@@ -56,9 +56,7 @@ class Lowering {
 
   /// @param listed  operations of programs that are listed already; this one's are added
   Program run(std::int64_t& listed) {
-    place_chunks();
-    const ParameterOrder order = place_parameters(program_, placed_, sharded_, profile_);
-    for (ShardedLayer& layer : sharded_) program_.blocks.push_back(std::move(layer.block));
+    const ParameterOrder order = place_model();
     listed = require_listable(program_, listed);
     plan_memory();
     append_load(program_);
@@ -70,8 +68,21 @@ class Lowering {
     return std::move(program_);
   }
 
+  MemoryPlan memory() {
+    place_model();
+    plan_memory();
+    return std::move(program_.memory);
+  }
+
  private:
   const Plan& plan() const { return program_.plan; }
+
+  ParameterOrder place_model() {
+    place_chunks();
+    ParameterOrder order = place_parameters(program_, placed_, sharded_, profile_);
+    for (ShardedLayer& layer : sharded_) program_.blocks.push_back(std::move(layer.block));
+    return order;
+  }
 
   void make_tasks() {
     const int stage = program_.role.stage;
@@ -158,7 +169,7 @@ class Lowering {
           std::max(transient_bytes_, plan_block_memory(sharded_.back(), program_.sizes));
     }
     LayerInstance placed{.block = entry->second, .layer = layer, .chunk = chunk};
-    placed.kept_offset = keeps_.back().add(sharded_[at(entry->second)].block.kept_bytes);
+    keeps_.back().add(sharded_[at(entry->second)].block.kept_bytes);
     placed.quantized_offset = quantized_bytes_;
     quantized_bytes_ += sharded_[at(entry->second)].block.quantized_bytes;
     placed_.push_back({.sharded = entry->second, .layer = layer, .prefix = std::move(prefix)});
@@ -231,12 +242,10 @@ class Lowering {
     }
     set(Region::Batch,
         batch_sizes(plan()).total() * plan().num_microbatches() * size_of(DType::I32));
-    std::vector<KeptBytes> kept;
-    for (const ChunkKeeps& keeps : keeps_) kept.push_back(keeps.bytes());
     std::vector<bool> has_backward;
     for (const Chunk& chunk : program_.chunks) has_backward.push_back(chunk.has_backward);
     ActivationPlan activations =
-        plan_activations(schedule_, program_.role.stage, plan().num_microbatches(), kept, training,
+        plan_activations(schedule_, program_.role.stage, plan().num_microbatches(), keeps_, training,
                          std::move(has_backward));
     program_.kept_places = std::move(activations.places);
     program_.memory.boundary = activations.boundary;
@@ -268,13 +277,17 @@ class Lowering {
   std::int64_t quantized_bytes_ = 0;
 };
 
-void require_lowerable(const Plan& plan, int stage) {
+void require_valid(const Plan& plan) {
   const std::vector<Violation> violations = check(plan);
   if (!violations.empty()) {
     std::vector<std::string> messages;
     for (const Violation& violation : violations) messages.push_back(violation.message);
     throw ConfigError(fmt::format("the plan cannot be lowered: {}", fmt::join(messages, "; ")));
   }
+}
+
+void require_lowerable(const Plan& plan, int stage) {
+  require_valid(plan);
   require_invariant(stage >= 0 && stage < plan.parallel.pp, "stage outside the pipeline");
   require_listable(plan, plan.model.num_layers / plan.parallel.pp, "of a stage");
 }
@@ -307,6 +320,16 @@ std::vector<Program> lower_all(const Plan& plan, Pass pass, const ExecutionProfi
   for (int stage = 0; stage < plan.parallel.pp; ++stage)
     programs.push_back(Lowering(plan, graph, stage, pass, profile).run(listed));
   return programs;
+}
+
+std::vector<MemoryPlan> lower_memory(const Plan& plan) {
+  require_valid(plan);
+  const models::ModelGraph graph = models::build_graph(plan.model);
+  std::vector<MemoryPlan> stages;
+  stages.reserve(at(plan.parallel.pp));
+  for (int stage = 0; stage < plan.parallel.pp; ++stage)
+    stages.push_back(Lowering(plan, graph, stage, Pass::Training, {}).memory());
+  return stages;
 }
 
 void append_step_operation(Program& program, Operation operation) {

@@ -265,10 +265,8 @@ TEST_CASE("A stage has one slot of saved activations per micro-batch in flight",
     plan.schedule = kind;
     for (const Program& program : lower_all(plan)) {
       std::int64_t of_microbatch = 0;
-      for (const LayerInstance& layer : program.layers) {
-        CHECK(layer.kept_offset[0] == of_microbatch);
+      for (const LayerInstance& layer : program.layers)
         of_microbatch += program.blocks[static_cast<std::size_t>(layer.block)].saved_bytes;
-      }
       CHECK(region_bytes(program, Region::Saved) ==
             slots[static_cast<std::size_t>(program.role.stage)] * of_microbatch);
     }

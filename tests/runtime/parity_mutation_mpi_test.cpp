@@ -138,11 +138,11 @@ void swap_layers(Program& program) {
   program::link(program);
 }
 
-/// The second micro-batch of every chunk keeps its activations where the first one does.
+/// The second micro-batch of every layer keeps its activations where the first one does.
 void share_kept_place(Program& program) {
   const auto microbatches = static_cast<std::size_t>(program.plan.num_microbatches());
-  for (std::size_t chunk = 0; chunk < program.chunks.size(); ++chunk)
-    program.kept_places[chunk * microbatches + 1] = program.kept_places[chunk * microbatches];
+  for (std::size_t layer = 0; layer < program.layers.size(); ++layer)
+    program.kept_places[layer * microbatches + 1] = program.kept_places[layer * microbatches];
   program::link(program);
 }
 

@@ -11,39 +11,48 @@ namespace meshplan::program {
 
 struct ActivationPlan {
   std::int64_t bytes = 0;         // of Region::Saved
-  std::vector<KeptBytes> places;  // offset by chunk * num_microbatches + microbatch, and Keep
+  std::vector<KeptBytes> places;  // offset by layer * num_microbatches + microbatch, and Keep
   BoundarySlots boundary;
   int transient_slots = 1;  // two where a forward and a backward overlap
 };
 
-/// Places everything that stage `stage` keeps between tasks, such that what lives at the same time
-/// does not overlap: larger ones first, each at the lowest free place from its first task to its
-/// last ("greedy by size", Pisarchyk & Lee 2020, section 5.2). An output that goes to the next
-/// chunk of the same rank is written where that chunk keeps its input, so that one lives from then
-/// on.
-/// @param per_chunk  bytes that each chunk keeps of a micro-batch
-/// @param training   false: a forward-only pass, which keeps nothing beyond its task
-/// @param has_backward  by chunk: do gradients pass it? empty = all
-ActivationPlan plan_activations(const Schedule& schedule, int stage, int num_microbatches,
-                                const std::vector<KeptBytes>& per_chunk, bool training = true,
-                                std::vector<bool> has_backward = {});
-
-/// What a chunk keeps of a micro-batch: its layers' parts one after the other. Inputs that only the
+/// What a chunk keeps of a micro-batch: its layers' parts. Inputs that only the
 /// forward pass reads take turns in two places, for one is read while the next is written.
 class ChunkKeeps {
  public:
-  /// Layers in the order of the forward pass. @returns where the layer's part begins
-  KeptBytes add(const KeptBytes& layer);
+  /// Layers in the order of the forward pass.
+  void add(const KeptBytes& layer);
   const KeptBytes& bytes() const { return bytes_; }
+  /// Of each layer, and where its inputs that only the forward pass reads begin among all of them.
+  struct Layer {
+    KeptBytes bytes{};
+    std::int64_t in_forward = 0;
+  };
+  const std::vector<Layer>& layers() const { return layers_; }
 
  private:
   KeptBytes bytes_{};
   bool second_ = false;  // place for the next input
+  std::vector<Layer> layers_;
 };
 
+/// Places everything that stage `stage` keeps between tasks, layer by layer, such that what lives
+/// at the same time does not overlap: task by task, what lives longest first, each at the lowest
+/// free place (first fit). What a weight gradient does not need comes and goes between; a second
+/// try places it from above, and the tighter of the two is taken. What is alive when a task begins
+/// says where all that follows lies, so a schedule that repeats repeats its places, too. An output
+/// that goes to the next chunk of the same rank is written where that chunk keeps its input, so
+/// that one lives from then on.
+/// @param per_chunk  what each chunk keeps of a micro-batch
+/// @param training   false: a forward-only pass, which keeps nothing beyond its task
+/// @param has_backward  by chunk: do gradients pass it? empty = all
+ActivationPlan plan_activations(const Schedule& schedule, int stage, int num_microbatches,
+                                const std::vector<ChunkKeeps>& per_chunk, bool training = true,
+                                std::vector<bool> has_backward = {});
+
 /// The same without places, in time linear in the tasks: `bytes` is the most that lives at once,
-/// which no placement undercuts. The search prices thousands of schedules of hundreds of
-/// micro-batches; the greedy placement's cost grows with the square of what lives at once.
+/// which no placement undercuts, and which the one above reaches where every backward is whole and
+/// a rank has one chunk. The search prices thousands of schedules of hundreds of micro-batches.
 ActivationPlan estimate_activations(const Schedule& schedule, int stage, int num_microbatches,
                                     const std::vector<KeptBytes>& per_chunk);
 

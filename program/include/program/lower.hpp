@@ -37,6 +37,9 @@ Program lower(const Plan& plan, int stage, Pass pass = Pass::Training,
 Program lower(const Plan& plan, const models::ModelGraph& graph, int stage,
               Pass pass = Pass::Training, const ExecutionProfile& profile = meshplan_profile());
 
+/// What each stage's program would plan, without its operations: of any number of micro-batches.
+std::vector<MemoryPlan> lower_memory(const Plan& plan);
+
 /// One program per stage.
 std::vector<Program> lower_all(const Plan& plan, Pass pass = Pass::Training,
                                const ExecutionProfile& profile = meshplan_profile());

@@ -379,7 +379,6 @@ struct LayerInstance {
   std::optional<int> layer;  // model layer; absent for embedding and head
   int chunk = 0;
   std::vector<int> parameters;        // block-local parameter index -> Program::parameters
-  KeptBytes kept_offset{};            // of its part in what the chunk keeps of a micro-batch
   std::int64_t quantized_offset = 0;  // of its part in Region::QuantizedWeights
 };
 
@@ -439,7 +438,7 @@ struct Program {
   std::vector<LayerInstance> layers;  // chunk by chunk
   std::vector<Chunk> chunks;
   std::vector<KeptBytes>
-      kept_places;  // offset in Region::Saved by chunk * microbatches + microbatch
+      kept_places;  // offset in Region::Saved by layer * microbatches + microbatch
   std::vector<Task> tasks;
   std::vector<Operation> step_operations;  // load, pp transfers, reductions, optimizer
   std::vector<OperationInstance> instances;
