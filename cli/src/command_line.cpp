@@ -167,9 +167,9 @@ std::vector<GivenOption> Command::given(const std::string& group) const {
   for (const CLI::Option* option : app_->get_options()) {
     if (option->get_group() != group || option->count() == 0) continue;
     const bool is_flag = option->get_items_expected_max() == 0;
-    given.push_back({option->get_lnames().empty() ? option->get_name()
-                                                  : "--" + option->get_lnames().front(),
-                     is_flag ? "" : fmt::format("{}", fmt::join(option->results(), ","))});
+    given.push_back(
+        {option->get_lnames().empty() ? option->get_name() : "--" + option->get_lnames().front(),
+         is_flag ? "" : fmt::format("{}", fmt::join(option->results(), ","))});
   }
   return given;
 }

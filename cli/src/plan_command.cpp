@@ -20,7 +20,9 @@ struct Options {
   PlanOptions plan;
   int top = 5;
   int threads = 0;
+  std::optional<double> memory_reserve;
   std::optional<std::string> out;
+  bool explain = false;
   bool json = false;
 };
 
@@ -36,8 +38,8 @@ void require_valid_plan(const planner::InfeasibleResult& result) {
 /// Only what works as it stands: without --out there is no file to name.
 std::string next_steps(const std::optional<std::string>& file) {
   if (!file) return "\nnext\n  repeat with --out plan.json to keep plan #1\n";
-  return fmt::format(
-      "\nnext\n  meshplan simulate {0} --chrome trace.json\n  meshplan run {0}\n", *file);
+  return fmt::format("\nnext\n  meshplan simulate {0} --chrome trace.json\n  meshplan run {0}\n",
+                     *file);
 }
 
 int run(const Options& options, const Terminal& terminal) {
@@ -45,9 +47,10 @@ int run(const Options& options, const Terminal& terminal) {
   const ResolvedRequest resolved = resolve(options.plan);
   planner::SearchRequest request = resolved.request;
   request.top = options.top;
+  request.memory_reserve = memory_reserve(options.memory_reserve);
 
   const auto start = std::chrono::steady_clock::now();
-  const planner::SearchOutcome outcome = [&] {
+  planner::SearchOutcome outcome = [&] {
     Progress progress("priced", terminal);
     return planner::search(
         request, planner::cost_model(request.cluster), on_threads(options.threads),
@@ -55,8 +58,12 @@ int run(const Options& options, const Terminal& terminal) {
   }();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
 
-  const auto* infeasible = std::get_if<planner::InfeasibleResult>(&outcome);
-  if (infeasible != nullptr) require_valid_plan(*infeasible);
+  auto* infeasible = std::get_if<planner::InfeasibleResult>(&outcome);
+  if (infeasible != nullptr) {
+    require_valid_plan(*infeasible);
+    const ElapsedTime elapsed("looking for what would fit", terminal);
+    infeasible->suggestions = planner::suggest(request, on_threads(options.threads));
+  }
   if (options.json)
     output("{}", reports::to_json(outcome));
   else
@@ -69,7 +76,9 @@ int run(const Options& options, const Terminal& terminal) {
   const program::Plan& best = result.ranked.front().plan;
   if (options.out) write_file(*options.out, program::to_json(best));
   if (!options.json)
-    output("{}{}", reports::to_text(result, seconds.count()), next_steps(options.out));
+    output("{}{}{}", reports::to_text(result, seconds.count()),
+           options.explain ? "\n" + reports::explain_text(result.ranked.front()) : "",
+           next_steps(options.out));
   return kDone;
 }
 
@@ -82,8 +91,12 @@ void add_plan_command(CommandLine& line) {
   add_parallel_options(command, options->plan);
   command.group("The search and what it shows")
       .option("--top", options->top, "plans to rank")
-      .option("-j,--threads", options->threads, "threads of the search, at most four a core; 0 = all cores")
+      .option("-j,--threads", options->threads,
+              "threads of the search, at most four a core; 0 = all cores")
+      .option("--memory-reserve", options->memory_reserve, kMemoryReserveHelp)
       .option("-o,--out", options->out, "write the best plan to this file")
+      .flag("--explain", options->explain,
+            "say how well each term of #1 is known, from what, and what to measure")
       .flag("--json", options->json, "print the result for programs")
       .examples(
           "  meshplan plan --model llama3-70b --cluster dgx-h100 --gpus 128 --global-batch 1024\n"

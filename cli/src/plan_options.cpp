@@ -202,6 +202,16 @@ void refuse_beside_file(const Command& command, const std::string& file) {
     }
 }
 
+double memory_reserve(const std::optional<double>& percent) {
+  if (!percent) return sim::kMemoryReserve;
+  if (!(*percent >= 0 && *percent < 100))
+    throw ConfigError(
+        fmt::format("--memory-reserve {:g}: percent of a device's memory, at least 0 and below "
+                    "100; nearest: {}",
+                    *percent, *percent >= 100 ? 99 : 0));
+  return *percent / 100;
+}
+
 double expected_expert_imbalance(const std::string& option, const models::ModelSpec& model) {
   if (!model.moe)
     throw ConfigError(

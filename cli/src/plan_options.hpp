@@ -44,6 +44,11 @@ void add_parallel_options(Command& command, PlanOptions& options);
 /// setting that says the same
 void refuse_beside_file(const Command& command, const std::string& file);
 
+constexpr const char* kMemoryReserveHelp =
+    "percent of each device's memory that a plan leaves free for what nobody plans; default: 4";
+/// --memory-reserve as a part of the device. @throws ConfigError
+double memory_reserve(const std::optional<double>& percent);
+
 /// --expert-imbalance: a number, or what a run's log says. @throws ConfigError
 double expected_expert_imbalance(const std::string& option, const models::ModelSpec& model);
 

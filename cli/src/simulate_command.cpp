@@ -28,6 +28,7 @@ struct Options {
   std::optional<std::string> out;
   std::optional<std::string> program;
   int stage = 0;
+  std::optional<double> memory_reserve;
   bool all_ranks = false;
   bool explain = false;
   bool memory_timeline = false;
@@ -75,9 +76,9 @@ PlanOnCluster from_file(const Options& options) {
 // Without --gpus, exactly the ranks that the degrees ask for.
 PlanOnCluster from_flags(Options options) {
   if (!options.set.empty())
-    throw ConfigError(fmt::format(
-        "--set {}: changes a plan's file, and none is given: say the same with a flag",
-        options.set.front()));
+    throw ConfigError(
+        fmt::format("--set {}: changes a plan's file, and none is given: say the same with a flag",
+                    options.set.front()));
   read_schedule_file(options.plan);
   const planner::Constraints& pins = options.plan.constraints;
   if (!options.plan.ranks)
@@ -136,7 +137,8 @@ int run(const Options& options, const Terminal& terminal) {
         loaded.plan, loaded.cluster,
         {.simulation = {.fold = !options.all_ranks,
                         .record_spans = options.trace || options.chrome || memory_timelines},
-         .memory_timelines = memory_timelines});
+         .memory_timelines = memory_timelines,
+         .memory_reserve = memory_reserve(options.memory_reserve)});
   }();
   report.simulation.trace.plan = with_prediction(loaded, report);
   if (options.trace) write_file(*options.trace, program::to_json(report.simulation.trace));
@@ -189,6 +191,7 @@ void add_simulate_command(CommandLine& line) {
             "say how well each term is known, from what, and what to measure")
       .flag("--memory-timeline", options->memory_timeline,
             "show what each stage's memory holds over the step, and when most")
+      .option("--memory-reserve", options->memory_reserve, kMemoryReserveHelp)
       .flag("--all-ranks", options->all_ranks, "play every rank, not one per stage")
       .flag("--json", options->json, "print the result for programs")
       .examples(

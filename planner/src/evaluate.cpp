@@ -31,7 +31,7 @@ std::vector<std::vector<std::size_t>> batches_of_equal_blocks(
 
 }  // namespace
 
-sim::Estimate Estimators::operator()(const program::Plan& plan, int worker) {
+sim::StepPrediction Estimators::operator()(const program::Plan& plan, int worker) {
   CostModel::Estimate& estimate = per_worker_[static_cast<std::size_t>(worker)];
   if (!estimate) estimate = costs_.estimator();
   return estimate(plan);
@@ -41,7 +41,9 @@ Evaluation evaluate(const SearchContext& context, const Candidate& candidate, in
   const program::Plan plan = make_plan(context.request, candidate);
   std::vector<program::Violation> violations = program::check(plan);
   if (!violations.empty()) return {.candidate = candidate, .broken = std::move(violations.front())};
-  return {.candidate = candidate, .estimate = context.estimators(plan, worker)};
+  return {.candidate = candidate,
+          .estimate = context.estimators(plan, worker),
+          .reserve = context.request.memory_reserve};
 }
 
 std::vector<Evaluation> evaluate_all(const SearchContext& context,
@@ -66,7 +68,7 @@ std::vector<std::size_t> rank(const std::vector<Evaluation>& evaluations) {
   for (std::size_t i = 0; i < evaluations.size(); ++i)
     if (evaluations[i].fits()) order.push_back(i);
   std::ranges::sort(order, {}, [&](std::size_t i) {
-    const sim::Estimate& estimate = *evaluations[i].estimate;
+    const sim::StepPrediction& estimate = *evaluations[i].estimate;
     return std::tuple(estimate.step_time_s, estimate.peak_memory_bytes, i);
   });
   return order;
@@ -75,9 +77,8 @@ std::vector<std::size_t> rank(const std::vector<Evaluation>& evaluations) {
 std::optional<std::size_t> nearest_miss(const std::vector<Evaluation>& evaluations) {
   std::optional<std::size_t> nearest;
   for (std::size_t i = 0; i < evaluations.size(); ++i) {
-    const auto& estimate = evaluations[i].estimate;
-    if (!estimate || estimate->fits()) continue;
-    if (!nearest || estimate->peak_memory_bytes < evaluations[*nearest].estimate->peak_memory_bytes)
+    if (!evaluations[i].estimate || evaluations[i].fits()) continue;
+    if (!nearest || evaluations[i].missing_bytes() < evaluations[*nearest].missing_bytes())
       nearest = i;
   }
   return nearest;

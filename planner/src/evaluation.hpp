@@ -1,7 +1,9 @@
 // The steps of a search, between enumerating candidates and returning an outcome.
 #pragma once
 
+#include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "planner/search.hpp"
@@ -12,10 +14,15 @@ namespace meshplan::planner {
 struct Evaluation {
   Candidate candidate;
   std::optional<program::Violation> broken;  // the first; then there is no estimate
-  std::optional<sim::Estimate> estimate;
-  bool refined = false;  // not of the enumerated space
+  std::optional<sim::StepPrediction> estimate;
+  std::shared_ptr<const sim::SimulatedStep> simulated;  // of the few that were played
+  double reserve = 0;                                   // part of the device that is to stay free
+  bool refined = false;                                 // not of the enumerated space
 
-  bool fits() const { return estimate && estimate->fits(); }
+  /// The best that is known of a plan that obeys the rules.
+  const sim::StepPrediction& step() const { return simulated ? simulated->step : *estimate; }
+  bool fits() const { return estimate && step().fits(reserve); }
+  double missing_bytes() const { return step().peak_memory_bytes - step().usable_bytes(reserve); }
 };
 
 /// One estimator per worker, made when it is first needed.
@@ -24,7 +31,7 @@ class Estimators {
   Estimators(const CostModel& costs, int num_workers)
       : costs_(costs), per_worker_(static_cast<std::size_t>(num_workers)) {}
 
-  sim::Estimate operator()(const program::Plan& plan, int worker);
+  sim::StepPrediction operator()(const program::Plan& plan, int worker);
 
  private:
   const CostModel& costs_;
@@ -45,13 +52,16 @@ std::vector<Evaluation> evaluate_all(const SearchContext& context,
                                      const std::vector<Candidate>& candidates,
                                      const Progress& progress);
 
-/// Indexes of the evaluations that fit, fastest first.
+/// Indexes of the evaluations that fit, fastest first, as estimated: who is worth playing.
 std::vector<std::size_t> rank(const std::vector<Evaluation>& evaluations);
 
 /// Variants of good candidates that enumeration leaves out: recomputing only as many layers as
 /// memory demands, and stages whose layer counts make up for the embedding and the head.
 std::vector<Evaluation> refine(const SearchContext& context,
                                const std::vector<Evaluation>& evaluations);
+
+/// Can the predictions not tell these two apart? Of plans that were not played: are they equal?
+bool ties(const Evaluation& a, const Evaluation& b);
 
 /// The values that one choice takes over all evaluations, in order of appearance.
 struct ChoiceValues {
@@ -61,7 +71,7 @@ struct ChoiceValues {
 };
 std::vector<ChoiceValues> choice_values(const std::vector<Evaluation>& evaluations);
 
-/// "needs 92.0 GiB > 79.6 GiB; nearest miss tp8 dp16 mbs1"
+/// "needs 92.0 GiB > 76.4 GiB; nearest miss tp8 dp16 mbs1"
 std::string memory_shortage(const Evaluation& evaluation);
 
 std::vector<Rejection> group_rejections(const std::vector<Evaluation>& evaluations);
@@ -69,8 +79,30 @@ std::vector<Rejection> group_rejections(const std::vector<Evaluation>& evaluatio
 /// The evaluation that obeys the rules and lacks the least memory.
 std::optional<std::size_t> nearest_miss(const std::vector<Evaluation>& evaluations);
 
-/// For every other value of every choice, compared with `best`.
-std::vector<Alternative> alternatives_to(const Evaluation& best, const SearchContext& context,
-                                         const std::vector<Evaluation>& evaluations);
+/// The best that a value of a choice can offer: the fastest plan that fits, else the one that lacks
+/// the least memory, else the first one, which breaks a rule.
+struct Offer {
+  std::string choice;  // "tp=4"
+  std::optional<std::size_t> fastest;
+  std::optional<std::size_t> far_slower;  // in place of the fastest: not worth playing
+  std::optional<std::size_t> miss;
+  std::optional<std::size_t> first;
+};
+
+/// Of every value of every choice that `best` has not.
+std::vector<Offer> offers_beside(const Evaluation& best,
+                                 const std::vector<Evaluation>& evaluations);
+
+/// What the search answers with: indexes of evaluations.
+struct Ranking {
+  std::vector<std::size_t> ranked;  // the first, those that tie with it, then the others by time
+  std::size_t ties = 0;             // so many tie with the first, itself among them
+  std::vector<Offer> offers;        // beside the first of `ranked`
+};
+
+/// Plays the best, and the best offers beside them, until none beats the first. Empty if nothing
+/// fits.
+Ranking rank_played(const SearchContext& context, const CostModel& costs,
+                    std::vector<Evaluation>& evaluations);
 
 }  // namespace meshplan::planner

@@ -12,7 +12,7 @@ namespace {
 
 using sim::Category;
 
-constexpr double kSmallestPart = 0.03;  // of the largest difference; smaller ones are noise
+constexpr double kSmallestPart = 0.03;  // of the largest difference
 
 std::string words_for(Category category) {
   switch (category) {
@@ -69,49 +69,53 @@ std::string exposed_communication(const sim::Breakdown& seconds, double step) {
 
 }  // namespace
 
-std::string time_differences(const sim::Estimate& faster, const sim::Estimate& slower) {
-  struct Part {
-    Category category;
-    double seconds;
-  };
-  std::vector<Part> parts;
+std::vector<DifferencePart> difference_parts(const sim::StepPrediction& first,
+                                             const sim::StepPrediction& other) {
+  std::vector<DifferencePart> parts;
   double largest = 0;
   for (const Category category : sim::all_categories()) {
-    const double difference = slower.seconds[category] - faster.seconds[category];
-    parts.push_back({category, difference});
+    const double difference = other.seconds[category] - first.seconds[category];
+    if (difference != 0) parts.push_back({words_for(category), difference});
     largest = std::max(largest, std::abs(difference));
   }
-  std::erase_if(parts, [&](const Part& part) {
-    return part.seconds == 0 || std::abs(part.seconds) < kSmallestPart * largest;
-  });
   std::ranges::stable_sort(parts, std::ranges::greater{},
-                           [](const Part& part) { return std::abs(part.seconds); });
+                           [](const DifferencePart& part) { return std::abs(part.seconds); });
+  const auto small = std::ranges::find_if(parts, [&](const DifferencePart& part) {
+    return std::abs(part.seconds) < kSmallestPart * largest;
+  });
+  if (parts.end() - small < 2) return parts;
+  double rest = 0;
+  for (auto part = small; part != parts.end(); ++part) rest += part->seconds;
+  parts.erase(small, parts.end());
+  parts.push_back({"rest", rest});
+  return parts;
+}
+
+std::string time_differences(const sim::StepPrediction& first, const sim::StepPrediction& other) {
   std::vector<std::string> words;
-  words.reserve(parts.size());
-  for (const Part& part : parts)
-    words.push_back(fmt::format("{} {}", words_for(part.category), signed_seconds(part.seconds)));
+  for (const DifferencePart& part : difference_parts(first, other))
+    words.push_back(fmt::format("{} {}", part.name, signed_seconds(part.seconds)));
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
 std::vector<std::string> own_reasons(const RankedPlan& ranked) {
-  const sim::Estimate& estimate = ranked.estimate;
-  const double step = estimate.step_time_s;
+  const sim::StepPrediction& shown = ranked.step();
+  const double step = shown.step_time_s;
   std::vector<std::string> reasons;
   if (ranked.plan.parallel.pp > 1)
-    reasons.push_back(bubble_reason(ranked.plan, estimate.seconds[Category::Bubble], step));
+    reasons.push_back(bubble_reason(ranked.plan, shown.seconds[Category::Bubble], step));
   if (ranked.plan.parallel.world_size() > 1)
-    reasons.push_back(exposed_communication(estimate.seconds, step));
-  if (estimate.seconds[Category::Recompute] > 0)
-    reasons.push_back(fmt::format("recompute {} of the step",
-                                  percent(estimate.seconds[Category::Recompute], step)));
+    reasons.push_back(exposed_communication(shown.seconds, step));
+  if (shown.seconds[Category::Recompute] > 0)
+    reasons.push_back(
+        fmt::format("recompute {} of the step", percent(shown.seconds[Category::Recompute], step)));
   if (!ranked.plan.layers_per_stage.empty())
     reasons.push_back(
         fmt::format("layers per stage {}", fmt::join(ranked.plan.layers_per_stage, ",")));
-  reasons.push_back(fmt::format("fits: {} of {}{}", format_bytes(estimate.peak_memory_bytes),
-                                format_bytes(estimate.capacity_bytes),
-                                ranked.plan.parallel.pp > 1
-                                    ? fmt::format(" on stage {}", estimate.largest_stage)
-                                    : std::string()));
+  reasons.push_back(fmt::format(
+      "fits: {} of {}{}", format_bytes(shown.peak_memory_bytes), format_bytes(shown.capacity_bytes),
+      ranked.plan.parallel.pp > 1 ? fmt::format(" on stage {}", shown.largest_stage)
+                                  : std::string()));
   return reasons;
 }
 
@@ -128,6 +132,13 @@ std::string format_seconds(double seconds) {
 std::string format_bytes(double bytes) {
   if (bytes >= kGib) return fmt::format("{:.1f} GiB", bytes / kGib);
   return fmt::format("{:.1f} MiB", bytes / kMib);
+}
+
+std::string shortage(double needed_bytes, double available_bytes) {
+  const std::string needed = format_bytes(needed_bytes), available = format_bytes(available_bytes);
+  if (needed != available) return fmt::format("{} > {}", needed, available);
+  return fmt::format("{} > {} bytes", static_cast<std::int64_t>(std::ceil(needed_bytes)),
+                     static_cast<std::int64_t>(available_bytes));
 }
 
 }  // namespace meshplan::planner

@@ -43,7 +43,7 @@ using Indexes = std::vector<std::size_t>;
 Rejection memory_rejection(const std::string& family, const Indexes& members,
                            const std::vector<Evaluation>& evaluations) {
   const std::size_t nearest = *std::ranges::min_element(
-      members, {}, [&](std::size_t i) { return evaluations[i].estimate->peak_memory_bytes; });
+      members, {}, [&](std::size_t i) { return evaluations[i].missing_bytes(); });
   return {.family = family,
           .rule = "memory",
           .message = memory_shortage(evaluations[nearest]),
@@ -127,9 +127,10 @@ std::vector<Rejection> memory_families(const std::vector<Evaluation>& evaluation
 }  // namespace
 
 std::string memory_shortage(const Evaluation& evaluation) {
-  const sim::Estimate& estimate = *evaluation.estimate;
-  return fmt::format("needs {} > {}; nearest miss {}", format_bytes(estimate.peak_memory_bytes),
-                     format_bytes(estimate.capacity_bytes), describe(evaluation.candidate));
+  const sim::StepPrediction& step = evaluation.step();
+  return fmt::format("needs {}; nearest miss {}",
+                     shortage(step.peak_memory_bytes, step.usable_bytes(evaluation.reserve)),
+                     describe(evaluation.candidate));
 }
 
 std::vector<Rejection> group_rejections(const std::vector<Evaluation>& evaluations) {

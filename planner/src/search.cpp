@@ -12,8 +12,6 @@
 namespace meshplan::planner {
 namespace {
 
-constexpr int kMostPlayed = 16;  // estimates are within a few percent, so the best is among these
-
 SearchCounts count(const std::vector<Evaluation>& evaluations) {
   SearchCounts counts;
   for (const Evaluation& evaluation : evaluations) {
@@ -32,36 +30,11 @@ SearchCounts count(const std::vector<Evaluation>& evaluations) {
   return counts;
 }
 
-bool differ_in_schedule_only(const Candidate& a, Candidate b) {
-  b.schedule = a.schedule;
-  return a == b;
-}
-
-// Variants that refinement found next to a better one of the same mesh are steps on the way.
-bool is_step_on_the_way(const Candidate& better, const Candidate& worse) {
-  return better.parallel == worse.parallel && better.micro_batch_size == worse.micro_batch_size &&
-         better.schedule == worse.schedule && better.recompute.kind == worse.recompute.kind &&
-         better.zero_stage == worse.zero_stage && better.zero_shard_group == worse.zero_shard_group;
-}
-
-std::vector<std::size_t> winners(const std::vector<Evaluation>& evaluations, int most) {
-  std::vector<std::size_t> chosen;
-  for (const std::size_t i : rank(evaluations)) {
-    if (chosen.size() == static_cast<std::size_t>(most)) break;
-    const Candidate& candidate = evaluations[i].candidate;
-    const bool repeats = std::ranges::any_of(chosen, [&](std::size_t other) {
-      const Candidate& better = evaluations[other].candidate;
-      return differ_in_schedule_only(better, candidate) || is_step_on_the_way(better, candidate);
-    });
-    if (!repeats) chosen.push_back(i);
-  }
-  return chosen;
-}
-
 RankedPlan ranked_plan(const SearchContext& context, const Evaluation& evaluation) {
   const SearchRequest& request = context.request;
   RankedPlan ranked{.plan = make_plan(request, evaluation.candidate),
                     .estimate = *evaluation.estimate};
+  if (evaluation.simulated) ranked.simulated = *evaluation.simulated;
   ranked.plan.model_hash = hex(content_hash(models::to_json(request.model)));
   // As a plan file holds it, so that a plan equals what is read back.
   std::string cluster = sim::to_json(request.cluster);
@@ -71,82 +44,70 @@ RankedPlan ranked_plan(const SearchContext& context, const Evaluation& evaluatio
   return ranked;
 }
 
-// The candidates that are worth playing: as many as the budget allows.
-std::size_t num_played(const std::vector<RankedPlan>& ranked, const CostModel& costs) {
-  if (!costs.simulate) return 0;
-  double spent = 0;
-  for (std::size_t i = 0; i < ranked.size(); ++i) {
-    spent += costs.simulation_cost(ranked[i].plan);
-    if (spent > costs.simulation_budget) return i;
-  }
-  return ranked.size();
+std::string against_first(const RankedPlan& first, const RankedPlan& other) {
+  const double apart = other.step_time_s() - first.step_time_s();
+  const std::string parts = time_differences(first.step(), other.step());
+  return fmt::format("{} {} than #1{}{}", format_seconds(std::abs(apart)),
+                     apart < 0 ? "faster" : "slower", other.ties ? ", which is a tie" : "",
+                     parts.empty() ? "" : ": " + parts);
 }
 
-// Played times replace estimates only if all plans that are shown could be played: the two must
-// not be mixed.
-void play_and_cut(std::vector<RankedPlan>& ranked, std::size_t top, const CostModel& costs,
-                  const ParallelFor& parallel_for) {
-  const std::size_t shown = std::min(top, ranked.size());
-  const std::size_t played = num_played(ranked, costs);
-  if (played < shown) {
-    ranked.resize(shown);
-    return;
-  }
-  ranked.resize(played);
-  parallel_for.run(played, [&](std::size_t i, int) {
-    ranked[i].simulated_step_time_s = costs.simulate(ranked[i].plan);
-  });
-  std::ranges::stable_sort(ranked, {}, &RankedPlan::step_time_s);
-  ranked.resize(shown);
+std::string gain_over_next(const RankedPlan& first, const RankedPlan& next) {
+  const double gain = next.step_time_s() - first.step_time_s();
+  const std::string parts = time_differences(first.step(), next.step());
+  const bool slower = gain < 0;
+  const char* tie = next.ties ? slower ? " (a tie, but #1 is simpler to run)" : " (a tie)" : "";
+  return fmt::format("{} ({:.1f} %) {} than #2, {}{}{}", format_seconds(std::abs(gain)),
+                     100 * std::abs(gain) / next.step_time_s(), slower ? "slower" : "faster",
+                     describe(candidate_of(next.plan)), tie, parts.empty() ? "" : ": " + parts);
 }
 
-// Where the difference to another plan lies; parts of played times are not known.
-std::string parts_of_difference(const RankedPlan& faster, const RankedPlan& slower) {
-  const std::string parts = time_differences(faster.estimate, slower.estimate);
-  if (parts.empty()) return "";
-  return fmt::format(": {}{}", parts, faster.simulated_step_time_s ? " (as estimated)" : "");
-}
-
-std::string gain_over_next(const RankedPlan& best, const RankedPlan& next) {
-  const double gain = next.step_time_s() - best.step_time_s();
-  return fmt::format("{} ({:.1f} %) faster than #2, {}{}", format_seconds(gain),
-                     100 * gain / next.step_time_s(), describe(candidate_of(next.plan)),
-                     parts_of_difference(best, next));
-}
-
-std::string loss_against_best(const RankedPlan& best, const RankedPlan& plan) {
-  const double loss = plan.step_time_s() - best.step_time_s();
-  return fmt::format("{} slower than #1{}", format_seconds(loss), parts_of_difference(best, plan));
+void add_prediction(RankedPlan& ranked, std::vector<std::string> reasons) {
+  const sim::StepPrediction& step = ranked.step();
+  std::ranges::move(own_reasons(ranked), std::back_inserter(reasons));
+  ranked.plan.prediction = {.step_time_s = step.step_time_s,
+                            .peak_memory_bytes = step.peak_memory_bytes,
+                            .mfu = step.mfu,
+                            .reasons = std::move(reasons)};
 }
 
 void add_predictions(std::vector<RankedPlan>& ranked) {
   for (std::size_t i = 0; i < ranked.size(); ++i) {
-    RankedPlan& plan = ranked[i];
-    const double step = plan.step_time_s();
-    std::vector<std::string> reasons = own_reasons(plan);
-    if (i == 0 && ranked.size() > 1)
-      reasons.insert(reasons.begin(), gain_over_next(plan, ranked[1]));
-    if (i > 0) reasons.insert(reasons.begin(), loss_against_best(ranked[0], plan));
-    plan.plan.prediction = {.step_time_s = step,
-                            .peak_memory_bytes = plan.estimate.peak_memory_bytes,
-                            .mfu = plan.estimate.mfu * plan.estimate.step_time_s / step,
-                            .reasons = std::move(reasons)};
+    std::vector<std::string> reasons;
+    if (i == 0 && ranked.size() > 1) reasons.push_back(gain_over_next(ranked[0], ranked[1]));
+    if (i > 0) reasons.push_back(against_first(ranked[0], ranked[i]));
+    add_prediction(ranked[i], std::move(reasons));
   }
 }
 
-// An alternative that was played too is compared by what was played.
-void use_ranked_times(std::vector<Alternative>& alternatives,
-                      const std::vector<RankedPlan>& ranked) {
-  for (Alternative& alternative : alternatives)
-    for (const RankedPlan& plan : ranked)
-      if (alternative.plan && candidate_of(*alternative.plan) == candidate_of(plan.plan))
-        alternative.slower_by_s = plan.step_time_s() - ranked.front().step_time_s();
+/// @param first  the plan of `best`
+Alternative alternative(const Offer& offer, const Evaluation& best, const RankedPlan& first,
+                        const SearchContext& context, const std::vector<Evaluation>& evaluations) {
+  if (offer.far_slower) {
+    const Evaluation& far = evaluations[*offer.far_slower];
+    return {.choice = offer.choice,
+            .reason = fmt::format("about {:.2g} times as long as #1, as estimated: {}",
+                                  far.estimate->step_time_s / best.estimate->step_time_s,
+                                  describe(far.candidate))};
+  }
+  if (!offer.fastest)
+    return {.choice = offer.choice,
+            .reason = offer.miss ? memory_shortage(evaluations[*offer.miss])
+                                 : evaluations[*offer.first].broken->message};
+  Alternative found{.choice = offer.choice,
+                    .plan = ranked_plan(context, evaluations[*offer.fastest])};
+  found.plan->ties = ties(evaluations[*offer.fastest], best);
+  found.slower_by_s = found.plan->ties ? 0 : found.plan->step_time_s() - first.step_time_s();
+  found.reason = time_differences(first.step(), found.plan->step());
+  add_prediction(*found.plan, {against_first(first, *found.plan)});
+  return found;
 }
 
 InfeasibleResult infeasible(const SearchContext& context,
                             const std::vector<Evaluation>& evaluations) {
   InfeasibleResult result{.counts = count(evaluations),
-                          .rejections = group_rejections(evaluations)};
+                          .rejections = group_rejections(evaluations),
+                          .memory_reserve = context.request.memory_reserve};
   if (const auto nearest = nearest_miss(evaluations))
     result.nearest_miss = ranked_plan(context, evaluations[*nearest]);
   return result;
@@ -196,6 +157,11 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
 SearchOutcome search(const SearchRequest& request, const CostModel& costs,
                      const ParallelFor& parallel_for, const Progress& progress) {
   if (request.top < 1) throw ConfigError(fmt::format("top = {} must be at least 1", request.top));
+  if (request.cluster.num_ranks() > kMostSearchedRanks)
+    throw ConfigError(
+        fmt::format("a search on {} ranks; at most {}: plan for fewer (--gpus {}), and "
+                    "simulate the plan with a larger dp",
+                    request.cluster.num_ranks(), kMostSearchedRanks, kMostSearchedRanks));
   std::vector<Candidate> candidates = enumerate(
       request.model, request.workload,
       {request.cluster.num_ranks(), request.cluster.devices_per_node}, request.constraints);
@@ -207,18 +173,19 @@ SearchOutcome search(const SearchRequest& request, const CostModel& costs,
   std::vector<Evaluation> refined = refine(context, evaluations);
   const std::vector<Rejection> rejections = group_rejections(evaluations);
   std::ranges::move(refined, std::back_inserter(evaluations));
-  const std::vector<std::size_t> chosen = winners(evaluations, std::max(request.top, kMostPlayed));
-  if (chosen.empty()) return infeasible(context, evaluations);
+  const Ranking ranking = rank_played(context, costs, evaluations);
+  if (ranking.ranked.empty()) return infeasible(context, evaluations);
 
   SearchResult result{.counts = count(evaluations), .rejections = rejections};
-  for (const std::size_t i : chosen) result.ranked.push_back(ranked_plan(context, evaluations[i]));
-  play_and_cut(result.ranked, static_cast<std::size_t>(request.top), costs, parallel_for);
+  const auto shown = std::min(ranking.ranked.size(), static_cast<std::size_t>(request.top));
+  for (std::size_t i = 0; i < shown; ++i) {
+    result.ranked.push_back(ranked_plan(context, evaluations[ranking.ranked[i]]));
+    result.ranked.back().ties = ranking.ties > 1 && i < ranking.ties;
+  }
   add_predictions(result.ranked);
-  const auto best = std::ranges::find_if(evaluations, [&](const Evaluation& evaluation) {
-    return evaluation.candidate == candidate_of(result.ranked.front().plan);
-  });
-  result.alternatives = alternatives_to(*best, context, evaluations);
-  use_ranked_times(result.alternatives, result.ranked);
+  for (const Offer& offer : ranking.offers)
+    result.alternatives.push_back(alternative(offer, evaluations[ranking.ranked.front()],
+                                              result.ranked.front(), context, evaluations));
   return result;
 }
 

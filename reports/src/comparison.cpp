@@ -11,6 +11,7 @@
 #include "core/statistics.hpp"
 #include "core/units.hpp"
 #include "extrapolation_json.hpp"
+#include "program/lower.hpp"
 #include "reports/table.hpp"
 
 namespace meshplan::reports {
@@ -184,10 +185,12 @@ Comparison compare(const Trace& predicted, const Trace& measured) {
   result.predicted_critical = of_rank(predicted_ranks, critical->rank, mesh);
   result.operations = differences(predicted, measured);
   if (!result.extrapolations.empty())
-    result.interval =
-        interval_of(predicted.plan, mesh.coordinates(critical->rank).pp,
-                    sim::parse_cluster(predicted.plan.cluster_json, "the predicted plan's cluster"),
-                    result.predicted_critical, result.predicted.median_s);
+    result.interval = sim::interval_of(
+        sim::terms_of(
+            program::lower(predicted.plan, mesh.coordinates(critical->rank).pp),
+            sim::parse_cluster(predicted.plan.cluster_json, "the predicted plan's cluster"),
+            result.predicted_critical, result.predicted.median_s),
+        result.predicted.median_s);
   return result;
 }
 

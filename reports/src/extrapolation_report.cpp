@@ -4,7 +4,6 @@
 
 #include "core/units.hpp"
 #include "reports/table.hpp"
-#include "sim/prediction_terms.hpp"
 
 namespace meshplan::reports {
 namespace {
@@ -17,20 +16,13 @@ std::string size_text(double size, bool message) {
 
 }  // namespace
 
-Interval interval_of(const program::Plan& plan, int stage, const sim::Cluster& cluster,
-                     const sim::Breakdown& seconds, double step_time_s) {
-  const auto terms = sim::terms_of(plan, stage, cluster, seconds, step_time_s);
-  const double width = sim::half_width_80(sim::relative_sigma_of(terms, step_time_s));
-  return {.low_s = step_time_s / (1 + width), .high_s = step_time_s * (1 + width)};
-}
-
 std::vector<sim::Extrapolation> extrapolations_of(const program::Plan& plan) {
   if (plan.cluster_json.empty()) return {};
   return sim::extrapolations(plan, sim::parse_cluster(plan.cluster_json, "the plan's cluster"));
 }
 
 std::string to_text(const std::vector<sim::Extrapolation>& extrapolations,
-                    const std::optional<Interval>& interval) {
+                    const std::optional<sim::Interval>& interval) {
   if (extrapolations.empty()) return {};
   Table table{.columns = {{"", Align::Left}, {"measured"}, {"asked"}, {"beyond"}, {"ms a step"}}};
   for (const sim::Extrapolation& one : extrapolations) {

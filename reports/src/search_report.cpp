@@ -11,6 +11,7 @@
 #include "program/frozen.hpp"
 #include "reports/extrapolation_report.hpp"
 #include "reports/table.hpp"
+#include "terms_table.hpp"
 
 namespace meshplan::reports {
 namespace {
@@ -31,25 +32,41 @@ std::string counts_line(const SearchCounts& counts, double seconds) {
       number(counts.ranked), number(counts.refined), seconds);
 }
 
+std::optional<sim::Interval> interval_of(const RankedPlan& ranked) {
+  if (!ranked.simulated) return std::nullopt;
+  return sim::interval_of(ranked.simulated->terms, ranked.step_time_s());
+}
+
+std::string interval_text(const RankedPlan& ranked) {
+  const auto interval = interval_of(ranked);
+  return interval ? fmt::format("{} to {}", planner::format_seconds(interval->low_s),
+                                planner::format_seconds(interval->high_s))
+                  : "";
+}
+
 std::string ranked_table(const std::vector<RankedPlan>& ranked) {
+  const bool simulated = ranked.front().simulated.has_value();
   Table table{.columns = {{"#"},
                           {"plan", Align::Left},
-                          {"step time"},
+                          {simulated ? "step time, simulated" : "step time, estimated"},
+                          {"80 % interval"},
                           {"slower"},
                           {"MFU"},
-                          {"memory"},
-                          {"time from", Align::Left}}};
+                          {"memory"}}};
   const double best = ranked.front().step_time_s();
   for (std::size_t i = 0; i < ranked.size(); ++i) {
     const RankedPlan& plan = ranked[i];
     const double step = plan.step_time_s();
     table.rows.push_back(
         {std::to_string(i + 1), planner::describe(planner::candidate_of(plan.plan)),
-         planner::format_seconds(step), i == 0 ? "" : fmt::format("+{}", percent(step / best - 1)),
-         percent(plan.plan.prediction->mfu), planner::format_bytes(plan.estimate.peak_memory_bytes),
-         plan.simulated_step_time_s ? "simulation" : "estimate"});
+         planner::format_seconds(step), interval_text(plan),
+         plan.ties ? "tie" : (i == 0 ? "" : fmt::format("+{}", percent(step / best - 1))),
+         percent(plan.plan.prediction->mfu), planner::format_bytes(plan.step().peak_memory_bytes)});
   }
-  return to_text(table, 1);
+  std::string text = to_text(table, 1);
+  if (ranked.front().ties)
+    text += "tie: nearer to #1 than the prediction can tell; #1 is the simplest to run of them\n";
+  return text;
 }
 
 // Alternatives that exist come first, the closest ones before the others.
@@ -65,23 +82,40 @@ std::vector<const Alternative*> by_interest(const std::vector<Alternative>& alte
 
 std::string alternatives_text(const std::vector<Alternative>& alternatives) {
   Table table{.columns = {{"", Align::Left}, {""}, {"", Align::Left}, {"", Align::Left}}};
-  const program::Plan* previous = nullptr;
+  const RankedPlan* previous = nullptr;
   for (const Alternative* alternative : by_interest(alternatives)) {
     if (!alternative->plan) break;
-    if (previous != nullptr && *previous == *alternative->plan) {  // one plan, several choices
+    if (previous != nullptr && previous->plan == alternative->plan->plan) {  // of several choices
       table.rows.back().front() += ", " + alternative->choice;
       continue;
     }
     if (table.rows.size() == kMostAlternatives) break;
     previous = &*alternative->plan;
-    table.rows.push_back({alternative->choice,
-                          fmt::format("{}{}", alternative->slower_by_s < 0 ? "" : "+",
-                                      planner::format_seconds(alternative->slower_by_s)),
-                          planner::describe(planner::candidate_of(*alternative->plan)),
-                          alternative->reason});
+    table.rows.push_back(
+        {alternative->choice,
+         alternative->plan->ties ? "tie" : "+" + planner::format_seconds(alternative->slower_by_s),
+         planner::describe(planner::candidate_of(alternative->plan->plan)), alternative->reason});
   }
   if (table.rows.empty()) return "";
-  return "\nwhy not (the best plan with another choice)\n" + to_text(table, 2);
+  return "\nwhy not (the best plan with another choice; +: it takes longer than #1)\n" +
+         to_text(table, 2);
+}
+
+std::string reserve_text(double reserve) {
+  return reserve > 0 ? fmt::format("; {:.3g} % of each device are kept free, --memory-reserve",
+                                   100 * reserve)
+                     : std::string();
+}
+
+std::string suggestions_text(const std::vector<planner::Suggestion>& suggestions) {
+  if (suggestions.empty()) return "";
+  Table table{.columns = {{"", Align::Left}, {"", Align::Left}, {""}, {""}}};
+  for (const planner::Suggestion& suggestion : suggestions)
+    table.rows.push_back({suggestion.change,
+                          planner::describe(planner::candidate_of(suggestion.plan.plan)),
+                          planner::format_seconds(suggestion.plan.step_time_s()),
+                          planner::format_bytes(suggestion.plan.step().peak_memory_bytes)});
+  return "\nwhat would fit (the best plan with it, step time, memory)\n" + to_text(table, 2);
 }
 
 std::string rejections_text(const std::vector<Rejection>& rejections) {
@@ -104,18 +138,6 @@ std::string rejections_text(const std::vector<Rejection>& rejections) {
   return text;
 }
 
-/// Over the stages, for the estimate says only how long the slowest takes.
-Interval widest_interval(const RankedPlan& ranked) {
-  const sim::Cluster cluster = sim::parse_cluster(ranked.plan.cluster_json, "the plan's cluster");
-  Interval widest;
-  for (int stage = 0; stage < ranked.plan.parallel.pp; ++stage) {
-    const Interval interval =
-        interval_of(ranked.plan, stage, cluster, ranked.estimate.seconds, ranked.step_time_s());
-    if (interval.high_s > widest.high_s) widest = interval;
-  }
-  return widest;
-}
-
 Json to_json(const SearchCounts& counts) {
   return {{"total", counts.total},
           {"broke_a_rule", counts.broke_a_rule},
@@ -134,30 +156,37 @@ Json to_json(const std::vector<Rejection>& rejections) {
   return list;
 }
 
-Json to_json(const RankedPlan& ranked) {
+/// What is shown of any plan.
+Json step_json(const RankedPlan& ranked) {
   Json breakdown = Json::object();
+  const sim::StepPrediction& step = ranked.step();
   for (const sim::Category category : sim::all_categories())
-    breakdown[std::string(sim::name_of(category))] = ranked.estimate.seconds[category];
+    breakdown[std::string(sim::name_of(category))] = step.seconds[category];
+  const auto interval = interval_of(ranked);
   return {{"description", planner::describe(planner::candidate_of(ranked.plan))},
-          {"step_time_s", ranked.step_time_s()},
-          {"estimated_step_time_s", ranked.estimate.step_time_s},
-          {"simulated_step_time_s",
-           ranked.simulated_step_time_s ? Json(*ranked.simulated_step_time_s) : Json()},
-          {"mfu", ranked.estimate.mfu},
-          {"peak_memory_bytes", ranked.estimate.peak_memory_bytes},
-          {"capacity_bytes", ranked.estimate.capacity_bytes},
-          {"largest_stage", ranked.estimate.largest_stage},
-          {"estimated_breakdown_s", std::move(breakdown)},
-          {"plan", Json::parse(program::to_json(ranked.plan))}};
+          {"step_time_s", step.step_time_s},
+          {"source", ranked.simulated ? "simulation" : "estimate"},
+          {"interval_80_s", interval ? Json{interval->low_s, interval->high_s} : Json()},
+          {"ties", ranked.ties},
+          {"mfu", step.mfu},
+          {"peak_memory_bytes", step.peak_memory_bytes},
+          {"capacity_bytes", step.capacity_bytes},
+          {"largest_stage", step.largest_stage},
+          {"breakdown_s", std::move(breakdown)}};
+}
+
+Json to_json(const RankedPlan& ranked) {
+  Json json = step_json(ranked);
+  json["estimated_step_time_s"] = ranked.estimate.step_time_s;
+  json["plan"] = Json::parse(program::to_json(ranked.plan));
+  return json;
 }
 
 Json to_json(const std::vector<Alternative>& alternatives) {
   Json list = Json::array();
   for (const Alternative& alternative : alternatives)
     list.push_back({{"choice", alternative.choice},
-                    {"best_plan", alternative.plan ? Json(planner::describe(
-                                                         planner::candidate_of(*alternative.plan)))
-                                                   : Json()},
+                    {"best_plan", alternative.plan ? step_json(*alternative.plan) : Json()},
                     {"slower_by_s", alternative.plan ? Json(alternative.slower_by_s) : Json()},
                     {"reason", alternative.reason}});
   return list;
@@ -215,6 +244,12 @@ std::string request_header(const planner::SearchRequest& request,
   std::string text =
       fmt::format("model    {}\ncluster  {}\nstep     {}\n", model_line(request.model),
                   cluster_line(request.cluster), workload_line(request.workload));
+  text +=
+      fmt::format("memory   {} of a rank's {} may be used; {:.3g} % stay free (--memory-reserve)\n",
+                  planner::format_bytes(sim::memory_capacity_bytes(request.cluster) *
+                                        (1 - request.memory_reserve)),
+                  planner::format_bytes(sim::memory_capacity_bytes(request.cluster)),
+                  100 * request.memory_reserve);
   const std::vector<std::string>& frozen = request.constraints.frozen;
   if (!frozen.empty()) text += "frozen   " + frozen_line(request.model, frozen) + "\n";
   for (const std::string& assumption : assumptions) text += "assumed  " + assumption + "\n";
@@ -229,23 +264,28 @@ std::string to_text(const planner::SearchResult& result, double seconds) {
   const RankedPlan& best = result.ranked.front();
   const std::vector<sim::Extrapolation> extrapolations = extrapolations_of(best.plan);
   text += alternatives_text(result.alternatives) + rejections_text(result.rejections);
-  return extrapolations.empty() ? text : text + to_text(extrapolations, widest_interval(best));
+  return extrapolations.empty() ? text : text + to_text(extrapolations, interval_of(best));
+}
+
+std::string explain_text(const planner::RankedPlan& ranked) {
+  if (!ranked.simulated) return "";
+  return terms_text(ranked.simulated->terms, ranked.step_time_s(), ranked.simulated->busiest_stage);
 }
 
 std::string to_text(const planner::InfeasibleResult& result, double seconds) {
   std::string text = counts_line(result.counts, seconds) + "\n";
   if (result.nearest_miss) {
-    const sim::Estimate& estimate = result.nearest_miss->estimate;
-    text +=
-        fmt::format("no plan fits; nearest miss: {} needs {} > {} on stage {} ({} too much)\n",
-                    planner::describe(planner::candidate_of(result.nearest_miss->plan)),
-                    planner::format_bytes(estimate.peak_memory_bytes),
-                    planner::format_bytes(estimate.capacity_bytes), estimate.largest_stage,
-                    planner::format_bytes(estimate.peak_memory_bytes - estimate.capacity_bytes));
+    const sim::StepPrediction& step = result.nearest_miss->step();
+    const double usable = step.usable_bytes(result.memory_reserve);
+    text += fmt::format("no plan fits; nearest miss: {} needs {} on stage {} ({} too much{})\n",
+                        planner::describe(planner::candidate_of(result.nearest_miss->plan)),
+                        planner::shortage(step.peak_memory_bytes, usable), step.largest_stage,
+                        planner::format_bytes(step.peak_memory_bytes - usable),
+                        reserve_text(result.memory_reserve));
   } else {
     text += "no plan obeys the rules\n";
   }
-  return text + rejections_text(result.rejections);
+  return text + suggestions_text(result.suggestions) + rejections_text(result.rejections);
 }
 
 std::string to_json(const planner::SearchOutcome& outcome) {
@@ -266,6 +306,10 @@ std::string to_json(const planner::SearchOutcome& outcome) {
     root["feasible"] = false;
     root["counts"] = to_json(infeasible.counts);
     root["nearest_miss"] = infeasible.nearest_miss ? to_json(*infeasible.nearest_miss) : Json();
+    Json suggestions = Json::array();
+    for (const planner::Suggestion& suggestion : infeasible.suggestions)
+      suggestions.push_back({{"change", suggestion.change}, {"plan", to_json(suggestion.plan)}});
+    root["suggestions"] = std::move(suggestions);
     root["rejections"] = to_json(infeasible.rejections);
   }
   return root.dump(2) + "\n";

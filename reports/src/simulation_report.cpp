@@ -23,19 +23,8 @@ namespace meshplan::reports {
 namespace {
 
 using sim::Category;
+using sim::StageBreakdown;
 using sim::StageMemory;
-
-std::vector<StageBreakdown> by_stage(const std::vector<sim::RankBreakdown>& ranks,
-                                     const program::Plan& plan) {
-  const program::Mesh mesh = program::mesh_of(plan);
-  std::map<int, std::vector<sim::RankBreakdown>> members;
-  for (const sim::RankBreakdown& rank : ranks)
-    members[mesh.coordinates(rank.rank).pp].push_back(rank);
-  std::vector<StageBreakdown> stages;
-  stages.reserve(members.size());
-  for (const auto& [stage, list] : members) stages.push_back({stage, sim::mean_of(list)});
-  return stages;
-}
 
 // Only categories that take time somewhere get a column.
 std::vector<Category> used_categories(const std::vector<StageBreakdown>& stages) {
@@ -100,25 +89,27 @@ Table memory_table(const sim::MemoryReport& memory) {
   return table;
 }
 
-std::string verdict(const sim::MemoryReport& memory) {
+/// What the planner keeps free for what nobody plans.
+std::string reserve_verdict(double peak, double usable, double reserve) {
+  const std::string part = fmt::format("the reserve of {:.3g} %", 100 * reserve);
+  if (peak <= usable) return "keeps " + part;
+  return fmt::format("breaks {}: {}", part, planner::shortage(peak, usable));
+}
+
+std::string verdict(const sim::MemoryReport& memory, double reserve) {
   double host = 0;
   for (const StageMemory& stage : memory.stages) host = std::max(host, stage.host);
   const std::string beside =
       host > 0 ? fmt::format(", and {} of its host's memory", planner::format_bytes(host)) : "";
+  const double usable = memory.usable_bytes(reserve);
   if (memory.fits())
-    return fmt::format("fits: {} of {} on stage {}{}\n", planner::format_bytes(memory.peak_bytes),
-                       planner::format_bytes(memory.capacity_bytes), memory.largest_stage, beside);
-  return fmt::format("does not fit: stage {} needs {} > {} ({} too much)\n", memory.largest_stage,
-                     planner::format_bytes(memory.peak_bytes),
-                     planner::format_bytes(memory.capacity_bytes),
+    return fmt::format("fits: {} of {} on stage {}{}; {}\n",
+                       planner::format_bytes(memory.peak_bytes),
+                       planner::format_bytes(memory.capacity_bytes), memory.largest_stage, beside,
+                       reserve_verdict(memory.peak_bytes, usable, reserve));
+  return fmt::format("does not fit: stage {} needs {} ({} too much)\n", memory.largest_stage,
+                     planner::shortage(memory.peak_bytes, memory.capacity_bytes),
                      planner::format_bytes(memory.missing_bytes()));
-}
-
-const StageBreakdown& busiest_stage(const SimulationReport& report) {
-  return *std::ranges::max_element(report.stages, {}, [](const StageBreakdown& stage) {
-    return stage.seconds[Category::Forward] + stage.seconds[Category::Backward] +
-           stage.seconds[Category::Recompute];
-  });
 }
 
 /// Does compression pay? The same plan is played without it.
@@ -149,18 +140,20 @@ SimulationReport simulation_report(const program::Plan& plan, const sim::Cluster
     program::Plan whole = plan;
     whole.compression = {};
     report.uncompressed_step_s =
-        sim::simulate(
-            program::lower_all(whole), cluster,
-            {.fold = options.simulation.fold, .break_down = false, .record_spans = false})
+        sim::simulate(program::lower_all(whole), cluster,
+                      {.fold = options.simulation.fold, .break_down = false, .record_spans = false})
             .step_time_s;
   }
   if (options.memory_timelines)
     report.memory_timelines = sim::memory_timelines(programs, cluster, report.simulation.trace);
-  report.stages = by_stage(report.simulation.breakdown, plan);
+  report.stages = sim::by_stage(report.simulation.breakdown, plan);
   report.extrapolations = sim::extrapolations(plan, cluster);
   const double step = report.simulation.step_time_s;
-  report.mfu =
-      program::model_flops_per_step(plan) / (step * report.peak_flop_per_s * cluster.num_ranks());
+  const StageBreakdown& longest = sim::busiest(report.stages);
+  report.terms = sim::terms_of(programs[static_cast<std::size_t>(longest.stage)], cluster,
+                               longest.seconds, step);
+  report.memory_reserve = options.memory_reserve;
+  report.mfu = sim::model_flops_utilization(plan, cluster, step);
   report.tokens_per_s =
       static_cast<double>(plan.workload.global_batch_size * plan.workload.seq_len) / step;
   return report;
@@ -169,15 +162,19 @@ SimulationReport simulation_report(const program::Plan& plan, const sim::Cluster
 std::string to_text(const SimulationReport& report) {
   const program::Plan& plan = report.plan;
   constexpr double kTera = 1e12;
+  const double step = report.simulation.step_time_s;
+  const sim::Interval interval = sim::interval_of(report.terms, step);
   std::string text =
       fmt::format("model    {}\ncluster  {}\nstep     {}\nplan     {}, {} micro-batch{}\n",
                   model_line(plan.model), cluster_line(report.cluster),
                   workload_line(plan.workload), planner::describe(planner::candidate_of(plan)),
                   plan.num_microbatches(), plan.num_microbatches() == 1 ? "" : "es");
   if (!plan.frozen.empty()) text += "frozen   " + frozen_line(plan.model, plan.frozen) + "\n";
-  text += fmt::format("\nstep time  {}   MFU {} of {:.4g} TFLOP/s a rank   {} tokens/s\n",
-                      planner::format_seconds(report.simulation.step_time_s), percent(report.mfu),
-                      report.peak_flop_per_s / kTera, short_count(report.tokens_per_s));
+  text += fmt::format(
+      "\nstep time  {} (80 % interval {} to {})   MFU {} of {:.4g} TFLOP/s a rank   {} tokens/s\n",
+      planner::format_seconds(step), planner::format_seconds(interval.low_s),
+      planner::format_seconds(interval.high_s), percent(report.mfu), report.peak_flop_per_s / kTera,
+      short_count(report.tokens_per_s));
   text += compression_line(report);
   if (!report.simulation.periodic)
     text += fmt::format("           (no steady period within {} steps; the last one is shown)\n",
@@ -185,24 +182,13 @@ std::string to_text(const SimulationReport& report) {
   text += "\ntime of each stage, ms (communication only where nothing hides it)\n" +
           to_text(breakdown_table(report), 2);
   text += "\nmemory of each stage's largest rank\n" + to_text(memory_table(report.memory), 2);
-  text += "  " + verdict(report.memory);
+  text += "  " + verdict(report.memory, report.memory_reserve);
   if (report.extrapolations.empty()) return text;
-  const StageBreakdown& busiest = busiest_stage(report);
-  return text + to_text(report.extrapolations,
-                        interval_of(plan, busiest.stage, report.cluster, busiest.seconds,
-                                    report.simulation.step_time_s));
+  return text + to_text(report.extrapolations, interval);
 }
 
 std::string explain_text(const SimulationReport& report) {
-  const StageBreakdown& busiest = busiest_stage(report);
-  const double step = report.simulation.step_time_s;
-  const auto terms =
-      sim::terms_of(report.plan, busiest.stage, report.cluster, busiest.seconds, step);
-  const Interval interval =
-      interval_of(report.plan, busiest.stage, report.cluster, busiest.seconds, step);
-  return fmt::format("80 % interval {:.4g} to {:.4g} s; what it is made of, on stage {}:\n{}",
-                     interval.low_s, interval.high_s, busiest.stage,
-                     to_text(terms_table(terms, step), 1));
+  return terms_text(report.terms, report.simulation.step_time_s, sim::busiest(report.stages).stage);
 }
 
 std::string to_json(const SimulationReport& report) {
@@ -222,9 +208,11 @@ std::string to_json(const SimulationReport& report) {
     bytes["host_bytes"] = stage.host;
     memory.push_back(std::move(bytes));
   }
+  const sim::Interval interval = sim::interval_of(report.terms, report.simulation.step_time_s);
   Json root{{"schema_version", 1},
             {"description", planner::describe(planner::candidate_of(report.plan))},
             {"step_time_s", report.simulation.step_time_s},
+            {"interval_80_s", {interval.low_s, interval.high_s}},
             {"periodic", report.simulation.periodic},
             {"steps_played", report.simulation.steps_played},
             {"mfu", report.mfu},
@@ -236,6 +224,8 @@ std::string to_json(const SimulationReport& report) {
             {"peak_memory_bytes", report.memory.peak_bytes},
             {"capacity_bytes", report.memory.capacity_bytes},
             {"fits", report.memory.fits()},
+            {"memory_reserve", report.memory_reserve},
+            {"keeps_reserve", report.memory.fits(report.memory_reserve)},
             {"plan", Json::parse(program::to_json(report.plan))}};
   if (!report.extrapolations.empty())
     root["extrapolations"] = extrapolations_json(report.extrapolations);

@@ -4,6 +4,14 @@
 
 namespace meshplan::reports {
 
+std::string terms_text(const std::vector<sim::PredictionTerm>& terms, double step_time_s,
+                       int stage) {
+  const sim::Interval interval = sim::interval_of(terms, step_time_s);
+  return fmt::format("80 % interval {:.4g} to {:.4g} s; what it is made of, on stage {}:\n{}",
+                     interval.low_s, interval.high_s, stage,
+                     to_text(terms_table(terms, step_time_s), 1));
+}
+
 Table terms_table(const std::vector<sim::PredictionTerm>& terms, double step_time_s) {
   Table table{.columns = {{"term", Align::Left},
                           {"seconds"},

@@ -1,12 +1,17 @@
 // The terms of a predicted step as a table.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "reports/table.hpp"
 #include "sim/prediction_terms.hpp"
 
 namespace meshplan::reports {
+
+/// The interval of a simulated step and its terms. @param stage  that they are of
+std::string terms_text(const std::vector<sim::PredictionTerm>& terms, double step_time_s,
+                       int stage);
 
 Table terms_table(const std::vector<sim::PredictionTerm>& terms, double step_time_s);
 

@@ -1,9 +1,11 @@
 #include "sim/engine.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <limits>
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "core/error.hpp"
@@ -57,8 +59,31 @@ class LastStep {
     return spans;
   }
 
+  /// A part of the step, as long as what follows or precedes it.
+  struct Window {
+    double begin = 0;
+    double end = 0;
+    double seconds() const { return end - begin; }
+  };
+
+  /// The last part of the step that does to `microbatches` micro-batches what was done to those
+  /// before: at its end every lane of every rank is where it was at its begin, so many
+  /// micro-batches on. What follows from equal states is equal, so further ones would only repeat
+  /// it.
+  std::optional<Window> repeating(int microbatches) const {
+    const int all = world_.stages.front().program->plan.num_microbatches();
+    const int last = (all / microbatches - 1) * microbatches;  // a last group may not be whole
+    const Window window{begin_of(last - microbatches), begin_of(last)};
+    if (!(window.begin > 0) || !(window.end > window.begin)) return std::nullopt;
+    for (std::size_t r = 0; r < world_.ranks.size(); ++r)
+      for (const std::vector<int>& lane : world_.stages[at(world_.ranks[r].stage)].lane_order)
+        if (!repeats(r, lane, window, microbatches)) return std::nullopt;
+    return window;
+  }
+
   /// @param period  of the step, with what it takes besides its operations
-  std::vector<RankBreakdown> breakdown(double period) const {
+  /// @param repeated  what is added to it, so many times
+  std::vector<RankBreakdown> breakdown(double period, const Window& repeated, int times) const {
     const std::vector<double> ready = all_arrived();
     std::vector<RankBreakdown> ranks;
     for (std::size_t r = 0; r < world_.ranks.size(); ++r) {
@@ -85,6 +110,10 @@ class LastStep {
       ranks.push_back({.rank = rank.rank,
                        .stands_for = rank.stands_for,
                        .seconds = spans.seconds_between(last - period, last)});
+      if (times == 0) continue;
+      const Breakdown more = spans.seconds_between(repeated.begin, repeated.end);
+      for (std::size_t c = 0; c < more.seconds.size(); ++c)
+        ranks.back().seconds.seconds[c] += times * more.seconds[c];
     }
     return ranks;
   }
@@ -98,6 +127,40 @@ class LastStep {
   }
   double end(std::size_t r, std::size_t i) const {
     return outcome_.last.end[outcome_.offset[r] + i] - begin_;
+  }
+
+  /// When the first stage begins a micro-batch; -1: it does not.
+  double begin_of(int microbatch) const {
+    for (std::size_t r = 0; r < world_.ranks.size(); ++r) {
+      if (world_.ranks[r].stage != 0) continue;
+      const std::vector<program::OperationInstance>& instances = program_of(r).instances;
+      for (std::size_t i = 0; i < instances.size(); ++i)
+        if (instances[i].microbatch == microbatch && instances[i].layer >= 0) return start(r, i);
+    }
+    return -1;
+  }
+
+  /// Is a lane at the end of the window where it was at its begin?
+  bool repeats(std::size_t r, const std::vector<int>& lane, const Window& window,
+               int microbatches) const {
+    const auto head = [&](double time) {
+      return std::ranges::partition_point(lane, [&](int i) { return end(r, at(i)) <= time; });
+    };
+    const auto before = head(window.begin), after = head(window.end);
+    if (before == lane.end() || after == lane.end()) return before == after;
+    const program::OperationInstance& first = program_of(r).instances[at(*before)];
+    const program::OperationInstance& second = program_of(r).instances[at(*after)];
+    if (first.microbatch < 0)  // of the end of the step: not yet begun
+      return before == after && start(r, at(*after)) >= window.end;
+    constexpr double kSameTime = 1e-9;
+    const auto same = [&](double a, double b) {
+      return std::abs((b - window.end) - (a - window.begin)) <= kSameTime * window.seconds();
+    };
+    return second.microbatch == first.microbatch + microbatches && second.chunk == first.chunk &&
+           second.layer == first.layer &&
+           (first.layer < 0 || second.operation == first.operation) &&
+           same(start(r, at(*before)), start(r, at(*after))) &&
+           same(end(r, at(*before)), end(r, at(*after)));
   }
 
   /// Of each meeting.
@@ -133,11 +196,19 @@ SimulationResult simulate(const std::vector<Program>& stages, const Cluster& clu
       (cluster.communication.needs_host ? make_host_player(world, cluster, options)
                                         : make_lane_player(world, cluster, options))
           ->run();  // what else the player holds is gone with it
+  const LastStep last(world, outcome, mesh);
   const auto& ends = outcome.step_ends;
   const double period = ends.size() > 1 ? ends.back() - ends[ends.size() - 2] : ends.back();
-  SimulationResult result{.step_time_s = with_step_effects(cluster, period),
+  const Repetition& more = options.repetition;
+  const std::optional<LastStep::Window> repeated =
+      more.times > 0 && outcome.periodic ? last.repeating(more.microbatches) : std::nullopt;
+  const int times = repeated ? more.times : 0;
+  const LastStep::Window window = repeated.value_or(LastStep::Window{});
+  const double extended = period + times * window.seconds();
+  SimulationResult result{.step_time_s = with_step_effects(cluster, extended),
                           .periodic = outcome.periodic,
                           .folded = std::ssize(world.ranks) < mesh.world_size(),
+                          .repeats = repeated.has_value(),
                           .steps_played = static_cast<int>(ends.size()),
                           .events = outcome.events,
                           .trace = {},
@@ -147,9 +218,9 @@ SimulationResult simulate(const std::vector<Program>& stages, const Cluster& clu
   result.trace.world_size = mesh.world_size();
   result.trace.step_times_s = {result.step_time_s};
   result.trace.peak_memory_bytes = memory_report(stages, cluster).peak_bytes;
-  const LastStep last(world, outcome, mesh);
   if (options.record_spans) result.trace.spans = last.spans();
-  if (options.break_down) result.breakdown = last.breakdown(result.step_time_s);
+  if (options.break_down)
+    result.breakdown = last.breakdown(result.step_time_s - times * window.seconds(), window, times);
   return result;
 }
 

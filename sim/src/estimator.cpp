@@ -51,7 +51,7 @@ Breakdown seconds_of(const Plan& plan, const StageCost& stage, const SolverOutpu
 struct Estimator::State {
   explicit State(Cluster given) : cluster(std::move(given)), stages(cluster) {}
 
-  Estimate estimate(const Plan& plan);
+  StepPrediction estimate(const Plan& plan);
   void set_task(const Plan& plan);
 
   double agreement_seconds(const Plan& plan, PlanLayout& where) const;
@@ -122,7 +122,7 @@ double Estimator::State::agreement_seconds(const Plan& plan, PlanLayout& where) 
   return sum(experts ? 8 : 4) + sum(expert_load);
 }
 
-Estimate Estimator::State::estimate(const Plan& plan) {
+StepPrediction Estimator::State::estimate(const Plan& plan) {
   if (plan.parallel.world_size() != cluster.num_ranks())
     throw ConfigError(fmt::format("the plan ({}) has {} ranks, but cluster '{}' has {}",
                                   to_string(plan.parallel), plan.parallel.world_size(),
@@ -136,7 +136,7 @@ Estimate Estimator::State::estimate(const Plan& plan) {
   stages.make(plan, keys, planned.compiled());
   planned.solve(plan, waves, stages.solver_input(), solved);
 
-  Estimate estimate;
+  StepPrediction estimate;
   double synchronized = 0, issue = 0;
   double least_room = std::numeric_limits<double>::infinity();
   reduced.resize(stages.size());
@@ -182,7 +182,7 @@ Estimator::~Estimator() = default;
 Estimator::Estimator(Estimator&&) noexcept = default;
 Estimator& Estimator::operator=(Estimator&&) noexcept = default;
 
-Estimate Estimator::estimate(const Plan& plan) {
+StepPrediction Estimator::estimate(const Plan& plan) {
   return state_->estimate(plan);
 }
 

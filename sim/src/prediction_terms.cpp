@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <string>
 
 #include "core/error.hpp"
 #include "program/cost.hpp"
-#include "program/lower.hpp"
 #include "program/mesh.hpp"
 #include "sim/extrapolation.hpp"
 #include "sim/pricing.hpp"
@@ -112,11 +112,11 @@ ClassSeconds& class_of(std::array<ClassSeconds, 3>& classes, const std::string& 
 
 }  // namespace
 
-std::vector<PredictionTerm> terms_of(const program::Plan& plan, int stage, const Cluster& cluster,
+std::vector<PredictionTerm> terms_of(const program::Program& program, const Cluster& cluster,
                                      const Breakdown& seconds, double step_time_s) {
-  const program::Program program = program::lower(plan, stage);
-  const program::Mesh mesh = program::mesh_of(plan);
-  const ProgramPrices prices = price_program(program, mesh.rank_of({.pp = stage}), mesh, cluster);
+  const program::Mesh mesh = program::mesh_of(program.plan);
+  const ProgramPrices prices =
+      price_program(program, mesh.rank_of({.pp = program.role.stage}), mesh, cluster);
   std::array<ClassSeconds, 3> classes{{{"matrix products", kProductSigma},
                                        {"attention", kAttentionSigma},
                                        {"streams and the optimizer", kStreamSigma}}};
@@ -230,6 +230,23 @@ double relative_sigma_of(const std::vector<PredictionTerm>& terms, double step_t
   for (const PredictionTerm& term : terms)
     variance += std::pow(term.seconds / step_time_s * term.sigma, 2);
   return std::sqrt(variance);
+}
+
+Interval interval_of(const std::vector<PredictionTerm>& terms, double step_time_s) {
+  const double width = half_width_80(relative_sigma_of(terms, step_time_s));
+  return {.low_s = step_time_s / (1 + width), .high_s = step_time_s * (1 + width)};
+}
+
+double indistinguishable_s(const std::vector<PredictionTerm>& a,
+                           const std::vector<PredictionTerm>& b) {
+  std::map<std::pair<std::string_view, TermSource>, double> deviations;  // b's seconds less a's
+  for (const PredictionTerm& term : a)
+    deviations[{term.name, term.source}] -= term.seconds * term.sigma;
+  for (const PredictionTerm& term : b)
+    deviations[{term.name, term.source}] += term.seconds * term.sigma;
+  double variance = 0;
+  for (const auto& [term, deviation] : deviations) variance += deviation * deviation;
+  return kDeviations80 * std::sqrt(variance);
 }
 
 }  // namespace meshplan::sim

@@ -122,6 +122,12 @@ double peak_flop_per_s(const Cluster& cluster, const program::Workload& workload
                                                      : float8_peak_flop_per_s(cluster);
 }
 
+double model_flops_utilization(const program::Plan& plan, const Cluster& cluster,
+                               double step_time_s) {
+  return program::model_flops_per_step(plan) /
+         (step_time_s * plan.parallel.world_size() * peak_flop_per_s(cluster, plan.workload));
+}
+
 ProgramPrices price_program(const Program& program, int rank, const program::Mesh& mesh,
                             const Cluster& cluster) {
   if (cluster.other_nodes.empty()) return ProgramPricer(program, rank, mesh, cluster).run();

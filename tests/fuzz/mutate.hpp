@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "core/json_fields.hpp"
-#include "fuzz/random.hpp"
+#include "support/random.hpp"
 
 namespace meshplan::fuzz {
+
+using testing::Random;
 
 struct Seed {
   std::string text;

@@ -6,15 +6,16 @@ using namespace meshplan;
 using namespace meshplan::planner;
 using sim::Category;
 
-TEST_CASE("differences come largest first and without noise", "[planner][explain]") {
-  sim::Estimate faster;
-  sim::Estimate slower;
+TEST_CASE("differences come largest first and sum to the whole", "[planner][explain]") {
+  sim::StepPrediction faster;
+  sim::StepPrediction slower;
   slower.seconds[Category::Bubble] = 0.5;
   faster.seconds[Category::Tp] = 0.2;
   slower.seconds[Category::Dp] = 1.5;
   slower.seconds[Category::Optimizer] = 0.01;  // below 3 % of 1.5
+  slower.seconds[Category::Host] = 0.02;       // so are both together
   CHECK(time_differences(faster, slower) ==
-        "exposed dp +1.50 s, bubble +500 ms, exposed tp -200 ms");
+        "exposed dp +1.50 s, bubble +500 ms, exposed tp -200 ms, rest +30.0 ms");
   CHECK(time_differences(faster, faster).empty());
 }
 
@@ -26,6 +27,8 @@ TEST_CASE("times and sizes keep three or four digits", "[planner][explain]") {
   CHECK(format_seconds(0.0000451) == "45.1 us");
   CHECK(format_bytes(1.5 * 1024 * 1024 * 1024) == "1.5 GiB");
   CHECK(format_bytes(3.25 * 1024 * 1024) == "3.2 MiB");
+  CHECK(shortage(1.5 * 1024 * 1024 * 1024, 1024 * 1024 * 1024) == "1.5 GiB > 1.0 GiB");
+  CHECK(shortage(1073741825, 1073741824) == "1073741825 > 1073741824 bytes");
 }
 
 TEST_CASE("a plan's own reasons follow from its numbers", "[planner][explain]") {

@@ -65,10 +65,10 @@ inline double activation_bytes(const program::Plan& plan, const FakeWeights& wei
   return weights.layer_bytes * kept_layers * in_flight * plan.micro_batch_size / plan.parallel.tp;
 }
 
-inline sim::Estimate fake_estimate(const program::Plan& plan, const FakeWeights& weights) {
+inline sim::StepPrediction fake_estimate(const program::Plan& plan, const FakeWeights& weights) {
   const program::ParallelConfig& parallel = plan.parallel;
   const double work = weights.work_s / parallel.world_size();
-  sim::Estimate estimate;
+  sim::StepPrediction estimate;
   estimate.seconds[sim::Category::Forward] = work / 3;
   estimate.seconds[sim::Category::Backward] = 2 * work / 3;
   estimate.seconds[sim::Category::Recompute] = work * recomputed_part(plan, weights);
@@ -94,7 +94,8 @@ inline CostModel fake_costs(FakeWeights weights = {}) {
 inline SearchRequest small_request(int num_ranks = 8) {
   return {.model = small_model(),
           .cluster = ranks(num_ranks),
-          .workload = {.seq_len = 512, .global_batch_size = 32}};
+          .workload = {.seq_len = 512, .global_batch_size = 32},
+          .memory_reserve = 0};
 }
 
 }  // namespace meshplan::planner

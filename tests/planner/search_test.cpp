@@ -54,7 +54,7 @@ double fastest_by_brute_force(const SearchRequest& request, const FakeWeights& w
             plan.recompute.kind = static_cast<program::RecomputeKind>(variant / 2 % 3);
             plan.schedule = static_cast<program::ScheduleKind>(variant / 6);
             if (!program::check(plan).empty()) continue;
-            const sim::Estimate estimate = fake_estimate(plan, weights);
+            const sim::StepPrediction estimate = fake_estimate(plan, weights);
             if (estimate.fits()) fastest = std::min(fastest, estimate.step_time_s);
           }
   return fastest;
@@ -234,7 +234,7 @@ TEST_CASE("layers move away from a stage that has more to do", "[planner][search
   // decides: 4 + 2 with even stages, 5 with {5, 4, 3} or {4, 5, 3}.
   const CostModel costs{.estimator = []() -> CostModel::Estimate {
     return [](const program::Plan& plan) {
-      sim::Estimate estimate;
+      sim::StepPrediction estimate;
       std::vector<int> layers = program::resolved_layers_per_stage(plan);
       layers.back() += 2;
       estimate.step_time_s = *std::ranges::max_element(layers);
@@ -259,7 +259,7 @@ TEST_CASE("schedules with chunks and split backwards are tried on the best pipel
   // for ZB-V.
   const CostModel costs{.estimator = []() -> CostModel::Estimate {
     return [](const program::Plan& plan) {
-      sim::Estimate estimate;
+      sim::StepPrediction estimate;
       estimate.step_time_s = plan.schedule == program::ScheduleKind::ZbV ? 1
                              : plan.parallel.vpp > 1 ? 1 + 4.0 / plan.parallel.vpp
                                                      : 9;
@@ -292,36 +292,83 @@ TEST_CASE("played step times rank the plans", "[planner][search]") {
   const auto turned = [](const program::Plan& plan) {
     return 100 - fake_estimate(plan, {}).step_time_s;
   };
-  costs.simulate = turned;
-  costs.simulation_cost = [](const program::Plan&) { return 1.0; };
-  costs.simulation_budget = 1000;
+  costs.simulate = [&](const program::Plan& plan) {
+    sim::SimulatedStep played{.step = fake_estimate(plan, {})};
+    played.step.step_time_s = turned(plan);
+    return played;
+  };
   const auto played = std::get<SearchResult>(search(request, costs, serial()));
   REQUIRE(played.ranked.size() == 3);
   for (const RankedPlan& ranked : played.ranked) {
-    CHECK(ranked.simulated_step_time_s == turned(ranked.plan));
-    CHECK(ranked.plan.prediction->step_time_s == ranked.simulated_step_time_s);
+    CHECK(ranked.step_time_s() == turned(ranked.plan));
+    CHECK(ranked.plan.prediction->step_time_s == ranked.step_time_s());
     CHECK(ranked.step_time_s() >= played.ranked.front().step_time_s());
   }
   // More are played than shown: the first of the estimator's order is not among the three.
   const auto estimated = found(request);
   CHECK(played.ranked.back().estimate.step_time_s > estimated.ranked.front().step_time_s());
-  for (const Alternative& alternative : played.alternatives)
-    for (const RankedPlan& ranked : played.ranked)
-      if (alternative.plan && candidate_of(*alternative.plan) == candidate_of(ranked.plan))
-        CHECK(alternative.slower_by_s == ranked.step_time_s() - played.ranked[0].step_time_s());
+  // What is shown beside them was played, too, and none of it is faster.
+  for (const Alternative& alternative : played.alternatives) {
+    if (!alternative.plan) continue;
+    CHECK(alternative.plan->step_time_s() == turned(alternative.plan->plan));
+    CHECK(alternative.slower_by_s ==
+          alternative.plan->step_time_s() - played.ranked[0].step_time_s());
+    CHECK(alternative.slower_by_s >= 0);
+  }
 }
 
-TEST_CASE("no plan is played if the budget does not cover all that are shown",
+// Estimates promise 5 % less memory than plans need.
+TEST_CASE("what is played decides on what fits, and keeps the reserve free", "[planner][search]") {
+  SearchRequest request = small_request();
+  request.memory_reserve = 0.1;
+  FakeWeights weights;
+  weights.capacity_bytes = 300;
+  CostModel costs = fake_costs(weights);
+  const auto needed = [&](const program::Plan& plan) {
+    return 1.05 * fake_estimate(plan, weights).peak_memory_bytes;
+  };
+  costs.simulate = [&](const program::Plan& plan) {
+    sim::SimulatedStep played{.step = fake_estimate(plan, weights)};
+    played.step.peak_memory_bytes = needed(plan);
+    return played;
+  };
+  const auto result = std::get<SearchResult>(search(request, costs, serial()));
+  REQUIRE(result.ranked.size() == 5);
+  for (const RankedPlan& ranked : result.ranked) {
+    CHECK(ranked.plan.prediction->peak_memory_bytes == needed(ranked.plan));
+    CHECK(needed(ranked.plan) <= 0.9 * 300);
+  }
+  for (const Alternative& alternative : result.alternatives)
+    if (alternative.plan) CHECK(needed(alternative.plan->plan) <= 0.9 * 300);
+}
+
+TEST_CASE("plans that the prediction cannot tell apart are ordered by what is simpler",
           "[planner][search]") {
   SearchRequest request = small_request();
-  request.top = 3;
+  request.constraints = {.pp = 1, .micro_batch_size = 1, .sp = false};
+  request.constraints.recompute = program::RecomputeKind::None;
+  request.constraints.zero_stage = 0;
   CostModel costs = fake_costs();
-  costs.simulation_cost = [](const program::Plan&) { return 1.0; };
-  costs.simulation_budget = 2;
-  costs.simulate = [](const program::Plan&) -> double { throw InvariantError("played"); };
-  const auto result = std::get<SearchResult>(search(request, costs, serial()));
-  REQUIRE(result.ranked.size() == 3);
-  for (const RankedPlan& ranked : result.ranked) CHECK_FALSE(ranked.simulated_step_time_s);
+  double sigma = 0;
+  costs.simulate = [&](const program::Plan& plan) {
+    sim::SimulatedStep played{.step = fake_estimate(plan, {})};
+    played.terms = {
+        {.name = "tp", .seconds = played.step.seconds[sim::Category::Tp], .sigma = sigma},
+        {.name = "dp", .seconds = played.step.seconds[sim::Category::Dp], .sigma = sigma}};
+    return played;
+  };
+  // tp2 dp4: 12 + 1/4 + 3/8 s; tp1 dp8: 12 + 7/8 s. Half a second of dp more, a quarter of tp less.
+  const auto first = [&] {
+    return std::get<SearchResult>(search(request, costs, serial())).ranked.front();
+  };
+  CHECK(first().plan.parallel == program::ParallelConfig{.tp = 2, .dp = 4});
+  CHECK_FALSE(first().ties);
+  const double apart = 0.25 / (sim::kDeviations80 * std::hypot(0.5, 0.25));
+  sigma = 0.99 * apart;
+  CHECK(first().plan.parallel == program::ParallelConfig{.tp = 2, .dp = 4});
+  sigma = 1.01 * apart;
+  CHECK(first().plan.parallel == program::ParallelConfig{.dp = 8});
+  CHECK(first().ties);
 }
 
 TEST_CASE("the best plan says what it gains over the next one", "[planner][search]") {

@@ -28,8 +28,8 @@ planner::SearchResult two_plans() {
       .total = 1234, .broke_a_rule = 1000, .did_not_fit = 232, .ranked = 2, .refined = 7};
   result.ranked = {ranked({.tp = 2}, 1.0), ranked({.dp = 2}, 1.5)};
   result.rejections = {{"tp=8", "heads", "num_heads (12) ...", 36}};
-  result.alternatives = {{"tp=1", result.ranked[1].plan, 0.5, "exposed dp +500 ms"},
-                         {"dp=2", result.ranked[1].plan, 0.5, "exposed dp +500 ms"},
+  result.alternatives = {{"tp=1", result.ranked[1], 0.5, "exposed dp +500 ms"},
+                         {"dp=2", result.ranked[1], 0.5, "exposed dp +500 ms"},
                          {"tp=8", std::nullopt, 0, "num_heads (12) ..."}};
   return result;
 }
@@ -40,14 +40,14 @@ TEST_CASE("a search is shown as counts, ranking, why and why not", "[reports][se
   CHECK(to_text(two_plans(), 0.25) ==
         "1,234 plans: 1,000 break a rule, 232 do not fit, 2 ranked (7 refined)   0.2 s\n"
         "\n"
-        " #  plan      step time   slower     MFU   memory  time from\n"
-        " 1  tp2 mbs1     1.00 s           50.0 %  3.0 GiB  estimate\n"
-        " 2  dp2 mbs1     1.50 s  +50.0 %  50.0 %  3.0 GiB  estimate\n"
+        " #  plan      step time, estimated  80 % interval   slower     MFU   memory\n"
+        " 1  tp2 mbs1                1.00 s                          50.0 %  3.0 GiB\n"
+        " 2  dp2 mbs1                1.50 s                 +50.0 %  50.0 %  3.0 GiB\n"
         "\n"
         "why #1\n"
         "  because\n"
         "\n"
-        "why not (the best plan with another choice)\n"
+        "why not (the best plan with another choice; +: it takes longer than #1)\n"
         "  tp=1, dp=2  +500 ms  dp2 mbs1  exposed dp +500 ms\n"
         "\n"
         "rejected (plans, rule)\n"

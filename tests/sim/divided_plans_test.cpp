@@ -163,7 +163,7 @@ void check_against_engine(const std::vector<program::Plan>& plans,
       cluster.communication.device_share = 0;
       cluster.host_memory_gb_per_s = 0;
       cluster.cores_per_host = plan.parallel.world_size();
-      const Estimate estimate = Estimator(cluster).estimate(plan);
+      const StepPrediction estimate = Estimator(cluster).estimate(plan);
       const double error = estimate.step_time_s / played(plan, cluster, cpu) - 1;
       const double memory = estimate.peak_memory_bytes / planned_bytes(plan, cluster) - 1;
       INFO(name(plan) << " on " << preset << "\ntime " << error << "\nmemory " << memory);

@@ -93,7 +93,7 @@ TEST_CASE("The estimated memory of every schedule is the programs'", "[sim][esti
   for (const auto& plan : scheduled_plans()) {
     const Cluster cluster = with_ranks(load_cluster_preset("dgx-h100"), plan.parallel.world_size());
     const MemoryReport report = memory_report(program::lower_all(plan), cluster);
-    const Estimate estimate = Estimator(cluster).estimate(plan);
+    const StepPrediction estimate = Estimator(cluster).estimate(plan);
     INFO(to_string(plan.parallel) << " schedule " << static_cast<int>(plan.schedule));
     CHECK(estimate.peak_memory_bytes == Approx(report.peak_bytes).epsilon(2e-3));
   }
@@ -107,7 +107,7 @@ TEST_CASE("The estimate with cp equals the engine where nothing contends, and so
       Cluster cluster = with_ranks(load_cluster_preset(name), plan.parallel.world_size());
       cluster.communication.device_share = 0;
       cluster.host_memory_gb_per_s = 0;
-      const Estimate estimate = Estimator(cluster).estimate(plan);
+      const StepPrediction estimate = Estimator(cluster).estimate(plan);
       const double error = estimate.step_time_s / played(plan, cluster, false) - 1;
       INFO(to_string(plan.parallel) << " method " << static_cast<int>(plan.context_parallel)
                                     << " on " << name << ": " << error);
@@ -145,7 +145,7 @@ TEST_CASE("The estimated memory is the programs'", "[sim][estimator]") {
   for (const auto& plan : plans()) {
     const Cluster cluster = with_ranks(load_cluster_preset("dgx-h100"), plan.parallel.world_size());
     const MemoryReport report = memory_report(program::lower_all(plan), cluster);
-    const Estimate estimate = Estimator(cluster).estimate(plan);
+    const StepPrediction estimate = Estimator(cluster).estimate(plan);
     INFO(to_string(plan.parallel));
     CHECK(estimate.peak_memory_bytes == Approx(report.peak_bytes).epsilon(1e-3));
     CHECK(estimate.largest_stage == report.largest_stage);
@@ -158,7 +158,7 @@ TEST_CASE("Uneven stages and partly recomputed stages are estimated", "[sim][est
   plan.recompute = {.kind = RecomputeKind::Full, .num_layers = 1};
   Cluster cluster = with_ranks(load_cluster_preset("dgx-h100"), 3);
   const double engine = played(plan, cluster, false);
-  const Estimate estimate = Estimator(cluster).estimate(plan);
+  const StepPrediction estimate = Estimator(cluster).estimate(plan);
   CHECK(std::abs(estimate.step_time_s / engine - 1) <= kEstimatorTolerance);
   const MemoryReport report = memory_report(program::lower_all(plan), cluster);
   CHECK(estimate.peak_memory_bytes == Approx(report.peak_bytes).epsilon(0.01));
@@ -181,7 +181,7 @@ TEST_CASE("The estimate's categories sum to the step", "[sim][estimator]") {
   Estimator estimator(with_ranks(load_cluster_preset("dgx-h100"), 8));
   for (const ParallelConfig& parallel :
        {ParallelConfig{.tp = 4, .dp = 2, .sp = true}, {.dp = 8}, {.tp = 2, .pp = 2, .dp = 2}}) {
-    const Estimate estimate = estimator.estimate(tiny_plan(parallel, 4));
+    const StepPrediction estimate = estimator.estimate(tiny_plan(parallel, 4));
     CHECK(estimate.seconds.total() == Approx(estimate.step_time_s));
   }
 }
@@ -216,7 +216,7 @@ TEST_CASE("An estimate does not depend on the plans before", "[sim][estimator]")
   const Cluster cluster = with_ranks(load_cluster_preset("dgx-h100"), 8);
   Estimator kept(cluster);
   for (const program::Plan& plan : all) {
-    const Estimate again = kept.estimate(plan), alone = Estimator(cluster).estimate(plan);
+    const StepPrediction again = kept.estimate(plan), alone = Estimator(cluster).estimate(plan);
     CHECK(again.step_time_s == alone.step_time_s);
     CHECK(again.seconds == alone.seconds);
     CHECK(again.peak_memory_bytes == alone.peak_memory_bytes);

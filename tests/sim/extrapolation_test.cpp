@@ -34,7 +34,7 @@ const Extrapolation* find(const std::vector<Extrapolation>& list, std::string_vi
 double relative_sigma(const program::Plan& plan, const Cluster& cluster) {
   const SimulationResult played = simulate(program::lower_all(plan), cluster);
   return relative_sigma_of(
-      terms_of(plan, 0, cluster, mean_of(played.breakdown), played.step_time_s),
+      terms_of(program::lower(plan, 0), cluster, mean_of(played.breakdown), played.step_time_s),
       played.step_time_s);
 }
 
@@ -117,7 +117,7 @@ TEST_CASE("A plan that rests on tiny messages has a wide interval", "[sim][extra
   const SimulationResult played = simulate(program::lower_all(plan), far);
   bool named = false;
   for (const PredictionTerm& term :
-       terms_of(plan, 0, far, mean_of(played.breakdown), played.step_time_s))
+       terms_of(program::lower(plan, 0), far, mean_of(played.breakdown), played.step_time_s))
     if (term.name == "gradients far beyond samples") {
       named = true;
       CHECK(term.sigma > 1);

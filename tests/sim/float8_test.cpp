@@ -45,7 +45,9 @@ Cluster cluster_of(const Plan& plan) {
 }
 
 double step_time(const Plan& plan) {
-  return simulate(program::lower_all(plan), cluster_of(plan), {.break_down = false, .record_spans = false}).step_time_s;
+  return simulate(program::lower_all(plan), cluster_of(plan),
+                  {.break_down = false, .record_spans = false})
+      .step_time_s;
 }
 
 /// The price of the first operation with this name.
@@ -79,8 +81,9 @@ TEST_CASE("The estimator and the engine agree on plans in FP8", "[sim][fp8]") {
     const Plan plan = plan_of(one, Precision::Fp8);
     const Cluster cluster = cluster_of(plan);
     const std::vector<program::Program> programs = program::lower_all(plan);
-    const double engine = simulate(programs, cluster, {.break_down = false, .record_spans = false}).step_time_s;
-    const Estimate estimate = Estimator(cluster).estimate(plan);
+    const double engine =
+        simulate(programs, cluster, {.break_down = false, .record_spans = false}).step_time_s;
+    const StepPrediction estimate = Estimator(cluster).estimate(plan);
     const double memory = memory_report(programs, cluster).peak_bytes;
     INFO(to_string(one.parallel) << " zero " << one.zero_stage << ": engine " << engine
                                  << " s, estimator " << estimate.step_time_s << " s; "

@@ -166,7 +166,7 @@ TEST_CASE("The estimate on mixed nodes equals the engine", "[sim][node_types][es
   Estimator estimator(cluster);
   for (const program::Plan& plan : plans()) {
     INFO(to_string(plan.parallel));
-    const Estimate estimate = estimator.estimate(plan);
+    const StepPrediction estimate = estimator.estimate(plan);
     CHECK(estimate.step_time_s == Approx(played(plan, cluster)).epsilon(kEstimatorTolerance));
     const MemoryReport memory = memory_report(program::lower_all(plan), cluster);
     CHECK(estimate.peak_memory_bytes == Approx(memory.peak_bytes).epsilon(0.1));

@@ -78,7 +78,8 @@ TEST_CASE("A plan's terms say what their prices rest on", "[sim][prediction]") {
   const program::Plan plan = small_plan(2);
   const Cluster cluster = with_ranks(load_cluster_preset("cpu-host"), 1);
   const SimulationResult played = simulate(program::lower_all(plan), cluster);
-  const auto terms = terms_of(plan, 0, cluster, mean_of(played.breakdown), played.step_time_s);
+  const auto terms =
+      terms_of(program::lower(plan, 0), cluster, mean_of(played.breakdown), played.step_time_s);
   double computing = 0;
   for (const PredictionTerm& term : terms) {
     INFO(term.name);
@@ -99,7 +100,7 @@ TEST_CASE("A plan's terms name a measurement that its cluster can do", "[sim][pr
     const SimulationResult played = simulate(program::lower_all(plan), cluster);
     int named = 0;
     for (const PredictionTerm& term :
-         terms_of(plan, 0, cluster, mean_of(played.breakdown), played.step_time_s))
+         terms_of(program::lower(plan, 0), cluster, mean_of(played.breakdown), played.step_time_s))
       if (term.measure.find(tool) != std::string_view::npos) ++named;
     return named;
   };

@@ -131,7 +131,7 @@ bool is_free(const Pointer& at) {
          !is_named(at, {"/workload/optimizer/kind"});
 }
 
-void check_equal(const Estimate& found, const Estimate& expected) {
+void check_equal(const StepPrediction& found, const StepPrediction& expected) {
   CHECK(found.step_time_s == expected.step_time_s);
   CHECK(found.seconds == expected.seconds);
   CHECK(found.peak_memory_bytes == expected.peak_memory_bytes);
@@ -149,7 +149,7 @@ void change_every_field(const Base& base, Seen& seen) {
   const int ranks = base.plan.parallel.world_size();
   auto file = ordered_json::parse(program::to_json(base.plan));
   file.erase("model_hash");  // it would not be the changed model's
-  const Estimate expected = Estimator(base.cluster).estimate(base.plan);
+  const StepPrediction expected = Estimator(base.cluster).estimate(base.plan);
   Estimator warm(base.cluster);
   std::vector<Pointer> leaves;
   add_leaves(file, Pointer(), leaves);
@@ -165,7 +165,7 @@ void change_every_field(const Base& base, Seen& seen) {
         if (!plan || candidate == file) continue;
         INFO(field << " = " << candidate[leaf] << " of " << to_string(base.plan.parallel));
         check_equal(warm.estimate(base.plan), expected);
-        const Estimate alone = Estimator(base.cluster).estimate(*plan);
+        const StepPrediction alone = Estimator(base.cluster).estimate(*plan);
         check_equal(warm.estimate(*plan), alone);
         seen.changed.insert(field);
         if (alone.step_time_s != expected.step_time_s ||

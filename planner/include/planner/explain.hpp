@@ -8,9 +8,18 @@
 
 namespace meshplan::planner {
 
-/// Where `slower` loses against `faster`, largest part first: "bubble +310 ms, exposed tp +120 ms,
-/// exposed dp -14 ms". Parts below 3 % of the largest are left out; empty if nothing differs.
-std::string time_differences(const sim::Estimate& faster, const sim::Estimate& slower);
+/// A part of the difference between two step times.
+struct DifferencePart {
+  std::string name;    // "bubble", "exposed tp"
+  double seconds = 0;  // that the other plan takes longer
+};
+/// Where `other` takes longer than `first`, or shorter, largest part first. They sum to the
+/// difference of the step times: those below 3 % of the largest are one, "rest". Empty if nothing
+/// differs.
+std::vector<DifferencePart> difference_parts(const sim::StepPrediction& first,
+                                             const sim::StepPrediction& other);
+/// The same in words: "bubble +310 ms, exposed tp +120 ms, exposed dp -14 ms".
+std::string time_differences(const sim::StepPrediction& first, const sim::StepPrediction& other);
 
 /// What the plan's own numbers say: bubble, hidden and exposed communication, recompute, memory.
 std::vector<std::string> own_reasons(const RankedPlan& ranked);
@@ -19,5 +28,7 @@ std::vector<std::string> own_reasons(const RankedPlan& ranked);
 std::string format_seconds(double seconds);
 /// "61.2 GiB", "412 MiB".
 std::string format_bytes(double bytes);
+/// "92.0 GiB > 79.6 GiB", with as many digits as tell them apart.
+std::string shortage(double needed_bytes, double available_bytes);
 
 }  // namespace meshplan::planner

@@ -12,16 +12,23 @@
 #include "planner/space.hpp"
 #include "program/plan.hpp"
 #include "sim/cluster.hpp"
-#include "sim/estimator.hpp"
+#include "sim/memory.hpp"
+#include "sim/simulated_step.hpp"
+#include "sim/step_prediction.hpp"
 
 namespace meshplan::planner {
+
+/// A search plays its best plans, each on all ranks.
+constexpr int kMostSearchedRanks = 1 << 17;
 
 struct SearchRequest {
   models::ModelSpec model;
   sim::Cluster cluster;  // all of its ranks are used
   program::Workload workload;
   Constraints constraints;
-  int top = 5;  // plans to return
+  int top = 5;                                  // plans to return
+  double memory_reserve = sim::kMemoryReserve;  // part of each device that a plan leaves free
+  bool alternatives = true;                     // false: nothing is asked about other choices
 };
 
 /// Runs body(index, worker) once for every index below `count`, in any order; worker <
@@ -36,29 +43,28 @@ struct ParallelFor {
 ParallelFor serial();
 
 /// How plans are priced. `estimator()` is called once per worker; estimates must depend on the plan
-/// alone. `simulate` plays a plan and returns its step time; it may be empty.
+/// alone. `simulate` lowers and plays a plan; it may be empty: then estimates are shown.
 struct CostModel {
-  using Estimate = std::function<sim::Estimate(const program::Plan&)>;
+  using Estimate = std::function<sim::StepPrediction(const program::Plan&)>;
   std::function<Estimate()> estimator;
-  std::function<double(const program::Plan&)> simulate;
-  /// What playing a plan costs, and what all plans that are played may cost together.
-  std::function<double(const program::Plan&)> simulation_cost;
-  double simulation_budget = 0;
+  std::function<sim::SimulatedStep(const program::Plan&)> simulate;
 };
 
-/// The estimator and the engine of `sim`. The budget counts operations played, over all stages.
-CostModel cost_model(const sim::Cluster& cluster, double simulation_budget = 2e6);
+/// The estimator and the engine of `sim`.
+CostModel cost_model(const sim::Cluster& cluster);
 
 /// Called now and then, from any worker, with plans priced so far and plans in all.
 using Progress = std::function<void(std::size_t done, std::size_t total)>;
 
 struct RankedPlan {
   program::Plan plan;  // with its prediction
-  sim::Estimate estimate;
-  std::optional<double> simulated_step_time_s;
+  sim::StepPrediction estimate;
+  std::optional<sim::SimulatedStep> simulated;
+  bool ties = false;  // with the fastest: their difference is within what can be told apart
 
-  /// The simulated step time if there is one, else the estimate.
-  double step_time_s() const { return simulated_step_time_s.value_or(estimate.step_time_s); }
+  /// What is shown: simulated, if the cost model can.
+  const sim::StepPrediction& step() const { return simulated ? simulated->step : estimate; }
+  double step_time_s() const { return step().step_time_s; }
 };
 
 /// Plans that were turned down for one reason, each counted once: broken rules first, then memory.
@@ -72,10 +78,10 @@ struct Rejection {
 
 /// What another value of one choice would have cost: the fastest plan that has it.
 struct Alternative {
-  std::string choice;                 // "tp=4"
-  std::optional<program::Plan> plan;  // absent: no plan with it fits or obeys the rules
-  double slower_by_s = 0;             // than the best plan; played times if it is ranked too
-  std::string reason;                 // where the time goes, or what rejects it
+  std::string choice;              // "tp=4"
+  std::optional<RankedPlan> plan;  // absent: none fits, obeys the rules, or comes near the first
+  double slower_by_s = 0;          // than the first plan
+  std::string reason;              // where the time goes, or what rejects it
 };
 
 struct SearchCounts {
@@ -90,30 +96,45 @@ struct SearchCounts {
 
 struct SearchResult {
   SearchCounts counts;
-  std::vector<RankedPlan> ranked;  // fastest first, at most `top`; the first one's prediction holds
-                                   // the reasons for it
+  /// At most `top`. The first is the simplest of those that no plan beats by more than the
+  /// prediction can tell; then come those that tie with it, simplest first, then the others,
+  /// fastest first. The first one's prediction holds the reasons for it.
+  std::vector<RankedPlan> ranked;
   std::vector<Rejection> rejections;
   std::vector<Alternative> alternatives;
+};
+
+/// What was asked for, changed, and what fits then.
+struct Suggestion {
+  std::string change;  // "--offload-optimizer", "without --zero 0", "16 GPUs"
+  RankedPlan plan;
 };
 
 /// No plan obeys the rules and fits.
 struct InfeasibleResult {
   SearchCounts counts;
   std::vector<Rejection> rejections;
+  double memory_reserve = 0;  // part of each device that was to stay free
   /// Of the plans that obey the rules, the one that lacks the least memory; absent if none does.
   std::optional<RankedPlan> nearest_miss;
+  std::vector<Suggestion> suggestions;
 };
 
 using SearchOutcome = std::variant<SearchResult, InfeasibleResult>;
 
-/// Prices every candidate of the space, ranks those that fit by estimated step time (ties: less
-/// memory, then the order of `enumerate`) and refines the best. The first of them, more than `top`
-/// if the budget allows, are played with `costs.simulate` and ranked by what was played; if the
-/// budget is below `top` plans, estimates rank them. Plans that differ in their schedule alone take
-/// one place. The same request gives the same result whatever `parallel_for` does.
+/// Prices every candidate of the space, ranks those that fit beside the reserve by estimated step
+/// time (ties: less memory, then the order of `enumerate`) and refines the best. The first of them,
+/// and the best of every other value of every choice, are played with `costs.simulate`, which
+/// decides on their order and on what fits. Plans that differ in their schedule alone take one
+/// place. The same request gives the same result whatever `parallel_for` does.
 /// @throws ConfigError for pins that contradict each other or the number of ranks
 SearchOutcome search(const SearchRequest& request, const CostModel& costs,
                      const ParallelFor& parallel_for, const Progress& progress = {});
+
+/// Changes of a request that has no plan, each of which has one: an optimizer state in host memory,
+/// a pin less, the fewest ranks (twice, four times, ... as many). What takes long to search is left
+/// out.
+std::vector<Suggestion> suggest(const SearchRequest& request, const ParallelFor& parallel_for);
 
 /// The plan of a candidate: resolved model, cluster and workload, without prediction.
 program::Plan make_plan(const SearchRequest& request, const Candidate& candidate);

@@ -43,7 +43,8 @@ struct Comparison {
   sim::Breakdown measured_critical;
   std::vector<OperationDifference> operations;     // largest absolute difference first
   std::vector<sim::Extrapolation> extrapolations;  // in the prediction
-  std::optional<Interval> interval;  // of the predicted step time, if something is extrapolated
+  std::optional<sim::Interval>
+      interval;  // of the predicted step time, if something is extrapolated
 };
 
 /// @throws ConfigError if the traces are of different plans, or both predicted or both measured

@@ -25,6 +25,9 @@ std::string request_header(const planner::SearchRequest& request,
 std::string to_text(const planner::SearchResult& result, double seconds);
 std::string to_text(const planner::InfeasibleResult& result, double seconds);
 
+/// The terms of a plan's step, those that know least first.
+std::string explain_text(const planner::RankedPlan& ranked);
+
 /// For programs; the ranked plans are whole plan files.
 std::string to_json(const planner::SearchOutcome& outcome);
 

@@ -12,20 +12,18 @@
 #include "sim/extrapolation.hpp"
 #include "sim/memory.hpp"
 #include "sim/memory_timeline.hpp"
+#include "sim/simulated_step.hpp"
 
 namespace meshplan::reports {
-
-struct StageBreakdown {
-  int stage = 0;
-  sim::Breakdown seconds;  // mean over the stage's ranks
-};
 
 struct SimulationReport {
   program::Plan plan;
   sim::Cluster cluster;
   sim::SimulationResult simulation;
   sim::MemoryReport memory;
-  std::vector<StageBreakdown> stages;
+  std::vector<sim::StageBreakdown> stages;
+  std::vector<sim::PredictionTerm> terms;  // of the stage that computes longest
+  double memory_reserve = 0;               // part of a device that a plan should leave free
   double mfu = 0;
   double peak_flop_per_s = 0;  // of one rank in the plan's precision: what MFU divides by
   double tokens_per_s = 0;     // all ranks together
@@ -37,6 +35,7 @@ struct SimulationReport {
 struct SimulationReportOptions {
   sim::SimulationOptions simulation;
   bool memory_timelines = false;
+  double memory_reserve = sim::kMemoryReserve;
 };
 
 /// Lowers the plan and plays it on the cluster. @throws ConfigError if the plan's ranks are not the

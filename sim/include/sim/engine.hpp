@@ -12,18 +12,27 @@
 
 namespace meshplan::sim {
 
+/// More micro-batches than the programs have: `times` times as many as repeat in the middle of the
+/// step.
+struct Repetition {
+  int microbatches = 0;  // of one period of the schedule
+  int times = 0;
+};
+
 struct SimulationOptions {
   bool fold = true;          // play one of all ranks that do the same
   bool contention = true;    // false: every operation runs as if alone
   bool break_down = true;    // fill SimulationResult::breakdown
   bool record_spans = true;  // fill Trace::spans
   int max_steps = 12;        // played until two periods agree
+  Repetition repetition;     // added to the step, if its middle repeats: see SimulationResult
 };
 
 struct SimulationResult {
   double step_time_s = 0;  // the period of the loop body
   bool periodic = false;   // false: max_steps were not enough; the last period is given
   bool folded = false;     // trace and breakdown hold one of all ranks that do the same
+  bool repeats = false;  // the middle of the step repeats exactly, and was added as often as asked
   int steps_played = 0;
   std::int64_t events = 0;  // starts and ends of operations, each on one lane of one rank
   program::Trace trace;     // of the last step; step_times_s = {step_time_s}

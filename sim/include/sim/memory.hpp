@@ -9,6 +9,10 @@
 
 namespace meshplan::sim {
 
+/// Part of a device that the planner leaves free for what nobody plans: fragments of other
+/// libraries' allocations, a desktop, a profiler.
+constexpr double kMemoryReserve = 0.04;
+
 /// Bytes of one rank of a stage.
 struct StageMemory {
   int stage = 0;
@@ -33,7 +37,9 @@ struct MemoryReport {
   int largest_stage = 0;      // with the least room
   double peak_bytes = 0;      // of a rank of that stage
   double capacity_bytes = 0;  // of the same
-  bool fits() const { return peak_bytes <= capacity_bytes; }
+  /// @param reserve  part of the device that is to stay free
+  bool fits(double reserve = 0) const { return peak_bytes <= usable_bytes(reserve); }
+  double usable_bytes(double reserve) const { return capacity_bytes * (1 - reserve); }
   double missing_bytes() const { return fits() ? 0 : peak_bytes - capacity_bytes; }
 };
 

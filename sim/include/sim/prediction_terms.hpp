@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "program/plan.hpp"
+#include "program/program.hpp"
 #include "sim/breakdown.hpp"
 #include "sim/cluster.hpp"
 #include "sim/run_prediction.hpp"
@@ -34,8 +34,9 @@ std::vector<PredictionTerm> terms_of(const RunPrediction& prediction, const Trai
 
 /// The same for a simulated plan: computation by what its prices rest on, the rest from where the
 /// time of that stage goes.
-/// @param seconds  breakdown of the stage that computes longest
-std::vector<PredictionTerm> terms_of(const program::Plan& plan, int stage, const Cluster& cluster,
+/// @param program  of the stage that computes longest
+/// @param seconds  breakdown of that stage
+std::vector<PredictionTerm> terms_of(const program::Program& program, const Cluster& cluster,
                                      const Breakdown& seconds, double step_time_s);
 
 /// Standard deviations of half the width of an 80 % interval: Student's t distribution with 4
@@ -49,5 +50,18 @@ double half_width_80(double relative_sigma);
 
 /// Of the logarithm of a step time: the terms err independently of each other.
 double relative_sigma_of(const std::vector<PredictionTerm>& terms, double step_time_s);
+
+/// A predicted step time is expected between these in 80 % of cases.
+struct Interval {
+  double low_s = 0;
+  double high_s = 0;
+};
+Interval interval_of(const std::vector<PredictionTerm>& terms, double step_time_s);
+
+/// Half the width of the 80 % interval of the difference between two plans' step times on one
+/// cluster: a term errs by the same factor in both, so that what they have in common cancels.
+/// Plans that differ by less cannot be told apart.
+double indistinguishable_s(const std::vector<PredictionTerm>& a,
+                           const std::vector<PredictionTerm>& b);
 
 }  // namespace meshplan::sim

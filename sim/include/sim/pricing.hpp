@@ -60,6 +60,10 @@ double gemm_seconds(double m, double n, double k, DType dtype, const Cluster& cl
 /// what MFU divides by.
 /// @throws ConfigError for a device that cannot run the workload's precision
 double peak_flop_per_s(const Cluster& cluster, const program::Workload& workload);
+/// Model FLOPs of a step over what all ranks could do in its time (Chowdhery et al. 2022, appendix
+/// B).
+double model_flops_utilization(const program::Plan& plan, const Cluster& cluster,
+                               double step_time_s);
 
 /// `count` independent products of that shape in one launch, which fill the device's waves
 /// together. `peak` in FLOP/s, before the cluster's efficiency.

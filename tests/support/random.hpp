@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace meshplan::fuzz {
+namespace meshplan::testing {
 
 class Random {
  public:
@@ -28,4 +28,4 @@ class Random {
   std::uint64_t state_;
 };
 
-}  // namespace meshplan::fuzz
+}  // namespace meshplan::testing

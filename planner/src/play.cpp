@@ -1,0 +1,174 @@
+// Who is played, and in what order they are shown.
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <utility>
+
+#include "evaluation.hpp"
+
+namespace meshplan::planner {
+namespace {
+
+constexpr int kMostPlayed = 8;  // estimates are within a few percent, so the best is among these
+constexpr double kFarSlower = 1.25;  // what is estimated to take longer than this is not played
+
+bool differ_in_schedule_only(const Candidate& a, Candidate b) {
+  b.schedule = a.schedule;
+  return a == b;
+}
+
+// Variants that refinement found next to a better one of the same mesh are steps on the way.
+bool is_step_on_the_way(const Candidate& better, const Candidate& worse) {
+  return better.parallel == worse.parallel && better.micro_batch_size == worse.micro_batch_size &&
+         better.schedule == worse.schedule && better.recompute.kind == worse.recompute.kind &&
+         better.zero_stage == worse.zero_stage && better.zero_shard_group == worse.zero_shard_group;
+}
+
+std::vector<std::size_t> winners(const std::vector<Evaluation>& evaluations, int most) {
+  std::vector<std::size_t> chosen;
+  for (const std::size_t i : rank(evaluations)) {
+    if (chosen.size() == static_cast<std::size_t>(most)) break;
+    const Candidate& candidate = evaluations[i].candidate;
+    const bool repeats = std::ranges::any_of(chosen, [&](std::size_t other) {
+      const Candidate& better = evaluations[other].candidate;
+      return differ_in_schedule_only(better, candidate) || is_step_on_the_way(better, candidate);
+    });
+    if (!repeats) chosen.push_back(i);
+  }
+  return chosen;
+}
+
+/// Techniques that somebody who runs the plan has to understand, watch and debug.
+int techniques(const Candidate& candidate) {
+  const program::ParallelConfig& p = candidate.parallel;
+  const bool plain_schedule = candidate.schedule == program::ScheduleKind::OneFOneB;
+  return (p.tp > 1) + (p.cp > 1) + (p.pp > 1) + (p.pp > 1 && !plain_schedule) + (p.ep > 1) +
+         (p.etp > 1) + candidate.zero_stage + (candidate.zero_shard_group > 0) +
+         (candidate.recompute.kind != program::RecomputeKind::None) +
+         !candidate.layers_per_stage.empty();
+}
+
+class Ranker {
+ public:
+  Ranker(const SearchContext& context, const CostModel& costs, std::vector<Evaluation>& evaluations)
+      : context_(context), costs_(costs), evaluations_(evaluations) {}
+
+  Ranking run() {
+    const int most =
+        std::max(context_.request.top, context_.request.alternatives ? kMostPlayed : 0);
+    std::vector<std::size_t> contest = played_winners(most);
+    Ranking ranking;
+    while (!contest.empty()) {
+      ranking = ordered(contest);
+      if (!context_.request.alternatives) break;
+      play_offers(ranking);
+      if (!join_contest(ranking, contest)) break;
+    }
+    return ranking;
+  }
+
+ private:
+  const sim::StepPrediction& step(std::size_t i) const { return evaluations_[i].step(); }
+
+  /// What turns out not to fit gives its place to the next; if nothing fits, the nearest miss is
+  /// played.
+  std::vector<std::size_t> played_winners(int most) {
+    while (true) {
+      std::vector<std::size_t> contest = winners(evaluations_, most);
+      if (play(contest)) continue;
+      const auto nearest = nearest_miss(evaluations_);
+      if (!contest.empty() || !nearest || !play({*nearest})) return contest;
+    }
+  }
+
+  /// @returns whether any was played that had not been
+  bool play(std::vector<std::size_t> wanted) {
+    if (!costs_.simulate) return false;
+    std::erase_if(wanted, [&](std::size_t i) { return evaluations_[i].simulated != nullptr; });
+    std::ranges::sort(wanted);
+    wanted.erase(std::ranges::unique(wanted).begin(), wanted.end());
+    context_.parallel_for.run(wanted.size(), [&](std::size_t i, int) {
+      Evaluation& evaluation = evaluations_[wanted[i]];
+      evaluation.simulated = std::make_shared<const sim::SimulatedStep>(
+          costs_.simulate(make_plan(context_.request, evaluation.candidate)));
+    });
+    return !wanted.empty();
+  }
+
+  bool beats(std::size_t a, std::size_t b) const {
+    return step(a).step_time_s < step(b).step_time_s && !ties(evaluations_[a], evaluations_[b]);
+  }
+
+  /// First comes the simplest of the plans that no other beats, then what ties with it, simplest
+  /// first, then the others by time.
+  Ranking ordered(std::vector<std::size_t> contest) const {
+    std::ranges::sort(contest, {}, [&](std::size_t i) {
+      return std::tuple(step(i).step_time_s, step(i).peak_memory_bytes, i);
+    });
+    const auto by_simplicity = [&](std::size_t i) {
+      return std::pair(techniques(evaluations_[i].candidate), step(i).peak_memory_bytes);
+    };
+    std::vector<std::size_t> unbeaten;
+    std::ranges::copy_if(contest, std::back_inserter(unbeaten), [&](std::size_t i) {
+      return std::ranges::none_of(contest, [&](std::size_t other) { return beats(other, i); });
+    });
+    const std::size_t first = *std::ranges::min_element(unbeaten, {}, by_simplicity);
+    const auto others = std::ranges::stable_partition(contest, [&](std::size_t i) {
+      return i == first || ties(evaluations_[first], evaluations_[i]);
+    });
+    std::ranges::stable_sort(contest.begin(), others.begin(), {}, [&](std::size_t i) {
+      return std::pair(i != first, by_simplicity(i));
+    });
+    const auto num_ties = static_cast<std::size_t>(others.begin() - contest.begin());
+    return {.ranked = std::move(contest), .ties = num_ties, .offers = {}};
+  }
+
+  /// All that are offered have been played.
+  void play_offers(Ranking& ranking) {
+    do {
+      const Evaluation& first = evaluations_[ranking.ranked.front()];
+      ranking.offers = offers_beside(first, evaluations_);
+      for (Offer& offer : ranking.offers) {
+        if (!offer.fastest || !costs_.simulate) continue;
+        const double longer =
+            evaluations_[*offer.fastest].estimate->step_time_s / first.estimate->step_time_s;
+        if (longer > kFarSlower) offer.far_slower = std::exchange(offer.fastest, std::nullopt);
+      }
+    } while (play(fastest_of(ranking.offers)));
+  }
+
+  static std::vector<std::size_t> fastest_of(const std::vector<Offer>& offers) {
+    std::vector<std::size_t> fastest;
+    for (const Offer& offer : offers)
+      if (offer.fastest) fastest.push_back(*offer.fastest);
+    return fastest;
+  }
+
+  /// Offers that beat the first belong among the ranked. @returns whether there are any
+  bool join_contest(const Ranking& ranking, std::vector<std::size_t>& contest) const {
+    const std::size_t before = contest.size();
+    for (const std::size_t i : fastest_of(ranking.offers))
+      if (beats(i, ranking.ranked.front()) && std::ranges::find(contest, i) == contest.end())
+        contest.push_back(i);
+    return contest.size() > before;
+  }
+
+  const SearchContext& context_;
+  const CostModel& costs_;
+  std::vector<Evaluation>& evaluations_;
+};
+
+}  // namespace
+
+bool ties(const Evaluation& a, const Evaluation& b) {
+  const double apart = std::abs(a.step().step_time_s - b.step().step_time_s);
+  return apart == 0 || (a.simulated && b.simulated &&
+                        apart <= sim::indistinguishable_s(a.simulated->terms, b.simulated->terms));
+}
+
+Ranking rank_played(const SearchContext& context, const CostModel& costs,
+                    std::vector<Evaluation>& evaluations) {
+  return Ranker(context, costs, evaluations).run();
+}
+
+}  // namespace meshplan::planner

@@ -1,0 +1,36 @@
+// One plan, lowered for every stage and played: the numbers that `meshplan plan` ranks and writes,
+// and that `meshplan simulate` prints.
+#pragma once
+
+#include <vector>
+
+#include "program/plan.hpp"
+#include "sim/breakdown.hpp"
+#include "sim/cluster.hpp"
+#include "sim/prediction_terms.hpp"
+#include "sim/step_prediction.hpp"
+
+namespace meshplan::sim {
+
+struct SimulatedStep {
+  StepPrediction step;                // its seconds are the mean over all ranks
+  int microbatches_played = 0;        // fewer than all, where they tell what all of them take
+  int busiest_stage = 0;              // the stage that computes longest
+  std::vector<PredictionTerm> terms;  // of that stage
+};
+
+/// @throws ConfigError if the plan's ranks are not the cluster's, or its operations too many to
+/// play
+SimulatedStep simulate_step(const program::Plan& plan, const Cluster& cluster);
+
+/// The mean over the ranks of each stage.
+struct StageBreakdown {
+  int stage = 0;
+  Breakdown seconds;
+};
+std::vector<StageBreakdown> by_stage(const std::vector<RankBreakdown>& ranks,
+                                     const program::Plan& plan);
+/// That computes longest: it sets the pace. @param stages  at least one
+const StageBreakdown& busiest(const std::vector<StageBreakdown>& stages);
+
+}  // namespace meshplan::sim

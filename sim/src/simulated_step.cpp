@@ -1,0 +1,130 @@
+#include "sim/simulated_step.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "program/cost.hpp"
+#include "program/lower.hpp"
+#include "program/mesh.hpp"
+#include "sim/engine.hpp"
+#include "sim/memory.hpp"
+#include "sim/pricing.hpp"
+
+namespace meshplan::sim {
+
+std::vector<StageBreakdown> by_stage(const std::vector<RankBreakdown>& ranks,
+                                     const program::Plan& plan) {
+  const program::Mesh mesh = program::mesh_of(plan);
+  std::map<int, std::vector<RankBreakdown>> members;
+  for (const RankBreakdown& rank : ranks) members[mesh.coordinates(rank.rank).pp].push_back(rank);
+  std::vector<StageBreakdown> stages;
+  stages.reserve(members.size());
+  for (const auto& [stage, list] : members) stages.push_back({stage, mean_of(list)});
+  return stages;
+}
+
+const StageBreakdown& busiest(const std::vector<StageBreakdown>& stages) {
+  return *std::ranges::max_element(stages, {}, [](const StageBreakdown& stage) {
+    return stage.seconds[Category::Forward] + stage.seconds[Category::Backward] +
+           stage.seconds[Category::Recompute];
+  });
+}
+
+namespace {
+
+/// A plan's programs, of as many micro-batches as tell what all of them take.
+struct Played {
+  int microbatches = 0;
+  std::vector<program::Program> programs = {};
+  SimulationResult result = {};
+};
+
+/// Micro-batches after which the middle of a step repeats, if all of its stages soon run in time
+/// with the slowest.
+int shortest_repeating(const program::Plan& plan) {
+  constexpr int kSlack = 6;
+  const int pp = plan.parallel.pp;
+  switch (plan.schedule) {
+    case program::ScheduleKind::OneFOneB:
+    case program::ScheduleKind::ZbH1:
+      return 2 * pp + kSlack;
+    case program::ScheduleKind::ZbV:
+    case program::ScheduleKind::DualPipeV:
+      return 4 * pp + kSlack;
+    case program::ScheduleKind::GPipe:  // its halves repeat, each by itself
+    case program::ScheduleKind::Custom:
+    case program::ScheduleKind::Interleaved:  // where memory lies delays its messages
+      break;
+  }
+  return plan.num_microbatches();
+}
+
+program::Plan of_microbatches(program::Plan plan, int microbatches) {
+  plan.workload.global_batch_size =
+      std::int64_t{microbatches} * plan.micro_batch_size * plan.parallel.dp;
+  return plan;
+}
+
+Played play_all(const program::Plan& plan, const Cluster& cluster, Repetition repetition = {}) {
+  Played played{.microbatches = plan.num_microbatches(), .programs = program::lower_all(plan)};
+  played.result =
+      simulate(played.programs, cluster, {.record_spans = false, .repetition = repetition});
+  return played;
+}
+
+/// Of fewer micro-batches, if the middle of their step repeats, and a period more of them takes
+/// what the repetition says: the end of a step may still depend on where its memory lies.
+std::optional<Played> play_shorter(const program::Plan& plan, const Cluster& cluster) {
+  if (cluster.communication.needs_host) return std::nullopt;  // ranks share cores: nothing repeats
+  constexpr double kSame = 1e-9;
+  const int all = plan.num_microbatches();
+  const int period = plan.schedule == program::ScheduleKind::Interleaved ? plan.parallel.pp : 1;
+  const int shortest = shortest_repeating(plan);
+  const int fewer = shortest + (all - shortest) % period;
+  constexpr int kWorthTrying = 6;
+  if (kWorthTrying * fewer > all) return std::nullopt;
+  const auto step_of = [&](int played, int repeated) {
+    return play_all(of_microbatches(plan, played), cluster,
+                    {.microbatches = period, .times = (repeated - played) / period});
+  };
+  Played longer = step_of(fewer + period, all);
+  if (!longer.result.repeats) return std::nullopt;
+  const Played shorter = step_of(fewer, all);
+  if (!shorter.result.repeats || std::abs(shorter.result.step_time_s - longer.result.step_time_s) >
+                                     kSame * longer.result.step_time_s)
+    return std::nullopt;
+  std::vector<program::MemoryPlan> memory = program::lower_memory(plan);
+  for (std::size_t s = 0; s < memory.size(); ++s) {
+    longer.programs[s].memory = std::move(memory[s]);
+    longer.programs[s].plan = plan;
+  }
+  return longer;
+}
+
+Played play(const program::Plan& plan, const Cluster& cluster) {
+  if (auto shorter = play_shorter(plan, cluster)) return *std::move(shorter);
+  return play_all(plan, cluster);
+}
+
+}  // namespace
+
+SimulatedStep simulate_step(const program::Plan& plan, const Cluster& cluster) {
+  const auto [microbatches, programs, played] = play(plan, cluster);
+  const MemoryReport memory = memory_report(programs, cluster);
+  const double step = played.step_time_s;
+  const StageBreakdown longest = busiest(by_stage(played.breakdown, plan));
+  return {.step = {.step_time_s = step,
+                   .seconds = mean_of(played.breakdown),
+                   .peak_memory_bytes = memory.peak_bytes,
+                   .largest_stage = memory.largest_stage,
+                   .capacity_bytes = memory.capacity_bytes,
+                   .mfu = model_flops_utilization(plan, cluster, step)},
+          .microbatches_played = microbatches,
+          .busiest_stage = longest.stage,
+          .terms = terms_of(programs[static_cast<std::size_t>(longest.stage)], cluster,
+                            longest.seconds, step)};
+}
+
+}  // namespace meshplan::sim
