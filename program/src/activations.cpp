@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/index.hpp"
@@ -24,7 +25,13 @@ struct Buffer {
   int chunk = 0;
   int microbatch = 0;
   Keep keep = Keep::UntilInputGrad;
+  bool received = false;  // the input or the gradient of the chunk's output, from another stage
+  std::vector<std::pair<std::int64_t, std::int64_t>> taken = {};  // places and bytes
 };
+
+bool is_arriving(Keep keep) {
+  return keep == Keep::Arriving || keep == Keep::ArrivingGradient;
+}
 
 // Free places below the highest that is taken.
 class Holes {
@@ -100,14 +107,16 @@ class BufferPlacer {
       if (a.first != b.first) return a.first < b.first;
       return a.last != b.last ? a.last > b.last : a.bytes > b.bytes;
     });
-    std::vector<std::vector<const Buffer*>> ends(num_tasks);
+    std::vector<std::vector<Buffer*>> ends(num_tasks);
     auto next = buffers.begin();
     for (std::size_t task = 0; task < num_tasks; ++task) {
       for (; next != buffers.end() && at(next->first) == task; ++next) {
         place(*next);
         ends[at(next->last)].push_back(&*next);
       }
-      for (const Buffer* buffer : ends[task]) release(*buffer);
+      for (Buffer* buffer : ends[task])
+        for (const auto& [place, bytes] : std::exchange(buffer->taken, {}))
+          holes_.release(place, bytes);
     }
   }
 
@@ -115,43 +124,74 @@ class BufferPlacer {
   std::vector<KeptBytes> take_places() { return std::move(places_); }
 
  private:
-  std::int64_t& place_of(const Buffer& buffer, std::size_t layer) {
+  std::int64_t& place_of(const Buffer& buffer, Keep keep, std::size_t layer) {
     const std::size_t number = at(first_layer_[at(buffer.chunk)]) + layer;
     return places_[number * at(num_microbatches_) + at(buffer.microbatch)]
-                  [static_cast<std::size_t>(buffer.keep)];
+                  [static_cast<std::size_t>(keep)];
   }
 
-  void place(const Buffer& buffer) {
+  /// The part of a buffer that came from another stage: it was placed before the rest.
+  struct Received {
+    Keep as = Keep::Arriving;
+    std::size_t layer = 0;
+    std::int64_t bytes = 0;
+  };
+
+  Received received(const Buffer& buffer) const {
+    const ChunkKeeps& chunk = chunks_[at(buffer.chunk)];
+    const bool gradient = buffer.keep == Keep::BetweenGrads;
+    Received part{.as = gradient ? Keep::ArrivingGradient : Keep::Arriving,
+                  .layer = gradient ? chunk.layers().size() - 1 : 0};
+    if (buffer.received && (gradient || chunk.input() == buffer.keep))
+      part.bytes = chunk.layers()[part.layer].bytes[static_cast<std::size_t>(part.as)];
+    return part;
+  }
+
+  void place(Buffer& buffer) {
     const auto& layers = chunks_[at(buffer.chunk)].layers();
-    const auto keep = static_cast<std::size_t>(buffer.keep);
     if (buffer.keep == Keep::InForward) {  // its layers take turns in it
       const std::int64_t place = take(buffer, buffer.bytes);
       for (std::size_t layer = 0; layer < layers.size(); ++layer)
-        place_of(buffer, layer) = place + layers[layer].in_forward;
-      return;
+        place_of(buffer, buffer.keep, layer) = place + layers[layer].in_forward;
+    } else if (is_arriving(buffer.keep)) {
+      const std::size_t layer = buffer.keep == Keep::Arriving ? 0 : layers.size() - 1;
+      place_of(buffer, buffer.keep, layer) = take(buffer, buffer.bytes);
+      buffer.taken.clear();  // it stays, as a part of what it is received for
+    } else {
+      place_layers(buffer);
     }
-    for (std::size_t layer = 0; layer < layers.size(); ++layer)
-      if (layers[layer].bytes[keep] > 0)
-        place_of(buffer, layer) = take(buffer, layers[layer].bytes[keep]);
   }
 
-  std::int64_t take(const Buffer& buffer, std::int64_t bytes) {
-    const std::int64_t place =
-        holes_.take(bytes, two_ended_ && buffer.keep != Keep::UntilWeightGrad);
-    bytes_ = std::max(bytes_, place + bytes);
-    return place;
-  }
-
-  void release(const Buffer& buffer) {
+  /// Largest first: what is left of a place that was freed stays in one piece.
+  void place_layers(Buffer& buffer) {
     const auto& layers = chunks_[at(buffer.chunk)].layers();
-    const auto keep = static_cast<std::size_t>(buffer.keep);
-    if (buffer.keep == Keep::InForward) {
-      holes_.release(place_of(buffer, 0) - layers.front().in_forward, buffer.bytes);
-      return;
+    const Received part = received(buffer);
+    if (part.bytes > 0) {
+      std::int64_t& place = place_of(buffer, part.as, part.layer);
+      if (buffer.first == 0)  // there was no task before
+        place = take(buffer, part.bytes);
+      else
+        buffer.taken.emplace_back(place, part.bytes);
     }
-    for (std::size_t layer = 0; layer < layers.size(); ++layer)
-      if (layers[layer].bytes[keep] > 0)
-        holes_.release(place_of(buffer, layer), layers[layer].bytes[keep]);
+    const auto before = [&](std::size_t layer) { return layer == part.layer ? part.bytes : 0; };
+    const auto size = [&](std::size_t layer) {
+      return layers[layer].bytes[static_cast<std::size_t>(buffer.keep)] - before(layer);
+    };
+    std::vector<std::size_t> order(layers.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, std::greater{}, size);
+    for (const std::size_t layer : order)
+      if (size(layer) > 0)
+        place_of(buffer, buffer.keep, layer) = take(buffer, size(layer)) - before(layer);
+  }
+
+  std::int64_t take(Buffer& buffer, std::int64_t bytes) {
+    Keep keep = buffer.keep;
+    if (keep == Keep::Arriving) keep = *chunks_[at(buffer.chunk)].input();
+    const std::int64_t place = holes_.take(bytes, two_ended_ && keep != Keep::UntilWeightGrad);
+    bytes_ = std::max(bytes_, place + bytes);
+    buffer.taken.emplace_back(place, bytes);
+    return place;
   }
 
   const std::vector<ChunkKeeps>& chunks_;
@@ -218,7 +258,10 @@ class Planner {
     std::vector<std::int64_t> begins(tasks.size(), 0), ends(tasks.size(), 0);
     for (const Buffer& buffer : buffers_) {
       begins[at(buffer.first)] += buffer.bytes;
-      ends[at(buffer.last)] += buffer.bytes;
+      if (is_arriving(buffer.keep))  // until the next task begins, which keeps it as something else
+        begins[at(buffer.last) + 1] -= buffer.bytes;
+      else
+        ends[at(buffer.last)] += buffer.bytes;
     }
     std::int64_t alive = 0;
     for (std::size_t i = 0; i < tasks.size(); ++i) {
@@ -256,6 +299,7 @@ class Planner {
     const Passage& own = of(chunk, microbatch);
     require_invariant(own.forward.has_value(), "every chunk sees every micro-batch");
     int begin = *own.forward;
+    const bool receives_input = has_neighbour_elsewhere(chunk, -1);
     if (const auto before = neighbour(chunk, -1)) begin = *of(*before, microbatch).forward;
     const auto add = [&](Keep keep, int first, int last) {
       if (const std::int64_t size = bytes[static_cast<std::size_t>(keep)]; size > 0)
@@ -264,8 +308,12 @@ class Planner {
                             .last = last,
                             .chunk = chunk,
                             .microbatch = microbatch,
-                            .keep = keep});
+                            .keep = keep,
+                            .received = keep == Keep::BetweenGrads
+                                            ? has_neighbour_elsewhere(chunk, 1)
+                                            : receives_input});
     };
+    if (receives_input && begin > 0) add(Keep::Arriving, begin - 1, begin - 1);
     add(Keep::InForward, begin, *own.forward);
     if (!training_) {
       add(Keep::UntilInputGrad, begin, *own.forward);
@@ -277,6 +325,7 @@ class Planner {
     if (const auto after = neighbour(chunk, 1)) gradient = *of(*after, microbatch).input;
     add(Keep::UntilInputGrad, begin, *own.input);
     add(Keep::UntilWeightGrad, begin, *own.weight);
+    if (has_neighbour_elsewhere(chunk, 1)) add(Keep::ArrivingGradient, gradient - 1, gradient - 1);
     add(Keep::BetweenGrads, gradient, *own.weight);
   }
 
@@ -330,10 +379,17 @@ class Planner {
 
 }  // namespace
 
-void ChunkKeeps::add(const KeptBytes& layer) {
+void ChunkKeeps::add(const KeptBytes& layer, std::optional<Keep> input) {
   constexpr auto kInForward = static_cast<std::size_t>(Keep::InForward);
-  for (std::size_t keep = 0; keep < kNumKeeps; ++keep)
-    if (keep != kInForward) bytes_[keep] += layer[keep];
+  for (const Keep keep : {Keep::UntilInputGrad, Keep::UntilWeightGrad, Keep::BetweenGrads})
+    bytes_[static_cast<std::size_t>(keep)] += layer[static_cast<std::size_t>(keep)];
+  constexpr auto kArriving = static_cast<std::size_t>(Keep::Arriving);
+  constexpr auto kArrivingGradient = static_cast<std::size_t>(Keep::ArrivingGradient);
+  if (layers_.empty()) {
+    bytes_[kArriving] = layer[kArriving];
+    input_ = input;
+  }
+  bytes_[kArrivingGradient] = layer[kArrivingGradient];
   std::int64_t begin = 0;
   if (layer[kInForward] > 0) {
     begin = second_ ? layer[kInForward] : 0;

@@ -17,12 +17,30 @@ const Value* value_with(const Program& program, int layer, Storage storage) {
   return nullptr;
 }
 
+/// As what the layer finds the value: received from another stage, it has arrived before what else
+/// the layer keeps.
+Keep found_as(const Program& program, int layer, const Value& value) {
+  const Chunk& chunk = program.chunks[at(program.layers[at(layer)].chunk)];
+  const auto elsewhere = [&](const std::optional<int>& stage) {
+    return stage && *stage != program.role.stage;
+  };
+  if (value.keep == Keep::InForward) return value.keep;
+  if (value.storage == Storage::LayerInput && layer == chunk.first_layer &&
+      elsewhere(chunk.previous_stage))
+    return Keep::Arriving;
+  if (value.storage == Storage::LayerOutputGrad && layer + 1 == chunk.end_layer &&
+      elsewhere(chunk.next_stage))
+    return Keep::ArrivingGradient;
+  return value.keep;
+}
+
 /// A value in Region::Saved: of a micro-batch, in what the layer keeps.
 Address kept(const Program& program, int layer, int microbatch, const Value& value) {
-  const std::size_t place = at(layer) * at(program.plan.num_microbatches()) + at(microbatch);
+  const KeptBytes& places =
+      program.kept_places[at(layer) * at(program.plan.num_microbatches()) + at(microbatch)];
+  const auto keep = static_cast<std::size_t>(found_as(program, layer, value));
   return {.region = Region::Saved,
-          .offset =
-              program.kept_places[place][static_cast<std::size_t>(value.keep)] + value.offset_bytes,
+          .offset = places[keep] + value.offset_bytes,
           .bytes = aligned_bytes(value, program.sizes)};
 }
 

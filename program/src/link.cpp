@@ -2,6 +2,7 @@
 #include <array>
 #include <iterator>
 #include <map>
+#include <utility>
 
 #include "program/address.hpp"
 #include "program/lower.hpp"
@@ -77,6 +78,34 @@ class ByteMap {
   std::map<std::int64_t, Segment> segments_;
 };
 
+/// A receive is posted when the task before its own begins. Earlier it would hold a part of the
+/// device for nothing (a receive of NCCL is a kernel that waits), and when it may begin would
+/// depend on where its memory lies. A custom schedule may need messages in any order.
+class ReceiveTimes {
+ public:
+  explicit ReceiveTimes(const Program& program)
+      : applies_(program.plan.schedule != ScheduleKind::Custom) {}
+
+  /// @param instance  the next of the program    @returns what it waits for, or kNone
+  int add(const OperationInstance& instance, int index, const Operation& operation) {
+    if (!applies_) return kNone;
+    if (instance.task > task_) {
+      task_ = instance.task;
+      before_previous_ = std::exchange(previous_, last_);
+    }
+    if (operation.lane == Lane::Compute) last_ = index;
+    const auto* peer = std::get_if<PeerOp>(&operation.work);
+    return peer != nullptr && !peer->send ? before_previous_ : kNone;
+  }
+
+ private:
+  bool applies_;
+  int task_ = -1;
+  int last_ = kNone;             // computation so far
+  int previous_ = kNone;         // when this task began
+  int before_previous_ = kNone;  // when the task before began
+};
+
 }  // namespace
 
 void link(Program& program) {
@@ -86,9 +115,11 @@ void link(Program& program) {
   for (auto& of_lane : waited) of_lane.fill(kNone);
   std::vector<std::uint8_t> lanes;  // of the instances so far
   lanes.reserve(program.instances.size());
+  ReceiveTimes receive_times(program);
   for (int index = 0; index < static_cast<int>(program.instances.size()); ++index) {
     OperationInstance& instance = program.instances[static_cast<std::size_t>(index)];
-    const auto lane = static_cast<std::size_t>(operation_of(program, instance).lane);
+    const Operation& operation = operation_of(program, instance);
+    const auto lane = static_cast<std::size_t>(operation.lane);
     lanes.push_back(static_cast<std::uint8_t>(lane));
     // Of each other lane only the latest instance matters: a lane runs in order.
     std::array<int, kNumLanes> latest;
@@ -98,6 +129,7 @@ void link(Program& program) {
       auto& slot = latest[lanes[static_cast<std::size_t>(other)]];
       slot = std::max(slot, other);
     };
+    wait_for(receive_times.add(instance, index, operation));
     const Footprint touched = footprint(program, instance);
     for (const Address& read : touched.reads)
       memory[{read.region, read.slot}].read(read.offset, read.offset + read.bytes,

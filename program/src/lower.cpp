@@ -23,6 +23,13 @@
 namespace meshplan::program {
 namespace {
 
+std::optional<Keep> keep_of_input(const Block& block) {
+  const auto input = std::ranges::find_if(block.values, [](const Value& value) {
+    return value.storage == Storage::LayerInput && !value.alias;
+  });
+  return input == block.values.end() ? std::nullopt : std::optional(input->keep);
+}
+
 // Assembles the program of one stage.
 class Lowering {
  public:
@@ -169,7 +176,8 @@ class Lowering {
           std::max(transient_bytes_, plan_block_memory(sharded_.back(), program_.sizes));
     }
     LayerInstance placed{.block = entry->second, .layer = layer, .chunk = chunk};
-    keeps_.back().add(sharded_[at(entry->second)].block.kept_bytes);
+    const Block& block = sharded_[at(entry->second)].block;
+    keeps_.back().add(block.kept_bytes, keep_of_input(block));
     placed.quantized_offset = quantized_bytes_;
     quantized_bytes_ += sharded_[at(entry->second)].block.quantized_bytes;
     placed_.push_back({.sharded = entry->second, .layer = layer, .prefix = std::move(prefix)});
@@ -245,8 +253,8 @@ class Lowering {
     std::vector<bool> has_backward;
     for (const Chunk& chunk : program_.chunks) has_backward.push_back(chunk.has_backward);
     ActivationPlan activations =
-        plan_activations(schedule_, program_.role.stage, plan().num_microbatches(), keeps_, training,
-                         std::move(has_backward));
+        plan_activations(schedule_, program_.role.stage, plan().num_microbatches(), keeps_,
+                         training, std::move(has_backward));
     program_.kept_places = std::move(activations.places);
     program_.memory.boundary = activations.boundary;
     set(Region::Saved, activations.bytes);

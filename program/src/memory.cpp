@@ -93,20 +93,39 @@ bool is_kept(const Value& value) {
          (value.storage == Storage::LayerOutputGrad && value.keep == Keep::BetweenGrads);
 }
 
+namespace {
+
+/// What a layer may receive from another stage comes first in its class: it arrives before the
+/// rest, at a place of its own.
+void place_kept(Block& block, const models::SymbolValues& sizes) {
+  block.kept_bytes = {};
+  const auto bytes_of = [&](Keep keep) -> std::int64_t& {
+    return block.kept_bytes[static_cast<std::size_t>(keep)];
+  };
+  for (const bool arrives : {true, false})
+    for (Value& value : block.values) {
+      if (!is_kept(value) || value.alias || arrives == (value.storage == Storage::Saved)) continue;
+      value.offset_bytes = bytes_of(value.keep);
+      bytes_of(value.keep) += aligned_bytes(value, sizes);
+      if (!arrives || value.keep == Keep::InForward) continue;
+      require_invariant(value.offset_bytes == 0, "a layer has one input and one output");
+      bytes_of(value.storage == Storage::LayerInput ? Keep::Arriving : Keep::ArrivingGradient) =
+          bytes_of(value.keep);
+    }
+}
+
+}  // namespace
+
 std::int64_t plan_block_memory(ShardedLayer& layer, const models::SymbolValues& sizes) {
   Block& block = layer.block;
-  block.kept_bytes = {};
   block.quantized_bytes = 0;
   for (Value& value : block.values) {
     if (value.storage == Storage::QuantizedWeight) {
       value.offset_bytes = block.quantized_bytes;
       block.quantized_bytes += aligned_bytes(value, sizes);
     }
-    if (!is_kept(value) || value.alias) continue;
-    std::int64_t& bytes = block.kept_bytes[static_cast<std::size_t>(value.keep)];
-    value.offset_bytes = bytes;
-    bytes += aligned_bytes(value, sizes);
   }
+  place_kept(block, sizes);
   block.saved_bytes = block.kept_bytes[static_cast<std::size_t>(Keep::UntilInputGrad)] +
                       block.kept_bytes[static_cast<std::size_t>(Keep::UntilWeightGrad)];
   std::int64_t transient = 0;

@@ -46,6 +46,10 @@ ChunkCost ChunkMaker::run() {
   chunk_.once_seconds *= turns_;
   constexpr auto kInForward = static_cast<std::size_t>(program::Keep::InForward);
   chunk_.kept_bytes[kInForward] = keeps_.bytes()[kInForward];  // layers take turns
+  for (const auto arriving : {program::Keep::Arriving, program::Keep::ArrivingGradient}) {
+    const auto keep = static_cast<std::size_t>(arriving);
+    chunk_.kept_bytes[keep] = base_.layer_kept_bytes[keep];  // of one layer, not of all
+  }
   add_gradients();
   return std::move(chunk_);
 }

@@ -41,8 +41,8 @@ struct Played {
   SimulationResult result = {};
 };
 
-/// Micro-batches after which the middle of a step repeats, if all of its stages soon run in time
-/// with the slowest.
+/// Micro-batches of which the middle of a step repeats, if its stages soon run in time with the
+/// slowest.
 int shortest_repeating(const program::Plan& plan) {
   constexpr int kSlack = 6;
   const int pp = plan.parallel.pp;
@@ -50,12 +50,12 @@ int shortest_repeating(const program::Plan& plan) {
     case program::ScheduleKind::OneFOneB:
     case program::ScheduleKind::ZbH1:
       return 2 * pp + kSlack;
+    case program::ScheduleKind::Interleaved:
     case program::ScheduleKind::ZbV:
     case program::ScheduleKind::DualPipeV:
       return 4 * pp + kSlack;
     case program::ScheduleKind::GPipe:  // its halves repeat, each by itself
     case program::ScheduleKind::Custom:
-    case program::ScheduleKind::Interleaved:  // where memory lies delays its messages
       break;
   }
   return plan.num_microbatches();
@@ -74,33 +74,26 @@ Played play_all(const program::Plan& plan, const Cluster& cluster, Repetition re
   return played;
 }
 
-/// Of fewer micro-batches, if the middle of their step repeats, and a period more of them takes
-/// what the repetition says: the end of a step may still depend on where its memory lies.
+/// Of fewer micro-batches, if the middle of their step repeats: what an operation waits for does
+/// not depend on where memory lies (program::link), so equal states have equal futures.
 std::optional<Played> play_shorter(const program::Plan& plan, const Cluster& cluster) {
   if (cluster.communication.needs_host) return std::nullopt;  // ranks share cores: nothing repeats
-  constexpr double kSame = 1e-9;
   const int all = plan.num_microbatches();
   const int period = plan.schedule == program::ScheduleKind::Interleaved ? plan.parallel.pp : 1;
-  const int shortest = shortest_repeating(plan);
-  const int fewer = shortest + (all - shortest) % period;
-  constexpr int kWorthTrying = 6;
-  if (kWorthTrying * fewer > all) return std::nullopt;
-  const auto step_of = [&](int played, int repeated) {
-    return play_all(of_microbatches(plan, played), cluster,
-                    {.microbatches = period, .times = (repeated - played) / period});
-  };
-  Played longer = step_of(fewer + period, all);
-  if (!longer.result.repeats) return std::nullopt;
-  const Played shorter = step_of(fewer, all);
-  if (!shorter.result.repeats || std::abs(shorter.result.step_time_s - longer.result.step_time_s) >
-                                     kSame * longer.result.step_time_s)
-    return std::nullopt;
-  std::vector<program::MemoryPlan> memory = program::lower_memory(plan);
-  for (std::size_t s = 0; s < memory.size(); ++s) {
-    longer.programs[s].memory = std::move(memory[s]);
-    longer.programs[s].plan = plan;
+  for (int shortest = shortest_repeating(plan);; shortest *= 2) {
+    const int fewer = shortest + (all - shortest) % period;
+    constexpr int kWorthTrying = 2;
+    if (kWorthTrying * fewer > all) return std::nullopt;
+    Played played = play_all(of_microbatches(plan, fewer), cluster,
+                             {.microbatches = period, .times = (all - fewer) / period});
+    if (!played.result.repeats) continue;
+    std::vector<program::MemoryPlan> memory = program::lower_memory(plan);
+    for (std::size_t s = 0; s < memory.size(); ++s) {
+      played.programs[s].memory = std::move(memory[s]);
+      played.programs[s].plan = plan;
+    }
+    return played;
   }
-  return longer;
 }
 
 Played play(const program::Plan& plan, const Cluster& cluster) {

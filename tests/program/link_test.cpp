@@ -106,6 +106,7 @@ TEST_CASE("Forward-only programs are ordered as well", "[program][link]") {
       CHECK(races(program).empty());
 }
 
+// But for one of a receive, which decides when it is posted: when the task before its own begins.
 TEST_CASE("No wait is redundant: without any one of them two operations race", "[program][link]") {
   Plan plan = test::make_plan(test::gpt2_style(), {.tp = 2, .pp = 2, .dp = 2, .sp = true}, 3);
   plan.model.num_layers = 2;
@@ -114,10 +115,13 @@ TEST_CASE("No wait is redundant: without any one of them two operations race", "
     for (OperationInstance& instance : program.instances)
       for (std::size_t i = 0; i < instance.waits.size(); ++i) {
         const std::vector<int> all = instance.waits;
+        const OperationInstance& awaited = program.instances[at(all[i])];
+        const auto* peer = std::get_if<PeerOp>(&operation_of(program, instance).work);
+        if (peer != nullptr && !peer->send && awaited.task <= instance.task - 2) continue;
         instance.waits.erase(instance.waits.begin() + static_cast<std::ptrdiff_t>(i));
         INFO("stage " << program.role.stage << ": " << operation_of(program, instance).name
                       << " waits for "
-                      << operation_of(program, program.instances[at(all[i])]).name);
+                      << operation_of(program, awaited).name);
         CHECK_FALSE(races(program).empty());
         instance.waits = all;
       }

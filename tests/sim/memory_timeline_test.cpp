@@ -65,6 +65,26 @@ int in_flight(const program::Trace& trace, int rank, double time_s) {
   return count;
 }
 
+/// Is the next task a forward one, whose input arrives meanwhile?
+bool input_arrives(const program::Trace& trace, int rank, double time_s) {
+  const program::Span* now = nullptr;
+  for (const program::Span& span : trace.spans)
+    if (span.rank == rank && span.microbatch >= 0 && span.lane == program::Lane::Compute &&
+        span.start_s <= time_s && (now == nullptr || span.start_s >= now->start_s))
+      now = &span;
+  if (now == nullptr) return false;
+  const auto is_forward = [](const program::Span& span) {
+    return span.phase == program::Phase::Forward;
+  };
+  const program::Span* next = nullptr;
+  for (const program::Span& span : trace.spans)
+    if (span.rank == rank && span.microbatch >= 0 && span.lane == program::Lane::Compute &&
+        span.start_s > time_s && (next == nullptr || span.start_s < next->start_s) &&
+        (span.microbatch != now->microbatch || is_forward(span) != is_forward(*now)))
+      next = &span;
+  return next != nullptr && is_forward(*next);
+}
+
 }  // namespace
 
 // 1F1B of two stages and three micro-batches runs F0 F1 B0 F2 B1 B2 on the first stage: with 10
@@ -90,13 +110,17 @@ TEST_CASE("A timeline holds as many micro-batches as its schedule has in flight"
   for (int s = 0; s < kStages; ++s) {
     const MemoryTimeline& timeline = played.timelines[static_cast<std::size_t>(s)];
     const double one = kept_by_microbatch(played.programs[static_cast<std::size_t>(s)]);
+    const double input = s > 0 ? 128.0 * 256 * 4 : 0;
     const bool gpipe = schedule == program::ScheduleKind::GPipe;
     const int most = gpipe ? microbatches : std::min(microbatches, kStages - s);
     CHECK(timeline.stage == s);
-    CHECK(most_activations(timeline) == Approx(most * one));
+    CHECK(most_activations(timeline) ==
+          Approx(most * one + (!gpipe && microbatches > most ? input : 0)));
     for (const MemorySample& sample : timeline.samples)
       CHECK(sample.use[MemoryClass::Activations] ==
-            Approx(in_flight(played.trace, timeline.rank, sample.time_s) * one).margin(1));
+            Approx(in_flight(played.trace, timeline.rank, sample.time_s) * one +
+                   (input_arrives(played.trace, timeline.rank, sample.time_s) ? input : 0))
+                .margin(1));
   }
 }
 

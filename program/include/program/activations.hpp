@@ -21,7 +21,8 @@ struct ActivationPlan {
 class ChunkKeeps {
  public:
   /// Layers in the order of the forward pass.
-  void add(const KeptBytes& layer);
+  /// @param input  what the layer's input is kept as
+  void add(const KeptBytes& layer, std::optional<Keep> input = {});
   const KeptBytes& bytes() const { return bytes_; }
   /// Of each layer, and where its inputs that only the forward pass reads begin among all of them.
   struct Layer {
@@ -29,11 +30,14 @@ class ChunkKeeps {
     std::int64_t in_forward = 0;
   };
   const std::vector<Layer>& layers() const { return layers_; }
+  /// What the first layer's input is kept as.
+  std::optional<Keep> input() const { return input_; }
 
  private:
   KeptBytes bytes_{};
   bool second_ = false;  // place for the next input
   std::vector<Layer> layers_;
+  std::optional<Keep> input_;
 };
 
 /// Places everything that stage `stage` keeps between tasks, layer by layer, such that what lives
@@ -42,7 +46,8 @@ class ChunkKeeps {
 /// try places it from above, and the tighter of the two is taken. What is alive when a task begins
 /// says where all that follows lies, so a schedule that repeats repeats its places, too. An output
 /// that goes to the next chunk of the same rank is written where that chunk keeps its input, so
-/// that one lives from then on.
+/// that one lives from then on. An input that is received lives from the task before: where it lies
+/// nobody is at work then, and the transfer need not wait for memory.
 /// @param per_chunk  what each chunk keeps of a micro-batch
 /// @param training   false: a forward-only pass, which keeps nothing beyond its task
 /// @param has_backward  by chunk: do gradients pass it? empty = all

@@ -220,12 +220,15 @@ enum class Storage {
 
 /// How long a value in Region::Saved lives, by the tasks of its micro-batch and chunk.
 enum class Keep {
-  UntilInputGrad,   // from the forward task to the input gradient (or the full backward)
-  UntilWeightGrad,  // from the forward task to the weight gradient
-  BetweenGrads,     // from the input gradient to the weight gradient
-  InForward,        // inside the forward task: a layer's input that no backward reads
+  UntilInputGrad,    // from the forward task to the input gradient (or the full backward)
+  UntilWeightGrad,   // from the forward task to the weight gradient
+  BetweenGrads,      // from the input gradient to the weight gradient
+  InForward,         // inside the forward task: a layer's input that no backward reads
+  Arriving,          // before the forward task: the input that its first layer receives, whose
+                     // later life is one of the others
+  ArrivingGradient,  // before the input gradient: its last layer's, if it is then BetweenGrads
 };
-constexpr int kNumKeeps = 4;
+constexpr int kNumKeeps = 6;
 using KeptBytes = std::array<std::int64_t, kNumKeeps>;  // or offsets, by Keep
 
 struct Value {
