@@ -67,18 +67,23 @@ class LastStep {
   };
 
   /// The last part of the step that does to `microbatches` micro-batches what was done to those
-  /// before: at its end every lane of every rank is where it was at its begin, so many
-  /// micro-batches on. What follows from equal states is equal, so further ones would only repeat
-  /// it.
+  /// before, in the same time: at its end every lane of every rank is where it was at its begin, so
+  /// many micro-batches on. What follows from equal states is equal, so further ones would only
+  /// repeat it. Where ranks delay each other by sharing a device, their delays die out by a factor
+  /// a micro-batch: what is left of them need not be as small as the difference in time.
   std::optional<Window> repeating(int microbatches) const {
-    const int all = world_.stages.front().program->plan.num_microbatches();
-    const int last = (all / microbatches - 1) * microbatches;  // a last group may not be whole
-    const Window window{begin_of(last - microbatches), begin_of(last)};
-    if (!(window.begin > 0) || !(window.end > window.begin)) return std::nullopt;
-    for (std::size_t r = 0; r < world_.ranks.size(); ++r)
-      for (const std::vector<int>& lane : world_.stages[at(world_.ranks[r].stage)].lane_order)
-        if (!repeats(r, lane, window, microbatches)) return std::nullopt;
-    return window;
+    const std::vector<double> begins = begins_of_microbatches();
+    // A last group may not be whole.
+    for (int last = static_cast<int>(begins.size()) / microbatches - 1; last > 1; --last) {
+      const Window window{begins[at((last - 1) * microbatches)], begins[at(last * microbatches)]};
+      const double before = window.begin - begins[at((last - 2) * microbatches)];
+      constexpr double kSameSeconds = 1e-10;
+      if (window.end > window.begin &&
+          std::abs(window.seconds() - before) <= kSameSeconds * before &&
+          repeats(window, microbatches))
+        return window;
+    }
+    return std::nullopt;
   }
 
   /// @param period  of the step, with what it takes besides its operations
@@ -129,15 +134,28 @@ class LastStep {
     return outcome_.last.end[outcome_.offset[r] + i] - begin_;
   }
 
-  /// When the first stage begins a micro-batch; -1: it does not.
-  double begin_of(int microbatch) const {
+  /// On the first stage.
+  std::vector<double> begins_of_microbatches() const {
+    const int all = world_.stages.front().program->plan.num_microbatches();
+    std::vector<double> begins(at(all), -1);
     for (std::size_t r = 0; r < world_.ranks.size(); ++r) {
       if (world_.ranks[r].stage != 0) continue;
       const std::vector<program::OperationInstance>& instances = program_of(r).instances;
-      for (std::size_t i = 0; i < instances.size(); ++i)
-        if (instances[i].microbatch == microbatch && instances[i].layer >= 0) return start(r, i);
+      for (std::size_t i = 0; i < instances.size(); ++i) {
+        if (instances[i].microbatch < 0 || instances[i].layer < 0) continue;
+        double& begin = begins[at(instances[i].microbatch)];
+        if (begin < 0) begin = start(r, i);
+      }
+      break;
     }
-    return -1;
+    return begins;
+  }
+
+  bool repeats(const Window& window, int microbatches) const {
+    for (std::size_t r = 0; r < world_.ranks.size(); ++r)
+      for (const std::vector<int>& lane : world_.stages[at(world_.ranks[r].stage)].lane_order)
+        if (!repeats(r, lane, window, microbatches)) return false;
+    return true;
   }
 
   /// Is a lane at the end of the window where it was at its begin?
@@ -152,7 +170,7 @@ class LastStep {
     const program::OperationInstance& second = program_of(r).instances[at(*after)];
     if (first.microbatch < 0)  // of the end of the step: not yet begun
       return before == after && start(r, at(*after)) >= window.end;
-    constexpr double kSameTime = 1e-9;
+    constexpr double kSameTime = 1e-7;
     const auto same = [&](double a, double b) {
       return std::abs((b - window.end) - (a - window.begin)) <= kSameTime * window.seconds();
     };

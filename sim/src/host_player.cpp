@@ -93,7 +93,7 @@ class HostPlayer final : public Player {
     while (!stopped_) {
       if (own.next == num_instances(rank)) {
         if (own.posted.empty()) {
-          finish_step(own.step);
+          finish_step(rank, own.step);
           own.next = 0;
           ++own.step;
         } else {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "core/units.hpp"
 #include "player.hpp"
@@ -12,7 +13,8 @@ class LanePlayer final : public Player {
   LanePlayer(World& world, const Cluster& cluster, const SimulationOptions& options)
       : Player(world, cluster, options),
         lanes_(world.ranks.size() * program::kNumLanes),
-        hosts_(world.ranks.size()) {
+        hosts_(world.ranks.size()),
+        plays_runs_(!options.record_spans) {
     for (int rank = 0; rank < static_cast<int>(world.ranks.size()); ++rank) {
       hosts_[at(rank)].left.fill(num_instances(rank));
       const Device& device = device_of(cluster, node_type(cluster, world.ranks[at(rank)].rank));
@@ -25,6 +27,7 @@ class LanePlayer final : public Player {
     int next = 0;  // into the lane's order
     int step = 0;
     bool busy = false;
+    int run = 1;  // operations in progress: more than one where a run is played at once
   };
   struct HostState {
     double issue_seconds = 0;       // of an operation
@@ -66,10 +69,32 @@ class LanePlayer final : public Player {
     if (!waits_done(rank, instance, state.step) || !is_issued(rank, instance, state.step)) return;
     state.busy = true;
     if (target(rank, instance) >= 0) {
-      begin_work(rank, lane, instance, state.step);
+      begin_run(rank, lane, state);
     } else if (const int activity = arrive(rank, instance, state.step); all_arrived(activity)) {
       start_meeting(activity);
     }
+  }
+
+  /// Operations of the compute lane of which only the end of the last one matters, if the host has
+  /// issued them all: one event instead of many.
+  void begin_run(int rank, int lane, LaneState& state) {
+    const std::vector<int>& instances = order(rank, lane);
+    const int first = instances[at(state.next)];
+    state.run = 1;
+    if (plays_runs_ && lane == static_cast<int>(program::Lane::Compute)) {
+      const int end = tables(rank).run_end[at(state.next)];
+      if (issue_time(rank, instances[at(end - 1)], state.step) <= now_)
+        state.run = end - state.next;
+    }
+    double seconds = 0;
+    for (int i = 0; i < state.run; ++i)
+      seconds += world_.works[at(target(rank, instances[at(state.next + i)]))].seconds;
+    begin_work(rank, lane, first, state.step, seconds);
+  }
+
+  double issue_time(int rank, int instance, int step) const {
+    const HostState& host = hosts_[at(rank)];
+    return host.begin[at(step & 1)] + (instance + 1) * host.issue_seconds;
   }
 
   /// The host issues operations one after another; it begins a step when it has issued the one
@@ -83,7 +108,7 @@ class LanePlayer final : public Player {
       host.begin[at(step & 1)] = std::max(issued, host.finished[at(step & 1)]);
       host.step_begun = step;
     }
-    const double when = host.begin[at(step & 1)] + (instance + 1) * host.issue_seconds;
+    const double when = issue_time(rank, instance, step);
     if (when <= now_) return true;
     if (host.timer <= now_ || when < host.timer) {
       host.timer = when;
@@ -96,14 +121,21 @@ class LanePlayer final : public Player {
     const int lane = tables(rank).lane[at(instance)];
     LaneState& state = lanes_[at(rank * program::kNumLanes + lane)];
     state.busy = false;
-    ++state.next;
+    int last = instance;
+    for (int i = 1; i < state.run; ++i) {
+      last = order(rank, lane)[at(state.next + i)];
+      note_start(rank, last, state.step);
+      mark_done(rank, last, state.step);
+    }
+    state.next += state.run;
     HostState& host = hosts_[at(rank)];
     int& left = host.left[at(state.step & 1)];
-    if (--left > 0) return tables(rank).wakes[at(instance)];
+    left -= std::exchange(state.run, 1);
+    if (left > 0) return tables(rank).wakes[at(last)];
     left = num_instances(rank);
     ++host.steps_finished;
     host.finished[at(state.step & 1)] = now_;
-    finish_step(state.step);
+    finish_step(rank, state.step);
     return kAllLanes;
   }
 
@@ -121,6 +153,7 @@ class LanePlayer final : public Player {
 
   std::vector<LaneState> lanes_;
   std::vector<HostState> hosts_;
+  bool plays_runs_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "world.hpp"
@@ -56,7 +57,8 @@ class Player {
   /// May a rank begin `step`? Ranks are at most one step apart.
   bool may_begin(int step) const { return step <= steps_finished_ + 1; }
 
-  void begin_work(int rank, int lane, int instance, int step);
+  /// @param seconds  at full speed; absent: those of the instance alone
+  void begin_work(int rank, int lane, int instance, int step, std::optional<double> seconds = {});
   /// @returns the meeting's activity
   int arrive(int rank, int instance, int step);
   bool all_arrived(int activity) const;
@@ -64,8 +66,10 @@ class Player {
   void pause_meeting(int activity);
   const Meeting& meeting_of(int activity) const;
   void set_timer(int rank, double when);
+  void note_start(int rank, int instance, int step);
+  void mark_done(int rank, int instance, int step);
   /// All of a rank's instances of the step are done.
-  void finish_step(int step);
+  void finish_step(int rank, int step);
 
   World& world_;
   const Cluster& cluster_;
@@ -99,11 +103,10 @@ class Player {
   void push(Event event);
   void push_changed();
   void handle(const Event& event);
-  void note_start(int rank, int instance, int step);
   void complete_work(int activity);
   void complete_meeting(int activity);
-  void mark_done(int rank, int instance, int step);
   bool settled() const;
+  bool ranks_end_alike() const;
   [[noreturn]] void report_deadlock() const;
 
   const SimulationOptions& options_;
@@ -112,10 +115,11 @@ class Player {
   std::vector<Event> heap_;
   std::vector<Working> working_;
   std::vector<MeetingState> meeting_states_;
-  std::vector<LaneMask> woken_;          // of a meeting's members
-  std::vector<int> done_step_;           // last step in which an instance was done
-  std::array<PlayedStep, 2> played_;     // by parity of the step
-  std::array<int, 2> ranks_finished_{};  // by parity of the step
+  std::vector<LaneMask> woken_;                   // of a meeting's members
+  std::vector<int> done_step_;                    // last step in which an instance was done
+  std::array<PlayedStep, 2> played_;              // by parity of the step
+  std::array<int, 2> ranks_finished_{};           // by parity of the step
+  std::array<std::vector<double>, 2> rank_ends_;  // likewise, by rank
   int steps_finished_ = 0;
   bool gate_opened_ = false;
 };

@@ -82,7 +82,7 @@ std::optional<Played> play_shorter(const program::Plan& plan, const Cluster& clu
   const int period = plan.schedule == program::ScheduleKind::Interleaved ? plan.parallel.pp : 1;
   for (int shortest = shortest_repeating(plan);; shortest *= 2) {
     const int fewer = shortest + (all - shortest) % period;
-    constexpr int kWorthTrying = 2;
+    constexpr double kWorthTrying = 1.25;
     if (kWorthTrying * fewer > all) return std::nullopt;
     Played played = play_all(of_microbatches(plan, fewer), cluster,
                              {.microbatches = period, .times = (all - fewer) / period});

@@ -32,6 +32,33 @@ const CollectiveOp* collective_of(const program::Operation& operation) {
   return std::get_if<CollectiveOp>(&operation.work);
 }
 
+/// Do two operations count as the same in a breakdown?
+bool same_category(program::Phase a, program::Phase b) {
+  const auto is_gradient = [](program::Phase phase) {
+    return phase == program::Phase::InputGrad || phase == program::Phase::WeightGrad;
+  };
+  return a == b || (is_gradient(a) && is_gradient(b));
+}
+
+std::vector<int> compute_runs(const StageTables& tables) {
+  constexpr auto kCompute = static_cast<std::size_t>(program::Lane::Compute);
+  const std::vector<int>& order = tables.lane_order[kCompute];
+  const auto goes_on = [&](int i, int next) {  // from one to the next
+    const OperationInstance& instance = tables.program->instances[at(i)];
+    const OperationInstance& following = tables.program->instances[at(next)];
+    const bool awaited = tables.wakes[at(i)] != lane_bit(kCompute);
+    const bool waits = tables.wait_begin[at(next)] != tables.wait_begin[at(next) + 1];
+    return !awaited && !waits && instance.task >= 0 && instance.task == following.task &&
+           same_category(program::operation_of(*tables.program, instance).phase,
+                         program::operation_of(*tables.program, following).phase);
+  };
+  std::vector<int> end(order.size());
+  for (std::size_t i = order.size(); i-- > 0;)
+    end[i] = i + 1 < order.size() && goes_on(order[i], order[i + 1]) ? end[i + 1]
+                                                                     : static_cast<int>(i) + 1;
+  return end;
+}
+
 StageTables tables_of(const Program& program) {
   StageTables tables{.program = &program};
   tables.lane.reserve(program.instances.size());
@@ -48,6 +75,7 @@ StageTables tables_of(const Program& program) {
     tables.waits.insert(tables.waits.end(), instance.waits.begin(), instance.waits.end());
     tables.wait_begin.push_back(static_cast<int>(tables.waits.size()));
   }
+  tables.run_end = compute_runs(tables);
   return tables;
 }
 

@@ -30,6 +30,9 @@ struct StageTables {
   std::vector<int> wait_begin = {};     // instances + 1 offsets into `waits`
   std::vector<int> waits = {};
   std::array<std::vector<int>, program::kNumLanes> lane_order = {};  // instances of a lane
+  // By place in the order of the compute lane: where the run ends that goes on there, operations of
+  // one task and kind that nothing interrupts or observes.
+  std::vector<int> run_end = {};
 };
 
 /// An operation that one rank does alone.
