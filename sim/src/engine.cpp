@@ -59,30 +59,28 @@ class LastStep {
     return spans;
   }
 
-  /// A part of the step, as long as what follows or precedes it.
+  /// A part of the step that does to some micro-batches what was done to as many before.
   struct Window {
     double begin = 0;
     double end = 0;
+    int microbatches = 0;
     double seconds() const { return end - begin; }
   };
 
-  /// The last part of the step that does to `microbatches` micro-batches what was done to those
-  /// before, in the same time: at its end every lane of every rank is where it was at its begin, so
-  /// many micro-batches on. What follows from equal states is equal, so further ones would only
-  /// repeat it. Where ranks delay each other by sharing a device, their delays die out by a factor
-  /// a micro-batch: what is left of them need not be as small as the difference in time.
-  std::optional<Window> repeating(int microbatches) const {
+  /// The shortest such part, near the end: at its end every lane of every rank is where it was at
+  /// its begin, so many micro-batches on. What follows from equal states is equal, so further ones
+  /// would only repeat it. Ranks that wait for each other in a ring of n come round after up to n
+  /// micro-batches (Baccelli et al., "Synchronization and Linearity", 1992, section 3.7).
+  /// @param period  micro-batches after which the schedule repeats
+  std::optional<Window> repeating(int period) const {
     const std::vector<double> begins = begins_of_microbatches();
-    // A last group may not be whole.
-    for (int last = static_cast<int>(begins.size()) / microbatches - 1; last > 1; --last) {
-      const Window window{begins[at((last - 1) * microbatches)], begins[at(last * microbatches)]};
-      const double before = window.begin - begins[at((last - 2) * microbatches)];
-      constexpr double kSameSeconds = 1e-10;
-      if (window.end > window.begin &&
-          std::abs(window.seconds() - before) <= kSameSeconds * before &&
-          repeats(window, microbatches))
-        return window;
-    }
+    const int groups = static_cast<int>(begins.size()) / period;  // a last one may not be whole
+    for (int length = 1; 2 * length < groups; ++length)
+      for (int last = groups - 1; last > length; --last) {
+        const Window window{begins[at((last - length) * period)], begins[at(last * period)],
+                            length * period};
+        if (window.end > window.begin && repeats(window)) return window;
+      }
     return std::nullopt;
   }
 
@@ -151,16 +149,15 @@ class LastStep {
     return begins;
   }
 
-  bool repeats(const Window& window, int microbatches) const {
+  bool repeats(const Window& window) const {
     for (std::size_t r = 0; r < world_.ranks.size(); ++r)
       for (const std::vector<int>& lane : world_.stages[at(world_.ranks[r].stage)].lane_order)
-        if (!repeats(r, lane, window, microbatches)) return false;
+        if (!repeats(r, lane, window)) return false;
     return true;
   }
 
   /// Is a lane at the end of the window where it was at its begin?
-  bool repeats(std::size_t r, const std::vector<int>& lane, const Window& window,
-               int microbatches) const {
+  bool repeats(std::size_t r, const std::vector<int>& lane, const Window& window) const {
     const auto head = [&](double time) {
       return std::ranges::partition_point(lane, [&](int i) { return end(r, at(i)) <= time; });
     };
@@ -170,12 +167,12 @@ class LastStep {
     const program::OperationInstance& second = program_of(r).instances[at(*after)];
     if (first.microbatch < 0)  // of the end of the step: not yet begun
       return before == after && start(r, at(*after)) >= window.end;
-    constexpr double kSameTime = 1e-7;
+    constexpr double kSameTime = 1e-9;
     const auto same = [&](double a, double b) {
       return std::abs((b - window.end) - (a - window.begin)) <= kSameTime * window.seconds();
     };
-    return second.microbatch == first.microbatch + microbatches && second.chunk == first.chunk &&
-           second.layer == first.layer &&
+    return second.microbatch == first.microbatch + window.microbatches &&
+           second.chunk == first.chunk && second.layer == first.layer &&
            (first.layer < 0 || second.operation == first.operation) &&
            same(start(r, at(*before)), start(r, at(*after))) &&
            same(end(r, at(*before)), end(r, at(*after)));
@@ -217,16 +214,19 @@ SimulationResult simulate(const std::vector<Program>& stages, const Cluster& clu
   const LastStep last(world, outcome, mesh);
   const auto& ends = outcome.step_ends;
   const double period = ends.size() > 1 ? ends.back() - ends[ends.size() - 2] : ends.back();
-  const Repetition& more = options.repetition;
-  const std::optional<LastStep::Window> repeated =
-      more.times > 0 && outcome.periodic ? last.repeating(more.microbatches) : std::nullopt;
-  const int times = repeated ? more.times : 0;
-  const LastStep::Window window = repeated.value_or(LastStep::Window{});
+  const LastStep::Window window =
+      outcome.periodic && options.repetition.all > 0
+          ? last.repeating(options.repetition.period).value_or(LastStep::Window{})
+          : LastStep::Window{};
+  const int missing = std::max(0, options.repetition.all - plan.num_microbatches());
+  const bool adds = window.microbatches > 0 && missing % window.microbatches == 0;
+  const int times = adds ? missing / window.microbatches : 0;
   const double extended = period + times * window.seconds();
   SimulationResult result{.step_time_s = with_step_effects(cluster, extended),
                           .periodic = outcome.periodic,
                           .folded = std::ssize(world.ranks) < mesh.world_size(),
-                          .repeats = repeated.has_value(),
+                          .repeats = window.microbatches,
+                          .added = times * window.microbatches,
                           .steps_played = static_cast<int>(ends.size()),
                           .events = outcome.events,
                           .trace = {},

@@ -80,13 +80,17 @@ std::optional<Played> play_shorter(const program::Plan& plan, const Cluster& clu
   if (cluster.communication.needs_host) return std::nullopt;  // ranks share cores: nothing repeats
   const int all = plan.num_microbatches();
   const int period = plan.schedule == program::ScheduleKind::Interleaved ? plan.parallel.pp : 1;
-  for (int shortest = shortest_repeating(plan);; shortest *= 2) {
-    const int fewer = shortest + (all - shortest) % period;
-    constexpr double kWorthTrying = 1.25;
-    if (kWorthTrying * fewer > all) return std::nullopt;
-    Played played = play_all(of_microbatches(plan, fewer), cluster,
-                             {.microbatches = period, .times = (all - fewer) / period});
-    if (!played.result.repeats) continue;
+  const int shortest = shortest_repeating(plan);
+  int fewer = shortest + (all - shortest) % period;
+  constexpr double kWorthTrying = 1.25;
+  while (kWorthTrying * fewer <= all) {
+    Played played = play_all(of_microbatches(plan, fewer), cluster, {.period = period, .all = all});
+    const int missing = all - fewer;
+    if (played.result.added < missing) {
+      const int repeats = played.result.repeats;
+      fewer += repeats > 0 ? missing % repeats : fewer / period * period;
+      continue;
+    }
     std::vector<program::MemoryPlan> memory = program::lower_memory(plan);
     for (std::size_t s = 0; s < memory.size(); ++s) {
       played.programs[s].memory = std::move(memory[s]);
@@ -94,6 +98,7 @@ std::optional<Played> play_shorter(const program::Plan& plan, const Cluster& clu
     }
     return played;
   }
+  return std::nullopt;
 }
 
 Played play(const program::Plan& plan, const Cluster& cluster) {

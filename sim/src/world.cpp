@@ -243,7 +243,8 @@ class WorldBuilder {
       usages.push_back({cores_of(index), part * multiplicity(index, cluster_.devices_per_node)});
       use_host_memory(usages, index, price.memory_bytes_per_s);
     }
-    if (!cpu() && cluster_.communication.device_share > 0)
+    // A transfer occupies a few of a device's units, for what others take many.
+    if (!cpu() && !draft.transfer && cluster_.communication.device_share > 0)
       usages.push_back({device_of(index), cluster_.communication.device_share});
     const bool shared_memory =
         cpu() && price.level == 0;  // its copies are counted as memory traffic

@@ -12,11 +12,11 @@
 
 namespace meshplan::sim {
 
-/// More micro-batches than the programs have: `times` times as many as repeat in the middle of the
-/// step.
+/// A longer step than the programs': of `all` micro-batches. It is their step, and what repeats in
+/// its middle as often as is missing.
 struct Repetition {
-  int microbatches = 0;  // of one period of the schedule
-  int times = 0;
+  int period = 1;  // micro-batches after which the schedule repeats
+  int all = 0;     // 0: the programs' own
 };
 
 struct SimulationOptions {
@@ -25,14 +25,15 @@ struct SimulationOptions {
   bool break_down = true;    // fill SimulationResult::breakdown
   bool record_spans = true;  // fill Trace::spans
   int max_steps = 12;        // played until two periods agree
-  Repetition repetition;     // added to the step, if its middle repeats: see SimulationResult
+  Repetition repetition;     // of what is asked for, see SimulationResult::repeats
 };
 
 struct SimulationResult {
   double step_time_s = 0;  // the period of the loop body
   bool periodic = false;   // false: max_steps were not enough; the last period is given
   bool folded = false;     // trace and breakdown hold one of all ranks that do the same
-  bool repeats = false;  // the middle of the step repeats exactly, and was added as often as asked
+  int repeats = 0;  // micro-batches after which the middle of the step repeats; 0: it does not
+  int added = 0;  // micro-batches: as many as asked for if they are a multiple of these, else none
   int steps_played = 0;
   std::int64_t events = 0;  // starts and ends of operations, each on one lane of one rank
   program::Trace trace;     // of the last step; step_times_s = {step_time_s}
