@@ -232,7 +232,11 @@ class WorldBuilder {
 
   /// What member `index` gives to a meeting. CPU ranks that outnumber the cores of a host in one
   /// group hold all cores together: the group's duration already contains their taking turns.
+  /// Transfers between GPUs are priced as if all ranks of a node sent at once, and occupy a few of
+  /// a device's units: they share nothing more. (Stages that delayed each other by what little it
+  /// is came to a steady pace only after hundreds of micro-batches.)
   void add_meeting_usages(std::vector<Usage>& usages, const Draft& draft, int index) {
+    if (draft.transfer && !cluster_.communication.needs_host) return;
     const Price& price = *draft.price;
     const bool copies = !draft.transfer || index == draft.receiver;
     const bool sends = !draft.transfer || index != draft.receiver;
@@ -243,8 +247,7 @@ class WorldBuilder {
       usages.push_back({cores_of(index), part * multiplicity(index, cluster_.devices_per_node)});
       use_host_memory(usages, index, price.memory_bytes_per_s);
     }
-    // A transfer occupies a few of a device's units, for what others take many.
-    if (!cpu() && !draft.transfer && cluster_.communication.device_share > 0)
+    if (!cpu() && cluster_.communication.device_share > 0)
       usages.push_back({device_of(index), cluster_.communication.device_share});
     const bool shared_memory =
         cpu() && price.level == 0;  // its copies are counted as memory traffic
