@@ -74,6 +74,11 @@ void MeanExperts::add(const ExpertReport& experts) {
   sum_.z_loss += experts.z_loss;
   for (std::size_t i = 0; i < sum_.layers.size(); ++i)
     program::add(sum_.layers[i], experts.layers.at(i));
+  RowsBeyondPlan& beyond = sum_.beyond_plan;
+  beyond.layer_visits += experts.beyond_plan.layer_visits;
+  beyond.bytes = std::max(beyond.bytes, experts.beyond_plan.bytes);
+  beyond.largest_imbalance =
+      std::max(beyond.largest_imbalance, experts.beyond_plan.largest_imbalance);
 }
 
 std::optional<ExpertReport> MeanExperts::mean() const {
@@ -81,6 +86,7 @@ std::optional<ExpertReport> MeanExperts::mean() const {
   ExpertReport mean = sum_;
   mean.balance_loss /= steps_;
   mean.z_loss /= steps_;
+  mean.beyond_plan.layer_visits /= steps_;
   for (LayerLoad& load : mean.layers)
     for (double* figure :
          {&load.min, &load.mean, &load.max, &load.ep_imbalance, &load.dropped_share})

@@ -50,10 +50,20 @@ void fields(Visitor& v, LayerLoad& l) {
 }
 
 template <class Visitor>
+void fields(Visitor& v, RowsBeyondPlan& r) {
+  v.required("layer_visits", r.layer_visits,
+             "work of a layer on a micro-batch with more rows than buffers, on all ranks");
+  v.required("bytes", r.bytes, "of the room made for them at most, on the rank with most");
+  v.required("largest_imbalance", r.largest_imbalance,
+             "rows of the worst of them / those of a balanced router; 0 without any");
+}
+
+template <class Visitor>
 void fields(Visitor& v, ExpertReport& e) {
   v.required("balance_loss", e.balance_loss, "load balancing loss, sum over the layers");
   v.required("z_loss", e.z_loss, "sum over the layers");
   v.required("layers", e.layers, "of each layer with experts");
+  v.optional("beyond_plan", e.beyond_plan, "rows beyond the plan's buffers, and their room");
 }
 
 template <class Visitor>

@@ -87,7 +87,17 @@ const program::LayerLoad* layer_with_most(const program::ExpertReport& experts,
   return most == experts.layers.end() ? nullptr : &*most;
 }
 
-/// The busiest expert and ep rank of any layer, what was dropped, and the routers' losses.
+/// "expert rows beyond the plan: ..." after `before`; empty without any.
+std::string beyond_plan(const program::RowsBeyondPlan& rows, const char* before) {
+  if (rows.layer_visits == 0) return {};
+  return fmt::format(
+      "{}expert rows beyond the plan: {:.3g} layer visits, {:.1f} MiB more, largest imbalance "
+      "{:.2f}",
+      before, rows.layer_visits, rows.bytes / kMib, rows.largest_imbalance);
+}
+
+/// The busiest expert and ep rank of any layer, what was dropped, rows beyond the plan's buffers,
+/// and the routers' losses.
 std::string experts_of_step(const program::ExpertReport& experts) {
   std::string text;
   const auto by_expert = [](const program::LayerLoad& load) { return load.expert_imbalance(); };
@@ -100,6 +110,7 @@ std::string experts_of_step(const program::ExpertReport& experts) {
     text += fmt::format("   ep rank {:.2f} x (layer {})", load->ep_imbalance, load->layer);
   if (const auto* load = layer_with_most(experts, by_drops); load && load->dropped_share > 0)
     text += fmt::format("   dropped {} (layer {})", percent(load->dropped_share), load->layer);
+  text += beyond_plan(experts.beyond_plan, "   ");
   if (experts.balance_loss != 0)
     text += fmt::format("   balance loss {:.4f}", experts.balance_loss);
   if (experts.z_loss != 0) text += fmt::format("   z-loss {:.4f}", experts.z_loss);
@@ -119,9 +130,11 @@ std::string to_text(const program::ExpertReport& experts) {
                           fmt::format("{:.1f}", load.mean), fmt::format("{:.1f}", load.max),
                           fmt::format("{:.3f}", load.expert_imbalance()),
                           fmt::format("{:.3f}", load.ep_imbalance), percent(load.dropped_share)});
+  const std::string beyond = beyond_plan(experts.beyond_plan, "");
   return "tokens of a layer's experts in a step, mean over the steps\n" + to_text(table, 2) +
          fmt::format("ep imbalance  {:.3f} (mean over layers; for simulate --expert-imbalance)\n",
-                     program::mean_ep_imbalance(experts));
+                     program::mean_ep_imbalance(experts)) +
+         (beyond.empty() ? beyond : beyond + "; visits are a step's mean\n");
 }
 
 }  // namespace

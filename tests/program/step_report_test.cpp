@@ -31,7 +31,8 @@ program::ExpertReport experts(double scale) {
                       .max = 4 * scale,
                       .max_expert = 1,
                       .ep_imbalance = 1 + scale,
-                      .dropped_share = scale / 8}}};
+                      .dropped_share = scale / 8}},
+          .beyond_plan = {.layer_visits = 2 * scale, .bytes = 4096, .largest_imbalance = 2.5}};
 }
 
 }  // namespace
@@ -110,6 +111,28 @@ TEST_CASE("a log's imbalance is the mean over its steps and layers", "[program][
                     Catch::Contains("some.jsonl") && Catch::Contains("no step of this log"));
   CHECK_THROWS_WITH(program::ep_imbalance_of_log("{}\nnonsense", "some.jsonl"),
                     Catch::Contains("some.jsonl: line 2"));
+}
+
+TEST_CASE("a log of before rows beyond the plan were told reads as one without any",
+          "[program][watch]") {
+  StepReport report{.step = 1, .experts = experts(1)};
+  auto line = nlohmann::json::parse(to_json_line(report));
+  CHECK(line["experts"]["beyond_plan"]["layer_visits"] == 2);
+  line["experts"].erase("beyond_plan");
+  report.experts->beyond_plan = {};
+  CHECK(program::parse_step_report(line.dump(), "log") == report);
+}
+
+TEST_CASE("of the room for rows beyond the plan, a run tells the most of any step",
+          "[program][watch]") {
+  program::MeanExperts mean;
+  program::ExpertReport step = experts(1);
+  step.beyond_plan = {.layer_visits = 3, .bytes = 100, .largest_imbalance = 1.5};
+  mean.add(step);
+  step.beyond_plan = {.layer_visits = 0, .bytes = 300, .largest_imbalance = 0};
+  mean.add(step);
+  CHECK(mean.mean()->beyond_plan ==
+        program::RowsBeyondPlan{.layer_visits = 1.5, .bytes = 300, .largest_imbalance = 1.5});
 }
 
 TEST_CASE("a log of other lines than ours is refused with file and line", "[program][watch]") {

@@ -58,13 +58,19 @@ TEST_CASE("a row holds a step's figures, and none for an unknown MFU", "[reports
   CHECK_THAT(reports::step_line(step),
              Contains("busiest expert 2.50 x mean (layer 1)   ep rank 1.25 x (layer 0)   dropped "
                       "12.5 % (layer 1)   balance loss 0.0125") &&
-                 !Contains("z-loss"));
+                 !Contains("z-loss") && !Contains("beyond the plan"));
+  step.experts->beyond_plan = {
+      .layer_visits = 3, .bytes = 12.25 * 1024 * 1024, .largest_imbalance = 2.6};
+  const char* beyond =
+      "expert rows beyond the plan: 3 layer visits, 12.2 MiB more, largest imbalance 2.60";
+  CHECK_THAT(reports::step_line(step), Contains(beyond));
   reports::RunSummary summary;
   summary.trace.plan.model = program::test::llama_style();
   summary.trace.plan.workload = {.seq_len = 8, .global_batch_size = 1};
   summary.trace.step_times_s = {1};
   summary.experts = step.experts;
-  CHECK_THAT(reports::to_text(summary), Contains("ep imbalance  1.125 (mean over layers"));
+  CHECK_THAT(reports::to_text(summary),
+             Contains("ep imbalance  1.125 (mean over layers") && Contains(beyond));
 }
 
 TEST_CASE("a header says what MFU divides by, or that nothing is known", "[reports][watch]") {

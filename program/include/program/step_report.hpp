@@ -63,11 +63,21 @@ struct LayerLoad {
   bool operator==(const LayerLoad&) const = default;
 };
 
+/// Rows of experts that a step had beyond the plan's buffers (Plan::expert_imbalance), for which it
+/// made room.
+struct RowsBeyondPlan {
+  double layer_visits = 0;       // work of a layer on a micro-batch that needed room, on all ranks
+  double bytes = 0;              // that the room took at most, on the rank where that is most
+  double largest_imbalance = 0;  // rows / those of a balanced router, of the worst such visit
+  bool operator==(const RowsBeyondPlan&) const = default;
+};
+
 /// What the routers of a model with experts did in a step.
 struct ExpertReport {
   double balance_loss = 0;  // in the gradient, not in the step's loss
   double z_loss = 0;        // likewise
   std::vector<LayerLoad> layers;
+  RowsBeyondPlan beyond_plan;
   bool operator==(const ExpertReport&) const = default;
 };
 
@@ -82,7 +92,8 @@ class MeanExperts {
  public:
   void add(const ExpertReport& experts);
   /// Every figure's mean over the steps, so that an imbalance that moves about does not even out;
-  /// absent without any. max_expert is that of the last step.
+  /// absent without any. max_expert is that of the last step, of the room for rows beyond the plan
+  /// bytes and imbalance are the most of any step.
   std::optional<ExpertReport> mean() const;
 
  private:
