@@ -14,7 +14,8 @@ bool host_must_wait(const Program& program, const OperationInstance& instance,
          });
 }
 
-/// Does the host read how many rows there are when it starts this? The router decides them.
+/// Does the host need to know how many rows there are when it starts this? The router decides them,
+/// and where it sends more than the plan has buffers for, they lie elsewhere in that step.
 bool has_routed_size(const Operation& operation) {
   if (const auto* collective = std::get_if<CollectiveOp>(&operation.work))
     return collective->collective == Collective::AllToAllV;
@@ -23,6 +24,7 @@ bool has_routed_size(const Operation& operation) {
   const bool forward = operation.phase == Phase::Forward || operation.phase == Phase::Recompute;
   switch (compute->kind) {
     case models::OpKind::ExchangeSizes:
+    case models::OpKind::RegroupRows:
     case models::OpKind::GroupedLinear:
       return true;
     case models::OpKind::Activation:

@@ -152,11 +152,12 @@ class Checker {
     else if (!(plan_.expected_expert_imbalance >= 1 &&
                plan_.expected_expert_imbalance <= plan_.expert_imbalance))
       fail("experts",
-           fmt::format("expected_expert_imbalance ({}) must be at least 1, and at most "
-                       "expert_imbalance ({}), which buffers are made for: a run would stop there; "
-                       "nearest: {}, or a larger expert_imbalance",
-                       plan_.expected_expert_imbalance, plan_.expert_imbalance,
-                       plan_.expected_expert_imbalance >= 1 ? plan_.expert_imbalance : 1));
+           fmt::format(
+               "expected_expert_imbalance ({}) must be at least 1, and at most "
+               "expert_imbalance ({}), which buffers are made for: every step of a run would "
+               "take more memory than planned; nearest: {}, or a larger expert_imbalance",
+               plan_.expected_expert_imbalance, plan_.expert_imbalance,
+               plan_.expected_expert_imbalance >= 1 ? plan_.expert_imbalance : 1));
   }
 
   /// Mesh owns the rules of rank order and expert grid.

@@ -373,10 +373,20 @@ const Operation& operation_of(const Program& program, const OperationInstance& i
   return (ref.backward ? block.backward : block.forward)[at(ref.index)];
 }
 
-std::vector<std::int64_t> local_shape(const Program& program, const Value& value) {
+std::vector<std::int64_t> local_shape(const models::SymbolValues& sizes, const Value& value) {
   std::vector<std::int64_t> shape;
-  for (const models::Dim& dim : value.shape) shape.push_back(models::evaluate(dim, program.sizes));
+  for (const models::Dim& dim : value.shape) shape.push_back(models::evaluate(dim, sizes));
   return shape;
+}
+
+std::vector<std::int64_t> local_shape(const Program& program, const Value& value) {
+  return local_shape(program.sizes, value);
+}
+
+bool has_routed_rows(const Value& value) {
+  return std::ranges::any_of(value.shape, [](const models::Dim& dim) {
+    return dim.symbol == models::Symbol::RoutedTokens;
+  });
 }
 
 }  // namespace meshplan::program

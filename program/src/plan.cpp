@@ -119,21 +119,35 @@ std::int64_t expert_capacity(const Plan& plan) {
                                                               : static_cast<std::int64_t>(tokens);
 }
 
-std::int64_t routed_rows_bound(const Plan& plan) {
+namespace {
+
+/// Tokens of a micro-batch whose copies a rank sends to experts: its own, gathered over etp.
+std::int64_t routing_tokens(const Plan& plan) {
+  const std::int64_t shards = plan.parallel.sp ? plan.parallel.tp : 1;
+  return plan.tokens_per_microbatch() / shards * plan.parallel.etp;
+}
+
+}  // namespace
+
+std::int64_t most_routed_rows(const Plan& plan) {
   if (!plan.model.moe) return 0;
   const ParallelConfig& parallel = plan.parallel;
-  const std::int64_t shards = parallel.sp ? parallel.tp : 1;
-  const std::int64_t tokens = plan.tokens_per_microbatch() / shards * parallel.etp;
-  const std::int64_t balanced = tokens * plan.model.moe->top_k;
   const std::int64_t held = plan.model.moe->num_experts / parallel.ep;
-  std::int64_t most = tokens * parallel.ep * std::min<std::int64_t>(plan.model.moe->top_k, held);
-  if (const std::int64_t capacity = expert_capacity(plan)) {
-    // The ranks that send to an expert hold parts of at most so many sequences.
-    int replicas = (parallel.ep * parallel.etp + parallel.tp - 1) / parallel.tp;
-    if (parallel.cp > 1) replicas = std::min(replicas, parallel.dp);
-    most = std::min(most, capacity * held * plan.micro_batch_size * replicas);
-  }
-  if (parallel.ep == 1) return std::min(balanced, most);
+  const std::int64_t most =
+      routing_tokens(plan) * parallel.ep * std::min<std::int64_t>(plan.model.moe->top_k, held);
+  const std::int64_t capacity = expert_capacity(plan);
+  if (capacity == 0) return most;
+  // The ranks that send to an expert hold parts of at most so many sequences.
+  int replicas = (parallel.ep * parallel.etp + parallel.tp - 1) / parallel.tp;
+  if (parallel.cp > 1) replicas = std::min(replicas, parallel.dp);
+  return std::min(most, capacity * held * plan.micro_batch_size * replicas);
+}
+
+std::int64_t routed_rows_bound(const Plan& plan) {
+  if (!plan.model.moe) return 0;
+  const std::int64_t most = most_routed_rows(plan);
+  const std::int64_t balanced = routing_tokens(plan) * plan.model.moe->top_k;
+  if (plan.parallel.ep == 1) return std::min(balanced, most);
   const double wanted = std::ceil(static_cast<double>(balanced) * plan.expert_imbalance);
   return wanted >= static_cast<double>(most) ? most : static_cast<std::int64_t>(wanted);
 }

@@ -191,7 +191,8 @@ void fields(Visitor& v, PlanFile& f) {
   v.optional("count_ends_as_layers", f.plan.count_ends_as_layers,
              "embedding and head count as one layer each where layers are divided evenly");
   v.optional("expert_imbalance", f.plan.expert_imbalance,
-             "rows that a rank's experts may receive, as a multiple of a balanced router's",
+             "rows that buffers hold for a rank's experts, as a multiple of a balanced router's; a "
+             "run makes room for more",
              between(1, limits::kRanks));
   v.optional("expected_expert_imbalance", f.plan.expected_expert_imbalance,
              "rows of the busiest ep rank's experts over the mean, to predict with; 1 = balanced",

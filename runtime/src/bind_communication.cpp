@@ -27,11 +27,9 @@ std::function<Handle()> Executor::communication(const OperationInstance& instanc
     return flat_communication(instance, *flat, group);
   const auto& work = std::get<CollectiveOp>(operation.work);
   const std::int64_t count = models::evaluate(work.elements, program_.sizes);
-  std::byte* sent =
-      arena_.at(program_, program::address_of(program_, instance, operation.inputs.at(0)));
+  std::byte* sent = memory_of(instance, operation.inputs.at(0));
   const ConstBuffer from{sent, count, work.dtype};
-  std::byte* to =
-      arena_.at(program_, program::address_of(program_, instance, operation.outputs.at(0)));
+  std::byte* to = memory_of(instance, operation.outputs.at(0));
   const program::ReduceOp reduce = work.reduce;
   switch (work.collective) {
     case Collective::AllReduce:
@@ -100,12 +98,10 @@ std::function<Handle()> Executor::exchange_of_rows(const OperationInstance& inst
                                                    const Operation& operation,
                                                    Communicator& group) {
   const auto& work = std::get<CollectiveOp>(operation.work);
-  const auto address = [&](program::ValueId id) {
-    return arena_.at(program_, program::address_of(program_, instance, id));
-  };
   const auto ranks = static_cast<std::size_t>(group.size());
-  return [this, &group, work, from = address(operation.inputs.at(0)),
-          rows_at = address(operation.inputs.at(1)), to = address(operation.outputs.at(0)),
+  return [this, &group, work, from = memory_of(instance, operation.inputs.at(0)),
+          rows_at = memory_of(instance, operation.inputs.at(1)),
+          to = memory_of(instance, operation.outputs.at(0)),
           rows = std::vector<std::int32_t>(2 * ranks), sent = std::vector<std::int64_t>(ranks),
           received = std::vector<std::int64_t>(ranks)]() mutable {
     backend_.copy_to_host(rows.data(), rows_at, std::ssize(rows) * size_of(DType::I32));

@@ -1,7 +1,5 @@
 // Mixture of experts. How many rows an operation has is decided by the router: it is read from the
 // operation's offsets when the operation runs.
-#include <fmt/format.h>
-
 #include "bound_operands.hpp"
 #include "core/error.hpp"
 
@@ -40,17 +38,9 @@ std::function<void()> OperatorBinder::bind_exchange_sizes(const Operands& o) {
   const std::vector<std::int64_t> received = o.in_shape(1);
   const auto local = static_cast<int>(received[1]);
   auto* offsets = o.out<std::int32_t>(1);
-  const auto& layer = program_.layers[static_cast<std::size_t>(o.instance.layer)];
-  const std::string place =
-      fmt::format("stage {}, layer {}", program_.role.stage, layer.layer.value_or(-1));
-  const auto check_rows = [this, offsets, local, place] {
+  const auto tell_rows = [this, offsets, local, instance = &o.instance] {
     const std::int64_t rows = rows_at(backend_, offsets, local + 1);
-    if (rows <= program_.sizes.routed_tokens) return;
-    throw ConfigError(fmt::format(
-        "{}: the router sends {} rows to the experts of ep rank {}, but expert_imbalance = {} "
-        "plans buffers for {}; set a larger expert_imbalance in the plan",
-        place, rows, place_.coordinates.ep, program_.plan.expert_imbalance,
-        program_.sizes.routed_tokens));
+    if (rows_arrive_) rows_arrive_(*instance, rows);
   };
   return both(ready(kernels::ExchangeSizes{.ranks = static_cast<int>(received[0]),
                                            .local_experts = local,
@@ -58,7 +48,7 @@ std::function<void()> OperatorBinder::bind_exchange_sizes(const Operands& o) {
                                            .received = o.in<std::int32_t>(1),
                                            .rows = o.out<std::int32_t>(0),
                                            .offsets = offsets}),
-              check_rows);
+              tell_rows);
 }
 
 std::function<void()> OperatorBinder::bind_dispatch(const Operands& o) {
@@ -100,10 +90,13 @@ std::function<void()> OperatorBinder::bind_regroup(const Operands& o) {
                                     .to = o.out(0)});
 }
 
-/// `call` with the offsets of its groups, which its backend may want on the host.
+/// `call` with the offsets of its groups, which its backend may want on the host. Its scratch
+/// serves any number of rows, for a step may have more than the plan has buffers for.
 template <class Call>
 std::function<void()> OperatorBinder::grouped(Call call, const std::int32_t* offsets) {
-  scratch_bytes_ = std::max(scratch_bytes_, backend_.scratch_bytes(call));
+  Call largest = call;
+  largest.shape.max_rows = std::max(call.shape.max_rows, program::most_routed_rows(program_.plan));
+  scratch_bytes_ = std::max(scratch_bytes_, backend_.scratch_bytes(largest));
   call.offsets.device = offsets;
   const auto groups = static_cast<std::size_t>(call.shape.num_groups);
   return [this, call, host = std::vector<std::int32_t>(groups + 1)]() mutable {

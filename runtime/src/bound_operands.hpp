@@ -13,6 +13,7 @@ namespace meshplan::runtime {
 /// An instance with its operands' addresses, shapes and dtype.
 struct OperatorBinder::Operands {
   const program::Program& program;
+  const models::SymbolValues& sizes;
   const program::OperationInstance& instance;
   const program::Operation& operation;
   const program::ComputeOp& work;
@@ -61,10 +62,10 @@ struct OperatorBinder::Operands {
     return gradient(value(operation.inputs.at(i)).index, false);
   }
   std::vector<std::int64_t> in_shape(std::size_t i) const {
-    return program::local_shape(program, value(operation.inputs.at(i)));
+    return program::local_shape(sizes, value(operation.inputs.at(i)));
   }
   std::vector<std::int64_t> out_shape(std::size_t i) const {
-    return program::local_shape(program, value(operation.outputs.at(i)));
+    return program::local_shape(sizes, value(operation.outputs.at(i)));
   }
   std::int64_t in_elements(std::size_t i) const {
     std::int64_t elements = 1;

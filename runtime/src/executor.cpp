@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "expert_room.hpp"
 #include "runtime/loss_scale.hpp"
 
 namespace meshplan::runtime {
@@ -21,12 +22,17 @@ using program::Region;
 using program::Scalar;
 using program::StepOp;
 
-/// An instance ready to run: its call, what it waits for, what to report.
-struct Executor::Bound {
+struct Executor::Calls {
   std::function<void()> compute;
   std::function<Handle()> communicate;  // instead of compute
-  Communicator* group = nullptr;        // that communicates
-  void* queue = nullptr;                // of the device, where it has queues
+};
+
+/// An instance ready to run: its call, what it waits for, what to report.
+struct Executor::Bound {
+  Calls planned;                  // on the memory that the program plans
+  Calls moved;                    // on the rows beyond it, of the last step that had such
+  Communicator* group = nullptr;  // that communicates
+  void* queue = nullptr;          // of the device, where it has queues
   Handle handle;
   Lane lane = Lane::Compute;
   bool host_driven = false;  // a communication that the host waits for
@@ -42,6 +48,13 @@ IssueRules issue_rules(const program::Program& program, const Device& device) {
   return rules;
 }
 
+/// Null where a rank's experts cannot get more rows than the plan has buffers for.
+std::unique_ptr<ExpertRoom> make_expert_room(const program::Program& program, Device& device,
+                                             const IssueOrder& order) {
+  if (program.sizes.routed_tokens >= program::most_routed_rows(program.plan)) return nullptr;
+  return std::make_unique<ExpertRoom>(program, device, order);
+}
+
 }  // namespace
 
 Executor::Executor(const program::Program& program, Device& device, Arena& arena, Groups& groups,
@@ -54,15 +67,19 @@ Executor::Executor(const program::Program& program, Device& device, Arena& arena
       status_(status),
       shard_place_(program::shard_place(program.plan, groups.mesh(), groups.world().rank())),
       order_(issue_order(program, issue_rules(program, device))),
+      room_(make_expert_room(program, device, order_)),
       finishing_(fmt::format("stage {}, end of the step", program.role.stage)),
       no_load_(static_cast<std::size_t>(program::expert_load_elements(program.plan))) {
   const RankPlace place{.tp_rank = groups.coordinates().tp, .coordinates = groups.coordinates()};
   binder_ = std::make_unique<OperatorBinder>(
       backend_, program, place,
       [this](const OperationInstance& instance, program::ValueId value) {
-        return arena_.at(program_, program::address_of(program_, instance, value));
+        return memory_of(instance, value);
       },
-      arena.scalar<float>(Scalar::GradientScale));
+      arena.scalar<float>(Scalar::GradientScale),
+      [this](const OperationInstance& instance, std::int64_t rows) {
+        if (room_ != nullptr) room_->set_rows(instance, rows);
+      });
   bind();
 }
 
@@ -78,12 +95,11 @@ void Executor::bind() {
     Bound bound;
     bound.lane = operation.lane;
     bound.status = status_of(instance);
-    if (std::holds_alternative<ComputeOp>(operation.work))
-      bound.compute = binder_->bind(instance);
-    else if (const auto* step = std::get_if<StepOp>(&operation.work))
-      bound.compute = bind_step_work(instance, *step);
+    if (const auto* step = std::get_if<StepOp>(&operation.work))
+      bound.planned.compute = bind_step_work(instance, *step);
     else
-      bind_communication(instance, bound);
+      bound.planned = bind_calls(instance, program_.sizes);
+    if (program::is_communication(operation)) bind_communication(operation, bound);
     bound_.push_back(std::move(bound));
   }
   scratch_bytes_ = std::max(scratch_bytes_, binder_->scratch_bytes());
@@ -116,12 +132,39 @@ Communicator& Executor::communicator_of(const Operation& operation) const {
   return groups_.of(std::get<CollectiveOp>(operation.work).group);
 }
 
-void Executor::bind_communication(const OperationInstance& instance, Bound& bound) {
-  const Operation& operation = program::operation_of(program_, instance);
+void Executor::bind_communication(const Operation& operation, Bound& bound) {
   bound.group = &communicator_of(operation);
   bound.queue = device_.queue(operation.lane);
   bound.host_driven = device_.rules().communications == program::CommunicationDriver::Host;
-  bound.communicate = communication(instance, operation, *bound.group);
+}
+
+/// Of anything but step work.
+Executor::Calls Executor::bind_calls(const OperationInstance& instance,
+                                     const models::SymbolValues& sizes) {
+  const Operation& operation = program::operation_of(program_, instance);
+  if (std::holds_alternative<ComputeOp>(operation.work))
+    return {.compute = binder_->bind(instance, sizes), .communicate = {}};
+  return {.compute = {},
+          .communicate = communication(instance, operation, communicator_of(operation))};
+}
+
+std::byte* Executor::memory_of(const OperationInstance& instance, program::ValueId value) {
+  if (room_ != nullptr)
+    if (std::byte* memory = room_->memory_of(instance, value)) return memory;
+  return arena_.at(program_, program::address_of(program_, instance, value));
+}
+
+/// Those of the plan, unless the router has sent more rows than it has buffers for.
+Executor::Calls& Executor::calls_of(int index) {
+  Bound& bound = bound_[static_cast<std::size_t>(index)];
+  if (room_ == nullptr || !room_->holds_rows_of(index)) return bound.planned;
+  const OperationInstance& instance = program_.instances[static_cast<std::size_t>(index)];
+  bound.moved = bind_calls(instance, room_->sizes_of(instance));
+  return bound.moved;
+}
+
+void Executor::give_back_room() {
+  if (room_ != nullptr) room_->give_back();
 }
 
 void Executor::load(const StepBatch& batch) {
@@ -172,18 +215,19 @@ const float* Executor::expert_load(int row) const {
 void Executor::start(int index) {
   Bound& bound = bound_[static_cast<std::size_t>(index)];
   if (status_ != nullptr) status_->set(bound.status);
+  Calls& calls = calls_of(index);
   if (bound.queue != nullptr) bound.group->queue_on(bound.queue);
   if (bound.host_driven) {
     if (tracing_) intervals_[static_cast<std::size_t>(index)].start_s = monotonic_seconds();
-    bound.handle = bound.communicate();
+    bound.handle = calls.communicate();
     return;
   }
   if (tracing_) device_.stamp(2 * index, bound.lane);
   device_.push_range(bound.status.c_str());
-  if (bound.communicate)
-    bound.communicate();
+  if (calls.communicate)
+    calls.communicate();
   else
-    bound.compute();
+    calls.compute();
   device_.pop_range();
   if (tracing_) device_.stamp(2 * index + 1, bound.lane);
 }
@@ -235,6 +279,7 @@ StepOutcome Executor::run(const StepBatch& batch, const StepSettings& settings) 
           device_.end_capture(graphs_[static_cast<std::size_t>(issue.instance)]);
         break;
     }
+    if (room_ != nullptr) room_->issued(i);
   }
   if (status_ != nullptr) status_->set(finishing_);
   device_.synchronize();
@@ -273,6 +318,7 @@ StepOutcome Executor::outcome() {
                           std::ssize(no_load_) * size_of(DType::F32));
   }
   outcome.gradient_norm = norm;
+  if (room_ != nullptr) outcome.rows_beyond_plan = room_->end_step();
   return outcome;
 }
 

@@ -1,7 +1,9 @@
 #include <chrono>
+#include <limits>
 
 #include "core/error.hpp"
 #include "runtime/device.hpp"
+#include "runtime/host_info.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -14,6 +16,11 @@ namespace {
 
 double monotonic_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::int64_t Device::free_bytes() const {
+  const std::int64_t bytes = available_memory_bytes();
+  return bytes > 0 ? bytes : std::numeric_limits<std::int64_t>::max();
 }
 
 void HostDevice::set_mark(int /*mark*/, program::Lane /*lane*/) {

@@ -89,6 +89,10 @@ std::vector<int> parse_cpu_list(std::string_view list) {
   return members;
 }
 
+std::int64_t available_memory_bytes() {
+  return parse_meminfo(read_file("/proc/meminfo"), "MemAvailable");
+}
+
 HostInfo detect_host() {
   HostInfo info;
   char name[256] = {};

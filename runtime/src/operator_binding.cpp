@@ -10,21 +10,24 @@ namespace meshplan::runtime {
 using models::OpKind;
 
 OperatorBinder::OperatorBinder(kernels::Backend& backend, const program::Program& program,
-                               RankPlace place, Resolve resolve, const float* gradient_scale)
+                               RankPlace place, Resolve resolve, const float* gradient_scale,
+                               RowsArrive rows_arrive)
     : backend_(backend),
       program_(program),
       place_(place),
       resolve_(std::move(resolve)),
-      gradient_scale_(gradient_scale) {}
+      gradient_scale_(gradient_scale),
+      rows_arrive_(std::move(rows_arrive)) {}
 
 OperatorBinder::~OperatorBinder() {
   for (const RopeTable& table : rope_tables_) backend_.free(table.memory);
 }
 
-std::function<void()> OperatorBinder::bind(const program::OperationInstance& instance) {
+std::function<void()> OperatorBinder::bind(const program::OperationInstance& instance,
+                                           const models::SymbolValues& sizes) {
   const program::Operation& operation = program::operation_of(program_, instance);
   const auto& work = std::get<program::ComputeOp>(operation.work);
-  const Operands operands{program_, instance, operation, work, resolve_};
+  const Operands operands{program_, sizes, instance, operation, work, resolve_};
   switch (work.kind) {
     case OpKind::Embedding:
       return bind_embedding(operands);

@@ -17,7 +17,10 @@ using program::OverRanks;
 // The figures of a rank, in this order, then those of its buckets.
 constexpr std::size_t kSeconds = 0;
 constexpr std::size_t kResident = 1;
-constexpr std::size_t kUntimedFigures = 2;
+constexpr std::size_t kVisitsBeyondPlan = 2;
+constexpr std::size_t kRoomBytes = 3;
+constexpr std::size_t kImbalanceBeyondPlan = 4;
+constexpr std::size_t kUntimedFigures = 5;
 constexpr std::size_t kPhases = kUntimedFigures;
 constexpr std::size_t kExposed = kPhases + kNumTimedPhases;
 constexpr std::size_t kHidden = kExposed + kNumGroups;
@@ -84,9 +87,10 @@ void StepWatch::begin(int step) {
   trainer_.executor().set_tracing(timed_);
 }
 
-void StepWatch::exchange(double own_seconds) {
+void StepWatch::exchange(const program::RowsBeyondPlan& own_rows, double own_seconds) {
   if (status_ != nullptr) status_->set(exchanging_);
-  own_.assign({own_seconds, resident_bytes()});
+  own_.assign({own_seconds, resident_bytes(), own_rows.layer_visits, own_rows.bytes,
+               own_rows.largest_imbalance});
   if (timed_) {
     const RankTimes times = timer_.measure(trainer_.executor().intervals(), own_seconds);
     own_.insert(own_.end(), times.phases_s.begin(), times.phases_s.end());
@@ -117,6 +121,15 @@ OverRanks StepWatch::over_ranks(std::size_t which) const {
   std::vector<int> ranks(stages_.size());
   std::iota(ranks.begin(), ranks.end(), 0);
   return over(ranks, [&](int rank) { return figure(rank, which); });
+}
+
+program::RowsBeyondPlan StepWatch::rows_beyond_plan() const {
+  double visits = 0;
+  for (std::size_t rank = 0; rank < stages_.size(); ++rank)
+    visits += figure(static_cast<int>(rank), kVisitsBeyondPlan);
+  return {.layer_visits = visits,
+          .bytes = over_ranks(kRoomBytes).max,
+          .largest_imbalance = over_ranks(kImbalanceBeyondPlan).max};
 }
 
 program::StepTiming StepWatch::timing() const {
@@ -158,7 +171,8 @@ program::StepTiming StepWatch::timing() const {
 }
 
 void StepWatch::complete(program::StepReport& report, double own_seconds) {
-  exchange(own_seconds);
+  exchange(report.experts ? report.experts->beyond_plan : program::RowsBeyondPlan{}, own_seconds);
+  if (report.experts) report.experts->beyond_plan = rows_beyond_plan();
   const program::Workload& workload = trainer_.program().plan.workload;
   report.seconds = over_ranks(kSeconds).max;
   report.resident_bytes = over_ranks(kResident).max;

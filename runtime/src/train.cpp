@@ -178,7 +178,8 @@ class Training {
     if (plan_.model.moe)
       report.experts = {.balance_loss = outcome.balance_loss,
                         .z_loss = outcome.z_loss,
-                        .layers = program::layer_loads(plan_, outcome.expert_load)};
+                        .layers = program::layer_loads(plan_, outcome.expert_load),
+                        .beyond_plan = outcome.rows_beyond_plan};
     return report;
   }
 

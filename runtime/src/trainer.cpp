@@ -47,7 +47,9 @@ Trainer::Trainer(program::Program training, std::optional<program::Program> eval
 
 double Trainer::evaluate(const StepBatch& batch) {
   require_invariant(evaluation_executor_.has_value(), "evaluate() without an evaluation program");
-  return evaluation_executor_->run(batch, {}).loss;
+  const double loss = evaluation_executor_->run(batch, {}).loss;
+  evaluation_executor_->give_back_room();
+  return loss;
 }
 
 void Trainer::load(ParameterSource& source, LoadedState which) {

@@ -1,5 +1,6 @@
 #include "program/capture.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "program/plans.hpp"
@@ -48,6 +49,38 @@ TEST_CASE("Communications end a region only where the host drives them", "[progr
     // Maximal: a region begins only where the one before it had to end.
     const bool begins = region[i] != region[i - 1];
     CHECK(begins == (host_waits || region[i - 1] < 0));
+  }
+}
+
+TEST_CASE("Nothing is captured that works on rows which may lie elsewhere in another step",
+          "[program][capture][experts]") {
+  models::ModelSpec model = test::llama_style();
+  model.ffn_size = 0;
+  model.moe = models::MoeSpec{
+      .num_experts = 8, .top_k = 2, .expert_ffn_size = 32, .shared_expert_ffn_size = 32};
+  for (const bool bias : {false, true}) {
+    model.moe->expert_bias = bias;
+    Plan plan = test::make_plan(model, {.pp = 2, .dp = 2, .ep = 2, .etp = 1}, 4);
+    plan.schedule = ScheduleKind::ZbH1;
+    for (const std::string frozen : {"", "layers.*.mlp.experts.*weight"}) {
+      plan.frozen = frozen.empty() ? std::vector<std::string>{} : std::vector{frozen};
+      if (!check(plan).empty()) continue;
+      int routed = 0;
+      for (const Block& block : lower(plan, 0).blocks)
+        for (const auto* operations : {&block.forward, &block.backward})
+          for (const Operation& operation : *operations) {
+            const auto holds_rows = [&](ValueId id) {
+              return has_routed_rows(block.values[static_cast<std::size_t>(id)]);
+            };
+            if (std::ranges::none_of(operation.inputs, holds_rows) &&
+                std::ranges::none_of(operation.outputs, holds_rows))
+              continue;
+            INFO(operation.name);
+            CHECK_FALSE(is_static(operation, CommunicationDriver::Device));
+            ++routed;
+          }
+      CHECK(routed > 10);
+    }
   }
 }
 

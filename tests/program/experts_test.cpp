@@ -37,8 +37,10 @@ TEST_CASE("buffers hold the rows of the planned imbalance, or all that could com
   plan.parallel = {.dp = 4, .ep = 4};  // two experts here: a token sends both of its rows at most
   plan.expert_imbalance = 1.5;
   CHECK(routed_rows_bound(plan) == 48);
+  CHECK(most_routed_rows(plan) == 4 * 16 * 2);
   plan.expert_imbalance = 100;
   CHECK(routed_rows_bound(plan) == 4 * 16 * 2);
+  CHECK(most_routed_rows(make_plan(llama_style())) == 0);
   plan.parallel = {.dp = 8, .ep = 8};  // one expert: one row of each token
   CHECK(routed_rows_bound(plan) == 8 * 16);
   plan.parallel = {.tp = 2, .dp = 2, .ep = 2, .etp = 2, .sp = true};

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "program/address.hpp"
+#include "program/cost.hpp"
 #include "program/lower.hpp"
 #include "program/plans.hpp"
 #include "runtime/executor.hpp"
@@ -262,6 +263,93 @@ TEST_CASE("Experts hand buffers over in order, and what the router decides is in
     check_order(plan, kHostDriven, 1);
     check_order(plan, kDeviceCaptured, 3);
     check_order(plan, kHostCaptured, 3);
+  }
+}
+
+namespace {
+
+/// Every schedule over two stages of two ep ranks, with buffers for an even router alone.
+std::vector<Plan> tight_expert_plans() {
+  std::vector<Plan> plans = expert_plans();
+  std::erase_if(plans, [](const Plan& plan) { return plan.parallel.ep == 1; });
+  const models::ModelSpec model = plans.front().model;
+  using program::ScheduleKind;
+  for (const auto schedule : {ScheduleKind::GPipe, ScheduleKind::ZbH1, ScheduleKind::Interleaved,
+                              ScheduleKind::ZbV, ScheduleKind::DualPipeV}) {
+    const bool chunks = schedule != ScheduleKind::GPipe && schedule != ScheduleKind::ZbH1;
+    plans.push_back(make_plan(model, {.pp = 2, .vpp = chunks ? 2 : 1, .dp = 2, .ep = 2}));
+    plans.back().schedule = schedule;
+    plans.back().model.num_layers = 4;
+    plans.back().recompute.kind = static_cast<program::RecomputeKind>(plans.size() % 3);
+  }
+  for (Plan& plan : plans) plan.expert_imbalance = 1;
+  return plans;
+}
+
+}  // namespace
+
+TEST_CASE("Room for rows beyond the plan is handed from use to use in order",
+          "[runtime][device][room]") {
+  for (const Plan& plan : tight_expert_plans())
+    for (const IssueRules& rules : {kDeviceDriven, kHostDriven, kDeviceCaptured, kHostCaptured}) {
+      CAPTURE(program::test::describe(plan));
+      Rank job(program::lower(plan, 0), 0, rules);
+      const int planned = job.device.allocations();
+      job.device.send_more_rows(2);
+      job.step();
+      const int in_use = job.device.allocations();
+      CHECK(in_use > planned);
+      job.step();  // captures; the same rows again need nothing new
+      job.step();  // replays
+      CHECK(job.device.allocations() == in_use);
+      job.device.send_more_rows(1);
+      job.step();  // an even router's rows lie in the plan's buffers again
+      CHECK(job.device.allocations() == planned);
+      CHECK(job.device.errors() == std::vector<std::string>{});
+    }
+}
+
+TEST_CASE("A lost mark of the room for rows is noticed", "[runtime][device][room]") {
+  // In other schedules a layer's later work on the compute lane has waited for its exchanges.
+  const Plan plan = tight_expert_plans().back();
+  REQUIRE(plan.schedule == program::ScheduleKind::DualPipeV);
+  Rank job(program::lower(plan, 0), 0, kDeviceDriven);
+  job.device.lose_marks_from(runtime::issue_order(job.program, kDeviceDriven).num_marks);
+  job.device.send_more_rows(2);
+  job.step();
+  CHECK_FALSE(job.device.errors().empty());
+}
+
+TEST_CASE("What a step reports of rows beyond the plan is what it allocated",
+          "[runtime][device][room]") {
+  Plan plan = tight_expert_plans().front();
+  plan.recompute.kind = program::RecomputeKind::None;
+  Rank job(program::lower(plan, 0), 0, kDeviceDriven);
+  job.device.send_more_rows(2);
+  const program::RowsBeyondPlan beyond = job.executor.run(job.batch, {}).rows_beyond_plan;
+  CHECK(beyond.layer_visits == plan.model.num_layers * plan.num_microbatches());
+  CHECK(beyond.largest_imbalance == 2);
+  // At least what layers keep for one micro-batch: rows, the gate's two halves, what it gives.
+  const std::int64_t row_bytes = (64 + 2 * 32 + 32) * size_of(plan.workload.precision);
+  const std::int64_t kept = plan.model.num_layers * 2 * program::balanced_rows(plan) * row_bytes;
+  CHECK(beyond.bytes >= static_cast<double>(kept));
+  CHECK(beyond.bytes < 3 * static_cast<double>(kept));
+}
+
+TEST_CASE("Too little memory for rows beyond the plan is said with what helps",
+          "[runtime][device][room]") {
+  for (const bool says_so : {true, false}) {  // or only when it is asked for it
+    Rank job(program::lower(tight_expert_plans().front(), 0), 0, kDeviceDriven);
+    job.device.send_more_rows(2);
+    constexpr std::int64_t kLittle = 4096;
+    job.device.limit_memory(says_so ? kLittle : kLittle << 20, kLittle);
+    using Catch::Matchers::Contains;
+    CHECK_THROWS_WITH(job.step(), Contains("stage 0, layer 0, micro-batch 0") &&
+                                      Contains("sends 64 rows") && Contains("2.00 times") &&
+                                      Contains("buffers for 32") && Contains("0.03 MiB wanted") &&
+                                      Contains(says_so ? "0.00 MiB free" : "4096.00 MiB free") &&
+                                      Contains("expert_imbalance") &&
+                                      Contains("--expert-imbalance") && Contains("recomputation"));
   }
 }
 

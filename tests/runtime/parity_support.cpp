@@ -212,6 +212,7 @@ RunResult train(const program::Plan& plan, int num_steps, runtime::Communicator&
     result.balance_losses.push_back(outcome.balance_loss);
     result.z_losses.push_back(outcome.z_loss);
     result.expert_loads.push_back(outcome.expert_load);
+    result.rows_beyond_plan.push_back(outcome.rows_beyond_plan);
     if (step == 0) result.gradients = gather(trainer, Region::Gradients, world, loss_scale);
   }
   const bool fp32 = plan.workload.precision == DType::F32;

@@ -29,9 +29,10 @@ struct RunResult {
   std::vector<double> gradient_norms;
   std::vector<double> balance_losses;  // of routers, one per step
   std::vector<double> z_losses;
-  std::vector<std::vector<float>> expert_loads;          // (MoE layers, experts) of each step
-  std::map<std::string, std::vector<double>> gradients;  // of step 1, by parameter; unsharded
-  std::map<std::string, std::vector<double>> weights;    // after the last step, the same
+  std::vector<std::vector<float>> expert_loads;           // (MoE layers, experts) of each step
+  std::vector<program::RowsBeyondPlan> rows_beyond_plan;  // of this rank, one per step
+  std::map<std::string, std::vector<double>> gradients;   // of step 1, by parameter; unsharded
+  std::map<std::string, std::vector<double>> weights;     // after the last step, the same
   std::uint64_t weights_hash = 0;  // of this rank's weights after the last step
 };
 

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <typeinfo>
 
+#include "core/error.hpp"
 #include "core/hash.hpp"
 
 namespace meshplan::test {
@@ -65,7 +66,8 @@ void RaceDetector::access(const Entry& entry, const VectorClock& clock, const To
 // ---------------------------------------------------------------- backend
 
 /// Host memory, in which nothing is computed but the number of rows of each expert: the host reads
-/// it when it issues. The router spreads them evenly, and all ranks do alike.
+/// it when it issues. The router spreads them evenly, and all ranks do alike, unless this one is
+/// told to get more.
 class RecordingBackend final : public kernels::Backend {
  public:
   explicit RecordingBackend(RecordingDevice& device) : device_(device) {}
@@ -73,11 +75,16 @@ class RecordingBackend final : public kernels::Backend {
   std::string name() const override { return "recording"; }
   int num_threads() const override { return 1; }
   void* allocate(std::int64_t bytes) override {
+    if (bytes > device_.allocatable()) throw IoError("the recording device refuses memory");
     void* memory = std::aligned_alloc(4096, static_cast<std::size_t>((bytes + 4095) / 4096 * 4096));
     std::memset(memory, 0, static_cast<std::size_t>(bytes));
+    device_.allocated(memory, bytes);
     return memory;
   }
-  void free(void* memory) noexcept override { std::free(memory); }
+  void free(void* memory) noexcept override {
+    if (memory != nullptr) device_.freed();
+    std::free(memory);
+  }
   void copy(void* to, const void* from, std::int64_t bytes) override {
     device_.kernel("copy", Touched().read(from, bytes, DType::U8).write(to, bytes, DType::U8), 0);
   }
@@ -169,11 +176,12 @@ class RecordingBackend final : public kernels::Backend {
     record(op);
     op.offsets[0] = 0;
     for (int l = 0; l < op.local_experts; ++l)
-      op.offsets[l + 1] = op.offsets[l] + op.ranks * op.sent[l];
-    for (int rank = 0; rank < op.ranks; ++rank)
-      op.rows[rank] = op.rows[op.ranks + rank] =
-          std::accumulate(op.sent + rank * op.local_experts,
-                          op.sent + (rank + 1) * op.local_experts, std::int32_t{0});
+      op.offsets[l + 1] = op.offsets[l] + device_.more_rows() * op.ranks * op.sent[l];
+    for (int rank = 0; rank < op.ranks; ++rank) {
+      op.rows[rank] = std::accumulate(op.sent + rank * op.local_experts,
+                                      op.sent + (rank + 1) * op.local_experts, std::int32_t{0});
+      op.rows[op.ranks + rank] = device_.more_rows() * op.rows[rank];
+    }
   }
   void run(const kernels::RegroupRows& op) override { record(op); }
   void run(const kernels::GroupedLinearForward& op) override { record_grouped(op); }
@@ -306,7 +314,14 @@ void RecordingDevice::set_mark(int mark, Lane lane) {
   if (capturing()) capture_->actions.push_back(action);
 }
 
+void RecordingDevice::allocated(void* memory, std::int64_t bytes) {
+  ++allocations_;
+  if (capturing()) error("memory is allocated inside a capture");
+  queued(Lane::Compute, "zero", Touched().write(memory, bytes, DType::U8));
+}
+
 void RecordingDevice::wait_mark(int mark, Lane lane) {
+  if (mark >= first_lost_mark_) return;
   const Action action{
       .kind = Action::Kind::WaitMark, .lane = lane, .mark = mark, .name = {}, .touched = {}};
   perform(action);

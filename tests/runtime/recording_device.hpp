@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -63,6 +64,22 @@ class RecordingDevice final : public runtime::Device {
   explicit RecordingDevice(const runtime::IssueRules& rules);
   ~RecordingDevice() override;
 
+  /// From now on the router sends this rank so many times the rows that an even one would.
+  void send_more_rows(std::int32_t times) { more_rows_ = times; }
+  std::int32_t more_rows() const { return more_rows_; }
+  /// From now on waits for marks from this one on are lost.
+  void lose_marks_from(int mark) { first_lost_mark_ = mark; }
+  /// From now on this much memory is free, and this much can be allocated at once.
+  void limit_memory(std::int64_t free, std::int64_t allocatable) {
+    free_bytes_ = free;
+    allocatable_ = allocatable;
+  }
+  std::int64_t allocatable() const { return allocatable_; }
+  int allocations() const { return allocations_; }
+  /// The backend's: a new one is zeroed on the compute lane.
+  void allocated(void* memory, std::int64_t bytes);
+  void freed() { --allocations_; }
+
   /// What was found wrong; empty = every order is proven.
   const std::vector<std::string>& errors() const { return errors_; }
   /// One number for each kernel call since the last take: its operands and settings.
@@ -98,6 +115,7 @@ class RecordingDevice final : public runtime::Device {
   void replay(int graph) override;
   int new_graph() override;
   void synchronize() override;
+  std::int64_t free_bytes() const override { return free_bytes_; }
   void stamp(int number, program::Lane lane) override;
   double stamp_seconds(int number) const override;
 
@@ -144,6 +162,11 @@ class RecordingDevice final : public runtime::Device {
   int captured_ = 0;
   int replayed_ = 0;
   int entries_in_graphs_ = 0;
+  std::int32_t more_rows_ = 1;
+  int first_lost_mark_ = std::numeric_limits<int>::max();
+  std::int64_t free_bytes_ = std::int64_t{1} << 40;
+  std::int64_t allocatable_ = std::int64_t{1} << 40;
+  int allocations_ = 0;
 };
 
 /// A rank of a job that does not exist: groups have members, and what is sent goes nowhere. Host

@@ -1,4 +1,6 @@
 // A step's report over real ranks.
+#include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 #include <numeric>
 
@@ -7,7 +9,7 @@
 #include "program/cost.hpp"
 #include "program/lower.hpp"
 #include "runtime/host_communicator.hpp"
-#include "runtime/parity_support.hpp"
+#include "runtime/parity_models.hpp"
 #include "runtime/step_watch.hpp"
 
 namespace meshplan::test {
@@ -32,6 +34,7 @@ struct Watched {
   runtime::HostDevice device{*backend};
   runtime::Trainer trainer;
   runtime::StepWatch watch;
+  program::RowsBeyondPlan own_rows = {};  // of this rank, in the last step
 
   Watched(const program::Plan& plan, const runtime::WatchOptions& options)
       : trainer(program::lower(plan, runtime::stage_of(plan, world->rank())), std::nullopt, *world,
@@ -46,6 +49,9 @@ struct Watched {
     const runtime::StepOutcome outcome =
         trainer.train_step(batch, {.optimizer_step = number, .learning_rate = 1e-3});
     program::StepReport report{.step = number, .loss = outcome.loss};
+    if (trainer.program().plan.model.moe)
+      report.experts = {.beyond_plan = outcome.rows_beyond_plan};
+    own_rows = outcome.rows_beyond_plan;
     watch.complete(report, runtime::monotonic_seconds() - begin);
     return report;
   }
@@ -104,6 +110,26 @@ TEST_CASE("steps are timed as often as asked", "[watch]") {
   CHECK(second.step(1).timing);
   CHECK_FALSE(second.step(2).timing);
   CHECK(second.step(3).timing);
+}
+
+TEST_CASE("rows beyond the plan are summed and compared over ranks", "[watch][experts]") {
+  program::Plan plan = watched_plan({.dp = 4, .ep = 4});
+  plan.model = mixtral_style();
+  plan.expert_imbalance = 1;
+  Watched ranks(plan, {});
+  const program::StepReport report = ranks.step(1);
+  std::array<double, 3> figures = {ranks.own_rows.layer_visits, ranks.own_rows.bytes,
+                                   ranks.own_rows.largest_imbalance};
+  std::vector<double> all(4 * figures.size());
+  ranks.world->all_gather({figures.data(), 3, DType::F64}, {all.data(), 12, DType::F64}).wait();
+  program::RowsBeyondPlan expected;
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    expected.layer_visits += all[3 * rank];
+    expected.bytes = std::max(expected.bytes, all[3 * rank + 1]);
+    expected.largest_imbalance = std::max(expected.largest_imbalance, all[3 * rank + 2]);
+  }
+  CHECK(report.experts->beyond_plan == expected);
+  CHECK(expected.layer_visits > 0);
 }
 
 }  // namespace meshplan::test

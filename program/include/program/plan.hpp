@@ -140,8 +140,8 @@ struct Plan {
   /// Where the host drives communications, a thread beside each rank's own moves them while that
   /// one computes (docs/data_parallel.md).
   bool progress_thread = false;
-  /// With ep > 1: the rows that a rank's experts may receive in a micro-batch, as a multiple of
-  /// what they receive when the router balances them. Buffers hold this many.
+  /// With ep > 1: the rows that buffers hold for a rank's experts in a micro-batch, as a multiple
+  /// of what they receive when the router balances them. A run makes room for more where it has to.
   double expert_imbalance = 2.0;
   /// With ep > 1: the rows that the busiest ep rank's experts receive over the mean, for
   /// predictions; 1 = balanced. A run reports it (docs/expert_parallel.md).
@@ -188,8 +188,10 @@ std::vector<Violation> check(const Plan& plan);
 /// Rows of routed tokens that a rank's buffers hold, per micro-batch; 0 without experts. Balanced
 /// experts receive tokens * top-k * etp rows (tokens of this rank, which the etp group gathers).
 /// With ep > 1 `expert_imbalance` times that, but never more than all ranks could send: each token
-/// chooses at most min(top-k, experts held) of the experts here.
+/// chooses at most min(top-k, experts held) of the experts here. A run makes room for rows beyond.
 std::int64_t routed_rows_bound(const Plan& plan);
+/// The most that all ranks could send to one: what no router exceeds.
+std::int64_t most_routed_rows(const Plan& plan);
 
 /// Tokens of a sequence that an expert takes: ceil(capacity_factor * seq_len * top_k /
 /// num_experts), at most seq_len; 0 = all (GShard, Lepikhin et al. 2020, section 3.2, with a

@@ -457,5 +457,10 @@ std::optional<int> chunk_before(const Program& program, int chunk);
 
 /// Local shape of a value, evaluated. @throws InvariantError if a size does not divide
 std::vector<std::int64_t> local_shape(const Program& program, const Value& value);
+/// With other values of the symbols than the planned ones.
+std::vector<std::int64_t> local_shape(const models::SymbolValues& sizes, const Value& value);
+
+/// Does it hold the rows that the router sends to the experts here?
+bool has_routed_rows(const Value& value);
 
 }  // namespace meshplan::program

@@ -82,6 +82,12 @@ class CudaDevice final : public Device {
   void wait_mark(int mark, Lane lane) override {
     check(cudaStreamWaitEvent(stream(lane), marks_.existing(mark), 0), "cudaStreamWaitEvent");
   }
+  std::int64_t free_bytes() const override {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    return static_cast<std::int64_t>(free);
+  }
   void* allocate_host(std::int64_t bytes) override {
     void* memory = nullptr;
     check(cudaMallocHost(&memory, static_cast<std::size_t>(bytes)), "cudaMallocHost");

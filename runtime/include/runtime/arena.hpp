@@ -12,8 +12,9 @@ namespace meshplan::runtime {
 class Device;
 
 /// All memory of a rank's programs, laid out by their own memory plans: allocated and
-/// touched once, never inside a step. Programs that share an arena (training and evaluation of one
-/// plan) must agree on the layout of parameters.
+/// touched once, never inside a step; only rows of experts beyond the plan lie elsewhere. Programs
+/// that share an arena (training and evaluation of one plan) must agree on the layout of
+/// parameters.
 class Arena {
  public:
   /// Large enough for every program in the list.

@@ -65,6 +65,10 @@ class Device {
   virtual void push_range(const char* name) { static_cast<void>(name); }
   virtual void pop_range() {}
 
+  /// Of the memory that the backend allocates, how much nobody holds; of the host's by default.
+  /// The largest number where that is not known.
+  virtual std::int64_t free_bytes() const;
+
   /// Memory of the host that queues copy to and from while others compute. @see Arena
   virtual void* allocate_host(std::int64_t bytes) { return backend().allocate(bytes); }
   virtual void free_host(void* memory) noexcept { backend().free(memory); }

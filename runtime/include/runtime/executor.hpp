@@ -3,11 +3,13 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "program/program.hpp"
+#include "program/step_report.hpp"
 #include "program/zero.hpp"
 #include "runtime/arena.hpp"
 #include "runtime/device.hpp"
@@ -16,6 +18,8 @@
 #include "runtime/status_board.hpp"
 
 namespace meshplan::runtime {
+
+class ExpertRoom;
 
 /// Rows of a step's micro-batches that this rank needs: ids and targets, each (microbatches, T).
 /// With packed documents also where these lie, by micro-batch as program::batch_sizes() says.
@@ -40,7 +44,8 @@ struct StepOutcome {
   double gradient_norm = 0;  // before clipping, without the loss scale; 0 for evaluation
   double balance_loss = 0;   // of the routers, sum over the layers; in the gradient, not in `loss`
   double z_loss = 0;         // likewise
-  std::vector<float> expert_load;  // Region::ExpertLoad, of the whole batch
+  std::vector<float> expert_load;            // Region::ExpertLoad, of the whole batch
+  program::RowsBeyondPlan rows_beyond_plan;  // of this rank
 };
 
 /// When an instance ran; a communication lasts from its issue until its end was seen.
@@ -68,8 +73,11 @@ class Executor {
   const std::vector<Interval>& intervals() const { return intervals_; }
 
   std::int64_t scratch_bytes() const { return scratch_bytes_; }
+  /// Between runs: frees what rows of experts beyond the plan's buffers took.
+  void give_back_room();
 
  private:
+  struct Calls;
   struct Bound;
 
   enum class Capture { No, Now, Replay };
@@ -77,7 +85,10 @@ class Executor {
   void bind();
   void bind_regions();
   Communicator& communicator_of(const program::Operation& operation) const;
-  void bind_communication(const program::OperationInstance& instance, Bound& bound);
+  void bind_communication(const program::Operation& operation, Bound& bound);
+  Calls bind_calls(const program::OperationInstance& instance, const models::SymbolValues& sizes);
+  std::byte* memory_of(const program::OperationInstance& instance, program::ValueId value);
+  Calls& calls_of(int index);
   std::function<Handle()> communication(const program::OperationInstance& instance,
                                         const program::Operation& operation, Communicator& group);
   std::function<Handle()> flat_communication(const program::OperationInstance& instance,
@@ -117,9 +128,11 @@ class Executor {
   Groups& groups_;
   StatusBoard* status_;
   program::ShardPlace shard_place_;
+  IssueOrder order_;
+  std::unique_ptr<ExpertRoom> room_;  // null where experts cannot get more rows than the plan's;
+                                      // outlives communications in flight, which are bound_'s
   std::unique_ptr<OperatorBinder> binder_;
   std::vector<Bound> bound_;
-  IssueOrder order_;
   std::vector<std::size_t> region_ends_;  // index of each region's EndRegion in order_.issues
   std::vector<int> graphs_;               // of the device, one per region
   int runs_ = 0;                          // untraced ones

@@ -29,6 +29,9 @@ struct HostInfo {
 /// This machine, as this process may use it. What cannot be read keeps its default.
 HostInfo detect_host();
 
+/// HostInfo::available_memory_bytes, now.
+std::int64_t available_memory_bytes();
+
 /// From the text of /proc/cpuinfo (x86: the "flags" line).
 CpuFeatures parse_cpu_features(std::string_view cpuinfo);
 std::string parse_cpu_model(std::string_view cpuinfo);

@@ -21,6 +21,9 @@ struct RankPlace {
 /// Where an operand of an operation lies.
 using Resolve = std::function<std::byte*(const program::OperationInstance&, program::ValueId)>;
 
+/// Told, when the ranks have exchanged how many rows they send, how many come to the experts here.
+using RowsArrive = std::function<void(const program::OperationInstance&, std::int64_t rows)>;
+
 /// Flat ranges of a step operation, and the scalars that it reads or writes. `weights` is null
 /// where the master weights are the weights.
 struct FlatMemory {
@@ -42,15 +45,21 @@ struct FlatMemory {
 class OperatorBinder {
  public:
   /// @param gradient_scale  one fp32 number, read when the loss gradient runs
+  /// @param rows_arrive  may be empty
   OperatorBinder(kernels::Backend& backend, const program::Program& program, RankPlace place,
-                 Resolve resolve, const float* gradient_scale);
+                 Resolve resolve, const float* gradient_scale, RowsArrive rows_arrive = {});
   ~OperatorBinder();
   OperatorBinder(const OperatorBinder&) = delete;
   OperatorBinder& operator=(const OperatorBinder&) = delete;
 
   /// The call that runs this instance of a ComputeOp.
   /// @throws InvariantError for an operation without a kernel
-  std::function<void()> bind(const program::OperationInstance& instance);
+  std::function<void()> bind(const program::OperationInstance& instance) {
+    return bind(instance, program_.sizes);
+  }
+  /// With other values of the symbols than the planned ones.
+  std::function<void()> bind(const program::OperationInstance& instance,
+                             const models::SymbolValues& sizes);
 
   /// The call of a StepOp that computes: SquaredNorm, ClipCoefficient or OptimizerUpdate.
   /// Scalars are read when the call runs.
@@ -134,6 +143,7 @@ class OperatorBinder {
   RankPlace place_;
   Resolve resolve_;
   const float* gradient_scale_;
+  RowsArrive rows_arrive_;
   std::vector<RopeTable> rope_tables_;
   std::int64_t scratch_bytes_ = 0;
 };

@@ -30,12 +30,14 @@ class StepWatch {
 
   /// Before step `step` (1 = the first): decides whether its operations are timed.
   void begin(int step);
-  /// After it: completes the report, which has step, loss, norm and learning rate.
+  /// After it: completes the report, which has step, loss, norm, learning rate and, of its experts'
+  /// rows beyond the plan, this rank's.
   /// Collective. @param own_seconds  of this rank
   void complete(program::StepReport& report, double own_seconds);
 
  private:
-  void exchange(double own_seconds);
+  void exchange(const program::RowsBeyondPlan& own_rows, double own_seconds);
+  program::RowsBeyondPlan rows_beyond_plan() const;
   program::StepTiming timing() const;
   program::OverRanks over_ranks(std::size_t figure) const;
   double figure(int rank, std::size_t which) const;
