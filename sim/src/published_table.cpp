@@ -6,6 +6,7 @@
 #include <map>
 #include <sstream>
 
+#include "core/csv.hpp"
 #include "core/error.hpp"
 #include "core/limits.hpp"
 #include "core/parse_number.hpp"
@@ -13,51 +14,6 @@
 
 namespace meshplan::sim {
 namespace {
-
-using Cells = std::vector<std::string>;
-
-/// RFC 4180: quoted cells may hold commas, quotes (doubled) and line breaks.
-std::vector<Cells> parse_csv(std::string_view text, const std::string& file) {
-  std::vector<Cells> rows;
-  Cells row;
-  std::string cell;
-  bool quoted = false, any = false;
-  const auto end_cell = [&] {
-    row.push_back(std::move(cell));
-    cell.clear();
-  };
-  const auto end_row = [&] {
-    if (!any && cell.empty() && row.empty()) return;
-    end_cell();
-    rows.push_back(std::move(row));
-    row.clear();
-    any = false;
-  };
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quoted) {
-      if (c != '"')
-        cell += c;
-      else if (i + 1 < text.size() && text[i + 1] == '"')
-        cell += text[++i];
-      else
-        quoted = false;
-    } else if (c == '"') {
-      quoted = any = true;
-    } else if (c == ',') {
-      any = true;
-      end_cell();
-    } else if (c == '\n') {
-      end_row();
-    } else if (c != '\r') {
-      any = true;
-      cell += c;
-    }
-  }
-  if (quoted) throw ConfigError(fmt::format("{}: a quoted cell is not closed", file));
-  end_row();
-  return rows;
-}
 
 const std::vector<std::string> kColumns{"id",
                                         "family",

@@ -1,0 +1,15 @@
+// Tables of text.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace meshplan {
+
+/// Rows of cells, empty lines left out. RFC 4180: quoted cells may hold commas, quotes (doubled)
+/// and line breaks.
+/// @param file  for the message @throws ConfigError if a quoted cell is not closed
+std::vector<std::vector<std::string>> parse_csv(std::string_view text, const std::string& file);
+
+}  // namespace meshplan
