@@ -137,6 +137,8 @@ void fields(Visitor& v, Communication& c) {
   v.optional("device_share", c.device_share, "units that a communication occupies", between(0, 1));
   v.optional("all_to_all", c.all_to_all, "part of its formula's speed that an all-to-all reaches",
              between(kSmallest, 1));
+  v.optional("all_to_all_inner", c.all_to_all_inner, "the same on the innermost level",
+             between(kSmallest, 1));
   v.optional("oversubscription_wake_us", c.oversubscription_wake_us,
              "until a waiting rank runs again, if ranks exceed cores",
              between(0, limits::kSeconds));

@@ -29,6 +29,10 @@ double outgoing_bytes_per_s(const Cluster& cluster, const GroupPlacement& placem
          std::min(inner_members(placement, level), links);
 }
 
+double all_to_all_fraction(const Cluster& cluster, int level) {
+  return level == 0 ? cluster.communication.all_to_all_inner : cluster.communication.all_to_all;
+}
+
 double bus_bytes_per_s(const Cluster& cluster, const GroupPlacement& placement) {
   double slowest = std::numeric_limits<double>::infinity();
   for (int level = 0; level <= *placement.level; ++level)

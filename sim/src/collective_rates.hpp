@@ -13,6 +13,9 @@ int inner_members(const GroupPlacement& placement, int level);
 /// reach.
 double outgoing_bytes_per_s(const Cluster& cluster, const GroupPlacement& placement, int level);
 
+/// Part of a level's rate that an all-to-all reaches.
+double all_to_all_fraction(const Cluster& cluster, int level);
+
 /// A ring crosses each boundary once, so its slowest level sets the pace for all bytes; rings over
 /// several links of a node run side by side.
 double bus_bytes_per_s(const Cluster& cluster, const GroupPlacement& placement);

@@ -80,7 +80,8 @@ double all_to_all_seconds(double m, const GroupPlacement& placement, const Clust
     const int inside = inner_members(placement, level);
     const double leaving = m * (placement.size - inside) / placement.size;
     const double share = outgoing_bytes_per_s(cluster, placement, level) / inside;
-    slowest = std::max(slowest, leaving / (share * bandwidth_fraction));
+    const double reached = all_to_all_fraction(cluster, level) * bandwidth_fraction;
+    slowest = std::max(slowest, leaving / (share * reached));
   }
   return slowest;
 }
@@ -155,9 +156,8 @@ double collective_seconds(Collective collective, Algorithm algorithm, double mes
   const double transfer = bus_bytes(collective, message_bytes, n) / bandwidth;
   const double passes = collective == Collective::AllReduce ? 2 : 1;
   if (collective == Collective::AllToAll)
-    return (base + ring_latency(cluster, placement, protocol) +
-            all_to_all_seconds(message_bytes, placement, cluster, protocol.bandwidth_fraction)) /
-           cluster.communication.all_to_all;
+    return base + ring_latency(cluster, placement, protocol) +
+           all_to_all_seconds(message_bytes, placement, cluster, protocol.bandwidth_fraction);
   switch (algorithm) {
     case Algorithm::Ring:
       return base + passes * ring_latency(cluster, placement, protocol) + transfer;

@@ -17,6 +17,9 @@ constexpr int kAttentionTile = 128;           // queries that a thread block hol
 // cuBLAS on H100 reaches about 1,400 of 1,979 TFLOP/s in FP8 and 795 of 989 in 16 bit: it draws
 // more power at the same clock.
 constexpr double kFp8Fraction = (1400.0 / 1979) / (795.0 / 989);
+// nccl-tests over 8 GPUs, 16 MiB to 512 MiB: medians 0.86 on H100, 0.80 on B200, 0.79 on A100
+// (docs/recipes.md).
+constexpr double kAllToAllInNode = 0.82;
 constexpr double kGiga = 1e9;
 constexpr double kTera = 1e12;
 
@@ -142,6 +145,7 @@ Cluster with_fitted_speeds(const Cluster& data_sheet, const Constants& c, FlashG
                                    kTera;
   cluster.communication.device_share = c.dp_exposed;
   cluster.communication.all_to_all = c.all_to_all;
+  cluster.communication.all_to_all_inner = kAllToAllInNode;
   cluster.jitter = c.jitter;
   cluster.step_overhead_ms = c.step_overhead_ms;
   return cluster;

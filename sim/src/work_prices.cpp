@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "collective_rates.hpp"
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "device_speeds.hpp"
@@ -123,7 +124,7 @@ double WorkPricer::dispatch(const WorkItem& item) const {
         level == 0 ? group.size : group.domains[static_cast<std::size_t>(level - 1)];
     const double leaving = item.bytes * places_of_token(places, item.count) * (places - 1) / places;
     const double rate =
-        link_capacity_bytes_per_s(cluster_, level) * cluster_.communication.all_to_all;
+        link_capacity_bytes_per_s(cluster_, level) * all_to_all_fraction(cluster_, level);
     slowest = std::max(slowest, leaving / rate);
   }
   return slowest * (1 + imbalance_);

@@ -105,17 +105,16 @@ TEST_CASE("Overlapped tensor parallelism pays a part, or what sticks out", "[sim
 }
 
 // Two experts a token over eight ranks: 8 (1 - (7/8)^2) = 1.875 ranks on average, 7/8 of them
-// others: 1.640625 GB of 1 GB of tokens leave over the link at half its rate.
+// others: 1.640625 GB of 1 GB of tokens leave over the link, at what nccl-tests reach of its rate.
 TEST_CASE("A fused dispatch sends one copy to each rank that holds an expert", "[sim][prices]") {
   TrainingRun run = small_gpt();
   run.parallel.dp = 8;
   run.parallel.ep = 8;
   run.switches.balanced_routing = true;
   Priced priced(run);
-  priced.constants.all_to_all = 0.5;
   const double seconds =
       priced.pricer().price({{.kind = WorkKind::Dispatch, .count = 2, .bytes = 1e9}}).exposed;
-  CHECK(seconds == Approx(1.640625e9 / (link_capacity_bytes_per_s(priced.cluster, 0) * 0.5)));
+  CHECK(seconds == Approx(1.640625e9 / (link_capacity_bytes_per_s(priced.cluster, 0) * 0.82)));
 }
 
 // Of four ranks: a quarter of attention hides each of three steps, or what is gathered at once.
@@ -146,8 +145,7 @@ TEST_CASE("Neighbouring experts lie in few ranks", "[sim][prices]") {
     priced.profile.balances_over_neighbours = true;
     const double seconds =
         priced.pricer().price({{.kind = WorkKind::Dispatch, .count = 2, .bytes = 1e9}}).exposed;
-    return seconds * link_capacity_bytes_per_s(priced.cluster, 0) * priced.constants.all_to_all /
-           1e9;
+    return seconds * link_capacity_bytes_per_s(priced.cluster, 0) * 0.82 / 1e9;
   };
   CHECK(gigabytes(16) == Approx(7.0 / 8));
   CHECK(gigabytes(8) == Approx(14.0 / 8));

@@ -86,8 +86,9 @@ int first_nccl_minor(FabricOffer offer);
 struct Communication {
   bool needs_host = false;  // no progress by itself: a transfer moves while its ranks wait for it
   int progress_overhead_percent = 0;  // that a progress thread adds to a communication's time
-  double device_share = 0;  // part of a device's units that a running communication occupies
-  double all_to_all = 1.0;  // part of its formula's speed that an all-to-all reaches
+  double device_share = 0;        // part of a device's units that a running communication occupies
+  double all_to_all = 1.0;        // part of its formula's speed that an all-to-all reaches
+  double all_to_all_inner = 1.0;  // the same on the innermost level
   double oversubscription_wake_us = 0;  // until a waiting rank runs again, if ranks exceed cores
   double buffer_mib = 0;                // of the library, per communicator and rank
   std::vector<Protocol> protocols{Protocol{}};
