@@ -45,7 +45,7 @@ int techniques(const Candidate& candidate) {
   return (p.tp > 1) + (p.cp > 1) + (p.pp > 1) + (p.pp > 1 && !plain_schedule) + (p.ep > 1) +
          (p.etp > 1) + candidate.zero_stage + (candidate.zero_shard_group > 0) +
          (candidate.recompute.kind != program::RecomputeKind::None) +
-         !candidate.layers_per_stage.empty();
+         (!candidate.layers_per_stage.empty() || candidate.count_ends_as_layers);
 }
 
 class Ranker {

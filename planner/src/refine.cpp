@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <map>
 #include <set>
 #include <tuple>
 
@@ -11,9 +12,11 @@ namespace meshplan::planner {
 namespace {
 
 constexpr std::size_t kRecomputeSeeds = 24;  // candidates whose recompute is thinned out
-constexpr std::size_t kScheduleSeeds = 12;   // candidates whose schedule is varied
-constexpr std::size_t kStageSeeds = 8;       // candidates whose stages are rebalanced
-constexpr int kMaxMoves = 6;                 // layers moved between stages
+constexpr std::ptrdiff_t kScheduleSeeds =
+    12;                                 // of each kind of candidates whose schedule is varied
+constexpr int kSeedsOfMesh = 2;         // of these, that share tp and pp
+constexpr std::size_t kStageSeeds = 8;  // candidates whose stages are rebalanced
+constexpr int kMaxMoves = 6;            // layers moved between stages
 
 using program::RecomputeKind;
 
@@ -59,11 +62,13 @@ std::vector<Evaluation> thin_recompute(const SearchContext& context, const Candi
 std::vector<Evaluation> vary_schedule(const SearchContext& context, const Candidate& seed,
                                       int worker) {
   std::vector<Evaluation> priced;
-  for (const auto& [schedule, vpp] :
-       chunked_schedules(seed.parallel.pp, context.request.model.num_layers)) {
+  const int num_layers = context.request.model.num_layers;
+  for (const auto& [schedule, vpp] : chunked_schedules(seed.parallel.pp, num_layers)) {
     Candidate candidate = seed;
     candidate.schedule = schedule;
     candidate.parallel.vpp = vpp;
+    candidate.count_ends_as_layers =
+        seed.count_ends_as_layers || ends_fill_up(seed.parallel.pp * vpp, num_layers);
     candidate.layers_per_stage = StageDivision(context.request).layers(candidate);
     Evaluation evaluation = evaluate(context, candidate, worker);
     evaluation.refined = true;
@@ -144,15 +149,40 @@ std::vector<std::size_t> recompute_seeds(const SearchContext& context,
   return seeds;
 }
 
+/// With c chunks a rank, about 1 / c of the waiting is left (Narayanan et al. 2021, section 2.2).
+double with_most_chunks_s(const Evaluation& evaluation, int num_layers) {
+  int chunks = 1;
+  for (const ScheduleChoice& choice :
+       chunked_schedules(evaluation.candidate.parallel.pp, num_layers))
+    chunks = std::max(chunks, choice.vpp);
+  const sim::StepPrediction& step = *evaluation.estimate;
+  return step.step_time_s - (1 - 1.0 / chunks) * step.seconds[sim::Category::Bubble];
+}
+
+/// The fastest under 1F1B, and those that would be under another schedule: a deep pipeline may wait
+/// so long that it is far behind before it is interleaved. Of each mesh a few.
 std::vector<std::size_t> schedule_seeds(const SearchContext& context,
                                         const std::vector<Evaluation>& evaluations) {
   std::vector<std::size_t> seeds;
   const Constraints& pins = context.request.constraints;
   if (pins.schedule || pins.vpp || !pins.layers_per_stage.empty()) return seeds;
-  for (const std::size_t i : rank(evaluations)) {
-    if (seeds.size() == kScheduleSeeds) break;
+  std::vector<std::size_t> pipelines = rank(evaluations);
+  std::erase_if(pipelines, [&](std::size_t i) {
     const Candidate& candidate = evaluations[i].candidate;
-    if (candidate.parallel.pp > 1 && candidate.schedule == program::ScheduleKind::OneFOneB)
+    return candidate.parallel.pp == 1 || candidate.schedule != program::ScheduleKind::OneFOneB;
+  });
+  seeds.assign(pipelines.begin(),
+               pipelines.begin() + std::min(std::ssize(pipelines), kScheduleSeeds));
+  std::vector<std::pair<double, std::size_t>> promising;
+  for (const std::size_t i : pipelines)
+    promising.emplace_back(with_most_chunks_s(evaluations[i], context.request.model.num_layers), i);
+  std::ranges::sort(promising);
+  std::map<std::pair<int, int>, int> of_mesh;
+  for (std::size_t p = 0; p < promising.size() && std::ssize(seeds) < 2 * kScheduleSeeds; ++p) {
+    const std::size_t i = promising[p].second;
+    const program::ParallelConfig& parallel = evaluations[i].candidate.parallel;
+    if (++of_mesh[{parallel.tp, parallel.pp}] <= kSeedsOfMesh &&
+        std::ranges::find(seeds, i) == seeds.end())
       seeds.push_back(i);
   }
   return seeds;

@@ -137,7 +137,7 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
   if (plan.parallel.cp > 1)
     plan.max_tokens_per_rank = request.constraints.max_tokens_per_rank.value_or(0);
   plan.layers_per_stage = candidate.layers_per_stage;
-  plan.count_ends_as_layers = request.constraints.count_ends_as_layers;
+  plan.count_ends_as_layers = candidate.count_ends_as_layers;
   if (plan.schedule == program::ScheduleKind::Custom)
     plan.custom_schedule = request.constraints.custom_schedule;
   plan.bucket_bytes = request.constraints.bucket_bytes;

@@ -281,6 +281,7 @@ std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::
                               .recompute = recompute,
                               .schedule = schedule,
                               .layers_per_stage = constraints.layers_per_stage,
+                              .count_ends_as_layers = constraints.count_ends_as_layers,
                               .context_parallel = method};
           candidate.parallel.sp = sp;
           candidate.parallel.vpp = vpp;
@@ -314,18 +315,26 @@ std::string describe(const Candidate& candidate) {
   if (candidate.parallel.pp > 1 && candidate.schedule != ScheduleKind::OneFOneB)
     text += fmt::format(" {}", name_of(candidate.schedule));
   if (!candidate.layers_per_stage.empty()) text += " uneven";
+  if (candidate.parallel.pp > 1 && candidate.count_ends_as_layers) text += " ends-as-layers";
   if (candidate.zero_stage > 0) text += fmt::format(" zero{}", candidate.zero_stage);
   if (candidate.zero_shard_group > 0) text += fmt::format("/{}", candidate.zero_shard_group);
   return text;
 }
 
+bool ends_fill_up(int chunks, int num_layers) {
+  return num_layers % chunks != 0 && (num_layers + 2) % chunks == 0;
+}
+
 std::vector<ScheduleChoice> chunked_schedules(int pp, int num_layers) {
   std::vector<ScheduleChoice> choices;
   if (pp == 1) return choices;
+  const auto has_layers = [&](int chunks) {
+    return chunks <= num_layers || ends_fill_up(chunks, num_layers);
+  };
   for (const ScheduleKind kind :
        {ScheduleKind::Interleaved, ScheduleKind::ZbH1, ScheduleKind::ZbV, ScheduleKind::DualPipeV})
     for (const int vpp : chunk_choices(kind))
-      if (std::int64_t{pp} * vpp <= num_layers) choices.push_back({kind, vpp});
+      if (has_layers(pp * vpp)) choices.push_back({kind, vpp});
   return choices;
 }
 
@@ -355,6 +364,7 @@ Candidate candidate_of(const program::Plan& plan) {
           .recompute = plan.recompute,
           .schedule = plan.schedule,
           .layers_per_stage = plan.layers_per_stage,
+          .count_ends_as_layers = plan.count_ends_as_layers,
           .context_parallel = plan.context_parallel,
           .zero_stage = plan.zero_stage,
           .zero_shard_group = plan.zero_shard_group,

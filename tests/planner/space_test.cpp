@@ -205,6 +205,18 @@ TEST_CASE("a schedule or a number of chunks that is pinned is enumerated", "[pla
   CHECK(chunked_schedules(1, 12).empty());
 }
 
+// Llama 3 405B: 126 layers, embedding and head make 128 (Llama 3 team 2024, section 3.3.2).
+TEST_CASE("embedding and head fill up chunks that layers alone do not", "[planner][space]") {
+  CHECK(ends_fill_up(128, 126));
+  CHECK(ends_fill_up(64, 126));
+  CHECK_FALSE(ends_fill_up(63, 126));  // two layers each
+  CHECK_FALSE(ends_fill_up(16, 80));
+  CHECK_FALSE(ends_fill_up(32, 80));  // 82 is no multiple of 32
+  const ScheduleChoice one_layer_a_chunk{program::ScheduleKind::Interleaved, 8};
+  CHECK(std::ranges::count(chunked_schedules(16, 126), one_layer_a_chunk) == 1);
+  CHECK(std::ranges::count(chunked_schedules(16, 120), one_layer_a_chunk) == 0);
+}
+
 TEST_CASE("pins that contradict each other are refused", "[planner][space]") {
   CHECK_THROWS_WITH(validate({.recompute_layers = 3}, 8), Contains("recompute = full"));
   CHECK_THROWS_WITH(validate({.pp = 2, .layers_per_stage = {4, 4, 4}}, 8), Contains("fixed to 3"));

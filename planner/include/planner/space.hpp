@@ -53,6 +53,7 @@ struct Candidate {
   program::Recompute recompute;
   program::ScheduleKind schedule = program::ScheduleKind::OneFOneB;
   std::vector<int> layers_per_stage;
+  bool count_ends_as_layers = false;  // where layers are divided evenly
   program::ContextMethod context_parallel = program::ContextMethod::AllGather;
   int zero_stage = 0;
   int zero_shard_group = 0;
@@ -83,6 +84,10 @@ std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::
 
 /// "tp8 sp pp4 dp4 mbs1 full-recompute gpipe": what is on, in the order of the flags.
 std::string describe(const Candidate& candidate);
+
+/// Do the chunks hold equally many layers only if embedding and head count as one each? Then the
+/// first and the last chunk hold a layer less (Llama 3 team 2024, section 3.3.2).
+bool ends_fill_up(int chunks, int num_layers);
 
 /// Schedules with the chunks that they can have on `pp` stages of a model of `num_layers`.
 struct ScheduleChoice {
