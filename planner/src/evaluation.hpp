@@ -10,6 +10,9 @@
 
 namespace meshplan::planner {
 
+/// The rule of a plan whose programs would list too many operations, which lowering finds out.
+constexpr const char* kTooLong = "operations";
+
 /// What became of a candidate: a broken rule, or a price that may or may not fit.
 struct Evaluation {
   Candidate candidate;
@@ -75,6 +78,9 @@ std::vector<ChoiceValues> choice_values(const std::vector<Evaluation>& evaluatio
 std::string memory_shortage(const Evaluation& evaluation);
 
 std::vector<Rejection> group_rejections(const std::vector<Evaluation>& evaluations);
+
+/// Enumerated plans that turned out too long when they were to be played, as one; none if none did.
+std::vector<Rejection> too_long(const std::vector<Evaluation>& evaluations);
 
 /// The evaluation that obeys the rules and lacks the least memory.
 std::optional<std::size_t> nearest_miss(const std::vector<Evaluation>& evaluations);

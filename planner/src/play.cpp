@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/error.hpp"
 #include "evaluation.hpp"
 
 namespace meshplan::planner {
@@ -87,12 +88,20 @@ class Ranker {
     std::erase_if(wanted, [&](std::size_t i) { return evaluations_[i].simulated != nullptr; });
     std::ranges::sort(wanted);
     wanted.erase(std::ranges::unique(wanted).begin(), wanted.end());
-    context_.parallel_for.run(wanted.size(), [&](std::size_t i, int) {
-      Evaluation& evaluation = evaluations_[wanted[i]];
+    context_.parallel_for.run(wanted.size(),
+                              [&](std::size_t i, int) { play_one(evaluations_[wanted[i]]); });
+    return !wanted.empty();
+  }
+
+  /// A program that is too long to be listed can be neither played nor run.
+  void play_one(Evaluation& evaluation) const {
+    try {
       evaluation.simulated = std::make_shared<const sim::SimulatedStep>(
           costs_.simulate(make_plan(context_.request, evaluation.candidate)));
-    });
-    return !wanted.empty();
+    } catch (const ConfigError& error) {
+      evaluation.broken = {.rule = kTooLong, .message = error.what()};
+      evaluation.estimate.reset();
+    }
   }
 
   bool beats(std::size_t a, std::size_t b) const {

@@ -139,4 +139,16 @@ std::vector<Rejection> group_rejections(const std::vector<Evaluation>& evaluatio
   return found;
 }
 
+std::vector<Rejection> too_long(const std::vector<Evaluation>& evaluations) {
+  std::vector<Rejection> found;
+  for (const Evaluation& evaluation : evaluations) {
+    if (evaluation.refined || !evaluation.broken || evaluation.broken->rule != kTooLong) continue;
+    if (found.empty())
+      found.push_back(
+          {.family = "every plan", .rule = kTooLong, .message = evaluation.broken->message});
+    ++found.front().plans;
+  }
+  return found;
+}
+
 }  // namespace meshplan::planner

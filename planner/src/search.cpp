@@ -171,9 +171,10 @@ SearchOutcome search(const SearchRequest& request, const CostModel& costs,
   const SearchContext context{request, parallel_for, estimators};
   std::vector<Evaluation> evaluations = evaluate_all(context, candidates, progress);
   std::vector<Evaluation> refined = refine(context, evaluations);
-  const std::vector<Rejection> rejections = group_rejections(evaluations);
+  std::vector<Rejection> rejections = group_rejections(evaluations);
   std::ranges::move(refined, std::back_inserter(evaluations));
   const Ranking ranking = rank_played(context, costs, evaluations);
+  std::ranges::move(too_long(evaluations), std::back_inserter(rejections));
   if (ranking.ranked.empty()) return infeasible(context, evaluations);
 
   SearchResult result{.counts = count(evaluations), .rejections = rejections};

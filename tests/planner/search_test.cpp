@@ -371,6 +371,24 @@ TEST_CASE("plans that the prediction cannot tell apart are ordered by what is si
   CHECK(first().ties);
 }
 
+TEST_CASE("a plan that is too long to be lowered gives its place to the next",
+          "[planner][search]") {
+  CostModel costs = fake_costs();
+  costs.simulate = [](const program::Plan& plan) -> sim::SimulatedStep {
+    if (plan.parallel.tp == 2) throw ConfigError("too many operations");
+    return {.step = fake_estimate(plan, {})};
+  };
+  SearchRequest request = small_request();
+  request.constraints = {.pp = 1, .micro_batch_size = 1, .sp = false};
+  const auto result = std::get<SearchResult>(search(request, costs, serial()));
+  CHECK(result.ranked.front().plan.parallel.tp != 2);
+  const Rejection* too_long = rejection(result.rejections, "every plan", "operations");
+  REQUIRE(too_long != nullptr);
+  CHECK(too_long->message == "too many operations");
+  CHECK(result.counts.total ==
+        result.counts.broke_a_rule + result.counts.did_not_fit + result.counts.ranked);
+}
+
 TEST_CASE("the best plan says what it gains over the next one", "[planner][search]") {
   SearchRequest request = small_request();
   request.constraints = {.pp = 1, .micro_batch_size = 1, .sp = false};
