@@ -108,26 +108,27 @@ class Ranker {
     return step(a).step_time_s < step(b).step_time_s && !ties(evaluations_[a], evaluations_[b]);
   }
 
+  std::pair<int, double> complexity(std::size_t i) const {
+    return {techniques(evaluations_[i].candidate), step(i).peak_memory_bytes};
+  }
+
   /// First comes the simplest of the plans that no other beats, then what ties with it, simplest
   /// first, then the others by time.
   Ranking ordered(std::vector<std::size_t> contest) const {
     std::ranges::sort(contest, {}, [&](std::size_t i) {
       return std::tuple(step(i).step_time_s, step(i).peak_memory_bytes, i);
     });
-    const auto by_simplicity = [&](std::size_t i) {
-      return std::pair(techniques(evaluations_[i].candidate), step(i).peak_memory_bytes);
-    };
     std::vector<std::size_t> unbeaten;
     std::ranges::copy_if(contest, std::back_inserter(unbeaten), [&](std::size_t i) {
       return std::ranges::none_of(contest, [&](std::size_t other) { return beats(other, i); });
     });
-    const std::size_t first = *std::ranges::min_element(unbeaten, {}, by_simplicity);
+    const std::size_t first =
+        *std::ranges::min_element(unbeaten, {}, [&](std::size_t i) { return complexity(i); });
     const auto others = std::ranges::stable_partition(contest, [&](std::size_t i) {
       return i == first || ties(evaluations_[first], evaluations_[i]);
     });
-    std::ranges::stable_sort(contest.begin(), others.begin(), {}, [&](std::size_t i) {
-      return std::pair(i != first, by_simplicity(i));
-    });
+    std::ranges::stable_sort(contest.begin(), others.begin(), {},
+                             [&](std::size_t i) { return std::pair(i != first, complexity(i)); });
     const auto num_ties = static_cast<std::size_t>(others.begin() - contest.begin());
     return {.ranked = std::move(contest), .ties = num_ties, .offers = {}};
   }
@@ -153,12 +154,18 @@ class Ranker {
     return fastest;
   }
 
-  /// Offers that beat the first belong among the ranked. @returns whether there are any
+  /// Offers that beat the first, or tie with it and are simpler, belong among the ranked.
+  /// @returns whether there are any
   bool join_contest(const Ranking& ranking, std::vector<std::size_t>& contest) const {
+    const std::size_t first = ranking.ranked.front();
+    const auto belongs = [&](std::size_t i) {
+      return evaluations_[i].fits() &&
+             (beats(i, first) ||
+              (ties(evaluations_[i], evaluations_[first]) && complexity(i) < complexity(first)));
+    };
     const std::size_t before = contest.size();
     for (const std::size_t i : fastest_of(ranking.offers))
-      if (beats(i, ranking.ranked.front()) && std::ranges::find(contest, i) == contest.end())
-        contest.push_back(i);
+      if (std::ranges::find(contest, i) == contest.end() && belongs(i)) contest.push_back(i);
     return contest.size() > before;
   }
 

@@ -371,6 +371,19 @@ TEST_CASE("plans that the prediction cannot tell apart are ordered by what is si
   CHECK(first().ties);
 }
 
+TEST_CASE("the simplest plan that ties is found, however many are faster", "[planner][search]") {
+  CostModel costs = fake_costs();
+  costs.simulate = [](const program::Plan& plan) {
+    sim::SimulatedStep played{.step = fake_estimate(plan, {})};
+    played.terms = {{.name = "dp", .seconds = played.step.seconds[sim::Category::Dp], .sigma = 9}};
+    return played;
+  };
+  SearchRequest request = small_request();
+  request.top = 1;
+  const auto result = std::get<SearchResult>(search(request, costs, serial()));
+  CHECK(describe(candidate_of(result.ranked.front().plan)) == "dp8 mbs1");
+}
+
 TEST_CASE("a plan that is too long to be lowered gives its place to the next",
           "[planner][search]") {
   CostModel costs = fake_costs();
