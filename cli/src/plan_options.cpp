@@ -259,7 +259,9 @@ void add_parallel_options(Command& command, PlanOptions& options) {
       .flag("--count-ends-as-layers", pins.count_ends_as_layers,
             "embedding and head count as a layer each where layers are divided evenly")
       .option("--order", pins.rank_order, "axes from innermost to outermost")
-      .option("--bucket-bytes", pins.bucket_bytes, "of a data-parallel gradient bucket")
+      .option("--bucket-bytes", pins.bucket_bytes,
+              "of a data-parallel gradient bucket; default: 1 MiB for each rank that sums it, at "
+              "least 25 MiB")
       .flag("--offload-optimizer", pins.offload_optimizer,
             "master weights and optimizer state lie in host memory")
       .flag("--progress-thread", pins.progress_thread,

@@ -140,7 +140,8 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
   plan.count_ends_as_layers = candidate.count_ends_as_layers;
   if (plan.schedule == program::ScheduleKind::Custom)
     plan.custom_schedule = request.constraints.custom_schedule;
-  plan.bucket_bytes = request.constraints.bucket_bytes;
+  plan.bucket_bytes =
+      request.constraints.bucket_bytes.value_or(default_bucket_bytes(candidate.parallel));
   plan.compression = candidate.compression;
   if (plan.parallel.ep > 1) {
     // The busiest of ep ranks has at most all rows.

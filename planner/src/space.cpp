@@ -303,6 +303,11 @@ std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::
   return candidates;
 }
 
+std::int64_t default_bucket_bytes(const ParallelConfig& parallel) {
+  constexpr int kFewestMebibytes = 25;
+  return std::int64_t{std::max(kFewestMebibytes, parallel.dp * parallel.cp)} << 20;
+}
+
 std::string describe(const Candidate& candidate) {
   std::string text =
       fmt::format("{} mbs{}", program::to_string(candidate.parallel), candidate.micro_batch_size);

@@ -217,6 +217,11 @@ TEST_CASE("embedding and head fill up chunks that layers alone do not", "[planne
   CHECK(std::ranges::count(chunked_schedules(16, 120), one_layer_a_chunk) == 0);
 }
 
+TEST_CASE("buckets grow with the ranks that sum them", "[planner][space]") {
+  CHECK(default_bucket_bytes({.tp = 8, .dp = 16}) == 25 << 20);
+  CHECK(default_bucket_bytes({.cp = 2, .dp = 256}) == 512 << 20);
+}
+
 TEST_CASE("pins that contradict each other are refused", "[planner][space]") {
   CHECK_THROWS_WITH(validate({.recompute_layers = 3}, 8), Contains("recompute = full"));
   CHECK_THROWS_WITH(validate({.pp = 2, .layers_per_stage = {4, 4, 4}}, 8), Contains("fixed to 3"));

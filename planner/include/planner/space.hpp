@@ -34,7 +34,7 @@ struct Constraints {
   bool offload_optimizer = false;
   bool progress_thread = false;
   std::string rank_order = program::Mesh::kDefaultOrder;
-  std::int64_t bucket_bytes = 25 << 20;
+  std::optional<std::int64_t> bucket_bytes;  // absent: as default_bucket_bytes
   std::vector<std::string> frozen;           // parameters that are not trained: Plan::frozen
   program::GradientCompression compression;  // on every mesh with gradients to sum
   double expected_expert_imbalance = 1;      // of plans with ep > 1; buffers hold as much
@@ -81,6 +81,11 @@ struct Ranks {
 /// program::check refuses it.
 std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::Workload& workload,
                                  const Ranks& ranks, const Constraints& constraints);
+
+/// Of gradients: a mebibyte for each rank that sums them, at least 25. A ring takes a latency a
+/// rank, so the buckets of many ranks must be larger not to be latency (Megatron-LM's
+/// DistributedDataParallel: 10^6 parameters a rank, at least 4 * 10^7; PyTorch's: 25 MiB).
+std::int64_t default_bucket_bytes(const program::ParallelConfig& parallel);
 
 /// "tp8 sp pp4 dp4 mbs1 full-recompute gpipe": what is on, in the order of the flags.
 std::string describe(const Candidate& candidate);
