@@ -1,0 +1,229 @@
+#include "recipes.hpp"
+
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+#include <map>
+#include <optional>
+#include <regex>
+
+#include "core/csv.hpp"
+#include "core/error.hpp"
+#include "core/parse_number.hpp"
+
+namespace meshplan::bench {
+namespace {
+
+using program::RecomputeKind;
+using program::ScheduleKind;
+
+using Row = std::map<std::string, std::string>;
+
+/// Presets of equal dimensions, and the tokens of a sequence in Megatron-Bridge's base
+/// configuration of the model, which its recipes keep unless they state others.
+struct KnownModel {
+  const char* recipe;
+  const char* preset;
+  std::int64_t seq_len;
+};
+constexpr std::array kModels = {
+    KnownModel{"deepseek_v3", "deepseek-v3", 4096},
+    KnownModel{"gemma2_2b", "gemma2-2b", 4096},
+    KnownModel{"gemma3_1b", "gemma3-1b", 32768},
+    KnownModel{"gpt_oss_120b", "gpt-oss-120b", 4096},
+    KnownModel{"gpt_oss_20b", "gpt-oss-20b", 4096},
+    KnownModel{"llama2_7b", "llama2-7b", 4096},
+    KnownModel{"llama31_405b", "llama3.1-405b", 8192},
+    KnownModel{"llama31_70b", "llama3-70b", 8192},
+    KnownModel{"llama31_8b", "llama3-8b", 8192},
+    KnownModel{"llama32_1b", "llama3.2-1b", 8192},
+    KnownModel{"llama3_70b", "llama3-70b", 8192},
+    KnownModel{"llama3_8b", "llama3-8b", 8192},
+    KnownModel{"qwen25_500m", "qwen2.5-0.5b", 4096},
+    KnownModel{"qwen25_7b", "qwen2.5-7b", 4096},
+    KnownModel{"qwen2_500m", "qwen2.5-0.5b", 4096},
+    KnownModel{"qwen2_7b", "qwen2.5-7b", 4096},
+    KnownModel{"qwen3_235b_a22b", "qwen3-235b-a22b", 4096},
+    KnownModel{"qwen3_30b_a3b", "qwen3-30b-a3b", 4096},
+    KnownModel{"qwen3_8b", "qwen3-8b", 4096},
+    KnownModel{"qwen3_next_80b_a3b", "qwen3-next-80b-a3b", 4096},
+};
+
+const std::map<std::string, std::string> kClusters = {
+    {"h100", "dgx-h100"}, {"b200", "dgx-b200"}, {"gb200", "gb200-nvl72"}, {"gb300", "gb300-nvl72"}};
+
+const std::map<std::string, std::string> kOtherPrecisions = {
+    {"fp8mx", "FP8 with a scale for 32 elements (MXFP8)"},
+    {"fp8sc", "FP8 with scales for blocks"},
+    {"nvfp4", "FP4"}};
+
+/// "llama3_70b_pretrain_32gpu_h100_bf16_16k_config"
+struct Name {
+  std::string model, gpu, precision;
+};
+std::optional<Name> parse_name(const std::string& name) {
+  static const std::regex pattern("(.+)_pretrain_[0-9]+gpu_([a-z0-9]+)_([a-z0-9]+)(_.*)?");
+  std::smatch match;
+  if (!std::regex_match(name, match, pattern)) return std::nullopt;
+  return Name{.model = match[1], .gpu = match[2], .precision = match[3]};
+}
+
+std::optional<int> count(const Row& row, const std::string& column) {
+  constexpr int kMost = 1 << 20;
+  return parse_integer(row.at(column), 0, kMost);
+}
+
+int degree(const Row& row, const std::string& column) {
+  return std::max(1, count(row, column).value_or(1));
+}
+
+/// "8192" or "SEQUENCE_LENGTH_128K"
+std::optional<std::int64_t> sequence(const std::string& cell) {
+  static const std::regex thousands("SEQUENCE_LENGTH_([0-9]+)K");
+  std::smatch match;
+  if (std::regex_match(cell, match, thousands)) return 1024 * std::stoll(match[1]);
+  return parse_integer(cell, 1, 1 << 24);
+}
+
+std::vector<std::string> quoted_words(const std::string& text) {
+  static const std::regex word("'([a-z_]+)'");
+  std::vector<std::string> words;
+  for (std::sregex_iterator i(text.begin(), text.end(), word), end; i != end; ++i)
+    words.push_back((*i)[1]);
+  return words;
+}
+
+/// What ours calls selective: norms and activation functions. Fused attention keeps no core.
+bool is_selective(const std::vector<std::string>& modules) {
+  return std::ranges::all_of(modules, [](const std::string& module) {
+    return module == "layernorm" || module == "moe_act" || module == "core_attn";
+  });
+}
+
+void set_recompute(const Row& row, Recipe& recipe) {
+  program::Recompute& recompute = recipe.candidate.recompute;
+  const std::vector<std::string> modules = quoted_words(row.at("recompute_modules"));
+  if (row.at("recompute") == "full")
+    recompute.kind = RecomputeKind::Full;
+  else if (!is_selective(modules))
+    recipe.assumed.push_back("recomputes modules that ours does not know apart");
+  else if (!modules.empty())
+    recompute.kind = RecomputeKind::Selective;
+}
+
+void set_parallel(const Row& row, Recipe& recipe) {
+  planner::Candidate& candidate = recipe.candidate;
+  program::ParallelConfig& p = candidate.parallel;
+  p = {.tp = degree(row, "tp"),
+       .cp = degree(row, "cp"),
+       .pp = degree(row, "pp"),
+       .vpp = degree(row, "vpp"),
+       .ep = degree(row, "ep"),
+       .etp = degree(row, "etp")};
+  p.sp = p.tp > 1 && row.at("sp") == "True";
+  const int ranks = p.tp * p.cp * p.pp;
+  if (recipe.work.gpus % ranks != 0)
+    recipe.left_out = "degrees that do not divide the GPUs";
+  else
+    p.dp = recipe.work.gpus / ranks;
+  if (p.vpp > 1) candidate.schedule = ScheduleKind::Interleaved;
+  candidate.context_parallel = program::ContextMethod::Ring;  // Megatron's cp_comm_type: p2p
+  if (!row.at("layout").empty()) recipe.assumed.push_back("layers divided evenly, not as laid out");
+}
+
+/// Megatron divides layers evenly or refuses, so a recipe that needs both ends counted counts them.
+void set_stages(const Row& row, int num_layers, Recipe& recipe) {
+  const int chunks = recipe.candidate.parallel.pp * recipe.candidate.parallel.vpp;
+  recipe.candidate.count_ends_as_layers =
+      row.at("account_embedding") == "True" ||
+      (num_layers % chunks != 0 && (num_layers + 2) % chunks == 0);
+}
+
+void set_optimizer(const Row& row, Recipe& recipe) {
+  planner::Candidate& candidate = recipe.candidate;
+  const program::ParallelConfig& p = candidate.parallel;
+  if (p.dp * p.cp == 1) return;
+  if (row.at("mfsdp") == "True")
+    candidate.zero_stage = 3;  // Megatron-FSDP's strategy optim_grads_params
+  else if (row.at("dist_opt") != "False")
+    candidate.zero_stage = 1;  // Megatron-Bridge's default
+}
+
+/// @returns why there is none; empty = there is
+std::string set_work(const Row& row, Work& work, std::vector<std::string>& assumed) {
+  const std::optional<Name> name = parse_name(row.at("recipe"));
+  if (!name) return "not named after a model and a cluster";
+  const auto* const model = std::ranges::find(kModels, name->model, &KnownModel::recipe);
+  if (model == kModels.end()) return "a model without a preset";
+  const auto cluster = kClusters.find(name->gpu);
+  if (cluster == kClusters.end()) return fmt::format("{}: no preset of the cluster", name->gpu);
+  if (const auto other = kOtherPrecisions.find(name->precision); other != kOtherPrecisions.end())
+    return other->second + " is not executed";
+  const std::optional<int> batch = count(row, "gbs");
+  if (!batch) return "the global batch is not stated";
+  const std::optional<std::int64_t> seq_len = sequence(row.at("seq"));
+  if (!seq_len) assumed.push_back(fmt::format("sequences of {}", model->seq_len));
+  work = {
+      .model = model->preset,
+      .cluster = cluster->second,
+      .gpus = count(row, "gpus").value_or(0),
+      .global_batch_size = *batch,
+      .seq_len = seq_len.value_or(model->seq_len),
+      .precision = name->precision == "bf16" ? program::Precision::BF16 : program::Precision::Fp8};
+  return "";
+}
+
+Recipe recipe_of(const Row& row) {
+  Recipe recipe{.name = row.at("recipe")};
+  recipe.left_out = set_work(row, recipe.work, recipe.assumed);
+  if (!recipe.left_out.empty()) return recipe;
+  set_parallel(row, recipe);
+  if (!recipe.left_out.empty()) return recipe;
+  recipe.candidate.micro_batch_size = degree(row, "mbs");
+  set_optimizer(row, recipe);
+  set_recompute(row, recipe);
+  const planner::SearchRequest request = request_of(recipe.work);
+  set_stages(row, request.model.num_layers, recipe);
+  const auto broken = program::check(planner::make_plan(request, recipe.candidate));
+  if (!broken.empty())
+    recipe.left_out = fmt::format("our rule '{}': {}", broken.front().rule, broken.front().message);
+  return recipe;
+}
+
+}  // namespace
+
+std::vector<Recipe> read_recipes(std::string_view csv, const std::string& file) {
+  const auto cells = parse_csv(csv, file);
+  if (cells.empty()) throw ConfigError(file + ": is empty; expected a header line");
+  std::vector<Recipe> recipes;
+  for (std::size_t i = 1; i < cells.size(); ++i) {
+    Row row;
+    for (std::size_t column = 0; column < cells[0].size(); ++column)
+      row[cells[0][column]] = column < cells[i].size() ? cells[i][column] : "";
+    try {
+      recipes.push_back(recipe_of(row));
+    } catch (const std::out_of_range&) {
+      throw ConfigError(file + ": a column of Megatron-Bridge's recipes is missing");
+    }
+  }
+  return recipes;
+}
+
+planner::SearchRequest request_of(const Work& work) {
+  planner::SearchRequest request;
+  request.model = models::load_preset(work.model);
+  request.workload = {.seq_len = work.seq_len, .global_batch_size = work.global_batch_size};
+  program::set_precision(request.workload, work.precision);
+  request.cluster = sim::with_ranks(sim::load_cluster_preset(work.cluster), work.gpus);
+  // Of NVLink domains of 72, jobs of several take 64 GPUs each: Slurm's --segment=16 of 4 GPUs.
+  constexpr int kDomain = 72;
+  constexpr int kSegment = 64;
+  sim::FabricLevel& inner = request.cluster.fabric.front();
+  if (inner.ranks_per_group == kDomain && work.gpus > kDomain) inner.ranks_per_group = kSegment;
+  constexpr int kPlayed = 3;  // of the best estimates, which are within a few percent
+  request.top = kPlayed;
+  request.alternatives = false;
+  return request;
+}
+
+}  // namespace meshplan::bench

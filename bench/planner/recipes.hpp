@@ -1,0 +1,39 @@
+// Published training recipes as plans of ours.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "planner/search.hpp"
+
+namespace meshplan::bench {
+
+/// What is trained, on what: recipes of equal work are compared with one search.
+struct Work {
+  std::string model;    // preset
+  std::string cluster;  // preset
+  int gpus = 0;
+  std::int64_t global_batch_size = 0;
+  std::int64_t seq_len = 0;
+  program::Precision precision = program::Precision::BF16;
+  auto operator<=>(const Work&) const = default;
+};
+
+struct Recipe {
+  std::string name;
+  Work work;
+  planner::Candidate candidate;
+  std::vector<std::string> assumed;  // what the table does not state or our plans do not know
+  std::string left_out;              // why it cannot be compared; empty = it can
+};
+
+/// A table as of Megatron-Bridge's recipes: a row is the settings that a recipe's function makes.
+/// @throws ConfigError if a column is missing; what cannot be compared says why
+std::vector<Recipe> read_recipes(std::string_view csv, const std::string& file);
+
+planner::SearchRequest request_of(const Work& work);
+
+}  // namespace meshplan::bench
