@@ -112,6 +112,7 @@ std::vector<Evaluation> balance_stages(const SearchContext& context, const Evalu
   Evaluation best = seed;
   best.candidate.layers_per_stage =
       program::resolved_layers_per_stage(make_plan(context.request, seed.candidate));
+  best.candidate.count_ends_as_layers = context.request.constraints.count_ends_as_layers;
   for (int move = 0; move < kMaxMoves; ++move) {
     std::optional<Evaluation> faster;
     for (const auto& layers : one_layer_moved(best.candidate.layers_per_stage)) {
