@@ -24,9 +24,12 @@ int inner_members(const GroupPlacement& placement, int level) {
 
 double outgoing_bytes_per_s(const Cluster& cluster, const GroupPlacement& placement, int level) {
   const FabricLevel& fabric = cluster.fabric[static_cast<std::size_t>(level)];
-  const int links = std::max(1, inner_span(cluster, level) / fabric.ranks_per_link);
-  return fabric.link_gb_per_s * kGigabyte / fabric.oversubscription *
-         std::min(inner_members(placement, level), links);
+  const int span = inner_span(cluster, level);
+  const int links = std::max(1, span / fabric.ranks_per_link);
+  // The other ranks of the domain are in groups of the same kind, which do the same meanwhile.
+  const int ranks = std::max(span, inner_members(placement, level));
+  return fabric.link_gb_per_s * kGigabyte / fabric.oversubscription * links *
+         inner_members(placement, level) / ranks;
 }
 
 double all_to_all_fraction(const Cluster& cluster, int level) {

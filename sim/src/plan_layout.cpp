@@ -1,6 +1,7 @@
 #include "plan_layout.hpp"
 
 #include <algorithm>
+#include <span>
 
 namespace meshplan::sim {
 
@@ -16,6 +17,27 @@ int ranks_on_host(const program::Mesh& mesh, int stage, int host, const Cluster&
   return count;
 }
 
+/// Ranks whose groups stand for all: the first, and on fabrics whose domains do not divide the
+/// ranks evenly (72 GPUs, of groups of 16) those at the domains' ends, whose groups may lie in two.
+std::vector<int> telling_ranks(const program::Mesh& mesh, const Cluster& cluster) {
+  constexpr int kMostDomains = 16;
+  std::vector<int> ranks = {mesh.rank_of({})};
+  for (const FabricLevel& level : cluster.fabric) {
+    const int span = level.ranks_per_group;
+    if (span == 0 || span >= mesh.world_size() || mesh.world_size() % span == 0) continue;
+    const int domains = std::min(kMostDomains, mesh.world_size() / span);
+    for (int domain = 1; domain <= domains; ++domain)
+      ranks.insert(ranks.end(), {domain * span - 1, domain * span});
+  }
+  return ranks;
+}
+
+/// Does a group that lies like this take longer than one like that?
+bool is_further_apart(const GroupPlacement& a, const GroupPlacement& b) {
+  if (a.level != b.level) return a.level > b.level;
+  return a.members_per_domain < b.members_per_domain;
+}
+
 }  // namespace
 
 PlanLayout layout_of(const program::Plan& plan, const Cluster& cluster) {
@@ -23,7 +45,15 @@ PlanLayout layout_of(const program::Plan& plan, const Cluster& cluster) {
   PlanLayout layout;
   const int first = mesh.rank_of({});
   const int pp = mesh.config().pp;
-  const auto of = [&](Group group) { return place(cluster, mesh, group, first); };
+  const std::vector<int> telling = telling_ranks(mesh, cluster);
+  const auto of = [&](Group group) {  // all wait for the one that takes longest
+    GroupPlacement furthest = place(cluster, mesh, group, first);
+    for (const int rank : std::span(telling).subspan(1))
+      if (GroupPlacement other = place(cluster, mesh, group, rank);
+          is_further_apart(other, furthest))
+        furthest = std::move(other);
+    return furthest;
+  };
   layout.tasks = {
       .tp = of(Group::Tp), .cp = of(Group::Cp), .ep = of(Group::Ep), .etp = of(Group::Etp)};
   layout.tp = PricedGroup(layout.tasks.tp);
