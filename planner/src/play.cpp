@@ -39,11 +39,27 @@ std::vector<std::size_t> winners(const std::vector<Evaluation>& evaluations, int
   return chosen;
 }
 
+/// What a schedule adds to a pipeline's own: chunks; weight gradients put off, tasks overlapped.
+int intricacy(program::ScheduleKind schedule) {
+  switch (schedule) {
+    case program::ScheduleKind::OneFOneB:
+    case program::ScheduleKind::GPipe:
+      return 0;
+    case program::ScheduleKind::Interleaved:
+    case program::ScheduleKind::ZbH1:
+      return 1;
+    case program::ScheduleKind::ZbV:
+    case program::ScheduleKind::DualPipeV:
+    case program::ScheduleKind::Custom:
+      return 2;
+  }
+  throw InvariantError("an unknown schedule");
+}
+
 /// Techniques that somebody who runs the plan has to understand, watch and debug.
 int techniques(const Candidate& candidate) {
   const program::ParallelConfig& p = candidate.parallel;
-  const bool plain_schedule = candidate.schedule == program::ScheduleKind::OneFOneB;
-  return (p.tp > 1) + (p.cp > 1) + (p.pp > 1) + (p.pp > 1 && !plain_schedule) + (p.ep > 1) +
+  return (p.tp > 1) + (p.cp > 1) + (p.pp > 1) + intricacy(candidate.schedule) + (p.ep > 1) +
          (p.etp > 1) + candidate.zero_stage + (candidate.zero_shard_group > 0) +
          (candidate.recompute.kind != program::RecomputeKind::None) +
          (!candidate.layers_per_stage.empty() || candidate.count_ends_as_layers);
@@ -177,9 +193,12 @@ class Ranker {
 }  // namespace
 
 bool ties(const Evaluation& a, const Evaluation& b) {
+  constexpr double kNeverTold = 0.01;  // of a step: runs of one plan differ by as much
   const double apart = std::abs(a.step().step_time_s - b.step().step_time_s);
-  return apart == 0 || (a.simulated && b.simulated &&
-                        apart <= sim::indistinguishable_s(a.simulated->terms, b.simulated->terms));
+  if (apart == 0) return true;
+  if (!a.simulated || !b.simulated) return false;
+  const double least = kNeverTold * std::min(a.step().step_time_s, b.step().step_time_s);
+  return apart <= std::max(least, sim::indistinguishable_s(a.simulated->terms, b.simulated->terms));
 }
 
 Ranking rank_played(const SearchContext& context, const CostModel& costs,

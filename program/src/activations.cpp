@@ -43,17 +43,19 @@ class Holes {
   };
 
   /// @param bytes  free from the start
-  explicit Holes(std::int64_t bytes) : end_(bytes) {
+  /// @param tightest  take the smallest hole that is large enough, else the outermost
+  Holes(std::int64_t bytes, bool tightest) : end_(bytes), tightest_(tightest) {
     if (bytes > 0) holes_.push_back({0, bytes});
   }
 
-  /// @param high  the highest place that is large enough, else the lowest
+  /// @param high  of holes that serve as well the highest, and its end; else the lowest
   std::int64_t take(std::int64_t bytes, bool high) {
     auto found = holes_.end();
     for (auto hole = holes_.begin(); hole != holes_.end(); ++hole) {
       if (hole->size() < bytes) continue;
-      found = hole;
-      if (!high) break;
+      const bool none = found == holes_.end();
+      if (tightest_ ? none || hole->size() < found->size() : none || high) found = hole;
+      if (!tightest_ && !high) break;
     }
     if (found == holes_.end()) found = grow(bytes);
     const std::int64_t place = high ? found->end - bytes : found->begin;
@@ -85,18 +87,36 @@ class Holes {
 
   std::vector<Hole> holes_;  // ascending
   std::int64_t end_ = 0;
+  bool tightest_;
 };
+
+// What is placed from above, all else from below: what comes and goes otherwise breaks up the
+// places that others leave.
+enum class Above {
+  Nothing,
+  Brief,  // what no weight gradient needs
+  Large,  // more than half of the largest: the head's, where other layers keep their input alone
+};
+
+struct Way {
+  Above above = Above::Nothing;
+  bool tightest = false;  // fit: the smallest hole, else the first
+};
+constexpr Way kWays[] = {{}, {.above = Above::Brief}, {.above = Above::Large}, {.tightest = true}};
 
 // One way to place buffers, layer by layer.
 class BufferPlacer {
  public:
   /// @param least  bytes that any placement takes
   BufferPlacer(const std::vector<ChunkKeeps>& chunks, int num_microbatches, std::int64_t least,
-               bool two_ended)
+               const Way& way)
       : chunks_(chunks),
         num_microbatches_(num_microbatches),
-        two_ended_(two_ended),
-        holes_(two_ended ? least : 0) {
+        above_(way.above),
+        holes_(way.above == Above::Nothing ? 0 : least, way.tightest) {
+    for (const ChunkKeeps& chunk : chunks)
+      for (const ChunkKeeps::Layer& layer : chunk.layers())
+        largest_ = std::max(largest_, std::ranges::max(layer.bytes));
     for (const ChunkKeeps& chunk : chunks)
       first_layer_.push_back(first_layer_.back() + static_cast<int>(chunk.layers().size()));
     places_.resize(at(first_layer_.back()) * at(num_microbatches));
@@ -185,10 +205,22 @@ class BufferPlacer {
         place_of(buffer, buffer.keep, layer) = take(buffer, size(layer)) - before(layer);
   }
 
-  std::int64_t take(Buffer& buffer, std::int64_t bytes) {
+  bool is_above(const Buffer& buffer, std::int64_t bytes) const {
     Keep keep = buffer.keep;
     if (keep == Keep::Arriving) keep = *chunks_[at(buffer.chunk)].input();
-    const std::int64_t place = holes_.take(bytes, two_ended_ && keep != Keep::UntilWeightGrad);
+    switch (above_) {
+      case Above::Nothing:
+        return false;
+      case Above::Brief:
+        return keep != Keep::UntilWeightGrad;
+      case Above::Large:
+        return 2 * bytes > largest_;
+    }
+    throw InvariantError("an unknown way to place buffers");
+  }
+
+  std::int64_t take(Buffer& buffer, std::int64_t bytes) {
+    const std::int64_t place = holes_.take(bytes, is_above(buffer, bytes));
     bytes_ = std::max(bytes_, place + bytes);
     buffer.taken.emplace_back(place, bytes);
     return place;
@@ -196,7 +228,8 @@ class BufferPlacer {
 
   const std::vector<ChunkKeeps>& chunks_;
   int num_microbatches_;
-  bool two_ended_;
+  Above above_;
+  std::int64_t largest_ = 0;  // part of a layer
   Holes holes_;
   std::vector<int> first_layer_ = {0};  // of each chunk
   std::vector<KeptBytes> places_;
@@ -229,14 +262,12 @@ class Planner {
     for (const ChunkKeeps& chunk : per_chunk) bytes.push_back(chunk.bytes());
     std::int64_t most = 0;
     for (const TaskMemory& task : by_task(bytes)) most = std::max(most, task.during);
-    BufferPlacer from_below(per_chunk, num_microbatches_, most, /*two_ended=*/false);
-    from_below.run(buffers_, schedule_.tasks[at(stage_)].size());
-    BufferPlacer* best = &from_below;
-    std::optional<BufferPlacer> two_ended;
-    if (from_below.bytes() > most) {
-      two_ended.emplace(per_chunk, num_microbatches_, most, /*two_ended=*/true);
-      two_ended->run(buffers_, schedule_.tasks[at(stage_)].size());
-      if (two_ended->bytes() < from_below.bytes()) best = &*two_ended;
+    std::optional<BufferPlacer> best;
+    for (const Way& way : kWays) {
+      if (best && best->bytes() == most) break;
+      BufferPlacer placer(per_chunk, num_microbatches_, most, way);
+      placer.run(buffers_, schedule_.tasks[at(stage_)].size());
+      if (!best || placer.bytes() < best->bytes()) best.emplace(std::move(placer));
     }
     plan_.bytes = best->bytes();
     plan_.places = best->take_places();

@@ -82,16 +82,14 @@ std::optional<Played> play_shorter(const program::Plan& plan, const Cluster& clu
   const int period = plan.schedule == program::ScheduleKind::Interleaved ? plan.parallel.pp : 1;
   const int shortest = shortest_repeating(plan);
   int fewer = shortest + (all - shortest) % period;
-  constexpr double kWorthTrying = 1.25;
-  constexpr int kMostLengths = 3;  // what does not repeat by then hardly does
-  for (int lengths = 0; lengths < kMostLengths && kWorthTrying * fewer <= all;) {
-    Played played =
-        play_all(of_microbatches(plan, fewer), cluster, {.period = period, .all = all});
+  int tried = 0;
+  while (tried + fewer <= all) {  // more than all is no gain
+    tried += fewer;
+    Played played = play_all(of_microbatches(plan, fewer), cluster, {.period = period, .all = all});
     const int missing = all - fewer;
     if (played.result.added < missing) {
       const int repeats = played.result.repeats;
       fewer += repeats > 0 ? missing % repeats : fewer / period * period;
-      lengths += repeats > 0 ? 0 : 1;
       continue;
     }
     std::vector<program::MemoryPlan> memory = program::lower_memory(plan);

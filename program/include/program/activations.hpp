@@ -42,12 +42,11 @@ class ChunkKeeps {
 
 /// Places everything that stage `stage` keeps between tasks, layer by layer, such that what lives
 /// at the same time does not overlap: task by task, what lives longest first, each at the lowest
-/// free place (first fit). What a weight gradient does not need comes and goes between; a second
-/// try places it from above, and the tighter of the two is taken. What is alive when a task begins
-/// says where all that follows lies, so a schedule that repeats repeats its places, too. An output
-/// that goes to the next chunk of the same rank is written where that chunk keeps its input, so
-/// that one lives from then on. An input that is received lives from the task before: where it lies
-/// nobody is at work then, and the transfer need not wait for memory.
+/// free place (first fit). Where that takes more than lives at once, other ways are tried, and the
+/// tightest is taken: what is brief or large from above, or each in the smallest free place. An
+/// output that goes to the next chunk of the same rank is written where that chunk keeps its input,
+/// so that one lives from then on. An input that is received lives from the task before: where it
+/// lies nobody is at work then, and the transfer need not wait for memory.
 /// @param per_chunk  what each chunk keeps of a micro-batch
 /// @param training   false: a forward-only pass, which keeps nothing beyond its task
 /// @param has_backward  by chunk: do gradients pass it? empty = all
