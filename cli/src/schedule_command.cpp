@@ -75,10 +75,24 @@ Named from_flags(const Options& options) {
           .num_microbatches = m};
 }
 
+/// A picture has a cell for each rank and time slot, idle or not.
+void require_drawable(const program::Schedule& schedule) {
+  std::size_t longest = 0;
+  for (const auto& tasks : schedule.tasks) longest = std::max(longest, tasks.size());
+  const auto stages = static_cast<std::int64_t>(schedule.tasks.size());
+  const std::int64_t slots = static_cast<std::int64_t>(longest) + 2 * stages;  // fill and drain
+  if (stages * slots > limits::kDrawnCells)
+    throw ConfigError(fmt::format(
+        "a picture of {} ranks and about {} time slots has more than {} cells; --json lists the "
+        "tasks alone",
+        stages, slots, limits::kDrawnCells));
+}
+
 int run(const Options& options) {
   if (options.file && options.schedule)
     throw ConfigError("a schedule file and --schedule exclude each other; leave one out");
   const Named named = options.file ? from_file(options) : from_flags(options);
+  if (!options.json) require_drawable(named.schedule);
   if (options.csv) write_file(*options.csv, program::to_csv(named.schedule));
   output("{}", options.json ? reports::to_json(named.schedule, named.name, named.num_microbatches)
                             : reports::to_text(named.schedule, named.name, named.num_microbatches));
