@@ -78,16 +78,19 @@ class ByteMap {
   std::map<std::int64_t, Segment> segments_;
 };
 
-/// A receive is posted when the task before its own begins. Earlier it would hold a part of the
-/// device for nothing (a receive of NCCL is a kernel that waits), and when it may begin would
-/// depend on where its memory lies. A custom schedule may need messages in any order.
-class ReceiveTimes {
+/// When communication that needs nothing of its own task begins, which would else depend on where
+/// its memory lies: a receive when the task before begins (earlier it would hold a part of the
+/// device for nothing, for a receive of NCCL is a kernel that waits), what keeps its result, such
+/// as a gathered gradient, when that task has ended. A custom schedule may need messages in any
+/// order.
+class EarliestTimes {
  public:
-  explicit ReceiveTimes(const Program& program)
+  explicit EarliestTimes(const Program& program)
       : applies_(program.plan.schedule != ScheduleKind::Custom) {}
 
   /// @param instance  the next of the program    @returns what it waits for, or kNone
-  int add(const OperationInstance& instance, int index, const Operation& operation) {
+  int add(const OperationInstance& instance, int index, const Operation& operation,
+          const Footprint& touched) {
     if (!applies_) return kNone;
     if (instance.task > task_) {
       task_ = instance.task;
@@ -95,7 +98,10 @@ class ReceiveTimes {
     }
     if (operation.lane == Lane::Compute) last_ = index;
     const auto* peer = std::get_if<PeerOp>(&operation.work);
-    return peer != nullptr && !peer->send ? before_previous_ : kNone;
+    if (peer != nullptr) return peer->send ? kNone : before_previous_;
+    const bool keeps = std::ranges::any_of(
+        touched.writes, [](const Address& write) { return write.region == Region::Saved; });
+    return operation.lane != Lane::Compute && keeps ? previous_ : kNone;
   }
 
  private:
@@ -115,7 +121,7 @@ void link(Program& program) {
   for (auto& of_lane : waited) of_lane.fill(kNone);
   std::vector<std::uint8_t> lanes;  // of the instances so far
   lanes.reserve(program.instances.size());
-  ReceiveTimes receive_times(program);
+  EarliestTimes earliest_times(program);
   for (int index = 0; index < static_cast<int>(program.instances.size()); ++index) {
     OperationInstance& instance = program.instances[static_cast<std::size_t>(index)];
     const Operation& operation = operation_of(program, instance);
@@ -129,8 +135,8 @@ void link(Program& program) {
       auto& slot = latest[lanes[static_cast<std::size_t>(other)]];
       slot = std::max(slot, other);
     };
-    wait_for(receive_times.add(instance, index, operation));
     const Footprint touched = footprint(program, instance);
+    wait_for(earliest_times.add(instance, index, operation, touched));
     for (const Address& read : touched.reads)
       memory[{read.region, read.slot}].read(read.offset, read.offset + read.bytes,
                                             [&](Access& access) {

@@ -75,8 +75,10 @@ class Lowering {
     return std::move(program_);
   }
 
-  MemoryPlan memory() {
+  /// @param listed  as for run()
+  MemoryPlan memory(std::int64_t& listed) {
     place_model();
+    listed = require_listable(program_, listed);
     plan_memory();
     return std::move(program_.memory);
   }
@@ -335,8 +337,9 @@ std::vector<MemoryPlan> lower_memory(const Plan& plan) {
   const models::ModelGraph graph = models::build_graph(plan.model);
   std::vector<MemoryPlan> stages;
   stages.reserve(at(plan.parallel.pp));
+  std::int64_t listed = 0;
   for (int stage = 0; stage < plan.parallel.pp; ++stage)
-    stages.push_back(Lowering(plan, graph, stage, Pass::Training, {}).memory());
+    stages.push_back(Lowering(plan, graph, stage, Pass::Training, {}).memory(listed));
   return stages;
 }
 

@@ -71,15 +71,17 @@ class LastStep {
   /// its begin, so many micro-batches on. What follows from equal states is equal, so further ones
   /// would only repeat it. Ranks that wait for each other in a ring of n come round after up to n
   /// micro-batches (Baccelli et al., "Synchronization and Linearity", 1992, section 3.7).
-  /// @param period  micro-batches after which the schedule repeats
-  std::optional<Window> repeating(int period) const {
+  std::optional<Window> repeating(const Repetition& wanted) const {
+    const int period = wanted.period;
+    const program::Schedule longer = program::schedule_of(*wanted.plan);
     const std::vector<double> begins = begins_of_microbatches();
     const int groups = static_cast<int>(begins.size()) / period;  // a last one may not be whole
     for (int length = 1; 2 * length < groups; ++length)
       for (int last = groups - 1; last > length; --last) {
         const Window window{begins[at((last - length) * period)], begins[at(last * period)],
                             length * period};
-        if (window.end > window.begin && repeats(window)) return window;
+        if (window.end > window.begin && repeats(window) && repeated_in(longer, window))
+          return window;
       }
     return std::nullopt;
   }
@@ -156,6 +158,44 @@ class LastStep {
     return true;
   }
 
+  /// The task that a rank's computation is in, or before.
+  int task_at(std::size_t r, double time) const {
+    constexpr auto kCompute = static_cast<std::size_t>(program::Lane::Compute);
+    const auto& lane = world_.stages[at(world_.ranks[r].stage)].lane_order[kCompute];
+    const auto head =
+        std::ranges::partition_point(lane, [&](int i) { return end(r, at(i)) <= time; });
+    return head == lane.end() ? -1 : program_of(r).instances[at(*head)].task;
+  }
+
+  /// Does the longer schedule have, on every rank, the tasks up to the end of the window, then
+  /// those of the window again and again, then the others?
+  bool repeated_in(const program::Schedule& longer, const Window& window) const {
+    for (std::size_t r = 0; r < world_.ranks.size(); ++r) {
+      const int first = task_at(r, window.begin), end = task_at(r, window.end);
+      if (first < 0 || end <= first) return false;
+      const std::vector<program::Task>& own = program_of(r).tasks;
+      const std::vector<program::Task>& tasks = longer.tasks[at(world_.ranks[r].stage)];
+      const int length = end - first;
+      const int missing = static_cast<int>(tasks.size() - own.size());
+      for (int i = 0; i < static_cast<int>(tasks.size()); ++i) {
+        const int beyond = i - end;
+        if (beyond >= missing && missing % length != 0) break;  // other repetitions would end it
+        const int times = beyond < 0 ? 0 : std::min(beyond, missing - 1) / length + 1;
+        const int source = beyond < 0         ? i
+                           : beyond < missing ? first + beyond % length
+                                              : i - missing;
+        if (tasks[at(i)] != later(own[at(source)], times * window.microbatches)) return false;
+      }
+    }
+    return true;
+  }
+
+  static program::Task later(program::Task task, int microbatches) {
+    task.microbatch += microbatches;
+    if (task.kind == program::TaskKind::Overlapped) task.backward_microbatch += microbatches;
+    return task;
+  }
+
   /// Is a lane at the end of the window where it was at its begin?
   bool repeats(std::size_t r, const std::vector<int>& lane, const Window& window) const {
     const auto head = [&](double time) {
@@ -214,11 +254,11 @@ SimulationResult simulate(const std::vector<Program>& stages, const Cluster& clu
   const LastStep last(world, outcome, mesh);
   const auto& ends = outcome.step_ends;
   const double period = ends.size() > 1 ? ends.back() - ends[ends.size() - 2] : ends.back();
-  const LastStep::Window window =
-      outcome.periodic && options.repetition.all > 0
-          ? last.repeating(options.repetition.period).value_or(LastStep::Window{})
-          : LastStep::Window{};
-  const int missing = std::max(0, options.repetition.all - plan.num_microbatches());
+  const Repetition& wanted = options.repetition;
+  const LastStep::Window window = outcome.periodic && wanted.plan
+                                      ? last.repeating(wanted).value_or(LastStep::Window{})
+                                      : LastStep::Window{};
+  const int missing = wanted.plan ? wanted.plan->num_microbatches() - plan.num_microbatches() : 0;
   const bool adds = window.microbatches > 0 && missing % window.microbatches == 0;
   const int times = adds ? missing / window.microbatches : 0;
   const double extended = period + times * window.seconds();

@@ -85,7 +85,8 @@ std::optional<Played> play_shorter(const program::Plan& plan, const Cluster& clu
   int tried = 0;
   while (tried + fewer <= all) {  // more than all is no gain
     tried += fewer;
-    Played played = play_all(of_microbatches(plan, fewer), cluster, {.period = period, .all = all});
+    Played played =
+        play_all(of_microbatches(plan, fewer), cluster, {.period = period, .plan = plan});
     const int missing = all - fewer;
     if (played.result.added < missing) {
       const int repeats = played.result.repeats;

@@ -37,7 +37,8 @@ Program lower(const Plan& plan, int stage, Pass pass = Pass::Training,
 Program lower(const Plan& plan, const models::ModelGraph& graph, int stage,
               Pass pass = Pass::Training, const ExecutionProfile& profile = meshplan_profile());
 
-/// What each stage's program would plan, without its operations: of any number of micro-batches.
+/// What each stage's program would plan, without listing its operations.
+/// @throws ConfigError as lower_all, also if they were too many to list
 std::vector<MemoryPlan> lower_memory(const Plan& plan);
 
 /// One program per stage.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "program/program.hpp"
@@ -12,11 +13,10 @@
 
 namespace meshplan::sim {
 
-/// A longer step than the programs': of `all` micro-batches. It is their step, and what repeats in
-/// its middle as often as is missing.
+/// A longer step than the programs': theirs, and what repeats in its middle as often as is missing.
 struct Repetition {
-  int period = 1;  // micro-batches after which the schedule repeats
-  int all = 0;     // 0: the programs' own
+  int period = 1;                     // micro-batches after which the schedule repeats
+  std::optional<program::Plan> plan;  // the programs', of more micro-batches
 };
 
 struct SimulationOptions {
