@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <tuple>
 
@@ -33,12 +34,14 @@ std::optional<Keep> keep_of_input(const Block& block) {
 // Assembles the program of one stage.
 class Lowering {
  public:
+  /// @param schedule  of the plan: made once for all of its stages
   Lowering(const Plan& plan, models::ModelGraph graph, int stage, Pass pass,
-           const ExecutionProfile& profile)
+           const ExecutionProfile& profile, std::shared_ptr<const Schedule> schedule)
       : pass_(pass),
         profile_(profile),
         graph_(std::move(graph)),
-        schedule_(schedule_of(plan)),
+        shared_schedule_(std::move(schedule)),
+        schedule_(*shared_schedule_),
         frozen_(profile.frozen_part ? FrozenParameters(*profile.frozen_part, graph_)
                                     : FrozenParameters(plan.frozen, graph_)) {
     program_.plan = plan;
@@ -95,19 +98,10 @@ class Lowering {
 
   void make_tasks() {
     const int stage = program_.role.stage;
-    if (pass_ == Pass::ForwardOnly)
-      for (std::vector<Task>& tasks : schedule_.tasks) keep_forwards(tasks);
     program_.tasks = schedule_.tasks[at(stage)];
     split_ = std::ranges::find(program_.tasks, TaskKind::BackwardInput, &Task::kind) !=
              program_.tasks.end();
   }
-  static void keep_forwards(std::vector<Task>& tasks) {
-    std::erase_if(tasks, [](const Task& task) {
-      return task.kind != TaskKind::Forward && task.kind != TaskKind::Overlapped;
-    });
-    for (Task& task : tasks) task = parts_of(task).front();
-  }
-
   void place_chunks() {
     const int num_stages = schedule_.num_stages();
     const auto stage_of = [&](int number) {
@@ -270,7 +264,8 @@ class Lowering {
   Pass pass_;
   ExecutionProfile profile_;
   models::ModelGraph graph_;
-  Schedule schedule_;
+  std::shared_ptr<const Schedule> shared_schedule_;
+  const Schedule& schedule_;
   FrozenParameters frozen_;
   bool split_ = false;  // does this stage put weight gradients off?
   ShardContext context_;
@@ -286,6 +281,20 @@ class Lowering {
   std::int64_t transient_bytes_ = 0;
   std::int64_t quantized_bytes_ = 0;
 };
+
+void keep_forwards(std::vector<Task>& tasks) {
+  std::erase_if(tasks, [](const Task& task) {
+    return task.kind != TaskKind::Forward && task.kind != TaskKind::Overlapped;
+  });
+  for (Task& task : tasks) task = parts_of(task).front();
+}
+
+std::shared_ptr<const Schedule> tasks_of(const Plan& plan, Pass pass) {
+  auto schedule = std::make_shared<Schedule>(schedule_of(plan));
+  if (pass == Pass::ForwardOnly)
+    for (std::vector<Task>& tasks : schedule->tasks) keep_forwards(tasks);
+  return schedule;
+}
 
 void require_valid(const Plan& plan) {
   const std::vector<Violation> violations = check(plan);
@@ -317,7 +326,7 @@ Program lower(const Plan& plan, const models::ModelGraph& graph, int stage, Pass
               const ExecutionProfile& profile) {
   require_lowerable(plan, stage);
   std::int64_t listed = 0;
-  return Lowering(plan, graph, stage, pass, profile).run(listed);
+  return Lowering(plan, graph, stage, pass, profile, tasks_of(plan, pass)).run(listed);
 }
 
 std::vector<Program> lower_all(const Plan& plan, Pass pass, const ExecutionProfile& profile) {
@@ -325,21 +334,24 @@ std::vector<Program> lower_all(const Plan& plan, Pass pass, const ExecutionProfi
   require_listable(plan, plan.model.num_layers, "of all stages");
   const models::ModelGraph graph = models::build_graph(plan.model);
   std::int64_t listed = 0;
+  const auto schedule = tasks_of(plan, pass);
   std::vector<Program> programs;
   programs.reserve(at(plan.parallel.pp));
   for (int stage = 0; stage < plan.parallel.pp; ++stage)
-    programs.push_back(Lowering(plan, graph, stage, pass, profile).run(listed));
+    programs.push_back(Lowering(plan, graph, stage, pass, profile, schedule).run(listed));
   return programs;
 }
 
 std::vector<MemoryPlan> lower_memory(const Plan& plan) {
-  require_valid(plan);
+  require_lowerable(plan, 0);
+  require_listable(plan, plan.model.num_layers, "of all stages");
   const models::ModelGraph graph = models::build_graph(plan.model);
+  const auto schedule = tasks_of(plan, Pass::Training);
   std::vector<MemoryPlan> stages;
   stages.reserve(at(plan.parallel.pp));
   std::int64_t listed = 0;
   for (int stage = 0; stage < plan.parallel.pp; ++stage)
-    stages.push_back(Lowering(plan, graph, stage, Pass::Training, {}).memory(listed));
+    stages.push_back(Lowering(plan, graph, stage, Pass::Training, {}, schedule).memory(listed));
   return stages;
 }
 
