@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 #include <map>
 
+#include "core/statistics.hpp"
 #include "reports/table.hpp"
 #include "sim/estimator.hpp"
 #include "sim/random_plans.hpp"
@@ -27,28 +28,24 @@ struct Errors {
   }
 };
 
-double quantile(std::vector<double> values, double part) {
-  for (double& value : values) value = std::abs(value);
-  std::ranges::sort(values);
-  const auto last = static_cast<double>(values.size() - 1);
-  return values[static_cast<std::size_t>(std::lround(part * last))];
+double quantile_of_size(std::vector<double> errors, double part) {
+  for (double& error : errors) error = std::abs(error);
+  return quantile(std::move(errors), part);
 }
 
 std::vector<std::string> row(const std::string& name, const Errors& errors) {
   const auto percent = [](double value) { return fmt::format("{:.2f} %", 100 * value); };
-  double mean = 0;
-  for (const double error : errors.time) mean += error / static_cast<double>(errors.time.size());
   const auto equal = std::ranges::count(errors.memory, 0.0);
   return {name,
           std::to_string(errors.time.size()),
-          percent(mean),
-          percent(quantile(errors.time, 0.5)),
-          percent(quantile(errors.time, 0.9)),
-          percent(quantile(errors.time, 0.99)),
-          percent(quantile(errors.time, 1)),
+          percent(mean(errors.time)),
+          percent(quantile_of_size(errors.time, 0.5)),
+          percent(quantile_of_size(errors.time, 0.9)),
+          percent(quantile_of_size(errors.time, 0.99)),
+          percent(quantile_of_size(errors.time, 1)),
           fmt::format("{:.1f} %", 100.0 * static_cast<double>(equal) /
                                       static_cast<double>(errors.memory.size())),
-          percent(quantile(errors.memory, 1))};
+          percent(quantile_of_size(errors.memory, 1))};
 }
 
 }  // namespace

@@ -26,20 +26,7 @@ bool communicates(const Span& span) {
 }
 
 Category category_of_compute(const Span& span) {
-  if (span.lane == Lane::Host) return Category::Host;
-  switch (span.phase) {
-    case Phase::Forward:
-      return Category::Forward;
-    case Phase::Recompute:
-      return Category::Recompute;
-    case Phase::InputGrad:
-    case Phase::WeightGrad:
-      return Category::Backward;
-    case Phase::Reduce:
-    case Phase::Optimizer:
-      return Category::Optimizer;
-  }
-  throw InvariantError("phase without a category");
+  return span.lane == Lane::Host ? Category::Host : category_of(span.phase);
 }
 
 /// The axis that a communication belongs to. With sequence parallelism the gathers and scatters of
@@ -128,6 +115,22 @@ std::map<std::pair<int, int>, RankSpans> sorted_by_rank(const Trace& trace) {
 }
 
 }  // namespace
+
+Category category_of(program::Phase phase) {
+  switch (phase) {
+    case Phase::Forward:
+      return Category::Forward;
+    case Phase::Recompute:
+      return Category::Recompute;
+    case Phase::InputGrad:
+    case Phase::WeightGrad:
+      return Category::Backward;
+    case Phase::Reduce:
+    case Phase::Optimizer:
+      return Category::Optimizer;
+  }
+  throw InvariantError("phase without a category");
+}
 
 SpanKind kind_of(const Span& span, const program::ParallelConfig& parallel) {
   if (!communicates(span)) return {.category = category_of_compute(span)};

@@ -73,15 +73,16 @@ class LastStep {
   /// micro-batches (Baccelli et al., "Synchronization and Linearity", 1992, section 3.7).
   std::optional<Window> repeating(const Repetition& wanted) const {
     const int period = wanted.period;
-    const program::Schedule longer = program::schedule_of(*wanted.plan);
+    std::optional<program::Schedule> longer;  // a long one takes longer than a short play
     const std::vector<double> begins = begins_of_microbatches();
     const int groups = static_cast<int>(begins.size()) / period;  // a last one may not be whole
     for (int length = 1; 2 * length < groups; ++length)
       for (int last = groups - 1; last > length; --last) {
         const Window window{begins[at((last - length) * period)], begins[at(last * period)],
                             length * period};
-        if (window.end > window.begin && repeats(window) && repeated_in(longer, window))
-          return window;
+        if (!(window.end > window.begin) || !repeats(window)) continue;
+        if (!longer) longer = program::schedule_of(*wanted.plan);
+        if (repeated_in(*longer, window)) return window;
       }
     return std::nullopt;
   }

@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 
-#include "core/limits.hpp"
 #include "program/cost.hpp"
 #include "program/lower.hpp"
 #include "program/mesh.hpp"
@@ -80,8 +79,7 @@ Played play_all(const program::Plan& plan, const Cluster& cluster, Repetition re
 std::optional<Played> play_shorter(const program::Plan& plan, const Cluster& cluster) {
   if (cluster.communication.needs_host) return std::nullopt;  // ranks share cores: nothing repeats
   const int all = plan.num_microbatches();
-  if (std::int64_t{plan.model.num_layers} * all > limits::kLayerRuns)
-    program::lower_memory(plan);  // refuses it before anything is played
+  program::require_listable(plan);
   const int period = plan.schedule == program::ScheduleKind::Interleaved ? plan.parallel.pp : 1;
   const int shortest = shortest_repeating(plan);
   int fewer = shortest + (all - shortest) % period;

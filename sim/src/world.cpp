@@ -15,6 +15,7 @@
 #include "folding.hpp"
 #include "host_thread.hpp"
 #include "node_types.hpp"
+#include "sim/breakdown.hpp"
 #include "sim/pricing.hpp"
 
 namespace meshplan::sim {
@@ -32,14 +33,6 @@ const CollectiveOp* collective_of(const program::Operation& operation) {
   return std::get_if<CollectiveOp>(&operation.work);
 }
 
-/// Do two operations count as the same in a breakdown?
-bool same_category(program::Phase a, program::Phase b) {
-  const auto is_gradient = [](program::Phase phase) {
-    return phase == program::Phase::InputGrad || phase == program::Phase::WeightGrad;
-  };
-  return a == b || (is_gradient(a) && is_gradient(b));
-}
-
 std::vector<int> compute_runs(const StageTables& tables) {
   constexpr auto kCompute = static_cast<std::size_t>(program::Lane::Compute);
   const std::vector<int>& order = tables.lane_order[kCompute];
@@ -49,8 +42,8 @@ std::vector<int> compute_runs(const StageTables& tables) {
     const bool awaited = tables.wakes[at(i)] != lane_bit(kCompute);
     const bool waits = tables.wait_begin[at(next)] != tables.wait_begin[at(next) + 1];
     return !awaited && !waits && instance.task >= 0 && instance.task == following.task &&
-           same_category(program::operation_of(*tables.program, instance).phase,
-                         program::operation_of(*tables.program, following).phase);
+           category_of(program::operation_of(*tables.program, instance).phase) ==
+               category_of(program::operation_of(*tables.program, following).phase);
   };
   std::vector<int> end(order.size());
   for (std::size_t i = order.size(); i-- > 0;)

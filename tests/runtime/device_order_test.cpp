@@ -13,6 +13,7 @@
 #include "runtime/issue_order.hpp"
 #include "runtime/recording_device.hpp"
 #include "runtime/trainer.hpp"
+#include "support/posting_waits.hpp"
 
 namespace meshplan::test {
 namespace {
@@ -457,19 +458,6 @@ TEST_CASE("The host has as many communications of a lane in flight as it may",
     }
 }
 
-namespace {
-
-/// A receive waits for the task before the last one so as not to be posted earlier: no bytes need
-/// it.
-bool decides_posting(const Program& program, const program::OperationInstance& instance,
-                     int awaited) {
-  const auto* peer = std::get_if<program::PeerOp>(&program::operation_of(program, instance).work);
-  return peer != nullptr && !peer->send &&
-         program.instances[static_cast<std::size_t>(awaited)].task <= instance.task - 2;
-}
-
-}  // namespace
-
 TEST_CASE("A dropped wait is noticed", "[runtime][device]") {
   // Where the host drives communications, what it has waited for already orders some of them twice:
   // then no pair of lanes may go unnoticed altogether.
@@ -492,7 +480,7 @@ TEST_CASE("A dropped wait is noticed", "[runtime][device]") {
           Program broken = program;
           auto& waits = broken.instances[i].waits;
           const int earlier = waits[w];
-          if (decides_posting(program, program.instances[i], earlier)) continue;
+          if (testing::decides_posting(program, program.instances[i], earlier)) continue;
           waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(w));
           const auto lane = [&](std::size_t at) {
             return static_cast<int>(program::operation_of(program, program.instances[at]).lane);

@@ -2,11 +2,11 @@
 // engine. bench/planner/estimator_bench prints the latter by technique, of any number of plans.
 #include "sim/random_plans.hpp"
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <fmt/ranges.h>
 
+#include "core/statistics.hpp"
 #include "program/lower.hpp"
 #include "sim/engine.hpp"
 #include "sim/estimator.hpp"
@@ -16,11 +16,6 @@ namespace meshplan::sim {
 namespace {
 
 constexpr std::uint64_t kSeed = 20261123;
-
-double quantile(std::vector<double> values, double part) {
-  std::ranges::sort(values);
-  return values[static_cast<std::size_t>(part * static_cast<double>(values.size() - 1))];
-}
 
 }  // namespace
 
