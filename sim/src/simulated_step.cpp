@@ -84,7 +84,7 @@ std::optional<Played> play_shorter(const program::Plan& plan, const Cluster& clu
   const int shortest = shortest_repeating(plan);
   int fewer = shortest + (all - shortest) % period;
   int tried = 0;
-  while (tried + fewer <= all) {  // more than all is no gain
+  while (fewer < all && tried + fewer <= all) {  // more than all is no gain
     tried += fewer;
     Played played =
         play_all(of_microbatches(plan, fewer), cluster, {.period = period, .plan = plan});
