@@ -9,12 +9,8 @@
 namespace meshplan::program {
 namespace {
 
-/// What a layer gets from its neighbour: its input, or the gradient of its output.
-const Value* value_with(const Program& program, int layer, Storage storage) {
-  const Block& block = program.blocks[at(program.layers[at(layer)].block)];
-  for (const Value& value : block.values)
-    if (value.storage == storage && !value.alias) return &value;
-  return nullptr;
+const Block& block_of(const Program& program, int layer) {
+  return program.blocks[at(program.layers[at(layer)].block)];
 }
 
 /// As what the layer finds the value: received from another stage, it has arrived before what else
@@ -39,16 +35,15 @@ Address kept(const Program& program, int layer, int microbatch, const Value& val
   const KeptBytes& places =
       program.kept_places[at(layer) * at(program.plan.num_microbatches()) + at(microbatch)];
   const auto keep = static_cast<std::size_t>(found_as(program, layer, value));
-  return {.region = Region::Saved,
-          .offset = places[keep] + value.offset_bytes,
-          .bytes = aligned_bytes(value, program.sizes)};
+  return {
+      .region = Region::Saved, .offset = places[keep] + value.offset_bytes, .bytes = value.bytes};
 }
 
 /// Where layer `layer` reads its input.
 Address layer_input(const Program& program, int layer, int microbatch) {
-  const Value* value = value_with(program, layer, Storage::LayerInput);
-  require_invariant(value != nullptr, "a layer without an input follows another layer");
-  return kept(program, layer, microbatch, *value);
+  const Block& block = block_of(program, layer);
+  require_invariant(block.input.has_value(), "a layer without an input follows another layer");
+  return kept(program, layer, microbatch, block.values[at(*block.input)]);
 }
 
 Address boundary(const Program& program, int slot) {
@@ -60,10 +55,10 @@ Address boundary(const Program& program, int slot) {
 /// Where layer `layer` reads the gradient of its output: in the stream of its task, or where it is
 /// kept for a later weight gradient.
 Address output_gradient(const Program& program, const OperationInstance& instance, int layer) {
-  const Value* value = value_with(program, layer, Storage::LayerOutputGrad);
-  if (value == nullptr || value->keep != Keep::BetweenGrads)
+  const Block& block = block_of(program, layer);
+  if (!block.output_gradient || block.values[at(*block.output_gradient)].keep != Keep::BetweenGrads)
     return boundary(program, instance.boundary_slot);
-  return kept(program, layer, instance.microbatch, *value);
+  return kept(program, layer, instance.microbatch, block.values[at(*block.output_gradient)]);
 }
 
 Address layer_output(const Program& program, const OperationInstance& instance) {
@@ -313,10 +308,9 @@ Address scalar_address(const Program& program, Scalar first, std::int64_t count)
 }
 
 Address address_of(const Program& program, const OperationInstance& instance, ValueId id) {
-  const Block& block = program.blocks[at(program.layers[at(instance.layer)].block)];
+  const Block& block = block_of(program, instance.layer);
   while (block.values[at(id)].alias) id = *block.values[at(id)].alias;
   const Value& value = block.values[at(id)];
-  const std::int64_t bytes = aligned_bytes(value, program.sizes);
   switch (value.storage) {
     case Storage::Parameter:
       return parameter_address(program, instance, value.index, Region::Weights);
@@ -335,7 +329,7 @@ Address address_of(const Program& program, const OperationInstance& instance, Va
     case Storage::LayerOutput:
       return layer_output(program, instance);
     case Storage::Transient:
-      return {Region::Transient, instance.transient_slot, value.offset_bytes, bytes};
+      return {Region::Transient, instance.transient_slot, value.offset_bytes, value.bytes};
     // One stream of gradients runs through all layers of a backward task, updated in place, unless
     // weight gradients are put off.
     case Storage::LayerOutputGrad:
@@ -349,7 +343,7 @@ Address address_of(const Program& program, const OperationInstance& instance, Va
     case Storage::QuantizedWeight:
       return {.region = Region::QuantizedWeights,
               .offset = program.layers[at(instance.layer)].quantized_offset + value.offset_bytes,
-              .bytes = bytes};
+              .bytes = value.bytes};
     case Storage::ExpertLoad:
       return expert_load_address(
           program,
@@ -379,8 +373,15 @@ bool scales_gradients(const Operation& operation, const ComputeOp& work) {
 }  // namespace
 
 Footprint footprint(const Program& program, const OperationInstance& instance) {
-  const Operation& operation = operation_of(program, instance);
   Footprint result;
+  footprint(program, instance, result);
+  return result;
+}
+
+void footprint(const Program& program, const OperationInstance& instance, Footprint& result) {
+  const Operation& operation = operation_of(program, instance);
+  result.reads.clear();
+  result.writes.clear();
   if (const auto* peer = std::get_if<PeerOp>(&operation.work)) {
     (peer->send ? result.reads : result.writes).push_back(peer_address(program, instance));
   } else if (const auto* flat = std::get_if<FlatCollectiveOp>(&operation.work)) {
@@ -396,7 +397,6 @@ Footprint footprint(const Program& program, const OperationInstance& instance) {
     if (compute != nullptr && scales_gradients(operation, *compute))
       result.reads.push_back(scalar_address(program, Scalar::GradientScale));
   }
-  return result;
 }
 
 }  // namespace meshplan::program

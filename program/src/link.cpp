@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <iterator>
 #include <map>
 #include <utility>
@@ -12,12 +13,34 @@ namespace {
 
 constexpr int kNone = -1;
 
-// Who last wrote these bytes, and who has read them since, on each lane.
-struct Access {
-  int writer = kNone;
-  std::array<int, kNumLanes> readers;
+/// Who last wrote these bytes, and who has read them since: the last one on each lane.
+class Access {
+ public:
+  Access() = default;
+  Access(int writer, std::size_t lane) : writer_(writer), lane_(lane) {}
 
-  Access() { readers.fill(kNone); }
+  void add_reader(int reader, std::size_t lane) {
+    readers_[lane] = reader;
+    lanes_read_ |= 1U << lane;
+  }
+  /// @param wait_for  of an instance and its lane
+  template <class Wait>
+  void each_writer(Wait wait_for) const {
+    if (writer_ != kNone) wait_for(writer_, lane_);
+  }
+  template <class Wait>
+  void each_reader(Wait wait_for) const {
+    for (unsigned left = lanes_read_; left != 0; left &= left - 1) {
+      const auto lane = static_cast<std::size_t>(std::countr_zero(left));
+      wait_for(readers_[lane], lane);
+    }
+  }
+
+ private:
+  int writer_ = kNone;
+  std::size_t lane_ = 0;  // of the writer
+  unsigned lanes_read_ = 0;
+  std::array<int, kNumLanes> readers_{};  // of lanes_read_
 };
 
 struct Segment {
@@ -31,6 +54,7 @@ class ByteMap {
  public:
   template <class Visit>
   void read(std::int64_t begin, std::int64_t end, Visit visit_access) {
+    if (Access* same = find(begin, end)) return visit_access(*same);
     split(begin);
     split(end);
     std::int64_t covered = begin;
@@ -49,6 +73,11 @@ class ByteMap {
   template <class Visit>
   void write(std::int64_t begin, std::int64_t end, const Access& access, Visit visit_access) {
     if (begin >= end) return;
+    if (Access* same = find(begin, end)) {
+      visit_access(*same);
+      *same = access;
+      return;
+    }
     split(begin);
     split(end);
     const auto first = segments_.lower_bound(begin);
@@ -65,6 +94,12 @@ class ByteMap {
   }
 
  private:
+  /// Of just these bytes, as they are touched most often.
+  Access* find(std::int64_t begin, std::int64_t end) {
+    const auto found = segments_.find(begin);
+    return found != segments_.end() && found->second.end == end ? &found->second.access : nullptr;
+  }
+
   void split(std::int64_t where) {
     auto it = segments_.upper_bound(where);
     if (it == segments_.begin()) return;
@@ -88,7 +123,8 @@ class EarliestTimes {
   explicit EarliestTimes(const Program& program)
       : applies_(program.plan.schedule != ScheduleKind::Custom) {}
 
-  /// @param instance  the next of the program    @returns what it waits for, or kNone
+  /// @param instance  the next of the program
+  /// @returns the computation that it waits for, or kNone
   int add(const OperationInstance& instance, int index, const Operation& operation,
           const Footprint& touched) {
     if (!applies_) return kNone;
@@ -115,43 +151,42 @@ class EarliestTimes {
 }  // namespace
 
 void link(Program& program) {
-  std::map<std::pair<Region, int>, ByteMap> memory;
+  std::vector<std::vector<ByteMap>> memory;  // by region and slot
+  for (const RegionPlan& region : program.memory.regions)
+    memory.emplace_back(static_cast<std::size_t>(region.slots));
+  const auto bytes_of = [&](const Address& address) -> ByteMap& {
+    return memory[static_cast<std::size_t>(address.region)][static_cast<std::size_t>(address.slot)];
+  };
+  Footprint touched;
   // waited[a][b]: the last instance of lane b that lane a has already waited for.
   std::array<std::array<int, kNumLanes>, kNumLanes> waited;
   for (auto& of_lane : waited) of_lane.fill(kNone);
-  std::vector<std::uint8_t> lanes;  // of the instances so far
-  lanes.reserve(program.instances.size());
   EarliestTimes earliest_times(program);
   for (int index = 0; index < static_cast<int>(program.instances.size()); ++index) {
     OperationInstance& instance = program.instances[static_cast<std::size_t>(index)];
     const Operation& operation = operation_of(program, instance);
     const auto lane = static_cast<std::size_t>(operation.lane);
-    lanes.push_back(static_cast<std::uint8_t>(lane));
     // Of each other lane only the latest instance matters: a lane runs in order.
     std::array<int, kNumLanes> latest;
     latest.fill(kNone);
-    const auto wait_for = [&](int other) {
-      if (other == kNone) return;
-      auto& slot = latest[lanes[static_cast<std::size_t>(other)]];
-      slot = std::max(slot, other);
+    const auto wait_for = [&](int other, std::size_t its_lane) {
+      latest[its_lane] = std::max(latest[its_lane], other);
     };
-    const Footprint touched = footprint(program, instance);
-    wait_for(earliest_times.add(instance, index, operation, touched));
+    footprint(program, instance, touched);
+    wait_for(earliest_times.add(instance, index, operation, touched),
+             static_cast<std::size_t>(Lane::Compute));
     for (const Address& read : touched.reads)
-      memory[{read.region, read.slot}].read(read.offset, read.offset + read.bytes,
-                                            [&](Access& access) {
-                                              wait_for(access.writer);
-                                              access.readers[lane] = index;
-                                            });
-    Access own;
-    own.writer = index;
+      bytes_of(read).read(read.offset, read.offset + read.bytes, [&](Access& access) {
+        access.each_writer(wait_for);
+        access.add_reader(index, lane);
+      });
+    const Access own(index, lane);
     for (const Address& write : touched.writes)
-      memory[{write.region, write.slot}].write(write.offset, write.offset + write.bytes, own,
-                                               [&](const Access& access) {
-                                                 wait_for(access.writer);
-                                                 for (const int reader : access.readers)
-                                                   if (reader != index) wait_for(reader);
-                                               });
+      bytes_of(write).write(write.offset, write.offset + write.bytes, own,
+                            [&](const Access& access) {
+                              access.each_writer(wait_for);
+                              access.each_reader(wait_for);  // also of itself, on its own lane
+                            });
     instance.waits.clear();
     for (std::size_t other = 0; other < latest.size(); ++other) {
       if (other == lane || latest[other] <= waited[lane][other]) continue;

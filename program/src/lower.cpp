@@ -317,10 +317,6 @@ ExecutionProfile meshplan_profile() {
   return {};
 }
 
-void require_listable(const Plan& plan) {
-  require_listable(plan, plan.model.num_layers, "of all stages");
-}
-
 Program lower(const Plan& plan, int stage, Pass pass, const ExecutionProfile& profile) {
   require_lowerable(plan, stage);
   return lower(plan, models::build_graph(plan.model), stage, pass, profile);
@@ -335,7 +331,7 @@ Program lower(const Plan& plan, const models::ModelGraph& graph, int stage, Pass
 
 std::vector<Program> lower_all(const Plan& plan, Pass pass, const ExecutionProfile& profile) {
   require_lowerable(plan, 0);
-  require_listable(plan);
+  require_listable(plan, plan.model.num_layers, "of all stages");
   const models::ModelGraph graph = models::build_graph(plan.model);
   std::int64_t listed = 0;
   const auto schedule = tasks_of(plan, pass);
@@ -348,7 +344,7 @@ std::vector<Program> lower_all(const Plan& plan, Pass pass, const ExecutionProfi
 
 std::vector<MemoryPlan> lower_memory(const Plan& plan) {
   require_lowerable(plan, 0);
-  require_listable(plan);
+  require_listable(plan, plan.model.num_layers, "of all stages");
   const models::ModelGraph graph = models::build_graph(plan.model);
   const auto schedule = tasks_of(plan, Pass::Training);
   std::vector<MemoryPlan> stages;

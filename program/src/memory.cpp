@@ -36,16 +36,16 @@ int end_of_reading(const ShardedLayer& layer, const std::vector<Operation>& oper
   return last;
 }
 
-std::vector<Lifetime> lifetimes(const ShardedLayer& layer, const std::vector<Operation>& operations,
-                                const models::SymbolValues& sizes) {
+std::vector<Lifetime> lifetimes(const ShardedLayer& layer,
+                                const std::vector<Operation>& operations) {
   std::map<ValueId, Lifetime> found;
   for (int i = 0; i < static_cast<int>(operations.size()); ++i) {
     const auto touch = [&](ValueId id, int last) {
       const ValueId root = layer.root(id);
       const Value& value = layer.block.values[at(root)];
       if (value.storage != Storage::Transient) return;
-      const auto [entry, fresh] = found.try_emplace(
-          root, Lifetime{.root = root, .bytes = aligned_bytes(value, sizes), .first = i});
+      const auto [entry, fresh] =
+          found.try_emplace(root, Lifetime{.root = root, .bytes = value.bytes, .first = i});
       entry->second.last = std::max(entry->second.last, last);
     };
     const int end = end_of_reading(layer, operations, i);
@@ -82,12 +82,6 @@ std::int64_t pack(std::vector<Lifetime>& values) {
 
 }  // namespace
 
-std::int64_t aligned_bytes(const Value& value, const models::SymbolValues& sizes) {
-  std::int64_t bytes = size_of(value.dtype);
-  for (const models::Dim& dim : value.shape) bytes *= models::evaluate(dim, sizes);
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 bool is_kept(const Value& value) {
   return value.storage == Storage::Saved || value.storage == Storage::LayerInput ||
          (value.storage == Storage::LayerOutputGrad && value.keep == Keep::BetweenGrads);
@@ -95,9 +89,28 @@ bool is_kept(const Value& value) {
 
 namespace {
 
+std::int64_t aligned_bytes(const Value& value, const models::SymbolValues& sizes) {
+  std::int64_t bytes = size_of(value.dtype);
+  for (const models::Dim& dim : value.shape) bytes *= models::evaluate(dim, sizes);
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+/// What is asked for with every instance of the block.
+void note_values(Block& block, const models::SymbolValues& sizes) {
+  const auto first_with = [&](Storage storage) -> std::optional<ValueId> {
+    const auto found = std::ranges::find_if(
+        block.values, [&](const Value& value) { return value.storage == storage && !value.alias; });
+    if (found == block.values.end()) return std::nullopt;
+    return static_cast<ValueId>(found - block.values.begin());
+  };
+  block.input = first_with(Storage::LayerInput);
+  block.output_gradient = first_with(Storage::LayerOutputGrad);
+  for (Value& value : block.values) value.bytes = aligned_bytes(value, sizes);
+}
+
 /// What a layer may receive from another stage comes first in its class: it arrives before the
 /// rest, at a place of its own.
-void place_kept(Block& block, const models::SymbolValues& sizes) {
+void place_kept(Block& block) {
   block.kept_bytes = {};
   const auto bytes_of = [&](Keep keep) -> std::int64_t& {
     return block.kept_bytes[static_cast<std::size_t>(keep)];
@@ -106,7 +119,7 @@ void place_kept(Block& block, const models::SymbolValues& sizes) {
     for (Value& value : block.values) {
       if (!is_kept(value) || value.alias || arrives == (value.storage == Storage::Saved)) continue;
       value.offset_bytes = bytes_of(value.keep);
-      bytes_of(value.keep) += aligned_bytes(value, sizes);
+      bytes_of(value.keep) += value.bytes;
       if (!arrives || value.keep == Keep::InForward) continue;
       require_invariant(value.offset_bytes == 0, "a layer has one input and one output");
       bytes_of(value.storage == Storage::LayerInput ? Keep::Arriving : Keep::ArrivingGradient) =
@@ -118,19 +131,20 @@ void place_kept(Block& block, const models::SymbolValues& sizes) {
 
 std::int64_t plan_block_memory(ShardedLayer& layer, const models::SymbolValues& sizes) {
   Block& block = layer.block;
+  note_values(block, sizes);
   block.quantized_bytes = 0;
   for (Value& value : block.values) {
     if (value.storage == Storage::QuantizedWeight) {
       value.offset_bytes = block.quantized_bytes;
-      block.quantized_bytes += aligned_bytes(value, sizes);
+      block.quantized_bytes += value.bytes;
     }
   }
-  place_kept(block, sizes);
+  place_kept(block);
   block.saved_bytes = block.kept_bytes[static_cast<std::size_t>(Keep::UntilInputGrad)] +
                       block.kept_bytes[static_cast<std::size_t>(Keep::UntilWeightGrad)];
   std::int64_t transient = 0;
   for (const auto* operations : {&block.forward, &block.backward}) {
-    std::vector<Lifetime> values = lifetimes(layer, *operations, sizes);
+    std::vector<Lifetime> values = lifetimes(layer, *operations);
     transient = std::max(transient, pack(values));
     for (const Lifetime& placed : values)
       block.values[at(placed.root)].offset_bytes = placed.offset;

@@ -105,9 +105,6 @@ std::int64_t plan_block_memory(ShardedLayer& layer, const models::SymbolValues& 
 /// Elements of a value, as an expression; at most one dimension has a symbol.
 models::Dim element_count(const std::vector<models::Dim>& shape);
 
-/// Bytes of a value, rounded up to kAlignment.
-std::int64_t aligned_bytes(const Value& value, const models::SymbolValues& sizes);
-
 /// Parameters start on this many elements, so that bf16 weights lie on kAlignment as well as fp32.
 constexpr std::int64_t kAlignmentElements = kAlignment / 2;
 

@@ -49,5 +49,7 @@ struct Footprint {
   std::vector<Address> writes;
 };
 Footprint footprint(const Program& program, const OperationInstance& instance);
+/// @param result  whose memory is used again
+void footprint(const Program& program, const OperationInstance& instance, Footprint& result);
 
 }  // namespace meshplan::program

@@ -37,9 +37,6 @@ Program lower(const Plan& plan, int stage, Pass pass = Pass::Training,
 Program lower(const Plan& plan, const models::ModelGraph& graph, int stage,
               Pass pass = Pass::Training, const ExecutionProfile& profile = meshplan_profile());
 
-/// @throws ConfigError if the plan's layers and micro-batches are more than programs list
-void require_listable(const Plan& plan);
-
 /// What each stage's program would plan, without listing its operations.
 /// @throws ConfigError as lower_all, also if they were too many to list
 std::vector<MemoryPlan> lower_memory(const Plan& plan);

@@ -238,6 +238,7 @@ struct Value {
   Storage storage = Storage::Transient;
   int index = 0;                     // parameter index for Parameter and Gradient
   std::int64_t offset_bytes = 0;     // Saved, Transient
+  std::int64_t bytes = 0;            // of the planned sizes, aligned
   Keep keep = Keep::UntilInputGrad;  // Saved, LayerInput; LayerOutputGrad if BetweenGrads
   std::optional<ValueId> alias;      // shares the storage of another value (in-place operations)
 };
@@ -370,10 +371,12 @@ struct Block {
   std::string name;  // "embedding", "dense", "head"
   std::vector<Value> values;
   std::vector<Operation> forward;
-  std::vector<Operation> backward;   // with what it recomputes
-  std::int64_t saved_bytes = 0;      // kept by the forward pass, per layer and micro-batch
-  KeptBytes kept_bytes{};            // the same by Keep, with what the input gradient leaves
-  std::int64_t quantized_bytes = 0;  // of a layer in Region::QuantizedWeights
+  std::vector<Operation> backward;         // with what it recomputes
+  std::int64_t saved_bytes = 0;            // kept by the forward pass, per layer and micro-batch
+  KeptBytes kept_bytes{};                  // the same by Keep, with what the input gradient leaves
+  std::int64_t quantized_bytes = 0;        // of a layer in Region::QuantizedWeights
+  std::optional<ValueId> input;            // Storage::LayerInput
+  std::optional<ValueId> output_gradient;  // Storage::LayerOutputGrad
 };
 
 /// A layer of the model placed in a chunk of this role.
