@@ -34,13 +34,15 @@ std::vector<Offer> best_offers(const ChoiceValues& choice,
   };
   for (const std::size_t i : ranking)
     if (!offer_of(i).fastest) offer_of(i).fastest = i;
+  std::vector<std::vector<std::size_t>> misses(offers.size());
   for (std::size_t i = 0; i < evaluations.size(); ++i) {
     Offer& offer = offer_of(i);
     if (!offer.first) offer.first = i;
-    if (evaluations[i].estimate && !evaluations[i].fits() &&
-        (!offer.miss || evaluations[i].missing_bytes() < evaluations[*offer.miss].missing_bytes()))
-      offer.miss = i;
+    if (!offer.fastest && !evaluations[i].broken)
+      misses[static_cast<std::size_t>(choice.value_of[i])].push_back(i);
   }
+  for (std::size_t value = 0; value < offers.size(); ++value)
+    if (!misses[value].empty()) offers[value].miss = nearest_of(misses[value], evaluations);
   return offers;
 }
 
@@ -53,11 +55,11 @@ std::vector<ChoiceValues> choice_values(const std::vector<Evaluation>& evaluatio
   return all;
 }
 
-std::vector<Offer> offers_beside(const Evaluation& best,
+std::vector<Offer> offers_beside(const Evaluation& best, const std::vector<ChoiceValues>& choices,
                                  const std::vector<Evaluation>& evaluations) {
   std::vector<Offer> offers;
   const std::vector<std::size_t> ranking = rank(evaluations);
-  for (const ChoiceValues& choice : choice_values(evaluations)) {
+  for (const ChoiceValues& choice : choices) {
     const std::string chosen = label(choice.choice, best.candidate);
     for (Offer& offer : best_offers(choice, evaluations, ranking))
       if (offer.choice != chosen) offers.push_back(std::move(offer));

@@ -9,27 +9,74 @@
 namespace meshplan::planner {
 namespace {
 
-// Candidates with equal blocks are priced by one worker, whose estimator remembers them.
-std::vector<std::vector<std::size_t>> batches_of_equal_blocks(
-    const std::vector<Candidate>& candidates) {
-  std::map<
-      std::tuple<int, bool, int, program::ContextMethod, int, int, int, program::RecomputeKind>,
-      std::vector<std::size_t>>
+bool keeps_all(const Candidate& candidate) {
+  return candidate.recompute.kind == program::RecomputeKind::None;
+}
+
+// Candidates with equal blocks are priced by one worker, whose estimator remembers them, and those
+// that differ in what activations take, too: smaller ones first.
+std::vector<std::vector<std::size_t>> batches_of(const std::vector<Candidate>& candidates) {
+  std::map<std::tuple<int, bool, int, program::ContextMethod, int, int>, std::vector<std::size_t>>
       batches;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     const Candidate& candidate = candidates[i];
     batches[{candidate.parallel.tp, candidate.parallel.sp, candidate.parallel.cp,
-             candidate.context_parallel, candidate.parallel.ep, candidate.parallel.etp,
-             candidate.micro_batch_size, candidate.recompute.kind}]
+             candidate.context_parallel, candidate.parallel.ep, candidate.parallel.etp}]
         .push_back(i);
   }
   std::vector<std::vector<std::size_t>> lists;
   lists.reserve(batches.size());
-  for (auto& [key, indexes] : batches) lists.push_back(std::move(indexes));
+  for (auto& [key, indexes] : batches) {
+    std::ranges::stable_sort(indexes, {}, [&](std::size_t i) {
+      return std::pair(keeps_all(candidates[i]), candidates[i].micro_batch_size);
+    });
+    lists.push_back(std::move(indexes));
+  }
   return lists;
 }
 
+/// Candidates that do not fit, by what they have in common with those that need more.
+class Misses {
+ public:
+  void add(std::size_t index, const Candidate& candidate) {
+    misses_[key_of(candidate)].push_back({keeps_all(candidate), candidate.micro_batch_size, index});
+  }
+
+  std::optional<std::size_t> smaller_than(const Candidate& candidate) const {
+    const auto found = misses_.find(key_of(candidate));
+    if (found == misses_.end()) return std::nullopt;
+    for (const Miss& miss : found->second)
+      if (miss.keeps_all <= keeps_all(candidate) &&
+          miss.micro_batch_size <= candidate.micro_batch_size)
+        return miss.index;
+    return std::nullopt;
+  }
+
+ private:
+  struct Miss {
+    bool keeps_all = false;
+    int micro_batch_size = 0;
+    std::size_t index = 0;
+  };
+  /// Full recompute of a stage's only layer needs all of it at once, which may be more than a
+  /// selective one keeps: it is compared with its like only.
+  static std::pair<MeshKey, bool> key_of(Candidate candidate) {
+    candidate.micro_batch_size = 0;
+    return {mesh_key(candidate), candidate.recompute.kind == program::RecomputeKind::Full};
+  }
+
+  std::map<std::pair<MeshKey, bool>, std::vector<Miss>> misses_;
+};
+
 }  // namespace
+
+MeshKey mesh_key(const Candidate& candidate) {
+  const program::ParallelConfig& p = candidate.parallel;
+  return {{p.tp, p.sp ? 1 : 0, p.cp, p.pp, p.vpp, p.dp, p.ep, p.etp, candidate.micro_batch_size,
+           4 * candidate.zero_shard_group + candidate.zero_stage},
+          candidate.context_parallel,
+          candidate.schedule};
+}
 
 sim::StepPrediction Estimators::operator()(const program::Plan& plan, int worker) {
   CostModel::Estimate& estimate = per_worker_[static_cast<std::size_t>(worker)];
@@ -37,24 +84,42 @@ sim::StepPrediction Estimators::operator()(const program::Plan& plan, int worker
   return estimate(plan);
 }
 
+namespace {
+
+/// Without an estimate yet.
+Evaluation check(const SearchContext& context, const Candidate& candidate,
+                 const program::Plan& plan) {
+  Evaluation evaluation{.candidate = candidate, .reserve = context.request.memory_reserve};
+  std::vector<program::Violation> violations = program::check(plan);
+  if (!violations.empty()) evaluation.broken = std::move(violations.front());
+  return evaluation;
+}
+
+}  // namespace
+
 Evaluation evaluate(const SearchContext& context, const Candidate& candidate, int worker) {
   const program::Plan plan = make_plan(context.request, candidate);
-  std::vector<program::Violation> violations = program::check(plan);
-  if (!violations.empty()) return {.candidate = candidate, .broken = std::move(violations.front())};
-  return {.candidate = candidate,
-          .estimate = context.estimators(plan, worker),
-          .reserve = context.request.memory_reserve};
+  Evaluation evaluation = check(context, candidate, plan);
+  if (!evaluation.broken) evaluation.estimate = context.estimators(plan, worker);
+  return evaluation;
 }
 
 std::vector<Evaluation> evaluate_all(const SearchContext& context,
                                      const std::vector<Candidate>& candidates,
                                      const Progress& progress) {
   std::vector<Evaluation> evaluations(candidates.size());
-  const auto batches = batches_of_equal_blocks(candidates);
+  const auto batches = batches_of(candidates);
   std::atomic<std::size_t> done{0};
   context.parallel_for.run(batches.size(), [&](std::size_t batch, int worker) {
+    Misses misses;
     for (const std::size_t i : batches[batch]) {
-      evaluations[i] = evaluate(context, candidates[i], worker);
+      const program::Plan plan = make_plan(context.request, candidates[i]);
+      Evaluation& evaluation = evaluations[i] = check(context, candidates[i], plan);
+      if (!evaluation.broken) {
+        evaluation.smaller = misses.smaller_than(candidates[i]);
+        if (!evaluation.smaller) evaluation.estimate = context.estimators(plan, worker);
+        if (evaluation.estimate && !evaluation.fits()) misses.add(i, candidates[i]);
+      }
       const std::size_t now_done = ++done;
       if (progress) progress(now_done, candidates.size());
     }
@@ -74,10 +139,18 @@ std::vector<std::size_t> rank(const std::vector<Evaluation>& evaluations) {
   return order;
 }
 
+std::size_t nearest_of(const std::vector<std::size_t>& members,
+                       const std::vector<Evaluation>& evaluations) {
+  return *std::ranges::min_element(members, {}, [&](std::size_t i) {
+    const Evaluation& known = evaluations[evaluations[i].smaller.value_or(i)];
+    return std::pair(evaluations[i].smaller.has_value(), known.missing_bytes());
+  });
+}
+
 std::optional<std::size_t> nearest_miss(const std::vector<Evaluation>& evaluations) {
   std::optional<std::size_t> nearest;
   for (std::size_t i = 0; i < evaluations.size(); ++i) {
-    if (!evaluations[i].estimate || evaluations[i].fits()) continue;
+    if (evaluations[i].broken || !evaluations[i].estimate || evaluations[i].fits()) continue;
     if (!nearest || evaluations[i].missing_bytes() < evaluations[*nearest].missing_bytes())
       nearest = i;
   }

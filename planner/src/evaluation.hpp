@@ -1,9 +1,11 @@
 // The steps of a search, between enumerating candidates and returning an outcome.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "planner/search.hpp"
@@ -16,15 +18,17 @@ constexpr const char* kTooLong = "operations";
 /// What became of a candidate: a broken rule, or a price that may or may not fit.
 struct Evaluation {
   Candidate candidate;
-  std::optional<program::Violation> broken;  // the first; then there is no estimate
+  std::optional<program::Violation> broken;  // the first
   std::optional<sim::StepPrediction> estimate;
   std::shared_ptr<const sim::SimulatedStep> simulated;  // of the few that were played
   double reserve = 0;                                   // part of the device that is to stay free
   bool refined = false;                                 // not of the enumerated space
+  /// Index of one that does not fit although it needs no more: then there is no estimate.
+  std::optional<std::size_t> smaller;
 
   /// The best that is known of a plan that obeys the rules.
   const sim::StepPrediction& step() const { return simulated ? simulated->step : *estimate; }
-  bool fits() const { return estimate && step().fits(reserve); }
+  bool fits() const { return !broken && estimate && step().fits(reserve); }
   double missing_bytes() const { return step().peak_memory_bytes - step().usable_bytes(reserve); }
 };
 
@@ -50,7 +54,9 @@ struct SearchContext {
 
 Evaluation evaluate(const SearchContext& context, const Candidate& candidate, int worker);
 
-/// Checks and prices all candidates; the result is aligned with them.
+/// Checks all candidates, and prices those of which no smaller one lacks memory; the result is
+/// aligned with them. A plan needs no less memory if its micro-batches are larger, nor if it keeps
+/// all where another recomputes selectively.
 std::vector<Evaluation> evaluate_all(const SearchContext& context,
                                      const std::vector<Candidate>& candidates,
                                      const Progress& progress);
@@ -74,8 +80,18 @@ struct ChoiceValues {
 };
 std::vector<ChoiceValues> choice_values(const std::vector<Evaluation>& evaluations);
 
-/// "needs 92.0 GiB > 76.4 GiB; nearest miss tp8 dp16 mbs1"
-std::string memory_shortage(const Evaluation& evaluation);
+/// Of those that obey the rules and do not fit, the one that lacks the least memory, as far as is
+/// known: of one without an estimate it is at least what the smaller one lacks.
+std::size_t nearest_of(const std::vector<std::size_t>& members,
+                       const std::vector<Evaluation>& evaluations);
+
+/// "needs 92.0 GiB > 76.4 GiB; nearest miss tp8 dp16 mbs1", "needs more than tp8 dp16 mbs1, which
+/// needs 92.0 GiB > 76.4 GiB"
+std::string memory_shortage(std::size_t index, const std::vector<Evaluation>& evaluations);
+
+/// Everything but the recompute.
+using MeshKey = std::tuple<std::array<int, 10>, program::ContextMethod, program::ScheduleKind>;
+MeshKey mesh_key(const Candidate& candidate);
 
 std::vector<Rejection> group_rejections(const std::vector<Evaluation>& evaluations);
 
@@ -97,6 +113,7 @@ struct Offer {
 
 /// Of every value of every choice that `best` has not.
 std::vector<Offer> offers_beside(const Evaluation& best,
+                                 const std::vector<ChoiceValues>& choices,
                                  const std::vector<Evaluation>& evaluations);
 
 /// What the search answers with: indexes of evaluations.

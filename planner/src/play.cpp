@@ -104,6 +104,11 @@ class Ranker {
     std::erase_if(wanted, [&](std::size_t i) { return evaluations_[i].simulated != nullptr; });
     std::ranges::sort(wanted);
     wanted.erase(std::ranges::unique(wanted).begin(), wanted.end());
+    // What takes longest first, so that no worker is left with it at the end.
+    std::ranges::stable_sort(wanted, std::ranges::less(), [&](std::size_t i) {
+      const Candidate& candidate = evaluations_[i].candidate;
+      return candidate.parallel.dp * candidate.micro_batch_size;  // rises as micro-batches fall
+    });
     context_.parallel_for.run(wanted.size(),
                               [&](std::size_t i, int) { play_one(evaluations_[wanted[i]]); });
     return !wanted.empty();
@@ -116,7 +121,6 @@ class Ranker {
           costs_.simulate(make_plan(context_.request, evaluation.candidate)));
     } catch (const ConfigError& error) {
       evaluation.broken = {.rule = kTooLong, .message = error.what()};
-      evaluation.estimate.reset();
     }
   }
 
@@ -151,9 +155,10 @@ class Ranker {
 
   /// All that are offered have been played.
   void play_offers(Ranking& ranking) {
+    if (choices_.empty()) choices_ = choice_values(evaluations_);
     do {
       const Evaluation& first = evaluations_[ranking.ranked.front()];
-      ranking.offers = offers_beside(first, evaluations_);
+      ranking.offers = offers_beside(first, choices_, evaluations_);
       for (Offer& offer : ranking.offers) {
         if (!offer.fastest || !costs_.simulate) continue;
         const double longer =
@@ -188,6 +193,7 @@ class Ranker {
   const SearchContext& context_;
   const CostModel& costs_;
   std::vector<Evaluation>& evaluations_;
+  std::vector<ChoiceValues> choices_;  // of the evaluations
 };
 
 }  // namespace

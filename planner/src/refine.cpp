@@ -1,9 +1,7 @@
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <map>
 #include <set>
-#include <tuple>
 
 #include "evaluation.hpp"
 #include "stage_division.hpp"
@@ -19,16 +17,6 @@ constexpr std::size_t kStageSeeds = 8;  // candidates whose stages are rebalance
 constexpr int kMaxMoves = 6;            // layers moved between stages
 
 using program::RecomputeKind;
-
-// Everything but the recompute kind.
-using MeshKey = std::tuple<std::array<int, 10>, program::ContextMethod, program::ScheduleKind>;
-MeshKey mesh_key(const Candidate& candidate) {
-  const program::ParallelConfig& p = candidate.parallel;
-  return {{p.tp, p.sp ? 1 : 0, p.cp, p.pp, p.vpp, p.dp, p.ep, p.etp, candidate.micro_batch_size,
-           4 * candidate.zero_shard_group + candidate.zero_stage},
-          candidate.context_parallel,
-          candidate.schedule};
-}
 
 // Where everything can be kept, thinning recompute out ends at a plan that is known already.
 std::set<MeshKey> fitting_without_recompute(const std::vector<Evaluation>& evaluations) {

@@ -42,11 +42,9 @@ using Indexes = std::vector<std::size_t>;
 
 Rejection memory_rejection(const std::string& family, const Indexes& members,
                            const std::vector<Evaluation>& evaluations) {
-  const std::size_t nearest = *std::ranges::min_element(
-      members, {}, [&](std::size_t i) { return evaluations[i].missing_bytes(); });
   return {.family = family,
           .rule = "memory",
-          .message = memory_shortage(evaluations[nearest]),
+          .message = memory_shortage(nearest_of(members, evaluations), evaluations),
           .plans = members.size()};
 }
 
@@ -67,7 +65,7 @@ std::vector<HopelessValue> hopeless_values(const std::vector<ChoiceValues>& choi
       const auto value = static_cast<std::size_t>(choice.value_of[i]);
       if (evaluations[i].fits())
         fits[value] = true;
-      else if (evaluations[i].estimate)
+      else if (!evaluations[i].broken)
         too_large[value].push_back(i);
     }
     if (choice.names.size() < 2) continue;  // pinned: it explains nothing
@@ -108,7 +106,7 @@ std::vector<Rejection> memory_families(const std::vector<Evaluation>& evaluation
   };
   std::map<std::pair<int, int>, Mesh> meshes;
   for (std::size_t i = 0; i < evaluations.size(); ++i) {
-    if (!evaluations[i].estimate) continue;
+    if (evaluations[i].broken) continue;
     const program::ParallelConfig& parallel = evaluations[i].candidate.parallel;
     Mesh& mesh = meshes[{parallel.tp, parallel.pp}];
     if (evaluations[i].fits())
@@ -126,11 +124,14 @@ std::vector<Rejection> memory_families(const std::vector<Evaluation>& evaluation
 
 }  // namespace
 
-std::string memory_shortage(const Evaluation& evaluation) {
-  const sim::StepPrediction& step = evaluation.step();
-  return fmt::format("needs {}; nearest miss {}",
-                     shortage(step.peak_memory_bytes, step.usable_bytes(evaluation.reserve)),
-                     describe(evaluation.candidate));
+std::string memory_shortage(std::size_t index, const std::vector<Evaluation>& evaluations) {
+  const std::optional<std::size_t> smaller = evaluations[index].smaller;
+  const Evaluation& known = evaluations[smaller.value_or(index)];
+  const std::string plan = describe(known.candidate);
+  const std::string missing =
+      shortage(known.step().peak_memory_bytes, known.step().usable_bytes(known.reserve));
+  return smaller ? fmt::format("needs more than {}, which needs {}", plan, missing)
+                 : fmt::format("needs {}; nearest miss {}", missing, plan);
 }
 
 std::vector<Rejection> group_rejections(const std::vector<Evaluation>& evaluations) {
