@@ -79,12 +79,15 @@ Played play_all(const program::Plan& plan, const Cluster& cluster, Repetition re
 std::optional<Played> play_shorter(const program::Plan& plan, const Cluster& cluster) {
   if (cluster.communication.needs_host) return std::nullopt;  // ranks share cores: nothing repeats
   const int all = plan.num_microbatches();
-  program::require_listable(plan);
   const int period = plan.schedule == program::ScheduleKind::Interleaved ? plan.parallel.pp : 1;
   const int shortest = shortest_repeating(plan);
   int fewer = shortest + (all - shortest) % period;
   int tried = 0;
-  while (fewer < all && tried + fewer <= all) {  // more than all is no gain
+  // Else there is little to gain, and as much to lose.
+  const auto is_worth_it = [&] { return tried + 2 * fewer <= all; };
+  if (!is_worth_it()) return std::nullopt;
+  std::vector<program::MemoryPlan> memory = program::lower_memory(plan);  // if it can be listed
+  while (is_worth_it()) {
     tried += fewer;
     Played played =
         play_all(of_microbatches(plan, fewer), cluster, {.period = period, .plan = plan});
@@ -94,7 +97,6 @@ std::optional<Played> play_shorter(const program::Plan& plan, const Cluster& clu
       fewer += repeats > 0 ? missing % repeats : fewer / period * period;
       continue;
     }
-    std::vector<program::MemoryPlan> memory = program::lower_memory(plan);
     for (std::size_t s = 0; s < memory.size(); ++s) {
       played.programs[s].memory = std::move(memory[s]);
       played.programs[s].plan = plan;
