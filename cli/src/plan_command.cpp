@@ -92,7 +92,7 @@ void add_plan_command(CommandLine& line) {
   command.group("The search and what it shows")
       .option("--top", options->top, "plans to rank")
       .option("-j,--threads", options->threads,
-              "threads of the search, at most four a core; 0 = all cores")
+              "threads of the search, at most one a core; 0 = all cores")
       .option("--memory-reserve", options->memory_reserve, kMemoryReserveHelp)
       .option("-o,--out", options->out, "write the best plan to this file")
       .flag("--explain", options->explain,

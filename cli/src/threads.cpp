@@ -65,9 +65,8 @@ planner::ParallelFor on_threads(int num_threads) {
         fmt::format("--threads {}: expected 1 to {}, or 0 for as many as there are "
                     "cores",
                     num_threads, kMostThreads));
-  // More would be no faster, and each has an estimator of its own; the result is the same.
-  constexpr int kThreadsPerCore = 4;
-  const int threads = num_threads > 0 ? std::min(num_threads, kThreadsPerCore * cores) : cores;
+  // More would be slower, for each has an estimator of its own; the result is the same.
+  const int threads = num_threads > 0 ? std::min(num_threads, cores) : cores;
   return {.num_workers = threads,
           .run = [threads](std::size_t count, const planner::ParallelFor::Body& body) {
             run_on(threads, count, body);
