@@ -106,14 +106,13 @@ std::optional<std::size_t> nearest_miss(const std::vector<Evaluation>& evaluatio
 struct Offer {
   std::string choice;  // "tp=4"
   std::optional<std::size_t> fastest;
-  std::optional<std::size_t> far_slower;  // in place of the fastest: not worth playing
+  std::optional<std::size_t> estimated;  // in place of the fastest: far slower, or not played
   std::optional<std::size_t> miss;
   std::optional<std::size_t> first;
 };
 
 /// Of every value of every choice that `best` has not.
-std::vector<Offer> offers_beside(const Evaluation& best,
-                                 const std::vector<ChoiceValues>& choices,
+std::vector<Offer> offers_beside(const Evaluation& best, const std::vector<ChoiceValues>& choices,
                                  const std::vector<Evaluation>& evaluations);
 
 /// What the search answers with: indexes of evaluations.

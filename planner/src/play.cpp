@@ -13,6 +13,10 @@ namespace {
 constexpr int kMostPlayed = 8;  // estimates are within a few percent, so the best is among these
 constexpr double kFarSlower = 1.25;  // what is estimated to take longer than this is not played
 
+// What a search plays in all: some six seconds of processor time.
+constexpr std::int64_t kMostEvents = 32'000'000;
+constexpr double kMostEventsOfLayer = 400;  // of a micro-batch: with experts and recompute
+
 bool differ_in_schedule_only(const Candidate& a, Candidate b) {
   b.schedule = a.schedule;
   return a == b;
@@ -92,26 +96,62 @@ class Ranker {
   std::vector<std::size_t> played_winners(int most) {
     while (true) {
       std::vector<std::size_t> contest = winners(evaluations_, most);
-      if (play(contest)) continue;
+      if (play(contest, AtLeast::One)) continue;
+      if (costs_.simulate)
+        std::erase_if(contest, [&](std::size_t i) { return !evaluations_[i].simulated; });
       const auto nearest = nearest_miss(evaluations_);
-      if (!contest.empty() || !nearest || !play({*nearest})) return contest;
+      if (!contest.empty() || !nearest || !play({*nearest}, AtLeast::One)) return contest;
     }
   }
 
+  enum class AtLeast { None, One };
+
+  /// As many, in the order in which they are wanted, as the search may still play.
   /// @returns whether any was played that had not been
-  bool play(std::vector<std::size_t> wanted) {
+  bool play(std::vector<std::size_t> wanted, AtLeast least) {
     if (!costs_.simulate) return false;
-    std::erase_if(wanted, [&](std::size_t i) { return evaluations_[i].simulated != nullptr; });
-    std::ranges::sort(wanted);
-    wanted.erase(std::ranges::unique(wanted).begin(), wanted.end());
+    const auto played =
+        std::erase_if(wanted, [&](std::size_t i) { return evaluations_[i].simulated != nullptr; });
+    const bool enough = least == AtLeast::None || played > 0;
+    std::int64_t events = events_played_;
+    std::vector<std::size_t> affordable;
+    for (const std::size_t i : wanted) {
+      if (std::ranges::find(affordable, i) != affordable.end()) continue;
+      events += most_events(evaluations_[i].candidate);
+      if (events > kMostEvents && (enough || !affordable.empty())) break;
+      affordable.push_back(i);
+    }
     // What takes longest first, so that no worker is left with it at the end.
-    std::ranges::stable_sort(wanted, std::ranges::less(), [&](std::size_t i) {
-      const Candidate& candidate = evaluations_[i].candidate;
-      return candidate.parallel.dp * candidate.micro_batch_size;  // rises as micro-batches fall
-    });
-    context_.parallel_for.run(wanted.size(),
-                              [&](std::size_t i, int) { play_one(evaluations_[wanted[i]]); });
-    return !wanted.empty();
+    std::ranges::stable_sort(affordable, std::ranges::greater(),
+                             [&](std::size_t i) { return most_events(evaluations_[i].candidate); });
+    context_.parallel_for.run(affordable.size(),
+                              [&](std::size_t i, int) { play_one(evaluations_[affordable[i]]); });
+    for (const std::size_t i : affordable) note_events(evaluations_[i]);
+    return !affordable.empty();
+  }
+
+  void note_events(const Evaluation& evaluation) {
+    if (!evaluation.simulated) return;
+    const auto events = static_cast<double>(evaluation.simulated->events);
+    events_played_ += evaluation.simulated->events;
+    events_of_layer_ = std::max(events_of_layer_, events / layer_runs(evaluation.candidate));
+  }
+
+  /// Of a step: its layers, as often as there are micro-batches.
+  double layer_runs(const Candidate& candidate) const {
+    const SearchRequest& request = context_.request;
+    const std::int64_t microbatches =
+        request.workload.global_batch_size / (candidate.micro_batch_size * candidate.parallel.dp);
+    return static_cast<double>(request.model.num_layers * microbatches);
+  }
+
+  /// About as many as playing all of it takes.
+  std::int64_t most_events(const Candidate& candidate) const {
+    constexpr double kMargin = 1.25;  // plans differ in what a layer does
+    const double of_layer = events_of_layer_ > 0
+                                ? std::min(kMargin * events_of_layer_, kMostEventsOfLayer)
+                                : kMostEventsOfLayer;
+    return static_cast<std::int64_t>(of_layer * layer_runs(candidate));
   }
 
   /// A program that is too long to be listed can be neither played nor run.
@@ -153,19 +193,29 @@ class Ranker {
     return {.ranked = std::move(contest), .ties = num_ties, .offers = {}};
   }
 
-  /// All that are offered have been played.
+  /// All that are offered have been played, but for those that are far slower and, where the search
+  /// has played enough, those that are estimated to be slowest.
   void play_offers(Ranking& ranking) {
     if (choices_.empty()) choices_ = choice_values(evaluations_);
+    const Evaluation& first = evaluations_[ranking.ranked.front()];
+    const auto estimated_s = [&](std::size_t i) { return evaluations_[i].estimate->step_time_s; };
+    const auto only_estimate = [&](const auto& holds) {
+      for (Offer& offer : ranking.offers)
+        if (offer.fastest && holds(*offer.fastest))
+          offer.estimated = std::exchange(offer.fastest, std::nullopt);
+    };
+    std::vector<std::size_t> wanted;
     do {
-      const Evaluation& first = evaluations_[ranking.ranked.front()];
       ranking.offers = offers_beside(first, choices_, evaluations_);
-      for (Offer& offer : ranking.offers) {
-        if (!offer.fastest || !costs_.simulate) continue;
-        const double longer =
-            evaluations_[*offer.fastest].estimate->step_time_s / first.estimate->step_time_s;
-        if (longer > kFarSlower) offer.far_slower = std::exchange(offer.fastest, std::nullopt);
-      }
-    } while (play(fastest_of(ranking.offers)));
+      if (!costs_.simulate) return;
+      only_estimate([&](std::size_t i) {
+        return !evaluations_[i].simulated &&
+               estimated_s(i) > kFarSlower * first.estimate->step_time_s;
+      });
+      wanted = fastest_of(ranking.offers);
+      std::ranges::stable_sort(wanted, {}, estimated_s);
+    } while (play(wanted, AtLeast::None));
+    only_estimate([&](std::size_t i) { return !evaluations_[i].simulated; });
   }
 
   static std::vector<std::size_t> fastest_of(const std::vector<Offer>& offers) {
@@ -194,6 +244,8 @@ class Ranker {
   const CostModel& costs_;
   std::vector<Evaluation>& evaluations_;
   std::vector<ChoiceValues> choices_;  // of the evaluations
+  std::int64_t events_played_ = 0;
+  double events_of_layer_ = 0;  // the most so far, of a micro-batch
 };
 
 }  // namespace

@@ -83,12 +83,14 @@ void add_predictions(std::vector<RankedPlan>& ranked) {
 /// @param first  the plan of `best`
 Alternative alternative(const Offer& offer, const Evaluation& best, const RankedPlan& first,
                         const SearchContext& context, const std::vector<Evaluation>& evaluations) {
-  if (offer.far_slower) {
-    const Evaluation& far = evaluations[*offer.far_slower];
+  if (offer.estimated) {
+    const Evaluation& other = evaluations[*offer.estimated];
+    const double ratio = other.estimate->step_time_s / best.estimate->step_time_s;
+    const std::string times = ratio < 1.05 ? "" : fmt::format(" {:.2g} times", ratio);
     return {.choice = offer.choice,
-            .reason = fmt::format("about {:.2g} times as long as #1, as estimated: {}",
-                                  far.estimate->step_time_s / best.estimate->step_time_s,
-                                  describe(far.candidate))};
+            .reason = fmt::format("about{} as long as #1, as estimated: {}", times,
+                                  describe(other.candidate)),
+            .estimated_times = ratio};
   }
   if (!offer.fastest)
     return {.choice = offer.choice,

@@ -80,6 +80,20 @@ std::vector<const Alternative*> by_interest(const std::vector<Alternative>& alte
   return sorted;
 }
 
+/// Those that may come near the first.
+std::string unplayed_text(const std::vector<Alternative>& alternatives) {
+  constexpr double kNear = 1.25;
+  std::vector<std::string> unplayed;
+  for (const Alternative& alternative : alternatives)
+    if (alternative.estimated_times && *alternative.estimated_times <= kNear)
+      unplayed.push_back(
+          fmt::format("{} ({:.2f})", alternative.choice, *alternative.estimated_times));
+  if (unplayed.empty()) return "";
+  return fmt::format(
+      "  not played, for the search had played enough; estimated, times as long as #1: {}\n",
+      fmt::join(unplayed, ", "));
+}
+
 std::string alternatives_text(const std::vector<Alternative>& alternatives) {
   Table table{.columns = {{"", Align::Left}, {""}, {"", Align::Left}, {"", Align::Left}}};
   const RankedPlan* previous = nullptr;
@@ -96,9 +110,10 @@ std::string alternatives_text(const std::vector<Alternative>& alternatives) {
          alternative->plan->ties ? "tie" : "+" + planner::format_seconds(alternative->slower_by_s),
          planner::describe(planner::candidate_of(alternative->plan->plan)), alternative->reason});
   }
-  if (table.rows.empty()) return "";
+  const std::string unplayed = unplayed_text(alternatives);
+  if (table.rows.empty() && unplayed.empty()) return "";
   return "\nwhy not (the best plan with another choice; +: it takes longer than #1)\n" +
-         to_text(table, 2);
+         to_text(table, 2) + unplayed;
 }
 
 std::string reserve_text(double reserve) {

@@ -39,6 +39,7 @@ struct Played {
   int microbatches = 0;
   std::vector<program::Program> programs = {};
   SimulationResult result = {};
+  std::int64_t events = 0;  // also of what was played in vain
 };
 
 /// Micro-batches of which the middle of a step repeats, if its stages soon run in time with the
@@ -76,7 +77,9 @@ Played play_all(const program::Plan& plan, const Cluster& cluster, Repetition re
 
 /// Of fewer micro-batches, if the middle of their step repeats: what an operation waits for does
 /// not depend on where memory lies (program::link), so equal states have equal futures.
-std::optional<Played> play_shorter(const program::Plan& plan, const Cluster& cluster) {
+/// @param events  gets those of what was played
+std::optional<Played> play_shorter(const program::Plan& plan, const Cluster& cluster,
+                                   std::int64_t& events) {
   if (cluster.communication.needs_host) return std::nullopt;  // ranks share cores: nothing repeats
   const int all = plan.num_microbatches();
   const int period = plan.schedule == program::ScheduleKind::Interleaved ? plan.parallel.pp : 1;
@@ -91,6 +94,7 @@ std::optional<Played> play_shorter(const program::Plan& plan, const Cluster& clu
     tried += fewer;
     Played played =
         play_all(of_microbatches(plan, fewer), cluster, {.period = period, .plan = plan});
+    events += played.result.events;
     const int missing = all - fewer;
     if (played.result.added < missing) {
       const int repeats = played.result.repeats;
@@ -107,14 +111,20 @@ std::optional<Played> play_shorter(const program::Plan& plan, const Cluster& clu
 }
 
 Played play(const program::Plan& plan, const Cluster& cluster) {
-  if (auto shorter = play_shorter(plan, cluster)) return *std::move(shorter);
-  return play_all(plan, cluster);
+  std::int64_t events = 0;
+  std::optional<Played> played = play_shorter(plan, cluster, events);
+  if (!played) {
+    played = play_all(plan, cluster);
+    events += played->result.events;
+  }
+  played->events = events;
+  return *std::move(played);
 }
 
 }  // namespace
 
 SimulatedStep simulate_step(const program::Plan& plan, const Cluster& cluster) {
-  const auto [microbatches, programs, played] = play(plan, cluster);
+  const auto [microbatches, programs, played, events] = play(plan, cluster);
   const MemoryReport memory = memory_report(programs, cluster);
   const double step = played.step_time_s;
   const StageBreakdown longest = busiest(by_stage(played.breakdown, plan));
@@ -125,6 +135,7 @@ SimulatedStep simulate_step(const program::Plan& plan, const Cluster& cluster) {
                    .capacity_bytes = memory.capacity_bytes,
                    .mfu = model_flops_utilization(plan, cluster, step)},
           .microbatches_played = microbatches,
+          .events = events,
           .busiest_stage = longest.stage,
           .terms = terms_of(programs[static_cast<std::size_t>(longest.stage)], cluster,
                             longest.seconds, step)};

@@ -384,6 +384,33 @@ TEST_CASE("the simplest plan that ties is found, however many are faster", "[pla
   CHECK(describe(candidate_of(result.ranked.front().plan)) == "dp8 mbs1");
 }
 
+TEST_CASE("a search of long plays plays the best of them, and says of others that it did not",
+          "[planner][search]") {
+  CostModel costs = fake_costs();
+  std::int64_t events = 0;
+  std::int64_t longest = 0;
+  costs.simulate = [&](const program::Plan& plan) -> sim::SimulatedStep {
+    const std::int64_t own = 300 * std::int64_t{plan.model.num_layers} * plan.num_microbatches();
+    events += own;
+    longest = std::max(longest, own);
+    return {.step = fake_estimate(plan, {}), .events = own};
+  };
+  SearchRequest request = small_request();
+  request.workload.global_batch_size = 1 << 13;
+  const auto result = std::get<SearchResult>(search(request, costs, serial()));
+  CHECK(longest > 1'000'000);
+  CHECK(events <= 32'000'000);
+  REQUIRE_FALSE(result.ranked.empty());
+  CHECK(std::ranges::all_of(result.ranked,
+                            [](const RankedPlan& one) { return one.simulated.has_value(); }));
+  int estimated = 0;
+  for (const Alternative& alternative : result.alternatives) {
+    if (alternative.plan) CHECK(alternative.plan->simulated.has_value());
+    if (alternative.reason.find("as estimated") != std::string::npos) ++estimated;
+  }
+  CHECK(estimated > 0);
+}
+
 TEST_CASE("a plan that is too long to be lowered gives its place to the next",
           "[planner][search]") {
   CostModel costs = fake_costs();

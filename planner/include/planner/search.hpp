@@ -82,6 +82,8 @@ struct Alternative {
   std::optional<RankedPlan> plan;  // absent: none fits, obeys the rules, or comes near the first
   double slower_by_s = 0;          // than the first plan
   std::string reason;              // where the time goes, or what rejects it
+  /// As long as the first, as estimated: of one that was not played.
+  std::optional<double> estimated_times = {};
 };
 
 struct SearchCounts {
@@ -122,11 +124,13 @@ struct InfeasibleResult {
 
 using SearchOutcome = std::variant<SearchResult, InfeasibleResult>;
 
-/// Prices every candidate of the space, ranks those that fit beside the reserve by estimated step
-/// time (ties: less memory, then the order of `enumerate`) and refines the best. The first of them,
-/// and the best of every other value of every choice, are played with `costs.simulate`, which
-/// decides on their order and on what fits. Plans that differ in their schedule alone take one
-/// place. The same request gives the same result whatever `parallel_for` does.
+/// Prices every candidate of the space, but for those of which a smaller one lacks memory, ranks
+/// those that fit beside the reserve by estimated step time (ties: less memory, then the order of
+/// `enumerate`) and refines the best. The first of them, and the best of every other value of every
+/// choice, are played with `costs.simulate`, which decides on their order and on what fits; where
+/// that would take more than some seconds of processor time, the slowest of them are left out or
+/// keep their estimates. Plans that differ in their schedule alone take one place. The same request
+/// gives the same result whatever `parallel_for` does.
 /// @throws ConfigError for pins that contradict each other or the number of ranks
 SearchOutcome search(const SearchRequest& request, const CostModel& costs,
                      const ParallelFor& parallel_for, const Progress& progress = {});

@@ -15,6 +15,7 @@ namespace meshplan::sim {
 struct SimulatedStep {
   StepPrediction step;                // its seconds are the mean over all ranks
   int microbatches_played = 0;        // fewer than all, where they tell what all of them take
+  std::int64_t events = 0;            // that the engine went through: what this has cost
   int busiest_stage = 0;              // the stage that computes longest
   std::vector<PredictionTerm> terms;  // of that stage
 };
