@@ -76,7 +76,8 @@ bool ties(const Evaluation& a, const Evaluation& b);
 struct ChoiceValues {
   Choice choice = Choice::Tp;
   std::vector<std::string> names;
-  std::vector<int> value_of;  // index into names, aligned with the evaluations
+  std::vector<std::size_t> first_of;  // the first evaluation that has it, aligned with the names
+  std::vector<int> value_of;          // index into names, aligned with the evaluations
 };
 std::vector<ChoiceValues> choice_values(const std::vector<Evaluation>& evaluations);
 
@@ -108,7 +109,7 @@ struct Offer {
   std::optional<std::size_t> fastest;
   std::optional<std::size_t> estimated;  // in place of the fastest: far slower, or not played
   std::optional<std::size_t> miss;
-  std::optional<std::size_t> first;
+  std::size_t first = 0;
 };
 
 /// Of every value of every choice that `best` has not.

@@ -16,6 +16,7 @@ constexpr double kFarSlower = 1.25;  // what is estimated to take longer than th
 // What a search plays in all: some six seconds of processor time.
 constexpr std::int64_t kMostEvents = 32'000'000;
 constexpr double kMostEventsOfLayer = 400;  // of a micro-batch: with experts and recompute
+constexpr std::int64_t kEventsOfRank = 16;  // finding out which ranks are alike takes as long
 
 bool differ_in_schedule_only(const Candidate& a, Candidate b) {
   b.schedule = a.schedule;
@@ -133,8 +134,12 @@ class Ranker {
   void note_events(const Evaluation& evaluation) {
     if (!evaluation.simulated) return;
     const auto events = static_cast<double>(evaluation.simulated->events);
-    events_played_ += evaluation.simulated->events;
+    events_played_ += evaluation.simulated->events + events_of_ranks();
     events_of_layer_ = std::max(events_of_layer_, events / layer_runs(evaluation.candidate));
+  }
+
+  std::int64_t events_of_ranks() const {
+    return kEventsOfRank * context_.request.cluster.num_ranks();
   }
 
   /// Of a step: its layers, as often as there are micro-batches.
@@ -151,7 +156,7 @@ class Ranker {
     const double of_layer = events_of_layer_ > 0
                                 ? std::min(kMargin * events_of_layer_, kMostEventsOfLayer)
                                 : kMostEventsOfLayer;
-    return static_cast<std::int64_t>(of_layer * layer_runs(candidate));
+    return static_cast<std::int64_t>(of_layer * layer_runs(candidate)) + events_of_ranks();
   }
 
   /// A program that is too long to be listed can be neither played nor run.

@@ -95,7 +95,7 @@ Alternative alternative(const Offer& offer, const Evaluation& best, const Ranked
   if (!offer.fastest)
     return {.choice = offer.choice,
             .reason = offer.miss ? memory_shortage(*offer.miss, evaluations)
-                                 : evaluations[*offer.first].broken->message};
+                                 : evaluations[offer.first].broken->message};
   Alternative found{.choice = offer.choice,
                     .plan = ranked_plan(context, evaluations[*offer.fastest])};
   found.plan->ties = ties(evaluations[*offer.fastest], best);

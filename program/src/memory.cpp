@@ -96,7 +96,8 @@ std::int64_t aligned_bytes(const Value& value, const models::SymbolValues& sizes
 }
 
 /// What is asked for with every instance of the block.
-void note_values(Block& block, const models::SymbolValues& sizes) {
+void note_values(ShardedLayer& layer, const models::SymbolValues& sizes) {
+  Block& block = layer.block;
   const auto first_with = [&](Storage storage) -> std::optional<ValueId> {
     const auto found = std::ranges::find_if(
         block.values, [&](const Value& value) { return value.storage == storage && !value.alias; });
@@ -105,7 +106,10 @@ void note_values(Block& block, const models::SymbolValues& sizes) {
   };
   block.input = first_with(Storage::LayerInput);
   block.output_gradient = first_with(Storage::LayerOutputGrad);
-  for (Value& value : block.values) value.bytes = aligned_bytes(value, sizes);
+  for (Value& value : block.values) {
+    value.bytes = aligned_bytes(value, sizes);
+    if (value.alias) value.alias = layer.root(*value.alias);  // a ring's chains are long
+  }
 }
 
 /// What a layer may receive from another stage comes first in its class: it arrives before the
@@ -131,7 +135,7 @@ void place_kept(Block& block) {
 
 std::int64_t plan_block_memory(ShardedLayer& layer, const models::SymbolValues& sizes) {
   Block& block = layer.block;
-  note_values(block, sizes);
+  note_values(layer, sizes);
   block.quantized_bytes = 0;
   for (Value& value : block.values) {
     if (value.storage == Storage::QuantizedWeight) {
