@@ -56,7 +56,9 @@ struct Estimator::State {
 
   double agreement_seconds(const Plan& plan, PlanLayout& where) const;
   Reduction reduction_of(std::size_t stage);
+  double slowdown(double computed, const Reduction& reduction) const;
   double stage_end(double computed, const Reduction& reduction) const;
+  void delay_last_backwards();
   double gathers_in_first_task() const;
   bool one_thread() const { return waits; }
 
@@ -91,14 +93,35 @@ Reduction Estimator::State::reduction_of(std::size_t stage) {
   return lane.play(*stages[stage].buckets, stages[stage].chunks, begin);
 }
 
+/// What moves beside computation takes its share of the device from it.
+double Estimator::State::slowdown(double computed, const Reduction& reduction) const {
+  const double window = computed - reduction.first_ready;
+  const double overlap = std::max(0.0, std::min(window, reduction.seconds));
+  return cluster.communication.device_share * overlap;
+}
+
 /// When a stage's gradients are reduced over the replicas.
 double Estimator::State::stage_end(double computed, const Reduction& reduction) const {
   if (reduction.seconds <= 0) return computed;
   if (one_thread()) return computed + reduction.seconds;  // nothing moves while it computes
-  const double window = computed - reduction.first_ready;
-  const double overlap = std::max(0.0, std::min(window, reduction.seconds));
-  const double slowdown = cluster.communication.device_share * overlap;
-  return std::max(computed, reduction.end) + slowdown;
+  return std::max(computed, reduction.end) + slowdown(computed, reduction);
+}
+
+/// The last backward of a 1F1B or GPipe runs beside the reduction of what it completes, and the
+/// stage before waits for its gradient.
+void Estimator::State::delay_last_backwards() {
+  const SolverInput& input = stages.solver_input();
+  double sent = -kNever;  // by the stage behind
+  for (std::size_t s = stages.size(); s-- > 0;) {
+    const SolverChunk& chunk = input.stages[s].chunks.front();
+    double& begin = solved.last_gradient_begin[s].front();
+    if (chunk.has_backward) {
+      const double later = std::max(0.0, sent + input.transfer - chunk.prelude - begin);
+      begin += later;
+      solved.end[s] += later;
+    }
+    sent = solved.end[s] + slowdown(solved.end[s], reduction_of(s));
+  }
 }
 
 /// One thread gathers layer by layer while it runs the first forward: of stages that wait for it,
@@ -135,6 +158,8 @@ StepPrediction Estimator::State::estimate(const Plan& plan) {
   PlannedSchedule& planned = schedules.of(plan, keys, waves);
   stages.make(plan, keys, planned.compiled());
   planned.solve(plan, waves, stages.solver_input(), solved);
+
+  if (waves && plan.parallel.pp > 1) delay_last_backwards();
 
   StepPrediction estimate;
   double synchronized = 0, issue = 0;
