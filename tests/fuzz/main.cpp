@@ -53,8 +53,8 @@ struct Counts {
 
 /// What a worker shares with the process that watches it.
 struct Slot {
-  std::atomic<std::int64_t> started_ns;    // of the input in work, by the clock; 0 = none
-  std::atomic<std::int64_t> processor_ns;  // that the worker had used before it
+  std::atomic<std::int64_t> started_ns;  // of the input in work, by the clock; 0 = none
+  std::atomic<double> processor_s;       // that the worker had used before it
   std::size_t reader;
   std::size_t size;
   char input[512 << 10];
@@ -66,11 +66,6 @@ std::int64_t time_of(clockid_t clock) {
   timespec time{};
   clock_gettime(clock, &time);
   return time.tv_sec * 1'000'000'000 + time.tv_nsec;
-}
-
-std::int64_t processor_ns(pid_t process) {
-  clockid_t clock{};
-  return clock_getcpuclockid(process, &clock) == 0 ? time_of(clock) : 0;
 }
 
 std::string text_of(const fs::path& path) {
@@ -125,8 +120,8 @@ std::vector<Target> targets_of(const Options& options) {
     slot.reader = i;
     slot.size = std::min(text.size(), sizeof slot.input);
     std::memcpy(slot.input, text.data(), slot.size);
-    const std::int64_t start = time_of(CLOCK_PROCESS_CPUTIME_ID);
-    slot.processor_ns = start;
+    const std::int64_t start = time_of(CLOCK_THREAD_CPUTIME_ID);
+    slot.processor_s = static_cast<double>(start) * 1e-9;
     slot.started_ns = time_of(CLOCK_MONOTONIC);
     const Verdict verdict =
         try_input(targets[i].reader, text, random.one_in(targets[i].reader.deep_every));
@@ -134,7 +129,7 @@ std::vector<Target> targets_of(const Options& options) {
     Counts& counts = slot.counts[i];
     ++counts.inputs;
     counts.accepted += verdict.accepted ? 1 : 0;
-    counts.slowest_ns = std::max(counts.slowest_ns, time_of(CLOCK_PROCESS_CPUTIME_ID) - start);
+    counts.slowest_ns = std::max(counts.slowest_ns, time_of(CLOCK_THREAD_CPUTIME_ID) - start);
     if (verdict.fault.empty()) continue;
     std::strncpy(slot.fault, verdict.fault.c_str(), sizeof slot.fault - 1);
     _exit(1);  // what failed once may have left anything behind
@@ -189,7 +184,7 @@ class Campaign {
     for (const auto& [worker, job] : workers_) {
       const std::int64_t started = slot(job).started_ns;
       const auto waited = static_cast<double>(time_of(CLOCK_MONOTONIC) - started) * 1e-9;
-      const auto used = static_cast<double>(processor_ns(worker) - slot(job).processor_ns) * 1e-9;
+      const double used = main_thread_seconds(worker) - slot(job).processor_s;
       if (started != 0 && (used > kMostSeconds || waited > kMostSecondsWaited))
         kill(worker, SIGKILL);
     }

@@ -3,19 +3,24 @@
 
 #include <optional>
 #include <string>
+#include <sys/types.h>
 
 #include "fuzz/reader.hpp"
 
 namespace meshplan::fuzz {
 
-// Of the processor: a busy machine is no fault. Code with a sanitizer in it is some four times
-// slower.
+// Of a core, as main_thread_seconds() counts: a busy machine is no fault. Code with a sanitizer in
+// it is some four times slower.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr double kMostSeconds = 40;
 #else
 constexpr double kMostSeconds = 10;
 #endif
 constexpr double kMostSecondsWaited = 120;  // by the clock
+
+/// Processor time of a process's main thread, which takes part in all that is done in parallel:
+/// what one would wait for on a machine that does nothing else. 0 of a process that is gone.
+double main_thread_seconds(pid_t process);
 
 struct Verdict {
   bool accepted = false;
