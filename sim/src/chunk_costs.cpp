@@ -16,7 +16,7 @@ using program::Plan;
 using program::RecomputeKind;
 
 /// 1F1B with one forward more in the warm-up, so that a forward can be overlapped with the backward
-/// of another micro-batch; one micro-batch more has both gradients apart.
+/// of another micro-batch, the second; the first and the third have both gradients apart.
 std::vector<std::string> small_schedule(TaskMix mix, int pp, int num_microbatches) {
   program::Schedule schedule;
   for (int stage = 0; stage < pp; ++stage) {
@@ -24,7 +24,7 @@ std::vector<std::string> small_schedule(TaskMix mix, int pp, int num_microbatche
     const int ahead = pp - stage;
     for (int m = 0; m < std::min(ahead, num_microbatches); ++m) tasks.push_back({.microbatch = m});
     for (int m = 0; m < num_microbatches; ++m) {
-      const bool overlapped = mix == TaskMix::Overlapped && m == 0;
+      const bool overlapped = mix == TaskMix::Overlapped && m == 1;
       if (overlapped) {
         tasks.push_back({.kind = program::TaskKind::Overlapped,
                          .microbatch = m + ahead,
@@ -54,7 +54,7 @@ int expert_replicas(const program::ParallelConfig& p) {
 /// A pipeline of few stages and micro-batches that has the plan's blocks.
 Plan small_plan(const Plan& plan, RecomputeKind recompute, TaskMix mix, int pp) {
   const auto& p = plan.parallel;
-  // The first writes gradients, the second adds; a third one where the first is overlapped.
+  // The first writes gradients, the second adds; a third one where the second is overlapped.
   const int microbatches = mix == TaskMix::Overlapped ? pp + 2 : 2;
   Plan small = plan;
   small.cluster_json.clear();
