@@ -56,8 +56,8 @@ struct Estimator::State {
 
   double agreement_seconds(const Plan& plan, PlanLayout& where) const;
   Reduction reduction_of(std::size_t stage);
-  double slowdown(double computed, const Reduction& reduction) const;
-  double stage_end(double computed, const Reduction& reduction) const;
+  double slowdown(std::size_t stage, const Reduction& reduction) const;
+  double stage_end(std::size_t stage, const Reduction& reduction) const;
   void delay_last_backwards();
   double gathers_in_first_task() const;
   bool one_thread() const { return waits; }
@@ -93,18 +93,24 @@ Reduction Estimator::State::reduction_of(std::size_t stage) {
   return lane.play(*stages[stage].buckets, stages[stage].chunks, begin);
 }
 
-/// What moves beside computation takes its share of the device from it.
-double Estimator::State::slowdown(double computed, const Reduction& reduction) const {
+/// What moves beside computation takes its share of the device from it. Where the last gradients of
+/// several chunks are reduced, the stage waits in between, as often as in the whole step.
+double Estimator::State::slowdown(std::size_t stage, const Reduction& reduction) const {
+  const double computed = solved.end[stage];
   const double window = computed - reduction.first_ready;
   const double overlap = std::max(0.0, std::min(window, reduction.seconds));
-  return cluster.communication.device_share * overlap;
+  const bool chunks = stages[stage].chunks.size() > 1;
+  const double since_ready = computed - stages.solver_input().stages[stage].ready;
+  const double busy = chunks && since_ready > 0 ? solved.busy[stage] / since_ready : 1;
+  return cluster.communication.device_share * overlap * std::min(1.0, busy);
 }
 
 /// When a stage's gradients are reduced over the replicas.
-double Estimator::State::stage_end(double computed, const Reduction& reduction) const {
+double Estimator::State::stage_end(std::size_t stage, const Reduction& reduction) const {
+  const double computed = solved.end[stage];
   if (reduction.seconds <= 0) return computed;
   if (one_thread()) return computed + reduction.seconds;  // nothing moves while it computes
-  return std::max(computed, reduction.end) + slowdown(computed, reduction);
+  return std::max(computed, reduction.end) + slowdown(stage, reduction);
 }
 
 /// The last backward of a 1F1B or GPipe runs beside the reduction of what it completes, and the
@@ -120,7 +126,7 @@ void Estimator::State::delay_last_backwards() {
       begin += later;
       solved.end[s] += later;
     }
-    sent = solved.end[s] + slowdown(solved.end[s], reduction_of(s));
+    sent = solved.end[s] + slowdown(s, reduction_of(s));
   }
 }
 
@@ -169,7 +175,7 @@ StepPrediction Estimator::State::estimate(const Plan& plan) {
   std::size_t slowest = 0;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const Reduction reduction = reduction_of(s);
-    reduced[s] = stage_end(solved.end[s], reduction) + first_gathers;
+    reduced[s] = stage_end(s, reduction) + first_gathers;
     if (!stages[s].zero.tasks.empty()) reduced[s] += stages[s].zero.tasks.front().tail;
     synchronized = std::max(synchronized, reduced[s] + stages[s].norm_seconds);
     issue = std::max(issue, stages[s].total.operations * stages.cluster_of(s).device.host_issue_us /
