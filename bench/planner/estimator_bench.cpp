@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
   const std::uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
   testing::Random random(seed);
   std::map<std::string, Errors> by_technique;
-  Errors all;
+  Errors all, close, rough;
   for (int i = 0; i < plans; ++i) {
     const sim::RandomPlan one = sim::random_plan(random);
     const sim::StepPrediction played = sim::simulate_step(one.plan, one.cluster).step;
@@ -64,6 +64,7 @@ int main(int argc, char** argv) {
     const double memory = estimated.peak_memory_bytes / played.peak_memory_bytes - 1;
     all.add(time, memory);
     for (const std::string& technique : one.techniques) by_technique[technique].add(time, memory);
+    (estimated.rough ? rough : close).add(time, memory);
     if (std::getenv("MESHPLAN_LIST") != nullptr)
       fmt::print("{:+.4f} {:+.4f} {} on {}: {}\n", time, memory, to_string(one.plan.parallel),
                  one.cluster.name, fmt::join(one.techniques, ", "));
@@ -78,7 +79,9 @@ int main(int argc, char** argv) {
                                    {"memory equal"},
                                    {"worst memory"}}};
   for (const auto& [name, errors] : by_technique) table.rows.push_back(row(name, errors));
-  table.rows.push_back(row("all", all));
+  for (const auto& [name, errors] :
+       {std::pair("said to be close", close), {"said to be rough", rough}, {"all", all}})
+    if (!errors.time.empty()) table.rows.push_back(row(name, errors));
   fmt::print("{}", reports::to_text(table, 0));
   return 0;
 }

@@ -62,7 +62,7 @@ TEST_CASE("The estimator is near the engine for nine plans of ten", "[sim][estim
     memory.push_back(std::abs(estimated.peak_memory_bytes / played.peak_memory_bytes - 1));
   }
   CHECK(quantile(time, 0.5) < 0.005);
-  CHECK(quantile(time, 0.9) < 0.05);
+  CHECK(quantile(time, 0.9) < 0.03);
   CHECK(quantile(memory, 0.5) < 1e-6);
   CHECK(quantile(memory, 0.9) < 0.02);
 }

@@ -12,6 +12,8 @@ struct StepPrediction {
   int largest_stage = 0;  // with the least room
   double capacity_bytes = 0;
   double mfu = 0;  // model FLOPs over ranks * peak of the plan's precision
+  /// An estimate of what the closed form only comes near: see is_rough().
+  bool rough = false;
 
   /// @param reserve  part of the device that is to stay free
   bool fits(double reserve = 0) const { return peak_memory_bytes <= usable_bytes(reserve); }
