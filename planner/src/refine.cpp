@@ -123,8 +123,9 @@ void append(std::vector<Evaluation>& to, std::vector<std::vector<Evaluation>> pa
   for (auto& part : parts) std::ranges::move(part, std::back_inserter(to));
 }
 
+/// @param refined  of those that refinement found, or of those that were enumerated
 std::vector<std::size_t> recompute_seeds(const SearchContext& context,
-                                         const std::vector<Evaluation>& evaluations) {
+                                         const std::vector<Evaluation>& evaluations, bool refined) {
   std::vector<std::size_t> seeds;
   const Constraints& pins = context.request.constraints;
   if (pins.recompute) return seeds;
@@ -132,8 +133,9 @@ std::vector<std::size_t> recompute_seeds(const SearchContext& context,
   for (const std::size_t i : rank(evaluations)) {
     if (seeds.size() == kRecomputeSeeds) break;
     const Candidate& candidate = evaluations[i].candidate;
-    if (candidate.recompute.kind == RecomputeKind::Full && !light.contains(mesh_key(candidate)))
-      seeds.push_back(i);
+    const bool thins = candidate.recompute.kind == RecomputeKind::Full &&
+                       !candidate.recompute.num_layers && evaluations[i].refined == refined;
+    if (thins && !light.contains(mesh_key(candidate))) seeds.push_back(i);
   }
   return seeds;
 }
@@ -200,9 +202,10 @@ std::vector<Evaluation> refine(const SearchContext& context,
         seeds.size(), [&](std::size_t i, int worker) { parts[i] = step(from[seeds[i]], worker); });
     append(refined, std::move(parts));
   };
-  run(evaluations, recompute_seeds(context, evaluations), [&](const Evaluation& seed, int worker) {
+  const auto thin = [&](const Evaluation& seed, int worker) {
     return thin_recompute(context, seed.candidate, worker);
-  });
+  };
+  run(evaluations, recompute_seeds(context, evaluations, false), thin);
   // Seeds fit; of what does not, there may be half a million.
   const auto fitting_so_far = [&] {
     std::vector<Evaluation> fitting;
@@ -214,6 +217,8 @@ std::vector<Evaluation> refine(const SearchContext& context,
   run(fitting, schedule_seeds(context, fitting), [&](const Evaluation& seed, int worker) {
     return vary_schedule(context, seed.candidate, worker);
   });
+  fitting = fitting_so_far();
+  run(fitting, recompute_seeds(context, fitting, true), thin);  // of other schedules
   fitting = fitting_so_far();
   run(fitting, stage_seeds(context, fitting),
       [&](const Evaluation& seed, int worker) { return balance_stages(context, seed, worker); });
