@@ -46,24 +46,12 @@ Breakdown seconds_of(const Plan& plan, const StageCost& stage, const SolverOutpu
   return seconds;
 }
 
-/// Does a level of the fabric divide some stages' groups and not others? Then all are priced as the
-/// worst of them.
-bool stages_lie_differently(const Plan& plan, const Cluster& cluster) {
-  const program::ParallelConfig& p = plan.parallel;
-  const int stage = p.world_size() / p.pp;
-  return p.pp > 1 && std::ranges::any_of(cluster.fabric, [&](const FabricLevel& level) {
-           const int group = level.ranks_per_group;
-           return group > 0 && group < p.world_size() && stage % group != 0 && group % stage != 0;
-         });
-}
-
-/// ZeRO-2 and 3 stream through a pipeline's warm-up and cool-down as they do in between, and do not
-/// share a link with the other groups.
+/// ZeRO-2 and 3 stream through a pipeline's warm-up and cool-down as they do in between. What is
+/// reduced beside computation does not share a link with the exchanges of that computation.
 bool is_rough(const Plan& plan, const Cluster& cluster) {
   const program::ParallelConfig& p = plan.parallel;
-  const bool shares_link = cluster.fabric.size() == 1 && p.tp * p.cp * p.ep > 1;
-  const bool streams = plan.zero_stage >= 2 && (p.pp > 1 || shares_link);
-  return streams || stages_lie_differently(plan, cluster);
+  const bool shares_link = cluster.fabric.size() == 1 && p.tp * p.cp * p.ep > 1 && p.dp * p.cp > 1;
+  return shares_link || (plan.zero_stage >= 2 && p.pp > 1);
 }
 
 }  // namespace

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
+
+#include "core/index.hpp"
 
 namespace meshplan::sim {
 
@@ -38,16 +41,14 @@ bool is_further_apart(const GroupPlacement& a, const GroupPlacement& b) {
   return a.members_per_domain < b.members_per_domain;
 }
 
-}  // namespace
-
-PlanLayout layout_of(const program::Plan& plan, const Cluster& cluster) {
-  const program::Mesh mesh = program::mesh_of(plan);
+/// @param telling  at least one rank; those of a stage, or of all
+PlanLayout layout_of(const program::Plan& plan, const Cluster& cluster, const program::Mesh& mesh,
+                     const std::vector<int>& telling) {
   PlanLayout layout;
   const int first = mesh.rank_of({});
   const int pp = mesh.config().pp;
-  const std::vector<int> telling = telling_ranks(mesh, cluster);
   const auto of = [&](Group group) {  // all wait for the one that takes longest
-    GroupPlacement furthest = place(cluster, mesh, group, first);
+    GroupPlacement furthest = place(cluster, mesh, group, telling.front());
     for (const int rank : std::span(telling).subspan(1))
       if (GroupPlacement other = place(cluster, mesh, group, rank);
           is_further_apart(other, furthest))
@@ -77,6 +78,47 @@ PlanLayout layout_of(const program::Plan& plan, const Cluster& cluster) {
     layout.cores.push_back(cpu ? ranks_on_host(mesh, stage, layout.host.back(), cluster) : 1);
   }
   return layout;
+}
+
+bool lie_alike(const PlanLayout& a, const PlanLayout& b) {
+  const auto same = [](const PricedGroup& one, const PricedGroup& other) {
+    return one.placement() == other.placement();
+  };
+  const DataGroups &of_a = a.data, &of_b = b.data;
+  return same(a.tp, b.tp) && same(a.replica, b.replica) && same(a.embedding, b.embedding) &&
+         a.tasks.cp == b.tasks.cp && a.tasks.ep == b.tasks.ep && a.tasks.etp == b.tasks.etp &&
+         same(of_a.dense, of_b.dense) && same(of_a.experts, of_b.experts) &&
+         same(of_a.kv_copies, of_b.kv_copies) && same(of_a.dense_shards, of_b.dense_shards) &&
+         same(of_a.expert_shards, of_b.expert_shards) &&
+         same(of_a.dense_replicas, of_b.dense_replicas) &&
+         same(of_a.expert_replicas, of_b.expert_replicas);
+}
+
+}  // namespace
+
+PlanLayout layout_of(const program::Plan& plan, const Cluster& cluster) {
+  const program::Mesh mesh = program::mesh_of(plan);
+  return layout_of(plan, cluster, mesh, telling_ranks(mesh, cluster));
+}
+
+StageLayouts layouts_of_stages(const program::Plan& plan, const Cluster& cluster) {
+  const program::Mesh mesh = program::mesh_of(plan);
+  const std::vector<int> telling = telling_ranks(mesh, cluster);
+  const int pp = mesh.config().pp;
+  if (pp == 1 || telling.size() == 1) return {};
+  std::vector<std::vector<int>> of_stage(at(pp));
+  for (int stage = 0; stage < pp; ++stage) of_stage[at(stage)] = {mesh.rank_of({.pp = stage})};
+  for (const int rank : telling) of_stage[at(mesh.coordinates(rank).pp)].push_back(rank);
+  StageLayouts layouts;
+  for (const std::vector<int>& ranks : of_stage) {
+    PlanLayout layout = layout_of(plan, cluster, mesh, ranks);
+    const auto same = std::ranges::find_if(
+        layouts.different, [&](const PlanLayout& other) { return lie_alike(layout, other); });
+    layouts.of_stage.push_back(static_cast<std::size_t>(same - layouts.different.begin()));
+    if (same == layouts.different.end()) layouts.different.push_back(std::move(layout));
+  }
+  if (layouts.different.size() == 1) return {};
+  return layouts;
 }
 
 }  // namespace meshplan::sim

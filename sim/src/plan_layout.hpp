@@ -20,6 +20,14 @@ struct PlanLayout {
   std::vector<double> cores;  // that the stage's ranks of that host hold while they compute
 };
 
+/// Of all stages: of each group the one that takes longest.
 PlanLayout layout_of(const program::Plan& plan, const Cluster& cluster);
+
+/// Where a fabric's domains divide some stages' groups and not others' (72 GPUs, stages of 32).
+struct StageLayouts {
+  std::vector<PlanLayout> different;  // none if all stages lie alike
+  std::vector<std::size_t> of_stage;  // index into `different`
+};
+StageLayouts layouts_of_stages(const program::Plan& plan, const Cluster& cluster);
 
 }  // namespace meshplan::sim
