@@ -110,7 +110,8 @@ class Ranker {
       if (play(contest, AtLeast::One)) continue;
       if (costs_.simulate)
         std::erase_if(contest, [&](std::size_t i) { return !evaluations_[i].simulated; });
-      const auto nearest = nearest_miss(evaluations_);
+      const auto nearest =
+          context_.request.alternatives ? nearest_miss(evaluations_) : std::nullopt;
       if (!contest.empty() || !nearest || !play({*nearest}, AtLeast::One)) return contest;
     }
   }

@@ -28,7 +28,7 @@ struct SearchRequest {
   Constraints constraints;
   int top = 5;                                  // plans to return
   double memory_reserve = sim::kMemoryReserve;  // part of each device that a plan leaves free
-  bool alternatives = true;                     // false: nothing is asked about other choices
+  bool alternatives = true;  // false: only the best are asked for; a nearest miss is estimated
 };
 
 /// Runs body(index, worker) once for every index below `count`, in any order; worker <
