@@ -130,19 +130,30 @@ std::string compression_line(const SimulationReport& report) {
 
 SimulationReport simulation_report(const program::Plan& plan, const sim::Cluster& cluster,
                                    const SimulationReportOptions& options) {
-  const std::vector<program::Program> programs = program::lower_all(plan);
+  // Spans are of all ranks and micro-batches: then all are played.
+  const bool all = options.simulation.record_spans || !options.simulation.fold;
+  sim::PlayedPlan played;
+  if (all) {
+    played.programs = program::lower_all(plan);
+    played.result = sim::simulate(played.programs, cluster, options.simulation);
+  } else {
+    played = sim::play_plan(plan, cluster);
+  }
+  const std::vector<program::Program>& programs = played.programs;
   SimulationReport report{.plan = plan,
                           .cluster = cluster,
-                          .simulation = sim::simulate(programs, cluster, options.simulation),
+                          .simulation = std::move(played.result),
                           .memory = sim::memory_report(programs, cluster),
                           .peak_flop_per_s = sim::peak_flop_per_s(cluster, plan.workload)};
   if (plan.compression.kind != program::CompressionKind::None) {
     program::Plan whole = plan;
     whole.compression = {};
     report.uncompressed_step_s =
-        sim::simulate(program::lower_all(whole), cluster,
-                      {.fold = options.simulation.fold, .break_down = false, .record_spans = false})
-            .step_time_s;
+        all ? sim::simulate(
+                  program::lower_all(whole), cluster,
+                  {.fold = options.simulation.fold, .break_down = false, .record_spans = false})
+                  .step_time_s
+            : sim::simulate_step(whole, cluster).step.step_time_s;
   }
   if (options.memory_timelines)
     report.memory_timelines = sim::memory_timelines(programs, cluster, report.simulation.trace);

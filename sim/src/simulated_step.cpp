@@ -34,14 +34,6 @@ const StageBreakdown& busiest(const std::vector<StageBreakdown>& stages) {
 
 namespace {
 
-/// A plan's programs, of as many micro-batches as tell what all of them take.
-struct Played {
-  int microbatches = 0;
-  std::vector<program::Program> programs = {};
-  SimulationResult result = {};
-  std::int64_t events = 0;  // also of what was played in vain
-};
-
 /// Micro-batches of which the middle of a step repeats, if its stages soon run in time with the
 /// slowest.
 int shortest_repeating(const program::Plan& plan) {
@@ -68,8 +60,8 @@ program::Plan of_microbatches(program::Plan plan, int microbatches) {
   return plan;
 }
 
-Played play_all(const program::Plan& plan, const Cluster& cluster, Repetition repetition = {}) {
-  Played played{.microbatches = plan.num_microbatches(), .programs = program::lower_all(plan)};
+PlayedPlan play_all(const program::Plan& plan, const Cluster& cluster, Repetition repetition = {}) {
+  PlayedPlan played{.microbatches = plan.num_microbatches(), .programs = program::lower_all(plan)};
   played.result =
       simulate(played.programs, cluster, {.record_spans = false, .repetition = repetition});
   return played;
@@ -78,8 +70,8 @@ Played play_all(const program::Plan& plan, const Cluster& cluster, Repetition re
 /// Of fewer micro-batches, if the middle of their step repeats: what an operation waits for does
 /// not depend on where memory lies (program::link), so equal states have equal futures.
 /// @param events  gets those of what was played
-std::optional<Played> play_shorter(const program::Plan& plan, const Cluster& cluster,
-                                   std::int64_t& events) {
+std::optional<PlayedPlan> play_shorter(const program::Plan& plan, const Cluster& cluster,
+                                       std::int64_t& events) {
   if (cluster.communication.needs_host) return std::nullopt;  // ranks share cores: nothing repeats
   const int all = plan.num_microbatches();
   const int period = plan.schedule == program::ScheduleKind::Interleaved ? plan.parallel.pp : 1;
@@ -92,7 +84,7 @@ std::optional<Played> play_shorter(const program::Plan& plan, const Cluster& clu
   std::vector<program::MemoryPlan> memory = program::lower_memory(plan);  // if it can be listed
   while (is_worth_it()) {
     tried += fewer;
-    Played played =
+    PlayedPlan played =
         play_all(of_microbatches(plan, fewer), cluster, {.period = period, .plan = plan});
     events += played.result.events;
     const int missing = all - fewer;
@@ -110,21 +102,23 @@ std::optional<Played> play_shorter(const program::Plan& plan, const Cluster& clu
   return std::nullopt;
 }
 
-Played play(const program::Plan& plan, const Cluster& cluster) {
+}  // namespace
+
+PlayedPlan play_plan(const program::Plan& plan, const Cluster& cluster) {
   std::int64_t events = 0;
-  std::optional<Played> played = play_shorter(plan, cluster, events);
+  std::optional<PlayedPlan> played = play_shorter(plan, cluster, events);
   if (!played) {
     played = play_all(plan, cluster);
     events += played->result.events;
   }
   played->events = events;
+  played->result.trace.plan = plan;
+  played->result.trace.peak_memory_bytes = memory_report(played->programs, cluster).peak_bytes;
   return *std::move(played);
 }
 
-}  // namespace
-
 SimulatedStep simulate_step(const program::Plan& plan, const Cluster& cluster) {
-  const auto [microbatches, programs, played, events] = play(plan, cluster);
+  const auto [microbatches, programs, played, events] = play_plan(plan, cluster);
   const MemoryReport memory = memory_report(programs, cluster);
   const double step = played.step_time_s;
   const StageBreakdown longest = busiest(by_stage(played.breakdown, plan));

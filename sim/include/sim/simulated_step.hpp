@@ -7,6 +7,7 @@
 #include "program/plan.hpp"
 #include "sim/breakdown.hpp"
 #include "sim/cluster.hpp"
+#include "sim/engine.hpp"
 #include "sim/prediction_terms.hpp"
 #include "sim/step_prediction.hpp"
 
@@ -20,8 +21,18 @@ struct SimulatedStep {
   std::vector<PredictionTerm> terms;  // of that stage
 };
 
+/// A plan's programs, of as many micro-batches as tell what all of them take, with the plan and the
+/// memory of all.
+struct PlayedPlan {
+  int microbatches = 0;
+  std::vector<program::Program> programs = {};
+  SimulationResult result = {};  // of all, without spans
+  std::int64_t events = 0;       // also of what was played in vain
+};
+
 /// @throws ConfigError if the plan's ranks are not the cluster's, or its operations too many to
 /// play
+PlayedPlan play_plan(const program::Plan& plan, const Cluster& cluster);
 SimulatedStep simulate_step(const program::Plan& plan, const Cluster& cluster);
 
 /// The mean over the ranks of each stage.
