@@ -16,8 +16,8 @@ constexpr double kRoughError =
     0.15;  // by so much: 95 of 100 are not (bench/planner/estimator_bench)
 constexpr double kFarSlower = 1.25;  // what is estimated to take longer than this is not played
 
-// What a search plays in all: some six seconds of processor time.
-constexpr std::int64_t kMostEvents = 32'000'000;
+// What a search plays in all: some five seconds of processor time.
+constexpr std::int64_t kMostEvents = 24'000'000;
 constexpr double kMostEventsOfLayer = 400;  // of a micro-batch: with experts and recompute
 constexpr std::int64_t kEventsOfRank = 16;  // finding out which ranks are alike takes as long
 
@@ -144,10 +144,14 @@ class Ranker {
 
   void note_events(const Evaluation& evaluation) {
     if (!evaluation.simulated) return;
-    const auto events = static_cast<double>(evaluation.simulated->events);
-    events_played_ += evaluation.simulated->events + events_of_ranks();
-    events_of_layer_ = std::max(events_of_layer_, events / layer_runs(evaluation.candidate));
+    const std::int64_t events = weight() * evaluation.simulated->events;
+    events_played_ += events + events_of_ranks();
+    events_of_layer_ =
+        std::max(events_of_layer_, static_cast<double>(events) / layer_runs(evaluation.candidate));
   }
+
+  /// Events of ranks that share a host's cores take three times as long.
+  std::int64_t weight() const { return context_.request.cluster.communication.needs_host ? 3 : 1; }
 
   std::int64_t events_of_ranks() const {
     return kEventsOfRank * context_.request.cluster.num_ranks();

@@ -396,10 +396,10 @@ TEST_CASE("a search of long plays plays the best of them, and says of others tha
     return {.step = fake_estimate(plan, {}), .events = own};
   };
   SearchRequest request = small_request();
-  request.workload.global_batch_size = 1 << 13;
+  request.workload.global_batch_size = 1 << 12;
   const auto result = std::get<SearchResult>(search(request, costs, serial()));
   CHECK(longest > 1'000'000);
-  CHECK(events <= 32'000'000);
+  CHECK(events <= 24'000'000);
   REQUIRE_FALSE(result.ranked.empty());
   CHECK(std::ranges::all_of(result.ranked,
                             [](const RankedPlan& one) { return one.simulated.has_value(); }));
