@@ -82,10 +82,9 @@ std::vector<const Alternative*> by_interest(const std::vector<Alternative>& alte
 
 /// Those that may come near the first.
 std::string unplayed_text(const std::vector<Alternative>& alternatives) {
-  constexpr double kNear = 1.25;
   std::vector<std::string> unplayed;
   for (const Alternative& alternative : alternatives)
-    if (alternative.estimated_times && *alternative.estimated_times <= kNear)
+    if (alternative.estimated_times && *alternative.estimated_times <= planner::kFarSlower)
       unplayed.push_back(
           fmt::format("{} ({:.2f})", alternative.choice, *alternative.estimated_times));
   if (unplayed.empty()) return "";

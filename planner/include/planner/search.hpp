@@ -21,6 +21,9 @@ namespace meshplan::planner {
 /// A search plays its best plans, each on all ranks.
 constexpr int kMostSearchedRanks = 1 << 17;
 
+/// Times as long as the first: what is estimated to take longer is not played.
+constexpr double kFarSlower = 1.25;
+
 struct SearchRequest {
   models::ModelSpec model;
   sim::Cluster cluster;  // all of its ranks are used
