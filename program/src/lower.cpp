@@ -1,6 +1,7 @@
 #include "program/lower.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
@@ -34,12 +35,13 @@ std::optional<Keep> keep_of_input(const Block& block) {
 // Assembles the program of one stage.
 class Lowering {
  public:
-  /// @param schedule  of the plan: made once for all of its stages
-  Lowering(const Plan& plan, models::ModelGraph graph, int stage, Pass pass,
+  /// @param graph, schedule  of the plan: made once for all of its stages
+  Lowering(const Plan& plan, std::shared_ptr<const models::ModelGraph> graph, int stage, Pass pass,
            const ExecutionProfile& profile, std::shared_ptr<const Schedule> schedule)
       : pass_(pass),
         profile_(profile),
-        graph_(std::move(graph)),
+        shared_graph_(std::move(graph)),
+        graph_(*shared_graph_),
         shared_schedule_(std::move(schedule)),
         schedule_(*shared_schedule_),
         frozen_(profile.frozen_part ? FrozenParameters(*profile.frozen_part, graph_)
@@ -64,37 +66,35 @@ class Lowering {
     make_tasks();
   }
 
-  /// @param listed  operations of programs that are listed already; this one's are added
-  Program run(std::int64_t& listed) {
-    const ParameterOrder order = place_model();
-    listed = require_listable(program_, listed);
+  /// Everything but the tasks' operations, of which there are too many for a program or not.
+  /// @param listed  operations of programs that are placed already
+  /// @returns those and this one's
+  /// @throws ConfigError if they are too many
+  std::int64_t place_model(std::int64_t listed) {
+    place_chunks();
+    order_ = place_parameters(program_, placed_, sharded_, profile_);
+    for (ShardedLayer& layer : sharded_) program_.blocks.push_back(std::move(layer.block));
+    return require_listable(program_, listed);
+  }
+
+  Program run() {
     plan_memory();
     append_load(program_);
     emit_tasks(program_, pass_, profile_);
     insert_weight_gathers(program_);
-    append_step_end(program_, order, pass_);
+    append_step_end(program_, order_, pass_);
     if (pass_ == Pass::Training) compress_reductions(program_);
     link(program_);
     return std::move(program_);
   }
 
-  /// @param listed  as for run()
-  MemoryPlan memory(std::int64_t& listed) {
-    place_model();
-    listed = require_listable(program_, listed);
+  MemoryPlan memory() {
     plan_memory();
     return std::move(program_.memory);
   }
 
  private:
   const Plan& plan() const { return program_.plan; }
-
-  ParameterOrder place_model() {
-    place_chunks();
-    ParameterOrder order = place_parameters(program_, placed_, sharded_, profile_);
-    for (ShardedLayer& layer : sharded_) program_.blocks.push_back(std::move(layer.block));
-    return order;
-  }
 
   void make_tasks() {
     const int stage = program_.role.stage;
@@ -263,7 +263,8 @@ class Lowering {
 
   Pass pass_;
   ExecutionProfile profile_;
-  models::ModelGraph graph_;
+  std::shared_ptr<const models::ModelGraph> shared_graph_;
+  const models::ModelGraph& graph_;
   std::shared_ptr<const Schedule> shared_schedule_;
   const Schedule& schedule_;
   FrozenParameters frozen_;
@@ -277,6 +278,7 @@ class Lowering {
   std::map<BlockKey, int> block_of_;
   std::vector<ShardedLayer> sharded_;
   std::vector<PlacedLayer> placed_;
+  ParameterOrder order_;
   std::vector<ChunkKeeps> keeps_;  // by chunk, of a micro-batch
   std::int64_t transient_bytes_ = 0;
   std::int64_t quantized_bytes_ = 0;
@@ -311,6 +313,19 @@ void require_lowerable(const Plan& plan, int stage) {
   require_listable(plan, plan.model.num_layers / plan.parallel.pp, "of a stage");
 }
 
+/// Of every stage, before the operations of any are listed: what is too long is refused at once.
+std::deque<Lowering> place_all(const Plan& plan, Pass pass, const ExecutionProfile& profile) {
+  require_lowerable(plan, 0);
+  require_listable(plan, plan.model.num_layers, "of all stages");
+  const auto graph = std::make_shared<const models::ModelGraph>(models::build_graph(plan.model));
+  const auto schedule = tasks_of(plan, pass);
+  std::deque<Lowering> stages;  // which refer to their own members
+  std::int64_t listed = 0;
+  for (int stage = 0; stage < plan.parallel.pp; ++stage)
+    listed = stages.emplace_back(plan, graph, stage, pass, profile, schedule).place_model(listed);
+  return stages;
+}
+
 }  // namespace
 
 ExecutionProfile meshplan_profile() {
@@ -325,34 +340,26 @@ Program lower(const Plan& plan, int stage, Pass pass, const ExecutionProfile& pr
 Program lower(const Plan& plan, const models::ModelGraph& graph, int stage, Pass pass,
               const ExecutionProfile& profile) {
   require_lowerable(plan, stage);
-  std::int64_t listed = 0;
-  return Lowering(plan, graph, stage, pass, profile, tasks_of(plan, pass)).run(listed);
+  Lowering lowering(plan, std::make_shared<const models::ModelGraph>(graph), stage, pass, profile,
+                    tasks_of(plan, pass));
+  lowering.place_model(0);
+  return lowering.run();
 }
 
 std::vector<Program> lower_all(const Plan& plan, Pass pass, const ExecutionProfile& profile) {
-  require_lowerable(plan, 0);
-  require_listable(plan, plan.model.num_layers, "of all stages");
-  const models::ModelGraph graph = models::build_graph(plan.model);
-  std::int64_t listed = 0;
-  const auto schedule = tasks_of(plan, pass);
+  std::deque<Lowering> stages = place_all(plan, pass, profile);
   std::vector<Program> programs;
-  programs.reserve(at(plan.parallel.pp));
-  for (int stage = 0; stage < plan.parallel.pp; ++stage)
-    programs.push_back(Lowering(plan, graph, stage, pass, profile, schedule).run(listed));
+  programs.reserve(stages.size());
+  for (; !stages.empty(); stages.pop_front()) programs.push_back(stages.front().run());
   return programs;
 }
 
 std::vector<MemoryPlan> lower_memory(const Plan& plan) {
-  require_lowerable(plan, 0);
-  require_listable(plan, plan.model.num_layers, "of all stages");
-  const models::ModelGraph graph = models::build_graph(plan.model);
-  const auto schedule = tasks_of(plan, Pass::Training);
-  std::vector<MemoryPlan> stages;
-  stages.reserve(at(plan.parallel.pp));
-  std::int64_t listed = 0;
-  for (int stage = 0; stage < plan.parallel.pp; ++stage)
-    stages.push_back(Lowering(plan, graph, stage, Pass::Training, {}, schedule).memory(listed));
-  return stages;
+  std::vector<MemoryPlan> memory;
+  memory.reserve(at(plan.parallel.pp));
+  std::deque<Lowering> stages = place_all(plan, Pass::Training, {});
+  for (Lowering& stage : stages) memory.push_back(stage.memory());
+  return memory;
 }
 
 void append_step_operation(Program& program, Operation operation) {
