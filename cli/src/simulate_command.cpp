@@ -101,7 +101,7 @@ program::Plan with_prediction(const PlanOnCluster& loaded,
   plan.cluster_json = sim::to_json(loaded.cluster);
   plan.cluster_hash.clear();
   plan.prediction = {.step_time_s = report.simulation.step_time_s,
-                     .peak_memory_bytes = report.memory.peak_bytes,
+                     .peak_memory_bytes = report.simulation.memory.peak_bytes,
                      .mfu = report.mfu,
                      .reasons = {"simulated as given"}};
   return program::parse_plan(program::to_json(plan), "the simulated plan");
@@ -145,8 +145,8 @@ int run(const Options& options, const Terminal& terminal) {
   if (options.chrome) write_file(*options.chrome, chrome_trace(report));
   if (options.memory_svg)
     write_file(*options.memory_svg,
-               reports::to_svg(report.memory_timelines, capacity_of_stages(report.memory),
-                               memory_title(report)));
+               reports::to_svg(report.memory_timelines,
+                               capacity_of_stages(report.simulation.memory), memory_title(report)));
   if (options.program) {
     if (options.stage < 0 || options.stage >= loaded.plan.parallel.pp)
       throw ConfigError(fmt::format("--stage {}: the plan has stages 0 to {}", options.stage,
@@ -164,7 +164,7 @@ int run(const Options& options, const Terminal& terminal) {
     if (options.memory_timeline) output("\n{}", reports::to_text(report.memory_timelines));
     if (options.explain) output("\n{}", reports::explain_text(report));
   }
-  return report.memory.fits() ? kDone : kInfeasible;
+  return report.simulation.memory.fits() ? kDone : kInfeasible;
 }
 
 }  // namespace

@@ -143,7 +143,6 @@ SimulationReport simulation_report(const program::Plan& plan, const sim::Cluster
   SimulationReport report{.plan = plan,
                           .cluster = cluster,
                           .simulation = std::move(played.result),
-                          .memory = sim::memory_report(programs, cluster),
                           .peak_flop_per_s = sim::peak_flop_per_s(cluster, plan.workload)};
   if (plan.compression.kind != program::CompressionKind::None) {
     program::Plan whole = plan;
@@ -192,8 +191,9 @@ std::string to_text(const SimulationReport& report) {
                         report.simulation.steps_played);
   text += "\ntime of each stage, ms (communication only where nothing hides it)\n" +
           to_text(breakdown_table(report), 2);
-  text += "\nmemory of each stage's largest rank\n" + to_text(memory_table(report.memory), 2);
-  text += "  " + verdict(report.memory, report.memory_reserve);
+  text += "\nmemory of each stage's largest rank\n" +
+          to_text(memory_table(report.simulation.memory), 2);
+  text += "  " + verdict(report.simulation.memory, report.memory_reserve);
   if (report.extrapolations.empty()) return text;
   return text + to_text(report.extrapolations, interval);
 }
@@ -211,7 +211,7 @@ std::string to_json(const SimulationReport& report) {
     stages.push_back({{"stage", stage.stage}, {"breakdown_s", std::move(seconds)}});
   }
   Json memory = Json::array();
-  for (const StageMemory& stage : report.memory.stages) {
+  for (const StageMemory& stage : report.simulation.memory.stages) {
     Json bytes{{"stage", stage.stage}};
     for (const MemoryPart& part : kMemoryParts)
       bytes[std::string(part.name) + "_bytes"] = stage.*part.bytes;
@@ -231,12 +231,12 @@ std::string to_json(const SimulationReport& report) {
             {"tokens_per_s", report.tokens_per_s},
             {"stages", std::move(stages)},
             {"memory", std::move(memory)},
-            {"largest_stage", report.memory.largest_stage},
-            {"peak_memory_bytes", report.memory.peak_bytes},
-            {"capacity_bytes", report.memory.capacity_bytes},
-            {"fits", report.memory.fits()},
+            {"largest_stage", report.simulation.memory.largest_stage},
+            {"peak_memory_bytes", report.simulation.memory.peak_bytes},
+            {"capacity_bytes", report.simulation.memory.capacity_bytes},
+            {"fits", report.simulation.memory.fits()},
             {"memory_reserve", report.memory_reserve},
-            {"keeps_reserve", report.memory.fits(report.memory_reserve)},
+            {"keeps_reserve", report.simulation.memory.fits(report.memory_reserve)},
             {"plan", Json::parse(program::to_json(report.plan))}};
   if (!report.extrapolations.empty())
     root["extrapolations"] = extrapolations_json(report.extrapolations);

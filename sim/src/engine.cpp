@@ -271,12 +271,13 @@ SimulationResult simulate(const std::vector<Program>& stages, const Cluster& clu
                           .steps_played = static_cast<int>(ends.size()),
                           .events = outcome.events,
                           .trace = {},
+                          .memory = memory_report(stages, cluster),
                           .breakdown = {}};
   result.trace.source = "simulated";
   result.trace.plan = plan;
   result.trace.world_size = mesh.world_size();
   result.trace.step_times_s = {result.step_time_s};
-  result.trace.peak_memory_bytes = memory_report(stages, cluster).peak_bytes;
+  result.trace.peak_memory_bytes = result.memory.peak_bytes;
   if (options.record_spans) result.trace.spans = last.spans();
   if (options.break_down)
     result.breakdown = last.breakdown(result.step_time_s - times * window.seconds(), window, times);

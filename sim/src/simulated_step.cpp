@@ -35,10 +35,11 @@ const StageBreakdown& busiest(const std::vector<StageBreakdown>& stages) {
 namespace {
 
 /// Micro-batches of which the middle of a step repeats, if its stages soon run in time with the
-/// slowest.
-int shortest_repeating(const program::Plan& plan) {
+/// slowest; all of a step in which nothing does.
+int shortest_repeating(const program::Plan& plan, const Cluster& cluster) {
   constexpr int kSlack = 6;
   const int pp = plan.parallel.pp;
+  if (cluster.communication.needs_host) return plan.num_microbatches();  // ranks share cores
   switch (plan.schedule) {
     case program::ScheduleKind::OneFOneB:
     case program::ScheduleKind::ZbH1:
@@ -52,6 +53,11 @@ int shortest_repeating(const program::Plan& plan) {
       break;
   }
   return plan.num_microbatches();
+}
+
+/// Else there is little to gain, and as much to lose.
+bool saves_half(int tried, int fewer, int all) {
+  return tried + 2 * fewer <= all;
 }
 
 program::Plan of_microbatches(program::Plan plan, int microbatches) {
@@ -72,14 +78,12 @@ PlayedPlan play_all(const program::Plan& plan, const Cluster& cluster, Repetitio
 /// @param events  gets those of what was played
 std::optional<PlayedPlan> play_shorter(const program::Plan& plan, const Cluster& cluster,
                                        std::int64_t& events) {
-  if (cluster.communication.needs_host) return std::nullopt;  // ranks share cores: nothing repeats
   const int all = plan.num_microbatches();
   const int period = plan.schedule == program::ScheduleKind::Interleaved ? plan.parallel.pp : 1;
-  const int shortest = shortest_repeating(plan);
+  const int shortest = shortest_repeating(plan, cluster);
   int fewer = shortest + (all - shortest) % period;
   int tried = 0;
-  // Else there is little to gain, and as much to lose.
-  const auto is_worth_it = [&] { return tried + 2 * fewer <= all; };
+  const auto is_worth_it = [&] { return saves_half(tried, fewer, all); };
   if (!is_worth_it()) return std::nullopt;
   std::vector<program::MemoryPlan> memory = program::lower_memory(plan);  // if it can be listed
   while (is_worth_it()) {
@@ -97,12 +101,18 @@ std::optional<PlayedPlan> play_shorter(const program::Plan& plan, const Cluster&
       played.programs[s].memory = std::move(memory[s]);
       played.programs[s].plan = plan;
     }
+    played.result.memory = memory_report(played.programs, cluster);
     return played;
   }
   return std::nullopt;
 }
 
 }  // namespace
+
+int fewest_played(const program::Plan& plan, const Cluster& cluster) {
+  const int all = plan.num_microbatches(), fewer = shortest_repeating(plan, cluster);
+  return saves_half(0, fewer, all) ? fewer : all;
+}
 
 PlayedPlan play_plan(const program::Plan& plan, const Cluster& cluster) {
   std::int64_t events = 0;
@@ -113,20 +123,19 @@ PlayedPlan play_plan(const program::Plan& plan, const Cluster& cluster) {
   }
   played->events = events;
   played->result.trace.plan = plan;
-  played->result.trace.peak_memory_bytes = memory_report(played->programs, cluster).peak_bytes;
+  played->result.trace.peak_memory_bytes = played->result.memory.peak_bytes;
   return *std::move(played);
 }
 
 SimulatedStep simulate_step(const program::Plan& plan, const Cluster& cluster) {
   const auto [microbatches, programs, played, events] = play_plan(plan, cluster);
-  const MemoryReport memory = memory_report(programs, cluster);
   const double step = played.step_time_s;
   const StageBreakdown longest = busiest(by_stage(played.breakdown, plan));
   return {.step = {.step_time_s = step,
                    .seconds = mean_of(played.breakdown),
-                   .peak_memory_bytes = memory.peak_bytes,
-                   .largest_stage = memory.largest_stage,
-                   .capacity_bytes = memory.capacity_bytes,
+                   .peak_memory_bytes = played.memory.peak_bytes,
+                   .largest_stage = played.memory.largest_stage,
+                   .capacity_bytes = played.memory.capacity_bytes,
                    .mfu = model_flops_utilization(plan, cluster, step)},
           .microbatches_played = microbatches,
           .events = events,

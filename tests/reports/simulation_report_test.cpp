@@ -24,7 +24,7 @@ TEST_CASE("a simulated plan is reported stage by stage", "[reports][simulation]"
   const SimulationReport report = simulation_report(pipeline_of_two(), cluster);
   REQUIRE(report.stages.size() == 2);
   CHECK(report.stages[1].stage == 1);
-  CHECK(report.memory.stages.size() == 2);
+  CHECK(report.simulation.memory.stages.size() == 2);
   // 8 sequences of 128 tokens.
   CHECK(report.tokens_per_s * report.simulation.step_time_s == Approx(1024));
   CHECK(report.mfu > 0);

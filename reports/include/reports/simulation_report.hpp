@@ -20,7 +20,6 @@ struct SimulationReport {
   program::Plan plan;
   sim::Cluster cluster;
   sim::SimulationResult simulation;
-  sim::MemoryReport memory;
   std::vector<sim::StageBreakdown> stages;
   std::vector<sim::PredictionTerm> terms;  // of the stage that computes longest
   double memory_reserve = 0;               // part of a device that a plan should leave free

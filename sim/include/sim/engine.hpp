@@ -10,6 +10,7 @@
 #include "program/trace.hpp"
 #include "sim/breakdown.hpp"
 #include "sim/cluster.hpp"
+#include "sim/memory.hpp"
 
 namespace meshplan::sim {
 
@@ -37,6 +38,7 @@ struct SimulationResult {
   int steps_played = 0;
   std::int64_t events = 0;  // starts and ends of operations, each on one lane of one rank
   program::Trace trace;     // of the last step; step_times_s = {step_time_s}
+  MemoryReport memory;      // of the programs' stages
   std::vector<RankBreakdown> breakdown;  // of the ranks in the trace
 };
 

@@ -30,6 +30,9 @@ struct PlayedPlan {
   std::int64_t events = 0;       // also of what was played in vain
 };
 
+/// Micro-batches that play_plan has to play, if the middle of the step repeats as soon as it may.
+int fewest_played(const program::Plan& plan, const Cluster& cluster);
+
 /// @throws ConfigError if the plan's ranks are not the cluster's, or its operations too many to
 /// play
 PlayedPlan play_plan(const program::Plan& plan, const Cluster& cluster);
