@@ -148,13 +148,12 @@ std::size_t nearest_of(const std::vector<std::size_t>& members,
 }
 
 std::optional<std::size_t> nearest_miss(const std::vector<Evaluation>& evaluations) {
-  std::optional<std::size_t> nearest;
-  for (std::size_t i = 0; i < evaluations.size(); ++i) {
-    if (evaluations[i].broken || !evaluations[i].estimate || evaluations[i].fits()) continue;
-    if (!nearest || evaluations[i].missing_bytes() < evaluations[*nearest].missing_bytes())
-      nearest = i;
-  }
-  return nearest;
+  std::vector<std::size_t> misses;
+  for (std::size_t i = 0; i < evaluations.size(); ++i)
+    if (!evaluations[i].broken && evaluations[i].estimate && !evaluations[i].fits())
+      misses.push_back(i);
+  if (misses.empty()) return std::nullopt;
+  return nearest_of(misses, evaluations);
 }
 
 }  // namespace meshplan::planner

@@ -17,6 +17,7 @@ constexpr double kRoughError =
 
 // What a search plays in all: some five seconds of processor time.
 constexpr std::int64_t kMostEvents = 24'000'000;
+constexpr std::int64_t kMostEventsBesideOthers = 4'000'000;  // of a play: some 400 MB of programs
 constexpr double kMostEventsOfLayer = 400;  // of a micro-batch: with experts and recompute
 constexpr std::int64_t kEventsOfRank = 16;  // finding out which ranks are alike takes as long
 
@@ -128,15 +129,25 @@ class Ranker {
     std::vector<std::size_t> affordable;
     for (const std::size_t i : wanted) {
       if (std::ranges::find(affordable, i) != affordable.end()) continue;
-      events += most_events(evaluations_[i].candidate);
-      if (events > kMostEvents && (enough || !affordable.empty())) break;
+      const std::int64_t more = most_events(evaluations_[i].candidate);
+      if (events + more > kMostEvents && (enough || !affordable.empty())) {
+        if (least == AtLeast::One) break;  // no slower one in place of it
+        continue;
+      }
+      events += more;
       affordable.push_back(i);
     }
-    // What takes longest first, so that no worker is left with it at the end.
-    std::ranges::stable_sort(affordable, std::ranges::greater(),
-                             [&](std::size_t i) { return most_events(evaluations_[i].candidate); });
-    context_.parallel_for.run(affordable.size(),
-                              [&](std::size_t i, int) { play_one(evaluations_[affordable[i]]); });
+    // What takes longest first, so that no worker is left with it at the end; what also takes much
+    // memory alone.
+    const auto events_of = [&](std::size_t i) { return most_events(evaluations_[i].candidate); };
+    std::ranges::stable_sort(affordable, std::ranges::greater(), events_of);
+    const auto others = std::ranges::find_if(
+        affordable, [&](std::size_t i) { return events_of(i) <= kMostEventsBesideOthers; });
+    std::for_each(affordable.begin(), others, [&](std::size_t i) { play_one(evaluations_[i]); });
+    context_.parallel_for.run(static_cast<std::size_t>(affordable.end() - others),
+                              [&](std::size_t i, int) {
+                                play_one(evaluations_[*(others + static_cast<std::ptrdiff_t>(i))]);
+                              });
     for (const std::size_t i : affordable) note_events(evaluations_[i]);
     return !affordable.empty();
   }
@@ -145,8 +156,9 @@ class Ranker {
     if (!evaluation.simulated) return;
     const std::int64_t events = weight() * evaluation.simulated->events;
     events_played_ += events + events_of_ranks();
-    events_of_layer_ =
-        std::max(events_of_layer_, static_cast<double>(events) / layer_runs(evaluation.candidate));
+    const double layer_runs = static_cast<double>(context_.request.model.num_layers) *
+                              evaluation.simulated->microbatches_played;
+    events_of_layer_ = std::max(events_of_layer_, static_cast<double>(events) / layer_runs);
   }
 
   /// Events of ranks that share a host's cores take three times as long.
@@ -156,21 +168,16 @@ class Ranker {
     return kEventsOfRank * context_.request.cluster.num_ranks();
   }
 
-  /// Of a step: its layers, as often as there are micro-batches.
-  double layer_runs(const Candidate& candidate) const {
-    const SearchRequest& request = context_.request;
-    const std::int64_t microbatches =
-        request.workload.global_batch_size / (candidate.micro_batch_size * candidate.parallel.dp);
-    return static_cast<double>(request.model.num_layers * microbatches);
-  }
-
-  /// About as many as playing all of it takes.
+  /// About as many as playing it takes.
   std::int64_t most_events(const Candidate& candidate) const {
     constexpr double kMargin = 1.25;  // plans differ in what a layer does
     const double of_layer = events_of_layer_ > 0
                                 ? std::min(kMargin * events_of_layer_, kMostEventsOfLayer)
                                 : kMostEventsOfLayer;
-    return static_cast<std::int64_t>(of_layer * layer_runs(candidate)) + events_of_ranks();
+    const SearchRequest& request = context_.request;
+    const int microbatches = sim::fewest_played(make_plan(request, candidate), request.cluster);
+    return static_cast<std::int64_t>(of_layer * request.model.num_layers * microbatches) +
+           events_of_ranks();
   }
 
   /// A program that is too long to be listed can be neither played nor run.
