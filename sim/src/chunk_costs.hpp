@@ -23,6 +23,7 @@ namespace meshplan::sim {
 /// Gradients that become ready together: `seconds` after the begin of the task that completes them.
 struct ReadyGradients {
   double seconds = 0;
+  double seconds_of_single = 0;  // if the step has one micro-batch, whose task writes gradients
   double elements = 0;
   double needed = 0;  // seconds after the begin of a forward task: when it reads their weights
   bool expert = false;

@@ -80,6 +80,7 @@ void ChunkMaker::add(int times, const StagePrices& stage) {
 void ChunkMaker::add_gradients() {
   const bool split = chunk_.tasks.weight.seconds > 0;
   const auto last = split ? &TaskTimes::weight : &TaskTimes::backward;
+  const auto single = split ? &TaskTimes::weight_first : &TaskTimes::backward_first;
   const std::size_t num_parts = base_.parts.size();
   const std::size_t before = base_.first_layer_part + 1 - at(base_.num_layers);  // head
   TaskTimes of_layers;
@@ -89,7 +90,8 @@ void ChunkMaker::add_gradients() {
   };
   const Seconds others{.forward = rest(&TaskTimes::forward),
                        .first = rest(&TaskTimes::backward_first),
-                       .last = rest(last)};
+                       .last = rest(last),
+                       .single = rest(single)};
   // What is not of a layer is the head's, else the embedding's.
   needed_ = chunk_.tasks.forward.seconds;
   for (std::size_t i = 0; i < before; ++i)
@@ -99,7 +101,8 @@ void ChunkMaker::add_gradients() {
     add_part(layers_[i]->parts[layers_[i]->first_layer_part],
              {.forward = layer.forward.seconds,
               .first = layer.backward_first.seconds,
-              .last = (layer.*last).seconds},
+              .last = (layer.*last).seconds,
+              .single = (layer.*single).seconds},
              layers_[i]->layer_copied_parts, true);
   }
   for (std::size_t i = base_.first_layer_part + 1; i < num_parts; ++i)
@@ -109,6 +112,7 @@ void ChunkMaker::add_gradients() {
 void ChunkMaker::add_part(const BucketParts& part, const Seconds& seconds,
                           const std::vector<std::int64_t>& copied, bool backward_reads) {
   ready_ += seconds.last;
+  ready_at_once_ += seconds.single;
   needed_ = std::max(0.0, needed_ - seconds.forward);
   LayerCost layer{.forward = seconds.forward,
                   .backward = seconds.first,
@@ -116,7 +120,11 @@ void ChunkMaker::add_part(const BucketParts& part, const Seconds& seconds,
                   .backward_reads = backward_reads};
   for (const GradientPart& gradient : part) {
     const auto elements = static_cast<double>(gradient.elements);
-    chunk_.ready.push_back({ready_, elements, needed_, gradient.expert});
+    chunk_.ready.push_back({.seconds = ready_,
+                            .seconds_of_single = ready_at_once_,
+                            .elements = elements,
+                            .needed = needed_,
+                            .expert = gradient.expert});
     (gradient.shared   ? chunk_.shared_elements
      : gradient.expert ? layer.experts
                        : layer.dense) += elements;

@@ -27,7 +27,10 @@ class ChunkMaker {
 
  private:
   struct Seconds {
-    double forward = 0, first = 0, last = 0;
+    double forward = 0;
+    double first = 0;   // of a backward that writes gradients
+    double last = 0;    // of the task that completes them
+    double single = 0;  // of that one if it is the only one and writes them
   };
 
   void add(int times, const StagePrices& stage);
@@ -40,6 +43,7 @@ class ChunkMaker {
   const StagePrices& base_;
   double turns_ = 1;
   double ready_ = 0;
+  double ready_at_once_ = 0;
   double needed_ = 0;
   ChunkCost chunk_;
   program::ChunkKeeps keeps_;

@@ -17,7 +17,7 @@ using program::TaskKind;
 enum Duration { kForward, kBackwardFirst, kBackward, kInput, kWeightFirst, kWeight, kDurations };
 
 // How a chunk's input comes from another stage; kHere = it does not.
-enum Delay { kHere, kForwardNear, kForwardWrap, kBackwardNear, kBackwardWrap, kDelays };
+enum Delay { kHere, kForwardSent, kBackwardSent, kDelays };
 
 constexpr std::int32_t kNothing = 0;  // slot that is always 0
 constexpr std::int32_t kNobody = 1;   // slot that nobody reads
@@ -80,12 +80,7 @@ CompiledSchedule::Step CompiledSchedule::step_of(int stage, const Task& task,
   if (source < 0 || source >= schedule_.num_virtual_stages()) return step;
   step.source = slot(forward, source, task.microbatch);
   const int from = program::place_of(schedule_.placement, stages, source).stage;
-  const bool wraps = stages > 2 && std::abs(from - stage) > 1;
-  if (from == stage) return step;
-  if (forward)
-    step.delay += wraps ? kForwardWrap : kForwardNear;
-  else
-    step.delay += wraps ? kBackwardWrap : kBackwardNear;
+  if (from != stage) step.delay += forward ? kForwardSent : kBackwardSent;
   return step;
 }
 
@@ -144,6 +139,14 @@ void CompiledSchedule::solve(const SolverInput& input, SolverOutput& out) {
   out.end.resize(stages);
   out.busy.assign(stages, 0);
   out.last_gradient_begin.resize(stages);
+  // By the virtual stage before a chunk, or by the one behind.
+  const auto sent = [&](std::size_t stage, std::size_t chunk, int step) {
+    const int here = static_cast<int>(stage), pp = schedule_.num_stages();
+    const int other =
+        step + program::virtual_stage(schedule_.placement, pp, {here, static_cast<int>(chunk)});
+    if (other < 0 || other >= schedule_.num_virtual_stages()) return 0.0;
+    return input.transfer_between(program::place_of(schedule_.placement, pp, other).stage, here);
+  };
   for (std::size_t s = 0; s < stages; ++s) {
     out.end[s] = input.stages[s].ready;
     out.last_gradient_begin[s].resize(chunks);
@@ -158,11 +161,9 @@ void CompiledSchedule::solve(const SolverInput& input, SolverOutput& out) {
         out.busy[s] += counts_[s][c * kDurations + d] * seconds[d];
       double* const delays = delays_.data() + (s * chunks + c) * kDelays;
       delays[kHere] = 0;
-      delays[kForwardNear] = input.transfer;
-      delays[kForwardWrap] = input.wrap_transfer;
+      delays[kForwardSent] = sent(s, c, -1);
       const double early = chunk.has_backward ? chunk.prelude : kNever;  // else nothing arrives
-      delays[kBackwardNear] = input.transfer - early;
-      delays[kBackwardWrap] = input.wrap_transfer - early;
+      delays[kBackwardSent] = sent(s, c, 1) - early;
     }
   }
   double* const ends = ends_.data();

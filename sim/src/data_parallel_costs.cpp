@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "core/units.hpp"
 #include "element_bytes.hpp"
@@ -86,9 +87,8 @@ void price_data_parallel(const StagePricing& pricing, double late, StageCost& st
   double launches = 0;
   for (const ChunkCost* chunk : stage.chunks) launches += chunk->update_launches;
   shared(stage.update_seconds, launches);
-  double squares = 0;
-  for (const ChunkCost* chunk : stage.chunks) squares += chunk->norm_seconds;
-  stage.norm_seconds += squares * (share - 1) + launch * zero.num_buckets;
+  const double squares = stage.square_seconds * share + launch * zero.num_buckets;
+  stage.norm_seconds += squares - std::exchange(stage.square_seconds, squares);
   double streamed = 0;
   for (std::size_t c = 0; c < zero.tasks.size(); ++c) {
     const TaskTimes& alone = stage.chunks[c]->tasks;

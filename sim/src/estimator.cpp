@@ -46,12 +46,21 @@ Breakdown seconds_of(const Plan& plan, const StageCost& stage, const SolverOutpu
   return seconds;
 }
 
-/// ZeRO-2 and 3 stream through a pipeline's warm-up and cool-down as they do in between. What is
-/// reduced beside computation does not share a link with the exchanges of that computation.
+/// Not followed operation by operation:
+/// - what ZeRO-2 and 3 stream delays one task as it does another, and a pipeline's first and last
+///   ones as those in between;
+/// - tasks that a DualPipe-V overlaps take turns in two steps, in the engine at every operation;
+/// - what is reduced beside the last backwards of an interleaved pipeline delays its own stage, not
+///   those that wait for it;
+/// - what moves for two purposes at once does not share a link.
 bool is_rough(const Plan& plan, const Cluster& cluster) {
+  using program::ScheduleKind;
   const program::ParallelConfig& p = plan.parallel;
-  const bool shares_link = cluster.fabric.size() == 1 && p.tp * p.cp * p.ep > 1 && p.dp * p.cp > 1;
-  return shares_link || (plan.zero_stage >= 2 && p.pp > 1);
+  const int purposes = (p.tp > 1) + (p.cp > 1) + (p.ep * p.etp > 1) + (p.pp > 1) + (p.dp > 1);
+  const bool shares_link = cluster.fabric.size() == 1 && purposes > 1;
+  const bool reduces_between_chunks = plan.schedule == ScheduleKind::Interleaved && p.dp * p.cp > 1;
+  return plan.zero_stage >= 2 || plan.schedule == ScheduleKind::DualPipeV ||
+         reduces_between_chunks || shares_link;
 }
 
 }  // namespace
@@ -66,12 +75,15 @@ struct Estimator::State {
   Reduction reduction_of(std::size_t stage);
   double slowdown(std::size_t stage, const Reduction& reduction) const;
   double stage_end(std::size_t stage, const Reduction& reduction) const;
+  double hidden_squares(std::size_t stage, const Reduction& reduction) const;
   void delay_last_backwards();
   double gathers_in_first_task() const;
   bool one_thread() const { return waits; }
 
   Cluster cluster;
   bool waits = false;                // moves_only_in_waits() of the plan that is being priced
+  int microbatches = 0;              // of it
+  bool squares_in_runs = false;      // rather than of all gradients at once: see step_end.cpp
   std::optional<TrainingTask> task;  // that the memory below is of
   PlanKeys keys;                     // of the plan that is being priced
   KnownSchedules schedules;
@@ -98,15 +110,15 @@ Reduction Estimator::State::reduction_of(std::size_t stage) {
   if (!stages[stage].reduced_in_task.empty()) return {};
   const std::vector<double>& begin = solved.last_gradient_begin[stage];
   if (begin.size() == 1) return stages[stage].reduction.later_by(begin.front());
-  return lane.play(*stages[stage].buckets, stages[stage].chunks, begin);
+  return lane.play(*stages[stage].buckets, stages[stage].chunks, begin, microbatches == 1);
 }
 
 /// What moves beside computation takes its share of the device from it. Where the last gradients of
 /// several chunks are reduced, the stage waits in between, as often as in the whole step.
 double Estimator::State::slowdown(std::size_t stage, const Reduction& reduction) const {
   const double computed = solved.end[stage];
-  const double window = computed - reduction.first_ready;
-  const double overlap = std::max(0.0, std::min(window, reduction.seconds));
+  const double exposed = std::max(0.0, reduction.end - computed);
+  const double overlap = std::max(0.0, reduction.seconds - exposed);
   const bool chunks = stages[stage].chunks.size() > 1;
   const double since_ready = computed - stages.solver_input().stages[stage].ready;
   const double busy = chunks && since_ready > 0 ? solved.busy[stage] / since_ready : 1;
@@ -121,6 +133,19 @@ double Estimator::State::stage_end(std::size_t stage, const Reduction& reduction
   return std::max(computed, reduction.end) + slowdown(stage, reduction);
 }
 
+/// Seconds by which the squares of gradients end earlier because those of all buckets but the last
+/// are taken while later ones are reduced.
+double Estimator::State::hidden_squares(std::size_t stage, const Reduction& reduction) const {
+  const std::vector<Bucket>& buckets = stages[stage].buckets->all;
+  const double exposed = reduction.end - solved.end[stage];
+  if (!squares_in_runs || one_thread() || exposed <= 0 || buckets.size() < 2) return 0;
+  double elements = 0;
+  for (const Bucket& bucket : buckets) elements += bucket.elements;
+  const double others = 1 - buckets.back().elements / elements;
+  const double hidden = std::min(exposed, others * stages[stage].square_seconds);
+  return (1 - cluster.communication.device_share) * hidden;
+}
+
 /// The last backward of a 1F1B or GPipe runs beside the reduction of what it completes, and the
 /// stage before waits for its gradient.
 void Estimator::State::delay_last_backwards() {
@@ -130,7 +155,7 @@ void Estimator::State::delay_last_backwards() {
     const SolverChunk& chunk = input.stages[s].chunks.front();
     double& begin = solved.last_gradient_begin[s].front();
     if (chunk.has_backward) {
-      const double later = std::max(0.0, sent + input.transfer - chunk.prelude - begin);
+      const double later = std::max(0.0, sent + input.transfers[s] - chunk.prelude - begin);
       begin += later;
       solved.end[s] += later;
     }
@@ -167,6 +192,8 @@ StepPrediction Estimator::State::estimate(const Plan& plan) {
   if (!task || !task->is_of(plan)) set_task(plan);
   keys.set(plan);
   waits = moves_only_in_waits(plan, cluster);
+  microbatches = plan.num_microbatches();
+  squares_in_runs = plan.zero_stage > 0 || (plan.parallel.tp > 1 && !plan.parallel.sp);
   const int pp = plan.parallel.pp;
   const bool waves = solves_waves(plan, cluster);
   PlannedSchedule& planned = schedules.of(plan, keys, waves);
@@ -183,7 +210,7 @@ StepPrediction Estimator::State::estimate(const Plan& plan) {
   std::size_t slowest = 0;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const Reduction reduction = reduction_of(s);
-    reduced[s] = stage_end(s, reduction) + first_gathers;
+    reduced[s] = stage_end(s, reduction) + first_gathers - hidden_squares(s, reduction);
     if (!stages[s].zero.tasks.empty()) reduced[s] += stages[s].zero.tasks.front().tail;
     synchronized = std::max(synchronized, reduced[s] + stages[s].norm_seconds);
     issue = std::max(issue, stages[s].total.operations * stages.cluster_of(s).device.host_issue_us /

@@ -6,13 +6,15 @@ namespace meshplan::sim {
 
 Reduction GradientLane::play(const StageBuckets& buckets,
                              const std::vector<const ChunkCost*>& chunks,
-                             const std::vector<double>& gradient_begin) {
+                             const std::vector<double>& gradient_begin, bool single) {
   lane_.clear();
   for (const Bucket& bucket : buckets.all) {
     double ready = 0;
     for (std::size_t p = bucket.begin_part; p < bucket.end_part; ++p) {
       const auto& [chunk, last] = buckets.parts[p];
-      ready = std::max(ready, gradient_begin[chunk] + chunks[chunk]->ready[last].seconds);
+      const ReadyGradients& gradients = chunks[chunk]->ready[last];
+      ready = std::max(ready, gradient_begin[chunk] +
+                                  (single ? gradients.seconds_of_single : gradients.seconds));
     }
     lane_.emplace_back(ready, bucket.seconds);
   }

@@ -21,8 +21,9 @@ struct Reduction {
 class GradientLane {
  public:
   /// @param gradient_begin  when each chunk's last task begins that adds to gradients
+  /// @param single  it is the only one
   Reduction play(const StageBuckets& buckets, const std::vector<const ChunkCost*>& chunks,
-                 const std::vector<double>& gradient_begin);
+                 const std::vector<double>& gradient_begin, bool single);
 
  private:
   std::vector<std::pair<double, double>> lane_;  // ready and seconds of buckets

@@ -78,9 +78,10 @@ void NodeStages::choose_slowest() {
   }
   merge_inputs();
   for (const auto& type : types_) {
-    input_.transfer = std::max(input_.transfer, type->stages.solver_input().transfer);
-    input_.wrap_transfer =
-        std::max(input_.wrap_transfer, type->stages.solver_input().wrap_transfer);
+    const SolverInput& other = type->stages.solver_input();
+    input_.wrap_transfer = std::max(input_.wrap_transfer, other.wrap_transfer);
+    std::ranges::transform(input_.transfers, other.transfers, input_.transfers.begin(),
+                           [](double a, double b) { return std::max(a, b); });
   }
 }
 

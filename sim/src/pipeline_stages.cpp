@@ -53,13 +53,21 @@ const ChunkCost* PipelineStages::at_end_of_v(const ChunkCost& chunk, bool first)
   if (!first) cost.frozen_elements -= cost.frozen_tied_elements;
   if (cost.tied_elements <= 0) return &cost;
   if (first) {
-    const double others = cost.ready.empty() ? 0 : cost.ready.back().seconds;
-    const double end = std::max(others, cost.tasks.backward.seconds);
-    cost.ready.push_back({end, cost.tied_elements});
+    ReadyGradients tied = cost.ready.empty() ? ReadyGradients{} : cost.ready.back();
+    tied.seconds = std::max(tied.seconds, cost.tasks.backward.seconds);
+    tied.seconds_of_single = std::max(tied.seconds_of_single, cost.tasks.backward_first.seconds);
+    tied.elements = cost.tied_elements;
+    tied.needed = 0;
+    tied.expert = false;
+    cost.ready.push_back(tied);
     cost.gradient_shape = costs_.shape_of(cost.ready);
     cost.shared_elements += cost.tied_elements;
-  } else
+  } else {
+    const double others = (cost.elements - cost.tied_elements) / cost.elements;
+    cost.update_seconds *= others;
+    cost.norm_seconds *= others;
     cost.elements -= cost.tied_elements;
+  }
   cost.tied_elements = 0;
   return &cost;
 }
@@ -108,6 +116,7 @@ void PipelineStages::price_different(const StagePricing& pricing,
   const bool split = schedule.mix() != TaskMix::Full;
   const auto& chunks = current_->chunks;
   const std::vector<double> from_zero = {0};
+  const bool single = pricing.plan.num_microbatches() == 1;
   std::size_t num_different = 0;
   current_->kind.clear();
   for (int s = 0; s < p.pp; ++s) {
@@ -116,7 +125,7 @@ void PipelineStages::price_different(const StagePricing& pricing,
       if (num_different == current_->stages.size()) current_->stages.emplace_back();
       StageCost& stage = current_->stages[num_different++];
       price_stage_cost(pricing, chunks[at(s)], s == end, split, stage);
-      if (p.vpp == 1) stage.reduction = lane_.play(*stage.buckets, stage.chunks, from_zero);
+      if (p.vpp == 1) stage.reduction = lane_.play(*stage.buckets, stage.chunks, from_zero, single);
     }
     current_->kind.push_back(num_different - 1);
   }
@@ -126,10 +135,12 @@ void PipelineStages::price_different(const StagePricing& pricing,
 void PipelineStages::fill_input(const Plan& plan, const PlanLayout& where) {
   SolverInput& input = current_->input;
   const bool one_thread = moves_only_in_waits(plan, cluster_);
-  input.transfer = input.wrap_transfer = 0;
+  input.transfers.clear();
+  input.wrap_transfer = 0;
   if (plan.parallel.pp > 1) {
     const std::int64_t message = boundary_bytes(plan);
-    input.transfer = price_transfer(message, where.neighbours, cluster_).seconds;
+    for (const GroupPlacement& placement : where.neighbours)
+      input.transfers.push_back(price_transfer(message, placement, cluster_).seconds);
     input.wrap_transfer = price_transfer(message, where.ends, cluster_).seconds;
   }
   input.receiver_copies = one_thread;

@@ -70,7 +70,9 @@ PlanLayout layout_of(const program::Plan& plan, const Cluster& cluster, const pr
     layout.data.dense_replicas = PricedGroup(of(Group::ZeroReplicas));
     layout.data.expert_replicas = PricedGroup(of(Group::ExpertZeroReplicas));
   }
-  layout.neighbours = pp > 1 ? place(cluster, {first, mesh.rank_of({.pp = 1})}) : GroupPlacement{};
+  for (int stage = 0; stage + 1 < pp; ++stage)
+    layout.neighbours.push_back(
+        place(cluster, {mesh.rank_of({.pp = stage}), mesh.rank_of({.pp = stage + 1})}));
   layout.ends = pp > 1 ? place(cluster, {first, mesh.rank_of({.pp = pp - 1})}) : GroupPlacement{};
   const bool cpu = cluster.device.kind == DeviceKind::Cpu;
   for (int stage = 0; stage < pp; ++stage) {

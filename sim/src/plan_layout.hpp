@@ -15,8 +15,9 @@ struct PlanLayout {
   PricedGroup tp, replica, world, embedding;
   DataGroups data;
   TaskGroups tasks;
-  GroupPlacement neighbours, ends;
-  std::vector<int> host;      // of each stage's first rank
+  std::vector<GroupPlacement> neighbours;  // of the first pipeline: each stage with the next
+  GroupPlacement ends;                     // and the last with the first
+  std::vector<int> host;                   // of each stage's first rank
   std::vector<double> cores;  // that the stage's ranks of that host hold while they compute
 };
 

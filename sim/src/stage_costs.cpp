@@ -46,7 +46,7 @@ void price_stage_cost(const StagePricing& pricing, const std::vector<const Chunk
   stage.kept.clear();
   stage.update_seconds = stage.norm_seconds = stage.load_seconds = stage.elements = 0;
   stage.transient_bytes = stage.boundary_bytes = stage.scalar_bytes = 0;
-  stage.once_seconds = stage.quantized_bytes = stage.frozen_elements = 0;
+  stage.square_seconds = stage.once_seconds = stage.quantized_bytes = stage.frozen_elements = 0;
   double partial = 0, tied = 0;
   for (const ChunkCost* chunk : stage.chunks) {
     partial += chunk->partial_elements;
@@ -54,6 +54,7 @@ void price_stage_cost(const StagePricing& pricing, const std::vector<const Chunk
     stage.load_seconds = std::max(stage.load_seconds, chunk->load_seconds);
     stage.update_seconds += chunk->update_seconds;
     stage.norm_seconds += chunk->norm_seconds;
+    stage.square_seconds += chunk->norm_seconds;
     stage.once_seconds += chunk->once_seconds;
     stage.quantized_bytes += chunk->quantized_bytes;
     if (pricing.plan.zero_stage < 2)  // else with their unit

@@ -28,6 +28,7 @@ struct StageCost {
   double core_share = 1;
   double update_seconds = 0;
   double norm_seconds = 0;
+  double square_seconds = 0;  // of that: squares of reduced gradients, bucket by bucket
   double load_seconds = 0;
   double once_seconds = 0;
   double quantized_bytes = 0;

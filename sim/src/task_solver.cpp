@@ -109,8 +109,7 @@ class TaskSolver {
     const int own = static_cast<int>(stage);
     const int from = program::place_of(schedule_.placement, schedule_.num_stages(), source).stage;
     if (from == own) return sent;
-    const bool wraps = schedule_.num_stages() > 2 && std::abs(from - own) > 1;
-    const double transfer = wraps ? input_.wrap_transfer : input_.transfer;
+    const double transfer = input_.transfer_between(from, own);
     const double prelude = is_forward(part) ? 0 : chunk_of(stage, part).prelude;
     if (input_.receiver_copies)
       return std::max(states_[stage].free, sent - prelude) + transfer + input_.wake;

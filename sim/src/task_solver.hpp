@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <vector>
 
@@ -34,11 +36,18 @@ struct SolverStage {
 
 struct SolverInput {
   std::vector<SolverStage> stages;
-  double transfer = 0;           // of a micro-batch to the next stage
-  double wrap_transfer = 0;      // from the last stage to the first, or back
-  bool receiver_copies = false;  // the receiving rank is busy with the transfer
-  double wake = 0;               // after every wait for a transfer
+  std::vector<double> transfers;  // of a micro-batch from each stage but the last to the next
+  double wrap_transfer = 0;       // from the last stage to the first, or back
+  bool receiver_copies = false;   // the receiving rank is busy with the transfer
+  double wake = 0;                // after every wait for a transfer
   double host_cores = 0;  // shared by the stages of a host; 0 = every rank has its own device
+
+  /// Of a micro-batch; 0 within a stage.
+  double transfer_between(int stage, int other) const {
+    if (stage == other) return 0;
+    const bool wraps = stages.size() > 2 && std::abs(stage - other) > 1;
+    return wraps ? wrap_transfer : transfers[static_cast<std::size_t>(std::min(stage, other))];
+  }
 };
 
 struct SolverOutput {

@@ -24,6 +24,7 @@ Timeline timeline(const program::Schedule& schedule, const TaskDurations& durati
   for (int stage = 0; stage < schedule.num_stages(); ++stage) {
     input.stages.emplace_back();
     input.stages.back().chunks.assign(static_cast<std::size_t>(schedule.num_chunks), chunk);
+    input.transfers.push_back(0);
   }
   SolverOutput solved = solve_tasks(schedule, input);
   return {.begin = std::move(solved.begin),

@@ -21,7 +21,7 @@ void describe(program::ScheduleKind kind, const SolverInput& input, int num_micr
   const std::size_t stages = input.stages.size();
   pipeline.kind = kind;
   pipeline.num_microbatches = num_microbatches;
-  pipeline.transfer = input.transfer;
+  pipeline.transfers = input.transfers;
   for (auto* seconds :
        {&pipeline.forward, &pipeline.backward_first, &pipeline.backward, &pipeline.gradient_delay})
     seconds->resize(stages);
@@ -31,7 +31,7 @@ void describe(program::ScheduleKind kind, const SolverInput& input, int num_micr
     pipeline.forward[s] = chunk.forward;
     pipeline.backward_first[s] = chunk.backward_first;
     pipeline.backward[s] = chunk.backward;
-    pipeline.gradient_delay[s] = waits ? input.transfer - chunk.prelude : -kNever;
+    pipeline.gradient_delay[s] = waits ? input.transfers[s] - chunk.prelude : -kNever;
   }
 }
 
@@ -40,7 +40,7 @@ bool all_ready_in_time(const WavePipeline& pipeline, const SolverInput& input) {
   double arrival = input.stages.front().ready;
   for (std::size_t s = 0; s < input.stages.size(); ++s) {
     if (input.stages[s].ready > arrival) return false;
-    arrival += pipeline.forward[s] + pipeline.transfer;
+    if (s + 1 < input.stages.size()) arrival += pipeline.forward[s] + pipeline.transfers[s];
   }
   return true;
 }
@@ -60,7 +60,7 @@ int rounds_of_slowest_circuit(const WavePipeline& pipeline) {
     for (int s = 0; s < stages; ++s) {
       const double own = pipeline.forward[at(s)] + pipeline.backward[at(s)];
       const double message =
-          s > 0 ? pipeline.transfer + pipeline.gradient_delay[at(s - 1)] : -kNever;
+          s > 0 ? pipeline.transfers[at(s - 1)] + pipeline.gradient_delay[at(s - 1)] : -kNever;
       if (above + message > 0) {
         above += message + own - mean;
         seconds += message + own;
@@ -126,7 +126,7 @@ class WavePlayer {
     } else {
       for (int k = 0; k < m_; ++k) {
         const auto forward = [&](int s) {
-          const double arrival = s > 0 ? end_[at(s - 1)] + pipeline_.transfer : 0;
+          const double arrival = s > 0 ? end_[at(s - 1)] + pipeline_.transfers[at(s - 1)] : 0;
           end_[at(s)] = std::max(end_[at(s)], arrival) + pipeline_.forward[at(s)];
         };
         if (wave(k, false, pipeline_.forward, forward)) break;
@@ -155,7 +155,7 @@ class WavePlayer {
         slowest = std::max(slowest, pipeline_.forward[at(s)]);
         const double first_end = arrival + pipeline_.forward[at(s)];
         forward_end_[at(s)] = end_[at(s)] = first_end + (count(s) - 1) * slowest;
-        arrival = first_end + pipeline_.transfer;
+        if (s + 1 < stages_) arrival = first_end + pipeline_.transfers[at(s)];
       }
       return;
     }
@@ -164,7 +164,7 @@ class WavePlayer {
       for (int i = 0; i < count(s); ++i) {
         end_[at(s)] = std::max(end_[at(s)], arrivals[at(i)]) + pipeline_.forward[at(s)];
         forward_end_[at(s)] = end_[at(s)];
-        arrivals[at(i)] = end_[at(s)] + pipeline_.transfer;
+        if (s + 1 < stages_) arrivals[at(i)] = end_[at(s)] + pipeline_.transfers[at(s)];
       }
   }
 
@@ -172,13 +172,14 @@ class WavePlayer {
   void round(int k) {
     const double* const forward = pipeline_.forward.data();
     const double* const delay = pipeline_.gradient_delay.data();
+    const double* const transfers = pipeline_.transfers.data();
     const double* const backward = (k == 0 ? pipeline_.backward_first : pipeline_.backward).data();
     double* const end = end_.data();
     double* const forward_end = forward_end_.data();
     const int first = std::max(0, stages_ - m_ + k);  // that has a forward
     double gradient = 0;  // when the stage behind has sent one; the last stage waits for none
     for (int s = stages_ - 1; s >= first; --s) {
-      const double arrival = s > 0 ? forward_end[s - 1] + pipeline_.transfer : 0;
+      const double arrival = s > 0 ? forward_end[s - 1] + transfers[s - 1] : 0;
       const double now = std::max(end[s], arrival) + forward[s];
       forward_end[s] = now;
       end[s] = gradient = std::max(now, gradient + delay[s]) + backward[s];

@@ -16,7 +16,7 @@ bool has_waves(program::ScheduleKind kind, int num_chunks);
 struct WavePipeline {
   program::ScheduleKind kind{};
   int num_microbatches = 0;
-  double transfer = 0;
+  std::vector<double> transfers;  // seconds; from each stage but the last to the next
   // Of each stage, seconds.
   std::vector<double> forward;
   std::vector<double> backward_first;

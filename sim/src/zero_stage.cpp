@@ -285,6 +285,17 @@ void add_gathers(std::vector<Gather>& gathers, ZeroStage& stage) {
   if (!gathers.empty()) stage.first_gather = gathers.front().seconds;
 }
 
+/// What is gathered beside the first forward takes its share of the device from it.
+double slowdown_by_gathers(const std::vector<const ChunkCost*>& chunks, const ZeroStage& stage,
+                           const Cluster& cluster) {
+  TaskTime forward;
+  for (const ChunkCost* chunk : chunks) forward = forward.plus(1, chunk->tasks.forward);
+  if (forward.seconds <= 0) return 0;
+  const double computing = std::min(1.0, forward.forward / forward.seconds);
+  const double beside = std::min(stage.gathers - stage.gather_delay, forward.seconds);
+  return cluster.communication.device_share * std::max(0.0, beside) * computing;
+}
+
 }  // namespace
 
 ZeroStage zero_stage(const Plan& plan, const std::vector<const ChunkCost*>& chunks, double late,
@@ -340,6 +351,7 @@ ZeroStage zero_stage(const Plan& plan, const std::vector<const ChunkCost*>& chun
     }
   }
   add_gathers(gathers, stage);
+  stage.gather_delay += slowdown_by_gathers(chunks, stage, cluster);
   return stage;
 }
 

@@ -30,8 +30,9 @@ std::vector<Shape> shapes() {
 SolverInput input_of(const Shape& shape) {
   std::mt19937 random(7);
   std::uniform_real_distribution<double> seconds(0.5, 1.5);
-  SolverInput input{.stages = {}, .transfer = 0.1, .wrap_transfer = 0.2};
+  SolverInput input{.stages = {}, .transfers = {}, .wrap_transfer = 0.2};
   for (int s = 0; s < shape.pp; ++s) {
+    if (s > 0) input.transfers.push_back(0.1 * s);
     input.stages.push_back({.ready = 0.01 * s, .chunks = {}});
     for (int c = 0; c < shape.vpp; ++c)
       input.stages.back().chunks.push_back({.forward = seconds(random),

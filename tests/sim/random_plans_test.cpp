@@ -17,6 +17,27 @@ namespace {
 
 constexpr std::uint64_t kSeed = 20261123;
 
+/// Of estimates, relative to what was played, without sign.
+struct Errors {
+  std::vector<double> time;
+  std::vector<double> close;  // of the time of those that are not said to be rough
+  std::vector<double> memory;
+};
+
+Errors errors_over(int plans) {
+  testing::Random random(kSeed);
+  Errors errors;
+  for (int i = 0; i < plans; ++i) {
+    const RandomPlan one = random_plan(random);
+    const StepPrediction played = simulate_step(one.plan, one.cluster).step;
+    const StepPrediction estimated = Estimator(one.cluster).estimate(one.plan);
+    errors.time.push_back(std::abs(estimated.step_time_s / played.step_time_s - 1));
+    if (!estimated.rough) errors.close.push_back(errors.time.back());
+    errors.memory.push_back(std::abs(estimated.peak_memory_bytes / played.peak_memory_bytes - 1));
+  }
+  return errors;
+}
+
 }  // namespace
 
 TEST_CASE("Of any plan a part of the micro-batches tells what all of them take",
@@ -49,22 +70,24 @@ TEST_CASE("Of any plan a part of the micro-batches tells what all of them take",
   CHECK(shortened >= 10);
 }
 
-// What is reached, so that it does not get worse; 2 % for 99 of 100 is not yet (docs/planning.md).
-TEST_CASE("The estimator is near the engine for nine plans of ten", "[sim][estimator]") {
-  constexpr int kPlans = 200;
-  testing::Random random(kSeed);
-  std::vector<double> time, memory;
-  for (int i = 0; i < kPlans; ++i) {
-    const RandomPlan one = random_plan(random);
-    const StepPrediction played = simulate_step(one.plan, one.cluster).step;
-    const StepPrediction estimated = Estimator(one.cluster).estimate(one.plan);
-    time.push_back(std::abs(estimated.step_time_s / played.step_time_s - 1));
-    memory.push_back(std::abs(estimated.peak_memory_bytes / played.peak_memory_bytes - 1));
-  }
-  CHECK(quantile(time, 0.5) < 0.005);
-  CHECK(quantile(time, 0.9) < 0.03);
-  CHECK(quantile(memory, 0.5) < 1e-6);
-  CHECK(quantile(memory, 0.9) < 0.02);
+// Beyond this the estimator says that it is rough, and a search plays besides what might be better.
+TEST_CASE("The estimator is near the engine", "[sim][estimator]") {
+  const Errors errors = errors_over(200);
+  CHECK(quantile(errors.time, 0.5) < 0.005);
+  CHECK(quantile(errors.close, 0.9) < 0.02);
+  CHECK(quantile(errors.memory, 0.5) < 1e-6);
+  CHECK(quantile(errors.memory, 0.9) < 0.02);
+}
+
+// Two minutes: run by itself.
+TEST_CASE("Of 5,000 plans the estimator is within 2 % for 99 of 100 that it does not call rough",
+          "[.][5000plans]") {
+  const Errors errors = errors_over(5000);
+  CHECK(errors.close.size() > 2500);
+  CHECK(quantile(errors.close, 0.99) < 0.02);
+  CHECK(quantile(errors.close, 0.9) < 0.01);
+  CHECK(quantile(errors.time, 0.9) < 0.03);
+  CHECK(quantile(errors.memory, 0.9) < 0.02);
 }
 
 }  // namespace meshplan::sim

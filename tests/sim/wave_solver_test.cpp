@@ -30,8 +30,12 @@ void check_against_tasks(ScheduleKind kind, const SolverInput& input, int microb
   check_against_tasks(solver, kind, input, microbatches);
 }
 
+std::vector<double> transfers_of(int pp, double seconds) {
+  return std::vector<double>(static_cast<std::size_t>(pp - 1), seconds);
+}
+
 SolverInput equal_stages(int pp) {
-  SolverInput input{.stages = {}, .transfer = 0.1};
+  SolverInput input{.stages = {}, .transfers = transfers_of(pp, 0.1)};
   for (int s = 0; s < pp; ++s)
     input.stages.push_back(
         {.chunks = {{.forward = 1, .backward_first = 1.9, .backward = 2, .prelude = 0.05}}});
@@ -50,7 +54,8 @@ TEST_CASE("Waves end when their tasks do", "[sim][estimator]") {
     // ones; messages from nothing to longer than tasks.
     const double spread = trial % 4 == 0 ? 1e-6 : 0.2 * (trial % 4);
     std::uniform_real_distribution<double> seconds(1 - spread, 1 + spread), part(0, 1);
-    SolverInput input{.stages = {}, .transfer = trial % 3 * 0.8 * part(random)};
+    SolverInput input{.stages = {}, .transfers = {}};
+    for (int s = 1; s < pp; ++s) input.transfers.push_back(trial % 3 * 0.8 * part(random));
     for (int s = 0; s < pp; ++s)
       input.stages.push_back({.ready = 3 * part(random) * (trial % 2),
                               .chunks = {{.forward = seconds(random),
@@ -79,7 +84,7 @@ TEST_CASE("Waves that repeat after several rounds end when their tasks do", "[si
   const int microbatches = GENERATE(48, 97, 200);
   for (const double transfer : {0.01, 0.3}) {
     SolverInput input = equal_stages(24);
-    input.transfer = transfer;
+    input.transfers = transfers_of(24, transfer);
     for (int s = 4; s < 4 + slow; ++s) {
       SolverChunk& chunk = input.stages[static_cast<std::size_t>(s)].chunks.front();
       chunk.forward *= 2;
@@ -109,7 +114,7 @@ TEST_CASE("A solver of waves that remembers a pipeline solves the next one as an
   other.stages[5].ready = 40;  // later than the first micro-batch comes
   check_after_first(ScheduleKind::OneFOneB, other, 20);
   other = first;
-  other.transfer = 0.4;
+  other.transfers[3] = 0.4;
   check_after_first(ScheduleKind::OneFOneB, other, 20);
   for (double SolverChunk::*seconds : {&SolverChunk::forward, &SolverChunk::backward_first,
                                        &SolverChunk::backward, &SolverChunk::prelude}) {
@@ -127,7 +132,7 @@ TEST_CASE("A solver of waves that remembers a pipeline solves the next one as an
 TEST_CASE("Waves of many micro-batches take the closed form's time", "[sim][estimator]") {
   const auto kind = GENERATE(ScheduleKind::OneFOneB, ScheduleKind::GPipe);
   SolverInput input = equal_stages(16);
-  input.transfer = 0;
+  input.transfers = transfers_of(16, 0);
   for (SolverStage& stage : input.stages) {
     stage.chunks.front().backward_first = 2;
     stage.chunks.front().prelude = 0;
