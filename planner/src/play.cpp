@@ -13,7 +13,7 @@ namespace {
 constexpr int kMostPlayed = 8;  // estimates are within a few percent, so the best is among these
 constexpr int kMostRough = 4;   // played besides, of those whose estimates may be further off,
 constexpr double kRoughError =
-    0.15;  // by so much: 95 of 100 are not (bench/planner/estimator_bench)
+    0.08;  // by so much: 95 of 100 are not (bench/planner/estimator_bench)
 
 // What a search plays in all: some five seconds of processor time.
 constexpr std::int64_t kMostEvents = 24'000'000;
