@@ -30,10 +30,11 @@ __global__ void sum_partials_kernel(const float* partials, std::int64_t num_part
 
 std::size_t shared_for_sums(const Context& context, std::int64_t sums) {
   const std::int64_t bytes = sums * size_of(DType::F32);
-  if (bytes > context.max_shared_bytes)
+  const std::int64_t most = context.max_shared_bytes - static_cast<std::int64_t>(kMostStaticShared);
+  if (bytes > most)
     throw InvariantError("a norm's weight gradient needs " + std::to_string(bytes) +
                          " bytes of shared memory, a block of this GPU has " +
-                         std::to_string(context.max_shared_bytes));
+                         std::to_string(most));
   return static_cast<std::size_t>(bytes);
 }
 

@@ -49,7 +49,8 @@ __device__ Storage& block_shared() {
   __shared__ Storage storage;
 #else  // tests/support/cuda_on_cpu
   static Storage storage;
-  static const cuda_on_cpu::SharedRegistration registration(&storage, sizeof storage);
+  static cuda_on_cpu::StaticShared memory(&storage, sizeof storage);
+  memory.use();
 #endif
   return storage;
 }

@@ -72,6 +72,20 @@ TEST_CASE("launches that no GPU accepts are faults", "[cuda_on_cpu]") {
   CHECK_THROWS_AS(launch(dim3(1), dim3(1), kMaxSharedBytes + 1, [] {}), Fault);
 }
 
+TEST_CASE("static shared memory counts beside dynamic", "[cuda_on_cpu]") {
+  static float storage[256];
+  static StaticShared memory(storage, sizeof storage);
+  const std::size_t most = 48 << 10;
+  const auto run = [&](std::size_t dynamic) {
+    launch(
+        dim3(2), dim3(32), dynamic, [] { memory.use(); }, most);
+  };
+  CHECK_NOTHROW(run(most - sizeof storage));
+  CHECK_THROWS_WITH(run(most - sizeof storage + 4), Contains("1024 of static"));
+  CHECK_NOTHROW(launch(
+      dim3(1), dim3(1), most, [] {}, most));
+}
+
 TEST_CASE("shared memory starts as NaN in every block", "[cuda_on_cpu]") {
   int nans = 0;
   launch(dim3(3), dim3(1), sizeof(float), [&] {

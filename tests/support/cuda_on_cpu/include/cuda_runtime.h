@@ -328,22 +328,25 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaFuncGetName(const char** name, const void* function);
-/// Launches with more than 48 KiB of dynamic shared memory fail without it, as on a GPU.
+/// Launches with more than 48 KiB of shared memory fail without it, as on a GPU.
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value);
 
 namespace cuda_on_cpu {
-/// cudaErrorInvalidValue where the kernel may not use that much shared memory.
+/// cudaErrorInvalidValue where the kernel may not use that much dynamic shared memory.
 cudaError_t check_launch(const void* kernel, const cudaLaunchConfig_t& config);
+/// That it may have in all.
+std::size_t most_shared_bytes(const void* kernel);
 }  // namespace cuda_on_cpu
 
 template <class... Params, class... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...),
                                Args&&... args) {
-  const cudaError_t status =
-      cuda_on_cpu::check_launch(reinterpret_cast<const void*>(kernel), *config);
+  const void* address = reinterpret_cast<const void*>(kernel);
+  const cudaError_t status = cuda_on_cpu::check_launch(address, *config);
   if (status != cudaSuccess) return status;
   const std::tuple<Params...> parameters(std::forward<Args>(args)...);
-  cuda_on_cpu::launch(config->gridDim, config->blockDim, config->dynamicSmemBytes,
-                      [&] { std::apply(kernel, parameters); });
+  cuda_on_cpu::launch(
+      config->gridDim, config->blockDim, config->dynamicSmemBytes,
+      [&] { std::apply(kernel, parameters); }, cuda_on_cpu::most_shared_bytes(address));
   return cudaSuccess;
 }

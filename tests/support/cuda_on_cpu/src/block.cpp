@@ -49,6 +49,8 @@ struct Block {
   std::exception_ptr error;
   std::byte* dynamic_shared = nullptr;
   std::vector<std::pair<void*, std::size_t>> static_shared;
+  std::uint64_t launch = 0;      // number of the one that runs
+  std::size_t static_bytes = 0;  // that its kernel has used so far
 };
 
 Block& block() {
@@ -138,7 +140,7 @@ struct FreeMemory {
 }  // namespace
 
 void launch(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes,
-            const std::function<void()>& kernel) {
+            const std::function<void()>& kernel, std::size_t most_shared_bytes) {
   const unsigned threads = size.x * size.y * size.z;
   if (threads == 0 || threads > kMaxThreads)
     throw Fault(fmt::format("a block of {} threads", threads));
@@ -149,6 +151,8 @@ void launch(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes,
   Block& b = block();
   prepare(size);
   b.kernel = &kernel;
+  ++b.launch;
+  b.static_bytes = 0;
   // Exactly as many bytes as asked for, so that AddressSanitizer sees what goes beyond.
   void* memory = nullptr;
   if (dynamic_shared_bytes > 0 && posix_memalign(&memory, 128, dynamic_shared_bytes) != 0)
@@ -170,15 +174,26 @@ void launch(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes,
       }
     }
   }
+  if (dynamic_shared_bytes + b.static_bytes > most_shared_bytes)
+    throw Fault(
+        fmt::format("{} bytes of dynamic and {} of static shared memory; the launch allows {}",
+                    dynamic_shared_bytes, b.static_bytes, most_shared_bytes));
 }
 
 void* dynamic_shared() {
   return block().dynamic_shared;
 }
 
-SharedRegistration::SharedRegistration(void* memory, std::size_t bytes) {
+StaticShared::StaticShared(void* memory, std::size_t bytes) : bytes_(bytes) {
   block().static_shared.emplace_back(memory, bytes);
   std::memset(memory, kPoison, bytes);
+}
+
+void StaticShared::use() {
+  Block& b = block();
+  if (launch_ == b.launch) return;
+  launch_ = b.launch;
+  b.static_bytes += bytes_;
 }
 
 void block_barrier() {

@@ -156,4 +156,8 @@ cudaError_t check_launch(const void* kernel, const cudaLaunchConfig_t& config) {
   return config.dynamicSmemBytes <= limit ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+std::size_t most_shared_bytes(const void* kernel) {
+  return shared_limits().contains(kernel) ? kMaxSharedBytes : kMaxSharedWithoutOptIn;
+}
+
 }  // namespace cuda_on_cpu

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <stdexcept>
 
@@ -32,16 +33,25 @@ class Fault : public std::logic_error {
 };
 
 /// Runs `kernel` once for every thread of every block. Shared memory starts as 0xff bytes (NaN,
-/// -1) in every block. @throws Fault
+/// -1) in every block.
+/// @param most_shared_bytes  dynamic and static that the kernel may have
+/// @throws Fault
 void launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
-            const std::function<void()>& kernel);
+            const std::function<void()>& kernel, std::size_t most_shared_bytes = kMaxSharedBytes);
 
 /// The block's dynamic shared memory.
 void* dynamic_shared();
 
-/// Registers a kernel's static shared memory: filled with 0xff at the start of each block.
-struct SharedRegistration {
-  SharedRegistration(void* memory, std::size_t bytes);
+/// A piece of static shared memory: filled with 0xff at the start of each block.
+class StaticShared {
+ public:
+  StaticShared(void* memory, std::size_t bytes);
+  /// The kernel that runs has it.
+  void use();
+
+ private:
+  std::size_t bytes_;
+  std::uint64_t launch_ = 0;  // that counted it last
 };
 
 /// Waits until all threads of the block are here.
