@@ -398,7 +398,7 @@ TEST_CASE("a search of long plays plays the best of them, and says of others tha
   };
   const auto result = std::get<SearchResult>(search(request, costs, serial()));
   CHECK(events > 200'000);
-  CHECK(events <= 24'000'000);
+  CHECK(events <= 12'000'000);
   REQUIRE_FALSE(result.ranked.empty());
   CHECK(std::ranges::all_of(result.ranked,
                             [](const RankedPlan& one) { return one.simulated.has_value(); }));
