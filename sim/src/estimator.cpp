@@ -150,16 +150,17 @@ double Estimator::State::hidden_squares(std::size_t stage, const Reduction& redu
 /// stage before waits for its gradient.
 void Estimator::State::delay_last_backwards() {
   const SolverInput& input = stages.solver_input();
-  double sent = -kNever;  // by the stage behind
+  double arrives = -kNever;  // what the stage behind sends
   for (std::size_t s = stages.size(); s-- > 0;) {
     const SolverChunk& chunk = input.stages[s].chunks.front();
     double& begin = solved.last_gradient_begin[s].front();
     if (chunk.has_backward) {
-      const double later = std::max(0.0, sent + input.transfers[s] - chunk.prelude - begin);
+      const double later = std::max(0.0, arrives - chunk.prelude - begin);
       begin += later;
       solved.end[s] += later;
     }
-    sent = solved.end[s] + slowdown(s, reduction_of(s));
+    if (s == 0) return;
+    arrives = solved.end[s] + slowdown(s, reduction_of(s)) + input.transfers[s - 1];
   }
 }
 
