@@ -10,8 +10,9 @@ CostModel cost_model(const sim::Cluster& cluster) {
     const auto estimator = std::make_shared<sim::Estimator>(cluster);
     return [estimator](const program::Plan& plan) { return estimator->estimate(plan); };
   };
-  return {.estimator = make_estimate, .simulate = [cluster](const program::Plan& plan) {
-            return sim::simulate_step(plan, cluster);
+  return {.estimator = make_estimate,
+          .simulate = [cluster](const program::Plan& plan, std::int64_t most_events) {
+            return sim::simulate_step_within(most_events, plan, cluster);
           }};
 }
 

@@ -1,6 +1,9 @@
 // Who is played, and in what order they are shown.
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -18,8 +21,10 @@ constexpr double kRoughError =
 // What a search plays in all: some three seconds of processor time.
 constexpr std::int64_t kMostEvents = 12'000'000;
 constexpr std::int64_t kMostEventsBesideOthers = 4'000'000;  // of a play: some 400 MB of programs
+constexpr int kMostTries = 3;  // of as many micro-batches as it takes at best, before one gives up
 constexpr double kMostEventsOfLayer = 400;  // of a micro-batch: with experts and recompute
 constexpr std::int64_t kEventsOfRank = 16;  // finding out which ranks are alike takes as long
+constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 
 bool differ_in_schedule_only(const Candidate& a, Candidate b) {
   b.schedule = a.schedule;
@@ -124,6 +129,7 @@ class Ranker {
     if (!costs_.simulate) return false;
     const auto played =
         std::erase_if(wanted, [&](std::size_t i) { return evaluations_[i].simulated != nullptr; });
+    std::erase_if(wanted, [&](std::size_t i) { return given_up_.contains(i); });
     const bool enough = least == AtLeast::None || played > 0;
     std::int64_t events = events_played_;
     std::vector<std::size_t> affordable;
@@ -140,20 +146,29 @@ class Ranker {
     // What takes longest first, so that no worker is left with it at the end; what also takes much
     // memory alone.
     const auto events_of = [&](std::size_t i) { return most_events(evaluations_[i].candidate); };
+    const std::optional<std::size_t> needed =
+        enough || affordable.empty() ? std::nullopt : std::optional(affordable.front());
+    const auto play_it = [&](std::size_t i) {
+      play_one(evaluations_[i], i == needed ? kUnlimited : kMostTries * events_of(i) / weight());
+    };
     std::ranges::stable_sort(affordable, std::ranges::greater(), events_of);
     const auto others = std::ranges::find_if(
         affordable, [&](std::size_t i) { return events_of(i) <= kMostEventsBesideOthers; });
-    std::for_each(affordable.begin(), others, [&](std::size_t i) { play_one(evaluations_[i]); });
-    context_.parallel_for.run(static_cast<std::size_t>(affordable.end() - others),
-                              [&](std::size_t i, int) {
-                                play_one(evaluations_[*(others + static_cast<std::ptrdiff_t>(i))]);
-                              });
-    for (const std::size_t i : affordable) note_events(evaluations_[i]);
+    std::for_each(affordable.begin(), others, play_it);
+    context_.parallel_for.run(
+        static_cast<std::size_t>(affordable.end() - others),
+        [&](std::size_t i, int) { play_it(*(others + static_cast<std::ptrdiff_t>(i))); });
+    for (const std::size_t i : affordable) note_events(i);
     return !affordable.empty();
   }
 
-  void note_events(const Evaluation& evaluation) {
-    if (!evaluation.simulated) return;
+  void note_events(std::size_t i) {
+    const Evaluation& evaluation = evaluations_[i];
+    if (!evaluation.simulated) {
+      given_up_.insert(i);
+      if (!evaluation.broken) events_played_ += kMostTries * most_events(evaluation.candidate);
+      return;
+    }
     const std::int64_t events = weight() * evaluation.simulated->events;
     events_played_ += events + events_of_ranks();
     const double layer_runs = static_cast<double>(context_.request.model.num_layers) *
@@ -181,10 +196,11 @@ class Ranker {
   }
 
   /// A program that is too long to be listed can be neither played nor run.
-  void play_one(Evaluation& evaluation) const {
+  void play_one(Evaluation& evaluation, std::int64_t most_events) const {
     try {
-      evaluation.simulated = std::make_shared<const sim::SimulatedStep>(
-          costs_.simulate(make_plan(context_.request, evaluation.candidate)));
+      auto played = costs_.simulate(make_plan(context_.request, evaluation.candidate), most_events);
+      if (played)
+        evaluation.simulated = std::make_shared<const sim::SimulatedStep>(*std::move(played));
     } catch (const ConfigError& error) {
       evaluation.broken = {.rule = kTooLong, .message = error.what()};
     }
@@ -270,6 +286,7 @@ class Ranker {
   const CostModel& costs_;
   std::vector<Evaluation>& evaluations_;
   std::vector<ChoiceValues> choices_;  // of the evaluations
+  std::set<std::size_t> given_up_;     // whose steps take too long to repeat, or to be listed
   std::int64_t events_played_ = 0;
   double events_of_layer_ = 0;  // the most so far, of a micro-batch
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -33,6 +35,8 @@ const StageBreakdown& busiest(const std::vector<StageBreakdown>& stages) {
 }
 
 namespace {
+
+constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 
 /// Micro-batches of which the middle of a step repeats, if its stages soon run in time with the
 /// slowest; all of a step in which nothing does.
@@ -73,24 +77,45 @@ PlayedPlan play_all(const program::Plan& plan, const Cluster& cluster, Repetitio
   return played;
 }
 
+/// What the tries to find a plan's step time have taken, and may take.
+class Tries {
+ public:
+  explicit Tries(std::int64_t most_events) : most_events_(most_events) {}
+
+  void note(int microbatches, std::int64_t events) {
+    microbatches_ += microbatches;
+    events_ += events;
+  }
+  bool may_play(int more) const {
+    const double of_microbatch = microbatches_ > 0 ? double(events_) / microbatches_ : 0;
+    return double(events_) + more * of_microbatch <= double(most_events_);
+  }
+  int microbatches() const { return microbatches_; }
+  std::int64_t events() const { return events_; }
+
+ private:
+  std::int64_t most_events_;
+  int microbatches_ = 0;
+  std::int64_t events_ = 0;
+};
+
 /// Of fewer micro-batches, if the middle of their step repeats: what an operation waits for does
 /// not depend on where memory lies (program::link), so equal states have equal futures.
-/// @param events  gets those of what was played
 std::optional<PlayedPlan> play_shorter(const program::Plan& plan, const Cluster& cluster,
-                                       std::int64_t& events) {
+                                       Tries& tries) {
   const int all = plan.num_microbatches();
   const int period = plan.schedule == program::ScheduleKind::Interleaved ? plan.parallel.pp : 1;
   const int shortest = shortest_repeating(plan, cluster);
   int fewer = shortest + (all - shortest) % period;
-  int tried = 0;
-  const auto is_worth_it = [&] { return saves_half(tried, fewer, all); };
+  const auto is_worth_it = [&] {
+    return saves_half(tries.microbatches(), fewer, all) && tries.may_play(fewer);
+  };
   if (!is_worth_it()) return std::nullopt;
   std::vector<program::MemoryPlan> memory = program::lower_memory(plan);  // if it can be listed
   while (is_worth_it()) {
-    tried += fewer;
     PlayedPlan played =
         play_all(of_microbatches(plan, fewer), cluster, {.period = period, .plan = plan});
-    events += played.result.events;
+    tries.note(fewer, played.result.events);
     const int missing = all - fewer;
     if (played.result.added < missing) {
       const int repeats = played.result.repeats;
@@ -107,28 +132,25 @@ std::optional<PlayedPlan> play_shorter(const program::Plan& plan, const Cluster&
   return std::nullopt;
 }
 
-}  // namespace
-
-int fewest_played(const program::Plan& plan, const Cluster& cluster) {
-  const int all = plan.num_microbatches(), fewer = shortest_repeating(plan, cluster);
-  return saves_half(0, fewer, all) ? fewer : all;
-}
-
-PlayedPlan play_plan(const program::Plan& plan, const Cluster& cluster) {
-  std::int64_t events = 0;
-  std::optional<PlayedPlan> played = play_shorter(plan, cluster, events);
+/// @returns nothing if that takes more events
+std::optional<PlayedPlan> play_within(std::int64_t most_events, const program::Plan& plan,
+                                      const Cluster& cluster) {
+  Tries tries(most_events);
+  std::optional<PlayedPlan> played = play_shorter(plan, cluster, tries);
   if (!played) {
+    if (!tries.may_play(plan.num_microbatches())) return std::nullopt;
     played = play_all(plan, cluster);
-    events += played->result.events;
+    tries.note(played->microbatches, played->result.events);
   }
-  played->events = events;
+  played->events = tries.events();
   played->result.trace.plan = plan;
   played->result.trace.peak_memory_bytes = played->result.memory.peak_bytes;
-  return *std::move(played);
+  return played;
 }
 
-SimulatedStep simulate_step(const program::Plan& plan, const Cluster& cluster) {
-  const auto [microbatches, programs, played, events] = play_plan(plan, cluster);
+SimulatedStep step_of(const PlayedPlan& of_plan, const program::Plan& plan,
+                      const Cluster& cluster) {
+  const auto& [microbatches, programs, played, events] = of_plan;
   const double step = played.step_time_s;
   const StageBreakdown longest = busiest(by_stage(played.breakdown, plan));
   return {.step = {.step_time_s = step,
@@ -142,6 +164,29 @@ SimulatedStep simulate_step(const program::Plan& plan, const Cluster& cluster) {
           .busiest_stage = longest.stage,
           .terms = terms_of(programs[static_cast<std::size_t>(longest.stage)], cluster,
                             longest.seconds, step)};
+}
+
+}  // namespace
+
+int fewest_played(const program::Plan& plan, const Cluster& cluster) {
+  const int all = plan.num_microbatches(), fewer = shortest_repeating(plan, cluster);
+  return saves_half(0, fewer, all) ? fewer : all;
+}
+
+PlayedPlan play_plan(const program::Plan& plan, const Cluster& cluster) {
+  return *play_within(kUnlimited, plan, cluster);
+}
+
+SimulatedStep simulate_step(const program::Plan& plan, const Cluster& cluster) {
+  return step_of(play_plan(plan, cluster), plan, cluster);
+}
+
+std::optional<SimulatedStep> simulate_step_within(std::int64_t most_events,
+                                                  const program::Plan& plan,
+                                                  const Cluster& cluster) {
+  const std::optional<PlayedPlan> played = play_within(most_events, plan, cluster);
+  if (!played) return std::nullopt;
+  return step_of(*played, plan, cluster);
 }
 
 }  // namespace meshplan::sim

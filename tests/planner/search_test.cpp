@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <limits>
+#include <utility>
 
 #include "core/error.hpp"
 #include "fake_costs.hpp"
@@ -292,7 +293,7 @@ TEST_CASE("played step times rank the plans", "[planner][search]") {
   const auto turned = [](const program::Plan& plan) {
     return 100 - fake_estimate(plan, {}).step_time_s;
   };
-  costs.simulate = [&](const program::Plan& plan) {
+  costs.simulate = [&](const program::Plan& plan, std::int64_t) {
     sim::SimulatedStep played{.step = fake_estimate(plan, {})};
     played.step.step_time_s = turned(plan);
     return played;
@@ -327,7 +328,7 @@ TEST_CASE("what is played decides on what fits, and keeps the reserve free", "[p
   const auto needed = [&](const program::Plan& plan) {
     return 1.05 * fake_estimate(plan, weights).peak_memory_bytes;
   };
-  costs.simulate = [&](const program::Plan& plan) {
+  costs.simulate = [&](const program::Plan& plan, std::int64_t) {
     sim::SimulatedStep played{.step = fake_estimate(plan, weights)};
     played.step.peak_memory_bytes = needed(plan);
     return played;
@@ -350,7 +351,7 @@ TEST_CASE("plans that the prediction cannot tell apart are ordered by what is si
   request.constraints.zero_stage = 0;
   CostModel costs = fake_costs();
   double sigma = 0;
-  costs.simulate = [&](const program::Plan& plan) {
+  costs.simulate = [&](const program::Plan& plan, std::int64_t) {
     sim::SimulatedStep played{.step = fake_estimate(plan, {})};
     played.terms = {
         {.name = "tp", .seconds = played.step.seconds[sim::Category::Tp], .sigma = sigma},
@@ -373,7 +374,7 @@ TEST_CASE("plans that the prediction cannot tell apart are ordered by what is si
 
 TEST_CASE("the simplest plan that ties is found, however many are faster", "[planner][search]") {
   CostModel costs = fake_costs();
-  costs.simulate = [](const program::Plan& plan) {
+  costs.simulate = [](const program::Plan& plan, std::int64_t) {
     sim::SimulatedStep played{.step = fake_estimate(plan, {})};
     played.terms = {{.name = "dp", .seconds = played.step.seconds[sim::Category::Dp], .sigma = 9}};
     return played;
@@ -390,7 +391,7 @@ TEST_CASE("a search of long plays plays the best of them, and says of others tha
   std::int64_t events = 0;
   SearchRequest request = small_request();
   request.workload.global_batch_size = 1 << 13;
-  costs.simulate = [&](const program::Plan& plan) -> sim::SimulatedStep {
+  costs.simulate = [&](const program::Plan& plan, std::int64_t) -> sim::SimulatedStep {
     const int microbatches = sim::fewest_played(plan, request.cluster);  // all of a GPipe's
     const std::int64_t own = 300 * std::int64_t{plan.model.num_layers} * microbatches;
     events += own;
@@ -410,10 +411,38 @@ TEST_CASE("a search of long plays plays the best of them, and says of others tha
   CHECK(estimated > 0);
 }
 
+TEST_CASE("a play that takes longer than it seemed to is given up, but for the best",
+          "[planner][search]") {
+  CostModel costs = fake_costs();
+  std::size_t limited = 0, given_up = 0;
+  costs.simulate = [&](const program::Plan& plan,
+                       std::int64_t most_events) -> std::optional<sim::SimulatedStep> {
+    const bool is_limited = most_events < std::numeric_limits<std::int64_t>::max();
+    if (is_limited) ++limited;
+    if (is_limited && plan.parallel.tp > 1) {
+      ++given_up;
+      return std::nullopt;
+    }
+    return sim::SimulatedStep{.step = fake_estimate(plan, {})};
+  };
+  const auto result = std::get<SearchResult>(search(small_request(), costs, serial()));
+  CHECK(limited > given_up);
+  CHECK(given_up > 0);
+  for (const RankedPlan& one : result.ranked) CHECK(one.simulated.has_value());
+
+  bool played = false;
+  costs.simulate = [&](const program::Plan& plan,
+                       std::int64_t) -> std::optional<sim::SimulatedStep> {
+    if (std::exchange(played, true)) return std::nullopt;
+    return sim::SimulatedStep{.step = fake_estimate(plan, {})};
+  };
+  CHECK(std::get<SearchResult>(search(small_request(), costs, serial())).ranked.size() == 1);
+}
+
 TEST_CASE("a plan that is too long to be lowered gives its place to the next",
           "[planner][search]") {
   CostModel costs = fake_costs();
-  costs.simulate = [](const program::Plan& plan) -> sim::SimulatedStep {
+  costs.simulate = [](const program::Plan& plan, std::int64_t) -> sim::SimulatedStep {
     if (plan.parallel.tp == 2) throw ConfigError("too many operations");
     return {.step = fake_estimate(plan, {})};
   };

@@ -2,6 +2,8 @@
 // and that `meshplan simulate` prints.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "program/plan.hpp"
@@ -37,6 +39,11 @@ int fewest_played(const program::Plan& plan, const Cluster& cluster);
 /// play
 PlayedPlan play_plan(const program::Plan& plan, const Cluster& cluster);
 SimulatedStep simulate_step(const program::Plan& plan, const Cluster& cluster);
+
+/// Of a plan that has to play more than `fewest_played`, only if that takes no more events in all.
+std::optional<SimulatedStep> simulate_step_within(std::int64_t most_events,
+                                                  const program::Plan& plan,
+                                                  const Cluster& cluster);
 
 /// The mean over the ranks of each stage.
 struct StageBreakdown {
