@@ -18,8 +18,9 @@ namespace {
 
 /// Why there is no GPU to use; empty = there is one. Without CUDA linked in, the program that has
 /// it takes over where it can.
-std::string no_gpu() {
+std::string no_gpu([[maybe_unused]] const DeviceOptions& options) {
 #if MESHPLAN_HAS_CUDA
+  runtime::prepare_cuda(options.share_gpu);
   const kernels::CudaDevices devices = kernels::cuda_devices();
   return devices.count > 0 ? "" : devices.reason;
 #else
@@ -54,6 +55,7 @@ void check_shared(const DeviceOptions& options, int pipeline_stages) {
 }
 
 runtime::GpuCommunication communication(const DeviceOptions& options, runtime::Job& job, int gpus) {
+  if (job.world().size() == 1) return runtime::GpuCommunication::None;
   const int ranks = most_ranks_on_a_machine(job.layout());
   const bool fits = all_agree(job.world(), ranks <= gpus);
   if (options.comm == "mpi") return runtime::GpuCommunication::Mpi;
@@ -66,10 +68,22 @@ runtime::GpuCommunication communication(const DeviceOptions& options, runtime::J
   return runtime::GpuCommunication::Mpi;
 }
 
+std::string words_of(runtime::GpuCommunication communication) {
+  switch (communication) {
+    case runtime::GpuCommunication::None:
+      return "";
+    case runtime::GpuCommunication::Nccl:
+      return ", NCCL";
+    case runtime::GpuCommunication::Mpi:
+      return ", MPI by the host";
+  }
+  throw InvariantError("unknown communication between GPUs");
+}
+
 std::unique_ptr<runtime::Device> make_gpu(const DeviceOptions& options, int pipeline_stages,
                                           runtime::Job& job, std::string& name) {
   if (options.share_gpu) check_shared(options, pipeline_stages);
-  const std::string reason = no_gpu();
+  const std::string reason = no_gpu(options);
   if (!reason.empty()) throw ConfigError("--device cuda: no GPU: " + reason);
   const int gpus = num_gpus();
   const std::vector<int> neighbours = job.layout().ranks_on(job.layout().machine());
@@ -81,9 +95,7 @@ std::unique_ptr<runtime::Device> make_gpu(const DeviceOptions& options, int pipe
                                           .hang_timeout = Seconds{options.hang_timeout_s},
                                           .observer = &job.board()};
   auto made = runtime::make_cuda_device(device);
-  name = fmt::format(
-      "{}, {}", made->backend().name(),
-      device.communication == runtime::GpuCommunication::Nccl ? "NCCL" : "MPI by the host");
+  name = made->backend().name() + words_of(device.communication);
   return made;
 }
 #endif
@@ -128,7 +140,7 @@ int num_gpus() {
 
 DeviceKind choose_device(const DeviceOptions& options) {
   if (options.device == "cpu") return DeviceKind::Cpu;
-  const std::string reason = no_gpu();
+  const std::string reason = no_gpu(options);
   if (options.device == "cuda" && !reason.empty())
     throw ConfigError("--device cuda: no GPU: " + reason);
   return reason.empty() ? DeviceKind::Cuda : DeviceKind::Cpu;
@@ -139,7 +151,7 @@ DeviceKind choose_device(const DeviceOptions& options, const program::Plan& plan
   const bool asked = options.device == "cpu" || options.device == "cuda";
   if (asked || plan.cluster_json.empty()) return choose_device(options);
   if (cluster_of(plan, plan_file).device.kind == sim::DeviceKind::Cpu) return DeviceKind::Cpu;
-  const std::string reason = no_gpu();
+  const std::string reason = no_gpu(options);
   if (!reason.empty())
     throw ConfigError(
         fmt::format("{}: cluster: is made of GPUs, but here is none: {}; "

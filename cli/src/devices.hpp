@@ -31,7 +31,7 @@ void add_device_options(Command& command, DeviceOptions& options);
 /// The command line's part that passes them on to the ranks.
 std::vector<std::string> arguments_of(const DeviceOptions& options);
 
-/// In a rank, before anything asks for a GPU: what must be set before CUDA starts.
+/// In a rank, before its device is made: what must be set before NCCL starts.
 void prepare_process(const DeviceOptions& options, int rank);
 
 /// GPUs that this process sees.

@@ -39,7 +39,7 @@ bool Executor::counts_here(const StepOp& step) const {
   if (!step.first_replica_only) return true;
   if (step.bucket) {
     const program::Bucket& bucket = program_.buckets[static_cast<std::size_t>(*step.bucket)];
-    if (bucket.shards > 1) return !bucket.replicas || groups_.of(*bucket.replicas).rank() == 0;
+    if (bucket.shards > 1) return !bucket.replicas || groups_.leads(*bucket.replicas);
   }
   const program::Coordinates& place = groups_.coordinates();
   return step.expert ? place.edp == 0 : place.dp == 0 && place.cp == 0;

@@ -84,12 +84,11 @@ std::vector<double> CallTimer::on_queues(const TimedCall& timed, Seconds budget)
   const double probe = between_stamps([&] { calls(kProbeCalls); }) / kProbeCalls;
   const int fitting = static_cast<int>(std::ceil(kBatchSeconds / std::max(probe, 1e-9)));
   const int count = std::clamp(std::max(fitting, timed.distinct), 1, kMostCalls);
-  const bool capture = timed.capturable && device_.rules().capture;
-  if (capture) {
-    if (graph_ < 0) graph_ = device_.new_graph();
+  std::unique_ptr<CapturedGraph> graph;
+  if (timed.capturable && device_.rules().capture) {
     device_.begin_capture();
     calls(count);
-    device_.end_capture(graph_);
+    graph = device_.end_capture();
     device_.synchronize();
   }
   std::vector<double> times;
@@ -97,8 +96,8 @@ std::vector<double> CallTimer::on_queues(const TimedCall& timed, Seconds budget)
   while (static_cast<int>(times.size()) < kFewestRepeats ||
          (spent < budget.value && static_cast<int>(times.size()) < kMostRepeats)) {
     const double batch = between_stamps([&] {
-      if (capture)
-        device_.replay(graph_);
+      if (graph)
+        graph->replay();
       else
         calls(count);
     });

@@ -110,7 +110,7 @@ void Executor::bind() {
 void Executor::bind_regions() {
   for (std::size_t i = 0; i < order_.issues.size(); ++i)
     if (order_.issues[i].kind == Issue::Kind::EndRegion) region_ends_.push_back(i);
-  for (std::size_t i = 0; i < region_ends_.size(); ++i) graphs_.push_back(device_.new_graph());
+  graphs_.resize(region_ends_.size());
 }
 
 std::string Executor::status_of(const OperationInstance& instance) const {
@@ -270,13 +270,13 @@ StepOutcome Executor::run(const StepBatch& batch, const StepSettings& settings) 
         const auto region = static_cast<std::size_t>(issue.instance);
         if (capture == Capture::Now) device_.begin_capture();
         if (capture != Capture::Replay) break;
-        device_.replay(graphs_[region]);
+        graphs_[region]->replay();
         i = region_ends_[region];
         break;
       }
       case Issue::Kind::EndRegion:
         if (capture == Capture::Now)
-          device_.end_capture(graphs_[static_cast<std::size_t>(issue.instance)]);
+          graphs_[static_cast<std::size_t>(issue.instance)] = device_.end_capture();
         break;
     }
     if (room_ != nullptr) room_->issued(i);

@@ -8,16 +8,26 @@ namespace meshplan::runtime {
 
 using program::Group;
 
+namespace {
+
+/// ZeRO reduces the gradients of experts that have no replica all the same: they are copied.
+bool reduced_alone(Group group) {
+  return group == Group::ExpertDp || group == Group::ExpertZeroShards ||
+         group == Group::ExpertZeroReplicas;
+}
+
+}  // namespace
+
 Groups::Groups(Communicator& world, const program::Mesh& mesh)
     : world_(world), mesh_(mesh), coordinates_(mesh.coordinates(world.rank())) {
-  const auto create = [&](Group group, std::string_view name) {
+  if (world.size() == 1) return;
+  const auto create = [&](Group group, std::string_view name) -> std::unique_ptr<Communicator> {
+    if (mesh_.group_size(group) == 1 && !reduced_alone(group)) return nullptr;
     return world.create_group(mesh_.group(group, world.rank()), name);
   };
   for (const Group group : {Group::Tp, Group::Cp, Group::DpCp, Group::TpPp, Group::Embedding,
-                            Group::Ep, Group::Etp, Group::ExpertDp})
+                            Group::Ep, Group::Etp, Group::ExpertDp, Group::KvCopies})
     groups_[group] = create(group, program::name_of(group));
-  if (mesh_.kv_copies() > 1)
-    groups_[Group::KvCopies] = create(Group::KvCopies, program::name_of(Group::KvCopies));
   if (mesh_.zero_shard_group() > 0)
     for (const Group group : {Group::ZeroShards, Group::ZeroReplicas, Group::ExpertZeroShards,
                               Group::ExpertZeroReplicas})
@@ -32,6 +42,10 @@ Communicator& Groups::of(Group group) const {
   if (found == groups_.end() || found->second == nullptr)
     throw InvariantError(fmt::format("no communicator for group {}", program::name_of(group)));
   return *found->second;
+}
+
+bool Groups::leads(Group group) const {
+  return mesh_.group(group, world_.rank()).front() == world_.rank();
 }
 
 Communicator& Groups::pipeline(program::Lane lane) const {

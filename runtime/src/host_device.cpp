@@ -32,13 +32,7 @@ void HostDevice::wait_mark(int /*mark*/, program::Lane /*lane*/) {
 void HostDevice::begin_capture() {
   no_queues();
 }
-void HostDevice::end_capture(int /*graph*/) {
-  no_queues();
-}
-void HostDevice::replay(int /*graph*/) {
-  no_queues();
-}
-int HostDevice::new_graph() {
+std::unique_ptr<CapturedGraph> HostDevice::end_capture() {
   no_queues();
 }
 

@@ -198,6 +198,30 @@ TEST_CASE("Captured regions of every schedule keep the order", "[runtime][device
   }
 }
 
+// NCCL does not end a communicator while a graph holds its work: the device reports it.
+TEST_CASE("Graphs go before the communicators whose work they hold", "[runtime][device]") {
+  const Plan plan = make_plan(llama_style(), {.tp = 2, .pp = 2, .dp = 2});
+  RecordingDevice device(kDeviceCaptured);
+  const auto host = make_recording_world(0, 8, nullptr);
+  {
+    runtime::Trainer trainer(program::lower(plan, 0),
+                             program::lower(plan, 0, program::Pass::ForwardOnly), *host, device, 1,
+                             nullptr);
+    const auto tokens =
+        static_cast<std::size_t>(plan.num_microbatches() * trainer.program().sizes.tokens);
+    runtime::StepBatch batch;
+    batch.ids.resize(tokens);
+    batch.targets.resize(tokens);
+    for (int step = 1; step <= 2; ++step) {
+      trainer.train_step(batch, {.optimizer_step = step, .learning_rate = 1e-3});
+      trainer.evaluate(batch);
+    }
+    CHECK(device.graphs_alive() == 2);
+  }
+  CHECK(device.graphs_alive() == 0);
+  CHECK(device.errors() == std::vector<std::string>{});
+}
+
 TEST_CASE("Where parts are frozen, every schedule hands buffers over in order",
           "[runtime][device][frozen]") {
   const std::vector<std::string> parts[] = {{"embedding", "layers.0-2"},

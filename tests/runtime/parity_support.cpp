@@ -77,9 +77,8 @@ std::map<std::string, std::vector<double>> gather(runtime::Trainer& trainer, Reg
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const program::Bucket& bucket = program.buckets[i];
     const bool sharded = bucket.shards > 1;
-    const bool first = sharded
-                           ? !bucket.replicas || trainer.groups().of(*bucket.replicas).rank() == 0
-                           : (bucket.expert() ? place.edp : place.dp + place.cp) == 0;
+    const bool first = sharded ? !bucket.replicas || trainer.groups().leads(*bucket.replicas)
+                               : (bucket.expert() ? place.edp : place.dp + place.cp) == 0;
     if (first)
       std::copy_n(values + runs[i].offset, runs[i].range.size(),
                   flat.begin() + runs[i].range.begin);

@@ -220,6 +220,22 @@ struct RecordingDevice::Capture {
   bool recording = true;  // false while a graph is replayed
 };
 
+class RecordingDevice::Graph final : public runtime::CapturedGraph {
+ public:
+  Graph(RecordingDevice& device, std::vector<Action> actions)
+      : device_(device), actions_(std::move(actions)) {
+    ++device_.graphs_alive_;
+    device_.entries_in_graphs_ +=
+        static_cast<int>(std::ranges::count(actions_, Action::Kind::Queue, &Action::kind));
+  }
+  ~Graph() override { --device_.graphs_alive_; }
+  void replay() override { device_.replay(actions_); }
+
+ private:
+  RecordingDevice& device_;
+  std::vector<Action> actions_;
+};
+
 RecordingDevice::RecordingDevice(const runtime::IssueRules& rules)
     : rules_(rules),
       backend_(std::make_unique<RecordingBackend>(*this)),
@@ -358,26 +374,19 @@ void RecordingDevice::join_capture() {
   capture_ = nullptr;
 }
 
-void RecordingDevice::end_capture(int graph) {
-  auto& actions = graphs_.at(static_cast<std::size_t>(graph));
-  actions = std::move(capture_->actions);
-  entries_in_graphs_ +=
-      static_cast<int>(std::ranges::count(actions, Action::Kind::Queue, &Action::kind));
+std::unique_ptr<runtime::CapturedGraph> RecordingDevice::end_capture() {
+  auto graph = std::make_unique<Graph>(*this, std::move(capture_->actions));
   join_capture();
   ++captured_;
+  return graph;
 }
 
-void RecordingDevice::replay(int graph) {
+void RecordingDevice::replay(const std::vector<Action>& actions) {
   ++captures_;
   capture_ = std::make_unique<Capture>();
-  for (const Action& action : graphs_.at(static_cast<std::size_t>(graph))) perform(action);
+  for (const Action& action : actions) perform(action);
   join_capture();
   ++replayed_;
-}
-
-int RecordingDevice::new_graph() {
-  graphs_.emplace_back();
-  return static_cast<int>(graphs_.size()) - 1;
 }
 
 void RecordingDevice::synchronize() {
@@ -434,6 +443,10 @@ class RecordingCommunicator final : public runtime::Communicator {
         world_ranks_(std::move(world_ranks)),
         name_(std::move(name)),
         device_(device) {}
+  ~RecordingCommunicator() override {
+    if (device_ != nullptr && device_->graphs_alive() > 0)
+      device_->error(name_ + " ends while graphs hold its work");
+  }
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(world_ranks_.size()); }

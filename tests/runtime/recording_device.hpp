@@ -99,6 +99,7 @@ class RecordingDevice final : public runtime::Device {
   /// @returns what to pass to `arrived`
   int expect(const std::string& name, const Touched& arrives);
   void arrived(int expected, program::Lane lane);
+  int graphs_alive() const { return graphs_alive_; }
   bool capturing() const { return capture_ != nullptr; }
   void error(std::string text) { errors_.push_back(std::move(text)); }
 
@@ -111,9 +112,7 @@ class RecordingDevice final : public runtime::Device {
   void copy(void* to, const void* from, std::int64_t bytes, program::Lane lane) override;
   void upload(void* to, const void* from, std::int64_t bytes, program::Lane lane) override;
   void begin_capture() override;
-  void end_capture(int graph) override;
-  void replay(int graph) override;
-  int new_graph() override;
+  std::unique_ptr<runtime::CapturedGraph> end_capture() override;
   void synchronize() override;
   std::int64_t free_bytes() const override { return free_bytes_; }
   void stamp(int number, program::Lane lane) override;
@@ -134,6 +133,7 @@ class RecordingDevice final : public runtime::Device {
     Touched touched;
   };
   struct Capture;
+  class Graph;
   struct Expected {
     std::string name;
     Touched arrives;
@@ -143,6 +143,7 @@ class RecordingDevice final : public runtime::Device {
   void perform(const Action& action);
   void check_arrived(const Action& action);
   void join_capture();
+  void replay(const std::vector<Action>& actions);
 
   runtime::IssueRules rules_;
   std::unique_ptr<RecordingBackend> backend_;
@@ -156,12 +157,12 @@ class RecordingDevice final : public runtime::Device {
   int expectations_ = 0;
   std::unique_ptr<Capture> capture_;
   int captures_ = 0;
-  std::vector<std::vector<Action>> graphs_;
   std::vector<std::string> errors_;
   std::vector<std::uint64_t> calls_;
   int captured_ = 0;
   int replayed_ = 0;
   int entries_in_graphs_ = 0;
+  int graphs_alive_ = 0;
   std::int32_t more_rows_ = 1;
   int first_lost_mark_ = std::numeric_limits<int>::max();
   std::int64_t free_bytes_ = std::int64_t{1} << 40;

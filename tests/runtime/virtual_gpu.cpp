@@ -125,6 +125,16 @@ class VirtualStaging final : public runtime::StagingMemory {
   VirtualGpu& gpu_;
 };
 
+class VirtualGraph final : public runtime::CapturedGraph {
+ public:
+  VirtualGraph(VirtualGpu& gpu, double seconds) : gpu_(gpu), seconds_(seconds) {}
+  void replay() override { gpu_.replay(seconds_); }
+
+ private:
+  VirtualGpu& gpu_;
+  double seconds_;
+};
+
 }  // namespace
 
 VirtualGpu::VirtualGpu(const VirtualCosts& costs, bool capture)
@@ -144,18 +154,15 @@ void VirtualGpu::begin_capture() {
   capturing_ = true;
   captured_ = 0;
 }
-void VirtualGpu::end_capture(int graph) {
+std::unique_ptr<runtime::CapturedGraph> VirtualGpu::end_capture() {
   capturing_ = false;
-  graphs_[static_cast<std::size_t>(graph)] = captured_;
-  replay(graph);
+  auto graph = std::make_unique<VirtualGraph>(*this, captured_);
+  graph->replay();
+  return graph;
 }
-void VirtualGpu::replay(int graph) {
+void VirtualGpu::replay(double captured) {
   ++replayed_;
-  now_ += graphs_[static_cast<std::size_t>(graph)];
-}
-int VirtualGpu::new_graph() {
-  graphs_.push_back(0);
-  return static_cast<int>(graphs_.size()) - 1;
+  now_ += captured;
 }
 void VirtualGpu::stamp(int number, program::Lane /*lane*/) {
   const auto index = static_cast<std::size_t>(number);

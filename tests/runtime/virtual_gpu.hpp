@@ -51,9 +51,8 @@ class VirtualGpu final : public runtime::Device {
   void upload(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/,
               program::Lane /*lane*/) override {}
   void begin_capture() override;
-  void end_capture(int graph) override;
-  void replay(int graph) override;
-  int new_graph() override;
+  std::unique_ptr<runtime::CapturedGraph> end_capture() override;
+  void replay(double captured);
   void synchronize() override {}
   void stamp(int number, program::Lane lane) override;
   double stamp_seconds(int number) const override;
@@ -65,7 +64,6 @@ class VirtualGpu final : public runtime::Device {
   double now_ = 0;
   bool capturing_ = false;
   double captured_ = 0;
-  std::vector<double> graphs_;
   std::vector<double> stamps_;
   int replayed_ = 0;
 };

@@ -24,6 +24,19 @@ struct GraphTraits {
 };
 using ExecutableGraph = kernels::cuda::UniqueHandle<GraphTraits>;
 
+class CudaGraph final : public CapturedGraph {
+ public:
+  CudaGraph(ExecutableGraph graph, cudaStream_t stream)
+      : graph_(std::move(graph)), stream_(stream) {
+    check(cudaGraphUpload(graph_.get(), stream_), "cudaGraphUpload");
+  }
+  void replay() override { check(cudaGraphLaunch(graph_.get(), stream_), "cudaGraphLaunch"); }
+
+ private:
+  ExecutableGraph graph_;
+  cudaStream_t stream_;
+};
+
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(const CudaDeviceOptions& options) : options_(options) {
@@ -34,13 +47,8 @@ class CudaDevice final : public Device {
                                     options.device_index, devices.count - 1));
     check(cudaSetDevice(options.device_index), "cudaSetDevice");
     clock_event_ = kernels::cuda::make_event(kernels::cuda::EventTiming::On);
-    int least = 0;
-    int greatest = 0;
-    check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
-    // Communication goes first where both could start: others wait for it.
-    for (std::size_t lane = 0; lane < streams_.size(); ++lane)
-      streams_[lane] =
-          kernels::cuda::make_stream(static_cast<Lane>(lane) == Lane::Compute ? least : greatest);
+    check(cudaDeviceGetStreamPriorityRange(&least_priority_, &greatest_priority_),
+          "cudaDeviceGetStreamPriorityRange");
     backend_ = kernels::make_cuda_backend(
         options.device_index, {.stream = stream(Lane::Compute), .allow_tf32 = options.allow_tf32});
     if (options.communication == GpuCommunication::Nccl)
@@ -58,14 +66,23 @@ class CudaDevice final : public Device {
   kernels::Backend& backend() override { return *backend_; }
   IssueRules rules() const override {
     return {.queues = true,
-            .communications = job_ == nullptr ? program::CommunicationDriver::Host
-                                              : program::CommunicationDriver::Device,
+            .communications = options_.communication == GpuCommunication::Mpi
+                                  ? program::CommunicationDriver::Host
+                                  : program::CommunicationDriver::Device,
             .capture = options_.capture && !options_.shared};
   }
 
   std::unique_ptr<Communicator> make_world(Communicator& host_world) override {
-    if (job_ != nullptr) return cuda::make_nccl_world(host_world, job_);
-    return make_staging_world(host_world, make_staging());
+    switch (options_.communication) {
+      case GpuCommunication::None:
+        require_invariant(host_world.size() == 1, "ranks that cannot communicate");
+        return nullptr;
+      case GpuCommunication::Nccl:
+        return cuda::make_nccl_world(host_world, job_);
+      case GpuCommunication::Mpi:
+        return make_staging_world(host_world, make_staging());
+    }
+    throw InvariantError("unknown communication between GPUs");
   }
 
   std::optional<program::GpuDescription> gpu() const override {
@@ -108,30 +125,23 @@ class CudaDevice final : public Device {
     check(cudaStreamBeginCapture(stream(Lane::Compute), cudaStreamCaptureModeThreadLocal),
           "cudaStreamBeginCapture");
   }
-  void end_capture(int graph) override {
+  std::unique_ptr<CapturedGraph> end_capture() override {
     cudaGraph_t recorded = nullptr;
     check(cudaStreamEndCapture(stream(Lane::Compute), &recorded), "cudaStreamEndCapture");
     cudaGraphExec_t executable = nullptr;
     const cudaError_t made = cudaGraphInstantiate(&executable, recorded, 0);
     cudaGraphDestroy(recorded);
     check(made, "cudaGraphInstantiate");
-    graphs_[static_cast<std::size_t>(graph)] = ExecutableGraph(executable);
-    check(cudaGraphUpload(executable, stream(Lane::Compute)), "cudaGraphUpload");
-    replay(graph);
-  }
-  void replay(int graph) override {
-    check(cudaGraphLaunch(graphs_[static_cast<std::size_t>(graph)].get(), stream(Lane::Compute)),
-          "cudaGraphLaunch");
-  }
-  int new_graph() override {
-    graphs_.emplace_back();
-    return static_cast<int>(graphs_.size()) - 1;
+    auto graph = std::make_unique<CudaGraph>(ExecutableGraph(executable), stream(Lane::Compute));
+    graph->replay();
+    return graph;
   }
 
   void synchronize() override {
     const std::optional<Seconds> limit =
         job_ == nullptr ? std::nullopt : std::optional(options_.hang_timeout);
     for (const kernels::cuda::Stream& one : streams_) {
+      if (one.get() == nullptr) continue;
       const bool ended = cuda::wait_for_device(job_.get(), options_.observer, limit, [&] {
         const cudaError_t status = cudaStreamQuery(one.get());
         if (status == cudaErrorNotReady) return false;
@@ -167,19 +177,28 @@ class CudaDevice final : public Device {
   void pop_range() override { nvtxRangePop(); }
 
  private:
-  cudaStream_t stream(Lane lane) const { return streams_[static_cast<std::size_t>(lane)].get(); }
+  /// Made when a program first uses the lane: streams share a GPU's few hardware queues.
+  /// Communication goes first where both could start, for others wait for it.
+  cudaStream_t stream(Lane lane) {
+    kernels::cuda::Stream& stream = streams_[static_cast<std::size_t>(lane)];
+    if (stream.get() == nullptr)
+      stream =
+          kernels::cuda::make_stream(lane == Lane::Compute ? least_priority_ : greatest_priority_);
+    return stream.get();
+  }
 
   CudaDeviceOptions options_;
+  int least_priority_ = 0;
+  int greatest_priority_ = 0;
   std::array<kernels::cuda::Stream, program::kNumLanes> streams_;
   std::unique_ptr<kernels::CudaBackend> backend_;
-  std::shared_ptr<cuda::NcclJob> job_;  // null: the host communicates
+  std::shared_ptr<cuda::NcclJob> job_;  // of NCCL, else null
   cuda::Events marks_{kernels::cuda::EventTiming::Off};
   cuda::Events stamps_{kernels::cuda::EventTiming::On};
   kernels::cuda::Event clock_event_;
   double clock_seconds_ = 0;
   bool clock_set_ = false;
   cuda::PinnedFeed feed_;
-  std::vector<ExecutableGraph> graphs_;
 };
 
 }  // namespace
@@ -188,16 +207,22 @@ std::unique_ptr<Device> make_cuda_device(const CudaDeviceOptions& options) {
   return std::make_unique<CudaDevice>(options);
 }
 
+void prepare_cuda(bool shared) {
+  // Streams are spread over 8 hardware queues unless told otherwise. What two that share one have
+  // queued runs in the order of the calls: computation would wait behind a communication that waits
+  // for a peer. 32 is the most (CUDA C++ programming guide, environment variables).
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*replace=*/0);
+  if (shared) ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);  // later it would wait for the device
+}
+
 void prepare_to_share(int rank) {
   const std::string host = fmt::format("rank{}", rank);
   const std::pair<const char*, const char*> variables[] = {
       {"NCCL_HOSTID", host.c_str()},  // equal hosts and GPUs are refused as duplicates
-      {"NCCL_SOCKET_IFNAME", "lo"},    {"NCCL_NET", "Socket"},
-      {"NCCL_IB_DISABLE", "1"},        {"NCCL_MNNVL_ENABLE", "0"},
-      {"NCCL_NVLS_ENABLE", "0"},       {"NCCL_CUMEM_HOST_ENABLE", "0"},
-      {"NCCL_MAX_CTAS", "2"},          {"NCCL_ALGO", "Ring"},
-      {"NCCL_PROTO", "Simple"},        {"NCCL_RAS_ENABLE", "0"},
-      {"CUDA_MODULE_LOADING", "EAGER"}};  // loading a kernel later would wait for the device
+      {"NCCL_SOCKET_IFNAME", "lo"},  {"NCCL_NET", "Socket"},    {"NCCL_IB_DISABLE", "1"},
+      {"NCCL_MNNVL_ENABLE", "0"},    {"NCCL_NVLS_ENABLE", "0"}, {"NCCL_CUMEM_HOST_ENABLE", "0"},
+      {"NCCL_MAX_CTAS", "2"},        {"NCCL_ALGO", "Ring"},     {"NCCL_PROTO", "Simple"},
+      {"NCCL_RAS_ENABLE", "0"}};
   for (const auto& [name, value] : variables) ::setenv(name, value, /*replace=*/0);
 }
 

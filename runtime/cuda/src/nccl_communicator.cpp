@@ -102,9 +102,7 @@ class NcclCommunicator final : public Communicator {
         comm_(comm),
         rank_(rank),
         world_ranks_(std::move(world_ranks)),
-        name_(std::move(name)),
-        own_stream_(kernels::cuda::make_stream()),
-        stream_(own_stream_.get()) {
+        name_(std::move(name)) {
     job_->add(comm_, name_);
   }
   ~NcclCommunicator() override { job_->remove(comm_); }
@@ -115,10 +113,7 @@ class NcclCommunicator final : public Communicator {
   int size() const override { return static_cast<int>(world_ranks_.size()); }
   const std::string& name() const override { return name_; }
   const std::vector<int>& world_ranks() const override { return world_ranks_; }
-  void queue_on(void* queue) override {
-    queued_ = queue != nullptr;
-    stream_ = queued_ ? static_cast<cudaStream_t>(queue) : own_stream_.get();
-  }
+  void queue_on(void* queue) override { queue_ = static_cast<cudaStream_t>(queue); }
 
   std::unique_ptr<Communicator> create_group(std::span<const int> ranks,
                                              std::string_view name) override;
@@ -127,21 +122,21 @@ class NcclCommunicator final : public Communicator {
     checks::all_reduce(*this, send, recv, op);
     return run("all_reduce", [&] {
       return ncclAllReduce(send.data, recv.data, elements(send), type_of(send.dtype),
-                           operation_of(op), comm_, stream_);
+                           operation_of(op), comm_, stream());
     });
   }
   Handle reduce_scatter(ConstBuffer send, MutableBuffer recv, ReduceOp op) override {
     checks::reduce_scatter(*this, send, recv, op);
     return run("reduce_scatter", [&] {
       return ncclReduceScatter(send.data, recv.data, elements(recv), type_of(send.dtype),
-                               operation_of(op), comm_, stream_);
+                               operation_of(op), comm_, stream());
     });
   }
   Handle all_gather(ConstBuffer send, MutableBuffer recv) override {
     checks::all_gather(*this, send, recv);
     return run("all_gather", [&] {
       return ncclAllGather(send.data, recv.data, elements(send), type_of(send.dtype), comm_,
-                           stream_);
+                           stream());
     });
   }
   Handle all_to_all(ConstBuffer send, MutableBuffer recv) override {
@@ -158,7 +153,7 @@ class NcclCommunicator final : public Communicator {
     checks::broadcast(*this, buffer, root);
     return run("broadcast", [&] {
       return ncclBroadcast(buffer.data, buffer.data, elements(buffer), type_of(buffer.dtype), root,
-                           comm_, stream_);
+                           comm_, stream());
     });
   }
   /// NCCL has none: a sum of one number, which also orders the queue.
@@ -167,10 +162,11 @@ class NcclCommunicator final : public Communicator {
       void* memory = nullptr;
       check(cudaMalloc(&memory, sizeof(float)), "cudaMalloc");
       barrier_.reset(memory);
-      check(cudaMemsetAsync(memory, 0, sizeof(float), stream_), "cudaMemsetAsync");
+      check(cudaMemsetAsync(memory, 0, sizeof(float), stream()), "cudaMemsetAsync");
     }
     return run("barrier", [&] {
-      return ncclAllReduce(barrier_.get(), barrier_.get(), 1, ncclFloat32, ncclSum, comm_, stream_);
+      return ncclAllReduce(barrier_.get(), barrier_.get(), 1, ncclFloat32, ncclSum, comm_,
+                           stream());
     });
   }
 
@@ -194,6 +190,12 @@ class NcclCommunicator final : public Communicator {
     void operator()(void* memory) const noexcept { cudaFree(memory); }
   };
 
+  cudaStream_t stream() {
+    if (queue_ != nullptr) return queue_;
+    if (own_stream_.get() == nullptr) own_stream_ = kernels::cuda::make_stream();
+    return own_stream_.get();
+  }
+
   /// Enqueues by `call`; in shared mode nothing else is on the device meanwhile.
   template <class Call>
   Handle run(const char* operation, const Call& call) {
@@ -204,11 +206,11 @@ class NcclCommunicator final : public Communicator {
     if (job_->options().shared) check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     job_->complete(call(), comm_, operation, name_);
     if (job_->options().shared) {
-      NcclOperation(job_, operation, name_, stream_).wait(std::nullopt);
+      NcclOperation(job_, operation, name_, stream()).wait(std::nullopt);
       return {};
     }
-    if (queued_) return {};
-    return Handle(PendingOperationPtr(new NcclOperation(job_, operation, name_, stream_)));
+    if (queue_ != nullptr) return {};
+    return Handle(PendingOperationPtr(new NcclOperation(job_, operation, name_, stream())));
   }
 
   Handle exchange(const char* operation, const ConstBuffer& send,
@@ -220,8 +222,8 @@ class NcclCommunicator final : public Communicator {
     const bool in_place = send.data == recv.data && bytes > 0 && size() > 1;
     void* copy = nullptr;
     if (in_place) {  // freed in the stream's order
-      check(cudaMallocAsync(&copy, bytes, stream_), "cudaMallocAsync");
-      check(cudaMemcpyAsync(copy, send.data, bytes, cudaMemcpyDeviceToDevice, stream_),
+      check(cudaMallocAsync(&copy, bytes, stream()), "cudaMallocAsync");
+      check(cudaMemcpyAsync(copy, send.data, bytes, cudaMemcpyDeviceToDevice, stream()),
             "cudaMemcpyAsync");
     }
     const auto* from = static_cast<const std::byte*>(in_place ? copy : send.data);
@@ -231,15 +233,15 @@ class NcclCommunicator final : public Communicator {
       for (int peer = 0; peer < size(); ++peer) {
         const auto p = static_cast<std::size_t>(peer);
         if (send_counts[p] > 0)
-          ncclSend(from, static_cast<std::size_t>(send_counts[p]), type, peer, comm_, stream_);
+          ncclSend(from, static_cast<std::size_t>(send_counts[p]), type, peer, comm_, stream());
         if (recv_counts[p] > 0)
-          ncclRecv(to, static_cast<std::size_t>(recv_counts[p]), type, peer, comm_, stream_);
+          ncclRecv(to, static_cast<std::size_t>(recv_counts[p]), type, peer, comm_, stream());
         from += send_counts[p] * element;
         to += recv_counts[p] * element;
       }
       return ncclGroupEnd();
     });
-    if (in_place) check(cudaFreeAsync(copy, stream_), "cudaFreeAsync");
+    if (in_place) check(cudaFreeAsync(copy, stream()), "cudaFreeAsync");
     return handle;
   }
 
@@ -251,10 +253,10 @@ class NcclCommunicator final : public Communicator {
         if (one.buffer.count == 0) continue;
         if (one.direction == Transfer::Direction::Send)
           ncclSend(one.buffer.data, elements(one.buffer), type_of(one.buffer.dtype), one.peer,
-                   comm_, stream_);
+                   comm_, stream());
         else
           ncclRecv(one.buffer.data, elements(one.buffer), type_of(one.buffer.dtype), one.peer,
-                   comm_, stream_);
+                   comm_, stream());
       }
       return ncclGroupEnd();
     });
@@ -265,9 +267,8 @@ class NcclCommunicator final : public Communicator {
   int rank_;
   std::vector<int> world_ranks_;
   std::string name_;
-  kernels::cuda::Stream own_stream_;
-  cudaStream_t stream_;
-  bool queued_ = false;
+  cudaStream_t queue_ = nullptr;      // the caller's
+  kernels::cuda::Stream own_stream_;  // made for the first call without one
   std::unique_ptr<void, FreeDeviceMemory> barrier_;
 };
 

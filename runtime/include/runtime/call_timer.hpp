@@ -43,7 +43,6 @@ class CallTimer {
   double between_stamps(const std::function<void()>& work);
 
   Device& device_;
-  int graph_ = -1;
 };
 
 }  // namespace meshplan::runtime

@@ -15,6 +15,18 @@
 
 namespace meshplan::runtime {
 
+/// Work that a device has recorded. It must go before the communicators whose work it holds: NCCL
+/// does not end a communicator that a graph refers to.
+class CapturedGraph {
+ public:
+  CapturedGraph() = default;
+  virtual ~CapturedGraph() = default;
+  CapturedGraph(const CapturedGraph&) = delete;
+  CapturedGraph& operator=(const CapturedGraph&) = delete;
+  /// Queues it on Lane::Compute.
+  virtual void replay() = 0;
+};
+
 /// A rank's device: memory and kernels (the backend), and one queue for each lane of the program.
 /// The backend's operations run on the queue of Lane::Compute. One host thread uses a device.
 class Device {
@@ -48,10 +60,8 @@ class Device {
 
   /// From here to end_capture, what is queued is recorded and not run.
   virtual void begin_capture() = 0;
-  /// Keeps what was recorded under `graph`, an id from new_graph(), and queues it on Lane::Compute.
-  virtual void end_capture(int graph) = 0;
-  virtual void replay(int graph) = 0;
-  virtual int new_graph() = 0;
+  /// What was recorded, queued once. The device must outlive it.
+  virtual std::unique_ptr<CapturedGraph> end_capture() = 0;
 
   /// The host waits until all queues are empty. @throws CommError if a communication failed
   virtual void synchronize() = 0;
@@ -95,9 +105,7 @@ class HostDevice final : public Device {
   void wait_mark(int mark, program::Lane lane) override;
   void upload(void* to, const void* from, std::int64_t bytes, program::Lane lane) override;
   void begin_capture() override;
-  void end_capture(int graph) override;
-  void replay(int graph) override;
-  int new_graph() override;
+  std::unique_ptr<CapturedGraph> end_capture() override;
   void synchronize() override { backend_.synchronize(); }
   void stamp(int number, program::Lane lane) override;
   double stamp_seconds(int number) const override {

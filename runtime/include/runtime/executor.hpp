@@ -134,8 +134,8 @@ class Executor {
   std::unique_ptr<OperatorBinder> binder_;
   std::vector<Bound> bound_;
   std::vector<std::size_t> region_ends_;  // index of each region's EndRegion in order_.issues
-  std::vector<int> graphs_;               // of the device, one per region
-  int runs_ = 0;                          // untraced ones
+  std::vector<std::unique_ptr<CapturedGraph>> graphs_;  // one per region; null until captured
+  int runs_ = 0;                                        // untraced ones
   std::string finishing_;
   const StepBatch* batch_ = nullptr;
   StepSettings settings_;

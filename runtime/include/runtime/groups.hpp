@@ -9,15 +9,18 @@
 
 namespace meshplan::runtime {
 
-/// The communicators of a rank: one per process group of the mesh, and one per direction of
-/// pipeline traffic, so that activations and gradients never wait for each other's order.
+/// The communicators of a rank: one per process group of the mesh in which there is somebody else,
+/// and one per direction of pipeline traffic, so that activations and gradients never wait for each
+/// other's order.
 class Groups {
  public:
   /// Collective over `world`. Ranks of `world` beyond the mesh must not call it.
   Groups(Communicator& world, const program::Mesh& mesh);
 
-  /// @throws InvariantError for a group that this version creates no communicator for
+  /// @throws InvariantError for a group without a communicator
   Communicator& of(program::Group group) const;
+  /// Is this the first rank of its group?
+  bool leads(program::Group group) const;
   /// The pipeline's communicator for this lane; its ranks are the stages.
   Communicator& pipeline(program::Lane lane) const;
   const program::Mesh& mesh() const { return mesh_; }

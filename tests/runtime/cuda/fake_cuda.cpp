@@ -2,6 +2,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <vector>
 
 #include "runtime/cuda/fakes.hpp"
 
@@ -28,6 +30,24 @@ template <class Handle>
 cudaError_t free_handle(Handle handle) {
   std::free(handle);
   return cudaSuccess;
+}
+
+/// Gives a graph what another holds.
+template <class Handle>
+cudaError_t make_graph(Handle* graph, void* source) {
+  make_handle(graph);
+  auto& captured = fake_cuda().captured;
+  const auto [begin, end] = captured.equal_range(source);
+  std::vector<ncclComm_t> communicators;
+  std::transform(begin, end, std::back_inserter(communicators),
+                 [](const auto& one) { return one.second; });
+  for (ncclComm_t one : communicators) captured.emplace(*graph, one);
+  return cudaSuccess;
+}
+template <class Handle>
+cudaError_t free_graph(Handle graph) {
+  fake_cuda().captured.erase(graph);
+  return free_handle(graph);
 }
 
 cudaError_t state_of_queue() {
@@ -121,10 +141,54 @@ cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStre
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned /*flags*/,
                                          int /*priority*/) {
+  ++fake_cuda().num_streams;
   return make_handle(stream);
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  --fake_cuda().num_streams;
   return free_handle(stream);
+}
+cudaError_t cudaStreamQuery(cudaStream_t /*stream*/) {
+  return state_of_queue();
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t /*stream*/, cudaEvent_t /*event*/,
+                                unsigned /*flags*/) {
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t /*stream*/, cudaStreamCaptureMode /*mode*/) {
+  fake_cuda().capturing = true;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t /*stream*/, cudaGraph_t* graph) {
+  fake_cuda().capturing = false;
+  make_graph(graph, nullptr);
+  fake_cuda().captured.erase(nullptr);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
+                                 unsigned long long /*flags*/) {
+  return make_graph(executable, graph);
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  return free_graph(graph);
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  return free_graph(executable);
+}
+cudaError_t cudaGraphUpload(cudaGraphExec_t /*executable*/, cudaStream_t /*stream*/) {
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t /*executable*/, cudaStream_t /*stream*/) {
+  return state_of_queue();
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t /*begin*/, cudaEvent_t /*end*/) {
+  *milliseconds = 0;
+  return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
   return make_handle(event);

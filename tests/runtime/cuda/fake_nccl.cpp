@@ -17,6 +17,7 @@ void reset_fakes() {
 
 }  // namespace meshplan::test
 
+using meshplan::test::fake_cuda;
 using meshplan::test::fake_nccl;
 
 namespace {
@@ -34,8 +35,9 @@ ncclResult_t end_comm(ncclComm_t comm, std::vector<ncclComm_t>& ended) {
   return ncclSuccess;
 }
 
-ncclResult_t collective() {
+ncclResult_t collective(ncclComm_t comm) {
   ++fake_nccl().collectives;
+  if (fake_cuda().capturing) fake_cuda().captured.emplace(nullptr, comm);
   return ncclSuccess;
 }
 
@@ -66,12 +68,20 @@ ncclResult_t ncclCommSplit(ncclComm_t /*parent*/, int color, int /*key*/, ncclCo
   return ncclInProgress;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  const auto is_this = [&](const auto& one) { return one.second == comm; };
+  if (std::ranges::find(fake_nccl().finalizing, comm) != fake_nccl().finalizing.end() &&
+      std::ranges::any_of(fake_cuda().captured, is_this)) {
+    *state = ncclInProgress;
+    return ncclSuccess;
+  }
   const auto found = fake_nccl().states.find(comm);
   *state = found == fake_nccl().states.end() ? ncclSuccess : found->second;
   return ncclSuccess;
 }
-ncclResult_t ncclCommFinalize(ncclComm_t /*comm*/) {
-  return ncclSuccess;
+/// Ends once no graph holds work of the communicator (NCCL 2.28.9, init.cc).
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  fake_nccl().finalizing.push_back(comm);
+  return ncclInProgress;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return end_comm(comm, fake_nccl().destroyed);
@@ -86,29 +96,29 @@ ncclResult_t ncclGroupEnd() {
   return ncclSuccess;
 }
 ncclResult_t ncclAllReduce(const void* /*send*/, void* /*recv*/, std::size_t /*count*/,
-                           ncclDataType_t /*type*/, ncclRedOp_t /*op*/, ncclComm_t /*comm*/,
+                           ncclDataType_t /*type*/, ncclRedOp_t /*op*/, ncclComm_t comm,
                            cudaStream_t /*stream*/) {
-  return collective();
+  return collective(comm);
 }
 ncclResult_t ncclReduceScatter(const void* /*send*/, void* /*recv*/, std::size_t /*count*/,
-                               ncclDataType_t /*type*/, ncclRedOp_t /*op*/, ncclComm_t /*comm*/,
+                               ncclDataType_t /*type*/, ncclRedOp_t /*op*/, ncclComm_t comm,
                                cudaStream_t /*stream*/) {
-  return collective();
+  return collective(comm);
 }
 ncclResult_t ncclAllGather(const void* /*send*/, void* /*recv*/, std::size_t /*count*/,
-                           ncclDataType_t /*type*/, ncclComm_t /*comm*/, cudaStream_t /*stream*/) {
-  return collective();
+                           ncclDataType_t /*type*/, ncclComm_t comm, cudaStream_t /*stream*/) {
+  return collective(comm);
 }
 ncclResult_t ncclBroadcast(const void* /*send*/, void* /*recv*/, std::size_t /*count*/,
-                           ncclDataType_t /*type*/, int /*root*/, ncclComm_t /*comm*/,
+                           ncclDataType_t /*type*/, int /*root*/, ncclComm_t comm,
                            cudaStream_t /*stream*/) {
-  return collective();
+  return collective(comm);
 }
 ncclResult_t ncclSend(const void* /*buffer*/, std::size_t /*count*/, ncclDataType_t /*type*/,
-                      int /*peer*/, ncclComm_t /*comm*/, cudaStream_t /*stream*/) {
-  return collective();
+                      int /*peer*/, ncclComm_t comm, cudaStream_t /*stream*/) {
+  return collective(comm);
 }
 ncclResult_t ncclRecv(void* /*buffer*/, std::size_t /*count*/, ncclDataType_t /*type*/,
-                      int /*peer*/, ncclComm_t /*comm*/, cudaStream_t /*stream*/) {
-  return collective();
+                      int /*peer*/, ncclComm_t comm, cudaStream_t /*stream*/) {
+  return collective(comm);
 }

@@ -18,6 +18,10 @@ struct FakeCuda {
   bool queues_end = true;             // false: what is queued never finishes
   cudaError_t failure = cudaSuccess;  // of what is queued
   bool peers_have_atomics = true;
+  int num_streams = 0;  // that are alive
+  bool capturing = false;
+  /// Of a graph, or of what is being captured (null): communicators whose work it holds.
+  std::multimap<void*, ncclComm_t> captured;
 };
 
 struct FakeNccl {
@@ -29,6 +33,7 @@ struct FakeNccl {
   ncclResult_t split_result = ncclSuccess;
   std::string last_error;
   int collectives = 0;
+  std::vector<ncclComm_t> finalizing;  // that wait for graphs with their work to go
 };
 
 FakeCuda& fake_cuda();

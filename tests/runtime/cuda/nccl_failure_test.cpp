@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
-#include <numeric>
 
 #include "nccl_communicator.hpp"
 #include "runtime/cuda/fakes.hpp"
+#include "runtime/cuda/host_world.hpp"
 
 namespace meshplan::test {
 namespace {
@@ -14,67 +14,10 @@ namespace {
 using Catch::Matchers::Contains;
 using runtime::CommError;
 using runtime::Communicator;
-using runtime::ConstBuffer;
-using runtime::Handle;
-using runtime::MutableBuffer;
-using runtime::ReduceOp;
 using runtime::cuda::NcclJob;
 using runtime::cuda::NcclOptions;
 
 constexpr Seconds kSoon{0.05};
-
-/// What never ends.
-class Unanswered final : public runtime::PendingOperation {
- public:
-  bool test() override { return false; }
-  void wait(std::optional<Seconds> limit) override {
-    REQUIRE(limit);  // else the job hangs
-    throw runtime::CommTimeout("recv", "world", std::nullopt, "not ended");
-  }
-};
-
-/// Rank 0 of a job over MPI, in which some ranks send nothing.
-class HostWorld final : public Communicator {
- public:
-  HostWorld(int size, std::vector<int> absent) : absent_(std::move(absent)), ranks_(at(size)) {
-    std::iota(ranks_.begin(), ranks_.end(), 0);
-  }
-  int rank() const override { return 0; }
-  int size() const override { return static_cast<int>(ranks_.size()); }
-  const std::string& name() const override { return name_; }
-  const std::vector<int>& world_ranks() const override { return ranks_; }
-  std::unique_ptr<Communicator> create_group(std::span<const int> /*ranks*/,
-                                             std::string_view /*name*/) override {
-    return nullptr;
-  }
-  Handle all_reduce(ConstBuffer /*send*/, MutableBuffer /*recv*/, ReduceOp /*op*/) override {
-    return {};
-  }
-  Handle reduce_scatter(ConstBuffer /*send*/, MutableBuffer /*recv*/, ReduceOp /*op*/) override {
-    return {};
-  }
-  Handle all_gather(ConstBuffer /*send*/, MutableBuffer /*recv*/) override { return {}; }
-  Handle all_to_all(ConstBuffer /*send*/, MutableBuffer /*recv*/) override { return {}; }
-  Handle all_to_all_v(ConstBuffer /*send*/, std::span<const std::int64_t> /*send_counts*/,
-                      MutableBuffer /*recv*/,
-                      std::span<const std::int64_t> /*recv_counts*/) override {
-    return {};
-  }
-  Handle broadcast(MutableBuffer /*buffer*/, int /*root*/) override { return {}; }
-  Handle barrier() override { return {}; }
-  Handle send(ConstBuffer /*buffer*/, int /*peer*/, int /*tag*/) override { return {}; }
-  Handle recv(MutableBuffer /*buffer*/, int peer, int /*tag*/) override {
-    const bool comes = std::ranges::find(absent_, peer) == absent_.end();
-    return comes ? Handle() : Handle(runtime::PendingOperationPtr(new Unanswered));
-  }
-  Handle send_recv(std::span<const runtime::Transfer> /*transfers*/) override { return {}; }
-
- private:
-  static std::size_t at(int size) { return static_cast<std::size_t>(size); }
-  std::vector<int> absent_;
-  std::vector<int> ranks_;
-  std::string name_ = "world";
-};
 
 /// Rank 0 of two with a world and a group of both.
 struct Ranks {

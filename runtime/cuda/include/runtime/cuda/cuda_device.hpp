@@ -9,6 +9,7 @@ namespace meshplan::runtime {
 
 /// How ranks on GPUs communicate.
 enum class GpuCommunication {
+  None,  // a rank by itself
   Nccl,  // queued on the lanes' streams
   Mpi,   // by the host, through pinned memory: any number of ranks can share a GPU
 };
@@ -32,9 +33,14 @@ struct CudaDeviceOptions {
 /// @throws ConfigError if there is no such device, kernels::CudaError if it cannot be used
 std::unique_ptr<Device> make_cuda_device(const CudaDeviceOptions& options);
 
+/// Sets what CUDA reads from the environment; before the process's first call of it. Variables that
+/// are set already are left alone.
+/// @param shared  CudaDeviceOptions::shared
+void prepare_cuda(bool shared);
+
 /// Sets what NCCL (2.28) reads from the environment so that it accepts several ranks on one GPU:
 /// each looks like a host of its own, and they talk through sockets of this machine. Before the
-/// process's first call of CUDA or NCCL. Variables that are set already are left alone.
+/// process's first call of NCCL. Variables that are set already are left alone.
 void prepare_to_share(int rank);
 
 }  // namespace meshplan::runtime
