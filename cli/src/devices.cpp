@@ -8,6 +8,7 @@
 #include "kernels/cpu_backend.hpp"
 #if MESHPLAN_HAS_CUDA
 #include "kernels/cuda_backend.hpp"
+#include "output.hpp"
 #include "runtime/cuda/cuda_device.hpp"
 #else
 #include "cuda_program.hpp"
@@ -80,6 +81,12 @@ std::string words_of(runtime::GpuCommunication communication) {
   throw InvariantError("unknown communication between GPUs");
 }
 
+/// Ranks choose alike: the first speaks for all.
+std::function<void(const std::string&)> said_by(int rank) {
+  if (rank != 0) return nullptr;
+  return [](const std::string& line) { output(stderr, "meshplan: {}\n", line); };
+}
+
 std::unique_ptr<runtime::Device> make_gpu(const DeviceOptions& options, int pipeline_stages,
                                           runtime::Job& job, std::string& name) {
   if (options.share_gpu) check_shared(options, pipeline_stages);
@@ -93,7 +100,8 @@ std::unique_ptr<runtime::Device> make_gpu(const DeviceOptions& options, int pipe
                                           .shared = options.share_gpu,
                                           .capture = !options.no_graphs,
                                           .hang_timeout = Seconds{options.hang_timeout_s},
-                                          .observer = &job.board()};
+                                          .observer = &job.board(),
+                                          .log = said_by(job.layout().rank)};
   auto made = runtime::make_cuda_device(device);
   name = made->backend().name() + words_of(device.communication);
   return made;

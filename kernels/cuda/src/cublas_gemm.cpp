@@ -3,7 +3,8 @@
 #include <array>
 #include <fmt/format.h>
 #include <map>
-#include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -16,7 +17,7 @@ namespace meshplan::kernels::cuda {
 
 namespace {
 
-constexpr int kAutotuneCandidates = 8;
+constexpr int kCandidates = 8;
 constexpr int kAutotuneRepeats = 5;
 
 template <class T>
@@ -48,6 +49,12 @@ cublasLtMatmulPreferenceOpaque_t preference_of(const Context& context, const Gem
   return preference;
 }
 
+/// Says a status that the kernel cannot do this, rather than that something is broken?
+bool is_refusal(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+         status == CUBLAS_STATUS_ARCH_MISMATCH || status == CUBLAS_STATUS_INTERNAL_ERROR;
+}
+
 }  // namespace
 
 class Gemm::Impl {
@@ -57,9 +64,13 @@ class Gemm::Impl {
   bool try_run(const Context& context, const GemmProblem& problem, const GemmPointers& pointers,
                std::span<std::byte> workspace) {
     Choice& choice = choice_of(context, problem, pointers, workspace);
-    if (!choice.algorithm) return false;
-    enqueue(context, choice.descriptors, problem, pointers, *choice.algorithm, workspace);
-    return true;
+    while (!choice.algorithms.empty()) {
+      if (enqueue(context, choice.descriptors, problem, pointers, choice.algorithms.front(),
+                  workspace))
+        return true;
+      choice.algorithms.erase(choice.algorithms.begin());
+    }
+    return false;
   }
 
  private:
@@ -71,20 +82,21 @@ class Gemm::Impl {
   };
   struct Choice {
     GemmDescriptors descriptors;
-    std::optional<cublasLtMatmulAlgo_t> algorithm;  // none: not supported
+    std::vector<cublasLtMatmulAlgo_t> algorithms;  // best first; none: not supported
   };
 
   Choice& choice_of(const Context& context, const GemmProblem& problem,
                     const GemmPointers& pointers, std::span<std::byte> workspace);
   /// What cuBLASLt offers, its first choice first.
-  std::vector<cublasLtMatmulHeuristicResult_t> candidates(const Context& context,
-                                                          const GemmProblem& problem,
-                                                          const GemmPointers& pointers, int most);
-  cublasLtMatmulAlgo_t fastest(const Context& context, GemmDescriptors& descriptors,
-                               const GemmProblem& problem, const GemmPointers& pointers,
-                               const std::vector<cublasLtMatmulHeuristicResult_t>& candidates,
-                               std::span<std::byte> workspace);
-  void enqueue(const Context& context, GemmDescriptors& descriptors, const GemmProblem& problem,
+  std::vector<cublasLtMatmulAlgo_t> candidates(const Context& context, const GemmProblem& problem,
+                                               const GemmPointers& pointers);
+  /// Those that run, by their time.
+  std::vector<cublasLtMatmulAlgo_t> timed(const Context& context, GemmDescriptors& descriptors,
+                                          const GemmProblem& problem, const GemmPointers& pointers,
+                                          const std::vector<cublasLtMatmulAlgo_t>& candidates,
+                                          std::span<std::byte> workspace);
+  /// False: the kernel refused.
+  bool enqueue(const Context& context, GemmDescriptors& descriptors, const GemmProblem& problem,
                const GemmPointers& pointers, const cublasLtMatmulAlgo_t& algorithm,
                std::span<std::byte> workspace);
   cublasLtHandle_t handle();
@@ -108,63 +120,69 @@ cublasLtHandle_t Gemm::Impl::handle() {
   return handle_.get();
 }
 
-std::vector<cublasLtMatmulHeuristicResult_t> Gemm::Impl::candidates(const Context& context,
-                                                                    const GemmProblem& problem,
-                                                                    const GemmPointers& pointers,
-                                                                    int most) {
+std::vector<cublasLtMatmulAlgo_t> Gemm::Impl::candidates(const Context& context,
+                                                         const GemmProblem& problem,
+                                                         const GemmPointers& pointers) {
   GemmDescriptors descriptors = describe(problem, options_.allow_tf32);
   set_pointers(descriptors, problem, pointers);
   auto preference = preference_of(context, problem, pointers);
-  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
+  std::array<cublasLtMatmulHeuristicResult_t, kCandidates> results{};
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       handle(), &descriptors.operation, &descriptors.a, &descriptors.b, &descriptors.d,
-      &descriptors.d, &preference, most, results.data(), &count);
+      &descriptors.d, &preference, kCandidates, results.data(), &count);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
   check(status, ("cublasLtMatmulAlgoGetHeuristic for " + describe_in_words(problem)).c_str());
-  results.resize(static_cast<std::size_t>(count));
-  std::erase_if(results, [](const auto& result) { return result.state != CUBLAS_STATUS_SUCCESS; });
-  return results;
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  for (const auto& result : std::span(results).first(static_cast<std::size_t>(count)))
+    if (result.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(result.algo);
+  return algorithms;
 }
 
-void Gemm::Impl::enqueue(const Context& context, GemmDescriptors& descriptors,
+bool Gemm::Impl::enqueue(const Context& context, GemmDescriptors& descriptors,
                          const GemmProblem& problem, const GemmPointers& pointers,
                          const cublasLtMatmulAlgo_t& algorithm, std::span<std::byte> workspace) {
   const float alpha = 1.0F;
   const float beta = problem.accumulate ? 1.0F : 0.0F;
   set_pointers(descriptors, problem, pointers);
-  check(cublasLtMatmul(handle(), &descriptors.operation, &alpha, pointers.a, &descriptors.a,
-                       pointers.b, &descriptors.b, &beta, pointers.d, &descriptors.d, pointers.d,
-                       &descriptors.d, &algorithm, workspace.data(), workspace.size(),
-                       context.stream),
-        ("cublasLtMatmul of " + describe_in_words(problem)).c_str());
+  const cublasStatus_t status = cublasLtMatmul(
+      handle(), &descriptors.operation, &alpha, pointers.a, &descriptors.a, pointers.b,
+      &descriptors.b, &beta, pointers.d, &descriptors.d, pointers.d, &descriptors.d, &algorithm,
+      workspace.data(), workspace.size(), context.stream);
+  if (is_refusal(status)) {
+    if (options_.log)
+      options_.log(fmt::format("a kernel that cuBLASLt offers for {} fails: {}",
+                               describe_in_words(problem), cublasLtGetStatusName(status)));
+    return false;
+  }
+  check(status, ("cublasLtMatmul of " + describe_in_words(problem)).c_str());
+  return true;
 }
 
-cublasLtMatmulAlgo_t Gemm::Impl::fastest(
+std::vector<cublasLtMatmulAlgo_t> Gemm::Impl::timed(
     const Context& context, GemmDescriptors& descriptors, const GemmProblem& problem,
-    const GemmPointers& pointers, const std::vector<cublasLtMatmulHeuristicResult_t>& candidates,
+    const GemmPointers& pointers, const std::vector<cublasLtMatmulAlgo_t>& candidates,
     std::span<std::byte> workspace) {
   const Event begin = make_event(EventTiming::On);
   const Event end = make_event(EventTiming::On);
-  const cublasLtMatmulAlgo_t* best = nullptr;
-  float best_ms = 0.0F;
-  for (const auto& candidate : candidates) {
+  std::vector<std::pair<float, const cublasLtMatmulAlgo_t*>> medians;
+  for (const cublasLtMatmulAlgo_t& candidate : candidates) {
+    if (!enqueue(context, descriptors, problem, pointers, candidate, workspace)) continue;
     std::array<float, kAutotuneRepeats> times{};
-    enqueue(context, descriptors, problem, pointers, candidate.algo, workspace);  // warm-up
     for (float& ms : times) {
       check(cudaEventRecord(begin.get(), context.stream), "cudaEventRecord");
-      enqueue(context, descriptors, problem, pointers, candidate.algo, workspace);
+      enqueue(context, descriptors, problem, pointers, candidate, workspace);
       check(cudaEventRecord(end.get(), context.stream), "cudaEventRecord");
       check(cudaEventSynchronize(end.get()), "cudaEventSynchronize");
       check(cudaEventElapsedTime(&ms, begin.get(), end.get()), "cudaEventElapsedTime");
     }
     std::ranges::sort(times);
-    const float median = times.at(kAutotuneRepeats / 2);
-    if (best != nullptr && median >= best_ms) continue;
-    best = &candidate.algo;
-    best_ms = median;
+    medians.emplace_back(times.at(kAutotuneRepeats / 2), &candidate);
   }
-  return *best;
+  std::ranges::stable_sort(medians, {}, [](const auto& one) { return one.first; });
+  std::vector<cublasLtMatmulAlgo_t> sorted;
+  for (const auto& [ms, candidate] : medians) sorted.push_back(*candidate);
+  return sorted;
 }
 
 Gemm::Impl::Choice& Gemm::Impl::choice_of(const Context& context, const GemmProblem& problem,
@@ -184,13 +202,11 @@ Gemm::Impl::Choice& Gemm::Impl::choice_of(const Context& context, const GemmProb
                 .aux_alignment = has_aux(problem.epilogue) ? aligned(pointers.aux, aux) : 0};
   const auto found = choices_.find(key);
   if (found != choices_.end()) return found->second;
-  Choice choice{.descriptors = describe(problem, options_.allow_tf32), .algorithm = {}};
-  const bool tune = options_.autotune && !problem.accumulate;
-  const auto offered = candidates(context, problem, pointers, tune ? kAutotuneCandidates : 1);
-  if (offered.size() > 1)
-    choice.algorithm = fastest(context, choice.descriptors, problem, pointers, offered, workspace);
-  else if (!offered.empty())
-    choice.algorithm = offered.front().algo;
+  Choice choice{.descriptors = describe(problem, options_.allow_tf32),
+                .algorithms = candidates(context, problem, pointers)};
+  if (options_.autotune && !problem.accumulate)
+    choice.algorithms =
+        timed(context, choice.descriptors, problem, pointers, choice.algorithms, workspace);
   return choices_.emplace(key, std::move(choice)).first->second;
 }
 

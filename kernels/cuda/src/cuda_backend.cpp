@@ -36,7 +36,9 @@ void require_scratch(const Context& context, std::int64_t bytes) {
 }
 
 StreamBackend::StreamBackend(int device_index, const CudaBackendOptions& options)
-    : linear_({.allow_tf32 = options.allow_tf32, .autotune = options.autotune_gemm}),
+    : linear_({.allow_tf32 = options.allow_tf32,
+               .autotune = options.autotune_gemm,
+               .log = options.log}),
       attention_(options.attention, options.log) {
   context_.device = device_index;
   use_device();

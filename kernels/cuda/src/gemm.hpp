@@ -2,8 +2,10 @@
 // it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "context.hpp"
 #include "gemm_problem.hpp"
@@ -21,6 +23,7 @@ struct GemmOptions {
   /// `accumulate` is not timed, since that would change its result. Two processes may then choose
   /// differently, and so give different bits: off where runs are to be repeated exactly.
   bool autotune = false;
+  std::function<void(const std::string&)> log;  // one line of a kernel that failed; null = silent
 };
 
 class Gemm {
@@ -31,7 +34,9 @@ class Gemm {
   Gemm& operator=(const Gemm&) = delete;
 
   /// False: there is no kernel for this problem; nothing was enqueued, and the answer is kept. All
-  /// kernels used sum in a fixed order. Heuristics are asked once per problem and alignment.
+  /// kernels used sum in a fixed order. Heuristics are asked once per problem and alignment; a
+  /// kernel that they offer and that then refuses the problem gives its place to the next one, for
+  /// good.
   /// @param workspace  gemm_workspace_bytes(), aligned to 256 bytes
   bool try_run(const Context& context, const GemmProblem& problem, const GemmPointers& pointers,
                std::span<std::byte> workspace);

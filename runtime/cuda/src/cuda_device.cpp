@@ -50,7 +50,8 @@ class CudaDevice final : public Device {
     check(cudaDeviceGetStreamPriorityRange(&least_priority_, &greatest_priority_),
           "cudaDeviceGetStreamPriorityRange");
     backend_ = kernels::make_cuda_backend(
-        options.device_index, {.stream = stream(Lane::Compute), .allow_tf32 = options.allow_tf32});
+        options.device_index,
+        {.stream = stream(Lane::Compute), .allow_tf32 = options.allow_tf32, .log = options.log});
     if (options.communication == GpuCommunication::Nccl)
       job_ =
           std::make_shared<cuda::NcclJob>(cuda::NcclOptions{.device_index = options.device_index,

@@ -1,7 +1,9 @@
 // One GPU as the runtime's device: a stream for each lane, events as marks, CUDA graphs.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "runtime/device.hpp"
 
@@ -28,6 +30,8 @@ struct CudaDeviceOptions {
   Seconds hang_timeout{30.0};
   /// Told while the host waits for the device; may be null, must outlive the device.
   WaitObserver* observer = nullptr;
+  /// One line of which library's kernel was chosen, or failed; null = silent.
+  std::function<void(const std::string&)> log;
 };
 
 /// @throws ConfigError if there is no such device, kernels::CudaError if it cannot be used

@@ -1,0 +1,123 @@
+// Which of cuBLASLt's kernels a product takes, with stand-ins for the calls that need a GPU: they
+// come before the library's own, being in the program.
+#include <array>
+#include <catch2/catch.hpp>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gemm.hpp"
+#include "gemm_problem.hpp"
+#include "kernels/cuda_error.hpp"
+#include "library_checks.hpp"
+
+namespace {
+
+struct FakeLt {
+  int asked = 0;  // heuristics
+  std::vector<std::uint64_t> offered = {1, 2, 3};
+  std::map<std::uint64_t, cublasStatus_t> fails;
+  std::vector<std::uint64_t> ran;
+};
+FakeLt& fake() {
+  static FakeLt lt;
+  return lt;
+}
+
+}  // namespace
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  static int object = 0;
+  *handle = reinterpret_cast<cublasLtHandle_t>(&object);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t /*handle*/) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
+    cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t /*operation*/, cublasLtMatrixLayout_t /*a*/,
+    cublasLtMatrixLayout_t /*b*/, cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t /*d*/,
+    cublasLtMatmulPreference_t /*preference*/, int most, cublasLtMatmulHeuristicResult_t results[],
+    int* count) {
+  ++fake().asked;
+  *count = 0;
+  for (const std::uint64_t kernel : fake().offered) {
+    if (*count == most) break;
+    results[*count] = {};
+    results[*count].algo.data[0] = kernel;
+    results[(*count)++].state = CUBLAS_STATUS_SUCCESS;
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t /*operation*/,
+                              const void* /*alpha*/, const void* /*a*/,
+                              cublasLtMatrixLayout_t /*a_layout*/, const void* /*b*/,
+                              cublasLtMatrixLayout_t /*b_layout*/, const void* /*beta*/,
+                              const void* /*c*/, cublasLtMatrixLayout_t /*c_layout*/, void* /*d*/,
+                              cublasLtMatrixLayout_t /*d_layout*/,
+                              const cublasLtMatmulAlgo_t* algorithm, void* /*workspace*/,
+                              std::size_t /*bytes*/, cudaStream_t /*stream*/) {
+  const std::uint64_t kernel = algorithm->data[0];
+  const auto fails = fake().fails.find(kernel);
+  if (fails != fake().fails.end()) return fails->second;
+  fake().ran.push_back(kernel);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+namespace meshplan::kernels::cuda::test {
+
+using Catch::Matchers::Contains;
+
+namespace {
+
+struct Product {
+  Product() { fake() = {}; }
+  bool run() { return gemm.try_run(context, plain_gemm(op), gemm_pointers(op), {}); }
+
+  alignas(16) std::array<float, 16> memory{};
+  Context context = {};
+  LinearForward op{.shape = {3, 4, 8},
+                   .dtype = DType::BF16,
+                   .x = memory.data(),
+                   .x_stride = 8,
+                   .weight = memory.data(),
+                   .weight_stride = 16,
+                   .y = memory.data(),
+                   .y_stride = 24};
+  std::string said;
+  Gemm gemm{{.log = [this](const std::string& line) { said += line + "\n"; }}};
+};
+
+}  // namespace
+
+TEST_CASE("A kernel that fails although it was offered gives its place to the next, for good",
+          "[kernels][cuda]") {
+  Product product;
+  fake().fails = {{1, CUBLAS_STATUS_NOT_SUPPORTED}, {2, CUBLAS_STATUS_INVALID_VALUE}};
+  CHECK(product.run());
+  CHECK_THAT(product.said,
+             Contains("CUBLAS_STATUS_NOT_SUPPORTED") && Contains("CUBLAS_STATUS_INVALID_VALUE"));
+  product.said.clear();
+  CHECK(product.run());
+  CHECK(product.said.empty());  // not tried again
+  CHECK(fake().asked == 1);
+  CHECK(fake().ran == std::vector<std::uint64_t>{3, 3});
+}
+
+TEST_CASE("A product of which every kernel fails has none", "[kernels][cuda]") {
+  Product product;
+  for (const std::uint64_t kernel : fake().offered)
+    fake().fails[kernel] = CUBLAS_STATUS_NOT_SUPPORTED;
+  CHECK_FALSE(product.run());
+  CHECK_FALSE(product.run());
+  CHECK(fake().asked == 1);
+}
+
+TEST_CASE("A kernel that breaks is an error, and no other takes its place", "[kernels][cuda]") {
+  Product product;
+  fake().fails = {{1, CUBLAS_STATUS_EXECUTION_FAILED}};
+  CHECK_THROWS_AS(product.run(), CudaError);
+  CHECK(fake().ran.empty());
+}
+
+}  // namespace meshplan::kernels::cuda::test
