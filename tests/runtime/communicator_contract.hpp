@@ -3,127 +3,21 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <catch2/catch.hpp>
 #include <cstdint>
-#include <cstring>
 #include <memory>
-#include <memory_resource>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include "core/error.hpp"
 #include "runtime/communicator.hpp"
+#include "runtime/elements.hpp"
 
 namespace meshplan::runtime::contract {
 
 constexpr DType kReducible[] = {DType::F64,  DType::F32, DType::F16,
                                 DType::BF16, DType::I64, DType::I32};
-
-/// Where buffers lie. Memory that a device communicates from must be readable by the host, too.
-inline std::pmr::memory_resource*& memory_space() {
-  static std::pmr::memory_resource* space = std::pmr::get_default_resource();
-  return space;
-}
-using ByteVector = std::pmr::vector<std::byte>;
-
-/// Elements of one dtype, set and read as double.
-class Elements {
- public:
-  Elements(DType dtype, std::int64_t count)
-      : dtype_(dtype),
-        count_(count),
-        bytes_(static_cast<std::size_t>(count * size_of(dtype)), memory_space()) {}
-  Elements(const Elements& other)
-      : dtype_(other.dtype_), count_(other.count_), bytes_(other.bytes_, memory_space()) {}
-  Elements(Elements&&) = default;
-  Elements& operator=(const Elements&) = default;
-  Elements& operator=(Elements&&) = default;
-
-  std::int64_t count() const { return count_; }
-  ConstBuffer buffer() const { return {bytes_.data(), count_, dtype_}; }
-  MutableBuffer buffer() { return {bytes_.data(), count_, dtype_}; }
-  MutableBuffer part(std::int64_t first, std::int64_t count) {
-    return {bytes_.data() + first * size_of(dtype_), count, dtype_};
-  }
-  const ByteVector& bytes() const { return bytes_; }
-
-  void set(std::int64_t i, double value) {
-    switch (dtype_) {
-      case DType::F64:
-        return store(i, value);
-      case DType::F32:
-        return store(i, static_cast<float>(value));
-      case DType::F16:
-        return store(i, static_cast<_Float16>(value));
-      case DType::BF16:
-        return store(i, static_cast<std::uint16_t>(
-                            std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16));
-      case DType::I64:
-        return store(i, static_cast<std::int64_t>(value));
-      case DType::I32:
-        return store(i, static_cast<std::int32_t>(value));
-      case DType::I8:
-        return store(i, static_cast<std::int8_t>(value));
-      case DType::U8:
-        return store(i, static_cast<std::uint8_t>(value));
-    }
-  }
-  double get(std::int64_t i) const {
-    switch (dtype_) {
-      case DType::F64:
-        return load<double>(i);
-      case DType::F32:
-        return static_cast<double>(load<float>(i));
-      case DType::F16:
-        return static_cast<double>(load<_Float16>(i));
-      case DType::BF16:
-        return static_cast<double>(
-            std::bit_cast<float>(static_cast<std::uint32_t>(load<std::uint16_t>(i)) << 16));
-      case DType::I64:
-        return static_cast<double>(load<std::int64_t>(i));
-      case DType::I32:
-        return static_cast<double>(load<std::int32_t>(i));
-      case DType::I8:
-        return static_cast<double>(load<std::int8_t>(i));
-      case DType::U8:
-        return static_cast<double>(load<std::uint8_t>(i));
-    }
-    return 0;
-  }
-
- private:
-  template <class T>
-  void store(std::int64_t i, T value) {
-    std::memcpy(bytes_.data() + i * size_of(dtype_), &value, sizeof(T));
-  }
-  template <class T>
-  T load(std::int64_t i) const {
-    T value;
-    std::memcpy(&value, bytes_.data() + i * size_of(dtype_), sizeof(T));
-    return value;
-  }
-
-  DType dtype_;
-  std::int64_t count_;
-  ByteVector bytes_;
-};
-
-template <class Value>
-Elements filled(DType dtype, std::int64_t count, const Value& value) {
-  Elements elements(dtype, count);
-  for (std::int64_t i = 0; i < count; ++i) elements.set(i, static_cast<double>(value(i)));
-  return elements;
-}
-
-/// First index whose value is not the expected one; -1 if all are right. (One assertion an array.)
-template <class Value>
-std::int64_t first_wrong(const Elements& elements, const Value& expected) {
-  for (std::int64_t i = 0; i < elements.count(); ++i)
-    if (elements.get(i) != static_cast<double>(expected(i))) return i;
-  return -1;
-}
 
 /// What rank `rank` of `size` puts at index i for this reduction, and what comes out.
 inline double given(ReduceOp op, int size, int rank, std::int64_t i) {
@@ -192,9 +86,7 @@ inline void check_reductions(Communicator& comm, std::int64_t count) {
       REQUIRE(first_wrong(block, expected_block) == -1);
       REQUIRE(first_wrong(blocks, mine) == -1);
       comm.reduce_scatter(blocks.buffer(), blocks.part(r * count, count), op).wait();
-      if (count > 0)  // memcpy takes no null pointers
-        std::memcpy(block.buffer().data, blocks.part(r * count, count).data, block.bytes().size());
-      REQUIRE(first_wrong(block, expected_block) == -1);
+      REQUIRE(first_wrong(Elements(dtype, blocks.bytes(r * count, count)), expected_block) == -1);
     }
 }
 
@@ -215,8 +107,8 @@ inline void check_movement(Communicator& comm, DType dtype, std::int64_t count) 
   Elements all(dtype, count * n);
   comm.all_gather(mine.buffer(), all.buffer()).wait();
   REQUIRE(first_wrong(all, gathered) == -1);
-  Elements in_place(dtype, count * n);
-  for (std::int64_t i = 0; i < count; ++i) in_place.set(r * count + i, tagged(r, i));
+  Elements in_place = filled(
+      dtype, count * n, [&](std::int64_t i) { return i / count == r ? tagged(r, i % count) : 0; });
   comm.all_gather(in_place.part(r * count, count), in_place.buffer()).wait();
   REQUIRE(first_wrong(in_place, gathered) == -1);
 
@@ -246,21 +138,23 @@ inline void check_all_to_all_v(Communicator& comm, std::int64_t unit) {
   const auto count = [&](int from, int to) { return unit * ((from + 2 * to) % 4); };
   std::vector<std::int64_t> send_counts;
   std::vector<std::int64_t> recv_counts;
-  std::pmr::vector<float> send(memory_space());
-  std::vector<float> expected;
+  std::vector<double> outgoing;
+  std::vector<double> expected;
   for (int peer = 0; peer < n; ++peer) {
     send_counts.push_back(count(r, peer));
     recv_counts.push_back(count(peer, r));
     for (std::int64_t i = 0; i < send_counts.back(); ++i)
-      send.push_back(static_cast<float>(100 * r + 10 * peer + i % 10));
+      outgoing.push_back(static_cast<double>(100 * r + 10 * peer + i % 10));
     for (std::int64_t i = 0; i < recv_counts.back(); ++i)
-      expected.push_back(static_cast<float>(100 * peer + 10 * r + i % 10));
+      expected.push_back(static_cast<double>(100 * peer + 10 * r + i % 10));
   }
-  std::pmr::vector<float> recv(expected.size(), -1, memory_space());
-  comm.all_to_all_v({send.data(), static_cast<std::int64_t>(send.size()), DType::F32}, send_counts,
-                    {recv.data(), static_cast<std::int64_t>(recv.size()), DType::F32}, recv_counts)
-      .wait();
-  REQUIRE(std::ranges::equal(recv, expected));
+  const auto of = [](const std::vector<double>& values) {
+    return [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
+  };
+  const Elements send = filled(DType::F32, std::ssize(outgoing), of(outgoing));
+  Elements recv(DType::F32, std::ssize(expected));
+  comm.all_to_all_v(send.buffer(), send_counts, recv.buffer(), recv_counts).wait();
+  REQUIRE(first_wrong(recv, of(expected)) == -1);
 }
 
 /// A ring of messages, sent before the receives are posted, with two tags that cross.
@@ -298,7 +192,7 @@ inline void check_message_order(Communicator& comm, std::int64_t count) {
   for (int m = 0; m < 4; ++m) {
     Elements& message = messages[static_cast<std::size_t>(m)];
     if (comm.rank() == 0) {
-      for (std::int64_t i = 0; i < count; ++i) message.set(i, m + 1);
+      message = filled(DType::I32, count, [&](std::int64_t) { return m + 1; });
       handles.push_back(comm.send(message.buffer(), 1, 7));
     } else {
       handles.push_back(comm.recv(message.buffer(), 0, 7));
@@ -406,14 +300,11 @@ inline void check_determinism(Communicator& comm, std::int64_t count) {
       comm.all_reduce(mine.buffer(), again.buffer(), ReduceOp::Sum).wait();
       REQUIRE(again.bytes() == first.bytes());
     }
-    const auto num_bytes = static_cast<std::int64_t>(first.bytes().size());
-    ByteVector all(first.bytes().size() * static_cast<std::size_t>(comm.size()), memory_space());
-    comm.all_gather({first.bytes().data(), num_bytes, DType::U8},
-                    {all.data(), num_bytes * comm.size(), DType::U8})
-        .wait();
+    const Elements bytes(DType::U8, first.bytes());
+    Elements all(DType::U8, bytes.count() * comm.size());
+    comm.all_gather(bytes.buffer(), all.buffer()).wait();
     for (int rank = 0; rank < comm.size(); ++rank)
-      REQUIRE(
-          std::equal(first.bytes().begin(), first.bytes().end(), all.begin() + rank * num_bytes));
+      REQUIRE(all.bytes(rank * bytes.count(), bytes.count()) == bytes.bytes());
   }
 }
 

@@ -2,9 +2,11 @@
 // rank. Any number of ranks share a GPU by staging; NCCL is tested where each rank has its own.
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 #include <iostream>
+#include <utility>
 
 #include "communicator_contract.hpp"
 #include "kernels/cpu_backend.hpp"
@@ -24,26 +26,35 @@ using program::Plan;
 using runtime::Communicator;
 using runtime::GpuCommunication;
 
-/// Memory that both the host and the GPU read and write: the contract fills and checks it.
-class ManagedMemory final : public std::pmr::memory_resource {
-  void* do_allocate(std::size_t bytes, std::size_t /*alignment*/) override {
+/// Memory of the GPU, as a run's is: the host cannot touch it.
+class DeviceSpace final : public runtime::contract::MemorySpace {
+ public:
+  void* allocate(std::size_t bytes) override {
     void* memory = nullptr;
-    kernels::cuda::check(cudaMallocManaged(&memory, bytes == 0 ? 1 : bytes), "cudaMallocManaged");
+    kernels::cuda::check(cudaMalloc(&memory, std::max<std::size_t>(bytes, 1)), "cudaMalloc");
     return memory;
   }
-  void do_deallocate(void* memory, std::size_t /*bytes*/, std::size_t /*alignment*/) override {
-    cudaFree(memory);
+  void free(void* memory) noexcept override { cudaFree(memory); }
+  void write(void* to, const void* from_host, std::size_t bytes) override {
+    kernels::cuda::check(cudaMemcpy(to, from_host, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+    kernels::cuda::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // it is there
   }
-  bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+  void read(void* to_host, const void* from, std::size_t bytes) override {
+    kernels::cuda::check(cudaMemcpy(to_host, from, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+  }
 };
 
-/// The contract's buffers are managed memory as long as this lives.
-struct ManagedBuffers {
-  ManagedBuffers() { runtime::contract::memory_space() = &memory; }
-  ~ManagedBuffers() { runtime::contract::memory_space() = std::pmr::get_default_resource(); }
-  ManagedBuffers(const ManagedBuffers&) = delete;
-  ManagedBuffers& operator=(const ManagedBuffers&) = delete;
-  ManagedMemory memory;
+/// The contract's buffers are the GPU's as long as this lives.
+class DeviceBuffers {
+ public:
+  DeviceBuffers() { std::swap(runtime::contract::memory_space(), other_); }
+  ~DeviceBuffers() { std::swap(runtime::contract::memory_space(), other_); }
+  DeviceBuffers(const DeviceBuffers&) = delete;
+  DeviceBuffers& operator=(const DeviceBuffers&) = delete;
+
+ private:
+  DeviceSpace memory_;
+  runtime::contract::MemorySpace* other_ = &memory_;
 };
 
 int num_gpus() {
@@ -115,7 +126,7 @@ void check_parity(GpuCommunication communication) {
 }  // namespace
 
 TEST_CASE("Staging through pinned memory keeps the contract", "[gpu]") {
-  const ManagedBuffers managed;
+  const DeviceBuffers on_device;
   const auto host = runtime::make_host_world(mpi_session(), {});
   const auto device = gpu(*host, GpuCommunication::Mpi);
   const auto world = device->make_world(*host);
@@ -133,7 +144,7 @@ TEST_CASE("Staging through pinned memory keeps the contract", "[gpu]") {
 }
 
 TEST_CASE("NCCL keeps the contract", "[gpu]") {
-  const ManagedBuffers managed;
+  const DeviceBuffers on_device;
   const auto host = runtime::make_host_world(mpi_session(), {});
   if (!each_has_a_gpu(*host)) return;
   const auto device = gpu(*host, GpuCommunication::Nccl);

@@ -146,10 +146,10 @@ TEST_CASE("On a queue, what is queued after a wait sees what arrived", "[runtime
         DType::F32, 100, [&](std::int64_t i) { return static_cast<double>(i % 7) + expected; });
     contract::Elements buffer(DType::F32, 100);
     contract::Elements copied(DType::F32, 100);
-    const auto bytes = static_cast<std::int64_t>(made.bytes().size());
-    fixture.memory->copy_to_device(buffer.buffer().data, made.bytes().data(), bytes, &queue);
+    const auto bytes = made.count() * size_of(made.dtype());
+    fixture.memory->copy_to_device(buffer.buffer().data, made.buffer().data, bytes, &queue);
     world.all_reduce(buffer.buffer(), buffer.buffer(), ReduceOp::Max).wait();
-    fixture.memory->copy_to_host(copied.buffer().data, buffer.bytes().data(), bytes, &queue);
+    fixture.memory->copy_to_host(copied.buffer().data, buffer.buffer().data, bytes, &queue);
     fixture.memory->run_all();
     REQUIRE(contract::first_wrong(copied, [&](std::int64_t i) {
               return static_cast<double>(i % 7) + expected;
