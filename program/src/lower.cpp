@@ -20,37 +20,39 @@
 #include "program/offload.hpp"
 #include "program/zero.hpp"
 #include "sharded_layer.hpp"
+#include "stage_memory.hpp"
 #include "step_limits.hpp"
 
 namespace meshplan::program {
 namespace {
 
-std::optional<Keep> keep_of_input(const Block& block) {
-  const auto input = std::ranges::find_if(block.values, [](const Value& value) {
-    return value.storage == Storage::LayerInput && !value.alias;
-  });
-  return input == block.values.end() ? std::nullopt : std::optional(input->keep);
-}
+/// Layers with equal keys share a block: with the mask of frozen parameters, is there a backward,
+/// does it end in a gradient of the input, and are weight gradients put off?
+using BlockKey =
+    std::tuple<const models::LayerGraph*, RecomputeKind, std::vector<bool>, bool, bool, bool>;
+
+/// What is made once for all stages of a plan.
+struct StagesInCommon {
+  models::ModelGraph graph;
+  Schedule schedule;
+  std::map<BlockKey, ShardedLayer> blocks = {};
+};
 
 // Assembles the program of one stage.
 class Lowering {
  public:
-  /// @param graph, schedule  of the plan: made once for all of its stages
-  Lowering(const Plan& plan, std::shared_ptr<const models::ModelGraph> graph, int stage, Pass pass,
-           const ExecutionProfile& profile, std::shared_ptr<const Schedule> schedule)
+  Lowering(const Plan& plan, std::shared_ptr<StagesInCommon> common, int stage, Pass pass,
+           const ExecutionProfile& profile)
       : pass_(pass),
         profile_(profile),
-        shared_graph_(std::move(graph)),
-        graph_(*shared_graph_),
-        shared_schedule_(std::move(schedule)),
-        schedule_(*shared_schedule_),
+        common_(std::move(common)),
+        graph_(common_->graph),
+        schedule_(common_->schedule),
         frozen_(profile.frozen_part ? FrozenParameters(*profile.frozen_part, graph_)
                                     : FrozenParameters(plan.frozen, graph_)) {
     program_.plan = plan;
     program_.role.stage = stage;
-    program_.sizes = {.tokens = plan.tokens_per_microbatch(),
-                      .sequences = plan.micro_batch_size,
-                      .routed_tokens = routed_rows_bound(plan)};
+    set_sizes(program_);
     context_ = {.tp = plan.parallel.tp,
                 .sp = plan.parallel.sp,
                 .compute = plan.workload.precision,
@@ -62,7 +64,6 @@ class Lowering {
                 .cp = plan.parallel.cp,
                 .method = plan.context_parallel,
                 .documents = plan.workload.documents.packed};
-    program_.document_pairs = expected_pairs(plan);
     make_tasks();
   }
 
@@ -78,7 +79,7 @@ class Lowering {
   }
 
   Program run() {
-    plan_memory();
+    plan_memory(program_, schedule_, pass_);
     append_load(program_);
     emit_tasks(program_, pass_, profile_);
     insert_weight_gathers(program_);
@@ -89,12 +90,13 @@ class Lowering {
   }
 
   MemoryPlan memory() {
-    plan_memory();
+    plan_memory(program_, schedule_, pass_);
     return std::move(program_.memory);
   }
 
  private:
   const Plan& plan() const { return program_.plan; }
+  bool is_layer(int number) const { return number >= 0 && number < plan().model.num_layers; }
 
   void make_tasks() {
     const int stage = program_.role.stage;
@@ -120,7 +122,6 @@ class Lowering {
            .next_stage = stage_of(number + 1),
            .previous_stage = stage_of(number - 1),
            .returns = schedule_.placement == ChunkPlacement::V && chunk % 2 == 1});
-      keeps_.emplace_back();
       place_layers(chunk, number);
       Chunk& placed = program_.chunks.back();
       placed.end_layer = static_cast<int>(program_.layers.size());
@@ -151,33 +152,40 @@ class Lowering {
   /// @param number  of the layer in the model: -1 the embedding, num_layers the head
   void place(int chunk, const models::LayerGraph& graph, int number, std::string prefix,
              RecomputeKind recompute) {
-    const bool is_layer = number >= 0 && number < plan().model.num_layers;
-    const std::optional<int> layer = is_layer ? std::optional(number) : std::nullopt;
-    const BlockKey key{&graph, recompute, frozen_.mask(graph, prefix), frozen_.has_backward(number),
-                       frozen_.needs_input_gradient(number)};
+    const std::optional<int> layer = is_layer(number) ? std::optional(number) : std::nullopt;
+    const BlockKey key{&graph,
+                       recompute,
+                       frozen_.mask(graph, prefix),
+                       frozen_.has_backward(number),
+                       frozen_.needs_input_gradient(number),
+                       split_};
     const auto [entry, fresh] = block_of_.try_emplace(key, static_cast<int>(sharded_.size()));
     if (fresh) {
-      sharded_.push_back(shard(graph, context_));
-      mark_frozen(sharded_.back(), number, prefix);
-      if (pass_ == Pass::Training)
-        differentiate(sharded_.back(), context_, recompute, profile_);
-      else
-        mark_partial_gradients(sharded_.back());
-      if (layer && plan().workload.fp8 != Float8Recipe::None)
-        quantize_linears(sharded_.back(),
-                         profile_.kept_quantized_weights && keeps_quantized_weights(plan()));
-      if (profile_.fused_activations) fuse_activations(sharded_.back());
-      if (split_) separate_weight_gradients(sharded_.back());
-      transient_bytes_ =
-          std::max(transient_bytes_, plan_block_memory(sharded_.back(), program_.sizes));
+      const auto [made, first] = common_->blocks.try_emplace(key);
+      if (first) made->second = sharded_layer(graph, number, prefix, recompute);
+      sharded_.push_back(made->second);
     }
     LayerInstance placed{.block = entry->second, .layer = layer, .chunk = chunk};
-    const Block& block = sharded_[at(entry->second)].block;
-    keeps_.back().add(block.kept_bytes, keep_of_input(block));
     placed.quantized_offset = quantized_bytes_;
     quantized_bytes_ += sharded_[at(entry->second)].block.quantized_bytes;
     placed_.push_back({.sharded = entry->second, .layer = layer, .prefix = std::move(prefix)});
     program_.layers.push_back(std::move(placed));
+  }
+
+  ShardedLayer sharded_layer(const models::LayerGraph& graph, int number, const std::string& prefix,
+                             RecomputeKind recompute) const {
+    ShardedLayer layer = shard(graph, context_);
+    mark_frozen(layer, number, prefix);
+    if (pass_ == Pass::Training)
+      differentiate(layer, context_, recompute, profile_);
+    else
+      mark_partial_gradients(layer);
+    if (is_layer(number) && plan().workload.fp8 != Float8Recipe::None)
+      quantize_linears(layer, profile_.kept_quantized_weights && keeps_quantized_weights(plan()));
+    if (profile_.fused_activations) fuse_activations(layer);
+    if (split_) separate_weight_gradients(layer);
+    plan_block_memory(layer.block, program_.sizes);
+    return layer;
   }
 
   const ShardedLayer& layer_at(int index) const { return sharded_[at(placed_[at(index)].sharded)]; }
@@ -202,85 +210,19 @@ class Lowering {
       layer.parameters[i].parameter.tp_partial = trained.parameters[i].parameter.tp_partial;
   }
 
-  std::int64_t stream_bytes() const {
-    const std::int64_t parts = plan().parallel.sp ? plan().parallel.tp : 1;
-    const std::int64_t bytes =
-        program_.sizes.tokens / parts * plan().model.hidden_size * size_of(context_.compute);
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  }
-
-  void plan_memory() {
-    auto& regions = program_.memory.regions;
-    regions.assign(kNumRegions, {});
-    const auto set = [&](Region region, std::int64_t stride, int slots = 1) {
-      regions[static_cast<std::size_t>(region)] = {
-          .stride_bytes = (stride + kAlignment - 1) / kAlignment * kAlignment, .slots = slots};
-    };
-    const auto set_flat = [&](Region region) {
-      set(region, flat_elements(program_, region) * element_bytes(program_, region));
-    };
-    const bool training = pass_ == Pass::Training;
-    set_flat(Region::Weights);
-    if (training) {
-      if (context_.compute != DType::F32) set_flat(Region::MasterWeights);
-      set_flat(Region::Gradients);
-      set_flat(Region::Moment1);
-      if (plan().workload.optimizer.kind != OptimizerKind::Sgd) set_flat(Region::Moment2);
-    }
-    if (training && plan().offload_optimizer) {
-      for (const Region region : offloaded_regions(plan()))
-        regions[static_cast<std::size_t>(region)].on_host = true;
-      set(Region::OptimizerStaging, staging_bytes(program_), kStagingSlots);
-    }
-    if (plan().zero_stage == 3)
-      set(Region::GatheredWeights, largest_unit(program_) * size_of(context_.compute), kUnitSlots);
-    if (plan().zero_stage >= 2 && training)
-      set(Region::UnreducedBuckets, largest_unit(program_) * size_of(DType::F32), kUnitSlots);
-    if (plan().compression.kind != CompressionKind::None && training) {
-      const auto num_buckets = static_cast<int>(program_.buckets.size());
-      const int slots = keeps_settled_errors(plan()) ? 2 : 1;
-      set(Region::CompressionErrors, errors_begin(program_, num_buckets) * size_of(DType::F32),
-          slots);
-      set(Region::SumErrors, sum_errors_begin(program_, num_buckets) * size_of(DType::F32), slots);
-      regions[static_cast<std::size_t>(Region::CompressedGradients)] = compressed_region(program_);
-    }
-    set(Region::Batch,
-        batch_sizes(plan()).total() * plan().num_microbatches() * size_of(DType::I32));
-    std::vector<bool> has_backward;
-    for (const Chunk& chunk : program_.chunks) has_backward.push_back(chunk.has_backward);
-    ActivationPlan activations =
-        plan_activations(schedule_, program_.role.stage, plan().num_microbatches(), keeps_,
-                         training, std::move(has_backward));
-    program_.kept_places = std::move(activations.places);
-    program_.memory.boundary = activations.boundary;
-    set(Region::Saved, activations.bytes);
-    set(Region::Transient, transient_bytes_, activations.transient_slots);
-    set(Region::Boundary, stream_bytes(), std::max(1, activations.boundary.total()));
-    set(Region::Scalars, kNumScalars * kScalarBytes);
-    set(Region::QuantizedWeights, quantized_bytes_);
-    set(Region::ExpertLoad, expert_load_elements(plan()) * size_of(DType::F32));
-  }
-
   Pass pass_;
   ExecutionProfile profile_;
-  std::shared_ptr<const models::ModelGraph> shared_graph_;
+  std::shared_ptr<StagesInCommon> common_;
   const models::ModelGraph& graph_;
-  std::shared_ptr<const Schedule> shared_schedule_;
   const Schedule& schedule_;
   FrozenParameters frozen_;
   bool split_ = false;  // does this stage put weight gradients off?
   ShardContext context_;
   Program program_;
-  /// Layers with equal keys share a block: with the mask of frozen parameters, is there a backward,
-  /// and does it end in a gradient of the input?
-  using BlockKey =
-      std::tuple<const models::LayerGraph*, RecomputeKind, std::vector<bool>, bool, bool>;
-  std::map<BlockKey, int> block_of_;
+  std::map<BlockKey, int> block_of_;  // index into those of this stage
   std::vector<ShardedLayer> sharded_;
   std::vector<PlacedLayer> placed_;
   ParameterOrder order_;
-  std::vector<ChunkKeeps> keeps_;  // by chunk, of a micro-batch
-  std::int64_t transient_bytes_ = 0;
   std::int64_t quantized_bytes_ = 0;
 };
 
@@ -291,11 +233,16 @@ void keep_forwards(std::vector<Task>& tasks) {
   for (Task& task : tasks) task = parts_of(task).front();
 }
 
-std::shared_ptr<const Schedule> tasks_of(const Plan& plan, Pass pass) {
-  auto schedule = std::make_shared<Schedule>(schedule_of(plan));
+Schedule tasks_of(const Plan& plan, Pass pass) {
+  Schedule schedule = schedule_of(plan);
   if (pass == Pass::ForwardOnly)
-    for (std::vector<Task>& tasks : schedule->tasks) keep_forwards(tasks);
+    for (std::vector<Task>& tasks : schedule.tasks) keep_forwards(tasks);
   return schedule;
+}
+
+std::shared_ptr<StagesInCommon> in_common(const Plan& plan, models::ModelGraph graph, Pass pass) {
+  return std::make_shared<StagesInCommon>(
+      StagesInCommon{.graph = std::move(graph), .schedule = tasks_of(plan, pass)});
 }
 
 void require_valid(const Plan& plan) {
@@ -317,12 +264,11 @@ void require_lowerable(const Plan& plan, int stage) {
 std::deque<Lowering> place_all(const Plan& plan, Pass pass, const ExecutionProfile& profile) {
   require_lowerable(plan, 0);
   require_listable(plan, plan.model.num_layers, "of all stages");
-  const auto graph = std::make_shared<const models::ModelGraph>(models::build_graph(plan.model));
-  const auto schedule = tasks_of(plan, pass);
+  const auto common = in_common(plan, models::build_graph(plan.model), pass);
   std::deque<Lowering> stages;  // which refer to their own members
   std::int64_t listed = 0;
   for (int stage = 0; stage < plan.parallel.pp; ++stage)
-    listed = stages.emplace_back(plan, graph, stage, pass, profile, schedule).place_model(listed);
+    listed = stages.emplace_back(plan, common, stage, pass, profile).place_model(listed);
   return stages;
 }
 
@@ -340,8 +286,7 @@ Program lower(const Plan& plan, int stage, Pass pass, const ExecutionProfile& pr
 Program lower(const Plan& plan, const models::ModelGraph& graph, int stage, Pass pass,
               const ExecutionProfile& profile) {
   require_lowerable(plan, stage);
-  Lowering lowering(plan, std::make_shared<const models::ModelGraph>(graph), stage, pass, profile,
-                    tasks_of(plan, pass));
+  Lowering lowering(plan, in_common(plan, graph, pass), stage, pass, profile);
   lowering.place_model(0);
   return lowering.run();
 }
@@ -352,6 +297,17 @@ std::vector<Program> lower_all(const Plan& plan, Pass pass, const ExecutionProfi
   programs.reserve(stages.size());
   for (; !stages.empty(); stages.pop_front()) programs.push_back(stages.front().run());
   return programs;
+}
+
+void set_micro_batch_size(Program& program, int size) {
+  Plan& plan = program.plan;
+  const int microbatches = plan.num_microbatches();
+  plan.micro_batch_size = size;
+  plan.workload.global_batch_size = std::int64_t{microbatches} * size * plan.parallel.dp;
+  set_sizes(program);
+  for (Block& block : program.blocks) plan_block_memory(block, program.sizes);
+  plan_memory(program, tasks_of(plan, Pass::Training), Pass::Training);
+  link(program);
 }
 
 std::vector<MemoryPlan> lower_memory(const Plan& plan) {

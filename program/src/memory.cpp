@@ -21,12 +21,13 @@ struct Lifetime {
 /// The last operation that may run while a communication is still reading: the one before the first
 /// that touches what it makes. Reusing its operands earlier would make the operations in between
 /// wait for it.
-int end_of_reading(const ShardedLayer& layer, const std::vector<Operation>& operations, int index) {
+int end_of_reading(const Block& block, const std::vector<Operation>& operations, int index) {
   const Operation& operation = operations[at(index)];
   if (operation.lane == Lane::Compute) return index;
   const auto made_here = [&](ValueId id) {
-    return std::ranges::any_of(operation.outputs,
-                               [&](ValueId made) { return layer.root(made) == layer.root(id); });
+    return std::ranges::any_of(operation.outputs, [&](ValueId made) {
+      return root_of(block, made) == root_of(block, id);
+    });
   };
   int last = index;
   while (last + 1 < static_cast<int>(operations.size()) &&
@@ -36,19 +37,18 @@ int end_of_reading(const ShardedLayer& layer, const std::vector<Operation>& oper
   return last;
 }
 
-std::vector<Lifetime> lifetimes(const ShardedLayer& layer,
-                                const std::vector<Operation>& operations) {
+std::vector<Lifetime> lifetimes(const Block& block, const std::vector<Operation>& operations) {
   std::map<ValueId, Lifetime> found;
   for (int i = 0; i < static_cast<int>(operations.size()); ++i) {
     const auto touch = [&](ValueId id, int last) {
-      const ValueId root = layer.root(id);
-      const Value& value = layer.block.values[at(root)];
+      const ValueId root = root_of(block, id);
+      const Value& value = block.values[at(root)];
       if (value.storage != Storage::Transient) return;
       const auto [entry, fresh] =
           found.try_emplace(root, Lifetime{.root = root, .bytes = value.bytes, .first = i});
       entry->second.last = std::max(entry->second.last, last);
     };
-    const int end = end_of_reading(layer, operations, i);
+    const int end = end_of_reading(block, operations, i);
     for (const ValueId id : operations[at(i)].inputs) touch(id, end);
     for (const ValueId id : operations[at(i)].outputs) touch(id, i);
   }
@@ -96,8 +96,7 @@ std::int64_t aligned_bytes(const Value& value, const models::SymbolValues& sizes
 }
 
 /// What is asked for with every instance of the block.
-void note_values(ShardedLayer& layer, const models::SymbolValues& sizes) {
-  Block& block = layer.block;
+void note_values(Block& block, const models::SymbolValues& sizes) {
   const auto first_with = [&](Storage storage) -> std::optional<ValueId> {
     const auto found = std::ranges::find_if(
         block.values, [&](const Value& value) { return value.storage == storage && !value.alias; });
@@ -108,7 +107,7 @@ void note_values(ShardedLayer& layer, const models::SymbolValues& sizes) {
   block.output_gradient = first_with(Storage::LayerOutputGrad);
   for (Value& value : block.values) {
     value.bytes = aligned_bytes(value, sizes);
-    if (value.alias) value.alias = layer.root(*value.alias);  // a ring's chains are long
+    if (value.alias) value.alias = root_of(block, *value.alias);  // a ring's chains are long
   }
 }
 
@@ -133,9 +132,8 @@ void place_kept(Block& block) {
 
 }  // namespace
 
-std::int64_t plan_block_memory(ShardedLayer& layer, const models::SymbolValues& sizes) {
-  Block& block = layer.block;
-  note_values(layer, sizes);
+void plan_block_memory(Block& block, const models::SymbolValues& sizes) {
+  note_values(block, sizes);
   block.quantized_bytes = 0;
   for (Value& value : block.values) {
     if (value.storage == Storage::QuantizedWeight) {
@@ -146,14 +144,13 @@ std::int64_t plan_block_memory(ShardedLayer& layer, const models::SymbolValues& 
   place_kept(block);
   block.saved_bytes = block.kept_bytes[static_cast<std::size_t>(Keep::UntilInputGrad)] +
                       block.kept_bytes[static_cast<std::size_t>(Keep::UntilWeightGrad)];
-  std::int64_t transient = 0;
+  block.transient_bytes = 0;
   for (const auto* operations : {&block.forward, &block.backward}) {
-    std::vector<Lifetime> values = lifetimes(layer, *operations);
-    transient = std::max(transient, pack(values));
+    std::vector<Lifetime> values = lifetimes(block, *operations);
+    block.transient_bytes = std::max(block.transient_bytes, pack(values));
     for (const Lifetime& placed : values)
       block.values[at(placed.root)].offset_bytes = placed.offset;
   }
-  return transient;
 }
 
 }  // namespace meshplan::program

@@ -40,7 +40,7 @@ void ShardedLayer::emit(std::string name, Phase phase, Lane lane, decltype(Opera
                         .outputs = std::move(outputs)});
 }
 
-ValueId ShardedLayer::root(ValueId id) const {
+ValueId root_of(const Block& block, ValueId id) {
   const auto alias = [&] { return block.values[static_cast<std::size_t>(id)].alias; };
   while (alias()) id = *alias();
   return id;

@@ -40,6 +40,9 @@ struct LayerParameter {
   bool frozen() const { return parameter.frozen; }
 };
 
+/// The value that owns the storage of `id`.
+ValueId root_of(const Block& block, ValueId id);
+
 struct ShardedLayer {
   Block block;
   std::vector<Placement> placement;                // of block.values
@@ -58,8 +61,7 @@ struct ShardedLayer {
   /// Appends an operation: to the forward pass, or where its phase is another, to the backward one.
   void emit(std::string name, Phase phase, Lane lane, decltype(Operation::work) work,
             std::vector<ValueId> inputs, std::vector<ValueId> outputs);
-  /// The value that owns the storage of `id`.
-  ValueId root(ValueId id) const;
+  ValueId root(ValueId id) const { return root_of(block, id); }
   /// Shape (T, D) with the tokens divided among the tp group if they are sharded.
   bool tokens_sharded(ValueId id) const {
     return placement[static_cast<std::size_t>(id)] == Placement::TokensSharded;
@@ -99,8 +101,8 @@ void separate_weight_gradients(ShardedLayer& layer);
 /// Does a value live in Region::Saved?
 bool is_kept(const Value& value);
 
-/// Pass 4: offsets of saved and transient values. @returns bytes of the transient region needed
-std::int64_t plan_block_memory(ShardedLayer& layer, const models::SymbolValues& sizes);
+/// Pass 4: offsets of saved and transient values, and how much there is of each.
+void plan_block_memory(Block& block, const models::SymbolValues& sizes);
 
 /// Elements of a value, as an expression; at most one dimension has a symbol.
 models::Dim element_count(const std::vector<models::Dim>& shape);

@@ -95,6 +95,7 @@ void ChunkCosts::set_task(const Plan& plan) {
   sets_.clear();
   shapes_.clear();
   pipelines_.clear();
+  programs_.clear();
   graphs_.clear();
   graph_ = models::build_graph(plan.model);
   kinds_with_experts_.clear();
@@ -169,13 +170,20 @@ void ChunkCosts::describe(const PlanKeys& keys, RecomputeKind recompute, TaskMix
 ChunkCosts::PipelinePair ChunkCosts::pipelines_of(const Plan& plan, const PlanKeys& keys,
                                                   RecomputeKind recompute, TaskMix mix,
                                                   const TaskGroups& groups, int num_stages) {
+  program_key_.set(keys.programs, keys.expert_blocks);
+  if (program_key_ != last_programs_) programs_.clear();
+  last_programs_ = program_key_;
   const auto get = [&](bool experts) {
     describe(keys, recompute, mix, groups, num_stages, experts);
     if (const auto found = pipelines_.find(key_); found != pipelines_.end()) return &found->second;
     Plan small = small_plan(plan, recompute, mix, num_stages);
     if (!experts) small.parallel.ep = small.parallel.etp = small.parallel.dp = 1;
     if (!experts) small.workload.global_batch_size /= expert_replicas(plan.parallel);
-    return &pipelines_.emplace(key_, Pipeline{std::move(small), profile_of(plan), groups, {}})
+    program_key_.set(keys.programs, num_stages, recompute, mix, experts);
+    if (experts) program_key_.add(keys.expert_blocks);
+    return &pipelines_
+                .emplace(key_,
+                         Pipeline{std::move(small), profile_of(plan), groups, program_key_, {}})
                 .first->second;
   };
   PipelinePair pair{.dense = get(false)};
@@ -209,6 +217,24 @@ const models::ModelGraph& ChunkCosts::graph_of(int kind, int num_layers) {
   return entry->second;
 }
 
+/// Lowered once for all sizes of micro-batches.
+const program::Program& ChunkCosts::program_of(const Pipeline& pipeline, int layer_class,
+                                               int stage) {
+  program_key_.set(pipeline.program, layer_class, stage);
+  if (const auto found = programs_.find(program_key_); found != programs_.end()) {
+    program::set_micro_batch_size(found->second, pipeline.plan.micro_batch_size);
+    return found->second;
+  }
+  const int num_layers = pipeline.plan.model.num_layers;
+  program::ExecutionProfile profile = pipeline.profile;
+  profile.frozen_part = frozen_part(layer_class, num_layers);
+  return programs_
+      .emplace(program_key_,
+               program::lower(pipeline.plan, graph_of(classes_[at(layer_class)].kind, num_layers),
+                              stage, program::Pass::Training, profile))
+      .first->second;
+}
+
 const StagePrices& ChunkCosts::prices(const PipelinePair& pipelines, int layer_class, int stage) {
   Pipeline& pipeline = has_experts(layer_class) ? *pipelines.experts : *pipelines.dense;
   if (classes_[at(layer_class)].flow == Flow::Ends) stage = 0;
@@ -221,13 +247,7 @@ const StagePrices& ChunkCosts::prices(const PipelinePair& pipelines, int layer_c
                              .cp = pipeline.groups.cp,
                              .ep = pipeline.groups.ep,
                              .etp = pipeline.groups.etp};
-  const int num_layers = pipeline.plan.model.num_layers;
-  program::ExecutionProfile profile = pipeline.profile;
-  profile.frozen_part = frozen_part(layer_class, num_layers);
-  entry->second = price_stage(
-      program::lower(pipeline.plan, graph_of(classes_[at(layer_class)].kind, num_layers), stage,
-                     program::Pass::Training, profile),
-      pricing);
+  entry->second = price_stage(program_of(pipeline, layer_class, stage), pricing);
   return entry->second;
 }
 

@@ -107,6 +107,7 @@ class ChunkCosts {
     program::Plan plan;  // of two layers a stage
     program::ExecutionProfile profile;
     TaskGroups groups;
+    CacheKey program;                                   // what its programs depend on
     std::map<std::pair<int, int>, StagePrices> stages;  // by class of layer and stage
   };
   /// Layers without experts cost the same whatever divides experts, so sets have theirs in common.
@@ -148,6 +149,7 @@ class ChunkCosts {
                             program::RecomputeKind recompute, TaskMix mix, const TaskGroups& groups,
                             int num_stages);
   const models::ModelGraph& graph_of(int kind, int num_layers);
+  const program::Program& program_of(const Pipeline& pipeline, int layer_class, int stage);
   const StagePrices& prices(const PipelinePair& pipelines, int layer_class, int stage);
 
   const Cluster& cluster_;
@@ -160,7 +162,10 @@ class ChunkCosts {
   int lowest_trained_ = -1;
   std::map<std::pair<int, int>, models::ModelGraph> graphs_;  // of one kind: by kind and layers
   KnownPrices known_;                                         // of operations
-  CacheKey key_;
+  CacheKey key_, program_key_;
+  /// Of the last plans, which differ in the size of micro-batches: lowering takes longest.
+  std::unordered_map<CacheKey, program::Program, CacheKey::Hash> programs_;
+  CacheKey last_programs_;
   std::unordered_map<CacheKey, Pipeline, CacheKey::Hash> pipelines_;
   std::unordered_map<CacheKey, Set, CacheKey::Hash> sets_;
   std::unordered_map<CacheKey, int, CacheKey::Hash> shapes_;  // numbers of them

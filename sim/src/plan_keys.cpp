@@ -32,8 +32,9 @@ void PlanKeys::set(const program::Plan& plan) {
 
   layout.set(tp, cp, pp, dp, ep, etp, zero_stage > 0, zero_shard_group, rank_order);
   schedule.set(schedule_kind, pp, vpp, custom_schedule);
-  blocks.set(tp, sp, cp, context_parallel, max_tokens_per_rank, micro_batch_size, progress_thread,
-             program::keeps_quantized_weights(plan));
+  programs.set(tp, sp, cp, context_parallel, max_tokens_per_rank, progress_thread,
+               program::keeps_quantized_weights(plan));
+  blocks.set(programs, micro_batch_size);
   expert_blocks.set(ep, etp, expert_imbalance, expected_expert_imbalance);
   division.set(pp, vpp, layers_per_stage, count_ends_as_layers, recompute_kind, recompute_layers,
                recompute_per_stage);

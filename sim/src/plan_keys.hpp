@@ -23,7 +23,8 @@ struct TrainingTask {
 struct PlanKeys {
   CacheKey layout;         // where groups lie on the cluster
   CacheKey schedule;       // who does what when, but for the number of micro-batches
-  CacheKey blocks;         // what a layer costs, but for its recompute
+  CacheKey programs;       // what a layer does, but for its recompute and how much of it there is
+  CacheKey blocks;         // what it costs: of one size of micro-batch
   CacheKey expert_blocks;  // and what one with experts does besides
   CacheKey division;       // which layers a virtual stage has, and which of them recompute
   CacheKey buckets;        // which gradients are reduced at once, and how

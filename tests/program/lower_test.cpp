@@ -6,6 +6,7 @@
 
 #include "program/inspect.hpp"
 #include "program/plans.hpp"
+#include "program/program_json.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -34,6 +35,52 @@ TEST_CASE("Stages hold consecutive layers, the embedding on the first, the head 
   CHECK(test::has_parameter(programs[1], "layers.3.mlp.down_proj.weight"));
   CHECK(test::has_parameter(programs[1], "head.norm.weight"));
   CHECK_FALSE(test::has_parameter(programs[1], "layers.0.mlp.down_proj.weight"));
+}
+
+// Lowering to the wanted size is what it is held against.
+TEST_CASE("A program given another size of micro-batches is that of a plan of this size",
+          "[program][lower]") {
+  std::vector<Plan> plans = test::all_plans();
+  for (Plan& plan : test::float8_plans()) plans.push_back(std::move(plan));
+  models::ModelSpec experts = test::llama_style();
+  experts.ffn_size = 0;
+  experts.moe = models::MoeSpec{.num_experts = 8, .top_k = 2, .expert_ffn_size = 32};
+  for (const double capacity : {0.0, 1.25}) {
+    experts.moe->capacity_factor = capacity;
+    for (const ParallelConfig& parallel :
+         {ParallelConfig{}, ParallelConfig{.tp = 2, .pp = 2, .dp = 2, .ep = 2, .sp = true}})
+      for (const int zero_stage : {0, 3}) {
+        plans.push_back(make_plan(experts, parallel));
+        plans.back().zero_stage = zero_stage;
+      }
+  }
+  for (std::size_t i = 0; i < plans.size(); i += 3) {  // of each kind, recompute takes turns
+    plans.push_back(plans[i]);
+    plans.back().recompute.kind = static_cast<RecomputeKind>(i % 3);
+  }
+  int compared = 0;
+  for (const Plan& plan : plans) {
+    Plan larger = plan;
+    larger.micro_batch_size = 3 * plan.micro_batch_size;
+    larger.workload.global_batch_size *= 3;
+    if (!check(plan).empty() || !check(larger).empty()) continue;
+    CAPTURE(test::describe(plan));
+    for (int stage = 0; stage < plan.parallel.pp; ++stage) {
+      Program resized = lower(plan, stage);
+      set_micro_batch_size(resized, larger.micro_batch_size);
+      const Program wanted = lower(larger, stage);
+      REQUIRE(to_json(resized) == to_json(wanted));
+      REQUIRE(resized.kept_places == wanted.kept_places);
+      for (std::size_t b = 0; b < wanted.blocks.size(); ++b)
+        for (std::size_t v = 0; v < wanted.blocks[b].values.size(); ++v) {
+          const Value &one = resized.blocks[b].values[v], &other = wanted.blocks[b].values[v];
+          REQUIRE(std::pair(one.offset_bytes, one.bytes) ==
+                  std::pair(other.offset_bytes, other.bytes));
+        }
+      ++compared;
+    }
+  }
+  CHECK(compared > 500);
 }
 
 TEST_CASE("Identical layers share one block", "[program][lower]") {

@@ -37,6 +37,10 @@ Program lower(const Plan& plan, int stage, Pass pass = Pass::Training,
 Program lower(const Plan& plan, const models::ModelGraph& graph, int stage,
               Pass pass = Pass::Training, const ExecutionProfile& profile = meshplan_profile());
 
+/// Gives a training program micro-batches of another size, as many as before. What is computed, and
+/// in which order, does not depend on it: this takes a fraction of lowering a plan of that size.
+void set_micro_batch_size(Program& program, int size);
+
 /// What each stage's program would plan, without listing its operations.
 /// @throws ConfigError as lower_all, also if they were too many to list
 std::vector<MemoryPlan> lower_memory(const Plan& plan);

@@ -374,6 +374,7 @@ struct Block {
   std::vector<Operation> backward;         // with what it recomputes
   std::int64_t saved_bytes = 0;            // kept by the forward pass, per layer and micro-batch
   KeptBytes kept_bytes{};                  // the same by Keep, with what the input gradient leaves
+  std::int64_t transient_bytes = 0;        // that a pass over it needs at once
   std::int64_t quantized_bytes = 0;        // of a layer in Region::QuantizedWeights
   std::optional<ValueId> input;            // Storage::LayerInput
   std::optional<ValueId> output_gradient;  // Storage::LayerOutputGrad
