@@ -351,6 +351,24 @@ const Operation& operation_of(const Program& program, const OperationInstance& i
   return (ref.backward ? block.backward : block.forward)[at(ref.index)];
 }
 
+const CollectiveOp* collective_of(const Operation& operation) {
+  if (const auto* flat = std::get_if<FlatCollectiveOp>(&operation.work)) return &flat->collective;
+  return std::get_if<CollectiveOp>(&operation.work);
+}
+
+std::set<Group> groups_used(const Program& program) {
+  std::set<Group> used;
+  const auto note = [&used](const Operation& operation) {
+    if (const CollectiveOp* collective = collective_of(operation)) used.insert(collective->group);
+  };
+  std::ranges::for_each(program.step_operations, note);
+  for (const Block& block : program.blocks) {
+    std::ranges::for_each(block.forward, note);
+    std::ranges::for_each(block.backward, note);
+  }
+  return used;
+}
+
 std::vector<std::int64_t> local_shape(const models::SymbolValues& sizes, const Value& value) {
   std::vector<std::int64_t> shape;
   for (const models::Dim& dim : value.shape) shape.push_back(models::evaluate(dim, sizes));

@@ -8,30 +8,19 @@ namespace meshplan::runtime {
 
 using program::Group;
 
-namespace {
-
-/// ZeRO reduces the gradients of experts that have no replica all the same: they are copied.
-bool reduced_alone(Group group) {
-  return group == Group::ExpertDp || group == Group::ExpertZeroShards ||
-         group == Group::ExpertZeroReplicas;
-}
-
-}  // namespace
-
-Groups::Groups(Communicator& world, const program::Mesh& mesh)
-    : world_(world), mesh_(mesh), coordinates_(mesh.coordinates(world.rank())) {
-  if (world.size() == 1) return;
-  const auto create = [&](Group group, std::string_view name) -> std::unique_ptr<Communicator> {
-    if (mesh_.group_size(group) == 1 && !reduced_alone(group)) return nullptr;
+Groups::Groups(Communicator& world, std::span<const program::Program* const> programs)
+    : world_(world),
+      mesh_(program::mesh_of(programs.front()->plan)),
+      coordinates_(mesh_.coordinates(world.rank())) {
+  const auto create = [&](Group group, std::string_view name) {
     return world.create_group(mesh_.group(group, world.rank()), name);
   };
-  for (const Group group : {Group::Tp, Group::Cp, Group::DpCp, Group::TpPp, Group::Embedding,
-                            Group::Ep, Group::Etp, Group::ExpertDp, Group::KvCopies})
-    groups_[group] = create(group, program::name_of(group));
-  if (mesh_.zero_shard_group() > 0)
-    for (const Group group : {Group::ZeroShards, Group::ZeroReplicas, Group::ExpertZeroShards,
-                              Group::ExpertZeroReplicas})
-      groups_[group] = create(group, program::name_of(group));
+  std::set<Group> used;
+  for (const program::Program* program : programs) used.merge(program::groups_used(*program));
+  used.erase(Group::World);
+  // In one order on all ranks: who makes a group waits for its other members.
+  for (const Group group : used) groups_[group] = create(group, program::name_of(group));
+  if (mesh_.group_size(Group::Pp) == 1) return;
   forward_ = create(Group::Pp, "pp forward");
   backward_ = create(Group::Pp, "pp backward");
 }
@@ -39,7 +28,7 @@ Groups::Groups(Communicator& world, const program::Mesh& mesh)
 Communicator& Groups::of(Group group) const {
   if (group == Group::World) return world_;
   const auto found = groups_.find(group);
-  if (found == groups_.end() || found->second == nullptr)
+  if (found == groups_.end())
     throw InvariantError(fmt::format("no communicator for group {}", program::name_of(group)));
   return *found->second;
 }

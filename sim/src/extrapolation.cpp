@@ -16,12 +16,6 @@ namespace {
 using program::OperationInstance;
 using program::Program;
 
-const program::CollectiveOp* collective_of(const program::Operation& operation) {
-  if (const auto* flat = std::get_if<program::FlatCollectiveOp>(&operation.work))
-    return &flat->collective;
-  return std::get_if<program::CollectiveOp>(&operation.work);
-}
-
 /// What a user calls it; without sizes, so that layers and micro-batches share a name.
 std::string name_of_work(const Program& program, const OperationInstance& instance,
                          const program::Mesh& mesh, int rank) {

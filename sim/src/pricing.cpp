@@ -14,15 +14,9 @@ namespace meshplan::sim {
 namespace {
 
 using program::CollectiveOp;
-using program::FlatCollectiveOp;
 using program::OperationInstance;
 using program::PeerOp;
 using program::Program;
-
-const CollectiveOp* collective_of(const program::Operation& operation) {
-  if (const auto* flat = std::get_if<FlatCollectiveOp>(&operation.work)) return &flat->collective;
-  return std::get_if<CollectiveOp>(&operation.work);
-}
 
 /// Copies of offloaded state cross a GPU's link to its host; on a processor they are streams.
 const program::StepOp* copy_over_link(const program::Operation& operation, const Cluster& cluster) {

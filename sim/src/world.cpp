@@ -27,12 +27,6 @@ using program::OperationInstance;
 using program::PeerOp;
 using program::Program;
 
-const CollectiveOp* collective_of(const program::Operation& operation) {
-  if (const auto* flat = std::get_if<program::FlatCollectiveOp>(&operation.work))
-    return &flat->collective;
-  return std::get_if<CollectiveOp>(&operation.work);
-}
-
 std::vector<int> compute_runs(const StageTables& tables) {
   constexpr auto kCompute = static_cast<std::size_t>(program::Lane::Compute);
   const std::vector<int>& order = tables.lane_order[kCompute];
@@ -74,16 +68,7 @@ StageTables tables_of(const Program& program) {
 
 std::vector<Group> groups_used(const std::vector<Program>& programs) {
   std::set<Group> used;
-  const auto note = [&](const program::Operation& operation) {
-    if (const CollectiveOp* collective = collective_of(operation)) used.insert(collective->group);
-  };
-  for (const Program& program : programs) {
-    for (const auto& operation : program.step_operations) note(operation);
-    for (const auto& block : program.blocks) {
-      for (const auto& operation : block.forward) note(operation);
-      for (const auto& operation : block.backward) note(operation);
-    }
-  }
+  for (const Program& program : programs) used.merge(program::groups_used(program));
   return {used.begin(), used.end()};
 }
 

@@ -39,8 +39,8 @@ struct Rank {
       : program(std::move(lowered)),
         device(rules),
         world(make_recording_world(rank, program.plan.parallel.world_size(), &device)),
-        groups(*world, program::Mesh(program.plan.parallel, program.plan.rank_order)),
         programs{&program},
+        groups(*world, programs),
         arena(device.backend(), programs, &device),
         executor(program, device, arena, groups, nullptr) {
     const auto tokens =
@@ -58,8 +58,8 @@ struct Rank {
   Program program;
   RecordingDevice device;
   std::unique_ptr<runtime::Communicator> world;
-  runtime::Groups groups;
   std::vector<const Program*> programs;
+  runtime::Groups groups;
   runtime::Arena arena;
   runtime::Executor executor;
   runtime::StepBatch batch;

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -453,6 +454,11 @@ struct Program {
 };
 
 const Operation& operation_of(const Program& program, const OperationInstance& instance);
+
+/// Of a CollectiveOp or FlatCollectiveOp; null for any other.
+const CollectiveOp* collective_of(const Operation& operation);
+/// Whose communicators the program's collectives need.
+std::set<Group> groups_used(const Program& program);
 
 /// The chunk of this role that gets the output of `chunk` without a message, if one does.
 std::optional<int> chunk_after(const Program& program, int chunk);

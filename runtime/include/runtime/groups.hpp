@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <span>
 
 #include "program/mesh.hpp"
 #include "program/program.hpp"
@@ -9,13 +10,12 @@
 
 namespace meshplan::runtime {
 
-/// The communicators of a rank: one per process group of the mesh in which there is somebody else,
-/// and one per direction of pipeline traffic, so that activations and gradients never wait for each
-/// other's order.
+/// The communicators of a rank: one per process group that its programs use, and one per direction
+/// of pipeline traffic, so that activations and gradients never wait for each other's order.
 class Groups {
  public:
   /// Collective over `world`. Ranks of `world` beyond the mesh must not call it.
-  Groups(Communicator& world, const program::Mesh& mesh);
+  Groups(Communicator& world, std::span<const program::Program* const> programs);
 
   /// @throws InvariantError for a group without a communicator
   Communicator& of(program::Group group) const;
