@@ -35,7 +35,7 @@ Trainer::Trainer(program::Program training, std::optional<program::Program> eval
       evaluation_(std::move(evaluation)),
       device_(device),
       device_world_(device.make_world(world)),
-      groups_(device_world_ ? *device_world_ : world, programs_of(training_, evaluation_)),
+      groups_(device_world_ ? *device_world_ : world, world, programs_of(training_, evaluation_)),
       arena_(device.backend(), programs_of(training_, evaluation_), &device),
       training_executor_(training_, device, arena_, groups_, status) {
   initialize_parameters(training_, groups_.coordinates(), shard_place(), seed, device.backend(),

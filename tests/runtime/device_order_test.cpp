@@ -39,8 +39,9 @@ struct Rank {
       : program(std::move(lowered)),
         device(rules),
         world(make_recording_world(rank, program.plan.parallel.world_size(), &device)),
+        host_world(make_recording_world(rank, program.plan.parallel.world_size(), nullptr)),
         programs{&program},
-        groups(*world, programs),
+        groups(*world, *host_world, programs),
         arena(device.backend(), programs, &device),
         executor(program, device, arena, groups, nullptr) {
     const auto tokens =
@@ -58,6 +59,7 @@ struct Rank {
   Program program;
   RecordingDevice device;
   std::unique_ptr<runtime::Communicator> world;
+  std::unique_ptr<runtime::Communicator> host_world;
   std::vector<const Program*> programs;
   runtime::Groups groups;
   runtime::Arena arena;

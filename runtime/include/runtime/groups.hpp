@@ -10,12 +10,15 @@
 
 namespace meshplan::runtime {
 
-/// The communicators of a rank: one per process group that its programs use, and one per direction
-/// of pipeline traffic, so that activations and gradients never wait for each other's order.
+/// The communicators of a rank: one per process group that the programs of any rank use, and one
+/// per direction of pipeline traffic, so that activations and gradients never wait for each other's
+/// order.
 class Groups {
  public:
-  /// Collective over `world`. Ranks of `world` beyond the mesh must not call it.
-  Groups(Communicator& world, std::span<const program::Program* const> programs);
+  /// Collective over `world` and over `host_world`, which has the same ranks and moves host memory;
+  /// the two may be one. Ranks beyond the mesh must not call it.
+  Groups(Communicator& world, Communicator& host_world,
+         std::span<const program::Program* const> programs);
 
   /// @throws InvariantError for a group without a communicator
   Communicator& of(program::Group group) const;
