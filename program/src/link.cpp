@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <iterator>
-#include <map>
+#include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "program/address.hpp"
 #include "program/lower.hpp"
@@ -43,29 +43,24 @@ class Access {
   std::array<int, kNumLanes> readers_{};  // of lanes_read_
 };
 
-struct Segment {
-  std::int64_t end = 0;
-  Access access;
-};
-
 /// Accesses by byte range; segments do not overlap, are split where a new access begins or ends,
-/// and become one where they are written at once.
+/// and become one where they are written at once. Sorted vectors, as most accesses are of just the
+/// bytes of a segment.
 class ByteMap {
  public:
   template <class Visit>
   void read(std::int64_t begin, std::int64_t end, Visit visit_access) {
-    if (Access* same = find(begin, end)) return visit_access(*same);
-    split(begin);
-    split(end);
-    std::int64_t covered = begin;
-    for (auto it = segments_.lower_bound(begin); covered < end;) {
-      if (it == segments_.end() || it->first > covered) {  // a gap that nobody touched yet
-        const std::int64_t stop = it == segments_.end() ? end : std::min(end, it->first);
-        it = segments_.emplace_hint(it, covered, Segment{.end = stop, .access = {}});
+    if (begin >= end) return;
+    std::size_t i = at_or_behind(begin);
+    if (is_segment(i, begin, end)) return visit_access(accesses_[i]);
+    i = split(i, begin);
+    for (std::int64_t covered = begin; covered < end; covered = ranges_[i++].end) {
+      if (i == ranges_.size() || ranges_[i].begin > covered) {  // a gap that nobody touched yet
+        const std::int64_t stop = i == ranges_.size() ? end : std::min(end, ranges_[i].begin);
+        insert(i, {covered, stop}, {});
       }
-      visit_access(it->second.access);
-      covered = it->second.end;
-      ++it;
+      if (ranges_[i].end > end) split(i + 1, end);
+      visit_access(accesses_[i]);
     }
   }
 
@@ -73,44 +68,59 @@ class ByteMap {
   template <class Visit>
   void write(std::int64_t begin, std::int64_t end, const Access& access, Visit visit_access) {
     if (begin >= end) return;
-    if (Access* same = find(begin, end)) {
-      visit_access(*same);
-      *same = access;
+    std::size_t first = at_or_behind(begin);
+    if (is_segment(first, begin, end)) {
+      visit_access(accesses_[first]);
+      accesses_[first] = access;
       return;
     }
-    split(begin);
-    split(end);
-    const auto first = segments_.lower_bound(begin);
-    auto behind = first;
-    for (; behind != segments_.end() && behind->first < end; ++behind)
-      visit_access(behind->second.access);
-    if (first != behind && first->first == begin) {
-      first->second = {.end = end, .access = access};
-      segments_.erase(std::next(first), behind);
-    } else {
-      segments_.erase(first, behind);
-      segments_.emplace_hint(behind, begin, Segment{.end = end, .access = access});
-    }
+    first = split(first, begin);
+    const std::size_t behind = split(at_or_behind(end), end);
+    if (first == behind) return insert(first, {begin, end}, access);
+    for (std::size_t i = first; i < behind; ++i) visit_access(accesses_[i]);
+    ranges_[first] = {begin, end};
+    accesses_[first] = access;
+    ranges_.erase(iterator(ranges_, first + 1), iterator(ranges_, behind));
+    accesses_.erase(iterator(accesses_, first + 1), iterator(accesses_, behind));
   }
 
  private:
-  /// Of just these bytes, as they are touched most often.
-  Access* find(std::int64_t begin, std::int64_t end) {
-    const auto found = segments_.find(begin);
-    return found != segments_.end() && found->second.end == end ? &found->second.access : nullptr;
+  struct Range {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+  };
+
+  /// The first segment that begins at `where` or behind it.
+  std::size_t at_or_behind(std::int64_t where) const {
+    return static_cast<std::size_t>(std::ranges::lower_bound(ranges_, where, {}, &Range::begin) -
+                                    ranges_.begin());
   }
 
-  void split(std::int64_t where) {
-    auto it = segments_.upper_bound(where);
-    if (it == segments_.begin()) return;
-    --it;
-    if (it->first >= where || it->second.end <= where) return;
-    Segment tail = it->second;
-    it->second.end = where;
-    segments_.emplace(where, tail);
+  bool is_segment(std::size_t i, std::int64_t begin, std::int64_t end) const {
+    return i < ranges_.size() && ranges_[i].begin == begin && ranges_[i].end == end;
   }
 
-  std::map<std::int64_t, Segment> segments_;
+  /// @param i  at_or_behind(where)
+  /// @returns the same of the segments as they are after
+  std::size_t split(std::size_t i, std::int64_t where) {
+    if (i == 0 || ranges_[i - 1].end <= where) return i;
+    insert(i, {where, ranges_[i - 1].end}, accesses_[i - 1]);
+    ranges_[i - 1].end = where;
+    return i;
+  }
+
+  void insert(std::size_t i, Range range, Access access) {
+    ranges_.insert(iterator(ranges_, i), range);
+    accesses_.insert(iterator(accesses_, i), access);
+  }
+
+  template <class T>
+  static typename std::vector<T>::iterator iterator(std::vector<T>& of, std::size_t i) {
+    return of.begin() + static_cast<std::ptrdiff_t>(i);
+  }
+
+  std::vector<Range> ranges_;
+  std::vector<Access> accesses_;  // of ranges_
 };
 
 /// When communication that needs nothing of its own task begins, which would else depend on where
