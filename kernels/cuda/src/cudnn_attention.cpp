@@ -99,7 +99,7 @@ class CudnnAttention::Impl {
     if (result.refusal.empty()) {
       try {
         result.graph = attention_graph(op);
-        result.plan = plan_graph(handle(), result.graph->graph, result.refusal);
+        result.plan = plan_graph({.handle = handle()}, result.graph->graph, result.refusal);
       } catch (const CudaError& error) {  // what cuDNN cannot describe it cannot compute
         result.refusal = error.what();
       }
