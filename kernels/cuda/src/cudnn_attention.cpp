@@ -95,7 +95,8 @@ class CudnnAttention::Impl {
     const auto found = plans_.find(key(op));
     if (found != plans_.end()) return found->second;
     Planned result;
-    result.refusal = graph_refusal(op);
+    result.refusal = version_refusal(cudnnGetVersion());
+    if (result.refusal.empty()) result.refusal = graph_refusal(op);
     if (result.refusal.empty()) {
       try {
         result.graph = attention_graph(op);

@@ -35,6 +35,14 @@ void finalize(const CudnnDescriptor& descriptor) {
 
 }  // namespace
 
+std::string version_refusal(std::size_t version) {
+  constexpr std::size_t kOldest =
+      91900;  // whose engines tests/kernels/cuda/cudnn_plans_test.cpp saw
+  if (version >= kOldest) return "";
+  return fmt::format("cuDNN {}.{}.{} was loaded, 9.19.0 or later is needed", version / 10000,
+                     version / 100 % 100, version % 100);
+}
+
 Dims dense_strides(const Dims& dims) {
   return {dims[1] * dims[2] * dims[3], dims[2] * dims[3], dims[3], 1};
 }

@@ -15,7 +15,15 @@
 
 #include "kernels/cuda/handles.hpp"
 
+#if CUDNN_VERSION < 91900
+#error "meshplan needs the headers of cuDNN 9.19.0 or later (or -DMESHPLAN_CUDA=OFF)"
+#endif
+
 namespace meshplan::kernels::cuda {
+
+/// Empty, or why the cuDNN that was loaded is not to be trusted with our graphs.
+/// @param version  as of cudnnGetVersion(): 10000 major + 100 minor + patch
+std::string version_refusal(std::size_t version);
 
 struct CudnnDescriptorTraits {
   using Handle = cudnnBackendDescriptor_t;
