@@ -95,11 +95,12 @@ class CudnnAttention::Impl {
     const auto found = plans_.find(key(op));
     if (found != plans_.end()) return found->second;
     Planned result;
-    result.refusal = graph_refusal(op);
+    result.refusal = version_refusal(cudnnGetVersion());
+    if (result.refusal.empty()) result.refusal = graph_refusal(op);
     if (result.refusal.empty()) {
       try {
         result.graph = attention_graph(op);
-        result.plan = plan_graph(handle(), result.graph->graph, result.refusal);
+        result.plan = plan_graph({.handle = handle()}, result.graph->graph, result.refusal);
       } catch (const CudaError& error) {  // what cuDNN cannot describe it cannot compute
         result.refusal = error.what();
       }

@@ -35,6 +35,14 @@ void finalize(const CudnnDescriptor& descriptor) {
 
 }  // namespace
 
+std::string version_refusal(std::size_t version) {
+  constexpr std::size_t kOldest =
+      91900;  // whose engines tests/kernels/cuda/cudnn_plans_test.cpp saw
+  if (version >= kOldest) return "";
+  return fmt::format("cuDNN {}.{}.{} was loaded, 9.19.0 or later is needed", version / 10000,
+                     version / 100 % 100, version % 100);
+}
+
 Dims dense_strides(const Dims& dims) {
   return {dims[1] * dims[2] * dims[3], dims[2] * dims[3], dims[3], 1};
 }
@@ -207,20 +215,23 @@ bool is_deterministic(const CudnnDescriptor& configuration) {
          notes.begin() + count;
 }
 
-CudnnDescriptor operation_graph(cudnnHandle_t handle, const CudnnGraph& graph) {
+CudnnDescriptor operation_graph(const CudnnTarget& target, const CudnnGraph& graph) {
   CudnnDescriptor result = make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  set(result, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, &handle);
+  if (target.handle != nullptr)
+    set(result, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, &target.handle);
   set(result, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
       graph.operations().data(), graph.operations().size());
   return result;
 }
 
-std::vector<CudnnDescriptor> engine_configurations(const CudnnDescriptor& graph) {
+std::vector<CudnnDescriptor> engine_configurations(const CudnnTarget& target,
+                                                   const CudnnDescriptor& graph) {
   constexpr cudnnBackendHeurMode_t kMode = CUDNN_HEUR_MODE_A;
   constexpr std::size_t kMost = 16;
   const CudnnDescriptor heuristics = make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   set(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph.get());
   set(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, &kMode);
+  if (target.device != nullptr) set(heuristics, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, target.device);
   if (cudnnBackendFinalize(heuristics.get()) != CUDNN_STATUS_SUCCESS) return {};
   std::vector<CudnnDescriptor> configurations;
   std::vector<cudnnBackendDescriptor_t> handles;
@@ -244,20 +255,30 @@ std::string last_error() {
 
 }  // namespace
 
-CudnnPlan plan_graph(cudnnHandle_t handle, const CudnnGraph& graph, std::string& refusal) {
-  const CudnnDescriptor operations = operation_graph(handle, graph);
+CudnnDescriptor described_device(const std::string& json) {
+  CudnnDescriptor device = make(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+  set(device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, json.c_str(),
+      json.size() + 1);
+  finalize(device);
+  return device;
+}
+
+CudnnPlan plan_graph(const CudnnTarget& target, const CudnnGraph& graph, std::string& refusal) {
+  const CudnnDescriptor operations = operation_graph(target, graph);
   if (cudnnBackendFinalize(operations.get()) != CUDNN_STATUS_SUCCESS) {
     refusal = "cuDNN refuses the graph: " + last_error();
     return {};
   }
   refusal = "cuDNN has no engine for it";
-  for (const CudnnDescriptor& configuration : engine_configurations(operations)) {
+  for (const CudnnDescriptor& configuration : engine_configurations(target, operations)) {
     if (!is_deterministic(configuration)) {
       refusal = "cuDNN's engines for it are not deterministic";
       continue;
     }
     CudnnDescriptor plan = make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    set(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, &handle);
+    if (target.handle != nullptr)
+      set(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, &target.handle);
+    if (target.device != nullptr) set(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, target.device);
     set(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration.get());
     if (cudnnBackendFinalize(plan.get()) != CUDNN_STATUS_SUCCESS) {
       refusal = "cuDNN cannot plan it: " + last_error();

@@ -1,6 +1,6 @@
 // Operation graphs of cuDNN's backend API (cudnn_graph.h), as far as attention needs them: 4-D
-// tensors, matrix products, pointwise operations, reductions, reshapes. Building one needs no GPU;
-// planning it does.
+// tensors, matrix products, pointwise operations, reductions, reshapes. Building one needs no GPU,
+// nor does planning it for a described device.
 #pragma once
 
 #include <cudnn.h>
@@ -15,7 +15,15 @@
 
 #include "kernels/cuda/handles.hpp"
 
+#if CUDNN_VERSION < 91900
+#error "meshplan needs the headers of cuDNN 9.19.0 or later (or -DMESHPLAN_CUDA=OFF)"
+#endif
+
 namespace meshplan::kernels::cuda {
+
+/// Empty, or why the cuDNN that was loaded is not to be trusted with our graphs.
+/// @param version  as of cudnnGetVersion(): 10000 major + 100 minor + patch
+std::string version_refusal(std::size_t version);
 
 struct CudnnDescriptorTraits {
   using Handle = cudnnBackendDescriptor_t;
@@ -108,9 +116,19 @@ struct CudnnPlan {
   std::int64_t workspace_bytes = 0;
 };
 
+/// What a graph is planned for: the device of a handle or, without one, a described device.
+struct CudnnTarget {
+  cudnnHandle_t handle = nullptr;
+  cudnnBackendDescriptor_t device = nullptr;
+};
+
+/// A device by its properties in JSON (members as in tests/kernels/cuda/devices), which need not be
+/// there. A plan for it cannot be executed.
+CudnnDescriptor described_device(const std::string& json);
+
 /// The first engine that heuristics propose, that finalizes and that has no note of being
 /// nondeterministic. @return no plan and why not in `refusal` where there is none
-CudnnPlan plan_graph(cudnnHandle_t handle, const CudnnGraph& graph, std::string& refusal);
+CudnnPlan plan_graph(const CudnnTarget& target, const CudnnGraph& graph, std::string& refusal);
 
 /// @param operands  (tensor id, address) of every tensor in memory and every constant
 void execute(cudnnHandle_t handle, const CudnnPlan& plan,

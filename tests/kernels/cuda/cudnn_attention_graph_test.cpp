@@ -52,6 +52,12 @@ TEST_CASE("cuDNN accepts every node of the attention graphs", "[kernels][cuda]")
   }
 }
 
+TEST_CASE("a cuDNN that is too old is named beside the one that is needed", "[kernels][cuda]") {
+  CHECK(version_refusal(91002) == "cuDNN 9.10.2 was loaded, 9.19.0 or later is needed");
+  CHECK(version_refusal(91900).empty());
+  CHECK(version_refusal(100000).empty());
+}
+
 TEST_CASE("what cuDNN cannot do as we define it goes to our own kernels", "[kernels][cuda]") {
   const auto refused = [](const auto& change) {
     AttentionForward op = forward();

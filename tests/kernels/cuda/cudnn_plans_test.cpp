@@ -1,0 +1,218 @@
+// cuDNN plans the attention graphs for GPUs that are described to it (tests/kernels/cuda/devices),
+// with none there: which shapes have an engine, and how much workspace it asks for.
+#include <cudnn.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "cudnn_attention_graph.hpp"
+
+namespace meshplan::kernels::cuda::test {
+
+namespace {
+
+constexpr std::array<const char*, 3> kDevices = {"a100", "h100", "b200"};
+
+CudnnDescriptor device_of(const std::string& name) {
+  std::ifstream file(fmt::format("{}/{}.json", MESHPLAN_DEVICES, name));
+  REQUIRE(file.good());
+  return described_device({std::istreambuf_iterator<char>(file), {}});
+}
+
+/// Operands as the model's layers have them: q, k and v beside each other in one projection.
+AttentionForward forward(const AttentionShape& shape, DType dtype) {
+  const std::int64_t row = std::int64_t{shape.heads + 2 * shape.kv_heads} * shape.head_size;
+  return {.shape = shape,
+          .dtype = dtype,
+          .q_stride = row,
+          .kv_stride = row,
+          .o_stride = std::int64_t{shape.heads} * shape.head_size};
+}
+AttentionBackward backward(const AttentionShape& shape, DType dtype) {
+  const AttentionForward f = forward(shape, dtype);
+  return {.shape = shape,
+          .dtype = dtype,
+          .q_stride = f.q_stride,
+          .kv_stride = f.kv_stride,
+          .o_stride = f.o_stride,
+          .dq_stride = f.q_stride,
+          .dkv_stride = f.kv_stride};
+}
+
+template <class Op>
+std::int64_t workspace_bytes(const CudnnDescriptor& device, const Op& op) {
+  REQUIRE(graph_refusal(op).empty());
+  const auto graph = attention_graph(op);
+  std::string refusal;
+  const CudnnPlan plan = plan_graph({.device = device.get()}, graph->graph, refusal);
+  INFO(refusal);
+  REQUIRE(plan.plan.get() != nullptr);
+  return plan.workspace_bytes;
+}
+
+/// What cuDNN 9.19 asked for, in the order of kDevices. Backward: the scores' gradient, 2 B H Q K
+/// bytes with Q and K in whole tiles, and dk and dv of every query head where heads share them.
+struct Recorded {
+  const char* what;
+  AttentionShape shape;
+  DType dtype;
+  std::array<std::int64_t, 3> forward;
+  std::array<std::int64_t, 3> backward;
+};
+const std::vector<Recorded> kRecorded = {
+    {"bf16, one kv head per head",
+     {.num_sequences = 1,
+      .query_len = 2048,
+      .key_len = 2048,
+      .heads = 32,
+      .kv_heads = 32,
+      .head_size = 128},
+     DType::BF16,
+     {0, 256, 0},
+     {268'435'584, 268'435'712, 268'435'584}},
+    {"bf16, grouped",
+     {.num_sequences = 1,
+      .query_len = 8192,
+      .key_len = 8192,
+      .heads = 32,
+      .kv_heads = 8,
+      .head_size = 128},
+     DType::BF16,
+     {0, 256, 0},
+     {4'429'185'152, 4'429'185'280, 4'429'185'152}},
+    {"bf16, heads of 64",
+     {.num_sequences = 2,
+      .query_len = 2048,
+      .key_len = 2048,
+      .heads = 32,
+      .kv_heads = 8,
+      .head_size = 64},
+     DType::BF16,
+     {0, 256, 0},
+     {570'425'472, 570'425'600, 570'425'472}},
+    {"fp16, heads of 64",
+     {.num_sequences = 2,
+      .query_len = 2048,
+      .key_len = 2048,
+      .heads = 32,
+      .kv_heads = 8,
+      .head_size = 64},
+     DType::F16,
+     {0, 256, 0},
+     {570'425'472, 570'425'600, 570'425'472}},
+    {"bf16, without a mask",
+     {.num_sequences = 2,
+      .query_len = 2048,
+      .key_len = 2048,
+      .heads = 32,
+      .kv_heads = 8,
+      .head_size = 128,
+      .causal = false},
+     DType::BF16,
+     {0, 256, 0},
+     {603'979'904, 603'980'032, 603'979'904}},
+    {"bf16, the second half of the queries",
+     {.num_sequences = 2,
+      .query_len = 1024,
+      .key_len = 2048,
+      .heads = 32,
+      .kv_heads = 8,
+      .head_size = 128,
+      .query_offset = 1024},
+     DType::BF16,
+     {0, 256, 0},
+     {335'544'448, 335'544'576, 335'544'448}},
+    {"bf16, queries amid the keys",
+     {.num_sequences = 2,
+      .query_len = 1024,
+      .key_len = 2048,
+      .heads = 32,
+      .kv_heads = 8,
+      .head_size = 128,
+      .query_offset = 512},
+     DType::BF16,
+     {0, 256, 0},
+     {335'544'448, 335'544'576, 335'544'448}},
+    {"bf16, window",
+     {.num_sequences = 2,
+      .query_len = 2048,
+      .key_len = 2048,
+      .heads = 32,
+      .kv_heads = 8,
+      .head_size = 128,
+      .window = 512},
+     DType::BF16,
+     {0, 256, 0},
+     {603'979'904, 603'980'032, 603'979'904}},
+    {"fp16, window and offset",
+     {.num_sequences = 2,
+      .query_len = 1024,
+      .key_len = 2048,
+      .heads = 32,
+      .kv_heads = 8,
+      .head_size = 128,
+      .query_offset = 1024,
+      .window = 512},
+     DType::F16,
+     {0, 256, 0},
+     {335'544'448, 335'544'576, 335'544'448}},
+    {"bf16, odd lengths",
+     {.num_sequences = 2,
+      .query_len = 1025,
+      .key_len = 1025,
+      .heads = 32,
+      .kv_heads = 8,
+      .head_size = 128},
+     DType::BF16,
+     {0, 256, 0},
+     {185'106'560, 194'019'584, 185'106'560}},
+    {"bf16, heads of 80, odd lengths and offset",
+     {.num_sequences = 3,
+      .query_len = 77,
+      .key_len = 131,
+      .heads = 6,
+      .kv_heads = 2,
+      .head_size = 80,
+      .query_offset = 54},
+     DType::BF16,
+     {0, 256, 0},
+     {1'639'552, 1'934'592, 1'639'552}},
+    {"fp16, heads of 40, odd lengths, offset, window",
+     {.num_sequences = 3,
+      .query_len = 77,
+      .key_len = 131,
+      .heads = 6,
+      .kv_heads = 2,
+      .head_size = 40,
+      .query_offset = 54,
+      .window = 20},
+     DType::F16,
+     {0, 256, 0},
+     {1'262'208, 1'557'248, 1'262'208}},
+};
+
+}  // namespace
+
+TEST_CASE("cuDNN has an engine for every attention graph on A100, H100 and B200",
+          "[kernels][cuda]") {
+  INFO("cuDNN " << cudnnGetVersion());
+  for (std::size_t i = 0; i < kDevices.size(); ++i) {
+    const CudnnDescriptor device = device_of(kDevices[i]);
+    for (const Recorded& row : kRecorded) {
+      INFO(kDevices[i] << ": " << row.what);
+      CHECK(workspace_bytes(device, forward(row.shape, row.dtype)) == row.forward[i]);
+      CHECK(workspace_bytes(device, backward(row.shape, row.dtype)) == row.backward[i]);
+    }
+  }
+}
+
+TEST_CASE("a device that is not described as cuDNN wants it is refused", "[kernels][cuda]") {
+  CHECK_THROWS_AS(described_device("{}"), CudaError);
+}
+
+}  // namespace meshplan::kernels::cuda::test
