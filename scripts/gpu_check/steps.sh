@@ -26,6 +26,16 @@ refuse() { # refuse NAME REASON
   failed=1
 }
 
+# end_group GROUP: what the shell of a step left behind has 5 s to end, as mpiexec ends its ranks
+end_group() {
+  local _
+  for _ in $(seq 25); do
+    kill -0 -- "-$1" 2>/dev/null || return 0
+    sleep 0.2
+  done
+  kill -KILL -- "-$1" 2>/dev/null || true
+}
+
 # step NAME SECONDS COMMAND...: a program or a function; 77 means skipped. Returns its exit code.
 step() {
   local name=$1 limit=$2 left=$((stage_end - SECONDS)) begin=$SECONDS code=0 log=$results/$1.log
@@ -38,8 +48,10 @@ step() {
   echo "-- $name (at most $limit s)"
   # Into a file and not a pipe: what a hung step leaves behind could keep a pipe open for ever.
   timeout --kill-after=5 "$limit" bash -euo pipefail -c '"$@"' "$name" "$@" >"$log" 2>&1 </dev/null &
-  tail -n +1 -s 0.2 -f --pid=$! "$log" 2>/dev/null
-  wait $! || code=$?
+  local group=$!
+  tail -n +1 -s 0.2 -f --pid=$group "$log" 2>/dev/null
+  wait $group || code=$?
+  end_group $group
   local said
   said=$(grep -v '^[[:space:]]*$' "$log" | tail -n 1 | cut -c -160)
   case $code in

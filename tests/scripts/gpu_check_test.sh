@@ -21,7 +21,7 @@ expect 2 "usage" "$sheet"
 
 # --- without a GPU every stage says so, ends with 0 and leaves its archive
 mkdir bare && for program in bash awk cat chmod column cp cut date dirname du env grep head ldd ls mkdir mv nproc \
-  python3 readlink rm sed sort strip tail tar timeout touch tr uniq wc xargs gzip git; do
+  python3 readlink rm sed seq sleep sort strip tail tar timeout touch tr uniq wc xargs gzip git; do
   ln -s "$(command -v $program)" "bare/$program"
 done
 for stage in smoke kernels parity speed loop; do
