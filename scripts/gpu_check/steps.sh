@@ -20,9 +20,9 @@ skip() { # skip NAME REASON
   record "$1" skipped 0 "$2"
 }
 
-refuse() { # refuse NAME REASON
+refuse() { # refuse NAME REASON [SECONDS]
   echo "gpu_check: $2" >&2
-  record "$1" FAILED 0 "$2"
+  record "$1" FAILED "${3:-0}" "$2"
   failed=1
 }
 
@@ -57,8 +57,8 @@ step() {
   case $code in
     0) record "$name" passed $((SECONDS - begin)) "$said" ;;
     77) record "$name" skipped $((SECONDS - begin)) "$said" ;;
-    124 | 137) refuse "$name" "$name: ended by its time limit of $limit s; last it said: $said" ;;
-    *) refuse "$name" "$name: exit code $code: $said" ;;
+    124 | 137) refuse "$name" "$name: ended by its time limit of $limit s; last it said: $said" $((SECONDS - begin)) ;;
+    *) refuse "$name" "$name: exit code $code: $said" $((SECONDS - begin)) ;;
   esac
   return $code
 }
