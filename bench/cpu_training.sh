@@ -9,9 +9,7 @@ meshplan=$root/build/release/cli/meshplan
 rounds=${1:-5}
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 
-# GPT-2's vocabulary needs token ids; which ones does not matter for the time.
-LC_ALL=C awk 'BEGIN {srand(1); for (i = 0; i < 60000; ++i) printf "%d\n", int(rand() * 50257)}' >"$work/ids.txt"
-/usr/bin/perl -ne 'print pack("v", $_)' "$work/ids.txt" >"$work/tokens.u16"
+/usr/bin/python3 "$root/bench/random_tokens.py" "$work/tokens.u16" 50257 60000
 
 plan() { # plan PRECISION
   "$meshplan" simulate --model gpt2-124m --cluster cpu-host --gpus 1 --global-batch 4 --micro-batch 4 --seq-len 64 \
@@ -26,7 +24,7 @@ ours() { # ours THREADS PRECISION -> tokens/s
 # The malloc settings keep pages; without them PyTorch loses a quarter.
 theirs() { # theirs THREADS [--bf16]
   MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000 MALLOC_TOP_PAD_=268435456 OMP_NUM_THREADS=$1 \
-    /usr/bin/python3 "$root/bench/pytorch_gpt2_step.py" --threads "$1" "${@:2}"
+    /usr/bin/python3 "$root/bench/pytorch_step.py" --threads "$1" "${@:2}"
 }
 median() { sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
 

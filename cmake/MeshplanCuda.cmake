@@ -1,6 +1,7 @@
 # Decides whether the CUDA backend is built: MESHPLAN_CUDA = AUTO (where everything it needs is
 # found), ON (an error otherwise) or OFF. Sets MESHPLAN_CUDA_ENABLED and, if it is, the targets
-# CUDA::cudart, CUDA::cublasLt, meshplan::cudnn and meshplan::nccl.
+# CUDA::cudart, meshplan::cublasLt, meshplan::cudnn and meshplan::nccl. Python's wheels of NVIDIA's
+# libraries do as well, where a prefix has links to them (scripts/gpu_check.sh).
 
 set(MESHPLAN_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO, ON or OFF")
 set_property(CACHE MESHPLAN_CUDA PROPERTY STRINGS AUTO ON OFF)
@@ -28,14 +29,14 @@ elseif(MESHPLAN_CUDA)
     get_filename_component(root ${CMAKE_CUDA_COMPILER} REALPATH)
     get_filename_component(root ${root} DIRECTORY)
     get_filename_component(root ${root} DIRECTORY)
-    foreach(library cudnn nccl)
+    foreach(library cublasLt cudnn nccl)
       find_path(${library}_INCLUDE_DIR ${library}.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${root}/include)
       find_library(${library}_LIBRARY ${library} HINTS ${CUDAToolkit_LIBRARY_DIR} ${root}/lib64)
       mark_as_advanced(${library}_INCLUDE_DIR ${library}_LIBRARY)
     endforeach()
     if(NOT CUDAToolkit_FOUND)
       set(MESHPLAN_CUDA_MISSING "no CUDA toolkit 12.4 or later")
-    elseif(NOT TARGET CUDA::cublasLt)
+    elseif(NOT cublasLt_INCLUDE_DIR OR NOT cublasLt_LIBRARY)
       set(MESHPLAN_CUDA_MISSING "no cuBLASLt")
     elseif(NOT cudnn_INCLUDE_DIR OR NOT cudnn_LIBRARY)
       set(MESHPLAN_CUDA_MISSING "no cuDNN")
@@ -63,7 +64,7 @@ if(MESHPLAN_CUDA_ENABLED)
   if(CCACHE_PROGRAM)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
   endif()
-  foreach(library cudnn nccl)
+  foreach(library cublasLt cudnn nccl)
     add_library(meshplan::${library} INTERFACE IMPORTED)
     set_target_properties(meshplan::${library} PROPERTIES
       INTERFACE_INCLUDE_DIRECTORIES ${${library}_INCLUDE_DIR}

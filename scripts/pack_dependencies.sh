@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Packs what meshplan is built and run with, apart from CUDA and the compiler, into one archive: for a
 # machine with a GPU on which nothing can be installed. Needs the packages of scripts/setup.sh here.
-#   scripts/pack_dependencies.sh [ARCHIVE]      default: .deps/deps.tgz (ignored by git)
+#   scripts/pack_dependencies.sh [ARCHIVE]      default: .deps/deps.tar.xz (ignored by git)
 # There, scripts/gpu_check.sh unpacks it by itself.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-archive=${1:-$root/.deps/deps.tgz}
+archive=${1:-$root/.deps/deps.tar.xz}
+most_mib=30  # what travels to a machine with every session there must stay small
 mkdir -p "$(dirname "$archive")"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -22,6 +23,8 @@ for package in "${packages[@]}"; do
   dpkg -L "$package" | grep -E '^/usr/(include|lib|share/(cmake|nlohmann|pkgconfig))' |
     while read -r file; do
       [ -f "$file" ] || continue
+      # Parts of the packages that nothing here is linked with.
+      case ${file##*/} in libicuio.* | libicutest.* | libicutu.* | libmpichcxx.* | libmpichfort.* | *.mod) continue ;; esac
       case $file in *.a) [[ ${file##*/} =~ ^lib(benchmark|Catch2) ]] || continue ;; esac
       mkdir -p "$dest$(dirname "$file")"
       case $file in
@@ -51,5 +54,10 @@ for file in "$dest"/lib/*.so* "$dest/bin/mpiexec" "$dest/bin/hydra_pmi_proxy"; d
 ucx=$(dirname "$(ldconfig -p | awk '$1 == "libucs.so.0" && !n++ {print $NF}')")/ucx
 if [ -d "$ucx" ]; then cp -rL "$ucx" "$dest/lib/ucx"; fi  # UCX loads its transports at run time
 find "$dest/lib" -name '*.so*' -type f -exec strip --strip-unneeded {} +
-tar -czf "$archive" -C "$work" deps
-echo "$archive: $(du -h "$archive" | cut -f1)"
+find "$dest/lib" -name '*.a' -delete
+XZ_OPT=-6e tar -cJf "$archive" -C "$work" deps
+bytes=$(stat -c %s "$archive")
+awk -v name="$archive" -v bytes="$bytes" 'BEGIN {printf "%s: %.1f MiB\n", name, bytes / 1048576}'
+[ "$bytes" -le $((most_mib << 20)) ] ||
+  { echo "pack_dependencies: more than $most_mib MiB; the largest files are:" >&2
+    find "$dest" -type f -printf '%s %P\n' | sort -rn | head -5 >&2; exit 1; }

@@ -65,6 +65,17 @@ class Memory {
   void* data_;
 };
 
+/// One run, with the scratch that it needs.
+template <class Op>
+void run_once(kernels::CudaBackend& backend, const Op& op) {
+  const std::int64_t bytes = backend.scratch_bytes(op);
+  const Memory scratch(backend, bytes);
+  backend.set_scratch(scratch.data(), bytes);
+  backend.run(op);
+  backend.synchronize();
+  backend.set_scratch(nullptr, 0);
+}
+
 /// Seconds on the device: median of 21 runs, each between two events, after 5 to warm up.
 template <class Op>
 double seconds_of(kernels::CudaBackend& backend, const Op& op) {

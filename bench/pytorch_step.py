@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Training throughput of GPT-2 124M on a CPU with PyTorch, for bench/cpu_training.sh.
+"""Training throughput of GPT-2 124M and Llama 3.2 1B with PyTorch, for bench/cpu_training.sh (CPU) and
+scripts/gpu_check.sh (GPU).
 
 The same step as `meshplan run`: forward, mean cross entropy, backward, global norm clipping, AdamW
 (loops over lists of tensors), on random tokens. The weights start as meshplan's (GPT-2's: normal,
@@ -68,10 +69,68 @@ class Gpt2(nn.Module):
                 nn.init.normal_(parameter, std=0.02 / (math.sqrt(2 * layers) if ends_branch else 1))
 
     def logits(self, ids):
-        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
+        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
         for block in self.blocks:
             x = block(x)
         return self.norm(x) @ self.tokens.weight.T
+
+
+class LlamaBlock(nn.Module):
+    """Grouped-query attention with rotary positions, and SwiGLU."""
+
+    def __init__(self, width, heads, kv_heads, ffn):
+        super().__init__()
+        self.heads, self.kv_heads, self.size = heads, kv_heads, width // heads
+        self.attention_norm = nn.RMSNorm(width, eps=1e-5)
+        self.qkv = nn.Linear(width, (heads + 2 * kv_heads) * self.size, bias=False)
+        self.attention_out = nn.Linear(width, width, bias=False)
+        self.mlp_norm = nn.RMSNorm(width, eps=1e-5)
+        self.mlp_up = nn.Linear(width, 2 * ffn, bias=False)  # gate and up
+        self.mlp_down = nn.Linear(ffn, width, bias=False)
+
+    def attention(self, x, cos, sin):
+        batch, length, width = x.shape
+        heads = self.qkv(x).view(batch, length, -1, self.size).transpose(1, 2)
+        q, k, v = heads.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
+        q, k = (rotated(t, cos, sin) for t in (q, k))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return self.attention_out(y.transpose(1, 2).reshape(batch, length, width))
+
+    def forward(self, x, cos, sin):
+        x = x + self.attention(self.attention_norm(x), cos, sin)
+        gate, up = self.mlp_up(self.mlp_norm(x)).chunk(2, dim=-1)
+        return x + self.mlp_down(F.silu(gate) * up)
+
+
+def rotated(x, cos, sin):
+    first, second = x.chunk(2, dim=-1)
+    return (x * cos + torch.cat((-second, first), dim=-1) * sin).to(x.dtype)
+
+
+class Llama(nn.Module):
+    """Llama 3.2 1B; its rope frequencies are not rescaled for long contexts, which costs no time."""
+
+    def __init__(self, layers=16, width=2048, heads=32, kv_heads=8, ffn=8192, vocabulary=128256, theta=5e5):
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.blocks = nn.ModuleList(LlamaBlock(width, heads, kv_heads, ffn) for _ in range(layers))
+        self.norm = nn.RMSNorm(width, eps=1e-5)
+        size = width // heads
+        self.register_buffer("frequencies", theta ** (-torch.arange(0, size, 2) / size))
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=0.02)
+
+    def logits(self, ids):
+        angles = torch.outer(torch.arange(ids.shape[1], device=ids.device), self.frequencies).repeat(1, 2)
+        x, cos, sin = self.tokens(ids), angles.cos(), angles.sin()
+        for block in self.blocks:
+            x = block(x, cos, sin)
+        return self.norm(x) @ self.tokens.weight.T
+
+
+# What is trained, and the ids that it knows.
+MODELS = {"gpt2-124m": (Gpt2, 50257), "llama3.2-1b": (Llama, 128256)}
 
 
 def blas_libraries():
@@ -102,37 +161,57 @@ def denormal_share(tensors):
 
 def main():
     parser = argparse.ArgumentParser()
+    parser.add_argument("--model", choices=MODELS, default="gpt2-124m")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--compile", action="store_true", help="forward and loss by torch.compile")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--bf16", action="store_true", help="autocast")
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--micro-batch", type=int, help="sequences; default: the whole batch")
     parser.add_argument("--length", type=int, default=64)
     parser.add_argument("--describe", action="store_true")
     options = parser.parse_args()
-    libraries = require_fast_blas()
+    micro_batch = options.micro_batch or options.batch
+    if options.batch % micro_batch:
+        parser.error(f"--batch {options.batch} is no multiple of --micro-batch {micro_batch}")
+    on_gpu = options.device == "cuda"
+    libraries = [torch.cuda.get_device_name()] if on_gpu else require_fast_blas()
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
-    model = Gpt2()
+    make_model, vocabulary = MODELS[options.model]
+    # A GPU's products are fast with rows of 128 only, which is how meshplan pads its vocabulary, too.
+    model = make_model(vocabulary=-(-vocabulary // 128) * 128 if on_gpu else vocabulary).to(options.device)
     decayed = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() <= 1]
     optimizer = torch.optim.AdamW(
         [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
-        lr=3e-4, betas=(0.9, 0.95))
+        lr=3e-4, betas=(0.9, 0.95), **({"fused": True} if on_gpu else {}))
+
+    def loss_of(tokens):
+        logits = model.logits(tokens[:, :-1])
+        if options.describe:
+            logits.retain_grad()
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), tokens[:, 1:].reshape(-1)), logits
+
+    if options.compile:
+        loss_of = torch.compile(loss_of)
+    synchronize = torch.cuda.synchronize if on_gpu else lambda: None
     times = []
     for step in range(options.steps):
-        tokens = torch.randint(0, 50257, (options.batch, options.length + 1))
+        tokens = torch.randint(0, vocabulary, (options.batch, options.length + 1)).to(options.device)
+        synchronize()
         begin = time.perf_counter()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=options.bf16):
-            logits = model.logits(tokens[:, :-1])
-            if options.describe:
-                logits.retain_grad()
-            loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), tokens[:, 1:].reshape(-1))
-        loss.backward()
+        for part in tokens.split(micro_batch):
+            with torch.autocast(options.device, dtype=torch.bfloat16, enabled=options.bf16):
+                loss, logits = loss_of(part)
+            (loss * (micro_batch / options.batch)).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if options.describe and step + 1 == options.steps:
             denormal = denormal_share([logits.grad.float()] + [p.grad for p in model.parameters()])
         optimizer.zero_grad(set_to_none=True)
+        synchronize()
         times.append(time.perf_counter() - begin)
     if options.describe:
         dnn = re.search(r"MKL-DNN v([\d.]+)", torch.__config__.show())
