@@ -37,10 +37,16 @@ print(*dict.fromkeys([sysconfig.get_path("purelib"), *site.getsitepackages(), si
   fi
 }
 
+# Folder of the toolkit. Asked of nvcc, since what is called nvcc may be a wrapper that lies elsewhere.
+toolkit() {
+  local programs
+  programs=$("$nvcc" --dryrun -x cu -c /dev/null 2>&1 | sed -n 's/^#\$ _HERE_=//p')
+  [ -n "$programs" ] && readlink -f "$programs/.."
+}
+
 toolkit_has() { # toolkit_has LIBRARY
-  local toolkit folder
-  toolkit=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
-  for folder in "$toolkit"/{lib64,lib,targets/x86_64-linux/lib} /usr/lib/x86_64-linux-gnu; do
+  local folder
+  for folder in "$(toolkit)"/{lib64,lib,targets/x86_64-linux/lib} /usr/lib/x86_64-linux-gnu; do
     [ ! -e "$folder/lib$1.so" ] || return 0
   done
   return 1

@@ -144,19 +144,23 @@ expect 1 "loop: nothing failed" env PROGRAMS="$work/programs.tar.gz" PYTHON="$wo
 unset PROGRAMS
 
 # --- a build is configured with wheels that have no plain .so names
-nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+PATH=${PATH#*:}
+source "$root/scripts/gpu_check/machine.sh"
 if [ -z "$nvcc" ]; then
   echo "not tested: wheels, for there is no nvcc"
   finish
 fi
-toolkit=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
+printf '#!/bin/sh\nexec "%s" "$@"\n' "$nvcc" >fake/nvcc && chmod +x fake/nvcc  # a wrapper, as conda's
+toolkit=$(nvcc=$work/fake/nvcc toolkit)
 for pair in cudnn:cudnn nccl:nccl cublasLt:cu13 cudart:cu13; do
   library=${pair%:*} wheel=wheels/nvidia/${pair#*:}
   mkdir -p "$wheel/lib" "$wheel/include"
   for file in "$toolkit"/lib{64,}/lib"$library"*.so.*; do [ ! -e "$file" ] || ln -sf "$file" "$wheel/lib/"; done
   for file in "$toolkit/include/${library%Lt}"*.h; do [ ! -e "$file" ] || ln -sf "$file" "$wheel/include/"; done
 done
-PATH=${PATH#*:}
+for library in cudnn nccl cu13; do
+  [ -n "$(ls "wheels/nvidia/$library/lib")" ] || fail "no libraries for the stand-in of the wheel $library in '$toolkit'"
+done
 expect 0 "nothing failed" env SITE_PACKAGES="$work/wheels" TARGETS= "$sheet" build
 for name in cudnn nccl cublasLt; do
   grep -q "^${name}_LIBRARY:FILEPATH=$work/build/nvidia/lib/lib$name.so\$" build/CMakeCache.txt ||
