@@ -44,7 +44,7 @@ class Access {
 };
 
 /// Accesses by byte range; segments do not overlap, are split where a new access begins or ends,
-/// and become one where they are written at once. Sorted vectors, as most accesses are of just the
+/// and become one where they are written at once. A sorted vector, as most accesses are of just the
 /// bytes of a segment.
 class ByteMap {
  public:
@@ -52,75 +52,90 @@ class ByteMap {
   void read(std::int64_t begin, std::int64_t end, Visit visit_access) {
     if (begin >= end) return;
     std::size_t i = at_or_behind(begin);
-    if (is_segment(i, begin, end)) return visit_access(accesses_[i]);
+    if (is_segment(i, begin, end)) return visit_access(access(i));
     i = split(i, begin);
-    for (std::int64_t covered = begin; covered < end; covered = ranges_[i++].end) {
-      if (i == ranges_.size() || ranges_[i].begin > covered) {  // a gap that nobody touched yet
-        const std::int64_t stop = i == ranges_.size() ? end : std::min(end, ranges_[i].begin);
-        insert(i, {covered, stop}, {});
+    for (std::int64_t covered = begin; covered < end; covered = segments_[i++].end) {
+      if (i == segments_.size() || segments_[i].begin > covered) {  // a gap nobody touched yet
+        const std::int64_t stop =
+            i == segments_.size() ? end : std::min(end, segments_[i].begin);
+        insert(i, covered, stop, {});
       }
-      if (ranges_[i].end > end) split(i + 1, end);
-      visit_access(accesses_[i]);
+      if (segments_[i].end > end) split(i + 1, end);
+      visit_access(access(i));
     }
   }
 
-  /// Visits what the bytes were accessed by, whose place `access` takes.
+  /// Visits what the bytes were accessed by, whose place `by` takes.
   template <class Visit>
-  void write(std::int64_t begin, std::int64_t end, const Access& access, Visit visit_access) {
+  void write(std::int64_t begin, std::int64_t end, const Access& by, Visit visit_access) {
     if (begin >= end) return;
     std::size_t first = at_or_behind(begin);
     if (is_segment(first, begin, end)) {
-      visit_access(accesses_[first]);
-      accesses_[first] = access;
+      visit_access(access(first));
+      access(first) = by;
       return;
     }
     first = split(first, begin);
     const std::size_t behind = split(at_or_behind(end), end);
-    if (first == behind) return insert(first, {begin, end}, access);
-    for (std::size_t i = first; i < behind; ++i) visit_access(accesses_[i]);
-    ranges_[first] = {begin, end};
-    accesses_[first] = access;
-    ranges_.erase(iterator(ranges_, first + 1), iterator(ranges_, behind));
-    accesses_.erase(iterator(accesses_, first + 1), iterator(accesses_, behind));
+    if (first == behind) return insert(first, begin, end, by);
+    for (std::size_t i = first; i < behind; ++i) {
+      visit_access(access(i));
+      if (i > first) free_.push_back(segments_[i].access);
+    }
+    segments_[first].begin = begin;
+    segments_[first].end = end;
+    access(first) = by;
+    segments_.erase(place(first + 1), place(behind));
   }
 
  private:
-  struct Range {
+  struct Segment {
     std::int64_t begin = 0;
     std::int64_t end = 0;
+    std::size_t access = 0;  // into `accesses_`: what is moved about is small
   };
+
+  Access& access(std::size_t segment) { return accesses_[segments_[segment].access]; }
 
   /// The first segment that begins at `where` or behind it.
   std::size_t at_or_behind(std::int64_t where) const {
-    return static_cast<std::size_t>(std::ranges::lower_bound(ranges_, where, {}, &Range::begin) -
-                                    ranges_.begin());
+    return static_cast<std::size_t>(std::ranges::lower_bound(segments_, where, {}, &Segment::begin) -
+                                    segments_.begin());
   }
 
   bool is_segment(std::size_t i, std::int64_t begin, std::int64_t end) const {
-    return i < ranges_.size() && ranges_[i].begin == begin && ranges_[i].end == end;
+    return i < segments_.size() && segments_[i].begin == begin && segments_[i].end == end;
   }
 
   /// @param i  at_or_behind(where)
   /// @returns the same of the segments as they are after
   std::size_t split(std::size_t i, std::int64_t where) {
-    if (i == 0 || ranges_[i - 1].end <= where) return i;
-    insert(i, {where, ranges_[i - 1].end}, accesses_[i - 1]);
-    ranges_[i - 1].end = where;
+    if (i == 0 || segments_[i - 1].end <= where) return i;
+    const Access before = access(i - 1);
+    insert(i, where, segments_[i - 1].end, before);
+    segments_[i - 1].end = where;
     return i;
   }
 
-  void insert(std::size_t i, Range range, Access access) {
-    ranges_.insert(iterator(ranges_, i), range);
-    accesses_.insert(iterator(accesses_, i), access);
+  void insert(std::size_t i, std::int64_t begin, std::int64_t end, const Access& by) {
+    std::size_t own = accesses_.size();
+    if (free_.empty()) {
+      accesses_.push_back(by);
+    } else {
+      own = free_.back();
+      free_.pop_back();
+      accesses_[own] = by;
+    }
+    segments_.insert(place(i), {begin, end, own});
   }
 
-  template <class T>
-  static typename std::vector<T>::iterator iterator(std::vector<T>& of, std::size_t i) {
-    return of.begin() + static_cast<std::ptrdiff_t>(i);
+  std::vector<Segment>::iterator place(std::size_t i) {
+    return segments_.begin() + static_cast<std::ptrdiff_t>(i);
   }
 
-  std::vector<Range> ranges_;
-  std::vector<Access> accesses_;  // of ranges_
+  std::vector<Segment> segments_;
+  std::vector<Access> accesses_;
+  std::vector<std::size_t> free_;  // of `accesses_`
 };
 
 /// When communication that needs nothing of its own task begins, which would else depend on where
