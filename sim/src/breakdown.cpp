@@ -1,6 +1,7 @@
 #include "sim/breakdown.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <string>
@@ -152,6 +153,13 @@ void RankSpans::add(const SpanKind& kind, double start, double end, double ready
   pipeline_end_ = std::max(pipeline_end_, end);
 }
 
+/// In stages that do the same two may end at once but for rounding: then their categories decide.
+bool RankSpans::ends_before(const Piece& a, const Piece& b) {
+  constexpr double kAtOnce = 1e-9;  // seconds
+  if (std::abs(a.end - b.end) > kAtOnce) return a.end < b.end;
+  return a.category < b.category;
+}
+
 /// Of the time between two neighbouring boundaries.
 Category RankSpans::category_at(double time, const std::vector<const Piece*>& active) const {
   const Piece* awaited = nullptr;
@@ -160,7 +168,7 @@ Category RankSpans::category_at(double time, const std::vector<const Piece*>& ac
     if (piece->computes && piece->category != Category::Host) return piece->category;
     if (piece->computes) host = piece;
     // Of several in progress, the one that ends first is the one that was waited for.
-    else if (awaited == nullptr || piece->end < awaited->end)
+    else if (awaited == nullptr || ends_before(*piece, *awaited))
       awaited = piece;
   }
   if (host != nullptr) return Category::Host;

@@ -84,6 +84,7 @@ class RankSpans {
     Category category = Category::Other;
     bool computes = false;
   };
+  static bool ends_before(const Piece& a, const Piece& b);
   Category category_at(double time, const std::vector<const Piece*>& active) const;
 
   std::vector<Piece> pieces_;
