@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
+#include <tuple>
 
 #include "core/error.hpp"
 #include "core/index.hpp"
@@ -44,9 +45,10 @@ Lane pipeline_lane(bool forward, bool send, bool returns) {
 
 class Emitter {
  public:
-  Emitter(Program& program, Pass pass)
+  Emitter(Program& program, Pass pass, const std::vector<bool>& merged)
       : program_(program),
         pass_(pass),
+        merged_(merged),
         written_(program.parameters.size(), false),
         visited_(program.layers.size(), false) {
     int first = 0;
@@ -60,7 +62,9 @@ class Emitter {
 
   Instances run() {
     Instances all;
-    all.reserve(expected_operations());
+    constexpr std::size_t kRoom = 1024;  // for what is added later
+    all.reserve(static_cast<std::size_t>(listed_operations(program_, merged_)) +
+                4 * program_.tasks.size() + kRoom);
     for (int task = 0; task < static_cast<int>(program_.tasks.size()); ++task) {
       std::vector<Instances> parts;
       for (const Task& part : parts_of(program_.tasks[at(task)])) {
@@ -75,15 +79,6 @@ class Emitter {
   }
 
  private:
-  /// Of all micro-batches, with room for messages and what is added later: a list that grows by
-  /// doubling takes twice the memory.
-  std::size_t expected_operations() const {
-    constexpr std::size_t kRoom = 1024;
-    return static_cast<std::size_t>(operations_of_microbatch(program_) *
-                                    program_.plan.num_microbatches()) +
-           4 * program_.tasks.size() + kRoom;
-  }
-
   const Chunk& chunk_of(const Task& part) const { return program_.chunks[at(part.chunk)]; }
 
   bool is_remote(const std::optional<int>& stage) const {
@@ -169,24 +164,56 @@ class Emitter {
 
   void emit_layer(OperationInstance instance, int layer, const std::vector<Operation>& operations,
                   TaskKind kind) {
-    const LayerInstance& placed = program_.layers[at(layer)];
-    const Block& block = program_.blocks[at(placed.block)];
     instance.layer = layer;
+    if (is_merged(instance.task)) return emit_pass(instance, kind);
     for (int i = 0; i < static_cast<int>(operations.size()); ++i) {
       const Operation& operation = operations[at(i)];
       if (kind == TaskKind::BackwardInput && operation.deferrable) continue;
       if (kind == TaskKind::BackwardWeight && !operation.deferrable) continue;
       if (operation.once_per_step && visited_[at(layer)]) continue;
-      instance.operation = {
-          .block = placed.block, .backward = kind != TaskKind::Forward, .index = i};
-      instance.accumulate = false;
-      for (const ValueId output : operation.outputs)
-        if (block.values[at(output)].storage == Storage::Gradient)
-          instance.accumulate = !first_write(placed.parameters[at(block.values[at(output)].index)]);
-      instance.id = instance_id(instance.task, layer, operation.name);
-      sink_->push_back(instance);
+      emit_operation(instance, kind, i, operation);
     }
     visited_[at(layer)] = true;
+  }
+
+  void emit_operation(OperationInstance& instance, TaskKind kind, int index,
+                      const Operation& operation) {
+    const LayerInstance& placed = program_.layers[at(instance.layer)];
+    const Block& block = program_.blocks[at(placed.block)];
+    instance.operation = {
+        .block = placed.block, .backward = kind != TaskKind::Forward, .index = index};
+    instance.accumulate = false;
+    for (const ValueId output : operation.outputs)
+      if (block.values[at(output)].storage == Storage::Gradient)
+        instance.accumulate = !first_write(placed.parameters[at(block.values[at(output)].index)]);
+    instance.id = instance_id(instance.task, instance.layer, operation.name);
+    sink_->push_back(instance);
+  }
+
+  bool is_merged(int task) const { return !merged_.empty() && merged_[at(task)]; }
+
+  void emit_pass(OperationInstance instance, TaskKind kind) {
+    const LayerInstance& placed = program_.layers[at(instance.layer)];
+    const Chunk& chunk = program_.chunks[at(placed.chunk)];
+    const Block& block = program_.blocks[at(placed.block)];
+    const bool forward = kind == TaskKind::Forward;
+    const bool lowest = instance.layer == chunk.first_layer;
+    const bool highest = instance.layer == chunk.end_layer - 1;
+    const Operation& pass =
+        pass_of(block, kind, forward ? lowest : highest, forward ? highest : lowest);
+    const auto& [own_kind, lead, operations, tail] = std::get<LayerPassOp>(pass.work);
+    const std::vector<Operation>& listed = forward ? block.forward : block.backward;
+    for (const int i : lead) emit_operation(instance, kind, i, listed[at(i)]);
+    if (!operations.empty()) {
+      instance.operation = {.block = placed.block,
+                            .backward = !forward,
+                            .index = static_cast<int>(&pass - block.passes.data()),
+                            .pass = true};
+      instance.accumulate = true;
+      instance.id = instance_id(instance.task, instance.layer, pass.name);
+      sink_->push_back(instance);
+    }
+    for (const int i : tail) emit_operation(instance, kind, i, listed[at(i)]);
   }
 
   bool first_write(int parameter) {
@@ -199,10 +226,12 @@ class Emitter {
     const Chunk& chunk = chunk_of(part);
     const int peer = forward == send ? *chunk.next_stage : *chunk.previous_stage;
     const Plan& plan = program_.plan;
-    const std::string name =
-        fmt::format("{}_{}", send ? "send" : "recv", forward ? "forward" : "backward");
-    program_.step_operations.push_back(
-        {.name = name,
+    const std::tuple key(chunk.returns, forward, send, peer);
+    const auto [message, fresh] =
+        messages_.try_emplace(key, static_cast<int>(program_.step_operations.size()));
+    if (fresh)
+      program_.step_operations.push_back(
+        {.name = fmt::format("{}_{}", send ? "send" : "recv", forward ? "forward" : "backward"),
          .phase = forward ? Phase::Forward : Phase::InputGrad,
          .lane = pipeline_lane(forward, send, chunk.returns),
          .work = PeerOp{.send = send,
@@ -213,8 +242,8 @@ class Emitter {
                                      .divisor = plan.parallel.sp ? plan.parallel.tp : 1}},
          .inputs = {},
          .outputs = {}});
-    instance.operation = {.index = static_cast<int>(program_.step_operations.size()) - 1};
-    instance.id = instance_id(instance.task, -1, name);
+    instance.operation = {.index = message->second};
+    instance.id = instance_id(instance.task, -1, program_.step_operations[at(message->second)].name);
     sink_->push_back(std::move(instance));
   }
 
@@ -236,9 +265,11 @@ class Emitter {
 
   Program& program_;
   Pass pass_;
+  const std::vector<bool>& merged_;  // by task; or empty
   std::vector<SlotPool> gradients_;  // by leg
   std::vector<SlotPool> outputs_;
   Instances* sink_ = nullptr;
+  std::map<std::tuple<bool, bool, bool, int>, int> messages_;  // operations, by what they send
   std::vector<bool> written_;                        // by parameter
   std::vector<bool> visited_;                        // by layer: has it run in this step?
   std::map<std::pair<int, int>, Stream> handed_on_;  // by (chunk, micro-batch)
@@ -312,8 +343,9 @@ void add_reduction(Program& program, int bucket, int position, std::vector<Addit
 
 }  // namespace
 
-void emit_tasks(Program& program, Pass pass, const ExecutionProfile& profile) {
-  Instances instances = Emitter(program, pass).run();
+void emit_tasks(Program& program, Pass pass, const ExecutionProfile& profile,
+                const std::vector<bool>& merged) {
+  Instances instances = Emitter(program, pass, merged).run();
   std::vector<Addition> additions;
   if (program.plan.zero_stage >= 2) {
     instances = stream_units(program, std::move(instances));

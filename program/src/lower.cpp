@@ -13,6 +13,7 @@
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "core/index.hpp"
+#include "core/limits.hpp"
 #include "program/activations.hpp"
 #include "program/address.hpp"
 #include "program/compression.hpp"
@@ -67,21 +68,36 @@ class Lowering {
     make_tasks();
   }
 
-  /// Everything but the tasks' operations, of which there are too many for a program or not.
   /// @param listed  operations of programs that are placed already
   /// @returns those and this one's
   /// @throws ConfigError if they are too many
-  std::int64_t place_model(std::int64_t listed) {
+  std::int64_t require_listable(std::int64_t listed) const {
+    return program::require_listable(program_, listed, merged_);
+  }
+  /// Everything but the tasks' operations, of which there are too many for a program or not.
+  void place_model() {
     place_chunks();
     order_ = place_parameters(program_, placed_, sharded_, profile_);
     for (ShardedLayer& layer : sharded_) program_.blocks.push_back(std::move(layer.block));
-    return require_listable(program_, listed);
+  }
+
+  /// Operations of the step, and how many of them are left to list.
+  struct Merged {
+    std::int64_t operations = 0;
+    std::int64_t listed = 0;
+  };
+  /// @see lower_merged
+  Merged merge_layers(const ListedOperations& listed) {
+    const std::int64_t operations = listed_operations(program_, {});
+    for (Block& block : program_.blocks) add_passes(block, listed);
+    merged_ = merged_tasks(program_, listed);
+    return {operations, listed_operations(program_, merged_)};
   }
 
   Program run() {
     plan_memory(program_, schedule_, pass_);
     append_load(program_);
-    emit_tasks(program_, pass_, profile_);
+    emit_tasks(program_, pass_, profile_, merged_);
     insert_weight_gathers(program_);
     append_step_end(program_, order_, pass_);
     if (pass_ == Pass::Training) compress_reductions(program_);
@@ -217,6 +233,7 @@ class Lowering {
   const Schedule& schedule_;
   FrozenParameters frozen_;
   bool split_ = false;  // does this stage put weight gradients off?
+  std::vector<bool> merged_;  // by task: do its layers run as one operation each? Or empty
   ShardContext context_;
   Program program_;
   std::map<BlockKey, int> block_of_;  // index into those of this stage
@@ -257,19 +274,29 @@ void require_valid(const Plan& plan) {
 void require_lowerable(const Plan& plan, int stage) {
   require_valid(plan);
   require_invariant(stage >= 0 && stage < plan.parallel.pp, "stage outside the pipeline");
-  require_listable(plan, plan.model.num_layers / plan.parallel.pp, "of a stage");
+  require_listable(plan, plan.model.num_layers / plan.parallel.pp, "of a stage",
+                   limits::kLayerRuns);
 }
 
-/// Of every stage, before the operations of any are listed: what is too long is refused at once.
-std::deque<Lowering> place_all(const Plan& plan, Pass pass, const ExecutionProfile& profile) {
-  require_lowerable(plan, 0);
-  require_listable(plan, plan.model.num_layers, "of all stages");
+std::deque<Lowering> stages_of(const Plan& plan, Pass pass, const ExecutionProfile& profile,
+                               std::int64_t most_layer_runs) {
+  require_valid(plan);
+  require_listable(plan, plan.model.num_layers, "of all stages", most_layer_runs);
   const auto common = in_common(plan, models::build_graph(plan.model), pass);
   std::deque<Lowering> stages;  // which refer to their own members
-  std::int64_t listed = 0;
   for (int stage = 0; stage < plan.parallel.pp; ++stage)
-    listed = stages.emplace_back(plan, common, stage, pass, profile).place_model(listed);
+    stages.emplace_back(plan, common, stage, pass, profile);
   return stages;
+}
+
+/// @param stages  placed, so that what is too long is refused before any of it is listed
+std::vector<Program> list_all(std::deque<Lowering> stages) {
+  std::int64_t listed = 0;
+  for (const Lowering& stage : stages) listed = stage.require_listable(listed);
+  std::vector<Program> programs;
+  programs.reserve(stages.size());
+  for (; !stages.empty(); stages.pop_front()) programs.push_back(stages.front().run());
+  return programs;
 }
 
 }  // namespace
@@ -287,16 +314,32 @@ Program lower(const Plan& plan, const models::ModelGraph& graph, int stage, Pass
               const ExecutionProfile& profile) {
   require_lowerable(plan, stage);
   Lowering lowering(plan, in_common(plan, graph, pass), stage, pass, profile);
-  lowering.place_model(0);
+  lowering.place_model();
+  lowering.require_listable(0);
   return lowering.run();
 }
 
 std::vector<Program> lower_all(const Plan& plan, Pass pass, const ExecutionProfile& profile) {
-  std::deque<Lowering> stages = place_all(plan, pass, profile);
-  std::vector<Program> programs;
-  programs.reserve(stages.size());
-  for (; !stages.empty(); stages.pop_front()) programs.push_back(stages.front().run());
-  return programs;
+  std::deque<Lowering> stages = stages_of(plan, pass, profile, limits::kLayerRuns);
+  std::ranges::for_each(stages, &Lowering::place_model);
+  return list_all(std::move(stages));
+}
+
+std::optional<std::vector<Program>> lower_merged(const Plan& plan,
+                                                 const ListedOperations& listed) {
+  if (!merges_layers(plan)) return std::nullopt;
+  std::deque<Lowering> stages =
+      stages_of(plan, Pass::Training, meshplan_profile(), limits::kMergedLayerRuns);
+  std::int64_t all = 0, left = 0;
+  for (Lowering& stage : stages) {
+    stage.place_model();
+    const Lowering::Merged merged = stage.merge_layers(listed);
+    all += merged.operations;
+    left += merged.listed;
+  }
+  constexpr int kWorthwhile = 2;
+  if (kWorthwhile * left > all) return std::nullopt;
+  return list_all(std::move(stages));
 }
 
 void set_micro_batch_size(Program& program, int size) {
@@ -313,8 +356,12 @@ void set_micro_batch_size(Program& program, int size) {
 std::vector<MemoryPlan> lower_memory(const Plan& plan) {
   std::vector<MemoryPlan> memory;
   memory.reserve(at(plan.parallel.pp));
-  std::deque<Lowering> stages = place_all(plan, Pass::Training, {});
-  for (Lowering& stage : stages) memory.push_back(stage.memory());
+  std::deque<Lowering> stages =
+      stages_of(plan, Pass::Training, meshplan_profile(), limits::kMergedLayerRuns);
+  for (; !stages.empty(); stages.pop_front()) {
+    stages.front().place_model();
+    memory.push_back(stages.front().memory());
+  }
   return memory;
 }
 
@@ -348,6 +395,7 @@ const Operation& operation_of(const Program& program, const OperationInstance& i
   const OperationRef& ref = instance.operation;
   if (!ref.block) return program.step_operations[at(ref.index)];
   const Block& block = program.blocks[at(*ref.block)];
+  if (ref.pass) return block.passes[at(ref.index)];
   return (ref.backward ? block.backward : block.forward)[at(ref.index)];
 }
 

@@ -130,8 +130,19 @@ ParameterOrder place_parameters(Program& program, const std::vector<PlacedLayer>
                                 const std::vector<ShardedLayer>& sharded,
                                 const ExecutionProfile& profile);
 
+/// Could layers of the plan run as one operation each? See lower_merged().
+bool merges_layers(const Plan& plan);
+/// Fills Block::passes.
+void add_passes(Block& block, const ListedOperations& listed);
+/// That of a layer which is the first or last, or both, that its task runs.
+const Operation& pass_of(const Block& block, TaskKind kind, bool first, bool last);
+/// Of each task: do its layers run as one operation each?
+std::vector<bool> merged_tasks(const Program& program, const ListedOperations& listed);
+
 /// Appends the operations of program.tasks, with the gradient buckets between them.
-void emit_tasks(Program& program, Pass pass, const ExecutionProfile& profile);
+/// @param merged  merged_tasks(), or empty: none
+void emit_tasks(Program& program, Pass pass, const ExecutionProfile& profile,
+                const std::vector<bool>& merged);
 
 /// Sums over their holders of the gradients of key/value heads that several ranks hold.
 std::vector<Operation> copied_head_sums(const Program& program, int bucket, Region region);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "core/limits.hpp"
 
 namespace meshplan::program {
@@ -64,33 +65,55 @@ std::vector<Violation> beyond_limits(const Plan& plan) {
   return violations;
 }
 
-void require_listable(const Plan& plan, int layers, std::string_view which) {
+void require_listable(const Plan& plan, int layers, std::string_view which, std::int64_t most) {
   const std::int64_t runs = std::int64_t{layers} * plan.num_microbatches();
-  if (runs > limits::kLayerRuns)
+  if (runs > most)
     throw ConfigError(
         fmt::format("{} layers {} * {} micro-batches = {} layers to run; programs list at most {}: "
                     "use a larger micro_batch_size or dp",
-                    layers, which, plan.num_microbatches(), runs, limits::kLayerRuns));
+                    layers, which, plan.num_microbatches(), runs, most));
 }
 
-std::int64_t operations_of_microbatch(const Program& program) {
-  std::int64_t operations = 0;
+std::int64_t listed_operations(const Program& program, const std::vector<bool>& merged) {
+  struct Counts {
+    std::int64_t layers = 0, forward = 0, backward = 0;
+    std::int64_t deferrable = 0;  // of the backward pass
+  };
+  std::vector<Counts> chunks(program.chunks.size());
   for (const LayerInstance& layer : program.layers) {
-    const Block& block = program.blocks[static_cast<std::size_t>(layer.block)];
-    operations += std::ssize(block.forward) + std::ssize(block.backward);
+    const Block& block = program.blocks[at(layer.block)];
+    Counts& counts = chunks[at(layer.chunk)];
+    ++counts.layers;
+    counts.forward += std::ssize(block.forward);
+    counts.backward += std::ssize(block.backward);
+    counts.deferrable += std::ranges::count(block.backward, true, &Operation::deferrable);
   }
-  return operations;
+  constexpr int kAtTheEnds = 3;  // about as many are listed of a task whose layers are merged
+  std::int64_t all = 0;
+  for (std::size_t i = 0; i < program.tasks.size(); ++i)
+    for (const Task& part : parts_of(program.tasks[i])) {
+      const Counts& counts = chunks[at(part.chunk)];
+      if (!merged.empty() && merged[i])
+        all += counts.layers + kAtTheEnds;
+      else if (part.kind == TaskKind::Forward)
+        all += counts.forward;
+      else if (part.kind == TaskKind::BackwardWeight)
+        all += counts.deferrable;
+      else
+        all += counts.backward - (part.kind == TaskKind::BackwardInput ? counts.deferrable : 0);
+    }
+  return all;
 }
 
-std::int64_t require_listable(const Program& program, std::int64_t before) {
-  const std::int64_t operations = operations_of_microbatch(program);
-  const int microbatches = program.plan.num_microbatches();
-  const std::int64_t all = before + operations * microbatches;
+std::int64_t require_listable(const Program& program, std::int64_t before,
+                              const std::vector<bool>& merged) {
+  const std::int64_t operations = listed_operations(program, merged);
+  const std::int64_t all = before + operations;
   if (all > limits::kListedOperations)
     throw ConfigError(fmt::format(
-        "{} operations of a micro-batch on stage {} * {} micro-batches{} = {} operations "
-        "to list; programs list at most {}: use a larger micro_batch_size or dp",
-        operations, program.role.stage, microbatches,
+        "{} operations of {} micro-batches on stage {}{} = {} operations to list; programs list at "
+        "most {}: use a larger micro_batch_size or dp",
+        operations, program.plan.num_microbatches(), program.role.stage,
         before > 0 ? fmt::format(" + {} of the stages before", before) : "", all,
         limits::kListedOperations));
   return all;

@@ -11,14 +11,16 @@ namespace meshplan::program {
 /// @param plan  with degrees and sizes of at least 1
 std::vector<Violation> beyond_limits(const Plan& plan);
 
-/// @throws ConfigError if programs with so many layers ("of a stage") would have too many operations
-void require_listable(const Plan& plan, int layers, std::string_view which);
+/// @param most  limits::kLayerRuns where their operations are listed, else kMergedLayerRuns
+/// @throws ConfigError if programs with so many layers ("of a stage") would run more of them
+void require_listable(const Plan& plan, int layers, std::string_view which, std::int64_t most);
 
-/// Of the program's layers, forward and backward.
-std::int64_t operations_of_microbatch(const Program& program);
+/// Of the program's layers in all of its tasks. @param merged  merged_tasks(), or empty
+std::int64_t listed_operations(const Program& program, const std::vector<bool>& merged);
 
 /// @param before  of programs that are listed already. @returns with those of this program's layers
 /// @throws ConfigError if they are too many
-std::int64_t require_listable(const Program& program, std::int64_t before);
+std::int64_t require_listable(const Program& program, std::int64_t before,
+                              const std::vector<bool>& merged);
 
 }  // namespace meshplan::program

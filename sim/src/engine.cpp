@@ -10,6 +10,7 @@
 
 #include "core/error.hpp"
 #include "core/index.hpp"
+#include "layer_passes.hpp"
 #include "player.hpp"
 #include "program/cost.hpp"
 #include "sim/memory.hpp"
@@ -96,12 +97,19 @@ class LastStep {
       const Program& program = program_of(r);
       const SimulatedRank& rank = world_.ranks[r];
       const bool pipeline = mesh_.config().pp > 1;
-      std::map<std::tuple<int, bool, int>, SpanKind> kinds;  // by operation
+      std::map<std::tuple<int, bool, int>, SpanKind> kinds;  // by operation that is no pass
       RankSpans spans;
       spans.reserve(program.instances.size());
       for (std::size_t i = 0; i < program.instances.size(); ++i) {
         const program::OperationInstance& instance = program.instances[i];
         const auto& ref = instance.operation;
+        if (ref.pass) {
+          const Work& work = world_.works[at(rank.target[i])];
+          for (const LayerPass::Piece& piece : world_.passes[at(*work.pass)].pieces)
+            spans.add(piece.kind, start(r, i) + piece.start, start(r, i) + piece.end,
+                      start(r, i) + piece.start, pipeline);
+          continue;
+        }
         const auto [kind, fresh] =
             kinds.try_emplace({ref.block.value_or(-1), ref.backward, ref.index});
         if (fresh)
@@ -153,9 +161,12 @@ class LastStep {
   }
 
   bool repeats(const Window& window) const {
-    for (std::size_t r = 0; r < world_.ranks.size(); ++r)
-      for (const std::vector<int>& lane : world_.stages[at(world_.ranks[r].stage)].lane_order)
-        if (!repeats(r, lane, window)) return false;
+    for (std::size_t r = 0; r < world_.ranks.size(); ++r) {
+      const auto& lanes = world_.stages[at(world_.ranks[r].stage)].lane_order;
+      for (std::size_t lane = 0; lane < lanes.size(); ++lane)
+        if (!repeats(r, lanes[lane], window) && !rests_in_passes(r, lanes[lane], lane, window))
+          return false;
+    }
     return true;
   }
 
@@ -219,6 +230,16 @@ class LastStep {
            same(end(r, at(*before)), end(r, at(*after)));
   }
 
+  /// Are a lane's operations of the window parts of layers' passes? Then it is idle wherever one of
+  /// these ends.
+  bool rests_in_passes(std::size_t r, const std::vector<int>& lane, std::size_t which,
+                       const Window& window) const {
+    if (world_.passes.empty() || !is_inside_passes(which)) return false;
+    const auto next = std::ranges::partition_point(
+        lane, [&](int i) { return end(r, at(i)) <= window.begin; });
+    return next == lane.end() || start(r, at(*next)) >= window.end;
+  }
+
   /// Of each meeting.
   std::vector<double> all_arrived() const {
     std::vector<double> ready;
@@ -248,10 +269,15 @@ SimulationResult simulate(const std::vector<Program>& stages, const Cluster& clu
   const program::Plan& plan = stages.front().plan;
   const program::Mesh mesh = program::mesh_of(plan);
   World world = build_world(stages, cluster, mesh, options);
+  if (!world.inseparable_passes.empty())
+    return {.must_list = program::ListedOperations{.passes = world.inseparable_passes}};
   const Outcome outcome =
       (cluster.communication.needs_host ? make_host_player(world, cluster, options)
                                         : make_lane_player(world, cluster, options))
           ->run();  // what else the player holds is gone with it
+  if (const std::optional<int> disturbed = last_disturbed_task(world, outcome))
+    return {.must_list = program::ListedOperations{.first_tasks = *disturbed + 1},
+            .events = outcome.events};
   const LastStep last(world, outcome, mesh);
   const auto& ends = outcome.step_ends;
   const double period = ends.size() > 1 ? ends.back() - ends[ends.size() - 2] : ends.back();

@@ -94,7 +94,7 @@ class LanePlayer final : public Player {
 
   double issue_time(int rank, int instance, int step) const {
     const HostState& host = hosts_[at(rank)];
-    return host.begin[at(step & 1)] + (instance + 1) * host.issue_seconds;
+    return host.begin[at(step & 1)] + tables(rank).issued[at(instance)] * host.issue_seconds;
   }
 
   /// The host issues operations one after another; it begins a step when it has issued the one
@@ -104,7 +104,7 @@ class LanePlayer final : public Player {
     if (host.issue_seconds == 0) return true;
     if (step > host.step_begun) {
       const double issued =
-          host.begin[at((step - 1) & 1)] + num_instances(rank) * host.issue_seconds;
+          host.begin[at((step - 1) & 1)] + tables(rank).issued.back() * host.issue_seconds;
       host.begin[at(step & 1)] = std::max(issued, host.finished[at(step & 1)]);
       host.step_begun = step;
     }

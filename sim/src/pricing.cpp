@@ -56,7 +56,8 @@ class ProgramPricer {
   int price_of(const OperationInstance& instance) {
     const auto& ref = instance.operation;
     // Weight gradients that accumulate read what they write: another price for the same operation.
-    const std::tuple key(ref.block.value_or(-1), ref.backward, ref.index, instance.accumulate);
+    const std::tuple key(ref.block.value_or(-1), ref.backward, ref.pass, ref.index,
+                         instance.accumulate);
     const auto [entry, fresh] = known_.try_emplace(key, static_cast<int>(prices_.distinct.size()));
     if (fresh) prices_.distinct.push_back(compute(instance));
     return entry->second;
@@ -85,7 +86,7 @@ class ProgramPricer {
   const Cluster& cluster_;
   OperatorTable table_;
   ProgramPrices prices_;
-  std::map<std::tuple<int, bool, int, bool>, int> known_;
+  std::map<std::tuple<int, bool, bool, int, bool>, int> known_;
   std::map<program::Group, GroupPlacement> placements_;
 };
 

@@ -27,6 +27,12 @@ class SharedResources {
   int add_resource(double capacity);
   UsageSpan add_usages(std::span<const Usage> usages);
   void resize_activities(std::size_t count) { activities_.resize(count); }
+  double capacity(int resource) const {
+    return resources_[static_cast<std::size_t>(resource)].capacity;
+  }
+  std::span<const Usage> usages_of(UsageSpan span) const {
+    return std::span(usages_).subspan(span.begin, span.count);
+  }
 
   /// `seconds_left` at full speed. What starts on a full resource stands still until settle().
   void start(int activity, UsageSpan usages, double seconds_left, double now);
@@ -73,7 +79,7 @@ class SharedResources {
     return resources_[static_cast<std::size_t>(usage.resource)];
   }
   std::span<const Usage> usages_of(const Activity& activity) const {
-    return std::span(usages_).subspan(activity.usages.begin, activity.usages.count);
+    return usages_of(activity.usages);
   }
   static bool overloaded(const Resource& resource);
 

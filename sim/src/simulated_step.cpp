@@ -70,7 +70,10 @@ program::Plan of_microbatches(program::Plan plan, int microbatches) {
   return plan;
 }
 
-PlayedPlan play_all(const program::Plan& plan, const Cluster& cluster, Repetition repetition = {}) {
+PlayedPlan play_all(const program::Plan& plan, const Cluster& cluster,
+                    const Repetition& repetition = {}) {
+  if (std::optional<PlayedPlan> played = play_merged(plan, cluster, repetition))
+    return *std::move(played);
   PlayedPlan played{.microbatches = plan.num_microbatches(), .programs = program::lower_all(plan)};
   played.result =
       simulate(played.programs, cluster, {.record_spans = false, .repetition = repetition});
@@ -167,6 +170,27 @@ SimulatedStep step_of(const PlayedPlan& of_plan, const program::Plan& plan,
 }
 
 }  // namespace
+
+std::optional<PlayedPlan> play_merged(const program::Plan& plan, const Cluster& cluster,
+                                      const Repetition& repetition) {
+  if (cluster.communication.needs_host) return std::nullopt;
+  constexpr int kTries = 4;
+  program::ListedOperations listed;
+  std::int64_t events = 0;
+  for (int i = 0; i < kTries; ++i) {
+    std::optional<std::vector<program::Program>> programs = program::lower_merged(plan, listed);
+    if (!programs) return std::nullopt;
+    PlayedPlan played{.microbatches = plan.num_microbatches(), .programs = *std::move(programs)};
+    played.result =
+        simulate(played.programs, cluster, {.record_spans = false, .repetition = repetition});
+    played.result.events = events += played.result.events;
+    const std::optional<program::ListedOperations>& more = played.result.must_list;
+    if (!more) return played;
+    listed.first_tasks = std::max(listed.first_tasks, more->first_tasks);
+    listed.passes.insert(more->passes.begin(), more->passes.end());
+  }
+  return std::nullopt;
+}
 
 int fewest_played(const program::Plan& plan, const Cluster& cluster) {
   const int all = plan.num_microbatches(), fewer = shortest_repeating(plan, cluster);

@@ -14,6 +14,7 @@
 #include "core/units.hpp"
 #include "folding.hpp"
 #include "host_thread.hpp"
+#include "layer_passes.hpp"
 #include "node_types.hpp"
 #include "sim/breakdown.hpp"
 #include "sim/pricing.hpp"
@@ -35,7 +36,8 @@ std::vector<int> compute_runs(const StageTables& tables) {
     const OperationInstance& following = tables.program->instances[at(next)];
     const bool awaited = tables.wakes[at(i)] != lane_bit(kCompute);
     const bool waits = tables.wait_begin[at(next)] != tables.wait_begin[at(next) + 1];
-    return !awaited && !waits && instance.task >= 0 && instance.task == following.task &&
+    const bool single = !instance.operation.pass && !following.operation.pass;
+    return single && !awaited && !waits && instance.task >= 0 && instance.task == following.task &&
            category_of(program::operation_of(*tables.program, instance).phase) ==
                category_of(program::operation_of(*tables.program, following).phase);
   };
@@ -52,6 +54,8 @@ StageTables tables_of(const Program& program) {
   tables.wakes.reserve(program.instances.size());
   tables.wait_begin.reserve(program.instances.size() + 1);
   tables.wait_begin.push_back(0);
+  tables.issued.reserve(program.instances.size());
+  int issued = 0;
   for (std::size_t i = 0; i < program.instances.size(); ++i) {
     const OperationInstance& instance = program.instances[i];
     const auto lane = static_cast<std::uint8_t>(program::operation_of(program, instance).lane);
@@ -61,6 +65,10 @@ StageTables tables_of(const Program& program) {
     for (const int wait : instance.waits) tables.wakes[at(wait)] |= lane_bit(lane);
     tables.waits.insert(tables.waits.end(), instance.waits.begin(), instance.waits.end());
     tables.wait_begin.push_back(static_cast<int>(tables.waits.size()));
+    const auto* pass =
+        std::get_if<program::LayerPassOp>(&program::operation_of(program, instance).work);
+    issued += pass == nullptr ? 1 : static_cast<int>(pass->operations.size());
+    tables.issued.push_back(issued);
   }
   tables.run_end = compute_runs(tables);
   return tables;
@@ -99,6 +107,7 @@ class WorldBuilder {
     require_playable();
     for (std::size_t i = 0; i < world_.ranks.size(); ++i) add_operations(static_cast<int>(i));
     finish_meetings();
+    time_layer_passes(world_, mesh_);
     return std::move(world_);
   }
 

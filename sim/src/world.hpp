@@ -4,11 +4,15 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "program/program.hpp"
 #include "shared_resources.hpp"
+#include "sim/breakdown.hpp"
 #include "sim/cluster.hpp"
 #include "sim/engine.hpp"
 
@@ -29,6 +33,7 @@ struct StageTables {
                                         // of what waits for it
   std::vector<int> wait_begin = {};     // instances + 1 offsets into `waits`
   std::vector<int> waits = {};
+  std::vector<int> issued = {};  // by instance: operations that the host has issued with it
   std::array<std::vector<int>, program::kNumLanes> lane_order = {};  // instances of a lane
   // By place in the order of the compute lane: where the run ends that goes on there, operations of
   // one task and kind that nothing interrupts or observes.
@@ -39,6 +44,19 @@ struct StageTables {
 struct Work {
   double seconds = 0;
   UsageSpan usages;
+  std::optional<int> pass = std::nullopt;  // of a LayerPassOp: index into World::passes
+};
+
+/// How a layer's pass over a micro-batch goes on a rank that has nothing else to do.
+struct LayerPass {
+  struct Piece {
+    SpanKind kind;
+    double start = 0;  // from the begin of the pass
+    double end = 0;
+  };
+  double seconds = 0;
+  LaneMask awaited = 0;  // lanes of what its first operation waits for
+  std::vector<Piece> pieces = {};  // by start; computation that goes on is one
 };
 
 /// An operation of which several ranks take part: a collective or a transfer.
@@ -69,6 +87,9 @@ struct World {
   std::vector<StageTables> stages;
   std::vector<SimulatedRank> ranks;
   std::vector<Work> works;
+  std::vector<LayerPass> passes;
+  // Passes of which parts run beside what comes before or after: no operation of their own.
+  std::set<std::pair<std::string, program::TaskKind>> inseparable_passes;
   std::vector<Meeting> meetings;
   std::vector<Member> members;
   SharedResources resources;

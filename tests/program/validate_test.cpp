@@ -83,7 +83,11 @@ TEST_CASE("A message that nobody receives is reported", "[program][validate]") {
 TEST_CASE("A message received in another size than it is sent is reported", "[program][validate]") {
   auto programs = valid_programs();
   const auto receives = instances_named(programs[1], "recv_forward");
-  std::get<PeerOp>(operation_at(programs[1], receives[1]).work).elements.count *= 2;
+  Operation larger = operation_at(programs[1], receives[1]);  // which all receives share
+  std::get<PeerOp>(larger.work).elements.count *= 2;
+  programs[1].instances[receives[1]].operation.index =
+      static_cast<int>(programs[1].step_operations.size());
+  programs[1].step_operations.push_back(larger);
   expect_error(programs, "message 1 from stage 0 to stage 1");
 }
 

@@ -22,6 +22,7 @@ constexpr std::int64_t kTokens = 2147483647;   // of a micro-batch: kernels coun
 constexpr std::int64_t kTasks = 1 << 20;       // of a schedule: stages * chunks * micro-batches
 constexpr std::int64_t kDrawnCells = 1 << 22;  // of a schedule's picture: ranks * slots
 constexpr std::int64_t kLayerRuns = 1 << 17;   // of programs: their layers * micro-batches
+constexpr std::int64_t kMergedLayerRuns = 1 << 21;  // the same where layers run as one operation
 constexpr std::int64_t kListedOperations = 1 << 22;    // of programs: what these run
 constexpr std::int64_t kPlayedOperations = 3 << 21;    // of all ranks that are simulated
 constexpr std::int64_t kRecordedOperations = 1 << 20;  // the same where each one's span is kept

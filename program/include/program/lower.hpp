@@ -1,7 +1,9 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "program/program.hpp"
@@ -42,12 +44,32 @@ Program lower(const Plan& plan, const models::ModelGraph& graph, int stage,
 void set_micro_batch_size(Program& program, int size);
 
 /// What each stage's program would plan, without listing its operations.
-/// @throws ConfigError as lower_all, also if they were too many to list
+/// @throws ConfigError as lower_all; more micro-batches than that can list are no fault
 std::vector<MemoryPlan> lower_memory(const Plan& plan);
 
 /// One program per stage.
 std::vector<Program> lower_all(const Plan& plan, Pass pass = Pass::Training,
                                const ExecutionProfile& profile = meshplan_profile());
+
+/// Which operations merged programs list one by one all the same.
+struct ListedOperations {
+  int first_tasks = 6;  // all of so many of each stage, in which weights are still being gathered
+  // Those of blocks (by name) and kinds. With sequence parallelism the head gathers its input anew
+  // while the task before still runs.
+  std::set<std::pair<std::string, TaskKind>> passes = {{"head", TaskKind::BackwardFull},
+                                                       {"head", TaskKind::BackwardInput}};
+  bool operator==(const ListedOperations&) const = default;
+};
+
+/// The same for the simulator, of any number of micro-batches: a layer runs as one LayerPassOp in
+/// the tasks between a stage's first and last ones. What is not merged: the first two visits to each
+/// chunk, everything from where the first gradients are complete, and the communication that a
+/// task begins and ends with, for it runs beside the tasks before and after.
+/// @returns nothing where more than half of all operations would be listed: with other
+/// communication between those of a layer (ZeRO-2 and 3), tasks that overlap two layers, few
+/// micro-batches; nor with experts, whose exchange shares links with that of other stages
+std::optional<std::vector<Program>> lower_merged(const Plan& plan,
+                                                 const ListedOperations& listed = {});
 
 /// Derives OperationInstance::waits from who reads and writes which bytes; lower() has done it.
 /// Needed again only after a program's operations or instances were edited.

@@ -355,11 +355,20 @@ struct FlatCollectiveOp {
   bool owned = false;
 };
 
+/// What a task of some kind runs of a layer, as one operation: what the simulator plays where only
+/// its end matters (lower_merged). The runtime never meets one.
+struct LayerPassOp {
+  TaskKind kind = TaskKind::Forward;
+  // Indexes into Block::forward, or of a backward task ::backward, with what is listed one by one
+  // before and after the pass.
+  std::vector<int> lead, operations, tail;
+};
+
 struct Operation {
   std::string name;  // "qkv", "qkv.input_grad", "mlp_down.all_reduce"
   Phase phase = Phase::Forward;
   Lane lane = Lane::Compute;
-  std::variant<ComputeOp, CollectiveOp, PeerOp, StepOp, FlatCollectiveOp> work;
+  std::variant<ComputeOp, CollectiveOp, PeerOp, StepOp, FlatCollectiveOp, LayerPassOp> work;
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;
   bool deferrable =
@@ -373,6 +382,7 @@ struct Block {
   std::vector<Value> values;
   std::vector<Operation> forward;
   std::vector<Operation> backward;         // with what it recomputes
+  std::vector<Operation> passes;           // merged programs: a LayerPassOp each
   std::int64_t saved_bytes = 0;            // kept by the forward pass, per layer and micro-batch
   KeptBytes kept_bytes{};                  // the same by Keep, with what the input gradient leaves
   std::int64_t transient_bytes = 0;        // that a pass over it needs at once
@@ -407,6 +417,7 @@ struct OperationRef {
   std::optional<int> block;
   bool backward = false;
   int index = 0;
+  bool pass = false;  // of Block::passes
   bool operator==(const OperationRef&) const = default;
 };
 

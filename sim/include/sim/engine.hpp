@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "program/lower.hpp"
 #include "program/program.hpp"
 #include "program/trace.hpp"
 #include "sim/breakdown.hpp"
@@ -35,6 +36,9 @@ struct SimulationResult {
   bool folded = false;     // trace and breakdown hold one of all ranks that do the same
   int repeats = 0;  // micro-batches after which the middle of the step repeats; 0: it does not
   int added = 0;  // micro-batches: as many as asked for if they are a multiple of these, else none
+  // Merged programs: present if they cannot be played so, and all else is of no worth; what must be
+  // listed that was not.
+  std::optional<program::ListedOperations> must_list;
   int steps_played = 0;
   std::int64_t events = 0;  // starts and ends of operations, each on one lane of one rank
   program::Trace trace;     // of the last step; step_times_s = {step_time_s}
@@ -42,7 +46,7 @@ struct SimulationResult {
   std::vector<RankBreakdown> breakdown;  // of the ranks in the trace
 };
 
-/// @param stages  lower_all(plan): one program per stage
+/// @param stages  lower_all(plan): one program per stage; or lower_merged(plan)
 /// @throws ConfigError if the plan's ranks are not the cluster's
 /// @throws InvariantError if the programs wait for each other in a circle (names rank and
 /// operation)

@@ -45,6 +45,12 @@ std::optional<SimulatedStep> simulate_step_within(std::int64_t most_events,
                                                   const program::Plan& plan,
                                                   const Cluster& cluster);
 
+/// All micro-batches of a plan, with layers that run as one operation where that is the same
+/// (program::lower_merged): as played of all operations, for a fraction of the time.
+/// @returns nothing where it is not the same, as on CPU ranks
+std::optional<PlayedPlan> play_merged(const program::Plan& plan, const Cluster& cluster,
+                                      const Repetition& repetition = {});
+
 /// The mean over the ranks of each stage.
 struct StageBreakdown {
   int stage = 0;
