@@ -5,6 +5,9 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "core/error.hpp"
 #include "program/cost.hpp"
@@ -56,11 +59,12 @@ struct FarSeconds {
   double far = 0;    // of them
   double sigma = 0;  // sum over the far ones of seconds times sigma: they err together
 
-  void add(const Price& price) {
-    all += price.seconds;
+  /// @param times  that the operation runs in a step
+  void add(const Price& price, double times) {
+    all += times * price.seconds;
     if (price.sizes.beyond() <= kFarBeyond) return;
-    far += price.seconds;
-    sigma += price.seconds * extrapolation_sigma(price.sizes.beyond());
+    far += times * price.seconds;
+    sigma += times * price.seconds * extrapolation_sigma(price.sizes.beyond());
   }
   /// Splits a term: what is far off, and the rest. @param name  of the former
   void divide(PredictionTerm term, std::string_view name,
@@ -100,6 +104,41 @@ struct ClassSeconds {
   }
 };
 
+/// How often each instance of a program runs in a step of its plan, which may have more micro-batches
+/// than the program (PlayedPlan). Where layers run as one operation, those of their operations that
+/// are listed stand for all.
+std::vector<double> times_run(const program::Program& program) {
+  using Visits = std::tuple<int, program::TaskKind, bool>;  // to a layer, in the backward pass
+  const auto visits_of = [&](const program::OperationInstance& instance) {
+    return Visits{instance.layer, program.tasks[static_cast<std::size_t>(instance.task)].kind,
+                  instance.operation.backward};
+  };
+  std::map<Visits, int> visits, last_task;
+  std::map<std::pair<Visits, int>, int> listed;  // by operation
+  const auto operation_in = [&](const program::OperationInstance& instance) {
+    return std::pair(visits_of(instance), instance.operation.index);
+  };
+  int microbatches = 0;
+  for (const program::OperationInstance& instance : program.instances) {
+    microbatches = std::max(microbatches, instance.microbatch + 1);
+    if (instance.layer < 0) continue;
+    int& last = last_task.try_emplace(visits_of(instance), -1).first->second;
+    if (std::exchange(last, instance.task) != instance.task) ++visits[visits_of(instance)];
+    if (!instance.operation.pass) ++listed[operation_in(instance)];
+  }
+  const double of_each =
+      microbatches > 0 ? double(program.plan.num_microbatches()) / microbatches : 1;
+  std::vector<double> times(program.instances.size(), 1);
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    const program::OperationInstance& instance = program.instances[i];
+    if (instance.microbatch < 0 || program::operation_of(program, instance).once_per_step) continue;
+    times[i] = instance.operation.pass ? 0 : of_each;
+    if (instance.layer >= 0 && !instance.operation.pass)
+      times[i] *= double(visits[visits_of(instance)]) / listed[operation_in(instance)];
+  }
+  return times;
+}
+
 bool exchanges_activations(program::Lane lane) {
   return lane == program::Lane::Tp || lane == program::Lane::Cp || lane == program::Lane::Ep;
 }
@@ -121,18 +160,20 @@ std::vector<PredictionTerm> terms_of(const program::Program& program, const Clus
                                        {"attention", kAttentionSigma},
                                        {"streams and the optimizer", kStreamSigma}}};
   FarSeconds compute, exchange_far, pipeline_far, gradients_far;
+  const std::vector<double> times = times_run(program);
   for (std::size_t i = 0; i < program.instances.size(); ++i) {
+    if (times[i] == 0) continue;
     const auto& instance = program.instances[i];
     const Price& price = prices.of(i);
     const program::Operation& operation = program::operation_of(program, instance);
-    if (operation.lane == program::Lane::Dp) gradients_far.add(price);
-    if (exchanges_activations(operation.lane)) exchange_far.add(price);
-    if (std::holds_alternative<program::PeerOp>(operation.work)) pipeline_far.add(price);
+    if (operation.lane == program::Lane::Dp) gradients_far.add(price, times[i]);
+    if (exchanges_activations(operation.lane)) exchange_far.add(price, times[i]);
+    if (std::holds_alternative<program::PeerOp>(operation.work)) pipeline_far.add(price, times[i]);
     if (operation.lane != program::Lane::Compute) continue;
-    compute.add(price);
+    compute.add(price, times[i]);
     if (price.sizes.beyond() > kFarBeyond) continue;
     class_of(classes, program::signature(program, instance))
-        .by_source[static_cast<std::size_t>(price.source)] += price.seconds;
+        .by_source[static_cast<std::size_t>(price.source)] += times[i] * price.seconds;
   }
   const bool gpu = cluster.device.kind == DeviceKind::Gpu;
   std::vector<PredictionTerm> terms;

@@ -4,6 +4,7 @@
 #include "sim/engine.hpp"
 #include "sim/memory.hpp"
 #include "sim/plans.hpp"
+#include "sim/prediction_terms.hpp"
 #include "sim/simulated_step.hpp"
 
 namespace meshplan::sim {
@@ -64,6 +65,12 @@ TEST_CASE(
           CHECK(shorter.step.seconds[category] ==
                 Approx(mean[category]).margin(1e-8 * all.step_time_s));
         CHECK(shorter.step.peak_memory_bytes == memory_report(programs, cluster).peak_bytes);
+        const StageBreakdown longest = busiest(by_stage(all.breakdown, plan));
+        const auto terms = terms_of(programs[static_cast<std::size_t>(longest.stage)], cluster,
+                                    longest.seconds, all.step_time_s);
+        // The first visit to a layer, which adds to no gradient, is scaled up with the others.
+        CHECK(relative_sigma_of(shorter.terms, all.step_time_s) ==
+              Approx(relative_sigma_of(terms, all.step_time_s)).epsilon(0.01));
       }
   CHECK(played_fewer >= 12);
 }
