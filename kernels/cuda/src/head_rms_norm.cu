@@ -109,7 +109,7 @@ __global__ void backward_kernel(const HeadRmsNormBackward op, std::int64_t items
 }
 
 RowRanges ranges_of(const HeadRmsNormBackward& op) {
-  return split_rows(op.shape.tokens * (op.shape.heads + op.shape.kv_heads), Group::kRowsPerBlock);
+  return head_norm_ranges(op.shape.tokens, op.shape.heads + op.shape.kv_heads);
 }
 
 }  // namespace

@@ -128,7 +128,7 @@ __global__ void backward_kernel(const LayerNormBackward op, std::int64_t rows_pe
 }
 
 RowRanges ranges_of(const LayerNormBackward& op) {
-  return split_rows(op.tokens, op.size <= kWarpRow ? kRowThreads / kWarp : 1);
+  return norm_ranges(op.tokens, op.size);
 }
 
 std::int64_t partial_columns(const LayerNormBackward& op) {

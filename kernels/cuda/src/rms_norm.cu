@@ -100,7 +100,7 @@ __global__ void backward_kernel(const RmsNormBackward op, std::int64_t rows_per_
 }
 
 RowRanges ranges_of(const RmsNormBackward& op) {
-  return split_rows(op.tokens, op.size <= kWarpRow ? kRowThreads / kWarp : 1);
+  return norm_ranges(op.tokens, op.size);
 }
 
 }  // namespace

@@ -4,13 +4,13 @@
 #include "device.cuh"
 #include "dispatch.hpp"
 #include "launch.cuh"
+#include "row_ranges.hpp"
 
 namespace meshplan::kernels::cuda {
 
-constexpr int kRowThreads = 256;        // 8 blocks fill the 2048 threads of an SM
-constexpr int kPacksPerThread = 4;      // enough loads in flight, and row constants are read once
-constexpr int kMaxRowTiles = 65535;     // gridDim.y
-constexpr std::int64_t kWarpRow = 512;  // rows up to here are reduced by a warp, not by a block
+constexpr int kRowThreads = kWarpsPerBlock * kWarp;  // 8 blocks fill the 2048 threads of an SM
+constexpr int kPacksPerThread = 4;   // enough loads in flight, and row constants are read once
+constexpr int kMaxRowTiles = 65535;  // gridDim.y
 
 /// Columns of one row among `kThreads` threads: packs of `width`, then single elements. A column
 /// always belongs to the same thread. `thread` counts from 0.

@@ -49,7 +49,8 @@ struct Block {
   std::exception_ptr error;
   std::byte* dynamic_shared = nullptr;
   std::vector<std::pair<void*, std::size_t>> static_shared;
-  std::uint64_t launch = 0;      // number of the one that runs
+  std::uint64_t launch = 0;  // number of the one that runs
+  std::uint64_t library_kernels = 0;
   std::size_t static_bytes = 0;  // that its kernel has used so far
 };
 
@@ -178,6 +179,14 @@ void launch(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes,
     throw Fault(
         fmt::format("{} bytes of dynamic and {} of static shared memory; the launch allows {}",
                     dynamic_shared_bytes, b.static_bytes, most_shared_bytes));
+}
+
+std::int64_t kernels_launched() {
+  return static_cast<std::int64_t>(block().launch + block().library_kernels);
+}
+
+void count_library_kernel() {
+  ++block().library_kernels;
 }
 
 void* dynamic_shared() {

@@ -39,6 +39,11 @@ class Fault : public std::logic_error {
 void launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
             const std::function<void()>& kernel, std::size_t most_shared_bytes = kMaxSharedBytes);
 
+/// Kernels launched in this process so far, products of the stand-in for cuBLASLt among them.
+std::int64_t kernels_launched();
+/// Counts what stands in for a library's kernel.
+void count_library_kernel();
+
 /// The block's dynamic shared memory.
 void* dynamic_shared();
 
