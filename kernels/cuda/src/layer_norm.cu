@@ -13,6 +13,8 @@ __global__ void forward_kernel(const LayerNormForward op) {
   const std::int64_t t = std::int64_t{blockIdx.x} * Group::kRowsPerBlock + Group::group();
   if (t >= op.tokens) return;
   const T* x = static_cast<const T*>(op.x) + t * op.x_stride;
+  const T* residual = row_or_null<const T>(op.residual, t, op.x_stride);
+  T* sum = row_or_null<T>(op.sum, t, op.x_stride);
   const T* weight = static_cast<const T*>(op.weight);
   const T* bias = static_cast<const T*>(op.bias);
   T* y = static_cast<T*>(op.y) + t * op.y_stride;
@@ -20,11 +22,13 @@ __global__ void forward_kernel(const LayerNormForward op) {
   float total = 0.0F;
   for_each_column_pack<width>(op.size, Group::thread(), kThreads, [&](std::int64_t i, auto n) {
     constexpr int kN = decltype(n)::value;
-    const auto value = load_pack<kN>(x + i);
+    auto value = load_pack<kN>(x + i);
+    if (op.residual != nullptr) value = add_and_keep(value, residual + i, sum + i);
     for (int j = 0; j < kN; ++j) total += value[j];
   });
   const float mean = group_reduce<kThreads>(total, Sum()) * inv_size;
   // The row comes from L1 from here on.
+  if (op.residual != nullptr) x = sum;
   float squares = 0.0F;
   for_each_column_pack<width>(op.size, Group::thread(), kThreads, [&](std::int64_t i, auto n) {
     constexpr int kN = decltype(n)::value;
@@ -142,6 +146,8 @@ void enqueue(const Context& context, const LayerNormForward& op) {
     using T = typename decltype(type)::type;
     const std::int64_t bytes = sizeof(T);
     const bool aligned = allows_packs(kPackWidth<T>, {{op.x, op.x_stride, bytes},
+                                                      {op.residual, op.x_stride, bytes},
+                                                      {op.sum, op.x_stride, bytes},
                                                       {op.weight, 0, bytes},
                                                       {op.bias, 0, bytes},
                                                       {op.y, op.y_stride, bytes}});

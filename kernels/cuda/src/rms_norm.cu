@@ -13,18 +13,22 @@ __global__ void forward_kernel(const RmsNormForward op) {
   const std::int64_t t = std::int64_t{blockIdx.x} * Group::kRowsPerBlock + Group::group();
   if (t >= op.tokens) return;
   const T* x = static_cast<const T*>(op.x) + t * op.x_stride;
+  const T* residual = row_or_null<const T>(op.residual, t, op.x_stride);
+  T* sum = row_or_null<T>(op.sum, t, op.x_stride);
   const T* weight = static_cast<const T*>(op.weight);
   T* y = static_cast<T*>(op.y) + t * op.y_stride;
   float squares = 0.0F;
   for_each_column_pack<width>(op.size, Group::thread(), kThreads, [&](std::int64_t i, auto n) {
     constexpr int kN = decltype(n)::value;
-    const auto value = load_pack<kN>(x + i);
+    auto value = load_pack<kN>(x + i);
+    if (op.residual != nullptr) value = add_and_keep(value, residual + i, sum + i);
     for (int j = 0; j < kN; ++j) squares += value[j] * value[j];
   });
   const float mean_square = group_reduce<kThreads>(squares, Sum()) / static_cast<float>(op.size);
   const float inv_rms = 1.0F / sqrtf(mean_square + op.epsilon);
   if (Group::thread() == 0) op.inv_rms[t] = inv_rms;
   // The row comes from L1 this time.
+  if (op.residual != nullptr) x = sum;
   for_each_column_pack<width>(op.size, Group::thread(), kThreads, [&](std::int64_t i, auto n) {
     constexpr int kN = decltype(n)::value;
     auto value = load_pack<kN>(x + i);
@@ -109,9 +113,11 @@ void enqueue(const Context& context, const RmsNormForward& op) {
   with_float_type(op.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const std::int64_t bytes = sizeof(T);
-    const bool aligned = allows_packs(
-        kPackWidth<T>,
-        {{op.x, op.x_stride, bytes}, {op.weight, 0, bytes}, {op.y, op.y_stride, bytes}});
+    const bool aligned = allows_packs(kPackWidth<T>, {{op.x, op.x_stride, bytes},
+                                                      {op.residual, op.x_stride, bytes},
+                                                      {op.sum, op.x_stride, bytes},
+                                                      {op.weight, 0, bytes},
+                                                      {op.y, op.y_stride, bytes}});
     with_pack_width<kPackWidth<T>>(aligned, [&](auto width) {
       with_row_group(op.size, [&](auto threads) {
         constexpr int kThreads = decltype(threads)::value;

@@ -24,6 +24,23 @@ __device__ void for_each_column_pack(std::int64_t size, std::int64_t thread, std
   }
 }
 
+/// Row t of an operand that may be absent.
+template <class T, class Void>
+__device__ T* row_or_null(Void* data, std::int64_t t, std::int64_t stride) {
+  return data == nullptr ? nullptr : static_cast<T*>(data) + t * stride;
+}
+
+/// value + residual as it is stored in `sum`: what a norm after an addition works on.
+template <int n, class T>
+__device__ Pack<n> add_and_keep(const Pack<n>& value, const T* residual, T* sum) {
+  const auto other = load_pack<n>(residual);
+  Pack<n> total;
+  for (int j = 0; j < n; ++j) total[j] = value[j] + other[j];
+  store_pack(sum, total);
+  for (int j = 0; j < n; ++j) total[j] = to_float(from_float<T>(total[j]));
+  return total;
+}
+
 /// Row blockIdx.x, shared by the blocks of its gridDim.y tiles: for kernels whose columns are
 /// independent.
 template <int width, class Body>

@@ -138,6 +138,7 @@ bool Gemm::try_run(const Context& /*context*/, const GemmProblem& p, const GemmP
       z *= scale;
       const std::int64_t index = column * p.d.leading_dim + row;
       if (p.accumulate) z += load(pointers.d, index, p.d.dtype);
+      if (p.adds_residual) z += load(pointers.c, index, p.d.dtype);
       store(pointers.d, index, p.d.dtype, finish(p, pointers, z, row, column));
     }
   }
