@@ -15,7 +15,9 @@ std::function<void()> OperatorBinder::bind_norm(const Operands& o) {
                                          .weight = o.in(1),
                                          .y = o.out(0),
                                          .y_stride = size,
-                                         .inv_rms = o.out<float>(1)});
+                                         .inv_rms = o.out<float>(1),
+                                         .residual = o.residual(),
+                                         .sum = o.residual_sum()});
   return ready(kernels::RmsNormBackward{.tokens = tokens,
                                         .size = size,
                                         .dtype = o.dtype(),
@@ -78,7 +80,9 @@ std::function<void()> OperatorBinder::bind_layer_norm(const Operands& o) {
                                            .y = o.out(0),
                                            .y_stride = size,
                                            .mean = o.out<float>(1),
-                                           .inv_std = o.out<float>(2)});
+                                           .inv_std = o.out<float>(2),
+                                           .residual = o.residual(),
+                                           .sum = o.residual_sum()});
   return ready(kernels::LayerNormBackward{.tokens = tokens,
                                           .size = size,
                                           .dtype = o.dtype(),
