@@ -51,11 +51,6 @@ int attention_launches(const Operation& operation, AttentionKernels attention) {
   return is_forward(operation) ? 1 : 3;
 }
 
-/// One for the rows, and one for each weight's gradient, which sums what the blocks left.
-int norm_launches(const Operation& operation) {
-  return is_forward(operation) ? 1 : static_cast<int>(operation.outputs.size());
-}
-
 bool is_library(OpKind kind) {
   return kind == OpKind::Linear || kind == OpKind::Attention;
 }
@@ -104,6 +99,11 @@ std::int64_t least_bytes(const Program& program, const OperationInstance& instan
     case OpKind::Add:  // the product before it could read the other addend
     case OpKind::Accumulate:
       return bytes_of(program, instance, operation.inputs.back());
+    case OpKind::RmsNorm:  // and write the sum instead of its product
+    case OpKind::LayerNorm:
+      return std::get<ComputeOp>(operation.work).adds_residual
+                 ? operands - bytes_of(program, instance, operation.outputs.back())
+                 : operands;
     default:
       return operands;
   }
@@ -149,12 +149,11 @@ int kernel_launches(const Program& program, const OperationInstance& instance,
                  : 1;
     case OpKind::Attention:
       return attention_launches(operation, attention);
-    case OpKind::RmsNorm:
-    case OpKind::LayerNorm:
-    case OpKind::HeadRmsNorm:
-      return norm_launches(operation);
     case OpKind::BiasAdd:  // backward: partial sums, and their sum
       return is_forward(operation) ? 1 : 2;
+    case OpKind::RmsNorm:  // its weights' gradients included
+    case OpKind::LayerNorm:
+    case OpKind::HeadRmsNorm:
     case OpKind::Rope:
     case OpKind::Activation:
     case OpKind::GatedActivation:

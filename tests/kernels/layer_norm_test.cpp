@@ -78,7 +78,7 @@ Result run_case(Backend& backend, const Case& c, bool with_bias, bool accumulate
 TEST_CASE("layer norm agrees with its definition, forward and backward", "[kernels][layer_norm]") {
   for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
     for (const std::int64_t tokens : {1, 7, 130}) {
-      for (const std::int64_t size : {8, 33, 130, 1032, 6144}) {
+      for (const std::int64_t size : {8, 33, 130, 640, 1032, 3072, 6144, 8192}) {
         if (tokens * size > 140'000) continue;
         INFO(name_of(dtype) << " T " << tokens << " D " << size);
         const Case c{dtype, tokens, size};

@@ -81,7 +81,7 @@ __device__ void backward_head(const HeadRmsNormBackward& op, std::int64_t t, std
 /// A range of (token, head). Shared: sums of dq_weight and dk_weight for every warp.
 template <class T, int width>
 __global__ void backward_kernel(const HeadRmsNormBackward op, std::int64_t items_per_block,
-                                float* partials) {
+                                float* partials, unsigned* tickets) {
   const auto& [tokens, heads, kv_heads, size] = op.shape;
   float* all_sums = dynamic_shared<float>();
   float* own_sums = all_sums + Group::group() * 2 * size;
@@ -106,6 +106,9 @@ __global__ void backward_kernel(const HeadRmsNormBackward op, std::int64_t items
       sum += all_sums[group * 2 * size + i];
     partials[std::int64_t{blockIdx.x} * 2 * size + i] = sum;
   }
+  sum_over_blocks<1>(
+      partials, 2 * size, tickets,
+      {.first = op.dq_weight, .second = op.dk_weight, .split = size, .accumulate = op.accumulate});
 }
 
 RowRanges ranges_of(const HeadRmsNormBackward& op) {
@@ -143,6 +146,10 @@ void enqueue(const Context& context, const HeadRmsNormBackward& op) {
   auto* partials = reinterpret_cast<float*>(context.scratch.data());
   const RowRanges ranges = ranges_of(op);
   const std::int64_t size = op.shape.head_size;
+  if (op.shape.tokens == 0)
+    for (float* out : {op.dq_weight, op.dk_weight})
+      if (out != nullptr)
+        enqueue_sum_partials(context, partials, 0, size, size, out, op.accumulate);
   const LaunchShape shape{
       .grid = dim3(static_cast<unsigned>(ranges.num_blocks)),
       .block = dim3(kRowThreads),
@@ -158,15 +165,9 @@ void enqueue(const Context& context, const HeadRmsNormBackward& op) {
                                                   {op.k_weight, 0, bytes}});
     with_pack_width<kWide>(aligned, [&](auto width) {
       launch(context, shape, backward_kernel<T, decltype(width)::value>, op, ranges.rows_per_block,
-             partials);
+             partials, context.tickets);
     });
   });
-  if (op.dq_weight != nullptr)
-    enqueue_sum_partials(context, partials, ranges.num_blocks, 2 * size, size, op.dq_weight,
-                         op.accumulate);
-  if (op.dk_weight != nullptr)
-    enqueue_sum_partials(context, partials + size, ranges.num_blocks, 2 * size, size, op.dk_weight,
-                         op.accumulate);
 }
 
 }  // namespace meshplan::kernels::cuda

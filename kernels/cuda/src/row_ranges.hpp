@@ -6,9 +6,13 @@
 
 namespace meshplan::kernels::cuda {
 
-constexpr std::int64_t kMaxPartials = 512;  // about 4 blocks for each of the 132 SMs of an H100
-constexpr std::int64_t kWarpRow = 512;      // rows up to here are a warp's work, not a block's
+constexpr std::int64_t kMaxPartials = 256;  // about 2 blocks for each of the 132 SMs of an H100
+constexpr std::int64_t kWarpRow = 1024;     // rows up to here are a warp's work, not a block's
 constexpr int kWarpsPerBlock = 8;
+constexpr int kPartialsAtOnce = 16;  // rows of partial sums that a block adds up
+
+/// Context::tickets: one for each group of blocks and one for the groups (sum_over_blocks).
+constexpr int kTickets = 1 + static_cast<int>(kMaxPartials) / kPartialsAtOnce;
 
 struct RowRanges {
   std::int64_t rows_per_block = 0;

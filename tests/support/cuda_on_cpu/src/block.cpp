@@ -134,6 +134,15 @@ void prepare(dim3 size) {
   std::shuffle(b.order.begin(), b.order.end(), b.random);
 }
 
+std::vector<uint3> shuffled_blocks(dim3 grid) {
+  std::vector<uint3> blocks;
+  for (unsigned z = 0; z < grid.z; ++z)
+    for (unsigned y = 0; y < grid.y; ++y)
+      for (unsigned x = 0; x < grid.x; ++x) blocks.push_back({x, y, z});
+  std::shuffle(blocks.begin(), blocks.end(), block().random);
+  return blocks;
+}
+
 struct FreeMemory {
   void operator()(void* memory) const { std::free(memory); }
 };
@@ -162,17 +171,13 @@ void launch(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes,
   b.dynamic_shared = static_cast<std::byte*>(memory);
   blockDim = size;
   gridDim = grid;
-  for (unsigned z = 0; z < grid.z; ++z) {
-    for (unsigned y = 0; y < grid.y; ++y) {
-      for (unsigned x = 0; x < grid.x; ++x) {
-        blockIdx = {x, y, z};
-        fill_shared(dynamic_shared_bytes);
-        run_block();
-        if (b.error) {
-          for (auto& fiber : b.fibers) fiber->reset();
-          std::rethrow_exception(std::exchange(b.error, nullptr));
-        }
-      }
+  for (const uint3& index : shuffled_blocks(grid)) {
+    blockIdx = index;
+    fill_shared(dynamic_shared_bytes);
+    run_block();
+    if (b.error) {
+      for (auto& fiber : b.fibers) fiber->reset();
+      std::rethrow_exception(std::exchange(b.error, nullptr));
     }
   }
   if (dynamic_shared_bytes + b.static_bytes > most_shared_bytes)

@@ -1,7 +1,7 @@
 // Runs the threads of a block as fibers on one host thread: each runs until it waits for others. A
 // wait that cannot end (a barrier or warp operation that some threads never reach) is a Fault, as
-// are launches that no GPU would accept. Blocks run one after the other; the order of threads
-// changes from launch to launch, so that a missing barrier shows.
+// are launches that no GPU would accept. Blocks run one after the other; their order and that of
+// threads change from launch to launch, so that a missing barrier shows.
 #pragma once
 
 #include <cstddef>
