@@ -94,7 +94,8 @@ std::string attribute_flags(const ComputeOp& work) {
     case OpKind::Rope:
       return fmt::format(" heads={} rotated={}", a.heads + a.kv_heads, a.rope_size);
     case OpKind::HeadRmsNorm:
-      return fmt::format(" heads={} size={}", a.heads + a.kv_heads, a.head_size);
+      return fmt::format(" heads={} size={}", a.heads + a.kv_heads, a.head_size) +
+             (a.rope_size > 0 ? fmt::format(" rotated={}", a.rope_size) : "");
     case OpKind::Quantize:
       return fmt::format(" {}{}{}", work.cast->gradient ? "e5m2" : "e4m3",
                          work.cast->rows ? " rows" : "", work.cast->columns ? " columns" : "");

@@ -97,6 +97,9 @@ void fuse_activations(ShardedLayer& layer);
 /// after them.
 void fuse_residuals(ShardedLayer& layer);
 
+/// And rotations part of the norms of heads before them.
+void fuse_rotations(ShardedLayer& layer);
+
 /// After pass 3, for schedules that split backward tasks: marks the operations that a
 /// weight-gradient task runs, and keeps what they read of the input-gradient task and the forward
 /// pass.

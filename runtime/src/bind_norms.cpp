@@ -50,7 +50,8 @@ std::function<void()> OperatorBinder::bind_head_norm(const Operands& o) {
                                              .q_weight = o.in(1),
                                              .k_weight = o.in(2),
                                              .y = o.out(0),
-                                             .inv_rms = o.out<float>(1)});
+                                             .inv_rms = o.out<float>(1),
+                                             .rotation = head_rotation(o)});
   return ready(kernels::HeadRmsNormBackward{.shape = shape,
                                             .dtype = o.dtype(),
                                             .gradient = o.out(0),
@@ -62,7 +63,15 @@ std::function<void()> OperatorBinder::bind_head_norm(const Operands& o) {
                                             .inv_rms = o.in<float>(4),
                                             .dq_weight = o.gradient_of(2),
                                             .dk_weight = o.gradient_of(3),
-                                            .accumulate = o.instance.accumulate});
+                                            .accumulate = o.instance.accumulate,
+                                            .rotation = head_rotation(o)});
+}
+
+/// Behind a norm of heads, if there is one.
+kernels::HeadRotation OperatorBinder::head_rotation(const Operands& o) {
+  const models::OpAttributes& a = o.work.attributes;
+  if (a.rope_size == 0) return {};
+  return {.rope_size = a.rope_size, .positions = row_positions(o), .table = rope_table(a)};
 }
 
 std::function<void()> OperatorBinder::bind_layer_norm(const Operands& o) {

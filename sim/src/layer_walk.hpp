@@ -55,6 +55,7 @@ class LayerWalk {
   void walk(const Op& op);
   void residual_add(const Op& op);
   bool ends_product(const Op& op) const;
+  bool follows_head_norm(const Op& op) const;
   void count_parameters(const Op& op);
   void embedding(const Op& op);
   void cross_entropy(const Op& op);

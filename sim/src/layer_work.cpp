@@ -146,6 +146,7 @@ void LayerWalk::walk(const Op& op) {
         streams(profile_.activation, elements(op.outputs.front()));
       return save(op.inputs.front(), kHalfBytes);
     case OpKind::Rope:
+      if (profile_.fused_rotations && follows_head_norm(op)) return;
       return streams(profile_.rope, elements(op.outputs.front()));
     case OpKind::Add:
       residual_add(op);
@@ -177,6 +178,10 @@ void LayerWalk::residual_add(const Op& op) {
     habit.forward_kernels = 0;
   }
   streams(habit, elements(op.outputs.front()));
+}
+
+bool LayerWalk::follows_head_norm(const Op& op) const {
+  return &op != layer_.ops.data() && (&op - 1)->kind == OpKind::HeadRmsNorm;
 }
 
 /// Is what it makes whole, so that the product can add to it? An FP8 product adds nothing.

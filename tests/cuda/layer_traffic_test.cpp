@@ -62,6 +62,9 @@ TEST_CASE("The launches that are counted are those of the kernels", "[bench][lay
     check_launches(lowered(llama_style(), 16, precision, {.tp = 2, .sp = true}));
     check_launches(lowered(gpt2_style(), 16, precision, {.tp = 2}));
     check_launches(lowered(program::test::gemma_style(), 16, precision));
+    models::ModelSpec normed_heads = llama_style();
+    normed_heads.qk_norm = true;
+    check_launches(lowered(normed_heads, 16, precision));
   }
 }
 
