@@ -16,6 +16,7 @@ struct HeldRow : RowGroup<kThreads_> {
   static constexpr int kPacks = kElements / kWidth;
   /// Blocks of an SM: as many as leave each thread registers for three packs and two sums.
   static constexpr int kBlocksPerSm = kElements > 16 ? 1 : 2;
+  static constexpr bool kReadsAhead = kElements * sizeof(T) <= 32;
 };
 
 /// Calls body(p, column) for every pack that this thread holds.
@@ -40,6 +41,39 @@ __device__ Pack<kPackWidth<T>> unpack(const uint4& words) {
   Pack<kPackWidth<T>> pack;
   for (int i = 0; i < kPackWidth<T>; ++i) pack[i] = to_float(raw[i]);
   return pack;
+}
+
+/// What the gradient of a norm reads of a row.
+template <class Row>
+struct HeldOperands {
+  uint4 dy[Row::kPacks];
+  uint4 x[Row::kPacks];
+  uint4 residual[Row::kPacks];
+  template <class Operands>
+  __device__ void load(const Operands& row, std::int64_t size) {
+    for_each_held<Row>(size, [&](int p, std::int64_t i) {
+      dy[p] = load_words(row.dy + i);
+      x[p] = load_words(row.x + i);
+      if (row.residual != nullptr) residual[p] = load_words(row.residual + i);
+    });
+  }
+};
+
+/// Calls body(row, held) for rows first, first + kRowsPerBlock, ... before `end`, where row =
+/// row_at(t). Where there are registers for it, the next row is on its way meanwhile.
+template <class Row, class RowAt, class Body>
+__device__ void for_each_held_row(std::int64_t first, std::int64_t end, std::int64_t size,
+                                  const RowAt& row_at, const Body& body) {
+  HeldOperands<Row> next;
+  if (Row::kReadsAhead && first < end) next.load(row_at(first), size);
+  for (std::int64_t t = first; t < end; t += Row::kRowsPerBlock) {
+    auto row = row_at(t);
+    if (!Row::kReadsAhead) next.load(row, size);
+    const HeldOperands<Row> held = next;
+    if (Row::kReadsAhead && t + Row::kRowsPerBlock < end)
+      next.load(row_at(t + Row::kRowsPerBlock), size);
+    body(row, held);
+  }
 }
 
 /// Calls body(HeldRow) with the smallest one for rows of `size`. False where there is none: rows

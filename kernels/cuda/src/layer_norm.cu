@@ -146,22 +146,14 @@ __global__ void __launch_bounds__(kRowThreads, Row::kBlocksPerSm)
   Pack<kN> sums[2][Row::kPacks] = {};
   const std::int64_t first = std::int64_t{blockIdx.x} * rows_per_block;
   const std::int64_t end = first + rows_per_block < op.tokens ? first + rows_per_block : op.tokens;
-  for (std::int64_t t = first + Row::group(); t < end; t += Row::kRowsPerBlock) {
-    GradientRow<T> row(op, t);
-    uint4 dy[Row::kPacks];
-    uint4 x[Row::kPacks];
-    uint4 residual[Row::kPacks];
-    for_each_held<Row>(op.size, [&](int p, std::int64_t i) {
-      dy[p] = load_words(row.dy + i);
-      x[p] = load_words(row.x + i);
-      if (row.residual != nullptr) residual[p] = load_words(row.residual + i);
-    });
+  const auto row_at = [&](std::int64_t t) { return GradientRow<T>(op, t); };
+  const auto add_row = [&](GradientRow<T>& row, const HeldOperands<Row>& held) {
     if (row.dx != nullptr) {
       float g_total = 0.0F;
       float gn_total = 0.0F;
       for_each_held<Row>(op.size, [&](int p, std::int64_t i) {
-        const auto grad = unpack<T>(dy[p]);
-        const auto value = unpack<T>(x[p]);
+        const auto grad = unpack<T>(held.dy[p]);
+        const auto value = unpack<T>(held.x[p]);
         const auto w = load_pack<kN>(row.weight + i);
         for (int j = 0; j < kN; ++j) {
           const float g = grad[j] * w[j];
@@ -172,8 +164,8 @@ __global__ void __launch_bounds__(kRowThreads, Row::kBlocksPerSm)
       row.template set_means<Row::kThreads>(g_total, gn_total, op.size);
     }
     for_each_held<Row>(op.size, [&](int p, std::int64_t i) {
-      const auto grad = unpack<T>(dy[p]);
-      Pack<kN> normal = unpack<T>(x[p]);
+      const auto grad = unpack<T>(held.dy[p]);
+      Pack<kN> normal = unpack<T>(held.x[p]);
       for (int j = 0; j < kN; ++j) {
         normal[j] = (normal[j] - row.mean) * row.inv_std;
         sums[0][p][j] += grad[j] * normal[j];
@@ -182,11 +174,12 @@ __global__ void __launch_bounds__(kRowThreads, Row::kBlocksPerSm)
       if (row.dx == nullptr) return;
       const auto w = load_pack<kN>(row.weight + i);
       Pack<kN> dx{};
-      if (row.residual != nullptr) dx = unpack<T>(residual[p]);
+      if (row.residual != nullptr) dx = unpack<T>(held.residual[p]);
       for (int j = 0; j < kN; ++j) dx[j] += row.gradient(grad[j], w[j], normal[j]);
       store_pack(row.dx + i, dx);
     });
-  }
+  };
+  for_each_held_row<Row>(first + Row::group(), end, op.size, row_at, add_row);
   if (partials == nullptr) return;
   leave_partials<Row, 2>(sums, op.size, partials);
   sum_over_blocks<4>(

@@ -104,21 +104,13 @@ __global__ void __launch_bounds__(kRowThreads, Row::kBlocksPerSm)
   Pack<kN> sums[1][Row::kPacks] = {};
   const std::int64_t first = std::int64_t{blockIdx.x} * rows_per_block;
   const std::int64_t end = first + rows_per_block < op.tokens ? first + rows_per_block : op.tokens;
-  for (std::int64_t t = first + Row::group(); t < end; t += Row::kRowsPerBlock) {
-    const GradientRow<T> row(op, t);
-    uint4 dy[Row::kPacks];
-    uint4 x[Row::kPacks];
-    uint4 residual[Row::kPacks];
+  const auto row_at = [&](std::int64_t t) { return GradientRow<T>(op, t); };
+  const auto add_row = [&](const GradientRow<T>& row, const HeldOperands<Row>& held) {
     float products = 0.0F;
-    for_each_held<Row>(op.size, [&](int p, std::int64_t i) {
-      dy[p] = load_words(row.dy + i);
-      x[p] = load_words(row.x + i);
-      if (row.residual != nullptr) residual[p] = load_words(row.residual + i);
-    });
     if (row.dx != nullptr) {
       for_each_held<Row>(op.size, [&](int p, std::int64_t i) {
-        const auto grad = unpack<T>(dy[p]);
-        const auto value = unpack<T>(x[p]);
+        const auto grad = unpack<T>(held.dy[p]);
+        const auto value = unpack<T>(held.x[p]);
         const auto w = load_pack<kN>(row.weight + i);
         for (int j = 0; j < kN; ++j) products += grad[j] * w[j] * value[j];
       });
@@ -126,17 +118,18 @@ __global__ void __launch_bounds__(kRowThreads, Row::kBlocksPerSm)
     }
     const float factor = row.factor(products / static_cast<float>(op.size));
     for_each_held<Row>(op.size, [&](int p, std::int64_t i) {
-      const auto grad = unpack<T>(dy[p]);
-      const auto value = unpack<T>(x[p]);
+      const auto grad = unpack<T>(held.dy[p]);
+      const auto value = unpack<T>(held.x[p]);
       for (int j = 0; j < kN; ++j) sums[0][p][j] += grad[j] * (value[j] * row.inv_rms);
       if (row.dx == nullptr) return;
       const auto w = load_pack<kN>(row.weight + i);
       Pack<kN> dx{};
-      if (row.residual != nullptr) dx = unpack<T>(residual[p]);
+      if (row.residual != nullptr) dx = unpack<T>(held.residual[p]);
       for (int j = 0; j < kN; ++j) dx[j] += grad[j] * w[j] * row.inv_rms - value[j] * factor;
       store_pack(row.dx + i, dx);
     });
-  }
+  };
+  for_each_held_row<Row>(first + Row::group(), end, op.size, row_at, add_row);
   if (partials == nullptr) return;
   leave_partials<Row, 1>(sums, op.size, partials);
   sum_over_blocks<4>(partials, op.size, tickets,
