@@ -52,12 +52,12 @@ void print(const std::string& model, std::int64_t seq_len, int tp) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  constexpr std::int64_t kSeqLen = 4096;
+  const std::int64_t seq_len = argc > 2 ? std::atoll(argv[2]) : 4096;
   try {
     if (argc > 1) {
-      print(argv[1], argc > 2 ? std::atoll(argv[2]) : kSeqLen, argc > 3 ? std::atoi(argv[3]) : 1);
+      print(argv[1], seq_len, argc > 3 ? std::atoi(argv[3]) : 1);
     } else {
-      print("llama3.2-1b", kSeqLen, 1);
+      print("llama3.2-1b", seq_len, 1);
       print("gpt2-124m", 1024, 1);
     }
   } catch (const std::exception& error) {

@@ -16,6 +16,7 @@ struct HeldRow : RowGroup<kThreads_> {
   static constexpr int kPacks = kElements / kWidth;
   /// Blocks of an SM: as many as leave each thread registers for three packs and two sums.
   static constexpr int kBlocksPerSm = kElements > 16 ? 1 : 2;
+  /// Are there registers for a second row's packs?
   static constexpr bool kReadsAhead = kElements * sizeof(T) <= 32;
 };
 
