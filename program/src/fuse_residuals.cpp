@@ -5,16 +5,13 @@
 #include <algorithm>
 
 #include "core/index.hpp"
+#include "phases.hpp"
 #include "sharded_layer.hpp"
 
 namespace meshplan::program {
 namespace {
 
 using models::OpKind;
-
-bool is_forward(Phase phase) {
-  return phase == Phase::Forward || phase == Phase::Recompute;
-}
 
 const ComputeOp* work_of(const Operation& operation) {
   return is_forward(operation.phase) ? std::get_if<ComputeOp>(&operation.work) : nullptr;

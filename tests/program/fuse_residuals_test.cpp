@@ -6,7 +6,7 @@
 #include "program/inspect.hpp"
 #include "program/plans.hpp"
 
-namespace meshplan::program {
+namespace meshplan::program::residual_sums {  // files are compiled together
 namespace {
 
 using test::block_named;
@@ -137,4 +137,4 @@ TEST_CASE("Fused sums have signatures of their own", "[program][fuse]") {
         "rms_norm.forward fp32 16 64 residual");
 }
 
-}  // namespace meshplan::program
+}  // namespace meshplan::program::residual_sums

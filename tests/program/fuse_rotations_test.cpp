@@ -6,7 +6,7 @@
 #include "program/inspect.hpp"
 #include "program/plans.hpp"
 
-namespace meshplan::program {
+namespace meshplan::program::rotations {  // files are compiled together
 namespace {
 
 using test::block_named;
@@ -95,4 +95,4 @@ TEST_CASE("A norm of heads that rotates is measured by itself", "[program][fuse]
   FAIL("no such operation");
 }
 
-}  // namespace meshplan::program
+}  // namespace meshplan::program::rotations
