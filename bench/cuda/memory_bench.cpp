@@ -48,6 +48,7 @@ class MemoryBench {
     const RandomOperand dy(backend_, kTokens * kSize);
     const RandomOperand weight(backend_, kSize);
     const Memory y(backend_, kTokens * kSize * 2);
+    const Memory sum(backend_, kTokens * kSize * 2);
     const Memory mean(backend_, kTokens * 4);
     const Memory inv(backend_, kTokens * 4);
     const Memory dweight(backend_, kSize * 4);
@@ -58,6 +59,20 @@ class MemoryBench {
            RmsNormForward{kTokens, kSize, 1e-5F, DType::BF16, x.data(), kSize, weight.data(),
                           y.data(), kSize, invs},
            2 * row_bytes);
+    report("RMS norm of a sum",
+           RmsNormForward{.tokens = kTokens,
+                          .size = kSize,
+                          .epsilon = 1e-5F,
+                          .dtype = DType::BF16,
+                          .x = x.data(),
+                          .x_stride = kSize,
+                          .weight = weight.data(),
+                          .y = y.data(),
+                          .y_stride = kSize,
+                          .inv_rms = invs,
+                          .residual = dy.data(),
+                          .sum = sum.data()},
+           4 * row_bytes);
     report("RMS norm backward",
            RmsNormBackward{.tokens = kTokens,
                            .size = kSize,

@@ -44,6 +44,20 @@ RmsNormBackward part_of(const HeadRmsNormBackward& op, std::int64_t head) {
           .accumulate = op.accumulate || (head != 0 && head != heads)};
 }
 
+/// Of the query and key heads of `x`.
+Rope rotation_of(const HeadRmsNormShape& shape, const HeadRotation& rotation, DType dtype, void* x,
+                 std::int64_t stride) {
+  return {.tokens = shape.tokens,
+          .heads = static_cast<int>(shape.heads + shape.kv_heads),
+          .head_size = static_cast<int>(shape.head_size),
+          .rope_size = rotation.rope_size,
+          .positions = rotation.positions,
+          .dtype = dtype,
+          .x = x,
+          .x_stride = stride,
+          .table = rotation.table};
+}
+
 }  // namespace
 
 std::int64_t Backend::scratch_bytes(const HeadRmsNormBackward& op) {
@@ -61,9 +75,16 @@ void Backend::run(const HeadRmsNormForward& op) {
                .x_stride_bytes = op.x_stride * element,
                .y = static_cast<std::byte*>(op.y) + values,
                .y_stride_bytes = op.x_stride * element});
+  if (op.rotation.table != nullptr)
+    run(rotation_of(op.shape, op.rotation, op.dtype, op.y, op.x_stride));
 }
 
 void Backend::run(const HeadRmsNormBackward& op) {
+  if (op.rotation.table != nullptr) {
+    Rope back = rotation_of(op.shape, op.rotation, op.dtype, op.gradient, op.gradient_stride);
+    back.inverse = true;
+    run(back);
+  }
   for (std::int64_t head = 0; head < op.shape.heads + op.shape.kv_heads; ++head) {
     // dy becomes dx in place, so the weight's gradient comes first.
     RmsNormBackward weight = part_of(op, head);

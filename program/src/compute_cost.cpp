@@ -63,8 +63,16 @@ double flops(const ComputeOperation& op) {
   }
 }
 
+/// Of a rotation: its part of the query and key heads. It passes over nothing else of their rows.
+std::int64_t rotated_elements(const ComputeOperation& op, ValueId id) {
+  const models::OpAttributes& a = op.work.attributes;
+  return op.shape(id).front() * (a.heads + a.kv_heads) * a.rope_size;
+}
+
 std::int64_t operand_bytes(const ComputeOperation& op, ValueId id) {
   const Value& value = op.value(id);
+  if (op.work.kind == OpKind::Rope && value.storage != Storage::BatchPositions)
+    return std::min(op.elements(id), rotated_elements(op, id)) * size_of(value.dtype);
   // A pool reads one row per sequence.
   if (op.work.kind == OpKind::Pool && op.is_forward())
     return op.elements(op.operation.outputs.front()) * size_of(value.dtype);

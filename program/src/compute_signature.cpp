@@ -94,7 +94,8 @@ std::string attribute_flags(const ComputeOp& work) {
     case OpKind::Rope:
       return fmt::format(" heads={} rotated={}", a.heads + a.kv_heads, a.rope_size);
     case OpKind::HeadRmsNorm:
-      return fmt::format(" heads={} size={}", a.heads + a.kv_heads, a.head_size);
+      return fmt::format(" heads={} size={}", a.heads + a.kv_heads, a.head_size) +
+             (a.rope_size > 0 ? fmt::format(" rotated={}", a.rope_size) : "");
     case OpKind::Quantize:
       return fmt::format(" {}{}{}", work.cast->gradient ? "e5m2" : "e4m3",
                          work.cast->rows ? " rows" : "", work.cast->columns ? " columns" : "");
@@ -117,15 +118,16 @@ bool has_bias(const ComputeOperation& op) {
   const Operation& operation = op.operation;
   if (op.work.kind == OpKind::ScaledLinear) return operation.inputs.size() > 4;
   if (operation.phase == Phase::WeightGrad) return operation.outputs.size() > 1;
-  const std::size_t plain = op.work.kind == OpKind::GroupedLinear ? 3 : 2;
+  const std::size_t plain =
+      op.work.kind == OpKind::GroupedLinear ? 3 : (op.work.adds_residual ? 3 : 2);
   return operation.phase != Phase::InputGrad && operation.inputs.size() > plain;
 }
 
 std::string linear_signature(const ComputeOperation& op) {
   const LinearSizes sizes = op.linear_sizes();
-  std::string product =
-      fmt::format(" t={} out={} in={}{}{}", sizes.tokens, sizes.out, sizes.in,
-                  has_bias(op) ? " bias" : "", op.instance.accumulate ? " accumulate" : "");
+  std::string product = fmt::format(
+      " t={} out={} in={}{}{}{}", sizes.tokens, sizes.out, sizes.in, has_bias(op) ? " bias" : "",
+      op.work.adds_residual ? " residual" : "", op.instance.accumulate ? " accumulate" : "");
   if (!op.work.fused_activation) return product;
   // Whether it also keeps what the function reads makes a difference to what it writes.
   const bool keeps = op.operation.outputs.size() > 1;
@@ -174,8 +176,10 @@ std::string attention_signature(const ComputeOperation& op) {
   return text + attribute_flags(op.work);
 }
 
-/// A norm that adds its gradient to the residual stream's reads that, too.
-bool adds_to_residual(const ComputeOperation& op) {
+/// A norm that makes the sum that it works on reads a residual, and so does one that adds its
+/// gradient to the residual stream's.
+bool adds_residual(const ComputeOperation& op) {
+  if (op.work.adds_residual) return true;
   const bool norm = op.work.kind == OpKind::RmsNorm || op.work.kind == OpKind::LayerNorm;
   const std::size_t plain_inputs = op.work.kind == OpKind::RmsNorm ? 4 : 5;
   return norm && op.operation.phase == Phase::InputGrad &&
@@ -203,7 +207,7 @@ std::string elementwise_signature(const ComputeOperation& op) {
   std::string text;
   for (const std::int64_t size : local_shape(op.program, op.value(moved)))
     text += fmt::format(" {}", size);
-  if (adds_to_residual(op)) text += " residual";
+  if (adds_residual(op)) text += " residual";
   if (op.instance.accumulate) text += " accumulate";
   return text + imbalance_flag(op) + attribute_flags(op.work);
 }

@@ -5,16 +5,13 @@
 #include <algorithm>
 
 #include "core/index.hpp"
+#include "phases.hpp"
 #include "sharded_layer.hpp"
 
 namespace meshplan::program {
 namespace {
 
 using models::OpKind;
-
-bool is_forward(Phase phase) {
-  return phase == Phase::Forward || phase == Phase::Recompute;
-}
 
 const ComputeOp* as_kind(const Operation& operation, OpKind kind) {
   const auto* work = std::get_if<ComputeOp>(&operation.work);

@@ -199,6 +199,8 @@ class Lowering {
     if (is_layer(number) && plan().workload.fp8 != Float8Recipe::None)
       quantize_linears(layer, profile_.kept_quantized_weights && keeps_quantized_weights(plan()));
     if (profile_.fused_activations) fuse_activations(layer);
+    if (profile_.fused_residuals) fuse_residuals(layer);
+    if (profile_.fused_rotations) fuse_rotations(layer);
     if (split_) separate_weight_gradients(layer);
     plan_block_memory(layer.block, program_.sizes);
     return layer;

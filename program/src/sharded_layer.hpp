@@ -93,6 +93,13 @@ void quantize_linears(ShardedLayer& layer, bool keep_weights);
 /// backward. Changes no number.
 void fuse_activations(ShardedLayer& layer);
 
+/// After those: sums of the residual stream become part of the product before them or of the norm
+/// after them.
+void fuse_residuals(ShardedLayer& layer);
+
+/// And rotations part of the norms of heads before them.
+void fuse_rotations(ShardedLayer& layer);
+
 /// After pass 3, for schedules that split backward tasks: marks the operations that a
 /// weight-gradient task runs, and keeps what they read of the input-gradient task and the forward
 /// pass.

@@ -18,12 +18,13 @@ std::function<void()> OperatorBinder::bind_linear(const Operands& o) {
                                         .x_stride = weight[1],
                                         .weight = o.in(1),
                                         .weight_stride = weight[1],
-                                        .bias = o.optional_in(2),
+                                        .bias = o.optional_in(2, o.work.adds_residual),
                                         .y = o.out(0),
                                         .y_stride = weight[0],
                                         .activation = activation,
                                         .pre_activation = o.optional_out(1),
-                                        .pre_activation_stride = weight[0]});
+                                        .pre_activation_stride = weight[0],
+                                        .residual = o.residual()});
   if (!weight_grad)
     return ready(kernels::LinearInputGrad{.shape = shape,
                                           .dtype = o.dtype(),

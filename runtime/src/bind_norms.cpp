@@ -15,7 +15,9 @@ std::function<void()> OperatorBinder::bind_norm(const Operands& o) {
                                          .weight = o.in(1),
                                          .y = o.out(0),
                                          .y_stride = size,
-                                         .inv_rms = o.out<float>(1)});
+                                         .inv_rms = o.out<float>(1),
+                                         .residual = o.residual(),
+                                         .sum = o.residual_sum()});
   return ready(kernels::RmsNormBackward{.tokens = tokens,
                                         .size = size,
                                         .dtype = o.dtype(),
@@ -48,7 +50,8 @@ std::function<void()> OperatorBinder::bind_head_norm(const Operands& o) {
                                              .q_weight = o.in(1),
                                              .k_weight = o.in(2),
                                              .y = o.out(0),
-                                             .inv_rms = o.out<float>(1)});
+                                             .inv_rms = o.out<float>(1),
+                                             .rotation = head_rotation(o)});
   return ready(kernels::HeadRmsNormBackward{.shape = shape,
                                             .dtype = o.dtype(),
                                             .gradient = o.out(0),
@@ -60,7 +63,15 @@ std::function<void()> OperatorBinder::bind_head_norm(const Operands& o) {
                                             .inv_rms = o.in<float>(4),
                                             .dq_weight = o.gradient_of(2),
                                             .dk_weight = o.gradient_of(3),
-                                            .accumulate = o.instance.accumulate});
+                                            .accumulate = o.instance.accumulate,
+                                            .rotation = head_rotation(o)});
+}
+
+/// Behind a norm of heads, if there is one.
+kernels::HeadRotation OperatorBinder::head_rotation(const Operands& o) {
+  const models::OpAttributes& a = o.work.attributes;
+  if (a.rope_size == 0) return {};
+  return {.rope_size = a.rope_size, .positions = row_positions(o), .table = rope_table(a)};
 }
 
 std::function<void()> OperatorBinder::bind_layer_norm(const Operands& o) {
@@ -78,7 +89,9 @@ std::function<void()> OperatorBinder::bind_layer_norm(const Operands& o) {
                                            .y = o.out(0),
                                            .y_stride = size,
                                            .mean = o.out<float>(1),
-                                           .inv_std = o.out<float>(2)});
+                                           .inv_std = o.out<float>(2),
+                                           .residual = o.residual(),
+                                           .sum = o.residual_sum()});
   return ready(kernels::LayerNormBackward{.tokens = tokens,
                                           .size = size,
                                           .dtype = o.dtype(),

@@ -41,7 +41,17 @@ struct OperatorBinder::Operands {
     return program::attention_inputs(program.blocks[static_cast<std::size_t>(layer.block)].values,
                                      operation);
   }
-  void* optional_in(std::size_t i) const { return i < operation.inputs.size() ? in(i) : nullptr; }
+  /// @param beside  the last input is another operand
+  void* optional_in(std::size_t i, bool beside = false) const {
+    return i + (beside ? 1 : 0) < operation.inputs.size() ? in(i) : nullptr;
+  }
+  /// What a forward operation adds; null if it adds nothing.
+  const void* residual() const {
+    return work.adds_residual ? in(operation.inputs.size() - 1) : nullptr;
+  }
+  void* residual_sum() const {
+    return work.adds_residual ? out(operation.outputs.size() - 1) : nullptr;
+  }
   void* optional_out(std::size_t i) const {
     return i < operation.outputs.size() ? out(i) : nullptr;
   }

@@ -53,6 +53,9 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("linear", p.linear, "beside the matrix products: bias, layout");
   v.optional("norm", p.norm, "RMS or layer norm");
   v.optional("residual_add", p.residual_add, "with bias and dropout where they are fused");
+  v.optional("fused_residuals", p.fused_residuals,
+             "a sum is part of the product before it, else of the norm after it");
+  v.optional("fused_rotations", p.fused_rotations, "a norm of heads rotates them");
   v.optional("activation", p.activation, "GELU, squared ReLU");
   v.optional("gelu_in_products", p.gelu_in_products,
              "a tanh GELU and its gradient are epilogues of the products");

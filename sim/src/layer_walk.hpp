@@ -53,6 +53,9 @@ class LayerWalk {
 
   // ---- operations (layer_work.cpp)
   void walk(const Op& op);
+  void residual_add(const Op& op);
+  bool ends_product(const Op& op) const;
+  bool follows_head_norm(const Op& op) const;
   void count_parameters(const Op& op);
   void embedding(const Op& op);
   void cross_entropy(const Op& op);

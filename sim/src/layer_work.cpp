@@ -146,9 +146,10 @@ void LayerWalk::walk(const Op& op) {
         streams(profile_.activation, elements(op.outputs.front()));
       return save(op.inputs.front(), kHalfBytes);
     case OpKind::Rope:
+      if (profile_.fused_rotations && follows_head_norm(op)) return;
       return streams(profile_.rope, elements(op.outputs.front()));
     case OpKind::Add:
-      streams(profile_.residual_add, elements(op.outputs.front()));
+      residual_add(op);
       if (dropout() > 0 && profile_.separate_dropout_masks)
         work_.saved_bytes += elements(op.outputs.front()) * kMaskBytes;
       return;
@@ -158,6 +159,35 @@ void LayerWalk::walk(const Op& op) {
     default:
       return streams(profile_.residual_add, elements(op.outputs.front()));
   }
+}
+
+/// Where it is part of a product, what that reads more moves under its arithmetic. A norm reads the
+/// sum that it makes no second time.
+void LayerWalk::residual_add(const Op& op) {
+  OperationHabit habit = profile_.residual_add;
+  const Op* before = &op != layer_.ops.data() ? &op - 1 : nullptr;
+  const Op* after = &op + 1 != layer_.ops.data() + layer_.ops.size() ? &op + 1 : nullptr;
+  const bool norm = after != nullptr &&
+                    (after->kind == OpKind::RmsNorm || after->kind == OpKind::LayerNorm) &&
+                    after->inputs.front() == op.outputs.front();
+  if (profile_.fused_residuals && before != nullptr && ends_product(*before)) {
+    habit.forward_bytes = 0;
+    habit.forward_kernels = 0;
+  } else if (profile_.fused_residuals && norm) {
+    habit.forward_bytes -= kHalfBytes;
+    habit.forward_kernels = 0;
+  }
+  streams(habit, elements(op.outputs.front()));
+}
+
+bool LayerWalk::follows_head_norm(const Op& op) const {
+  return &op != layer_.ops.data() && (&op - 1)->kind == OpKind::HeadRmsNorm;
+}
+
+/// Is what it makes whole, so that the product can add to it? An FP8 product adds nothing.
+bool LayerWalk::ends_product(const Op& op) const {
+  const bool partial = run_.parallel.tp > 1 && op.split == Split::Row;
+  return op.kind == OpKind::Linear && !partial && !run_is_fp8();
 }
 
 void LayerWalk::count_parameters(const Op& op) {

@@ -64,15 +64,18 @@ double formula_of_product(const SignatureParts& parts, double bytes, const Clust
          stream_seconds(std::max(0.0, bytes - read), cluster);
 }
 
-/// An activation that is part of a product costs a GPU what its product reads or writes more (it is
-/// among the operands); a CPU passes over what the product made once more, in place or to
-/// another buffer. @see CpuBackend::run(LinearForward)
-double activation_pass_seconds(const SignatureParts& parts, const Cluster& cluster) {
+/// An activation or a residual that is part of a product costs a GPU what its product reads or
+/// writes more (it is among the operands); a CPU passes over what the product made once more, in
+/// place or to another buffer, and over the residual. @see CpuBackend::run(LinearForward)
+double pass_after_product_seconds(const SignatureParts& parts, const Cluster& cluster) {
   if (cluster.device.kind == DeviceKind::Gpu) return 0;
-  if (std::ranges::find(parts.flags, "gelu_tanh") == parts.flags.end()) return 0;
+  const auto has = [&](const char* flag) {
+    return std::ranges::find(parts.flags, flag) != parts.flags.end();
+  };
+  const double passes = has("residual") ? 3 : (has("gelu_tanh") ? 2 : 0);
   const ProductShape shape = product_shape(parts);
   const double element = static_cast<double>(size_of(parts.dtype));
-  return stream_seconds(2 * element * shape.m * shape.n, cluster);
+  return stream_seconds(passes * element * shape.m * shape.n, cluster);
 }
 
 /// "b= s= h= k= e=" and a mask; tiles on the diagonal run whole.
@@ -184,7 +187,7 @@ double formula_seconds(const SignatureParts& parts, double flops, double bytes,
   const double traffic = stream_seconds(bytes, cluster);
   if (is_product(parts))
     return launch + formula_of_product(parts, bytes, cluster) +
-           activation_pass_seconds(parts, cluster);
+           pass_after_product_seconds(parts, cluster);
   if (starts_with(parts.kind, "attention.") && parts.sizes.size() >= 5)
     return launch + std::max(traffic, formula_of_attention(parts, flops, cluster));
   return launch + traffic;

@@ -133,6 +133,73 @@ TEST_CASE("the norm of heads is the RMS norm of every query and key head", "[ker
   });
 }
 
+// Half a head is rotated where that is possible, else all of it.
+TEST_CASE("the norm of heads rotates with the bits of a rotation of its own", "[kernels][norms]") {
+  for_each_case([](Backend& backend, const Case& c) {
+    const auto& [tokens, heads, kv_heads, size] = c.shape;
+    const int rope_size = static_cast<int>(size % 4 == 0 && size > 8 ? size / 2 : size);
+    std::vector<double> frequencies;
+    for (int i = 0; i < rope_size / 2; ++i) frequencies.push_back(1.0 / (1.0 + i));
+    std::vector<float> angles(static_cast<std::size_t>(64 * rope_size));
+    build_rope_table(angles, 64, frequencies);
+    const DeviceVector<float> table(backend, angles);
+    const HeadRotation rotation{.rope_size = rope_size,
+                                .positions = {.seq_len = 5, .first_position = 3},
+                                .table = table.data()};
+    const auto rotate = [&](const DeviceMatrix& rows, bool inverse) {
+      run(backend, Rope{.tokens = tokens,
+                        .heads = static_cast<int>(heads + kv_heads),
+                        .head_size = static_cast<int>(size),
+                        .rope_size = rope_size,
+                        .positions = rotation.positions,
+                        .dtype = c.dtype,
+                        .x = rows.data(),
+                        .x_stride = rows.stride(),
+                        .table = table.data(),
+                        .inverse = inverse});
+    };
+    const auto results = [&](bool fused) {
+      const std::int64_t padding = c.padded ? 3 : 0;
+      const DeviceMatrix x(backend, c.x, c.dtype, padding);
+      const DeviceMatrix q_weight(backend, c.q_weight, c.dtype);
+      const DeviceMatrix k_weight(backend, c.k_weight, c.dtype);
+      const DeviceMatrix gradient(backend, c.dy, c.dtype, padding);
+      const DeviceMatrix y(backend, tokens, c.width, c.dtype, padding);
+      const DeviceMatrix inv_rms(backend, heads + kv_heads, tokens);
+      const DeviceMatrix dweights(backend, 2, size);
+      HeadRmsNormForward forward{.shape = c.shape,
+                                 .epsilon = static_cast<float>(kEpsilon),
+                                 .dtype = c.dtype,
+                                 .x = x.data(),
+                                 .x_stride = x.stride(),
+                                 .q_weight = q_weight.data(),
+                                 .k_weight = k_weight.data(),
+                                 .y = y.data(),
+                                 .inv_rms = inv_rms.floats()};
+      HeadRmsNormBackward backward{.shape = c.shape,
+                                   .dtype = c.dtype,
+                                   .gradient = gradient.data(),
+                                   .gradient_stride = gradient.stride(),
+                                   .x = x.data(),
+                                   .x_stride = x.stride(),
+                                   .q_weight = q_weight.data(),
+                                   .k_weight = k_weight.data(),
+                                   .inv_rms = inv_rms.floats(),
+                                   .dq_weight = dweights.floats(),
+                                   .dk_weight = dweights.floats() + size};
+      if (fused) forward.rotation = backward.rotation = rotation;
+      run(backend, forward);
+      if (!fused) rotate(y, false);
+      if (!fused) rotate(gradient, true);
+      run(backend, backward);
+      return std::array{y.read(), gradient.read(), dweights.read()};
+    };
+    const auto fused = results(true);
+    const auto apart = results(false);
+    for (std::size_t i = 0; i < fused.size(); ++i) CHECK(fused[i].values == apart[i].values);
+  });
+}
+
 TEST_CASE("the weights' gradients of the norm of heads accumulate", "[kernels][norms]") {
   for_each_case([](Backend& backend, const Case& c) {
     Result expected = expected_of(c);

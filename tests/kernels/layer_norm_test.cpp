@@ -78,7 +78,7 @@ Result run_case(Backend& backend, const Case& c, bool with_bias, bool accumulate
 TEST_CASE("layer norm agrees with its definition, forward and backward", "[kernels][layer_norm]") {
   for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
     for (const std::int64_t tokens : {1, 7, 130}) {
-      for (const std::int64_t size : {8, 33, 130, 1032, 6144}) {
+      for (const std::int64_t size : {8, 33, 130, 640, 1032, 3072, 6144, 8192}) {
         if (tokens * size > 140'000) continue;
         INFO(name_of(dtype) << " T " << tokens << " D " << size);
         const Case c{dtype, tokens, size};
@@ -98,6 +98,52 @@ TEST_CASE("layer norm agrees with its definition, forward and backward", "[kerne
           });
         }
       }
+    }
+  }
+}
+
+TEST_CASE("layer norm of a sum keeps it, with the bits of an addition before",
+          "[kernels][layer_norm]") {
+  for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
+    for (const std::int64_t size : {8, 33, 768, 1032, 6144}) {
+      INFO(name_of(dtype) << " D " << size);
+      const Case c{dtype, 7, size};
+      for_each_backend([&](Backend& backend) {
+        const DeviceMatrix x(backend, c.x, dtype);
+        const DeviceMatrix residual(backend, c.dy, dtype);
+        const DeviceMatrix weight(backend, c.weight, dtype);
+        const DeviceMatrix bias(backend, c.bias, dtype);
+        const DeviceMatrix statistics(backend, 2, c.tokens);
+        const auto normed = [&](const DeviceMatrix& in, const DeviceMatrix* sum) {
+          const DeviceMatrix y(backend, c.tokens, size, dtype);
+          LayerNormForward op{.tokens = c.tokens,
+                              .size = size,
+                              .epsilon = static_cast<float>(kEpsilon),
+                              .dtype = dtype,
+                              .x = in.data(),
+                              .x_stride = in.stride(),
+                              .weight = weight.data(),
+                              .bias = bias.data(),
+                              .y = y.data(),
+                              .y_stride = y.stride(),
+                              .mean = statistics.floats(),
+                              .inv_std = statistics.floats() + c.tokens};
+          if (sum != nullptr) {
+            op.residual = residual.data();
+            op.sum = sum->data();
+          }
+          run(backend, op);
+          return std::pair(y.read(), statistics.read());
+        };
+        const DeviceMatrix added(backend, c.tokens, size, dtype);
+        run(backend, Add{c.tokens * size, dtype, x.data(), residual.data(), added.data()});
+        const DeviceMatrix sum(backend, c.tokens, size, dtype);
+        const auto [y, found] = normed(x, &sum);
+        const auto [expected_y, expected] = normed(added, nullptr);
+        CHECK(sum.read().values == added.read().values);
+        CHECK(y.values == expected_y.values);
+        CHECK(found.values == expected.values);
+      });
     }
   }
 }

@@ -78,6 +78,39 @@ TEST_CASE("linear forward multiplies by the transposed weight and adds the bias"
   });
 }
 
+TEST_CASE("linear forward adds a residual to its product", "[kernels][linear]") {
+  for_each_case([](Backend& backend, const LinearCase& c) {
+    const Matrix residual = random_in(c.dtype, c.shape.tokens, c.shape.out_features, 7);
+    const DeviceMatrix x(backend, c.x, c.dtype, c.padding);
+    const DeviceMatrix weight(backend, c.weight, c.dtype, c.padding);
+    const DeviceMatrix bias(backend, c.bias, c.dtype);
+    const DeviceMatrix added(backend, residual, c.dtype, c.padding);
+    const auto magnitude = reference::linear(
+        reference::absolute(c.x), reference::absolute(c.weight), reference::absolute(c.bias));
+    for (const bool with_bias : {false, true}) {
+      const DeviceMatrix y(backend, c.shape.tokens, c.shape.out_features, c.dtype, c.padding);
+      run(backend, LinearForward{.shape = c.shape,
+                                 .dtype = c.dtype,
+                                 .x = x.data(),
+                                 .x_stride = x.stride(),
+                                 .weight = weight.data(),
+                                 .weight_stride = weight.stride(),
+                                 .bias = with_bias ? bias.data() : nullptr,
+                                 .y = y.data(),
+                                 .y_stride = y.stride(),
+                                 .residual = added.data()});
+      Matrix expected = reference::linear(c.x, c.weight, with_bias ? c.bias : Matrix{});
+      for (std::size_t i = 0; i < expected.values.size(); ++i)
+        expected.values[i] += residual.values[i];
+      check_close(y.read(), expected, [&](std::int64_t row, std::int64_t column) {
+        const double size = magnitude(row, column) + std::abs(residual(row, column));
+        return 2 * tolerance(c.dtype, c.shape.in_features, size);  // z may be rounded before
+      });
+      CHECK(added.read().values == residual.values);
+    }
+  });
+}
+
 TEST_CASE("linear input gradient multiplies by the weight", "[kernels][linear]") {
   for_each_case([](Backend& backend, const LinearCase& c) {
     const DeviceMatrix dy(backend, c.dy, c.dtype, c.padding);

@@ -20,7 +20,7 @@ template <class Body>
 void for_each_case(const Body& body) {
   for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
     for (const std::int64_t tokens : {1, 7, 130}) {
-      for (const std::int64_t size : {8, 33, 130, 1032, 12'288}) {
+      for (const std::int64_t size : {8, 33, 130, 640, 1032, 3072, 8192, 12'288}) {
         if (tokens * size > 140'000) continue;
         INFO(name_of(dtype) << " T " << tokens << " D " << size);
         const Case c{dtype, tokens, size};
@@ -96,6 +96,46 @@ TEST_CASE("RMS norm agrees with its definition, forward and backward", "[kernels
   });
 }
 
+TEST_CASE("RMS norm of a sum keeps it, with the bits of an addition before",
+          "[kernels][rms_norm]") {
+  for_each_case([](Backend& backend, const Case& c) {
+    const Matrix other = random_in(c.dtype, c.tokens, c.size, 9, 3.0);
+    const DeviceMatrix x(backend, c.x, c.dtype);
+    const DeviceMatrix residual(backend, other, c.dtype);
+    const DeviceMatrix weight(backend, c.weight, c.dtype);
+    const auto normed = [&](const DeviceMatrix& in, const DeviceMatrix* sum) {
+      const DeviceMatrix y(backend, c.tokens, c.size, c.dtype, row_padding(c.size, 2));
+      const DeviceMatrix inv_rms(backend, c.tokens, 1);
+      RmsNormForward op{.tokens = c.tokens,
+                        .size = c.size,
+                        .epsilon = static_cast<float>(kEpsilon),
+                        .dtype = c.dtype,
+                        .x = in.data(),
+                        .x_stride = in.stride(),
+                        .weight = weight.data(),
+                        .y = y.data(),
+                        .y_stride = y.stride(),
+                        .inv_rms = inv_rms.floats()};
+      if (sum != nullptr) {
+        op.residual = residual.data();
+        op.sum = sum->data();
+      }
+      run(backend, op);
+      return std::pair(y.read(), inv_rms.read());
+    };
+    const DeviceMatrix added(backend, c.tokens, c.size, c.dtype);
+    run(backend, Add{c.tokens * c.size, c.dtype, x.data(), residual.data(), added.data()});
+    const DeviceMatrix sum(backend, c.tokens, c.size, c.dtype);
+    const auto [y, inv_rms] = normed(x, &sum);
+    const auto [expected_y, expected_inv_rms] = normed(added, nullptr);
+    CHECK(sum.read().values == added.read().values);
+    CHECK(y.values == expected_y.values);
+    CHECK(inv_rms.values == expected_inv_rms.values);
+    normed(x, &x);  // in place
+    CHECK(x.read().values == added.read().values);
+  });
+}
+
 // More than 48 KiB of shared memory at 12,288; all of a block's at 57,600 (docs/cuda.md).
 TEST_CASE("RMS norm has room for the sums of its widest rows", "[kernels][rms_norm]") {
   const Case c{DType::BF16, 1, 57'600};
@@ -114,6 +154,21 @@ TEST_CASE("RMS norm's gradients are the same bits together and apart", "[kernels
     CHECK(together.dx.values == apart.dx.values);
     CHECK(together.dweight.values == apart.dweight.values);
   });
+}
+
+// 17 blocks and more: sums of sums. The emulator runs blocks in another order each time.
+TEST_CASE("RMS norm's gradients are the same bits every time", "[kernels][rms_norm]") {
+  for (const std::int64_t size : {33, 128, 1032}) {
+    const Case c{DType::BF16, size < 1000 ? 1200 : 130, size};
+    for_each_backend([&](Backend& backend) {
+      const Result first = run_both(backend, c, true);
+      for (int again = 0; again < 3; ++again) {
+        const Result next = run_both(backend, c, true);
+        CHECK(next.dx.values == first.dx.values);
+        CHECK(next.dweight.values == first.dweight.values);
+      }
+    });
+  }
 }
 
 TEST_CASE("RMS norm's weight gradient accumulates", "[kernels][rms_norm]") {

@@ -24,7 +24,7 @@ bool contains(const std::vector<Address>& list, const Address& address) {
 
 TEST_CASE("A layer writes its output where the next layer reads its input", "[program][address]") {
   const Program program = lower(make_plan(test::llama_style()), 0);  // layers 1..4, head 5
-  const Footprint last = footprint(program, instance_named(program, "mlp_add", 2));
+  const Footprint last = footprint(program, instance_named(program, "mlp_down", 2));
   const Footprint next = footprint(program, instance_named(program, "attention_norm", 3));
   REQUIRE(last.writes.size() == 1);
   CHECK(last.writes.front().bytes == 16 * 64 * 4);
@@ -35,7 +35,7 @@ TEST_CASE("A layer writes its output where the next layer reads its input", "[pr
 TEST_CASE("The last layer of an inner stage writes into what is sent", "[program][address]") {
   const Program program = lower(make_plan(test::llama_style(), {.pp = 2}), 0);
   const int last = static_cast<int>(program.layers.size()) - 1;
-  const Footprint made = footprint(program, instance_named(program, "mlp_add", last));
+  const Footprint made = footprint(program, instance_named(program, "mlp_down", last));
   const auto send = test::instances_named(program, "send_forward").front();
   CHECK(made.writes.front() == peer_address(program, program.instances[send]));
 }

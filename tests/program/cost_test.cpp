@@ -153,6 +153,15 @@ TEST_CASE("Bytes count each operand once, and a gradient that is added to twice"
         4 * 192 * 64);
 }
 
+TEST_CASE("A rotation passes over the heads that it turns, not over the values",
+          "[program][cost]") {
+  const Program program = lower(make_plan(test::llama_style()), 0);
+  // Of 16 tokens, 8 query and 4 key heads of 8 elements in fp32: read and written.
+  const std::int64_t bytes = 2 * 16 * (8 + 4) * 8 * 4;
+  CHECK(operation_cost(program, first_named(program, "rope")).bytes == bytes);
+  CHECK(operation_cost(program, first_named(program, "rope.input_grad")).bytes == bytes);
+}
+
 TEST_CASE("Adam moves 28 bytes an element, and 2 more to write bf16 weights", "[program][cost]") {
   // Reads weight, gradient and two moments, writes weight and moments: 7 fp32 numbers.
   const auto bytes_per_element = [](DType precision, OptimizerKind kind) {

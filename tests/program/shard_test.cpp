@@ -41,8 +41,8 @@ TEST_CASE("A layer's forward sums twice over the tensor-parallel group", "[progr
   CHECK(tp_collectives(program, layer.forward) == Names{"all_reduce 1024", "all_reduce 1024"});
   CHECK(test::names_of(layer.forward) == Names{"attention_norm", "qkv", "rope", "attention",
                                                "attention_out", "attention_out.all_reduce",
-                                               "attention_add", "mlp_norm", "gate_up", "activation",
-                                               "mlp_down", "mlp_down.all_reduce", "mlp_add"});
+                                               "mlp_norm", "gate_up", "activation", "mlp_down",
+                                               "mlp_down.all_reduce", "mlp_add"});
 }
 
 TEST_CASE("With sequence parallelism a layer gathers and scatters the sequence twice",
@@ -84,11 +84,11 @@ TEST_CASE("The bias of a row-parallel linear is added once, after the sum", "[pr
   const auto sum = std::ranges::find(names, "mlp_down.all_reduce");
   REQUIRE(sum != names.end());
   CHECK(*(sum + 1) == "mlp_down.bias");
-  // On one rank the linear adds it itself: weight and bias are inputs, and nothing follows.
+  // On one rank the linear adds it itself: weight, bias and residual are inputs, nothing follows.
   const Block alone = layer_of({});
   const Names alone_names = test::names_of(alone.forward);
   CHECK(std::ranges::find(alone_names, "mlp_down.bias") == alone_names.end());
-  CHECK(std::ranges::find(alone.forward, "mlp_down", &Operation::name)->inputs.size() == 3);
+  CHECK(std::ranges::find(alone.forward, "mlp_down", &Operation::name)->inputs.size() == 4);
 }
 
 TEST_CASE("Local shapes divide heads, features or tokens", "[program][shard]") {

@@ -192,6 +192,7 @@ TEST_CASE("a rank computes in FP8 what a slow emulation of its products does", "
     EmulatingBackend slow(384);  // 300 tokens, padded to a multiple of 128
     Variant plain;
     plain.profile.fused_activations = false;
+    plain.profile.fused_residuals = false;
     const auto emulated = fixture.run(plan, {}, plain, &slow);
     const auto bf16 = fixture.run(plan);
     if (!run) continue;

@@ -10,6 +10,7 @@ Touched touched(const LinearForward& op) {
       .read_rows(op.x, t, i, op.x_stride, op.dtype)
       .read_rows(op.weight, o, i, op.weight_stride, op.dtype)
       .read(op.bias, o, op.dtype)
+      .read_rows(op.residual, t, o, op.y_stride, op.dtype)
       .write_rows(op.pre_activation, t, o, op.pre_activation_stride, op.dtype)
       .write_rows(op.y, t, o, op.y_stride, op.dtype);
 }
@@ -78,7 +79,9 @@ Touched touched(const AttentionSinksGrad& op) {
 Touched touched(const RmsNormForward& op) {
   return Touched()
       .read_rows(op.x, op.tokens, op.size, op.x_stride, op.dtype)
+      .read_rows(op.residual, op.tokens, op.size, op.x_stride, op.dtype)
       .read(op.weight, op.size, op.dtype)
+      .write_rows(op.sum, op.tokens, op.size, op.x_stride, op.dtype)
       .write_rows(op.y, op.tokens, op.size, op.y_stride, op.dtype)
       .write(op.inv_rms, op.tokens, DType::F32);
 }
@@ -95,8 +98,10 @@ Touched touched(const RmsNormBackward& op) {
 Touched touched(const LayerNormForward& op) {
   return Touched()
       .read_rows(op.x, op.tokens, op.size, op.x_stride, op.dtype)
+      .read_rows(op.residual, op.tokens, op.size, op.x_stride, op.dtype)
       .read(op.weight, op.size, op.dtype)
       .read(op.bias, op.size, op.dtype)
+      .write_rows(op.sum, op.tokens, op.size, op.x_stride, op.dtype)
       .write_rows(op.y, op.tokens, op.size, op.y_stride, op.dtype)
       .write(op.mean, op.tokens, DType::F32)
       .write(op.inv_std, op.tokens, DType::F32);

@@ -159,9 +159,26 @@ void CpuBackend::run_linear(const Op& op) {
   if (op.shape.tokens > 0) matmul_.run(op, scratch_);
 }
 
+/// y += residual.
+void CpuBackend::add_residual(const LinearForward& op) const {
+  const std::int64_t row = op.y_stride * size_of(op.dtype);
+  for_each_row(op.shape.tokens, op.shape.out_features, [&](std::int64_t t) {
+    void* y = offset(op.y, t * row);
+    table_.add({.count = op.shape.out_features,
+                .dtype = op.dtype,
+                .a = offset(op.residual, t * row),
+                .b = y,
+                .sum = y},
+               {0, op.shape.out_features});
+  });
+}
+
 void CpuBackend::run(const LinearForward& op) {
   const LinearForward product = product_of(op);
+  require_invariant(op.residual == nullptr || !op.activation,
+                    "a product ends in an activation or in a sum");
   run_linear(product);
+  if (op.residual != nullptr) add_residual(op);
   if (!op.activation) return;
   const std::int64_t element = size_of(op.dtype);
   for_each_row(op.shape.tokens, op.shape.out_features, [&](std::int64_t row) {

@@ -114,6 +114,7 @@ class CpuBackend : public Backend {
   void for_columns(void (*kernel)(const Op&, Range), const Op& op, std::int64_t columns) const;
   template <class Op>
   void for_elements(void (*kernel)(const Op&, Range), const Op& op) const;
+  void add_residual(const LinearForward& op) const;
   template <class Op>
   void run_linear(const Op& op);
   template <class Op>

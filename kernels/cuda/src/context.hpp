@@ -20,6 +20,7 @@ struct Context {
   int max_shared_bytes = 49152;   // of one block, after opting in
   cudaStream_t stream = nullptr;  // never the legacy default stream
   std::span<std::byte> scratch;   // aligned to 64 bytes, shared by all operations of the stream
+  unsigned* tickets = nullptr;    // kTickets (row_ranges.hpp), zero between kernels of the stream
 };
 
 /// @throws InvariantError if set_scratch gave less than `bytes`

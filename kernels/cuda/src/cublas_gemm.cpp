@@ -27,6 +27,11 @@ void set(cublasLtMatmulPreferenceOpaque_t& preference, cublasLtMatmulPreferenceA
         "cublasLtMatmulPreferenceSetAttribute");
 }
 
+/// cuBLASLt's C: what is read if the product is added to something, and must be named in any case.
+const void* addend(const GemmProblem& problem, const GemmPointers& pointers) {
+  return problem.adds_residual ? pointers.c : pointers.d;
+}
+
 cublasLtMatmulPreferenceOpaque_t preference_of(const Context& context, const GemmProblem& problem,
                                                const GemmPointers& pointers) {
   cublasLtMatmulPreferenceOpaque_t preference{};
@@ -44,7 +49,7 @@ cublasLtMatmulPreferenceOpaque_t preference_of(const Context& context, const Gem
   };
   align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, pointers.a, problem.a);
   align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, pointers.b, problem.b);
-  align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, pointers.d, problem.d);
+  align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, addend(problem, pointers), problem.d);
   align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, pointers.d, problem.d);
   return preference;
 }
@@ -77,7 +82,8 @@ class Gemm::Impl {
   /// Alignment decides which kernels are possible; so it is part of what a choice is kept for.
   struct Key {
     GemmProblem problem;
-    std::int64_t a_alignment, b_alignment, d_alignment, vector_alignment, aux_alignment;
+    std::int64_t a_alignment, b_alignment, c_alignment, d_alignment, vector_alignment,
+        aux_alignment;
     auto operator<=>(const Key&) const = default;
   };
   struct Choice {
@@ -143,12 +149,12 @@ bool Gemm::Impl::enqueue(const Context& context, GemmDescriptors& descriptors,
                          const GemmProblem& problem, const GemmPointers& pointers,
                          const cublasLtMatmulAlgo_t& algorithm, std::span<std::byte> workspace) {
   const float alpha = 1.0F;
-  const float beta = problem.accumulate ? 1.0F : 0.0F;
+  const float beta = reads_addend(problem) ? 1.0F : 0.0F;
   set_pointers(descriptors, problem, pointers);
   const cublasStatus_t status = cublasLtMatmul(
       handle(), &descriptors.operation, &alpha, pointers.a, &descriptors.a, pointers.b,
-      &descriptors.b, &beta, pointers.d, &descriptors.d, pointers.d, &descriptors.d, &algorithm,
-      workspace.data(), workspace.size(), context.stream);
+      &descriptors.b, &beta, addend(problem, pointers), &descriptors.d, pointers.d, &descriptors.d,
+      &algorithm, workspace.data(), workspace.size(), context.stream);
   if (is_refusal(status)) {
     if (options_.log)
       options_.log(fmt::format("a kernel that cuBLASLt offers for {} fails: {}",
@@ -195,6 +201,7 @@ Gemm::Impl::Choice& Gemm::Impl::choice_of(const Context& context, const GemmProb
   const Key key{.problem = problem,
                 .a_alignment = aligned(pointers.a, problem.a),
                 .b_alignment = aligned(pointers.b, problem.b),
+                .c_alignment = aligned(addend(problem, pointers), problem.d),
                 .d_alignment = aligned(pointers.d, problem.d),
                 .vector_alignment = has_vector(problem.epilogue)
                                         ? aligned(pointers.vector, {.dtype = problem.d.dtype})

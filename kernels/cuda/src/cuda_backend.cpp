@@ -5,6 +5,7 @@
 
 #include "grouped_linear.hpp"
 #include "head_rms_norm.hpp"
+#include "row_ranges.hpp"
 
 namespace meshplan::kernels {
 
@@ -50,6 +51,14 @@ StreamBackend::StreamBackend(int device_index, const CudaBackendOptions& options
   context_.max_shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device_index);
   if (options.stream == nullptr) own_stream_ = make_stream();
   context_.stream = options.stream != nullptr ? options.stream : own_stream_.get();
+  constexpr std::size_t kTicketBytes = kTickets * sizeof(unsigned);
+  tickets_.reset(static_cast<unsigned*>(allocate_bytes(kTicketBytes)));
+  context_.tickets = tickets_.get();
+  check(cudaMemsetAsync(context_.tickets, 0, kTicketBytes, context_.stream), "cudaMemsetAsync");
+}
+
+void StreamBackend::FreeMemory::operator()(unsigned* memory) const noexcept {
+  cudaFree(memory);
 }
 
 StreamBackend::~StreamBackend() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <unordered_map>
 
 #include "attention.hpp"
@@ -119,9 +120,14 @@ class StreamBackend final : public CudaBackend {
   /// CUDA's current device belongs to the host thread, not to us.
   void use_device() const;
 
+  struct FreeMemory {
+    void operator()(unsigned* memory) const noexcept;
+  };
+
   Context context_;
   std::string device_name_;
   Stream own_stream_;
+  std::unique_ptr<unsigned, FreeMemory> tickets_;
   LinearKernels linear_;
   AttentionKernels attention_;
   std::unordered_map<void*, void*> allocations_;  // what we handed out -> what CUDA gave

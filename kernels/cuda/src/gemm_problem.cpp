@@ -45,7 +45,9 @@ std::string describe_in_words(const GemmProblem& p) {
                                 : std::string(name_of(p.a.dtype));
   return fmt::format("m {} n {} k {} {} {}{} -> {}{} epilogue {}", p.m, p.n, p.k, input,
                      p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', name_of(p.d.dtype),
-                     p.accumulate ? " accumulating" : "",
+                     p.accumulate      ? " accumulating"
+                     : p.adds_residual ? " + residual"
+                                       : "",
                      kNames.at(static_cast<std::size_t>(p.epilogue)));
 }
 
@@ -108,9 +110,13 @@ GemmProblem scaled_gemm(const ScaledProduct& op) {
 }
 
 std::optional<GemmProblem> fused_gemm(const LinearForward& op) {
-  if (!op.activation) return std::nullopt;
+  if (!op.activation && op.residual == nullptr) return std::nullopt;
   const bool bias = op.bias != nullptr;
   GemmProblem problem = plain_gemm(op);
+  if (op.residual != nullptr) {
+    problem.adds_residual = true;
+    return problem;
+  }
   if (op.activation == ActivationKind::Relu && op.pre_activation == nullptr) {
     problem.epilogue = bias ? GemmEpilogue::ReluBias : GemmEpilogue::Relu;
     return problem;
@@ -137,7 +143,12 @@ std::optional<GemmProblem> fused_gemm(const LinearInputGrad& op) {
 }
 
 GemmPointers gemm_pointers(const LinearForward& op) {
-  return {.a = op.weight, .b = op.x, .d = op.y, .vector = op.bias, .aux = op.pre_activation};
+  return {.a = op.weight,
+          .b = op.x,
+          .d = op.y,
+          .c = op.residual,
+          .vector = op.bias,
+          .aux = op.pre_activation};
 }
 GemmPointers gemm_pointers(const LinearInputGrad& op) {
   return {.a = op.weight, .b = op.dy, .d = op.dx, .aux = op.pre_activation};

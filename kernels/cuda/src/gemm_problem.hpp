@@ -62,16 +62,23 @@ struct GemmProblem {
   GemmMatrix a, b, d;
   GemmEpilogue epilogue = GemmEpilogue::None;
   std::int64_t aux_leading_dim = 0;
-  bool accumulate = false;  // d += rather than d =
-  bool scaled = false;      // a and b are FP8 numbers times one scale each, read on the device
+  bool accumulate = false;     // d += rather than d =
+  bool adds_residual = false;  // d = z + c, where c lies like d
+  bool scaled = false;         // a and b are FP8 numbers times one scale each, read on the device
   auto operator<=>(const GemmProblem&) const = default;
 };
+
+/// What the product is added to, if it is.
+constexpr bool reads_addend(const GemmProblem& p) {
+  return p.accumulate || p.adds_residual;
+}
 
 /// The operands of one call, in the names of GemmProblem.
 struct GemmPointers {
   const void* a = nullptr;
   const void* b = nullptr;
   void* d = nullptr;
+  const void* c = nullptr;       // with `adds_residual`
   const void* vector = nullptr;  // the bias, or where its gradient goes
   const void* aux = nullptr;
   const float* a_scale = nullptr;
@@ -82,8 +89,8 @@ struct GemmPointers {
 /// what cuBLASLt's kernels may assume.
 std::int64_t gemm_alignment(const void* data, std::int64_t leading_dim, DType dtype);
 
-/// The plain product of a layer's operation: without activation, and with the bias gradient of
-/// LinearWeightGrad only if it is asked for by `with_bias_grad`.
+/// The plain product of a layer's operation: without activation or residual, and with the bias
+/// gradient of LinearWeightGrad only if it is asked for by `with_bias_grad`.
 GemmProblem plain_gemm(const LinearForward& op);
 GemmProblem plain_gemm(const LinearInputGrad& op);
 GemmProblem plain_gemm(const LinearWeightGrad& op, bool with_bias_grad);
@@ -91,9 +98,10 @@ GemmProblem plain_gemm(const LinearWeightGrad& op, bool with_bias_grad);
 /// multiple of 16 and addresses of 16 bytes (cuBLAS library guide, cublasLtMatmul). Ours come so.
 GemmProblem scaled_gemm(const ScaledProduct& op);
 
-/// The product with the operation's activation in its epilogue, where cuBLASLt has such a one:
-/// tanh GELU, and ReLU whose input is not kept. Exact GELU, SiLU and squared ReLU it has not.
-/// Constraint: the saved input's leading dimension is a multiple of 8 and its address of 16 bytes.
+/// The product with the operation's activation or residual in its epilogue, where cuBLASLt has such
+/// a one: a sum, tanh GELU, and ReLU whose input is not kept. Exact GELU, SiLU and squared ReLU it
+/// has not. Constraint: the saved input's leading dimension is a multiple of 8 and its address of
+/// 16 bytes.
 std::optional<GemmProblem> fused_gemm(const LinearForward& op);
 std::optional<GemmProblem> fused_gemm(const LinearInputGrad& op);
 

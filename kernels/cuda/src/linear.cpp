@@ -6,6 +6,7 @@
 #include "core/error.hpp"
 #include "kernels/cuda/check.hpp"
 #include "linear_parts.hpp"
+#include "operators.hpp"
 
 namespace meshplan::kernels::cuda {
 
@@ -57,6 +58,8 @@ std::int64_t LinearKernels::scratch_bytes(const Context& context, const LinearWe
 
 void LinearKernels::run(const Context& context, const LinearForward& op) {
   require_sizes(op.shape);
+  require_invariant(op.residual == nullptr || !op.activation,
+                    "a product ends in an activation or in a sum");
   const Scratch scratch = split_scratch(context, 0);
   if (op.shape.tokens == 0) return;
   const auto fused = fused_gemm(op);
@@ -67,6 +70,14 @@ void LinearKernels::run(const Context& context, const LinearForward& op) {
     product.y_stride = op.pre_activation_stride;
   }
   gemm_.run(context, plain_gemm(product), gemm_pointers(product), scratch.workspace);
+  if (op.residual != nullptr) {
+    require_invariant(op.y_stride == op.shape.out_features, "a sum beside its product is dense");
+    enqueue(context, Add{.count = op.shape.tokens * op.shape.out_features,
+                         .dtype = op.dtype,
+                         .a = op.residual,
+                         .b = op.y,
+                         .sum = op.y});
+  }
   if (op.activation)
     enqueue(context, ActivationRows{.kind = *op.activation,
                                     .rows = op.shape.tokens,

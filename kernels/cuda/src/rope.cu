@@ -1,6 +1,6 @@
 #include "kernels/rope.hpp"
 #include "operators.hpp"
-#include "rows.cuh"
+#include "rotation.cuh"
 
 namespace meshplan::kernels::cuda {
 
@@ -18,19 +18,7 @@ __global__ void rope_kernel(const Rope op) {
   for_each_tile_pack<1>(op.heads * packs_per_head, [&](std::int64_t pack, auto /*one*/) {
     const std::int64_t head = pack / packs_per_head;
     const std::int64_t i = (pack - head * packs_per_head) * width;
-    T* first = row + head * op.head_size + i;
-    const auto a = load_pack<width>(first);
-    const auto b = load_pack<width>(first + half);
-    const auto c = load_pack<width>(cosine + i);
-    const auto s = load_pack<width>(cosine + half + i);
-    Pack<width> rotated_a;
-    Pack<width> rotated_b;
-    for (int j = 0; j < width; ++j) {
-      rotated_a[j] = a[j] * c[j] - b[j] * (sign * s[j]);
-      rotated_b[j] = b[j] * c[j] + a[j] * (sign * s[j]);
-    }
-    store_pack(first, rotated_a);
-    store_pack(first + half, rotated_b);
+    rotate_pairs<width>(row + head * op.head_size, cosine, half, i, sign);
   });
 }
 

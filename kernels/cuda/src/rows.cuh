@@ -4,13 +4,13 @@
 #include "device.cuh"
 #include "dispatch.hpp"
 #include "launch.cuh"
+#include "row_ranges.hpp"
 
 namespace meshplan::kernels::cuda {
 
-constexpr int kRowThreads = 256;        // 8 blocks fill the 2048 threads of an SM
-constexpr int kPacksPerThread = 4;      // enough loads in flight, and row constants are read once
-constexpr int kMaxRowTiles = 65535;     // gridDim.y
-constexpr std::int64_t kWarpRow = 512;  // rows up to here are reduced by a warp, not by a block
+constexpr int kRowThreads = kWarpsPerBlock * kWarp;  // 8 blocks fill the 2048 threads of an SM
+constexpr int kPacksPerThread = 4;   // enough loads in flight, and row constants are read once
+constexpr int kMaxRowTiles = 65535;  // gridDim.y
 
 /// Columns of one row among `kThreads` threads: packs of `width`, then single elements. A column
 /// always belongs to the same thread. `thread` counts from 0.
@@ -22,6 +22,23 @@ __device__ void for_each_column_pack(std::int64_t size, std::int64_t thread, std
   if constexpr (width > 1) {
     for (std::int64_t i = packs * width + thread; i < size; i += threads) body(i, Count<1>{});
   }
+}
+
+/// Row t of an operand that may be absent.
+template <class T, class Void>
+__device__ T* row_or_null(Void* data, std::int64_t t, std::int64_t stride) {
+  return data == nullptr ? nullptr : static_cast<T*>(data) + t * stride;
+}
+
+/// value + residual as it is stored in `sum`: what a norm after an addition works on.
+template <int n, class T>
+__device__ Pack<n> add_and_keep(const Pack<n>& value, const T* residual, T* sum) {
+  const auto other = load_pack<n>(residual);
+  Pack<n> total;
+  for (int j = 0; j < n; ++j) total[j] = value[j] + other[j];
+  store_pack(sum, total);
+  for (int j = 0; j < n; ++j) total[j] = to_float(from_float<T>(total[j]));
+  return total;
 }
 
 /// Row blockIdx.x, shared by the blocks of its gridDim.y tiles: for kernels whose columns are

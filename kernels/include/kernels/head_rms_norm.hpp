@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/dtype.hpp"
+#include "kernels/positions.hpp"
 
 namespace meshplan::kernels {
 
@@ -18,8 +19,16 @@ struct HeadRmsNormShape {
   bool operator==(const HeadRmsNormShape&) const = default;
 };
 
-/// Of each head x: inv_rms = 1 / sqrt(mean(x^2) + epsilon); y = x inv_rms weight. The values are
-/// copied. Traffic: 2 T (H + 2 K) E elements.
+/// A rotation behind the norm, as a Rope's of query and key heads; without a table there is none.
+struct HeadRotation {
+  int rope_size = 0;
+  RowPositions positions;
+  const float* table = nullptr;  // Rope::table
+};
+
+/// Of each head x: inv_rms = 1 / sqrt(mean(x^2) + epsilon); y = x inv_rms weight, rotated: the bits
+/// of a Rope on y, without its pass over memory. The values are copied.
+/// Traffic: 2 T (H + 2 K) E elements.
 struct HeadRmsNormForward {
   HeadRmsNormShape shape;
   float epsilon = 0.0F;
@@ -30,9 +39,11 @@ struct HeadRmsNormForward {
   const void* k_weight = nullptr;  // (E)
   void* y = nullptr;
   float* inv_rms = nullptr;  // (H + K, T): head by head
+  HeadRotation rotation = {};
 };
 
-/// In place: `gradient` holds dy, then dx (of the values they are the same). dq_weight and
+/// In place: `gradient` holds dy, then dx (of the values they are the same). dy is rotated back
+/// first. dq_weight and
 /// dk_weight (+)= the sums over tokens and heads of dy x inv_rms, head by head.
 struct HeadRmsNormBackward {
   HeadRmsNormShape shape;
@@ -47,6 +58,7 @@ struct HeadRmsNormBackward {
   float* dq_weight = nullptr;  // (E), or null
   float* dk_weight = nullptr;  // (E), or null
   bool accumulate = false;     // of both
+  HeadRotation rotation = {};
 };
 
 }  // namespace meshplan::kernels

@@ -10,7 +10,8 @@
 namespace meshplan::kernels {
 
 /// y = (x - mean) inv_std weight + bias, inv_std = 1 / sqrt(variance + epsilon) with the biased
-/// variance, from two passes over the row. Sums in fp32. Traffic: 2 T D elements.
+/// variance, from two passes over the row. Sums in fp32. With a residual, x stands for sum = x +
+/// residual, rounded and kept: the bits of an Add before. Traffic: 2 T D elements, 4 T D with one.
 struct LayerNormForward {
   std::int64_t tokens = 0;
   std::int64_t size = 0;  // D
@@ -20,10 +21,12 @@ struct LayerNormForward {
   std::int64_t x_stride = 0;
   const void* weight = nullptr;  // (D)
   const void* bias = nullptr;    // (D), or null
-  void* y = nullptr;             // (T, D); may be x
+  void* y = nullptr;             // (T, D); may be x without a residual
   std::int64_t y_stride = 0;
   float* mean = nullptr;     // (T)
   float* inv_std = nullptr;  // (T)
+  const void* residual = nullptr;  // (T, D), stride x_stride, or null
+  void* sum = nullptr;             // with `residual`: (T, D), stride x_stride; may be either addend
 };
 
 /// With n = (x - mean) inv_std and g = dy weight: dx = inv_std (g - mean(g) - n mean(g n)),

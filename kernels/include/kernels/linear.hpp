@@ -20,9 +20,10 @@ struct LinearShape {
   bool operator==(const LinearShape&) const = default;
 };
 
-/// z = x weight^T [+ bias]; y = z, or activation(z). All operands in `dtype` (F32 or BF16),
-/// products summed in fp32. Traffic: (T I + O I + T O) elements, T O more where z is saved; a
-/// backend that does not fuse the activation passes over y once more.
+/// z = x weight^T [+ bias]; y = z, z + residual, or activation(z). All operands in `dtype` (F32 or
+/// BF16), products summed in fp32. Traffic: (T I + O I + T O) elements, T O more where z is saved
+/// or a residual is read; a backend that does not fuse the activation or the residual rounds z and
+/// passes over y once more.
 struct LinearForward {
   LinearShape shape;
   DType dtype = DType::F32;
@@ -36,6 +37,7 @@ struct LinearForward {
   std::optional<ActivationKind> activation;
   void* pre_activation = nullptr;  // z (T, O), which the backward needs, or null; not y
   std::int64_t pre_activation_stride = 0;
+  const void* residual = nullptr;  // (T, O), stride y_stride, or null; not y, nor with `activation`
 };
 
 /// dx = dy weight, or (dy weight) activation'(z) where this layer's x was activation(z). Operands

@@ -9,8 +9,9 @@
 
 namespace meshplan::kernels {
 
-/// inv_rms = 1 / sqrt(mean(x^2) + epsilon); y = x inv_rms weight. Sums in fp32.
-/// Traffic: 2 T D elements.
+/// inv_rms = 1 / sqrt(mean(x^2) + epsilon); y = x inv_rms weight. Sums in fp32. With a residual, x
+/// stands for sum = x + residual, rounded and kept: the bits of an Add before.
+/// Traffic: 2 T D elements, 4 T D with a residual.
 struct RmsNormForward {
   std::int64_t tokens = 0;
   std::int64_t size = 0;  // D
@@ -19,9 +20,11 @@ struct RmsNormForward {
   const void* x = nullptr;  // (T, D)
   std::int64_t x_stride = 0;
   const void* weight = nullptr;  // (D)
-  void* y = nullptr;             // (T, D); may be x
+  void* y = nullptr;             // (T, D); may be x without a residual
   std::int64_t y_stride = 0;
   float* inv_rms = nullptr;  // (T)
+  const void* residual = nullptr;  // (T, D), stride x_stride, or null
+  void* sum = nullptr;             // with `residual`: (T, D), stride x_stride; may be either addend
 };
 
 /// With n = x inv_rms: dweight (+)= sum over tokens of dy n; dx = inv_rms (g - n mean(g n)), g = dy

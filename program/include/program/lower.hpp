@@ -24,6 +24,8 @@ struct ExecutionProfile {
   bool vocab_parallel_loss = true;  // false: gather the logits, and compute the loss on every rank
                                     // (torchtitan with loss parallel disabled)
   bool fused_activations = true;    // a tanh GELU is part of the product before it
+  bool fused_residuals = true;      // a sum is part of the product before it or the norm after it
+  bool fused_rotations = true;      // of heads that were normed: part of that norm
   bool kept_quantized_weights = true;  // FP8: once a step, unless keeps_quantized_weights() says no
   std::optional<FrozenPart> frozen_part = std::nullopt;  // instead of Plan::frozen
 };

@@ -265,6 +265,10 @@ struct ComputeOp {
   /// Of a Linear: its product ends in this function (forward), or in its derivative (input
   /// gradient). See fuse.cpp.
   std::optional<models::ActivationKind> fused_activation = std::nullopt;
+  /// The last input is a residual: of a Linear, which adds it to its product; of a norm, which
+  /// works on the sum with its first input and writes it as its last output. See
+  /// fuse_residuals.cpp.
+  bool adds_residual = false;
   /// Of a ring over the cp group: which step's keys an Attention reads, and so which rows a
   /// MergeAttention or an Accumulate adds to. See context.hpp.
   std::optional<int> ring_step;

@@ -83,6 +83,7 @@ class OperatorBinder {
   std::function<void()> bind_position_embedding(const Operands& o);
   std::function<void()> bind_norm(const Operands& o);
   std::function<void()> bind_head_norm(const Operands& o);
+  kernels::HeadRotation head_rotation(const Operands& o);
   std::function<void()> bind_layer_norm(const Operands& o);
   std::function<void()> bind_linear(const Operands& o);
   std::function<void()> bind_float8(const Operands& o);

@@ -47,6 +47,8 @@ struct ExecutionProfile {
   OperationHabit linear{0, 0, 1, 2};
   OperationHabit norm{4, 8, 1, 2};
   OperationHabit residual_add{6, 0, 1, 0};
+  bool fused_residuals = false;  // a sum is part of the product before it, or of the norm after it
+  bool fused_rotations = false;  // of normed heads: part of that norm
   OperationHabit activation{4, 6, 1, 1};  // per output element
   bool gelu_in_products = false;  // a tanh GELU and its gradient are epilogues of the products
   OperationHabit gated_activation{6, 10, 1, 1};  // per output element

@@ -36,6 +36,20 @@ TEST_CASE("forward is y^T = w x^T without moving anything", "[kernels][cuda]") {
                          .d = {5, 3, 24, DType::BF16}});
 }
 
+TEST_CASE("a residual is what the product is added to, with a bias or without", "[kernels][cuda]") {
+  const std::array<float, 8> bias{};
+  for (const bool with_bias : {false, true}) {
+    LinearForward op = forward();
+    op.residual = memory.data();
+    op.bias = with_bias ? bias.data() : nullptr;
+    GemmProblem expected = plain_gemm(op);
+    CHECK_FALSE(expected.adds_residual);
+    expected.adds_residual = true;
+    CHECK(fused_gemm(op) == expected);
+    CHECK(gemm_pointers(op).c == memory.data());
+  }
+}
+
 TEST_CASE("the weight gradient adds in fp32 and sums dy where asked", "[kernels][cuda]") {
   const LinearWeightGrad op{.shape = {3, 4, 5},
                             .dtype = DType::BF16,

@@ -1,5 +1,6 @@
 #include "simd/column_sums.hpp"
 #include "simd/kernels.hpp"
+#include "simd/residual.hpp"
 
 namespace meshplan::kernels::MESHPLAN_ISA {
 
@@ -10,6 +11,7 @@ void forward(const RmsNormForward& op, Range rows) {
   const T* weight = static_cast<const T*>(op.weight);
   for (int64_t t = rows.begin; t < rows.end; ++t) {
     const T* x = static_cast<const T*>(op.x) + t * op.x_stride;
+    if (op.residual != nullptr) x = add_residual(x, op, t);
     T* y = static_cast<T*>(op.y) + t * op.y_stride;
     Vec squares{};
     for_each_vec(0, op.size, [&](int64_t i, auto part) {

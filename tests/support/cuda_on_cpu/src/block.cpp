@@ -49,7 +49,8 @@ struct Block {
   std::exception_ptr error;
   std::byte* dynamic_shared = nullptr;
   std::vector<std::pair<void*, std::size_t>> static_shared;
-  std::uint64_t launch = 0;      // number of the one that runs
+  std::uint64_t launch = 0;  // number of the one that runs
+  std::uint64_t library_kernels = 0;
   std::size_t static_bytes = 0;  // that its kernel has used so far
 };
 
@@ -133,6 +134,15 @@ void prepare(dim3 size) {
   std::shuffle(b.order.begin(), b.order.end(), b.random);
 }
 
+std::vector<uint3> shuffled_blocks(dim3 grid) {
+  std::vector<uint3> blocks;
+  for (unsigned z = 0; z < grid.z; ++z)
+    for (unsigned y = 0; y < grid.y; ++y)
+      for (unsigned x = 0; x < grid.x; ++x) blocks.push_back({x, y, z});
+  std::shuffle(blocks.begin(), blocks.end(), block().random);
+  return blocks;
+}
+
 struct FreeMemory {
   void operator()(void* memory) const { std::free(memory); }
 };
@@ -161,23 +171,27 @@ void launch(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes,
   b.dynamic_shared = static_cast<std::byte*>(memory);
   blockDim = size;
   gridDim = grid;
-  for (unsigned z = 0; z < grid.z; ++z) {
-    for (unsigned y = 0; y < grid.y; ++y) {
-      for (unsigned x = 0; x < grid.x; ++x) {
-        blockIdx = {x, y, z};
-        fill_shared(dynamic_shared_bytes);
-        run_block();
-        if (b.error) {
-          for (auto& fiber : b.fibers) fiber->reset();
-          std::rethrow_exception(std::exchange(b.error, nullptr));
-        }
-      }
+  for (const uint3& index : shuffled_blocks(grid)) {
+    blockIdx = index;
+    fill_shared(dynamic_shared_bytes);
+    run_block();
+    if (b.error) {
+      for (auto& fiber : b.fibers) fiber->reset();
+      std::rethrow_exception(std::exchange(b.error, nullptr));
     }
   }
   if (dynamic_shared_bytes + b.static_bytes > most_shared_bytes)
     throw Fault(
         fmt::format("{} bytes of dynamic and {} of static shared memory; the launch allows {}",
                     dynamic_shared_bytes, b.static_bytes, most_shared_bytes));
+}
+
+std::int64_t kernels_launched() {
+  return static_cast<std::int64_t>(block().launch + block().library_kernels);
+}
+
+void count_library_kernel() {
+  ++block().library_kernels;
 }
 
 void* dynamic_shared() {

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/error.hpp"
+#include "cuda_on_cpu/block.hpp"
 
 namespace meshplan::kernels::cuda {
 
@@ -126,6 +127,7 @@ bool Gemm::try_run(const Context& /*context*/, const GemmProblem& p, const GemmP
   require_invariant(p.d.rows == p.m && p.d.columns == p.n && p.d.leading_dim >= p.m,
                     "the result has the problem's size");
   if (p.scaled) require_float8_layout(p, pointers);
+  cuda_on_cpu::count_library_kernel();
   const double scale = p.scaled ? double{*pointers.a_scale} * double{*pointers.b_scale} : 1.0;
   for (std::int64_t column = 0; column < p.n; ++column) {
     for (std::int64_t row = 0; row < p.m; ++row) {
@@ -136,6 +138,7 @@ bool Gemm::try_run(const Context& /*context*/, const GemmProblem& p, const GemmP
       z *= scale;
       const std::int64_t index = column * p.d.leading_dim + row;
       if (p.accumulate) z += load(pointers.d, index, p.d.dtype);
+      if (p.adds_residual) z += load(pointers.c, index, p.d.dtype);
       store(pointers.d, index, p.d.dtype, finish(p, pointers, z, row, column));
     }
   }

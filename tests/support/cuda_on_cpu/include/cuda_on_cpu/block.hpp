@@ -1,7 +1,7 @@
 // Runs the threads of a block as fibers on one host thread: each runs until it waits for others. A
 // wait that cannot end (a barrier or warp operation that some threads never reach) is a Fault, as
-// are launches that no GPU would accept. Blocks run one after the other; the order of threads
-// changes from launch to launch, so that a missing barrier shows.
+// are launches that no GPU would accept. Blocks run one after the other; their order and that of
+// threads change from launch to launch, so that a missing barrier shows.
 #pragma once
 
 #include <cstddef>
@@ -38,6 +38,11 @@ class Fault : public std::logic_error {
 /// @throws Fault
 void launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
             const std::function<void()>& kernel, std::size_t most_shared_bytes = kMaxSharedBytes);
+
+/// Kernels launched in this process so far, products of the stand-in for cuBLASLt among them.
+std::int64_t kernels_launched();
+/// Counts what stands in for a library's kernel.
+void count_library_kernel();
 
 /// The block's dynamic shared memory.
 void* dynamic_shared();
