@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "core/dtype.hpp"
 
@@ -39,6 +40,18 @@ struct AttentionShape {
   bool operator==(const AttentionShape&) const = default;
 };
 
+/// Whose attention kernels run on a GPU. Auto: cuDNN's where it has one for the shape and mask,
+/// else our own.
+enum class AttentionLibrary { Auto, Cudnn, Own };
+
+/// What a GPU may choose its kernel by; ranks on processors have one.
+struct AttentionChoice {
+  AttentionLibrary library = AttentionLibrary::Auto;
+  bool deterministic = true;  // the same bits every time
+  /// That were planned: no kernel of a library runs that wants more. Absent: any.
+  std::optional<std::int64_t> scratch_bytes = std::nullopt;
+};
+
 /// o = softmax(scale q k^T) v, lse = log sum exp of the scaled (and capped) scores. With sinks, one
 /// more score, sinks[h], joins the softmax of every query of head h; its value is 0, so that a head
 /// may attend to nothing, and lse counts it (Xiao et al. 2024, section 3.3; gpt-oss, model card,
@@ -59,6 +72,7 @@ struct AttentionForward {
   void* o = nullptr;                          // (B Q, H Ev)
   std::int64_t o_stride = 0;
   float* lse = nullptr;  // (B Q, H)
+  AttentionChoice choice = {};
 };
 
 /// Gradients with respect to q, k and v, overwritten. Scores are recomputed from lse; the row sums
@@ -84,6 +98,7 @@ struct AttentionBackward {
   void* dk = nullptr;  // (B S, K E)
   void* dv = nullptr;  // (B S, K Ev)
   std::int64_t dkv_stride = 0;
+  AttentionChoice choice = {};
 };
 
 }  // namespace meshplan::kernels

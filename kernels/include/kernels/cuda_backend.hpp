@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "kernels/attention.hpp"
 #include "kernels/backend.hpp"
 
 struct CUstream_st;  // cudaStream_t is a pointer to it: no CUDA header is needed here
@@ -23,16 +24,13 @@ class CudaBackend : public Backend {
   virtual CUstream_st* stream() const = 0;
 };
 
-/// Whose attention kernels run. Auto: cuDNN's where it has a deterministic one for the shape and
-/// mask, else our own; which one is said once per shape through `log`.
-enum class AttentionLibrary { Auto, Cudnn, Own };
-
 struct CudaBackendOptions {
   CUstream_st* stream = nullptr;  // null: a non-blocking stream of its own
   bool allow_tf32 = false;        // fp32 matrix products in TF32: 10 instead of 23 mantissa bits
   /// Time cuBLASLt's best candidates at the first run of a product and keep the fastest. Another
   /// process may choose another one, whose sums differ in the last bits.
   bool autotune_gemm = false;
+  /// Of operations that leave it open; whose kernel runs is said once per shape through `log`.
   AttentionLibrary attention = AttentionLibrary::Auto;
   std::function<void(const std::string&)> log;  // one line of what was chosen; null = silent
 };
