@@ -77,7 +77,7 @@ std::int64_t cudnn_workspace_bytes(const AttentionSizes& s, bool deterministic) 
   const std::int64_t heads = s.sequences * s.heads;
   const std::int64_t queries = in_tiles(s.queries);
   const std::int64_t keys = in_tiles(s.keys);
-  std::int64_t bytes = 2 * row_sum_bytes(s) + kFew;  // and statistics, as cuDNN wants them
+  std::int64_t bytes = 2 * row_sum_bytes(s) + kFew;  // and statistics, if they must be moved
   bytes += deterministic ? size_of(DType::BF16) * heads * queries * keys
                          : 2 * size_of(DType::F32) * heads * queries * s.head_size;
   if (s.heads != s.kv_heads) bytes += 2 * size_of(DType::BF16) * heads * keys * s.head_size;

@@ -111,6 +111,7 @@ std::function<void()> OperatorBinder::bind_sinks_gradient(const Operands& o) {
   auto* gradient = o.out<float>(0);
   const auto sum =
       ready(kernels::AttentionSinksGrad{.tokens = o.in_shape(0)[0],
+                                        .queries = o.in_shape(0)[0] / program_.sizes.sequences,
                                         .heads = a.heads,
                                         .head_size = a.value_head_size,
                                         .dtype = o.dtype(),

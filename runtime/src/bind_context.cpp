@@ -55,11 +55,16 @@ kernels::AttentionShape shape_of(const AttentionTile& tile, const models::OpAttr
 struct TileRows {
   std::int64_t query = 0;
   std::int64_t key = 0;
+  std::int64_t queries = 0;  // of a sequence; 0: the tile is all of them
+  /// Statistics are (sequences, heads, queries).
+  std::int64_t statistic(int heads) const {
+    return queries == 0 ? 0 : query / queries * heads * queries + query % queries;
+  }
 };
 
 TileRows rows_of(const AttentionTile& tile, std::int64_t sequence, std::int64_t queries,
                  std::int64_t keys) {
-  return {sequence * queries + tile.query_begin, sequence * keys + tile.key_begin};
+  return {sequence * queries + tile.query_begin, sequence * keys + tile.key_begin, queries};
 }
 
 /// What all tiles of an operation are computed with.
@@ -80,7 +85,8 @@ kernels::AttentionForward forward_of(const kernels::AttentionShape& shape, TileR
           .kv_stride = bytes.kv() / bytes.element,
           .o = out + rows.query * bytes.o,
           .o_stride = bytes.o / bytes.element,
-          .lse = lse + rows.query * shape.heads,
+          .lse = lse + rows.statistic(shape.heads),
+          .lse_stride = rows.queries,
           .choice = choice.kernels};
 }
 
@@ -100,6 +106,7 @@ kernels::AttentionBackward backward_of(const kernels::AttentionForward& forward,
           .o_stride = forward.o_stride,
           .output_grad = dout,
           .lse = forward.lse,
+          .lse_stride = forward.lse_stride,
           .dq = dq,
           .dq_stride = dq_stride,
           .dk = dkv,
@@ -243,18 +250,19 @@ std::function<void()> OperatorBinder::bind_merge(const Operands& o) {
       calls.push_back(add(1, 3, rows.key, tile.num_keys));
       continue;
     }
-    calls.push_back(ready(
-        kernels::AttentionMerge{.tokens = tile.num_queries,
-                                .heads = a.heads,
-                                .head_size = a.value_head_size,
-                                .dtype = dtype_of(2),
-                                .o = row(2, rows.query),
-                                .o_stride = o.in_shape(2)[1],
-                                .lse = reinterpret_cast<float*>(row(3, rows.query)),
-                                .other_dtype = dtype_of(0),
-                                .other_o = row(0, rows.query),
-                                .other_o_stride = o.in_shape(0)[1],
-                                .other_lse = reinterpret_cast<const float*>(row(1, rows.query))}));
+    calls.push_back(
+        ready(kernels::AttentionMerge{.tokens = tile.num_queries,
+                                      .heads = a.heads,
+                                      .head_size = a.value_head_size,
+                                      .dtype = dtype_of(2),
+                                      .o = row(2, rows.query),
+                                      .o_stride = o.in_shape(2)[1],
+                                      .lse = o.in<float>(3) + rows.statistic(a.heads),
+                                      .lse_stride = rows.queries,
+                                      .other_dtype = dtype_of(0),
+                                      .other_o = row(0, rows.query),
+                                      .other_o_stride = o.in_shape(0)[1],
+                                      .other_lse = o.in<float>(1) + rows.statistic(a.heads)}));
   }
   return in_order(std::move(calls));
 }

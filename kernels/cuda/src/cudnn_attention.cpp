@@ -7,7 +7,6 @@
 #include <map>
 
 #include "attention.hpp"
-#include "attention_rows.hpp"
 #include "cudnn_attention_graph.hpp"
 #include "cudnn_plan.hpp"
 #include "digest.hpp"
@@ -190,6 +189,32 @@ std::array<Bits, 3> results_of(const AttentionBackward& op) {
       dk, dv};
 }
 
+template <class Op>
+std::int64_t stride_of(const Op& op) {
+  return op.lse_stride > 0 ? op.lse_stride : op.shape.query_len;
+}
+/// As cuDNN takes statistics. It accepts other strides; its frontend's tests do not trust them
+/// (test/python/sdpa/random_config.py), and nor do we. Some queries of a sequence lie so.
+template <class Op>
+bool is_dense(const Op& op) {
+  return stride_of(op) == op.shape.query_len && are_aligned({op.lse});
+}
+
+struct HeadStatistics {
+  const void* data = nullptr;
+  std::int64_t stride = 0;  // from head to head
+};
+void copy_heads(const Context& context, const AttentionShape& shape, HeadStatistics from,
+                HeadStatistics to) {
+  constexpr std::size_t kBytes = sizeof(float);
+  check(cudaMemcpy2DAsync(mutable_address(to.data), static_cast<std::size_t>(to.stride) * kBytes,
+                          from.data, static_cast<std::size_t>(from.stride) * kBytes,
+                          static_cast<std::size_t>(shape.query_len) * kBytes,
+                          static_cast<std::size_t>(shape.num_sequences * shape.heads),
+                          cudaMemcpyDeviceToDevice, context.stream),
+        "cudaMemcpy2DAsync");
+}
+
 std::byte* aligned_scratch(const Context& context) {
   const auto base = reinterpret_cast<std::uintptr_t>(context.scratch.data());
   return context.scratch.data() + (kAlignment - base % kAlignment) % kAlignment;
@@ -225,25 +250,32 @@ void CudnnAttention::run(const Context& context, const AttentionForward& op) {
   require_scratch(context, scratch_bytes(context, op));
   Impl::Planned& planned = impl_->planned(op);
   const AttentionGraph& ids = *planned.graph;
-  std::byte* stats = aligned_scratch(context);
+  std::byte* scratch = aligned_scratch(context);
+  const bool in_place = is_dense(op);
+  void* stats = in_place ? static_cast<void*>(op.lse) : scratch;
   impl_->run(context, planned,
              {{ids.q, mutable_address(op.q)},
               {ids.k, mutable_address(op.k)},
               {ids.v, mutable_address(op.v)},
               {ids.o, op.o},
               {ids.stats, stats}},
-             stats + row_bytes(op.shape));
-  enqueue_rows_from_heads(context, op.shape, reinterpret_cast<const float*>(stats), op.lse);
+             scratch + row_bytes(op.shape));
+  if (!in_place)
+    copy_heads(context, op.shape, {stats, op.shape.query_len}, {op.lse, stride_of(op)});
 }
 
 void CudnnAttention::enqueue(const Context& context, const AttentionBackward& op) {
   require_scratch(context, scratch_bytes(context, op));
   Impl::Planned& planned = impl_->planned(op);
   const AttentionGraph& ids = *planned.graph;
-  std::byte* stats = aligned_scratch(context);
-  std::byte* delta = stats + row_bytes(op.shape);
+  std::byte* scratch = aligned_scratch(context);
+  std::byte* delta = scratch + row_bytes(op.shape);
   std::byte* query_sum = delta + row_bytes(op.shape);
-  enqueue_heads_from_rows(context, op.shape, op.lse, reinterpret_cast<float*>(stats));
+  void* stats = mutable_address(op.lse);
+  if (!is_dense(op)) {
+    stats = scratch;
+    copy_heads(context, op.shape, {op.lse, stride_of(op)}, {stats, op.shape.query_len});
+  }
   std::vector<std::pair<std::int64_t, void*>> operands = {
       {ids.q, mutable_address(op.q)},
       {ids.k, mutable_address(op.k)},

@@ -24,7 +24,7 @@ enum class QueryGradientSum {
 };
 
 /// Tensors of a graph by role; an id of 0 is a role that the direction does not have. Statistics
-/// are (sequences, heads, rows), unlike AttentionForward::lse.
+/// are (sequences, heads, rows), dense.
 struct AttentionGraph {
   CudnnGraph graph;
   std::int64_t q = 0, k = 0, v = 0, o = 0, stats = 0;

@@ -52,6 +52,14 @@ struct AttentionChoice {
   std::optional<std::int64_t> scratch_bytes = std::nullopt;
 };
 
+/// Where head h of query q of sequence b has its number in statistics (B, H, Q), the layout of
+/// cuDNN and of FlashAttention. @param stride  from head to head; 0 = Q
+constexpr std::int64_t statistic_index(const AttentionShape& shape, std::int64_t stride,
+                                       std::int64_t sequence, std::int64_t head,
+                                       std::int64_t query) {
+  return (sequence * shape.heads + head) * (stride > 0 ? stride : shape.query_len) + query;
+}
+
 /// o = softmax(scale q k^T) v, lse = log sum exp of the scaled (and capped) scores. With sinks, one
 /// more score, sinks[h], joins the softmax of every query of head h; its value is 0, so that a head
 /// may attend to nothing, and lse counts it (Xiao et al. 2024, section 3.3; gpt-oss, model card,
@@ -71,7 +79,8 @@ struct AttentionForward {
   const void* sinks = nullptr;                // (H), or null
   void* o = nullptr;                          // (B Q, H Ev)
   std::int64_t o_stride = 0;
-  float* lse = nullptr;  // (B Q, H)
+  float* lse = nullptr;         // (B, H, Q)
+  std::int64_t lse_stride = 0;  // see statistic_index
   AttentionChoice choice = {};
 };
 
@@ -92,7 +101,8 @@ struct AttentionBackward {
   const void* o = nullptr;  // (B Q, H Ev)
   std::int64_t o_stride = 0;
   const void* output_grad = nullptr;  // do: (B Q, H Ev), stride o_stride
-  const float* lse = nullptr;         // (B Q, H)
+  const float* lse = nullptr;         // (B, H, Q)
+  std::int64_t lse_stride = 0;        // see statistic_index
   void* dq = nullptr;                 // (B Q, H E)
   std::int64_t dq_stride = 0;
   void* dk = nullptr;  // (B S, K E)

@@ -2,6 +2,7 @@
 // running a graph, and reading back what it wrote. Graphs are cuDNN's own.
 #include "cudnn_attention.hpp"
 
+#include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -9,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "attention_rows.hpp"
 #include "cudnn_plan.hpp"
 #include "digest.hpp"
 
@@ -27,6 +27,11 @@ struct FakeCudnn {
   int planned = 0;               // engines
   std::vector<std::size_t> ran;  // engines
   std::vector<std::size_t> operands;
+  std::map<std::int64_t, void*> at;  // operands of the last run
+  struct Copied {
+    const void* from = nullptr;
+    std::size_t pitch = 0, width = 0, height = 0;
+  } copied;
 };
 FakeCudnn& fake() {
   static FakeCudnn cudnn;
@@ -58,6 +63,7 @@ void execute(cudnnHandle_t /*handle*/, const CudnnPlan& plan,
   const int run = static_cast<int>(fake().ran.size());
   fake().ran.push_back(plan.engine);
   fake().operands.push_back(operands.size());
+  fake().at = {operands.begin(), operands.end()};
   if (fake().writes_zeros) return;
   for (auto& result : results()) result.fill(7);
   if (!fake().engines[plan.engine] && run % 3 == 2) results()[0][5] = 8;  // of dq, now and then
@@ -74,12 +80,14 @@ bool is_capturing(const Context& /*context*/) {
   return fake().capturing;
 }
 
-void enqueue_rows_from_heads(const Context& /*context*/, const AttentionShape& /*shape*/,
-                             const float* /*from*/, float* /*to*/) {}
-void enqueue_heads_from_rows(const Context& /*context*/, const AttentionShape& /*shape*/,
-                             const float* /*from*/, float* /*to*/) {}
-
 }  // namespace meshplan::kernels::cuda
+
+cudaError_t cudaMemcpy2DAsync(void* /*to*/, std::size_t /*to_pitch*/, const void* from,
+                              std::size_t from_pitch, std::size_t width, std::size_t height,
+                              cudaMemcpyKind /*kind*/, cudaStream_t /*stream*/) {
+  meshplan::kernels::cuda::fake().copied = {from, from_pitch, width, height};
+  return cudaSuccess;
+}
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
   static int object = 0;
@@ -124,6 +132,7 @@ struct Attention {
                        .o = memory.data(),
                        .o_stride = 8,
                        .output_grad = memory.data(),
+                       .lse = reinterpret_cast<const float*>(memory.data() + 1024),
                        .dq = memory.data(),
                        .dq_stride = 24,
                        .dk = memory.data(),
@@ -215,6 +224,26 @@ TEST_CASE("A kernel that wants more workspace than was planned is refused", "[ke
   CHECK_THAT(attention.cudnn.refusal(attention.context, attention.op),
              Contains("cuDNN wants " + std::to_string(needed) +
                       " bytes of workspace, the plan has " + std::to_string(needed - 1)));
+}
+
+TEST_CASE("Statistics are read where they lie, unless they are some queries of a sequence",
+          "[kernels][cuda]") {
+  Attention attention;
+  const auto reads = [&](const void* place) {
+    return std::ranges::any_of(fake().at, [&](const auto& one) { return one.second == place; });
+  };
+  attention.op.shape.num_sequences = 2;
+  attention.op.shape.heads = attention.op.shape.kv_heads = 3;
+  CHECK(attention.run());
+  CHECK(reads(attention.op.lse));
+  CHECK(fake().copied.height == 0);
+  attention.op.lse_stride = 16;
+  CHECK(attention.run());
+  CHECK_FALSE(reads(attention.op.lse));
+  CHECK(fake().copied.from == attention.op.lse);
+  CHECK(fake().copied.pitch == 64);
+  CHECK(fake().copied.width == 16);
+  CHECK(fake().copied.height == 6);
 }
 
 }  // namespace meshplan::kernels::cuda::test
