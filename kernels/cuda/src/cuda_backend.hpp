@@ -17,6 +17,7 @@ class StreamBackend final : public CudaBackend {
 
   std::string name() const override;
   int num_threads() const override { return 1; }
+  bool reads_group_offsets() const override { return true; }
   int device_index() const override { return context_.device; }
   CUstream_st* stream() const override { return context_.stream; }
 
