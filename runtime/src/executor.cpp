@@ -246,10 +246,14 @@ Executor::Capture Executor::capture_now() const {
   return runs_ == 1 ? Capture::Now : Capture::Replay;
 }
 
+void Executor::lend_scratch() {
+  if (scratch_ != nullptr) backend_.set_scratch(scratch_, scratch_bytes_);
+}
+
 StepOutcome Executor::run(const StepBatch& batch, const StepSettings& settings) {
   batch_ = &batch;
   settings_ = settings;
-  if (scratch_ != nullptr) backend_.set_scratch(scratch_, scratch_bytes_);
+  lend_scratch();
   const Capture capture = capture_now();
   for (std::size_t i = 0; i < order_.issues.size(); ++i) {
     const Issue& issue = order_.issues[i];

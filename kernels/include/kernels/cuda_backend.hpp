@@ -6,6 +6,7 @@
 
 #include "kernels/attention.hpp"
 #include "kernels/backend.hpp"
+#include "kernels/product_tuning.hpp"
 
 struct CUstream_st;  // cudaStream_t is a pointer to it: no CUDA header is needed here
 
@@ -22,6 +23,8 @@ class CudaBackend : public Backend {
   /// The stream that operations are enqueued on; owned by the backend unless it was given one. Work
   /// of other streams is ordered against it by events.
   virtual CUstream_st* stream() const = 0;
+  /// Null unless CudaBackendOptions::tune_products.
+  virtual ProductTuning* product_tuning() { return nullptr; }
 };
 
 struct CudaBackendOptions {
@@ -30,6 +33,8 @@ struct CudaBackendOptions {
   /// Time cuBLASLt's best candidates at the first run of a product and keep the fastest. Another
   /// process may choose another one, whose sums differ in the last bits.
   bool autotune_gemm = false;
+  /// Keep what CudaBackend::product_tuning needs: the products that are to run.
+  bool tune_products = false;
   /// Of operations that leave it open; whose kernel runs is said once per shape through `log`.
   AttentionLibrary attention = AttentionLibrary::Auto;
   std::function<void(const std::string&)> log;  // one line of what was chosen; null = silent
