@@ -54,15 +54,31 @@ AttentionSizes sizes_of(const Program& program, const Block& block, const Operat
   return sizes;
 }
 
+/// The first of the parts that sequences, and then groups of heads, are halved to, which needs no
+/// more than `most`; the smallest if none does. As kernels/cuda/src/cudnn_attention.cpp does it.
+std::int64_t part_workspace_bytes(AttentionSizes part, bool deterministic, std::int64_t most) {
+  const int group = part.heads / part.kv_heads;
+  while (true) {
+    const std::int64_t bytes = cudnn_workspace_bytes(part, deterministic);
+    if (bytes <= most || part.sequences * part.kv_heads == 1) return bytes;
+    if (part.sequences > 1) {
+      part.sequences = (part.sequences + 1) / 2;
+    } else {
+      part.kv_heads = (part.kv_heads + 1) / 2;
+      part.heads = part.kv_heads * group;
+    }
+  }
+}
+
 std::int64_t workspace_bytes(const Program& program, const Block& block,
                              const Operation& operation) {
   const Plan& plan = program.plan;
   const AttentionSizes sizes = sizes_of(program, block, operation);
   const std::int64_t own = row_sum_bytes(sizes);
   if (!is_for_cudnn(plan, std::get<ComputeOp>(operation.work))) return own;
-  const std::int64_t cudnn = cudnn_workspace_bytes(sizes, plan.deterministic);
-  const bool allowed =
-      plan.attention == AttentionKernels::Cudnn || cudnn <= plan.attention_workspace_bytes;
+  const std::int64_t most = plan.attention_workspace_bytes;
+  const std::int64_t cudnn = part_workspace_bytes(sizes, plan.deterministic, most);
+  const bool allowed = plan.attention == AttentionKernels::Cudnn || cudnn <= most;
   return allowed ? std::max(own, cudnn) : own;
 }
 

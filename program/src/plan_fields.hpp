@@ -224,11 +224,12 @@ void fields(Visitor& v, PlanFile& f) {
   v.optional("progress_thread", f.plan.progress_thread,
              "a thread of each rank moves communications while it computes; where the host does");
   v.optional("attention", f.plan.attention,
-             "whose attention kernels a GPU runs; auto = cuDNN's where attention_workspace_bytes "
-             "allows, else our own");
-  v.optional("attention_workspace_bytes", f.plan.attention_workspace_bytes,
-             "auto: the most that an attention of cuDNN's may need beside its operands",
-             between(0, limits::kBytes));
+             "whose attention kernels a GPU runs; auto = cuDNN's where it has one, else our own");
+  v.optional(
+      "attention_workspace_bytes", f.plan.attention_workspace_bytes,
+      "the most that cuDNN's attention may need beside its operands; what needs more runs in "
+      "parts, and with auto on our own kernel if one head of a sequence does",
+      between(0, limits::kBytes));
   v.optional("deterministic", f.plan.deterministic,
              "a run repeats bit for bit; false: on a GPU cuDNN's attention may add gradients up in "
              "any order, which needs less memory");

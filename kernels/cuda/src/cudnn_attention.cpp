@@ -4,7 +4,9 @@
 #include <array>
 #include <compare>
 #include <fmt/format.h>
+#include <limits>
 #include <map>
+#include <type_traits>
 
 #include "attention.hpp"
 #include "cudnn_attention_graph.hpp"
@@ -215,6 +217,63 @@ void copy_heads(const Context& context, const AttentionShape& shape, HeadStatist
         "cudaMemcpy2DAsync");
 }
 
+/// Heads of keys, with the query heads that read them, of some sequences.
+struct Part {
+  std::int64_t first_sequence = 0;
+  std::int64_t sequences = 0;
+  int first_kv_head = 0;
+  int kv_heads = 0;
+};
+
+/// The first half, of sequences while there are several.
+Part halved(Part part) {
+  if (part.sequences > 1)
+    part.sequences = (part.sequences + 1) / 2;
+  else
+    part.kv_heads = (part.kv_heads + 1) / 2;
+  return part;
+}
+
+/// Heads are divided in single sequences only, so that statistics stay dense.
+AttentionBackward part_of(const AttentionBackward& op, const Part& part) {
+  const AttentionShape& s = op.shape;
+  const int group = s.heads / s.kv_heads;
+  const std::int64_t element = size_of(op.dtype);
+  const auto at = [&](auto* data, std::int64_t rows, std::int64_t stride, std::int64_t head) {
+    const std::int64_t offset =
+        (part.first_sequence * rows * stride + head * s.head_size) * element;
+    using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(data)>>,
+                                    const std::byte, std::byte>;
+    return static_cast<decltype(data)>(reinterpret_cast<Byte*>(data) + offset);
+  };
+  const int head = part.first_kv_head * group;
+  AttentionBackward result = op;
+  result.shape.num_sequences = part.sequences;
+  result.shape.kv_heads = part.kv_heads;
+  result.shape.heads = part.kv_heads * group;
+  result.q = at(op.q, s.query_len, op.q_stride, head);
+  result.dq = at(op.dq, s.query_len, op.dq_stride, head);
+  result.o = at(op.o, s.query_len, op.o_stride, head);
+  result.output_grad = at(op.output_grad, s.query_len, op.o_stride, head);
+  result.k = at(op.k, s.key_len, op.kv_stride, part.first_kv_head);
+  result.v = at(op.v, s.key_len, op.kv_stride, part.first_kv_head);
+  result.dk = at(op.dk, s.key_len, op.dkv_stride, part.first_kv_head);
+  result.dv = at(op.dv, s.key_len, op.dkv_stride, part.first_kv_head);
+  result.lse = op.lse + statistic_index(s, op.lse_stride, part.first_sequence, head, 0);
+  return result;
+}
+
+/// All parts of the size of `first`, the last ones smaller.
+std::vector<AttentionBackward> parts_of(const AttentionBackward& op, const Part& first) {
+  std::vector<AttentionBackward> parts;
+  const AttentionShape& s = op.shape;
+  for (std::int64_t sequence = 0; sequence < s.num_sequences; sequence += first.sequences)
+    for (int head = 0; head < s.kv_heads; head += first.kv_heads)
+      parts.push_back(part_of(op, {sequence, std::min(first.sequences, s.num_sequences - sequence),
+                                   head, std::min(first.kv_heads, s.kv_heads - head)}));
+  return parts;
+}
+
 std::byte* aligned_scratch(const Context& context) {
   const auto base = reinterpret_cast<std::uintptr_t>(context.scratch.data());
   return context.scratch.data() + (kAlignment - base % kAlignment) % kAlignment;
@@ -234,8 +293,11 @@ std::string CudnnAttention::refusal(const Context& context, const AttentionForwa
 std::string CudnnAttention::refusal(const Context& context, const AttentionBackward& op) {
   if (!are_aligned({op.q, op.k, op.v, op.o, op.output_grad, op.dq, op.dk, op.dv}))
     return kUnaligned;
-  const std::string& refusal = impl_->planned(op).refusal;
-  return refusal.empty() ? too_large(op.choice, scratch_bytes(context, op)) : refusal;
+  if (!impl_->planned(op).refusal.empty()) return impl_->planned(op).refusal;
+  const std::vector<AttentionBackward> parts = parts_that_fit(op);
+  for (const AttentionBackward& part : {parts.front(), parts.back()})
+    if (!impl_->planned(part).refusal.empty()) return impl_->planned(part).refusal;
+  return too_large(op.choice, scratch_bytes(context, op));
 }
 
 std::int64_t CudnnAttention::scratch_bytes(const Context& /*context*/, const AttentionForward& op) {
@@ -243,7 +305,22 @@ std::int64_t CudnnAttention::scratch_bytes(const Context& /*context*/, const Att
 }
 std::int64_t CudnnAttention::scratch_bytes(const Context& /*context*/,
                                            const AttentionBackward& op) {
-  return bytes_beside(op) + impl_->planned(op).plan.workspace_bytes;
+  return part_bytes(parts_that_fit(op).front());
+}
+
+std::int64_t CudnnAttention::part_bytes(const AttentionBackward& part) {
+  return bytes_beside(part) + impl_->planned(part).plan.workspace_bytes;
+}
+
+/// All of it at once if the scratch that was planned is enough, else in halves of sequences, then
+/// of heads, until it is, or one head is left.
+std::vector<AttentionBackward> CudnnAttention::parts_that_fit(const AttentionBackward& op) {
+  Part first{.sequences = op.shape.num_sequences, .kv_heads = op.shape.kv_heads};
+  const std::int64_t most =
+      op.choice.scratch_bytes.value_or(std::numeric_limits<std::int64_t>::max());
+  while (first.sequences * first.kv_heads > 1 && part_bytes(part_of(op, first)) > most)
+    first = halved(first);
+  return parts_of(op, first);
 }
 
 void CudnnAttention::run(const Context& context, const AttentionForward& op) {
@@ -265,7 +342,7 @@ void CudnnAttention::run(const Context& context, const AttentionForward& op) {
 }
 
 void CudnnAttention::enqueue(const Context& context, const AttentionBackward& op) {
-  require_scratch(context, scratch_bytes(context, op));
+  require_scratch(context, part_bytes(op));
   Impl::Planned& planned = impl_->planned(op);
   const AttentionGraph& ids = *planned.graph;
   std::byte* scratch = aligned_scratch(context);
@@ -305,24 +382,27 @@ int CudnnAttention::first_difference(const Context& context, const AttentionBack
 }
 
 bool CudnnAttention::run(const Context& context, const AttentionBackward& op) {
+  for (const AttentionBackward& part : parts_that_fit(op))
+    if (!run_part(context, part)) return false;
+  return true;
+}
+
+bool CudnnAttention::run_part(const Context& context, const AttentionBackward& op) {
   Impl::Planned& planned = impl_->planned(op);
-  while (true) {
+  while (planned.refusal.empty()) {
     enqueue(context, op);
     if (!op.choice.deterministic || planned.repeats || is_capturing(context)) return true;
     const int different = first_difference(context, op);
     if (different == 0) return true;
     const std::size_t engine = planned.plan.engine;
     impl_->give_up_engine(planned);
+    if (part_bytes(op) > std::ssize(context.scratch)) planned.refusal = kNotRepeated;
     if (log_)
       log_(fmt::format("{}: cuDNN's engine {} gave other gradients in run {}; {}", describe(op),
                        engine, different,
                        planned.refusal.empty() ? "the next takes its place" : "there is no other"));
-    if (!planned.refusal.empty() || !refusal(context, op).empty()) return false;
-    if (scratch_bytes(context, op) > std::ssize(context.scratch)) {
-      planned.refusal = kNotRepeated;
-      return false;
-    }
   }
+  return false;
 }
 
 }  // namespace meshplan::kernels::cuda

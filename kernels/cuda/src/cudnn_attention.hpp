@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "context.hpp"
 #include "kernels/attention.hpp"
@@ -16,6 +17,8 @@ namespace meshplan::kernels::cuda {
 /// one, its first run on the device is repeated: engines whose bits differ from run to run are
 /// given up for good, one after the other. Equal runs prove nothing, so that only the form of the
 /// graph that has an order to keep (QueryGradientSum::FromScores) is tried at all.
+///
+/// A backward pass that wants more scratch than was planned runs in parts: sequences, then heads.
 class CudnnAttention {
  public:
   /// @param log  one line of a kernel that was given up; null = silent
@@ -38,6 +41,9 @@ class CudnnAttention {
  private:
   class Impl;
 
+  std::int64_t part_bytes(const AttentionBackward& part);
+  std::vector<AttentionBackward> parts_that_fit(const AttentionBackward& op);
+  bool run_part(const Context& context, const AttentionBackward& part);
   void enqueue(const Context& context, const AttentionBackward& op);
   int first_difference(const Context& context, const AttentionBackward& op);
 

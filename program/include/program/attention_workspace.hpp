@@ -26,8 +26,9 @@ struct AttentionSizes {
 std::int64_t cudnn_workspace_bytes(const AttentionSizes& sizes, bool deterministic);
 
 /// MemoryPlan::workspace_bytes: what the plan's choice of attention kernels needs for the largest
-/// attention of the program. Where cuDNN needs more than Plan::attention_workspace_bytes, our own
-/// kernel runs.
+/// attention of the program. What would take more than Plan::attention_workspace_bytes is computed
+/// in parts: fewer sequences, then fewer heads at once. Where even one group of heads of a sequence
+/// needs more, our own kernel runs.
 std::int64_t attention_workspace_bytes(const Program& program);
 
 }  // namespace meshplan::program

@@ -77,7 +77,7 @@ enum class ContextMethod {
 
 /// Whose attention kernels a GPU runs (docs/cuda.md); ranks on processors have their own.
 enum class AttentionKernels {
-  Auto,  // cuDNN's where it has one whose workspace the plan allows, else our own
+  Auto,  // cuDNN's where it has one, in parts that the workspace allows, else our own
   Own,
   Cudnn,
 };
@@ -163,7 +163,7 @@ struct Plan {
   /// read (docs/frozen_parameters.md); empty = all are trained.
   std::vector<std::string> frozen;
   AttentionKernels attention = AttentionKernels::Auto;
-  /// Auto: the most that an attention of cuDNN's may need beside its operands.
+  /// The most that cuDNN's attention may need beside its operands; else it runs in parts.
   std::int64_t attention_workspace_bytes = std::int64_t{2} << 30;
   /// A run repeats bit for bit. Without, cuDNN's attention may add gradients up in any order, which
   /// needs less memory.

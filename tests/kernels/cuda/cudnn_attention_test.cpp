@@ -6,6 +6,7 @@
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ constexpr int kWritten = 64;  // bytes of each result
 struct FakeCudnn {
   std::vector<bool> engines = {true};  // does it repeat its bits?
   std::int64_t workspace_bytes = 256;
+  std::deque<std::int64_t> workspaces;  // of the next plans, before that
   bool writes_zeros = false;
   bool capturing = false;
   int planned = 0;               // engines
@@ -53,8 +55,13 @@ CudnnPlan plan_graph(const CudnnTarget& /*target*/, const CudnnGraph& /*graph*/,
     return {};
   }
   ++fake().planned;
+  std::int64_t workspace_bytes = fake().workspace_bytes;
+  if (!fake().workspaces.empty()) {
+    workspace_bytes = fake().workspaces.front();
+    fake().workspaces.pop_front();
+  }
   return {.plan = make(CUDNN_BACKEND_TENSOR_DESCRIPTOR),
-          .workspace_bytes = fake().workspace_bytes,
+          .workspace_bytes = workspace_bytes,
           .engine = first_engine};
 }
 
@@ -244,6 +251,43 @@ TEST_CASE("Statistics are read where they lie, unless they are some queries of a
   CHECK(fake().copied.pitch == 64);
   CHECK(fake().copied.width == 16);
   CHECK(fake().copied.height == 6);
+}
+
+TEST_CASE("A gradient that wants more than was planned is computed in parts", "[kernels][cuda]") {
+  Attention attention;
+  AttentionBackward& op = attention.op;
+  op.shape.num_sequences = 3;
+  op.shape.heads = 8;
+  op.shape.kv_heads = 4;
+  op.q_stride = op.kv_stride = op.dq_stride = op.dkv_stride = 128;  // 8 + 2 * 4 heads of 8
+  op.o_stride = 64;
+  op.choice.deterministic = false;  // each part runs once
+  // 1,000 bytes for a head: of three sequences, two, one; of half of its heads, a quarter.
+  fake().workspaces = {24000, 16000, 8000, 4000, 2000};
+  const std::int64_t whole = attention.cudnn.scratch_bytes(attention.context, op);
+  op.choice.scratch_bytes = whole - 1;
+  CHECK(attention.cudnn.refusal(attention.context, op).empty());
+  CHECK(attention.cudnn.scratch_bytes(attention.context, op) < whole);
+  CHECK(attention.run());
+  CHECK(fake().ran.size() == 2);  // two sequences, then one
+  const auto place = [&](const void* base, std::int64_t bytes) {
+    return static_cast<const void*>(static_cast<const std::byte*>(base) + bytes);
+  };
+  const auto reads = [&](const void* at) {
+    return std::ranges::any_of(fake().at, [&](const auto& one) { return one.second == at; });
+  };
+  CHECK(reads(place(op.q, 2 * 4 * 128 * 2)));  // of the third sequence: 4 queries each, bf16
+  CHECK(reads(place(op.o, 2 * 4 * 64 * 2)));
+  CHECK(reads(place(op.lse, 2 * 8 * 4 * 4)));
+  fake().ran.clear();
+  op.choice.scratch_bytes = 2 * 1000 + 3000;  // two heads of one sequence, which share keys
+  CHECK(attention.run());
+  CHECK(fake().ran.size() == 3 * 4);
+  CHECK(reads(place(op.q, (2 * 4 * 128 + 6 * 8) * 2)));
+  CHECK(reads(place(op.dk, (2 * 4 * 128 + 3 * 8) * 2)));
+  CHECK(reads(place(op.lse, (2 * 8 + 6) * 4 * 4)));
+  op.choice.scratch_bytes = 2 * 1000;
+  CHECK_FALSE(attention.cudnn.refusal(attention.context, op).empty());
 }
 
 }  // namespace meshplan::kernels::cuda::test
