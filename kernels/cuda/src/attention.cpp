@@ -88,7 +88,7 @@ std::int64_t AttentionKernels::scratch_of(const Context& context, const Op& op) 
   require_shape(op.shape);
   // Unaligned operands go to our own kernels, and pointers must not decide what is planned for.
   const std::int64_t own = flash_scratch_bytes(op);
-  if (!uses_cudnn(context, op)) return own;
+  if (op.shape.num_sequences == 0 || !uses_cudnn(context, op)) return own;
   // An engine that takes another's place may want all that is planned.
   return std::max(own, op.choice.scratch_bytes.value_or(cudnn_.scratch_bytes(context, op)));
 }
@@ -110,8 +110,10 @@ void AttentionKernels::run(const Context& context, const AttentionForward& op) {
 void AttentionKernels::run(const Context& context, const AttentionBackward& op) {
   require_shape(op.shape);
   if (op.shape.num_sequences == 0) return;
-  if (uses_cudnn(context, op) && cudnn_.run(context, op)) return;
-  static_cast<void>(uses_cudnn(context, op));  // if cuDNN was asked for by name, it fails here
+  if (uses_cudnn(context, op)) {
+    if (cudnn_.run(context, op)) return;
+    static_cast<void>(uses_cudnn(context, op));  // says why not; an error if asked for by name
+  }
   enqueue_flash(context, op);
 }
 

@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 #include <limits>
 #include <map>
-#include <type_traits>
 
 #include "attention.hpp"
+#include "attention_parts.hpp"
 #include "cudnn_attention_graph.hpp"
 #include "cudnn_plan.hpp"
 #include "digest.hpp"
@@ -217,63 +217,6 @@ void copy_heads(const Context& context, const AttentionShape& shape, HeadStatist
         "cudaMemcpy2DAsync");
 }
 
-/// Heads of keys, with the query heads that read them, of some sequences.
-struct Part {
-  std::int64_t first_sequence = 0;
-  std::int64_t sequences = 0;
-  int first_kv_head = 0;
-  int kv_heads = 0;
-};
-
-/// The first half, of sequences while there are several.
-Part halved(Part part) {
-  if (part.sequences > 1)
-    part.sequences = (part.sequences + 1) / 2;
-  else
-    part.kv_heads = (part.kv_heads + 1) / 2;
-  return part;
-}
-
-/// Heads are divided in single sequences only, so that statistics stay dense.
-AttentionBackward part_of(const AttentionBackward& op, const Part& part) {
-  const AttentionShape& s = op.shape;
-  const int group = s.heads / s.kv_heads;
-  const std::int64_t element = size_of(op.dtype);
-  const auto at = [&](auto* data, std::int64_t rows, std::int64_t stride, std::int64_t head) {
-    const std::int64_t offset =
-        (part.first_sequence * rows * stride + head * s.head_size) * element;
-    using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(data)>>,
-                                    const std::byte, std::byte>;
-    return static_cast<decltype(data)>(reinterpret_cast<Byte*>(data) + offset);
-  };
-  const int head = part.first_kv_head * group;
-  AttentionBackward result = op;
-  result.shape.num_sequences = part.sequences;
-  result.shape.kv_heads = part.kv_heads;
-  result.shape.heads = part.kv_heads * group;
-  result.q = at(op.q, s.query_len, op.q_stride, head);
-  result.dq = at(op.dq, s.query_len, op.dq_stride, head);
-  result.o = at(op.o, s.query_len, op.o_stride, head);
-  result.output_grad = at(op.output_grad, s.query_len, op.o_stride, head);
-  result.k = at(op.k, s.key_len, op.kv_stride, part.first_kv_head);
-  result.v = at(op.v, s.key_len, op.kv_stride, part.first_kv_head);
-  result.dk = at(op.dk, s.key_len, op.dkv_stride, part.first_kv_head);
-  result.dv = at(op.dv, s.key_len, op.dkv_stride, part.first_kv_head);
-  result.lse = op.lse + statistic_index(s, op.lse_stride, part.first_sequence, head, 0);
-  return result;
-}
-
-/// All parts of the size of `first`, the last ones smaller.
-std::vector<AttentionBackward> parts_of(const AttentionBackward& op, const Part& first) {
-  std::vector<AttentionBackward> parts;
-  const AttentionShape& s = op.shape;
-  for (std::int64_t sequence = 0; sequence < s.num_sequences; sequence += first.sequences)
-    for (int head = 0; head < s.kv_heads; head += first.kv_heads)
-      parts.push_back(part_of(op, {sequence, std::min(first.sequences, s.num_sequences - sequence),
-                                   head, std::min(first.kv_heads, s.kv_heads - head)}));
-  return parts;
-}
-
 std::byte* aligned_scratch(const Context& context) {
   const auto base = reinterpret_cast<std::uintptr_t>(context.scratch.data());
   return context.scratch.data() + (kAlignment - base % kAlignment) % kAlignment;
@@ -315,7 +258,7 @@ std::int64_t CudnnAttention::part_bytes(const AttentionBackward& part) {
 /// All of it at once if the scratch that was planned is enough, else in halves of sequences, then
 /// of heads, until it is, or one head is left.
 std::vector<AttentionBackward> CudnnAttention::parts_that_fit(const AttentionBackward& op) {
-  Part first{.sequences = op.shape.num_sequences, .kv_heads = op.shape.kv_heads};
+  AttentionPart first = whole(op);
   const std::int64_t most =
       op.choice.scratch_bytes.value_or(std::numeric_limits<std::int64_t>::max());
   while (first.sequences * first.kv_heads > 1 && part_bytes(part_of(op, first)) > most)
