@@ -1,6 +1,7 @@
 #include "devices.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <fmt/format.h>
 
 #include "core/error.hpp"
@@ -99,6 +100,7 @@ std::unique_ptr<runtime::Device> make_gpu(const DeviceOptions& options, int pipe
                                           .communication = communication(options, job, gpus),
                                           .shared = options.share_gpu,
                                           .capture = !options.no_graphs,
+                                          .tune_products = options.gemm_cache.has_value(),
                                           .hang_timeout = Seconds{options.hang_timeout_s},
                                           .observer = &job.board(),
                                           .log = said_by(job.layout().rank)};
@@ -128,6 +130,9 @@ std::vector<std::string> arguments_of(const DeviceOptions& options) {
   if (options.device) arguments.insert(arguments.end(), {"--device", *options.device});
   if (options.comm) arguments.insert(arguments.end(), {"--comm", *options.comm});
   if (options.share_gpu) arguments.emplace_back("--share-gpu");
+  if (options.gemm_cache)
+    arguments.insert(arguments.end(),
+                     {"--gemm-cache", std::filesystem::absolute(*options.gemm_cache).string()});
   if (options.no_graphs) arguments.emplace_back("--no-graphs");
   return arguments;
 }

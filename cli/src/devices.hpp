@@ -21,7 +21,8 @@ struct DeviceOptions {
   std::optional<std::string> comm;    // "nccl", "mpi", "auto" = absent
   bool share_gpu = false;
   bool no_graphs = false;
-  int threads_per_rank = 1;  // of a CPU rank
+  std::optional<std::string> gemm_cache;  // folder; of run alone
+  int threads_per_rank = 1;               // of a CPU rank
   // What NCCL waits for a peer, half of --hang-timeout: the rank itself reports the hang and aborts
   // its communicators before its guardian ends it.
   double hang_timeout_s = 30;

@@ -251,6 +251,9 @@ int work(Options options, const program::Plan& plan, DeviceKind device_kind, run
     options.train.watch.job_peak_flop_per_s = header.peak->job_flop_per_s;
   }
   Voice voice(options, header, leads);
+  options.train.gemm_cache = options.device.gemm_cache.value_or("");
+  if (!options.quiet)
+    options.train.log = [](const std::string& line) { output(stderr, "meshplan: {}\n", line); };
   std::optional<runtime::StopSignal> stop;
   if (!options.train.checkpoints.folder.empty()) {
     stop.emplace();
@@ -356,6 +359,9 @@ int run(Options options) {
   resolve_checkpoints(options);
   const program::Plan plan = load_plan(options);
   const DeviceKind device = choose_device(options.device, plan, *options.file);
+  if (device == DeviceKind::Cpu && options.device.gemm_cache)
+    throw ConfigError(
+        "--gemm-cache is for ranks on GPUs: on processor cores there is nothing to choose from");
   if (device == DeviceKind::Cuda && !options.time_every) options.train.watch.time_every = 0;
   if (is_rank())
     return as_rank(options.hosts,
@@ -386,6 +392,9 @@ void add_run_command(CommandLine& line) {
       .option("--loss-scale-interval", options->train.loss_scaling.growth_interval,
               "steps of an interval");
   add_device_options(command, options->device);
+  command.option("--gemm-cache", options->device.gemm_cache,
+                 "folder that keeps which kernel of a GPU's matrix products is fastest; what it "
+                 "lacks is timed before the first step");
   add_host_options(command, options->hosts);
   command.flag("--progress-thread", options->progress_thread,
                "a thread of each rank moves communications while it computes, whatever the plan "

@@ -15,8 +15,11 @@ bool host_must_wait(const Program& program, const OperationInstance& instance,
 }
 
 /// Does the host need to know how many rows there are when it starts this? The router decides them,
-/// and where it sends more than the plan has buffers for, they lie elsewhere in that step.
-bool has_routed_size(const Operation& operation) {
+/// and where it sends more than the plan has buffers for, they lie elsewhere in that step. Without
+/// an exchange the rows are those of the rank's own tokens, in the plan's buffers: where experts
+/// begin is then read on the device.
+bool has_routed_size(const Operation& operation, int ep) {
+  if (ep == 1) return false;
   if (const auto* collective = std::get_if<CollectiveOp>(&operation.work))
     return collective->collective == Collective::AllToAllV;
   const auto* compute = std::get_if<ComputeOp>(&operation.work);
@@ -45,8 +48,8 @@ bool is_communication(const Operation& operation) {
          std::holds_alternative<FlatCollectiveOp>(operation.work);
 }
 
-bool is_static(const Operation& operation, CommunicationDriver driver) {
-  if (has_routed_size(operation)) return false;
+bool is_static(const Operation& operation, int ep, CommunicationDriver driver) {
+  if (has_routed_size(operation, ep)) return false;
   if (is_communication(operation)) return driver == CommunicationDriver::Device;
   const auto* step = std::get_if<StepOp>(&operation.work);
   return step == nullptr || step->work != StepWork::LoadBatch;
@@ -57,7 +60,7 @@ std::vector<CaptureRegion> capture_regions(const Program& program, Communication
   bool open = false;
   for (int i = 0; i < static_cast<int>(program.instances.size()); ++i) {
     const OperationInstance& instance = program.instances[static_cast<std::size_t>(i)];
-    if (!is_static(operation_of(program, instance), driver)) {
+    if (!is_static(operation_of(program, instance), program.plan.parallel.ep, driver)) {
       open = false;
       continue;
     }

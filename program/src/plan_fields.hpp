@@ -59,6 +59,13 @@ struct EnumNames<program::CompressionKind> {
        {program::CompressionKind::TopK, "top-k"}}};
 };
 template <>
+struct EnumNames<program::AttentionKernels> {
+  static constexpr std::array<std::pair<program::AttentionKernels, std::string_view>, 3> value = {
+      {{program::AttentionKernels::Auto, "auto"},
+       {program::AttentionKernels::Own, "own"},
+       {program::AttentionKernels::Cudnn, "cudnn"}}};
+};
+template <>
 struct EnumNames<program::RecomputeKind> {
   static constexpr std::array<std::pair<program::RecomputeKind, std::string_view>, 3> value = {
       {{program::RecomputeKind::None, "none"},
@@ -216,6 +223,16 @@ void fields(Visitor& v, PlanFile& f) {
              "fp32 master weights and optimizer state lie in host memory");
   v.optional("progress_thread", f.plan.progress_thread,
              "a thread of each rank moves communications while it computes; where the host does");
+  v.optional("attention", f.plan.attention,
+             "whose attention kernels a GPU runs; auto = cuDNN's where it has one, else our own");
+  v.optional(
+      "attention_workspace_bytes", f.plan.attention_workspace_bytes,
+      "the most that cuDNN's attention may need beside its operands; what needs more runs in "
+      "parts, and with auto on our own kernel if one head of a sequence does",
+      between(0, limits::kBytes));
+  v.optional("deterministic", f.plan.deterministic,
+             "a run repeats bit for bit; false: on a GPU cuDNN's attention may add gradients up in "
+             "any order, which needs less memory");
   v.optional("prediction", f.plan.prediction, "made when the plan was chosen");
 }
 

@@ -34,6 +34,7 @@ Json memory_json(const MemoryPlan& memory) {
                                              {"on_host", memory.regions[i].on_host}};
   return {{"total_bytes", memory.total_bytes()},
           {"host_bytes", memory.host_bytes()},
+          {"workspace_bytes", memory.workspace_bytes},
           {"regions", std::move(regions)}};
 }
 

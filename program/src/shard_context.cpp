@@ -45,6 +45,7 @@ ValueId ContextSharder::add(std::string name, ValueId like, std::vector<Dim> sha
                           layer_.placement[at(like)]);
 }
 
+/// As many numbers as rows times heads; they lie by sequence, head and query.
 ValueId ContextSharder::add_lse(const std::string& name, ValueId like, Dim rows, int heads) {
   return layer_.add_value({.name = name, .dtype = DType::F32, .shape = {rows, Dim{.count = heads}}},
                           layer_.placement[at(like)]);

@@ -9,6 +9,7 @@
 #include "core/index.hpp"
 #include "program/activations.hpp"
 #include "program/address.hpp"
+#include "program/attention_workspace.hpp"
 #include "program/compression.hpp"
 #include "program/cost.hpp"
 #include "program/offload.hpp"
@@ -117,6 +118,7 @@ void plan_memory(Program& program, const Schedule& schedule, Pass pass) {
       std::max(1, activations.boundary.total()));
   set(Region::Scalars, kNumScalars * kScalarBytes);
   set(Region::QuantizedWeights, quantized_bytes(program));
+  program.memory.workspace_bytes = attention_workspace_bytes(program);
   set(Region::ExpertLoad, expert_load_elements(plan) * size_of(DType::F32));
 }
 

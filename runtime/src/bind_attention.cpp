@@ -1,10 +1,28 @@
 #include <algorithm>
 
 #include "bound_operands.hpp"
+#include "core/error.hpp"
 #include "models/rope_scaling.hpp"
 #include "program/context.hpp"
 
 namespace meshplan::runtime {
+
+kernels::AttentionChoice attention_choice(const program::Program& program) {
+  const auto library = [&] {
+    switch (program.plan.attention) {
+      case program::AttentionKernels::Auto:
+        return kernels::AttentionLibrary::Auto;
+      case program::AttentionKernels::Own:
+        return kernels::AttentionLibrary::Own;
+      case program::AttentionKernels::Cudnn:
+        return kernels::AttentionLibrary::Cudnn;
+    }
+    throw InvariantError("unknown attention kernels");
+  };
+  return {.library = library(),
+          .deterministic = program.plan.deterministic,
+          .scratch_bytes = program.memory.workspace_bytes};
+}
 
 std::function<void()> OperatorBinder::bind_attention(const Operands& o) {
   if (o.operation.phase == program::Phase::WeightGrad) return bind_sinks_gradient(o);
@@ -42,7 +60,8 @@ std::function<void()> OperatorBinder::bind_attention(const Operands& o) {
                                            .sinks = own_sinks(o),
                                            .o = o.out(0),
                                            .o_stride = o_stride,
-                                           .lse = o.out<float>(1)});
+                                           .lse = o.out<float>(1),
+                                           .choice = attention_choice(program_)});
   }
   auto* qkv = o.in<std::byte>(1);
   auto* gradient = o.out<std::byte>(0);
@@ -62,7 +81,8 @@ std::function<void()> OperatorBinder::bind_attention(const Operands& o) {
                                           .dq_stride = stride,
                                           .dk = gradient + q_bytes,
                                           .dv = gradient + q_bytes + kv_bytes,
-                                          .dkv_stride = stride});
+                                          .dkv_stride = stride,
+                                          .choice = attention_choice(program_)});
 }
 
 namespace {
@@ -91,6 +111,7 @@ std::function<void()> OperatorBinder::bind_sinks_gradient(const Operands& o) {
   auto* gradient = o.out<float>(0);
   const auto sum =
       ready(kernels::AttentionSinksGrad{.tokens = o.in_shape(0)[0],
+                                        .queries = o.in_shape(0)[0] / program_.sizes.sequences,
                                         .heads = a.heads,
                                         .head_size = a.value_head_size,
                                         .dtype = o.dtype(),

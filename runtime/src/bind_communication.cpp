@@ -93,18 +93,18 @@ std::function<Handle()> Executor::flat_communication(const OperationInstance& in
   }
 }
 
-/// The rows to and from every rank are read when the exchange starts.
+/// The rows to and from every rank are known since their sizes were exchanged.
 std::function<Handle()> Executor::exchange_of_rows(const OperationInstance& instance,
                                                    const Operation& operation,
                                                    Communicator& group) {
   const auto& work = std::get<CollectiveOp>(operation.work);
   const auto ranks = static_cast<std::size_t>(group.size());
-  return [this, &group, work, from = memory_of(instance, operation.inputs.at(0)),
-          rows_at = memory_of(instance, operation.inputs.at(1)),
-          to = memory_of(instance, operation.outputs.at(0)),
-          rows = std::vector<std::int32_t>(2 * ranks), sent = std::vector<std::int64_t>(ranks),
+  return [&group, work, from = memory_of(instance, operation.inputs.at(0)),
+          to = memory_of(instance, operation.outputs.at(0)), binder = binder_.get(), at = &instance,
+          sent = std::vector<std::int64_t>(ranks),
           received = std::vector<std::int64_t>(ranks)]() mutable {
-    backend_.copy_to_host(rows.data(), rows_at, std::ssize(rows) * size_of(DType::I32));
+    const std::vector<std::int32_t>& rows = binder->exchanged_rows(*at);
+    require_invariant(rows.size() == 2 * sent.size(), "rows travel after their number");
     for (std::size_t rank = 0; rank < sent.size(); ++rank) {
       sent[rank] = rows[rank] * work.row_elements;
       received[rank] = rows[sent.size() + rank] * work.row_elements;

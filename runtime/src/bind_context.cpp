@@ -55,18 +55,29 @@ kernels::AttentionShape shape_of(const AttentionTile& tile, const models::OpAttr
 struct TileRows {
   std::int64_t query = 0;
   std::int64_t key = 0;
+  std::int64_t queries = 0;  // of a sequence; 0: the tile is all of them
+  /// Statistics are (sequences, heads, queries).
+  std::int64_t statistic(int heads) const {
+    return queries == 0 ? 0 : query / queries * heads * queries + query % queries;
+  }
 };
 
 TileRows rows_of(const AttentionTile& tile, std::int64_t sequence, std::int64_t queries,
                  std::int64_t keys) {
-  return {sequence * queries + tile.query_begin, sequence * keys + tile.key_begin};
+  return {sequence * queries + tile.query_begin, sequence * keys + tile.key_begin, queries};
 }
 
+/// What all tiles of an operation are computed with.
+struct Choice {
+  DType dtype = DType::F32;
+  kernels::AttentionChoice kernels;
+};
+
 kernels::AttentionForward forward_of(const kernels::AttentionShape& shape, TileRows rows,
-                                     const RowBytes& bytes, DType dtype, std::byte* qkv,
+                                     const RowBytes& bytes, const Choice& choice, std::byte* qkv,
                                      std::byte* kv, std::byte* out, float* lse) {
   return {.shape = shape,
-          .dtype = dtype,
+          .dtype = choice.dtype,
           .q = qkv + rows.query * bytes.q_row,
           .q_stride = bytes.q_row / bytes.element,
           .k = kv + rows.key * bytes.kv(),
@@ -74,7 +85,9 @@ kernels::AttentionForward forward_of(const kernels::AttentionShape& shape, TileR
           .kv_stride = bytes.kv() / bytes.element,
           .o = out + rows.query * bytes.o,
           .o_stride = bytes.o / bytes.element,
-          .lse = lse + rows.query * shape.heads};
+          .lse = lse + rows.statistic(shape.heads),
+          .lse_stride = rows.queries,
+          .choice = choice.kernels};
 }
 
 /// @param forward  the same tile's, with the o and lse that it is to read
@@ -93,11 +106,13 @@ kernels::AttentionBackward backward_of(const kernels::AttentionForward& forward,
           .o_stride = forward.o_stride,
           .output_grad = dout,
           .lse = forward.lse,
+          .lse_stride = forward.lse_stride,
           .dq = dq,
           .dq_stride = dq_stride,
           .dk = dkv,
           .dv = dkv + bytes.k,
-          .dkv_stride = forward.kv_stride};
+          .dkv_stride = forward.kv_stride,
+          .choice = forward.choice};
 }
 
 }  // namespace
@@ -108,18 +123,19 @@ std::function<void()> OperatorBinder::bind_document_attention(const Operands& o,
                                                               std::int64_t keys) {
   const models::OpAttributes& a = o.work.attributes;
   RowBytes bytes(a, o.dtype());
+  const Choice choice{o.dtype(), attention_choice(program_)};
   bytes.q_row = o.in_shape(o.forward() ? 0 : 1)[1] * bytes.element;
   const kernels::AttentionShape shape =
       shape_of({.num_queries = local_seq_len(), .num_keys = keys}, a, program_.sizes.sequences);
   if (o.forward()) {
     kernels::AttentionForward f =
-        forward_of(shape, {}, bytes, o.dtype(), o.in<std::byte>(0), o.in<std::byte>(1),
+        forward_of(shape, {}, bytes, choice, o.in<std::byte>(0), o.in<std::byte>(1),
                    o.out<std::byte>(0), o.out<float>(1));
     f.key_ranges = o.of_documents();
     f.sinks = own_sinks(o);
     return ready(f);
   }
-  kernels::AttentionForward f = forward_of(shape, {}, bytes, o.dtype(), o.in<std::byte>(1),
+  kernels::AttentionForward f = forward_of(shape, {}, bytes, choice, o.in<std::byte>(1),
                                            o.in<std::byte>(4), o.in<std::byte>(2), o.in<float>(3));
   f.key_ranges = o.of_documents();
   const std::int64_t dq_bytes = o.work.ring_step ? bytes.q : bytes.q_row;
@@ -133,6 +149,7 @@ std::function<void()> OperatorBinder::bind_gathered_attention(const Operands& o)
   if (o.work.documents) return bind_document_attention(o, seq_len());
   const models::OpAttributes& a = o.work.attributes;
   RowBytes bytes(a, o.dtype());
+  const Choice choice{o.dtype(), attention_choice(program_)};
   bytes.q_row = o.in_shape(o.forward() ? 0 : 1)[1] * bytes.element;
   const std::vector<AttentionTile> tiles =
       program::gathered_tiles(seq_len(), program_.plan.parallel.cp, place_.coordinates.cp);
@@ -140,10 +157,9 @@ std::function<void()> OperatorBinder::bind_gathered_attention(const Operands& o)
   for (std::int64_t sequence = 0; sequence < program_.sizes.sequences; ++sequence) {
     if (o.forward()) {
       for (const AttentionTile& tile : tiles) {
-        kernels::AttentionForward f =
-            forward_of(shape_of(tile, a), rows_of(tile, sequence, local_seq_len(), seq_len()),
-                       bytes, o.dtype(), o.in<std::byte>(0), o.in<std::byte>(1),
-                       o.out<std::byte>(0), o.out<float>(1));
+        kernels::AttentionForward f = forward_of(
+            shape_of(tile, a), rows_of(tile, sequence, local_seq_len(), seq_len()), bytes, choice,
+            o.in<std::byte>(0), o.in<std::byte>(1), o.out<std::byte>(0), o.out<float>(1));
         f.sinks = own_sinks(o);
         calls.push_back(ready(f));
       }
@@ -154,8 +170,8 @@ std::function<void()> OperatorBinder::bind_gathered_attention(const Operands& o)
     for (const AttentionTile& tile : {tiles[1], tiles[0]}) {
       const TileRows rows = rows_of(tile, sequence, local_seq_len(), seq_len());
       const kernels::AttentionForward f =
-          forward_of(shape_of(tile, a), rows, bytes, o.dtype(), o.in<std::byte>(1),
-                     o.in<std::byte>(4), o.in<std::byte>(2), o.in<float>(3));
+          forward_of(shape_of(tile, a), rows, bytes, choice, o.in<std::byte>(1), o.in<std::byte>(4),
+                     o.in<std::byte>(2), o.in<float>(3));
       calls.push_back(ready(backward_of(f, o.in<std::byte>(0) + rows.query * bytes.o,
                                         o.out<std::byte>(0) + rows.query * bytes.q_row, f.q_stride,
                                         tile == tiles[1] ? second_dkv : first_dkv, bytes)));
@@ -181,6 +197,7 @@ std::function<void()> OperatorBinder::bind_ring_attention(const Operands& o) {
   if (o.work.documents) return bind_document_attention(o, local_seq_len());
   const models::OpAttributes& a = o.work.attributes;
   const RowBytes bytes(a, o.dtype());
+  const Choice choice{o.dtype(), attention_choice(program_)};
   const AttentionTile tile = program::ring_tile(seq_len(), program_.plan.parallel.cp,
                                                 place_.coordinates.cp, *o.work.ring_step);
   std::vector<std::function<void()>> calls;
@@ -188,15 +205,15 @@ std::function<void()> OperatorBinder::bind_ring_attention(const Operands& o) {
     const TileRows rows = rows_of(tile, sequence, local_seq_len(), local_seq_len());
     if (o.forward()) {
       kernels::AttentionForward f =
-          forward_of(shape_of(tile, a), rows, bytes, o.dtype(), o.in<std::byte>(0),
-                     o.in<std::byte>(1), o.out<std::byte>(0), o.out<float>(1));
+          forward_of(shape_of(tile, a), rows, bytes, choice, o.in<std::byte>(0), o.in<std::byte>(1),
+                     o.out<std::byte>(0), o.out<float>(1));
       f.sinks = own_sinks(o);  // of the first step: the merges keep what it adds
       calls.push_back(ready(f));
       continue;
     }
     const kernels::AttentionForward f =
-        forward_of(shape_of(tile, a), rows, bytes, o.dtype(), o.in<std::byte>(1),
-                   o.in<std::byte>(4), o.in<std::byte>(2), o.in<float>(3));
+        forward_of(shape_of(tile, a), rows, bytes, choice, o.in<std::byte>(1), o.in<std::byte>(4),
+                   o.in<std::byte>(2), o.in<float>(3));
     calls.push_back(ready(backward_of(
         f, o.in<std::byte>(0) + rows.query * bytes.o, o.out<std::byte>(0) + rows.query * bytes.q,
         bytes.q / bytes.element, o.out<std::byte>(1) + rows.key * bytes.kv(), bytes)));
@@ -233,18 +250,19 @@ std::function<void()> OperatorBinder::bind_merge(const Operands& o) {
       calls.push_back(add(1, 3, rows.key, tile.num_keys));
       continue;
     }
-    calls.push_back(ready(
-        kernels::AttentionMerge{.tokens = tile.num_queries,
-                                .heads = a.heads,
-                                .head_size = a.value_head_size,
-                                .dtype = dtype_of(2),
-                                .o = row(2, rows.query),
-                                .o_stride = o.in_shape(2)[1],
-                                .lse = reinterpret_cast<float*>(row(3, rows.query)),
-                                .other_dtype = dtype_of(0),
-                                .other_o = row(0, rows.query),
-                                .other_o_stride = o.in_shape(0)[1],
-                                .other_lse = reinterpret_cast<const float*>(row(1, rows.query))}));
+    calls.push_back(
+        ready(kernels::AttentionMerge{.tokens = tile.num_queries,
+                                      .heads = a.heads,
+                                      .head_size = a.value_head_size,
+                                      .dtype = dtype_of(2),
+                                      .o = row(2, rows.query),
+                                      .o_stride = o.in_shape(2)[1],
+                                      .lse = o.in<float>(3) + rows.statistic(a.heads),
+                                      .lse_stride = rows.queries,
+                                      .other_dtype = dtype_of(0),
+                                      .other_o = row(0, rows.query),
+                                      .other_o_stride = o.in_shape(0)[1],
+                                      .other_lse = o.in<float>(1) + rows.statistic(a.heads)}));
   }
   return in_order(std::move(calls));
 }

@@ -1,5 +1,7 @@
 // Mixture of experts. How many rows an operation has is decided by the router: it is read from the
 // operation's offsets when the operation runs.
+#include <numeric>
+
 #include "bound_operands.hpp"
 #include "core/error.hpp"
 
@@ -7,17 +9,6 @@ namespace meshplan::runtime {
 
 using models::OpKind;
 using program::Phase;
-
-namespace {
-
-/// The last of `count` offsets: how many rows there are.
-std::int32_t rows_at(kernels::Backend& backend, const std::int32_t* offsets, std::int64_t count) {
-  std::int32_t rows = 0;
-  backend.copy_to_host(&rows, offsets + count - 1, sizeof rows);
-  return rows;
-}
-
-}  // namespace
 
 std::function<void()> OperatorBinder::bind_dispatch_plan(const Operands& o) {
   const std::vector<std::int64_t> choices = o.in_shape(0);
@@ -34,13 +25,26 @@ std::function<void()> OperatorBinder::bind_dispatch_plan(const Operands& o) {
                   .experts = experts, .offsets = offsets, .counts = o.out<std::int32_t>(3)}));
 }
 
+std::size_t OperatorBinder::visit_of(const program::OperationInstance& instance) const {
+  return static_cast<std::size_t>(instance.layer) *
+             static_cast<std::size_t>(program_.plan.num_microbatches()) +
+         static_cast<std::size_t>(instance.microbatch);
+}
+
 std::function<void()> OperatorBinder::bind_exchange_sizes(const Operands& o) {
   const std::vector<std::int64_t> received = o.in_shape(1);
   const auto local = static_cast<int>(received[1]);
   auto* offsets = o.out<std::int32_t>(1);
-  const auto tell_rows = [this, offsets, local, instance = &o.instance] {
-    const std::int64_t rows = rows_at(backend_, offsets, local + 1);
-    if (rows_arrive_) rows_arrive_(*instance, rows);
+  // The only time that the host waits for what the router has decided.
+  const auto tell_rows = [this, ranks = received[0], from = o.out<std::int32_t>(0),
+                          instance = &o.instance] {
+    std::vector<std::int32_t>& rows = exchanged_rows_[visit_of(*instance)];
+    rows.resize(static_cast<std::size_t>(2 * ranks));
+    backend_.copy_to_host(rows.data(), from, std::ssize(rows) * size_of(DType::I32));
+    const std::int64_t arriving =
+        std::accumulate(rows.begin() + ranks, rows.end(), std::int64_t{0});
+    routed_rows_[visit_of(*instance)] = arriving;
+    if (rows_arrive_) rows_arrive_(*instance, arriving);
   };
   return both(ready(kernels::ExchangeSizes{.ranks = static_cast<int>(received[0]),
                                            .local_experts = local,
@@ -98,6 +102,7 @@ std::function<void()> OperatorBinder::grouped(Call call, const std::int32_t* off
   largest.shape.max_rows = std::max(call.shape.max_rows, program::most_routed_rows(program_.plan));
   scratch_bytes_ = std::max(scratch_bytes_, backend_.scratch_bytes(largest));
   call.offsets.device = offsets;
+  if (backend_.reads_group_offsets()) return [this, call] { backend_.run(call); };
   const auto groups = static_cast<std::size_t>(call.shape.num_groups);
   return [this, call, host = std::vector<std::int32_t>(groups + 1)]() mutable {
     backend_.copy_to_host(host.data(), call.offsets.device, std::ssize(host) * size_of(DType::I32));

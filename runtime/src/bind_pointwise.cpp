@@ -26,11 +26,20 @@ kernels::ActivationKind kernel_kind(models::ActivationKind kind) {
 using models::OpKind;
 
 /// Routed rows come with the offsets of their experts as operand `offsets`: then only as many rows
-/// are computed as there are when the call runs.
+/// are computed as there are when the call runs. Offsets on a device are not waited for: with ep >
+/// 1 the host knows the rows since they were exchanged, and with ep = 1 all rows that there can be
+/// are computed, of which those behind the last expert's belong to nobody.
 template <class Call, class SetRows>
 std::function<void()> OperatorBinder::of_rows(const Operands& o, std::size_t offsets, Call call,
                                               SetRows set_rows) {
   if (o.operation.inputs.size() <= offsets) return ready(call);
+  if (backend_.reads_group_offsets()) {
+    if (program_.plan.parallel.ep == 1) return ready(call);
+    return [this, call, visit = visit_of(o.instance), set_rows]() mutable {
+      set_rows(call, routed_rows_[visit]);
+      backend_.run(call);
+    };
+  }
   const std::int32_t* last = o.in<std::int32_t>(offsets) + o.in_elements(offsets) - 1;
   return [this, call, last, set_rows]() mutable {
     std::int32_t rows = 0;

@@ -96,6 +96,9 @@ struct OperatorBinder::Operands {
   }
 };
 
+/// What the plan says of attention's kernels.
+kernels::AttentionChoice attention_choice(const program::Program& program);
+
 /// @throws InvariantError for one that check(plan) refuses
 kernels::ActivationKind kernel_kind(models::ActivationKind kind);
 

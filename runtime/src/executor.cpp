@@ -246,10 +246,14 @@ Executor::Capture Executor::capture_now() const {
   return runs_ == 1 ? Capture::Now : Capture::Replay;
 }
 
+void Executor::lend_scratch() {
+  if (scratch_ != nullptr) backend_.set_scratch(scratch_, scratch_bytes_);
+}
+
 StepOutcome Executor::run(const StepBatch& batch, const StepSettings& settings) {
   batch_ = &batch;
   settings_ = settings;
-  if (scratch_ != nullptr) backend_.set_scratch(scratch_, scratch_bytes_);
+  lend_scratch();
   const Capture capture = capture_now();
   for (std::size_t i = 0; i < order_.issues.size(); ++i) {
     const Issue& issue = order_.issues[i];
@@ -301,23 +305,23 @@ void Executor::collect_intervals() {
 
 StepOutcome Executor::outcome() {
   StepOutcome outcome;
-  double loss = 0;
-  float norm = 0;
-  backend_.copy_to_host(&loss, arena_.scalar<double>(Scalar::LossSum), sizeof loss);
-  backend_.copy_to_host(&norm, arena_.scalar<float>(Scalar::GradientNorm), sizeof norm);
+  std::array<std::byte, program::kNumScalars * program::kScalarBytes> scalars{};
+  backend_.copy_to_host(scalars.data(), arena_.region(Region::Scalars), std::ssize(scalars));
+  const auto read = [&](Scalar which, auto value) {
+    std::memcpy(&value, scalars.data() + static_cast<std::int64_t>(which) * program::kScalarBytes,
+                sizeof value);
+    return value;
+  };
   const double tokens = loss_tokens();
-  outcome.loss = loss / tokens;
+  outcome.loss = read(Scalar::LossSum, 0.0) / tokens;
+  outcome.gradient_norm = double{read(Scalar::GradientNorm, 0.0F)};
   if (!no_load_.empty()) {
-    std::array<double, 2> router_losses{};
-    backend_.copy_to_host(router_losses.data(), arena_.scalar<double>(Scalar::BalanceLossSum),
-                          sizeof router_losses);
-    outcome.balance_loss = router_losses[0] / tokens;
-    outcome.z_loss = router_losses[1] / tokens;
+    outcome.balance_loss = read(Scalar::BalanceLossSum, 0.0) / tokens;
+    outcome.z_loss = read(Scalar::ZLossSum, 0.0) / tokens;
     outcome.expert_load.resize(no_load_.size());
     backend_.copy_to_host(outcome.expert_load.data(), expert_load(0),
                           std::ssize(no_load_) * size_of(DType::F32));
   }
-  outcome.gradient_norm = norm;
   if (room_ != nullptr) outcome.rows_beyond_plan = room_->end_step();
   return outcome;
 }

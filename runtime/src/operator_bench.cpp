@@ -139,7 +139,8 @@ class OperatorBench::Operands {
     const program::Operation& operation = program::operation_of(*job_.program, *job_.instance);
     return {.call = [this] { calls_[next_++ % calls_.size()](); },
             .distinct = static_cast<int>(calls_.size()),
-            .capturable = program::is_static(operation, program::CommunicationDriver::Device)};
+            .capturable = program::is_static(operation, job_.program->plan.parallel.ep,
+                                             program::CommunicationDriver::Device)};
   }
 
  private:

@@ -1,9 +1,11 @@
 #include "runtime/operator_binding.hpp"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "bound_operands.hpp"
 #include "core/error.hpp"
+#include "program/cost.hpp"
 
 namespace meshplan::runtime {
 
@@ -17,7 +19,12 @@ OperatorBinder::OperatorBinder(kernels::Backend& backend, const program::Program
       place_(place),
       resolve_(std::move(resolve)),
       gradient_scale_(gradient_scale),
-      rows_arrive_(std::move(rows_arrive)) {}
+      rows_arrive_(std::move(rows_arrive)),
+      exchanged_rows_(program.layers.size() *
+                      static_cast<std::size_t>(program.plan.num_microbatches())),
+      routed_rows_(
+          program.layers.size() * static_cast<std::size_t>(program.plan.num_microbatches()),
+          std::min(program.sizes.routed_tokens, program::balanced_rows(program.plan))) {}
 
 OperatorBinder::~OperatorBinder() {
   for (const RopeTable& table : rope_tables_) backend_.free(table.memory);

@@ -14,6 +14,7 @@
 #include "finite_check.hpp"
 #include "runtime/data.hpp"
 #include "runtime/learning_rate.hpp"
+#include "runtime/product_choices.hpp"
 #include "runtime/run_checkpoints.hpp"
 #include "runtime/trainer.hpp"
 #include "runtime/verify.hpp"
@@ -111,6 +112,9 @@ class Training {
                  world, device, options.seed, status),
         checkpoints_(plan, options.checkpoints, trainer_, world, identify(file_, split_.training),
                      options.seed, status) {
+    trainer_.executor().lend_scratch();
+    if (kernels::ProductTuning* tuning = device.product_tuning())
+      agree_on_products(*tuning, world, options.gemm_cache, options.log);
     if (scales_loss(plan.workload)) scaler_.emplace(options.loss_scaling);
     if (scaler_ && checkpoints_.loss_scale()) scaler_->resume(*checkpoints_.loss_scale());
     if (options.evaluate_every > 0)

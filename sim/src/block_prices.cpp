@@ -337,6 +337,7 @@ class StagePricer {
       }
     stage_.transient_bytes = static_cast<double>(region(program::Region::Transient).stride_bytes);
     stage_.boundary_bytes = static_cast<double>(region(program::Region::Boundary).stride_bytes);
+    stage_.workspace_bytes = static_cast<double>(program_.memory.workspace_bytes);
     stage_.scalar_bytes = static_cast<double>(region(program::Region::Scalars).bytes());
   }
 

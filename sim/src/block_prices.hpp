@@ -83,6 +83,7 @@ struct StagePrices {
   double transient_bytes = 0;             // of a slot
   double boundary_bytes = 0;              // of a slot
   double scalar_bytes = 0;
+  double workspace_bytes = 0;
   double quantized_bytes = 0;        // of weights in FP8
   std::vector<BucketParts> parts;    // in the order of the backward pass: head, layers, embedding
   std::size_t first_layer_part = 0;  // index in `parts` of a layer, to be repeated

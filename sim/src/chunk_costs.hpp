@@ -59,6 +59,7 @@ struct ChunkCost {
   double transient_bytes = 0;
   double boundary_bytes = 0;
   double scalar_bytes = 0;
+  double workspace_bytes = 0;
   int num_layers = 0;
   std::vector<std::int64_t> layer_copied_parts;  // of each layer, summed over their holders
   program::KeptBytes kept_bytes{};

@@ -17,6 +17,7 @@ ChunkMaker::ChunkMaker(const Cluster& cluster, const StagePrices& base) : base_(
   chunk_.layer_copied_parts = base.layer_copied_parts;
   chunk_.boundary_bytes = base.boundary_bytes;
   chunk_.scalar_bytes = base.scalar_bytes;
+  chunk_.workspace_bytes = base.workspace_bytes;
   chunk_.transient_bytes = base.transient_bytes;
   chunk_.elements = static_cast<double>(base.parameter_elements);
   chunk_.frozen_elements = static_cast<double>(base.frozen_elements);
@@ -34,6 +35,7 @@ ChunkMaker::ChunkMaker(const Cluster& cluster, const StagePrices& base) : base_(
 
 void ChunkMaker::add_layer(const StagePrices& stage) {
   add(1, stage);
+  chunk_.workspace_bytes = std::max(chunk_.workspace_bytes, stage.workspace_bytes);
   chunk_.transient_bytes = std::max(chunk_.transient_bytes, stage.transient_bytes);
   ++chunk_.num_layers;
   keeps_.add(stage.layer_kept_bytes);

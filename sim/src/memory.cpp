@@ -52,7 +52,7 @@ int num_communicators(const program::Program& program) {
 
 double StageMemory::total() const {
   return parameters + master_parameters + gradients + optimizer + activations + transient +
-         boundary + communication + runtime_base;
+         workspace + boundary + communication + runtime_base;
 }
 
 StageMemory stage_memory(const program::Program& program, const Cluster& cluster) {
@@ -73,6 +73,8 @@ StageMemory stage_memory(const program::Program& program, const Cluster& cluster
       cluster.device.kind == DeviceKind::Gpu ? static_cast<double>(program.memory.host_bytes()) : 0;
   memory.activations = region_bytes(program, Region::Saved);
   memory.transient = region_bytes(program, Region::Transient);
+  if (cluster.device.kind == DeviceKind::Gpu)
+    memory.workspace = static_cast<double>(program.memory.workspace_bytes);
   memory.boundary = region_bytes(program, Region::Boundary) + region_bytes(program, Region::Batch) +
                     region_bytes(program, Region::Scalars) +
                     region_bytes(program, Region::ExpertLoad);

@@ -76,7 +76,7 @@ class Recorder {
     now_[MemoryClass::Gradients] = memory.gradients;
     now_[MemoryClass::Optimizer] = memory.master_parameters + memory.optimizer;
     now_[MemoryClass::Communication] = memory.communication + memory.boundary;
-    now_[MemoryClass::Runtime] = memory.runtime_base;
+    now_[MemoryClass::Runtime] = memory.runtime_base + memory.workspace;
   }
 
   MemoryTimeline run() {

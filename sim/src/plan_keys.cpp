@@ -23,7 +23,8 @@ void PlanKeys::set(const program::Plan& plan) {
                workload, parallel, context_parallel, max_tokens_per_rank, rank_order, schedule_kind,
                custom_schedule, micro_batch_size, recompute, layers_per_stage, count_ends_as_layers,
                offload_optimizer, progress_thread, expert_imbalance, expected_expert_imbalance,
-               bucket_bytes, zero_stage, zero_shard_group, compression, frozen, prediction] = plan;
+               bucket_bytes, zero_stage, zero_shard_group, compression, frozen, attention,
+               attention_workspace_bytes, deterministic, prediction] = plan;
   const auto& [tp, cp, pp, vpp, dp, ep, etp, sp] = parallel;
   const auto& [recompute_kind, recompute_layers, recompute_per_stage] = recompute;
   const auto& [compression_kind, compression_ratio] = compression;
@@ -32,8 +33,8 @@ void PlanKeys::set(const program::Plan& plan) {
 
   layout.set(tp, cp, pp, dp, ep, etp, zero_stage > 0, zero_shard_group, rank_order);
   schedule.set(schedule_kind, pp, vpp, custom_schedule);
-  programs.set(tp, sp, cp, context_parallel, max_tokens_per_rank, progress_thread,
-               program::keeps_quantized_weights(plan));
+  programs.set(tp, sp, cp, context_parallel, max_tokens_per_rank, progress_thread, attention,
+               attention_workspace_bytes, deterministic, program::keeps_quantized_weights(plan));
   blocks.set(programs, micro_batch_size);
   expert_blocks.set(ep, etp, expert_imbalance, expected_expert_imbalance);
   division.set(pp, vpp, layers_per_stage, count_ends_as_layers, recompute_kind, recompute_layers,

@@ -46,6 +46,7 @@ void price_stage_cost(const StagePricing& pricing, const std::vector<const Chunk
   stage.kept.clear();
   stage.update_seconds = stage.norm_seconds = stage.load_seconds = stage.elements = 0;
   stage.transient_bytes = stage.boundary_bytes = stage.scalar_bytes = 0;
+  stage.workspace_bytes = 0;
   stage.square_seconds = stage.once_seconds = stage.quantized_bytes = stage.frozen_elements = 0;
   double partial = 0, tied = 0;
   for (const ChunkCost* chunk : stage.chunks) {
@@ -66,6 +67,7 @@ void price_stage_cost(const StagePricing& pricing, const std::vector<const Chunk
     stage.transient_bytes = std::max(stage.transient_bytes, chunk->transient_bytes);
     stage.boundary_bytes = std::max(stage.boundary_bytes, chunk->boundary_bytes);
     stage.scalar_bytes = std::max(stage.scalar_bytes, chunk->scalar_bytes);
+    stage.workspace_bytes = std::max(stage.workspace_bytes, chunk->workspace_bytes);
     stage.kept.push_back(chunk->kept_bytes);
   }
   stage.tied = tied > 0;

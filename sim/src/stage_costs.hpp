@@ -37,6 +37,7 @@ struct StageCost {
   double transient_bytes = 0;
   double boundary_bytes = 0;
   double scalar_bytes = 0;
+  double workspace_bytes = 0;
   double compression_bytes = 0;  // of errors
   double compression_slot_bytes = 0;
   bool tied = false;

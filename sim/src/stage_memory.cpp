@@ -58,7 +58,7 @@ double stage_memory_bytes(const Plan& plan, const StageCost& cost,
   const bool on_gpu = cluster.device.kind == DeviceKind::Gpu;
   return parameter_bytes(plan, cost.elements, cost.frozen_elements, cost.zero, on_gpu) +
          staging_bytes(plan, cost) + cost.quantized_bytes + cost.compression_bytes +
-         2 * cost.compression_slot_bytes + activations.bytes +
+         2 * cost.compression_slot_bytes + activations.bytes + (on_gpu ? cost.workspace_bytes : 0) +
          cost.transient_bytes * activations.transient_slots +
          cost.boundary_bytes * activations.boundary_slots + cost.scalar_bytes + load + batch +
          communicators_of(plan, cost.tied, cost.last) * cluster.communication.buffer_mib * kMib +

@@ -288,7 +288,8 @@ class Attention {
         sinks_(backend, input.sinks, dtype),
         output_grad_(backend, output_grad, dtype, padding),
         o_(backend, input.q.rows, std::int64_t{shape_.heads} * shape_.value_size(), dtype, padding),
-        lse_(backend, input.q.rows, shape_.heads),
+        lse_stride_(shape_.query_len + (input.sinks.values.empty() ? 5 : 0)),
+        lse_(backend, shape_.num_sequences * shape_.heads, lse_stride_),
         dq_(backend, input.q.rows, input.q.columns, dtype, padding),
         dkv_(backend, input.k.rows, input.k.columns + input.v.columns, dtype, padding),
         dsinks_(backend, 1, shape_.heads),
@@ -309,7 +310,8 @@ class Attention {
                                    .sinks = has_sinks_ ? sinks_.data() : nullptr,
                                    .o = o_.data(),
                                    .o_stride = o_.stride(),
-                                   .lse = lse_.floats()});
+                                   .lse = lse_.floats(),
+                                   .lse_stride = lse_stride_});
   }
   void backward() {
     run(backend_, AttentionBackward{.shape = shape_,
@@ -325,6 +327,7 @@ class Attention {
                                     .o_stride = o_.stride(),
                                     .output_grad = output_grad_.data(),
                                     .lse = lse_.floats(),
+                                    .lse_stride = lse_stride_,
                                     .dq = dq_.data(),
                                     .dq_stride = dq_.stride(),
                                     .dk = dkv_.data(),
@@ -333,6 +336,7 @@ class Attention {
   }
   void sinks_grad(bool accumulate = false) {
     run(backend_, AttentionSinksGrad{.tokens = shape_.num_sequences * shape_.query_len,
+                                     .queries = shape_.query_len,
                                      .heads = shape_.heads,
                                      .head_size = shape_.value_size(),
                                      .dtype = dtype_,
@@ -346,7 +350,17 @@ class Attention {
   }
   const DeviceMatrix& dsinks() const { return dsinks_; }
   const DeviceMatrix& o() const { return o_; }
-  const DeviceMatrix& lse() const { return lse_; }
+  const DeviceMatrix& lse_memory() const { return lse_; }
+  /// (B Q, H), as the reference has it.
+  Matrix lse() const {
+    const Matrix memory = lse_.read();
+    Matrix result(shape_.num_sequences * shape_.query_len, shape_.heads);
+    for (std::int64_t row = 0; row < result.rows; ++row)
+      for (int head = 0; head < shape_.heads; ++head)
+        result(row, head) =
+            memory(row / shape_.query_len * shape_.heads + head, row % shape_.query_len);
+    return result;
+  }
   const DeviceMatrix& dq() const { return dq_; }
   const DeviceMatrix& dkv() const { return dkv_; }
   std::int64_t kv_columns() const { return std::int64_t{shape_.kv_heads} * shape_.head_size; }
@@ -360,7 +374,9 @@ class Attention {
   DType dtype_;
   DeviceMatrix q_, kv_;
   DeviceVector<std::int32_t> lengths_, ranges_;
-  DeviceMatrix sinks_, output_grad_, o_, lse_, dq_, dkv_, dsinks_;
+  DeviceMatrix sinks_, output_grad_, o_;
+  std::int64_t lse_stride_;  // with sinks, whose gradient wants it so, dense
+  DeviceMatrix lse_, dq_, dkv_, dsinks_;
   bool has_lengths_, has_ranges_, has_sinks_;
 };
 
@@ -393,7 +409,7 @@ TEST_CASE("attention forward agrees with the explicit softmax", "[kernels][atten
         // |v| <= 1, and the probabilities sum to 1
         check_close(attention.o().read(), expected.o,
                     2 * error + tolerance(dtype, input.shape.key_len, 1.0));
-        check_close(attention.lse().read(), expected.lse, 2 * error + 16 * kEps32);
+        check_close(attention.lse(), expected.lse, 2 * error + 16 * kEps32);
       });
     }
   }
@@ -513,7 +529,7 @@ TEST_CASE("attention gives the same bits twice and for any number of threads",
     attention.backward();
     attention.sinks_grad();
     std::vector<std::uint8_t> bits;
-    for (const DeviceMatrix* part : {&attention.o(), &attention.lse(), &attention.dq(),
+    for (const DeviceMatrix* part : {&attention.o(), &attention.lse_memory(), &attention.dq(),
                                      &attention.dkv(), &attention.dsinks()}) {
       const auto more = part->bits();
       bits.insert(bits.end(), more.begin(), more.end());
@@ -542,7 +558,7 @@ TEST_CASE("attention survives scores that overflow exp", "[kernels][attention]")
     attention.forward();
     // The second query's scores are 1000 and 2000: the second key takes everything.
     const Matrix o = attention.o().read();
-    const Matrix lse = attention.lse().read();
+    const Matrix lse = attention.lse();
     CHECK(o(0, 0) == 0.25);
     CHECK(o(1, 0) == 0.75);
     CHECK(lse(0, 0) == 1000.0);
@@ -555,7 +571,7 @@ TEST_CASE("attention survives scores that overflow exp", "[kernels][attention]")
     const Matrix sunk_o = sunk.o().read();
     CHECK(sunk_o(0, 0) == 0.0);
     CHECK(sunk_o(1, 0) == 0.75);
-    CHECK(sunk.lse().read()(0, 0) == 1500.0);
+    CHECK(sunk.lse()(0, 0) == 1500.0);
   });
 }
 

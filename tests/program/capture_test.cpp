@@ -76,12 +76,24 @@ TEST_CASE("Nothing is captured that works on rows which may lie elsewhere in ano
                 std::ranges::none_of(operation.outputs, holds_rows))
               continue;
             INFO(operation.name);
-            CHECK_FALSE(is_static(operation, CommunicationDriver::Device));
+            CHECK_FALSE(is_static(operation, plan.parallel.ep, CommunicationDriver::Device));
             ++routed;
           }
       CHECK(routed > 10);
     }
   }
+}
+
+TEST_CASE("Experts that exchange no rows are captured with all else",
+          "[program][capture][experts]") {
+  models::ModelSpec model = test::llama_style();
+  model.ffn_size = 0;
+  model.moe = models::MoeSpec{
+      .num_experts = 8, .top_k = 2, .expert_ffn_size = 32, .shared_expert_ffn_size = 32};
+  const Program program = lower(test::make_plan(model, {.dp = 2}, 4), 0);
+  const std::vector<CaptureRegion> regions = capture_regions(program, CommunicationDriver::Device);
+  REQUIRE(regions.size() == 1);  // all but the load of the batch
+  CHECK(regions.front().end - regions.front().begin + 1 == std::ssize(program.instances));
 }
 
 }  // namespace meshplan::program

@@ -402,6 +402,31 @@ TEST_CASE("A step whose communications are queued is one graph after the batch i
   CHECK_FALSE(rank.device.take_calls().empty());
 }
 
+TEST_CASE("Experts that exchange no rows are in that graph, and the host waits for none",
+          "[runtime][device]") {
+  const Plan plan = expert_plans().front();
+  REQUIRE(plan.parallel.ep == 1);
+  Rank rank(program::lower(plan, 0), 0, kDeviceCaptured);
+  for (int i = 0; i < 3; ++i) {
+    const int waits = rank.device.host_waits();
+    rank.step();
+    CHECK(rank.device.host_waits() - waits == 2);  // at its end: for the losses and the load
+  }
+  CHECK(rank.device.graphs_captured() == 1);
+  CHECK(rank.device.graphs_replayed() == 1);
+  CHECK(rank.device.errors() == std::vector<std::string>{});
+}
+
+TEST_CASE("Experts that exchange rows make the host wait once, for their number",
+          "[runtime][device]") {
+  const Plan plan = make_plan(expert_plans().front().model, {.dp = 4, .ep = 2});
+  Rank rank(program::lower(plan, 0), 0, kDeviceDriven);
+  const int before = rank.device.host_waits();
+  rank.step();
+  const int visits = plan.model.num_layers * plan.num_microbatches();
+  CHECK(rank.device.host_waits() - before == visits + 2);
+}
+
 TEST_CASE("Communications of the host end a region", "[runtime][device]") {
   const Plan plan = make_plan(llama_style(), {.tp = 2, .pp = 2});
   Rank rank(program::lower(plan, 1), 2, kHostCaptured);

@@ -92,6 +92,7 @@ class RecordingBackend final : public kernels::Backend {
     synchronize();
     std::memcpy(to, from_host, static_cast<std::size_t>(bytes));
   }
+  bool reads_group_offsets() const override { return true; }
   void copy_to_host(void* to_host, const void* from, std::int64_t bytes) override {
     synchronize();
     std::memcpy(to_host, from, static_cast<std::size_t>(bytes));
@@ -100,6 +101,7 @@ class RecordingBackend final : public kernels::Backend {
     device_.kernel("zero", Touched().write(memory, bytes, DType::U8), 0);
   }
   void synchronize() override {
+    device_.count_host_wait();
     if (device_.capturing()) device_.error("the host waits inside a capture");
     device_.host_saw(device_.queued_so_far(Lane::Compute));
   }
@@ -184,9 +186,9 @@ class RecordingBackend final : public kernels::Backend {
     }
   }
   void run(const kernels::RegroupRows& op) override { record(op); }
-  void run(const kernels::GroupedLinearForward& op) override { record_grouped(op); }
-  void run(const kernels::GroupedLinearInputGrad& op) override { record_grouped(op); }
-  void run(const kernels::GroupedLinearWeightGrad& op) override { record_grouped(op); }
+  void run(const kernels::GroupedLinearForward& op) override { record(op); }
+  void run(const kernels::GroupedLinearInputGrad& op) override { record(op); }
+  void run(const kernels::GroupedLinearWeightGrad& op) override { record(op); }
   std::int64_t scratch_bytes(const kernels::GroupedLinearForward& /*op*/) override { return 0; }
   std::int64_t scratch_bytes(const kernels::GroupedLinearInputGrad& /*op*/) override { return 0; }
   std::int64_t scratch_bytes(const kernels::GroupedLinearWeightGrad& /*op*/) override { return 0; }
@@ -197,14 +199,6 @@ class RecordingBackend final : public kernels::Backend {
   template <class Op>
   void record(const Op& op) {
     device_.kernel(typeid(Op).name(), touched(op), content_hash(std::as_bytes(std::span(&op, 1))));
-  }
-
-  /// Never part of a graph: the host's offsets are another address in every call.
-  template <class Op>
-  void record_grouped(Op op) {
-    if (device_.capturing()) device_.error("a graph holds sizes that the router decides");
-    op.offsets.host = nullptr;
-    record(op);
   }
 
   RecordingDevice& device_;

@@ -94,6 +94,9 @@ class RecordingDevice final : public runtime::Device {
   program::Lane lane_of(const void* queue) const;
   VectorClock queued_so_far(program::Lane lane) { return clocks_[queue_of(lane)]; }
   /// The host has waited until this was done.
+  /// Times that the host waited for the device, but for the end of a step.
+  int host_waits() const { return host_waits_; }
+  void count_host_wait() { ++host_waits_; }
   void host_saw(const VectorClock& done);
   /// The host will bring `arrives` to the device on `lane`: until it has, nobody may touch it.
   /// @returns what to pass to `arrived`
@@ -164,6 +167,7 @@ class RecordingDevice final : public runtime::Device {
   int entries_in_graphs_ = 0;
   int graphs_alive_ = 0;
   std::int32_t more_rows_ = 1;
+  int host_waits_ = 0;
   int first_lost_mark_ = std::numeric_limits<int>::max();
   std::int64_t free_bytes_ = std::int64_t{1} << 40;
   std::int64_t allocatable_ = std::int64_t{1} << 40;

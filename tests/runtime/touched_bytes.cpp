@@ -46,7 +46,8 @@ Touched touched(const AttentionForward& op) {
       .read(op.key_ranges, 2 * queries, DType::I32)
       .read(op.sinks, s.heads, op.dtype)
       .write_rows(op.o, queries, width, op.o_stride, op.dtype)
-      .write(op.lse, queries * s.heads, DType::F32);
+      .write_rows(op.lse, s.num_sequences * s.heads, s.query_len,
+                  op.lse_stride > 0 ? op.lse_stride : s.query_len, DType::F32);
 }
 Touched touched(const AttentionBackward& op) {
   const AttentionShape& s = op.shape;
@@ -62,7 +63,8 @@ Touched touched(const AttentionBackward& op) {
       .read(op.key_ranges, 2 * queries, DType::I32)
       .read_rows(op.o, queries, width, op.o_stride, op.dtype)
       .read_rows(op.output_grad, queries, width, op.o_stride, op.dtype)
-      .read(op.lse, queries * s.heads, DType::F32)
+      .read_rows(op.lse, s.num_sequences * s.heads, s.query_len,
+                 op.lse_stride > 0 ? op.lse_stride : s.query_len, DType::F32)
       .write_rows(op.dq, queries, width, op.dq_stride, op.dtype)
       .write_rows(op.dk, keys, kv_width, op.dkv_stride, op.dtype)
       .write_rows(op.dv, keys, kv_width, op.dkv_stride, op.dtype);

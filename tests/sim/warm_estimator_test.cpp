@@ -46,6 +46,7 @@ std::vector<Base> bases() {
   all.push_back(base("tiny-moe", {.tp = 2, .dp = 4, .ep = 4, .sp = true}, "dgx-h100"));
   all.push_back(base("tiny-llama", {.dp = 8}, "dgx-h100"));
   all.back().plan.zero_stage = 3;
+  all.back().plan.workload.seq_len = 256;
   all.push_back(base("tiny-llama", {.pp = 2, .dp = 4}, "dgx-h100"));
   all.back().plan.schedule = program::ScheduleKind::Interleaved;
   all.back().plan.parallel.vpp = 2;
@@ -77,10 +78,10 @@ std::vector<ordered_json> others(const ordered_json& value) {
   if (value.is_array())
     return {{3, 5},     {2, 1, 3, 2},     {1, 0},
             {16, 1024}, {"layers.0-3.*"}, {"0F0,0F1,0B0,0B1", "1F0,1B0,1F1,1B1"}};
-  return {"adam",           "sgd",        "constant", "gpipe",  "1f1b",
-          "zb-h1",          "none",       "int8",     "ring",   "ulysses",
-          "full",           "selective",  "fp32",     "fp16",   "pp-dp-tp-cp-ep",
-          "tp-pp-cp-ep-dp", "layer_norm", "gelu",     "learned"};
+  return {"adam",    "sgd",  "constant",       "gpipe",          "1f1b",       "zb-h1",
+          "none",    "int8", "ring",           "ulysses",        "full",       "selective",
+          "fp32",    "fp16", "pp-dp-tp-cp-ep", "tp-pp-cp-ep-dp", "layer_norm", "gelu",
+          "learned", "own",  "cudnn"};
 }
 
 /// The change, and where it gives another number of ranks the same with another axis to match.

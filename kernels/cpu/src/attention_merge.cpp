@@ -30,7 +30,7 @@ void merge_rows(const AttentionMerge& op, Range rows) {
     for (int head = 0; head < op.heads; ++head)
       merge_head(static_cast<T*>(op.o) + t * op.o_stride + head * op.head_size,
                  static_cast<const U*>(op.other_o) + t * op.other_o_stride + head * op.head_size,
-                 op.head_size, op.lse[t * op.heads + head], op.other_lse[t * op.heads + head]);
+                 op.head_size, op.lse[op.lse_index(head, t)], op.other_lse[op.lse_index(head, t)]);
 }
 
 }  // namespace

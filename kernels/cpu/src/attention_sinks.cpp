@@ -29,7 +29,7 @@ void sum_heads(const AttentionSinksGrad& op, Range heads) {
       const std::int64_t begin = t * op.o_stride + head * op.head_size;
       const float delta = row_sum(static_cast<const T*>(op.o) + begin,
                                   static_cast<const T*>(op.output_grad) + begin, op.head_size);
-      sum -= double{std::exp(sink - op.lse[t * op.heads + head]) * delta};
+      sum -= double{std::exp(sink - op.lse[op.lse_index(t, head)]) * delta};
     }
     op.dsinks[head] = static_cast<float>(sum);
   }

@@ -31,7 +31,7 @@ bool has_sinks(const AttentionBackward& /*op*/) {  // lse counts them
 }
 
 template <class Op>
-std::string describe(const Op& op) {
+std::string description(const Op& op) {
   const AttentionShape& s = op.shape;
   return fmt::format(
       "attention {} {} sequences {} queries {} keys {} heads {}/{} x {}{}{}{}{}{}{}", kind_of(op),
@@ -50,6 +50,13 @@ std::int64_t flash_scratch_bytes(const AttentionForward& /*op*/) {
 
 }  // namespace
 
+std::string describe(const AttentionForward& op) {
+  return description(op);
+}
+std::string describe(const AttentionBackward& op) {
+  return description(op);
+}
+
 void require_shared_memory(const Context& context, std::int64_t bytes, int head_size) {
   if (bytes > context.max_shared_bytes)
     throw ConfigError(fmt::format(
@@ -60,9 +67,11 @@ void require_shared_memory(const Context& context, std::int64_t bytes, int head_
 
 template <class Op>
 bool AttentionKernels::uses_cudnn(const Context& context, const Op& op) {
-  if (wanted_ == AttentionLibrary::Own) return false;
+  const AttentionLibrary wanted =
+      op.choice.library == AttentionLibrary::Auto ? default_ : op.choice.library;
+  if (wanted == AttentionLibrary::Own) return false;
   const std::string refusal = cudnn_.refusal(context, op);
-  if (wanted_ == AttentionLibrary::Cudnn) {
+  if (wanted == AttentionLibrary::Cudnn) {
     if (refusal.empty()) return true;
     throw ConfigError(fmt::format("cuDNN cannot compute {}: {}", describe(op), refusal));
   }
@@ -74,17 +83,20 @@ bool AttentionKernels::uses_cudnn(const Context& context, const Op& op) {
   return refusal.empty();
 }
 
-std::int64_t AttentionKernels::scratch_bytes(const Context& context, const AttentionForward& op) {
+template <class Op>
+std::int64_t AttentionKernels::scratch_of(const Context& context, const Op& op) {
   require_shape(op.shape);
   // Unaligned operands go to our own kernels, and pointers must not decide what is planned for.
   const std::int64_t own = flash_scratch_bytes(op);
-  return uses_cudnn(context, op) ? std::max(own, cudnn_.scratch_bytes(context, op)) : own;
+  if (op.shape.num_sequences == 0 || !uses_cudnn(context, op)) return own;
+  // An engine that takes another's place may want all that is planned.
+  return std::max(own, op.choice.scratch_bytes.value_or(cudnn_.scratch_bytes(context, op)));
+}
+std::int64_t AttentionKernels::scratch_bytes(const Context& context, const AttentionForward& op) {
+  return scratch_of(context, op);
 }
 std::int64_t AttentionKernels::scratch_bytes(const Context& context, const AttentionBackward& op) {
-  require_shape(op.shape);
-  // Unaligned operands go to our own kernels, and pointers must not decide what is planned for.
-  const std::int64_t own = flash_scratch_bytes(op);
-  return uses_cudnn(context, op) ? std::max(own, cudnn_.scratch_bytes(context, op)) : own;
+  return scratch_of(context, op);
 }
 
 void AttentionKernels::run(const Context& context, const AttentionForward& op) {
@@ -98,10 +110,11 @@ void AttentionKernels::run(const Context& context, const AttentionForward& op) {
 void AttentionKernels::run(const Context& context, const AttentionBackward& op) {
   require_shape(op.shape);
   if (op.shape.num_sequences == 0) return;
-  if (uses_cudnn(context, op))
-    cudnn_.run(context, op);
-  else
-    enqueue_flash(context, op);
+  if (uses_cudnn(context, op)) {
+    if (cudnn_.run(context, op)) return;
+    static_cast<void>(uses_cudnn(context, op));  // says why not; an error if asked for by name
+  }
+  enqueue_flash(context, op);
 }
 
 }  // namespace meshplan::kernels::cuda

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kDeltaThreads = 128;  // 4 rows at a time: one warp a row of a head
 
-/// delta[row][head] = sum of do * o over the head.
+/// delta, laid out as statistics: sum of do * o over the head.
 template <class T>
 __global__ void delta_kernel(const AttentionBackward op, float* delta) {
   const AttentionShape& shape = op.shape;
@@ -24,7 +24,10 @@ __global__ void delta_kernel(const AttentionBackward op, float* delta) {
   for (int e = lane; e < value_size_of(shape); e += kWarp)
     sum += to_float(o[e]) * to_float(output_grad[e]);
   for (int step = kWarp / 2; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
-  if (lane == 0) delta[index] = sum;
+  if (lane != 0) return;
+  const std::int64_t row = index / shape.heads;
+  delta[statistic_index(shape, 0, row / shape.query_len, index % shape.heads,
+                        row % shape.query_len)] = sum;
 }
 
 /// p = exp(scale s - lse), zero where not visible; ds = p (dp - delta), with a soft cap times its
@@ -67,9 +70,12 @@ __global__ void __launch_bounds__(AttentionTiles<T, kHead>::kWarps* kWarp)
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const std::int64_t row = query + lane_row() + 8 * half;
-    const std::int64_t index = (at.sequence * shape.query_len + row) * shape.heads + at.head;
-    row_lse[half] = row < shape.query_len ? op.lse[index] : 0.0F;
-    row_delta[half] = row < shape.query_len ? delta[index] : 0.0F;
+    const bool exists = row < shape.query_len;
+    const auto index = [&](std::int64_t stride) {
+      return statistic_index(shape, stride, at.sequence, at.head, row);
+    };
+    row_lse[half] = exists ? op.lse[index(op.lse_stride)] : 0.0F;
+    row_delta[half] = exists ? delta[index(0)] : 0.0F;
   }
 
   float dq[kHead / 8][4] = {};
@@ -167,9 +173,12 @@ __global__ void __launch_bounds__(AttentionTiles<T, kHead>::kWarps* kWarp)
       load_tile<kQueries, kHead>(q_tile, q, query, queries.end);
       load_tile<kQueries, kHead>(do_tile, output_grad, query, queries.end);
       for (int i = static_cast<int>(threadIdx.x); i < kQueries; i += static_cast<int>(blockDim.x)) {
-        const std::int64_t index = (at.sequence * shape.query_len + query + i) * shape.heads + head;
-        lse[i] = query + i < queries.end ? op.lse[index] : 0.0F;
-        row_delta[i] = query + i < queries.end ? delta[index] : 0.0F;
+        const bool exists = query + i < queries.end;
+        const auto index = [&](std::int64_t stride) {
+          return statistic_index(shape, stride, at.sequence, head, query + i);
+        };
+        lse[i] = exists ? op.lse[index(op.lse_stride)] : 0.0F;
+        row_delta[i] = exists ? delta[index(0)] : 0.0F;
       }
       wait_for_copies();
       __syncthreads();

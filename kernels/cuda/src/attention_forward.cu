@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(AttentionTiles<T, kHead>::kWarps* kWarp)
     inverse[half] = sum > 0.0F ? 1.0F / sum : 0.0F;
     const std::int64_t row = query + lane_row() + 8 * half;
     if (lane_column() == 0 && row < shape.query_len)
-      op.lse[(at.sequence * shape.query_len + row) * shape.heads + at.head] =
+      op.lse[statistic_index(shape, op.lse_stride, at.sequence, at.head, row)] =
           sum > 0.0F ? running.max[half] * kLn2 + logf(sum) : -kInfinity;
   }
   T* o = at.rows_to<T>(op.o, op.o_stride, at.head, at.value_size, shape.query_len);

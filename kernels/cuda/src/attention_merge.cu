@@ -16,8 +16,9 @@ __global__ void merge_kernel(const AttentionMerge op) {
   if (pair >= op.tokens * op.heads) return;
   const std::int64_t t = pair / op.heads;
   const std::int64_t head = pair - t * op.heads;
-  const float lse = op.lse[pair];
-  const float other_lse = op.other_lse[pair];
+  const std::int64_t statistic = op.lse_index(head, t);
+  const float lse = op.lse[statistic];
+  const float other_lse = op.other_lse[statistic];
   if (other_lse == -INFINITY) return;
   const float max = fmaxf(lse, other_lse);
   const float own = expf(lse - max);
@@ -34,7 +35,7 @@ __global__ void merge_kernel(const AttentionMerge op) {
     store_pack(o + i, value);
   });
   __syncwarp();  // all lanes have read lse
-  if (lane == 0) op.lse[pair] = max + logf(own + other);
+  if (lane == 0) op.lse[statistic] = max + logf(own + other);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ __global__ void sinks_grad_kernel(const AttentionSinksGrad op, std::int64_t rows
       for (int e = lane; e < op.head_size; e += kWarp)
         delta += to_float(o[e]) * to_float(output_grad[e]);
       delta = warp_reduce(delta, Sum());
-      sum -= expf(sink - op.lse[t * op.heads + head]) * delta;
+      sum -= expf(sink - op.lse[op.lse_index(t, head)]) * delta;
     }
     if (lane == 0) partials[std::int64_t{blockIdx.x} * op.heads + head] = sum;
   }

@@ -1,6 +1,7 @@
 // Gemm on cuBLASLt.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <fmt/format.h>
 #include <map>
 #include <span>
@@ -68,6 +69,7 @@ class Gemm::Impl {
 
   bool try_run(const Context& context, const GemmProblem& problem, const GemmPointers& pointers,
                std::span<std::byte> workspace) {
+    if (tuning_ != GemmTuning::Off) return tune(context, problem, pointers, workspace);
     Choice& choice = choice_of(context, problem, pointers, workspace);
     while (!choice.algorithms.empty()) {
       if (enqueue(context, choice.descriptors, problem, pointers, choice.algorithms.front(),
@@ -76,6 +78,17 @@ class Gemm::Impl {
       choice.algorithms.erase(choice.algorithms.begin());
     }
     return false;
+  }
+
+  void set_tuning(GemmTuning tuning) {
+    tuning_ = tuning;
+    if (tuning == GemmTuning::List) misses_choices_ = false;
+  }
+  bool misses_choices() const { return misses_choices_; }
+  const GemmChoices& choices() const { return chosen_; }
+  void adopt(const GemmChoices& choices) {
+    chosen_.of_problem.insert(choices.of_problem.begin(), choices.of_problem.end());
+    choices_.clear();  // and with them the orders that these decide
   }
 
  private:
@@ -91,6 +104,11 @@ class Gemm::Impl {
     std::vector<cublasLtMatmulAlgo_t> algorithms;  // best first; none: not supported
   };
 
+  /// GemmTuning::List and Time. False: there is no kernel.
+  bool tune(const Context& context, const GemmProblem& problem, const GemmPointers& pointers,
+            std::span<std::byte> workspace);
+  std::string words_of(const Key& key) const;
+  Key key_of(const GemmProblem& problem, const GemmPointers& pointers) const;
   Choice& choice_of(const Context& context, const GemmProblem& problem,
                     const GemmPointers& pointers, std::span<std::byte> workspace);
   /// What cuBLASLt offers, its first choice first.
@@ -115,7 +133,12 @@ class Gemm::Impl {
   GemmOptions options_;
   UniqueHandle<HandleTraits> handle_;  // made at the first product
   std::map<Key, Choice> choices_;
+  GemmTuning tuning_ = GemmTuning::Off;
+  bool misses_choices_ = false;
+  GemmChoices chosen_;
 };
+
+static_assert(sizeof(GemmAlgorithm) == sizeof(cublasLtMatmulAlgo_t));
 
 cublasLtHandle_t Gemm::Impl::handle() {
   if (handle_.get() == nullptr) {
@@ -191,30 +214,63 @@ std::vector<cublasLtMatmulAlgo_t> Gemm::Impl::timed(
   return sorted;
 }
 
-Gemm::Impl::Choice& Gemm::Impl::choice_of(const Context& context, const GemmProblem& problem,
-                                          const GemmPointers& pointers,
-                                          std::span<std::byte> workspace) {
+Gemm::Impl::Key Gemm::Impl::key_of(const GemmProblem& problem, const GemmPointers& pointers) const {
   const auto aligned = [](const void* data, const GemmMatrix& matrix) {
     return gemm_alignment(data, matrix.leading_dim, matrix.dtype);
   };
   const GemmMatrix aux{.leading_dim = problem.aux_leading_dim, .dtype = problem.d.dtype};
-  const Key key{.problem = problem,
-                .a_alignment = aligned(pointers.a, problem.a),
-                .b_alignment = aligned(pointers.b, problem.b),
-                .c_alignment = aligned(addend(problem, pointers), problem.d),
-                .d_alignment = aligned(pointers.d, problem.d),
-                .vector_alignment = has_vector(problem.epilogue)
-                                        ? aligned(pointers.vector, {.dtype = problem.d.dtype})
-                                        : 0,
-                .aux_alignment = has_aux(problem.epilogue) ? aligned(pointers.aux, aux) : 0};
+  return {.problem = problem,
+          .a_alignment = aligned(pointers.a, problem.a),
+          .b_alignment = aligned(pointers.b, problem.b),
+          .d_alignment = aligned(pointers.d, problem.d),
+          .vector_alignment = has_vector(problem.epilogue)
+                                  ? aligned(pointers.vector, {.dtype = problem.d.dtype})
+                                  : 0,
+          .aux_alignment = has_aux(problem.epilogue) ? aligned(pointers.aux, aux) : 0};
+}
+
+std::string Gemm::Impl::words_of(const Key& key) const {
+  const GemmProblem& p = key.problem;
+  return fmt::format("{}{} ld {} {} {} {} align {} {} {} {} {} {}", describe_in_words(p),
+                     options_.allow_tf32 ? " tf32" : "", p.a.leading_dim, p.b.leading_dim,
+                     p.d.leading_dim, p.aux_leading_dim, key.a_alignment, key.b_alignment,
+                     key.c_alignment, key.d_alignment, key.vector_alignment, key.aux_alignment);
+}
+
+Gemm::Impl::Choice& Gemm::Impl::choice_of(const Context& context, const GemmProblem& problem,
+                                          const GemmPointers& pointers,
+                                          std::span<std::byte> workspace) {
+  const Key key = key_of(problem, pointers);
   const auto found = choices_.find(key);
   if (found != choices_.end()) return found->second;
   Choice choice{.descriptors = describe(problem, options_.allow_tf32),
                 .algorithms = candidates(context, problem, pointers)};
-  if (options_.autotune && !problem.accumulate)
+  const bool repeats = !problem.accumulate && addend(problem, pointers) != pointers.d;
+  if (options_.autotune && (repeats || !reads_addend(problem)))
     choice.algorithms =
         timed(context, choice.descriptors, problem, pointers, choice.algorithms, workspace);
+  const auto chosen = chosen_.of_problem.find(words_of(key));
+  if (chosen != chosen_.of_problem.end())
+    choice.algorithms.insert(choice.algorithms.begin(),
+                             std::bit_cast<cublasLtMatmulAlgo_t>(chosen->second));
   return choices_.emplace(key, std::move(choice)).first->second;
+}
+
+bool Gemm::Impl::tune(const Context& context, const GemmProblem& problem,
+                      const GemmPointers& pointers, std::span<std::byte> workspace) {
+  const std::string words = words_of(key_of(problem, pointers));
+  if (chosen_.of_problem.contains(words)) return true;
+  Choice& choice = choice_of(context, problem, pointers, workspace);
+  if (choice.algorithms.empty()) return false;
+  if (tuning_ == GemmTuning::List) {
+    misses_choices_ = true;
+    return true;
+  }
+  choice.algorithms =
+      timed(context, choice.descriptors, problem, pointers, choice.algorithms, workspace);
+  if (choice.algorithms.empty()) return false;
+  chosen_.of_problem.emplace(words, std::bit_cast<GemmAlgorithm>(choice.algorithms.front()));
+  return true;
 }
 
 std::int64_t gemm_workspace_bytes(const Context& context) {
@@ -227,6 +283,22 @@ Gemm::~Gemm() = default;
 bool Gemm::try_run(const Context& context, const GemmProblem& problem, const GemmPointers& pointers,
                    std::span<std::byte> workspace) {
   return impl_->try_run(context, problem, pointers, workspace);
+}
+
+void Gemm::set_tuning(GemmTuning tuning) {
+  impl_->set_tuning(tuning);
+}
+bool Gemm::misses_choices() const {
+  return impl_->misses_choices();
+}
+const GemmChoices& Gemm::choices() const {
+  return impl_->choices();
+}
+void Gemm::adopt(const GemmChoices& choices) {
+  impl_->adopt(choices);
+}
+std::string Gemm::library() {
+  return fmt::format("cuBLASLt {}", cublasLtGetVersion());
 }
 
 void Gemm::run(const Context& context, const GemmProblem& problem, const GemmPointers& pointers,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <functional>
+#include <vector>
 
 #include "grouped_linear.hpp"
 #include "head_rms_norm.hpp"
@@ -36,6 +38,56 @@ void require_scratch(const Context& context, std::int64_t bytes) {
                                    bytes, context.scratch.size()));
 }
 
+/// Runs the products' operations while their Gemm only lists or times them.
+class StreamBackend::Tuning final : public ProductTuning {
+ public:
+  explicit Tuning(StreamBackend& backend) : backend_(backend) {}
+
+  void note(std::function<void()> product) { products_.push_back(std::move(product)); }
+
+  std::string subject() const override {
+    return fmt::format("{}, {} SMs, {}", backend_.name(), backend_.context_.num_sms,
+                       Gemm::library());
+  }
+  bool misses_choices() override {
+    run_all(GemmTuning::List);
+    return gemm().misses_choices();
+  }
+  void time_products() override { run_all(GemmTuning::Time); }
+  std::string choices() const override {
+    GemmChoices all = gemm().choices();
+    all.subject = subject();
+    return to_text(all);
+  }
+  std::string adopt(const std::string& choices) override {
+    GemmChoices found;
+    std::string error = parse_gemm_choices(choices, subject(), found);
+    if (error.empty()) gemm().adopt(found);
+    return error;
+  }
+
+ private:
+  Gemm& gemm() const { return backend_.linear_.gemm(); }
+  void run_all(GemmTuning tuning) {
+    gemm().set_tuning(tuning);
+    for (const std::function<void()>& product : products_) product();
+    backend_.synchronize();
+    gemm().set_tuning(GemmTuning::Off);
+  }
+
+  StreamBackend& backend_;
+  std::vector<std::function<void()>> products_;
+};
+
+ProductTuning* StreamBackend::product_tuning() {
+  return tuning_.get();
+}
+
+template <class Op>
+void StreamBackend::note_product(const Op& op) {
+  if (tuning_ != nullptr) tuning_->note([this, op] { linear_.run(context_, op); });
+}
+
 StreamBackend::StreamBackend(int device_index, const CudaBackendOptions& options)
     : linear_({.allow_tf32 = options.allow_tf32,
                .autotune = options.autotune_gemm,
@@ -49,6 +101,7 @@ StreamBackend::StreamBackend(int device_index, const CudaBackendOptions& options
   context_.num_sms = properties.multiProcessorCount;
   context_.compute_capability = 10 * properties.major + properties.minor;
   context_.max_shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device_index);
+  if (options.tune_products) tuning_ = std::make_unique<Tuning>(*this);
   if (options.stream == nullptr) own_stream_ = make_stream();
   context_.stream = options.stream != nullptr ? options.stream : own_stream_.get();
   constexpr std::size_t kTicketBytes = kTickets * sizeof(unsigned);
@@ -138,14 +191,17 @@ void StreamBackend::set_scratch(void* memory, std::int64_t bytes) {
 
 std::int64_t StreamBackend::scratch_bytes(const LinearForward& op) {
   use_device();
+  note_product(op);
   return linear_.scratch_bytes(context_, op);
 }
 std::int64_t StreamBackend::scratch_bytes(const LinearInputGrad& op) {
   use_device();
+  note_product(op);
   return linear_.scratch_bytes(context_, op);
 }
 std::int64_t StreamBackend::scratch_bytes(const LinearWeightGrad& op) {
   use_device();
+  note_product(op);
   return linear_.scratch_bytes(context_, op);
 }
 std::int64_t StreamBackend::scratch_bytes(const AttentionForward& op) {
@@ -179,6 +235,7 @@ std::int64_t StreamBackend::scratch_bytes(const QuantizeFloat8& op) {
 }
 std::int64_t StreamBackend::scratch_bytes(const ScaledProduct& op) {
   use_device();
+  note_product(op);
   return linear_.scratch_bytes(context_, op);
 }
 

@@ -18,8 +18,10 @@ class StreamBackend final : public CudaBackend {
 
   std::string name() const override;
   int num_threads() const override { return 1; }
+  bool reads_group_offsets() const override { return true; }
   int device_index() const override { return context_.device; }
   CUstream_st* stream() const override { return context_.stream; }
+  ProductTuning* product_tuning() override;
 
   void* allocate(std::int64_t bytes) override;
   void free(void* memory) noexcept override;
@@ -117,6 +119,12 @@ class StreamBackend final : public CudaBackend {
   void run(const ScaledProduct& op) override;
 
  private:
+  class Tuning;
+
+  /// Keeps the operation for product_tuning().
+  template <class Op>
+  void note_product(const Op& op);
+
   /// CUDA's current device belongs to the host thread, not to us.
   void use_device() const;
 
@@ -130,6 +138,7 @@ class StreamBackend final : public CudaBackend {
   std::unique_ptr<unsigned, FreeMemory> tickets_;
   LinearKernels linear_;
   AttentionKernels attention_;
+  std::unique_ptr<Tuning> tuning_;
   std::unordered_map<void*, void*> allocations_;  // what we handed out -> what CUDA gave
 };
 

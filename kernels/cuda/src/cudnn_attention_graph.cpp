@@ -117,7 +117,7 @@ std::unique_ptr<AttentionGraph> attention_graph(const AttentionForward& op) {
   return result;
 }
 
-std::unique_ptr<AttentionGraph> attention_graph(const AttentionBackward& op) {
+std::unique_ptr<AttentionGraph> attention_graph(const AttentionBackward& op, QueryGradientSum sum) {
   auto result = std::make_unique<AttentionGraph>();
   CudnnGraph& graph = result->graph;
   const AttentionShape& s = op.shape;
@@ -156,8 +156,15 @@ std::unique_ptr<AttentionGraph> attention_graph(const AttentionBackward& op) {
   const Tensor ds =
       graph.binary(CUDNN_POINTWISE_MUL, graph.binary(CUDNN_POINTWISE_MUL, dp, p), scale);
   product_into(graph.transpose(ds, type), q, dk);
-  // Straight into dq, not through an fp32 sum in memory: this is what makes it deterministic.
-  graph.matmul_into(ds, graph.transpose(k, type), dq);
+  const Tensor k_rows = graph.transpose(k, type);
+  if (sum == QueryGradientSum::FromScores) {
+    graph.matmul_into(ds, k_rows, dq);
+  } else {  // cuDNN clears it (9.6.0 and later)
+    const Tensor dq_sum = graph.memory(dq.dims, dense_strides(dq.dims), CUDNN_DATA_FLOAT);
+    graph.matmul_into(ds, k_rows, dq_sum);
+    graph.copy_into(dq_sum, dq);
+    result->dq_sum = dq_sum.id;
+  }
 
   result->q = q.id;
   result->k = k.id;

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/handles.hpp"
+#include "cudnn_descriptor.hpp"
 
 #if CUDNN_VERSION < 91900
 #error "meshplan needs the headers of cuDNN 9.19.0 or later (or -DMESHPLAN_CUDA=OFF)"
@@ -24,20 +24,6 @@ namespace meshplan::kernels::cuda {
 /// Empty, or why the cuDNN that was loaded is not to be trusted with our graphs.
 /// @param version  as of cudnnGetVersion(): 10000 major + 100 minor + patch
 std::string version_refusal(std::size_t version);
-
-struct CudnnDescriptorTraits {
-  using Handle = cudnnBackendDescriptor_t;
-  static Handle null() noexcept { return nullptr; }
-  static void destroy(Handle handle) noexcept { cudnnBackendDestroyDescriptor(handle); }
-};
-using CudnnDescriptor = UniqueHandle<CudnnDescriptorTraits>;
-
-struct CudnnHandleTraits {
-  using Handle = cudnnHandle_t;
-  static Handle null() noexcept { return nullptr; }
-  static void destroy(Handle handle) noexcept { cudnnDestroy(handle); }
-};
-using CudnnHandle = UniqueHandle<CudnnHandleTraits>;
 
 /// (sequences, heads, rows, columns)
 using Dims = std::array<std::int64_t, 4>;
@@ -73,6 +59,8 @@ class CudnnGraph {
   Tensor rounded_binary(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& b,
                         cudnnDataType_t type);
   void binary_into(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& b, const Tensor& y);
+  /// The same numbers in the type of `y`.
+  void copy_into(const Tensor& x, const Tensor& y);
   /// Place of each element along a dim, int32.
   Tensor index(const Tensor& like, std::int64_t axis);
   /// x where `mask`, else b.
@@ -109,29 +97,5 @@ class CudnnGraph {
   std::deque<Number> numbers_;  // cuDNN reads them through pointers
   std::int64_t next_id_ = 1;
 };
-
-/// A plan to run a graph on a device.
-struct CudnnPlan {
-  CudnnDescriptor plan = CudnnDescriptor();
-  std::int64_t workspace_bytes = 0;
-};
-
-/// What a graph is planned for: the device of a handle or, without one, a described device.
-struct CudnnTarget {
-  cudnnHandle_t handle = nullptr;
-  cudnnBackendDescriptor_t device = nullptr;
-};
-
-/// A device by its properties in JSON (members as in tests/kernels/cuda/devices), which need not be
-/// there. A plan for it cannot be executed.
-CudnnDescriptor described_device(const std::string& json);
-
-/// The first engine that heuristics propose, that finalizes and that has no note of being
-/// nondeterministic. @return no plan and why not in `refusal` where there is none
-CudnnPlan plan_graph(const CudnnTarget& target, const CudnnGraph& graph, std::string& refusal);
-
-/// @param operands  (tensor id, address) of every tensor in memory and every constant
-void execute(cudnnHandle_t handle, const CudnnPlan& plan,
-             const std::vector<std::pair<std::int64_t, void*>>& operands, void* workspace);
 
 }  // namespace meshplan::kernels::cuda

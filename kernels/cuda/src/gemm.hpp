@@ -8,6 +8,7 @@
 #include <string>
 
 #include "context.hpp"
+#include "gemm_choices.hpp"
 #include "gemm_problem.hpp"
 
 namespace meshplan::kernels::cuda {
@@ -24,6 +25,13 @@ struct GemmOptions {
   /// differently, and so give different bits: off where runs are to be repeated exactly.
   bool autotune = false;
   std::function<void(const std::string&)> log;  // one line of a kernel that failed; null = silent
+};
+
+/// What try_run does while kernels are chosen.
+enum class GemmTuning {
+  Off,   // runs the problem
+  List,  // notes whether its kernel was chosen; nothing is enqueued
+  Time,  // chooses it by its time, if it was not
 };
 
 class Gemm {
@@ -44,6 +52,15 @@ class Gemm {
   /// @throws ConfigError if there is no kernel
   void run(const Context& context, const GemmProblem& problem, const GemmPointers& pointers,
            std::span<std::byte> workspace);
+
+  void set_tuning(GemmTuning tuning);
+  /// Was a problem listed since set_tuning(List) whose kernel is not chosen?
+  bool misses_choices() const;
+  /// Chosen by time, here or elsewhere; they come before what heuristics offer.
+  const GemmChoices& choices() const;
+  void adopt(const GemmChoices& choices);
+  /// "cuBLASLt 130100"
+  static std::string library();
 
  private:
   class Impl;

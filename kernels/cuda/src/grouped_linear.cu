@@ -14,6 +14,8 @@ constexpr int kWarps = kTile / kWarpRows;
 constexpr int kThreads = kWarps * kWarp;
 constexpr int kBlocksPerSm = 4;  // what registers and shared memory let run at once
 
+constexpr int kStages = 2;  // of shared memory: one is multiplied while the other is filled
+
 /// Which way the operands of a product lie in memory.
 enum class Product {
   RowsByRows,       // a (m, k), b (n, k): y = x w^T
@@ -54,6 +56,32 @@ __device__ HeadRows<T> columns_of(const T* data, std::int64_t stride, std::int64
   return {data + begin, stride, static_cast<int>(left < kTile ? left : kTile), aligned};
 }
 
+/// The tiles of two operands in shared memory, in each stage.
+template <class T>
+struct StagedTiles {
+  static constexpr int kElements = kTile * kTileStride<T, kTile>;
+  T* memory;
+  __device__ T* a(int stage) const { return memory + 2 * stage * kElements; }
+  __device__ T* b(int stage) const { return a(stage) + kElements; }
+};
+
+/// c += a product, tile by tile along its depth [begin, end): load(stage, k) asks for the copies of
+/// the tiles at k, and multiply(stage) uses them while those after are on their way. One barrier a
+/// tile: behind it this tile has arrived, and everyone is done with the one before, whose stage is
+/// filled next. @param stage  that the next product begins with; whoever is late reads the other
+template <class Load, class Multiply>
+__device__ void for_each_tile(std::int64_t begin, std::int64_t end, int& stage, const Load& load,
+                              const Multiply& multiply) {
+  if (begin < end) load(stage, begin);
+  for (std::int64_t k = begin; k < end; k += kTile) {
+    wait_for_copies();
+    __syncthreads();
+    if (k + kTile < end) load(stage ^ 1, k + kTile);
+    multiply(stage);
+    stage ^= 1;
+  }
+}
+
 struct RowsOperands {
   std::int64_t num_groups, depth, columns;  // columns of the result
   const std::int32_t* offsets;
@@ -90,8 +118,8 @@ template <class T, Product product>
 __global__ void __launch_bounds__(kThreads)
     grouped_rows_kernel(const RowsOperands op, bool aligned) {
   constexpr bool kByRows = product == Product::RowsByRows;
-  T* a_tile = dynamic_shared<T>();
-  T* b_tile = a_tile + kTile * kTileStride<T, kTile>;
+  const StagedTiles<T> tiles{dynamic_shared<T>()};
+  int stage = 0;
   const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kWarpRows;
   for (std::int64_t number = blockIdx.x;; number += gridDim.x) {
     const TilePlace at = place_of(op, number);
@@ -99,21 +127,22 @@ __global__ void __launch_bounds__(kThreads)
     const T* x = static_cast<const T*>(op.x);
     const T* weight = static_cast<const T*>(op.weight) + at.group * op.depth * op.columns;
     float c[kTile / 8][4] = {};
-    for (std::int64_t k = 0; k < op.depth; k += kTile) {
-      __syncthreads();  // everyone is done with the tiles before
-      load_tile<kTile, kTile>(a_tile, columns_of(x, op.x_stride, k, op.depth, aligned),
+    const auto load = [&](int to, std::int64_t k) {
+      load_tile<kTile, kTile>(tiles.a(to), columns_of(x, op.x_stride, k, op.depth, aligned),
                               at.first_row, at.end_row);
       if constexpr (kByRows)
-        load_tile<kTile, kTile>(b_tile, columns_of(weight, op.weight_columns, k, op.depth, aligned),
+        load_tile<kTile, kTile>(tiles.b(to),
+                                columns_of(weight, op.weight_columns, k, op.depth, aligned),
                                 at.first_column, op.columns);
       else
         load_tile<kTile, kTile>(
-            b_tile, columns_of(weight, op.weight_columns, at.first_column, op.columns, aligned), k,
+            tiles.b(to),
+            columns_of(weight, op.weight_columns, at.first_column, op.columns, aligned), k,
             op.depth);
-      wait_for_copies();
-      __syncthreads();
-      multiply_tiles<product>(c, a_tile, b_tile, warp_row);
-    }
+    };
+    for_each_tile(0, op.depth, stage, load, [&](int from) {
+      multiply_tiles<product>(c, tiles.a(from), tiles.b(from), warp_row);
+    });
     const std::int64_t left = op.columns - at.first_column;
     if (op.bias != nullptr) {
       const T* bias = static_cast<const T*>(op.bias) + at.group * op.columns + at.first_column;
@@ -138,29 +167,29 @@ __global__ void __launch_bounds__(kThreads)
     grouped_weight_grad_kernel(const GroupedLinearWeightGrad op, bool aligned) {
   const std::int64_t in = op.shape.in_features;
   const std::int64_t out = op.shape.out_features;
-  T* dy_tile = dynamic_shared<T>();
-  T* x_tile = dy_tile + kTile * kTileStride<T, kTile>;
+  const StagedTiles<T> tiles{dynamic_shared<T>()};
+  int stage = 0;
   const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kWarpRows;
   const std::int64_t first_in = std::int64_t{blockIdx.x} * kTile;
   const std::int64_t first_out = std::int64_t{blockIdx.y} * kTile;
   const std::int64_t end = op.offsets.device[blockIdx.z + 1];
   float c[kTile / 8][4] = {};
   float bias = 0.0F;  // of column first_out + threadIdx.x
-  for (std::int64_t row = op.offsets.device[blockIdx.z]; row < end; row += kTile) {
-    __syncthreads();  // everyone is done with the tiles before
+  const auto load = [&](int to, std::int64_t row) {
     load_tile<kTile, kTile>(
-        dy_tile, columns_of(static_cast<const T*>(op.dy), op.dy_stride, first_out, out, aligned),
+        tiles.a(to),
+        columns_of(static_cast<const T*>(op.dy), op.dy_stride, first_out, out, aligned), row, end);
+    load_tile<kTile, kTile>(
+        tiles.b(to), columns_of(static_cast<const T*>(op.x), op.x_stride, first_in, in, aligned),
         row, end);
-    load_tile<kTile, kTile>(
-        x_tile, columns_of(static_cast<const T*>(op.x), op.x_stride, first_in, in, aligned), row,
-        end);
-    wait_for_copies();
-    __syncthreads();
-    multiply_tiles<Product::ColumnsByColumns>(c, dy_tile, x_tile, warp_row);
+  };
+  for_each_tile(op.offsets.device[blockIdx.z], end, stage, load, [&](int from) {
+    const T* dy = tiles.a(from);
+    multiply_tiles<Product::ColumnsByColumns>(c, dy, tiles.b(from), warp_row);
     if (op.dbias != nullptr && blockIdx.x == 0 && threadIdx.x < kTile)
       for (int r = 0; r < kTile; ++r)
-        bias += to_float(dy_tile[r * kTileStride<T, kTile> + static_cast<int>(threadIdx.x)]);
-  }
+        bias += to_float(dy[r * kTileStride<T, kTile> + static_cast<int>(threadIdx.x)]);
+  });
   float* dweight = op.dweight + (std::int64_t{blockIdx.z} * out * in + first_in);
   const std::int64_t left = in - first_in;
   if (op.accumulate) {
@@ -184,7 +213,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
-constexpr std::size_t kSharedBytes = tile_bytes<T, kTile>(2 * kTile);
+constexpr std::size_t kSharedBytes = tile_bytes<T, kTile>(2 * kTile * kStages);
 
 void require_device_offsets(const GroupOffsets& offsets) {
   require_invariant(offsets.device != nullptr, "group offsets lie in device memory");

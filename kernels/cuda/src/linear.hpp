@@ -21,6 +21,8 @@ class LinearKernels {
   /// @throws ConfigError on a GPU without FP8 matrix units
   void run(const Context& context, const ScaledProduct& op);
 
+  Gemm& gemm() { return gemm_; }
+
  private:
   Gemm gemm_;
 };

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "core/dtype.hpp"
 
@@ -39,6 +40,26 @@ struct AttentionShape {
   bool operator==(const AttentionShape&) const = default;
 };
 
+/// Whose attention kernels run on a GPU. Auto: cuDNN's where it has one for the shape and mask,
+/// else our own.
+enum class AttentionLibrary { Auto, Cudnn, Own };
+
+/// What a GPU may choose its kernel by; ranks on processors have one.
+struct AttentionChoice {
+  AttentionLibrary library = AttentionLibrary::Auto;
+  bool deterministic = true;  // the same bits every time
+  /// That were planned: no kernel of a library runs that wants more. Absent: any.
+  std::optional<std::int64_t> scratch_bytes = std::nullopt;
+};
+
+/// Where head h of query q of sequence b has its number in statistics (B, H, Q), the layout of
+/// cuDNN and of FlashAttention. @param stride  from head to head; 0 = Q
+constexpr std::int64_t statistic_index(const AttentionShape& shape, std::int64_t stride,
+                                       std::int64_t sequence, std::int64_t head,
+                                       std::int64_t query) {
+  return (sequence * shape.heads + head) * (stride > 0 ? stride : shape.query_len) + query;
+}
+
 /// o = softmax(scale q k^T) v, lse = log sum exp of the scaled (and capped) scores. With sinks, one
 /// more score, sinks[h], joins the softmax of every query of head h; its value is 0, so that a head
 /// may attend to nothing, and lse counts it (Xiao et al. 2024, section 3.3; gpt-oss, model card,
@@ -58,7 +79,9 @@ struct AttentionForward {
   const void* sinks = nullptr;                // (H), or null
   void* o = nullptr;                          // (B Q, H Ev)
   std::int64_t o_stride = 0;
-  float* lse = nullptr;  // (B Q, H)
+  float* lse = nullptr;         // (B, H, Q)
+  std::int64_t lse_stride = 0;  // see statistic_index
+  AttentionChoice choice = {};
 };
 
 /// Gradients with respect to q, k and v, overwritten. Scores are recomputed from lse; the row sums
@@ -78,12 +101,14 @@ struct AttentionBackward {
   const void* o = nullptr;  // (B Q, H Ev)
   std::int64_t o_stride = 0;
   const void* output_grad = nullptr;  // do: (B Q, H Ev), stride o_stride
-  const float* lse = nullptr;         // (B Q, H)
+  const float* lse = nullptr;         // (B, H, Q)
+  std::int64_t lse_stride = 0;        // see statistic_index
   void* dq = nullptr;                 // (B Q, H E)
   std::int64_t dq_stride = 0;
   void* dk = nullptr;  // (B S, K E)
   void* dv = nullptr;  // (B S, K Ev)
   std::int64_t dkv_stride = 0;
+  AttentionChoice choice = {};
 };
 
 }  // namespace meshplan::kernels

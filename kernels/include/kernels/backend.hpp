@@ -74,6 +74,8 @@ class Backend {
   virtual std::int64_t scratch_bytes(const LinearForward& op) = 0;
   virtual std::int64_t scratch_bytes(const LinearInputGrad& op) = 0;
   virtual std::int64_t scratch_bytes(const LinearWeightGrad& op) = 0;
+  /// Does it read on the device where groups of rows begin? Then GroupOffsets::host may be null.
+  virtual bool reads_group_offsets() const { return false; }
   virtual std::int64_t scratch_bytes(const GroupedLinearForward& op);
   virtual std::int64_t scratch_bytes(const GroupedLinearInputGrad& op);
   virtual std::int64_t scratch_bytes(const GroupedLinearWeightGrad& op);

@@ -4,7 +4,9 @@
 #include <memory>
 #include <string>
 
+#include "kernels/attention.hpp"
 #include "kernels/backend.hpp"
+#include "kernels/product_tuning.hpp"
 
 struct CUstream_st;  // cudaStream_t is a pointer to it: no CUDA header is needed here
 
@@ -21,11 +23,9 @@ class CudaBackend : public Backend {
   /// The stream that operations are enqueued on; owned by the backend unless it was given one. Work
   /// of other streams is ordered against it by events.
   virtual CUstream_st* stream() const = 0;
+  /// Null unless CudaBackendOptions::tune_products.
+  virtual ProductTuning* product_tuning() { return nullptr; }
 };
-
-/// Whose attention kernels run. Auto: cuDNN's where it has a deterministic one for the shape and
-/// mask, else our own; which one is said once per shape through `log`.
-enum class AttentionLibrary { Auto, Cudnn, Own };
 
 struct CudaBackendOptions {
   CUstream_st* stream = nullptr;  // null: a non-blocking stream of its own
@@ -33,6 +33,9 @@ struct CudaBackendOptions {
   /// Time cuBLASLt's best candidates at the first run of a product and keep the fastest. Another
   /// process may choose another one, whose sums differ in the last bits.
   bool autotune_gemm = false;
+  /// Keep what CudaBackend::product_tuning needs: the products that are to run.
+  bool tune_products = false;
+  /// Of operations that leave it open; whose kernel runs is said once per shape through `log`.
   AttentionLibrary attention = AttentionLibrary::Auto;
   std::function<void(const std::string&)> log;  // one line of what was chosen; null = silent
 };

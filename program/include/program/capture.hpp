@@ -25,8 +25,9 @@ bool is_communication(const Operation& operation);
 
 /// Can this operation be captured? Its sizes and addresses are the same in every step, and the host
 /// has no part in it: computing and, where the device drives them, communications; never loading
-/// the batch.
-bool is_static(const Operation& operation, CommunicationDriver driver);
+/// the batch. @param ep  of the plan: without an exchange experts' rows are known by the device
+/// alone
+bool is_static(const Operation& operation, int ep, CommunicationDriver driver);
 
 /// Maximal runs of static instances in issue order. A run also ends before an instance that waits
 /// for a communication which the host drives, for the host must wait there.

@@ -75,6 +75,13 @@ enum class ContextMethod {
   Ulysses,    // heads are exchanged for tokens around attention (Jacobs et al. 2023)
 };
 
+/// Whose attention kernels a GPU runs (docs/cuda.md); ranks on processors have their own.
+enum class AttentionKernels {
+  Auto,  // cuDNN's where it has one, in parts that the workspace allows, else our own
+  Own,
+  Cudnn,
+};
+
 enum class RecomputeKind { None, Selective, Full };
 
 /// Which activations are computed again in the backward pass. Selective drops what is cheap to
@@ -155,6 +162,12 @@ struct Plan {
   /// Parameters that are not trained, as patterns of their names in the order in which they are
   /// read (docs/frozen_parameters.md); empty = all are trained.
   std::vector<std::string> frozen;
+  AttentionKernels attention = AttentionKernels::Auto;
+  /// The most that cuDNN's attention may need beside its operands; else it runs in parts.
+  std::int64_t attention_workspace_bytes = std::int64_t{2} << 30;
+  /// A run repeats bit for bit. Without, cuDNN's attention may add gradients up in any order, which
+  /// needs less memory.
+  bool deterministic = true;
   std::optional<Prediction> prediction;
 
   int num_microbatches() const {

@@ -72,6 +72,8 @@ struct BoundarySlots {
 struct MemoryPlan {
   std::vector<RegionPlan> regions;  // indexed by Region
   BoundarySlots boundary;
+  /// What attention needs on a GPU besides (attention_workspace.hpp); not in the total.
+  std::int64_t workspace_bytes = 0;
   std::int64_t total_bytes() const;  // of the device
   std::int64_t host_bytes() const;
 };

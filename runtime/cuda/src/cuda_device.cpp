@@ -49,9 +49,11 @@ class CudaDevice final : public Device {
     clock_event_ = kernels::cuda::make_event(kernels::cuda::EventTiming::On);
     check(cudaDeviceGetStreamPriorityRange(&least_priority_, &greatest_priority_),
           "cudaDeviceGetStreamPriorityRange");
-    backend_ = kernels::make_cuda_backend(
-        options.device_index,
-        {.stream = stream(Lane::Compute), .allow_tf32 = options.allow_tf32, .log = options.log});
+    backend_ =
+        kernels::make_cuda_backend(options.device_index, {.stream = stream(Lane::Compute),
+                                                          .allow_tf32 = options.allow_tf32,
+                                                          .tune_products = options.tune_products,
+                                                          .log = options.log});
     if (options.communication == GpuCommunication::Nccl)
       job_ =
           std::make_shared<cuda::NcclJob>(cuda::NcclOptions{.device_index = options.device_index,
@@ -65,6 +67,7 @@ class CudaDevice final : public Device {
   }
 
   kernels::Backend& backend() override { return *backend_; }
+  kernels::ProductTuning* product_tuning() override { return backend_->product_tuning(); }
   IssueRules rules() const override {
     return {.queues = true,
             .communications = options_.communication == GpuCommunication::Mpi

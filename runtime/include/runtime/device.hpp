@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/backend.hpp"
+#include "kernels/product_tuning.hpp"
 #include "program/calibration.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/issue_order.hpp"
@@ -42,6 +43,9 @@ class Device {
   /// All ranks of `host_world`, communicating in this device's memory; null where `host_world`
   /// itself can. Collective over `host_world`, which must outlive the result.
   virtual std::unique_ptr<Communicator> make_world(Communicator& host_world) = 0;
+
+  /// Chooses kernels of matrix products by their times, if the device was asked to; else null.
+  virtual kernels::ProductTuning* product_tuning() { return nullptr; }
 
   /// What it is, where it is a GPU. Its peers are those of this machine that the process sees.
   virtual std::optional<program::GpuDescription> gpu() const { return std::nullopt; }

@@ -73,6 +73,8 @@ class Executor {
   const std::vector<Interval>& intervals() const { return intervals_; }
 
   std::int64_t scratch_bytes() const { return scratch_bytes_; }
+  /// To the backend: for who runs operations outside of a step.
+  void lend_scratch();
   /// Between runs: frees what rows of experts beyond the plan's buffers took.
   void give_back_room();
 

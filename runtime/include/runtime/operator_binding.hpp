@@ -65,6 +65,13 @@ class OperatorBinder {
   /// Scalars are read when the call runs.
   std::function<void()> bind_step(const program::StepOp& step, const FlatMemory& memory);
 
+  /// Rows of the instance's layer and micro-batch that go to each rank, then that come from each,
+  /// since this step exchanged their sizes.
+  const std::vector<std::int32_t>& exchanged_rows(
+      const program::OperationInstance& instance) const {
+    return exchanged_rows_[visit_of(instance)];
+  }
+
   /// The largest workspace of all operations bound so far.
   std::int64_t scratch_bytes() const { return scratch_bytes_; }
 
@@ -125,6 +132,8 @@ class OperatorBinder {
   template <class Call, class SetRows>
   std::function<void()> of_rows(const Operands& o, std::size_t offsets, Call call,
                                 SetRows set_rows);
+  /// Of a layer and micro-batch.
+  std::size_t visit_of(const program::OperationInstance& instance) const;
   template <class Call>
   std::function<void()> grouped(Call call, const std::int32_t* offsets);
   std::function<void()> bind_slice(const Operands& o);
@@ -146,6 +155,8 @@ class OperatorBinder {
   const float* gradient_scale_;
   RowsArrive rows_arrive_;
   std::vector<RopeTable> rope_tables_;
+  std::vector<std::vector<std::int32_t>> exchanged_rows_;  // by visit
+  std::vector<std::int64_t> routed_rows_;  // by visit: those of a balanced router, then what came
   std::int64_t scratch_bytes_ = 0;
 };
 

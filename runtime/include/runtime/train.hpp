@@ -29,7 +29,9 @@ struct TrainOptions {
   int traced_steps = 0;      // further steps that are traced, after those of the run
   CheckpointOptions checkpoints;
   WatchOptions watch;
-  LossScaling loss_scaling;  // fp16
+  LossScaling loss_scaling;                     // fp16
+  std::string gemm_cache;                       // folder, if the device tunes products
+  std::function<void(const std::string&)> log;  // one line of rank 0; null = silent
 };
 
 using program::StepReport;

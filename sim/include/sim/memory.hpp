@@ -22,6 +22,7 @@ struct StageMemory {
   double optimizer = 0;
   double activations = 0;    // saved from forward to backward, all micro-batches in flight
   double transient = 0;      // alive inside one task
+  double workspace = 0;      // of attention on a GPU
   double boundary = 0;       // received gradients and the batch
   double communication = 0;  // buffers of the collective library
   double runtime_base = 0;   // process or device context

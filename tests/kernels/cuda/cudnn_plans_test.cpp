@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "cudnn_attention_graph.hpp"
+#include "cudnn_plan.hpp"
+#include "program/attention_workspace.hpp"
 
 namespace meshplan::kernels::cuda::test {
 
@@ -44,25 +46,33 @@ AttentionBackward backward(const AttentionShape& shape, DType dtype) {
           .dkv_stride = f.kv_stride};
 }
 
-template <class Op>
-std::int64_t workspace_bytes(const CudnnDescriptor& device, const Op& op) {
-  REQUIRE(graph_refusal(op).empty());
-  const auto graph = attention_graph(op);
+std::int64_t workspace_bytes(const CudnnDescriptor& device, const AttentionGraph& graph) {
   std::string refusal;
-  const CudnnPlan plan = plan_graph({.device = device.get()}, graph->graph, refusal);
+  const CudnnPlan plan = plan_graph({.device = device.get()}, graph.graph, 0, refusal);
   INFO(refusal);
   REQUIRE(plan.plan.get() != nullptr);
   return plan.workspace_bytes;
 }
+std::int64_t workspace_bytes(const CudnnDescriptor& device, const AttentionForward& op) {
+  REQUIRE(graph_refusal(op).empty());
+  return workspace_bytes(device, *attention_graph(op));
+}
+std::int64_t workspace_bytes(const CudnnDescriptor& device, const AttentionBackward& op,
+                             QueryGradientSum sum) {
+  REQUIRE(graph_refusal(op).empty());
+  return workspace_bytes(device, *attention_graph(op, sum));
+}
 
 /// What cuDNN 9.19 asked for, in the order of kDevices. Backward: the scores' gradient, 2 B H Q K
-/// bytes with Q and K in whole tiles, and dk and dv of every query head where heads share them.
+/// bytes with Q and K in whole tiles, or, where dq is added up in our fp32 sum, another such sum on
+/// an A100; and dk and dv of every query head where heads share them.
 struct Recorded {
   const char* what;
   AttentionShape shape;
   DType dtype;
   std::array<std::int64_t, 3> forward;
   std::array<std::int64_t, 3> backward;
+  std::array<std::int64_t, 3> any_order;
 };
 const std::vector<Recorded> kRecorded = {
     {"bf16, one kv head per head",
@@ -74,7 +84,8 @@ const std::vector<Recorded> kRecorded = {
       .head_size = 128},
      DType::BF16,
      {0, 256, 0},
-     {268'435'584, 268'435'712, 268'435'584}},
+     {268'435'584, 268'435'712, 268'435'584},
+     {33'554'560, 256, 0}},
     {"bf16, grouped",
      {.num_sequences = 1,
       .query_len = 8192,
@@ -84,7 +95,8 @@ const std::vector<Recorded> kRecorded = {
       .head_size = 128},
      DType::BF16,
      {0, 256, 0},
-     {4'429'185'152, 4'429'185'280, 4'429'185'152}},
+     {4'429'185'152, 4'429'185'280, 4'429'185'152},
+     {268'435'584, 134'217'984, 134'217'856}},
     {"bf16, heads of 64",
      {.num_sequences = 2,
       .query_len = 2048,
@@ -94,7 +106,8 @@ const std::vector<Recorded> kRecorded = {
       .head_size = 64},
      DType::BF16,
      {0, 256, 0},
-     {570'425'472, 570'425'600, 570'425'472}},
+     {570'425'472, 570'425'600, 570'425'472},
+     {67'108'992, 33'554'688, 33'554'560}},
     {"fp16, heads of 64",
      {.num_sequences = 2,
       .query_len = 2048,
@@ -104,7 +117,8 @@ const std::vector<Recorded> kRecorded = {
       .head_size = 64},
      DType::F16,
      {0, 256, 0},
-     {570'425'472, 570'425'600, 570'425'472}},
+     {570'425'472, 570'425'600, 570'425'472},
+     {67'108'992, 33'554'688, 33'554'560}},
     {"bf16, without a mask",
      {.num_sequences = 2,
       .query_len = 2048,
@@ -115,7 +129,8 @@ const std::vector<Recorded> kRecorded = {
       .causal = false},
      DType::BF16,
      {0, 256, 0},
-     {603'979'904, 603'980'032, 603'979'904}},
+     {603'979'904, 603'980'032, 603'979'904},
+     {134'217'856, 67'109'120, 67'108'992}},
     {"bf16, the second half of the queries",
      {.num_sequences = 2,
       .query_len = 1024,
@@ -126,7 +141,8 @@ const std::vector<Recorded> kRecorded = {
       .query_offset = 1024},
      DType::BF16,
      {0, 256, 0},
-     {335'544'448, 335'544'576, 335'544'448}},
+     {335'544'448, 335'544'576, 335'544'448},
+     {100'663'424, 67'109'120, 67'108'992}},
     {"bf16, queries amid the keys",
      {.num_sequences = 2,
       .query_len = 1024,
@@ -137,7 +153,8 @@ const std::vector<Recorded> kRecorded = {
       .query_offset = 512},
      DType::BF16,
      {0, 256, 0},
-     {335'544'448, 335'544'576, 335'544'448}},
+     {335'544'448, 335'544'576, 335'544'448},
+     {100'663'424, 67'109'120, 67'108'992}},
     {"bf16, window",
      {.num_sequences = 2,
       .query_len = 2048,
@@ -148,7 +165,8 @@ const std::vector<Recorded> kRecorded = {
       .window = 512},
      DType::BF16,
      {0, 256, 0},
-     {603'979'904, 603'980'032, 603'979'904}},
+     {603'979'904, 603'980'032, 603'979'904},
+     {134'217'856, 67'109'120, 67'108'992}},
     {"fp16, window and offset",
      {.num_sequences = 2,
       .query_len = 1024,
@@ -160,7 +178,8 @@ const std::vector<Recorded> kRecorded = {
       .window = 512},
      DType::F16,
      {0, 256, 0},
-     {335'544'448, 335'544'576, 335'544'448}},
+     {335'544'448, 335'544'576, 335'544'448},
+     {100'663'424, 67'109'120, 67'108'992}},
     {"bf16, odd lengths",
      {.num_sequences = 2,
       .query_len = 1025,
@@ -170,7 +189,8 @@ const std::vector<Recorded> kRecorded = {
       .head_size = 128},
      DType::BF16,
      {0, 256, 0},
-     {185'106'560, 194'019'584, 185'106'560}},
+     {185'106'560, 194'019'584, 185'106'560},
+     {67'403'904, 33'587'456, 33'587'328}},
     {"bf16, heads of 80, odd lengths and offset",
      {.num_sequences = 3,
       .query_len = 77,
@@ -181,7 +201,8 @@ const std::vector<Recorded> kRecorded = {
       .query_offset = 54},
      DType::BF16,
      {0, 256, 0},
-     {1'639'552, 1'934'592, 1'639'552}},
+     {1'639'552, 1'934'592, 1'639'552},
+     {1'215'616, 754'944, 1'215'616}},
     {"fp16, heads of 40, odd lengths, offset, window",
      {.num_sequences = 3,
       .query_len = 77,
@@ -193,8 +214,24 @@ const std::vector<Recorded> kRecorded = {
       .window = 20},
      DType::F16,
      {0, 256, 0},
-     {1'262'208, 1'557'248, 1'262'208}},
+     {1'262'208, 1'557'248, 1'262'208},
+     {607'872, 377'600, 607'872}},
 };
+
+/// Does a memory plan have room for what cuDNN asked for, and for our tensors beside it?
+void check_room(const AttentionShape& shape, std::int64_t from_scores, std::int64_t in_float32) {
+  const std::int64_t rows = 4 * shape.num_sequences * shape.heads * shape.query_len;
+  const program::AttentionSizes sizes{.sequences = shape.num_sequences,
+                                      .queries = shape.query_len,
+                                      .keys = shape.key_len,
+                                      .heads = shape.heads,
+                                      .kv_heads = shape.kv_heads,
+                                      .head_size = shape.head_size};
+  constexpr std::int64_t kAlignments = 4 * 256;
+  CHECK(from_scores + 2 * rows + kAlignments <= program::cudnn_workspace_bytes(sizes, true));
+  CHECK(in_float32 + (shape.head_size + 2) * rows + kAlignments <=
+        program::cudnn_workspace_bytes(sizes, false));
+}
 
 }  // namespace
 
@@ -205,9 +242,33 @@ TEST_CASE("cuDNN has an engine for every attention graph on A100, H100 and B200"
     const CudnnDescriptor device = device_of(kDevices[i]);
     for (const Recorded& row : kRecorded) {
       INFO(kDevices[i] << ": " << row.what);
+      const AttentionBackward gradient = backward(row.shape, row.dtype);
       CHECK(workspace_bytes(device, forward(row.shape, row.dtype)) == row.forward[i]);
-      CHECK(workspace_bytes(device, backward(row.shape, row.dtype)) == row.backward[i]);
+      CHECK(workspace_bytes(device, gradient, QueryGradientSum::FromScores) == row.backward[i]);
+      CHECK(workspace_bytes(device, gradient, QueryGradientSum::InFloat32) == row.any_order[i]);
+      check_room(row.shape, row.backward[i], row.any_order[i]);
     }
+  }
+}
+
+TEST_CASE("a plan has room for what cuDNN asks for, whatever the shape", "[kernels][cuda]") {
+  for (const char* name : kDevices) {
+    const CudnnDescriptor device = device_of(name);
+    for (const int head_size : {8, 96, 128})
+      for (const int kv_heads : {1, 6})
+        for (const std::int64_t length : {65, 777}) {
+          INFO(name << ": " << length << " x " << head_size << " on " << kv_heads);
+          const AttentionShape shape{.num_sequences = 2,
+                                     .query_len = length,
+                                     .key_len = 2 * length,
+                                     .heads = 6,
+                                     .kv_heads = kv_heads,
+                                     .head_size = head_size,
+                                     .query_offset = length};
+          const AttentionBackward op = backward(shape, DType::BF16);
+          check_room(shape, workspace_bytes(device, op, QueryGradientSum::FromScores),
+                     workspace_bytes(device, op, QueryGradientSum::InFloat32));
+        }
   }
 }
 

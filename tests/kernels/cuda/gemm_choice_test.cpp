@@ -18,6 +18,7 @@ struct FakeLt {
   std::vector<std::uint64_t> offered = {1, 2, 3};
   std::map<std::uint64_t, cublasStatus_t> fails;
   std::vector<std::uint64_t> ran;
+  std::map<std::uint64_t, float> milliseconds;
 };
 FakeLt& fake() {
   static FakeLt lt;
@@ -62,6 +63,26 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
   if (fails != fake().fails.end()) return fails->second;
   fake().ran.push_back(kernel);
   return CUBLAS_STATUS_SUCCESS;
+}
+
+// Time passes as the kernel that ran last says.
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
+  static int object = 0;
+  *event = reinterpret_cast<cudaEvent_t>(&object);
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t /*event*/) {
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t /*event*/, cudaStream_t /*stream*/) {
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t /*event*/) {
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t /*begin*/, cudaEvent_t /*end*/) {
+  *ms = fake().milliseconds[fake().ran.back()];
+  return cudaSuccess;
 }
 
 namespace meshplan::kernels::cuda::test {
@@ -118,6 +139,62 @@ TEST_CASE("A kernel that breaks is an error, and no other takes its place", "[ke
   fake().fails = {{1, CUBLAS_STATUS_EXECUTION_FAILED}};
   CHECK_THROWS_AS(product.run(), CudaError);
   CHECK(fake().ran.empty());
+}
+
+TEST_CASE("The fastest kernel is chosen by its time, once, and runs from then on",
+          "[kernels][cuda]") {
+  Product product;
+  fake().milliseconds = {{1, 5.0F}, {2, 3.0F}, {3, 4.0F}};
+  product.gemm.set_tuning(GemmTuning::List);
+  CHECK(product.run());
+  CHECK(product.gemm.misses_choices());
+  CHECK(fake().ran.empty());
+  product.gemm.set_tuning(GemmTuning::Time);
+  CHECK(product.run());
+  CHECK(product.run());
+  CHECK(fake().ran.size() == 3 * 6);  // a first run and five that count
+  product.gemm.set_tuning(GemmTuning::List);
+  CHECK(product.run());
+  CHECK_FALSE(product.gemm.misses_choices());
+  product.gemm.set_tuning(GemmTuning::Off);
+  fake().ran.clear();
+  CHECK(product.run());
+  CHECK(fake().ran == std::vector<std::uint64_t>{2});
+}
+
+TEST_CASE("A choice made elsewhere is taken over, and gives way if it fails", "[kernels][cuda]") {
+  GemmChoices choices;
+  {
+    Product product;
+    fake().milliseconds = {{1, 5.0F}, {2, 3.0F}, {3, 4.0F}};
+    product.gemm.set_tuning(GemmTuning::Time);
+    CHECK(product.run());
+    choices = product.gemm.choices();
+  }
+  Product product;
+  CHECK(product.run());  // as heuristics say
+  CHECK(fake().ran == std::vector<std::uint64_t>{1});
+  product.gemm.adopt(choices);
+  CHECK(product.run());
+  CHECK(fake().ran == std::vector<std::uint64_t>{1, 2});
+  Product other;
+  other.gemm.adopt(choices);
+  fake().fails = {{2, CUBLAS_STATUS_NOT_SUPPORTED}};
+  CHECK(other.run());
+  CHECK(fake().ran == std::vector<std::uint64_t>{1});
+  CHECK_THAT(other.said, Contains("CUBLAS_STATUS_NOT_SUPPORTED"));
+}
+
+TEST_CASE("A product of other sizes, alignments or precision is another choice",
+          "[kernels][cuda]") {
+  Product product;
+  product.gemm.set_tuning(GemmTuning::Time);
+  CHECK(product.run());
+  ++product.op.shape.tokens;
+  CHECK(product.run());
+  product.op.x_stride = 16;
+  CHECK(product.run());
+  CHECK(product.gemm.choices().of_problem.size() == 3);
 }
 
 }  // namespace meshplan::kernels::cuda::test

@@ -103,11 +103,11 @@ void backward_tile(const Head& h, const Pair& pair) {
       memset(ds_row, 0, kKeyBlock * sizeof(float));
       continue;
     }
-    const int64_t token = h.sequence * shape.query_len + query_index;
+    const float lse =
+        h.op.lse[statistic_index(shape, h.op.lse_stride, h.sequence, h.head, query_index)];
     with_cap(shape.softcap, [&](auto cap) {
-      score_grad_row(p_row, ds_row, pair.columns, shape.scale,
-                     h.op.lse[token * shape.heads + h.head], h.scratch[layout.delta + query_index],
-                     cap);
+      score_grad_row(p_row, ds_row, pair.columns, shape.scale, lse,
+                     h.scratch[layout.delta + query_index], cap);
     });
     // A cap would bring -infinity back, so what is not seen is hidden behind it.
     mask_row(p_row, pair.columns, keys, pair.first_key, 0.0F);

@@ -104,7 +104,7 @@ void finish(const QueryBlock& block, int64_t sequence, int64_t head) {
     const float inverse = total > 0.0F ? 1.0F / total : 0.0F;
     for (int64_t e = 0; e < layout.value; e += kLanes)
       store(output + i * layout.value + e, load(output + i * layout.value + e) * inverse);
-    op.lse[(first_row + i) * op.shape.heads + head] =
+    op.lse[statistic_index(op.shape, op.lse_stride, sequence, head, block.first + i)] =
         total > 0.0F ? block.scratch[layout.row_max + i] + __builtin_logf(total) : -kInfinity;
   }
   unpack_rows(static_cast<T*>(op.o) + first_row * op.o_stride + head * layout.value_size,

@@ -146,6 +146,20 @@ bool Gemm::try_run(const Context& /*context*/, const GemmProblem& p, const GemmP
   return true;
 }
 
+// There is nothing to choose from.
+void Gemm::set_tuning(GemmTuning /*tuning*/) {}
+bool Gemm::misses_choices() const {
+  return false;
+}
+const GemmChoices& Gemm::choices() const {
+  static const GemmChoices none;
+  return none;
+}
+void Gemm::adopt(const GemmChoices& /*choices*/) {}
+std::string Gemm::library() {
+  return "emulated";
+}
+
 void Gemm::run(const Context& context, const GemmProblem& problem, const GemmPointers& pointers,
                std::span<std::byte> workspace) {
   require_invariant(try_run(context, problem, pointers, workspace), "a plain product is supported");

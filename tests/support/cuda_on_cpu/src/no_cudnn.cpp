@@ -5,7 +5,7 @@
 namespace meshplan::kernels::cuda {
 
 class CudnnAttention::Impl {};
-CudnnAttention::CudnnAttention() = default;
+CudnnAttention::CudnnAttention(std::function<void(const std::string&)> /*log*/) {}
 CudnnAttention::~CudnnAttention() = default;
 
 std::string CudnnAttention::refusal(const Context& /*context*/, const AttentionForward& /*op*/) {
@@ -25,7 +25,7 @@ std::int64_t CudnnAttention::scratch_bytes(const Context& /*context*/,
 void CudnnAttention::run(const Context& /*context*/, const AttentionForward& /*op*/) {
   throw InvariantError("there is no cuDNN");
 }
-void CudnnAttention::run(const Context& /*context*/, const AttentionBackward& /*op*/) {
+bool CudnnAttention::run(const Context& /*context*/, const AttentionBackward& /*op*/) {
   throw InvariantError("there is no cuDNN");
 }
 

@@ -119,6 +119,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   std::free(stream);
   return cudaSuccess;
 }
+cudaError_t cudaStreamIsCapturing(cudaStream_t /*stream*/, cudaStreamCaptureStatus* status) {
+  *status = cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamSynchronize(cudaStream_t /*stream*/) {
   return cudaSuccess;
 }

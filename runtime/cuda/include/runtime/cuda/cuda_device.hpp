@@ -25,6 +25,7 @@ struct CudaDeviceOptions {
   bool shared = false;
   bool capture = true;
   bool allow_tf32 = false;
+  bool tune_products = false;  // Device::product_tuning
   /// With NCCL: a step, or a single communication, that takes longer ends the job. A rank that
   /// hangs, or is gone without NCCL's noticing, leaves the kernels of its peers waiting for ever.
   Seconds hang_timeout{30.0};
