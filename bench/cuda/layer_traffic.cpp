@@ -44,20 +44,17 @@ int weight_gradient_launches(const Program& program, const OperationInstance& in
   return instance.accumulate ? 2 : 1;
 }
 
-/// With cuDNN also the kernel that moves its statistics (docs/cuda.md). Our own backward is three:
-/// sums of do o, dq, and dk with dv.
+/// Our own backward is three: sums of do o, dq, and dk with dv.
 int attention_launches(const Operation& operation, AttentionKernels attention) {
-  if (attention == AttentionKernels::Cudnn) return 2;
-  return is_forward(operation) ? 1 : 3;
+  return attention == AttentionKernels::Cudnn || is_forward(operation) ? 1 : 3;
 }
 
 bool is_library(OpKind kind) {
   return kind == OpKind::Linear || kind == OpKind::Attention;
 }
 
-/// Partial sums of weight gradients, and the statistics that are moved for cuDNN: written and read.
-std::int64_t scratch_bytes(const Program& program, const OperationInstance& instance,
-                           AttentionKernels attention) {
+/// Partial sums of weight gradients: written and read.
+std::int64_t scratch_bytes(const Program& program, const OperationInstance& instance) {
   namespace cuda = kernels::cuda;
   const Operation& operation = program::operation_of(program, instance);
   const auto& work = std::get<ComputeOp>(operation.work);
@@ -67,10 +64,6 @@ std::int64_t scratch_bytes(const Program& program, const OperationInstance& inst
     return 2 * ranges.num_blocks * columns * size_of(DType::F32);
   };
   switch (work.kind) {
-    case OpKind::Attention:
-      return attention == AttentionKernels::Cudnn
-                 ? 2 * shape.front() * work.attributes.heads * size_of(DType::F32)
-                 : 0;
     case OpKind::RmsNorm:
     case OpKind::LayerNorm:
       if (is_forward(operation)) return 0;
@@ -182,7 +175,7 @@ LayerTraffic layer_traffic(const Program& program, AttentionKernels attention) {
                                   .library = is_library(work->kind),
                                   .launches = kernel_launches(program, instance, attention),
                                   .bytes = program::operation_cost(program, instance).bytes +
-                                           scratch_bytes(program, instance, attention),
+                                           scratch_bytes(program, instance),
                                   .least_bytes = least_bytes(program, instance)});
   }
   if (traffic.operations.empty()) throw ConfigError("the plan has no second micro-batch");
