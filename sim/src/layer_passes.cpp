@@ -327,9 +327,9 @@ class Demands {
       const std::map<int, double>& asked = asked_.at(usage.resource);
       double all = 0;
       for (const auto& [who, most] : asked) all += most;
-      constexpr double kRounding = 1e-9;
+      constexpr double kSlightly = 1e-9;
       const bool own = asked.size() == 1 && asked.begin()->first == rank;
-      if (!own && all > resources_.capacity(usage.resource) * (1 + kRounding)) return false;
+      if (!own && all > resources_.capacity(usage.resource) * (1 + kSlightly)) return false;
     }
     return true;
   }

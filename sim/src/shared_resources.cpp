@@ -9,7 +9,7 @@ namespace meshplan::sim {
 namespace {
 
 // Demands are sums of products: what exceeds a capacity by rounding alone does not contend.
-constexpr double kRounding = 1e-9;
+constexpr double kDemandRounding = 1e-9;
 
 }  // namespace
 
@@ -25,7 +25,7 @@ UsageSpan SharedResources::add_usages(std::span<const Usage> usages) {
 }
 
 bool SharedResources::overloaded(const Resource& resource) {
-  return resource.demand > resource.capacity * (1 + kRounding);
+  return resource.demand > resource.capacity * (1 + kDemandRounding);
 }
 
 double SharedResources::finish_time(int activity) const {
