@@ -21,7 +21,7 @@ using test::names_of;
 using test::parameter_named;
 using test::region_bytes;
 
-constexpr std::int64_t kTokens = 16;
+constexpr std::int64_t kTokensOfStep = 16;
 constexpr std::int64_t kFloat = 4;  // bytes
 using Patterns = std::vector<std::string>;
 
@@ -213,7 +213,7 @@ TEST_CASE("Below the lowest trained layer there is no backward and nothing is sa
   // layers pass on.
   const std::int64_t head = block_named(program, "head").saved_bytes;
   CHECK(region_bytes(program, Region::Saved) ==
-        2 * 746 * kTokens * kFloat + head + 2 * 64 * kTokens * kFloat);
+        2 * 746 * kTokensOfStep * kFloat + head + 2 * 64 * kTokensOfStep * kFloat);
 }
 
 TEST_CASE("The lowest trained layer computes no gradient that only its input would need",
@@ -227,7 +227,7 @@ TEST_CASE("The lowest trained layer computes no gradient that only its input wou
   CHECK(expected.size() + 2 == block_of(program, 2).backward.size());
   CHECK(names_of(block_of(program, 1).backward) == expected);
   // Nor is its input kept, nor the root mean square of that.
-  CHECK(block_of(program, 1).saved_bytes == (746 - 64 - 1) * kTokens * kFloat);
+  CHECK(block_of(program, 1).saved_bytes == (746 - 64 - 1) * kTokensOfStep * kFloat);
 }
 
 TEST_CASE("With norms alone trained, the inputs of the products are not saved",
@@ -237,7 +237,7 @@ TEST_CASE("With norms alone trained, the inputs of the products are not saved",
   CHECK(count(block.backward, Phase::WeightGrad) == 0);
   // Of 746 elements a token the two norms' outputs and the activation's are read by weight
   // gradients only; attention reads its own output.
-  CHECK(block.saved_bytes == (746 - 64 - 64 - 96) * kTokens * kFloat);
+  CHECK(block.saved_bytes == (746 - 64 - 64 - 96) * kTokensOfStep * kFloat);
 }
 
 TEST_CASE("A bias alone is a sum of the gradient", "[program][frozen]") {
