@@ -114,7 +114,6 @@ std::optional<PlayedPlan> play_shorter(const program::Plan& plan, const Cluster&
     return saves_half(tries.microbatches(), fewer, all) && tries.may_play(fewer);
   };
   if (!is_worth_it()) return std::nullopt;
-  std::vector<program::MemoryPlan> memory = program::lower_memory(plan);  // if it can be listed
   while (is_worth_it()) {
     PlayedPlan played =
         play_all(of_microbatches(plan, fewer), cluster, {.period = period, .plan = plan});
@@ -125,6 +124,7 @@ std::optional<PlayedPlan> play_shorter(const program::Plan& plan, const Cluster&
       fewer += repeats > 0 ? missing % repeats : fewer / period * period;
       continue;
     }
+    std::vector<program::MemoryPlan> memory = program::lower_memory(plan);
     for (std::size_t s = 0; s < memory.size(); ++s) {
       played.programs[s].memory = std::move(memory[s]);
       played.programs[s].plan = plan;

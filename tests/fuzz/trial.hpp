@@ -12,7 +12,7 @@ namespace meshplan::fuzz {
 // Of a core, as main_thread_seconds() counts: a busy machine is no fault. Code with a sanitizer in
 // it is some four times slower.
 #if defined(__SANITIZE_ADDRESS__)
-constexpr double kMostSeconds = 90;
+constexpr double kMostSeconds = 40;
 #else
 constexpr double kMostSeconds = 10;
 #endif
