@@ -122,11 +122,8 @@ class BufferPlacer {
     places_.resize(at(first_layer_.back()) * at(num_microbatches));
   }
 
+  /// @param buffers  in the order in which they are placed
   void run(std::vector<Buffer>& buffers, std::size_t num_tasks) {
-    std::ranges::stable_sort(buffers, [](const Buffer& a, const Buffer& b) {
-      if (a.first != b.first) return a.first < b.first;
-      return a.last != b.last ? a.last > b.last : a.bytes > b.bytes;
-    });
     std::vector<std::vector<Buffer*>> ends(num_tasks);
     auto next = buffers.begin();
     for (std::size_t task = 0; task < num_tasks; ++task) {
@@ -262,6 +259,10 @@ class Planner {
     for (const ChunkKeeps& chunk : per_chunk) bytes.push_back(chunk.bytes());
     std::int64_t most = 0;
     for (const TaskMemory& task : by_task(bytes)) most = std::max(most, task.during);
+    std::ranges::stable_sort(buffers_, [](const Buffer& a, const Buffer& b) {
+      if (a.first != b.first) return a.first < b.first;
+      return a.last != b.last ? a.last > b.last : a.bytes > b.bytes;
+    });
     std::optional<BufferPlacer> best;
     for (const Way& way : kWays) {
       if (best && best->bytes() == most) break;
