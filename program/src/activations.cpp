@@ -123,18 +123,14 @@ class BufferPlacer {
   }
 
   /// @param buffers  in the order in which they are placed
-  void run(std::vector<Buffer>& buffers, std::size_t num_tasks) {
-    std::vector<std::vector<Buffer*>> ends(num_tasks);
-    auto next = buffers.begin();
-    for (std::size_t task = 0; task < num_tasks; ++task) {
-      for (; next != buffers.end() && at(next->first) == task; ++next) {
-        place(*next);
-        ends[at(next->last)].push_back(&*next);
-      }
-      for (Buffer* buffer : ends[task])
-        for (const auto& [place, bytes] : std::exchange(buffer->taken, {}))
-          holes_.release(place, bytes);
+  /// @param by_last  their indexes in the order in which they are released
+  void run(std::vector<Buffer>& buffers, const std::vector<std::size_t>& by_last) {
+    auto released = by_last.begin();
+    for (Buffer& next : buffers) {
+      for (; buffers[*released].last < next.first; ++released) release(buffers[*released]);
+      place(next);
     }
+    for (; released != by_last.end(); ++released) release(buffers[*released]);
   }
 
   std::int64_t bytes() const { return bytes_; }
@@ -162,6 +158,11 @@ class BufferPlacer {
     if (buffer.received && (gradient || chunk.input() == buffer.keep))
       part.bytes = chunk.layers()[part.layer].bytes[static_cast<std::size_t>(part.as)];
     return part;
+  }
+
+  void release(Buffer& buffer) {
+    for (const auto& [place, bytes] : buffer.taken) holes_.release(place, bytes);
+    buffer.taken.clear();
   }
 
   void place(Buffer& buffer) {
@@ -263,11 +264,14 @@ class Planner {
       if (a.first != b.first) return a.first < b.first;
       return a.last != b.last ? a.last > b.last : a.bytes > b.bytes;
     });
+    std::vector<std::size_t> by_last(buffers_.size());
+    std::iota(by_last.begin(), by_last.end(), std::size_t{0});
+    std::ranges::stable_sort(by_last, {}, [&](std::size_t i) { return buffers_[i].last; });
     std::optional<BufferPlacer> best;
     for (const Way& way : kWays) {
       if (best && best->bytes() == most) break;
       BufferPlacer placer(per_chunk, num_microbatches_, most, way);
-      placer.run(buffers_, schedule_.tasks[at(stage_)].size());
+      placer.run(buffers_, by_last);
       if (!best || placer.bytes() < best->bytes()) best.emplace(std::move(placer));
     }
     plan_.bytes = best->bytes();
