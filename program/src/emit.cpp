@@ -231,19 +231,20 @@ class Emitter {
         messages_.try_emplace(key, static_cast<int>(program_.step_operations.size()));
     if (fresh)
       program_.step_operations.push_back(
-        {.name = fmt::format("{}_{}", send ? "send" : "recv", forward ? "forward" : "backward"),
-         .phase = forward ? Phase::Forward : Phase::InputGrad,
-         .lane = pipeline_lane(forward, send, chunk.returns),
-         .work = PeerOp{.send = send,
-                        .stage_offset = peer - program_.role.stage,
-                        .dtype = plan.workload.precision,
-                        .elements = {.count = plan.model.hidden_size,
-                                     .symbol = models::Symbol::Tokens,
-                                     .divisor = plan.parallel.sp ? plan.parallel.tp : 1}},
-         .inputs = {},
-         .outputs = {}});
+          {.name = fmt::format("{}_{}", send ? "send" : "recv", forward ? "forward" : "backward"),
+           .phase = forward ? Phase::Forward : Phase::InputGrad,
+           .lane = pipeline_lane(forward, send, chunk.returns),
+           .work = PeerOp{.send = send,
+                          .stage_offset = peer - program_.role.stage,
+                          .dtype = plan.workload.precision,
+                          .elements = {.count = plan.model.hidden_size,
+                                       .symbol = models::Symbol::Tokens,
+                                       .divisor = plan.parallel.sp ? plan.parallel.tp : 1}},
+           .inputs = {},
+           .outputs = {}});
     instance.operation = {.index = message->second};
-    instance.id = instance_id(instance.task, -1, program_.step_operations[at(message->second)].name);
+    instance.id =
+        instance_id(instance.task, -1, program_.step_operations[at(message->second)].name);
     sink_->push_back(std::move(instance));
   }
 
@@ -270,9 +271,9 @@ class Emitter {
   std::vector<SlotPool> outputs_;
   Instances* sink_ = nullptr;
   std::map<std::tuple<bool, bool, bool, int>, int> messages_;  // operations, by what they send
-  std::vector<bool> written_;                        // by parameter
-  std::vector<bool> visited_;                        // by layer: has it run in this step?
-  std::map<std::pair<int, int>, Stream> handed_on_;  // by (chunk, micro-batch)
+  std::vector<bool> written_;                                  // by parameter
+  std::vector<bool> visited_;                                  // by layer: has it run in this step?
+  std::map<std::pair<int, int>, Stream> handed_on_;            // by (chunk, micro-batch)
 };
 
 /// Of each parameter: the last instance of the layer and task that complete its gradient.
@@ -312,6 +313,10 @@ int completed_at(const Program& program, const std::vector<int>& complete, const
 bool carries_activations(Lane lane) {
   return lane == Lane::PpSendForward || lane == Lane::PpRecvForward ||
          lane == Lane::PpReturnSendForward || lane == Lane::PpReturnRecvForward;
+}
+
+bool exchanges_within_stage(Lane lane) {
+  return lane == Lane::Tp || lane == Lane::Cp || lane == Lane::Ep;
 }
 
 std::optional<int> chunk_after(const Program& program, int chunk) {

@@ -45,8 +45,8 @@ class Fuser {
     const ValueId from = activation.inputs.front();
     const auto maker = maker_of(operations, index, from);
     if (!maker || is_forward(operations[*maker].phase) != forward) return false;
-    const bool keeps_input = forward && reads_elsewhere(from, activation);
-    if (!forward && reads_elsewhere(from, activation)) return false;
+    const bool keeps_input = forward && is_read_elsewhere(layer_.block, from, activation);
+    if (!forward && is_read_elsewhere(layer_.block, from, activation)) return false;
     Operation& linear = operations[*maker];
     auto& product = std::get<ComputeOp>(linear.work);
     product.fused_activation = work->attributes.activation;
@@ -69,16 +69,6 @@ class Fuser {
       return fits ? std::optional(i) : std::nullopt;
     }
     return std::nullopt;
-  }
-
-  /// Is the buffer of `id` kept, or read by anything besides `reader`?
-  bool reads_elsewhere(ValueId id, const Operation& reader) const {
-    const auto is_it = [&](ValueId other) { return layer_.root(other) == layer_.root(id); };
-    if (layer_.block.values[at(layer_.root(id))].storage != Storage::Transient) return true;
-    for (const auto* operations : {&layer_.block.forward, &layer_.block.backward})
-      for (const Operation& operation : *operations)
-        if (&operation != &reader && std::ranges::any_of(operation.inputs, is_it)) return true;
-    return false;
   }
 
   ShardedLayer& layer_;

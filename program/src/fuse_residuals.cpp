@@ -44,7 +44,8 @@ class ResidualFuser {
         work->fused_activation || work->adds_residual)
       return false;
     const ValueId product = linear.outputs.front();
-    if (std::ranges::count(add.inputs, product) != 1 || is_read_elsewhere(product, add))
+    if (std::ranges::count(add.inputs, product) != 1 ||
+        is_read_elsewhere(layer_.block, product, add))
       return false;
     std::get<ComputeOp>(linear.work).adds_residual = true;
     linear.inputs.push_back(add.inputs[add.inputs[0] == product ? 1 : 0]);
@@ -62,16 +63,6 @@ class ResidualFuser {
     norm.inputs.push_back(add.inputs[1]);
     norm.outputs.push_back(add.outputs.front());
     return true;
-  }
-
-  /// Is the buffer of `id` kept, or read by anything besides `reader`?
-  bool is_read_elsewhere(ValueId id, const Operation& reader) const {
-    if (layer_.block.values[at(layer_.root(id))].storage != Storage::Transient) return true;
-    const auto is_it = [&](ValueId other) { return layer_.root(other) == layer_.root(id); };
-    for (const auto* operations : {&layer_.block.forward, &layer_.block.backward})
-      for (const Operation& operation : *operations)
-        if (&operation != &reader && std::ranges::any_of(operation.inputs, is_it)) return true;
-    return false;
   }
 
   ShardedLayer& layer_;

@@ -56,8 +56,7 @@ class ByteMap {
     i = split(i, begin);
     for (std::int64_t covered = begin; covered < end; covered = segments_[i++].end) {
       if (i == segments_.size() || segments_[i].begin > covered) {  // a gap nobody touched yet
-        const std::int64_t stop =
-            i == segments_.size() ? end : std::min(end, segments_[i].begin);
+        const std::int64_t stop = i == segments_.size() ? end : std::min(end, segments_[i].begin);
         insert(i, covered, stop, {});
       }
       if (segments_[i].end > end) split(i + 1, end);
@@ -99,8 +98,8 @@ class ByteMap {
 
   /// The first segment that begins at `where` or behind it.
   std::size_t at_or_behind(std::int64_t where) const {
-    return static_cast<std::size_t>(std::ranges::lower_bound(segments_, where, {}, &Segment::begin) -
-                                    segments_.begin());
+    return static_cast<std::size_t>(
+        std::ranges::lower_bound(segments_, where, {}, &Segment::begin) - segments_.begin());
   }
 
   bool is_segment(std::size_t i, std::int64_t begin, std::int64_t end) const {

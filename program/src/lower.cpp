@@ -234,7 +234,7 @@ class Lowering {
   const models::ModelGraph& graph_;
   const Schedule& schedule_;
   FrozenParameters frozen_;
-  bool split_ = false;  // does this stage put weight gradients off?
+  bool split_ = false;        // does this stage put weight gradients off?
   std::vector<bool> merged_;  // by task: do its layers run as one operation each? Or empty
   ShardContext context_;
   Program program_;
@@ -327,8 +327,7 @@ std::vector<Program> lower_all(const Plan& plan, Pass pass, const ExecutionProfi
   return list_all(std::move(stages));
 }
 
-std::optional<std::vector<Program>> lower_merged(const Plan& plan,
-                                                 const ListedOperations& listed) {
+std::optional<std::vector<Program>> lower_merged(const Plan& plan, const ListedOperations& listed) {
   if (!merges_layers(plan)) return std::nullopt;
   std::deque<Lowering> stages =
       stages_of(plan, Pass::Training, meshplan_profile(), limits::kMergedLayerRuns);

@@ -1,5 +1,6 @@
 // Programs for the simulator in which a layer's pass over a micro-batch is one operation. A task's
-// communication at its begin and end runs beside the tasks before and after it: it is listed as ever.
+// communication at its begin and end runs beside the tasks before and after it: it is listed as
+// ever.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -213,9 +214,9 @@ void add_passes(Block& block, const ListedOperations& listed) {
     const Visit visit(block, kind, listed);
     for (std::size_t place = 0; place < kPlaces; ++place) {
       const bool first = (place & 1) != 0, last = (place & 2) != 0;
-      block.passes.push_back(
-          visit.pass(first ? visit.lead() : 0,
-                     last || visit.ends_communicating() ? visit.tail() : visit.size()));
+      block.passes.push_back(visit.pass(first ? visit.lead() : 0, last || visit.ends_communicating()
+                                                                      ? visit.tail()
+                                                                      : visit.size()));
     }
   }
 }
@@ -228,8 +229,8 @@ const Operation& pass_of(const Block& block, TaskKind kind, bool first, bool las
 std::vector<bool> merged_tasks(const Program& program, const ListedOperations& listed) {
   const std::vector<Task>& tasks = program.tasks;
   const Ends ends(program, listed);
-  const bool any_begins = std::ranges::any_of(
-      tasks, [&](const Task& task) { return ends.begins_communicating(task); });
+  const bool any_begins =
+      std::ranges::any_of(tasks, [&](const Task& task) { return ends.begins_communicating(task); });
   std::map<std::pair<TaskKind, int>, int> left;  // visits to a chunk, by kind of task
   for (const Task& task : tasks) ++left[{task.kind, task.chunk}];
   std::map<std::pair<TaskKind, int>, int> visited;
@@ -239,11 +240,12 @@ std::vector<bool> merged_tasks(const Program& program, const ListedOperations& l
     const Task& task = tasks[i];
     const std::pair key(task.kind, task.chunk);
     if (--left[key] == 0 && gives_weight_gradient(task)) break;
-    const bool is_beside_the_next = i + 1 < tasks.size() && ends.begins_communicating(tasks[i + 1]) &&
+    const bool is_beside_the_next = i + 1 < tasks.size() &&
+                                    ends.begins_communicating(tasks[i + 1]) &&
                                     ends.hides_its_last_communication(task);
     // Weight gradients fill the gaps in which communication of others begins.
-    const bool fills = task.kind == TaskKind::BackwardWeight &&
-                       (any_begins || ends.communicates(task));
+    const bool fills =
+        task.kind == TaskKind::BackwardWeight && (any_begins || ends.communicates(task));
     merged[i] = ++visited[key] > kSamples && static_cast<int>(i) >= listed.first_tasks &&
                 !is_beside_the_next && !fills;
   }

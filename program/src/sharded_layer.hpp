@@ -43,6 +43,9 @@ struct LayerParameter {
 /// The value that owns the storage of `id`.
 ValueId root_of(const Block& block, ValueId id);
 
+/// Is the buffer of `id` kept, or read by anything of the block besides `reader`?
+bool is_read_elsewhere(const Block& block, ValueId id, const Operation& reader);
+
 struct ShardedLayer {
   Block block;
   std::vector<Placement> placement;                // of block.values

@@ -234,9 +234,11 @@ class LastStep {
   /// these ends.
   bool rests_in_passes(std::size_t r, const std::vector<int>& lane, std::size_t which,
                        const Window& window) const {
-    if (world_.passes.empty() || !is_inside_passes(which)) return false;
-    const auto next = std::ranges::partition_point(
-        lane, [&](int i) { return end(r, at(i)) <= window.begin; });
+    if (world_.passes.empty() ||
+        !program::exchanges_within_stage(static_cast<program::Lane>(which)))
+      return false;
+    const auto next =
+        std::ranges::partition_point(lane, [&](int i) { return end(r, at(i)) <= window.begin; });
     return next == lane.end() || start(r, at(*next)) >= window.end;
   }
 

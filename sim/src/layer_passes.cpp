@@ -22,36 +22,14 @@ using program::Program;
 
 constexpr auto kCompute = static_cast<std::size_t>(Lane::Compute);
 
-bool receives(std::size_t lane) {
-  switch (static_cast<Lane>(lane)) {
-    case Lane::PpRecvForward:
-    case Lane::PpRecvBackward:
-    case Lane::PpReturnRecvForward:
-    case Lane::PpReturnRecvBackward:
-      return true;
-    default:
-      return false;
-  }
+/// Null of an operation that is no message between stages.
+const program::PeerOp* message_of(const StageTables& tables, int instance) {
+  return std::get_if<program::PeerOp>(
+      &operation_of(*tables.program, tables.program->instances[at(instance)]).work);
 }
-
-/// Messages between stages share nothing (world.cpp), nor does the host.
-bool takes_of_the_device(std::size_t lane) {
-  switch (static_cast<Lane>(lane)) {
-    case Lane::Compute:
-    case Lane::Tp:
-    case Lane::Dp:
-    case Lane::Ep:
-    case Lane::Cp:
-    case Lane::FromHost:
-    case Lane::ToHost:
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool is_message(std::size_t lane) {
-  return receives(lane) || !(takes_of_the_device(lane) || lane == static_cast<std::size_t>(Lane::Host));
+bool receives(const StageTables& tables, int instance) {
+  const program::PeerOp* message = message_of(tables, instance);
+  return message != nullptr && !message->send;
 }
 
 /// Instances [begin, end) of a program: what a task runs of a layer.
@@ -145,8 +123,7 @@ class Alone {
   bool run() {
     if (!begins_with_its_computation()) return false;
     world_.resources.resize_activities(program::kNumLanes);
-    for (std::size_t i = listed_.begin; i < listed_.end; ++i)
-      queues_[tables_.lane[i]].push_back(i);
+    for (std::size_t i = listed_.begin; i < listed_.end; ++i) queues_[tables_.lane[i]].push_back(i);
     for (std::size_t done = 0; done < end_.size(); ++done)
       if (!go_on()) return false;
     return ends_with_its_computation();
@@ -191,7 +168,7 @@ class Alone {
       bool waits_inside = (begun & lane_bit(lane)) != 0;
       for (const int wait : waits(i)) {
         waits_inside |= is_inside(wait) || (previous && at(wait) == *previous);
-        if (i > listed_.begin && receives(tables_.lane[at(wait)]) && !is_awaited(wait)) return false;
+        if (i > listed_.begin && receives(tables_, wait) && !is_awaited(wait)) return false;
       }
       if (!waits_inside) return false;
       begun |= lane_bit(lane);
@@ -267,7 +244,9 @@ bool leaves_at_its_end(const StageTables& tables, Listed listed, const Alone& al
   for (std::size_t i = listed.end; i < tables.lane.size(); ++i) {
     const bool same_task =
         tables.program->instances[i].task == tables.program->instances[listed.begin].task;
-    if (tables.lane[i] == kCompute || !(same_task || is_message(tables.lane[i]))) continue;
+    if (tables.lane[i] == kCompute ||
+        !(same_task || message_of(tables, static_cast<int>(i)) != nullptr))
+      continue;
     const std::span<const int> waits =
         std::span(tables.waits)
             .subspan(at(tables.wait_begin[i]), at(tables.wait_begin[i + 1] - tables.wait_begin[i]));
@@ -287,8 +266,8 @@ LayerPass pass_of(const Program& program, Listed listed, const Alone& alone,
   LayerPass pass{.seconds = alone.seconds(), .awaited = alone.awaited()};
   for (std::size_t i = listed.begin; i < listed.end; ++i)
     pass.pieces.push_back(
-        {.kind = kind_of(program::make_span(program, program.instances[i], mesh, rank),
-                         mesh.config()),
+        {.kind =
+             kind_of(program::make_span(program, program.instances[i], mesh, rank), mesh.config()),
          .start = alone.start(i),
          .end = alone.end(i)});
   std::ranges::stable_sort(pass.pieces, {}, &LayerPass::Piece::start);
@@ -399,11 +378,6 @@ void time_layer_passes(World& world, const program::Mesh& mesh) {
   }
 }
 
-bool is_inside_passes(std::size_t lane) {
-  const auto which = static_cast<Lane>(lane);
-  return which == Lane::Tp || which == Lane::Cp || which == Lane::Ep;
-}
-
 std::optional<int> last_disturbed_task(const World& world, const Outcome& outcome) {
   std::optional<int> last;
   if (world.passes.empty()) return last;
@@ -413,8 +387,9 @@ std::optional<int> last_disturbed_task(const World& world, const Outcome& outcom
     const double* end = outcome.last.end.data() + outcome.offset[r];
     std::vector<std::pair<double, double>> beside;
     for (std::size_t lane = 0; lane < tables.lane_order.size(); ++lane)
-      if (lane != kCompute && takes_of_the_device(lane))
-        for (const int i : tables.lane_order[lane]) beside.emplace_back(start[i], end[i]);
+      if (lane != kCompute && lane != static_cast<std::size_t>(Lane::Host))
+        for (const int i : tables.lane_order[lane])
+          if (message_of(tables, i) == nullptr) beside.emplace_back(start[i], end[i]);
     std::ranges::sort(beside);
     std::size_t next = 0;
     double latest = -std::numeric_limits<double>::infinity();  // end of what began so far
@@ -430,7 +405,7 @@ std::optional<int> last_disturbed_task(const World& world, const Outcome& outcom
       double ready = free;
       for (int w = tables.wait_begin[at(i)]; w < tables.wait_begin[at(i) + 1]; ++w)
         if (const int wait = tables.waits[at(w)];
-            receives(tables.lane[at(wait)]) || instances[at(wait)].task == instances[at(i)].task ||
+            receives(tables, wait) || instances[at(wait)].task == instances[at(i)].task ||
             (awaited & lane_bit(tables.lane[at(wait)])) != 0)
           ready = std::max(ready, end[wait]);
       for (; next < beside.size() && beside[next].first < end[i]; ++next)

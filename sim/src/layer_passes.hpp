@@ -14,9 +14,6 @@ struct Outcome;
 /// and gives it the time that this takes. Fills World::inseparable_passes.
 void time_layer_passes(World& world, const program::Mesh& mesh);
 
-/// Lanes of which a pass may hold operations, besides the compute lane.
-bool is_inside_passes(std::size_t lane);
-
 /// The last task, of any rank in the last step, of which a pass did not go as by itself: it did not
 /// begin when its rank was free and its message there, or something ran beside it that takes of its
 /// device.

@@ -104,9 +104,9 @@ struct ClassSeconds {
   }
 };
 
-/// How often each instance of a program runs in a step of its plan, which may have more micro-batches
-/// than the program (PlayedPlan). Where layers run as one operation, those of their operations that
-/// are listed stand for all.
+/// How often each instance of a program runs in a step of its plan, which may have more
+/// micro-batches than the program (PlayedPlan). Where layers run as one operation, those of their
+/// operations that are listed stand for all.
 std::vector<double> times_run(const program::Program& program) {
   using Visits = std::tuple<int, program::TaskKind, bool>;  // to a layer, in the backward pass
   const auto visits_of = [&](const program::OperationInstance& instance) {
@@ -139,10 +139,6 @@ std::vector<double> times_run(const program::Program& program) {
   return times;
 }
 
-bool exchanges_activations(program::Lane lane) {
-  return lane == program::Lane::Tp || lane == program::Lane::Cp || lane == program::Lane::Ep;
-}
-
 ClassSeconds& class_of(std::array<ClassSeconds, 3>& classes, const std::string& signature) {
   if (signature.starts_with("linear.") || signature.starts_with("grouped_linear."))
     return classes[0];
@@ -167,7 +163,7 @@ std::vector<PredictionTerm> terms_of(const program::Program& program, const Clus
     const Price& price = prices.of(i);
     const program::Operation& operation = program::operation_of(program, instance);
     if (operation.lane == program::Lane::Dp) gradients_far.add(price, times[i]);
-    if (exchanges_activations(operation.lane)) exchange_far.add(price, times[i]);
+    if (program::exchanges_within_stage(operation.lane)) exchange_far.add(price, times[i]);
     if (std::holds_alternative<program::PeerOp>(operation.work)) pipeline_far.add(price, times[i]);
     if (operation.lane != program::Lane::Compute) continue;
     compute.add(price, times[i]);

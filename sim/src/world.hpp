@@ -55,7 +55,7 @@ struct LayerPass {
     double end = 0;
   };
   double seconds = 0;
-  LaneMask awaited = 0;  // lanes of what its first operation waits for
+  LaneMask awaited = 0;            // lanes of what its first operation waits for
   std::vector<Piece> pieces = {};  // by start; computation that goes on is one
 };
 

@@ -60,12 +60,11 @@ struct ListedOperations {
   // while the task before still runs.
   std::set<std::pair<std::string, TaskKind>> passes = {{"head", TaskKind::BackwardFull},
                                                        {"head", TaskKind::BackwardInput}};
-  bool operator==(const ListedOperations&) const = default;
 };
 
 /// The same for the simulator, of any number of micro-batches: a layer runs as one LayerPassOp in
-/// the tasks between a stage's first and last ones. What is not merged: the first two visits to each
-/// chunk, everything from where the first gradients are complete, and the communication that a
+/// the tasks between a stage's first and last ones. What is not merged: the first two visits to
+/// each chunk, everything from where the first gradients are complete, and the communication that a
 /// task begins and ends with, for it runs beside the tasks before and after.
 /// @returns nothing where more than half of all operations would be listed: with other
 /// communication between those of a layer (ZeRO-2 and 3), tasks that overlap two layers, few

@@ -194,6 +194,8 @@ constexpr int kNumLanes = 16;
 
 /// Does a lane carry activations from stage to stage? (Others of the pipeline carry gradients.)
 bool carries_activations(Lane lane);
+/// Does a lane carry what layers exchange within a stage?
+bool exchanges_within_stage(Lane lane);
 
 /// What an operation is for; also the key of the breakdown.
 enum class Phase { Forward, Recompute, InputGrad, WeightGrad, Reduce, Optimizer };
