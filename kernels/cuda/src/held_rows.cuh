@@ -97,6 +97,38 @@ bool with_held_row(std::int64_t size, const Body& body) {
   return true;
 }
 
+/// Chooses among the kernels of rows: held(HeldRow) where threads can hold one, else any(number of
+/// threads for a row, width of its packs), both as Count.
+template <class T, class Held, class Any>
+void with_row_kernel(std::int64_t size, bool aligned, const Held& held, const Any& any) {
+  if (aligned && with_held_row<T>(size, held)) return;
+  with_pack_width<kPackWidth<T>>(aligned, [&](auto width) {
+    with_row_group(size, [&](auto threads) { any(threads, width); });
+  });
+}
+
+/// Can what a norm's gradient reads and writes be accessed in packs?
+template <class T, class NormBackward>
+bool gradient_allows_packs(const NormBackward& op) {
+  const std::int64_t bytes = sizeof(T);
+  return allows_packs(kPackWidth<T>, {{op.dy, op.dy_stride, bytes},
+                                      {op.x, op.x_stride, bytes},
+                                      {op.weight, 0, bytes},
+                                      {op.dx, op.dx_stride, bytes},
+                                      {op.residual, op.dx_stride, bytes}});
+}
+
+/// Adds up the sums of a block's groups, a row of `rows` each, in one row of `columns`.
+template <class Group>
+__device__ void add_up_groups(const float* rows, std::int64_t columns, float* block_row) {
+  __syncthreads();
+  for (std::int64_t i = threadIdx.x; i < columns; i += blockDim.x) {
+    float total = 0.0F;
+    for (int group = 0; group < Group::kRowsPerBlock; ++group) total += rows[group * columns + i];
+    block_row[i] = total;
+  }
+}
+
 /// Bytes of dynamic shared memory for leave_partials: none where a row is a block's work.
 template <class Row>
 constexpr std::size_t shared_for_held(std::int64_t columns) {
@@ -117,14 +149,7 @@ __device__ void leave_partials(const Pack<Row::kWidth> (&sums)[kSums][Row::kPack
     for (int sum = 0; sum < kSums; ++sum)
       store_pack(rows + Row::group() * columns + sum * size + i, sums[sum][p]);
   });
-  if constexpr (Row::kRowsPerBlock > 1) {
-    __syncthreads();
-    for (std::int64_t i = threadIdx.x; i < columns; i += blockDim.x) {
-      float total = 0.0F;
-      for (int group = 0; group < Row::kRowsPerBlock; ++group) total += rows[group * columns + i];
-      block_row[i] = total;
-    }
-  }
+  if constexpr (Row::kRowsPerBlock > 1) add_up_groups<Row>(rows, columns, block_row);
 }
 
 }  // namespace meshplan::kernels::cuda

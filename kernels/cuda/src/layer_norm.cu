@@ -249,12 +249,7 @@ __global__ void backward_kernel(const LayerNormBackward op, std::int64_t rows_pe
   for (std::int64_t t = first + Group::group(); t < end; t += Group::kRowsPerBlock)
     backward_row<T, kThreads, width>(op, t, weight_sums, bias_sums);
   if (partials == nullptr) return;
-  __syncthreads();
-  for (std::int64_t i = threadIdx.x; i < columns; i += blockDim.x) {
-    float sum = 0.0F;
-    for (int group = 0; group < Group::kRowsPerBlock; ++group) sum += all_sums[group * columns + i];
-    partials[std::int64_t{blockIdx.x} * columns + i] = sum;
-  }
+  add_up_groups<Group>(all_sums, columns, partials + std::int64_t{blockIdx.x} * columns);
   sum_over_blocks<1>(partials, columns, tickets,
                      {.first = op.dweight != nullptr ? op.dweight : op.dbias,
                       .second = op.dbias,
@@ -271,15 +266,6 @@ bool is_aligned(const LayerNormForward& op) {
                                       {op.weight, 0, bytes},
                                       {op.bias, 0, bytes},
                                       {op.y, op.y_stride, bytes}});
-}
-template <class T>
-bool is_aligned(const LayerNormBackward& op) {
-  const std::int64_t bytes = sizeof(T);
-  return allows_packs(kPackWidth<T>, {{op.dy, op.dy_stride, bytes},
-                                      {op.x, op.x_stride, bytes},
-                                      {op.weight, 0, bytes},
-                                      {op.dx, op.dx_stride, bytes},
-                                      {op.residual, op.dx_stride, bytes}});
 }
 
 RowRanges ranges_of(const LayerNormBackward& op) {
@@ -299,19 +285,17 @@ void enqueue(const Context& context, const LayerNormForward& op) {
       return LaunchShape{.grid = dim3(static_cast<unsigned>(ceil_div(op.tokens, rows_per_block))),
                          .block = dim3(kRowThreads)};
     };
-    const bool aligned = is_aligned<T>(op);
-    if (aligned && with_held_row<T>(op.size, [&](auto row) {
+    with_row_kernel<T>(
+        op.size, is_aligned<T>(op),
+        [&](auto row) {
           using Row = decltype(row);
           launch(context, shape_of(Row::kRowsPerBlock), held_forward_kernel<Row>, op);
-        }))
-      return;
-    with_pack_width<kPackWidth<T>>(aligned, [&](auto width) {
-      with_row_group(op.size, [&](auto threads) {
-        constexpr int kThreads = decltype(threads)::value;
-        launch(context, shape_of(RowGroup<kThreads>::kRowsPerBlock),
-               forward_kernel<T, kThreads, decltype(width)::value>, op);
-      });
-    });
+        },
+        [&](auto threads, auto width) {
+          constexpr int kThreads = decltype(threads)::value;
+          launch(context, shape_of(RowGroup<kThreads>::kRowsPerBlock),
+                 forward_kernel<T, kThreads, decltype(width)::value>, op);
+        });
   });
 }
 
@@ -334,22 +318,21 @@ void enqueue(const Context& context, const LayerNormBackward& op) {
     using T = typename decltype(type)::type;
     LaunchShape shape{.grid = dim3(static_cast<unsigned>(ranges.num_blocks)),
                       .block = dim3(kRowThreads)};
-    const bool aligned = is_aligned<T>(op);
-    if (aligned && with_held_row<T>(op.size, [&](auto row) {
+    with_row_kernel<T>(
+        op.size, gradient_allows_packs<T>(op),
+        [&](auto row) {
           using Row = decltype(row);
           shape.shared_bytes = partials != nullptr ? shared_for_held<Row>(2 * op.size) : 0;
           launch(context, shape, held_backward_kernel<Row>, op, ranges.rows_per_block, partials,
                  context.tickets);
-        }))
-      return;
-    with_pack_width<kPackWidth<T>>(aligned, [&](auto width) {
-      with_row_group(op.size, [&](auto threads) {
-        constexpr int kThreads = decltype(threads)::value;
-        shape.shared_bytes = shared_for_sums(context, RowGroup<kThreads>::kRowsPerBlock * columns);
-        launch(context, shape, backward_kernel<T, kThreads, decltype(width)::value>, op,
-               ranges.rows_per_block, partials, context.tickets);
-      });
-    });
+        },
+        [&](auto threads, auto width) {
+          constexpr int kThreads = decltype(threads)::value;
+          shape.shared_bytes =
+              shared_for_sums(context, RowGroup<kThreads>::kRowsPerBlock * columns);
+          launch(context, shape, backward_kernel<T, kThreads, decltype(width)::value>, op,
+                 ranges.rows_per_block, partials, context.tickets);
+        });
   });
 }
 

@@ -23,8 +23,8 @@ struct LayerNormForward {
   const void* bias = nullptr;    // (D), or null
   void* y = nullptr;             // (T, D); may be x without a residual
   std::int64_t y_stride = 0;
-  float* mean = nullptr;     // (T)
-  float* inv_std = nullptr;  // (T)
+  float* mean = nullptr;           // (T)
+  float* inv_std = nullptr;        // (T)
   const void* residual = nullptr;  // (T, D), stride x_stride, or null
   void* sum = nullptr;             // with `residual`: (T, D), stride x_stride; may be either addend
 };

@@ -22,7 +22,7 @@ struct RmsNormForward {
   const void* weight = nullptr;  // (D)
   void* y = nullptr;             // (T, D); may be x without a residual
   std::int64_t y_stride = 0;
-  float* inv_rms = nullptr;  // (T)
+  float* inv_rms = nullptr;        // (T)
   const void* residual = nullptr;  // (T, D), stride x_stride, or null
   void* sum = nullptr;             // with `residual`: (T, D), stride x_stride; may be either addend
 };
