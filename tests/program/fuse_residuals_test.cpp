@@ -2,7 +2,6 @@
 // those of the parts is the parity tests' to say; kernels are compared in tests/kernels.
 #include <catch2/catch.hpp>
 
-#include "program/cost.hpp"
 #include "program/inspect.hpp"
 #include "program/plans.hpp"
 
@@ -10,11 +9,12 @@ namespace meshplan::program::residual_sums {  // files are compiled together
 namespace {
 
 using test::block_named;
+using test::bytes_of_layers;
 using test::gemma_style;
 using test::gpt2_style;
+using test::has_operation;
 using test::llama_style;
 using test::make_plan;
-using test::names_of;
 
 Program lowered(const models::ModelSpec& model, const ParallelConfig& parallel,
                 RecomputeKind kind = RecomputeKind::None, bool fused = true) {
@@ -32,21 +32,8 @@ const Operation& find(const std::vector<Operation>& operations, std::string_view
   return *found;
 }
 
-bool has(const std::vector<Operation>& operations, std::string_view name) {
-  const auto names = names_of(operations);
-  return std::ranges::find(names, name) != names.end();
-}
-
 bool adds_residual(const Operation& operation) {
   return std::get<ComputeOp>(operation.work).adds_residual;
-}
-
-double bytes_of_a_step(const Program& program) {
-  double total = 0;
-  for (const OperationInstance& instance : program.instances)
-    if (std::holds_alternative<ComputeOp>(operation_of(program, instance).work))
-      total += static_cast<double>(operation_cost(program, instance).bytes);
-  return total;
 }
 
 }  // namespace
@@ -55,8 +42,8 @@ TEST_CASE("A whole product adds the residual where it ends", "[program][fuse]") 
   for (const models::ModelSpec& model : {llama_style(), gpt2_style()}) {
     const Program program = lowered(model, {});
     const Block& block = block_named(program, "dense");
-    CHECK_FALSE(has(block.forward, "attention_add"));
-    CHECK_FALSE(has(block.forward, "mlp_add"));
+    CHECK_FALSE(has_operation(block.forward, "attention_add"));
+    CHECK_FALSE(has_operation(block.forward, "mlp_add"));
     const Operation& first = find(block.forward, "attention_out");
     CHECK(adds_residual(first));
     CHECK(first.inputs.back() == *block.input);
@@ -72,8 +59,8 @@ TEST_CASE("Behind a sum over the group the norm adds the residual", "[program][f
   for (const ParallelConfig& parallel : {ParallelConfig{.tp = 2}, {.tp = 2, .sp = true}}) {
     const Program program = lowered(llama_style(), parallel);
     const Block& block = block_named(program, "dense");
-    CHECK_FALSE(has(block.forward, "attention_add"));
-    CHECK(has(block.forward, "mlp_add"));  // no norm follows it in its layer
+    CHECK_FALSE(has_operation(block.forward, "attention_add"));
+    CHECK(has_operation(block.forward, "mlp_add"));  // no norm follows it in its layer
     CHECK_FALSE(adds_residual(find(block.forward, "attention_out")));
     const Operation& norm = find(block.forward, "mlp_norm");
     CHECK(adds_residual(norm));
@@ -90,8 +77,8 @@ TEST_CASE("Behind a sum over the group the norm adds the residual", "[program][f
 TEST_CASE("Between two norms the second one adds the residual", "[program][fuse]") {
   const Program program = lowered(gemma_style(), {});
   const Block& block = program.blocks[1];
-  CHECK_FALSE(has(block.forward, "attention_add"));
-  CHECK(has(block.forward, "mlp_add"));
+  CHECK_FALSE(has_operation(block.forward, "attention_add"));
+  CHECK(has_operation(block.forward, "mlp_add"));
   CHECK_FALSE(adds_residual(find(block.forward, "attention_out")));
   CHECK(adds_residual(find(block.forward, "mlp_norm")));
 }
@@ -100,7 +87,7 @@ TEST_CASE("What is computed again adds the residual again", "[program][fuse]") {
   const Program alone = lowered(llama_style(), {}, RecomputeKind::Full);
   const Block& block = block_named(alone, "dense");
   CHECK(adds_residual(find(block.backward, "attention_out", Phase::Recompute)));
-  CHECK_FALSE(has(block.backward, "attention_add"));
+  CHECK_FALSE(has_operation(block.backward, "attention_add"));
   const Program cut = lowered(llama_style(), {.tp = 2}, RecomputeKind::Full);
   CHECK(adds_residual(find(block_named(cut, "dense").backward, "mlp_norm", Phase::Recompute)));
   // Selective: the sum is kept, and the norm reads it.
@@ -117,7 +104,7 @@ TEST_CASE("A fused sum saves passes over the stream and keeps as much", "[progra
     const Program apart = lowered(llama_style(), parallel, RecomputeKind::None, false);
     const Program fused = lowered(llama_style(), parallel);
     CHECK(block_named(fused, "dense").saved_bytes == block_named(apart, "dense").saved_bytes);
-    return (bytes_of_a_step(apart) - bytes_of_a_step(fused)) / (4 * 8 * stream);
+    return (bytes_of_layers(apart) - bytes_of_layers(fused)) / (4 * 8 * stream);
   };
   CHECK(saved({}) == 4);
   CHECK(saved({.tp = 2}) == 1);

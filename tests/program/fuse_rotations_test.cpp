@@ -2,7 +2,6 @@
 // kernels are compared in tests/kernels/head_rms_norm_test.cpp.
 #include <catch2/catch.hpp>
 
-#include "program/cost.hpp"
 #include "program/inspect.hpp"
 #include "program/plans.hpp"
 
@@ -10,9 +9,10 @@ namespace meshplan::program::rotations {  // files are compiled together
 namespace {
 
 using test::block_named;
+using test::bytes_of_layers;
+using test::has_operation;
 using test::llama_style;
 using test::make_plan;
-using test::names_of;
 
 models::ModelSpec normed_heads() {
   models::ModelSpec model = llama_style();
@@ -27,23 +27,10 @@ Program lowered(const models::ModelSpec& model, bool fused,
   return lower(plan, 0, Pass::Training, {.fused_rotations = fused});
 }
 
-bool has(const std::vector<Operation>& operations, std::string_view name) {
-  const auto names = names_of(operations);
-  return std::ranges::find(names, name) != names.end();
-}
-
 const Operation& find(const std::vector<Operation>& operations, std::string_view name) {
   const auto found = std::ranges::find(operations, name, &Operation::name);
   REQUIRE(found != operations.end());
   return *found;
-}
-
-double bytes_of_a_step(const Program& program) {
-  double total = 0;
-  for (const OperationInstance& instance : program.instances)
-    if (std::holds_alternative<ComputeOp>(operation_of(program, instance).work))
-      total += static_cast<double>(operation_cost(program, instance).bytes);
-  return total;
 }
 
 }  // namespace
@@ -51,8 +38,8 @@ double bytes_of_a_step(const Program& program) {
 TEST_CASE("A norm of heads rotates them, and its gradient back", "[program][fuse]") {
   const Program program = lowered(normed_heads(), true);
   const Block& block = block_named(program, "dense");
-  CHECK_FALSE(has(block.forward, "rope"));
-  CHECK_FALSE(has(block.backward, "rope.input_grad"));
+  CHECK_FALSE(has_operation(block.forward, "rope"));
+  CHECK_FALSE(has_operation(block.backward, "rope.input_grad"));
   const Operation& norm = find(block.forward, "qk_norm");
   CHECK(std::get<ComputeOp>(norm.work).attributes.rope_size == 8);
   CHECK(norm.outputs.front() == find(block.forward, "attention").inputs.front());
@@ -68,20 +55,20 @@ TEST_CASE("A fused rotation saves its passes and keeps as much", "[program][fuse
   // Of 16 tokens, 8 query and 4 key heads of 8 elements in fp32: read and written, both ways; 4
   // layers, 8 micro-batches.
   const double pass = 16.0 * 12 * 8 * 4;
-  CHECK(bytes_of_a_step(apart) - bytes_of_a_step(fused) == 4 * 8 * 4 * pass);
+  CHECK(bytes_of_layers(apart) - bytes_of_layers(fused) == 4 * 8 * 4 * pass);
   CHECK(block_named(apart, "dense").saved_bytes == block_named(fused, "dense").saved_bytes);
 }
 
 TEST_CASE("What is computed again rotates again", "[program][fuse]") {
   const Program program = lowered(normed_heads(), true, RecomputeKind::Full);
   const Block& block = block_named(program, "dense");
-  CHECK_FALSE(has(block.backward, "rope"));
+  CHECK_FALSE(has_operation(block.backward, "rope"));
   CHECK(std::get<ComputeOp>(find(block.backward, "qk_norm").work).attributes.rope_size == 8);
 }
 
 TEST_CASE("Without a norm of heads a rotation stays an operation", "[program][fuse]") {
   const Program program = lowered(llama_style(), true);
-  CHECK(has(block_named(program, "dense").forward, "rope"));
+  CHECK(has_operation(block_named(program, "dense").forward, "rope"));
 }
 
 TEST_CASE("A norm of heads that rotates is measured by itself", "[program][fuse]") {

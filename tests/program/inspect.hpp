@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "program/cost.hpp"
 #include "program/lower.hpp"
 
 namespace meshplan::program::test {
@@ -30,6 +31,19 @@ inline std::vector<std::string> names_of(const std::vector<Operation>& operation
   std::vector<std::string> names;
   for (const Operation& operation : operations) names.push_back(operation.name);
   return names;
+}
+
+inline bool has_operation(const std::vector<Operation>& operations, std::string_view name) {
+  return std::ranges::find(operations, name, &Operation::name) != operations.end();
+}
+
+/// That the operations of all layers move in a step, as they are counted.
+inline double bytes_of_layers(const Program& program) {
+  double total = 0;
+  for (const OperationInstance& instance : program.instances)
+    if (std::holds_alternative<ComputeOp>(operation_of(program, instance).work))
+      total += static_cast<double>(operation_cost(program, instance).bytes);
+  return total;
 }
 
 /// "all_gather 512": each tensor-parallel collective with the elements that one rank passes in.

@@ -92,14 +92,13 @@ TEST_CASE("Operators priced from a tiny sample are flagged", "[sim][extrapolatio
   CHECK(extrapolations(plan, cluster).empty());
 }
 
-// Dozens of activations of 2^15 elements and more, of which only one of 2^24 was measured, at no time at all
-// and at so much that they are a part of the step.
+// Dozens of activations of 2^15 elements and more, of which only one of 2^24 was measured, at no
+// time at all and at so much that they are a part of the step.
 TEST_CASE("Small work below its samples matters only if it takes time", "[sim][extrapolation]") {
   const program::Plan plan = tiny_plan({}, 1);
   Cluster cluster = cpu_host(1, 1);
-  cluster.operators = {{.signature = "gated_activation.forward fp32 65536 256 silu",
-                        .seconds = 1e-9,
-                        .bytes = 2e8}};
+  cluster.operators = {
+      {.signature = "gated_activation.forward fp32 65536 256 silu", .seconds = 1e-9, .bytes = 2e8}};
   const std::string kind = "gated_activation.forward fp32";
   CHECK(find(extrapolations(plan, cluster), kind) == nullptr);
   cluster.operators.front().seconds = 1e3;

@@ -95,7 +95,8 @@ struct Product {
   Product() { fake() = {}; }
   bool run() { return gemm.try_run(context, plain_gemm(op), gemm_pointers(op), {}); }
 
-  alignas(256) std::array<float, 16> memory{};  // choices are by alignment: the same in every object
+  alignas(
+      256) std::array<float, 16> memory{};  // choices are by alignment: the same in every object
   Context context = {};
   LinearForward op{.shape = {3, 4, 8},
                    .dtype = DType::BF16,
