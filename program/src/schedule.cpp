@@ -15,6 +15,12 @@ struct Seen {
   int weight = 0;
 };
 
+Task later(Task task, int microbatches) {
+  task.microbatch += microbatches;
+  if (task.kind == TaskKind::Overlapped) task.backward_microbatch += microbatches;
+  return task;
+}
+
 // Each stage runs its list in order; a pass over all stages that starts nothing is a circular wait.
 class WaitCheck {
  public:
@@ -151,6 +157,20 @@ ChunkPlace place_of(ChunkPlacement placement, int num_stages, int virtual_stage)
   const ChunkPlace loop{.stage = virtual_stage % num_stages, .chunk = virtual_stage / num_stages};
   const bool returns = placement == ChunkPlacement::V && loop.chunk % 2 == 1;
   return {.stage = returns ? num_stages - 1 - loop.stage : loop.stage, .chunk = loop.chunk};
+}
+
+bool only_repeats(const std::vector<Task>& longer, const std::vector<Task>& tasks, int first,
+                  int end, int microbatches) {
+  const int length = end - first;
+  const int missing = static_cast<int>(longer.size()) - static_cast<int>(tasks.size());
+  if (first < 0 || length <= 0 || missing < 0 || missing % length != 0) return false;
+  for (int i = 0; i < static_cast<int>(longer.size()); ++i) {
+    const int beyond = i - end;
+    const int times = beyond < 0 ? 0 : std::min(beyond / length + 1, missing / length);
+    const int source = i - times * length;
+    if (longer[at(i)] != later(tasks[at(source)], times * microbatches)) return false;
+  }
+  return true;
 }
 
 bool splits_backward(const Schedule& schedule) {

@@ -74,7 +74,6 @@ class LastStep {
   /// micro-batches (Baccelli et al., "Synchronization and Linearity", 1992, section 3.7).
   std::optional<Window> repeating(const Repetition& wanted) const {
     const int period = wanted.period;
-    std::optional<program::Schedule> longer;  // a long one takes longer than a short play
     const std::vector<double> begins = begins_of_microbatches();
     const int groups = static_cast<int>(begins.size()) / period;  // a last one may not be whole
     for (int length = 1; 2 * length < groups; ++length)
@@ -82,8 +81,7 @@ class LastStep {
         const Window window{begins[at((last - length) * period)], begins[at(last * period)],
                             length * period};
         if (!(window.end > window.begin) || !repeats(window)) continue;
-        if (!longer) longer = program::schedule_of(*wanted.plan);
-        if (repeated_in(*longer, window)) return window;
+        if (repeated_in_schedule(window, *wanted.plan)) return window;
       }
     return std::nullopt;
   }
@@ -179,33 +177,23 @@ class LastStep {
     return head == lane.end() ? -1 : program_of(r).instances[at(*head)].task;
   }
 
-  /// Does the longer schedule have, on every rank, the tasks up to the end of the window, then
-  /// those of the window again and again, then the others?
-  bool repeated_in(const program::Schedule& longer, const Window& window) const {
-    for (std::size_t r = 0; r < world_.ranks.size(); ++r) {
-      const int first = task_at(r, window.begin), end = task_at(r, window.end);
-      if (first < 0 || end <= first) return false;
-      const std::vector<program::Task>& own = program_of(r).tasks;
-      const std::vector<program::Task>& tasks = longer.tasks[at(world_.ranks[r].stage)];
-      const int length = end - first;
-      const int missing = static_cast<int>(tasks.size() - own.size());
-      for (int i = 0; i < static_cast<int>(tasks.size()); ++i) {
-        const int beyond = i - end;
-        if (beyond >= missing && missing % length != 0) break;  // other repetitions would end it
-        const int times = beyond < 0 ? 0 : std::min(beyond, missing - 1) / length + 1;
-        const int source = beyond < 0         ? i
-                           : beyond < missing ? first + beyond % length
-                                              : i - missing;
-        if (tasks[at(i)] != later(own[at(source)], times * window.microbatches)) return false;
-      }
-    }
+  /// Has the schedule of more micro-batches, on every rank, the tasks up to the end of the window,
+  /// then those of the window again and again, then the others? What is so a few times is so any
+  /// number of times (schedule_test).
+  bool repeated_in_schedule(const Window& window, const program::Plan& longer) const {
+    constexpr int kTimes = 3;
+    const int own = world_.stages.front().program->plan.num_microbatches();
+    const int times =
+        std::clamp((longer.num_microbatches() - own) / window.microbatches, 1, kTimes);
+    const program::Schedule schedule =
+        program::make_schedule(longer.schedule, longer.parallel.pp,
+                               own + times * window.microbatches, longer.parallel.vpp);
+    for (std::size_t r = 0; r < world_.ranks.size(); ++r)
+      if (!program::only_repeats(schedule.tasks[at(world_.ranks[r].stage)], program_of(r).tasks,
+                                 task_at(r, window.begin), task_at(r, window.end),
+                                 window.microbatches))
+        return false;
     return true;
-  }
-
-  static program::Task later(program::Task task, int microbatches) {
-    task.microbatch += microbatches;
-    if (task.kind == program::TaskKind::Overlapped) task.backward_microbatch += microbatches;
-    return task;
   }
 
   /// Is a lane at the end of the window where it was at its begin?

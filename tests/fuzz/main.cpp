@@ -1,5 +1,6 @@
 // Feeds every reader with mutated inputs: scripts/fuzz.sh.
 //   fuzz --seconds 120 --seed 1 --corpus DIR --keep DIR [--reader NAME] [--jobs N]
+//   fuzz ... --most-seconds 2            an input that takes longer is a fault
 //   fuzz --replay READER FILE...         one input each
 //   fuzz --replay-all --corpus DIR       every file of the corpus
 #include <algorithm>
@@ -33,6 +34,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostReaders = 64;
 constexpr double kMinimizeSeconds = 30;
+constexpr std::size_t kMostPrinted = 2000;  // bytes of an input: where it was found may be gone
 
 struct Options {
   double seconds = 10;
@@ -185,7 +187,7 @@ class Campaign {
       const std::int64_t started = slot(job).started_ns;
       const auto waited = static_cast<double>(time_of(CLOCK_MONOTONIC) - started) * 1e-9;
       const double used = main_thread_seconds(worker) - slot(job).processor_s;
-      if (started != 0 && (used > kMostSeconds || waited > kMostSecondsWaited))
+      if (started != 0 && (used > most_seconds || waited > kMostSecondsWaited))
         kill(worker, SIGKILL);
     }
   }
@@ -197,7 +199,7 @@ class Campaign {
     const Slot& its = slot(job);
     std::string fault = its.fault;
     if (fault.empty() && WIFSIGNALED(status))
-      fault = WTERMSIG(status) == SIGKILL ? fmt::format("takes more than {} s", kMostSeconds)
+      fault = WTERMSIG(status) == SIGKILL ? fmt::format("takes more than {} s", most_seconds)
                                           : fmt::format("ended by signal {}", WTERMSIG(status));
     else if (fault.empty())
       fault = fmt::format("ended with {}", WEXITSTATUS(status));
@@ -214,6 +216,7 @@ class Campaign {
     kept_.push_back(file);
     fmt::print("FAULT {}: {}\n  again: {} --replay {} {}\n", reader.name, fault.substr(0, 600),
                fs::read_symlink("/proc/self/exe").string(), reader.name, file.string());
+    if (shorter.size() <= kMostPrinted) fmt::print("  input: {:?}\n", shorter);
     std::fflush(stdout);
   }
 
@@ -286,6 +289,8 @@ Options parse(int argc, char** argv) {
       options.reader = value();
     else if (name == "--jobs")
       options.jobs = std::max(1, std::stoi(value()));
+    else if (name == "--most-seconds")
+      most_seconds = std::stod(value());
     else if (name == "--replay-all")
       options.replay_all = true;
     else if (name == "--replay")

@@ -121,7 +121,7 @@ std::string fault_of(const Reader& reader, const std::string& text, bool shows_e
   constexpr int kLookEveryMs = 100;
   const auto give_up = Clock::now() + std::chrono::duration<double>(kMostSecondsWaited);
   bool over = false;
-  while (!over && Clock::now() < give_up && main_thread_seconds(child) <= kMostSeconds)
+  while (!over && Clock::now() < give_up && main_thread_seconds(child) <= most_seconds)
     over = poll(&waiting, 1, kLookEveryMs) > 0;
   if (!over) kill(child, SIGKILL);
   std::string fault(4096, '\0');
@@ -130,7 +130,7 @@ std::string fault_of(const Reader& reader, const std::string& text, bool shows_e
   close(ends[0]);
   int status = 0;
   waitpid(child, &status, 0);
-  if (!over) return fmt::format("takes more than {} s", kMostSeconds);
+  if (!over) return fmt::format("takes more than {} s", most_seconds);
   if (WIFSIGNALED(status)) return fmt::format("ended by signal {}", WTERMSIG(status));
   if (WEXITSTATUS(status) != 0) return fmt::format("ended with {}", WEXITSTATUS(status));
   return fault;

@@ -174,6 +174,51 @@ TEST_CASE("Generated schedules are valid, with fewer micro-batches than stages t
   }
 }
 
+TEST_CASE("What a generated schedule repeats three times it repeats any number of times",
+          "[program][schedule]") {
+  struct Generated {
+    ScheduleKind kind;
+    int chunks;
+  };
+  for (const auto& [kind, chunks] : {Generated{ScheduleKind::OneFOneB, 1},
+                                     {ScheduleKind::Interleaved, 2},
+                                     {ScheduleKind::Interleaved, 3},
+                                     {ScheduleKind::ZbH1, 1},
+                                     {ScheduleKind::ZbV, 2},
+                                     {ScheduleKind::DualPipeV, 2}})
+    for (int pp = 1; pp <= 4; ++pp) {
+      int found = 0;
+      for (int microbatches = 1; microbatches <= 4 * pp + 6; ++microbatches)
+        for (int more = 1; more <= 2 * pp; ++more) {
+          const Schedule own = make_schedule(kind, pp, microbatches, chunks);
+          const auto longer = [&](int times) {
+            return make_schedule(kind, pp, microbatches + times * more, chunks);
+          };
+          const std::vector<Schedule> few{longer(1), longer(2), longer(3)};
+          const Schedule many = longer(11);
+          for (int stage = 0; stage < pp; ++stage) {
+            const std::vector<Task>& tasks = own.tasks[static_cast<std::size_t>(stage)];
+            const auto repeats = [&](const Schedule& schedule, int first, int end) {
+              return only_repeats(schedule.tasks[static_cast<std::size_t>(stage)], tasks, first,
+                                  end, more);
+            };
+            const auto length = static_cast<int>(
+                few[0].tasks[static_cast<std::size_t>(stage)].size() - tasks.size());
+            for (int first = 0; first + length <= static_cast<int>(tasks.size()); ++first) {
+              const int end = first + length;
+              if (!std::ranges::all_of(few,
+                                       [&](const Schedule& s) { return repeats(s, first, end); }))
+                continue;
+              ++found;
+              CAPTURE(static_cast<int>(kind), pp, chunks, microbatches, more, stage, first, end);
+              REQUIRE(repeats(many, first, end));
+            }
+          }
+        }
+      CHECK(found > 0);
+    }
+}
+
 TEST_CASE("A missing or repeated task is reported with stage, micro-batch and count",
           "[program][schedule]") {
   Schedule missing = one_f_one_b(2, 3);

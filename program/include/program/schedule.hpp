@@ -95,6 +95,11 @@ std::int64_t generated_microbatches(ScheduleKind kind, int num_stages,
 /// @param num_chunks  read by Interleaved only
 Schedule make_schedule(ScheduleKind kind, int num_stages, int num_microbatches, int num_chunks = 1);
 
+/// Is `longer` what `tasks` would be with [first, end) again and again behind `end`, each time
+/// `microbatches` later? Both are tasks of one stage.
+bool only_repeats(const std::vector<Task>& longer, const std::vector<Task>& tasks, int first,
+                  int end, int microbatches);
+
 /// Does any task leave its weight gradients to a later one?
 bool splits_backward(const Schedule& schedule);
 
