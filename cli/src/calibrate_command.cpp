@@ -12,7 +12,7 @@
 #include "files.hpp"
 #include "inputs.hpp"
 #include "output.hpp"
-#include "program/trace.hpp"
+#include "program/trace/trace.hpp"
 #include "progress.hpp"
 #include "ranks.hpp"
 #include "reports/calibration_report.hpp"

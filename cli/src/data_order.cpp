@@ -9,8 +9,8 @@
 #include "exit_codes.hpp"
 #include "files.hpp"
 #include "output.hpp"
-#include "program/context.hpp"
-#include "program/mesh.hpp"
+#include "program/context/context.hpp"
+#include "program/plan/mesh.hpp"
 #include "reports/table.hpp"
 #include "runtime/data.hpp"
 

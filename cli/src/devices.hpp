@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "command_line.hpp"
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "runtime/device.hpp"
 #include "runtime/job.hpp"
 #include "runtime/reference_product.hpp"

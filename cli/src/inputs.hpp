@@ -7,7 +7,7 @@
 
 #include "command_line.hpp"
 #include "models/hugging_face.hpp"
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "sim/cluster.hpp"
 
 namespace meshplan::cli {

@@ -11,9 +11,9 @@
 #include "core/limits.hpp"
 #include "files.hpp"
 #include "inputs.hpp"
-#include "program/frozen.hpp"
-#include "program/schedule.hpp"
-#include "program/step_report.hpp"
+#include "program/plan/frozen.hpp"
+#include "program/schedule/schedule.hpp"
+#include "program/trace/step_report.hpp"
 #include "sim/pricing.hpp"
 
 namespace meshplan::cli {

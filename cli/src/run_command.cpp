@@ -14,7 +14,7 @@
 #include "inputs.hpp"
 #include "models/spec_difference.hpp"
 #include "output.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "ranks.hpp"
 #include "reports/catalog_report.hpp"
 #include "reports/machine_drift.hpp"

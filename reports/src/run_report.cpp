@@ -5,7 +5,7 @@
 
 #include "core/json_fields.hpp"
 #include "core/units.hpp"
-#include "program/cost.hpp"
+#include "program/cost/cost.hpp"
 #include "reports/comparison.hpp"
 #include "reports/machine_drift.hpp"
 #include "reports/search_report.hpp"

@@ -8,7 +8,7 @@
 #include "extrapolation_json.hpp"
 #include "models/counts.hpp"
 #include "planner/explain.hpp"
-#include "program/frozen.hpp"
+#include "program/plan/frozen.hpp"
 #include "reports/extrapolation_report.hpp"
 #include "reports/table.hpp"
 #include "terms_table.hpp"

@@ -1,5 +1,5 @@
 #include "core/error.hpp"
-#include "program/compression.hpp"
+#include "program/compression/compression.hpp"
 #include "runtime/executor.hpp"
 
 namespace meshplan::runtime {

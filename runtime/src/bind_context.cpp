@@ -1,6 +1,6 @@
 // Attention over the keys of other ranks, and the copies beside its exchanges.
 #include "bound_operands.hpp"
-#include "program/context.hpp"
+#include "program/context/context.hpp"
 
 namespace meshplan::runtime {
 

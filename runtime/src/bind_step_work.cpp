@@ -1,7 +1,7 @@
 // Executor: work on flat ranges at the end of a step, bound to what this rank owns of them.
 #include <algorithm>
 
-#include "program/offload.hpp"
+#include "program/memory/offload.hpp"
 #include "runtime/executor.hpp"
 
 namespace meshplan::runtime {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "program/address.hpp"
-#include "program/attention_inputs.hpp"
+#include "program/cost/attention_inputs.hpp"
+#include "program/memory/address.hpp"
 #include "runtime/operator_binding.hpp"
 
 namespace meshplan::runtime {

@@ -8,7 +8,7 @@
 #include "core/json_fields.hpp"
 #include "core/paths.hpp"
 #include "models/spec_difference.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "runtime/checkpoint.hpp"
 #include "runtime/checkpoint_layout.hpp"
 

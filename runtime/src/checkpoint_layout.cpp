@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "program/compression.hpp"
+#include "program/compression/compression.hpp"
 #include "program/shard_layout.hpp"
 
 namespace meshplan::runtime {

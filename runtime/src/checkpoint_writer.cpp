@@ -14,8 +14,8 @@
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "core/paths.hpp"
-#include "program/compression.hpp"
-#include "program/plan.hpp"
+#include "program/compression/compression.hpp"
+#include "program/plan/plan.hpp"
 
 namespace meshplan::runtime {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "core/error.hpp"
 #include "kernels/cross_entropy.hpp"
-#include "program/context.hpp"
+#include "program/context/context.hpp"
 #include "runtime/packed_batch.hpp"
 
 namespace meshplan::runtime {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "program/program.hpp"
-#include "program/step_report.hpp"
+#include "program/trace/step_report.hpp"
 #include "runtime/device.hpp"
 #include "runtime/issue_order.hpp"
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "channel.hpp"
-#include "program/collective_table.hpp"
+#include "program/calibration/collective_table.hpp"
 #include "progress_engine.hpp"
 #include "runtime/collective_algorithms.hpp"
 #include "runtime/communicator.hpp"

@@ -7,8 +7,8 @@
 #include "cold_memory.hpp"
 #include "core/error.hpp"
 #include "program/capture.hpp"
-#include "program/cost.hpp"
-#include "program/lower.hpp"
+#include "program/cost/cost.hpp"
+#include "program/lower/lower.hpp"
 #include "runtime/balanced_routing.hpp"
 #include "runtime/operator_binding.hpp"
 

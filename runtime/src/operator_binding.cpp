@@ -5,7 +5,7 @@
 
 #include "bound_operands.hpp"
 #include "core/error.hpp"
-#include "program/cost.hpp"
+#include "program/cost/cost.hpp"
 
 namespace meshplan::runtime {
 

@@ -3,7 +3,7 @@
 #include <functional>
 #include <span>
 
-#include "program/compression.hpp"
+#include "program/compression/compression.hpp"
 #include "runtime/checkpoint_layout.hpp"
 #include "runtime/initialize.hpp"
 

@@ -5,7 +5,7 @@
 
 #include "core/error.hpp"
 #include "core/units.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "runtime/checkpoint_writer.hpp"
 #include "runtime/data.hpp"
 #include "runtime/host_info.hpp"

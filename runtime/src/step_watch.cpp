@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "core/error.hpp"
-#include "program/cost.hpp"
+#include "program/cost/cost.hpp"
 #include "runtime/train.hpp"
 
 namespace meshplan::runtime {

@@ -10,7 +10,7 @@
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
-#include "program/address.hpp"
+#include "program/memory/address.hpp"
 #include "program/shard_layout.hpp"
 #include "runtime/mpi_session.hpp"
 

@@ -10,7 +10,7 @@
 #include "core/index.hpp"
 #include "core/units.hpp"
 #include "host_thread.hpp"
-#include "program/cost.hpp"
+#include "program/cost/cost.hpp"
 #include "program/shard_layout.hpp"
 
 namespace meshplan::sim {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "operator_table.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "sim/cluster.hpp"
 #include "sim/pricing.hpp"
 

@@ -6,8 +6,8 @@
 
 #include "chunk_maker.hpp"
 #include "core/index.hpp"
-#include "program/frozen.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
+#include "program/plan/frozen.hpp"
 
 namespace meshplan::sim {
 namespace {

@@ -14,8 +14,8 @@
 #include "models/graph.hpp"
 #include "operator_table.hpp"
 #include "plan_keys.hpp"
-#include "program/lower.hpp"
-#include "program/plan.hpp"
+#include "program/lower/lower.hpp"
+#include "program/plan/plan.hpp"
 #include "sim/cluster.hpp"
 
 namespace meshplan::sim {

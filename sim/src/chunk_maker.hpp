@@ -5,7 +5,7 @@
 
 #include "block_prices.hpp"
 #include "chunk_costs.hpp"
-#include "program/activations.hpp"
+#include "program/memory/activations.hpp"
 #include "sim/cluster.hpp"
 
 namespace meshplan::sim {

@@ -10,8 +10,8 @@
 #include "core/json_fields.hpp"
 #include "core/limits.hpp"
 #include "device_speeds.hpp"
-#include "program/collective_table.hpp"
-#include "program/cost.hpp"
+#include "program/calibration/collective_table.hpp"
+#include "program/cost/cost.hpp"
 #include "sim/cluster.hpp"
 
 namespace meshplan {

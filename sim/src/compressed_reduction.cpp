@@ -5,8 +5,8 @@
 
 #include "block_prices.hpp"
 #include "host_thread.hpp"
-#include "program/compression.hpp"
-#include "program/cost.hpp"
+#include "program/compression/compression.hpp"
+#include "program/cost/cost.hpp"
 
 namespace meshplan::sim {
 namespace {

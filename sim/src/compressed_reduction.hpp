@@ -3,7 +3,7 @@
 
 #include "gradient_buckets.hpp"
 #include "operator_table.hpp"
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 
 namespace meshplan::sim {
 

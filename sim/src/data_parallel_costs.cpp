@@ -5,7 +5,7 @@
 #include "element_bytes.hpp"
 #include "host_thread.hpp"
 #include "offload.hpp"
-#include "program/offload.hpp"
+#include "program/memory/offload.hpp"
 #include "sim/pricing.hpp"
 #include "stage_costs.hpp"
 

@@ -12,7 +12,7 @@
 #include "core/index.hpp"
 #include "layer_passes.hpp"
 #include "player.hpp"
-#include "program/cost.hpp"
+#include "program/cost/cost.hpp"
 #include "sim/memory.hpp"
 #include "sim/pricing.hpp"
 

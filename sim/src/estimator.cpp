@@ -11,7 +11,7 @@
 #include "node_stages.hpp"
 #include "plan_keys.hpp"
 #include "planned_schedule.hpp"
-#include "program/cost.hpp"
+#include "program/cost/cost.hpp"
 #include "sim/memory.hpp"
 #include "sim/pricing.hpp"
 #include "stage_memory.hpp"

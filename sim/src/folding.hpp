@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "program/mesh.hpp"
+#include "program/plan/mesh.hpp"
 #include "sim/cluster.hpp"
 
 namespace meshplan::sim {

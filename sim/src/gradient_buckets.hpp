@@ -9,7 +9,7 @@
 #include "chunk_costs.hpp"
 #include "operator_table.hpp"
 #include "priced_group.hpp"
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 
 namespace meshplan::sim {
 

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "program/mesh.hpp"
+#include "program/plan/mesh.hpp"
 #include "world.hpp"
 
 namespace meshplan::sim {

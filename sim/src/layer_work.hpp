@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "models/graph.hpp"
-#include "program/mesh.hpp"
+#include "program/plan/mesh.hpp"
 #include "program/program.hpp"
 #include "sim/execution_profile.hpp"
 #include "sim/training_run.hpp"

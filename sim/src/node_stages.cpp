@@ -5,7 +5,7 @@
 #include "core/index.hpp"
 #include "core/units.hpp"
 #include "node_types.hpp"
-#include "program/mesh.hpp"
+#include "program/plan/mesh.hpp"
 #include "sim/memory.hpp"
 
 namespace meshplan::sim {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cache_key.hpp"
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 
 namespace meshplan::sim {
 

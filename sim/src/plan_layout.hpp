@@ -5,7 +5,7 @@
 #include "chunk_costs.hpp"
 #include "gradient_buckets.hpp"
 #include "priced_group.hpp"
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "sim/cluster.hpp"
 
 namespace meshplan::sim {

@@ -5,7 +5,7 @@
 
 #include "compiled_schedule.hpp"
 #include "plan_keys.hpp"
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "sim/cluster.hpp"
 #include "wave_solver.hpp"
 

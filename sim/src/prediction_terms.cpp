@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "program/cost.hpp"
-#include "program/mesh.hpp"
+#include "program/cost/cost.hpp"
+#include "program/plan/mesh.hpp"
 #include "sim/extrapolation.hpp"
 #include "sim/pricing.hpp"
 

@@ -8,7 +8,7 @@
 #include "core/units.hpp"
 #include "offload.hpp"
 #include "operator_table.hpp"
-#include "program/cost.hpp"
+#include "program/cost/cost.hpp"
 
 namespace meshplan::sim {
 namespace {

@@ -7,7 +7,7 @@
 #include "compressed_reduction.hpp"
 #include "element_bytes.hpp"
 #include "host_thread.hpp"
-#include "program/cost.hpp"
+#include "program/cost/cost.hpp"
 
 namespace meshplan::sim {
 namespace {

@@ -6,7 +6,7 @@
 #include "chunk_costs.hpp"
 #include "gradient_buckets.hpp"
 #include "operator_table.hpp"
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 
 namespace meshplan::sim {
 

@@ -1,4 +1,4 @@
-#include "program/address.hpp"
+#include "program/memory/address.hpp"
 
 #include <catch2/catch.hpp>
 

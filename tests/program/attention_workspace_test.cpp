@@ -1,10 +1,10 @@
-#include "program/attention_workspace.hpp"
+#include "program/memory/attention_workspace.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "models/model_spec.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "program/plans.hpp"
 
 namespace meshplan::program {

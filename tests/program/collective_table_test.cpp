@@ -1,4 +1,4 @@
-#include "program/collective_table.hpp"
+#include "program/calibration/collective_table.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,11 +1,11 @@
-#include "program/compression.hpp"
+#include "program/compression/compression.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "program/cost.hpp"
+#include "program/cost/cost.hpp"
 #include "program/inspect.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "program/plans.hpp"
 #include "program/shard_layout.hpp"
 

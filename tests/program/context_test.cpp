@@ -1,14 +1,14 @@
 // Where the tokens of a sequence lie under context parallelism, and who attends to what.
-#include "program/context.hpp"
+#include "program/context/context.hpp"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 #include <set>
 
-#include "program/attention_inputs.hpp"
-#include "program/cost.hpp"
+#include "program/cost/attention_inputs.hpp"
+#include "program/cost/cost.hpp"
 #include "program/inspect.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "program/plans.hpp"
 
 namespace meshplan::program::test {

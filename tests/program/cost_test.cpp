@@ -1,4 +1,4 @@
-#include "program/cost.hpp"
+#include "program/cost/cost.hpp"
 
 #include <catch2/catch.hpp>
 #include <map>

@@ -2,10 +2,10 @@
 #include <numeric>
 #include <random>
 
-#include "program/context.hpp"
-#include "program/cost.hpp"
-#include "program/document_context.hpp"
-#include "program/lower.hpp"
+#include "program/context/context.hpp"
+#include "program/context/document_context.hpp"
+#include "program/cost/cost.hpp"
+#include "program/lower/lower.hpp"
 #include "program/plans.hpp"
 
 namespace meshplan::program::test {

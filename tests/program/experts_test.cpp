@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "program/cost.hpp"
+#include "program/cost/cost.hpp"
 #include "program/inspect.hpp"
 #include "program/plans.hpp"
 #include "program/shard_layout.hpp"

@@ -1,14 +1,14 @@
 // What a program no longer has where parameters are frozen, counted and compared with sums by hand.
-#include "program/frozen.hpp"
+#include "program/plan/frozen.hpp"
 
 #include <catch2/catch.hpp>
 #include <set>
 
 #include "models/counts.hpp"
-#include "program/address.hpp"
 #include "program/inspect.hpp"
+#include "program/memory/address.hpp"
 #include "program/plans.hpp"
-#include "program/zero.hpp"
+#include "program/zero/zero.hpp"
 
 namespace meshplan::program {
 namespace {

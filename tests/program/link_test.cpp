@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/index.hpp"
-#include "program/address.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
+#include "program/memory/address.hpp"
 #include "program/plans.hpp"
 #include "support/posting_waits.hpp"
 

@@ -1,4 +1,4 @@
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 
 #include <catch2/catch.hpp>
 #include <map>
@@ -6,7 +6,7 @@
 
 #include "program/inspect.hpp"
 #include "program/plans.hpp"
-#include "program/program_json.hpp"
+#include "program/trace/program_json.hpp"
 
 namespace meshplan::program {
 namespace {

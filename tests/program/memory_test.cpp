@@ -3,8 +3,8 @@
 #include <span>
 
 #include "models/counts.hpp"
-#include "program/address.hpp"
 #include "program/inspect.hpp"
+#include "program/memory/address.hpp"
 #include "program/plans.hpp"
 
 namespace meshplan::program {

@@ -1,4 +1,4 @@
-#include "program/mesh.hpp"
+#include "program/plan/mesh.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

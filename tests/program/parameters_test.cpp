@@ -2,8 +2,8 @@
 #include <map>
 #include <set>
 
-#include "program/address.hpp"
 #include "program/inspect.hpp"
+#include "program/memory/address.hpp"
 #include "program/plans.hpp"
 
 namespace meshplan::program {

@@ -1,9 +1,9 @@
-#include "program/plan_settings.hpp"
+#include "program/plan/plan_settings.hpp"
 
 #include <catch2/catch.hpp>
 
 #include "core/error.hpp"
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "program/plans.hpp"
 
 namespace meshplan::program {

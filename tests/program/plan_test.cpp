@@ -1,4 +1,4 @@
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>

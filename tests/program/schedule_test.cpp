@@ -1,4 +1,4 @@
-#include "program/schedule.hpp"
+#include "program/schedule/schedule.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-#include "program/step_report.hpp"
+#include "program/trace/step_report.hpp"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>

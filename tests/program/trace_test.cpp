@@ -1,4 +1,4 @@
-#include "program/trace.hpp"
+#include "program/trace/trace.hpp"
 
 #include <catch2/catch.hpp>
 #include <map>

@@ -1,11 +1,11 @@
-#include "program/zero.hpp"
+#include "program/zero/zero.hpp"
 
 #include <catch2/catch.hpp>
 #include <map>
 #include <set>
 
-#include "program/address.hpp"
 #include "program/inspect.hpp"
+#include "program/memory/address.hpp"
 #include "program/plans.hpp"
 
 namespace meshplan::program {

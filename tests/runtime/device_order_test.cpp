@@ -5,9 +5,9 @@
 #include <map>
 #include <set>
 
-#include "program/address.hpp"
-#include "program/cost.hpp"
-#include "program/lower.hpp"
+#include "program/cost/cost.hpp"
+#include "program/lower/lower.hpp"
+#include "program/memory/address.hpp"
 #include "program/plans.hpp"
 #include "runtime/executor.hpp"
 #include "runtime/issue_order.hpp"

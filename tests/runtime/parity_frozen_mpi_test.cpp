@@ -8,7 +8,7 @@
 #include <iostream>
 #include <map>
 
-#include "program/frozen.hpp"
+#include "program/plan/frozen.hpp"
 #include "runtime/parity_job.hpp"
 #include "runtime/parity_models.hpp"
 #include "runtime/parity_techniques.hpp"

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "core/hash.hpp"
-#include "program/context.hpp"
+#include "program/context/context.hpp"
 #include "program/shard_layout.hpp"
 #include "runtime/learning_rate.hpp"
 #include "runtime/loss_scale.hpp"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "kernels/backend.hpp"
-#include "program/lower.hpp"
-#include "program/plan.hpp"
+#include "program/lower/lower.hpp"
+#include "program/plan/plan.hpp"
 #include "program/plans.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/packed_batch.hpp"

@@ -10,7 +10,7 @@
 #include "core/hash.hpp"
 #include "kernels/cpu_backend.hpp"
 #include "mpi_test_session.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "runtime/host_communicator.hpp"
 #include "runtime/parity_support.hpp"
 #include "runtime/trainer.hpp"

@@ -7,7 +7,7 @@
 
 #include "cpu_backend.hpp"
 #include "mpi_test_session.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "program/shard_layout.hpp"
 #include "runtime/host_communicator.hpp"
 #include "runtime/mpi_session.hpp"

@@ -6,8 +6,8 @@
 
 #include "kernels/cpu_backend.hpp"
 #include "mpi_test_session.hpp"
-#include "program/cost.hpp"
-#include "program/lower.hpp"
+#include "program/cost/cost.hpp"
+#include "program/lower/lower.hpp"
 #include "runtime/host_communicator.hpp"
 #include "runtime/parity_models.hpp"
 #include "runtime/step_watch.hpp"

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "program/activations.hpp"
+#include "program/memory/activations.hpp"
 #include "sim/engine.hpp"
 #include "sim/estimator.hpp"
 #include "sim/memory.hpp"

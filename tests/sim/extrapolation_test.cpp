@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "plans.hpp"
-#include "program/collective_table.hpp"
+#include "program/calibration/collective_table.hpp"
 #include "sim/engine.hpp"
 #include "sim/prediction_terms.hpp"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "program/collective_table.hpp"
+#include "program/calibration/collective_table.hpp"
 #include "program/program.hpp"
 #include "sim/cluster.hpp"
 

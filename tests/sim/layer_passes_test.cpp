@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 #include <fmt/ranges.h>
 
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "sim/engine.hpp"
 #include "sim/plans.hpp"
 #include "sim/random_plans.hpp"

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "plans.hpp"
-#include "program/activations.hpp"
+#include "program/memory/activations.hpp"
 #include "sim/engine.hpp"
 #include "sim/memory.hpp"
 

@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "core/statistics.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "sim/engine.hpp"
 #include "sim/estimator.hpp"
 #include "sim/simulated_step.hpp"

@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "sim/engine.hpp"
 #include "sim/memory.hpp"
 #include "sim/plans.hpp"

@@ -8,8 +8,8 @@
 
 #include "../../sim/src/stage_work.hpp"
 #include "models/model_spec.hpp"
-#include "program/cost.hpp"
-#include "program/lower.hpp"
+#include "program/cost/cost.hpp"
+#include "program/lower/lower.hpp"
 
 namespace meshplan::sim {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "planner/space.hpp"
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "sim/cluster.hpp"
 #include "sim/memory.hpp"
 #include "sim/simulated_step.hpp"

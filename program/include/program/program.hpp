@@ -17,10 +17,10 @@
 
 #include "core/dtype.hpp"
 #include "models/graph.hpp"
-#include "program/document_context.hpp"
-#include "program/mesh.hpp"
-#include "program/plan.hpp"
-#include "program/schedule.hpp"
+#include "program/context/document_context.hpp"
+#include "program/plan/mesh.hpp"
+#include "program/plan/plan.hpp"
+#include "program/schedule/schedule.hpp"
 
 namespace meshplan::program {
 

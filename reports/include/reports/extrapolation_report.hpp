@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "sim/extrapolation.hpp"
 #include "sim/prediction_terms.hpp"
 

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "program/calibration.hpp"
-#include "program/plan.hpp"
+#include "program/calibration/calibration.hpp"
+#include "program/plan/plan.hpp"
 #include "runtime/device.hpp"
 #include "runtime/job_layout.hpp"
 #include "runtime/measure_collectives.hpp"

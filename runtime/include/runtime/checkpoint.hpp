@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "runtime/loss_scale.hpp"
 #include "runtime/parameter_source.hpp"
 #include "runtime/safetensors.hpp"

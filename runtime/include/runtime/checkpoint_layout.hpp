@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "program/zero.hpp"
+#include "program/zero/zero.hpp"
 #include "runtime/tensor_box.hpp"
 
 namespace meshplan::runtime {

@@ -9,7 +9,7 @@
 
 #include "kernels/backend.hpp"
 #include "kernels/product_tuning.hpp"
-#include "program/calibration.hpp"
+#include "program/calibration/calibration.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/issue_order.hpp"
 #include "runtime/staging_communicator.hpp"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "program/program.hpp"
-#include "program/step_report.hpp"
-#include "program/zero.hpp"
+#include "program/trace/step_report.hpp"
+#include "program/zero/zero.hpp"
 #include "runtime/arena.hpp"
 #include "runtime/device.hpp"
 #include "runtime/groups.hpp"

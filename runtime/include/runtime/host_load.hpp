@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "program/machine_speed.hpp"
+#include "program/calibration/machine_speed.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/job_layout.hpp"
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "kernels/backend.hpp"
-#include "program/zero.hpp"
+#include "program/zero/zero.hpp"
 #include "runtime/arena.hpp"
 
 namespace meshplan::runtime {

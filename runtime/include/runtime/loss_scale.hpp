@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 
 namespace meshplan::runtime {
 

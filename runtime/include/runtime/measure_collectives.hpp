@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "program/machine_speed.hpp"
-#include "program/samples.hpp"
+#include "program/calibration/machine_speed.hpp"
+#include "program/calibration/samples.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/device.hpp"
 #include "runtime/job_layout.hpp"

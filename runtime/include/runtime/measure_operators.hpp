@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "program/machine_speed.hpp"
-#include "program/operator_sample.hpp"
-#include "program/plan.hpp"
+#include "program/calibration/machine_speed.hpp"
+#include "program/calibration/operator_sample.hpp"
+#include "program/plan/plan.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/device.hpp"
 #include "runtime/reference_product.hpp"

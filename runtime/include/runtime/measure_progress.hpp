@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/backend.hpp"
-#include "program/calibration.hpp"
+#include "program/calibration/calibration.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/job_layout.hpp"
 

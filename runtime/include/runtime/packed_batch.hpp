@@ -4,7 +4,7 @@
 #include <functional>
 #include <span>
 
-#include "program/document_context.hpp"
+#include "program/context/document_context.hpp"
 #include "runtime/executor.hpp"
 
 namespace meshplan::runtime {

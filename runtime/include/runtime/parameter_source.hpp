@@ -5,7 +5,7 @@
 #include <string>
 
 #include "kernels/backend.hpp"
-#include "program/zero.hpp"
+#include "program/zero/zero.hpp"
 #include "runtime/arena.hpp"
 #include "runtime/tensor_box.hpp"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "runtime/checkpoint_options.hpp"
 #include "runtime/checkpoint_writer.hpp"
 #include "runtime/data.hpp"

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "program/step_report.hpp"
+#include "program/trace/step_report.hpp"
 #include "runtime/rank_times.hpp"
 #include "runtime/trainer.hpp"
 #include "runtime/warnings.hpp"

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "program/plan.hpp"
-#include "program/step_report.hpp"
-#include "program/trace.hpp"
+#include "program/plan/plan.hpp"
+#include "program/trace/step_report.hpp"
+#include "program/trace/trace.hpp"
 #include "runtime/checkpoint_options.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/device.hpp"

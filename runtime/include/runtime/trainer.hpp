@@ -4,7 +4,7 @@
 #include <memory>
 #include <optional>
 
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "runtime/checkpoint_writer.hpp"
 #include "runtime/device.hpp"
 #include "runtime/executor.hpp"

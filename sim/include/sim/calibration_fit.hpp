@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "program/calibration.hpp"
+#include "program/calibration/calibration.hpp"
 #include "sim/cluster.hpp"
 
 namespace meshplan::sim {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "sim/cluster.hpp"
 #include "sim/step_prediction.hpp"
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "sim/breakdown.hpp"
 #include "sim/cluster.hpp"
 #include "sim/engine.hpp"

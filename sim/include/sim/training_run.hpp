@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "models/model_spec.hpp"
-#include "program/parallel_config.hpp"
+#include "program/plan/parallel_config.hpp"
 
 namespace meshplan::sim {
 
