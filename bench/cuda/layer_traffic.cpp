@@ -10,7 +10,7 @@
 namespace meshplan::bench {
 namespace {
 
-using models::OpKind;
+using OpKind = program::ComputeKind;
 using program::ComputeOp;
 using program::Operation;
 using program::OperationInstance;

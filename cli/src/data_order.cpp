@@ -11,6 +11,7 @@
 #include "output.hpp"
 #include "program/context/context.hpp"
 #include "program/plan/mesh.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "reports/table.hpp"
 #include "runtime/data.hpp"
 

@@ -9,6 +9,7 @@
 #include "files.hpp"
 #include "output.hpp"
 #include "plan_options.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "progress.hpp"
 #include "reports/search_report.hpp"
 #include "threads.hpp"

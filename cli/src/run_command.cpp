@@ -15,6 +15,7 @@
 #include "models/spec_difference.hpp"
 #include "output.hpp"
 #include "program/lower/lower.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "ranks.hpp"
 #include "reports/catalog_report.hpp"
 #include "reports/machine_drift.hpp"

@@ -9,6 +9,8 @@
 #include "files.hpp"
 #include "output.hpp"
 #include "planner/space.hpp"
+#include "program/schedule/csv.hpp"
+#include "program/schedule/generators.hpp"
 #include "reports/schedule_report.hpp"
 
 namespace meshplan::cli {

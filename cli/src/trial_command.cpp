@@ -9,6 +9,7 @@
 #include "exit_codes.hpp"
 #include "files.hpp"
 #include "output.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "progress.hpp"
 #include "ranks.hpp"
 #include "reports/comparison.hpp"

@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "evaluation.hpp"
+#include "program/checks/check.hpp"
 
 namespace meshplan::planner {
 namespace {

@@ -26,14 +26,14 @@ bool has_routed_size(const Operation& operation, int ep) {
   if (compute == nullptr) return false;
   const bool forward = operation.phase == Phase::Forward || operation.phase == Phase::Recompute;
   switch (compute->kind) {
-    case models::OpKind::ExchangeSizes:
-    case models::OpKind::RegroupRows:
-    case models::OpKind::GroupedLinear:
+    case ComputeKind::ExchangeSizes:
+    case ComputeKind::RegroupRows:
+    case ComputeKind::GroupedLinear:
       return true;
-    case models::OpKind::Activation:
-    case models::OpKind::GatedActivation:
+    case ComputeKind::Activation:
+    case ComputeKind::GatedActivation:
       return operation.inputs.size() > (forward ? 1 : 2);  // the offsets of routed rows
-    case models::OpKind::BiasAdd:                          // of experts whose weights are frozen
+    case ComputeKind::BiasAdd:                             // of experts whose weights are frozen
       return !forward && operation.inputs.size() > 1;
     default:
       return false;

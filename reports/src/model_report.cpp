@@ -5,6 +5,7 @@
 
 #include "core/json_fields.hpp"
 #include "models/counts.hpp"
+#include "program/checks/check.hpp"
 #include "program/plan/plan.hpp"
 #include "reports/catalog_report.hpp"
 #include "reports/search_report.hpp"

@@ -9,6 +9,7 @@
 #include "models/counts.hpp"
 #include "planner/explain.hpp"
 #include "program/plan/frozen.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "reports/extrapolation_report.hpp"
 #include "reports/table.hpp"
 #include "terms_table.hpp"

@@ -13,6 +13,7 @@
 #include "planner/space.hpp"
 #include "program/cost/cost.hpp"
 #include "program/lower/lower.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "reports/extrapolation_report.hpp"
 #include "reports/search_report.hpp"
 #include "reports/table.hpp"

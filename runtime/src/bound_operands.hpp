@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "program/cost/attention_inputs.hpp"
+#include "program/attention_inputs.hpp"
 #include "program/memory/address.hpp"
 #include "runtime/operator_binding.hpp"
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "program/checks/check.hpp"
 #include "runtime/host_info.hpp"
 #include "runtime/host_load.hpp"
 #include "runtime/measure_device.hpp"

@@ -9,6 +9,7 @@
 #include "core/paths.hpp"
 #include "models/spec_difference.hpp"
 #include "program/lower/lower.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "runtime/checkpoint.hpp"
 #include "runtime/checkpoint_layout.hpp"
 

@@ -16,6 +16,7 @@
 #include "core/paths.hpp"
 #include "program/compression/compression.hpp"
 #include "program/plan/plan.hpp"
+#include "program/plan_file/plan_file.hpp"
 
 namespace meshplan::runtime {
 namespace {

@@ -9,6 +9,7 @@
 #include "core/statistics.hpp"
 #include "operator_bench.hpp"
 #include "program/cost/cost.hpp"
+#include "program/cost/step_cost.hpp"
 #include "program/lower/lower.hpp"
 #include "runtime/call_timer.hpp"
 #include "runtime/sampling.hpp"

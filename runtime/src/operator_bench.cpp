@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "program/capture.hpp"
 #include "program/cost/cost.hpp"
+#include "program/cost/step_cost.hpp"
 #include "program/lower/lower.hpp"
 #include "runtime/balanced_routing.hpp"
 #include "runtime/operator_binding.hpp"

@@ -9,7 +9,7 @@
 
 namespace meshplan::runtime {
 
-using models::OpKind;
+using OpKind = program::ComputeKind;
 
 OperatorBinder::OperatorBinder(kernels::Backend& backend, const program::Program& program,
                                RankPlace place, Resolve resolve, const float* gradient_scale,

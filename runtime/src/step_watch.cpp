@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "program/cost/cost.hpp"
+#include "program/cost/model_flops.hpp"
 #include "runtime/train.hpp"
 
 namespace meshplan::runtime {

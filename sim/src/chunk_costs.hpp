@@ -106,7 +106,7 @@ class ChunkCosts {
   /// Stages that are lowered and priced when they are first asked for.
   struct Pipeline {
     program::Plan plan;  // of two layers a stage
-    program::ExecutionProfile profile;
+    program::LoweringProfile profile;
     TaskGroups groups;
     CacheKey program;                                   // what its programs depend on
     std::map<std::pair<int, int>, StagePrices> stages;  // by class of layer and stage

@@ -13,6 +13,7 @@
 #include "layer_passes.hpp"
 #include "player.hpp"
 #include "program/cost/cost.hpp"
+#include "program/schedule/generators.hpp"
 #include "sim/memory.hpp"
 #include "sim/pricing.hpp"
 

@@ -12,6 +12,7 @@
 #include "plan_keys.hpp"
 #include "planned_schedule.hpp"
 #include "program/cost/cost.hpp"
+#include "program/cost/model_flops.hpp"
 #include "sim/memory.hpp"
 #include "sim/pricing.hpp"
 #include "stage_memory.hpp"

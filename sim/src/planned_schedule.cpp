@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "host_thread.hpp"
+#include "program/schedule/generators.hpp"
 
 namespace meshplan::sim {
 namespace {

@@ -9,6 +9,7 @@
 #include "offload.hpp"
 #include "operator_table.hpp"
 #include "program/cost/cost.hpp"
+#include "program/cost/step_cost.hpp"
 
 namespace meshplan::sim {
 namespace {

@@ -8,6 +8,7 @@
 #include "element_bytes.hpp"
 #include "host_thread.hpp"
 #include "program/cost/cost.hpp"
+#include "program/cost/step_cost.hpp"
 
 namespace meshplan::sim {
 namespace {

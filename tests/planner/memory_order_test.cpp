@@ -6,6 +6,7 @@
 
 #include "planner/explain.hpp"
 #include "planner/search.hpp"
+#include "program/checks/check.hpp"
 
 namespace meshplan::planner {
 namespace {

@@ -7,6 +7,8 @@
 
 #include "core/error.hpp"
 #include "fake_costs.hpp"
+#include "program/checks/check.hpp"
+#include "program/plan_file/plan_file.hpp"
 
 using namespace meshplan;
 using namespace meshplan::planner;

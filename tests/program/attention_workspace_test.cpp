@@ -1,4 +1,4 @@
-#include "program/memory/attention_workspace.hpp"
+#include "memory/attention_workspace.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

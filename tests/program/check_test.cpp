@@ -1,4 +1,6 @@
 // One failing plan per rule: the message gives the values, and what would be valid.
+#include "program/checks/check.hpp"
+
 #include <catch2/catch.hpp>
 #include <limits>
 

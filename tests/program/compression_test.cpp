@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "checks/program_errors.hpp"
+#include "program/checks/check.hpp"
 #include "program/cost/cost.hpp"
 #include "program/inspect.hpp"
 #include "program/lower/lower.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "program/plans.hpp"
 #include "program/shard_layout.hpp"
 

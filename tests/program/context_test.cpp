@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 #include <set>
 
-#include "program/cost/attention_inputs.hpp"
+#include "checks/program_errors.hpp"
+#include "program/attention_inputs.hpp"
+#include "program/checks/check.hpp"
 #include "program/cost/cost.hpp"
 #include "program/inspect.hpp"
 #include "program/lower/lower.hpp"
@@ -153,7 +155,7 @@ TEST_CASE("a ring's next keys are on their way while attention reads the last",
   for (std::size_t i = 0; i < program.instances.size(); ++i) {
     const Operation& attention = operation_of(program, program.instances[i]);
     const auto* work = std::get_if<ComputeOp>(&attention.work);
-    if (work == nullptr || work->kind != models::OpKind::Attention) continue;
+    if (work == nullptr || work->kind != ComputeKind::Attention) continue;
     for (std::size_t shift = 0; shift < i; ++shift) {
       const Operation& other = operation_of(program, program.instances[shift]);
       if (program.instances[shift].layer != program.instances[i].layer ||
@@ -186,7 +188,7 @@ TEST_CASE("each softmax is joined by its sink once, whatever ranks hold its keys
     for (const auto* operations : {&layer.forward, &layer.backward})
       for (const Operation& operation : *operations) {
         const auto* work = std::get_if<ComputeOp>(&operation.work);
-        if (work == nullptr || work->kind != models::OpKind::Attention) continue;
+        if (work == nullptr || work->kind != ComputeKind::Attention) continue;
         if (operation.phase == Phase::Forward && attention_inputs(layer.values, operation).sinks) {
           CHECK(work->ring_step.value_or(0) == 0);
           ++read;
@@ -239,7 +241,7 @@ TEST_CASE("over all ranks attention costs what it does on one", "[program][conte
     const Program program = lower(plan, 0);
     for (const OperationInstance& instance : program.instances) {
       const auto* work = std::get_if<ComputeOp>(&operation_of(program, instance).work);
-      if (work != nullptr && work->kind == models::OpKind::Attention)
+      if (work != nullptr && work->kind == ComputeKind::Attention)
         flops += operation_cost(program, instance).flops;
     }
     return flops;

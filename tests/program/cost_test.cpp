@@ -5,18 +5,18 @@
 #include <set>
 
 #include "models/counts.hpp"
+#include "program/cost/model_flops.hpp"
 #include "program/inspect.hpp"
 #include "program/plans.hpp"
 
 namespace meshplan::program {
 namespace {
 
-using models::OpKind;
 using test::make_plan;
 
 /// FLOPs of all instances of a step, by kind of operation.
-std::map<OpKind, double> flops_by_kind(const Program& program) {
-  std::map<OpKind, double> flops;
+std::map<ComputeKind, double> flops_by_kind(const Program& program) {
+  std::map<ComputeKind, double> flops;
   for (const OperationInstance& instance : program.instances)
     if (const auto* compute = std::get_if<ComputeOp>(&operation_of(program, instance).work))
       flops[compute->kind] += operation_cost(program, instance).flops;
@@ -48,7 +48,7 @@ TEST_CASE("Linears execute three times their forward, as the model's count says"
   // 2 T in out per product: qkv 64*128, out 64*64, gate and up 64*192, down 96*64; head 64*512.
   const double per_token = 2.0 * (4 * (64 * 128 + 64 * 64 + 64 * 192 + 96 * 64) + 64 * 512);
   const double tokens = 8 * 16;
-  CHECK(flops_by_kind(lower(unpadded(), 0))[OpKind::Linear] == 3 * per_token * tokens);
+  CHECK(flops_by_kind(lower(unpadded(), 0))[ComputeKind::Linear] == 3 * per_token * tokens);
 }
 
 TEST_CASE("One rank executes the model's FLOPs, attention's diagonal and its recompute of scores",
@@ -60,15 +60,16 @@ TEST_CASE("One rank executes the model's FLOPs, attention's diagonal and its rec
   double attention = 0;
   const auto add = [&](const models::LayerGraph& layer) {
     for (const models::Op& op : layer.ops)
-      (op.kind == OpKind::Attention ? attention : linear) +=
+      (op.kind == models::OpKind::Attention ? attention : linear) +=
           models::training_flops(op, layer, step, plan.workload.seq_len).value;
   };
   for (const int kind : graph.layer_kind) add(graph.kinds[static_cast<std::size_t>(kind)]);
   add(graph.head);
   auto executed = flops_by_kind(lower(plan, 0));
-  CHECK(executed[OpKind::Linear] == Approx(linear).epsilon(1e-12));
+  CHECK(executed[ComputeKind::Linear] == Approx(linear).epsilon(1e-12));
   // The model counts S/2 keys and 6 products; executed are (S+1)/2 keys and 7 (scores once more).
-  CHECK(executed[OpKind::Attention] == Approx(attention * 17.0 / 16.0 * 7.0 / 6.0).epsilon(1e-12));
+  CHECK(executed[ComputeKind::Attention] ==
+        Approx(attention * 17.0 / 16.0 * 7.0 / 6.0).epsilon(1e-12));
   CHECK(model_flops_per_step(plan) == Approx(linear + attention).epsilon(1e-12));
 }
 
@@ -78,7 +79,7 @@ TEST_CASE("The FLOPs of a model that is frozen in parts are those of its gradien
   const models::SymbolValues step{.tokens = 8 * 16, .sequences = 8};
   double attention = 0;  // forward, of a layer
   for (const models::Op& op : graph.kinds.front().ops)
-    if (op.kind == OpKind::Attention)
+    if (op.kind == models::OpKind::Attention)
       attention += models::forward_flops(op, graph.kinds.front(), step, 16).value;
   struct Case {
     std::vector<std::string> frozen;
@@ -94,7 +95,7 @@ TEST_CASE("The FLOPs of a model that is frozen in parts are those of its gradien
     INFO(one.frozen.back());
     auto executed = flops_by_kind(lower(plan, 0));
     CHECK(model_flops_per_step(plan) - one.times_attention * attention ==
-          Approx(executed[OpKind::Linear]).epsilon(1e-12));
+          Approx(executed[ComputeKind::Linear]).epsilon(1e-12));
   }
 }
 
@@ -103,14 +104,14 @@ TEST_CASE("The shards of tensor parallelism add up to the whole", "[program][cos
   for (const bool sp : {false, true})
     for (const int tp : {2, 4}) {
       auto shard = flops_by_kind(lower(unpadded({.tp = tp, .sp = sp}), 0));
-      CHECK(tp * shard[OpKind::Linear] == whole[OpKind::Linear]);
-      CHECK(tp * shard[OpKind::Attention] == whole[OpKind::Attention]);
+      CHECK(tp * shard[ComputeKind::Linear] == whole[ComputeKind::Linear]);
+      CHECK(tp * shard[ComputeKind::Attention] == whole[ComputeKind::Attention]);
     }
 }
 
 TEST_CASE("The stages of a pipeline add up to the whole", "[program][cost]") {
   auto whole = flops_by_kind(lower(unpadded(), 0));
-  std::map<OpKind, double> sum;
+  std::map<ComputeKind, double> sum;
   for (const Program& program : lower_all(unpadded({.pp = 4})))
     for (const auto& [kind, flops] : flops_by_kind(program)) sum[kind] += flops;
   CHECK(sum == whole);
@@ -119,10 +120,10 @@ TEST_CASE("The stages of a pipeline add up to the whole", "[program][cost]") {
 TEST_CASE("Full recompute executes every layer's forward again but its last linear",
           "[program][cost]") {
   Plan plan = unpadded();
-  const double without = flops_by_kind(lower(plan, 0))[OpKind::Linear];
+  const double without = flops_by_kind(lower(plan, 0))[ComputeKind::Linear];
   plan.recompute.kind = RecomputeKind::Full;
   const double again = 2.0 * 8 * 16 * 4 * (64 * 128 + 64 * 64 + 64 * 192);
-  CHECK(flops_by_kind(lower(plan, 0))[OpKind::Linear] == without + again);
+  CHECK(flops_by_kind(lower(plan, 0))[ComputeKind::Linear] == without + again);
 }
 
 TEST_CASE("A sliding window attends to its last tokens only", "[program][cost]") {

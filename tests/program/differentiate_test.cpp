@@ -22,7 +22,7 @@ using test::tp_collectives;
 using Names = std::vector<std::string>;
 
 Program lower_with(const ParallelConfig& parallel, RecomputeKind recompute,
-                   const ExecutionProfile& profile = {}) {
+                   const LoweringProfile& profile = {}) {
   Plan plan = make_plan(llama_style(), parallel);
   plan.recompute.kind = recompute;
   return lower(plan, 0, Pass::Training, profile);

@@ -2,6 +2,7 @@
 #include <numeric>
 #include <random>
 
+#include "program/checks/check.hpp"
 #include "program/context/context.hpp"
 #include "program/context/document_context.hpp"
 #include "program/cost/cost.hpp"

@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 #include <map>
 
+#include "checks/program_errors.hpp"
+#include "program/checks/check.hpp"
 #include "program/cost/cost.hpp"
 #include "program/inspect.hpp"
 #include "program/plans.hpp"

@@ -1,6 +1,7 @@
 // The forward-only lowering runs on weights that the training program of the same plan updates.
 #include <catch2/catch.hpp>
 
+#include "program/checks/check.hpp"
 #include "program/plans.hpp"
 
 namespace meshplan::program::test {

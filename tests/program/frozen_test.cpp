@@ -4,16 +4,18 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "checks/program_errors.hpp"
 #include "models/counts.hpp"
+#include "program/checks/check.hpp"
 #include "program/inspect.hpp"
 #include "program/memory/address.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "program/plans.hpp"
 #include "program/zero/zero.hpp"
 
 namespace meshplan::program {
 namespace {
 
-using models::OpKind;
 using test::block_named;
 using test::instances_named;
 using test::make_plan;
@@ -249,7 +251,7 @@ TEST_CASE("A bias alone is a sum of the gradient", "[program][frozen]") {
     const auto* work = std::get_if<ComputeOp>(&operation.work);
     if (operation.phase != Phase::WeightGrad) continue;
     REQUIRE(work != nullptr);
-    CHECK(work->kind == OpKind::BiasAdd);
+    CHECK(work->kind == ComputeKind::BiasAdd);
     ++sums;
   }
   CHECK(sums == 4);

@@ -2,6 +2,7 @@
 // those of the parts is the parity tests' to say; kernels are compared in tests/kernels.
 #include <catch2/catch.hpp>
 
+#include "checks/program_errors.hpp"
 #include "program/inspect.hpp"
 #include "program/plans.hpp"
 

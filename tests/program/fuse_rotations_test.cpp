@@ -2,6 +2,7 @@
 // kernels are compared in tests/kernels/head_rms_norm_test.cpp.
 #include <catch2/catch.hpp>
 
+#include "checks/program_errors.hpp"
 #include "program/inspect.hpp"
 #include "program/plans.hpp"
 

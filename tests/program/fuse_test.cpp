@@ -3,6 +3,7 @@
 // tests/kernels/linear_test.cpp.
 #include <catch2/catch.hpp>
 
+#include "checks/program_errors.hpp"
 #include "program/cost/cost.hpp"
 #include "program/inspect.hpp"
 #include "program/plans.hpp"

@@ -1,6 +1,8 @@
 // Every pair of operations that touch the same bytes on different lanes must be ordered. The
 // checker here knows nothing of link(): it compares all pairs of footprints with the transitive
 // closure of lane order and waits.
+#include "lower/link.hpp"
+
 #include <catch2/catch.hpp>
 #include <vector>
 

@@ -4,8 +4,10 @@
 #include <map>
 #include <set>
 
+#include "program/checks/check.hpp"
 #include "program/inspect.hpp"
 #include "program/plans.hpp"
+#include "program/schedule/generators.hpp"
 #include "program/trace/program_json.hpp"
 
 namespace meshplan::program {

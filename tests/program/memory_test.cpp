@@ -3,6 +3,7 @@
 #include <span>
 
 #include "models/counts.hpp"
+#include "program/cost/step_cost.hpp"
 #include "program/inspect.hpp"
 #include "program/memory/address.hpp"
 #include "program/plans.hpp"

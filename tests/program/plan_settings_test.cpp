@@ -1,9 +1,10 @@
-#include "program/plan/plan_settings.hpp"
+#include "program/plan_file/plan_settings.hpp"
 
 #include <catch2/catch.hpp>
 
 #include "core/error.hpp"
 #include "program/plan/plan.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "program/plans.hpp"
 
 namespace meshplan::program {

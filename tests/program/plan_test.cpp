@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "program/corruptions.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "program/plans.hpp"
 
 namespace meshplan::program {

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "checks/program_errors.hpp"
 #include "program/inspect.hpp"
 #include "program/memory/address.hpp"
 #include "program/plans.hpp"
@@ -10,7 +11,6 @@ namespace meshplan::program {
 namespace {
 
 using Catch::Contains;
-using models::OpKind;
 using test::block_named;
 using test::gpt2_style;
 using test::llama_style;
@@ -29,12 +29,12 @@ Plan fp8_plan(const ParallelConfig& parallel = {}, RecomputeKind recompute = Rec
   return plan;
 }
 
-const ComputeOp* of_kind(const Operation& operation, OpKind kind) {
+const ComputeOp* of_kind(const Operation& operation, ComputeKind kind) {
   const auto* work = std::get_if<ComputeOp>(&operation.work);
   return work != nullptr && work->kind == kind ? work : nullptr;
 }
 
-int count(const std::vector<Operation>& operations, OpKind kind) {
+int count(const std::vector<Operation>& operations, ComputeKind kind) {
   return static_cast<int>(std::ranges::count_if(
       operations, [&](const Operation& operation) { return of_kind(operation, kind) != nullptr; }));
 }
@@ -49,7 +49,7 @@ const Operation& operation_named(const std::vector<Operation>& operations, std::
 std::pair<std::string, std::string> origin(const Block& block, ValueId id) {
   for (const auto* list : {&block.forward, &block.backward})
     for (const Operation& operation : *list) {
-      const ComputeOp* work = of_kind(operation, OpKind::Quantize);
+      const ComputeOp* work = of_kind(operation, ComputeKind::Quantize);
       if (work == nullptr || std::ranges::find(operation.outputs, id) == operation.outputs.end())
         continue;
       return {work->cast->gradient ? "e5m2" : "e4m3",
@@ -67,14 +67,14 @@ std::vector<std::int64_t> shape_of(const Program& program, const Block& block, V
 TEST_CASE("The layers' linears are products in FP8, the head's is not", "[program][fp8]") {
   const Program program = lower(fp8_plan(), 0);
   const Block& layer = block_named(program, "dense");
-  CHECK(count(layer.forward, OpKind::ScaledLinear) == 4);
-  CHECK(count(layer.backward, OpKind::ScaledLinear) == 8);
+  CHECK(count(layer.forward, ComputeKind::ScaledLinear) == 4);
+  CHECK(count(layer.backward, ComputeKind::ScaledLinear) == 8);
   const Block& head = block_named(program, "head");
   for (const Block* block : {&layer, &head})
     for (const auto* list : {&block->forward, &block->backward}) {
       const bool in_layer = block == &layer;
-      CHECK((count(*list, OpKind::Linear) == 0) == in_layer);
-      CHECK((count(*list, OpKind::Quantize) == 0) != in_layer);
+      CHECK((count(*list, ComputeKind::Linear) == 0) == in_layer);
+      CHECK((count(*list, ComputeKind::Quantize) == 0) != in_layer);
     }
 }
 
@@ -104,7 +104,7 @@ TEST_CASE("Each product reads its operands with the summed dimension last", "[pr
       CHECK(origin(block, product.inputs[operand]) == origin(block, product.inputs[operand + 1]));
   }
   const Operation& bias = operation_named(block.backward, "mlp_up.weight_grad.bias");
-  CHECK(of_kind(bias, OpKind::BiasAdd) != nullptr);
+  CHECK(of_kind(bias, ComputeKind::BiasAdd) != nullptr);
   CHECK(block.values[static_cast<std::size_t>(bias.inputs[0])].dtype == DType::BF16);
 }
 
@@ -115,7 +115,7 @@ TEST_CASE("Weights are quantized once a step, activations and gradients once a m
     std::array<int, 2> found{};  // of weights, of all else
     for (const OperationInstance& instance : program.instances) {
       const Operation& operation = operation_of(program, instance);
-      if (of_kind(operation, OpKind::Quantize) == nullptr) continue;
+      if (of_kind(operation, ComputeKind::Quantize) == nullptr) continue;
       const LayerInstance& layer = program.layers[static_cast<std::size_t>(instance.layer)];
       const Value& read = program.blocks[static_cast<std::size_t>(layer.block)]
                               .values[static_cast<std::size_t>(operation.inputs[0])];
@@ -169,11 +169,11 @@ TEST_CASE("Of a layer with experts, their products and gates stay in bf16", "[pr
   const std::vector<Program> programs = lower_all(plan);
   CHECK(program_errors(programs) == std::vector<std::string>{});
   const Block& layer = block_named(programs[0], "moe");
-  CHECK(count(layer.forward, OpKind::GroupedLinear) == 2);
-  CHECK(count(layer.forward, OpKind::Linear) == 1);  // the gate, of one feature
+  CHECK(count(layer.forward, ComputeKind::GroupedLinear) == 2);
+  CHECK(count(layer.forward, ComputeKind::Linear) == 1);  // the gate, of one feature
   CHECK(operation_named(layer.forward, "shared_gate").outputs.size() == 1);
-  CHECK(count(layer.forward, OpKind::ScaledLinear) == 4);  // qkv, out, shared up and down
-  CHECK(count(layer.backward, OpKind::ScaledLinear) == 8);
+  CHECK(count(layer.forward, ComputeKind::ScaledLinear) == 4);  // qkv, out, shared up and down
+  CHECK(count(layer.backward, ComputeKind::ScaledLinear) == 8);
 }
 
 // Down-projections read rows that sp has divided; up-projections are cut by heads.
@@ -187,7 +187,7 @@ TEST_CASE("Low-rank projections of latent attention are products in FP8", "[prog
   const std::vector<Program> programs = lower_all(plan);
   CHECK(program_errors(programs) == std::vector<std::string>{});
   // q down and up, keys and values down and up, out, gate and up, down
-  CHECK(count(block_named(programs[0], "dense").forward, OpKind::ScaledLinear) == 7);
+  CHECK(count(block_named(programs[0], "dense").forward, ComputeKind::ScaledLinear) == 7);
 }
 
 TEST_CASE("Programs in FP8 are sound over every mesh, schedule and recompute", "[program][fp8]") {

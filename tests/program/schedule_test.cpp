@@ -7,6 +7,9 @@
 #include <tuple>
 
 #include "core/error.hpp"
+#include "program/schedule/csv.hpp"
+#include "program/schedule/generators.hpp"
+#include "schedule/zero_bubble.hpp"
 
 namespace meshplan::program {
 namespace {

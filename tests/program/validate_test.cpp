@@ -1,8 +1,10 @@
 // Every mutation of a valid set of programs that would hang or corrupt a run must be reported.
 #include <catch2/catch.hpp>
 
+#include "checks/program_errors.hpp"
 #include "program/inspect.hpp"
 #include "program/plans.hpp"
+#include "program/schedule/generators.hpp"
 
 namespace meshplan::program {
 namespace {

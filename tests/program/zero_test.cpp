@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include "checks/program_errors.hpp"
+#include "program/checks/check.hpp"
 #include "program/inspect.hpp"
 #include "program/memory/address.hpp"
 #include "program/plans.hpp"

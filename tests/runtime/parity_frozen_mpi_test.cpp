@@ -8,6 +8,7 @@
 #include <iostream>
 #include <map>
 
+#include "lower/link.hpp"
 #include "program/plan/frozen.hpp"
 #include "runtime/parity_job.hpp"
 #include "runtime/parity_models.hpp"

@@ -41,7 +41,7 @@ using Mutation = std::function<void(program::Program&)>;
 
 /// How a plan is lowered otherwise than by default.
 struct Variant {
-  program::ExecutionProfile profile;
+  program::LoweringProfile profile;
   std::function<void(models::ModelGraph&)> edit_graph;  // may change the splits of linear layers
 };
 

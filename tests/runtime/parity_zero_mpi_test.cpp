@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <iostream>
 
+#include "lower/link.hpp"
 #include "runtime/parity_job.hpp"
 #include "runtime/parity_models.hpp"
 #include "runtime/parity_techniques.hpp"

@@ -7,6 +7,7 @@
 #include "kernels/cpu_backend.hpp"
 #include "mpi_test_session.hpp"
 #include "program/cost/cost.hpp"
+#include "program/cost/model_flops.hpp"
 #include "program/lower/lower.hpp"
 #include "runtime/host_communicator.hpp"
 #include "runtime/parity_models.hpp"

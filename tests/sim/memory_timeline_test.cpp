@@ -5,6 +5,7 @@
 
 #include "plans.hpp"
 #include "program/memory/activations.hpp"
+#include "program/schedule/generators.hpp"
 #include "sim/engine.hpp"
 #include "sim/memory.hpp"
 

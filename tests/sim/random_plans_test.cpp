@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "core/statistics.hpp"
+#include "program/checks/check.hpp"
 #include "program/lower/lower.hpp"
 #include "sim/engine.hpp"
 #include "sim/estimator.hpp"

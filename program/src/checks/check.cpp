@@ -1,3 +1,5 @@
+#include "program/checks/check.hpp"
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,7 +12,6 @@
 #include "program/context/context.hpp"
 #include "program/plan/frozen.hpp"
 #include "program/plan/mesh.hpp"
-#include "program/plan/plan.hpp"
 
 namespace meshplan::program {
 namespace {

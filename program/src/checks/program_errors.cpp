@@ -1,3 +1,5 @@
+#include "checks/program_errors.hpp"
+
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
@@ -6,7 +8,6 @@
 #include <tuple>
 
 #include "program/cost/cost.hpp"
-#include "program/lower/lower.hpp"
 #include "program/memory/address.hpp"
 
 namespace meshplan::program {

@@ -6,6 +6,7 @@
 #include "core/error.hpp"
 #include "core/index.hpp"
 #include "core/limits.hpp"
+#include "program/schedule/generators.hpp"
 
 namespace meshplan::program {
 namespace {

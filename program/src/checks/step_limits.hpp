@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "program/checks/check.hpp"
 #include "program/program.hpp"
 
 namespace meshplan::program {

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "core/index.hpp"
-#include "layer/sharded_layer.hpp"
 #include "program/compression/compression.hpp"
+#include "step_operations.hpp"
 
 namespace meshplan::program {
 namespace {

@@ -1,10 +1,7 @@
-// The pass that compresses reductions, and what addresses and costs of its operations are.
+// The pass that compresses reductions.
 #pragma once
 
-#include <string>
-
-#include "program/cost/cost.hpp"
-#include "program/memory/address.hpp"
+#include "program/program.hpp"
 
 namespace meshplan::program {
 
@@ -16,12 +13,5 @@ constexpr int kCompressedSlots = 2;  // a bucket is exchanged while the one befo
 
 /// Region::CompressedGradients: of the largest bucket.
 RegionPlan compressed_region(const Program& program);
-
-FlatPlaces compressed_places(const Program& program, const OperationInstance& instance,
-                             const FlatCollectiveOp& flat, const ShardPlace& place);
-void add_compression_footprint(const Program& program, const OperationInstance& instance,
-                               const StepOp& step, Footprint& result);
-OperationCost compression_cost(const Program& program, const StepOp& step);
-std::string compression_signature(const Program& program, const StepOp& step);
 
 }  // namespace meshplan::program

@@ -7,8 +7,6 @@
 namespace meshplan::program {
 namespace {
 
-using models::OpKind;
-
 class RingGradient {
  public:
   RingGradient(ShardedLayer& layer, int cp, const std::string& name, const RingOperands& operands,
@@ -78,14 +76,14 @@ class RingGradient {
   ValueId converted(const std::string& name, ValueId from, DType dtype) {
     const ValueId to = like(from, name);
     layer_.block.values[at(to)].dtype = dtype;
-    layer_.emit(name, Phase::InputGrad, Lane::Compute, ComputeOp{.kind = OpKind::Convert}, {from},
-                {to});
+    layer_.emit(name, Phase::InputGrad, Lane::Compute, ComputeOp{.kind = ComputeKind::Convert},
+                {from}, {to});
     return to;
   }
 
   void add_to(const std::string& name, ValueId part_dq, ValueId part_dkv, ValueId dq, ValueId dkv) {
     ComputeOp work = attention_;
-    work.kind = OpKind::MergeAttention;
+    work.kind = ComputeKind::MergeAttention;
     layer_.emit(name + ".merge.input_grad", Phase::InputGrad, Lane::Compute, work,
                 {part_dq, part_dkv, dq, dkv}, {dq, dkv});
   }

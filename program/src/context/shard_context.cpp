@@ -9,7 +9,6 @@ namespace meshplan::program {
 namespace {
 
 using models::Dim;
-using models::OpKind;
 
 /// Columns of queries, keys and values, whose heads may have another size (latent attention).
 struct Widths {
@@ -92,7 +91,8 @@ void ContextSharder::order(std::string name, ValueId from, ValueId to, bool reve
         "order", Storage::BatchOrder,
         {Dim{.count = 2}, Dim{.count = context_.cp, .symbol = models::Symbol::Tokens}}));
   emit(std::move(name), Lane::Compute,
-       ComputeOp{.kind = OpKind::OrderChunks, .reverse = reverse, .documents = context_.documents},
+       ComputeOp{
+           .kind = ComputeKind::OrderChunks, .reverse = reverse, .documents = context_.documents},
        std::move(inputs), {to});
 }
 
@@ -106,7 +106,7 @@ ValueId ContextSharder::keys_values(const std::string& name, const ComputeOp& at
   const std::int64_t columns = widths_of(attention).k + widths_of(attention).v;
   const ValueId kv = add(name + ".keys_values", qkv, {tokens(qkv), Dim{.count = columns}});
   emit(name + ".keys_values", Lane::Compute,
-       ComputeOp{.kind = OpKind::KeyValues, .attributes = attention.attributes}, {qkv}, {kv});
+       ComputeOp{.kind = ComputeKind::KeyValues, .attributes = attention.attributes}, {qkv}, {kv});
   return kv;
 }
 
@@ -152,7 +152,7 @@ ValueId ContextSharder::converted(const std::string& name, ValueId from, DType d
   other.dtype = dtype;
   other.alias.reset();
   const ValueId to = layer_.add_value(std::move(other), layer_.placement[at(from)]);
-  emit(name, Lane::Compute, ComputeOp{.kind = OpKind::Convert}, {from}, {to});
+  emit(name, Lane::Compute, ComputeOp{.kind = ComputeKind::Convert}, {from}, {to});
   return to;
 }
 
@@ -160,7 +160,7 @@ ValueId ContextSharder::converted(const std::string& name, ValueId from, DType d
 ContextSharder::Attended ContextSharder::merge(const std::string& name, const ComputeOp& attention,
                                                Attended part, Attended sum) {
   ComputeOp work = attention;
-  work.kind = OpKind::MergeAttention;
+  work.kind = ComputeKind::MergeAttention;
   const Attended merged{alias_of(sum.o), alias_of(sum.lse)};
   emit(name + ".merge", Lane::Compute, work, {part.o, part.lse, sum.o, sum.lse},
        {merged.o, merged.lse});
@@ -200,7 +200,7 @@ ContextSharder::Attended ContextSharder::attend_in_ring(const std::string& name,
     kv = next;
   }
   if (!wide) return sum;
-  emit(name + ".o", Lane::Compute, ComputeOp{.kind = OpKind::Convert}, {sum.o}, {o});
+  emit(name + ".o", Lane::Compute, ComputeOp{.kind = ComputeKind::Convert}, {sum.o}, {o});
   return {o, sum.lse};
 }
 
@@ -213,7 +213,7 @@ ValueId ContextSharder::to_heads(const std::string& name, ValueId qkv,
   const std::vector<Dim> stacked = {Dim{.count = context_.cp}, tokens(qkv), part};
   const ValueId packed = add(name + ".packed", qkv, stacked);
   emit(name + ".pack", Lane::Compute,
-       ComputeOp{.kind = OpKind::PackColumns, .columns = columns, .over = Group::Cp}, {qkv},
+       ComputeOp{.kind = ComputeKind::PackColumns, .columns = columns, .over = Group::Cp}, {qkv},
        {packed});
   const ValueId of_ranks =
       communicated(name + ".all_to_all", Collective::AllToAll, packed, stacked);
@@ -231,7 +231,7 @@ void ContextSharder::to_tokens(const std::string& name, ValueId o_heads, ValueId
   const ValueId packed =
       communicated(name + ".all_to_all", Collective::AllToAll, of_ranks, stacked);
   emit(name + ".unpack", Lane::Compute,
-       ComputeOp{.kind = OpKind::UnpackColumns,
+       ComputeOp{.kind = ComputeKind::UnpackColumns,
                  .columns = {{.begin = 0, .size = part.count}},
                  .over = Group::Cp},
        {packed}, {o});

@@ -6,8 +6,6 @@
 namespace meshplan::program {
 namespace {
 
-using models::OpKind;
-
 constexpr double kForwardAttentionProducts = 2;   // q k^T, p v
 constexpr double kBackwardAttentionProducts = 5;  // q k^T again, do v^T, p^T do, ds k, ds^T q
 
@@ -44,19 +42,19 @@ double attention_flops(const ComputeOperation& op) {
 
 double flops(const ComputeOperation& op) {
   switch (op.work.kind) {
-    case OpKind::Linear:
-    case OpKind::ScaledLinear:
-    case OpKind::GroupedLinear: {  // each row meets one expert
+    case ComputeKind::Linear:
+    case ComputeKind::ScaledLinear:
+    case ComputeKind::GroupedLinear: {  // each row meets one expert
       const LinearSizes sizes = op.linear_sizes();
       return 2.0 * static_cast<double>(sizes.tokens) * static_cast<double>(sizes.out) *
              static_cast<double>(sizes.in);
     }
-    case OpKind::Router: {  // its linear layer; two products in the backward pass
+    case ComputeKind::Router: {  // its linear layer; two products in the backward pass
       const auto pairs = static_cast<double>(op.elements(op.operation.inputs[0]));
       return op.is_forward() ? 2.0 * pairs * op.work.attributes.num_experts
                              : 2.0 * pairs * op.program.plan.model.hidden_size;
     }
-    case OpKind::Attention:  // the gradient of its sinks is memory-bound
+    case ComputeKind::Attention:  // the gradient of its sinks is memory-bound
       return op.operation.phase == Phase::WeightGrad ? 0.0 : attention_flops(op);
     default:
       return 0.0;  // memory-bound: counted by bytes
@@ -71,16 +69,16 @@ std::int64_t rotated_elements(const ComputeOperation& op, ValueId id) {
 
 std::int64_t operand_bytes(const ComputeOperation& op, ValueId id) {
   const Value& value = op.value(id);
-  if (op.work.kind == OpKind::Rope && value.storage != Storage::BatchPositions)
+  if (op.work.kind == ComputeKind::Rope && value.storage != Storage::BatchPositions)
     return std::min(op.elements(id), rotated_elements(op, id)) * size_of(value.dtype);
   // A pool reads one row per sequence.
-  if (op.work.kind == OpKind::Pool && op.is_forward())
+  if (op.work.kind == ComputeKind::Pool && op.is_forward())
     return op.elements(op.operation.outputs.front()) * size_of(value.dtype);
   // A bias that is a table (of token types) gives one row.
-  if (op.work.kind == OpKind::BiasAdd && value.storage == Storage::Parameter)
+  if (op.work.kind == ComputeKind::BiasAdd && value.storage == Storage::Parameter)
     return value.shape.back().count * size_of(value.dtype);
   // An embedding touches one row per token, not the whole table.
-  const bool table = op.work.kind == OpKind::Embedding &&
+  const bool table = op.work.kind == ComputeKind::Embedding &&
                      (value.storage == Storage::Parameter || value.storage == Storage::Gradient);
   const std::int64_t elements =
       table ? op.program.sizes.tokens * op.program.plan.model.hidden_size : op.elements(id);
@@ -92,7 +90,7 @@ std::int64_t bytes(const ComputeOperation& op) {
   const Operation& operation = op.operation;
   std::int64_t total = 0;
   for (const ValueId id : operation.inputs) total += operand_bytes(op, id);
-  if (op.work.kind == OpKind::Quantize)  // once for its largest number
+  if (op.work.kind == ComputeKind::Quantize)  // once for its largest number
     total += operand_bytes(op, operation.inputs.front());
   for (const ValueId id : operation.outputs) {
     const bool added_to = op.value(id).storage == Storage::Gradient && op.instance.accumulate;

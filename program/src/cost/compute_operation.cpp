@@ -6,8 +6,6 @@
 
 namespace meshplan::program {
 
-using models::OpKind;
-
 namespace {
 
 /// Of a product (M, K) times (N, K) in FP8, whose operands were laid out for its phase.
@@ -47,12 +45,12 @@ std::vector<std::int64_t> ComputeOperation::shape(ValueId id) const {
 }
 
 LinearSizes ComputeOperation::linear_sizes() const {
-  if (work.kind == OpKind::ScaledLinear) return scaled_linear_sizes(*this);
+  if (work.kind == ComputeKind::ScaledLinear) return scaled_linear_sizes(*this);
   // Forward and input gradient read (activation, weight); the weight gradient writes the weight's
   // shape.
   const std::vector<std::int64_t> weight =
       shape(operation.phase == Phase::WeightGrad ? operation.outputs[0] : operation.inputs[1]);
-  if (work.kind == OpKind::GroupedLinear)
+  if (work.kind == ComputeKind::GroupedLinear)
     return {.tokens = sizes.routed_tokens, .out = weight[1], .in = weight[2], .experts = weight[0]};
   return {.tokens = shape(operation.inputs[0])[0], .out = weight[0], .in = weight[1]};
 }

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "program/attention_inputs.hpp"
 #include "program/context/context.hpp"
-#include "program/cost/attention_inputs.hpp"
 #include "program/cost/cost.hpp"
 
 namespace meshplan::program {

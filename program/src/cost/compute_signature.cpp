@@ -4,64 +4,61 @@
 
 #include "core/error.hpp"
 #include "cost/compute_operation.hpp"
-#include "program/memory/address.hpp"
 
 namespace meshplan::program {
 namespace {
 
-using models::OpKind;
-
 struct KindName {
-  OpKind kind;
+  ComputeKind kind;
   std::string_view name;
 };
 constexpr KindName kKindNames[] = {
-    {OpKind::Embedding, "embedding"},
-    {OpKind::PositionEmbedding, "position_embedding"},
-    {OpKind::Scale, "scale"},
-    {OpKind::RmsNorm, "rms_norm"},
-    {OpKind::LayerNorm, "layer_norm"},
-    {OpKind::HeadRmsNorm, "head_rms_norm"},
-    {OpKind::Linear, "linear"},
-    {OpKind::Rope, "rope"},
-    {OpKind::Attention, "attention"},
-    {OpKind::GatedActivation, "gated_activation"},
-    {OpKind::Activation, "activation"},
-    {OpKind::Add, "add"},
-    {OpKind::Accumulate, "accumulate"},
-    {OpKind::BiasAdd, "bias_add"},
-    {OpKind::CrossEntropy, "cross_entropy"},
-    {OpKind::CrossEntropyLocal, "cross_entropy_local"},
-    {OpKind::CrossEntropyCombine, "cross_entropy_combine"},
-    {OpKind::SumLoss, "sum_loss"},
-    {OpKind::Router, "router"},
-    {OpKind::DispatchPlan, "dispatch_plan"},
-    {OpKind::ExchangeSizes, "exchange_sizes"},
-    {OpKind::Dispatch, "dispatch"},
-    {OpKind::RegroupRows, "regroup_rows"},
-    {OpKind::GroupedLinear, "grouped_linear"},
-    {OpKind::Combine, "combine"},
-    {OpKind::SliceRows, "slice_rows"},
-    {OpKind::SliceColumns, "slice_columns"},
-    {OpKind::PackColumns, "pack_columns"},
-    {OpKind::UnpackColumns, "unpack_columns"},
-    {OpKind::KeyValues, "key_values"},
-    {OpKind::OrderChunks, "order_chunks"},
-    {OpKind::MergeAttention, "merge_attention"},
-    {OpKind::Convert, "convert"},
-    {OpKind::Slice, "slice"},
-    {OpKind::LatentHeads, "latent_heads"},
-    {OpKind::SigmoidGate, "sigmoid_gate"},
-    {OpKind::Pool, "pool"},
-    {OpKind::RouterLoad, "router_load"},
-    {OpKind::SequenceLoad, "sequence_load"},
-    {OpKind::RouterLosses, "router_losses"},
-    {OpKind::LimitChoices, "limit_choices"},
-    {OpKind::Quantize, "quantize"},
-    {OpKind::ScaledLinear, "scaled_linear"},
+    {ComputeKind::Embedding, "embedding"},
+    {ComputeKind::PositionEmbedding, "position_embedding"},
+    {ComputeKind::Scale, "scale"},
+    {ComputeKind::RmsNorm, "rms_norm"},
+    {ComputeKind::LayerNorm, "layer_norm"},
+    {ComputeKind::HeadRmsNorm, "head_rms_norm"},
+    {ComputeKind::Linear, "linear"},
+    {ComputeKind::Rope, "rope"},
+    {ComputeKind::Attention, "attention"},
+    {ComputeKind::GatedActivation, "gated_activation"},
+    {ComputeKind::Activation, "activation"},
+    {ComputeKind::Add, "add"},
+    {ComputeKind::Accumulate, "accumulate"},
+    {ComputeKind::BiasAdd, "bias_add"},
+    {ComputeKind::CrossEntropy, "cross_entropy"},
+    {ComputeKind::CrossEntropyLocal, "cross_entropy_local"},
+    {ComputeKind::CrossEntropyCombine, "cross_entropy_combine"},
+    {ComputeKind::SumLoss, "sum_loss"},
+    {ComputeKind::Router, "router"},
+    {ComputeKind::DispatchPlan, "dispatch_plan"},
+    {ComputeKind::ExchangeSizes, "exchange_sizes"},
+    {ComputeKind::Dispatch, "dispatch"},
+    {ComputeKind::RegroupRows, "regroup_rows"},
+    {ComputeKind::GroupedLinear, "grouped_linear"},
+    {ComputeKind::Combine, "combine"},
+    {ComputeKind::SliceRows, "slice_rows"},
+    {ComputeKind::SliceColumns, "slice_columns"},
+    {ComputeKind::PackColumns, "pack_columns"},
+    {ComputeKind::UnpackColumns, "unpack_columns"},
+    {ComputeKind::KeyValues, "key_values"},
+    {ComputeKind::OrderChunks, "order_chunks"},
+    {ComputeKind::MergeAttention, "merge_attention"},
+    {ComputeKind::Convert, "convert"},
+    {ComputeKind::Slice, "slice"},
+    {ComputeKind::LatentHeads, "latent_heads"},
+    {ComputeKind::SigmoidGate, "sigmoid_gate"},
+    {ComputeKind::Pool, "pool"},
+    {ComputeKind::RouterLoad, "router_load"},
+    {ComputeKind::SequenceLoad, "sequence_load"},
+    {ComputeKind::RouterLosses, "router_losses"},
+    {ComputeKind::LimitChoices, "limit_choices"},
+    {ComputeKind::Quantize, "quantize"},
+    {ComputeKind::ScaledLinear, "scaled_linear"},
 };
 
-std::string_view name_of(OpKind kind) {
+std::string_view name_of(ComputeKind kind) {
   const auto* found = std::ranges::find(kKindNames, kind, &KindName::kind);
   require_invariant(found != std::end(kKindNames), "operation without a signature");
   return found->name;
@@ -88,20 +85,20 @@ std::string_view name_of(Phase phase) {
 std::string attribute_flags(const ComputeOp& work) {
   const models::OpAttributes& a = work.attributes;
   switch (work.kind) {
-    case OpKind::Activation:
-    case OpKind::GatedActivation:
+    case ComputeKind::Activation:
+    case ComputeKind::GatedActivation:
       return fmt::format(" {}", models::name_of_activation(a.activation));
-    case OpKind::Rope:
+    case ComputeKind::Rope:
       return fmt::format(" heads={} rotated={}", a.heads + a.kv_heads, a.rope_size);
-    case OpKind::HeadRmsNorm:
+    case ComputeKind::HeadRmsNorm:
       return fmt::format(" heads={} size={}", a.heads + a.kv_heads, a.head_size) +
              (a.rope_size > 0 ? fmt::format(" rotated={}", a.rope_size) : "");
-    case OpKind::Quantize:
+    case ComputeKind::Quantize:
       return fmt::format(" {}{}{}", work.cast->gradient ? "e5m2" : "e4m3",
                          work.cast->rows ? " rows" : "", work.cast->columns ? " columns" : "");
-    case OpKind::Attention:
-    case OpKind::CrossEntropyLocal:
-    case OpKind::CrossEntropy:
+    case ComputeKind::Attention:
+    case ComputeKind::CrossEntropyLocal:
+    case ComputeKind::CrossEntropy:
       return a.softcap > 0 ? " softcap" : "";
     default:
       return "";
@@ -116,10 +113,10 @@ std::string head_sizes(const models::OpAttributes& a) {
 
 bool has_bias(const ComputeOperation& op) {
   const Operation& operation = op.operation;
-  if (op.work.kind == OpKind::ScaledLinear) return operation.inputs.size() > 4;
+  if (op.work.kind == ComputeKind::ScaledLinear) return operation.inputs.size() > 4;
   if (operation.phase == Phase::WeightGrad) return operation.outputs.size() > 1;
   const std::size_t plain =
-      op.work.kind == OpKind::GroupedLinear ? 3 : (op.work.adds_residual ? 3 : 2);
+      op.work.kind == ComputeKind::GroupedLinear ? 3 : (op.work.adds_residual ? 3 : 2);
   return operation.phase != Phase::InputGrad && operation.inputs.size() > plain;
 }
 
@@ -180,8 +177,8 @@ std::string attention_signature(const ComputeOperation& op) {
 /// gradient to the residual stream's.
 bool adds_residual(const ComputeOperation& op) {
   if (op.work.adds_residual) return true;
-  const bool norm = op.work.kind == OpKind::RmsNorm || op.work.kind == OpKind::LayerNorm;
-  const std::size_t plain_inputs = op.work.kind == OpKind::RmsNorm ? 4 : 5;
+  const bool norm = op.work.kind == ComputeKind::RmsNorm || op.work.kind == ComputeKind::LayerNorm;
+  const std::size_t plain_inputs = op.work.kind == ComputeKind::RmsNorm ? 4 : 5;
   return norm && op.operation.phase == Phase::InputGrad &&
          op.operation.inputs.size() > plain_inputs;
 }
@@ -202,7 +199,8 @@ std::string imbalance_flag(const ComputeOperation& op) {
 /// Of all others: the shape that they move.
 std::string elementwise_signature(const ComputeOperation& op) {
   // An embedding reads ids; what it moves is rows of the model's width.
-  const bool lookup = op.work.kind == OpKind::Embedding && op.operation.phase == Phase::Forward;
+  const bool lookup =
+      op.work.kind == ComputeKind::Embedding && op.operation.phase == Phase::Forward;
   const ValueId moved = lookup ? op.operation.outputs[0] : op.operation.inputs[0];
   std::string text;
   for (const std::int64_t size : local_shape(op.program, op.value(moved)))
@@ -214,12 +212,12 @@ std::string elementwise_signature(const ComputeOperation& op) {
 
 std::string shape_signature(const ComputeOperation& op) {
   switch (op.work.kind) {
-    case OpKind::Linear:
-    case OpKind::ScaledLinear:
+    case ComputeKind::Linear:
+    case ComputeKind::ScaledLinear:
       return linear_signature(op);
-    case OpKind::GroupedLinear:
+    case ComputeKind::GroupedLinear:
       return grouped_linear_signature(op);
-    case OpKind::Attention:  // the gradient of its sinks reads o and do once
+    case ComputeKind::Attention:  // the gradient of its sinks reads o and do once
       return op.operation.phase == Phase::WeightGrad ? elementwise_signature(op)
                                                      : attention_signature(op);
     default:

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compression/compress_reductions.hpp"
 #include "core/error.hpp"
+#include "cost/compression_cost.hpp"
 #include "cost/compute_operation.hpp"
+#include "program/cost/step_cost.hpp"
 
 namespace meshplan::program {
 namespace {

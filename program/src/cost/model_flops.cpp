@@ -1,12 +1,13 @@
 // Model FLOPs of a step, and what of them frozen parameters leave out.
+#include "program/cost/model_flops.hpp"
+
 #include <cmath>
 #include <map>
 
 #include "core/index.hpp"
-#include "layer/sharded_layer.hpp"
 #include "models/counts.hpp"
 #include "program/context/context.hpp"
-#include "program/cost/cost.hpp"
+#include "program/context/document_context.hpp"
 #include "program/plan/frozen.hpp"
 
 namespace meshplan::program {

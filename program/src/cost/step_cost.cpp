@@ -1,8 +1,9 @@
 // Work on flat ranges: gradients, optimizer state.
+#include "program/cost/step_cost.hpp"
+
 #include <fmt/format.h>
 
 #include "core/error.hpp"
-#include "program/cost/cost.hpp"
 #include "program/memory/offload.hpp"
 #include "program/zero/zero.hpp"
 

@@ -1,13 +1,6 @@
-// Adjoints of what a mixture of experts computes.
-#include "passes/adjoints.hpp"
+#include "experts/adjoints_experts.hpp"
 
 namespace meshplan::program {
-namespace {
-
-using models::OpKind;
-
-}  // namespace
-
 void router_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work) {
   const Gradient dy = pass.output_gradient(op);
   const ValueId x = op.inputs[0];
@@ -19,7 +12,7 @@ void router_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& wo
   // What the losses of the router read besides its scores.
   for (const Operation& other : pass.layer().block.forward) {
     const auto* losses = std::get_if<ComputeOp>(&other.work);
-    if (losses == nullptr || losses->kind != OpKind::RouterLosses) continue;
+    if (losses == nullptr || losses->kind != ComputeKind::RouterLosses) continue;
     for (std::size_t i = 1; i < other.inputs.size(); ++i)
       inputs.push_back(pass.need(other.inputs[i]));
   }
@@ -63,6 +56,14 @@ void combine_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& w
       {drows, dprobabilities});
   pass.contribute(rows, {drows, dy.where});
   pass.contribute(probabilities, {dprobabilities, dy.where});
+}
+
+void regroup_adjoint(BackwardPass& pass, const Operation& op, ComputeOp work) {
+  const Gradient dy = pass.output_gradient(op);
+  const ValueId dx = pass.fresh_gradient(op.inputs[0], dy.where);
+  work.reverse = !work.reverse;
+  pass.emit_input_gradient(op, work, {dy.buffer, pass.need(op.inputs[1])}, {dx});
+  pass.contribute(op.inputs[0], {dx, dy.where});
 }
 
 }  // namespace meshplan::program

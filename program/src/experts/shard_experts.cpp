@@ -7,21 +7,20 @@ namespace meshplan::program {
 
 using models::Dim;
 using models::Op;
-using models::OpKind;
 using models::Split;
 using models::Symbol;
 using models::Tensor;
 
 namespace {
 
-ComputeOp compute(OpKind kind, const models::OpAttributes& attributes = {}) {
+ComputeOp compute(ComputeKind kind, const models::OpAttributes& attributes = {}) {
   return {.kind = kind, .attributes = attributes};
 }
 
 }  // namespace
 
 bool ExpertSharder::owns(const Op& op) const {
-  if (op.kind == OpKind::Dispatch || op.kind == OpKind::Combine) return true;
+  if (op.kind == models::OpKind::Dispatch || op.kind == models::OpKind::Combine) return true;
   const Tensor& first = graph_.tensors[at(op.inputs.front())];
   return !first.shape.empty() && first.shape.front().symbol == Symbol::RoutedTokens;
 }
@@ -72,7 +71,7 @@ ValueId ExpertSharder::sequence_load(const Op& op, const ComputeOp& work, ValueI
   // Over cp a rank holds two chunks of each, which it counts one by one.
   const Dim sequences{.count = context_.cp > 1 ? 2 : 1, .symbol = Symbol::Sequences};
   ComputeOp count = work;
-  count.kind = OpKind::SequenceLoad;
+  count.kind = ComputeKind::SequenceLoad;
   ValueId load = add("sequence_load", DType::F32, {{.count = 1}, sequences, experts});
   emit(op.name + ".sequence_load", Lane::Compute, count, {choices}, {load});
   const std::string name = op.name + ".sequence_load";
@@ -102,7 +101,7 @@ ValueId ExpertSharder::gather_load(const std::string& name, ValueId own, Lane la
 /// Adds to what the layer's experts got in this step: of the router's choices, or of those that an
 /// expert has room for.
 void ExpertSharder::count_step_load(const Op& op, ComputeOp work, ValueId choices, bool taken) {
-  work.kind = OpKind::RouterLoad;
+  work.kind = ComputeKind::RouterLoad;
   const ValueId load = layer_.add_value({.name = taken ? "expert_load.taken" : "expert_load",
                                          .shape = {{.count = context_.num_experts}},
                                          .storage = Storage::ExpertLoad,
@@ -133,7 +132,7 @@ ValueId ExpertSharder::route(const Op& op, const ComputeOp& work, std::vector<Va
   std::optional<ValueId> load;
   if (balanced || context_.expert_capacity > 0) load = sequence_load(op, work, choices);
   if (balanced || lse) {
-    after.kind = OpKind::RouterLosses;
+    after.kind = ComputeKind::RouterLosses;
     const ValueId sums = layer_.add_value({.name = "router_losses",
                                            .dtype = DType::F64,
                                            .shape = {{.count = 2}},
@@ -145,7 +144,7 @@ ValueId ExpertSharder::route(const Op& op, const ComputeOp& work, std::vector<Va
     emit(op.name + ".losses", Lane::Compute, after, std::move(from), {sums});
   }
   if (context_.expert_capacity == 0) return choices;
-  after.kind = OpKind::LimitChoices;
+  after.kind = ComputeKind::LimitChoices;
   const ValueId kept =
       add("router.kept_choices", DType::I32, layer_.block.values[at(choices)].shape);
   emit(op.name + ".limit", Lane::Compute, after, {choices, *load}, {kept});
@@ -161,7 +160,7 @@ void ExpertSharder::plan(const Op& op, ValueId choices) {
   exchange_.choice_of_row = add("choice_of_row", DType::I32, shape);
   exchange_.offsets = add("expert_offsets", DType::I32, {Dim{.count = attributes.num_experts + 1}});
   const ValueId counts = add("expert_counts", DType::I32, {Dim{.count = attributes.num_experts}});
-  emit(op.name + ".plan", Lane::Compute, compute(OpKind::DispatchPlan, attributes), {choices},
+  emit(op.name + ".plan", Lane::Compute, compute(ComputeKind::DispatchPlan, attributes), {choices},
        {exchange_.row_of_choice, exchange_.choice_of_row, exchange_.offsets, counts});
   if (context_.ep > 1) exchange_counts(op, counts);
 }
@@ -179,7 +178,7 @@ void ExpertSharder::exchange_counts(const Op& op, ValueId counts) {
        {counts}, {exchange_.received});
   exchange_.rows = add("exchanged_rows", DType::I32, {Dim{.count = 2}, Dim{.count = context_.ep}});
   exchange_.offsets = add("local_offsets", DType::I32, {Dim{.count = local + 1}});
-  emit(op.name + ".sizes", Lane::Compute, compute(OpKind::ExchangeSizes, op.attributes),
+  emit(op.name + ".sizes", Lane::Compute, compute(ComputeKind::ExchangeSizes, op.attributes),
        {counts, exchange_.received}, {exchange_.rows, exchange_.offsets});
 }
 
@@ -202,7 +201,7 @@ ValueId ExpertSharder::all_to_all(const std::string& name, ValueId from, std::ve
 ValueId ExpertSharder::regroup(const std::string& name, ValueId from, bool reverse) {
   const Value rows = layer_.block.values[at(from)];
   const ValueId to = add(name, rows.dtype, rows.shape);
-  ComputeOp work = compute(OpKind::RegroupRows);
+  ComputeOp work = compute(ComputeKind::RegroupRows);
   work.reverse = reverse;
   emit(name, Lane::Compute, work, {from, exchange_.received}, {to});
   return to;
@@ -221,7 +220,7 @@ ValueId ExpertSharder::dispatch(const Op& op, ValueId x, ValueId choices) {
   const Dim width = layer_.block.values[at(x)].shape.back();
   const ValueId rows = add("dispatched", context_.compute,
                            {context_.ep > 1 ? copies : Dim{.symbol = Symbol::RoutedTokens}, width});
-  emit(op.name, Lane::Compute, compute(OpKind::Dispatch, routed.attributes),
+  emit(op.name, Lane::Compute, compute(ComputeKind::Dispatch, routed.attributes),
        {tokens, exchange_.choice_of_row}, {rows});
   if (context_.ep == 1) return rows;
   const ValueId arrived = all_to_all(op.name + ".all_to_all", rows,
@@ -241,7 +240,8 @@ ValueId ExpertSharder::activation(const Op& op, ValueId rows) {
       op.name, context_.compute,
       {layer_.block.values[at(rows)].shape.front(), inner(graph_.tensors[at(op.outputs.front())])});
   // The offsets tell how many of the rows there are.
-  emit(op.name, Lane::Compute, compute(op.kind, op.attributes), {rows, exchange_.offsets}, {y});
+  emit(op.name, Lane::Compute, compute(compute_kind(op.kind), op.attributes),
+       {rows, exchange_.offsets}, {y});
   return y;
 }
 
@@ -294,7 +294,7 @@ ValueId ExpertSharder::grouped_linear(const Op& op, ValueId rows) {
   const ValueId y =
       add(op.name, context_.compute,
           {layer_.block.values[at(rows)].shape.front(), column ? inner(out) : out.shape.back()});
-  ComputeOp work = compute(op.kind, op.attributes);
+  ComputeOp work = compute(compute_kind(op.kind), op.attributes);
   work.attributes.num_experts /= context_.ep;
   work.split = op.split;
   std::vector<ValueId> inputs = {rows, weight, exchange_.offsets};
@@ -314,7 +314,7 @@ ValueId ExpertSharder::combine(const Op& op, ValueId rows, ValueId probabilities
     rows = all_to_all(op.name + ".all_to_all", sorted, {element_count(choices), width}, true);
   }
   const ValueId y = add(op.name, context_.compute, {choices.front(), width});
-  ComputeOp work = compute(OpKind::Combine, op.attributes);
+  ComputeOp work = compute(ComputeKind::Combine, op.attributes);
   work.attributes.top_k = static_cast<int>(choices.back().count);
   emit(op.name, Lane::Compute, work, {rows, weights, exchange_.row_of_choice}, {y});
   return reduce_scatter(op.name, y);

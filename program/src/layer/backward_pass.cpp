@@ -9,8 +9,6 @@
 namespace meshplan::program {
 namespace {
 
-using models::OpKind;
-
 Placement dual(Placement where) {
   return where == Placement::Partial ? Placement::Replicated : where;
 }
@@ -18,7 +16,7 @@ Placement dual(Placement where) {
 bool moves_over_context(const Operation& op) {
   if (const auto* collective = std::get_if<CollectiveOp>(&op.work))
     return collective->group == Group::Cp;
-  return std::get<ComputeOp>(op.work).kind == OpKind::OrderChunks;
+  return std::get<ComputeOp>(op.work).kind == ComputeKind::OrderChunks;
 }
 
 }  // namespace
@@ -40,10 +38,10 @@ void BackwardPass::emit_weight_gradient(const Operation& op, const ComputeOp& wo
   if (is_trained(weights.front()))
     return layer_.emit(name, Phase::WeightGrad, Lane::Compute, work, std::move(inputs), outputs);
   // A bias alone: the sum of dy, of routed rows expert by expert.
-  const ComputeOp sum{.kind = OpKind::BiasAdd,
+  const ComputeOp sum{.kind = ComputeKind::BiasAdd,
                       .tokens_sharded = layer_.tokens_sharded(inputs.front())};
   std::vector<ValueId> summed = {inputs.front()};
-  if (work.kind == OpKind::GroupedLinear) summed.push_back(inputs.back());
+  if (work.kind == ComputeKind::GroupedLinear) summed.push_back(inputs.back());
   layer_.emit(name, Phase::WeightGrad, Lane::Compute, sum, std::move(summed), outputs);
 }
 
@@ -93,7 +91,7 @@ void BackwardPass::contribute(ValueId id, Gradient gradient) {
     found->second = as_dual(id, found->second);
     gradient = as_dual(id, gradient);
   }
-  const ComputeOp add{.kind = OpKind::Accumulate,
+  const ComputeOp add{.kind = ComputeKind::Accumulate,
                       .tokens_sharded = found->second.where == Placement::TokensSharded};
   ValueId target = found->second.buffer;
   ValueId other = gradient.buffer;

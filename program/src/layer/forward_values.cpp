@@ -8,17 +8,15 @@
 namespace meshplan::program {
 namespace {
 
-using models::OpKind;
-
-bool cheap_to_recompute(OpKind kind) {
-  return kind == OpKind::RmsNorm || kind == OpKind::LayerNorm || kind == OpKind::Activation ||
-         kind == OpKind::GatedActivation;
+bool cheap_to_recompute(ComputeKind kind) {
+  return kind == ComputeKind::RmsNorm || kind == ComputeKind::LayerNorm ||
+         kind == ComputeKind::Activation || kind == ComputeKind::GatedActivation;
 }
 
 }  // namespace
 
 ForwardValues::ForwardValues(ShardedLayer& layer, const ShardContext& context,
-                             RecomputeKind recompute, const ExecutionProfile& profile)
+                             RecomputeKind recompute, const LoweringProfile& profile)
     : layer_(layer),
       context_(context),
       recompute_(recompute),
@@ -46,8 +44,8 @@ bool ForwardValues::is_recomputed(const Operation& op) const {
             !counts_tokens(op.inputs.front()));
   const auto& compute = std::get<ComputeOp>(op.work);
   // The keys of other ranks are fetched again rather than kept.
-  if (compute.kind == OpKind::KeyValues || expands_latents(op)) return true;
-  if (compute.kind == OpKind::OrderChunks && !compute.reverse)
+  if (compute.kind == ComputeKind::KeyValues || expands_latents(op)) return true;
+  if (compute.kind == ComputeKind::OrderChunks && !compute.reverse)
     return is_recomputed(*producer(op.inputs.front()));
   return recompute_ == RecomputeKind::Full ||
          (recompute_ == RecomputeKind::Selective && cheap_to_recompute(compute.kind));
@@ -55,13 +53,14 @@ bool ForwardValues::is_recomputed(const Operation& op) const {
 
 /// Makes keys and values of what was gathered from all ranks: as large as theirs.
 bool ForwardValues::expands_latents(const Operation& op) const {
-  const OpKind kind = std::get<ComputeOp>(op.work).kind;
-  if (context_.cp == 1 || (kind != OpKind::Linear && kind != OpKind::LatentHeads)) return false;
+  const ComputeKind kind = std::get<ComputeOp>(op.work).kind;
+  if (context_.cp == 1 || (kind != ComputeKind::Linear && kind != ComputeKind::LatentHeads))
+    return false;
   return std::ranges::any_of(op.inputs, [&](ValueId id) {
     const Operation* maker = producer(id);
     if (maker == nullptr) return false;
     const auto* made = std::get_if<ComputeOp>(&maker->work);
-    return made != nullptr && made->kind == OpKind::OrderChunks && !made->reverse;
+    return made != nullptr && made->kind == ComputeKind::OrderChunks && !made->reverse;
   });
 }
 
@@ -70,14 +69,14 @@ bool ForwardValues::counts_tokens(ValueId id) const {
   const Operation* op = producer(id);
   if (op == nullptr) return false;
   if (std::holds_alternative<CollectiveOp>(op->work)) return counts_tokens(op->inputs.front());
-  return std::get<ComputeOp>(op->work).kind == OpKind::SequenceLoad;
+  return std::get<ComputeOp>(op->work).kind == ComputeKind::SequenceLoad;
 }
 
 bool ForwardValues::is_head_output(const Operation& op) const {
   if (!layer_.logits) return false;
   const auto* compute = std::get_if<ComputeOp>(&op.work);
   return op.outputs.front() == *layer_.logits ||
-         (compute != nullptr && compute->kind == OpKind::CrossEntropyCombine);
+         (compute != nullptr && compute->kind == ComputeKind::CrossEntropyCombine);
 }
 
 ValueId ForwardValues::need(ValueId id) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "layer/sharded_layer.hpp"
+#include "program/plan/lowering_profile.hpp"
 
 namespace meshplan::program {
 
@@ -14,7 +15,7 @@ class ForwardValues {
  public:
   /// @param layer  after sharding, without backward operations; must outlive this, as `context`
   ForwardValues(ShardedLayer& layer, const ShardContext& context, RecomputeKind recompute,
-                const ExecutionProfile& profile);
+                const LoweringProfile& profile);
 
   /// The value as the backward pass reads it: saved by the forward pass (it is marked so), or
   /// computed again by operations that are appended now.

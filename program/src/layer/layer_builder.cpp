@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "core/index.hpp"
+#include "layer/vocabulary.hpp"
 
 namespace meshplan::program {
 
@@ -188,7 +189,7 @@ ValueId LayerBuilder::parameter(TensorId id, std::optional<int> dim,
 }
 
 ComputeOp LayerBuilder::compute(const Op& op, bool tokens_sharded, bool features_sharded) const {
-  ComputeOp work{.kind = op.kind,
+  ComputeOp work{.kind = compute_kind(op.kind),
                  .split = op.split,
                  .attributes = op.attributes,
                  .tokens_sharded = tokens_sharded};

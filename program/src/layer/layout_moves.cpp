@@ -8,7 +8,6 @@ namespace meshplan::program {
 namespace {
 
 using models::Dim;
-using models::OpKind;
 using models::Symbol;
 
 Dim divided(Dim dim, int parts) {
@@ -42,11 +41,11 @@ class Mover {
       case Placement::TokensSharded:
         if (have == Placement::Partial) return scattered(from, with_own_tokens(from), want);
         if (have == Placement::Replicated)
-          return copied(OpKind::SliceRows, ".slice", from, with_own_tokens(from), want);
+          return copied(ComputeKind::SliceRows, ".slice", from, with_own_tokens(from), want);
         return with_all_columns(from, /*own_tokens=*/true);
       case Placement::FeaturesSharded:
         if (have == Placement::Partial) return with_own_columns_summed(from);
-        return copied(OpKind::SliceColumns, ".slice", move(from, have, Placement::Replicated),
+        return copied(ComputeKind::SliceColumns, ".slice", move(from, have, Placement::Replicated),
                       with_own_columns(from, have), want);
       case Placement::Partial:
         break;
@@ -97,7 +96,8 @@ class Mover {
     return to;
   }
 
-  ValueId copied(OpKind kind, std::string_view suffix, ValueId from, Shape shape, Placement where) {
+  ValueId copied(ComputeKind kind, std::string_view suffix, ValueId from, Shape shape,
+                 Placement where) {
     const ValueId to = add(from, std::move(shape), where);
     emit(
         suffix, Lane::Compute,
@@ -143,7 +143,7 @@ class Mover {
                                        add(from, stacked(shape(from)), Placement::Replicated));
     Shape all = own_tokens ? with_own_tokens(from) : shape(from);
     all.back() = {.count = target_.tp * local_size(columns_)};
-    return copied(OpKind::UnpackColumns, ".unpack", parts, std::move(all),
+    return copied(ComputeKind::UnpackColumns, ".unpack", parts, std::move(all),
                   own_tokens ? Placement::TokensSharded : Placement::Replicated);
   }
 
@@ -151,7 +151,7 @@ class Mover {
     require_cut_columns();
     const Shape own = with_own_columns(from, Placement::Partial);
     const ValueId parts =
-        copied(OpKind::PackColumns, ".pack", from, stacked(shape(from)), Placement::Partial);
+        copied(ComputeKind::PackColumns, ".pack", from, stacked(shape(from)), Placement::Partial);
     return scattered(parts, own, Placement::FeaturesSharded);
   }
 
@@ -172,8 +172,8 @@ bool only_moves(const Operation& operation) {
     return collective->group == Group::Tp;
   const auto* compute = std::get_if<ComputeOp>(&operation.work);
   return compute != nullptr && compute->over == Group::Tp &&
-         (compute->kind == OpKind::SliceRows || compute->kind == OpKind::SliceColumns ||
-          compute->kind == OpKind::PackColumns || compute->kind == OpKind::UnpackColumns);
+         (compute->kind == ComputeKind::SliceRows || compute->kind == ComputeKind::SliceColumns ||
+          compute->kind == ComputeKind::PackColumns || compute->kind == ComputeKind::UnpackColumns);
 }
 
 std::int64_t local_size(const std::vector<ShardSection>& sections) {

@@ -1,5 +1,7 @@
 // Turns a stage's tasks into operation instances: which layers run, which messages go where, and
 // where gradient buckets are complete.
+#include "lower/emit.hpp"
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
@@ -8,8 +10,11 @@
 #include "checks/step_limits.hpp"
 #include "core/error.hpp"
 #include "core/index.hpp"
-#include "layer/sharded_layer.hpp"
+#include "lower/merge_layers.hpp"
+#include "lower/step_end.hpp"
 #include "splice.hpp"
+#include "step_operations.hpp"
+#include "zero/unit_stream.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -308,35 +313,6 @@ int completed_at(const Program& program, const std::vector<int>& complete, const
   return last;
 }
 
-}  // namespace
-
-bool carries_activations(Lane lane) {
-  return lane == Lane::PpSendForward || lane == Lane::PpRecvForward ||
-         lane == Lane::PpReturnSendForward || lane == Lane::PpReturnRecvForward;
-}
-
-bool exchanges_within_stage(Lane lane) {
-  return lane == Lane::Tp || lane == Lane::Cp || lane == Lane::Ep;
-}
-
-std::optional<int> chunk_after(const Program& program, int chunk) {
-  const Chunk& own = program.chunks[at(chunk)];
-  if (own.next_stage != program.role.stage) return std::nullopt;
-  const auto found =
-      std::ranges::find(program.chunks, own.virtual_stage + 1, &Chunk::virtual_stage);
-  return static_cast<int>(found - program.chunks.begin());
-}
-
-std::optional<int> chunk_before(const Program& program, int chunk) {
-  const Chunk& own = program.chunks[at(chunk)];
-  if (own.previous_stage != program.role.stage) return std::nullopt;
-  const auto found =
-      std::ranges::find(program.chunks, own.virtual_stage - 1, &Chunk::virtual_stage);
-  return static_cast<int>(found - program.chunks.begin());
-}
-
-namespace {
-
 /// What append_reduction appends, for a place further up.
 void add_reduction(Program& program, int bucket, int position, std::vector<Addition>& additions) {
   const std::size_t before = program.instances.size();
@@ -348,7 +324,7 @@ void add_reduction(Program& program, int bucket, int position, std::vector<Addit
 
 }  // namespace
 
-void emit_tasks(Program& program, Pass pass, const ExecutionProfile& profile,
+void emit_tasks(Program& program, Pass pass, const LoweringProfile& profile,
                 const std::vector<bool>& merged) {
   Instances instances = Emitter(program, pass, merged).run();
   std::vector<Addition> additions;

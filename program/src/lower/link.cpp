@@ -1,3 +1,5 @@
+#include "lower/link.hpp"
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -5,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "program/lower/lower.hpp"
 #include "program/memory/address.hpp"
 
 namespace meshplan::program {

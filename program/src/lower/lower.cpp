@@ -15,14 +15,28 @@
 #include "core/hash.hpp"
 #include "core/index.hpp"
 #include "core/limits.hpp"
-#include "layer/sharded_layer.hpp"
+#include "lower/emit.hpp"
+#include "lower/link.hpp"
+#include "lower/merge_layers.hpp"
+#include "lower/place_parameters.hpp"
+#include "lower/step_end.hpp"
+#include "memory/block_memory.hpp"
 #include "memory/stage_memory.hpp"
+#include "passes/differentiate.hpp"
+#include "passes/fuse_activations.hpp"
+#include "passes/fuse_residuals.hpp"
+#include "passes/fuse_rotations.hpp"
+#include "passes/quantize_linears.hpp"
+#include "passes/shard.hpp"
+#include "passes/weight_gradients.hpp"
+#include "program/checks/check.hpp"
 #include "program/compression/compression.hpp"
 #include "program/memory/activations.hpp"
 #include "program/memory/address.hpp"
 #include "program/memory/offload.hpp"
 #include "program/plan/frozen.hpp"
 #include "program/zero/zero.hpp"
+#include "zero/weight_gathers.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -43,7 +57,7 @@ struct StagesInCommon {
 class Lowering {
  public:
   Lowering(const Plan& plan, std::shared_ptr<StagesInCommon> common, int stage, Pass pass,
-           const ExecutionProfile& profile)
+           const LoweringProfile& profile)
       : pass_(pass),
         profile_(profile),
         common_(std::move(common)),
@@ -229,7 +243,7 @@ class Lowering {
   }
 
   Pass pass_;
-  ExecutionProfile profile_;
+  LoweringProfile profile_;
   std::shared_ptr<StagesInCommon> common_;
   const models::ModelGraph& graph_;
   const Schedule& schedule_;
@@ -280,7 +294,7 @@ void require_lowerable(const Plan& plan, int stage) {
                    limits::kLayerRuns);
 }
 
-std::deque<Lowering> stages_of(const Plan& plan, Pass pass, const ExecutionProfile& profile,
+std::deque<Lowering> stages_of(const Plan& plan, Pass pass, const LoweringProfile& profile,
                                std::int64_t most_layer_runs) {
   require_valid(plan);
   require_listable(plan, plan.model.num_layers, "of all stages", most_layer_runs);
@@ -303,17 +317,13 @@ std::vector<Program> list_all(std::deque<Lowering> stages) {
 
 }  // namespace
 
-ExecutionProfile meshplan_profile() {
-  return {};
-}
-
-Program lower(const Plan& plan, int stage, Pass pass, const ExecutionProfile& profile) {
+Program lower(const Plan& plan, int stage, Pass pass, const LoweringProfile& profile) {
   require_lowerable(plan, stage);
   return lower(plan, models::build_graph(plan.model), stage, pass, profile);
 }
 
 Program lower(const Plan& plan, const models::ModelGraph& graph, int stage, Pass pass,
-              const ExecutionProfile& profile) {
+              const LoweringProfile& profile) {
   require_lowerable(plan, stage);
   Lowering lowering(plan, in_common(plan, graph, pass), stage, pass, profile);
   lowering.place_model();
@@ -321,7 +331,7 @@ Program lower(const Plan& plan, const models::ModelGraph& graph, int stage, Pass
   return lowering.run();
 }
 
-std::vector<Program> lower_all(const Plan& plan, Pass pass, const ExecutionProfile& profile) {
+std::vector<Program> lower_all(const Plan& plan, Pass pass, const LoweringProfile& profile) {
   std::deque<Lowering> stages = stages_of(plan, pass, profile, limits::kLayerRuns);
   std::ranges::for_each(stages, &Lowering::place_model);
   return list_all(std::move(stages));
@@ -364,74 +374,6 @@ std::vector<MemoryPlan> lower_memory(const Plan& plan) {
     memory.push_back(stages.front().memory());
   }
   return memory;
-}
-
-void append_step_operation(Program& program, Operation operation) {
-  OperationInstance instance;
-  instance.operation = {.index = static_cast<int>(program.step_operations.size())};
-  instance.id = instance_id(-1, -1, operation.name);
-  program.step_operations.push_back(std::move(operation));
-  program.instances.push_back(std::move(instance));
-}
-
-std::uint64_t instance_id(int task, int layer, std::string_view name) {
-  constexpr std::uint64_t kJsonSafe = (std::uint64_t{1} << 53) - 1;
-  const std::array<std::int64_t, 2> place = {task, layer};
-  return content_hash(std::as_bytes(std::span(place)), content_hash(name)) & kJsonSafe;
-}
-
-std::int64_t MemoryPlan::total_bytes() const {
-  std::int64_t total = 0;
-  for (const RegionPlan& region : regions) total += region.on_host ? 0 : region.bytes();
-  return total;
-}
-
-std::int64_t MemoryPlan::host_bytes() const {
-  std::int64_t total = 0;
-  for (const RegionPlan& region : regions) total += region.on_host ? region.bytes() : 0;
-  return total;
-}
-
-const Operation& operation_of(const Program& program, const OperationInstance& instance) {
-  const OperationRef& ref = instance.operation;
-  if (!ref.block) return program.step_operations[at(ref.index)];
-  const Block& block = program.blocks[at(*ref.block)];
-  if (ref.pass) return block.passes[at(ref.index)];
-  return (ref.backward ? block.backward : block.forward)[at(ref.index)];
-}
-
-const CollectiveOp* collective_of(const Operation& operation) {
-  if (const auto* flat = std::get_if<FlatCollectiveOp>(&operation.work)) return &flat->collective;
-  return std::get_if<CollectiveOp>(&operation.work);
-}
-
-std::set<Group> groups_used(const Program& program) {
-  std::set<Group> used;
-  const auto note = [&used](const Operation& operation) {
-    if (const CollectiveOp* collective = collective_of(operation)) used.insert(collective->group);
-  };
-  std::ranges::for_each(program.step_operations, note);
-  for (const Block& block : program.blocks) {
-    std::ranges::for_each(block.forward, note);
-    std::ranges::for_each(block.backward, note);
-  }
-  return used;
-}
-
-std::vector<std::int64_t> local_shape(const models::SymbolValues& sizes, const Value& value) {
-  std::vector<std::int64_t> shape;
-  for (const models::Dim& dim : value.shape) shape.push_back(models::evaluate(dim, sizes));
-  return shape;
-}
-
-std::vector<std::int64_t> local_shape(const Program& program, const Value& value) {
-  return local_shape(program.sizes, value);
-}
-
-bool has_routed_rows(const Value& value) {
-  return std::ranges::any_of(value.shape, [](const models::Dim& dim) {
-    return dim.symbol == models::Symbol::RoutedTokens;
-  });
 }
 
 }  // namespace meshplan::program

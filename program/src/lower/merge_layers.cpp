@@ -1,6 +1,8 @@
 // Programs for the simulator in which a layer's pass over a micro-batch is one operation. A task's
 // communication at its begin and end runs beside the tasks before and after it: it is listed as
 // ever.
+#include "lower/merge_layers.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -8,7 +10,6 @@
 #include <utility>
 
 #include "core/index.hpp"
-#include "layer/sharded_layer.hpp"
 
 namespace meshplan::program {
 namespace {

@@ -1,10 +1,11 @@
+#include "lower/place_parameters.hpp"
+
 #include <algorithm>
 #include <map>
 #include <numeric>
 
 #include "core/error.hpp"
 #include "core/index.hpp"
-#include "layer/sharded_layer.hpp"
 #include "program/compression/compression.hpp"
 #include "program/plan/frozen.hpp"
 
@@ -22,15 +23,6 @@ struct Candidate {
   int ready_after_layer = 0;
   std::vector<std::pair<int, int>> users;  // (layer instance, index within the layer)
 };
-
-}  // namespace
-
-std::int64_t Parameter::elements() const {
-  return std::accumulate(local_shape.begin(), local_shape.end(), std::int64_t{1},
-                         std::multiplies<>());
-}
-
-namespace {
 
 // Lays parameters one after another and cuts them into buckets.
 class BucketCutter {
@@ -175,10 +167,6 @@ std::vector<Candidate> candidates_of(const Program& program, const std::vector<P
   return candidates;
 }
 
-}  // namespace
-
-namespace {
-
 /// Layers of a chunk from its last to its first, until their gradients fill a bucket.
 void make_units(Program& program, const std::vector<Candidate>& candidates) {
   std::vector<std::int64_t> elements(program.layers.size(), 0);
@@ -203,7 +191,7 @@ void make_units(Program& program, const std::vector<Candidate>& candidates) {
 
 ParameterOrder place_parameters(Program& program, const std::vector<PlacedLayer>& placed,
                                 const std::vector<ShardedLayer>& sharded,
-                                const ExecutionProfile& profile) {
+                                const LoweringProfile& profile) {
   ParameterOrder order;
   for (std::size_t layer = 0; layer < placed.size(); ++layer)
     program.layers[layer].parameters.resize(sharded[at(placed[layer].sharded)].parameters.size());

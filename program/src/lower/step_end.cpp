@@ -1,12 +1,15 @@
+#include "lower/step_end.hpp"
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <functional>
 
-#include "layer/sharded_layer.hpp"
+#include "copied_heads.hpp"
 #include "program/compression/compression.hpp"
 #include "program/memory/offload.hpp"
 #include "program/shard_layout.hpp"
 #include "program/zero/zero.hpp"
+#include "step_operations.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -16,25 +19,11 @@ FlatRange scalars(Scalar first, std::int64_t count) {
   return {begin, begin + count};
 }
 
-Operation all_reduce(std::string name, Lane lane, Group group, Region region, FlatRange range,
-                     std::optional<int> bucket) {
-  const DType dtype = region == Region::Scalars ? DType::F64 : DType::F32;
-  return {.name = std::move(name),
-          .phase = Phase::Reduce,
-          .lane = lane,
-          .work = FlatCollectiveOp{.collective = {.collective = Collective::AllReduce,
-                                                  .group = group,
-                                                  .dtype = dtype,
-                                                  .elements = {.count = range.size()}},
-                                   .region = region,
-                                   .range = range,
-                                   .bucket = bucket}};
-}
-
 void append_all_reduce(Program& program, std::string name, Lane lane, Group group, Region region,
                        FlatRange range, std::optional<int> bucket = std::nullopt) {
   if (range.size() == 0 || group_size(group, program.plan) == 1) return;
-  append_step_operation(program, all_reduce(std::move(name), lane, group, region, range, bucket));
+  append_step_operation(program,
+                        flat_all_reduce(std::move(name), lane, group, region, range, bucket));
 }
 
 void append_step(Program& program, std::string name, Phase phase, StepOp work) {
@@ -146,19 +135,6 @@ std::vector<Operation> updates_of(const Program& program) {
 
 }  // namespace
 
-std::vector<Operation> copied_head_sums(const Program& program, int bucket, Region region) {
-  std::vector<Operation> sums;
-  for (const Parameter& parameter : program.parameters) {
-    if (parameter.expert || parameter.shard_dim < 0 || parameter.bucket != bucket) continue;
-    for (const HeldRange& held : held_ranges(parameter, program.plan.parallel.tp))
-      if (held.copies > 1)
-        sums.push_back(all_reduce(
-            parameter.name + ".copied_heads.all_reduce", Lane::Tp, Group::KvCopies, region,
-            {parameter.offset + held.range.begin, parameter.offset + held.range.end}, bucket));
-  }
-  return sums;
-}
-
 void append_load(Program& program) {
   append_step(program, "load_batch", Phase::Forward, {.work = StepWork::LoadBatch});
 }
@@ -169,9 +145,9 @@ namespace {
 void append_sum_over_replicas(Program& program, int index) {
   const Bucket& bucket = program.buckets[static_cast<std::size_t>(index)];
   if (!bucket.replicas) return;
-  Operation sum =
-      all_reduce(fmt::format("gradients[{}:{}].all_reduce", bucket.range.begin, bucket.range.end),
-                 Lane::Dp, *bucket.replicas, Region::Gradients, bucket.range, index);
+  Operation sum = flat_all_reduce(
+      fmt::format("gradients[{}:{}].all_reduce", bucket.range.begin, bucket.range.end), Lane::Dp,
+      *bucket.replicas, Region::Gradients, bucket.range, index);
   auto& flat = std::get<FlatCollectiveOp>(sum.work);
   flat.owned = true;
   flat.collective.elements = {.count = bucket.owned_elements()};

@@ -1,9 +1,10 @@
 #include "program/memory/address.hpp"
 
-#include "compression/compress_reductions.hpp"
 #include "core/error.hpp"
 #include "core/index.hpp"
-#include "layer/sharded_layer.hpp"
+#include "memory/compression_places.hpp"
+#include "program/compression/compression.hpp"
+#include "program/context/document_context.hpp"
 #include "program/memory/offload.hpp"
 
 namespace meshplan::program {
@@ -366,8 +367,8 @@ namespace {
 
 /// Does the operation begin a gradient, in units of the whole batch's mean?
 bool scales_gradients(const Operation& operation, const ComputeOp& work) {
-  return work.kind == models::OpKind::CrossEntropy ||
-         (work.kind == models::OpKind::Router && operation.phase == Phase::InputGrad);
+  return work.kind == ComputeKind::CrossEntropy ||
+         (work.kind == ComputeKind::Router && operation.phase == Phase::InputGrad);
 }
 
 }  // namespace

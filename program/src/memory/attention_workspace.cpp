@@ -1,9 +1,9 @@
-#include "program/memory/attention_workspace.hpp"
+#include "memory/attention_workspace.hpp"
 
 #include <algorithm>
 
+#include "program/attention_inputs.hpp"
 #include "program/context/context.hpp"
-#include "program/cost/attention_inputs.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -84,7 +84,7 @@ std::int64_t workspace_bytes(const Program& program, const Block& block,
 
 const ComputeOp* attention_of(const Operation& operation) {
   const auto* op = std::get_if<ComputeOp>(&operation.work);
-  return op != nullptr && op->kind == models::OpKind::Attention ? op : nullptr;
+  return op != nullptr && op->kind == ComputeKind::Attention ? op : nullptr;
 }
 
 }  // namespace

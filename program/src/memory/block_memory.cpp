@@ -1,10 +1,11 @@
+#include "memory/block_memory.hpp"
+
 #include <algorithm>
 #include <map>
 #include <numeric>
 
 #include "core/error.hpp"
 #include "core/index.hpp"
-#include "layer/sharded_layer.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -79,15 +80,6 @@ std::int64_t pack(std::vector<Lifetime>& values) {
   }
   return used;
 }
-
-}  // namespace
-
-bool is_kept(const Value& value) {
-  return value.storage == Storage::Saved || value.storage == Storage::LayerInput ||
-         (value.storage == Storage::LayerOutputGrad && value.keep == Keep::BetweenGrads);
-}
-
-namespace {
 
 std::int64_t aligned_bytes(const Value& value, const models::SymbolValues& sizes) {
   std::int64_t bytes = size_of(value.dtype);

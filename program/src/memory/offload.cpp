@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "layer/sharded_layer.hpp"
 #include "program/compression/compression.hpp"
 #include "program/zero/zero.hpp"
+#include "step_operations.hpp"
 
 namespace meshplan::program {
 namespace {

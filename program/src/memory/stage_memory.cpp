@@ -7,14 +7,14 @@
 
 #include "compression/compress_reductions.hpp"
 #include "core/index.hpp"
-#include "layer/sharded_layer.hpp"
+#include "memory/attention_workspace.hpp"
 #include "program/compression/compression.hpp"
-#include "program/cost/cost.hpp"
+#include "program/context/document_context.hpp"
 #include "program/memory/activations.hpp"
 #include "program/memory/address.hpp"
-#include "program/memory/attention_workspace.hpp"
 #include "program/memory/offload.hpp"
 #include "program/zero/zero.hpp"
+#include "zero/unit_stream.hpp"
 
 namespace meshplan::program {
 namespace {

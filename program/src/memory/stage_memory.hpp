@@ -1,7 +1,8 @@
 // What a stage's program keeps where: the last pass of lowering before operations are listed.
 #pragma once
 
-#include "program/lower/lower.hpp"
+#include "program/plan/lowering_profile.hpp"
+#include "program/program.hpp"
 
 namespace meshplan::program {
 

@@ -39,12 +39,5 @@ void latent_heads_adjoint(BackwardPass& pass, const Operation& op, const Compute
 void exchange_adjoint(BackwardPass& pass, const Operation& op);
 /// Copies beside an exchange over cp: the adjoint of a permutation is its inverse.
 void exchange_copy_adjoint(BackwardPass& pass, const Operation& op, ComputeOp work);
-void regroup_adjoint(BackwardPass& pass, const Operation& op, ComputeOp work);
-
-/// With the gradients of its losses.
-void router_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
-void dispatch_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
-void grouped_linear_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
-void combine_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 
 }  // namespace meshplan::program

@@ -4,12 +4,10 @@
 #include "context/shard_context.hpp"
 #include "core/index.hpp"
 #include "passes/adjoints.hpp"
-#include "program/cost/attention_inputs.hpp"
+#include "program/attention_inputs.hpp"
 
 namespace meshplan::program {
 namespace {
-
-using models::OpKind;
 
 /// Of o and lse over all keys: what the sinks' gradient reads, as well.
 struct Attended {
@@ -58,14 +56,14 @@ void attention_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp&
 
 void ring_adjoint(BackwardPass& pass, const Operation& op) {
   const Gradient dy = pass.output_gradient(op);
-  const auto step = [&](OpKind kind, int number) -> const Operation& {
+  const auto step = [&](ComputeKind kind, int number) -> const Operation& {
     return *std::ranges::find_if(pass.layer().block.forward, [&](const Operation& other) {
       const auto* compute = std::get_if<ComputeOp>(&other.work);
       return compute != nullptr && compute->kind == kind && compute->ring_step == number;
     });
   };
-  const Operation& attention = step(OpKind::Attention, 0);
-  const ValueId lse = step(OpKind::MergeAttention, pass.context().cp - 1).outputs[1];
+  const Operation& attention = step(ComputeKind::Attention, 0);
+  const ValueId lse = step(ComputeKind::MergeAttention, pass.context().cp - 1).outputs[1];
   const AttentionInputs more = attention_inputs(pass.layer().block.values, attention);
   const ValueId kv = more.keys_values.value();
   const std::string name = attention.name.substr(0, attention.name.rfind('.'));
@@ -76,7 +74,7 @@ void ring_adjoint(BackwardPass& pass, const Operation& op) {
                         .kv = pass.need(kv)};
   if (std::get<ComputeOp>(attention.work).documents)
     for (int number = 0; number < pass.context().cp; ++number)
-      operands.key_ranges.push_back(step(OpKind::Attention, number).inputs.back());
+      operands.key_ranges.push_back(step(ComputeKind::Attention, number).inputs.back());
   const RingGradients made = append_ring_gradient(pass.layer(), pass.context().cp, name, operands,
                                                   std::get<ComputeOp>(attention.work));
   pass.set_ring_queries(made.queries);

@@ -8,7 +8,6 @@
 namespace meshplan::program {
 namespace {
 
-using models::OpKind;
 using models::Split;
 
 }  // namespace
@@ -18,7 +17,7 @@ void loss_adjoint(BackwardPass& pass, const Operation& op) {
   const ValueId targets = op.inputs[1];
   const auto combine = std::ranges::find_if(pass.layer().block.forward, [](const Operation& other) {
     const auto* compute = std::get_if<ComputeOp>(&other.work);
-    return compute != nullptr && compute->kind == OpKind::CrossEntropyCombine;
+    return compute != nullptr && compute->kind == ComputeKind::CrossEntropyCombine;
   });
   const ValueId lse = pass.need(combine->outputs[1]);
   Value gradient = pass.value(logits);
@@ -27,7 +26,7 @@ void loss_adjoint(BackwardPass& pass, const Operation& op) {
   const Placement where = pass.layer().placement[at(logits)];
   const ValueId made = pass.layer().add_value(std::move(gradient), where);
   ComputeOp work = std::get<ComputeOp>(op.work);
-  work.kind = OpKind::CrossEntropy;
+  work.kind = ComputeKind::CrossEntropy;
   pass.layer().emit("loss.input_grad", Phase::InputGrad, Lane::Compute, work,
                     {pass.need(logits), targets, lse}, {made});
   pass.set_gradient(logits, {made, where});
@@ -65,7 +64,7 @@ void linear_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& wo
 
 void embedding_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work) {
   const Gradient dy = pass.output_gradient(op);
-  const bool positions = work.kind == OpKind::PositionEmbedding;
+  const bool positions = work.kind == ComputeKind::PositionEmbedding;
   const ValueId source = op.inputs[0];
   std::vector<ValueId> inputs = {dy.buffer};
   if (!positions) inputs.push_back(source);
@@ -89,7 +88,7 @@ void in_place_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& 
 void norm_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work) {
   const Gradient dy = pass.output_gradient(op);
   const ValueId x = op.inputs[0];
-  const bool layer_norm = work.kind == OpKind::LayerNorm;
+  const bool layer_norm = work.kind == ComputeKind::LayerNorm;
   std::vector<ValueId> inputs = {dy.buffer, pass.need(x), op.inputs[1]};
   for (std::size_t i = 1; i < op.outputs.size(); ++i) inputs.push_back(pass.need(op.outputs[i]));
   const std::optional<ValueId> residual = pass.own_gradient(x, dy.where);

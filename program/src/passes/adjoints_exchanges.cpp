@@ -4,12 +4,6 @@
 #include "passes/adjoints.hpp"
 
 namespace meshplan::program {
-namespace {
-
-using models::OpKind;
-
-}  // namespace
-
 void exchange_adjoint(BackwardPass& pass, const Operation& op) {
   const ValueId x = op.inputs.front();
   if (!pass.has_gradient(op.outputs.front())) return;  // counts and choices have none
@@ -34,22 +28,14 @@ void exchange_adjoint(BackwardPass& pass, const Operation& op) {
 void exchange_copy_adjoint(BackwardPass& pass, const Operation& op, ComputeOp work) {
   const Gradient dy = pass.output_gradient(op);
   const ValueId dx = pass.fresh_gradient(op.inputs[0], dy.where);
-  work.reverse = work.kind == OpKind::OrderChunks && !work.reverse;
-  if (work.kind == OpKind::PackColumns)
-    work.kind = OpKind::UnpackColumns;
-  else if (work.kind == OpKind::UnpackColumns)
-    work.kind = OpKind::PackColumns;
+  work.reverse = work.kind == ComputeKind::OrderChunks && !work.reverse;
+  if (work.kind == ComputeKind::PackColumns)
+    work.kind = ComputeKind::UnpackColumns;
+  else if (work.kind == ComputeKind::UnpackColumns)
+    work.kind = ComputeKind::PackColumns;
   std::vector<ValueId> inputs = {dy.buffer};
   inputs.insert(inputs.end(), op.inputs.begin() + 1, op.inputs.end());  // order of documents
   pass.emit_input_gradient(op, work, std::move(inputs), {dx});
-  pass.contribute(op.inputs[0], {dx, dy.where});
-}
-
-void regroup_adjoint(BackwardPass& pass, const Operation& op, ComputeOp work) {
-  const Gradient dy = pass.output_gradient(op);
-  const ValueId dx = pass.fresh_gradient(op.inputs[0], dy.where);
-  work.reverse = !work.reverse;
-  pass.emit_input_gradient(op, work, {dy.buffer, pass.need(op.inputs[1])}, {dx});
   pass.contribute(op.inputs[0], {dx, dy.where});
 }
 

@@ -2,83 +2,85 @@
 // collective completes them, follows from the placements: a gradient must be laid out as the dual
 // of its value (backward_pass.hpp), and the same moves turn the one that it has into the one that
 // it must be.
+#include "passes/differentiate.hpp"
+
 #include <algorithm>
 
 #include "core/error.hpp"
 #include "core/index.hpp"
+#include "experts/adjoints_experts.hpp"
 #include "layer/layout_moves.hpp"
 #include "passes/adjoints.hpp"
+#include "passes/drop_unneeded.hpp"
 
 namespace meshplan::program {
 namespace {
 
-using models::OpKind;
-
 void append_compute_adjoint(BackwardPass& pass, const Operation& op) {
   const auto& work = std::get<ComputeOp>(op.work);
   switch (work.kind) {
-    case OpKind::SumLoss:
-    case OpKind::CrossEntropyCombine:
+    case ComputeKind::SumLoss:
+    case ComputeKind::CrossEntropyCombine:
       return;  // part of the local one's
-    case OpKind::CrossEntropyLocal:
+    case ComputeKind::CrossEntropyLocal:
       return loss_adjoint(pass, op);
-    case OpKind::Add:
+    case ComputeKind::Add:
       return add_adjoint(pass, op);
-    case OpKind::BiasAdd:
+    case ComputeKind::BiasAdd:
       return bias_adjoint(pass, op, work);
-    case OpKind::Linear:
+    case ComputeKind::Linear:
       return linear_adjoint(pass, op, work);
-    case OpKind::Embedding:
-    case OpKind::PositionEmbedding:
+    case ComputeKind::Embedding:
+    case ComputeKind::PositionEmbedding:
       return embedding_adjoint(pass, op, work);
-    case OpKind::Rope:
-    case OpKind::Scale:
+    case ComputeKind::Rope:
+    case ComputeKind::Scale:
       return in_place_adjoint(pass, op, work);
-    case OpKind::RmsNorm:
-    case OpKind::LayerNorm:
+    case ComputeKind::RmsNorm:
+    case ComputeKind::LayerNorm:
       return norm_adjoint(pass, op, work);
-    case OpKind::HeadRmsNorm:
+    case ComputeKind::HeadRmsNorm:
       return head_norm_adjoint(pass, op, work);
-    case OpKind::Attention:
+    case ComputeKind::Attention:
       if (work.ring_step) return;  // a ring's is appended as a whole, where its result is made
       return attention_adjoint(pass, op, work);
-    case OpKind::MergeAttention:
-    case OpKind::Convert:
+    case ComputeKind::MergeAttention:
+    case ComputeKind::Convert:
       if (!pass.has_gradient(op.outputs.front())) return;
       return ring_adjoint(pass, op);
-    case OpKind::Activation:
-    case OpKind::GatedActivation:
+    case ComputeKind::Activation:
+    case ComputeKind::GatedActivation:
       return activation_adjoint(pass, op, work);
-    case OpKind::KeyValues:
+    case ComputeKind::KeyValues:
       return key_values_adjoint(pass, op, work);
-    case OpKind::OrderChunks:
-    case OpKind::PackColumns:
-    case OpKind::UnpackColumns:
+    case ComputeKind::OrderChunks:
+    case ComputeKind::PackColumns:
+    case ComputeKind::UnpackColumns:
       return exchange_copy_adjoint(pass, op, work);
-    case OpKind::Router:
+    case ComputeKind::Router:
       return router_adjoint(pass, op, work);
-    case OpKind::Slice:
+    case ComputeKind::Slice:
       return slice_adjoint(pass, op, work);
-    case OpKind::LatentHeads:
+    case ComputeKind::LatentHeads:
       return latent_heads_adjoint(pass, op, work);
-    case OpKind::SigmoidGate:
+    case ComputeKind::SigmoidGate:
       return gate_adjoint(pass, op, work);
-    case OpKind::Pool:
+    case ComputeKind::Pool:
       return pool_adjoint(pass, op, work);
-    case OpKind::RouterLosses:  // part of the router's; the others make integers
-    case OpKind::RouterLoad:
-    case OpKind::SequenceLoad:
-    case OpKind::LimitChoices:
-    case OpKind::DispatchPlan:
-    case OpKind::ExchangeSizes:
+    case ComputeKind::RouterLosses:  // part of the router's; the others make integers
+    case ComputeKind::RouterLoad:
+    case ComputeKind::SequenceLoad:
+    case ComputeKind::LimitChoices:
+    case ComputeKind::DispatchPlan:
+    case ComputeKind::ExchangeSizes:
       return;
-    case OpKind::Dispatch:
+    case ComputeKind::Dispatch:
       return dispatch_adjoint(pass, op, work);
-    case OpKind::RegroupRows:
+    case ComputeKind::RegroupRows:
       return regroup_adjoint(pass, op, work);
-    case OpKind::GroupedLinear:
+    case ComputeKind::GroupedLinear:
       return grouped_linear_adjoint(pass, op, work);
-    case OpKind::Combine:
+    case ComputeKind::Combine:
       return combine_adjoint(pass, op, work);
     default:
       throw InvariantError(op.name + ": no adjoint");
@@ -140,7 +142,7 @@ void finish_input(BackwardPass& pass, ValueId input) {
 }  // namespace
 
 void differentiate(ShardedLayer& layer, const ShardContext& context, RecomputeKind recompute,
-                   const ExecutionProfile& profile) {
+                   const LoweringProfile& profile) {
   ForwardValues forward(layer, context, recompute, profile);
   BackwardPass pass(layer, context, forward);
   const bool to_input = layer.input && layer.needs_input_gradient;

@@ -1,10 +1,10 @@
 // Where parameters are frozen, a part of a layer's backward pass leads to no gradient that anyone
 // asks for (docs/frozen_parameters.md).
+#include "passes/drop_unneeded.hpp"
+
 #include <algorithm>
 #include <ranges>
 #include <set>
-
-#include "layer/sharded_layer.hpp"
 
 namespace meshplan::program {
 namespace {

@@ -2,18 +2,16 @@
 // its gradient goes to nothing but that linear, so both passes over the widest activation of a
 // layer can be part of a product: in the forward pass of the one before it, in the backward pass of
 // the input gradient of the one after it. (cuBLASLt has such epilogues; see docs/cuda.md.)
+#include "passes/fuse_activations.hpp"
+
 #include <algorithm>
 
 #include "core/index.hpp"
-#include "layer/sharded_layer.hpp"
-#include "passes/phases.hpp"
 
 namespace meshplan::program {
 namespace {
 
-using models::OpKind;
-
-const ComputeOp* as_kind(const Operation& operation, OpKind kind) {
+const ComputeOp* as_kind(const Operation& operation, ComputeKind kind) {
   const auto* work = std::get_if<ComputeOp>(&operation.work);
   return work != nullptr && work->kind == kind ? work : nullptr;
 }
@@ -38,7 +36,7 @@ class Fuser {
   /// does its work, and it goes.
   bool fuse(std::vector<Operation>& operations, std::size_t index) {
     const Operation& activation = operations[index];
-    const ComputeOp* work = as_kind(activation, OpKind::Activation);
+    const ComputeOp* work = as_kind(activation, ComputeKind::Activation);
     if (work == nullptr || !has_epilogue(*work)) return false;
     const bool forward = is_forward(activation.phase);
     if (activation.inputs.size() != (forward ? 1U : 2U)) return false;  // rows of experts
@@ -62,7 +60,7 @@ class Fuser {
                                              std::size_t index, ValueId id) {
     for (std::size_t i = index; i-- > 0;) {
       if (std::ranges::find(operations[i].outputs, id) == operations[i].outputs.end()) continue;
-      const ComputeOp* work = as_kind(operations[i], OpKind::Linear);
+      const ComputeOp* work = as_kind(operations[i], ComputeKind::Linear);
       const bool fits = work != nullptr && !work->fused_activation &&
                         operations[i].phase != Phase::WeightGrad &&
                         operations[i].outputs.size() == 1;

@@ -2,16 +2,14 @@
 // nobody else reads is added to the stream where the product ends (cuBLASLt reads the addend, see
 // docs/cuda.md): the sum's passes over memory are gone but one. Where the product is not the whole
 // value yet, a partial sum of tensor parallelism, the norm that reads the sum makes it.
+#include "passes/fuse_residuals.hpp"
+
 #include <algorithm>
 
 #include "core/index.hpp"
-#include "layer/sharded_layer.hpp"
-#include "passes/phases.hpp"
 
 namespace meshplan::program {
 namespace {
-
-using models::OpKind;
 
 const ComputeOp* work_of(const Operation& operation) {
   return is_forward(operation.phase) ? std::get_if<ComputeOp>(&operation.work) : nullptr;
@@ -19,7 +17,7 @@ const ComputeOp* work_of(const Operation& operation) {
 
 bool is_add(const Operation& operation) {
   const ComputeOp* work = work_of(operation);
-  return work != nullptr && work->kind == OpKind::Add;
+  return work != nullptr && work->kind == ComputeKind::Add;
 }
 
 class ResidualFuser {
@@ -40,7 +38,7 @@ class ResidualFuser {
  private:
   bool into_product(Operation& linear, const Operation& add) const {
     const ComputeOp* work = work_of(linear);
-    if (work == nullptr || work->kind != OpKind::Linear || linear.phase != add.phase ||
+    if (work == nullptr || work->kind != ComputeKind::Linear || linear.phase != add.phase ||
         work->fused_activation || work->adds_residual)
       return false;
     const ValueId product = linear.outputs.front();
@@ -55,7 +53,8 @@ class ResidualFuser {
 
   static bool into_norm(const Operation& add, Operation& norm) {
     const ComputeOp* work = work_of(norm);
-    if (work == nullptr || (work->kind != OpKind::RmsNorm && work->kind != OpKind::LayerNorm) ||
+    if (work == nullptr ||
+        (work->kind != ComputeKind::RmsNorm && work->kind != ComputeKind::LayerNorm) ||
         norm.phase != add.phase || norm.inputs.front() != add.outputs.front())
       return false;
     std::get<ComputeOp>(norm.work).adds_residual = true;

@@ -1,13 +1,11 @@
 // Rotations of query and key heads that follow a norm of these heads are part of it, in both
 // directions: one pass over them less.
-#include "layer/sharded_layer.hpp"
+#include "passes/fuse_rotations.hpp"
 
 namespace meshplan::program {
 namespace {
 
-using models::OpKind;
-
-ComputeOp* work_of(Operation& operation, OpKind kind) {
+ComputeOp* work_of(Operation& operation, ComputeKind kind) {
   auto* work = std::get_if<ComputeOp>(&operation.work);
   return work != nullptr && work->kind == kind ? work : nullptr;
 }
@@ -28,13 +26,15 @@ bool fuse(Operation& first, Operation& second) {
   if (first.phase != second.phase || first.outputs.empty() ||
       second.inputs.front() != first.outputs.front())
     return false;
-  if (work_of(first, OpKind::HeadRmsNorm) != nullptr && work_of(second, OpKind::Rope) != nullptr) {
+  if (work_of(first, ComputeKind::HeadRmsNorm) != nullptr &&
+      work_of(second, ComputeKind::Rope) != nullptr) {
     take_rotation(first, second);
     first.outputs.front() = second.outputs.front();
     second = std::move(first);
     return true;
   }
-  if (work_of(first, OpKind::Rope) != nullptr && work_of(second, OpKind::HeadRmsNorm) != nullptr) {
+  if (work_of(first, ComputeKind::Rope) != nullptr &&
+      work_of(second, ComputeKind::HeadRmsNorm) != nullptr) {
     take_rotation(second, first);
     second.inputs.front() = first.inputs.front();
     return true;

@@ -8,6 +8,8 @@
 // layouts: NVIDIA, Transformer Engine, "Using FP8 with Transformer Engine"). Each tensor is
 // quantized once, before the first product that reads it, into the layouts that are needed. The
 // scale is that of what this rank holds: shards over tp have scales of their own.
+#include "passes/quantize_linears.hpp"
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
@@ -15,13 +17,10 @@
 
 #include "core/error.hpp"
 #include "core/index.hpp"
-#include "layer/sharded_layer.hpp"
 #include "plan/float8.hpp"
 
 namespace meshplan::program {
 namespace {
-
-using models::OpKind;
 
 // A tensor in FP8: what its Quantize has been asked for so far.
 struct Codes {
@@ -68,14 +67,14 @@ class Quantizer {
   /// A linear whose product is worth it: not a gate of one feature.
   bool is_scaled(const Operation& operation) {
     const auto* work = std::get_if<ComputeOp>(&operation.work);
-    if (work == nullptr || work->kind != OpKind::Linear) return false;
+    if (work == nullptr || work->kind != ComputeKind::Linear) return false;
     const bool weight_grad = operation.phase == Phase::WeightGrad;
     const ValueId weight = weight_grad ? operation.outputs.front() : operation.inputs[1];
     return computes_in_float8(work->split, value(weight).shape.front().count);
   }
 
   void scale(Operation operation) {
-    std::get<ComputeOp>(operation.work).kind = OpKind::ScaledLinear;
+    std::get<ComputeOp>(operation.work).kind = ComputeKind::ScaledLinear;
     switch (operation.phase) {
       case Phase::Forward:
       case Phase::Recompute:
@@ -114,7 +113,8 @@ class Quantizer {
     if (operation.outputs.size() > 1) {
       bias = operation;
       bias->name += ".bias";
-      bias->work = ComputeOp{.kind = OpKind::BiasAdd, .tokens_sharded = layer_.tokens_sharded(dy)};
+      bias->work =
+          ComputeOp{.kind = ComputeKind::BiasAdd, .tokens_sharded = layer_.tokens_sharded(dy)};
       bias->inputs = {dy};
       bias->outputs = {operation.outputs[1]};
       operation.outputs.pop_back();
@@ -170,7 +170,7 @@ class Quantizer {
     list_->push_back({.name = unique(value(id).name + ".quantize"),
                       .phase = phase,
                       .lane = Lane::Compute,
-                      .work = ComputeOp{.kind = OpKind::Quantize,
+                      .work = ComputeOp{.kind = ComputeKind::Quantize,
                                         .tokens_sharded = layer_.tokens_sharded(id),
                                         .cast = Float8Cast{.gradient = gradient}},
                       .inputs = {id},

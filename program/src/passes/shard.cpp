@@ -1,5 +1,7 @@
 // Walks a layer's unsharded graph and emits its sharded form: each operation says how it must find
 // its inputs, and LayerBuilder brings them there.
+#include "passes/shard.hpp"
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
@@ -192,7 +194,7 @@ class Sharder {
     const ValueId table = build_.parameter(token_types_.at(op.inputs.back()));
     const ValueId sum = build_.add(op.outputs.front(), build_.placement(x));
     build_.emit(op.name, Lane::Compute,
-                ComputeOp{.kind = OpKind::BiasAdd, .tokens_sharded = layer_.tokens_sharded(x)},
+                ComputeOp{.kind = ComputeKind::BiasAdd, .tokens_sharded = layer_.tokens_sharded(x)},
                 {x, table}, {sum});
   }
 
@@ -258,7 +260,7 @@ class Sharder {
         layer_.add_value(std::move(with_bias), build_.placement(x), layer_.columns[at(x)]);
     build_.set_value(out, y);
     build_.emit(op.name + ".bias", Lane::Compute,
-                ComputeOp{.kind = OpKind::BiasAdd, .tokens_sharded = layer_.tokens_sharded(x)},
+                ComputeOp{.kind = ComputeKind::BiasAdd, .tokens_sharded = layer_.tokens_sharded(x)},
                 {x, bias}, {y});
   }
 
@@ -279,7 +281,8 @@ class Sharder {
         Placement::Replicated);
     build_.emit(
         op.name + ".local", Lane::Compute,
-        ComputeOp{.kind = OpKind::CrossEntropyLocal, .split = split, .attributes = op.attributes},
+        ComputeOp{
+            .kind = ComputeKind::CrossEntropyLocal, .split = split, .attributes = op.attributes},
         {logits, targets}, {statistics});
     if (cut) {
       const ValueId all = layer_.add_value(
@@ -298,12 +301,14 @@ class Sharder {
     const ValueId lse = build_.add(op.outputs.back(), Placement::Replicated);
     build_.emit(
         op.name + ".combine", Lane::Compute,
-        ComputeOp{.kind = OpKind::CrossEntropyCombine, .split = split, .attributes = op.attributes},
+        ComputeOp{
+            .kind = ComputeKind::CrossEntropyCombine, .split = split, .attributes = op.attributes},
         {statistics, targets}, {loss, lse});
     const ValueId sum = layer_.add_value(
         {.name = "loss_sum", .dtype = DType::F64, .shape = {{}}, .storage = Storage::LossScalar},
         Placement::Replicated);
-    build_.emit(op.name + ".sum", Lane::Compute, ComputeOp{.kind = OpKind::SumLoss}, {loss}, {sum});
+    build_.emit(op.name + ".sum", Lane::Compute, ComputeOp{.kind = ComputeKind::SumLoss}, {loss},
+                {sum});
   }
 
   const LayerGraph& graph_;

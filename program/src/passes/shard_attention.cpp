@@ -7,7 +7,6 @@
 namespace meshplan::program {
 
 using models::Op;
-using models::OpKind;
 using models::TensorId;
 
 void AttentionSharder::over_ranks(const Op& op) {
@@ -36,7 +35,8 @@ bool AttentionSharder::gathers_latents() const {
 
 bool AttentionSharder::expands_latents(const Op& op) const {
   return gathers_latents() && std::ranges::any_of(graph_.ops, [&](const Op& other) {
-           return other.kind == OpKind::LatentAttention && other.inputs[1] == op.outputs.front();
+           return other.kind == models::OpKind::LatentAttention &&
+                  other.inputs[1] == op.outputs.front();
          });
 }
 
@@ -79,7 +79,6 @@ ValueId AttentionSharder::latent_heads(const Op& op, const std::string& name,
     begin += width;
   }
   ComputeOp work = build_.compute(op, false, where == Placement::FeaturesSharded);
-  work.kind = OpKind::LatentHeads;
   const ValueId heads = layer_.add_value(
       {.name = name,
        .dtype = context_.compute,
@@ -95,7 +94,7 @@ void AttentionSharder::latent(const Op& op) {
   const ValueId k_rope = build_.laid_out(op.inputs[2], Placement::Replicated);
   const Placement where = build_.placement(q);
   ComputeOp work = build_.compute(op, false, where == Placement::FeaturesSharded);
-  work.kind = OpKind::Attention;
+  work.kind = ComputeKind::Attention;
   if (gathers_latents()) {
     const ValueId all_k_rope = context_sharder_.gather(build_.tensor(op.inputs[2]).name, k_rope);
     const ValueId heads = latent_heads(op, op.name + ".heads", {kv, all_k_rope});

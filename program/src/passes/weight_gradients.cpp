@@ -2,16 +2,15 @@
 // (Qi et al. 2023, section 2): what computes weight gradients is marked, and all that it reads
 // outlives the input-gradient task. Buffers that the first part would overwrite get a successor
 // instead, so nothing is copied where a kernel can write elsewhere.
+#include "passes/weight_gradients.hpp"
+
 #include <algorithm>
 
 #include "core/error.hpp"
 #include "core/index.hpp"
-#include "layer/sharded_layer.hpp"
 
 namespace meshplan::program {
 namespace {
-
-using models::OpKind;
 
 class Separator {
  public:
@@ -114,11 +113,11 @@ class Separator {
   static bool adds_elsewhere(const Operation& operation) {
     const auto* compute = std::get_if<ComputeOp>(&operation.work);
     return compute != nullptr &&
-           (compute->kind == OpKind::RmsNorm || compute->kind == OpKind::LayerNorm);
+           (compute->kind == ComputeKind::RmsNorm || compute->kind == ComputeKind::LayerNorm);
   }
 
   void insert_copy(std::size_t index, ValueId from, ValueId to) {
-    ComputeOp copy{.kind = OpKind::Scale, .tokens_sharded = layer_.tokens_sharded(from)};
+    ComputeOp copy{.kind = ComputeKind::Scale, .tokens_sharded = layer_.tokens_sharded(from)};
     copy.attributes.scale = 1;
     operations_.insert(operations_.begin() + static_cast<std::ptrdiff_t>(index),
                        {.name = value(from).name + ".copy",

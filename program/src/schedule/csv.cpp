@@ -1,4 +1,6 @@
 // Schedules in the CSV form of torch.distributed.pipelining, so that they can be exchanged with it.
+#include "program/schedule/csv.hpp"
+
 #include <algorithm>
 #include <charconv>
 #include <fmt/format.h>
@@ -6,7 +8,6 @@
 #include <set>
 
 #include "core/error.hpp"
-#include "program/schedule/schedule.hpp"
 
 namespace meshplan::program {
 namespace {

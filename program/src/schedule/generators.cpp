@@ -1,25 +1,13 @@
+#include "program/schedule/generators.hpp"
+
 #include <algorithm>
-#include <deque>
-#include <map>
 
 #include "core/error.hpp"
-#include "program/schedule/schedule.hpp"
+#include "schedule/stage_tasks.hpp"
+#include "schedule/zero_bubble.hpp"
 
 namespace meshplan::program {
 namespace {
-
-Task forward(int microbatch, int chunk = 0) {
-  return {.kind = TaskKind::Forward, .microbatch = microbatch, .chunk = chunk};
-}
-Task backward(int microbatch, int chunk = 0) {
-  return {.kind = TaskKind::BackwardFull, .microbatch = microbatch, .chunk = chunk};
-}
-Task input_gradient(int microbatch, int chunk = 0) {
-  return {.kind = TaskKind::BackwardInput, .microbatch = microbatch, .chunk = chunk};
-}
-Task weight_gradient(int microbatch, int chunk = 0) {
-  return {.kind = TaskKind::BackwardWeight, .microbatch = microbatch, .chunk = chunk};
-}
 
 /// `warmup` forwards, then one forward and one backward in turn, then the backwards that are left.
 std::vector<Task> alternate(const std::vector<Task>& forwards, const std::vector<Task>& backwards,
@@ -32,104 +20,6 @@ std::vector<Task> alternate(const std::vector<Task>& forwards, const std::vector
   }
   tasks.insert(tasks.end(), next, backwards.end());
   return tasks;
-}
-
-/// What the first `num_microbatches` need: a part of a valid order is valid.
-std::vector<Task> of_first(int num_microbatches, const std::vector<Task>& tasks) {
-  std::vector<Task> kept;
-  for (const Task& task : tasks) {
-    std::vector<Task> parts = parts_of(task);
-    const std::size_t all = parts.size();
-    std::erase_if(parts, [&](const Task& part) { return part.microbatch >= num_microbatches; });
-    if (parts.size() == all)
-      kept.push_back(task);
-    else
-      kept.insert(kept.end(), parts.begin(), parts.end());
-  }
-  return kept;
-}
-
-/// Tasks of one stage of a V, from counters: "the next forward of chunk 1".
-class VBuilder {
- public:
-  void forward(int chunk) { tasks_.push_back(program::forward(forwards_[chunk]++, chunk)); }
-  void backward(int chunk) { tasks_.push_back(program::backward(backwards_[chunk]++, chunk)); }
-  void input_gradient(int chunk) {
-    const int microbatch = backwards_[chunk]++;
-    owed_.push_back(weight_gradient(microbatch, chunk));
-    tasks_.push_back(program::input_gradient(microbatch, chunk));
-  }
-  /// Input gradient, then all that weight gradients owe.
-  void both_gradients(int chunk) {
-    input_gradient(chunk);
-    while (!owed_.empty()) oldest_weight_gradient();
-  }
-  void oldest_weight_gradient() {
-    if (owed_.empty()) return;
-    tasks_.push_back(owed_.front());
-    owed_.pop_front();
-  }
-  /// The oldest one of a chunk.
-  void weight_gradient_of(int chunk) {
-    const auto found = std::ranges::find(owed_, chunk, &Task::chunk);
-    require_invariant(found != owed_.end(), "a weight gradient is owed");
-    tasks_.push_back(*found);
-    owed_.erase(found);
-  }
-  bool owes(int chunk) const {
-    return std::ranges::find(owed_, chunk, &Task::chunk) != owed_.end();
-  }
-  void overlapped(int forward_chunk, int backward_chunk) {
-    tasks_.push_back({.kind = TaskKind::Overlapped,
-                      .microbatch = forwards_[forward_chunk]++,
-                      .chunk = forward_chunk,
-                      .backward_microbatch = backwards_[backward_chunk]++,
-                      .backward_chunk = backward_chunk});
-  }
-  int forwards(int chunk) { return forwards_[chunk]; }
-
-  std::vector<Task> take(int num_microbatches) const { return of_first(num_microbatches, tasks_); }
-
- private:
-  std::vector<Task> tasks_;
-  std::map<int, int> forwards_;   // of each chunk, so far
-  std::map<int, int> backwards_;  // the same
-  std::deque<Task> owed_;         // weight gradients, oldest first
-};
-
-std::vector<Task> zb_v_stage(int pp, int stage, int num_microbatches) {
-  const auto full =
-      static_cast<int>(generated_microbatches(ScheduleKind::ZbV, pp, num_microbatches));
-  VBuilder v;
-  // Warm-up: until the first micro-batch has come back from the last stage of the V.
-  for (int i = 0; i < 2 * (pp - stage) - 1; ++i) v.forward(0);
-  for (int i = 0; i < stage; ++i) {
-    v.forward(1);
-    v.forward(0);
-  }
-  for (int i = 0; i < pp - stage; ++i) {
-    v.forward(1);
-    v.both_gradients(1);
-  }
-  // Steady: both chunks in turn, each a forward and both its gradients.
-  while (v.forwards(1) < v.forwards(0) || v.forwards(0) < full) {
-    if (v.forwards(0) < full) v.forward(0);
-    v.both_gradients(0);
-    v.forward(1);
-    v.both_gradients(1);
-  }
-  // Cool-down: first what other ranks wait for.
-  for (int i = 0; i < stage; ++i) {
-    v.input_gradient(0);
-    v.input_gradient(1);
-  }
-  for (int i = 0; i < pp - stage; ++i) {
-    v.input_gradient(0);
-    v.weight_gradient_of(0);
-  }
-  for (const int chunk : {1, 0})
-    while (v.owes(chunk)) v.weight_gradient_of(chunk);
-  return v.take(num_microbatches);
 }
 
 std::vector<Task> dualpipe_v_stage(int pp, int stage, int num_microbatches) {
@@ -221,31 +111,6 @@ Schedule interleaved(int num_stages, int num_microbatches, int num_chunks) {
                                 static_cast<int>(forwards.size()));
     schedule.tasks.push_back(of_first(num_microbatches, alternate(forwards, backwards, warmup)));
   }
-  return schedule;
-}
-
-Schedule zb_h1(int num_stages, int num_microbatches) {
-  Schedule schedule;
-  for (int stage = 0; stage < num_stages; ++stage) {
-    std::vector<Task> tasks;
-    int next = std::min(num_stages - 1 - stage, num_microbatches);
-    for (int m = 0; m < next; ++m) tasks.push_back(forward(m));
-    int weight = 0;
-    for (int m = 0; m < num_microbatches; ++m) {
-      if (next < num_microbatches) tasks.push_back(forward(next++));
-      tasks.push_back(input_gradient(m));
-      if (m >= stage) tasks.push_back(weight_gradient(weight++));
-    }
-    while (weight < num_microbatches) tasks.push_back(weight_gradient(weight++));
-    schedule.tasks.push_back(std::move(tasks));
-  }
-  return schedule;
-}
-
-Schedule zb_v(int num_stages, int num_microbatches) {
-  Schedule schedule{.tasks = {}, .num_chunks = 2, .placement = ChunkPlacement::V};
-  for (int stage = 0; stage < num_stages; ++stage)
-    schedule.tasks.push_back(zb_v_stage(num_stages, stage, num_microbatches));
   return schedule;
 }
 

@@ -1,9 +1,10 @@
 // How evenly the routers of a step spread their tokens.
+#include "program/trace/expert_report.hpp"
+
 #include <algorithm>
 #include <numeric>
 
 #include "core/error.hpp"
-#include "program/trace/step_report.hpp"
 
 namespace meshplan::program {
 namespace {

@@ -6,8 +6,9 @@
 
 #include "core/limits.hpp"
 #include "core/units.hpp"
-#include "plan/plan_fields.hpp"
+#include "plan_file/plan_fields.hpp"
 #include "program/cost/cost.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "trace/lane_names.hpp"
 
 namespace meshplan {

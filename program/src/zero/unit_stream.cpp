@@ -2,16 +2,19 @@
 // section 3.2): gradients of a unit of layers are reduced micro-batch by micro-batch and each rank
 // adds up its part; with stage 3 the unit's weights are gathered one unit ahead of its layers,
 // forward and backward.
+#include "zero/unit_stream.hpp"
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
 #include <set>
 
+#include "copied_heads.hpp"
 #include "core/error.hpp"
 #include "core/index.hpp"
-#include "layer/sharded_layer.hpp"
 #include "program/zero/zero.hpp"
 #include "splice.hpp"
+#include "step_operations.hpp"
 
 namespace meshplan::program {
 namespace {

@@ -1,13 +1,15 @@
 // With ZeRO a rank updates the weights that it owns. The others' are gathered when the next step
 // begins, each bucket while the layers before it run: the gathers at the end of a step, rotated
 // into the loop body's beginning, where they hide behind the forward pass.
+#include "zero/weight_gathers.hpp"
+
 #include <algorithm>
 #include <fmt/format.h>
 
 #include "core/index.hpp"
-#include "layer/sharded_layer.hpp"
 #include "program/zero/zero.hpp"
 #include "splice.hpp"
+#include "step_operations.hpp"
 
 namespace meshplan::program {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "program/context/packing.hpp"
 #include "program/plan/plan.hpp"
+#include "program/program.hpp"
 
 namespace meshplan::program {
 
@@ -56,14 +57,7 @@ std::vector<std::int64_t> fill_document_arrays(const Plan& plan, int cp_rank,
                                                std::span<const PackedSequence> sequences,
                                                DocumentArrays arrays);
 
-/// Pairs of query and key of a sequence per head, on the rank that has most of them, in the mean
-/// over the sequences that the workload expects.
-struct DocumentPairs {
-  int ring_step = 0;
-  std::int64_t window = 0;
-  double pairs = 0;
-};
-/// All that the plan's attentions ask for; empty without packed documents.
+/// All pairs that the plan's attentions ask for; empty without packed documents.
 std::vector<DocumentPairs> expected_pairs(const Plan& plan);
 
 }  // namespace meshplan::program

@@ -36,18 +36,8 @@ std::string signature(const Program& program, const OperationInstance& instance)
 /// @throws ConfigError with the nearest name
 void check_signature(std::string_view signature);
 
-/// The same for work on flat ranges, which no instance is needed for.
-OperationCost step_cost(const Plan& plan, const StepOp& step);
-/// FetchState, StoreState: bytes of the optimizer state that a rank moves.
-std::int64_t state_bytes(const Plan& plan, const StepOp& step);
-std::string step_signature(const Plan& plan, const StepOp& step);
-
 /// Bytes that a collective or peer operation passes in per rank; of an exchange of routed rows what
 /// the busiest rank sends or receives, whichever is more.
 std::int64_t message_bytes(const Program& program, const OperationInstance& instance);
-
-/// Model FLOPs of one step over all ranks (no recompute, causal attention counted half; without
-/// gradients that frozen parameters make unneeded): MFU numerator.
-double model_flops_per_step(const Plan& plan);
 
 }  // namespace meshplan::program

@@ -8,8 +8,6 @@
 #include <vector>
 
 #include "models/graph.hpp"
-#include "program/lower/lower.hpp"
-#include "program/plan/plan.hpp"
 
 namespace meshplan::program {
 
@@ -24,6 +22,13 @@ std::string layer_prefix(int layer);
 /// '*' stands for any characters, dots included; where a part between dots is 'a-b', it stands for
 /// the numbers from a to b. "layers.0-3" and "layers.0-3.*" mean the same.
 bool matches_parameter(std::string_view pattern, std::string_view name);
+
+/// What is frozen in a part of a model that is lowered by itself: gradients pass it as they do in
+/// the whole.
+struct FrozenPart {
+  std::vector<std::string> patterns;  // as Plan::frozen
+  int lowest_trained = -1;            // as FrozenParameters::lowest_trained()
+};
 
 /// What a plan leaves to train.
 class FrozenParameters {

@@ -181,23 +181,6 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
-/// @throws ConfigError naming the file, the path, the value and the rule
-Plan parse_plan(std::string_view text, const std::string& file);
-std::string to_json(const Plan& plan);
-/// The JSON Schema of the plan file.
-std::string plan_schema();
-
-/// One broken rule of a plan, e.g. {"heads", "num_heads (6) is not divisible by tp (4); nearest:
-/// 3"}.
-struct Violation {
-  std::string rule;     // stable id
-  std::string message;  // values, rule and the nearest valid choice
-};
-
-/// Every rule that the plan breaks; empty = it can be lowered and run. Includes what this version
-/// does not lower yet (MoE, MLA, context parallelism, ...), named as such.
-std::vector<Violation> check(const Plan& plan);
-
 /// Rows of routed tokens that a rank's buffers hold, per micro-batch; 0 without experts. Balanced
 /// experts receive tokens * top-k * etp rows (tokens of this rank, which the etp group gathers).
 /// With ep > 1 `expert_imbalance` times that, but never more than all ranks could send: each token

@@ -1,4 +1,4 @@
-#include "program/cost/attention_inputs.hpp"
+#include "program/attention_inputs.hpp"
 
 namespace meshplan::program {
 

@@ -1,8 +1,8 @@
-#include "program/plan/plan_settings.hpp"
+#include "program/plan_file/plan_settings.hpp"
 
 #include <algorithm>
 
-#include "plan/plan_fields.hpp"
+#include "plan_file/plan_fields.hpp"
 
 namespace meshplan::program {
 namespace {
