@@ -7,7 +7,7 @@
 namespace meshplan::program {
 
 ValueId root_of(const Block& block, ValueId id) {
-  const auto alias = [&] { return block.values[static_cast<std::size_t>(id)].alias; };
+  const auto alias = [&] { return block.values[at(id)].alias; };
   while (alias()) id = *alias();
   return id;
 }

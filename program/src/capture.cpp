@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/index.hpp"
+
 namespace meshplan::program {
 namespace {
 
@@ -9,8 +11,7 @@ bool host_must_wait(const Program& program, const OperationInstance& instance,
                     CommunicationDriver driver) {
   return driver == CommunicationDriver::Host &&
          std::ranges::any_of(instance.waits, [&](int earlier) {
-           return is_communication(
-               operation_of(program, program.instances[static_cast<std::size_t>(earlier)]));
+           return is_communication(operation_of(program, program.instances[at(earlier)]));
          });
 }
 
@@ -59,7 +60,7 @@ std::vector<CaptureRegion> capture_regions(const Program& program, Communication
   std::vector<CaptureRegion> regions;
   bool open = false;
   for (int i = 0; i < static_cast<int>(program.instances.size()); ++i) {
-    const OperationInstance& instance = program.instances[static_cast<std::size_t>(i)];
+    const OperationInstance& instance = program.instances[at(i)];
     if (!is_static(operation_of(program, instance), program.plan.parallel.ep, driver)) {
       open = false;
       continue;

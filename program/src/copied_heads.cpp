@@ -9,8 +9,8 @@ namespace meshplan::program {
 std::vector<Operation> copied_head_sums(const Program& program, int bucket, Region region) {
   std::vector<Operation> sums;
   for (const Parameter& parameter : program.parameters) {
-    if (parameter.expert || parameter.shard_dim < 0 || parameter.bucket != bucket) continue;
-    for (const HeldRange& held : held_ranges(parameter, program.plan.parallel.tp))
+    if (parameter.expert || !parameter.shard_dim || parameter.bucket != bucket) continue;
+    for (const CopiedRange& held : copied_ranges(parameter, program.plan.parallel.tp))
       if (held.copies > 1)
         sums.push_back(flat_all_reduce(
             parameter.name + ".copied_heads.all_reduce", Lane::Tp, Group::KvCopies, region,

@@ -188,8 +188,8 @@ TEST_CASE("blocks end where tp ranks begin to hold the same rows", "[program][co
   const Program program = lower(plan, 0);
   int shared_runs = 0;
   for (const Parameter& parameter : program.parameters)
-    for (const HeldRange& held : held_ranges(parameter, 4)) {
-      if (held.copies == 1 || parameter.shard_dim < 0) continue;
+    for (const CopiedRange& held : copied_ranges(parameter, 4)) {
+      if (held.copies == 1 || !parameter.shard_dim) continue;
       const FlatRange rows{parameter.offset + held.range.begin, parameter.offset + held.range.end};
       const FlatRange bucket = program.buckets[static_cast<std::size_t>(parameter.bucket)].range;
       const auto runs = block_runs(program, parameter.bucket, bucket);

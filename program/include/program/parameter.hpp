@@ -27,7 +27,7 @@ struct Parameter {
   std::string name;                        // "layers.7.self_attn.qkv_proj.weight": global
   std::vector<std::int64_t> global_shape;  // unpadded
   std::vector<std::int64_t> local_shape;
-  int shard_dim = -1;                  // dimension that tp shards; -1 = replicated over tp
+  std::optional<int> shard_dim;        // dimension that tp shards; absent: replicated over tp
   std::vector<ShardSection> sections;  // of shard_dim, in local order
   models::Init init = models::Init::Normal;
   bool weight_decay = false;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <tuple>
 
+#include "core/index.hpp"
 #include "program/cost/cost.hpp"
 #include "program/memory/address.hpp"
 
@@ -212,7 +213,7 @@ class IssueCheck {
   }
 
   bool is_done(std::size_t stage, int instance) const {
-    return instance < 0 || done_[stage][static_cast<std::size_t>(instance)];
+    return instance < 0 || done_[stage][at(instance)];
   }
   bool can_issue(std::size_t stage) const {
     const OperationInstance& instance = programs_[stage].instances[next_[stage]];

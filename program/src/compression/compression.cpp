@@ -86,13 +86,13 @@ std::vector<std::int64_t> block_cuts(const Program& program, int bucket) {
   for (const Parameter& parameter : program.parameters) {
     // Heads that several tp ranks hold, and biases of experts that all etp ranks do.
     const bool copied =
-        parameter.expert ? parameter.shard_dim < 0 : copied_heads && parameter.shard_dim >= 0;
+        parameter.expert ? !parameter.shard_dim : copied_heads && parameter.shard_dim;
     if (parameter.bucket != bucket || !copied) continue;
-    const std::vector<HeldRange> ranges =
-        held_ranges(parameter, parameter.expert ? parallel.etp : parallel.tp);
-    if (std::ranges::all_of(ranges, [](const HeldRange& range) { return range.copies == 1; }))
+    const std::vector<CopiedRange> ranges =
+        copied_ranges(parameter, parameter.expert ? parallel.etp : parallel.tp);
+    if (std::ranges::all_of(ranges, [](const CopiedRange& range) { return range.copies == 1; }))
       continue;
-    for (const HeldRange& range : ranges) cuts.insert(parameter.offset + range.range.begin);
+    for (const CopiedRange& range : ranges) cuts.insert(parameter.offset + range.range.begin);
     cuts.insert(parameter.offset + (parameter.elements() + alignment - 1) / alignment * alignment);
   }
   return {cuts.begin(), cuts.end()};

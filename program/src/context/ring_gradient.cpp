@@ -26,8 +26,7 @@ class RingGradient {
       const ValueId part_dq = queries_like(operands_.o, of_step + ".query_grad");
       const ValueId part_dkv = like(kv, of_step + ".keys_values_grad");
       std::vector<ValueId> inputs = {operands_.dy, operands_.qkv, operands_.o, operands_.lse, kv};
-      if (attention_.documents)
-        inputs.push_back(operands_.key_ranges[static_cast<std::size_t>(step)]);
+      if (attention_.documents) inputs.push_back(operands_.key_ranges[at(step)]);
       layer_.emit(of_step + ".input_grad", Phase::InputGrad, Lane::Compute, attention_,
                   std::move(inputs), {part_dq, part_dkv});
       if (step > 0) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::program {
 
@@ -33,9 +34,9 @@ std::int64_t counted_elements(const Value& value, const models::SymbolValues& si
 }
 
 const Value& value_of(const Program& program, const OperationInstance& instance, ValueId id) {
-  const LayerInstance& layer = program.layers[static_cast<std::size_t>(instance.layer)];
-  const Block& block = program.blocks[static_cast<std::size_t>(layer.block)];
-  return block.values[static_cast<std::size_t>(id)];
+  const LayerInstance& layer = program.layers[at(instance.layer)];
+  const Block& block = program.blocks[at(layer.block)];
+  return block.values[at(id)];
 }
 
 std::vector<std::int64_t> ComputeOperation::shape(ValueId id) const {
@@ -65,8 +66,8 @@ std::vector<AttentionTile> ComputeOperation::attention_tiles() const {
 }
 
 AttentionInputs ComputeOperation::attention_inputs() const {
-  const LayerInstance& layer = program.layers[static_cast<std::size_t>(instance.layer)];
-  const Block& block = program.blocks[static_cast<std::size_t>(layer.block)];
+  const LayerInstance& layer = program.layers[at(instance.layer)];
+  const Block& block = program.blocks[at(layer.block)];
   return program::attention_inputs(block.values, operation);
 }
 

@@ -136,7 +136,7 @@ bool BackwardPass::is_trained(ValueId weight) const {
 
 ValueId BackwardPass::gradient_of_parameter(ValueId weight, const Gradient& dy) {
   LayerParameter& parameter = layer_.parameters[at(value(weight).index)];
-  if (!parameter.parameter.expert && parameter.parameter.shard_dim < 0 &&
+  if (!parameter.parameter.expert && !parameter.parameter.shard_dim &&
       dy.where != Placement::Replicated)
     parameter.parameter.tp_partial = true;
   return parameter.gradient;

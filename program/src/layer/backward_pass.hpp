@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/index.hpp"
 #include "layer/forward_values.hpp"
 #include "layer/sharded_layer.hpp"
 
@@ -31,7 +32,7 @@ class BackwardPass {
   ShardedLayer& layer() { return layer_; }
   const ShardContext& context() const { return context_; }
   const ForwardValues& forward() const { return forward_; }
-  Value& value(ValueId id) { return layer_.block.values[static_cast<std::size_t>(id)]; }
+  Value& value(ValueId id) { return layer_.block.values[at(id)]; }
   ValueId need(ValueId id) { return forward_.need(id); }
 
   /// Emits what computes the gradients of an operation's inputs.

@@ -4,6 +4,7 @@
 #include <map>
 #include <vector>
 
+#include "core/index.hpp"
 #include "layer/sharded_layer.hpp"
 #include "program/plan/lowering_profile.hpp"
 
@@ -24,7 +25,7 @@ class ForwardValues {
   /// The forward operation that makes a value; null for what a layer is given.
   const Operation* producer(ValueId id) const;
   /// Reads of a value in the forward pass.
-  int num_consumers(ValueId id) const { return num_consumers_[static_cast<std::size_t>(id)]; }
+  int num_consumers(ValueId id) const { return num_consumers_[at(id)]; }
 
  private:
   bool is_recomputed(const Operation& op) const;

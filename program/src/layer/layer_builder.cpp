@@ -168,9 +168,9 @@ ValueId LayerBuilder::parameter(TensorId id, std::optional<int> dim,
   made.local_shape = made.global_shape;
   if (dim && (sharded() || cut)) cut_parameter(made, tensor, *dim, std::move(cut));
   std::vector<Dim> shape = tensor.shape;
-  if (made.shard_dim >= 0) shape[at(made.shard_dim)] = {.count = local_size(made.sections)};
+  if (made.shard_dim) shape[at(*made.shard_dim)] = {.count = local_size(made.sections)};
   const int index = static_cast<int>(layer_.parameters.size());
-  const Placement where = made.shard_dim < 0 ? Placement::Replicated : Placement::FeaturesSharded;
+  const Placement where = made.shard_dim ? Placement::FeaturesSharded : Placement::Replicated;
   const ValueId weight = layer_.add_value({.name = tensor.name,
                                            .dtype = context_.compute,
                                            .shape = shape,

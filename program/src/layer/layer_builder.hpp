@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/index.hpp"
 #include "layer/layout_moves.hpp"
 #include "layer/sharded_layer.hpp"
 
@@ -31,10 +32,8 @@ class LayerBuilder {
   ShardedLayer take() { return std::move(layer_); }
 
   bool sharded() const { return context_.tp > 1; }
-  const models::Tensor& tensor(models::TensorId id) const {
-    return graph_.tensors[static_cast<std::size_t>(id)];
-  }
-  Placement placement(ValueId id) const { return layer_.placement[static_cast<std::size_t>(id)]; }
+  const models::Tensor& tensor(models::TensorId id) const { return graph_.tensors[at(id)]; }
+  Placement placement(ValueId id) const { return layer_.placement[at(id)]; }
   /// Of the residual stream, between the tensor-parallel regions.
   Placement stream_placement() const;
 

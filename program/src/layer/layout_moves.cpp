@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -56,9 +57,7 @@ class Mover {
  private:
   using Shape = std::vector<Dim>;
 
-  const Shape& shape(ValueId id) const {
-    return layer_.block.values[static_cast<std::size_t>(id)].shape;
-  }
+  const Shape& shape(ValueId id) const { return layer_.block.values[at(id)].shape; }
   Shape with_own_tokens(ValueId from) const {
     Shape local = shape(from);
     local.front() = divided(local.front(), target_.tp);
@@ -72,7 +71,7 @@ class Mover {
   }
 
   ValueId add(ValueId from, Shape shape, Placement where, bool in_place = false) {
-    Value moved = layer_.block.values[static_cast<std::size_t>(from)];
+    Value moved = layer_.block.values[at(from)];
     moved.shape = std::move(shape);
     moved.storage = Storage::Transient;
     moved.alias = in_place ? std::optional(from) : std::nullopt;
@@ -86,7 +85,7 @@ class Mover {
   }
 
   ValueId communicated(Collective collective, std::string_view suffix, ValueId from, ValueId to) {
-    const Value& passed = layer_.block.values[static_cast<std::size_t>(from)];
+    const Value& passed = layer_.block.values[at(from)];
     emit(suffix, Lane::Tp,
          CollectiveOp{.collective = collective,
                       .group = Group::Tp,

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/index.hpp"
 #include "program/block.hpp"
 #include "program/plan/plan.hpp"
 
@@ -60,9 +61,7 @@ struct ShardedLayer {
             std::vector<ValueId> inputs, std::vector<ValueId> outputs);
   ValueId root(ValueId id) const { return root_of(block, id); }
   /// Shape (T, D) with the tokens divided among the tp group if they are sharded.
-  bool tokens_sharded(ValueId id) const {
-    return placement[static_cast<std::size_t>(id)] == Placement::TokensSharded;
-  }
+  bool tokens_sharded(ValueId id) const { return placement[at(id)] == Placement::TokensSharded; }
 };
 
 }  // namespace meshplan::program

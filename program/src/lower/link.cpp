@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/index.hpp"
 #include "program/memory/address.hpp"
 
 namespace meshplan::program {
@@ -180,7 +181,7 @@ void link(Program& program) {
   for (const RegionPlan& region : program.memory.regions)
     memory.emplace_back(static_cast<std::size_t>(region.slots));
   const auto bytes_of = [&](const Address& address) -> ByteMap& {
-    return memory[static_cast<std::size_t>(address.region)][static_cast<std::size_t>(address.slot)];
+    return memory[static_cast<std::size_t>(address.region)][at(address.slot)];
   };
   Footprint touched;
   // waited[a][b]: the last instance of lane b that lane a has already waited for.
@@ -188,7 +189,7 @@ void link(Program& program) {
   for (auto& of_lane : waited) of_lane.fill(kNone);
   EarliestTimes earliest_times(program);
   for (int index = 0; index < static_cast<int>(program.instances.size()); ++index) {
-    OperationInstance& instance = program.instances[static_cast<std::size_t>(index)];
+    OperationInstance& instance = program.instances[at(index)];
     const Operation& operation = operation_of(program, instance);
     const auto lane = static_cast<std::size_t>(operation.lane);
     // Of each other lane only the latest instance matters: a lane runs in order.

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "copied_heads.hpp"
+#include "core/index.hpp"
 #include "program/compression/compression.hpp"
 #include "program/memory/offload.hpp"
 #include "program/shard_layout.hpp"
@@ -79,7 +80,7 @@ Runs<int> ranges_by_copies(const Program& program, bool expert) {
   for (const Parameter& parameter : program.parameters) {
     if (parameter.tied_copy || parameter.expert != expert || !parameter.trained) continue;
     const auto bucket = dividing_bucket(program, parameter.offset);
-    for (const HeldRange& held : held_ranges(parameter, expert ? parallel.etp : parallel.tp))
+    for (const CopiedRange& held : copied_ranges(parameter, expert ? parallel.etp : parallel.tp))
       ranges.add({parameter.offset + held.range.begin, parameter.offset + held.range.end},
                  {held.copies, bucket});
   }
@@ -104,8 +105,7 @@ Operation update_operation(std::string name, StepOp work) {
 std::vector<Operation> updates_of(const Program& program) {
   std::vector<Operation> updates;
   for (const auto& [run, key] : ranges_by_decay(program)) {
-    const bool expert =
-        key.bucket && program.buckets[static_cast<std::size_t>(*key.bucket)].expert();
+    const bool expert = key.bucket && program.buckets[at(*key.bucket)].expert();
     for (const FlatRange& range :
          program.plan.offload_optimizer ? pieces_of(program, run) : std::vector<FlatRange>{run})
       updates.push_back(update_operation(fmt::format("optimizer[{}:{}]", range.begin, range.end),
@@ -117,7 +117,7 @@ std::vector<Operation> updates_of(const Program& program) {
   }
   for (const LayerInstance& layer : program.layers)
     for (const int index : layer.parameters) {
-      const Parameter& parameter = program.parameters[static_cast<std::size_t>(index)];
+      const Parameter& parameter = program.parameters[at(index)];
       if (parameter.trained || parameter.frozen) continue;
       updates.push_back(
           update_operation(parameter.name + ".balance",
@@ -143,7 +143,7 @@ namespace {
 
 /// Hybrid: of the part that a rank owns.
 void append_sum_over_replicas(Program& program, int index) {
-  const Bucket& bucket = program.buckets[static_cast<std::size_t>(index)];
+  const Bucket& bucket = program.buckets[at(index)];
   if (!bucket.replicas) return;
   Operation sum = flat_all_reduce(
       fmt::format("gradients[{}:{}].all_reduce", bucket.range.begin, bucket.range.end), Lane::Dp,
@@ -157,7 +157,7 @@ void append_sum_over_replicas(Program& program, int index) {
 }  // namespace
 
 void append_reduction(Program& program, int index) {
-  const Bucket& bucket = program.buckets[static_cast<std::size_t>(index)];
+  const Bucket& bucket = program.buckets[at(index)];
   const FlatRange range = bucket.range;
   for (Operation& sum : copied_head_sums(program, index, Region::Gradients))
     append_step_operation(program, std::move(sum));
@@ -211,9 +211,9 @@ void append_step_end(Program& program, const ParameterOrder& order, Pass pass) {
     append_all_reduce(program, "tied_embedding.all_reduce", Lane::Dp, Group::Embedding,
                       Region::Gradients, order.tied, late);
     for (int bucket = 0; bucket <= late; ++bucket) {
-      if (program.buckets[static_cast<std::size_t>(bucket)].late)
+      if (program.buckets[at(bucket)].late)
         append_reduction(program, bucket);
-      else if (program.buckets[static_cast<std::size_t>(bucket)].unit)
+      else if (program.buckets[at(bucket)].unit)
         append_sum_over_replicas(program, bucket);
     }
     if (offloaded) append_first_fetches(program, updates);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/index.hpp"
 #include "program/attention_inputs.hpp"
 #include "program/context/context.hpp"
 
@@ -32,7 +33,7 @@ bool is_for_cudnn(const Plan& plan, const ComputeOp& op) {
 AttentionSizes sizes_of(const Program& program, const Block& block, const Operation& operation) {
   const auto& op = std::get<ComputeOp>(operation.work);
   const ParallelConfig& parallel = program.plan.parallel;
-  const Value& output_grad = block.values[static_cast<std::size_t>(operation.inputs.at(0))];
+  const Value& output_grad = block.values[at(operation.inputs.at(0))];
   const std::int64_t length = local_shape(program, output_grad)[0] / program.sizes.sequences;
   AttentionSizes sizes{.sequences = program.sizes.sequences,
                        .queries = length,

@@ -6,6 +6,8 @@
 #include <ranges>
 #include <set>
 
+#include "core/index.hpp"
+
 namespace meshplan::program {
 namespace {
 
@@ -14,7 +16,7 @@ void drop_operations(ShardedLayer& layer, std::set<ValueId> needed) {
   std::vector<Operation> kept;
   for (Operation& operation : layer.block.backward | std::views::reverse) {
     const bool leads = std::ranges::any_of(operation.outputs, [&](ValueId id) {
-      return layer.block.values[static_cast<std::size_t>(id)].storage == Storage::Gradient ||
+      return layer.block.values[at(id)].storage == Storage::Gradient ||
              needed.contains(layer.root(id));
     });
     if (!leads) continue;

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -69,7 +70,7 @@ void for_each_layer(const models::ModelGraph& graph, Visit visit) {
   const int num_layers = static_cast<int>(graph.layer_kind.size());
   visit(-1, graph.embedding, std::string("embedding."));
   for (int layer = 0; layer < num_layers; ++layer) {
-    const int kind = graph.layer_kind[static_cast<std::size_t>(layer)];
+    const int kind = graph.layer_kind[at(layer)];
     visit(layer, graph.kinds[static_cast<std::size_t>(kind)], layer_prefix(layer));
   }
   visit(num_layers, graph.head, std::string("head."));

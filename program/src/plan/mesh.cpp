@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "core/limits.hpp"
 #include "program/plan/plan.hpp"
 
@@ -213,8 +214,7 @@ std::vector<int> Mesh::part_of(const std::vector<int>& divided, Group part, int 
     const auto begin = divided.begin() + member / shards * shards;
     members.assign(begin, begin + shards);
   } else {
-    for (int i = member % shards; i < size; i += shards)
-      members.push_back(divided[static_cast<std::size_t>(i)]);
+    for (int i = member % shards; i < size; i += shards) members.push_back(divided[at(i)]);
   }
   return members;
 }
@@ -270,9 +270,9 @@ std::vector<std::vector<int>> Mesh::groups(Group which) const {
   }
   std::vector<bool> seen(static_cast<std::size_t>(world_size()), false);
   for (int rank = 0; rank < world_size(); ++rank) {
-    if (seen[static_cast<std::size_t>(rank)]) continue;
+    if (seen[at(rank)]) continue;
     all.push_back(group(which, rank));
-    for (const int member : all.back()) seen[static_cast<std::size_t>(member)] = true;
+    for (const int member : all.back()) seen[at(member)] = true;
   }
   return all;
 }

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "program/plan/plan_names.hpp"
 #include "program/schedule/csv.hpp"
 #include "program/schedule/generators.hpp"
@@ -110,7 +111,7 @@ std::vector<int> resolved_layers_per_stage(const Plan& plan) {
   std::vector<int> layers(static_cast<std::size_t>(stages), layers_and_ends / stages);
   const int remainder = layers_and_ends % stages;
   const int first = std::max(0, (stages - remainder) / 2);
-  for (int i = 0; i < remainder; ++i) ++layers[static_cast<std::size_t>(first + i)];
+  for (int i = 0; i < remainder; ++i) ++layers[at(first + i)];
   layers.front() -= ends / 2;
   layers.back() -= ends / 2;
   return layers;

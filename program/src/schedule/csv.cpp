@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -145,7 +146,7 @@ class Reader {
 
   static std::optional<std::pair<int, int>> first_stranger(const Schedule& schedule) {
     for (int stage = 0; stage < schedule.num_stages(); ++stage)
-      for (const Cell& cell : schedule.tasks[static_cast<std::size_t>(stage)])
+      for (const Cell& cell : schedule.tasks[at(stage)])
         for (const Task& part : parts_of(cell))
           if (place_of(schedule.placement, schedule.num_stages(), part.chunk).stage != stage)
             return std::pair(stage, part.chunk);
@@ -185,7 +186,7 @@ std::string to_csv(const Schedule& schedule) {
   std::string text;
   for (int stage = 0; stage < schedule.num_stages(); ++stage) {
     std::string_view separator;
-    for (const Task& task : schedule.tasks[static_cast<std::size_t>(stage)]) {
+    for (const Task& task : schedule.tasks[at(stage)]) {
       text += separator;
       text += text_of(schedule, stage, task);
       separator = ",";

@@ -47,7 +47,7 @@ Json parameter_json(const Parameter& parameter) {
   return {{"name", parameter.name},
           {"global_shape", parameter.global_shape},
           {"local_shape", parameter.local_shape},
-          {"shard_dim", parameter.shard_dim},
+          {"shard_dim", parameter.shard_dim.value_or(-1)},
           {"sections", std::move(sections)},
           {"weight_decay", parameter.weight_decay},
           {"tp_partial", parameter.tp_partial},

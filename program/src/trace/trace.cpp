@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "core/index.hpp"
 #include "core/limits.hpp"
 #include "core/units.hpp"
 #include "plan_file/plan_fields.hpp"
@@ -189,8 +190,7 @@ Span make_span(const Program& program, const OperationInstance& instance, const 
             .microbatch = instance.microbatch,
             .bytes = cost.bytes,
             .flops = cost.flops};
-  if (instance.layer >= 0)
-    span.layer = program.layers[static_cast<std::size_t>(instance.layer)].layer.value_or(-1);
+  if (instance.layer >= 0) span.layer = program.layers[at(instance.layer)].layer.value_or(-1);
   if (const auto* collective = std::get_if<CollectiveOp>(&operation.work))
     span.group = name_of(collective->group);
   if (const auto* flat = std::get_if<FlatCollectiveOp>(&operation.work))
