@@ -72,14 +72,13 @@ struct ComputeOp {
   std::vector<ShardSection>
       columns;  // of slices, packs and unpacks: how `over` cuts the last dimension
   Group over = Group::Tp;
-  /// Of a Linear: its product ends in this function (forward), or in its derivative (input
-  /// gradient). See fuse.cpp.
+  /// A Linear's product ends in this function (forward), or in its derivative (input gradient). See
+  /// passes/fuse_activations.cpp.
   std::optional<models::ActivationKind> fused_activation = std::nullopt;
-  /// The last input is a residual: of a Linear, which adds it to its product; of a norm, which
-  /// works on the sum with its first input and writes it as its last output. See
-  /// fuse_residuals.cpp.
+  /// The last input is a residual: a Linear adds it to its product; a norm works on the sum with
+  /// its first input and writes it as its last output. See passes/fuse_residuals.cpp.
   bool adds_residual = false;
-  /// Of a ring over the cp group: which step's keys an Attention reads, and so which rows a
+  /// In a ring over the cp group: which step's keys an Attention reads, and so which rows a
   /// MergeAttention or an Accumulate adds to. See context.hpp.
   std::optional<int> ring_step;
   /// Sequences are packed documents: what the operation must know of them is its last input

@@ -16,7 +16,8 @@ std::vector<Violation> beyond_limits(const Plan& plan);
 /// @throws ConfigError if programs with so many layers ("of a stage") would run more of them
 void require_listable(const Plan& plan, int layers, std::string_view which, std::int64_t most);
 
-/// Of the program's layers in all of its tasks. @param merged  merged_tasks(), or empty
+/// Operations that the program's layers list in all of its tasks. @param merged  merged_tasks(), or
+/// empty
 std::int64_t listed_operations(const Program& program, const std::vector<bool>& merged);
 
 /// @param before  of programs that are listed already. @returns with those of this program's layers

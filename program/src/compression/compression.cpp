@@ -113,7 +113,7 @@ std::vector<BlockRun> block_runs(const std::vector<std::int64_t>& cuts, FlatRang
   return runs;
 }
 
-/// Of the record of a bucket that has most of them: a bucket is records in a row.
+/// Blocks of the bucket's record that has most of them. A bucket is records in a row.
 std::int64_t most_blocks(const Program& program, int index, std::int64_t elements, int block) {
   const FlatRange all = program.buckets[at(index)].range;
   const std::vector<std::int64_t> cuts = block_cuts(program, index);

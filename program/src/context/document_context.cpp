@@ -130,8 +130,8 @@ class Divider {
   DocumentShards shards_;
 };
 
-/// Of each position of a sequence, where its document begins; a position that is padding is a
-/// document of its own.
+/// By position of a sequence: where its document begins. A position that is padding is a document
+/// of its own.
 std::vector<std::int64_t> document_begins(const PackedSequence& sequence, std::int64_t seq_len) {
   std::vector<std::int64_t> begins(at(seq_len));
   std::iota(begins.begin(), begins.end(), std::int64_t{0});
@@ -249,7 +249,7 @@ std::span<const TokenRun> runs_of(const std::vector<TokenRun>& runs, const Docum
   return {first, last};
 }
 
-/// Of one rank's queries with another one's keys (or its own), without windows.
+/// Pairs of one rank's queries with another one's keys (or its own), without windows.
 double pairs_between(std::span<const TokenRun> queries, std::span<const TokenRun> keys) {
   double pairs = 0;
   for (const TokenRun& query : queries) {

@@ -14,7 +14,7 @@ std::size_t at(std::int64_t index) {
 }
 
 constexpr std::int64_t kExpectedSequences = 16;  // packed to price a data set
-// Of one document: of a longer one nearly every sequence is full, however long it is.
+// Enough for one document: a longer one fills nearly every sequence, however long it is.
 constexpr std::int64_t kMostSequences = 256;
 
 }  // namespace

@@ -59,7 +59,7 @@ class ContextSharder {
   void order(std::string name, ValueId from, ValueId to, bool reverse = false);
   ValueId key_ranges(models::Dim queries, int step = 0);
   models::Dim tokens(ValueId id) const;
-  /// Of the whole sequences.
+  /// Tokens of the whole sequences.
   models::Dim all_tokens(ValueId id) const;
 
   const ShardContext& context_;

@@ -61,7 +61,7 @@ double flops(const ComputeOperation& op) {
   }
 }
 
-/// Of a rotation: its part of the query and key heads. It passes over nothing else of their rows.
+/// What a rotation passes over: its part of the query and key heads, nothing else of their rows.
 std::int64_t rotated_elements(const ComputeOperation& op, ValueId id) {
   const models::OpAttributes& a = op.work.attributes;
   return op.shape(id).front() * (a.heads + a.kv_heads) * a.rope_size;

@@ -9,7 +9,7 @@ namespace meshplan::program {
 
 namespace {
 
-/// Of a product (M, K) times (N, K) in FP8, whose operands were laid out for its phase.
+/// Sizes of a product (M, K) times (N, K) in FP8, whose operands were laid out for its phase.
 LinearSizes scaled_linear_sizes(const ComputeOperation& op) {
   const Operation& operation = op.operation;
   const std::vector<std::int64_t> a = op.shape(operation.inputs[0]);

@@ -12,7 +12,7 @@
 
 namespace meshplan::program {
 
-/// Of a product: (tokens, in) times (out, in); of routed rows for each of some experts.
+/// Sizes of a product, (tokens, in) times (out, in); routed rows have one for each of some experts.
 struct LinearSizes {
   std::int64_t tokens = 0;
   std::int64_t out = 0;
@@ -44,15 +44,15 @@ struct ComputeOperation {
   std::vector<std::int64_t> shape(ValueId id) const;
   std::int64_t elements(ValueId id) const { return counted_elements(value(id), sizes); }
 
-  /// Of Linear, ScaledLinear and GroupedLinear.
+  /// For Linear, ScaledLinear and GroupedLinear.
   LinearSizes linear_sizes() const;
-  /// Of an Attention, forward or of its input gradient.
+  /// For an Attention, forward or its input gradient.
   AttentionInputs attention_inputs() const;
-  /// Of an Attention without packed documents: what rank 0 computes for one sequence. The zig-zag
+  /// What rank 0 computes of an Attention without packed documents, for one sequence. The zig-zag
   /// split gives every rank as many pairs.
   std::vector<AttentionTile> attention_tiles() const;
-  /// Of an Attention on packed documents: pairs of a query and a key that it sees, of one sequence,
-  /// as long as the workload expects its documents.
+  /// Pairs of a query and a key that it sees, in one sequence, for an Attention on packed documents
+  /// that are as long as the workload expects.
   double document_pairs() const;
 };
 

@@ -183,7 +183,7 @@ bool adds_residual(const ComputeOperation& op) {
          op.operation.inputs.size() > plain_inputs;
 }
 
-/// Of work on routed rows: measured are operators with the rows of a balanced router.
+/// Marks work on more routed rows than a balanced router sends, for which operators are measured.
 std::string imbalance_flag(const ComputeOperation& op) {
   if (op.sizes.routed_tokens <= balanced_rows(op.program.plan)) return "";
   const auto routed = [&](ValueId id) {
@@ -196,7 +196,7 @@ std::string imbalance_flag(const ComputeOperation& op) {
   return fmt::format(" busiest=x{:g}", op.program.plan.expected_expert_imbalance);
 }
 
-/// Of all others: the shape that they move.
+/// The shape that any other operation moves.
 std::string elementwise_signature(const ComputeOperation& op) {
   // An embedding reads ids; what it moves is rows of the model's width.
   const bool lookup =

@@ -13,9 +13,9 @@
 namespace meshplan::program {
 namespace {
 
-/// Of one sequence: the gradients of a layer that a plan leaves out. An operation costs as much
-/// again for the gradient of what it reads, and of its parameter; attention, which has none, twice
-/// as much for the former.
+/// FLOPs of one sequence for the gradients of a layer that a plan leaves out. An operation costs as
+/// much again for the gradient of what it reads, and of its parameter; attention, which has none,
+/// twice as much for the former.
 double unneeded_flops(const models::LayerGraph& layer, const std::vector<bool>& frozen,
                       bool needs_input_gradient, std::int64_t seq_len) {
   std::map<models::TensorId, bool> is_frozen;

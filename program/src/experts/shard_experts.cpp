@@ -82,7 +82,7 @@ ValueId ExpertSharder::sequence_load(const Op& op, const ComputeOp& work, ValueI
   return load;
 }
 
-/// Of all ranks that hold parts of the same sequences, one after the other.
+/// Gathers the loads of all ranks that hold parts of the same sequences, one after the other.
 ValueId ExpertSharder::gather_load(const std::string& name, ValueId own, Lane lane, Group group,
                                    int ranks) {
   std::vector<Dim> shape = layer_.block.values[at(own)].shape;
@@ -245,7 +245,7 @@ ValueId ExpertSharder::activation(const Op& op, ValueId rows) {
   return y;
 }
 
-/// Of (X, out, in) or (X, out): dimension 0 over ep, `sharded_dim` over etp.
+/// Cuts a parameter (X, out, in) or (X, out): dimension 0 over ep, `sharded_dim` over etp.
 ValueId ExpertSharder::expert_parameter(models::TensorId id, std::optional<int> sharded_dim) {
   const Tensor& tensor = graph_.tensors[at(id)];
   Parameter made{.name = tensor.name,

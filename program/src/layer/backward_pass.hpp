@@ -51,7 +51,7 @@ class BackwardPass {
   bool has_gradient(ValueId id) const { return gradients_.contains(id); }
   /// @throws InvariantError if it has none
   Gradient gradient(ValueId id) const;
-  /// Of what an operation made first.
+  /// The gradient of what an operation made first.
   Gradient output_gradient(const Operation& op) const { return gradient(op.outputs.front()); }
   /// The buffer that already holds a part of this value's gradient, if a kernel may add to it in
   /// place: the residual stream, under a norm.
@@ -77,7 +77,7 @@ class BackwardPass {
   /// partial sum over the tp group if each rank saw only its part of dy: its tokens, or its heads.
   ValueId gradient_of_parameter(ValueId weight, const Gradient& dy);
 
-  /// Of ring attention: the gradient of its queries, until KeyValues puts that of the keys beside.
+  /// The gradient of ring attention's queries, until KeyValues puts that of the keys beside it.
   void set_ring_queries(ValueId gradient) { ring_queries_ = gradient; }
   std::optional<ValueId> ring_queries() const { return ring_queries_; }
 

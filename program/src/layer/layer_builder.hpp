@@ -34,7 +34,7 @@ class LayerBuilder {
   bool sharded() const { return context_.tp > 1; }
   const models::Tensor& tensor(models::TensorId id) const { return graph_.tensors[at(id)]; }
   Placement placement(ValueId id) const { return layer_.placement[at(id)]; }
-  /// Of the residual stream, between the tensor-parallel regions.
+  /// How the residual stream lies between the tensor-parallel regions.
   Placement stream_placement() const;
 
   /// The value that now holds a tensor. @throws InvariantError if none does yet
@@ -64,7 +64,7 @@ class LayerBuilder {
   ComputeOp compute(const models::Op& op, bool tokens_sharded, bool features_sharded) const;
   /// Packed documents: where each row is in its own, whatever part of the rows is here.
   void add_positions(ComputeOp& work, std::vector<ValueId>& inputs);
-  /// And which keys each query sees.
+  /// Adds which keys each query sees.
   void add_key_ranges(ComputeOp& work, std::vector<ValueId>& inputs);
   void emit(std::string name, Lane lane, decltype(Operation::work) work,
             std::vector<ValueId> inputs, std::vector<ValueId> outputs);

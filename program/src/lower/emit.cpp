@@ -281,7 +281,7 @@ class Emitter {
   std::map<std::pair<int, int>, Stream> handed_on_;            // by (chunk, micro-batch)
 };
 
-/// Of each parameter: the last instance of the layer and task that complete its gradient.
+/// By parameter: the last instance of the layer and task that complete its gradient.
 std::vector<int> completed_at(const Program& program, const Instances& instances) {
   std::vector<int> complete(program.parameters.size(), -1);
   for (int i = 0; i < static_cast<int>(instances.size()); ++i) {

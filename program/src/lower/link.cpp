@@ -192,7 +192,7 @@ void link(Program& program) {
     OperationInstance& instance = program.instances[at(index)];
     const Operation& operation = operation_of(program, instance);
     const auto lane = static_cast<std::size_t>(operation.lane);
-    // Of each other lane only the latest instance matters: a lane runs in order.
+    // Only the latest instance of each other lane matters: a lane runs in order.
     std::array<int, kNumLanes> latest;
     latest.fill(kNone);
     const auto wait_for = [&](int other, std::size_t its_lane) {

@@ -18,7 +18,7 @@ constexpr std::array kKinds = {TaskKind::Forward, TaskKind::BackwardFull, TaskKi
                                TaskKind::BackwardWeight};
 constexpr std::size_t kPlaces = 4;  // in a task: neither first nor last, first, last, both
 
-/// Of a visit that is not the layer's first in the step.
+/// Does a task run the operation, in a visit that is not the layer's first in the step?
 bool runs(const Operation& operation, TaskKind kind) {
   if (operation.once_per_step) return false;
   if (kind == TaskKind::BackwardInput) return !operation.deferrable;
@@ -165,7 +165,7 @@ class Visit {
   std::size_t lead_ = 0, tail_ = 0;
 };
 
-/// Of which layer a task's last operations are.
+/// The layer whose operations end a task.
 int last_layer(const Program& program, const Task& task) {
   const Chunk& chunk = program.chunks[at(task.chunk)];
   return task.kind == TaskKind::Forward ? chunk.end_layer - 1 : chunk.first_layer;

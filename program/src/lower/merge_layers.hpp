@@ -13,7 +13,7 @@ bool merges_layers(const Plan& plan);
 void add_passes(Block& block, const ListedOperations& listed);
 /// That of a layer which is the first or last, or both, that its task runs.
 const Operation& pass_of(const Block& block, TaskKind kind, bool first, bool last);
-/// Of each task: do its layers run as one operation each?
+/// By task: do its layers run as one operation each?
 std::vector<bool> merged_tasks(const Program& program, const ListedOperations& listed);
 
 }  // namespace meshplan::program

@@ -29,7 +29,7 @@ bool is_for_cudnn(const Plan& plan, const ComputeOp& op) {
          a.softcap == 0 && !op.documents;
 }
 
-/// Of the rank with the longest tile.
+/// Sizes of the call on the rank with the longest tile.
 AttentionSizes sizes_of(const Program& program, const Block& block, const Operation& operation) {
   const auto& op = std::get<ComputeOp>(operation.work);
   const ParallelConfig& parallel = program.plan.parallel;

@@ -7,7 +7,7 @@ namespace meshplan::program {
 
 namespace {
 
-/// Of a slot in Region::CompressedGradients.
+/// A part of a slot in Region::CompressedGradients.
 Address compressed_address(const OperationInstance& instance, std::int64_t offset,
                            std::int64_t bytes) {
   return {.region = Region::CompressedGradients,

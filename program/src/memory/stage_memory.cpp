@@ -53,7 +53,7 @@ std::int64_t aligned(std::int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// Of what a stage hands to the next.
+/// Bytes that a stage hands to the next.
 std::int64_t stream_bytes(const Plan& plan, const models::SymbolValues& sizes) {
   const std::int64_t parts = plan.parallel.sp ? plan.parallel.tp : 1;
   return aligned(sizes.tokens / parts * plan.model.hidden_size * size_of(plan.workload.precision));

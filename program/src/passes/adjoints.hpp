@@ -11,21 +11,21 @@ void loss_adjoint(BackwardPass& pass, const Operation& op);
 void add_adjoint(BackwardPass& pass, const Operation& op);
 void bias_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 void linear_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
-/// Of tokens and of positions.
+/// Embeddings of tokens and of positions.
 void embedding_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 /// Rotations and scales: the gradient is transformed where it lies.
 void in_place_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 void norm_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
-/// Norms of heads: the gradient is transformed where it lies; of the values it stays as it is.
+/// Norms of heads: the gradient is transformed where it lies; that of the values stays as it is.
 void head_norm_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 void activation_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 void slice_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 void gate_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
-/// Of a sequence's tokens all but the first get no gradient.
+/// Only the first token of a sequence gets a gradient.
 void pool_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
 
 void attention_adjoint(BackwardPass& pass, const Operation& op, const ComputeOp& work);
-/// Of all steps of a ring at once.
+/// Appends the adjoints of all steps of a ring at once.
 /// @param op  the last one, which makes its o
 void ring_adjoint(BackwardPass& pass, const Operation& op);
 /// Writes the gradient of keys and values beside that of the queries, which Attention has made;

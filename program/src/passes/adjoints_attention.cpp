@@ -9,7 +9,7 @@
 namespace meshplan::program {
 namespace {
 
-/// Of o and lse over all keys: what the sinks' gradient reads, as well.
+/// What attention made over all keys, and its gradient: the sinks' gradient reads them.
 struct Attended {
   Gradient dy;
   ValueId o = 0;

@@ -205,7 +205,7 @@ int Mesh::rank_of(const Coordinates& coordinates) const {
   return rank;
 }
 
-/// Of the ranks of the divided group, in order: runs of neighbours, or every so manieth.
+/// The members of a part: a run of neighbours of the divided group, or every so manieth of them.
 std::vector<int> Mesh::part_of(const std::vector<int>& divided, Group part, int member) const {
   const int size = static_cast<int>(divided.size());
   const int shards = shard_ranks(size, zero_shard_group_);

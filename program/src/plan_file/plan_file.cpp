@@ -16,7 +16,7 @@ std::string canonical(const Json& object) {
   return object.is_null() ? std::string() : object.dump(2);
 }
 
-/// Of an embedded object, so that an edit after planning is noticed; "" for none.
+/// The hash of an embedded object, so that an edit after planning is noticed; "" for none.
 std::string hash_of(const std::string& canonical_text) {
   return canonical_text.empty() ? std::string() : hex(content_hash(canonical_text));
 }

@@ -52,8 +52,8 @@ struct BlockRun {
   std::int64_t first_block = 0;  // of the record
   bool operator==(const BlockRun&) const = default;
 };
-/// Of a record that holds the gradients `record` of a bucket. Blocks end where rows begin or end
-/// that several tp ranks hold alike: so all of these lose the same.
+/// The runs of a record that holds the gradients `record` of a bucket. Blocks end where rows begin
+/// or end that several tp ranks hold alike: so all of these lose the same.
 std::vector<BlockRun> block_runs(const Program& program, int bucket, FlatRange record);
 
 /// ZeRO-2 and 3: is this bucket compressed micro-batch by micro-batch, where it is not reduced yet?

@@ -19,7 +19,7 @@ struct OperationCost {
 /// evenly: tokens * top-k * etp.
 std::int64_t balanced_rows(const Plan& plan);
 
-/// The same of the busiest ep rank, Plan::expected_expert_imbalance times as many. Work on routed
+/// Rows of the busiest ep rank: Plan::expected_expert_imbalance times as many. Work on routed
 /// rows is counted for these (or for the buffers' bound where that is less), since kernels and
 /// exchanges touch only the rows that came; every rank is priced as the busiest, for which the
 /// others wait in the exchange back.

@@ -15,7 +15,7 @@ namespace meshplan::program {
 Program lower(const Plan& plan, int stage, Pass pass = Pass::Training,
               const LoweringProfile& profile = meshplan_profile());
 
-/// The same with another graph of the plan's model: one that splits its linear layers otherwise.
+/// Lowers another graph of the plan's model: one that splits its linear layers otherwise.
 Program lower(const Plan& plan, const models::ModelGraph& graph, int stage,
               Pass pass = Pass::Training, const LoweringProfile& profile = meshplan_profile());
 
@@ -40,10 +40,10 @@ struct ListedOperations {
                                                        {"head", TaskKind::BackwardInput}};
 };
 
-/// The same for the simulator, of any number of micro-batches: a layer runs as one LayerPassOp in
-/// the tasks between a stage's first and last ones. What is not merged: the first two visits to
-/// each chunk, everything from where the first gradients are complete, and the communication that a
-/// task begins and ends with, for it runs beside the tasks before and after.
+/// Lowers all stages for the simulator, for any number of micro-batches: a layer runs as one
+/// LayerPassOp in the tasks between a stage's first and last ones. What is not merged: the first
+/// two visits to each chunk, everything from where the first gradients are complete, and the
+/// communication that a task begins and ends with, for it runs beside the tasks before and after.
 /// @returns nothing where more than half of all operations would be listed: with other
 /// communication between those of a layer (ZeRO-2 and 3), tasks that overlap two layers, few
 /// micro-batches; nor with experts, whose exchange shares links with that of other stages

@@ -24,7 +24,8 @@ class ChunkKeeps {
   /// @param input  what the layer's input is kept as
   void add(const KeptBytes& layer, std::optional<Keep> input = {});
   const KeptBytes& bytes() const { return bytes_; }
-  /// Of each layer, and where its inputs that only the forward pass reads begin among all of them.
+  /// What a layer keeps, and where its inputs that only the forward pass reads begin among all of
+  /// them.
   struct Layer {
     KeptBytes bytes{};
     std::int64_t in_forward = 0;
@@ -54,9 +55,10 @@ ActivationPlan plan_activations(const Schedule& schedule, int stage, int num_mic
                                 const std::vector<ChunkKeeps>& per_chunk, bool training = true,
                                 std::vector<bool> has_backward = {});
 
-/// The same without places, in time linear in the tasks: `bytes` is the most that lives at once,
-/// which no placement undercuts, and which the one above reaches where every backward is whole and
-/// a rank has one chunk. The search prices thousands of schedules of hundreds of micro-batches.
+/// An ActivationPlan without places, in time linear in the tasks: `bytes` is the most that lives at
+/// once, which no placement undercuts, and which the one above reaches where every backward is
+/// whole and a rank has one chunk. The search prices thousands of schedules of hundreds of
+/// micro-batches.
 ActivationPlan estimate_activations(const Schedule& schedule, int stage, int num_microbatches,
                                     const std::vector<KeptBytes>& per_chunk);
 

@@ -18,7 +18,7 @@ struct Address {
   bool operator==(const Address&) const = default;
 };
 
-/// Of an operand of a block's operation.
+/// Where an operand of a block's operation lies.
 Address address_of(const Program& program, const OperationInstance& instance, ValueId value);
 
 /// What a peer operation sends or receives.

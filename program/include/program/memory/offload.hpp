@@ -21,7 +21,7 @@ std::vector<Region> offloaded_regions(const Plan& plan);
 /// Elements of one array of a slot: the most that a rank updates at once. Without ZeRO a piece
 /// holds as many as a bucket does (plan.bucket_bytes); with it, what a rank owns of a bucket.
 std::int64_t staging_elements(const Program& program);
-/// Of one slot.
+/// Bytes of one slot.
 std::int64_t staging_bytes(const Program& program);
 
 /// The array of `region` in the slot of an instance's piece.

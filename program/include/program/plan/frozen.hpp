@@ -44,7 +44,7 @@ class FrozenParameters {
   /// The last pattern that matches decides; '!' before it = trained after all.
   bool contains(std::string_view name) const;
 
-  /// Of the parameters of a layer, in the order of its graph.
+  /// Which parameters of a layer are frozen, in the order of its graph.
   std::vector<bool> mask(const models::LayerGraph& layer, std::string_view prefix) const;
 
   /// The lowest layer with something that a gradient moves: -1 the embedding, num_layers the head;

@@ -174,7 +174,7 @@ struct Plan {
     return static_cast<int>(workload.global_batch_size /
                             (std::int64_t{micro_batch_size} * parallel.dp));
   }
-  /// Of a rank: context parallelism divides the sequences.
+  /// Tokens of a rank: context parallelism divides the sequences.
   std::int64_t tokens_per_microbatch() const {
     return micro_batch_size * workload.seq_len / parallel.cp;
   }
@@ -198,8 +198,8 @@ std::int64_t expert_capacity(const Plan& plan);
 /// quantized whenever they have been gathered.
 bool keeps_quantized_weights(const Plan& plan);
 
-/// Of Region::ExpertLoad: a row of num_experts for each MoE layer of the model, what its router
-/// chose; with a capacity as many rows again, what the experts took.
+/// Elements of Region::ExpertLoad: a row of num_experts for each MoE layer of the model, what its
+/// router chose; with a capacity as many rows again, what the experts took.
 std::int64_t expert_load_elements(const Plan& plan);
 /// The row of a MoE layer. @param layer  of the model
 int expert_load_row(const Plan& plan, int layer);
@@ -207,10 +207,11 @@ int expert_load_row(const Plan& plan, int layer);
 /// Layers of each virtual stage after defaults.
 std::vector<int> resolved_layers_per_stage(const Plan& plan);
 
-/// Of those, how many (the first ones) recompute; 0 where the plan recomputes nothing.
+/// Layers of each virtual stage that recompute, its first ones; 0 where the plan recomputes
+/// nothing.
 std::vector<int> recomputed_layers_per_stage(const Plan& plan);
 
-/// Who does what when: of the plan's kind and size, or the one written in it.
+/// Who does what when: a schedule of the plan's kind and size, or the one written in it.
 /// @throws ConfigError if a custom schedule cannot be read
 Schedule schedule_of(const Plan& plan);
 
