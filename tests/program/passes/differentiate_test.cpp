@@ -1,9 +1,11 @@
+#include "passes/differentiate.hpp"
+
 #include <catch2/catch.hpp>
 #include <map>
 #include <set>
 
-#include "../../program/src/sharded_layer.hpp"
 #include "core/index.hpp"
+#include "passes/shard.hpp"
 #include "program/inspect.hpp"
 #include "program/plans.hpp"
 
