@@ -10,6 +10,7 @@
 #include "program/schedule.hpp"
 #include "reports/catalog_report.hpp"
 #include "reports/schedule_report.hpp"
+#include "sim/cluster_preset.hpp"
 #include "sim/engine.hpp"
 #include "sim/estimator.hpp"
 

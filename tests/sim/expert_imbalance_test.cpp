@@ -4,6 +4,7 @@
 
 #include "models/model_spec.hpp"
 #include "program/lower.hpp"
+#include "sim/cluster_preset.hpp"
 #include "sim/engine.hpp"
 #include "sim/estimator.hpp"
 
@@ -26,7 +27,8 @@ program::Plan plan_of(double imbalance) {
 TEST_CASE("The engine and the estimator price the busiest ep rank alike", "[sim][experts]") {
   const Cluster cluster = with_ranks(load_cluster_preset("dgx-h100"), 8);
   const auto engine = [&](const program::Plan& plan) {
-    return simulate(program::lower_all(plan), cluster, {.break_down = false, .record_spans = false}).step_time_s;
+    return simulate(program::lower_all(plan), cluster, {.break_down = false, .record_spans = false})
+        .step_time_s;
   };
   Estimator estimator(cluster);
   const double balanced = engine(plan_of(1));

@@ -5,6 +5,7 @@
 
 #include "program/cost.hpp"
 #include "program/lower.hpp"
+#include "sim/cluster_preset.hpp"
 #include "sim/engine.hpp"
 #include "sim/estimator.hpp"
 #include "sim/memory.hpp"

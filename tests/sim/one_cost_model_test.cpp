@@ -7,6 +7,7 @@
 
 #include "models/model_spec.hpp"
 #include "program/lower.hpp"
+#include "sim/cluster_preset.hpp"
 #include "sim/engine.hpp"
 #include "sim/estimator.hpp"
 #include "sim/run_prediction.hpp"
@@ -86,7 +87,8 @@ TEST_CASE("The engine, the estimator and the prediction of a run agree on dense 
     const Cluster cluster =
         with_ranks(load_cluster_preset(one.cluster), plan.parallel.world_size());
     const double engine =
-        simulate(program::lower_all(plan), cluster, {.break_down = false, .record_spans = false}).step_time_s;
+        simulate(program::lower_all(plan), cluster, {.break_down = false, .record_spans = false})
+            .step_time_s;
     const double estimate = Estimator(cluster).estimate(plan).step_time_s;
     const double run =
         PreparedRun(run_of(one)).predict(constants_of(fitted_constants())).step_time_s;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "sim/cluster_preset.hpp"
 #include "sim/estimator.hpp"
 #include "sim/plans.hpp"
 
