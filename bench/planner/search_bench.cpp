@@ -7,6 +7,7 @@
 #include "models/model_spec.hpp"
 #include "planner/search.hpp"
 #include "program/checks/check.hpp"
+#include "sim/cluster_preset.hpp"
 #include "sim/estimator.hpp"
 
 namespace meshplan {

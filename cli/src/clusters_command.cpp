@@ -11,6 +11,7 @@
 #include "inputs.hpp"
 #include "output.hpp"
 #include "reports/catalog_report.hpp"
+#include "sim/cluster_preset.hpp"
 #include "sim/import.hpp"
 
 namespace meshplan::cli {

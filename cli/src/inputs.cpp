@@ -12,6 +12,7 @@
 #include "core/paths.hpp"
 #include "files.hpp"
 #include "program/checks/check.hpp"
+#include "sim/cluster_preset.hpp"
 
 namespace meshplan::cli {
 namespace {

@@ -426,10 +426,4 @@ Cluster load_data_sheet(std::string_view name) {
   throw ConfigError(unknown_name_message("cluster", name, cluster_names()));
 }
 
-Cluster load_cluster_preset(std::string_view name) {
-  static const Constants constants = constants_of(fitted_constants());
-  return with_fitted_speeds(load_data_sheet(name), constants,
-                            load_execution_profile("meshplan").flash);
-}
-
 }  // namespace meshplan::sim

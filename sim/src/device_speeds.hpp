@@ -4,8 +4,8 @@
 #pragma once
 
 #include "sim/cluster.hpp"
-#include "sim/execution_profile.hpp"
 #include "sim/fitted_constants.hpp"
+#include "sim/flash_generation.hpp"
 
 namespace meshplan::sim {
 

@@ -14,6 +14,7 @@
 #include "core/units.hpp"
 #include "core/words.hpp"
 #include "import_formats.hpp"
+#include "sim/cluster_preset.hpp"
 
 namespace meshplan::sim {
 namespace {

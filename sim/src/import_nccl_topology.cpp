@@ -8,6 +8,7 @@
 #include "core/limits.hpp"
 #include "core/parse_number.hpp"
 #include "import_formats.hpp"
+#include "sim/cluster_preset.hpp"
 #if MESHPLAN_PUGIXML
 #include <pugixml.hpp>
 #endif

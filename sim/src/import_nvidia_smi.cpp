@@ -9,6 +9,7 @@
 #include "core/parse_number.hpp"
 #include "core/words.hpp"
 #include "import_formats.hpp"
+#include "sim/cluster_preset.hpp"
 
 namespace meshplan::sim {
 namespace {

@@ -12,6 +12,7 @@
 #include "core/limits.hpp"
 #include "core/parse_number.hpp"
 #include "import_formats.hpp"
+#include "sim/cluster_preset.hpp"
 
 namespace meshplan::sim {
 namespace {

@@ -3,6 +3,8 @@
 
 #include <vector>
 
+#include "program/schedule/schedule.hpp"
+
 namespace meshplan::sim {
 
 struct ChunkTime {
@@ -11,16 +13,15 @@ struct ChunkTime {
 };
 
 struct PipelineInput {
+  program::ScheduleKind schedule = program::ScheduleKind::OneFOneB;
   std::vector<std::vector<ChunkTime>> stages;  // [stage][chunk]; all stages have as many chunks
   int num_microbatches = 1;
   double transfer_delay = 0;  // from the end of a task to the start of the next one
   double transfer_busy = 0;   // of that, what blocks the sender and the receiver themselves
 };
 
-/// Seconds from the first task's start to the last one's end on any stage, in the order of 1F1B
-/// (Narayanan et al. 2021, section 2.2.1) or, with several chunks, interleaved 1F1B (section 2.2.2;
-/// the order of Megatron's schedules). Long runs are continued at the period of their last rounds.
-/// @throws InvariantError if the order waits in a circle
+/// Seconds from the first task's start to the last one's end on any stage. Long runs are continued
+/// at the period of their last rounds; GPipe's, whose halves repeat, at that of a micro-batch more.
 double pipeline_seconds(const PipelineInput& input);
 
 }  // namespace meshplan::sim

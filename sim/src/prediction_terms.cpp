@@ -14,40 +14,10 @@
 #include "program/plan/mesh.hpp"
 #include "sim/extrapolation.hpp"
 #include "sim/pricing.hpp"
+#include "term_sigmas.hpp"
 
 namespace meshplan::sim {
 namespace {
-
-// Relative standard deviations (scales of a t distribution) by what a term rests on: variance
-// components of the errors of runs whose model, cluster or stack was left out of the fit of the
-// constants, by maximum likelihood (Searle, Casella and McCulloch 1992, "Variance Components",
-// chapter 6), then rounded and moved to where 80 % of these runs lie inside (docs/accuracy.md).
-constexpr double kProductSigma = 0.01;
-constexpr double kLowPrecisionSigma = 0.07;  // scaling recipes and their kernels change by release
-constexpr double kAttentionSigma = 0.04;
-constexpr double kStreamSigma = 0.14;
-constexpr double kStartSigma = 0.6;  // of kernels: small models differ most
-constexpr double kExchangeSigma = 0.26;
-constexpr double kHostSigma = 0.035;  // of what the host paces: where it is late it sets the pace
-constexpr double kPipelineSigma = 0.34;
-constexpr double kDataParallelSigma = 0.3;
-constexpr double kOptimizerSigma = 0.3;
-constexpr double kOffloadSigma = 0.3;
-constexpr double kOverheadSigma = 0.5;
-// Ten calibrations of one machine, five of them beside a disturber, scatter by about a third
-// (docs/noise.md).
-constexpr double kNoiseSigma = 0.33;
-// Repeated measurements of one configuration across releases differ by 1.8 % in the median and 8 %
-// at the 90th percentile.
-constexpr double kVersionSigma = 0.015;
-// Between stacks and machines: what is peculiar to one and common to all of its runs, a random
-// effect (DerSimonian and Laird 1986), for no run of a new stack says how large its own is.
-constexpr double kStackSigma = 0.022;
-// Of operations timed on this machine: ten plans of the demo scatter by 1 to 4 % from step to step.
-// Of those between timed ones, and of a CPU's data sheet (OpenBLAS and oneDNN differ by 2).
-constexpr double kMeasuredSigma = 0.03;
-constexpr double kBetweenSigma = 0.1;
-constexpr double kCpuSheetSigma = 0.4;
 
 constexpr std::string_view kCalibrate = "meshplan calibrate on this machine";
 constexpr std::string_view kCalibrateSizes = "samples of this size: meshplan calibrate";
@@ -77,13 +47,6 @@ struct FarSeconds {
     terms.push_back(term);
   }
 };
-
-/// Largest contribution to the interval first; what adds nothing is left out.
-void order(std::vector<PredictionTerm>& terms) {
-  std::erase_if(terms, [](const PredictionTerm& term) { return term.seconds * term.sigma <= 0; });
-  std::ranges::sort(terms, std::greater{},
-                    [](const PredictionTerm& term) { return term.seconds * term.sigma; });
-}
 
 /// Computation of one class of operations, by the source of their prices.
 struct ClassSeconds {
@@ -146,6 +109,12 @@ ClassSeconds& class_of(std::array<ClassSeconds, 3>& classes, const std::string& 
 }
 
 }  // namespace
+
+void order(std::vector<PredictionTerm>& terms) {
+  std::erase_if(terms, [](const PredictionTerm& term) { return term.seconds * term.sigma <= 0; });
+  std::ranges::sort(terms, std::greater{},
+                    [](const PredictionTerm& term) { return term.seconds * term.sigma; });
+}
 
 std::vector<PredictionTerm> terms_of(const program::Program& program, const Cluster& cluster,
                                      const Breakdown& seconds, double step_time_s) {
@@ -217,45 +186,6 @@ std::string_view name_of(TermSource source) {
       return "assumed";
   }
   throw InvariantError("unknown source");
-}
-
-std::vector<PredictionTerm> terms_of(const RunPrediction& prediction, const TrainingRun& run) {
-  const RunBreakdown& s = prediction.seconds;
-  const bool low = run.precision != RunPrecision::Bf16 && run.precision != RunPrecision::Fp16;
-  const double paced = s.host > 0 ? s.compute + s.tensor + s.host : 0;
-  const double step = prediction.step_time_s;
-  std::vector<PredictionTerm> terms{
-      {"matrix products", s.products, low ? kLowPrecisionSigma : kProductSigma,
-       TermSource::Interpolated, "a layer's matrix products on one device, at load"},
-      {"attention", s.attention, kAttentionSigma, TermSource::Interpolated,
-       "the attention kernel at this head size and length"},
-      {"streams", s.compute - s.products - s.attention - s.starts, kStreamSigma,
-       TermSource::Interpolated, "a profile of one layer: the bytes that each kernel moves"},
-      {"kernel starts", s.starts, kStartSigma, TermSource::Interpolated,
-       "a profile of one layer: how many kernels, and what lies between them"},
-      {"tensor, context and expert exchange", s.tensor, kExchangeSigma, TermSource::DataSheet,
-       "nccl-tests of these groups at these sizes"},
-      {"host", paced, kHostSigma, TermSource::Interpolated,
-       "the time that this host takes to issue one layer"},
-      {"pipeline", s.pipeline, kPipelineSigma, TermSource::DataSheet,
-       "sends between two stages, and a trace of the first and last"},
-      {"gradients and parameters", s.data_parallel, kDataParallelSigma, TermSource::DataSheet,
-       "nccl-tests of the data-parallel group, alone and beside products"},
-      {"optimizer", s.optimizer, kOptimizerSigma, TermSource::DataSheet,
-       "one optimizer step on one device"},
-      {"host memory", s.offload, kOffloadSigma, TermSource::DataSheet,
-       "copies between device and host, all devices at once"},
-      {"stragglers and overhead", s.overhead, kOverheadSigma, TermSource::Assumed,
-       "a log of step times"},
-      {"release of the software", step, kVersionSigma, TermSource::Assumed,
-       "any run with this release"},
-      {"habits of the stack and machine", step, kStackSigma, TermSource::Assumed,
-       "a profile of one layer and micro-batch"},
-      {"fitted constants", step, prediction.constants_sigma, TermSource::Interpolated,
-       "runs on this device that differ from those fitted on"},
-  };
-  order(terms);
-  return terms;
 }
 
 double half_width_80(double relative_sigma) {

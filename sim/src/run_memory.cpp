@@ -10,12 +10,12 @@
 namespace meshplan::sim {
 namespace {
 
-/// Micro-batches times chunks whose activations a stage holds: 1F1B keeps pp - s, interleaving
-/// its longer warm-up (Narayanan et al. 2021, sections 2.2.1 and 2.2.2).
-double chunks_in_flight(const TrainingRun& run, int stage) {
-  const int pp = run.parallel.pp, vpp = run.parallel.vpp, m = run.num_microbatches();
-  if (vpp == 1) return std::min(m, pp - stage);
-  return std::min(m * vpp, (pp - stage - 1) * 2 + (vpp - 1) * pp + 1);
+/// Enough micro-batches for every stage to hold as many as it ever does; GPipe holds all.
+program::Schedule schedule_for_memory(const TrainingRun& run) {
+  const program::ScheduleKind kind = run.pipeline_schedule();
+  const int all = run.num_microbatches();
+  const int enough = kind == program::ScheduleKind::GPipe ? all : 2 * run.parallel.pp;
+  return program::make_schedule(kind, run.parallel.pp, std::min(all, enough), run.parallel.vpp);
 }
 
 /// Ranks of this node that hold the same parameters.
@@ -26,7 +26,8 @@ double replicas_in_node(const TrainingRun& run, int devices_per_node) {
 }
 
 RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
-                       const StageWork& work, int devices_per_node, int stage) {
+                       const StageWork& work, const program::Schedule& schedule,
+                       int devices_per_node, int stage) {
   const auto& parallel = run.parallel;
   const double dense = work.dense_parameters(stage), expert = work.expert_parameters(stage);
   const double replicas = parallel.dp * parallel.cp;
@@ -52,7 +53,7 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
       largest = std::max(largest, layer.transient_bytes);
       gathered = std::max(gathered, layer.dense_parameters + layer.expert_parameters);
     }
-  const double activations = layer_bytes / parallel.vpp * chunks_in_flight(run, stage);
+  const double activations = layer_bytes / parallel.vpp * program::max_in_flight(schedule, stage);
   memory.activations = activations * (1 - run.offloaded_activations());
   memory.host = activations - memory.activations;
   if (run.updates_on_host()) memory.host += std::exchange(memory.optimizer, 0);
@@ -72,9 +73,11 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
 
 RunMemory fullest_stage(const TrainingRun& run, const ExecutionProfile& profile,
                         const Cluster& cluster, const StageWork& work) {
+  const program::Schedule schedule = schedule_for_memory(run);
   RunMemory worst;
   for (int stage = 0; stage < run.parallel.pp; ++stage) {
-    const RunMemory own = stage_memory(run, profile, work, cluster.devices_per_node, stage);
+    const RunMemory own =
+        stage_memory(run, profile, work, schedule, cluster.devices_per_node, stage);
     if (stage == 0 || own.allocated() > worst.allocated()) worst = own;
   }
   worst.transient += profile.workspace_mib * kMib;

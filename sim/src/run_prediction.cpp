@@ -5,7 +5,7 @@
 #include "run_habits.hpp"
 #include "run_memory.hpp"
 #include "run_predictor.hpp"
-#include "sim/prediction_terms.hpp"
+#include "sim/run_terms.hpp"
 
 namespace meshplan::sim {
 

@@ -132,7 +132,8 @@ class Predictor {
   }
 
   double pipeline_steps(RunBreakdown& parts) const {
-    PipelineInput input{.num_microbatches = run_.num_microbatches()};
+    PipelineInput input{.schedule = run_.pipeline_schedule(),
+                        .num_microbatches = run_.num_microbatches()};
     double slowest = 0;
     const double receive = pricer_.gather_received();
     for (const auto& chunks : work_.stages) {

@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/units.hpp"
+#include "sim/run_terms.hpp"
 
 namespace meshplan::sim {
 namespace {

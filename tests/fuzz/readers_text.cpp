@@ -15,6 +15,7 @@
 #include "program/schedule/schedule.hpp"
 #include "reports/catalog_report.hpp"
 #include "reports/schedule_report.hpp"
+#include "sim/cluster_preset.hpp"
 #include "sim/engine.hpp"
 #include "sim/estimator.hpp"
 

@@ -7,6 +7,7 @@
 #include "planner/explain.hpp"
 #include "planner/search.hpp"
 #include "program/checks/check.hpp"
+#include "sim/cluster_preset.hpp"
 
 namespace meshplan::planner {
 namespace {

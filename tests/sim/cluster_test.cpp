@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "core/error.hpp"
+#include "sim/cluster_preset.hpp"
 
 namespace meshplan::sim {
 namespace {

@@ -3,6 +3,7 @@
 
 #include "core/error.hpp"
 #include "program/calibration/collective_table.hpp"
+#include "sim/cluster_preset.hpp"
 #include "sim/pricing.hpp"
 
 namespace meshplan::sim {

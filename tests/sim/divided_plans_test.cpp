@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "program/memory/activations.hpp"
+#include "sim/cluster_preset.hpp"
 #include "sim/engine.hpp"
 #include "sim/estimator.hpp"
 #include "sim/memory.hpp"

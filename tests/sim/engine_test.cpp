@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "core/error.hpp"
+#include "sim/cluster_preset.hpp"
 #include "sim/handmade.hpp"
 #include "sim/plans.hpp"
 

@@ -4,6 +4,7 @@
 
 #include "models/model_spec.hpp"
 #include "program/lower/lower.hpp"
+#include "sim/cluster_preset.hpp"
 #include "sim/engine.hpp"
 #include "sim/estimator.hpp"
 

@@ -5,6 +5,7 @@
 
 #include "program/cost/cost.hpp"
 #include "program/lower/lower.hpp"
+#include "sim/cluster_preset.hpp"
 #include "sim/engine.hpp"
 #include "sim/estimator.hpp"
 #include "sim/memory.hpp"

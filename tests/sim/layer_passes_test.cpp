@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "program/lower/lower.hpp"
+#include "sim/cluster_preset.hpp"
 #include "sim/engine.hpp"
 #include "sim/plans.hpp"
 #include "sim/random_plans.hpp"

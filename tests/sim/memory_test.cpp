@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "core/units.hpp"
+#include "sim/cluster_preset.hpp"
 #include "sim/plans.hpp"
 
 namespace meshplan::sim {

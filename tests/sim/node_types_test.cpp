@@ -3,6 +3,7 @@
 
 #include "core/error.hpp"
 #include "sim/cluster.hpp"
+#include "sim/cluster_preset.hpp"
 #include "sim/engine.hpp"
 #include "sim/estimator.hpp"
 #include "sim/memory.hpp"

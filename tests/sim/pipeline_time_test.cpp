@@ -9,8 +9,10 @@ namespace {
 PipelineInput equal_stages(int stages, int chunks, int microbatches, double forward,
                            double backward) {
   const std::vector<ChunkTime> stage(static_cast<std::size_t>(chunks), {forward, backward});
-  return {.stages = std::vector<std::vector<ChunkTime>>(static_cast<std::size_t>(stages), stage),
-          .num_microbatches = microbatches};
+  return {
+      .schedule = chunks > 1 ? program::ScheduleKind::Interleaved : program::ScheduleKind::OneFOneB,
+      .stages = std::vector<std::vector<ChunkTime>>(static_cast<std::size_t>(stages), stage),
+      .num_microbatches = microbatches};
 }
 
 }  // namespace
@@ -24,6 +26,15 @@ TEST_CASE("1F1B of equal stages takes m + p - 1 rounds", "[sim][pipeline]") {
 TEST_CASE("Interleaving divides the bubble by the chunks", "[sim][pipeline]") {
   CHECK(pipeline_seconds(equal_stages(4, 2, 8, 0.5, 1)) == Approx(8 * 3 + 3 * 3 / 2.0));
   CHECK(pipeline_seconds(equal_stages(4, 4, 16, 0.25, 0.5)) == Approx(16 * 3 + 3 * 3 / 4.0));
+}
+
+// All forwards, then all backwards: each half takes m + p - 1 of its tasks.
+TEST_CASE("GPipe of equal stages takes m + p - 1 rounds", "[sim][pipeline]") {
+  for (const int m : {3, 8, 1000}) {
+    PipelineInput input = equal_stages(4, 1, m, 1, 2);
+    input.schedule = program::ScheduleKind::GPipe;
+    CHECK(pipeline_seconds(input) == Approx((m + 3) * 3.0));
+  }
 }
 
 TEST_CASE("A long run continues at the period of its last rounds", "[sim][pipeline]") {

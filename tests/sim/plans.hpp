@@ -5,6 +5,7 @@
 #include "program/lower/lower.hpp"
 #include "program/plan/plan.hpp"
 #include "sim/cluster.hpp"
+#include "sim/cluster_preset.hpp"
 #include "sim/engine.hpp"
 
 namespace meshplan::sim {

@@ -6,7 +6,9 @@
 #include "models/model_spec.hpp"
 #include "program/lower/lower.hpp"
 #include "run_cases.hpp"
+#include "sim/cluster_preset.hpp"
 #include "sim/engine.hpp"
+#include "sim/run_terms.hpp"
 
 namespace meshplan::sim {
 namespace {

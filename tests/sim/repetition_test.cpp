@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "program/lower/lower.hpp"
+#include "sim/cluster_preset.hpp"
 #include "sim/engine.hpp"
 #include "sim/memory.hpp"
 #include "sim/plans.hpp"

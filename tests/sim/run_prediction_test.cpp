@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "run_cases.hpp"
+#include "sim/cluster_preset.hpp"
 
 namespace meshplan::sim {
 namespace {

@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "program/checks/check.hpp"
 #include "program/plan_file/plan_file.hpp"
+#include "sim/cluster_preset.hpp"
 #include "sim/estimator.hpp"
 #include "sim/plans.hpp"
 

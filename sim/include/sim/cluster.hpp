@@ -196,12 +196,9 @@ Cluster joined(const std::vector<Cluster>& parts);
 
 /// Names of the presets that are compiled in, sorted.
 std::vector<std::string> cluster_names();
-/// A GPU preset with the speeds that work reaches on it, as fitted on published runs
-/// (fitted_constants.hpp); a CPU preset as its data sheet says.
-/// "NAME-800g-node" is the preset NAME (or NAME-generic) with another network: 800 Gb/s a node.
+/// A preset as its data sheet says. "NAME-800g-node" is the preset NAME (or NAME-generic) with
+/// another network: 800 Gb/s a node.
 /// @throws ConfigError for an unknown name, with the nearest known one
-Cluster load_cluster_preset(std::string_view name);
-/// The same without fitted constants.
 Cluster load_data_sheet(std::string_view name);
 
 /// Noise of so many ranks on each host: linear between one and all cores.

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/flash_generation.hpp"
+
 namespace meshplan::sim {
 
 /// What one kind of operation costs besides its arithmetic. Bytes are per element of its output (of
@@ -24,13 +26,6 @@ enum class TpOverlap {
   None,
   Gradients,    // backward's, whole, under the product of the other gradient
   UserBuffers,  // split into tp pieces that move while others are multiplied
-};
-
-/// Generations of fused attention. Their rates differ by published ratios, see work_prices.cpp.
-enum class FlashGeneration {
-  One,    // FlashAttention and its Triton versions, 2022
-  Two,    // FlashAttention-2, 2023; also behind PyTorch's scaled_dot_product_attention
-  Three,  // FlashAttention-3, cuDNN 9: asynchronous on Hopper and later; elsewhere as Two
 };
 
 /// How context-parallel ranks see each other's keys and values, where the run does not say.

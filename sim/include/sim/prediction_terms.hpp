@@ -8,7 +8,6 @@
 #include "program/program.hpp"
 #include "sim/breakdown.hpp"
 #include "sim/cluster.hpp"
-#include "sim/run_prediction.hpp"
 
 namespace meshplan::sim {
 
@@ -29,11 +28,8 @@ struct PredictionTerm {
   std::string_view measure;  // what narrows it
 };
 
-/// Largest contribution to the interval first.
-std::vector<PredictionTerm> terms_of(const RunPrediction& prediction, const TrainingRun& run);
-
-/// The same for a simulated plan: computation by what its prices rest on, the rest from where the
-/// time of that stage goes.
+/// Terms of a simulated plan, largest contribution to the interval first: computation by what its
+/// prices rest on, the rest from where the time of that stage goes.
 /// @param program  of the stage that computes longest
 /// @param seconds  breakdown of that stage
 std::vector<PredictionTerm> terms_of(const program::Program& program, const Cluster& cluster,

@@ -10,6 +10,7 @@
 
 #include "models/model_spec.hpp"
 #include "program/plan/parallel_config.hpp"
+#include "program/schedule/schedule.hpp"
 
 namespace meshplan::sim {
 
@@ -64,6 +65,7 @@ struct RunSwitches {
 struct TrainingRun {
   models::ModelSpec model;
   program::ParallelConfig parallel;
+  program::ScheduleKind schedule = program::ScheduleKind::OneFOneB;  // of stages with one chunk
   std::int64_t seq_len = 0;
   std::int64_t global_batch_size = 0;  // sequences
   int micro_batch_size = 1;            // sequences
@@ -86,6 +88,10 @@ struct TrainingRun {
 
   int num_microbatches() const {
     return static_cast<int>(global_batch_size / (std::int64_t{micro_batch_size} * parallel.dp));
+  }
+  /// Stages with several chunks interleave them.
+  program::ScheduleKind pipeline_schedule() const {
+    return parallel.vpp > 1 ? program::ScheduleKind::Interleaved : schedule;
   }
   /// Tokens of a micro-batch on one context-parallel rank.
   std::int64_t local_tokens() const { return micro_batch_size * seq_len / parallel.cp; }
