@@ -7,6 +7,7 @@
 #include "cold_memory.hpp"
 #include "core/error.hpp"
 #include "program/capture.hpp"
+#include "program/context/packing.hpp"
 #include "program/cost/cost.hpp"
 #include "program/cost/step_cost.hpp"
 #include "program/lower/lower.hpp"

@@ -27,7 +27,7 @@ class CompressedReductions {
     for (std::ptrdiff_t i = 0; i < std::ssize(instances); ++i) {
       if (i == end)
         while (is_pending_at_end()) advance();
-      OperationInstance& instance = instances[at(i)];
+      OperationInstance& instance = instances[static_cast<std::size_t>(i)];
       if (const auto bucket = reduced_bucket(instance))
         reduce(*bucket, instance);
       else if (const auto added = added_bucket(instance))

@@ -156,7 +156,7 @@ class BufferPlacer {
     Received part{.as = gradient ? Keep::ArrivingGradient : Keep::Arriving,
                   .layer = gradient ? chunk.layers().size() - 1 : 0};
     if (buffer.received && (gradient || chunk.input() == buffer.keep))
-      part.bytes = chunk.layers()[part.layer].bytes[at(part.as)];
+      part.bytes = chunk.layers()[part.layer].bytes[static_cast<std::size_t>(part.as)];
     return part;
   }
 
