@@ -9,8 +9,8 @@
 #include "core/hash.hpp"
 #include "program/lower.hpp"
 #include "program/program_json.hpp"
-#include "sim/engine.hpp"
-#include "sim/estimator.hpp"
+#include "sim/engine/engine.hpp"
+#include "sim/estimator/estimator.hpp"
 #include "sim/random_plans.hpp"
 
 int main(int argc, char** argv) {
@@ -29,8 +29,8 @@ int main(int argc, char** argv) {
     const sim::StepPrediction estimated = sim::Estimator(one.cluster).estimate(one.plan);
     fmt::print("{:5} plan {} programs {} played {:.15g} s {} B estimated {:.15g} s {} B\n", i,
                hex(content_hash(program::to_json(one.plan))), hex(content_hash(digests)),
-               played.step_time_s, played.memory.peak_bytes,
-               estimated.step_time_s, estimated.peak_memory_bytes);
+               played.step_time_s, played.memory.peak_bytes, estimated.step_time_s,
+               estimated.peak_memory_bytes);
     std::fflush(stdout);
   }
 }

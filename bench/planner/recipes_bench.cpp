@@ -19,7 +19,7 @@
 #include "planner/explain.hpp"
 #include "recipes.hpp"
 #include "reports/table.hpp"
-#include "sim/estimator.hpp"
+#include "sim/estimator/estimator.hpp"
 
 namespace {
 

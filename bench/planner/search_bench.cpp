@@ -6,8 +6,8 @@
 
 #include "models/model_spec.hpp"
 #include "planner/search.hpp"
-#include "sim/cluster_preset.hpp"
-#include "sim/estimator.hpp"
+#include "sim/estimator/estimator.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan {
 namespace {

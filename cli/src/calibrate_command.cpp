@@ -19,8 +19,8 @@
 #include "reports/catalog_report.hpp"
 #include "runtime/calibrate.hpp"
 #include "runtime/host_info.hpp"
-#include "sim/calibration_fit.hpp"
-#include "sim/refine.hpp"
+#include "sim/fit/calibration_fit.hpp"
+#include "sim/fit/refine.hpp"
 #include "temporary_folder.hpp"
 
 namespace meshplan::cli {

@@ -11,8 +11,8 @@
 #include "inputs.hpp"
 #include "output.hpp"
 #include "reports/catalog_report.hpp"
-#include "sim/cluster_preset.hpp"
-#include "sim/import.hpp"
+#include "sim/import/import.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::cli {
 namespace {

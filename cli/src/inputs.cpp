@@ -11,7 +11,7 @@
 #include "core/parse_number.hpp"
 #include "core/paths.hpp"
 #include "files.hpp"
-#include "sim/cluster_preset.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::cli {
 namespace {

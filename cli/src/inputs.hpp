@@ -8,7 +8,7 @@
 #include "command_line.hpp"
 #include "models/hugging_face.hpp"
 #include "program/plan.hpp"
-#include "sim/cluster.hpp"
+#include "sim/clusters/cluster.hpp"
 
 namespace meshplan::cli {
 

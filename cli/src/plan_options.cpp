@@ -14,7 +14,7 @@
 #include "program/frozen.hpp"
 #include "program/schedule.hpp"
 #include "program/step_report.hpp"
-#include "sim/pricing.hpp"
+#include "sim/prices/pricing.hpp"
 
 namespace meshplan::cli {
 namespace {

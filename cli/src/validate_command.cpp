@@ -7,7 +7,7 @@
 #include "files.hpp"
 #include "output.hpp"
 #include "reports/validation_report.hpp"
-#include "sim/validation.hpp"
+#include "sim/fit/validation.hpp"
 #include "threads.hpp"
 
 namespace meshplan::cli {

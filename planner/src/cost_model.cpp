@@ -1,7 +1,7 @@
 #include <memory>
 
 #include "planner/search.hpp"
-#include "sim/estimator.hpp"
+#include "sim/estimator/estimator.hpp"
 
 namespace meshplan::planner {
 

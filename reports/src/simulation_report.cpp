@@ -16,7 +16,7 @@
 #include "reports/extrapolation_report.hpp"
 #include "reports/search_report.hpp"
 #include "reports/table.hpp"
-#include "sim/pricing.hpp"
+#include "sim/prices/pricing.hpp"
 #include "terms_table.hpp"
 
 namespace meshplan::reports {

@@ -5,7 +5,7 @@
 
 #include "planner/explain.hpp"
 #include "planner/search.hpp"
-#include "sim/cluster_preset.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 #include "support/random.hpp"
 
 namespace meshplan::planner {

@@ -6,7 +6,7 @@
 
 #include "planner/explain.hpp"
 #include "planner/search.hpp"
-#include "sim/cluster_preset.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::planner {
 namespace {

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "models/model_spec.hpp"
-#include "sim/cluster_preset.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::planner {
 namespace {

@@ -11,10 +11,10 @@
 
 #include "planner/space.hpp"
 #include "program/plan.hpp"
-#include "sim/cluster.hpp"
-#include "sim/memory.hpp"
-#include "sim/simulated_step.hpp"
-#include "sim/step_prediction.hpp"
+#include "sim/clusters/cluster.hpp"
+#include "sim/engine/memory.hpp"
+#include "sim/engine/simulated_step.hpp"
+#include "sim/engine/step_prediction.hpp"
 
 namespace meshplan::planner {
 

@@ -1,0 +1,37 @@
+// Step time and memory of a plan without building its programs: one small program per block key is
+// lowered, priced and remembered; stages are sums of blocks, and the schedule is solved on tasks.
+// Where nothing contends the step time equals the engine's within kEstimatorTolerance; on shared
+// cores within kSharedCoresTolerance (both are tests).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "program/plan.hpp"
+#include "sim/clusters/cluster.hpp"
+#include "sim/engine/step_prediction.hpp"
+
+namespace meshplan::sim {
+
+constexpr double kEstimatorTolerance = 0.03;
+constexpr double kSharedCoresTolerance = 0.15;
+
+/// Remembers block prices between calls, so keep one per search and thread.
+class Estimator {
+ public:
+  explicit Estimator(Cluster cluster);
+  ~Estimator();
+  Estimator(Estimator&&) noexcept;
+  Estimator& operator=(Estimator&&) noexcept;
+
+  /// @param plan  must satisfy program::check. @throws ConfigError if its ranks are not the
+  /// cluster's
+  /// @returns seconds of the slowest stage
+  StepPrediction estimate(const program::Plan& plan);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace meshplan::sim
