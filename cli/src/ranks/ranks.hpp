@@ -1,0 +1,48 @@
+// Starting this program again as the ranks of a job.
+#pragma once
+
+#include <cstdlib>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/units.hpp"
+#include "options/command_line.hpp"
+#include "runtime/job.hpp"
+#include "runtime/launch.hpp"
+
+namespace meshplan::cli {
+
+struct HostOptions {
+  std::optional<std::string> hosts;
+  std::optional<std::string> hostfile;
+  bool no_binding = false;
+  int cores_per_rank = 1;  // not an option: of what the job runs
+  double hang_timeout_s = 60;
+};
+
+/// --hosts --hostfile --no-binding --hang-timeout
+void add_host_options(Command& command, HostOptions& options);
+
+/// Has an outer launcher made this process a rank: mpiexec, srun, or torchrun by its variables?
+/// @throws ConfigError if only some of torchrun's variables are set, or are wrong
+bool is_rank();
+
+/// Runs `arguments` of this program on `ranks` ranks. @returns the job's exit code
+/// @param stops_by_itself  SIGTERM asks the ranks to stop (runtime/stop_signal.hpp) instead of
+/// ending them
+int launch_self(int ranks, const HostOptions& options, std::vector<std::string> arguments,
+                bool stops_by_itself = false);
+
+/// The body of a rank: session, watchdog, work; errors end the whole job. Ranks that torchrun's
+/// variables place communicate by TCP, others by MPI.
+int as_rank(const HostOptions& options, const std::function<int(runtime::Job&)>& work);
+
+/// Is this the machine of rank 0, which writes the results? @throws ConfigError
+bool starts_here(const HostOptions& options);
+
+/// Hosts of the options, in order; empty = this machine. @throws ConfigError
+std::vector<runtime::HostSlots> parse_hosts(const HostOptions& options);
+
+}  // namespace meshplan::cli
