@@ -9,16 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "output/terminal.hpp"
+
 namespace CLI {
 class App;
 }
 
 namespace meshplan::cli {
-
-/// What the process found out about its surroundings; commands read it instead of the environment.
-struct Terminal {
-  bool redraws_stderr = false;  // a progress line may overwrite itself
-};
 
 /// As it was given: "--tp" and "4"; the value of a flag is empty.
 struct GivenOption {

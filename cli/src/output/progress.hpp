@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "options/command_line.hpp"
+#include "output/terminal.hpp"
 
 namespace meshplan::cli {
 
