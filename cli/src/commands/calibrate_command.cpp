@@ -13,6 +13,7 @@
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
 #include "process/temporary_folder.hpp"
+#include "program/plan_names.hpp"
 #include "program/trace.hpp"
 #include "ranks/devices.hpp"
 #include "ranks/ranks.hpp"
@@ -56,7 +57,8 @@ void resolve(Options& options) {
   options.device.device = on_gpus ? "cuda" : "cpu";
   if (!options.model) options.model = on_gpus ? "llama3.2-1b" : "tiny-llama";
   if (!options.seq_len) options.seq_len = on_gpus ? 4096 : 256;
-  if (!options.precision) options.precision = on_gpus ? "bf16" : "fp32";
+  if (!options.precision)
+    options.precision = name_of(on_gpus ? program::Precision::BF16 : program::Precision::F32);
   if (options.micro_batches.empty())
     options.micro_batches = on_gpus ? std::vector{1, 2} : std::vector{1, 2, 4};
   if (options.ranks.empty()) {
@@ -91,10 +93,6 @@ std::vector<program::Precision> precisions(const Options& options) {
     if (comma == std::string_view::npos) return all;
     rest.remove_prefix(comma + 1);
   }
-}
-
-std::string joined(const std::vector<int>& values) {
-  return fmt::format("{}", fmt::join(values, ","));
 }
 
 // ---------------------------------------------------------------- a measuring rank
@@ -151,39 +149,7 @@ int measure(const Options& options, runtime::Job& job) {
 
 // ---------------------------------------------------------------- the whole calibration
 
-/// The command line of a measuring rank.
-std::vector<std::string> rank_arguments(const Options& options, const std::string& file) {
-  std::vector<std::string> arguments = {"calibrate",
-                                        "--samples-out",
-                                        file,
-                                        "--model",
-                                        *options.model,
-                                        "--seq-len",
-                                        std::to_string(*options.seq_len),
-                                        "--global-batch",
-                                        std::to_string(options.global_batch),
-                                        "--precision",
-                                        *options.precision,
-                                        "--micro-batches",
-                                        joined(options.micro_batches),
-                                        "--ranks",
-                                        joined(options.ranks),
-                                        "--max-tp",
-                                        std::to_string(*options.max_tp),
-                                        "--seconds-per-operator",
-                                        fmt::format("{}", options.seconds_per_operator),
-                                        "--operator-seconds",
-                                        fmt::format("{}", options.operators_s),
-                                        "--communication-seconds",
-                                        fmt::format("{}", options.communication_s),
-                                        "--hang-timeout",
-                                        fmt::format("{}", options.hosts.hang_timeout_s)};
-  for (std::string& argument : arguments_of(options.device)) arguments.push_back(argument);
-  for (std::string& argument : arguments_of(options.reading)) arguments.push_back(argument);
-  return arguments;
-}
-
-int calibrate(const Options& options) {
+int calibrate(Options& options, const Command& command) {
   if (!options.out) throw ConfigError("where to? usage: meshplan calibrate --out cluster.json");
   require_writable({options.out});
   load_model(*options.model,
@@ -196,9 +162,9 @@ int calibrate(const Options& options) {
     const std::string file = folder.file(fmt::format("samples-{}.json", ranks));
     output(stderr, "measuring {} with {} rank{}\n",
            i == 0 ? "operators and communication" : "communication", ranks, ranks == 1 ? "" : "s");
-    std::vector<std::string> arguments = rank_arguments(options, file);
-    if (i == 0) arguments.emplace_back("--operators");
-    const int code = launch_self(ranks, options.hosts, std::move(arguments));
+    options.samples_out = file;
+    options.operators = i == 0;
+    const int code = launch_self(ranks, options.hosts, command.arguments_of_ranks());
     if (code != kDone) return code;
     jobs.push_back(program::parse_samples(read_file(file), file));
   }
@@ -240,12 +206,12 @@ int refine(const Options& options) {
   return kDone;
 }
 
-int run(Options options) {
+int run(Options& options, const Command& command) {
   if (options.refine) return refine(options);
   resolve(options);
   if (options.samples_out)
     return as_rank(options.hosts, [&](runtime::Job& job) { return measure(options, job); });
-  return calibrate(options);
+  return calibrate(options, command);
 }
 
 }  // namespace
@@ -255,7 +221,9 @@ void add_calibrate_command(CommandLine& line) {
   options->terminal = line.terminal();
   Command command = line.add("calibrate", "Measure this machine and write it as a cluster file");
   command.option("-o,--out", options->out, "cluster file to write")
+      .of_launcher()
       .option("--name", options->name, "of the cluster; default: the host's name")
+      .of_launcher()
       .option("--model", options->model,
               "whose operator shapes are measured; default: tiny-llama, on GPUs llama3.2-1b")
       .option("--seq-len", options->seq_len, "tokens of a sequence; default: 256, on GPUs 4096")
@@ -277,8 +245,11 @@ void add_calibrate_command(CommandLine& line) {
       .option(
           "--refine", options->refine,
           "traces of runs (meshplan run --trace), separated by commas: correct --cluster by them")
+      .of_launcher()
       .option("--cluster", options->cluster, "that --refine corrects")
+      .of_launcher()
       .option("--samples-out", options->samples_out, "(a measuring rank: where raw samples go)")
+      .is_path()
       .flag("--operators", options->operators, "(a measuring rank: time operators too)");
   add_model_reading(command, options->reading);
   add_device_options(command, options->device);
@@ -290,7 +261,7 @@ void add_calibrate_command(CommandLine& line) {
           "  meshplan calibrate --out gpus.json --device cuda --precision fp32,bf16\n"
           "  meshplan calibrate --cluster here.json --refine a.json,b.json --out refined.json\n"
           "It times operators and communication by themselves and never runs a plan.")
-      .on_run([options] { return run(*options); });
+      .on_run([options, command] { return run(*options, command); });
 }
 
 }  // namespace meshplan::cli

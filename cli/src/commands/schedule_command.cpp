@@ -6,9 +6,9 @@
 #include "core/error.hpp"
 #include "core/limits.hpp"
 #include "output/output.hpp"
-#include "planner/space.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
+#include "program/plan_names.hpp"
 #include "reports/schedule_report.hpp"
 
 namespace meshplan::cli {
@@ -17,13 +17,9 @@ namespace {
 using program::Schedule;
 using program::ScheduleKind;
 
-constexpr ScheduleKind kKinds[] = {ScheduleKind::GPipe,       ScheduleKind::OneFOneB,
-                                   ScheduleKind::Interleaved, ScheduleKind::ZbH1,
-                                   ScheduleKind::ZbV,         ScheduleKind::DualPipeV};
-
 struct Options {
   std::optional<std::string> file;
-  std::optional<std::string> schedule;
+  std::optional<ScheduleKind> schedule;
   int pp = 4;
   std::optional<int> vpp;
   std::optional<int> num_microbatches;
@@ -48,10 +44,10 @@ Named from_file(const Options& options) {
 }
 
 Named from_flags(const Options& options) {
-  const std::string name = options.schedule.value_or("1f1b");
-  const auto* kind = std::ranges::find(kKinds, name, planner::name_of);
-  const int needed = *kind == ScheduleKind::ZbV || *kind == ScheduleKind::DualPipeV ? 2 : 1;
-  const bool free = *kind == ScheduleKind::Interleaved;
+  const ScheduleKind kind = options.schedule.value_or(ScheduleKind::OneFOneB);
+  const std::string name(name_of(kind));
+  const int needed = kind == ScheduleKind::ZbV || kind == ScheduleKind::DualPipeV ? 2 : 1;
+  const bool free = kind == ScheduleKind::Interleaved;
   const int vpp = options.vpp.value_or(free ? 2 : needed);
   const auto m64 = options.num_microbatches ? std::int64_t{*options.num_microbatches}
                                             : std::int64_t{2} * options.pp;
@@ -62,7 +58,7 @@ Named from_flags(const Options& options) {
     throw ConfigError(fmt::format("--vpp {}: schedule '{}' has {} chunk{} a rank; use --vpp {}",
                                   vpp, name, needed, needed == 1 ? "" : "s", needed));
   constexpr double kTasksOfOne = 3;  // forward and the halves of the backward
-  const std::int64_t generated = program::generated_microbatches(*kind, options.pp, m64);
+  const std::int64_t generated = program::generated_microbatches(kind, options.pp, m64);
   const double tasks = kTasksOfOne * options.pp * vpp * static_cast<double>(generated);
   if (tasks > static_cast<double>(limits::kTasks))
     throw ConfigError(fmt::format(
@@ -71,7 +67,7 @@ Named from_flags(const Options& options) {
         options.pp, vpp, generated, generated > m64 ? " (a full pipeline)" : "", limits::kTasks));
   const int m = static_cast<int>(m64);
   return {.name = name,
-          .schedule = program::make_schedule(*kind, options.pp, m, vpp),
+          .schedule = program::make_schedule(kind, options.pp, m, vpp),
           .num_microbatches = m};
 }
 
@@ -103,12 +99,10 @@ int run(const Options& options) {
 
 void add_schedule_command(CommandLine& line) {
   const auto options = std::make_shared<Options>();
-  std::vector<std::string> names;
-  for (const ScheduleKind kind : kKinds) names.emplace_back(planner::name_of(kind));
   line.add("schedule", "Draw a pipeline schedule; write it as CSV; check one of your own")
       .positional("file", options->file,
                   "a schedule in PyTorch's CSV form; or ask for one with the flags below")
-      .choice("--schedule", options->schedule, names, "default: 1f1b")
+      .choice("--schedule", options->schedule, "default: 1f1b", {ScheduleKind::Custom})
       .option("--pp", options->pp, "stages")
       .option("--vpp", options->vpp, "chunks of a rank; default: what the schedule needs")
       .option("--microbatches", options->num_microbatches, "default: twice the stages")

@@ -50,14 +50,6 @@ void add_model_reading(Command& command, ModelReading& reading) {
       .flag("--no-dropout", reading.no_dropout, "leave out dropout");
 }
 
-std::vector<std::string> arguments_of(const ModelReading& reading) {
-  std::vector<std::string> arguments;
-  if (reading.assume) arguments = {"--assume", *reading.assume};
-  if (reading.no_mtp) arguments.emplace_back("--no-mtp");
-  if (reading.no_dropout) arguments.emplace_back("--no-dropout");
-  return arguments;
-}
-
 models::ImportedModel load_model(const std::string& name_or_file, const ModelReading& reading) {
   models::ImportedModel model = read_model(name_or_file, reading.assume.value_or(""));
   if (reading.no_mtp && model.spec.mtp_layers > 0) {

@@ -21,8 +21,6 @@ struct ModelReading {
 };
 /// --assume --no-mtp --no-dropout
 void add_model_reading(Command& command, ModelReading& reading);
-/// The same on a command line.
-std::vector<std::string> arguments_of(const ModelReading& reading);
 
 /// A preset's name, a model spec or a Hugging Face config.json (or the folder that holds one).
 /// @throws ConfigError naming the nearest preset or file

@@ -12,6 +12,7 @@
 #include "options/inputs.hpp"
 #include "process/files.hpp"
 #include "program/frozen.hpp"
+#include "program/plan_names.hpp"
 #include "program/schedule.hpp"
 #include "program/step_report.hpp"
 #include "sim/pricing.hpp"
@@ -19,70 +20,11 @@
 namespace meshplan::cli {
 namespace {
 
-using program::OptimizerKind;
 using program::RecomputeKind;
 using program::ScheduleKind;
 
-const std::vector<std::string> kRecomputeNames = {"none", "selective", "full"};
-const std::vector<std::string> kScheduleNames = {"gpipe", "1f1b", "interleaved",
-                                                 "zb-h1", "zb-v", "dualpipe-v"};
-const std::vector<std::string> kContextNames = {"all_gather", "ring", "ulysses"};
-const std::vector<std::string> kCompressionNames = {"none", "int8", "top-k"};
-const std::vector<std::string> kOptimizerNames = {"adamw", "adam", "sgd"};
-const std::vector<std::string> kPrecisionNames = {"fp32", "bf16", "fp16", "fp8"};
-
 constexpr const char* kWorkloadGroup = "What to train, and on what";
 constexpr const char* kParallelGroup = "How to parallelize it";
-
-struct FlagOfFile {
-  std::string_view flag;
-  std::string_view path;   // where a plan's file holds what the flag says
-  std::string_view value;  // of a flag without one
-};
-constexpr FlagOfFile kFlagsOfFile[] = {
-    {"--global-batch", "workload.global_batch_size", ""},
-    {"--seq-len", "workload.seq_len", ""},
-    {"--packed", "workload.documents.packed", "true"},
-    {"--end-of-document", "workload.documents.end_of_document", ""},
-    {"--pad-documents", "workload.documents.pad_multiple", ""},
-    {"--document-lengths", "workload.documents.expected_lengths", ""},
-    {"--precision", "workload.precision", ""},
-    {"--optimizer", "workload.optimizer.kind", ""},
-    {"--tp", "parallel.tp", ""},
-    {"--sp", "parallel.sp", "true"},
-    {"--no-sp", "parallel.sp", "false"},
-    {"--cp", "parallel.cp", ""},
-    {"--pp", "parallel.pp", ""},
-    {"--vpp", "parallel.vpp", ""},
-    {"--dp", "parallel.dp", ""},
-    {"--ep", "parallel.ep", ""},
-    {"--etp", "parallel.etp", ""},
-    {"--context-parallel", "context_parallel", ""},
-    {"--max-tokens-per-rank", "max_tokens_per_rank", ""},
-    {"--zero", "zero_stage", ""},
-    {"--zero-shard-group", "zero_shard_group", ""},
-    {"--micro-batch", "micro_batch_size", ""},
-    {"--recompute", "recompute.kind", ""},
-    {"--recompute-layers", "recompute.num_layers", ""},
-    {"--schedule", "schedule", ""},
-    {"--layers-per-stage", "layers_per_stage", ""},
-    {"--count-ends-as-layers", "count_ends_as_layers", "true"},
-    {"--order", "rank_order", ""},
-    {"--bucket-bytes", "bucket_bytes", ""},
-    {"--offload-optimizer", "offload_optimizer", "true"},
-    {"--progress-thread", "progress_thread", "true"},
-    {"--compress", "compression.kind", ""},
-    {"--compress-ratio", "compression.ratio", ""},
-};
-constexpr std::string_view kBesideFile[] = {"--cluster", "--freeze", "--expert-imbalance"};
-
-// The lists above are in the order of their enums.
-template <class E>
-std::optional<E> parsed(const std::optional<std::string>& name,
-                        const std::vector<std::string>& names) {
-  if (!name) return std::nullopt;
-  return static_cast<E>(std::ranges::find(names, *name) - names.begin());
-}
 
 template <class T>
 const T& required(const std::optional<T>& value, const std::string& flag,
@@ -142,14 +84,13 @@ program::Workload resolve_workload(const PlanOptions& options, const models::Mod
   }
   resolve_documents(options, workload.documents);
   if (options.precision) {
-    program::set_precision(workload, program::parse_precision(*options.precision));
+    program::set_precision(workload, *options.precision);
   } else {
     workload.precision = default_precision(cluster);
     assumptions.push_back(fmt::format("--precision {}", name_of(workload.precision)));
   }
   sim::peak_flop_per_s(cluster, workload);  // a device without FP8 is refused here
-  if (const auto kind = parsed<OptimizerKind>(options.optimizer, kOptimizerNames))
-    workload.optimizer.kind = *kind;
+  if (options.optimizer) workload.optimizer.kind = *options.optimizer;
   return workload;
 }
 
@@ -164,38 +105,47 @@ void add_workload_options(Command& command, PlanOptions& options) {
       .option("-c,--cluster", options.cluster,
               "preset (see `meshplan clusters`) or cluster file; with nodes of several makes "
               "dgx-h100:4+dgx-a100:4")
+      .beside_plan()
       .option("-n,--gpus,--ranks", options.ranks,
               "ranks to use; the cluster is resized to hold exactly these")
       .option("-b,--global-batch", options.global_batch, "sequences of one optimizer step")
+      .in_plan("workload.global_batch_size")
       .option("-s,--seq-len", options.seq_len, "tokens of a sequence; default: the model's most")
+      .in_plan("workload.seq_len")
       .flag("--packed", options.packed,
             "sequences hold whole documents, without attention from one to another")
+      .in_plan("workload.documents.packed")
       .option("--end-of-document", options.end_of_document,
               "token that ends each document in the data; needed with --packed")
+      .in_plan("workload.documents.end_of_document")
       .option("--pad-documents", options.pad_documents,
               "fill each packed document up to a multiple of so many tokens")
+      .in_plan("workload.documents.pad_multiple")
       .option("--document-lengths", options.document_lengths,
               "a sample of their lengths, for example 512,8000,900; default: uniform")
-      .choice("--precision", options.precision, kPrecisionNames,
+      .in_plan("workload.documents.expected_lengths")
+      .choice("--precision", options.precision,
               "of weights and activations; fp8: bf16 with the layers' products in FP8; default: "
               "bf16 on GPUs, fp32 on CPUs")
-      .choice("--optimizer", options.optimizer, kOptimizerNames, "default: adamw")
+      .in_plan("workload.precision")
+      .choice("--optimizer", options.optimizer, "default: adamw")
+      .in_plan("workload.optimizer.kind")
       .option("--freeze", options.freeze, kFreezeHelp)
+      .beside_plan()
       .option("--expert-imbalance", options.expert_imbalance,
               "rows of the busiest ep rank's experts / mean, or the log of a run that says so; "
-              "default: 1");
+              "default: 1")
+      .beside_plan();
 }
 
 void refuse_beside_file(const Command& command, const std::string& file) {
   for (const char* group : {kWorkloadGroup, kParallelGroup})
     for (const GivenOption& option : command.given(group)) {
-      if (std::ranges::find(kBesideFile, option.flag) != std::end(kBesideFile)) continue;
-      const auto* known = std::ranges::find(kFlagsOfFile, option.flag, &FlagOfFile::flag);
-      const std::string instead =
-          known == std::end(kFlagsOfFile)
-              ? ""
-              : fmt::format(", or change what it says: --set {}={}", known->path,
-                            known->value.empty() ? option.value : known->value);
+      if (option.beside_plan) continue;
+      const std::string instead = option.plan_path.empty()
+                                      ? ""
+                                      : fmt::format(", or change what it says: --set {}={}",
+                                                    option.plan_path, option.plan_value);
       throw ConfigError(fmt::format("{}{}{}: {} says that itself; leave out {}{}", option.flag,
                                     option.value.empty() ? "" : " ", option.value, file,
                                     option.flag, instead));
@@ -232,50 +182,73 @@ void add_parallel_options(Command& command, PlanOptions& options) {
   planner::Constraints& pins = options.constraints;
   command.group(kParallelGroup)
       .option("--tp", pins.tp, "tensor parallel size")
+      .in_plan("parallel.tp")
       .on_off("sp", pins.sp, "sequence parallel: shard the tokens between tp regions")
+      .in_plan("parallel.sp")
       .option("--cp", pins.cp, "context parallel size: ranks that share each sequence")
-      .choice("--context-parallel", options.context_parallel, kContextNames,
+      .in_plan("parallel.cp")
+      .choice("--context-parallel", pins.context_parallel,
               "how attention reaches the keys of other cp ranks")
+      .in_plan("context_parallel")
       .option("--max-tokens-per-rank", pins.max_tokens_per_rank,
               "divide a packed document over no more cp ranks than leave each so many tokens")
+      .in_plan("max_tokens_per_rank")
       .option("--pp", pins.pp, "pipeline stages")
+      .in_plan("parallel.pp")
       .option("--vpp", pins.vpp, "virtual stages (chunks) of a rank")
+      .in_plan("parallel.vpp")
       .option("--dp", pins.dp, "data parallel size")
+      .in_plan("parallel.dp")
       .option("--ep", pins.ep, "expert parallel size: ranks that share the experts of a layer")
+      .in_plan("parallel.ep")
       .option("--etp", pins.etp, "tensor parallel size of the experts")
+      .in_plan("parallel.etp")
       .option("--zero", pins.zero_stage, "ZeRO stage, 0 to 3 (docs/data_parallel.md)")
+      .in_plan("zero_stage")
       .option("--zero-shard-group", pins.zero_shard_group,
               "hybrid ZeRO: so many data-parallel ranks share one copy")
+      .in_plan("zero_shard_group")
       .option("--micro-batch", pins.micro_batch_size, "sequences of a micro-batch")
-      .choice("--recompute", options.recompute, kRecomputeNames,
-              "activations that the backward pass computes again")
+      .in_plan("micro_batch_size")
+      .choice("--recompute", pins.recompute, "activations that the backward pass computes again")
+      .in_plan("recompute.kind")
       .option("--recompute-layers", pins.recompute_layers,
               "with full: only the first layers of each stage")
-      .choice("--schedule", options.schedule, kScheduleNames, "pipeline schedule")
+      .in_plan("recompute.num_layers")
+      .choice("--schedule", pins.schedule, "pipeline schedule", {ScheduleKind::Custom})
+      .in_plan("schedule")
       .option("--schedule-file", options.schedule_file,
               "a schedule of your own: PyTorch's CSV, a line per stage (see `meshplan schedule`)")
       .option("--layers-per-stage", pins.layers_per_stage,
               "of each virtual stage, for example 19,21,21,19; needs --pp")
+      .in_plan("layers_per_stage")
       .flag("--count-ends-as-layers", pins.count_ends_as_layers,
             "embedding and head count as a layer each where layers are divided evenly")
+      .in_plan("count_ends_as_layers")
       .option("--order", pins.rank_order, "axes from innermost to outermost")
+      .in_plan("rank_order")
       .option("--bucket-bytes", pins.bucket_bytes,
               "of a data-parallel gradient bucket; default: 1 MiB for each rank that sums it, at "
               "least 25 MiB")
+      .in_plan("bucket_bytes")
       .flag("--offload-optimizer", pins.offload_optimizer,
             "master weights and optimizer state lie in host memory")
+      .in_plan("offload_optimizer")
       .flag("--progress-thread", pins.progress_thread,
             "a thread of each CPU rank moves communications while it computes")
-      .choice("--compress", options.compression, kCompressionNames,
+      .in_plan("progress_thread")
+      .choice("--compress", options.compression,
               "gradients on their way between data-parallel ranks; default: none")
+      .in_plan("compression.kind")
       .option("--compress-ratio", pins.compression.ratio,
-              "with top-k: the part of the gradients that travels; default: 0.01");
+              "with top-k: the part of the gradients that travels; default: 0.01")
+      .in_plan("compression.ratio");
 }
 
 void read_schedule_file(PlanOptions& options) {
   if (!options.schedule_file) return;
   const std::string file = *std::exchange(options.schedule_file, std::nullopt);
-  if (options.schedule)
+  if (options.constraints.schedule)
     throw ConfigError("--schedule and --schedule-file exclude each other; leave one out");
   const program::Schedule schedule = program::parse_schedule_csv(read_file(file), file);
   planner::Constraints& constraints = options.constraints;
@@ -303,11 +276,7 @@ ResolvedRequest resolve(PlanOptions options) {
   if (options.ranks)
     cluster = sim::with_ranks(cluster, static_cast<int>(at_least_one(*options.ranks, "--gpus")));
   planner::Constraints constraints = options.constraints;
-  constraints.recompute = parsed<RecomputeKind>(options.recompute, kRecomputeNames);
-  constraints.context_parallel =
-      parsed<program::ContextMethod>(options.context_parallel, kContextNames);
-  if (const auto kind = parsed<program::CompressionKind>(options.compression, kCompressionNames))
-    constraints.compression.kind = *kind;
+  if (options.compression) constraints.compression.kind = *options.compression;
   if (options.freeze) {
     constraints.frozen = frozen_patterns(*options.freeze);
     for (const std::string& error : program::frozen_errors(constraints.frozen, model.spec))
@@ -316,8 +285,6 @@ ResolvedRequest resolve(PlanOptions options) {
   if (options.expert_imbalance)
     constraints.expected_expert_imbalance =
         expected_expert_imbalance(*options.expert_imbalance, model.spec);
-  if (options.schedule)
-    constraints.schedule = parsed<ScheduleKind>(options.schedule, kScheduleNames);
   program::Workload workload = resolve_workload(options, model.spec, cluster, resolved.assumptions);
   resolved.request = {.model = std::move(model.spec),
                       .cluster = std::move(cluster),

@@ -22,16 +22,13 @@ struct PlanOptions {
   std::optional<int> end_of_document;
   std::optional<std::int64_t> pad_documents;
   std::vector<int> document_lengths;
-  std::optional<std::string> precision;
-  std::optional<std::string> optimizer;
-  std::optional<std::string> context_parallel;
-  std::optional<std::string> recompute;
-  std::optional<std::string> schedule;
+  std::optional<program::Precision> precision;
+  std::optional<program::OptimizerKind> optimizer;
   std::optional<std::string> schedule_file;
-  std::optional<std::string> compression;
+  std::optional<program::CompressionKind> compression;
   std::optional<std::string> expert_imbalance;
   std::optional<std::string> freeze;
-  planner::Constraints constraints;  // the numeric pins are parsed straight into it
+  planner::Constraints constraints;  // most flags are parsed straight into it
 };
 
 /// --model --no-mtp --cluster --gpus --global-batch --seq-len --precision --optimizer

@@ -1,7 +1,6 @@
 #include "ranks/devices.hpp"
 
 #include <algorithm>
-#include <filesystem>
 #include <fmt/format.h>
 
 #include "core/error.hpp"
@@ -111,31 +110,6 @@ std::unique_ptr<runtime::Device> make_gpu(const DeviceOptions& options, int pipe
 #endif
 
 }  // namespace
-
-void add_device_options(Command& command, DeviceOptions& options) {
-  command.group("What it computes on")
-      .choice("--device", options.device, {"cpu", "cuda", "auto"},
-              "default: what the plan's cluster is made of")
-      .choice("--comm", options.comm, {"nccl", "mpi", "auto"},
-              "between GPUs; default: NCCL where each rank has a GPU of its own")
-      .flag("--share-gpu", options.share_gpu,
-            "let ranks that share a GPU communicate by NCCL (a test of function, not of speed)")
-      .flag("--no-graphs", options.no_graphs, "launch kernels one by one instead of CUDA graphs")
-      .option("--threads-per-rank", options.threads_per_rank, "compute threads of a CPU rank");
-}
-
-std::vector<std::string> arguments_of(const DeviceOptions& options) {
-  std::vector<std::string> arguments = {"--threads-per-rank",
-                                        std::to_string(options.threads_per_rank)};
-  if (options.device) arguments.insert(arguments.end(), {"--device", *options.device});
-  if (options.comm) arguments.insert(arguments.end(), {"--comm", *options.comm});
-  if (options.share_gpu) arguments.emplace_back("--share-gpu");
-  if (options.gemm_cache)
-    arguments.insert(arguments.end(),
-                     {"--gemm-cache", std::filesystem::absolute(*options.gemm_cache).string()});
-  if (options.no_graphs) arguments.emplace_back("--no-graphs");
-  return arguments;
-}
 
 void prepare_process([[maybe_unused]] const DeviceOptions& options, [[maybe_unused]] int rank) {
 #if MESHPLAN_HAS_CUDA

@@ -1,12 +1,10 @@
-// What a rank computes on, and how ranks on GPUs communicate: --device, --comm, --share-gpu.
+// What a rank computes on, and how ranks on GPUs communicate.
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
-#include "options/command_line.hpp"
+#include "options/device_options.hpp"
 #include "program/plan.hpp"
 #include "runtime/device.hpp"
 #include "runtime/job.hpp"
@@ -15,22 +13,6 @@
 namespace meshplan::cli {
 
 enum class DeviceKind { Cpu, Cuda };
-
-struct DeviceOptions {
-  std::optional<std::string> device;  // "cpu", "cuda", "auto" = absent
-  std::optional<std::string> comm;    // "nccl", "mpi", "auto" = absent
-  bool share_gpu = false;
-  bool no_graphs = false;
-  std::optional<std::string> gemm_cache;  // folder; of run alone
-  int threads_per_rank = 1;               // of a CPU rank
-  // What NCCL waits for a peer, half of --hang-timeout: the rank itself reports the hang and aborts
-  // its communicators before its guardian ends it.
-  double hang_timeout_s = 30;
-};
-
-void add_device_options(Command& command, DeviceOptions& options);
-/// The command line's part that passes them on to the ranks.
-std::vector<std::string> arguments_of(const DeviceOptions& options);
 
 /// In a rank, before its device is made: what must be set before NCCL starts.
 void prepare_process(const DeviceOptions& options, int rank);

@@ -1,7 +1,9 @@
 #include "ranks/ranks.hpp"
 
+#include <cstdlib>
 #include <filesystem>
 #include <fmt/format.h>
+#include <optional>
 
 #include "core/error.hpp"
 #include "process/files.hpp"
@@ -11,15 +13,6 @@
 #include "runtime/tcp_session.hpp"
 
 namespace meshplan::cli {
-
-void add_host_options(Command& command, HostOptions& options) {
-  command.group("Where it runs")
-      .option("--hosts", options.hosts, "hosts with their slots: a:2,b:2; default: this machine")
-      .option("--hostfile", options.hostfile, "the same, one host per line")
-      .flag("--no-binding", options.no_binding, "do not bind ranks to cores")
-      .option("--hang-timeout", options.hang_timeout_s,
-              "seconds without progress after which the job is ended");
-}
 
 namespace {
 

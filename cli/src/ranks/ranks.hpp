@@ -1,29 +1,16 @@
 // Starting this program again as the ranks of a job.
 #pragma once
 
-#include <cstdlib>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/units.hpp"
-#include "options/command_line.hpp"
+#include "options/host_options.hpp"
 #include "runtime/job.hpp"
 #include "runtime/launch.hpp"
 
 namespace meshplan::cli {
-
-struct HostOptions {
-  std::optional<std::string> hosts;
-  std::optional<std::string> hostfile;
-  bool no_binding = false;
-  int cores_per_rank = 1;  // not an option: of what the job runs
-  double hang_timeout_s = 60;
-};
-
-/// --hosts --hostfile --no-binding --hang-timeout
-void add_host_options(Command& command, HostOptions& options);
 
 /// Has an outer launcher made this process a rank: mpiexec, srun, or torchrun by its variables?
 /// @throws ConfigError if only some of torchrun's variables are set, or are wrong
