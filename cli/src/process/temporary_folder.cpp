@@ -40,8 +40,7 @@ void remember_file(const std::string& path) {
   num_files = num_files + 1;
 }
 
-/// Of this user, made by this class some time ago, and no longer locked by the process that made
-/// it.
+/// Did this class make it for this user some time ago, and has the process that locked it ended?
 bool is_left_behind(const fs::path& folder) {
   constexpr std::time_t kOldEnough = 60;  // seconds; younger ones may not be locked yet
   struct stat info {};
