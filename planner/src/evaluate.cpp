@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "evaluation.hpp"
 
 namespace meshplan::planner {
@@ -79,7 +80,7 @@ MeshKey mesh_key(const Candidate& candidate) {
 }
 
 sim::StepPrediction Estimators::operator()(const program::Plan& plan, int worker) {
-  CostModel::Estimate& estimate = per_worker_[static_cast<std::size_t>(worker)];
+  CostModel::Estimate& estimate = per_worker_[at(worker)];
   if (!estimate) estimate = costs_.estimator();
   return estimate(plan);
 }

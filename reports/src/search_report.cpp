@@ -9,6 +9,7 @@
 #include "models/counts.hpp"
 #include "planner/explain.hpp"
 #include "program/frozen.hpp"
+#include "program/plan_names.hpp"
 #include "reports/extrapolation_report.hpp"
 #include "reports/table.hpp"
 #include "terms_table.hpp"
@@ -245,12 +246,11 @@ std::string cluster_line(const sim::Cluster& cluster) {
 }
 
 std::string workload_line(const program::Workload& workload) {
-  constexpr const char* kOptimizers[] = {"adamw", "adam", "sgd"};
   return fmt::format(
       "{} sequences of {} tokens ({} tokens a step), {}, {}", grouped(workload.global_batch_size),
       grouped(workload.seq_len),
       short_count(static_cast<double>(workload.global_batch_size * workload.seq_len)),
-      program::precision_name(workload), kOptimizers[static_cast<int>(workload.optimizer.kind)]);
+      program::precision_name(workload), name_of(workload.optimizer.kind));
 }
 
 std::string request_header(const planner::SearchRequest& request,

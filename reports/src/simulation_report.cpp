@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <map>
 
+#include "core/index.hpp"
 #include "core/json_fields.hpp"
 #include "core/units.hpp"
 #include "extrapolation_json.hpp"
@@ -13,6 +14,7 @@
 #include "planner/space.hpp"
 #include "program/cost.hpp"
 #include "program/lower.hpp"
+#include "program/plan_names.hpp"
 #include "reports/extrapolation_report.hpp"
 #include "reports/search_report.hpp"
 #include "reports/table.hpp"
@@ -118,9 +120,10 @@ std::string verdict(const sim::MemoryReport& memory, double reserve) {
 std::string compression_line(const SimulationReport& report) {
   if (!report.uncompressed_step_s) return {};
   const double with = report.simulation.step_time_s, without = *report.uncompressed_step_s;
-  const bool int8 = report.plan.compression.kind == program::CompressionKind::Int8;
-  const std::string kind =
-      int8 ? "int8" : fmt::format("top-k of {:.3g} %", 100 * report.plan.compression.ratio);
+  const program::GradientCompression& compression = report.plan.compression;
+  std::string kind(name_of(compression.kind));
+  if (compression.kind == program::CompressionKind::TopK)
+    kind += fmt::format(" of {:.3g} %", 100 * compression.ratio);
   if (with < without)
     return fmt::format("compression  {} pays: {} without it ({:.1f} % more)\n", kind,
                        planner::format_seconds(without), 100 * (without / with - 1));
@@ -162,8 +165,7 @@ SimulationReport simulation_report(const program::Plan& plan, const sim::Cluster
   report.extrapolations = sim::extrapolations(plan, cluster);
   const double step = report.simulation.step_time_s;
   const StageBreakdown& longest = sim::busiest(report.stages);
-  report.terms = sim::terms_of(programs[static_cast<std::size_t>(longest.stage)], cluster,
-                               longest.seconds, step);
+  report.terms = sim::terms_of(programs[at(longest.stage)], cluster, longest.seconds, step);
   report.memory_reserve = options.memory_reserve;
   report.mfu = sim::model_flops_utilization(plan, cluster, step);
   report.tokens_per_s =

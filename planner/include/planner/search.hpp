@@ -122,7 +122,7 @@ struct InfeasibleResult {
   SearchCounts counts;
   std::vector<Rejection> rejections;
   double memory_reserve = 0;  // part of each device that was to stay free
-  /// Of the plans that obey the rules, the one that lacks the least memory; absent if none does.
+  /// The plan that lacks the least memory among those that obey the rules; absent if none does.
   std::optional<RankedPlan> nearest_miss;
   std::vector<Suggestion> suggestions;
 };
