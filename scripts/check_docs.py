@@ -62,6 +62,8 @@ class Tree:
 
     def moved(self, path):
         """Where the only file of this name is now, in the same layer if there are several."""
+        if path.endswith(".md"):
+            return None  # pages of one name are not one page
         found = self.by_name.get(path.rsplit("/", 1)[-1], [])
         layer = path.split("/")[0] + "/"
         same = [candidate for candidate in found if candidate.startswith(layer)]
