@@ -3,6 +3,7 @@
 
     scripts/check_docs.py           # a line a fault; exit code 1 if there is one
     scripts/check_docs.py --mend    # first turns the paths of files that moved into where they are
+                                    # (files that were renamed are left to you)
 
 A page refers to a file by a link, by its path in `backticks` (from the root, or the end of it as an
 include line has it; {a,b} and * stand for several), or by its name alone. All three must exist.
@@ -15,9 +16,9 @@ import re
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
 CODE = (".cpp", ".hpp", ".cu", ".cuh")
 SOURCES = CODE + (".sh", ".py", ".json", ".txt", ".cmake")
+NO_PAGES_NAMED = ("tests/fuzz/corpus/", "tests/scripts/check_docs_test.py")
 # Folders of the root that hold what is built or lent, none of ours.
 NOT_OURS = re.compile(r"^(\..*|build.*|shared|run)$")
 
@@ -31,6 +32,7 @@ class Tree:
     """The files of the repository, by path and by name."""
 
     def __init__(self, root):
+        self.root = root
         self.files = set()
         self.folders = set()
         for top in sorted(os.listdir(root)):
@@ -98,7 +100,7 @@ def slug(heading):
 class Page:
     def __init__(self, path, tree):
         self.path = path
-        self.name = path.relative_to(ROOT).as_posix()
+        self.name = path.relative_to(tree.root).as_posix()
         self.tree = tree
         self.lines = path.read_text().split("\n")
         self.faults = []
@@ -146,7 +148,7 @@ class Page:
                     continue
                 path, _, anchor = target.partition("#")
                 linked = os.path.normpath((self.path.parent / path) if path else self.path)
-                relative = os.path.relpath(linked, ROOT)
+                relative = os.path.relpath(linked, self.tree.root)
                 self.links.add(relative)
                 if not os.path.exists(linked):
                     self.fault(i, f"the link {target} leads nowhere{self.hint(relative)}")
@@ -180,17 +182,25 @@ class Page:
         def link(match):
             path, hash_sign, anchor = match[2].partition("#")
             linked = os.path.normpath(self.path.parent / path)
-            moved = self.tree.moved(os.path.relpath(linked, ROOT))
+            moved = self.tree.moved(os.path.relpath(linked, self.tree.root))
             if not path or ":" in path or os.path.exists(linked) or not moved:
                 return match[0]
-            new = os.path.relpath(ROOT / moved, self.path.parent)
+            new = os.path.relpath(self.tree.root / moved, self.path.parent)
             return match[1] + new + hash_sign + anchor + match[3]
 
         def span(match):
             word = match[1]
-            moved = self.tree.moved(word)
-            whole = looks_like_path(word, self.tree) and "/" in word and "{" not in word
-            return f"`{moved}`" if whole and not self.tree.has(word) and moved else match[0]
+            if "/" not in word or not looks_like_path(word, self.tree):
+                return match[0]
+            paths = alternatives(word)
+            moved = [self.tree.moved(path) for path in paths]
+            if all(map(self.tree.has, paths)) or None in moved:
+                return match[0]
+            folders = {path.rsplit("/", 1)[0] for path in moved}
+            name = word.rsplit("/", 1)[1]
+            if len(folders) > 1 or "{" in word and "{" not in name:
+                return match[0]  # several files of which each went its way
+            return f"`{folders.pop()}/{name}`"
 
         mended = [line if code else SPAN.sub(span, LINK.sub(link, line))
                   for line, code in zip(self.lines, self.is_code)]
@@ -204,9 +214,9 @@ def check_references(tree, pages):
     """What comments of the sources say about pages."""
     faults = []
     for path in sorted(tree.files):
-        if not path.endswith(SOURCES) or path.startswith("tests/fuzz/corpus"):
+        if not path.endswith(SOURCES) or path.startswith(NO_PAGES_NAMED):
             continue
-        for i, line in enumerate((ROOT / path).read_text(errors="replace").split("\n")):
+        for i, line in enumerate((tree.root / path).read_text(errors="replace").split("\n")):
             for reference in REFERENCE.findall(line):
                 page, _, anchor = reference.partition("#")
                 if page not in tree.files:
@@ -219,9 +229,10 @@ def check_references(tree, pages):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--mend", action="store_true", help="follow files that moved")
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
     options = parser.parse_args()
-    tree = Tree(ROOT)
-    paths = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    tree = Tree(options.root.resolve())
+    paths = [tree.root / "README.md", *sorted((tree.root / "docs").rglob("*.md"))]
     pages = {page.name: page for page in (Page(path, tree) for path in paths)}
     faults = []
     for page in pages.values():
@@ -232,11 +243,9 @@ def main():
         page.check_links(pages)
         page.check_paths()
         faults += page.faults
-    index = pages.get("docs/README.md")
-    for name in pages:
-        if name.startswith("docs/") and name != "docs/README.md":
-            if index is None or name not in index.links:
-                faults.append(f"docs/README.md: does not link {name}")
+    index = pages["docs/README.md"]
+    faults += [f"{index.name}: does not link {name}" for name in pages
+               if name.startswith("docs/") and name not in index.links | {index.name}]
     faults += check_references(tree, pages)
     for fault in faults:
         print(fault)
