@@ -3,7 +3,7 @@
 
     scripts/check_docs.py           # a line a fault; exit code 1 if there is one
     scripts/check_docs.py --mend    # first turns the paths of files that moved into where they are
-                                    # (files that were renamed are left to you)
+    scripts/check_docs.py --mend --since COMMIT    # also names that changed since then, as git sees it
 
 A page refers to a file by a link, by its path in `backticks` (from the root, or the end of it as an
 include line has it; {a,b} and * stand for several), or by its name alone. All three must exist.
@@ -13,6 +13,7 @@ import fnmatch
 import itertools
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -31,8 +32,9 @@ REFERENCE = re.compile(r"\bdocs/[\w/]+\.md(?:#[\w-]+)?")
 class Tree:
     """The files of the repository, by path and by name."""
 
-    def __init__(self, root):
+    def __init__(self, root, renamed=None):
         self.root = root
+        self.renamed = renamed or {}  # by path and by name
         self.files = set()
         self.folders = set()
         for top in sorted(os.listdir(root)):
@@ -64,6 +66,8 @@ class Tree:
 
     def moved(self, path):
         """Where the only file of this name is now, in the same layer if there are several."""
+        if path in self.renamed:
+            return self.renamed[path]
         if path.endswith(".md"):
             return None  # pages of one name are not one page
         found = self.by_name.get(path.rsplit("/", 1)[-1], [])
@@ -77,6 +81,17 @@ def alternatives(path):
     parts = [part[1:-1].split(",") if part.startswith("{") else [part]
              for part in re.split(r"(\{[^}]*\})", path)]
     return ["".join(choice) for choice in itertools.product(*parts)]
+
+
+def renames_since(commit, root):
+    """Paths of today by those of then, and names by names where a name tells."""
+    listed = subprocess.run(["git", "diff", "--find-renames", "--diff-filter=R", "--name-status", commit],
+                            cwd=root, check=True, capture_output=True, text=True).stdout
+    paths = dict(line.split("\t")[1:] for line in listed.splitlines())
+    names = {}
+    for old, new in paths.items():
+        names.setdefault(old.rsplit("/", 1)[-1], set()).add(new.rsplit("/", 1)[-1])
+    return paths | {old: new.pop() for old, new in names.items() if len(new) == 1}
 
 
 def looks_like_path(word, tree):
@@ -186,18 +201,22 @@ class Page:
             if not path or ":" in path or os.path.exists(linked) or not moved:
                 return match[0]
             new = os.path.relpath(self.tree.root / moved, self.path.parent)
-            return match[1] + new + hash_sign + anchor + match[3]
+            old_name, new_name = path.rsplit("/", 1)[-1], moved.rsplit("/", 1)[-1]
+            return match[1].replace(old_name, new_name) + new + hash_sign + anchor + match[3]
 
         def span(match):
             word = match[1]
-            if "/" not in word or not looks_like_path(word, self.tree):
+            if not looks_like_path(word, self.tree):
                 return match[0]
+            if "/" not in word:  # a name stays right wherever its file goes
+                gone = not self.tree.has(word)
+                return f"`{self.tree.renamed.get(word, word)}`" if gone else match[0]
             paths = alternatives(word)
             moved = [self.tree.moved(path) for path in paths]
             if all(map(self.tree.has, paths)) or None in moved:
                 return match[0]
             folders = {path.rsplit("/", 1)[0] for path in moved}
-            name = word.rsplit("/", 1)[1]
+            name = word.rsplit("/", 1)[1] if len(paths) > 1 else moved[0].rsplit("/", 1)[1]
             if len(folders) > 1 or "{" in word and "{" not in name:
                 return match[0]  # several files of which each went its way
             return f"`{folders.pop()}/{name}`"
@@ -230,8 +249,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--mend", action="store_true", help="follow files that moved")
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
+    parser.add_argument("--since", metavar="COMMIT", help="follow files that were renamed since, too")
     options = parser.parse_args()
-    tree = Tree(options.root.resolve())
+    root = options.root.resolve()
+    tree = Tree(root, renames_since(options.since, root) if options.since else None)
     paths = [tree.root / "README.md", *sorted((tree.root / "docs").rglob("*.md"))]
     pages = {page.name: page for page in (Page(path, tree) for path in paths)}
     faults = []
