@@ -70,7 +70,8 @@ class Tree:
             return self.renamed[path]
         if path.endswith(".md"):
             return None  # pages of one name are not one page
-        found = self.by_name.get(path.rsplit("/", 1)[-1], [])
+        name = path.rsplit("/", 1)[-1]
+        found = self.by_name.get(name) or self.by_name.get(self.renamed.get(name), [])
         layer = path.split("/")[0] + "/"
         same = [candidate for candidate in found if candidate.startswith(layer)]
         return same[0] if len(same) == 1 else found[0] if len(found) == 1 else None

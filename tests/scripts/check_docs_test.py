@@ -49,6 +49,10 @@ def check(root, *options):
     return done.returncode, done.stdout + done.stderr
 
 
+def git(root, *arguments):
+    subprocess.run(["git", *arguments], cwd=root, check=True)
+
+
 def expect(what, holds, output):
     if not holds:
         sys.exit(f"{what}; the check said:\n{output}")
@@ -76,6 +80,16 @@ def main():
         expect("a path follows its file", "`sim/src/room/a.cpp`" in page, output)
         expect("several paths in one follow their files", "`sim/src/room/{a,c}.cpp`" in page, output)
         expect("what was mended passes", code == 0, output)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        write(root, GOOD | {"sim/include/sim/b.hpp": "struct B {};  // long enough to be known again\n" * 3})
+        git(root, "init", "--quiet")
+        git(root, "add", ".")
+        git(root, "-c", "user.name=test", "-c", "user.email=test@example.org", "commit", "--quiet", "--message", "then")
+        git(root, "mv", "sim/include/sim/b.hpp", "sim/include/sim/better.hpp")
+        code, output = check(folder, "--mend", "--since", "HEAD")
+        page = (root / "docs/page.md").read_text()
+        expect("a name follows a renamed file", "`better.hpp`" in page and code == 0, output)
     print(f"{len(FAULTS)} planted faults were told")
 
 
