@@ -83,7 +83,7 @@ std::optional<Priced> with_least_recompute(const planner::SearchRequest& request
 
 std::optional<Priced> our_choice(const planner::SearchRequest& request) {
   const planner::SearchOutcome outcome =
-      planner::search(request, planner::cost_model(request.cluster), planner::serial());
+      planner::search(request, planner::cost_model(request), planner::serial());
   const auto* const found = std::get_if<planner::SearchResult>(&outcome);
   if (found == nullptr) return std::nullopt;
   const planner::RankedPlan& first = found->ranked.front();

@@ -19,7 +19,7 @@ struct Priced {
 };
 
 std::map<std::string, std::vector<Priced>> by_what_is_equal(const SearchRequest& request) {
-  const CostModel::Estimate estimate = cost_model(request.cluster).estimator();
+  const CostModel::Estimate estimate = cost_model(request).estimator();
   std::map<std::string, std::vector<Priced>> groups;
   for (const Candidate& candidate : enumerate(
            request.model, request.workload,

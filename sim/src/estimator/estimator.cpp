@@ -245,13 +245,34 @@ StepPrediction Estimator::State::estimate(const Plan& plan) {
   return estimate;
 }
 
-Estimator::Estimator(Cluster cluster) : state_(std::make_unique<State>(std::move(cluster))) {}
+/// Runs of other software: their work is not lowered, but walked through with that software's
+/// habits.
+struct Estimator::Other {
+  Cluster data_sheet;
+  std::string software;
+  Constants constants = constants_of(fitted_constants());
+
+  StepPrediction estimate(const Plan& plan) const {
+    const PreparedRun run(run_of(plan, data_sheet.name, software), data_sheet);
+    return step_of(run.predict(constants), plan, data_sheet);
+  }
+};
+
+Estimator::Estimator(Cluster cluster, std::string_view software) {
+  if (software == kOwnSoftware) {
+    state_ = std::make_unique<State>(std::move(cluster));
+    return;
+  }
+  load_execution_profile(software);  // there is such software
+  other_ = std::make_unique<Other>(
+      Other{.data_sheet = std::move(cluster), .software = std::string(software)});
+}
 Estimator::~Estimator() = default;
 Estimator::Estimator(Estimator&&) noexcept = default;
 Estimator& Estimator::operator=(Estimator&&) noexcept = default;
 
 StepPrediction Estimator::estimate(const Plan& plan) {
-  return state_->estimate(plan);
+  return other_ ? other_->estimate(plan) : state_->estimate(plan);
 }
 
 }  // namespace meshplan::sim

@@ -5,6 +5,7 @@
 
 #include "core/embedded_file.hpp"
 #include "core/json_fields.hpp"
+#include "program/plan_names.hpp"
 
 namespace meshplan {
 
@@ -47,9 +48,23 @@ void fields(Visitor& v, OperationHabit& h) {
 }
 
 template <class Visitor>
+void fields(Visitor& v, SoftwareFeatures& f) {
+  v.required("tensor_parallel", f.tensor_parallel, "divides layers over tp");
+  v.required("expert_parallel", f.expert_parallel, "divides experts over ep");
+  v.required("schedules", f.schedules, "of pipelines; none: it has no pipeline");
+  v.required("context_methods", f.context_methods, "none: it has no context parallelism");
+  v.required("zero_stages", f.zero_stages, "that it has");
+  v.optional("shards_in_pipelines", f.shards_in_pipelines, "ZeRO 2 and 3 beside pp");
+  v.optional("recomputes_operations", f.recomputes_operations,
+             "selective recompute is operation by operation, else of attention's core");
+  v.optional("overlaps", f.overlaps, "communication with computation");
+}
+
+template <class Visitor>
 void fields(Visitor& v, ExecutionProfile& p) {
   v.required("name", p.name, "the stack");
   v.required("reasons", p.reasons, "why each habit is as it is");
+  v.required("can", p.can, "what it can be asked for");
   v.optional("linear", p.linear, "beside the matrix products: bias, layout");
   v.optional("norm", p.norm, "RMS or layer norm");
   v.optional("residual_add", p.residual_add, "with bias and dropout where they are fused");

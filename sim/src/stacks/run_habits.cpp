@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/stacks/software.hpp"
+
 namespace meshplan::sim {
 
 ExecutionProfile profile_of(const TrainingRun& run) {
@@ -22,8 +24,7 @@ ExecutionProfile profile_of(const TrainingRun& run) {
 }
 
 void take_habits(const ExecutionProfile& profile, TrainingRun& run) {
-  if (run.zero_stage < 0)
-    run.zero_stage = profile.shards_fully ? 3 : profile.distributed_optimizer ? 1 : 0;
+  if (run.zero_stage < 0) run.zero_stage = default_zero_stage(profile);
   if (!run.sp_stated) run.parallel.sp = profile.sequence_parallel && run.parallel.tp > 1;
   if (run.zero_stage < 3) return;
   run.keeps_gathered = profile.keeps_gathered_experts && run.model.moe.has_value();

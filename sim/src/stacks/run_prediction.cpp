@@ -22,12 +22,15 @@ double RunPrediction::half_width_80() const {
   return sim::half_width_80(relative_sigma);
 }
 
-PreparedRun::PreparedRun(TrainingRun given) : state_(std::make_unique<State>()) {
+PreparedRun::PreparedRun(TrainingRun given) : PreparedRun(given, load_data_sheet(given.cluster)) {}
+
+PreparedRun::PreparedRun(TrainingRun given, const Cluster& data_sheet)
+    : state_(std::make_unique<State>()) {
   State& s = *state_;
   s.run = std::move(given);
   s.profile = profile_of(s.run);
   take_habits(s.profile, s.run);
-  s.cluster = with_ranks(load_data_sheet(s.run.cluster), s.run.parallel.world_size());
+  s.cluster = with_ranks(data_sheet, s.run.parallel.world_size());
   if (s.profile.cudnn_on_blackwell && s.cluster.device.architecture == Architecture::Blackwell)
     s.profile.flash = FlashGeneration::Three;
   s.placements = place_groups(s.run, s.cluster);

@@ -16,7 +16,8 @@ using program::Collective;
 /// One layer (or embedding, or head) for one micro-batch.
 struct LayerTime {
   PhaseTime forward;
-  PhaseTime backward;  // with what it recomputes
+  PhaseTime backward;    // with what it recomputes
+  double recompute = 0;  // seconds of that on the device
 };
 
 double seconds(const PhaseTime& time) {
@@ -74,8 +75,10 @@ class Predictor {
 
  private:
   LayerTime price(const LayerWork& layer) const {
+    const PhaseTime recompute = pricer_.price(layer.recompute);
     return {.forward = pricer_.price(layer.forward),
-            .backward = pricer_.price(layer.recompute) + pricer_.price(layer.backward)};
+            .backward = recompute + pricer_.price(layer.backward),
+            .recompute = recompute.compute};
   }
 
   LayerTime chunk_time(const ChunkWork& chunk) const {
@@ -84,6 +87,7 @@ class Predictor {
       const LayerTime& layer = layers_[at(layers.work)];
       sum.forward = sum.forward + static_cast<double>(layers.count) * layer.forward;
       sum.backward = sum.backward + static_cast<double>(layers.count) * layer.backward;
+      sum.recompute += layers.count * layer.recompute;
     }
     if (chunk.embedding) {
       sum.forward = sum.forward + embedding_.forward;
@@ -122,6 +126,12 @@ class Predictor {
     return total;
   }
 
+  void add_to(RunBreakdown& parts, const LayerTime& time, double times) const {
+    add_to(parts, time.forward, times);
+    add_to(parts, time.backward, times);
+    parts.forward += times * time.forward.compute;
+    parts.recompute += times * time.recompute;
+  }
   void add_to(RunBreakdown& parts, const PhaseTime& time, double times) const {
     parts.compute += times * time.compute;
     parts.products += times * time.products;
@@ -149,8 +159,7 @@ class Predictor {
         const double backward = with_copies(time.backward, copies, own, input.num_microbatches);
         stage.push_back({forward, backward});
         busy += stage.back().forward + stage.back().backward;
-        add_to(own, time.forward, input.num_microbatches);
-        add_to(own, time.backward, input.num_microbatches);
+        add_to(own, time, input.num_microbatches);
       }
       if (busy <= slowest) continue;
       slowest = busy;
@@ -187,8 +196,7 @@ class Predictor {
       const double backward = with_copies(time.backward, copies, parts, times * count);
       total += count * beside(forward, traffic.gather, times * count, parts);
       total += count * beside(backward, together(backward_traffic, across), times * count, parts);
-      add_to(parts, time.forward, times * count);
-      add_to(parts, time.backward, times * count);
+      add_to(parts, time, times * count);
       first_gather = traffic.gather;
     };
     layer(embedding_, work_.embedding, 1);

@@ -5,11 +5,12 @@
 #pragma once
 
 #include <memory>
-#include <string>
+#include <string_view>
 
 #include "program/plan.hpp"
 #include "sim/clusters/cluster.hpp"
 #include "sim/engine/step_prediction.hpp"
+#include "sim/stacks/software.hpp"
 
 namespace meshplan::sim {
 
@@ -19,7 +20,10 @@ constexpr double kSharedCoresTolerance = 0.15;
 /// Remembers block prices between calls, so keep one per search and thread.
 class Estimator {
  public:
-  explicit Estimator(Cluster cluster);
+  /// @param cluster  for other software than ours its data sheet: what its kernels reach comes with
+  /// the fitted constants
+  /// @throws ConfigError for unknown software, with the nearest known one
+  explicit Estimator(Cluster cluster, std::string_view software = kOwnSoftware);
   ~Estimator();
   Estimator(Estimator&&) noexcept;
   Estimator& operator=(Estimator&&) noexcept;
@@ -31,7 +35,9 @@ class Estimator {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<State> state_;  // null of other software
+  struct Other;
+  std::unique_ptr<Other> other_;
 };
 
 }  // namespace meshplan::sim

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "program/plan.hpp"
 #include "sim/prices/flash_generation.hpp"
 
 namespace meshplan::sim {
@@ -35,9 +36,23 @@ enum class ContextExchange {
   GatherThenRing,  // all beside the first part of attention; their gradients go in a ring
 };
 
+/// What a stack can be asked for.
+struct SoftwareFeatures {
+  bool tensor_parallel = false;
+  bool expert_parallel = false;
+  std::vector<program::ScheduleKind> schedules;         // of pipelines; empty = it has none
+  std::vector<program::ContextMethod> context_methods;  // empty = no context parallelism
+  std::vector<int> zero_stages = {0};
+  bool shards_in_pipelines = false;    // ZeRO 2 and 3 beside pp
+  bool recomputes_operations = false;  // selective recompute is operation by operation
+  bool overlaps = true;                // communication with computation
+  bool operator==(const SoftwareFeatures&) const = default;
+};
+
 struct ExecutionProfile {
   std::string name;
   std::vector<std::string> reasons;  // one line a habit: where it is seen
+  SoftwareFeatures can;
 
   OperationHabit linear{0, 0, 1, 2};
   OperationHabit norm{4, 8, 1, 2};

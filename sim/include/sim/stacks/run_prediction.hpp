@@ -14,6 +14,8 @@ namespace meshplan::sim {
 /// Where the step time goes, seconds of the busiest rank.
 struct RunBreakdown {
   double compute = 0;        // of all micro-batches of the slowest stage, recompute included
+  double forward = 0;        // the part of compute in forward tasks
+  double recompute = 0;      // the part that is computed again
   double products = 0;       // the part of compute in matrix products
   double attention = 0;      // the part in fused attention; the rest are streams
   double starts = 0;         // the part of these streams that their kernels take to start
@@ -62,6 +64,8 @@ class PreparedRun {
  public:
   /// @throws ConfigError for unknown names and degrees that do not divide
   explicit PreparedRun(TrainingRun run);
+  /// @param data_sheet  of the cluster, instead of the preset that the run names
+  PreparedRun(TrainingRun run, const Cluster& data_sheet);
   ~PreparedRun();
   PreparedRun(PreparedRun&&) noexcept;
   PreparedRun& operator=(PreparedRun&&) noexcept;
