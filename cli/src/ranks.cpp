@@ -8,6 +8,7 @@
 #include "runtime/host_info.hpp"
 #include "runtime/mpi_session.hpp"
 #include "runtime/rendezvous.hpp"
+#include "runtime/run_rank.hpp"
 #include "runtime/tcp_session.hpp"
 
 namespace meshplan::cli {

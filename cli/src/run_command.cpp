@@ -20,11 +20,11 @@
 #include "reports/machine_drift.hpp"
 #include "reports/run_report.hpp"
 #include "run_log.hpp"
-#include "runtime/checkpoint_writer.hpp"
+#include "runtime/checkpoint.hpp"
 #include "runtime/hugging_face_weights.hpp"
 #include "runtime/machine_watch.hpp"
 #include "runtime/preflight.hpp"
-#include "runtime/run_checkpoints.hpp"
+#include "runtime/snapshot_size.hpp"
 #include "runtime/stop_signal.hpp"
 #include "runtime/train.hpp"
 

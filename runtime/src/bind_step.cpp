@@ -1,6 +1,6 @@
 #include "bound_operands.hpp"
 #include "core/error.hpp"
-#include "runtime/loss_scale.hpp"
+#include "runtime/gradient_scale.hpp"
 
 namespace meshplan::runtime {
 

@@ -6,11 +6,13 @@
 #include <string>
 #include <utility>
 
+#include "runtime/device.hpp"
 #include "runtime/host_info.hpp"
 #include "runtime/host_load.hpp"
+#include "runtime/measure_collectives.hpp"
 #include "runtime/measure_device.hpp"
+#include "runtime/measure_operators.hpp"
 #include "runtime/measure_progress.hpp"
-#include "runtime/train.hpp"
 
 namespace meshplan::runtime {
 

@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "core/limits.hpp"
+#include "runtime/safetensors.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -36,6 +37,8 @@ Checkpoint::Checkpoint(const std::string& folder)
   for (const CheckpointTensor& tensor : index_.manifest.tensors)
     tensors_[{tensor.state, tensor.parameter}] = &tensor;
 }
+
+Checkpoint::~Checkpoint() = default;
 
 void Checkpoint::open_files() {
   for (const CheckpointFile& file : index_.manifest.files) {

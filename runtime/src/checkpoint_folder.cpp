@@ -127,6 +127,18 @@ std::string newest_intact_beside(const std::string& damaged) {
                      resume_command(folder, *step, intact));
 }
 
+Checkpoint open_checkpoint(const std::string& folder) {
+  try {
+    return Checkpoint(folder);
+  } catch (const ConfigError& error) {
+    throw ConfigError(error.what() + newest_intact_beside(folder));
+  }
+}
+
+std::uint64_t seed_of(const std::string& checkpoint) {
+  return open_checkpoint(checkpoint).index().run.seed;
+}
+
 void check_same_architecture(const models::ModelSpec& given, const std::string& where,
                              const models::ModelSpec& expected, TrainingChoices choices) {
   std::vector<std::string> found;

@@ -5,6 +5,7 @@
 #include "core/hash.hpp"
 #include "core/json_fields.hpp"
 #include "runtime/checkpoint.hpp"
+#include "runtime/safetensors.hpp"
 
 namespace meshplan::runtime {
 

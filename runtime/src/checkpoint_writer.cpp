@@ -14,8 +14,11 @@
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "core/paths.hpp"
+#include "kernels/backend.hpp"
 #include "program/compression.hpp"
 #include "program/plan.hpp"
+#include "runtime/arena.hpp"
+#include "runtime/safetensors.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -127,21 +130,6 @@ std::span<const float> dense_values(const HeldPiece& piece, const float* first,
 }
 
 }  // namespace
-
-std::int64_t snapshot_bytes(const program::Program& program) {
-  std::int64_t elements = 0;  // of all states
-  std::int64_t frozen = 0;    // of weights only
-  for (const program::Bucket& bucket : program.buckets) {
-    const int replicas = program::group_size(bucket.group, program.plan);
-    (bucket.frozen ? frozen : elements) += (bucket.range.size() + replicas - 1) / replicas;
-  }
-  const auto partial = std::ranges::count(state_regions(program), true, &StateRegion::frozen_only);
-  const auto num_buckets = static_cast<int>(program.buckets.size());
-  const std::int64_t total = elements * (std::ssize(state_regions(program)) - partial) + frozen +
-                             program::errors_begin(program, num_buckets) +
-                             program::sum_errors_begin(program, num_buckets);
-  return total * size_of(DType::F32);
-}
 
 CheckpointWriter::CheckpointWriter(const program::Program& program, const SaverPlace& place,
                                    Communicator& world, std::string folder, int keep,

@@ -7,7 +7,7 @@
 
 #include "core/error.hpp"
 #include "expert_room.hpp"
-#include "runtime/loss_scale.hpp"
+#include "runtime/gradient_scale.hpp"
 
 namespace meshplan::runtime {
 

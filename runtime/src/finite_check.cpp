@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/mpi_session.hpp"
+#include "runtime/run_rank.hpp"
 
 namespace meshplan::runtime {
 namespace {

@@ -113,4 +113,12 @@ HostInfo detect_host() {
   return info;
 }
 
+double resident_bytes() {
+  std::ifstream pages("/proc/self/statm");
+  double total = 0;
+  double resident = 0;
+  pages >> total >> resident;
+  return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
 }  // namespace meshplan::runtime

@@ -8,7 +8,9 @@
 #include "core/json_fields.hpp"
 #include "core/paths.hpp"
 #include "models/spec_difference.hpp"
+#include "runtime/checkpoint.hpp"
 #include "runtime/checkpoint_layout.hpp"
+#include "runtime/safetensors.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -87,6 +89,8 @@ HuggingFaceModel::HuggingFaceModel(const std::string& folder) : folder_(folder) 
   map_parts(config.value("rope_interleave", true));
   check_all_used();
 }
+
+HuggingFaceModel::~HuggingFaceModel() = default;
 
 void HuggingFaceModel::open_files() {
   const std::string_view prefix = optional_prefix(model_type_);

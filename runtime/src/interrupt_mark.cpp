@@ -5,6 +5,8 @@
 #include <atomic>
 #include <unistd.h>
 
+#include "launcher_line.hpp"
+
 namespace meshplan::runtime {
 namespace {
 

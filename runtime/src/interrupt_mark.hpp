@@ -8,8 +8,6 @@
 
 namespace meshplan::runtime {
 
-inline constexpr int kInterrupted = 130;  // exit code: 128 + SIGINT
-
 /// While it lives, a rank that SIGINT, SIGTERM, SIGHUP or SIGUSR1 ends leaves
 /// RankState::Interrupted in its slot: nobody must take that for a death. Then what handled the
 /// signal before does its work, or the process ends with 130. (mpiexec passes all on; what it kills

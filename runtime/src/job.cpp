@@ -2,19 +2,30 @@
 
 #include <cstdlib>
 
+#include "runtime/host_communicator.hpp"
 #include "runtime/launch.hpp"
+#include "runtime/watchdog.hpp"
 
 namespace meshplan::runtime {
 
 Job::Job(const Session& session, const JobOptions& options)
-    : session_(session), setup_(make_host_world(session, {})) {
+    : session_(session),
+      table_(program::default_collective_table()),
+      setup_(make_host_world(session, {.table = table_})) {
   const char* report = std::getenv(kReportSocketVariable);  // NOLINT(concurrency-mt-unsafe)
-  watchdog_.emplace(*setup_, session.layout(),
-                    WatchdogOptions{.hang_timeout = options.hang_timeout,
-                                    .report_socket = report == nullptr ? "" : report});
-  options_.verify_calls = options.verify_calls;
-  options_.observer = &watchdog_->board();
-  world_ = make_host_world(session, options_);
+  watchdog_ =
+      std::make_unique<Watchdog>(*setup_, session.layout(),
+                                 WatchdogOptions{.hang_timeout = options.hang_timeout,
+                                                 .report_socket = report == nullptr ? "" : report});
+  world_ = make_host_world(
+      session,
+      {.table = table_, .verify_calls = options.verify_calls, .observer = &watchdog_->board()});
+}
+
+Job::~Job() = default;
+
+StatusBoard& Job::board() {
+  return watchdog_->board();
 }
 
 }  // namespace meshplan::runtime

@@ -15,7 +15,6 @@
 
 #include "core/error.hpp"
 #include "core/printable.hpp"
-#include "interrupt_mark.hpp"
 #include "orphaned_memory.hpp"
 
 namespace meshplan::runtime {

@@ -8,6 +8,9 @@
 
 namespace meshplan::runtime {
 
+/// Exit code of a rank, and of a job, that a signal has ended: 128 + SIGINT.
+inline constexpr int kInterrupted = 130;
+
 struct LauncherMessage {
   enum class Kind : std::int32_t {
     Rank,         // a rank, as soon as its program runs: its number, text: what it does now

@@ -4,14 +4,6 @@
 
 namespace meshplan::runtime {
 
-float gradient_scale_of(double loss_tokens) {
-  return 1.0F / static_cast<float>(loss_tokens);
-}
-
-bool scales_loss(const program::Workload& workload) {
-  return workload.precision == DType::F16;
-}
-
 bool LossScaler::update(bool finite) {
   constexpr double kMost = 0x1p96;  // times a gradient it must stay an fp32 number
   if (!finite) {

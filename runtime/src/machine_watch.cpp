@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "runtime/host_load.hpp"
+
 namespace meshplan::runtime {
 namespace {
 
@@ -22,11 +24,13 @@ MachineWatch::MachineWatch(Communicator& world, const JobLayout& layout,
       layout_(layout),
       product_(std::move(product)),
       before_(reference(product_.get(), world, layout)),
-      load_(layout) {}
+      load_(std::make_unique<HostLoad>(layout)) {}
+
+MachineWatch::~MachineWatch() = default;
 
 program::MachineSpeed MachineWatch::cores() {
   program::MachineSpeed speed;
-  load_.measure(world_, speed);
+  load_->measure(world_, speed);
   return speed;
 }
 

@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "core/statistics.hpp"
 #include "runtime/call_timer.hpp"
+#include "runtime/staging_communicator.hpp"
 
 namespace meshplan::runtime {
 namespace {

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "program/compression.hpp"
+#include "runtime/arena.hpp"
 #include "runtime/checkpoint_layout.hpp"
 #include "runtime/initialize.hpp"
 

@@ -6,9 +6,9 @@
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "program/lower.hpp"
-#include "runtime/checkpoint_writer.hpp"
 #include "runtime/data.hpp"
 #include "runtime/host_info.hpp"
+#include "runtime/snapshot_size.hpp"
 
 namespace meshplan::runtime {
 

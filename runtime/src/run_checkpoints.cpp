@@ -10,15 +10,6 @@
 namespace meshplan::runtime {
 namespace {
 
-/// Opens a checkpoint that is to be resumed; says which other one is intact if this one is not.
-Checkpoint open_checkpoint(const std::string& folder) {
-  try {
-    return Checkpoint(folder);
-  } catch (const ConfigError& error) {
-    throw ConfigError(error.what() + newest_intact_beside(folder));
-  }
-}
-
 void check_data(const DataIdentity& then, const DataIdentity& now, const std::string& folder) {
   const auto fail = [&](const std::string& what) {
     throw ConfigError(fmt::format("{}: {}; or start a new run from the weights with --init-from {}",
@@ -104,10 +95,6 @@ void check_start(const program::Plan& plan, const CheckpointOptions& options,
   }
   const Checkpoint checkpoint = open_checkpoint(options.init_from);
   check_fits(checkpoint.index(), options.init_from, plan, ResumeKind::WeightsOnly);
-}
-
-std::uint64_t seed_of(const std::string& checkpoint) {
-  return open_checkpoint(checkpoint).index().run.seed;
 }
 
 RunCheckpoints::RunCheckpoints(const program::Plan& plan, const CheckpointOptions& options,

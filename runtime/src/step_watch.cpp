@@ -7,7 +7,8 @@
 
 #include "core/error.hpp"
 #include "program/cost.hpp"
-#include "runtime/train.hpp"
+#include "runtime/host_info.hpp"
+#include "runtime/status_board.hpp"
 
 namespace meshplan::runtime {
 namespace {

@@ -6,16 +6,19 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <sstream>
-#include <unistd.h>
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "core/statistics.hpp"
 #include "finite_check.hpp"
 #include "runtime/data.hpp"
+#include "runtime/gradient_scale.hpp"
+#include "runtime/host_info.hpp"
 #include "runtime/learning_rate.hpp"
 #include "runtime/product_choices.hpp"
 #include "runtime/run_checkpoints.hpp"
+#include "runtime/status_board.hpp"
+#include "runtime/step_watch.hpp"
 #include "runtime/trainer.hpp"
 #include "runtime/verify.hpp"
 
@@ -310,14 +313,6 @@ class Training {
 };
 
 }  // namespace
-
-double resident_bytes() {
-  std::ifstream pages("/proc/self/statm");
-  double total = 0;
-  double resident = 0;
-  pages >> total >> resident;
-  return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
-}
 
 void check_start(const program::Plan& plan, const TrainOptions& options) {
   const TokenFile file(options.data_path);

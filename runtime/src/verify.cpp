@@ -12,7 +12,7 @@
 #include "core/hash.hpp"
 #include "program/address.hpp"
 #include "program/shard_layout.hpp"
-#include "runtime/mpi_session.hpp"
+#include "runtime/run_rank.hpp"
 
 namespace meshplan::runtime {
 namespace {

@@ -19,6 +19,7 @@
 #include "runtime/host_communicator.hpp"
 #include "runtime/launch.hpp"
 #include "runtime/mpi_session.hpp"
+#include "runtime/run_rank.hpp"
 #include "runtime/train.hpp"
 #include "runtime/watchdog.hpp"
 

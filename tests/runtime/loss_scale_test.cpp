@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "runtime/gradient_scale.hpp"
+
 namespace meshplan::test {
 
 using runtime::LossScaler;

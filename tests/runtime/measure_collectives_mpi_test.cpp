@@ -20,8 +20,7 @@ TEST_CASE("Every rank gets one sample for each operation, group and size", "[run
   const auto table = program::default_collective_table();
   const auto world = make_host_world(test::mpi_session(), {});
   const MeasureOptions options{.bytes = {8, 4096}, .min_repeats = 3, .max_repeats = 3};
-  const auto measured =
-      measure_collectives({*world}, test::mpi_session().layout(), table, options);
+  const auto measured = measure_collectives({*world}, test::mpi_session().layout(), table, options);
   const auto& samples = measured.samples;
   CHECK(measured.quietness.samples == 0);  // without a reference nothing is judged
   std::vector<int> group_sizes;

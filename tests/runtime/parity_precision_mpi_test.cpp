@@ -9,7 +9,7 @@
 
 #include "core/hash.hpp"
 #include "cpu_backend.hpp"
-#include "runtime/loss_scale.hpp"
+#include "runtime/gradient_scale.hpp"
 #include "runtime/parity_models.hpp"
 #include "runtime/parity_precision.hpp"
 #include "runtime/parity_techniques.hpp"

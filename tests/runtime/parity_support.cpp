@@ -7,8 +7,8 @@
 #include "core/hash.hpp"
 #include "program/context.hpp"
 #include "program/shard_layout.hpp"
+#include "runtime/gradient_scale.hpp"
 #include "runtime/learning_rate.hpp"
-#include "runtime/loss_scale.hpp"
 #include "runtime/packed_batch.hpp"
 
 namespace meshplan::test {

@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "runtime/staging_communicator.hpp"
+
 namespace meshplan::test {
 
 class VirtualBackend final : public kernels::Backend {

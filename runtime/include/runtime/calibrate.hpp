@@ -7,12 +7,13 @@
 
 #include "program/calibration.hpp"
 #include "program/plan.hpp"
-#include "runtime/device.hpp"
 #include "runtime/job_layout.hpp"
-#include "runtime/measure_collectives.hpp"
-#include "runtime/measure_operators.hpp"
+#include "runtime/measure_options.hpp"
 
 namespace meshplan::runtime {
+
+class Communicator;
+class Device;
 
 /// The shapes to measure: those that tp up to `max_tp`, with and without sp, without tp as many ep
 /// ranks, and these micro-batches give a model. Plans that break a rule are left out.

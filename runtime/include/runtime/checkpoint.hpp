@@ -13,11 +13,12 @@
 #include <vector>
 
 #include "program/plan.hpp"
-#include "runtime/loss_scale.hpp"
 #include "runtime/parameter_source.hpp"
-#include "runtime/safetensors.hpp"
 
 namespace meshplan::runtime {
+
+struct SafeTensor;
+class SafetensorsFile;
 
 /// XXH3 of 64 bits, sixteen hexadecimal digits: tells accidents, not attacks.
 std::string data_hash(std::span<const std::byte> data);
@@ -58,6 +59,13 @@ struct DataIdentity {
   std::string fingerprint;           // of its size, first and last 64 KiB
 };
 
+/// Where the scaling of a run stands; a checkpoint keeps it.
+struct LossScaleState {
+  double scale = 1;
+  std::int64_t good_steps = 0;     // since the scale changed last
+  std::int64_t skipped_steps = 0;  // of the run: they updated nothing
+};
+
 /// Where a run stands, beside its parameters.
 struct RunState {
   std::int64_t step = 0;           // optimizer steps that are done
@@ -92,6 +100,7 @@ class Checkpoint final : public ParameterSource {
   /// Reads the index, opens every file and checks that sizes, headers and boxes fit.
   /// @throws ConfigError naming what is missing, truncated or does not fit
   explicit Checkpoint(const std::string& folder);
+  ~Checkpoint() override;
 
   const std::string& folder() const { return folder_; }
   const CheckpointIndex& index() const { return index_; }
@@ -129,6 +138,13 @@ std::string checkpoint_path(const std::string& folder, std::int64_t step);
 /// The checkpoint that `given` names: one itself, or the newest in a folder of them.
 /// @throws ConfigError if there is none, with what is there
 std::string resolve_checkpoint(const std::string& given);
+
+/// Opens a checkpoint that is to be resumed. @throws ConfigError that also says which other one is
+/// intact if this one is not
+Checkpoint open_checkpoint(const std::string& folder);
+
+/// The seed of the run that `checkpoint` belongs to.
+std::uint64_t seed_of(const std::string& checkpoint);
 
 /// Reads the checkpoints of a folder completely, the newest first, but for `except`.
 std::optional<std::int64_t> newest_intact_step(const std::string& folder,

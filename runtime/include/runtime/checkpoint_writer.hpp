@@ -16,9 +16,6 @@
 
 namespace meshplan::runtime {
 
-/// Host memory that saving takes on a rank: a copy of what it saves.
-std::int64_t snapshot_bytes(const program::Program& program);
-
 /// Every rank of a job has one. Each writes its share into `folder`/step-N.tmp; rank 0 writes the
 /// index once all shares are there, makes everything durable, renames to step-N and removes what
 /// retention does not keep. So a checkpoint is complete or not there at all, whenever the job dies,

@@ -8,9 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "program/mesh.hpp"
 #include "program/plan.hpp"
 #include "runtime/document_index.hpp"
-#include "runtime/executor.hpp"
+#include "runtime/step_batch.hpp"
 
 namespace meshplan::runtime {
 
@@ -120,9 +121,7 @@ class Sampler {
   void load_classes(std::int64_t step, const program::Coordinates& place, StepBatch& batch) const;
   std::int32_t checked(std::int64_t index) const;
   std::int32_t class_at(std::int64_t index) const;
-  std::int64_t first_token(std::int64_t sequence) const {
-    return part_.begin + sequence * stride_;
-  }
+  std::int64_t first_token(std::int64_t sequence) const { return part_.begin + sequence * stride_; }
 
   const TokenFile& file_;
   TokenRange part_;

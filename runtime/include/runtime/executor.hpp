@@ -14,23 +14,14 @@
 #include "runtime/arena.hpp"
 #include "runtime/device.hpp"
 #include "runtime/groups.hpp"
+#include "runtime/issue_order.hpp"
 #include "runtime/operator_binding.hpp"
 #include "runtime/status_board.hpp"
+#include "runtime/step_batch.hpp"
 
 namespace meshplan::runtime {
 
 class ExpertRoom;
-
-/// Rows of a step's micro-batches that this rank needs: ids and targets, each (microbatches, T).
-/// With packed documents also where these lie, by micro-batch as program::batch_sizes() says.
-struct StepBatch {
-  std::vector<std::int32_t> ids;
-  std::vector<std::int32_t> targets;  // -1 does not count in the loss
-  std::vector<std::int32_t> positions = {};
-  std::vector<std::int32_t> key_ranges = {};
-  std::vector<std::int32_t> order = {};
-  double loss_tokens = 0;  // of the global batch that count in the loss; 0 = all
-};
 
 /// What a step needs that changes from step to step; travels with the batch.
 struct StepSettings {

@@ -32,6 +32,9 @@ HostInfo detect_host();
 /// HostInfo::available_memory_bytes, now.
 std::int64_t available_memory_bytes();
 
+/// Resident memory of this process now, in bytes; 0 where it cannot be read.
+double resident_bytes();
+
 /// From the text of /proc/cpuinfo (x86: the "flags" line).
 CpuFeatures parse_cpu_features(std::string_view cpuinfo);
 std::string parse_cpu_model(std::string_view cpuinfo);

@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "models/hugging_face.hpp"
-#include "runtime/checkpoint.hpp"
 #include "runtime/hugging_face_names.hpp"
 #include "runtime/parameter_source.hpp"
-#include "runtime/safetensors.hpp"
 
 namespace meshplan::runtime {
+
+struct SafeTensor;
+class SafetensorsFile;
 
 /// A folder as `from_pretrained` reads it, open: weights are mapped, never loaded as a whole.
 class HuggingFaceModel final : public ParameterSource {
@@ -23,6 +24,7 @@ class HuggingFaceModel final : public ParameterSource {
   /// @throws ConfigError naming the file and the tensor that is missing, has another shape or that
   /// the model has no place for
   explicit HuggingFaceModel(const std::string& folder);
+  ~HuggingFaceModel() override;
 
   const std::string& folder() const { return folder_; }
   const models::ModelSpec& spec() const { return config_.spec; }

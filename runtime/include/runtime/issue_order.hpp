@@ -6,21 +6,9 @@
 
 #include "program/capture.hpp"
 #include "program/program.hpp"
+#include "runtime/device.hpp"
 
 namespace meshplan::runtime {
-
-/// What a device is like, as far as issuing goes.
-struct IssueRules {
-  /// Each lane is a queue of the device: the host goes on as soon as work is queued. Otherwise an
-  /// operation is done when its call returns, and only communications are in flight.
-  bool queues = false;
-  program::CommunicationDriver communications = program::CommunicationDriver::Host;
-  bool capture = false;  // only with queues
-  /// Communications of one lane that the host may have in flight at once, as far as none touches
-  /// memory that another one writes. More than one gains only where something moves them while the
-  /// host does not wait.
-  int in_flight = 1;
-};
 
 /// One thing that the host does.
 struct Issue {

@@ -1,17 +1,22 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
-#include "runtime/host_communicator.hpp"
+#include "core/units.hpp"
+#include "program/collective_table.hpp"
+#include "runtime/communicator.hpp"
 #include "runtime/session.hpp"
-#include "runtime/watchdog.hpp"
+#include "runtime/status_board.hpp"
 
 namespace meshplan::runtime {
 
+class Watchdog;
+
 struct JobOptions {
   Seconds hang_timeout{60.0};
-  bool verify_calls = false;  // HostWorldOptions::verify_calls
+  /// Compares operation, dtype, counts, reduction and root between the ranks of a group before
+  /// anything runs; a mismatch throws on every rank of the group.
+  bool verify_calls = false;
 };
 
 /// What every rank of a job has: all ranks' communicator, guarded by a watchdog. Reports where
@@ -20,17 +25,21 @@ class Job {
  public:
   /// Called by all ranks at once, before large memory is allocated.
   Job(const Session& session, const JobOptions& options);
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
 
   Communicator& world() { return *world_; }
-  StatusBoard& board() { return watchdog_->board(); }
+  StatusBoard& board();
   const JobLayout& layout() const { return session_.layout(); }
-  const program::CollectiveTable& table() const { return options_.table; }
+  /// Which algorithm each collective of world() runs.
+  const program::CollectiveTable& table() const { return table_; }
 
  private:
   const Session& session_;
-  HostWorldOptions options_;
+  program::CollectiveTable table_;
   std::unique_ptr<Communicator> setup_;  // unobserved: the watchdog itself is made with it
-  std::optional<Watchdog> watchdog_;
+  std::unique_ptr<Watchdog> watchdog_;
   std::unique_ptr<Communicator> world_;
 };
 

@@ -3,10 +3,14 @@
 
 #include <memory>
 
-#include "runtime/host_load.hpp"
+#include "program/machine_speed.hpp"
+#include "runtime/communicator.hpp"
+#include "runtime/job_layout.hpp"
 #include "runtime/reference_product.hpp"
 
 namespace meshplan::runtime {
+
+class HostLoad;
 
 /// Runs the reference product before and after what lies between its construction and finish(),
 /// for 20 ms each, and watches the cores meanwhile. Collective over `world`.
@@ -15,6 +19,9 @@ class MachineWatch {
   /// All must outlive it. @param product  null: only the cores are watched
   MachineWatch(Communicator& world, const JobLayout& layout,
                std::unique_ptr<ReferenceProduct> product);
+  ~MachineWatch();
+  MachineWatch(const MachineWatch&) = delete;
+  MachineWatch& operator=(const MachineWatch&) = delete;
 
   /// Of the cores, since the last call. Collective.
   program::MachineSpeed cores();
@@ -26,7 +33,7 @@ class MachineWatch {
   const JobLayout& layout_;
   std::unique_ptr<ReferenceProduct> product_;
   program::MachineSpeed before_;
-  HostLoad load_;
+  std::unique_ptr<HostLoad> load_;
 };
 
 }  // namespace meshplan::runtime

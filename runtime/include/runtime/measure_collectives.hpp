@@ -10,26 +10,10 @@
 #include "runtime/communicator.hpp"
 #include "runtime/device.hpp"
 #include "runtime/job_layout.hpp"
+#include "runtime/measure_options.hpp"
 #include "runtime/reference_product.hpp"
 
 namespace meshplan::runtime {
-
-struct MeasureOptions {
-  /// Messages, ascending: what one rank passes in. Empty: 8 B to 64 MiB, by fours.
-  std::vector<std::int64_t> bytes;
-  /// Sizes of the groups; empty: powers of two up to all ranks, and all ranks.
-  std::vector<int> group_sizes;
-  std::vector<program::CommOp> ops;  // empty: all but point-to-point
-  int min_repeats = 5;               // in all rounds
-  int max_repeats = 50;
-  Seconds budget_per_case{0.2};  // one (operation, group size, message), in all rounds
-  /// For all of them. Sizes go from coarse to fine, so that what does not fit leaves gaps between
-  /// sizes rather than the largest ones out; a message that would take more than a tenth of it is
-  /// left out, too.
-  Seconds total_budget{60.0};
-  int rounds = 3;         // of all cases: see sampling.hpp
-  int most_revisits = 3;  // of a case with too few undisturbed timings
-};
 
 /// What was timed, and how many of the timings were disturbed; alike on all ranks.
 template <class Sample>

@@ -2,7 +2,6 @@
 // memory of its own. No plan is ever run.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -11,27 +10,15 @@
 #include "program/plan.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/device.hpp"
-#include "runtime/reference_product.hpp"
+#include "runtime/measure_options.hpp"
 
 namespace meshplan::runtime {
-
-struct OperatorMeasurement {
-  double seconds_per_operator = 0.03;  // of repeats, alone and busy each
-  int busy_ranks = 1;                  // ranks that run at once for `seconds_busy`: one per core
-  /// For all operators: where there are too many, each gets less than seconds_per_operator. 0 = no
-  /// limit.
-  double total_seconds = 0;
-  ReferenceProduct* reference = nullptr;  // beside the timings; null: none
-};
 
 /// What was seen of the machine meanwhile; alike on all ranks.
 struct MeasuredOperators {
   std::vector<program::OperatorSample> samples;
   program::Quietness quietness;  // without other_cores
 };
-
-/// Told after every operator: how many of how many are done.
-using Progress = std::function<void(int done, int total)>;
 
 /// Times every distinct signature of the plans' programs, alone (rank 0, the others wait) and with
 /// `busy_ranks` ranks at once. On a processor in three rounds of all of them (sampling.hpp), then

@@ -5,7 +5,8 @@
 #include <span>
 
 #include "program/document_context.hpp"
-#include "runtime/executor.hpp"
+#include "program/mesh.hpp"
+#include "runtime/step_batch.hpp"
 
 namespace meshplan::runtime {
 

@@ -4,12 +4,16 @@
 
 #include <string>
 
-#include "kernels/backend.hpp"
 #include "program/zero.hpp"
-#include "runtime/arena.hpp"
 #include "runtime/tensor_box.hpp"
 
+namespace meshplan::kernels {
+class Backend;
+}
+
 namespace meshplan::runtime {
+
+class Arena;
 
 /// Reads any part of any global parameter.
 class ParameterSource {

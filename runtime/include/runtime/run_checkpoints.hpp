@@ -23,9 +23,6 @@ DataIdentity identify(const TokenFile& file, TokenRange training);
 void check_start(const program::Plan& plan, const CheckpointOptions& options,
                  const DataIdentity& data, std::uint64_t seed, int num_steps);
 
-/// The seed of the run that `checkpoint` belongs to.
-std::uint64_t seed_of(const std::string& checkpoint);
-
 /// One per rank.
 class RunCheckpoints {
  public:

@@ -9,17 +9,9 @@
 #include "runtime/rank_times.hpp"
 #include "runtime/trainer.hpp"
 #include "runtime/warnings.hpp"
+#include "runtime/watch_options.hpp"
 
 namespace meshplan::runtime {
-
-struct WatchOptions {
-  /// Steps from one whose operations are timed to the next; 0 = none. A timed step replays nothing
-  /// from a capture.
-  int time_every = 1;
-  double loss_spike = 6;           // LossSpikes; 0 = never
-  double slow_rank = 1.5;          // SlowRanks; 0 = never
-  double job_peak_flop_per_s = 0;  // of all ranks together; 0 = not known
-};
 
 class StepWatch {
  public:

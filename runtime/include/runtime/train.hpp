@@ -11,13 +11,14 @@
 #include "program/step_report.hpp"
 #include "program/trace.hpp"
 #include "runtime/checkpoint_options.hpp"
-#include "runtime/communicator.hpp"
-#include "runtime/device.hpp"
 #include "runtime/loss_scale.hpp"
-#include "runtime/status_board.hpp"
-#include "runtime/step_watch.hpp"
+#include "runtime/watch_options.hpp"
 
 namespace meshplan::runtime {
+
+class Communicator;
+class Device;
+class StatusBoard;
 
 struct TrainOptions {
   int num_steps = 20;  // of the whole run: a resumed one does what is left
@@ -68,8 +69,5 @@ TrainResult train(const program::Plan& plan, const TrainOptions& options, Commun
 /// @throws ConfigError if the checkpoint or the weights to start from do not fit, or the folder to
 /// save to holds another run
 void check_start(const program::Plan& plan, const TrainOptions& options);
-
-/// Resident memory of this process now, in bytes; 0 where it cannot be read.
-double resident_bytes();
 
 }  // namespace meshplan::runtime

@@ -1,4 +1,4 @@
-#include "runtime/session.hpp"
+#include "runtime/run_rank.hpp"
 
 #include <exception>
 #include <fmt/format.h>
