@@ -13,9 +13,9 @@
 #include "files.hpp"
 #include "output.hpp"
 #include "progress.hpp"
-#include "runtime/data.hpp"
-#include "runtime/durable_file.hpp"
-#include "runtime/tokenizer.hpp"
+#include "runtime/data/data.hpp"
+#include "runtime/data/tokenizer.hpp"
+#include "runtime/os/durable_file.hpp"
 
 namespace meshplan::cli {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "command_line.hpp"
 #include "program/plan.hpp"
-#include "runtime/device.hpp"
-#include "runtime/job.hpp"
-#include "runtime/reference_product.hpp"
+#include "runtime/execute/device.hpp"
+#include "runtime/job/job.hpp"
+#include "runtime/measure/reference_product.hpp"
 
 namespace meshplan::cli {
 

@@ -9,8 +9,8 @@
 
 #include "command_line.hpp"
 #include "core/units.hpp"
-#include "runtime/job.hpp"
-#include "runtime/launch.hpp"
+#include "runtime/job/job.hpp"
+#include "runtime/launch/launch.hpp"
 
 namespace meshplan::cli {
 

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "communicator_checks.hpp"
+#include "comm/communicator_checks.hpp"
 #include "core/error.hpp"
 #include "stream_pool.hpp"
 
