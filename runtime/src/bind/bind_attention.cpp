@@ -24,7 +24,7 @@ kernels::AttentionChoice attention_choice(const program::Program& program) {
           .scratch_bytes = program.memory.workspace_bytes};
 }
 
-std::function<void()> OperatorBinder::bind_attention(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_attention(const Operands& o) {
   if (o.operation.phase == program::Phase::WeightGrad) return bind_sinks_gradient(o);
   if (o.work.ring_step) return bind_ring_attention(o);
   if (o.attention_inputs().keys_values) return bind_gathered_attention(o);
@@ -95,7 +95,7 @@ std::int64_t first_sink(const models::OpAttributes& a, std::int64_t sinks, int c
 
 }  // namespace
 
-const void* OperatorBinder::own_sinks(const Operands& o) const {
+const void* OperatorBinder::Body::own_sinks(const Operands& o) const {
   const std::optional<program::ValueId> sinks = o.attention_inputs().sinks;
   if (!sinks) return nullptr;
   const std::int64_t count = program::local_shape(program_, o.value(*sinks)).front();
@@ -103,7 +103,7 @@ const void* OperatorBinder::own_sinks(const Operands& o) const {
          first_sink(o.work.attributes, count, place_.coordinates.cp) * size_of(o.dtype());
 }
 
-std::function<void()> OperatorBinder::bind_sinks_gradient(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_sinks_gradient(const Operands& o) {
   const models::OpAttributes& a = o.work.attributes;
   const std::int64_t count = o.in_shape(3).front();
   const std::int64_t first = first_sink(a, count, place_.coordinates.cp);
@@ -126,7 +126,7 @@ std::function<void()> OperatorBinder::bind_sinks_gradient(const Operands& o) {
   return both(ready(kernels::Fill{.count = count, .dtype = DType::F32, .x = gradient}), sum);
 }
 
-std::function<void()> OperatorBinder::bind_rope(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_rope(const Operands& o) {
   const models::OpAttributes& a = o.work.attributes;
   return ready(kernels::Rope{.tokens = o.in_shape(0)[0],
                              .heads = a.heads + a.kv_heads,
@@ -140,8 +140,8 @@ std::function<void()> OperatorBinder::bind_rope(const Operands& o) {
                              .inverse = !o.forward()});
 }
 
-kernels::RowPositions OperatorBinder::row_positions(const Operands& o,
-                                                    std::int64_t first_row) const {
+kernels::RowPositions OperatorBinder::Body::row_positions(const Operands& o,
+                                                          std::int64_t first_row) const {
   if (o.work.documents)
     return {.seq_len = seq_len(), .first_row = first_row, .rows = o.of_documents()};
   const program::ContextShard own =
@@ -152,7 +152,7 @@ kernels::RowPositions OperatorBinder::row_positions(const Operands& o,
           .jump = own.second - own.first - own.length / 2};
 }
 
-std::function<void()> OperatorBinder::bind_latent_heads(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_latent_heads(const Operands& o) {
   const models::OpAttributes& a = o.work.attributes;
   const bool forward = o.forward();
   const std::size_t shared = (forward ? o.operation.inputs : o.operation.outputs).size() - 1;
@@ -180,7 +180,7 @@ std::function<void()> OperatorBinder::bind_latent_heads(const Operands& o) {
                                             .dk_rope = o.out(shared)});
 }
 
-const float* OperatorBinder::rope_table(const models::OpAttributes& a) {
+const float* OperatorBinder::Body::rope_table(const models::OpAttributes& a) {
   const auto known = std::ranges::find_if(rope_tables_, [&](const RopeTable& table) {
     return table.base == a.rope_base && table.size == a.rope_size &&
            table.scaling == a.rope_scaling;

@@ -119,8 +119,8 @@ kernels::AttentionBackward backward_of(const kernels::AttentionForward& forward,
 
 /// Packed documents, all sequences at once: which keys a query sees is listed. Keys lie in the
 /// order of their sequence, or of the rank that they are from.
-std::function<void()> OperatorBinder::bind_document_attention(const Operands& o,
-                                                              std::int64_t keys) {
+std::function<void()> OperatorBinder::Body::bind_document_attention(const Operands& o,
+                                                                    std::int64_t keys) {
   const models::OpAttributes& a = o.work.attributes;
   RowBytes bytes(a, o.dtype());
   const Choice choice{o.dtype(), attention_choice(program_)};
@@ -145,7 +145,7 @@ std::function<void()> OperatorBinder::bind_document_attention(const Operands& o,
 
 /// Own queries against the keys of whole sequences: chunk by chunk. In the backward pass the second
 /// chunk, which sees more keys, writes their gradients, and the first one's are added to them.
-std::function<void()> OperatorBinder::bind_gathered_attention(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_gathered_attention(const Operands& o) {
   if (o.work.documents) return bind_document_attention(o, seq_len());
   const models::OpAttributes& a = o.work.attributes;
   RowBytes bytes(a, o.dtype());
@@ -193,7 +193,7 @@ std::function<void()> OperatorBinder::bind_gathered_attention(const Operands& o)
 
 /// Own queries against the keys of one rank. In the backward pass o and lse are those over all
 /// keys, so that the gradients are this rank's share of the whole.
-std::function<void()> OperatorBinder::bind_ring_attention(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_ring_attention(const Operands& o) {
   if (o.work.documents) return bind_document_attention(o, local_seq_len());
   const models::OpAttributes& a = o.work.attributes;
   const RowBytes bytes(a, o.dtype());
@@ -222,7 +222,7 @@ std::function<void()> OperatorBinder::bind_ring_attention(const Operands& o) {
 }
 
 /// Adds a step of a ring to the sums, in the rows that its tile has.
-std::function<void()> OperatorBinder::bind_merge(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_merge(const Operands& o) {
   const models::OpAttributes& a = o.work.attributes;
   const AttentionTile all{.num_queries = local_seq_len(), .num_keys = local_seq_len()};
   const AttentionTile tile = o.work.documents
@@ -267,7 +267,7 @@ std::function<void()> OperatorBinder::bind_merge(const Operands& o) {
   return in_order(std::move(calls));
 }
 
-std::function<void()> OperatorBinder::bind_convert(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_convert(const Operands& o) {
   return ready(kernels::Convert{.count = o.in_elements(0),
                                 .from_dtype = o.value(o.operation.inputs.at(0)).dtype,
                                 .from = o.in(0),
@@ -276,7 +276,7 @@ std::function<void()> OperatorBinder::bind_convert(const Operands& o) {
 }
 
 /// The columns of keys and values out of qkv, or their gradients into its gradient.
-std::function<void()> OperatorBinder::bind_key_values(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_key_values(const Operands& o) {
   const RowBytes bytes(o.work.attributes, o.dtype());
   const std::int64_t rows = o.in_shape(0)[0];
   if (o.forward())
@@ -302,7 +302,7 @@ std::function<void()> OperatorBinder::bind_key_values(const Operands& o) {
 }
 
 /// The same for packed documents: which row goes where is listed, in both directions.
-std::function<void()> OperatorBinder::bind_document_order(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_document_order(const Operands& o) {
   const std::int64_t columns = o.in_shape(0).back();
   const std::int64_t rows = o.in_elements(0) / columns;
   return ready(
@@ -318,7 +318,7 @@ std::function<void()> OperatorBinder::bind_document_order(const Operands& o) {
 }
 
 /// Between (rank, its rows) and (sequence, position).
-std::function<void()> OperatorBinder::bind_chunk_order(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_chunk_order(const Operands& o) {
   if (o.work.documents) return bind_document_order(o);
   const int cp = program_.plan.parallel.cp;
   const std::int64_t row = o.in_shape(0).back() * size_of(o.dtype());

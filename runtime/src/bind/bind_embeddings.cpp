@@ -2,7 +2,7 @@
 
 namespace meshplan::runtime {
 
-std::function<void()> OperatorBinder::bind_embedding(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_embedding(const Operands& o) {
   const bool forward = o.forward();
   const std::int64_t rows = forward ? o.in_shape(1)[0] : o.out_shape(0)[0];
   const std::int64_t begin = place_.tp_rank * rows;
@@ -28,7 +28,7 @@ std::function<void()> OperatorBinder::bind_embedding(const Operands& o) {
                                           .accumulate = o.instance.accumulate});
 }
 
-std::function<void()> OperatorBinder::bind_position_embedding(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_position_embedding(const Operands& o) {
   const std::int64_t tokens = o.in_shape(0)[0];
   const std::int64_t size = o.in_shape(0)[1];
   const kernels::RowPositions positions =

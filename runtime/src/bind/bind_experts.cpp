@@ -10,7 +10,7 @@ namespace meshplan::runtime {
 using models::OpKind;
 using program::Phase;
 
-std::function<void()> OperatorBinder::bind_dispatch_plan(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_dispatch_plan(const Operands& o) {
   const std::vector<std::int64_t> choices = o.in_shape(0);
   const int experts = o.work.attributes.num_experts;
   auto* offsets = o.out<std::int32_t>(2);
@@ -25,13 +25,13 @@ std::function<void()> OperatorBinder::bind_dispatch_plan(const Operands& o) {
                   .experts = experts, .offsets = offsets, .counts = o.out<std::int32_t>(3)}));
 }
 
-std::size_t OperatorBinder::visit_of(const program::OperationInstance& instance) const {
+std::size_t OperatorBinder::Body::visit_of(const program::OperationInstance& instance) const {
   return static_cast<std::size_t>(instance.layer) *
              static_cast<std::size_t>(program_.plan.num_microbatches()) +
          static_cast<std::size_t>(instance.microbatch);
 }
 
-std::function<void()> OperatorBinder::bind_exchange_sizes(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_exchange_sizes(const Operands& o) {
   const std::vector<std::int64_t> received = o.in_shape(1);
   const auto local = static_cast<int>(received[1]);
   auto* offsets = o.out<std::int32_t>(1);
@@ -55,7 +55,7 @@ std::function<void()> OperatorBinder::bind_exchange_sizes(const Operands& o) {
               tell_rows);
 }
 
-std::function<void()> OperatorBinder::bind_dispatch(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_dispatch(const Operands& o) {
   const bool forward = o.forward();
   const std::vector<std::int64_t> tokens = forward ? o.in_shape(0) : o.out_shape(0);
   const std::int64_t size = tokens[1];
@@ -81,7 +81,7 @@ std::function<void()> OperatorBinder::bind_dispatch(const Operands& o) {
                                          .dx_stride = size});
 }
 
-std::function<void()> OperatorBinder::bind_regroup(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_regroup(const Operands& o) {
   const std::vector<std::int64_t> received = o.in_shape(1);
   return ready(kernels::RegroupRows{.ranks = static_cast<int>(received[0]),
                                     .local_experts = static_cast<int>(received[1]),
@@ -97,7 +97,7 @@ std::function<void()> OperatorBinder::bind_regroup(const Operands& o) {
 /// `call` with the offsets of its groups, which its backend may want on the host. Its scratch
 /// serves any number of rows, for a step may have more than the plan has buffers for.
 template <class Call>
-std::function<void()> OperatorBinder::grouped(Call call, const std::int32_t* offsets) {
+std::function<void()> OperatorBinder::Body::grouped(Call call, const std::int32_t* offsets) {
   Call largest = call;
   largest.shape.max_rows = std::max(call.shape.max_rows, program::most_routed_rows(program_.plan));
   scratch_bytes_ = std::max(scratch_bytes_, backend_.scratch_bytes(largest));
@@ -111,7 +111,7 @@ std::function<void()> OperatorBinder::grouped(Call call, const std::int32_t* off
   };
 }
 
-std::function<void()> OperatorBinder::bind_grouped_linear(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_grouped_linear(const Operands& o) {
   const bool weight_grad = o.operation.phase == Phase::WeightGrad;
   const std::vector<std::int64_t> weight = weight_grad ? o.out_shape(0) : o.in_shape(1);
   const std::int64_t out = weight[1];
@@ -156,7 +156,7 @@ std::function<void()> OperatorBinder::bind_grouped_linear(const Operands& o) {
 }
 
 /// Gradient of biases alone, of experts whose weights are frozen.
-std::function<void()> OperatorBinder::bind_grouped_bias(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_grouped_bias(const Operands& o) {
   const std::vector<std::int64_t> bias = o.out_shape(0);
   return grouped(
       kernels::GroupedLinearWeightGrad{
@@ -169,7 +169,7 @@ std::function<void()> OperatorBinder::bind_grouped_bias(const Operands& o) {
       o.in<std::int32_t>(1));
 }
 
-std::function<void()> OperatorBinder::bind_combine(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_combine(const Operands& o) {
   if (o.forward()) {
     const std::vector<std::int64_t> tokens = o.out_shape(0);
     return ready(kernels::CombineForward{.tokens = tokens[0],
@@ -198,7 +198,7 @@ std::function<void()> OperatorBinder::bind_combine(const Operands& o) {
                                         .dprobabilities = o.out<float>(1)});
 }
 
-std::function<void()> OperatorBinder::bind_experts(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_experts(const Operands& o) {
   switch (o.work.kind) {
     case OpKind::Router:
       return bind_router(o);

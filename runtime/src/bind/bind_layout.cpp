@@ -5,7 +5,7 @@ namespace meshplan::runtime {
 using models::OpKind;
 
 /// The columns of x in parts, or back.
-std::function<void()> OperatorBinder::bind_slice(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_slice(const Operands& o) {
   const bool forward = o.forward();
   const std::int64_t element = size_of(o.dtype());
   const std::int64_t whole_bytes = (forward ? o.in_shape(0) : o.out_shape(0)).back() * element;
@@ -29,7 +29,7 @@ std::function<void()> OperatorBinder::bind_slice(const Operands& o) {
 }
 
 /// The first row of every sequence, or the gradient of all rows from that of the first ones.
-std::function<void()> OperatorBinder::bind_pool(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_pool(const Operands& o) {
   const std::vector<std::int64_t> all = o.forward() ? o.in_shape(0) : o.out_shape(0);
   const std::int64_t sequences = program_.sizes.sequences;
   const std::int64_t row_bytes = all[1] * size_of(o.dtype());
@@ -45,7 +45,7 @@ std::function<void()> OperatorBinder::bind_pool(const Operands& o) {
               ready(copy));
 }
 
-std::function<void()> OperatorBinder::bind_layout(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_layout(const Operands& o) {
   const std::vector<std::int64_t> from = o.in_shape(0);
   const std::vector<std::int64_t> to = o.out_shape(0);
   const std::int64_t element = size_of(o.dtype());

@@ -4,7 +4,7 @@ namespace meshplan::runtime {
 
 using program::Phase;
 
-std::function<void()> OperatorBinder::bind_linear(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_linear(const Operands& o) {
   const bool weight_grad = o.operation.phase == Phase::WeightGrad;
   const std::vector<std::int64_t> weight = weight_grad ? o.out_shape(0) : o.in_shape(1);
   const kernels::LinearShape shape{
@@ -50,7 +50,7 @@ std::function<void()> OperatorBinder::bind_linear(const Operands& o) {
                                 .accumulate = o.instance.accumulate});
 }
 
-std::function<void()> OperatorBinder::bind_bias(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_bias(const Operands& o) {
   if (!o.forward() && o.operation.inputs.size() > 1) return bind_grouped_bias(o);
   const std::int64_t tokens = o.in_shape(0)[0];
   const std::int64_t size = o.in_shape(0)[1];

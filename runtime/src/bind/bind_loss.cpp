@@ -6,7 +6,7 @@ namespace meshplan::runtime {
 
 using models::OpKind;
 
-std::function<void()> OperatorBinder::bind_loss(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_loss(const Operands& o) {
   const bool vocabulary = o.work.split == models::Split::Vocab;
   if (o.work.kind == OpKind::CrossEntropyCombine)
     return ready(

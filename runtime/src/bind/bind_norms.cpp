@@ -2,7 +2,7 @@
 
 namespace meshplan::runtime {
 
-std::function<void()> OperatorBinder::bind_norm(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_norm(const Operands& o) {
   const std::int64_t tokens = o.in_shape(0)[0];
   const std::int64_t size = o.in_shape(0)[1];
   if (o.forward())
@@ -34,7 +34,7 @@ std::function<void()> OperatorBinder::bind_norm(const Operands& o) {
                                         .accumulate = o.instance.accumulate});
 }
 
-std::function<void()> OperatorBinder::bind_head_norm(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_head_norm(const Operands& o) {
   const models::OpAttributes& a = o.work.attributes;
   const std::int64_t width = o.in_shape(0)[1];
   const kernels::HeadRmsNormShape shape{.tokens = o.in_shape(0)[0],
@@ -68,13 +68,13 @@ std::function<void()> OperatorBinder::bind_head_norm(const Operands& o) {
 }
 
 /// Behind a norm of heads, if there is one.
-kernels::HeadRotation OperatorBinder::head_rotation(const Operands& o) {
+kernels::HeadRotation OperatorBinder::Body::head_rotation(const Operands& o) {
   const models::OpAttributes& a = o.work.attributes;
   if (a.rope_size == 0) return {};
   return {.rope_size = a.rope_size, .positions = row_positions(o), .table = rope_table(a)};
 }
 
-std::function<void()> OperatorBinder::bind_layer_norm(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_layer_norm(const Operands& o) {
   const std::int64_t tokens = o.in_shape(0)[0];
   const std::int64_t size = o.in_shape(0)[1];
   if (o.forward())

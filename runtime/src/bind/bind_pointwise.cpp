@@ -30,8 +30,8 @@ using models::OpKind;
 /// 1 the host knows the rows since they were exchanged, and with ep = 1 all rows that there can be
 /// are computed, of which those behind the last expert's belong to nobody.
 template <class Call, class SetRows>
-std::function<void()> OperatorBinder::of_rows(const Operands& o, std::size_t offsets, Call call,
-                                              SetRows set_rows) {
+std::function<void()> OperatorBinder::Body::of_rows(const Operands& o, std::size_t offsets,
+                                                    Call call, SetRows set_rows) {
   if (o.operation.inputs.size() <= offsets) return ready(call);
   if (backend_.reads_group_offsets()) {
     if (program_.plan.parallel.ep == 1) return ready(call);
@@ -49,7 +49,7 @@ std::function<void()> OperatorBinder::of_rows(const Operands& o, std::size_t off
   };
 }
 
-std::function<void()> OperatorBinder::bind_activation(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_activation(const Operands& o) {
   const kernels::ActivationKind kind = kernel_kind(o.work.attributes.activation);
   const std::int64_t width = o.in_shape(0)[1];
   const auto set_rows = [width](auto& call, std::int64_t rows) { call.count = rows * width; };
@@ -71,7 +71,7 @@ std::function<void()> OperatorBinder::bind_activation(const Operands& o) {
                  set_rows);
 }
 
-std::function<void()> OperatorBinder::bind_gated_activation(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_gated_activation(const Operands& o) {
   const kernels::ActivationKind kind = kernel_kind(o.work.attributes.activation);
   const auto set_rows = [](auto& call, std::int64_t rows) { call.tokens = rows; };
   if (o.forward()) {
@@ -102,7 +102,7 @@ std::function<void()> OperatorBinder::bind_gated_activation(const Operands& o) {
                  set_rows);
 }
 
-std::function<void()> OperatorBinder::bind_sigmoid_gate(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_sigmoid_gate(const Operands& o) {
   const std::vector<std::int64_t> shape = o.in_shape(0);
   if (o.forward())
     return ready(kernels::SigmoidGateForward{.tokens = shape[0],
@@ -123,7 +123,7 @@ std::function<void()> OperatorBinder::bind_sigmoid_gate(const Operands& o) {
                                             .dgate = o.out(1)});
 }
 
-std::function<void()> OperatorBinder::bind_pointwise(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_pointwise(const Operands& o) {
   if (o.work.kind == OpKind::Scale)
     return ready(kernels::Scale{.count = o.in_elements(0),
                                 .dtype = o.dtype(),

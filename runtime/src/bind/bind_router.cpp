@@ -36,8 +36,8 @@ std::int64_t counted_seq_len(const program::Program& program) {
 }  // namespace
 
 /// The tokens of this rank in their sequences; `load` is the operand with the sequences' counts.
-kernels::SequenceCounts OperatorBinder::sequence_counts(const Operands& o, std::size_t load,
-                                                        std::int64_t tokens) const {
+kernels::SequenceCounts OperatorBinder::Body::sequence_counts(const Operands& o, std::size_t load,
+                                                              std::int64_t tokens) const {
   const std::vector<std::int64_t> shape = o.in_shape(load);
   return {.first_token = o.work.tokens_sharded ? place_.tp_rank * tokens : 0,
           .seq_len = counted_seq_len(program_),
@@ -47,7 +47,7 @@ kernels::SequenceCounts OperatorBinder::sequence_counts(const Operands& o, std::
           .cp = program_.plan.parallel.cp};
 }
 
-std::function<void()> OperatorBinder::bind_router(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_router(const Operands& o) {
   if (o.forward()) return bind_router_forward(o);
   if (o.operation.phase == Phase::InputGrad) return bind_router_input_grad(o);
   const std::int64_t experts = o.work.attributes.num_experts;
@@ -65,7 +65,7 @@ std::function<void()> OperatorBinder::bind_router(const Operands& o) {
       .accumulate = o.instance.accumulate});
 }
 
-std::function<void()> OperatorBinder::bind_router_forward(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_router_forward(const Operands& o) {
   const models::OpAttributes& a = o.work.attributes;
   const std::int64_t tokens = o.in_shape(0)[0];
   const std::int64_t experts = a.num_experts;
@@ -105,7 +105,7 @@ std::function<void()> OperatorBinder::bind_router_forward(const Operands& o) {
                   .lse = z_loss ? o.out<float>(3) : nullptr}));
 }
 
-std::function<void()> OperatorBinder::bind_router_input_grad(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_router_input_grad(const Operands& o) {
   const models::OpAttributes& a = o.work.attributes;
   const std::int64_t tokens = o.in_shape(0)[0];
   const std::int64_t experts = a.num_experts;
@@ -142,7 +142,7 @@ std::function<void()> OperatorBinder::bind_router_input_grad(const Operands& o) 
 }
 
 /// Of the step by expert, or of each sequence.
-std::function<void()> OperatorBinder::bind_router_load(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_router_load(const Operands& o) {
   const std::vector<std::int64_t> choices = o.in_shape(0);
   kernels::ExpertLoad call{.tokens = choices[0],
                            .experts = o.work.attributes.num_experts,
@@ -159,7 +159,7 @@ std::function<void()> OperatorBinder::bind_router_load(const Operands& o) {
   return ready(call);
 }
 
-std::function<void()> OperatorBinder::bind_router_losses(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_router_losses(const Operands& o) {
   const models::OpAttributes& a = o.work.attributes;
   const std::int64_t tokens = o.in_shape(0)[0];
   const bool balanced = a.router.aux_loss_coefficient != 0;
@@ -177,7 +177,7 @@ std::function<void()> OperatorBinder::bind_router_losses(const Operands& o) {
       .z = sums + 1});
 }
 
-std::function<void()> OperatorBinder::bind_limit_choices(const Operands& o) {
+std::function<void()> OperatorBinder::Body::bind_limit_choices(const Operands& o) {
   const std::vector<std::int64_t> choices = o.in_shape(0);
   const int sharing_tp_ranks = static_cast<int>(o.in_shape(1)[0]) / program_.plan.parallel.cp;
   return ready(kernels::LimitChoices{.tokens = choices[0],

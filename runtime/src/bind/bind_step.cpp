@@ -4,8 +4,8 @@
 
 namespace meshplan::runtime {
 
-std::function<void()> OperatorBinder::bind_step(const program::StepOp& step,
-                                                const FlatMemory& memory) {
+std::function<void()> OperatorBinder::Body::bind_step(const program::StepOp& step,
+                                                      const FlatMemory& memory) {
   if (step.work == program::StepWork::SquaredNorm)
     return ready(kernels::SquaredNorm{.count = step.range.size(),
                                       .x = memory.gradients,
@@ -37,8 +37,8 @@ std::function<void()> OperatorBinder::bind_step(const program::StepOp& step,
   return bind_update(step, memory);
 }
 
-std::function<void()> OperatorBinder::bind_update(const program::StepOp& step,
-                                                  const FlatMemory& memory) {
+std::function<void()> OperatorBinder::Body::bind_update(const program::StepOp& step,
+                                                        const FlatMemory& memory) {
   const program::OptimizerConfig& config = program_.plan.workload.optimizer;
   const auto decay = static_cast<float>(step.weight_decay ? config.weight_decay : 0.0);
   if (config.kind == program::OptimizerKind::Sgd) {

@@ -4,14 +4,14 @@
 #include <algorithm>
 #include <vector>
 
-#include "bind/operator_binding.hpp"
+#include "bind/binder_body.hpp"
 #include "program/address.hpp"
 #include "program/attention_inputs.hpp"
 
 namespace meshplan::runtime {
 
 /// An instance with its operands' addresses, shapes and dtype.
-struct OperatorBinder::Operands {
+struct OperatorBinder::Body::Operands {
   const program::Program& program;
   const models::SymbolValues& sizes;
   const program::OperationInstance& instance;
@@ -111,7 +111,7 @@ inline std::function<void()> both(std::function<void()> first, std::function<voi
 }
 
 template <class Call>
-std::function<void()> OperatorBinder::ready(Call call) {
+std::function<void()> OperatorBinder::Body::ready(Call call) {
   scratch_bytes_ = std::max(scratch_bytes_, backend_.scratch_bytes(call));
   return [&backend = backend_, call] { backend.run(call); };
 }

@@ -11,9 +11,9 @@ namespace meshplan::runtime {
 
 using models::OpKind;
 
-OperatorBinder::OperatorBinder(kernels::Backend& backend, const program::Program& program,
-                               RankPlace place, Resolve resolve, const float* gradient_scale,
-                               RowsArrive rows_arrive)
+OperatorBinder::Body::Body(kernels::Backend& backend, const program::Program& program,
+                           RankPlace place, Resolve resolve, const float* gradient_scale,
+                           RowsArrive rows_arrive)
     : backend_(backend),
       program_(program),
       place_(place),
@@ -26,12 +26,12 @@ OperatorBinder::OperatorBinder(kernels::Backend& backend, const program::Program
           program.layers.size() * static_cast<std::size_t>(program.plan.num_microbatches()),
           std::min(program.sizes.routed_tokens, program::balanced_rows(program.plan))) {}
 
-OperatorBinder::~OperatorBinder() {
+OperatorBinder::Body::~Body() {
   for (const RopeTable& table : rope_tables_) backend_.free(table.memory);
 }
 
-std::function<void()> OperatorBinder::bind(const program::OperationInstance& instance,
-                                           const models::SymbolValues& sizes) {
+std::function<void()> OperatorBinder::Body::bind(const program::OperationInstance& instance,
+                                                 const models::SymbolValues& sizes) {
   const program::Operation& operation = program::operation_of(program_, instance);
   const auto& work = std::get<program::ComputeOp>(operation.work);
   const Operands operands{program_, sizes, instance, operation, work, resolve_};
@@ -106,6 +106,37 @@ std::function<void()> OperatorBinder::bind(const program::OperationInstance& ins
     default:
       throw InvariantError(fmt::format("operation '{}' has no kernel", operation.name));
   }
+}
+
+OperatorBinder::OperatorBinder(kernels::Backend& backend, const program::Program& program,
+                               RankPlace place, Resolve resolve, const float* gradient_scale,
+                               RowsArrive rows_arrive)
+    : body_(std::make_unique<Body>(backend, program, place, std::move(resolve), gradient_scale,
+                                   std::move(rows_arrive))) {}
+
+OperatorBinder::~OperatorBinder() = default;
+
+std::function<void()> OperatorBinder::bind(const program::OperationInstance& instance) {
+  return body_->bind(instance, body_->program().sizes);
+}
+
+std::function<void()> OperatorBinder::bind(const program::OperationInstance& instance,
+                                           const models::SymbolValues& sizes) {
+  return body_->bind(instance, sizes);
+}
+
+std::function<void()> OperatorBinder::bind_step(const program::StepOp& step,
+                                                const FlatMemory& memory) {
+  return body_->bind_step(step, memory);
+}
+
+const std::vector<std::int32_t>& OperatorBinder::exchanged_rows(
+    const program::OperationInstance& instance) const {
+  return body_->exchanged_rows(instance);
+}
+
+std::int64_t OperatorBinder::scratch_bytes() const {
+  return body_->scratch_bytes();
 }
 
 }  // namespace meshplan::runtime

@@ -7,7 +7,7 @@
 
 #include "bind/gradient_scale.hpp"
 #include "core/error.hpp"
-#include "execute/expert_room.hpp"
+#include "execute/executor_body.hpp"
 
 namespace meshplan::runtime {
 
@@ -22,13 +22,13 @@ using program::Region;
 using program::Scalar;
 using program::StepOp;
 
-struct Executor::Calls {
+struct Executor::Body::Calls {
   std::function<void()> compute;
   std::function<Handle()> communicate;  // instead of compute
 };
 
 /// An instance ready to run: its call, what it waits for, what to report.
-struct Executor::Bound {
+struct Executor::Body::Bound {
   Calls planned;                  // on the memory that the program plans
   Calls moved;                    // on the rows beyond it, of the last step that had such
   Communicator* group = nullptr;  // that communicates
@@ -57,8 +57,8 @@ std::unique_ptr<ExpertRoom> make_expert_room(const program::Program& program, De
 
 }  // namespace
 
-Executor::Executor(const program::Program& program, Device& device, Arena& arena, Groups& groups,
-                   StatusBoard* status)
+Executor::Body::Body(const program::Program& program, Device& device, Arena& arena, Groups& groups,
+                     StatusBoard* status)
     : program_(program),
       device_(device),
       backend_(device.backend()),
@@ -83,11 +83,11 @@ Executor::Executor(const program::Program& program, Device& device, Arena& arena
   bind();
 }
 
-Executor::~Executor() {
+Executor::Body::~Body() {
   if (scratch_ != nullptr) backend_.free(scratch_);
 }
 
-void Executor::bind() {
+void Executor::Body::bind() {
   bound_.reserve(program_.instances.size());
   intervals_.resize(program_.instances.size());
   for (const OperationInstance& instance : program_.instances) {
@@ -107,13 +107,13 @@ void Executor::bind() {
   bind_regions();
 }
 
-void Executor::bind_regions() {
+void Executor::Body::bind_regions() {
   for (std::size_t i = 0; i < order_.issues.size(); ++i)
     if (order_.issues[i].kind == Issue::Kind::EndRegion) region_ends_.push_back(i);
   graphs_.resize(region_ends_.size());
 }
 
-std::string Executor::status_of(const OperationInstance& instance) const {
+std::string Executor::Body::status_of(const OperationInstance& instance) const {
   const Operation& operation = program::operation_of(program_, instance);
   std::string text = fmt::format("stage {}", program_.role.stage);
   if (instance.microbatch >= 0) text += fmt::format(", micro-batch {}", instance.microbatch);
@@ -125,22 +125,22 @@ std::string Executor::status_of(const OperationInstance& instance) const {
   return text + ", " + operation.name;
 }
 
-Communicator& Executor::communicator_of(const Operation& operation) const {
+Communicator& Executor::Body::communicator_of(const Operation& operation) const {
   if (std::holds_alternative<PeerOp>(operation.work)) return groups_.pipeline(operation.lane);
   if (const auto* flat = std::get_if<FlatCollectiveOp>(&operation.work))
     return groups_.of(flat->collective.group);
   return groups_.of(std::get<CollectiveOp>(operation.work).group);
 }
 
-void Executor::bind_communication(const Operation& operation, Bound& bound) {
+void Executor::Body::bind_communication(const Operation& operation, Bound& bound) {
   bound.group = &communicator_of(operation);
   bound.queue = device_.queue(operation.lane);
   bound.host_driven = device_.rules().communications == program::CommunicationDriver::Host;
 }
 
 /// Of anything but step work.
-Executor::Calls Executor::bind_calls(const OperationInstance& instance,
-                                     const models::SymbolValues& sizes) {
+Executor::Body::Calls Executor::Body::bind_calls(const OperationInstance& instance,
+                                                 const models::SymbolValues& sizes) {
   const Operation& operation = program::operation_of(program_, instance);
   if (std::holds_alternative<ComputeOp>(operation.work))
     return {.compute = binder_->bind(instance, sizes), .communicate = {}};
@@ -148,14 +148,14 @@ Executor::Calls Executor::bind_calls(const OperationInstance& instance,
           .communicate = communication(instance, operation, communicator_of(operation))};
 }
 
-std::byte* Executor::memory_of(const OperationInstance& instance, program::ValueId value) {
+std::byte* Executor::Body::memory_of(const OperationInstance& instance, program::ValueId value) {
   if (room_ != nullptr)
     if (std::byte* memory = room_->memory_of(instance, value)) return memory;
   return arena_.at(program_, program::address_of(program_, instance, value));
 }
 
 /// Those of the plan, unless the router has sent more rows than it has buffers for.
-Executor::Calls& Executor::calls_of(int index) {
+Executor::Body::Calls& Executor::Body::calls_of(int index) {
   Bound& bound = bound_[static_cast<std::size_t>(index)];
   if (room_ == nullptr || !room_->holds_rows_of(index)) return bound.planned;
   const OperationInstance& instance = program_.instances[static_cast<std::size_t>(index)];
@@ -163,11 +163,11 @@ Executor::Calls& Executor::calls_of(int index) {
   return bound.moved;
 }
 
-void Executor::give_back_room() {
+void Executor::Body::give_back_room() {
   if (room_ != nullptr) room_->give_back();
 }
 
-void Executor::load(const StepBatch& batch) {
+void Executor::Body::load(const StepBatch& batch) {
   const program::BatchSizes sizes = program::batch_sizes(program_.plan);
   std::byte* next = arena_.region(Region::Batch);
   const auto upload = [&](const std::vector<std::int32_t>& array, std::int64_t elements) {
@@ -199,20 +199,20 @@ void Executor::load(const StepBatch& batch) {
                    std::ssize(no_load_) * size_of(DType::F32), Lane::Host);
 }
 
-double Executor::loss_tokens() const {
+double Executor::Body::loss_tokens() const {
   const program::Workload& workload = program_.plan.workload;
   return batch_->loss_tokens > 0
              ? batch_->loss_tokens
              : static_cast<double>(workload.global_batch_size * workload.seq_len);
 }
 
-const float* Executor::expert_load(int row) const {
+const float* Executor::Body::expert_load(int row) const {
   if (no_load_.empty()) return nullptr;
   return reinterpret_cast<const float*>(arena_.region(Region::ExpertLoad)) +
          std::int64_t{row} * program_.plan.model.moe->num_experts;
 }
 
-void Executor::start(int index) {
+void Executor::Body::start(int index) {
   Bound& bound = bound_[static_cast<std::size_t>(index)];
   if (status_ != nullptr) status_->set(bound.status);
   Calls& calls = calls_of(index);
@@ -232,7 +232,7 @@ void Executor::start(int index) {
   if (tracing_) device_.stamp(2 * index + 1, bound.lane);
 }
 
-void Executor::await(int index) {
+void Executor::Body::await(int index) {
   Bound& bound = bound_[static_cast<std::size_t>(index)];
   if (status_ != nullptr) status_->set(bound.status);
   bound.handle.wait();
@@ -241,16 +241,16 @@ void Executor::await(int index) {
 }
 
 /// The first run is a warm-up: libraries choose their kernels and load them.
-Executor::Capture Executor::capture_now() const {
+Executor::Body::Capture Executor::Body::capture_now() const {
   if (tracing_ || runs_ == 0) return Capture::No;
   return runs_ == 1 ? Capture::Now : Capture::Replay;
 }
 
-void Executor::lend_scratch() {
+void Executor::Body::lend_scratch() {
   if (scratch_ != nullptr) backend_.set_scratch(scratch_, scratch_bytes_);
 }
 
-StepOutcome Executor::run(const StepBatch& batch, const StepSettings& settings) {
+StepOutcome Executor::Body::run(const StepBatch& batch, const StepSettings& settings) {
   batch_ = &batch;
   settings_ = settings;
   lend_scratch();
@@ -295,7 +295,7 @@ StepOutcome Executor::run(const StepBatch& batch, const StepSettings& settings) 
 }
 
 /// Communications that the host drives were timed by its own clock.
-void Executor::collect_intervals() {
+void Executor::Body::collect_intervals() {
   for (std::size_t i = 0; i < bound_.size(); ++i) {
     if (bound_[i].host_driven) continue;
     intervals_[i] = {device_.stamp_seconds(static_cast<int>(2 * i)),
@@ -303,7 +303,7 @@ void Executor::collect_intervals() {
   }
 }
 
-StepOutcome Executor::outcome() {
+StepOutcome Executor::Body::outcome() {
   StepOutcome outcome;
   std::array<std::byte, program::kNumScalars * program::kScalarBytes> scalars{};
   backend_.copy_to_host(scalars.data(), arena_.region(Region::Scalars), std::ssize(scalars));
@@ -324,6 +324,36 @@ StepOutcome Executor::outcome() {
   }
   if (room_ != nullptr) outcome.rows_beyond_plan = room_->end_step();
   return outcome;
+}
+
+Executor::Executor(const program::Program& program, Device& device, Arena& arena, Groups& groups,
+                   StatusBoard* status)
+    : body_(std::make_unique<Body>(program, device, arena, groups, status)) {}
+
+Executor::~Executor() = default;
+
+StepOutcome Executor::run(const StepBatch& batch, const StepSettings& settings) {
+  return body_->run(batch, settings);
+}
+
+void Executor::set_tracing(bool on) {
+  body_->set_tracing(on);
+}
+
+const std::vector<Interval>& Executor::intervals() const {
+  return body_->intervals();
+}
+
+std::int64_t Executor::scratch_bytes() const {
+  return body_->scratch_bytes();
+}
+
+void Executor::lend_scratch() {
+  body_->lend_scratch();
+}
+
+void Executor::give_back_room() {
+  body_->give_back_room();
 }
 
 }  // namespace meshplan::runtime

@@ -2,7 +2,7 @@
 #include <numeric>
 
 #include "core/error.hpp"
-#include "execute/executor.hpp"
+#include "execute/executor_body.hpp"
 
 namespace meshplan::runtime {
 
@@ -13,8 +13,9 @@ using program::Operation;
 using program::OperationInstance;
 using program::PeerOp;
 
-std::function<Handle()> Executor::communication(const OperationInstance& instance,
-                                                const Operation& operation, Communicator& group) {
+std::function<Handle()> Executor::Body::communication(const OperationInstance& instance,
+                                                      const Operation& operation,
+                                                      Communicator& group) {
   if (const auto* peer = std::get_if<PeerOp>(&operation.work)) {
     std::byte* data = arena_.at(program_, program::peer_address(program_, instance));
     const std::int64_t count = models::evaluate(peer->elements, program_.sizes);
@@ -63,9 +64,9 @@ std::function<Handle()> Executor::communication(const OperationInstance& instanc
   }
 }
 
-std::function<Handle()> Executor::flat_communication(const OperationInstance& instance,
-                                                     const FlatCollectiveOp& flat,
-                                                     Communicator& group) {
+std::function<Handle()> Executor::Body::flat_communication(const OperationInstance& instance,
+                                                           const FlatCollectiveOp& flat,
+                                                           Communicator& group) {
   const CollectiveOp& work = flat.collective;
   const program::FlatPlaces places = program::flat_places(program_, instance, flat, shard_place_);
   const std::int64_t element = program::element_bytes(program_, flat.region);
@@ -94,9 +95,9 @@ std::function<Handle()> Executor::flat_communication(const OperationInstance& in
 }
 
 /// The rows to and from every rank are known since their sizes were exchanged.
-std::function<Handle()> Executor::exchange_of_rows(const OperationInstance& instance,
-                                                   const Operation& operation,
-                                                   Communicator& group) {
+std::function<Handle()> Executor::Body::exchange_of_rows(const OperationInstance& instance,
+                                                         const Operation& operation,
+                                                         Communicator& group) {
   const auto& work = std::get<CollectiveOp>(operation.work);
   const auto ranks = static_cast<std::size_t>(group.size());
   return [&group, work, from = memory_of(instance, operation.inputs.at(0)),

@@ -1,5 +1,5 @@
 #include "core/error.hpp"
-#include "execute/executor.hpp"
+#include "execute/executor_body.hpp"
 #include "program/compression.hpp"
 
 namespace meshplan::runtime {
@@ -157,8 +157,8 @@ std::vector<std::vector<BlockRun>> runs_of(const program::Program& program, int 
 }  // namespace
 
 /// The gradients that a step works on: of a unit where they are not reduced yet, of a sum its part.
-float* Executor::compressed_gradients(const program::OperationInstance& instance, StepOp step,
-                                      FlatRange range) const {
+float* Executor::Body::compressed_gradients(const program::OperationInstance& instance, StepOp step,
+                                            FlatRange range) const {
   const program::Bucket& bucket = program_.buckets[static_cast<std::size_t>(*step.bucket)];
   const bool unreduced =
       step.work == StepWork::CompressGradients && program::compresses_units(program_.plan, bucket);
@@ -171,7 +171,7 @@ float* Executor::compressed_gradients(const program::OperationInstance& instance
 }
 
 /// fp16: what a skipped step has changed of the errors becomes what it was.
-std::function<void()> Executor::bind_settling() {
+std::function<void()> Executor::Body::bind_settling() {
   std::vector<kernels::SettleErrors> calls;
   for (const Region region : {Region::CompressionErrors, Region::SumErrors}) {
     const auto slot = [&](int number) {
@@ -189,8 +189,8 @@ std::function<void()> Executor::bind_settling() {
   };
 }
 
-std::function<void()> Executor::bind_compression(const program::OperationInstance& instance,
-                                                 const StepOp& step) {
+std::function<void()> Executor::Body::bind_compression(const program::OperationInstance& instance,
+                                                       const StepOp& step) {
   if (step.work == StepWork::SettleErrors) return bind_settling();
   const int index = step.bucket.value();
   const program::Bucket& bucket = program_.buckets[static_cast<std::size_t>(index)];

@@ -1,7 +1,7 @@
 // Executor: work on flat ranges at the end of a step, bound to what this rank owns of them.
 #include <algorithm>
 
-#include "execute/executor.hpp"
+#include "execute/executor_body.hpp"
 #include "program/offload.hpp"
 
 namespace meshplan::runtime {
@@ -35,7 +35,7 @@ program::Address unreduced(const program::Program& program, const OperationInsta
 }  // namespace
 
 /// Of the ranks that hold the same, is this the one whose share of a sum over all ranks counts?
-bool Executor::counts_here(const StepOp& step) const {
+bool Executor::Body::counts_here(const StepOp& step) const {
   if (!step.first_replica_only) return true;
   if (step.bucket) {
     const program::Bucket& bucket = program_.buckets[static_cast<std::size_t>(*step.bucket)];
@@ -46,7 +46,7 @@ bool Executor::counts_here(const StepOp& step) const {
 }
 
 /// The work on what this rank owns of the range.
-StepOp Executor::owned_part(StepOp step) const {
+StepOp Executor::Body::owned_part(StepOp step) const {
   if (!step.bucket) return step;
   const program::FlatRange owned =
       program::owned_range(program_.buckets[static_cast<std::size_t>(*step.bucket)], shard_place_);
@@ -56,7 +56,7 @@ StepOp Executor::owned_part(StepOp step) const {
 }
 
 /// Where `range` of a region that is flat over parameters lies, if this rank holds it.
-std::byte* Executor::flat_memory(Region region, const StepOp& step) const {
+std::byte* Executor::Body::flat_memory(Region region, const StepOp& step) const {
   if (program_.memory.regions[static_cast<std::size_t>(region)].stride_bytes == 0) return nullptr;
   program::FlatRange range = step.range;
   if (step.bucket) {
@@ -69,8 +69,8 @@ std::byte* Executor::flat_memory(Region region, const StepOp& step) const {
 }
 
 /// Adds what was reduced of a micro-batch to what the rank owns of earlier ones.
-std::function<void()> Executor::bind_accumulation(const OperationInstance& instance,
-                                                  const StepOp& step) {
+std::function<void()> Executor::Body::bind_accumulation(const OperationInstance& instance,
+                                                        const StepOp& step) {
   const program::FlatPlaces places = program::flat_places(
       program_, instance,
       {.region = Region::UnreducedBuckets, .range = step.range, .bucket = step.bucket},
@@ -85,8 +85,8 @@ std::function<void()> Executor::bind_accumulation(const OperationInstance& insta
 }
 
 /// Offloaded optimizer state of what the rank owns of the range, to or from the device.
-std::function<void()> Executor::bind_state_copy(const OperationInstance& instance,
-                                                const StepOp& step) {
+std::function<void()> Executor::Body::bind_state_copy(const OperationInstance& instance,
+                                                      const StepOp& step) {
   struct Copy {
     std::byte* to;
     const std::byte* from;
@@ -105,8 +105,8 @@ std::function<void()> Executor::bind_state_copy(const OperationInstance& instanc
   };
 }
 
-std::function<void()> Executor::bind_step_work(const OperationInstance& instance,
-                                               const StepOp& whole) {
+std::function<void()> Executor::Body::bind_step_work(const OperationInstance& instance,
+                                                     const StepOp& whole) {
   const StepOp step = owned_part(whole);
   if (works_on_range(step.work) && step.range.size() == 0) return [] {};
   const auto flat = [&](Region region) {

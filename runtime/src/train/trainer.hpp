@@ -4,7 +4,9 @@
 #include <memory>
 #include <optional>
 
+#include "execute/arena.hpp"
 #include "execute/executor.hpp"
+#include "execute/groups.hpp"
 #include "program/lower.hpp"
 #include "runtime/execute/device.hpp"
 #include "runtime/weights/parameter_source.hpp"
