@@ -6,6 +6,7 @@
 #include "comm/collective_algorithms.hpp"
 #include "comm/schedule_builder.hpp"
 #include "core/error.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -32,15 +33,14 @@ std::vector<Extent> in_rank_order(Member me, Extent own, const std::vector<Exten
   std::vector<Extent> sources;
   sources.reserve(static_cast<std::size_t>(me.size));
   for (int rank = 0; rank < me.size; ++rank)
-    sources.push_back(
-        rank == me.rank ? own : shortened(others[static_cast<std::size_t>(rank)], own.count));
+    sources.push_back(rank == me.rank ? own : shortened(others[at(rank)], own.count));
   return sources;
 }
 
 std::vector<Extent> scratch_per_peer(ScheduleBuilder& builder, Member me, std::int64_t count) {
   std::vector<Extent> extents(static_cast<std::size_t>(me.size));
   for (int rank = 0; rank < me.size; ++rank)
-    if (rank != me.rank) extents[static_cast<std::size_t>(rank)] = builder.scratch(count);
+    if (rank != me.rank) extents[at(rank)] = builder.scratch(count);
   return extents;
 }
 
@@ -51,7 +51,7 @@ CollectiveSchedule one_shot(Member me, std::int64_t count) {
   std::vector<ScheduleBuilder::Request> requests;
   for (int k = 1; k < me.size; ++k) {
     const int peer = modulo(me.rank - k, me.size);
-    requests.push_back(builder.recv(peer, received[static_cast<std::size_t>(peer)]));
+    requests.push_back(builder.recv(peer, received[at(peer)]));
   }
   for (int k = 1; k < me.size; ++k)
     requests.push_back(builder.send(modulo(me.rank + k, me.size), input));
@@ -110,8 +110,7 @@ CollectiveSchedule direct(Member me, std::int64_t count, std::int64_t piece) {
     const Extent own = block_of(input, me.size, me.rank);
     for (int k = 1; k < me.size; ++k) {
       const int peer = modulo(me.rank - k, me.size);
-      requests.push_back(
-          builder.recv(peer, shortened(received[static_cast<std::size_t>(peer)], own.count)));
+      requests.push_back(builder.recv(peer, shortened(received[at(peer)], own.count)));
     }
     for (int k = 1; k < me.size; ++k) {
       const int peer = modulo(me.rank + k, me.size);
@@ -243,7 +242,7 @@ CollectiveSchedule direct_reduce_scatter(Member me, std::int64_t count, std::int
     const auto set = static_cast<std::size_t>(p) % kSets;
     for (int k = 1; k < me.size; ++k) {
       const int peer = modulo(me.rank - k, me.size);
-      const Extent to = received[set][static_cast<std::size_t>(peer)];
+      const Extent to = received[set][at(peer)];
       const Extent part = piece_of({Space::Input, 0, count}, piece, p);
       requests[set].push_back(builder.recv(peer, shortened(to, part.count)));
     }

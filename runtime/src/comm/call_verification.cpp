@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/dtype.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -25,8 +26,8 @@ std::string_view name_of_reduction(ReduceOp op) {
   return "?";
 }
 
-std::int64_t at(std::span<const std::int64_t> values, int index) {
-  return values[static_cast<std::size_t>(index)];
+std::int64_t field_of(std::span<const std::int64_t> values, int index) {
+  return values[at(index)];
 }
 
 /// One message each way with one rank.
@@ -45,14 +46,15 @@ std::int64_t bytes_of(const std::vector<std::int64_t>& values) {
 }  // namespace
 
 std::string CallSignature::describe() const {
-  const auto op = static_cast<program::CommOp>(at(fields, Operation));
+  const auto op = static_cast<program::CommOp>(field_of(fields, Operation));
   std::string text(program::name_of(op));
   if (op == program::CommOp::Barrier) return text;
-  text +=
-      fmt::format(", {} x {}", name_of(static_cast<DType>(at(fields, Type))), at(fields, Count));
+  text += fmt::format(", {} x {}", name_of(static_cast<DType>(field_of(fields, Type))),
+                      field_of(fields, Count));
   if (op == program::CommOp::AllReduce || op == program::CommOp::ReduceScatter)
-    text += fmt::format(", {}", name_of_reduction(static_cast<ReduceOp>(at(fields, Reduction))));
-  if (op == program::CommOp::Broadcast) text += fmt::format(", root {}", at(fields, Root));
+    text +=
+        fmt::format(", {}", name_of_reduction(static_cast<ReduceOp>(field_of(fields, Reduction))));
+  if (op == program::CommOp::Broadcast) text += fmt::format(", root {}", field_of(fields, Root));
   if (op == program::CommOp::AllToAllV)
     text += fmt::format(", sends {}, receives {}", fmt::join(send_counts, " "),
                         fmt::join(recv_counts, " "));
@@ -132,9 +134,8 @@ class VerifiedCollective final : public VerifiedOperation {
   void check(const std::vector<Exchange>& exchanges) const override {
     const auto size = static_cast<std::size_t>(group().me.size);
     std::vector<CallSignature> calls(size);
-    calls[static_cast<std::size_t>(group().me.rank)] = mine_;
-    for (const Exchange& exchange : exchanges)
-      calls[static_cast<std::size_t>(exchange.peer)] = unpack(exchange.theirs);
+    calls[at(group().me.rank)] = mine_;
+    for (const Exchange& exchange : exchanges) calls[at(exchange.peer)] = unpack(exchange.theirs);
     const bool agree = std::ranges::all_of(
         calls, [&](const CallSignature& call) { return call.fields == calls[0].fields; });
     if (agree && counts_match(calls)) return;
@@ -149,7 +150,7 @@ class VerifiedCollective final : public VerifiedOperation {
     const auto fields_end = message.begin() + CallSignature::kNumFields;
     const auto sends_end = fields_end + group().me.size;
     std::copy(message.begin(), fields_end, call.fields.begin());
-    if (at(call.fields, CallSignature::Operation) ==
+    if (field_of(call.fields, CallSignature::Operation) ==
         static_cast<std::int64_t>(program::CommOp::AllToAllV)) {
       call.send_counts.assign(fields_end, sends_end);
       call.recv_counts.assign(sends_end, message.end());

@@ -10,6 +10,7 @@
 #include "comm/host_operation.hpp"
 #include "comm/reduction.hpp"
 #include "core/error.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -125,8 +126,7 @@ std::unique_ptr<Communicator> HostCommunicator::create_group(std::span<const int
   group->me.size = static_cast<int>(ranks.size());
   group->me.rank = static_cast<int>(std::ranges::find(ranks, rank()) - ranks.begin());
   group->name = label;
-  for (const int member : ranks)
-    group->world_ranks.push_back(group_->world_ranks[static_cast<std::size_t>(member)]);
+  for (const int member : ranks) group->world_ranks.push_back(group_->world_ranks[at(member)]);
   group->engine = group_->engine;
   return std::make_unique<HostCommunicator>(std::move(group), options_);
 }

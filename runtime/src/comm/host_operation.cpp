@@ -7,6 +7,7 @@
 
 #include "comm/reduction.hpp"
 #include "core/error.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::runtime {
 
@@ -28,18 +29,18 @@ void RequestSet::start_send(int request, const void* data, std::int64_t bytes,
   Channel& channel = *envelope.group.channel;
   const Channel::Request made = channel.start_send(envelope.peer, envelope.tag, data, bytes,
                                                    {envelope.operation, envelope.group.name});
-  requests_[static_cast<std::size_t>(request)] = {&channel, made, false, envelope.peer, bytes};
+  requests_[at(request)] = {&channel, made, false, envelope.peer, bytes};
 }
 
 void RequestSet::start_recv(int request, void* data, std::int64_t bytes, const Envelope& envelope) {
   Channel& channel = *envelope.group.channel;
   const Channel::Request made = channel.start_recv(envelope.peer, envelope.tag, data, bytes,
                                                    {envelope.operation, envelope.group.name});
-  requests_[static_cast<std::size_t>(request)] = {&channel, made, true, envelope.peer, bytes};
+  requests_[at(request)] = {&channel, made, true, envelope.peer, bytes};
 }
 
 bool RequestSet::test(int request, const HostGroup& group, const std::string& operation) {
-  Started& started = requests_[static_cast<std::size_t>(request)];
+  Started& started = requests_[at(request)];
   if (started.channel == nullptr) return true;
   Channel& channel = *std::exchange(started.channel, nullptr);  // an error ends the request, too
   const std::optional<std::int64_t> bytes =

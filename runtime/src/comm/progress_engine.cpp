@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "comm/host_operation.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -101,8 +102,7 @@ class ObservedWait {
     begun_ = true;
     const auto peer = operation_.peer();
     const auto& world_ranks = operation_.group().world_ranks;
-    observer_->wait_begins(peer ? std::optional(world_ranks[static_cast<std::size_t>(*peer)])
-                                : std::nullopt);
+    observer_->wait_begins(peer ? std::optional(world_ranks[at(*peer)]) : std::nullopt);
   }
 
  private:

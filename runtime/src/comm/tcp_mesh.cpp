@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "core/index.hpp"
 #include "runtime/comm/communicator.hpp"
 
 namespace meshplan::runtime {
@@ -82,7 +83,7 @@ TcpMesh::Request TcpMesh::send(int peer, Label label, const void* data, std::int
     finish(request, bytes);
     return request;
   }
-  Peer& to = peers_[static_cast<std::size_t>(peer)];
+  Peer& to = peers_[at(peer)];
   if (to.closed) {
     slots_[request].state = State::Failed;
     return request;
@@ -99,7 +100,7 @@ TcpMesh::Request TcpMesh::send(int peer, Label label, const void* data, std::int
 
 TcpMesh::Request TcpMesh::recv(int peer, Label label, void* data, std::int64_t bytes) {
   const Request request = new_request(peer);
-  Peer& from = peers_[static_cast<std::size_t>(peer)];
+  Peer& from = peers_[at(peer)];
   const Posted posted{label, static_cast<std::byte*>(data), bytes, request};
   if (take_unexpected(from, posted)) return request;
   if (from.closed)
@@ -116,14 +117,13 @@ TcpMesh::Outcome TcpMesh::test(Request request) {
   slots_[request].state = State::Free;
   free_slots_.push_back(request);
   if (slot.state == State::Failed)
-    return {.failed = peers_[static_cast<std::size_t>(slot.peer)].why_closed,
-            .bytes = std::nullopt};
+    return {.failed = peers_[at(slot.peer)].why_closed, .bytes = std::nullopt};
   return {.failed = std::nullopt, .bytes = slot.bytes};
 }
 
 void TcpMesh::abandon(Request request) noexcept {
   const Slot slot = slots_[request];
-  Peer& peer = peers_[static_cast<std::size_t>(slot.peer)];
+  Peer& peer = peers_[at(slot.peer)];
   std::erase_if(peer.posted, [&](const Posted& posted) { return posted.request == request; });
   if (peer.incoming.posted && peer.incoming.posted->request == request)
     peer.incoming.posted.reset();  // the rest is thrown away
@@ -140,7 +140,7 @@ void TcpMesh::abandon(Request request) noexcept {
 // ---------------------------------------------------------------- matching
 
 void TcpMesh::deliver_to_self(Label label, const void* data, std::int64_t bytes) {
-  Peer& self = peers_[static_cast<std::size_t>(rank_)];
+  Peer& self = peers_[at(rank_)];
   const auto match = std::ranges::find(self.posted, label, &Posted::label);
   if (match == self.posted.end()) {
     const auto* begin = static_cast<const std::byte*>(data);
@@ -368,7 +368,7 @@ class TcpChannel final : public Channel {
   }
 
  private:
-  int world_rank(int peer) const { return world_ranks_[static_cast<std::size_t>(peer)]; }
+  int world_rank(int peer) const { return world_ranks_[at(peer)]; }
 
   std::shared_ptr<TcpMesh> mesh_;
   std::uint64_t group_;

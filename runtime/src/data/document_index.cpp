@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/index.hpp"
 #include "runtime/data/data.hpp"
 
 namespace meshplan::runtime {
@@ -35,7 +36,7 @@ DocumentIndex::DocumentIndex(const TokenFile& file, TokenRange part,
 
 std::int64_t DocumentIndex::first_token(std::int64_t sequence, int document) const {
   const std::vector<std::int64_t>& documents = documents_[static_cast<std::size_t>(sequence)];
-  return begins_[static_cast<std::size_t>(documents[static_cast<std::size_t>(document)])];
+  return begins_[static_cast<std::size_t>(documents[at(document)])];
 }
 
 }  // namespace meshplan::runtime

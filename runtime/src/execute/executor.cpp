@@ -7,6 +7,7 @@
 
 #include "bind/gradient_scale.hpp"
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "execute/executor_body.hpp"
 
 namespace meshplan::runtime {
@@ -118,9 +119,9 @@ std::string Executor::Body::status_of(const OperationInstance& instance) const {
   std::string text = fmt::format("stage {}", program_.role.stage);
   if (instance.microbatch >= 0) text += fmt::format(", micro-batch {}", instance.microbatch);
   if (instance.layer >= 0) {
-    const auto& layer = program_.layers[static_cast<std::size_t>(instance.layer)];
+    const auto& layer = program_.layers[at(instance.layer)];
     text += layer.layer ? fmt::format(", layer {}", *layer.layer)
-                        : ", " + program_.blocks[static_cast<std::size_t>(layer.block)].name;
+                        : ", " + program_.blocks[at(layer.block)].name;
   }
   return text + ", " + operation.name;
 }
@@ -156,9 +157,9 @@ std::byte* Executor::Body::memory_of(const OperationInstance& instance, program:
 
 /// Those of the plan, unless the router has sent more rows than it has buffers for.
 Executor::Body::Calls& Executor::Body::calls_of(int index) {
-  Bound& bound = bound_[static_cast<std::size_t>(index)];
+  Bound& bound = bound_[at(index)];
   if (room_ == nullptr || !room_->holds_rows_of(index)) return bound.planned;
-  const OperationInstance& instance = program_.instances[static_cast<std::size_t>(index)];
+  const OperationInstance& instance = program_.instances[at(index)];
   bound.moved = bind_calls(instance, room_->sizes_of(instance));
   return bound.moved;
 }
@@ -213,12 +214,12 @@ const float* Executor::Body::expert_load(int row) const {
 }
 
 void Executor::Body::start(int index) {
-  Bound& bound = bound_[static_cast<std::size_t>(index)];
+  Bound& bound = bound_[at(index)];
   if (status_ != nullptr) status_->set(bound.status);
   Calls& calls = calls_of(index);
   if (bound.queue != nullptr) bound.group->queue_on(bound.queue);
   if (bound.host_driven) {
-    if (tracing_) intervals_[static_cast<std::size_t>(index)].start_s = monotonic_seconds();
+    if (tracing_) intervals_[at(index)].start_s = monotonic_seconds();
     bound.handle = calls.communicate();
     return;
   }
@@ -233,11 +234,11 @@ void Executor::Body::start(int index) {
 }
 
 void Executor::Body::await(int index) {
-  Bound& bound = bound_[static_cast<std::size_t>(index)];
+  Bound& bound = bound_[at(index)];
   if (status_ != nullptr) status_->set(bound.status);
   bound.handle.wait();
   bound.handle = Handle();
-  if (tracing_) intervals_[static_cast<std::size_t>(index)].end_s = monotonic_seconds();
+  if (tracing_) intervals_[at(index)].end_s = monotonic_seconds();
 }
 
 /// The first run is a warm-up: libraries choose their kernels and load them.
@@ -279,8 +280,7 @@ StepOutcome Executor::Body::run(const StepBatch& batch, const StepSettings& sett
         break;
       }
       case Issue::Kind::EndRegion:
-        if (capture == Capture::Now)
-          graphs_[static_cast<std::size_t>(issue.instance)] = device_.end_capture();
+        if (capture == Capture::Now) graphs_[at(issue.instance)] = device_.end_capture();
         break;
     }
     if (room_ != nullptr) room_->issued(i);

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "core/printable.hpp"
 #include "core/units.hpp"
 #include "guard/become_guardian.hpp"
@@ -163,7 +164,7 @@ class Guardian {
     const StatusSlot& slot = *rank.slot;
     RankView view;
     view.rank = slot.rank.load();
-    view.host = config_.host_of_rank[static_cast<std::size_t>(view.rank)];
+    view.host = config_.host_of_rank[at(view.rank)];
     view.pid = rank.process.pid();
     view.state = slot.state.load();
     view.awaited_rank = slot.awaited_rank.load();
@@ -436,7 +437,7 @@ class Guardian {
     if (message.rank < 0 || message.rank >= static_cast<int>(config_.host_of_rank.size())) return;
     RankView view;
     view.rank = message.rank;
-    view.host = config_.host_of_rank[static_cast<std::size_t>(message.rank)];
+    view.host = config_.host_of_rank[at(message.rank)];
     view.pid = message.pid;
     view.state = message.state;
     view.awaited_rank = message.awaited_rank;

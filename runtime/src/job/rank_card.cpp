@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/hash.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -59,7 +60,7 @@ JobLayout layout_of(int rank, std::span<const RankCard> cards) {
     const auto [place, is_new] =
         machines.try_emplace(card.machine, static_cast<int>(machines.size()));
     if (is_new) cores.push_back(card.cores);
-    cpu_set_t& all = cores[static_cast<std::size_t>(place->second)];
+    cpu_set_t& all = cores[at(place->second)];
     CPU_OR(&all, &all, &card.cores);
     layout.machine_of_rank.push_back(place->second);
     layout.host_of_rank.emplace_back(card.host);

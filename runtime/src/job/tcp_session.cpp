@@ -16,6 +16,7 @@
 
 #include "comm/tcp_mesh.hpp"
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "core/words.hpp"
 #include "job/rank_card.hpp"
 #include "meet/handshake.hpp"
@@ -69,7 +70,7 @@ class Links {
 
   /// Calls the lower ranks, then hears the higher ones: each rank answers once it has called.
   std::vector<Socket> connect() {
-    for (int peer = 0; peer < rank_; ++peer) links_[static_cast<std::size_t>(peer)] = call(peer);
+    for (int peer = 0; peer < rank_; ++peer) links_[at(peer)] = call(peer);
     hear_higher_ranks();
     return std::move(links_);
   }
@@ -90,7 +91,7 @@ class Links {
   }
 
   Socket call(int peer) const {
-    const Contact& to = contacts_[static_cast<std::size_t>(peer)];
+    const Contact& to = contacts_[at(peer)];
     const Identity identity{.from = rank_, .to = peer, .size = size(), .purpose = Purpose::Mesh};
     constexpr Seconds kToReach{10.0};
     constexpr auto kBeforeNext = std::chrono::milliseconds(20);
@@ -131,9 +132,8 @@ class Links {
       ::poll(polled.data(), polled.size(), std::min(kAWhileMs, deadline_.left_ms()));
       for (Guest& guest : door.guests()) {
         const int from = guest.identity.from;
-        if (from <= rank_ || from >= size() || links_[static_cast<std::size_t>(from)].is_open())
-          continue;
-        links_[static_cast<std::size_t>(from)] = std::move(guest.socket);
+        if (from <= rank_ || from >= size() || links_[at(from)].is_open()) continue;
+        links_[at(from)] = std::move(guest.socket);
         --left;
       }
     }

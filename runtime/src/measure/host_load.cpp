@@ -9,6 +9,7 @@
 #include <string>
 #include <unistd.h>
 
+#include "core/index.hpp"
 #include "runtime/execute/device.hpp"
 #include "runtime/os/host_info.hpp"
 
@@ -85,7 +86,7 @@ void HostLoad::measure(Communicator& world, program::MachineSpeed& speed) {
   for (int machine = 0; machine < layout_.num_machines(); ++machine) {
     const double* of = figures.data() + kFigures * static_cast<std::size_t>(machine);
     const int ranks = static_cast<int>(layout_.ranks_on(machine).size());
-    const int cores = layout_.cores_of_machine[static_cast<std::size_t>(machine)];
+    const int cores = layout_.cores_of_machine[at(machine)];
     const double others = other_cores({of[0], of[1]}, of[2], of[3] / ranks, cores);
     if (speed.cores > 0 && others <= speed.other_cores) continue;
     speed.other_cores = others;

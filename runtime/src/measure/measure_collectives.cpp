@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "measure/cold_memory.hpp"
 #include "measure/message_sweep.hpp"
 #include "measure/timed_group.hpp"
@@ -40,8 +41,7 @@ std::pair<int, int> busiest_machine(const JobLayout& layout) {
   std::pair<int, int> busiest{0, 0};
   for (int machine = 0; machine < layout.num_machines(); ++machine) {
     const int ranks = static_cast<int>(layout.ranks_on(machine).size());
-    if (ranks > busiest.first)
-      busiest = {ranks, layout.cores_of_machine[static_cast<std::size_t>(machine)]};
+    if (ranks > busiest.first) busiest = {ranks, layout.cores_of_machine[at(machine)]};
   }
   return busiest;
 }

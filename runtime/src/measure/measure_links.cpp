@@ -2,6 +2,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/index.hpp"
 #include "measure/measure_collectives.hpp"
 #include "measure/message_sweep.hpp"
 #include "measure/timed_group.hpp"
@@ -59,9 +60,7 @@ MeasuredMessages<LinkSample> measure_links(const MeasuredWorld& world, const Job
   }
   const MessageSweep sweep(world, series, sizes, options);
   MeasuredMessages<LinkSample> measured{.samples = {}, .quietness = sweep.quietness()};
-  const auto machine = [&](int rank) {
-    return layout.machine_of_rank[static_cast<std::size_t>(rank)];
-  };
+  const auto machine = [&](int rank) { return layout.machine_of_rank[at(rank)]; };
   for (std::size_t pair = 0; pair < pairs.size(); ++pair)
     for (std::size_t size = 0; size < sizes.size(); ++size) {
       if (!sweep.timed(pair, size)) continue;

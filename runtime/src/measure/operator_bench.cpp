@@ -6,6 +6,7 @@
 
 #include "bind/operator_binding.hpp"
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "measure/balanced_routing.hpp"
 #include "measure/cold_memory.hpp"
 #include "program/capture.hpp"
@@ -173,12 +174,11 @@ class OperatorBench::Operands {
   };
 
   const program::Block& block() const {
-    const auto& layer = job_.program->layers[static_cast<std::size_t>(job_.instance->layer)];
-    return job_.program->blocks[static_cast<std::size_t>(layer.block)];
+    const auto& layer = job_.program->layers[at(job_.instance->layer)];
+    return job_.program->blocks[at(layer.block)];
   }
   ValueId root(ValueId id) const {
-    while (block().values[static_cast<std::size_t>(id)].alias)
-      id = *block().values[static_cast<std::size_t>(id)].alias;
+    while (block().values[at(id)].alias) id = *block().values[at(id)].alias;
     return id;
   }
 
@@ -192,7 +192,7 @@ class OperatorBench::Operands {
     std::vector<Operand> operands;
     const program::Operation& operation = program::operation_of(*job_.program, *job_.instance);
     const auto add = [&](ValueId id) {
-      const program::Value& value = block().values[static_cast<std::size_t>(root(id))];
+      const program::Value& value = block().values[at(root(id))];
       if (std::ranges::find(operands, root(id), &Operand::root) != operands.end()) return;
       const std::int64_t count = elements_of(value);
       operands.push_back(

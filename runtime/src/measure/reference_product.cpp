@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/index.hpp"
 #include "runtime/execute/device.hpp"
 
 namespace meshplan::runtime {
@@ -79,7 +80,7 @@ double ReferenceProduct::mean_seconds(Seconds time) {
 void measure_reference(ReferenceProduct& product, Communicator& world, const JobLayout& layout,
                        Seconds time, program::MachineSpeed& speed) {
   const std::vector<int> ranks = layout.ranks_on(layout.machine());
-  const int cores = layout.cores_of_machine[static_cast<std::size_t>(layout.machine())];
+  const int cores = layout.cores_of_machine[at(layout.machine())];
   const auto own = std::ranges::find(ranks, layout.rank) - ranks.begin();
   world.barrier().wait();
   double figures[2] = {0, 0};  // sum of seconds, ranks that measured
@@ -94,9 +95,8 @@ void measure_reference(ReferenceProduct& product, Communicator& world, const Job
   speed.reference_ranks = 1;
   for (int machine = 0; machine < layout.num_machines(); ++machine)
     speed.reference_ranks =
-        std::max(speed.reference_ranks,
-                 std::min(static_cast<int>(layout.ranks_on(machine).size()),
-                          layout.cores_of_machine[static_cast<std::size_t>(machine)]));
+        std::max(speed.reference_ranks, std::min(static_cast<int>(layout.ranks_on(machine).size()),
+                                                 layout.cores_of_machine[at(machine)]));
 }
 
 }  // namespace meshplan::runtime

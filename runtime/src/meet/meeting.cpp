@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "meet/handshake.hpp"
 #include "meet/same_user.hpp"
 
@@ -152,7 +153,7 @@ class Host {
                          who.size, place_.world_size);
     if (who.from < 1 || who.from >= place_.world_size)
       return fmt::format("a process came as rank {} of {}", who.from, place_.world_size);
-    if (members_[static_cast<std::size_t>(who.from)])
+    if (members_[at(who.from)])
       return fmt::format("two processes were started as RANK {}", who.from);
     return "";
   }

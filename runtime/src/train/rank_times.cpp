@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -76,12 +77,12 @@ void add_stretch(const std::vector<const Piece*>& active, double seconds, RankTi
     }
   }
   if (computing != nullptr) {
-    times.phases_s[static_cast<std::size_t>(computing->phase)] += seconds;
+    times.phases_s[at(computing->phase)] += seconds;
     for (std::size_t group = 0; group < times.hidden_s.size(); ++group)
       if ((groups >> group & 1U) != 0) times.hidden_s[group] += seconds;
   } else if (awaited != nullptr) {
     times.phases_s[Communication] += seconds;
-    times.exposed_s[static_cast<std::size_t>(awaited->group)] += seconds;
+    times.exposed_s[at(awaited->group)] += seconds;
   }
 }
 
@@ -121,7 +122,7 @@ RankTimes RankTimer::measure(std::span<const Interval> intervals, double step_s)
   for (std::size_t i = 0; i < intervals.size(); ++i) {
     const auto [start, end] = intervals[i];
     const Kind& kind = kinds_[i];
-    if (kind.bucket >= 0) times.buckets_s[static_cast<std::size_t>(kind.bucket)] = end - start;
+    if (kind.bucket >= 0) times.buckets_s[at(kind.bucket)] = end - start;
     pieces.push_back({start, end, kind.phase, kind.group});
     boundaries.push_back(start);
     boundaries.push_back(end);

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "program/cost.hpp"
 #include "runtime/guard/status_board.hpp"
 #include "runtime/os/host_info.hpp"
@@ -109,7 +110,7 @@ void StepWatch::exchange(const program::RowsBeyondPlan& own_rows, double own_sec
 }
 
 double StepWatch::figure(int rank, std::size_t which) const {
-  return all_[static_cast<std::size_t>(rank) * own_.size() + which];
+  return all_[at(rank) * own_.size() + which];
 }
 
 double StepWatch::computing_s(int rank) const {

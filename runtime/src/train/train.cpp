@@ -10,6 +10,7 @@
 #include "bind/gradient_scale.hpp"
 #include "core/error.hpp"
 #include "core/hash.hpp"
+#include "core/index.hpp"
 #include "core/statistics.hpp"
 #include "runtime/data/data.hpp"
 #include "runtime/guard/status_board.hpp"
@@ -57,7 +58,7 @@ double clock_offset(Communicator& world) {
   double stamp = 0;
   const MutableBuffer buffer{&stamp, 1, DType::F64};
   for (int peer = 1; peer < world.size(); ++peer) {
-    if (keys[static_cast<std::size_t>(peer)] == keys.front()) continue;
+    if (keys[at(peer)] == keys.front()) continue;
     for (int round = 0; round < kRounds; ++round) {
       if (world.rank() == peer) {
         const double sent = monotonic_seconds();

@@ -10,6 +10,7 @@
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
+#include "core/index.hpp"
 #include "program/address.hpp"
 #include "program/shard_layout.hpp"
 #include "runtime/job/run_rank.hpp"
@@ -74,9 +75,8 @@ void ReplicaVerifier::add_owned_boxes() {
   const auto runs = program::owned_runs(program, Region::Weights, trainer_.shard_place());
   for (std::size_t i = 0; i < program.parameters.size(); ++i) {
     const program::Parameter& parameter = program.parameters[i];
-    const program::HeldRun owned =
-        program::clipped(runs[static_cast<std::size_t>(parameter.bucket)],
-                         {parameter.offset, parameter.offset + parameter.elements()});
+    const program::HeldRun owned = program::clipped(
+        runs[at(parameter.bucket)], {parameter.offset, parameter.offset + parameter.elements()});
     if (owned.range.size() == 0) continue;
     const auto pieces = program::matrix_pieces(parameter, trainer_.groups().coordinates());
     if (pieces.empty()) continue;
@@ -96,9 +96,9 @@ std::uint64_t ReplicaVerifier::hash_of(const Box& box, Region region) const {
   const program::Program& program = trainer_.program();
   const program::Parameter& parameter = program.parameters[box.parameter];
   const std::int64_t element = program::element_bytes(program, region);
-  const std::int64_t offset = program::element_offset(
-      program.plan, region, program.buckets[static_cast<std::size_t>(parameter.bucket)],
-      box.owned.begin, trainer_.shard_place());
+  const std::int64_t offset =
+      program::element_offset(program.plan, region, program.buckets[at(parameter.bucket)],
+                              box.owned.begin, trainer_.shard_place());
   std::vector<std::byte> values(static_cast<std::size_t>(box.owned.size() * element));
   trainer_.device().backend().copy_to_host(
       values.data(), trainer_.arena().region(region) + offset * element, std::ssize(values));

@@ -13,6 +13,7 @@
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
+#include "core/index.hpp"
 #include "core/paths.hpp"
 #include "execute/arena.hpp"
 #include "kernels/backend.hpp"
@@ -211,8 +212,7 @@ CheckpointManifest CheckpointWriter::write_share(const std::string& folder) cons
   std::vector<SafeTensorSpec> specs;
   std::map<std::string, int> times;  // a share may hold several boxes of a parameter
   const auto tensor_of = [&](const SnapshotState& snapshot, const HeldPiece& piece) {
-    const program::Parameter& parameter =
-        program_.parameters[static_cast<std::size_t>(piece.parameter)];
+    const program::Parameter& parameter = program_.parameters[at(piece.parameter)];
     const int time = times[snapshot.state.name + parameter.name]++;
     const std::string name = snapshot.state.name + "." + parameter.name;
     if (time == 0)

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "models/graph.hpp"
 
 namespace meshplan::runtime {
@@ -319,8 +320,7 @@ std::vector<GlobalParameter> global_parameters(const models::ModelSpec& spec) {
   std::vector<GlobalParameter> parameters;
   append_layer(graph.embedding, "embedding.", parameters);
   for (std::size_t i = 0; i < graph.layer_kind.size(); ++i)
-    append_layer(graph.kinds[static_cast<std::size_t>(graph.layer_kind[i])],
-                 fmt::format("layers.{}.", i), parameters);
+    append_layer(graph.kinds[at(graph.layer_kind[i])], fmt::format("layers.{}.", i), parameters);
   append_layer(graph.head, "head.", parameters);
   if (graph.tied_embeddings)
     std::erase_if(parameters,

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/hash.hpp"
+#include "core/index.hpp"
 #include "program/shard_layout.hpp"
 
 namespace meshplan::runtime {
@@ -105,7 +106,7 @@ void fill_frozen(const program::Program& program, const program::Coordinates& pl
     if (!parameter.frozen) continue;
     float* whole = staging.take(parameter.elements());
     fill(program, parameter, place, seed, backend, whole);
-    const program::Bucket& bucket = program.buckets[static_cast<std::size_t>(parameter.bucket)];
+    const program::Bucket& bucket = program.buckets[at(parameter.bucket)];
     const std::int64_t offset =
         program::element_offset(program.plan, Region::Weights, bucket, parameter.offset, {});
     backend.run(kernels::Convert{.count = parameter.elements(),

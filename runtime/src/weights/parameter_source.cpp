@@ -3,6 +3,7 @@
 #include <functional>
 #include <span>
 
+#include "core/index.hpp"
 #include "execute/arena.hpp"
 #include "program/compression.hpp"
 #include "weights/checkpoint_layout.hpp"
@@ -28,7 +29,7 @@ class LostGradients {
     bool found = false;
     std::vector<float> read(sum_.size(), 0.0F);
     for (const HeldPiece& piece : pieces_) {
-      const std::string& name = program_.parameters[static_cast<std::size_t>(piece.parameter)].name;
+      const std::string& name = program_.parameters[at(piece.parameter)].name;
       if (!source_.has(state, name)) continue;
       found = true;
       source_.read(state, name,
@@ -68,7 +69,7 @@ void load_compression_errors(const program::Program& program, const program::Coo
                              const program::ShardPlace& shard, ParameterSource& source,
                              kernels::Backend& backend, const Arena& arena) {
   for (int b = 0; b < static_cast<int>(program.buckets.size()); ++b) {
-    const program::Bucket& bucket = program.buckets[static_cast<std::size_t>(b)];
+    const program::Bucket& bucket = program.buckets[at(b)];
     if (!program::is_compressed(program.plan, bucket)) continue;
     const int replica = program::part_of(bucket, shard);
     LostGradients lost(program, place, program::compressed_range(bucket, shard), source);

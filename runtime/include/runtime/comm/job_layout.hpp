@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "core/index.hpp"
+
 namespace meshplan::runtime {
 
 /// Which rank of the job runs where. Machines are told apart by their running kernel, not by host
@@ -15,7 +17,7 @@ struct JobLayout {
 
   int size() const { return static_cast<int>(machine_of_rank.size()); }
   int num_machines() const { return static_cast<int>(cores_of_machine.size()); }
-  int machine() const { return machine_of_rank[static_cast<std::size_t>(rank)]; }
+  int machine() const { return machine_of_rank[at(rank)]; }
   /// World ranks on a machine, ascending.
   std::vector<int> ranks_on(int machine) const;
   /// More ranks than cores on this rank's machine: who waits must give up its core.

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/index.hpp"
 #include "kernels/backend.hpp"
 #include "kernels/product_tuning.hpp"
 #include "program/calibration.hpp"
@@ -127,9 +128,7 @@ class HostDevice final : public Device {
   std::unique_ptr<CapturedGraph> end_capture() override;
   void synchronize() override { backend_.synchronize(); }
   void stamp(int number, program::Lane lane) override;
-  double stamp_seconds(int number) const override {
-    return stamps_[static_cast<std::size_t>(number)];
-  }
+  double stamp_seconds(int number) const override { return stamps_[at(number)]; }
 
  private:
   kernels::Backend& backend_;
