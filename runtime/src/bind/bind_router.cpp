@@ -14,7 +14,7 @@ kernels::RouterScore score_of(const models::RouterSpec& router) {
                                                       : kernels::RouterScore::Sigmoid;
 }
 
-/// Of a token's balance loss: a X / (K S), see kernels::RouterLosses.
+/// The weight of a token's balance loss: a X / (K S), see kernels::RouterLosses.
 float balance_weight(const models::OpAttributes& a, std::int64_t seq_len) {
   return static_cast<float>(a.router.aux_loss_coefficient * a.num_experts /
                             (static_cast<double>(a.top_k) * static_cast<double>(seq_len)));
@@ -141,7 +141,7 @@ std::function<void()> OperatorBinder::Body::bind_router_input_grad(const Operand
                   .dx_stride = hidden}));
 }
 
-/// Of the step by expert, or of each sequence.
+/// The load of each expert over the step, or of each sequence.
 std::function<void()> OperatorBinder::Body::bind_router_load(const Operands& o) {
   const std::vector<std::int64_t> choices = o.in_shape(0);
   kernels::ExpertLoad call{.tokens = choices[0],

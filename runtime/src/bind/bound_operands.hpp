@@ -85,7 +85,7 @@ struct OperatorBinder::Body::Operands {
   DType dtype() const { return program.plan.workload.precision; }
 
  private:
-  /// Of the layer's parameter `index`, or of any other.
+  /// The gradient of the layer's parameter `index`, or of any other.
   float* gradient(int index, bool same) const {
     for (std::size_t i = 0; i < operation.outputs.size(); ++i) {
       const program::Value& made = value(operation.outputs[i]);

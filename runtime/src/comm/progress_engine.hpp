@@ -50,7 +50,7 @@ class ProgressEngine {
   ProgressEngine(const ProgressEngine&) = delete;
   ProgressEngine& operator=(const ProgressEngine&) = delete;
 
-  /// Of the rank's own thread; all that follows is called with it held. Recursive: an operation may
+  /// The rank's own thread takes it, and holds it in all that follows. Recursive: an operation may
   /// own another one.
   using Lock = std::unique_lock<std::recursive_mutex>;
   Lock lock();

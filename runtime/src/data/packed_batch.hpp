@@ -10,7 +10,7 @@
 
 namespace meshplan::runtime {
 
-/// Of a packed sequence: where its documents lie, and token and target of each position. A position
+/// A packed sequence: where its documents lie, and token and target of each position. A position
 /// whose token ends its document, or that is padding, has target -1: it does not count in the loss.
 struct PackedTokens {
   program::PackedSequence documents;

@@ -376,7 +376,7 @@ class Tokenizer::Implementation {
       added_ids_.push_back(token.id);
       added_starts_ += token.content.front();
     }
-    // Of several that match at one place, the longest is meant.
+    // Where several match at one place, the longest is meant.
     std::ranges::stable_sort(added_, std::ranges::greater{},
                              [](const AddedToken& token) { return token.content.size(); });
   }

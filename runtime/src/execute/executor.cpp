@@ -139,7 +139,7 @@ void Executor::Body::bind_communication(const Operation& operation, Bound& bound
   bound.host_driven = device_.rules().communications == program::CommunicationDriver::Host;
 }
 
-/// Of anything but step work.
+/// Binds anything but step work.
 Executor::Body::Calls Executor::Body::bind_calls(const OperationInstance& instance,
                                                  const models::SymbolValues& sizes) {
   const Operation& operation = program::operation_of(program_, instance);

@@ -14,7 +14,7 @@ using program::StepWork;
 
 namespace {
 
-/// Of the tp (of experts': etp) ranks that hold the same gradients, which one is this?
+/// Which of the tp ranks (etp ranks for experts) that hold the same gradients is this?
 int copy_of(const program::Coordinates& place, const StepOp& step) {
   return (step.expert ? place.etp : place.tp) % step.tp_copies;
 }
@@ -34,7 +34,7 @@ program::Address unreduced(const program::Program& program, const OperationInsta
 
 }  // namespace
 
-/// Of the ranks that hold the same, is this the one whose share of a sum over all ranks counts?
+/// Several ranks hold the same: is this the one whose share of a sum over all ranks counts?
 bool Executor::Body::counts_here(const StepOp& step) const {
   if (!step.first_replica_only) return true;
   if (step.bucket) {

@@ -52,7 +52,7 @@ class ExpertRoom {
   /// A value of a visit, which is layer * micro-batches + micro-batch.
   using Key = std::pair<std::size_t, program::ValueId>;
 
-  /// Of a value, over a step.
+  /// Who uses a value over a step.
   struct Uses {
     std::size_t last_issue = 0;
     std::vector<program::Lane> lanes;

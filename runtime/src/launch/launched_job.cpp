@@ -190,7 +190,8 @@ void LaunchedJob::supervise() {
       end_after(kGraceOfMpiexec, helper.what);
   if (desk_.rank_failed() || !desk_.lost().empty()) end_after(kGraceOfMpiexec, "");
   if (!end_at_ || Clock::now() < *end_at_ || forced_) return;
-  // Of lost ranks only now: on a busy machine some say their first word long after one is lost.
+  // Lost ranks are named only now: on a busy machine some say their first word long after one is
+  // lost.
   say(cause_at_end_.empty() ? cause_of_loss() : cause_at_end_);
   forced_ = true;
   ::kill(mpiexec_, SIGKILL);  // its proxies see that, on every host, and end their ranks
@@ -212,7 +213,7 @@ bool LaunchedJob::has_own_ranks() const {
   return spec_.hosts.empty() || std::ranges::any_of(spec_.hosts, is_here);
 }
 
-/// Of ranks that nobody watched yet; empty if one has said why.
+/// Why ranks were lost that nobody watched yet; empty if one has said why.
 std::string LaunchedJob::cause_of_loss() const {
   constexpr std::size_t kMost = 4;
   if (desk_.rank_failed() || desk_.lost().empty()) return {};

@@ -41,7 +41,7 @@ class LauncherLine {
   bool say(LauncherMessage::Kind kind, int rank, const std::string& text = "");
   /// Has the launcher ended?
   bool lost();
-  /// Of the launcher; 0 if unconnected.
+  /// The launcher's process; 0 if unconnected.
   int launcher() const { return launcher_; }
   void hang_up();
 

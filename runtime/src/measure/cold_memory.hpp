@@ -11,7 +11,7 @@ namespace meshplan::runtime {
 /// More than the caches of a processor that one rank may hold.
 constexpr std::int64_t kColdHostBytes = 96 << 20;
 
-/// Of a GPU twice its cache. @param device  null: host memory
+/// Twice the cache of a GPU. @param device  null: host memory
 inline std::int64_t cold_bytes(const Device* device) {
   if (device == nullptr || !device->gpu()) return kColdHostBytes;
   return std::max(kColdHostBytes, static_cast<std::int64_t>(2 * device->gpu()->cache_bytes));

@@ -66,8 +66,9 @@ HostLoad::HostLoad(const JobLayout& layout)
       since_s_(monotonic_seconds()) {}
 
 void HostLoad::measure(Communicator& world, program::MachineSpeed& speed) {
-  // Of each machine, summed over its ranks: busy and all seconds of the cores that each may run on
-  // (these are the same for all or each rank's own), seconds of the ranks, and how long it took.
+  // Figures of each machine, summed over its ranks: busy and all seconds of the cores that each may
+  // run on (these are the same for all or each rank's own), seconds of the ranks, and how long it
+  // took.
   constexpr std::size_t kFigures = 4;
   std::vector<double> figures(kFigures * static_cast<std::size_t>(layout_.num_machines()));
   const CoreSeconds now = own_cores();

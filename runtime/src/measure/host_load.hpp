@@ -10,7 +10,7 @@
 
 namespace meshplan::runtime {
 
-/// Of some cores together, since the machine started.
+/// Time of some cores together, since the machine started.
 struct CoreSeconds {
   double busy = 0;  // running anything, also what a hypervisor ran instead ("steal")
   double all = 0;

@@ -19,7 +19,7 @@ namespace {
 
 using program::Program;
 
-/// Of one visit.
+/// Fewest samples of one visit.
 constexpr int kFewest = 2;
 
 void broadcast(Communicator& world, double* values, std::int64_t count) {
@@ -132,7 +132,7 @@ class OperatorRounds {
     return samples;
   }
 
-  /// Of one rank alone and of all at once: these wait for each other in a step, so for each visit
+  /// Noise of one rank alone and of all at once. Ranks wait for each other in a step, so of a visit
   /// the slowest counts.
   std::pair<double, double> noise() {
     if (options_.reference == nullptr) return {0, 0};

@@ -32,7 +32,7 @@ class MessageSweep {
   bool timed(std::size_t series, std::size_t size) const { return slowest_[at(series, size)] > 0; }
   /// @throws InvariantError on a rank that is no member
   Estimate estimate(std::size_t series, std::size_t size) const;
-  /// Of the first rank, which is a member of most groups. Collective over the world.
+  /// What the first rank saw, which is a member of most groups. Collective over the world.
   program::Quietness quietness() const;
 
  private:

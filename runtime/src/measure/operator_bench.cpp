@@ -251,7 +251,7 @@ class OperatorBench::Operands {
            storage == Storage::BatchOrder;
   }
 
-  /// Of documents as the workload expects them, on the first rank.
+  /// Writes what the first rank reads of documents as the workload expects them.
   void fill_documents(kernels::Backend& backend, std::byte* at, const Operand& operand) const {
     const program::Plan& plan = job_.program->plan;
     const program::Documents& documents = plan.workload.documents;

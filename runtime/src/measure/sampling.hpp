@@ -81,7 +81,7 @@ class SampleSet {
 
 struct RoundOptions {
   int rounds = 3;  // of all cases, so that a burst of another process meets one of several
-  /// Of the rounds: no visit starts after it. The order of the cases decides what is left out.
+  /// The rounds start no visit after it. The order of the cases decides what is left out.
   double total_s = std::numeric_limits<double>::infinity();
   double repeat_share = 0.5;  // of the time that the rounds took, for further visits
   int most_repeats = 3;       // of a case

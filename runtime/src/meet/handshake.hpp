@@ -38,7 +38,7 @@ struct Identity {
   Hash digest{};           // of these
 };
 
-/// Of a connection between two who have proved that they belong together.
+/// A connection between two who have proved that they belong together.
 class Acquaintance {
  public:
   Acquaintance(const Secret& secret, const Nonce& listener, const Nonce& caller,

@@ -22,7 +22,7 @@ bool equal(const Hash& a, const Hash& b);
 class Secret {
  public:
   static Secret random();
-  /// Of a text that somebody chose; the text itself is not kept.
+  /// Hashes a text that somebody chose; the text itself is not kept.
   static Secret from_text(std::string_view text);
   static Secret from_bytes(const std::array<std::byte, 32>& bytes);
 

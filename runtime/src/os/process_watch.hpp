@@ -20,7 +20,7 @@ int exit_status_of(int pid);
 std::vector<int> children_of(int pid);
 /// Its parent, that one's parent and so on, without the first process of the machine.
 std::vector<int> ancestors_of(int pid);
-/// Of its memory, in bytes; 0 if it is gone.
+/// Bytes of memory that it holds; 0 if it is gone.
 double resident_bytes_of(int pid);
 
 /// Sees a process end, whoever's child it is, and survives the reuse of its number.

@@ -23,7 +23,7 @@ double unsigned_if_nan(double value) {
   return std::isnan(value) ? std::abs(value) : value;
 }
 
-/// Of what this rank holds of a gradient.
+/// Is everything finite that this rank holds of a gradient?
 bool all_finite(const program::Parameter& parameter, const std::vector<program::HeldRun>& runs,
                 const Arena& arena, kernels::Backend& backend) {
   const program::FlatRange all{parameter.offset, parameter.offset + parameter.elements()};

@@ -34,9 +34,9 @@ class RunCheckpoints {
 
   /// Steps that are done before this run.
   int first_step() const { return static_cast<int>(run_.step); }
-  /// Of the run that is resumed, if it had one.
+  /// The loss scale of the run that is resumed, if it had one.
   const std::optional<LossScaleState>& loss_scale() const { return run_.loss_scale; }
-  /// Of the last steps, oldest first.
+  /// Losses of the last steps, oldest first.
   const std::vector<double>& losses() const { return run_.losses; }
 
   /// Saves where it is due. Collective if checkpoints are saved. @param steps_done  of the whole

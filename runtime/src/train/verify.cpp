@@ -91,7 +91,7 @@ void ReplicaVerifier::add_owned_boxes() {
   }
 }
 
-/// Of what the rank owns.
+/// Hashes what the rank owns of the box.
 std::uint64_t ReplicaVerifier::hash_of(const Box& box, Region region) const {
   const program::Program& program = trainer_.program();
   const program::Parameter& parameter = program.parameters[box.parameter];
@@ -105,7 +105,7 @@ std::uint64_t ReplicaVerifier::hash_of(const Box& box, Region region) const {
   return XXH3_64bits(values.data(), values.size());
 }
 
-/// Of every box, in the order of boxes_, filled up to most_boxes_.
+/// One entry per box, in the order of boxes_, filled up to most_boxes_.
 std::vector<ReplicaVerifier::Entry> ReplicaVerifier::entries(Region region) {
   const program::Program& program = trainer_.program();
   const std::int64_t element = program::element_bytes(program, region);

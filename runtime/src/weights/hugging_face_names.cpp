@@ -239,7 +239,7 @@ class PartBuilder {
       parts_.push_back(std::move(part));
   }
 
-  /// Of (X, out, in) or, of biases, (X, out).
+  /// One tensor holds all experts: (X, out, in), or (X, out) of biases.
   void append_stacked(const NameRule& rule, const std::string& tensor) {
     const std::vector<std::int64_t>& ours = parameter_.shape;
     const std::int64_t turns = rule.section < 0 ? 1 : std::ssize(parameter_.sections);

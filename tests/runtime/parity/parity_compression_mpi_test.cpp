@@ -138,7 +138,7 @@ struct Emulation {
     return one;
   }
 
-  /// Of every replica's sequences; the mean is over those of all.
+  /// Gradients of every replica's sequences; the mean is over those of all.
   std::vector<Values> gradients(runtime::Trainer& trainer, const Values& weights) const {
     std::vector<Values> all;
     for (int replica = 0; replica < replicas; ++replica) {

@@ -42,7 +42,7 @@ std::string describe(const Plan& plan) {
                      name_of(plan.workload.precision), plan.progress_thread ? " progress" : "");
 }
 
-/// Of all ranks of the job, those that did not run included.
+/// Adds values of all ranks of the job, those that did not run included.
 double sum_over_ranks(ParityJob& job, double value) {
   const runtime::MutableBuffer buffer{&value, 1, DType::F64};
   job.world->all_reduce(buffer, buffer, runtime::ReduceOp::Sum).wait();
@@ -65,7 +65,7 @@ void check_same_bits(const RunResult& run, const RunResult& reference) {
   CHECK(run.weights_hash == reference.weights_hash);
 }
 
-/// Of the buffers of a balanced router, which no step of these models keeps to.
+/// Buffers are those of a balanced router, which no step of these models keeps to.
 void check_room(const std::vector<Case>& cases) {
   ParityJob job{.steps = kSteps};
   for (const Case& one : cases) {

@@ -165,7 +165,7 @@ void weigh_with_correction_bias(program::Program& program) {
   });
 }
 
-/// Of the etp ranks, each adds the bias to its part of the sum.
+/// Each etp rank adds the bias to its part of the sum.
 void add_bias_on_every_etp_rank(program::Program& program) {
   for_each_operation(program, [](program::Operation& operation) {
     auto* work = std::get_if<program::ComputeOp>(&operation.work);

@@ -220,7 +220,7 @@ const Space& space_of(unsigned seed) {
 struct PairJob : ParityJob {
   PairJob() : ParityJob{.steps = kPairSteps} {}
 
-  /// Of the same model and workload on one rank.
+  /// Runs the same model and workload on one rank.
   const RunResult& reference_of(const Plan& plan) {
     Plan alone = plan_of({});
     alone.model = plan.model;
@@ -242,7 +242,8 @@ std::string names_of(const Plan& plan) {
   return fmt::format("{}: {}", plan.model.name, fmt::join(names, " "));
 }
 
-/// Of a gradient, and what is mostly cancellation. Context parallelism rounds a few values more.
+/// For a gradient, and for what is mostly cancellation. Context parallelism rounds a few values
+/// more.
 double tolerance_of(const Plan& plan) {
   const bool half = plan.workload.precision != DType::F32;
   double tolerance =
@@ -255,7 +256,7 @@ double tolerance_of(const Plan& plan) {
   return tolerance;
 }
 
-/// Of the first loss, which no gradient has moved yet.
+/// For the first loss, which no gradient has moved yet.
 double loss_tolerance_of(const Plan& plan) {
   if (precision_of(plan.workload) == Precision::Fp8) return 0x1p-6;
   return plan.workload.precision == DType::F32 ? 1e-6 : unit_roundoff(plan.workload.precision);

@@ -26,10 +26,10 @@ inline double half_tolerance(DType precision, const models::ModelSpec& model, in
   return std::sqrt(2 * rounded) * 0.4 * unit_roundoff(precision);
 }
 
-/// Of two runs whose tensors are quantized apart. E4M3 has 4 significant bits, E5M2 3: rounding is
-/// about 0.4 u in the root mean square, u = 2^-4 and 2^-3. A linear rounds x and w to E4M3 and dy
-/// to E5M2, which counts as four of E4M3: 6 a linear; a sum of products has the relative error of
-/// its terms. So as half_tolerance().
+/// How far two runs may differ whose tensors are quantized apart. E4M3 has 4 significant bits, E5M2
+/// 3: rounding is about 0.4 u in the root mean square, u = 2^-4 and 2^-3. A linear rounds x and w
+/// to E4M3 and dy to E5M2, which counts as four of E4M3: 6 a linear; a sum of products has the
+/// relative error of its terms. So as half_tolerance().
 inline double float8_tolerance(int num_layers, int linears_in_a_layer = 4) {
   constexpr double kRoundedInALinear = 6;
   return std::sqrt(2 * kRoundedInALinear * linears_in_a_layer * num_layers) * 0.4 * 0x1p-4;

@@ -176,7 +176,7 @@ int parts_of_sums(const ParallelConfig& parallel) {
   return parallel.tp * parallel.etp;
 }
 
-/// Of a run in fp16 the gradients of one rank in fp16, and those of one in fp32.
+/// Compares the gradients of a run in fp16 with those of one rank in fp16, and in fp32.
 double worst_of_tolerance(const RunResult& run, const RunResult& reference, const RunResult& fp32,
                           const DividedCase& one) {
   const double tolerance = half_tolerance(DType::F16, one.model, parts_of_sums(one.parallel));

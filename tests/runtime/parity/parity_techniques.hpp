@@ -34,7 +34,7 @@ bool full_parity();
 std::vector<std::size_t> covering_plans(const std::vector<program::Plan>& plans,
                                         PairSet covered = {});
 
-/// Of a suite's plans: all of them, or in a quick run covering_plans().
+/// All plans of a suite, or in a quick run its covering_plans().
 std::vector<std::size_t> plans_to_run(const std::vector<program::Plan>& plans);
 
 /// Appends a line to the file that MESHPLAN_PARITY_LOG names, if it names one: what

@@ -134,7 +134,7 @@ class CheckpointJob {
     Checkpoint source(checkpoint);
     trainer_.load(source, runtime::LoadedState::All);
   }
-  /// Of everything that training goes on from.
+  /// Hashes of everything that training goes on from.
   std::vector<std::uint64_t> state() const {
     std::vector<std::uint64_t> hashes;
     for (const Region region : {Region::Weights, Region::MasterWeights, Region::Moment1,

@@ -6,8 +6,8 @@
 namespace meshplan::test {
 namespace {
 
-/// Of meshes that a job of `ranks` can have: every ZeRO stage, precision and optimizer whose state
-/// is cut otherwise, in many pieces.
+/// Plans on meshes that a job of `ranks` can have: every ZeRO stage, precision and optimizer whose
+/// state is cut otherwise, in many pieces.
 std::vector<Plan> offloaded_plans(int ranks) {
   std::vector<Plan> plans = {checkpoint_plan(llama_style(), {}),
                              checkpoint_plan(llama_style(), {}, DType::BF16),

@@ -24,7 +24,7 @@ class Session {
 
   /// Ends this process, and with it the job; does not return.
   [[noreturn]] virtual void abort(int exit_code) const = 0;
-  /// Of all ranks; messages of two channels never meet. Called by all ranks at once.
+  /// A channel of all ranks; messages of two channels never meet. Called by all ranks at once.
   virtual std::unique_ptr<Channel> make_channel() const = 0;
 
  protected:

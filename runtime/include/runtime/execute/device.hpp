@@ -95,7 +95,7 @@ class Device {
   virtual void push_range(const char* name) { static_cast<void>(name); }
   virtual void pop_range() {}
 
-  /// Of the memory that the backend allocates, how much nobody holds; of the host's by default.
+  /// How much nobody holds of the memory that the backend allocates; by default the host's.
   /// The largest number where that is not known.
   virtual std::int64_t free_bytes() const;
 

@@ -23,7 +23,7 @@ class MachineWatch {
   MachineWatch(const MachineWatch&) = delete;
   MachineWatch& operator=(const MachineWatch&) = delete;
 
-  /// Of the cores, since the last call. Collective.
+  /// Load of the cores since the last call. Collective.
   program::MachineSpeed cores();
   /// Mean of the reference before and after, and the cores since the last call. Collective.
   program::MachineSpeed finish();
