@@ -21,14 +21,14 @@ std::size_t sharded_dim(const Parameter& parameter) {
 /// The global part of a box of the local tensor that lies inside `piece`.
 void append_piece(const Parameter& parameter, int index, const TensorBox& local,
                   const program::ShardPiece& piece, const Coordinates& place,
-                  std::vector<HeldPiece>& pieces) {
+                  std::vector<PlacedBox>& pieces) {
   TensorBox inside = whole_box(parameter.local_shape);
   const std::size_t dim = sharded_dim(parameter);
   inside.begin[dim] = piece.local_begin;
   inside.size[dim] = piece.size;
   const std::optional<TensorBox> both = intersection(local, inside);
   if (!both) return;
-  HeldPiece held{.parameter = index,
+  PlacedBox held{.parameter = index,
                  .box = *both,
                  .offset = parameter.offset,
                  .strides = dense_strides(parameter.local_shape)};
@@ -40,9 +40,9 @@ void append_piece(const Parameter& parameter, int index, const TensorBox& local,
 }
 
 template <class Keep>
-std::vector<HeldPiece> pieces_of(const program::Program& program, const Coordinates& place,
+std::vector<PlacedBox> pieces_of(const program::Program& program, const Coordinates& place,
                                  FlatRange range, Keep keep) {
-  std::vector<HeldPiece> pieces;
+  std::vector<PlacedBox> pieces;
   for (std::size_t i = 0; i < program.parameters.size(); ++i) {
     const Parameter& parameter = program.parameters[i];
     const std::int64_t begin = std::max(range.begin, parameter.offset);
@@ -89,14 +89,14 @@ std::vector<OwnedRun> owned_alike(const program::Program& program, const StateRe
 
 }  // namespace
 
-std::vector<HeldPiece> held_pieces(const program::Program& program, const Coordinates& place,
-                                   FlatRange range) {
+std::vector<PlacedBox> held_boxes(const program::Program& program, const Coordinates& place,
+                                  FlatRange range) {
   return pieces_of(program, place, range,
                    [](const Parameter&, const program::ShardPiece&) { return true; });
 }
 
-std::vector<HeldPiece> held_pieces(const program::Program& program, const Coordinates& place) {
-  return held_pieces(program, place, {0, program.parameter_elements});
+std::vector<PlacedBox> held_boxes(const program::Program& program, const Coordinates& place) {
+  return held_boxes(program, place, {0, program.parameter_elements});
 }
 
 SaverPlace saver_place(const program::Plan& plan, int rank) {
@@ -121,10 +121,10 @@ std::vector<program::HeldRun> held_runs(const program::Program& program, const S
   return frozen;
 }
 
-std::vector<SavedRun> saved_runs(const program::Program& program, const StateRegion& state,
-                                 const SaverPlace& place) {
+std::vector<SnapshotRun> snapshot_runs(const program::Program& program, const StateRegion& state,
+                                       const SaverPlace& place) {
   const Region region = state.region;
-  std::vector<SavedRun> runs;
+  std::vector<SnapshotRun> runs;
   std::int64_t position = 0;
   if (region == Region::CompressionErrors || region == Region::SumErrors) {
     const bool sums = region == Region::SumErrors;
@@ -153,8 +153,8 @@ std::vector<SavedRun> saved_runs(const program::Program& program, const StateReg
   return runs;
 }
 
-std::vector<HeldPiece> saved_pieces(const program::Program& program, const Coordinates& place,
-                                    FlatRange range) {
+std::vector<PlacedBox> saved_boxes(const program::Program& program, const Coordinates& place,
+                                   FlatRange range) {
   return pieces_of(program, place, range,
                    [&](const Parameter& parameter, const program::ShardPiece& piece) {
                      return !parameter.tied_copy && piece.copy == 0;

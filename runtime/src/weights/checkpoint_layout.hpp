@@ -1,5 +1,14 @@
 // Which parts of the model's tensors a rank holds, and where in its flat parameter regions: the
 // same answer serves saving, loading under another plan, and weights from elsewhere.
+//
+// The parts that parameters are cut into, from the plan to the files:
+//   program::ShardPiece   an interval of the sharded dimension, local and global
+//   program::MatrixPiece  a rectangle of a parameter seen as a matrix, local and global
+//   program::HeldRun      an interval of the flat parameters, and where it lies in a region
+//   program::BlockRun     an interval of the flat gradients, and its first block when compressed
+//   SnapshotRun           an interval of the flat parameters, in a region and in the snapshot
+//   PlacedBox             a box of a global parameter, and where it lies in the flat regions
+//   CheckpointPiece       a box of a global parameter, and where it lies in a checkpoint's files
 #pragma once
 
 #include <cstdint>
@@ -12,7 +21,7 @@
 namespace meshplan::runtime {
 
 /// A box of a global parameter that lies in a rank's flat regions.
-struct HeldPiece {
+struct PlacedBox {
   int parameter = 0;                  // index into Program::parameters
   TensorBox box;                      // in the global parameter
   std::int64_t offset = 0;            // of its first element, in every flat region
@@ -20,13 +29,13 @@ struct HeldPiece {
 };
 
 /// What the flat elements of `range` hold on the rank at `place`, in their order. Padding (rows of
-/// a padded vocabulary, alignment gaps) belongs to no piece.
-std::vector<HeldPiece> held_pieces(const program::Program& program,
-                                   const program::Coordinates& place, program::FlatRange range);
+/// a padded vocabulary, alignment gaps) belongs to no box.
+std::vector<PlacedBox> held_boxes(const program::Program& program,
+                                  const program::Coordinates& place, program::FlatRange range);
 
 /// Everything that the rank holds.
-std::vector<HeldPiece> held_pieces(const program::Program& program,
-                                   const program::Coordinates& place);
+std::vector<PlacedBox> held_boxes(const program::Program& program,
+                                  const program::Coordinates& place);
 
 /// The place of a rank among those that save a model.
 struct SaverPlace {
@@ -39,7 +48,7 @@ SaverPlace saver_place(const program::Plan& plan, int rank);
 
 /// A run of the flat parameters that a rank saves, from element `position` of its snapshot on, and
 /// where it lies in a region.
-struct SavedRun {
+struct SnapshotRun {
   program::FlatRange range;
   std::int64_t offset = 0;
   std::int64_t position = 0;
@@ -54,11 +63,11 @@ struct StateRegion {
   bool frozen_only = false;  // of a region that holds others, too
 };
 
-/// Of a state's region: what this rank's compression lost is its own; of other states each
-/// replica's equal share, so that all of them write; with ZeRO what the
-/// rank owns, in hybrid sharding an equal part of that for each rank that owns the same.
-std::vector<SavedRun> saved_runs(const program::Program& program, const StateRegion& state,
-                                 const SaverPlace& place);
+/// What this rank saves of a state. It saves all that its own compression lost. Other states are
+/// divided equally among the replicas, so that all of them write; with ZeRO a rank saves what it
+/// owns, in hybrid sharding an equal part of that for each rank that owns the same.
+std::vector<SnapshotRun> snapshot_runs(const program::Program& program, const StateRegion& state,
+                                       const SaverPlace& place);
 
 /// What a rank's region holds of a state.
 std::vector<program::HeldRun> held_runs(const program::Program& program, const StateRegion& state,
@@ -67,8 +76,8 @@ std::vector<program::HeldRun> held_runs(const program::Program& program, const S
 /// What the rank saves of `range`: what it holds, less tied copies and what a lower tp rank (of
 /// experts, a lower etp rank) holds too. Over all ranks every element of every parameter is saved
 /// once.
-std::vector<HeldPiece> saved_pieces(const program::Program& program,
-                                    const program::Coordinates& place, program::FlatRange range);
+std::vector<PlacedBox> saved_boxes(const program::Program& program,
+                                   const program::Coordinates& place, program::FlatRange range);
 
 constexpr const char* kWeights = "weights";
 

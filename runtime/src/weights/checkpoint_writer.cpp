@@ -96,7 +96,7 @@ void remove_unfinished(const std::string& folder) {
   for (const fs::path& path : unfinished) fs::remove_all(path, ignored);
 }
 
-bool is_dense(const HeldPiece& piece) {
+bool is_dense(const PlacedBox& piece) {
   const std::vector<std::int64_t> dense = dense_strides(piece.box.size);
   for (std::size_t d = 0; d < dense.size(); ++d)
     if (piece.box.size[d] > 1 && piece.strides[d] != dense[d]) return false;
@@ -116,7 +116,7 @@ void widen(std::vector<float>& values, DType dtype) {
 }
 
 /// The elements of a piece, one after the other. `storage` is used only if they are not so already.
-std::span<const float> dense_values(const HeldPiece& piece, const float* first,
+std::span<const float> dense_values(const PlacedBox& piece, const float* first,
                                     std::vector<float>& storage) {
   const auto count = static_cast<std::size_t>(piece.box.elements());
   if (is_dense(piece)) return {first, count};
@@ -153,9 +153,9 @@ CheckpointWriter::CheckpointWriter(const program::Program& program, const SaverP
   check_shared(world, folder_, token);
   for (StateRegion& state : saved_states(program, place)) {
     SnapshotState snapshot{.state = std::move(state)};
-    snapshot.runs = saved_runs(program, snapshot.state, place);
-    for (const SavedRun& run : snapshot.runs)
-      for (HeldPiece& piece : saved_pieces(program, place.coordinates, run.range)) {
+    snapshot.runs = snapshot_runs(program, snapshot.state, place);
+    for (const SnapshotRun& run : snapshot.runs)
+      for (PlacedBox& piece : saved_boxes(program, place.coordinates, run.range)) {
         snapshot.positions.push_back(run.position + piece.offset - run.range.begin);
         snapshot.pieces.push_back(std::move(piece));
       }
@@ -177,7 +177,7 @@ void CheckpointWriter::save(const RunState& run, kernels::Backend& backend, cons
   backend.synchronize();
   for (SnapshotState& snapshot : snapshot_) {
     const std::int64_t element = size_of(snapshot.state.dtype);
-    for (const SavedRun& saved : snapshot.runs)
+    for (const SnapshotRun& saved : snapshot.runs)
       backend.copy_to_host(
           reinterpret_cast<std::byte*>(snapshot.values.data()) + saved.position * element,
           arena.region(snapshot.state.region) + saved.offset * element,
@@ -211,7 +211,7 @@ CheckpointManifest CheckpointWriter::write_share(const std::string& folder) cons
   CheckpointManifest manifest;
   std::vector<SafeTensorSpec> specs;
   std::map<std::string, int> times;  // a share may hold several boxes of a parameter
-  const auto tensor_of = [&](const SnapshotState& snapshot, const HeldPiece& piece) {
+  const auto tensor_of = [&](const SnapshotState& snapshot, const PlacedBox& piece) {
     const program::Parameter& parameter = program_.parameters[at(piece.parameter)];
     const int time = times[snapshot.state.name + parameter.name]++;
     const std::string name = snapshot.state.name + "." + parameter.name;
@@ -224,7 +224,7 @@ CheckpointManifest CheckpointWriter::write_share(const std::string& folder) cons
                      .shape = piece.box.size});
   };
   for (const SnapshotState& snapshot : snapshot_)
-    for (const HeldPiece& piece : snapshot.pieces) tensor_of(snapshot, piece);
+    for (const PlacedBox& piece : snapshot.pieces) tensor_of(snapshot, piece);
 
   const std::string file = share_name(rank_);
   SafetensorsWriter writer(folder + "/" + file, specs, {{"format", "meshplan"}});
@@ -233,7 +233,7 @@ CheckpointManifest CheckpointWriter::write_share(const std::string& folder) cons
   auto tensor = manifest.tensors.begin();
   for (const SnapshotState& snapshot : snapshot_)
     for (std::size_t i = 0; i < snapshot.pieces.size(); ++i) {
-      const HeldPiece& piece = snapshot.pieces[i];
+      const PlacedBox& piece = snapshot.pieces[i];
       const std::span<const float> values =
           dense_values(piece, snapshot.values.data() + snapshot.positions[i], storage);
       writer.append(std::as_bytes(values));

@@ -46,9 +46,9 @@ class CheckpointWriter {
  private:
   struct SnapshotState {
     StateRegion state;
-    std::vector<SavedRun> runs;
+    std::vector<SnapshotRun> runs;
     std::vector<float> values;  // of all runs, one after the other
-    std::vector<HeldPiece> pieces;
+    std::vector<PlacedBox> pieces;
     std::vector<std::int64_t> positions;  // of the pieces' first elements in `values`
   };
 

@@ -21,14 +21,14 @@ class LostGradients {
       : program_(program),
         range_(range),
         source_(source),
-        pieces_(held_pieces(program, place, range)),
+        pieces_(held_boxes(program, place, range)),
         sum_(static_cast<std::size_t>(range.size()), 0.0F) {}
 
   /// @returns whether the source has the state, of any parameter here
   bool add(const std::string& state) {
     bool found = false;
     std::vector<float> read(sum_.size(), 0.0F);
-    for (const HeldPiece& piece : pieces_) {
+    for (const PlacedBox& piece : pieces_) {
       const std::string& name = program_.parameters[at(piece.parameter)].name;
       if (!source_.has(state, name)) continue;
       found = true;
@@ -61,7 +61,7 @@ class LostGradients {
   const program::Program& program_;
   program::FlatRange range_;
   ParameterSource& source_;
-  std::vector<HeldPiece> pieces_;
+  std::vector<PlacedBox> pieces_;
   std::vector<float> sum_;
 };
 
@@ -102,7 +102,7 @@ void load_parameters(const program::Program& program, const program::Coordinates
             program::clipped(run, {parameter.offset, parameter.offset + parameter.elements()});
         if (held.range.size() == 0) continue;
         staging.assign(static_cast<std::size_t>(held.range.size()), 0.0F);
-        for (const HeldPiece& piece : held_pieces(program, place, held.range))
+        for (const PlacedBox& piece : held_boxes(program, place, held.range))
           source.read(state.name, parameter.name,
                       {.data = staging.data() + (piece.offset - held.range.begin),
                        .box = piece.box,

@@ -31,8 +31,8 @@ void count(const TensorBox& box, const std::vector<std::int64_t>& strides, std::
   }
 }
 
-void add(const Program& program, const std::vector<HeldPiece>& pieces, Cover& cover) {
-  for (const HeldPiece& piece : pieces) {
+void add(const Program& program, const std::vector<PlacedBox>& pieces, Cover& cover) {
+  for (const PlacedBox& piece : pieces) {
     const auto& parameter = program.parameters[static_cast<std::size_t>(piece.parameter)];
     auto& counts = cover[parameter.name];
     counts.resize(static_cast<std::size_t>(elements(parameter.global_shape)));
@@ -57,8 +57,9 @@ Cover saved_by_all(const program::Plan& plan) {
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
     const Program program = program::lower(plan, mesh.coordinates(rank).pp);
     const SaverPlace place = saver_place(plan, rank);
-    for (const SavedRun& run : saved_runs(program, {"moment1", program::Region::Moment1}, place))
-      add(program, saved_pieces(program, place.coordinates, run.range), cover);
+    for (const SnapshotRun& run :
+         snapshot_runs(program, {"moment1", program::Region::Moment1}, place))
+      add(program, saved_boxes(program, place.coordinates, run.range), cover);
   }
   return cover;
 }
@@ -114,8 +115,8 @@ TEST_CASE("what a rank holds of experts lies where ep and etp put it",
   // (8 experts, 2 * 32 rows of gate and up, 64): of each half etp rank 1 has the last 16 rows.
   const auto& weight =
       program::test::parameter_named(program, "layers.0.mlp.experts.gate_up_proj.weight");
-  std::vector<HeldPiece> pieces;
-  for (HeldPiece& piece : held_pieces(program, {.tp = 1, .dp = 1, .etp = 1, .ep = 1}))
+  std::vector<PlacedBox> pieces;
+  for (PlacedBox& piece : held_boxes(program, {.tp = 1, .dp = 1, .etp = 1, .ep = 1}))
     if (program.parameters[static_cast<std::size_t>(piece.parameter)].name == weight.name)
       pieces.push_back(std::move(piece));
   REQUIRE(pieces.size() == 2);
@@ -130,8 +131,8 @@ TEST_CASE("what a rank holds lies where its shard lies", "[runtime][checkpoint_l
   const Program program =
       program::lower(program::test::make_plan(program::test::llama_style(), {.tp = 2}), 0);
   const auto& qkv = program::test::parameter_named(program, "layers.0.self_attn.qkv_proj.weight");
-  std::vector<HeldPiece> pieces;
-  for (HeldPiece& piece : held_pieces(program, {.tp = 1}))
+  std::vector<PlacedBox> pieces;
+  for (PlacedBox& piece : held_boxes(program, {.tp = 1}))
     if (program.parameters[static_cast<std::size_t>(piece.parameter)].name == qkv.name)
       pieces.push_back(std::move(piece));
   REQUIRE(pieces.size() == 3);
@@ -151,7 +152,7 @@ TEST_CASE("replicas save shares that follow one another and differ by an element
   std::int64_t end = 0;
   for (int rank = 0; rank < 7; ++rank) {
     const auto runs =
-        saved_runs(program, {kWeights, program::Region::Weights}, saver_place(plan, rank));
+        snapshot_runs(program, {kWeights, program::Region::Weights}, saver_place(plan, rank));
     REQUIRE(runs.size() == 1);
     CHECK(runs[0].range.begin == end);
     CHECK(std::abs(runs[0].range.size() - program.parameter_elements / 7) <= 1);
