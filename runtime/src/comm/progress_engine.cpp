@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) {
+double seconds_waited_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
@@ -181,7 +181,7 @@ void ProgressEngine::wait(const HostOperation& operation, std::optional<Seconds>
       continue;
     }
     if (backoff.pause()) observed.begin();
-    if (limit && seconds_since(start) > limit->value)
+    if (limit && seconds_waited_since(start) > limit->value)
       throw CommTimeout(operation.name(), operation.group().name, operation.peer(),
                         fmt::format("not done after {:g} s", limit->value));
   }

@@ -42,7 +42,7 @@ Found find(const std::string& name, int port, int flags, int& error) {
   return {error == 0 ? found : nullptr, &::freeaddrinfo};
 }
 
-std::string text_of(const sockaddr* address, socklen_t length) {
+std::string address_text(const sockaddr* address, socklen_t length) {
   char host[NI_MAXHOST] = {};
   if (::getnameinfo(address, length, host, sizeof host, nullptr, 0, NI_NUMERICHOST) != 0)
     return "an unknown address";
@@ -175,14 +175,14 @@ std::string near_address(const Socket& socket) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
   ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length);
-  return text_of(reinterpret_cast<const sockaddr*>(&address), length);
+  return address_text(reinterpret_cast<const sockaddr*>(&address), length);
 }
 
 std::string far_address(const Socket& socket) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
   ::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&address), &length);
-  return text_of(reinterpret_cast<const sockaddr*>(&address), length);
+  return address_text(reinterpret_cast<const sockaddr*>(&address), length);
 }
 
 int near_port(const Socket& socket) {
@@ -200,7 +200,7 @@ std::vector<std::string> own_addresses() {
   if (::getifaddrs(&interfaces) != 0) return addresses;
   for (const ifaddrs* one = interfaces; one != nullptr; one = one->ifa_next)
     if (one->ifa_addr != nullptr && one->ifa_addr->sa_family == AF_INET)
-      addresses.push_back(text_of(one->ifa_addr, sizeof(sockaddr_in)));
+      addresses.push_back(address_text(one->ifa_addr, sizeof(sockaddr_in)));
   ::freeifaddrs(interfaces);
   std::ranges::stable_partition(addresses, [](const auto& text) { return !is_loopback(text); });
   return addresses;
@@ -216,7 +216,7 @@ std::vector<std::string> addresses_of(std::string_view what, const std::string& 
   if (error != 0) throw IoError(fmt::format("{} '{}': {}", what, name, ::gai_strerror(error)));
   std::vector<std::string> addresses;
   for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next)
-    addresses.push_back(text_of(one->ai_addr, one->ai_addrlen));
+    addresses.push_back(address_text(one->ai_addr, one->ai_addrlen));
   return addresses;
 }
 
