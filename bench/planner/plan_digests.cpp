@@ -10,8 +10,8 @@
 #include "program/lower/lower.hpp"
 #include "program/plan_file/plan_file.hpp"
 #include "program/trace/program_json.hpp"
-#include "sim/engine.hpp"
-#include "sim/estimator.hpp"
+#include "sim/engine/engine.hpp"
+#include "sim/estimator/estimator.hpp"
 #include "sim/random_plans.hpp"
 
 int main(int argc, char** argv) {

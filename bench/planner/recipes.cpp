@@ -11,7 +11,7 @@
 #include "core/error.hpp"
 #include "core/parse_number.hpp"
 #include "program/checks/check.hpp"
-#include "sim/cluster_preset.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::bench {
 namespace {

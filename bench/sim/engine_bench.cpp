@@ -5,9 +5,9 @@
 
 #include "models/model_spec.hpp"
 #include "program/lower/lower.hpp"
-#include "sim/cluster_preset.hpp"
-#include "sim/engine.hpp"
-#include "sim/estimator.hpp"
+#include "sim/engine/engine.hpp"
+#include "sim/estimator/estimator.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan {
 namespace {

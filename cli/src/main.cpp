@@ -7,13 +7,13 @@
 #include <new>
 #include <unistd.h>
 
-#include "commands.hpp"
+#include "commands/commands.hpp"
 #include "core/error.hpp"
-#include "exit_codes.hpp"
-#include "files.hpp"
-#include "output.hpp"
+#include "output/output.hpp"
+#include "process/exit_codes.hpp"
+#include "process/files.hpp"
 #if MESHPLAN_HAS_RUNTIME
-#include "temporary_folder.hpp"
+#include "process/temporary_folder.hpp"
 #endif
 
 namespace {

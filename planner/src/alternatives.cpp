@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "evaluation.hpp"
 
 namespace meshplan::planner {
@@ -72,7 +73,7 @@ std::vector<Offer> best_offers(const ChoiceValues& choice,
   std::vector<Offer> offers;
   for (std::size_t value = 0; value < choice.names.size(); ++value)
     offers.push_back({.choice = choice.names[value], .first = choice.first_of[value]});
-  const auto value_of = [&](std::size_t i) { return static_cast<std::size_t>(choice.value_of[i]); };
+  const auto value_of = [&](std::size_t i) { return at(choice.value_of[i]); };
   for (const std::size_t i : ranking)
     if (!offers[value_of(i)].fastest) offers[value_of(i)].fastest = i;
   std::vector<std::vector<std::size_t>> misses_of(offers.size());

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "evaluation.hpp"
 #include "program/checks/check.hpp"
 
@@ -80,7 +81,7 @@ MeshKey mesh_key(const Candidate& candidate) {
 }
 
 sim::StepPrediction Estimators::operator()(const program::Plan& plan, int worker) {
-  CostModel::Estimate& estimate = per_worker_[static_cast<std::size_t>(worker)];
+  CostModel::Estimate& estimate = per_worker_[at(worker)];
   if (!estimate) estimate = costs_.estimator();
   return estimate(plan);
 }
@@ -92,6 +93,9 @@ Evaluation check(const SearchContext& context, const Candidate& candidate,
                  const program::Plan& plan) {
   Evaluation evaluation{.candidate = candidate, .reserve = context.request.memory_reserve};
   std::vector<program::Violation> violations = program::check(plan);
+  if (violations.empty())
+    violations =
+        sim::software_violations(plan, sim::load_execution_profile(context.request.software));
   if (!violations.empty()) evaluation.broken = std::move(violations.front());
   return evaluation;
 }

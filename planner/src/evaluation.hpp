@@ -82,8 +82,8 @@ struct ChoiceValues {
 };
 std::vector<ChoiceValues> choice_values(const std::vector<Evaluation>& evaluations);
 
-/// Of those that obey the rules and do not fit, the one that lacks the least memory, as far as is
-/// known: of one without an estimate it is at least what the smaller one lacks.
+/// Finds the one that lacks the least memory among those that obey the rules and do not fit. One
+/// without an estimate lacks at least as much as the smaller one.
 std::size_t nearest_of(const std::vector<std::size_t>& members,
                        const std::vector<Evaluation>& evaluations);
 
@@ -113,7 +113,7 @@ struct Offer {
   std::size_t first = 0;
 };
 
-/// Of every value of every choice that `best` has not.
+/// One offer for every value of every choice that `best` has not.
 std::vector<Offer> offers_beside(const Evaluation& best, const std::vector<ChoiceValues>& choices,
                                  const std::vector<Evaluation>& evaluations);
 

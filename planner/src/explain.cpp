@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "core/units.hpp"
+#include "program/plan/plan_names.hpp"
 
 namespace meshplan::planner {
 namespace {

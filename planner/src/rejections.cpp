@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <map>
 
+#include "core/index.hpp"
 #include "evaluation.hpp"
 #include "planner/explain.hpp"
 
@@ -62,7 +63,7 @@ std::vector<HopelessValue> hopeless_values(const std::vector<ChoiceValues>& choi
     std::vector<bool> fits(choice.names.size(), false);
     std::vector<Indexes> too_large(choice.names.size());
     for (std::size_t i = 0; i < evaluations.size(); ++i) {
-      const auto value = static_cast<std::size_t>(choice.value_of[i]);
+      const auto value = at(choice.value_of[i]);
       if (evaluations[i].fits())
         fits[value] = true;
       else if (!evaluations[i].broken)
@@ -89,7 +90,7 @@ std::vector<Rejection> families_of_one_choice(const std::vector<Evaluation>& eva
     const auto largest = std::ranges::max_element(
         hopeless, {}, [](const HopelessValue& value) { return value.explains.size(); });
     if (largest == hopeless.end() || largest->explains.empty()) break;
-    const std::string& family = largest->choice->names[static_cast<std::size_t>(largest->value)];
+    const std::string& family = largest->choice->names[at(largest->value)];
     found.push_back(memory_rejection(family, largest->explains, evaluations));
     for (const std::size_t i : largest->explains) explained[i] = true;
   }

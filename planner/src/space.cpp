@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/error.hpp"
+#include "program/plan/plan_names.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -25,30 +26,6 @@ std::vector<int> divisors(std::int64_t number, std::int64_t limit) {
 template <class T>
 std::vector<T> pinned_or(const std::optional<T>& pin, std::vector<T> all) {
   return pin ? std::vector<T>{*pin} : all;
-}
-
-std::string_view name_of(RecomputeKind kind) {
-  switch (kind) {
-    case RecomputeKind::None:
-      return "none";
-    case RecomputeKind::Selective:
-      return "selective";
-    case RecomputeKind::Full:
-      return "full";
-  }
-  return "";
-}
-
-std::string_view name_of(program::ContextMethod method) {
-  switch (method) {
-    case program::ContextMethod::AllGather:
-      return "all_gather";
-    case program::ContextMethod::Ring:
-      return "ring";
-    case program::ContextMethod::Ulysses:
-      return "ulysses";
-  }
-  return "";
 }
 
 std::vector<Recompute> recompute_choices(const Constraints& constraints) {
@@ -341,26 +318,6 @@ std::vector<ScheduleChoice> chunked_schedules(int pp, int num_layers) {
     for (const int vpp : chunk_choices(kind))
       if (has_layers(pp * vpp)) choices.push_back({kind, vpp});
   return choices;
-}
-
-std::string_view name_of(ScheduleKind schedule) {
-  switch (schedule) {
-    case ScheduleKind::GPipe:
-      return "gpipe";
-    case ScheduleKind::OneFOneB:
-      return "1f1b";
-    case ScheduleKind::Interleaved:
-      return "interleaved";
-    case ScheduleKind::ZbH1:
-      return "zb-h1";
-    case ScheduleKind::ZbV:
-      return "zb-v";
-    case ScheduleKind::DualPipeV:
-      return "dualpipe-v";
-    case ScheduleKind::Custom:
-      return "custom";
-  }
-  throw InvariantError("schedule without a name");
 }
 
 Candidate candidate_of(const program::Plan& plan) {

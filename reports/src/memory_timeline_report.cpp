@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "core/index.hpp"
 #include "core/units.hpp"
 #include "memory_timeline_json.hpp"
 #include "planner/explain.hpp"
@@ -82,7 +83,7 @@ std::vector<sim::MemoryUse> fullest_in_columns(const MemoryTimeline& timeline, d
     // A sample that ends where a column begins is not part of it.
     const int end = last ? columns : column_of(timeline.samples[i + 1].time_s) + 1;
     for (int column = first; column < std::max(end, first + 1); ++column) {
-      sim::MemoryUse& use = fullest[static_cast<std::size_t>(column)];
+      sim::MemoryUse& use = fullest[at(column)];
       const double begin_s = column * end_s / columns;
       if (column > first && !last && timeline.samples[i + 1].time_s <= begin_s) continue;
       if (sample.use.total() > use.total()) use = sample.use;

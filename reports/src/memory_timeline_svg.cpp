@@ -3,6 +3,7 @@
 #include <cmath>
 #include <fmt/format.h>
 
+#include "core/index.hpp"
 #include "core/units.hpp"
 #include "planner/explain.hpp"
 #include "reports/memory_timeline_report.hpp"
@@ -90,7 +91,7 @@ class Drawing {
     text(kLeft, 22, title,
          fmt::format("font-size=\"{:.3g}\" font-weight=\"bold\"", std::min(kTitleSize, fits)));
     legend();
-    for (int i = 0; i < panels; ++i) panel(*stages_[static_cast<std::size_t>(i)], y_of_panel(i));
+    for (int i = 0; i < panels; ++i) panel(*stages_[at(i)], y_of_panel(i));
     time_axis(y_of_panel(panels - 1) + kPanelHeight);
     return out_ + "</svg>\n";
   }
@@ -166,7 +167,7 @@ class Drawing {
       text(kLeft - 6, y + 4, fmt::format("{:g}", bytes / kGib), "text-anchor=\"end\"");
     }
     if (shows_capacity_) {
-      const double y = y_of(capacity_[static_cast<std::size_t>(stage.stage)], top);
+      const double y = y_of(capacity_[at(stage.stage)], top);
       line(kLeft, y, kLeft + kPlotWidth, y, "stroke=\"#c0392b\" stroke-dasharray=\"6 4\"");
       text(kLeft + kPlotWidth - 4, y + 13, "capacity",
            "text-anchor=\"end\" fill=\"#c0392b\" font-size=\"11\"");

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <map>
 
+#include "core/index.hpp"
 #include "core/json_fields.hpp"
 #include "models/counts.hpp"
 #include "program/checks/check.hpp"
@@ -65,7 +66,7 @@ std::int64_t parameters_of(const models::Op& op, const LayerGraph& layer) {
   std::int64_t total = 0;
   for (const models::TensorId id : op.parameters) {
     std::int64_t elements = 1;
-    for (const models::Dim& dim : layer.tensors[static_cast<std::size_t>(id)].shape)
+    for (const models::Dim& dim : layer.tensors[at(id)].shape)
       elements *= models::evaluate(dim, {});
     total += elements;
   }
@@ -82,7 +83,7 @@ Table operations_table(const LayerGraph& layer, const ModelSpec& model) {
     const double flops =
         models::forward_flops(op, layer, values, sequence_length(model)).value / tokens;
     const std::int64_t parameters = parameters_of(op, layer);
-    table.rows.push_back({op.name, shape(layer.tensors[static_cast<std::size_t>(op.outputs[0])]),
+    table.rows.push_back({op.name, shape(layer.tensors[at(op.outputs[0])]),
                           parameters > 0 ? grouped(parameters) : "",
                           flops > 0 ? short_count(flops) : ""});
   }

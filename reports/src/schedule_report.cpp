@@ -6,7 +6,7 @@
 
 #include "core/json_fields.hpp"
 #include "program/schedule/csv.hpp"
-#include "sim/timeline.hpp"
+#include "sim/engine/timeline.hpp"
 
 namespace meshplan::reports {
 namespace {

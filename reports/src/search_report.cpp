@@ -7,9 +7,11 @@
 #include "core/json_fields.hpp"
 #include "extrapolation_json.hpp"
 #include "models/counts.hpp"
+#include "plan_lines.hpp"
 #include "planner/explain.hpp"
 #include "program/plan/frozen.hpp"
 #include "program/plan_file/plan_file.hpp"
+#include "program/plan/plan_names.hpp"
 #include "reports/extrapolation_report.hpp"
 #include "reports/table.hpp"
 #include "terms_table.hpp"
@@ -246,12 +248,11 @@ std::string cluster_line(const sim::Cluster& cluster) {
 }
 
 std::string workload_line(const program::Workload& workload) {
-  constexpr const char* kOptimizers[] = {"adamw", "adam", "sgd"};
   return fmt::format(
       "{} sequences of {} tokens ({} tokens a step), {}, {}", grouped(workload.global_batch_size),
       grouped(workload.seq_len),
       short_count(static_cast<double>(workload.global_batch_size * workload.seq_len)),
-      program::precision_name(workload), kOptimizers[static_cast<int>(workload.optimizer.kind)]);
+      program::precision_name(workload), name_of(workload.optimizer.kind));
 }
 
 std::string request_header(const planner::SearchRequest& request,
@@ -259,6 +260,7 @@ std::string request_header(const planner::SearchRequest& request,
   std::string text =
       fmt::format("model    {}\ncluster  {}\nstep     {}\n", model_line(request.model),
                   cluster_line(request.cluster), workload_line(request.workload));
+  if (request.software != sim::kOwnSoftware) text += software_line(request.software);
   text +=
       fmt::format("memory   {} of a rank's {} may be used; {:.3g} % stay free (--memory-reserve)\n",
                   planner::format_bytes(sim::memory_capacity_bytes(request.cluster) *

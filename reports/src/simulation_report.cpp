@@ -5,19 +5,22 @@
 #include <fmt/format.h>
 #include <map>
 
+#include "core/index.hpp"
 #include "core/json_fields.hpp"
 #include "core/units.hpp"
 #include "extrapolation_json.hpp"
 #include "memory_timeline_json.hpp"
+#include "plan_lines.hpp"
 #include "planner/explain.hpp"
 #include "planner/space.hpp"
 #include "program/cost/cost.hpp"
 #include "program/lower/lower.hpp"
 #include "program/plan_file/plan_file.hpp"
+#include "program/plan/plan_names.hpp"
 #include "reports/extrapolation_report.hpp"
 #include "reports/search_report.hpp"
 #include "reports/table.hpp"
-#include "sim/pricing.hpp"
+#include "sim/prices/pricing.hpp"
 #include "terms_table.hpp"
 
 namespace meshplan::reports {
@@ -92,13 +95,6 @@ Table memory_table(const sim::MemoryReport& memory) {
   return table;
 }
 
-/// What the planner keeps free for what nobody plans.
-std::string reserve_verdict(double peak, double usable, double reserve) {
-  const std::string part = fmt::format("the reserve of {:.3g} %", 100 * reserve);
-  if (peak <= usable) return "keeps " + part;
-  return fmt::format("breaks {}: {}", part, planner::shortage(peak, usable));
-}
-
 std::string verdict(const sim::MemoryReport& memory, double reserve) {
   double host = 0;
   for (const StageMemory& stage : memory.stages) host = std::max(host, stage.host);
@@ -119,9 +115,10 @@ std::string verdict(const sim::MemoryReport& memory, double reserve) {
 std::string compression_line(const SimulationReport& report) {
   if (!report.uncompressed_step_s) return {};
   const double with = report.simulation.step_time_s, without = *report.uncompressed_step_s;
-  const bool int8 = report.plan.compression.kind == program::CompressionKind::Int8;
-  const std::string kind =
-      int8 ? "int8" : fmt::format("top-k of {:.3g} %", 100 * report.plan.compression.ratio);
+  const program::GradientCompression& compression = report.plan.compression;
+  std::string kind(name_of(compression.kind));
+  if (compression.kind == program::CompressionKind::TopK)
+    kind += fmt::format(" of {:.3g} %", 100 * compression.ratio);
   if (with < without)
     return fmt::format("compression  {} pays: {} without it ({:.1f} % more)\n", kind,
                        planner::format_seconds(without), 100 * (without / with - 1));
@@ -163,8 +160,7 @@ SimulationReport simulation_report(const program::Plan& plan, const sim::Cluster
   report.extrapolations = sim::extrapolations(plan, cluster);
   const double step = report.simulation.step_time_s;
   const StageBreakdown& longest = sim::busiest(report.stages);
-  report.terms = sim::terms_of(programs[static_cast<std::size_t>(longest.stage)], cluster,
-                               longest.seconds, step);
+  report.terms = sim::terms_of(programs[at(longest.stage)], cluster, longest.seconds, step);
   report.memory_reserve = options.memory_reserve;
   report.mfu = sim::model_flops_utilization(plan, cluster, step);
   report.tokens_per_s =
@@ -177,11 +173,7 @@ std::string to_text(const SimulationReport& report) {
   constexpr double kTera = 1e12;
   const double step = report.simulation.step_time_s;
   const sim::Interval interval = sim::interval_of(report.terms, step);
-  std::string text =
-      fmt::format("model    {}\ncluster  {}\nstep     {}\nplan     {}, {} micro-batch{}\n",
-                  model_line(plan.model), cluster_line(report.cluster),
-                  workload_line(plan.workload), planner::describe(planner::candidate_of(plan)),
-                  plan.num_microbatches(), plan.num_microbatches() == 1 ? "" : "es");
+  std::string text = plan_header(plan, report.cluster);
   if (!plan.frozen.empty()) text += "frozen   " + frozen_line(plan.model, plan.frozen) + "\n";
   text += fmt::format(
       "\nstep time  {} (80 % interval {} to {})   MFU {} of {:.4g} TFLOP/s a rank   {} tokens/s\n",

@@ -35,7 +35,7 @@ std::string describe(const program::Plan& plan) {
   return planner::describe(planner::candidate_of(plan));
 }
 
-/// Of one model: what the predictions would have chosen, and what was best.
+/// What the predictions would have chosen for one model, and what was best.
 std::string choice_of(const std::vector<const TrialRow*>& rows) {
   const TrialRow& fastest = **std::ranges::min_element(rows, {}, &TrialRow::measured_s);
   const TrialRow& slowest = **std::ranges::max_element(rows, {}, &TrialRow::measured_s);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "../../cli/src/commands.hpp"
+#include "commands/commands.hpp"
 #include "core/error.hpp"
 #include "fuzz/reader.hpp"
 

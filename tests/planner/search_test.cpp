@@ -9,7 +9,7 @@
 #include "fake_costs.hpp"
 #include "program/checks/check.hpp"
 #include "program/plan_file/plan_file.hpp"
-#include "sim/cluster_preset.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 
 using namespace meshplan;
 using namespace meshplan::planner;

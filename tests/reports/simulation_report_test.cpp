@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "sim/cluster_preset.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 
 using namespace meshplan;
 using namespace meshplan::reports;

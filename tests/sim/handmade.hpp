@@ -7,7 +7,7 @@
 #include "program/calibration/collective_table.hpp"
 #include "program/program.hpp"
 #include "program/schedule/generators.hpp"
-#include "sim/cluster.hpp"
+#include "sim/clusters/cluster.hpp"
 
 namespace meshplan::sim {
 

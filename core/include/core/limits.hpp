@@ -10,14 +10,14 @@ namespace meshplan::limits {
 constexpr std::int64_t kRanks = 1 << 20;
 constexpr std::int64_t kListedRanks = 1 << 16;  // described one by one
 
-// Of a model.
+// Limits of a model.
 constexpr std::int64_t kLayers = 1 << 14;
 constexpr std::int64_t kPredictionModules = 64;
 constexpr std::int64_t kWidth = 1 << 20;       // elements of a token's value; heads; experts
 constexpr std::int64_t kVocabulary = 1 << 24;  // tokens
 constexpr double kParameters = 1e15;
 
-// Of a step.
+// Limits of a step.
 constexpr std::int64_t kTokens = 2147483647;   // of a micro-batch: kernels count them in 32 bits
 constexpr std::int64_t kTasks = 1 << 20;       // of a schedule: stages * chunks * micro-batches
 constexpr std::int64_t kDrawnCells = 1 << 22;  // of a schedule's picture: ranks * slots
@@ -28,7 +28,7 @@ constexpr std::int64_t kPlayedOperations = 3 << 21;    // of all ranks that are 
 constexpr std::int64_t kRecordedOperations = 1 << 20;  // the same where each one's span is kept
 constexpr double kStepElements = 3.6e16;  // 2^55: tokens of a step * layers * widest value
 
-// Of quantities.
+// Limits of quantities.
 constexpr double kSeconds = 1e9;
 constexpr double kBytes = 1e18;
 constexpr double kRate = 1e9;        // GB/s, TFLOP/s, Gb/s

@@ -82,7 +82,7 @@ struct Ranks {
 std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::Workload& workload,
                                  const Ranks& ranks, const Constraints& constraints);
 
-/// Of gradients: a mebibyte for each rank that sums them, at least 25. A ring takes a latency a
+/// A gradient bucket: a mebibyte for each rank that sums it, at least 25. A ring takes a latency a
 /// rank, so the buckets of many ranks must be larger not to be latency (Megatron-LM's
 /// DistributedDataParallel: 10^6 parameters a rank, at least 4 * 10^7; PyTorch's: 25 MiB).
 std::int64_t default_bucket_bytes(const program::ParallelConfig& parallel);
@@ -102,8 +102,6 @@ struct ScheduleChoice {
 };
 std::vector<ScheduleChoice> chunked_schedules(int pp, int num_layers);
 
-/// "interleaved", as plans and flags spell it.
-std::string_view name_of(program::ScheduleKind schedule);
 Candidate candidate_of(const program::Plan& plan);
 
 /// The axes of a search, in the order in which tables list them.

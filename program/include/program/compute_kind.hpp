@@ -1,5 +1,5 @@
 // What a compute operation computes. Shape letters as in models/graph.hpp; L experts held by a
-// rank. docs/design.md#operands lists the operands of every kind in the backward pass, too.
+// rank. docs/lowering.md#operands lists the operands of every kind in the backward pass, too.
 #pragma once
 
 #include "models/graph.hpp"

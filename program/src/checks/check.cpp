@@ -12,6 +12,7 @@
 #include "program/context/context.hpp"
 #include "program/plan/frozen.hpp"
 #include "program/plan/mesh.hpp"
+#include "program/plan/plan_names.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -366,23 +367,24 @@ class Checker {
 
   /// How many chunks a rank holds is the schedule's to say.
   void chunks() {
-    const auto needs = [&](std::string_view schedule, int vpp, std::string_view instead) {
+    const auto needs = [&](int vpp, std::string_view instead) {
       if (parallel_.vpp != vpp)
         fail("vpp", fmt::format("schedule '{}' has {} chunk{} a rank, but vpp = {}; use vpp = {}{}",
-                                schedule, vpp, vpp == 1 ? "" : "s", parallel_.vpp, vpp, instead));
+                                meshplan::name_of(plan_.schedule), vpp, vpp == 1 ? "" : "s",
+                                parallel_.vpp, vpp, instead));
     };
     const std::string_view instead = ", or schedule 'interleaved'";
     switch (plan_.schedule) {
       case ScheduleKind::GPipe:
-        return needs("gpipe", 1, instead);
+        return needs(1, instead);
       case ScheduleKind::OneFOneB:
-        return needs("1f1b", 1, instead);
+        return needs(1, instead);
       case ScheduleKind::ZbH1:
-        return needs("zb-h1", 1, ", or schedule 'interleaved' or 'zb-v'");
+        return needs(1, ", or schedule 'interleaved' or 'zb-v'");
       case ScheduleKind::ZbV:
-        return needs("zb-v", 2, "");
+        return needs(2, "");
       case ScheduleKind::DualPipeV:
-        return needs("dualpipe-v", 2, "");
+        return needs(2, "");
       case ScheduleKind::Interleaved:
         if (parallel_.vpp < 2)
           fail("vpp",

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "core/error.hpp"
 #include "cost/compression_cost.hpp"
 #include "cost/compute_operation.hpp"
 #include "program/cost/step_cost.hpp"
+#include "program/plan/plan_names.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -53,8 +55,8 @@ void check_signature(std::string_view signature) {
                                                "optimizer"};
   static const std::vector<std::string> kinds = [] {
     std::vector<std::string> all = compute_kinds();
-    all.insert(all.end(), {"adamw", "adam", "sgd", "copy_state", "squared_norm",
-                           "accumulate_gradients", "settle_errors"});
+    std::ranges::copy(all_names<OptimizerKind>(), std::back_inserter(all));
+    all.insert(all.end(), {"copy_state", "squared_norm", "accumulate_gradients", "settle_errors"});
     return all;
   }();
   const std::string first(signature.substr(0, signature.find(' ')));

@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "program/memory/offload.hpp"
+#include "program/plan/plan_names.hpp"
 #include "program/zero/zero.hpp"
 
 namespace meshplan::program {
@@ -21,18 +22,6 @@ std::int64_t step_elements(const Plan& plan, const StepOp& step) {
   const Group group = step.expert ? Group::ExpertZeroShards : Group::ZeroShards;
   const std::int64_t shards = group_size(group, plan);
   return (step.range.size() + shards - 1) / shards;
-}
-
-std::string_view name_of(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::AdamW:
-      return "adamw";
-    case OptimizerKind::Adam:
-      return "adam";
-    case OptimizerKind::Sgd:
-      return "sgd";
-  }
-  throw InvariantError("optimizer without a name");
 }
 
 /// Units of work that are alike: elements, or bytes of a copy.
@@ -59,7 +48,7 @@ FlatWork flat_work(const Plan& plan, const StepOp& step) {
       const DType precision = plan.workload.precision;
       const OptimizerKind kind = plan.workload.optimizer.kind;
       const std::int64_t copy = precision == DType::F32 ? 0 : size_of(precision);
-      return {.name = fmt::format("{} {}", name_of(kind), name_of(precision)),
+      return {.name = fmt::format("{} {}", meshplan::name_of(kind), name_of(precision)),
               .units = step_elements(plan, step),
               .bytes_per_unit = (kind == OptimizerKind::Sgd ? kSgdBytes : kAdamBytes) + copy};
     }

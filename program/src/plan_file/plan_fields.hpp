@@ -8,11 +8,6 @@
 
 namespace meshplan {
 
-template <>
-struct EnumNames<DType> {
-  static constexpr std::array<std::pair<DType, std::string_view>, 3> value = {
-      {{DType::F32, "fp32"}, {DType::BF16, "bf16"}, {DType::F16, "fp16"}}};
-};
 namespace program {
 
 template <class Visitor>

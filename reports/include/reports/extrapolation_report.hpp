@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "program/plan/plan.hpp"
-#include "sim/extrapolation.hpp"
-#include "sim/prediction_terms.hpp"
+#include "sim/engine/extrapolation.hpp"
+#include "sim/engine/prediction_terms.hpp"
 
 namespace meshplan::reports {
 
-/// Of the cluster that the plan holds; empty without one.
+/// What the cluster that the plan holds makes extrapolate; empty without one.
 std::vector<sim::Extrapolation> extrapolations_of(const program::Plan& plan);
 
 /// A warning with what is extrapolated, the sizes measured and asked for, and how wide the interval

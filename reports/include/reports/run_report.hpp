@@ -8,7 +8,7 @@
 
 #include "program/trace/step_report.hpp"
 #include "program/trace/trace.hpp"
-#include "sim/cluster.hpp"
+#include "sim/clusters/cluster.hpp"
 
 namespace meshplan::reports {
 

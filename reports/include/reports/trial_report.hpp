@@ -22,7 +22,7 @@ struct TrialRow {
   double measured_memory_bytes = 0;  // largest of all rounds
   double first_loss = 0;
   double last_loss = 0;
-  /// Of the reference product over its time at calibration, mean of the rounds; absent: not known.
+  /// The reference product's time over that at calibration, mean of the rounds; absent: not known.
   std::optional<double> slowdown = {};
   program::MachineSpeed machine = {};  // mean of the rounds; of all: whose cores were busiest
 };

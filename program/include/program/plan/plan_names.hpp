@@ -1,7 +1,7 @@
-// How plans and flags spell the enums of a plan.
+// How plans and flags spell the enums of a plan (core/enum_names.hpp).
 #pragma once
 
-#include "core/json_fields.hpp"
+#include "core/enum_names.hpp"
 #include "program/plan/plan.hpp"
 
 namespace meshplan {

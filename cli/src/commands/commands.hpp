@@ -1,0 +1,24 @@
+// The subcommands: each file adds one to the command line.
+#pragma once
+
+#include "options/command_line.hpp"
+
+namespace meshplan::cli {
+
+void add_plan_command(CommandLine& line);
+void add_simulate_command(CommandLine& line);
+void add_mesh_command(CommandLine& line);
+void add_schedule_command(CommandLine& line);
+void add_models_command(CommandLine& line);
+void add_clusters_command(CommandLine& line);
+void add_compare_command(CommandLine& line);
+void add_validate_command(CommandLine& line);
+
+// Only where the runtime is built.
+void add_run_command(CommandLine& line);
+void add_checkpoint_command(CommandLine& line);
+void add_data_command(CommandLine& line);
+void add_trial_command(CommandLine& line);
+void add_calibrate_command(CommandLine& line);
+
+}  // namespace meshplan::cli

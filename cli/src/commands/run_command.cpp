@@ -1,0 +1,297 @@
+// meshplan run: executes a plan on ranks of its own.
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <utility>
+
+#include "commands/commands.hpp"
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "models/spec_difference.hpp"
+#include "options/inputs.hpp"
+#include "options/run_options.hpp"
+#include "output/output.hpp"
+#include "output/run_log.hpp"
+#include "process/exit_codes.hpp"
+#include "process/files.hpp"
+#include "program/lower/lower.hpp"
+#include "program/plan_file/plan_file.hpp"
+#include "ranks/devices.hpp"
+#include "ranks/ranks.hpp"
+#include "reports/catalog_report.hpp"
+#include "reports/machine_drift.hpp"
+#include "reports/run_report.hpp"
+#include "runtime/measure/machine_watch.hpp"
+#include "runtime/os/stop_signal.hpp"
+#include "runtime/train/preflight.hpp"
+#include "runtime/train/train.hpp"
+#include "runtime/weights/checkpoint.hpp"
+#include "runtime/weights/hugging_face_weights.hpp"
+#include "runtime/weights/snapshot_size.hpp"
+
+namespace meshplan::cli {
+namespace {
+
+program::Plan load_plan(const RunOptions& options) {
+  if (!options.file) throw ConfigError("which plan? usage: meshplan run plan.json --steps 20");
+  program::Plan plan = program::parse_plan(read_file(*options.file), *options.file);
+  plan.progress_thread = plan.progress_thread || options.progress_thread;
+  freeze(plan, options.freeze, *options.file);
+  return plan;
+}
+
+int ranks_on_fullest_host(const HostOptions& options, int ranks) {
+  int most = 0;
+  int left = ranks;
+  for (const runtime::HostSlots& host : parse_hosts(options)) {
+    most = std::max(most, std::min(left, host.slots));
+    left -= std::min(left, host.slots);
+  }
+  return most == 0 ? ranks : most;
+}
+
+/// @param arguments  of the ranks
+int launch(const RunOptions& options, std::vector<std::string> arguments, const program::Plan& plan,
+           DeviceKind device) {
+  runtime::check_data(plan, options.train.data_path, options.train.evaluate_every > 0);
+  runtime::check_start(plan, options.train);
+  // Rank 0 writes; on another host it looks at its own folders, before it trains.
+  if (starts_here(options.hosts)) require_writable({options.trace, options.chrome, options.log});
+  const int ranks = plan.parallel.world_size();
+  const bool saves = !options.train.checkpoints.folder.empty();
+  if (device == DeviceKind::Cpu)
+    runtime::check_memory(plan, ranks_on_fullest_host(options.hosts, ranks), saves);
+  HostOptions hosts = options.hosts;
+  if (plan.progress_thread) hosts.cores_per_rank = 2;
+  return launch_self(ranks, hosts, std::move(arguments), saves);
+}
+
+void check_placement(const RunOptions& options, const program::Plan& plan,
+                     const runtime::Job& job) {
+  if (options.any_placement || plan.cluster_json.empty()) return;
+  const sim::Cluster cluster = cluster_of(plan, *options.file);
+  if (cluster.device.kind == sim::DeviceKind::Cpu)
+    runtime::check_placement(job.layout(), cluster.num_nodes,
+                             cluster.num_ranks() / cluster.num_nodes);
+}
+
+/// One line about what is resumed, imported and saved; empty if nothing is.
+std::string checkpoint_line(const program::Plan& plan,
+                            const runtime::CheckpointOptions& checkpoints) {
+  std::string line;
+  if (!checkpoints.resume.empty()) line += fmt::format("continues {}  ", checkpoints.resume);
+  if (!checkpoints.init_from.empty()) line += fmt::format("weights of {}  ", checkpoints.init_from);
+  if (!checkpoints.init_from.empty() && runtime::is_hugging_face_folder(checkpoints.init_from)) {
+    const runtime::HuggingFaceModel model(checkpoints.init_from);
+    if (!model.beginning_anew().empty())
+      line +=
+          fmt::format("but {} begin anew: it has none  ", fmt::join(model.beginning_anew(), ", "));
+  }
+  if (!checkpoints.folder.empty()) {
+    std::int64_t snapshot = 0;
+    for (const program::Program& program : program::lower_all(plan))
+      snapshot = std::max(snapshot, runtime::snapshot_bytes(program));
+    line += fmt::format(
+        "checkpoints in {}{}, by way of {:.1f} MiB of host memory a rank", checkpoints.folder,
+        checkpoints.every > 0 ? fmt::format(" every {} steps", checkpoints.every) : " at the end",
+        static_cast<double>(snapshot) / kMib);
+  }
+  return line.empty() ? line : line + "\n";
+}
+
+/// What was read of a Hugging Face model's config.json, and where the plan chooses otherwise; empty
+/// if none is imported.
+std::string import_lines(const program::Plan& plan, const runtime::CheckpointOptions& checkpoints) {
+  const std::string& folder = checkpoints.init_from;
+  if (folder.empty() || !runtime::is_hugging_face_folder(folder)) return "";
+  const models::ImportedModel imported = runtime::HuggingFaceModel(folder).config();
+  std::string text = reports::import_text(imported);
+  for (const auto& [field, theirs, ours] : models::differences(imported.spec, plan.model))
+    if (models::is_training_choice(field))
+      text += fmt::format("differs  {} = {} in the plan, {} in {}\n", field, ours, theirs, folder);
+  return text;
+}
+
+/// What a run says while it goes on: rank 0 prints and logs, the others are silent.
+class Voice {
+ public:
+  Voice(const RunOptions& options, const reports::RunHeader& header, bool speaks)
+      : speaks_(speaks),
+        prints_(speaks && !options.quiet && !options.json),
+        warns_(speaks && !options.quiet),
+        every_(std::max(1, options.train.num_steps / 20)) {
+    if (prints_)
+      output("{}{}{}", checkpoint_line(header.plan, options.train.checkpoints),
+             import_lines(header.plan, options.train.checkpoints), reports::to_text(header));
+    if (!speaks || !options.log) return;
+    log_.emplace(*options.log, !options.train.checkpoints.resume.empty());
+    log_->write(reports::to_json_line(header));
+  }
+
+  void say(const program::StepReport& step) {
+    if (log_) log_->write(program::to_json_line(step));
+    if (warns_)
+      for (const std::string& warning : step.warnings)
+        output(stderr, "meshplan: warning: step {}: {}\n", step.step, warning);
+    const bool shown =
+        step.step % every_ == 0 || std::exchange(first_, false) || step.evaluation_loss;
+    if (!prints_ || !shown) return;
+    output("{}", reports::step_line(step));
+    std::fflush(stdout);
+  }
+
+  /// Once. @param busy_cores  empty: nothing to say
+  void warn(const std::string& busy_cores) {
+    if (!warns_ || busy_cores.empty() || std::exchange(warned_, true)) return;
+    output(stderr, "meshplan: warning: {}; steps take longer than on a quiet machine\n",
+           busy_cores);
+  }
+
+  void conclude(const reports::RunSummary& summary) {
+    if (summary.trace.machine) warn(reports::busy_cores(*summary.trace.machine));
+    if (log_) log_->write(reports::to_json_line(summary));
+    if (prints_) output("{}", reports::to_text(summary));
+    if (warns_ && !prints_) output("{}", reports::to_json(summary));
+  }
+
+ private:
+  bool speaks_;
+  bool prints_;
+  bool warns_;
+  int every_;
+  bool first_ = true;
+  bool warned_ = false;  // about busy cores
+  std::optional<RunLog> log_;
+};
+
+int work(RunOptions options, const program::Plan& plan, DeviceKind device_kind, runtime::Job& job) {
+  prepare_process(options.device, job.layout().rank);
+  options.device.hang_timeout_s = options.hosts.hang_timeout_s / 2;
+  check_placement(options, plan, job);
+  const bool leads = job.world().rank() == 0;
+  if (leads) require_writable({options.trace, options.chrome, options.log});
+  RankDevice device(options.device, device_kind, plan.parallel.pp, job);
+  reports::RunHeader header{.plan = plan,
+                            .device = device.name(),
+                            .machines = job.layout().num_machines(),
+                            .oversubscribed = job.layout().oversubscribed(),
+                            .data = options.train.data_path,
+                            .seed = options.train.seed,
+                            .num_steps = options.train.num_steps,
+                            .evaluate_every = options.train.evaluate_every};
+  if (!plan.cluster_json.empty()) {
+    header.peak = reports::peak_of(plan, cluster_of(plan, *options.file));
+    options.train.watch.job_peak_flop_per_s = header.peak->job_flop_per_s;
+  }
+  Voice voice(options, header, leads);
+  options.train.gemm_cache = options.device.gemm_cache.value_or("");
+  if (!options.quiet)
+    options.train.log = [](const std::string& line) { output(stderr, "meshplan: {}\n", line); };
+  std::optional<runtime::StopSignal> stop;
+  if (!options.train.checkpoints.folder.empty()) {
+    stop.emplace();
+    options.train.checkpoints.stop_requested = [&stop] { return stop->requested(); };
+  }
+  runtime::MachineWatch machine(job.world(), job.layout(), make_reference_product(device_kind));
+  int steps = 0;
+  runtime::TrainResult result =
+      runtime::train(plan, options.train, job.world(), device.device(), &job.board(),
+                     [&](const program::StepReport& step) {
+                       voice.say(step);
+                       // Early enough to stop a long run; a short one is told at its end.
+                       constexpr int kEarly = 3, kLong = 10;
+                       if (++steps == kEarly && options.train.num_steps >= kLong)
+                         voice.warn(reports::busy_cores(machine.cores()));
+                     });
+  result.trace.machine = machine.finish();
+  const int code = result.stopped ? kInterrupted : kDone;
+  if (!leads) return code;
+  result.trace.source = device.name();
+  if (options.trace) write_file(*options.trace, program::to_json(result.trace));
+  if (options.chrome) write_file(*options.chrome, program::to_chrome_trace(result.trace));
+  voice.conclude({.trace = result.trace,
+                  .timing = result.timing,
+                  .experts = result.experts,
+                  .arena_bytes = result.memory.arena_bytes,
+                  .resident_after_first_step = result.memory.resident_after_first_step,
+                  .resident_at_end = result.memory.resident_at_end,
+                  .job_peak_flop_per_s = options.train.watch.job_peak_flop_per_s});
+  if (result.stopped && !options.quiet)
+    output(stderr,
+           "meshplan: stopped by a signal after step {}, which is saved; continue with --resume "
+           "{}\n",
+           result.last_step, options.train.checkpoints.folder);
+  std::fflush(stdout);
+  return code;
+}
+
+/// Fills in what was not given of the checkpoints, and the seed of what is resumed.
+void resolve_checkpoints(RunOptions& options) {
+  runtime::CheckpointOptions& checkpoints = options.train.checkpoints;
+  const bool latest = options.resume == "latest";
+  if (options.checkpoint_dir)
+    checkpoints.folder = *options.checkpoint_dir;
+  else if (options.resume && !latest)
+    checkpoints.folder =
+        std::filesystem::absolute(runtime::resolve_checkpoint(*options.resume)).parent_path();
+  else if (latest || checkpoints.every > 0)
+    checkpoints.folder = "checkpoints";
+  if (options.resume)
+    checkpoints.resume = runtime::resolve_checkpoint(latest ? checkpoints.folder : *options.resume);
+  checkpoints.init_from = options.init_from.value_or("");
+  if (!checkpoints.init_from.empty() && !runtime::is_hugging_face_folder(checkpoints.init_from))
+    checkpoints.init_from = runtime::resolve_checkpoint(checkpoints.init_from);
+  if (!options.seed && !checkpoints.resume.empty())
+    options.seed = static_cast<std::int64_t>(runtime::seed_of(checkpoints.resume));
+  if (options.seed) options.train.seed = static_cast<std::uint64_t>(*options.seed);
+  // The ranks find what is found here, whatever is saved until they begin.
+  if (!checkpoints.folder.empty()) options.checkpoint_dir = checkpoints.folder;
+  if (!checkpoints.resume.empty()) options.resume = checkpoints.resume;
+  if (!checkpoints.init_from.empty()) options.init_from = checkpoints.init_from;
+}
+
+/// Fills in what was not given, before the device is chosen.
+void resolve(RunOptions& options) {
+  if (options.train.data_path.empty()) options.train.data_path = runtime::kDefaultText;
+  if (!options.traced_steps) options.traced_steps = options.trace || options.chrome ? 3 : 0;
+  options.train.traced_steps = *options.traced_steps;
+  options.train.verify_start = !options.no_verify_start;
+  resolve_checkpoints(options);
+}
+
+int run(RunOptions& options, const Command& command) {
+  check(options);
+  resolve(options);
+  const program::Plan plan = load_plan(options);
+  const DeviceKind device = choose_device(options.device, plan, *options.file);
+  if (device == DeviceKind::Cpu && options.device.gemm_cache)
+    throw ConfigError(
+        "--gemm-cache is for ranks on GPUs: on processor cores there is nothing to choose from");
+  if (!options.time_every) options.time_every = device == DeviceKind::Cuda ? 0 : 1;
+  options.train.watch.time_every = *options.time_every;
+  if (is_rank())
+    return as_rank(options.hosts,
+                   [&](runtime::Job& job) { return work(options, plan, device, job); });
+  return launch(options, command.arguments_of_ranks(), plan, device);
+}
+
+}  // namespace
+
+void add_run_command(CommandLine& line) {
+  const auto options = std::make_shared<RunOptions>();
+  Command command = line.add("run", "Execute a plan: train on real text, measure, trace");
+  add_run_options(command, *options);
+  command
+      .examples(
+          "  meshplan run plan.json --steps 20\n"
+          "  meshplan run plan.json --steps 50 --data book.txt --eval-every 10 --trace "
+          "measured.json\n"
+          "  meshplan run plan.json --steps 1000 --checkpoint-every 100 --keep 3\n"
+          "  meshplan run plan.json --steps 1000 --checkpoint-every 100 --keep 3 --resume latest\n"
+          "  mpiexec -n 4 meshplan run plan.json --steps 20      (a launcher of your own)\n"
+          "  torchrun --no-python --nproc-per-node 4 meshplan run plan.json --steps 20")
+      .on_run([options, command] { return run(*options, command); });
+}
+
+}  // namespace meshplan::cli

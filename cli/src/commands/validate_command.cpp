@@ -1,0 +1,128 @@
+// meshplan validate: predictions beside published measurements.
+#include <fmt/format.h>
+
+#include "commands/commands.hpp"
+#include "core/error.hpp"
+#include "output/output.hpp"
+#include "process/exit_codes.hpp"
+#include "process/files.hpp"
+#include "process/threads.hpp"
+#include "reports/validation_report.hpp"
+#include "sim/fit/validation.hpp"
+
+namespace meshplan::cli {
+namespace {
+
+struct Options {
+  std::optional<std::string> table;
+  std::optional<std::string> csv;
+  std::optional<std::string> parts;
+  std::optional<std::string> constants;
+  std::optional<std::string> fit;
+  std::optional<std::string> left_out_name;
+  std::optional<sim::LeaveOut> leave_one_out;
+  std::optional<std::string> check;
+  std::optional<std::string> explain;
+  bool ablate = false;
+  bool json = false;
+  int threads = 0;
+};
+
+sim::ForEach for_each_on(int threads) {
+  const planner::ParallelFor parallel = on_threads(threads);
+  return [parallel](std::size_t count, const std::function<void(std::size_t)>& body) {
+    parallel.run(count, [&](std::size_t i, int /*worker*/) { body(i); });
+  };
+}
+
+reports::ValidationReport report_of(const sim::PreparedTable& table,
+                                    const std::vector<sim::ConstantRecord>& constants,
+                                    const sim::ForEach& each) {
+  reports::ValidationReport report{.rows = table.rows(),
+                                   .predictions = table.predict(constants, each)};
+  report.suites = sim::summarize(report.rows, report.predictions);
+  report.num_constants = static_cast<int>(sim::constant_members().size());
+  return report;
+}
+
+void print_explained(const sim::PreparedTable& table, const reports::ValidationReport& report,
+                     const std::string& id) {
+  std::vector<std::string> known;
+  for (std::size_t i = 0; i < report.rows.size(); ++i) {
+    known.push_back(report.rows[i].id);
+    if (report.rows[i].id != id) continue;
+    output("{}", reports::explain_text(report.rows[i], report.predictions[i],
+                                       table.terms(i, report.predictions[i])));
+    return;
+  }
+  throw ConfigError(fmt::format("--explain: {}", unknown_name_message("row", id, known)));
+}
+
+int run(Options options) {
+  for (const auto by : {sim::LeaveOut::Model, sim::LeaveOut::Cluster, sim::LeaveOut::Software})
+    if (options.left_out_name == sim::name_of(by)) options.leave_one_out = by;
+  if (!options.table)
+    throw ConfigError("validate needs --table FILE.csv, a table of measured runs");
+  const sim::ForEach each = for_each_on(options.threads);
+  const sim::PreparedTable table(
+      sim::parse_published_table(read_file(*options.table), *options.table), each);
+  auto records = options.constants
+                     ? sim::parse_constants(read_file(*options.constants), *options.constants)
+                     : sim::fitted_constants();
+  if (options.fit) {
+    const sim::Fit fit = sim::fit_constants(table, records, {}, each);
+    write_file(*options.fit, sim::to_json(fit.constants));
+    output(stderr, "fitted in {} rounds: loss {:.5f} -> {:.5f}\n", fit.rounds, fit.loss_before,
+           fit.loss_after);
+    records = fit.constants;
+  }
+  const auto report = report_of(table, records, each);
+  if (options.csv) write_file(*options.csv, reports::to_csv(report));
+  if (options.parts && !options.leave_one_out)
+    write_file(*options.parts, reports::parts_csv(report));
+  if (options.explain) {
+    print_explained(table, report, *options.explain);
+    return kDone;
+  }
+  if (options.leave_one_out) {
+    const auto groups = sim::leave_one_out(table, records, *options.leave_one_out, each);
+    output("{}\n", reports::leave_one_out_text(table.rows(), *options.leave_one_out, groups));
+    if (options.parts)
+      write_file(*options.parts,
+                 reports::parts_csv(reports::left_out_report(table.rows(), groups)));
+  }
+  if (options.ablate)
+    output("{}\n", reports::ablation_text(report.suites, sim::ablate(table, records, each)));
+  output("{}", options.json ? reports::to_json(report) : reports::to_text(report));
+  if (!options.check) return kDone;
+  const auto worse = reports::worse_suites(report, read_file(*options.check), *options.check);
+  for (const std::string& sentence : worse) output(stderr, "meshplan: {}\n", sentence);
+  return worse.empty() ? kDone : kFailed;
+}
+
+}  // namespace
+
+void add_validate_command(CommandLine& line) {
+  const auto options = std::make_shared<Options>();
+  line.add("validate", "Lay predictions beside published measurements")
+      .option("--table", options->table, "measured runs, CSV, one a line")
+      .option("--csv", options->csv, "write one line a row: predicted, measured, error")
+      .option("--parts", options->parts,
+              "write where each predicted step's time goes, CSV; with --leave-one-out of the rows "
+              "left out")
+      .option("--constants", options->constants, "constants file instead of the built-in one")
+      .option("--fit", options->fit, "fit the constants on the table and write them to this file")
+      .choice("--leave-one-out", options->left_out_name, {"model", "cluster", "software"},
+              "fit without each group in turn and predict it (minutes)")
+      .flag("--ablate", options->ablate, "fit without each constant in turn (minutes)")
+      .option("--explain", options->explain,
+              "print the terms of this row's step, their intervals, and what to measure")
+      .option("--check", options->check,
+              "fail if a suite is half a point worse than in this file, written with --json")
+      .option("--threads", options->threads, "0 = as many as the machine has cores")
+      .flag("--json", options->json, "print the result for programs")
+      .examples("  meshplan validate --table published.csv --csv predicted.csv")
+      .on_run([options] { return run(*options); });
+}
+
+}  // namespace meshplan::cli

@@ -1,0 +1,144 @@
+#include "options/inputs.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
+#include <sstream>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/limits.hpp"
+#include "core/parse_number.hpp"
+#include "core/paths.hpp"
+#include "process/files.hpp"
+#include "program/checks/check.hpp"
+#include "sim/stacks/cluster_preset.hpp"
+
+namespace meshplan::cli {
+namespace {
+
+// Names look like names, files have a folder, an extension or exist.
+bool is_file_name(const std::string& given) {
+  return given.find('/') != std::string::npos || given.ends_with(".json") || is_there(given);
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+[[noreturn]] void fail_unknown(const std::string& kind, const std::string& given,
+                               const std::vector<std::string>& presets) {
+  throw ConfigError(
+      fmt::format("{}, and there is no such file", unknown_name_message(kind, given, presets)));
+}
+
+models::ImportedModel read_model(const std::string& name_or_file, const std::string& assume) {
+  const std::vector<std::string> presets = models::preset_names();
+  if (contains(presets, name_or_file)) return {.spec = models::load_preset(name_or_file)};
+  if (!is_file_name(name_or_file)) fail_unknown("model", name_or_file, presets);
+  const std::string file = is_folder(name_or_file)
+                               ? (std::filesystem::path(name_or_file) / "config.json").string()
+                               : name_or_file;
+  return models::load_model(read_file(file), file, assume);
+}
+
+}  // namespace
+
+void add_model_reading(Command& command, ModelReading& reading) {
+  command
+      .option("--assume", reading.assume,
+              "read a config.json of another model_type as if it were of this one, e.g. llama")
+      .flag("--no-mtp", reading.no_mtp, "leave out multi-token prediction modules")
+      .flag("--no-dropout", reading.no_dropout, "leave out dropout");
+}
+
+models::ImportedModel load_model(const std::string& name_or_file, const ModelReading& reading) {
+  models::ImportedModel model = read_model(name_or_file, reading.assume.value_or(""));
+  if (reading.no_mtp && model.spec.mtp_layers > 0) {
+    model.assumptions.push_back(fmt::format("mtp_layers = 0 (--no-mtp; the model has {})",
+                                            std::exchange(model.spec.mtp_layers, 0)));
+  }
+  if (reading.no_dropout && model.spec.dropout > 0) {
+    model.assumptions.push_back(fmt::format("dropout = 0 (--no-dropout; the model has {})",
+                                            std::exchange(model.spec.dropout, 0.0)));
+  }
+  return model;
+}
+
+namespace {
+
+/// "NAME", or "NAME:NODES" of a cluster of nodes of several makes.
+sim::Cluster load_part(const std::string& part) {
+  const std::size_t colon = part.rfind(':');
+  sim::Cluster cluster = load_cluster(part.substr(0, colon));
+  if (colon == std::string::npos) return cluster;
+  const std::string number = part.substr(colon + 1);
+  const int most = static_cast<int>(limits::kRanks) / cluster.devices_per_node;
+  const auto nodes = parse_integer(number, 1, most);
+  if (!nodes)
+    throw ConfigError(fmt::format(
+        "--cluster: '{}': expected a number of nodes behind the colon, as in dgx-h100:4, from 1 to "
+        "{}, got '{}'",
+        part, most, number));
+  return sim::with_ranks(cluster, *nodes * cluster.devices_per_node);
+}
+
+bool names_several(const std::string& text) {
+  return text.find('+') != std::string::npos || text.find(':') != std::string::npos;
+}
+
+}  // namespace
+
+sim::Cluster load_cluster(const std::string& name_or_file, std::string_view software) {
+  const std::vector<std::string> presets = sim::cluster_names();
+  if (contains(presets, name_or_file))
+    return software == sim::kOwnSoftware ? sim::load_cluster_preset(name_or_file)
+                                         : sim::load_data_sheet(name_or_file);
+  if (software != sim::kOwnSoftware && names_several(name_or_file) && !is_there(name_or_file))
+    throw ConfigError(
+        fmt::format("--cluster {}: nodes of several types are predicted for --software {} only; "
+                    "name one preset",
+                    name_or_file, sim::kOwnSoftware));
+  if (names_several(name_or_file) && !is_there(name_or_file)) {
+    std::vector<sim::Cluster> parts;
+    std::istringstream text(name_or_file + '+');  // so that an empty last part is one
+    for (std::string part; std::getline(text, part, '+');) parts.push_back(load_part(part));
+    return parts.size() == 1 ? parts.front() : sim::joined(parts);
+  }
+  if (!is_file_name(name_or_file)) fail_unknown("cluster", name_or_file, presets);
+  return sim::parse_cluster(read_file(name_or_file), name_or_file);
+}
+
+sim::Cluster cluster_of(const program::Plan& plan, const std::string& file,
+                        std::string_view software) {
+  if (plan.cluster_json.empty())
+    throw ConfigError(
+        fmt::format("{}: cluster: the plan holds no cluster; name one with --cluster", file));
+  sim::Cluster cluster = sim::parse_cluster(plan.cluster_json, file + ": cluster");
+  if (software != sim::kOwnSoftware && contains(sim::cluster_names(), cluster.name))
+    return sim::with_ranks(sim::load_data_sheet(cluster.name), cluster.num_ranks());
+  return cluster;
+}
+
+std::vector<std::string> frozen_patterns(const std::string& option) {
+  std::vector<std::string> patterns;
+  std::istringstream parts(option);
+  for (std::string part; std::getline(parts, part, ',');) patterns.push_back(part);
+  if (patterns.empty() || std::ranges::find(patterns, std::string()) != patterns.end())
+    throw ConfigError(
+        fmt::format("--freeze '{}': names of parameters with commas between them, for example "
+                    "embedding,layers.0-3",
+                    option));
+  return patterns;
+}
+
+void freeze(program::Plan& plan, const std::optional<std::string>& option,
+            const std::string& file) {
+  if (!option) return;
+  plan.frozen = frozen_patterns(*option);
+  plan.prediction.reset();  // of what the file trains
+  for (const program::Violation& violation : program::check(plan))
+    throw ConfigError(fmt::format("{}: --freeze {}: {}", file, *option, violation.message));
+}
+
+}  // namespace meshplan::cli

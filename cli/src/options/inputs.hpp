@@ -1,0 +1,52 @@
+// Models and clusters by preset name or file.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/hugging_face.hpp"
+#include "options/command_line.hpp"
+#include "program/plan/plan.hpp"
+#include "sim/clusters/cluster.hpp"
+#include "sim/stacks/software.hpp"
+
+namespace meshplan::cli {
+
+/// How a model is read that cannot be planned as it is published.
+struct ModelReading {
+  std::optional<std::string> assume;  // the model_type of a config whose own is not known
+  bool no_mtp = false;
+  bool no_dropout = false;
+  bool operator==(const ModelReading&) const = default;
+};
+/// --assume --no-mtp --no-dropout
+void add_model_reading(Command& command, ModelReading& reading);
+
+/// A preset's name, a model spec or a Hugging Face config.json (or the folder that holds one).
+/// @throws ConfigError naming the nearest preset or file
+models::ImportedModel load_model(const std::string& name_or_file, const ModelReading& reading = {});
+
+/// A preset's name or a cluster file. A preset is as fast as our runtime's kernels run on it; for
+/// other software it is the data sheet, to which predictions add what is known of that software.
+/// @throws ConfigError naming the nearest preset or file
+sim::Cluster load_cluster(const std::string& name_or_file,
+                          std::string_view software = sim::kOwnSoftware);
+
+/// The cluster that a plan was made for, out of the plan's file; for other software than ours a
+/// preset as its data sheet says.
+/// @throws ConfigError if the plan holds none
+sim::Cluster cluster_of(const program::Plan& plan, const std::string& file,
+                        std::string_view software = sim::kOwnSoftware);
+
+/// --freeze: "embedding,layers.0-3". @throws ConfigError for an empty pattern
+std::vector<std::string> frozen_patterns(const std::string& option);
+constexpr const char* kFreezeHelp =
+    "parameters that are not trained, for example embedding,layers.0-3 or '*,!*norm*' "
+    "(docs/frozen_parameters.md)";
+
+/// A plan with other frozen parameters than its file names, if any are given.
+/// @throws ConfigError if the plan cannot have them
+void freeze(program::Plan& plan, const std::optional<std::string>& option, const std::string& file);
+
+}  // namespace meshplan::cli

@@ -1,0 +1,72 @@
+// The flags that describe a plan, shared by the subcommands that take one.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "options/command_line.hpp"
+#include "options/inputs.hpp"
+#include "planner/search.hpp"
+
+namespace meshplan::cli {
+
+struct PlanOptions {
+  std::optional<std::string> model;
+  ModelReading reading;
+  std::optional<std::string> cluster;
+  std::string software = std::string(sim::kOwnSoftware);  // that runs the plan
+  std::optional<int> ranks;                               // absent: the cluster's
+  std::optional<std::int64_t> global_batch;
+  std::optional<std::int64_t> seq_len;
+  bool packed = false;
+  std::optional<int> end_of_document;
+  std::optional<std::int64_t> pad_documents;
+  std::vector<int> document_lengths;
+  std::optional<program::Precision> precision;
+  std::optional<program::OptimizerKind> optimizer;
+  std::optional<std::string> schedule_file;
+  std::optional<program::CompressionKind> compression;
+  std::optional<std::string> expert_imbalance;
+  std::optional<std::string> freeze;
+  planner::Constraints constraints;  // most flags are parsed straight into it
+};
+
+/// --model --no-mtp --cluster --gpus --global-batch --seq-len --precision --optimizer
+void add_workload_options(Command& command, PlanOptions& options);
+/// --tp --sp --pp --dp --micro-batch --recompute --schedule ...
+void add_parallel_options(Command& command, PlanOptions& options);
+
+/// Beside a plan's file only what it leaves open may be given: --cluster, --freeze and
+/// --expert-imbalance. @throws ConfigError for another flag of the two groups above, with the
+/// setting that says the same
+void refuse_beside_file(const Command& command, const std::string& file);
+
+constexpr const char* kMemoryReserveHelp =
+    "percent of each device's memory that a plan leaves free for what nobody plans; default: 4";
+/// --memory-reserve as a part of the device. @throws ConfigError
+double memory_reserve(const std::optional<double>& percent);
+
+/// --expert-imbalance: a number, or what a run's log says. @throws ConfigError
+double expected_expert_imbalance(const std::string& option, const models::ModelSpec& model);
+
+/// Pins what the schedule file fixes: schedule, pp and vpp. Nothing to do without a file.
+/// @throws ConfigError if it is no schedule, or contradicts a flag
+void read_schedule_file(PlanOptions& options);
+
+/// What was asked for, resolved, and what was filled in for it.
+struct ResolvedRequest {
+  planner::SearchRequest request;
+  std::vector<std::string> assumptions;
+};
+
+/// Loads the model and the cluster, fills in defaults and parses names.
+/// @throws ConfigError for a missing flag or a bad value
+ResolvedRequest resolve(PlanOptions options);
+
+/// The one plan that the flags describe: what they leave open is tp = pp = 1, sp off, dp = all the
+/// ranks that are left, micro-batches of 1, no recompute, 1F1B.
+/// @throws ConfigError if the plan breaks a rule
+program::Plan single_plan(const ResolvedRequest& resolved);
+
+}  // namespace meshplan::cli

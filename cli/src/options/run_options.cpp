@@ -1,0 +1,102 @@
+#include "options/run_options.hpp"
+
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "options/inputs.hpp"
+
+namespace meshplan::cli {
+
+void check(const RunOptions& options) {
+  const runtime::LossScaling& scaling = options.train.loss_scaling;
+  const auto require = [](const char* option, double value, bool holds, const char* rule) {
+    if (!holds) throw ConfigError(fmt::format("{} {}: must be {}", option, value, rule));
+  };
+  require("--loss-scale", scaling.initial, scaling.initial >= 1 && scaling.initial <= 0x1p96,
+          "from 1 to 2^96");
+  require("--loss-scale-backoff", scaling.backoff, scaling.backoff > 0 && scaling.backoff < 1,
+          "between 0 and 1");
+}
+
+void add_run_options(Command& command, RunOptions& options) {
+  command.positional("plan", options.file, "plan file")
+      .is_path()
+      .option("--steps", options.train.num_steps, "optimizer steps")
+      .at_least(1)
+      .option("--data", options.train.data_path,
+              "text (a byte a token) or token ids (*.u16, *.u32); default: the text of the GPL")
+      .is_path()
+      .option("--seed", options.seed,
+              "of the initial weights and the order of the data; default: 1")
+      .option("--freeze", options.freeze, kFreezeHelp)
+      .option("--eval-every", options.train.evaluate_every,
+              "steps between evaluations on held-out text; 0 = never")
+      .at_least(0);
+  command.group("Loss scaling, of plans in fp16 (docs/watching.md)")
+      .option("--loss-scale", options.train.loss_scaling.initial, "at the start")
+      .option("--loss-scale-growth", options.train.loss_scaling.growth,
+              "its factor after an interval without an overflow")
+      .at_least(1)
+      .option("--loss-scale-backoff", options.train.loss_scaling.backoff,
+              "its factor after an overflow, whose step updates nothing")
+      .option("--loss-scale-interval", options.train.loss_scaling.growth_interval,
+              "steps of an interval")
+      .at_least(1);
+  add_device_options(command, options.device);
+  command
+      .option("--gemm-cache", options.device.gemm_cache,
+              "folder that keeps which kernel of a GPU's matrix products is fastest; what it "
+              "lacks is timed before the first step")
+      .is_path();
+  add_host_options(command, options.hosts);
+  command.flag("--progress-thread", options.progress_thread,
+               "a thread of each rank moves communications while it computes, whatever the plan "
+               "says; uses spare cores");
+  command.flag("--any-placement", options.any_placement,
+               "run even if the machines are not those of the plan's cluster");
+  command.group("Checkpoints (docs/checkpoints.md)")
+      .option("--checkpoint-dir", options.checkpoint_dir,
+              "folder to save to; default: checkpoints, where --checkpoint-every asks for some")
+      .is_path()
+      .option("--checkpoint-every", options.train.checkpoints.every,
+              "steps between checkpoints; the last step and SIGTERM save too")
+      .at_least(0)
+      .option("--keep", options.train.checkpoints.keep, "newest checkpoints to keep; 0 = all")
+      .at_least(0)
+      .option("--resume", options.resume,
+              "continue a run: latest, a checkpoint, or a folder of them")
+      .is_path()
+      .option("--init-from", options.init_from,
+              "start a new run from the weights of a checkpoint or a Hugging Face model")
+      .is_path();
+  command.group("Watching it (docs/watching.md)")
+      .option("--log", options.log, "write a line of JSON per step to this file; --resume appends")
+      .is_path()
+      .option("--time-every", options.time_every,
+              "steps from one whose operations are timed to the next; 0 = none; default: 1 on "
+              "CPUs, 0 on GPUs, which replay no captured work in a timed step")
+      .at_least(0)
+      .option("--verify", options.train.verify_every,
+              "steps between comparisons of what several ranks hold, bit for bit; 0 = never")
+      .at_least(0)
+      .flag("--no-verify-start", options.no_verify_start,
+            "do not compare what several ranks hold before the first step")
+      .option("--warn-loss-spike", options.train.watch.loss_spike,
+              "standard deviations above the last losses that are worth a warning; 0 = never")
+      .at_least(0)
+      .option("--warn-slow-rank", options.train.watch.slow_rank,
+              "warn about a rank that computes so many times as long as its peers; 0 = never")
+      .at_least(0);
+  command.group("What it writes")
+      .option("--trace", options.trace, "write the measured trace (meshplan's schema)")
+      .is_path()
+      .option("--chrome", options.chrome, "write it for chrome://tracing or ui.perfetto.dev")
+      .is_path()
+      .option("--traced-steps", options.traced_steps,
+              "steps to trace after the timed ones; default: 3 with --trace")
+      .at_least(0)
+      .flag("--json", options.json, "print the result for programs")
+      .flag("--quiet", options.quiet, "print nothing; for use with --trace");
+}
+
+}  // namespace meshplan::cli

@@ -1,0 +1,42 @@
+// The flags of `run`, each declared once: those that its ranks need reach them by that.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "options/command_line.hpp"
+#include "options/device_options.hpp"
+#include "options/host_options.hpp"
+#include "runtime/train/train.hpp"
+
+namespace meshplan::cli {
+
+struct RunOptions {
+  std::optional<std::string> file;
+  runtime::TrainOptions train;
+  std::optional<std::int64_t> seed;
+  std::optional<std::string> checkpoint_dir;
+  std::optional<std::string> resume;
+  std::optional<std::string> init_from;
+  std::optional<std::string> freeze;
+  std::optional<int> traced_steps;
+  std::optional<std::string> trace;
+  std::optional<std::string> chrome;
+  std::optional<std::string> log;
+  std::optional<int> time_every;
+  DeviceOptions device;
+  bool progress_thread = false;
+  bool any_placement = false;
+  bool no_verify_start = false;
+  bool json = false;
+  bool quiet = false;
+  HostOptions hosts;
+};
+
+void add_run_options(Command& command, RunOptions& options);
+
+/// What the bounds in the declarations cannot say. @throws ConfigError
+void check(const RunOptions& options);
+
+}  // namespace meshplan::cli

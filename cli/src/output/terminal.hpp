@@ -1,0 +1,10 @@
+#pragma once
+
+namespace meshplan::cli {
+
+/// What the process found out about its surroundings; commands read it instead of the environment.
+struct Terminal {
+  bool redraws_stderr = false;  // a progress line may overwrite itself
+};
+
+}  // namespace meshplan::cli

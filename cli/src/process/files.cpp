@@ -1,0 +1,135 @@
+#include "process/files.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fstream>
+#include <sstream>
+#include <unistd.h>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/paths.hpp"
+
+namespace meshplan::cli {
+namespace {
+
+constexpr std::size_t kMostNearNames = 3;
+
+// A signal handler can reach nothing but statics: the path of the file being written, and whether
+// it is to be removed.
+std::array<char, 4096> unfinished_path{};
+volatile std::sig_atomic_t has_unfinished_file = 0;
+
+class UnfinishedFile {
+ public:
+  explicit UnfinishedFile(const std::string& path) {
+    if (path.size() >= unfinished_path.size())
+      throw IoError(fmt::format("{}: the path is too long", path));
+    std::memcpy(unfinished_path.data(), path.c_str(), path.size() + 1);
+    has_unfinished_file = 1;
+  }
+  UnfinishedFile(const UnfinishedFile&) = delete;
+  UnfinishedFile& operator=(const UnfinishedFile&) = delete;
+  ~UnfinishedFile() { remove_unfinished_file(); }
+  static void finished() { has_unfinished_file = 0; }
+};
+
+[[noreturn]] void fail_to_write(const std::string& path, std::string_view why) {
+  throw IoError(fmt::format("{}: cannot be written: {}", path, why));
+}
+
+/// Something that cannot be replaced by a file: a device, a pipe.
+bool is_special(const std::string& path) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);
+  return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
+         !std::filesystem::is_directory(status);
+}
+
+void require_writable(const std::string& path) {
+  namespace fs = std::filesystem;
+  if (path.empty()) throw IoError("an empty path cannot be written");
+  if (is_folder(path)) fail_to_write(path, "it is a folder, not a file");
+  if (is_special(path)) {
+    if (access(path.c_str(), W_OK) != 0) fail_to_write(path, std::strerror(errno));
+    return;
+  }
+  const fs::path parent = fs::path(path).parent_path();
+  const std::string folder = parent.empty() ? "." : parent.string();
+  if (!is_there(folder)) fail_to_write(path, fmt::format("there is no folder {}", folder));
+  if (!is_folder(folder)) fail_to_write(path, fmt::format("{} is not a folder", folder));
+  if (access(folder.c_str(), W_OK | X_OK) != 0)
+    fail_to_write(path, fmt::format("folder {}: {}", folder, std::strerror(errno)));
+}
+
+void write_special(const std::string& path, std::string_view text) {
+  std::ofstream out(path, std::ios::binary);
+  out.write(text.data(), static_cast<std::streamsize>(text.size())).flush();
+  if (!out) fail_to_write(path, std::strerror(errno));
+}
+
+}  // namespace
+
+void require_writable(std::initializer_list<std::optional<std::string>> paths) {
+  for (const auto& path : paths)
+    if (path) require_writable(*path);
+}
+
+void remove_unfinished_file() noexcept {
+  if (has_unfinished_file == 0) return;
+  unlink(unfinished_path.data());
+  has_unfinished_file = 0;
+}
+
+std::string near_names(const std::string& path) {
+  namespace fs = std::filesystem;
+  const fs::path wanted(path);
+  const fs::path folder = wanted.has_parent_path() ? wanted.parent_path() : fs::path(".");
+  std::error_code ignored;
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (entry.is_regular_file(ignored) && entry.path().extension() == ".json")
+      names.push_back(entry.path().filename().string());
+  std::vector<std::string> nearest;
+  while (!names.empty() && nearest.size() < kMostNearNames) {
+    std::ranges::sort(names);
+    nearest.push_back(nearest_choice(wanted.filename().string(), names));
+    std::erase(names, nearest.back());
+  }
+  return nearest.empty() ? "" : fmt::format("; near it: {}", fmt::join(nearest, ", "));
+}
+
+std::string read_file(const std::string& path) {
+  if (!is_there(path)) throw ConfigError(fmt::format("{}: no such file{}", path, near_names(path)));
+  if (is_folder(path)) throw ConfigError(fmt::format("{}: is a folder, not a file", path));
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in) throw IoError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
+  return std::move(text).str();
+}
+
+void write_file(const std::string& path, std::string_view text) {
+  require_writable(path);
+  if (is_special(path)) return write_special(path, text);
+  const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
+  const UnfinishedFile guard(temporary);
+  std::FILE* out = std::fopen(temporary.c_str(), "wb");
+  if (out == nullptr) fail_to_write(path, std::strerror(errno));
+  const bool written = std::fwrite(text.data(), 1, text.size(), out) == text.size();
+  const bool flushed = std::fflush(out) == 0 && fsync(fileno(out)) == 0;
+  const int error = errno;
+  if (std::fclose(out) != 0 || !written || !flushed) fail_to_write(path, std::strerror(error));
+  if (std::rename(temporary.c_str(), path.c_str()) != 0)
+    throw IoError(fmt::format("{}: cannot be replaced: {}", path, std::strerror(errno)));
+  UnfinishedFile::finished();
+}
+
+}  // namespace meshplan::cli

@@ -1,0 +1,35 @@
+// Starting this program again as the ranks of a job.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/units.hpp"
+#include "options/host_options.hpp"
+#include "runtime/job/job.hpp"
+#include "runtime/launch/launch.hpp"
+
+namespace meshplan::cli {
+
+/// Has an outer launcher made this process a rank: mpiexec, srun, or torchrun by its variables?
+/// @throws ConfigError if only some of torchrun's variables are set, or are wrong
+bool is_rank();
+
+/// Runs `arguments` of this program on `ranks` ranks. @returns the job's exit code
+/// @param stops_by_itself  SIGTERM asks the ranks to stop (runtime/stop_signal.hpp) instead of
+/// ending them
+int launch_self(int ranks, const HostOptions& options, std::vector<std::string> arguments,
+                bool stops_by_itself = false);
+
+/// The body of a rank: session, watchdog, work; errors end the whole job. Ranks that torchrun's
+/// variables place communicate by TCP, others by MPI.
+int as_rank(const HostOptions& options, const std::function<int(runtime::Job&)>& work);
+
+/// Is this the machine of rank 0, which writes the results? @throws ConfigError
+bool starts_here(const HostOptions& options);
+
+/// Hosts of the options, in order; empty = this machine. @throws ConfigError
+std::vector<runtime::HostSlots> parse_hosts(const HostOptions& options);
+
+}  // namespace meshplan::cli
