@@ -1,7 +1,8 @@
 // The backward pass of ring attention.
+#include "context/ring_gradient.hpp"
+
 #include <fmt/format.h>
 
-#include "context/shard_context.hpp"
 #include "core/index.hpp"
 
 namespace meshplan::program {

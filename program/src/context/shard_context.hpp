@@ -6,6 +6,15 @@
 
 namespace meshplan::program {
 
+/// Columns of queries, keys and values, whose heads may have another size (latent attention).
+struct AttentionWidths {
+  std::int64_t q = 0;
+  std::int64_t k = 0;
+  std::int64_t v = 0;
+  std::int64_t o = 0;
+};
+AttentionWidths widths_of(const ComputeOp& attention);
+
 /// Emits attention over the cp group, whose ranks hold the tokens of each sequence in zig-zag
 /// (context.hpp), or, of packed documents, as document_context.hpp divides them. Everything else in
 /// a layer works on tokens one by one, and knows no cp. All moves are operations on Lane::Cp; their
@@ -65,27 +74,5 @@ class ContextSharder {
   const ShardContext& context_;
   ShardedLayer& layer_;
 };
-
-/// What the backward pass of ring attention reads: the gradient of o, and of the forward pass qkv,
-/// o, lse, and the own keys and values.
-struct RingOperands {
-  ValueId dy = 0;
-  ValueId qkv = 0;
-  ValueId o = 0;
-  ValueId lse = 0;
-  ValueId kv = 0;
-  std::vector<ValueId> key_ranges;  // packed documents: of each step
-};
-struct RingGradients {
-  ValueId queries = 0;      // (T, H E)
-  ValueId keys_values = 0;  // (T, K (E + Ev))
-};
-
-/// Appends it to the layer's backward operations. The keys go round again; their gradients go with
-/// them, one step behind, and each rank adds what its queries give, the owner first: after cp steps
-/// they are home. Queries' gradients are summed in the order of the steps, in fp32.
-/// @param attention  of the forward pass
-RingGradients append_ring_gradient(ShardedLayer& layer, int cp, const std::string& name,
-                                   const RingOperands& operands, const ComputeOp& attention);
 
 }  // namespace meshplan::program

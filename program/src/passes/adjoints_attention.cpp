@@ -1,7 +1,7 @@
 // Adjoints of attention, of its latent form, and of its steps over the cp group.
 #include <algorithm>
 
-#include "context/shard_context.hpp"
+#include "context/ring_gradient.hpp"
 #include "core/index.hpp"
 #include "passes/adjoints.hpp"
 #include "program/attention_inputs.hpp"
