@@ -19,7 +19,7 @@ constexpr std::int64_t kAlignmentElements = kAlignment / 2;
 constexpr int kInt8Block = 256;
 constexpr int kTopKBlock = 1024;
 
-std::int64_t aligned(std::int64_t bytes) {
+std::int64_t aligned_record(std::int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
@@ -147,15 +147,15 @@ CompressedLayout compressed_layout(const Program& program, int index) {
   layout.elements = layout.by_parts ? layout.compressed / layout.parts : layout.compressed;
   layout.blocks = most_blocks(program, index, layout.elements, layout.block);
   if (int8) {
-    layout.second_begin = aligned(layout.elements);
-    layout.record_bytes = layout.second_begin + aligned(layout.blocks * size_of(DType::F32));
+    layout.second_begin = aligned_record(layout.elements);
+    layout.record_bytes = layout.second_begin + aligned_record(layout.blocks * size_of(DType::F32));
     return layout;
   }
   layout.keep = std::clamp(static_cast<int>(std::ceil(plan.compression.ratio * layout.block)), 1,
                            layout.block);
-  layout.second_begin = aligned(layout.blocks * layout.keep * size_of(DType::I32));
+  layout.second_begin = aligned_record(layout.blocks * layout.keep * size_of(DType::I32));
   layout.record_bytes =
-      layout.second_begin + aligned(layout.blocks * layout.keep * size_of(DType::F32));
+      layout.second_begin + aligned_record(layout.blocks * layout.keep * size_of(DType::F32));
   return layout;
 }
 

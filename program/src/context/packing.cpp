@@ -9,10 +9,6 @@
 namespace meshplan::program {
 namespace {
 
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
-
 constexpr std::int64_t kExpectedSequences = 16;  // packed to price a data set
 // Enough for one document: a longer one fills nearly every sequence, however long it is.
 constexpr std::int64_t kMostSequences = 256;
@@ -20,7 +16,7 @@ constexpr std::int64_t kMostSequences = 256;
 }  // namespace
 
 Document PackedSequence::document(int index) const {
-  const auto i = at(index);
+  const auto i = static_cast<std::size_t>(index);
   return {
       .begin = padded[i], .length = valid[i + 1] - valid[i], .padded = padded[i + 1] - padded[i]};
 }
@@ -33,12 +29,13 @@ void PackedSequence::append(std::int64_t length, std::int64_t with_padding) {
 Packing pack(std::span<const std::int64_t> lengths, std::int64_t seq_len, std::int64_t multiple) {
   std::vector<std::int64_t> order(lengths.size());
   std::iota(order.begin(), order.end(), std::int64_t{0});
-  std::ranges::stable_sort(order, std::greater<>(),
-                           [&](std::int64_t index) { return lengths[at(index)]; });
+  std::ranges::stable_sort(order, std::greater<>(), [&](std::int64_t index) {
+    return lengths[static_cast<std::size_t>(index)];
+  });
   Packing packing;
   std::multimap<std::int64_t, std::size_t> room;  // tokens left -> sequence
   for (const std::int64_t index : order) {
-    const std::int64_t length = lengths[at(index)];
+    const std::int64_t length = lengths[static_cast<std::size_t>(index)];
     require_invariant(length >= 1 && length <= seq_len, "a document that fits no sequence");
     // The end of a sequence cuts padding short.
     const std::int64_t padded = std::min((length + multiple - 1) / multiple * multiple, seq_len);
@@ -71,7 +68,8 @@ std::vector<PackedSequence> expected_sequences(std::span<const std::int64_t> sam
   std::vector<std::int64_t> lengths;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t quantile = (2 * i + 1) * choices / (2 * count);
-    std::int64_t length = sample.empty() ? quantile + 1 : sorted[at(quantile)];
+    std::int64_t length =
+        sample.empty() ? quantile + 1 : sorted[static_cast<std::size_t>(quantile)];
     for (; length > seq_len; length -= seq_len) lengths.push_back(seq_len);
     lengths.push_back(length);
   }

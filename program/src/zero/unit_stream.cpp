@@ -20,7 +20,7 @@ namespace meshplan::program {
 namespace {
 
 // The operations of a task on a unit's layers, in issue order.
-struct Visit {
+struct UnitVisit {
   int unit = 0;
   int task = 0;
   int microbatch = 0;
@@ -85,7 +85,7 @@ class UnitStream {
                            .microbatch = instance.microbatch,
                            .chunk = instance.chunk,
                            .begin = i});
-      Visit& visit = visits_.back();
+      UnitVisit& visit = visits_.back();
       visit.end = i + 1;
       const Operation& operation = operation_of(program_, instance);
       visit.reads_weights =
@@ -99,8 +99,8 @@ class UnitStream {
   /// unit before that, has been read.
   void gather_weights() {
     int gathers = 0, previous_begin = 0;
-    const Visit* previous = nullptr;
-    for (Visit& visit : visits_) {
+    const UnitVisit* previous = nullptr;
+    for (UnitVisit& visit : visits_) {
       if (!visit.reads_weights) continue;
       if (previous != nullptr && previous->unit == visit.unit) {
         visit.weight_slot = previous->weight_slot;  // it is still there
@@ -117,8 +117,8 @@ class UnitStream {
 
   void reduce_gradients() {
     int reductions = 0;
-    const Visit* reduced = nullptr;
-    for (Visit& visit : visits_) {
+    const UnitVisit* reduced = nullptr;
+    for (UnitVisit& visit : visits_) {
       if (!visit.writes_gradients) continue;
       visit.gradient_slot = reductions++ % kUnitSlots;
       const std::set<int> written = written_in(visit);
@@ -132,7 +132,7 @@ class UnitStream {
     if (reduced != nullptr) accumulate(*reduced, reduced->end);
   }
 
-  OperationInstance instance_of(const Visit& visit, Operation operation) {
+  OperationInstance instance_of(const UnitVisit& visit, Operation operation) {
     const auto known = operations_.find(operation.name);
     OperationInstance instance{.task = visit.task,
                                .microbatch = visit.microbatch,
@@ -150,7 +150,7 @@ class UnitStream {
     return instance;
   }
 
-  OperationInstance gather(const Visit& visit, int index) {
+  OperationInstance gather(const UnitVisit& visit, int index) {
     const Bucket& bucket = program_.buckets[at(index)];
     return instance_of(
         visit,
@@ -167,7 +167,7 @@ class UnitStream {
                                   .bucket = index}});
   }
 
-  void reduce(const Visit& visit, int index) {
+  void reduce(const UnitVisit& visit, int index) {
     for (Operation& sum : copied_head_sums(program_, index, Region::UnreducedBuckets))
       additions_.emplace_back(visit.end, instance_of(visit, std::move(sum)));
     const Bucket& bucket = program_.buckets[at(index)];
@@ -187,7 +187,7 @@ class UnitStream {
                                 .bucket = index}}));
   }
 
-  std::set<int> written_in(const Visit& visit) const {
+  std::set<int> written_in(const UnitVisit& visit) const {
     std::set<int> written;
     for (int i = visit.begin; i < visit.end; ++i) {
       if (instances_[at(i)].layer < 0) continue;
@@ -200,7 +200,7 @@ class UnitStream {
 
   /// Gaps that align parameters, and parameters without a gradient: another unit, whose layout
   /// differs, has left its gradients there, which would count in the norm.
-  void clear_unwritten(const Visit& visit, int index, const std::set<int>& written) {
+  void clear_unwritten(const UnitVisit& visit, int index, const std::set<int>& written) {
     const FlatRange range = program_.buckets[at(index)].range;
     std::int64_t end = range.begin;  // of what is known to be written or cleared
     const auto clear_up_to = [&](std::int64_t next) {
@@ -228,7 +228,7 @@ class UnitStream {
     clear_up_to(range.end);
   }
 
-  void accumulate(const Visit& visit, int position) {
+  void accumulate(const UnitVisit& visit, int position) {
     for (const int index : program_.units[at(visit.unit)].buckets) {
       const bool expert = program_.buckets[at(index)].expert();
       const FlatRange range = program_.buckets[at(index)].range;
@@ -247,7 +247,7 @@ class UnitStream {
   }
 
   void set_slots() {
-    for (const Visit& visit : visits_) {
+    for (const UnitVisit& visit : visits_) {
       std::set<int> written;
       for (int i = visit.begin; i < visit.end; ++i) {
         OperationInstance& instance = instances_[at(i)];
@@ -265,7 +265,7 @@ class UnitStream {
   Program& program_;
   std::vector<OperationInstance> instances_;
   std::vector<Addition> additions_;
-  std::vector<Visit> visits_;
+  std::vector<UnitVisit> visits_;
   std::vector<bool> accumulated_;          // by unit
   std::map<std::string, int> operations_;  // of program.step_operations
 };
