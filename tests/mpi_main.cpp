@@ -5,8 +5,8 @@
 #include <cstdlib>
 
 #include "mpi_test_session.hpp"
-#include "runtime/mpi_session.hpp"
-#include "runtime/tcp_session.hpp"
+#include "runtime/job/mpi_session.hpp"
+#include "runtime/job/tcp_session.hpp"
 
 namespace meshplan::test {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/session.hpp"
+#include "runtime/comm/session.hpp"
 
 namespace meshplan::test {
 

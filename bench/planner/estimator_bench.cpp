@@ -10,9 +10,9 @@
 
 #include "core/statistics.hpp"
 #include "reports/table.hpp"
-#include "sim/estimator.hpp"
+#include "sim/engine/simulated_step.hpp"
+#include "sim/estimator/estimator.hpp"
 #include "sim/random_plans.hpp"
-#include "sim/simulated_step.hpp"
 
 namespace {
 

@@ -19,7 +19,7 @@
 #include "planner/explain.hpp"
 #include "recipes.hpp"
 #include "reports/table.hpp"
-#include "sim/estimator.hpp"
+#include "sim/estimator/estimator.hpp"
 
 namespace {
 
@@ -83,7 +83,7 @@ std::optional<Priced> with_least_recompute(const planner::SearchRequest& request
 
 std::optional<Priced> our_choice(const planner::SearchRequest& request) {
   const planner::SearchOutcome outcome =
-      planner::search(request, planner::cost_model(request.cluster), planner::serial());
+      planner::search(request, planner::cost_model(request), planner::serial());
   const auto* const found = std::get_if<planner::SearchResult>(&outcome);
   if (found == nullptr) return std::nullopt;
   const planner::RankedPlan& first = found->ranked.front();

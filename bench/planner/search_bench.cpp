@@ -6,7 +6,8 @@
 
 #include "models/model_spec.hpp"
 #include "planner/search.hpp"
-#include "sim/estimator.hpp"
+#include "sim/estimator/estimator.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan {
 namespace {
@@ -64,7 +65,7 @@ BENCHMARK(price_from_nothing)->Unit(benchmark::kMillisecond);
 
 void search_whole_space(benchmark::State& state) {
   const planner::SearchRequest request = request_70b();
-  planner::CostModel costs = planner::cost_model(request.cluster);
+  planner::CostModel costs = planner::cost_model(request);
   costs.simulate = {};
   double covered = 0, priced = 0;
   for (auto _ : state) {

@@ -11,10 +11,10 @@
 
 #include "core/statistics.hpp"
 #include "kernels/cpu_backend.hpp"
-#include "runtime/call_timer.hpp"
-#include "runtime/device.hpp"
-#include "runtime/reference_product.hpp"
-#include "runtime/sampling.hpp"
+#include "measure/call_timer.hpp"
+#include "measure/sampling.hpp"
+#include "runtime/execute/device.hpp"
+#include "runtime/measure/reference_product.hpp"
 
 namespace meshplan::runtime {
 namespace {

@@ -5,8 +5,9 @@
 
 #include "models/model_spec.hpp"
 #include "program/lower.hpp"
-#include "sim/engine.hpp"
-#include "sim/estimator.hpp"
+#include "sim/engine/engine.hpp"
+#include "sim/estimator/estimator.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan {
 namespace {
@@ -60,7 +61,8 @@ void simulate_405b(benchmark::State& state) {
   std::int64_t events = 0;
   sim::SimulationResult result;
   for (auto _ : state) {
-    result = sim::simulate(stages, cluster, {.fold = state.range(1) != 0, .break_down = false, .record_spans = false});
+    result = sim::simulate(
+        stages, cluster, {.fold = state.range(1) != 0, .break_down = false, .record_spans = false});
     events += result.events;
   }
   state.counters["steps"] = result.steps_played;
@@ -82,7 +84,8 @@ void simulate_folded(benchmark::State& state) {
   const std::vector<program::Program> stages = program::lower_all(plan_70b());
   const sim::Cluster cluster = cluster_1024();
   std::int64_t events = 0;
-  for (auto _ : state) events += sim::simulate(stages, cluster, {.break_down = false, .record_spans = false}).events;
+  for (auto _ : state)
+    events += sim::simulate(stages, cluster, {.break_down = false, .record_spans = false}).events;
   state.counters["events/s"] =
       benchmark::Counter(static_cast<double>(events), benchmark::Counter::kIsRate);
 }

@@ -1,19 +1,23 @@
 #include <memory>
 
 #include "planner/search.hpp"
-#include "sim/estimator.hpp"
+#include "sim/estimator/estimator.hpp"
 
 namespace meshplan::planner {
 
-CostModel cost_model(const sim::Cluster& cluster) {
-  const auto make_estimate = [cluster]() -> CostModel::Estimate {
-    const auto estimator = std::make_shared<sim::Estimator>(cluster);
+CostModel cost_model(const SearchRequest& request) {
+  const sim::Cluster& cluster = request.cluster;
+  const std::string& software = request.software;
+  CostModel costs;
+  costs.estimator = [cluster, software]() -> CostModel::Estimate {
+    const auto estimator = std::make_shared<sim::Estimator>(cluster, software);
     return [estimator](const program::Plan& plan) { return estimator->estimate(plan); };
   };
-  return {.estimator = make_estimate,
-          .simulate = [cluster](const program::Plan& plan, std::int64_t most_events) {
-            return sim::simulate_step_within(most_events, plan, cluster);
-          }};
+  if (software == sim::kOwnSoftware)
+    costs.simulate = [cluster](const program::Plan& plan, std::int64_t most_events) {
+      return sim::simulate_step_within(most_events, plan, cluster);
+    };
+  return costs;
 }
 
 }  // namespace meshplan::planner

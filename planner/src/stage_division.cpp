@@ -6,7 +6,7 @@
 
 #include "core/index.hpp"
 #include "program/schedule.hpp"
-#include "sim/pricing.hpp"
+#include "sim/prices/pricing.hpp"
 
 namespace meshplan::planner {
 namespace {

@@ -46,7 +46,7 @@ class Suggester {
           kMostCandidates)
         return false;
       const SearchOutcome outcome =
-          search(request, cost_model(request.cluster), parallel_for_, /*progress=*/{});
+          search(request, cost_model(request), parallel_for_, /*progress=*/{});
       const auto* result = std::get_if<SearchResult>(&outcome);
       if (result == nullptr) return false;
       found_.push_back({std::move(words), result->ranked.front()});

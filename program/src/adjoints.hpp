@@ -1,6 +1,6 @@
 // The backward operations of each operation of the forward pass. Each function appends them, and
 // gives what the operation read its gradient; what it made has its own, laid out as the dual.
-// docs/design.md has a table of the operands.
+// docs/lowering.md has a table of the operands.
 #pragma once
 
 #include "backward_pass.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/json_fields.hpp"
-#include "sim/extrapolation.hpp"
+#include "sim/engine/extrapolation.hpp"
 
 namespace meshplan::reports {
 

@@ -11,7 +11,7 @@
 #include "reports/search_report.hpp"
 #include "reports/table.hpp"
 #include "reports/timing_report.hpp"
-#include "sim/pricing.hpp"
+#include "sim/prices/pricing.hpp"
 
 namespace meshplan::reports {
 namespace {

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "core/json_fields.hpp"
-#include "sim/timeline.hpp"
+#include "sim/engine/timeline.hpp"
 
 namespace meshplan::reports {
 namespace {

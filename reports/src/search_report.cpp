@@ -7,6 +7,7 @@
 #include "core/json_fields.hpp"
 #include "extrapolation_json.hpp"
 #include "models/counts.hpp"
+#include "plan_lines.hpp"
 #include "planner/explain.hpp"
 #include "program/frozen.hpp"
 #include "program/plan_names.hpp"
@@ -258,6 +259,7 @@ std::string request_header(const planner::SearchRequest& request,
   std::string text =
       fmt::format("model    {}\ncluster  {}\nstep     {}\n", model_line(request.model),
                   cluster_line(request.cluster), workload_line(request.workload));
+  if (request.software != sim::kOwnSoftware) text += software_line(request.software);
   text +=
       fmt::format("memory   {} of a rank's {} may be used; {:.3g} % stay free (--memory-reserve)\n",
                   planner::format_bytes(sim::memory_capacity_bytes(request.cluster) *

@@ -10,6 +10,7 @@
 #include "core/units.hpp"
 #include "extrapolation_json.hpp"
 #include "memory_timeline_json.hpp"
+#include "plan_lines.hpp"
 #include "planner/explain.hpp"
 #include "planner/space.hpp"
 #include "program/cost.hpp"
@@ -18,7 +19,7 @@
 #include "reports/extrapolation_report.hpp"
 #include "reports/search_report.hpp"
 #include "reports/table.hpp"
-#include "sim/pricing.hpp"
+#include "sim/prices/pricing.hpp"
 #include "terms_table.hpp"
 
 namespace meshplan::reports {
@@ -91,13 +92,6 @@ Table memory_table(const sim::MemoryReport& memory) {
     table.rows.push_back(std::move(row));
   }
   return table;
-}
-
-/// What the planner keeps free for what nobody plans.
-std::string reserve_verdict(double peak, double usable, double reserve) {
-  const std::string part = fmt::format("the reserve of {:.3g} %", 100 * reserve);
-  if (peak <= usable) return "keeps " + part;
-  return fmt::format("breaks {}: {}", part, planner::shortage(peak, usable));
 }
 
 std::string verdict(const sim::MemoryReport& memory, double reserve) {
@@ -178,11 +172,7 @@ std::string to_text(const SimulationReport& report) {
   constexpr double kTera = 1e12;
   const double step = report.simulation.step_time_s;
   const sim::Interval interval = sim::interval_of(report.terms, step);
-  std::string text =
-      fmt::format("model    {}\ncluster  {}\nstep     {}\nplan     {}, {} micro-batch{}\n",
-                  model_line(plan.model), cluster_line(report.cluster),
-                  workload_line(plan.workload), planner::describe(planner::candidate_of(plan)),
-                  plan.num_microbatches(), plan.num_microbatches() == 1 ? "" : "es");
+  std::string text = plan_header(plan, report.cluster);
   if (!plan.frozen.empty()) text += "frozen   " + frozen_line(plan.model, plan.frozen) + "\n";
   text += fmt::format(
       "\nstep time  {} (80 % interval {} to {})   MFU {} of {:.4g} TFLOP/s a rank   {} tokens/s\n",

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "reports/table.hpp"
-#include "sim/prediction_terms.hpp"
+#include "sim/engine/prediction_terms.hpp"
 
 namespace meshplan::reports {
 

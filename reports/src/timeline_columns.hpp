@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "sim/memory_timeline.hpp"
+#include "sim/engine/memory_timeline.hpp"
 
 namespace meshplan::reports {
 

@@ -6,7 +6,7 @@
 
 #include "cuda_on_cpu/block.hpp"
 #include "kernels/cuda_backend.hpp"
-#include "operator_bench.hpp"
+#include "measure/operator_bench.hpp"
 #include "program/cost.hpp"
 #include "program/lower.hpp"
 #include "program/plans.hpp"

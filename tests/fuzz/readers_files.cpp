@@ -13,11 +13,11 @@
 #include "core/json_fields.hpp"
 #include "fuzz/reader.hpp"
 #include "fuzz/samples.hpp"
-#include "runtime/checkpoint.hpp"
-#include "runtime/data.hpp"
-#include "runtime/launch.hpp"
-#include "runtime/safetensors.hpp"
-#include "runtime/tokenizer.hpp"
+#include "runtime/data/data.hpp"
+#include "runtime/data/tokenizer.hpp"
+#include "runtime/launch/launch.hpp"
+#include "runtime/weights/checkpoint.hpp"
+#include "weights/safetensors.hpp"
 
 namespace meshplan::fuzz {
 namespace {

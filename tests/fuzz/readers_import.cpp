@@ -1,8 +1,8 @@
 // What other tools write about machines.
 #include "fuzz/reader.hpp"
 #include "fuzz/samples.hpp"
-#include "sim/estimator.hpp"
-#include "sim/import.hpp"
+#include "sim/estimator/estimator.hpp"
+#include "sim/import/import.hpp"
 
 namespace meshplan::fuzz {
 namespace {

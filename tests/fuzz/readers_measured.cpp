@@ -5,9 +5,9 @@
 #include "program/step_report.hpp"
 #include "reports/comparison.hpp"
 #include "reports/validation_report.hpp"
-#include "sim/calibration_fit.hpp"
-#include "sim/published_table.hpp"
-#include "sim/refine.hpp"
+#include "sim/fit/calibration_fit.hpp"
+#include "sim/fit/published_table.hpp"
+#include "sim/fit/refine.hpp"
 
 namespace meshplan::fuzz {
 namespace {

@@ -10,8 +10,9 @@
 #include "program/schedule.hpp"
 #include "reports/catalog_report.hpp"
 #include "reports/schedule_report.hpp"
-#include "sim/engine.hpp"
-#include "sim/estimator.hpp"
+#include "sim/engine/engine.hpp"
+#include "sim/estimator/estimator.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::fuzz {
 namespace {

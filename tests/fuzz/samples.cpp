@@ -2,8 +2,8 @@
 
 #include "core/json_fields.hpp"
 #include "program/lower.hpp"
-#include "sim/engine.hpp"
-#include "sim/published_table.hpp"
+#include "sim/engine/engine.hpp"
+#include "sim/fit/published_table.hpp"
 
 namespace meshplan::fuzz {
 

@@ -5,8 +5,8 @@
 
 #include "program/plan.hpp"
 #include "program/trace.hpp"
-#include "sim/cluster.hpp"
-#include "sim/validation.hpp"
+#include "sim/clusters/cluster.hpp"
+#include "sim/fit/validation.hpp"
 
 namespace meshplan::fuzz {
 

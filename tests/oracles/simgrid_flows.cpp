@@ -8,7 +8,7 @@
 #include <random>
 #include <simgrid/s4u.hpp>
 
-#include "../../sim/src/shared_resources.hpp"
+#include "engine/shared_resources.hpp"
 
 namespace meshplan::sim {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "planner/explain.hpp"
 #include "planner/search.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 #include "support/random.hpp"
 
 namespace meshplan::planner {
@@ -63,7 +64,7 @@ TEST_CASE("Of every search, all that is shown was played, and nothing shown beat
     INFO("search " << i << ": " << request.model.name << " on " << request.cluster.num_ranks()
                    << " of " << request.cluster.name << ", " << request.workload.global_batch_size
                    << " sequences of " << request.workload.seq_len);
-    const SearchOutcome outcome = search(request, cost_model(request.cluster), serial());
+    const SearchOutcome outcome = search(request, cost_model(request), serial());
     const auto* result = std::get_if<SearchResult>(&outcome);
     if (result == nullptr) continue;
     const RankedPlan& first = result->ranked.front();

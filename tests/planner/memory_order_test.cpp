@@ -6,6 +6,7 @@
 
 #include "planner/explain.hpp"
 #include "planner/search.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -18,7 +19,7 @@ struct Priced {
 };
 
 std::map<std::string, std::vector<Priced>> by_what_is_equal(const SearchRequest& request) {
-  const CostModel::Estimate estimate = cost_model(request.cluster).estimator();
+  const CostModel::Estimate estimate = cost_model(request).estimator();
   std::map<std::string, std::vector<Priced>> groups;
   for (const Candidate& candidate : enumerate(
            request.model, request.workload,

@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "fake_costs.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 
 using namespace meshplan;
 using namespace meshplan::planner;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "models/model_spec.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -77,7 +78,7 @@ TEST_CASE("A search on mixed nodes finds a division that beats the even one",
   request.constraints.pp = 2;
   request.constraints.schedule = program::ScheduleKind::OneFOneB;
   const auto search_on = [&](const SearchRequest& asked) {
-    return std::get<SearchResult>(search(asked, cost_model(asked.cluster), serial()))
+    return std::get<SearchResult>(search(asked, cost_model(asked), serial()))
         .ranked.front();
   };
   const RankedPlan best = search_on(request);

@@ -137,7 +137,7 @@ TEST_CASE("what is sharded takes a part of the memory", "[program][zero]") {
 
 TEST_CASE("the norm counts every element once, whoever owns it", "[program][zero]") {
   for (const Plan& plan : zero_plans()) {
-    if (plan.model.moe) continue;  // tests/runtime/parity_zero_mpi_test.cpp
+    if (plan.model.moe) continue;  // tests/runtime/parity/parity_zero_mpi_test.cpp
     const Mesh mesh = mesh_of(plan);
     std::map<std::string, std::int64_t> counted;
     for (const Program& program : lower_all(plan))

@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "sim/stacks/cluster_preset.hpp"
+
 using namespace meshplan;
 using namespace meshplan::reports;
 using Catch::Matchers::Contains;

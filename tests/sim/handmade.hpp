@@ -6,7 +6,7 @@
 
 #include "program/collective_table.hpp"
 #include "program/program.hpp"
-#include "sim/cluster.hpp"
+#include "sim/clusters/cluster.hpp"
 
 namespace meshplan::sim {
 

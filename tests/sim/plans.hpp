@@ -4,8 +4,9 @@
 #include "models/model_spec.hpp"
 #include "program/lower.hpp"
 #include "program/plan.hpp"
-#include "sim/cluster.hpp"
-#include "sim/engine.hpp"
+#include "sim/clusters/cluster.hpp"
+#include "sim/engine/engine.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::sim {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "program/plan.hpp"
-#include "sim/cluster.hpp"
+#include "sim/clusters/cluster.hpp"
 #include "support/random.hpp"
 
 namespace meshplan::sim {

@@ -1,9 +1,9 @@
 // Training runs that several tests of predictions share.
 #pragma once
 
-#include "sim/fitted_constants.hpp"
-#include "sim/run_prediction.hpp"
-#include "sim/training_run.hpp"
+#include "sim/prices/fitted_constants.hpp"
+#include "sim/stacks/run_prediction.hpp"
+#include "sim/stacks/training_run.hpp"
 
 namespace meshplan::sim {
 

@@ -19,10 +19,11 @@
 #include "ranks/ranks.hpp"
 #include "reports/calibration_report.hpp"
 #include "reports/catalog_report.hpp"
-#include "runtime/calibrate.hpp"
-#include "runtime/host_info.hpp"
-#include "sim/calibration_fit.hpp"
-#include "sim/refine.hpp"
+#include "runtime/measure/calibrate.hpp"
+#include "runtime/os/host_info.hpp"
+#include "sim/fit/calibration_fit.hpp"
+#include "sim/fit/refine.hpp"
+#include "temporary_folder.hpp"
 
 namespace meshplan::cli {
 namespace {

@@ -11,7 +11,8 @@
 #include "core/units.hpp"
 #include "output/output.hpp"
 #include "process/exit_codes.hpp"
-#include "runtime/hugging_face_weights.hpp"
+#include "runtime/weights/checkpoint.hpp"
+#include "runtime/weights/hugging_face_weights.hpp"
 
 namespace meshplan::cli {
 namespace {

@@ -11,7 +11,8 @@
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
 #include "reports/catalog_report.hpp"
-#include "sim/import.hpp"
+#include "sim/import/import.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::cli {
 namespace {

@@ -9,13 +9,14 @@
 #include "commands/data_order.hpp"
 #include "core/json_fields.hpp"
 #include "core/paths.hpp"
+#include "data_order.hpp"
 #include "output/output.hpp"
 #include "output/progress.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
-#include "runtime/data.hpp"
-#include "runtime/durable_file.hpp"
-#include "runtime/tokenizer.hpp"
+#include "runtime/data/data.hpp"
+#include "runtime/data/tokenizer.hpp"
+#include "runtime/os/durable_file.hpp"
 
 namespace meshplan::cli {
 namespace {

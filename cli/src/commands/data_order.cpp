@@ -12,7 +12,7 @@
 #include "program/context.hpp"
 #include "program/mesh.hpp"
 #include "reports/table.hpp"
-#include "runtime/data.hpp"
+#include "runtime/data/data.hpp"
 
 namespace meshplan::cli {
 namespace {

@@ -36,10 +36,22 @@ void require_valid_plan(const planner::InfeasibleResult& result) {
 }
 
 /// Only what works as it stands: without --out there is no file to name.
-std::string next_steps(const std::optional<std::string>& file) {
+std::string next_steps(const std::optional<std::string>& file, const std::string& software) {
   if (!file) return "\nnext\n  repeat with --out plan.json to keep plan #1\n";
+  if (software != sim::kOwnSoftware)
+    return fmt::format("\nnext\n  meshplan simulate {} --software {}\n", *file, software);
   return fmt::format("\nnext\n  meshplan simulate {0} --chrome trace.json\n  meshplan run {0}\n",
                      *file);
+}
+
+/// Plan #1, whose file holds the cluster as our own runtime's kernels see it, whoever runs the
+/// plan.
+program::Plan written(const planner::SearchResult& result, const PlanOptions& options) {
+  program::Plan plan = result.ranked.front().plan;
+  if (options.software != sim::kOwnSoftware)
+    plan.cluster_json =
+        sim::to_json(sim::with_ranks(load_cluster(*options.cluster), plan.parallel.world_size()));
+  return plan;
 }
 
 int run(const Options& options, const Terminal& terminal) {
@@ -53,7 +65,7 @@ int run(const Options& options, const Terminal& terminal) {
   planner::SearchOutcome outcome = [&] {
     Progress progress("priced", terminal);
     return planner::search(
-        request, planner::cost_model(request.cluster), on_threads(options.threads),
+        request, planner::cost_model(request), on_threads(options.threads),
         [&](std::size_t done, std::size_t total) { progress.update(done, total); });
   }();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
@@ -73,12 +85,11 @@ int run(const Options& options, const Terminal& terminal) {
     return kInfeasible;
   }
   const auto& result = std::get<planner::SearchResult>(outcome);
-  const program::Plan& best = result.ranked.front().plan;
-  if (options.out) write_file(*options.out, program::to_json(best));
+  if (options.out) write_file(*options.out, program::to_json(written(result, options.plan)));
   if (!options.json)
     output("{}{}{}", reports::to_text(result, seconds.count()),
            options.explain ? "\n" + reports::explain_text(result.ranked.front()) : "",
-           next_steps(options.out));
+           next_steps(options.out, request.software));
   return kDone;
 }
 

@@ -21,13 +21,13 @@
 #include "reports/catalog_report.hpp"
 #include "reports/machine_drift.hpp"
 #include "reports/run_report.hpp"
-#include "runtime/checkpoint_writer.hpp"
-#include "runtime/hugging_face_weights.hpp"
-#include "runtime/machine_watch.hpp"
-#include "runtime/preflight.hpp"
-#include "runtime/run_checkpoints.hpp"
-#include "runtime/stop_signal.hpp"
-#include "runtime/train.hpp"
+#include "runtime/measure/machine_watch.hpp"
+#include "runtime/os/stop_signal.hpp"
+#include "runtime/train/preflight.hpp"
+#include "runtime/train/train.hpp"
+#include "runtime/weights/checkpoint.hpp"
+#include "runtime/weights/hugging_face_weights.hpp"
+#include "runtime/weights/snapshot_size.hpp"
 
 namespace meshplan::cli {
 namespace {

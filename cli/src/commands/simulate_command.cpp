@@ -15,6 +15,7 @@
 #include "reports/memory_timeline_report.hpp"
 #include "reports/search_report.hpp"
 #include "reports/simulation_report.hpp"
+#include "reports/software_report.hpp"
 
 namespace meshplan::cli {
 namespace {
@@ -43,6 +44,14 @@ struct PlanOnCluster {
   std::vector<std::string> changes;  // of the file
 };
 
+/// @throws ConfigError for a plan that the software cannot be asked for
+void require_expressible(const program::Plan& plan, const std::string& software,
+                         const std::string& file) {
+  for (const program::Violation& violation :
+       sim::software_violations(plan, sim::load_execution_profile(software)))
+    throw ConfigError(fmt::format("{}: {}", file, violation.message));
+}
+
 PlanOnCluster from_file(const Options& options) {
   const std::string& file = *options.file;
   PlanOnCluster loaded;
@@ -61,11 +70,13 @@ PlanOnCluster from_file(const Options& options) {
                                     *options.plan.expert_imbalance, violation.message));
   }
   freeze(loaded.plan, options.plan.freeze, file);
+  require_expressible(loaded.plan, options.plan.software, file);
   const int ranks = loaded.plan.parallel.world_size();
   if (options.plan.cluster)
-    loaded.cluster = sim::with_ranks(load_cluster(*options.plan.cluster), ranks);
+    loaded.cluster =
+        sim::with_ranks(load_cluster(*options.plan.cluster, options.plan.software), ranks);
   else
-    loaded.cluster = cluster_of(loaded.plan, file);
+    loaded.cluster = cluster_of(loaded.plan, file, options.plan.software);
   if (loaded.cluster.num_ranks() != ranks)
     throw ConfigError(
         fmt::format("{}: parallel: the plan has {} ranks ({}), but its cluster has {}", file, ranks,
@@ -126,10 +137,48 @@ std::string memory_title(const reports::SimulationReport& report) {
                      report.cluster.name, planner::describe(planner::candidate_of(report.plan)));
 }
 
+/// Of other software no operation is known by itself.
+void refuse_operations(const Options& options) {
+  for (const auto& [given, flag] : {std::pair{options.trace.has_value(), "--trace"},
+                                    {options.chrome.has_value(), "--chrome"},
+                                    {options.program.has_value(), "--program"},
+                                    {options.memory_svg.has_value(), "--memory-svg"},
+                                    {options.memory_timeline, "--memory-timeline"},
+                                    {options.all_ranks, "--all-ranks"}})
+    if (given)
+      throw ConfigError(fmt::format(
+          "{}: needs every operation, which is known of --software {} only; leave it out", flag,
+          sim::kOwnSoftware));
+}
+
+int run_other_software(const Options& options, const PlanOnCluster& loaded) {
+  refuse_operations(options);
+  const reports::SoftwareReport report = reports::software_report(
+      loaded.plan, loaded.cluster, options.plan.software, memory_reserve(options.memory_reserve));
+  if (options.out) {
+    program::Plan plan = loaded.plan;
+    plan.prediction = {.step_time_s = report.prediction.step_time_s,
+                       .peak_memory_bytes = report.step.peak_memory_bytes,
+                       .mfu = report.step.mfu,
+                       .reasons = {"predicted as a run of " + options.plan.software}};
+    write_file(*options.out, program::to_json(plan));
+  }
+  if (options.json) {
+    output("{}", reports::to_json(report));
+  } else {
+    for (const std::string& assumption : loaded.assumptions) output("assumed  {}\n", assumption);
+    for (const std::string& change : loaded.changes) output("set      {}\n", change);
+    output("{}", reports::to_text(report));
+    if (options.explain) output("\n{}", reports::explain_text(report));
+  }
+  return report.prediction.memory.fits() ? kDone : kInfeasible;
+}
+
 int run(const Options& options, const Terminal& terminal) {
   require_writable(
       {options.trace, options.chrome, options.out, options.program, options.memory_svg});
   const PlanOnCluster loaded = options.file ? from_file(options) : from_flags(options);
+  if (options.plan.software != sim::kOwnSoftware) return run_other_software(options, loaded);
   const bool memory_timelines = options.memory_timeline || options.memory_svg || options.chrome;
   reports::SimulationReport report = [&] {
     const ElapsedTime elapsed("simulating", terminal);

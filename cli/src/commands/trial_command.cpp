@@ -15,7 +15,8 @@
 #include "reports/comparison.hpp"
 #include "reports/machine_drift.hpp"
 #include "reports/trial_report.hpp"
-#include "runtime/preflight.hpp"
+#include "runtime/train/preflight.hpp"
+#include "temporary_folder.hpp"
 
 namespace meshplan::cli {
 namespace {

@@ -8,7 +8,7 @@
 #include "process/files.hpp"
 #include "process/threads.hpp"
 #include "reports/validation_report.hpp"
-#include "sim/validation.hpp"
+#include "sim/fit/validation.hpp"
 
 namespace meshplan::cli {
 namespace {

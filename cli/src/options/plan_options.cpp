@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sstream>
 #include <utility>
 
@@ -15,7 +16,8 @@
 #include "program/plan_names.hpp"
 #include "program/schedule.hpp"
 #include "program/step_report.hpp"
-#include "sim/pricing.hpp"
+#include "sim/prices/pricing.hpp"
+#include "sim/stacks/software.hpp"
 
 namespace meshplan::cli {
 namespace {
@@ -105,6 +107,10 @@ void add_workload_options(Command& command, PlanOptions& options) {
       .option("-c,--cluster", options.cluster,
               "preset (see `meshplan clusters`) or cluster file; with nodes of several makes "
               "dgx-h100:4+dgx-a100:4")
+      .beside_plan()
+      .option("--software", options.software,
+              "training stack that runs the plan: " +
+                  fmt::format("{}", fmt::join(sim::execution_profile_names(), ", ")))
       .beside_plan()
       .option("-n,--gpus,--ranks", options.ranks,
               "ranks to use; the cluster is resized to hold exactly these")
@@ -271,7 +277,8 @@ ResolvedRequest resolve(PlanOptions options) {
   models::ImportedModel model = load_model(
       required(options.model, "--model", "llama3-8b (see `meshplan models`)"), options.reading);
   sim::Cluster cluster =
-      load_cluster(required(options.cluster, "--cluster", "dgx-h100 (see `meshplan clusters`)"));
+      load_cluster(required(options.cluster, "--cluster", "dgx-h100 (see `meshplan clusters`)"),
+                   options.software);
   resolved.assumptions = std::move(model.assumptions);
   if (options.ranks)
     cluster = sim::with_ranks(cluster, static_cast<int>(at_least_one(*options.ranks, "--gpus")));
@@ -288,6 +295,7 @@ ResolvedRequest resolve(PlanOptions options) {
   program::Workload workload = resolve_workload(options, model.spec, cluster, resolved.assumptions);
   resolved.request = {.model = std::move(model.spec),
                       .cluster = std::move(cluster),
+                      .software = options.software,
                       .workload = workload,
                       .constraints = std::move(constraints)};
   return resolved;
@@ -298,13 +306,15 @@ program::Plan single_plan(const ResolvedRequest& resolved) {
   planner::Constraints& pins = request.constraints;
   pins.tp = pins.tp.value_or(1);
   pins.cp = pins.cp.value_or(1);
-  pins.context_parallel = pins.context_parallel.value_or(program::ContextMethod::AllGather);
+  const sim::ExecutionProfile& software = sim::load_execution_profile(request.software);
+  if (!pins.context_parallel && !software.can.context_methods.empty())
+    pins.context_parallel = software.can.context_methods.front();
   pins.pp = pins.pp.value_or(1);
   pins.ep = pins.ep.value_or(1);
   pins.etp = pins.etp.value_or(1);
-  pins.zero_stage = pins.zero_stage.value_or(0);
+  pins.zero_stage = pins.zero_stage.value_or(sim::default_zero_stage(software));
   const planner::Ranks ranks{.count = request.cluster.num_ranks()};  // no node: no group of its own
-  pins.sp = pins.sp.value_or(false);
+  pins.sp = pins.sp.value_or(software.sequence_parallel && *pins.tp > 1);
   pins.micro_batch_size = pins.micro_batch_size.value_or(1);
   pins.recompute = pins.recompute.value_or(RecomputeKind::None);
   if (!pins.schedule)
@@ -317,7 +327,8 @@ program::Plan single_plan(const ResolvedRequest& resolved) {
       planner::enumerate(request.model, request.workload, ranks, pins);
   require_invariant(candidates.size() == 1, "all choices are fixed, so one plan is left");
   program::Plan plan = planner::make_plan(request, candidates.front());
-  const std::vector<program::Violation> violations = program::check(plan);
+  std::vector<program::Violation> violations = program::check(plan);
+  if (violations.empty()) violations = sim::software_violations(plan, software);
   if (!violations.empty()) throw ConfigError(violations.front().message);
   return plan;
 }

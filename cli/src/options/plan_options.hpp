@@ -15,7 +15,8 @@ struct PlanOptions {
   std::optional<std::string> model;
   ModelReading reading;
   std::optional<std::string> cluster;
-  std::optional<int> ranks;  // absent: the cluster's
+  std::string software = std::string(sim::kOwnSoftware);  // that runs the plan
+  std::optional<int> ranks;                               // absent: the cluster's
   std::optional<std::int64_t> global_batch;
   std::optional<std::int64_t> seq_len;
   bool packed = false;

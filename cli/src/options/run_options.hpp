@@ -8,7 +8,7 @@
 #include "options/command_line.hpp"
 #include "options/device_options.hpp"
 #include "options/host_options.hpp"
-#include "runtime/train.hpp"
+#include "runtime/train/train.hpp"
 
 namespace meshplan::cli {
 

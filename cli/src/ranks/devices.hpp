@@ -6,9 +6,9 @@
 
 #include "options/device_options.hpp"
 #include "program/plan.hpp"
-#include "runtime/device.hpp"
-#include "runtime/job.hpp"
-#include "runtime/reference_product.hpp"
+#include "runtime/execute/device.hpp"
+#include "runtime/job/job.hpp"
+#include "runtime/measure/reference_product.hpp"
 
 namespace meshplan::cli {
 

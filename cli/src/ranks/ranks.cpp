@@ -7,10 +7,11 @@
 
 #include "core/error.hpp"
 #include "process/files.hpp"
-#include "runtime/host_info.hpp"
-#include "runtime/mpi_session.hpp"
-#include "runtime/rendezvous.hpp"
-#include "runtime/tcp_session.hpp"
+#include "runtime/job/mpi_session.hpp"
+#include "runtime/job/run_rank.hpp"
+#include "runtime/job/tcp_session.hpp"
+#include "runtime/launch/rendezvous.hpp"
+#include "runtime/os/host_info.hpp"
 
 namespace meshplan::cli {
 

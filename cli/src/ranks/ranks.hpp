@@ -7,8 +7,8 @@
 
 #include "core/units.hpp"
 #include "options/host_options.hpp"
-#include "runtime/job.hpp"
-#include "runtime/launch.hpp"
+#include "runtime/job/job.hpp"
+#include "runtime/launch/launch.hpp"
 
 namespace meshplan::cli {
 

@@ -11,10 +11,11 @@
 
 #include "planner/space.hpp"
 #include "program/plan.hpp"
-#include "sim/cluster.hpp"
-#include "sim/memory.hpp"
-#include "sim/simulated_step.hpp"
-#include "sim/step_prediction.hpp"
+#include "sim/clusters/cluster.hpp"
+#include "sim/engine/memory.hpp"
+#include "sim/engine/simulated_step.hpp"
+#include "sim/engine/step_prediction.hpp"
+#include "sim/stacks/software.hpp"
 
 namespace meshplan::planner {
 
@@ -26,7 +27,8 @@ constexpr double kFarSlower = 1.25;
 
 struct SearchRequest {
   models::ModelSpec model;
-  sim::Cluster cluster;  // all of its ranks are used
+  sim::Cluster cluster;                                   // all of its ranks are used
+  std::string software = std::string(sim::kOwnSoftware);  // that runs the plan
   program::Workload workload;
   Constraints constraints;
   int top = 5;                                  // plans to return
@@ -55,8 +57,9 @@ struct CostModel {
       simulate;
 };
 
-/// The estimator and the engine of `sim`.
-CostModel cost_model(const sim::Cluster& cluster);
+/// The estimator of `sim`; and its engine, for software whose operations are known one by one.
+/// @throws ConfigError for unknown software
+CostModel cost_model(const SearchRequest& request);
 
 /// Called now and then, from any worker, with plans priced so far and plans in all.
 using Progress = std::function<void(std::size_t done, std::size_t total)>;

@@ -8,7 +8,7 @@
 namespace meshplan::program {
 
 /// What an Attention reads besides its queries, in the forward pass or of an input gradient
-/// (docs/design.md#operands): each of them tells by where it lies what it is.
+/// (docs/lowering.md#operands): each of them tells by where it lies what it is.
 struct AttentionInputs {
   std::optional<ValueId> keys_values;  // apart from the queries: gathered, or of a step of a ring
   std::optional<ValueId> sinks;        // forward only

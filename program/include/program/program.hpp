@@ -256,7 +256,7 @@ struct Float8Cast {
   bool operator==(const Float8Cast&) const = default;
 };
 
-/// Runs on the compute lane. Operands by kind and phase are listed in docs/design.md#operands.
+/// Runs on the compute lane. Operands by kind and phase are listed in docs/lowering.md#operands.
 struct ComputeOp {
   models::OpKind kind = models::OpKind::Add;
   models::Split split = models::Split::None;

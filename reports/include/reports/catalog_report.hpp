@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "models/hugging_face.hpp"
-#include "sim/cluster.hpp"
+#include "sim/clusters/cluster.hpp"
 
 namespace meshplan::reports {
 

@@ -7,7 +7,7 @@
 
 #include "program/trace.hpp"
 #include "reports/extrapolation_report.hpp"
-#include "sim/breakdown.hpp"
+#include "sim/engine/breakdown.hpp"
 
 namespace meshplan::reports {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "program/plan.hpp"
-#include "sim/extrapolation.hpp"
-#include "sim/prediction_terms.hpp"
+#include "sim/engine/extrapolation.hpp"
+#include "sim/engine/prediction_terms.hpp"
 
 namespace meshplan::reports {
 

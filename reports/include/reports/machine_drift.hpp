@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "program/machine_speed.hpp"
-#include "sim/cluster.hpp"
+#include "sim/clusters/cluster.hpp"
 
 namespace meshplan::reports {
 

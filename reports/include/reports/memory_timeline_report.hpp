@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/memory_timeline.hpp"
+#include "sim/engine/memory_timeline.hpp"
 
 namespace meshplan::reports {
 

@@ -8,7 +8,7 @@
 
 #include "program/step_report.hpp"
 #include "program/trace.hpp"
-#include "sim/cluster.hpp"
+#include "sim/clusters/cluster.hpp"
 
 namespace meshplan::reports {
 

@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "program/program.hpp"
-#include "sim/breakdown.hpp"
-#include "sim/cluster.hpp"
-#include "sim/engine.hpp"
-#include "sim/extrapolation.hpp"
-#include "sim/memory.hpp"
-#include "sim/memory_timeline.hpp"
-#include "sim/simulated_step.hpp"
+#include "sim/clusters/cluster.hpp"
+#include "sim/engine/breakdown.hpp"
+#include "sim/engine/engine.hpp"
+#include "sim/engine/extrapolation.hpp"
+#include "sim/engine/memory.hpp"
+#include "sim/engine/memory_timeline.hpp"
+#include "sim/engine/simulated_step.hpp"
 
 namespace meshplan::reports {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/validation.hpp"
+#include "sim/fit/validation.hpp"
 
 namespace meshplan::reports {
 

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/check.hpp"
-#include "runtime/pci_device.hpp"
+#include "os/pci_device.hpp"
 
 namespace meshplan::runtime::cuda {
 namespace {

@@ -7,8 +7,9 @@
 #include <numeric>
 #include <utility>
 
-#include "communicator_checks.hpp"
+#include "comm/communicator_checks.hpp"
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "stream_pool.hpp"
 
 namespace meshplan::runtime::cuda {
@@ -292,7 +293,7 @@ std::unique_ptr<Communicator> NcclCommunicator::create_group(std::span<const int
   if (!member) return nullptr;
   job_->complete(ncclInProgress, child, "create_group", label);
   std::vector<int> world_ranks;
-  for (const int rank : ranks) world_ranks.push_back(world_ranks_[static_cast<std::size_t>(rank)]);
+  for (const int rank : ranks) world_ranks.push_back(world_ranks_[at(rank)]);
   return std::make_unique<NcclCommunicator>(job_, child, key, std::move(world_ranks), label);
 }
 
@@ -303,9 +304,7 @@ void meet(Communicator& host_world, Seconds limit) {
   constexpr int kTag = kMaxTag;
   constexpr Seconds kLonger{2.0};
   std::vector<std::uint8_t> here(static_cast<std::size_t>(host_world.size()));
-  const auto message = [&](int rank) {
-    return MutableBuffer{&here[static_cast<std::size_t>(rank)], 1, DType::U8};
-  };
+  const auto message = [&](int rank) { return MutableBuffer{&here[at(rank)], 1, DType::U8}; };
   const auto begin = std::chrono::steady_clock::now();
   const auto left = [&] {
     const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
@@ -318,7 +317,7 @@ void meet(Communicator& host_world, Seconds limit) {
       messages.push_back(host_world.recv(message(rank), rank, kTag));
     for (int rank = 1; rank < host_world.size(); ++rank) {
       try {
-        messages[static_cast<std::size_t>(rank - 1)].wait(left());
+        messages[at(rank - 1)].wait(left());
       } catch (const CommTimeout&) {
         missing.push_back(rank);
       }

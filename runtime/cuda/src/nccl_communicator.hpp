@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/cuda/handles.hpp"
-#include "runtime/communicator.hpp"
+#include "runtime/comm/communicator.hpp"
 
 namespace meshplan::runtime::cuda {
 

@@ -5,8 +5,8 @@
 #include <map>
 #include <vector>
 
+#include "comm/staging_communicator.hpp"
 #include "kernels/cuda/handles.hpp"
-#include "runtime/staging_communicator.hpp"
 
 namespace meshplan::runtime::cuda {
 

@@ -20,7 +20,7 @@ struct FakeCuda {
   bool peers_have_atomics = true;
   int num_streams = 0;  // that are alive
   bool capturing = false;
-  /// Of a graph, or of what is being captured (null): communicators whose work it holds.
+  /// Communicators whose work a graph holds, or what is being captured (null).
   std::multimap<void*, ncclComm_t> captured;
 };
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/communicator.hpp"
+#include "runtime/comm/communicator.hpp"
 
 namespace meshplan::test {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "runtime/device.hpp"
+#include "runtime/execute/device.hpp"
 
 namespace meshplan::runtime {
 

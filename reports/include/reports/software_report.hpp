@@ -1,0 +1,34 @@
+// What `meshplan simulate --software` shows: a plan as another training stack would run it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "program/plan.hpp"
+#include "sim/clusters/cluster.hpp"
+#include "sim/engine/prediction_terms.hpp"
+#include "sim/stacks/software.hpp"
+
+namespace meshplan::reports {
+
+struct SoftwareReport {
+  program::Plan plan;
+  sim::Cluster cluster;  // its data sheet
+  std::string software;
+  sim::RunPrediction prediction;
+  sim::StepPrediction step;                // the same in the categories of a plan's step
+  std::vector<sim::PredictionTerm> terms;  // of the busiest rank
+  double memory_reserve = 0;               // part of a device that a plan should leave free
+  double tokens_per_s = 0;                 // all ranks together
+};
+
+/// @throws ConfigError for unknown software
+SoftwareReport software_report(const program::Plan& plan, const sim::Cluster& data_sheet,
+                               const std::string& software, double memory_reserve);
+
+std::string to_text(const SoftwareReport& report);
+/// The terms of the step, those that know least first.
+std::string explain_text(const SoftwareReport& report);
+std::string to_json(const SoftwareReport& report);
+
+}  // namespace meshplan::reports

@@ -1,0 +1,109 @@
+#include "reports/software_report.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "plan_lines.hpp"
+#include "planner/explain.hpp"
+#include "reports/table.hpp"
+#include "sim/stacks/run_terms.hpp"
+#include "terms_table.hpp"
+
+namespace meshplan::reports {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Part {
+  const char* name;
+  double value;
+};
+
+std::vector<Part> time_parts(const sim::StepPrediction& step) {
+  std::vector<Part> parts;
+  for (const sim::Category category : sim::all_categories())
+    if (step.seconds[category] > 0)
+      parts.push_back({name_of(category).data(), step.seconds[category]});
+  return parts;
+}
+
+std::vector<Part> memory_parts(const sim::RunMemory& memory) {
+  return {{"parameters", memory.parameters}, {"gradients", memory.gradients},
+          {"optimizer", memory.optimizer},   {"activations", memory.activations},
+          {"transient", memory.transient},   {"context of the device", memory.context}};
+}
+
+std::string memory_verdict(const SoftwareReport& report) {
+  const sim::StepPrediction& step = report.step;
+  const double usable = step.usable_bytes(report.memory_reserve);
+  if (!report.prediction.memory.fits())
+    return fmt::format("does not fit: stage {} needs {}\n", step.largest_stage,
+                       planner::shortage(step.peak_memory_bytes, step.capacity_bytes));
+  return fmt::format("fits: {} of {} on stage {}; {}\n",
+                     planner::format_bytes(step.peak_memory_bytes),
+                     planner::format_bytes(step.capacity_bytes), step.largest_stage,
+                     reserve_verdict(step.peak_memory_bytes, usable, report.memory_reserve));
+}
+
+}  // namespace
+
+SoftwareReport software_report(const program::Plan& plan, const sim::Cluster& data_sheet,
+                               const std::string& software, double memory_reserve) {
+  const sim::PreparedRun run(sim::run_of(plan, data_sheet.name, software), data_sheet);
+  SoftwareReport report{.plan = plan,
+                        .cluster = data_sheet,
+                        .software = software,
+                        .prediction = run.predict(sim::constants_of(sim::fitted_constants())),
+                        .memory_reserve = memory_reserve};
+  report.step = step_of(report.prediction, plan, data_sheet);
+  report.terms = terms_of(report.prediction, run.run());
+  report.tokens_per_s =
+      static_cast<double>(plan.workload.global_batch_size * plan.workload.seq_len) /
+      report.prediction.step_time_s;
+  return report;
+}
+
+std::string to_text(const SoftwareReport& report) {
+  const double step = report.prediction.step_time_s;
+  const sim::Interval interval = sim::interval_of(report.terms, step);
+  std::string text = plan_header(report.plan, report.cluster) + software_line(report.software);
+  text += fmt::format("\nstep time  {} (80 % interval {} to {})   MFU {}   {} tokens/s\n",
+                      planner::format_seconds(step), planner::format_seconds(interval.low_s),
+                      planner::format_seconds(interval.high_s), percent(report.step.mfu),
+                      short_count(report.tokens_per_s));
+  Table times{.columns = {{"", Align::Left}, {"time"}, {"share"}}, .rows = {}};
+  for (const Part& part : time_parts(report.step))
+    times.rows.push_back(
+        {part.name, planner::format_seconds(part.value), percent(part.value / step)});
+  Table memory{.columns = {{"", Align::Left}, {""}}, .rows = {}};
+  for (const Part& part : memory_parts(report.prediction.memory))
+    memory.rows.push_back({part.name, planner::format_bytes(part.value)});
+  return text + "\ntime of the busiest rank (communication only where nothing hides it)\n" +
+         to_text(times, 2) + "\nmemory of the fullest rank\n" + to_text(memory, 2) + "  " +
+         memory_verdict(report);
+}
+
+std::string explain_text(const SoftwareReport& report) {
+  return terms_text(report.terms, report.prediction.step_time_s, report.prediction.memory.stage);
+}
+
+std::string to_json(const SoftwareReport& report) {
+  const sim::Interval interval = sim::interval_of(report.terms, report.prediction.step_time_s);
+  Json times = Json::object(), memory = Json::object();
+  for (const Part& part : time_parts(report.step)) times[part.name] = part.value;
+  for (const Part& part : memory_parts(report.prediction.memory)) memory[part.name] = part.value;
+  return Json({{"software", report.software},
+               {"step_time_s", report.prediction.step_time_s},
+               {"interval_80_s", {interval.low_s, interval.high_s}},
+               {"mfu", report.step.mfu},
+               {"tokens_per_s", report.tokens_per_s},
+               {"breakdown_s", std::move(times)},
+               {"memory_bytes", std::move(memory)},
+               {"peak_memory_bytes", report.step.peak_memory_bytes},
+               {"capacity_bytes", report.step.capacity_bytes},
+               {"fits", report.prediction.memory.fits()}})
+             .dump(2) +
+         "\n";
+}
+
+}  // namespace meshplan::reports

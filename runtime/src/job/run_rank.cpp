@@ -1,0 +1,49 @@
+#include "runtime/job/run_rank.hpp"
+
+#include <exception>
+#include <fmt/format.h>
+#include <new>
+#include <string>
+#include <unistd.h>
+
+#include "core/error.hpp"
+#include "core/printable.hpp"
+#include "launch/launcher_line.hpp"
+#include "os/out_of_memory.hpp"
+
+namespace meshplan::runtime {
+
+int run_rank(const Session& session, const std::function<int()>& work) {
+  const auto fail = [&](const std::exception& error, const std::string& what, int exit_code) {
+    const auto rank = static_cast<std::size_t>(session.rank());
+    const std::string line = printable(fmt::format("meshplan: rank {} on {}: {}\n", rank,
+                                                   session.layout().host_of_rank[rank], what));
+    launcher_line().say(LauncherMessage::Kind::Failed, session.rank());
+    // Rank 0 speaks for all, and ends them: the others only make sure that the job ends.
+    const bool silent = session.rank() != 0 && dynamic_cast<const SharedError*>(&error) != nullptr;
+    // One write: lines of several ranks must not mix.
+    [[maybe_unused]] const auto written =
+        silent ? 0 : ::write(STDERR_FILENO, line.data(), line.size());
+    if (session.size() > 1) {
+      constexpr useconds_t kForwardingUs = 100'000;
+      constexpr useconds_t kForRankZeroUs = 2'000'000;
+      // mpiexec forwards lines and aborts by different ways; without this 1 of 50 lines was lost.
+      ::usleep(silent ? kForRankZeroUs : kForwardingUs);
+      session.abort(exit_code);
+    }
+    return exit_code;
+  };
+  try {
+    return work();
+  } catch (const ConfigError& error) {
+    return fail(error, error.what(), 2);
+  } catch (const InfeasibleError& error) {
+    return fail(error, error.what(), 3);
+  } catch (const std::bad_alloc& error) {
+    return fail(error, describe_refused_memory(error), 1);
+  } catch (const std::exception& error) {
+    return fail(error, error.what(), 1);
+  }
+}
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,141 @@
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <fmt/format.h>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include "core/error.hpp"
+#include "os/host_lookup.hpp"
+#include "runtime/launch/launch.hpp"
+
+namespace meshplan::runtime {
+namespace {
+
+bool is_host_name(std::string_view name) {
+  constexpr std::string_view kAllowed =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+  return !name.empty() && name.front() != '-' &&
+         name.find_first_not_of(kAllowed) == std::string_view::npos;
+}
+
+int parse_slots(std::string_view digits, const std::string& place) {
+  int slots = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), slots);
+  if (error != std::errc() || end != digits.data() + digits.size() || slots < 1)
+    throw ConfigError(
+        fmt::format("{}: '{}' is not a number of ranks; it must be 1 or more", place, digits));
+  return slots;
+}
+
+/// "host" or "host:4"
+HostSlots parse_host(std::string_view word, const std::string& place) {
+  const auto colon = word.find(':');
+  const std::string_view name = word.substr(0, colon);
+  if (!is_host_name(name))
+    throw ConfigError(
+        fmt::format("{}: '{}' is not a host name (letters, digits, '.', '-', '_')", place, name));
+  return {std::string(name),
+          colon == std::string_view::npos ? 1 : parse_slots(word.substr(colon + 1), place)};
+}
+
+void refuse_repetition(const std::vector<HostSlots>& hosts, const std::string& place) {
+  for (std::size_t i = 0; i + 1 < hosts.size(); ++i)
+    if (hosts[i].name == hosts.back().name)
+      throw ConfigError(fmt::format("{}: host '{}' is listed twice; give its ranks once, as {}:{}",
+                                    place, hosts[i].name, hosts[i].name,
+                                    std::int64_t{hosts[i].slots} + hosts.back().slots));
+}
+
+/// A name that means something to ssh alone: an alias, or a host behind another one. Host names
+/// hold nothing that a shell would obey (is_host_name).
+bool is_known_to_ssh(const std::string& host) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> ssh(
+      ::popen(fmt::format("ssh -G '{}' 2>/dev/null", host).c_str(), "r"), ::pclose);
+  if (ssh == nullptr) return false;
+  std::array<char, 4096> line{};
+  while (std::fgets(line.data(), line.size(), ssh.get()) != nullptr) {
+    std::istringstream words(line.data());
+    std::string option;
+    std::string value;
+    words >> option >> value;
+    if (option == "proxyjump" || option == "proxycommand") return true;
+    if (option == "hostname" && value != host) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<HostSlots> parse_host_list(std::string_view list) {
+  const std::string place = fmt::format("hosts '{}'", list);
+  std::vector<HostSlots> hosts;
+  std::size_t begin = 0;
+  while (begin <= list.size()) {
+    const auto end = std::min(list.find(',', begin), list.size());
+    hosts.push_back(parse_host(list.substr(begin, end - begin), place));
+    refuse_repetition(hosts, place);
+    begin = end + 1;
+  }
+  return hosts;
+}
+
+std::vector<HostSlots> parse_hostfile(std::string_view text, std::string_view file) {
+  std::vector<HostSlots> hosts;
+  std::istringstream lines{std::string(text)};
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    const std::string place = fmt::format("{}:{}", file, number);
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string host;
+    std::string option;
+    std::string extra;
+    if (!(words >> host)) continue;
+    hosts.push_back(parse_host(host, place));
+    if (words >> option) {
+      constexpr std::string_view kSlots = "slots=";
+      if (!option.starts_with(kSlots) || words >> extra)
+        throw ConfigError(
+            fmt::format("{}: '{}' is not understood; write 'host', 'host:4' or "
+                        "'host slots=4'",
+                        place, line));
+      hosts.back().slots = parse_slots(std::string_view(option).substr(kSlots.size()), place);
+    }
+    refuse_repetition(hosts, place);
+  }
+  if (hosts.empty())
+    throw ConfigError(fmt::format("{}: no hosts; write one host name a line", file));
+  return hosts;
+}
+
+bool is_this_machine(const std::string& host) {
+  char name[256] = {};
+  if (host == "localhost" || (gethostname(name, sizeof(name) - 1) == 0 && host == name))
+    return true;
+  const std::set<std::string> mine = own_interface_addresses();
+  return std::ranges::any_of(look_up(host).addresses,
+                             [&](const std::string& address) { return mine.contains(address); });
+}
+
+void require_known_hosts(const std::vector<HostSlots>& hosts) {
+  for (const HostSlots& host : hosts) begin_lookup(host.name);
+  for (const HostSlots& host : hosts) {
+    if (is_this_machine(host.name)) continue;
+    const HostLookup lookup = look_up(host.name);
+    if (!lookup.addresses.empty() || is_known_to_ssh(host.name)) continue;
+    const std::string text = fmt::format(
+        "host '{}' is not known to this machine: {}; check its spelling, /etc/hosts, "
+        "DNS and ~/.ssh/config",
+        host.name, lookup.error);
+    if (lookup.unknown) throw ConfigError(text);
+    throw IoError(text);
+  }
+}
+
+}  // namespace meshplan::runtime

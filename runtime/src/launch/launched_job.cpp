@@ -1,0 +1,294 @@
+#include "launch/launched_job.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/error.hpp"
+#include "core/printable.hpp"
+#include "os/orphaned_memory.hpp"
+
+namespace meshplan::runtime {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTick{250};
+constexpr milliseconds kFirstTicks{20};           // while mpiexec starts its helpers
+constexpr milliseconds kTimeToStart{15'000};      // for mpiexec, its helpers
+constexpr milliseconds kGraceOfReport{300};       // mpiexec may be faster than a guardian
+constexpr milliseconds kGraceOfMpiexec{4'000};    // to notice by itself
+constexpr milliseconds kGraceOfInterrupt{8'000};  // mpiexec ends its ranks itself
+constexpr milliseconds kGraceOfRanks{4'000};      // to be gone after mpiexec
+
+bool is_ours(int code) {
+  return (code >= 0 && code <= 3) || code == kInterrupted;
+}
+
+/// mpiexec would wait two minutes for each host that does not answer, as long as TCP does.
+void limit_ssh(const LaunchSpec& spec) {
+  const auto is_remote = [](const HostSlots& host) { return !is_this_machine(host.name); };
+  const bool uses_ssh =
+      std::ranges::any_of(spec.hosts, is_remote) &&
+      std::getenv("HYDRA_LAUNCHER") == nullptr &&  // NOLINT(concurrency-mt-unsafe)
+      std::getenv("SLURM_JOB_ID") == nullptr;      // NOLINT(concurrency-mt-unsafe)
+  constexpr int kKeep = 0;
+  if (uses_ssh)
+    ::setenv("HYDRA_LAUNCHER_EXTRA_ARGS", "-o ConnectTimeout=8",
+             kKeep);  // NOLINT(concurrency-mt-unsafe)
+}
+
+/// Runs in a forked child: nothing here may allocate.
+[[noreturn]] void become(char* const* arguments, const sigset_t& mask, pid_t parent,
+                         int error_pipe) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() == parent) {
+    pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+    ::execvp(arguments[0], arguments);
+    const int error = errno;
+    [[maybe_unused]] const auto written = ::write(error_pipe, &error, sizeof(error));
+  }
+  ::_exit(127);
+}
+
+/// Starts a child that the kernel kills when this thread ends, however it ends.
+pid_t spawn(std::vector<std::string> command, const sigset_t& mask) {
+  std::vector<char*> arguments;
+  for (std::string& word : command) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  int error_pipe[2] = {-1, -1};
+  int error = ::pipe2(error_pipe, O_CLOEXEC) == 0 ? 0 : errno;
+  const pid_t parent = ::getpid();
+  const pid_t child = error == 0 ? ::fork() : -1;
+  if (child == 0) become(arguments.data(), mask, parent, error_pipe[1]);
+  if (child < 0 && error == 0) error = errno;
+  if (error_pipe[1] >= 0) ::close(error_pipe[1]);
+  if (child > 0 && ::read(error_pipe[0], &error, sizeof(error)) == sizeof(error))
+    ::waitpid(child, nullptr, 0);
+  if (error_pipe[0] >= 0) ::close(error_pipe[0]);
+  if (error != 0)
+    throw IoError(
+        fmt::format("cannot start {}: {}; is MPICH installed?", command[0], std::strerror(error)));
+  return child;
+}
+
+LaunchSpec with_report_socket(LaunchSpec spec, const std::string& name) {
+  spec.environment.push_back(fmt::format("{}={}", kReportSocketVariable, name));
+  return spec;
+}
+
+}  // namespace
+
+LaunchedJob::LaunchedJob(const LaunchSpec& spec)
+    : spec_(with_report_socket(spec, desk_.name())), started_wall_s_(std::time(nullptr)) {
+  asked_to_stop_ = !spec_.ranks_stop_by_themselves;
+  limit_ssh(spec_);
+  mpiexec_ = spawn(mpiexec_command(spec_), signals_.before());
+}
+
+int LaunchedJob::run() {
+  while (true) {
+    wait_for_something();
+    pass_signals();
+    relay();
+    find_helpers();
+    // What the helpers' ends mean is known only once mpiexec is known to live on.
+    if (const auto status = status_of_mpiexec()) return conclude(*status);
+    supervise();
+  }
+}
+
+void LaunchedJob::wait_for_something() {
+  std::vector<pollfd> fds{{signals_.descriptor(), POLLIN, 0}};
+  for (const int descriptor : desk_.descriptors()) fds.push_back({descriptor, POLLIN, 0});
+  for (const Helper& helper : helpers_) fds.push_back({helper.process.descriptor(), POLLIN, 0});
+  const bool starting = Clock::now() - started_ < 10 * kTick;
+  ::poll(fds.data(), fds.size(), static_cast<int>((starting ? kFirstTicks : kTick).count()));
+}
+
+void LaunchedJob::pass_signals() {
+  while (const auto signal = signals_.next()) {
+    const auto number = static_cast<int>(signal->ssi_signo);
+    if (number == SIGCHLD) continue;
+    // Ranks that start have nothing to save, and do not know yet that they may be asked.
+    const bool started = !desk_.has_starting_rank() && (desk_.has_heard_any() || !has_own_ranks());
+    if (number == SIGTERM && !asked_to_stop_ && started) {
+      asked_to_stop_ = true;
+      ::kill(mpiexec_, SIGUSR1);
+      continue;
+    }
+    if (number == SIGINT || number == SIGTERM || number == SIGHUP) {
+      interrupted_ = true;
+      end_after(kGraceOfInterrupt, "");
+    }
+    // The terminal has sent its signals to the child too; twice means "force" to mpiexec.
+    if (signal->ssi_code <= 0) ::kill(mpiexec_, number);
+  }
+}
+
+/// The pipes of mpiexec may break while it cleans up: what guardians say is printed here.
+void LaunchedJob::relay() {
+  for (const std::string& report : desk_.hear()) {
+    if (interrupted_) continue;  // whatever ended then, nothing died
+    const std::string text = printable(report);
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+    said_ = true;
+    end_after(kGraceOfMpiexec, "");
+  }
+}
+
+void LaunchedJob::say(const std::string& cause) {
+  if (said_ || interrupted_ || cause.empty()) return;
+  said_ = true;
+  const std::string line = printable(fmt::format("meshplan: the job ends: {}\n", cause));
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+/// That a helper (ssh) was started for; nullptr for a proxy on this machine.
+const HostSlots* LaunchedJob::host_behind(int helper) const {
+  if (name_of(helper) == "hydra_pmi_proxy") return nullptr;
+  const std::vector<std::string> arguments = arguments_of_process(helper);
+  for (const HostSlots& host : spec_.hosts)
+    if (std::ranges::find(arguments, host.name) != arguments.end()) return &host;
+  return nullptr;
+}
+
+std::string LaunchedJob::what_is(int helper, const HostSlots* host) {
+  if (host != nullptr)
+    return fmt::format("host '{}' could not be reached or was lost: its {} (pid {}) has ended",
+                       host->name, name_of(helper), helper);
+  return fmt::format("mpiexec's {} on this machine (pid {}) has ended", name_of(helper), helper);
+}
+
+void LaunchedJob::find_helpers() {
+  if (Clock::now() - started_ > kTimeToStart) return;
+  for (const int child : children_of(mpiexec_)) {
+    const HostSlots* host = host_behind(child);
+    const auto known =
+        std::ranges::find(helpers_, child, [](const Helper& one) { return one.process.pid(); });
+    if (known == helpers_.end())
+      helpers_.push_back({ProcessWatch(child), what_is(child, host), host != nullptr});
+    else if (!known->process.ended()) {  // it may have been mpiexec's own copy before
+      known->what = what_is(child, host);
+      known->reaches_host = host != nullptr;
+    }
+  }
+}
+
+void LaunchedJob::supervise() {
+  for (Helper& helper : helpers_)
+    if (helper.process.ended() && exit_status_of(helper.process.pid()) > 0)
+      end_after(kGraceOfMpiexec, helper.what);
+  if (desk_.rank_failed() || !desk_.lost().empty()) end_after(kGraceOfMpiexec, "");
+  if (!end_at_ || Clock::now() < *end_at_ || forced_) return;
+  // Lost ranks are named only now: on a busy machine some say their first word long after one is
+  // lost.
+  say(cause_at_end_.empty() ? cause_of_loss() : cause_at_end_);
+  forced_ = true;
+  ::kill(mpiexec_, SIGKILL);  // its proxies see that, on every host, and end their ranks
+}
+
+void LaunchedJob::end_after(milliseconds grace, const std::string& cause) {
+  if (end_at_) return;
+  end_at_ = Clock::now() + grace;
+  cause_at_end_ = cause;
+}
+
+std::optional<int> LaunchedJob::status_of_mpiexec() {
+  int status = 0;
+  return ::waitpid(mpiexec_, &status, WNOHANG) == mpiexec_ ? std::optional(status) : std::nullopt;
+}
+
+bool LaunchedJob::has_own_ranks() const {
+  const auto is_here = [](const HostSlots& host) { return is_this_machine(host.name); };
+  return spec_.hosts.empty() || std::ranges::any_of(spec_.hosts, is_here);
+}
+
+/// Why ranks were lost that nobody watched yet; empty if one has said why.
+std::string LaunchedJob::cause_of_loss() const {
+  constexpr std::size_t kMost = 4;
+  if (desk_.rank_failed() || desk_.lost().empty()) return {};
+  std::vector<std::string> ranks;
+  const auto is_here = [](const HostSlots& host) { return is_this_machine(host.name); };
+  if (std::ranges::all_of(spec_.hosts, is_here))
+    for (int rank = 0; rank < spec_.ranks; ++rank)
+      if (!desk_.has_heard(rank))
+        ranks.push_back(fmt::format("rank {}, before its first word", rank));
+  for (const LauncherDesk::LostRank& lost : desk_.lost())
+    ranks.push_back(fmt::format("rank {} (pid {}), {}", lost.rank, lost.pid, lost.doing));
+  const std::size_t more = ranks.size() > kMost ? ranks.size() - kMost : 0;
+  ranks.resize(ranks.size() - more);
+  const std::string kills = memory_kills_.since_start();
+  return fmt::format("died during start-up{}: {}{}{}",
+                     ranks.size() > 1 ? " (one of them first)" : "", fmt::join(ranks, " | "),
+                     more > 0 ? fmt::format(" | and {} more", more) : "",
+                     kills.empty() ? kills : "; " + kills);
+}
+
+/// MPICH 4.2's mpiexec gives up by itself when a host cannot be reached, takes along the ranks that
+/// wait for it, and says so by an exit code that no rank has. Empty if this is not what happened.
+std::string LaunchedJob::unreached_host(int status) const {
+  constexpr int kGivesUp = 255;
+  const bool starts = desk_.has_starting_rank() || !desk_.lost().empty() || !desk_.has_heard_any();
+  if (!starts || !WIFEXITED(status) || WEXITSTATUS(status) != kGivesUp) return {};
+  std::vector<std::string> reached;
+  for (const Helper& helper : helpers_)
+    if (helper.reaches_host) reached.push_back(helper.what);
+  return reached.size() > 1 ? fmt::format("one of these: {}", fmt::join(reached, " | "))
+                            : fmt::format("{}", fmt::join(reached, ""));
+}
+
+/// Why the job has ended if nobody has said so; empty if somebody has.
+std::string LaunchedJob::silent_cause(int status) const {
+  if (said_ || forced_ || desk_.rank_failed()) return {};
+  const std::string how = WIFSIGNALED(status) ? fmt::format("signal {} ({})", WTERMSIG(status),
+                                                            strsignal(WTERMSIG(status)))
+                                              : fmt::format("exit code {}", WEXITSTATUS(status));
+  const std::string ended =
+      fmt::format("its launcher, mpiexec (pid {}), was ended by {}", mpiexec_, how);
+  const bool broken_pipe = WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE;  // others left first
+  if (WIFSIGNALED(status) && !broken_pipe) return ended;
+  if (const std::string host = unreached_host(status); !host.empty()) return host;
+  if (!desk_.lost().empty()) return cause_of_loss();
+  if (WIFEXITED(status) && is_ours(WEXITSTATUS(status))) return {};
+  if (!desk_.has_heard_any() && has_own_ranks())
+    return fmt::format("mpiexec ended with {} before any rank of this machine had said a word",
+                       how);
+  return broken_pipe ? ended : std::string();  // else a rank has said why
+}
+
+int LaunchedJob::conclude(int status) {
+  int code = WIFEXITED(status) && is_ours(WEXITSTATUS(status)) ? WEXITSTATUS(status) : 1;
+  if (code == 0 && (said_ || forced_)) code = 1;
+  const auto until = Clock::now() + (code == 0 ? milliseconds{0} : kGraceOfRanks);
+  const auto first_word_until = Clock::now() + kGraceOfReport;
+  const auto waits = [&] {
+    if (Clock::now() > until) return false;
+    return desk_.has_callers() || (!said_ && !interrupted_ && Clock::now() < first_word_until);
+  };
+  relay();
+  while (code != 0 && waits()) {
+    wait_for_something();
+    pass_signals();
+    relay();
+  }
+  // mpiexec forgot the ranks' exit codes in 2 of 10 runs that it had passed a signal to.
+  const bool stopped = code == 0 && spec_.ranks_stop_by_themselves && asked_to_stop_;
+  if (interrupted_ || desk_.interrupted() || stopped)
+    code = kInterrupted;
+  else if (code != 0)
+    say(silent_cause(status));
+  if (code != 0) remove_orphaned_shared_memory(started_wall_s_);
+  return code;
+}
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,69 @@
+// mpiexec as a child: its signals, its end, and the ends that it does not notice.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/launcher_line.hpp"
+#include "os/blocked_signals.hpp"
+#include "os/out_of_memory.hpp"
+#include "os/process_watch.hpp"
+#include "runtime/launch/launch.hpp"
+
+namespace meshplan::runtime {
+
+/// One call of launch_ranks(). mpiexec dies with this process (and MPI's proxies with mpiexec, the
+/// ranks with their proxy). It ends the job where mpiexec would wait for ever: for a host that it
+/// cannot reach, for a proxy that was killed, for a rank that left before it had met the others.
+class LaunchedJob {
+ public:
+  /// @throws IoError if mpiexec cannot be started
+  explicit LaunchedJob(const LaunchSpec& spec);
+  /// @returns the exit code of launch_ranks()
+  int run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  /// What mpiexec has started: a proxy, or the ssh to a host.
+  struct Helper {
+    ProcessWatch process;
+    std::string what;
+    bool reaches_host = false;  // another one, or this one by another name
+  };
+
+  void wait_for_something();
+  void pass_signals();
+  void relay();
+  void find_helpers();
+  void supervise();
+  std::optional<int> status_of_mpiexec();
+  void end_after(std::chrono::milliseconds grace, const std::string& cause);
+  int conclude(int status);
+  std::string silent_cause(int status) const;
+  std::string unreached_host(int status) const;
+  bool has_own_ranks() const;  // on this machine
+  std::string cause_of_loss() const;
+  const HostSlots* host_behind(int helper) const;
+  /// @param host  that the helper was started for; nullptr for this machine's proxy
+  static std::string what_is(int helper, const HostSlots* host);
+  void say(const std::string& cause);
+
+  LauncherDesk desk_;
+  LaunchSpec spec_;
+  BlockedSignals signals_;
+  OutOfMemoryKills memory_kills_;
+  Clock::time_point started_ = Clock::now();
+  std::int64_t started_wall_s_ = 0;
+  int mpiexec_ = 0;
+  std::vector<Helper> helpers_;
+  std::optional<Clock::time_point> end_at_;  // by force
+  std::string cause_at_end_;
+  bool asked_to_stop_ = false;
+  bool interrupted_ = false;
+  bool forced_ = false;
+  bool said_ = false;  // why the job ends
+};
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,158 @@
+#include "launch/launcher_line.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fmt/format.h>
+#include <poll.h>
+#include <random>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <utility>
+
+#include "core/error.hpp"
+#include "os/local_socket.hpp"
+#include "runtime/launch/launch.hpp"
+
+namespace meshplan::runtime {
+namespace {
+
+constexpr std::size_t kMostBytes = 32768;  // longer texts are cut
+
+/// Kind and rank go before the text of a message.
+constexpr std::size_t kHeaderBytes = 2 * sizeof(std::int32_t);
+
+std::string random_name() {
+  std::random_device random;
+  return fmt::format("meshplan-launch-{}-{:08x}{:08x}", ::getpid(), random(), random());
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- a rank's or guardian's end
+
+LauncherLine::LauncherLine(const std::string& name) {
+  if (name.empty()) return;
+  try {
+    socket_ = connect_locally(name);
+  } catch (const IoError&) {
+    return;  // the launcher is on another machine, or has ended
+  }
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  if (getsockopt(socket_, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0) launcher_ = peer.pid;
+}
+
+LauncherLine::~LauncherLine() {
+  hang_up();
+}
+
+void LauncherLine::hang_up() {
+  if (socket_ >= 0) ::close(std::exchange(socket_, -1));
+}
+
+bool LauncherLine::say(LauncherMessage::Kind kind, int rank, const std::string& text) {
+  if (socket_ < 0) return false;
+  const std::int32_t header[] = {static_cast<std::int32_t>(kind), rank};
+  std::string message(kHeaderBytes, '\0');
+  std::memcpy(message.data(), header, kHeaderBytes);
+  message += text.substr(0, kMostBytes - kHeaderBytes);
+  return ::send(socket_, message.data(), message.size(), MSG_NOSIGNAL) ==
+         static_cast<ssize_t>(message.size());
+}
+
+bool LauncherLine::lost() {
+  if (socket_ < 0) return false;
+  pollfd ready{socket_, POLLIN, 0};
+  return ::poll(&ready, 1, 0) > 0;
+}
+
+LauncherLine& launcher_line() {
+  const auto name = [] {
+    const char* text = std::getenv(kReportSocketVariable);  // NOLINT(concurrency-mt-unsafe)
+    return std::string(text == nullptr ? "" : text);
+  };
+  static LauncherLine line(name());
+  return line;
+}
+
+// ---------------------------------------------------------------- the launcher's end
+
+LauncherDesk::LauncherDesk() : name_(random_name()), listener_(listen_locally(name_)) {}
+
+LauncherDesk::~LauncherDesk() {
+  for (const Caller& caller : callers_) ::close(caller.socket);
+  ::close(listener_);
+}
+
+std::vector<int> LauncherDesk::descriptors() const {
+  std::vector<int> all{listener_};
+  for (const Caller& caller : callers_) all.push_back(caller.socket);
+  return all;
+}
+
+bool LauncherDesk::has_starting_rank() const {
+  return std::ranges::any_of(callers_, &Caller::is_rank);
+}
+
+std::vector<std::string> LauncherDesk::hear() {
+  while (const auto peer = accept_own_user(listener_))
+    callers_.push_back({.socket = peer->socket, .pid = peer->pid});
+  std::vector<std::string> reports;
+  std::erase_if(callers_, [&](Caller& caller) {
+    if (read(caller, reports)) return false;
+    ::close(caller.socket);
+    if (caller.is_rank) lost_.push_back({caller.rank, caller.pid, caller.doing});
+    return true;
+  });
+  return reports;
+}
+
+bool LauncherDesk::read(Caller& caller, std::vector<std::string>& reports) {
+  std::vector<char> bytes(kMostBytes);
+  while (true) {
+    const ssize_t length = ::recv(caller.socket, bytes.data(), bytes.size(), 0);
+    if (length < 0 && errno == EINTR) continue;
+    if (length < 0 && errno == EAGAIN) return true;
+    if (length <= 0) return false;
+    if (length < static_cast<ssize_t>(kHeaderBytes)) continue;
+    std::int32_t header[2] = {};
+    std::memcpy(header, bytes.data(), kHeaderBytes);
+    take(caller,
+         {.kind = static_cast<LauncherMessage::Kind>(header[0]),
+          .rank = header[1],
+          .text = {bytes.begin() + kHeaderBytes, bytes.begin() + length}},
+         reports);
+  }
+}
+
+void LauncherDesk::take(Caller& caller, const LauncherMessage& message,
+                        std::vector<std::string>& reports) {
+  using Kind = LauncherMessage::Kind;
+  switch (message.kind) {
+    case Kind::Rank:
+      heard_.insert(message.rank);
+      caller.is_rank = true;
+      caller.rank = message.rank;
+      caller.doing = message.text;
+      break;
+    case Kind::Failed:
+      rank_failed_ = true;
+      caller.is_rank = false;
+      break;
+    case Kind::Watched:
+      caller.is_rank = false;
+      break;
+    case Kind::Guardian:
+      break;  // its line says that its ranks are not all gone
+    case Kind::Interrupted:
+      interrupted_ = true;
+      break;
+    case Kind::Report:
+      reports.push_back(message.text);
+      break;
+  }
+}
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,169 @@
+#include "train/run_checkpoints.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "runtime/weights/hugging_face_weights.hpp"
+
+namespace meshplan::runtime {
+namespace {
+
+void check_data(const DataIdentity& then, const DataIdentity& now, const std::string& folder) {
+  const auto fail = [&](const std::string& what) {
+    throw ConfigError(fmt::format("{}: {}; or start a new run from the weights with --init-from {}",
+                                  folder, what, folder));
+  };
+  if (then.tokens != now.tokens || then.fingerprint != now.fingerprint)
+    fail(
+        fmt::format("was trained on {} ({} tokens), but {} ({} tokens) is other data: continue "
+                    "with the same",
+                    then.file, then.tokens, now.file, now.tokens));
+  if (then.training_tokens != now.training_tokens)
+    fail(
+        fmt::format("trained on {} of the {} tokens, but now {}: --eval-every must hold out the "
+                    "same as before ({})",
+                    then.training_tokens, then.tokens, now.training_tokens,
+                    then.training_tokens == then.tokens ? "0" : "more than 0"));
+}
+
+/// A folder must not mix runs: "latest" would mean the wrong one.
+void check_folder(const CheckpointOptions& options, std::int64_t start) {
+  if (options.folder.empty()) return;
+  const std::vector<std::int64_t> steps = checkpoint_steps(options.folder);
+  if (steps.empty() || steps.back() <= start) return;
+  if (options.resume.empty())
+    throw ConfigError(
+        fmt::format("{}: holds checkpoints of another run, up to step {}; continue "
+                    "it with --resume latest, or use another --checkpoint-dir",
+                    options.folder, steps.back()));
+  const std::optional<std::int64_t> intact = newest_intact_step(options.folder, options.resume);
+  if (intact && *intact > start)
+    throw ConfigError(fmt::format(
+        "{}: holds an intact checkpoint of step {}, newer than the one of step {} to be resumed; "
+        "continue from it: {}; or go back to step {} with another --checkpoint-dir",
+        options.folder, *intact, start,
+        resume_command(options.folder, *intact, checkpoint_path(options.folder, *intact)), start));
+  throw ConfigError(fmt::format(
+      "{}: holds damaged checkpoints up to step {}, newer than the one of step {} to be resumed; "
+      "move them aside and continue: {}",
+      options.folder, steps.back(), start, resume_command(options.folder, start, options.resume)));
+}
+
+}  // namespace
+
+DataIdentity identify(const TokenFile& file, TokenRange training) {
+  constexpr std::int64_t kEnd = 16384;  // tokens hashed at either end
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t i = 0; i < std::min(kEnd, file.size()); ++i) tokens.push_back(file[i]);
+  for (std::int64_t i = std::max(kEnd, file.size() - kEnd); i < file.size(); ++i)
+    tokens.push_back(file[i]);
+  return {.file = file.path(),
+          .tokens = file.size(),
+          .training_tokens = training.size(),
+          .fingerprint = data_hash(std::as_bytes(std::span(tokens)))};
+}
+
+void check_start(const program::Plan& plan, const CheckpointOptions& options,
+                 const DataIdentity& data, std::uint64_t seed, int num_steps) {
+  if (!options.resume.empty() && !options.init_from.empty())
+    throw ConfigError(
+        "give --resume to continue a run or --init-from to start a new one, not both");
+  std::int64_t start = 0;
+  if (!options.resume.empty()) {
+    const Checkpoint checkpoint = open_checkpoint(options.resume);
+    const RunState& run = checkpoint.index().run;
+    check_fits(checkpoint.index(), options.resume, plan, ResumeKind::Continue);
+    check_data(run.data, data, options.resume);
+    if (run.seed != seed)
+      throw ConfigError(fmt::format("{}: its run has --seed {}, not {}; leave --seed out",
+                                    options.resume, run.seed, seed));
+    if (run.step >= num_steps)
+      throw ConfigError(
+          fmt::format("--steps {}: counts from the start of the run, and {} is at "
+                      "step {} already; use more",
+                      num_steps, options.resume, run.step));
+    start = run.step;
+  }
+  check_folder(options, start);
+  if (options.init_from.empty()) return;
+  if (is_hugging_face_folder(options.init_from)) {
+    check_same_architecture(HuggingFaceModel(options.init_from).spec(), options.init_from,
+                            plan.model, TrainingChoices::MayDiffer);
+    return;
+  }
+  const Checkpoint checkpoint = open_checkpoint(options.init_from);
+  check_fits(checkpoint.index(), options.init_from, plan, ResumeKind::WeightsOnly);
+}
+
+RunCheckpoints::RunCheckpoints(const program::Plan& plan, const CheckpointOptions& options,
+                               Trainer& trainer, Communicator& world, const DataIdentity& data,
+                               std::uint64_t seed, StatusBoard* status)
+    : plan_(plan),
+      options_(options),
+      trainer_(trainer),
+      world_(world),
+      run_{.seed = seed, .data = data} {
+  load_start();
+  if (options_.folder.empty()) return;
+  writer_.emplace(trainer.program(), trainer.saver_place(), world, options_.folder, options_.keep,
+                  std::move(companions_), status);
+}
+
+void RunCheckpoints::load_start() {
+  if (!options_.resume.empty()) {
+    Checkpoint checkpoint = open_checkpoint(options_.resume);
+    try {
+      trainer_.load(checkpoint, LoadedState::All);
+    } catch (const ConfigError& error) {
+      throw ConfigError(error.what() + newest_intact_beside(options_.resume));
+    }
+    const DataIdentity data = run_.data;
+    run_ = checkpoint.index().run;
+    run_.data = data;
+    companions_ = checkpoint.companions();
+    saved_step_ = run_.step;
+  } else if (is_hugging_face_folder(options_.init_from) && !options_.init_from.empty()) {
+    HuggingFaceModel model(options_.init_from);
+    trainer_.load(model, LoadedState::WeightsOnly);
+    companions_ = model.companions();
+  } else if (!options_.init_from.empty()) {
+    Checkpoint checkpoint = open_checkpoint(options_.init_from);
+    trainer_.load(checkpoint, LoadedState::WeightsOnly);
+    companions_ = checkpoint.companions();
+  }
+}
+
+bool RunCheckpoints::after_step(int steps_done, double loss,
+                                const std::optional<LossScaleState>& loss_scale) {
+  constexpr std::size_t kLossesKept = 100;
+  run_.step = steps_done;
+  run_.next_sequence = steps_done * plan_.workload.global_batch_size;
+  if (run_.losses.size() >= kLossesKept) run_.losses.erase(run_.losses.begin());
+  run_.losses.push_back(loss);
+  run_.loss_scale = loss_scale;
+  if (!writer_) return false;
+  writer_->check();
+  std::int32_t stop = options_.stop_requested && options_.stop_requested() ? 1 : 0;
+  const MutableBuffer buffer{&stop, 1, DType::I32};
+  world_.all_reduce(buffer, buffer, ReduceOp::Max).wait();
+  if (stop != 0 || (options_.every > 0 && steps_done % options_.every == 0)) save();
+  return stop != 0;
+}
+
+void RunCheckpoints::save() {
+  if (saved_step_ == run_.step) return;
+  trainer_.device().synchronize();
+  writer_->save(run_, trainer_.device().backend(), trainer_.arena());
+  saved_step_ = run_.step;
+}
+
+void RunCheckpoints::finish() {
+  if (!writer_) return;
+  save();
+  writer_->wait();
+  world_.barrier().wait();  // rank 0 has completed it
+}
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,97 @@
+// Which parts of the model's tensors a rank holds, and where in its flat parameter regions: the
+// same answer serves saving, loading under another plan, and weights from elsewhere.
+//
+// The parts that parameters are cut into, from the plan to the files:
+//   program::ShardPiece   an interval of the sharded dimension, local and global
+//   program::MatrixPiece  a rectangle of a parameter seen as a matrix, local and global
+//   program::HeldRun      an interval of the flat parameters, and where it lies in a region
+//   program::BlockRun     an interval of the flat gradients, and its first block when compressed
+//   SnapshotRun           an interval of the flat parameters, in a region and in the snapshot
+//   PlacedBox             a box of a global parameter, and where it lies in the flat regions
+//   CheckpointPiece       a box of a global parameter, and where it lies in a checkpoint's files
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "program/zero.hpp"
+#include "runtime/weights/tensor_box.hpp"
+
+namespace meshplan::runtime {
+
+/// A box of a global parameter that lies in a rank's flat regions.
+struct PlacedBox {
+  int parameter = 0;                  // index into Program::parameters
+  TensorBox box;                      // in the global parameter
+  std::int64_t offset = 0;            // of its first element, in every flat region
+  std::vector<std::int64_t> strides;  // of the local tensor
+};
+
+/// What the flat elements of `range` hold on the rank at `place`, in their order. Padding (rows of
+/// a padded vocabulary, alignment gaps) belongs to no box.
+std::vector<PlacedBox> held_boxes(const program::Program& program,
+                                  const program::Coordinates& place, program::FlatRange range);
+
+/// Everything that the rank holds.
+std::vector<PlacedBox> held_boxes(const program::Program& program,
+                                  const program::Coordinates& place);
+
+/// The place of a rank among those that save a model.
+struct SaverPlace {
+  program::Coordinates coordinates;
+  program::ShardPlace shard = {};
+  int dense_replica = 0;   // among the ranks that hold the same dense parameters
+  int expert_replica = 0;  // among those that hold the same experts
+};
+SaverPlace saver_place(const program::Plan& plan, int rank);
+
+/// A run of the flat parameters that a rank saves, from element `position` of its snapshot on, and
+/// where it lies in a region.
+struct SnapshotRun {
+  program::FlatRange range;
+  std::int64_t offset = 0;
+  std::int64_t position = 0;
+};
+
+/// A kind of state that training keeps, of every parameter or of those that are not frozen.
+struct StateRegion {
+  std::string name;  // "weights", "moment1", "moment2"
+  program::Region region = program::Region::Weights;
+  int replica = 0;           // of what compression lost: see compression_error_state
+  DType dtype = DType::F32;  // there; a checkpoint holds fp32
+  bool frozen_only = false;  // of a region that holds others, too
+};
+
+/// What this rank saves of a state. It saves all that its own compression lost. Other states are
+/// divided equally among the replicas, so that all of them write; with ZeRO a rank saves what it
+/// owns, in hybrid sharding an equal part of that for each rank that owns the same.
+std::vector<SnapshotRun> snapshot_runs(const program::Program& program, const StateRegion& state,
+                                       const SaverPlace& place);
+
+/// What a rank's region holds of a state.
+std::vector<program::HeldRun> held_runs(const program::Program& program, const StateRegion& state,
+                                        const program::ShardPlace& shard);
+
+/// What the rank saves of `range`: what it holds, less tied copies and what a lower tp rank (of
+/// experts, a lower etp rank) holds too. Over all ranks every element of every parameter is saved
+/// once.
+std::vector<PlacedBox> saved_boxes(const program::Program& program,
+                                   const program::Coordinates& place, program::FlatRange range);
+
+constexpr const char* kWeights = "weights";
+
+/// The states of a program: its fp32 weights (those of frozen parameters in the compute dtype, as
+/// they have no other), then the optimizer's moments.
+std::vector<StateRegion> state_regions(const program::Program& program);
+
+/// What the compression of gradients lost, by the number of the rank among those that sum a
+/// parameter's, and of the sums. Which rank adds it to its next gradients does not change the sum
+/// over all ranks.
+std::string compression_error_state(int replica);
+constexpr const char* kSumErrorState = "sum_error";
+
+/// What a rank saves: state_regions, and what its compression lost.
+std::vector<StateRegion> saved_states(const program::Program& program, const SaverPlace& place);
+
+}  // namespace meshplan::runtime

@@ -1,0 +1,76 @@
+// Saving: a snapshot in host memory between two steps, files in the background.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/comm/communicator.hpp"
+#include "runtime/guard/status_board.hpp"
+#include "runtime/weights/checkpoint.hpp"
+#include "weights/checkpoint_layout.hpp"
+
+namespace meshplan::runtime {
+
+/// Every rank of a job has one. Each writes its share into `folder`/step-N.tmp; rank 0 writes the
+/// index once all shares are there, makes everything durable, renames to step-N and removes what
+/// retention does not keep. So a checkpoint is complete or not there at all, whenever the job dies,
+/// and an earlier one is never touched before that. One folder serves one job at a time.
+class CheckpointWriter {
+ public:
+  /// Collective over `world`: takes the folder, and checks that all ranks see the same one.
+  /// @param keep  newest checkpoints to keep; 0 = all
+  /// @param companions  files to put beside the parameters, by name; rank 0's count
+  /// @throws ConfigError if another job writes there, or hosts have different folders; IoError
+  CheckpointWriter(const program::Program& program, const SaverPlace& place, Communicator& world,
+                   std::string folder, int keep, std::map<std::string, std::string> companions,
+                   StatusBoard* status);
+  /// Gives up on what is not complete.
+  ~CheckpointWriter();
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  /// Copies the parameters and starts to write them; waits for an earlier save first. Called by all
+  /// ranks after the same step. @throws IoError if the earlier one failed
+  void save(const RunState& run, kernels::Backend& backend, const Arena& arena);
+  /// @throws IoError if the save in the background has failed; returns at once
+  void check();
+  /// Returns when this rank's part is durable; on rank 0, when the checkpoint is complete.
+  /// @throws IoError
+  void wait();
+
+ private:
+  struct SnapshotState {
+    StateRegion state;
+    std::vector<SnapshotRun> runs;
+    std::vector<float> values;  // of all runs, one after the other
+    std::vector<PlacedBox> pieces;
+    std::vector<std::int64_t> positions;  // of the pieces' first elements in `values`
+  };
+
+  void work(RunState run);
+  CheckpointManifest write_share(const std::string& folder) const;
+  void complete(const RunState& run, const std::string& unfinished);
+  bool await_manifests(const std::string& folder) const;
+  void apply_retention() const;
+
+  const program::Program& program_;
+  int rank_;
+  int world_size_;
+  std::string folder_;
+  int keep_;
+  std::map<std::string, std::string> companions_;
+  StatusBoard* status_;
+  std::vector<SnapshotState> snapshot_;
+  std::thread thread_;
+  std::atomic<bool> cancelled_ = false;
+  std::atomic<bool> done_ = true;
+  std::exception_ptr failure_;  // written before done_
+  int lock_ = -1;               // rank 0
+};
+
+}  // namespace meshplan::runtime

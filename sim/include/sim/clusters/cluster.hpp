@@ -1,0 +1,247 @@
+// A cluster: what a rank runs on, and what lies between ranks. Data sheet presets are compiled in;
+// `fit_cluster` (calibration_fit.hpp) makes one from measurements.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.hpp"
+#include "program/mesh.hpp"
+
+namespace meshplan::sim {
+
+enum class DeviceKind { Gpu, Cpu };
+
+/// GPU generations whose matrix units differ; Other: none of these, or not a GPU.
+enum class Architecture { Other, Ampere, Ada, Hopper, Blackwell };
+
+/// Fractions of the data sheet's peaks that well-shaped work reaches, and where shape takes it
+/// down.
+struct Efficiency {
+  double gemm = 0.75;  // of the peak, large M, N and K
+  double fp8 = 1;      // what products in FP8 reach of that part of their peak
+  int tile_m = 128;    // output tile of one SM or core: tile quantization
+  int tile_n = 128;
+  double half_k = 64;              // K at which the inner loop reaches half of its rate
+  double attention_forward = 0.5;  // of the peak
+  double attention_backward = 0.4;
+  int attention_tile = 0;          // queries of a thread block: wave quantization; 0 = none
+  double exponentials_per_ps = 0;  // of the softmax, on a unit of their own; 0 = hidden
+  double memory = 0.85;            // of the memory bandwidth, streams of several MiB
+  double half_stream_kib = 512;    // bytes at which a memory-bound operation reaches half of it
+  bool operator==(const Efficiency&) const = default;
+};
+
+struct Device {
+  std::string name;
+  DeviceKind kind = DeviceKind::Gpu;
+  Architecture architecture = Architecture::Other;
+  double power_w = 0;                              // board power limit; 0 = not stated
+  std::map<std::string, double> peak_tflop_per_s;  // dense, by dtype or "fp8": {"bf16": 989}
+  double memory_gib = 0;        // of one device; of the whole host if ranks are CPU processes
+  double memory_gb_per_s = 0;   // reached by one rank alone
+  int num_units = 1;            // SMs of a GPU, cores that one CPU rank uses: wave quantization
+  double launch_us = 0;         // fixed time of an operation on the device's timeline
+  double host_issue_us = 0;     // time the host needs to issue one operation
+  double runtime_base_mib = 0;  // resident before the arena: CUDA context, libraries, process
+  Efficiency efficiency;
+  bool operator==(const Device&) const = default;
+};
+
+/// One level of the fabric. Levels are listed innermost first; ranks are placed in order.
+struct FabricLevel {
+  std::string name;
+  int ranks_per_group = 0;   // in one group of this level; 0 = all ranks, on the last level only
+  double latency_us = 0;     // of one hop
+  double link_gb_per_s = 0;  // one link, one direction, as reached by large messages
+  int ranks_per_link = 1;    // ranks that share one link
+  double oversubscription = 1.0;  // traffic entering the level over what it can carry
+  bool operator==(const FabricLevel&) const = default;
+};
+
+/// How a collective library moves a chunk: low-latency protocols flag every word and lose
+/// bandwidth. NCCL's LL, LL128 and Simple: latencies and ratios from its src/graph/tuning.cc.
+struct Protocol {
+  std::string name = "simple";
+  double base_us = 0;               // of the whole collective
+  double latency_factor = 1.0;      // times the level's latency, per hop
+  double bandwidth_fraction = 1.0;  // of the link
+  bool operator==(const Protocol&) const = default;
+};
+
+/// What switches and the collective library have beyond rings and trees of point-to-point messages;
+/// see nccl_algorithms.cpp.
+enum class FabricOffer {
+  Nvls,     // NVSwitch sums and multicasts: Hopper and later, NCCL 2.17
+  CollNet,  // the network's switches sum (SHARP), NCCL 2.6 with its plugin
+  Pat,      // parallel aggregated trees, NCCL 2.23
+};
+/// The first NCCL 2.x that has it.
+int first_nccl_minor(FabricOffer offer);
+
+struct Communication {
+  bool needs_host = false;  // no progress by itself: a transfer moves while its ranks wait for it
+  int progress_overhead_percent = 0;  // that a progress thread adds to a communication's time
+  double device_share = 0;        // part of a device's units that a running communication occupies
+  double all_to_all = 1.0;        // part of its formula's speed that an all-to-all reaches
+  double all_to_all_inner = 1.0;  // the same on the innermost level
+  double oversubscription_wake_us = 0;  // until a waiting rank runs again, if ranks exceed cores
+  double buffer_mib = 0;                // of the library, per communicator and rank
+  std::vector<Protocol> protocols{Protocol{}};
+  std::vector<FabricOffer> offers;
+  bool operator==(const Communication&) const = default;
+};
+
+/// A calibrated operator: see program::OperatorSample.
+struct MeasuredOperator {
+  std::string signature;
+  double seconds = 0;
+  double seconds_busy = 0;  // while every core of the host ran the same operator
+  double flops = 0;
+  double bytes = 0;
+  bool operator==(const MeasuredOperator&) const = default;
+};
+
+/// A calibrated communication: `op` is "all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+/// "broadcast" or "send_recv"; bytes are what one rank passes in.
+struct MeasuredCollective {
+  std::string op;
+  int group_size = 1;
+  int ranks_on_host = 1;  // of the whole job while it was measured
+  std::int64_t bytes = 0;
+  double seconds = 0;
+  bool cold = false;  // of buffers that no cache holds, as gradients and parameters
+  bool operator==(const MeasuredCollective&) const = default;
+};
+
+/// What the reference product (runtime/reference_product.hpp) took while the cluster was measured:
+/// beside what it takes later it says how much faster or slower the machine has become.
+struct ReferenceSpeed {
+  double seconds = 0;       // one rank alone; 0 = not measured
+  double seconds_busy = 0;  // while every core of the host ran it
+  bool operator==(const ReferenceSpeed&) const = default;
+};
+
+/// What other users of a machine, and its own unevenness, add to undisturbed times, as a part of
+/// them, while it was measured (docs/noise.md).
+struct Noise {
+  double one_rank = 0;   // at work on a host
+  double all_cores = 0;  // at work: the slowest rank's, for which the others wait
+  bool operator==(const Noise&) const = default;
+};
+
+/// Nodes of another make than a cluster's first ones.
+struct OtherNodes {
+  int num_nodes = 1;
+  Device device;
+  std::vector<FabricLevel> inside = {};  // instead of the fabric's levels inside a node
+  bool operator==(const OtherNodes&) const = default;
+};
+
+struct Cluster {
+  int schema_version = 1;
+  std::string name;
+  int num_nodes = 1;
+  int devices_per_node = 1;  // ranks of one node
+  int cores_per_host = 1;    // shared by the ranks of the node if they are CPU processes
+  double host_memory_gb_per_s =
+      0;  // shared by the ranks of a CPU host; 0 = no limit beyond a rank's own
+  Device device;
+  std::vector<OtherNodes> other_nodes;  // the last of num_nodes, in this order; `device` elsewhere
+  std::vector<FabricLevel> fabric;      // the last level holds all ranks; may be empty for one rank
+  Communication communication;
+  double jitter = 0;            // of a step, lost to the slowest rank per doubling of the ranks
+  double step_overhead_ms = 0;  // of a step, in which no operation runs: loading, logging, checks
+  std::vector<MeasuredOperator> operators;
+  std::vector<MeasuredCollective> collectives;
+  ReferenceSpeed reference;  // where it was calibrated
+  Noise noise;               // there
+
+  int num_ranks() const { return num_nodes * devices_per_node; }
+  /// Ranks outnumber the cores that they run on.
+  bool oversubscribed() const {
+    return device.kind == DeviceKind::Cpu && devices_per_node > cores_per_host;
+  }
+  bool operator==(const Cluster&) const = default;
+};
+
+/// @throws ConfigError naming file, path, value and rule
+Cluster parse_cluster(std::string_view text, const std::string& file);
+std::string to_json(const Cluster& cluster);
+/// The JSON Schema of the cluster file.
+std::string cluster_schema();
+/// Sixteen hexadecimal digits over the resolved file.
+std::string hash_of(const Cluster& cluster);
+
+// ---- nodes of different makes. Types are numbered: 0 has `device`, t is other_nodes[t - 1].
+
+inline int num_node_types(const Cluster& cluster) {
+  return 1 + static_cast<int>(cluster.other_nodes.size());
+}
+int num_nodes_of(const Cluster& cluster, int type);
+int node_type(const Cluster& cluster, int rank);
+const Device& device_of(const Cluster& cluster, int type);
+/// By pipeline stage those that hold a rank of it, ascending.
+std::vector<std::vector<int>> node_types(const Cluster& cluster, const program::Mesh& mesh);
+/// The cluster as it would be if all its nodes were of this type.
+Cluster as_if_all(const Cluster& cluster, int type);
+/// The nodes of all parts, in order. Levels outside a node are as slow as the slowest part's; the
+/// communication library, jitter and overhead are the first's, its measurements are left out.
+/// @throws ConfigError for parts that differ in kind of device, in devices of a node or in levels
+Cluster joined(const std::vector<Cluster>& parts);
+
+/// Names of the presets that are compiled in, sorted.
+std::vector<std::string> cluster_names();
+/// A preset as its data sheet says. "NAME-800g-node" is the preset NAME (or NAME-generic) with
+/// another network: 800 Gb/s a node.
+/// @throws ConfigError for an unknown name, with the nearest known one
+Cluster load_data_sheet(std::string_view name);
+
+/// Noise of so many ranks on each host: linear between one and all cores.
+double noise_of(const Cluster& cluster, int ranks_on_host);
+/// A step of `seconds` on all ranks together with what no operation explains: stragglers, noise and
+/// the overhead of a step.
+double with_step_effects(const Cluster& cluster, double seconds);
+
+/// The same machines, resized to hold exactly `num_ranks`: whole nodes, or part of one node. Ranks
+/// of a single CPU host may be any number: they share its cores.
+/// @throws ConfigError if whole nodes cannot hold it, with the nearest number that can; for another
+/// number than it has of a cluster with other nodes
+Cluster with_ranks(const Cluster& cluster, int num_ranks);
+
+/// Dense peak in FLOP/s of the first nodes' device; fp32's stands in for a dtype that the data
+/// sheet lacks.
+/// @throws ConfigError if it lists neither
+double peak_flop_per_s(const Cluster& cluster, DType dtype);
+
+/// The same of products in FP8. CPU ranks, which compute them in software, have fp32's.
+/// @throws ConfigError for a GPU without FP8
+double float8_peak_flop_per_s(const Cluster& cluster);
+
+/// Where the members of a group sit. `domains[l]` counts the groups of fabric level l that the
+/// members touch; `level` is the outermost level that the group needs (absent for one rank).
+struct GroupPlacement {
+  int size = 1;
+  std::optional<int> level;
+  std::vector<int> domains;             // per level up to `level`
+  std::vector<int> members_per_domain;  // fewest members in one domain of each level
+  int on_first_host = 1;                // members on the host of the first one
+  bool cold = false;  // its messages are gradients and parameters, which no cache holds
+  bool operator==(const GroupPlacement&) const = default;
+};
+
+/// @param ranks  world ranks, each < cluster.num_ranks(). @throws InvariantError otherwise
+GroupPlacement place(const Cluster& cluster, const std::vector<int>& ranks);
+
+/// The level that connects two ranks: GroupPlacement::level of the group that they are.
+int level_between(const Cluster& cluster, int a, int b);
+
+/// The group of this kind that `rank` is in.
+GroupPlacement place(const Cluster& cluster, const program::Mesh& mesh, program::Group group,
+                     int rank);
+
+}  // namespace meshplan::sim

@@ -1,0 +1,23 @@
+// Step time of one plan, where it goes, and memory: what the estimator and the engine both answer.
+#pragma once
+
+#include "sim/engine/breakdown.hpp"
+
+namespace meshplan::sim {
+
+struct StepPrediction {
+  double step_time_s = 0;
+  Breakdown seconds;  // sums to step_time_s
+  double peak_memory_bytes = 0;
+  int largest_stage = 0;  // with the least room
+  double capacity_bytes = 0;
+  double mfu = 0;  // model FLOPs over ranks * peak of the plan's precision
+  /// An estimate of what the closed form only comes near: see is_rough().
+  bool rough = false;
+
+  /// @param reserve  part of the device that is to stay free
+  bool fits(double reserve = 0) const { return peak_memory_bytes <= usable_bytes(reserve); }
+  double usable_bytes(double reserve) const { return capacity_bytes * (1 - reserve); }
+};
+
+}  // namespace meshplan::sim

@@ -1,0 +1,15 @@
+// Clusters that are compiled in, as fast as our runtime's kernels run on them.
+#pragma once
+
+#include <string_view>
+
+#include "sim/clusters/cluster.hpp"
+
+namespace meshplan::sim {
+
+/// load_data_sheet; a GPU with the speeds that work reaches on it, as fitted on published runs
+/// (fitted_constants.hpp).
+/// @throws ConfigError for an unknown name, with the nearest known one
+Cluster load_cluster_preset(std::string_view name);
+
+}  // namespace meshplan::sim

@@ -1,0 +1,85 @@
+// Step time and memory of a training run on any stack: layers priced item by item, composed by the
+// profile's overlaps and the schedule.
+#pragma once
+
+#include <memory>
+
+#include "sim/clusters/cluster.hpp"
+#include "sim/prices/fitted_constants.hpp"
+#include "sim/stacks/execution_profile.hpp"
+#include "sim/stacks/training_run.hpp"
+
+namespace meshplan::sim {
+
+/// Where the step time goes, seconds of the busiest rank.
+struct RunBreakdown {
+  double compute = 0;        // of all micro-batches of the slowest stage, recompute included
+  double forward = 0;        // the part of compute in forward tasks
+  double recompute = 0;      // the part that is computed again
+  double products = 0;       // the part of compute in matrix products
+  double attention = 0;      // the part in fused attention; the rest are streams
+  double starts = 0;         // the part of these streams that their kernels take to start
+  double tensor = 0;         // exposed tp, sp, cp and ep communication
+  double host = 0;           // what the device waits for its host
+  double pipeline = 0;       // bubble and exposed sends
+  double data_parallel = 0;  // exposed gradient and parameter communication
+  double optimizer = 0;
+  double offload = 0;   // waiting for copies to and from the host's memory
+  double overhead = 0;  // loading, logging, stragglers
+  bool operator==(const RunBreakdown&) const = default;
+};
+
+/// Bytes of the rank that needs most.
+struct RunMemory {
+  int stage = 0;
+  double parameters = 0;
+  double gradients = 0;
+  double optimizer = 0;
+  double activations = 0;  // kept for backward, of all micro-batches in flight
+  double transient = 0;    // working set of a task, gathered parameters, logits
+  double allocated() const { return parameters + gradients + optimizer + activations + transient; }
+  double context = 0;   // CUDA context and libraries, outside the allocator
+  double reserved = 0;  // by the allocator
+  double host = 0;      // kept in the host's memory instead
+  double visible = 0;   // to nvidia-smi
+  double capacity = 0;
+  /// What the allocator caches beyond it is given back when memory runs short.
+  bool fits() const { return allocated() + context <= capacity; }
+  bool operator==(const RunMemory&) const = default;
+};
+
+struct RunPrediction {
+  double step_time_s = 0;
+  double relative_sigma = 0;   // of the step time's logarithm
+  double constants_sigma = 0;  // the part of it that the fit of the constants leaves
+  /// The measured time is expected within a factor of 1 + this, either way, in 80 % of cases.
+  double half_width_80() const;
+  RunBreakdown seconds;
+  RunMemory memory;
+  bool operator==(const RunPrediction&) const = default;
+};
+
+/// A run with everything that no constant changes: its work, placement and memory.
+class PreparedRun {
+ public:
+  /// @throws ConfigError for unknown names and degrees that do not divide
+  explicit PreparedRun(TrainingRun run);
+  /// @param data_sheet  of the cluster, instead of the preset that the run names
+  PreparedRun(TrainingRun run, const Cluster& data_sheet);
+  ~PreparedRun();
+  PreparedRun(PreparedRun&&) noexcept;
+  PreparedRun& operator=(PreparedRun&&) noexcept;
+
+  RunPrediction predict(const Constants& constants) const;
+  /// The same, its interval widened by how well the constants are known.
+  /// @param sigmas  standard deviation of each constant, see sigmas_of
+  RunPrediction predict(const Constants& constants, const Constants& sigmas) const;
+  const TrainingRun& run() const;
+  const ExecutionProfile& profile() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace meshplan::sim

@@ -1,0 +1,35 @@
+// Plans on other training stacks: what one can be asked for, and how it would run a plan.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "program/plan.hpp"
+#include "sim/clusters/cluster.hpp"
+#include "sim/engine/step_prediction.hpp"
+#include "sim/stacks/run_prediction.hpp"
+
+namespace meshplan::sim {
+
+/// The stack whose runs are programs of ours: planned and priced operation by operation.
+inline constexpr std::string_view kOwnSoftware = "meshplan";
+
+/// What the plan asks for that the stack does not do, or whose time this version cannot tell.
+std::vector<program::Violation> software_violations(const program::Plan& plan,
+                                                    const ExecutionProfile& software);
+
+/// The ZeRO stage that a run of this stack has unless it says otherwise.
+int default_zero_stage(const ExecutionProfile& software);
+
+/// The plan as that stack would run it: with all the overlap that it has; how it exchanges keys and
+/// what it recomputes selectively are the stack's.
+/// @param cluster  key of a data sheet, for which PreparedRun can be given another cluster
+/// @throws ConfigError for an unknown stack, with the nearest known one
+TrainingRun run_of(const program::Plan& plan, std::string cluster, std::string_view software);
+
+/// A predicted run in the categories of a plan's step.
+/// @param plan  that the run is of
+StepPrediction step_of(const RunPrediction& run, const program::Plan& plan, const Cluster& cluster);
+
+}  // namespace meshplan::sim

@@ -1,0 +1,13 @@
+// Nodes of several makes, all of them at once.
+#pragma once
+
+#include <vector>
+
+#include "sim/clusters/cluster.hpp"
+
+namespace meshplan::sim {
+
+/// as_if_all() of every type, by its number.
+std::vector<Cluster> by_node_type(const Cluster& cluster);
+
+}  // namespace meshplan::sim

@@ -1,0 +1,155 @@
+#include <algorithm>
+
+#include "core/units.hpp"
+#include "engine/player.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+class HostPlayer final : public Player {
+ public:
+  HostPlayer(World& world, const Cluster& cluster, const SimulationOptions& options)
+      : Player(world, cluster, options),
+        wake_seconds_(cluster.oversubscribed()
+                          ? cluster.communication.oversubscription_wake_us / kMicroseconds
+                          : 0),
+        background_(world.stages.front().program->plan.progress_thread),
+        ranks_(world.ranks.size()) {}
+
+ private:
+  enum class Status { Ready, Computing, Waiting, Waking };
+  struct RankState {
+    Status status = Status::Ready;
+    int next = 0;
+    int step = 0;
+    double wakes_at = 0;
+    bool needs_wake = false;
+    std::vector<int> posted = {};  // meetings that are not over
+  };
+
+  RankState& state(int rank) { return ranks_[at(rank)]; }
+
+  /// Of a transfer only the receiver copies.
+  bool takes_part(int rank, int activity) const {
+    const Meeting& meeting = meeting_of(activity);
+    return meeting.receiver < 0 || meeting.receiver == rank;
+  }
+
+  void try_start(int activity) {
+    const Meeting& meeting = meeting_of(activity);
+    const int needed = meeting.receiver < 0 ? meeting.num_members : 1;
+    if (all_arrived(activity) && (background_ || state_of(activity).waiting == needed) &&
+        !world_.resources.is_active(activity))
+      start_meeting(activity);
+  }
+
+  void wait(int rank) {
+    state(rank).status = Status::Waiting;
+    for (const int activity : state(rank).posted) {
+      if (!takes_part(rank, activity)) continue;
+      ++state_of(activity).waiting;
+      try_start(activity);
+    }
+  }
+
+  void stop_waiting(int rank) {
+    for (const int activity : state(rank).posted) {
+      if (!takes_part(rank, activity)) continue;
+      --state_of(activity).waiting;
+      if (!background_ && world_.resources.is_active(activity)) pause_meeting(activity);
+    }
+  }
+
+  bool can_go_on(int rank) const {
+    const RankState& own = ranks_[at(rank)];
+    if (own.next == num_instances(rank)) return own.posted.empty();
+    return waits_done(rank, own.next, own.step);
+  }
+
+  void proceed(int rank, LaneMask /*lanes*/) override {
+    RankState& own = state(rank);
+    if (own.status == Status::Computing) return;
+    if (own.status == Status::Waiting) {
+      if (!can_go_on(rank)) return;
+      stop_waiting(rank);
+      own.status = Status::Ready;
+      if (own.needs_wake && wake_seconds_ > 0) {
+        own.status = Status::Waking;
+        own.wakes_at = now_ + wake_seconds_;
+        set_timer(rank, own.wakes_at);
+        return;
+      }
+    }
+    if (own.status == Status::Waking) {
+      if (now_ < own.wakes_at) return;
+      own.status = Status::Ready;
+    }
+    run(rank);
+  }
+
+  /// Issues instances until one computes, or waits for what is not done.
+  void run(int rank) {
+    RankState& own = state(rank);
+    while (!stopped_) {
+      if (own.next == num_instances(rank)) {
+        if (own.posted.empty()) {
+          finish_step(rank, own.step);
+          own.next = 0;
+          ++own.step;
+        } else {
+          wait(rank);
+          return;
+        }
+      }
+      if (!may_begin(own.step)) return;
+      if (!waits_done(rank, own.next, own.step)) {
+        own.needs_wake = false;
+        wait(rank);
+        return;
+      }
+      const int instance = own.next++;
+      if (target(rank, instance) >= 0) {
+        own.status = Status::Computing;
+        begin_work(rank, tables(rank).lane[at(instance)], instance, own.step);
+        return;
+      }
+      const int activity = arrive(rank, instance, own.step);
+      own.posted.push_back(activity);
+      try_start(activity);
+    }
+  }
+
+  LaneMask part_done(int rank, int /*instance*/, int activity) override {
+    RankState& own = state(rank);
+    const auto place = std::ranges::find(own.posted, activity);
+    if (place == own.posted.end()) {  // it computed
+      own.status = Status::Ready;
+    } else {
+      own.needs_wake = !meeting_of(activity).includes_wake;
+      own.posted.erase(place);
+    }
+    return kAllLanes;
+  }
+
+  std::string stuck(int rank) const override {
+    const program::Program& program = *tables(rank).program;
+    const RankState& own = ranks_[at(rank)];
+    if (own.next == num_instances(rank)) return "the end of its step";
+    const auto& instance = program.instances[at(own.next)];
+    return program::operation_of(program, instance).name + " of micro-batch " +
+           std::to_string(instance.microbatch);
+  }
+
+  double wake_seconds_;
+  bool background_;  // a thread beside each rank's own moves what all members have posted
+  std::vector<RankState> ranks_;
+};
+
+}  // namespace
+
+std::unique_ptr<Player> make_host_player(World& world, const Cluster& cluster,
+                                         const SimulationOptions& options) {
+  return std::make_unique<HostPlayer>(world, cluster, options);
+}
+
+}  // namespace meshplan::sim

@@ -1,0 +1,140 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/world.hpp"
+
+namespace meshplan::sim {
+
+/// Start and end of every instance of a simulated rank in one step; empty unless asked for.
+struct PlayedStep {
+  std::vector<double> start;  // by World rank and instance, see `offset`
+  std::vector<double> end;
+};
+
+struct Outcome {
+  std::vector<double> step_ends;  // when the last rank finished each step
+  bool periodic = false;
+  std::int64_t events = 0;
+  PlayedStep last;                  // of the last step
+  std::vector<std::size_t> offset;  // of a World rank's instances in `last`
+};
+
+/// The event loop: operations begin when their device and partners let them, share resources while
+/// they run, and end in the order of (time, activity). How a rank proceeds through its program is
+/// the difference between the two kinds below.
+class Player {
+ public:
+  Player(World& world, const Cluster& cluster, const SimulationOptions& options);
+  virtual ~Player() = default;
+  Player(const Player&) = delete;
+  Player& operator=(const Player&) = delete;
+
+  /// @throws InvariantError if nothing can proceed before the last step ends
+  Outcome run();
+
+ protected:
+  using Index = std::size_t;
+  static Index at(int i) { return static_cast<Index>(i); }
+
+  /// Something happened that these lanes of a rank may have waited for.
+  virtual void proceed(int rank, LaneMask lanes) = 0;
+  /// This rank's part of an activity is over. @returns lanes that may have waited for it
+  virtual LaneMask part_done(int rank, int instance, int activity) = 0;
+  /// Words for a rank that cannot proceed.
+  virtual std::string stuck(int rank) const = 0;
+
+  const StageTables& tables(int rank) const {
+    return world_.stages[at(world_.ranks[at(rank)].stage)];
+  }
+  int target(int rank, int instance) const { return world_.ranks[at(rank)].target[at(instance)]; }
+  int num_instances(int rank) const { return static_cast<int>(tables(rank).lane.size()); }
+  bool waits_done(int rank, int instance, int step) const;
+  /// May a rank begin `step`? Ranks are at most one step apart.
+  bool may_begin(int step) const { return step <= steps_finished_ + 1; }
+
+  /// @param seconds  at full speed; absent: those of the instance alone
+  void begin_work(int rank, int lane, int instance, int step, std::optional<double> seconds = {});
+  /// @returns the meeting's activity
+  int arrive(int rank, int instance, int step);
+  bool all_arrived(int activity) const;
+  void start_meeting(int activity);
+  void pause_meeting(int activity);
+  const Meeting& meeting_of(int activity) const;
+  void set_timer(int rank, double when);
+  void note_start(int rank, int instance, int step);
+  void mark_done(int rank, int instance, int step);
+  /// All of a rank's instances of the step are done.
+  void finish_step(int rank, int step);
+
+  World& world_;
+  const Cluster& cluster_;
+  double now_ = 0;
+  bool stopped_ = false;
+
+  struct MeetingState {
+    double left = 0;
+    int arrived = 0;
+    int waiting = 0;  // host-driven ranks that are inside a wait
+  };
+  MeetingState& state_of(int activity) { return meeting_states_[at(activity) - first_meeting_]; }
+  const MeetingState& state_of(int activity) const {
+    return meeting_states_[at(activity) - first_meeting_];
+  }
+
+ private:
+  struct Event {
+    double time = 0;
+    int activity = 0;  // ~rank = a timer of that rank
+    std::uint32_t version = 0;
+  };
+  static bool later(const Event& a, const Event& b) {
+    return a.time != b.time ? a.time > b.time : a.activity > b.activity;
+  }
+  struct Working {  // what an activity of a lane works on
+    int instance = 0;
+    int step = 0;
+  };
+
+  void push(Event event);
+  void push_changed();
+  void handle(const Event& event);
+  void complete_work(int activity);
+  void complete_meeting(int activity);
+  bool settled() const;
+  bool ranks_end_alike() const;
+  [[noreturn]] void report_deadlock() const;
+
+  const SimulationOptions& options_;
+  Outcome outcome_;
+  Index first_meeting_ = 0;  // activity of the first meeting; below are lanes of ranks
+  std::vector<Event> heap_;
+  std::vector<Working> working_;
+  std::vector<MeetingState> meeting_states_;
+  std::vector<LaneMask> woken_;                   // of a meeting's members
+  std::vector<int> done_step_;                    // last step in which an instance was done
+  std::array<PlayedStep, 2> played_;              // by parity of the step
+  std::array<int, 2> ranks_finished_{};           // by parity of the step
+  std::array<std::vector<double>, 2> rank_ends_;  // likewise, by rank
+  int steps_finished_ = 0;
+  bool gate_opened_ = false;
+};
+
+/// GPUs: every lane runs its operations in issue order as soon as their waits are done and the
+/// host, which runs ahead by at most a step, has issued them.
+std::unique_ptr<Player> make_lane_player(World& world, const Cluster& cluster,
+                                         const SimulationOptions& options);
+
+/// CPU processes: one thread posts communication without blocking, computes synchronously, and
+/// blocks where an operation waits for one that is not done. A collective moves only while all its
+/// members are blocked; a transfer is the receiver's copy, so it moves while the receiver is. A
+/// blocked rank holds no core except for what it moves. With a progress thread (Plan) what all
+/// members have posted moves while they compute, too, and takes its part of their cores.
+std::unique_ptr<Player> make_host_player(World& world, const Cluster& cluster,
+                                         const SimulationOptions& options);
+
+}  // namespace meshplan::sim

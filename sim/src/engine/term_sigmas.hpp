@@ -1,0 +1,46 @@
+// How well each kind of term is known, whatever it is a term of.
+#pragma once
+
+#include <vector>
+
+#include "sim/engine/prediction_terms.hpp"
+
+namespace meshplan::sim {
+
+// Relative standard deviations (scales of a t distribution) by what a term rests on: variance
+// components of the errors of runs whose model, cluster or stack was left out of the fit of the
+// constants, by maximum likelihood (Searle, Casella and McCulloch 1992, "Variance Components",
+// chapter 6), then rounded and moved to where 80 % of these runs lie inside (docs/accuracy.md).
+inline constexpr double kProductSigma = 0.01;
+inline constexpr double kLowPrecisionSigma =
+    0.07;  // scaling recipes and their kernels change by release
+inline constexpr double kAttentionSigma = 0.04;
+inline constexpr double kStreamSigma = 0.14;
+inline constexpr double kStartSigma = 0.6;  // of kernels: small models differ most
+inline constexpr double kExchangeSigma = 0.26;
+inline constexpr double kHostSigma =
+    0.035;  // of what the host paces: where it is late it sets the pace
+inline constexpr double kPipelineSigma = 0.34;
+inline constexpr double kDataParallelSigma = 0.3;
+inline constexpr double kOptimizerSigma = 0.3;
+inline constexpr double kOffloadSigma = 0.3;
+inline constexpr double kOverheadSigma = 0.5;
+// Ten calibrations of one machine, five of them beside a disturber, scatter by about a third
+// (docs/noise.md).
+inline constexpr double kNoiseSigma = 0.33;
+// Repeated measurements of one configuration across releases differ by 1.8 % in the median and 8 %
+// at the 90th percentile.
+inline constexpr double kVersionSigma = 0.015;
+// Between stacks and machines: what is peculiar to one and common to all of its runs, a random
+// effect (DerSimonian and Laird 1986), for no run of a new stack says how large its own is.
+inline constexpr double kStackSigma = 0.022;
+// Of operations timed on this machine: ten plans of the demo scatter by 1 to 4 % from step to step.
+// Of those between timed ones, and of a CPU's data sheet (OpenBLAS and oneDNN differ by 2).
+inline constexpr double kMeasuredSigma = 0.03;
+inline constexpr double kBetweenSigma = 0.1;
+inline constexpr double kCpuSheetSigma = 0.4;
+
+/// Leaves out terms that add nothing to the interval; largest contribution first.
+void order(std::vector<PredictionTerm>& terms);
+
+}  // namespace meshplan::sim

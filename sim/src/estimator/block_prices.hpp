@@ -1,0 +1,132 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "prices/operator_table.hpp"
+#include "program/lower.hpp"
+#include "sim/clusters/cluster.hpp"
+#include "sim/prices/pricing.hpp"
+
+namespace meshplan::sim {
+
+/// Time of a task, or of one layer's part of it. What is not forward, recompute or backward is
+/// exposed communication; `idle` is the part of it in which the rank holds no core.
+struct TaskTime {
+  double operations = 0;  // that the host issues
+  double seconds = 0;
+  double forward = 0;
+  double recompute = 0;
+  double backward = 0;
+  double idle = 0;
+  double moving = 0;   // seconds of its communication, hidden or not
+  double context = 0;  // of those, the part over the cp group
+  double experts = 0;  // and the part between experts
+
+  /// this + times * other
+  TaskTime plus(double times, const TaskTime& other) const {
+    return {operations + times * other.operations, seconds + times * other.seconds,
+            forward + times * other.forward,       recompute + times * other.recompute,
+            backward + times * other.backward,     idle + times * other.idle,
+            moving + times * other.moving,         context + times * other.context,
+            experts + times * other.experts};
+  }
+};
+
+/// A parameter whose gradient is reduced as soon as it is ready.
+struct GradientPart {
+  std::int64_t elements = 0;
+  bool expert = false;
+  bool shared = false;  // by two layers of the stage
+};
+/// Of one layer instance.
+using BucketParts = std::vector<GradientPart>;
+
+/// Tasks of a chunk. The first backward and weight gradient write gradients, others add. A full
+/// backward of a program that splits them is the sum of its halves.
+struct TaskTimes {
+  TaskTime forward, backward_first, backward, input, weight_first, weight;
+  double overlap_saves = 0;  // of forward and backward, where they run together
+
+  /// this + times * other
+  TaskTimes plus(double times, const TaskTimes& other) const {
+    return {forward.plus(times, other.forward),
+            backward_first.plus(times, other.backward_first),
+            backward.plus(times, other.backward),
+            input.plus(times, other.input),
+            weight_first.plus(times, other.weight_first),
+            weight.plus(times, other.weight),
+            overlap_saves + times * other.overlap_saves};
+  }
+};
+
+/// What the stages of a small pipeline say about a stage: everything for its own number of layers,
+/// and what one layer more adds.
+struct StagePrices {
+  int num_layers = 0;
+  TaskTimes tasks;
+  double prelude = 0;  // of a backward: recomputed before the next stage's gradient is needed
+  double update_seconds = 0;  // clip coefficient and optimizer
+  double update_launches = 0;
+  double norm_seconds = 0;  // squared norm of the gradients
+  double once_seconds = 0;  // of what the first micro-batch does for all: weights in FP8
+  double load_seconds = 0;
+  std::int64_t parameter_elements = 0;  // without frozen ones
+  std::int64_t frozen_elements = 0;
+  std::int64_t frozen_tied_elements = 0;  // of these, what the other end of the pipeline has, too
+  std::int64_t untrained_elements = 0;    // of these, what no gradient moves
+  std::int64_t tied_elements = 0;         // reduced with the other end of the pipeline
+  std::int64_t partial_elements = 0;      // reduced over tp first
+  program::KeptBytes kept_bytes{};        // of one micro-batch
+  double transient_bytes = 0;             // of a slot
+  double boundary_bytes = 0;              // of a slot
+  double scalar_bytes = 0;
+  double workspace_bytes = 0;
+  double quantized_bytes = 0;        // of weights in FP8
+  std::vector<BucketParts> parts;    // in the order of the backward pass: head, layers, embedding
+  std::size_t first_layer_part = 0;  // index in `parts` of a layer, to be repeated
+
+  TaskTimes layer_tasks;
+  double layer_update_seconds = 0;
+  double layer_update_launches = 0;
+  double layer_norm_seconds = 0;
+  double layer_once_seconds = 0;
+  double layer_quantized_bytes = 0;
+  std::int64_t layer_elements = 0;  // without frozen ones
+  std::int64_t layer_frozen_elements = 0;
+  std::int64_t layer_untrained_elements = 0;
+  std::int64_t layer_partial_elements = 0;
+  std::vector<std::int64_t> layer_copied_parts;  // runs of key/value heads summed over holders
+  program::KeptBytes layer_kept_bytes{};
+};
+
+/// Operations that were priced before, by signature: parsing one takes longer than finding it.
+struct KnownPrice {
+  double flops = 0;
+  double bytes = 0;
+  double seconds = 0;
+};
+using KnownPrices = std::unordered_map<std::string, KnownPrice>;
+
+/// How operations are priced while a stage is summed up.
+struct BlockPricing {
+  const Cluster* cluster = nullptr;
+  const OperatorTable* table = nullptr;
+  KnownPrices* known = nullptr;  // of this cluster and table
+  GroupPlacement tp;             // of a tensor-parallel group
+  GroupPlacement cp;             // of a context-parallel group
+  GroupPlacement ep;             // of ranks that exchange tokens, and of those that share experts
+  GroupPlacement etp;
+};
+
+/// While all cores of a CPU host are busy with the same operation, its memory bandwidth limits
+/// them.
+double seconds_on_busy_host(const Price& price, const Cluster& cluster);
+
+/// @param program  one stage of the small pipeline, at least two micro-batches, with tasks of all
+/// the kinds that are asked of it
+StagePrices price_stage(const program::Program& program, const BlockPricing& pricing);
+
+}  // namespace meshplan::sim

@@ -1,0 +1,293 @@
+#include "estimator/chunk_costs.hpp"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <numeric>
+
+#include "core/index.hpp"
+#include "estimator/chunk_maker.hpp"
+#include "program/frozen.hpp"
+#include "program/lower.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+using program::Plan;
+using program::RecomputeKind;
+
+/// 1F1B with one forward more in the warm-up, so that a forward can be overlapped with the backward
+/// of another micro-batch, the second; the first and the third have both gradients apart.
+std::vector<std::string> small_schedule(TaskMix mix, int pp, int num_microbatches) {
+  program::Schedule schedule;
+  for (int stage = 0; stage < pp; ++stage) {
+    auto& tasks = schedule.tasks.emplace_back();
+    const int ahead = pp - stage;
+    for (int m = 0; m < std::min(ahead, num_microbatches); ++m) tasks.push_back({.microbatch = m});
+    for (int m = 0; m < num_microbatches; ++m) {
+      const bool overlapped = mix == TaskMix::Overlapped && m == 1;
+      if (overlapped) {
+        tasks.push_back({.kind = program::TaskKind::Overlapped,
+                         .microbatch = m + ahead,
+                         .backward_microbatch = m});
+        continue;
+      }
+      if (m + ahead < num_microbatches) tasks.push_back({.microbatch = m + ahead});
+      tasks.push_back({.kind = program::TaskKind::BackwardInput, .microbatch = m});
+      tasks.push_back({.kind = program::TaskKind::BackwardWeight, .microbatch = m});
+    }
+  }
+  const std::string text = program::to_csv(schedule);
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin < text.size(); begin = text.find('\n', begin) + 1)
+    lines.push_back(text.substr(begin, text.find('\n', begin) - begin));
+  return lines;
+}
+
+constexpr int kLayersPerStage = 2;  // of a small pipeline; the second says what one more costs
+
+/// As few replicas as hold all experts between them.
+int expert_replicas(const program::ParallelConfig& p) {
+  const int experts = p.ep * p.etp;
+  return experts / std::gcd(experts, p.tp * p.cp);
+}
+
+/// A pipeline of few stages and micro-batches that has the plan's blocks.
+Plan small_plan(const Plan& plan, RecomputeKind recompute, TaskMix mix, int pp) {
+  const auto& p = plan.parallel;
+  // The first writes gradients, the second adds; a third one where the second is overlapped.
+  const int microbatches = mix == TaskMix::Overlapped ? pp + 2 : 2;
+  Plan small = plan;
+  small.cluster_json.clear();
+  small.prediction.reset();
+  small.zero_stage = small.zero_shard_group = 0;  // priced apart, by zero_stage.cpp
+  const int dp = expert_replicas(p);
+  small.parallel = {
+      .tp = p.tp, .cp = p.cp, .pp = pp, .dp = dp, .ep = p.ep, .etp = p.etp, .sp = p.sp};
+  small.compression = {};           // changes no task
+  small.offload_optimizer = false;  // nor does this
+  small.frozen.clear();             // frozen_part() says it
+  small.rank_order = program::Mesh::kDefaultOrder;
+  small.schedule = program::ScheduleKind::GPipe;
+  small.custom_schedule.clear();
+  small.workload.global_batch_size = microbatches * plan.micro_batch_size * dp;
+  if (mix != TaskMix::Full) {
+    small.schedule = program::ScheduleKind::Custom;
+    small.custom_schedule = small_schedule(mix, pp, microbatches);
+  }
+  small.recompute = {.kind = recompute, .num_layers = std::nullopt, .layers_per_stage = {}};
+  small.layers_per_stage.assign(at(pp), kLayersPerStage);
+  small.count_ends_as_layers = false;
+  small.model.num_layers = kLayersPerStage * pp;
+  if (small.model.moe) small.model.moe->dense_layers.clear();  // the graph says which they are
+  return small;
+}
+
+/// The small pipeline has no ZeRO, but may have to do without what ZeRO takes away.
+program::ExecutionProfile profile_of(const Plan& plan) {
+  program::ExecutionProfile profile = program::meshplan_profile();
+  profile.kept_quantized_weights = program::keeps_quantized_weights(plan);
+  return profile;
+}
+
+}  // namespace
+
+void ChunkCosts::set_task(const Plan& plan) {
+  sets_.clear();
+  shapes_.clear();
+  pipelines_.clear();
+  programs_.clear();
+  graphs_.clear();
+  graph_ = models::build_graph(plan.model);
+  kinds_with_experts_.clear();
+  for (const models::LayerGraph& layer : graph_.kinds)
+    kinds_with_experts_.push_back(std::ranges::any_of(
+        layer.ops, [](const models::Op& op) { return op.kind == models::OpKind::Dispatch; }));
+  classify_layers(plan);
+}
+
+void ChunkCosts::classify_layers(const Plan& plan) {
+  const program::FrozenParameters frozen(plan.frozen, graph_);
+  lowest_trained_ = frozen.lowest_trained().value_or(-1);
+  classes_.clear();
+  layer_class_.clear();
+  frozen_ends_.clear();
+  for (std::size_t i = 0; i < graph_.layer_kind.size(); ++i) {
+    const int layer = static_cast<int>(i), kind = graph_.layer_kind[i];
+    layer_class_.push_back(
+        class_of({.kind = kind,
+                  .frozen = frozen.mask(graph_.kinds[at(kind)], program::layer_prefix(layer)),
+                  .flow = layer > lowest_trained_    ? Flow::Through
+                          : layer == lowest_trained_ ? Flow::Ends
+                                                     : Flow::None}));
+  }
+  for (const std::string& name : program::parameter_names(graph_))
+    if (!name.starts_with("layers.") && frozen.contains(name)) frozen_ends_.push_back(name);
+}
+
+int ChunkCosts::class_of(LayerClass wanted) {
+  const auto found = std::ranges::find(classes_, wanted);
+  if (found != classes_.end()) return static_cast<int>(found - classes_.begin());
+  classes_.push_back(std::move(wanted));
+  return static_cast<int>(classes_.size()) - 1;
+}
+
+/// Gradients reach the ends of the model in it as they do in the plan.
+int ChunkCosts::base_class(int layer) {
+  LayerClass wanted = classes_[at(layer_class_[at(layer)])];
+  const bool head_alone = lowest_trained_ == static_cast<int>(graph_.layer_kind.size());
+  wanted.flow = head_alone ? Flow::None : Flow::Through;
+  return class_of(std::move(wanted));
+}
+
+program::FrozenPart ChunkCosts::frozen_part(int layer_class, int num_layers) const {
+  const LayerClass& own = classes_[at(layer_class)];
+  program::FrozenPart part{.patterns = frozen_ends_};
+  std::size_t parameter = 0;
+  for (const models::Tensor& tensor : graph_.kinds[at(own.kind)].tensors)
+    if (!own.frozen.empty() && tensor.tensor_class == models::TensorClass::Parameter &&
+        own.frozen[parameter++])
+      part.patterns.push_back(fmt::format("layers.0-{}.{}", num_layers, tensor.name));
+  // The lowest trained layer is the first of the first stage.
+  if (own.flow == Flow::Ends) part.lowest_trained = 0;
+  if (own.flow == Flow::None) part.lowest_trained = num_layers;
+  return part;
+}
+
+bool ChunkCosts::has_experts(int layer_class) const {
+  return kinds_with_experts_[at(classes_[at(layer_class)].kind)];
+}
+
+/// Everything that the prices of a small pipeline depend on.
+void ChunkCosts::describe(const PlanKeys& keys, RecomputeKind recompute, TaskMix mix,
+                          const TaskGroups& groups, int num_stages, bool experts) {
+  key_.set(keys.blocks, num_stages, recompute, mix, experts, groups.tp.domains, groups.cp.domains);
+  if (!experts) return;
+  key_.add(keys.expert_blocks);
+  key_.add(groups.ep.domains);
+  key_.add(groups.etp.domains);
+}
+
+ChunkCosts::PipelinePair ChunkCosts::pipelines_of(const Plan& plan, const PlanKeys& keys,
+                                                  RecomputeKind recompute, TaskMix mix,
+                                                  const TaskGroups& groups, int num_stages) {
+  program_key_.set(keys.programs, keys.expert_blocks);
+  if (program_key_ != last_programs_) programs_.clear();
+  last_programs_ = program_key_;
+  const auto get = [&](bool experts) {
+    describe(keys, recompute, mix, groups, num_stages, experts);
+    if (const auto found = pipelines_.find(key_); found != pipelines_.end()) return &found->second;
+    Plan small = small_plan(plan, recompute, mix, num_stages);
+    if (!experts) small.parallel.ep = small.parallel.etp = small.parallel.dp = 1;
+    if (!experts) small.workload.global_batch_size /= expert_replicas(plan.parallel);
+    program_key_.set(keys.programs, num_stages, recompute, mix, experts);
+    if (experts) program_key_.add(keys.expert_blocks);
+    return &pipelines_
+                .emplace(key_,
+                         Pipeline{std::move(small), profile_of(plan), groups, program_key_, {}})
+                .first->second;
+  };
+  PipelinePair pair{.dense = get(false)};
+  if (plan.model.moe) pair.experts = get(true);
+  return pair;
+}
+
+ChunkCosts::Set& ChunkCosts::set_of(const Plan& plan, const PlanKeys& keys, RecomputeKind recompute,
+                                    TaskMix mix, const TaskGroups& groups) {
+  // Three stages have all that two have: an embedding, or a head.
+  const int chunks = plan.parallel.pp * plan.parallel.vpp;
+  const int num_stages = chunks == 2 && mix == TaskMix::Full ? 3 : std::min(chunks, 3);
+  describe(keys, recompute, mix, groups, num_stages, plan.model.moe.has_value());
+  if (const auto found = sets_.find(key_); found != sets_.end()) return found->second;
+  const CacheKey key = key_;
+  Set& set = sets_[key];
+  set.num_stages = num_stages;
+  set.ends = pipelines_of(plan, keys, recompute, mix, groups, num_stages);
+  set.middle = set.ends;
+  if (mix == TaskMix::Full && num_stages == 1)
+    set.middle = pipelines_of(plan, keys, recompute, mix, groups, 3);
+  return set;
+}
+
+const models::ModelGraph& ChunkCosts::graph_of(int kind, int num_layers) {
+  const auto [entry, fresh] = graphs_.try_emplace({kind, num_layers});
+  if (fresh) {
+    entry->second = graph_;
+    entry->second.layer_kind.assign(at(num_layers), kind);
+  }
+  return entry->second;
+}
+
+/// Lowered once for all sizes of micro-batches.
+const program::Program& ChunkCosts::program_of(const Pipeline& pipeline, int layer_class,
+                                               int stage) {
+  program_key_.set(pipeline.program, layer_class, stage);
+  if (const auto found = programs_.find(program_key_); found != programs_.end()) {
+    program::set_micro_batch_size(found->second, pipeline.plan.micro_batch_size);
+    return found->second;
+  }
+  const int num_layers = pipeline.plan.model.num_layers;
+  program::ExecutionProfile profile = pipeline.profile;
+  profile.frozen_part = frozen_part(layer_class, num_layers);
+  return programs_
+      .emplace(program_key_,
+               program::lower(pipeline.plan, graph_of(classes_[at(layer_class)].kind, num_layers),
+                              stage, program::Pass::Training, profile))
+      .first->second;
+}
+
+const StagePrices& ChunkCosts::prices(const PipelinePair& pipelines, int layer_class, int stage) {
+  Pipeline& pipeline = has_experts(layer_class) ? *pipelines.experts : *pipelines.dense;
+  if (classes_[at(layer_class)].flow == Flow::Ends) stage = 0;
+  const auto [entry, fresh] = pipeline.stages.try_emplace({layer_class, stage});
+  if (!fresh) return entry->second;
+  const BlockPricing pricing{.cluster = &cluster_,
+                             .table = &table_,
+                             .known = &known_,
+                             .tp = pipeline.groups.tp,
+                             .cp = pipeline.groups.cp,
+                             .ep = pipeline.groups.ep,
+                             .etp = pipeline.groups.etp};
+  entry->second = price_stage(program_of(pipeline, layer_class, stage), pricing);
+  return entry->second;
+}
+
+const ChunkCost& ChunkCosts::chunk_of(const Plan& plan, Set& set, Set* plain, const Place& place) {
+  const int virtual_stages = plan.parallel.pp * plan.parallel.vpp;
+  const int small = set.num_stages;
+  int which = place.number;
+  if (place.number > 0)
+    which = place.number + 1 == virtual_stages ? small - 1 : std::min(place.number, small - 2);
+  const int first = classes_.size() > 1 ? place.first_layer : 0;
+  const std::int64_t key = (std::int64_t{which} << 60) + (std::int64_t{first} << 40) +
+                           (std::int64_t{place.num_layers} << 20) + place.plain_layers;
+  const auto found = set.chunks.find(key);
+  if (found != set.chunks.end()) return found->second;
+  const int model_layers = static_cast<int>(graph_.layer_kind.size());
+  const int base = base_class(std::min(place.first_layer, model_layers - 1));
+  ChunkMaker maker(cluster_, prices(set.ends, base, which));
+  for (int i = 0; i < place.num_layers; ++i) {
+    const bool recomputes = i < place.num_layers - place.plain_layers;
+    const Set& own = recomputes ? set : *plain;
+    const int layer = layer_class_[at(place.first_layer + i)];
+    // Another class needs no embedding and no head to say what a layer of it adds.
+    const int middle = own.middle.dense->plan.parallel.pp > 2 ? 1 : which;
+    maker.add_layer(layer == base ? prices(own.ends, layer, which)
+                                  : prices(own.middle, layer, middle));
+  }
+  const bool last = place.number + 1 == virtual_stages;
+  if (!last && place.first_layer + place.num_layers - 1 < lowest_trained_) maker.drop_backward();
+  ChunkCost& cost = set.chunks.emplace(key, maker.run()).first->second;
+  cost.gradient_shape = shape_of(cost.ready);
+  return cost;
+}
+
+int ChunkCosts::shape_of(const std::vector<ReadyGradients>& gradients) {
+  CacheKey shape;
+  for (const ReadyGradients& part : gradients) {
+    shape.add(part.elements);
+    shape.add(part.expert);
+  }
+  return shapes_.try_emplace(std::move(shape), static_cast<int>(shapes_.size())).first->second;
+}
+
+}  // namespace meshplan::sim

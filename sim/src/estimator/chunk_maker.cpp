@@ -1,0 +1,137 @@
+#include "estimator/chunk_maker.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/index.hpp"
+
+namespace meshplan::sim {
+ChunkMaker::ChunkMaker(const Cluster& cluster, const StagePrices& base) : base_(base) {
+  // All ranks of a CPU host want its cores at once.
+  if (cluster.device.kind == DeviceKind::Cpu)
+    turns_ = std::max(1.0, static_cast<double>(cluster.devices_per_node) / cluster.cores_per_host);
+  chunk_.tasks = base.tasks;
+  chunk_.prelude = base.prelude;
+  chunk_.load_seconds = base.load_seconds;
+  chunk_.tied_elements = static_cast<double>(base.tied_elements);
+  chunk_.layer_copied_parts = base.layer_copied_parts;
+  chunk_.boundary_bytes = base.boundary_bytes;
+  chunk_.scalar_bytes = base.scalar_bytes;
+  chunk_.workspace_bytes = base.workspace_bytes;
+  chunk_.transient_bytes = base.transient_bytes;
+  chunk_.elements = static_cast<double>(base.parameter_elements);
+  chunk_.frozen_elements = static_cast<double>(base.frozen_elements);
+  chunk_.frozen_tied_elements = static_cast<double>(base.frozen_tied_elements);
+  chunk_.untrained_elements = static_cast<double>(base.untrained_elements);
+  chunk_.partial_elements = static_cast<double>(base.partial_elements);
+  chunk_.update_seconds = base.update_seconds;
+  chunk_.update_launches = base.update_launches;
+  chunk_.norm_seconds = base.norm_seconds;
+  chunk_.once_seconds = base.once_seconds;
+  chunk_.quantized_bytes = base.quantized_bytes;
+  chunk_.kept_bytes = base.kept_bytes;
+  add(-base.num_layers, base);
+}
+
+void ChunkMaker::add_layer(const StagePrices& stage) {
+  add(1, stage);
+  chunk_.workspace_bytes = std::max(chunk_.workspace_bytes, stage.workspace_bytes);
+  chunk_.transient_bytes = std::max(chunk_.transient_bytes, stage.transient_bytes);
+  ++chunk_.num_layers;
+  keeps_.add(stage.layer_kept_bytes);
+  layers_.push_back(&stage);
+}
+
+ChunkCost ChunkMaker::run() {
+  chunk_.update_seconds *= turns_;
+  chunk_.norm_seconds *= turns_;
+  chunk_.once_seconds *= turns_;
+  constexpr auto kInForward = static_cast<std::size_t>(program::Keep::InForward);
+  chunk_.kept_bytes[kInForward] = keeps_.bytes()[kInForward];  // layers take turns
+  for (const auto arriving : {program::Keep::Arriving, program::Keep::ArrivingGradient}) {
+    const auto keep = static_cast<std::size_t>(arriving);
+    chunk_.kept_bytes[keep] = base_.layer_kept_bytes[keep];  // of one layer, not of all
+  }
+  add_gradients();
+  return std::move(chunk_);
+}
+
+void ChunkMaker::drop_backward() {
+  chunk_.has_backward = false;
+  chunk_.tasks = {.forward = chunk_.tasks.forward};
+}
+
+void ChunkMaker::add(int times, const StagePrices& stage) {
+  chunk_.tasks = chunk_.tasks.plus(times, stage.layer_tasks);
+  const auto grow = [&](double& sum, auto of_layer) {
+    sum += times * static_cast<double>(of_layer);
+  };
+  grow(chunk_.elements, stage.layer_elements);
+  grow(chunk_.frozen_elements, stage.layer_frozen_elements);
+  grow(chunk_.untrained_elements, stage.layer_untrained_elements);
+  grow(chunk_.partial_elements, stage.layer_partial_elements);
+  grow(chunk_.update_seconds, stage.layer_update_seconds);
+  grow(chunk_.update_launches, stage.layer_update_launches);
+  grow(chunk_.norm_seconds, stage.layer_norm_seconds);
+  grow(chunk_.once_seconds, stage.layer_once_seconds);
+  grow(chunk_.quantized_bytes, stage.layer_quantized_bytes);
+  for (std::size_t keep = 0; keep < program::kNumKeeps; ++keep)
+    chunk_.kept_bytes[keep] += times * stage.layer_kept_bytes[keep];
+}
+
+void ChunkMaker::add_gradients() {
+  const bool split = chunk_.tasks.weight.seconds > 0;
+  const auto last = split ? &TaskTimes::weight : &TaskTimes::backward;
+  const auto single = split ? &TaskTimes::weight_first : &TaskTimes::backward_first;
+  const std::size_t num_parts = base_.parts.size();
+  const std::size_t before = base_.first_layer_part + 1 - at(base_.num_layers);  // head
+  TaskTimes of_layers;
+  for (const StagePrices* layer : layers_) of_layers = of_layers.plus(1, layer->layer_tasks);
+  const auto rest = [&](TaskTime TaskTimes::*task) {
+    return std::max(0.0, (chunk_.tasks.*task).seconds - (of_layers.*task).seconds);
+  };
+  const Seconds others{.forward = rest(&TaskTimes::forward),
+                       .first = rest(&TaskTimes::backward_first),
+                       .last = rest(last),
+                       .single = rest(single)};
+  // What is not of a layer is the head's, else the embedding's.
+  needed_ = chunk_.tasks.forward.seconds;
+  for (std::size_t i = 0; i < before; ++i)
+    add_part(base_.parts[i], i == 0 ? others : Seconds{}, {}, true);
+  for (std::size_t i = layers_.size(); i-- > 0;) {
+    const TaskTimes& layer = layers_[i]->layer_tasks;
+    add_part(layers_[i]->parts[layers_[i]->first_layer_part],
+             {.forward = layer.forward.seconds,
+              .first = layer.backward_first.seconds,
+              .last = (layer.*last).seconds,
+              .single = (layer.*single).seconds},
+             layers_[i]->layer_copied_parts, true);
+  }
+  for (std::size_t i = base_.first_layer_part + 1; i < num_parts; ++i)
+    add_part(base_.parts[i], before == 0 ? others : Seconds{}, {}, false);
+}
+
+void ChunkMaker::add_part(const BucketParts& part, const Seconds& seconds,
+                          const std::vector<std::int64_t>& copied, bool backward_reads) {
+  ready_ += seconds.last;
+  ready_at_once_ += seconds.single;
+  needed_ = std::max(0.0, needed_ - seconds.forward);
+  LayerCost layer{.forward = seconds.forward,
+                  .backward = seconds.first,
+                  .copied_parts = copied,
+                  .backward_reads = backward_reads};
+  for (const GradientPart& gradient : part) {
+    const auto elements = static_cast<double>(gradient.elements);
+    chunk_.ready.push_back({.seconds = ready_,
+                            .seconds_of_single = ready_at_once_,
+                            .elements = elements,
+                            .needed = needed_,
+                            .expert = gradient.expert});
+    (gradient.shared   ? chunk_.shared_elements
+     : gradient.expert ? layer.experts
+                       : layer.dense) += elements;
+  }
+  chunk_.layers.push_back(std::move(layer));
+}
+
+}  // namespace meshplan::sim

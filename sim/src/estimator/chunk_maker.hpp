@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "estimator/block_prices.hpp"
+#include "estimator/chunk_costs.hpp"
+#include "program/activations.hpp"
+#include "sim/clusters/cluster.hpp"
+
+namespace meshplan::sim {
+
+/// Puts a chunk together: the stage of the small pipeline that has what it has beside layers, and
+/// layers by their kind.
+class ChunkMaker {
+ public:
+  /// @param base  must outlive it, and so must the stages of its layers
+  ChunkMaker(const Cluster& cluster, const StagePrices& base);
+
+  /// @param stage  of a small pipeline with layers of the kind
+  void add_layer(const StagePrices& stage);
+
+  /// Nothing in it or before it is trained.
+  void drop_backward();
+
+  ChunkCost run();
+
+ private:
+  struct Seconds {
+    double forward = 0;
+    double first = 0;   // of a backward that writes gradients
+    double last = 0;    // of the task that completes them
+    double single = 0;  // of that one if it is the only one and writes them
+  };
+
+  void add(int times, const StagePrices& stage);
+  /// Gradients as the chunk's last task makes them, layer by layer, and when its forward needs the
+  /// weights.
+  void add_gradients();
+  void add_part(const BucketParts& part, const Seconds& seconds,
+                const std::vector<std::int64_t>& copied, bool backward_reads);
+
+  const StagePrices& base_;
+  double turns_ = 1;
+  double ready_ = 0;
+  double ready_at_once_ = 0;
+  double needed_ = 0;
+  ChunkCost chunk_;
+  program::ChunkKeeps keeps_;
+  std::vector<const StagePrices*> layers_;
+};
+
+}  // namespace meshplan::sim

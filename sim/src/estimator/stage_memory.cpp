@@ -1,0 +1,68 @@
+#include "estimator/stage_memory.hpp"
+
+#include <algorithm>
+
+#include "core/units.hpp"
+#include "prices/element_bytes.hpp"
+#include "program/mesh.hpp"
+#include "program/offload.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+using program::Group;
+using program::Plan;
+
+/// Process groups of more than one rank that a rank of the stage opens.
+int communicators_of(const Plan& plan, bool tied, bool last) {
+  const auto& p = plan.parallel;
+  const auto several = [&](Group group) { return program::group_size(group, plan) > 1 ? 1 : 0; };
+  const bool over_world = plan.model.moe || plan.zero_stage > 0;
+  int count = several(Group::Tp) + several(Group::Cp) + (p.pp > 1) + (tied ? 1 : 0) +
+              several(Group::KvCopies) + several(over_world ? Group::World : Group::TpPp);
+  const bool hybrid = plan.zero_stage > 0 && several(Group::ZeroReplicas) > 0;
+  // Hybrid: over all of them the last stage alone sums its loss.
+  count += hybrid ? several(Group::ZeroShards) + 1 + (last ? 1 : 0) : several(Group::DpCp);
+  if (!plan.model.moe) return count;
+  const bool hybrid_experts = plan.zero_stage > 0 && several(Group::ExpertZeroReplicas) > 0;
+  count += several(Group::Ep) + several(Group::Etp);
+  return count + (hybrid_experts ? several(Group::ExpertZeroShards) + 1 : several(Group::ExpertDp));
+}
+
+/// Both slots of what an offloaded update works on: pieces as large as a bucket, or what a rank
+/// owns of one.
+double staging_bytes(const Plan& plan, const StageCost& stage) {
+  if (!plan.offload_optimizer) return 0;
+  double elements = 0;
+  if (plan.zero_stage == 0) {
+    elements = std::min(stage.elements, static_cast<double>(plan.bucket_bytes) / kFp32Bytes);
+  } else {
+    const ZeroStage& zero = stage.zero;
+    const double share = owned_share(zero);
+    for (const Bucket& bucket : stage.buckets->all)
+      elements = std::max(elements, bucket.elements * share);
+    if (plan.zero_stage >= 2) elements = std::max(zero.owned, zero.largest_unit * share);
+  }
+  return program::kStagingSlots * elements *
+         static_cast<double>(std::ssize(program::offloaded_regions(plan))) * kFp32Bytes;
+}
+
+}  // namespace
+
+double stage_memory_bytes(const Plan& plan, const StageCost& cost,
+                          const StageActivations& activations, double expert_load,
+                          const Cluster& cluster) {
+  const int m = plan.num_microbatches();
+  const double batch = 2.0 * static_cast<double>(plan.tokens_per_microbatch()) * m * kFp32Bytes;
+  const double load = expert_load * kFp32Bytes;
+  const bool on_gpu = cluster.device.kind == DeviceKind::Gpu;
+  return parameter_bytes(plan, cost.elements, cost.frozen_elements, cost.zero, on_gpu) +
+         staging_bytes(plan, cost) + cost.quantized_bytes + cost.compression_bytes +
+         2 * cost.compression_slot_bytes + activations.bytes + (on_gpu ? cost.workspace_bytes : 0) +
+         cost.transient_bytes * activations.transient_slots +
+         cost.boundary_bytes * activations.boundary_slots + cost.scalar_bytes + load + batch +
+         communicators_of(plan, cost.tied, cost.last) * cluster.communication.buffer_mib * kMib +
+         cluster.device.runtime_base_mib * kMib;
+}
+
+}  // namespace meshplan::sim

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "estimator/stage_costs.hpp"
+#include "schedules/compiled_schedule.hpp"
+
+namespace meshplan::sim {
+
+/// Bytes of device memory that a rank of the stage holds: parameters, activations, buffers of
+/// groups and what the runtime takes for itself.
+/// @param expert_load  elements that count what experts were chosen for
+double stage_memory_bytes(const program::Plan& plan, const StageCost& stage,
+                          const StageActivations& activations, double expert_load,
+                          const Cluster& cluster);
+
+}  // namespace meshplan::sim

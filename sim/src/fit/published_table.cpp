@@ -1,0 +1,330 @@
+#include "sim/fit/published_table.hpp"
+
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+#include <map>
+#include <sstream>
+
+#include "core/csv.hpp"
+#include "core/error.hpp"
+#include "core/limits.hpp"
+#include "core/parse_number.hpp"
+#include "fit/published_cells.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+const std::vector<std::string> kColumns{"id",
+                                        "family",
+                                        "suite",
+                                        "source",
+                                        "cluster",
+                                        "software",
+                                        "model",
+                                        "layers",
+                                        "hidden",
+                                        "ffn_hidden",
+                                        "heads",
+                                        "kv_heads",
+                                        "head_dim",
+                                        "vocab",
+                                        "activation",
+                                        "experts",
+                                        "topk",
+                                        "moe_ffn_hidden",
+                                        "shared_expert_ffn",
+                                        "arch_notes",
+                                        "seq_len",
+                                        "num_gpus",
+                                        "tp",
+                                        "pp",
+                                        "vpp",
+                                        "cp",
+                                        "ep",
+                                        "etp",
+                                        "dp",
+                                        "zero_stage",
+                                        "sequence_parallel",
+                                        "micro_batch_size",
+                                        "global_batch_size",
+                                        "precision",
+                                        "recompute",
+                                        "attention",
+                                        "overlap",
+                                        "switches",
+                                        "step_time_s",
+                                        "step_time_basis",
+                                        "peak_mem_gib",
+                                        "peak_mem_kind",
+                                        "notes"};
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, separator);)
+    if (!part.empty()) parts.push_back(part);
+  return parts;
+}
+
+template <class T, std::size_t N>
+T choose(const std::string& column, const std::string& value,
+         const std::array<std::pair<const char*, T>, N>& choices) {
+  std::vector<std::string> names;
+  for (const auto& [name, result] : choices) {
+    if (value == name) return result;
+    names.emplace_back(name);
+  }
+  throw ConfigError(fmt::format("{}: {}", column, unknown_name_message("value", value, names)));
+}
+
+const std::vector<std::string> kSwitches{"alibi",
+                                         "async_tp",
+                                         "balanced_routing",
+                                         "compile",
+                                         "cp_a2a",
+                                         "cp_ring",
+                                         "cuda_graphs",
+                                         "dropout",
+                                         "eager",
+                                         "embedding_and_head_as_layers",
+                                         "embedding_layernorm",
+                                         "fp32_grad_accum",
+                                         "fused_dispatch",
+                                         "megatron_fsdp",
+                                         "moe_a2a_overlap",
+                                         "mtp",
+                                         "no_grouped_gemm",
+                                         "offload_activations",
+                                         "offload_optimizer",
+                                         "offload_parameters",
+                                         "one_micro_batch",
+                                         "reduce_in_bf16",
+                                         "token_drop"};
+
+double probability(const std::string& value) {
+  if (const auto number = parse_number(value, 0, 1)) return *number;
+  throw ConfigError(fmt::format("switches: dropout:{}: expected a number from 0 to 1", value));
+}
+
+void set_switch(const std::string& word, TrainingRun& run) {
+  RunSwitches& s = run.switches;
+  const auto colon = word.find(':');
+  const std::string key = word.substr(0, colon);
+  const std::string value = colon == std::string::npos ? "" : word.substr(colon + 1);
+  if (key == "compile")
+    s.compile = true;
+  else if (key == "eager")
+    s.eager = true;
+  else if (key == "async_tp")
+    s.async_tp = true;
+  else if (key == "token_drop")
+    s.token_drop = true;
+  else if (key == "no_grouped_gemm")
+    s.no_grouped_gemm = true;
+  else if (key == "balanced_routing")
+    s.balanced_routing = true;
+  else if (key == "fused_dispatch")
+    s.fused_dispatch = true;
+  else if (key == "moe_a2a_overlap")
+    s.moe_a2a_overlap = true;
+  else if (key == "cuda_graphs")
+    s.cuda_graphs = value == "full" ? CudaGraphs::Full : CudaGraphs::Partial;
+  else if (key == "one_micro_batch")
+    run.micro_batch_size = static_cast<int>(run.global_batch_size / run.parallel.dp);
+  else if (key == "cp_a2a")
+    s.cp_all_to_all = true;
+  else if (key == "embedding_and_head_as_layers")
+    s.embedding_and_head_as_layers = true;
+  else if (key == "fp32_grad_accum")
+    s.fp32_gradients = true;
+  else if (key == "reduce_in_bf16")
+    s.reduce_in_bf16 = true;
+  else if (key == "megatron_fsdp")
+    s.megatron_fsdp = true;
+  else if (key == "offload_activations")
+    s.offload_activation_layers = number_after(value, "").value_or(run.model.num_layers);
+  else if (key == "offload_optimizer")
+    s.offload_optimizer = true;
+  else if (key == "offload_parameters")
+    s.offload_parameters = true;
+  else if (key == "dropout")
+    s.dropout = probability(value);
+  else if (key == "mtp")
+    run.model.mtp_layers = 1;
+  else if (key == "embedding_layernorm")
+    run.model.embedding_norm = true;
+  else if (key == "alibi")
+    run.model.positions = models::Positions::None;
+  else if (key == "cp_ring")
+    s.cp_ring = true;
+  else
+    throw ConfigError(fmt::format("switches: {}", unknown_name_message("switch", key, kSwitches)));
+}
+
+void set_recompute(const PublishedCells& row, TrainingRun& run) {
+  const std::string& text = row.text("recompute");
+  run.recompute_stated = !text.empty();
+  if (text.empty() || text == "none") return;
+  const auto colon = text.find(':');
+  const std::string kind = text.substr(0, colon);
+  const std::string what = colon == std::string::npos ? "" : text.substr(colon + 1);
+  if (kind == "full") {
+    run.recompute = RunRecompute::Full;
+    if (what == "every_2nd_layer")
+      run.recompute = RunRecompute::EverySecondLayer;
+    else if (!what.empty())
+      run.recompute_layers = parse_integer(what, 0, limits::kLayers);
+    if (!what.empty() && what != "every_2nd_layer" && !run.recompute_layers)
+      throw ConfigError(fmt::format(
+          "recompute: '{}': expected full, full:<layers> or full:every_2nd_layer", text));
+  } else if (kind == "selective") {
+    run.recompute = what == "per_op" ? RunRecompute::PerOp : RunRecompute::CoreAttention;
+    // Of what else it recomputes only the memory is taken into account, where it must be.
+    if (what != "per_op" && what != "core_attn") run.recompute_stated = false;
+  } else {
+    throw ConfigError(fmt::format("recompute: '{}' is not none, full or selective", text));
+  }
+}
+
+void set_parallel(const PublishedCells& row, TrainingRun& run) {
+  auto& p = run.parallel;
+  p.tp = row.integer("tp", 1);
+  p.pp = row.integer("pp", 1);
+  p.vpp = row.integer("vpp", 1);
+  p.cp = row.integer("cp", 1);
+  p.ep = row.integer("ep", 1);
+  p.etp = row.integer("etp", run.model.moe ? p.tp : 1);
+  const int gpus = row.integer("num_gpus");
+  if (gpus > limits::kRanks)
+    throw ConfigError(fmt::format("num_gpus: {}: expected at most {}", gpus, limits::kRanks));
+  // Degrees are below 2^31: beyond the ranks, a product in floating point is exact enough.
+  const double replica = static_cast<double>(p.tp) * p.pp * p.cp;
+  if (replica > gpus || gpus % (p.tp * p.pp * p.cp) != 0)
+    throw ConfigError(
+        fmt::format("num_gpus: {} is not a multiple of tp*pp*cp = {:.10g}", gpus, replica));
+  p.dp = gpus / (p.tp * p.pp * p.cp);
+  const int ends = 2;  // embedding and head may count as layers
+  if (static_cast<double>(p.pp) * p.vpp > run.model.num_layers + ends)
+    throw ConfigError(fmt::format("vpp: pp({}) * vpp({}) exceeds the {} layers", p.pp, p.vpp,
+                                  run.model.num_layers));
+  // A pipeline is played over rounds of its stages.
+  if (static_cast<double>(p.pp) * p.pp * p.vpp > limits::kLayerRuns)
+    throw ConfigError(fmt::format("pp: pp({}) * pp * vpp({}) must be at most {}", p.pp, p.vpp,
+                                  limits::kLayerRuns));
+  for (const auto& [name, degree] : {std::pair{"ep", p.ep}, {"etp", p.etp}})
+    if (degree > gpus)
+      throw ConfigError(fmt::format("{}: {} exceeds the {} GPUs", name, degree, gpus));
+  const std::string& sp = row.text("sequence_parallel");
+  if (!sp.empty() && sp != "yes" && sp != "no")
+    throw ConfigError(
+        fmt::format("sequence_parallel: {}", unknown_name_message("value", sp, {"yes", "no"})));
+  p.sp = sp == "yes" && p.tp > 1;
+  run.sp_stated = row.has("sequence_parallel");
+}
+
+void set_sharding(const PublishedCells& row, TrainingRun& run) {
+  const std::string& text = row.text("zero_stage");
+  if (text.empty()) {
+    run.zero_stage = -1;  // left to the profile
+    return;
+  }
+  static const std::vector<std::string> kStages{"0", "1", "2", "3", "3:in_node"};
+  if (std::ranges::find(kStages, text) == kStages.end())
+    throw ConfigError(fmt::format("zero_stage: '{}' is not 0, 1, 2, 3 or 3:in_node", text));
+  run.zero_stage = text[0] - '0';
+  run.shard_in_node = mentions(text, "in_node");
+}
+
+TrainingRun run_of(const PublishedCells& row) {
+  TrainingRun run;
+  run.model = published_model(row);
+  run.cluster = row.text("cluster");
+  run.profile = row.text("software");
+  set_parallel(row, run);
+  set_sharding(row, run);
+  run.seq_len = row.integer("seq_len");
+  run.micro_batch_size = row.integer("micro_batch_size");
+  run.global_batch_size = row.integer("global_batch_size");
+  if (run.micro_batch_size * run.seq_len > limits::kTokens)
+    throw ConfigError(fmt::format("micro_batch_size: {} * seq_len({}) tokens; at most {}",
+                                  run.micro_batch_size, run.seq_len, limits::kTokens));
+  const std::int64_t per_round = std::int64_t{run.micro_batch_size} * run.parallel.dp;
+  if (run.global_batch_size % per_round != 0)
+    throw ConfigError(
+        fmt::format("global_batch_size: {} is not a multiple of micro_batch_size * dp = {}",
+                    run.global_batch_size, per_round));
+  run.precision = choose(
+      "precision", row.text("precision"),
+      std::array<std::pair<const char*, RunPrecision>, 5>{{{"bf16", RunPrecision::Bf16},
+                                                           {"fp16", RunPrecision::Fp16},
+                                                           {"fp8", RunPrecision::Fp8},
+                                                           {"mxfp8", RunPrecision::MxFp8},
+                                                           {"fp8-block", RunPrecision::Fp8Block}}});
+  run.attention =
+      choose("attention", row.text("attention"),
+             std::array<std::pair<const char*, AttentionKernel>, 2>{
+                 {{"flash", AttentionKernel::Flash}, {"unfused", AttentionKernel::Unfused}}});
+  set_recompute(row, run);
+  for (const std::string& part : split(row.text("overlap"), '+')) {
+    static const std::vector<std::string> kOverlaps{"dp", "none", "p2p", "tp"};
+    if (std::ranges::find(kOverlaps, part) == kOverlaps.end())
+      throw ConfigError(fmt::format("overlap: {}", unknown_name_message("value", part, kOverlaps)));
+    run.overlap_dp |= part == "dp";
+    run.overlap_tp |= part == "tp";
+    run.overlap_p2p |= part == "p2p";
+  }
+  for (const std::string& word : split(row.text("switches"), ';')) set_switch(word, run);
+  return run;
+}
+
+MemoryKind memory_kind_of(const std::string& text) {
+  if (mentions(text, "smi")) return MemoryKind::Visible;
+  if (mentions(text, "allocated")) return MemoryKind::Allocated;
+  return mentions(text, "reserved") ? MemoryKind::Reserved : MemoryKind::Allocated;
+}
+
+PublishedRow row_of(const PublishedCells& row) {
+  PublishedRow published;
+  published.id = row.text("id");
+  published.family = row.text("family");
+  published.suite = row.text("suite");
+  published.model = row.text("model");
+  try {
+    published.step_time_s = row.number("step_time_s");
+    published.peak_mem_gib = row.number("peak_mem_gib");
+    published.memory_kind = memory_kind_of(row.text("peak_mem_kind"));
+    if (published.memory_kind == MemoryKind::Visible && published.peak_mem_gib &&
+        mentions(row.text("peak_mem_kind"), "GB"))
+      published.peak_mem_gib = *published.peak_mem_gib;
+    published.run = run_of(row);
+  } catch (const ConfigError& error) {
+    published.error = error.what();
+  }
+  return published;
+}
+
+}  // namespace
+
+std::vector<PublishedRow> parse_published_table(std::string_view text, const std::string& file) {
+  const auto cells = parse_csv(text, file);
+  if (cells.empty()) throw ConfigError(fmt::format("{}: is empty; expected a header line", file));
+  std::map<std::string, std::size_t> columns;
+  for (std::size_t i = 0; i < cells.front().size(); ++i)
+    if (!columns.emplace(cells.front()[i], i).second)
+      throw ConfigError(
+          fmt::format("{}: line 1: the column '{}' appears twice", file, cells.front()[i]));
+  for (const std::string& column : kColumns)
+    if (!columns.contains(column))
+      throw ConfigError(fmt::format("{}: line 1: column '{}' is missing", file, column));
+  std::vector<PublishedRow> rows;
+  for (std::size_t i = 1; i < cells.size(); ++i) {
+    if (cells[i].size() > cells.front().size())
+      throw ConfigError(fmt::format("{}: row {}: {} cells, but the header has {}", file, i + 1,
+                                    cells[i].size(), cells.front().size()));
+    rows.push_back(row_of(PublishedCells(columns, cells[i])));
+  }
+  return rows;
+}
+
+}  // namespace meshplan::sim

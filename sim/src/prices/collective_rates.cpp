@@ -1,0 +1,65 @@
+#include "prices/collective_rates.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/error.hpp"
+#include "core/units.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+using program::Collective;
+
+/// Ranks inside one domain of the level below `level`; 1 below the innermost.
+int inner_span(const Cluster& cluster, int level) {
+  return level == 0 ? 1 : cluster.fabric[static_cast<std::size_t>(level - 1)].ranks_per_group;
+}
+
+}  // namespace
+
+int inner_members(const GroupPlacement& placement, int level) {
+  return level == 0 ? 1 : placement.members_per_domain[static_cast<std::size_t>(level - 1)];
+}
+
+double outgoing_bytes_per_s(const Cluster& cluster, const GroupPlacement& placement, int level) {
+  const FabricLevel& fabric = cluster.fabric[static_cast<std::size_t>(level)];
+  const int span = inner_span(cluster, level);
+  const int links = std::max(1, span / fabric.ranks_per_link);
+  // The other ranks of the domain are in groups of the same kind, which do the same meanwhile.
+  const int ranks = std::max(span, inner_members(placement, level));
+  return fabric.link_gb_per_s * kGigabyte / fabric.oversubscription * links *
+         inner_members(placement, level) / ranks;
+}
+
+double all_to_all_fraction(const Cluster& cluster, int level) {
+  return level == 0 ? cluster.communication.all_to_all_inner : cluster.communication.all_to_all;
+}
+
+double bus_bytes_per_s(const Cluster& cluster, const GroupPlacement& placement) {
+  double slowest = std::numeric_limits<double>::infinity();
+  for (int level = 0; level <= *placement.level; ++level)
+    slowest = std::min(slowest, outgoing_bytes_per_s(cluster, placement, level));
+  return slowest;
+}
+
+double bus_bytes(Collective collective, double m, int n) {
+  const double others = n - 1;
+  switch (collective) {
+    case Collective::AllReduce:
+      return 2 * others / n * m;
+    case Collective::ReduceScatter:
+      return others / n * m;
+    case Collective::AllGather:
+      return others * m;
+    case Collective::AllToAll:
+    case Collective::AllToAllV:
+      return others / n * m;
+    case Collective::Broadcast:
+    case Collective::Shift:
+      return m;
+  }
+  throw InvariantError("unknown collective");
+}
+
+}  // namespace meshplan::sim

@@ -1,0 +1,48 @@
+#include "schedules/pipeline_time.hpp"
+
+#include <algorithm>
+
+#include "schedules/compiled_schedule.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+double seconds_of(const PipelineInput& input, int num_microbatches) {
+  const int stages = static_cast<int>(input.stages.size());
+  const int chunks = static_cast<int>(input.stages.front().size());
+  const double busy = 2 * input.transfer_busy;  // of a task: it receives and sends
+  SolverInput tasks{
+      .transfers = std::vector<double>(static_cast<std::size_t>(stages - 1), input.transfer_delay),
+      .wrap_transfer = input.transfer_delay};
+  for (const std::vector<ChunkTime>& stage : input.stages) {
+    std::vector<SolverChunk>& own = tasks.stages.emplace_back().chunks;
+    for (const ChunkTime& chunk : stage)
+      own.push_back({.forward = chunk.forward + busy,
+                     .backward_first = chunk.backward + busy,
+                     .backward = chunk.backward + busy});
+  }
+  SolverOutput solved;
+  CompiledSchedule(program::make_schedule(input.schedule, stages, num_microbatches, chunks))
+      .solve(tasks, solved);
+  return *std::ranges::max_element(solved.end);
+}
+
+}  // namespace
+
+double pipeline_seconds(const PipelineInput& input) {
+  const int stages = static_cast<int>(input.stages.size());
+  const int m = input.num_microbatches;
+  if (stages == 1) {
+    double sum = 0;
+    for (const ChunkTime& chunk : input.stages.front()) sum += chunk.forward + chunk.backward;
+    return m * sum;
+  }
+  // After a few rounds every stage repeats itself once per group of `stages` micro-batches.
+  const int played = 5 * stages + m % stages;
+  if (m <= played) return seconds_of(input, m);
+  const double shorter = seconds_of(input, played - stages);
+  const double longer = seconds_of(input, played);
+  return longer + (longer - shorter) * (m - played) / stages;
+}
+
+}  // namespace meshplan::sim

@@ -1,0 +1,27 @@
+// Time of a pipeline's schedule from the durations of its tasks.
+#pragma once
+
+#include <vector>
+
+#include "program/schedule.hpp"
+
+namespace meshplan::sim {
+
+struct ChunkTime {
+  double forward = 0;
+  double backward = 0;
+};
+
+struct PipelineInput {
+  program::ScheduleKind schedule = program::ScheduleKind::OneFOneB;
+  std::vector<std::vector<ChunkTime>> stages;  // [stage][chunk]; all stages have as many chunks
+  int num_microbatches = 1;
+  double transfer_delay = 0;  // from the end of a task to the start of the next one
+  double transfer_busy = 0;   // of that, what blocks the sender and the receiver themselves
+};
+
+/// Seconds from the first task's start to the last one's end on any stage. Long runs are continued
+/// at the period of their last rounds; GPipe's, whose halves repeat, at that of a micro-batch more.
+double pipeline_seconds(const PipelineInput& input);
+
+}  // namespace meshplan::sim

@@ -1,0 +1,174 @@
+#include "sim/stacks/execution_profile.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "core/embedded_file.hpp"
+#include "core/json_fields.hpp"
+#include "program/plan_names.hpp"
+
+namespace meshplan {
+
+template <>
+struct EnumNames<sim::TpOverlap> {
+  static constexpr std::array<std::pair<sim::TpOverlap, std::string_view>, 3> value = {
+      {{sim::TpOverlap::None, "none"},
+       {sim::TpOverlap::Gradients, "gradients"},
+       {sim::TpOverlap::UserBuffers, "user_buffers"}}};
+};
+
+template <>
+struct EnumNames<sim::FlashGeneration> {
+  static constexpr std::array<std::pair<sim::FlashGeneration, std::string_view>, 3> value = {
+      {{sim::FlashGeneration::One, "flash-1"},
+       {sim::FlashGeneration::Two, "flash-2"},
+       {sim::FlashGeneration::Three, "flash-3"}}};
+};
+
+template <>
+struct EnumNames<sim::ContextExchange> {
+  static constexpr std::array<std::pair<sim::ContextExchange, std::string_view>, 3> value = {
+      {{sim::ContextExchange::Ring, "ring"},
+       {sim::ContextExchange::Gather, "gather"},
+       {sim::ContextExchange::GatherThenRing, "gather_then_ring"}}};
+};
+
+}  // namespace meshplan
+
+namespace meshplan::sim {
+
+std::span<const EmbeddedFile> profile_presets();
+
+template <class Visitor>
+void fields(Visitor& v, OperationHabit& h) {
+  v.required("forward_bytes", h.forward_bytes, "memory traffic per element", at_least(0));
+  v.required("backward_bytes", h.backward_bytes, "memory traffic per element", at_least(0));
+  v.required("forward_kernels", h.forward_kernels, "launches", at_least(0));
+  v.required("backward_kernels", h.backward_kernels, "launches", at_least(0));
+}
+
+template <class Visitor>
+void fields(Visitor& v, SoftwareFeatures& f) {
+  v.required("tensor_parallel", f.tensor_parallel, "divides layers over tp");
+  v.required("expert_parallel", f.expert_parallel, "divides experts over ep");
+  v.required("schedules", f.schedules, "of pipelines; none: it has no pipeline");
+  v.required("context_methods", f.context_methods, "none: it has no context parallelism");
+  v.required("zero_stages", f.zero_stages, "that it has");
+  v.optional("shards_in_pipelines", f.shards_in_pipelines, "ZeRO 2 and 3 beside pp");
+  v.optional("recomputes_operations", f.recomputes_operations,
+             "selective recompute is operation by operation, else of attention's core");
+  v.optional("overlaps", f.overlaps, "communication with computation");
+}
+
+template <class Visitor>
+void fields(Visitor& v, ExecutionProfile& p) {
+  v.required("name", p.name, "the stack");
+  v.required("reasons", p.reasons, "why each habit is as it is");
+  v.required("can", p.can, "what it can be asked for");
+  v.optional("linear", p.linear, "beside the matrix products: bias, layout");
+  v.optional("norm", p.norm, "RMS or layer norm");
+  v.optional("residual_add", p.residual_add, "with bias and dropout where they are fused");
+  v.optional("fused_residuals", p.fused_residuals,
+             "a sum is part of the product before it, else of the norm after it");
+  v.optional("fused_rotations", p.fused_rotations, "a norm of heads rotates them");
+  v.optional("activation", p.activation, "GELU, squared ReLU");
+  v.optional("gelu_in_products", p.gelu_in_products,
+             "a tanh GELU and its gradient are epilogues of the products");
+  v.optional("gated_activation", p.gated_activation, "SwiGLU and its like");
+  v.optional("rope", p.rope, "rotary positions");
+  v.optional("attention", p.attention, "layout changes around the kernel");
+  v.optional("scores", p.scores, "softmax and dropout of unfused attention");
+  v.optional("router", p.router, "per token and expert");
+  v.optional("permutation", p.permutation, "sorting tokens by expert and back");
+  v.optional("embedding", p.embedding, "lookup");
+  v.optional("cross_entropy", p.cross_entropy, "per logit");
+  v.optional("fp8_cast", p.fp8_cast, "per element of a product's input and output gradient");
+  v.optional("block_cast", p.block_cast, "the same with a scale per block");
+  v.optional("ring", p.ring, "per output element and step of a context-parallel ring");
+  v.optional("context", p.context, "exchange of keys and values: ring, gather, gather_then_ring");
+  v.optional("flash", p.flash, "generation of fused attention");
+  v.optional("cudnn_on_blackwell", p.cudnn_on_blackwell, "attention by cuDNN 9 there");
+  v.optional("nccl_minor", p.nccl_minor, "of the NCCL 2.x that the stack came with", at_least(0));
+  v.optional("saves_fp8_inputs", p.saves_fp8_inputs, "a product keeps its input in FP8");
+  v.optional("issue_fraction", p.issue_fraction, "of an eager launch's host time", between(0, 1));
+  v.optional("layer_kernels", p.layer_kernels, "launches and hooks of a layer beyond these",
+             at_least(0));
+  v.optional("load_kernels", p.load_kernels,
+             "launches that bring a micro-batch to the first and to the last stage", at_least(0));
+  v.optional("recompute_stops_early", p.recompute_stops_early,
+             "recomputes no more than backward reads");
+  v.optional("recompute_kernels", p.recompute_kernels, "of entering a recomputed region",
+             at_least(0));
+  v.optional("gradient_accumulation_bytes", p.gradient_accumulation_bytes,
+             "per weight and micro-batch", at_least(0));
+  v.optional("accumulates_first", p.accumulates_first,
+             "adds the first micro-batch's gradients to zeros");
+  v.optional("dropout", p.dropout, "default probability", between(0, 1));
+  v.optional("gradient_bytes", p.gradient_bytes, "kept per parameter", between(2, 8));
+  v.optional("reduce_bytes", p.reduce_bytes, "sent per parameter", between(1, 4));
+  v.optional("distributed_optimizer", p.distributed_optimizer, "where the run does not say");
+  v.optional("shards_fully", p.shards_fully, "where the run does not say: parameters, too");
+  v.optional("fused_optimizer", p.fused_optimizer, "one pass over the state");
+  v.optional("sequence_parallel", p.sequence_parallel, "beside tp, where the run does not say");
+  v.optional("replicated_activation_sends", p.replicated_activation_sends,
+             "every tp rank sends the whole activation to the next stage");
+  v.optional("separate_dropout_masks", p.separate_dropout_masks, "a byte per element is kept");
+  v.optional("keeps_gathered_inputs", p.keeps_gathered_inputs,
+             "under sequence parallelism, instead of gathering them again in backward");
+  v.optional("balances_stages", p.balances_stages, "stages cut by cost, the head's among it");
+  v.optional("tp_overlap", p.tp_overlap, "none, gradients or user_buffers");
+  v.optional("rate_limited_gathers", p.rate_limited_gathers, "one layer ahead at most");
+  v.optional("defers_gradient_sync", p.defers_gradient_sync,
+             "fully sharded: gradients are kept whole and summed once a step");
+  v.optional("keeps_gathered_experts", p.keeps_gathered_experts,
+             "fully sharded: models with experts gather once a step");
+  v.optional("gathers_fp8", p.gathers_fp8, "sharded parameters travel in FP8");
+  v.optional("expert_tokens_padded", p.expert_tokens_padded, "to the tile of the FP8 products");
+  v.optional("balances_over_neighbours", p.balances_over_neighbours,
+             "balanced routing gives a token neighbouring experts");
+  v.optional("experts_in_one_kernel", p.experts_in_one_kernel,
+             "the host issues the products of all experts at once");
+  v.optional("context_mib", p.context_mib, "outside the allocator", at_least(0));
+  v.optional("workspace_mib", p.workspace_mib, "in the allocator", at_least(0));
+  v.optional("reserved_fraction", p.reserved_fraction, "held beyond what is allocated",
+             between(0, 1));
+  v.optional("optimizer_bytes", p.optimizer_bytes, "kept per parameter", between(0, 24));
+  v.optional("sharded_gradient_bytes", p.sharded_gradient_bytes,
+             "more per parameter where the optimizer is sharded", between(0, 8));
+  v.optional("unfused_saved_bytes", p.unfused_saved_bytes,
+             "kept per token and hidden element by copies that fusion avoids", at_least(0));
+  v.optional("logit_bytes", p.logit_bytes, "kept per logit at the peak", at_least(2));
+}
+
+ExecutionProfile parse_execution_profile(std::string_view text, const std::string& file) {
+  return read_json<ExecutionProfile>(text, file);
+}
+
+namespace {
+
+const std::map<std::string, ExecutionProfile, std::less<>>& all_profiles() {
+  static const auto profiles = [] {
+    std::map<std::string, ExecutionProfile, std::less<>> parsed;
+    for (const EmbeddedFile& file : profile_presets())
+      parsed.emplace(file.name, parse_execution_profile(file.text, std::string(file.name)));
+    return parsed;
+  }();
+  return profiles;
+}
+
+}  // namespace
+
+std::vector<std::string> execution_profile_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, profile] : all_profiles()) names.push_back(name);
+  return names;
+}
+
+const ExecutionProfile& load_execution_profile(std::string_view name) {
+  const auto found = all_profiles().find(name);
+  if (found == all_profiles().end())
+    throw ConfigError(unknown_name_message("software stack", name, execution_profile_names()));
+  return found->second;
+}
+
+}  // namespace meshplan::sim

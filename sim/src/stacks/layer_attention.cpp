@@ -1,0 +1,114 @@
+// Attention of a layer: fused or with its scores in memory, and what context parallelism exchanges.
+#include <algorithm>
+#include <cmath>
+
+#include "prices/device_speeds.hpp"
+#include "prices/element_bytes.hpp"
+#include "stacks/layer_walk.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+using models::OpKind;
+using models::TensorClass;
+
+constexpr double kFlashTile = 128;  // queries that one thread block holds
+
+}  // namespace
+
+void LayerWalk::attention(const Op& op) {
+  const auto& parallel = run_.parallel;
+  places_[at(op.outputs.front())] = Place::Sharded;
+  const double heads = static_cast<double>(op.attributes.heads) / parallel.tp;
+  const double head = op.attributes.head_size;
+  const double value = op.attributes.value_head_size > 0 ? op.attributes.value_head_size : head;
+  const double seq = static_cast<double>(run_.seq_len);
+  streams(profile_.attention, elements(op.outputs.front()));
+  for (const TensorId id : op.inputs)
+    if (layer_.tensors[at(id)].tensor_class == TensorClass::Activation) save(id, kHalfBytes);
+  save(op.outputs.front(), kHalfBytes);
+  if (run_.attention == AttentionKernel::Unfused) return scores(heads, head, value, seq);
+  double keys = op.attributes.causal ? (seq + kFlashTile) / 2 : seq;  // diagonal tiles run whole
+  const double window = op.attributes.window;
+  if (window > 0 && window < seq) keys = window - window * window / (2 * seq) + kFlashTile / 2;
+  const double pairs = heads * tokens_ * keys;
+  WorkItem flash{.kind = WorkKind::Flash,
+                 .pairs = pairs,
+                 .head_sizes = head + value,
+                 .blocks = heads * std::ceil(tokens_ / kFlashTile),
+                 .exponentials = exponentials_of(op.attributes.softcap > 0)};
+  forward(flash);
+  flash.backward = true;
+  backward(flash);
+  work_.saved_bytes += heads * tokens_ * kStatistic;
+  if (parallel.cp > 1) exchange_context(op, heads, head, value);
+}
+
+void LayerWalk::exchange_context(const Op& op, double heads, double head, double value) {
+  const auto& parallel = run_.parallel;
+  const double kv_heads =
+      op.kind == OpKind::LatentAttention
+          ? heads
+          : std::max(1.0, static_cast<double>(op.attributes.kv_heads) / parallel.tp);
+  const double kv = tokens_ * kv_heads * (head + value) * kHalfBytes;
+  if (run_.switches.cp_all_to_all) {
+    const double qkvo = tokens_ * (heads * head * 2 + kv_heads * (head + value)) * kHalfBytes;
+    forward(exchange(Collective::AllToAll, Group::Cp, qkvo));
+    backward(exchange(Collective::AllToAll, Group::Cp, qkvo));
+    return;
+  }
+  const double steps = parallel.cp - 1;
+  const double merge = tokens_ * heads * value;  // partial outputs are rescaled and added
+  const ContextExchange how = run_.switches.cp_ring ? ContextExchange::Ring : profile_.context;
+  const auto ring = [&](double bytes) {
+    return WorkItem{.kind = WorkKind::Ring, .count = steps, .bytes = bytes, .group = Group::Cp};
+  };
+  if (how == ContextExchange::Gather) {
+    forward(exchange(Collective::AllGather, Group::Cp, kv));
+    backward(exchange(Collective::ReduceScatter, Group::Cp, kv * parallel.cp));
+    work_.saved_bytes += steps * kv;
+    return;
+  }
+  if (how == ContextExchange::GatherThenRing) {
+    forward(ring(kv)).at_once = true;
+    backward(ring(kv)).at_once = true;
+    backward(ring(kv));
+  } else {
+    forward(ring(kv));
+    backward(ring(2 * kv));
+  }
+  forward({.kind = WorkKind::Stream,
+           .bytes = steps * merge * profile_.ring.forward_bytes,
+           .kernels = profile_.ring.forward_kernels * steps});
+  backward({.kind = WorkKind::Stream,
+            .bytes = steps * merge * profile_.ring.backward_bytes,
+            .kernels = profile_.ring.backward_kernels * steps});
+}
+
+void LayerWalk::scores(double heads, double head, double value, double seq) {
+  const double batch = heads * tokens_ / seq;
+  const double n = batch * seq * seq;
+  const auto batched = [&](double rows_, double columns, double inner) {
+    return WorkItem{
+        .kind = WorkKind::Product, .count = batch, .m = rows_, .n = columns, .k = inner};
+  };
+  core_begin_ = work_.forward.size();
+  forward(batched(seq, seq, head));
+  forward({.kind = WorkKind::Stream,
+           .bytes = n * (dropout() > 0 ? profile_.scores.forward_bytes : 4),
+           .kernels = profile_.scores.forward_kernels});
+  forward(batched(seq, value, seq));
+  core_end_ = work_.forward.size();
+  backward(batched(seq, seq, value));
+  backward(batched(seq, value, seq));
+  backward({.kind = WorkKind::Stream,
+            .bytes = n * (dropout() > 0 ? profile_.scores.backward_bytes : 6),
+            .kernels = profile_.scores.backward_kernels});
+  backward(batched(seq, head, seq));
+  backward(batched(seq, head, seq));
+  const double kept = dropout() > 0 ? 2 * kHalfBytes + kMaskBytes : kHalfBytes;
+  work_.saved_bytes += n * kept;
+  core_saved_ = n * kept;
+}
+
+}  // namespace meshplan::sim

@@ -1,0 +1,98 @@
+// Experts of a layer: router, exchange of tokens, grouped products.
+#include <cmath>
+
+#include "stacks/layer_walk.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+using models::Split;
+
+constexpr double kFp8Rows = 16;  // TMA and scaling want rows in multiples of 16
+
+}  // namespace
+
+void LayerWalk::router(const Op& op) {
+  const double experts = op.attributes.num_experts;
+  const double n = tokens_per_rank_ * experts;
+  const double d = width(op.inputs.front(), Place::Residual);
+  const std::size_t first = work_.forward.size();
+  product(1, tokens_per_rank_, experts, d, false, {0, 0, 1, 2});
+  streams(profile_.router, n);
+  for (std::size_t i = first; i < work_.forward.size(); ++i) work_.forward[i].static_router = true;
+  for (WorkItem& item : backward_ops_.back()) item.static_router = true;
+  save(op.inputs.front(), kHalfBytes);
+  work_.saved_bytes += 2 * n * kStatistic;
+}
+
+void LayerWalk::grouped_linear(const Op& op) {
+  const auto& parallel = run_.parallel;
+  const TensorId input = op.inputs.front(), output = op.outputs.front();
+  const bool column = op.split == Split::Column;
+  places_[at(output)] = column ? Place::ExpertSharded : Place::Expert;
+  const double experts = static_cast<double>(op.attributes.num_experts) / parallel.ep;
+  const double n = width(output, places_[at(output)]);
+  const double k = width(input, column ? Place::Expert : Place::ExpertSharded);
+  double m = routed_ / experts;
+  if (run_is_fp8()) m = std::ceil(m / kFp8Rows) * kFp8Rows;
+  // Grouped products are issued at once (torch._grouped_mm, XLA's ragged dot), expert by expert
+  // (Transformer Engine's multi-stream cuBLAS) or, without them, module by module.
+  OperationHabit habit = profile_.linear;
+  if (!profile_.experts_in_one_kernel || run_.switches.no_grouped_gemm) {
+    habit.forward_kernels *= experts;
+    habit.backward_kernels *= experts;
+  }
+  product(experts, m, n, k, run_is_fp8(), habit, true);
+  if (run_is_fp8()) casts(routed_ * k, routed_ * n, experts, true);
+  save_product_input(input, run_is_fp8());
+}
+
+WorkItem LayerWalk::to_experts(double d) const {
+  const double k = run_.model.moe->top_k;
+  const double token_bytes = tokens_per_rank_ * d * kHalfBytes;
+  WorkItem item = exchange(Collective::AllToAll, Group::Ep, token_bytes * k);
+  item.routed = true;
+  if (run_.switches.fused_dispatch) {
+    item.kind = WorkKind::Dispatch;
+    item.bytes = token_bytes;
+    item.count = k;
+  }
+  return item;
+}
+
+void LayerWalk::dispatch(const Op& op) {
+  const auto& parallel = run_.parallel;
+  places_[at(op.outputs.front())] = Place::Expert;
+  const double d = width(op.inputs.front(), Place::Residual);
+  const double bytes = routed_ / parallel.etp * d * kHalfBytes;
+  streams(profile_.permutation, routed_ / parallel.etp * d);
+  if (parallel.ep > 1) {
+    forward(to_experts(d));
+    backward(to_experts(d));
+    streams(profile_.permutation, routed_ * d);  // by expert, after arrival
+  }
+  if (parallel.etp > 1) {
+    forward(exchange(Collective::AllGather, Group::Etp, bytes));
+    backward(exchange(Collective::ReduceScatter, Group::Etp, bytes * parallel.etp));
+  }
+}
+
+void LayerWalk::combine(const Op& op) {
+  const auto& parallel = run_.parallel;
+  places_[at(op.outputs.front())] = Place::Residual;
+  const double d = width(op.outputs.front(), Place::Residual);
+  const double bytes = routed_ / parallel.etp * d * kHalfBytes;
+  if (parallel.etp > 1) {
+    forward(exchange(Collective::ReduceScatter, Group::Etp, bytes * parallel.etp));
+    backward(exchange(Collective::AllGather, Group::Etp, bytes));
+  }
+  if (parallel.ep > 1) {
+    forward(to_experts(d));
+    backward(to_experts(d));
+    streams(profile_.permutation, routed_ * d);
+  }
+  streams(profile_.permutation, routed_ / parallel.etp * d);
+  save(op.inputs.front(), kHalfBytes);
+}
+
+}  // namespace meshplan::sim

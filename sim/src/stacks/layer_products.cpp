@@ -1,0 +1,128 @@
+// Matrix products of a layer, with what tensor parallelism moves around them and FP8 casts.
+#include <cmath>
+
+#include "stacks/layer_walk.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+using models::Split;
+
+}  // namespace
+
+void LayerWalk::product(double count, double m, double n, double k, bool low_precision,
+                        const OperationHabit& habit, bool routed) {
+  forward({.kind = WorkKind::Product,
+           .count = count,
+           .m = m,
+           .n = n,
+           .k = k,
+           .low_precision = low_precision,
+           .routed = routed,
+           .kernels = habit.forward_kernels});
+  backward({.kind = WorkKind::Product,
+            .count = count,
+            .m = m,
+            .n = k,
+            .k = n,
+            .low_precision = low_precision,
+            .routed = routed,
+            .kernels = habit.backward_kernels / 2});
+  backward({.kind = WorkKind::Product,
+            .count = count,
+            .m = n,
+            .n = k,
+            .k = m,
+            .low_precision = low_precision,
+            .bytes = count * n * k * profile_.gradient_accumulation_bytes,
+            .routed = routed,
+            .kernels = habit.backward_kernels / 2});
+}
+
+void LayerWalk::casts(double inputs, double outputs, double pieces, bool routed) {
+  if (!run_is_fp8()) return;
+  const bool per_tensor = run_.precision == RunPrecision::Fp8;
+  const OperationHabit& habit = per_tensor ? profile_.fp8_cast : profile_.block_cast;
+  if (per_tensor && !run_.switches.no_grouped_gemm) pieces = 1;
+  forward({.kind = WorkKind::Stream,
+           .bytes = inputs * habit.forward_bytes,
+           .routed = routed,
+           .kernels = habit.forward_kernels * pieces});
+  backward({.kind = WorkKind::Stream,
+            .bytes = outputs * habit.backward_bytes,
+            .routed = routed,
+            .kernels = habit.backward_kernels * pieces});
+}
+
+void LayerWalk::linear(const Op& op, Place in) {
+  const auto& parallel = run_.parallel;
+  const TensorId input = op.inputs.front(), output = op.outputs.front();
+  const bool column = op.split == Split::Column || op.split == Split::Vocab;
+  Place out = in;
+  if (column) out = Place::Sharded;
+  if (op.split == Split::Row) out = Place::Residual;
+  places_[at(output)] = out;
+  const bool gathers = column && in == Place::Residual;
+  const double m = op.split == Split::None ? rows(in) : tokens_;
+  double n = width(output, column ? Place::Sharded : Place::Residual);
+  if (is_head(op)) n = padded_vocabulary(n * parallel.tp) / parallel.tp;
+  const double k = width(input, op.split == Split::Row ? Place::Sharded : Place::Residual);
+  if (parallel.tp > 1 && gathers) gather_input(op, input);
+  const bool low = run_is_fp8() && !is_head(op);
+  product(1, m, n, k, low, profile_.linear);
+  if (low) casts(m * k, m * n);
+  if (parallel.tp > 1 && op.split == Split::Row) reduce_output(m * n);
+  save_product_input(input, low);
+  if (profile_.linear.forward_bytes > 0)  // an unfused bias
+    forward({.kind = WorkKind::Stream, .bytes = m * n * profile_.linear.forward_bytes});
+  if (is_head(op)) work_.logits = m * n;
+}
+
+double LayerWalk::padded_vocabulary(double v) const {
+  const double multiple = 128.0 * run_.parallel.tp;
+  return std::ceil(v / multiple) * multiple;
+}
+
+void LayerWalk::gather_input(const Op& op, TensorId input) {
+  const double full = tokens_ * width(input, Place::Residual) * kHalfBytes;
+  const bool fresh = gathered_.insert(input).second;
+  const bool beside = !is_head(op);
+  if (!fresh) return;
+  if (run_.parallel.sp) {
+    // The gathered input is not kept: backward gathers again (Korthikanti et al. 2022, 4.2.2).
+    work_.forward.push_back(tp(Collective::AllGather, full / run_.parallel.tp, beside));
+    if (profile_.keeps_gathered_inputs)
+      work_.saved_bytes += full * (run_.parallel.tp - 1) / run_.parallel.tp;
+    else
+      backward(tp(Collective::AllGather, full / run_.parallel.tp, beside)).beside_gradient = true;
+    backward(tp(Collective::ReduceScatter, full, beside)).beside_gradient = true;
+    if (run_.switches.async_tp && beside) backward(partial_sums(full));
+  } else {
+    backward(tp(Collective::AllReduce, full, beside)).beside_gradient = true;
+  }
+}
+
+/// PyTorch's asynchronous tensor parallelism moves each rank's partial results beside the product
+/// and sums them in a kernel of its own (torch/distributed/_symmetric_memory,
+/// _fused_matmul_reduce_scatter_impl): it reads what tp ranks sent, together the whole output, and
+/// writes the rank's part.
+WorkItem LayerWalk::partial_sums(double bytes) const {
+  return {.kind = WorkKind::Stream, .bytes = bytes * (1 + 1.0 / run_.parallel.tp), .kernels = 1};
+}
+
+void LayerWalk::reduce_output(double elements_full) {
+  const double full = elements_full * kHalfBytes;
+  if (run_.parallel.sp) {
+    forward(tp(Collective::ReduceScatter, full));
+    if (run_.switches.async_tp) forward(partial_sums(full));
+    backward(tp(Collective::AllGather, full / run_.parallel.tp));
+  } else {
+    forward(tp(Collective::AllReduce, full));
+  }
+}
+
+void LayerWalk::save_product_input(TensorId input, bool low) {
+  save(input, low && profile_.saves_fp8_inputs ? 1 : kHalfBytes);
+}
+
+}  // namespace meshplan::sim

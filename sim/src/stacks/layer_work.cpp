@@ -1,0 +1,236 @@
+#include "stacks/layer_work.hpp"
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "prices/element_bytes.hpp"
+#include "stacks/layer_walk.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+using models::OpKind;
+using models::Split;
+
+}  // namespace
+
+LayerWalk::LayerWalk(const models::LayerGraph& layer, const TrainingRun& run,
+                     const ExecutionProfile& profile)
+    : layer_(layer), run_(run), profile_(profile), places_(layer.tensors.size()) {
+  const auto& parallel = run.parallel;
+  tokens_ = static_cast<double>(run.local_tokens());
+  tokens_per_rank_ = parallel.sp ? tokens_ / parallel.tp : tokens_;
+  if (run.model.moe) routed_ = tokens_per_rank_ * run.model.moe->top_k * parallel.etp;
+}
+
+LayerWork LayerWalk::run(bool recomputed) {
+  for (const Op& op : layer_.ops) walk(op);
+  std::ranges::reverse(backward_ops_);
+  for (auto& items : backward_ops_)
+    work_.backward.insert(work_.backward.end(), items.begin(), items.end());
+  count_saved(recomputed);
+  if (recomputed) add_recompute();
+  work_.forward.push_back(
+      {.kind = WorkKind::Stream, .bytes = 0, .kernels = profile_.layer_kernels});
+  return std::move(work_);
+}
+
+double LayerWalk::rows(Place place) const {
+  switch (place) {
+    case Place::Residual:
+      return tokens_per_rank_;
+    case Place::Sharded:
+      return tokens_;
+    case Place::Expert:
+    case Place::ExpertSharded:
+      return routed_;
+  }
+  throw InvariantError("unknown place");
+}
+
+double LayerWalk::width(TensorId id, Place place) const {
+  const auto& tensor = layer_.tensors[at(id)];
+  double features = 1;
+  for (std::size_t d = 1; d < tensor.shape.size(); ++d)
+    features *= static_cast<double>(tensor.shape[d].count);
+  if (place == Place::Sharded) return features / run_.parallel.tp;
+  if (place == Place::ExpertSharded) return features / run_.parallel.etp;
+  return features;
+}
+
+double LayerWalk::elements(TensorId id) const {
+  const Place place = places_[at(id)];
+  return rows(place) * width(id, place);
+}
+
+double LayerWalk::parameter_elements(TensorId id) const {
+  double product = 1;
+  for (const auto& dim : layer_.tensors[at(id)].shape) product *= static_cast<double>(dim.count);
+  return product;
+}
+
+bool LayerWalk::run_is_fp8() const {
+  return run_.precision != RunPrecision::Bf16 && run_.precision != RunPrecision::Fp16;
+}
+
+double LayerWalk::dropout() const {
+  return run_.switches.dropout > 0 ? run_.switches.dropout : profile_.dropout;
+}
+
+void LayerWalk::begin() {
+  backward_ops_.emplace_back();
+}
+
+void LayerWalk::streams(const OperationHabit& habit, double n) {
+  forward({.kind = WorkKind::Stream,
+           .bytes = n * habit.forward_bytes,
+           .kernels = habit.forward_kernels});
+  backward({.kind = WorkKind::Stream,
+            .bytes = n * habit.backward_bytes,
+            .kernels = habit.backward_kernels});
+}
+
+WorkItem LayerWalk::tp(Collective collective, double bytes, bool beside) {
+  return {.kind = WorkKind::Collective,
+          .bytes = bytes,
+          .collective = collective,
+          .group = Group::Tp,
+          .beside_product = beside};
+}
+
+WorkItem LayerWalk::exchange(Collective collective, Group group, double bytes) {
+  return {.kind = WorkKind::Collective, .bytes = bytes, .collective = collective, .group = group};
+}
+
+void LayerWalk::save(TensorId id, double bytes_per_element) {
+  if (layer_.input && id == *layer_.input && saved_.contains(id)) return;
+  if (!saved_.insert(id).second) return;
+  work_.saved_bytes += elements(id) * bytes_per_element;
+}
+
+void LayerWalk::walk(const Op& op) {
+  begin();
+  const Place in = op.inputs.empty() ? Place::Residual : places_[at(op.inputs.front())];
+  for (const TensorId out : op.outputs) places_[at(out)] = in;
+  count_parameters(op);
+  switch (op.kind) {
+    case OpKind::Embedding:
+      return embedding(op);
+    case OpKind::Linear:
+      return linear(op, in);
+    case OpKind::GroupedLinear:
+      return grouped_linear(op);
+    case OpKind::RmsNorm:
+    case OpKind::LayerNorm:
+    case OpKind::HeadRmsNorm:
+      streams(profile_.norm, elements(op.outputs.front()));
+      return save(op.inputs.front(), kHalfBytes);
+    case OpKind::Attention:
+    case OpKind::LatentAttention:
+      return attention(op);
+    case OpKind::Router:
+      return router(op);
+    case OpKind::Dispatch:
+      return dispatch(op);
+    case OpKind::Combine:
+      return combine(op);
+    case OpKind::CrossEntropy:
+      return cross_entropy(op);
+    case OpKind::GatedActivation:
+      streams(profile_.gated_activation, elements(op.outputs.front()));
+      return save(op.inputs.front(), kHalfBytes);
+    case OpKind::Activation:
+      // What an epilogue reads or writes more moves under its product's arithmetic.
+      if (!profile_.gelu_in_products ||
+          op.attributes.activation != models::ActivationKind::GeluTanh)
+        streams(profile_.activation, elements(op.outputs.front()));
+      return save(op.inputs.front(), kHalfBytes);
+    case OpKind::Rope:
+      if (profile_.fused_rotations && follows_head_norm(op)) return;
+      return streams(profile_.rope, elements(op.outputs.front()));
+    case OpKind::Add:
+      residual_add(op);
+      if (dropout() > 0 && profile_.separate_dropout_masks)
+        work_.saved_bytes += elements(op.outputs.front()) * kMaskBytes;
+      return;
+    case OpKind::Slice:
+    case OpKind::SumLoss:
+      return;
+    default:
+      return streams(profile_.residual_add, elements(op.outputs.front()));
+  }
+}
+
+/// Where it is part of a product, what that reads more moves under its arithmetic. A norm reads the
+/// sum that it makes no second time.
+void LayerWalk::residual_add(const Op& op) {
+  OperationHabit habit = profile_.residual_add;
+  const Op* before = &op != layer_.ops.data() ? &op - 1 : nullptr;
+  const Op* after = &op + 1 != layer_.ops.data() + layer_.ops.size() ? &op + 1 : nullptr;
+  const bool norm = after != nullptr &&
+                    (after->kind == OpKind::RmsNorm || after->kind == OpKind::LayerNorm) &&
+                    after->inputs.front() == op.outputs.front();
+  if (profile_.fused_residuals && before != nullptr && ends_product(*before)) {
+    habit.forward_bytes = 0;
+    habit.forward_kernels = 0;
+  } else if (profile_.fused_residuals && norm) {
+    habit.forward_bytes -= kHalfBytes;
+    habit.forward_kernels = 0;
+  }
+  streams(habit, elements(op.outputs.front()));
+}
+
+bool LayerWalk::follows_head_norm(const Op& op) const {
+  return &op != layer_.ops.data() && (&op - 1)->kind == OpKind::HeadRmsNorm;
+}
+
+/// Is what it makes whole, so that the product can add to it? An FP8 product adds nothing.
+bool LayerWalk::ends_product(const Op& op) const {
+  const bool partial = run_.parallel.tp > 1 && op.split == Split::Row;
+  return op.kind == OpKind::Linear && !partial && !run_is_fp8();
+}
+
+void LayerWalk::count_parameters(const Op& op) {
+  const auto& parallel = run_.parallel;
+  for (const TensorId id : op.parameters) {
+    const double n = parameter_elements(id);
+    const bool matrix = layer_.tensors[at(id)].shape.size() > 1;
+    if (op.kind == OpKind::GroupedLinear)
+      work_.expert_parameters += n / (parallel.ep * parallel.etp);
+    else if (op.split == Split::None || (op.split == Split::Row && !matrix))
+      work_.dense_parameters += n;
+    else
+      work_.dense_parameters += n / parallel.tp;
+  }
+}
+
+void LayerWalk::embedding(const Op& op) {
+  const double full = tokens_ * width(op.outputs.front(), Place::Residual);
+  streams(profile_.embedding, full);
+  if (run_.parallel.pp > 1)  // with one stage it loads once, see cross_entropy
+    forward({.kind = WorkKind::Stream, .kernels = profile_.load_kernels});
+  if (run_.parallel.tp > 1) {
+    if (run_.parallel.sp) {
+      forward(tp(Collective::ReduceScatter, full * kHalfBytes, false));
+      backward(tp(Collective::AllGather, full * kHalfBytes / run_.parallel.tp, false));
+    } else {
+      forward(tp(Collective::AllReduce, full * kHalfBytes, false));
+    }
+  }
+}
+
+void LayerWalk::cross_entropy(const Op& op) {
+  const double logits = work_.logits > 0 ? work_.logits : elements(op.inputs.front());
+  streams(profile_.cross_entropy, logits);
+  forward({.kind = WorkKind::Stream, .kernels = profile_.load_kernels});
+  if (run_.parallel.tp > 1)
+    for (int i = 0; i < 3; ++i)  // maximum, target's logit, sum of exponentials
+      forward(tp(Collective::AllReduce, tokens_ * kStatistic, false));
+}
+
+LayerWork layer_work(const models::LayerGraph& layer, const TrainingRun& run,
+                     const ExecutionProfile& profile, bool recomputed) {
+  return LayerWalk(layer, run, profile).run(recomputed);
+}
+
+}  // namespace meshplan::sim

@@ -1,0 +1,65 @@
+// What one rank does for one layer and micro-batch: matrix products, attention, streams of bytes
+// and collectives, derived from the unsharded graph of models/ by sharding over tp, sp, cp, ep and
+// etp and by a profile's habits. Holds no speeds, so one walk serves any device and any constants.
+//
+// Letters: T tokens of a micro-batch on a cp rank, R routed tokens of a rank, D hidden, F ffn.
+#pragma once
+
+#include <vector>
+
+#include "models/graph.hpp"
+#include "program/mesh.hpp"
+#include "program/program.hpp"
+#include "sim/stacks/execution_profile.hpp"
+#include "sim/stacks/training_run.hpp"
+
+namespace meshplan::sim {
+
+enum class WorkKind {
+  Product,     // `count` products (m, k) x (k, n)
+  Flash,       // fused attention over `pairs` query-key pairs
+  Stream,      // bytes through device memory
+  Collective,  // bytes that one rank passes in
+  Dispatch,    // ep: `bytes` of tokens, each to `count` experts, copies merged by a fused kernel
+  Ring,        // cp: `count` neighbour exchanges of `bytes`, hidden by the attention before it
+};
+
+struct WorkItem {
+  WorkKind kind = WorkKind::Stream;
+  double count = 1;
+  double m = 0, n = 0, k = 0;
+  bool low_precision = false;  // runs in FP8 if the run does
+  double bytes = 0;            // Product: traffic besides its operands, not hidden by it
+  double pairs = 0;            // Flash: over all local heads
+  double head_sizes = 0;       // Flash: of query and value together
+  double blocks = 0;           // Flash: independent tiles, for wave quantization
+  double exponentials = 1;     // Flash: of a pair
+  bool backward = false;       // Flash
+  bool at_once = false;        // Ring: gathered beside the attention of its first step
+  program::Collective collective = program::Collective::AllReduce;
+  program::Group group = program::Group::Tp;
+  bool routed = false;           // its size follows the busiest expert rank
+  bool beside_product = false;   // a tp collective that can move under the product next to it
+  bool beside_gradient = false;  // one of them under the other gradient's product, whole
+  double kernels = 1;            // launches by the host
+  bool static_router = false;    // of the router: what partial CUDA graphs of expert layers capture
+  bool operator==(const WorkItem&) const = default;
+};
+
+struct LayerWork {
+  std::vector<WorkItem> forward;
+  std::vector<WorkItem> recompute;
+  std::vector<WorkItem> backward;
+  double dense_parameters = 0;   // of this rank
+  double expert_parameters = 0;  // of this rank
+  double saved_bytes = 0;        // kept per micro-batch from forward to backward
+  double input_bytes = 0;        // of the layer: all that full recompute keeps
+  double transient_bytes = 0;    // largest working set beside what is saved
+  double logits = 0;             // of the head, elements
+};
+
+/// @param recomputed  is this layer among those that the run recomputes?
+LayerWork layer_work(const models::LayerGraph& layer, const TrainingRun& run,
+                     const ExecutionProfile& profile, bool recomputed);
+
+}  // namespace meshplan::sim

@@ -1,0 +1,36 @@
+#include "stacks/run_habits.hpp"
+
+#include <algorithm>
+
+#include "sim/stacks/software.hpp"
+
+namespace meshplan::sim {
+
+ExecutionProfile profile_of(const TrainingRun& run) {
+  const std::string eager = run.profile + "-eager";
+  const auto names = execution_profile_names();
+  const bool separate = std::ranges::find(names, eager) != names.end();
+  ExecutionProfile profile =
+      load_execution_profile(run.switches.eager && separate ? eager : run.profile);
+  if (run.switches.fp32_gradients && profile.gradient_bytes < 4) {
+    profile.gradient_bytes = profile.reduce_bytes = 4;
+    if (profile.gradient_accumulation_bytes > 0)  // read and written per micro-batch
+      profile.gradient_accumulation_bytes = std::max(8.0, profile.gradient_accumulation_bytes);
+  }
+  if (run.switches.reduce_in_bf16) profile.reduce_bytes = 2;
+  if (!profile.accumulates_first && run.num_microbatches() == 1)
+    profile.gradient_accumulation_bytes = 0;
+  return profile;
+}
+
+void take_habits(const ExecutionProfile& profile, TrainingRun& run) {
+  if (run.zero_stage < 0) run.zero_stage = default_zero_stage(profile);
+  if (!run.sp_stated) run.parallel.sp = profile.sequence_parallel && run.parallel.tp > 1;
+  if (run.zero_stage < 3) return;
+  run.keeps_gathered = profile.keeps_gathered_experts && run.model.moe.has_value();
+  // In pipelines PyTorch always does (torch/distributed/pipelining/stage.py).
+  const bool torch_pipeline = run.parallel.pp > 1 && profile.rate_limited_gathers;
+  run.defers_gradients = profile.defers_gradient_sync || torch_pipeline;
+}
+
+}  // namespace meshplan::sim

@@ -1,0 +1,104 @@
+#include "stacks/run_memory.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/index.hpp"
+#include "core/units.hpp"
+#include "prices/element_bytes.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+/// Enough micro-batches for every stage to hold as many as it ever does; GPipe holds all.
+program::Schedule schedule_for_memory(const TrainingRun& run) {
+  const program::ScheduleKind kind = run.pipeline_schedule();
+  const int all = run.num_microbatches();
+  const int enough = kind == program::ScheduleKind::GPipe ? all : 2 * run.parallel.pp;
+  return program::make_schedule(kind, run.parallel.pp, std::min(all, enough), run.parallel.vpp);
+}
+
+/// Ranks of this node that hold the same parameters.
+double replicas_in_node(const TrainingRun& run, int devices_per_node) {
+  const auto ranks = program::Mesh(run.parallel).group(program::Group::DpCp, 0);
+  return static_cast<double>(
+      std::ranges::count_if(ranks, [&](int rank) { return rank < devices_per_node; }));
+}
+
+RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
+                       const StageWork& work, const program::Schedule& schedule,
+                       int devices_per_node, int stage) {
+  const auto& parallel = run.parallel;
+  const double dense = work.dense_parameters(stage), expert = work.expert_parameters(stage);
+  const double replicas = parallel.dp * parallel.cp;
+  const double dp = run.shard_in_node ? replicas_in_node(run, devices_per_node) : replicas;
+  const double edp = parallel.edp();
+  const auto sharded = [&](bool shards) {
+    return shards ? dense / dp + expert / edp : dense + expert;
+  };
+  RunMemory memory;
+  memory.stage = stage;
+  const bool full = run.shards_layers();
+  memory.parameters = sharded(full) * (full ? 0 : kHalfBytes);
+  const double gradient_bytes = run.switches.reduce_in_bf16 ? kHalfBytes : profile.gradient_bytes;
+  memory.gradients = sharded(run.zero_stage >= 2) * gradient_bytes;
+  const double copy = run.zero_stage >= 1 ? profile.sharded_gradient_bytes : 0;
+  memory.optimizer = sharded(run.zero_stage >= 1) * (profile.optimizer_bytes + copy);
+
+  double layer_bytes = 0, largest = 0, gathered = 0;
+  for (const ChunkWork& chunk : work.stages[at(stage)])
+    for (const LayerCount& layers : chunk.layers) {
+      const LayerWork& layer = work.works[at(layers.work)];
+      layer_bytes += layers.count * layer.saved_bytes;
+      largest = std::max(largest, layer.transient_bytes);
+      gathered = std::max(gathered, layer.dense_parameters + layer.expert_parameters);
+    }
+  const double activations = layer_bytes / parallel.vpp * program::max_in_flight(schedule, stage);
+  memory.activations = activations * (1 - run.offloaded_activations());
+  memory.host = activations - memory.activations;
+  if (run.updates_on_host()) memory.host += std::exchange(memory.optimizer, 0);
+  if (run.updates_on_host() && run.switches.offload_parameters)
+    memory.host += std::exchange(memory.gradients, 0);
+  // Summed over micro-batches in the dtype of their reduction (PyTorch, _fsdp_param.py,
+  // unsharded_accumulated_grad).
+  const double whole = dense + (edp > 1 ? expert : 0);  // single copies are not sharded
+  if (run.whole_gradients()) memory.gradients += whole * profile.reduce_bytes;
+  memory.transient = largest;
+  if (full) memory.transient += 2 * gathered * kHalfBytes + gathered * profile.reduce_bytes;
+  if (stage == 0) memory.activations += work.embedding.saved_bytes;
+  if (stage == parallel.pp - 1)
+    memory.transient += work.head.logits * profile.logit_bytes + work.head.saved_bytes;
+  return memory;
+}
+
+RunMemory fullest_stage(const TrainingRun& run, const ExecutionProfile& profile,
+                        const Cluster& cluster, const StageWork& work) {
+  const program::Schedule schedule = schedule_for_memory(run);
+  RunMemory worst;
+  for (int stage = 0; stage < run.parallel.pp; ++stage) {
+    const RunMemory own =
+        stage_memory(run, profile, work, schedule, cluster.devices_per_node, stage);
+    if (stage == 0 || own.allocated() > worst.allocated()) worst = own;
+  }
+  worst.transient += profile.workspace_mib * kMib;
+  worst.context = profile.context_mib * kMib;
+  worst.reserved = worst.allocated() * (1 + profile.reserved_fraction);
+  worst.visible = worst.reserved + worst.context;
+  worst.capacity = cluster.device.memory_gib * kGib;
+  return worst;
+}
+
+}  // namespace
+
+RunMemory run_memory(const TrainingRun& run, const ExecutionProfile& profile,
+                     const Cluster& cluster, const StageWork& work) {
+  const RunMemory as_stated = fullest_stage(run, profile, cluster, work);
+  if (run.recompute_stated || as_stated.fits()) return as_stated;
+  // A run that does not say what it recomputes recomputes what it must.
+  TrainingRun recomputing = run;
+  recomputing.recompute = RunRecompute::Full;
+  return fullest_stage(recomputing, profile, cluster,
+                       stage_work(recomputing, profile, StageCut::ByCost));
+}
+
+}  // namespace meshplan::sim

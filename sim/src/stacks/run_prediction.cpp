@@ -1,0 +1,91 @@
+#include "sim/stacks/run_prediction.hpp"
+
+#include <cmath>
+
+#include "sim/stacks/run_terms.hpp"
+#include "stacks/run_habits.hpp"
+#include "stacks/run_memory.hpp"
+#include "stacks/run_predictor.hpp"
+
+namespace meshplan::sim {
+
+struct PreparedRun::State {
+  TrainingRun run;
+  ExecutionProfile profile;
+  Cluster cluster;
+  RunPlacements placements;
+  StageWork work;
+  RunMemory memory;
+};
+
+double RunPrediction::half_width_80() const {
+  return sim::half_width_80(relative_sigma);
+}
+
+PreparedRun::PreparedRun(TrainingRun given) : PreparedRun(given, load_data_sheet(given.cluster)) {}
+
+PreparedRun::PreparedRun(TrainingRun given, const Cluster& data_sheet)
+    : state_(std::make_unique<State>()) {
+  State& s = *state_;
+  s.run = std::move(given);
+  s.profile = profile_of(s.run);
+  take_habits(s.profile, s.run);
+  s.cluster = with_ranks(data_sheet, s.run.parallel.world_size());
+  if (s.profile.cudnn_on_blackwell && s.cluster.device.architecture == Architecture::Blackwell)
+    s.profile.flash = FlashGeneration::Three;
+  s.placements = place_groups(s.run, s.cluster);
+  // Step times of the one stack that cuts by cost are nearer with an even cut: docs/accuracy.md.
+  s.work = stage_work(s.run, s.profile, StageCut::Even);
+  const StageWork by_cost = stage_work(s.run, s.profile, StageCut::ByCost);
+  const auto memory = [&] { return run_memory(s.run, s.profile, s.cluster, by_cost); };
+  s.memory = memory();
+  // What a stack keeps whole to save communication is sharded where it does not fit: its users turn
+  // it off (NeMo-Automodel, defer_fsdp_grad_sync, reshard_after_forward).
+  for (bool* habit : {&s.run.keeps_gathered, &s.run.defers_gradients})
+    if (*habit && !s.memory.fits() && s.run.parallel.pp == 1) {
+      *habit = false;
+      s.memory = memory();
+    }
+}
+
+PreparedRun::~PreparedRun() = default;
+PreparedRun::PreparedRun(PreparedRun&&) noexcept = default;
+PreparedRun& PreparedRun::operator=(PreparedRun&&) noexcept = default;
+
+const ExecutionProfile& PreparedRun::profile() const {
+  return state_->profile;
+}
+
+const TrainingRun& PreparedRun::run() const {
+  return state_->run;
+}
+
+RunPrediction PreparedRun::predict(const Constants& constants) const {
+  const State& s = *state_;
+  RunPrediction prediction =
+      predict_step(s.run, s.profile, s.cluster, s.placements, s.work, constants);
+  prediction.memory = s.memory;
+  prediction.relative_sigma =
+      relative_sigma_of(terms_of(prediction, s.run), prediction.step_time_s);
+  return prediction;
+}
+
+RunPrediction PreparedRun::predict(const Constants& constants, const Constants& sigmas) const {
+  const State& s = *state_;
+  RunPrediction prediction = predict(constants);
+  double variance = 0;
+  for (const NamedConstant& constant : constant_members()) {
+    Constants moved = constants;
+    moved.*constant.member += sigmas.*constant.member;
+    if (moved.*constant.member == constants.*constant.member) continue;
+    const double step =
+        predict_step(s.run, s.profile, s.cluster, s.placements, s.work, moved).step_time_s;
+    variance += std::pow(std::log(step / prediction.step_time_s), 2);
+  }
+  prediction.constants_sigma = std::sqrt(variance);
+  prediction.relative_sigma =
+      relative_sigma_of(terms_of(prediction, s.run), prediction.step_time_s);
+  return prediction;
+}
+
+}  // namespace meshplan::sim

@@ -1,0 +1,401 @@
+#include "stacks/run_predictor.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/index.hpp"
+#include "prices/element_bytes.hpp"
+#include "prices/offload.hpp"
+#include "schedules/pipeline_time.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+using program::Collective;
+
+/// One layer (or embedding, or head) for one micro-batch.
+struct LayerTime {
+  PhaseTime forward;
+  PhaseTime backward;    // with what it recomputes
+  double recompute = 0;  // seconds of that on the device
+};
+
+double seconds(const PhaseTime& time) {
+  return std::max(time.gpu(), time.host);
+}
+
+PhaseTime operator+(PhaseTime a, const PhaseTime& b) {
+  a.compute += b.compute;
+  a.products += b.products;
+  a.attention += b.attention;
+  a.starts += b.starts;
+  a.exposed += b.exposed;
+  a.hidden += b.hidden;
+  a.host += b.host;
+  return a;
+}
+
+PhaseTime operator*(double n, PhaseTime a) {
+  a.compute *= n;
+  a.products *= n;
+  a.attention *= n;
+  a.starts *= n;
+  a.exposed *= n;
+  a.hidden *= n;
+  a.host *= n;
+  return a;
+}
+
+class Predictor {
+ public:
+  Predictor(const TrainingRun& run, const ExecutionProfile& profile, const Cluster& cluster,
+            const RunPlacements& placements, const StageWork& work, const Constants& constants)
+      : run_(run),
+        profile_(profile),
+        placements_(placements),
+        work_(work),
+        constants_(constants),
+        pricer_(run, profile, cluster, placements, constants),
+        host_(host_link(cluster.device)) {
+    for (const LayerWork& layer : work.works) layers_.push_back(price(layer));
+    embedding_ = price(work.embedding);
+    head_ = price(work.head);
+  }
+
+  RunPrediction run() {
+    RunPrediction prediction;
+    RunBreakdown& parts = prediction.seconds;
+    const double pipeline = run_.shards_layers() ? sharded_steps(parts) : pipeline_steps(parts);
+    const double tail = step_end(parts);
+    const double work = pipeline + tail;
+    prediction.step_time_s = with_step_effects(pricer_.cluster(), work);
+    parts.overhead = prediction.step_time_s - work;
+    return prediction;
+  }
+
+ private:
+  LayerTime price(const LayerWork& layer) const {
+    const PhaseTime recompute = pricer_.price(layer.recompute);
+    return {.forward = pricer_.price(layer.forward),
+            .backward = recompute + pricer_.price(layer.backward),
+            .recompute = recompute.compute};
+  }
+
+  LayerTime chunk_time(const ChunkWork& chunk) const {
+    LayerTime sum;
+    for (const LayerCount& layers : chunk.layers) {
+      const LayerTime& layer = layers_[at(layers.work)];
+      sum.forward = sum.forward + static_cast<double>(layers.count) * layer.forward;
+      sum.backward = sum.backward + static_cast<double>(layers.count) * layer.backward;
+      sum.recompute += layers.count * layer.recompute;
+    }
+    if (chunk.embedding) {
+      sum.forward = sum.forward + embedding_.forward;
+      sum.backward = sum.backward + embedding_.backward;
+    }
+    if (chunk.head) {
+      sum.forward = sum.forward + chunk.predictions * head_.forward;
+      sum.backward = sum.backward + chunk.predictions * head_.backward;
+    }
+    return sum;
+  }
+
+  double send_seconds() const {
+    const auto& parallel = run_.parallel;
+    double bytes = static_cast<double>(run_.local_tokens()) * run_.model.hidden_size * kHalfBytes;
+    if (parallel.sp || !profile_.replicated_activation_sends) bytes /= parallel.tp;
+    return pricer_.transfer(bytes, placements_.next_stage);
+  }
+
+  /// Bytes of activations that a micro-batch moves to the host, and back.
+  double offloaded_bytes(const LayerWork& layer) const {
+    return layer.saved_bytes * run_.offloaded_activations();
+  }
+  double offloaded_bytes(const ChunkWork& chunk) const {
+    double bytes = 0;
+    for (const LayerCount& layers : chunk.layers)
+      bytes += layers.count * offloaded_bytes(work_.works[at(layers.work)]);
+    return bytes;
+  }
+
+  /// A phase beside its copies to or from the host.
+  double with_copies(const PhaseTime& time, double bytes, RunBreakdown& parts, double times) const {
+    const double alone = seconds(time);
+    const double total = beside_transfer(alone, bytes, host_);
+    parts.offload += times * (total - alone);
+    return total;
+  }
+
+  void add_to(RunBreakdown& parts, const LayerTime& time, double times) const {
+    add_to(parts, time.forward, times);
+    add_to(parts, time.backward, times);
+    parts.forward += times * time.forward.compute;
+    parts.recompute += times * time.recompute;
+  }
+  void add_to(RunBreakdown& parts, const PhaseTime& time, double times) const {
+    parts.compute += times * time.compute;
+    parts.products += times * time.products;
+    parts.attention += times * time.attention;
+    parts.starts += times * time.starts;
+    parts.tensor += times * time.exposed;
+    parts.host += times * std::max(0.0, time.host - time.gpu());
+  }
+
+  double pipeline_steps(RunBreakdown& parts) const {
+    PipelineInput input{.schedule = run_.pipeline_schedule(),
+                        .num_microbatches = run_.num_microbatches()};
+    double slowest = 0;
+    const double receive = pricer_.gather_received();
+    for (const auto& chunks : work_.stages) {
+      auto& stage = input.stages.emplace_back();
+      RunBreakdown own;
+      double busy = 0;
+      for (const ChunkWork& chunk : chunks) {
+        LayerTime time = chunk_time(chunk);
+        if (!chunk.embedding) time.forward.exposed += receive;
+        if (!chunk.head) time.backward.exposed += receive;
+        const double copies = offloaded_bytes(chunk);
+        const double forward = with_copies(time.forward, copies, own, input.num_microbatches);
+        const double backward = with_copies(time.backward, copies, own, input.num_microbatches);
+        stage.push_back({forward, backward});
+        busy += stage.back().forward + stage.back().backward;
+        add_to(own, time, input.num_microbatches);
+      }
+      if (busy <= slowest) continue;
+      slowest = busy;
+      parts = own;
+    }
+    input.transfer_delay = send_seconds();
+    if (!run_.overlap_p2p) input.transfer_busy = input.transfer_delay / 2;
+    const double total = pipeline_seconds(input);
+    parts.pipeline = total - slowest * input.num_microbatches;
+    return total;
+  }
+
+  // ---- fully sharded parameters
+
+  double sharded_steps(RunBreakdown& parts) const {
+    const double summed = run_.whole_gradients() ? 1 : run_.num_microbatches();
+    return sharded_passes(summed, true, parts) +
+           sharded_passes(run_.num_microbatches() - summed, false, parts);
+  }
+
+  /// Gathers run one layer ahead of the compute, scatters one layer behind (Zhao et al. 2023,
+  /// PyTorch FSDP, section 3.3); what does not fit under a layer is exposed.
+  /// @param times  micro-batches, after which gradients are summed or not
+  double sharded_passes(double times, bool sums, RunBreakdown& parts) const {
+    const ChunkWork& chunk = work_.stages.front().front();
+    double total = 0;
+    double first_gather = 0;
+    const auto layer = [&](const LayerTime& time, const LayerWork& work, double count) {
+      const ShardTraffic traffic = shard_traffic(work);
+      const double backward_traffic = sums ? traffic.gather + traffic.scatter : traffic.gather;
+      const double across = sums ? traffic.across : 0;
+      const double copies = offloaded_bytes(work);
+      const double forward = with_copies(time.forward, copies, parts, times * count);
+      const double backward = with_copies(time.backward, copies, parts, times * count);
+      total += count * beside(forward, traffic.gather, times * count, parts);
+      total += count * beside(backward, together(backward_traffic, across), times * count, parts);
+      add_to(parts, time, times * count);
+      first_gather = traffic.gather;
+    };
+    layer(embedding_, work_.embedding, 1);
+    layer(head_, work_.head, chunk.predictions);
+    for (const LayerCount& layers : chunk.layers)
+      layer(layers_[at(layers.work)], work_.works[at(layers.work)], layers.count);
+    parts.data_parallel += times * first_gather;  // nothing runs before the first layer is there
+    return times * (total + first_gather);
+  }
+
+  struct ShardTraffic {
+    double gather = 0;
+    double scatter = 0;
+    double across = 0;  // sums of shards across nodes
+  };
+
+  /// Dense parameters are sharded over dp (in a node only, if the run says so: gradients are then
+  /// summed across nodes shard by shard), experts over the ranks that hold the same ones.
+  ShardTraffic shard_traffic(const LayerWork& work) const {
+    // Only of tensors with one scale: blocks of a shard have scales of their own.
+    const double parameter_bytes = gathered_bytes();
+    const double gradient_bytes = profile_.reduce_bytes;
+    ShardTraffic traffic;
+    const auto add = [&](double n, const GroupPlacement& group) {
+      if (n <= 0) return;
+      const double shard = n / group.size;
+      traffic.gather += pricer_.collective(Collective::AllGather, shard * parameter_bytes, group);
+      traffic.scatter += pricer_.collective(Collective::ReduceScatter, n * gradient_bytes, group);
+      if (!run_.switches.offload_parameters) return;
+      traffic.gather += host_.transfer_seconds(shard * parameter_bytes);
+      traffic.scatter += host_.transfer_seconds(shard * gradient_bytes);
+    };
+    add(work.dense_parameters, dense_shards());
+    add(work.expert_parameters, placements_.expert_dp);
+    if (run_.shard_in_node)
+      traffic.across = pricer_.collective(
+          Collective::AllReduce, work.dense_parameters / placements_.node_dp.size * gradient_bytes,
+          placements_.across_dp);
+    return traffic;
+  }
+
+  /// Sums across nodes have a stream, a communicator and links of their own (PyTorch,
+  /// fsdp/_runtime_utils.py, _all_reduce_stream): they move beside gathers and scatters in the
+  /// nodes, of other layers.
+  double together(double in_node, double across) const {
+    return run_.overlap_dp ? std::max(in_node, across) : in_node + across;
+  }
+
+  /// Communication beside a phase: part of it is paid, as exposed ends and as slower compute.
+  double beside(double alone, double communication, double times, RunBreakdown& parts) const {
+    const double exposed = exposed_under(communication, alone);
+    parts.data_parallel += times * exposed;
+    return alone + exposed;
+  }
+
+  // ---- end of the step
+
+  bool shards_optimizer() const { return run_.zero_stage >= 1; }
+
+  double step_end(RunBreakdown& parts) const {
+    double worst = 0;
+    RunBreakdown tail;
+    for (int s = 0; s < run_.parallel.pp; ++s) {
+      RunBreakdown own;
+      const double total = reduce_seconds(s, own) + optimizer_seconds(s, own);
+      if (total <= worst) continue;
+      worst = total;
+      tail = own;
+    }
+    parts.optimizer = tail.optimizer;
+    parts.data_parallel += tail.data_parallel;
+    parts.offload += tail.offload;
+    return worst;
+  }
+
+  /// Gradients of a stage, dense and expert ones over their own groups.
+  double reduce_seconds(int stage, RunBreakdown& parts) const {
+    if (run_.shards_layers()) return 0;
+    const double gradient_bytes = profile_.reduce_bytes;
+    const auto reduced = [&](double parameters, const GroupPlacement& group) {
+      if (group.size <= 1 || parameters <= 0) return 0.0;
+      if (!shards_optimizer())
+        return exposed_scatter(
+            pricer_.collective(Collective::AllReduce, parameters * gradient_bytes, group), stage);
+      const double scatter =
+          pricer_.collective(Collective::ReduceScatter, parameters * gradient_bytes, group);
+      const double gather = pricer_.collective(Collective::AllGather,
+                                               parameters * gathered_bytes() / group.size, group);
+      return exposed_scatter(scatter, stage) +
+             gathers_a_step() * exposed_under(gather, forward_window(stage));
+    };
+    const GroupPlacement& dense = dense_shards();
+    double total = reduced(work_.dense_parameters(stage), dense) +
+                   reduced(work_.expert_parameters(stage), placements_.expert_dp);
+    if (run_.shard_in_node)
+      total += exposed_scatter(
+          pricer_.collective(Collective::AllReduce,
+                             work_.dense_parameters(stage) / dense.size * gradient_bytes,
+                             placements_.across_dp),
+          stage);
+    if (work_.tied && run_.parallel.pp > 1 && (stage == 0 || stage == run_.parallel.pp - 1))
+      total += 2 * pricer_.transfer(work_.embedding.dense_parameters * gradient_bytes,
+                                    placements_.next_stage);
+    parts.data_parallel = total;
+    return total;
+  }
+
+  /// Of a parameter that travels from its owner: scales of blocks are found after it.
+  double gathered_bytes() const {
+    return run_.precision == RunPrecision::Fp8 && profile_.gathers_fp8 ? 1 : kHalfBytes;
+  }
+
+  const GroupPlacement& dense_shards() const {
+    return run_.shard_in_node ? placements_.node_dp : placements_.dp;
+  }
+
+  bool shards_gradients_alone() const { return run_.zero_stage == 2 && run_.parallel.pp == 1; }
+
+  /// Where gradients lie in shards they are summed after each micro-batch (Rajbhandari et al. 2020,
+  /// ZeRO, 5.2). PyTorch FSDP drops the parameters then, too, and gathers them again
+  /// (SHARD_GRAD_OP); others gather once, after the optimizer.
+  double sums_a_step() const { return shards_gradients_alone() ? run_.num_microbatches() : 1; }
+  double gathers_a_step() const { return profile_.rate_limited_gathers ? sums_a_step() : 1; }
+
+  /// In a pipeline PyTorch sums the gradients of sharded stages when the last backward of a chunk
+  /// is done (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync), beside the
+  /// chunks that are still to come.
+  double exposed_scatter(double communication, int stage) const {
+    const double window = backward_window(stage);
+    if (run_.zero_stage < 3 || !profile_.rate_limited_gathers || run_.parallel.pp == 1)
+      return sums_a_step() * exposed_under(communication, window);
+    const double last = communication / run_.parallel.vpp;
+    return last + exposed_under(communication - last, window);
+  }
+
+  double exposed_under(double communication, double window) const {
+    if (!run_.overlap_dp) return communication;
+    const bool torch = run_.zero_stage >= 2 && profile_.rate_limited_gathers;
+    const double paid = torch ? constants_.fsdp_exposed : constants_.dp_exposed;
+    return std::max(paid * communication, communication - window);
+  }
+
+  double backward_window(int stage) const {
+    double sum = 0;
+    for (const ChunkWork& chunk : work_.stages[at(stage)])
+      sum += seconds(chunk_time(chunk).backward);
+    return sum;
+  }
+  double forward_window(int stage) const {
+    double sum = 0;
+    for (const ChunkWork& chunk : work_.stages[at(stage)])
+      sum += seconds(chunk_time(chunk).forward);
+    return sum;
+  }
+
+  /// Adam: per parameter reads gradient, weight and two moments, writes the last three and, beside
+  /// an fp32 copy, the 16-bit weight; the gradient is read once more for its norm. In kernels of
+  /// their own (torch/optim/adamw.py, _multi_tensor_adamw): decay 2, first moment 3, second 2 + 3,
+  /// root 2, correction 2, epsilon 2, update 4 accesses of the state's elements, 20 instead of 7.
+  double optimizer_seconds(int stage, RunBreakdown& parts) const {
+    const double gradient = profile_.gradient_bytes;
+    const double state = profile_.optimizer_bytes;
+    const double apart = profile_.fused_optimizer ? 0 : 13 * state / 3;
+    const double update = gradient + 2 * state + kHalfBytes + apart;
+    const double norm = gradient + (run_.precision == RunPrecision::Fp16 ? 2 * gradient : 0);
+    const auto shards = [&](const GroupPlacement& group) {
+      return shards_optimizer() ? static_cast<double>(group.size) : 1.0;
+    };
+    const double n = work_.dense_parameters(stage) / shards(dense_shards()) +
+                     work_.expert_parameters(stage) / shards(placements_.expert_dp);
+    double bytes = n * norm;
+    if (run_.updates_on_host())
+      parts.offload = host_optimizer_seconds(n * gradient, n * update, n * kHalfBytes,
+                                             backward_window(stage), host_);
+    else
+      bytes += n * update;
+    const double whole = work_.dense_parameters(stage) + work_.expert_parameters(stage);
+    bytes += (run_.zero_stage >= 2 ? n : whole) * gradient;  // zeroed
+    parts.optimizer = pricer_.stream(bytes);
+    return parts.optimizer + parts.offload;
+  }
+
+  const TrainingRun& run_;
+  const ExecutionProfile& profile_;
+  const RunPlacements& placements_;
+  const StageWork& work_;
+  const Constants& constants_;
+  WorkPricer pricer_;
+  HostLink host_;
+  std::vector<LayerTime> layers_;
+  LayerTime embedding_, head_;
+};
+
+}  // namespace
+
+RunPrediction predict_step(const TrainingRun& run, const ExecutionProfile& profile,
+                           const Cluster& cluster, const RunPlacements& placements,
+                           const StageWork& work, const Constants& constants) {
+  return Predictor(run, profile, cluster, placements, work, constants).run();
+}
+
+}  // namespace meshplan::sim

@@ -1,0 +1,17 @@
+// The step time of a run whose work and placement are known: phases priced, composed by the
+// schedule.
+#pragma once
+
+#include "sim/stacks/execution_profile.hpp"
+#include "sim/stacks/run_prediction.hpp"
+#include "stacks/stage_work.hpp"
+#include "stacks/work_prices.hpp"
+
+namespace meshplan::sim {
+
+/// Step time and where it goes; neither memory nor interval.
+RunPrediction predict_step(const TrainingRun& run, const ExecutionProfile& profile,
+                           const Cluster& cluster, const RunPlacements& placements,
+                           const StageWork& work, const Constants& constants);
+
+}  // namespace meshplan::sim

@@ -1,0 +1,171 @@
+#include "sim/stacks/software.hpp"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <utility>
+
+#include "core/enum_names.hpp"
+#include "program/plan_names.hpp"
+#include "sim/prices/pricing.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+using program::Plan;
+using program::Violation;
+
+template <class T>
+bool has(const std::vector<T>& values, T value) {
+  return std::ranges::find(values, value) != values.end();
+}
+
+/// "1f1b or interleaved"; "nothing" of none.
+template <class T, class Name>
+std::string any_of(const std::vector<T>& values, Name name) {
+  std::string text;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    text += fmt::format("{}{}",
+                        i == 0                   ? ""
+                        : i + 1 == values.size() ? " or "
+                                                 : ", ",
+                        name(values[i]));
+  return text.empty() ? "nothing" : text;
+}
+
+class Checker {
+ public:
+  Checker(const Plan& plan, const ExecutionProfile& software) : plan_(plan), software_(software) {}
+
+  std::vector<Violation> run() {
+    const SoftwareFeatures& can = software_.can;
+    const program::ParallelConfig& p = plan_.parallel;
+    divides("tp", p.tp, can.tensor_parallel, "tensor parallelism");
+    divides("pp", p.pp, !can.schedules.empty(), "pipeline");
+    divides("cp", p.cp, !can.context_methods.empty(), "context parallelism");
+    divides("ep", p.ep, can.expert_parallel, "expert parallelism");
+    if (p.pp > 1 && !can.schedules.empty() && !has(can.schedules, plan_.schedule))
+      fail("schedule", "schedule '{}': {} runs {}", meshplan::name_of(plan_.schedule),
+           software_.name,
+           any_of(can.schedules, [](auto kind) { return meshplan::name_of(kind); }));
+    if (p.cp > 1 && !can.context_methods.empty() &&
+        !has(can.context_methods, plan_.context_parallel))
+      fail("context_parallel", "context_parallel '{}': {} exchanges keys and values by {}",
+           meshplan::name_of(plan_.context_parallel), software_.name,
+           any_of(can.context_methods, [](auto method) { return meshplan::name_of(method); }));
+    if (!has(can.zero_stages, plan_.zero_stage))
+      fail("zero", "zero stage {}: {} has {}", plan_.zero_stage, software_.name,
+           any_of(can.zero_stages, [](int stage) { return std::to_string(stage); }));
+    if (plan_.zero_stage >= 2 && p.pp > 1 && !can.shards_in_pipelines)
+      fail("zero",
+           "zero stage {} with pp({}): {} divides gradients and weights without a pipeline only",
+           plan_.zero_stage, p.pp, software_.name);
+    not_told();
+    return std::move(violations_);
+  }
+
+ private:
+  template <class... Args>
+  void fail(const char* rule, fmt::format_string<Args...> message, Args&&... args) {
+    violations_.push_back(
+        {fmt::format("software.{}", rule), fmt::format(message, std::forward<Args>(args)...)});
+  }
+  void divides(const char* degree, int value, bool can, const char* name) {
+    if (value > 1 && !can)
+      fail(degree, "{}({}): {} has no {}; nearest {}: 1", degree, value, software_.name, name,
+           degree);
+  }
+
+  /// What the stack may do, and this version cannot tell the time of.
+  void not_told() {
+    const auto untold = [&](bool asked, const char* rule, const char* what) {
+      if (asked) fail(rule, "{}: predicted for {} only", what, kOwnSoftware);
+    };
+    untold(!plan_.layers_per_stage.empty(), "layers_per_stage", "uneven stages (layers_per_stage)");
+    untold(!plan_.recompute.layers_per_stage.empty(), "recompute", "recompute stage by stage");
+    untold(plan_.zero_shard_group > 0, "zero_shard_group", "a copy for each zero_shard_group");
+    untold(plan_.compression.kind != program::CompressionKind::None, "compression",
+           "compressed gradients");
+    untold(!plan_.frozen.empty(), "frozen", "frozen parameters");
+    untold(plan_.workload.documents.packed, "documents", "packed documents");
+    untold(plan_.workload.precision == DType::F32, "precision", "training in fp32");
+    untold(plan_.workload.optimizer.kind == program::OptimizerKind::Sgd, "optimizer", "SGD");
+  }
+
+  const Plan& plan_;
+  const ExecutionProfile& software_;
+  std::vector<Violation> violations_;
+};
+
+RunPrecision run_precision(const program::Workload& workload) {
+  if (workload.fp8 != program::Float8Recipe::None) return RunPrecision::Fp8;
+  return workload.precision == DType::F16 ? RunPrecision::Fp16 : RunPrecision::Bf16;
+}
+
+RunRecompute recompute_of(const program::Recompute& recompute, const ExecutionProfile& software) {
+  switch (recompute.kind) {
+    case program::RecomputeKind::None:
+      return RunRecompute::None;
+    case program::RecomputeKind::Full:
+      return RunRecompute::Full;
+    case program::RecomputeKind::Selective:
+      return software.can.recomputes_operations ? RunRecompute::PerOp : RunRecompute::CoreAttention;
+  }
+  throw InvariantError("unknown recompute");
+}
+
+}  // namespace
+
+std::vector<Violation> software_violations(const Plan& plan, const ExecutionProfile& software) {
+  if (software.name == kOwnSoftware) return {};
+  return Checker(plan, software).run();
+}
+
+int default_zero_stage(const ExecutionProfile& software) {
+  return software.shards_fully ? 3 : software.distributed_optimizer ? 1 : 0;
+}
+
+TrainingRun run_of(const Plan& plan, std::string cluster, std::string_view software) {
+  const ExecutionProfile& profile = load_execution_profile(software);
+  TrainingRun run;
+  run.model = plan.model;
+  run.parallel = plan.parallel;
+  run.schedule = plan.schedule;
+  run.seq_len = plan.workload.seq_len;
+  run.global_batch_size = plan.workload.global_batch_size;
+  run.micro_batch_size = plan.micro_batch_size;
+  run.precision = run_precision(plan.workload);
+  run.recompute = recompute_of(plan.recompute, profile);
+  run.recompute_layers = plan.recompute.num_layers;
+  run.zero_stage = plan.zero_stage;
+  run.overlap_dp = run.overlap_p2p = profile.can.overlaps;
+  run.overlap_tp = profile.can.overlaps && profile.tp_overlap != TpOverlap::None;
+  run.switches.cp_ring = plan.context_parallel == program::ContextMethod::Ring &&
+                         profile.context != ContextExchange::Ring;
+  run.switches.cp_all_to_all = plan.context_parallel == program::ContextMethod::Ulysses;
+  run.switches.embedding_and_head_as_layers = plan.count_ends_as_layers;
+  run.switches.offload_optimizer = plan.offload_optimizer;
+  run.cluster = std::move(cluster);
+  run.profile = software;
+  return run;
+}
+
+StepPrediction step_of(const RunPrediction& run, const Plan& plan, const Cluster& cluster) {
+  const RunBreakdown& s = run.seconds;
+  StepPrediction step{.step_time_s = run.step_time_s,
+                      .peak_memory_bytes = run.memory.allocated() + run.memory.context,
+                      .largest_stage = run.memory.stage,
+                      .capacity_bytes = run.memory.capacity,
+                      .mfu = model_flops_utilization(plan, cluster, run.step_time_s)};
+  step.seconds[Category::Forward] = s.forward;
+  step.seconds[Category::Backward] = s.compute - s.forward - s.recompute;
+  step.seconds[Category::Recompute] = s.recompute;
+  step.seconds[plan.parallel.sp ? Category::Sp : Category::Tp] = s.tensor;
+  step.seconds[Category::Bubble] = s.pipeline;
+  step.seconds[Category::Dp] = s.data_parallel;
+  step.seconds[Category::Optimizer] = s.optimizer + s.offload;
+  step.seconds[Category::Host] = s.host;
+  step.seconds[Category::Other] = run.step_time_s - step.seconds.total();
+  return step;
+}
+
+}  // namespace meshplan::sim

@@ -1,0 +1,118 @@
+#include "stacks/stage_work.hpp"
+
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "core/index.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+/// Is layer `index` of a chunk recomputed?
+bool is_recomputed(const TrainingRun& run, int index) {
+  if (run.recompute == RunRecompute::None) return false;
+  if (run.recompute == RunRecompute::EverySecondLayer) return index % 2 == 0;
+  return !run.recompute_layers || index < *run.recompute_layers;
+}
+
+}  // namespace
+
+double StageWork::dense_parameters(int stage) const {
+  double sum = 0;
+  for (const ChunkWork& chunk : stages[at(stage)]) {
+    for (const LayerCount& layers : chunk.layers)
+      sum += layers.count * works[at(layers.work)].dense_parameters;
+    if (chunk.embedding) sum += embedding.dense_parameters;
+    if (chunk.head && !(tied && stages.size() == 1)) sum += head.dense_parameters;
+  }
+  return sum;
+}
+
+double StageWork::expert_parameters(int stage) const {
+  double sum = 0;
+  for (const ChunkWork& chunk : stages[at(stage)])
+    for (const LayerCount& layers : chunk.layers)
+      sum += layers.count * works[at(layers.work)].expert_parameters;
+  return sum;
+}
+
+std::vector<int> layers_per_position(const TrainingRun& run) {
+  const int positions = run.parallel.pp * run.parallel.vpp;
+  const int extra = run.switches.embedding_and_head_as_layers ? 2 : 0;
+  const int total = run.model.num_layers + extra;
+  std::vector<int> layers(at(positions), total / positions);
+  for (int i = 0; i < total % positions; ++i) ++layers[at(i)];
+  if (extra > 0) {
+    --layers.front();
+    --layers.back();
+  }
+  for (const int count : layers)
+    if (count < 0)
+      throw ConfigError(fmt::format("{} layers do not fill pp ({}) * vpp ({}) chunks; nearest: {}",
+                                    run.model.num_layers, run.parallel.pp, run.parallel.vpp,
+                                    positions));
+  return layers;
+}
+
+std::vector<int> balanced_layers(int num_layers, double head_cost, int stages) {
+  std::vector<int> layers(at(stages), 0);
+  const double total = num_layers + head_cost;
+  int stage = 0;
+  for (int layer = 0; layer < num_layers; ++layer) {
+    ++layers[at(stage)];
+    if (layer + 1 > total * (stage + 1) / stages && stage + 1 < stages) ++stage;
+  }
+  return layers;
+}
+
+namespace {
+
+std::vector<int> layers_of_positions(const TrainingRun& run, const ExecutionProfile& profile,
+                                     const StageWork& work, StageCut cut) {
+  if (cut == StageCut::Even || !profile.balances_stages || run.parallel.vpp > 1)
+    return layers_per_position(run);
+  const LayerWork& layer = work.works.front();
+  const double head = static_cast<double>(run.model.vocab_size) * run.model.hidden_size;
+  const double cost = (layer.dense_parameters + layer.expert_parameters) * run.parallel.tp;
+  return balanced_layers(run.model.num_layers, head / cost, run.parallel.pp);
+}
+
+}  // namespace
+
+StageWork stage_work(const TrainingRun& run, const ExecutionProfile& profile, StageCut cut) {
+  const models::ModelGraph graph = models::build_graph(run.model);
+  StageWork work;
+  work.tied = graph.tied_embeddings;
+  work.embedding = layer_work(graph.embedding, run, profile, false);
+  work.head = layer_work(graph.head, run, profile, false);
+  for (const models::LayerGraph& kind : graph.kinds)
+    for (const bool recomputed : {false, true})
+      work.works.push_back(layer_work(kind, run, profile, recomputed));
+
+  const int first_module = static_cast<int>(work.works.size());
+  for (const models::LayerGraph& module : graph.mtp)
+    work.works.push_back(layer_work(module, run, profile, run.recompute != RunRecompute::None));
+
+  const auto layers = layers_of_positions(run, profile, work, cut);
+  const int pp = run.parallel.pp, vpp = run.parallel.vpp;
+  work.stages.assign(at(pp), std::vector<ChunkWork>(at(vpp)));
+  int layer = 0;
+  for (int position = 0; position < pp * vpp; ++position) {
+    ChunkWork& chunk = work.stages[at(position % pp)][at(position / pp)];
+    chunk.embedding = position == 0;
+    chunk.head = position == pp * vpp - 1;
+    std::vector<int> counts(work.works.size(), 0);
+    for (int i = 0; i < layers[at(position)]; ++i, ++layer)
+      ++counts[at(2 * graph.layer_kind[at(layer)] + (is_recomputed(run, i) ? 1 : 0))];
+    for (std::size_t w = 0; w < counts.size(); ++w)
+      if (counts[w] > 0) chunk.layers.push_back({static_cast<int>(w), counts[w]});
+    if (!chunk.head) continue;
+    // The modules follow the last layer; the head and the embedding are shared (DeepSeek-V3, 2.2).
+    for (std::size_t i = 0; i < graph.mtp.size(); ++i)
+      chunk.layers.push_back({first_module + static_cast<int>(i), 1});
+    chunk.predictions += static_cast<int>(graph.mtp.size());
+  }
+  return work;
+}
+
+}  // namespace meshplan::sim

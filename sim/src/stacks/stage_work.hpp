@@ -1,0 +1,50 @@
+// What each stage and chunk of a pipeline holds.
+#pragma once
+
+#include <vector>
+
+#include "stacks/layer_work.hpp"
+
+namespace meshplan::sim {
+
+struct LayerCount {
+  int work = 0;  // index into StageWork::works
+  int count = 0;
+};
+
+/// One chunk of one stage: layers, and the embedding or head if it holds them.
+struct ChunkWork {
+  std::vector<LayerCount> layers;
+  bool embedding = false;
+  bool head = false;
+  int predictions = 1;  // logits and losses of the head: one more per multi-token prediction module
+};
+
+struct StageWork {
+  std::vector<LayerWork> works;  // of the distinct layers
+  LayerWork embedding;
+  LayerWork head;
+  bool tied = false;
+  std::vector<std::vector<ChunkWork>> stages;  // [stage][chunk]
+
+  double dense_parameters(int stage) const;
+  double expert_parameters(int stage) const;
+};
+
+/// Layers of the pp * vpp positions along the model: as even as possible, the larger ones first;
+/// embedding and head count as layers where the run says so.
+std::vector<int> layers_per_position(const TrainingRun& run);
+
+/// Layers of `stages` stages that end where the costs up to there exceed their share of all, the
+/// head's last: every layer costs 1, the head `head_cost`. A stage may hold none.
+std::vector<int> balanced_layers(int num_layers, double head_cost, int stages);
+
+/// How layers are dealt to stages.
+enum class StageCut {
+  Even,    // layers_per_position
+  ByCost,  // balanced_layers where the stack does so, else evenly
+};
+
+StageWork stage_work(const TrainingRun& run, const ExecutionProfile& profile, StageCut cut);
+
+}  // namespace meshplan::sim

@@ -1,0 +1,251 @@
+#include "stacks/work_prices.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "prices/collective_rates.hpp"
+#include "prices/device_speeds.hpp"
+#include "prices/element_bytes.hpp"
+#include "sim/prices/pricing.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+// Tokens of the busiest expert rank over the mean under an auxiliary balance loss. Assumed.
+constexpr double kRoutingImbalance = 0.03;
+// Host time of a collective call in launches: its kernel, and the events that order two streams.
+constexpr double kCollectiveLaunches = 2;
+constexpr double kTera = 1e12;
+
+double peak_of(const Cluster& cluster, RunPrecision precision) {
+  const auto& peaks = cluster.device.peak_tflop_per_s;
+  const auto find = [&](const char* key) {
+    const auto found = peaks.find(key);
+    return found == peaks.end() ? 0.0 : found->second * kTera;
+  };
+  const double half = find("bf16") > 0 ? find("bf16") : find("fp32");
+  const bool fp8 = precision != RunPrecision::Bf16 && precision != RunPrecision::Fp16;
+  return fp8 && find("fp8") > 0 ? find("fp8") : half;
+}
+
+/// Devices of a node that share a network card all use it at the same time in a symmetric job, so
+/// each has its share.
+Cluster with_shared_links(Cluster cluster) {
+  for (FabricLevel& level : cluster.fabric) {
+    level.link_gb_per_s /= level.ranks_per_link;
+    level.ranks_per_link = 1;
+  }
+  return cluster;
+}
+
+}  // namespace
+
+RunPlacements place_groups(const TrainingRun& run, const Cluster& cluster) {
+  using program::Group;
+  const program::Mesh mesh(run.parallel);
+  RunPlacements placements;
+  const auto of = [&](Group group) { return place(cluster, mesh, group, 0); };
+  placements.tp = of(Group::Tp);
+  placements.cp = of(Group::Cp);
+  placements.ep = of(Group::Ep);
+  placements.etp = of(Group::Etp);
+  placements.dp = of(Group::DpCp);
+  placements.expert_dp = of(Group::ExpertDp);
+  std::vector<int> in_node, one_a_node;
+  for (const int rank : mesh.group(Group::DpCp, 0)) {
+    if (rank < cluster.devices_per_node) in_node.push_back(rank);
+    if (rank % cluster.devices_per_node == 0) one_a_node.push_back(rank);
+  }
+  placements.node_dp = place(cluster, in_node);
+  placements.across_dp = place(cluster, one_a_node);
+  const auto neighbour = [&](Group group) {
+    const auto ranks = mesh.group(group, 0);
+    return ranks.size() < 2 ? GroupPlacement{} : place(cluster, {ranks[0], ranks[1]});
+  };
+  placements.next_stage = neighbour(Group::Pp);
+  placements.next_in_ring = neighbour(Group::Cp);
+  return placements;
+}
+
+WorkPricer::WorkPricer(const TrainingRun& run, const ExecutionProfile& profile, const Cluster& base,
+                       const RunPlacements& placements, const Constants& constants)
+    : run_(run),
+      profile_(profile),
+      placements_(placements),
+      constants_(constants),
+      cluster_(with_shared_links(with_fitted_speeds(base, constants, profile.flash))) {
+  std::erase_if(cluster_.communication.offers,
+                [&](FabricOffer offer) { return first_nccl_minor(offer) > profile.nccl_minor; });
+  const Device& device = cluster_.device;
+  peak_ = peak_of(cluster_, RunPrecision::Bf16);
+  peak_low_ = peak_of(cluster_, run.precision);
+  low_fraction_ = peak_low_ > peak_ ? device.efficiency.fp8 : 1;
+  const RunSwitches& switches = run.switches;
+  if (!switches.token_drop && !switches.balanced_routing) imbalance_ = kRoutingImbalance;
+  launch_ = device.launch_us / kMicroseconds;
+  host_factor_ = run.switches.cuda_graphs == CudaGraphs::Full ? 0 : profile.issue_fraction;
+  tp_overlap_ =
+      (run.overlap_tp && profile.tp_overlap == TpOverlap::UserBuffers) || run.switches.async_tp;
+}
+
+double WorkPricer::product(const WorkItem& item) const {
+  const double peak = item.low_precision ? peak_low_ * low_fraction_ : peak_;
+  const double element = item.low_precision && peak_low_ > peak_ ? 1 : 2;
+  const double bytes =
+      item.count * (element * (item.m * item.k + item.k * item.n) + 2 * item.m * item.n);
+  const double seconds =
+      product_seconds({item.count, item.m, item.n, item.k}, peak, bytes, cluster_);
+  const double scale = item.routed ? 1 + imbalance_ : 1;
+  // What the epilogue adds to memory waits for the last product of a tile.
+  return scale * seconds + (item.bytes > 0 ? stream(item.bytes) : 0);
+}
+
+/// Over n places, k experts of a token lie in n (1 - (1 - 1/n)^k) different ones on average. A
+/// stack's balanced routing may take neighbours instead, from multiples of k on: of e experts a
+/// place, they lie in one if k divides e, in k / e if e divides k, else in 1 + (k - 1) / e.
+double WorkPricer::places_of_token(double places, double k) const {
+  if (!run_.switches.balanced_routing || !profile_.balances_over_neighbours || !run_.model.moe)
+    return places * (1 - std::pow(1 - 1 / places, k));
+  const double experts = std::max(1.0, run_.model.moe->num_experts / places);
+  if (std::fmod(experts, k) == 0) return 1;
+  return std::min(places, std::fmod(k, experts) == 0 ? k / experts : 1 + (k - 1) / experts);
+}
+
+/// One copy of a token to every rank, and across the network to every node, that holds one of its
+/// k experts.
+double WorkPricer::dispatch(const WorkItem& item) const {
+  const GroupPlacement& group = placements_.ep;
+  if (group.size <= 1) return 0;
+  double slowest = 0;
+  for (int level = 0; level <= *group.level; ++level) {
+    const double places =
+        level == 0 ? group.size : group.domains[static_cast<std::size_t>(level - 1)];
+    const double leaving = item.bytes * places_of_token(places, item.count) * (places - 1) / places;
+    const double rate =
+        link_capacity_bytes_per_s(cluster_, level) * all_to_all_fraction(cluster_, level);
+    slowest = std::max(slowest, leaving / rate);
+  }
+  return slowest * (1 + imbalance_);
+}
+
+double WorkPricer::flash(const WorkItem& item) const {
+  return attention_seconds(
+      {item.pairs, item.head_sizes, item.blocks, item.backward, item.exponentials}, peak_,
+      cluster_);
+}
+
+const GroupPlacement& WorkPricer::placement_of(program::Group group) const {
+  switch (group) {
+    case program::Group::Tp:
+      return placements_.tp;
+    case program::Group::Cp:
+      return placements_.cp;
+    case program::Group::Ep:
+      return placements_.ep;
+    case program::Group::Etp:
+      return placements_.etp;
+    case program::Group::ExpertDp:
+      return placements_.expert_dp;
+    default:
+      return placements_.dp;
+  }
+}
+
+double WorkPricer::stream(double bytes) const {
+  return bytes <= 0 ? 0 : stream_seconds(bytes, cluster_);
+}
+
+double WorkPricer::collective(program::Collective kind, double bytes,
+                              const GroupPlacement& placement) const {
+  if (placement.size <= 1 || bytes <= 0) return 0;
+  return price_collective(kind, static_cast<std::int64_t>(bytes), placement, cluster_).seconds;
+}
+
+double WorkPricer::transfer(double bytes, const GroupPlacement& placement) const {
+  if (placement.size <= 1) return 0;
+  return price_transfer(static_cast<std::int64_t>(bytes), placement, cluster_).seconds;
+}
+
+double WorkPricer::gather_received() const {
+  const auto& parallel = run_.parallel;
+  if (parallel.sp || profile_.replicated_activation_sends) return 0;
+  const double elements = static_cast<double>(run_.local_tokens()) * run_.model.hidden_size;
+  return collective(program::Collective::AllGather, elements * kHalfBytes / parallel.tp,
+                    placements_.tp);
+}
+
+PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
+  PhaseTime time;
+  const bool gradients = profile_.tp_overlap == TpOverlap::Gradients;
+  double overlappable = 0, last_flash = 0, beside_gradients = 0;
+  const bool graphs_router = run_.switches.cuda_graphs == CudaGraphs::Partial;
+  for (const WorkItem& item : items) {
+    const double issued = graphs_router && item.static_router ? 0 : item.kernels;
+    switch (item.kind) {
+      case WorkKind::Product: {
+        const double seconds = product(item) + launch_;
+        time.compute += seconds;
+        time.products += seconds;
+        time.host += issued * constants_.host_issue_us / kMicroseconds;
+        break;
+      }
+      case WorkKind::Flash:
+        last_flash = flash(item) + launch_;
+        time.compute += last_flash;
+        time.attention += last_flash;
+        time.host += issued * constants_.host_issue_us / kMicroseconds;
+        break;
+      case WorkKind::Stream:
+        time.compute += stream(item.bytes) * (item.routed ? 1 + imbalance_ : 1);
+        if (item.bytes > 0) {
+          time.compute += launch_ * item.kernels;
+          time.starts += launch_ * item.kernels;
+        }
+        time.host += issued * constants_.host_issue_us / kMicroseconds;
+        break;
+      case WorkKind::Collective: {
+        const double seconds = collective(item.collective, item.bytes, placement_of(item.group)) *
+                               (item.routed ? 1 + imbalance_ : 1);
+        if (gradients && item.beside_gradient)
+          beside_gradients += seconds;
+        else if (tp_overlap_ && item.beside_product)
+          overlappable += seconds;
+        else if (item.group == program::Group::Ep && run_.switches.moe_a2a_overlap)
+          overlappable += seconds;
+        else
+          time.exposed += seconds;
+        time.host += kCollectiveLaunches * constants_.host_issue_us / kMicroseconds;
+        break;
+      }
+      case WorkKind::Dispatch:
+        (run_.switches.moe_a2a_overlap ? overlappable : time.exposed) += dispatch(item);
+        time.host += kCollectiveLaunches * constants_.host_issue_us / kMicroseconds;
+        break;
+      case WorkKind::Ring: {
+        const double step = transfer(item.bytes, placements_.next_in_ring);
+        const double hiding = last_flash / (item.count + 1);
+        const double messages = item.at_once ? 1 : item.count;
+        const double message = item.count / messages * step;
+        time.exposed += messages * std::max(0.0, message - hiding);
+        time.hidden += messages * std::min(message, hiding);
+        time.host +=
+            2 * item.count * kCollectiveLaunches * constants_.host_issue_us / kMicroseconds;
+        break;
+      }
+    }
+  }
+  const double exposed =
+      std::max(constants_.tp_exposed * overlappable, overlappable - time.products);
+  time.exposed += exposed;
+  time.hidden += overlappable - exposed;
+  const double slowed = std::max(cluster_.communication.device_share * beside_gradients,
+                                 beside_gradients - time.products);
+  time.exposed += slowed;
+  time.hidden += beside_gradients - slowed;
+  time.host *= host_factor_;
+  return time;
+}
+
+}  // namespace meshplan::sim

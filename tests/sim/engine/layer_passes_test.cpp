@@ -1,0 +1,99 @@
+// Layers that the engine plays as one operation each, beside all of their operations.
+#include <catch2/catch.hpp>
+#include <fmt/ranges.h>
+
+#include "program/lower.hpp"
+#include "sim/engine/engine.hpp"
+#include "sim/engine/simulated_step.hpp"
+#include "sim/plans.hpp"
+#include "sim/random_plans.hpp"
+#include "sim/stacks/cluster_preset.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+using program::ScheduleKind;
+
+std::size_t operations_of(const std::vector<program::Program>& programs) {
+  std::size_t all = 0;
+  for (const program::Program& program : programs) all += program.instances.size();
+  return all;
+}
+
+void check_equal(const SimulationResult& merged, const SimulationResult& all) {
+  CHECK(merged.step_time_s == Approx(all.step_time_s).epsilon(1e-11));
+  REQUIRE(merged.breakdown.size() == all.breakdown.size());
+  for (std::size_t r = 0; r < all.breakdown.size(); ++r) {
+    INFO("rank " << all.breakdown[r].rank);
+    for (const Category category : all_categories()) {
+      INFO(name_of(category));
+      CHECK(merged.breakdown[r].seconds[category] ==
+            Approx(all.breakdown[r].seconds[category]).margin(1e-9 * all.step_time_s));
+    }
+  }
+}
+
+program::Plan plan_of(ScheduleKind schedule, program::ParallelConfig mesh) {
+  constexpr int kMicrobatches = 64;
+  program::Plan plan = tiny_plan(mesh, kMicrobatches);
+  plan.model.num_layers = 16;
+  plan.workload.precision = DType::BF16;
+  plan.workload.seq_len = 4096;  // the host, which issues all operations, keeps ahead
+  plan.model.hidden_size = 2048;
+  plan.model.ffn_size = 8192;
+  plan.schedule = schedule;
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("Layers that run as one operation take as long as their operations, on every schedule",
+          "[sim][layer_passes]") {
+  struct Case {
+    ScheduleKind schedule;
+    program::ParallelConfig mesh;
+    int zero = 0;
+  };
+  int num_merged = 0;
+  for (const Case& one : {Case{ScheduleKind::OneFOneB, {.pp = 4, .dp = 2}},
+                          Case{ScheduleKind::OneFOneB, {.tp = 2, .pp = 4, .dp = 2}, 1},
+                          Case{ScheduleKind::OneFOneB, {.tp = 2, .pp = 4, .sp = true}},
+                          Case{ScheduleKind::OneFOneB, {.tp = 4, .pp = 8, .dp = 2, .sp = true}, 1},
+                          Case{ScheduleKind::ZbH1, {.tp = 2, .pp = 4, .dp = 2, .sp = true}, 1},
+                          Case{ScheduleKind::Interleaved, {.pp = 4, .vpp = 2, .dp = 2}, 1},
+                          Case{ScheduleKind::Interleaved, {.tp = 2, .pp = 4, .vpp = 2, .sp = true}},
+                          Case{ScheduleKind::ZbV, {.tp = 2, .pp = 4, .vpp = 2, .sp = true}},
+                          Case{ScheduleKind::ZbV, {.pp = 4, .vpp = 2, .dp = 4}, 1}}) {
+    program::Plan plan = plan_of(one.schedule, one.mesh);
+    plan.zero_stage = one.zero;
+    const Cluster cluster = with_ranks(load_cluster_preset("dgx-h100"), plan.parallel.world_size());
+    INFO(to_string(plan.parallel) << " schedule " << static_cast<int>(plan.schedule));
+    const auto programs = program::lower_all(plan);
+    const std::optional<PlayedPlan> merged = play_merged(plan, cluster);
+    if (!merged) continue;
+    ++num_merged;
+    CHECK(operations_of(merged->programs) < operations_of(programs));
+    check_equal(merged->result, simulate(programs, cluster, {.record_spans = false}));
+  }
+  CHECK(num_merged >= 6);
+}
+
+TEST_CASE("Of any plan the layers that run as one operation take as long as their operations",
+          "[sim][layer_passes]") {
+  constexpr std::uint64_t kSeed = 20261124;
+  testing::Random random(kSeed);
+  int shorter = 0;
+  for (int i = 0; i < 150; ++i) {
+    RandomPlan one = random_plan(random);
+    const std::optional<PlayedPlan> merged = play_merged(one.plan, one.cluster);
+    if (!merged) continue;
+    INFO(to_string(one.plan.parallel) << " on " << one.cluster.name << ": "
+                                      << fmt::format("{}", fmt::join(one.techniques, ", ")));
+    const auto programs = program::lower_all(one.plan);
+    if (operations_of(merged->programs) < operations_of(programs)) ++shorter;
+    check_equal(merged->result, simulate(programs, one.cluster, {.record_spans = false}));
+  }
+  CHECK(shorter >= 20);
+}
+
+}  // namespace meshplan::sim

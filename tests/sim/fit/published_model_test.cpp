@@ -1,0 +1,78 @@
+// What the free text of a published row says about its architecture.
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "sim/fit/published_table.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+PublishedRow row_with(const std::string& notes, const std::string& head_dim = "128",
+                      const std::string& switches = "", const std::string& recompute = "none") {
+  const std::string header =
+      "id,family,suite,source,cluster,software,model,layers,hidden,ffn_hidden,heads,kv_heads,"
+      "head_dim,vocab,activation,experts,topk,moe_ffn_hidden,shared_expert_ffn,arch_notes,seq_len,"
+      "num_gpus,tp,pp,vpp,cp,ep,etp,dp,zero_stage,sequence_parallel,micro_batch_size,"
+      "global_batch_size,precision,recompute,attention,overlap,switches,step_time_s,"
+      "step_time_basis,peak_mem_gib,peak_mem_kind,notes\n";
+  return parse_published_table(
+             header +
+                 fmt::format(",,,,dgx-h100,megatron-core,,12,2048,8192,16,16,{},32000,swiglu,8,"
+                             "2,1024,,{},4096,8,1,1,1,1,1,,8,1,no,1,8,bf16,{},flash,dp,{},,,,,\n",
+                             head_dim, notes, recompute, switches),
+             "made.csv")
+      .front();
+}
+
+}  // namespace
+
+TEST_CASE("Windows are read from the clause that names them", "[sim][validation]") {
+  using enum models::LayerAttention;
+  const auto model = [](const std::string& notes) { return row_with(notes).run.model; };
+  CHECK(model("sliding window 4096 every 2nd layer").window == 4096);
+  CHECK(model("sliding window 4096 every 2nd layer").layer_pattern == std::vector{Sliding, Full});
+  CHECK(model("every 2nd layer a 128-token window").window == 128);
+  CHECK(model("windows of 1024 alternating").layer_pattern == std::vector{Sliding, Full});
+  CHECK(model("window=512 5:1").layer_pattern ==
+        std::vector{Sliding, Sliding, Sliding, Sliding, Sliding, Full});
+  CHECK(model("window 8192; every 4th layer full").layer_pattern ==
+        std::vector{Sliding, Sliding, Sliding, Full});
+  CHECK(model("sliding window 4096").layer_pattern == std::vector{Sliding});
+  CHECK(model("first 3 layers dense").window == 0);
+}
+
+TEST_CASE("Latent heads are DeepSeek's where a row does not say otherwise", "[sim][validation]") {
+  const std::string notes = "MLA q_lora1536 kv_lora512; first 3 layers dense";
+  for (const char* head_dim : {"192", "128", ""}) {
+    const auto model = row_with(notes, head_dim).run.model;
+    CAPTURE(head_dim);
+    REQUIRE(model.mla);
+    CHECK(model.mla->q_lora_rank == 1536);
+    CHECK(model.mla->qk_nope_head_size == 128);
+    CHECK(model.mla->qk_rope_head_size == 64);
+    CHECK(model.mla->v_head_size == 128);
+    CHECK(model.moe->dense_layers.size() == 3);
+  }
+  CHECK(row_with("MLA kv_lora256 nope64 rope32 v_head96").run.model.mla->v_head_size == 96);
+}
+
+TEST_CASE("Experts may be in some layers only", "[sim][validation]") {
+  const auto dense = [](const std::string& notes) {
+    return row_with(notes).run.model.moe->dense_layers;
+  };
+  CHECK(dense("first layer dense") == std::vector{0});
+  CHECK(dense("MoE every 2nd layer") == std::vector{0, 2, 4, 6, 8, 10});
+  CHECK(dense("").empty());
+}
+
+TEST_CASE("An unknown switch is named with the nearest known one", "[sim][validation]") {
+  CHECK_THAT(row_with("", "128", "cp_rings").error, Catch::Contains("cp_ring"));
+  CHECK(row_with("", "128", "cp_ring;mtp").error.empty());
+}
+
+TEST_CASE("What else is recomputed selectively is left open", "[sim][validation]") {
+  CHECK_FALSE(row_with("", "128", "", "selective:moe_act").run.recompute_stated);
+  CHECK(row_with("", "128", "", "selective:core_attn").run.recompute_stated);
+}
+
+}  // namespace meshplan::sim

@@ -1,0 +1,172 @@
+// The work of a sharded layer, counted by hand.
+#include "stacks/layer_work.hpp"
+
+#include <catch2/catch.hpp>
+#include <numeric>
+
+#include "models/counts.hpp"
+#include "sim/run_cases.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+using program::Collective;
+
+LayerWork work_of(const TrainingRun& run, bool recomputed = false) {
+  const models::ModelGraph graph = models::build_graph(run.model);
+  return layer_work(graph.kinds.front(), run, load_execution_profile(run.profile), recomputed);
+}
+
+double product_flops(const std::vector<WorkItem>& items) {
+  return std::accumulate(items.begin(), items.end(), 0.0, [](double sum, const WorkItem& item) {
+    return item.kind == WorkKind::Product ? sum + 2 * item.count * item.m * item.n * item.k : sum;
+  });
+}
+
+double stream_bytes(const std::vector<WorkItem>& items) {
+  double bytes = 0;
+  for (const WorkItem& item : items)
+    if (item.kind == WorkKind::Stream) bytes += item.bytes;
+  return bytes;
+}
+
+double kernels(const std::vector<WorkItem>& items) {
+  return std::accumulate(items.begin(), items.end(), 0.0,
+                         [](double sum, const WorkItem& item) { return sum + item.kernels; });
+}
+
+double collective_bytes(const std::vector<WorkItem>& items, Collective kind) {
+  double bytes = 0;
+  for (const WorkItem& item : items)
+    if (item.kind == WorkKind::Collective && item.collective == kind) bytes += item.bytes;
+  return bytes;
+}
+
+constexpr double kTokens = 2 * 1024;
+constexpr double kHidden = 1024;
+
+}  // namespace
+
+// 24 T D^2 forward (Narayanan et al. 2021, appendix), twice that backward.
+TEST_CASE("A GPT layer multiplies 24 T D^2 forward and twice that backward", "[sim][work]") {
+  const LayerWork work = work_of(small_gpt());
+  const double forward = 24 * kTokens * kHidden * kHidden;
+  CHECK(product_flops(work.forward) == Approx(forward));
+  CHECK(product_flops(work.backward) == Approx(2 * forward));
+  CHECK(work.recompute.empty());
+}
+
+TEST_CASE("Tensor parallelism divides the products and the matrices", "[sim][work]") {
+  TrainingRun run = small_gpt();
+  const LayerWork whole = work_of(run);
+  run.parallel.tp = 4;
+  const LayerWork shard = work_of(run);
+  CHECK(product_flops(shard.forward) == Approx(product_flops(whole.forward) / 4));
+  CHECK(shard.dense_parameters < whole.dense_parameters / 4 + 8 * kHidden);
+}
+
+// Two all-reduces of T D forward and two backward (Shoeybi et al. 2019, section 3).
+TEST_CASE("Without sequence parallelism a layer all-reduces four times", "[sim][work]") {
+  TrainingRun run = small_gpt();
+  run.parallel.tp = 2;
+  const LayerWork work = work_of(run);
+  const double message = kTokens * kHidden * 2;
+  CHECK(collective_bytes(work.forward, Collective::AllReduce) == Approx(2 * message));
+  CHECK(collective_bytes(work.backward, Collective::AllReduce) == Approx(2 * message));
+}
+
+// The same bytes as gathers and scatters; backward gathers the inputs again (Korthikanti et al.
+// 2022, section 4.2.2).
+TEST_CASE("Sequence parallelism gathers and scatters", "[sim][work]") {
+  TrainingRun run = small_gpt();
+  run.parallel.tp = 2;
+  run.parallel.sp = true;
+  const LayerWork work = work_of(run);
+  const double whole = kTokens * kHidden * 2;
+  CHECK(collective_bytes(work.forward, Collective::AllGather) == Approx(2 * whole / 2));
+  CHECK(collective_bytes(work.forward, Collective::ReduceScatter) == Approx(2 * whole));
+  CHECK(collective_bytes(work.backward, Collective::AllGather) == Approx(4 * whole / 2));
+  CHECK(collective_bytes(work.backward, Collective::ReduceScatter) == Approx(2 * whole));
+  CHECK(collective_bytes(work.backward, Collective::AllReduce) == 0);
+}
+
+// Of each of two scatters forward and two backward it reads the whole output and writes a half.
+TEST_CASE("Asynchronous tensor parallelism sums partial results in memory", "[sim][work]") {
+  TrainingRun run = small_gpt();
+  run.profile = "torchtitan";
+  run.parallel.tp = 2;
+  run.parallel.sp = true;
+  const LayerWork synchronous = work_of(run);
+  run.switches.async_tp = true;
+  const LayerWork work = work_of(run);
+  const double whole = kTokens * kHidden * 2;
+  CHECK(stream_bytes(work.forward) - stream_bytes(synchronous.forward) == Approx(2 * 1.5 * whole));
+  CHECK(stream_bytes(work.backward) - stream_bytes(synchronous.backward) ==
+        Approx(2 * 1.5 * whole));
+}
+
+// Head: norm 2, product 2, cross entropy 20, a layer's own 12, and 20 that load labels and mask.
+// The first of several stages loads its tokens, too.
+TEST_CASE("The stages at both ends load a micro-batch", "[sim][work]") {
+  TrainingRun run = small_gpt();
+  run.profile = "megatron-deepspeed-2022";
+  const ExecutionProfile& profile = load_execution_profile(run.profile);
+  const models::ModelGraph graph = models::build_graph(run.model);
+  const auto forward_kernels = [&](const models::LayerGraph& layer) {
+    return kernels(layer_work(layer, run, profile, false).forward);
+  };
+  CHECK(forward_kernels(graph.head) == 56);
+  const double alone = forward_kernels(graph.embedding);
+  run.parallel.pp = 2;
+  CHECK(forward_kernels(graph.head) == 56);
+  CHECK(forward_kernels(graph.embedding) == alone + 20);
+}
+
+TEST_CASE("Full recompute repeats the forward and keeps a layer's input", "[sim][work]") {
+  TrainingRun run = small_gpt();
+  run.recompute = RunRecompute::Full;
+  run.profile = "megatron-core";
+  const LayerWork work = work_of(run, true);
+  CHECK(product_flops(work.recompute) == Approx(product_flops(work.forward)));
+  CHECK(work.saved_bytes == Approx(kTokens * kHidden * 2));
+}
+
+// Of 24 T D^2, the product back to the hidden size is 8 T D^2.
+TEST_CASE("This project's runtime does not recompute a layer's last product", "[sim][work]") {
+  TrainingRun run = small_gpt();
+  run.recompute = RunRecompute::Full;
+  const LayerWork work = work_of(run, true);
+  CHECK(product_flops(work.recompute) == Approx(16 * kTokens * kHidden * kHidden));
+}
+
+// s b h (34 + 5 a s / h) without parallelism, with masks of dropout; this layer's norms keep their
+// inputs once and its two dropout masks, so all of the paper's terms (Korthikanti et al. 2022,
+// equation 1).
+TEST_CASE("Unfused attention keeps the bytes of Korthikanti's equation 1", "[sim][work]") {
+  TrainingRun run = small_gpt();
+  run.attention = AttentionKernel::Unfused;
+  run.profile = "megatron-2022";
+  const LayerWork work = work_of(run);
+  const double expected = kTokens * kHidden * (34 + 5 * 16 * 1024.0 / kHidden);
+  CHECK(work.saved_bytes == Approx(expected).epsilon(0.02));
+}
+
+// Every token goes to two of four experts: 2 * 3 * 2 T k D F / ep.
+TEST_CASE("Experts multiply the routed tokens", "[sim][work]") {
+  TrainingRun run = small_gpt();
+  run.model.mlp = models::Mlp::Gated;
+  run.model.activation = models::ActivationKind::Silu;
+  run.model.ffn_size = 0;
+  run.model.moe = models::MoeSpec{.num_experts = 4, .top_k = 2, .expert_ffn_size = 2048};
+  run.parallel.dp = run.parallel.ep = 2;
+  const LayerWork work = work_of(run);
+  double experts = 0;
+  for (const WorkItem& item : work.forward)
+    if (item.kind == WorkKind::Product && item.count == 2)
+      experts += 2 * item.count * item.m * item.n * item.k;
+  CHECK(experts == Approx(2 * 3 * kTokens * 2 * kHidden * 2048));
+  CHECK(collective_bytes(work.forward, Collective::AllToAll) ==
+        Approx(2 * kTokens * 2 * kHidden * 2));
+}
+
+}  // namespace meshplan::sim

@@ -1,0 +1,145 @@
+#include "sim/stacks/run_prediction.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "core/error.hpp"
+#include "sim/run_cases.hpp"
+#include "sim/stacks/cluster_preset.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+double total(const RunBreakdown& s) {
+  return s.compute + s.tensor + s.host + s.pipeline + s.data_parallel + s.optimizer + s.offload +
+         s.overhead;
+}
+
+}  // namespace
+
+TEST_CASE("The parts of a prediction sum to its step time", "[sim][prediction]") {
+  TrainingRun run = small_gpt();
+  CHECK(total(predict(run).seconds) == Approx(predict(run).step_time_s).epsilon(1e-6));
+  run.parallel = {.tp = 2, .pp = 2, .dp = 2};
+  CHECK(total(predict(run).seconds) == Approx(predict(run).step_time_s).epsilon(1e-6));
+}
+
+TEST_CASE("Twice the global batch is twice the work of a rank alone", "[sim][prediction]") {
+  TrainingRun run = small_gpt(24);
+  const RunPrediction one = predict(run);
+  run.global_batch_size *= 2;
+  const RunPrediction two = predict(run);
+  CHECK(two.seconds.compute == Approx(2 * one.seconds.compute));
+  CHECK(two.seconds.optimizer == Approx(one.seconds.optimizer));
+}
+
+TEST_CASE("Full recompute runs the forward once more", "[sim][prediction]") {
+  TrainingRun run = small_gpt(24);
+  const RunPrediction kept = predict(run);
+  run.recompute = RunRecompute::Full;
+  const RunPrediction recomputed = predict(run);
+  CHECK(recomputed.seconds.compute > 1.2 * kept.seconds.compute);
+  CHECK(recomputed.seconds.compute < 1.4 * kept.seconds.compute);
+  CHECK(recomputed.memory.activations < 0.3 * kept.memory.activations);
+}
+
+TEST_CASE("A sharded optimizer holds its share", "[sim][prediction]") {
+  TrainingRun run = small_gpt();
+  run.parallel.dp = 8;
+  const RunMemory whole = predict(run).memory;
+  run.zero_stage = 1;
+  const RunMemory sharded = predict(run).memory;
+  CHECK(sharded.optimizer == Approx(whole.optimizer / 8));
+  CHECK(sharded.parameters == whole.parameters);
+}
+
+// Of n parameters, 2 gathers of 2 n and a scatter of 2 n bytes: over 64 ranks 63/64 of them pass a
+// node's 12 GB/s; in a node 7/8 of them a rank's 240 GB/s, and 2 x 7/8 x 2 n the network's.
+TEST_CASE("Sharding in a node only spares the network", "[sim][prediction]") {
+  TrainingRun run = small_gpt(24);
+  run.model.hidden_size = 4096;  // large enough for bandwidth to count alone
+  run.model.ffn_size = 16384;
+  run.model.head_size = 256;
+  run.profile = "fms-fsdp-2024";
+  run.cluster = "a100-80g-generic-100g-node";
+  run.parallel.dp = 64;
+  run.global_batch_size = 128;
+  run.zero_stage = 3;
+  run.switches.reduce_in_bf16 = true;
+  const RunPrediction everywhere = predict(run);
+  run.shard_in_node = true;
+  const RunPrediction in_node = predict(run);
+  const double expected = (6 * 7.0 / 8 / 240 + 3.5 / 12) / (6 * 63.0 / 64 / 12);
+  CHECK(in_node.seconds.data_parallel / everywhere.seconds.data_parallel ==
+        Approx(expected).epsilon(0.03));
+  CHECK(in_node.memory.optimizer == Approx(8 * everywhere.memory.optimizer));
+}
+
+// Stages keep their parameters for the step: they gather and scatter them once, not once a
+// micro-batch.
+TEST_CASE("A pipeline of sharded stages plays its schedule", "[sim][prediction]") {
+  TrainingRun run = small_gpt(8);
+  run.profile = "torchtitan";
+  run.parallel = {.pp = 4, .dp = 2};
+  run.zero_stage = 3;
+  const RunPrediction sharded = predict(run);
+  run.zero_stage = 1;
+  const RunPrediction whole = predict(run);
+  CHECK(sharded.seconds.pipeline == Approx(whole.seconds.pipeline));
+  CHECK(sharded.seconds.data_parallel == Approx(whole.seconds.data_parallel));
+  CHECK(sharded.seconds.pipeline > 0);
+  CHECK(total(sharded.seconds) == Approx(sharded.step_time_s).epsilon(1e-6));
+}
+
+// Over 2 ranks an all-reduce of an activation takes twice what gathering its parts takes. A last
+// stage lacks the embedding's all-reduce and gathers what it receives: per micro-batch one gather
+// less than a stage alone with as many layers.
+TEST_CASE("A stage's receives count among its communication", "[sim][prediction]") {
+  TrainingRun run = small_gpt(2);
+  run.model.hidden_size = 16384;
+  run.model.head_size = 1024;
+  run.micro_batch_size = 16;
+  run.global_batch_size = 32;
+  run.profile = "megatron-2022";
+  run.parallel = {.tp = 2};
+  const double alone = predict(run).seconds.tensor;
+  run.parallel.pp = 2;
+  run.model.num_layers *= 2;
+  const double gather = 268.4e6 / 240e9;
+  CHECK(predict(run).seconds.tensor - alone == Approx(-2 * gather).epsilon(0.1));
+}
+
+// 175 B parameters: 2 + 4 + 12 bytes each on one rank of 80 GB.
+TEST_CASE("Weights and optimizer state beyond the memory do not fit", "[sim][prediction]") {
+  TrainingRun run = small_gpt(96);
+  run.model.hidden_size = 12288;
+  run.model.ffn_size = 4 * 12288;
+  run.model.num_heads = run.model.num_kv_heads = 96;
+  run.model.head_size = 128;
+  run.micro_batch_size = 1;
+  run.global_batch_size = 8;
+  run.parallel.tp = 8;
+  const RunMemory memory = predict(run).memory;
+  CHECK(memory.parameters + memory.optimizer > memory.capacity);
+  CHECK_FALSE(memory.fits());
+}
+
+TEST_CASE("An unknown stack or cluster is named with the nearest known one", "[sim][prediction]") {
+  TrainingRun run = small_gpt();
+  run.profile = "megatron-cor";
+  CHECK_THROWS_WITH(PreparedRun(run), Catch::Contains("megatron-core"));
+  run = small_gpt();
+  run.cluster = "dgx-a10";
+  CHECK_THROWS_WITH(PreparedRun(run), Catch::Contains("dgx-a100"));
+}
+
+TEST_CASE("A network named by its rate is a preset with another network", "[sim][cluster]") {
+  const Cluster shared = load_cluster_preset("a100-80g-800g-node");
+  CHECK(shared.fabric.back().ranks_per_link == 2);
+  CHECK(shared.fabric.back().link_gb_per_s == Approx(0.96 * 200 / 8));
+  const Cluster own = load_cluster_preset("a100-40g-generic-1600g-node");
+  CHECK(own.fabric.back().ranks_per_link == 1);
+  CHECK(own.device.memory_gib == Approx(39.4));
+  CHECK_THROWS_AS(load_cluster_preset("a1000-1600g-node"), ConfigError);
+}
+
+}  // namespace meshplan::sim

@@ -1,0 +1,234 @@
+// What stacks do with gradients and parameters that no row of a table may show: from their sources,
+// see the reasons in sim/profiles.
+#include <catch2/catch.hpp>
+
+#include "sim/run_cases.hpp"
+#include "sim/stacks/run_prediction.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+const Constants& constants() {
+  static const Constants fitted = constants_of(fitted_constants());
+  return fitted;
+}
+
+/// 4.8 B parameters, large enough for bandwidth to count alone, over 64 devices of 8 a node.
+TrainingRun large_sharded(const char* profile) {
+  TrainingRun run = small_gpt(24);
+  run.model.hidden_size = 4096;
+  run.model.ffn_size = 16384;
+  run.model.head_size = 256;
+  run.profile = profile;
+  run.cluster = "a100-80g-generic-400g-node";
+  run.parallel.dp = 64;
+  run.global_batch_size = 128;
+  run.zero_stage = 3;
+  return run;
+}
+
+double data_parallel(TrainingRun run, int microbatches) {
+  run.global_batch_size = std::int64_t{run.micro_batch_size} * run.parallel.dp * microbatches;
+  return predict(run).seconds.data_parallel;
+}
+
+}  // namespace
+
+// Per parameter two gathers of 2 bytes a micro-batch and one scatter of 4: over four of them
+// (4 x 4 + 4) / (4 + 4) if it is put off, else four times one.
+TEST_CASE("Gradients that stay whole are summed once a step", "[sim][prediction]") {
+  const TrainingRun deferred = large_sharded("nemo-automodel");
+  CHECK(data_parallel(deferred, 4) / data_parallel(deferred, 1) == Approx(2.5).epsilon(0.02));
+  const TrainingRun each = large_sharded("torchtitan");
+  CHECK(data_parallel(each, 4) / data_parallel(each, 1) == Approx(4));
+}
+
+// 24 layers of 12 x 4096^2 and 2 x 1024 x 4096: 4.84 B parameters, kept whole in 4 bytes.
+TEST_CASE("Gradients that stay whole are held whole", "[sim][prediction]") {
+  TrainingRun run = large_sharded("nemo-automodel");
+  run.global_batch_size = 4 * 128;
+  const double whole = predict(run).memory.gradients;
+  run.global_batch_size = 128;
+  const double shards = predict(run).memory.gradients;
+  CHECK(whole - shards == Approx(4 * 4.84e9).epsilon(0.01));
+  CHECK(shards == Approx(2 * 4.84e9 / 64).epsilon(0.01));
+}
+
+// 28 layers of 604 M parameters each take 68 GB in 4 bytes beside activations: they are not kept.
+TEST_CASE("Gradients that do not fit whole are summed after each micro-batch",
+          "[sim][prediction]") {
+  TrainingRun run = large_sharded("nemo-automodel");
+  run.model.num_layers = 120;
+  run.recompute = RunRecompute::Full;
+  CHECK(predict(run).memory.fits());
+  CHECK(data_parallel(run, 4) / data_parallel(run, 1) == Approx(4).epsilon(0.01));
+}
+
+// Stage 2: one gather of 2 bytes and one scatter of 2 per micro-batch.
+TEST_CASE("Sharded gradients are summed after each micro-batch", "[sim][prediction]") {
+  TrainingRun run = large_sharded("fms-fsdp-2024");
+  run.zero_stage = 2;
+  CHECK(data_parallel(run, 3) / data_parallel(run, 1) == Approx(3));
+  run.zero_stage = 1;
+  CHECK(data_parallel(run, 3) / data_parallel(run, 1) == Approx(1));
+}
+
+// Two gathers and a scatter: 2 + 2 + 4 bytes a parameter, or 2 + 2 + 2.
+TEST_CASE("What is summed in bf16 takes half the bytes", "[sim][prediction]") {
+  const double fp32 = data_parallel(large_sharded("torchtitan"), 1);
+  CHECK(data_parallel(large_sharded("fms-fsdp-2024"), 1) / fp32 == Approx(0.75).epsilon(0.02));
+  TrainingRun run = large_sharded("torchtitan");
+  run.switches.reduce_in_bf16 = true;
+  CHECK(data_parallel(run, 1) / fp32 == Approx(0.75).epsilon(0.02));
+}
+
+// Megatron's gradients in 2 bytes, scattered, and parameters gathered in 2: 4 or, in fp32, 6.
+TEST_CASE("Gradients in fp32 are kept and sent in fp32", "[sim][prediction]") {
+  TrainingRun run = large_sharded("megatron-core");
+  run.zero_stage = 1;
+  const RunPrediction half = predict(run);
+  run.switches.fp32_gradients = true;
+  const RunPrediction single = predict(run);
+  CHECK(single.memory.gradients == Approx(2 * half.memory.gradients));
+  CHECK(single.seconds.data_parallel / half.seconds.data_parallel == Approx(1.5).epsilon(0.01));
+}
+
+// Fused: gradient 4 for the norm and 4 zeroed, 4 + 24 + 2 updated. Apart: 13 accesses of 4 more.
+TEST_CASE("An optimizer in kernels of its own reads and writes its state more often",
+          "[sim][prediction]") {
+  const double fused = predict(large_sharded("torchtitan")).seconds.optimizer;
+  const double apart = predict(large_sharded("fms-fsdp-2024")).seconds.optimizer;
+  CHECK(apart / fused == Approx(90.0 / 38).epsilon(0.01));
+}
+
+// Scatter s of 4 bytes and gather s / 2 of 2, both beside much more compute: s is paid whole where
+// a stage has one chunk, its half where it has two; of the rest a part is.
+TEST_CASE("Sharded stages sum their gradients after the last backward of a chunk",
+          "[sim][prediction]") {
+  TrainingRun run = large_sharded("torchtitan");
+  run.parallel = {.pp = 2, .dp = 32};
+  run.micro_batch_size = 8;
+  run.global_batch_size = 32 * 8 * 4;
+  run.overlap_dp = true;
+  const double one = predict(run).seconds.data_parallel;
+  run.parallel.vpp = 2;
+  const double two = predict(run).seconds.data_parallel;
+  const double e = constants().fsdp_exposed;
+  CHECK(two / one == Approx((0.5 + e * 0.5 + e * 0.5) / (1 + e * 0.5)).epsilon(0.02));
+}
+
+TEST_CASE("Sequence parallelism that a run leaves open is the stack's", "[sim][prediction]") {
+  TrainingRun run = small_gpt();
+  run.profile = "megatron-core";
+  run.parallel = {.tp = 2};
+  run.sp_stated = false;
+  CHECK(PreparedRun(run).run().parallel.sp);
+  run.profile = "megatron-2022";
+  CHECK_FALSE(PreparedRun(run).run().parallel.sp);
+}
+
+TEST_CASE("A stage of sharding that a run leaves open is the stack's", "[sim][prediction]") {
+  TrainingRun run = small_gpt();
+  run.zero_stage = -1;
+  const auto stage = [&](const char* profile) {
+    run.profile = profile;
+    return PreparedRun(run).run().zero_stage;
+  };
+  CHECK(stage("torchtitan") == 3);
+  CHECK(stage("jax-xla") == 3);
+  CHECK(stage("megatron-core") == 1);
+  CHECK(stage("megatron-2022") == 0);
+}
+
+// A product's accumulation moves 10 bytes a weight; a step of one micro-batch has nothing to add.
+TEST_CASE("XLA adds up gradients of several micro-batches only", "[sim][prediction]") {
+  TrainingRun run = small_gpt(24);
+  run.profile = "jax-xla";
+  run.global_batch_size = run.micro_batch_size;
+  const double one = predict(run).seconds.products;
+  run.global_batch_size *= 2;
+  CHECK(predict(run).seconds.products > 2.05 * one);
+}
+
+// FlashAttention-2 reaches 0.48 of the third generation's rate (FlashAttention-3, section 4.1).
+TEST_CASE("torchtitan leaves attention to cuDNN on Blackwell", "[sim][prediction]") {
+  const auto over_third = [](const char* cluster) {
+    TrainingRun run = small_gpt(4);
+    run.seq_len = run.model.max_positions = 8192;
+    run.cluster = cluster;
+    run.profile = "torchtitan";
+    const double own = predict(run).seconds.attention;
+    run.profile = "megatron-core";  // cuDNN everywhere
+    return own / predict(run).seconds.attention;
+  };
+  CHECK(over_third("dgx-b200") == Approx(1));
+  CHECK(over_third("dgx-h100") > 1.2);
+}
+
+// Two ranks: keys and values of the other pass the 240 GB/s once, forward, and their gradients
+// once, back.
+TEST_CASE("Keys and values are gathered before attention where the stack does so",
+          "[sim][prediction]") {
+  TrainingRun run = small_gpt(4);
+  run.seq_len = run.model.max_positions = 65536;
+  run.global_batch_size = run.micro_batch_size;
+  run.parallel = {.cp = 2};
+  const double kv = 2.0 * 65536 * 1024 / 2 * 2 * 2;  // keys and values of a rank, in 2 bytes
+  const auto exchanged = [&](const char* profile) {
+    run.profile = profile;
+    return predict(run).seconds.tensor;
+  };
+  CHECK(exchanged("jax-xla") == Approx(4 * 2 * kv / 240e9).epsilon(0.03));
+  CHECK(exchanged("torchtitan") == 0);  // beside half of attention
+  run.switches.cp_ring = true;          // hidden by attention over 65,536 tokens
+  CHECK(exchanged("jax-xla") == 0);
+}
+
+// Two gathers of 1 byte and a scatter of 4, or of 2 and 4: 6 to 8.
+TEST_CASE("Parameters travel in FP8 where a tensor has one scale", "[sim][prediction]") {
+  TrainingRun run = large_sharded("torchtitan");
+  const double half = data_parallel(run, 1);
+  run.precision = RunPrecision::Fp8;
+  CHECK(data_parallel(run, 1) / half == Approx(0.75).epsilon(0.02));
+  run.precision = RunPrecision::MxFp8;
+  CHECK(data_parallel(run, 1) == Approx(half));
+}
+
+// A distributed optimizer without overlap: 4 bytes a parameter are scattered and 2, or 1, gathered.
+// The rate of the network cancels.
+TEST_CASE("A distributed optimizer hands out parameters in FP8", "[sim][prediction]") {
+  TrainingRun run = large_sharded("megatron-core-no-overlap");
+  run.cluster = "dgx-h100";
+  run.zero_stage = 1;
+  run.overlap_dp = false;
+  const auto seconds = [&](RunPrecision precision) {
+    run.precision = precision;
+    return data_parallel(run, 1);
+  };
+  const double half = seconds(RunPrecision::Bf16);
+  CHECK(seconds(RunPrecision::Fp8) / half == Approx(5.0 / 6).epsilon(0.01));
+  CHECK(seconds(RunPrecision::MxFp8) == Approx(half));
+}
+
+// Of hidden size 1024: a layer multiplies 12 x 1024^2 per token; a prediction module that, its
+// projection 2 and, with a vocabulary of 8 x 1024, the head 8.
+TEST_CASE("A multi-token prediction module is a layer, a projection and logits",
+          "[sim][prediction]") {
+  TrainingRun run = small_gpt(4);
+  run.model.vocab_size = 8192;
+  run.micro_batch_size = 16;
+  const RunPrediction four = predict(run);
+  run.model.mtp_layers = 1;
+  const RunPrediction module = predict(run);
+  run.model.mtp_layers = 0;
+  run.model.num_layers = 5;
+  const RunPrediction five = predict(run);
+  CHECK((module.seconds.products - four.seconds.products) /
+            (five.seconds.products - four.seconds.products) ==
+        Approx(22.0 / 12).epsilon(0.05));
+  CHECK((module.memory.parameters - four.memory.parameters) /
+            (five.memory.parameters - four.memory.parameters) ==
+        Approx(14.0 / 12).epsilon(0.01));
+}
+
+}  // namespace meshplan::sim

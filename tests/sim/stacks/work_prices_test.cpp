@@ -1,0 +1,186 @@
+// Prices of a rank's work, worked by hand.
+#include "stacks/work_prices.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "prices/device_speeds.hpp"
+#include "sim/prices/pricing.hpp"
+#include "sim/run_cases.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+/// A run with a pricer of its own.
+struct Priced {
+  TrainingRun run;
+  ExecutionProfile profile;
+  Constants constants;
+  Cluster cluster;
+  RunPlacements placements;
+
+  explicit Priced(TrainingRun given)
+      : run(std::move(given)),
+        profile(load_execution_profile(run.profile)),
+        cluster(with_ranks(load_data_sheet(run.cluster), run.parallel.world_size())),
+        placements(place_groups(run, cluster)) {}
+  WorkPricer pricer() const { return {run, profile, cluster, placements, constants}; }
+};
+
+double stream_bytes(const std::vector<WorkItem>& items) {
+  double bytes = 0;
+  for (const WorkItem& item : items)
+    if (item.kind == WorkKind::Stream) bytes += item.bytes;
+  return bytes;
+}
+
+}  // namespace
+
+// 500 of 700 W: (5 / 7)^0.5 = 0.84515 of the clock, so 0.7 of the peak become 0.59161.
+TEST_CASE("A lower power limit lowers the clock by its root", "[sim][prices]") {
+  Constants constants;
+  constants.gemm_hopper = 0.7;
+  Cluster sheet = load_data_sheet("dgx-h100");
+  CHECK(with_fitted_speeds(sheet, constants, FlashGeneration::Three).device.efficiency.gemm ==
+        Approx(0.7));
+  sheet.device.power_w = 500;
+  CHECK(with_fitted_speeds(sheet, constants, FlashGeneration::Three).device.efficiency.gemm ==
+        Approx(0.59161).epsilon(1e-4));
+}
+
+// cuBLAS: 1,400 / 1,979 = 0.70743 of FP8's peak, 795 / 989 = 0.80384 of 16 bit's; 0.8801 of it.
+TEST_CASE("FP8 reaches a lower part of its peak on Hopper", "[sim][prices]") {
+  CHECK(fp8_fraction(Architecture::Hopper, Constants{}) == Approx(0.8801).epsilon(1e-4));
+}
+
+// 1e12 pairs of heads of 128 + 128 on an H100 at 0.6 of 989.4 TFLOP/s: forward two products,
+// 512e12 / 593.64e12 = 0.86248 s; backward five at 0.75 of the rate, 1,280e12 / 445.23e12 = 2.87492
+// s. Exponentials in either: 989.4e12 / 4,096 x 16 = 3.86484e12 a second, 0.25874 s. Blocks fill
+// all 132 units once.
+TEST_CASE("Attention's backward takes 2.5 times the products at 0.75 of the rate",
+          "[sim][prices]") {
+  Constants constants;
+  constants.flash_hopper = 0.6;
+  const Cluster cluster =
+      with_fitted_speeds(load_data_sheet("dgx-h100"), constants, FlashGeneration::Three);
+  AttentionShape shape{.pairs = 1e12, .head_sizes = 256, .blocks = 132};
+  CHECK(attention_seconds(shape, 989.4e12, cluster) == Approx(0.86248 + 0.25874).epsilon(1e-4));
+  shape.backward = true;
+  CHECK(attention_seconds(shape, 989.4e12, cluster) == Approx(2.87492 + 0.25874).epsilon(1e-4));
+}
+
+// Three kernels of 5 us besides their bytes, issued in 3 x 20 us.
+TEST_CASE("Kernels take time to start and to issue", "[sim][prices]") {
+  Priced priced(small_gpt());
+  priced.profile.issue_fraction = 1;
+  priced.constants.kernel_us = 5;
+  priced.constants.host_issue_us = 20;
+  const PhaseTime time =
+      priced.pricer().price({{.kind = WorkKind::Stream, .bytes = 1e9, .kernels = 3}});
+  CHECK(time.starts == Approx(15e-6));
+  CHECK(time.compute == Approx(priced.pricer().stream(1e9) + 15e-6));
+  CHECK(time.host == Approx(60e-6));
+}
+
+// A collective of c seconds beside a product of p: at least 0.25 c is paid, and what sticks out.
+TEST_CASE("Overlapped tensor parallelism pays a part, or what sticks out", "[sim][prices]") {
+  TrainingRun run = small_gpt();
+  run.parallel.tp = 8;
+  run.overlap_tp = true;
+  Priced priced(run);
+  priced.profile.tp_overlap = TpOverlap::UserBuffers;
+  priced.constants.tp_exposed = 0.25;
+  const WorkPricer pricer = priced.pricer();
+  const WorkItem sum{.kind = WorkKind::Collective, .bytes = 1e8, .beside_product = true};
+  const double c = pricer.price({sum}).exposed;  // nothing beside it
+  CHECK(c > 1e-4);
+  const auto exposed_beside = [&](double m) {
+    return pricer.price({{.kind = WorkKind::Product, .m = m, .n = 8192, .k = 8192}, sum});
+  };
+  const PhaseTime large = exposed_beside(65536);
+  REQUIRE(large.products > c);
+  CHECK(large.exposed == Approx(0.25 * c));
+  const PhaseTime small = exposed_beside(128);
+  REQUIRE(small.products < 0.75 * c);
+  CHECK(small.exposed == Approx(c - small.products));
+}
+
+// Two experts a token over eight ranks: 8 (1 - (7/8)^2) = 1.875 ranks on average, 7/8 of them
+// others: 1.640625 GB of 1 GB of tokens leave over the link, at what nccl-tests reach of its rate.
+TEST_CASE("A fused dispatch sends one copy to each rank that holds an expert", "[sim][prices]") {
+  TrainingRun run = small_gpt();
+  run.parallel.dp = 8;
+  run.parallel.ep = 8;
+  run.switches.balanced_routing = true;
+  Priced priced(run);
+  const double seconds =
+      priced.pricer().price({{.kind = WorkKind::Dispatch, .count = 2, .bytes = 1e9}}).exposed;
+  CHECK(seconds == Approx(1.640625e9 / (link_capacity_bytes_per_s(priced.cluster, 0) * 0.82)));
+}
+
+// Of four ranks: a quarter of attention hides each of three steps, or what is gathered at once.
+TEST_CASE("Attention hides a step of a ring, or a gather, by its share", "[sim][prices]") {
+  TrainingRun run = small_gpt();
+  run.parallel = {.cp = 4};
+  const Priced priced(run);
+  WorkItem ring{.kind = WorkKind::Ring, .count = 3, .bytes = 1e9, .group = program::Group::Cp};
+  const WorkItem flash{.kind = WorkKind::Flash, .pairs = 1e9, .head_sizes = 128, .blocks = 1e4};
+  const PhaseTime steps = priced.pricer().price({flash, ring});
+  CHECK(steps.hidden == Approx(3 * steps.attention / 4));
+  ring.at_once = true;
+  const PhaseTime gather = priced.pricer().price({flash, ring});
+  CHECK(gather.hidden == Approx(gather.attention / 4));
+  CHECK(gather.hidden + gather.exposed == Approx(steps.hidden + steps.exposed));
+}
+
+// Two neighbours: of 16 experts over eight ranks in one rank, of 8 in two; of 24, three a rank, in
+// 1 + 1/3 on average. 7/8 of them are other ranks.
+TEST_CASE("Neighbouring experts lie in few ranks", "[sim][prices]") {
+  TrainingRun run = small_gpt();
+  run.parallel.dp = 8;
+  run.parallel.ep = 8;
+  run.switches.balanced_routing = true;
+  const auto gigabytes = [&](int experts) {
+    run.model.moe = models::MoeSpec{.num_experts = experts, .top_k = 2, .expert_ffn_size = 64};
+    Priced priced(run);
+    priced.profile.balances_over_neighbours = true;
+    const double seconds =
+        priced.pricer().price({{.kind = WorkKind::Dispatch, .count = 2, .bytes = 1e9}}).exposed;
+    return seconds * link_capacity_bytes_per_s(priced.cluster, 0) * 0.82 / 1e9;
+  };
+  CHECK(gigabytes(16) == Approx(7.0 / 8));
+  CHECK(gigabytes(8) == Approx(14.0 / 8));
+  CHECK(gigabytes(24) == Approx(4.0 / 3 * 7 / 8));
+}
+
+// 2 ranks hold 16 x 1,024 x 16,384 / 2 elements each: 268 MB pass the 240 GB/s once.
+TEST_CASE("A stage gathers the parts that tp ranks have sent", "[sim][prices]") {
+  TrainingRun run = small_gpt();
+  run.parallel = {.tp = 2, .pp = 2};
+  run.micro_batch_size = 16;
+  run.model.hidden_size = 16384;
+  run.profile = "megatron-2022";
+  CHECK(Priced(run).pricer().gather_received() == Approx(268.4e6 / 240e9).epsilon(0.02));
+  Priced whole(run);
+  whole.profile.replicated_activation_sends = true;
+  CHECK(whole.pricer().gather_received() == 0);
+  run.parallel.sp = true;  // what is sent is what the next stage keeps
+  CHECK(Priced(run).pricer().gather_received() == 0);
+}
+
+// Inputs of a GPT layer's four products hold 1 + 1 + 1 + 4 = 7 T D elements, their outputs'
+// gradients 3 + 1 + 4 + 1 = 9 T D: at 4 and 6 bytes, 28 and 54 T D bytes more than in 16 bit. The
+// two sums, which only 16-bit products make, pass over 3 + 2 T D elements of 2 bytes: 10 T D.
+TEST_CASE("FP8 casts pass inputs and output gradients once more", "[sim][prices]") {
+  TrainingRun run = small_gpt();
+  const models::ModelGraph graph = models::build_graph(run.model);
+  ExecutionProfile profile = load_execution_profile("meshplan");
+  profile.fp8_cast = {4, 6, 1, 1};
+  const LayerWork half = layer_work(graph.kinds.front(), run, profile, false);
+  run.precision = RunPrecision::Fp8;
+  const LayerWork low = layer_work(graph.kinds.front(), run, profile, false);
+  const double elements = 2 * 1024 * 1024.0;
+  CHECK(stream_bytes(low.forward) - stream_bytes(half.forward) == Approx((28 + 10) * elements));
+  CHECK(stream_bytes(low.backward) - stream_bytes(half.backward) == Approx(54 * elements));
+}
+
+}  // namespace meshplan::sim
