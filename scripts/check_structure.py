@@ -77,8 +77,8 @@ class Tree:
         layer, *part = target.split("/")
         inner = name[len(target) + 1:].split("/")
         inner = inner[1:-1] if inner[0] == "src" else inner[2:-1]
-        if part and inner[:1] == part:  # LAYER/PART/include/LAYER/PART is the part's door
-            inner = inner[1:]
+        if part and inner[:1] == part:  # LAYER/PART/include/LAYER/PART: what the part's rooms build on
+            inner = ["include"]
         return layer, "/".join(part + inner[:1]) or "."
 
     def find(self, name, text):

@@ -15,7 +15,7 @@ void compare(const std::string& field, const Json& left, const Json& right,
   if (left == right) return;
   if (left.is_object() && right.is_object()) {
     for (const auto& [key, value] : left.items())
-      compare(field.empty() ? key : field + "." + key, value, right.at(key), found);
+      compare(field.empty() ? key : fmt::format("{}.{}", field, key), value, right.at(key), found);
   } else if (left.is_object() || right.is_object()) {
     found.push_back(
         {field, left.is_object() ? "given" : kAbsent, right.is_object() ? "given" : kAbsent});

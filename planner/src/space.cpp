@@ -111,7 +111,7 @@ std::vector<std::pair<int, int>> expert_choices(const models::ModelSpec& model,
                                                 const ParallelConfig& mesh,
                                                 const Constraints& constraints) {
   if (!model.moe) return {{constraints.ep.value_or(1), constraints.etp.value_or(1)}};
-  const std::int64_t ranks = mesh.tp * mesh.cp * mesh.dp;
+  const int ranks = mesh.tp * mesh.cp * mesh.dp;
   std::vector<int> widths = {1};
   if (mesh.tp > 1 && model.moe->expert_ffn_size % mesh.tp == 0) widths.push_back(mesh.tp);
   std::vector<std::pair<int, int>> all;

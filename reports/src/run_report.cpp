@@ -12,8 +12,8 @@
 #include "reports/machine_drift.hpp"
 #include "reports/search_report.hpp"
 #include "reports/table.hpp"
-#include "reports/timing_report.hpp"
 #include "sim/prices/pricing.hpp"
+#include "timing_report.hpp"
 
 namespace meshplan::reports {
 namespace {

@@ -1,4 +1,4 @@
-#include "reports/timing_report.hpp"
+#include "timing_report.hpp"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -51,7 +51,7 @@ class CheckStructure(unittest.TestCase):
         self.assertEqual((code, errors), (0, ""))
         self.assertIn("sim -> core\n    . -> prices\n    engine -> prices\n    prices -> -\n", output)
         self.assertIn("planner -> sim\n", output)
-        self.assertIn("kernels -> -\n    . -> -\n    cuda -> .\n", output)
+        self.assertIn("kernels -> -\n    . -> -\n    cuda -> cuda/include\n    cuda/include -> .\n", output)
 
     def test_an_include_of_a_layer_above(self):
         self.refuses({"core/src/hash.cpp": '\n#include "sim/play.hpp"\n'},

@@ -23,7 +23,6 @@
 #include "runtime/os/host_info.hpp"
 #include "sim/fit/calibration_fit.hpp"
 #include "sim/fit/refine.hpp"
-#include "temporary_folder.hpp"
 
 namespace meshplan::cli {
 namespace {

@@ -17,7 +17,6 @@
 #include "reports/machine_drift.hpp"
 #include "reports/trial_report.hpp"
 #include "runtime/train/preflight.hpp"
-#include "temporary_folder.hpp"
 
 namespace meshplan::cli {
 namespace {

@@ -173,11 +173,13 @@ class JsonReader {
 class JsonWriter {
  public:
   template <class T>
-  void required(std::string_view key, T& value, std::string_view /*meaning*/, Bounds = {}) {
+  void required(std::string_view key, T& value, std::string_view /*meaning*/,
+                Bounds /*bounds*/ = {}) {
     object_[std::string(key)] = convert(value);
   }
   template <class T>
-  void optional(std::string_view key, T& value, std::string_view /*meaning*/, Bounds = {}) {
+  void optional(std::string_view key, T& value, std::string_view /*meaning*/,
+                Bounds /*bounds*/ = {}) {
     object_[std::string(key)] = convert(value);
   }
 
@@ -228,7 +230,7 @@ class JsonSchemaWriter {
   template <class T>
   void required(std::string_view key, T& value, std::string_view meaning, Bounds bounds = {}) {
     add(key, schema_of(value, bounds), meaning);
-    required_.push_back(std::string(key));
+    required_.emplace_back(key);
   }
   template <class T>
   void optional(std::string_view key, T& value, std::string_view meaning, Bounds bounds = {}) {

@@ -322,16 +322,16 @@ Handle HostCommunicator::run(HostOperationPtr operation, CallSignature signature
 // ---------------------------------------------------------------- point to point
 
 Handle HostCommunicator::send(ConstBuffer buffer, int peer, int tag) {
-  const Transfer transfer_{Transfer::Direction::Send,
+  const Transfer message{Transfer::Direction::Send,
                            {const_cast<void*>(buffer.data), buffer.count, buffer.dtype},
                            peer,
                            tag};
-  return transfer("send", {&transfer_, 1});
+  return transfer("send", {&message, 1});
 }
 
 Handle HostCommunicator::recv(MutableBuffer buffer, int peer, int tag) {
-  const Transfer transfer_{Transfer::Direction::Recv, buffer, peer, tag};
-  return transfer("recv", {&transfer_, 1});
+  const Transfer message{Transfer::Direction::Recv, buffer, peer, tag};
+  return transfer("recv", {&message, 1});
 }
 
 Handle HostCommunicator::send_recv(std::span<const Transfer> transfers) {

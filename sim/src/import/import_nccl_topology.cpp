@@ -137,7 +137,7 @@ ImportedCluster import_nccl_topology(const ImportRequest& request) {
                   gpu.nvlinks > 0 ? fmt::format("{} NVLinks as NCCL rates them", gpu.nvlinks)
                                   : std::string("its PCI lanes as NCCL rates them"))};
   if (fabric.network_gb_per_s <= 0)
-    imported.assumptions.push_back("no network cards: one machine only");
+    imported.assumptions.emplace_back("no network cards: one machine only");
   return imported;
 }
 
