@@ -39,7 +39,7 @@ endif()
 
 function(add_layer name)               # add_layer(sim DEPS program PRIVATE_DEPS fmt::fmt)
   cmake_parse_arguments(arg "" "" "DEPS;PRIVATE_DEPS" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS src/*.cpp src/*/*.cpp)
+  file(GLOB sources CONFIGURE_DEPENDS src/*.cpp src/*/*.cpp)  # rooms are folders of src
   add_library(${name} STATIC ${sources})
   target_include_directories(${name} PUBLIC include PRIVATE src)
   target_link_libraries(${name} PUBLIC ${arg_DEPS} PRIVATE meshplan_options ${arg_PRIVATE_DEPS})

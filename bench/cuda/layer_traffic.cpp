@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
-#include "program/cost.hpp"
+#include "program/cost/cost.hpp"
 #include "row_ranges.hpp"
 
 namespace meshplan::bench {
 namespace {
 
-using models::OpKind;
+using OpKind = program::ComputeKind;
 using program::ComputeOp;
 using program::Operation;
 using program::OperationInstance;

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "layer_traffic.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "reports/table.hpp"
 
 namespace {

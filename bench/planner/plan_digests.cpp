@@ -7,8 +7,9 @@
 #include <fmt/format.h>
 
 #include "core/hash.hpp"
-#include "program/lower.hpp"
-#include "program/program_json.hpp"
+#include "program/lower/lower.hpp"
+#include "program/plan_file/plan_file.hpp"
+#include "program/trace/program_json.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/estimator/estimator.hpp"
 #include "sim/random_plans.hpp"

@@ -10,6 +10,7 @@
 #include "core/csv.hpp"
 #include "core/error.hpp"
 #include "core/parse_number.hpp"
+#include "program/checks/check.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::bench {

@@ -6,6 +6,7 @@
 
 #include "models/model_spec.hpp"
 #include "planner/search.hpp"
+#include "program/checks/check.hpp"
 #include "sim/estimator/estimator.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 

@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 
 #include "models/model_spec.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/estimator/estimator.hpp"
 #include "sim/stacks/cluster_preset.hpp"

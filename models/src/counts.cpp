@@ -3,12 +3,13 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::models {
 namespace {
 
 const Tensor& tensor(const LayerGraph& layer, TensorId id) {
-  return layer.tensors[static_cast<std::size_t>(id)];
+  return layer.tensors[at(id)];
 }
 
 std::int64_t elements(const Tensor& tensor, const SymbolValues& values) {

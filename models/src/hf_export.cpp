@@ -95,7 +95,8 @@ void add_switched_window(const ModelSpec& spec, Json& config) {
   add_window(spec, config);
 }
 
-/// Of the model types that have a balance loss; `balance_loss` in hf_common.cpp says why it is off.
+/// For the model types that have a balance loss; `balance_loss` in hf_common.cpp says why it is
+/// off.
 void add_balance_loss(const ModelSpec& spec, Json& config) {
   config["output_router_logits"] = false;
   config["router_aux_loss_coef"] = spec.moe->router.aux_loss_coefficient;

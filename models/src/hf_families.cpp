@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/index.hpp"
 #include "core/limits.hpp"
 #include "hf_config.hpp"
 
@@ -20,7 +21,7 @@ Layers uniform(const ModelSpec& spec, LayerAttention kind) {
 Layers full_every(const ModelSpec& spec, int interval, LayerAttention kind) {
   Layers layers = uniform(spec, kind);
   for (int i = 0; i < spec.num_layers; ++i)
-    if ((i + 1) % interval == 0) layers[static_cast<std::size_t>(i)] = LayerAttention::Full;
+    if ((i + 1) % interval == 0) layers[at(i)] = LayerAttention::Full;
   return layers;
 }
 

@@ -6,6 +6,7 @@
 #include "core/error.hpp"
 #include "core/index.hpp"
 #include "evaluation.hpp"
+#include "program/checks/check.hpp"
 
 namespace meshplan::planner {
 namespace {

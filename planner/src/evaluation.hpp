@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "planner/search.hpp"
+#include "program/checks/check.hpp"
 
 namespace meshplan::planner {
 

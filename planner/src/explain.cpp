@@ -6,7 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "core/units.hpp"
-#include "program/plan_names.hpp"
+#include "program/plan/plan_names.hpp"
 
 namespace meshplan::planner {
 namespace {

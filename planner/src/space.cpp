@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "core/error.hpp"
-#include "program/plan_names.hpp"
+#include "program/plan/plan_names.hpp"
 
 namespace meshplan::planner {
 namespace {

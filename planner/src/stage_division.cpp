@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "core/index.hpp"
-#include "program/schedule.hpp"
+#include "program/schedule/schedule.hpp"
 #include "sim/prices/pricing.hpp"
 
 namespace meshplan::planner {

@@ -1,5 +1,7 @@
 #include "program/attention_inputs.hpp"
 
+#include "core/index.hpp"
+
 namespace meshplan::program {
 
 AttentionInputs attention_inputs(const std::vector<Value>& values, const Operation& attention) {
@@ -8,7 +10,7 @@ AttentionInputs attention_inputs(const std::vector<Value>& values, const Operati
   // qkv (or q), or do, qkv, o and lse
   for (std::size_t i = forward ? 1 : 4; i < attention.inputs.size(); ++i) {
     const ValueId id = attention.inputs[i];
-    switch (values[static_cast<std::size_t>(id)].storage) {
+    switch (values[at(id)].storage) {
       case Storage::Parameter:
         found.sinks = id;
         break;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/index.hpp"
+
 namespace meshplan::program {
 namespace {
 
@@ -9,8 +11,7 @@ bool host_must_wait(const Program& program, const OperationInstance& instance,
                     CommunicationDriver driver) {
   return driver == CommunicationDriver::Host &&
          std::ranges::any_of(instance.waits, [&](int earlier) {
-           return is_communication(
-               operation_of(program, program.instances[static_cast<std::size_t>(earlier)]));
+           return is_communication(operation_of(program, program.instances[at(earlier)]));
          });
 }
 
@@ -26,14 +27,14 @@ bool has_routed_size(const Operation& operation, int ep) {
   if (compute == nullptr) return false;
   const bool forward = operation.phase == Phase::Forward || operation.phase == Phase::Recompute;
   switch (compute->kind) {
-    case models::OpKind::ExchangeSizes:
-    case models::OpKind::RegroupRows:
-    case models::OpKind::GroupedLinear:
+    case ComputeKind::ExchangeSizes:
+    case ComputeKind::RegroupRows:
+    case ComputeKind::GroupedLinear:
       return true;
-    case models::OpKind::Activation:
-    case models::OpKind::GatedActivation:
+    case ComputeKind::Activation:
+    case ComputeKind::GatedActivation:
       return operation.inputs.size() > (forward ? 1 : 2);  // the offsets of routed rows
-    case models::OpKind::BiasAdd:                          // of experts whose weights are frozen
+    case ComputeKind::BiasAdd:                             // of experts whose weights are frozen
       return !forward && operation.inputs.size() > 1;
     default:
       return false;
@@ -59,7 +60,7 @@ std::vector<CaptureRegion> capture_regions(const Program& program, Communication
   std::vector<CaptureRegion> regions;
   bool open = false;
   for (int i = 0; i < static_cast<int>(program.instances.size()); ++i) {
-    const OperationInstance& instance = program.instances[static_cast<std::size_t>(i)];
+    const OperationInstance& instance = program.instances[at(i)];
     if (!is_static(operation_of(program, instance), program.plan.parallel.ep, driver)) {
       open = false;
       continue;

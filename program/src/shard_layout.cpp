@@ -3,12 +3,13 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 
 namespace meshplan::program {
 
 std::vector<ShardPiece> shard_pieces(const Parameter& parameter, int tp_rank) {
-  if (parameter.shard_dim < 0) return {{.size = parameter.global_shape.front(), .copy = tp_rank}};
-  const std::int64_t end = parameter.global_shape[static_cast<std::size_t>(parameter.shard_dim)];
+  if (!parameter.shard_dim) return {{.size = parameter.global_shape.front(), .copy = tp_rank}};
+  const std::int64_t end = parameter.global_shape[at(*parameter.shard_dim)];
   std::vector<ShardPiece> pieces;
   std::int64_t local = 0;
   for (const ShardSection& section : parameter.sections) {
@@ -24,14 +25,14 @@ std::vector<ShardPiece> shard_pieces(const Parameter& parameter, int tp_rank) {
   return pieces;
 }
 
-std::vector<HeldRange> held_ranges(const Parameter& parameter, int tp) {
-  if (parameter.shard_dim < 0) return {{{0, parameter.elements()}, tp}};
+std::vector<CopiedRange> copied_ranges(const Parameter& parameter, int tp) {
+  if (!parameter.shard_dim) return {{{0, parameter.elements()}, tp}};
   const bool copied = std::ranges::any_of(
       parameter.sections, [](const ShardSection& section) { return section.copies > 1; });
   if (!copied) return {{{0, parameter.elements()}, 1}};
   require_invariant(parameter.shard_dim == 0, parameter.name + ": only whole rows are held twice");
   const std::int64_t row = parameter.elements() / parameter.local_shape.front();
-  std::vector<HeldRange> ranges;
+  std::vector<CopiedRange> ranges;
   std::int64_t begin = 0;
   for (const ShardSection& section : parameter.sections) {
     const std::int64_t end = begin + section.size * row;
@@ -57,7 +58,7 @@ std::vector<MatrixPiece> matrix_pieces(const Parameter& parameter, const Coordin
   const std::int64_t global_rows = vectors ? 1 : parameter.global_shape[first];
   const bool by_column = parameter.shard_dim == static_cast<int>(first) + 1;
   std::vector<ShardPiece> held = {{.size = rows, .copy = place.etp}};
-  if (!parameter.expert || parameter.shard_dim >= 0)
+  if (!parameter.expert || parameter.shard_dim)
     held = shard_pieces(parameter, parameter.expert ? place.etp : place.tp);
   std::vector<MatrixPiece> pieces;
   for (std::int64_t expert = 0; expert < experts; ++expert)

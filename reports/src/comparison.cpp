@@ -11,7 +11,7 @@
 #include "core/statistics.hpp"
 #include "core/units.hpp"
 #include "extrapolation_json.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "reports/table.hpp"
 
 namespace meshplan::reports {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "sim/clusters/cluster.hpp"
 
 namespace meshplan::reports {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "core/json_fields.hpp"
+#include "program/schedule/csv.hpp"
 #include "sim/engine/timeline.hpp"
 
 namespace meshplan::reports {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "program/step_report.hpp"
+#include "program/trace/step_report.hpp"
 
 namespace meshplan::reports {
 

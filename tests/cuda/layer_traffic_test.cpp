@@ -7,8 +7,8 @@
 #include "cuda_on_cpu/block.hpp"
 #include "kernels/cuda_backend.hpp"
 #include "measure/operator_bench.hpp"
-#include "program/cost.hpp"
-#include "program/lower.hpp"
+#include "program/cost/cost.hpp"
+#include "program/lower/lower.hpp"
 #include "program/plans.hpp"
 
 namespace meshplan::bench {

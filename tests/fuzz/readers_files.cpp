@@ -13,6 +13,7 @@
 #include "core/json_fields.hpp"
 #include "fuzz/reader.hpp"
 #include "fuzz/samples.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "runtime/data/data.hpp"
 #include "runtime/data/tokenizer.hpp"
 #include "runtime/launch/launch.hpp"

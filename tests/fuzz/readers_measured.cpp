@@ -1,8 +1,8 @@
 // What was measured: samples, traces, logs, constants, tables of published runs.
 #include "fuzz/reader.hpp"
 #include "fuzz/samples.hpp"
-#include "program/calibration.hpp"
-#include "program/step_report.hpp"
+#include "program/calibration/calibration.hpp"
+#include "program/trace/step_report.hpp"
 #include "reports/comparison.hpp"
 #include "reports/validation_report.hpp"
 #include "sim/fit/calibration_fit.hpp"

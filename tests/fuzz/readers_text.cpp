@@ -1,13 +1,18 @@
 // Plans, models, clusters and schedules.
 #include <algorithm>
 
+#include "checks/program_errors.hpp"
 #include "core/error.hpp"
 #include "fuzz/reader.hpp"
 #include "fuzz/samples.hpp"
 #include "models/counts.hpp"
 #include "models/hugging_face.hpp"
-#include "program/lower.hpp"
-#include "program/schedule.hpp"
+#include "program/checks/check.hpp"
+#include "program/lower/lower.hpp"
+#include "program/plan_file/plan_file.hpp"
+#include "program/schedule/csv.hpp"
+#include "program/schedule/generators.hpp"
+#include "program/schedule/schedule.hpp"
 #include "reports/catalog_report.hpp"
 #include "reports/schedule_report.hpp"
 #include "sim/engine/engine.hpp"

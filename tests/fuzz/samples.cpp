@@ -1,7 +1,7 @@
 #include "fuzz/samples.hpp"
 
 #include "core/json_fields.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/fit/published_table.hpp"
 

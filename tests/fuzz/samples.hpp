@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "program/plan.hpp"
-#include "program/trace.hpp"
+#include "program/plan/plan.hpp"
+#include "program/trace/trace.hpp"
 #include "sim/clusters/cluster.hpp"
 #include "sim/fit/validation.hpp"
 

@@ -6,6 +6,7 @@
 
 #include "planner/explain.hpp"
 #include "planner/search.hpp"
+#include "program/checks/check.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::planner {

@@ -7,6 +7,8 @@
 
 #include "core/error.hpp"
 #include "fake_costs.hpp"
+#include "program/checks/check.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 
 using namespace meshplan;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "program/checks/check.hpp"
 #include "program/plans.hpp"
 
 namespace meshplan::program {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "program/cost.hpp"
-#include "program/lower.hpp"
+#include "program/cost/cost.hpp"
+#include "program/lower/lower.hpp"
 
 namespace meshplan::program::test {
 

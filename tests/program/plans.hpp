@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "models/model_spec.hpp"
-#include "program/lower.hpp"
-#include "program/plan.hpp"
+#include "program/lower/lower.hpp"
+#include "program/plan/plan.hpp"
 
 namespace meshplan::program::test {
 

@@ -34,10 +34,10 @@ TEST_CASE("Key and value heads that are fewer than the ranks are held by several
   CHECK(pieces(qkv, 8, 5) == Pieces{{0, 40, 8}, {8, 80, 8, 1}, {16, 112, 8, 1}});
   const Program program = lower(test::make_plan(test::llama_style(), {.tp = 8}), 0);
   // Rows of 64: one query head is held here alone, a key and a value head by two ranks.
-  CHECK(held_ranges(test::parameter_named(program, qkv), 8) ==
-        std::vector<HeldRange>{{{0, 8 * 64}, 1}, {{8 * 64, 24 * 64}, 2}});
-  CHECK(held_ranges(test::parameter_named(program, "head.norm.weight"), 8) ==
-        std::vector<HeldRange>{{{0, 64}, 8}});
+  CHECK(copied_ranges(test::parameter_named(program, qkv), 8) ==
+        std::vector<CopiedRange>{{{0, 8 * 64}, 1}, {{8 * 64, 24 * 64}, 2}});
+  CHECK(copied_ranges(test::parameter_named(program, "head.norm.weight"), 8) ==
+        std::vector<CopiedRange>{{{0, 64}, 8}});
 }
 
 TEST_CASE("A fused gate and up is cut so that each rank can multiply its halves",
@@ -101,9 +101,9 @@ TEST_CASE("The pieces of all ranks cover every global row once", "[program][shar
     for (const auto& model : {test::llama_style(), test::gpt2_style()}) {
       const Program program = lower(test::make_plan(model, {.tp = tp}), 0);
       for (const Parameter& parameter : program.parameters) {
-        if (parameter.shard_dim < 0) continue;
+        if (!parameter.shard_dim) continue;
         CAPTURE(parameter.name, tp);
-        const auto dim = static_cast<std::size_t>(parameter.shard_dim);
+        const auto dim = static_cast<std::size_t>(*parameter.shard_dim);
         std::vector<int> covered(static_cast<std::size_t>(parameter.global_shape[dim]), 0);
         for (int rank = 0; rank < tp; ++rank)
           for (const ShardPiece& piece : shard_pieces(parameter, rank)) {

@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "program/schedule/generators.hpp"
+
 namespace meshplan::reports {
 
 TEST_CASE("A schedule is drawn with its bubble and what is in flight", "[reports][schedule]") {
@@ -23,7 +25,8 @@ TEST_CASE("Chunks are told apart, and an overlapped pair is drawn one after the 
 }
 
 TEST_CASE("The JSON form has the schedule as CSV", "[reports][schedule]") {
-  const std::string text = to_json(program::zb_h1(2, 1), "zb-h1", 1);
+  const std::string text =
+      to_json(program::make_schedule(program::ScheduleKind::ZbH1, 2, 1), "zb-h1", 1);
   CHECK(text.find("\"csv\": \"0F0,0I0,0W0\\n1F0,1I0,1W0\\n\"") != text.npos);
   CHECK(text.find("\"max_in_flight\"") != text.npos);
 }

@@ -4,8 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "program/collective_table.hpp"
+#include "program/calibration/collective_table.hpp"
 #include "program/program.hpp"
+#include "program/schedule/generators.hpp"
 #include "sim/clusters/cluster.hpp"
 
 namespace meshplan::sim {

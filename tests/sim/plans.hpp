@@ -2,8 +2,8 @@
 #pragma once
 
 #include "models/model_spec.hpp"
-#include "program/lower.hpp"
-#include "program/plan.hpp"
+#include "program/lower/lower.hpp"
+#include "program/plan/plan.hpp"
 #include "sim/clusters/cluster.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/stacks/cluster_preset.hpp"

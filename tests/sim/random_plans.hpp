@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "sim/clusters/cluster.hpp"
 #include "support/random.hpp"
 

@@ -13,8 +13,8 @@
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
 #include "process/temporary_folder.hpp"
-#include "program/plan_names.hpp"
-#include "program/trace.hpp"
+#include "program/plan/plan_names.hpp"
+#include "program/trace/trace.hpp"
 #include "ranks/devices.hpp"
 #include "ranks/ranks.hpp"
 #include "reports/calibration_report.hpp"
@@ -23,7 +23,6 @@
 #include "runtime/os/host_info.hpp"
 #include "sim/fit/calibration_fit.hpp"
 #include "sim/fit/refine.hpp"
-#include "temporary_folder.hpp"
 
 namespace meshplan::cli {
 namespace {

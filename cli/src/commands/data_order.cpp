@@ -9,8 +9,9 @@
 #include "output/output.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
-#include "program/context.hpp"
-#include "program/mesh.hpp"
+#include "program/context/context.hpp"
+#include "program/plan/mesh.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "reports/table.hpp"
 #include "runtime/data/data.hpp"
 

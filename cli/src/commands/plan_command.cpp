@@ -11,6 +11,7 @@
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
 #include "process/threads.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "reports/search_report.hpp"
 
 namespace meshplan::cli {

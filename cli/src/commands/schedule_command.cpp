@@ -8,7 +8,9 @@
 #include "output/output.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
-#include "program/plan_names.hpp"
+#include "program/plan/plan_names.hpp"
+#include "program/schedule/csv.hpp"
+#include "program/schedule/generators.hpp"
 #include "reports/schedule_report.hpp"
 
 namespace meshplan::cli {

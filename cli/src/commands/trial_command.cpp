@@ -11,12 +11,12 @@
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
 #include "process/temporary_folder.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "ranks/ranks.hpp"
 #include "reports/comparison.hpp"
 #include "reports/machine_drift.hpp"
 #include "reports/trial_report.hpp"
 #include "runtime/train/preflight.hpp"
-#include "temporary_folder.hpp"
 
 namespace meshplan::cli {
 namespace {

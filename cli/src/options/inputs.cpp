@@ -11,6 +11,7 @@
 #include "core/parse_number.hpp"
 #include "core/paths.hpp"
 #include "process/files.hpp"
+#include "program/checks/check.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::cli {

@@ -7,7 +7,7 @@
 
 #include "models/hugging_face.hpp"
 #include "options/command_line.hpp"
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "sim/clusters/cluster.hpp"
 #include "sim/stacks/software.hpp"
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "options/device_options.hpp"
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "runtime/execute/device.hpp"
 #include "runtime/job/job.hpp"
 #include "runtime/measure/reference_product.hpp"

@@ -73,7 +73,8 @@ struct Tensor {
   bool operator==(const Tensor&) const = default;
 };
 
-/// Inputs, parameters ("weight") and outputs of every kind, in their order.
+/// What a model is written in. Inputs, parameters ("weight") and outputs of every kind, in their
+/// order.
 enum class OpKind {
   Embedding,          // in: ids (T); weight (V, D); out: (T, D)
   PositionEmbedding,  // in: x (T, D); weight (P, D); out: x + weight[position]
@@ -109,50 +110,8 @@ enum class OpKind {
   GroupedLinear,
   Combine,  // in: rows (RoutedTokens, D), probabilities, choices; out: (T, D)
   Pool,     // encoder: first token of each sequence; in: (T, D); out: (Sequences, D)
-  BiasAdd,  // in: x (T, D); bias (D); out: x + bias; made by lowering, after a row-parallel sum
   // in: logits (T, V), targets (T); out: per-token loss (T), lse (T); classifier: Sequences for T
   CrossEntropy,
-  // The next four are made by lowering from CrossEntropy and from gradients of shared values.
-  CrossEntropyLocal,    // in: logits (T, V local), targets (T); out: statistics (T, 3)
-  CrossEntropyCombine,  // in: statistics (shards, T, 3), targets (T); out: loss (T), lse (T)
-  SumLoss,              // in: loss (T); adds to the step's loss sum
-  Accumulate,           // in: a, b; a += b
-  // The next four are made where a value must be laid out otherwise over the tensor-parallel
-  // ranks.
-  SliceRows,     // in: x (T, D); out: this rank's rows (T / tp, D)
-  SliceColumns,  // in: x (T, D); out: this rank's columns (T, D local)
-  PackColumns,   // in: x (T, D); out: every rank's columns (tp, T, D local)
-  // in: (tp, T, D local); out: (T, D), or this rank's rows of it
-  UnpackColumns,
-  // And these from Dispatch and Combine. A choice is one of a token's top-k experts.
-  // in: choices (T, top-k); out: row of each choice, choice of each row (T, top-k), where each
-  // expert's rows begin (X + 1), rows of each expert (X)
-  DispatchPlan,
-  // in: rows for each expert here (X), and on all ranks for the experts held here (ranks, L); out:
-  // rows sent to and received from each rank (2, ranks), where each local expert's begin (L + 1)
-  ExchangeSizes,
-  RegroupRows,  // in: rows by (rank, local expert), received (ranks, L); out: by (expert, rank)
-  // And these around Attention where a sequence lies on several ranks (context parallelism).
-  KeyValues,       // in: qkv (T, (H + 2K) E); out: its keys and values (T, 2 K E)
-  OrderChunks,     // in: rows by (rank, row there); out: the same rows by (sequence, position)
-  MergeAttention,  // in: o, lse over some keys; adds them to o, lse over others
-  Convert,         // in: x; out: x in another type
-  // Made from LatentAttention, before an Attention of its own value head size.
-  // in: q (T, H E), kv (T, H (En + Ev)), k_rope (T, Er); out: q, k and v (T, H (2 E + Ev))
-  LatentHeads,
-  // And these from Router.
-  RouterLoad,    // in: choices (T, top-k); adds to the tokens of each expert of the step
-  SequenceLoad,  // in: choices (T, top-k); out: tokens of each sequence by expert (Sequences, X)
-  // in: scores (T, X) [, load (ranks, Sequences, X)] [, lse (T)]; adds to the step's router losses
-  RouterLosses,
-  // in: choices (T, top-k), load (ranks, Sequences, X); out: choices, -1 beyond an expert's
-  // capacity
-  LimitChoices,
-  // And these from Linear, where its product is in FP8.
-  // in: x (M, K); out: scale (1) [, x / scale (M, K)] [, the same transposed (K, M)]
-  Quantize,
-  // in: a (M, K), scale of a, b (N, K), scale of b [, bias (N)]; out: a b^T [+ bias] (M, N)
-  ScaledLinear,
 };
 
 /// How tensor parallelism splits the weight of a Linear, GroupedLinear or Embedding.

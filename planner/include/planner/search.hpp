@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "planner/space.hpp"
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "sim/clusters/cluster.hpp"
 #include "sim/engine/memory.hpp"
 #include "sim/engine/simulated_step.hpp"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "program/mesh.hpp"
-#include "program/plan.hpp"
+#include "program/plan/mesh.hpp"
+#include "program/plan/plan.hpp"
 
 namespace meshplan::planner {
 

@@ -21,15 +21,15 @@ struct ShardPiece {
 std::vector<ShardPiece> shard_pieces(const Parameter& parameter, int tp_rank);
 
 /// A run of a parameter's elements, in its own order, that `copies` adjacent tp ranks hold alike.
-struct HeldRange {
+struct CopiedRange {
   FlatRange range;
   int copies = 1;
-  bool operator==(const HeldRange&) const = default;
+  bool operator==(const CopiedRange&) const = default;
 };
 
 /// The parameter from front to back: one range where all is held alike, more where a fused weight
 /// has sections that are held by several ranks.
-std::vector<HeldRange> held_ranges(const Parameter& parameter, int tp);
+std::vector<CopiedRange> copied_ranges(const Parameter& parameter, int tp);
 
 /// A dense part of a parameter that a rank holds, with the parameter seen as a matrix: one of more
 /// dimensions has all but the last as its rows.

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "program/calibration.hpp"
+#include "program/calibration/calibration.hpp"
 
 namespace meshplan::reports {
 

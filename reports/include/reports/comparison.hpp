@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "program/trace.hpp"
+#include "program/trace/trace.hpp"
 #include "reports/extrapolation_report.hpp"
 #include "sim/engine/breakdown.hpp"
 

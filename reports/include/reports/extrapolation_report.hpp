@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "sim/engine/extrapolation.hpp"
 #include "sim/engine/prediction_terms.hpp"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "program/machine_speed.hpp"
+#include "program/calibration/machine_speed.hpp"
 #include "sim/clusters/cluster.hpp"
 
 namespace meshplan::reports {

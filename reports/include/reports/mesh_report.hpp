@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "program/mesh.hpp"
+#include "program/plan/mesh.hpp"
 
 namespace meshplan::reports {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "program/step_report.hpp"
-#include "program/trace.hpp"
+#include "program/trace/step_report.hpp"
+#include "program/trace/trace.hpp"
 #include "sim/clusters/cluster.hpp"
 
 namespace meshplan::reports {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "program/schedule.hpp"
+#include "program/schedule/schedule.hpp"
 
 namespace meshplan::reports {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "sim/clusters/cluster.hpp"
 #include "sim/engine/prediction_terms.hpp"
 #include "sim/stacks/software.hpp"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "program/machine_speed.hpp"
-#include "program/plan.hpp"
+#include "program/calibration/machine_speed.hpp"
+#include "program/plan/plan.hpp"
 
 namespace meshplan::reports {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "program/calibration.hpp"
+#include "program/calibration/calibration.hpp"
 
 namespace meshplan::runtime::cuda {
 

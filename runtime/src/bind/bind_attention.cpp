@@ -3,7 +3,7 @@
 #include "bind/bound_operands.hpp"
 #include "core/error.hpp"
 #include "models/rope_scaling.hpp"
-#include "program/context.hpp"
+#include "program/context/context.hpp"
 
 namespace meshplan::runtime {
 

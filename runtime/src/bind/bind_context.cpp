@@ -1,10 +1,10 @@
 // Attention over the keys of other ranks, and the copies beside its exchanges.
 #include "bind/bound_operands.hpp"
-#include "program/context.hpp"
+#include "program/context/context.hpp"
 
 namespace meshplan::runtime {
 
-using models::OpKind;
+using OpKind = program::ComputeKind;
 using program::AttentionTile;
 
 namespace {

@@ -7,7 +7,7 @@
 
 namespace meshplan::runtime {
 
-using models::OpKind;
+using OpKind = program::ComputeKind;
 using program::Phase;
 
 std::function<void()> OperatorBinder::Body::bind_dispatch_plan(const Operands& o) {

@@ -9,7 +9,7 @@ using program::Phase;
 /// Quantize and ScaledLinear. Gradients are E5M2, all else E4M3; of a product's operands the first
 /// is the gradient, where one is.
 std::function<void()> OperatorBinder::Body::bind_float8(const Operands& o) {
-  if (o.work.kind == models::OpKind::Quantize) {
+  if (o.work.kind == program::ComputeKind::Quantize) {
     const program::Float8Cast& cast = *o.work.cast;
     const std::vector<std::int64_t> shape = o.in_shape(0);
     std::size_t next = 1;

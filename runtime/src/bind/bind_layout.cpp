@@ -2,7 +2,7 @@
 
 namespace meshplan::runtime {
 
-using models::OpKind;
+using OpKind = program::ComputeKind;
 
 /// The columns of x in parts, or back.
 std::function<void()> OperatorBinder::Body::bind_slice(const Operands& o) {

@@ -4,7 +4,7 @@
 
 namespace meshplan::runtime {
 
-using models::OpKind;
+using OpKind = program::ComputeKind;
 
 std::function<void()> OperatorBinder::Body::bind_loss(const Operands& o) {
   const bool vocabulary = o.work.split == models::Split::Vocab;

@@ -23,7 +23,7 @@ kernels::ActivationKind kernel_kind(models::ActivationKind kind) {
   }
 }
 
-using models::OpKind;
+using OpKind = program::ComputeKind;
 
 /// Routed rows come with the offsets of their experts as operand `offsets`: then only as many rows
 /// are computed as there are when the call runs. Offsets on a device are not waited for: with ep >

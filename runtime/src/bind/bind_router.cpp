@@ -4,7 +4,7 @@
 
 namespace meshplan::runtime {
 
-using models::OpKind;
+using OpKind = program::ComputeKind;
 using program::Phase;
 
 namespace {

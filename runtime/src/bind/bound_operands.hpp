@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "bind/binder_body.hpp"
-#include "program/address.hpp"
 #include "program/attention_inputs.hpp"
+#include "program/memory/address.hpp"
 
 namespace meshplan::runtime {
 

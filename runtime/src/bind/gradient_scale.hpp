@@ -1,7 +1,7 @@
 // The scale of gradients inside a step.
 #pragma once
 
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 
 namespace meshplan::runtime {
 

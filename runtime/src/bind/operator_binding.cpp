@@ -5,11 +5,11 @@
 
 #include "bind/bound_operands.hpp"
 #include "core/error.hpp"
-#include "program/cost.hpp"
+#include "program/cost/cost.hpp"
 
 namespace meshplan::runtime {
 
-using models::OpKind;
+using OpKind = program::ComputeKind;
 
 OperatorBinder::Body::Body(kernels::Backend& backend, const program::Program& program,
                            RankPlace place, Resolve resolve, const float* gradient_scale,

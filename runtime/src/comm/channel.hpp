@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-#include "program/collective_table.hpp"
+#include "program/calibration/collective_table.hpp"
 
 namespace meshplan::runtime {
 

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "program/collective_table.hpp"
+#include "program/calibration/collective_table.hpp"
 
 namespace meshplan::runtime {
 

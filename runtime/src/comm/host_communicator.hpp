@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "program/collective_table.hpp"
+#include "program/calibration/collective_table.hpp"
 #include "runtime/comm/communicator.hpp"
 #include "runtime/comm/session.hpp"
 

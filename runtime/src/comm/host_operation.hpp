@@ -16,7 +16,7 @@
 #include "comm/channel.hpp"
 #include "comm/collective_algorithms.hpp"
 #include "comm/progress_engine.hpp"
-#include "program/collective_table.hpp"
+#include "program/calibration/collective_table.hpp"
 #include "runtime/comm/communicator.hpp"
 
 namespace meshplan::runtime {

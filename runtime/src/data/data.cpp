@@ -13,7 +13,8 @@
 #include "core/error.hpp"
 #include "data/packed_batch.hpp"
 #include "kernels/cross_entropy.hpp"
-#include "program/context.hpp"
+#include "program/context/context.hpp"
+#include "program/context/packing.hpp"
 
 namespace meshplan::runtime {
 namespace {

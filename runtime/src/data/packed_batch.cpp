@@ -1,5 +1,6 @@
 #include "data/packed_batch.hpp"
 
+#include "program/context/packing.hpp"
 #include "runtime/data/data.hpp"
 
 namespace meshplan::runtime {

@@ -4,8 +4,9 @@
 #include <functional>
 #include <span>
 
-#include "program/document_context.hpp"
-#include "program/mesh.hpp"
+#include "program/context/document_context.hpp"
+#include "program/context/packing.hpp"
+#include "program/plan/mesh.hpp"
 #include "runtime/execute/step_batch.hpp"
 
 namespace meshplan::runtime {

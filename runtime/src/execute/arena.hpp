@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "kernels/backend.hpp"
-#include "program/address.hpp"
+#include "program/memory/address.hpp"
 
 namespace meshplan::runtime {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "program/program.hpp"
-#include "program/step_report.hpp"
+#include "program/trace/step_report.hpp"
 #include "runtime/execute/step_batch.hpp"
 
 namespace meshplan::runtime {

@@ -13,7 +13,7 @@
 #include "execute/expert_room.hpp"
 #include "execute/groups.hpp"
 #include "execute/issue_order.hpp"
-#include "program/zero.hpp"
+#include "program/zero/zero.hpp"
 #include "runtime/execute/device.hpp"
 #include "runtime/guard/status_board.hpp"
 

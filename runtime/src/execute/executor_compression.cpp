@@ -1,6 +1,6 @@
 #include "core/error.hpp"
 #include "execute/executor_body.hpp"
-#include "program/compression.hpp"
+#include "program/compression/compression.hpp"
 
 namespace meshplan::runtime {
 namespace {

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "execute/executor_body.hpp"
-#include "program/offload.hpp"
+#include "program/memory/offload.hpp"
 
 namespace meshplan::runtime {
 

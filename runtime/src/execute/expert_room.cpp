@@ -8,7 +8,7 @@
 #include "core/error.hpp"
 #include "core/index.hpp"
 #include "core/units.hpp"
-#include "program/cost.hpp"
+#include "program/cost/cost.hpp"
 
 namespace meshplan::runtime {
 

@@ -9,7 +9,7 @@
 
 #include "execute/issue_order.hpp"
 #include "program/program.hpp"
-#include "program/step_report.hpp"
+#include "program/trace/step_report.hpp"
 #include "runtime/execute/device.hpp"
 
 namespace meshplan::runtime {

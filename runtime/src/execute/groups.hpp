@@ -4,7 +4,7 @@
 #include <memory>
 #include <span>
 
-#include "program/mesh.hpp"
+#include "program/plan/mesh.hpp"
 #include "program/program.hpp"
 #include "runtime/comm/communicator.hpp"
 

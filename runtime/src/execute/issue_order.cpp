@@ -6,7 +6,7 @@
 #include <set>
 
 #include "core/index.hpp"
-#include "program/address.hpp"
+#include "program/memory/address.hpp"
 
 namespace meshplan::runtime {
 namespace {

@@ -11,6 +11,7 @@
 #include "measure/measure_device.hpp"
 #include "measure/measure_operators.hpp"
 #include "measure/measure_progress.hpp"
+#include "program/checks/check.hpp"
 #include "runtime/execute/device.hpp"
 #include "runtime/os/host_info.hpp"
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "program/machine_speed.hpp"
+#include "program/calibration/machine_speed.hpp"
 #include "runtime/comm/communicator.hpp"
 #include "runtime/comm/job_layout.hpp"
 

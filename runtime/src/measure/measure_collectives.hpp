@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "program/machine_speed.hpp"
-#include "program/samples.hpp"
+#include "program/calibration/machine_speed.hpp"
+#include "program/calibration/samples.hpp"
 #include "runtime/comm/communicator.hpp"
 #include "runtime/comm/job_layout.hpp"
 #include "runtime/execute/device.hpp"

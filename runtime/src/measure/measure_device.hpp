@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "program/calibration.hpp"
+#include "program/calibration/calibration.hpp"
 #include "runtime/execute/device.hpp"
 
 namespace meshplan::runtime {

@@ -11,8 +11,9 @@
 #include "measure/operator_bench.hpp"
 #include "measure/sampling.hpp"
 #include "measure/timed_group.hpp"
-#include "program/cost.hpp"
-#include "program/lower.hpp"
+#include "program/cost/cost.hpp"
+#include "program/cost/step_cost.hpp"
+#include "program/lower/lower.hpp"
 
 namespace meshplan::runtime {
 namespace {

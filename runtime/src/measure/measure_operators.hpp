@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "program/machine_speed.hpp"
-#include "program/operator_sample.hpp"
-#include "program/plan.hpp"
+#include "program/calibration/machine_speed.hpp"
+#include "program/calibration/operator_sample.hpp"
+#include "program/plan/plan.hpp"
 #include "runtime/comm/communicator.hpp"
 #include "runtime/execute/device.hpp"
 #include "runtime/measure/measure_options.hpp"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/backend.hpp"
-#include "program/calibration.hpp"
+#include "program/calibration/calibration.hpp"
 #include "runtime/comm/communicator.hpp"
 #include "runtime/comm/job_layout.hpp"
 

@@ -10,8 +10,10 @@
 #include "measure/balanced_routing.hpp"
 #include "measure/cold_memory.hpp"
 #include "program/capture.hpp"
-#include "program/cost.hpp"
-#include "program/lower.hpp"
+#include "program/context/packing.hpp"
+#include "program/cost/cost.hpp"
+#include "program/cost/step_cost.hpp"
+#include "program/lower/lower.hpp"
 
 namespace meshplan::runtime {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 
 namespace meshplan::runtime {
 

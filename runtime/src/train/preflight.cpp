@@ -5,7 +5,7 @@
 
 #include "core/error.hpp"
 #include "core/units.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "runtime/data/data.hpp"
 #include "runtime/os/host_info.hpp"
 #include "runtime/weights/snapshot_size.hpp"

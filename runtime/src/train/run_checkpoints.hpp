@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "runtime/data/data.hpp"
 #include "runtime/train/checkpoint_options.hpp"
 #include "train/trainer.hpp"

@@ -7,7 +7,8 @@
 
 #include "core/error.hpp"
 #include "core/index.hpp"
-#include "program/cost.hpp"
+#include "program/cost/cost.hpp"
+#include "program/cost/model_flops.hpp"
 #include "runtime/guard/status_board.hpp"
 #include "runtime/os/host_info.hpp"
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "program/step_report.hpp"
+#include "program/trace/step_report.hpp"
 #include "runtime/train/watch_options.hpp"
 #include "train/rank_times.hpp"
 #include "train/trainer.hpp"

@@ -7,7 +7,7 @@
 #include "execute/arena.hpp"
 #include "execute/executor.hpp"
 #include "execute/groups.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "runtime/execute/device.hpp"
 #include "runtime/weights/parameter_source.hpp"
 #include "weights/checkpoint_writer.hpp"

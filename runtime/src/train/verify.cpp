@@ -11,7 +11,7 @@
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "core/index.hpp"
-#include "program/address.hpp"
+#include "program/memory/address.hpp"
 #include "program/shard_layout.hpp"
 #include "runtime/job/run_rank.hpp"
 

@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "core/limits.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "weights/safetensors.hpp"
 
 namespace meshplan::runtime {

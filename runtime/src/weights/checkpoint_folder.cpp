@@ -8,7 +8,8 @@
 #include "core/json_fields.hpp"
 #include "core/paths.hpp"
 #include "models/spec_difference.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "runtime/weights/checkpoint.hpp"
 #include "weights/checkpoint_layout.hpp"
 

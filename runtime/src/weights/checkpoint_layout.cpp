@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "program/compression.hpp"
+#include "program/compression/compression.hpp"
 #include "program/shard_layout.hpp"
 
 namespace meshplan::runtime {
@@ -15,7 +15,7 @@ using program::Parameter;
 using program::Region;
 
 std::size_t sharded_dim(const Parameter& parameter) {
-  return static_cast<std::size_t>(std::max(parameter.shard_dim, 0));
+  return static_cast<std::size_t>(parameter.shard_dim.value_or(0));
 }
 
 /// The global part of a box of the local tensor that lies inside `piece`.

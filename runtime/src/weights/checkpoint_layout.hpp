@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "program/zero.hpp"
+#include "program/zero/zero.hpp"
 #include "runtime/weights/tensor_box.hpp"
 
 namespace meshplan::runtime {

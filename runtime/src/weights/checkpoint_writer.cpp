@@ -17,8 +17,9 @@
 #include "core/paths.hpp"
 #include "execute/arena.hpp"
 #include "kernels/backend.hpp"
-#include "program/compression.hpp"
-#include "program/plan.hpp"
+#include "program/compression/compression.hpp"
+#include "program/plan/plan.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "weights/safetensors.hpp"
 
 namespace meshplan::runtime {

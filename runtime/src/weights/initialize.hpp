@@ -4,7 +4,7 @@
 
 #include "execute/arena.hpp"
 #include "kernels/backend.hpp"
-#include "program/zero.hpp"
+#include "program/zero/zero.hpp"
 
 namespace meshplan::runtime {
 

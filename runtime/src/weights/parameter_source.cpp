@@ -5,7 +5,7 @@
 
 #include "core/index.hpp"
 #include "execute/arena.hpp"
-#include "program/compression.hpp"
+#include "program/compression/compression.hpp"
 #include "weights/checkpoint_layout.hpp"
 #include "weights/initialize.hpp"
 

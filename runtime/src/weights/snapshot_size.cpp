@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "program/compression.hpp"
+#include "program/compression/compression.hpp"
 #include "weights/checkpoint_layout.hpp"
 
 namespace meshplan::runtime {

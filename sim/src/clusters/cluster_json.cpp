@@ -9,8 +9,8 @@
 #include "core/hash.hpp"
 #include "core/json_fields.hpp"
 #include "core/limits.hpp"
-#include "program/collective_table.hpp"
-#include "program/cost.hpp"
+#include "program/calibration/collective_table.hpp"
+#include "program/cost/cost.hpp"
 #include "sim/clusters/cluster.hpp"
 
 namespace meshplan {

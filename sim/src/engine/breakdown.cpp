@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "core/error.hpp"
-#include "program/mesh.hpp"
+#include "program/plan/mesh.hpp"
 
 namespace meshplan::sim {
 namespace {

@@ -12,7 +12,8 @@
 #include "core/index.hpp"
 #include "engine/layer_passes.hpp"
 #include "engine/player.hpp"
-#include "program/cost.hpp"
+#include "program/cost/cost.hpp"
+#include "program/schedule/generators.hpp"
 #include "sim/engine/memory.hpp"
 #include "sim/prices/pricing.hpp"
 

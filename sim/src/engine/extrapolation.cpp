@@ -6,9 +6,9 @@
 #include <map>
 
 #include "prices/measured_collectives.hpp"
-#include "program/cost.hpp"
-#include "program/lower.hpp"
-#include "program/mesh.hpp"
+#include "program/cost/cost.hpp"
+#include "program/lower/lower.hpp"
+#include "program/plan/mesh.hpp"
 
 namespace meshplan::sim {
 namespace {

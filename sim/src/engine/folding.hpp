@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "program/mesh.hpp"
+#include "program/plan/mesh.hpp"
 #include "sim/clusters/cluster.hpp"
 
 namespace meshplan::sim {

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "engine/world.hpp"
-#include "program/mesh.hpp"
+#include "program/plan/mesh.hpp"
 
 namespace meshplan::sim {
 

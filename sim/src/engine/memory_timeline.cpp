@@ -11,8 +11,8 @@
 #include "core/error.hpp"
 #include "core/index.hpp"
 #include "core/units.hpp"
-#include "program/activations.hpp"
-#include "program/address.hpp"
+#include "program/memory/activations.hpp"
+#include "program/memory/address.hpp"
 #include "sim/engine/memory.hpp"
 
 namespace meshplan::sim {

@@ -11,8 +11,8 @@
 
 #include "core/error.hpp"
 #include "engine/term_sigmas.hpp"
-#include "program/cost.hpp"
-#include "program/mesh.hpp"
+#include "program/cost/cost.hpp"
+#include "program/plan/mesh.hpp"
 #include "sim/engine/extrapolation.hpp"
 #include "sim/prices/pricing.hpp"
 

@@ -7,9 +7,9 @@
 #include <map>
 #include <optional>
 
-#include "program/cost.hpp"
-#include "program/lower.hpp"
-#include "program/mesh.hpp"
+#include "program/cost/cost.hpp"
+#include "program/lower/lower.hpp"
+#include "program/plan/mesh.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/engine/memory.hpp"
 #include "sim/prices/pricing.hpp"

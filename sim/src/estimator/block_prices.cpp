@@ -9,7 +9,7 @@
 #include "core/error.hpp"
 #include "core/index.hpp"
 #include "core/units.hpp"
-#include "program/cost.hpp"
+#include "program/cost/cost.hpp"
 #include "program/shard_layout.hpp"
 #include "schedules/host_thread.hpp"
 
@@ -312,8 +312,8 @@ class StagePricer {
         if (parameter.frozen) continue;
         if (!parameter.trained) stage_.layer_untrained_elements += elements;
         if (parameter.tp_partial) stage_.layer_partial_elements += elements;
-        if (parameter.shard_dim < 0 || parameter.expert) continue;
-        for (const auto& held : program::held_ranges(parameter, tp))
+        if (!parameter.shard_dim || parameter.expert) continue;
+        for (const auto& held : program::copied_ranges(parameter, tp))
           if (held.copies > 1) stage_.layer_copied_parts.push_back(held.range.size());
       }
       return;

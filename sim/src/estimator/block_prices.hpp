@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "prices/operator_table.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "sim/clusters/cluster.hpp"
 #include "sim/prices/pricing.hpp"
 

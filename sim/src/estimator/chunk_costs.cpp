@@ -6,8 +6,9 @@
 
 #include "core/index.hpp"
 #include "estimator/chunk_maker.hpp"
-#include "program/frozen.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
+#include "program/plan/frozen.hpp"
+#include "program/schedule/csv.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -83,8 +84,8 @@ Plan small_plan(const Plan& plan, RecomputeKind recompute, TaskMix mix, int pp) 
 }
 
 /// The small pipeline has no ZeRO, but may have to do without what ZeRO takes away.
-program::ExecutionProfile profile_of(const Plan& plan) {
-  program::ExecutionProfile profile = program::meshplan_profile();
+program::LoweringProfile profile_of(const Plan& plan) {
+  program::LoweringProfile profile = program::meshplan_profile();
   profile.kept_quantized_weights = program::keeps_quantized_weights(plan);
   return profile;
 }
@@ -226,7 +227,7 @@ const program::Program& ChunkCosts::program_of(const Pipeline& pipeline, int lay
     return found->second;
   }
   const int num_layers = pipeline.plan.model.num_layers;
-  program::ExecutionProfile profile = pipeline.profile;
+  program::LoweringProfile profile = pipeline.profile;
   profile.frozen_part = frozen_part(layer_class, num_layers);
   return programs_
       .emplace(program_key_,

@@ -12,8 +12,9 @@
 #include "estimator/block_prices.hpp"
 #include "models/graph.hpp"
 #include "prices/operator_table.hpp"
-#include "program/lower.hpp"
-#include "program/plan.hpp"
+#include "program/lower/lower.hpp"
+#include "program/plan/lowering_profile.hpp"
+#include "program/plan/plan.hpp"
 #include "schedules/compiled_schedule.hpp"
 #include "schedules/plan_keys.hpp"
 #include "sim/clusters/cluster.hpp"
@@ -106,7 +107,7 @@ class ChunkCosts {
   /// Stages that are lowered and priced when they are first asked for.
   struct Pipeline {
     program::Plan plan;  // of two layers a stage
-    program::ExecutionProfile profile;
+    program::LoweringProfile profile;
     TaskGroups groups;
     CacheKey program;                                   // what its programs depend on
     std::map<std::pair<int, int>, StagePrices> stages;  // by class of layer and stage

@@ -5,7 +5,7 @@
 
 #include "estimator/block_prices.hpp"
 #include "estimator/chunk_costs.hpp"
-#include "program/activations.hpp"
+#include "program/memory/activations.hpp"
 #include "sim/clusters/cluster.hpp"
 
 namespace meshplan::sim {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "estimator/block_prices.hpp"
-#include "program/compression.hpp"
-#include "program/cost.hpp"
+#include "program/compression/compression.hpp"
+#include "program/cost/cost.hpp"
 #include "schedules/host_thread.hpp"
 
 namespace meshplan::sim {

@@ -3,7 +3,7 @@
 
 #include "estimator/gradient_buckets.hpp"
 #include "prices/operator_table.hpp"
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 
 namespace meshplan::sim {
 

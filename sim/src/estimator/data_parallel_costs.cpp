@@ -5,7 +5,7 @@
 #include "estimator/stage_costs.hpp"
 #include "prices/element_bytes.hpp"
 #include "prices/offload.hpp"
-#include "program/offload.hpp"
+#include "program/memory/offload.hpp"
 #include "schedules/host_thread.hpp"
 #include "sim/prices/pricing.hpp"
 

@@ -8,7 +8,7 @@
 #include "estimator/chunk_costs.hpp"
 #include "prices/operator_table.hpp"
 #include "prices/priced_group.hpp"
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "schedules/cache_key.hpp"
 
 namespace meshplan::sim {

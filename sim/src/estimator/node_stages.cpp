@@ -5,7 +5,7 @@
 #include "clusters/node_types.hpp"
 #include "core/index.hpp"
 #include "core/units.hpp"
-#include "program/mesh.hpp"
+#include "program/plan/mesh.hpp"
 #include "sim/engine/memory.hpp"
 
 namespace meshplan::sim {

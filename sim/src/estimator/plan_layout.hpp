@@ -5,7 +5,7 @@
 #include "estimator/chunk_costs.hpp"
 #include "estimator/gradient_buckets.hpp"
 #include "prices/priced_group.hpp"
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "sim/clusters/cluster.hpp"
 
 namespace meshplan::sim {

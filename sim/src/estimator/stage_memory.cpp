@@ -4,8 +4,8 @@
 
 #include "core/units.hpp"
 #include "prices/element_bytes.hpp"
-#include "program/mesh.hpp"
-#include "program/offload.hpp"
+#include "program/memory/offload.hpp"
+#include "program/plan/mesh.hpp"
 
 namespace meshplan::sim {
 namespace {

@@ -6,7 +6,8 @@
 
 #include "estimator/compressed_reduction.hpp"
 #include "prices/element_bytes.hpp"
-#include "program/cost.hpp"
+#include "program/cost/cost.hpp"
+#include "program/cost/step_cost.hpp"
 #include "schedules/host_thread.hpp"
 
 namespace meshplan::sim {

@@ -6,7 +6,7 @@
 #include "estimator/chunk_costs.hpp"
 #include "estimator/gradient_buckets.hpp"
 #include "prices/operator_table.hpp"
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 
 namespace meshplan::sim {
 

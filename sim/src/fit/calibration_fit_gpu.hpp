@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "program/calibration.hpp"
+#include "program/calibration/calibration.hpp"
 #include "sim/clusters/cluster.hpp"
 
 namespace meshplan::sim {

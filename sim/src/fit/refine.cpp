@@ -7,9 +7,9 @@
 #include <unordered_map>
 
 #include "core/error.hpp"
-#include "program/collective_table.hpp"
-#include "program/cost.hpp"
-#include "program/lower.hpp"
+#include "program/calibration/collective_table.hpp"
+#include "program/cost/cost.hpp"
+#include "program/lower/lower.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/prices/pricing.hpp"
 

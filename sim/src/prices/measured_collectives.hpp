@@ -3,7 +3,7 @@
 #include <functional>
 #include <optional>
 
-#include "program/collective_table.hpp"
+#include "program/calibration/collective_table.hpp"
 #include "sim/clusters/cluster.hpp"
 #include "sim/prices/pricing.hpp"
 

@@ -8,7 +8,9 @@
 #include "core/units.hpp"
 #include "prices/offload.hpp"
 #include "prices/operator_table.hpp"
-#include "program/cost.hpp"
+#include "program/cost/cost.hpp"
+#include "program/cost/model_flops.hpp"
+#include "program/cost/step_cost.hpp"
 
 namespace meshplan::sim {
 namespace {

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "program/activations.hpp"
-#include "program/schedule.hpp"
+#include "program/memory/activations.hpp"
+#include "program/schedule/schedule.hpp"
 #include "schedules/task_solver.hpp"
 
 namespace meshplan::sim {

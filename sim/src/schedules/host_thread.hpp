@@ -1,6 +1,6 @@
 #pragma once
 
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "sim/clusters/cluster.hpp"
 
 namespace meshplan::sim {

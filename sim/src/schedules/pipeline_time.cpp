@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "program/schedule/generators.hpp"
 #include "schedules/compiled_schedule.hpp"
 
 namespace meshplan::sim {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "schedules/cache_key.hpp"
 
 namespace meshplan::sim {

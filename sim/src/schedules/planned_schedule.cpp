@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "program/schedule/generators.hpp"
 #include "schedules/host_thread.hpp"
 
 namespace meshplan::sim {

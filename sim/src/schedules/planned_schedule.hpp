@@ -3,7 +3,7 @@
 #include <optional>
 #include <unordered_map>
 
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "schedules/compiled_schedule.hpp"
 #include "schedules/plan_keys.hpp"
 #include "schedules/wave_solver.hpp"

@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "program/schedule.hpp"
+#include "program/schedule/schedule.hpp"
 
 namespace meshplan::sim {
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "program/schedule.hpp"
+#include "program/schedule/schedule.hpp"
 #include "schedules/task_solver.hpp"
 
 namespace meshplan::sim {

@@ -5,7 +5,7 @@
 
 #include "core/embedded_file.hpp"
 #include "core/json_fields.hpp"
-#include "program/plan_names.hpp"
+#include "program/plan/plan_names.hpp"
 
 namespace meshplan {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "models/graph.hpp"
-#include "program/mesh.hpp"
+#include "program/plan/mesh.hpp"
 #include "program/program.hpp"
 #include "sim/stacks/execution_profile.hpp"
 #include "sim/stacks/training_run.hpp"

@@ -6,6 +6,7 @@
 #include "core/index.hpp"
 #include "core/units.hpp"
 #include "prices/element_bytes.hpp"
+#include "program/schedule/generators.hpp"
 
 namespace meshplan::sim {
 namespace {

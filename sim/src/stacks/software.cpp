@@ -5,7 +5,8 @@
 #include <utility>
 
 #include "core/enum_names.hpp"
-#include "program/plan_names.hpp"
+#include "program/checks/check.hpp"
+#include "program/plan/plan_names.hpp"
 #include "sim/prices/pricing.hpp"
 
 namespace meshplan::sim {

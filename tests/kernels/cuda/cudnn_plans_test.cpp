@@ -12,7 +12,7 @@
 
 #include "cudnn_attention_graph.hpp"
 #include "cudnn_plan.hpp"
-#include "program/attention_workspace.hpp"
+#include "memory/attention_workspace.hpp"
 
 namespace meshplan::kernels::cuda::test {
 

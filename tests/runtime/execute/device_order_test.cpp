@@ -7,9 +7,9 @@
 
 #include "execute/executor.hpp"
 #include "execute/issue_order.hpp"
-#include "program/address.hpp"
-#include "program/cost.hpp"
-#include "program/lower.hpp"
+#include "program/cost/cost.hpp"
+#include "program/lower/lower.hpp"
+#include "program/memory/address.hpp"
 #include "program/plans.hpp"
 #include "runtime/execute/recording_device.hpp"
 #include "support/posting_waits.hpp"

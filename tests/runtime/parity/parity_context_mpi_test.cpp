@@ -3,6 +3,7 @@
 #include <cmath>
 #include <fmt/format.h>
 
+#include "lower/link.hpp"
 #include "runtime/parity/parity_check.hpp"
 #include "runtime/parity/parity_models.hpp"
 
@@ -223,7 +224,7 @@ void erase_instances(program::Program& program, const Predicate& predicate) {
 void scale_query_gradients(program::Program& program) {
   for_each_operation(program, [](program::Operation& operation) {
     auto* work = std::get_if<program::ComputeOp>(&operation.work);
-    if (work != nullptr && work->kind == models::OpKind::Attention &&
+    if (work != nullptr && work->kind == program::ComputeKind::Attention &&
         operation.phase == program::Phase::InputGrad)
       work->attributes.scale *= 1.01;
   });
@@ -233,7 +234,7 @@ void scale_query_gradients(program::Program& program) {
 void swap_chunks(program::Program& program) {
   for_each_operation(program, [](program::Operation& operation) {
     auto* work = std::get_if<program::ComputeOp>(&operation.work);
-    if (work != nullptr && work->kind == models::OpKind::OrderChunks)
+    if (work != nullptr && work->kind == program::ComputeKind::OrderChunks)
       work->reverse = !work->reverse;
   });
 }

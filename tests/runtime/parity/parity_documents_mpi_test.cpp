@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include "data/packed_batch.hpp"
+#include "lower/link.hpp"
+#include "program/checks/check.hpp"
 #include "runtime/parity/parity_check.hpp"
 #include "runtime/parity/parity_models.hpp"
 
@@ -182,7 +184,7 @@ void for_each_compute(program::Program& program, const Change& change) {
 }
 
 /// An operation of this kind no longer looks where its documents lie.
-Mutation without_documents(models::OpKind kind) {
+Mutation without_documents(program::ComputeKind kind) {
   return [kind](program::Program& program) {
     for_each_compute(program, [&](program::Operation& operation, program::ComputeOp& work) {
       if (work.kind != kind || !work.documents) return;
@@ -202,7 +204,8 @@ void same_ranges(program::Program& program) {
 
 void forward_order_backward(program::Program& program) {
   for_each_compute(program, [](program::Operation& operation, program::ComputeOp& work) {
-    if (work.kind == models::OpKind::OrderChunks && operation.phase == program::Phase::InputGrad)
+    if (work.kind == program::ComputeKind::OrderChunks &&
+        operation.phase == program::Phase::InputGrad)
       work.reverse = !work.reverse;
   });
 }
@@ -225,17 +228,17 @@ TEST_CASE("each seeded bug in packed documents breaks parity", "[parity][documen
        llama,
        {.tp = 2},
        ContextMethod::AllGather,
-       without_documents(models::OpKind::Attention)},
+       without_documents(program::ComputeKind::Attention)},
       {"positions go on",
        gpt2,
        {.tp = 2},
        ContextMethod::AllGather,
-       without_documents(models::OpKind::PositionEmbedding)},
+       without_documents(program::ComputeKind::PositionEmbedding)},
       {"rotations of a whole sequence's chunks",
        llama,
        {.cp = 4},
        ContextMethod::AllGather,
-       without_documents(models::OpKind::Rope)},
+       without_documents(program::ComputeKind::Rope)},
       {"ranges of another ring step", llama, {.cp = 4}, ContextMethod::Ring, same_ranges},
       {"gradients ordered as values",
        llama,
@@ -251,7 +254,7 @@ TEST_CASE("each seeded bug in packed documents breaks parity", "[parity][documen
        llama,
        {.cp = 4},
        ContextMethod::AllGather,
-       without_documents(models::OpKind::OrderChunks)},
+       without_documents(program::ComputeKind::OrderChunks)},
   };
   for (const auto& bug : bugs) {
     Plan plan = bug.plan;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <map>
 
+#include "lower/link.hpp"
 #include "runtime/parity/parity_check.hpp"
 #include "runtime/parity/parity_models.hpp"
 
@@ -119,7 +120,7 @@ void exchange_rows_one_element_short(program::Program& program) {
 void send_gradients_the_forward_way(program::Program& program) {
   for_each_operation(program, [](program::Operation& operation) {
     auto* work = std::get_if<program::ComputeOp>(&operation.work);
-    if (work != nullptr && work->kind == models::OpKind::RegroupRows &&
+    if (work != nullptr && work->kind == program::ComputeKind::RegroupRows &&
         operation.phase == program::Phase::InputGrad)
       work->reverse = !work->reverse;
   });

@@ -8,7 +8,8 @@
 #include <iostream>
 #include <map>
 
-#include "program/frozen.hpp"
+#include "lower/link.hpp"
+#include "program/plan/frozen.hpp"
 #include "runtime/parity/parity_job.hpp"
 #include "runtime/parity/parity_models.hpp"
 #include "runtime/parity/parity_techniques.hpp"

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "cpu_backend.hpp"
+#include "lower/link.hpp"
 #include "runtime/parity/parity_precision.hpp"
 
 namespace meshplan::test {

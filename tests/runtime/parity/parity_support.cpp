@@ -7,7 +7,8 @@
 #include "bind/gradient_scale.hpp"
 #include "core/hash.hpp"
 #include "data/packed_batch.hpp"
-#include "program/context.hpp"
+#include "program/context/context.hpp"
+#include "program/context/packing.hpp"
 #include "program/shard_layout.hpp"
 #include "train/learning_rate.hpp"
 

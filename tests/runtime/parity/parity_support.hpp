@@ -9,8 +9,9 @@
 
 #include "data/packed_batch.hpp"
 #include "kernels/backend.hpp"
-#include "program/lower.hpp"
-#include "program/plan.hpp"
+#include "program/lower/lower.hpp"
+#include "program/plan/lowering_profile.hpp"
+#include "program/plan/plan.hpp"
 #include "program/plans.hpp"
 #include "runtime/comm/communicator.hpp"
 #include "train/trainer.hpp"
@@ -41,7 +42,7 @@ using Mutation = std::function<void(program::Program&)>;
 
 /// How a plan is lowered otherwise than by default.
 struct Variant {
-  program::ExecutionProfile profile;
+  program::LoweringProfile profile;
   std::function<void(models::ModelGraph&)> edit_graph;  // may change the splits of linear layers
 };
 

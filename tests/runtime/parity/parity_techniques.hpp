@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 
 namespace meshplan::test {
 

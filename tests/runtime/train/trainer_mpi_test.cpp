@@ -11,7 +11,7 @@
 #include "core/hash.hpp"
 #include "kernels/cpu_backend.hpp"
 #include "mpi_test_session.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "runtime/parity/parity_support.hpp"
 #include "train/trainer.hpp"
 

@@ -8,7 +8,7 @@
 #include "comm/host_communicator.hpp"
 #include "cpu_backend.hpp"
 #include "mpi_test_session.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "program/shard_layout.hpp"
 #include "runtime/job/run_rank.hpp"
 #include "runtime/parity/parity_support.hpp"

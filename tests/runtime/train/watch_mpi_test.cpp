@@ -7,8 +7,9 @@
 #include "comm/host_communicator.hpp"
 #include "kernels/cpu_backend.hpp"
 #include "mpi_test_session.hpp"
-#include "program/cost.hpp"
-#include "program/lower.hpp"
+#include "program/cost/cost.hpp"
+#include "program/cost/model_flops.hpp"
+#include "program/lower/lower.hpp"
 #include "runtime/parity/parity_models.hpp"
 #include "train/step_watch.hpp"
 

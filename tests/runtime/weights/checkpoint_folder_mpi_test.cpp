@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sys/resource.h>
 
+#include "program/plan_file/plan_file.hpp"
 #include "runtime/weights/checkpoint_job.hpp"
 
 namespace meshplan::test {

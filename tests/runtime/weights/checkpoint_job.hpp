@@ -12,7 +12,7 @@
 #include "core/hash.hpp"
 #include "kernels/cpu_backend.hpp"
 #include "mpi_test_session.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "runtime/parity/parity_models.hpp"
 #include "runtime/temporary_folder.hpp"
 #include "runtime/weights/checkpoint.hpp"

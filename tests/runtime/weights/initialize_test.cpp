@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/cpu_backend.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "program/plans.hpp"
 #include "program/shard_layout.hpp"
 

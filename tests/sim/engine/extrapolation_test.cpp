@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "program/collective_table.hpp"
+#include "program/calibration/collective_table.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/engine/prediction_terms.hpp"
 #include "sim/plans.hpp"

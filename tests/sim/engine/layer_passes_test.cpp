@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 #include <fmt/ranges.h>
 
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/engine/simulated_step.hpp"
 #include "sim/plans.hpp"

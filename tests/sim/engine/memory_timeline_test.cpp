@@ -3,7 +3,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "program/activations.hpp"
+#include "program/memory/activations.hpp"
+#include "program/schedule/generators.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/engine/memory.hpp"
 #include "sim/plans.hpp"

@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/engine/memory.hpp"
 #include "sim/engine/prediction_terms.hpp"

@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "program/schedule/generators.hpp"
+
 namespace meshplan::sim {
 
 TEST_CASE("A timeline shows the bubble of the closed forms", "[sim][timeline]") {
@@ -12,8 +14,9 @@ TEST_CASE("A timeline shows the bubble of the closed forms", "[sim][timeline]") 
   CHECK(timeline(program::interleaved(4, 8, 2)).end == 3 * (2 * 8 + 3));
   // Qi et al. 2023, table 2 and section 6.
   const TaskDurations unequal{.forward = 2, .input = 2, .weight = 1};
-  CHECK(timeline(program::zb_h1(4, 12), unequal).end == 5 * 12 + 3 * (2 + 2 - 1));
-  CHECK(timeline(program::zb_v(4, 8)).end == 6 * 8 + 3);
+  CHECK(timeline(program::make_schedule(program::ScheduleKind::ZbH1, 4, 12), unequal).end ==
+        5 * 12 + 3 * (2 + 2 - 1));
+  CHECK(timeline(program::make_schedule(program::ScheduleKind::ZbV, 4, 8)).end == 6 * 8 + 3);
 }
 
 TEST_CASE("A timeline says when each task begins", "[sim][timeline]") {

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "program/activations.hpp"
+#include "program/memory/activations.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/engine/memory.hpp"
 #include "sim/estimator/estimator.hpp"

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "models/model_spec.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/estimator/estimator.hpp"
 #include "sim/stacks/cluster_preset.hpp"

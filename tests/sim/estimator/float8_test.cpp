@@ -3,8 +3,8 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "program/cost.hpp"
-#include "program/lower.hpp"
+#include "program/cost/cost.hpp"
+#include "program/lower/lower.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/engine/memory.hpp"
 #include "sim/estimator/estimator.hpp"

@@ -7,7 +7,8 @@
 #include <fmt/ranges.h>
 
 #include "core/statistics.hpp"
-#include "program/lower.hpp"
+#include "program/checks/check.hpp"
+#include "program/lower/lower.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/engine/simulated_step.hpp"
 #include "sim/estimator/estimator.hpp"

@@ -6,6 +6,8 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "program/checks/check.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "sim/estimator/estimator.hpp"
 #include "sim/plans.hpp"
 #include "sim/stacks/cluster_preset.hpp"

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "core/error.hpp"
-#include "program/cost.hpp"
+#include "program/cost/cost.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/plans.hpp"
 #include "sim/prices/pricing.hpp"

@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "core/error.hpp"
-#include "program/collective_table.hpp"
+#include "program/calibration/collective_table.hpp"
 #include "sim/prices/pricing.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "core/error.hpp"
-#include "program/cost.hpp"
+#include "program/cost/cost.hpp"
 #include "sim/handmade.hpp"
 #include "sim/plans.hpp"
 

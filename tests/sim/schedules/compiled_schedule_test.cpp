@@ -5,6 +5,7 @@
 #include <random>
 
 #include "core/error.hpp"
+#include "program/schedule/generators.hpp"
 
 namespace meshplan::sim {
 namespace {

@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 #include <random>
 
+#include "program/schedule/generators.hpp"
+
 namespace meshplan::sim {
 namespace {
 

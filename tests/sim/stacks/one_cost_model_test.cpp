@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "models/model_spec.hpp"
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/estimator/estimator.hpp"
 #include "sim/stacks/cluster_preset.hpp"

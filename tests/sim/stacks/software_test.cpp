@@ -6,6 +6,7 @@
 #include <string>
 
 #include "models/model_spec.hpp"
+#include "program/checks/check.hpp"
 #include "sim/estimator/estimator.hpp"
 #include "sim/fit/published_table.hpp"
 #include "sim/prices/fitted_constants.hpp"

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "models/model_spec.hpp"
-#include "program/cost.hpp"
-#include "program/lower.hpp"
+#include "program/cost/cost.hpp"
+#include "program/lower/lower.hpp"
 #include "stacks/stage_work.hpp"
 
 namespace meshplan::sim {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "program/mesh.hpp"
-#include "program/plan.hpp"
+#include "program/plan/mesh.hpp"
+#include "program/plan/plan.hpp"
 #include "runtime/data/document_index.hpp"
 #include "runtime/execute/step_batch.hpp"
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "program/packing.hpp"
-#include "program/plan.hpp"
+#include "program/context/packing.hpp"
+#include "program/plan/plan.hpp"
 
 namespace meshplan::runtime {
 

@@ -10,7 +10,7 @@
 #include "core/index.hpp"
 #include "kernels/backend.hpp"
 #include "kernels/product_tuning.hpp"
-#include "program/calibration.hpp"
+#include "program/calibration/calibration.hpp"
 #include "program/capture.hpp"
 #include "program/program.hpp"
 #include "runtime/comm/communicator.hpp"

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "core/units.hpp"
-#include "program/collective_table.hpp"
+#include "program/calibration/collective_table.hpp"
 #include "runtime/comm/communicator.hpp"
 #include "runtime/comm/session.hpp"
 #include "runtime/guard/status_board.hpp"

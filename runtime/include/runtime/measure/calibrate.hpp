@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "program/calibration.hpp"
-#include "program/plan.hpp"
+#include "program/calibration/calibration.hpp"
+#include "program/plan/plan.hpp"
 #include "runtime/comm/job_layout.hpp"
 #include "runtime/measure/measure_options.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "program/machine_speed.hpp"
+#include "program/calibration/machine_speed.hpp"
 #include "runtime/comm/communicator.hpp"
 #include "runtime/comm/job_layout.hpp"
 #include "runtime/measure/reference_product.hpp"

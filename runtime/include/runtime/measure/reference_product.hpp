@@ -7,7 +7,7 @@
 #include "core/units.hpp"
 #include "kernels/backend.hpp"
 #include "kernels/linear.hpp"
-#include "program/machine_speed.hpp"
+#include "program/calibration/machine_speed.hpp"
 #include "runtime/comm/communicator.hpp"
 #include "runtime/comm/job_layout.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "runtime/comm/job_layout.hpp"
 
 namespace meshplan::runtime {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "program/plan.hpp"
-#include "program/step_report.hpp"
-#include "program/trace.hpp"
+#include "program/plan/plan.hpp"
+#include "program/trace/step_report.hpp"
+#include "program/trace/trace.hpp"
 #include "runtime/train/checkpoint_options.hpp"
 #include "runtime/train/loss_scale.hpp"
 #include "runtime/train/watch_options.hpp"

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "runtime/weights/parameter_source.hpp"
 
 namespace meshplan::runtime {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "program/zero.hpp"
+#include "program/zero/zero.hpp"
 #include "runtime/weights/tensor_box.hpp"
 
 namespace meshplan::kernels {

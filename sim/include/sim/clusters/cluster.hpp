@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/dtype.hpp"
-#include "program/mesh.hpp"
+#include "program/plan/mesh.hpp"
 
 namespace meshplan::sim {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "program/trace.hpp"
+#include "program/trace/trace.hpp"
 
 namespace meshplan::sim {
 

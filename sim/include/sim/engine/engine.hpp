@@ -6,9 +6,9 @@
 #include <optional>
 #include <vector>
 
-#include "program/lower.hpp"
+#include "program/lower/lower.hpp"
 #include "program/program.hpp"
-#include "program/trace.hpp"
+#include "program/trace/trace.hpp"
 #include "sim/clusters/cluster.hpp"
 #include "sim/engine/breakdown.hpp"
 #include "sim/engine/memory.hpp"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "program/program.hpp"
-#include "program/trace.hpp"
+#include "program/trace/trace.hpp"
 #include "sim/clusters/cluster.hpp"
 
 namespace meshplan::sim {

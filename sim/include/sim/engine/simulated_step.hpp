@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "sim/clusters/cluster.hpp"
 #include "sim/engine/breakdown.hpp"
 #include "sim/engine/engine.hpp"

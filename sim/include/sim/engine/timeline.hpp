@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "program/schedule.hpp"
+#include "program/schedule/schedule.hpp"
 
 namespace meshplan::sim {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string_view>
 
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "sim/clusters/cluster.hpp"
 #include "sim/engine/step_prediction.hpp"
 #include "sim/stacks/software.hpp"

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "program/calibration.hpp"
+#include "program/calibration/calibration.hpp"
 #include "sim/clusters/cluster.hpp"
 
 namespace meshplan::sim {

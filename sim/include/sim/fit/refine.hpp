@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "program/trace.hpp"
+#include "program/trace/trace.hpp"
 #include "sim/clusters/cluster.hpp"
 
 namespace meshplan::sim {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "program/plan.hpp"
+#include "program/plan/plan.hpp"
 #include "sim/prices/flash_generation.hpp"
 
 namespace meshplan::sim {

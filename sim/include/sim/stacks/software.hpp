@@ -5,7 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "program/plan.hpp"
+#include "program/checks/check.hpp"
+#include "program/plan/plan.hpp"
 #include "sim/clusters/cluster.hpp"
 #include "sim/engine/step_prediction.hpp"
 #include "sim/stacks/run_prediction.hpp"

@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "models/model_spec.hpp"
-#include "program/parallel_config.hpp"
-#include "program/schedule.hpp"
+#include "program/plan/parallel_config.hpp"
+#include "program/schedule/schedule.hpp"
 
 namespace meshplan::sim {
 

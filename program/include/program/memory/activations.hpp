@@ -1,0 +1,76 @@
+// Memory that outlives a task, planned from a stage's task list: for lowering, which needs
+// the addresses, and for the estimator, which needs the sum.
+#pragma once
+
+#include <vector>
+
+#include "program/program.hpp"
+#include "program/schedule/schedule.hpp"
+
+namespace meshplan::program {
+
+struct ActivationPlan {
+  std::int64_t bytes = 0;         // of Region::Saved
+  std::vector<KeptBytes> places;  // offset by layer * num_microbatches + microbatch, and Keep
+  BoundarySlots boundary;
+  int transient_slots = 1;  // two where a forward and a backward overlap
+};
+
+/// What a chunk keeps of a micro-batch: its layers' parts. Inputs that only the
+/// forward pass reads take turns in two places, for one is read while the next is written.
+class ChunkKeeps {
+ public:
+  /// Layers in the order of the forward pass.
+  /// @param input  what the layer's input is kept as
+  void add(const KeptBytes& layer, std::optional<Keep> input = {});
+  const KeptBytes& bytes() const { return bytes_; }
+  /// What a layer keeps, and where its inputs that only the forward pass reads begin among all of
+  /// them.
+  struct Layer {
+    KeptBytes bytes{};
+    std::int64_t in_forward = 0;
+  };
+  const std::vector<Layer>& layers() const { return layers_; }
+  /// What the first layer's input is kept as.
+  std::optional<Keep> input() const { return input_; }
+
+ private:
+  KeptBytes bytes_{};
+  bool second_ = false;  // place for the next input
+  std::vector<Layer> layers_;
+  std::optional<Keep> input_;
+};
+
+/// Places everything that stage `stage` keeps between tasks, layer by layer, such that what lives
+/// at the same time does not overlap: task by task, what lives longest first, each at the lowest
+/// free place (first fit). Where that takes more than lives at once, other ways are tried, and the
+/// tightest is taken: what is brief or large from above, or each in the smallest free place. An
+/// output that goes to the next chunk of the same rank is written where that chunk keeps its input,
+/// so that one lives from then on. An input that is received lives from the task before: where it
+/// lies nobody is at work then, and the transfer need not wait for memory.
+/// @param per_chunk  what each chunk keeps of a micro-batch
+/// @param training   false: a forward-only pass, which keeps nothing beyond its task
+/// @param has_backward  by chunk: do gradients pass it? empty = all
+ActivationPlan plan_activations(const Schedule& schedule, int stage, int num_microbatches,
+                                const std::vector<ChunkKeeps>& per_chunk, bool training = true,
+                                std::vector<bool> has_backward = {});
+
+/// An ActivationPlan without places, in time linear in the tasks: `bytes` is the most that lives at
+/// once, which no placement undercuts, and which the one above reaches where every backward is
+/// whole and a rank has one chunk. The search prices thousands of schedules of hundreds of
+/// micro-batches.
+ActivationPlan estimate_activations(const Schedule& schedule, int stage, int num_microbatches,
+                                    const std::vector<KeptBytes>& per_chunk);
+
+/// What a stage keeps: bytes that live while a task runs, and from its end until the next begins.
+struct TaskMemory {
+  std::int64_t during = 0;
+  std::int64_t after = 0;
+};
+
+/// @returns in the order of the stage's tasks; the most of `during` is estimate_activations'
+/// `bytes`
+std::vector<TaskMemory> kept_by_task(const Schedule& schedule, int stage, int num_microbatches,
+                                     const std::vector<KeptBytes>& per_chunk);
+
+}  // namespace meshplan::program

@@ -1,0 +1,531 @@
+#include "program/checks/check.hpp"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <numeric>
+
+#include "checks/step_limits.hpp"
+#include "core/error.hpp"
+#include "core/limits.hpp"
+#include "plan/float8.hpp"
+#include "program/context/context.hpp"
+#include "program/plan/frozen.hpp"
+#include "program/plan/mesh.hpp"
+#include "program/plan/plan_names.hpp"
+
+namespace meshplan::program {
+namespace {
+
+// Collects broken rules; the ids are those of docs/rules.md.
+class Checker {
+ public:
+  explicit Checker(const Plan& plan) : plan_(plan), model_(plan.model), parallel_(plan.parallel) {}
+
+  std::vector<Violation> run() {
+    degrees();
+    if (!violations_.empty()) return std::move(violations_);  // the rest computes with them
+    not_lowered();
+    mesh();
+    tensor_parallel();
+    context_parallel();
+    documents();
+    pipeline();
+    batch();
+    experts();
+    zero();
+    compression();
+    if (!plan_.frozen.empty() && violations_.empty())
+      for (std::string& error : frozen_errors(plan_.frozen, model_))
+        fail("frozen", std::move(error));
+    if (plan_.workload.fp8 != Float8Recipe::None && violations_.empty()) float8();
+    if (violations_.empty()) custom_schedule();
+    if (violations_.empty()) streamed_units();
+    return std::move(violations_);
+  }
+
+ private:
+  void fail(std::string rule, std::string message) {
+    violations_.push_back({std::move(rule), std::move(message)});
+  }
+
+  void degrees() {
+    const std::pair<const char*, int> all[] = {
+        {"tp", parallel_.tp},   {"cp", parallel_.cp},
+        {"pp", parallel_.pp},   {"vpp", parallel_.vpp},
+        {"dp", parallel_.dp},   {"ep", parallel_.ep},
+        {"etp", parallel_.etp}, {"micro_batch_size", plan_.micro_batch_size}};
+    for (const auto& [name, degree] : all)
+      if (degree < 1) fail("positive", fmt::format("{} = {} must be at least 1", name, degree));
+    const std::pair<const char*, std::int64_t> sizes[] = {
+        {"seq_len", plan_.workload.seq_len},
+        {"global_batch_size", plan_.workload.global_batch_size}};
+    for (const auto& [name, size] : sizes)
+      if (size < 1 || size > limits::kTokens)
+        fail("positive",
+             fmt::format("{} = {} must be at least 1 and at most {}", name, size, limits::kTokens));
+    const std::pair<const char*, int> inner[] = {
+        {"vpp", parallel_.vpp}, {"ep", parallel_.ep}, {"etp", parallel_.etp}};
+    for (const auto& [name, degree] : inner)
+      if (degree > limits::kRanks)
+        fail("world", fmt::format("{} = {} must be at most {}", name, degree, limits::kRanks));
+    const double world = static_cast<double>(parallel_.tp) * parallel_.cp * parallel_.pp *
+                         static_cast<double>(parallel_.dp);
+    if (world > static_cast<double>(limits::kRanks))
+      fail("world", fmt::format("tp({}) * cp({}) * pp({}) * dp({}) = {:.3g} ranks; at most {} are "
+                                "supported",
+                                parallel_.tp, parallel_.cp, parallel_.pp, parallel_.dp, world,
+                                limits::kRanks));
+    if (!violations_.empty()) return;
+    violations_ = beyond_limits(plan_);
+  }
+
+  /// @param way_out  what to do instead, if there is something
+  void refuse(bool uses, std::string_view what, std::string_view way_out = "") {
+    if (uses)
+      fail("not-lowered", fmt::format("{}: {} is not lowered by this version{}{}", model_.name,
+                                      what, way_out.empty() ? "" : "; ", way_out));
+  }
+
+  /// What the graph can express and this version cannot run or price yet.
+  void not_lowered() {
+    experts_not_lowered();
+    refuse(model_.linear_attention.has_value(), "linear attention");
+    refuse(model_.dropout > 0, fmt::format("dropout {}", model_.dropout),
+           "--no-dropout plans and trains the model without it");
+    refuse(model_.mtp_layers > 0, "multi-token prediction (mtp_layers)",
+           "--no-mtp plans the model without these modules");
+    refuse(model_.attention_output_gate, "attention_output_gate");
+    if (parallel_.cp > 1) {
+      refuse(!model_.causal, "attention without a causal mask over cp > 1");
+      refuse(model_.moe && model_.moe->capacity_factor != 0 && plan_.workload.documents.packed,
+             "a capacity of experts (moe.capacity_factor) over cp > 1 with packed documents, whose "
+             "tokens do not lie in the order of their sequence,");
+      refuse(plan_.context_parallel == ContextMethod::Ring && has_window(),
+             "a sliding window in a ring over cp > 1 (use context_parallel 'all_gather')");
+    }
+  }
+
+  bool has_window() const {
+    return std::ranges::find(model_.layer_pattern, models::LayerAttention::Sliding) !=
+           model_.layer_pattern.end();
+  }
+
+  void experts_not_lowered() {
+    if (!model_.moe) return;
+    const models::MoeSpec& moe = *model_.moe;
+    refuse(moe.router.z_loss_coefficient != 0 && moe.router.score == models::RouterScore::Sigmoid,
+           "a z-loss of a sigmoid router (moe.router.z_loss_coefficient)");
+  }
+
+  void experts() {
+    if (!model_.moe) {
+      for (const auto& [name, degree] :
+           {std::pair{"ep", parallel_.ep}, std::pair{"etp", parallel_.etp}})
+        if (degree > 1)
+          fail("experts", fmt::format("{} = {} needs a model with experts; {} has none: use {} = 1",
+                                      name, degree, model_.name, name));
+      return;
+    }
+    const models::MoeSpec& moe = *model_.moe;
+    if (moe.num_experts % parallel_.ep != 0)
+      fail("experts", fmt::format("num_experts ({}) is not divisible by ep ({}); nearest ep: {}",
+                                  moe.num_experts, parallel_.ep,
+                                  nearest_divisor(moe.num_experts, parallel_.ep)));
+    if (moe.expert_ffn_size % parallel_.etp != 0)
+      fail("experts",
+           fmt::format("expert_ffn_size ({}) is not divisible by etp ({}); nearest etp: {}",
+                       moe.expert_ffn_size, parallel_.etp,
+                       nearest_divisor(moe.expert_ffn_size, parallel_.etp)));
+    if (moe.shared_expert_ffn_size % parallel_.tp != 0)
+      fail("experts",
+           fmt::format("shared_expert_ffn_size ({}) is not divisible by tp ({}); nearest tp: {}",
+                       moe.shared_expert_ffn_size, parallel_.tp,
+                       nearest_divisor(moe.shared_expert_ffn_size, parallel_.tp)));
+    if (parallel_.tp > 1 && !parallel_.sp)
+      fail("experts",
+           fmt::format("tp ({}) with experts needs sp: without it every tp rank would route, and "
+                       "its experts compute, the same tokens; set sp = true",
+                       parallel_.tp));
+    if (!(plan_.expert_imbalance >= 1))
+      fail("experts", fmt::format("expert_imbalance ({}) must be at least 1, which is a balanced "
+                                  "router; nearest: 1",
+                                  plan_.expert_imbalance));
+    else if (!(plan_.expected_expert_imbalance >= 1 &&
+               plan_.expected_expert_imbalance <= plan_.expert_imbalance))
+      fail("experts",
+           fmt::format(
+               "expected_expert_imbalance ({}) must be at least 1, and at most "
+               "expert_imbalance ({}), which buffers are made for: every step of a run would "
+               "take more memory than planned; nearest: {}, or a larger expert_imbalance",
+               plan_.expected_expert_imbalance, plan_.expert_imbalance,
+               plan_.expected_expert_imbalance >= 1 ? plan_.expert_imbalance : 1));
+  }
+
+  /// Mesh owns the rules of rank order and expert grid.
+  void mesh() {
+    try {
+      const Mesh checked(parallel_, plan_.rank_order);
+    } catch (const ConfigError& error) {
+      fail("mesh", error.what());
+    }
+  }
+
+  /// The valid tp nearest to the asked one: it divides everything that tp shards.
+  int nearest_tp() const {
+    std::int64_t common = model_.num_heads;
+    common = std::gcd(common, model_.ffn_size);
+    if (parallel_.sp) common = std::gcd(common, plan_.tokens_per_microbatch());
+    int nearest = 1;
+    for (int tp = 1; tp <= common; ++tp)
+      if (common % tp == 0 && fits_kv_heads(tp) &&
+          std::abs(tp - parallel_.tp) < std::abs(nearest - parallel_.tp))
+        nearest = tp;
+    return nearest;
+  }
+
+  /// Whole key/value heads a rank, or whole ranks a head.
+  bool fits_kv_heads(int tp) const {
+    return model_.num_kv_heads % tp == 0 || tp % model_.num_kv_heads == 0;
+  }
+
+  void divides(std::string_view rule, std::string_view name, std::int64_t number) {
+    if (number % parallel_.tp == 0) return;
+    fail(std::string(rule), fmt::format("{} ({}) is not divisible by tp ({}); nearest tp: {}", name,
+                                        number, parallel_.tp, nearest_tp()));
+  }
+
+  void tensor_parallel() {
+    divides("heads", "num_heads", model_.num_heads);
+    if (!fits_kv_heads(parallel_.tp))
+      fail("kv-heads",
+           fmt::format("num_kv_heads ({}) is neither divisible by tp ({}) nor divides it; nearest "
+                       "tp: {}",
+                       model_.num_kv_heads, parallel_.tp, nearest_tp()));
+    divides("ffn", "ffn_size", model_.ffn_size);
+    if (parallel_.sp && parallel_.tp == 1)
+      fail("sp",
+           "sp needs tp > 1: it shards the tokens over the tp group; use tp >= 2 or sp = false");
+    const std::int64_t tokens = plan_.tokens_per_microbatch();
+    if (parallel_.sp && tokens % parallel_.tp != 0)
+      fail("sp",
+           fmt::format(
+               "micro_batch_size({}) * seq_len({}){} = {} tokens are not divisible by tp ({}), "
+               "which sp needs; nearest tp: {}, nearest seq_len: {}",
+               plan_.micro_batch_size, plan_.workload.seq_len,
+               parallel_.cp > 1 ? fmt::format(" / cp({})", parallel_.cp) : std::string(), tokens,
+               parallel_.tp, nearest_tp(), nearest_seq_len()));
+    if (model_.max_positions > 0 && model_.positions == models::Positions::Learned &&
+        plan_.workload.seq_len > model_.max_positions)
+      fail("positions",
+           fmt::format(
+               "seq_len ({}) exceeds max_positions ({}) of the learned positions; nearest: {}",
+               plan_.workload.seq_len, model_.max_positions, model_.max_positions));
+  }
+
+  std::int64_t nearest_seq_len() const {
+    return padded_sequence(plan_.workload.seq_len, parallel_, TokenGranularity::Any,
+                           plan_.micro_batch_size);
+  }
+
+  /// The sequences in whole chunks, and for Ulysses whole heads.
+  void context_parallel() {
+    if (parallel_.cp == 1) return;
+    const std::int64_t seq_len = plan_.workload.seq_len;
+    const std::int64_t chunks = sequence_multiple({.cp = parallel_.cp});
+    if (seq_len % chunks != 0)
+      fail(
+          "context",
+          fmt::format(
+              "seq_len ({}) is not divisible by 2 * cp({}) = {}: each rank holds two "
+              "chunks of every sequence; nearest seq_len: {}, nearest cp: {}",
+              seq_len, parallel_.cp, chunks, nearest_seq_len(),
+              seq_len % 2 == 0 ? nearest_divisor(static_cast<int>(seq_len / 2), parallel_.cp) : 1));
+    if (plan_.context_parallel != ContextMethod::Ulysses) return;
+    const int shards = parallel_.tp * parallel_.cp;
+    const int heads = std::gcd(model_.num_heads, model_.num_kv_heads);
+    if (heads % shards != 0)
+      fail(
+          "context",
+          fmt::format(
+              "context_parallel 'ulysses' gives every rank whole heads: num_heads ({}) "
+              "and num_kv_heads ({}) must be divisible by tp({}) * cp({}) = {}; nearest "
+              "cp: {}, or context_parallel 'all_gather'",
+              model_.num_heads, model_.num_kv_heads, parallel_.tp, parallel_.cp, shards,
+              heads % parallel_.tp == 0 ? nearest_divisor(heads / parallel_.tp, parallel_.cp) : 1));
+  }
+
+  void documents() {
+    const Documents& documents = plan_.workload.documents;
+    const std::int64_t seq_len = plan_.workload.seq_len;
+    const std::int64_t most = plan_.max_tokens_per_rank;
+    if (!documents.packed) {
+      if (most > 0)
+        fail("documents",
+             fmt::format("max_tokens_per_rank ({}) says over how many cp ranks a packed "
+                         "document is divided; pack documents "
+                         "(workload.documents.packed = true), or use 0",
+                         most));
+      return;
+    }
+    refuse(!model_.causal, "packed documents without a causal mask");
+    const auto end = documents.end_of_document;
+    if (!end || *end < 0 || *end >= model_.vocab_size)
+      fail(
+          "documents",
+          fmt::format("workload.documents.end_of_document ({}) must be the token of the vocabulary "
+                      "that ends a document: 0 to {}{}",
+                      end ? std::to_string(*end) : "null", model_.vocab_size - 1,
+                      end ? fmt::format("; nearest: {}", std::clamp(*end, 0, model_.vocab_size - 1))
+                          : std::string()));
+    if (documents.pad_multiple < 1 || documents.pad_multiple > seq_len)
+      fail("documents",
+           fmt::format("workload.documents.pad_multiple ({}) must be at least 1 and at "
+                       "most seq_len ({}); nearest: {}",
+                       documents.pad_multiple, seq_len,
+                       std::clamp<std::int64_t>(documents.pad_multiple, 1, seq_len)));
+    for (const std::int64_t length : documents.expected_lengths)
+      if (length < 1 || length > limits::kTokens)
+        fail("documents",
+             fmt::format("workload.documents.expected_lengths: {} must be at least 1 and at most "
+                         "{}",
+                         length, limits::kTokens));
+    if (most > 0) hybrid_context(most);
+  }
+
+  /// A document that fills a sequence must fit the cp ranks.
+  void hybrid_context(std::int64_t most) {
+    const std::int64_t least = (plan_.workload.seq_len + parallel_.cp - 1) / parallel_.cp;
+    if (parallel_.cp == 1)
+      fail("documents", fmt::format("max_tokens_per_rank ({}) needs cp > 1; use 0", most));
+    else if (plan_.context_parallel == ContextMethod::Ulysses)
+      fail("documents",
+           fmt::format("max_tokens_per_rank ({}) changes nothing with context_parallel 'ulysses', "
+                       "where every rank attends in whole sequences; use 0, or 'all_gather' or "
+                       "'ring'",
+                       most));
+    else if (most < least)
+      fail(
+          "documents",
+          fmt::format("max_tokens_per_rank ({}) is less than seq_len({}) / cp({}): a document that "
+                      "fills a sequence needs more ranks; nearest: {}",
+                      most, plan_.workload.seq_len, parallel_.cp, least));
+  }
+
+  void pipeline() {
+    chunks();
+    const int stages = parallel_.pp * parallel_.vpp;
+    const std::string product = parallel_.vpp > 1 ? fmt::format("pp({}) * vpp({}) = {}",
+                                                                parallel_.pp, parallel_.vpp, stages)
+                                                  : fmt::format("pp ({})", parallel_.pp);
+    const int ends = plan_.count_ends_as_layers ? 2 : 0;
+    if (stages > model_.num_layers + ends && plan_.layers_per_stage.empty()) {
+      fail("stages",
+           fmt::format("{} exceeds num_layers ({}): a stage would hold no layer; nearest "
+                       "pp: {}",
+                       product, model_.num_layers, std::max(1, model_.num_layers / parallel_.vpp)));
+      return;
+    }
+    layers_per_stage(stages);
+    recompute(stages);
+  }
+
+  void layers_per_stage(int stages) {
+    if (plan_.layers_per_stage.empty()) return;
+    const auto& layers = plan_.layers_per_stage;
+    const auto sum = std::accumulate(layers.begin(), layers.end(), std::int64_t{0});
+    // The first and the last stage may hold the embedding or the head alone.
+    bool empty_stage = false;
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      const bool end = stages > 1 && (i == 0 || i + 1 == layers.size());
+      empty_stage = empty_stage || layers[i] < (end ? 0 : 1);
+    }
+    if (static_cast<int>(layers.size()) == stages && sum == model_.num_layers && !empty_stage)
+      return;
+    Plan even = plan_;
+    even.layers_per_stage.clear();
+    fail(
+        "stages",
+        fmt::format(
+            "layers_per_stage [{}] must give each of {} = {} stages at least one of {} layers (the "
+            "first and the last may have none), but has {} entries that sum to {}; {}",
+            fmt::join(layers, ", "), parallel_.vpp > 1 ? "pp * vpp" : "pp", stages,
+            model_.num_layers, layers.size(), sum,
+            stages > model_.num_layers
+                ? fmt::format("nearest pp: {}", std::max(1, model_.num_layers / parallel_.vpp))
+                : fmt::format("nearest: [{}]", fmt::join(resolved_layers_per_stage(even), ", "))));
+  }
+
+  void recompute(int stages) {
+    const auto& layers = plan_.recompute.layers_per_stage;
+    if (layers.empty() || static_cast<int>(layers.size()) == stages) return;
+    fail("recompute",
+         fmt::format("recompute.layers_per_stage [{}] has {} entries, but there are {} "
+                     "virtual stages (pp * vpp)",
+                     fmt::join(layers, ", "), layers.size(), stages));
+  }
+
+  /// How many chunks a rank holds is the schedule's to say.
+  void chunks() {
+    const auto needs = [&](int vpp, std::string_view instead) {
+      if (parallel_.vpp != vpp)
+        fail("vpp", fmt::format("schedule '{}' has {} chunk{} a rank, but vpp = {}; use vpp = {}{}",
+                                meshplan::name_of(plan_.schedule), vpp, vpp == 1 ? "" : "s",
+                                parallel_.vpp, vpp, instead));
+    };
+    const std::string_view instead = ", or schedule 'interleaved'";
+    switch (plan_.schedule) {
+      case ScheduleKind::GPipe:
+        return needs(1, instead);
+      case ScheduleKind::OneFOneB:
+        return needs(1, instead);
+      case ScheduleKind::ZbH1:
+        return needs(1, ", or schedule 'interleaved' or 'zb-v'");
+      case ScheduleKind::ZbV:
+        return needs(2, "");
+      case ScheduleKind::DualPipeV:
+        return needs(2, "");
+      case ScheduleKind::Interleaved:
+        if (parallel_.vpp < 2)
+          fail("vpp",
+               "schedule 'interleaved' needs vpp >= 2; use vpp = 2, or schedule '1f1b' for one "
+               "chunk a rank");
+        return;
+      case ScheduleKind::Custom:
+        return;
+    }
+  }
+
+  void custom_schedule() {
+    if (plan_.schedule != ScheduleKind::Custom) {
+      if (!plan_.custom_schedule.empty())
+        fail("schedule", "custom_schedule holds tasks, but schedule is not 'custom'");
+      return;
+    }
+    try {
+      const Schedule schedule = schedule_of(plan_);
+      if (schedule.num_stages() != parallel_.pp || schedule.num_chunks != parallel_.vpp)
+        return fail(
+            "schedule",
+            fmt::format("custom_schedule is for pp = {} and vpp = {}, but the plan has pp = "
+                        "{} and vpp = {}",
+                        schedule.num_stages(), schedule.num_chunks, parallel_.pp, parallel_.vpp));
+      const auto errors = schedule_errors(schedule, plan_.num_microbatches());
+      if (!errors.empty())
+        fail("schedule", fmt::format("custom_schedule does not run {} micro-batches: {}",
+                                     plan_.num_microbatches(), errors.front()));
+    } catch (const ConfigError& error) {
+      fail("schedule", error.what());
+    }
+  }
+
+  void zero() {
+    const int ranks = parallel_.dp * parallel_.cp;
+    const int stage = plan_.zero_stage;
+    if (stage < 0 || stage > 3)
+      return fail("zero", fmt::format("zero_stage = {}: stages are 0, 1, 2 and 3", stage));
+    if (stage > 0 && ranks == 1)
+      return fail("zero",
+                  fmt::format("zero_stage = {} divides among the dp({}) * cp({}) = 1 ranks that "
+                              "hold the same parameters: nothing; use zero_stage = 0 or dp >= 2",
+                              stage, parallel_.dp, parallel_.cp));
+    const int group = plan_.zero_shard_group;
+    if (group == 0) return;
+    if (stage == 0)
+      return fail("zero", fmt::format("zero_shard_group = {} needs zero_stage >= 1; use 0", group));
+    if (group < 2 || ranks % group != 0)
+      fail("zero",
+           fmt::format("zero_shard_group ({}) must be at least 2 and divide dp * cp ({}); nearest: "
+                       "{}",
+                       group, ranks, std::max(2, nearest_divisor(ranks, group))));
+  }
+
+  void compression() {
+    const GradientCompression& given = plan_.compression;
+    if (given.kind == CompressionKind::None) return;
+    const auto refuse_with = [&](bool uses, const std::string& why) {
+      if (uses) fail("compression", why + "; or use compression.kind = 'none'");
+    };
+    refuse_with(parallel_.dp * parallel_.cp == 1,
+                fmt::format("gradients are compressed between the dp({}) * cp({}) = 1 ranks that "
+                            "hold the same parameters: there is nothing to send; use dp >= 2",
+                            parallel_.dp, parallel_.cp));
+    refuse_with(given.kind == CompressionKind::TopK && !(given.ratio > 0 && given.ratio <= 1),
+                fmt::format("compression.ratio ({}) must be above 0 and at most 1; nearest: {}",
+                            given.ratio, given.ratio > 1 ? "1" : "0.001"));
+  }
+
+  void float8() {
+    const std::int64_t seq_len = plan_.workload.seq_len;
+    const std::int64_t padded =
+        padded_sequence(seq_len, parallel_, TokenGranularity::Fp8, plan_.micro_batch_size);
+    if (padded != seq_len)
+      fail("fp8",
+           fmt::format("precision 'fp8' needs a multiple of {} tokens on every rank, but "
+                       "micro_batch_size({}) * seq_len({}){}{} = {} tokens; nearest seq_len: {}",
+                       kFloat8Multiple, plan_.micro_batch_size, seq_len,
+                       parallel_.cp > 1 ? fmt::format(" / cp({})", parallel_.cp) : std::string(),
+                       parallel_.sp ? fmt::format(" / tp({})", parallel_.tp) : std::string(),
+                       plan_.tokens_per_microbatch() / (parallel_.sp ? parallel_.tp : 1), padded));
+    const models::ModelGraph graph = models::build_graph(model_);
+    if (const auto odd = odd_float8_features(graph, parallel_.tp))
+      fail("fp8",
+           fmt::format("precision 'fp8' needs a multiple of {} features on every rank, but {} of "
+                       "linear '{}' ({}) over tp({}) leave {}; {}",
+                       kFloat8Multiple, odd->output ? "the outputs" : "the inputs", odd->linear,
+                       odd->features, parallel_.tp, odd->per_rank, float8_way_out(graph)));
+  }
+
+  std::string float8_way_out(const models::ModelGraph& graph) const {
+    for (int tp = parallel_.tp - 1; tp >= 1; --tp) {
+      const bool divides = model_.num_heads % tp == 0 && model_.ffn_size % tp == 0;
+      if (divides && fits_kv_heads(tp) && !odd_float8_features(graph, tp))
+        return fmt::format("nearest tp: {}", tp);
+    }
+    return "no tp helps: use precision 'bf16'";
+  }
+
+  /// A unit's gradients are reduced when its layers' backward is over, so nothing of it may be put
+  /// off or run beside another unit's.
+  void streamed_units() {
+    const bool whole = plan_.schedule == ScheduleKind::GPipe ||
+                       plan_.schedule == ScheduleKind::OneFOneB ||
+                       plan_.schedule == ScheduleKind::Interleaved;
+    if (plan_.zero_stage < 2 || whole) return;  // a search asks this of thousands of long schedules
+    const Schedule schedule = schedule_of(plan_);
+    bool apart = splits_backward(schedule);
+    for (const auto& tasks : schedule.tasks)
+      for (const Task& task : tasks) apart = apart || task.kind == TaskKind::Overlapped;
+    if (apart)
+      fail(
+          "zero",
+          fmt::format("zero_stage = {} reduces a layer's gradients right after its backward, which "
+                      "this schedule splits or overlaps; use zero_stage = 1, or schedule '1f1b', "
+                      "'gpipe' or 'interleaved'",
+                      plan_.zero_stage));
+  }
+
+  void batch() {
+    const std::int64_t replica = static_cast<std::int64_t>(plan_.micro_batch_size) * parallel_.dp;
+    const std::int64_t global = plan_.workload.global_batch_size;
+    if (global % replica != 0)
+      fail("batch",
+           fmt::format("global_batch_size ({}) is not divisible by micro_batch_size({}) * dp({}) = "
+                       "{}; nearest: {}",
+                       global, plan_.micro_batch_size, parallel_.dp, replica,
+                       std::max<std::int64_t>(1, (global + replica / 2) / replica) * replica));
+  }
+
+  const Plan& plan_;
+  const models::ModelSpec& model_;
+  const ParallelConfig& parallel_;
+  std::vector<Violation> violations_;
+};
+
+}  // namespace
+
+std::vector<Violation> check(const Plan& plan) {
+  return Checker(plan).run();
+}
+
+}  // namespace meshplan::program

@@ -1,0 +1,58 @@
+#include "program/compute_kind.hpp"
+
+#include "core/error.hpp"
+
+namespace meshplan::program {
+
+ComputeKind compute_kind(models::OpKind kind) {
+  switch (kind) {
+    case models::OpKind::Embedding:
+      return ComputeKind::Embedding;
+    case models::OpKind::PositionEmbedding:
+      return ComputeKind::PositionEmbedding;
+    case models::OpKind::Scale:
+      return ComputeKind::Scale;
+    case models::OpKind::RmsNorm:
+      return ComputeKind::RmsNorm;
+    case models::OpKind::LayerNorm:
+      return ComputeKind::LayerNorm;
+    case models::OpKind::HeadRmsNorm:
+      return ComputeKind::HeadRmsNorm;
+    case models::OpKind::Linear:
+      return ComputeKind::Linear;
+    case models::OpKind::Rope:
+      return ComputeKind::Rope;
+    case models::OpKind::Attention:
+      return ComputeKind::Attention;
+    case models::OpKind::SigmoidGate:
+      return ComputeKind::SigmoidGate;
+    case models::OpKind::GatedActivation:
+      return ComputeKind::GatedActivation;
+    case models::OpKind::Activation:
+      return ComputeKind::Activation;
+    case models::OpKind::Add:
+      return ComputeKind::Add;
+    case models::OpKind::Slice:
+      return ComputeKind::Slice;
+    case models::OpKind::Router:
+      return ComputeKind::Router;
+    case models::OpKind::Dispatch:
+      return ComputeKind::Dispatch;
+    case models::OpKind::GroupedLinear:
+      return ComputeKind::GroupedLinear;
+    case models::OpKind::Combine:
+      return ComputeKind::Combine;
+    case models::OpKind::Pool:
+      return ComputeKind::Pool;
+    case models::OpKind::CrossEntropy:
+      return ComputeKind::CrossEntropy;
+    case models::OpKind::LatentAttention:
+      return ComputeKind::LatentHeads;
+    case models::OpKind::LinearAttention:
+    case models::OpKind::Concat:
+      break;
+  }
+  throw InvariantError("an operation that is counted and never lowered");
+}
+
+}  // namespace meshplan::program

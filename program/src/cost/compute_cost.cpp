@@ -1,0 +1,108 @@
+// FLOPs and bytes of compute operations.
+#include <algorithm>
+
+#include "cost/compute_operation.hpp"
+
+namespace meshplan::program {
+namespace {
+
+constexpr double kForwardAttentionProducts = 2;   // q k^T, p v
+constexpr double kBackwardAttentionProducts = 5;  // q k^T again, do v^T, p^T do, ds k, ds^T q
+
+/// Pairs of a query and a key that it sees: of queries at positions offset, offset + 1, ..., each
+/// of which sees the keys up to its own position, but at most `window` of them.
+double causal_pairs(double queries, double offset, double window) {
+  const double growing = std::clamp(window - offset, 0.0, queries);  // see all keys before them
+  return growing * (offset + (growing + 1) / 2) + (queries - growing) * window;
+}
+
+/// Score entries that attention computes per query head.
+double attended_pairs(const ComputeOperation& op) {
+  const auto sequences = static_cast<double>(op.program.sizes.sequences);
+  if (op.work.documents) return op.document_pairs() * sequences;
+  double pairs = 0;
+  for (const AttentionTile& tile : op.attention_tiles()) {
+    const auto queries = static_cast<double>(tile.num_queries);
+    const auto keys = static_cast<double>(tile.num_keys);
+    const double window = op.work.attributes.window > 0 ? op.work.attributes.window : keys;
+    pairs += tile.causal ? causal_pairs(queries, static_cast<double>(tile.query_offset), window)
+                         : queries * keys;
+  }
+  return pairs * sequences;
+}
+
+double attention_flops(const ComputeOperation& op) {
+  const models::OpAttributes& a = op.work.attributes;
+  const double products = op.is_forward() ? kForwardAttentionProducts : kBackwardAttentionProducts;
+  // q k^T; q k^T again, ds k and ds^T q are on query and key heads, the others on value heads.
+  const double on_keys = op.is_forward() ? 1 : 3;
+  return 2.0 * attended_pairs(op) * a.heads *
+         (on_keys * a.head_size + (products - on_keys) * a.value_head_size);
+}
+
+double flops(const ComputeOperation& op) {
+  switch (op.work.kind) {
+    case ComputeKind::Linear:
+    case ComputeKind::ScaledLinear:
+    case ComputeKind::GroupedLinear: {  // each row meets one expert
+      const LinearSizes sizes = op.linear_sizes();
+      return 2.0 * static_cast<double>(sizes.tokens) * static_cast<double>(sizes.out) *
+             static_cast<double>(sizes.in);
+    }
+    case ComputeKind::Router: {  // its linear layer; two products in the backward pass
+      const auto pairs = static_cast<double>(op.elements(op.operation.inputs[0]));
+      return op.is_forward() ? 2.0 * pairs * op.work.attributes.num_experts
+                             : 2.0 * pairs * op.program.plan.model.hidden_size;
+    }
+    case ComputeKind::Attention:  // the gradient of its sinks is memory-bound
+      return op.operation.phase == Phase::WeightGrad ? 0.0 : attention_flops(op);
+    default:
+      return 0.0;  // memory-bound: counted by bytes
+  }
+}
+
+/// What a rotation passes over: its part of the query and key heads, nothing else of their rows.
+std::int64_t rotated_elements(const ComputeOperation& op, ValueId id) {
+  const models::OpAttributes& a = op.work.attributes;
+  return op.shape(id).front() * (a.heads + a.kv_heads) * a.rope_size;
+}
+
+std::int64_t operand_bytes(const ComputeOperation& op, ValueId id) {
+  const Value& value = op.value(id);
+  if (op.work.kind == ComputeKind::Rope && value.storage != Storage::BatchPositions)
+    return std::min(op.elements(id), rotated_elements(op, id)) * size_of(value.dtype);
+  // A pool reads one row per sequence.
+  if (op.work.kind == ComputeKind::Pool && op.is_forward())
+    return op.elements(op.operation.outputs.front()) * size_of(value.dtype);
+  // A bias that is a table (of token types) gives one row.
+  if (op.work.kind == ComputeKind::BiasAdd && value.storage == Storage::Parameter)
+    return value.shape.back().count * size_of(value.dtype);
+  // An embedding touches one row per token, not the whole table.
+  const bool table = op.work.kind == ComputeKind::Embedding &&
+                     (value.storage == Storage::Parameter || value.storage == Storage::Gradient);
+  const std::int64_t elements =
+      table ? op.program.sizes.tokens * op.program.plan.model.hidden_size : op.elements(id);
+  return elements * size_of(value.dtype);
+}
+
+/// Each operand once.
+std::int64_t bytes(const ComputeOperation& op) {
+  const Operation& operation = op.operation;
+  std::int64_t total = 0;
+  for (const ValueId id : operation.inputs) total += operand_bytes(op, id);
+  if (op.work.kind == ComputeKind::Quantize)  // once for its largest number
+    total += operand_bytes(op, operation.inputs.front());
+  for (const ValueId id : operation.outputs) {
+    const bool added_to = op.value(id).storage == Storage::Gradient && op.instance.accumulate;
+    total += operand_bytes(op, id) * (added_to ? 2 : 1);  // read as well
+  }
+  return total;
+}
+
+}  // namespace
+
+OperationCost compute_cost(const ComputeOperation& op) {
+  return {.flops = flops(op), .bytes = bytes(op)};
+}
+
+}  // namespace meshplan::program

@@ -1,0 +1,82 @@
+#include "cost/compute_operation.hpp"
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "core/index.hpp"
+
+namespace meshplan::program {
+
+namespace {
+
+/// Sizes of a product (M, K) times (N, K) in FP8, whose operands were laid out for its phase.
+LinearSizes scaled_linear_sizes(const ComputeOperation& op) {
+  const Operation& operation = op.operation;
+  const std::vector<std::int64_t> a = op.shape(operation.inputs[0]);
+  const std::vector<std::int64_t> b = op.shape(operation.inputs[2]);
+  if (operation.phase == Phase::WeightGrad) return {.tokens = a[1], .out = a[0], .in = b[0]};
+  if (operation.phase == Phase::InputGrad) return {.tokens = a[0], .out = a[1], .in = b[0]};
+  return {.tokens = a[0], .out = b[0], .in = a[1]};
+}
+
+}  // namespace
+
+models::SymbolValues counted_sizes(const Program& program) {
+  models::SymbolValues sizes = program.sizes;
+  sizes.routed_tokens = std::min(sizes.routed_tokens, busiest_rows(program.plan));
+  return sizes;
+}
+
+std::int64_t counted_elements(const Value& value, const models::SymbolValues& sizes) {
+  std::int64_t elements = 1;
+  for (const models::Dim& dim : value.shape) elements *= models::evaluate(dim, sizes);
+  return elements;
+}
+
+const Value& value_of(const Program& program, const OperationInstance& instance, ValueId id) {
+  const LayerInstance& layer = program.layers[at(instance.layer)];
+  const Block& block = program.blocks[at(layer.block)];
+  return block.values[at(id)];
+}
+
+std::vector<std::int64_t> ComputeOperation::shape(ValueId id) const {
+  std::vector<std::int64_t> shape;
+  for (const models::Dim& dim : value(id).shape) shape.push_back(models::evaluate(dim, sizes));
+  return shape;
+}
+
+LinearSizes ComputeOperation::linear_sizes() const {
+  if (work.kind == ComputeKind::ScaledLinear) return scaled_linear_sizes(*this);
+  // Forward and input gradient read (activation, weight); the weight gradient writes the weight's
+  // shape.
+  const std::vector<std::int64_t> weight =
+      shape(operation.phase == Phase::WeightGrad ? operation.outputs[0] : operation.inputs[1]);
+  if (work.kind == ComputeKind::GroupedLinear)
+    return {.tokens = sizes.routed_tokens, .out = weight[1], .in = weight[2], .experts = weight[0]};
+  return {.tokens = shape(operation.inputs[0])[0], .out = weight[0], .in = weight[1]};
+}
+
+std::vector<AttentionTile> ComputeOperation::attention_tiles() const {
+  const std::int64_t seq_len = program.plan.workload.seq_len;
+  const int cp = program.plan.parallel.cp;
+  if (work.ring_step) return {ring_tile(seq_len, cp, 0, *work.ring_step)};
+  if (attention_inputs().keys_values) return gathered_tiles(seq_len, cp, 0);
+  const std::int64_t length = shape(operation.inputs[0])[0] / program.sizes.sequences;
+  return {{.num_queries = length, .num_keys = length, .causal = work.attributes.causal}};
+}
+
+AttentionInputs ComputeOperation::attention_inputs() const {
+  const LayerInstance& layer = program.layers[at(instance.layer)];
+  const Block& block = program.blocks[at(layer.block)];
+  return program::attention_inputs(block.values, operation);
+}
+
+double ComputeOperation::document_pairs() const {
+  const auto found = std::ranges::find_if(program.document_pairs, [&](const DocumentPairs& entry) {
+    return entry.ring_step == work.ring_step.value_or(0) && entry.window == work.attributes.window;
+  });
+  require_invariant(found != program.document_pairs.end(), "attention of unexpected documents");
+  return found->pairs;
+}
+
+}  // namespace meshplan::program

@@ -1,0 +1,95 @@
+#include "program/cost/cost.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include "core/error.hpp"
+#include "cost/compression_cost.hpp"
+#include "cost/compute_operation.hpp"
+#include "program/cost/step_cost.hpp"
+#include "program/plan/plan_names.hpp"
+
+namespace meshplan::program {
+namespace {
+
+bool compresses(StepWork work) {
+  return work >= StepWork::CompressGradients && work <= StepWork::SettleErrors;
+}
+
+}  // namespace
+
+std::int64_t busiest_rows(const Plan& plan) {
+  const auto balanced = static_cast<double>(balanced_rows(plan));
+  return static_cast<std::int64_t>(std::ceil(balanced * plan.expected_expert_imbalance));
+}
+
+std::int64_t balanced_rows(const Plan& plan) {
+  if (!plan.model.moe) return 0;
+  const std::int64_t shards = plan.parallel.sp ? plan.parallel.tp : 1;
+  return plan.tokens_per_microbatch() / shards * plan.parallel.etp * plan.model.moe->top_k;
+}
+
+OperationCost operation_cost(const Program& program, const OperationInstance& instance) {
+  const Operation& operation = operation_of(program, instance);
+  if (std::holds_alternative<ComputeOp>(operation.work))
+    return compute_cost({program, instance, operation});
+  if (const auto* step = std::get_if<StepOp>(&operation.work))
+    return compresses(step->work) ? compression_cost(program, *step)
+                                  : step_cost(program.plan, *step);
+  return {.flops = 0, .bytes = message_bytes(program, instance)};
+}
+
+std::string signature(const Program& program, const OperationInstance& instance) {
+  const Operation& operation = operation_of(program, instance);
+  if (std::holds_alternative<ComputeOp>(operation.work))
+    return compute_signature({program, instance, operation});
+  const auto* step = std::get_if<StepOp>(&operation.work);
+  if (step == nullptr) return {};
+  return compresses(step->work) ? compression_signature(program, *step)
+                                : step_signature(program.plan, *step);
+}
+
+void check_signature(std::string_view signature) {
+  static const std::vector<std::string> phases{"forward", "input_grad", "weight_grad", "reduce",
+                                               "optimizer"};
+  static const std::vector<std::string> kinds = [] {
+    std::vector<std::string> all = compute_kinds();
+    std::ranges::copy(all_names<OptimizerKind>(), std::back_inserter(all));
+    all.insert(all.end(), {"copy_state", "squared_norm", "accumulate_gradients", "settle_errors"});
+    return all;
+  }();
+  const std::string first(signature.substr(0, signature.find(' ')));
+  for (const char* family : {"compress_", "sum_", "decompress_"})
+    if (first.starts_with(family)) return;
+  const std::size_t dot = first.find('.');
+  const std::string kind = first.substr(0, dot);
+  if (std::ranges::find(kinds, kind) == kinds.end())
+    throw ConfigError(unknown_name_message("operator", kind, kinds));
+  if (dot == std::string::npos) return;
+  const std::string phase = first.substr(dot + 1);
+  if (std::ranges::find(phases, phase) == phases.end())
+    throw ConfigError(unknown_name_message("phase", phase, phases));
+}
+
+std::int64_t message_bytes(const Program& program, const OperationInstance& instance) {
+  const Operation& operation = operation_of(program, instance);
+  const models::SymbolValues sizes = counted_sizes(program);
+  const auto bytes = [&](const models::Dim& elements, DType dtype) {
+    return models::evaluate(elements, sizes) * size_of(dtype);
+  };
+  if (const auto* collective = std::get_if<CollectiveOp>(&operation.work)) {
+    const std::int64_t sent = bytes(collective->elements, collective->dtype);
+    if (collective->collective != Collective::AllToAllV) return sent;
+    // Every rank sends about as much; the busiest one receives more, or sends it back.
+    const Value& received = value_of(program, instance, operation.outputs.front());
+    return std::max(sent, counted_elements(received, sizes) * size_of(collective->dtype));
+  }
+  if (const auto* peer = std::get_if<PeerOp>(&operation.work))
+    return bytes(peer->elements, peer->dtype);
+  if (const auto* flat = std::get_if<FlatCollectiveOp>(&operation.work))
+    return bytes(flat->collective.elements, flat->collective.dtype);
+  return 0;
+}
+
+}  // namespace meshplan::program

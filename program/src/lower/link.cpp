@@ -1,0 +1,225 @@
+#include "lower/link.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "core/index.hpp"
+#include "program/memory/address.hpp"
+
+namespace meshplan::program {
+namespace {
+
+constexpr int kNone = -1;
+
+/// Who last wrote these bytes, and who has read them since: the last one on each lane.
+class Access {
+ public:
+  Access() = default;
+  Access(int writer, std::size_t lane) : writer_(writer), lane_(lane) {}
+
+  void add_reader(int reader, std::size_t lane) {
+    readers_[lane] = reader;
+    lanes_read_ |= 1U << lane;
+  }
+  /// @param wait_for  of an instance and its lane
+  template <class Wait>
+  void each_writer(Wait wait_for) const {
+    if (writer_ != kNone) wait_for(writer_, lane_);
+  }
+  template <class Wait>
+  void each_reader(Wait wait_for) const {
+    for (unsigned left = lanes_read_; left != 0; left &= left - 1) {
+      const auto lane = static_cast<std::size_t>(std::countr_zero(left));
+      wait_for(readers_[lane], lane);
+    }
+  }
+
+ private:
+  int writer_ = kNone;
+  std::size_t lane_ = 0;  // of the writer
+  unsigned lanes_read_ = 0;
+  std::array<int, kNumLanes> readers_{};  // of lanes_read_
+};
+
+/// Accesses by byte range; segments do not overlap, are split where a new access begins or ends,
+/// and become one where they are written at once. A sorted vector, as most accesses are of just the
+/// bytes of a segment.
+class ByteMap {
+ public:
+  template <class Visit>
+  void read(std::int64_t begin, std::int64_t end, Visit visit_access) {
+    if (begin >= end) return;
+    std::size_t i = at_or_behind(begin);
+    if (is_segment(i, begin, end)) return visit_access(access(i));
+    i = split(i, begin);
+    for (std::int64_t covered = begin; covered < end; covered = segments_[i++].end) {
+      if (i == segments_.size() || segments_[i].begin > covered) {  // a gap nobody touched yet
+        const std::int64_t stop = i == segments_.size() ? end : std::min(end, segments_[i].begin);
+        insert(i, covered, stop, {});
+      }
+      if (segments_[i].end > end) split(i + 1, end);
+      visit_access(access(i));
+    }
+  }
+
+  /// Visits what the bytes were accessed by, whose place `by` takes.
+  template <class Visit>
+  void write(std::int64_t begin, std::int64_t end, const Access& by, Visit visit_access) {
+    if (begin >= end) return;
+    std::size_t first = at_or_behind(begin);
+    if (is_segment(first, begin, end)) {
+      visit_access(access(first));
+      access(first) = by;
+      return;
+    }
+    first = split(first, begin);
+    const std::size_t behind = split(at_or_behind(end), end);
+    if (first == behind) return insert(first, begin, end, by);
+    for (std::size_t i = first; i < behind; ++i) {
+      visit_access(access(i));
+      if (i > first) free_.push_back(segments_[i].access);
+    }
+    segments_[first].begin = begin;
+    segments_[first].end = end;
+    access(first) = by;
+    segments_.erase(place(first + 1), place(behind));
+  }
+
+ private:
+  struct Segment {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    std::size_t access = 0;  // into `accesses_`: what is moved about is small
+  };
+
+  Access& access(std::size_t segment) { return accesses_[segments_[segment].access]; }
+
+  /// The first segment that begins at `where` or behind it.
+  std::size_t at_or_behind(std::int64_t where) const {
+    return static_cast<std::size_t>(
+        std::ranges::lower_bound(segments_, where, {}, &Segment::begin) - segments_.begin());
+  }
+
+  bool is_segment(std::size_t i, std::int64_t begin, std::int64_t end) const {
+    return i < segments_.size() && segments_[i].begin == begin && segments_[i].end == end;
+  }
+
+  /// @param i  at_or_behind(where)
+  /// @returns the same of the segments as they are after
+  std::size_t split(std::size_t i, std::int64_t where) {
+    if (i == 0 || segments_[i - 1].end <= where) return i;
+    const Access before = access(i - 1);
+    insert(i, where, segments_[i - 1].end, before);
+    segments_[i - 1].end = where;
+    return i;
+  }
+
+  void insert(std::size_t i, std::int64_t begin, std::int64_t end, const Access& by) {
+    std::size_t own = accesses_.size();
+    if (free_.empty()) {
+      accesses_.push_back(by);
+    } else {
+      own = free_.back();
+      free_.pop_back();
+      accesses_[own] = by;
+    }
+    segments_.insert(place(i), {begin, end, own});
+  }
+
+  std::vector<Segment>::iterator place(std::size_t i) {
+    return segments_.begin() + static_cast<std::ptrdiff_t>(i);
+  }
+
+  std::vector<Segment> segments_;
+  std::vector<Access> accesses_;
+  std::vector<std::size_t> free_;  // of `accesses_`
+};
+
+/// When communication that needs nothing of its own task begins, which would else depend on where
+/// its memory lies: a receive when the task before begins (earlier it would hold a part of the
+/// device for nothing, for a receive of NCCL is a kernel that waits), what keeps its result, such
+/// as a gathered gradient, when that task has ended. A custom schedule may need messages in any
+/// order.
+class EarliestTimes {
+ public:
+  explicit EarliestTimes(const Program& program)
+      : applies_(program.plan.schedule != ScheduleKind::Custom) {}
+
+  /// @param instance  the next of the program
+  /// @returns the computation that it waits for, or kNone
+  int add(const OperationInstance& instance, int index, const Operation& operation,
+          const Footprint& touched) {
+    if (!applies_) return kNone;
+    if (instance.task > task_) {
+      task_ = instance.task;
+      before_previous_ = std::exchange(previous_, last_);
+    }
+    if (operation.lane == Lane::Compute) last_ = index;
+    const auto* peer = std::get_if<PeerOp>(&operation.work);
+    if (peer != nullptr) return peer->send ? kNone : before_previous_;
+    const bool keeps = std::ranges::any_of(
+        touched.writes, [](const Address& write) { return write.region == Region::Saved; });
+    return operation.lane != Lane::Compute && keeps ? previous_ : kNone;
+  }
+
+ private:
+  bool applies_;
+  int task_ = -1;
+  int last_ = kNone;             // computation so far
+  int previous_ = kNone;         // when this task began
+  int before_previous_ = kNone;  // when the task before began
+};
+
+}  // namespace
+
+void link(Program& program) {
+  std::vector<std::vector<ByteMap>> memory;  // by region and slot
+  for (const RegionPlan& region : program.memory.regions)
+    memory.emplace_back(static_cast<std::size_t>(region.slots));
+  const auto bytes_of = [&](const Address& address) -> ByteMap& {
+    return memory[static_cast<std::size_t>(address.region)][at(address.slot)];
+  };
+  Footprint touched;
+  // waited[a][b]: the last instance of lane b that lane a has already waited for.
+  std::array<std::array<int, kNumLanes>, kNumLanes> waited;
+  for (auto& of_lane : waited) of_lane.fill(kNone);
+  EarliestTimes earliest_times(program);
+  for (int index = 0; index < static_cast<int>(program.instances.size()); ++index) {
+    OperationInstance& instance = program.instances[at(index)];
+    const Operation& operation = operation_of(program, instance);
+    const auto lane = static_cast<std::size_t>(operation.lane);
+    // Only the latest instance of each other lane matters: a lane runs in order.
+    std::array<int, kNumLanes> latest;
+    latest.fill(kNone);
+    const auto wait_for = [&](int other, std::size_t its_lane) {
+      latest[its_lane] = std::max(latest[its_lane], other);
+    };
+    footprint(program, instance, touched);
+    wait_for(earliest_times.add(instance, index, operation, touched),
+             static_cast<std::size_t>(Lane::Compute));
+    for (const Address& read : touched.reads)
+      bytes_of(read).read(read.offset, read.offset + read.bytes, [&](Access& access) {
+        access.each_writer(wait_for);
+        access.add_reader(index, lane);
+      });
+    const Access own(index, lane);
+    for (const Address& write : touched.writes)
+      bytes_of(write).write(write.offset, write.offset + write.bytes, own,
+                            [&](const Access& access) {
+                              access.each_writer(wait_for);
+                              access.each_reader(wait_for);  // also of itself, on its own lane
+                            });
+    instance.waits.clear();
+    for (std::size_t other = 0; other < latest.size(); ++other) {
+      if (other == lane || latest[other] <= waited[lane][other]) continue;
+      waited[lane][other] = latest[other];
+      instance.waits.push_back(latest[other]);
+    }
+  }
+}
+
+}  // namespace meshplan::program

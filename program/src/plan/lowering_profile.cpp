@@ -1,0 +1,9 @@
+#include "program/plan/lowering_profile.hpp"
+
+namespace meshplan::program {
+
+LoweringProfile meshplan_profile() {
+  return {};
+}
+
+}  // namespace meshplan::program

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <vector>
+
+#include "program/program.hpp"
+
+namespace meshplan::program {
+
+constexpr int kUnitSlots = 2;  // one in use, one on its way
+
+/// ZeRO-2 and 3: puts what reduces and gathers units among the operations of the tasks, and gives
+/// these their slots.
+std::vector<OperationInstance> stream_units(Program& program,
+                                            std::vector<OperationInstance> instances);
+/// Elements of the largest unit.
+std::int64_t largest_unit(const Program& program);
+
+}  // namespace meshplan::program
