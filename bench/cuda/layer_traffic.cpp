@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "device/row_ranges.hpp"
 #include "program/cost.hpp"
-#include "row_ranges.hpp"
 
 namespace meshplan::bench {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/head_rms_norm.hpp"
+#include "kernels/norms/head_rms_norm.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "core/error.hpp"
-#include "kernels/cross_entropy.hpp"
+#include "kernels/training/cross_entropy.hpp"
 #include "program/context.hpp"
 #include "runtime/packed_batch.hpp"
 

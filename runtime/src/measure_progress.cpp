@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "core/statistics.hpp"
-#include "kernels/accumulate.hpp"
+#include "kernels/elementwise/accumulate.hpp"
 #include "runtime/device.hpp"
 #include "timed_group.hpp"
 

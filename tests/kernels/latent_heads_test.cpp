@@ -1,5 +1,5 @@
 // latent_heads and sigmoid_gate
-#include "kernels/latent_heads.hpp"
+#include "kernels/attention/latent_heads.hpp"
 
 #include "kernels/support.hpp"
 

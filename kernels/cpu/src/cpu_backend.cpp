@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 #include <limits>
 
-#include "attention_layout.hpp"
+#include "attention/attention_layout.hpp"
 #include "core/error.hpp"
-#include "threads.hpp"
+#include "device/threads.hpp"
 
 namespace meshplan::kernels {
 

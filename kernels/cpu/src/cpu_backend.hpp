@@ -4,9 +4,9 @@
 #include <span>
 #include <string>
 
-#include "cpu_isa.hpp"
+#include "device/cpu_isa.hpp"
 #include "kernels/cpu_backend.hpp"
-#include "linear.hpp"
+#include "products/linear.hpp"
 
 namespace meshplan::kernels {
 

@@ -5,9 +5,9 @@
 #include <functional>
 #include <vector>
 
-#include "grouped_linear.hpp"
-#include "head_rms_norm.hpp"
-#include "row_ranges.hpp"
+#include "device/row_ranges.hpp"
+#include "norms/head_rms_norm.hpp"
+#include "products/grouped_linear.hpp"
 
 namespace meshplan::kernels {
 

@@ -3,11 +3,11 @@
 #include <memory>
 #include <unordered_map>
 
-#include "attention.hpp"
+#include "attention/attention.hpp"
 #include "kernels/cuda/handles.hpp"
 #include "kernels/cuda_backend.hpp"
-#include "linear.hpp"
 #include "operators.hpp"
+#include "products/linear.hpp"
 
 namespace meshplan::kernels::cuda {
 

@@ -3,7 +3,7 @@
 // context.stream.
 #pragma once
 
-#include "context.hpp"
+#include "device/context.hpp"
 #include "kernels/backend.hpp"
 
 namespace meshplan::kernels::cuda {

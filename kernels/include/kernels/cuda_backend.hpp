@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "kernels/attention.hpp"
+#include "kernels/attention/attention.hpp"
 #include "kernels/backend.hpp"
 #include "kernels/product_tuning.hpp"
 

@@ -6,7 +6,7 @@
 
 #include "core/units.hpp"
 #include "kernels/backend.hpp"
-#include "kernels/linear.hpp"
+#include "kernels/products/linear.hpp"
 #include "program/machine_speed.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/job_layout.hpp"

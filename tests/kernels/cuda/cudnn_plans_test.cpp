@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "cudnn_attention_graph.hpp"
-#include "cudnn_plan.hpp"
+#include "attention/cudnn_attention_graph.hpp"
+#include "library/cudnn_plan.hpp"
 #include "program/attention_workspace.hpp"
 
 namespace meshplan::kernels::cuda::test {
