@@ -172,20 +172,21 @@ float* Executor::compressed_gradients(const program::OperationInstance& instance
 
 /// fp16: what a skipped step has changed of the errors becomes what it was.
 std::function<void()> Executor::bind_settling() {
-  std::vector<kernels::SettleErrors> calls;
+  std::vector<kernels::Operation> calls;
   for (const Region region : {Region::CompressionErrors, Region::SumErrors}) {
     const auto slot = [&](int number) {
       return reinterpret_cast<float*>(arena_.at(program_, {.region = region, .slot = number}));
     };
     const auto& plan = program_.memory.regions[static_cast<std::size_t>(region)];
     if (plan.stride_bytes > 0)
-      calls.push_back({.count = plan.stride_bytes / size_of(DType::F32),
-                       .error = slot(0),
-                       .settled = slot(1),
-                       .gradient_scale = arena_.scalar<float>(Scalar::ClipCoefficient)});
+      calls.push_back(
+          kernels::SettleErrors{.count = plan.stride_bytes / size_of(DType::F32),
+                                .error = slot(0),
+                                .settled = slot(1),
+                                .gradient_scale = arena_.scalar<float>(Scalar::ClipCoefficient)});
   }
   return [this, calls] {
-    for (const kernels::SettleErrors& call : calls) backend_.run(call);
+    for (const kernels::Operation& call : calls) backend_.run(call);
   };
 }
 

@@ -141,7 +141,7 @@ std::function<void()> OperatorBinder::bind_router_input_grad(const Operands& o) 
                   .dx_stride = hidden}));
 }
 
-/// Of the step by expert, or of each sequence.
+/// The load of each expert over the step, or of each sequence.
 std::function<void()> OperatorBinder::bind_router_load(const Operands& o) {
   const std::vector<std::int64_t> choices = o.in_shape(0);
   kernels::ExpertLoad call{.tokens = choices[0],

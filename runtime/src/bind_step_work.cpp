@@ -79,7 +79,7 @@ std::function<void()> Executor::bind_accumulation(const OperationInstance& insta
   const std::byte* value = arena_.at(program_, places.part);
   if (!instance.accumulate)
     return [this, sum, value, bytes = places.part.bytes] { backend_.copy(sum, value, bytes); };
-  const kernels::Accumulate add{
+  const kernels::Operation add = kernels::Accumulate{
       .count = places.part.bytes / size_of(DType::F32), .sum = sum, .value = value};
   return [this, add] { backend_.run(add); };
 }

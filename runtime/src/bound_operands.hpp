@@ -1,7 +1,6 @@
 // Shared by the files that bind operations (bind_*.cpp): an instance's operands.
 #pragma once
 
-#include <algorithm>
 #include <vector>
 
 #include "program/address.hpp"
@@ -85,7 +84,7 @@ struct OperatorBinder::Operands {
   DType dtype() const { return program.plan.workload.precision; }
 
  private:
-  /// Of the layer's parameter `index`, or of any other.
+  /// The gradient of the layer's parameter `index`, or of any other.
   float* gradient(int index, bool same) const {
     for (std::size_t i = 0; i < operation.outputs.size(); ++i) {
       const program::Value& made = value(operation.outputs[i]);
@@ -108,12 +107,6 @@ inline std::function<void()> both(std::function<void()> first, std::function<voi
     first();
     second();
   };
-}
-
-template <class Call>
-std::function<void()> OperatorBinder::ready(Call call) {
-  scratch_bytes_ = std::max(scratch_bytes_, backend_.scratch_bytes(call));
-  return [&backend = backend_, call] { backend.run(call); };
 }
 
 }  // namespace meshplan::runtime

@@ -84,8 +84,7 @@ class OperatorBinder {
     void* memory = nullptr;
   };
 
-  template <class Call>
-  std::function<void()> ready(Call call);
+  std::function<void()> ready(const kernels::Operation& call);
   std::function<void()> bind_embedding(const Operands& o);
   std::function<void()> bind_position_embedding(const Operands& o);
   std::function<void()> bind_norm(const Operands& o);
@@ -97,7 +96,7 @@ class OperatorBinder {
   std::function<void()> bind_bias(const Operands& o);
   std::function<void()> bind_attention(const Operands& o);
   std::function<void()> bind_sinks_gradient(const Operands& o);
-  /// Of the heads that this rank attends with, or null.
+  /// Sinks of the heads that this rank attends with, or null.
   const void* own_sinks(const Operands& o) const;
   std::function<void()> bind_gathered_attention(const Operands& o);
   std::function<void()> bind_ring_attention(const Operands& o);
@@ -132,7 +131,7 @@ class OperatorBinder {
   template <class Call, class SetRows>
   std::function<void()> of_rows(const Operands& o, std::size_t offsets, Call call,
                                 SetRows set_rows);
-  /// Of a layer and micro-batch.
+  /// The visit of a layer and micro-batch.
   std::size_t visit_of(const program::OperationInstance& instance) const;
   template <class Call>
   std::function<void()> grouped(Call call, const std::int32_t* offsets);
@@ -142,7 +141,7 @@ class OperatorBinder {
   std::function<void()> bind_update(const program::StepOp& step, const FlatMemory& memory);
   /// Cosines and sines of all positions, made once for each rotation.
   const float* rope_table(const models::OpAttributes& attributes);
-  /// Of a whole sequence, and of this rank's part of one.
+  /// Tokens of a whole sequence, and of this rank's part of one.
   std::int64_t seq_len() const { return program_.plan.workload.seq_len; }
   std::int64_t local_seq_len() const { return program_.sizes.tokens / program_.sizes.sequences; }
   std::function<void()> bind_document_order(const Operands& o);

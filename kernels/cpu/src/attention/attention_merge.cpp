@@ -2,12 +2,12 @@
 // it is left to the compiler.
 #include <cmath>
 
+#include "attention/operators.hpp"
 #include "core/error.hpp"
-#include "cpu_backend.hpp"
 #include "device/float_bits.hpp"
 #include "device/threads.hpp"
 
-namespace meshplan::kernels {
+namespace meshplan::kernels::cpu {
 
 namespace {
 
@@ -35,13 +35,13 @@ void merge_rows(const AttentionMerge& op, Range rows) {
 
 }  // namespace
 
-void CpuBackend::run(const AttentionMerge& op) {
+void run(const Context& context, const AttentionMerge& op) {
   with_float_bits(op.dtype, [&]<class T>(T /*type*/) {
     with_float_bits(op.other_dtype, [&]<class U>(U /*type*/) {
-      parallel_for(num_threads_, op.tokens, kRowGrain,
+      parallel_for(context.num_threads, op.tokens, kRowGrain,
                    [&](Range rows, int /*thread*/) { merge_rows<T, U>(op, rows); });
     });
   });
 }
 
-}  // namespace meshplan::kernels
+}  // namespace meshplan::kernels::cpu

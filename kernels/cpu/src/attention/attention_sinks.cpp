@@ -1,14 +1,12 @@
 // Gradients of attention sinks: two passes over o and do, left to the compiler's vectors.
-#include "kernels/attention/attention_sinks.hpp"
-
 #include <cmath>
 
+#include "attention/operators.hpp"
 #include "core/error.hpp"
-#include "cpu_backend.hpp"
 #include "device/float_bits.hpp"
 #include "device/threads.hpp"
 
-namespace meshplan::kernels {
+namespace meshplan::kernels::cpu {
 
 namespace {
 
@@ -37,11 +35,11 @@ void sum_heads(const AttentionSinksGrad& op, Range heads) {
 
 }  // namespace
 
-void CpuBackend::run(const AttentionSinksGrad& op) {
+void run(const Context& context, const AttentionSinksGrad& op) {
   with_float_bits(op.dtype, [&]<class T>(T /*type*/) {
-    parallel_for(num_threads_, op.heads, 1,
+    parallel_for(context.num_threads, op.heads, 1,
                  [&](Range heads, int /*thread*/) { sum_heads<T>(op, heads); });
   });
 }
 
-}  // namespace meshplan::kernels
+}  // namespace meshplan::kernels::cpu

@@ -5,13 +5,13 @@
 #include <numeric>
 
 #include "core/error.hpp"
-#include "cpu_backend.hpp"
 #include "device/threads.hpp"
+#include "experts/operators.hpp"
 
-namespace meshplan::kernels {
+namespace meshplan::kernels::cpu {
 
 /// A counting sort: stable, so rows of an expert keep the order of their choices.
-void CpuBackend::run(const DispatchPlan& op) {
+void run(const Context& /*context*/, const DispatchPlan& op) {
   const std::int64_t count = op.tokens * op.top_k;
   std::int32_t* offsets = op.offsets;
   std::fill_n(offsets, op.experts + 1, 0);
@@ -33,39 +33,39 @@ void CpuBackend::run(const DispatchPlan& op) {
   offsets[0] = 0;
 }
 
-void CpuBackend::run(const DispatchForward& op) {
-  parallel_for(num_threads_, op.tokens * op.top_k, kRowGrain,
-               [&](Range range, int /*thread*/) { table_.dispatch_forward(op, range); });
+void run(const Context& context, const DispatchForward& op) {
+  parallel_for(context.num_threads, op.tokens * op.top_k, kRowGrain,
+               [&](Range range, int /*thread*/) { context.table.dispatch_forward(op, range); });
 }
 
-void CpuBackend::run(const DispatchBackward& op) {
-  run(CombineForward{.tokens = op.tokens,
-                     .top_k = op.top_k,
-                     .size = op.size,
-                     .dtype = op.dtype,
-                     .row_of_choice = op.row_of_choice,
-                     .probabilities = nullptr,
-                     .rows = op.drows,
-                     .rows_stride = op.drows_stride,
-                     .y = op.dx,
-                     .y_stride = op.dx_stride});
+void run(const Context& context, const DispatchBackward& op) {
+  run(context, CombineForward{.tokens = op.tokens,
+                              .top_k = op.top_k,
+                              .size = op.size,
+                              .dtype = op.dtype,
+                              .row_of_choice = op.row_of_choice,
+                              .probabilities = nullptr,
+                              .rows = op.drows,
+                              .rows_stride = op.drows_stride,
+                              .y = op.dx,
+                              .y_stride = op.dx_stride});
 }
 
-void CpuBackend::run(const CombineForward& op) {
-  parallel_for(num_threads_, op.tokens, kRowGrain,
-               [&](Range range, int /*thread*/) { table_.combine_forward(op, range); });
+void run(const Context& context, const CombineForward& op) {
+  parallel_for(context.num_threads, op.tokens, kRowGrain,
+               [&](Range range, int /*thread*/) { context.table.combine_forward(op, range); });
 }
 
-void CpuBackend::run(const CombineBackward& op) {
-  parallel_for(num_threads_, op.tokens, kRowGrain,
-               [&](Range range, int /*thread*/) { table_.combine_backward(op, range); });
+void run(const Context& context, const CombineBackward& op) {
+  parallel_for(context.num_threads, op.tokens, kRowGrain,
+               [&](Range range, int /*thread*/) { context.table.combine_backward(op, range); });
 }
 
-void CpuBackend::run(const ExpertCounts& op) {
+void run(const Context& /*context*/, const ExpertCounts& op) {
   std::adjacent_difference(op.offsets + 1, op.offsets + op.experts + 1, op.counts);
 }
 
-void CpuBackend::run(const ExchangeSizes& op) {
+void run(const Context& /*context*/, const ExchangeSizes& op) {
   for (int rank = 0; rank < op.ranks; ++rank) {
     const std::int64_t first = std::int64_t{rank} * op.local_experts;
     const auto total = [&](const std::int32_t* counts) {
@@ -82,7 +82,7 @@ void CpuBackend::run(const ExchangeSizes& op) {
   }
 }
 
-void CpuBackend::run(const RegroupRows& op) {
+void run(const Context& /*context*/, const RegroupRows& op) {
   const std::int64_t row_bytes = op.size * size_of(op.dtype);
   const auto block = [&](int rank, int x) -> std::int64_t {
     return op.received[rank * op.local_experts + x];
@@ -107,4 +107,4 @@ void CpuBackend::run(const RegroupRows& op) {
   }
 }
 
-}  // namespace meshplan::kernels
+}  // namespace meshplan::kernels::cpu

@@ -4,11 +4,11 @@
 #include <limits>
 
 #include "core/error.hpp"
-#include "cpu_backend.hpp"
 #include "device/float_bits.hpp"
 #include "device/threads.hpp"
+#include "experts/operators.hpp"
 
-namespace meshplan::kernels {
+namespace meshplan::kernels::cpu {
 
 namespace {
 
@@ -187,19 +187,19 @@ void write_dlogits(const RouterBackward& op, std::int64_t t, float* dscores) {
 
 }  // namespace
 
-std::int64_t CpuBackend::scratch_bytes(const RouterForward& op) {
-  return num_threads_ * group_scratch_bytes(op);
+std::int64_t scratch_bytes(const Context& context, const RouterForward& op) {
+  return context.num_threads * group_scratch_bytes(op);
 }
 
-void CpuBackend::run(const RouterForward& op) {
+void run(const Context& context, const RouterForward& op) {
   require_router(op.experts, op.top_k);
   require_invariant(op.num_groups >= 1 && op.experts % op.num_groups == 0 && op.top_groups >= 1 &&
                         op.top_groups <= op.num_groups &&
                         op.top_k <= op.experts / op.num_groups * op.top_groups,
                     "the eligible groups hold top_k experts");
-  require_scratch(scratch_bytes(op));
-  parallel_for(num_threads_, op.tokens, kRowGrain, [&](Range range, int thread) {
-    float* scratch = thread_scratch(thread, group_scratch_bytes(op) / size_of(DType::F32));
+  require_scratch(context, scratch_bytes(context, op));
+  parallel_for(context.num_threads, op.tokens, kRowGrain, [&](Range range, int thread) {
+    float* scratch = context.thread_scratch(thread, group_scratch_bytes(op) / size_of(DType::F32));
     for (std::int64_t t = range.begin; t < range.end; ++t) {
       write_scores(op, t);
       choose(op, t, scratch);
@@ -207,22 +207,22 @@ void CpuBackend::run(const RouterForward& op) {
   });
 }
 
-std::int64_t CpuBackend::scratch_bytes(const RouterBackward& op) {
-  return std::int64_t{num_threads_} * op.experts * size_of(DType::F32);
+std::int64_t scratch_bytes(const Context& context, const RouterBackward& op) {
+  return std::int64_t{context.num_threads} * op.experts * size_of(DType::F32);
 }
 
-void CpuBackend::run(const RouterBackward& op) {
+void run(const Context& context, const RouterBackward& op) {
   require_router(op.experts, op.top_k);
   require_invariant(op.z_weight == 0.0F || op.score == RouterScore::Softmax,
                     "the z-loss has a gradient through softmax scores only");
-  require_scratch(scratch_bytes(op));
-  parallel_for(num_threads_, op.tokens, kRowGrain, [&](Range range, int thread) {
+  require_scratch(context, scratch_bytes(context, op));
+  parallel_for(context.num_threads, op.tokens, kRowGrain, [&](Range range, int thread) {
     for (std::int64_t t = range.begin; t < range.end; ++t)
-      write_dlogits(op, t, thread_scratch(thread, op.experts));
+      write_dlogits(op, t, context.thread_scratch(thread, op.experts));
   });
 }
 
-void CpuBackend::run(const ExpertLoad& op) {
+void run(const Context& /*context*/, const ExpertLoad& op) {
   if (op.load != nullptr) std::fill_n(op.load, op.sequences * op.experts, 0.0F);
   for (std::int64_t choice = 0; choice < op.tokens * op.top_k; ++choice) {
     const std::int32_t expert = op.choices[choice];
@@ -234,7 +234,7 @@ void CpuBackend::run(const ExpertLoad& op) {
   }
 }
 
-void CpuBackend::run(const RouterLosses& op) {
+void run(const Context& /*context*/, const RouterLosses& op) {
   double balance = 0.0;
   double z = 0.0;
   for (std::int64_t t = 0; t < op.tokens; ++t) {
@@ -271,14 +271,15 @@ void add_loads_before(const LimitChoices& op, std::int64_t sequence, float* sum)
 
 }  // namespace
 
-std::int64_t CpuBackend::scratch_bytes(const LimitChoices& op) {
+std::int64_t scratch_bytes(const Context& /*context*/, const LimitChoices& op) {
   return op.counts.sequences * op.experts * size_of(DType::F32);
 }
 
-void CpuBackend::run(const LimitChoices& op) {
-  require_scratch(scratch_bytes(op));
+void run(const Context& context, const LimitChoices& op) {
+  require_scratch(context, scratch_bytes(context, op));
   const std::int64_t size = op.counts.sequences * op.experts;
-  auto* taken = reinterpret_cast<float*>(scratch_.data());  // (B, X): by tokens that come before
+  auto* taken =
+      reinterpret_cast<float*>(context.scratch.data());  // (B, X): by tokens that come before
   std::fill_n(taken, size, 0.0F);
   for (std::int64_t sequence = 0; sequence < op.counts.sequences; ++sequence)
     add_loads_before(op, sequence, taken + sequence * op.experts);
@@ -290,7 +291,7 @@ void CpuBackend::run(const LimitChoices& op) {
   }
 }
 
-void CpuBackend::run(const BalanceExperts& op) {
+void run(const Context& /*context*/, const BalanceExperts& op) {
   if (op.gradient_scale != nullptr && std::isnan(*op.gradient_scale)) return;
   double total = 0.0;
   for (int x = 0; x < op.experts; ++x) total += double{op.load[x]};
@@ -302,4 +303,4 @@ void CpuBackend::run(const BalanceExperts& op) {
   }
 }
 
-}  // namespace meshplan::kernels
+}  // namespace meshplan::kernels::cpu

@@ -1,7 +1,5 @@
 // FP8 in software, for tests and for runs that compare numbers: a CPU has no units for it. Rounding
 // and scales are those of the GPU to the bit; sums differ in their order.
-#include "kernels/products/float8.hpp"
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -11,10 +9,10 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "cpu_backend.hpp"
 #include "device/threads.hpp"
+#include "products/operators.hpp"
 
-namespace meshplan::kernels {
+namespace meshplan::kernels::cpu {
 namespace {
 
 constexpr std::int64_t kGrain = 4096;  // elements
@@ -58,11 +56,11 @@ bool through_scratch(const ScaledProduct& op) {
 
 }  // namespace
 
-void CpuBackend::run(const QuantizeFloat8& op) {
+void run(const Context& context, const QuantizeFloat8& op) {
   require_dtype(op.dtype);
   const std::int64_t count = op.rows * op.columns;
-  std::vector<float> of_thread(static_cast<std::size_t>(num_threads_));
-  parallel_for(num_threads_, count, kGrain, [&](Range range, int thread) {
+  std::vector<float> of_thread(static_cast<std::size_t>(context.num_threads));
+  parallel_for(context.num_threads, count, kGrain, [&](Range range, int thread) {
     float max = 0.0F;  // a NaN is never larger
     for (std::int64_t i = range.begin; i < range.end; ++i)
       max = std::max(max, std::abs(load(op.x, i, op.dtype)));
@@ -73,7 +71,7 @@ void CpuBackend::run(const QuantizeFloat8& op) {
   const float inverse = 1.0F / scale;
   *op.scale = scale;
   const std::int64_t grain = kGrain / std::max<std::int64_t>(op.columns, 1) + 1;
-  parallel_for(num_threads_, op.rows, grain, [&](Range rows, int /*thread*/) {
+  parallel_for(context.num_threads, op.rows, grain, [&](Range rows, int /*thread*/) {
     for (std::int64_t row = rows.begin; row < rows.end; ++row)
       for (std::int64_t column = 0; column < op.columns; ++column) {
         const std::int64_t i = row * op.columns + column;
@@ -84,31 +82,31 @@ void CpuBackend::run(const QuantizeFloat8& op) {
   });
 }
 
-std::int64_t CpuBackend::scratch_bytes(const ScaledProduct& op) {
+std::int64_t scratch_bytes(const Context& /*context*/, const ScaledProduct& op) {
   const std::int64_t sums = through_scratch(op) ? op.m * op.n : 0;
   return (op.m * op.k + op.n * op.k + sums) * size_of(DType::F32);
 }
 
-void CpuBackend::run(const ScaledProduct& op) {
+void run(const Context& context, const ScaledProduct& op) {
   require_dtype(op.out_dtype);
   require_invariant(op.m > 0 && op.n > 0 && op.k > 0, "a product has rows and columns");
   require_invariant(!op.accumulate || !through_scratch(op),
                     "sums are added up in fp32, without a bias");
-  require_scratch(scratch_bytes(op));
-  auto* a = reinterpret_cast<float*>(scratch_.data());
+  require_scratch(context, scratch_bytes(context, op));
+  auto* a = reinterpret_cast<float*>(context.scratch.data());
   float* b = a + op.m * op.k;
   float* sums = through_scratch(op) ? b + op.n * op.k : static_cast<float*>(op.out);
-  decode(op.a, op.m * op.k, op.a_format, num_threads_, a);
-  decode(op.b, op.n * op.k, op.b_format, num_threads_, b);
+  decode(op.a, op.m * op.k, op.a_format, context.num_threads, a);
+  decode(op.b, op.n * op.k, op.b_format, context.num_threads, b);
   const int threads_before = omp_get_max_threads();
-  omp_set_num_threads(num_threads_);  // oneDNN sizes its work by it
+  omp_set_num_threads(context.num_threads);  // oneDNN sizes its work by it
   const auto status = dnnl::sgemm('N', 'T', op.m, op.n, op.k, *op.a_scale * *op.b_scale, a, op.k, b,
                                   op.k, op.accumulate ? 1.0F : 0.0F, sums, op.n);
   omp_set_num_threads(threads_before);
   require_invariant(status == dnnl::status::success, "sgemm accepts the sizes and strides");
   if (!through_scratch(op)) return;
   const std::int64_t grain = kGrain / op.n + 1;
-  parallel_for(num_threads_, op.m, grain, [&](Range rows, int /*thread*/) {
+  parallel_for(context.num_threads, op.m, grain, [&](Range rows, int /*thread*/) {
     for (std::int64_t i = rows.begin * op.n; i < rows.end * op.n; ++i) {
       const float bias = op.bias != nullptr ? load(op.bias, i % op.n, op.out_dtype) : 0.0F;
       if (op.out_dtype == DType::F32)
@@ -119,4 +117,4 @@ void CpuBackend::run(const ScaledProduct& op) {
   });
 }
 
-}  // namespace meshplan::kernels
+}  // namespace meshplan::kernels::cpu

@@ -7,10 +7,10 @@
 #include <limits>
 
 #include "core/error.hpp"
-#include "cpu_backend.hpp"
 #include "device/threads.hpp"
+#include "training/operators.hpp"
 
-namespace meshplan::kernels {
+namespace meshplan::kernels::cpu {
 namespace {
 
 constexpr std::int64_t kBlockGrain = 16;  // blocks that a thread takes at least
@@ -101,53 +101,54 @@ void select_from_block(const TopKSelect& op, std::int64_t block) {
 
 }  // namespace
 
-void CpuBackend::run(const QuantizeInt8& op) {
-  parallel_for(num_threads_, blocks_of(op.count, op.block), kBlockGrain,
+void run(const Context& context, const QuantizeInt8& op) {
+  parallel_for(context.num_threads, blocks_of(op.count, op.block), kBlockGrain,
                [&](Range range, int /*thread*/) {
                  for (std::int64_t b = range.begin; b < range.end; ++b) quantize_block(op, b);
                });
 }
 
-void CpuBackend::run(const DequantizeInt8& op) {
-  parallel_for(
-      num_threads_, blocks_of(op.count, op.block), kBlockGrain, [&](Range range, int /*thread*/) {
-        for (std::int64_t b = range.begin; b < range.end; ++b) {
-          const std::int64_t end = std::min(op.count, (b + 1) * op.block);
-          for (std::int64_t i = b * op.block; i < end; ++i) {
-            const float v =
-                op.quantized[i] == 0 ? 0.0F : static_cast<float>(op.quantized[i]) * op.scales[b];
-            op.out[i] = op.accumulate ? op.out[i] + v : v;
-          }
-        }
-      });
+void run(const Context& context, const DequantizeInt8& op) {
+  parallel_for(context.num_threads, blocks_of(op.count, op.block), kBlockGrain,
+               [&](Range range, int /*thread*/) {
+                 for (std::int64_t b = range.begin; b < range.end; ++b) {
+                   const std::int64_t end = std::min(op.count, (b + 1) * op.block);
+                   for (std::int64_t i = b * op.block; i < end; ++i) {
+                     const float v = op.quantized[i] == 0
+                                         ? 0.0F
+                                         : static_cast<float>(op.quantized[i]) * op.scales[b];
+                     op.out[i] = op.accumulate ? op.out[i] + v : v;
+                   }
+                 }
+               });
 }
 
-void CpuBackend::run(const TopKSelect& op) {
+void run(const Context& context, const TopKSelect& op) {
   require_invariant(op.block <= kMaxSelectBlock && op.keep >= 1 && op.keep <= op.block,
                     "top-k keeps 1 to all elements of a block of at most 4096");
-  parallel_for(num_threads_, blocks_of(op.count, op.block), kBlockGrain,
+  parallel_for(context.num_threads, blocks_of(op.count, op.block), kBlockGrain,
                [&](Range range, int /*thread*/) {
                  for (std::int64_t b = range.begin; b < range.end; ++b) select_from_block(op, b);
                });
 }
 
 /// The indices are all different, so ranges of entries write different elements.
-void CpuBackend::run(const TopKScatterAdd& op) {
+void run(const Context& context, const TopKScatterAdd& op) {
   constexpr std::int64_t kEntryGrain = 4096;
-  parallel_for(num_threads_, op.entries, kEntryGrain, [&](Range range, int /*thread*/) {
+  parallel_for(context.num_threads, op.entries, kEntryGrain, [&](Range range, int /*thread*/) {
     for (std::int64_t e = range.begin; e < range.end; ++e)
       if (op.indices[e] >= 0) op.out[op.indices[e]] += op.values[e];
   });
 }
 
-void CpuBackend::run(const SettleErrors& op) {
+void run(const Context& context, const SettleErrors& op) {
   constexpr std::int64_t kElementGrain = 16384;
   const bool skipped = std::isnan(*op.gradient_scale);
   const float* from = skipped ? op.settled : op.error;
   float* to = skipped ? op.error : op.settled;
-  parallel_for(num_threads_, op.count, kElementGrain, [&](Range range, int /*thread*/) {
+  parallel_for(context.num_threads, op.count, kElementGrain, [&](Range range, int /*thread*/) {
     std::copy(from + range.begin, from + range.end, to + range.begin);
   });
 }
 
-}  // namespace meshplan::kernels
+}  // namespace meshplan::kernels::cpu

@@ -1,7 +1,7 @@
+#include "attention/operators.hpp"
 #include "device/reduce.cuh"
 #include "device/rows.cuh"
 #include "kernels/attention/attention_merge.hpp"
-#include "operators.hpp"
 
 namespace meshplan::kernels::cuda {
 

@@ -1,7 +1,7 @@
+#include "attention/operators.hpp"
 #include "device/column_sums.cuh"
 #include "device/reduce.cuh"
 #include "kernels/attention/attention_sinks.hpp"
-#include "operators.hpp"
 
 namespace meshplan::kernels::cuda {
 

@@ -1,6 +1,6 @@
+#include "attention/operators.hpp"
 #include "device/rows.cuh"
 #include "kernels/attention/latent_heads.hpp"
-#include "operators.hpp"
 
 namespace meshplan::kernels::cuda {
 

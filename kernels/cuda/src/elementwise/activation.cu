@@ -1,6 +1,6 @@
 #include "device/flat.cuh"
 #include "elementwise/activation_functions.cuh"
-#include "operators.hpp"
+#include "elementwise/operators.hpp"
 
 namespace meshplan::kernels::cuda {
 

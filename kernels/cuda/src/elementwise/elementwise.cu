@@ -1,6 +1,6 @@
 // add, accumulate, scale, fill and convert
 #include "device/flat.cuh"
-#include "operators.hpp"
+#include "elementwise/operators.hpp"
 
 namespace meshplan::kernels::cuda {
 
@@ -124,6 +124,14 @@ void enqueue(const Context& context, const Convert& op) {
       });
     });
   });
+}
+
+void enqueue(const Context& context, const CopyRows& op) {
+  const auto size = [](std::int64_t bytes) { return static_cast<std::size_t>(bytes); };
+  check(cudaMemcpy2DAsync(op.y, size(op.y_stride_bytes), op.x, size(op.x_stride_bytes),
+                          size(op.row_bytes), size(op.rows), cudaMemcpyDeviceToDevice,
+                          context.stream),
+        "cudaMemcpy2DAsync");
 }
 
 }  // namespace meshplan::kernels::cuda

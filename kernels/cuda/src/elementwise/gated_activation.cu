@@ -1,7 +1,7 @@
 #include "device/rows.cuh"
 #include "elementwise/activation_functions.cuh"
+#include "elementwise/operators.hpp"
 #include "kernels/elementwise/gated_activation.hpp"
-#include "operators.hpp"
 
 namespace meshplan::kernels::cuda {
 

@@ -1,7 +1,7 @@
 #include "device/reduce.cuh"
 #include "device/rows.cuh"
+#include "elementwise/operators.hpp"
 #include "kernels/elementwise/sigmoid_gate.hpp"
-#include "operators.hpp"
 
 namespace meshplan::kernels::cuda {
 

@@ -1,8 +1,8 @@
 #include "device/rows.cuh"
 #include "device/stable_sort.hpp"
+#include "embeddings/operators.hpp"
 #include "kernels/cuda/check.hpp"
 #include "kernels/embeddings/embedding.hpp"
-#include "operators.hpp"
 
 namespace meshplan::kernels::cuda {
 

@@ -1,6 +1,6 @@
 #include "device/rows.cuh"
+#include "embeddings/operators.hpp"
 #include "kernels/embeddings/position_embedding.hpp"
-#include "operators.hpp"
 
 namespace meshplan::kernels::cuda {
 

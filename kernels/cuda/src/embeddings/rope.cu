@@ -1,6 +1,6 @@
+#include "embeddings/operators.hpp"
 #include "embeddings/rotation.cuh"
 #include "kernels/embeddings/rope.hpp"
-#include "operators.hpp"
 
 namespace meshplan::kernels::cuda {
 

@@ -1,9 +1,9 @@
 #include "device/reduce.cuh"
 #include "device/rows.cuh"
 #include "device/stable_sort.hpp"
+#include "experts/operators.hpp"
 #include "kernels/cuda/check.hpp"
 #include "kernels/experts/expert_dispatch.hpp"
-#include "operators.hpp"
 
 namespace meshplan::kernels::cuda {
 

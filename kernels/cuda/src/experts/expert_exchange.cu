@@ -1,7 +1,7 @@
 #include "device/reduce.cuh"
 #include "device/rows.cuh"
+#include "experts/operators.hpp"
 #include "kernels/experts/expert_exchange.hpp"
-#include "operators.hpp"
 
 namespace meshplan::kernels::cuda {
 

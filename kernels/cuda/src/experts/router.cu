@@ -1,8 +1,8 @@
 #include "device/reduce.cuh"
 #include "device/rows.cuh"
+#include "experts/operators.hpp"
 #include "experts/router_load.cuh"
 #include "kernels/experts/router.hpp"
-#include "operators.hpp"
 
 namespace meshplan::kernels::cuda {
 

@@ -1,7 +1,7 @@
 #include "device/reduce.cuh"
 #include "device/rows.cuh"
+#include "experts/operators.hpp"
 #include "experts/router_load.cuh"
-#include "operators.hpp"
 
 namespace meshplan::kernels::cuda {
 

@@ -1,7 +1,7 @@
 #include "device/column_sums.cuh"
 #include "device/reduce.cuh"
 #include "embeddings/rotation.cuh"
-#include "norms/head_rms_norm.hpp"
+#include "norms/operators.hpp"
 
 namespace meshplan::kernels::cuda {
 

@@ -1,7 +1,7 @@
 #include "device/reduce.cuh"
 #include "kernels/norms/layer_norm.hpp"
 #include "norms/held_rows.cuh"
-#include "operators.hpp"
+#include "norms/operators.hpp"
 
 namespace meshplan::kernels::cuda {
 

@@ -7,7 +7,7 @@
 #include "device/launch.cuh"
 #include "device/reduce.cuh"
 #include "kernels/products/float8.hpp"
-#include "operators.hpp"
+#include "products/operators.hpp"
 
 namespace meshplan::kernels::cuda {
 

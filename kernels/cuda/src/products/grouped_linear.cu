@@ -3,7 +3,7 @@
 #include "attention/attention_tiles.cuh"
 #include "device/dispatch.hpp"
 #include "device/launch.cuh"
-#include "products/grouped_linear.hpp"
+#include "products/operators.hpp"
 
 namespace meshplan::kernels::cuda {
 

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "elementwise/operators.hpp"
 #include "kernels/cuda/check.hpp"
-#include "operators.hpp"
 #include "products/linear_parts.hpp"
 
 namespace meshplan::kernels::cuda {

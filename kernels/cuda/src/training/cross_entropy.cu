@@ -2,7 +2,7 @@
 #include "device/rows.cuh"
 #include "device/soft_cap.cuh"
 #include "kernels/training/cross_entropy.hpp"
-#include "operators.hpp"
+#include "training/operators.hpp"
 
 namespace meshplan::kernels::cuda {
 

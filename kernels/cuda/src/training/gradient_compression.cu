@@ -1,7 +1,7 @@
 #include "device/flat.cuh"
 #include "device/reduce.cuh"
 #include "kernels/training/gradient_compression.hpp"
-#include "operators.hpp"
+#include "training/operators.hpp"
 
 namespace meshplan::kernels::cuda {
 

@@ -2,7 +2,7 @@
 // as the header says on every machine, and gives the CPU's bits.
 #include "device/rows.cuh"
 #include "kernels/training/random_normal.hpp"
-#include "operators.hpp"
+#include "training/operators.hpp"
 
 namespace meshplan::kernels::cuda {
 

@@ -1,30 +1,22 @@
-#include "kernels/products/grouped_linear.hpp"
-
+// The groups one after the other, in blocks of rows whose sizes repeat.
 #include <algorithm>
 #include <bit>
-#include <cstddef>
 
 #include "core/error.hpp"
-#include "kernels/backend.hpp"
+#include "device/loops.hpp"
+#include "products/operators.hpp"
 
-namespace meshplan::kernels {
+namespace meshplan::kernels::cpu {
 
 namespace {
 
-/// Row counts change in every step, and a backend may prepare each shape that it sees. So a group
+/// Row counts change in every step, and oneDNN prepares each shape that it sees. So a group
 /// is done in full blocks and then in powers of two: at most 9 shapes, whatever the router does.
 constexpr std::int64_t kBlockRows = 256;
 
 constexpr std::int64_t block_rows(std::int64_t left) {
   return std::min(kBlockRows,
                   static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(left))));
-}
-
-void* offset(void* pointer, std::int64_t bytes) {
-  return static_cast<std::byte*>(pointer) + bytes;
-}
-const void* offset(const void* pointer, std::int64_t bytes) {
-  return pointer == nullptr ? nullptr : static_cast<const std::byte*>(pointer) + bytes;
 }
 
 /// The dense operation on `rows` rows from `first_row` on, which belong to `group`.
@@ -72,10 +64,10 @@ LinearWeightGrad part_of(const GroupedLinearWeightGrad& op, std::int64_t group,
 }
 
 template <class Op>
-std::int64_t largest_scratch(Backend& backend, const Op& op) {
+std::int64_t largest_scratch(const Context& context, const Op& op) {
   std::int64_t bytes = 0;
   for (std::int64_t rows = 1; rows <= std::min(kBlockRows, op.shape.max_rows); rows *= 2)
-    bytes = std::max(bytes, backend.scratch_bytes(part_of(op, 0, 0, rows)));
+    bytes = std::max(bytes, scratch_bytes(context, part_of(op, 0, 0, rows)));
   return bytes;
 }
 
@@ -84,7 +76,7 @@ std::int64_t largest_scratch(Backend& backend, const Op& op) {
 template <class Op, class Body>
 void for_each_block(const Op& op, const Body& body) {
   const std::int32_t* offsets = op.offsets.host;
-  require_invariant(offsets != nullptr, "this backend needs the group offsets on the host");
+  require_invariant(offsets != nullptr, "a CPU needs the group offsets on the host");
   require_invariant(offsets[0] == 0, "the first group begins at row 0");
   for (std::int64_t group = 0; group < op.shape.num_groups; ++group) {
     std::int64_t row = offsets[group];
@@ -102,32 +94,32 @@ void for_each_block(const Op& op, const Body& body) {
 
 }  // namespace
 
-std::int64_t Backend::scratch_bytes(const GroupedLinearForward& op) {
-  return largest_scratch(*this, op);
+std::int64_t scratch_bytes(const Context& context, const GroupedLinearForward& op) {
+  return largest_scratch(context, op);
 }
-std::int64_t Backend::scratch_bytes(const GroupedLinearInputGrad& op) {
-  return largest_scratch(*this, op);
+std::int64_t scratch_bytes(const Context& context, const GroupedLinearInputGrad& op) {
+  return largest_scratch(context, op);
 }
-std::int64_t Backend::scratch_bytes(const GroupedLinearWeightGrad& op) {
-  return largest_scratch(*this, op);
+std::int64_t scratch_bytes(const Context& context, const GroupedLinearWeightGrad& op) {
+  return largest_scratch(context, op);
 }
 
-void Backend::run(const GroupedLinearForward& op) {
+void run(const Context& context, const GroupedLinearForward& op) {
   for_each_block(op, [&](std::int64_t group, std::int64_t row, std::int64_t rows, bool) {
-    if (rows > 0) run(part_of(op, group, row, rows));
+    if (rows > 0) run(context, part_of(op, group, row, rows));
   });
 }
-void Backend::run(const GroupedLinearInputGrad& op) {
+void run(const Context& context, const GroupedLinearInputGrad& op) {
   for_each_block(op, [&](std::int64_t group, std::int64_t row, std::int64_t rows, bool) {
-    if (rows > 0) run(part_of(op, group, row, rows));
+    if (rows > 0) run(context, part_of(op, group, row, rows));
   });
 }
-void Backend::run(const GroupedLinearWeightGrad& op) {
+void run(const Context& context, const GroupedLinearWeightGrad& op) {
   for_each_block(op, [&](std::int64_t group, std::int64_t row, std::int64_t rows, bool first) {
     LinearWeightGrad part = part_of(op, group, row, rows);
     part.accumulate = op.accumulate || !first;
-    run(part);
+    run(context, part);
   });
 }
 
-}  // namespace meshplan::kernels
+}  // namespace meshplan::kernels::cpu

@@ -1,11 +1,11 @@
-#include "kernels/norms/head_rms_norm.hpp"
-
-#include <algorithm>
+// The RMS norm of one head after the other.
 #include <cstddef>
 
-#include "kernels/backend.hpp"
+#include "elementwise/operators.hpp"
+#include "embeddings/operators.hpp"
+#include "norms/operators.hpp"
 
-namespace meshplan::kernels {
+namespace meshplan::kernels::cpu {
 
 namespace {
 
@@ -44,7 +44,7 @@ RmsNormBackward part_of(const HeadRmsNormBackward& op, std::int64_t head) {
           .accumulate = op.accumulate || (head != 0 && head != heads)};
 }
 
-/// Of the query and key heads of `x`.
+/// The rotation of the query and key heads of `x`.
 Rope rotation_of(const HeadRmsNormShape& shape, const HeadRotation& rotation, DType dtype, void* x,
                  std::int64_t stride) {
   return {.tokens = shape.tokens,
@@ -60,46 +60,36 @@ Rope rotation_of(const HeadRmsNormShape& shape, const HeadRotation& rotation, DT
 
 }  // namespace
 
-std::int64_t Backend::scratch_bytes(const HeadRmsNormBackward& op) {
-  return std::max(scratch_bytes(part_of(op, 0)), scratch_bytes(part_of(op, op.shape.heads)));
-}
-
-void Backend::run(const HeadRmsNormForward& op) {
+void run(const Context& context, const HeadRmsNormForward& op) {
   const auto& [tokens, heads, kv_heads, size] = op.shape;
-  for (std::int64_t head = 0; head < heads + kv_heads; ++head) run(part_of(op, head));
+  for (std::int64_t head = 0; head < heads + kv_heads; ++head) run(context, part_of(op, head));
   const std::int64_t element = size_of(op.dtype);
   const std::int64_t values = (heads + kv_heads) * size * element;
-  run(CopyRows{.rows = tokens,
-               .row_bytes = kv_heads * size * element,
-               .x = static_cast<const std::byte*>(op.x) + values,
-               .x_stride_bytes = op.x_stride * element,
-               .y = static_cast<std::byte*>(op.y) + values,
-               .y_stride_bytes = op.x_stride * element});
+  run(context, CopyRows{.rows = tokens,
+                        .row_bytes = kv_heads * size * element,
+                        .x = static_cast<const std::byte*>(op.x) + values,
+                        .x_stride_bytes = op.x_stride * element,
+                        .y = static_cast<std::byte*>(op.y) + values,
+                        .y_stride_bytes = op.x_stride * element});
   if (op.rotation.table != nullptr)
-    run(rotation_of(op.shape, op.rotation, op.dtype, op.y, op.x_stride));
+    run(context, rotation_of(op.shape, op.rotation, op.dtype, op.y, op.x_stride));
 }
 
-void Backend::run(const HeadRmsNormBackward& op) {
+void run(const Context& context, const HeadRmsNormBackward& op) {
   if (op.rotation.table != nullptr) {
     Rope back = rotation_of(op.shape, op.rotation, op.dtype, op.gradient, op.gradient_stride);
     back.inverse = true;
-    run(back);
+    run(context, back);
   }
   for (std::int64_t head = 0; head < op.shape.heads + op.shape.kv_heads; ++head) {
     // dy becomes dx in place, so the weight's gradient comes first.
     RmsNormBackward weight = part_of(op, head);
     weight.dx = nullptr;
-    if (weight.dweight != nullptr) run(weight);
+    if (weight.dweight != nullptr) run(context, weight);
     RmsNormBackward input = part_of(op, head);
     input.dweight = nullptr;
-    run(input);
+    run(context, input);
   }
 }
 
-void Backend::run(const CopyRows& op) {
-  for (std::int64_t row = 0; row < op.rows; ++row)
-    copy(static_cast<std::byte*>(op.y) + row * op.y_stride_bytes,
-         static_cast<const std::byte*>(op.x) + row * op.x_stride_bytes, op.row_bytes);
-}
-
-}  // namespace meshplan::kernels
+}  // namespace meshplan::kernels::cpu
