@@ -33,7 +33,7 @@ struct Arrays {
     return sent + layout.received_begin() + part * layout.record_bytes;
   }
   const std::vector<BlockRun>& own_runs() const { return runs[static_cast<std::size_t>(rank)]; }
-  /// Of the part that this rank sums.
+  /// The first gradient of the part that this rank sums.
   std::int64_t own_begin() const { return rank * layout.elements; }
 };
 
@@ -139,7 +139,7 @@ void decompress_top_k(const Arrays& a) {
     scatter(a, a.runs[static_cast<std::size_t>(from)], 0, a.record(from), a.gradients);
 }
 
-/// Of every record, from the first gradient on that the rank compresses.
+/// Runs of every record, counted from the first gradient that the rank compresses.
 std::vector<std::vector<BlockRun>> runs_of(const program::Program& program, int bucket,
                                            const CompressedLayout& layout, std::int64_t begin) {
   std::vector<std::vector<BlockRun>> runs;

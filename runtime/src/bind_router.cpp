@@ -14,7 +14,7 @@ kernels::RouterScore score_of(const models::RouterSpec& router) {
                                                       : kernels::RouterScore::Sigmoid;
 }
 
-/// Of a token's balance loss: a X / (K S), see kernels::RouterLosses.
+/// Weight of a token's balance loss: a X / (K S), see kernels::RouterLosses.
 float balance_weight(const models::OpAttributes& a, std::int64_t seq_len) {
   return static_cast<float>(a.router.aux_loss_coefficient * a.num_experts /
                             (static_cast<double>(a.top_k) * static_cast<double>(seq_len)));

@@ -14,7 +14,7 @@ using program::StepWork;
 
 namespace {
 
-/// Of the tp (of experts': etp) ranks that hold the same gradients, which one is this?
+/// Which one is this among the tp (for experts etp) ranks that hold the same gradients?
 int copy_of(const program::Coordinates& place, const StepOp& step) {
   return (step.expert ? place.etp : place.tp) % step.tp_copies;
 }
@@ -34,7 +34,7 @@ program::Address unreduced(const program::Program& program, const OperationInsta
 
 }  // namespace
 
-/// Of the ranks that hold the same, is this the one whose share of a sum over all ranks counts?
+/// Is this the rank whose share of a sum over all ranks counts, among those that hold the same?
 bool Executor::counts_here(const StepOp& step) const {
   if (!step.first_replica_only) return true;
   if (step.bucket) {

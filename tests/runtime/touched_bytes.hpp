@@ -96,7 +96,7 @@ Touched touched(const kernels::SgdStep& op);
 Touched touched(const kernels::SquaredNorm& op);
 Touched touched(const kernels::ClipCoefficient& op);
 Touched touched(const kernels::RandomNormal& op);
-// Of experts: all rows of the buffers, however many the router fills.
+// Experts touch all rows of the buffers, however many the router fills.
 Touched touched(const kernels::RouterForward& op);
 Touched touched(const kernels::RouterBackward& op);
 Touched touched(const kernels::ExpertLoad& op);

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "device/threads.hpp"
 #include "training/operators.hpp"
 
@@ -69,21 +70,19 @@ void select_from_block(const TopKSelect& op, std::int64_t block) {
   std::array<float, kMaxSelectBlock> values;
   std::array<std::int32_t, kMaxSelectBlock> order;
   for (int i = 0; i < length; ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    values[at] = with_error(op.gradient, op.error, factor, first + i);
-    order[at] = i;
+    values[at(i)] = with_error(op.gradient, op.error, factor, first + i);
+    order[at(i)] = i;
   }
   const auto larger = [&](std::int32_t a, std::int32_t b) {
-    const std::uint32_t ma = magnitude_of(values[static_cast<std::size_t>(a)]);
-    const std::uint32_t mb = magnitude_of(values[static_cast<std::size_t>(b)]);
+    const std::uint32_t ma = magnitude_of(values[at(a)]);
+    const std::uint32_t mb = magnitude_of(values[at(b)]);
     return ma != mb ? ma > mb : a < b;
   };
   if (keep < length)
     std::nth_element(order.begin(), order.begin() + keep, order.begin() + length, larger);
   std::sort(order.begin(), order.begin() + keep);
   if (op.error != nullptr)
-    for (int i = 0; i < length; ++i)
-      op.error[first + i] = values[static_cast<std::size_t>(i)] / factor;
+    for (int i = 0; i < length; ++i) op.error[first + i] = values[at(i)] / factor;
   std::int32_t* indices = op.indices + block * op.keep;
   float* kept = op.values + block * op.keep;
   for (int k = 0; k < op.keep; ++k) {
@@ -92,9 +91,9 @@ void select_from_block(const TopKSelect& op, std::int64_t block) {
       kept[k] = 0.0F;
       continue;
     }
-    const std::int32_t i = order[static_cast<std::size_t>(k)];
+    const std::int32_t i = order[at(k)];
     indices[k] = static_cast<std::int32_t>(first) + i;
-    kept[k] = values[static_cast<std::size_t>(i)];
+    kept[k] = values[at(i)];
     if (op.error != nullptr) op.error[first + i] = 0.0F;
   }
 }

@@ -77,7 +77,7 @@ struct Visibility {
     }
     return key;
   }
-  /// Of ascending queries the first one for which `holds`; query_len if none.
+  /// The first query for which `holds`, which holds for all after it; query_len if none.
   template <class Predicate>
   __device__ std::int64_t first_query(Predicate holds) const {
     std::int64_t low = 0;

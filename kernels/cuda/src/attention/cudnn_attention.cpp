@@ -93,7 +93,7 @@ void* mutable_address(const void* data) {
 constexpr std::int64_t round_up(std::int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
-/// Of one fp32 number for each row of each head.
+/// Bytes of one fp32 number for each row of each head.
 std::int64_t row_bytes(const AttentionShape& s) {
   return round_up(s.num_sequences * s.heads * s.query_len * size_of(DType::F32));
 }
@@ -158,7 +158,7 @@ class CudnnAttention::Impl {
 
 namespace {
 
-/// Of the sum in fp32, if that is the graph's form.
+/// Bytes of the sum in fp32, if the graph keeps one.
 std::int64_t query_sum_bytes(const AttentionBackward& op) {
   const AttentionShape& s = op.shape;
   return op.choice.deterministic ? 0

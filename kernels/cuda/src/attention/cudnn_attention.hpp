@@ -31,7 +31,7 @@ class CudnnAttention {
   std::string refusal(const Context& context, const AttentionForward& op);
   std::string refusal(const Context& context, const AttentionBackward& op);
 
-  /// Of an operation that is not refused.
+  /// What follows holds for operations that are not refused.
   std::int64_t scratch_bytes(const Context& context, const AttentionForward& op);
   std::int64_t scratch_bytes(const Context& context, const AttentionBackward& op);
   void run(const Context& context, const AttentionForward& op);

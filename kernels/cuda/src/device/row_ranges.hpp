@@ -27,11 +27,11 @@ constexpr RowRanges split_rows(std::int64_t rows, int rows_at_once) {
   return {rows_per_block, (rows + rows_per_block - 1) / rows_per_block};
 }
 
-/// Of the backward pass of a norm over rows of `size` features.
+/// Ranges of the backward pass of a norm over rows of `size` features.
 constexpr RowRanges norm_ranges(std::int64_t rows, std::int64_t size) {
   return split_rows(rows, size <= kWarpRow ? kWarpsPerBlock : 1);
 }
-/// Of the norm of query and key heads, a warp each.
+/// Ranges of the norm of query and key heads, a warp each.
 constexpr RowRanges head_norm_ranges(std::int64_t rows, std::int64_t heads) {
   return split_rows(rows * heads, kWarpsPerBlock);
 }

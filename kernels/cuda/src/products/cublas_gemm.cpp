@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "kernels/cuda/handles.hpp"
 #include "library/library_checks.hpp"
 #include "products/cublas_descriptors.hpp"
@@ -163,7 +164,7 @@ std::vector<cublasLtMatmulAlgo_t> Gemm::Impl::candidates(const Context& context,
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
   check(status, ("cublasLtMatmulAlgoGetHeuristic for " + describe_in_words(problem)).c_str());
   std::vector<cublasLtMatmulAlgo_t> algorithms;
-  for (const auto& result : std::span(results).first(static_cast<std::size_t>(count)))
+  for (const auto& result : std::span(results).first(at(count)))
     if (result.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(result.algo);
   return algorithms;
 }

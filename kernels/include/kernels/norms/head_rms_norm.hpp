@@ -26,8 +26,8 @@ struct HeadRotation {
   const float* table = nullptr;  // Rope::table
 };
 
-/// Of each head x: inv_rms = 1 / sqrt(mean(x^2) + epsilon); y = x inv_rms weight, rotated: the bits
-/// of a Rope on y, without its pass over memory. The values are copied.
+/// For each head x: inv_rms = 1 / sqrt(mean(x^2) + epsilon); y = x inv_rms weight, rotated: the
+/// bits of a Rope on y, without its pass over memory. The values are copied.
 /// Traffic: 2 T (H + 2 K) E elements.
 struct HeadRmsNormForward {
   HeadRmsNormShape shape;
@@ -42,9 +42,9 @@ struct HeadRmsNormForward {
   HeadRotation rotation = {};
 };
 
-/// In place: `gradient` holds dy, then dx (of the values they are the same). dy is rotated back
-/// first. dq_weight and
-/// dk_weight (+)= the sums over tokens and heads of dy x inv_rms, head by head.
+/// In place: `gradient` holds dy, then dx, which are the same for the values. First, dy is rotated
+/// back. dq_weight and dk_weight (+)= the sums over tokens and heads of dy x inv_rms, head by
+/// head.
 struct HeadRmsNormBackward {
   HeadRmsNormShape shape;
   DType dtype = DType::F32;
