@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "device/row_ranges.hpp"
 #include "program/cost/cost.hpp"
-#include "row_ranges.hpp"
 
 namespace meshplan::bench {
 namespace {
@@ -36,7 +36,7 @@ std::int64_t bytes_of(const Program& program, const OperationInstance& instance,
 }
 
 /// cuBLASLt has the bias gradient as an epilogue, which overwrites: what is to be added takes
-/// another kernel. Of fp32 operands it has none: a kernel sums over rows, another over the rest.
+/// another kernel. For fp32 operands it has none: a kernel sums over rows, another over the rest.
 int weight_gradient_launches(const Program& program, const OperationInstance& instance,
                              const Operation& operation) {
   if (operation.outputs.size() == 1) return 1;

@@ -32,8 +32,8 @@ struct LayerTraffic {
   double ratio() const;
 };
 
-/// Of the first layer in the second micro-batch, which adds its weight gradients to the first
-/// one's.
+/// Traffic of the first layer in the second micro-batch, which adds its weight gradients to the
+/// first one's.
 /// @param program  of a stage with a layer and two micro-batches
 /// @throws ConfigError naming an operation whose launches are not known here
 LayerTraffic layer_traffic(const program::Program& program, AttentionKernels attention);

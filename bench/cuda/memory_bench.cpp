@@ -34,8 +34,7 @@ class MemoryBench {
   }
 
   /// @param bytes  the traffic that the operation's header states
-  template <class Op>
-  void report(const char* name, const Op& op, double bytes) {
+  void report(const char* name, const Operation& op, double bytes) {
     const double seconds = seconds_of(backend_, op);
     const double rate = bytes / seconds;
     std::printf("%-28s %10.1f %8.0f %7.1f%%\n", name, seconds * 1e6, rate / 1e9,

@@ -66,8 +66,7 @@ class Memory {
 };
 
 /// One run, with the scratch that it needs.
-template <class Op>
-void run_once(kernels::CudaBackend& backend, const Op& op) {
+inline void run_once(kernels::CudaBackend& backend, const kernels::Operation& op) {
   const std::int64_t bytes = backend.scratch_bytes(op);
   const Memory scratch(backend, bytes);
   backend.set_scratch(scratch.data(), bytes);
@@ -77,8 +76,7 @@ void run_once(kernels::CudaBackend& backend, const Op& op) {
 }
 
 /// Seconds on the device: median of 21 runs, each between two events, after 5 to warm up.
-template <class Op>
-double seconds_of(kernels::CudaBackend& backend, const Op& op) {
+inline double seconds_of(kernels::CudaBackend& backend, const kernels::Operation& op) {
   namespace cuda = kernels::cuda;
   constexpr int kWarmUp = 5;
   constexpr int kRuns = 21;

@@ -16,7 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "onednn_matmul.hpp"
+#include "products/onednn_matmul.hpp"
 
 namespace {
 

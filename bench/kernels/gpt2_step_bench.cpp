@@ -35,7 +35,7 @@ constexpr std::int64_t kLayerParameters =
 constexpr std::int64_t kParameters =
     kLayers * kLayerParameters + (kPaddedVocab + 1024 + 2) * kHidden;
 
-/// Of all threads: other processes do not count, but threads that wait for each other do.
+/// Time of all threads: other processes do not count, but threads that wait for each other do.
 double cpu_seconds() {
   timespec now{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
@@ -123,8 +123,7 @@ class Step {
     return static_cast<char*>(base) + element * size_of(dtype_);
   }
 
-  template <class Op>
-  void timed(const char* kind, double flop, double bytes, const Op& op) {
+  void timed(const char* kind, double flop, double bytes, const Operation& op) {
     if (const std::int64_t need = backend_->scratch_bytes(op); need > scratch_bytes_) {
       scratch_bytes_ = need;
       backend_->set_scratch(allocate(need), need);

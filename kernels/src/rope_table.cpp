@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "core/error.hpp"
-#include "kernels/rope.hpp"
+#include "kernels/embeddings/rope.hpp"
 
 namespace meshplan::kernels {
 

@@ -1,6 +1,6 @@
 // FP8 by its definition (Micikevicius et al. 2022, table 1): all codes of a format are listed with
 // their values in doubles, and rounding is the search for the nearest one.
-#include "kernels/float8.hpp"
+#include "kernels/products/float8.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-#include "kernels/grouped_linear.hpp"
+#include "kernels/products/grouped_linear.hpp"
 
 #include "kernels/support.hpp"
 #include "reference/linear.hpp"

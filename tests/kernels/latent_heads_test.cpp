@@ -1,5 +1,5 @@
 // latent_heads and sigmoid_gate
-#include "kernels/latent_heads.hpp"
+#include "kernels/attention/latent_heads.hpp"
 
 #include "kernels/support.hpp"
 
@@ -51,13 +51,12 @@ TEST_CASE("queries, keys and values of latent attention lie side by side", "[ker
           backend, reference::slice_columns(inputs, kv + kShape.kv_columns(), kShape.rope_size),
           dtype);
       const DeviceMatrix qkv(backend, kShape.tokens, kShape.columns(), dtype);
-      if (!has(backend, LatentHeadsForward{.shape = kShape,
-                                           .dtype = dtype,
-                                           .q = q.data(),
-                                           .kv = own.data(),
-                                           .k_rope = shared.data(),
-                                           .qkv = qkv.data()}))
-        return;
+      run(backend, LatentHeadsForward{.shape = kShape,
+                                      .dtype = dtype,
+                                      .q = q.data(),
+                                      .kv = own.data(),
+                                      .k_rope = shared.data(),
+                                      .qkv = qkv.data()});
       check_close(qkv.read(), side_by_side(inputs), 0.0);
     }
   });
@@ -73,10 +72,8 @@ TEST_CASE("latent keys and values alone are those beside queries", "[kernels][la
     const DeviceMatrix shared(
         backend, reference::slice_columns(inputs, queries + shape.kv_columns(), shape.rope_size));
     const DeviceMatrix kv(backend, shape.tokens, shape.columns());
-    if (!has(backend,
-             LatentHeadsForward{
-                 .shape = shape, .kv = own.data(), .k_rope = shared.data(), .qkv = kv.data()}))
-      return;
+    run(backend, LatentHeadsForward{
+                     .shape = shape, .kv = own.data(), .k_rope = shared.data(), .qkv = kv.data()});
     check_close(kv.read(), reference::slice_columns(side_by_side(inputs), queries, shape.columns()),
                 0.0);
     const Matrix gradient = random_in(DType::F32, shape.tokens, kShape.columns(), 2);
@@ -112,13 +109,12 @@ TEST_CASE("the gradient of latent heads agrees with finite differences", "[kerne
       const DeviceMatrix dq(backend, kShape.tokens, kShape.query_columns(), dtype);
       const DeviceMatrix dkv(backend, kShape.tokens, kShape.kv_columns(), dtype);
       const DeviceMatrix dk_rope(backend, kShape.tokens, kShape.rope_size, dtype);
-      if (!has(backend, LatentHeadsBackward{.shape = kShape,
-                                            .dtype = dtype,
-                                            .dqkv = device_dqkv.data(),
-                                            .dq = dq.data(),
-                                            .dkv = dkv.data(),
-                                            .dk_rope = dk_rope.data()}))
-        return;
+      run(backend, LatentHeadsBackward{.shape = kShape,
+                                       .dtype = dtype,
+                                       .dqkv = device_dqkv.data(),
+                                       .dq = dq.data(),
+                                       .dkv = dkv.data(),
+                                       .dk_rope = dk_rope.data()});
       const std::int64_t kv = kShape.query_columns();
       check_close(dq.read(), reference::slice_columns(expected, 0, kv), 1e-8);
       check_close(dkv.read(), reference::slice_columns(expected, kv, kShape.kv_columns()), 1e-8);
@@ -153,9 +149,8 @@ TEST_CASE("a sigmoid gate scales rows or elements, and its gradient agrees with 
         const DeviceMatrix y(backend, kTokens, kSize, dtype);
         const DeviceMatrix dx(backend, kTokens, kSize, dtype);
         const DeviceMatrix dgate(backend, kTokens, gates, dtype);
-        if (!has(backend, SigmoidGateForward{kTokens, kSize, gates, dtype, device_x.data(),
-                                             device_gate.data(), y.data()}))
-          return;
+        run(backend, SigmoidGateForward{kTokens, kSize, gates, dtype, device_x.data(),
+                                        device_gate.data(), y.data()});
         run(backend,
             SigmoidGateBackward{kTokens, kSize, gates, dtype, device_dy.data(), device_x.data(),
                                 device_gate.data(), dx.data(), dgate.data()});

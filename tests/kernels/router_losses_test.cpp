@@ -99,20 +99,19 @@ TEST_CASE("only experts of the best groups are chosen", "[kernels][router]") {
       const DeviceMatrix scores(backend, kTokens, kAll);
       const DeviceMatrix probabilities(backend, kTokens, 3);
       const DeviceVector<std::int32_t> choices(backend, kTokens * 3, -1);
-      if (!has(backend, RouterForward{.tokens = kTokens,
-                                      .experts = kAll,
-                                      .top_k = 3,
-                                      .score = RouterScore::Sigmoid,
-                                      .logits = device_logits.data(),
-                                      .logits_stride = kAll,
-                                      .num_groups = kGroups,
-                                      .top_groups = kBest,
-                                      .group_experts = group_experts,
-                                      .correction_bias = device_bias.data(),
-                                      .scores = scores.floats(),
-                                      .choices = choices.data(),
-                                      .probabilities = probabilities.floats()}))
-        return;
+      run(backend, RouterForward{.tokens = kTokens,
+                                 .experts = kAll,
+                                 .top_k = 3,
+                                 .score = RouterScore::Sigmoid,
+                                 .logits = device_logits.data(),
+                                 .logits_stride = kAll,
+                                 .num_groups = kGroups,
+                                 .top_groups = kBest,
+                                 .group_experts = group_experts,
+                                 .correction_bias = device_bias.data(),
+                                 .scores = scores.floats(),
+                                 .choices = choices.data(),
+                                 .probabilities = probabilities.floats()});
       std::vector<std::int32_t> expected;
       for (std::int64_t t = 0; t < kTokens; ++t) {
         std::vector<double> key;
@@ -154,7 +153,7 @@ TEST_CASE("loads count the choices of a step and of each sequence", "[kernels][r
                   .seq_len = kSeqLen,
                   .sequences = kSequences,
                   .load = load.floats()};
-    if (!has(backend, op)) return;
+    run(backend, op);
     op.load = nullptr;
     op.total = total.data();
     run(backend, op);
@@ -177,7 +176,7 @@ TEST_CASE("router losses and their gradients agree with the definition", "[kerne
       const Matrix logits = random_in(DType::F32, kTokens, kExperts, 5, 2.0);
       const Matrix load = some_loads();
       RoutedOnDevice routed(backend, logits, score);
-      if (!has(backend, routed.op)) return;
+      run(backend, routed.op);
       const DeviceMatrix device_load(backend, load);
       const SequenceCounts counts{.first_token = kFirst,
                                   .seq_len = kSeqLen,
@@ -185,16 +184,15 @@ TEST_CASE("router losses and their gradients agree with the definition", "[kerne
                                   .parts = 2,
                                   .load = device_load.floats()};
       const DeviceVector<double> sums(backend, {10.0, 20.0});
-      if (!has(backend, RouterLosses{.tokens = kTokens,
-                                     .experts = kExperts,
-                                     .balance_weight = static_cast<float>(kBalance),
-                                     .z_weight = static_cast<float>(z_weight),
-                                     .counts = counts,
-                                     .scores = routed.scores.floats(),
-                                     .lse = routed.lse.floats(),
-                                     .balance = sums.data(),
-                                     .z = sums.data() + 1}))
-        return;
+      run(backend, RouterLosses{.tokens = kTokens,
+                                .experts = kExperts,
+                                .balance_weight = static_cast<float>(kBalance),
+                                .z_weight = static_cast<float>(z_weight),
+                                .counts = counts,
+                                .scores = routed.scores.floats(),
+                                .lse = routed.lse.floats(),
+                                .balance = sums.data(),
+                                .z = sums.data() + 1});
       const Matrix both = losses(logits, score, load, z_weight);
       const Matrix balance = losses(logits, score, load, 0.0);
       const double all = std::accumulate(both.values.begin(), both.values.end(), 0.0);
@@ -240,19 +238,18 @@ TEST_CASE("an expert takes the first tokens of a sequence, up to its capacity",
     const DeviceVector<std::int32_t> kept(backend, chosen.size(), -7);
     const DeviceMatrix device_load(backend, load);
     constexpr std::int64_t kCapacity = 4;
-    if (!has(backend, LimitChoices{.tokens = kTokens,
-                                   .experts = kExperts,
-                                   .top_k = kTopK,
-                                   .capacity = kCapacity,
-                                   .counts = {.first_token = kFirst,
-                                              .seq_len = kSeqLen,
-                                              .sequences = kSequences,
-                                              .parts = 2,
-                                              .load = device_load.floats()},
-                                   .part = 1,
-                                   .choices = choices.data(),
-                                   .kept = kept.data()}))
-      return;
+    run(backend, LimitChoices{.tokens = kTokens,
+                              .experts = kExperts,
+                              .top_k = kTopK,
+                              .capacity = kCapacity,
+                              .counts = {.first_token = kFirst,
+                                         .seq_len = kSeqLen,
+                                         .sequences = kSequences,
+                                         .parts = 2,
+                                         .load = device_load.floats()},
+                              .part = 1,
+                              .choices = choices.data(),
+                              .kept = kept.data()});
     std::vector<std::int32_t> expected;
     for (std::size_t c = 0; c < chosen.size(); ++c) {
       const std::int64_t sequence = (kFirst + static_cast<std::int64_t>(c) / kTopK) / kSeqLen;
@@ -309,20 +306,19 @@ TEST_CASE("over cp an expert takes the first tokens of whole sequences, chunk by
       dropped += std::count(expected.begin(), expected.end(), -1);
       const DeviceVector<std::int32_t> choices(backend, chosen);
       const DeviceVector<std::int32_t> kept(backend, chosen.size(), -7);
-      if (!has(backend, LimitChoices{.tokens = kHere,
-                                     .experts = kExperts,
-                                     .top_k = kTopK,
-                                     .capacity = kCapacity,
-                                     .counts = {.first_token = part % kTp * kHere,
-                                                .seq_len = kChunk,
-                                                .sequences = kBoth * 2,
-                                                .parts = kCp * kTp,
-                                                .load = device_load.floats(),
-                                                .cp = kCp},
-                                     .part = part,
-                                     .choices = choices.data(),
-                                     .kept = kept.data()}))
-        return;
+      run(backend, LimitChoices{.tokens = kHere,
+                                .experts = kExperts,
+                                .top_k = kTopK,
+                                .capacity = kCapacity,
+                                .counts = {.first_token = part % kTp * kHere,
+                                           .seq_len = kChunk,
+                                           .sequences = kBoth * 2,
+                                           .parts = kCp * kTp,
+                                           .load = device_load.floats(),
+                                           .cp = kCp},
+                                .part = part,
+                                .choices = choices.data(),
+                                .kept = kept.data()});
       CHECK(kept.read() == expected);
     }
     CHECK(dropped > 0);
@@ -336,14 +332,13 @@ TEST_CASE("dropped choices have no row, no share of the output and no gradient",
     const DeviceVector<std::int32_t> offsets(backend, 4, -5);
     const DeviceVector<std::int32_t> choice_of_row(backend, 6, -5);
     const DeviceVector<std::int32_t> row_of_choice(backend, 6, -5);
-    if (!has(backend, DispatchPlan{.tokens = 3,
-                                   .experts = 3,
-                                   .top_k = 2,
-                                   .choices = choices.data(),
-                                   .offsets = offsets.data(),
-                                   .choice_of_row = choice_of_row.data(),
-                                   .row_of_choice = row_of_choice.data()}))
-      return;
+    run(backend, DispatchPlan{.tokens = 3,
+                              .experts = 3,
+                              .top_k = 2,
+                              .choices = choices.data(),
+                              .offsets = offsets.data(),
+                              .choice_of_row = choice_of_row.data(),
+                              .row_of_choice = row_of_choice.data()});
     CHECK(offsets.read() == std::vector<std::int32_t>{0, 2, 2, 4});
     CHECK(choice_of_row.read() == std::vector<std::int32_t>{3, 5, 0, 4, -1, -1});
     CHECK(row_of_choice.read() == std::vector<std::int32_t>{2, -1, -1, 0, 3, 1});
@@ -393,13 +388,12 @@ TEST_CASE("the correction bias moves towards experts with less than their share"
       const DeviceVector<float> load(backend, {9.0F, 1.0F, 5.0F, 5.0F});
       const DeviceVector<float> bias(backend, {0.5F, -0.5F, 0.25F, 0.0F});
       const DeviceMatrix copy(backend, 1, 4, dtype);
-      if (!has(backend, BalanceExperts{.experts = 4,
-                                       .rate = 0.125F,
-                                       .load = load.data(),
-                                       .bias = bias.data(),
-                                       .copy_dtype = dtype,
-                                       .copy = copy.data()}))
-        return;
+      run(backend, BalanceExperts{.experts = 4,
+                                  .rate = 0.125F,
+                                  .load = load.data(),
+                                  .bias = bias.data(),
+                                  .copy_dtype = dtype,
+                                  .copy = copy.data()});
       CHECK(bias.read() == std::vector<float>{0.375F, -0.375F, 0.25F, 0.0F});
       Matrix expected(1, 4);
       expected.values = {0.375, -0.375, 0.25, 0.0};

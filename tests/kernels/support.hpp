@@ -209,27 +209,13 @@ inline std::int64_t row_padding(std::int64_t size, std::int64_t otherwise) {
 }
 
 /// Runs `op` with exactly the scratch that it asks for.
-template <class Op>
-void run(Backend& backend, const Op& op) {
+inline void run(Backend& backend, const Operation& op) {
   const std::int64_t bytes = backend.scratch_bytes(op);
   const DeviceMemory scratch(backend, bytes);
   backend.set_scratch(scratch.data(), bytes);
   backend.run(op);
   backend.synchronize();
   backend.set_scratch(nullptr, 0);
-}
-
-/// Runs `op` and says whether the backend has it: not all have the newer operations.
-template <class Op>
-bool has(Backend& backend, const Op& op) {
-  try {
-    run(backend, op);
-    return true;
-  } catch (const InvariantError& error) {
-    if (std::string(error.what()).find("has no kernel for") == std::string::npos) throw;
-    WARN("skipped: " << error.what());
-    return false;
-  }
 }
 
 /// Calls body(backend) for every implementation to be tested.

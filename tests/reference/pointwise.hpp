@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/activation.hpp"
+#include "kernels/elementwise/activation.hpp"
 #include "reference/matrix.hpp"
 
 namespace meshplan::reference {

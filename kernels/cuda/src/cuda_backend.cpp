@@ -5,9 +5,14 @@
 #include <functional>
 #include <vector>
 
-#include "grouped_linear.hpp"
-#include "head_rms_norm.hpp"
-#include "row_ranges.hpp"
+#include "attention/operators.hpp"
+#include "device/row_ranges.hpp"
+#include "elementwise/operators.hpp"
+#include "embeddings/operators.hpp"
+#include "experts/operators.hpp"
+#include "norms/operators.hpp"
+#include "products/operators.hpp"
+#include "training/operators.hpp"
 
 namespace meshplan::kernels {
 
@@ -189,322 +194,36 @@ void StreamBackend::set_scratch(void* memory, std::int64_t bytes) {
   context_.scratch = {static_cast<std::byte*>(memory), static_cast<std::size_t>(bytes)};
 }
 
-std::int64_t StreamBackend::scratch_bytes(const LinearForward& op) {
+std::int64_t StreamBackend::scratch_bytes(const Operation& operation) {
   use_device();
-  note_product(op);
-  return linear_.scratch_bytes(context_, op);
-}
-std::int64_t StreamBackend::scratch_bytes(const LinearInputGrad& op) {
-  use_device();
-  note_product(op);
-  return linear_.scratch_bytes(context_, op);
-}
-std::int64_t StreamBackend::scratch_bytes(const LinearWeightGrad& op) {
-  use_device();
-  note_product(op);
-  return linear_.scratch_bytes(context_, op);
-}
-std::int64_t StreamBackend::scratch_bytes(const AttentionForward& op) {
-  use_device();
-  return attention_.scratch_bytes(context_, op);
-}
-std::int64_t StreamBackend::scratch_bytes(const AttentionBackward& op) {
-  use_device();
-  return attention_.scratch_bytes(context_, op);
-}
-std::int64_t StreamBackend::scratch_bytes(const AttentionSinksGrad& op) {
-  return cuda::scratch_bytes(op);
-}
-std::int64_t StreamBackend::scratch_bytes(const RmsNormBackward& op) {
-  return cuda::scratch_bytes(op);
-}
-std::int64_t StreamBackend::scratch_bytes(const LayerNormBackward& op) {
-  return cuda::scratch_bytes(op);
-}
-std::int64_t StreamBackend::scratch_bytes(const EmbeddingBackward& op) {
-  return cuda::scratch_bytes(op);
-}
-std::int64_t StreamBackend::scratch_bytes(const DispatchPlan& op) {
-  return cuda::scratch_bytes(op);
-}
-std::int64_t StreamBackend::scratch_bytes(const SquaredNorm& op) {
-  return cuda::scratch_bytes(op);
-}
-std::int64_t StreamBackend::scratch_bytes(const QuantizeFloat8& op) {
-  return cuda::scratch_bytes(op);
-}
-std::int64_t StreamBackend::scratch_bytes(const ScaledProduct& op) {
-  use_device();
-  note_product(op);
-  return linear_.scratch_bytes(context_, op);
+  return std::visit(
+      [this]<class Op>(const Op& op) -> std::int64_t {
+        if constexpr (requires { linear_.scratch_bytes(context_, op); }) {
+          note_product(op);
+          return linear_.scratch_bytes(context_, op);
+        } else if constexpr (requires { attention_.scratch_bytes(context_, op); }) {
+          return attention_.scratch_bytes(context_, op);
+        } else if constexpr (requires { cuda::scratch_bytes(op); }) {
+          return cuda::scratch_bytes(op);
+        } else {
+          return 0;
+        }
+      },
+      operation);
 }
 
-void StreamBackend::run(const LinearForward& op) {
-  use_device();
-  linear_.run(context_, op);
-}
-void StreamBackend::run(const LinearInputGrad& op) {
-  use_device();
-  linear_.run(context_, op);
-}
-void StreamBackend::run(const LinearWeightGrad& op) {
-  use_device();
-  linear_.run(context_, op);
-}
-std::int64_t StreamBackend::scratch_bytes(const HeadRmsNormBackward& op) {
-  return cuda::scratch_bytes(op);
-}
-void StreamBackend::run(const GroupedLinearForward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const GroupedLinearInputGrad& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const GroupedLinearWeightGrad& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const AttentionForward& op) {
-  use_device();
-  attention_.run(context_, op);
-}
-void StreamBackend::run(const AttentionBackward& op) {
-  use_device();
-  attention_.run(context_, op);
-}
-void StreamBackend::run(const Add& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const Accumulate& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const Scale& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const Fill& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const Convert& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const HeadRmsNormForward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const HeadRmsNormBackward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const CopyRows& op) {
-  use_device();
-  const auto size = [](std::int64_t bytes) { return static_cast<std::size_t>(bytes); };
-  check(cudaMemcpy2DAsync(op.y, size(op.y_stride_bytes), op.x, size(op.x_stride_bytes),
-                          size(op.row_bytes), size(op.rows), cudaMemcpyDeviceToDevice,
-                          context_.stream),
-        "cudaMemcpy2DAsync");
-}
-void StreamBackend::run(const RmsNormForward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const RmsNormBackward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const LayerNormForward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const LayerNormBackward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const Rope& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const ActivationForward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const ActivationBackward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const GatedActivationForward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const GatedActivationBackward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const EmbeddingForward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const EmbeddingBackward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const PositionEmbeddingForward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const PositionEmbeddingBackward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const CrossEntropyLocal& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const CrossEntropyCombine& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const CrossEntropyBackward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const SumLoss& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const AdamStep& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const SgdStep& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const SquaredNorm& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const ClipCoefficient& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const RandomNormal& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const RouterForward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const RouterBackward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const DispatchPlan& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const DispatchForward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const DispatchBackward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const CombineForward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const CombineBackward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const ExpertCounts& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const ExchangeSizes& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const RegroupRows& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const ExpertLoad& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const RouterLosses& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const LimitChoices& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const BalanceExperts& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const LatentHeadsForward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const LatentHeadsBackward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const SigmoidGateForward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const SigmoidGateBackward& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const AttentionMerge& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const AttentionSinksGrad& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const QuantizeInt8& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const DequantizeInt8& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const TopKSelect& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const TopKScatterAdd& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const SettleErrors& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const QuantizeFloat8& op) {
-  use_device();
-  enqueue(context_, op);
-}
-void StreamBackend::run(const ScaledProduct& op) {
-  use_device();
-  linear_.run(context_, op);
+void StreamBackend::run(const Operation& operation) {
+  use_device();
+  std::visit(
+      [this]<class Op>(const Op& op) {
+        if constexpr (requires { linear_.run(context_, op); })
+          linear_.run(context_, op);
+        else if constexpr (requires { attention_.run(context_, op); })
+          attention_.run(context_, op);
+        else
+          enqueue(context_, op);
+      },
+      operation);
 }
 
 }  // namespace cuda

@@ -3,35 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/accumulate.hpp"
-#include "kernels/activation.hpp"
-#include "kernels/add.hpp"
-#include "kernels/attention.hpp"
-#include "kernels/attention_merge.hpp"
-#include "kernels/attention_sinks.hpp"
-#include "kernels/convert.hpp"
-#include "kernels/copy_rows.hpp"
-#include "kernels/cross_entropy.hpp"
-#include "kernels/embedding.hpp"
-#include "kernels/expert_dispatch.hpp"
-#include "kernels/expert_exchange.hpp"
-#include "kernels/fill.hpp"
-#include "kernels/float8.hpp"
-#include "kernels/gated_activation.hpp"
-#include "kernels/gradient_compression.hpp"
-#include "kernels/grouped_linear.hpp"
-#include "kernels/head_rms_norm.hpp"
-#include "kernels/latent_heads.hpp"
-#include "kernels/layer_norm.hpp"
-#include "kernels/linear.hpp"
-#include "kernels/optimizer.hpp"
-#include "kernels/position_embedding.hpp"
-#include "kernels/random_normal.hpp"
-#include "kernels/rms_norm.hpp"
-#include "kernels/rope.hpp"
-#include "kernels/router.hpp"
-#include "kernels/scale.hpp"
-#include "kernels/sigmoid_gate.hpp"
+#include "kernels/operation.hpp"
 
 namespace meshplan::kernels {
 
@@ -65,110 +37,18 @@ class Backend {
   virtual void zero(void* memory, std::int64_t bytes) = 0;
   virtual void synchronize() = 0;
 
-  /// Bytes of workspace that `run` of this operation needs; only shape, dtype, strides and which
-  /// pointers are null matter. Operations without an overload below need none.
-  template <class Op>
-  std::int64_t scratch_bytes(const Op& /*op*/) {
-    return 0;
-  }
-  virtual std::int64_t scratch_bytes(const LinearForward& op) = 0;
-  virtual std::int64_t scratch_bytes(const LinearInputGrad& op) = 0;
-  virtual std::int64_t scratch_bytes(const LinearWeightGrad& op) = 0;
   /// Does it read on the device where groups of rows begin? Then GroupOffsets::host may be null.
   virtual bool reads_group_offsets() const { return false; }
-  virtual std::int64_t scratch_bytes(const GroupedLinearForward& op);
-  virtual std::int64_t scratch_bytes(const GroupedLinearInputGrad& op);
-  virtual std::int64_t scratch_bytes(const GroupedLinearWeightGrad& op);
-  virtual std::int64_t scratch_bytes(const AttentionForward& op) = 0;
-  virtual std::int64_t scratch_bytes(const AttentionBackward& op) = 0;
-  virtual std::int64_t scratch_bytes(const AttentionSinksGrad& /*op*/) { return 0; }
-  virtual std::int64_t scratch_bytes(const RmsNormBackward& /*op*/) { return 0; }
-  virtual std::int64_t scratch_bytes(const LayerNormBackward& /*op*/) { return 0; }
-  virtual std::int64_t scratch_bytes(const EmbeddingBackward& /*op*/) { return 0; }
-  virtual std::int64_t scratch_bytes(const HeadRmsNormBackward& op);
-  virtual std::int64_t scratch_bytes(const DispatchPlan& /*op*/) { return 0; }
-  virtual std::int64_t scratch_bytes(const RouterForward& /*op*/) { return 0; }
-  virtual std::int64_t scratch_bytes(const RouterBackward& /*op*/) { return 0; }
-  virtual std::int64_t scratch_bytes(const LimitChoices& /*op*/) { return 0; }
-  virtual std::int64_t scratch_bytes(const QuantizeFloat8& /*op*/) { return 0; }
-  virtual std::int64_t scratch_bytes(const ScaledProduct& /*op*/) { return 0; }
-  virtual std::int64_t scratch_bytes(const SquaredNorm& op) = 0;
+
+  /// Bytes of workspace that `run` of this operation needs; only shape, dtype, strides and which
+  /// pointers are null matter.
+  virtual std::int64_t scratch_bytes(const Operation& op) = 0;
 
   /// The region that operations may use until the next call; aligned to 64 bytes, owned by the
   /// caller.
   virtual void set_scratch(void* memory, std::int64_t bytes) = 0;
 
-  virtual void run(const LinearForward& op) = 0;
-  virtual void run(const LinearInputGrad& op) = 0;
-  virtual void run(const LinearWeightGrad& op) = 0;
-  /// By default a loop over the groups, in blocks of rows whose sizes repeat, which reads
-  /// `offsets` on the host.
-  virtual void run(const GroupedLinearForward& op);
-  virtual void run(const GroupedLinearInputGrad& op);
-  virtual void run(const GroupedLinearWeightGrad& op);
-  /// By default the RMS norm of one head after the other.
-  virtual void run(const HeadRmsNormForward& op);
-  virtual void run(const HeadRmsNormBackward& op);
-  /// By default row by row.
-  virtual void run(const CopyRows& op);
-  virtual void run(const AttentionForward& op) = 0;
-  virtual void run(const AttentionBackward& op) = 0;
-  virtual void run(const RmsNormForward& op) = 0;
-  virtual void run(const RmsNormBackward& op) = 0;
-  virtual void run(const LayerNormForward& op) = 0;
-  virtual void run(const LayerNormBackward& op) = 0;
-  virtual void run(const Rope& op) = 0;
-  virtual void run(const ActivationForward& op) = 0;
-  virtual void run(const ActivationBackward& op) = 0;
-  virtual void run(const GatedActivationForward& op) = 0;
-  virtual void run(const GatedActivationBackward& op) = 0;
-  virtual void run(const Add& op) = 0;
-  virtual void run(const Accumulate& op) = 0;
-  virtual void run(const Scale& op) = 0;
-  virtual void run(const Fill& op) = 0;
-  virtual void run(const Convert& op) = 0;
-  virtual void run(const EmbeddingForward& op) = 0;
-  virtual void run(const EmbeddingBackward& op) = 0;
-  virtual void run(const PositionEmbeddingForward& op) = 0;
-  virtual void run(const PositionEmbeddingBackward& op) = 0;
-  virtual void run(const CrossEntropyLocal& op) = 0;
-  virtual void run(const CrossEntropyCombine& op) = 0;
-  virtual void run(const CrossEntropyBackward& op) = 0;
-  virtual void run(const SumLoss& op) = 0;
-  virtual void run(const AdamStep& op) = 0;
-  virtual void run(const SgdStep& op) = 0;
-  virtual void run(const SquaredNorm& op) = 0;
-  virtual void run(const ClipCoefficient& op) = 0;
-  virtual void run(const RandomNormal& op) = 0;
-
-  /// Not every backend has these yet: by default an InvariantError that names the operation.
-  virtual void run(const RouterForward& op);
-  virtual void run(const RouterBackward& op);
-  virtual void run(const DispatchPlan& op);
-  virtual void run(const DispatchForward& op);
-  virtual void run(const DispatchBackward& op);
-  virtual void run(const CombineForward& op);
-  virtual void run(const CombineBackward& op);
-  virtual void run(const ExpertCounts& op);
-  virtual void run(const ExchangeSizes& op);
-  virtual void run(const RegroupRows& op);
-  virtual void run(const ExpertLoad& op);
-  virtual void run(const RouterLosses& op);
-  virtual void run(const LimitChoices& op);
-  virtual void run(const BalanceExperts& op);
-  virtual void run(const LatentHeadsForward& op);
-  virtual void run(const LatentHeadsBackward& op);
-  virtual void run(const SigmoidGateForward& op);
-  virtual void run(const SigmoidGateBackward& op);
-  virtual void run(const AttentionMerge& op);
-  virtual void run(const AttentionSinksGrad& op);
-  virtual void run(const QuantizeInt8& op);
-  virtual void run(const DequantizeInt8& op);
-  virtual void run(const TopKSelect& op);
-  virtual void run(const TopKScatterAdd& op);
-  virtual void run(const SettleErrors& op);
-  virtual void run(const QuantizeFloat8& op);
-  virtual void run(const ScaledProduct& op);
+  virtual void run(const Operation& op) = 0;
 };
 
 }  // namespace meshplan::kernels

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "kernels/attention.hpp"
+#include "kernels/attention/attention.hpp"
 #include "kernels/backend.hpp"
 #include "kernels/product_tuning.hpp"
 
@@ -35,7 +35,7 @@ struct CudaBackendOptions {
   bool autotune_gemm = false;
   /// Keep what CudaBackend::product_tuning needs: the products that are to run.
   bool tune_products = false;
-  /// Of operations that leave it open; whose kernel runs is said once per shape through `log`.
+  /// Whose kernels run operations that leave it open; `log` is told once per shape.
   AttentionLibrary attention = AttentionLibrary::Auto;
   std::function<void(const std::string&)> log;  // one line of what was chosen; null = silent
 };

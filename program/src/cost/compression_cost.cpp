@@ -41,7 +41,7 @@ OperationCost top_k_cost(const CompressedLayout& layout, StepWork work) {
 
 }  // namespace
 
-/// Traffic as in kernels/gradient_compression.hpp.
+/// Traffic as in kernels/training/gradient_compression.hpp.
 OperationCost compression_cost(const Program& program, const StepOp& step) {
   if (step.work == StepWork::SettleErrors) return {.bytes = 8 * kept_errors(program)};
   const CompressedLayout layout = compressed_layout(program, step.bucket.value());

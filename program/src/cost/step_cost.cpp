@@ -11,7 +11,7 @@
 namespace meshplan::program {
 namespace {
 
-/// fp32 numbers that an optimizer reads and writes per element (see kernels/optimizer.hpp).
+/// fp32 numbers that an optimizer reads and writes per element (see kernels::AdamStep).
 constexpr std::int64_t kAdamBytes = 28;
 constexpr std::int64_t kSgdBytes = 20;
 

@@ -21,7 +21,7 @@ std::int64_t row_sum_bytes(const AttentionSizes& s) {
   return size_of(DType::F32) * s.sequences * s.heads * s.queries;
 }
 
-/// What cuDNN's graph takes of an attention; kernels/cuda/src/cudnn_attention_graph.cpp says why.
+/// What cuDNN's graph takes of an attention; cudnn_attention_graph.cpp of kernels/cuda says why.
 bool is_for_cudnn(const Plan& plan, const ComputeOp& op) {
   const models::OpAttributes& a = op.attributes;
   return plan.attention != AttentionKernels::Own && plan.workload.precision != DType::F32 &&
@@ -56,7 +56,7 @@ AttentionSizes sizes_of(const Program& program, const Block& block, const Operat
 }
 
 /// The first of the parts that sequences, and then groups of heads, are halved to, which needs no
-/// more than `most`; the smallest if none does. As kernels/cuda/src/cudnn_attention.cpp does it.
+/// more than `most`; the smallest if none does. As kernels/cuda/src/attention does it.
 std::int64_t part_workspace_bytes(AttentionSizes part, bool deterministic, std::int64_t most) {
   const int group = part.heads / part.kv_heads;
   while (true) {

@@ -102,12 +102,15 @@ std::function<void()> OperatorBinder::Body::grouped(Call call, const std::int32_
   largest.shape.max_rows = std::max(call.shape.max_rows, program::most_routed_rows(program_.plan));
   scratch_bytes_ = std::max(scratch_bytes_, backend_.scratch_bytes(largest));
   call.offsets.device = offsets;
-  if (backend_.reads_group_offsets()) return [this, call] { backend_.run(call); };
+  if (backend_.reads_group_offsets())
+    return [this, operation = kernels::Operation(call)] { backend_.run(operation); };
   const auto groups = static_cast<std::size_t>(call.shape.num_groups);
-  return [this, call, host = std::vector<std::int32_t>(groups + 1)]() mutable {
-    backend_.copy_to_host(host.data(), call.offsets.device, std::ssize(host) * size_of(DType::I32));
-    call.offsets.host = host.data();
-    backend_.run(call);
+  return [this, operation = kernels::Operation(call),
+          host = std::vector<std::int32_t>(groups + 1)]() mutable {
+    kernels::GroupOffsets& groups_begin = std::get<Call>(operation).offsets;
+    backend_.copy_to_host(host.data(), groups_begin.device, std::ssize(host) * size_of(DType::I32));
+    groups_begin.host = host.data();
+    backend_.run(operation);
   };
 }
 

@@ -32,20 +32,21 @@ using OpKind = program::ComputeKind;
 template <class Call, class SetRows>
 std::function<void()> OperatorBinder::Body::of_rows(const Operands& o, std::size_t offsets,
                                                     Call call, SetRows set_rows) {
-  if (o.operation.inputs.size() <= offsets) return ready(call);
+  kernels::Operation operation = call;
+  if (o.operation.inputs.size() <= offsets) return ready(operation);
   if (backend_.reads_group_offsets()) {
-    if (program_.plan.parallel.ep == 1) return ready(call);
-    return [this, call, visit = visit_of(o.instance), set_rows]() mutable {
-      set_rows(call, routed_rows_[visit]);
-      backend_.run(call);
+    if (program_.plan.parallel.ep == 1) return ready(operation);
+    return [this, operation, visit = visit_of(o.instance), set_rows]() mutable {
+      set_rows(std::get<Call>(operation), routed_rows_[visit]);
+      backend_.run(operation);
     };
   }
   const std::int32_t* last = o.in<std::int32_t>(offsets) + o.in_elements(offsets) - 1;
-  return [this, call, last, set_rows]() mutable {
+  return [this, operation, last, set_rows]() mutable {
     std::int32_t rows = 0;
     backend_.copy_to_host(&rows, last, sizeof rows);
-    set_rows(call, rows);
-    backend_.run(call);
+    set_rows(std::get<Call>(operation), rows);
+    backend_.run(operation);
   };
 }
 

@@ -36,8 +36,7 @@ class OperatorBinder::Body {
     void* memory = nullptr;
   };
 
-  template <class Call>
-  std::function<void()> ready(Call call);
+  std::function<void()> ready(const kernels::Operation& call);
   std::function<void()> bind_embedding(const Operands& o);
   std::function<void()> bind_position_embedding(const Operands& o);
   std::function<void()> bind_norm(const Operands& o);

@@ -1,7 +1,6 @@
 // Shared by the files that bind operations (bind_*.cpp): an instance's operands.
 #pragma once
 
-#include <algorithm>
 #include <vector>
 
 #include "bind/binder_body.hpp"

@@ -30,6 +30,11 @@ OperatorBinder::Body::~Body() {
   for (const RopeTable& table : rope_tables_) backend_.free(table.memory);
 }
 
+std::function<void()> OperatorBinder::Body::ready(const kernels::Operation& call) {
+  scratch_bytes_ = std::max(scratch_bytes_, backend_.scratch_bytes(call));
+  return [&backend = backend_, call] { backend.run(call); };
+}
+
 std::function<void()> OperatorBinder::Body::bind(const program::OperationInstance& instance,
                                                  const models::SymbolValues& sizes) {
   const program::Operation& operation = program::operation_of(program_, instance);

@@ -12,7 +12,7 @@
 
 #include "core/error.hpp"
 #include "data/packed_batch.hpp"
-#include "kernels/cross_entropy.hpp"
+#include "kernels/training/cross_entropy.hpp"
 #include "program/context/context.hpp"
 #include "program/context/packing.hpp"
 

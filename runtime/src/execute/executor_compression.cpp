@@ -33,7 +33,7 @@ struct Arrays {
     return sent + layout.received_begin() + part * layout.record_bytes;
   }
   const std::vector<BlockRun>& own_runs() const { return runs[static_cast<std::size_t>(rank)]; }
-  /// Where the part that this rank sums begins.
+  /// The first gradient of the part that this rank sums.
   std::int64_t own_begin() const { return rank * layout.elements; }
 };
 
@@ -139,7 +139,7 @@ void decompress_top_k(const Arrays& a) {
     scatter(a, a.runs[static_cast<std::size_t>(from)], 0, a.record(from), a.gradients);
 }
 
-/// The runs of every record, counted from the first gradient that the rank compresses.
+/// Runs of every record, counted from the first gradient that the rank compresses.
 std::vector<std::vector<BlockRun>> runs_of(const program::Program& program, int bucket,
                                            const CompressedLayout& layout, std::int64_t begin) {
   std::vector<std::vector<BlockRun>> runs;
@@ -172,20 +172,21 @@ float* Executor::Body::compressed_gradients(const program::OperationInstance& in
 
 /// fp16: what a skipped step has changed of the errors becomes what it was.
 std::function<void()> Executor::Body::bind_settling() {
-  std::vector<kernels::SettleErrors> calls;
+  std::vector<kernels::Operation> calls;
   for (const Region region : {Region::CompressionErrors, Region::SumErrors}) {
     const auto slot = [&](int number) {
       return reinterpret_cast<float*>(arena_.at(program_, {.region = region, .slot = number}));
     };
     const auto& plan = program_.memory.regions[static_cast<std::size_t>(region)];
     if (plan.stride_bytes > 0)
-      calls.push_back({.count = plan.stride_bytes / size_of(DType::F32),
-                       .error = slot(0),
-                       .settled = slot(1),
-                       .gradient_scale = arena_.scalar<float>(Scalar::ClipCoefficient)});
+      calls.push_back(
+          kernels::SettleErrors{.count = plan.stride_bytes / size_of(DType::F32),
+                                .error = slot(0),
+                                .settled = slot(1),
+                                .gradient_scale = arena_.scalar<float>(Scalar::ClipCoefficient)});
   }
   return [this, calls] {
-    for (const kernels::SettleErrors& call : calls) backend_.run(call);
+    for (const kernels::Operation& call : calls) backend_.run(call);
   };
 }
 

@@ -14,7 +14,7 @@ using program::StepWork;
 
 namespace {
 
-/// Which of the tp ranks (etp ranks for experts) that hold the same gradients is this?
+/// Which one is this among the tp (for experts etp) ranks that hold the same gradients?
 int copy_of(const program::Coordinates& place, const StepOp& step) {
   return (step.expert ? place.etp : place.tp) % step.tp_copies;
 }
@@ -34,7 +34,7 @@ program::Address unreduced(const program::Program& program, const OperationInsta
 
 }  // namespace
 
-/// Several ranks hold the same: is this the one whose share of a sum over all ranks counts?
+/// Is this the rank whose share of a sum over all ranks counts, among those that hold the same?
 bool Executor::Body::counts_here(const StepOp& step) const {
   if (!step.first_replica_only) return true;
   if (step.bucket) {
@@ -79,7 +79,7 @@ std::function<void()> Executor::Body::bind_accumulation(const OperationInstance&
   const std::byte* value = arena_.at(program_, places.part);
   if (!instance.accumulate)
     return [this, sum, value, bytes = places.part.bytes] { backend_.copy(sum, value, bytes); };
-  const kernels::Accumulate add{
+  const kernels::Operation add = kernels::Accumulate{
       .count = places.part.bytes / size_of(DType::F32), .sum = sum, .value = value};
   return [this, add] { backend_.run(add); };
 }

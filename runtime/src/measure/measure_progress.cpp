@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "core/statistics.hpp"
-#include "kernels/accumulate.hpp"
+#include "kernels/elementwise/accumulate.hpp"
 #include "measure/timed_group.hpp"
 #include "runtime/execute/device.hpp"
 

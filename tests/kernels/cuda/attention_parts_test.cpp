@@ -1,4 +1,4 @@
-#include "attention_parts.hpp"
+#include "attention/attention_parts.hpp"
 
 #include <catch2/catch.hpp>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // cuBLASLt's descriptors need no GPU: what they hold is read back.
-#include "cublas_descriptors.hpp"
+#include "products/cublas_descriptors.hpp"
 
 #include <array>
 #include <catch2/catch.hpp>

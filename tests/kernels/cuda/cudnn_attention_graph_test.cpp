@@ -1,6 +1,6 @@
 // cuDNN checks tensors and operations as they are described, which needs no GPU; only planning
 // does.
-#include "cudnn_attention_graph.hpp"
+#include "attention/cudnn_attention_graph.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,6 +1,6 @@
 // Which of cuDNN's kernels an attention takes, with stand-ins for what needs a GPU: planning and
 // running a graph, and reading back what it wrote. Graphs are cuDNN's own.
-#include "cudnn_attention.hpp"
+#include "attention/cudnn_attention.hpp"
 
 #include <algorithm>
 #include <array>
@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "cudnn_plan.hpp"
-#include "digest.hpp"
+#include "device/digest.hpp"
+#include "library/cudnn_plan.hpp"
 
 namespace meshplan::kernels::cuda {
 

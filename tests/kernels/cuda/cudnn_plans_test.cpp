@@ -10,9 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "cudnn_attention_graph.hpp"
-#include "cudnn_plan.hpp"
-#include "memory/attention_workspace.hpp"
+#include "attention/cudnn_attention_graph.hpp"
+#include "library/cudnn_plan.hpp"
 
 namespace meshplan::kernels::cuda::test {
 

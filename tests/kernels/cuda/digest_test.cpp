@@ -1,4 +1,4 @@
-#include "digest.hpp"
+#include "device/digest.hpp"
 
 #include <array>
 #include <catch2/catch.hpp>

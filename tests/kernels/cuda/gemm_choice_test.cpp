@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "gemm.hpp"
-#include "gemm_problem.hpp"
 #include "kernels/cuda_error.hpp"
-#include "library_checks.hpp"
+#include "library/library_checks.hpp"
+#include "products/gemm.hpp"
+#include "products/gemm_problem.hpp"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "gemm_choices.hpp"
+#include "products/gemm_choices.hpp"
 
 #include <catch2/catch.hpp>
 

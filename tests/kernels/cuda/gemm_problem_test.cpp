@@ -1,6 +1,6 @@
 // That the numbers come out right is checked by linear_test on the emulated backend, whose products
 // are computed from the GemmProblem alone. Here: which problem is asked for.
-#include "gemm_problem.hpp"
+#include "products/gemm_problem.hpp"
 
 #include <array>
 #include <catch2/catch.hpp>

@@ -106,76 +106,27 @@ class RecordingBackend final : public kernels::Backend {
     device_.host_saw(device_.queued_so_far(Lane::Compute));
   }
 
-  std::int64_t scratch_bytes(const kernels::LinearForward& /*op*/) override { return 0; }
-  std::int64_t scratch_bytes(const kernels::LinearInputGrad& /*op*/) override { return 0; }
-  std::int64_t scratch_bytes(const kernels::LinearWeightGrad& /*op*/) override { return 0; }
-  std::int64_t scratch_bytes(const kernels::AttentionForward& /*op*/) override { return 0; }
-  std::int64_t scratch_bytes(const kernels::AttentionBackward& /*op*/) override { return 0; }
-  std::int64_t scratch_bytes(const kernels::SquaredNorm& /*op*/) override { return 0; }
+  std::int64_t scratch_bytes(const kernels::Operation& /*op*/) override { return 0; }
   void set_scratch(void* /*memory*/, std::int64_t /*bytes*/) override {}
 
-  void run(const kernels::LinearForward& op) override { record(op); }
-  void run(const kernels::LinearInputGrad& op) override { record(op); }
-  void run(const kernels::LinearWeightGrad& op) override { record(op); }
-  void run(const kernels::AttentionForward& op) override { record(op); }
-  void run(const kernels::AttentionBackward& op) override { record(op); }
-  void run(const kernels::AttentionSinksGrad& op) override { record(op); }
-  void run(const kernels::RmsNormForward& op) override { record(op); }
-  void run(const kernels::RmsNormBackward& op) override { record(op); }
-  void run(const kernels::LayerNormForward& op) override { record(op); }
-  void run(const kernels::LayerNormBackward& op) override { record(op); }
-  void run(const kernels::Rope& op) override { record(op); }
-  void run(const kernels::ActivationForward& op) override { record(op); }
-  void run(const kernels::ActivationBackward& op) override { record(op); }
-  void run(const kernels::GatedActivationForward& op) override { record(op); }
-  void run(const kernels::GatedActivationBackward& op) override { record(op); }
-  void run(const kernels::Add& op) override { record(op); }
-  void run(const kernels::Accumulate& op) override { record(op); }
-  void run(const kernels::Scale& op) override { record(op); }
-  void run(const kernels::Fill& op) override { record(op); }
-  void run(const kernels::Convert& op) override { record(op); }
-  void run(const kernels::EmbeddingForward& op) override { record(op); }
-  void run(const kernels::EmbeddingBackward& op) override { record(op); }
-  void run(const kernels::PositionEmbeddingForward& op) override { record(op); }
-  void run(const kernels::PositionEmbeddingBackward& op) override { record(op); }
-  void run(const kernels::CrossEntropyLocal& op) override { record(op); }
-  void run(const kernels::CrossEntropyCombine& op) override { record(op); }
-  void run(const kernels::CrossEntropyBackward& op) override { record(op); }
-  void run(const kernels::SumLoss& op) override { record(op); }
-  void run(const kernels::AdamStep& op) override { record(op); }
-  void run(const kernels::SgdStep& op) override { record(op); }
-  void run(const kernels::SquaredNorm& op) override { record(op); }
-  void run(const kernels::QuantizeInt8& op) override { record(op); }
-  void run(const kernels::DequantizeInt8& op) override { record(op); }
-  void run(const kernels::TopKSelect& op) override { record(op); }
-  void run(const kernels::TopKScatterAdd& op) override { record(op); }
-  void run(const kernels::SettleErrors& op) override { record(op); }
-  void run(const kernels::QuantizeFloat8& op) override { record(op); }
-  void run(const kernels::ScaledProduct& op) override { record(op); }
-  void run(const kernels::ClipCoefficient& op) override { record(op); }
-  void run(const kernels::RandomNormal& op) override { record(op); }
+  void run(const kernels::Operation& operation) override {
+    std::visit(
+        [this](const auto& op) {
+          record(op);
+          if constexpr (requires { write_rows(op); }) write_rows(op);
+        },
+        operation);
+  }
 
-  void run(const kernels::RouterForward& op) override { record(op); }
-  void run(const kernels::RouterBackward& op) override { record(op); }
-  void run(const kernels::ExpertLoad& op) override { record(op); }
-  void run(const kernels::RouterLosses& op) override { record(op); }
-  void run(const kernels::BalanceExperts& op) override { record(op); }
-  void run(const kernels::LimitChoices& op) override { record(op); }
-  void run(const kernels::DispatchPlan& op) override {
-    record(op);
+ private:
+  void write_rows(const kernels::DispatchPlan& op) {
     for (int x = 0; x <= op.experts; ++x)
       op.offsets[x] = static_cast<std::int32_t>(op.tokens * op.top_k * x / op.experts);
   }
-  void run(const kernels::DispatchForward& op) override { record(op); }
-  void run(const kernels::DispatchBackward& op) override { record(op); }
-  void run(const kernels::CombineForward& op) override { record(op); }
-  void run(const kernels::CombineBackward& op) override { record(op); }
-  void run(const kernels::ExpertCounts& op) override {
-    record(op);
+  void write_rows(const kernels::ExpertCounts& op) {
     for (int x = 0; x < op.experts; ++x) op.counts[x] = op.offsets[x + 1] - op.offsets[x];
   }
-  void run(const kernels::ExchangeSizes& op) override {
-    record(op);
+  void write_rows(const kernels::ExchangeSizes& op) {
     op.offsets[0] = 0;
     for (int l = 0; l < op.local_experts; ++l)
       op.offsets[l + 1] = op.offsets[l] + device_.more_rows() * op.ranks * op.sent[l];
@@ -185,15 +136,7 @@ class RecordingBackend final : public kernels::Backend {
       op.rows[op.ranks + rank] = device_.more_rows() * op.rows[rank];
     }
   }
-  void run(const kernels::RegroupRows& op) override { record(op); }
-  void run(const kernels::GroupedLinearForward& op) override { record(op); }
-  void run(const kernels::GroupedLinearInputGrad& op) override { record(op); }
-  void run(const kernels::GroupedLinearWeightGrad& op) override { record(op); }
-  std::int64_t scratch_bytes(const kernels::GroupedLinearForward& /*op*/) override { return 0; }
-  std::int64_t scratch_bytes(const kernels::GroupedLinearInputGrad& /*op*/) override { return 0; }
-  std::int64_t scratch_bytes(const kernels::GroupedLinearWeightGrad& /*op*/) override { return 0; }
 
- private:
   /// Bound calls are the same objects in every step, so that their bytes may be compared, padding
   /// included.
   template <class Op>

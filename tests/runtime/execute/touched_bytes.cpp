@@ -78,6 +78,33 @@ Touched touched(const AttentionSinksGrad& op) {
       .read(op.lse, op.tokens * op.heads, DType::F32)
       .update(op.dsinks, op.heads, DType::F32, op.accumulate);
 }
+Touched touched(const AttentionMerge& op) {
+  const std::int64_t width = std::int64_t{op.heads} * op.head_size;
+  const std::int64_t lse_stride = op.lse_stride > 0 ? op.lse_stride : op.tokens;
+  return Touched()
+      .read_rows(op.other_o, op.tokens, width, op.other_o_stride, op.other_dtype)
+      .read_rows(op.other_lse, op.heads, op.tokens, lse_stride, DType::F32)
+      .read_rows(op.o, op.tokens, width, op.o_stride, op.dtype)
+      .write_rows(op.o, op.tokens, width, op.o_stride, op.dtype)
+      .read_rows(op.lse, op.heads, op.tokens, lse_stride, DType::F32)
+      .write_rows(op.lse, op.heads, op.tokens, lse_stride, DType::F32);
+}
+Touched touched(const LatentHeadsForward& op) {
+  const LatentShape& s = op.shape;
+  return Touched()
+      .read(op.q, s.tokens * s.query_columns(), op.dtype)
+      .read(op.kv, s.tokens * s.kv_columns(), op.dtype)
+      .read(op.k_rope, s.tokens * s.rope_size, op.dtype)
+      .write(op.qkv, s.tokens * s.columns(), op.dtype);
+}
+Touched touched(const LatentHeadsBackward& op) {
+  const LatentShape& s = op.shape;
+  return Touched()
+      .read(op.dqkv, s.tokens * s.columns(), op.dtype)
+      .write(op.dq, s.tokens * s.query_columns(), op.dtype)
+      .write(op.dkv, s.tokens * s.kv_columns(), op.dtype)
+      .write(op.dk_rope, s.tokens * s.rope_size, op.dtype);
+}
 Touched touched(const RmsNormForward& op) {
   return Touched()
       .read_rows(op.x, op.tokens, op.size, op.x_stride, op.dtype)
@@ -120,6 +147,33 @@ Touched touched(const LayerNormBackward& op) {
       .update(op.dweight, op.size, DType::F32, op.accumulate)
       .update(op.dbias, op.size, DType::F32, op.accumulate);
 }
+Touched touched(const HeadRmsNormForward& op) {
+  const auto& [tokens, heads, kv_heads, size] = op.shape;
+  const std::int64_t width = (heads + 2 * kv_heads) * size;
+  return Touched()
+      .read_rows(op.x, tokens, width, op.x_stride, op.dtype)
+      .read(op.q_weight, size, op.dtype)
+      .read(op.k_weight, size, op.dtype)
+      .read(op.rotation.table, op.rotation.positions.seq_len * op.rotation.rope_size, DType::F32)
+      .read(op.rotation.positions.rows, op.rotation.positions.first_row + tokens, DType::I32)
+      .write_rows(op.y, tokens, width, op.x_stride, op.dtype)
+      .write(op.inv_rms, (heads + kv_heads) * tokens, DType::F32);
+}
+Touched touched(const HeadRmsNormBackward& op) {
+  const auto& [tokens, heads, kv_heads, size] = op.shape;
+  const std::int64_t width = (heads + kv_heads) * size;  // the values' gradients stay
+  return Touched()
+      .read_rows(op.gradient, tokens, width, op.gradient_stride, op.dtype)
+      .read_rows(op.x, tokens, width, op.x_stride, op.dtype)
+      .read(op.q_weight, size, op.dtype)
+      .read(op.k_weight, size, op.dtype)
+      .read(op.inv_rms, (heads + kv_heads) * tokens, DType::F32)
+      .read(op.rotation.table, op.rotation.positions.seq_len * op.rotation.rope_size, DType::F32)
+      .read(op.rotation.positions.rows, op.rotation.positions.first_row + tokens, DType::I32)
+      .write_rows(op.gradient, tokens, width, op.gradient_stride, op.dtype)
+      .update(op.dq_weight, size, DType::F32, op.accumulate)
+      .update(op.dk_weight, size, DType::F32, op.accumulate);
+}
 Touched touched(const Rope& op) {
   const std::int64_t width = std::int64_t{op.heads} * op.head_size;
   return Touched()
@@ -148,6 +202,20 @@ Touched touched(const GatedActivationBackward& op) {
       .read_rows(op.x, op.tokens, 2 * op.size, op.x_stride, op.dtype)
       .write_rows(op.dx, op.tokens, 2 * op.size, op.dx_stride, op.dtype);
 }
+Touched touched(const SigmoidGateForward& op) {
+  return Touched()
+      .read(op.x, op.tokens * op.size, op.dtype)
+      .read(op.gate, op.tokens * op.gates, op.dtype)
+      .write(op.y, op.tokens * op.size, op.dtype);
+}
+Touched touched(const SigmoidGateBackward& op) {
+  return Touched()
+      .read(op.dy, op.tokens * op.size, op.dtype)
+      .read(op.x, op.tokens * op.size, op.dtype)
+      .read(op.gate, op.tokens * op.gates, op.dtype)
+      .write(op.dx, op.tokens * op.size, op.dtype)
+      .write(op.dgate, op.tokens * op.gates, op.dtype);
+}
 Touched touched(const Add& op) {
   return Touched()
       .read(op.a, op.count, op.dtype)
@@ -167,6 +235,16 @@ Touched touched(const Fill& op) {
 }
 Touched touched(const Convert& op) {
   return Touched().read(op.from, op.count, op.from_dtype).write(op.to, op.count, op.to_dtype);
+}
+/// What lies between the rows is not touched: it may be another copy's.
+Touched touched(const CopyRows& op) {
+  Touched result;
+  for (std::int64_t row = 0; row < op.rows; ++row)
+    result
+        .read(static_cast<const std::byte*>(op.x) + row * op.x_stride_bytes, op.row_bytes,
+              DType::U8)
+        .write(static_cast<std::byte*>(op.y) + row * op.y_stride_bytes, op.row_bytes, DType::U8);
+  return result;
 }
 Touched touched(const EmbeddingForward& op) {
   return Touched()

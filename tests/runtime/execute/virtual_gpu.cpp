@@ -24,76 +24,18 @@ class VirtualBackend final : public kernels::Backend {
   void copy_to_host(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) override {}
   void zero(void* /*memory*/, std::int64_t /*bytes*/) override {}
   void synchronize() override {}
-  std::int64_t scratch_bytes(const kernels::LinearForward& /*op*/) override { return 0; }
-  std::int64_t scratch_bytes(const kernels::LinearInputGrad& /*op*/) override { return 0; }
-  std::int64_t scratch_bytes(const kernels::LinearWeightGrad& /*op*/) override { return 0; }
-  std::int64_t scratch_bytes(const kernels::AttentionForward& /*op*/) override { return 0; }
-  std::int64_t scratch_bytes(const kernels::AttentionBackward& /*op*/) override { return 0; }
-  std::int64_t scratch_bytes(const kernels::SquaredNorm& /*op*/) override { return 0; }
+  std::int64_t scratch_bytes(const kernels::Operation& /*op*/) override { return 0; }
   void set_scratch(void* /*memory*/, std::int64_t /*bytes*/) override {}
 
-  void run(const kernels::LinearForward& op) override {
-    const double flops = 2.0 * static_cast<double>(op.shape.tokens) *
-                         static_cast<double>(op.shape.in_features) *
-                         static_cast<double>(op.shape.out_features);
+  /// A launch, and the arithmetic of a layer's forward product.
+  void run(const kernels::Operation& operation) override {
+    double flops = 0;
+    if (const auto* linear = std::get_if<kernels::LinearForward>(&operation))
+      flops = 2.0 * static_cast<double>(linear->shape.tokens) *
+              static_cast<double>(linear->shape.in_features) *
+              static_cast<double>(linear->shape.out_features);
     gpu_.spend(gpu_.launch() + gpu_.costs().seconds_per_flop * flops);
   }
-  void run(const kernels::LinearInputGrad& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::LinearWeightGrad& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::GroupedLinearForward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::GroupedLinearInputGrad& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::GroupedLinearWeightGrad& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::HeadRmsNormForward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::HeadRmsNormBackward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::CopyRows& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::AttentionForward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::AttentionBackward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::RmsNormForward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::RmsNormBackward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::LayerNormForward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::LayerNormBackward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::Rope& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::ActivationForward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::ActivationBackward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::GatedActivationForward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::GatedActivationBackward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::Add& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::Accumulate& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::Scale& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::Fill& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::Convert& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::EmbeddingForward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::EmbeddingBackward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::PositionEmbeddingForward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::PositionEmbeddingBackward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::CrossEntropyLocal& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::CrossEntropyCombine& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::CrossEntropyBackward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::SumLoss& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::AdamStep& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::SgdStep& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::SquaredNorm& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::ClipCoefficient& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::RandomNormal& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::RouterForward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::RouterBackward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::DispatchPlan& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::DispatchForward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::DispatchBackward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::CombineForward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::CombineBackward& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::ExpertCounts& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::ExchangeSizes& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::RegroupRows& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::AttentionSinksGrad& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::AttentionMerge& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::QuantizeInt8& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::DequantizeInt8& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::TopKSelect& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::TopKScatterAdd& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::SettleErrors& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::QuantizeFloat8& /*op*/) override { gpu_.spend(gpu_.launch()); }
-  void run(const kernels::ScaledProduct& /*op*/) override { gpu_.spend(gpu_.launch()); }
 
  private:
   VirtualGpu& gpu_;

@@ -208,10 +208,9 @@ double distance(const std::vector<double>& a, const std::vector<double>& b,
 class ForgetfulBackend final : public kernels::CpuBackend {
  public:
   ForgetfulBackend() : CpuBackend(1, kernels::best_cpu_isa()) {}
-  using CpuBackend::run;
-  void run(const kernels::QuantizeInt8& op) override {
-    kernels::QuantizeInt8 wrong = op;
-    wrong.error = nullptr;
+  void run(const kernels::Operation& operation) override {
+    kernels::Operation wrong = operation;
+    if (auto* quantize = std::get_if<kernels::QuantizeInt8>(&wrong)) quantize->error = nullptr;
     CpuBackend::run(wrong);
   }
 };
@@ -393,10 +392,9 @@ std::vector<double> state_after(ParityJob& fixture, kernels::Backend& backend, c
 class ScaledErrors final : public kernels::CpuBackend {
  public:
   ScaledErrors() : CpuBackend(1, kernels::best_cpu_isa()) {}
-  using CpuBackend::run;
-  void run(const kernels::QuantizeInt8& op) override {
-    kernels::QuantizeInt8 wrong = op;
-    wrong.unit = {};
+  void run(const kernels::Operation& operation) override {
+    kernels::Operation wrong = operation;
+    if (auto* quantize = std::get_if<kernels::QuantizeInt8>(&wrong)) quantize->unit = {};
     CpuBackend::run(wrong);
   }
 };

@@ -76,9 +76,20 @@ class EmulatingBackend final : public kernels::CpuBackend {
  public:
   explicit EmulatingBackend(std::int64_t vocabulary)
       : CpuBackend(1, kernels::best_cpu_isa()), vocabulary_(vocabulary) {}
-  using CpuBackend::run;
 
-  void run(const kernels::LinearForward& op) override {
+  void run(const kernels::Operation& operation) override {
+    std::visit(
+        [this](const auto& op) {
+          if constexpr (requires { emulate(op); })
+            emulate(op);
+          else
+            CpuBackend::run(op);
+        },
+        operation);
+  }
+
+ private:
+  void emulate(const kernels::LinearForward& op) {
     const auto [t, in, out] = op.shape;
     if (out == vocabulary_) return CpuBackend::run(op);
     const Numbers x = in_float8(op.x, t * in, kE4M3);
@@ -93,7 +104,7 @@ class EmulatingBackend final : public kernels::CpuBackend {
       }
   }
 
-  void run(const kernels::LinearInputGrad& op) override {
+  void emulate(const kernels::LinearInputGrad& op) {
     const auto [t, in, out] = op.shape;
     if (out == vocabulary_) return CpuBackend::run(op);
     const Numbers dy = in_float8(op.dy, t * out, kE5M2);
@@ -107,7 +118,7 @@ class EmulatingBackend final : public kernels::CpuBackend {
       }
   }
 
-  void run(const kernels::LinearWeightGrad& op) override {
+  void emulate(const kernels::LinearWeightGrad& op) {
     const auto [t, in, out] = op.shape;
     if (op.dweight == nullptr || out == vocabulary_) return CpuBackend::run(op);
     const Numbers dy = in_float8(op.dy, t * out, kE5M2);
@@ -123,7 +134,6 @@ class EmulatingBackend final : public kernels::CpuBackend {
     if (op.dbias != nullptr) CpuBackend::run(bias);
   }
 
- private:
   static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
   std::int64_t vocabulary_;
 };
@@ -132,9 +142,16 @@ class EmulatingBackend final : public kernels::CpuBackend {
 class ExactBackend final : public kernels::CpuBackend {
  public:
   ExactBackend() : CpuBackend(1, kernels::best_cpu_isa()) {}
-  using CpuBackend::run;
 
-  void run(const kernels::ScaledProduct& op) override {
+  void run(const kernels::Operation& operation) override {
+    if (const auto* product = std::get_if<kernels::ScaledProduct>(&operation))
+      multiply(*product);
+    else
+      CpuBackend::run(operation);
+  }
+
+ private:
+  void multiply(const kernels::ScaledProduct& op) {
     const auto number = [](const std::uint8_t* codes, std::int64_t i, kernels::Float8Format format,
                            const float* scale) {
       return double{kernels::from_float8(codes[i], format)} * double{*scale};

@@ -33,10 +33,9 @@ struct SeededBug {
 class ForgetfulBackend final : public kernels::CpuBackend {
  public:
   ForgetfulBackend() : CpuBackend(1, kernels::best_cpu_isa()) {}
-  using CpuBackend::run;
-  void run(const kernels::ClipCoefficient& op) override {
-    kernels::ClipCoefficient wrong = op;
-    wrong.applied_scale = nullptr;
+  void run(const kernels::Operation& operation) override {
+    kernels::Operation wrong = operation;
+    if (auto* clip = std::get_if<kernels::ClipCoefficient>(&wrong)) clip->applied_scale = nullptr;
     CpuBackend::run(wrong);
   }
 };

@@ -194,10 +194,9 @@ class UnscaledRouterLosses final : public kernels::CpuBackend {
  public:
   explicit UnscaledRouterLosses(double tokens)
       : CpuBackend(1, kernels::best_cpu_isa()), scale_(runtime::gradient_scale_of(tokens)) {}
-  using CpuBackend::run;
-  void run(const kernels::RouterBackward& op) override {
-    kernels::RouterBackward wrong = op;
-    wrong.loss_scale = &scale_;
+  void run(const kernels::Operation& operation) override {
+    kernels::Operation wrong = operation;
+    if (auto* router = std::get_if<kernels::RouterBackward>(&wrong)) router->loss_scale = &scale_;
     CpuBackend::run(wrong);
   }
 
@@ -309,10 +308,11 @@ namespace {
 class OverflowingExperts final : public kernels::CpuBackend {
  public:
   OverflowingExperts() : CpuBackend(1, kernels::best_cpu_isa()) {}
-  using CpuBackend::run;
-  void run(const kernels::GroupedLinearWeightGrad& op) override {
-    CpuBackend::run(op);
-    if (overflows) op.dweight[0] = std::numeric_limits<float>::infinity();
+  void run(const kernels::Operation& operation) override {
+    CpuBackend::run(operation);
+    const auto* experts = std::get_if<kernels::GroupedLinearWeightGrad>(&operation);
+    if (overflows && experts != nullptr)
+      experts->dweight[0] = std::numeric_limits<float>::infinity();
   }
   bool overflows = false;
 };

@@ -160,10 +160,11 @@ namespace {
 class OddBackend final : public kernels::CpuBackend {
  public:
   explicit OddBackend(bool odd) : CpuBackend(1, kernels::best_cpu_isa()), odd_(odd) {}
-  using CpuBackend::run;
-  void run(const kernels::RandomNormal& op) override {
-    CpuBackend::run(op);
-    if (odd_) op.out[0] += 1e-6F;
+  void run(const kernels::Operation& operation) override {
+    CpuBackend::run(operation);
+    const auto* values = std::get_if<kernels::RandomNormal>(&operation);
+    if (values == nullptr) return;
+    if (odd_) values->out[0] += 1e-6F;
     odd_ = false;
   }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/activation.hpp"
+#include "kernels/elementwise/activation.hpp"
 #include "simd/vec.hpp"
 
 namespace meshplan::kernels::MESHPLAN_ISA {

@@ -1,7 +1,7 @@
 // Packing and masking that attention's forward and backward share.
 #pragma once
 
-#include "attention_layout.hpp"
+#include "attention/attention_layout.hpp"
 #include "simd/vec.hpp"
 
 namespace meshplan::kernels::MESHPLAN_ISA {

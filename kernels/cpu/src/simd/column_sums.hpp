@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernel_table.hpp"
+#include "device/kernel_table.hpp"
 #include "simd/vec.hpp"
 
 namespace meshplan::kernels::MESHPLAN_ISA {

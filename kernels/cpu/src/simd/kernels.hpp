@@ -1,7 +1,7 @@
 // The functions behind KernelTable, for one instruction set.
 #pragma once
 
-#include "kernel_table.hpp"
+#include "device/kernel_table.hpp"
 #include "simd/vec.hpp"
 
 namespace meshplan::kernels::MESHPLAN_ISA {

@@ -58,8 +58,8 @@ struct SineCosine {
   double sine;
   double cosine;
 };
-/// Of 2 pi u, u in (0, 1): reduced to a quadrant, then Taylor series on [-pi/4, pi/4] (error <
-/// 1e-16).
+/// Sine and cosine of 2 pi u, u in (0, 1): reduced to a quadrant, then Taylor series on
+/// [-pi/4, pi/4] (error < 1e-16).
 MESHPLAN_INLINE SineCosine sine_cosine_of_turn(double u) {
   const double quarter_turns = u * 4.0;
   const int32_t quadrant = static_cast<int32_t>(quarter_turns + 0.5);

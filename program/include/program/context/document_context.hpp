@@ -37,7 +37,7 @@ DocumentShards shard_documents(const PackedSequence& sequence, std::int64_t seq_
 struct BatchSizes {
   std::int64_t ids = 0;         // and as many targets
   std::int64_t positions = 0;   // in their documents, by row
-  std::int64_t key_ranges = 0;  // (ring steps or 1, query rows, 2): see kernels/attention.hpp
+  std::int64_t key_ranges = 0;  // (ring steps or 1, query rows, 2): see AttentionShape
   std::int64_t order = 0;       // (2, rows of all ranks): row of each place, place of each row
   std::int64_t total() const { return 2 * ids + positions + key_ranges + order; }
 };

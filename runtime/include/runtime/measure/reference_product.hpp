@@ -6,7 +6,7 @@
 
 #include "core/units.hpp"
 #include "kernels/backend.hpp"
-#include "kernels/linear.hpp"
+#include "kernels/products/linear.hpp"
 #include "program/calibration/machine_speed.hpp"
 #include "runtime/comm/communicator.hpp"
 #include "runtime/comm/job_layout.hpp"

@@ -1,6 +1,6 @@
 // Gemm as BLAS defines it: an element at a time on column-major matrices, from the GemmProblem
 // alone.
-#include "gemm.hpp"
+#include "products/gemm.hpp"
 
 #include <bit>
 #include <cmath>

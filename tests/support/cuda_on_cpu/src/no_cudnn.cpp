@@ -1,6 +1,6 @@
 // cuDNN is not emulated: attention runs on our own kernels.
+#include "attention/cudnn_attention.hpp"
 #include "core/error.hpp"
-#include "cudnn_attention.hpp"
 
 namespace meshplan::kernels::cuda {
 

@@ -1,0 +1,21 @@
+#pragma once
+
+#include "device/context.hpp"
+#include "kernels/attention/attention.hpp"
+#include "kernels/attention/attention_merge.hpp"
+#include "kernels/attention/attention_sinks.hpp"
+#include "kernels/attention/latent_heads.hpp"
+
+namespace meshplan::kernels::cpu {
+
+void run(const Context& context, const AttentionForward& op);
+void run(const Context& context, const AttentionBackward& op);
+void run(const Context& context, const AttentionMerge& op);
+void run(const Context& context, const AttentionSinksGrad& op);
+void run(const Context& context, const LatentHeadsForward& op);
+void run(const Context& context, const LatentHeadsBackward& op);
+
+std::int64_t scratch_bytes(const Context& context, const AttentionForward& op);
+std::int64_t scratch_bytes(const Context& context, const AttentionBackward& op);
+
+}  // namespace meshplan::kernels::cpu
