@@ -12,6 +12,7 @@
 
 #include "attention/cudnn_attention_graph.hpp"
 #include "library/cudnn_plan.hpp"
+#include "memory/attention_workspace.hpp"
 
 namespace meshplan::kernels::cuda::test {
 
