@@ -9,7 +9,6 @@
 #include "commands/data_order.hpp"
 #include "core/json_fields.hpp"
 #include "core/paths.hpp"
-#include "data_order.hpp"
 #include "output/output.hpp"
 #include "output/progress.hpp"
 #include "process/exit_codes.hpp"
