@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "models/model_spec.hpp"
+#include "program/checks/check.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::sim {

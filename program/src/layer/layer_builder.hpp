@@ -41,13 +41,13 @@ class LayerBuilder {
   ValueId value(models::TensorId tensor) const;
   void set_value(models::TensorId tensor, ValueId value);
   /// A new value for a tensor, with the local shape that `where` gives it.
-  ValueId add(models::TensorId tensor, Placement where, Made made = {});
+  ValueId add(models::TensorId id, Placement where, Made made = {});
   /// The same for a tensor whose columns are cut by another rule than its own.
-  ValueId add_with_columns(models::TensorId tensor, Placement where,
+  ValueId add_with_columns(models::TensorId id, Placement where,
                            const std::vector<ShardSection>& columns);
   /// @param dim  that tp shards; absent = replicated
   /// @param cut  how, if another value decides it
-  ValueId parameter(models::TensorId tensor, std::optional<int> dim = std::nullopt,
+  ValueId parameter(models::TensorId id, std::optional<int> dim = std::nullopt,
                     std::optional<std::vector<ShardSection>> cut = std::nullopt);
   std::vector<ShardSection> vocabulary_sections(std::int64_t vocab_size) const;
 

@@ -34,7 +34,7 @@ class Fuser {
  private:
   /// If `index` is an activation whose input comes from a linear of the same list, that linear
   /// does its work, and it goes.
-  bool fuse(std::vector<Operation>& operations, std::size_t index) {
+  bool fuse(std::vector<Operation>& operations, std::size_t index) const {
     const Operation& activation = operations[index];
     const ComputeOp* work = as_kind(activation, ComputeKind::Activation);
     if (work == nullptr || !has_epilogue(*work)) return false;

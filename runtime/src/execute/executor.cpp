@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "core/index.hpp"
 #include "execute/executor_body.hpp"
+#include "program/context/document_context.hpp"
 
 namespace meshplan::runtime {
 

@@ -10,6 +10,7 @@
 #include "measure/balanced_routing.hpp"
 #include "measure/cold_memory.hpp"
 #include "program/capture.hpp"
+#include "program/context/document_context.hpp"
 #include "program/context/packing.hpp"
 #include "program/cost/cost.hpp"
 #include "program/cost/step_cost.hpp"

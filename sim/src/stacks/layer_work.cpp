@@ -154,7 +154,6 @@ void LayerWalk::walk(const Op& op) {
         work_.saved_bytes += elements(op.outputs.front()) * kMaskBytes;
       return;
     case OpKind::Slice:
-    case OpKind::SumLoss:
       return;
     default:
       return streams(profile_.residual_add, elements(op.outputs.front()));

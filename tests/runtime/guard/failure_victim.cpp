@@ -21,6 +21,7 @@
 #include "runtime/job/mpi_session.hpp"
 #include "runtime/job/run_rank.hpp"
 #include "runtime/launch/launch.hpp"
+#include "runtime/os/host_info.hpp"
 #include "runtime/train/train.hpp"
 
 namespace {
