@@ -109,10 +109,4 @@ inline std::function<void()> both(std::function<void()> first, std::function<voi
   };
 }
 
-template <class Call>
-std::function<void()> OperatorBinder::Body::ready(Call call) {
-  scratch_bytes_ = std::max(scratch_bytes_, backend_.scratch_bytes(call));
-  return [&backend = backend_, call] { backend.run(call); };
-}
-
 }  // namespace meshplan::runtime

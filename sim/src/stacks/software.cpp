@@ -56,7 +56,7 @@ class Checker {
     if (!has(can.zero_stages, plan_.zero_stage))
       fail("zero", "zero stage {}: {} has {}", plan_.zero_stage, software_.name,
            any_of(can.zero_stages, [](int stage) { return std::to_string(stage); }));
-    if (plan_.zero_stage >= 2 && p.pp > 1 && !can.shards_in_pipelines)
+    else if (plan_.zero_stage >= 2 && p.pp > 1 && !can.shards_in_pipelines)
       fail("zero",
            "zero stage {} with pp({}): {} divides gradients and weights without a pipeline only",
            plan_.zero_stage, p.pp, software_.name);

@@ -7,6 +7,7 @@
 
 #include "execute/executor.hpp"
 #include "execute/issue_order.hpp"
+#include "program/checks/check.hpp"
 #include "program/cost/cost.hpp"
 #include "program/lower/lower.hpp"
 #include "program/memory/address.hpp"

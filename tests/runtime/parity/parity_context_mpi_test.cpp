@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "lower/link.hpp"
+#include "program/checks/check.hpp"
 #include "runtime/parity/parity_check.hpp"
 #include "runtime/parity/parity_models.hpp"
 

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
+#include "program/checks/check.hpp"
 #include "runtime/parity/parity_check.hpp"
 #include "runtime/parity/parity_precision.hpp"
 

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "lower/link.hpp"
+#include "program/checks/check.hpp"
 #include "program/plan/frozen.hpp"
 #include "runtime/parity/parity_job.hpp"
 #include "runtime/parity/parity_models.hpp"

@@ -14,6 +14,7 @@
 #include <random>
 #include <sstream>
 
+#include "program/checks/check.hpp"
 #include "runtime/parity/parity_job.hpp"
 #include "runtime/parity/parity_models.hpp"
 #include "runtime/parity/parity_precision.hpp"

@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "lower/link.hpp"
+#include "runtime/os/host_info.hpp"
 #include "runtime/parity/parity_job.hpp"
 #include "runtime/parity/parity_models.hpp"
 #include "runtime/parity/parity_techniques.hpp"
