@@ -66,7 +66,7 @@ double formula_of_product(const SignatureParts& parts, double bytes, const Clust
 
 /// An activation or a residual that is part of a product costs a GPU what its product reads or
 /// writes more (it is among the operands); a CPU passes over what the product made once more, in
-/// place or to another buffer, and over the residual. @see CpuBackend::run(LinearForward)
+/// place or to another buffer, and over the residual. @see kernels::cpu::run(LinearForward)
 double pass_after_product_seconds(const SignatureParts& parts, const Cluster& cluster) {
   if (cluster.device.kind == DeviceKind::Gpu) return 0;
   const auto has = [&](const char* flag) {
