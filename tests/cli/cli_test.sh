@@ -286,4 +286,16 @@ expect_printable simulate key.json
 sed 's/"schema_version": 1/"schema_version": 99/' plan.json >"$bad.json"
 expect_printable simulate "$bad.json"
 
+# --- plans of other training stacks
+megatron="--software megatron-core --model llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192"
+# shellcheck disable=SC2086
+expect 0 "software megatron-core" plan $megatron --out megatron.json
+planned=$(sed -n 's/^ 1  .*  \([0-9.]* m\{0,1\}s\) .*/\1/p' stdout | head -1)
+[ -n "$planned" ] || fail "plan shows no time of #1: $(cat stdout)"
+expect 0 "step time  $planned" simulate megatron.json --software megatron-core
+expect 2 "megatron-core runs 1f1b or interleaved" simulate megatron.json --software megatron-core --set parallel.tp=1 \
+  --set parallel.sp=false --set parallel.pp=8 --set parallel.dp=8 --set parallel.vpp=1 --set schedule=gpipe --set micro_batch_size=1
+expect 2 "needs every operation" simulate megatron.json --software megatron-core --trace trace.json
+expect 2 "did you mean 'megatron-core'" simulate megatron.json --software megatron-cor
+
 finish
