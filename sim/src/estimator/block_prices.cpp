@@ -210,8 +210,8 @@ class StagePricer {
       if (instance.layer < 0 || !program::operation_of(program_, instance).once_per_step) continue;
       if (!first) first = instance.layer;
       const double seconds = seconds_of(instance);
-      stage_.once_seconds += seconds;
-      if (instance.layer == *first) stage_.layer_once_seconds += seconds;
+      stage_.sums.once_seconds += seconds;
+      if (instance.layer == *first) stage_.layer_sums.once_seconds += seconds;
     }
   }
 
@@ -239,18 +239,18 @@ class StagePricer {
       if (step == nullptr) continue;
       const double seconds = seconds_of(instance);
       if (step->work == StepWork::SquaredNorm) {
-        stage_.norm_seconds += seconds;
-        stage_.layer_norm_seconds += share_of_layer(*step, seconds);
+        stage_.sums.norm_seconds += seconds;
+        stage_.layer_sums.norm_seconds += share_of_layer(*step, seconds);
       } else if (step->work == StepWork::LoadBatch) {
         stage_.load_seconds += seconds;
       } else if (step->work == StepWork::MaskLoss) {
-        stage_.norm_seconds += seconds;
+        stage_.sums.norm_seconds += seconds;
       } else {
-        stage_.update_seconds += seconds;
-        stage_.update_launches += 1;
+        stage_.sums.update_seconds += seconds;
+        stage_.sums.update_launches += 1;
         if (step->work != StepWork::OptimizerUpdate) continue;
-        stage_.layer_update_seconds += share_of_layer(*step, seconds);
-        stage_.layer_update_launches += share_of_layer(*step, 1);
+        stage_.layer_sums.update_seconds += share_of_layer(*step, seconds);
+        stage_.layer_sums.update_launches += share_of_layer(*step, 1);
       }
     }
   }
@@ -275,25 +275,25 @@ class StagePricer {
         ready[at(index)] = std::min(ready[at(index)], layer);
         ++users[at(index)];
       }
-    stage_.parameter_elements = program_.parameter_elements;
+    stage_.sums.elements = static_cast<double>(program_.parameter_elements);
     stage_.parts.resize(program_.layers.size());
     for (std::size_t i = 0; i < program_.parameters.size(); ++i) {
       const program::Parameter& parameter = program_.parameters[i];
-      const std::int64_t elements = padded_elements(i);
+      const auto elements = static_cast<double>(padded_elements(i));
       const bool tied = tied_over_stages && parameter.name == "embedding.embed_tokens.weight";
       if (parameter.frozen) {
-        stage_.frozen_elements += elements;
+        stage_.sums.frozen_elements += elements;
         if (tied) stage_.frozen_tied_elements += elements;
-        stage_.parameter_elements -= elements;
+        stage_.sums.elements -= elements;
       } else if (!parameter.trained)
-        stage_.untrained_elements += elements;
+        stage_.sums.untrained_elements += elements;
       else if (parameter.tp_partial)
-        stage_.partial_elements += elements;
+        stage_.sums.partial_elements += elements;
       else if (tied)
         stage_.tied_elements += elements;
       else
         stage_.parts[program_.layers.size() - 1 - at(ready[i])].push_back(
-            {.elements = elements, .expert = parameter.expert, .shared = users[i] > 1});
+            {.elements = padded_elements(i), .expert = parameter.expert, .shared = users[i] > 1});
     }
     count_layer();
   }
@@ -306,12 +306,13 @@ class StagePricer {
       stage_.first_layer_part = program_.layers.size() - 1 - layer;
       stage_.layer_kept_bytes = program_.blocks[at(placed.block)].kept_bytes;
       for (const int index : placed.parameters) {
-        const std::int64_t elements = padded_elements(at(index));
+        const auto elements = static_cast<double>(padded_elements(at(index)));
         const program::Parameter& parameter = program_.parameters[at(index)];
-        (parameter.frozen ? stage_.layer_frozen_elements : stage_.layer_elements) += elements;
+        (parameter.frozen ? stage_.layer_sums.frozen_elements : stage_.layer_sums.elements) +=
+            elements;
         if (parameter.frozen) continue;
-        if (!parameter.trained) stage_.layer_untrained_elements += elements;
-        if (parameter.tp_partial) stage_.layer_partial_elements += elements;
+        if (!parameter.trained) stage_.layer_sums.untrained_elements += elements;
+        if (parameter.tp_partial) stage_.layer_sums.partial_elements += elements;
         if (!parameter.shard_dim || parameter.expert) continue;
         for (const auto& held : program::copied_ranges(parameter, tp))
           if (held.copies > 1) stage_.layer_copied_parts.push_back(held.range.size());
@@ -327,18 +328,18 @@ class StagePricer {
     for (const auto& layer : program_.layers)
       for (std::size_t keep = 0; keep < program::kNumKeeps; ++keep)
         stage_.kept_bytes[keep] += program_.blocks[at(layer.block)].kept_bytes[keep];
-    stage_.quantized_bytes =
+    stage_.sums.quantized_bytes =
         static_cast<double>(region(program::Region::QuantizedWeights).stride_bytes);
     for (const auto& layer : program_.layers)
       if (layer.layer) {
-        stage_.layer_quantized_bytes =
+        stage_.layer_sums.quantized_bytes =
             static_cast<double>(program_.blocks[at(layer.block)].quantized_bytes);
         break;
       }
-    stage_.transient_bytes = static_cast<double>(region(program::Region::Transient).stride_bytes);
-    stage_.boundary_bytes = static_cast<double>(region(program::Region::Boundary).stride_bytes);
-    stage_.workspace_bytes = static_cast<double>(program_.memory.workspace_bytes);
-    stage_.scalar_bytes = static_cast<double>(region(program::Region::Scalars).bytes());
+    stage_.slots.transient = static_cast<double>(region(program::Region::Transient).stride_bytes);
+    stage_.slots.boundary = static_cast<double>(region(program::Region::Boundary).stride_bytes);
+    stage_.slots.workspace = static_cast<double>(program_.memory.workspace_bytes);
+    stage_.slots.scalar = static_cast<double>(region(program::Region::Scalars).bytes());
   }
 
   const Program& program_;

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "estimator/cost_sums.hpp"
 #include "prices/operator_table.hpp"
 #include "program/lower/lower.hpp"
 #include "sim/clusters/cluster.hpp"
@@ -68,36 +69,17 @@ struct StagePrices {
   int num_layers = 0;
   TaskTimes tasks;
   double prelude = 0;  // of a backward: recomputed before the next stage's gradient is needed
-  double update_seconds = 0;  // clip coefficient and optimizer
-  double update_launches = 0;
-  double norm_seconds = 0;  // squared norm of the gradients
-  double once_seconds = 0;  // of what the first micro-batch does for all: weights in FP8
+  CostSums sums;
+  SlotBytes slots;
   double load_seconds = 0;
-  std::int64_t parameter_elements = 0;  // without frozen ones
-  std::int64_t frozen_elements = 0;
-  std::int64_t frozen_tied_elements = 0;  // of these, what the other end of the pipeline has, too
-  std::int64_t untrained_elements = 0;    // of these, what no gradient moves
-  std::int64_t tied_elements = 0;         // reduced with the other end of the pipeline
-  std::int64_t partial_elements = 0;      // reduced over tp first
-  program::KeptBytes kept_bytes{};        // of one micro-batch
-  double transient_bytes = 0;             // of a slot
-  double boundary_bytes = 0;              // of a slot
-  double scalar_bytes = 0;
-  double workspace_bytes = 0;
-  double quantized_bytes = 0;        // of weights in FP8
+  double frozen_tied_elements = 0;   // frozen ones that the other end of the pipeline has, too
+  double tied_elements = 0;          // reduced with the other end of the pipeline
+  program::KeptBytes kept_bytes{};   // of one micro-batch
   std::vector<BucketParts> parts;    // in the order of the backward pass: head, layers, embedding
   std::size_t first_layer_part = 0;  // index in `parts` of a layer, to be repeated
 
   TaskTimes layer_tasks;
-  double layer_update_seconds = 0;
-  double layer_update_launches = 0;
-  double layer_norm_seconds = 0;
-  double layer_once_seconds = 0;
-  double layer_quantized_bytes = 0;
-  std::int64_t layer_elements = 0;  // without frozen ones
-  std::int64_t layer_frozen_elements = 0;
-  std::int64_t layer_untrained_elements = 0;
-  std::int64_t layer_partial_elements = 0;
+  CostSums layer_sums;
   std::vector<std::int64_t> layer_copied_parts;  // runs of key/value heads summed over holders
   program::KeptBytes layer_kept_bytes{};
 };

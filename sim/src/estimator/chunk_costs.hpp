@@ -43,24 +43,13 @@ struct LayerCost {
 struct ChunkCost {
   TaskTimes tasks;
   double prelude = 0;
-  double update_seconds = 0;
-  double update_launches = 0;
-  double norm_seconds = 0;
+  CostSums sums;
+  SlotBytes slots;
   double load_seconds = 0;
-  double once_seconds = 0;     // of a step: weights in FP8
-  double quantized_bytes = 0;  // of these
-  double elements = 0;         // without frozen ones
-  double frozen_elements = 0;
-  double frozen_tied_elements = 0;  // of these
-  bool has_backward = true;
-  double untrained_elements = 0;
-  double shared_elements = 0;  // by two layers of the chunk; in `ready`, too
-  double partial_elements = 0;
+  double frozen_tied_elements = 0;  // see StagePrices
   double tied_elements = 0;
-  double transient_bytes = 0;
-  double boundary_bytes = 0;
-  double scalar_bytes = 0;
-  double workspace_bytes = 0;
+  bool has_backward = true;
+  double shared_elements = 0;  // by two layers of the chunk; in `ready`, too
   int num_layers = 0;
   std::vector<std::int64_t> layer_copied_parts;  // of each layer, summed over their holders
   program::KeptBytes kept_bytes{};

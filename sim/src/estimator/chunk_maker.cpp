@@ -13,39 +13,28 @@ ChunkMaker::ChunkMaker(const Cluster& cluster, const StagePrices& base) : base_(
   chunk_.tasks = base.tasks;
   chunk_.prelude = base.prelude;
   chunk_.load_seconds = base.load_seconds;
-  chunk_.tied_elements = static_cast<double>(base.tied_elements);
+  chunk_.tied_elements = base.tied_elements;
+  chunk_.frozen_tied_elements = base.frozen_tied_elements;
   chunk_.layer_copied_parts = base.layer_copied_parts;
-  chunk_.boundary_bytes = base.boundary_bytes;
-  chunk_.scalar_bytes = base.scalar_bytes;
-  chunk_.workspace_bytes = base.workspace_bytes;
-  chunk_.transient_bytes = base.transient_bytes;
-  chunk_.elements = static_cast<double>(base.parameter_elements);
-  chunk_.frozen_elements = static_cast<double>(base.frozen_elements);
-  chunk_.frozen_tied_elements = static_cast<double>(base.frozen_tied_elements);
-  chunk_.untrained_elements = static_cast<double>(base.untrained_elements);
-  chunk_.partial_elements = static_cast<double>(base.partial_elements);
-  chunk_.update_seconds = base.update_seconds;
-  chunk_.update_launches = base.update_launches;
-  chunk_.norm_seconds = base.norm_seconds;
-  chunk_.once_seconds = base.once_seconds;
-  chunk_.quantized_bytes = base.quantized_bytes;
+  chunk_.sums = base.sums;
+  chunk_.slots = base.slots;
   chunk_.kept_bytes = base.kept_bytes;
   add(-base.num_layers, base);
 }
 
 void ChunkMaker::add_layer(const StagePrices& stage) {
   add(1, stage);
-  chunk_.workspace_bytes = std::max(chunk_.workspace_bytes, stage.workspace_bytes);
-  chunk_.transient_bytes = std::max(chunk_.transient_bytes, stage.transient_bytes);
+  chunk_.slots.workspace = std::max(chunk_.slots.workspace, stage.slots.workspace);
+  chunk_.slots.transient = std::max(chunk_.slots.transient, stage.slots.transient);
   ++chunk_.num_layers;
   keeps_.add(stage.layer_kept_bytes);
   layers_.push_back(&stage);
 }
 
 ChunkCost ChunkMaker::run() {
-  chunk_.update_seconds *= turns_;
-  chunk_.norm_seconds *= turns_;
-  chunk_.once_seconds *= turns_;
+  chunk_.sums.update_seconds *= turns_;
+  chunk_.sums.norm_seconds *= turns_;
+  chunk_.sums.once_seconds *= turns_;
   constexpr auto kInForward = static_cast<std::size_t>(program::Keep::InForward);
   chunk_.kept_bytes[kInForward] = keeps_.bytes()[kInForward];  // layers take turns
   for (const auto arriving : {program::Keep::Arriving, program::Keep::ArrivingGradient}) {
@@ -63,18 +52,7 @@ void ChunkMaker::drop_backward() {
 
 void ChunkMaker::add(int times, const StagePrices& stage) {
   chunk_.tasks = chunk_.tasks.plus(times, stage.layer_tasks);
-  const auto grow = [&](double& sum, auto of_layer) {
-    sum += times * static_cast<double>(of_layer);
-  };
-  grow(chunk_.elements, stage.layer_elements);
-  grow(chunk_.frozen_elements, stage.layer_frozen_elements);
-  grow(chunk_.untrained_elements, stage.layer_untrained_elements);
-  grow(chunk_.partial_elements, stage.layer_partial_elements);
-  grow(chunk_.update_seconds, stage.layer_update_seconds);
-  grow(chunk_.update_launches, stage.layer_update_launches);
-  grow(chunk_.norm_seconds, stage.layer_norm_seconds);
-  grow(chunk_.once_seconds, stage.layer_once_seconds);
-  grow(chunk_.quantized_bytes, stage.layer_quantized_bytes);
+  chunk_.sums = chunk_.sums.plus(times, stage.layer_sums);
   for (std::size_t keep = 0; keep < program::kNumKeeps; ++keep)
     chunk_.kept_bytes[keep] += times * stage.layer_kept_bytes[keep];
 }

@@ -41,7 +41,7 @@ void reduce_in_tasks(StageCost& stage) {
     const std::size_t chunk = stage.buckets->parts[bucket.end_part - 1].chunk;
     stage.reduced_in_task[chunk] += seconds;
     stage.streamed += seconds;
-    stage.norm_seconds -= bucket.compute_seconds;
+    stage.sums.norm_seconds -= bucket.compute_seconds;
   }
   stage.total.seconds += stage.streamed;
 }
@@ -64,9 +64,9 @@ void price_data_parallel(const StagePricing& pricing, double late, StageCost& st
   if (plan.zero_stage >= 2)
     for (const ChunkCost* chunk : stage.chunks) late += chunk->shared_elements;
   CompressionCost compression = stage.buckets->compression;
-  stage.norm_seconds +=
+  stage.sums.norm_seconds +=
       reduction_seconds(plan, late, false, data, pricing.table, cluster, compression);
-  stage.norm_seconds += compression.seconds + compression.settle_seconds;
+  stage.sums.norm_seconds += compression.seconds + compression.settle_seconds;
   stage.compression_bytes = compression.error_bytes;
   stage.compression_slot_bytes = compression.slot_bytes;
   stage.reduced_in_task.clear();
@@ -85,17 +85,17 @@ void price_data_parallel(const StagePricing& pricing, double late, StageCost& st
     seconds = fixed + (seconds - fixed) * share;
   };
   double launches = 0;
-  for (const ChunkCost* chunk : stage.chunks) launches += chunk->update_launches;
-  shared(stage.update_seconds, launches);
+  for (const ChunkCost* chunk : stage.chunks) launches += chunk->sums.update_launches;
+  shared(stage.sums.update_seconds, launches);
   const double squares = stage.square_seconds * share + launch * zero.num_buckets;
-  stage.norm_seconds += squares - std::exchange(stage.square_seconds, squares);
+  stage.sums.norm_seconds += squares - std::exchange(stage.square_seconds, squares);
   double streamed = 0;
   for (std::size_t c = 0; c < zero.tasks.size(); ++c) {
     const TaskTimes& alone = stage.chunks[c]->tasks;
     const StreamedTasks& tasks = zero.tasks[c];
     streamed += plan.num_microbatches() * (tasks.forward - alone.forward.seconds + tasks.backward -
                                            alone.backward_first.seconds);
-    stage.norm_seconds += tasks.at_end;
+    stage.sums.norm_seconds += tasks.at_end;
   }
   stage.streamed += streamed;
   stage.total.seconds += streamed;
@@ -105,26 +105,26 @@ void price_offload(const StagePricing& pricing, StageCost& stage) {
   const Plan& plan = pricing.plan;
   const Cluster& cluster = pricing.cluster;
   double launches = 0;
-  for (const ChunkCost* chunk : stage.chunks) launches += chunk->update_launches;
+  for (const ChunkCost* chunk : stage.chunks) launches += chunk->sums.update_launches;
   const ZeroStage& zero = stage.zero;
   const bool divided = plan.zero_stage > 0;
-  const double elements = divided ? zero.owned + zero.owned_streamed : stage.elements;
+  const double elements = divided ? zero.owned + zero.owned_streamed : stage.sums.elements;
   const double pieces =
       launches +
       (divided ? zero.num_buckets : elements * kFp32Bytes / static_cast<double>(plan.bucket_bytes));
   const double bytes =
       elements * kFp32Bytes * static_cast<double>(std::ssize(program::offloaded_regions(plan)));
   if (cluster.device.kind == DeviceKind::Cpu) {
-    stage.update_seconds += 2 * (stream_seconds(2 * bytes, cluster) +
-                                 pieces * cluster.device.launch_us / kMicroseconds);
+    stage.sums.update_seconds += 2 * (stream_seconds(2 * bytes, cluster) +
+                                      pieces * cluster.device.launch_us / kMicroseconds);
     return;
   }
   const double launch = cluster.device.launch_us / kMicroseconds;
-  stage.update_seconds = offloaded_update_seconds(
+  stage.sums.update_seconds = offloaded_update_seconds(
       {.pieces = pieces,
        .copy_seconds = state_copy_seconds(bytes, cluster) + (pieces - 1) * launch,
-       .update_seconds = stage.update_seconds,
-       .lead = stage.norm_seconds});
+       .update_seconds = stage.sums.update_seconds,
+       .lead = stage.sums.norm_seconds});
 }
 
 }  // namespace meshplan::sim

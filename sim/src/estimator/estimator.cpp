@@ -41,9 +41,9 @@ Breakdown seconds_of(const Plan& plan, const StageCost& stage, const SolverOutpu
   seconds[plan.parallel.sp ? Category::Sp : Category::Tp] =
       exposed - each * (alone.context + alone.experts);
   seconds[Category::Dp] = reduced - solved.end[index] + streamed;
-  seconds[Category::Optimizer] = stage.update_seconds + stage.norm_seconds;
+  seconds[Category::Optimizer] = stage.sums.update_seconds + stage.sums.norm_seconds;
   seconds[Category::Host] = stage.load_seconds;
-  seconds[Category::Forward] += stage.once_seconds;
+  seconds[Category::Forward] += stage.sums.once_seconds;
   return seconds;
 }
 
@@ -214,7 +214,7 @@ StepPrediction Estimator::State::estimate(const Plan& plan) {
     const Reduction reduction = reduction_of(s);
     reduced[s] = stage_end(s, reduction) + first_gathers - hidden_squares(s, reduction);
     if (!stages[s].zero.tasks.empty()) reduced[s] += stages[s].zero.tasks.front().tail;
-    synchronized = std::max(synchronized, reduced[s] + stages[s].norm_seconds);
+    synchronized = std::max(synchronized, reduced[s] + stages[s].sums.norm_seconds);
     issue = std::max(issue, stages[s].total.operations * stages.cluster_of(s).device.host_issue_us /
                                 kMicroseconds);
     if (solved.busy[s] > solved.busy[slowest]) slowest = s;

@@ -69,7 +69,7 @@ void NodeStages::make_places(const program::Plan& plan, const PlanKeys& keys,
 void NodeStages::choose_slowest() {
   const auto seconds = [&](int type, std::size_t stage) {
     const StageCost& cost = types_[at(type)]->stages[stage];
-    return cost.total.seconds + cost.update_seconds + cost.norm_seconds;
+    return cost.total.seconds + cost.sums.update_seconds + cost.sums.norm_seconds;
   };
   for (std::size_t stage = 0; stage < types_.front()->stages.size(); ++stage) {
     const int slowest =

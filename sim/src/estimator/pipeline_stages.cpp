@@ -50,7 +50,7 @@ void PipelineStages::set_task(const Plan& plan) {
 const ChunkCost* PipelineStages::at_end_of_v(const ChunkCost& chunk, bool first) {
   if (chunk.tied_elements + chunk.frozen_tied_elements <= 0) return &chunk;
   ChunkCost& cost = current_->adjusted.emplace_back(chunk);
-  if (!first) cost.frozen_elements -= cost.frozen_tied_elements;
+  if (!first) cost.sums.frozen_elements -= cost.frozen_tied_elements;
   if (cost.tied_elements <= 0) return &cost;
   if (first) {
     ReadyGradients tied = cost.ready.empty() ? ReadyGradients{} : cost.ready.back();
@@ -63,10 +63,10 @@ const ChunkCost* PipelineStages::at_end_of_v(const ChunkCost& chunk, bool first)
     cost.gradient_shape = costs_.shape_of(cost.ready);
     cost.shared_elements += cost.tied_elements;
   } else {
-    const double others = (cost.elements - cost.tied_elements) / cost.elements;
-    cost.update_seconds *= others;
-    cost.norm_seconds *= others;
-    cost.elements -= cost.tied_elements;
+    const double others = (cost.sums.elements - cost.tied_elements) / cost.sums.elements;
+    cost.sums.update_seconds *= others;
+    cost.sums.norm_seconds *= others;
+    cost.sums.elements -= cost.tied_elements;
   }
   cost.tied_elements = 0;
   return &cost;
@@ -152,7 +152,7 @@ void PipelineStages::fill_input(const Plan& plan, const PlanLayout& where) {
     const StageCost& from = (*this)[s];
     SolverStage& to = input.stages[s];
     const double gathers = one_thread ? from.zero.gathers : from.zero.gather_delay;
-    to.ready = from.load_seconds + from.update_seconds + from.once_seconds + gathers;
+    to.ready = from.load_seconds + from.sums.update_seconds + from.sums.once_seconds + gathers;
     to.host = where.host[s];
     to.cores = where.cores[s] * from.core_share;
     to.chunks.resize(from.chunks.size());

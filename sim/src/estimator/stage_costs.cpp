@@ -44,38 +44,31 @@ void price_stage_cost(const StagePricing& pricing, const std::vector<const Chunk
                       bool last, bool split, StageCost& stage) {
   stage.chunks = chunks;
   stage.kept.clear();
-  stage.update_seconds = stage.norm_seconds = stage.load_seconds = stage.elements = 0;
-  stage.transient_bytes = stage.boundary_bytes = stage.scalar_bytes = 0;
-  stage.workspace_bytes = 0;
-  stage.square_seconds = stage.once_seconds = stage.quantized_bytes = stage.frozen_elements = 0;
-  double partial = 0, tied = 0;
+  stage.sums = {};
+  stage.slots = {};
+  stage.load_seconds = stage.square_seconds = 0;
+  double tied = 0;
   for (const ChunkCost* chunk : stage.chunks) {
-    partial += chunk->partial_elements;
     tied += chunk->tied_elements;
     stage.load_seconds = std::max(stage.load_seconds, chunk->load_seconds);
-    stage.update_seconds += chunk->update_seconds;
-    stage.norm_seconds += chunk->norm_seconds;
-    stage.square_seconds += chunk->norm_seconds;
-    stage.once_seconds += chunk->once_seconds;
-    stage.quantized_bytes += chunk->quantized_bytes;
+    stage.sums = stage.sums.plus(1, chunk->sums);
+    stage.slots = stage.slots.covering(chunk->slots);
+    stage.square_seconds += chunk->sums.norm_seconds;
     if (pricing.plan.zero_stage < 2)  // else with their unit
       for (const std::int64_t part : chunk->layer_copied_parts)
-        stage.norm_seconds += chunk->num_layers * pricing.all_reduce(static_cast<double>(part),
-                                                                     pricing.where.data.kv_copies);
-    stage.elements += chunk->elements;
-    stage.frozen_elements += chunk->frozen_elements;
-    stage.transient_bytes = std::max(stage.transient_bytes, chunk->transient_bytes);
-    stage.boundary_bytes = std::max(stage.boundary_bytes, chunk->boundary_bytes);
-    stage.scalar_bytes = std::max(stage.scalar_bytes, chunk->scalar_bytes);
-    stage.workspace_bytes = std::max(stage.workspace_bytes, chunk->workspace_bytes);
+        stage.sums.norm_seconds +=
+            chunk->num_layers *
+            pricing.all_reduce(static_cast<double>(part), pricing.where.data.kv_copies);
     stage.kept.push_back(chunk->kept_bytes);
   }
+  const double partial = stage.sums.partial_elements;
   stage.tied = tied > 0;
   stage.last = last;
-  stage.norm_seconds += pricing.all_reduce(partial, pricing.where.tp);
-  if (tied > 0) stage.norm_seconds += pricing.all_reduce(tied, pricing.where.embedding);
+  stage.sums.norm_seconds += pricing.all_reduce(partial, pricing.where.tp);
+  if (tied > 0) stage.sums.norm_seconds += pricing.all_reduce(tied, pricing.where.embedding);
   if (last)
-    stage.norm_seconds += pricing.all_reduce(2, pricing.where.data.dense);  // the loss, one fp64
+    stage.sums.norm_seconds +=
+        pricing.all_reduce(2, pricing.where.data.dense);  // the loss, one fp64
   stage.total = total_of(pricing.plan, stage, split);
   stage.core_share = core_share(stage);
   price_data_parallel(pricing, partial + tied, stage);

@@ -26,18 +26,10 @@ struct StageCost {
   /// reduces them moves beside it or behind the last task of all.
   std::vector<double> reduced_in_task;
   double core_share = 1;
-  double update_seconds = 0;
-  double norm_seconds = 0;
-  double square_seconds = 0;  // of that: squares of reduced gradients, bucket by bucket
+  CostSums sums;  // with what the norm reduces
+  SlotBytes slots;
+  double square_seconds = 0;  // the part of the norm in squares of reduced gradients, by bucket
   double load_seconds = 0;
-  double once_seconds = 0;
-  double quantized_bytes = 0;
-  double elements = 0;  // without frozen ones
-  double frozen_elements = 0;
-  double transient_bytes = 0;
-  double boundary_bytes = 0;
-  double scalar_bytes = 0;
-  double workspace_bytes = 0;
   double compression_bytes = 0;  // of errors
   double compression_slot_bytes = 0;
   bool tied = false;

@@ -35,7 +35,7 @@ double staging_bytes(const Plan& plan, const StageCost& stage) {
   if (!plan.offload_optimizer) return 0;
   double elements = 0;
   if (plan.zero_stage == 0) {
-    elements = std::min(stage.elements, static_cast<double>(plan.bucket_bytes) / kFp32Bytes);
+    elements = std::min(stage.sums.elements, static_cast<double>(plan.bucket_bytes) / kFp32Bytes);
   } else {
     const ZeroStage& zero = stage.zero;
     const double share = owned_share(zero);
@@ -56,11 +56,11 @@ double stage_memory_bytes(const Plan& plan, const StageCost& cost,
   const double batch = 2.0 * static_cast<double>(plan.tokens_per_microbatch()) * m * kFp32Bytes;
   const double load = expert_load * kFp32Bytes;
   const bool on_gpu = cluster.device.kind == DeviceKind::Gpu;
-  return parameter_bytes(plan, cost.elements, cost.frozen_elements, cost.zero, on_gpu) +
-         staging_bytes(plan, cost) + cost.quantized_bytes + cost.compression_bytes +
-         2 * cost.compression_slot_bytes + activations.bytes + (on_gpu ? cost.workspace_bytes : 0) +
-         cost.transient_bytes * activations.transient_slots +
-         cost.boundary_bytes * activations.boundary_slots + cost.scalar_bytes + load + batch +
+  return parameter_bytes(plan, cost.sums.elements, cost.sums.frozen_elements, cost.zero, on_gpu) +
+         staging_bytes(plan, cost) + cost.sums.quantized_bytes + cost.compression_bytes +
+         2 * cost.compression_slot_bytes + activations.bytes + (on_gpu ? cost.slots.workspace : 0) +
+         cost.slots.transient * activations.transient_slots +
+         cost.slots.boundary * activations.boundary_slots + cost.slots.scalar + load + batch +
          communicators_of(plan, cost.tied, cost.last) * cluster.communication.buffer_mib * kMib +
          cluster.device.runtime_base_mib * kMib;
 }

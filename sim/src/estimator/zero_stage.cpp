@@ -307,7 +307,7 @@ ZeroStage zero_stage(const Plan& plan, const std::vector<const ChunkCost*>& chun
   for (double now = 0; const ChunkCost* chunk : chunks) {
     begin.push_back(now);
     now += chunk->tasks.forward.seconds;
-    stage.untrained += chunk->untrained_elements;
+    stage.untrained += chunk->sums.untrained_elements;
   }
   std::vector<Gather> gathers;
   gathers.reserve(1 + buckets.all.size());
