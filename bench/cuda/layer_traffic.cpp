@@ -10,7 +10,7 @@
 namespace meshplan::bench {
 namespace {
 
-using OpKind = program::ComputeKind;
+using program::ComputeKind;
 using program::ComputeOp;
 using program::Operation;
 using program::OperationInstance;
@@ -49,8 +49,8 @@ int attention_launches(const Operation& operation, AttentionKernels attention) {
   return attention == AttentionKernels::Cudnn || is_forward(operation) ? 1 : 3;
 }
 
-bool is_library(OpKind kind) {
-  return kind == OpKind::Linear || kind == OpKind::Attention;
+bool is_library(ComputeKind kind) {
+  return kind == ComputeKind::Linear || kind == ComputeKind::Attention;
 }
 
 /// Partial sums of weight gradients: written and read.
@@ -64,12 +64,12 @@ std::int64_t scratch_bytes(const Program& program, const OperationInstance& inst
     return 2 * ranges.num_blocks * columns * size_of(DType::F32);
   };
   switch (work.kind) {
-    case OpKind::RmsNorm:
-    case OpKind::LayerNorm:
+    case ComputeKind::RmsNorm:
+    case ComputeKind::LayerNorm:
       if (is_forward(operation)) return 0;
       return sums(cuda::norm_ranges(shape[0], shape[1]),
                   static_cast<std::int64_t>(operation.outputs.size() - 1) * shape[1]);
-    case OpKind::HeadRmsNorm: {
+    case ComputeKind::HeadRmsNorm: {
       if (is_forward(operation)) return 0;
       const std::int64_t heads = work.attributes.heads + work.attributes.kv_heads;
       return sums(cuda::head_norm_ranges(shape[0], heads),
@@ -85,15 +85,16 @@ std::int64_t least_bytes(const Program& program, const OperationInstance& instan
   const Operation& operation = program::operation_of(program, instance);
   const std::int64_t operands = program::operation_cost(program, instance).bytes;
   switch (std::get<ComputeOp>(operation.work).kind) {
-    case OpKind::Rope:  // attention could rotate what it reads, and its gradients before it writes
-    case OpKind::Scale:
-    case OpKind::BiasAdd:
+    case ComputeKind::Rope:  // attention could rotate what it reads, and its gradients before it
+                             // writes
+    case ComputeKind::Scale:
+    case ComputeKind::BiasAdd:
       return 0;
-    case OpKind::Add:  // the product before it could read the other addend
-    case OpKind::Accumulate:
+    case ComputeKind::Add:  // the product before it could read the other addend
+    case ComputeKind::Accumulate:
       return bytes_of(program, instance, operation.inputs.back());
-    case OpKind::RmsNorm:  // and write the sum instead of its product
-    case OpKind::LayerNorm:
+    case ComputeKind::RmsNorm:  // and write the sum instead of its product
+    case ComputeKind::LayerNorm:
       return std::get<ComputeOp>(operation.work).adds_residual
                  ? operands - bytes_of(program, instance, operation.outputs.back())
                  : operands;
@@ -136,24 +137,24 @@ int kernel_launches(const Program& program, const OperationInstance& instance,
   const Operation& operation = program::operation_of(program, instance);
   const auto& work = std::get<ComputeOp>(operation.work);
   switch (work.kind) {
-    case OpKind::Linear:
+    case ComputeKind::Linear:
       return operation.phase == Phase::WeightGrad
                  ? weight_gradient_launches(program, instance, operation)
                  : 1;
-    case OpKind::Attention:
+    case ComputeKind::Attention:
       return attention_launches(operation, attention);
-    case OpKind::BiasAdd:  // backward: partial sums, and their sum
+    case ComputeKind::BiasAdd:  // backward: partial sums, and their sum
       return is_forward(operation) ? 1 : 2;
-    case OpKind::RmsNorm:  // its weights' gradients included
-    case OpKind::LayerNorm:
-    case OpKind::HeadRmsNorm:
-    case OpKind::Rope:
-    case OpKind::Activation:
-    case OpKind::GatedActivation:
-    case OpKind::SigmoidGate:
-    case OpKind::Add:
-    case OpKind::Accumulate:
-    case OpKind::Scale:
+    case ComputeKind::RmsNorm:  // its weights' gradients included
+    case ComputeKind::LayerNorm:
+    case ComputeKind::HeadRmsNorm:
+    case ComputeKind::Rope:
+    case ComputeKind::Activation:
+    case ComputeKind::GatedActivation:
+    case ComputeKind::SigmoidGate:
+    case ComputeKind::Add:
+    case ComputeKind::Accumulate:
+    case ComputeKind::Scale:
       return 1;
     default:
       throw ConfigError(

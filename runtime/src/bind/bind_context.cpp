@@ -4,8 +4,8 @@
 
 namespace meshplan::runtime {
 
-using OpKind = program::ComputeKind;
 using program::AttentionTile;
+using program::ComputeKind;
 
 namespace {
 

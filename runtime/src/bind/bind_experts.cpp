@@ -7,7 +7,7 @@
 
 namespace meshplan::runtime {
 
-using OpKind = program::ComputeKind;
+using program::ComputeKind;
 using program::Phase;
 
 std::function<void()> OperatorBinder::Body::bind_dispatch_plan(const Operands& o) {
@@ -203,26 +203,26 @@ std::function<void()> OperatorBinder::Body::bind_combine(const Operands& o) {
 
 std::function<void()> OperatorBinder::Body::bind_experts(const Operands& o) {
   switch (o.work.kind) {
-    case OpKind::Router:
+    case ComputeKind::Router:
       return bind_router(o);
-    case OpKind::RouterLoad:
-    case OpKind::SequenceLoad:
+    case ComputeKind::RouterLoad:
+    case ComputeKind::SequenceLoad:
       return bind_router_load(o);
-    case OpKind::RouterLosses:
+    case ComputeKind::RouterLosses:
       return bind_router_losses(o);
-    case OpKind::LimitChoices:
+    case ComputeKind::LimitChoices:
       return bind_limit_choices(o);
-    case OpKind::DispatchPlan:
+    case ComputeKind::DispatchPlan:
       return bind_dispatch_plan(o);
-    case OpKind::ExchangeSizes:
+    case ComputeKind::ExchangeSizes:
       return bind_exchange_sizes(o);
-    case OpKind::Dispatch:
+    case ComputeKind::Dispatch:
       return bind_dispatch(o);
-    case OpKind::RegroupRows:
+    case ComputeKind::RegroupRows:
       return bind_regroup(o);
-    case OpKind::GroupedLinear:
+    case ComputeKind::GroupedLinear:
       return bind_grouped_linear(o);
-    case OpKind::Combine:
+    case ComputeKind::Combine:
       return bind_combine(o);
     default:
       throw InvariantError(o.operation.name + " is no operation of experts");

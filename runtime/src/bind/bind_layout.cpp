@@ -2,7 +2,7 @@
 
 namespace meshplan::runtime {
 
-using OpKind = program::ComputeKind;
+using program::ComputeKind;
 
 /// The columns of x in parts, or back.
 std::function<void()> OperatorBinder::Body::bind_slice(const Operands& o) {
@@ -52,7 +52,7 @@ std::function<void()> OperatorBinder::Body::bind_layout(const Operands& o) {
   const std::int64_t rows = to[to.size() - 2];
   auto* x = o.in<std::byte>(0);
   auto* y = o.out<std::byte>(0);
-  if (o.work.kind == OpKind::SliceRows) {
+  if (o.work.kind == ComputeKind::SliceRows) {
     const std::int64_t row_bytes = to.back() * element;
     return ready(kernels::CopyRows{.rows = rows,
                                    .row_bytes = row_bytes,
@@ -62,8 +62,8 @@ std::function<void()> OperatorBinder::Body::bind_layout(const Operands& o) {
                                    .y_stride_bytes = row_bytes});
   }
   // One side holds whole rows, the other the columns of one rank, or of all one after the other.
-  const bool unpack = o.work.kind == OpKind::UnpackColumns;
-  const bool one = o.work.kind == OpKind::SliceColumns;
+  const bool unpack = o.work.kind == ComputeKind::UnpackColumns;
+  const bool one = o.work.kind == ComputeKind::SliceColumns;
   const std::vector<std::int64_t>& whole = unpack ? to : from;
   const std::vector<std::int64_t>& parts = unpack ? from : to;
   const std::int64_t part_rows = parts[parts.size() - 2];

@@ -4,11 +4,11 @@
 
 namespace meshplan::runtime {
 
-using OpKind = program::ComputeKind;
+using program::ComputeKind;
 
 std::function<void()> OperatorBinder::Body::bind_loss(const Operands& o) {
   const bool vocabulary = o.work.split == models::Split::Vocab;
-  if (o.work.kind == OpKind::CrossEntropyCombine)
+  if (o.work.kind == ComputeKind::CrossEntropyCombine)
     return ready(
         kernels::CrossEntropyCombine{.tokens = o.in_shape(1)[0],
                                      .num_shards = vocabulary ? program_.plan.parallel.tp : 1,
@@ -16,7 +16,7 @@ std::function<void()> OperatorBinder::Body::bind_loss(const Operands& o) {
                                      .targets = o.in<const std::int32_t>(1),
                                      .loss = o.out<float>(0),
                                      .lse = o.out<float>(1)});
-  if (o.work.kind == OpKind::SumLoss)
+  if (o.work.kind == ComputeKind::SumLoss)
     return ready(kernels::SumLoss{.tokens = o.in_shape(0)[0],
                                   .loss = o.in<float>(0),
                                   .sum = o.out<double>(0),
@@ -28,7 +28,7 @@ std::function<void()> OperatorBinder::Body::bind_loss(const Operands& o) {
   const models::ModelSpec& model = program_.plan.model;
   const int outputs = model.num_classes > 0 ? model.num_classes : model.vocab_size;
   const std::int64_t valid = std::clamp<std::int64_t>(outputs - begin, 0, columns);
-  if (o.work.kind == OpKind::CrossEntropyLocal)
+  if (o.work.kind == ComputeKind::CrossEntropyLocal)
     return ready(kernels::CrossEntropyLocal{.tokens = tokens,
                                             .columns = columns,
                                             .valid = valid,

@@ -23,7 +23,7 @@ kernels::ActivationKind kernel_kind(models::ActivationKind kind) {
   }
 }
 
-using OpKind = program::ComputeKind;
+using program::ComputeKind;
 
 /// Routed rows come with the offsets of their experts as operand `offsets`: then only as many rows
 /// are computed as there are when the call runs. Offsets on a device are not waited for: with ep >
@@ -125,13 +125,13 @@ std::function<void()> OperatorBinder::Body::bind_sigmoid_gate(const Operands& o)
 }
 
 std::function<void()> OperatorBinder::Body::bind_pointwise(const Operands& o) {
-  if (o.work.kind == OpKind::Scale)
+  if (o.work.kind == ComputeKind::Scale)
     return ready(kernels::Scale{.count = o.in_elements(0),
                                 .dtype = o.dtype(),
                                 .factor = static_cast<float>(o.work.attributes.scale),
                                 .x = o.in(0),
                                 .y = o.out(0)});
-  if (o.work.kind == OpKind::Add)
+  if (o.work.kind == ComputeKind::Add)
     return ready(kernels::Add{.count = o.in_elements(0),
                               .dtype = o.dtype(),
                               .a = o.in(0),

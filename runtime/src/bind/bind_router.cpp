@@ -4,7 +4,7 @@
 
 namespace meshplan::runtime {
 
-using OpKind = program::ComputeKind;
+using program::ComputeKind;
 using program::Phase;
 
 namespace {
@@ -148,7 +148,7 @@ std::function<void()> OperatorBinder::Body::bind_router_load(const Operands& o) 
                            .experts = o.work.attributes.num_experts,
                            .top_k = static_cast<int>(choices[1]),
                            .choices = o.in<std::int32_t>(0)};
-  if (o.work.kind == OpKind::RouterLoad) {
+  if (o.work.kind == ComputeKind::RouterLoad) {
     call.total = o.out<float>(0);
     return ready(call);
   }

@@ -9,7 +9,7 @@
 
 namespace meshplan::runtime {
 
-using OpKind = program::ComputeKind;
+using program::ComputeKind;
 
 OperatorBinder::Body::Body(kernels::Backend& backend, const program::Program& program,
                            RankPlace place, Resolve resolve, const float* gradient_scale,
@@ -41,72 +41,72 @@ std::function<void()> OperatorBinder::Body::bind(const program::OperationInstanc
   const auto& work = std::get<program::ComputeOp>(operation.work);
   const Operands operands{program_, sizes, instance, operation, work, resolve_};
   switch (work.kind) {
-    case OpKind::Embedding:
+    case ComputeKind::Embedding:
       return bind_embedding(operands);
-    case OpKind::PositionEmbedding:
+    case ComputeKind::PositionEmbedding:
       return bind_position_embedding(operands);
-    case OpKind::RmsNorm:
+    case ComputeKind::RmsNorm:
       return bind_norm(operands);
-    case OpKind::HeadRmsNorm:
+    case ComputeKind::HeadRmsNorm:
       return bind_head_norm(operands);
-    case OpKind::LayerNorm:
+    case ComputeKind::LayerNorm:
       return bind_layer_norm(operands);
-    case OpKind::Linear:
+    case ComputeKind::Linear:
       return bind_linear(operands);
-    case OpKind::Quantize:
-    case OpKind::ScaledLinear:
+    case ComputeKind::Quantize:
+    case ComputeKind::ScaledLinear:
       return bind_float8(operands);
-    case OpKind::BiasAdd:
+    case ComputeKind::BiasAdd:
       return bind_bias(operands);
-    case OpKind::Attention:
+    case ComputeKind::Attention:
       return bind_attention(operands);
-    case OpKind::MergeAttention:
+    case ComputeKind::MergeAttention:
       return bind_merge(operands);
-    case OpKind::Convert:
+    case ComputeKind::Convert:
       return bind_convert(operands);
-    case OpKind::KeyValues:
+    case ComputeKind::KeyValues:
       return bind_key_values(operands);
-    case OpKind::OrderChunks:
+    case ComputeKind::OrderChunks:
       return bind_chunk_order(operands);
-    case OpKind::Rope:
+    case ComputeKind::Rope:
       return bind_rope(operands);
-    case OpKind::LatentHeads:
+    case ComputeKind::LatentHeads:
       return bind_latent_heads(operands);
-    case OpKind::Activation:
+    case ComputeKind::Activation:
       return bind_activation(operands);
-    case OpKind::SigmoidGate:
+    case ComputeKind::SigmoidGate:
       return bind_sigmoid_gate(operands);
-    case OpKind::GatedActivation:
+    case ComputeKind::GatedActivation:
       return bind_gated_activation(operands);
-    case OpKind::Scale:
-    case OpKind::Add:
-    case OpKind::Accumulate:
+    case ComputeKind::Scale:
+    case ComputeKind::Add:
+    case ComputeKind::Accumulate:
       return bind_pointwise(operands);
-    case OpKind::CrossEntropy:
-    case OpKind::CrossEntropyLocal:
-    case OpKind::CrossEntropyCombine:
-    case OpKind::SumLoss:
+    case ComputeKind::CrossEntropy:
+    case ComputeKind::CrossEntropyLocal:
+    case ComputeKind::CrossEntropyCombine:
+    case ComputeKind::SumLoss:
       return bind_loss(operands);
-    case OpKind::Router:
-    case OpKind::RouterLoad:
-    case OpKind::SequenceLoad:
-    case OpKind::RouterLosses:
-    case OpKind::LimitChoices:
-    case OpKind::DispatchPlan:
-    case OpKind::ExchangeSizes:
-    case OpKind::Dispatch:
-    case OpKind::RegroupRows:
-    case OpKind::GroupedLinear:
-    case OpKind::Combine:
+    case ComputeKind::Router:
+    case ComputeKind::RouterLoad:
+    case ComputeKind::SequenceLoad:
+    case ComputeKind::RouterLosses:
+    case ComputeKind::LimitChoices:
+    case ComputeKind::DispatchPlan:
+    case ComputeKind::ExchangeSizes:
+    case ComputeKind::Dispatch:
+    case ComputeKind::RegroupRows:
+    case ComputeKind::GroupedLinear:
+    case ComputeKind::Combine:
       return bind_experts(operands);
-    case OpKind::Slice:
+    case ComputeKind::Slice:
       return bind_slice(operands);
-    case OpKind::Pool:
+    case ComputeKind::Pool:
       return bind_pool(operands);
-    case OpKind::SliceRows:
-    case OpKind::SliceColumns:
-    case OpKind::PackColumns:
-    case OpKind::UnpackColumns:
+    case ComputeKind::SliceRows:
+    case ComputeKind::SliceColumns:
+    case ComputeKind::PackColumns:
+    case ComputeKind::UnpackColumns:
       return bind_layout(operands);
     default:
       throw InvariantError(fmt::format("operation '{}' has no kernel", operation.name));
