@@ -192,7 +192,7 @@ std::vector<std::size_t> stage_seeds(const SearchContext& context,
 
 }  // namespace
 
-std::vector<Evaluation> refine(const SearchContext& context,
+std::vector<Evaluation> refine_best(const SearchContext& context,
                                const std::vector<Evaluation>& evaluations) {
   std::vector<Evaluation> refined;
   const auto run = [&](const std::vector<Evaluation>& from, const std::vector<std::size_t>& seeds,

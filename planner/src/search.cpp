@@ -173,7 +173,7 @@ SearchOutcome search(const SearchRequest& request, const CostModel& costs,
   Estimators estimators(costs, parallel_for.num_workers);
   const SearchContext context{request, parallel_for, estimators};
   std::vector<Evaluation> evaluations = evaluate_all(context, candidates, progress);
-  std::vector<Evaluation> refined = refine(context, evaluations);
+  std::vector<Evaluation> refined = refine_best(context, evaluations);
   std::vector<Rejection> rejections = group_rejections(evaluations);
   std::ranges::move(refined, std::back_inserter(evaluations));
   const Ranking ranking = rank_played(context, costs, evaluations);

@@ -219,7 +219,7 @@ class Training {
     return value;
   }
 
-  MemoryReport memory(double after_first) {
+  MeasuredMemory memory(double after_first) {
     return {.peak_resident_bytes = largest(status_field("VmHWM:")),
             .resident_after_first_step = largest(after_first),
             .resident_at_end = largest(resident_bytes()),

@@ -40,8 +40,8 @@ void check_input(const std::vector<Program>& stages, const Cluster& cluster) {
 /// Times of the last step, from when the one before ended.
 class LastStep {
  public:
-  LastStep(const World& world, const Outcome& outcome, const program::Mesh& mesh)
-      : world_(world), outcome_(outcome), mesh_(mesh) {
+  LastStep(const Play& play, const Outcome& outcome, const program::Mesh& mesh)
+      : play_(play), outcome_(outcome), mesh_(mesh) {
     const auto& ends = outcome.step_ends;
     if (ends.size() > 1) begin_ = ends[ends.size() - 2];
   }
@@ -49,10 +49,10 @@ class LastStep {
   std::vector<Span> spans() const {
     std::vector<Span> spans;
     spans.reserve(outcome_.last.start.size());
-    for (std::size_t r = 0; r < world_.ranks.size(); ++r) {
+    for (std::size_t r = 0; r < play_.ranks.size(); ++r) {
       const Program& program = program_of(r);
       for (std::size_t i = 0; i < program.instances.size(); ++i) {
-        Span span = program::make_span(program, program.instances[i], mesh_, world_.ranks[r].rank);
+        Span span = program::make_span(program, program.instances[i], mesh_, play_.ranks[r].rank);
         span.start_s = start(r, i);
         span.end_s = end(r, i);
         spans.push_back(std::move(span));
@@ -92,9 +92,9 @@ class LastStep {
   std::vector<RankBreakdown> breakdown(double period, const Window& repeated, int times) const {
     const std::vector<double> ready = all_arrived();
     std::vector<RankBreakdown> ranks;
-    for (std::size_t r = 0; r < world_.ranks.size(); ++r) {
+    for (std::size_t r = 0; r < play_.ranks.size(); ++r) {
       const Program& program = program_of(r);
-      const SimulatedRank& rank = world_.ranks[r];
+      const SimulatedRank& rank = play_.ranks[r];
       const bool pipeline = mesh_.config().pp > 1;
       std::map<std::tuple<int, bool, int>, SpanKind> kinds;  // by operation that is no pass
       RankSpans spans;
@@ -103,8 +103,8 @@ class LastStep {
         const program::OperationInstance& instance = program.instances[i];
         const auto& ref = instance.operation;
         if (ref.pass) {
-          const Work& work = world_.works[at(rank.target[i])];
-          for (const LayerPass::Piece& piece : world_.passes[at(*work.pass)].pieces)
+          const Work& work = play_.works[at(rank.target[i])];
+          for (const LayerPass::Piece& piece : play_.passes[at(*work.pass)].pieces)
             spans.add(piece.kind, start(r, i) + piece.start, start(r, i) + piece.end,
                       start(r, i) + piece.start, pipeline);
           continue;
@@ -133,7 +133,7 @@ class LastStep {
 
  private:
   const Program& program_of(std::size_t r) const {
-    return *world_.stages[at(world_.ranks[r].stage)].program;
+    return *play_.stages[at(play_.ranks[r].stage)].program;
   }
   double start(std::size_t r, std::size_t i) const {
     return outcome_.last.start[outcome_.offset[r] + i] - begin_;
@@ -144,10 +144,10 @@ class LastStep {
 
   /// On the first stage.
   std::vector<double> begins_of_microbatches() const {
-    const int all = world_.stages.front().program->plan.num_microbatches();
+    const int all = play_.stages.front().program->plan.num_microbatches();
     std::vector<double> begins(at(all), -1);
-    for (std::size_t r = 0; r < world_.ranks.size(); ++r) {
-      if (world_.ranks[r].stage != 0) continue;
+    for (std::size_t r = 0; r < play_.ranks.size(); ++r) {
+      if (play_.ranks[r].stage != 0) continue;
       const std::vector<program::OperationInstance>& instances = program_of(r).instances;
       for (std::size_t i = 0; i < instances.size(); ++i) {
         if (instances[i].microbatch < 0 || instances[i].layer < 0) continue;
@@ -160,8 +160,8 @@ class LastStep {
   }
 
   bool repeats(const Window& window) const {
-    for (std::size_t r = 0; r < world_.ranks.size(); ++r) {
-      const auto& lanes = world_.stages[at(world_.ranks[r].stage)].lane_order;
+    for (std::size_t r = 0; r < play_.ranks.size(); ++r) {
+      const auto& lanes = play_.stages[at(play_.ranks[r].stage)].lane_order;
       for (std::size_t lane = 0; lane < lanes.size(); ++lane)
         if (!repeats(r, lanes[lane], window) && !rests_in_passes(r, lanes[lane], lane, window))
           return false;
@@ -172,7 +172,7 @@ class LastStep {
   /// The task that a rank's computation is in, or before.
   int task_at(std::size_t r, double time) const {
     constexpr auto kCompute = static_cast<std::size_t>(program::Lane::Compute);
-    const auto& lane = world_.stages[at(world_.ranks[r].stage)].lane_order[kCompute];
+    const auto& lane = play_.stages[at(play_.ranks[r].stage)].lane_order[kCompute];
     const auto head =
         std::ranges::partition_point(lane, [&](int i) { return end(r, at(i)) <= time; });
     return head == lane.end() ? -1 : program_of(r).instances[at(*head)].task;
@@ -183,14 +183,14 @@ class LastStep {
   /// number of times (schedule_test).
   bool repeated_in_schedule(const Window& window, const program::Plan& longer) const {
     constexpr int kTimes = 3;
-    const int own = world_.stages.front().program->plan.num_microbatches();
+    const int own = play_.stages.front().program->plan.num_microbatches();
     const int times =
         std::clamp((longer.num_microbatches() - own) / window.microbatches, 1, kTimes);
     const program::Schedule schedule =
         program::make_schedule(longer.schedule, longer.parallel.pp,
                                own + times * window.microbatches, longer.parallel.vpp);
-    for (std::size_t r = 0; r < world_.ranks.size(); ++r)
-      if (!program::only_repeats(schedule.tasks[at(world_.ranks[r].stage)], program_of(r).tasks,
+    for (std::size_t r = 0; r < play_.ranks.size(); ++r)
+      if (!program::only_repeats(schedule.tasks[at(play_.ranks[r].stage)], program_of(r).tasks,
                                  task_at(r, window.begin), task_at(r, window.end),
                                  window.microbatches))
         return false;
@@ -223,8 +223,7 @@ class LastStep {
   /// these ends.
   bool rests_in_passes(std::size_t r, const std::vector<int>& lane, std::size_t which,
                        const Window& window) const {
-    if (world_.passes.empty() ||
-        !program::exchanges_within_stage(static_cast<program::Lane>(which)))
+    if (play_.passes.empty() || !program::exchanges_within_stage(static_cast<program::Lane>(which)))
       return false;
     const auto next =
         std::ranges::partition_point(lane, [&](int i) { return end(r, at(i)) <= window.begin; });
@@ -234,11 +233,11 @@ class LastStep {
   /// Of each meeting.
   std::vector<double> all_arrived() const {
     std::vector<double> ready;
-    ready.reserve(world_.meetings.size());
-    for (const Meeting& meeting : world_.meetings) {
+    ready.reserve(play_.meetings.size());
+    for (const Meeting& meeting : play_.meetings) {
       double last = -std::numeric_limits<double>::infinity();
       for (int m = 0; m < meeting.num_members; ++m) {
-        const Member& member = world_.members[meeting.members_begin + at(m)];
+        const Member& member = play_.members[meeting.members_begin + at(m)];
         last = std::max(last, start(at(member.rank), at(member.instance)));
       }
       ready.push_back(last);
@@ -246,7 +245,7 @@ class LastStep {
     return ready;
   }
 
-  const World& world_;
+  const Play& play_;
   const Outcome& outcome_;
   const program::Mesh& mesh_;
   double begin_ = 0;
@@ -259,17 +258,17 @@ SimulationResult simulate(const std::vector<Program>& stages, const Cluster& clu
   check_input(stages, cluster);
   const program::Plan& plan = stages.front().plan;
   const program::Mesh mesh = program::mesh_of(plan);
-  World world = build_world(stages, cluster, mesh, options);
-  if (!world.inseparable_passes.empty())
-    return {.must_list = program::ListedOperations{.passes = world.inseparable_passes}};
+  Play play = build_play(stages, cluster, mesh, options);
+  if (!play.inseparable_passes.empty())
+    return {.must_list = program::ListedOperations{.passes = play.inseparable_passes}};
   const Outcome outcome =
-      (cluster.communication.needs_host ? make_host_player(world, cluster, options)
-                                        : make_lane_player(world, cluster, options))
+      (cluster.communication.needs_host ? make_host_player(play, cluster, options)
+                                        : make_lane_player(play, cluster, options))
           ->run();  // what else the player holds is gone with it
-  if (const std::optional<int> disturbed = last_disturbed_task(world, outcome))
+  if (const std::optional<int> disturbed = last_disturbed_task(play, outcome))
     return {.must_list = program::ListedOperations{.first_tasks = *disturbed + 1},
             .events = outcome.events};
-  const LastStep last(world, outcome, mesh);
+  const LastStep last(play, outcome, mesh);
   const auto& ends = outcome.step_ends;
   const double period = ends.size() > 1 ? ends.back() - ends[ends.size() - 2] : ends.back();
   const Repetition& wanted = options.repetition;
@@ -282,7 +281,7 @@ SimulationResult simulate(const std::vector<Program>& stages, const Cluster& clu
   const double extended = period + times * window.seconds();
   SimulationResult result{.step_time_s = with_step_effects(cluster, extended),
                           .periodic = outcome.periodic,
-                          .folded = std::ssize(world.ranks) < mesh.world_size(),
+                          .folded = std::ssize(play.ranks) < mesh.world_size(),
                           .repeats = window.microbatches,
                           .added = times * window.microbatches,
                           .steps_played = static_cast<int>(ends.size()),

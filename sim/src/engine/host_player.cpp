@@ -8,13 +8,13 @@ namespace {
 
 class HostPlayer final : public Player {
  public:
-  HostPlayer(World& world, const Cluster& cluster, const SimulationOptions& options)
-      : Player(world, cluster, options),
+  HostPlayer(Play& play, const Cluster& cluster, const SimulationOptions& options)
+      : Player(play, cluster, options),
         wake_seconds_(cluster.oversubscribed()
                           ? cluster.communication.oversubscription_wake_us / kMicroseconds
                           : 0),
-        background_(world.stages.front().program->plan.progress_thread),
-        ranks_(world.ranks.size()) {}
+        background_(play.stages.front().program->plan.progress_thread),
+        ranks_(play.ranks.size()) {}
 
  private:
   enum class Status { Ready, Computing, Waiting, Waking };
@@ -39,7 +39,7 @@ class HostPlayer final : public Player {
     const Meeting& meeting = meeting_of(activity);
     const int needed = meeting.receiver < 0 ? meeting.num_members : 1;
     if (all_arrived(activity) && (background_ || state_of(activity).waiting == needed) &&
-        !world_.resources.is_active(activity))
+        !play_.resources.is_active(activity))
       start_meeting(activity);
   }
 
@@ -56,7 +56,7 @@ class HostPlayer final : public Player {
     for (const int activity : state(rank).posted) {
       if (!takes_part(rank, activity)) continue;
       --state_of(activity).waiting;
-      if (!background_ && world_.resources.is_active(activity)) pause_meeting(activity);
+      if (!background_ && play_.resources.is_active(activity)) pause_meeting(activity);
     }
   }
 
@@ -147,9 +147,9 @@ class HostPlayer final : public Player {
 
 }  // namespace
 
-std::unique_ptr<Player> make_host_player(World& world, const Cluster& cluster,
+std::unique_ptr<Player> make_host_player(Play& play, const Cluster& cluster,
                                          const SimulationOptions& options) {
-  return std::make_unique<HostPlayer>(world, cluster, options);
+  return std::make_unique<HostPlayer>(play, cluster, options);
 }
 
 }  // namespace meshplan::sim

@@ -10,14 +10,14 @@ namespace {
 
 class LanePlayer final : public Player {
  public:
-  LanePlayer(World& world, const Cluster& cluster, const SimulationOptions& options)
-      : Player(world, cluster, options),
-        lanes_(world.ranks.size() * program::kNumLanes),
-        hosts_(world.ranks.size()),
+  LanePlayer(Play& play, const Cluster& cluster, const SimulationOptions& options)
+      : Player(play, cluster, options),
+        lanes_(play.ranks.size() * program::kNumLanes),
+        hosts_(play.ranks.size()),
         plays_runs_(!options.record_spans) {
-    for (int rank = 0; rank < static_cast<int>(world.ranks.size()); ++rank) {
+    for (int rank = 0; rank < static_cast<int>(play.ranks.size()); ++rank) {
       hosts_[at(rank)].left.fill(num_instances(rank));
-      const Device& device = device_of(cluster, node_type(cluster, world.ranks[at(rank)].rank));
+      const Device& device = device_of(cluster, node_type(cluster, play.ranks[at(rank)].rank));
       hosts_[at(rank)].issue_seconds = device.host_issue_us / kMicroseconds;
     }
   }
@@ -88,7 +88,7 @@ class LanePlayer final : public Player {
     }
     double seconds = 0;
     for (int i = 0; i < state.run; ++i)
-      seconds += world_.works[at(target(rank, instances[at(state.next + i)]))].seconds;
+      seconds += play_.works[at(target(rank, instances[at(state.next + i)]))].seconds;
     begin_work(rank, lane, first, state.step, seconds);
   }
 
@@ -158,9 +158,9 @@ class LanePlayer final : public Player {
 
 }  // namespace
 
-std::unique_ptr<Player> make_lane_player(World& world, const Cluster& cluster,
+std::unique_ptr<Player> make_lane_player(Play& play, const Cluster& cluster,
                                          const SimulationOptions& options) {
-  return std::make_unique<LanePlayer>(world, cluster, options);
+  return std::make_unique<LanePlayer>(play, cluster, options);
 }
 
 }  // namespace meshplan::sim

@@ -111,10 +111,10 @@ class Samples {
 /// Plays listed instances of one rank as if nothing else were there.
 class Alone {
  public:
-  Alone(World& world, int rank, Listed listed)
-      : world_(world),
-        rank_(world.ranks[at(rank)]),
-        tables_(world.stages[at(rank_.stage)]),
+  Alone(Play& play, int rank, Listed listed)
+      : play_(play),
+        rank_(play.ranks[at(rank)]),
+        tables_(play.stages[at(rank_.stage)]),
         listed_(listed),
         start_(listed.end - listed.begin),
         end_(listed.end - listed.begin, kNever) {}
@@ -122,7 +122,7 @@ class Alone {
   /// @returns false if they could not be one operation
   bool run() {
     if (!begins_with_its_computation()) return false;
-    world_.resources.resize_activities(program::kNumLanes);
+    play_.resources.resize_activities(program::kNumLanes);
     for (std::size_t i = listed_.begin; i < listed_.end; ++i) queues_[tables_.lane[i]].push_back(i);
     for (std::size_t done = 0; done < end_.size(); ++done)
       if (!go_on()) return false;
@@ -200,11 +200,11 @@ class Alone {
 
   /// To the next end of an operation. @returns false if there is none
   bool go_on() {
-    SharedResources& resources = world_.resources;
+    SharedResources& resources = play_.resources;
     for (std::size_t lane = 0; lane < queues_.size(); ++lane) {
       const std::vector<std::size_t>& queue = queues_[lane];
       if (busy_[lane] || next_[lane] == queue.size() || !may_start(queue[next_[lane]])) continue;
-      const Work& work = world_.works[at(rank_.target[queue[next_[lane]]])];
+      const Work& work = play_.works[at(rank_.target[queue[next_[lane]]])];
       start_[queue[next_[lane]] - listed_.begin] = now_;
       resources.start(static_cast<int>(lane), work.usages, work.seconds, now_);
       busy_[lane] = true;
@@ -227,7 +227,7 @@ class Alone {
     return true;
   }
 
-  World& world_;
+  Play& play_;
   const SimulatedRank& rank_;
   const StageTables& tables_;
   Listed listed_;
@@ -290,11 +290,11 @@ LayerPass pass_of(const Program& program, Listed listed, const Alone& alone,
 /// Most that each rank, and its meetings with others, ask of each resource.
 class Demands {
  public:
-  explicit Demands(const World& world) : resources_(world.resources) {
-    for (std::size_t r = 0; r < world.ranks.size(); ++r)
-      for (const int target : world.ranks[r].target)
-        if (target >= 0) note(static_cast<int>(r), world.works[at(target)].usages);
-    for (const Meeting& meeting : world.meetings) note(kMeetings, meeting.usages);
+  explicit Demands(const Play& play) : resources_(play.resources) {
+    for (std::size_t r = 0; r < play.ranks.size(); ++r)
+      for (const int target : play.ranks[r].target)
+        if (target >= 0) note(static_cast<int>(r), play.works[at(target)].usages);
+    for (const Meeting& meeting : play.meetings) note(kMeetings, meeting.usages);
   }
 
   /// Would what a rank does by itself always get what it asks for? @param own_device  of its
@@ -331,19 +331,19 @@ class Demands {
 
 }  // namespace
 
-void time_layer_passes(World& world, const program::Mesh& mesh) {
+void time_layer_passes(Play& play, const program::Mesh& mesh) {
   std::vector<Samples> samples;
-  samples.reserve(world.stages.size());
-  for (const StageTables& tables : world.stages) samples.emplace_back(*tables.program);
+  samples.reserve(play.stages.size());
+  for (const StageTables& tables : play.stages) samples.emplace_back(*tables.program);
   if (std::ranges::all_of(samples, [](const Samples& of) { return of.wanted().empty(); })) return;
-  const Demands demands(world);
-  for (std::size_t r = 0; r < world.ranks.size(); ++r) {
-    const SimulatedRank& rank = world.ranks[r];
-    const StageTables& tables = world.stages[at(rank.stage)];
+  const Demands demands(play);
+  for (std::size_t r = 0; r < play.ranks.size(); ++r) {
+    const SimulatedRank& rank = play.ranks[r];
+    const StageTables& tables = play.stages[at(rank.stage)];
     const Program& program = *tables.program;
     const Samples& of_stage = samples[at(rank.stage)];
     const auto is_alike = [&](Listed listed) {  // alone and among others
-      const auto usages = [&](std::size_t i) { return world.works[at(rank.target[i])].usages; };
+      const auto usages = [&](std::size_t i) { return play.works[at(rank.target[i])].usages; };
       std::size_t computes = listed.begin;
       while (tables.lane[computes] != kCompute) ++computes;
       for (std::size_t i = listed.begin; i < listed.end; ++i)
@@ -356,33 +356,33 @@ void time_layer_passes(World& world, const program::Mesh& mesh) {
     for (const PassKey& key : of_stage.wanted()) {
       const auto found = of_stage.all().find(key);
       std::optional<Alone> alone;
-      if (found != of_stage.all().end()) alone.emplace(world, static_cast<int>(r), found->second);
+      if (found != of_stage.all().end()) alone.emplace(play, static_cast<int>(r), found->second);
       if (!alone || !alone->run() || !leaves_at_its_end(tables, found->second, *alone) ||
           !is_alike(found->second)) {
         const program::Block& block = program.blocks[at(program.layers[at(key.first)].block)];
-        world.inseparable_passes.insert(
+        play.inseparable_passes.insert(
             {block.name, std::get<LayerPassOp>(block.passes[at(key.second)].work).kind});
         continue;
       }
-      timed[key] = static_cast<int>(world.passes.size());
-      world.passes.push_back(pass_of(program, found->second, *alone, mesh, rank.rank));
+      timed[key] = static_cast<int>(play.passes.size());
+      play.passes.push_back(pass_of(program, found->second, *alone, mesh, rank.rank));
     }
-    if (!world.inseparable_passes.empty()) continue;
+    if (!play.inseparable_passes.empty()) continue;
     for (std::size_t i = 0; i < program.instances.size(); ++i) {
       const program::OperationRef& operation = program.instances[i].operation;
       if (!operation.pass) continue;
-      Work& work = world.works[at(rank.target[i])];
+      Work& work = play.works[at(rank.target[i])];
       work.pass = timed.at({program.instances[i].layer, operation.index});
-      work.seconds = world.passes[at(*work.pass)].seconds;
+      work.seconds = play.passes[at(*work.pass)].seconds;
     }
   }
 }
 
-std::optional<int> last_disturbed_task(const World& world, const Outcome& outcome) {
+std::optional<int> last_disturbed_task(const Play& play, const Outcome& outcome) {
   std::optional<int> last;
-  if (world.passes.empty()) return last;
-  for (std::size_t r = 0; r < world.ranks.size(); ++r) {
-    const StageTables& tables = world.stages[at(world.ranks[r].stage)];
+  if (play.passes.empty()) return last;
+  for (std::size_t r = 0; r < play.ranks.size(); ++r) {
+    const StageTables& tables = play.stages[at(play.ranks[r].stage)];
     const double* start = outcome.last.start.data() + outcome.offset[r];
     const double* end = outcome.last.end.data() + outcome.offset[r];
     std::vector<std::pair<double, double>> beside;
@@ -400,8 +400,8 @@ std::optional<int> last_disturbed_task(const World& world, const Outcome& outcom
         free = end[i];
         continue;
       }
-      const Work& work = world.works[at(world.ranks[r].target[at(i)])];
-      const LaneMask awaited = world.passes[at(*work.pass)].awaited;
+      const Work& work = play.works[at(play.ranks[r].target[at(i)])];
+      const LaneMask awaited = play.passes[at(*work.pass)].awaited;
       double ready = free;
       for (int w = tables.wait_begin[at(i)]; w < tables.wait_begin[at(i) + 1]; ++w)
         if (const int wait = tables.waits[at(w)];

@@ -14,20 +14,20 @@ constexpr double kSamePeriod = 1e-9;
 
 }  // namespace
 
-Player::Player(World& world, const Cluster& cluster, const SimulationOptions& options)
-    : world_(world), cluster_(cluster), options_(options) {
+Player::Player(Play& play, const Cluster& cluster, const SimulationOptions& options)
+    : play_(play), cluster_(cluster), options_(options) {
   std::size_t instances = 0;
-  for (int rank = 0; rank < static_cast<int>(world.ranks.size()); ++rank) {
+  for (int rank = 0; rank < static_cast<int>(play.ranks.size()); ++rank) {
     outcome_.offset.push_back(instances);
     instances += at(num_instances(rank));
   }
-  first_meeting_ = world.ranks.size() * program::kNumLanes;
+  first_meeting_ = play.ranks.size() * program::kNumLanes;
   working_.resize(first_meeting_);
-  for (std::vector<double>& ends : rank_ends_) ends.resize(world.ranks.size());
+  for (std::vector<double>& ends : rank_ends_) ends.resize(play.ranks.size());
   for (int parity = 0; parity < 2; ++parity)
-    for (const Meeting& meeting : world.meetings)
+    for (const Meeting& meeting : play.meetings)
       meeting_states_.push_back({.left = meeting.seconds});
-  world.resources.resize_activities(first_meeting_ + meeting_states_.size());
+  play.resources.resize_activities(first_meeting_ + meeting_states_.size());
   done_step_.assign(instances, -1);
   if (!options.break_down && !options.record_spans) return;
   for (PlayedStep& step : played_) {
@@ -37,7 +37,7 @@ Player::Player(World& world, const Cluster& cluster, const SimulationOptions& op
 }
 
 const Meeting& Player::meeting_of(int activity) const {
-  return world_.meetings[(at(activity) - first_meeting_) % world_.meetings.size()];
+  return play_.meetings[(at(activity) - first_meeting_) % play_.meetings.size()];
 }
 
 bool Player::waits_done(int rank, int instance, int step) const {
@@ -54,9 +54,9 @@ void Player::push(Event event) {
 }
 
 void Player::push_changed() {
-  for (const int activity : world_.resources.changed())
-    push({world_.resources.finish_time(activity), activity, world_.resources.version(activity)});
-  world_.resources.clear_changed();
+  for (const int activity : play_.resources.changed())
+    push({play_.resources.finish_time(activity), activity, play_.resources.version(activity)});
+  play_.resources.clear_changed();
 }
 
 void Player::set_timer(int rank, double when) {
@@ -69,17 +69,17 @@ void Player::note_start(int rank, int instance, int step) {
 }
 
 void Player::begin_work(int rank, int lane, int instance, int step, std::optional<double> seconds) {
-  const Work& work = world_.works[at(target(rank, instance))];
+  const Work& work = play_.works[at(target(rank, instance))];
   const int activity = rank * program::kNumLanes + lane;
   working_[at(activity)] = {instance, step};
   note_start(rank, instance, step);
-  world_.resources.start(activity, work.usages, seconds.value_or(work.seconds), now_);
+  play_.resources.start(activity, work.usages, seconds.value_or(work.seconds), now_);
   push_changed();
 }
 
 int Player::arrive(int rank, int instance, int step) {
   const int meeting = ~target(rank, instance);
-  const int num_meetings = static_cast<int>(world_.meetings.size());
+  const int num_meetings = static_cast<int>(play_.meetings.size());
   const int activity = static_cast<int>(first_meeting_) + (step & 1) * num_meetings + meeting;
   note_start(rank, instance, step);
   ++state_of(activity).arrived;
@@ -91,12 +91,12 @@ bool Player::all_arrived(int activity) const {
 }
 
 void Player::start_meeting(int activity) {
-  world_.resources.start(activity, meeting_of(activity).usages, state_of(activity).left, now_);
+  play_.resources.start(activity, meeting_of(activity).usages, state_of(activity).left, now_);
   push_changed();
 }
 
 void Player::pause_meeting(int activity) {
-  state_of(activity).left = world_.resources.stop(activity, now_);
+  state_of(activity).left = play_.resources.stop(activity, now_);
   push_changed();
 }
 
@@ -109,7 +109,7 @@ void Player::mark_done(int rank, int instance, int step) {
 }
 
 void Player::complete_work(int activity) {
-  world_.resources.stop(activity, now_);
+  play_.resources.stop(activity, now_);
   push_changed();
   const int rank = activity / program::kNumLanes;
   const Working working = working_[at(activity)];
@@ -118,16 +118,16 @@ void Player::complete_work(int activity) {
 }
 
 void Player::complete_meeting(int activity) {
-  world_.resources.stop(activity, now_);
+  play_.resources.stop(activity, now_);
   push_changed();
   const Meeting& meeting = meeting_of(activity);
   state_of(activity) = {.left = meeting.seconds};
   const Index index = at(activity) - first_meeting_;
-  const int parity = index < world_.meetings.size() ? 0 : 1;
+  const int parity = index < play_.meetings.size() ? 0 : 1;
   // Ranks are at most one step apart, so the parity tells the step.
   const int step = steps_finished_ + ((steps_finished_ & 1) == parity ? 0 : 1);
   const auto members =
-      std::span(world_.members).subspan(meeting.members_begin, at(meeting.num_members));
+      std::span(play_.members).subspan(meeting.members_begin, at(meeting.num_members));
   woken_.clear();
   for (const Member& member : members) {
     mark_done(member.rank, member.instance, step);
@@ -142,8 +142,8 @@ void Player::handle(const Event& event) {
     proceed(~event.activity, kAllLanes);
     return;
   }
-  if (!world_.resources.is_active(event.activity) ||
-      world_.resources.version(event.activity) != event.version)
+  if (!play_.resources.is_active(event.activity) ||
+      play_.resources.version(event.activity) != event.version)
     return;  // its finish time has changed since
   now_ = event.time;
   if (at(event.activity) < first_meeting_)
@@ -177,7 +177,7 @@ bool Player::settled() const {
 
 void Player::finish_step(int rank, int step) {
   rank_ends_[at(step & 1)][at(rank)] = now_;
-  if (++ranks_finished_[at(step & 1)] < static_cast<int>(world_.ranks.size())) return;
+  if (++ranks_finished_[at(step & 1)] < static_cast<int>(play_.ranks.size())) return;
   ranks_finished_[at(step & 1)] = 0;
   ++steps_finished_;
   outcome_.step_ends.push_back(now_);
@@ -187,15 +187,15 @@ void Player::finish_step(int rank, int step) {
 }
 
 void Player::report_deadlock() const {
-  for (int rank = 0; rank < static_cast<int>(world_.ranks.size()); ++rank)
+  for (int rank = 0; rank < static_cast<int>(play_.ranks.size()); ++rank)
     if (const std::string words = stuck(rank); !words.empty())
       throw InvariantError(fmt::format("nothing can proceed; rank {} waits at {}",
-                                       world_.ranks[at(rank)].rank, words));
+                                       play_.ranks[at(rank)].rank, words));
   throw InvariantError("nothing can proceed");
 }
 
 Outcome Player::run() {
-  const int num_ranks = static_cast<int>(world_.ranks.size());
+  const int num_ranks = static_cast<int>(play_.ranks.size());
   for (int rank = 0; rank < num_ranks; ++rank) proceed(rank, kAllLanes);
   while (!stopped_) {
     if (gate_opened_) {
@@ -203,8 +203,8 @@ Outcome Player::run() {
       for (int rank = 0; rank < num_ranks && !stopped_; ++rank) proceed(rank, kAllLanes);
       continue;
     }
-    if (!world_.resources.is_settled() && (heap_.empty() || heap_.front().time > now_)) {
-      world_.resources.settle(now_);  // once for all that happened at this instant
+    if (!play_.resources.is_settled() && (heap_.empty() || heap_.front().time > now_)) {
+      play_.resources.settle(now_);  // once for all that happened at this instant
       push_changed();
     }
     if (heap_.empty()) report_deadlock();

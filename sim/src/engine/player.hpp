@@ -6,13 +6,13 @@
 #include <optional>
 #include <vector>
 
-#include "engine/world.hpp"
+#include "engine/play.hpp"
 
 namespace meshplan::sim {
 
 /// Start and end of every instance of a simulated rank in one step; empty unless asked for.
 struct PlayedStep {
-  std::vector<double> start;  // by World rank and instance, see `offset`
+  std::vector<double> start;  // by rank of the play and instance, see `offset`
   std::vector<double> end;
 };
 
@@ -21,7 +21,7 @@ struct Outcome {
   bool periodic = false;
   std::int64_t events = 0;
   PlayedStep last;                  // of the last step
-  std::vector<std::size_t> offset;  // of a World rank's instances in `last`
+  std::vector<std::size_t> offset;  // of such a rank's instances in `last`
 };
 
 /// The event loop: operations begin when their device and partners let them, share resources while
@@ -29,7 +29,7 @@ struct Outcome {
 /// the difference between the two kinds below.
 class Player {
  public:
-  Player(World& world, const Cluster& cluster, const SimulationOptions& options);
+  Player(Play& play, const Cluster& cluster, const SimulationOptions& options);
   virtual ~Player() = default;
   Player(const Player&) = delete;
   Player& operator=(const Player&) = delete;
@@ -49,9 +49,9 @@ class Player {
   virtual std::string stuck(int rank) const = 0;
 
   const StageTables& tables(int rank) const {
-    return world_.stages[at(world_.ranks[at(rank)].stage)];
+    return play_.stages[at(play_.ranks[at(rank)].stage)];
   }
-  int target(int rank, int instance) const { return world_.ranks[at(rank)].target[at(instance)]; }
+  int target(int rank, int instance) const { return play_.ranks[at(rank)].target[at(instance)]; }
   int num_instances(int rank) const { return static_cast<int>(tables(rank).lane.size()); }
   bool waits_done(int rank, int instance, int step) const;
   /// May a rank begin `step`? Ranks are at most one step apart.
@@ -71,7 +71,7 @@ class Player {
   /// All of a rank's instances of the step are done.
   void finish_step(int rank, int step);
 
-  World& world_;
+  Play& play_;
   const Cluster& cluster_;
   double now_ = 0;
   bool stopped_ = false;
@@ -126,7 +126,7 @@ class Player {
 
 /// GPUs: every lane runs its operations in issue order as soon as their waits are done and the
 /// host, which runs ahead by at most a step, has issued them.
-std::unique_ptr<Player> make_lane_player(World& world, const Cluster& cluster,
+std::unique_ptr<Player> make_lane_player(Play& play, const Cluster& cluster,
                                          const SimulationOptions& options);
 
 /// CPU processes: one thread posts communication without blocking, computes synchronously, and
@@ -134,7 +134,7 @@ std::unique_ptr<Player> make_lane_player(World& world, const Cluster& cluster,
 /// members are blocked; a transfer is the receiver's copy, so it moves while the receiver is. A
 /// blocked rank holds no core except for what it moves. With a progress thread (Plan) what all
 /// members have posted moves while they compute, too, and takes its part of their cores.
-std::unique_ptr<Player> make_host_player(World& world, const Cluster& cluster,
+std::unique_ptr<Player> make_host_player(Play& play, const Cluster& cluster,
                                          const SimulationOptions& options);
 
 }  // namespace meshplan::sim

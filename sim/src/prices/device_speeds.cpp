@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.hpp"
+#include "core/units.hpp"
 #include "sim/prices/pricing.hpp"
 
 namespace meshplan::sim {
@@ -20,7 +21,6 @@ constexpr double kFp8Fraction = (1400.0 / 1979) / (795.0 / 989);
 // nccl-tests over 8 GPUs, 16 MiB to 512 MiB: medians 0.86 on H100, 0.80 on B200, 0.79 on A100
 // (docs/recipes.md).
 constexpr double kAllToAllInNode = 0.82;
-constexpr double kGiga = 1e9;
 constexpr double kTera = 1e12;
 
 double gemm_fraction(Architecture architecture, const Constants& c, double preset) {
@@ -156,7 +156,7 @@ double product_seconds(const ProductShape& shape, double peak, double bytes,
   const double compute =
       batched_gemm_seconds(shape.count, shape.m, shape.n, shape.k, peak, cluster);
   const Device& device = cluster.device;
-  return std::max(compute, bytes / (device.efficiency.memory * device.memory_gb_per_s * kGiga));
+  return std::max(compute, bytes / (device.efficiency.memory * device.memory_gb_per_s * kGigabyte));
 }
 
 double attention_seconds(const AttentionShape& shape, double peak, const Cluster& cluster) {

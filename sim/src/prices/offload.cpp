@@ -10,7 +10,6 @@
 namespace meshplan::sim {
 namespace {
 
-constexpr double kGiga = 1e9;
 // What pinned copies and streams on a host reach of the line rate: 25 to 26 of 32 GB/s over PCI
 // Express 4.0 (CUDA sample bandwidthTest), 0.8 of memory bandwidth (STREAM).
 constexpr double kReached = 0.8;
@@ -20,7 +19,7 @@ constexpr double kDevicesOfDgx = 8;
 constexpr double kSuperchipPowerW = 1100;
 
 HostLink reached(double link_gb_per_s, double memory_gb_per_s) {
-  return {kReached * link_gb_per_s * kGiga, kReached * memory_gb_per_s * kGiga};
+  return {kReached * link_gb_per_s * kGigabyte, kReached * memory_gb_per_s * kGigabyte};
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ struct TrainOptions {
 using program::StepReport;
 
 /// Memory of the rank that uses most, when the timed steps are done.
-struct MemoryReport {
+struct MeasuredMemory {
   double peak_resident_bytes = 0;  // as the kernel counts it (VmHWM)
   double resident_after_first_step = 0;
   double resident_at_end = 0;
@@ -53,7 +53,7 @@ struct TrainResult {
   bool stopped = false;                          // on request, and saved
   std::optional<program::StepTiming> timing;     // mean over the timed steps after the first
   std::optional<program::ExpertReport> experts;  // mean over the steps
-  MemoryReport memory;
+  MeasuredMemory memory;
   program::Trace trace;
 };
 

@@ -1,4 +1,4 @@
-#include "engine/world.hpp"
+#include "engine/play.hpp"
 
 #include <algorithm>
 #include <deque>
@@ -95,20 +95,20 @@ class WorldBuilder {
         options_(options),
         folding_(mesh, cluster, groups_used(programs), options.fold) {}
 
-  World run() {
-    for (const Program& program : programs_) world_.stages.push_back(tables_of(program));
+  Play run() {
+    for (const Program& program : programs_) play_.stages.push_back(tables_of(program));
     for (int c = 0; c < folding_.num_classes(); ++c) {
       const int rank = folding_.representative(c);
-      world_.ranks.push_back({.rank = rank,
-                              .stage = mesh_.coordinates(rank).pp,
-                              .stands_for = folding_.size(c),
-                              .target = {}});
+      play_.ranks.push_back({.rank = rank,
+                             .stage = mesh_.coordinates(rank).pp,
+                             .stands_for = folding_.size(c),
+                             .target = {}});
     }
     require_playable();
-    for (std::size_t i = 0; i < world_.ranks.size(); ++i) add_operations(static_cast<int>(i));
+    for (std::size_t i = 0; i < play_.ranks.size(); ++i) add_operations(static_cast<int>(i));
     finish_meetings();
-    time_layer_passes(world_, mesh_);
-    return std::move(world_);
+    time_layer_passes(play_, mesh_);
+    return std::move(play_);
   }
 
  private:
@@ -119,7 +119,7 @@ class WorldBuilder {
   struct Draft {  // of a meeting
     int channel = 0;
     const Price* price = nullptr;   // of the member for which it takes longest
-    std::size_t members_begin = 0;  // into World::members
+    std::size_t members_begin = 0;  // into Play::members
     int expected = 0;
     int joined = 0;
     int members_on_host = 1;
@@ -132,7 +132,7 @@ class WorldBuilder {
   /// These operations take 6 s and 1 GiB, and those with their spans as much.
   void require_playable() const {
     std::int64_t operations = 0;
-    for (const SimulatedRank& rank : world_.ranks)
+    for (const SimulatedRank& rank : play_.ranks)
       operations += std::ssize(programs_[at(rank.stage)].instances);
     const std::int64_t most =
         options_.record_spans ? limits::kRecordedOperations : limits::kPlayedOperations;
@@ -141,14 +141,14 @@ class WorldBuilder {
           fmt::format("{} operations of {} ranks to simulate{}; at most {}{}: use a larger "
                       "micro_batch_size or a "
                       "smaller global_batch_size",
-                      operations, world_.ranks.size(),
+                      operations, play_.ranks.size(),
                       options_.record_spans ? ", with a span of each" : "", most,
-                      world_.ranks.size() == at(mesh_.config().pp)
+                      play_.ranks.size() == at(mesh_.config().pp)
                           ? ""
                           : " where ranks of a stage differ or share a host"));
   }
 
-  int rank_of(int index) const { return world_.ranks[at(index)].rank; }
+  int rank_of(int index) const { return play_.ranks[at(index)].rank; }
 
   /// Ranks that a simulated one stands for inside its domain of `span` ranks.
   int multiplicity(int index, int span) {
@@ -176,7 +176,7 @@ class WorldBuilder {
 
   int resource(Kind kind, int which, double capacity) {
     const auto [entry, fresh] = resources_.try_emplace(std::pair(static_cast<int>(kind), which));
-    if (fresh) entry->second = world_.resources.add_resource(capacity);
+    if (fresh) entry->second = play_.resources.add_resource(capacity);
     return entry->second;
   }
   int cores_of(int index) {
@@ -214,7 +214,7 @@ class WorldBuilder {
     } else if (options_.contention && !on_host_lane) {
       usages.push_back({device_of(index), 1});
     }
-    return world_.resources.add_usages(usages);
+    return play_.resources.add_usages(usages);
   }
 
   /// What member `index` gives to a meeting. CPU ranks that outnumber the cores of a host in one
@@ -248,11 +248,11 @@ class WorldBuilder {
   // ------------------------------------------------------------ operations
 
   void add_operations(int index) {
-    const Program& program = programs_[at(world_.ranks[at(index)].stage)];
+    const Program& program = programs_[at(play_.ranks[at(index)].stage)];
     prices_.push_back(price_program(program, rank_of(index), mesh_, cluster_));
     const ProgramPrices& prices = prices_.back();
     std::map<std::pair<const Price*, bool>, int> known;
-    std::vector<int>& target = world_.ranks[at(index)].target;
+    std::vector<int>& target = play_.ranks[at(index)].target;
     target.reserve(program.instances.size());
     next_.clear();
     members_of_.clear();
@@ -271,8 +271,8 @@ class WorldBuilder {
                           operation.lane == program::Lane::ToHost;
         const auto [entry, fresh] = known.try_emplace(std::pair(&price, host));
         if (fresh) {
-          entry->second = static_cast<int>(world_.works.size());
-          world_.works.push_back(
+          entry->second = static_cast<int>(play_.works.size());
+          play_.works.push_back(
               collective != nullptr
                   ? Work{price.seconds,
                          usages_of(
@@ -302,15 +302,15 @@ class WorldBuilder {
     if (k == meetings.drafts.size()) {
       meetings.drafts.push_back(static_cast<int>(drafts_.size()));
       drafts_.push_back({.channel = meetings.number,
-                         .members_begin = world_.members.size(),
+                         .members_begin = play_.members.size(),
                          .expected = expected});
-      world_.members.resize(world_.members.size() + at(expected));
+      play_.members.resize(play_.members.size() + at(expected));
     }
     meeting = meetings.drafts[k];
     Draft& draft = drafts_[at(meeting)];
     require_invariant(draft.joined < draft.expected, "a meeting has its members and no others");
     if (draft.price == nullptr || price.seconds > draft.price->seconds) draft.price = &price;
-    world_.members[draft.members_begin + at(draft.joined++)] = member;
+    play_.members[draft.members_begin + at(draft.joined++)] = member;
     return draft;
   }
 
@@ -358,20 +358,20 @@ class WorldBuilder {
     std::vector<Usage> usages;
     if (options_.contention)
       for (const Member& member : members) add_meeting_usages(usages, draft, member.rank);
-    return world_.resources.add_usages(merged(std::move(usages)));
+    return play_.resources.add_usages(merged(std::move(usages)));
   }
 
   void finish_meetings() {
     // On a channel meet the same ranks: at one price they use the same.
     std::map<std::pair<int, const Price*>, UsageSpan> known;
-    world_.meetings.reserve(drafts_.size());
+    play_.meetings.reserve(drafts_.size());
     for (const Draft& draft : drafts_) {
       check_complete(draft);
       const auto [usages, fresh] = known.try_emplace({draft.channel, draft.price});
       if (fresh)
         usages->second = usages_of(
-            draft, std::span(world_.members).subspan(draft.members_begin, at(draft.joined)));
-      world_.meetings.push_back(
+            draft, std::span(play_.members).subspan(draft.members_begin, at(draft.joined)));
+      play_.meetings.push_back(
           {.seconds = draft.price->seconds * progress_factor(programs_.front().plan, cluster_),
            .usages = usages->second,
            .members_begin = draft.members_begin,
@@ -396,8 +396,8 @@ class WorldBuilder {
 
   void check_complete(const Draft& draft) const {
     if (draft.joined == draft.expected && (!draft.transfer || draft.receiver >= 0)) return;
-    const Member& member = world_.members[draft.members_begin];
-    const SimulatedRank& rank = world_.ranks[static_cast<std::size_t>(member.rank)];
+    const Member& member = play_.members[draft.members_begin];
+    const SimulatedRank& rank = play_.ranks[static_cast<std::size_t>(member.rank)];
     const Program& program = programs_[static_cast<std::size_t>(rank.stage)];
     const auto& instance = program.instances[static_cast<std::size_t>(member.instance)];
     throw InvariantError(
@@ -412,7 +412,7 @@ class WorldBuilder {
   const program::Mesh& mesh_;
   const SimulationOptions& options_;
   Folding folding_;
-  World world_;
+  Play play_;
   std::map<std::pair<int, int>, int> resources_;
   std::map<std::pair<int, int>, int> multiplicities_;  // by simulated rank and span
   std::map<std::pair<int, int>, int> domains_;         // likewise
@@ -426,8 +426,8 @@ class WorldBuilder {
 
 }  // namespace
 
-World build_world(const std::vector<Program>& programs, const Cluster& cluster,
-                  const program::Mesh& mesh, const SimulationOptions& options) {
+Play build_play(const std::vector<Program>& programs, const Cluster& cluster,
+                const program::Mesh& mesh, const SimulationOptions& options) {
   return WorldBuilder(programs, cluster, mesh, options).run();
 }
 

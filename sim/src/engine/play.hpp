@@ -44,7 +44,7 @@ struct StageTables {
 struct Work {
   double seconds = 0;
   UsageSpan usages;
-  std::optional<int> pass = std::nullopt;  // of a LayerPassOp: index into World::passes
+  std::optional<int> pass = std::nullopt;  // of a LayerPassOp: index into Play::passes
 };
 
 /// How a layer's pass over a micro-batch goes on a rank that has nothing else to do.
@@ -63,19 +63,19 @@ struct LayerPass {
 struct Meeting {
   double seconds = 0;
   UsageSpan usages;
-  std::size_t members_begin = 0;  // into World::members
+  std::size_t members_begin = 0;  // into Play::members
   int num_members = 0;
-  int receiver = -1;           // of a transfer: index into World::ranks
+  int receiver = -1;           // of a transfer: index into Play::ranks
   bool includes_wake = false;  // its duration was measured with this host's oversubscription
 };
 
 struct Member {
-  int rank = 0;      // index into World::ranks
+  int rank = 0;      // index into Play::ranks
   int instance = 0;  // of its program
 };
 
 /// One simulated rank, played for `stands_for` that do the same. `target[i]` of instance i: index
-/// into World::works, or ~index into meetings.
+/// into Play::works, or ~index into meetings.
 struct SimulatedRank {
   int rank = 0;  // in the mesh
   int stage = 0;
@@ -83,7 +83,7 @@ struct SimulatedRank {
   std::vector<int> target = {};
 };
 
-struct World {
+struct Play {
   std::vector<StageTables> stages;
   std::vector<SimulatedRank> ranks;
   std::vector<Work> works;
@@ -96,7 +96,7 @@ struct World {
 };
 
 /// @throws InvariantError if members of a group do not issue the same operations
-World build_world(const std::vector<program::Program>& programs, const Cluster& cluster,
-                  const program::Mesh& mesh, const SimulationOptions& options);
+Play build_play(const std::vector<program::Program>& programs, const Cluster& cluster,
+                const program::Mesh& mesh, const SimulationOptions& options);
 
 }  // namespace meshplan::sim
