@@ -143,13 +143,13 @@ Command& Command::option(const std::string& flags, std::vector<std::string>& tar
 }
 
 Command& Command::choice(const std::string& flags, const std::vector<std::string>& choices,
-                         std::function<void(const std::string&)> set, Values values,
+                         const std::function<void(const std::string&)>& set, Values values,
                          const std::string& help) {
   const auto known = [choices](const std::string& given) -> std::string {
     if (std::ranges::find(choices, given) != choices.end()) return "";
     return unknown_name_message("value", given, choices);
   };
-  declare(app_->add_option_function<std::string>(flags, std::move(set), help)
+  declare(app_->add_option_function<std::string>(flags, set, help)
               ->check(known)
               ->type_name(fmt::format("{}", fmt::join(choices, "|"))),
           std::move(values));

@@ -127,7 +127,7 @@ class Command {
   Command& add_optional(const std::string& flags, std::optional<T>& target,
                         const std::string& help);
   Command& choice(const std::string& flags, const std::vector<std::string>& choices,
-                  std::function<void(const std::string&)> set, Values values,
+                  const std::function<void(const std::string&)>& set, Values values,
                   const std::string& help);
 
   CLI::App* app_;
