@@ -9,7 +9,6 @@ targets=("${@:2}")
 packages=(g++ cmake ninja-build nlohmann-json3-dev libfmt-dev libcli11-dev libdnnl-dev
           mpich libmpich-dev libxxhash-dev libsodium-dev libicu-dev libpugixml-dev catch2 libbenchmark-dev)
 [ ${#targets[@]} -gt 0 ] || packages+=(python3)  # which tests are written in
-[ "$preset" != ci ] || packages+=(clang-tidy-16 libomp-16-dev)  # 14 cannot read the ranges of libstdc++ 12
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
