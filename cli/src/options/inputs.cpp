@@ -136,7 +136,7 @@ void freeze(program::Plan& plan, const std::optional<std::string>& option,
             const std::string& file) {
   if (!option) return;
   plan.frozen = frozen_patterns(*option);
-  plan.prediction.reset();  // of what the file trains
+  plan.prediction.reset();  // it predicts what the file trains
   for (const program::Violation& violation : program::check(plan))
     throw ConfigError(fmt::format("{}: --freeze {}: {}", file, *option, violation.message));
 }

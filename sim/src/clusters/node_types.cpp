@@ -10,7 +10,7 @@
 namespace meshplan::sim {
 namespace {
 
-/// Of a fabric, how many levels lie inside a node.
+/// Number of the fabric's levels that lie inside a node.
 std::size_t levels_inside(const Cluster& cluster) {
   const auto outside = std::ranges::find_if(cluster.fabric, [&](const FabricLevel& level) {
     return level.ranks_per_group == 0 || level.ranks_per_group > cluster.devices_per_node;

@@ -65,7 +65,7 @@ class NodeStages {
   std::unordered_map<CacheKey, StageLayouts, CacheKey::Hash> known_places_;
   std::unordered_map<CacheKey, std::vector<std::vector<int>>, CacheKey::Hash> known_types_;
   const std::vector<std::vector<int>>* types_of_ = nullptr;  // of each stage; if there are several
-  std::vector<const Type*> chosen_;                          // of each stage, the same
+  std::vector<const Type*> chosen_;  // what each stage is priced on; empty = all on the first type
   SolverInput input_;
   program::Plan task_;  // that set_task() was given
   PlanLayout* layout_ = nullptr;

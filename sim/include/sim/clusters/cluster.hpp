@@ -218,7 +218,7 @@ Cluster with_ranks(const Cluster& cluster, int num_ranks);
 /// @throws ConfigError if it lists neither
 double peak_flop_per_s(const Cluster& cluster, DType dtype);
 
-/// The same of products in FP8. CPU ranks, which compute them in software, have fp32's.
+/// Dense peak in FLOP/s of products in FP8. CPU ranks compute them in software, at fp32's peak.
 /// @throws ConfigError for a GPU without FP8
 double float8_peak_flop_per_s(const Cluster& cluster);
 
