@@ -67,7 +67,7 @@ models::ImportedModel load_model(const std::string& name_or_file, const ModelRea
 
 namespace {
 
-/// "NAME", or "NAME:NODES" of a cluster of nodes of several makes.
+/// "NAME", or "NAME:NODES" for one part of a cluster with several node types.
 sim::Cluster load_part(const std::string& part) {
   const std::size_t colon = part.rfind(':');
   sim::Cluster cluster = load_cluster(part.substr(0, colon));
