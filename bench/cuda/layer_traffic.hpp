@@ -19,7 +19,7 @@ struct OperationTraffic {
   bool library = false;  // a matrix product or attention; else a pass over memory
   int launches = 0;
   std::int64_t bytes = 0;        // operands once, and what goes through scratch
-  std::int64_t least_bytes = 0;  // of them, what every implementation must move
+  std::int64_t least_bytes = 0;  // the part that every implementation must move
 };
 
 struct LayerTraffic {

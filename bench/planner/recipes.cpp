@@ -217,7 +217,7 @@ planner::SearchRequest request_of(const Work& work) {
   request.workload = {.seq_len = work.seq_len, .global_batch_size = work.global_batch_size};
   program::set_precision(request.workload, work.precision);
   request.cluster = sim::with_ranks(sim::load_cluster_preset(work.cluster), work.gpus);
-  // Of NVLink domains of 72, jobs of several take 64 GPUs each: Slurm's --segment=16 of 4 GPUs.
+  // Jobs on several NVLink domains of 72 take 64 GPUs of each: Slurm's --segment=16 of 4 GPUs.
   constexpr int kDomain = 72;
   constexpr int kSegment = 64;
   sim::FabricLevel& inner = request.cluster.fabric.front();

@@ -1,4 +1,4 @@
-// How layers are divided among stages that run on nodes of different makes.
+// How layers are divided among stages that run on nodes of different types.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ class StageDivision {
   explicit StageDivision(const SearchRequest& request) : request_(request) {}
 
   /// Layers of each virtual stage, at least one; empty where the even division stands: nodes of one
-  /// make, one stage, pinned layers, fewer layers than virtual stages.
+  /// type, one stage, pinned layers, fewer layers than virtual stages.
   std::vector<int> layers(const Candidate& candidate);
 
  private:

@@ -10,8 +10,8 @@
 #include "plan_lines.hpp"
 #include "planner/explain.hpp"
 #include "program/plan/frozen.hpp"
-#include "program/plan_file/plan_file.hpp"
 #include "program/plan/plan_names.hpp"
+#include "program/plan_file/plan_file.hpp"
 #include "reports/extrapolation_report.hpp"
 #include "reports/table.hpp"
 #include "terms_table.hpp"
@@ -83,7 +83,7 @@ std::vector<const Alternative*> by_interest(const std::vector<Alternative>& alte
   return sorted;
 }
 
-/// Those that may come near the first.
+/// Alternatives that were not played although they may come near the first plan.
 std::string unplayed_text(const std::vector<Alternative>& alternatives) {
   std::vector<std::string> unplayed;
   for (const Alternative& alternative : alternatives)
@@ -101,7 +101,7 @@ std::string alternatives_text(const std::vector<Alternative>& alternatives) {
   const RankedPlan* previous = nullptr;
   for (const Alternative* alternative : by_interest(alternatives)) {
     if (!alternative->plan) break;
-    if (previous != nullptr && previous->plan == alternative->plan->plan) {  // of several choices
+    if (previous != nullptr && previous->plan == alternative->plan->plan) {  // one more choice
       table.rows.back().front() += ", " + alternative->choice;
       continue;
     }

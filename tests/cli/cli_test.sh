@@ -48,7 +48,7 @@ expect 0 "step time" simulate --model llama3-8b --cluster imported.json --tp 8 -
 expect 2 "unknown format 'astra'" clusters import astra net.yml
 expect 2 "usage: meshplan clusters import FORMAT FILE" clusters import
 
-# --- nodes of several makes
+# --- nodes of several types
 expect 0 "16 x H100 SXM 80 GB + 8 x A100 SXM 80 GB" clusters dgx-h100:2+dgx-a100:1
 expect 0 "layers per stage" plan --model llama3-8b --cluster dgx-h100:1+dgx-a100:1 --global-batch 64 \
   --tp 8 --pp 2 --out mixed.json
@@ -56,7 +56,7 @@ expect 0 "dgx-h100:1+dgx-a100:1" simulate mixed.json
 expect 2 "expected a number of nodes behind the colon" clusters dgx-h100:x+dgx-a100
 expect 2 "unknown cluster ''" clusters dgx-h100+
 expect 2 "devices of a node differ, 8 and 4" clusters dgx-h100+gb200-nvl72
-expect 2 "say how many nodes of each make" plan --model llama3-8b --cluster dgx-h100:1+dgx-a100:1 \
+expect 2 "say how many nodes of each type" plan --model llama3-8b --cluster dgx-h100:1+dgx-a100:1 \
   --gpus 8 --global-batch 64
 
 # --- schedules

@@ -13,7 +13,7 @@ using Consumer = std::function<void()>;
 struct Reader {
   std::string name;        // also the folder of its files in tests/fuzz/corpus
   std::size_t weight;      // inputs in a round: cheap readers take more
-  std::size_t deep_every;  // of so many inputs one is consumed, too, if it is accepted
+  std::size_t deep_every;  // one of so many inputs is consumed, too, if it is accepted
   bool names_file;         // every refusal must name the file
   /// @throws what the product throws; the consumer is empty where nothing is left to do
   std::function<Consumer(const std::string& text)> read;

@@ -16,7 +16,7 @@ program::Plan sample_plan(program::ParallelConfig parallel = {}, std::int64_t gl
 std::string without_hashes(const std::string& plan_or_trace);
 /// A CPU host with some measured operators and collectives.
 sim::Cluster sample_cluster();
-/// Of sample_plan({.dp = 2}) on sample_cluster().
+/// Trace of sample_plan({.dp = 2}) on sample_cluster().
 program::Trace sample_trace(bool measured);
 /// A table of published runs: a header and rows that nobody measured.
 std::string sample_table();

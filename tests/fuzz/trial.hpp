@@ -9,8 +9,8 @@
 
 namespace meshplan::fuzz {
 
-// Of a core, as main_thread_seconds() counts: a busy machine is no fault. Code with a sanitizer in
-// it is some four times slower.
+// Processor time that an input may take, by main_thread_seconds(): a busy machine is no fault. Code
+// with a sanitizer in it is some four times slower.
 #if defined(__SANITIZE_ADDRESS__)
 inline double most_seconds = 40;  // --most-seconds
 #else
@@ -24,7 +24,7 @@ double main_thread_seconds(pid_t process);
 
 struct Verdict {
   bool accepted = false;
-  /// Of what must not happen: "internal error: ...", "std::out_of_range: ..."; empty = all is well.
+  /// What must not happen: "internal error: ...", "std::out_of_range: ..."; empty = all is well.
   std::string fault;
 };
 

@@ -89,8 +89,8 @@ std::vector<double> ours(const Network& network) {
 
 namespace sg4 = simgrid::s4u;
 
-/// The same by SimGrid. An engine lives as long as its process, so all networks are one platform:
-/// they share nothing.
+/// SimGrid's times of the same flows. An engine lives as long as its process, so all networks are
+/// one platform: they share nothing.
 std::vector<std::vector<double>> simgrid(const std::vector<Network>& networks) {
   int argc = 1;
   std::string name = "oracle";

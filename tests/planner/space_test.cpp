@@ -109,7 +109,7 @@ TEST_CASE("ZeRO is tried in groups of a node, its later stages without a pipelin
   };
   const Constraints one{.micro_batch_size = 1, .recompute = program::RecomputeKind::None};
   Constraints pins = one;
-  pins.tp = 2, pins.sp = true, pins.dp = 4;  // of 4 replicas 2 share a node
+  pins.tp = 2, pins.sp = true, pins.dp = 4;  // 2 of 4 replicas share a node
   CHECK(stages(pins) == std::vector<std::string>{"tp2 sp dp4 mbs1", "tp2 sp dp4 mbs1 zero1",
                                                  "tp2 sp dp4 mbs1 zero2", "tp2 sp dp4 mbs1 zero2/2",
                                                  "tp2 sp dp4 mbs1 zero3",

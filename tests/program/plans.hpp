@@ -54,7 +54,7 @@ inline models::ModelSpec gemma_style() {
   return model;
 }
 
-/// The same with soft caps small enough to bend scores and logits.
+/// gemma_style() with soft caps small enough to bend scores and logits.
 inline models::ModelSpec gemma2_style() {
   models::ModelSpec model = gemma_style();
   model.name = "gemma2-style";
@@ -196,7 +196,7 @@ inline std::vector<Plan> all_plans() {
   return plans;
 }
 
-/// The same in FP8, with sizes that suit it on every mesh: 64 tokens, a feed-forward width of 128.
+/// all_plans() in FP8, with sizes that suit it on every mesh: 64 tokens, feed-forward width 128.
 inline std::vector<Plan> float8_plans() {
   std::vector<Plan> plans = all_plans();
   for (Plan& plan : plans) {

@@ -14,7 +14,7 @@ namespace {
 double sigmoid(double x) {
   return 1.0 / (1.0 + std::exp(-x));
 }
-/// Of the tanh approximation: sqrt(2 / pi) (x + 0.044715 x^3)
+/// Argument of the tanh in the approximation: sqrt(2 / pi) (x + 0.044715 x^3)
 double gelu_argument(double x) {
   return std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x);
 }

@@ -48,7 +48,7 @@ TEST_CASE("the report says how much slower the predicted first choice is", "[rep
   CHECK_THAT(to_json(trial), Catch::Contains("naive_mean_absolute_error"));
 }
 
-// Of model a the prediction chooses the slower one, 0.5 / 0.4 = 1.25; of b the faster one.
+// The prediction chooses model a's slower plan, 0.5 / 0.4 = 1.25, and b's faster one.
 TEST_CASE("each model of a trial has its own choice and its own naive predictor", "[reports]") {
   Trial trial{.rows = {row(1, 1.0, 1.0), row(2, 0.3, 0.5), row(4, 0.35, 0.4), row(1, 8.0, 8.0),
                        row(2, 4.0, 4.0)}};

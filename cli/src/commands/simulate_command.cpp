@@ -139,7 +139,7 @@ std::string memory_title(const reports::SimulationReport& report) {
                      report.cluster.name, planner::describe(planner::candidate_of(report.plan)));
 }
 
-/// Of other software no operation is known by itself.
+/// Options that show single operations are refused: they are known of our own software only.
 void refuse_operations(const Options& options) {
   for (const auto& [given, flag] : {std::pair{options.trace.has_value(), "--trace"},
                                     {options.chrome.has_value(), "--chrome"},

@@ -67,7 +67,7 @@ models::ImportedModel load_model(const std::string& name_or_file, const ModelRea
 
 namespace {
 
-/// "NAME", or "NAME:NODES" of a cluster of nodes of several makes.
+/// "NAME", or "NAME:NODES" for one part of a cluster with several node types.
 sim::Cluster load_part(const std::string& part) {
   const std::size_t colon = part.rfind(':');
   sim::Cluster cluster = load_cluster(part.substr(0, colon));
@@ -136,7 +136,7 @@ void freeze(program::Plan& plan, const std::optional<std::string>& option,
             const std::string& file) {
   if (!option) return;
   plan.frozen = frozen_patterns(*option);
-  plan.prediction.reset();  // of what the file trains
+  plan.prediction.reset();  // it predicts what the file trains
   for (const program::Violation& violation : program::check(plan))
     throw ConfigError(fmt::format("{}: --freeze {}: {}", file, *option, violation.message));
 }

@@ -107,7 +107,7 @@ void add_workload_options(Command& command, PlanOptions& options) {
   add_model_reading(command, options.reading);
   command
       .option("-c,--cluster", options.cluster,
-              "preset (see `meshplan clusters`) or cluster file; with nodes of several makes "
+              "preset (see `meshplan clusters`) or cluster file; with nodes of several types "
               "dgx-h100:4+dgx-a100:4")
       .beside_plan()
       .option("--software", options.software,

@@ -8,8 +8,8 @@
 
 namespace meshplan::reports {
 
-/// The peak of each stage, what ran then, and a line of characters over the step. Of several ranks
-/// of a stage, which plan alike, the first.
+/// The peak of each stage, what ran then, and a line of characters over the step. The first rank of
+/// a stage stands for the others, which plan alike.
 std::string to_text(const std::vector<sim::MemoryTimeline>& timelines);
 
 /// One panel per stage: areas by class over the step, stacked, with the peak and the capacity.

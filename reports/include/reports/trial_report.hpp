@@ -34,12 +34,12 @@ struct Trial {
 
 /// |predicted / measured - 1|, mean over the rows.
 double mean_absolute_error(const Trial& trial);
-/// The same had the machine kept the speed of its calibration: each row by its own slowdown, as it
-/// is where that is not known. Absent if it is known of no row.
+/// mean_absolute_error if the machine had kept the speed of its calibration: a row's measured time
+/// is divided by its slowdown, where that is known. Absent if it is known of no row.
 std::optional<double> mean_absolute_error_at_calibrated_speed(const Trial& trial);
 /// Warning about the busiest cores of all rows; empty if the ranks had enough of them.
 std::string busy_cores(const Trial& trial);
-/// The same as mean_absolute_error for "one rank's measured time divided by the number of ranks":
+/// mean_absolute_error of the prediction "one rank's measured time divided by the number of ranks":
 /// what scaling would be if nothing were lost. Models without a row of one rank are left out; rows
 /// of one rank are exact by definition and not counted. Absent if nothing is left.
 std::optional<double> naive_mean_absolute_error(const Trial& trial);

@@ -116,7 +116,7 @@ void fields(Visitor& v, FabricLevel& l) {
 
 template <class Visitor>
 void fields(Visitor& v, OtherNodes& n) {
-  v.required("num_nodes", n.num_nodes, "of this make", between(1, limits::kRanks));
+  v.required("num_nodes", n.num_nodes, "of this type", between(1, limits::kRanks));
   v.required("device", n.device, "what a rank computes on");
   v.optional("inside", n.inside, "instead of the fabric's levels inside a node");
 }
@@ -198,7 +198,7 @@ void fields(Visitor& v, Cluster& c) {
   v.optional("host_memory_gb_per_s", c.host_memory_gb_per_s,
              "shared by the ranks of a cpu host; 0 = no limit", between(0, limits::kRate));
   v.required("device", c.device, "what a rank computes on");
-  v.optional("other_nodes", c.other_nodes, "the last of num_nodes, of other makes");
+  v.optional("other_nodes", c.other_nodes, "the last of num_nodes, of other types");
   v.optional("fabric", c.fabric, "levels, innermost first");
   v.optional("communication", c.communication, "the collective library");
   v.optional("jitter", c.jitter, "part of a step lost to the slowest rank, per doubling of ranks",
@@ -270,7 +270,7 @@ void validate_other_nodes(const Cluster& c, const std::string& file) {
     others += nodes.num_nodes;
     validate_peaks(nodes.device, file, path + ".device.peak_tflop_per_s");
     if (nodes.device.kind != DeviceKind::Gpu || c.device.kind != DeviceKind::Gpu)
-      fail(file, path + ".device.kind", "nodes of different makes hold GPUs, all of them");
+      fail(file, path + ".device.kind", "nodes of different types hold GPUs, all of them");
     if (nodes.inside.size() > c.fabric.size())
       fail(file, path + ".inside",
            fmt::format("{} levels, but the fabric has {}", nodes.inside.size(), c.fabric.size()));

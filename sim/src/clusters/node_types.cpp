@@ -10,7 +10,7 @@
 namespace meshplan::sim {
 namespace {
 
-/// Of a fabric, how many levels lie inside a node.
+/// Number of the fabric's levels that lie inside a node.
 std::size_t levels_inside(const Cluster& cluster) {
   const auto outside = std::ranges::find_if(cluster.fabric, [&](const FabricLevel& level) {
     return level.ranks_per_group == 0 || level.ranks_per_group > cluster.devices_per_node;
@@ -36,7 +36,7 @@ void require_alike(const Cluster& first, const Cluster& other) {
            first.fabric[l].ranks_per_group, other.fabric[l].ranks_per_group);
 }
 
-/// A message between nodes of two makes is as fast as the slower side takes or sends it.
+/// A message between nodes of two types is as fast as the slower side takes or sends it.
 void slow_down(FabricLevel& level, const FabricLevel& other) {
   const double own_share = level.link_gb_per_s / level.ranks_per_link / level.oversubscription;
   const double other_share = other.link_gb_per_s / other.ranks_per_link / other.oversubscription;
@@ -110,7 +110,7 @@ Cluster joined(const std::vector<Cluster>& parts) {
     require_alike(parts.front(), part);
     if (!part.other_nodes.empty() || !parts.front().other_nodes.empty())
       throw ConfigError(
-          fmt::format("cluster '{}' has nodes of several makes already: join its "
+          fmt::format("cluster '{}' has nodes of several types already: join its "
                       "parts instead",
                       part.other_nodes.empty() ? parts.front().name : part.name));
     whole.name = fmt::format("{}+{}", whole.name, name(part));

@@ -1,4 +1,4 @@
-// Nodes of several makes, all of them at once.
+// All node types of a cluster at once.
 #pragma once
 
 #include <vector>

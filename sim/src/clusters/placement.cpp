@@ -120,8 +120,8 @@ Cluster with_ranks(const Cluster& cluster, int num_ranks) {
                     num_ranks, cluster.name, limits::kRanks));
   if (!cluster.other_nodes.empty() && num_ranks != cluster.num_ranks())
     throw ConfigError(fmt::format(
-        "{} ranks asked of cluster '{}', which has nodes of {} makes and {} ranks: say how many "
-        "nodes of each make there are, as in dgx-h100:4+dgx-a100:4",
+        "{} ranks asked of cluster '{}', which has nodes of {} types and {} ranks: say how many "
+        "nodes of each type there are, as in dgx-h100:4+dgx-a100:4",
         num_ranks, cluster.name, num_node_types(cluster), cluster.num_ranks()));
   Cluster resized = cluster;
   const int per_node = cluster.devices_per_node;

@@ -160,14 +160,14 @@ bool RankSpans::ends_before(const Piece& a, const Piece& b) {
   return a.category < b.category;
 }
 
-/// Of the time between two neighbouring boundaries.
+/// Category of the time between two neighbouring boundaries.
 Category RankSpans::category_at(double time, const std::vector<const Piece*>& active) const {
   const Piece* awaited = nullptr;
   const Piece* host = nullptr;
   for (const Piece* piece : active) {
     if (piece->computes && piece->category != Category::Host) return piece->category;
     if (piece->computes) host = piece;
-    // Of several in progress, the one that ends first is the one that was waited for.
+    // Several are in progress: the one that ends first is the one that was waited for.
     else if (awaited == nullptr || ends_before(*piece, *awaited))
       awaited = piece;
   }

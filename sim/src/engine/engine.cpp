@@ -206,7 +206,7 @@ class LastStep {
     if (before == lane.end() || after == lane.end()) return before == after;
     const program::OperationInstance& first = program_of(r).instances[at(*before)];
     const program::OperationInstance& second = program_of(r).instances[at(*after)];
-    if (first.microbatch < 0)  // of the end of the step: not yet begun
+    if (first.microbatch < 0)  // an operation of the step's end must not have begun
       return before == after && start(r, at(*after)) >= window.end;
     constexpr double kSameTime = 1e-9;
     const auto same = [&](double a, double b) {
@@ -230,7 +230,7 @@ class LastStep {
     return next == lane.end() || start(r, at(*next)) >= window.end;
   }
 
-  /// Of each meeting.
+  /// When the last member of each meeting had arrived.
   std::vector<double> all_arrived() const {
     std::vector<double> ready;
     ready.reserve(play_.meetings.size());

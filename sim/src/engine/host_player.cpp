@@ -29,7 +29,7 @@ class HostPlayer final : public Player {
 
   RankState& state(int rank) { return ranks_[at(rank)]; }
 
-  /// Of a transfer only the receiver copies.
+  /// Does the rank copy? In a transfer the receiver alone does.
   bool takes_part(int rank, int activity) const {
     const Meeting& meeting = meeting_of(activity);
     return meeting.receiver < 0 || meeting.receiver == rank;

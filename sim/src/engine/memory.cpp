@@ -19,7 +19,7 @@ double region_bytes(const program::Program& program, Region region) {
   return static_cast<double>(program.memory.regions[index].bytes());
 }
 
-/// Of a region that may lie on the host: what of it counts as the device's.
+/// Bytes on the device of a region that may lie on the host.
 double device_bytes(const program::Program& program, Region region, const Cluster& cluster) {
   const auto index = static_cast<std::size_t>(region);
   if (index >= program.memory.regions.size()) return 0;

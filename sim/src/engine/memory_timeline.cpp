@@ -113,7 +113,7 @@ class Recorder {
   }
 
  private:
-  // Of a task: one layer in one direction.
+  // A task's work on one layer in one direction.
   using LayerOfTask = std::tuple<int, int, bool>;
   static LayerOfTask layer_of(const OperationInstance& instance) {
     return {instance.task, instance.layer, instance.operation.backward};

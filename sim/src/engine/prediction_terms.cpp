@@ -25,8 +25,8 @@ constexpr std::string_view kNcclTests = "nccl-tests of these groups, or meshplan
 
 /// Prices of one class of operations that rest on samples of quite another size.
 struct FarSeconds {
-  double all = 0;    // of the class, alone
-  double far = 0;    // of them
+  double all = 0;    // of the class, each operation alone
+  double far = 0;    // of those among them whose samples are far off
   double sigma = 0;  // sum over the far ones of seconds times sigma: they err together
 
   /// @param times  that the operation runs in a step

@@ -102,7 +102,7 @@ class Tries {
   std::int64_t events_ = 0;
 };
 
-/// Of fewer micro-batches, if the middle of their step repeats: what an operation waits for does
+/// Plays fewer micro-batches, if the middle of their step repeats: what an operation waits for does
 /// not depend on where memory lies (program::link), so equal states have equal futures.
 std::optional<PlayedPlan> play_shorter(const program::Plan& plan, const Cluster& cluster,
                                        Tries& tries) {

@@ -34,8 +34,9 @@ inline constexpr double kVersionSigma = 0.015;
 // Between stacks and machines: what is peculiar to one and common to all of its runs, a random
 // effect (DerSimonian and Laird 1986), for no run of a new stack says how large its own is.
 inline constexpr double kStackSigma = 0.022;
-// Of operations timed on this machine: ten plans of the demo scatter by 1 to 4 % from step to step.
-// Of those between timed ones, and of a CPU's data sheet (OpenBLAS and oneDNN differ by 2).
+// Operations timed on this machine (ten plans of the demo scatter by 1 to 4 % from step to step),
+// operations between timed ones, and those priced by a CPU's data sheet (OpenBLAS and oneDNN differ
+// by 2).
 inline constexpr double kMeasuredSigma = 0.03;
 inline constexpr double kBetweenSigma = 0.1;
 inline constexpr double kCpuSheetSigma = 0.4;

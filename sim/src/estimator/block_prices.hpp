@@ -23,8 +23,8 @@ struct TaskTime {
   double backward = 0;
   double idle = 0;
   double moving = 0;   // seconds of its communication, hidden or not
-  double context = 0;  // of those, the part over the cp group
-  double experts = 0;  // and the part between experts
+  double context = 0;  // the part of these that goes over the cp group
+  double experts = 0;  // the part that goes between experts
 
   /// this + times * other
   TaskTime plus(double times, const TaskTime& other) const {
@@ -42,7 +42,7 @@ struct GradientPart {
   bool expert = false;
   bool shared = false;  // by two layers of the stage
 };
-/// Of one layer instance.
+/// Parameters of one layer instance.
 using BucketParts = std::vector<GradientPart>;
 
 /// Tasks of a chunk. The first backward and weight gradient write gradients, others add. A full

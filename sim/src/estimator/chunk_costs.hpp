@@ -109,7 +109,7 @@ class ChunkCosts {
   struct Set {
     int num_stages = 1;   // of `ends`
     PipelinePair ends;    // with the embedding and the head as the plan's chunks have them
-    PipelinePair middle;  // of which the stage between them says what a layer adds
+    PipelinePair middle;  // the stage between its ends says what a layer adds
     std::unordered_map<std::int64_t, ChunkCost> chunks;
   };
 
@@ -129,7 +129,7 @@ class ChunkCosts {
   };
   void classify_layers(const program::Plan& plan);
   int class_of(LayerClass wanted);
-  /// Of the layers of a small pipeline that says what layers beside are added to.
+  /// Class of the layers in the small pipeline to whose costs those of all other layers are added.
   int base_class(int layer);
   /// What is frozen in a small pipeline of such layers.
   program::FrozenPart frozen_part(int layer_class, int num_layers) const;
@@ -154,7 +154,7 @@ class ChunkCosts {
   std::map<std::pair<int, int>, models::ModelGraph> graphs_;  // of one kind: by kind and layers
   KnownPrices known_;                                         // of operations
   CacheKey key_, program_key_;
-  /// Of the last plans, which differ in the size of micro-batches: lowering takes longest.
+  /// Programs of the last plans, which differ in the size of micro-batches: lowering takes longest.
   std::unordered_map<CacheKey, program::Program, CacheKey::Hash> programs_;
   CacheKey last_programs_;
   std::unordered_map<CacheKey, Pipeline, CacheKey::Hash> pipelines_;

@@ -30,7 +30,7 @@ class ChunkMaker {
     double forward = 0;
     double first = 0;   // of a backward that writes gradients
     double last = 0;    // of the task that completes them
-    double single = 0;  // of that one if it is the only one and writes them
+    double single = 0;  // of that task if it is the only one and writes them
   };
 
   void add(int times, const StagePrices& stage);

@@ -14,8 +14,8 @@ namespace {
 
 using program::Plan;
 
-/// Of stages that hold the same elements in the same order; the reference holds as long as the
-/// layout.
+/// Buckets that are cut once for all stages with the same elements in the same order. The reference
+/// is valid as long as the layout.
 const StageBuckets& buckets_of(const StagePricing& pricing,
                                const std::vector<const ChunkCost*>& chunks) {
   static const StageBuckets kNone;

@@ -83,7 +83,7 @@ struct Estimator::State {
 
   Cluster cluster;
   bool waits = false;                // moves_only_in_waits() of the plan that is being priced
-  int microbatches = 0;              // of it
+  int microbatches = 0;              // of that plan
   bool squares_in_runs = false;      // rather than of all gradients at once: see step_end.cpp
   std::optional<TrainingTask> task;  // that the memory below is of
   PlanKeys keys;                     // of the plan that is being priced
@@ -91,7 +91,7 @@ struct Estimator::State {
   double flops = 0;        // of a step
   double expert_load = 0;  // elements
 
-  // Of the plan that is being priced; their memory is used again.
+  // Results for the plan that is being priced; their memory is used again.
   NodeStages stages;
   SolverOutput solved;
   std::vector<double> reduced;
@@ -218,7 +218,7 @@ StepPrediction Estimator::State::estimate(const Plan& plan) {
     issue = std::max(issue, stages[s].total.operations * stages.cluster_of(s).device.host_issue_us /
                                 kMicroseconds);
     if (solved.busy[s] > solved.busy[slowest]) slowest = s;
-    // Of stages alike in a 1F1B or GPipe, none keeps more micro-batches than the first.
+    // The first of several stages alike keeps the most micro-batches in 1F1B and GPipe.
     if (stages.repeats(s) && has_waves(plan.schedule, plan.parallel.vpp)) continue;
     const StageActivations activations = planned.compiled().activations(
         static_cast<int>(s), stages[s].kept, plan.num_microbatches());

@@ -41,8 +41,8 @@ struct CompressionCost {
   void add(const CompressionCost& other);
 };
 
-/// Of a stage. Says nothing of when gradients are ready, so that all plans that cut them alike
-/// share it.
+/// Buckets of a stage. They do not say when gradients are ready, so that all plans that cut them
+/// alike share them.
 struct StageBuckets {
   std::vector<Bucket> all;
   std::vector<BucketPart> parts;
@@ -58,7 +58,7 @@ struct DataGroups {
   /// Seconds to add up reduced gradients, by 2 * elements + expert: their price is found by a text.
   std::unordered_map<std::int64_t, double> accumulate;
 
-  /// Of stages that were priced before, by PlanKeys::buckets and what their chunks hold.
+  /// Buckets of stages that were priced before, by PlanKeys::buckets and what their chunks hold.
   std::unordered_map<CacheKey, StageBuckets, CacheKey::Hash> buckets;
 
   PricedGroup& shards(bool expert) { return expert ? expert_shards : dense_shards; }

@@ -1,4 +1,4 @@
-// A plan's stages on the nodes that they lie on, which may be of several makes.
+// A plan's stages on the nodes that they lie on, which may be of several types.
 #pragma once
 
 #include <memory>
@@ -10,9 +10,9 @@
 
 namespace meshplan::sim {
 
-/// Prices every stage as nodes of each make would run it. A stage whose ranks are on several makes
+/// Prices every stage as nodes of each type would run it. A stage whose ranks are on several types
 /// goes at the pace of the slowest: its ranks wait for each other within every micro-batch, or at
-/// the end of the step. On nodes of one make, a stage whose groups lie otherwise in the fabric's
+/// the end of the step. On nodes of one type, a stage whose groups lie otherwise in the fabric's
 /// domains than another's is priced by itself.
 class NodeStages {
  public:
@@ -28,7 +28,7 @@ class NodeStages {
   }
   std::size_t size() const { return type_of(0).stages.size(); }
   const StageCost& operator[](std::size_t stage) const { return type_of(stage).stages[stage]; }
-  /// Has a stage the chunks of the one before, on nodes of the same make?
+  /// Has a stage the chunks of the one before, on nodes of the same type?
   bool repeats(std::size_t stage) const {
     return type_of(stage).stages.repeats(stage) &&
            (chosen_.empty() || chosen_[stage] == chosen_[stage - 1]) &&
@@ -65,7 +65,7 @@ class NodeStages {
   std::unordered_map<CacheKey, StageLayouts, CacheKey::Hash> known_places_;
   std::unordered_map<CacheKey, std::vector<std::vector<int>>, CacheKey::Hash> known_types_;
   const std::vector<std::vector<int>>* types_of_ = nullptr;  // of each stage; if there are several
-  std::vector<const Type*> chosen_;                          // of each stage, the same
+  std::vector<const Type*> chosen_;  // what each stage is priced on; empty = all on the first type
   SolverInput input_;
   program::Plan task_;  // that set_task() was given
   PlanLayout* layout_ = nullptr;

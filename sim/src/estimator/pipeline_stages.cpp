@@ -14,7 +14,7 @@ namespace {
 using program::Plan;
 using program::RecomputeKind;
 
-/// Of activations that a stage sends to the next one.
+/// Bytes of the activations that a stage sends to the next one.
 std::int64_t boundary_bytes(const Plan& plan) {
   const std::int64_t parts = plan.parallel.sp ? plan.parallel.tp : 1;
   return plan.tokens_per_microbatch() / parts * plan.model.hidden_size *

@@ -40,7 +40,7 @@ class PipelineStages {
   struct Pipeline {
     CacheKey key;                                       // everything that they depend on
     std::vector<std::vector<const ChunkCost*>> chunks;  // by stage
-    std::deque<ChunkCost> adjusted;                     // of these, ends of a V
+    std::deque<ChunkCost> adjusted;                     // copies of chunks, for the ends of a V
     std::vector<StageCost> stages;                      // different ones, the first of them
     std::vector<std::size_t> kind;                      // of each stage, into `stages`
     SolverInput input;

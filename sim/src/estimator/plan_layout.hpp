@@ -16,12 +16,12 @@ struct PlanLayout {
   DataGroups data;
   TaskGroups tasks;
   std::vector<GroupPlacement> neighbours;  // of the first pipeline: each stage with the next
-  GroupPlacement ends;                     // and the last with the first
+  GroupPlacement ends;                     // its last stage with the first
   std::vector<int> host;                   // of each stage's first rank
   std::vector<double> cores;  // that the stage's ranks of that host hold while they compute
 };
 
-/// Of all stages: of each group the one that takes longest.
+/// One layout for all stages, with the slowest group of each kind.
 PlanLayout layout_of(const program::Plan& plan, const Cluster& cluster);
 
 /// Where a fabric's domains divide some stages' groups and not others' (72 GPUs, stages of 32).

@@ -61,7 +61,7 @@ void price_data_parallel(const StagePricing& pricing, double late, StageCost& st
 /// The update with the copies of its state: between them on one thread, beside them on a GPU.
 void price_offload(const StagePricing& pricing, StageCost& stage);
 
-/// Of what is trained, the part that a rank owns.
+/// The part of the trained parameters that a rank owns.
 double owned_share(const ZeroStage& zero);
 
 }  // namespace meshplan::sim

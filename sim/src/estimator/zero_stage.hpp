@@ -31,7 +31,7 @@ struct ZeroStage {
   double untrained = 0;     // elements that no gradient moves
   double largest_unit = 0;  // elements
   double num_buckets = 0;
-  double compression_error_bytes = 0;  // of units
+  double compression_error_bytes = 0;  // of all units
   double compression_slot_bytes = 0;
 };
 

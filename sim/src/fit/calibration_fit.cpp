@@ -77,7 +77,7 @@ double attention_part(const Jobs& jobs, const Cluster& cluster, bool forward) {
                               forward ? standard.attention_forward : standard.attention_backward));
 }
 
-/// Of one rank and of a host's cores together.
+/// Memory bandwidth of one rank alone, and of a host's cores together.
 void fit_memory(const Jobs& jobs, Cluster& cluster) {
   double alone = 0, all = 0;
   for (const CalibrationSamples& job : jobs) {
@@ -198,7 +198,7 @@ void fit_fabric(const Jobs& jobs, Cluster& cluster) {
 
 std::vector<MeasuredOperator> operator_table(const Jobs& jobs) {
   std::map<std::string, MeasuredOperator>
-      table;  // of several jobs, the fastest: less was in the way
+      table;  // the fastest of several jobs: less was in the way
   each_operator(jobs, [&](const OperatorSample& sample, const SignatureParts&) {
     MeasuredOperator& entry = table[sample.signature];
     if (entry.seconds > 0 && entry.seconds <= sample.seconds) return;
@@ -211,7 +211,7 @@ std::vector<MeasuredOperator> operator_table(const Jobs& jobs) {
 
 std::vector<MeasuredCollective> collective_table(const Jobs& jobs) {
   using Key = std::tuple<std::string, int, int, bool, std::int64_t>;
-  std::map<Key, double> table;  // of several algorithms and jobs, the fastest
+  std::map<Key, double> table;  // the fastest of several algorithms and jobs
   const auto add = [&](CommOp op, int group, int on_host, bool cold, std::int64_t bytes,
                        double seconds) {
     if (seconds <= 0) return;

@@ -180,7 +180,7 @@ void set_recompute(const PublishedCells& row, TrainingRun& run) {
           "recompute: '{}': expected full, full:<layers> or full:every_2nd_layer", text));
   } else if (kind == "selective") {
     run.recompute = what == "per_op" ? RunRecompute::PerOp : RunRecompute::CoreAttention;
-    // Of what else it recomputes only the memory is taken into account, where it must be.
+    // Other recomputed parts are taken into account only in the memory, where they must be.
     if (what != "per_op" && what != "core_attn") run.recompute_stated = false;
   } else {
     throw ConfigError(fmt::format("recompute: '{}' is not none, full or selective", text));

@@ -28,7 +28,8 @@ std::optional<MeasuredSeconds> measured_seconds(const Cluster& cluster, program:
                                                 const GroupPlacement& group, double bytes,
                                                 const std::function<double(int, double)>& formula);
 
-/// Of all communications that were measured inside a host: what the fabric's formula was fitted to.
+/// Sizes of all communications that were measured inside a host: the fabric's formula was fitted to
+/// these.
 MeasuredSizes measured_messages(const Cluster& cluster, double bytes);
 
 }  // namespace meshplan::sim

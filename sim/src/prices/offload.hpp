@@ -14,8 +14,8 @@ struct HostLink {
   double transfer_seconds(double bytes) const { return bytes / link_bytes_per_s; }
 };
 
-/// Of the boards and hosts that a device is sold with. Sources: NVIDIA data sheets (PCI Express
-/// generation, NVLink-C2C), DGX user guides (processors and memory channels).
+/// Rates of the boards and hosts that a device is sold with. Sources: NVIDIA data sheets (PCI
+/// Express generation, NVLink-C2C), DGX user guides (processors and memory channels).
 HostLink host_link(const Device& device);
 
 /// What moves in a micro-batch beside a task that takes `seconds`: nothing is paid until the link

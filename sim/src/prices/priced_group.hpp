@@ -17,7 +17,8 @@ class PricedGroup {
   int size() const { return placement_.size; }
   const GroupPlacement& placement() const { return placement_; }
 
-  /// Of a collective alone. @param bytes  that one rank passes in
+  /// Seconds of a collective while nothing else runs.
+  /// @param bytes  that one rank passes in
   double seconds(program::Collective collective, double bytes, const Cluster& cluster) {
     if (bytes <= 0 || placement_.size <= 1) return 0;
     constexpr std::uint64_t kSpread = 0x9E3779B97F4A7C15ULL;  // Knuth, TAOCP 3, section 6.4

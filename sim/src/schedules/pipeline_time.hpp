@@ -17,7 +17,7 @@ struct PipelineInput {
   std::vector<std::vector<ChunkTime>> stages;  // [stage][chunk]; all stages have as many chunks
   int num_microbatches = 1;
   double transfer_delay = 0;  // from the end of a task to the start of the next one
-  double transfer_busy = 0;   // of that, what blocks the sender and the receiver themselves
+  double transfer_busy = 0;   // the part of it that blocks the sender and the receiver themselves
 };
 
 /// Seconds from the first task's start to the last one's end on any stage. Long runs are continued

@@ -51,7 +51,7 @@ class TaskSolver {
  private:
   struct State {
     std::size_t next = 0;                    // into the stage's tasks
-    std::vector<std::size_t> last_gradient;  // of these, by chunk
+    std::vector<std::size_t> last_gradient;  // the last one that adds to gradients, by chunk
     double free = 0;                         // when the stage can go on
     double left = 0;                         // seconds of work, shared mode
     bool working = false;                    // shared mode

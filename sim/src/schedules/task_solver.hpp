@@ -42,7 +42,7 @@ struct SolverInput {
   double wake = 0;                // after every wait for a transfer
   double host_cores = 0;  // shared by the stages of a host; 0 = every rank has its own device
 
-  /// Of a micro-batch; 0 within a stage.
+  /// Seconds in which a micro-batch travels; 0 within a stage.
   double transfer_between(int stage, int other) const {
     if (stage == other) return 0;
     const bool wraps = stages.size() > 2 && std::abs(stage - other) > 1;

@@ -168,7 +168,7 @@ class WavePlayer {
       }
   }
 
-  /// Of 1F1B. Stages that have run all their forwards have a backward alone.
+  /// Round k of 1F1B. Stages that have run all their forwards have a backward alone.
   void round(int k) {
     const double* const forward = pipeline_.forward.data();
     const double* const delay = pipeline_.gradient_delay.data();

@@ -17,7 +17,7 @@ struct WavePipeline {
   program::ScheduleKind kind{};
   int num_microbatches = 0;
   std::vector<double> transfers;  // seconds; from each stage but the last to the next
-  // Of each stage, seconds.
+  // Seconds of each stage's tasks.
   std::vector<double> forward;
   std::vector<double> backward_first;
   std::vector<double> backward;

@@ -304,7 +304,8 @@ class Predictor {
     return total;
   }
 
-  /// Of a parameter that travels from its owner: scales of blocks are found after it.
+  /// Bytes of a parameter that its owner sends. With scales of blocks, which are found after it has
+  /// arrived, it travels in 16 bits.
   double gathered_bytes() const {
     return run_.precision == RunPrecision::Fp8 && profile_.gathers_fp8 ? 1 : kHalfBytes;
   }

@@ -19,7 +19,7 @@ struct RunPlacements {
 };
 RunPlacements place_groups(const TrainingRun& run, const Cluster& cluster);
 
-/// Of one phase of one layer and micro-batch.
+/// Seconds of one phase of one layer and micro-batch.
 struct PhaseTime {
   double compute = 0;    // on the device
   double products = 0;   // of compute: matrix products

@@ -157,7 +157,7 @@ TEST_CASE("Bytes count each operand once, and a gradient that is added to twice"
 TEST_CASE("A rotation passes over the heads that it turns, not over the values",
           "[program][cost]") {
   const Program program = lower(make_plan(test::llama_style()), 0);
-  // Of 16 tokens, 8 query and 4 key heads of 8 elements in fp32: read and written.
+  // 16 tokens, 8 query and 4 key heads of 8 elements in fp32 are read and written.
   const std::int64_t bytes = 2 * 16 * (8 + 4) * 8 * 4;
   CHECK(operation_cost(program, first_named(program, "rope")).bytes == bytes);
   CHECK(operation_cost(program, first_named(program, "rope.input_grad")).bytes == bytes);

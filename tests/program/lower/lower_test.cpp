@@ -56,7 +56,7 @@ TEST_CASE("A program given another size of micro-batches is that of a plan of th
         plans.back().zero_stage = zero_stage;
       }
   }
-  for (std::size_t i = 0; i < plans.size(); i += 3) {  // of each kind, recompute takes turns
+  for (std::size_t i = 0; i < plans.size(); i += 3) {  // some of each kind, recompute in turn
     plans.push_back(plans[i]);
     plans.back().recompute.kind = static_cast<RecomputeKind>(i % 3);
   }

@@ -45,7 +45,7 @@ TEST_CASE("What needs more workspace than the plan allows is computed in parts",
           "[program][memory]") {
   Plan plan = llama3_8b();
   const std::int64_t whole = kScores + kSharedHeads + 2 * kRowSums;
-  CHECK(workspace(plan) == whole / 4 + kFew);  // of 8 heads of keys, 2 at a time are below 2 GiB
+  CHECK(workspace(plan) == whole / 4 + kFew);  // 2 of 8 heads of keys at a time, below 2 GiB
   plan.attention_workspace_bytes = whole / 8 + kFew;
   CHECK(workspace(plan) == whole / 8 + kFew);
   plan.micro_batch_size = 3;  // one sequence at a time

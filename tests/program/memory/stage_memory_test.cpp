@@ -258,7 +258,7 @@ TEST_CASE("The flat regions hold the model's parameters and less than a line of 
   }
 }
 
-// Of the Llama-style model, fp32: 16 tokens of hidden size 64.
+// Bytes of the Llama-style model's input to a stage, fp32: 16 tokens of hidden size 64.
 constexpr std::int64_t kInput = 16 * 64 * 4;
 
 TEST_CASE("A stage has one slot of saved activations per micro-batch in flight",
@@ -292,7 +292,7 @@ TEST_CASE("Interleaved chunks share the memory of saved activations", "[program]
 }
 
 TEST_CASE("An input gradient frees what no weight gradient reads", "[program][memory]") {
-  // Of the Llama-style layer, by hand, elements per token: the weight gradients read the inputs of
+  // By hand, elements per token in the Llama-style layer: the weight gradients read the inputs of
   // the linears: norm 64, attention 64, norm 64, activation 96 = 288 of 746. Left between the two
   // tasks: the gradients at their outputs: qkv 128, attention out 64, gate and up 192, mlp down 64.
   Plan plan = make_plan(test::llama_style(), {.pp = 2}, 4);

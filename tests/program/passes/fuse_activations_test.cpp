@@ -80,8 +80,8 @@ TEST_CASE("Fusing an activation saves its passes over memory and no arithmetic",
   const Program apart = lowered(gpt2_style(), {}, RecomputeKind::None, false);
   const Program fused = lowered(gpt2_style(), {}, RecomputeKind::None, true);
   CHECK(flops_and_bytes(apart, false) == flops_and_bytes(fused, false));
-  // Of 16 tokens and 96 features in fp32: forward the input is not read again; backward the
-  // gradient is neither written nor read in between. 4 layers, 8 micro-batches.
+  // 16 tokens and 96 features in fp32: forward does not read the input again; backward neither
+  // writes nor reads the gradient in between. 4 layers, 8 micro-batches.
   const double widest = 16.0 * 96 * 4;
   CHECK(flops_and_bytes(apart, true) - flops_and_bytes(fused, true) == 4 * 8 * 3 * widest);
   const Block& block = block_named(fused, "dense");

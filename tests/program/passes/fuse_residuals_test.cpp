@@ -98,8 +98,8 @@ TEST_CASE("What is computed again adds the residual again", "[program][fuse]") {
 }
 
 TEST_CASE("A fused sum saves passes over the stream and keeps as much", "[program][fuse]") {
-  // Of 16 tokens and 64 features in fp32; 4 layers, 8 micro-batches. In a product the sum neither
-  // writes nor reads what is added, twice a layer; in a norm the sum is not read again.
+  // The stream has 16 tokens and 64 features in fp32; 4 layers, 8 micro-batches. In a product the
+  // sum neither writes nor reads what is added, twice a layer; in a norm the sum is not read again.
   const double stream = 16.0 * 64 * 4;
   const auto saved = [&](const ParallelConfig& parallel) {
     const Program apart = lowered(llama_style(), parallel, RecomputeKind::None, false);

@@ -53,7 +53,7 @@ TEST_CASE("A norm of heads rotates them, and its gradient back", "[program][fuse
 TEST_CASE("A fused rotation saves its passes and keeps as much", "[program][fuse]") {
   const Program apart = lowered(normed_heads(), false);
   const Program fused = lowered(normed_heads(), true);
-  // Of 16 tokens, 8 query and 4 key heads of 8 elements in fp32: read and written, both ways; 4
+  // 16 tokens, 8 query and 4 key heads of 8 elements in fp32 are read and written, both ways; 4
   // layers, 8 micro-batches.
   const double pass = 16.0 * 12 * 8 * 4;
   CHECK(bytes_of_layers(apart) - bytes_of_layers(fused) == 4 * 8 * 4 * pass);

@@ -56,7 +56,7 @@ TEST_CASE("With sequence parallelism a layer gathers and scatters the sequence t
 
 TEST_CASE("The vocabulary's shards are summed in the embedding and combined in the loss",
           "[program][shard]") {
-  // Of the logits only three numbers per token are exchanged: maximum, sum of exponentials, target.
+  // Ranks exchange three numbers per token, not logits: maximum, sum of exponentials, target.
   CHECK(forward_collectives({.tp = 2}, "embedding") == Names{"all_reduce 1024"});
   CHECK(forward_collectives({.tp = 2, .sp = true}, "embedding") == Names{"reduce_scatter 1024"});
   CHECK(forward_collectives({.tp = 2}, "head") == Names{"all_gather 48"});

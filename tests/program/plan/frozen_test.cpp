@@ -237,8 +237,8 @@ TEST_CASE("With norms alone trained, the inputs of the products are not saved",
   const Plan plan = freeze(make_plan(test::llama_style(), {}, 1), {"*", "!*norm*"});
   const Block block = block_of(lower(plan, 0), 1);
   CHECK(count(block.backward, Phase::WeightGrad) == 0);
-  // Of 746 elements a token the two norms' outputs and the activation's are read by weight
-  // gradients only; attention reads its own output.
+  // A token has 746 elements. Weight gradients alone read the outputs of the two norms and of the
+  // activation; attention reads its own output.
   CHECK(block.saved_bytes == (746 - 64 - 64 - 96) * kTokensOfStep * kFloat);
 }
 

@@ -249,7 +249,7 @@ TEST_CASE("Compressed gradients are handed over in order", "[runtime][device]") 
 
 TEST_CASE("Products in FP8 are handed over in order", "[runtime][device][fp8]") {
   const std::vector<Plan> plans = program::test::float8_plans();
-  for (std::size_t i = 0; i < plans.size(); i += 5) {  // of each mesh, schedule and recompute some
+  for (std::size_t i = 0; i < plans.size(); i += 5) {  // some of each mesh, schedule and recompute
     CAPTURE(program::test::describe(plans[i]));
     check_order(plans[i], kDeviceDriven, 1);
     check_order(plans[i], i % 2 == 0 ? kDeviceCaptured : kHostCaptured, 3);

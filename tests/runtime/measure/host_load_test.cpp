@@ -26,7 +26,7 @@ TEST_CASE("Busy seconds of some cores are read from /proc/stat", "[runtime][host
 // one core busy.
 TEST_CASE("What was busy beyond the job's own time is of others", "[runtime][host_load]") {
   CHECK(other_cores({.busy = 30, .all = 40}, 20, 10, 4) == Approx(1));
-  // The same seen by two ranks that both may use all cores, or by one of each pair.
+  // The load is the same if two ranks that both may use all cores see it, or one of each pair.
   CHECK(other_cores({.busy = 60, .all = 80}, 20, 10, 4) == Approx(1));
   CHECK(other_cores({.busy = 15, .all = 20}, 20, 10, 4) == Approx(1));
   CHECK(other_cores({.busy = 20, .all = 40}, 21, 10, 4) == 0);    // rounding of the kernel's

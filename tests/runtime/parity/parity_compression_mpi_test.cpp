@@ -342,10 +342,10 @@ TEST_CASE("top-k of everything is the whole sum, and int8 is near it", "[compres
       // round otherwise, here and there.
       const double rounding = one.precision == DType::F16 ? 0x1p-11 : 1e-5;
       CHECK(compare_gradients(all->weights, whole->weights).relative <= rounding);
-      // A number is at most half a step from what is sent, and its block's largest is 127 steps;
-      // of normal values whose largest is about 3 deviations the errors, uniform in a step, have
-      // 3 / 127 / sqrt(12) of the norm. Twice compressed, and a few times that in a parameter of
-      // few elements.
+      // A number is at most half a step from what is sent, and its block's largest is 127 steps.
+      // Where values are normal and the largest is about 3 deviations, the errors, uniform in a
+      // step, have 3 / 127 / sqrt(12) of the norm. Values are compressed twice, and a parameter of
+      // few elements may have a few times that error.
       const double error = compare_gradients(*int8, *whole, 1e-2).relative;
       CHECK(error <= 0.05);
       CHECK(error >= 1e-4);
@@ -431,7 +431,7 @@ TEST_CASE("a step that fp16 skips leaves what was lost as it was", "[compression
     const auto expected = run({0x1p16, 0x1p16});
     REQUIRE(skipped.size() == expected.size());
     const auto first = std::ranges::mismatch(skipped, expected).in1 - skipped.begin();
-    CHECK(first == std::ssize(skipped));  // of which element differs
+    CHECK(first == std::ssize(skipped));  // else the first element that differs
   }
 }
 

@@ -118,7 +118,7 @@ Plan plan_of(const Case& one) {
 
 using Values = std::map<std::string, std::vector<double>>;
 
-/// Those of the parameters that are trained, or of those that are frozen.
+/// Values of the parameters that are trained, or of those that are frozen.
 Values part_of(const Values& all, const Plan& plan, bool frozen) {
   const program::FrozenParameters of_plan(plan.frozen, models::build_graph(plan.model));
   Values part = all;

@@ -73,7 +73,7 @@ struct GradientError {
 };
 GradientError compare_gradients(const RunResult& run, const RunResult& reference,
                                 double small_fraction = 1e-6);
-/// The same for any values by parameter.
+/// Compares any values by parameter in the same way.
 GradientError compare_gradients(const std::map<std::string, std::vector<double>>& values,
                                 const std::map<std::string, std::vector<double>>& reference,
                                 double small_fraction = 1e-6);

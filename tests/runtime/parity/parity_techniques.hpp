@@ -14,7 +14,7 @@ namespace meshplan::test {
 /// "tp", "sp", "zb-h1", "cp-ring", "zero3", ...: all that are told apart, in the order of tables.
 const std::vector<std::string>& all_techniques();
 
-/// Those that a plan has, by index into all_techniques(), ascending.
+/// Techniques that a plan has, by index into all_techniques(), ascending.
 std::vector<std::size_t> techniques_of(const program::Plan& plan);
 
 /// Pairs of techniques, and techniques alone: bit pair_index(a, b), a <= b; (a, a) is a alone.

@@ -19,7 +19,7 @@ constexpr int kSteps = 5;
 
 Plan base_plan(const models::ModelSpec& model) {
   Plan plan = parity_plan(model);
-  plan.workload.global_batch_size = 12;  // of 3 ranks, too
+  plan.workload.global_batch_size = 12;  // 3 divides it, too
   // Adam divides by the root of the second moment: with less, what rounding leaves of a gradient
   // that is zero in exact numbers would move weights as far as any other.
   plan.workload.optimizer.epsilon = 1e-6;

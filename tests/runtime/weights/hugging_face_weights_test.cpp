@@ -239,7 +239,7 @@ TEST_CASE("a BERT's tensors are those of its modeling file", "[runtime][hugging_
   CHECK(file.at("classifier.weight").shape == Shape{3, 8});
 }
 
-// As in google-bert/bert-base-uncased: norms by their old names, heads of pretraining, a buffer.
+// google-bert/bert-base-uncased has norms by their old names, heads of pretraining, a buffer.
 TEST_CASE("a BERT of older names and with the heads of its pretraining is read",
           "[runtime][hugging_face]") {
   CHECK(current_name("bert", "encoder.layer.0.output.LayerNorm.gamma") ==

@@ -1,4 +1,4 @@
-// Clusters whose nodes are not all of one make.
+// Clusters whose nodes are not all of one type.
 #include <catch2/catch.hpp>
 
 #include "core/error.hpp"
@@ -24,7 +24,7 @@ Cluster h100_and_a100() {
   return joined({nodes("dgx-h100", 1), nodes("dgx-a100", 1)});
 }
 
-/// Both nodes of the same make, but with the network that h100_and_a100() has.
+/// Both nodes of the same type, but with the network that h100_and_a100() has.
 Cluster two_nodes_of(const std::string& preset) {
   Cluster cluster = nodes(preset, 2);
   cluster.fabric.back() = h100_and_a100().fabric.back();
@@ -72,7 +72,7 @@ TEST_CASE("Nodes are numbered in the order of the parts", "[sim][node_types]") {
   CHECK(node_type(cluster, 16) == 1);
   CHECK(node_type(cluster, 39) == 1);
   CHECK(device_of(cluster, 1).name == load_cluster_preset("dgx-a100").device.name);
-  // NVLink of each make inside its nodes, the slower network between them: 8 x HDR.
+  // NVLink of each type inside its nodes, the slower network between them: 8 x HDR.
   CHECK(as_if_all(cluster, 0).fabric.front() == load_cluster_preset("dgx-h100").fabric.front());
   CHECK(as_if_all(cluster, 1).fabric.front() == load_cluster_preset("dgx-a100").fabric.front());
   CHECK(cluster.fabric.back().link_gb_per_s ==
@@ -81,7 +81,7 @@ TEST_CASE("Nodes are numbered in the order of the parts", "[sim][node_types]") {
   CHECK(parse_cluster(to_json(cluster), "round trip") == cluster);
 }
 
-TEST_CASE("A stage knows the makes of its nodes", "[sim][node_types]") {
+TEST_CASE("A stage knows the types of its nodes", "[sim][node_types]") {
   const Cluster cluster = h100_and_a100();
   using Types = std::vector<std::vector<int>>;
   CHECK(node_types(cluster, program::Mesh({.pp = 2, .dp = 8})) == Types{{0}, {1}});
@@ -98,8 +98,8 @@ TEST_CASE("Clusters that cannot be joined say why", "[sim][node_types]") {
                     Contains("devices of a node differ, 8 and 4"));
   CHECK_THROWS_WITH(join("cpu-host", "dgx-h100")(), Contains("both must hold GPUs"));
   CHECK_THROWS_WITH(joined({h100_and_a100(), nodes("dgx-h200", 1)}),
-                    Contains("several makes already"));
-  CHECK_THROWS_WITH(with_ranks(h100_and_a100(), 8), Contains("say how many nodes of each make"));
+                    Contains("several types already"));
+  CHECK_THROWS_WITH(with_ranks(h100_and_a100(), 8), Contains("say how many nodes of each type"));
   CHECK(with_ranks(h100_and_a100(), 16) == h100_and_a100());
 }
 
@@ -127,7 +127,7 @@ TEST_CASE("A cluster file with other nodes is checked", "[sim][node_types]") {
              Contains("other_nodes[0].inside[1]") && Contains("not inside a node"));
 }
 
-TEST_CASE("Two parts of one make are that make", "[sim][node_types]") {
+TEST_CASE("Two parts of one type are that type", "[sim][node_types]") {
   const Cluster two = joined({nodes("dgx-h100", 1), nodes("dgx-h100", 1)});
   const Cluster one = nodes("dgx-h100", 2);
   Estimator of_two(two), of_one(one);
@@ -140,7 +140,7 @@ TEST_CASE("Two parts of one make are that make", "[sim][node_types]") {
   }
 }
 
-TEST_CASE("Replicas on two makes go at the pace of the slower one", "[sim][node_types]") {
+TEST_CASE("Replicas on two node types go at the pace of the slower one", "[sim][node_types]") {
   for (const program::Plan& plan : plans()) {
     if (plan.parallel.pp > 1) continue;
     INFO(to_string(plan.parallel));
@@ -149,7 +149,7 @@ TEST_CASE("Replicas on two makes go at the pace of the slower one", "[sim][node_
   }
 }
 
-TEST_CASE("Mixed nodes lie between nodes of either make", "[sim][node_types]") {
+TEST_CASE("Mixed nodes lie between nodes of either type", "[sim][node_types]") {
   for (const program::Plan& plan : plans()) {
     INFO(to_string(plan.parallel));
     const double mixed = played(plan, h100_and_a100());

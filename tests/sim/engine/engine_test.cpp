@@ -131,7 +131,7 @@ TEST_CASE("Communication progresses by itself on lanes and only in waits on a ho
   CHECK(result.breakdown.front().seconds[Category::Dp] == Approx(cpu ? 1.0 : 0.0).margin(1e-9));
 }
 
-// The same with a progress thread a rank: of 2 ranks on 4 cores the collective hides; on 3 cores
+// The plan above with a progress thread a rank: 2 ranks on 4 cores hide the collective; on 3 cores
 // computation and communication together want 4 and run at 3/4 until both are over; on 2 cores
 // nothing is won. What the thread costs lengthens the collective.
 TEST_CASE("A progress thread moves communication beside computation, on the cores there are",

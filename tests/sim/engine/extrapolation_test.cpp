@@ -81,7 +81,7 @@ TEST_CASE("Operators priced from a tiny sample are flagged", "[sim][extrapolatio
                         .flops = 1024,
                         .bytes = 768}};
   const auto flagged = extrapolations(plan, cluster);
-  REQUIRE(flagged.size() == 1);  // of other kinds nothing was measured: the data sheet's formula
+  REQUIRE(flagged.size() == 1);  // no samples of other kinds: the data sheet's formula
   CHECK(flagged.front().what == "linear.forward fp32");
   CHECK_FALSE(flagged.front().message);
   CHECK(flagged.front().sizes.most == 1024);

@@ -63,7 +63,7 @@ TEST_CASE("The parts add up and the largest stage decides", "[sim][memory]") {
 TEST_CASE("Activations follow the micro-batches in flight", "[sim][memory]") {
   const Cluster cluster = with_ranks(load_cluster_preset("dgx-h100"), 4);
   const auto report = memory_report(program::lower_all(tiny_plan({.pp = 4}, 8)), cluster);
-  const double input = 128.0 * 256 * 4;  // of the next one: it arrives during the task before
+  const double input = 128.0 * 256 * 4;  // the next one's, which arrives during the task before
   CHECK((report.stages[1].activations - input) / (report.stages[2].activations - input) ==
         Approx(3.0 / 2));
 }

@@ -133,8 +133,8 @@ std::vector<program::Plan> frozen_plans() {
   return all;
 }
 
-/// Of the largest stage. What micro-batches keep is counted without the gaps between them, as the
-/// search does (program::estimate_activations).
+/// Memory of the largest stage. What micro-batches keep is counted without the gaps between them,
+/// as the search does (program::estimate_activations).
 double planned_bytes(const program::Plan& plan, const Cluster& cluster) {
   double most = 0;
   for (const program::Program& stage : program::lower_all(plan)) {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint64_t kSeed = 20261123;
 
-/// Of estimates, relative to what was played, without sign.
+/// Errors of estimates, relative to what was played, without sign.
 struct Errors {
   std::vector<double> time;
   std::vector<double> close;  // of the time of those that are not said to be rough
@@ -49,7 +49,7 @@ TEST_CASE("Of any plan a part of the micro-batches tells what all of them take",
   int shortened = 0;
   for (int i = 0; i < kPlans; ++i) {
     RandomPlan one = random_plan(random);
-    const int microbatches = 120 + 5 * i;  // of a few plans no multiple of the stages
+    const int microbatches = 120 + 5 * i;  // in a few plans no multiple of the stages
     one.plan.workload.global_batch_size =
         std::int64_t{microbatches} * one.plan.micro_batch_size * one.plan.parallel.dp;
     if (!program::check(one.plan).empty()) continue;

@@ -247,7 +247,7 @@ TEST_CASE("A measured curve of nccl-tests is found again by what prices messages
       "# Rank 0 Group 0 Pid 1 on a device 0\n# Rank 1 Group 0 Pid 1 on a device 1\n"
       "8 2 float sum -1 9.0 0.00 0.00 0\n8 2 float sum -1 7.0 0.00 0.00 0\n";
   const ImportedCluster sends = imported("nccl-tests", text, "sendrecv_perf");
-  REQUIRE(sends.cluster.collectives.size() == 1);  // of two times of one size, the shorter
+  REQUIRE(sends.cluster.collectives.size() == 1);  // the shorter of two times of one size
   CHECK(sends.cluster.collectives.front().op == "point_to_point");
   CHECK(sends.cluster.collectives.front().seconds == Approx(7e-6));
 }

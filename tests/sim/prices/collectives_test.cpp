@@ -94,7 +94,7 @@ TEST_CASE("An all-to-all is limited by what leaves the node", "[sim][collectives
   for (auto& level : cluster.fabric) level.latency_us = 0;
   const double seconds = ring(Collective::AllToAll, 8e6, cluster, {0, 1, 2, 3, 4, 5, 6, 7});
   CHECK(seconds == Approx(4e6 / 10e9));
-  // Of the links inside a node and of those between, an all-to-all reaches parts of their own.
+  // An all-to-all reaches one part of the links inside a node and another of those between nodes.
   cluster.communication.all_to_all = 0.5;
   cluster.communication.all_to_all_inner = 0.8;
   CHECK(ring(Collective::AllToAll, 8e6, cluster, {0, 1, 2, 3, 4, 5, 6, 7}) == Approx(4e6 / 5e9));

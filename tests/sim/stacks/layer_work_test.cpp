@@ -75,8 +75,8 @@ TEST_CASE("Without sequence parallelism a layer all-reduces four times", "[sim][
   CHECK(collective_bytes(work.backward, Collective::AllReduce) == Approx(2 * message));
 }
 
-// The same bytes as gathers and scatters; backward gathers the inputs again (Korthikanti et al.
-// 2022, section 4.2.2).
+// Gathers and scatters move the bytes of all-reduces; backward gathers the inputs again
+// (Korthikanti et al. 2022, section 4.2.2).
 TEST_CASE("Sequence parallelism gathers and scatters", "[sim][work]") {
   TrainingRun run = small_gpt();
   run.parallel.tp = 2;
@@ -90,7 +90,7 @@ TEST_CASE("Sequence parallelism gathers and scatters", "[sim][work]") {
   CHECK(collective_bytes(work.backward, Collective::AllReduce) == 0);
 }
 
-// Of each of two scatters forward and two backward it reads the whole output and writes a half.
+// In each of two scatters forward and two backward a rank reads the whole output and writes a half.
 TEST_CASE("Asynchronous tensor parallelism sums partial results in memory", "[sim][work]") {
   TrainingRun run = small_gpt();
   run.profile = "torchtitan";
@@ -131,7 +131,7 @@ TEST_CASE("Full recompute repeats the forward and keeps a layer's input", "[sim]
   CHECK(work.saved_bytes == Approx(kTokens * kHidden * 2));
 }
 
-// Of 24 T D^2, the product back to the hidden size is 8 T D^2.
+// The product back to the hidden size is 8 T D^2 of 24 T D^2.
 TEST_CASE("This project's runtime does not recompute a layer's last product", "[sim][work]") {
   TrainingRun run = small_gpt();
   run.recompute = RunRecompute::Full;

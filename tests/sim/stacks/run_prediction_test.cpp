@@ -52,7 +52,7 @@ TEST_CASE("A sharded optimizer holds its share", "[sim][prediction]") {
   CHECK(sharded.parameters == whole.parameters);
 }
 
-// Of n parameters, 2 gathers of 2 n and a scatter of 2 n bytes: over 64 ranks 63/64 of them pass a
+// n parameters take 2 gathers of 2 n and a scatter of 2 n bytes: over 64 ranks 63/64 of them pass a
 // node's 12 GB/s; in a node 7/8 of them a rank's 240 GB/s, and 2 x 7/8 x 2 n the network's.
 TEST_CASE("Sharding in a node only spares the network", "[sim][prediction]") {
   TrainingRun run = small_gpt(24);

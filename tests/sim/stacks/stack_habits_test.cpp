@@ -210,7 +210,7 @@ TEST_CASE("A distributed optimizer hands out parameters in FP8", "[sim][predicti
   CHECK(seconds(RunPrecision::MxFp8) == Approx(half));
 }
 
-// Of hidden size 1024: a layer multiplies 12 x 1024^2 per token; a prediction module that, its
+// At hidden size 1024 a layer multiplies 12 x 1024^2 per token; a prediction module does that, its
 // projection 2 and, with a vocabulary of 8 x 1024, the head 8.
 TEST_CASE("A multi-token prediction module is a layer, a projection and logits",
           "[sim][prediction]") {

@@ -7,8 +7,8 @@
 namespace meshplan::sim {
 
 // Layers of 1 and a head of 2.45 (50,257 x 2048 over 4 x 2048^2 + 3 x 4096 x 2048): 26.45 in all.
-// Of 8 stages each ends past a multiple of 3.31: after layers 4, 7, 10, 14, 17, 20 and 24. Of 4,
-// past 6.61, 13.2 and 19.8: after 7, 14 and 20. Of 2, past 13.2: after 14.
+// 8 stages end past multiples of 3.31: after layers 4, 7, 10, 14, 17, 20 and 24; 4 stages past
+// 6.61, 13.2 and 19.8: after 7, 14 and 20; 2 stages past 13.2: after 14.
 TEST_CASE("Stages cut by cost end where their share is exceeded", "[sim][work]") {
   const double head = 50257.0 * 2048 / (4.0 * 2048 * 2048 + 3.0 * 4096 * 2048);
   CHECK(balanced_layers(24, head, 8) == std::vector<int>{4, 3, 3, 4, 3, 3, 4, 0});

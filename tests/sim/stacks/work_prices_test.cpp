@@ -117,7 +117,7 @@ TEST_CASE("A fused dispatch sends one copy to each rank that holds an expert", "
   CHECK(seconds == Approx(1.640625e9 / (link_capacity_bytes_per_s(priced.cluster, 0) * 0.82)));
 }
 
-// Of four ranks: a quarter of attention hides each of three steps, or what is gathered at once.
+// Four ranks: a quarter of attention hides each of three steps, or what is gathered at once.
 TEST_CASE("Attention hides a step of a ring, or a gather, by its share", "[sim][prices]") {
   TrainingRun run = small_gpt();
   run.parallel = {.cp = 4};

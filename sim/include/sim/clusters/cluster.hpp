@@ -134,7 +134,7 @@ struct Noise {
   bool operator==(const Noise&) const = default;
 };
 
-/// Nodes of another make than a cluster's first ones.
+/// Nodes of another type than a cluster's first ones.
 struct OtherNodes {
   int num_nodes = 1;
   Device device;
@@ -177,7 +177,7 @@ std::string cluster_schema();
 /// Sixteen hexadecimal digits over the resolved file.
 std::string hash_of(const Cluster& cluster);
 
-// ---- nodes of different makes. Types are numbered: 0 has `device`, t is other_nodes[t - 1].
+// ---- node types. They are numbered: 0 has `device`, t is other_nodes[t - 1].
 
 inline int num_node_types(const Cluster& cluster) {
   return 1 + static_cast<int>(cluster.other_nodes.size());
@@ -185,7 +185,7 @@ inline int num_node_types(const Cluster& cluster) {
 int num_nodes_of(const Cluster& cluster, int type);
 int node_type(const Cluster& cluster, int rank);
 const Device& device_of(const Cluster& cluster, int type);
-/// By pipeline stage those that hold a rank of it, ascending.
+/// Types of the nodes that hold a pipeline stage's ranks, by stage, ascending.
 std::vector<std::vector<int>> node_types(const Cluster& cluster, const program::Mesh& mesh);
 /// The cluster as it would be if all its nodes were of this type.
 Cluster as_if_all(const Cluster& cluster, int type);
@@ -218,7 +218,7 @@ Cluster with_ranks(const Cluster& cluster, int num_ranks);
 /// @throws ConfigError if it lists neither
 double peak_flop_per_s(const Cluster& cluster, DType dtype);
 
-/// The same of products in FP8. CPU ranks, which compute them in software, have fp32's.
+/// Dense peak in FLOP/s of products in FP8. CPU ranks compute them in software, at fp32's peak.
 /// @throws ConfigError for a GPU without FP8
 double float8_peak_flop_per_s(const Cluster& cluster);
 

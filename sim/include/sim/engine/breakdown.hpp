@@ -59,9 +59,9 @@ struct SpanKind {
   bool communicates = false;
   bool crosses_stages = false;  // until the last member has arrived, waiting is the pipeline's
 };
-/// Of computation on a device.
+/// Category of computation on a device.
 Category category_of(program::Phase phase);
-/// Of an operation whose span is complete but for its times.
+/// Kind of an operation whose span is complete but for its times.
 SpanKind kind_of(const program::Span& span, const program::ParallelConfig& parallel);
 
 /// The spans of a rank in one step.

@@ -20,8 +20,8 @@ struct Extrapolation {
   bool operator==(const Extrapolation&) const = default;
 };
 
-/// Of all stages; what takes longest first. What is smaller than its samples counts from 1 % of a
-/// stage's seconds on. Empty for a cluster without measurements.
+/// Extrapolations of all stages; what takes longest first. What is smaller than its samples counts
+/// from 1 % of a stage's seconds on. Empty for a cluster without measurements.
 std::vector<Extrapolation> extrapolations(const program::Plan& plan, const Cluster& cluster);
 
 /// Relative standard deviation of a price that is extrapolated `beyond` times. Time grows as a

@@ -37,16 +37,16 @@ struct MemoryReport {
   std::vector<StageMemory> stages;
   int largest_stage = 0;      // with the least room
   double peak_bytes = 0;      // of a rank of that stage
-  double capacity_bytes = 0;  // of the same
+  double capacity_bytes = 0;  // of that rank
   /// @param reserve  part of the device that is to stay free
   bool fits(double reserve = 0) const { return peak_bytes <= usable_bytes(reserve); }
   double usable_bytes(double reserve) const { return capacity_bytes * (1 - reserve); }
   double missing_bytes() const { return fits() ? 0 : peak_bytes - capacity_bytes; }
 };
 
-/// On the cluster's first nodes.
+/// Memory of a rank on the cluster's first nodes.
 StageMemory stage_memory(const program::Program& program, const Cluster& cluster);
-/// Of each stage's ranks those with the least room.
+/// Memory of each stage's fullest rank.
 MemoryReport memory_report(const std::vector<program::Program>& stages, const Cluster& cluster);
 /// Bytes that one rank of the first nodes may use. CPU ranks share their host's memory equally.
 double memory_capacity_bytes(const Cluster& cluster);

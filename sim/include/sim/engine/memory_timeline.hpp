@@ -62,7 +62,7 @@ struct MemoryTimeline {
 MemoryTimeline memory_timeline(const program::Program& program, const Cluster& cluster,
                                const std::vector<const program::Span*>& spans);
 
-/// Of every rank that the trace has spans of, in the order of ranks; of the first traced step.
+/// Timelines of all ranks that the trace has spans of, in the order of ranks; first traced step.
 std::vector<MemoryTimeline> memory_timelines(const std::vector<program::Program>& stages,
                                              const Cluster& cluster, const program::Trace& trace);
 

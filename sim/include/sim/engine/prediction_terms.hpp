@@ -44,7 +44,7 @@ inline constexpr double kDeviations80 = 1.533;
 /// @param relative_sigma  of the time's logarithm
 double half_width_80(double relative_sigma);
 
-/// Of the logarithm of a step time: the terms err independently of each other.
+/// Standard deviation of a step time's logarithm: the terms err independently of each other.
 double relative_sigma_of(const std::vector<PredictionTerm>& terms, double step_time_s);
 
 /// A predicted step time is expected between these in 80 % of cases.

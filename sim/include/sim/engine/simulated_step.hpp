@@ -40,7 +40,9 @@ int fewest_played(const program::Plan& plan, const Cluster& cluster);
 PlayedPlan play_plan(const program::Plan& plan, const Cluster& cluster);
 SimulatedStep simulate_step(const program::Plan& plan, const Cluster& cluster);
 
-/// Of a plan that has to play more than `fewest_played`, only if that takes no more events in all.
+/// Plays `fewest_played` micro-batches in any case, and more only if that takes no more than
+/// `most_events` in all.
+/// @returns nothing if it does
 std::optional<SimulatedStep> simulate_step_within(std::int64_t most_events,
                                                   const program::Plan& plan,
                                                   const Cluster& cluster);

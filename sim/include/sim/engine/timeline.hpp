@@ -7,7 +7,8 @@
 
 namespace meshplan::sim {
 
-/// Of one chunk; a full backward takes input + weight, an overlapped pair the sum of its parts.
+/// Durations of one chunk's tasks. A full backward takes input + weight, an overlapped pair the sum
+/// of its parts.
 struct TaskDurations {
   double forward = 1;
   double input = 1;

@@ -39,7 +39,7 @@ class PreparedTable {
   RowPrediction predict_row(std::size_t row, const std::vector<ConstantRecord>& fitted) const;
   std::vector<RowPrediction> predict(const std::vector<ConstantRecord>& fitted,
                                      const ForEach& for_each) const;
-  /// Of a row's prediction; none if there is none.
+  /// Terms of a row's prediction; empty if the row has none.
   std::vector<PredictionTerm> terms(std::size_t row, const RowPrediction& prediction) const;
   /// Log of predicted over measured step time; absent where either is missing.
   std::optional<double> log_error(std::size_t row, const Constants& constants) const;

@@ -71,7 +71,7 @@ class PreparedRun {
   PreparedRun& operator=(PreparedRun&&) noexcept;
 
   RunPrediction predict(const Constants& constants) const;
-  /// The same, its interval widened by how well the constants are known.
+  /// A prediction whose interval is wider by how well the constants are known.
   /// @param sigmas  standard deviation of each constant, see sigmas_of
   RunPrediction predict(const Constants& constants, const Constants& sigmas) const;
   const TrainingRun& run() const;

@@ -18,7 +18,7 @@ struct Copy {
   std::size_t bytes;
 };
 
-/// Of the running thread.
+/// Copies of the running thread.
 std::vector<Copy>& pending() {
   constexpr std::size_t kMostThreads = 1024;
   static std::array<std::vector<Copy>, kMostThreads> of_thread;

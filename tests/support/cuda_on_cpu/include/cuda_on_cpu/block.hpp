@@ -61,7 +61,7 @@ class StaticShared {
 
 /// Waits until all threads of the block are here.
 void block_barrier();
-/// The same; returns the sum of `value` over the threads.
+/// Waits for them, too; returns the sum of `value` over the threads.
 int block_barrier_sum(int value);
 
 /// Waits until all lanes of `mask` have called it with the same `mask` and `complete`. The last one
