@@ -68,7 +68,7 @@ std::vector<std::size_t> rank(const std::vector<Evaluation>& evaluations);
 /// Variants of good candidates that enumeration leaves out: recomputing only as many layers as
 /// memory demands, and stages whose layer counts make up for the embedding and the head.
 std::vector<Evaluation> refine_best(const SearchContext& context,
-                               const std::vector<Evaluation>& evaluations);
+                                    const std::vector<Evaluation>& evaluations);
 
 /// Can the predictions not tell these two apart? Of plans that were not played: are they equal?
 bool ties(const Evaluation& a, const Evaluation& b);

@@ -193,7 +193,7 @@ std::vector<std::size_t> stage_seeds(const SearchContext& context,
 }  // namespace
 
 std::vector<Evaluation> refine_best(const SearchContext& context,
-                               const std::vector<Evaluation>& evaluations) {
+                                    const std::vector<Evaluation>& evaluations) {
   std::vector<Evaluation> refined;
   const auto run = [&](const std::vector<Evaluation>& from, const std::vector<std::size_t>& seeds,
                        const auto& step) {

@@ -6,6 +6,7 @@
 #include "plan_lines.hpp"
 #include "planner/explain.hpp"
 #include "reports/table.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 #include "sim/stacks/run_terms.hpp"
 #include "terms_table.hpp"
 
@@ -47,15 +48,16 @@ std::string memory_verdict(const SoftwareReport& report) {
 
 }  // namespace
 
-SoftwareReport software_report(const program::Plan& plan, const sim::Cluster& data_sheet,
+SoftwareReport software_report(const program::Plan& plan, const sim::Cluster& cluster,
                                const std::string& software, double memory_reserve) {
-  const sim::PreparedRun run(sim::run_of(plan, data_sheet.name, software), data_sheet);
+  const sim::PreparedRun run(sim::run_of(plan, cluster.name, software),
+                             sim::data_sheet_of(cluster));
   SoftwareReport report{.plan = plan,
-                        .cluster = data_sheet,
+                        .cluster = cluster,
                         .software = software,
                         .prediction = run.predict(sim::constants_of(sim::fitted_constants())),
                         .memory_reserve = memory_reserve};
-  report.step = step_of(report.prediction, plan, data_sheet);
+  report.step = step_of(report.prediction, plan, cluster);
   report.terms = terms_of(report.prediction, run.run());
   report.tokens_per_s =
       static_cast<double>(plan.workload.global_batch_size * plan.workload.seq_len) /

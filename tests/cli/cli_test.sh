@@ -295,6 +295,10 @@ planned=$(sed -n 's/^ 1  .*  \([0-9.]* m\{0,1\}s\) .*/\1/p' stdout | head -1)
 expect 0 "step time  $planned" simulate megatron.json --software megatron-core
 expect 2 "megatron-core runs 1f1b or interleaved" simulate megatron.json --software megatron-core --set parallel.tp=1 \
   --set parallel.sp=false --set parallel.pp=8 --set parallel.dp=8 --set parallel.vpp=1 --set schedule=gpipe --set micro_batch_size=1
+expect 0 "step time  $planned" simulate megatron.json --software megatron-core --out again.json
+expect 0 "step time  $planned" simulate again.json --software megatron-core
+expect 2 "nodes of several types" plan --software megatron-core --model llama3-8b --cluster dgx-h100:1+dgx-a100:1 \
+  --global-batch 64
 expect 2 "needs every operation" simulate megatron.json --software megatron-core --trace trace.json
 expect 2 "did you mean 'megatron-core'" simulate megatron.json --software megatron-cor
 

@@ -78,8 +78,7 @@ TEST_CASE("A search on mixed nodes finds a division that beats the even one",
   request.constraints.pp = 2;
   request.constraints.schedule = program::ScheduleKind::OneFOneB;
   const auto search_on = [&](const SearchRequest& asked) {
-    return std::get<SearchResult>(search(asked, cost_model(asked), serial()))
-        .ranked.front();
+    return std::get<SearchResult>(search(asked, cost_model(asked), serial())).ranked.front();
   };
   const RankedPlan best = search_on(request);
   const Layers layers = program::resolved_layers_per_stage(best.plan);

@@ -45,16 +45,6 @@ std::string next_steps(const std::optional<std::string>& file, const std::string
                      *file);
 }
 
-/// Plan #1, whose file holds the cluster as our own runtime's kernels see it, whoever runs the
-/// plan.
-program::Plan written(const planner::SearchResult& result, const PlanOptions& options) {
-  program::Plan plan = result.ranked.front().plan;
-  if (options.software != sim::kOwnSoftware)
-    plan.cluster_json =
-        sim::to_json(sim::with_ranks(load_cluster(*options.cluster), plan.parallel.world_size()));
-  return plan;
-}
-
 int run(const Options& options, const Terminal& terminal) {
   require_writable({options.out});
   const ResolvedRequest resolved = resolve(options.plan);
@@ -86,7 +76,8 @@ int run(const Options& options, const Terminal& terminal) {
     return kInfeasible;
   }
   const auto& result = std::get<planner::SearchResult>(outcome);
-  if (options.out) write_file(*options.out, program::to_json(written(result, options.plan)));
+  const program::Plan& best = result.ranked.front().plan;
+  if (options.out) write_file(*options.out, program::to_json(best));
   if (!options.json)
     output("{}{}{}", reports::to_text(result, seconds.count()),
            options.explain ? "\n" + reports::explain_text(result.ranked.front()) : "",

@@ -75,10 +75,9 @@ PlanOnCluster from_file(const Options& options) {
   require_expressible(loaded.plan, options.plan.software, file);
   const int ranks = loaded.plan.parallel.world_size();
   if (options.plan.cluster)
-    loaded.cluster =
-        sim::with_ranks(load_cluster(*options.plan.cluster, options.plan.software), ranks);
+    loaded.cluster = sim::with_ranks(load_cluster(*options.plan.cluster), ranks);
   else
-    loaded.cluster = cluster_of(loaded.plan, file, options.plan.software);
+    loaded.cluster = cluster_of(loaded.plan, file);
   if (loaded.cluster.num_ranks() != ranks)
     throw ConfigError(
         fmt::format("{}: parallel: the plan has {} ranks ({}), but its cluster has {}", file, ranks,
@@ -107,17 +106,19 @@ PlanOnCluster from_flags(Options options) {
 }
 
 /// The plan as a file holds it: with its cluster, that cluster's hash, and this prediction.
-program::Plan with_prediction(const PlanOnCluster& loaded,
-                              const reports::SimulationReport& report) {
+program::Plan with_prediction(const PlanOnCluster& loaded, program::Prediction prediction) {
   program::Plan plan = loaded.plan;
   plan.cluster_name = loaded.cluster.name;
   plan.cluster_json = sim::to_json(loaded.cluster);
   plan.cluster_hash.clear();
-  plan.prediction = {.step_time_s = report.simulation.step_time_s,
-                     .peak_memory_bytes = report.simulation.memory.peak_bytes,
-                     .mfu = report.mfu,
-                     .reasons = {"simulated as given"}};
+  plan.prediction = std::move(prediction);
   return program::parse_plan(program::to_json(plan), "the simulated plan");
+}
+
+/// What was filled in for flags, and what --set changed.
+void output_origin(const PlanOnCluster& loaded) {
+  for (const std::string& assumption : loaded.assumptions) output("assumed  {}\n", assumption);
+  for (const std::string& change : loaded.changes) output("set      {}\n", change);
 }
 
 /// With each rank's memory as a counter.
@@ -157,19 +158,17 @@ int run_other_software(const Options& options, const PlanOnCluster& loaded) {
   refuse_operations(options);
   const reports::SoftwareReport report = reports::software_report(
       loaded.plan, loaded.cluster, options.plan.software, memory_reserve(options.memory_reserve));
-  if (options.out) {
-    program::Plan plan = loaded.plan;
-    plan.prediction = {.step_time_s = report.prediction.step_time_s,
-                       .peak_memory_bytes = report.step.peak_memory_bytes,
-                       .mfu = report.step.mfu,
-                       .reasons = {"predicted as a run of " + options.plan.software}};
-    write_file(*options.out, program::to_json(plan));
-  }
+  if (options.out)
+    write_file(*options.out,
+               program::to_json(with_prediction(
+                   loaded, {.step_time_s = report.step.step_time_s,
+                            .peak_memory_bytes = report.step.peak_memory_bytes,
+                            .mfu = report.step.mfu,
+                            .reasons = {"predicted as a run of " + options.plan.software}})));
   if (options.json) {
     output("{}", reports::to_json(report));
   } else {
-    for (const std::string& assumption : loaded.assumptions) output("assumed  {}\n", assumption);
-    for (const std::string& change : loaded.changes) output("set      {}\n", change);
+    output_origin(loaded);
     output("{}", reports::to_text(report));
     if (options.explain) output("\n{}", reports::explain_text(report));
   }
@@ -191,7 +190,11 @@ int run(const Options& options, const Terminal& terminal) {
          .memory_timelines = memory_timelines,
          .memory_reserve = memory_reserve(options.memory_reserve)});
   }();
-  report.simulation.trace.plan = with_prediction(loaded, report);
+  report.simulation.trace.plan =
+      with_prediction(loaded, {.step_time_s = report.simulation.step_time_s,
+                               .peak_memory_bytes = report.simulation.memory.peak_bytes,
+                               .mfu = report.mfu,
+                               .reasons = {"simulated as given"}});
   if (options.trace) write_file(*options.trace, program::to_json(report.simulation.trace));
   if (options.chrome) write_file(*options.chrome, chrome_trace(report));
   if (options.memory_svg)
@@ -209,8 +212,7 @@ int run(const Options& options, const Terminal& terminal) {
     if (!options.memory_timeline) report.memory_timelines.clear();
     output("{}", reports::to_json(report));
   } else {
-    for (const std::string& assumption : loaded.assumptions) output("assumed  {}\n", assumption);
-    for (const std::string& change : loaded.changes) output("set      {}\n", change);
+    output_origin(loaded);
     output("{}", reports::to_text(report));
     if (options.memory_timeline) output("\n{}", reports::to_text(report.memory_timelines));
     if (options.explain) output("\n{}", reports::explain_text(report));

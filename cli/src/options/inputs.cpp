@@ -89,16 +89,9 @@ bool names_several(const std::string& text) {
 
 }  // namespace
 
-sim::Cluster load_cluster(const std::string& name_or_file, std::string_view software) {
+sim::Cluster load_cluster(const std::string& name_or_file) {
   const std::vector<std::string> presets = sim::cluster_names();
-  if (contains(presets, name_or_file))
-    return software == sim::kOwnSoftware ? sim::load_cluster_preset(name_or_file)
-                                         : sim::load_data_sheet(name_or_file);
-  if (software != sim::kOwnSoftware && names_several(name_or_file) && !is_there(name_or_file))
-    throw ConfigError(
-        fmt::format("--cluster {}: nodes of several types are predicted for --software {} only; "
-                    "name one preset",
-                    name_or_file, sim::kOwnSoftware));
+  if (contains(presets, name_or_file)) return sim::load_cluster_preset(name_or_file);
   if (names_several(name_or_file) && !is_there(name_or_file)) {
     std::vector<sim::Cluster> parts;
     std::istringstream text(name_or_file + '+');  // so that an empty last part is one
@@ -109,15 +102,11 @@ sim::Cluster load_cluster(const std::string& name_or_file, std::string_view soft
   return sim::parse_cluster(read_file(name_or_file), name_or_file);
 }
 
-sim::Cluster cluster_of(const program::Plan& plan, const std::string& file,
-                        std::string_view software) {
+sim::Cluster cluster_of(const program::Plan& plan, const std::string& file) {
   if (plan.cluster_json.empty())
     throw ConfigError(
         fmt::format("{}: cluster: the plan holds no cluster; name one with --cluster", file));
-  sim::Cluster cluster = sim::parse_cluster(plan.cluster_json, file + ": cluster");
-  if (software != sim::kOwnSoftware && contains(sim::cluster_names(), cluster.name))
-    return sim::with_ranks(sim::load_data_sheet(cluster.name), cluster.num_ranks());
-  return cluster;
+  return sim::parse_cluster(plan.cluster_json, file + ": cluster");
 }
 
 std::vector<std::string> frozen_patterns(const std::string& option) {

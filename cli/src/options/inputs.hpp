@@ -9,7 +9,6 @@
 #include "options/command_line.hpp"
 #include "program/plan/plan.hpp"
 #include "sim/clusters/cluster.hpp"
-#include "sim/stacks/software.hpp"
 
 namespace meshplan::cli {
 
@@ -27,17 +26,12 @@ void add_model_reading(Command& command, ModelReading& reading);
 /// @throws ConfigError naming the nearest preset or file
 models::ImportedModel load_model(const std::string& name_or_file, const ModelReading& reading = {});
 
-/// A preset's name or a cluster file. A preset is as fast as our runtime's kernels run on it; for
-/// other software it is the data sheet, to which predictions add what is known of that software.
-/// @throws ConfigError naming the nearest preset or file
-sim::Cluster load_cluster(const std::string& name_or_file,
-                          std::string_view software = sim::kOwnSoftware);
+/// A preset's name or a cluster file. @throws ConfigError naming the nearest preset or file
+sim::Cluster load_cluster(const std::string& name_or_file);
 
-/// The cluster that a plan was made for, out of the plan's file; for other software than ours a
-/// preset as its data sheet says.
+/// The cluster that a plan was made for, out of the plan's file.
 /// @throws ConfigError if the plan holds none
-sim::Cluster cluster_of(const program::Plan& plan, const std::string& file,
-                        std::string_view software = sim::kOwnSoftware);
+sim::Cluster cluster_of(const program::Plan& plan, const std::string& file);
 
 /// --freeze: "embedding,layers.0-3". @throws ConfigError for an empty pattern
 std::vector<std::string> frozen_patterns(const std::string& option);

@@ -279,8 +279,7 @@ ResolvedRequest resolve(PlanOptions options) {
   models::ImportedModel model = load_model(
       required(options.model, "--model", "llama3-8b (see `meshplan models`)"), options.reading);
   sim::Cluster cluster =
-      load_cluster(required(options.cluster, "--cluster", "dgx-h100 (see `meshplan clusters`)"),
-                   options.software);
+      load_cluster(required(options.cluster, "--cluster", "dgx-h100 (see `meshplan clusters`)"));
   resolved.assumptions = std::move(model.assumptions);
   if (options.ranks)
     cluster = sim::with_ranks(cluster, static_cast<int>(at_least_one(*options.ranks, "--gpus")));

@@ -13,7 +13,7 @@ namespace meshplan::reports {
 
 struct SoftwareReport {
   program::Plan plan;
-  sim::Cluster cluster;  // its data sheet
+  sim::Cluster cluster;
   std::string software;
   sim::RunPrediction prediction;
   sim::StepPrediction step;                // the same in the categories of a plan's step
@@ -22,8 +22,8 @@ struct SoftwareReport {
   double tokens_per_s = 0;                 // all ranks together
 };
 
-/// @throws ConfigError for unknown software
-SoftwareReport software_report(const program::Plan& plan, const sim::Cluster& data_sheet,
+/// @throws ConfigError for unknown software and what sim::PreparedRun does not predict
+SoftwareReport software_report(const program::Plan& plan, const sim::Cluster& cluster,
                                const std::string& software, double memory_reserve);
 
 std::string to_text(const SoftwareReport& report);

@@ -323,9 +323,9 @@ Handle HostCommunicator::run(HostOperationPtr operation, CallSignature signature
 
 Handle HostCommunicator::send(ConstBuffer buffer, int peer, int tag) {
   const Transfer message{Transfer::Direction::Send,
-                           {const_cast<void*>(buffer.data), buffer.count, buffer.dtype},
-                           peer,
-                           tag};
+                         {const_cast<void*>(buffer.data), buffer.count, buffer.dtype},
+                         peer,
+                         tag};
   return transfer("send", {&message, 1});
 }
 

@@ -17,6 +17,7 @@
 #include "schedules/wave_solver.hpp"
 #include "sim/engine/memory.hpp"
 #include "sim/prices/pricing.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -266,7 +267,7 @@ Estimator::Estimator(Cluster cluster, std::string_view software) {
   }
   load_execution_profile(software);  // there is such software
   other_ = std::make_unique<Other>(
-      Other{.data_sheet = std::move(cluster), .software = std::string(software)});
+      Other{.data_sheet = data_sheet_of(cluster), .software = std::string(software)});
 }
 Estimator::~Estimator() = default;
 Estimator::Estimator(Estimator&&) noexcept = default;

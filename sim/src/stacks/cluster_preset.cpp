@@ -1,5 +1,7 @@
 #include "sim/stacks/cluster_preset.hpp"
 
+#include <algorithm>
+
 #include "prices/device_speeds.hpp"
 #include "sim/prices/fitted_constants.hpp"
 #include "sim/stacks/execution_profile.hpp"
@@ -10,6 +12,14 @@ Cluster load_cluster_preset(std::string_view name) {
   static const Constants constants = constants_of(fitted_constants());
   return with_fitted_speeds(load_data_sheet(name), constants,
                             load_execution_profile("meshplan").flash);
+}
+
+Cluster data_sheet_of(const Cluster& cluster) {
+  const std::vector<std::string> presets = cluster_names();
+  if (std::ranges::find(presets, cluster.name) == presets.end()) return cluster;
+  const int ranks = cluster.num_ranks();
+  if (with_ranks(load_cluster_preset(cluster.name), ranks) != cluster) return cluster;
+  return with_ranks(load_data_sheet(cluster.name), ranks);
 }
 
 }  // namespace meshplan::sim

@@ -1,7 +1,9 @@
 #include "sim/stacks/run_prediction.hpp"
 
 #include <cmath>
+#include <fmt/format.h>
 
+#include "core/error.hpp"
 #include "sim/stacks/run_terms.hpp"
 #include "stacks/run_habits.hpp"
 #include "stacks/run_memory.hpp"
@@ -26,6 +28,11 @@ PreparedRun::PreparedRun(TrainingRun given) : PreparedRun(given, load_data_sheet
 
 PreparedRun::PreparedRun(TrainingRun given, const Cluster& data_sheet)
     : state_(std::make_unique<State>()) {
+  if (!data_sheet.other_nodes.empty())
+    throw ConfigError(fmt::format(
+        "cluster '{}' has nodes of several types, for which runs of software '{}' are not "
+        "predicted; name one preset, or software 'meshplan'",
+        data_sheet.name, given.profile));
   State& s = *state_;
   s.run = std::move(given);
   s.profile = profile_of(s.run);

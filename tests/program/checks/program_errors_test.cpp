@@ -1,7 +1,8 @@
 // Every mutation of a valid set of programs that would hang or corrupt a run must be reported.
+#include "checks/program_errors.hpp"
+
 #include <catch2/catch.hpp>
 
-#include "checks/program_errors.hpp"
 #include "program/inspect.hpp"
 #include "program/plans.hpp"
 #include "program/schedule/generators.hpp"

@@ -10,6 +10,7 @@
 #include "sim/estimator/estimator.hpp"
 #include "sim/fit/published_table.hpp"
 #include "sim/prices/fitted_constants.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -66,6 +67,27 @@ TEST_CASE("A plan and a published row of one configuration are one prediction", 
   CHECK(estimate.peak_memory_bytes == row.memory.allocated() + row.memory.context);
   CHECK(estimate.seconds.total() == Approx(estimate.step_time_s));
   for (const double seconds : estimate.seconds.seconds) CHECK(seconds >= 0);
+}
+
+TEST_CASE("What is fitted to our kernels is no part of other software's predictions",
+          "[sim][software]") {
+  const Cluster preset = with_ranks(load_cluster_preset("dgx-h100"), 64);
+  const Cluster sheet = with_ranks(load_data_sheet("dgx-h100"), 64);
+  REQUIRE(preset != sheet);
+  CHECK(data_sheet_of(preset) == sheet);
+  CHECK(data_sheet_of(parse_cluster(to_json(preset), "cluster.json")) == sheet);
+  CHECK(data_sheet_of(sheet) == sheet);
+  Cluster measured = preset;
+  measured.device.efficiency.gemm *= 0.9;
+  CHECK(data_sheet_of(measured) == measured);
+
+  const program::Plan plan = published_plan();
+  CHECK(Estimator(preset, "megatron-core").estimate(plan).step_time_s ==
+        Estimator(sheet, "megatron-core").estimate(plan).step_time_s);
+  const Cluster several = joined({with_ranks(load_cluster_preset("dgx-h100"), 32),
+                                  with_ranks(load_cluster_preset("dgx-a100"), 32)});
+  CHECK_THROWS_WITH(Estimator(several, "megatron-core").estimate(plan),
+                    Catch::Contains("nodes of several types"));
 }
 
 TEST_CASE("Software is asked only for what it has", "[sim][software]") {

@@ -22,7 +22,7 @@ struct Quietness {
   /// alone, and of the slowest of all while every core was busy.
   double noise = 0;
   double noise_busy = 0;
-  double reference_p10_s = 0;   // of all, alone
+  double reference_p10_s = 0;  // of all, alone
   double reference_p50_s = 0;
   int samples = 0;          // of operators and messages
   int disturbed = 0;        // of them

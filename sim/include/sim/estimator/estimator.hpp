@@ -20,8 +20,6 @@ constexpr double kSharedCoresTolerance = 0.15;
 /// Remembers block prices between calls, so keep one per search and thread.
 class Estimator {
  public:
-  /// @param cluster  for other software than ours its data sheet: what its kernels reach comes with
-  /// the fitted constants
   /// @throws ConfigError for unknown software, with the nearest known one
   explicit Estimator(Cluster cluster, std::string_view software = kOwnSoftware);
   ~Estimator();

@@ -12,4 +12,8 @@ namespace meshplan::sim {
 /// @throws ConfigError for an unknown name, with the nearest known one
 Cluster load_cluster_preset(std::string_view name);
 
+/// The cluster before anything was fitted to our kernels: a preset of any size as its data sheet
+/// says, any other cluster as it is.
+Cluster data_sheet_of(const Cluster& cluster);
+
 }  // namespace meshplan::sim

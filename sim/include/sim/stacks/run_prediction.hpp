@@ -65,6 +65,7 @@ class PreparedRun {
   /// @throws ConfigError for unknown names and degrees that do not divide
   explicit PreparedRun(TrainingRun run);
   /// @param data_sheet  of the cluster, instead of the preset that the run names
+  /// @throws ConfigError for nodes of several types, too
   PreparedRun(TrainingRun run, const Cluster& data_sheet);
   ~PreparedRun();
   PreparedRun(PreparedRun&&) noexcept;
