@@ -299,6 +299,8 @@ expect 0 "step time  $planned" simulate megatron.json --software megatron-core -
 expect 0 "step time  $planned" simulate again.json --software megatron-core
 expect 2 "nodes of several types" plan --software megatron-core --model llama3-8b --cluster dgx-h100:1+dgx-a100:1 \
   --global-batch 64
+expect 2 "fms-fsdp-2024 has no context parallelism" simulate --software fms-fsdp-2024 --model llama3-8b \
+  --cluster dgx-h100 --cp 2 --dp 8 --global-batch 16 --seq-len 8192
 expect 2 "needs every operation" simulate megatron.json --software megatron-core --trace trace.json
 expect 2 "did you mean 'megatron-core'" simulate megatron.json --software megatron-cor
 

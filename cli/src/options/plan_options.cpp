@@ -308,8 +308,9 @@ program::Plan single_plan(const ResolvedRequest& resolved) {
   pins.tp = pins.tp.value_or(1);
   pins.cp = pins.cp.value_or(1);
   const sim::ExecutionProfile& software = sim::load_execution_profile(request.software);
-  if (!pins.context_parallel && !software.can.context_methods.empty())
-    pins.context_parallel = software.can.context_methods.front();
+  const std::vector<program::ContextMethod>& methods = software.can.context_methods;
+  pins.context_parallel = pins.context_parallel.value_or(
+      methods.empty() ? program::ContextMethod::AllGather : methods.front());
   pins.pp = pins.pp.value_or(1);
   pins.ep = pins.ep.value_or(1);
   pins.etp = pins.etp.value_or(1);
