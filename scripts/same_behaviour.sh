@@ -13,7 +13,7 @@ mkdir -p "$work"
 
 build() {  # SOURCE
   (cd "$1" && cmake --preset ci >/dev/null && ninja -C build/ci plan_digests meshplan >"$work/build.log" 2>&1) ||
-    { tail -20 "$work/build.log" >&2; echo "same_behaviour: $1 does not build (plan_digests is younger than this script?)" >&2; exit 2; }
+    { tail -20 "$work/build.log" >&2; echo "same_behaviour: $1 does not build (is BASE older than bench/planner/plan_digests?)" >&2; exit 2; }
 }
 
 observe() {  # SOURCE FOLDER
@@ -26,7 +26,7 @@ observe() {  # SOURCE FOLDER
     # shellcheck disable=SC2086
     "$binaries/cli/meshplan" plan --model tiny-llama --cluster cpu-host --global-batch 8 --seq-len 32 $plan \
       --out "$out/plan.json" >/dev/null
-    "$binaries/cli/meshplan" run "$out/plan.json" --steps 5 --json 2>/dev/null |
+    "$binaries/cli/meshplan" run "$out/plan.json" --steps 5 --json 2>/dev/null </dev/null |
       python3 -c 'import json, sys; print(sys.argv[1], *json.load(sys.stdin)["losses"])' "$plan" >>losses
   done <<'PLANS'
 --gpus 1
