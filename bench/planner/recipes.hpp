@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "planner/search.hpp"
+#include "planner/search/search.hpp"
 
 namespace meshplan::bench {
 

@@ -16,7 +16,7 @@
 
 #include "core/error.hpp"
 #include "core/statistics.hpp"
-#include "planner/explain.hpp"
+#include "planner/search/reasons.hpp"
 #include "recipes.hpp"
 #include "reports/table.hpp"
 #include "sim/estimator/estimator.hpp"

@@ -5,7 +5,7 @@
 #include <benchmark/benchmark.h>
 
 #include "models/model_spec.hpp"
-#include "planner/search.hpp"
+#include "planner/search/search.hpp"
 #include "program/checks/check.hpp"
 #include "sim/estimator/estimator.hpp"
 #include "sim/stacks/cluster_preset.hpp"

@@ -6,7 +6,7 @@
 #include "core/index.hpp"
 #include "core/units.hpp"
 #include "memory_timeline_json.hpp"
-#include "planner/explain.hpp"
+#include "planner/search/reasons.hpp"
 #include "reports/table.hpp"
 #include "timeline_columns.hpp"
 

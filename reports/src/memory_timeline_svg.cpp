@@ -5,7 +5,7 @@
 
 #include "core/index.hpp"
 #include "core/units.hpp"
-#include "planner/explain.hpp"
+#include "planner/search/reasons.hpp"
 #include "reports/memory_timeline_report.hpp"
 #include "timeline_columns.hpp"
 

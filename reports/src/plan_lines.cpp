@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "planner/explain.hpp"
-#include "planner/space.hpp"
+#include "planner/search/reasons.hpp"
+#include "planner/search/space.hpp"
 #include "reports/search_report.hpp"
 
 namespace meshplan::reports {

@@ -8,7 +8,7 @@
 #include "extrapolation_json.hpp"
 #include "models/counts.hpp"
 #include "plan_lines.hpp"
-#include "planner/explain.hpp"
+#include "planner/search/reasons.hpp"
 #include "program/plan/frozen.hpp"
 #include "program/plan/plan_names.hpp"
 #include "program/plan_file/plan_file.hpp"

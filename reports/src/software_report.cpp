@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "plan_lines.hpp"
-#include "planner/explain.hpp"
+#include "planner/search/reasons.hpp"
 #include "reports/table.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 #include "sim/stacks/run_terms.hpp"

@@ -6,7 +6,7 @@
 
 #include "core/json_fields.hpp"
 #include "core/units.hpp"
-#include "planner/space.hpp"
+#include "planner/search/space.hpp"
 #include "reports/machine_drift.hpp"
 #include "reports/table.hpp"
 

@@ -7,7 +7,7 @@
 
 #include "options/command_line.hpp"
 #include "options/inputs.hpp"
-#include "planner/search.hpp"
+#include "planner/search/search.hpp"
 
 namespace meshplan::cli {
 

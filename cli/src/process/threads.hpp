@@ -1,7 +1,7 @@
 // Threads for libraries that have none.
 #pragma once
 
-#include "planner/search.hpp"
+#include "planner/search/search.hpp"
 
 namespace meshplan::cli {
 

@@ -1,4 +1,4 @@
-#include "planner/space.hpp"
+#include "planner/search/space.hpp"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -3,8 +3,8 @@
 #include <map>
 #include <set>
 
-#include "evaluation.hpp"
-#include "stage_division.hpp"
+#include "search/evaluation.hpp"
+#include "search/stage_division.hpp"
 
 namespace meshplan::planner {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "evaluation.hpp"
+#include "search/evaluation.hpp"
 
 namespace meshplan::planner {
 namespace {

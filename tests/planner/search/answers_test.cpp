@@ -3,8 +3,8 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-#include "planner/explain.hpp"
-#include "planner/search.hpp"
+#include "planner/search/reasons.hpp"
+#include "planner/search/search.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 #include "support/random.hpp"
 

@@ -1,6 +1,6 @@
 #include <memory>
 
-#include "planner/search.hpp"
+#include "planner/search/search.hpp"
 #include "sim/estimator/estimator.hpp"
 
 namespace meshplan::planner {

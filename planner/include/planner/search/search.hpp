@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "planner/space.hpp"
+#include "planner/search/space.hpp"
 #include "program/plan/plan.hpp"
 #include "sim/clusters/cluster.hpp"
 #include "sim/engine/memory.hpp"

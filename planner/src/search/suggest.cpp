@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
-#include "planner/search.hpp"
+#include "planner/search/search.hpp"
 
 namespace meshplan::planner {
 namespace {

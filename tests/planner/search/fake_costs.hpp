@@ -1,7 +1,7 @@
 // A cost model whose every number can be worked out by hand, and a small model to plan for.
 #pragma once
 
-#include "planner/search.hpp"
+#include "planner/search/search.hpp"
 
 namespace meshplan::planner {
 

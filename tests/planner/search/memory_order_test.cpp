@@ -4,8 +4,8 @@
 #include <tuple>
 #include <vector>
 
-#include "planner/explain.hpp"
-#include "planner/search.hpp"
+#include "planner/search/reasons.hpp"
+#include "planner/search/search.hpp"
 #include "program/checks/check.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 

@@ -3,8 +3,8 @@
 #include <map>
 
 #include "core/index.hpp"
-#include "evaluation.hpp"
-#include "planner/explain.hpp"
+#include "search/evaluation.hpp"
+#include "planner/search/reasons.hpp"
 
 namespace meshplan::planner {
 namespace {

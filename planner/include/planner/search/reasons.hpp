@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/search.hpp"
+#include "planner/search/search.hpp"
 
 namespace meshplan::planner {
 

@@ -1,4 +1,4 @@
-#include "planner/explain.hpp"
+#include "planner/search/reasons.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "planner/search.hpp"
+#include "planner/search/search.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

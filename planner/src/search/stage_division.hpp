@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "planner/search.hpp"
+#include "planner/search/search.hpp"
 
 namespace meshplan::planner {
 

@@ -1,4 +1,4 @@
-#include "../../planner/src/stage_division.hpp"
+#include "search/stage_division.hpp"
 
 #include <catch2/catch.hpp>
 #include <numeric>

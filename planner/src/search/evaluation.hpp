@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "planner/search.hpp"
+#include "planner/search/search.hpp"
 #include "program/checks/check.hpp"
 
 namespace meshplan::planner {

@@ -1,4 +1,4 @@
-#include "stage_division.hpp"
+#include "search/stage_division.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -5,7 +5,7 @@
 
 #include "core/error.hpp"
 #include "core/index.hpp"
-#include "evaluation.hpp"
+#include "search/evaluation.hpp"
 
 namespace meshplan::planner {
 namespace {

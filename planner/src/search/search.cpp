@@ -1,13 +1,13 @@
-#include "planner/search.hpp"
+#include "planner/search/search.hpp"
 
 #include <algorithm>
 #include <fmt/format.h>
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
-#include "evaluation.hpp"
-#include "planner/explain.hpp"
-#include "stage_division.hpp"
+#include "search/evaluation.hpp"
+#include "planner/search/reasons.hpp"
+#include "search/stage_division.hpp"
 
 namespace meshplan::planner {
 namespace {
