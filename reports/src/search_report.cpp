@@ -30,9 +30,10 @@ constexpr std::size_t kMostRejections = 12;
 std::string counts_line(const SearchCounts& counts, double seconds) {
   const auto number = [](std::size_t n) { return grouped(static_cast<std::int64_t>(n)); };
   return fmt::format(
-      "{} plans: {} break a rule, {} do not fit, {} ranked ({} refined)   {:.1f} s\n",
+      "{} plans: {} break a rule, {} do not fit, {} slower by a bound, {} ranked ({} refined)   "
+      "{:.1f} s\n",
       number(counts.total), number(counts.broke_a_rule), number(counts.did_not_fit),
-      number(counts.ranked), number(counts.refined), seconds);
+      number(counts.bounded), number(counts.ranked), number(counts.refined), seconds);
 }
 
 std::optional<sim::Interval> interval_of(const RankedPlan& ranked) {
@@ -160,6 +161,7 @@ Json to_json(const SearchCounts& counts) {
           {"broke_a_rule", counts.broke_a_rule},
           {"did_not_fit", counts.did_not_fit},
           {"ranked", counts.ranked},
+          {"bounded", counts.bounded},
           {"refined", counts.refined}};
 }
 

@@ -6,6 +6,7 @@
 #include "commands/commands.hpp"
 #include "core/error.hpp"
 #include "options/plan_options.hpp"
+#include "options/search_options.hpp"
 #include "output/output.hpp"
 #include "output/progress.hpp"
 #include "process/exit_codes.hpp"
@@ -19,6 +20,7 @@ namespace {
 
 struct Options {
   PlanOptions plan;
+  SearchOptions search;
   int top = 5;
   int threads = 0;
   std::optional<double> memory_reserve;
@@ -49,6 +51,7 @@ int run(const Options& options, const Terminal& terminal) {
   require_writable({options.out});
   const ResolvedRequest resolved = resolve(options.plan);
   planner::SearchRequest request = resolved.request;
+  apply(options.search, request);
   request.top = options.top;
   request.memory_reserve = memory_reserve(options.memory_reserve);
 
@@ -92,8 +95,9 @@ void add_plan_command(CommandLine& line) {
   Command command = line.add("plan", "Find the fastest plan that fits, and say why");
   add_workload_options(command, options->plan);
   add_parallel_options(command, options->plan);
-  command.group("The search and what it shows")
-      .option("--top", options->top, "plans to rank")
+  command.group("The search and what it shows");
+  add_search_options(command, options->search);
+  command.option("--top", options->top, "plans to rank")
       .option("-j,--threads", options->threads,
               "threads of the search, at most one a core; 0 = all cores")
       .option("--memory-reserve", options->memory_reserve, kMemoryReserveHelp)

@@ -5,8 +5,8 @@
 
 #include "core/error.hpp"
 #include "core/index.hpp"
-#include "search/evaluation.hpp"
 #include "program/checks/check.hpp"
+#include "search/evaluation.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -15,22 +15,21 @@ bool keeps_all(const Candidate& candidate) {
   return candidate.recompute.kind == program::RecomputeKind::None;
 }
 
-// Candidates with equal blocks are priced by one worker, whose estimator remembers them, and those
-// that differ in what activations take, too: smaller ones first.
-std::vector<std::vector<std::size_t>> batches_of(const std::vector<Candidate>& candidates) {
+template <class CandidateOf>
+std::vector<std::vector<std::size_t>> batches(std::size_t count, const CandidateOf& candidate_of) {
   std::map<std::tuple<int, bool, int, program::ContextMethod, int, int>, std::vector<std::size_t>>
-      batches;
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
-    const Candidate& candidate = candidates[i];
-    batches[{candidate.parallel.tp, candidate.parallel.sp, candidate.parallel.cp,
-             candidate.context_parallel, candidate.parallel.ep, candidate.parallel.etp}]
+      by_block;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Candidate& candidate = candidate_of(i);
+    by_block[{candidate.parallel.tp, candidate.parallel.sp, candidate.parallel.cp,
+              candidate.context_parallel, candidate.parallel.ep, candidate.parallel.etp}]
         .push_back(i);
   }
   std::vector<std::vector<std::size_t>> lists;
-  lists.reserve(batches.size());
-  for (auto& [key, indexes] : batches) {
+  lists.reserve(by_block.size());
+  for (auto& [key, indexes] : by_block) {
     std::ranges::stable_sort(indexes, {}, [&](std::size_t i) {
-      return std::pair(keeps_all(candidates[i]), candidates[i].micro_batch_size);
+      return std::pair(keeps_all(candidate_of(i)), candidate_of(i).micro_batch_size);
     });
     lists.push_back(std::move(indexes));
   }
@@ -71,6 +70,16 @@ class Misses {
 };
 
 }  // namespace
+
+std::vector<std::vector<std::size_t>> batches_of(const std::vector<Evaluation>& evaluations,
+                                                 const std::vector<std::size_t>& indexes) {
+  auto lists = batches(indexes.size(), [&](std::size_t i) -> const Candidate& {
+    return evaluations[indexes[i]].candidate;
+  });
+  for (std::vector<std::size_t>& list : lists)
+    for (std::size_t& place : list) place = indexes[place];
+  return lists;
+}
 
 MeshKey mesh_key(const Candidate& candidate) {
   const program::ParallelConfig& p = candidate.parallel;
@@ -113,11 +122,12 @@ std::vector<Evaluation> evaluate_all(const SearchContext& context,
                                      const std::vector<Candidate>& candidates,
                                      const Progress& progress) {
   std::vector<Evaluation> evaluations(candidates.size());
-  const auto batches = batches_of(candidates);
+  const auto lists =
+      batches(candidates.size(), [&](std::size_t i) -> const Candidate& { return candidates[i]; });
   std::atomic<std::size_t> done{0};
-  context.parallel_for.run(batches.size(), [&](std::size_t batch, int worker) {
+  context.parallel_for.run(lists.size(), [&](std::size_t batch, int worker) {
     Misses misses;
-    for (const std::size_t i : batches[batch]) {
+    for (const std::size_t i : lists[batch]) {
       const program::Plan plan = make_plan(context.request, candidates[i]);
       Evaluation& evaluation = evaluations[i] = check(context, candidates[i], plan);
       if (!evaluation.broken) {

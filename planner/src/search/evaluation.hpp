@@ -23,7 +23,7 @@ struct Evaluation {
   std::optional<sim::StepPrediction> estimate;
   std::shared_ptr<const sim::SimulatedStep> simulated;  // of the few that were played
   double reserve = 0;                                   // part of the device that is to stay free
-  bool refined = false;                                 // not of the enumerated space
+  bool refined = false;                                 // not of the enumerated plans
   /// Index of one that does not fit although it needs no more: then there is no estimate.
   std::optional<std::size_t> smaller;
 
@@ -62,8 +62,29 @@ std::vector<Evaluation> evaluate_all(const SearchContext& context,
                                      const std::vector<Candidate>& candidates,
                                      const Progress& progress);
 
+/// The indexes of candidates with equal blocks, to be priced by one worker, whose estimator
+/// remembers them; those that differ in what activations take, too, smaller ones first.
+std::vector<std::vector<std::size_t>> batches_of(const std::vector<Evaluation>& evaluations,
+                                                 const std::vector<std::size_t>& indexes);
+
 /// Indexes of the evaluations that fit, fastest first, as estimated: who is worth playing.
 std::vector<std::size_t> rank(const std::vector<Evaluation>& evaluations);
+
+/// What became of the variants of candidates (search/variants.hpp).
+struct VariantResults {
+  std::vector<Evaluation> best;  // the fastest of each candidate, ZeRO stage, offload and schedule
+  std::size_t total = 0;         // without the candidates themselves
+  std::size_t broke_a_rule = 0;
+  std::size_t did_not_fit = 0;
+  std::size_t ranked = 0;   // that were priced and fit
+  std::size_t bounded = 0;  // slower than others by a bound, whatever they cost
+};
+
+/// Prices variants of all candidates that obey the rules, but for those that a bound tells to be
+/// slower than the fastest `kept` candidates, and than all that tell apart from the fastest by less
+/// than the engine may correct.
+VariantResults price_variants(const SearchContext& context,
+                              const std::vector<Evaluation>& evaluations);
 
 /// Variants of good candidates that enumeration leaves out: recomputing only as many layers as
 /// memory demands, and stages whose layer counts make up for the embedding and the head.

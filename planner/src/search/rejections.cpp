@@ -3,8 +3,8 @@
 #include <map>
 
 #include "core/index.hpp"
-#include "search/evaluation.hpp"
 #include "planner/search/reasons.hpp"
+#include "search/evaluation.hpp"
 
 namespace meshplan::planner {
 namespace {

@@ -5,28 +5,28 @@
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
-#include "search/evaluation.hpp"
 #include "planner/search/reasons.hpp"
+#include "search/evaluation.hpp"
 #include "search/stage_division.hpp"
 
 namespace meshplan::planner {
 namespace {
 
-SearchCounts count(const std::vector<Evaluation>& evaluations) {
-  SearchCounts counts;
-  for (const Evaluation& evaluation : evaluations) {
-    if (evaluation.refined) {
-      ++counts.refined;
-      continue;
-    }
-    ++counts.total;
-    if (evaluation.broken)
+/// @param enumerated  evaluations of the enumerated plans, which come first
+SearchCounts count(const std::vector<Evaluation>& evaluations, std::size_t enumerated,
+                   const VariantResults& variants) {
+  SearchCounts counts{.total = enumerated + variants.total,
+                      .broke_a_rule = variants.broke_a_rule,
+                      .did_not_fit = variants.did_not_fit,
+                      .ranked = variants.ranked,
+                      .bounded = variants.bounded};
+  for (std::size_t i = 0; i < enumerated; ++i)
+    if (evaluations[i].broken)
       ++counts.broke_a_rule;
-    else if (evaluation.fits())
+    else if (evaluations[i].fits())
       ++counts.ranked;
     else
       ++counts.did_not_fit;
-  }
   return counts;
 }
 
@@ -106,8 +106,9 @@ Alternative alternative(const Offer& offer, const Evaluation& best, const Ranked
 }
 
 InfeasibleResult infeasible(const SearchContext& context,
-                            const std::vector<Evaluation>& evaluations) {
-  InfeasibleResult result{.counts = count(evaluations),
+                            const std::vector<Evaluation>& evaluations,
+                            const SearchCounts& counts) {
+  InfeasibleResult result{.counts = counts,
                           .rejections = group_rejections(evaluations),
                           .memory_reserve = context.request.memory_reserve};
   if (const auto nearest = nearest_miss(evaluations))
@@ -129,7 +130,7 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
   plan.cluster_name = request.cluster.name;
   plan.workload = request.workload;
   plan.parallel = candidate.parallel;
-  plan.rank_order = request.constraints.rank_order;
+  plan.rank_order = candidate.rank_order;
   plan.schedule = candidate.schedule;
   plan.micro_batch_size = candidate.micro_batch_size;
   plan.recompute = candidate.recompute;
@@ -142,8 +143,8 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
   plan.count_ends_as_layers = candidate.count_ends_as_layers;
   if (plan.schedule == program::ScheduleKind::Custom)
     plan.custom_schedule = request.constraints.custom_schedule;
-  plan.bucket_bytes =
-      request.constraints.bucket_bytes.value_or(default_bucket_bytes(candidate.parallel));
+  plan.bucket_bytes = candidate.bucket_bytes > 0 ? candidate.bucket_bytes
+                                                 : default_bucket_bytes(candidate.parallel);
   plan.compression = candidate.compression;
   if (plan.parallel.ep > 1) {
     // The busiest of ep ranks has at most all rows.
@@ -152,7 +153,7 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
     plan.expert_imbalance = std::max(plan.expert_imbalance, plan.expected_expert_imbalance);
   }
   plan.frozen = request.constraints.frozen;
-  plan.offload_optimizer = request.constraints.offload_optimizer;
+  plan.offload_optimizer = candidate.offload_optimizer;
   plan.progress_thread = request.constraints.progress_thread;
   return plan;
 }
@@ -165,22 +166,28 @@ SearchOutcome search(const SearchRequest& request, const CostModel& costs,
         fmt::format("a search on {} ranks; at most {}: plan for fewer (--gpus {}), and "
                     "simulate the plan with a larger dp",
                     request.cluster.num_ranks(), kMostSearchedRanks, kMostSearchedRanks));
-  std::vector<Candidate> candidates = enumerate(
-      request.model, request.workload,
-      {request.cluster.num_ranks(), request.cluster.devices_per_node}, request.constraints);
+  std::vector<Candidate> candidates =
+      enumerate(request.model, request.workload,
+                {request.cluster.num_ranks(), request.cluster.devices_per_node},
+                request.constraints, request.space);
   StageDivision division(request);
   for (Candidate& candidate : candidates) candidate.layers_per_stage = division.layers(candidate);
   Estimators estimators(costs, parallel_for.num_workers);
   const SearchContext context{request, parallel_for, estimators};
   std::vector<Evaluation> evaluations = evaluate_all(context, candidates, progress);
-  std::vector<Evaluation> refined = refine_best(context, evaluations);
   std::vector<Rejection> rejections = group_rejections(evaluations);
+  VariantResults variants = price_variants(context, evaluations);
+  std::ranges::move(variants.best, std::back_inserter(evaluations));
+  std::vector<Evaluation> refined = refine_best(context, evaluations);
   std::ranges::move(refined, std::back_inserter(evaluations));
+  const std::size_t refinements = refined.size();
   const Ranking ranking = rank_played(context, costs, evaluations);
+  SearchCounts counts = count(evaluations, candidates.size(), variants);
+  counts.refined = refinements;
   std::ranges::move(too_long(evaluations), std::back_inserter(rejections));
-  if (ranking.ranked.empty()) return infeasible(context, evaluations);
+  if (ranking.ranked.empty()) return infeasible(context, evaluations, counts);
 
-  SearchResult result{.counts = count(evaluations), .rejections = rejections};
+  SearchResult result{.counts = counts, .rejections = rejections};
   const auto shown = std::min(ranking.ranked.size(), static_cast<std::size_t>(request.top));
   for (std::size_t i = 0; i < shown; ++i) {
     result.ranked.push_back(ranked_plan(context, evaluations[ranking.ranked[i]]));

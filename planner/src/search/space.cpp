@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "program/plan/plan_names.hpp"
+#include "search/variants.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -28,21 +29,33 @@ std::vector<T> pinned_or(const std::optional<T>& pin, std::vector<T> all) {
   return pin ? std::vector<T>{*pin} : all;
 }
 
-std::vector<Recompute> recompute_choices(const Constraints& constraints) {
+/// The pin, or what the bounds leave of all.
+std::vector<int> bounded_or(const std::optional<int>& pin, std::vector<int> all,
+                            const Constraints& constraints,
+                            std::optional<int> DegreeBounds::*degree) {
+  if (pin) return {*pin};
+  std::erase_if(all, [&](int value) {
+    return value < (constraints.at_least.*degree).value_or(value) ||
+           value > (constraints.at_most.*degree).value_or(value);
+  });
+  return all;
+}
+
+std::vector<Recompute> recompute_choices(const Space& space, const Constraints& constraints) {
   std::vector<Recompute> choices;
-  for (const RecomputeKind kind :
-       pinned_or(constraints.recompute,
-                 {RecomputeKind::None, RecomputeKind::Selective, RecomputeKind::Full}))
+  for (const RecomputeKind kind : pinned_or(constraints.recompute, space.recompute))
     choices.push_back(
         {kind, kind == RecomputeKind::Full ? constraints.recompute_layers : std::nullopt});
   return choices;
 }
 
-std::vector<int> micro_batch_choices(const program::Workload& workload, int dp,
+std::vector<int> micro_batch_choices(const program::Workload& workload, int dp, const Space& space,
                                      const Constraints& constraints) {
-  if (constraints.micro_batch_size) return {*constraints.micro_batch_size};
-  if (workload.global_batch_size % dp != 0) return {1};
-  return divisors(workload.global_batch_size / dp, constraints.max_micro_batch_size);
+  std::vector<int> all = {1};
+  if (workload.global_batch_size % dp == 0)
+    all = divisors(workload.global_batch_size / dp, space.max_micro_batch_size);
+  return bounded_or(constraints.micro_batch_size, std::move(all), constraints,
+                    &DegreeBounds::micro_batch_size);
 }
 
 std::vector<bool> sp_choices(int tp, bool experts, const Constraints& constraints) {
@@ -51,14 +64,12 @@ std::vector<bool> sp_choices(int tp, bool experts, const Constraints& constraint
   return tp > 1 ? std::vector<bool>{true, false} : std::vector<bool>{false};
 }
 
-constexpr int kMostChunks = 8;
-
 /// Numbers of chunks that a schedule can have; those of an interleaved one are powers of two.
-std::vector<int> chunk_choices(ScheduleKind schedule) {
+std::vector<int> chunk_choices(ScheduleKind schedule, const Space& space) {
   switch (schedule) {
     case ScheduleKind::Interleaved: {
       std::vector<int> all;
-      for (int vpp = 2; vpp <= kMostChunks; vpp *= 2) all.push_back(vpp);
+      for (int vpp = 2; vpp <= space.max_chunks; vpp *= 2) all.push_back(vpp);
       return all;
     }
     case ScheduleKind::ZbV:
@@ -77,32 +88,35 @@ std::vector<ScheduleKind> schedule_kinds(int pp, std::optional<int> vpp) {
   return {ScheduleKind::OneFOneB};
 }
 
-std::vector<ScheduleChoice> schedule_choices(int pp, const Constraints& constraints) {
-  const auto kinds = schedule_kinds(pp, constraints.vpp);
-  std::vector<ScheduleChoice> choices;
-  for (const ScheduleKind kind : pinned_or(constraints.schedule, kinds))
-    for (const int vpp : pinned_or(constraints.vpp, chunk_choices(kind)))
-      choices.push_back({kind, vpp});
+std::vector<std::pair<ScheduleKind, int>> schedule_choices(int pp, const Space& space,
+                                                           const Constraints& constraints) {
+  std::vector<ScheduleKind> kinds = schedule_kinds(pp, constraints.vpp);
+  std::erase_if(kinds, [&](ScheduleKind kind) {
+    return kind != ScheduleKind::OneFOneB && std::ranges::count(space.schedules, kind) == 0;
+  });
+  std::vector<std::pair<ScheduleKind, int>> choices;
+  for (const ScheduleKind kind : pinned_or(constraints.schedule, std::move(kinds)))
+    for (const int vpp :
+         bounded_or(constraints.vpp, chunk_choices(kind, space), constraints, &DegreeBounds::vpp))
+      choices.emplace_back(kind, vpp);
   return choices;
 }
 
-constexpr std::int64_t kFewestContextTokens = 8192;  // of a sequence, that a rank is left
-
 /// Degrees of cp whose chunks are whole and long enough to be worth it.
-std::vector<int> context_choices(std::int64_t seq_len, int ranks, const Constraints& constraints) {
-  if (constraints.cp) return {*constraints.cp};
+std::vector<int> context_choices(std::int64_t seq_len, int ranks, const Space& space,
+                                 const Constraints& constraints) {
   std::vector<int> all;
   for (const int cp : divisors(ranks, ranks))
-    if (cp == 1 || (seq_len % (std::int64_t{2} * cp) == 0 && seq_len / cp >= kFewestContextTokens))
+    if (cp == 1 ||
+        (seq_len % (std::int64_t{2} * cp) == 0 && seq_len / cp >= space.fewest_context_tokens))
       all.push_back(cp);
-  return all;
+  return bounded_or(constraints.cp, std::move(all), constraints, &DegreeBounds::cp);
 }
 
-std::vector<program::ContextMethod> method_choices(int cp, const Constraints& constraints) {
-  using program::ContextMethod;
-  if (cp == 1) return {constraints.context_parallel.value_or(ContextMethod::AllGather)};
-  return pinned_or(constraints.context_parallel,
-                   {ContextMethod::AllGather, ContextMethod::Ring, ContextMethod::Ulysses});
+std::vector<program::ContextMethod> method_choices(int cp, const Space& space,
+                                                   const Constraints& constraints) {
+  if (cp == 1) return {constraints.context_parallel.value_or(program::ContextMethod::AllGather)};
+  return pinned_or(constraints.context_parallel, space.context_methods);
 }
 
 /// (ep, etp) of a mesh. Ranks of a stage that are not needed for a copy of its experts hold further
@@ -115,27 +129,32 @@ std::vector<std::pair<int, int>> expert_choices(const models::ModelSpec& model,
   std::vector<int> widths = {1};
   if (mesh.tp > 1 && model.moe->expert_ffn_size % mesh.tp == 0) widths.push_back(mesh.tp);
   std::vector<std::pair<int, int>> all;
-  for (const int etp : pinned_or(constraints.etp, widths)) {
+  for (const int etp :
+       bounded_or(constraints.etp, std::move(widths), constraints, &DegreeBounds::etp)) {
     std::vector<int> degrees;
     for (const int ep : divisors(model.moe->num_experts, ranks))
       if (ranks % (std::int64_t{ep} * std::max(1, etp)) == 0) degrees.push_back(ep);
-    for (const int ep : pinned_or(constraints.ep, degrees)) all.emplace_back(ep, etp);
+    for (const int ep :
+         bounded_or(constraints.ep, std::move(degrees), constraints, &DegreeBounds::ep))
+      all.emplace_back(ep, etp);
   }
   return all;
 }
 
 /// (stage, ranks that share a copy).
 std::vector<std::pair<int, int>> zero_choices(const ParallelConfig& mesh, int ranks_per_node,
-                                              const Constraints& constraints) {
+                                              const Space& space, const Constraints& constraints) {
   const int sharing = mesh.dp * mesh.cp;
-  std::vector<int> stages = {0};
-  if (sharing > 1) stages.push_back(1);
-  if (sharing > 1 && mesh.pp == 1) stages.insert(stages.end(), {2, 3});
+  std::vector<int> stages = space.zero_stages;
+  std::erase_if(stages, [&](int stage) {
+    return stage > 0 && (sharing == 1 || (stage >= 2 && mesh.pp > 1));
+  });
   std::vector<std::pair<int, int>> all;
-  for (const int stage : pinned_or(constraints.zero_stage, stages)) {
+  for (const int stage : bounded_or(constraints.zero_stage, std::move(stages), constraints,
+                                    &DegreeBounds::zero_stage)) {
     std::vector<int> groups = {0};
-    const int in_node = std::gcd(sharing, std::max(1, ranks_per_node / mesh.tp));
-    if (stage >= 2 && in_node > 1 && in_node < sharing) groups.push_back(in_node);
+    if (const int group = node_group(mesh, ranks_per_node); stage >= 2 && group > 0)
+      groups.push_back(group);
     const bool may_pin = stage > 0 || constraints.zero_stage;
     for (const int group :
          may_pin ? pinned_or(constraints.zero_shard_group, groups) : std::vector<int>{0})
@@ -146,14 +165,18 @@ std::vector<std::pair<int, int>> zero_choices(const ParallelConfig& mesh, int ra
 
 // (tp, cp, pp, dp) whose product is the number of ranks.
 std::vector<ParallelConfig> meshes(const program::Workload& workload, int num_ranks,
-                                   const Constraints& constraints) {
+                                   const Space& space, const Constraints& constraints) {
+  const auto degrees = [&](const std::optional<int>& pin, int of, auto degree) {
+    return bounded_or(pin, divisors(of, num_ranks), constraints, degree);
+  };
   std::vector<ParallelConfig> found;
-  for (const int tp : pinned_or(constraints.tp, divisors(num_ranks, num_ranks)))
-    for (const int cp : context_choices(workload.seq_len, num_ranks / tp, constraints))
-      for (const int pp : pinned_or(constraints.pp, divisors(num_ranks / tp / cp, num_ranks))) {
+  for (const int tp : degrees(constraints.tp, num_ranks, &DegreeBounds::tp))
+    for (const int cp : context_choices(workload.seq_len, num_ranks / tp, space, constraints))
+      for (const int pp : degrees(constraints.pp, num_ranks / tp / cp, &DegreeBounds::pp)) {
         if (num_ranks % (tp * cp * pp) != 0) continue;
         const int dp = num_ranks / (tp * cp * pp);
-        if (constraints.dp && *constraints.dp != dp) continue;
+        if (bounded_or(constraints.dp, {dp}, constraints, &DegreeBounds::dp) != std::vector{dp})
+          continue;
         found.push_back({.tp = tp, .cp = cp, .pp = pp, .dp = dp});
       }
   return found;
@@ -235,31 +258,34 @@ void validate(const Constraints& constraints, int num_ranks) {
                     constraints.layers_per_stage.size(), constraints.layers_per_stage.size(),
                     constraints.vpp ? " / vpp" : ", or pp * vpp with vpp fixed as well"));
   check_divided(constraints, num_ranks);
-  if (constraints.max_micro_batch_size < 1)
-    throw ConfigError(fmt::format("max_micro_batch_size = {} must be at least 1",
-                                  constraints.max_micro_batch_size));
-  const program::Mesh mesh(ParallelConfig{}, constraints.rank_order);  // checks the order
+  if (constraints.rank_order)
+    const program::Mesh mesh(ParallelConfig{}, *constraints.rank_order);  // checks the order
 }
 
 std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::Workload& workload,
-                                 const Ranks& ranks, const Constraints& constraints) {
+                                 const Ranks& ranks, const Constraints& constraints,
+                                 const Space& space) {
   validate(constraints, ranks.count);
-  const std::vector<ParallelConfig> all_meshes = meshes(workload, ranks.count, constraints);
+  const std::vector<ParallelConfig> all_meshes = meshes(workload, ranks.count, space, constraints);
   const bool some_sum = std::ranges::any_of(all_meshes, sums_gradients);
   std::vector<Candidate> candidates;
   const auto add_all = [&](const ParallelConfig& mesh, bool sp, program::ContextMethod method) {
     const auto experts = expert_choices(model, mesh, constraints);
-    const auto zero = zero_choices(mesh, ranks.per_node, constraints);
-    for (const int micro_batch_size : micro_batch_choices(workload, mesh.dp, constraints))
-      for (const Recompute& recompute : recompute_choices(constraints))
-        for (const auto& [schedule, vpp] : schedule_choices(mesh.pp, constraints)) {
-          Candidate candidate{.parallel = mesh,
-                              .micro_batch_size = micro_batch_size,
-                              .recompute = recompute,
-                              .schedule = schedule,
-                              .layers_per_stage = constraints.layers_per_stage,
-                              .count_ends_as_layers = constraints.count_ends_as_layers,
-                              .context_parallel = method};
+    const auto zero = zero_choices(mesh, ranks.per_node, space, constraints);
+    for (const int micro_batch_size : micro_batch_choices(workload, mesh.dp, space, constraints))
+      for (const Recompute& recompute : recompute_choices(space, constraints))
+        for (const auto& [schedule, vpp] : schedule_choices(mesh.pp, space, constraints)) {
+          Candidate candidate{
+              .parallel = mesh,
+              .micro_batch_size = micro_batch_size,
+              .recompute = recompute,
+              .schedule = schedule,
+              .layers_per_stage = constraints.layers_per_stage,
+              .count_ends_as_layers = constraints.count_ends_as_layers,
+              .context_parallel = method,
+              .rank_order = constraints.rank_order.value_or(program::Mesh::kDefaultOrder),
+              .bucket_bytes = constraints.bucket_bytes.value_or(0),
+              .offload_optimizer = constraints.offload_optimizer};
           candidate.parallel.sp = sp;
           candidate.parallel.vpp = vpp;
           if (sums_gradients(mesh) || !some_sum) candidate.compression = constraints.compression;
@@ -275,7 +301,7 @@ std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::
   };
   for (const ParallelConfig& mesh : all_meshes)
     for (const bool sp : sp_choices(mesh.tp, model.moe.has_value(), constraints))
-      for (const program::ContextMethod method : method_choices(mesh.cp, constraints))
+      for (const program::ContextMethod method : method_choices(mesh.cp, space, constraints))
         add_all(mesh, sp, method);
   return candidates;
 }
@@ -283,87 +309,6 @@ std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::
 std::int64_t default_bucket_bytes(const ParallelConfig& parallel) {
   constexpr int kFewestMebibytes = 25;
   return std::int64_t{std::max(kFewestMebibytes, parallel.dp * parallel.cp)} << 20;
-}
-
-std::string describe(const Candidate& candidate) {
-  std::string text =
-      fmt::format("{} mbs{}", program::to_string(candidate.parallel), candidate.micro_batch_size);
-  if (candidate.parallel.cp > 1) text += fmt::format(" {}", name_of(candidate.context_parallel));
-  const Recompute& recompute = candidate.recompute;
-  if (recompute.kind != RecomputeKind::None)
-    text += fmt::format(" {}-recompute", name_of(recompute.kind));
-  if (recompute.kind == RecomputeKind::Full && recompute.num_layers)
-    text += fmt::format("({} layers)", *recompute.num_layers);
-  if (candidate.parallel.pp > 1 && candidate.schedule != ScheduleKind::OneFOneB)
-    text += fmt::format(" {}", name_of(candidate.schedule));
-  if (!candidate.layers_per_stage.empty()) text += " uneven";
-  if (candidate.parallel.pp > 1 && candidate.count_ends_as_layers) text += " ends-as-layers";
-  if (candidate.zero_stage > 0) text += fmt::format(" zero{}", candidate.zero_stage);
-  if (candidate.zero_shard_group > 0) text += fmt::format("/{}", candidate.zero_shard_group);
-  return text;
-}
-
-bool ends_fill_up(int chunks, int num_layers) {
-  return num_layers % chunks != 0 && (num_layers + 2) % chunks == 0;
-}
-
-std::vector<ScheduleChoice> chunked_schedules(int pp, int num_layers) {
-  std::vector<ScheduleChoice> choices;
-  if (pp == 1) return choices;
-  const auto has_layers = [&](int chunks) {
-    return chunks <= num_layers || ends_fill_up(chunks, num_layers);
-  };
-  for (const ScheduleKind kind :
-       {ScheduleKind::Interleaved, ScheduleKind::ZbH1, ScheduleKind::ZbV, ScheduleKind::DualPipeV})
-    for (const int vpp : chunk_choices(kind))
-      if (has_layers(pp * vpp)) choices.push_back({kind, vpp});
-  return choices;
-}
-
-Candidate candidate_of(const program::Plan& plan) {
-  return {.parallel = plan.parallel,
-          .micro_batch_size = plan.micro_batch_size,
-          .recompute = plan.recompute,
-          .schedule = plan.schedule,
-          .layers_per_stage = plan.layers_per_stage,
-          .count_ends_as_layers = plan.count_ends_as_layers,
-          .context_parallel = plan.context_parallel,
-          .zero_stage = plan.zero_stage,
-          .zero_shard_group = plan.zero_shard_group,
-          .compression = plan.compression};
-}
-
-std::string label(Choice choice, const Candidate& candidate) {
-  switch (choice) {
-    case Choice::Tp:
-      return fmt::format("tp={}", candidate.parallel.tp);
-    case Choice::Sp:
-      return candidate.parallel.sp ? "sp" : "no sp";
-    case Choice::Cp:
-      return candidate.parallel.cp > 1 ? fmt::format("cp={} {}", candidate.parallel.cp,
-                                                     name_of(candidate.context_parallel))
-                                       : "cp=1";
-    case Choice::Pp:
-      return fmt::format("pp={}", candidate.parallel.pp);
-    case Choice::Dp:
-      return fmt::format("dp={}", candidate.parallel.dp);
-    case Choice::Ep:
-      return fmt::format("ep={}", candidate.parallel.ep);
-    case Choice::Etp:
-      return fmt::format("etp={}", candidate.parallel.etp);
-    case Choice::Zero:
-      return candidate.zero_shard_group > 0 ? fmt::format("zero={} in groups", candidate.zero_stage)
-                                            : fmt::format("zero={}", candidate.zero_stage);
-    case Choice::MicroBatch:
-      return fmt::format("mbs={}", candidate.micro_batch_size);
-    case Choice::Recompute:
-      return fmt::format("recompute={}", name_of(candidate.recompute.kind));
-    case Choice::Schedule:
-      return candidate.schedule == ScheduleKind::Interleaved
-                 ? fmt::format("interleaved vpp={}", candidate.parallel.vpp)
-                 : std::string(name_of(candidate.schedule));
-  }
-  throw InvariantError("unknown choice");
 }
 
 }  // namespace meshplan::planner

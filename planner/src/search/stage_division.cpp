@@ -47,7 +47,8 @@ const std::vector<double>& StageDivision::speeds(const program::ParallelConfig& 
                                    parallel.pp, parallel.dp, parallel.etp};
   const auto [entry, fresh] = speeds_.try_emplace(degrees);
   if (!fresh) return entry->second;
-  const program::Mesh mesh(parallel, request_.constraints.rank_order);
+  const program::Mesh mesh(parallel,
+                           request_.constraints.rank_order.value_or(program::Mesh::kDefaultOrder));
   std::vector<double> of_type;
   for (int type = 0; type < sim::num_node_types(request_.cluster); ++type)
     of_type.push_back(speed_of(request_.cluster, type, request_.workload));

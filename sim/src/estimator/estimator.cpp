@@ -48,6 +48,20 @@ Breakdown seconds_of(const Plan& plan, const StageCost& stage, const SolverOutpu
   return seconds;
 }
 
+BusyTime mean_busy(const NodeStages& stages) {
+  BusyTime mean;
+  const double share = 1 / static_cast<double>(stages.size());
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const TaskTime& total = stages[s].total;
+    const double computing = total.forward + total.recompute + total.backward;
+    mean.computing += share * computing;
+    mean.forward += share * total.forward;
+    mean.recompute += share * total.recompute;
+    mean.moving += share * (total.seconds - computing);
+  }
+  return mean;
+}
+
 /// Not followed operation by operation:
 /// - what ZeRO-2 and 3 stream delays one task as it does another, and a pipeline's first and last
 ///   ones as those in between;
@@ -229,6 +243,7 @@ StepPrediction Estimator::State::estimate(const Plan& plan) {
     if (capacity - memory >= least_room) continue;
     least_room = capacity - memory;
     estimate.peak_memory_bytes = memory;
+    estimate.state_bytes = stage_state_bytes(plan, stages[s], smallest);
     estimate.capacity_bytes = capacity;
     estimate.largest_stage = static_cast<int>(s);
   }
@@ -236,6 +251,7 @@ StepPrediction Estimator::State::estimate(const Plan& plan) {
   const double period = std::max(synchronized + norm, one_thread() ? 0.0 : issue);
   estimate.step_time_s = with_step_effects(cluster, period);
   estimate.rough = is_rough(plan, cluster);
+  estimate.busy = mean_busy(stages);
 
   estimate.seconds = seconds_of(plan, stages[slowest], solved, slowest, reduced[slowest]);
   const double waited = period - estimate.seconds.total();

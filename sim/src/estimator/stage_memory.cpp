@@ -49,6 +49,11 @@ double staging_bytes(const Plan& plan, const StageCost& stage) {
 
 }  // namespace
 
+double stage_state_bytes(const Plan& plan, const StageCost& cost, const Cluster& cluster) {
+  const bool on_gpu = cluster.device.kind == DeviceKind::Gpu;
+  return parameter_bytes(plan, cost.sums.elements, cost.sums.frozen_elements, cost.zero, on_gpu);
+}
+
 double stage_memory_bytes(const Plan& plan, const StageCost& cost,
                           const StageActivations& activations, double expert_load,
                           const Cluster& cluster) {
@@ -56,9 +61,9 @@ double stage_memory_bytes(const Plan& plan, const StageCost& cost,
   const double batch = 2.0 * static_cast<double>(plan.tokens_per_microbatch()) * m * kFp32Bytes;
   const double load = expert_load * kFp32Bytes;
   const bool on_gpu = cluster.device.kind == DeviceKind::Gpu;
-  return parameter_bytes(plan, cost.sums.elements, cost.sums.frozen_elements, cost.zero, on_gpu) +
-         staging_bytes(plan, cost) + cost.sums.quantized_bytes + cost.compression_bytes +
-         2 * cost.compression_slot_bytes + activations.bytes + (on_gpu ? cost.slots.workspace : 0) +
+  return stage_state_bytes(plan, cost, cluster) + staging_bytes(plan, cost) +
+         cost.sums.quantized_bytes + cost.compression_bytes + 2 * cost.compression_slot_bytes +
+         activations.bytes + (on_gpu ? cost.slots.workspace : 0) +
          cost.slots.transient * activations.transient_slots +
          cost.slots.boundary * activations.boundary_slots + cost.slots.scalar + load + batch +
          communicators_of(plan, cost.tied, cost.last) * cluster.communication.buffer_mib * kMib +

@@ -91,6 +91,17 @@ inline CostModel fake_costs(FakeWeights weights = {}) {
   }};
 }
 
+/// What `enumerate` lists, and nothing else.
+inline Space without_variants() {
+  Space space = space_preset("default");
+  space.schedules = {program::ScheduleKind::GPipe};
+  space.recompute_parts.clear();
+  space.zero_in_pipelines = false;
+  space.bucket_factors.clear();
+  space.rank_orders.clear();
+  return space;
+}
+
 inline SearchRequest small_request(int num_ranks = 8) {
   return {.model = small_model(),
           .cluster = ranks(num_ranks),

@@ -109,10 +109,12 @@ TEST_CASE("plans are ranked by step time and none repeats another", "[planner][s
 }
 
 TEST_CASE("each plan is counted once, under the rule that it breaks", "[planner][search]") {
-  const SearchResult result = found(small_request(), {.capacity_bytes = 320});
+  SearchRequest request = small_request();
+  request.space = without_variants();
+  const SearchResult result = found(request, {.capacity_bytes = 320});
   const SearchCounts& counts = result.counts;
   CHECK(counts.total == enumerate(small_model(), small_request().workload, {8, 8}, {}).size());
-  CHECK(counts.total == counts.broke_a_rule + counts.did_not_fit + counts.ranked);
+  CHECK(counts.total == counts.broke_a_rule + counts.did_not_fit + counts.ranked + counts.bounded);
   std::size_t broken = 0;
   std::size_t too_large = 0;
   for (const Rejection& entry : result.rejections)
@@ -456,8 +458,8 @@ TEST_CASE("a plan that is too long to be lowered gives its place to the next",
   const Rejection* too_long = rejection(result.rejections, "every plan", "operations");
   REQUIRE(too_long != nullptr);
   CHECK(too_long->message == "too many operations");
-  CHECK(result.counts.total ==
-        result.counts.broke_a_rule + result.counts.did_not_fit + result.counts.ranked);
+  CHECK(result.counts.total == result.counts.broke_a_rule + result.counts.did_not_fit +
+                                   result.counts.ranked + result.counts.bounded);
 }
 
 TEST_CASE("the best plan says what it gains over the next one", "[planner][search]") {
@@ -488,9 +490,19 @@ TEST_CASE("every other value of a choice is priced or rejected", "[planner][sear
   const auto slower = find("recompute=full");
   REQUIRE(slower != result.alternatives.end());
   REQUIRE(slower->plan);
+  // Of a part of the layers.
+  CHECK(slower->slower_by_s > 0);
+  CHECK_THAT(slower->reason, Contains("recompute +"));
+
+  SearchRequest whole = small_request();
+  whole.space = without_variants();
+  const SearchResult plain = found(whole);
+  const auto full = std::ranges::find(plain.alternatives, "recompute=full", &Alternative::choice);
+  REQUIRE(full != plain.alternatives.end());
+  REQUIRE(full->plan);
   // 33 % of 96 s / 8 ranks.
-  CHECK(slower->slower_by_s == Approx(0.33 * 12));
-  CHECK_THAT(slower->reason, Contains("recompute +3.96 s"));
+  CHECK(full->slower_by_s == Approx(0.33 * 12));
+  CHECK_THAT(full->reason, Contains("recompute +3.96 s"));
 }
 
 TEST_CASE("a plan that was found is read back unchanged from its file", "[planner][search]") {

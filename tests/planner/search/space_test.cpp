@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/error.hpp"
-#include "planner/fake_costs.hpp"
+#include "planner/search/fake_costs.hpp"
 
 using namespace meshplan;
 using namespace meshplan::planner;
@@ -199,6 +199,7 @@ TEST_CASE("a schedule or a number of chunks that is pinned is enumerated", "[pla
   CHECK(choices({.pp = 2, .vpp = 3}) == Names{"interleaved vpp=3"});
   CHECK(chunked_schedules(4, 12) ==
         std::vector<ScheduleChoice>{{program::ScheduleKind::Interleaved, 2},
+                                    {program::ScheduleKind::Interleaved, 3},
                                     {program::ScheduleKind::ZbH1, 1},
                                     {program::ScheduleKind::ZbV, 2},
                                     {program::ScheduleKind::DualPipeV, 2}});

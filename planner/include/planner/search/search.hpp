@@ -31,6 +31,7 @@ struct SearchRequest {
   std::string software = std::string(sim::kOwnSoftware);  // that runs the plan
   program::Workload workload;
   Constraints constraints;
+  Space space = space_preset("default");
   int top = 5;                                  // plans to return
   double memory_reserve = sim::kMemoryReserve;  // part of each device that a plan leaves free
   bool alternatives = true;  // false: only the best are asked for; a nearest miss is estimated
@@ -95,12 +96,12 @@ struct Alternative {
 };
 
 struct SearchCounts {
-  std::size_t total = 0;  // broke_a_rule + did_not_fit + ranked
+  std::size_t total = 0;  // of the space: the sum of the following
   std::size_t broke_a_rule = 0;
   std::size_t did_not_fit = 0;
   std::size_t ranked = 0;
-  std::size_t refined = 0;  // further variants of good plans that were priced: partial recompute,
-                            // uneven stages
+  std::size_t bounded = 0;  // that a bound tells to be slower, without a price
+  std::size_t refined = 0;  // beyond the space: recompute layer by layer, uneven stages
   bool operator==(const SearchCounts&) const = default;
 };
 

@@ -3,12 +3,19 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "program/plan/mesh.hpp"
 #include "program/plan/plan.hpp"
 
 namespace meshplan::planner {
+
+/// Bounds of degrees that are searched, inclusive; absent = none.
+struct DegreeBounds {
+  std::optional<int> tp, pp, vpp, dp, cp, ep, etp, micro_batch_size, zero_stage;
+  bool operator==(const DegreeBounds&) const = default;
+};
 
 /// What the user fixed; absent = searched. A pin is never overridden.
 struct Constraints {
@@ -33,14 +40,42 @@ struct Constraints {
   bool count_ends_as_layers = false;
   bool offload_optimizer = false;
   bool progress_thread = false;
-  std::string rank_order = program::Mesh::kDefaultOrder;
-  std::optional<std::int64_t> bucket_bytes;  // absent: as default_bucket_bytes
+  std::optional<std::string> rank_order;     // absent: the default one, or what the space has
+  std::optional<std::int64_t> bucket_bytes;  // absent: as default_bucket_bytes, or of the space
   std::vector<std::string> frozen;           // parameters that are not trained: Plan::frozen
   program::GradientCompression compression;  // on every mesh with gradients to sum
   double expected_expert_imbalance = 1;      // of plans with ep > 1; buffers hold as much
-  int max_micro_batch_size = 32;             // sequences; bounds the search, not the pin
+  DegreeBounds at_least, at_most;            // bound the search, not the pins
   bool operator==(const Constraints&) const = default;
 };
+
+/// What is searched where nothing is pinned: planner/spaces/*.json says the same in JSON.
+struct Space {
+  std::string name = "default";
+  std::string about;
+  // The plans that are all priced: these, and every division of the ranks.
+  std::vector<program::ContextMethod> context_methods;
+  std::int64_t fewest_context_tokens = 0;  // of a sequence, that cp leaves a rank
+  int max_micro_batch_size = 0;            // sequences
+  std::vector<program::RecomputeKind> recompute;
+  std::vector<int> zero_stages;
+  // Variants of them, which are priced where a bound does not tell that others are faster.
+  std::vector<program::ScheduleKind> schedules;
+  int max_chunks = 1;                    // of a rank, in an interleaved schedule
+  std::vector<double> recompute_parts;   // of a chunk's layers, beside all of them
+  bool zero_in_pipelines = false;        // stages 2 and 3, too
+  std::vector<double> bucket_factors;    // times default_bucket_bytes, beside 1
+  std::vector<std::string> rank_orders;  // beside the default one
+  bool offload_optimizer = false;        // with and without
+  bool operator==(const Space&) const = default;
+};
+
+/// Names of the spaces that come with meshplan.
+std::vector<std::string> space_names();
+/// @throws ConfigError for an unknown one, with the nearest
+const Space& space_preset(std::string_view name);
+/// @throws ConfigError naming file, path, value and what was expected
+Space parse_space(std::string_view text, const std::string& file);
 
 /// @throws ConfigError if the pins contradict each other or cannot use exactly `num_ranks`, with
 /// the nearest degree that can
@@ -58,6 +93,9 @@ struct Candidate {
   int zero_stage = 0;
   int zero_shard_group = 0;
   program::GradientCompression compression;
+  std::string rank_order = program::Mesh::kDefaultOrder;
+  std::int64_t bucket_bytes = 0;  // 0 = default_bucket_bytes
+  bool offload_optimizer = false;
   bool operator==(const Candidate&) const = default;
 };
 
@@ -71,7 +109,7 @@ struct Ranks {
 /// that change nothing: sp without tp, GPipe without pp (unless pinned). Unless cp is pinned, it
 /// leaves every rank at least 8192 tokens of a sequence: shorter ones fit and are faster without.
 /// Schedules with chunks or split backwards are enumerated where schedule or vpp is pinned; else
-/// the search tries them on the best plans. Micro-batch sizes are the divisors of the sequences of
+/// they are among the variants. Micro-batch sizes are the divisors of the sequences of
 /// a replica; where the replicas do not divide the batch, one candidate stands for all sizes.
 ///
 /// Unless pinned: ZeRO stages 2 and 3, which communicate in every micro-batch, are tried without a
@@ -80,7 +118,8 @@ struct Ranks {
 /// constraints say on the meshes that sum any; if the pins leave none of these, on all, and
 /// program::check refuses it.
 std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::Workload& workload,
-                                 const Ranks& ranks, const Constraints& constraints);
+                                 const Ranks& ranks, const Constraints& constraints,
+                                 const Space& space = space_preset("default"));
 
 /// A gradient bucket: a mebibyte for each rank that sums it, at least 25. A ring takes a latency a
 /// rank, so the buckets of many ranks must be larger not to be latency (Megatron-LM's
@@ -94,13 +133,16 @@ std::string describe(const Candidate& candidate);
 /// first and the last chunk hold a layer less (Llama 3 team 2024, section 3.3.2).
 bool ends_fill_up(int chunks, int num_layers);
 
-/// Schedules with the chunks that they can have on `pp` stages of a model of `num_layers`.
+/// Schedules beside 1F1B and GPipe with the chunks that they can have on `pp` stages of a model of
+/// `num_layers`: those of an interleaved one divide the layers, or are a power of two.
 struct ScheduleChoice {
   program::ScheduleKind schedule = program::ScheduleKind::OneFOneB;
   int vpp = 1;
   bool operator==(const ScheduleChoice&) const = default;
 };
-std::vector<ScheduleChoice> chunked_schedules(int pp, int num_layers);
+std::vector<ScheduleChoice> chunked_schedules(int pp, int num_layers,
+                                              const Space& space = space_preset("default"),
+                                              const Constraints& pins = {});
 
 Candidate candidate_of(const program::Plan& plan);
 

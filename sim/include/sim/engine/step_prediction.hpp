@@ -5,15 +5,26 @@
 
 namespace meshplan::sim {
 
+/// Seconds of a step that a stage spends inside its tasks, as the mean over the stages: what no
+/// schedule, division into stages or reduction of gradients makes less.
+struct BusyTime {
+  double computing = 0;  // with recompute
+  double forward = 0;    // the part of it in forward tasks
+  double recompute = 0;
+  double moving = 0;  // communication that a task waits for
+};
+
 struct StepPrediction {
   double step_time_s = 0;
   Breakdown seconds;  // sums to step_time_s
   double peak_memory_bytes = 0;
+  double state_bytes = 0;  // the part of it in parameters, gradients and optimizer, if known
   int largest_stage = 0;  // with the least room
   double capacity_bytes = 0;
   double mfu = 0;  // model FLOPs over ranks * peak of the plan's precision
   /// An estimate of what the closed form only comes near: see is_rough().
   bool rough = false;
+  BusyTime busy;  // of an estimate of our own software; else 0
 
   /// @param reserve  part of the device that is to stay free
   bool fits(double reserve = 0) const { return peak_memory_bytes <= usable_bytes(reserve); }

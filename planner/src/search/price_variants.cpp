@@ -1,0 +1,322 @@
+// Branch and bound over the variants of all candidates.
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+#include "core/index.hpp"
+#include "program/checks/check.hpp"
+#include "search/evaluation.hpp"
+#include "search/stage_division.hpp"
+#include "search/variants.hpp"
+
+namespace meshplan::planner {
+namespace {
+
+/// What is played decides (play.cpp): so many of the fastest, and what is not further behind than
+/// estimates err.
+constexpr std::size_t kExactlyRanked = 10;
+constexpr double kWithinErrors = 1.1;
+/// Candidates whose variants are priced first: they lower the bar for the others.
+constexpr std::size_t kFirst = 32;
+
+/// What became of one candidate's variants.
+struct Family {
+  std::vector<Evaluation> best;  // of each label
+  std::size_t total = 0, broke_a_rule = 0, did_not_fit = 0, ranked = 0, bounded = 0;
+
+  bool none_fits() const { return bounded == 0 && ranked == 0; }
+};
+
+/// Prices the variants of one candidate that may take less than `bar_s`.
+class FamilyPricer {
+ public:
+  FamilyPricer(const SearchContext& context, const Evaluation& core, double bar_s, int worker)
+      : context_(context),
+        core_(core),
+        bar_s_(bar_s),
+        worker_(worker),
+        variants_(variants_of(context.request, core.candidate)),
+        division_(context.request) {
+    family_.total = variants_.count() - 1;
+  }
+
+  const Variants& variants() const { return variants_; }
+
+  Family run(const sim::StepPrediction& estimate) {
+    if (lacks_memory_anyway(estimate)) {
+      family_.did_not_fit += family_.total;
+      return std::move(family_);
+    }
+    for (const auto& [stage, group] : variants_.zero)
+      for (const bool offload : variants_.offload) {
+        Candidate candidate = core_.candidate;
+        candidate.zero_stage = stage;
+        candidate.zero_shard_group = group;
+        candidate.offload_optimizer = offload;
+        price_schedules(candidate, estimate);
+      }
+    for (const auto& [label, evaluation] : best_) price_placements(evaluation);
+    for (auto& [label, evaluation] : best_) family_.best.push_back(std::move(evaluation));
+    return std::move(family_);
+  }
+
+ private:
+  using Label = std::tuple<int, int, bool, program::ScheduleKind, int>;
+
+  static Label label_of(const Candidate& candidate) {
+    return {candidate.zero_stage, candidate.zero_shard_group, candidate.offload_optimizer,
+            candidate.schedule, candidate.parallel.vpp};
+  }
+
+  bool is_core(const Candidate& candidate) const {
+    Candidate divided = candidate;
+    divided.layers_per_stage = core_.candidate.layers_per_stage;
+    return divided == core_.candidate;
+  }
+
+  /// More than there is, whatever becomes of parameters, gradients and optimizer state?
+  bool lacks_memory_anyway(const sim::StepPrediction& step) const {
+    return step.peak_memory_bytes - step.state_bytes >
+           step.usable_bytes(context_.request.memory_reserve);
+  }
+
+  /// No schedule keeps less than the candidate's own, which has one chunk a rank and no more
+  /// micro-batches in flight than it has stages; only another division may. And what recomputes
+  /// fewer layers keeps more.
+  void price_schedules(Candidate candidate, const sim::StepPrediction& estimate) {
+    const Candidate own = candidate;
+    std::optional<bool> own_fits;
+    for (const ScheduleVariant& schedule : variants_.schedules) {
+      candidate.schedule = schedule.schedule;
+      candidate.parallel.vpp = schedule.vpp;
+      candidate.count_ends_as_layers = schedule.ends;
+      const bool may_keep_less = schedule.ends != own.count_ends_as_layers;
+      bool misses = false;
+      for (const std::optional<int> layers : schedule.recompute_layers) {
+        candidate.recompute.num_layers = layers;
+        const double least =
+            least_step_s(core_.candidate, estimate, schedule, layers, context_.request);
+        if (!misses && least <= bar_of(candidate) && !may_keep_less) {
+          if (!own_fits) own_fits = fits(own);
+          misses = !*own_fits;
+        }
+        if (misses)
+          family_.did_not_fit += with_placements(candidate);
+        else
+          misses = !price(candidate, least);
+      }
+    }
+  }
+
+  /// Nothing is noted.
+  bool fits(const Candidate& candidate) {
+    const Evaluation evaluation =
+        is_core(candidate) ? core_ : evaluate(context_, divided(candidate), worker_);
+    return evaluation.broken || evaluation.fits();
+  }
+
+  Candidate divided(Candidate candidate) {
+    if (!context_.request.cluster.other_nodes.empty())
+      candidate.layers_per_stage = division_.layers(candidate);
+    return candidate;
+  }
+
+  /// What a variant must not take longer than to be wanted.
+  double bar_of(const Candidate& candidate) const {
+    const auto own_best = best_.find(label_of(candidate));
+    return own_best == best_.end() ? bar_s_ : std::min(bar_s_, own_best->second.step().step_time_s);
+  }
+
+  /// A candidate in every rank order and with all buckets, the enumerated one left out.
+  std::size_t with_placements(const Candidate& candidate) const {
+    return variants_.of_schedule() - (is_core(candidate) ? 1 : 0);
+  }
+
+  /// With the default rank order and buckets. The others are counted where they are turned down
+  /// with it.
+  /// @returns whether it may fit
+  bool price(const Candidate& candidate, double least) {
+    const std::size_t all = with_placements(candidate);
+    if (least > bar_of(candidate) || shards_in_vain(candidate)) {
+      family_.bounded += all;
+      return true;
+    }
+    const bool is_core = this->is_core(candidate);
+    Evaluation evaluation = is_core ? core_ : evaluate(context_, divided(candidate), worker_);
+    if (evaluation.broken) {
+      family_.broke_a_rule += all;  // which neither order nor buckets change
+      return true;
+    }
+    if (!evaluation.estimate || !evaluation.fits()) {
+      family_.did_not_fit += all;
+      return false;
+    }
+    if (!is_core) ++family_.ranked;
+    family_.bounded += variants_.of_schedule() - 1;  // until they are priced
+    note(std::move(evaluation));
+    return true;
+  }
+
+  /// Does the same plan fit that divides less among the replicas, or keeps the optimizer on the
+  /// device? More copies move less.
+  bool shards_in_vain(const Candidate& candidate) const {
+    const auto fits = [&](const Candidate& other) { return best_.contains(label_of(other)); };
+    Candidate other = candidate;
+    if (candidate.offload_optimizer && !core_.candidate.offload_optimizer) {
+      other.offload_optimizer = false;
+      if (fits(other)) return true;
+      other.offload_optimizer = true;
+    }
+    if (candidate.zero_stage == core_.candidate.zero_stage) return false;
+    other.zero_shard_group = 0;
+    for (other.zero_stage = core_.candidate.zero_stage; other.zero_stage < candidate.zero_stage;
+         ++other.zero_stage)
+      if (fits(other)) return true;
+    return false;
+  }
+
+  /// The same plan in other rank orders, and with other buckets. What gains most is less exposed.
+  void price_placements(const Evaluation& found) {
+    const Evaluation first = found;  // which one of these may replace
+    if (first.step().step_time_s - first.step().seconds[sim::Category::Dp] -
+            first.step().seconds[sim::Category::Bubble] >
+        bar_s_)
+      return;
+    for (const std::string& order : variants_.rank_orders)
+      for (const std::int64_t bytes : variants_.bucket_bytes) {
+        Candidate candidate = first.candidate;
+        if (candidate.rank_order == order && candidate.bucket_bytes == bytes) continue;
+        candidate.rank_order = order;
+        candidate.bucket_bytes = bytes;
+        const Evaluation evaluation = evaluate(context_, candidate, worker_);
+        --family_.bounded;
+        if (evaluation.broken)
+          ++family_.broke_a_rule;
+        else if (!evaluation.fits())
+          ++family_.did_not_fit;
+        else
+          ++family_.ranked, note(evaluation);
+      }
+  }
+
+  void note(Evaluation evaluation) {
+    evaluation.refined = true;
+    const auto [entry, fresh] = best_.try_emplace(label_of(evaluation.candidate), evaluation);
+    const auto order = [](const Evaluation& one) {
+      return std::pair(one.step().step_time_s, one.step().peak_memory_bytes);
+    };
+    if (!fresh && order(evaluation) < order(entry->second)) entry->second = std::move(evaluation);
+  }
+
+  const SearchContext& context_;
+  const Evaluation& core_;
+  double bar_s_;
+  int worker_;
+  Variants variants_;
+  StageDivision division_;
+  Family family_;
+  std::map<Label, Evaluation> best_;
+};
+
+class VariantSearch {
+ public:
+  VariantSearch(const SearchContext& context, const std::vector<Evaluation>& evaluations)
+      : context_(context), evaluations_(evaluations), families_(evaluations.size()) {}
+
+  VariantResults run() {
+    const std::vector<std::size_t> order = rank(evaluations_);
+    note_best(order);
+    const std::vector<std::size_t> first(order.begin(),
+                                         order.begin() + std::min(std::ssize(order), kMost));
+    price(batches_of(evaluations_, first));
+    for (const std::size_t i : first) done_[i] = true;
+    for (const std::size_t i : first) note_best(i, families_[i].best);
+    std::vector<std::size_t> all(evaluations_.size());
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    price(batches_of(evaluations_, all));
+    return results();
+  }
+
+ private:
+  static constexpr std::ptrdiff_t kMost = static_cast<std::ptrdiff_t>(kFirst);
+
+  void price(const std::vector<std::vector<std::size_t>>& batches) {
+    const double bar = bar_s();
+    context_.parallel_for.run(batches.size(), [&](std::size_t batch, int worker) {
+      for (const std::size_t i : batches[batch])
+        if (!done_[i]) families_[i] = price_family(i, bar, worker);
+    });
+  }
+
+  Family price_family(std::size_t i, double bar, int worker) {
+    const Evaluation& core = evaluations_[i];
+    FamilyPricer pricer(context_, core, bar, worker);
+    const std::size_t variants = pricer.variants().count() - 1;
+    if (variants == 0) return {};
+    Family none{.total = variants};
+    if (core.broken) {
+      none.broke_a_rule = variants;
+      return none;
+    }
+    if (core.estimate) return pricer.run(*core.estimate);
+    // Needs no less memory than the smaller one, varied alike, and comes behind it in its batch.
+    if (core.smaller && families_[*core.smaller].total > 0 &&
+        families_[*core.smaller].none_fits()) {
+      none.did_not_fit = variants;
+      return none;
+    }
+    return pricer.run(context_.estimators(make_plan(context_.request, core.candidate), worker));
+  }
+
+  void note_best(const std::vector<std::size_t>& order) {
+    done_.assign(evaluations_.size(), false);
+    for (std::size_t place = 0; place < std::min(order.size(), kExactlyRanked); ++place)
+      fastest_.push_back(evaluations_[order[place]].step().step_time_s);
+  }
+
+  /// A family takes one place.
+  void note_best(std::size_t core, const std::vector<Evaluation>& variants) {
+    double best = evaluations_[core].step().step_time_s;
+    for (const Evaluation& variant : variants) best = std::min(best, variant.step().step_time_s);
+    best_of_family_.push_back(best);
+  }
+
+  /// Slower ones are not among the first.
+  double bar_s() const {
+    std::vector<double> known = best_of_family_.empty() ? fastest_ : best_of_family_;
+    if (known.size() < kExactlyRanked) return std::numeric_limits<double>::infinity();
+    std::ranges::sort(known);
+    return known[kExactlyRanked - 1];
+  }
+
+  VariantResults results() {
+    VariantResults all;
+    for (Family& family : families_) {
+      all.total += family.total;
+      all.broke_a_rule += family.broke_a_rule;
+      all.did_not_fit += family.did_not_fit;
+      all.ranked += family.ranked;
+      all.bounded += family.bounded;
+      std::ranges::move(family.best, std::back_inserter(all.best));
+    }
+    return all;
+  }
+
+  const SearchContext& context_;
+  const std::vector<Evaluation>& evaluations_;
+  std::vector<Family> families_;  // aligned with the evaluations
+  std::vector<bool> done_;
+  std::vector<double> fastest_;         // candidates
+  std::vector<double> best_of_family_;  // of those that were priced first
+};
+
+}  // namespace
+
+VariantResults price_variants(const SearchContext& context,
+                              const std::vector<Evaluation>& evaluations) {
+  return VariantSearch(context, evaluations).run();
+}
+
+}  // namespace meshplan::planner

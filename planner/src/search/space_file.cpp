@@ -1,0 +1,77 @@
+// A space as a file says it, and those that come with meshplan.
+#include <map>
+
+#include "core/embedded_file.hpp"
+#include "core/json_fields.hpp"
+#include "planner/search/space.hpp"
+#include "program/plan/plan_names.hpp"
+
+namespace meshplan::planner {
+
+std::span<const EmbeddedFile> space_presets();
+
+template <class Visitor>
+void fields(Visitor& v, Space& s) {
+  v.optional("about", s.about, "what it is for");
+  v.required("context_methods", s.context_methods, "of plans with cp > 1");
+  v.required("fewest_context_tokens", s.fewest_context_tokens,
+             "of a sequence, that cp leaves a rank", at_least(1));
+  v.required("max_micro_batch_size", s.max_micro_batch_size, "sequences", between(1, 1 << 20));
+  v.required("recompute", s.recompute, "kinds");
+  v.required("zero_stages", s.zero_stages, "0 to 3", between(0, 3));
+  v.required("schedules", s.schedules, "of pipelines; 1f1b is always among them");
+  v.required("max_chunks", s.max_chunks, "of a rank, in an interleaved schedule", between(1, 64));
+  v.required("recompute_parts", s.recompute_parts,
+             "of a chunk's layers, beside all, where layers are recomputed in full", between(0, 1));
+  v.required("zero_in_pipelines", s.zero_in_pipelines, "stages 2 and 3 beside pp > 1");
+  v.required("bucket_factors", s.bucket_factors, "times the default size of buckets, beside 1",
+             between(0.01, 100));
+  v.required("rank_orders", s.rank_orders, "beside the default one");
+  v.required("offload_optimizer", s.offload_optimizer, "plans with it beside plans without");
+}
+
+namespace {
+
+void check_space(const Space& space, const std::string& file) {
+  const auto require = [&](bool holds, const char* path, const char* rule) {
+    if (!holds) throw ConfigError(fmt::format("{}: {}: {}", file, path, rule));
+  };
+  require(!space.context_methods.empty(), "context_methods", "at least one");
+  require(!space.recompute.empty(), "recompute", "at least one kind, for example \"none\"");
+  require(!space.zero_stages.empty(), "zero_stages", "at least one, for example 0");
+  for (const program::ScheduleKind kind : space.schedules)
+    require(kind != program::ScheduleKind::Custom, "schedules",
+            "\"custom\" comes from --schedule-file; leave it out");
+  for (const std::string& order : space.rank_orders)
+    const program::Mesh mesh(program::ParallelConfig{}, order);  // checks it
+}
+
+}  // namespace
+
+Space parse_space(std::string_view text, const std::string& file) {
+  Space space = read_json<Space>(text, file);
+  space.name = file;
+  check_space(space, file);
+  return space;
+}
+
+std::vector<std::string> space_names() {
+  std::vector<std::string> names;
+  for (const EmbeddedFile& file : space_presets()) names.emplace_back(file.name);
+  return names;
+}
+
+const Space& space_preset(std::string_view name) {
+  static const std::map<std::string, Space, std::less<>> known = [] {
+    std::map<std::string, Space, std::less<>> spaces;
+    for (const EmbeddedFile& file : space_presets())
+      spaces.emplace(file.name, parse_space(file.text, std::string(file.name)));
+    return spaces;
+  }();
+  const auto found = known.find(name);
+  if (found != known.end()) return found->second;
+  throw ConfigError(
+      fmt::format("unknown space '{}'; nearest: {}", name, nearest_choice(name, space_names())));
+}
+
+}  // namespace meshplan::planner

@@ -1,0 +1,170 @@
+// The search prices a part of the space and answers for all of it: here all of it is priced.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <map>
+#include <vector>
+
+#include "planner/search/search.hpp"
+#include "program/checks/check.hpp"
+#include "search/evaluation.hpp"
+#include "search/stage_division.hpp"
+#include "search/variants.hpp"
+#include "sim/stacks/cluster_preset.hpp"
+
+namespace meshplan::planner {
+namespace {
+
+SearchRequest request_of(const char* model, int ranks, std::int64_t seq_len, std::int64_t batch) {
+  SearchRequest request;
+  request.model = models::load_preset(model);
+  request.cluster = sim::with_ranks(sim::load_cluster_preset("dgx-h100"), ranks);
+  request.workload = {.seq_len = seq_len, .global_batch_size = batch, .precision = DType::BF16};
+  request.space = space_preset("offload");
+  return request;
+}
+
+std::vector<Candidate> candidates_of(const SearchRequest& request) {
+  return enumerate(request.model, request.workload,
+                   {request.cluster.num_ranks(), request.cluster.devices_per_node},
+                   request.constraints, request.space);
+}
+
+/// Calls visit(variant, schedule, recompute) for every variant of a candidate, itself among them.
+template <class Visit>
+void for_each_variant(const SearchRequest& request, const Candidate& candidate,
+                      const Visit& visit) {
+  const Variants variants = variants_of(request, candidate);
+  for (const auto& [stage, group] : variants.zero)
+    for (const bool offload : variants.offload)
+      for (const ScheduleVariant& schedule : variants.schedules)
+        for (const std::optional<int> layers : schedule.recompute_layers)
+          for (const std::string& order : variants.rank_orders)
+            for (const std::int64_t bytes : variants.bucket_bytes) {
+              Candidate variant = candidate;
+              variant.zero_stage = stage;
+              variant.zero_shard_group = group;
+              variant.offload_optimizer = offload;
+              variant.schedule = schedule.schedule;
+              variant.parallel.vpp = schedule.vpp;
+              variant.count_ends_as_layers = schedule.ends;
+              variant.recompute.num_layers = layers;
+              variant.rank_order = order;
+              variant.bucket_bytes = bytes;
+              visit(variant, schedule, layers);
+            }
+}
+
+struct Case {
+  const char* model;
+  int ranks;
+  std::int64_t seq_len;
+  std::int64_t batch;
+};
+const Case kCases[] = {{"gpt2-124m", 8, 1024, 16},
+                       {"tiny-moe", 8, 256, 16},
+                       {"llama3.2-1b", 16, 4096, 32},
+                       {"llama3-8b", 8, 16384, 8}};
+
+/// The fastest of each enumerated candidate and all its variants, fastest first.
+template <class Evaluations>
+std::vector<double> best_of_families(const Evaluations& evaluations) {
+  std::vector<double> times;
+  for (const auto& [family, time] : evaluations) times.push_back(time);
+  std::ranges::sort(times);
+  return times;
+}
+
+void keep_least(std::map<std::string, double>& best, const std::string& family, double time) {
+  const auto [entry, fresh] = best.try_emplace(family, time);
+  if (!fresh) entry->second = std::min(entry->second, time);
+}
+
+/// The enumerated candidate that it is a variant of, but for what ZeRO and the schedule change.
+std::string family_of(Candidate candidate) {
+  candidate.zero_stage = std::min(candidate.zero_stage, candidate.parallel.pp > 1 ? 1 : 3);
+  if (candidate.parallel.pp > 1) candidate.zero_shard_group = 0;
+  candidate.offload_optimizer = false;
+  if (candidate.schedule != program::ScheduleKind::GPipe)
+    candidate.schedule = program::ScheduleKind::OneFOneB;
+  candidate.parallel.vpp = 1;
+  candidate.count_ends_as_layers = false;
+  candidate.recompute.num_layers.reset();
+  candidate.rank_order = program::Mesh::kDefaultOrder;
+  candidate.bucket_bytes = 0;
+  return describe(candidate);
+}
+
+}  // namespace
+
+TEST_CASE("The first ten of the whole space are found without pricing all of it",
+          "[planner][bound]") {
+  for (const Case& one : kCases) {
+    const SearchRequest request = request_of(one.model, one.ranks, one.seq_len, one.batch);
+    const CostModel costs = cost_model(request);
+    const ParallelFor parallel_for = serial();
+    Estimators estimators(costs, 1);
+    const SearchContext context{request, parallel_for, estimators};
+    const std::vector<Candidate> candidates = candidates_of(request);
+    const std::vector<Evaluation> enumerated = evaluate_all(context, candidates, {});
+    const VariantResults results = price_variants(context, enumerated);
+
+    std::map<std::string, double> found, all;
+    for (const std::vector<Evaluation>& evaluations : {enumerated, results.best})
+      for (const Evaluation& evaluation : evaluations)
+        if (evaluation.fits())
+          keep_least(found, family_of(evaluation.candidate), evaluation.step().step_time_s);
+    std::size_t total = 0;
+    const CostModel::Estimate estimate = costs.estimator();
+    for (const Candidate& candidate : candidates)
+      for_each_variant(request, candidate, [&](const Candidate& variant, const auto&, const auto&) {
+        ++total;
+        const program::Plan plan = make_plan(request, variant);
+        if (!program::check(plan).empty()) return;
+        const sim::StepPrediction step = estimate(plan);
+        if (step.fits(request.memory_reserve))
+          keep_least(all, family_of(variant), step.step_time_s);
+      });
+    INFO(one.model << " on " << one.ranks);
+    CHECK(total == candidates.size() + results.total);
+    CHECK(results.total ==
+          results.broke_a_rule + results.did_not_fit + results.ranked + results.bounded);
+    CHECK(results.bounded > results.ranked);
+    const std::vector<double> expected = best_of_families(all), times = best_of_families(found);
+    REQUIRE(expected.size() >= 10);
+    for (std::size_t i = 0; i < 10; ++i) {
+      INFO("place " << i);
+      CHECK(times[i] == Approx(expected[i]).epsilon(1e-9));
+    }
+  }
+}
+
+TEST_CASE("No variant is faster than its bound", "[planner][bound]") {
+  for (const Case& one : kCases) {
+    const SearchRequest request = request_of(one.model, one.ranks, one.seq_len, one.batch);
+    const CostModel::Estimate estimate = cost_model(request).estimator();
+    std::size_t compared = 0;
+    double tightest = 0;
+    for (const Candidate& candidate : candidates_of(request)) {
+      const program::Plan plan = make_plan(request, candidate);
+      if (!program::check(plan).empty()) continue;
+      const sim::StepPrediction core = estimate(plan);
+      for_each_variant(request, candidate,
+                       [&](const Candidate& variant, const ScheduleVariant& schedule,
+                           std::optional<int> layers) {
+                         const program::Plan varied = make_plan(request, variant);
+                         if (++compared % 7 != 0 || !program::check(varied).empty()) return;
+                         const double least =
+                             least_step_s(candidate, core, schedule, layers, request);
+                         const double step = estimate(varied).step_time_s;
+                         tightest = std::max(tightest, least / step);
+                         if (least <= step) return;
+                         INFO(one.model << ": " << describe(variant));
+                         CHECK(least <= step);
+                       });
+    }
+    CHECK(compared > 1000);
+    CHECK(tightest > 0.9);
+  }
+}
+
+}  // namespace meshplan::planner
