@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/error.hpp"
-#include "planner/fake_costs.hpp"
+#include "fake_costs.hpp"
 
 using namespace meshplan;
 using namespace meshplan::planner;
