@@ -66,6 +66,8 @@ int run(int argc, char** argv) {
     CommandLine line(look_around());
     add_plan_command(line);
     add_simulate_command(line);
+    add_check_command(line);
+    add_rules_command(line);
     add_mesh_command(line);
     add_schedule_command(line);
     add_models_command(line);

@@ -12,7 +12,7 @@ small=(--cluster cpu-host --gpus 4 --global-batch 16 --seq-len 128)
 # --- help and versions
 expect 0 "Exit codes: 0 done" --help
 expect 0 "meshplan 0." --version
-for command in plan simulate mesh schedule models clusters; do
+for command in plan simulate check rules mesh schedule models clusters; do
   expect 0 "Examples:" "$command" --help
 done
 expect 2 "unknown command 'plann'; did you mean 'plan'?" plann

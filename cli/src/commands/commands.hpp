@@ -7,6 +7,8 @@ namespace meshplan::cli {
 
 void add_plan_command(CommandLine& line);
 void add_simulate_command(CommandLine& line);
+void add_check_command(CommandLine& line);
+void add_rules_command(CommandLine& line);
 void add_mesh_command(CommandLine& line);
 void add_schedule_command(CommandLine& line);
 void add_models_command(CommandLine& line);

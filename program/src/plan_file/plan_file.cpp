@@ -58,8 +58,12 @@ Plan from_file(PlanFile parsed, const std::string& file) {
   return plan;
 }
 
+Plan read_plan(std::string_view text, const std::string& file) {
+  return from_file(read_json<PlanFile>(text, file), file);
+}
+
 Plan parse_plan(std::string_view text, const std::string& file) {
-  Plan plan = from_file(read_json<PlanFile>(text, file), file);
+  Plan plan = read_plan(text, file);
   const std::vector<Violation> violations = check(plan);
   if (!violations.empty())
     throw ConfigError(fmt::format("{}: {}", file, violations.front().message));

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "clusters/node_types.hpp"
 #include "core/index.hpp"
 #include "core/units.hpp"
+#include "program/lower/lower.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -110,6 +112,21 @@ MemoryReport memory_report(const std::vector<program::Program>& stages, const Cl
     report.stages.push_back(own);
   }
   return report;
+}
+
+MemoryReport memory_of(const program::Plan& plan, const Cluster& cluster) {
+  // Which communicators there are does not depend on the number of micro-batches.
+  const int few = std::min(plan.num_microbatches(), 2 * plan.parallel.pp);
+  program::Plan shorter = plan;
+  shorter.workload.global_batch_size = std::int64_t{few} * plan.micro_batch_size * plan.parallel.dp;
+  if (plan.schedule == program::ScheduleKind::Custom) shorter = plan;  // it is of all of them
+  std::vector<program::Program> stages = program::lower_all(shorter);
+  std::vector<program::MemoryPlan> memory = program::lower_memory(plan);
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    stages[stage].memory = std::move(memory[stage]);
+    stages[stage].plan = plan;
+  }
+  return memory_report(stages, cluster);
 }
 
 }  // namespace meshplan::sim

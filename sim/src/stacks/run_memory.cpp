@@ -72,34 +72,37 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
   return memory;
 }
 
-RunMemory fullest_stage(const TrainingRun& run, const ExecutionProfile& profile,
-                        const Cluster& cluster, const StageWork& work) {
+std::vector<RunMemory> memory_as_stated(const TrainingRun& run, const ExecutionProfile& profile,
+                                        const Cluster& cluster, const StageWork& work) {
   const program::Schedule schedule = schedule_for_memory(run);
-  RunMemory worst;
+  std::vector<RunMemory> stages;
   for (int stage = 0; stage < run.parallel.pp; ++stage) {
-    const RunMemory own =
-        stage_memory(run, profile, work, schedule, cluster.devices_per_node, stage);
-    if (stage == 0 || own.allocated() > worst.allocated()) worst = own;
+    RunMemory memory = stage_memory(run, profile, work, schedule, cluster.devices_per_node, stage);
+    memory.transient += profile.workspace_mib * kMib;
+    memory.context = profile.context_mib * kMib;
+    memory.reserved = memory.allocated() * (1 + profile.reserved_fraction);
+    memory.visible = memory.reserved + memory.context;
+    memory.capacity = cluster.device.memory_gib * kGib;
+    stages.push_back(memory);
   }
-  worst.transient += profile.workspace_mib * kMib;
-  worst.context = profile.context_mib * kMib;
-  worst.reserved = worst.allocated() * (1 + profile.reserved_fraction);
-  worst.visible = worst.reserved + worst.context;
-  worst.capacity = cluster.device.memory_gib * kGib;
-  return worst;
+  return stages;
 }
 
 }  // namespace
 
-RunMemory run_memory(const TrainingRun& run, const ExecutionProfile& profile,
-                     const Cluster& cluster, const StageWork& work) {
-  const RunMemory as_stated = fullest_stage(run, profile, cluster, work);
-  if (run.recompute_stated || as_stated.fits()) return as_stated;
+const RunMemory& fullest(const std::vector<RunMemory>& stages) {
+  return *std::ranges::max_element(stages, {}, &RunMemory::allocated);
+}
+
+std::vector<RunMemory> run_memory(const TrainingRun& run, const ExecutionProfile& profile,
+                                  const Cluster& cluster, const StageWork& work) {
+  std::vector<RunMemory> as_stated = memory_as_stated(run, profile, cluster, work);
+  if (run.recompute_stated || fullest(as_stated).fits()) return as_stated;
   // A run that does not say what it recomputes recomputes what it must.
   TrainingRun recomputing = run;
   recomputing.recompute = RunRecompute::Full;
-  return fullest_stage(recomputing, profile, cluster,
-                       stage_work(recomputing, profile, StageCut::ByCost));
+  return memory_as_stated(recomputing, profile, cluster,
+                          stage_work(recomputing, profile, StageCut::ByCost));
 }
 
 }  // namespace meshplan::sim

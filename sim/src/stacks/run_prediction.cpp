@@ -17,7 +17,7 @@ struct PreparedRun::State {
   Cluster cluster;
   RunPlacements placements;
   StageWork work;
-  RunMemory memory;
+  std::vector<RunMemory> memory;  // by stage
 };
 
 double RunPrediction::half_width_80() const {
@@ -49,7 +49,7 @@ PreparedRun::PreparedRun(TrainingRun given, const Cluster& data_sheet)
   // What a stack keeps whole to save communication is sharded where it does not fit: its users turn
   // it off (NeMo-Automodel, defer_fsdp_grad_sync, reshard_after_forward).
   for (bool* habit : {&s.run.keeps_gathered, &s.run.defers_gradients})
-    if (*habit && !s.memory.fits() && s.run.parallel.pp == 1) {
+    if (*habit && !fullest(s.memory).fits() && s.run.parallel.pp == 1) {
       *habit = false;
       s.memory = memory();
     }
@@ -67,11 +67,15 @@ const TrainingRun& PreparedRun::run() const {
   return state_->run;
 }
 
+const std::vector<RunMemory>& PreparedRun::memory_of_stages() const {
+  return state_->memory;
+}
+
 RunPrediction PreparedRun::predict(const Constants& constants) const {
   const State& s = *state_;
   RunPrediction prediction =
       predict_step(s.run, s.profile, s.cluster, s.placements, s.work, constants);
-  prediction.memory = s.memory;
+  prediction.memory = fullest(s.memory);
   prediction.relative_sigma =
       relative_sigma_of(terms_of(prediction, s.run), prediction.step_time_s);
   return prediction;

@@ -48,6 +48,9 @@ struct MemoryReport {
 StageMemory stage_memory(const program::Program& program, const Cluster& cluster);
 /// Memory of each stage's fullest rank.
 MemoryReport memory_report(const std::vector<program::Program>& stages, const Cluster& cluster);
+/// The same of a plan, without playing it or listing all of its operations.
+/// @throws ConfigError as program::lower_all
+MemoryReport memory_of(const program::Plan& plan, const Cluster& cluster);
 /// Bytes that one rank of the first nodes may use. CPU ranks share their host's memory equally.
 double memory_capacity_bytes(const Cluster& cluster);
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "sim/clusters/cluster.hpp"
 #include "sim/prices/fitted_constants.hpp"
@@ -75,6 +76,8 @@ class PreparedRun {
   /// A prediction whose interval is wider by how well the constants are known.
   /// @param sigmas  standard deviation of each constant, see sigmas_of
   RunPrediction predict(const Constants& constants, const Constants& sigmas) const;
+  /// Of the fullest rank of each stage.
+  const std::vector<RunMemory>& memory_of_stages() const;
   const TrainingRun& run() const;
   const ExecutionProfile& profile() const;
 
