@@ -43,9 +43,10 @@ std::string verbatim(const std::string& text) {
 /// Text is neither stretched nor hyphenated: options would be, too.
 std::string header(const ProgramInfo& program, const std::string& page,
                    const std::string& summary) {
+  const std::string about = summary.substr(0, summary.find_last_not_of('.') + 1);
   return fmt::format(".TH {} 1 {} \"{} {}\" \"User Commands\"\n.nh\n.ad l\n.SH NAME\n{} \\- {}\n",
                      roff(upper(page)), program.date, program.name, program.version, roff(page),
-                     roff(summary));
+                     roff(about));
 }
 
 std::string exit_status() {
