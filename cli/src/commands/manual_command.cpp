@@ -18,14 +18,13 @@ struct ManualOptions {
   std::optional<std::string> out;
 };
 
-/// @param name  "plan" or "meshplan-plan"
-const ManPage& find_page(const std::vector<ManPage>& pages, const std::string& name) {
+const ManPage& find_page(const std::vector<ManPage>& pages, const std::string& command) {
   std::vector<std::string> known;
   for (const ManPage& page : pages) {
-    if (page.name == name || page.name == "meshplan-" + name) return page;
-    known.push_back(page.name);
+    if (page.command == command) return page;
+    known.push_back(page.command);
   }
-  throw ConfigError(unknown_name_message("page", name, known));
+  throw ConfigError(unknown_name_message("page", command, known));
 }
 
 int show_manual(const ManualOptions& options, const ProgramInfo& program) {

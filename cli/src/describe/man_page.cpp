@@ -99,7 +99,7 @@ std::string synopsis_of(const ProgramInfo& program, const CommandInfo& command) 
 }
 
 ManPage page_of(const ProgramInfo& program, const CommandInfo& command) {
-  ManPage page{.name = program.name + "-" + command.name, .text = {}};
+  ManPage page{.command = command.name, .name = program.name + "-" + command.name, .text = {}};
   page.text = header(program, page.name, command.summary) + synopsis_of(program, command) +
               ".SH DESCRIPTION\n" + roff(command.summary) + ".\n" + options_of(command);
   if (!command.examples.empty()) page.text += ".SH EXAMPLES\n" + verbatim(command.examples);
@@ -109,7 +109,7 @@ ManPage page_of(const ProgramInfo& program, const CommandInfo& command) {
 }
 
 ManPage first_page(const ProgramInfo& program) {
-  ManPage page{.name = program.name, .text = {}};
+  ManPage page{.command = program.name, .name = program.name, .text = {}};
   page.text = header(program, page.name, program.summary);
   page.text += fmt::format(
       ".SH SYNOPSIS\n\\fB{0}\\fR \\fIcommand\\fR [\\fIoption\\fR ...]\n.br\n\\fB{0}\\fR "
@@ -119,8 +119,8 @@ ManPage first_page(const ProgramInfo& program) {
   for (const CommandInfo& command : program.commands)
     page.text += fmt::format(".TP\n.BR {}\\-{} (1)\n{}\n", program.name, roff(command.name),
                              roff(command.summary));
-  return {.name = page.name,
-          .text = page.text + ".SH EXAMPLES\n" + verbatim(program.first_steps) + exit_status()};
+  page.text += ".SH EXAMPLES\n" + verbatim(program.first_steps) + exit_status();
+  return page;
 }
 
 }  // namespace

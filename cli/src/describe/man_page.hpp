@@ -9,7 +9,8 @@
 namespace meshplan::cli {
 
 struct ManPage {
-  std::string name;  // "meshplan-plan"
+  std::string command;  // "plan"; of the first page the program
+  std::string name;     // "meshplan-plan"
   std::string text;
   std::string file() const { return name + ".1"; }
 };
