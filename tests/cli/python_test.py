@@ -30,7 +30,7 @@ def run(*words):
 def printed(*words):
     """What the command prints with --json, byte for byte, as Python reads it."""
     done = run(*words, "--json")
-    assert done.returncode in (0, 3), done.stderr
+    assert done.returncode in (0, 3) or done.stdout, done.stderr  # `check` ends with 2 where it answers no
     return json.loads(done.stdout)
 
 
@@ -96,6 +96,21 @@ class Answers(unittest.TestCase):
         self.assertEqual(meshplan.cluster("dgx-h100"), printed("clusters", "dgx-h100"))
         self.assertEqual(meshplan.schema("result"), json.loads(run("plan", "--schema").stdout))
 
+    def test_check(self):
+        plan = meshplan.plan(**GPUS)["ranked"][0]["plan"]
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(plan, file)
+            file.flush()
+            for keywords, words in (({}, ""), ({"for_": "megatron-lm"}, "--for megatron-lm"),
+                                    ({"for_": "torchtitan", "set": {"parallel.tp": 16}, "cluster": "dgx-a100"},
+                                     "--for torchtitan --set parallel.tp=16 --cluster dgx-a100")):
+                with self.subTest(words):
+                    expected = printed("check", file.name, *words.split())
+                    self.assertEqual(meshplan.check(plan, **keywords), expected)
+                    self.assertEqual(meshplan.check(file.name, **keywords), expected)
+            self.assertTrue(meshplan.check(plan)["valid"])
+            self.assertFalse(meshplan.check(plan, set={"parallel.tp": 3})["valid"])
+
     def test_validate(self):
         self.assertEqual(meshplan.validate(table=TABLE), printed("validate", "--table", TABLE))
 
@@ -115,6 +130,8 @@ class Refusals(unittest.TestCase):
                 ("simulate", {"plan": "no-such-plan.json"}, ["no-such-plan.json"]),
                 ("simulate", {"plan": "no-such-plan.json", "tp": 2}, ["no-such-plan.json", "--tp", "2"]),
                 ("simulate", {**SMALL, "tp": 3}, [*small, "--tp", "3"]),
+                ("check", {}, []),
+                ("check", {"plan": "no-such-plan.json"}, ["no-such-plan.json"]),
                 ("validate", {}, [])):
             with self.subTest(words):
                 with self.assertRaises(meshplan.ConfigError) as raised:
@@ -184,12 +201,12 @@ class Citizenship(unittest.TestCase):
 
     def test_signatures_name_the_options(self):
         not_asked = {"help", "json", "explain", "out", "schema", "plan-schema", "trace", "chrome", "memory-svg", "program",
-                     "stage", "no-sp"}
-        for name in ("plan", "simulate"):
+                     "stage", "no-sp", "all"}
+        for name in ("plan", "simulate", "check"):
             options = set(re.findall(r"^  (?:-., ?)?--([a-z0-9-]+)", run(name, "--help").stdout, re.M)) - not_asked
-            keywords = {key.replace("_", "-") for key in inspect.signature(getattr(meshplan, name)).parameters}
+            keywords = {key.rstrip("_").replace("_", "-") for key in inspect.signature(getattr(meshplan, name)).parameters}
             self.assertEqual(options, keywords - {"plan"})
-            self.assertRegex(getattr(meshplan, name).__doc__, r"global_batch: sequences of one optimizer step")
+        self.assertRegex(meshplan.plan.__doc__, r"global_batch: sequences of one optimizer step")
 
     def test_types(self):
         mypy = shutil.which("mypy")

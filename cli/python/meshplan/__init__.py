@@ -16,8 +16,8 @@ from . import _functions, _meshplan
 from ._errors import ConfigError, Error, InfeasibleError, InvariantError, IoError
 from ._meshplan import __version__
 
-__all__ = ["ConfigError", "Error", "InfeasibleError", "InvariantError", "IoError", "__version__", "cluster", "model",
-           "plan", "presets", "schema", "simulate", "validate"]
+__all__ = ["ConfigError", "Error", "InfeasibleError", "InvariantError", "IoError", "__version__", "check", "cluster",
+           "model", "plan", "presets", "schema", "simulate", "validate"]
 
 plan = _functions.function_of(
     "plan", "Returns the ranked plans, the best first, what other choices would have cost, and what was rejected and "
@@ -27,6 +27,10 @@ plan = _functions.function_of(
 simulate = _functions.function_of(
     "simulate", "Returns the predicted step time in seconds and its 80 % interval, where it goes on each stage, and "
     "each stage's memory in bytes. The plan is a file's name or its dict, or is described with keywords.")
+
+check = _functions.function_of(
+    "check", "Returns whether a training stack starts the plan (\"valid\") and which rules refuse it, each stage's memory "
+    "in bytes and whether it fits, and which single changes would help. A plan that breaks rules is a result, no error.")
 
 validate = _functions.function_of(
     "validate", "Returns the errors of the predictions, by suite of the table.")

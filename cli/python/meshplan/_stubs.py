@@ -43,4 +43,5 @@ def stub_of(function):
 
 
 if __name__ == "__main__":
-    print(HEAD + "".join(stub_of(function) for function in (meshplan.plan, meshplan.simulate, meshplan.validate)), end="")
+    print(HEAD + "".join(stub_of(function) for function in (meshplan.plan, meshplan.simulate, meshplan.check,
+                                                            meshplan.validate)), end="")

@@ -16,6 +16,7 @@
 #include "options/inputs.hpp"
 #include "process/threads.hpp"
 #include "reports/search_json.hpp"
+#include "requests/check_request.hpp"
 #include "requests/plan_request.hpp"
 #include "requests/simulate_request.hpp"
 #include "requests/validate_request.hpp"
@@ -106,8 +107,18 @@ Question validate_question() {
               }};
 }
 
+Question check_question() {
+  const auto request = std::make_shared<CheckRequest>();
+  return {
+      .name = "check",
+      .summary = kCheckSummary,
+      .declare = [request](Command& command) { add_check_request(command, *request); },
+      .answer = [request](const Command&) { return reports::to_json(answer(*request, kSilent)); }};
+}
+
 Question question(const std::string& name) {
   if (name == "plan") return plan_question();
+  if (name == "check") return check_question();
   if (name == "simulate") return simulate_question();
   if (name == "validate") return validate_question();
   throw InvariantError("no such request: " + name);

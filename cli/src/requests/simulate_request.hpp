@@ -3,12 +3,9 @@
 
 #include <optional>
 #include <string>
-#include <variant>
-#include <vector>
 
-#include "options/plan_options.hpp"
+#include "options/plan_input.hpp"
 #include "output/terminal.hpp"
-#include "program/plan/plan.hpp"
 #include "reports/simulation_report.hpp"
 #include "reports/software_report.hpp"
 
@@ -19,7 +16,6 @@ constexpr const char* kSimulateSummary = "Predict step time, its breakdown and m
 struct SimulateRequest {
   std::optional<std::string> file;  // or its JSON
   PlanOptions plan;
-  std::vector<std::string> set;
   std::optional<double> memory_reserve;
   bool all_ranks = false;
   bool memory_timeline = false;
@@ -29,12 +25,6 @@ struct SimulateRequest {
 /// The options that say what to simulate, and how: a plan's file or --model ... --tp ... --set
 void add_simulate_request(Command& command, SimulateRequest& request);
 
-struct PlanOnCluster {
-  program::Plan plan;
-  sim::Cluster cluster;
-  std::vector<std::string> assumptions;  // what was filled in for flags
-  std::vector<std::string> changes;      // of the file
-};
 /// The plan of the file, with the changes asked for, or the one that the flags describe.
 /// @throws ConfigError for a plan that breaks a rule, or that the software cannot be asked for
 PlanOnCluster load(const SimulateRequest& request);
