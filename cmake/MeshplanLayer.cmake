@@ -1,5 +1,6 @@
 # A layer is one folder, one static library and one namespace. Only its include/ is public, so an
-# include that the link lines below do not allow does not compile.
+# include that the link lines below do not allow does not compile. A layer that is PACKAGED is
+# installed, and other projects link it as meshplan::NAME (cmake/MeshplanPackage.cmake).
 
 add_library(meshplan_options INTERFACE)
 # Designated initializers leave the rest to the members' defaults on purpose.
@@ -37,12 +38,17 @@ if(CCACHE_PROGRAM)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
 
-function(add_layer name)               # add_layer(sim DEPS program PRIVATE_DEPS fmt::fmt)
-  cmake_parse_arguments(arg "" "" "DEPS;PRIVATE_DEPS" ${ARGN})
+function(add_layer name)               # add_layer(sim PACKAGED DEPS program PRIVATE_DEPS fmt::fmt)
+  cmake_parse_arguments(arg "PACKAGED" "" "DEPS;PRIVATE_DEPS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS src/*.cpp src/*/*.cpp)  # rooms are folders of src
   add_library(${name} STATIC ${sources})
-  target_include_directories(${name} PUBLIC include PRIVATE src)
-  target_link_libraries(${name} PUBLIC ${arg_DEPS} PRIVATE meshplan_options ${arg_PRIVATE_DEPS})
+  target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>
+                                     PRIVATE src)
+  target_link_libraries(${name} PUBLIC ${arg_DEPS} PRIVATE $<BUILD_INTERFACE:meshplan_options>
+                                                           ${arg_PRIVATE_DEPS})
+  if(arg_PACKAGED)
+    package_layer(${name})
+  endif()
 endfunction()
 
 # Turns files into one C++ source that defines `std::span<const EmbeddedFile> NAME_presets()`,

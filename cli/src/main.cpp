@@ -81,6 +81,8 @@ int run(int argc, char** argv) {
     add_trial_command(line);
     add_calibrate_command(line);
 #endif
+    add_completion_command(line);
+    add_manual_command(line);
     return line.run(argc, argv);
   } catch (const ConfigError& error) {
     return report("", error, kBadInput);

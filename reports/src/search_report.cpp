@@ -4,14 +4,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/json_fields.hpp"
-#include "extrapolation_json.hpp"
 #include "models/counts.hpp"
 #include "plan_lines.hpp"
 #include "planner/search/reasons.hpp"
 #include "program/plan/frozen.hpp"
 #include "program/plan/plan_names.hpp"
-#include "program/plan_file/plan_file.hpp"
+#include "ranked_interval.hpp"
 #include "reports/extrapolation_report.hpp"
 #include "reports/table.hpp"
 #include "terms_table.hpp"
@@ -34,11 +32,6 @@ std::string counts_line(const SearchCounts& counts, double seconds) {
       "{:.1f} s\n",
       number(counts.total), number(counts.broke_a_rule), number(counts.did_not_fit),
       number(counts.bounded), number(counts.ranked), number(counts.refined), seconds);
-}
-
-std::optional<sim::Interval> interval_of(const RankedPlan& ranked) {
-  if (!ranked.simulated) return std::nullopt;
-  return sim::interval_of(ranked.simulated->terms, ranked.step_time_s());
 }
 
 std::string interval_text(const RankedPlan& ranked) {
@@ -156,61 +149,6 @@ std::string rejections_text(const std::vector<Rejection>& rejections) {
   return text;
 }
 
-Json to_json(const SearchCounts& counts) {
-  return {{"total", counts.total},
-          {"broke_a_rule", counts.broke_a_rule},
-          {"did_not_fit", counts.did_not_fit},
-          {"ranked", counts.ranked},
-          {"bounded", counts.bounded},
-          {"refined", counts.refined}};
-}
-
-Json to_json(const std::vector<Rejection>& rejections) {
-  Json list = Json::array();
-  for (const Rejection& rejection : rejections)
-    list.push_back({{"family", rejection.family},
-                    {"rule", rejection.rule},
-                    {"plans", rejection.plans},
-                    {"message", rejection.message}});
-  return list;
-}
-
-/// What is shown of any plan.
-Json step_json(const RankedPlan& ranked) {
-  Json breakdown = Json::object();
-  const sim::StepPrediction& step = ranked.step();
-  for (const sim::Category category : sim::all_categories())
-    breakdown[std::string(sim::name_of(category))] = step.seconds[category];
-  const auto interval = interval_of(ranked);
-  return {{"description", planner::describe(planner::candidate_of(ranked.plan))},
-          {"step_time_s", step.step_time_s},
-          {"source", ranked.simulated ? "simulation" : "estimate"},
-          {"interval_80_s", interval ? Json{interval->low_s, interval->high_s} : Json()},
-          {"ties", ranked.ties},
-          {"mfu", step.mfu},
-          {"peak_memory_bytes", step.peak_memory_bytes},
-          {"capacity_bytes", step.capacity_bytes},
-          {"largest_stage", step.largest_stage},
-          {"breakdown_s", std::move(breakdown)}};
-}
-
-Json to_json(const RankedPlan& ranked) {
-  Json json = step_json(ranked);
-  json["estimated_step_time_s"] = ranked.estimate.step_time_s;
-  json["plan"] = Json::parse(program::to_json(ranked.plan));
-  return json;
-}
-
-Json to_json(const std::vector<Alternative>& alternatives) {
-  Json list = Json::array();
-  for (const Alternative& alternative : alternatives)
-    list.push_back({{"choice", alternative.choice},
-                    {"best_plan", alternative.plan ? step_json(*alternative.plan) : Json()},
-                    {"slower_by_s", alternative.plan ? Json(alternative.slower_by_s) : Json()},
-                    {"reason", alternative.reason}});
-  return list;
-}
-
 }  // namespace
 
 std::string model_line(const models::ModelSpec& model) {
@@ -305,33 +243,6 @@ std::string to_text(const planner::InfeasibleResult& result, double seconds) {
     text += "no plan obeys the rules\n";
   }
   return text + suggestions_text(result.suggestions) + rejections_text(result.rejections);
-}
-
-std::string to_json(const planner::SearchOutcome& outcome) {
-  Json root{{"schema_version", 1}};
-  if (const auto* result = std::get_if<planner::SearchResult>(&outcome)) {
-    root["feasible"] = true;
-    root["counts"] = to_json(result->counts);
-    Json ranked = Json::array();
-    for (const RankedPlan& plan : result->ranked) ranked.push_back(to_json(plan));
-    root["ranked"] = std::move(ranked);
-    if (const auto extrapolations = extrapolations_of(result->ranked.front().plan);
-        !extrapolations.empty())
-      root["extrapolations"] = extrapolations_json(extrapolations);
-    root["alternatives"] = to_json(result->alternatives);
-    root["rejections"] = to_json(result->rejections);
-  } else {
-    const auto& infeasible = std::get<planner::InfeasibleResult>(outcome);
-    root["feasible"] = false;
-    root["counts"] = to_json(infeasible.counts);
-    root["nearest_miss"] = infeasible.nearest_miss ? to_json(*infeasible.nearest_miss) : Json();
-    Json suggestions = Json::array();
-    for (const planner::Suggestion& suggestion : infeasible.suggestions)
-      suggestions.push_back({{"change", suggestion.change}, {"plan", to_json(suggestion.plan)}});
-    root["suggestions"] = std::move(suggestions);
-    root["rejections"] = to_json(infeasible.rejections);
-  }
-  return root.dump(2) + "\n";
 }
 
 }  // namespace meshplan::reports

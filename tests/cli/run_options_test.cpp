@@ -56,14 +56,14 @@ TEST_CASE("each flag of run reaches the ranks") {
     INFO(option.flag);
     const std::string value = option.choices.empty() ? "3" : option.choices.front();
     std::vector<std::string> given = {"run", "plan.json", option.flag};
-    if (option.takes_value) given.push_back(value);
+    if (option.takes_value()) given.push_back(value);
     const std::vector<std::string> told = launch(given).arguments;
     const auto found = std::ranges::find(told, option.flag);
     if (found == told.end()) {
       of_launcher.insert(option.flag);
       continue;
     }
-    if (option.takes_value) {
+    if (option.takes_value()) {
       REQUIRE(found + 1 != told.end());
       CHECK((found[1] == value || found[1] == absolute(value)));
     }

@@ -1,3 +1,4 @@
+#include "reports/search_json.hpp"
 #include "reports/search_report.hpp"
 
 #include <catch2/catch.hpp>

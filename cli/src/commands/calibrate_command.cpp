@@ -221,11 +221,14 @@ void add_calibrate_command(CommandLine& line) {
   options->terminal = line.terminal();
   Command command = line.add("calibrate", "Measure this machine and write it as a cluster file");
   command.option("-o,--out", options->out, "cluster file to write")
+      .is_path()
       .of_launcher()
       .option("--name", options->name, "of the cluster; default: the host's name")
       .of_launcher()
       .option("--model", options->model,
               "whose operator shapes are measured; default: tiny-llama, on GPUs llama3.2-1b")
+      .suggests(models::preset_names())
+      .takes_file()
       .option("--seq-len", options->seq_len, "tokens of a sequence; default: 256, on GPUs 4096")
       .option("--global-batch", options->global_batch, "largest micro-batch worth measuring")
       .option("--precision", options->precision,
@@ -247,6 +250,7 @@ void add_calibrate_command(CommandLine& line) {
           "traces of runs (meshplan run --trace), separated by commas: correct --cluster by them")
       .of_launcher()
       .option("--cluster", options->cluster, "that --refine corrects")
+      .is_path()
       .of_launcher()
       .option("--samples-out", options->samples_out, "(a measuring rank: where raw samples go)")
       .is_path()

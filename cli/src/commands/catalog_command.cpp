@@ -18,6 +18,8 @@ void add_catalog_command(CommandLine& line, const CatalogCommand& command) {
   const auto options = std::make_shared<Options>();
   Command added = line.add(command.name, command.summary);
   added.positional(command.item, options->item, command.item_help)
+      .suggests(command.items)
+      .takes_file()
       .flag("--json", options->json, command.json_help)
       .flag("--schema", options->schema, command.schema_help);
   command.add_options(added);

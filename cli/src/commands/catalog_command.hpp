@@ -13,6 +13,7 @@ struct CatalogCommand {
   std::string summary;
   std::string item;  // of the positional argument
   std::string item_help;
+  std::vector<std::string> items;  // presets
   std::string json_help = "print the result for programs";
   std::string schema_help;
   std::string examples;

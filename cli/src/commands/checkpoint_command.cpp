@@ -153,11 +153,14 @@ void add_checkpoint_command(CommandLine& line) {
   Command command =
       line.add("checkpoint", "Inspect checkpoints; export them as Hugging Face models");
   command.positional("action", options->action, "inspect (verifies every hash) or export")
+      .suggests({"inspect", "export"})
       .positional("folder", options->folder,
                   "a checkpoint, a folder of them (the newest), or a Hugging Face model")
+      .is_path()
       .group("export")
       .choice("--to", options->to, {"hf"}, "format; default: hf")
       .option("--out", options->out, "folder to create")
+      .is_path()
       .choice("--dtype", options->dtype, {"fp32", "bf16", "fp16"},
               "of the weights; default: the precision of the plan")
       .choice("--model-type", options->model_type, runtime::hugging_face_families(),

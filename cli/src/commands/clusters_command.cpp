@@ -90,16 +90,24 @@ int run(const Options& options) {
 
 void add_clusters_command(CommandLine& line) {
   const auto options = std::make_shared<Options>();
+  std::vector<std::string> first_words = sim::cluster_names();
+  first_words.emplace_back("import");
   Command command = line.add("clusters", "List the clusters, show one, or import one");
   command.positional("cluster", options->cluster, "preset or cluster file; or: import")
+      .suggests(first_words)
+      .takes_file()
       .positional("format", options->format,
                   fmt::format("of an import: {}", fmt::join(sim::cluster_formats(), ", ")))
+      .suggests(sim::cluster_formats())
       .positional("file", options->file, "to import")
+      .is_path()
       .group("import")
       .option("--base", options->base, "preset that says what the file does not")
+      .suggests(sim::cluster_names())
       .option("--collective", options->collective, "of an nccl-tests file that does not name it")
       .option("--nodes", options->nodes, "machines like the one described")
       .option("-o,--out", options->out, "write the cluster to this file")
+      .is_path()
       .group("Options")
       .flag("--json", options->json, "print the result for programs; of one cluster, its file")
       .flag("--schema", options->schema, "print the JSON Schema of cluster files")

@@ -15,6 +15,8 @@ void add_models_command(CommandLine& line);
 void add_clusters_command(CommandLine& line);
 void add_compare_command(CommandLine& line);
 void add_validate_command(CommandLine& line);
+void add_manual_command(CommandLine& line);
+void add_completion_command(CommandLine& line);
 
 // Only where the runtime is built.
 void add_run_command(CommandLine& line);

@@ -38,7 +38,9 @@ void add_compare_command(CommandLine& line) {
   Command command =
       line.add("compare", "Lay a predicted and a measured trace of a plan side by side");
   command.positional("predicted", options->predicted, "trace written by meshplan simulate")
+      .is_path()
       .positional("measured", options->measured, "trace written by meshplan run")
+      .is_path()
       .option("--operations", options->operations, "rows of the table of operations")
       .flag("--json", options->json, "print the result for programs")
       .examples(

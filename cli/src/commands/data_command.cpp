@@ -245,17 +245,22 @@ void add_data_command(CommandLine& line) {
   options->terminal = line.terminal();
   Command command = line.add("data", "Turn text into token files; inspect them; show their order");
   command.positional("action", options->action, "prepare, inspect or order")
+      .suggests({"prepare", "inspect", "order"})
       .rest(options->inputs,
             "text files (a document each), *.jsonl (a document a line, its \"text\"); inspect: "
             "token files; order: a plan")
+      .takes_file()
       .option("--tokenizer", options->tokenizer,
               "tokenizer.json of a BPE (Hugging Face), or the folder that holds it")
+      .is_path()
       .option("--out", options->out, "token file; *.u16, or *.u32 for more than 65,536 tokens")
+      .is_path()
       .option("--end-token", options->end_token,
               "put behind every document; default: the usual one")
       .flag("--no-end-token", options->no_end_token, "put nothing behind documents")
       .option("--sample", options->sample, "inspect: tokens to show")
       .option("--data", options->order.data, "order: the token file, as in meshplan run")
+      .is_path()
       .option("--seed", options->order.seed, "order: of the run; default: 1")
       .option("--first-step", options->order.first_step, "order: first step to show; default: 0")
       .option("--steps", options->order.num_steps, "order: how many steps; default: 1")

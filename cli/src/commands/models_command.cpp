@@ -30,6 +30,7 @@ void add_models_command(CommandLine& line) {
              .summary = "List the models, or show one layer by layer",
              .item = "model",
              .item_help = "preset, model spec or Hugging Face config.json",
+             .items = models::preset_names(),
              .schema_help = "print the JSON Schema of model files",
              .examples = "  meshplan models\n"
                          "  meshplan models llama3-8b\n"

@@ -1,42 +1,27 @@
 // meshplan plan: the fastest plan that fits, and why.
-#include <chrono>
-#include <cstdio>
 #include <fmt/format.h>
 
 #include "commands/commands.hpp"
-#include "core/error.hpp"
-#include "options/plan_options.hpp"
-#include "options/search_options.hpp"
 #include "output/output.hpp"
-#include "output/progress.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
 #include "process/threads.hpp"
 #include "program/plan_file/plan_file.hpp"
+#include "reports/search_json.hpp"
 #include "reports/search_report.hpp"
+#include "requests/plan_request.hpp"
 
 namespace meshplan::cli {
 namespace {
 
 struct Options {
-  PlanOptions plan;
-  SearchOptions search;
-  int top = 5;
-  int threads = 0;
-  std::optional<double> memory_reserve;
+  PlanRequest request;
   std::optional<std::string> out;
   bool explain = false;
   bool json = false;
+  bool schema = false;
+  bool plan_schema = false;
 };
-
-// Pins or a workload that no plan can obey are bad input; plans that are too large are an answer.
-void require_valid_plan(const planner::InfeasibleResult& result) {
-  if (result.nearest_miss) return;
-  std::string message = "no plan obeys the rules:";
-  for (const planner::Rejection& rejection : result.rejections)
-    message += fmt::format("\n  {}: {}", rejection.family, rejection.message);
-  throw ConfigError(message);
-}
 
 /// Only what works as it stands: without --out there is no file to name.
 std::string next_steps(const std::optional<std::string>& file, const std::string& software) {
@@ -48,43 +33,27 @@ std::string next_steps(const std::optional<std::string>& file, const std::string
 }
 
 int run(const Options& options, const Terminal& terminal) {
-  require_writable({options.out});
-  const ResolvedRequest resolved = resolve(options.plan);
-  planner::SearchRequest request = resolved.request;
-  apply(options.search, request);
-  request.top = options.top;
-  request.memory_reserve = memory_reserve(options.memory_reserve);
-
-  const auto start = std::chrono::steady_clock::now();
-  planner::SearchOutcome outcome = [&] {
-    Progress progress("priced", terminal);
-    return planner::search(
-        request, planner::cost_model(request), on_threads(options.threads),
-        [&](std::size_t done, std::size_t total) { progress.update(done, total); });
-  }();
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-
-  auto* infeasible = std::get_if<planner::InfeasibleResult>(&outcome);
-  if (infeasible != nullptr) {
-    require_valid_plan(*infeasible);
-    const ElapsedTime elapsed("looking for what would fit", terminal);
-    infeasible->suggestions = planner::suggest(request, on_threads(options.threads));
+  if (options.schema || options.plan_schema) {
+    output("{}", options.schema ? reports::search_schema() : reports::plan_file_schema());
+    return kDone;
   }
+  require_writable({options.out});
+  const PlanAnswer found = answer(options.request, on_threads(options.request.threads), terminal);
   if (options.json)
-    output("{}", reports::to_json(outcome));
+    output("{}", reports::to_json(found.outcome));
   else
-    output("{}\n", reports::request_header(request, resolved.assumptions));
-  if (infeasible != nullptr) {
-    if (!options.json) output("{}", reports::to_text(*infeasible, seconds.count()));
+    output("{}\n", reports::request_header(found.request, found.assumptions));
+  if (const auto* infeasible = std::get_if<planner::InfeasibleResult>(&found.outcome)) {
+    if (!options.json) output("{}", reports::to_text(*infeasible, found.search_s));
     return kInfeasible;
   }
-  const auto& result = std::get<planner::SearchResult>(outcome);
+  const auto& result = std::get<planner::SearchResult>(found.outcome);
   const program::Plan& best = result.ranked.front().plan;
   if (options.out) write_file(*options.out, program::to_json(best));
   if (!options.json)
-    output("{}{}{}", reports::to_text(result, seconds.count()),
+    output("{}{}{}", reports::to_text(result, found.search_s),
            options.explain ? "\n" + reports::explain_text(result.ranked.front()) : "",
-           next_steps(options.out, request.software));
+           next_steps(options.out, found.request.software));
   return kDone;
 }
 
@@ -92,19 +61,16 @@ int run(const Options& options, const Terminal& terminal) {
 
 void add_plan_command(CommandLine& line) {
   const auto options = std::make_shared<Options>();
-  Command command = line.add("plan", "Find the fastest plan that fits, and say why");
-  add_workload_options(command, options->plan);
-  add_parallel_options(command, options->plan);
-  command.group("The search and what it shows");
-  add_search_options(command, options->search);
-  command.option("--top", options->top, "plans to rank")
-      .option("-j,--threads", options->threads,
-              "threads of the search, at most one a core; 0 = all cores")
-      .option("--memory-reserve", options->memory_reserve, kMemoryReserveHelp)
-      .option("-o,--out", options->out, "write the best plan to this file")
+  Command command = line.add("plan", kPlanSummary);
+  add_plan_request(command, options->request);
+  command.option("-o,--out", options->out, "write the best plan to this file")
+      .is_path()
       .flag("--explain", options->explain,
             "say how well each term of #1 is known, from what, and what to measure")
       .flag("--json", options->json, "print the result for programs")
+      .flag("--schema", options->schema,
+            "print the JSON Schema of that; its $defs/plan is the one of plan files")
+      .flag("--plan-schema", options->plan_schema, "print the JSON Schema of plan files alone")
       .examples(
           "  meshplan plan --model llama3-70b --cluster dgx-h100 --gpus 128 --global-batch 1024\n"
           "  meshplan plan --model config.json --cluster dgx-h100 --gpus 64 --global-batch 512 \\\n"

@@ -104,6 +104,7 @@ void add_schedule_command(CommandLine& line) {
   line.add("schedule", "Draw a pipeline schedule; write it as CSV; check one of your own")
       .positional("file", options->file,
                   "a schedule in PyTorch's CSV form; or ask for one with the flags below")
+      .is_path()
       .choice("--schedule", options->schedule, "default: 1f1b", {ScheduleKind::Custom})
       .option("--pp", options->pp, "stages")
       .option("--vpp", options->vpp, "chunks of a rank; default: what the schedule needs")
@@ -111,6 +112,7 @@ void add_schedule_command(CommandLine& line) {
       .option("--csv", options->csv,
               "write a line per rank: 0F0 is forward of virtual stage 0 and micro-batch 0, B a "
               "backward, I and W its halves (torch.distributed.pipelining, compute_only)")
+      .is_path()
       .flag("--json", options->json, "print the result for programs")
       .examples(
           "  meshplan schedule --schedule zb-v --pp 4 --microbatches 8\n"

@@ -160,14 +160,18 @@ void add_trial_command(CommandLine& line) {
   options->terminal = line.terminal();
   Command command = line.add("trial", "Run several plans in turns; predicted beside measured");
   command.rest(options->plans, "plan files with predictions")
+      .takes_file()
       .option("--data", options->data, "text or token file")
+      .is_path()
       .option("--steps", options->steps, "of a plan in a round; the first is warm-up")
       .option("--rounds", options->least_rounds, "at least")
       .option("--most-rounds", options->most_rounds, "at most")
       .option("--stable", options->stable,
               "stop when no plan's median moved more than this fraction in a round")
       .option("--csv", options->csv, "write a line per plan to this file")
+      .is_path()
       .option("--markdown", options->markdown, "write the table for a report to this file")
+      .is_path()
       .flag("--json", options->json, "print the result for programs");
   add_host_options(command, options->hosts);
   command.examples("  meshplan trial plans/*.json").on_run([options] { return run(*options); });

@@ -8,16 +8,15 @@
 #include "process/files.hpp"
 #include "process/threads.hpp"
 #include "reports/validation_report.hpp"
-#include "sim/fit/validation.hpp"
+#include "requests/validate_request.hpp"
 
 namespace meshplan::cli {
 namespace {
 
 struct Options {
-  std::optional<std::string> table;
+  ValidateRequest request;
   std::optional<std::string> csv;
   std::optional<std::string> parts;
-  std::optional<std::string> constants;
   std::optional<std::string> fit;
   std::optional<std::string> left_out_name;
   std::optional<sim::LeaveOut> leave_one_out;
@@ -25,25 +24,7 @@ struct Options {
   std::optional<std::string> explain;
   bool ablate = false;
   bool json = false;
-  int threads = 0;
 };
-
-sim::ForEach for_each_on(int threads) {
-  const planner::ParallelFor parallel = on_threads(threads);
-  return [parallel](std::size_t count, const std::function<void(std::size_t)>& body) {
-    parallel.run(count, [&](std::size_t i, int /*worker*/) { body(i); });
-  };
-}
-
-reports::ValidationReport report_of(const sim::PreparedTable& table,
-                                    const std::vector<sim::ConstantRecord>& constants,
-                                    const sim::ForEach& each) {
-  reports::ValidationReport report{.rows = table.rows(),
-                                   .predictions = table.predict(constants, each)};
-  report.suites = sim::summarize(report.rows, report.predictions);
-  report.num_constants = static_cast<int>(sim::constant_members().size());
-  return report;
-}
 
 void print_explained(const sim::PreparedTable& table, const reports::ValidationReport& report,
                      const std::string& id) {
@@ -61,14 +42,9 @@ void print_explained(const sim::PreparedTable& table, const reports::ValidationR
 int run(Options options) {
   for (const auto by : {sim::LeaveOut::Model, sim::LeaveOut::Cluster, sim::LeaveOut::Software})
     if (options.left_out_name == sim::name_of(by)) options.leave_one_out = by;
-  if (!options.table)
-    throw ConfigError("validate needs --table FILE.csv, a table of measured runs");
-  const sim::ForEach each = for_each_on(options.threads);
-  const sim::PreparedTable table(
-      sim::parse_published_table(read_file(*options.table), *options.table), each);
-  auto records = options.constants
-                     ? sim::parse_constants(read_file(*options.constants), *options.constants)
-                     : sim::fitted_constants();
+  const sim::ForEach each = for_each_on(on_threads(options.request.threads));
+  const sim::PreparedTable table = load_table(options.request, each);
+  std::vector<sim::ConstantRecord> records = load_constants(options.request);
   if (options.fit) {
     const sim::Fit fit = sim::fit_constants(table, records, {}, each);
     write_file(*options.fit, sim::to_json(fit.constants));
@@ -104,14 +80,16 @@ int run(Options options) {
 
 void add_validate_command(CommandLine& line) {
   const auto options = std::make_shared<Options>();
-  line.add("validate", "Lay predictions beside published measurements")
-      .option("--table", options->table, "measured runs, CSV, one a line")
-      .option("--csv", options->csv, "write one line a row: predicted, measured, error")
+  Command command = line.add("validate", kValidateSummary);
+  add_validate_request(command, options->request);
+  command.option("--csv", options->csv, "write one line a row: predicted, measured, error")
+      .is_path()
       .option("--parts", options->parts,
               "write where each predicted step's time goes, CSV; with --leave-one-out of the rows "
               "left out")
-      .option("--constants", options->constants, "constants file instead of the built-in one")
+      .is_path()
       .option("--fit", options->fit, "fit the constants on the table and write them to this file")
+      .is_path()
       .choice("--leave-one-out", options->left_out_name, {"model", "cluster", "software"},
               "fit without each group in turn and predict it (minutes)")
       .flag("--ablate", options->ablate, "fit without each constant in turn (minutes)")
@@ -119,7 +97,7 @@ void add_validate_command(CommandLine& line) {
               "print the terms of this row's step, their intervals, and what to measure")
       .option("--check", options->check,
               "fail if a suite is half a point worse than in this file, written with --json")
-      .option("--threads", options->threads, "0 = as many as the machine has cores")
+      .is_path()
       .flag("--json", options->json, "print the result for programs")
       .examples("  meshplan validate --table published.csv --csv predicted.csv")
       .on_run([options] { return run(*options); });

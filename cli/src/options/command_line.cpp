@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <concepts>
 #include <cstdio>
 #include <filesystem>
 #include <fmt/format.h>
@@ -13,6 +14,9 @@
 
 namespace meshplan::cli {
 namespace {
+
+constexpr const char* kFirstSteps =
+    "  meshplan plan --model llama3-70b --cluster dgx-h100 --gpus 128 --global-batch 1024";
 
 // A target as text; empty: nothing that must be said.
 std::vector<std::string> texts_of(const std::string& value) {
@@ -26,6 +30,13 @@ std::vector<std::string> texts_of(std::int64_t value) {
 }
 std::vector<std::string> texts_of(double value) {
   return {fmt::format("{}", value)};
+}
+
+template <class T>
+constexpr ValueKind kind_of() {
+  if constexpr (std::same_as<T, std::string>) return ValueKind::Text;
+  if constexpr (std::integral<T>) return ValueKind::Integer;
+  if constexpr (std::floating_point<T>) return ValueKind::Number;
 }
 
 std::string flag_of(const CLI::Option& option) {
@@ -65,32 +76,41 @@ std::string with_nearest_name(const CLI::App& app, const CLI::ParseError& error,
 /// What the declaration of an option says of it.
 struct Command::Declaration {
   CLI::Option* option = nullptr;
+  ValueKind kind = ValueKind::Nothing;
   Values values;
   std::vector<std::string> choices;
+  std::vector<std::string> suggestions;
   std::string plan_path;
   std::string plan_value;  // of a flag
   std::optional<double> least;
   bool is_path = false;
+  bool takes_file = false;
+  bool takes_json = false;
+  bool negates = false;
   bool beside_plan = false;
   bool reaches_ranks = true;
 
   bool is_positional() const { return option->get_positional(); }
-  bool takes_value() const { return option->get_items_expected_max() != 0; }
+  bool takes_value() const { return kind != ValueKind::Nothing; }
 };
 
-Command::Command(CLI::App& app)
-    : app_(&app), declared_(std::make_shared<std::vector<Declaration>>()) {}
+struct Command::Declared {
+  std::vector<Declaration> options;
+  std::string examples;
+};
 
-Command& Command::declare(CLI::Option* option, Values values) {
+Command::Command(CLI::App& app) : app_(&app), declared_(std::make_shared<Declared>()) {}
+
+Command& Command::declare(CLI::Option* option, ValueKind kind, Values values) {
   if (!option->get_positional()) option->group(group_);
-  last_ = declared_->size();
-  declared_->push_back({.option = option, .values = std::move(values)});
+  last_ = declared_->options.size();
+  declared_->options.push_back({.option = option, .kind = kind, .values = std::move(values)});
   return *this;
 }
 
 template <class T>
 Command& Command::add_value(const std::string& flags, T& target, const std::string& help) {
-  return declare(app_->add_option(flags, target, help)->capture_default_str(),
+  return declare(app_->add_option(flags, target, help)->capture_default_str(), kind_of<T>(),
                  [&target] { return texts_of(target); });
 }
 
@@ -99,6 +119,7 @@ Command& Command::add_optional(const std::string& flags, std::optional<T>& targe
                                const std::string& help) {
   return declare(app_->add_option_function<T>(
                      flags, [&target](const T& value) { target = value; }, help),
+                 kind_of<T>(),
                  [&target] { return target ? texts_of(*target) : std::vector<std::string>{}; });
 }
 
@@ -132,13 +153,13 @@ Command& Command::option(const std::string& flags, std::optional<double>& target
 }
 Command& Command::option(const std::string& flags, std::vector<int>& target,
                          const std::string& help) {
-  return declare(app_->add_option(flags, target, help)->delimiter(','),
+  return declare(app_->add_option(flags, target, help)->delimiter(','), ValueKind::Integers,
                  [&target] { return texts_of(fmt::format("{}", fmt::join(target, ","))); });
 }
 
 Command& Command::option(const std::string& flags, std::vector<std::string>& target,
                          const std::string& help) {
-  return declare(app_->add_option(flags, target, help)->allow_extra_args(false),
+  return declare(app_->add_option(flags, target, help)->allow_extra_args(false), ValueKind::Texts,
                  [&target] { return target; });
 }
 
@@ -152,8 +173,8 @@ Command& Command::choice(const std::string& flags, const std::vector<std::string
   declare(app_->add_option_function<std::string>(flags, set, help)
               ->check(known)
               ->type_name(fmt::format("{}", fmt::join(choices, "|"))),
-          std::move(values));
-  declared_->back().choices = choices;
+          ValueKind::Text, std::move(values));
+  declared_->options.back().choices = choices;
   return *this;
 }
 
@@ -165,20 +186,21 @@ Command& Command::choice(const std::string& flags, std::optional<std::string>& t
 }
 
 Command& Command::flag(const std::string& flags, bool& target, const std::string& help) {
-  declare(app_->add_flag(flags, target, help),
+  declare(app_->add_flag(flags, target, help), ValueKind::Nothing,
           [&target] { return texts_of(target ? "true" : ""); });
-  declared_->back().plan_value = "true";
+  declared_->options.back().plan_value = "true";
   return *this;
 }
 
 Command& Command::on_off(const std::string& name, std::optional<bool>& target,
                          const std::string& help) {
-  const std::size_t first = declared_->size();
+  const std::size_t first = declared_->options.size();
   for (const bool on : {true, false}) {
     declare(app_->add_flag_callback((on ? "--" : "--no-") + name, [&target, on] { target = on; },
                                     on ? help : "not " + name),
-            [&target, on] { return texts_of(target == on ? "true" : ""); });
-    declared_->back().plan_value = on ? "true" : "false";
+            ValueKind::Nothing, [&target, on] { return texts_of(target == on ? "true" : ""); });
+    declared_->options.back().plan_value = on ? "true" : "false";
+    declared_->options.back().negates = !on;
   }
   last_ = first;
   return *this;
@@ -190,16 +212,29 @@ Command& Command::positional(const std::string& name, std::optional<std::string>
 }
 
 Command& Command::rest(std::vector<std::string>& target, const std::string& help) {
-  declare(app_->add_option("rest", target, help), [] { return std::vector<std::string>{}; });
+  declare(app_->add_option("rest", target, help), ValueKind::Texts,
+          [] { return std::vector<std::string>{}; });
   return of_launcher();
 }
 
 std::span<Command::Declaration> Command::last_declared() {
-  return std::span(*declared_).subspan(last_);
+  return std::span(declared_->options).subspan(last_);
 }
 
 Command& Command::is_path() {
   for (Declaration& declared : last_declared()) declared.is_path = true;
+  return takes_file();
+}
+Command& Command::takes_file() {
+  for (Declaration& declared : last_declared()) declared.takes_file = true;
+  return *this;
+}
+Command& Command::takes_json() {
+  for (Declaration& declared : last_declared()) declared.takes_json = true;
+  return *this;
+}
+Command& Command::suggests(std::vector<std::string> values) {
+  last_declared().back().suggestions = std::move(values);
   return *this;
 }
 Command& Command::at_least(double least) {
@@ -225,6 +260,7 @@ Command& Command::group(const std::string& title) {
 }
 
 Command& Command::examples(const std::string& text) {
+  declared_->examples = text;
   app_->footer("\nExamples:\n" + text);
   return *this;
 }
@@ -242,7 +278,7 @@ void Command::check_bounds(const std::vector<Declaration>& declared) {
 Command& Command::on_run(std::function<int()> run) {
   // The exit code travels by exception: the library's callbacks return nothing.
   app_->final_callback([run = std::move(run), declared = declared_] {
-    check_bounds(*declared);
+    check_bounds(declared->options);
     const int code = run();
     if (code != kDone) throw CLI::RuntimeError(code);
   });
@@ -251,7 +287,7 @@ Command& Command::on_run(std::function<int()> run) {
 
 std::vector<GivenOption> Command::given(const std::string& group) const {
   std::vector<GivenOption> given;
-  for (const Declaration& declared : *declared_) {
+  for (const Declaration& declared : declared_->options) {
     const CLI::Option& option = *declared.option;
     if (option.get_group() != group || option.count() == 0) continue;
     const std::string value = fmt::format("{}", fmt::join(option.results(), ","));
@@ -266,18 +302,39 @@ std::vector<GivenOption> Command::given(const std::string& group) const {
 
 std::vector<OptionInfo> Command::options() const {
   std::vector<OptionInfo> options;
-  for (const Declaration& declared : *declared_)
-    options.push_back({.flag = flag_of(*declared.option),
-                       .is_positional = declared.is_positional(),
-                       .takes_value = declared.takes_value(),
-                       .choices = declared.choices,
-                       .reaches_ranks = declared.reaches_ranks});
+  for (const Declaration& declared : declared_->options) {
+    const CLI::Option& option = *declared.option;
+    OptionInfo info{.flag = flag_of(option),
+                    .names = {},
+                    .help = option.get_description(),
+                    .group = declared.is_positional() ? "Arguments" : option.get_group(),
+                    .value = declared.kind,
+                    .value_name = declared.takes_value() ? option.get_type_name() : "",
+                    .default_value = option.get_default_str(),
+                    .is_positional = declared.is_positional(),
+                    .choices = declared.choices,
+                    .suggestions = declared.suggestions,
+                    .takes_file = declared.takes_file,
+                    .takes_json = declared.takes_json,
+                    .negates = declared.negates,
+                    .reaches_ranks = declared.reaches_ranks};
+    for (const std::string& name : option.get_snames()) info.names.push_back("-" + name);
+    for (const std::string& name : option.get_lnames()) info.names.push_back("--" + name);
+    options.push_back(std::move(info));
+  }
   return options;
+}
+
+CommandInfo Command::info() const {
+  return {.name = app_->get_name(),
+          .summary = app_->get_description(),
+          .options = options(),
+          .examples = declared_->examples};
 }
 
 std::vector<std::string> Command::arguments_of_ranks() const {
   std::vector<std::string> arguments = {app_->get_name()};
-  for (const Declaration& declared : *declared_) {
+  for (const Declaration& declared : declared_->options) {
     if (!declared.reaches_ranks) continue;
     for (const std::string& value : declared.values()) {
       if (!declared.is_positional()) arguments.push_back(flag_of(*declared.option));
@@ -294,10 +351,11 @@ CommandLine::CommandLine(Terminal terminal)
                                       "meshplan")) {
   app_->require_subcommand(0, 1);  // none shows the help
   app_->set_version_flag("--version", std::string("meshplan ") + MESHPLAN_VERSION);
+  std::vector<std::string> codes;
+  for (const ExitCode& code : kExitCodes)
+    codes.push_back(fmt::format("{} {}", code.value, code.meaning));
   app_->footer(
-      "\nStart with:\n"
-      "  meshplan plan --model llama3-70b --cluster dgx-h100 --gpus 128 --global-batch 1024\n\n"
-      "Exit codes: 0 done, 1 the run failed, 2 bad input, 3 nothing feasible, 130 interrupted.");
+      fmt::format("\nStart with:\n{}\n\nExit codes: {}.", kFirstSteps, fmt::join(codes, ", ")));
 }
 
 CommandLine::~CommandLine() = default;
@@ -305,7 +363,31 @@ CommandLine::~CommandLine() = default;
 Command CommandLine::add(const std::string& name, const std::string& summary) {
   CLI::App* app = app_->add_subcommand(name, summary);
   app->get_formatter()->column_width(34);
-  return Command(*app);
+  return commands_.emplace_back(*app);
+}
+
+ProgramInfo CommandLine::info() const {
+  ProgramInfo info{.name = app_->get_name(),
+                   .version = MESHPLAN_VERSION,
+                   .date = MESHPLAN_DATE,
+                   .summary = app_->get_description(),
+                   .first_steps = kFirstSteps,
+                   .commands = {}};
+  for (const Command& command : commands_) info.commands.push_back(command.info());
+  return info;
+}
+
+void CommandLine::call(const std::vector<std::string>& words) {
+  std::vector<std::string> line = {app_->get_name()};
+  line.insert(line.end(), words.begin(), words.end());
+  std::vector<char*> pointers;
+  for (std::string& word : line) pointers.push_back(word.data());
+  const int argc = static_cast<int>(pointers.size());
+  try {
+    app_->parse(argc, pointers.data());
+  } catch (const CLI::ParseError& error) {
+    throw ConfigError(with_nearest_name(*app_, error, argc, pointers.data()));
+  }
 }
 
 int CommandLine::run(int argc, char** argv) {

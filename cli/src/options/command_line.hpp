@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/enum_names.hpp"
+#include "options/description.hpp"
 #include "output/terminal.hpp"
 
 namespace CLI {
@@ -20,15 +21,6 @@ class Option;
 }  // namespace CLI
 
 namespace meshplan::cli {
-
-/// An option of a command, as its one declaration describes it.
-struct OptionInfo {
-  std::string flag;  // "--tp"; of a positional its name
-  bool is_positional = false;
-  bool takes_value = true;
-  std::vector<std::string> choices;  // empty: any value
-  bool reaches_ranks = true;
-};
 
 /// An option that the command line gave.
 struct GivenOption {
@@ -88,6 +80,12 @@ class Command {
 
   /// The option before names a file or folder: ranks, which may start elsewhere, get it absolute.
   Command& is_path();
+  /// A file or folder is a value of the option before, too; for completion.
+  Command& takes_file();
+  /// The JSON of such a file is a value as well.
+  Command& takes_json();
+  /// Values that completion offers for the option before; others are values as well.
+  Command& suggests(std::vector<std::string> values);
   /// The number of the option before is not less; else the command ends with bad input.
   Command& at_least(double least);
   /// The option before says what a plan's file says at this path.
@@ -108,6 +106,7 @@ class Command {
   std::vector<GivenOption> given(const std::string& group) const;
   /// All options but --help.
   std::vector<OptionInfo> options() const;
+  CommandInfo info() const;
   /// The command line that gives ranks what the targets hold now.
   std::vector<std::string> arguments_of_ranks() const;
 
@@ -115,12 +114,13 @@ class Command {
   /// What a target holds, as text; empty: nothing that must be said.
   using Values = std::function<std::vector<std::string>()>;
   struct Declaration;
+  struct Declared;
 
   /// What is to be said of the declarations that the last call made.
   std::span<Declaration> last_declared();
   /// @throws ConfigError
   static void check_bounds(const std::vector<Declaration>& declared);
-  Command& declare(CLI::Option* option, Values values);
+  Command& declare(CLI::Option* option, ValueKind kind, Values values);
   template <class T>
   Command& add_value(const std::string& flags, T& target, const std::string& help);
   template <class T>
@@ -132,8 +132,8 @@ class Command {
 
   CLI::App* app_;
   std::string group_ = "Options";
-  std::shared_ptr<std::vector<Declaration>> declared_;  // by the copies of a command together
-  std::size_t last_ = 0;  // the first declaration that the last call made
+  std::shared_ptr<Declared> declared_;  // by the copies of a command together
+  std::size_t last_ = 0;                // the first declaration that the last call made
 };
 
 class CommandLine {
@@ -145,13 +145,18 @@ class CommandLine {
 
   Command add(const std::string& name, const std::string& summary);
   const Terminal& terminal() const { return terminal_; }
+  ProgramInfo info() const;
 
+  /// Parses and runs one subcommand for a caller that is no shell.
+  /// @param words  without the program's name. @throws ConfigError for a wrong line
+  void call(const std::vector<std::string>& words);
   /// Parses and runs one subcommand. @returns its exit code; 0 for help, kBadInput for a wrong line
   int run(int argc, char** argv);
 
  private:
   Terminal terminal_;
   std::unique_ptr<CLI::App> app_;
+  std::vector<Command> commands_;
 };
 
 }  // namespace meshplan::cli

@@ -7,6 +7,7 @@ void add_host_options(Command& command, HostOptions& options) {
       .option("--hosts", options.hosts, "hosts with their slots: a:2,b:2; default: this machine")
       .of_launcher()
       .option("--hostfile", options.hostfile, "the same, one host per line")
+      .takes_file()
       .of_launcher()
       .flag("--no-binding", options.no_binding, "do not bind ranks to cores")
       .of_launcher()

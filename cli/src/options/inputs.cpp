@@ -22,6 +22,10 @@ bool is_file_name(const std::string& given) {
   return given.find('/') != std::string::npos || given.ends_with(".json") || is_there(given);
 }
 
+bool is_json(const std::string& given) {
+  return given.substr(0, given.find_first_not_of(" \t\r\n") + 1).ends_with('{');
+}
+
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
@@ -35,6 +39,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 models::ImportedModel read_model(const std::string& name_or_file, const std::string& assume) {
   const std::vector<std::string> presets = models::preset_names();
   if (contains(presets, name_or_file)) return {.spec = models::load_preset(name_or_file)};
+  if (is_json(name_or_file)) return models::load_model(name_or_file, "model", assume);
   if (!is_file_name(name_or_file)) fail_unknown("model", name_or_file, presets);
   const std::string file = is_folder(name_or_file)
                                ? (std::filesystem::path(name_or_file) / "config.json").string()
@@ -43,6 +48,15 @@ models::ImportedModel read_model(const std::string& name_or_file, const std::str
 }
 
 }  // namespace
+
+NamedText read_input(const std::string& file_or_json, const std::string& what) {
+  return {input_name(file_or_json, what),
+          is_json(file_or_json) ? file_or_json : read_file(file_or_json)};
+}
+
+std::string input_name(const std::string& file_or_json, const std::string& what) {
+  return is_json(file_or_json) ? what : file_or_json;
+}
 
 void add_model_reading(Command& command, ModelReading& reading) {
   command
@@ -92,6 +106,7 @@ bool names_several(const std::string& text) {
 sim::Cluster load_cluster(const std::string& name_or_file) {
   const std::vector<std::string> presets = sim::cluster_names();
   if (contains(presets, name_or_file)) return sim::load_cluster_preset(name_or_file);
+  if (is_json(name_or_file)) return sim::parse_cluster(name_or_file, "cluster");
   if (names_several(name_or_file) && !is_there(name_or_file)) {
     std::vector<sim::Cluster> parts;
     std::istringstream text(name_or_file + '+');  // so that an empty last part is one

@@ -22,11 +22,24 @@ struct ModelReading {
 /// --assume --no-mtp --no-dropout
 void add_model_reading(Command& command, ModelReading& reading);
 
-/// A preset's name, a model spec or a Hugging Face config.json (or the folder that holds one).
+/// A text that was read, under the name that messages give it.
+struct NamedText {
+  std::string name;
+  std::string text;
+};
+/// A file's text; or the text itself where a JSON object stands in place of a file's name.
+/// @param what  the name of such an object: "model". @throws as read_file
+NamedText read_input(const std::string& file_or_json, const std::string& what);
+/// NamedText::name, without reading.
+std::string input_name(const std::string& file_or_json, const std::string& what);
+
+/// A preset's name, a model spec or a Hugging Face config.json (or the folder that holds one), or
+/// the JSON of such a file.
 /// @throws ConfigError naming the nearest preset or file
 models::ImportedModel load_model(const std::string& name_or_file, const ModelReading& reading = {});
 
-/// A preset's name or a cluster file. @throws ConfigError naming the nearest preset or file
+/// A preset's name, a cluster file, or its JSON. @throws ConfigError naming the nearest preset or
+/// file
 sim::Cluster load_cluster(const std::string& name_or_file);
 
 /// The cluster that a plan was made for, out of the plan's file.

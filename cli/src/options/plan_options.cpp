@@ -103,16 +103,23 @@ program::Workload resolve_workload(const PlanOptions& options, const models::Mod
 void add_workload_options(Command& command, PlanOptions& options) {
   command.group(kWorkloadGroup)
       .option("-m,--model", options.model,
-              "preset (see `meshplan models`), model spec, or Hugging Face config.json");
+              "preset (see `meshplan models`), model spec, or Hugging Face config.json")
+      .suggests(models::preset_names())
+      .takes_file()
+      .takes_json();
   add_model_reading(command, options.reading);
   command
       .option("-c,--cluster", options.cluster,
               "preset (see `meshplan clusters`) or cluster file; with nodes of several types "
               "dgx-h100:4+dgx-a100:4")
+      .suggests(sim::cluster_names())
+      .takes_file()
+      .takes_json()
       .beside_plan()
       .option("--software", options.software,
               "training stack that runs the plan: " +
                   fmt::format("{}", fmt::join(sim::execution_profile_names(), ", ")))
+      .suggests(sim::execution_profile_names())
       .beside_plan()
       .option("-n,--gpus,--ranks", options.ranks,
               "ranks to use; the cluster is resized to hold exactly these")
@@ -143,6 +150,7 @@ void add_workload_options(Command& command, PlanOptions& options) {
       .option("--expert-imbalance", options.expert_imbalance,
               "rows of the busiest ep rank's experts / mean, or the log of a run that says so; "
               "default: 1")
+      .takes_file()
       .beside_plan();
 }
 
@@ -227,6 +235,7 @@ void add_parallel_options(Command& command, PlanOptions& options) {
       .in_plan("schedule")
       .option("--schedule-file", options.schedule_file,
               "a schedule of your own: PyTorch's CSV, a line per stage (see `meshplan schedule`)")
+      .is_path()
       .option("--layers-per-stage", pins.layers_per_stage,
               "of each virtual stage, for example 19,21,21,19; needs --pp")
       .in_plan("layers_per_stage")

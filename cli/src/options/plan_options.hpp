@@ -30,6 +30,7 @@ struct PlanOptions {
   std::optional<std::string> expert_imbalance;
   std::optional<std::string> freeze;
   planner::Constraints constraints;  // most flags are parsed straight into it
+  std::vector<std::string> set;      // changes of a plan's file
 };
 
 /// --model --no-mtp --cluster --gpus --global-batch --seq-len --precision --optimizer

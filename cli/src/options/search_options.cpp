@@ -75,6 +75,8 @@ void add_search_options(Command& command, SearchOptions& options) {
               fmt::format("what is searched where nothing is pinned: {}, or a file like "
                           "planner/spaces/default.json",
                           fmt::join(planner::space_names(), ", ")))
+      .suggests(planner::space_names())
+      .takes_file()
       .option("--fix", options.fix, "pin a degree by name: tp=8 is --tp 8; may be repeated")
       .option("--min", options.at_least, "the least of a degree that is searched: pp=2")
       .option("--max", options.at_most, "the most of a degree that is searched: pp=16");

@@ -27,7 +27,7 @@ Progress::~Progress() {
 void Progress::update(std::size_t done, std::size_t total) {
   const std::lock_guard lock(mutex_);
   const steady_clock::time_point now = steady_clock::now();
-  if (now - start_ < kQuietTime || total == 0) return;
+  if (now - start_ < kQuietTime || total == 0 || terminal_.silent) return;
   const std::size_t tenths = 10 * done / total;
   if (terminal_.redraws_stderr) {
     if (now - last_drawn_ < kRedrawInterval) return;
@@ -58,7 +58,7 @@ void ElapsedTime::show() {
   const auto start = steady_clock::now();
   const auto is_finished = [this] { return is_finished_; };
   std::unique_lock lock(mutex_);
-  if (finished_.wait_for(lock, kQuietTime, is_finished)) return;
+  if (terminal_.silent || finished_.wait_for(lock, kQuietTime, is_finished)) return;
   if (!terminal_.redraws_stderr) {
     fmt::print(stderr, "{} ...\n", what_);
     return;

@@ -33,6 +33,7 @@ using Json = nlohmann::ordered_json;
 /// Any JSON value, kept as it is: a part of a file that another reader understands.
 struct RawJson {
   Json value;
+  std::string schema = {};  // where its schema stands: "#/$defs/plan"; empty = any value
 };
 
 /// Bounds of a number, both inclusive; absent = unbounded.
@@ -244,7 +245,7 @@ class JsonSchemaWriter {
   template <class T>
   static Json schema_of(T& value, Bounds bounds) {
     if constexpr (std::same_as<T, RawJson>) {
-      return Json::object();
+      return value.schema.empty() ? Json::object() : Json{{"$ref", value.schema}};
     } else if constexpr (NamedEnum<T>) {
       return Json{{"enum", all_names<T>()}};
     } else if constexpr (DescribedStruct<T>) {

@@ -28,7 +28,4 @@ std::string to_text(const planner::InfeasibleResult& result, double seconds);
 /// The terms of a plan's step, those that know least first.
 std::string explain_text(const planner::RankedPlan& ranked);
 
-/// For programs; the ranked plans are whole plan files.
-std::string to_json(const planner::SearchOutcome& outcome);
-
 }  // namespace meshplan::reports

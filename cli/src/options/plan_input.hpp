@@ -1,0 +1,30 @@
+// The plan that a command is given, by a file or by flags, and the cluster that it runs on.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "options/plan_options.hpp"
+#include "program/plan/plan.hpp"
+#include "sim/clusters/cluster.hpp"
+
+namespace meshplan::cli {
+
+struct PlanOnCluster {
+  program::Plan plan;
+  sim::Cluster cluster;
+  std::vector<std::string> assumptions;  // filled in for flags
+  std::vector<std::string> changes;      // that --set made
+};
+
+/// Reads a plan's file, or its JSON, with what --set, --cluster, --freeze and --expert-imbalance
+/// change of it.
+/// @throws ConfigError for what is no plan, breaks a rule of ours or of the software, or has no
+/// cluster with as many ranks
+PlanOnCluster plan_of_file(const std::string& file_or_json, const PlanOptions& options);
+
+/// The one plan that flags describe (single_plan), on exactly the ranks that its degrees ask for
+/// unless --gpus says another number.
+PlanOnCluster plan_of_flags(PlanOptions options);
+
+}  // namespace meshplan::cli

@@ -1,0 +1,112 @@
+#include "requests/check_request.hpp"
+
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "options/inputs.hpp"
+#include "options/plan_options.hpp"
+#include "output/progress.hpp"
+#include "planner/check/check.hpp"
+#include "program/plan_file/plan_file.hpp"
+#include "program/plan_file/plan_settings.hpp"
+#include "sim/stacks/execution_profile.hpp"
+#include "sim/stacks/software.hpp"
+
+namespace meshplan::cli {
+namespace {
+
+/// What a file asks to run: a plan, and what its stack was told besides.
+struct Subject {
+  program::Plan plan;
+  std::string software;  // whose file it is: profile that prices it
+  planner::Facts facts;
+  std::vector<std::string> changes;  // of the file, by --set
+  std::vector<std::string> assumptions;
+  std::vector<std::string> ignored;
+};
+
+Subject subject_of(const CheckRequest& asked) {
+  Subject subject{.plan = {},
+                  .software = std::string(sim::kOwnSoftware),
+                  .facts = {},
+                  .changes = {},
+                  .assumptions = {},
+                  .ignored = {}};
+  auto [file, text] = read_input(*asked.file, "plan");
+  if (!asked.set.empty()) {
+    program::ChangedPlan changed = program::change_plan(text, file, asked.set);
+    text = std::move(changed.text);
+    subject.changes = std::move(changed.changes);
+  }
+  subject.plan = program::read_plan(text, file);
+  return subject;
+}
+
+/// @throws ConfigError if nobody wrote down the rules of the stack whose file it is
+std::string target_for(const Subject& subject, const CheckRequest& asked) {
+  if (asked.target) return *asked.target;
+  if (auto target = planner::target_of(subject.software)) return *std::move(target);
+  throw ConfigError(fmt::format("{}: there are no rules of '{}'; name a target with --for",
+                                input_name(*asked.file, "plan"), subject.software));
+}
+
+/// As many ranks of a cluster as the plan asks for, if it can have so many: else rules alone
+/// answer.
+void give_ranks(planner::CheckRequest& request, const sim::Cluster& cluster) {
+  try {
+    request.cluster = sim::with_ranks(cluster, request.plan.parallel.world_size());
+  } catch (const ConfigError& error) {
+    request.no_cluster = error.what();
+  }
+}
+
+/// The degrees that --set changed take as many ranks as they ask for.
+void give_cluster(planner::CheckRequest& request, const CheckRequest& asked) {
+  if (asked.cluster) return give_ranks(request, load_cluster(*asked.cluster));
+  if (request.plan.cluster_json.empty()) return;
+  const sim::Cluster cluster = cluster_of(request.plan, input_name(*asked.file, "plan"));
+  if (asked.set.empty())
+    request.cluster = cluster;
+  else
+    give_ranks(request, cluster);
+}
+
+}  // namespace
+
+void add_check_request(Command& command, CheckRequest& request) {
+  command.positional("plan", request.file, "plan file")
+      .is_path()
+      .takes_json()
+      .choice("--for", request.target, planner::rule_targets(),
+              "whose rules; default: those of the stack that the file is for")
+      .option("--cluster", request.cluster,
+              "preset or cluster file to predict memory on; default: the plan's own")
+      .suggests(sim::cluster_names())
+      .takes_file()
+      .takes_json()
+      .choice("--software", request.software, sim::execution_profile_names(),
+              "predict memory and time as of this stack; default: the target's")
+      .option("--set", request.set, "PATH=VALUE changes a value of the file; may be repeated")
+      .option("--memory-reserve", request.memory_reserve, kMemoryReserveHelp);
+}
+
+reports::CheckReport answer(const CheckRequest& request, const Terminal& terminal) {
+  if (!request.file) throw ConfigError("what to check? usage: meshplan check PLAN [--for TARGET]");
+  const Subject subject = subject_of(request);
+  reports::CheckReport report{.request = {.plan = subject.plan,
+                                          .beside = subject.facts,
+                                          .target = target_for(subject, request),
+                                          .software = request.software.value_or(""),
+                                          .memory_reserve = memory_reserve(request.memory_reserve)},
+                              .result = {},
+                              .changes = subject.changes,
+                              .assumptions = subject.assumptions,
+                              .ignored = subject.ignored};
+  planner::require_sizes(subject.plan);
+  give_cluster(report.request, request);
+  const ElapsedTime elapsed("checking", terminal);
+  report.result = planner::check_plan(report.request);
+  return report;
+}
+
+}  // namespace meshplan::cli

@@ -1,0 +1,61 @@
+#include "requests/plan_request.hpp"
+
+#include <chrono>
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "output/progress.hpp"
+
+namespace meshplan::cli {
+namespace {
+
+// Pins or a workload that no plan can obey are bad input; plans that are too large are an answer.
+void require_valid_plan(const planner::InfeasibleResult& result) {
+  if (result.nearest_miss) return;
+  std::string message = "no plan obeys the rules:";
+  for (const planner::Rejection& rejection : result.rejections)
+    message += fmt::format("\n  {}: {}", rejection.family, rejection.message);
+  throw ConfigError(message);
+}
+
+}  // namespace
+
+void add_plan_request(Command& command, PlanRequest& request) {
+  add_workload_options(command, request.plan);
+  add_parallel_options(command, request.plan);
+  command.group("The search and what it shows");
+  add_search_options(command, request.search);
+  command.option("--top", request.top, "plans to rank")
+      .option("-j,--threads", request.threads,
+              "threads of the search, at most one a core; 0 = all cores")
+      .option("--memory-reserve", request.memory_reserve, kMemoryReserveHelp);
+}
+
+PlanAnswer answer(const PlanRequest& request, const planner::ParallelFor& parallel_for,
+                  const Terminal& terminal) {
+  ResolvedRequest resolved = resolve(request.plan);
+  PlanAnswer answer{.request = std::move(resolved.request),
+                    .assumptions = std::move(resolved.assumptions),
+                    .outcome = {}};
+  apply(request.search, answer.request);
+  answer.request.top = request.top;
+  answer.request.memory_reserve = memory_reserve(request.memory_reserve);
+
+  const auto start = std::chrono::steady_clock::now();
+  answer.outcome = [&] {
+    Progress progress("priced", terminal);
+    return planner::search(
+        answer.request, planner::cost_model(answer.request), parallel_for,
+        [&](std::size_t done, std::size_t total) { progress.update(done, total); });
+  }();
+  answer.search_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+
+  if (auto* infeasible = std::get_if<planner::InfeasibleResult>(&answer.outcome)) {
+    require_valid_plan(*infeasible);
+    const ElapsedTime elapsed("looking for what would fit", terminal);
+    infeasible->suggestions = planner::suggest(answer.request, parallel_for);
+  }
+  return answer;
+}
+
+}  // namespace meshplan::cli

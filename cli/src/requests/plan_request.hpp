@@ -1,0 +1,40 @@
+// What `meshplan plan` and the Python package ask a search for, and what it answers.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "options/plan_options.hpp"
+#include "options/search_options.hpp"
+#include "output/terminal.hpp"
+#include "planner/search/search.hpp"
+
+namespace meshplan::cli {
+
+constexpr const char* kPlanSummary = "Find the fastest plan that fits, and say why";
+
+struct PlanRequest {
+  PlanOptions plan;
+  SearchOptions search;
+  int top = 5;
+  int threads = 0;
+  std::optional<double> memory_reserve;
+};
+/// The options that say what to plan: --model ... --tp ... --space --top --threads --memory-reserve
+void add_plan_request(Command& command, PlanRequest& request);
+
+struct PlanAnswer {
+  planner::SearchRequest request;        // resolved
+  std::vector<std::string> assumptions;  // what was filled in for it
+  planner::SearchOutcome outcome;        // with suggestions if nothing fits
+  double search_s = 0;                   // seconds of the search
+
+  bool feasible() const { return std::holds_alternative<planner::SearchResult>(outcome); }
+};
+/// @param parallel_for  on_threads(request.threads), or what a caller makes of it
+/// @throws ConfigError for a bad request, and for pins or a workload that no plan can obey
+PlanAnswer answer(const PlanRequest& request, const planner::ParallelFor& parallel_for,
+                  const Terminal& terminal);
+
+}  // namespace meshplan::cli

@@ -1,0 +1,67 @@
+#include "requests/simulate_request.hpp"
+
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "options/inputs.hpp"
+#include "output/progress.hpp"
+
+namespace meshplan::cli {
+
+void add_simulate_request(Command& command, SimulateRequest& request) {
+  command.positional("plan", request.file, "plan file; or describe the plan with the flags below")
+      .is_path()
+      .takes_json();
+  add_workload_options(command, request.plan);
+  add_parallel_options(command, request.plan);
+  command.group("With a plan file")
+      .option("--set", request.plan.set,
+              "PATH=VALUE changes a value of the file, for example parallel.tp=4; may be repeated");
+  command.group("How it is simulated")
+      .option("--memory-reserve", request.memory_reserve, kMemoryReserveHelp)
+      .flag("--memory-timeline", request.memory_timeline,
+            "show what each stage's memory holds over the step, and when most")
+      .flag("--all-ranks", request.all_ranks, "play every rank, not one per stage");
+}
+
+PlanOnCluster load(const SimulateRequest& request) {
+  return request.file ? plan_of_file(*request.file, request.plan) : plan_of_flags(request.plan);
+}
+
+reports::SimulationReport simulate(const SimulateRequest& request, const PlanOnCluster& loaded,
+                                   bool record_spans, bool memory_timelines,
+                                   const Terminal& terminal) {
+  const bool timelines = memory_timelines || request.memory_timeline;
+  const ElapsedTime elapsed("simulating", terminal);
+  return reports::simulation_report(
+      loaded.plan, loaded.cluster,
+      {.simulation = {.fold = !request.all_ranks, .record_spans = record_spans || timelines},
+       .memory_timelines = timelines,
+       .memory_reserve = memory_reserve(request.memory_reserve)});
+}
+
+void refuse_beside_file(const Command& command, const SimulateRequest& request) {
+  if (request.file) refuse_beside_file(command, input_name(*request.file, "plan"));
+}
+
+void refuse_operations(const std::string& flag) {
+  throw ConfigError(
+      fmt::format("{}: needs every operation, which is known of --software {} only; leave it out",
+                  flag, sim::kOwnSoftware));
+}
+
+reports::SoftwareReport simulate_other_software(const SimulateRequest& request,
+                                                const PlanOnCluster& loaded) {
+  if (request.memory_timeline) refuse_operations("--memory-timeline");
+  if (request.all_ranks) refuse_operations("--all-ranks");
+  return reports::software_report(loaded.plan, loaded.cluster, request.plan.software,
+                                  memory_reserve(request.memory_reserve));
+}
+
+std::string simulation_json(const SimulateRequest& request, const PlanOnCluster& loaded,
+                            const Terminal& terminal) {
+  if (!request.of_own_software()) return reports::to_json(simulate_other_software(request, loaded));
+  return reports::to_json(simulate(request, loaded, false, false, terminal));
+}
+
+}  // namespace meshplan::cli

@@ -1,0 +1,43 @@
+#include "requests/validate_request.hpp"
+
+#include "core/error.hpp"
+#include "process/files.hpp"
+
+namespace meshplan::cli {
+
+void add_validate_request(Command& command, ValidateRequest& request) {
+  command.option("--table", request.table, "measured runs, CSV, one a line")
+      .is_path()
+      .option("--constants", request.constants, "constants file instead of the built-in one")
+      .is_path()
+      .option("--threads", request.threads, "0 = as many as the machine has cores");
+}
+
+sim::ForEach for_each_on(const planner::ParallelFor& parallel_for) {
+  return [parallel_for](std::size_t count, const std::function<void(std::size_t)>& body) {
+    parallel_for.run(count, [&](std::size_t i, int /*worker*/) { body(i); });
+  };
+}
+
+sim::PreparedTable load_table(const ValidateRequest& request, const sim::ForEach& each) {
+  if (!request.table)
+    throw ConfigError("validate needs --table FILE.csv, a table of measured runs");
+  return {sim::parse_published_table(read_file(*request.table), *request.table), each};
+}
+
+std::vector<sim::ConstantRecord> load_constants(const ValidateRequest& request) {
+  return request.constants ? sim::parse_constants(read_file(*request.constants), *request.constants)
+                           : sim::fitted_constants();
+}
+
+reports::ValidationReport report_of(const sim::PreparedTable& table,
+                                    const std::vector<sim::ConstantRecord>& constants,
+                                    const sim::ForEach& each) {
+  reports::ValidationReport report{.rows = table.rows(),
+                                   .predictions = table.predict(constants, each)};
+  report.suites = sim::summarize(report.rows, report.predictions);
+  report.num_constants = static_cast<int>(sim::constant_members().size());
+  return report;
+}
+
+}  // namespace meshplan::cli

@@ -1,0 +1,37 @@
+// Predictions beside published measurements: what `meshplan validate` and the Python package share.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "options/command_line.hpp"
+#include "planner/search/search.hpp"
+#include "reports/validation_report.hpp"
+#include "sim/fit/validation.hpp"
+
+namespace meshplan::cli {
+
+constexpr const char* kValidateSummary = "Lay predictions beside published measurements";
+
+struct ValidateRequest {
+  std::optional<std::string> table;
+  std::optional<std::string> constants;
+  int threads = 0;
+};
+/// --table --constants --threads
+void add_validate_request(Command& command, ValidateRequest& request);
+
+/// @param parallel_for  on_threads(request.threads), or what a caller makes of it
+sim::ForEach for_each_on(const planner::ParallelFor& parallel_for);
+
+/// @throws ConfigError for a missing or wrong table
+sim::PreparedTable load_table(const ValidateRequest& request, const sim::ForEach& each);
+/// Those of the file that was asked for, or the built-in ones.
+std::vector<sim::ConstantRecord> load_constants(const ValidateRequest& request);
+
+reports::ValidationReport report_of(const sim::PreparedTable& table,
+                                    const std::vector<sim::ConstantRecord>& constants,
+                                    const sim::ForEach& each);
+
+}  // namespace meshplan::cli
