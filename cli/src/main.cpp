@@ -65,6 +65,7 @@ int run(int argc, char** argv) {
   try {
     CommandLine line(look_around());
     add_plan_command(line);
+    add_sweep_command(line);
     add_simulate_command(line);
     add_check_command(line);
     add_rules_command(line);

@@ -6,6 +6,7 @@
 namespace meshplan::cli {
 
 void add_plan_command(CommandLine& line);
+void add_sweep_command(CommandLine& line);
 void add_simulate_command(CommandLine& line);
 void add_check_command(CommandLine& line);
 void add_rules_command(CommandLine& line);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "commands/commands.hpp"
+#include "options/training_run_options.hpp"
 #include "output/output.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
@@ -9,6 +10,7 @@
 #include "program/plan_file/plan_file.hpp"
 #include "reports/search_json.hpp"
 #include "reports/search_report.hpp"
+#include "reports/sweep_report.hpp"
 #include "requests/plan_request.hpp"
 
 namespace meshplan::cli {
@@ -16,6 +18,7 @@ namespace {
 
 struct Options {
   PlanRequest request;
+  TrainingRunOptions run;
   std::optional<std::string> out;
   bool explain = false;
   bool json = false;
@@ -50,6 +53,13 @@ int run(const Options& options, const Terminal& terminal) {
   const auto& result = std::get<planner::SearchResult>(found.outcome);
   const program::Plan& best = result.ranked.front().plan;
   if (options.out) write_file(*options.out, program::to_json(best));
+  const auto question = training_run_question(options.run, found.request.cluster);
+  if (!options.json && question)
+    output("whole run  {}\n\n",
+           reports::training_run_text(planner::training_run(
+               *question, result.ranked.front().step_time_s(),
+               static_cast<double>(best.workload.global_batch_size * best.workload.seq_len),
+               best.parallel.world_size())));
   if (!options.json)
     output("{}{}{}", reports::to_text(result, found.search_s),
            options.explain ? "\n" + reports::explain_text(result.ranked.front()) : "",
@@ -63,6 +73,7 @@ void add_plan_command(CommandLine& line) {
   const auto options = std::make_shared<Options>();
   Command command = line.add("plan", kPlanSummary);
   add_plan_request(command, options->request);
+  add_training_run_options(command, options->run);
   command.option("-o,--out", options->out, "write the best plan to this file")
       .is_path()
       .flag("--explain", options->explain,

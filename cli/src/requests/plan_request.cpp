@@ -31,15 +31,20 @@ void add_plan_request(Command& command, PlanRequest& request) {
       .option("--memory-reserve", request.memory_reserve, kMemoryReserveHelp);
 }
 
+ResolvedRequest resolve(const PlanRequest& request) {
+  ResolvedRequest resolved = resolve(request.plan);
+  apply(request.search, resolved.request);
+  resolved.request.top = request.top;
+  resolved.request.memory_reserve = memory_reserve(request.memory_reserve);
+  return resolved;
+}
+
 PlanAnswer answer(const PlanRequest& request, const planner::ParallelFor& parallel_for,
                   const Terminal& terminal) {
-  ResolvedRequest resolved = resolve(request.plan);
+  ResolvedRequest resolved = resolve(request);
   PlanAnswer answer{.request = std::move(resolved.request),
                     .assumptions = std::move(resolved.assumptions),
                     .outcome = {}};
-  apply(request.search, answer.request);
-  answer.request.top = request.top;
-  answer.request.memory_reserve = memory_reserve(request.memory_reserve);
 
   const auto start = std::chrono::steady_clock::now();
   answer.outcome = [&] {

@@ -24,6 +24,9 @@ struct PlanRequest {
 /// The options that say what to plan: --model ... --tp ... --space --top --threads --memory-reserve
 void add_plan_request(Command& command, PlanRequest& request);
 
+/// What is to be searched. @throws ConfigError for a bad request
+ResolvedRequest resolve(const PlanRequest& request);
+
 struct PlanAnswer {
   planner::SearchRequest request;        // resolved
   std::vector<std::string> assumptions;  // what was filled in for it

@@ -4,9 +4,9 @@
 
 #include "models/model_spec.hpp"
 #include "program/plan_file/plan_file.hpp"
-#include "ranked_interval.hpp"
 #include "reports/extrapolation_report.hpp"
-#include "search_json_fields.hpp"
+#include "search/ranked_interval.hpp"
+#include "search/search_json_fields.hpp"
 
 namespace meshplan::reports {
 namespace {

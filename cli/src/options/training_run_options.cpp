@@ -1,0 +1,41 @@
+#include "options/training_run_options.hpp"
+
+#include "core/error.hpp"
+
+namespace meshplan::cli {
+
+void add_training_run_options(Command& command, TrainingRunOptions& options) {
+  planner::TrainingRunQuestion& question = options.question;
+  command
+      .option("--tokens", options.tokens,
+              "to train on, for example 15e12: says how long it takes and what it costs")
+      .option("--price-per-gpu-hour", question.price_per_device_hour, "in any currency")
+      .option("--gpu-watts", question.watts_per_device,
+              "of a busy device with its share of the node; default: the device's power limit")
+      .option("--gpu-mtbf-hours", question.device_mtbf_hours,
+              "mean time between failures of one device; default: none fails")
+      .option("--checkpoint-seconds", question.checkpoint_s,
+              "that a checkpoint stops training; default: 60")
+      .option("--restart-seconds", question.restart_s,
+              "from a failure to the first step after it; default: 600")
+      .option("--checkpoint-interval", question.checkpoint_interval_s,
+              "seconds of training between checkpoints; default: the best (Daly 2006)");
+}
+
+std::optional<planner::TrainingRunQuestion> training_run_question(const TrainingRunOptions& options,
+                                                                  const sim::Cluster& cluster) {
+  planner::TrainingRunQuestion question = options.question;
+  if (!options.tokens) {
+    if (question.price_per_device_hour || question.watts_per_device || question.device_mtbf_hours ||
+        question.checkpoint_interval_s)
+      throw ConfigError(
+          "prices, watts and failures are of a whole run: add --tokens, for example --tokens 1e12");
+    return std::nullopt;
+  }
+  question.tokens = *options.tokens;
+  if (!question.watts_per_device && cluster.device.power_w > 0)
+    question.watts_per_device = cluster.device.power_w;
+  return question;
+}
+
+}  // namespace meshplan::cli
