@@ -1,0 +1,69 @@
+// Plans in the words of other training stacks: written as a folder of files to launch, and read
+// back from somebody's launch script or configuration.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "program/plan/plan.hpp"
+
+namespace meshplan::planner {
+
+/// A file of an exported folder.
+struct ExportedFile {
+  std::string name;  // below the folder
+  std::string text;
+  bool executable = false;
+  bool operator==(const ExportedFile&) const = default;
+};
+
+struct ExportRequest {
+  program::Plan plan;
+  int devices_per_node = 8;
+  std::string device;                // "H100-SXM5-80GB", as the cluster has it
+  std::vector<std::string> reasons;  // why this plan: for its README
+};
+
+/// A foreign configuration as the files that its reader may look at, by name; `main` is the one
+/// that was named.
+struct ImportRequest {
+  std::map<std::string, std::string> files;
+  std::string main;
+  std::optional<models::ModelSpec> model;  // given beside the files: they need not describe it
+  std::optional<int> ranks;                // likewise the number of GPUs
+};
+
+struct ImportedPlan {
+  program::Plan plan;                    // without cluster and prediction
+  std::string software;                  // profile of sim that prices it
+  std::vector<std::string> assumptions;  // what the files leave open, and what was taken for it
+  std::vector<std::string> ignored;  // settings that do not change what is predicted, as written
+  /// Settings of the stack that a plan has no word for and its rules ask about, by the rules'
+  /// names: booleans are 0 and 1.
+  std::map<std::string, std::int64_t> facts;
+};
+
+/// One target.
+struct Format {
+  std::string_view name;  // "megatron"
+  std::string_view
+      software;  // profile of sim that prices what it runs; empty: a job file around another target
+  std::string_view what;  // "Megatron-LM: launch script, model and parallel flags"
+  /// Null: is not written. @throws ConfigError for what the target cannot express, naming the
+  /// plan's field and value
+  std::vector<ExportedFile> (*write)(const ExportRequest& request) = nullptr;
+  /// Null: is not read. @throws ConfigError with file, place, value and the nearest valid choice
+  ImportedPlan (*read)(const ImportRequest& request) = nullptr;
+  /// Does the file look like one of this format? Null: never.
+  bool (*recognizes)(std::string_view name, std::string_view text) = nullptr;
+};
+
+/// All, in the order in which help lists them.
+const std::vector<Format>& formats();
+/// @throws ConfigError with the nearest one
+const Format& format_of(std::string_view name);
+
+}  // namespace meshplan::planner
