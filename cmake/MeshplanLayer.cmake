@@ -40,7 +40,7 @@ endif()
 
 function(add_layer name)               # add_layer(sim PACKAGED DEPS program PRIVATE_DEPS fmt::fmt)
   cmake_parse_arguments(arg "PACKAGED" "" "DEPS;PRIVATE_DEPS" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS src/*.cpp src/*/*.cpp)  # rooms are folders of src
+  file(GLOB sources CONFIGURE_DEPENDS src/*.cpp src/*/*.cpp src/*/*/*.cpp)  # rooms are folders of src
   add_library(${name} STATIC ${sources})
   target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>
                                      PRIVATE src)

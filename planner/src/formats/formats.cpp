@@ -21,4 +21,10 @@ const Format& format_of(std::string_view name) {
       fmt::format("unknown format '{}'; nearest: {}", name, nearest_choice(name, names)));
 }
 
+const Format* recognized_format(std::string_view name, std::string_view text) {
+  for (const Format& format : formats())
+    if (format.recognizes != nullptr && format.recognizes(name, text)) return &format;
+  return nullptr;
+}
+
 }  // namespace meshplan::planner

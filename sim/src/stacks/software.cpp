@@ -37,7 +37,7 @@ class Checker {
  public:
   Checker(const Plan& plan, const ExecutionProfile& software) : plan_(plan), software_(software) {}
 
-  std::vector<Violation> run() {
+  std::vector<Violation> run(bool what_is_not_priced) {
     const SoftwareFeatures& can = software_.can;
     const program::ParallelConfig& p = plan_.parallel;
     divides("tp", p.tp, can.tensor_parallel, "tensor parallelism");
@@ -60,7 +60,7 @@ class Checker {
       fail("zero",
            "zero stage {} with pp({}): {} divides gradients and weights without a pipeline only",
            plan_.zero_stage, p.pp, software_.name);
-    not_told();
+    if (what_is_not_priced) not_told();
     return std::move(violations_);
   }
 
@@ -118,14 +118,20 @@ RunRecompute recompute_of(const program::Recompute& recompute, const ExecutionPr
 
 std::vector<Violation> software_violations(const Plan& plan, const ExecutionProfile& software) {
   if (software.name == kOwnSoftware) return {};
-  return Checker(plan, software).run();
+  return Checker(plan, software).run(true);
+}
+
+std::vector<Violation> feature_violations(const Plan& plan, const ExecutionProfile& software) {
+  if (software.name == kOwnSoftware) return {};
+  return Checker(plan, software).run(false);
 }
 
 int default_zero_stage(const ExecutionProfile& software) {
   return software.shards_fully ? 3 : software.distributed_optimizer ? 1 : 0;
 }
 
-TrainingRun run_of(const Plan& plan, std::string cluster, std::string_view software) {
+TrainingRun run_of(const Plan& plan, std::string cluster, std::string_view software,
+                   const RunSettings& settings) {
   const ExecutionProfile& profile = load_execution_profile(software);
   TrainingRun run;
   run.model = plan.model;
@@ -138,8 +144,12 @@ TrainingRun run_of(const Plan& plan, std::string cluster, std::string_view softw
   run.recompute = recompute_of(plan.recompute, profile);
   run.recompute_layers = plan.recompute.num_layers;
   run.zero_stage = plan.zero_stage;
-  run.overlap_dp = run.overlap_p2p = profile.can.overlaps;
-  run.overlap_tp = profile.can.overlaps && profile.tp_overlap != TpOverlap::None;
+  const bool overlaps = profile.can.overlaps;
+  run.overlap_dp = settings.overlap_dp.value_or(overlaps);
+  run.overlap_p2p = settings.overlap_p2p.value_or(overlaps);
+  run.overlap_tp = settings.overlap_tp.value_or(overlaps) && profile.tp_overlap != TpOverlap::None;
+  run.switches.fp32_gradients = settings.fp32_gradients.value_or(false);
+  run.switches.moe_a2a_overlap = settings.overlap_ep.value_or(false);
   run.switches.cp_ring = plan.context_parallel == program::ContextMethod::Ring &&
                          profile.context != ContextExchange::Ring;
   run.switches.cp_all_to_all = plan.context_parallel == program::ContextMethod::Ulysses;

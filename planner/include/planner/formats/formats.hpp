@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "program/plan/plan.hpp"
+#include "sim/stacks/software.hpp"
 
 namespace meshplan::planner {
 
@@ -25,6 +26,7 @@ struct ExportRequest {
   int devices_per_node = 8;
   std::string device;                // "H100-SXM5-80GB", as the cluster has it
   std::vector<std::string> reasons;  // why this plan: for its README
+  std::string launch;                // of a job file: the format whose launch script it starts
 };
 
 /// A foreign configuration as the files that its reader may look at, by name; `main` is the one
@@ -34,6 +36,7 @@ struct ImportRequest {
   std::string main;
   std::optional<models::ModelSpec> model;  // given beside the files: they need not describe it
   std::optional<int> ranks;                // likewise the number of GPUs
+  std::map<std::string, std::string> environment;  // variables that a script leaves to its caller
 };
 
 struct ImportedPlan {
@@ -44,6 +47,7 @@ struct ImportedPlan {
   /// Settings of the stack that a plan has no word for and its rules ask about, by the rules'
   /// names: booleans are 0 and 1.
   std::map<std::string, std::int64_t> facts;
+  sim::RunSettings settings;  // how the stack is asked to run it, beyond the plan
 };
 
 /// One target.
@@ -52,8 +56,8 @@ struct Format {
   std::string_view
       software;  // profile of sim that prices what it runs; empty: a job file around another target
   std::string_view what;  // "Megatron-LM: launch script, model and parallel flags"
-  /// Null: is not written. @throws ConfigError for what the target cannot express, naming the
-  /// plan's field and value
+  /// Null: is not written. A file "README.md" is the part about starting it. @throws ConfigError
+  /// for what the target cannot express, naming the plan's field and value
   std::vector<ExportedFile> (*write)(const ExportRequest& request) = nullptr;
   /// Null: is not read. @throws ConfigError with file, place, value and the nearest valid choice
   ImportedPlan (*read)(const ImportRequest& request) = nullptr;
@@ -65,5 +69,12 @@ struct Format {
 const std::vector<Format>& formats();
 /// @throws ConfigError with the nearest one
 const Format& format_of(std::string_view name);
+
+/// The whole folder: what the format writes, the plan, and a README.md that says why this plan.
+/// @throws ConfigError for a format that is not written, and for what it cannot express
+std::vector<ExportedFile> exported_folder(const Format& format, const ExportRequest& request);
+
+/// The format of a file by its name and content; null where none recognizes it.
+const Format* recognized_format(std::string_view name, std::string_view text);
 
 }  // namespace meshplan::planner
