@@ -1,0 +1,78 @@
+// What a shell script's words come to without running it.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.hpp"
+
+namespace meshplan::planner::shell {
+
+/// The text of a word. What nobody can know without running the script stands in it as written, as
+/// in "${DIR}/logs", and is named.
+struct Value {
+  std::string text;
+  std::vector<std::string> unknown;  // "DIR is not set", "$(hostname) is a command's output"
+
+  bool known() const { return unknown.empty(); }
+  Value& operator+=(const Value& more) {
+    text += more.text;
+    unknown.insert(unknown.end(), more.unknown.begin(), more.unknown.end());
+    return *this;
+  }
+  bool operator==(const Value&) const = default;
+};
+
+/// A scalar has one item.
+struct Variable {
+  bool is_array = false;
+  std::vector<Value> items;
+};
+using Variables = std::map<std::string, Variable, std::less<>>;
+
+/// Bounds what a script may make of itself: doubling variables, arrays of arrays, endless calls.
+class Budget {
+ public:
+  static constexpr std::size_t kText = std::size_t{1} << 23;  // bytes of all expansions
+  static constexpr std::size_t kSteps = std::size_t{1} << 20;
+  static constexpr int kDepth = 64;  // of expansions, calls and sourced files inside each other
+
+  /// @throws ConfigError
+  void take_text(std::size_t bytes) {
+    text_ += bytes + 16;  // an empty word takes memory, too
+    if (text_ > kText) throw ConfigError("its variables grow beyond 8 MiB of text");
+  }
+  void take_step() {
+    if (++steps_ > kSteps) throw ConfigError("it takes more than 2^20 steps to read");
+  }
+  void enter() {
+    if (++depth_ > kDepth)
+      throw ConfigError("its expansions, calls or files nest deeper than 64 levels");
+  }
+  void leave() { --depth_; }
+
+ private:
+  std::size_t text_ = 0;
+  std::size_t steps_ = 0;
+  int depth_ = 0;
+};
+
+/// One level deeper while it lives.
+class Level {
+ public:
+  explicit Level(Budget& budget) : budget_(budget) { budget.enter(); }
+  Level(const Level&) = delete;
+  Level& operator=(const Level&) = delete;
+  ~Level() { budget_.leave(); }
+
+ private:
+  Budget& budget_;
+};
+
+/// The name that `text` begins with, letters, digits and '_'; empty if it begins with none.
+std::string_view leading_name(std::string_view text);
+
+}  // namespace meshplan::planner::shell

@@ -1,0 +1,192 @@
+// Expected words are those that GNU bash 5.2 passes on for the same text.
+#include "shell/script.hpp"
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+
+namespace meshplan::planner::shell {
+namespace {
+
+using Environment = std::map<std::string, std::string>;
+
+Script read(const std::string& text, const Environment& environment = {}) {
+  return read_script({{"run.sh", text}}, "run.sh", environment);
+}
+
+/// The words of the last command, as bash's printf '<%s>' would show them.
+std::string words(const std::string& text, const Environment& environment = {}) {
+  const Script script = read(text, environment);
+  std::string shown;
+  if (!script.commands.empty())
+    for (const Value& word : script.commands.back().words) shown += "<" + word.text + ">";
+  return shown;
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    read(text);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+}  // namespace
+
+TEST_CASE("words are split, joined over lines and stripped of comments", "[planner][shell]") {
+  CHECK(words("prog a  b \\\n  c # d\n") == "<prog><a><b><c>");
+  CHECK(words("prog a\\\nb") == "<prog><ab>");
+  CHECK(words("prog 'a b' \"c d\"e f\\ g ''") == "<prog><a b><c de><f g><>");
+  CHECK(words("prog a#b 2>&1 >log <in; true") == "<prog><a#b>");
+  CHECK(words("prog --f=\"x y\" 'it'\"'\"'s'") == "<prog><--f=x y><it's>");
+  CHECK(words("prog \"a\\\"b\\$c\\d\"") == "<prog><a\"b$c\\d>");
+  CHECK(words("prog a\r\n") == "<prog><a>");
+}
+
+TEST_CASE("variables keep blanks in quotes and split outside", "[planner][shell]") {
+  CHECK(words("A='1  2'; prog $A \"$A\" x${A}y") == "<prog><1><2><1  2><x1><2y>");
+  CHECK(words("A=8\nB=$A$A; prog ${B}") == "<prog><88>");
+  CHECK(words("A=; prog $A \"$A\" b") == "<prog><><b>");
+  CHECK(words("A=1; A+=2; export B=$A C=3; prog $A $B $C") == "<prog><12><12><3>");
+  CHECK(words("ARGS=\" \\\n  --a 1 \\\n  --b \"; prog $ARGS") == "<prog><--a><1><--b>");
+}
+
+TEST_CASE("defaults stand where a variable is not set, or empty", "[planner][shell]") {
+  CHECK(words("prog ${A:-8} ${A-9} ${A:+x} ${A:-\"p q\"}") == "<prog><8><9><p q>");
+  CHECK(words("A=1; prog ${A:-8} ${A:+x}") == "<prog><1><x>");
+  CHECK(words("A=; prog ${A:-8} ${A-9}z") == "<prog><8><z>");
+  CHECK(words(": ${A:=5}; prog $A") == "<prog><5>");
+  CHECK(words("prog ${TP:-1}", {{"TP", "4"}}) == "<prog><4>");
+  CHECK(words("B=2; prog ${A:-${B:-3}}") == "<prog><2>");
+}
+
+TEST_CASE("arrays give one word an item", "[planner][shell]") {
+  CHECK(words("A=(--x 1 # why\n  --y '2 3')\nprog \"${A[@]}\" ${A[@]}") ==
+        "<prog><--x><1><--y><2 3><--x><1><--y><2><3>");
+  CHECK(words("A=(a); A+=(b c); B=(\"${A[@]}\" d); prog \"${B[@]}\" ${#B[@]}") ==
+        "<prog><a><b><c><d><4>");
+  CHECK(words("A=(); prog \"${A[@]}\" x") == "<prog><x>");
+  CHECK(words("A=(a b); prog \"x${A[@]}y\" \"${A[*]}\" ${A[1]} $A") == "<prog><xa><by><a b><b><a>");
+  CHECK(words("A=(a b); A[1]=c; A[2]=d; prog ${A[@]}") == "<prog><a><c><d>");
+}
+
+TEST_CASE("arithmetic computes as a shell does", "[planner][shell]") {
+  CHECK(words("G=8; N=16; prog $(($G*$N)) $((G*N/4)) $(( (1+2)*3 % 4 ))") == "<prog><128><32><1>");
+  CHECK(words("prog $((2**10)) $((7/2)) $((-7/2)) $((1<2)) $((2>=3)) $((1?5:6))") ==
+        "<prog><1024><3><-3><1><0><5>");
+  CHECK(words("prog $((2**3**2)) $((10-2-3)) $((1+2*3))") == "<prog><512><5><7>");
+  CHECK(refusal("prog $((1/0))") == "run.sh:1: it divides by zero");
+  CHECK(refusal("\nprog $((9223372036854775807+1))") == "run.sh:2: + overflows 64 bits");
+  CHECK(refusal("prog $((3**60))") == "run.sh:1: ** overflows 64 bits");
+}
+
+TEST_CASE("branches are taken by what is known", "[planner][shell]") {
+  CHECK(words("T=fp8\nif [[ \"$T\" == \"fp8\" ]]; then A=1; else A=2; fi; prog $A") == "<prog><1>");
+  CHECK(
+      words("N=4\nif [ $N -gt 8 ]; then A=1; elif [ $N -ge 4 ]; then A=2; else A=3; fi\nprog $A") ==
+      "<prog><2>");
+  CHECK(words("M=7b; case $M in 13b) A=1;; 7*|8b) A=2 ;; *) A=3;; esac; prog $A") == "<prog><2>");
+  CHECK(words("A=x; [ -n \"$A\" ] && A=y; [ -z \"$A\" ] && A=z; prog $A") == "<prog><y>");
+  CHECK(words("A=x; [ $A = y ] || A=n; prog $A") == "<prog><n>");
+  CHECK(words("A=1; if [[ $A == 1 && ! ( $A == 2 || $A == 3 ) ]]; then A=4; fi; prog $A") ==
+        "<prog><4>");
+  CHECK(words("f() { A=5; }\nf\nfunction g { A=$A$A; }\ng; prog $A") == "<prog><55>");
+}
+
+TEST_CASE("what cannot be known is named", "[planner][shell]") {
+  const Script script = read("A=$(nproc)\nprog $1 \"${B}/x\" $A `hostname`");
+  REQUIRE(script.commands.size() == 1);
+  const auto& read_words = script.commands.front().words;
+  REQUIRE(read_words.size() == 5);
+  CHECK(read_words[1].unknown == std::vector<std::string>{"1 is not set"});
+  CHECK(read_words[2].text == "${B}/x");
+  CHECK(read_words[2].unknown == std::vector<std::string>{"B is not set"});
+  CHECK(read_words[3].unknown == std::vector<std::string>{"$(nproc) is a command's output"});
+  CHECK(read_words[4].unknown == std::vector<std::string>{"`hostname` is a command's output"});
+  CHECK(words("prog $1", {{"1", "here"}}) == "<prog><here>");
+  const Script counted = read("N=$((NODES*8)); prog $N");
+  CHECK(counted.commands.front().words[1].unknown == std::vector<std::string>{"NODES is not set"});
+}
+
+TEST_CASE("branches that need the machine are left out and listed", "[planner][shell]") {
+  const Script script = read(
+      "A=1\n"
+      "if [ -f /etc/x ]; then\n  A=2\nfi\n"
+      "if command -v nvidia-smi; then A=3; else A=4; fi\n"
+      "if [ -n \"$KEY\" ]; then A=5; fi\n"
+      "for i in 1 2; do B=$i; done\n"
+      "while [ $# -gt 0 ]; do C=$1; shift; done\n"
+      "if [ -z \"$1\" ]; then echo usage; exit 1; fi\n"
+      "prog $A $B ${C:-none}\n");
+  REQUIRE(script.commands.size() == 2);
+  CHECK(script.commands.front().words.front().text == "-v");
+  const auto& read_words = script.commands.back().words;
+  CHECK(read_words[1].text == "4");
+  CHECK(read_words[2].unknown == std::vector<std::string>{"B is set in a loop"});
+  CHECK(read_words[3].text == "none");
+  CHECK(script.assumptions ==
+        std::vector<std::string>{
+            "run.sh:2: a branch of this 'if' is left out: its condition is not known",
+            "run.sh:5: a branch of this 'if' is left out: its condition is not known",
+            "run.sh:6: KEY is not set: taken as empty", "run.sh:9: 1 is not set: taken as empty",
+            "run.sh:9: 'exit' in a branch is passed over: what it checks is taken to hold"});
+}
+
+TEST_CASE("here-documents are passed over, directives of Slurm kept", "[planner][shell]") {
+  const Script script = read(
+      "#!/bin/bash\n#SBATCH --nodes=4 --gpus-per-node=8  # a comment\n#SBATCH -J name\n"
+      "cat > x <<'EOF'\nA=1 \"unterminated\nEOF\nprog <<-E a\n\tb\n\tE\nother\n");
+  CHECK(script.directives ==
+        std::vector<std::string>{"--nodes=4", "--gpus-per-node=8", "-J", "name"});
+  REQUIRE(script.commands.size() == 2);
+  CHECK(script.commands[0].words.size() == 2);
+  CHECK(script.commands[1].words.front().text == "other");
+  CHECK(script.commands[1].line == 10);
+}
+
+TEST_CASE("files that a script sources are read where they are given", "[planner][shell]") {
+  const std::map<std::string, std::string> files{
+      {"conf/run.sh", "source $(dirname $0)/model.sh\n. other.sh\nprog $A"},
+      {"conf/model.sh", "A=7"}};
+  const Script script = read_script(files, "conf/run.sh", {});
+  CHECK(script.commands.front().words[1].text == "7");
+  CHECK(script.assumptions ==
+        std::vector<std::string>{"conf/run.sh:2: other.sh is not read: what it sets is not known"});
+  CHECK_THROWS_WITH(read_script({{"a.sh", "source b.sh"}, {"b.sh", "source a.sh"}}, "a.sh", {}),
+                    Catch::Contains("nest deeper than 64 levels"));
+}
+
+TEST_CASE("what is no script is refused with its place", "[planner][shell]") {
+  CHECK(refusal("a\nprog 'open") == "run.sh:2: unterminated quote '");
+  CHECK(refusal("prog $(a") == "run.sh:1: unterminated: expected )");
+  CHECK(refusal("A=(1 2") == "run.sh:1: array A: expected ')'");
+  CHECK(refusal("if true; then a") == "run.sh:1: expected 'fi', got ''");
+  CHECK(refusal("fi") == "run.sh:1: 'fi' without its beginning");
+  CHECK(refusal("case x in a) b") == "run.sh:1: expected 'esac'");
+}
+
+TEST_CASE("a hostile script is bounded in time and memory", "[planner][shell]") {
+  std::string doubling = "A=x\n";
+  for (int i = 0; i < 64; ++i) doubling += "A=$A$A\n";
+  CHECK(refusal(doubling).ends_with("its variables grow beyond 8 MiB of text"));
+  std::string arrays = "A=(1 2)\n";
+  for (int i = 0; i < 64; ++i) arrays += "A=(\"${A[@]}\" \"${A[@]}\")\n";
+  CHECK(refusal(arrays).ends_with("its variables grow beyond 8 MiB of text"));
+  CHECK(refusal("f() { f; f; }\nf").ends_with("nest deeper than 64 levels"));
+  CHECK(refusal("A='$((A))'; A=A; prog $((A))").ends_with("nest deeper than 64 levels"));
+  std::string nested;
+  for (int i = 0; i < 100000; ++i) nested += "${A:-";
+  CHECK(refusal(nested) == "run.sh:1: quotes and substitutions nest too deep");
+  CHECK(refusal(std::string(100000, '(')).find("run.sh") == 0);
+  std::string braces;
+  for (int i = 0; i < 100000; ++i) braces += "{ ";
+  CHECK(refusal(braces) == "run.sh:1: it nests deeper than 64 levels");
+  CHECK(refusal("A[999999999]=1; prog $A") == "accepted");
+  std::string calls = "f0() { A=1; }\n";
+  for (int i = 1; i < 40; ++i) calls += fmt::format("f{0}() {{ f{1}; f{1}; }}\n", i, i - 1);
+  CHECK(refusal(calls + "f39").ends_with("it takes more than 2^20 steps to read"));
+}
+
+}  // namespace meshplan::planner::shell
