@@ -1,13 +1,29 @@
 #include "planner/formats/formats.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/error.hpp"
+#include "formats/megatron/megatron.hpp"
+#include "formats/readme.hpp"
+#include "program/plan_file/plan_file.hpp"
 
 namespace meshplan::planner {
+namespace {
+
+constexpr const char* kReadme = "README.md";
+
+}  // namespace
 
 const std::vector<Format>& formats() {
-  static const std::vector<Format> all = {};
+  static const std::vector<Format> all = {
+      {.name = "megatron",
+       .software = "megatron-core",
+       .what = "Megatron-LM: launch script, model and parallel flags",
+       .write = write_megatron,
+       .read = read_megatron,
+       .recognizes = recognizes_megatron},
+  };
   return all;
 }
 
@@ -19,6 +35,24 @@ const Format& format_of(std::string_view name) {
   }
   throw ConfigError(
       fmt::format("unknown format '{}'; nearest: {}", name, nearest_choice(name, names)));
+}
+
+std::vector<ExportedFile> exported_folder(const Format& format, const ExportRequest& request) {
+  if (format.write == nullptr) {
+    std::vector<std::string> written;
+    for (const Format& each : formats())
+      if (each.write != nullptr) written.emplace_back(each.name);
+    throw ConfigError(fmt::format("format '{}' is read only; written are {}", format.name,
+                                  fmt::join(written, ", ")));
+  }
+  std::vector<ExportedFile> files = format.write(request);
+  std::string starting;
+  for (const ExportedFile& file : files)
+    if (file.name == kReadme) starting = file.text;
+  std::erase_if(files, [](const ExportedFile& file) { return file.name == kReadme; });
+  files.push_back({.name = kReadme, .text = readme_of(format, request, starting)});
+  files.push_back({.name = "plan.json", .text = program::to_json(request.plan)});
+  return files;
 }
 
 const Format* recognized_format(std::string_view name, std::string_view text) {

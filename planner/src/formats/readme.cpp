@@ -1,0 +1,77 @@
+#include "formats/readme.hpp"
+
+#include <fmt/format.h>
+#include <vector>
+
+#include "planner/search/reasons.hpp"
+#include "program/plan/plan_names.hpp"
+
+namespace meshplan::planner {
+namespace {
+
+struct PlanRow {
+  std::string what;
+  std::string value;
+};
+
+std::vector<PlanRow> rows_of(const program::Plan& plan) {
+  std::vector<PlanRow> rows{
+      {"model", plan.model.name},
+      {"degrees", program::to_string(plan.parallel)},
+      {"batch", fmt::format("{} sequences of {} tokens; micro-batches of {}, {} on each pipeline",
+                            plan.workload.global_batch_size, plan.workload.seq_len,
+                            plan.micro_batch_size, plan.num_microbatches())},
+      {"precision", std::string(program::precision_name(plan.workload))},
+      {"schedule", plan.parallel.pp > 1 ? std::string(meshplan::name_of(plan.schedule)) : "none"},
+      {"ZeRO stage", std::to_string(plan.zero_stage)},
+      {"recomputed", std::string(meshplan::name_of(plan.recompute.kind))}};
+  return rows;
+}
+
+std::string prediction_text(const program::Plan& plan) {
+  if (!plan.prediction)
+    return "The plan's file holds no prediction. `meshplan simulate plan.json` makes one.\n";
+  const program::Prediction& p = *plan.prediction;
+  const double tokens =
+      static_cast<double>(plan.workload.global_batch_size * plan.workload.seq_len);
+  std::string text =
+      fmt::format("A step takes {}, {:.0f} tokens/s; MFU {:.1f} %; the fullest GPU holds {}.\n",
+                  format_seconds(p.step_time_s), p.step_time_s > 0 ? tokens / p.step_time_s : 0,
+                  100 * p.mfu, format_bytes(p.peak_memory_bytes));
+  return text;
+}
+
+}  // namespace
+
+std::string title_of(const ExportRequest& request) {
+  const int ranks = request.plan.parallel.world_size();
+  const int nodes = (ranks + request.devices_per_node - 1) / request.devices_per_node;
+  const int each = std::min(ranks, request.devices_per_node);
+  return fmt::format("{}: {} on {} node{} of {} {}", request.plan.model.name,
+                     program::to_string(request.plan.parallel), nodes, nodes == 1 ? "" : "s", each,
+                     request.device.empty() ? "GPUs" : request.device);
+}
+
+std::string readme_of(const Format& format, const ExportRequest& request,
+                      std::string_view starting) {
+  const program::Plan& plan = request.plan;
+  std::string text = fmt::format("# {}\n\nWritten by `meshplan export` for {}.\n\n",
+                                 title_of(request), format.what);
+  text += "| plan | |\n| --- | --- |\n";
+  for (const PlanRow& row : rows_of(plan))
+    text += fmt::format("| {} | {} |\n", row.what, row.value);
+  text += "\n## Prediction\n\n" + prediction_text(plan);
+  if (!request.reasons.empty()) {
+    text += "\n## Why this plan\n\n";
+    for (const std::string& reason : request.reasons) text += fmt::format("- {}\n", reason);
+  }
+  text += "\n" + std::string(starting);
+  text +=
+      "\n## What is not in these files\n\n"
+      "`plan.json` is the plan itself. Settings of meshplan's own runtime (sizes of gradient "
+      "buckets, room for\nexperts' rows, attention kernels, bitwise repetition) have no part in a "
+      "run of another stack.\n";
+  return text;
+}
+
+}  // namespace meshplan::planner

@@ -1,0 +1,12 @@
+// Shell scripts that are written.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace meshplan::planner {
+
+/// The word as a shell reads it back: quoted where it holds what a shell would take for itself.
+std::string shell_quoted(std::string_view word);
+
+}  // namespace meshplan::planner

@@ -1,0 +1,153 @@
+// What is written for Megatron-LM is read back as the same plan.
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+
+#include "core/error.hpp"
+#include "formats/megatron/inexpressible.hpp"
+#include "formats/megatron/megatron.hpp"
+#include "program/checks/check.hpp"
+#include "program/plan_file/plan_file.hpp"
+#include "sim/random_plans.hpp"
+
+namespace meshplan::planner {
+namespace {
+
+using program::Plan;
+
+std::string run_script(const Plan& plan) {
+  for (const ExportedFile& file : write_megatron({.plan = plan}))
+    if (file.name == "run.sh") return file.text;
+  FAIL("there is a run.sh");
+  return "";
+}
+
+ImportedPlan read_back(const Plan& plan) {
+  return read_megatron({.files = {{"run.sh", run_script(plan)}}, .main = "run.sh"});
+}
+
+/// Without what is not of the stack: settings of our own runtime, and what the plan does not use.
+Plan comparable(Plan plan) {
+  const Plan plain;
+  models::ModelSpec& model = plan.model;
+  model.name.clear();
+  if (model.positions == models::Positions::Rope)
+    model.max_positions =
+        static_cast<int>(std::max<std::int64_t>(model.max_positions, plan.workload.seq_len));
+  if (model.moe && model.moe->dense_layers.empty()) model.ffn_size = 0;
+  std::vector<models::LayerAttention> pattern;
+  for (int layer = 0; layer < model.num_layers; ++layer)
+    pattern.push_back(attention_of_layer(model, layer));
+  model.layer_pattern = pattern;
+  plan.model_hash = plan.cluster_name = plan.cluster_hash = plan.cluster_json = "";
+  plan.prediction.reset();
+  plan.bucket_bytes = plain.bucket_bytes;
+  plan.expert_imbalance = plain.expert_imbalance;
+  plan.expected_expert_imbalance = plain.expected_expert_imbalance;
+  if (plan.parallel.cp == 1) plan.context_parallel = plain.context_parallel;
+  plan.layers_per_stage = resolved_layers_per_stage(plan);
+  plan.count_ends_as_layers = false;
+  if (plan.zero_shard_group == plan.parallel.dp * plan.parallel.cp) plan.zero_shard_group = 0;
+  program::OptimizerConfig& optimizer = plan.workload.optimizer;
+  const program::OptimizerConfig defaults;
+  const bool sgd = optimizer.kind == program::OptimizerKind::Sgd;
+  if (sgd) {
+    optimizer.beta1 = defaults.beta1;
+    optimizer.beta2 = defaults.beta2;
+    optimizer.epsilon = defaults.epsilon;
+  } else {
+    optimizer.momentum = defaults.momentum;
+    optimizer.kind = program::OptimizerKind::AdamW;  // plain Adam is written without decay only
+  }
+  if (optimizer.schedule == program::LearningRateSchedule::Constant)
+    optimizer.minimum_ratio = defaults.minimum_ratio;
+  return plan;
+}
+
+/// A random plan with random settings of training, too.
+Plan any_plan(testing::Random& random, std::vector<std::string>& techniques) {
+  sim::RandomPlan made = sim::random_plan(random);
+  Plan& plan = made.plan;
+  techniques = made.techniques;
+  program::OptimizerConfig& optimizer = plan.workload.optimizer;
+  const auto part = [&] { return static_cast<double>(random.below(1000)) / 1000; };
+  optimizer.learning_rate = part() / 100 + 1e-6;
+  optimizer.minimum_ratio = part();
+  optimizer.weight_decay = random.one_in(4) ? 0 : part();
+  optimizer.clip_norm = part();
+  optimizer.beta2 = part();
+  optimizer.warmup_steps = static_cast<int>(random.below(2000));
+  if (random.one_in(2)) optimizer.decay_steps = 2000 + static_cast<int>(random.below(100000));
+  if (random.one_in(4)) optimizer.schedule = program::LearningRateSchedule::Constant;
+  if (random.one_in(5)) plan.workload.precision = random.one_in(2) ? DType::F32 : DType::F16;
+  if (random.one_in(5) && plan.workload.precision == DType::BF16)
+    program::set_precision(plan.workload, program::Precision::Fp8);
+  if (random.one_in(6)) plan.rank_order = "tp-cp-ep-pp-dp";
+  if (random.one_in(6)) plan.model.tied_embeddings = !plan.model.tied_embeddings;
+  if (random.one_in(2)) plan.frozen.clear();  // seldom written otherwise
+  if (random.one_in(2)) plan.workload.documents = {};
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("300 random plans are written for Megatron-LM and read back", "[planner][formats]") {
+  testing::Random random(20261125);
+  std::map<std::string, int> seen;
+  int written = 0;
+  for (int tries = 0; written < 300; ++tries) {
+    REQUIRE(tries < 60000);
+    std::vector<std::string> techniques;
+    const Plan plan = any_plan(random, techniques);
+    if (!check(plan).empty() || !megatron::inexpressible(plan).empty()) continue;
+    ++written;
+    for (const std::string& technique : techniques) ++seen[technique];
+    const ImportedPlan back = read_back(plan);
+    const std::string script = run_script(plan);
+    INFO(script);
+    REQUIRE(program::to_json(comparable(back.plan)) == program::to_json(comparable(plan)));
+    CHECK(back.software == "megatron-core");
+    CHECK(check(back.plan).empty());
+    // Nothing that the plan decides is left open.
+    for (const std::string& assumption : back.assumptions) {
+      INFO(assumption);
+      CHECK((assumption.find("MOCK_DATA") != std::string::npos ||
+             assumption.find("FAKE_RANK") != std::string::npos));
+    }
+  }
+  // The sample is no corner of what can be written.
+  for (const char* technique :
+       {"interleaved", "1f1b", "no pipeline", "tp", "tp with sp", "cp ring", "cp ulysses", "ep",
+        "etp", "dp", "zero 1", "zero in groups", "uneven", "recompute selective", "recompute full",
+        "recompute of some layers", "offload"}) {
+    INFO(technique);
+    CHECK(seen[technique] > 0);
+  }
+}
+
+TEST_CASE("presets that Megatron-LM can express are recognized by their numbers",
+          "[planner][formats]") {
+  std::set<std::string> recognized;
+  for (const std::string& name : models::preset_names()) {
+    Plan plan;
+    plan.model = models::load_preset(name);
+    plan.model.mtp_layers = 0;
+    plan.model.dropout = 0;
+    plan.workload = {.seq_len = 512, .global_batch_size = 8, .precision = DType::BF16};
+    if (!megatron::inexpressible(plan).empty()) continue;
+    const ImportedPlan back = read_back(plan);
+    INFO(name);
+    CHECK(back.plan.model.name == name);
+    recognized.insert(name);
+  }
+  // Gemma's norms and scales, BERT and linear attention are what is missing.
+  CHECK(recognized ==
+        std::set<std::string>{"deepseek-v3", "gpt-oss-120b",    "gpt-oss-20b",   "gpt2-124m",
+                              "gpt2-large",  "gpt2-medium",     "gpt2-xl",       "gpt3-175b",
+                              "llama2-7b",   "llama3-70b",      "llama3-8b",     "llama3.1-405b",
+                              "llama3.2-1b", "mistral-7b",      "mixtral-8x7b",  "qwen2.5-0.5b",
+                              "qwen2.5-7b",  "qwen3-235b-a22b", "qwen3-30b-a3b", "qwen3-8b",
+                              "small-llama", "tiny-gpt2",       "tiny-llama",    "tiny-moe"});
+}
+
+}  // namespace meshplan::planner
