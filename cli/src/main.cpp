@@ -12,6 +12,7 @@
 #include "output/output.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
+#include "process/folders.hpp"
 #if MESHPLAN_HAS_RUNTIME
 #include "process/temporary_folder.hpp"
 #endif
@@ -24,6 +25,7 @@ using namespace meshplan::cli;
 // Everything here is async-signal-safe: no half-written file is left, nothing else needs undoing.
 extern "C" void on_interrupt(int) {
   remove_unfinished_file();
+  remove_unfinished_folder();
 #if MESHPLAN_HAS_RUNTIME
   remove_temporary_folder();
 #endif
@@ -75,6 +77,8 @@ int run(int argc, char** argv) {
     add_clusters_command(line);
     add_compare_command(line);
     add_validate_command(line);
+    add_export_command(line);
+    add_import_command(line);
 #if MESHPLAN_HAS_RUNTIME
     add_run_command(line);
     add_checkpoint_command(line);

@@ -49,8 +49,9 @@ std::string memory_verdict(const SoftwareReport& report) {
 }  // namespace
 
 SoftwareReport software_report(const program::Plan& plan, const sim::Cluster& cluster,
-                               const std::string& software, double memory_reserve) {
-  const sim::PreparedRun run(sim::run_of(plan, cluster.name, software),
+                               const std::string& software, double memory_reserve,
+                               const sim::RunSettings& settings) {
+  const sim::PreparedRun run(sim::run_of(plan, cluster.name, software, settings),
                              sim::data_sheet_of(cluster));
   SoftwareReport report{.plan = plan,
                         .cluster = cluster,

@@ -16,6 +16,8 @@ void add_models_command(CommandLine& line);
 void add_clusters_command(CommandLine& line);
 void add_compare_command(CommandLine& line);
 void add_validate_command(CommandLine& line);
+void add_export_command(CommandLine& line);
+void add_import_command(CommandLine& line);
 void add_manual_command(CommandLine& line);
 void add_completion_command(CommandLine& line);
 

@@ -78,13 +78,12 @@ int run_other_software(const Options& options, const PlanOnCluster& loaded) {
   refuse_files_of_operations(options);
   const reports::SoftwareReport report = simulate_other_software(options.request, loaded);
   if (options.out)
-    write_file(
-        *options.out,
-        program::to_json(with_prediction(
-            loaded, {.step_time_s = report.step.step_time_s,
-                     .peak_memory_bytes = report.step.peak_memory_bytes,
-                     .mfu = report.step.mfu,
-                     .reasons = {"predicted as a run of " + options.request.plan.software}})));
+    write_file(*options.out,
+               program::to_json(with_prediction(
+                   loaded, {.step_time_s = report.step.step_time_s,
+                            .peak_memory_bytes = report.step.peak_memory_bytes,
+                            .mfu = report.step.mfu,
+                            .reasons = {"predicted as a run of " + loaded.software}})));
   if (options.json) {
     output("{}", reports::to_json(report));
   } else {
@@ -99,7 +98,8 @@ int run(const Options& options, const Terminal& terminal) {
   require_writable(
       {options.trace, options.chrome, options.out, options.program, options.memory_svg});
   const PlanOnCluster loaded = load(options.request);
-  if (!options.request.of_own_software()) return run_other_software(options, loaded);
+  for (const std::string& note : loaded.notes) output(stderr, "{}\n", printable_line(note));
+  if (!loaded.of_own_software()) return run_other_software(options, loaded);
   const bool memory_timelines = options.memory_svg || options.chrome;
   reports::SimulationReport report = simulate(
       options.request, loaded, options.trace || options.chrome, memory_timelines, terminal);
@@ -162,6 +162,8 @@ void add_simulate_command(CommandLine& line) {
           "  meshplan simulate plan.json --set recompute.kind=full --set micro_batch_size=2\n"
           "  meshplan simulate --model llama3-8b --cluster dgx-h100 --tp 2 --pp 2 --dp 2 \\\n"
           "      --global-batch 64\n"
+          "  meshplan simulate run.sh --cluster dgx-h100\n"
+          "A launch script of Megatron-LM is read, never run (meshplan import).\n"
           "Exit code 3: the plan does not fit into memory (the report is printed all the same).")
       .on_run([options, command, terminal = line.terminal()] {
         refuse_beside_file(command, options->request);

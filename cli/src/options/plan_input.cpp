@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "options/foreign.hpp"
 #include "options/inputs.hpp"
 #include "program/checks/check.hpp"
 #include "program/plan_file/plan_file.hpp"
@@ -24,8 +25,14 @@ void require_expressible(const program::Plan& plan, const std::string& software,
 }  // namespace
 
 PlanOnCluster plan_of_file(const std::string& file_or_json, const PlanOptions& options) {
-  auto [file, text] = read_input(file_or_json, "plan");
-  PlanOnCluster loaded;
+  PlanInput input =
+      read_plan(file_or_json, options.foreign,
+                {.model = options.model, .reading = options.reading, .ranks = options.ranks});
+  const std::string file = input_name(file_or_json, "plan");
+  PlanOnCluster loaded{.software = options.software.value_or(input.software),
+                       .settings = input.settings,
+                       .notes = notes_of(input)};
+  std::string text = std::move(input.text);
   if (!options.set.empty()) {
     program::ChangedPlan changed = program::change_plan(text, file, options.set);
     text = std::move(changed.text);
@@ -40,7 +47,7 @@ PlanOnCluster plan_of_file(const std::string& file_or_json, const PlanOptions& o
                                     *options.expert_imbalance, violation.message));
   }
   freeze(loaded.plan, options.freeze, file);
-  require_expressible(loaded.plan, options.software, file);
+  require_expressible(loaded.plan, loaded.software, file);
   const int ranks = loaded.plan.parallel.world_size();
   if (options.cluster)
     loaded.cluster = sim::with_ranks(load_cluster(*options.cluster), ranks);
@@ -69,6 +76,7 @@ PlanOnCluster plan_of_flags(PlanOptions options) {
   ResolvedRequest resolved = resolve(options);
   return {.plan = single_plan(resolved),
           .cluster = std::move(resolved.request.cluster),
+          .software = resolved.request.software,
           .assumptions = std::move(resolved.assumptions)};
 }
 

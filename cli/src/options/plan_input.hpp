@@ -7,18 +7,24 @@
 #include "options/plan_options.hpp"
 #include "program/plan/plan.hpp"
 #include "sim/clusters/cluster.hpp"
+#include "sim/stacks/software.hpp"
 
 namespace meshplan::cli {
 
 struct PlanOnCluster {
   program::Plan plan;
   sim::Cluster cluster;
+  std::string software;                  // that runs it
+  sim::RunSettings settings;             // how another stack's configuration asks for it
   std::vector<std::string> assumptions;  // filled in for flags
   std::vector<std::string> changes;      // that --set made
+  std::vector<std::string> notes;        // what such a configuration left open, and what is ignored
+
+  bool of_own_software() const { return software == sim::kOwnSoftware; }
 };
 
-/// Reads a plan's file, or its JSON, with what --set, --cluster, --freeze and --expert-imbalance
-/// change of it.
+/// Reads a plan's file, its JSON or another stack's configuration, with what --set, --cluster,
+/// --freeze and --expert-imbalance change of it.
 /// @throws ConfigError for what is no plan, breaks a rule of ours or of the software, or has no
 /// cluster with as many ranks
 PlanOnCluster plan_of_file(const std::string& file_or_json, const PlanOptions& options);

@@ -1,6 +1,7 @@
 #include "options/plan_options.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <fmt/format.h>
@@ -154,10 +155,12 @@ void add_workload_options(Command& command, PlanOptions& options) {
       .beside_plan();
 }
 
-void refuse_beside_file(const Command& command, const std::string& file) {
+void refuse_beside_file(const Command& command, const std::string& file, bool is_foreign) {
+  constexpr std::array kLeftOpen = {"--model", "--gpus", "--assume", "--no-mtp", "--no-dropout"};
   for (const char* group : {kWorkloadGroup, kParallelGroup})
     for (const GivenOption& option : command.given(group)) {
       if (option.beside_plan) continue;
+      if (is_foreign && std::ranges::find(kLeftOpen, option.flag) != kLeftOpen.end()) continue;
       const std::string instead = option.plan_path.empty()
                                       ? ""
                                       : fmt::format(", or change what it says: --set {}={}",
@@ -305,7 +308,7 @@ ResolvedRequest resolve(PlanOptions options) {
   program::Workload workload = resolve_workload(options, model.spec, cluster, resolved.assumptions);
   resolved.request = {.model = std::move(model.spec),
                       .cluster = std::move(cluster),
-                      .software = options.software,
+                      .software = options.software.value_or(std::string(sim::kOwnSoftware)),
                       .workload = workload,
                       .constraints = std::move(constraints)};
   return resolved;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "options/command_line.hpp"
+#include "options/foreign.hpp"
 #include "options/inputs.hpp"
 #include "planner/search/search.hpp"
 
@@ -15,8 +16,8 @@ struct PlanOptions {
   std::optional<std::string> model;
   ModelReading reading;
   std::optional<std::string> cluster;
-  std::string software = std::string(sim::kOwnSoftware);  // that runs the plan
-  std::optional<int> ranks;                               // absent: the cluster's
+  std::optional<std::string> software;  // that runs the plan; absent: ours, or the file's own
+  std::optional<int> ranks;             // absent: the cluster's
   std::optional<std::int64_t> global_batch;
   std::optional<std::int64_t> seq_len;
   bool packed = false;
@@ -31,6 +32,7 @@ struct PlanOptions {
   std::optional<std::string> freeze;
   planner::Constraints constraints;  // most flags are parsed straight into it
   std::vector<std::string> set;      // changes of a plan's file
+  ForeignOptions foreign;
 };
 
 /// --model --no-mtp --cluster --gpus --global-batch --seq-len --precision --optimizer
@@ -39,9 +41,10 @@ void add_workload_options(Command& command, PlanOptions& options);
 void add_parallel_options(Command& command, PlanOptions& options);
 
 /// Beside a plan's file only what it leaves open may be given: --cluster, --freeze and
-/// --expert-imbalance. @throws ConfigError for another flag of the two groups above, with the
-/// setting that says the same
-void refuse_beside_file(const Command& command, const std::string& file);
+/// --expert-imbalance, and beside another stack's configuration --model and --gpus.
+/// @throws ConfigError for another flag of the two groups above, with the setting that says the
+/// same
+void refuse_beside_file(const Command& command, const std::string& file, bool is_foreign = false);
 
 constexpr const char* kMemoryReserveHelp =
     "percent of each device's memory that a plan leaves free for what nobody plans; default: 4";

@@ -3,13 +3,17 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "options/foreign.hpp"
 #include "options/inputs.hpp"
 #include "output/progress.hpp"
 
 namespace meshplan::cli {
 
 void add_simulate_request(Command& command, SimulateRequest& request) {
-  command.positional("plan", request.file, "plan file; or describe the plan with the flags below")
+  command
+      .positional("plan", request.file,
+                  "plan file, or another stack's launch script; or describe the plan with the "
+                  "flags below")
       .is_path()
       .takes_json();
   add_workload_options(command, request.plan);
@@ -17,6 +21,7 @@ void add_simulate_request(Command& command, SimulateRequest& request) {
   command.group("With a plan file")
       .option("--set", request.plan.set,
               "PATH=VALUE changes a value of the file, for example parallel.tp=4; may be repeated");
+  add_foreign_options(command, request.plan.foreign);
   command.group("How it is simulated")
       .option("--memory-reserve", request.memory_reserve, kMemoryReserveHelp)
       .flag("--memory-timeline", request.memory_timeline,
@@ -41,7 +46,9 @@ reports::SimulationReport simulate(const SimulateRequest& request, const PlanOnC
 }
 
 void refuse_beside_file(const Command& command, const SimulateRequest& request) {
-  if (request.file) refuse_beside_file(command, input_name(*request.file, "plan"));
+  if (request.file)
+    refuse_beside_file(command, input_name(*request.file, "plan"),
+                       is_foreign(*request.file, request.plan.foreign));
 }
 
 void refuse_operations(const std::string& flag) {
@@ -54,13 +61,13 @@ reports::SoftwareReport simulate_other_software(const SimulateRequest& request,
                                                 const PlanOnCluster& loaded) {
   if (request.memory_timeline) refuse_operations("--memory-timeline");
   if (request.all_ranks) refuse_operations("--all-ranks");
-  return reports::software_report(loaded.plan, loaded.cluster, request.plan.software,
-                                  memory_reserve(request.memory_reserve));
+  return reports::software_report(loaded.plan, loaded.cluster, loaded.software,
+                                  memory_reserve(request.memory_reserve), loaded.settings);
 }
 
 std::string simulation_json(const SimulateRequest& request, const PlanOnCluster& loaded,
                             const Terminal& terminal) {
-  if (!request.of_own_software()) return reports::to_json(simulate_other_software(request, loaded));
+  if (!loaded.of_own_software()) return reports::to_json(simulate_other_software(request, loaded));
   return reports::to_json(simulate(request, loaded, false, false, terminal));
 }
 

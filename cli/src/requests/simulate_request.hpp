@@ -19,8 +19,6 @@ struct SimulateRequest {
   std::optional<double> memory_reserve;
   bool all_ranks = false;
   bool memory_timeline = false;
-
-  bool of_own_software() const { return plan.software == sim::kOwnSoftware; }
 };
 /// The options that say what to simulate, and how: a plan's file or --model ... --tp ... --set
 void add_simulate_request(Command& command, SimulateRequest& request);

@@ -22,9 +22,11 @@ struct SoftwareReport {
   double tokens_per_s = 0;                 // all ranks together
 };
 
+/// @param settings  what a launch script asks of the stack beyond the plan
 /// @throws ConfigError for unknown software and what sim::PreparedRun does not predict
 SoftwareReport software_report(const program::Plan& plan, const sim::Cluster& cluster,
-                               const std::string& software, double memory_reserve);
+                               const std::string& software, double memory_reserve,
+                               const sim::RunSettings& settings = {});
 
 std::string to_text(const SoftwareReport& report);
 /// The terms of the step, those that know least first.

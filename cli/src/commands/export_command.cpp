@@ -1,0 +1,110 @@
+// meshplan export: a plan in the words of another stack, ready to launch.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "commands/commands.hpp"
+#include "core/error.hpp"
+#include "options/foreign.hpp"
+#include "output/output.hpp"
+#include "process/exit_codes.hpp"
+#include "process/folders.hpp"
+#include "program/plan_file/plan_file.hpp"
+
+namespace meshplan::cli {
+namespace {
+
+struct Options {
+  std::optional<std::string> file;
+  std::optional<std::string> to;
+  std::optional<std::string> launch;
+  std::optional<std::string> out;
+  std::optional<std::string> cluster;
+  ForeignOptions foreign;
+  ForeignContext context;
+  bool force = false;
+};
+
+std::vector<std::string> written_formats(bool with_jobs) {
+  std::vector<std::string> names;
+  for (const planner::Format& format : planner::formats())
+    if (format.write != nullptr && (with_jobs || !format.software.empty()))
+      names.emplace_back(format.name);
+  return names;
+}
+
+std::string format_lines() {
+  std::string lines = "Formats:\n";
+  for (const planner::Format& format : planner::formats())
+    if (format.write != nullptr) lines += fmt::format("  {:<16} {}\n", format.name, format.what);
+  return lines;
+}
+
+planner::ExportRequest request_of(const Options& options) {
+  const PlanInput input = read_plan(*options.file, options.foreign, options.context);
+  for (const std::string& note : notes_of(input)) output(stderr, "{}\n", printable_line(note));
+  planner::ExportRequest request{.plan = program::parse_plan(input.text, *options.file)};
+  std::optional<sim::Cluster> cluster;
+  if (options.cluster)
+    cluster = sim::with_ranks(load_cluster(*options.cluster), request.plan.parallel.world_size());
+  else if (!request.plan.cluster_json.empty())
+    cluster = cluster_of(request.plan, *options.file);
+  if (cluster) {
+    request.devices_per_node = cluster->devices_per_node;
+    request.device = cluster->device.name;
+  }
+  if (request.plan.prediction) request.reasons = request.plan.prediction->reasons;
+  request.launch = options.launch.value_or("");
+  return request;
+}
+
+int run(const Options& options) {
+  if (!options.file)
+    throw ConfigError("a plan is missing; for example meshplan export plan.json --to megatron");
+  if (!options.to)
+    throw ConfigError(
+        fmt::format("--to is missing; one of {}", fmt::join(written_formats(true), ", ")));
+  const planner::Format& format = planner::format_of(*options.to);
+  const std::string folder = options.out.value_or(std::string(format.name));
+  require_free_folder(folder, options.force);
+  const planner::ExportRequest request = request_of(options);
+  std::vector<FolderFile> files;
+  for (planner::ExportedFile& file : planner::exported_folder(format, request))
+    files.push_back({std::move(file.name), std::move(file.text), file.executable});
+  write_folder(folder, files, options.force);
+  output("{}, in {}/\n", format.what, folder);
+  for (const FolderFile& file : files)
+    output("  {:<14} {:>6} bytes\n", file.name, file.text.size());
+  return kDone;
+}
+
+}  // namespace
+
+void add_export_command(CommandLine& line) {
+  const auto options = std::make_shared<Options>();
+  line.add("export", "Write a plan as another stack's launch script or job")
+      .positional("plan", options->file, "plan file, or another stack's configuration")
+      .is_path()
+      .takes_json()
+      .option("--to", options->to,
+              "what to write: " + fmt::format("{}", fmt::join(written_formats(true), ", ")))
+      .option("--launch", options->launch,
+              "of a job file: whose launch script it starts; default: megatron")
+      .option("-o,--out", options->out, "folder to write; default: named as the format")
+      .is_path()
+      .flag("--force", options->force, "replace the folder if it holds files already")
+      .option("-c,--cluster", options->cluster,
+              "whose nodes run it; default: the plan's, else nodes of 8 GPUs")
+      .group("With another stack's configuration")
+      .option("-m,--model", options->context.model,
+              "the model, where the file does not describe it")
+      .option("-n,--gpus", options->context.ranks, "GPUs, where the file does not say")
+      .examples(format_lines() +
+                "Example:\n"
+                "  meshplan export plan.json --to megatron --out run\n"
+                "  meshplan export plan.json --to slurm --launch megatron --out job\n"
+                "The whole folder appears at once; what the target cannot express is refused by "
+                "name.")
+      .on_run([options] { return run(*options); });
+}
+
+}  // namespace meshplan::cli

@@ -1,0 +1,145 @@
+#include "options/foreign.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <iterator>
+
+#include "core/error.hpp"
+#include "core/paths.hpp"
+#include "process/files.hpp"
+#include "program/plan_file/plan_file.hpp"
+#include "sim/stacks/software.hpp"
+
+namespace meshplan::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostSiblings = 64;
+constexpr std::uintmax_t kMostSiblingBytes = 1 << 18;
+
+bool looks_like_plan(const std::string& text) {
+  const auto first = text.find_first_not_of(" \t\r\n");
+  return first != std::string::npos && text[first] == '{' &&
+         text.find("\"parallel\"") != std::string::npos &&
+         text.find("\"workload\"") != std::string::npos;
+}
+
+/// Small scripts beside a file, which it may source.
+std::map<std::string, std::string> siblings_of(const std::string& file) {
+  std::map<std::string, std::string> siblings;
+  const fs::path folder = fs::path(file).has_parent_path() ? fs::path(file).parent_path() : ".";
+  std::vector<fs::path> paths;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string extension = entry.path().extension().string();
+    const bool is_script = extension == ".sh" || extension == ".env" || extension == ".bash";
+    if (is_script && entry.is_regular_file(ignored) &&
+        entry.file_size(ignored) <= kMostSiblingBytes)
+      paths.push_back(entry.path());
+  }
+  std::ranges::sort(paths);
+  if (paths.size() > kMostSiblings) paths.resize(kMostSiblings);
+  for (const fs::path& path : paths) siblings.emplace(path.string(), read_file(path.string()));
+  return siblings;
+}
+
+std::map<std::string, std::string> variables_of(const std::vector<std::string>& settings) {
+  std::map<std::string, std::string> variables;
+  for (const std::string& setting : settings) {
+    const auto equals = setting.find('=');
+    if (equals == 0 || equals == std::string::npos)
+      throw ConfigError(
+          fmt::format("--env {}: expected NAME=VALUE, for example --env NNODES=16", setting));
+    variables[setting.substr(0, equals)] = setting.substr(equals + 1);
+  }
+  return variables;
+}
+
+const planner::Format& format_for(const std::string& file, const std::string& text,
+                                  const ForeignOptions& options) {
+  std::vector<std::string> readable;
+  for (const planner::Format& format : planner::formats())
+    if (format.read != nullptr) readable.emplace_back(format.name);
+  const planner::Format* format =
+      options.from ? &planner::format_of(*options.from) : planner::recognized_format(file, text);
+  if (format == nullptr)
+    throw ConfigError(fmt::format(
+        "{}: is neither a plan nor a configuration that is recognized; say what it is with --from: "
+        "{}",
+        file, fmt::join(readable, ", ")));
+  if (format->read == nullptr)
+    throw ConfigError(fmt::format("--from {}: is written only; read are {}", format->name,
+                                  fmt::join(readable, ", ")));
+  return *format;
+}
+
+}  // namespace
+
+void add_foreign_options(Command& command, ForeignOptions& options) {
+  command
+      .option(
+          "--from", options.from,
+          "what the file is, if it is no plan: " +
+              [] {
+                std::vector<std::string> names;
+                for (const planner::Format& format : planner::formats())
+                  if (format.read != nullptr) names.emplace_back(format.name);
+                return fmt::format("{}; default: recognized", fmt::join(names, ", "));
+              }())
+      .option("--env", options.environment,
+              "NAME=VALUE: a variable that a launch script takes from its surroundings, 1=VALUE "
+              "its first argument; may be repeated");
+}
+
+bool is_foreign(const std::string& file_or_json, const ForeignOptions& options) {
+  const NamedText input = read_input(file_or_json, "plan");
+  if (options.from) return true;
+  return !looks_like_plan(input.text) &&
+         planner::recognized_format(input.name, input.text) != nullptr;
+}
+
+PlanInput read_plan(const std::string& file_or_json, const ForeignOptions& options,
+                    const ForeignContext& context) {
+  auto [file, text] = read_input(file_or_json, "plan");
+  const bool recognized =
+      !looks_like_plan(text) && planner::recognized_format(file, text) != nullptr;
+  // What no format recognizes is judged as a plan if it is JSON: the refusal says what a plan
+  // holds.
+  const bool is_json = text.starts_with('{') || file.ends_with(".json");
+  if (!options.from && !recognized && (is_json || looks_like_plan(text)))
+    return {.text = std::move(text), .software = std::string(sim::kOwnSoftware)};
+  const planner::Format& format = format_for(file, text, options);
+  planner::ImportRequest request{.main = file};
+  if (is_file(file)) request.files = siblings_of(file);
+  request.files[file] = std::move(text);
+  request.ranks = context.ranks;
+  request.environment = variables_of(options.environment);
+  PlanInput input;
+  if (context.model) {
+    models::ImportedModel model = load_model(*context.model, context.reading);
+    input.assumptions = std::move(model.assumptions);
+    request.model = std::move(model.spec);
+  }
+  planner::ImportedPlan imported = format.read(request);
+  input.text = program::to_json(imported.plan);
+  input.software = std::move(imported.software);
+  input.format = format.name;
+  input.settings = imported.settings;
+  input.facts = std::move(imported.facts);
+  std::ranges::move(imported.assumptions, std::back_inserter(input.assumptions));
+  input.ignored = std::move(imported.ignored);
+  return input;
+}
+
+std::vector<std::string> notes_of(const PlanInput& input) {
+  std::vector<std::string> notes;
+  for (const std::string& assumption : input.assumptions) notes.push_back("assumed  " + assumption);
+  if (!input.ignored.empty())
+    notes.push_back(fmt::format("ignored  {}", fmt::join(input.ignored, ", ")));
+  return notes;
+}
+
+}  // namespace meshplan::cli
