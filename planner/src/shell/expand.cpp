@@ -24,6 +24,18 @@ bool is_special_parameter(char c) {
          c == '!' || c == '-';
 }
 
+/// One past the field that begins there: blanks inside of what is not known, as "$(date +%s)", are
+/// its own. @param has_unknown  does the field hold such a part?
+std::size_t end_of_field(const std::string& text, std::size_t begin, bool& has_unknown) {
+  std::size_t at = begin;
+  while (at < text.size() && kSplits.find(text[at]) == std::string_view::npos) {
+    const bool opens = text[at] == '$' || text[at] == '`';
+    has_unknown = has_unknown || opens;
+    at = opens ? end_of_opened(text, at) : at + 1;
+  }
+  return at;
+}
+
 }  // namespace
 
 /// Collects fields: `split` begins a new one where a shell would.
@@ -47,13 +59,16 @@ struct Expander::Sink {
   }
   /// As outside quotes: blanks separate fields, and nothing is no field.
   void add_unquoted(const Value& value) {
-    if (!value.known() || !splits) return add(value);
+    if (!splits) return add(value);
     for (std::size_t at = 0; at < value.text.size();) {
       const auto begin = value.text.find_first_not_of(kSplits, at);
       if (begin != at) split();
       if (begin == std::string::npos) return;
-      at = std::min(value.text.find_first_of(kSplits, begin), value.text.size());
-      add(std::string_view(value.text).substr(begin, at - begin));
+      bool has_unknown = false;
+      at = end_of_field(value.text, begin, has_unknown);
+      const std::string field = value.text.substr(begin, at - begin);
+      const bool known = value.known() || !has_unknown;
+      add(Value{field, known ? std::vector<std::string>{} : value.unknown});
     }
   }
   void add(const Value& value, bool quoted) { quoted ? add(value) : add_unquoted(value); }

@@ -106,6 +106,12 @@ TEST_CASE("what cannot be known is named", "[planner][shell]") {
   CHECK(read_words[3].unknown == std::vector<std::string>{"$(nproc) is a command's output"});
   CHECK(read_words[4].unknown == std::vector<std::string>{"`hostname` is a command's output"});
   CHECK(words("prog $1", {{"1", "here"}}) == "<prog><here>");
+  const Script split = read("A=(\"--save ${DIR}/x --lr 1 --at $(date +%s)\"); prog ${A[@]}");
+  const auto& fields = split.commands.front().words;
+  REQUIRE(fields.size() == 7);
+  CHECK(fields[2] == Value{"${DIR}/x", {"DIR is not set", "$(date +%s) is a command's output"}});
+  CHECK(fields[4] == Value{"1", {}});
+  CHECK(fields[6].text == "$(date +%s)");
   const Script counted = read("N=$((NODES*8)); prog $N");
   CHECK(counted.commands.front().words[1].unknown == std::vector<std::string>{"NODES is not set"});
 }

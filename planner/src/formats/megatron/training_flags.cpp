@@ -229,7 +229,7 @@ std::vector<Flag> precision_flags() {
           },
           [](Reading&, const Argument*) {}, "one scale a tensor, of its current values"),
       fixed("--fp8-param-gather", Group::Precision, {}, "weights travel in FP8",
-            [](const Plan& p) { return is_fp8(p) && p.zero_stage == 1; }),
+            [](const Plan& p) { return is_fp8(p) && p.zero_stage == 1 && !p.offload_optimizer; }),
       toggle(
           "--grad-reduce-in-bf16", Group::Precision,
           [](const Plan& p) { return p.workload.precision == DType::BF16; },
