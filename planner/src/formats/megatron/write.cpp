@@ -24,7 +24,7 @@ constexpr ArrayInfo kArrays[] = {
     {Group::Model, "MODEL_ARGS", "The model, as the plan describes it."},
     {Group::Experts, "EXPERT_ARGS", "Mixture of experts: how wide, and how tokens are routed."},
     {Group::Parallel, "PARALLEL_ARGS",
-     "Parallel axes. Ranks lie tp, cp, ep, dp, pp from the innermost: tp within a node."},
+     "Parallel axes. Ranks lie {} from the innermost to the outermost."},
     {Group::Memory, "MEMORY_ARGS", "What is computed again in backward, or kept elsewhere."},
     {Group::Precision, "PRECISION_ARGS", "Numbers of products, weights and gradients."},
     {Group::Training, "TRAINING_ARGS", "Batch and optimizer."},
@@ -64,7 +64,8 @@ std::string array_text(Group group, const program::Plan& plan) {
     lines += line + "\n";
   }
   if (lines.empty()) return fmt::format("{}=()\n", info.name);
-  return fmt::format("# {}\n{}=(\n{})\n", info.comment, info.name, lines);
+  const std::string comment = fmt::format(fmt::runtime(info.comment), plan.rank_order);
+  return fmt::format("# {}\n{}=(\n{})\n", comment, info.name, lines);
 }
 
 }  // namespace megatron

@@ -1,0 +1,247 @@
+// Launch scripts as people write them. Expected degrees are worked out by hand from the flags.
+#include <catch2/catch.hpp>
+
+#include "core/error.hpp"
+#include "formats/megatron/megatron.hpp"
+
+namespace meshplan::planner {
+namespace {
+
+using program::Plan;
+
+/// A dense model in the shape of most scripts: arrays, defaults and a string.
+const std::string kScript = R"(#!/bin/bash
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+GPUS_PER_NODE=8
+NNODES=${SLURM_NNODES:-4}
+TP=${TP:-4}
+PP=2
+SAVE=$1
+DISTRIBUTED="--nproc_per_node $GPUS_PER_NODE --nnodes $NNODES --node_rank ${RANK:-0}"
+MODEL=(
+  --num-layers 24 --hidden-size 2048   # a comment
+  --num-attention-heads=16
+  --seq-length 4096 --max-position-embeddings 4096
+  --swiglu --normalization RMSNorm --position-embedding-type rope
+  --disable-bias-linear --untie-embeddings-and-output-weights
+  --attention-dropout 0 --hidden-dropout 0.0
+  --vocab-size 32000
+)
+if [ "$TP" -gt 1 ]; then MODEL+=(--sequence-parallel); fi
+torchrun $DISTRIBUTED \
+  pretrain_gpt.py "${MODEL[@]}" \
+  --tensor-model-parallel-size $TP --pipeline-model-parallel-size ${PP} \
+  --num-layers-per-virtual-pipeline-stage 3 \
+  --micro-batch-size 2 --global-batch-size $((GPUS_PER_NODE * NNODES * 8)) \
+  --lr 1e-4 --min-lr 1e-5 --lr-decay-style cosine --lr-warmup-fraction 0.01 --train-iters 5000 \
+  --bf16 --use-distributed-optimizer --overlap-grad-reduce \
+  --save $SAVE --log-interval 10 2>&1 | tee log.txt
+)";
+
+ImportedPlan read(const std::string& text, std::map<std::string, std::string> environment = {}) {
+  return read_megatron(
+      {.files = {{"run.sh", text}}, .main = "run.sh", .environment = std::move(environment)});
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    read(text);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+std::string with(std::string script, const std::string& from, const std::string& to) {
+  const auto at = script.find(from);
+  REQUIRE(at != std::string::npos);
+  return script.replace(at, from.size(), to);
+}
+
+}  // namespace
+
+TEST_CASE("a launch script becomes a plan", "[planner][formats]") {
+  const ImportedPlan imported = read(kScript);
+  const Plan& plan = imported.plan;
+  CHECK(plan.parallel.tp == 4);
+  CHECK(plan.parallel.pp == 2);
+  CHECK(plan.parallel.vpp == 4);  // 24 / 2 / 3
+  CHECK(plan.parallel.dp == 4);   // 32 / (4 * 2)
+  CHECK(plan.parallel.sp);
+  CHECK(plan.schedule == program::ScheduleKind::Interleaved);
+  CHECK(plan.zero_stage == 1);
+  CHECK(plan.micro_batch_size == 2);
+  CHECK(plan.workload.global_batch_size == 256);
+  CHECK(plan.workload.seq_len == 4096);
+  CHECK(plan.workload.precision == DType::BF16);
+  CHECK(plan.workload.optimizer.warmup_steps == 50);
+  CHECK(plan.workload.optimizer.minimum_ratio == Approx(0.1));
+  CHECK(plan.workload.optimizer.beta2 == 0.999);  // Megatron-LM's default, not ours
+  CHECK(plan.workload.optimizer.weight_decay == 0.01);
+  const models::ModelSpec& model = plan.model;
+  CHECK(model.ffn_size == 5440);  // int(4 * 2048 * 2 / 3 / 64) * 64
+  CHECK(model.head_size == 128);
+  CHECK(model.num_kv_heads == 16);
+  CHECK_FALSE(model.tied_embeddings);
+  CHECK_FALSE(model.qkv_bias);
+  CHECK(model.name == "run");
+  CHECK(imported.software == "megatron-core");
+  CHECK(imported.settings.overlap_dp == true);
+  CHECK(imported.settings.overlap_tp == false);
+  CHECK(imported.settings.fp32_gradients == true);
+  CHECK(imported.facts.at("overlap_grad_reduce") == 1);
+  CHECK(imported.facts.at("num_layers_per_virtual_pipeline_stage") == 3);
+  CHECK(imported.ignored == std::vector<std::string>{"--save $1", "--log-interval 10"});
+  CHECK(imported.assumptions.empty());
+}
+
+TEST_CASE("what the caller sets changes the plan", "[planner][formats]") {
+  const Plan plan = read(kScript, {{"SLURM_NNODES", "16"}, {"TP", "1"}}).plan;
+  CHECK(plan.parallel.tp == 1);
+  CHECK_FALSE(plan.parallel.sp);
+  CHECK(plan.parallel.dp == 64);
+  CHECK(plan.workload.global_batch_size == 1024);
+}
+
+TEST_CASE("what is needed and not known is asked for", "[planner][formats]") {
+  CHECK(refusal(with(kScript, "TP=${TP:-4}", "TP=$(python choose.py)")) ==
+        "run.sh:19: --tensor-model-parallel-size $(python choose.py): $(python choose.py) is a "
+        "command's output; give it with --env NAME=VALUE");
+  CHECK(refusal(with(kScript, "NNODES=${SLURM_NNODES:-4}", "NNODES=$SLURM_NNODES")) ==
+        "run.sh: the number of GPUs is not known (SLURM_NNODES is not set); give it with --gpus");
+  CHECK(refusal(with(kScript, "--num-layers 24", "")) ==
+        "run.sh: --num-layers is not given, and Megatron-LM has no default for it; add it, or name "
+        "the model with --model");
+  CHECK(refusal("echo hello\n") ==
+        "run.sh: starts nothing with Megatron-LM's flags, such as --num-layers and "
+        "--tensor-model-parallel-size");
+}
+
+TEST_CASE("wrong values are refused with their place", "[planner][formats]") {
+  CHECK(refusal(with(kScript, "PP=2", "PP=two")) ==
+        "run.sh:19: --pipeline-model-parallel-size two: expected a whole number from 1 to 1048576");
+  CHECK(refusal(with(kScript, "PP=2", "PP=3")) ==
+        "run.sh:19: --num-layers-per-virtual-pipeline-stage 3: 24 layers are no multiple of 3 * "
+        "pp(3); nearest: 2");
+  CHECK(refusal(with(kScript, "RMSNorm", "RMSnorm")) ==
+        "run.sh:19: --normalization RMSnorm: is not read here; nearest: RMSNorm");
+  CHECK(refusal(with(kScript, "TP=${TP:-4}", "TP=5")) ==
+        "run.sh: 32 ranks are no multiple of tp(5) * pp(2) * cp(1) = 10; nearest: 30");
+  CHECK(refusal(with(kScript, "--swiglu", "--swiglu yes")) ==
+        "run.sh:19: --swiglu takes no value, and 'yes' follows it");
+}
+
+TEST_CASE("flags that Megatron-LM does not have are named with the nearest", "[planner][formats]") {
+  const ImportedPlan imported = read(with(kScript, "--swiglu", "--swiglu --moe-router-topkk 2"));
+  CHECK(imported.assumptions ==
+        std::vector<std::string>{"run.sh:19: Megatron-LM d98e8a64 has no --moe-router-topkk; "
+                                 "nearest: --moe-router-topk"});
+  CHECK(imported.ignored.front() == "--moe-router-topkk 2");
+}
+
+TEST_CASE("Megatron-LM's defaults are meant where nothing is said", "[planner][formats]") {
+  const ImportedPlan imported = read(
+      "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 12 --hidden-size 768 "
+      "--num-attention-heads 12 --seq-length 1024 --max-position-embeddings 1024 "
+      "--micro-batch-size 4 --vocab-file v --merge-file m --tensor-model-parallel-size 2 "
+      "--num-experts 8 --lr 1e-4");
+  const Plan& plan = imported.plan;
+  CHECK(plan.model.vocab_size == 50257);
+  CHECK(plan.model.ffn_size == 0);                 // every layer has experts,
+  CHECK(plan.model.moe->expert_ffn_size == 3072);  // as wide as a dense one
+  CHECK(plan.model.moe->top_k == 2);
+  CHECK(plan.model.moe->expert_bias);
+  CHECK(plan.model.norm == models::Norm::LayerNorm);
+  CHECK(plan.model.activation == models::ActivationKind::GeluTanh);
+  CHECK(plan.model.positions == models::Positions::Learned);
+  CHECK(plan.model.tied_embeddings);
+  CHECK(plan.parallel.etp == 2);
+  CHECK(plan.parallel.dp == 4);
+  CHECK(plan.workload.global_batch_size == 16);
+  CHECK(plan.workload.precision == DType::F32);
+  CHECK(plan.workload.optimizer.schedule == program::LearningRateSchedule::Cosine);
+  CHECK(imported.assumptions ==
+        std::vector<std::string>{
+            "vocab_size = 50257 (GPT-2's, which --merge-file stands for)",
+            "dropout = 0 (--attention-dropout is 0.1 where it is not given; plans have none)",
+            "dropout = 0 (--hidden-dropout is 0.1 where it is not given; plans have none)",
+            "etp = tp = 2 (Megatron-LM's default)",
+            "the learning rate falls as a cosine (the script's: linear)",
+            "global_batch_size = micro_batch_size * dp = 16 (Megatron-LM's default)"});
+}
+
+TEST_CASE("divisions are read in all of Megatron-LM's ways", "[planner][formats]") {
+  const auto layers = [](const std::string& flags, int num_layers) {
+    const Plan plan = read("torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers " +
+                           std::to_string(num_layers) +
+                           " --hidden-size 512 --num-attention-heads 8 --seq-length 512 "
+                           "--max-position-embeddings 512 --micro-batch-size 1 --vocab-size 1000 "
+                           "--global-batch-size 32 --pipeline-model-parallel-size 4 " +
+                           flags)
+                          .plan;
+    return resolved_layers_per_stage(plan);
+  };
+  using Layers = std::vector<int>;
+  CHECK(layers("", 16) == Layers{4, 4, 4, 4});
+  CHECK(layers("--num-virtual-stages-per-pipeline-rank 2", 16) == Layers(8, 2));
+  CHECK(layers("--decoder-first-pipeline-num-layers 3 --decoder-last-pipeline-num-layers 2", 13) ==
+        Layers{3, 4, 4, 2});
+  CHECK(layers("--decoder-last-pipeline-num-layers 1", 16) == Layers{5, 5, 5, 1});
+  CHECK(layers("--decoder-first-pipeline-num-layers 2 --num-virtual-stages-per-pipeline-rank 2",
+               14) == Layers{1, 2, 2, 2, 1, 2, 2, 2});
+  CHECK(layers("--account-for-embedding-in-pipeline-split "
+               "--account-for-loss-in-pipeline-split",
+               14) == Layers{3, 4, 4, 3});
+  CHECK(layers("--account-for-loss-in-pipeline-split", 15) == Layers{4, 4, 4, 3});
+  CHECK(layers("--pipeline-model-parallel-layout 'E|(t|)*6t*8L'", 14) ==
+        Layers{0, 1, 1, 1, 1, 1, 1, 8});
+  CHECK_THROWS_WITH(layers("", 15), Catch::Contains("Megatron-LM refuses it without"));
+  CHECK_THROWS_WITH(layers("--decoder-first-pipeline-num-layers 3", 16),
+                    Catch::Contains("leaves 13 layers for 3 stages between"));
+  CHECK_THROWS_WITH(layers("--pipeline-model-parallel-layout 'Et|t|tL'", 3),
+                    Catch::Contains("has 3 stages, no multiple of"));
+}
+
+TEST_CASE("a job file's directives say how many ranks there are", "[planner][formats]") {
+  const std::string flags =
+      " pretrain_gpt.py --num-layers 12 --hidden-size 768 --num-attention-heads 12 "
+      "--seq-length 1024 --max-position-embeddings 1024 --micro-batch-size 1 --vocab-size 50257 "
+      "--global-batch-size 64 --tensor-model-parallel-size 2";
+  const auto ranks = [&](const std::string& head) {
+    return read(head + flags).plan.parallel.world_size();
+  };
+  CHECK(ranks("#SBATCH --nodes=4\n#SBATCH --gpus-per-node=8\nsrun python") == 32);
+  CHECK(ranks("#SBATCH -N 2\n#SBATCH --gres=gpu:4\nsrun python") == 8);
+  CHECK(ranks("srun -N 2 --ntasks-per-node=8 python") == 16);
+  CHECK(ranks("mpirun -np 16 python") == 16);
+  CHECK(ranks("torchrun --nnodes=2 --nproc-per-node=8") == 16);
+  CHECK(ranks("python -m torch.distributed.run --nnodes 2 --nproc_per_node 4") == 8);
+  // A command in a string, as containers take it.
+  CHECK(read("#SBATCH --nodes=4 --gpus-per-node=8\nTP=2\nsrun bash -c \"cd x; python" + flags +
+             " --sequence-parallel\"")
+            .plan.parallel.sp);
+}
+
+TEST_CASE("a model beside the script describes it", "[planner][formats]") {
+  const ImportedPlan imported =
+      read_megatron({.files = {{"run.sh",
+                                "torchrun --nproc_per_node 8 pretrain_gpt.py --use-checkpoint-args "
+                                "--load ckpt --seq-length 4096 --micro-batch-size 1 "
+                                "--global-batch-size 64 --tensor-model-parallel-size 4 "
+                                "--pipeline-model-parallel-size 2 --bf16"}},
+                     .main = "run.sh",
+                     .model = models::load_preset("llama3-8b")});
+  CHECK(imported.plan.model == models::load_preset("llama3-8b"));
+  CHECK(imported.plan.parallel.dp == 1);
+}
+
+TEST_CASE("launch scripts are recognized by content, plans and others are not",
+          "[planner][formats]") {
+  CHECK(recognizes_megatron("train.sh", kScript));
+  CHECK(recognizes_megatron("job", "python x.py --num-layers 2 --hidden-size 4"));
+  CHECK_FALSE(recognizes_megatron("train.sh", "echo --num-layers"));
+  CHECK_FALSE(recognizes_megatron("plan.json", "{\"note\": \"--tensor-model-parallel-size\"}"));
+  CHECK(recognized_format("train.sh", kScript)->name == "megatron");
+}
+
+}  // namespace meshplan::planner
