@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "core/error.hpp"
+#include "formats/jobs/jobs.hpp"
 #include "formats/megatron/megatron.hpp"
 #include "formats/readme.hpp"
 #include "program/plan_file/plan_file.hpp"
@@ -23,6 +24,16 @@ const std::vector<Format>& formats() {
        .write = write_megatron,
        .read = read_megatron,
        .recognizes = recognizes_megatron},
+      {.name = "megatron-bridge",
+       .software = "megatron-core",
+       .what = "Megatron-Bridge: a recipe in Python",
+       .write = write_megatron_bridge},
+      {.name = "slurm",
+       .what = "Slurm: a job around another target's launch script",
+       .write = write_slurm},
+      {.name = "kubernetes",
+       .what = "Kubernetes: an indexed Job around another target's launch script",
+       .write = write_kubernetes},
   };
   return all;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <vector>
 
+#include "formats/nodes.hpp"
 #include "planner/search/reasons.hpp"
 #include "program/plan/plan_names.hpp"
 
@@ -44,11 +45,10 @@ std::string prediction_text(const program::Plan& plan) {
 }  // namespace
 
 std::string title_of(const ExportRequest& request) {
-  const int ranks = request.plan.parallel.world_size();
-  const int nodes = (ranks + request.devices_per_node - 1) / request.devices_per_node;
-  const int each = std::min(ranks, request.devices_per_node);
+  const Nodes nodes = nodes_of(request);
   return fmt::format("{}: {} on {} node{} of {} {}", request.plan.model.name,
-                     program::to_string(request.plan.parallel), nodes, nodes == 1 ? "" : "s", each,
+                     program::to_string(request.plan.parallel), nodes.count,
+                     nodes.count == 1 ? "" : "s", nodes.ranks_each,
                      request.device.empty() ? "GPUs" : request.device);
 }
 

@@ -63,6 +63,11 @@ TEST_CASE("golden scripts of Megatron-LM", "[planner][formats][golden]") {
   }
 }
 
+TEST_CASE("golden recipe of Megatron-Bridge", "[planner][formats][golden]") {
+  check_golden("deepseek-v3-recipe.py",
+               file_of(write_megatron_bridge(on_h100(deepseek_v3())), "recipe.py"));
+}
+
 TEST_CASE("every flag that can be written is one of Megatron-LM's", "[planner][formats]") {
   CHECK(megatron::known_flags().size() == 866);
   for (const megatron::Flag& flag : megatron::flags()) {
@@ -210,6 +215,10 @@ TEST_CASE("layouts are written as Megatron-LM's own examples read", "[planner][f
 TEST_CASE("lists over the layers are Python's", "[planner][formats]") {
   using List = std::vector<int>;
   CHECK(megatron::layer_list_text({0, 0, 0, 1, 1}) == "([0]*3+[1]*2)");
+  CHECK(megatron::layer_list_text({1, 0, 1, 0, 1, 0}) == "([1,0]*3)");
+  CHECK(megatron::layer_list_text({1, 0, 1, 0, 1}) == "([1]*1+[0]*1+[1]*1+[0]*1+[1]*1)");
+  CHECK(megatron::layer_list_text({1, 1, 1, 1}) == "([1]*4)");
+  CHECK(megatron::parse_layer_list("([1,0]*3)") == List{1, 0, 1, 0, 1, 0});
   CHECK(megatron::parse_layer_list("([0]*3+[1]*2)") == List{0, 0, 0, 1, 1});
   CHECK(megatron::parse_layer_list("[0]*1+[1]*2") == List{0, 1, 1});
   CHECK(megatron::parse_layer_list("([1]*2+[0]*1)*2") == List{1, 1, 0, 1, 1, 0});

@@ -11,6 +11,7 @@ namespace meshplan::planner::megatron {
 namespace {
 
 constexpr int kMostParenthesesOfList = 32;
+constexpr std::size_t kMostPeriod = 8;  // of a pattern that is written as such
 
 /// Sums and multiples of lists.
 class LayerListParser {
@@ -108,6 +109,17 @@ class LayerListParser {
 }  // namespace
 
 std::string layer_list_text(const std::vector<int>& values) {
+  for (std::size_t period = 2; period <= kMostPeriod && period < values.size(); ++period) {
+    bool repeats = values.size() % period == 0;
+    for (std::size_t i = period; repeats && i < values.size(); ++i)
+      repeats = values[i] == values[i - period];
+    const bool varies = values.front() != values[period - 1];
+    if (repeats && varies)
+      return fmt::format(
+          "([{}]*{})",
+          fmt::join(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(period), ","),
+          values.size() / period);
+  }
   std::vector<std::string> runs;
   for (std::size_t begin = 0; begin < values.size();) {
     std::size_t end = begin;

@@ -7,7 +7,7 @@
 
 namespace meshplan::planner::megatron {
 
-/// Runs of equal values: "([0]*3+[1]*58)".
+/// A short pattern that repeats, "([1,0]*12)", else runs of equal values: "([0]*3+[1]*58)".
 std::string layer_list_text(const std::vector<int>& values);
 
 /// @throws ConfigError saying what is wrong, without the text's place

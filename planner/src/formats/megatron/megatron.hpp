@@ -10,7 +10,13 @@
 namespace meshplan::planner {
 
 std::vector<ExportedFile> write_megatron(const ExportRequest& request);
+std::vector<ExportedFile> write_megatron_bridge(const ExportRequest& request);
 ImportedPlan read_megatron(const ImportRequest& request);
 bool recognizes_megatron(std::string_view name, std::string_view text);
+
+/// @throws ConfigError naming everything that Megatron-LM, and so Megatron-Bridge, has no words for
+void require_expressible_by_megatron(const program::Plan& plan);
+/// Variables that a launch script exports, with a comment; empty where none is needed.
+std::string megatron_environment(const ExportRequest& request);
 
 }  // namespace meshplan::planner

@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "formats/megatron/inexpressible.hpp"
 #include "formats/megatron/megatron.hpp"
+#include "formats/nodes.hpp"
 #include "formats/readme.hpp"
 #include "formats/shell_text.hpp"
 
@@ -74,22 +75,8 @@ namespace {
 
 constexpr const char* kCommit = "d98e8a64";
 
-/// The connections of a device: one makes kernels start in the order in which they were issued, so
-/// that communication begins before the products beside it (arguments.py, validate_args).
-std::string environment_text(const ExportRequest& request) {
-  const program::ParallelConfig& p = request.plan.parallel;
-  const bool blackwell = request.device.find("B200") != std::string::npos ||
-                         request.device.find("B300") != std::string::npos;
-  if ((p.tp == 1 && p.cp == 1) || blackwell) return "";
-  return "# Kernels start in the order in which they were issued: Megatron-LM requires it beside "
-         "tp "
-         "and cp\n# before Blackwell.\n"
-         "export CUDA_DEVICE_MAX_CONNECTIONS=1\n\n";
-}
-
 std::string head_text(const ExportRequest& request) {
-  const int ranks = request.plan.parallel.world_size();
-  const int each = std::min(ranks, request.devices_per_node);
+  const Nodes nodes = nodes_of(request);
   return fmt::format(
       R"(#!/bin/bash
 # {title}
@@ -115,8 +102,8 @@ DISTRIBUTED_ARGS=(
 
 )",
       fmt::arg("title", title_of(request)), fmt::arg("commit", kCommit),
-      fmt::arg("environment", environment_text(request)), fmt::arg("each", each),
-      fmt::arg("nodes", (ranks + each - 1) / each),
+      fmt::arg("environment", megatron_environment(request)), fmt::arg("each", nodes.ranks_each),
+      fmt::arg("nodes", nodes.count),
       fmt::arg("steps", std::max(1000, request.plan.workload.optimizer.decay_steps)));
 }
 
@@ -189,13 +176,29 @@ The flags are those of Megatron-LM {commit}. `meshplan simulate run.sh --cluster
 
 }  // namespace
 
+/// The connections of a device: one makes kernels start in the order in which they were issued, so
+/// that communication begins before the products beside it (arguments.py, validate_args).
+std::string megatron_environment(const ExportRequest& request) {
+  const program::ParallelConfig& p = request.plan.parallel;
+  const bool blackwell = request.device.find("B200") != std::string::npos ||
+                         request.device.find("B300") != std::string::npos;
+  if ((p.tp == 1 && p.cp == 1) || blackwell) return "";
+  return "# Kernels start in the order in which they were issued: Megatron-LM requires it beside "
+         "tp "
+         "and cp\n# before Blackwell.\n"
+         "export CUDA_DEVICE_MAX_CONNECTIONS=1\n\n";
+}
+
+void require_expressible_by_megatron(const program::Plan& plan) {
+  const std::vector<std::string> lacks = megatron::inexpressible(plan);
+  if (lacks.empty()) return;
+  std::string message = "Megatron-LM has no words for this plan:";
+  for (const std::string& lack : lacks) message += "\n  " + lack;
+  throw ConfigError(message);
+}
+
 std::vector<ExportedFile> write_megatron(const ExportRequest& request) {
-  const std::vector<std::string> lacks = megatron::inexpressible(request.plan);
-  if (!lacks.empty()) {
-    std::string message = "Megatron-LM has no words for this plan:";
-    for (const std::string& lack : lacks) message += "\n  " + lack;
-    throw ConfigError(message);
-  }
+  require_expressible_by_megatron(request.plan);
   std::string script = head_text(request);
   for (const megatron::Group group : megatron::groups())
     script += (group == megatron::groups().front() ? "" : "\n") +

@@ -1,0 +1,23 @@
+// Flags of Megatron-LM as fields of a Megatron-Bridge configuration.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/megatron/flag.hpp"
+
+namespace meshplan::planner::megatron {
+
+/// "cfg.model.num_layers" and "80": a line of a recipe, or an argument of the model's provider.
+struct BridgeField {
+  std::string object;  // "model", "ddp", "optimizer", "scheduler", "train", "dataset", "dist"
+  std::string name;
+  std::string literal;  // Python
+  std::string_view why;
+};
+
+/// All that the plan's flags say, in their order.
+std::vector<BridgeField> bridge_fields(const program::Plan& plan);
+
+}  // namespace meshplan::planner::megatron
