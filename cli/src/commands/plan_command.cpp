@@ -4,6 +4,7 @@
 #include "commands/commands.hpp"
 #include "options/training_run_options.hpp"
 #include "output/output.hpp"
+#include "planner/formats/formats.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
 #include "process/threads.hpp"
@@ -26,11 +27,20 @@ struct Options {
   bool plan_schema = false;
 };
 
+/// How to launch it, where a format writes for the software.
+std::string export_line(const std::string& file, const std::string& software) {
+  for (const planner::Format& format : planner::formats())
+    if (format.write != nullptr && format.software == software)
+      return fmt::format("  meshplan export {} --to {}\n", file, format.name);
+  return "";
+}
+
 /// Only what works as it stands: without --out there is no file to name.
 std::string next_steps(const std::optional<std::string>& file, const std::string& software) {
   if (!file) return "\nnext\n  repeat with --out plan.json to keep plan #1\n";
   if (software != sim::kOwnSoftware)
-    return fmt::format("\nnext\n  meshplan simulate {} --software {}\n", *file, software);
+    return fmt::format("\nnext\n  meshplan simulate {0} --software {1}\n{2}", *file, software,
+                       export_line(*file, software));
   return fmt::format("\nnext\n  meshplan simulate {0} --chrome trace.json\n  meshplan run {0}\n",
                      *file);
 }

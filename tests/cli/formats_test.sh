@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Plans out to other stacks and back, with the command given as $1.
+set -u
+meshplan=$1
+source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
+
+# expect CODE PATTERN ARGUMENTS...: of meshplan; a fixed string in its output
+expect() { check_output -F "$1" "$2" "$meshplan" "${@:3}"; }
+
+expect 0 "next" plan --model llama3-70b --cluster dgx-h100 --gpus 128 --global-batch 1024 --seq-len 8192 \
+  --software megatron-core --out plan.json
+grep -q "meshplan export plan.json --to megatron" stdout || fail "plan does not say how to export"
+
+# --- a folder, whole or not at all
+expect 0 "Megatron-LM: launch script" export plan.json --to megatron --out run
+for file in run.sh validate.sh README.md plan.json; do
+  [ -f "run/$file" ] || fail "there is no run/$file"
+done
+[ -x run/run.sh ] && [ -x run/validate.sh ] || fail "scripts cannot be executed"
+bash -n run/run.sh && bash -n run/validate.sh || fail "scripts have syntax errors"
+cmp -s plan.json run/plan.json || fail "plan.json is another plan"
+expect 2 "run: holds files already; name another folder, or replace it with --force" export plan.json \
+  --to megatron --out run
+touch run/mine
+expect 0 "run.sh" export plan.json --to megatron --out run/ --force
+[ -e run/mine ] && fail "--force keeps files of the old folder"
+mkdir empty
+expect 0 "run.sh" export plan.json --to megatron --out empty
+expect 2 "plan.json: is a file; name a folder" export plan.json --to megatron --out plan.json
+expect 1 "there is no folder nowhere" export plan.json --to megatron --out nowhere/run
+"$meshplan" simulate plan.json --set zero_stage=2 --out zero2.json >/dev/null 2>&1
+expect 2 "zero stage 2: megatron-core has 0 or 1" export zero2.json --to megatron --out refused
+[ -e refused ] && fail "a refused plan left a folder"
+ls ./*.tmp ./*.old 2>/dev/null && fail "temporary folders were left"
+expect 2 "unknown format 'megatrom'; nearest: megatron" export plan.json --to megatrom
+expect 2 "--to is missing; one of megatron" export plan.json
+expect 2 "a plan is missing" export --to megatron
+
+# --- what the script passes on
+mkdir bin
+printf '#!/bin/sh\necho "$@"\n' >bin/torchrun
+printf '#!/bin/sh\necho "WORLD_SIZE=$WORLD_SIZE RANK=$RANK $*"\n' >bin/python
+chmod +x bin/*
+PATH=$PWD/bin:$PATH MOCK_DATA=1 run/run.sh --save ckpt >passed || fail "run.sh does not run"
+grep -q -- "--nproc_per_node 8 --nnodes 16 --node_rank 0 .* --num-layers 80 .*--mock-data .*--save ckpt$" passed ||
+  fail "run.sh passes on: $(cat passed)"
+PATH=$PWD/bin:$PATH run/validate.sh --fake-process-group 5 >passed || fail "validate.sh does not run"
+grep -q "^WORLD_SIZE=128 RANK=5 .*--train-iters 10 --fake-process-group$" passed || fail "validate.sh: $(cat passed)"
+PATH=$PWD/bin:$PATH run/run.sh >/dev/null 2>missing && fail "run.sh trains without data"
+grep -q "DATA_PATH" missing || fail "run.sh does not name DATA_PATH: $(cat missing)"
+
+# --- read wherever a plan may stand, as the stack runs it
+"$meshplan" simulate plan.json --software megatron-core >ours
+"$meshplan" simulate run/run.sh --cluster dgx-h100 >theirs 2>ignored || fail "simulate run.sh"
+cmp -s ours theirs || fail "the script is priced otherwise: $(diff ours theirs)"
+grep -q "^ignored  .*, --log-throughput, " ignored || fail "ignored flags are not listed"
+expect 0 "priced   as runs of megatron-core" import run/run.sh --cluster dgx-h100 --out back.json
+"$meshplan" simulate back.json --software megatron-core >theirs || fail "simulate back.json"
+cmp -s ours theirs || fail "the imported plan is priced otherwise: $(diff ours theirs)"
+expect 2 "the plan holds no cluster; name one with --cluster" simulate run/run.sh
+expect 2 "zero stage 1: " simulate run/run.sh --cluster dgx-h100 --software megatron-2022
+expect 0 "set      workload.seq_len: 8192 -> 4096" simulate run/run.sh --cluster dgx-h100 --set workload.seq_len=4096
+expect 2 "run/run.sh says that itself" simulate run/run.sh --cluster dgx-h100 --tp 4
+expect 0 "recipe.py" export run/run.sh --to megatron-bridge --out bridge
+expect 0 "job.sbatch" export plan.json --to slurm --launch megatron --out job
+bash -n job/job.sbatch || fail "job.sbatch has syntax errors"
+expect 0 "job.yaml" export plan.json --to kubernetes --out cluster
+expect 2 "plan.json: is a plan already" import plan.json
+
+# --- scripts that leave something open
+sed 's/^NNODES=16$/NNODES=$SLURM_NNODES/' run/run.sh >open.sh
+expect 2 "the number of GPUs is not known (SLURM_NNODES is not set); give it with --gpus" import open.sh
+expect 0 "128 ranks" import open.sh --env SLURM_NNODES=16
+expect 0 "256 ranks" import open.sh --gpus 256
+expect 2 "expected NAME=VALUE" import open.sh --env SLURM_NNODES
+printf 'source ./open.sh\n' >outer.sh
+expect 0 "128 ranks" import --from megatron outer.sh --env SLURM_NNODES=16
+expect 2 "open.sh:" import open.sh --gpus 100
+printf 'hello\n' >text.txt
+expect 2 "is neither a plan nor a configuration that is recognized; say what it is with --from" simulate text.txt
+expect 2 "--from slurm: is written only; read are" import --from slurm run/run.sh
+expect 2 "no such file" import nothing.sh
+expect 0 '"software": "megatron-core"' import run/run.sh --json
+
+finish
