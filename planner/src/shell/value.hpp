@@ -36,14 +36,14 @@ using Variables = std::map<std::string, Variable, std::less<>>;
 /// Bounds what a script may make of itself: doubling variables, arrays of arrays, endless calls.
 class Budget {
  public:
-  static constexpr std::size_t kText = std::size_t{1} << 23;  // bytes of all expansions
+  static constexpr std::size_t kText = std::size_t{1} << 21;  // bytes of all expansions
   static constexpr std::size_t kSteps = std::size_t{1} << 20;
   static constexpr int kDepth = 64;  // of expansions, calls and sourced files inside each other
 
   /// @throws ConfigError
   void take_text(std::size_t bytes) {
     text_ += bytes + 16;  // an empty word takes memory, too
-    if (text_ > kText) throw ConfigError("its variables grow beyond 8 MiB of text");
+    if (text_ > kText) throw ConfigError("its variables grow beyond 2 MiB of text");
   }
   void take_step() {
     if (++steps_ > kSteps) throw ConfigError("it takes more than 2^20 steps to read");

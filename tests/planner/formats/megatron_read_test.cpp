@@ -202,6 +202,18 @@ TEST_CASE("divisions are read in all of Megatron-LM's ways", "[planner][formats]
                     Catch::Contains("has 3 stages, no multiple of"));
 }
 
+TEST_CASE("degrees that no model has layers for are refused before anything is listed",
+          "[planner][formats]") {
+  CHECK(refusal(with(kScript, "PP=2", "PP=1048576")) ==
+        "run.sh: pp(1048576) * vpp(1) = 1048576 stages for --num-layers 24; nearest pp: 24");
+  CHECK(refusal(with(kScript, "--num-layers-per-virtual-pipeline-stage 3",
+                     "--num-virtual-stages-per-pipeline-rank 16000")) ==
+        "run.sh: pp(2) * vpp(16000) = 32000 stages for --num-layers 24; nearest pp: 1");
+  std::string many = "torchrun --nproc_per_node 8 x.py --num-layers 2 --hidden-size 8";
+  for (int i = 0; i < 20000; ++i) many += " --unknown-" + std::to_string(i);
+  CHECK(refusal(many).starts_with("run.sh: --num-attention-heads is not given"));
+}
+
 TEST_CASE("a job file's directives say how many ranks there are", "[planner][formats]") {
   const std::string flags =
       " pretrain_gpt.py --num-layers 12 --hidden-size 768 --num-attention-heads 12 "

@@ -1,5 +1,5 @@
 // Flags of virtual stages and of how layers are divided over them.
-#include <fmt/ranges.h>
+#include <algorithm>
 
 #include "core/limits.hpp"
 #include "formats/megatron/flag.hpp"
@@ -23,23 +23,36 @@ std::vector<int> over_chunks(const std::vector<int>& of_rank, int vpp) {
   return layers;
 }
 
+/// Before anything is listed by stages.
+void require_layers_for_stages(const Plan& plan) {
+  const std::int64_t stages = std::int64_t{plan.parallel.pp} * plan.parallel.vpp;
+  if (stages > plan.model.num_layers + 2)
+    throw ConfigError(
+        fmt::format("pp({}) * vpp({}) = {} stages for --num-layers {}; nearest pp: {}",
+                    plan.parallel.pp, plan.parallel.vpp, stages, plan.model.num_layers,
+                    std::max(1, plan.model.num_layers / plan.parallel.vpp)));
+}
+
 void read_virtual_stages(Reading& reading, const Argument* given) {
   Plan& plan = reading.plan;
+  require_layers_for_stages(plan);
   plan.parallel.vpp = 1;
   if (given != nullptr)
     plan.parallel.vpp = static_cast<int>(reading.integer(*given, 1, limits::kLayers));
   const Argument* layers = reading.find("--num-layers-per-virtual-pipeline-stage");
-  if (layers == nullptr) return;
+  if (layers == nullptr) return require_layers_for_stages(plan);
   const std::int64_t each = reading.integer(*layers, 1, limits::kLayers);
   const std::int64_t all = plan.model.num_layers + (reading.has(kAccountEmbedding) ? 1 : 0) +
                            (reading.has(kAccountLoss) ? 1 : 0);
   const std::int64_t of_chunks = each * plan.parallel.pp;
   if (all % of_chunks != 0)
-    Reading::fail(*layers, fmt::format("{} layers are no multiple of {} * pp({}); nearest: {}", all,
-                                       each, plan.parallel.pp,
-                                       nearest_divisor(static_cast<int>(all / plan.parallel.pp),
-                                                       static_cast<int>(each))));
+    Reading::fail(*layers,
+                  fmt::format("{} layers are no multiple of {} * pp({}); nearest: {}", all, each,
+                              plan.parallel.pp,
+                              nearest_divisor(std::max(1, static_cast<int>(all / plan.parallel.pp)),
+                                              static_cast<int>(each))));
   plan.parallel.vpp = static_cast<int>(all / of_chunks);
+  require_layers_for_stages(plan);
 }
 
 void read_layout(Reading& reading, const Argument* given) {
@@ -58,6 +71,7 @@ void read_layout(Reading& reading, const Argument* given) {
                               " {}; nearest: {}",
                               stages, plan.parallel.pp, nearest_divisor(stages, plan.parallel.pp)));
   plan.parallel.vpp = stages / plan.parallel.pp;
+  require_layers_for_stages(plan);
   plan.layers_per_stage = layout.layers_per_stage;
 }
 

@@ -14,6 +14,9 @@
 namespace meshplan::planner {
 namespace {
 
+constexpr std::size_t kLongestFlag = 80;
+constexpr int kMostUnknownFlags = 32;
+
 using megatron::Argument;
 using megatron::Flag;
 using megatron::Group;
@@ -135,10 +138,13 @@ ImportedPlan read_megatron(const ImportRequest& request) {
                         .assumptions = std::move(reading.assumptions),
                         .facts = facts_of(reading.arguments()),
                         .settings = reading.settings};
+  int unknown = 0;
   for (const Argument& argument : reading.arguments()) {
     if (reading.was_read(argument.flag)) continue;
     imported.ignored.push_back(argument.written());
-    if (!megatron::is_known_flag(argument.flag))
+    // Looking for the nearest of all flags takes a while.
+    const bool is_name = argument.flag.size() <= kLongestFlag;
+    if (!megatron::is_known_flag(argument.flag) && is_name && ++unknown <= kMostUnknownFlags)
       imported.assumptions.push_back(
           fmt::format("{}: Megatron-LM d98e8a64 has no {}; nearest: {}", argument.place,
                       argument.flag, nearest_choice(argument.flag, megatron::known_flags())));
