@@ -1,5 +1,7 @@
 // What is written for Megatron-LM is read back as the same plan.
 #include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
 #include <map>
 #include <set>
 
@@ -122,6 +124,20 @@ TEST_CASE("300 random plans are written for Megatron-LM and read back", "[planne
         "recompute of some layers", "offload"}) {
     INFO(technique);
     CHECK(seen[technique] > 0);
+  }
+}
+
+// By hand: MESHPLAN_SCRIPTS=FOLDER test_planner "[.scripts]", for scripts/megatron_accepts.py.
+TEST_CASE("300 random plans as scripts", "[.scripts]") {
+  const char* folder = std::getenv("MESHPLAN_SCRIPTS");
+  REQUIRE(folder != nullptr);
+  testing::Random random(20261126);
+  for (int written = 0; written < 300;) {
+    std::vector<std::string> techniques;
+    const Plan plan = any_plan(random, techniques);
+    if (!check(plan).empty() || !megatron::inexpressible(plan).empty()) continue;
+    std::ofstream(std::string(folder) + "/" + std::to_string(++written) + ".sh")
+        << run_script(plan);
   }
 }
 
