@@ -29,7 +29,7 @@ expect 0 "run.sh" export plan.json --to megatron --out empty
 expect 2 "plan.json: is a file; name a folder" export plan.json --to megatron --out plan.json
 expect 1 "there is no folder nowhere" export plan.json --to megatron --out nowhere/run
 "$meshplan" simulate plan.json --set zero_stage=2 --out zero2.json >/dev/null 2>&1
-expect 2 "zero stage 2: megatron-core has 0 or 1" export zero2.json --to megatron --out refused
+expect 2 "zero2.json: Megatron-LM has no words for this plan:" export zero2.json --to megatron --out refused
 [ -e refused ] && fail "a refused plan left a folder"
 ls ./*.tmp ./*.old 2>/dev/null && fail "temporary folders were left"
 expect 2 "unknown format 'megatrom'; nearest: megatron" export plan.json --to megatrom

@@ -68,8 +68,12 @@ int run(const Options& options) {
   require_free_folder(folder, options.force);
   const planner::ExportRequest request = request_of(options);
   std::vector<FolderFile> files;
-  for (planner::ExportedFile& file : planner::exported_folder(format, request))
-    files.push_back({std::move(file.name), std::move(file.text), file.executable});
+  try {
+    for (planner::ExportedFile& file : planner::exported_folder(format, request))
+      files.push_back({std::move(file.name), std::move(file.text), file.executable});
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("{}: {}", *options.file, error.what()));
+  }
   write_folder(folder, files, options.force);
   output("{}, in {}/\n", format.what, folder);
   for (const FolderFile& file : files)
