@@ -30,6 +30,7 @@ void add_check_command(CommandLine& line) {
       .flag("--json", options->json, "print the result for programs")
       .examples(
           "  meshplan check plan.json --for megatron-lm\n"
+          "  meshplan check run.sh --cluster dgx-h100\n"
           "  meshplan check plan.json --for torchtitan --set parallel.tp=16 --all\n"
           "Exit code 2: a rule refuses the plan; 3: it does not fit. `meshplan rules` lists the "
           "rules.")

@@ -32,7 +32,7 @@ struct PlanInput {
   std::string software;  // that runs it: kOwnSoftware, or the foreign one's
   std::string format;    // empty: a plan's file
   sim::RunSettings settings;
-  std::map<std::string, std::int64_t> facts;
+  planner::Facts facts;  // that the rules of its stack ask about
   std::vector<std::string> assumptions;
   std::vector<std::string> ignored;
 };

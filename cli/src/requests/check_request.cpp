@@ -26,13 +26,15 @@ struct Subject {
 };
 
 Subject subject_of(const CheckRequest& asked) {
+  PlanInput input = read_plan(*asked.file, asked.foreign, asked.context);
   Subject subject{.plan = {},
-                  .software = std::string(sim::kOwnSoftware),
-                  .facts = {},
+                  .software = std::move(input.software),
+                  .facts = std::move(input.facts),
                   .changes = {},
-                  .assumptions = {},
-                  .ignored = {}};
-  auto [file, text] = read_input(*asked.file, "plan");
+                  .assumptions = std::move(input.assumptions),
+                  .ignored = std::move(input.ignored)};
+  const std::string file = input_name(*asked.file, "plan");
+  std::string text = std::move(input.text);
   if (!asked.set.empty()) {
     program::ChangedPlan changed = program::change_plan(text, file, asked.set);
     text = std::move(changed.text);
@@ -74,9 +76,17 @@ void give_cluster(planner::CheckRequest& request, const CheckRequest& asked) {
 }  // namespace
 
 void add_check_request(Command& command, CheckRequest& request) {
-  command.positional("plan", request.file, "plan file")
+  command.positional("plan", request.file, "plan file, or another stack's launch script")
       .is_path()
+      .takes_json();
+  add_foreign_options(command, request.foreign);
+  command
+      .option("-m,--model", request.context.model,
+              "the model, where a launch script does not describe it")
+      .suggests(models::preset_names())
+      .takes_file()
       .takes_json()
+      .option("-n,--gpus", request.context.ranks, "GPUs, where a launch script does not say")
       .choice("--for", request.target, planner::rule_targets(),
               "whose rules; default: those of the stack that the file is for")
       .option("--cluster", request.cluster,

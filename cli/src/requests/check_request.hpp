@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "options/command_line.hpp"
+#include "options/foreign.hpp"
 #include "output/terminal.hpp"
 #include "reports/check_report.hpp"
 
@@ -20,6 +21,8 @@ struct CheckRequest {
   std::optional<std::string> cluster;
   std::optional<std::string> software;
   std::vector<std::string> set;
+  ForeignOptions foreign;
+  ForeignContext context;
   std::optional<double> memory_reserve;
 };
 /// The options that say what to check: a plan's file, --for --cluster --software --set ...

@@ -88,16 +88,6 @@ class Unrolled {
   std::string text_;
 };
 
-std::vector<std::string> stages_of(const std::string& unrolled) {
-  std::vector<std::string> stages(1);
-  for (const char c : unrolled)
-    if (c == '|')
-      stages.emplace_back();
-    else
-      stages.back() += c;
-  return stages;
-}
-
 std::int64_t count(std::string_view text, char wanted) {
   return std::ranges::count(text, wanted);
 }
@@ -118,9 +108,19 @@ bool modules_in_place(const std::vector<std::string>& stages, const std::string&
 
 }  // namespace
 
+std::vector<std::string> layout_stages(std::string_view layout) {
+  std::vector<std::string> stages(1);
+  for (const char c : Unrolled(layout).run())
+    if (c == '|')
+      stages.emplace_back();
+    else
+      stages.back() += c;
+  return stages;
+}
+
 Facts layout_facts(std::string_view layout, std::int64_t pp) {
   const std::string unrolled = Unrolled(layout).run();
-  const std::vector<std::string> stages = stages_of(unrolled);
+  const std::vector<std::string> stages = layout_stages(layout);
   const auto size = static_cast<std::int64_t>(stages.size());
   std::string layers_only = unrolled;
   std::erase(layers_only, '|');

@@ -1,11 +1,17 @@
 // Megatron-LM's --pipeline-model-parallel-layout as facts.
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "planner/rules/rules.hpp"
 
 namespace meshplan::planner {
+
+/// Its virtual stages with all repetitions written out: {"Ett", "tt", "tL"}.
+/// @throws ConfigError naming column and character, or what is too large
+std::vector<std::string> layout_stages(std::string_view layout);
 
 /// "Et*2|(t*2|)*34,t*3|tL": virtual stages between bars, in the order of the forward pass; E
 /// embedding, t layer, m prediction module, L loss; commas mean nothing, *n repeats what stands

@@ -91,6 +91,8 @@ TEST_CASE("a launch script becomes a plan", "[planner][formats]") {
   CHECK(imported.settings.fp32_gradients == true);
   CHECK(imported.facts.at("overlap_grad_reduce") == 1);
   CHECK(imported.facts.at("num_layers_per_virtual_pipeline_stage") == 3);
+  CHECK(imported.facts.at("overlap_param_gather") == 0);
+  CHECK_FALSE(imported.facts.contains("num_layers"));  // the plan's own
   CHECK(imported.ignored == std::vector<std::string>{"--save $1", "--log-interval 10"});
   CHECK(imported.assumptions.empty());
 }
@@ -212,6 +214,28 @@ TEST_CASE("degrees that no model has layers for are refused before anything is l
   std::string many = "torchrun --nproc_per_node 8 x.py --num-layers 2 --hidden-size 8";
   for (int i = 0; i < 20000; ++i) many += " --unknown-" + std::to_string(i);
   CHECK(refusal(many).starts_with("run.sh: --num-attention-heads is not given"));
+}
+
+TEST_CASE("Megatron-LM's rules find what a script does wrong", "[planner][formats]") {
+  const auto refused = [](const std::string& script) {
+    const ImportedPlan imported = read(script);
+    std::vector<std::string> ids;
+    for (const Judgement& judgement :
+         judge(rules_for("megatron-lm"), imported.plan, imported.facts))
+      if (judgement.refuses()) ids.push_back(judgement.id);
+    return ids;
+  };
+  using Ids = std::vector<std::string>;
+  CHECK(refused(kScript).empty());
+  // Gathered beside computation, though gradients are not.
+  CHECK(refused(with(kScript, "--overlap-grad-reduce", "--overlap-param-gather")) == Ids{"M20"});
+  CHECK(refused(with(kScript, "--num-attention-heads=16",
+                     "--num-attention-heads=2 --kv-channels 8")) == Ids{"M4"});
+  CHECK(refused(with(kScript, "--global-batch-size $((GPUS_PER_NODE * NNODES * 8))",
+                     "--global-batch-size 250")) == Ids{"M9", "M14"});
+  CHECK(refused(with(kScript, "--bf16",
+                     "--bf16 --recompute-granularity selective "
+                     "--recompute-modules core_attn moe_act")) == Ids{"M17b"});
 }
 
 TEST_CASE("a job file's directives say how many ranks there are", "[planner][formats]") {

@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "formats/megatron/inexpressible.hpp"
 #include "formats/megatron/megatron.hpp"
+#include "formats/megatron/rule_facts.hpp"
 #include "program/checks/check.hpp"
 #include "program/plan_file/plan_file.hpp"
 #include "sim/random_plans.hpp"
@@ -16,6 +17,11 @@ namespace meshplan::planner {
 namespace {
 
 using program::Plan;
+
+bool is_written(const Plan& plan) {
+  return check(plan).empty() && megatron::inexpressible(plan).empty() &&
+         megatron::refusals(plan).empty();
+}
 
 std::string run_script(const Plan& plan) {
   for (const ExportedFile& file : write_megatron({.plan = plan}))
@@ -101,7 +107,7 @@ TEST_CASE("300 random plans are written for Megatron-LM and read back", "[planne
     REQUIRE(tries < 60000);
     std::vector<std::string> techniques;
     const Plan plan = any_plan(random, techniques);
-    if (!check(plan).empty() || !megatron::inexpressible(plan).empty()) continue;
+    if (!is_written(plan)) continue;
     ++written;
     for (const std::string& technique : techniques) ++seen[technique];
     const ImportedPlan back = read_back(plan);
@@ -135,7 +141,7 @@ TEST_CASE("300 random plans as scripts", "[.scripts]") {
   for (int written = 0; written < 300;) {
     std::vector<std::string> techniques;
     const Plan plan = any_plan(random, techniques);
-    if (!check(plan).empty() || !megatron::inexpressible(plan).empty()) continue;
+    if (!is_written(plan)) continue;
     std::ofstream(std::string(folder) + "/" + std::to_string(++written) + ".sh")
         << run_script(plan);
   }
@@ -150,7 +156,7 @@ TEST_CASE("presets that Megatron-LM can express are recognized by their numbers"
     plan.model.mtp_layers = 0;
     plan.model.dropout = 0;
     plan.workload = {.seq_len = 512, .global_batch_size = 8, .precision = DType::BF16};
-    if (!megatron::inexpressible(plan).empty()) continue;
+    if (!is_written(plan)) continue;
     const ImportedPlan back = read_back(plan);
     INFO(name);
     CHECK(back.plan.model.name == name);

@@ -139,13 +139,14 @@ TEST_CASE("what Megatron-LM has no words for is refused by field, value and near
         head +
             "workload.optimizer.kind 'adam' with weight_decay 0.1: --optimizer adam decouples "
             "the decay; nearest: adamw");
+  // Its rules speak of the rest.
   CHECK(refused([](Plan& p) {
           p.parallel.vpp = 2;
           p.schedule = program::ScheduleKind::Interleaved;
           p.workload.global_batch_size = 1016;  // 254 micro-batches
-        }) == head +
-                  "254 micro-batches with pp(4) interleaved: Megatron-LM takes multiples of pp; "
-                  "nearest: global_batch_size 1024");
+        })
+            .starts_with("Megatron-LM refuses this plan (`meshplan check --for megatron-lm` says "
+                         "more):\n  M14 ("));
   CHECK(refused([](Plan& p) {
           p.parallel.cp = 2;
           p.context_parallel = program::ContextMethod::AllGather;
@@ -207,9 +208,7 @@ TEST_CASE("layouts are written as Megatron-LM's own examples read", "[planner][f
     INFO(wrong);
     CHECK_THROWS_AS(megatron::parse_layout(wrong), ConfigError);
   }
-  CHECK_THROWS_WITH(megatron::parse_layout("Et*999999999|L"), Catch::Contains("grows beyond"));
-  CHECK_THROWS_WITH(megatron::parse_layout("E((((t*60000)*60000)*60000)*60000)*9L"),
-                    Catch::Contains("grows beyond"));
+  CHECK_THROWS_WITH(megatron::parse_layout("Et*999999999|L"), Catch::Contains("at most 65536"));
 }
 
 TEST_CASE("lists over the layers are Python's", "[planner][formats]") {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "planner/rules/rules.hpp"
 #include "program/plan/plan.hpp"
 #include "sim/stacks/software.hpp"
 
@@ -46,7 +47,7 @@ struct ImportedPlan {
   std::vector<std::string> ignored;  // settings that do not change what is predicted, as written
   /// Settings of the stack that a plan has no word for and its rules ask about, by the rules'
   /// names: booleans are 0 and 1.
-  std::map<std::string, std::int64_t> facts;
+  Facts facts;
   sim::RunSettings settings;  // how the stack is asked to run it, beyond the plan
 };
 

@@ -36,7 +36,6 @@ class Words {
     positions();
     if (model_.moe) experts(*model_.moe);
     if (model_.mla) latent();
-    division();
     ranks();
     memory();
     training();
@@ -154,9 +153,6 @@ class Words {
          "model.moe: expert_bias {} and router.bias {} with attention_out_bias {}: "
          "--disable-bias-linear takes all away; nearest: all {}",
          moe.expert_bias, router.bias, model_.attention_out_bias, model_.attention_out_bias);
-    lack(moe.expert_bias && plan_.parallel.etp > 1,
-         "etp({}) with biases of experts: Megatron-LM has them with etp 1 only; nearest: 1",
-         plan_.parallel.etp);
     lack(sigmoid && !router.normalize_top_k && moe.top_k > 1,
          "model.moe.router.normalize_top_k false with score 'sigmoid': the weights are always "
          "scaled to sum to 1; nearest: true");
@@ -175,17 +171,6 @@ class Words {
          std::max(1, moe.top_k / scores));
   }
 
-  void division() {
-    const program::ParallelConfig& p = plan_.parallel;
-    const int rest = plan_.num_microbatches() % p.pp;
-    lack(p.pp > 1 && plan_.schedule == program::ScheduleKind::Interleaved && rest != 0,
-         "{} micro-batches with pp({}) interleaved: Megatron-LM takes multiples of pp; nearest: "
-         "global_batch_size {}",
-         plan_.num_microbatches(), p.pp,
-         plan_.workload.global_batch_size +
-             std::int64_t{p.pp - rest} * plan_.micro_batch_size * p.dp);
-  }
-
   void ranks() {
     constexpr std::array kOrders = {"tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"};
     const bool known = std::ranges::find(kOrders, plan_.rank_order) != kOrders.end();
@@ -193,13 +178,6 @@ class Words {
          "rank_order '{}': Megatron-LM has {} and, with --use-tp-pp-dp-mapping, {}; nearest: {}",
          plan_.rank_order, kOrders[0], kOrders[1],
          plan_.rank_order.ends_with("pp-dp") ? kOrders[1] : kOrders[0]);
-    const program::ParallelConfig& p = plan_.parallel;
-    // A dense model has the experts' grid of etp = tp and ep = 1.
-    const int edp = model_.moe ? p.edp() : p.cp * p.dp;
-    lack(plan_.rank_order == kOrders[1] && p.pp > 1 && edp != p.dp,
-         "rank_order '{}' with dp({}) and {} copies of the experts: Megatron-LM wants as many; "
-         "nearest: {}",
-         plan_.rank_order, p.dp, edp, kOrders[0]);
   }
 
   void memory() {
@@ -221,13 +199,6 @@ class Words {
          "zero_shard_group {} with zero stage {}: copies are of the distributed optimizer; "
          "nearest: zero stage 1",
          plan_.zero_shard_group, plan_.zero_stage);
-    const int copies = plan_.zero_shard_group > 0
-                           ? plan_.parallel.dp * plan_.parallel.cp / plan_.zero_shard_group
-                           : 1;
-    lack(model_.moe && copies > 1 && plan_.parallel.edp() % copies != 0,
-         "zero_shard_group {}: its {} copies do not divide the {} copies of the experts; nearest: "
-         "0",
-         plan_.zero_shard_group, copies, plan_.parallel.edp());
     lack(plan_.compression.kind != program::CompressionKind::None,
          "compression '{}': gradients travel whole; nearest: none",
          meshplan::name_of(plan_.compression.kind));
@@ -248,11 +219,6 @@ class Words {
          optimizer.weight_decay);
     lack(optimizer.kind == program::OptimizerKind::Sgd && plan_.offload_optimizer,
          "offload_optimizer with sgd: is for adam only; nearest: adamw");
-    const std::int64_t multiple = std::int64_t{plan_.parallel.cp} * plan_.parallel.tp;
-    lack(plan_.parallel.sp && workload.seq_len % multiple != 0,
-         "seq_len {} with sp over tp({}) * cp({}): Megatron-LM divides each sequence; nearest: {}",
-         workload.seq_len, plan_.parallel.tp, plan_.parallel.cp,
-         (workload.seq_len + multiple - 1) / multiple * multiple);
   }
 
   const Plan& plan_;

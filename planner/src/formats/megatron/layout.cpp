@@ -1,56 +1,19 @@
 #include "formats/megatron/layout.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <fmt/format.h>
 #include <functional>
 
 #include "core/error.hpp"
-#include "core/limits.hpp"
+#include "rules/pipeline_layout.hpp"
 
 namespace meshplan::planner::megatron {
 namespace {
-
-constexpr std::size_t kMostLayoutText = std::size_t{1} << 18;
-constexpr int kMostLayoutPasses = 64;
 
 /// "t*5", "tt", "t", "".
 std::string layers_text(int layers) {
   if (layers > 3) return fmt::format("t*{}", layers);
   return std::string(static_cast<std::size_t>(layers), 't');
-}
-
-std::size_t repetition(std::string_view text, std::size_t& at) {
-  std::size_t times = 0;
-  const auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), times);
-  if (error != std::errc()) throw ConfigError("expected a number behind '*'");
-  at = static_cast<std::size_t>(end - text.data());
-  return times;
-}
-
-/// One pass of Megatron's substitution: "(...)*n" where `groups`, else "x*n".
-std::string unrolled(std::string_view text, bool groups) {
-  std::string result;
-  for (std::size_t at = 0; at < text.size();) {
-    std::size_t end = at + 1;
-    std::string_view repeated = text.substr(at, 1);
-    if (groups && text[at] == '(') {
-      const auto close = text.find(')', at);
-      if (close == std::string_view::npos) throw ConfigError("'(' without ')'");
-      repeated = text.substr(at + 1, close - at - 1);
-      end = close + 1;
-    }
-    const bool is_repeated = end < text.size() && text[end] == '*' && (!groups || text[at] == '(');
-    std::size_t times = 1;
-    if (is_repeated) times = repetition(text, ++end);
-    if (groups && text[at] == '(' && !is_repeated)
-      throw ConfigError("'(...)' needs '*' and a number");
-    if (times > kMostLayoutText || result.size() + repeated.size() * times > kMostLayoutText)
-      throw ConfigError(fmt::format("it grows beyond {} characters", kMostLayoutText));
-    for (std::size_t i = 0; i < times; ++i) result += repeated;
-    at = end;
-  }
-  return result;
 }
 
 }  // namespace
@@ -84,28 +47,15 @@ std::string layout_text(const std::vector<int>& layers_per_stage) {
   return text + layers_text(*last) + "L";
 }
 
-ParsedLayout parse_layout(std::string_view given) {
-  std::string text(given);
-  std::erase(text, ',');
-  for (int pass = 0; text.find('(') != std::string::npos; ++pass) {
-    if (pass > kMostLayoutPasses) throw ConfigError("its parentheses nest too deep");
-    text = unrolled(text, true);
-  }
-  if (text.find(')') != std::string::npos) throw ConfigError("')' without '('");
-  text = unrolled(text, false);
-  ParsedLayout parsed{.layers_per_stage = {0}};
-  for (const char c : text) {
-    if (c == '|')
-      parsed.layers_per_stage.push_back(0);
-    else if (c == 't')
-      ++parsed.layers_per_stage.back();
-    else if (c == 'm')
-      ++parsed.mtp_layers;
-    else if (c != 'E' && c != 'L')
-      throw ConfigError(fmt::format("'{}' is none of E, t, m, L and |", c));
-  }
-  if (!text.starts_with('E') || !text.ends_with('L'))
+ParsedLayout parse_layout(std::string_view text) {
+  const std::vector<std::string> stages = layout_stages(text);
+  if (!stages.front().starts_with('E') || !stages.back().ends_with('L'))
     throw ConfigError("it begins with E, the embedding, and ends with L, the loss");
+  ParsedLayout parsed;
+  for (const std::string& stage : stages) {
+    parsed.layers_per_stage.push_back(static_cast<int>(std::ranges::count(stage, 't')));
+    parsed.mtp_layers += static_cast<int>(std::ranges::count(stage, 'm'));
+  }
   return parsed;
 }
 

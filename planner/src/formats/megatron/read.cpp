@@ -9,6 +9,7 @@
 #include "formats/megatron/known_flags.hpp"
 #include "formats/megatron/launch.hpp"
 #include "formats/megatron/megatron.hpp"
+#include "formats/megatron/rule_facts.hpp"
 #include "models/spec_difference.hpp"
 
 namespace meshplan::planner {
@@ -90,20 +91,6 @@ void take_last_batch(Reading& reading) {
   reading.plan.workload.global_batch_size = *batch;
 }
 
-/// Flags by their names without dashes: 1 for those without a value, else whole numbers.
-std::map<std::string, std::int64_t> facts_of(const std::vector<Argument>& arguments) {
-  std::map<std::string, std::int64_t> facts;
-  for (const Argument& argument : arguments) {
-    std::string name = argument.flag.substr(2);
-    std::ranges::replace(name, '-', '_');
-    if (argument.values.empty()) facts[name] = 1;
-    if (argument.values.size() != 1 || !argument.values.front().known()) continue;
-    if (const auto number = parse_integer(argument.values.front().text, INT32_MIN, INT32_MAX))
-      facts[name] = *number;
-  }
-  return facts;
-}
-
 }  // namespace
 
 ImportedPlan read_megatron(const ImportRequest& request) {
@@ -133,10 +120,11 @@ ImportedPlan read_megatron(const ImportRequest& request) {
     reading.assume("mtp_layers = 0 (multi-token prediction is not planned by this version)");
   if (!request.model) model.name = name_of_model(model, request.main);
   models::validate(model, request.main);
+  const program::ParallelConfig parallel = reading.plan.parallel;
   ImportedPlan imported{.plan = std::move(reading.plan),
                         .software = "megatron-core",
                         .assumptions = std::move(reading.assumptions),
-                        .facts = facts_of(reading.arguments()),
+                        .facts = megatron::rule_facts(reading.arguments(), parallel),
                         .settings = reading.settings};
   int unknown = 0;
   for (const Argument& argument : reading.arguments()) {

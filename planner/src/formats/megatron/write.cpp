@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "formats/megatron/inexpressible.hpp"
 #include "formats/megatron/megatron.hpp"
+#include "formats/megatron/rule_facts.hpp"
 #include "formats/nodes.hpp"
 #include "formats/readme.hpp"
 #include "formats/shell_text.hpp"
@@ -190,11 +191,14 @@ std::string megatron_environment(const ExportRequest& request) {
 }
 
 void require_expressible_by_megatron(const program::Plan& plan) {
-  const std::vector<std::string> lacks = megatron::inexpressible(plan);
-  if (lacks.empty()) return;
-  std::string message = "Megatron-LM has no words for this plan:";
-  for (const std::string& lack : lacks) message += "\n  " + lack;
-  throw ConfigError(message);
+  const auto refuse = [](std::string message, const std::vector<std::string>& reasons) {
+    if (reasons.empty()) return;
+    for (const std::string& reason : reasons) message += "\n  " + reason;
+    throw ConfigError(message);
+  };
+  refuse("Megatron-LM has no words for this plan:", megatron::inexpressible(plan));
+  refuse("Megatron-LM refuses this plan (`meshplan check --for megatron-lm` says more):",
+         megatron::refusals(plan));
 }
 
 std::vector<ExportedFile> write_megatron(const ExportRequest& request) {
