@@ -67,6 +67,12 @@ bash -n job/job.sbatch || fail "job.sbatch has syntax errors"
 expect 0 "job.yaml" export plan.json --to kubernetes --out cluster
 expect 2 "plan.json: is a plan already" import plan.json
 
+# --- judged by the rules of its stack, with the settings that it gives
+expect 0 "target   Megatron-LM" check run/run.sh --cluster dgx-h100
+sed 's/--overlap-grad-reduce//; s/--seq-length 8192/--seq-length 8190/' run/run.sh >wrong.sh
+expect 2 "M8s  seq(8190) % (cp(1) * tp(4)) == 0 must hold" check wrong.sh
+expect 2 "M20  overlap_grad_reduce(0)" check wrong.sh
+
 # --- scripts that leave something open
 sed 's/^NNODES=16$/NNODES=$SLURM_NNODES/' run/run.sh >open.sh
 expect 2 "the number of GPUs is not known (SLURM_NNODES is not set); give it with --gpus" import open.sh
