@@ -65,7 +65,7 @@ offers() { # offers EXPECTED WORD...
 touch plan.json plans.csv
 offers "plan " meshplan pla
 offers "man mesh models " meshplan m
-offers "--max-tokens-per-rank --memory-reserve --micro-batch --model " meshplan plan --m
+offers "--zero --zero-shard-group " meshplan plan --ze
 offers "full none selective " meshplan plan --tp 2 --recompute ""
 offers "zb-h1 zb-v " meshplan plan --schedule zb
 offers "llama3-70b llama3-8b llama3.1-405b llama3.2-1b " meshplan plan --model llama3

@@ -200,7 +200,9 @@ class Citizenship(unittest.TestCase):
         self.assertNotEqual(found[0], found[1])
 
     def test_signatures_name_the_options(self):
-        not_asked = {"help", "json", "explain", "out", "schema", "plan-schema", "trace", "chrome", "memory-svg", "program",
+        # What concerns files and text alone.
+        not_asked = {"tokens", "price-per-gpu-hour", "gpu-watts", "gpu-mtbf-hours", "checkpoint-seconds",
+                     "restart-seconds", "checkpoint-interval", "help", "json", "explain", "out", "schema", "plan-schema", "trace", "chrome", "memory-svg", "program",
                      "stage", "no-sp", "all"}
         for name in ("plan", "simulate", "check"):
             options = set(re.findall(r"^  (?:-., ?)?--([a-z0-9-]+)", run(name, "--help").stdout, re.M)) - not_asked

@@ -39,7 +39,8 @@ planner::SearchResult two_plans() {
 
 TEST_CASE("a search is shown as counts, ranking, why and why not", "[reports][search]") {
   CHECK(to_text(two_plans(), 0.25) ==
-        "1,234 plans: 1,000 break a rule, 232 do not fit, 2 ranked (7 refined)   0.2 s\n"
+        "1,234 plans: 1,000 break a rule, 232 do not fit, 0 slower by a bound, 2 ranked (7 "
+        "refined)   0.2 s\n"
         "\n"
         " #  plan      step time, estimated  80 % interval   slower     MFU   memory\n"
         " 1  tp2 mbs1                1.00 s                          50.0 %  3.0 GiB\n"

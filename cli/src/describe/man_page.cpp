@@ -56,6 +56,12 @@ std::string exit_status() {
   return text;
 }
 
+/// Too many for the line of the option's name, which cannot be broken: they follow its help.
+bool has_many_choices(const OptionInfo& option) {
+  constexpr std::size_t kMostInName = 50;
+  return !option.choices.empty() && option.value_name.size() > kMostInName;
+}
+
 /// "-m, --model TEXT"
 std::string head_of(const OptionInfo& option) {
   std::vector<std::string> names;
@@ -63,13 +69,15 @@ std::string head_of(const OptionInfo& option) {
   if (names.empty()) names.push_back("\\fI" + roff(option.flag) + "\\fR");
   std::string head = fmt::format("{}", fmt::join(names, ", "));
   if (!option.names.empty() && option.takes_value())
-    head += " \\fI" + roff(option.value_name) + "\\fR";
+    head += " \\fI" + roff(has_many_choices(option) ? "NAME" : option.value_name) + "\\fR";
   return head;
 }
 
 std::string entry_of(const OptionInfo& option) {
   std::string text = fmt::format(".TP\n{}\n{}", head_of(option), roff(option.help));
   if (!option.default_value.empty()) text += fmt::format(" [{}]", roff(option.default_value));
+  if (has_many_choices(option))
+    text += fmt::format("; one of: {}", roff(fmt::format("{}", fmt::join(option.choices, ", "))));
   return text + "\n";
 }
 
