@@ -47,24 +47,36 @@ std::vector<float> read_region(Trainer& trainer, Region region) {
   return values;
 }
 
-/// Sums what the ranks give of each parameter. @param flat  in the order of the flat parameters
+std::int64_t elements_of(const Parameter& parameter) {
+  return std::accumulate(parameter.global_shape.begin(), parameter.global_shape.end(),
+                         std::int64_t{1}, std::multiplies<>());
+}
+
+/// Sums what the ranks give of each parameter, all in one message: a twin's are small.
+/// @param flat  in the order of the flat parameters
 NamedTensors sum_over_ranks(Trainer& trainer, const std::vector<float>& flat, Communicator& world,
                             const std::function<bool(const Parameter&)>& wanted) {
   const program::Program& program = trainer.program();
-  NamedTensors result;
-  for (const Parameter& parameter : all_parameters(program.plan)) {
-    if (!wanted(parameter)) continue;
-    const std::int64_t elements =
-        std::accumulate(parameter.global_shape.begin(), parameter.global_shape.end(),
-                        std::int64_t{1}, std::multiplies<>());
-    WholeTensor whole{.shape = parameter.global_shape,
-                      .values = std::vector<double>(static_cast<std::size_t>(elements), 0.0)};
+  std::vector<Parameter> parameters = all_parameters(program.plan);
+  std::erase_if(parameters, [&](const Parameter& parameter) { return !wanted(parameter); });
+  std::vector<double> all;
+  for (const Parameter& parameter : parameters) {
+    WholeTensor whole{
+        .shape = parameter.global_shape,
+        .values = std::vector<double>(static_cast<std::size_t>(elements_of(parameter)), 0.0)};
     const auto own = std::ranges::find(program.parameters, parameter.name, &Parameter::name);
     if (own != program.parameters.end() && !own->tied_copy)
       add_shard(whole, *own, trainer.groups().coordinates(), flat.data() + own->offset);
-    const MutableBuffer buffer{whole.values.data(), elements, DType::F64};
-    world.all_reduce(buffer, buffer, ReduceOp::Sum).wait();
-    result[parameter.name] = std::move(whole);
+    all.insert(all.end(), whole.values.begin(), whole.values.end());
+  }
+  const MutableBuffer buffer{all.data(), std::ssize(all), DType::F64};
+  world.all_reduce(buffer, buffer, ReduceOp::Sum).wait();
+  NamedTensors result;
+  auto begin = all.begin();
+  for (const Parameter& parameter : parameters) {
+    const auto end = begin + elements_of(parameter);
+    result[parameter.name] = {.shape = parameter.global_shape, .values = {begin, end}};
+    begin = end;
   }
   return result;
 }

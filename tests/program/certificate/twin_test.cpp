@@ -7,26 +7,16 @@
 #include <set>
 
 #include "plan/techniques.hpp"
+#include "program/certificate/large_plans.hpp"
 #include "program/checks/check.hpp"
 #include "program/plan/mesh.hpp"
-#include "program/plans.hpp"
 
 namespace meshplan::program {
 namespace {
 
-using Names = std::set<std::string>;
+using test::large_plan;
 
-/// A preset's model on many ranks, in bf16.
-Plan large_plan(const char* model, const ParallelConfig& parallel, int microbatches = 16) {
-  Plan plan;
-  plan.model = models::load_preset(model);
-  plan.model.mtp_layers = 0;
-  plan.parallel = parallel;
-  plan.workload.seq_len = 4096;
-  plan.workload.precision = DType::BF16;
-  plan.workload.global_batch_size = std::int64_t{microbatches} * parallel.dp;
-  return plan;
-}
+using Names = std::set<std::string>;
 
 Names all_names(const TwinSet& set) {
   Names names;
@@ -151,9 +141,7 @@ TEST_CASE("a model keeps its features at small sizes", "[certificate]") {
 TEST_CASE("a vocabulary that tp does not divide does not in a twin, either", "[certificate]") {
   const Plan plan = large_plan("gpt2-124m", {.tp = 4, .dp = 2});
   REQUIRE(plan.model.vocab_size % 4 != 0);
-  Plan short_plan = plan;
-  short_plan.workload.seq_len = 1024;
-  const Plan twin = twins_of(short_plan, TwinPrecision::Exact).twins.front().plan;
+  const Plan twin = twins_of(plan, TwinPrecision::Exact).twins.front().plan;
   CHECK(twin.model.vocab_size % twin.parallel.tp != 0);
 }
 
