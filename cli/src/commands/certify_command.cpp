@@ -51,7 +51,7 @@ int work(const Options& options, const std::vector<program::Twin>& twins, runtim
   std::optional<Progress> progress;
   if (leads) progress.emplace("running twins", options.terminal);
   const std::vector<program::TwinResult> results =
-      runtime::certify(twins, job.world(), *backend, [&](std::size_t done) {
+      runtime::certify(twins, {job.world(), *backend, &job.board()}, [&](std::size_t done) {
         job.board().progress();
         if (progress) progress->update(done, twins.size());
       });
@@ -90,6 +90,8 @@ int run(Options& options, const Command& command) {
   if (is_rank())
     throw ConfigError("certify starts ranks of its own; call it without mpiexec or torchrun");
   require_writable({options.out});
+  if (!starts_here(options.hosts))
+    throw ConfigError("--hosts: certify reads on this machine what rank 0 writes; name it first");
   program::Certificate certificate{
       .version = MESHPLAN_VERSION,
       .plan_hash = program::plan_hash(plan),

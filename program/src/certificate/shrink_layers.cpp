@@ -35,6 +35,13 @@ bool recomputes_partly(const Plan& plan) {
   return false;
 }
 
+/// Have two stages with layers unequally many?
+bool is_uneven(const std::vector<int>& layers_per_stage) {
+  std::set<int> some(layers_per_stage.begin(), layers_per_stage.end());
+  some.erase(0);
+  return some.size() > 1;
+}
+
 /// As even as the plan's.
 int evenly_divided_layers(const Plan& plan, int stages, int each) {
   const int least = least_layers(plan.model);
@@ -52,8 +59,6 @@ std::vector<int> unevenly_divided_layers(const Plan& plan, int stages, int each)
   int fewest = plan.model.num_layers;
   for (const int layers : all)
     if (layers > 0) fewest = std::min(fewest, layers);
-  const bool uneven =
-      std::ranges::any_of(all, [fewest](int layers) { return layers > 0 && layers != fewest; });
   std::vector<int> own;
   for (int i = 0; i < stages; ++i) {
     const int layers = all[stands_for(i, stages, all.size())];
@@ -61,8 +66,7 @@ std::vector<int> unevenly_divided_layers(const Plan& plan, int stages, int each)
   }
   int& middle = own[at(stages / 2)];  // with two stages, both ends could be without layers
   if (middle == 0) middle = each;
-  const bool shows = std::ranges::any_of(own, [each](int layers) { return layers > each; });
-  if (uneven && !shows) ++middle;
+  if (is_uneven(all) && !is_uneven(own)) ++middle;
   const int sum = std::accumulate(own.begin(), own.end(), 0);
   middle += std::max(0, least_layers(plan.model) - sum);
   return own;

@@ -37,11 +37,11 @@ OptimizerConfig shrunk_optimizer(const Plan& plan) {
 }
 
 /// Few, but several where the plan has several, and no multiple of pp where the plan's are none.
-int shrunk_microbatches(const Plan& plan) {
+int shrunk_microbatches(const Plan& plan, const ParallelConfig& parallel) {
   const int all = plan.num_microbatches();
   if (plan.schedule == ScheduleKind::Custom) return all;
-  const bool ragged = plan.parallel.pp > 1 && all % plan.parallel.pp != 0;
-  return std::min(all, ragged ? 3 : 4);
+  if (parallel.pp == 1) return std::min(all, 2);
+  return std::min(all, all % plan.parallel.pp == 0 ? 4 : 3);
 }
 
 ParallelConfig shrunk_parallel(const Plan& plan, const ParallelConfig& degrees) {
@@ -54,7 +54,7 @@ ParallelConfig shrunk_parallel(const Plan& plan, const ParallelConfig& degrees) 
 }
 
 /// What divides a replica's work: goes where its axis does.
-void drop_without_axes(Plan& twin) {
+void drop_without_axes(const Plan& plan, Plan& twin) {
   const ParallelConfig& parallel = twin.parallel;
   if (parallel.pp == 1 && parallel.vpp == 1) {
     twin.schedule = ScheduleKind::OneFOneB;
@@ -65,7 +65,11 @@ void drop_without_axes(Plan& twin) {
     twin.zero_stage = 0;
     twin.compression = {};
   }
-  if (twin.zero_shard_group > 0) twin.zero_shard_group = replicas >= 4 ? 2 : 0;
+  if (twin.zero_shard_group > 0) {
+    const bool of_all = plan.zero_shard_group == plan.parallel.dp * plan.parallel.cp;
+    const int part = replicas >= 4 ? 2 : 0;  // of two ranks there is no part to share a copy
+    twin.zero_shard_group = replicas == 1 ? 0 : of_all ? replicas : part;
+  }
   if (parallel.cp == 1) twin.max_tokens_per_rank = 0;
 }
 
@@ -105,7 +109,7 @@ std::optional<Plan> shrunk_plan(const Plan& plan, const ParallelConfig& degrees,
   const bool float8 = twin.workload.fp8 != Float8Recipe::None;
   twin.parallel = shrunk_parallel(plan, degrees);
   twin.micro_batch_size = std::min(plan.micro_batch_size, 2);
-  drop_without_axes(twin);
+  drop_without_axes(plan, twin);
   const ShrunkLayers layers = shrunk_layers(plan, twin.parallel.pp * twin.parallel.vpp);
   twin.layers_per_stage = layers.layers_per_stage;
   twin.recompute = layers.recompute;
@@ -119,7 +123,7 @@ std::optional<Plan> shrunk_plan(const Plan& plan, const ParallelConfig& degrees,
                           .all_experts = rounds});
   twin.workload.optimizer = shrunk_optimizer(twin);
   twin.workload.global_batch_size =
-      std::int64_t{shrunk_microbatches(plan)} * twin.micro_batch_size * twin.parallel.dp;
+      std::int64_t{shrunk_microbatches(plan, twin.parallel)} * twin.micro_batch_size * twin.parallel.dp;
   twin.bucket_bytes = std::min(plan.bucket_bytes, kBucketBytes);
   shrink_documents(plan, twin);
   twin.frozen = shrunk_patterns(plan.frozen, plan.model.num_layers, layers.num_layers);
@@ -147,8 +151,10 @@ std::vector<ParallelConfig> twin_degrees(const Plan& plan) {
   const ParallelConfig& parallel = plan.parallel;
   const bool as_it_is = plan.schedule == ScheduleKind::Custom;
   const std::vector<int> stages = as_it_is ? std::vector{1, parallel.pp} : choices(parallel.pp, 4);
+  // Experts that several ranks hold may need tp to be more than they are divided over.
+  const int most_tp = parallel.ep > 1 ? 4 : 2;
   std::vector<ParallelConfig> all;
-  for (const int tp : choices(parallel.tp, 2))
+  for (const int tp : choices(parallel.tp, most_tp))
     for (const int cp : choices(parallel.cp, 4))
       for (const int pp : stages)
         for (const int dp : choices(parallel.dp, 4))

@@ -1,6 +1,9 @@
 #include "runtime/certify/certify.hpp"
 
+#include <fmt/format.h>
+
 #include "certify/certify_twin.hpp"
+#include "runtime/guard/status_board.hpp"
 
 namespace meshplan::runtime {
 namespace {
@@ -18,25 +21,24 @@ bool all_know(bool known_by_first, Communicator& world) {
   return value != 0;
 }
 
-program::TwinResult certify_with_seeds(const program::Twin& twin, Communicator& world,
-                                       kernels::Backend& backend) {
-  program::TwinResult result = certify_twin(twin, kFirstSeed, world, backend);
-  if (!chooses_experts(twin.plan) || all_know(result.agrees(), world)) return result;
-  result = certify_twin(twin, kSecondSeed, world, backend);
+program::TwinResult certify_with_seeds(const program::Twin& twin, const TwinJob& job) {
+  program::TwinResult result = certify_twin(twin, kFirstSeed, job);
+  if (!chooses_experts(twin.plan) || all_know(result.agrees(), job.world)) return result;
+  result = certify_twin(twin, kSecondSeed, job);
   result.seeds.insert(result.seeds.begin(), kFirstSeed);
   return result;
 }
 
 }  // namespace
 
-std::vector<program::TwinResult> certify(std::span<const program::Twin> twins, Communicator& world,
-                                         kernels::Backend& backend,
+std::vector<program::TwinResult> certify(std::span<const program::Twin> twins, const TwinJob& job,
                                          const std::function<void(std::size_t)>& on_twin) {
   std::vector<program::TwinResult> results;
   std::size_t done = 0;
   for (const program::Twin& twin : twins) {
-    program::TwinResult result = certify_with_seeds(twin, world, backend);
-    if (world.rank() == 0) results.push_back(std::move(result));
+    if (job.status != nullptr) job.status->set_context(fmt::format("twin {}", done + 1));
+    program::TwinResult result = certify_with_seeds(twin, job);
+    if (job.world.rank() == 0) results.push_back(std::move(result));
     on_twin(++done);
   }
   return results;

@@ -43,7 +43,7 @@ program::TwinRun run_twin(const program::Plan& plan, const TwinRunOptions& optio
                           Communicator& world, kernels::Backend& backend, const Mutation& mutate) {
   HostDevice device(backend);
   Trainer trainer(lowered(plan, world.rank(), mutate), std::nullopt, world, device, options.seed,
-                  nullptr);
+                  options.status);
   const StepBatch batch = twin_batch(plan, trainer.groups().coordinates(), options.seed);
   const double loss_scale = scales_loss(plan.workload) ? kLossScale : 1;
   program::TwinRun run;

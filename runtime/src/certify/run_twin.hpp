@@ -9,12 +9,15 @@
 
 namespace meshplan::runtime {
 
+class StatusBoard;
+
 /// Edits the lowered program of a rank: how tests plant bugs that a certificate must see.
 using Mutation = std::function<void(program::Program&)>;
 
 struct TwinRunOptions {
   int num_steps = 1;
   std::uint64_t seed = 1;
+  StatusBoard* status = nullptr;  // may be null
   /// Gradients are those that compression delivered, with what it lost. No weight may move then.
   bool compressed = false;
 };

@@ -342,7 +342,7 @@ struct BugJob : ParityJob {
       if (std::ranges::find(twin.techniques, bug.technique) == twin.techniques.end()) continue;
       ran = true;
       const program::TwinResult result =
-          runtime::certify_twin(twin, kSeed, *world, *backend, mutate);
+          runtime::certify_twin(twin, kSeed, {*world, *backend}, mutate);
       std::int32_t differs = result.agrees() ? 0 : 1;
       world->broadcast({&differs, 1, DType::I32}, 0).wait();
       if (differs == 0) continue;

@@ -61,7 +61,9 @@ TEST_CASE("random plans shrink to twins that have all of their techniques", "[ce
       seen.insert(twin.techniques.begin(), twin.techniques.end());
     }
     for (const std::string& name : set.uncovered)
-      uncovered.insert(fmt::format("{} ({})", name, to_string(plan.parallel)));
+      uncovered.insert(fmt::format("{} ({}, layers [{}]{})", name, to_string(plan.parallel),
+                                   fmt::join(program::resolved_layers_per_stage(plan), " "),
+                                   plan.count_ends_as_layers ? " with ends" : ""));
     twins += set.twins.size();
     most = std::max(most, set.twins.size());
   }
@@ -87,7 +89,7 @@ TEST_CASE("random plans agree with one rank", "[certify]") {
     const Plan plan = random_plan(random);
     const program::TwinSet set = program::twins_of(plan, program::TwinPrecision::Exact);
     const std::vector<program::TwinResult> results =
-        runtime::certify(set.twins, *job.world, *job.backend, [](std::size_t) {});
+        runtime::certify(set.twins, {*job.world, *job.backend}, [](std::size_t) {});
     if (!leads) continue;
     bool alarm = false;
     for (const program::TwinResult& result : results) {
