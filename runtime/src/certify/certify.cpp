@@ -21,10 +21,11 @@ bool all_know(bool known_by_first, Communicator& world) {
   return value != 0;
 }
 
-program::TwinResult certify_with_seeds(const program::Twin& twin, const TwinJob& job) {
-  program::TwinResult result = certify_twin(twin, kFirstSeed, job);
+program::TwinResult certify_with_seeds(const program::Twin& twin, const TwinJob& job,
+                                       TwinGroups& groups) {
+  program::TwinResult result = certify_twin(twin, kFirstSeed, job, groups);
   if (!chooses_experts(twin.plan) || all_know(result.agrees(), job.world)) return result;
-  result = certify_twin(twin, kSecondSeed, job);
+  result = certify_twin(twin, kSecondSeed, job, groups);
   result.seeds.insert(result.seeds.begin(), kFirstSeed);
   return result;
 }
@@ -35,9 +36,10 @@ std::vector<program::TwinResult> certify(std::span<const program::Twin> twins, c
                                          const std::function<void(std::size_t)>& on_twin) {
   std::vector<program::TwinResult> results;
   std::size_t done = 0;
+  TwinGroups groups(job.world);
   for (const program::Twin& twin : twins) {
     if (job.status != nullptr) job.status->set_context(fmt::format("twin {}", done + 1));
-    program::TwinResult result = certify_with_seeds(twin, job);
+    program::TwinResult result = certify_with_seeds(twin, job, groups);
     if (job.world.rank() == 0) results.push_back(std::move(result));
     on_twin(++done);
   }

@@ -1,12 +1,23 @@
 #include "certify/certify_twin.hpp"
 
+#include <fmt/format.h>
 #include <numeric>
-#include <span>
 
 namespace meshplan::runtime {
 
+Communicator* TwinGroups::first_ranks(int count) {
+  if (count == world_.size()) return &world_;
+  const auto [entry, fresh] = groups_.try_emplace(count);
+  if (fresh) {
+    std::vector<int> ranks(static_cast<std::size_t>(count));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    entry->second = world_.create_group(ranks, fmt::format("twin of {}", count));
+  }
+  return entry->second.get();
+}
+
 program::TwinResult certify_twin(const program::Twin& twin, std::uint64_t seed, const TwinJob& job,
-                                 const Mutation& mutate) {
+                                 TwinGroups& groups, const Mutation& mutate) {
   const program::Plan& plan = twin.plan;
   const bool exact = plan.workload.precision == DType::F32;
   const TwinRunOptions options{
@@ -20,13 +31,10 @@ program::TwinResult certify_twin(const program::Twin& twin, std::uint64_t seed, 
                              .steps = options.num_steps,
                              .seeds = {seed},
                              .tolerance = program::tolerance_of(plan)};
-  std::vector<int> ranks(static_cast<std::size_t>(result.ranks));
-  std::iota(ranks.begin(), ranks.end(), 0);
   program::TwinRun run;
-  if (const auto group = job.world.create_group(ranks, "twin"))
-    run = run_twin(plan, options, *group, job.backend, mutate);
-  const int first = 0;
-  if (const auto alone = job.world.create_group(std::span(&first, 1), "one rank"))
+  if (Communicator* own = groups.first_ranks(result.ranks))
+    run = run_twin(plan, options, *own, job.backend, mutate);
+  if (Communicator* alone = groups.first_ranks(1))
     result.compared =
         program::compare(run, run_twin(program::one_rank_plan(plan), options, *alone, job.backend),
                          result.tolerance);
