@@ -160,7 +160,7 @@ std::string to_text(const program::Certificate& certificate) {
   if (!certificate.twins.empty()) {
     text += "\n" + to_text(twin_table(certificate.twins)) + "\n" +
             to_text(kind_table(certificate.twins)) + "\n";
-    text += fmt::format("tolerance   {}; twice as much for each later step\n",
+    text += fmt::format("tolerance   of twin 1 in {}; twice as much for each later step\n",
                         certificate.twins.front().tolerance.derivation);
   }
   for (const std::string& sentence : program::not_shown())

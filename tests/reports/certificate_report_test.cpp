@@ -48,7 +48,7 @@ TEST_CASE("a certificate names plan, twins, the furthest figure and the verdict"
   CHECK_THAT(text, Contains("twin 1      tp, zero1"));
   CHECK_THAT(text, Contains("gradient of layers.0.mlp.down_proj.weight [3, 5]"));
   CHECK_THAT(text, Contains("4.0e-06") && Contains("1.0e-05"));
-  CHECK_THAT(text, Contains("tolerance   2 sqrt(2 N n) 0.4 u"));
+  CHECK_THAT(text, Contains("tolerance   of twin 1 in 2 sqrt(2 N n) 0.4 u"));
   CHECK_THAT(text, Contains("not shown   kernels and communication of GPUs"));
   CHECK_THAT(text, Contains("verdict     agrees: 2 figures of 1 twin"));
   CHECK_THAT(text, !Contains("not covered") && !Contains("differs"));

@@ -73,15 +73,15 @@ std::string shrunk_numbers(const std::string& part, int layers, int shrunk_layer
   const char* end = part.data() + part.size();
   const auto begin = std::from_chars(part.data(), end, first);
   if (begin.ec != std::errc()) return part;
-  const auto scaled = [&](int layer) {
-    return static_cast<int>(std::int64_t{std::clamp(layer, 0, layers)} * shrunk_layers / layers);
+  const auto scaled = [&](std::int64_t layer) {
+    return static_cast<int>(std::clamp<std::int64_t>(layer, 0, layers) * shrunk_layers / layers);
   };
   if (begin.ptr == end) return std::to_string(std::min(scaled(first), shrunk_layers - 1));
   if (*begin.ptr != '-') return part;
   const auto range = std::from_chars(begin.ptr + 1, end, last);
   if (range.ec != std::errc() || range.ptr != end) return part;
   const int lowest = std::min(scaled(first), shrunk_layers - 1);
-  return fmt::format("{}-{}", lowest, std::max(lowest, scaled(last + 1) - 1));
+  return fmt::format("{}-{}", lowest, std::max(lowest, scaled(std::int64_t{last} + 1) - 1));
 }
 
 }  // namespace

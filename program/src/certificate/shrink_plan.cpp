@@ -122,8 +122,8 @@ std::optional<Plan> shrunk_plan(const Plan& plan, const ParallelConfig& degrees,
                           .float8 = float8,
                           .all_experts = rounds});
   twin.workload.optimizer = shrunk_optimizer(twin);
-  twin.workload.global_batch_size =
-      std::int64_t{shrunk_microbatches(plan, twin.parallel)} * twin.micro_batch_size * twin.parallel.dp;
+  twin.workload.global_batch_size = std::int64_t{shrunk_microbatches(plan, twin.parallel)} *
+                                    twin.micro_batch_size * twin.parallel.dp;
   twin.bucket_bytes = std::min(plan.bucket_bytes, kBucketBytes);
   shrink_documents(plan, twin);
   twin.frozen = shrunk_patterns(plan.frozen, plan.model.num_layers, layers.num_layers);
