@@ -85,6 +85,7 @@ int run(int argc, char** argv) {
     add_data_command(line);
     add_trial_command(line);
     add_calibrate_command(line);
+    add_certify_command(line);
 #endif
     add_completion_command(line);
     add_manual_command(line);

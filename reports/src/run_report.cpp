@@ -7,6 +7,7 @@
 #include "core/units.hpp"
 #include "program/cost/cost.hpp"
 #include "program/cost/model_flops.hpp"
+#include "program/plan/plan_names.hpp"
 #include "program/plan_file/plan_file.hpp"
 #include "reports/comparison.hpp"
 #include "reports/machine_drift.hpp"
@@ -157,19 +158,36 @@ Peak peak_of(const program::Plan& plan, const sim::Cluster& cluster) {
               cluster.name, program::precision_name(plan.workload))};
 }
 
+std::string optimizer_line(const program::OptimizerConfig& o) {
+  std::string line = fmt::format("{}  lr {:g}", name_of(o.kind), o.learning_rate);
+  if (o.warmup_steps > 0) line += fmt::format(" after {} steps of warm-up", o.warmup_steps);
+  if (o.schedule == program::LearningRateSchedule::Cosine)
+    line += fmt::format(
+        ", cosine to {:g} at {}", o.learning_rate * o.minimum_ratio,
+        o.decay_steps > 0 ? fmt::format("step {}", o.decay_steps) : "the run's last step");
+  else
+    line += ", constant";
+  if (o.kind == program::OptimizerKind::Sgd)
+    line += fmt::format("  momentum {:g}", o.momentum);
+  else
+    line += fmt::format("  betas {:g}, {:g}  epsilon {:g}", o.beta1, o.beta2, o.epsilon);
+  line += fmt::format("  weight decay {:g}", o.weight_decay);
+  return line + (o.clip_norm > 0 ? fmt::format("  clip {:g}", o.clip_norm) : "  no clipping");
+}
+
 std::string to_text(const RunHeader& header) {
   const program::Plan& plan = header.plan;
   return fmt::format(
       "{}  {}  {} ranks on {} machine{}{}, each {}\n{}{} sequences of {} tokens a step in {} "
-      "micro-batches of {}  data {}\n{}\n"
+      "micro-batches of {}  data {}\n{}\n{}\n"
       "{:>6} {:>9} {:>9} {:>9} {:>10} {:>11} {:>9} {:>7} {:>9}\n",
       plan.model.name, program::to_string(plan.parallel), plan.parallel.world_size(),
       header.machines, header.machines == 1 ? "" : "s",
       header.oversubscribed ? " (more ranks than cores)" : "", header.device,
       plan.frozen.empty() ? "" : fmt::format("frozen {}\n", frozen_line(plan.model, plan.frozen)),
       plan.workload.global_batch_size, plan.workload.seq_len, plan.num_microbatches(),
-      plan.micro_batch_size, header.data, peak_line(header), "step", "loss", "norm", "lr", "ms",
-      "tokens/s", "samples/s", "MFU", "MiB");
+      plan.micro_batch_size, header.data, optimizer_line(plan.workload.optimizer),
+      peak_line(header), "step", "loss", "norm", "lr", "ms", "tokens/s", "samples/s", "MFU", "MiB");
 }
 
 std::string step_line(const program::StepReport& step) {

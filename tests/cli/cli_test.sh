@@ -29,6 +29,24 @@ expect 0 '"feasible": true' plan --model tiny-llama "${small[@]}" --json
 cmp -s one.json three.json || fail "the number of threads changes the result"
 expect 0 "tp2 pp2" plan --model tiny-llama "${small[@]}" --tp 2 --pp 2 --no-sp --micro-batch 1
 
+# --- settings of the optimizer
+expect 0 "--learning-rate" plan --help
+expect 0 "step time" plan --model tiny-llama "${small[@]}" --lr 1e-3 --warmup-steps 10 --decay-steps 90 \
+  --beta2 0.999 --clip-norm 0 --out trained.json
+for setting in '"learning_rate": 0.001' '"warmup_steps": 10' '"decay_steps": 90' '"beta2": 0.999' '"clip_norm": 0'; do
+  grep -q "$setting" trained.json || fail "the plan lacks $setting"
+done
+expect 2 "nearest: 0.99999994" plan --model tiny-llama "${small[@]}" --beta1 1
+expect 2 "nearest: 1e-30" plan --model tiny-llama "${small[@]}" --learning-rate 0
+expect 2 "nearest: 11" plan --model tiny-llama "${small[@]}" --warmup-steps 10 --decay-steps 5
+expect 2 "the optimizer is adamw, which has none" plan --model tiny-llama "${small[@]}" --momentum 0.5
+expect 0 "step time" plan --model tiny-llama "${small[@]}" --optimizer sgd --momentum 0.5 --out sgd.json
+grep -q '"momentum": 0.5' sgd.json || fail "the plan lacks the momentum"
+expect 2 "--set workload.optimizer.beta1=0.5" simulate trained.json --beta1 0.5
+sed 's/"beta2": 0.999/"beta2": 1.0/' trained.json >beta.json
+expect 2 "workload.optimizer.beta2: expected a number of at most 0.99999994" simulate beta.json
+expect 2 "must be 0 or above warmup_steps (10)" simulate trained.json --set workload.optimizer.decay_steps=10
+
 # --- FP8
 expect 0 "FP8" plan --help
 expect 0 ", fp8, adamw" plan --model llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8 --seq-len 4096 \

@@ -40,6 +40,24 @@ PY
 sed -i '/other processes used/d' stderr  # true of a machine that is not quiet
 [ -s stderr ] && fail "a run that ends well writes to stderr: $(cat stderr)"
 
+# --- settings of the optimizer beside those of the plan
+expect 0 "lr 0.01 after 2 steps of warm-up, constant" "$meshplan" run tp2.json --data text.txt --steps 4 \
+  --lr 0.01 --warmup-steps 2 --lr-schedule constant --clip-norm 0 --log settings.jsonl --trace settings.json \
+  --checkpoint-dir settings --checkpoint-every 4
+python3 - <<'PY' || fail "a run does not train with the settings that it was given"
+import json, sys
+lines = [json.loads(line) for line in open("settings.jsonl")]
+optimizer = json.load(open("settings.json"))["plan"]["workload"]["optimizer"]
+rates = [line["learning_rate"] for line in lines if line["kind"] == "step"]
+sys.exit(not (lines[0]["optimizer"] == optimizer and optimizer["learning_rate"] == 0.01 and
+              optimizer["clip_norm"] == 0 and rates == [0.005, 0.01, 0.01, 0.01]))
+PY
+expect 0 "differs  the optimizer so far: adamw  lr 0.01" "$meshplan" run tp2.json --data text.txt --steps 5 \
+  --resume settings
+expect 2 "tp2.json: decay_steps \(3\) must be 0 or above warmup_steps \(5\)" "$meshplan" run tp2.json \
+  --data text.txt --steps 4 --warmup-steps 5 --decay-steps 3
+expect 2 "nearest: 0.99999994" "$meshplan" run tp2.json --data text.txt --beta1 1
+
 # --- a classifier of sequences: its class is how many of a sequence's tokens are odd, none or all
 cat >encoder.json <<'JSON'
 {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,

@@ -2,7 +2,9 @@
 #include "fuzz/reader.hpp"
 #include "fuzz/samples.hpp"
 #include "program/calibration/calibration.hpp"
+#include "program/certificate/certificate.hpp"
 #include "program/trace/step_report.hpp"
+#include "reports/certificate_report.hpp"
 #include "reports/comparison.hpp"
 #include "reports/validation_report.hpp"
 #include "sim/fit/calibration_fit.hpp"
@@ -27,6 +29,16 @@ Consumer read_trace(const std::string& text) {
     reports::to_text(comparison);
     reports::to_json(comparison);
     sim::parse_cluster(sim::to_json(sim::refine(sample_cluster(), {trace}).cluster), "refined");
+  };
+}
+
+Consumer read_twins(const std::string& text) {
+  const std::vector<program::TwinResult> twins = program::parse_twin_results(text, kFile);
+  return [twins] {
+    const program::Certificate certificate{.twins = twins};
+    program::to_json(certificate);
+    reports::to_text(certificate);
+    program::parse_twin_results(program::to_json(twins), "written");
   };
 }
 
@@ -104,6 +116,30 @@ std::vector<std::string> sample_seeds() {
   return {program::to_json(job), program::to_json(gpus)};
 }
 
+std::string twin_seed() {
+  const program::Compared loss{.what = "loss",
+                               .name = "step 1",
+                               .difference = 1e-8,
+                               .tolerance = 1e-5,
+                               .value = 4,
+                               .expected = 4};
+  program::Compared gradient = loss;
+  gradient.what = "gradient";
+  gradient.where = {3, 5};
+  gradient.value.reset();
+  program::Plan plan = sample_trace(false).plan;
+  plan.model_hash.clear();
+  plan.cluster_hash.clear();
+  const program::TwinResult twin{.plan = plan,
+                                 .techniques = {"tp"},
+                                 .ranks = 2,
+                                 .steps = 2,
+                                 .seeds = {7, 8},
+                                 .tolerance = {.relative = 1e-5, .derivation = "rounding"},
+                                 .compared = {loss, gradient}};
+  return program::to_json(std::vector{twin});
+}
+
 std::vector<std::string> log_seeds() {
   program::StepReport report{.step = 1, .loss = 2.5};
   report.experts = program::ExpertReport{.layers = {{.layer = 1, .ep_imbalance = 1.5}}};
@@ -122,6 +158,7 @@ std::vector<Reader> measured_readers() {
            read_trace,
            {without_hashes(program::to_json(sample_trace(true))),
             without_hashes(program::to_json(sample_trace(false)))}},
+          {"twins", 3, 4, true, read_twins, {twin_seed()}},
           {"log", 8, 4, true, read_log, log_seeds()},
           {"constants", 3, 30, true, read_constants, {sim::to_json(sim::fitted_constants())}},
           {"published-table", 6, 4, true, read_table, {sample_table()}},

@@ -7,6 +7,7 @@
 #include "fuzz/samples.hpp"
 #include "models/counts.hpp"
 #include "models/hugging_face.hpp"
+#include "program/certificate/twin.hpp"
 #include "program/checks/check.hpp"
 #include "program/lower/lower.hpp"
 #include "program/plan_file/plan_file.hpp"
@@ -38,11 +39,24 @@ void use(const program::Plan& plan, const sim::Cluster& machine) {
   sim::simulate(stages, cluster, {.break_down = false, .record_spans = false});
 }
 
+/// Any plan has twins that can be lowered.
+void shrink(const program::Plan& plan) {
+  for (const auto precision : {program::TwinPrecision::Exact, program::TwinPrecision::Own})
+    for (const program::Twin& twin : program::twins_of(plan, precision).twins) {
+      if (twin.plan.schedule == program::ScheduleKind::Custom) continue;  // may be long
+      models::validate(twin.plan.model, "twin");
+      const std::vector<program::Program> stages = program::lower_all(twin.plan);
+      for (const std::string& error : program::program_errors(stages))
+        throw InvariantError("a twin: " + error);
+    }
+}
+
 Consumer read_plan(const std::string& text) {
   const program::Plan plan = program::parse_plan(text, kFile);
   return [plan] {
     program::parse_plan(program::to_json(plan), "written");
     use(plan, sim::load_cluster_preset("dgx-h100"));
+    shrink(plan);
   };
 }
 

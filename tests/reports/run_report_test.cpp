@@ -73,6 +73,27 @@ TEST_CASE("a row holds a step's figures, and none for an unknown MFU", "[reports
              Contains("ep imbalance  1.125 (mean over layers") && Contains(beyond));
 }
 
+TEST_CASE("a header says with which settings the optimizer trains", "[reports][watch]") {
+  reports::RunHeader header;
+  header.plan.model = program::test::llama_style();
+  program::OptimizerConfig& optimizer = header.plan.workload.optimizer;
+  const char* defaults =
+      "\nadamw  lr 0.0003, cosine to 3e-05 at the run's last step  betas 0.9, 0.95  epsilon 1e-08  "
+      "weight decay 0.1  clip 1\n";
+  CHECK_THAT(reports::to_text(header), Contains(defaults));
+  optimizer = {.kind = program::OptimizerKind::Sgd,
+               .learning_rate = 0.5,
+               .weight_decay = 0,
+               .clip_norm = 0,
+               .warmup_steps = 10,
+               .decay_steps = 90};
+  CHECK(reports::optimizer_line(optimizer) ==
+        "sgd  lr 0.5 after 10 steps of warm-up, cosine to 0.05 at step 90  momentum 0.9  weight "
+        "decay 0  no clipping");
+  optimizer.schedule = program::LearningRateSchedule::Constant;
+  CHECK_THAT(reports::optimizer_line(optimizer), Contains("warm-up, constant  momentum"));
+}
+
 TEST_CASE("a header says what MFU divides by, or that nothing is known", "[reports][watch]") {
   reports::RunHeader header;
   header.plan.model = program::test::llama_style();

@@ -27,5 +27,6 @@ void add_checkpoint_command(CommandLine& line);
 void add_data_command(CommandLine& line);
 void add_trial_command(CommandLine& line);
 void add_calibrate_command(CommandLine& line);
+void add_certify_command(CommandLine& line);
 
 }  // namespace meshplan::cli

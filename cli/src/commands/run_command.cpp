@@ -15,6 +15,7 @@
 #include "output/run_log.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
+#include "program/checks/check.hpp"
 #include "program/lower/lower.hpp"
 #include "program/plan_file/plan_file.hpp"
 #include "ranks/devices.hpp"
@@ -38,6 +39,9 @@ program::Plan load_plan(const RunOptions& options) {
   program::Plan plan = program::parse_plan(read_file(*options.file), *options.file);
   plan.progress_thread = plan.progress_thread || options.progress_thread;
   freeze(plan, options.freeze, *options.file);
+  if (apply(options.training, plan.workload.optimizer))
+    for (const program::Violation& violation : program::check(plan))
+      throw ConfigError(fmt::format("{}: {}", *options.file, violation.message));
   return plan;
 }
 
@@ -100,6 +104,15 @@ std::string checkpoint_line(const program::Plan& plan,
   return line.empty() ? line : line + "\n";
 }
 
+/// How the saved run was trained, if this one goes on with other settings; else empty.
+std::string optimizer_change(const program::Plan& plan, const std::string& resume) {
+  if (resume.empty()) return "";
+  const std::string saved =
+      reports::optimizer_line(runtime::open_checkpoint(resume).plan().workload.optimizer);
+  if (saved == reports::optimizer_line(plan.workload.optimizer)) return "";
+  return fmt::format("differs  the optimizer so far: {}\n", saved);
+}
+
 /// What was read of a Hugging Face model's config.json, and where the plan chooses otherwise; empty
 /// if none is imported.
 std::string import_lines(const program::Plan& plan, const runtime::CheckpointOptions& checkpoints) {
@@ -122,7 +135,8 @@ class Voice {
         warns_(speaks && !options.quiet),
         every_(std::max(1, options.train.num_steps / 20)) {
     if (prints_)
-      output("{}{}{}", checkpoint_line(header.plan, options.train.checkpoints),
+      output("{}{}{}{}", checkpoint_line(header.plan, options.train.checkpoints),
+             optimizer_change(header.plan, options.train.checkpoints.resume),
              import_lines(header.plan, options.train.checkpoints), reports::to_text(header));
     if (!speaks || !options.log) return;
     log_.emplace(*options.log, !options.train.checkpoints.resume.empty());

@@ -83,6 +83,7 @@ struct Command::Declaration {
   std::string plan_path;
   std::string plan_value;  // of a flag
   std::optional<double> least;
+  std::optional<double> most;
   bool is_path = false;
   bool takes_file = false;
   bool takes_json = false;
@@ -241,6 +242,10 @@ Command& Command::at_least(double least) {
   for (Declaration& declared : last_declared()) declared.least = least;
   return *this;
 }
+Command& Command::between(double least, double most) {
+  for (Declaration& declared : last_declared()) declared.most = most;
+  return at_least(least);
+}
 Command& Command::in_plan(const std::string& path) {
   for (Declaration& declared : last_declared()) declared.plan_path = path;
   return *this;
@@ -268,10 +273,17 @@ Command& Command::examples(const std::string& text) {
 void Command::check_bounds(const std::vector<Declaration>& declared) {
   for (const Declaration& declaration : declared) {
     if (!declaration.least) continue;
-    for (const std::string& value : declaration.values())
-      if (!(std::stod(value) >= *declaration.least))
-        throw ConfigError(fmt::format("{} {}: must be at least {}", flag_of(*declaration.option),
-                                      value, *declaration.least));
+    const double least = *declaration.least;
+    const std::string flag = flag_of(*declaration.option);
+    for (const std::string& value : declaration.values()) {
+      const double number = std::stod(value);
+      if (!declaration.most && !(number >= least))
+        throw ConfigError(fmt::format("{} {}: must be at least {}", flag, value, least));
+      if (declaration.most && !(number >= least && number <= *declaration.most))
+        throw ConfigError(fmt::format("{} {}: must be from {} to {}; nearest: {}", flag, value,
+                                      least, *declaration.most,
+                                      number > least ? *declaration.most : least));
+    }
   }
 }
 
@@ -313,6 +325,7 @@ std::vector<OptionInfo> Command::options() const {
                     .default_value = option.get_default_str(),
                     .is_positional = declared.is_positional(),
                     .choices = declared.choices,
+                    .most = declared.most,
                     .suggestions = declared.suggestions,
                     .takes_file = declared.takes_file,
                     .takes_json = declared.takes_json,

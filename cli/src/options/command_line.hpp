@@ -88,6 +88,9 @@ class Command {
   Command& suggests(std::vector<std::string> values);
   /// The number of the option before is not less; else the command ends with bad input.
   Command& at_least(double least);
+  /// The number of the option before is within these bounds; else the command ends with bad input
+  /// that names the nearest of them.
+  Command& between(double least, double most);
   /// The option before says what a plan's file says at this path.
   Command& in_plan(const std::string& path);
   /// The option before may be given beside a plan's file.

@@ -2,6 +2,7 @@
 // of the Python package come from these values, which come from one declaration of each option.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct OptionInfo {
   std::string default_value;  // empty: help says what happens without
   bool is_positional = false;
   std::vector<std::string> choices;      // empty: any value
+  std::optional<double> most = {};       // of a number
   std::vector<std::string> suggestions;  // values among others
   bool takes_file = false;               // a file or folder is a value, too
   bool takes_json = false;               // and so is the JSON of such a file

@@ -96,6 +96,7 @@ program::Workload resolve_workload(const PlanOptions& options, const models::Mod
   }
   sim::peak_flop_per_s(cluster, workload);  // a device without FP8 is refused here
   if (options.optimizer) workload.optimizer.kind = *options.optimizer;
+  apply(options.training, workload.optimizer);
   return workload;
 }
 
@@ -153,11 +154,12 @@ void add_workload_options(Command& command, PlanOptions& options) {
               "default: 1")
       .takes_file()
       .beside_plan();
+  add_optimizer_options(command, options.training, OptimizerDefaults::Meshplan);
 }
 
 void refuse_beside_file(const Command& command, const std::string& file, bool is_foreign) {
   constexpr std::array kLeftOpen = {"--model", "--gpus", "--assume", "--no-mtp", "--no-dropout"};
-  for (const char* group : {kWorkloadGroup, kParallelGroup})
+  for (const char* group : {kWorkloadGroup, kOptimizerGroup, kParallelGroup})
     for (const GivenOption& option : command.given(group)) {
       if (option.beside_plan) continue;
       if (is_foreign && std::ranges::find(kLeftOpen, option.flag) != kLeftOpen.end()) continue;

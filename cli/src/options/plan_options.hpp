@@ -8,6 +8,7 @@
 #include "options/command_line.hpp"
 #include "options/foreign.hpp"
 #include "options/inputs.hpp"
+#include "options/optimizer_options.hpp"
 #include "planner/search/search.hpp"
 
 namespace meshplan::cli {
@@ -26,6 +27,7 @@ struct PlanOptions {
   std::vector<int> document_lengths;
   std::optional<program::Precision> precision;
   std::optional<program::OptimizerKind> optimizer;
+  OptimizerOptions training;
   std::optional<std::string> schedule_file;
   std::optional<program::CompressionKind> compression;
   std::optional<std::string> expert_imbalance;
@@ -35,14 +37,15 @@ struct PlanOptions {
   ForeignOptions foreign;
 };
 
-/// --model --no-mtp --cluster --gpus --global-batch --seq-len --precision --optimizer
+/// --model --no-mtp --cluster --gpus --global-batch --seq-len --precision --optimizer, and
+/// the settings of the optimizer
 void add_workload_options(Command& command, PlanOptions& options);
 /// --tp --sp --pp --dp --micro-batch --recompute --schedule ...
 void add_parallel_options(Command& command, PlanOptions& options);
 
 /// Beside a plan's file only what it leaves open may be given: --cluster, --freeze and
 /// --expert-imbalance, and beside another stack's configuration --model and --gpus.
-/// @throws ConfigError for another flag of the two groups above, with the setting that says the
+/// @throws ConfigError for another flag of the groups above, with the setting that says the
 /// same
 void refuse_beside_file(const Command& command, const std::string& file, bool is_foreign = false);
 

@@ -8,6 +8,7 @@
 #include "options/command_line.hpp"
 #include "options/device_options.hpp"
 #include "options/host_options.hpp"
+#include "options/optimizer_options.hpp"
 #include "runtime/train/train.hpp"
 
 namespace meshplan::cli {
@@ -20,6 +21,7 @@ struct RunOptions {
   std::optional<std::string> resume;
   std::optional<std::string> init_from;
   std::optional<std::string> freeze;
+  OptimizerOptions training;
   std::optional<int> traced_steps;
   std::optional<std::string> trace;
   std::optional<std::string> chrome;

@@ -34,4 +34,8 @@ constexpr double kBytes = 1e18;
 constexpr double kRate = 1e9;        // GB/s, TFLOP/s, Gb/s
 constexpr double kMagnitude = 1e30;  // any number in a file: 0, or 1e-30 to 1e30
 
+// Limits of the optimizer's settings, which kernels read in fp32.
+constexpr double kLeastRate = 1e-30;       // what must not be 0: far below it, fp32 has only 0
+constexpr double kBelowOne = 0.999999940;  // of a decay: the largest fp32 below 1; 1 divides by 0
+
 }  // namespace meshplan::limits

@@ -35,6 +35,7 @@ class Checker {
     experts();
     zero();
     compression();
+    learning_rate();
     if (!plan_.frozen.empty() && violations_.empty())
       for (std::string& error : frozen_errors(plan_.frozen, model_))
         fail("frozen", std::move(error));
@@ -453,6 +454,17 @@ class Checker {
     refuse_with(given.kind == CompressionKind::TopK && !(given.ratio > 0 && given.ratio <= 1),
                 fmt::format("compression.ratio ({}) must be above 0 and at most 1; nearest: {}",
                             given.ratio, given.ratio > 1 ? "1" : "0.001"));
+  }
+
+  void learning_rate() {
+    const OptimizerConfig& optimizer = plan_.workload.optimizer;
+    const bool decays = optimizer.schedule == LearningRateSchedule::Cosine;
+    if (decays && optimizer.decay_steps > 0 && optimizer.decay_steps <= optimizer.warmup_steps)
+      fail("learning-rate",
+           fmt::format("decay_steps ({}) must be 0 or above warmup_steps ({}), where the decay of "
+                       "the learning rate begins; nearest: {}",
+                       optimizer.decay_steps, optimizer.warmup_steps,
+                       std::int64_t{optimizer.warmup_steps} + 1));
   }
 
   void float8() {

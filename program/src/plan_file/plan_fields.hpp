@@ -13,13 +13,15 @@ namespace program {
 template <class Visitor>
 void fields(Visitor& v, OptimizerConfig& c) {
   v.optional("kind", c.kind, "optimizer");
-  v.optional("learning_rate", c.learning_rate, "peak learning rate", between(0, limits::kRate));
-  v.optional("beta1", c.beta1, "decay of the first moment", between(0, 1));
-  v.optional("beta2", c.beta2, "decay of the second moment", between(0, 1));
-  v.optional("epsilon", c.epsilon, "added to the root of the second moment", between(0, 1));
+  v.optional("learning_rate", c.learning_rate, "peak learning rate",
+             between(limits::kLeastRate, limits::kRate));
+  v.optional("beta1", c.beta1, "decay of the first moment", between(0, limits::kBelowOne));
+  v.optional("beta2", c.beta2, "decay of the second moment", between(0, limits::kBelowOne));
+  v.optional("epsilon", c.epsilon, "added to the root of the second moment",
+             between(limits::kLeastRate, 1));
   v.optional("weight_decay", c.weight_decay, "of matrices; norms and biases are never decayed",
              between(0, limits::kRate));
-  v.optional("momentum", c.momentum, "of SGD", between(0, 1));
+  v.optional("momentum", c.momentum, "of SGD", between(0, limits::kBelowOne));
   v.optional("clip_norm", c.clip_norm, "largest global gradient norm; 0 = no clipping",
              between(0, limits::kRate));
   v.optional("schedule", c.schedule, "learning rate over the steps");

@@ -34,6 +34,9 @@ struct RunHeader {
   std::optional<Peak> peak;  // absent if the plan has no cluster
 };
 std::string to_text(const RunHeader& header);
+
+/// The settings that an optimizer reads: "adamw  lr 0.001, warm-up 10 steps, ...".
+std::string optimizer_line(const program::OptimizerConfig& optimizer);
 std::string step_line(const program::StepReport& step);
 
 struct RunSummary {

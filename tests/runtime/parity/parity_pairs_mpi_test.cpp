@@ -245,7 +245,7 @@ std::string names_of(const Plan& plan) {
 
 /// For a gradient, and for what is mostly cancellation. Context parallelism rounds a few values
 /// more.
-double tolerance_of(const Plan& plan) {
+double gradient_tolerance_of(const Plan& plan) {
   const bool half = plan.workload.precision != DType::F32;
   double tolerance =
       half ? half_tolerance(plan.workload.precision, plan.model,
@@ -268,7 +268,7 @@ std::optional<double> run_and_check(PairJob& fixture, const Plan& plan) {
   const RunResult& reference = fixture.reference_of(plan);
   const auto run = fixture.run(plan);
   if (!run) return std::nullopt;
-  const double tolerance = tolerance_of(plan);
+  const double tolerance = gradient_tolerance_of(plan);
   const bool exact = is_exact(plan);
   const GradientError error = compare_gradients(*run, reference, exact ? 1e-6 : kSmallInHalf);
   INFO(names_of(plan) << "; " << to_string(plan.parallel) << ", worst gradient " << error.worst

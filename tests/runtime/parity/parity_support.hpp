@@ -14,6 +14,7 @@
 #include "program/plan/plan.hpp"
 #include "program/plans.hpp"
 #include "runtime/comm/communicator.hpp"
+#include "runtime/parity/mutations.hpp"
 #include "train/trainer.hpp"
 
 namespace meshplan::test {
@@ -36,9 +37,6 @@ struct RunResult {
   std::map<std::string, std::vector<double>> weights;     // after the last step, the same
   std::uint64_t weights_hash = 0;  // of this rank's weights after the last step
 };
-
-/// Edits the lowered program of a rank: how tests seed bugs.
-using Mutation = std::function<void(program::Program&)>;
 
 /// How a plan is lowered otherwise than by default.
 struct Variant {

@@ -1,35 +1,26 @@
-// Which techniques a plan combines, which of a suite's plans a quick run tries, and a record of
-// what parity has seen.
+// Which of a suite's plans a quick run tries, and a record of what parity has seen.
 #pragma once
 
-#include <bitset>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "program/plan/plan.hpp"
+#include "plan/techniques.hpp"
 
 namespace meshplan::test {
 
-/// "tp", "sp", "zb-h1", "cp-ring", "zero3", ...: all that are told apart, in the order of tables.
+using program::pair_index;
+using program::PairSet;
+
+/// Names of program::techniques(), in their order.
 const std::vector<std::string>& all_techniques();
-
-/// Techniques that a plan has, by index into all_techniques(), ascending.
 std::vector<std::size_t> techniques_of(const program::Plan& plan);
-
-/// Pairs of techniques, and techniques alone: bit pair_index(a, b), a <= b; (a, a) is a alone.
-constexpr std::size_t kMostTechniques = 40;
-using PairSet = std::bitset<kMostTechniques * kMostTechniques>;
-constexpr std::size_t pair_index(std::size_t a, std::size_t b) {
-  return a * kMostTechniques + b;
-}
 PairSet pairs_of(const program::Plan& plan);
 
 /// The whole matrix, not its quick part: MESHPLAN_PARITY=full in the environment.
 bool full_parity();
 
-/// Indexes, ascending, of plans that together have every pair of techniques that `plans` have: at
-/// each turn the first of those with most pairs that none before it has.
+/// Indexes, ascending, of plans that together have every pair of techniques that `plans` have.
 /// @param covered  pairs that need no plan
 std::vector<std::size_t> covering_plans(const std::vector<program::Plan>& plans,
                                         PairSet covered = {});

@@ -1,0 +1,138 @@
+// meshplan certify: is what a plan computes what one rank computes?
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "commands/commands.hpp"
+#include "core/error.hpp"
+#include "kernels/cpu_backend.hpp"
+#include "output/output.hpp"
+#include "output/progress.hpp"
+#include "process/exit_codes.hpp"
+#include "process/files.hpp"
+#include "process/temporary_folder.hpp"
+#include "program/certificate/certificate.hpp"
+#include "program/certificate/twin.hpp"
+#include "program/plan_file/plan_file.hpp"
+#include "ranks/ranks.hpp"
+#include "reports/certificate_report.hpp"
+#include "runtime/certify/certify.hpp"
+
+namespace meshplan::cli {
+namespace {
+
+struct Options {
+  std::optional<std::string> file;
+  bool own_precision = false;
+  std::optional<std::string> out;
+  bool json = false;
+  std::optional<std::string> record;  // hidden: this process is a rank, and rank 0 writes there
+  Terminal terminal;
+  HostOptions hosts;
+};
+
+program::Plan load(const Options& options) {
+  if (!options.file) throw ConfigError("which plan? usage: meshplan certify plan.json");
+  return program::parse_plan(read_file(*options.file), *options.file);
+}
+
+program::TwinSet twins(const Options& options, const program::Plan& plan) {
+  program::TwinSet set = program::twins_of(
+      plan, options.own_precision ? program::TwinPrecision::Own : program::TwinPrecision::Exact);
+  if (set.twins.empty())
+    throw ConfigError(fmt::format("{}: no plan of at most {} ranks has any of its techniques: {}",
+                                  *options.file, program::kMostTwinRanks,
+                                  fmt::join(set.uncovered, ", ")));
+  return set;
+}
+
+int work(const Options& options, const std::vector<program::Twin>& twins, runtime::Job& job) {
+  const auto backend = kernels::make_cpu_backend(1);
+  const bool leads = job.world().rank() == 0;
+  std::optional<Progress> progress;
+  if (leads) progress.emplace("running twins", options.terminal);
+  const std::vector<program::TwinResult> results =
+      runtime::certify(twins, {job.world(), *backend, &job.board()}, [&](std::size_t done) {
+        job.board().progress();
+        if (progress) progress->update(done, twins.size());
+      });
+  progress.reset();
+  if (leads) write_file(*options.record, program::to_json(results));
+  return kDone;
+}
+
+int largest_world(const std::vector<program::Twin>& twins) {
+  int most = 1;
+  for (const program::Twin& twin : twins) most = std::max(most, twin.plan.parallel.world_size());
+  return most;
+}
+
+/// Starts the ranks and reads what rank 0 compared. @returns their exit code
+int run_ranks(Options& options, const Command& command, const std::vector<program::Twin>& twins,
+              program::Certificate& certificate) {
+  TemporaryFolder folder;
+  options.record = folder.file("twins.json");
+  const int ranks = largest_world(twins);
+  output(stderr, "running {} twin{} on up to {} rank{}\n", twins.size(),
+         twins.size() == 1 ? "" : "s", ranks, ranks == 1 ? "" : "s");
+  const int code = launch_self(ranks, options.hosts, command.arguments_of_ranks());
+  if (code == kDone)
+    certificate.twins = program::parse_twin_results(read_file(*options.record), *options.record);
+  else
+    certificate.failure = fmt::format("the ranks of a twin ended with exit code {}", code);
+  return code;
+}
+
+int run(Options& options, const Command& command) {
+  const program::Plan plan = load(options);
+  const program::TwinSet set = twins(options, plan);
+  if (options.record)
+    return as_rank(options.hosts, [&](runtime::Job& job) { return work(options, set.twins, job); });
+  if (is_rank())
+    throw ConfigError("certify starts ranks of its own; call it without mpiexec or torchrun");
+  require_writable({options.out});
+  if (!starts_here(options.hosts))
+    throw ConfigError("--hosts: certify reads on this machine what rank 0 writes; name it first");
+  program::Certificate certificate{
+      .version = MESHPLAN_VERSION,
+      .plan_hash = program::plan_hash(plan),
+      .plan_precision = std::string(program::precision_name(plan.workload)),
+      .compared_in = std::string(program::precision_name(set.twins.front().plan.workload)),
+      .uncovered = set.uncovered};
+  const int code = run_ranks(options, command, set.twins, certificate);
+  if (code != kDone && code != kFailed) return code;
+  const std::string json = program::to_json(certificate);
+  if (options.out) write_file(*options.out, json);
+  output("{}", options.json ? json : reports::to_text(certificate));
+  return certificate.agrees() ? kDone : kFailed;
+}
+
+}  // namespace
+
+void add_certify_command(CommandLine& line) {
+  const auto options = std::make_shared<Options>();
+  options->terminal = line.terminal();
+  Command command =
+      line.add("certify", "Run a plan's layout at small sizes beside one rank, and compare");
+  command.positional("plan", options->file, "plan file")
+      .is_path()
+      .flag("--own-precision", options->own_precision,
+            "compare in the plan's precision, with its tolerance; default: in fp32, where only the "
+            "order of sums differs")
+      .option("-o,--out", options->out, "write the certificate to this file")
+      .of_launcher()
+      .flag("--json", options->json, "print the certificate instead of tables")
+      .of_launcher();
+  add_host_options(command, options->hosts);
+  command.group("")
+      .option("--record", options->record, "")
+      .is_path()
+      .examples(
+          "  meshplan certify plan.json\n"
+          "  meshplan certify plan.json --out certificate.json\n"
+          "Exit code 0: every loss, gradient, update and router choice is that of one rank; 1: "
+          "some\n"
+          "differ. What is compared, and what is not shown: docs/certificates/certificate.md")
+      .on_run([options, command] { return run(*options, command); });
+}
+
+}  // namespace meshplan::cli

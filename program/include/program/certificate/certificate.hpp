@@ -1,0 +1,55 @@
+// The answer of `meshplan certify`: which twins of a plan ran, what was compared, and the verdict.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "program/certificate/agreement.hpp"
+#include "program/plan/plan.hpp"
+
+namespace meshplan::program {
+
+/// One twin beside one rank.
+struct TwinResult {
+  Plan plan;
+  std::vector<std::string> techniques;
+  int ranks = 0;
+  int steps = 0;
+  /// Of the initial weights and the tokens. A router that chooses is discontinuous: rounding may
+  /// decide a near tie otherwise. So where a first seed differs, a second one decides.
+  std::vector<std::uint64_t> seeds;
+  Tolerance tolerance;
+  std::vector<Compared> compared;  // under the last seed
+  bool agrees() const;
+};
+
+struct Certificate {
+  int schema_version = 1;
+  std::string version;         // of meshplan
+  std::string plan_hash;       // of the plan as meshplan writes it
+  std::string plan_precision;  // that it trains in
+  std::string compared_in;     // precision of the twins
+  std::vector<TwinResult> twins;
+  std::vector<std::string> uncovered;  // techniques and pairs of the plan that no twin has
+  std::string failure;                 // why a twin did not run to its end; empty = all did
+  bool agrees() const;
+};
+
+/// The figure that lies furthest into its tolerance; null without any.
+const Compared* furthest(const std::vector<Compared>& compared);
+
+/// What a twin cannot show, whatever its figures say: a sentence each.
+std::vector<std::string> not_shown();
+
+/// The hash by which a certificate names a plan.
+std::string plan_hash(const Plan& plan);
+
+/// What the ranks hand to the process that started them. @throws ConfigError
+std::string to_json(const std::vector<TwinResult>& results);
+std::vector<TwinResult> parse_twin_results(std::string_view text, const std::string& file);
+
+std::string to_json(const Certificate& certificate);
+
+}  // namespace meshplan::program

@@ -1,0 +1,145 @@
+#include "program/certificate/certificate.hpp"
+
+#include <algorithm>
+
+#include "core/hash.hpp"
+#include "core/json_fields.hpp"
+#include "core/limits.hpp"
+#include "program/plan_file/plan_file.hpp"
+
+namespace meshplan::program {
+
+template <class Visitor>
+void fields(Visitor& v, Compared& c) {
+  v.required("what", c.what, "kind of figure");
+  v.required("name", c.name, "step or parameter");
+  v.required("difference", c.difference, "relative", between(0, limits::kMagnitude));
+  v.required("tolerance", c.tolerance, "what it may be", between(0, limits::kMagnitude));
+  v.required("where", c.where, "index of the element that differs most", at_least(0));
+  v.required("value", c.value, "there; null = no finite number");
+  v.required("expected", c.expected, "there, on one rank");
+}
+
+template <class Visitor>
+void fields(Visitor& v, Tolerance& t) {
+  v.required("relative", t.relative, "of a gradient of the first step");
+  v.required("loss", t.loss, "of its loss");
+  v.required("floor", t.floor, "part of the global norm that a norm counts as at least");
+  v.required("growth", t.growth, "factor for each later step");
+  v.required("derivation", t.derivation, "from the format and the sums");
+}
+
+namespace {
+
+/// A TwinResult as a file holds it.
+struct TwinResultFile {
+  TwinResult result;
+  RawJson plan;
+  bool agrees = false;
+};
+
+struct TwinResultsFile {
+  std::vector<TwinResultFile> twins;
+};
+
+struct CertificateFile {
+  Certificate certificate;
+  std::string verdict;
+  std::vector<TwinResultFile> twins;
+  std::vector<std::string> not_shown;
+};
+
+template <class Visitor>
+void fields(Visitor& v, TwinResultFile& f) {
+  TwinResult& r = f.result;
+  v.required("agrees", f.agrees, "every figure is within its tolerance");
+  v.required("techniques", r.techniques, "that the twin shares with the plan");
+  v.required("ranks", r.ranks, "of the twin", between(1, limits::kRanks));
+  v.required("steps", r.steps, "optimizer steps", at_least(1));
+  v.required("seeds", r.seeds, "of initial weights and tokens; the last one's figures follow");
+  v.required("tolerance", r.tolerance, "");
+  v.required("compared", r.compared, "every figure beside one rank's");
+  v.required("plan", f.plan, "the twin (see the plan schema)");
+}
+
+template <class Visitor>
+void fields(Visitor& v, TwinResultsFile& f) {
+  v.required("twins", f.twins, "");
+}
+
+template <class Visitor>
+void fields(Visitor& v, CertificateFile& f) {
+  Certificate& c = f.certificate;
+  v.required("schema_version", c.schema_version, "version of this format", between(1, 1));
+  v.required("verdict", f.verdict, "agrees or differs");
+  v.required("meshplan_version", c.version, "that ran the twins");
+  v.required("plan_hash", c.plan_hash, "of the plan as meshplan writes it");
+  v.required("plan_precision", c.plan_precision, "that the plan trains in");
+  v.required("compared_in", c.compared_in, "precision of the twins");
+  v.required("failure", c.failure, "why a twin did not run to its end; empty = all did");
+  v.required("uncovered", c.uncovered, "techniques and pairs of the plan that no twin has");
+  v.required("not_shown", f.not_shown, "what no twin shows");
+  v.required("twins", f.twins, "");
+}
+
+TwinResultFile to_file(const TwinResult& result) {
+  return {.result = result, .plan = {Json::parse(to_json(result.plan))}, .agrees = result.agrees()};
+}
+
+std::vector<TwinResultFile> to_files(const std::vector<TwinResult>& results) {
+  std::vector<TwinResultFile> files;
+  for (const TwinResult& result : results) files.push_back(to_file(result));
+  return files;
+}
+
+}  // namespace
+
+bool TwinResult::agrees() const {
+  return !compared.empty() && std::ranges::all_of(compared, &Compared::agrees);
+}
+
+bool Certificate::agrees() const {
+  return failure.empty() && !twins.empty() && std::ranges::all_of(twins, &TwinResult::agrees);
+}
+
+const Compared* furthest(const std::vector<Compared>& compared) {
+  const auto found = std::ranges::max_element(compared, {}, &Compared::share);
+  return found == compared.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> not_shown() {
+  return {
+      "the plan's own sizes and degrees: a twin has few ranks and small layers, so a fault that "
+      "needs more of either stays unseen",
+      "kernels and communication of GPUs: twins run on processor cores",
+      "time and memory: `meshplan simulate` predicts and `meshplan run` measures them",
+      "the model itself: whether what all layouts agree on is the right network is for "
+      "comparisons with other software"};
+}
+
+std::string plan_hash(const Plan& plan) {
+  return hex(content_hash(to_json(plan)));
+}
+
+std::string to_json(const std::vector<TwinResult>& results) {
+  return write_json(TwinResultsFile{to_files(results)}).dump(1) + "\n";
+}
+
+std::vector<TwinResult> parse_twin_results(std::string_view text, const std::string& file) {
+  std::vector<TwinResult> results;
+  for (TwinResultFile& parsed : read_json<TwinResultsFile>(text, file).twins) {
+    parsed.result.plan = parse_plan(parsed.plan.value.dump(), file);
+    results.push_back(std::move(parsed.result));
+  }
+  return results;
+}
+
+std::string to_json(const Certificate& certificate) {
+  const CertificateFile file{.certificate = certificate,
+                             .verdict = certificate.agrees() ? "agrees" : "differs",
+                             .twins = to_files(certificate.twins),
+                             .not_shown = not_shown()};
+  return write_json(file).dump(2) + "\n";
+}
+
+}  // namespace meshplan::program

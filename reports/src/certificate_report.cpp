@@ -1,0 +1,171 @@
+#include "reports/certificate_report.hpp"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <map>
+
+#include "core/limits.hpp"
+#include "reports/table.hpp"
+
+namespace meshplan::reports {
+namespace {
+
+using program::Compared;
+using program::TwinResult;
+
+std::string number_or_none(const std::optional<double>& value) {
+  return value ? fmt::format("{:.9g}", *value) : "no number";
+}
+
+std::string difference_text(double difference) {
+  return difference >= limits::kMagnitude ? "no number" : fmt::format("{:.1e}", difference);
+}
+
+/// "gradient of layers.0.mlp.down_proj.weight [3, 5]", "loss of step 1"
+std::string figure_name(const Compared& compared) {
+  std::string text = fmt::format("{} of {}", compared.what, compared.name);
+  if (!compared.where.empty()) text += fmt::format(" [{}]", fmt::join(compared.where, ", "));
+  return text;
+}
+
+std::string figure_line(const Compared& compared) {
+  return fmt::format("{}: {} (tolerance {:.1e}); there {} beside {}", figure_name(compared),
+                     difference_text(compared.difference), compared.tolerance,
+                     number_or_none(compared.value), number_or_none(compared.expected));
+}
+
+Table twin_table(const std::vector<TwinResult>& twins) {
+  Table table{.columns = {{"twin"},
+                          {"layout", Align::Left},
+                          {"figures"},
+                          {"differ"},
+                          {"furthest", Align::Left},
+                          {"difference"},
+                          {"tolerance"}}};
+  for (std::size_t i = 0; i < twins.size(); ++i) {
+    const std::vector<Compared>& compared = twins[i].compared;
+    const auto differ =
+        std::ranges::count_if(compared, [](const Compared& c) { return !c.agrees(); });
+    const Compared* most = program::furthest(compared);
+    table.rows.push_back({std::to_string(i + 1), program::to_string(twins[i].plan.parallel),
+                          std::to_string(compared.size()), std::to_string(differ),
+                          most == nullptr ? "-" : figure_name(*most),
+                          most == nullptr ? "-" : difference_text(most->difference),
+                          most == nullptr ? "-" : fmt::format("{:.1e}", most->tolerance)});
+  }
+  return table;
+}
+
+/// What of one kind was compared, in all twins.
+struct Kind {
+  std::size_t figures = 0;
+  std::size_t differ = 0;
+  const Compared* furthest = nullptr;
+  std::size_t twin = 0;
+};
+
+Table kind_table(const std::vector<TwinResult>& twins) {
+  std::vector<std::string> order;
+  std::map<std::string, Kind> kinds;
+  for (std::size_t i = 0; i < twins.size(); ++i)
+    for (const Compared& compared : twins[i].compared) {
+      const auto [entry, fresh] = kinds.try_emplace(compared.what);
+      if (fresh) order.push_back(compared.what);
+      Kind& kind = entry->second;
+      ++kind.figures;
+      if (!compared.agrees()) ++kind.differ;
+      if (kind.furthest != nullptr && kind.furthest->share() >= compared.share()) continue;
+      kind.furthest = &compared;
+      kind.twin = i + 1;
+    }
+  Table table{.columns = {{"compared", Align::Left},
+                          {"figures"},
+                          {"differ"},
+                          {"furthest", Align::Left},
+                          {"twin"},
+                          {"difference"},
+                          {"tolerance"}}};
+  for (const std::string& what : order) {
+    const Kind& kind = kinds.at(what);
+    const std::string full = figure_name(*kind.furthest);
+    table.rows.push_back({what, std::to_string(kind.figures), std::to_string(kind.differ),
+                          full.substr(what.size() + 4), std::to_string(kind.twin),
+                          difference_text(kind.furthest->difference),
+                          fmt::format("{:.1e}", kind.furthest->tolerance)});
+  }
+  return table;
+}
+
+std::string techniques_text(const std::vector<TwinResult>& twins) {
+  std::string text;
+  for (std::size_t i = 0; i < twins.size(); ++i)
+    text += fmt::format(
+        "twin {}      {}{}\n", i + 1,
+        twins[i].techniques.empty() ? "no technique"
+                                    : fmt::format("{}", fmt::join(twins[i].techniques, ", ")),
+        twins[i].seeds.size() > 1 ? "  (differed under a first seed; a second one decides)" : "");
+  return text;
+}
+
+/// The figures that differ most, worst first.
+std::string differences_text(const std::vector<TwinResult>& twins) {
+  constexpr std::size_t kShown = 10;
+  std::vector<std::pair<std::size_t, const Compared*>> differ;
+  for (std::size_t i = 0; i < twins.size(); ++i)
+    for (const Compared& compared : twins[i].compared)
+      if (!compared.agrees()) differ.emplace_back(i + 1, &compared);
+  std::ranges::stable_sort(differ, std::greater{},
+                           [](const auto& entry) { return entry.second->share(); });
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kShown, differ.size()); ++i)
+    text +=
+        fmt::format("differs     twin {}, {}\n", differ[i].first, figure_line(*differ[i].second));
+  if (differ.size() > kShown)
+    text += fmt::format("differs     and {} figures more\n", differ.size() - kShown);
+  return text;
+}
+
+std::string verdict_text(const program::Certificate& certificate) {
+  if (!certificate.failure.empty())
+    return fmt::format("verdict     differs: {}\n", certificate.failure);
+  std::size_t figures = 0, differ = 0;
+  for (const TwinResult& twin : certificate.twins)
+    for (const Compared& compared : twin.compared) {
+      ++figures;
+      if (!compared.agrees()) ++differ;
+    }
+  const std::string twins =
+      fmt::format("{} twin{}", certificate.twins.size(), certificate.twins.size() == 1 ? "" : "s");
+  if (certificate.agrees())
+    return fmt::format("verdict     agrees: {} figures of {} are those of one rank\n",
+                       grouped(static_cast<std::int64_t>(figures)), twins);
+  return fmt::format("verdict     differs: {} of {} figures of {} are not those of one rank\n",
+                     grouped(static_cast<std::int64_t>(differ)),
+                     grouped(static_cast<std::int64_t>(figures)), twins);
+}
+
+}  // namespace
+
+std::string to_text(const program::Certificate& certificate) {
+  std::string text = fmt::format(
+      "plan        {}, trains in {}\ncompared    in {}{}\n", certificate.plan_hash,
+      certificate.plan_precision, certificate.compared_in,
+      certificate.plan_precision == certificate.compared_in
+          ? ""
+          : fmt::format(": the layout, not what {} rounds", certificate.plan_precision));
+  text += techniques_text(certificate.twins);
+  for (const std::string& name : certificate.uncovered)
+    text += fmt::format("not covered {}\n", name);
+  if (!certificate.twins.empty()) {
+    text += "\n" + to_text(twin_table(certificate.twins)) + "\n" +
+            to_text(kind_table(certificate.twins)) + "\n";
+    text += fmt::format("tolerance   of twin 1 in {}; twice as much for each later step\n",
+                        certificate.twins.front().tolerance.derivation);
+  }
+  for (const std::string& sentence : program::not_shown())
+    text += fmt::format("not shown   {}\n", sentence);
+  return text + differences_text(certificate.twins) + verdict_text(certificate);
+}
+
+}  // namespace meshplan::reports

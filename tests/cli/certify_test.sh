@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# `meshplan certify` as its user sees it: exit codes, tables, the certificate. Usage: certify_test.sh PATH_OF_meshplan
+set -u
+meshplan=$1
+source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
+source "$tests/tiny_training.sh"
+
+# --- a plan of many ranks in bf16, and one whose techniques need several twins
+"$meshplan" simulate --model llama3-8b --cluster dgx-h100 --tp 4 --sp --pp 2 --dp 8 --zero 1 --global-batch 64 \
+  --seq-len 4096 --out large.json >stdout 2>stderr || fail "no plan: $(cat stderr)"
+expect 0 "verdict     agrees: " "$meshplan" certify large.json --out certificate.json
+grep -q "running 1 twin on up to 8 ranks" stderr || fail "no progress on stderr"
+grep -q "in fp32: the layout, not what bf16 rounds" stdout || fail "the precision is not said"
+python3 - <<'PY' || fail "the certificate lacks what it is to carry"
+import json, sys
+c = json.load(open("certificate.json"))
+twin = c["twins"][0]
+kinds = {figure["what"] for figure in twin["compared"]}
+sys.exit(not (c["verdict"] == "agrees" and c["plan_precision"] == "bf16" and c["compared_in"] == "fp32"
+              and len(c["plan_hash"]) == 16 and c["meshplan_version"] and c["not_shown"] and not c["uncovered"]
+              and twin["plan"]["parallel"] == {"tp": 2, "cp": 1, "pp": 2, "vpp": 1, "dp": 2, "ep": 1, "etp": 1, "sp": True}
+              and twin["plan"]["zero_stage"] == 1 and {"tp", "sp", "pp", "dp", "zero1"} <= set(twin["techniques"])
+              and kinds == {"loss", "gradient norm", "gradient", "update"}
+              and all(figure["difference"] <= figure["tolerance"] for figure in twin["compared"])
+              and twin["tolerance"]["derivation"]))
+PY
+make_plan tp2.json --tp 2
+expect 0 '"verdict": "agrees"' "$meshplan" certify tp2.json --json
+expect 0 "verdict     agrees" "$meshplan" certify tp2.json --own-precision
+
+# --- the same plan in other white space has the same hash, another plan another one
+hash_of() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["plan_hash"])' "$1"; }
+python3 -c 'import json; json.dump(json.load(open("tp2.json")), open("dense.json", "w"))'
+sed 's/"micro_batch_size": 1/"micro_batch_size": 2/' tp2.json >other.json
+for plan in tp2 dense other; do
+  "$meshplan" certify $plan.json --json >certificate-$plan.json 2>stderr || fail "$plan.json does not agree: $(cat stderr)"
+done
+[ "$(hash_of certificate-tp2.json)" = "$(hash_of certificate-dense.json)" ] || fail "white space changes the hash"
+[ "$(hash_of certificate-tp2.json)" != "$(hash_of certificate-other.json)" ] || fail "two plans have one hash"
+
+# --- bad input
+expect 2 "which plan\?" "$meshplan" certify
+expect 2 "none.json: no such file" "$meshplan" certify none.json
+echo '{' >broken.json
+expect 2 "not valid JSON" "$meshplan" certify broken.json
+sed 's/"tp": 2/"tp": 3/' tp2.json >illegal.json
+expect 2 "not divisible by tp" "$meshplan" certify illegal.json
+expect 1 "there is no folder missing" "$meshplan" certify tp2.json --out missing/certificate.json
+expect 2 "did you mean '--own-precision'" "$meshplan" certify tp2.json --own-precison
+
+finish

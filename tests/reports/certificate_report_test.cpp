@@ -1,0 +1,87 @@
+#include "reports/certificate_report.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "program/plans.hpp"
+
+namespace meshplan::test {
+namespace {
+
+using Catch::Contains;
+using program::Certificate;
+using program::Compared;
+
+Certificate some_certificate() {
+  const Compared loss{.what = "loss",
+                      .name = "step 1",
+                      .difference = 1e-8,
+                      .tolerance = 1e-5,
+                      .value = 4,
+                      .expected = 4};
+  const Compared gradient{.what = "gradient",
+                          .name = "layers.0.mlp.down_proj.weight",
+                          .difference = 4e-6,
+                          .tolerance = 1e-5,
+                          .where = {3, 5},
+                          .value = 0.5,
+                          .expected = 0.25};
+  return {.version = "1.0",
+          .plan_hash = "0123456789abcdef",
+          .plan_precision = "bf16",
+          .compared_in = "fp32",
+          .twins = {{.plan = program::test::make_plan(program::test::llama_style(), {.tp = 2}),
+                     .techniques = {"tp", "zero1"},
+                     .ranks = 2,
+                     .steps = 3,
+                     .seeds = {7},
+                     .tolerance = {.derivation = "2 sqrt(2 N n) 0.4 u"},
+                     .compared = {loss, gradient}}}};
+}
+
+}  // namespace
+
+TEST_CASE("a certificate names plan, twins, the furthest figure and the verdict",
+          "[reports][certificate]") {
+  const std::string text = reports::to_text(some_certificate());
+  CHECK_THAT(text, Contains("plan        0123456789abcdef, trains in bf16"));
+  CHECK_THAT(text, Contains("in fp32: the layout, not what bf16 rounds"));
+  CHECK_THAT(text, Contains("twin 1      tp, zero1"));
+  CHECK_THAT(text, Contains("gradient of layers.0.mlp.down_proj.weight [3, 5]"));
+  CHECK_THAT(text, Contains("4.0e-06") && Contains("1.0e-05"));
+  CHECK_THAT(text, Contains("tolerance   of twin 1 in 2 sqrt(2 N n) 0.4 u"));
+  CHECK_THAT(text, Contains("not shown   kernels and communication of GPUs"));
+  CHECK_THAT(text, Contains("verdict     agrees: 2 figures of 1 twin"));
+  CHECK_THAT(text, !Contains("not covered") && !Contains("differs"));
+}
+
+TEST_CASE("what differs is named with both values, worst first", "[reports][certificate]") {
+  Certificate certificate = some_certificate();
+  certificate.twins.front().compared[0].difference = 1e-4;
+  certificate.twins.front().compared[1].difference = 1e-2;
+  const std::string text = reports::to_text(certificate);
+  const std::size_t gradient = text.find("differs     twin 1, gradient of layers.0");
+  const std::size_t loss = text.find("differs     twin 1, loss of step 1");
+  REQUIRE(gradient != std::string::npos);
+  REQUIRE(loss != std::string::npos);
+  CHECK(gradient < loss);
+  CHECK_THAT(text, Contains("1.0e-02 (tolerance 1.0e-05); there 0.5 beside 0.25"));
+  CHECK_THAT(text, Contains("verdict     differs: 2 of 2 figures of 1 twin"));
+}
+
+TEST_CASE("a twin that ended early, and what none covers, are said", "[reports][certificate]") {
+  Certificate certificate = some_certificate();
+  certificate.twins.clear();
+  certificate.failure = "the ranks of a twin ended with exit code 1";
+  certificate.uncovered = {"pp with custom schedule"};
+  const std::string text = reports::to_text(certificate);
+  CHECK_THAT(text, Contains("not covered pp with custom schedule"));
+  CHECK_THAT(text, Contains("verdict     differs: the ranks of a twin ended with exit code 1"));
+}
+
+TEST_CASE("a second seed that decided is said", "[reports][certificate]") {
+  Certificate certificate = some_certificate();
+  certificate.twins.front().seeds = {7, 8};
+  CHECK_THAT(reports::to_text(certificate), Contains("a second one decides"));
+}
+
+}  // namespace meshplan::test
