@@ -28,7 +28,8 @@ int run(const Options& options, const Terminal& terminal) {
         "--out plan.json` writes one)");
   const PlanOnCluster input = plan_of_file(*options.file, options.plan);
   std::optional<program::Plan> rival;
-  if (options.against) rival = plan_beside(input, *options.against, input_name(*options.file, "plan"));
+  if (options.against)
+    rival = plan_beside(input, *options.against, input_name(*options.file, "plan"));
   const planner::PricedOn on{input.cluster, options.plan.software,
                              memory_reserve(options.memory_reserve)};
   const planner::Explanation explanation = [&] {
@@ -47,9 +48,7 @@ int run(const Options& options, const Terminal& terminal) {
 void add_explain_command(CommandLine& line) {
   const auto options = std::make_shared<Options>();
   Command command = line.add("explain", "Say where a plan's time goes, and what would change it");
-  command.positional("plan", options->file, "plan file")
-      .is_path()
-      .takes_json();
+  command.positional("plan", options->file, "plan file").is_path().takes_json();
   add_cluster_options(command, options->plan);
   command
       .option("--against", options->against,

@@ -46,8 +46,7 @@ Subject subject_of(const CheckRequest& asked) {
                   .ignored = {}};
   auto [file, text] = read_input(*asked.file, "plan");
   const std::optional<sim::Cluster> cluster = cluster_beside(text, file, asked);
-  WhatIf what_if =
-      cluster ? sorted(asked.set, *cluster) : WhatIf{.cluster = {}, .plan = asked.set};
+  WhatIf what_if = cluster ? sorted(asked.set, *cluster) : WhatIf{.cluster = {}, .plan = asked.set};
   subject.cluster_settings = std::move(what_if.cluster);
   if (!what_if.plan.empty()) {
     program::ChangedPlan changed = program::change_plan(text, file, what_if.plan);
@@ -79,11 +78,10 @@ void give_ranks(planner::CheckRequest& request, const sim::Cluster& cluster) {
 /// The degrees that --set changed take as many ranks as they ask for.
 void give_cluster(planner::CheckRequest& request, Subject& subject, const CheckRequest& asked) {
   if (!asked.cluster && request.plan.cluster_json.empty()) return;
-  const sim::Cluster cluster =
-      changed_cluster(asked.cluster ? load_cluster(*asked.cluster)
-                                    : cluster_of(request.plan, input_name(*asked.file, "plan")),
-                      subject.cluster_settings, asked.software.value_or(subject.software),
-                      subject.changes);
+  const sim::Cluster cluster = changed_cluster(
+      asked.cluster ? load_cluster(*asked.cluster)
+                    : cluster_of(request.plan, input_name(*asked.file, "plan")),
+      subject.cluster_settings, asked.software.value_or(subject.software), subject.changes);
   if (asked.set.empty() && !asked.cluster)
     request.cluster = cluster;
   else
