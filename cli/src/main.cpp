@@ -71,6 +71,9 @@ int run(int argc, char** argv) {
     add_simulate_command(line);
     add_check_command(line);
     add_rules_command(line);
+    add_explain_command(line);
+    add_why_not_command(line);
+    add_diff_command(line);
     add_mesh_command(line);
     add_schedule_command(line);
     add_models_command(line);

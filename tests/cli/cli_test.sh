@@ -180,7 +180,7 @@ expect 0 "set      model.hidden_size: 256 -> 512" simulate plan.json --set model
 expect 2 "did you mean 'parallel.tp'?" simulate plan.json --set paralel.tp=4
 expect 2 "expected PATH=VALUE" simulate plan.json --set parallel.tp
 expect 2 'micro_batch_size: expected' simulate plan.json --set micro_batch_size=two
-expect 2 "none is given" simulate --model tiny-llama "${small[@]}" --set parallel.tp=2
+expect 2 "is not given: say the same with a flag" simulate --model tiny-llama "${small[@]}" --set parallel.tp=2
 # Nothing is suggested that does not work as it stands.
 expect 0 "meshplan run plan.json" plan --model tiny-llama "${small[@]}" --out plan.json
 expect 0 "repeat with --out plan.json" plan --model tiny-llama "${small[@]}"

@@ -7,6 +7,7 @@
 #include "fuzz/samples.hpp"
 #include "models/counts.hpp"
 #include "models/hugging_face.hpp"
+#include "planner/explain/plan_changes.hpp"
 #include "program/certificate/twin.hpp"
 #include "program/checks/check.hpp"
 #include "program/lower/lower.hpp"
@@ -104,6 +105,16 @@ Consumer read_schedule(const std::string& text) {
   };
 }
 
+/// Choices that change a plan, with commas between them.
+Consumer read_choices(const std::string& text) {
+  const program::Plan plan = sample_plan({.tp = 2, .pp = 2, .dp = 2, .sp = true}, 16);
+  const planner::ChangedChoices changed = planner::change_choices(plan, text);
+  return [changed] {
+    if (changed.broken || !program::check(changed.plan).empty()) return;
+    use(changed.plan, sim::load_cluster_preset("dgx-h100"));
+  };
+}
+
 std::vector<std::string> plan_seeds() {
   program::Plan full = sample_plan({.tp = 2, .pp = 2, .dp = 2, .sp = true}, 16);
   full.recompute = {program::RecomputeKind::Full, 1};
@@ -168,6 +179,13 @@ std::vector<Reader> text_readers() {
           {"model", 4, 30, true, read_model, model_seeds()},
           {"hugging-face", 8, 30, true, read_model, hugging_face_seeds()},
           {"cluster", 4, 30, true, read_cluster, cluster_seeds()},
+          {"choices",
+           20,
+           10,
+           false,
+           read_choices,
+           {"tp=4,pp=1", "vpp=2,mbs=2,recompute=full,recompute_layers=1", "no-sp zero=3,cp=2",
+            "schedule=zb-v,layers_per_stage=1,1,1,1,order=tp-cp-ep-dp-pp,offload_optimizer"}},
           {"schedule", 20, 4, true, read_schedule, schedule_seeds()}};
 }
 

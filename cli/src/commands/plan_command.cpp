@@ -2,13 +2,17 @@
 #include <fmt/format.h>
 
 #include "commands/commands.hpp"
+#include "core/error.hpp"
+#include "options/plan_input.hpp"
 #include "options/training_run_options.hpp"
 #include "output/output.hpp"
+#include "output/progress.hpp"
 #include "planner/formats/formats.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
 #include "process/threads.hpp"
 #include "program/plan_file/plan_file.hpp"
+#include "reports/explain/beside_best_report.hpp"
 #include "reports/search_json.hpp"
 #include "reports/search_report.hpp"
 #include "reports/sweep_report.hpp"
@@ -21,6 +25,7 @@ struct Options {
   PlanRequest request;
   TrainingRunOptions run;
   std::optional<std::string> out;
+  std::optional<std::string> why_not;
   bool explain = false;
   bool json = false;
   bool schema = false;
@@ -45,19 +50,47 @@ std::string next_steps(const std::optional<std::string>& file, const std::string
                      *file);
 }
 
+/// What is said of #1 beside the search: other plans, each played beside it.
+reports::BesideBest beside_best(const Options& options, const PlanAnswer& found,
+                                const planner::SearchResult& result) {
+  const planner::SearchRequest& request = found.request;
+  const planner::PricedOn on{request.cluster, request.software, request.memory_reserve};
+  const auto timed = [&](std::size_t i) {
+    return planner::timed(result.ranked[i], request.cluster, request.software);
+  };
+  reports::BesideBest beside{.best = timed(0)};
+  beside.thumb = planner::rule_of_thumb_beside(beside.best, on);
+  if (options.why_not) beside.why_not = planner::why_not(beside.best, *options.why_not, on);
+  if (options.explain && result.ranked.size() > 1)
+    beside.turning_points = planner::turning_points(beside.best, timed(1), on);
+  return beside;
+}
+
+/// @throws ConfigError for changes that cannot be read, before the search
+void require_answerable(const Options& options) {
+  if (!options.why_not) return;
+  planner::change_choices({}, *options.why_not);
+  if (options.json)
+    throw ConfigError(
+        "--why-not is no part of --json; write #1 with --out, and ask `meshplan why-not --json`");
+}
+
 int run(const Options& options, const Terminal& terminal) {
   if (options.schema || options.plan_schema) {
     output("{}", options.schema ? reports::search_schema() : reports::plan_file_schema());
     return kDone;
   }
   require_writable({options.out});
+  require_answerable(options);
   const PlanAnswer found = answer(options.request, on_threads(options.request.threads), terminal);
   if (options.json)
     output("{}", reports::to_json(found.outcome));
   else
-    output("{}\n", reports::request_header(found.request, found.assumptions));
+    output("{}{}\n", reports::request_header(found.request, found.assumptions),
+           changes_text(found.changes));
   if (const auto* infeasible = std::get_if<planner::InfeasibleResult>(&found.outcome)) {
     if (!options.json) output("{}", reports::to_text(*infeasible, found.search_s));
+    if (options.why_not) output("\nwhy not: there is no plan to change\n");
     return kInfeasible;
   }
   const auto& result = std::get<planner::SearchResult>(found.outcome);
@@ -70,10 +103,15 @@ int run(const Options& options, const Terminal& terminal) {
                *question, result.ranked.front().step_time_s(),
                static_cast<double>(best.workload.global_batch_size * best.workload.seq_len),
                best.parallel.world_size())));
-  if (!options.json)
-    output("{}{}{}", reports::to_text(result, found.search_s),
-           options.explain ? "\n" + reports::explain_text(result.ranked.front()) : "",
-           next_steps(options.out, found.request.software));
+  if (options.json) return kDone;
+  const reports::BesideBest beside = [&] {
+    const ElapsedTime elapsed("playing other plans beside #1", terminal);
+    return beside_best(options, found, result);
+  }();
+  output("{}{}{}{}", reports::to_text(result, found.search_s),
+         reports::to_text(beside, found.request.memory_reserve),
+         options.explain ? "\n" + reports::explain_text(result.ranked.front()) : "",
+         next_steps(options.out, found.request.software));
   return kDone;
 }
 
@@ -87,7 +125,10 @@ void add_plan_command(CommandLine& line) {
   command.option("-o,--out", options->out, "write the best plan to this file")
       .is_path()
       .flag("--explain", options->explain,
-            "say how well each term of #1 is known, from what, and what to measure")
+            "say how well each term of #1 is known, from what, and what to measure; and what would "
+            "make #2 as fast")
+      .option("--why-not", options->why_not,
+              "why not #1 with these changes, for example tp=8,pp=2 (`meshplan why-not`)")
       .flag("--json", options->json, "print the result for programs")
       .flag("--schema", options->schema,
             "print the JSON Schema of that; its $defs/plan is the one of plan files")

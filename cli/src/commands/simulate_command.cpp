@@ -40,12 +40,6 @@ program::Plan with_prediction(const PlanOnCluster& loaded, program::Prediction p
   return program::parse_plan(program::to_json(plan), "the simulated plan");
 }
 
-/// What was filled in for flags, and what --set changed.
-void output_origin(const PlanOnCluster& loaded) {
-  for (const std::string& assumption : loaded.assumptions) output("assumed  {}\n", assumption);
-  for (const std::string& change : loaded.changes) output("set      {}\n", change);
-}
-
 /// With each rank's memory as a counter.
 std::string chrome_trace(const reports::SimulationReport& report) {
   std::vector<program::CounterTrack> memory;
@@ -87,7 +81,7 @@ int run_other_software(const Options& options, const PlanOnCluster& loaded) {
   if (options.json) {
     output("{}", reports::to_json(report));
   } else {
-    output_origin(loaded);
+    output("{}", origin_text(loaded));
     output("{}", reports::to_text(report));
     if (options.explain) output("\n{}", reports::explain_text(report));
   }
@@ -125,7 +119,7 @@ int run(const Options& options, const Terminal& terminal) {
     if (!options.request.memory_timeline) report.memory_timelines.clear();
     output("{}", reports::to_json(report));
   } else {
-    output_origin(loaded);
+    output("{}", origin_text(loaded));
     output("{}", reports::to_text(report));
     if (options.request.memory_timeline) output("\n{}", reports::to_text(report.memory_timelines));
     if (options.explain) output("\n{}", reports::explain_text(report));
@@ -160,6 +154,7 @@ void add_simulate_command(CommandLine& line) {
           "  meshplan simulate plan.json --chrome trace.json\n"
           "  meshplan simulate plan.json --memory-timeline --memory-svg memory.svg\n"
           "  meshplan simulate plan.json --set recompute.kind=full --set micro_batch_size=2\n"
+          "  meshplan simulate plan.json --set network=0.5 --set device.memory_gib=141\n"
           "  meshplan simulate --model llama3-8b --cluster dgx-h100 --tp 2 --pp 2 --dp 2 \\\n"
           "      --global-batch 64\n"
           "  meshplan simulate run.sh --cluster dgx-h100\n"

@@ -6,9 +6,12 @@
 #include "core/error.hpp"
 #include "options/foreign.hpp"
 #include "options/inputs.hpp"
+#include "options/what_if.hpp"
 #include "program/checks/check.hpp"
 #include "program/plan_file/plan_file.hpp"
 #include "program/plan_file/plan_settings.hpp"
+#include "reports/search_report.hpp"
+#include "sim/clusters/what_if.hpp"
 #include "sim/stacks/software.hpp"
 
 namespace meshplan::cli {
@@ -22,6 +25,19 @@ void require_expressible(const program::Plan& plan, const std::string& software,
     throw ConfigError(fmt::format("{}: {}", file, violation.message));
 }
 
+void expect_imbalance(program::Plan& plan, const std::string& imbalance, const std::string& file) {
+  plan.expected_expert_imbalance = expected_expert_imbalance(imbalance, plan.model);
+  for (const program::Violation& violation : program::check(plan))
+    throw ConfigError(
+        fmt::format("{}: --expert-imbalance {}: {}", file, imbalance, violation.message));
+}
+
+/// The plan's own cluster, or the one that --cluster names, before anything is changed.
+sim::Cluster cluster_beside(const std::string& text, const std::string& file,
+                            const std::optional<std::string>& name) {
+  return name ? load_cluster(*name) : cluster_of(program::read_plan(text, file), file);
+}
+
 }  // namespace
 
 PlanOnCluster plan_of_file(const std::string& file_or_json, const PlanOptions& options) {
@@ -33,26 +49,22 @@ PlanOnCluster plan_of_file(const std::string& file_or_json, const PlanOptions& o
                        .settings = input.settings,
                        .notes = notes_of(input)};
   std::string text = std::move(input.text);
-  if (!options.set.empty()) {
-    program::ChangedPlan changed = program::change_plan(text, file, options.set);
+  loaded.cluster = cluster_beside(text, file, options.cluster);
+  const WhatIf what_if = sorted(options.set, loaded.cluster);
+  if (!what_if.plan.empty()) {
+    program::ChangedPlan changed =
+        program::change_plan(text, file, what_if.plan, sim::figure_names(loaded.cluster));
     text = std::move(changed.text);
     loaded.changes = std::move(changed.changes);
   }
   loaded.plan = program::parse_plan(text, file);
-  if (options.expert_imbalance) {
-    loaded.plan.expected_expert_imbalance =
-        expected_expert_imbalance(*options.expert_imbalance, loaded.plan.model);
-    for (const program::Violation& violation : program::check(loaded.plan))
-      throw ConfigError(fmt::format("{}: --expert-imbalance {}: {}", file,
-                                    *options.expert_imbalance, violation.message));
-  }
+  if (options.expert_imbalance) expect_imbalance(loaded.plan, *options.expert_imbalance, file);
   freeze(loaded.plan, options.freeze, file);
   require_expressible(loaded.plan, loaded.software, file);
   const int ranks = loaded.plan.parallel.world_size();
-  if (options.cluster)
-    loaded.cluster = sim::with_ranks(load_cluster(*options.cluster), ranks);
-  else
-    loaded.cluster = cluster_of(loaded.plan, file);
+  if (options.cluster) loaded.cluster = sim::with_ranks(loaded.cluster, ranks);
+  loaded.cluster =
+      changed_cluster(loaded.cluster, what_if.cluster, loaded.software, loaded.changes);
   if (loaded.cluster.num_ranks() != ranks)
     throw ConfigError(
         fmt::format("{}: parallel: the plan has {} ranks ({}), but its cluster has {}", file, ranks,
@@ -61,10 +73,6 @@ PlanOnCluster plan_of_file(const std::string& file_or_json, const PlanOptions& o
 }
 
 PlanOnCluster plan_of_flags(PlanOptions options) {
-  if (!options.set.empty())
-    throw ConfigError(
-        fmt::format("--set {}: changes a plan's file, and none is given: say the same with a flag",
-                    options.set.front()));
   read_schedule_file(options);
   const planner::Constraints& pins = options.constraints;
   if (!options.ranks)
@@ -77,7 +85,39 @@ PlanOnCluster plan_of_flags(PlanOptions options) {
   return {.plan = single_plan(resolved),
           .cluster = std::move(resolved.request.cluster),
           .software = resolved.request.software,
-          .assumptions = std::move(resolved.assumptions)};
+          .assumptions = std::move(resolved.assumptions),
+          .changes = std::move(resolved.changes)};
+}
+
+program::Plan plan_beside(const PlanOnCluster& input, const std::string& file_or_json,
+                          const std::string& name_of_input) {
+  const auto [file, text] = read_input(file_or_json, "plan");
+  program::Plan plan = program::parse_plan(text, file);
+  const auto fail = [&](const std::string& what, const auto& own, const auto& other) {
+    throw ConfigError(
+        fmt::format("{}: {} is {}, but in {} it is {}; plans are compared that do the same work on "
+                    "the same ranks (`meshplan diff` compares any)",
+                    file, what, own, name_of_input, other));
+  };
+  const program::Plan& other = input.plan;
+  if (plan.model != other.model) fail("model", plan.model.name, other.model.name);
+  if (plan.parallel.world_size() != other.parallel.world_size())
+    fail("the number of ranks", plan.parallel.world_size(), other.parallel.world_size());
+  if (plan.workload != other.workload)
+    fail("workload", reports::workload_line(plan.workload), reports::workload_line(other.workload));
+  return plan;
+}
+
+std::string changes_text(const std::vector<std::string>& changes) {
+  std::string text;
+  for (const std::string& change : changes) text += "set      " + change + "\n";
+  return text;
+}
+
+std::string origin_text(const PlanOnCluster& input) {
+  std::string text;
+  for (const std::string& assumption : input.assumptions) text += "assumed  " + assumption + "\n";
+  return text + changes_text(input.changes);
 }
 
 }  // namespace meshplan::cli

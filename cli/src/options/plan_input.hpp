@@ -33,4 +33,13 @@ PlanOnCluster plan_of_file(const std::string& file_or_json, const PlanOptions& o
 /// unless --gpus says another number.
 PlanOnCluster plan_of_flags(PlanOptions options);
 
+/// Another plan, for the same work on the same ranks.
+/// @throws ConfigError if it is not
+program::Plan plan_beside(const PlanOnCluster& input, const std::string& file_or_json,
+                          const std::string& name_of_input);
+
+/// The lines of a report that say what was filled in, and what --set changed.
+std::string origin_text(const PlanOnCluster& input);
+std::string changes_text(const std::vector<std::string>& changes);
+
 }  // namespace meshplan::cli

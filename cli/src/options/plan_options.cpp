@@ -12,6 +12,7 @@
 #include "core/error.hpp"
 #include "core/limits.hpp"
 #include "options/inputs.hpp"
+#include "options/what_if.hpp"
 #include "process/files.hpp"
 #include "program/checks/check.hpp"
 #include "program/plan/frozen.hpp"
@@ -19,6 +20,7 @@
 #include "program/schedule/csv.hpp"
 #include "program/schedule/schedule.hpp"
 #include "program/trace/step_report.hpp"
+#include "sim/clusters/what_if.hpp"
 #include "sim/prices/pricing.hpp"
 #include "sim/stacks/software.hpp"
 
@@ -100,16 +102,19 @@ program::Workload resolve_workload(const PlanOptions& options, const models::Mod
   return workload;
 }
 
+/// A setting that is not the cluster's would be a plan's.
+[[noreturn]] void refuse_plan_setting(const std::string& setting, const sim::Cluster& cluster) {
+  const std::vector<std::string> figures = sim::figure_names(cluster);
+  throw ConfigError(fmt::format(
+      "--set {}: no figure of cluster '{}' (did you mean '{}'? known: {}) nor a value of its file; "
+      "a plan's file, which it may change, too, is not given: say the same with a flag",
+      setting, cluster.name, nearest_choice(setting.substr(0, setting.find('=')), figures),
+      fmt::join(figures, ", ")));
+}
+
 }  // namespace
 
-void add_workload_options(Command& command, PlanOptions& options) {
-  command.group(kWorkloadGroup)
-      .option("-m,--model", options.model,
-              "preset (see `meshplan models`), model spec, or Hugging Face config.json")
-      .suggests(models::preset_names())
-      .takes_file()
-      .takes_json();
-  add_model_reading(command, options.reading);
+void add_cluster_options(Command& command, PlanOptions& options) {
   command
       .option("-c,--cluster", options.cluster,
               "preset (see `meshplan clusters`) or cluster file; with nodes of several types "
@@ -122,7 +127,20 @@ void add_workload_options(Command& command, PlanOptions& options) {
               "training stack that runs the plan: " +
                   fmt::format("{}", fmt::join(sim::execution_profile_names(), ", ")))
       .suggests(sim::execution_profile_names())
-      .beside_plan()
+      .beside_plan();
+  add_set_option(command, options.set);
+}
+
+void add_workload_options(Command& command, PlanOptions& options) {
+  command.group(kWorkloadGroup)
+      .option("-m,--model", options.model,
+              "preset (see `meshplan models`), model spec, or Hugging Face config.json")
+      .suggests(models::preset_names())
+      .takes_file()
+      .takes_json();
+  add_model_reading(command, options.reading);
+  add_cluster_options(command, options);
+  command
       .option("-n,--gpus,--ranks", options.ranks,
               "ranks to use; the cluster is resized to hold exactly these")
       .option("-b,--global-batch", options.global_batch, "sequences of one optimizer step")
@@ -297,6 +315,9 @@ ResolvedRequest resolve(PlanOptions options) {
   resolved.assumptions = std::move(model.assumptions);
   if (options.ranks)
     cluster = sim::with_ranks(cluster, static_cast<int>(at_least_one(*options.ranks, "--gpus")));
+  const WhatIf what_if = sorted(options.set, cluster);
+  if (!what_if.plan.empty()) refuse_plan_setting(what_if.plan.front(), cluster);
+  cluster = changed_cluster(cluster, what_if.cluster, options.software, resolved.changes);
   planner::Constraints constraints = options.constraints;
   if (options.compression) constraints.compression.kind = *options.compression;
   if (options.freeze) {

@@ -32,11 +32,13 @@ struct PlanOptions {
   std::optional<program::CompressionKind> compression;
   std::optional<std::string> expert_imbalance;
   std::optional<std::string> freeze;
+  std::vector<std::string> set;      // --set: see what_if.hpp
   planner::Constraints constraints;  // most flags are parsed straight into it
-  std::vector<std::string> set;      // changes of a plan's file
   ForeignOptions foreign;
 };
 
+/// --cluster --software --set: where a plan runs
+void add_cluster_options(Command& command, PlanOptions& options);
 /// --model --no-mtp --cluster --gpus --global-batch --seq-len --precision --optimizer, and
 /// the settings of the optimizer
 void add_workload_options(Command& command, PlanOptions& options);
@@ -65,6 +67,7 @@ void read_schedule_file(PlanOptions& options);
 struct ResolvedRequest {
   planner::SearchRequest request;
   std::vector<std::string> assumptions;
+  std::vector<std::string> changes;  // that --set made
 };
 
 /// Loads the model and the cluster, fills in defaults and parses names.

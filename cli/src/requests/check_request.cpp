@@ -5,6 +5,7 @@
 #include "core/error.hpp"
 #include "options/inputs.hpp"
 #include "options/plan_options.hpp"
+#include "options/what_if.hpp"
 #include "output/progress.hpp"
 #include "planner/check/check.hpp"
 #include "program/plan_file/plan_file.hpp"
@@ -20,23 +21,37 @@ struct Subject {
   program::Plan plan;
   std::string software;  // whose file it is: profile that prices it
   planner::Facts facts;
-  std::vector<std::string> changes;  // of the file, by --set
+  std::vector<std::string> cluster_settings;  // of --set
+  std::vector<std::string> changes;           // of the file and the cluster, by --set
   std::vector<std::string> assumptions;
   std::vector<std::string> ignored;
 };
+
+/// The cluster that is named or in the plan's file, before it is changed.
+std::optional<sim::Cluster> cluster_beside(const std::string& text, const std::string& file,
+                                           const CheckRequest& asked) {
+  if (asked.cluster) return load_cluster(*asked.cluster);
+  const program::Plan plan = program::read_plan(text, file);
+  if (plan.cluster_json.empty()) return std::nullopt;
+  return cluster_of(plan, file);
+}
 
 Subject subject_of(const CheckRequest& asked) {
   PlanInput input = read_plan(*asked.file, asked.foreign, asked.context);
   Subject subject{.plan = {},
                   .software = std::move(input.software),
                   .facts = std::move(input.facts),
+                  .cluster_settings = {},
                   .changes = {},
                   .assumptions = std::move(input.assumptions),
                   .ignored = std::move(input.ignored)};
   const std::string file = input_name(*asked.file, "plan");
   std::string text = std::move(input.text);
-  if (!asked.set.empty()) {
-    program::ChangedPlan changed = program::change_plan(text, file, asked.set);
+  const std::optional<sim::Cluster> cluster = cluster_beside(text, file, asked);
+  WhatIf what_if = cluster ? sorted(asked.set, *cluster) : WhatIf{.cluster = {}, .plan = asked.set};
+  subject.cluster_settings = std::move(what_if.cluster);
+  if (!what_if.plan.empty()) {
+    program::ChangedPlan changed = program::change_plan(text, file, what_if.plan);
     text = std::move(changed.text);
     subject.changes = std::move(changed.changes);
   }
@@ -63,11 +78,13 @@ void give_ranks(planner::CheckRequest& request, const sim::Cluster& cluster) {
 }
 
 /// The degrees that --set changed take as many ranks as they ask for.
-void give_cluster(planner::CheckRequest& request, const CheckRequest& asked) {
-  if (asked.cluster) return give_ranks(request, load_cluster(*asked.cluster));
-  if (request.plan.cluster_json.empty()) return;
-  const sim::Cluster cluster = cluster_of(request.plan, input_name(*asked.file, "plan"));
-  if (asked.set.empty())
+void give_cluster(planner::CheckRequest& request, Subject& subject, const CheckRequest& asked) {
+  if (!asked.cluster && request.plan.cluster_json.empty()) return;
+  const sim::Cluster cluster = changed_cluster(
+      asked.cluster ? load_cluster(*asked.cluster)
+                    : cluster_of(request.plan, input_name(*asked.file, "plan")),
+      subject.cluster_settings, asked.software.value_or(subject.software), subject.changes);
+  if (asked.set.empty() && !asked.cluster)
     request.cluster = cluster;
   else
     give_ranks(request, cluster);
@@ -95,25 +112,26 @@ void add_check_request(Command& command, CheckRequest& request) {
       .takes_file()
       .takes_json()
       .choice("--software", request.software, sim::execution_profile_names(),
-              "predict memory and time as of this stack; default: the target's")
-      .option("--set", request.set, "PATH=VALUE changes a value of the file; may be repeated")
-      .option("--memory-reserve", request.memory_reserve, kMemoryReserveHelp);
+              "predict memory and time as of this stack; default: the target's");
+  add_set_option(command, request.set);
+  command.option("--memory-reserve", request.memory_reserve, kMemoryReserveHelp);
 }
 
 reports::CheckReport answer(const CheckRequest& request, const Terminal& terminal) {
   if (!request.file) throw ConfigError("what to check? usage: meshplan check PLAN [--for TARGET]");
-  const Subject subject = subject_of(request);
+  Subject subject = subject_of(request);
   reports::CheckReport report{.request = {.plan = subject.plan,
                                           .beside = subject.facts,
                                           .target = target_for(subject, request),
                                           .software = request.software.value_or(""),
                                           .memory_reserve = memory_reserve(request.memory_reserve)},
                               .result = {},
-                              .changes = subject.changes,
+                              .changes = {},
                               .assumptions = subject.assumptions,
                               .ignored = subject.ignored};
   planner::require_sizes(subject.plan);
-  give_cluster(report.request, request);
+  give_cluster(report.request, subject, request);
+  report.changes = std::move(subject.changes);
   const ElapsedTime elapsed("checking", terminal);
   report.result = planner::check_plan(report.request);
   return report;

@@ -44,6 +44,7 @@ PlanAnswer answer(const PlanRequest& request, const planner::ParallelFor& parall
   ResolvedRequest resolved = resolve(request);
   PlanAnswer answer{.request = std::move(resolved.request),
                     .assumptions = std::move(resolved.assumptions),
+                    .changes = std::move(resolved.changes),
                     .outcome = {}};
 
   const auto start = std::chrono::steady_clock::now();

@@ -30,6 +30,7 @@ ResolvedRequest resolve(const PlanRequest& request);
 struct PlanAnswer {
   planner::SearchRequest request;        // resolved
   std::vector<std::string> assumptions;  // what was filled in for it
+  std::vector<std::string> changes;      // of its cluster, by --set
   planner::SearchOutcome outcome;        // with suggestions if nothing fits
   double search_s = 0;                   // seconds of the search
 

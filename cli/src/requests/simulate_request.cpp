@@ -18,9 +18,7 @@ void add_simulate_request(Command& command, SimulateRequest& request) {
       .takes_json();
   add_workload_options(command, request.plan);
   add_parallel_options(command, request.plan);
-  command.group("With a plan file")
-      .option("--set", request.plan.set,
-              "PATH=VALUE changes a value of the file, for example parallel.tp=4; may be repeated");
+  command.group("With a plan file");
   add_foreign_options(command, request.plan.foreign);
   command.group("How it is simulated")
       .option("--memory-reserve", request.memory_reserve, kMemoryReserveHelp)

@@ -29,10 +29,6 @@ std::string words_for(Category category) {
   }
 }
 
-std::string signed_seconds(double seconds) {
-  return fmt::format("{}{}", seconds < 0 ? "-" : "+", format_seconds(std::abs(seconds)));
-}
-
 std::string percent(double part, double whole) {
   return fmt::format("{:.1f} %", 100 * part / whole);
 }
@@ -128,6 +124,10 @@ std::string format_seconds(double seconds) {
   if (magnitude >= 0.1) return fmt::format("{:.0f} ms", milliseconds);
   if (magnitude >= 0.001) return fmt::format("{:.1f} ms", milliseconds);
   return fmt::format("{:.1f} us", seconds * kMicroseconds);
+}
+
+std::string signed_seconds(double seconds) {
+  return fmt::format("{}{}", seconds < 0 ? "-" : "+", format_seconds(std::abs(seconds)));
 }
 
 std::string format_bytes(double bytes) {

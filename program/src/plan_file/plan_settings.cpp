@@ -1,36 +1,14 @@
 #include "program/plan_file/plan_settings.hpp"
 
 #include <algorithm>
+#include <iterator>
 
+#include "core/json_paths.hpp"
 #include "plan_file/plan_fields.hpp"
+#include "program/plan_file/plan_file.hpp"
 
 namespace meshplan::program {
 namespace {
-
-/// All paths below `value` that hold no object.
-void collect_paths(const Json& value, const std::string& path, std::vector<std::string>& paths) {
-  if (!value.is_object() || value.empty()) {
-    paths.push_back(path);
-    return;
-  }
-  for (const auto& [key, child] : value.items())
-    collect_paths(child, path.empty() ? key : path + "." + key, paths);
-}
-
-std::string pointer_of(std::string path) {
-  std::ranges::replace(path, '.', '/');
-  return "/" + path;
-}
-
-/// What was meant for a place that holds `before`.
-Json value_of(const std::string& word, const Json& before) {
-  Json value = Json::parse(word, nullptr, /*allow_exceptions=*/false);
-  if (before.is_array() && !value.is_array()) {
-    const Json list = Json::parse("[" + word + "]", nullptr, /*allow_exceptions=*/false);
-    if (!list.is_discarded()) return list;
-  }
-  return value.is_discarded() || (before.is_string() && !value.is_string()) ? Json(word) : value;
-}
 
 /// With every key that a plan file can have. The hashes of what is embedded go: they guard against
 /// edits that nobody meant.
@@ -43,10 +21,11 @@ Json complete(std::string_view text, const std::string& file) {
 }  // namespace
 
 ChangedPlan change_plan(std::string_view text, const std::string& file,
-                        const std::vector<std::string>& settings) {
+                        const std::vector<std::string>& settings,
+                        const std::vector<std::string>& other_names) {
   Json plan = complete(text, file);
   std::vector<std::string> paths;
-  collect_paths(plan, "", paths);
+  for (const auto& [path, value] : json_leaves(plan)) paths.push_back(path);
   ChangedPlan changed;
   for (const std::string& setting : settings) {
     const std::size_t equals = setting.find('=');
@@ -54,16 +33,36 @@ ChangedPlan change_plan(std::string_view text, const std::string& file,
       throw ConfigError(
           fmt::format("--set {}: expected PATH=VALUE, for example --set parallel.tp=4", setting));
     const std::string path = setting.substr(0, equals);
-    if (std::ranges::find(paths, path) == paths.end())
+    if (std::ranges::find(paths, path) == paths.end()) {
+      std::ranges::copy(other_names, std::back_inserter(paths));
       throw ConfigError(fmt::format("{}: --set {}: no value of a plan; did you mean '{}'?", file,
                                     setting, nearest_choice(path, paths)));
-    Json& place = plan.at(Json::json_pointer(pointer_of(path)));
-    Json value = value_of(setting.substr(equals + 1), place);
+    }
+    Json& place = plan.at(json_pointer_of(path));
+    Json value = json_of_word(setting.substr(equals + 1), place);
     changed.changes.push_back(fmt::format("{}: {} -> {}", path, quoted(place), quoted(value)));
     place = std::move(value);
   }
   changed.text = plan.dump(2);
   return changed;
+}
+
+std::vector<SettingDifference> differing_settings(const Plan& a, const Plan& b) {
+  const auto of_a = json_leaves(complete(to_json(a), "")),
+             of_b = json_leaves(complete(to_json(b), ""));
+  const auto find = [](const auto& settings, const std::string& path) {
+    const auto found =
+        std::ranges::find(settings, path, [](const auto& leaf) { return leaf.first; });
+    return found == settings.end() ? nullptr : &found->second;
+  };
+  const auto text = [](const Json* value) { return value ? quoted(*value) : std::string("-"); };
+  std::vector<SettingDifference> differences;
+  for (const auto& [path, value] : of_a)
+    if (const Json* other = find(of_b, path); other == nullptr || *other != value)
+      differences.push_back({path, text(&value), text(other)});
+  for (const auto& [path, value] : of_b)
+    if (find(of_a, path) == nullptr) differences.push_back({path, text(nullptr), text(&value)});
+  return differences;
 }
 
 }  // namespace meshplan::program

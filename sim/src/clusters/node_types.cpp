@@ -10,14 +10,6 @@
 namespace meshplan::sim {
 namespace {
 
-/// Number of the fabric's levels that lie inside a node.
-std::size_t levels_inside(const Cluster& cluster) {
-  const auto outside = std::ranges::find_if(cluster.fabric, [&](const FabricLevel& level) {
-    return level.ranks_per_group == 0 || level.ranks_per_group > cluster.devices_per_node;
-  });
-  return static_cast<std::size_t>(outside - cluster.fabric.begin());
-}
-
 void require_alike(const Cluster& first, const Cluster& other) {
   const auto fail = [&](std::string_view what, const auto& of_first, const auto& of_other) {
     throw ConfigError(fmt::format("clusters '{}' and '{}' cannot be joined: {} differ, {} and {}",
@@ -46,6 +38,13 @@ void slow_down(FabricLevel& level, const FabricLevel& other) {
 }
 
 }  // namespace
+
+std::size_t levels_inside(const Cluster& cluster) {
+  const auto outside = std::ranges::find_if(cluster.fabric, [&](const FabricLevel& level) {
+    return level.ranks_per_group == 0 || level.ranks_per_group > cluster.devices_per_node;
+  });
+  return static_cast<std::size_t>(outside - cluster.fabric.begin());
+}
 
 int num_nodes_of(const Cluster& cluster, int type) {
   if (type > 0) return cluster.other_nodes[at(type - 1)].num_nodes;

@@ -7,6 +7,9 @@
 
 namespace meshplan::sim {
 
+/// Number of the fabric's levels that lie inside a node.
+std::size_t levels_inside(const Cluster& cluster);
+
 /// as_if_all() of every type, by its number.
 std::vector<Cluster> by_node_type(const Cluster& cluster);
 

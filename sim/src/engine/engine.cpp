@@ -87,9 +87,11 @@ class LastStep {
     return std::nullopt;
   }
 
-  /// @param period  of the step, with what it takes besides its operations
+  /// @param period  of the step's operations
+  /// @param besides  seconds that the step takes besides them: nothing is in progress meanwhile
   /// @param repeated  what is added to it, so many times
-  std::vector<RankBreakdown> breakdown(double period, const Window& repeated, int times) const {
+  std::vector<RankBreakdown> breakdown(double period, double besides, const Window& repeated,
+                                       int times) const {
     const std::vector<double> ready = all_arrived();
     std::vector<RankBreakdown> ranks;
     for (std::size_t r = 0; r < play_.ranks.size(); ++r) {
@@ -123,6 +125,7 @@ class LastStep {
       ranks.push_back({.rank = rank.rank,
                        .stands_for = rank.stands_for,
                        .seconds = spans.seconds_between(last - period, last)});
+      ranks.back().seconds[Category::Other] += besides;
       if (times == 0) continue;
       const Breakdown more = spans.seconds_between(repeated.begin, repeated.end);
       for (std::size_t c = 0; c < more.seconds.size(); ++c)
@@ -296,7 +299,7 @@ SimulationResult simulate(const std::vector<Program>& stages, const Cluster& clu
   result.trace.peak_memory_bytes = result.memory.peak_bytes;
   if (options.record_spans) result.trace.spans = last.spans();
   if (options.break_down)
-    result.breakdown = last.breakdown(result.step_time_s - times * window.seconds(), window, times);
+    result.breakdown = last.breakdown(period, result.step_time_s - extended, window, times);
   return result;
 }
 

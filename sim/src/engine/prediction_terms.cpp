@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "engine/compute_classes.hpp"
 #include "engine/term_sigmas.hpp"
 #include "program/cost/cost.hpp"
 #include "program/plan/mesh.hpp"
@@ -67,47 +68,6 @@ struct ClassSeconds {
   }
 };
 
-/// How often each instance of a program runs in a step of its plan, which may have more
-/// micro-batches than the program (PlayedPlan). Where layers run as one operation, those of their
-/// operations that are listed stand for all.
-std::vector<double> times_run(const program::Program& program) {
-  using Visits = std::tuple<int, program::TaskKind, bool>;  // to a layer, in the backward pass
-  const auto visits_of = [&](const program::OperationInstance& instance) {
-    return Visits{instance.layer, program.tasks[static_cast<std::size_t>(instance.task)].kind,
-                  instance.operation.backward};
-  };
-  std::map<Visits, int> visits, last_task;
-  std::map<std::pair<Visits, int>, int> listed;  // by operation
-  const auto operation_in = [&](const program::OperationInstance& instance) {
-    return std::pair(visits_of(instance), instance.operation.index);
-  };
-  int microbatches = 0;
-  for (const program::OperationInstance& instance : program.instances) {
-    microbatches = std::max(microbatches, instance.microbatch + 1);
-    if (instance.layer < 0) continue;
-    int& last = last_task.try_emplace(visits_of(instance), -1).first->second;
-    if (std::exchange(last, instance.task) != instance.task) ++visits[visits_of(instance)];
-    if (!instance.operation.pass) ++listed[operation_in(instance)];
-  }
-  const double of_each =
-      microbatches > 0 ? double(program.plan.num_microbatches()) / microbatches : 1;
-  std::vector<double> times(program.instances.size(), 1);
-  for (std::size_t i = 0; i < times.size(); ++i) {
-    const program::OperationInstance& instance = program.instances[i];
-    if (instance.microbatch < 0 || program::operation_of(program, instance).once_per_step) continue;
-    times[i] = instance.operation.pass ? 0 : of_each;
-    if (instance.layer >= 0 && !instance.operation.pass)
-      times[i] *= double(visits[visits_of(instance)]) / listed[operation_in(instance)];
-  }
-  return times;
-}
-
-ClassSeconds& class_of(std::array<ClassSeconds, 3>& classes, const std::string& signature) {
-  if (signature.starts_with("linear.") || signature.starts_with("grouped_linear."))
-    return classes[0];
-  return signature.starts_with("attention.") ? classes[1] : classes[2];
-}
-
 }  // namespace
 
 void order(std::vector<PredictionTerm>& terms) {
@@ -121,9 +81,11 @@ std::vector<PredictionTerm> terms_of(const program::Program& program, const Clus
   const program::Mesh mesh = program::mesh_of(program.plan);
   const ProgramPrices prices =
       price_program(program, mesh.rank_of({.pp = program.role.stage}), mesh, cluster);
-  std::array<ClassSeconds, 3> classes{{{"matrix products", kProductSigma},
-                                       {"attention", kAttentionSigma},
-                                       {"streams and the optimizer", kStreamSigma}}};
+  const bool low = program.plan.workload.fp8 != program::Float8Recipe::None;
+  std::array<ClassSeconds, 3> classes{
+      {{"matrix products", low ? kLowPrecisionSigma : kProductSigma},
+       {"attention", kAttentionSigma},
+       {"streams and the optimizer", kStreamSigma}}};
   FarSeconds compute, exchange_far, pipeline_far, gradients_far;
   const std::vector<double> times = times_run(program);
   for (std::size_t i = 0; i < program.instances.size(); ++i) {
@@ -137,7 +99,7 @@ std::vector<PredictionTerm> terms_of(const program::Program& program, const Clus
     if (operation.lane != program::Lane::Compute) continue;
     compute.add(price, times[i]);
     if (price.sizes.beyond() > kFarBeyond) continue;
-    class_of(classes, program::signature(program, instance))
+    classes[static_cast<std::size_t>(compute_class(program::signature(program, instance)))]
         .by_source[static_cast<std::size_t>(price.source)] += times[i] * price.seconds;
   }
   const bool gpu = cluster.device.kind == DeviceKind::Gpu;

@@ -135,40 +135,6 @@ std::optional<PlayedPlan> play_shorter(const program::Plan& plan, const Cluster&
   return std::nullopt;
 }
 
-/// @returns nothing if that takes more events
-std::optional<PlayedPlan> play_within(std::int64_t most_events, const program::Plan& plan,
-                                      const Cluster& cluster) {
-  Tries tries(most_events);
-  std::optional<PlayedPlan> played = play_shorter(plan, cluster, tries);
-  if (!played) {
-    if (!tries.may_play(plan.num_microbatches())) return std::nullopt;
-    played = play_all(plan, cluster);
-    tries.note(played->microbatches, played->result.events);
-  }
-  played->events = tries.events();
-  played->result.trace.plan = plan;
-  played->result.trace.peak_memory_bytes = played->result.memory.peak_bytes;
-  return played;
-}
-
-SimulatedStep step_of(const PlayedPlan& of_plan, const program::Plan& plan,
-                      const Cluster& cluster) {
-  const auto& [microbatches, programs, played, events] = of_plan;
-  const double step = played.step_time_s;
-  const StageBreakdown longest = busiest(by_stage(played.breakdown, plan));
-  return {.step = {.step_time_s = step,
-                   .seconds = mean_of(played.breakdown),
-                   .peak_memory_bytes = played.memory.peak_bytes,
-                   .largest_stage = played.memory.largest_stage,
-                   .capacity_bytes = played.memory.capacity_bytes,
-                   .mfu = model_flops_utilization(plan, cluster, step)},
-          .microbatches_played = microbatches,
-          .events = events,
-          .busiest_stage = longest.stage,
-          .terms = terms_of(programs[static_cast<std::size_t>(longest.stage)], cluster,
-                            longest.seconds, step)};
-}
-
 }  // namespace
 
 std::optional<PlayedPlan> play_merged(const program::Plan& plan, const Cluster& cluster,
@@ -197,8 +163,41 @@ int fewest_played(const program::Plan& plan, const Cluster& cluster) {
   return saves_half(0, fewer, all) ? fewer : all;
 }
 
+std::optional<PlayedPlan> play_plan_within(std::int64_t most_events, const program::Plan& plan,
+                                           const Cluster& cluster) {
+  Tries tries(most_events);
+  std::optional<PlayedPlan> played = play_shorter(plan, cluster, tries);
+  if (!played) {
+    if (!tries.may_play(plan.num_microbatches())) return std::nullopt;
+    played = play_all(plan, cluster);
+    tries.note(played->microbatches, played->result.events);
+  }
+  played->events = tries.events();
+  played->result.trace.plan = plan;
+  played->result.trace.peak_memory_bytes = played->result.memory.peak_bytes;
+  return played;
+}
+
 PlayedPlan play_plan(const program::Plan& plan, const Cluster& cluster) {
-  return *play_within(kUnlimited, plan, cluster);
+  return *play_plan_within(kUnlimited, plan, cluster);
+}
+
+SimulatedStep step_of(const PlayedPlan& of_plan, const program::Plan& plan,
+                      const Cluster& cluster) {
+  const auto& [microbatches, programs, played, events] = of_plan;
+  const double step = played.step_time_s;
+  const StageBreakdown longest = busiest(by_stage(played.breakdown, plan));
+  return {.step = {.step_time_s = step,
+                   .seconds = mean_of(played.breakdown),
+                   .peak_memory_bytes = played.memory.peak_bytes,
+                   .largest_stage = played.memory.largest_stage,
+                   .capacity_bytes = played.memory.capacity_bytes,
+                   .mfu = model_flops_utilization(plan, cluster, step)},
+          .microbatches_played = microbatches,
+          .events = events,
+          .busiest_stage = longest.stage,
+          .terms = terms_of(programs[static_cast<std::size_t>(longest.stage)], cluster,
+                            longest.seconds, step)};
 }
 
 SimulatedStep simulate_step(const program::Plan& plan, const Cluster& cluster) {
@@ -208,7 +207,7 @@ SimulatedStep simulate_step(const program::Plan& plan, const Cluster& cluster) {
 std::optional<SimulatedStep> simulate_step_within(std::int64_t most_events,
                                                   const program::Plan& plan,
                                                   const Cluster& cluster) {
-  const std::optional<PlayedPlan> played = play_within(most_events, plan, cluster);
+  const std::optional<PlayedPlan> played = play_plan_within(most_events, plan, cluster);
   if (!played) return std::nullopt;
   return step_of(*played, plan, cluster);
 }

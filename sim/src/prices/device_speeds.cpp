@@ -159,14 +159,17 @@ double product_seconds(const ProductShape& shape, double peak, double bytes,
   return std::max(compute, bytes / (device.efficiency.memory * device.memory_gb_per_s * kGigabyte));
 }
 
-double attention_seconds(const AttentionShape& shape, double peak, const Cluster& cluster) {
-  // Forward: scores and values; backward: scores again, dV, dP, dQ, dK (Dao 2023,
-  // FlashAttention-2, section 3.1.2). Exponentials run on another unit (Shah et al. 2024,
-  // FlashAttention-3, section 2.2), which these kernels hide only in part.
-  const Efficiency& efficiency = cluster.device.efficiency;
+double attention_flops(const AttentionShape& shape) {
   const double products = shape.backward ? 2.5 : 1;
+  return products * 2 * shape.pairs * shape.head_sizes;
+}
+
+double attention_seconds(const AttentionShape& shape, double peak, const Cluster& cluster) {
+  // Exponentials run on another unit (Shah et al. 2024, FlashAttention-3, section 2.2), which these
+  // kernels hide only in part.
+  const Efficiency& efficiency = cluster.device.efficiency;
   const double rate = shape.backward ? efficiency.attention_backward : efficiency.attention_forward;
-  double seconds = products * 2 * shape.pairs * shape.head_sizes / (rate * peak);
+  double seconds = attention_flops(shape) / (rate * peak);
   if (efficiency.exponentials_per_ps > 0)
     seconds += shape.exponentials * shape.pairs / (efficiency.exponentials_per_ps * kTera);
   if (efficiency.attention_tile <= 0) return seconds;

@@ -45,6 +45,10 @@ constexpr double exponentials_of(bool softcap) {
   return softcap ? 3 : 1;
 }
 
+/// Forward: scores and values; backward: scores again, dV, dP, dQ, dK (Dao 2023, FlashAttention-2,
+/// section 3.1.2).
+double attention_flops(const AttentionShape& shape);
+
 /// Seconds without launch. @param peak  FLOP/s
 double attention_seconds(const AttentionShape& shape, double peak, const Cluster& cluster);
 

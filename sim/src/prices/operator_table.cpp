@@ -78,10 +78,23 @@ double pass_after_product_seconds(const SignatureParts& parts, const Cluster& cl
   return stream_seconds(passes * element * shape.m * shape.n, cluster);
 }
 
+/// Elements of a query head and of a value head together: "e=128", or "e=192:128".
+double head_sizes_of(const SignatureParts& parts) {
+  const double query = parts.size("e");
+  const std::string& both = parts.named.find("e")->second;
+  const std::size_t colon = both.find(':');
+  if (colon == std::string::npos) return 2 * query;
+  return query + parse_number(both.substr(colon + 1), 0, limits::kWidth).value_or(query);
+}
+
+bool is_attention(const SignatureParts& parts) {
+  return starts_with(parts.kind, "attention.") && parts.size("h") > 0 && parts.size("e") > 0;
+}
+
 /// "b= s= h= k= e=" and a mask; tiles on the diagonal run whole.
 double formula_of_attention(const SignatureParts& parts, double flops, const Cluster& cluster) {
-  const double batch = parts.sizes[0], seq = parts.sizes[1], heads = parts.sizes[2];
-  const double head_sizes = 2 * parts.sizes[4];
+  const double batch = parts.size("b"), seq = parts.size("s"), heads = parts.size("h");
+  const double head_sizes = head_sizes_of(parts);
   const double tile = cluster.device.efficiency.attention_tile;
   const bool softcap = std::ranges::find(parts.flags, "softcap") != parts.flags.end();
   AttentionShape shape{.head_sizes = head_sizes,
@@ -142,6 +155,7 @@ SignatureParts parse_signature(std::string_view signature) {
   for (std::string word; words >> word;) {
     const auto equals = word.find('=');
     const std::string value = equals == std::string::npos ? word : word.substr(equals + 1);
+    if (equals != std::string::npos) parts.named.emplace(word.substr(0, equals), value);
     if (const auto size = parse_number(value, 0, limits::kBytes))
       parts.sizes.push_back(*size);
     else if (word == "fp32" || word == "bf16" || word == "fp16" || word == "fp64")
@@ -151,6 +165,13 @@ SignatureParts parse_signature(std::string_view signature) {
   }
   std::ranges::sort(parts.flags);
   return parts;
+}
+
+double SignatureParts::size(std::string_view name) const {
+  const auto found = named.find(name);
+  if (found == named.end()) return 0;
+  const std::string_view text = found->second;
+  return parse_number(text.substr(0, text.find(':')), 0, limits::kBytes).value_or(0);
 }
 
 double gemm_seconds(double m, double n, double k, DType dtype, const Cluster& cluster) {
@@ -188,7 +209,7 @@ double formula_seconds(const SignatureParts& parts, double flops, double bytes,
   if (is_product(parts))
     return launch + formula_of_product(parts, bytes, cluster) +
            pass_after_product_seconds(parts, cluster);
-  if (starts_with(parts.kind, "attention.") && parts.sizes.size() >= 5)
+  if (is_attention(parts))
     return launch + std::max(traffic, formula_of_attention(parts, flops, cluster));
   return launch + traffic;
 }

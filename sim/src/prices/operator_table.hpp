@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -18,6 +19,10 @@ struct SignatureParts {
   DType dtype = DType::F32;
   std::vector<double> sizes;
   std::vector<std::string> flags;
+  std::map<std::string, std::string, std::less<>> named;  // {"e", "192:128"}
+
+  /// @returns a named size, or of two with a colon between them the first; 0 if there is none
+  double size(std::string_view name) const;
 };
 SignatureParts parse_signature(std::string_view signature);
 

@@ -22,4 +22,14 @@ Cluster data_sheet_of(const Cluster& cluster) {
   return with_ranks(load_data_sheet(cluster.name), ranks);
 }
 
+bool equal_beside_fitted_speeds(Cluster a, Cluster b) {
+  static const Constants constants = constants_of(fitted_constants());
+  for (Cluster* cluster : {&a, &b}) {
+    cluster->name.clear();
+    cluster->device.host_issue_us = 0;
+    *cluster = with_fitted_speeds(*cluster, constants, FlashGeneration::Two);
+  }
+  return a == b;
+}
+
 }  // namespace meshplan::sim

@@ -81,6 +81,11 @@ RunPrediction PreparedRun::predict(const Constants& constants) const {
   return prediction;
 }
 
+double PreparedRun::exposed_sends(const Constants& constants) const {
+  const State& s = *state_;
+  return sim::exposed_sends(s.run, s.profile, s.cluster, s.placements, s.work, constants);
+}
+
 RunPrediction PreparedRun::predict(const Constants& constants, const Constants& sigmas) const {
   const State& s = *state_;
   RunPrediction prediction = predict(constants);

@@ -16,34 +16,20 @@ using program::Collective;
 /// One layer (or embedding, or head) for one micro-batch.
 struct LayerTime {
   PhaseTime forward;
-  PhaseTime backward;    // with what it recomputes
-  double recompute = 0;  // seconds of that on the device
+  PhaseTime backward;   // with what it recomputes
+  PhaseTime recompute;  // that alone
+  LayerTime& add(const LayerTime& other, double times);
 };
+
+LayerTime& LayerTime::add(const LayerTime& other, double times) {
+  for (PhaseTime LayerTime::*phase :
+       {&LayerTime::forward, &LayerTime::backward, &LayerTime::recompute})
+    (this->*phase).add(other.*phase, times);
+  return *this;
+}
 
 double seconds(const PhaseTime& time) {
   return std::max(time.gpu(), time.host);
-}
-
-PhaseTime operator+(PhaseTime a, const PhaseTime& b) {
-  a.compute += b.compute;
-  a.products += b.products;
-  a.attention += b.attention;
-  a.starts += b.starts;
-  a.exposed += b.exposed;
-  a.hidden += b.hidden;
-  a.host += b.host;
-  return a;
-}
-
-PhaseTime operator*(double n, PhaseTime a) {
-  a.compute *= n;
-  a.products *= n;
-  a.attention *= n;
-  a.starts *= n;
-  a.exposed *= n;
-  a.hidden *= n;
-  a.host *= n;
-  return a;
 }
 
 class Predictor {
@@ -73,30 +59,28 @@ class Predictor {
     return prediction;
   }
 
+  double exposed_sends() const {
+    if (run_.shards_layers() || run_.parallel.pp == 1) return 0;
+    RunBreakdown parts;
+    PipelineInput input = pipeline_of(parts).input;
+    const double total = pipeline_seconds(input);
+    input.transfer_delay = input.transfer_busy = 0;
+    return total - pipeline_seconds(input);
+  }
+
  private:
   LayerTime price(const LayerWork& layer) const {
     const PhaseTime recompute = pricer_.price(layer.recompute);
-    return {.forward = pricer_.price(layer.forward),
-            .backward = recompute + pricer_.price(layer.backward),
-            .recompute = recompute.compute};
+    PhaseTime backward = recompute;
+    backward.add(pricer_.price(layer.backward));
+    return {.forward = pricer_.price(layer.forward), .backward = backward, .recompute = recompute};
   }
 
   LayerTime chunk_time(const ChunkWork& chunk) const {
     LayerTime sum;
-    for (const LayerCount& layers : chunk.layers) {
-      const LayerTime& layer = layers_[at(layers.work)];
-      sum.forward = sum.forward + static_cast<double>(layers.count) * layer.forward;
-      sum.backward = sum.backward + static_cast<double>(layers.count) * layer.backward;
-      sum.recompute += layers.count * layer.recompute;
-    }
-    if (chunk.embedding) {
-      sum.forward = sum.forward + embedding_.forward;
-      sum.backward = sum.backward + embedding_.backward;
-    }
-    if (chunk.head) {
-      sum.forward = sum.forward + chunk.predictions * head_.forward;
-      sum.backward = sum.backward + chunk.predictions * head_.backward;
-    }
+    for (const LayerCount& layers : chunk.layers) sum.add(layers_[at(layers.work)], layers.count);
+    if (chunk.embedding) sum.add(embedding_, 1);
+    if (chunk.head) sum.add(head_, chunk.predictions);
     return sum;
   }
 
@@ -130,7 +114,12 @@ class Predictor {
     add_to(parts, time.forward, times);
     add_to(parts, time.backward, times);
     parts.forward += times * time.forward.compute;
-    parts.recompute += times * time.recompute;
+    const PhaseTime& again = time.recompute;
+    parts.recompute += times * again.compute;
+    parts.recomputed_products += times * again.products;
+    parts.recomputed_attention += times * again.attention;
+    parts.product_flops -= times * again.product_flops;
+    parts.attention_flops -= times * again.attention_flops;
   }
   void add_to(RunBreakdown& parts, const PhaseTime& time, double times) const {
     parts.compute += times * time.compute;
@@ -138,12 +127,22 @@ class Predictor {
     parts.attention += times * time.attention;
     parts.starts += times * time.starts;
     parts.tensor += times * time.exposed;
+    parts.context += times * time.context;
+    parts.experts += times * time.experts;
+    parts.product_flops += times * time.product_flops;
+    parts.attention_flops += times * time.attention_flops;
     parts.host += times * std::max(0.0, time.host - time.gpu());
   }
 
-  double pipeline_steps(RunBreakdown& parts) const {
-    PipelineInput input{.schedule = run_.pipeline_schedule(),
-                        .num_microbatches = run_.num_microbatches()};
+  struct Pipeline {
+    PipelineInput input;
+    double slowest = 0;  // seconds in which the slowest stage is busy
+  };
+
+  Pipeline pipeline_of(RunBreakdown& parts) const {
+    Pipeline pipeline;
+    PipelineInput& input = pipeline.input;
+    input = {.schedule = run_.pipeline_schedule(), .num_microbatches = run_.num_microbatches()};
     double slowest = 0;
     const double receive = pricer_.gather_received();
     for (const auto& chunks : work_.stages) {
@@ -165,10 +164,16 @@ class Predictor {
       slowest = busy;
       parts = own;
     }
+    pipeline.slowest = slowest * input.num_microbatches;
     input.transfer_delay = send_seconds();
     if (!run_.overlap_p2p) input.transfer_busy = input.transfer_delay / 2;
-    const double total = pipeline_seconds(input);
-    parts.pipeline = total - slowest * input.num_microbatches;
+    return pipeline;
+  }
+
+  double pipeline_steps(RunBreakdown& parts) const {
+    const Pipeline pipeline = pipeline_of(parts);
+    const double total = pipeline_seconds(pipeline.input);
+    parts.pipeline = total - pipeline.slowest;
     return total;
   }
 
@@ -397,6 +402,12 @@ RunPrediction predict_step(const TrainingRun& run, const ExecutionProfile& profi
                            const Cluster& cluster, const RunPlacements& placements,
                            const StageWork& work, const Constants& constants) {
   return Predictor(run, profile, cluster, placements, work, constants).run();
+}
+
+double exposed_sends(const TrainingRun& run, const ExecutionProfile& profile,
+                     const Cluster& cluster, const RunPlacements& placements, const StageWork& work,
+                     const Constants& constants) {
+  return Predictor(run, profile, cluster, placements, work, constants).exposed_sends();
 }
 
 }  // namespace meshplan::sim

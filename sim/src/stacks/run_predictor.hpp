@@ -14,4 +14,9 @@ RunPrediction predict_step(const TrainingRun& run, const ExecutionProfile& profi
                            const Cluster& cluster, const RunPlacements& placements,
                            const StageWork& work, const Constants& constants);
 
+/// Seconds that a step would be shorter if messages between stages took no time.
+double exposed_sends(const TrainingRun& run, const ExecutionProfile& profile,
+                     const Cluster& cluster, const RunPlacements& placements, const StageWork& work,
+                     const Constants& constants);
+
 }  // namespace meshplan::sim

@@ -179,4 +179,30 @@ StepPrediction step_of(const RunPrediction& run, const Plan& plan, const Cluster
   return step;
 }
 
+StepParts parts_of(const RunPrediction& run, double sends, const Plan& plan,
+                   const Cluster& cluster) {
+  const RunBreakdown& s = run.seconds;
+  const double peak = peak_flop_per_s(cluster, plan.workload);
+  const double products = s.products - s.recomputed_products;
+  const double attention = s.attention - s.recomputed_attention;
+  StepParts parts;
+  parts[StepPart::Ideal] = ideal_seconds(plan, cluster);
+  parts[StepPart::Beyond] = (s.product_flops + s.attention_flops) / peak - parts[StepPart::Ideal];
+  parts[StepPart::Products] = products - s.product_flops / peak;
+  parts[StepPart::Attention] = attention - s.attention_flops / peak;
+  parts[StepPart::Streams] = s.compute - s.recompute - products - attention;
+  parts[StepPart::Recompute] = s.recompute;
+  parts[StepPart::Tensor] = s.tensor - s.context - s.experts;
+  parts[StepPart::Context] = s.context;
+  parts[StepPart::Experts] = s.experts;
+  parts[StepPart::Sends] = sends;
+  parts[StepPart::Bubble] = s.pipeline - sends;
+  parts[StepPart::Data] = s.data_parallel;
+  parts[StepPart::Optimizer] = s.optimizer;
+  parts[StepPart::Offload] = s.offload;
+  parts[StepPart::Host] = s.host;
+  parts[StepPart::Overhead] = s.overhead;
+  return parts;
+}
+
 }  // namespace meshplan::sim

@@ -40,6 +40,10 @@ Cluster with_shared_links(Cluster cluster) {
   return cluster;
 }
 
+AttentionShape shape_of(const WorkItem& flash) {
+  return {flash.pairs, flash.head_sizes, flash.blocks, flash.backward, flash.exponentials};
+}
+
 }  // namespace
 
 RunPlacements place_groups(const TrainingRun& run, const Cluster& cluster) {
@@ -131,9 +135,7 @@ double WorkPricer::dispatch(const WorkItem& item) const {
 }
 
 double WorkPricer::flash(const WorkItem& item) const {
-  return attention_seconds(
-      {item.pairs, item.head_sizes, item.blocks, item.backward, item.exponentials}, peak_,
-      cluster_);
+  return attention_seconds(shape_of(item), peak_, cluster_);
 }
 
 const GroupPlacement& WorkPricer::placement_of(program::Group group) const {
@@ -176,10 +178,19 @@ double WorkPricer::gather_received() const {
                     placements_.tp);
 }
 
+PhaseTime& PhaseTime::add(const PhaseTime& other, double times) {
+  for (double PhaseTime::*part :
+       {&PhaseTime::compute, &PhaseTime::products, &PhaseTime::attention, &PhaseTime::starts,
+        &PhaseTime::exposed, &PhaseTime::context, &PhaseTime::experts, &PhaseTime::hidden,
+        &PhaseTime::host, &PhaseTime::product_flops, &PhaseTime::attention_flops})
+    this->*part += times * other.*part;
+  return *this;
+}
+
 PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
   PhaseTime time;
   const bool gradients = profile_.tp_overlap == TpOverlap::Gradients;
-  double overlappable = 0, last_flash = 0, beside_gradients = 0;
+  double overlappable = 0, of_experts = 0, last_flash = 0, beside_gradients = 0;
   const bool graphs_router = run_.switches.cuda_graphs == CudaGraphs::Partial;
   for (const WorkItem& item : items) {
     const double issued = graphs_router && item.static_router ? 0 : item.kernels;
@@ -188,6 +199,7 @@ PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
         const double seconds = product(item) + launch_;
         time.compute += seconds;
         time.products += seconds;
+        time.product_flops += 2 * item.count * item.m * item.n * item.k;
         time.host += issued * constants_.host_issue_us / kMicroseconds;
         break;
       }
@@ -195,6 +207,7 @@ PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
         last_flash = flash(item) + launch_;
         time.compute += last_flash;
         time.attention += last_flash;
+        time.attention_flops += attention_flops(shape_of(item));
         time.host += issued * constants_.host_issue_us / kMicroseconds;
         break;
       case WorkKind::Stream:
@@ -208,19 +221,24 @@ PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
       case WorkKind::Collective: {
         const double seconds = collective(item.collective, item.bytes, placement_of(item.group)) *
                                (item.routed ? 1 + imbalance_ : 1);
-        if (gradients && item.beside_gradient)
+        const bool experts = item.group == program::Group::Ep;
+        if (gradients && item.beside_gradient) {
           beside_gradients += seconds;
-        else if (tp_overlap_ && item.beside_product)
+        } else if ((tp_overlap_ && item.beside_product) ||
+                   (experts && run_.switches.moe_a2a_overlap)) {
           overlappable += seconds;
-        else if (item.group == program::Group::Ep && run_.switches.moe_a2a_overlap)
-          overlappable += seconds;
-        else
+          if (experts) of_experts += seconds;
+        } else {
           time.exposed += seconds;
+          if (item.group == program::Group::Cp) time.context += seconds;
+          if (experts || item.group == program::Group::Etp) time.experts += seconds;
+        }
         time.host += kCollectiveLaunches * constants_.host_issue_us / kMicroseconds;
         break;
       }
       case WorkKind::Dispatch:
         (run_.switches.moe_a2a_overlap ? overlappable : time.exposed) += dispatch(item);
+        (run_.switches.moe_a2a_overlap ? of_experts : time.experts) += dispatch(item);
         time.host += kCollectiveLaunches * constants_.host_issue_us / kMicroseconds;
         break;
       case WorkKind::Ring: {
@@ -229,6 +247,7 @@ PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
         const double messages = item.at_once ? 1 : item.count;
         const double message = item.count / messages * step;
         time.exposed += messages * std::max(0.0, message - hiding);
+        time.context += messages * std::max(0.0, message - hiding);
         time.hidden += messages * std::min(message, hiding);
         time.host +=
             2 * item.count * kCollectiveLaunches * constants_.host_issue_us / kMicroseconds;
@@ -239,6 +258,7 @@ PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
   const double exposed =
       std::max(constants_.tp_exposed * overlappable, overlappable - time.products);
   time.exposed += exposed;
+  if (overlappable > 0) time.experts += exposed * of_experts / overlappable;
   time.hidden += overlappable - exposed;
   const double slowed = std::max(cluster_.communication.device_share * beside_gradients,
                                  beside_gradients - time.products);

@@ -26,9 +26,14 @@ struct PhaseTime {
   double attention = 0;  // of compute: fused attention
   double starts = 0;     // of compute: starts of streaming kernels, besides their bytes
   double exposed = 0;    // communication that nothing hides
+  double context = 0;    // of exposed: between context-parallel ranks
+  double experts = 0;    // of exposed: between expert-parallel ranks
   double hidden = 0;     // communication under compute
   double host = 0;       // to issue it all
+  double product_flops = 0;
+  double attention_flops = 0;
   double gpu() const { return compute + exposed; }
+  PhaseTime& add(const PhaseTime& other, double times = 1);
 };
 
 /// Prices items with a cluster whose speeds the constants have set.

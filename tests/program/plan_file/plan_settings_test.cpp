@@ -50,4 +50,25 @@ TEST_CASE("A setting may change the embedded model", "[program][plan]") {
   CHECK(changed({"model.norm_epsilon=0.001"}).model.norm_epsilon == 0.001);
 }
 
+TEST_CASE("Names that may be set elsewhere are among the nearest", "[program][plan]") {
+  CHECK_THROWS_WITH(change_plan(file_text(), "plan.json", {"netwrok=1"}, {"network"}),
+                    Contains("did you mean 'network'?"));
+}
+
+TEST_CASE("Two plans differ in the settings that a file would say differently", "[program][plan]") {
+  const Plan plan = changed({});
+  CHECK(differing_settings(plan, plan).empty());
+  Plan other = changed({"parallel.pp=1", "layers_per_stage=4"});
+  other.prediction = Prediction{.step_time_s = 1};
+  other.model_hash = "another";
+  CHECK(
+      differing_settings(plan, other) ==
+      std::vector<SettingDifference>{{"parallel.pp", "2", "1"}, {"layers_per_stage", "[]", "[4]"}});
+  other = plan;
+  other.cluster_name = "here";
+  other.cluster_json = R"({"name": "here"})";
+  CHECK(differing_settings(plan, other).back() ==
+        SettingDifference{"cluster.name", "-", "\"here\""});
+}
+
 }  // namespace meshplan::program

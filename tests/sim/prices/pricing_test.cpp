@@ -146,6 +146,37 @@ TEST_CASE("A large product reaches the stated part of the peak", "[sim][pricing]
   CHECK(gemm_seconds(8192, 8192, 8192, DType::BF16, h100) == Approx(1.389e-3 * 1.04).epsilon(0.01));
 }
 
+// What a signature says of an operation's shape decides its price: one that is read wrongly would
+// be priced by its bytes.
+TEST_CASE("No operation of any model computes faster than the peak", "[sim][pricing]") {
+  const Cluster cluster = load_cluster_preset("one-h100");
+  const double peak = peak_flop_per_s(cluster, DType::BF16);
+  for (const char* name : {"deepseek-v3", "gpt-oss-20b", "gemma2-2b", "llama3-8b"}) {
+    program::Plan plan = tiny_plan({}, 1);
+    plan.model = models::load_preset(name);
+    plan.model.num_layers = 4;
+    plan.model.mtp_layers = 0;
+    plan.workload.precision = DType::BF16;
+    plan.workload.seq_len = 4096;
+    for (const bool packed : {false, true}) {
+      plan.workload.documents.packed = packed;
+      plan.workload.documents.end_of_document = 0;
+      const program::Program program = program::lower(plan, 0);
+      const ProgramPrices prices = price_program(program, 0, program::Mesh(plan.parallel), cluster);
+      double attention = 0;  // part of the peak
+      for (std::size_t i = 0; i < program.instances.size(); ++i) {
+        const std::string signature = program::signature(program, program.instances[i]);
+        const double least = program::operation_cost(program, program.instances[i]).flops / peak;
+        INFO(name << ": " << signature);
+        CHECK(prices.of(i).seconds >= least);
+        if (signature.starts_with("attention.forward"))
+          attention = std::max(attention, least / prices.of(i).seconds);
+      }
+      CHECK(attention > 0.1);
+    }
+  }
+}
+
 TEST_CASE("A peer outside the pipeline is a bug", "[sim][pricing]") {
   const program::Mesh mesh(program::ParallelConfig{.pp = 2});
   CHECK(peer_rank(mesh, 0, {.send = true, .stage_offset = 1}) == 1);

@@ -26,6 +26,8 @@ std::vector<std::string> own_reasons(const RankedPlan& ranked);
 
 /// Three or four digits: "1.23 s", "812 ms", "45.1 us".
 std::string format_seconds(double seconds);
+/// The same with its sign: "+1.23 s".
+std::string signed_seconds(double seconds);
 /// "61.2 GiB", "412 MiB".
 std::string format_bytes(double bytes);
 /// "92.0 GiB > 79.6 GiB", with as many digits as tell them apart.

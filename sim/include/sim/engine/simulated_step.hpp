@@ -38,7 +38,11 @@ int fewest_played(const program::Plan& plan, const Cluster& cluster);
 /// @throws ConfigError if the plan's ranks are not the cluster's, or its operations too many to
 /// play
 PlayedPlan play_plan(const program::Plan& plan, const Cluster& cluster);
+/// @returns nothing if that takes more than `most_events` beyond `fewest_played` micro-batches
+std::optional<PlayedPlan> play_plan_within(std::int64_t most_events, const program::Plan& plan,
+                                           const Cluster& cluster);
 SimulatedStep simulate_step(const program::Plan& plan, const Cluster& cluster);
+SimulatedStep step_of(const PlayedPlan& played, const program::Plan& plan, const Cluster& cluster);
 
 /// Plays `fewest_played` micro-batches in any case, and more only if that takes no more than
 /// `most_events` in all.

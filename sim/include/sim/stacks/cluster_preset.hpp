@@ -16,4 +16,8 @@ Cluster load_cluster_preset(std::string_view name);
 /// says, any other cluster as it is.
 Cluster data_sheet_of(const Cluster& cluster);
 
+/// Do two clusters differ in nothing that runs of other software notice? Their kernels' speeds are
+/// the fitted ones on both.
+bool equal_beside_fitted_speeds(Cluster a, Cluster b);
+
 }  // namespace meshplan::sim

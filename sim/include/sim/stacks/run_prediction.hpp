@@ -14,19 +14,27 @@ namespace meshplan::sim {
 
 /// Where the step time goes, seconds of the busiest rank.
 struct RunBreakdown {
-  double compute = 0;        // of all micro-batches of the slowest stage, recompute included
-  double forward = 0;        // the part of compute in forward tasks
-  double recompute = 0;      // the part that is computed again
+  double compute = 0;    // of all micro-batches of the slowest stage, recompute included
+  double forward = 0;    // the part of compute in forward tasks
+  double recompute = 0;  // the part that is computed again
+  double recomputed_products = 0;
+  double recomputed_attention = 0;
   double products = 0;       // the part of compute in matrix products
   double attention = 0;      // the part in fused attention; the rest are streams
   double starts = 0;         // the part of these streams that their kernels take to start
   double tensor = 0;         // exposed tp, sp, cp and ep communication
+  double context = 0;        // the part of tensor between context-parallel ranks
+  double experts = 0;        // the part of tensor between expert-parallel ranks
   double host = 0;           // what the device waits for its host
   double pipeline = 0;       // bubble and exposed sends
   double data_parallel = 0;  // exposed gradient and parameter communication
   double optimizer = 0;
   double offload = 0;   // waiting for copies to and from the host's memory
   double overhead = 0;  // loading, logging, stragglers
+
+  // FLOPs, not seconds: what the products and the attention of forward and backward compute.
+  double product_flops = 0;
+  double attention_flops = 0;
   bool operator==(const RunBreakdown&) const = default;
 };
 
@@ -78,6 +86,8 @@ class PreparedRun {
   RunPrediction predict(const Constants& constants, const Constants& sigmas) const;
   /// Of the fullest rank of each stage.
   const std::vector<RunMemory>& memory_of_stages() const;
+  /// The part of RunBreakdown::pipeline that messages between stages take; the rest is bubble.
+  double exposed_sends(const Constants& constants) const;
   const TrainingRun& run() const;
   const ExecutionProfile& profile() const;
 

@@ -9,6 +9,7 @@
 #include "program/checks/check.hpp"
 #include "program/plan/plan.hpp"
 #include "sim/clusters/cluster.hpp"
+#include "sim/engine/step_parts.hpp"
 #include "sim/engine/step_prediction.hpp"
 #include "sim/stacks/run_prediction.hpp"
 
@@ -48,5 +49,11 @@ TrainingRun run_of(const program::Plan& plan, std::string cluster, std::string_v
 /// A predicted run in the categories of a plan's step.
 /// @param plan  that the run is of
 StepPrediction step_of(const RunPrediction& run, const program::Plan& plan, const Cluster& cluster);
+
+/// Parts of a predicted run, of its busiest stage: what that computes beyond an even share of the
+/// model's FLOPs is in StepPart::Beyond.
+/// @param sends  PreparedRun::exposed_sends
+StepParts parts_of(const RunPrediction& run, double sends, const program::Plan& plan,
+                   const Cluster& cluster);
 
 }  // namespace meshplan::sim

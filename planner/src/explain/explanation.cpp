@@ -1,0 +1,72 @@
+#include "planner/explain/explanation.hpp"
+
+#include <cstdint>
+#include <utility>
+
+#include "core/error.hpp"
+#include "sim/estimator/estimator.hpp"
+#include "sim/prices/pricing.hpp"
+
+namespace meshplan::planner {
+namespace {
+
+/// A search for what the plan does.
+SearchRequest request_of(const program::Plan& plan, const PricedOn& on) {
+  SearchRequest request{.model = plan.model,
+                        .cluster = on.cluster,
+                        .software = on.software,
+                        .workload = plan.workload,
+                        .constraints = {},
+                        .memory_reserve = on.memory_reserve};
+  request.constraints.rank_order = plan.rank_order;
+  request.constraints.frozen = plan.frozen;
+  request.constraints.expected_expert_imbalance = plan.expected_expert_imbalance;
+  return request;
+}
+
+/// @returns nothing of a plan that takes long to play, or has too many operations
+std::optional<PricedPlan> price_if_short(const program::Plan& plan, const PricedOn& on) {
+  constexpr std::int64_t kMostEvents = 3'000'000;  // half a second of processor time
+  try {
+    return price_within(kMostEvents, plan, on.cluster, on.software);
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+ThumbStanding rule_of_thumb_beside(const TimedPlan& first, const PricedOn& on) {
+  ThumbStanding thumb{.rule = rule_of_thumb(request_of(first.plan, on)), .standing = {}};
+  if (!thumb.rule.plan) return thumb;
+  const program::Plan& plan = *thumb.rule.plan;
+  if (auto priced = price_if_short(plan, on)) {
+    thumb.standing = standing_of(first, *std::move(priced), on.memory_reserve);
+    return thumb;
+  }
+  sim::Estimator estimator(on.cluster, on.software);
+  thumb.estimated_times =
+      estimator.estimate(plan).step_time_s / estimator.estimate(first.plan).step_time_s;
+  return thumb;
+}
+
+Rival rival_beside(const TimedPlan& first, const program::Plan& other, const PricedOn& on) {
+  Rival rival{.standing = standing_of(first, other, on), .plan = other, .turning_points = {}};
+  if (rival.standing.priced)
+    rival.turning_points = turning_points(first, *rival.standing.priced, on);
+  return rival;
+}
+
+Explanation explain(const program::Plan& plan, const PricedOn& on,
+                    const std::optional<program::Plan>& rival) {
+  Explanation explanation{.priced = price(plan, on.cluster, on.software)};
+  const PricedPlan& priced = explanation.priced;
+  explanation.peak_flop_per_s = sim::peak_flop_per_s(on.cluster, plan.workload);
+  explanation.memory_factor = memory_factor(priced, on.memory_reserve);
+  explanation.sensitivities = sensitivities(priced, on);
+  explanation.thumb = rule_of_thumb_beside(priced, on);
+  if (rival) explanation.rival = rival_beside(priced, *rival, on);
+  return explanation;
+}
+
+}  // namespace meshplan::planner

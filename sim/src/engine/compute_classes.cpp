@@ -1,0 +1,48 @@
+#include "engine/compute_classes.hpp"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace meshplan::sim {
+
+ComputeClass compute_class(std::string_view signature) {
+  for (const std::string_view product : {"linear.", "grouped_linear.", "scaled_linear."})
+    if (signature.starts_with(product)) return ComputeClass::Products;
+  return signature.starts_with("attention.") ? ComputeClass::Attention : ComputeClass::Streams;
+}
+
+std::vector<double> times_run(const program::Program& program) {
+  using Visits = std::tuple<int, program::TaskKind, bool>;  // to a layer, in the backward pass
+  const auto visits_of = [&](const program::OperationInstance& instance) {
+    return Visits{instance.layer, program.tasks[static_cast<std::size_t>(instance.task)].kind,
+                  instance.operation.backward};
+  };
+  std::map<Visits, int> visits, last_task;
+  std::map<std::pair<Visits, int>, int> listed;  // by operation
+  const auto operation_in = [&](const program::OperationInstance& instance) {
+    return std::pair(visits_of(instance), instance.operation.index);
+  };
+  int microbatches = 0;
+  for (const program::OperationInstance& instance : program.instances) {
+    microbatches = std::max(microbatches, instance.microbatch + 1);
+    if (instance.layer < 0) continue;
+    int& last = last_task.try_emplace(visits_of(instance), -1).first->second;
+    if (std::exchange(last, instance.task) != instance.task) ++visits[visits_of(instance)];
+    if (!instance.operation.pass) ++listed[operation_in(instance)];
+  }
+  const double of_each =
+      microbatches > 0 ? double(program.plan.num_microbatches()) / microbatches : 1;
+  std::vector<double> times(program.instances.size(), 1);
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    const program::OperationInstance& instance = program.instances[i];
+    if (instance.microbatch < 0 || program::operation_of(program, instance).once_per_step) continue;
+    times[i] = instance.operation.pass ? 0 : of_each;
+    if (instance.layer >= 0 && !instance.operation.pass)
+      times[i] *= double(visits[visits_of(instance)]) / listed[operation_in(instance)];
+  }
+  return times;
+}
+
+}  // namespace meshplan::sim
