@@ -31,7 +31,7 @@ struct Options {
 };
 
 /// "64..4096"
-std::pair<int, int> parse_range(const std::string& text) {
+std::vector<int> counts_of(const std::string& text) {
   const auto fail = [&] {
     return ConfigError(
         fmt::format("--devices {}: expected FIRST..LAST, for example 64..4096", text));
@@ -44,7 +44,7 @@ std::pair<int, int> parse_range(const std::string& text) {
     if (error != std::errc() || rest != text.data() + end) throw fail();
     return value;
   };
-  return {number(0, dots), number(dots + 2, text.size())};
+  return planner::device_counts(number(0, dots), number(dots + 2, text.size()));
 }
 
 int show_largest(const Options& options, const std::optional<planner::LargestThatFits>& largest,
@@ -68,6 +68,8 @@ int run(const Options& options, const Terminal& terminal) {
   if (options.deadline_s && (!options.devices || !(*options.deadline_s > 0)))
     throw ConfigError(fmt::format(
         "--deadline {:g}: seconds of a step, more than 0, beside --devices", *options.deadline_s));
+  const std::vector<int> counts =
+      options.devices ? counts_of(*options.devices) : std::vector<int>{};
   const ResolvedRequest resolved = resolve(options.request);
   const planner::SearchRequest& request = resolved.request;
   const std::optional<planner::TrainingRunQuestion> question =
@@ -92,9 +94,8 @@ int run(const Options& options, const Terminal& terminal) {
            options.json ? reports::frontier_json(frontier) : reports::frontier_text(frontier));
     return kDone;
   }
-  const auto [first, last] = parse_range(*options.devices);
-  const planner::DeviceSweep sweep = planner::sweep_devices(
-      request, planner::device_counts(first, last), options.deadline_s, threads, progress);
+  const planner::DeviceSweep sweep =
+      planner::sweep_devices(request, counts, options.deadline_s, threads, progress);
   output("{}",
          options.json ? reports::to_json(sweep, question) : reports::to_text(sweep, question));
   return sweep.fastest ? kDone : kInfeasible;
