@@ -103,8 +103,7 @@ expect 0 "rule of thumb  " plan "${llama[@]}" --gpus 16
 expect 0 "why not tp8 sp" plan "${llama[@]}" --gpus 16 --tp 4 --sp --why-not "tp=8,pp=1"
 expect 0 "what would have to change for #2" plan "${llama[@]}" --gpus 16 --explain
 expect 2 "did you mean 'zero'?" plan "${llama[@]}" --gpus 16 --why-not "zeroo=1"
-"$meshplan" plan "${llama[@]}" --gpus 16 --why-not "tp=8,pp=1" --json >plan.json
-[ "$(number plan.json why_not given)" = "$(number plan.json ranked 0 description)" ] || fail "why_not is not beside #1"
+expect 2 "ask \`meshplan why-not --json\`" plan "${llama[@]}" --gpus 16 --why-not "tp=8,pp=1" --json
 expect 3 "there is no plan to change" plan --model llama3.1-405b --cluster dgx-h100 --gpus 8 --global-batch 8 --why-not tp=8
 
 finish

@@ -10,7 +10,7 @@ missing() { echo "skipped: $1 (no $2)"; }
 # --- manual pages: each command has one, each option of its help stands in it
 mkdir man1
 "$meshplan" man --out-dir man1 || fail "man --out-dir: exit code $?"
-commands=$("$meshplan" --help | sed -n '/^Subcommands:/,/^$/s/^  \([a-z]*\) .*/\1/p')
+commands=$("$meshplan" --help | sed -n '/^Subcommands:/,/^$/s/^  \([a-z-]*\) .*/\1/p')
 [ "$(wc -w <<<"$commands")" -ge 10 ] || fail "commands of --help: $commands"
 for command in $commands; do
   page=man1/meshplan-$command.1

@@ -201,9 +201,9 @@ class Citizenship(unittest.TestCase):
 
     def test_signatures_name_the_options(self):
         # What concerns files and text alone.
-        not_asked = {"tokens", "price-per-gpu-hour", "gpu-watts", "gpu-mtbf-hours", "checkpoint-seconds",
-                     "restart-seconds", "checkpoint-interval", "help", "json", "explain", "out", "schema", "plan-schema", "trace", "chrome", "memory-svg", "program",
-                     "stage", "no-sp", "all"}
+        not_asked = {"help", "json", "explain", "out", "schema", "plan-schema", "trace", "chrome", "memory-svg", "program",
+                     "stage", "no-sp", "all", "why-not", "tokens", "price-per-gpu-hour", "gpu-watts", "gpu-mtbf-hours",
+                     "checkpoint-seconds", "restart-seconds", "checkpoint-interval"}
         for name in ("plan", "simulate", "check"):
             options = set(re.findall(r"^  (?:-., ?)?--([a-z0-9-]+)", run(name, "--help").stdout, re.M)) - not_asked
             keywords = {key.rstrip("_").replace("_", "-") for key in inspect.signature(getattr(meshplan, name)).parameters}

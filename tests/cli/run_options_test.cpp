@@ -134,7 +134,7 @@ TEST_CASE("settings go into the optimizer that reads them, and no other takes th
     std::vector<char*> words;
     for (std::string& argument : arguments) words.push_back(argument.data());
     REQUIRE(line.run(static_cast<int>(words.size()), words.data()) == 0);
-    return options.training;
+    return options.optimizer_settings;
   };
   using meshplan::program::OptimizerConfig;
   OptimizerConfig config;

@@ -25,7 +25,7 @@ struct Options {
   bool own_precision = false;
   std::optional<std::string> out;
   bool json = false;
-  std::optional<std::string> record;  // hidden: this process is a rank, and rank 0 writes there
+  std::optional<std::string> record;  // this process is a rank, and rank 0 writes there
   Terminal terminal;
   HostOptions hosts;
 };
@@ -93,7 +93,7 @@ int run(Options& options, const Command& command) {
   if (!starts_here(options.hosts))
     throw ConfigError("--hosts: certify reads on this machine what rank 0 writes; name it first");
   program::Certificate certificate{
-      .version = MESHPLAN_VERSION,
+      .version = program_version(),
       .plan_hash = program::plan_hash(plan),
       .plan_precision = std::string(program::precision_name(plan.workload)),
       .compared_in = std::string(program::precision_name(set.twins.front().plan.workload)),
@@ -121,11 +121,12 @@ void add_certify_command(CommandLine& line) {
       .option("-o,--out", options->out, "write the certificate to this file")
       .of_launcher()
       .flag("--json", options->json, "print the certificate instead of tables")
-      .of_launcher();
+      .of_launcher()
+      .option("--record", options->record,
+              "(a rank of a twin: where rank 0 writes what it compared)")
+      .is_path();
   add_host_options(command, options->hosts);
-  command.group("")
-      .option("--record", options->record, "")
-      .is_path()
+  command
       .examples(
           "  meshplan certify plan.json\n"
           "  meshplan certify plan.json --out certificate.json\n"

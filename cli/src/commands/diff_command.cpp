@@ -23,11 +23,11 @@ int run(const Options& options, const Terminal& terminal) {
     throw ConfigError("diff needs two plans' files: meshplan diff a.json b.json");
   PlanOnCluster a = plan_of_file(*options.a, options.plan);
   PlanOnCluster b = plan_of_file(*options.b, options.plan);
-  const std::string& software = options.plan.software;
   const planner::ComparedPlans compared = [&] {
     const ElapsedTime elapsed("simulating", terminal);
-    return planner::compare(planner::price(a.plan, a.cluster, software),
-                            planner::price(b.plan, b.cluster, software), a.cluster == b.cluster);
+    return planner::compare(planner::price(a.plan, a.cluster, a.software),
+                            planner::price(b.plan, b.cluster, b.software),
+                            a.cluster == b.cluster && a.software == b.software);
   }();
   if (options.json)
     output("{}", reports::to_json(compared));

@@ -30,7 +30,7 @@ int run(const Options& options, const Terminal& terminal) {
   std::optional<program::Plan> rival;
   if (options.against)
     rival = plan_beside(input, *options.against, input_name(*options.file, "plan"));
-  const planner::PricedOn on{input.cluster, options.plan.software,
+  const planner::PricedOn on{input.cluster, input.software,
                              memory_reserve(options.memory_reserve)};
   const planner::Explanation explanation = [&] {
     const ElapsedTime elapsed("simulating", terminal);

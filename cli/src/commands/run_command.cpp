@@ -39,7 +39,7 @@ program::Plan load_plan(const RunOptions& options) {
   program::Plan plan = program::parse_plan(read_file(*options.file), *options.file);
   plan.progress_thread = plan.progress_thread || options.progress_thread;
   freeze(plan, options.freeze, *options.file);
-  if (apply(options.training, plan.workload.optimizer))
+  if (apply(options.optimizer_settings, plan.workload.optimizer))
     for (const program::Violation& violation : program::check(plan))
       throw ConfigError(fmt::format("{}: {}", *options.file, violation.message));
   return plan;

@@ -358,12 +358,16 @@ std::vector<std::string> Command::arguments_of_ranks() const {
   return arguments;
 }
 
+std::string program_version() {
+  return MESHPLAN_VERSION;
+}
+
 CommandLine::CommandLine(Terminal terminal)
     : terminal_(terminal),
       app_(std::make_unique<CLI::App>("Plans, predicts and runs parallel training of transformers.",
                                       "meshplan")) {
   app_->require_subcommand(0, 1);  // none shows the help
-  app_->set_version_flag("--version", std::string("meshplan ") + MESHPLAN_VERSION);
+  app_->set_version_flag("--version", "meshplan " + program_version());
   std::vector<std::string> codes;
   for (const ExitCode& code : kExitCodes)
     codes.push_back(fmt::format("{} {}", code.value, code.meaning));
@@ -381,7 +385,7 @@ Command CommandLine::add(const std::string& name, const std::string& summary) {
 
 ProgramInfo CommandLine::info() const {
   ProgramInfo info{.name = app_->get_name(),
-                   .version = MESHPLAN_VERSION,
+                   .version = program_version(),
                    .date = MESHPLAN_DATE,
                    .summary = app_->get_description(),
                    .first_steps = kFirstSteps,

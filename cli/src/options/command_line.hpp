@@ -139,6 +139,9 @@ class Command {
   std::size_t last_ = 0;                // the first declaration that the last call made
 };
 
+/// "0.1.0"
+std::string program_version();
+
 class CommandLine {
  public:
   explicit CommandLine(Terminal terminal);

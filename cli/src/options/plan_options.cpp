@@ -98,7 +98,7 @@ program::Workload resolve_workload(const PlanOptions& options, const models::Mod
   }
   sim::peak_flop_per_s(cluster, workload);  // a device without FP8 is refused here
   if (options.optimizer) workload.optimizer.kind = *options.optimizer;
-  apply(options.training, workload.optimizer);
+  apply(options.optimizer_settings, workload.optimizer);
   return workload;
 }
 
@@ -172,7 +172,7 @@ void add_workload_options(Command& command, PlanOptions& options) {
               "default: 1")
       .takes_file()
       .beside_plan();
-  add_optimizer_options(command, options.training, OptimizerDefaults::Meshplan);
+  add_optimizer_options(command, options.optimizer_settings, OptimizerDefaults::Meshplan);
 }
 
 void refuse_beside_file(const Command& command, const std::string& file, bool is_foreign) {
@@ -317,7 +317,8 @@ ResolvedRequest resolve(PlanOptions options) {
     cluster = sim::with_ranks(cluster, static_cast<int>(at_least_one(*options.ranks, "--gpus")));
   const WhatIf what_if = sorted(options.set, cluster);
   if (!what_if.plan.empty()) refuse_plan_setting(what_if.plan.front(), cluster);
-  cluster = changed_cluster(cluster, what_if.cluster, options.software, resolved.changes);
+  const std::string software = options.software.value_or(std::string(sim::kOwnSoftware));
+  cluster = changed_cluster(cluster, what_if.cluster, software, resolved.changes);
   planner::Constraints constraints = options.constraints;
   if (options.compression) constraints.compression.kind = *options.compression;
   if (options.freeze) {
@@ -331,7 +332,7 @@ ResolvedRequest resolve(PlanOptions options) {
   program::Workload workload = resolve_workload(options, model.spec, cluster, resolved.assumptions);
   resolved.request = {.model = std::move(model.spec),
                       .cluster = std::move(cluster),
-                      .software = options.software.value_or(std::string(sim::kOwnSoftware)),
+                      .software = software,
                       .workload = workload,
                       .constraints = std::move(constraints)};
   return resolved;

@@ -27,7 +27,7 @@ struct PlanOptions {
   std::vector<int> document_lengths;
   std::optional<program::Precision> precision;
   std::optional<program::OptimizerKind> optimizer;
-  OptimizerOptions training;
+  OptimizerOptions optimizer_settings;
   std::optional<std::string> schedule_file;
   std::optional<program::CompressionKind> compression;
   std::optional<std::string> expert_imbalance;

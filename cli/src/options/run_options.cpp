@@ -32,7 +32,7 @@ void add_run_options(Command& command, RunOptions& options) {
       .option("--eval-every", options.train.evaluate_every,
               "steps between evaluations on held-out text; 0 = never")
       .at_least(0);
-  add_optimizer_options(command, options.training, OptimizerDefaults::OfPlan);
+  add_optimizer_options(command, options.optimizer_settings, OptimizerDefaults::OfPlan);
   command.group("Loss scaling, of plans in fp16 (docs/watching.md)")
       .option("--loss-scale", options.train.loss_scaling.initial, "at the start")
       .option("--loss-scale-growth", options.train.loss_scaling.growth,

@@ -21,7 +21,7 @@ struct RunOptions {
   std::optional<std::string> resume;
   std::optional<std::string> init_from;
   std::optional<std::string> freeze;
-  OptimizerOptions training;
+  OptimizerOptions optimizer_settings;
   std::optional<int> traced_steps;
   std::optional<std::string> trace;
   std::optional<std::string> chrome;
