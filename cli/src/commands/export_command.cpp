@@ -85,23 +85,28 @@ int run(const Options& options) {
 
 void add_export_command(CommandLine& line) {
   const auto options = std::make_shared<Options>();
-  line.add("export", "Write a plan as another stack's launch script or job")
-      .positional("plan", options->file, "plan file, or another stack's configuration")
+  Command command = line.add("export", "Write a plan as another stack's launch script or job");
+  command.positional("plan", options->file, "plan file, or another stack's configuration")
       .is_path()
       .takes_json()
       .option("--to", options->to,
               "what to write: " + fmt::format("{}", fmt::join(written_formats(true), ", ")))
+      .suggests(written_formats(true))
       .option("--launch", options->launch,
               "of a job file: whose launch script it starts; default: megatron")
+      .suggests(written_formats(false))
       .option("-o,--out", options->out, "folder to write; default: named as the format")
       .is_path()
       .flag("--force", options->force, "replace the folder if it holds files already")
       .option("-c,--cluster", options->cluster,
               "whose nodes run it; default: the plan's, else nodes of 8 GPUs")
-      .group("With another stack's configuration")
-      .option("-m,--model", options->context.model,
-              "the model, where the file does not describe it")
-      .option("-n,--gpus", options->context.ranks, "GPUs, where the file does not say")
+      .suggests(sim::cluster_names())
+      .takes_file()
+      .takes_json();
+  command.group("With another stack's configuration");
+  add_foreign_options(command, options->foreign);
+  add_foreign_context(command, options->context);
+  command
       .examples(format_lines() +
                 "Example:\n"
                 "  meshplan export plan.json --to megatron --out run\n"

@@ -64,12 +64,11 @@ void add_import_command(CommandLine& line) {
   Command command = line.add("import", "Read another stack's configuration as a plan");
   command.positional("file", options->file, "its launch script or configuration").is_path();
   add_foreign_options(command, options->foreign);
-  command
-      .option("-m,--model", options->context.model,
-              "the model, where the file does not describe it")
-      .option("-n,--gpus", options->context.ranks, "GPUs, where the file does not say");
-  add_model_reading(command, options->context.reading);
+  add_foreign_context(command, options->context);
   command.option("-c,--cluster", options->cluster, "cluster that the plan's file is to hold")
+      .suggests(sim::cluster_names())
+      .takes_file()
+      .takes_json()
       .option("-o,--out", options->out, "write the plan to this file")
       .is_path()
       .flag("--json", options->json, "print the result for programs")

@@ -58,11 +58,16 @@ std::map<std::string, std::string> variables_of(const std::vector<std::string>& 
   return variables;
 }
 
+std::vector<std::string> readable_formats() {
+  std::vector<std::string> names;
+  for (const planner::Format& format : planner::formats())
+    if (format.read != nullptr) names.emplace_back(format.name);
+  return names;
+}
+
 const planner::Format& format_for(const std::string& file, const std::string& text,
                                   const ForeignOptions& options) {
-  std::vector<std::string> readable;
-  for (const planner::Format& format : planner::formats())
-    if (format.read != nullptr) readable.emplace_back(format.name);
+  const std::vector<std::string> readable = readable_formats();
   const planner::Format* format =
       options.from ? &planner::format_of(*options.from) : planner::recognized_format(file, text);
   if (format == nullptr)
@@ -79,19 +84,25 @@ const planner::Format& format_for(const std::string& file, const std::string& te
 }  // namespace
 
 void add_foreign_options(Command& command, ForeignOptions& options) {
+  std::vector<std::string> names = readable_formats();
   command
-      .option(
-          "--from", options.from,
-          "what the file is, if it is no plan: " +
-              [] {
-                std::vector<std::string> names;
-                for (const planner::Format& format : planner::formats())
-                  if (format.read != nullptr) names.emplace_back(format.name);
-                return fmt::format("{}; default: recognized", fmt::join(names, ", "));
-              }())
+      .option("--from", options.from,
+              fmt::format("what the file is, if it is no plan: {}; default: recognized",
+                          fmt::join(names, ", ")))
+      .suggests(std::move(names))
       .option("--env", options.environment,
               "NAME=VALUE: a variable that a launch script takes from its surroundings, 1=VALUE "
               "its first argument; may be repeated");
+}
+
+void add_foreign_context(Command& command, ForeignContext& context) {
+  command
+      .option("-m,--model", context.model, "the model, where a launch script does not describe it")
+      .suggests(models::preset_names())
+      .takes_file()
+      .takes_json()
+      .option("-n,--gpus", context.ranks, "GPUs, where a launch script does not say");
+  add_model_reading(command, context.reading);
 }
 
 bool is_foreign(const std::string& file_or_json, const ForeignOptions& options) {

@@ -27,6 +27,9 @@ struct ForeignContext {
   std::optional<int> ranks = {};
 };
 
+/// --model --gpus and how a model is read
+void add_foreign_context(Command& command, ForeignContext& context);
+
 struct PlanInput {
   std::string text;      // of the plan's file
   std::string software;  // that runs it: kOwnSoftware, or the foreign one's

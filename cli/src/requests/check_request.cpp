@@ -97,13 +97,8 @@ void add_check_request(Command& command, CheckRequest& request) {
       .is_path()
       .takes_json();
   add_foreign_options(command, request.foreign);
+  add_foreign_context(command, request.context);
   command
-      .option("-m,--model", request.context.model,
-              "the model, where a launch script does not describe it")
-      .suggests(models::preset_names())
-      .takes_file()
-      .takes_json()
-      .option("-n,--gpus", request.context.ranks, "GPUs, where a launch script does not say")
       .choice("--for", request.target, planner::rule_targets(),
               "whose rules; default: those of the stack that the file is for")
       .option("--cluster", request.cluster,
