@@ -29,9 +29,9 @@ double median(std::vector<double> values) {
 
 /// Ratios of measured to predicted seconds. Seen seldom, a ratio is drawn towards 1.
 double correction(const std::vector<double>& ratios) {
-  constexpr double kPrior = 2;  // observations that say "as predicted"
+  constexpr double kPriorRatios = 2;  // observations that say "as predicted"
   const double n = static_cast<double>(ratios.size());
-  return std::pow(median(ratios), n / (n + kPrior));
+  return std::pow(median(ratios), n / (n + kPriorRatios));
 }
 
 using SpanKey = std::pair<int, std::uint64_t>;  // rank, operation
