@@ -17,39 +17,40 @@ using planner::Constraints;
 using planner::DegreeBounds;
 
 /// What can be fixed and bounded by name, with the pin that its own flag sets.
-struct Degree {
+struct NamedDegree {
   const char* name;
   const char* flag;
   std::optional<int> Constraints::*pin;
   std::optional<int> DegreeBounds::*bound;
 };
-constexpr std::array kDegrees = {
-    Degree{"tp", "--tp", &Constraints::tp, &DegreeBounds::tp},
-    Degree{"pp", "--pp", &Constraints::pp, &DegreeBounds::pp},
-    Degree{"vpp", "--vpp", &Constraints::vpp, &DegreeBounds::vpp},
-    Degree{"dp", "--dp", &Constraints::dp, &DegreeBounds::dp},
-    Degree{"cp", "--cp", &Constraints::cp, &DegreeBounds::cp},
-    Degree{"ep", "--ep", &Constraints::ep, &DegreeBounds::ep},
-    Degree{"etp", "--etp", &Constraints::etp, &DegreeBounds::etp},
-    Degree{"mbs", "--micro-batch", &Constraints::micro_batch_size, &DegreeBounds::micro_batch_size},
-    Degree{"zero", "--zero", &Constraints::zero_stage, &DegreeBounds::zero_stage}};
+constexpr std::array kDegreeNames = {
+    NamedDegree{"tp", "--tp", &Constraints::tp, &DegreeBounds::tp},
+    NamedDegree{"pp", "--pp", &Constraints::pp, &DegreeBounds::pp},
+    NamedDegree{"vpp", "--vpp", &Constraints::vpp, &DegreeBounds::vpp},
+    NamedDegree{"dp", "--dp", &Constraints::dp, &DegreeBounds::dp},
+    NamedDegree{"cp", "--cp", &Constraints::cp, &DegreeBounds::cp},
+    NamedDegree{"ep", "--ep", &Constraints::ep, &DegreeBounds::ep},
+    NamedDegree{"etp", "--etp", &Constraints::etp, &DegreeBounds::etp},
+    NamedDegree{"mbs", "--micro-batch", &Constraints::micro_batch_size,
+                &DegreeBounds::micro_batch_size},
+    NamedDegree{"zero", "--zero", &Constraints::zero_stage, &DegreeBounds::zero_stage}};
 
-struct Setting {
-  const Degree* degree = nullptr;
+struct DegreeSetting {
+  const NamedDegree* degree = nullptr;
   int value = 0;
 };
 
-Setting parse_setting(const std::string& flag, const std::string& text) {
+DegreeSetting parse_degree(const std::string& flag, const std::string& text) {
   std::vector<std::string> names;
-  for (const Degree& degree : kDegrees) names.emplace_back(degree.name);
+  for (const NamedDegree& degree : kDegreeNames) names.emplace_back(degree.name);
   const auto equals = text.find('=');
   const std::string name = text.substr(0, equals);
-  const auto degree =
-      std::ranges::find_if(kDegrees, [&](const Degree& known) { return known.name == name; });
-  if (equals == std::string::npos || degree == kDegrees.end())
+  const auto degree = std::ranges::find_if(
+      kDegreeNames, [&](const NamedDegree& known) { return known.name == name; });
+  if (equals == std::string::npos || degree == kDegreeNames.end())
     throw ConfigError(fmt::format("{} {}: expected NAME=VALUE, with one of {}; nearest: {}", flag,
                                   text, fmt::join(names, ", "), nearest_choice(name, names)));
-  Setting setting{.degree = &*degree};
+  DegreeSetting setting{.degree = &*degree};
   const char* begin = text.data() + equals + 1;
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(begin, end, setting.value);
@@ -60,8 +61,8 @@ Setting parse_setting(const std::string& flag, const std::string& text) {
 }
 
 /// Sets `target`, unless it holds something else already.
-void set(std::optional<int>& target, int value, const std::string& said,
-         const std::string& before) {
+void set_degree(std::optional<int>& target, int value, const std::string& said,
+                const std::string& before) {
   if (target && *target != value)
     throw ConfigError(fmt::format("{} contradicts {} {}; leave one out", said, before, *target));
   target = value;
@@ -90,19 +91,20 @@ void apply(const SearchOptions& options, planner::SearchRequest& request) {
                        : planner::space_preset(options.space);
   Constraints& pins = request.constraints;
   for (const std::string& text : options.fix) {
-    const auto [degree, value] = parse_setting("--fix", text);
-    set(pins.*degree->pin, value, "--fix " + text, degree->flag);
+    const auto [degree, value] = parse_degree("--fix", text);
+    set_degree(pins.*degree->pin, value, "--fix " + text, degree->flag);
   }
   for (const std::string& text : options.at_least) {
-    const auto [degree, value] = parse_setting("--min", text);
-    set(pins.at_least.*degree->bound, value, "--min " + text,
-        fmt::format("--min {}", degree->name));
+    const auto [degree, value] = parse_degree("--min", text);
+    set_degree(pins.at_least.*degree->bound, value, "--min " + text,
+               fmt::format("--min {}", degree->name));
   }
   for (const std::string& text : options.at_most) {
-    const auto [degree, value] = parse_setting("--max", text);
-    set(pins.at_most.*degree->bound, value, "--max " + text, fmt::format("--max {}", degree->name));
+    const auto [degree, value] = parse_degree("--max", text);
+    set_degree(pins.at_most.*degree->bound, value, "--max " + text,
+               fmt::format("--max {}", degree->name));
   }
-  for (const Degree& degree : kDegrees) {
+  for (const NamedDegree& degree : kDegreeNames) {
     const std::optional<int> low = pins.at_least.*degree.bound, high = pins.at_most.*degree.bound;
     const std::optional<int> pin = pins.*degree.pin;
     if (low && high && *low > *high)

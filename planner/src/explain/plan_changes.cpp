@@ -84,18 +84,19 @@ constexpr std::array kPlanChoices = {
                },
                [](const Plan& plan) { return text_of(plan.parallel.sp); }},
     degree<&ParallelConfig::cp>("cp"),
-    PlanChoice{"context_parallel",
-               [](Plan& plan, std::string_view key, const std::string& value) {
-                 plan.context_parallel = named<program::ContextMethod>(key, value);
-               },
-               [](const Plan& plan) { return std::string(name_of(plan.context_parallel)); }},
+    PlanChoice{
+        "context_parallel",
+        [](Plan& plan, std::string_view key, const std::string& value) {
+          plan.context_parallel = named<program::ContextMethod>(key, value);
+        },
+        [](const Plan& plan) { return std::string(meshplan::name_of(plan.context_parallel)); }},
     degree<&ParallelConfig::pp>("pp"),
     degree<&ParallelConfig::vpp>("vpp"),
     PlanChoice{"schedule",
                [](Plan& plan, std::string_view key, const std::string& value) {
                  plan.schedule = named<ScheduleKind>(key, value);
                },
-               [](const Plan& plan) { return std::string(name_of(plan.schedule)); }},
+               [](const Plan& plan) { return std::string(meshplan::name_of(plan.schedule)); }},
     degree<&ParallelConfig::dp>("dp"),
     degree<&ParallelConfig::ep>("ep"),
     degree<&ParallelConfig::etp>("etp"),
@@ -104,11 +105,12 @@ constexpr std::array kPlanChoices = {
                  plan.micro_batch_size = integer(key, value, 1);
                },
                [](const Plan& plan) { return std::to_string(plan.micro_batch_size); }},
-    PlanChoice{"recompute",
-               [](Plan& plan, std::string_view key, const std::string& value) {
-                 plan.recompute.kind = named<RecomputeKind>(key, value);
-               },
-               [](const Plan& plan) { return std::string(name_of(plan.recompute.kind)); }},
+    PlanChoice{
+        "recompute",
+        [](Plan& plan, std::string_view key, const std::string& value) {
+          plan.recompute.kind = named<RecomputeKind>(key, value);
+        },
+        [](const Plan& plan) { return std::string(meshplan::name_of(plan.recompute.kind)); }},
     PlanChoice{"recompute_layers",
                [](Plan& plan, std::string_view key, const std::string& value) {
                  plan.recompute.layers_per_stage.clear();
@@ -152,11 +154,12 @@ constexpr std::array kPlanChoices = {
                  plan.offload_optimizer = on_or_off(key, value);
                },
                [](const Plan& plan) { return text_of(plan.offload_optimizer); }},
-    PlanChoice{"compress",
-               [](Plan& plan, std::string_view key, const std::string& value) {
-                 plan.compression.kind = named<program::CompressionKind>(key, value);
-               },
-               [](const Plan& plan) { return std::string(name_of(plan.compression.kind)); }},
+    PlanChoice{
+        "compress",
+        [](Plan& plan, std::string_view key, const std::string& value) {
+          plan.compression.kind = named<program::CompressionKind>(key, value);
+        },
+        [](const Plan& plan) { return std::string(meshplan::name_of(plan.compression.kind)); }},
     PlanChoice{"bucket_bytes",
                [](Plan& plan, std::string_view key, const std::string& value) {
                  plan.bucket_bytes = integer(key, value, 1, std::numeric_limits<int>::max());
