@@ -20,7 +20,7 @@ for command in $commands; do
   for option in $options; do
     grep -qE -- "\\\\fB$option\\\\fR" page.txt || fail "$page: no $option"
   done
-  grep -q "meshplan.*$command (1)" man1/meshplan.1 || fail "meshplan.1: no $command"
+  sed 's/\\-/-/g' man1/meshplan.1 | grep -q "meshplan-$command (1)" || fail "meshplan.1: no $command"
 done
 check_output -F 0 ".TH MESHPLAN\\-PLAN 1" "$meshplan" man plan
 check_output -F 2 "did you mean 'plan'" "$meshplan" man plann
