@@ -48,17 +48,16 @@ Named from_file(const Options& options) {
 Named from_flags(const Options& options) {
   const ScheduleKind kind = options.schedule.value_or(ScheduleKind::OneFOneB);
   const std::string name(name_of(kind));
-  const int needed = kind == ScheduleKind::ZbV || kind == ScheduleKind::DualPipeV ? 2 : 1;
-  const bool free = kind == ScheduleKind::Interleaved;
-  const int vpp = options.vpp.value_or(free ? 2 : needed);
+  const std::optional<int> chunks = program::fixed_chunks(kind);
+  const int vpp = options.vpp.value_or(chunks.value_or(2));
   const auto m64 = options.num_microbatches ? std::int64_t{*options.num_microbatches}
                                             : std::int64_t{2} * options.pp;
   for (const auto& [flag, value] :
        {std::pair("--pp", std::int64_t{options.pp}), {"--vpp", vpp}, {"--microbatches", m64}})
     if (value < 1) throw ConfigError(fmt::format("{} {}: must be at least 1", flag, value));
-  if (!free && vpp != needed)
+  if (chunks && vpp != *chunks)
     throw ConfigError(fmt::format("--vpp {}: schedule '{}' has {} chunk{} a rank; use --vpp {}",
-                                  vpp, name, needed, needed == 1 ? "" : "s", needed));
+                                  vpp, name, *chunks, *chunks == 1 ? "" : "s", *chunks));
   constexpr double kTasksOfOne = 3;  // forward and the halves of the backward
   const std::int64_t generated = program::generated_microbatches(kind, options.pp, m64);
   const double tasks = kTasksOfOne * options.pp * vpp * static_cast<double>(generated);

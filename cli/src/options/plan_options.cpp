@@ -357,10 +357,7 @@ program::Plan single_plan(const ResolvedRequest& resolved) {
   pins.recompute = pins.recompute.value_or(RecomputeKind::None);
   if (!pins.schedule)
     pins.schedule = pins.vpp.value_or(1) > 1 ? ScheduleKind::Interleaved : ScheduleKind::OneFOneB;
-  const bool one_chunk = *pins.schedule == ScheduleKind::GPipe ||
-                         *pins.schedule == ScheduleKind::OneFOneB ||
-                         *pins.schedule == ScheduleKind::ZbH1;
-  pins.vpp = pins.vpp.value_or(one_chunk ? 1 : 2);
+  pins.vpp = pins.vpp.value_or(program::fixed_chunks(*pins.schedule).value_or(2));
   const std::vector<planner::Candidate> candidates =
       planner::enumerate(request.model, request.workload, ranks, pins);
   require_invariant(candidates.size() == 1, "all choices are fixed, so one plan is left");

@@ -235,18 +235,7 @@ std::vector<Assignment> parse(std::string_view changes) {
 }
 
 int fewest_chunks(ScheduleKind schedule) {
-  switch (schedule) {
-    case ScheduleKind::Interleaved:
-    case ScheduleKind::ZbV:
-    case ScheduleKind::DualPipeV:
-      return 2;
-    case ScheduleKind::GPipe:
-    case ScheduleKind::OneFOneB:
-    case ScheduleKind::ZbH1:
-    case ScheduleKind::Custom:
-      return 1;
-  }
-  throw InvariantError("an unknown schedule");
+  return program::fixed_chunks(schedule).value_or(schedule == ScheduleKind::Interleaved ? 2 : 1);
 }
 
 /// What follows from the choices that a text gives.

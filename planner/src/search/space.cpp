@@ -29,15 +29,18 @@ std::vector<T> pinned_or(const std::optional<T>& pin, std::vector<T> all) {
   return pin ? std::vector<T>{*pin} : all;
 }
 
+bool is_within(int value, const Constraints& constraints,
+               std::optional<int> DegreeBounds::*degree) {
+  return value >= (constraints.at_least.*degree).value_or(value) &&
+         value <= (constraints.at_most.*degree).value_or(value);
+}
+
 /// The pin, or what the bounds leave of all.
 std::vector<int> bounded_or(const std::optional<int>& pin, std::vector<int> all,
                             const Constraints& constraints,
                             std::optional<int> DegreeBounds::*degree) {
   if (pin) return {*pin};
-  std::erase_if(all, [&](int value) {
-    return value < (constraints.at_least.*degree).value_or(value) ||
-           value > (constraints.at_most.*degree).value_or(value);
-  });
+  std::erase_if(all, [&](int value) { return !is_within(value, constraints, degree); });
   return all;
 }
 
@@ -66,18 +69,10 @@ std::vector<bool> sp_choices(int tp, bool experts, const Constraints& constraint
 
 /// Numbers of chunks that a schedule can have; those of an interleaved one are powers of two.
 std::vector<int> chunk_choices(ScheduleKind schedule, const Space& space) {
-  switch (schedule) {
-    case ScheduleKind::Interleaved: {
-      std::vector<int> all;
-      for (int vpp = 2; vpp <= space.max_chunks; vpp *= 2) all.push_back(vpp);
-      return all;
-    }
-    case ScheduleKind::ZbV:
-    case ScheduleKind::DualPipeV:
-      return {2};
-    default:
-      return {1};
-  }
+  if (schedule != ScheduleKind::Interleaved) return {program::fixed_chunks(schedule).value_or(1)};
+  std::vector<int> all;
+  for (int vpp = 2; vpp <= space.max_chunks; vpp *= 2) all.push_back(vpp);
+  return all;
 }
 
 /// Schedules to try on `pp` stages; a pinned number of chunks per rank leaves those that have it.
@@ -175,7 +170,7 @@ std::vector<ParallelConfig> meshes(const program::Workload& workload, int num_ra
       for (const int pp : degrees(constraints.pp, num_ranks / tp / cp, &DegreeBounds::pp)) {
         if (num_ranks % (tp * cp * pp) != 0) continue;
         const int dp = num_ranks / (tp * cp * pp);
-        if (bounded_or(constraints.dp, {dp}, constraints, &DegreeBounds::dp) != std::vector{dp})
+        if (constraints.dp ? dp != *constraints.dp : !is_within(dp, constraints, &DegreeBounds::dp))
           continue;
         found.push_back({.tp = tp, .cp = cp, .pp = pp, .dp = dp});
       }

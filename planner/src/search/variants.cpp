@@ -19,19 +19,9 @@ bool is_power_of_two(int number) {
 /// powers of two.
 std::vector<int> chunks_of(ScheduleKind kind, int pp, int num_layers, const Space& space,
                            const Constraints& pins) {
-  switch (kind) {
-    case ScheduleKind::OneFOneB:
-    case ScheduleKind::GPipe:
-    case ScheduleKind::Custom:
-      return {};
-    case ScheduleKind::ZbH1:
-      return {1};
-    case ScheduleKind::ZbV:
-    case ScheduleKind::DualPipeV:
-      return {2};
-    case ScheduleKind::Interleaved:
-      break;
-  }
+  if (kind == ScheduleKind::OneFOneB || kind == ScheduleKind::GPipe || kind == ScheduleKind::Custom)
+    return {};  // they are enumerated
+  if (const std::optional<int> fixed = program::fixed_chunks(kind)) return {*fixed};
   std::vector<int> all;
   const int most = std::min(space.max_chunks, pins.at_most.vpp.value_or(space.max_chunks));
   for (int vpp = std::max(2, pins.at_least.vpp.value_or(2)); vpp <= most; ++vpp)

@@ -368,32 +368,20 @@ class Checker {
 
   /// How many chunks a rank holds is the schedule's to say.
   void chunks() {
-    const auto needs = [&](int vpp, std::string_view instead) {
-      if (parallel_.vpp != vpp)
-        fail("vpp", fmt::format("schedule '{}' has {} chunk{} a rank, but vpp = {}; use vpp = {}{}",
-                                meshplan::name_of(plan_.schedule), vpp, vpp == 1 ? "" : "s",
-                                parallel_.vpp, vpp, instead));
-    };
-    const std::string_view instead = ", or schedule 'interleaved'";
-    switch (plan_.schedule) {
-      case ScheduleKind::GPipe:
-        return needs(1, instead);
-      case ScheduleKind::OneFOneB:
-        return needs(1, instead);
-      case ScheduleKind::ZbH1:
-        return needs(1, ", or schedule 'interleaved' or 'zb-v'");
-      case ScheduleKind::ZbV:
-        return needs(2, "");
-      case ScheduleKind::DualPipeV:
-        return needs(2, "");
-      case ScheduleKind::Interleaved:
-        if (parallel_.vpp < 2)
-          fail("vpp",
-               "schedule 'interleaved' needs vpp >= 2; use vpp = 2, or schedule '1f1b' for one "
-               "chunk a rank");
-        return;
-      case ScheduleKind::Custom:
-        return;
+    const ScheduleKind kind = plan_.schedule;
+    if (const std::optional<int> chunks = fixed_chunks(kind)) {
+      if (parallel_.vpp == *chunks) return;
+      const std::string_view instead = kind == ScheduleKind::ZbH1
+                                           ? ", or schedule 'interleaved' or 'zb-v'"
+                                       : *chunks == 1 ? ", or schedule 'interleaved'"
+                                                      : "";
+      fail("vpp", fmt::format("schedule '{}' has {} chunk{} a rank, but vpp = {}; use vpp = {}{}",
+                              meshplan::name_of(kind), *chunks, *chunks == 1 ? "" : "s",
+                              parallel_.vpp, *chunks, instead));
+    } else if (kind == ScheduleKind::Interleaved && parallel_.vpp < 2) {
+      fail("vpp",
+           "schedule 'interleaved' needs vpp >= 2; use vpp = 2, or schedule '1f1b' for one "
+           "chunk a rank");
     }
   }
 

@@ -121,6 +121,22 @@ Schedule dualpipe_v(int num_stages, int num_microbatches) {
   return schedule;
 }
 
+std::optional<int> fixed_chunks(ScheduleKind kind) {
+  switch (kind) {
+    case ScheduleKind::GPipe:
+    case ScheduleKind::OneFOneB:
+    case ScheduleKind::ZbH1:
+      return 1;
+    case ScheduleKind::ZbV:
+    case ScheduleKind::DualPipeV:
+      return 2;
+    case ScheduleKind::Interleaved:
+    case ScheduleKind::Custom:
+      return std::nullopt;
+  }
+  throw InvariantError("unknown schedule");
+}
+
 std::int64_t generated_microbatches(ScheduleKind kind, int num_stages,
                                     std::int64_t num_microbatches) {
   const auto stages = std::int64_t{num_stages};

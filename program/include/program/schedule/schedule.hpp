@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,6 +63,10 @@ struct Schedule {
 
 /// Custom: the tasks are written in the plan.
 enum class ScheduleKind { GPipe, OneFOneB, Interleaved, ZbH1, ZbV, DualPipeV, Custom };
+
+/// Chunks that each rank has under such a schedule; absent where the plan says how many: two or
+/// more interleaved ones, any number of custom ones.
+std::optional<int> fixed_chunks(ScheduleKind kind);
 
 /// Is `longer` what `tasks` would be with [first, end) again and again behind `end`, each time
 /// `microbatches` later? Both are tasks of one stage.
