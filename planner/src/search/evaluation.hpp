@@ -73,16 +73,11 @@ std::vector<std::size_t> rank(const std::vector<Evaluation>& evaluations);
 /// What became of the variants of candidates (search/variants.hpp).
 struct VariantResults {
   std::vector<Evaluation> best;  // the fastest of each candidate, ZeRO stage, offload and schedule
-  std::size_t total = 0;         // without the candidates themselves
-  std::size_t broke_a_rule = 0;
-  std::size_t did_not_fit = 0;
-  std::size_t ranked = 0;   // that were priced and fit
-  std::size_t bounded = 0;  // slower than others by a bound, whatever they cost
+  SearchCounts counts;           // without the candidates themselves
 };
 
 /// Prices variants of all candidates that obey the rules, but for those that a bound tells to be
-/// slower than the fastest `kept` candidates, and than all that tell apart from the fastest by less
-/// than the engine may correct.
+/// slower than the ten fastest candidates with theirs.
 VariantResults price_variants(const SearchContext& context,
                               const std::vector<Evaluation>& evaluations);
 

@@ -14,20 +14,10 @@
 namespace meshplan::planner {
 namespace {
 
-/// What is played decides (play.cpp): so many of the fastest, and what is not further behind than
-/// estimates err.
+/// So many of the fastest are those of the whole space.
 constexpr std::size_t kExactlyRanked = 10;
-constexpr double kWithinErrors = 1.1;
 /// Candidates whose variants are priced first: they lower the bar for the others.
 constexpr std::size_t kFirst = 32;
-
-/// What became of one candidate's variants.
-struct Family {
-  std::vector<Evaluation> best;  // of each label
-  std::size_t total = 0, broke_a_rule = 0, did_not_fit = 0, ranked = 0, bounded = 0;
-
-  bool none_fits() const { return bounded == 0 && ranked == 0; }
-};
 
 /// Prices the variants of one candidate that may take less than `bar_s`.
 class FamilyPricer {
@@ -39,16 +29,23 @@ class FamilyPricer {
         worker_(worker),
         variants_(variants_of(context.request, core.candidate)),
         division_(context.request) {
-    family_.total = variants_.count() - 1;
+    family_.counts.total = variants_.count() - 1;
   }
 
-  const Variants& variants() const { return variants_; }
+  std::size_t num_variants() const { return family_.counts.total; }
 
-  Family run(const sim::StepPrediction& estimate) {
-    if (lacks_memory_anyway(estimate)) {
-      family_.did_not_fit += family_.total;
-      return std::move(family_);
-    }
+  VariantResults all_broken() {
+    family_.counts.broke_a_rule = num_variants();
+    return std::move(family_);
+  }
+
+  VariantResults none_fits() {
+    family_.counts.did_not_fit = num_variants();
+    return std::move(family_);
+  }
+
+  VariantResults run(const sim::StepPrediction& estimate) {
+    if (lacks_memory_anyway(estimate)) return none_fits();
     for (const auto& [stage, group] : variants_.zero)
       for (const bool offload : variants_.offload) {
         Candidate candidate = core_.candidate;
@@ -58,7 +55,8 @@ class FamilyPricer {
         price_schedules(candidate, estimate);
       }
     for (const auto& [label, evaluation] : best_) price_placements(evaluation);
-    for (auto& [label, evaluation] : best_) family_.best.push_back(std::move(evaluation));
+    for (auto& [label, evaluation] : best_)
+      if (!is_core(evaluation.candidate)) family_.best.push_back(std::move(evaluation));
     return std::move(family_);
   }
 
@@ -103,7 +101,7 @@ class FamilyPricer {
           misses = !*own_fits;
         }
         if (misses)
-          family_.did_not_fit += with_placements(candidate);
+          family_.counts.did_not_fit += with_placements(candidate);
         else
           misses = !price(candidate, least);
       }
@@ -112,9 +110,12 @@ class FamilyPricer {
 
   /// Nothing is noted.
   bool fits(const Candidate& candidate) {
-    const Evaluation evaluation =
-        is_core(candidate) ? core_ : evaluate(context_, divided(candidate), worker_);
+    const Evaluation evaluation = evaluated(candidate);
     return evaluation.broken || evaluation.fits();
+  }
+
+  Evaluation evaluated(const Candidate& candidate) {
+    return is_core(candidate) ? core_ : evaluate(context_, divided(candidate), worker_);
   }
 
   Candidate divided(Candidate candidate) {
@@ -140,21 +141,19 @@ class FamilyPricer {
   bool price(const Candidate& candidate, double least) {
     const std::size_t all = with_placements(candidate);
     if (least > bar_of(candidate) || shards_in_vain(candidate)) {
-      family_.bounded += all;
+      family_.counts.bounded += all;
       return true;
     }
-    const bool is_core = this->is_core(candidate);
-    Evaluation evaluation = is_core ? core_ : evaluate(context_, divided(candidate), worker_);
+    Evaluation evaluation = evaluated(candidate);
     if (evaluation.broken) {
-      family_.broke_a_rule += all;  // which neither order nor buckets change
+      family_.counts.broke_a_rule += all;  // which neither order nor buckets change
       return true;
     }
     if (!evaluation.estimate || !evaluation.fits()) {
-      family_.did_not_fit += all;
+      family_.counts.did_not_fit += all;
       return false;
     }
-    if (!is_core) ++family_.ranked;
-    family_.bounded += variants_.of_schedule() - 1;  // until they are priced
+    family_.counts.bounded += variants_.of_schedule() - 1;  // until they are priced
     note(std::move(evaluation));
     return true;
   }
@@ -191,17 +190,19 @@ class FamilyPricer {
         candidate.rank_order = order;
         candidate.bucket_bytes = bytes;
         const Evaluation evaluation = evaluate(context_, candidate, worker_);
-        --family_.bounded;
+        --family_.counts.bounded;
         if (evaluation.broken)
-          ++family_.broke_a_rule;
+          ++family_.counts.broke_a_rule;
         else if (!evaluation.fits())
-          ++family_.did_not_fit;
+          ++family_.counts.did_not_fit;
         else
-          ++family_.ranked, note(evaluation);
+          note(evaluation);
       }
   }
 
+  /// Of one that fits.
   void note(Evaluation evaluation) {
+    if (!is_core(evaluation.candidate)) ++family_.counts.ranked;
     evaluation.refined = true;
     const auto [entry, fresh] = best_.try_emplace(label_of(evaluation.candidate), evaluation);
     const auto order = [](const Evaluation& one) {
@@ -216,89 +217,73 @@ class FamilyPricer {
   int worker_;
   Variants variants_;
   StageDivision division_;
-  Family family_;
+  VariantResults family_;
   std::map<Label, Evaluation> best_;
 };
 
 class VariantSearch {
  public:
   VariantSearch(const SearchContext& context, const std::vector<Evaluation>& evaluations)
-      : context_(context), evaluations_(evaluations), families_(evaluations.size()) {}
+      : context_(context),
+        evaluations_(evaluations),
+        families_(evaluations.size()),
+        done_(evaluations.size(), false) {}
 
   VariantResults run() {
-    const std::vector<std::size_t> order = rank(evaluations_);
-    note_best(order);
-    const std::vector<std::size_t> first(order.begin(),
-                                         order.begin() + std::min(std::ssize(order), kMost));
-    price(batches_of(evaluations_, first));
+    std::vector<std::size_t> first = rank(evaluations_);
+    first.resize(std::min(first.size(), kFirst));
+    price(first, bar_s(first));
     for (const std::size_t i : first) done_[i] = true;
-    for (const std::size_t i : first) note_best(i, families_[i].best);
     std::vector<std::size_t> all(evaluations_.size());
     std::iota(all.begin(), all.end(), std::size_t{0});
-    price(batches_of(evaluations_, all));
+    price(all, bar_s(first));
     return results();
   }
 
  private:
-  static constexpr std::ptrdiff_t kMost = static_cast<std::ptrdiff_t>(kFirst);
-
-  void price(const std::vector<std::vector<std::size_t>>& batches) {
-    const double bar = bar_s();
+  void price(const std::vector<std::size_t>& indexes, double bar) {
+    const auto batches = batches_of(evaluations_, indexes);
     context_.parallel_for.run(batches.size(), [&](std::size_t batch, int worker) {
       for (const std::size_t i : batches[batch])
         if (!done_[i]) families_[i] = price_family(i, bar, worker);
     });
   }
 
-  Family price_family(std::size_t i, double bar, int worker) {
+  VariantResults price_family(std::size_t i, double bar, int worker) {
     const Evaluation& core = evaluations_[i];
     FamilyPricer pricer(context_, core, bar, worker);
-    const std::size_t variants = pricer.variants().count() - 1;
-    if (variants == 0) return {};
-    Family none{.total = variants};
-    if (core.broken) {
-      none.broke_a_rule = variants;
-      return none;
-    }
+    if (pricer.num_variants() == 0) return {};
+    if (core.broken) return pricer.all_broken();
     if (core.estimate) return pricer.run(*core.estimate);
     // Needs no less memory than the smaller one, varied alike, and comes behind it in its batch.
-    if (core.smaller && families_[*core.smaller].total > 0 &&
-        families_[*core.smaller].none_fits()) {
-      none.did_not_fit = variants;
-      return none;
-    }
+    if (core.smaller && none_fits(families_[*core.smaller].counts)) return pricer.none_fits();
     return pricer.run(context_.estimators(make_plan(context_.request, core.candidate), worker));
   }
 
-  void note_best(const std::vector<std::size_t>& order) {
-    done_.assign(evaluations_.size(), false);
-    for (std::size_t place = 0; place < std::min(order.size(), kExactlyRanked); ++place)
-      fastest_.push_back(evaluations_[order[place]].step().step_time_s);
+  /// Are there variants, and is it known of all that they do not fit?
+  static bool none_fits(const SearchCounts& counts) {
+    return counts.total > 0 && counts.bounded == 0 && counts.ranked == 0;
   }
 
-  /// A family takes one place.
-  void note_best(std::size_t core, const std::vector<Evaluation>& variants) {
-    double best = evaluations_[core].step().step_time_s;
-    for (const Evaluation& variant : variants) best = std::min(best, variant.step().step_time_s);
-    best_of_family_.push_back(best);
-  }
-
-  /// Slower ones are not among the first.
-  double bar_s() const {
-    std::vector<double> known = best_of_family_.empty() ? fastest_ : best_of_family_;
-    if (known.size() < kExactlyRanked) return std::numeric_limits<double>::infinity();
-    std::ranges::sort(known);
-    return known[kExactlyRanked - 1];
+  /// Step time of the last of the first ten candidates, each with its variants as far as they are
+  /// priced: slower ones are not among the first.
+  double bar_s(const std::vector<std::size_t>& indexes) const {
+    std::vector<double> fastest;
+    for (const std::size_t i : indexes) {
+      double best = evaluations_[i].step().step_time_s;
+      for (const Evaluation& variant : families_[i].best)
+        best = std::min(best, variant.step().step_time_s);
+      fastest.push_back(best);
+    }
+    if (fastest.size() < kExactlyRanked) return std::numeric_limits<double>::infinity();
+    std::ranges::sort(fastest);
+    return fastest[kExactlyRanked - 1];
   }
 
   VariantResults results() {
     VariantResults all;
-    for (Family& family : families_) {
-      all.total += family.total;
-      all.broke_a_rule += family.broke_a_rule;
-      all.did_not_fit += family.did_not_fit;
-      all.ranked += family.ranked;
-      all.bounded += family.bounded;
+    for (VariantResults& family : families_) {
+      all.counts += family.counts;
       std::ranges::move(family.best, std::back_inserter(all.best));
     }
     return all;
@@ -306,10 +291,8 @@ class VariantSearch {
 
   const SearchContext& context_;
   const std::vector<Evaluation>& evaluations_;
-  std::vector<Family> families_;  // aligned with the evaluations
+  std::vector<VariantResults> families_;  // aligned with the evaluations
   std::vector<bool> done_;
-  std::vector<double> fastest_;         // candidates
-  std::vector<double> best_of_family_;  // of those that were priced first
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <span>
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
@@ -12,21 +13,13 @@
 namespace meshplan::planner {
 namespace {
 
-/// @param enumerated  evaluations of the enumerated plans, which come first
-SearchCounts count(const std::vector<Evaluation>& evaluations, std::size_t enumerated,
-                   const VariantResults& variants) {
-  SearchCounts counts{.total = enumerated + variants.total,
-                      .broke_a_rule = variants.broke_a_rule,
-                      .did_not_fit = variants.did_not_fit,
-                      .ranked = variants.ranked,
-                      .bounded = variants.bounded};
-  for (std::size_t i = 0; i < enumerated; ++i)
-    if (evaluations[i].broken)
-      ++counts.broke_a_rule;
-    else if (evaluations[i].fits())
-      ++counts.ranked;
-    else
-      ++counts.did_not_fit;
+/// Of the enumerated plans.
+SearchCounts count(std::span<const Evaluation> evaluations) {
+  SearchCounts counts{.total = evaluations.size()};
+  for (const Evaluation& evaluation : evaluations)
+    ++(evaluation.broken   ? counts.broke_a_rule
+       : evaluation.fits() ? counts.ranked
+                           : counts.did_not_fit);
   return counts;
 }
 
@@ -118,6 +111,16 @@ InfeasibleResult infeasible(const SearchContext& context,
 
 }  // namespace
 
+SearchCounts& SearchCounts::operator+=(const SearchCounts& other) {
+  total += other.total;
+  broke_a_rule += other.broke_a_rule;
+  did_not_fit += other.did_not_fit;
+  ranked += other.ranked;
+  bounded += other.bounded;
+  refined += other.refined;
+  return *this;
+}
+
 ParallelFor serial() {
   return {.num_workers = 1, .run = [](std::size_t count, const ParallelFor::Body& body) {
             for (std::size_t i = 0; i < count; ++i) body(i, 0);
@@ -179,11 +182,12 @@ SearchOutcome search(const SearchRequest& request, const CostModel& costs,
   VariantResults variants = price_variants(context, evaluations);
   std::ranges::move(variants.best, std::back_inserter(evaluations));
   std::vector<Evaluation> refined = refine_best(context, evaluations);
+  variants.counts.refined = refined.size();
   std::ranges::move(refined, std::back_inserter(evaluations));
-  const std::size_t refinements = refined.size();
   const Ranking ranking = rank_played(context, costs, evaluations);
-  SearchCounts counts = count(evaluations, candidates.size(), variants);
-  counts.refined = refinements;
+  // Once it is known what turned out too long or too large when it was played.
+  SearchCounts counts = count(std::span(evaluations).first(candidates.size()));
+  counts += variants.counts;
   std::ranges::move(too_long(evaluations), std::back_inserter(rejections));
   if (ranking.ranked.empty()) return infeasible(context, evaluations, counts);
 

@@ -125,10 +125,10 @@ TEST_CASE("The first ten of the whole space are found without pricing all of it"
           keep_least(all, family_of(variant), step.step_time_s);
       });
     INFO(one.model << " on " << one.ranks);
-    CHECK(total == candidates.size() + results.total);
-    CHECK(results.total ==
-          results.broke_a_rule + results.did_not_fit + results.ranked + results.bounded);
-    CHECK(results.bounded > results.ranked);
+    CHECK(total == candidates.size() + results.counts.total);
+    CHECK(results.counts.total == results.counts.broke_a_rule + results.counts.did_not_fit +
+                                      results.counts.ranked + results.counts.bounded);
+    CHECK(results.counts.bounded > results.counts.ranked);
     const std::vector<double> expected = best_of_families(all), times = best_of_families(found);
     REQUIRE(expected.size() >= 10);
     for (std::size_t i = 0; i < 10; ++i) {

@@ -102,6 +102,7 @@ struct SearchCounts {
   std::size_t ranked = 0;
   std::size_t bounded = 0;  // that a bound tells to be slower, without a price
   std::size_t refined = 0;  // beyond the space: recompute layer by layer, uneven stages
+  SearchCounts& operator+=(const SearchCounts& other);
   bool operator==(const SearchCounts&) const = default;
 };
 
