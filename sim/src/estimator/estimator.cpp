@@ -243,10 +243,11 @@ StepPrediction Estimator::State::estimate(const Plan& plan) {
     if (capacity - memory >= least_room) continue;
     least_room = capacity - memory;
     estimate.peak_memory_bytes = memory;
-    estimate.state_bytes = stage_state_bytes(plan, stages[s], smallest);
     estimate.capacity_bytes = capacity;
     estimate.largest_stage = static_cast<int>(s);
   }
+  const auto largest = static_cast<std::size_t>(estimate.largest_stage);
+  estimate.state_bytes = stage_state_bytes(plan, stages[largest], stages.smallest_of(largest));
   const double norm = agreement_seconds(plan, stages.layout());
   const double period = std::max(synchronized + norm, one_thread() ? 0.0 : issue);
   estimate.step_time_s = with_step_effects(cluster, period);

@@ -5,14 +5,14 @@
 
 namespace meshplan::sim {
 
-/// The part of it in parameters, gradients and optimizer state.
-double stage_state_bytes(const program::Plan& plan, const StageCost& cost, const Cluster& cluster);
-
 /// Bytes of device memory that a rank of the stage holds: parameters, activations, buffers of
 /// groups and what the runtime takes for itself.
 /// @param expert_load  elements that count what experts were chosen for
 double stage_memory_bytes(const program::Plan& plan, const StageCost& stage,
                           const StageActivations& activations, double expert_load,
                           const Cluster& cluster);
+
+/// The part of it in parameters, gradients and optimizer state.
+double stage_state_bytes(const program::Plan& plan, const StageCost& cost, const Cluster& cluster);
 
 }  // namespace meshplan::sim
