@@ -21,13 +21,13 @@ struct Subject {
   program::Plan plan;
   std::string software;  // whose file it is: profile that prices it
   planner::Facts facts;
+  std::optional<sim::Cluster> cluster;        // named or in the plan's file, before it is changed
   std::vector<std::string> cluster_settings;  // of --set
   std::vector<std::string> changes;           // of the file and the cluster, by --set
   std::vector<std::string> assumptions;
   std::vector<std::string> ignored;
 };
 
-/// The cluster that is named or in the plan's file, before it is changed.
 std::optional<sim::Cluster> cluster_beside(const std::string& text, const std::string& file,
                                            const CheckRequest& asked) {
   if (asked.cluster) return load_cluster(*asked.cluster);
@@ -41,14 +41,16 @@ Subject subject_of(const CheckRequest& asked) {
   Subject subject{.plan = {},
                   .software = std::move(input.software),
                   .facts = std::move(input.facts),
+                  .cluster = {},
                   .cluster_settings = {},
                   .changes = {},
                   .assumptions = std::move(input.assumptions),
                   .ignored = std::move(input.ignored)};
   const std::string file = input_name(*asked.file, "plan");
   std::string text = std::move(input.text);
-  const std::optional<sim::Cluster> cluster = cluster_beside(text, file, asked);
-  WhatIf what_if = cluster ? sorted(asked.set, *cluster) : WhatIf{.cluster = {}, .plan = asked.set};
+  subject.cluster = cluster_beside(text, file, asked);
+  WhatIf what_if = subject.cluster ? sorted(asked.set, *subject.cluster)
+                                   : WhatIf{.cluster = {}, .plan = asked.set};
   subject.cluster_settings = std::move(what_if.cluster);
   if (!what_if.plan.empty()) {
     program::ChangedPlan changed = program::change_plan(text, file, what_if.plan);
@@ -79,11 +81,10 @@ void give_ranks(planner::CheckRequest& request, const sim::Cluster& cluster) {
 
 /// The degrees that --set changed take as many ranks as they ask for.
 void give_cluster(planner::CheckRequest& request, Subject& subject, const CheckRequest& asked) {
-  if (!asked.cluster && request.plan.cluster_json.empty()) return;
-  const sim::Cluster cluster = changed_cluster(
-      asked.cluster ? load_cluster(*asked.cluster)
-                    : cluster_of(request.plan, input_name(*asked.file, "plan")),
-      subject.cluster_settings, asked.software.value_or(subject.software), subject.changes);
+  if (!subject.cluster) return;
+  const sim::Cluster cluster =
+      changed_cluster(*subject.cluster, subject.cluster_settings,
+                      asked.software.value_or(subject.software), subject.changes);
   if (asked.set.empty() && !asked.cluster)
     request.cluster = cluster;
   else
