@@ -99,10 +99,7 @@ int run(const Options& options, const Terminal& terminal) {
   const auto question = training_run_question(options.run, found.request.cluster);
   if (!options.json && question)
     output("whole run  {}\n\n",
-           reports::training_run_text(planner::training_run(
-               *question, result.ranked.front().step_time_s(),
-               static_cast<double>(best.workload.global_batch_size * best.workload.seq_len),
-               best.parallel.world_size())));
+           reports::training_run_text(planner::training_run(*question, result.ranked.front())));
   if (options.json) return kDone;
   const reports::BesideBest beside = [&] {
     const ElapsedTime elapsed("playing other plans beside #1", terminal);

@@ -76,7 +76,7 @@ int run(const Options& options, const Terminal& terminal) {
       training_run_question(options.run, request.cluster);
   const planner::ParallelFor threads = on_threads(options.request.threads);
   const auto progress = [&](const std::string& what) {
-    if (!terminal.silent) fmt::print(stderr, "sweep: {}\n", what);
+    if (!terminal.silent) output(stderr, "sweep: {}\n", what);
   };
   if (!options.json) output("{}\n", reports::request_header(request, resolved.assumptions));
   if (options.longest_sequence)

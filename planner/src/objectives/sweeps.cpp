@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <utility>
 
 #include "core/error.hpp"
-#include "core/limits.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -47,39 +47,34 @@ std::optional<std::size_t> worth_having(const std::vector<DevicePoint>& points) 
 /// The largest multiple of `step` that fits, at most `most`: doubled until nothing does, then
 /// halved in.
 /// @param with  the request at a value
+/// @throws ConfigError if the request is wrong at `begin`, too
 template <class With>
 std::optional<LargestThatFits> largest(std::int64_t begin, std::int64_t step, std::int64_t most,
                                        const With& with, const ParallelFor& parallel_for,
                                        const SweepProgress& progress, const char* unit) {
-  const auto try_it = [&](std::int64_t value) -> std::optional<RankedPlan> {
+  std::optional<LargestThatFits> best;
+  const auto fits = [&](std::int64_t steps) {
+    const std::int64_t value = steps * step;
     say(progress, fmt::format("{} {}", value, unit));
     try {
-      return fastest_plan(with(value), parallel_for);
-    } catch (const ConfigError&) {  // more than a model or a plan may have
-      return std::nullopt;
+      std::optional<RankedPlan> plan = fastest_plan(with(value), parallel_for);
+      if (plan) best = {value, *std::move(plan)};
+      return plan.has_value();
+    } catch (const ConfigError&) {
+      if (!best) throw;
+      return false;  // more than a model or a plan may have
     }
   };
-  std::optional<LargestThatFits> best;
-  std::int64_t high = std::max(begin / step, std::int64_t{1});
-  for (std::int64_t low = 0;;) {
-    std::optional<RankedPlan> plan = try_it(high * step);
-    if (!plan) {
-      for (; high - low > std::max<std::int64_t>(1, low / 32);) {
-        const std::int64_t middle = low + (high - low) / 2;
-        if (std::optional<RankedPlan> found = try_it(middle * step)) {
-          best = {middle * step, *std::move(found)};
-          low = middle;
-        } else {
-          high = middle;
-        }
-      }
-      return best;
-    }
-    best = {high * step, *std::move(plan)};
-    if (high * step * 2 > most) return best;
-    low = high;
-    high *= 2;
+  std::int64_t low = 0, high = std::max(begin / step, std::int64_t{1});
+  while (fits(high)) {
+    if (2 * high * step > most) return best;
+    low = std::exchange(high, 2 * high);
   }
+  while (high - low > std::max<std::int64_t>(1, low / 32)) {
+    const std::int64_t middle = low + (high - low) / 2;
+    (fits(middle) ? low : high) = middle;
+  }
+  return best;
 }
 
 }  // namespace

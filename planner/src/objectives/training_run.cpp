@@ -68,4 +68,11 @@ TrainingRunAnswer training_run(const TrainingRunQuestion& question, double step_
   return answer;
 }
 
+TrainingRunAnswer training_run(const TrainingRunQuestion& question, const RankedPlan& ranked) {
+  const program::Workload& workload = ranked.plan.workload;
+  return training_run(question, ranked.step_time_s(),
+                      static_cast<double>(workload.global_batch_size * workload.seq_len),
+                      ranked.plan.parallel.world_size());
+}
+
 }  // namespace meshplan::planner

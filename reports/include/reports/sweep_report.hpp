@@ -12,7 +12,6 @@ namespace meshplan::reports {
 
 /// "3.6 M steps, 52.1 days, 0.42 M GPU hours, ...": one line.
 std::string training_run_text(const planner::TrainingRunAnswer& answer);
-std::string training_run_json(const planner::TrainingRunAnswer& answer);
 
 /// @param run  of each point too, if a whole run is asked for
 std::string to_text(const planner::DeviceSweep& sweep,

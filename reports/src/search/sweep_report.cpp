@@ -20,11 +20,6 @@ double tokens_of(const program::Plan& plan) {
   return static_cast<double>(plan.workload.global_batch_size * plan.workload.seq_len);
 }
 
-TrainingRunAnswer run_of_point(const DevicePoint& point, const TrainingRunQuestion& question) {
-  return training_run(question, point.plan->step_time_s(), tokens_of(point.plan->plan),
-                      point.devices);
-}
-
 std::string plan_name(const RankedPlan& ranked) {
   return planner::describe(planner::candidate_of(ranked.plan));
 }
@@ -74,10 +69,6 @@ std::string training_run_text(const TrainingRunAnswer& answer) {
   return text;
 }
 
-std::string training_run_json(const TrainingRunAnswer& answer) {
-  return run_json(answer).dump(2) + "\n";
-}
-
 std::string to_text(const DeviceSweep& sweep, const std::optional<TrainingRunQuestion>& run) {
   Table table{.columns = {{"devices"},
                           {"step time"},
@@ -100,7 +91,7 @@ std::string to_text(const DeviceSweep& sweep, const std::optional<TrainingRunQue
          short_count(rate), percent(rate / point.devices / *first_rate),
          percent(point.plan->step().mfu),
          planner::format_bytes(point.plan->step().peak_memory_bytes),
-         run ? training_run_text(run_of_point(point, *run)) : "", plan_name(*point.plan)});
+         run ? training_run_text(training_run(*run, *point.plan)) : "", plan_name(*point.plan)});
   }
   std::string text = to_text(table, 1);
   if (sweep.worth_having)
@@ -124,7 +115,7 @@ std::string to_json(const DeviceSweep& sweep, const std::optional<TrainingRunQue
     Json one = {{"devices", point.devices}};
     if (point.plan) {
       one.update(plan_json(*point.plan));
-      if (run) one["run"] = run_json(run_of_point(point, *run));
+      if (run) one["run"] = run_json(training_run(*run, *point.plan));
     } else {
       one["reason"] = point.reason;
     }

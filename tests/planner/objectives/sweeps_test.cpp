@@ -74,6 +74,12 @@ TEST_CASE("What is a little longer than the longest sequence does not fit", "[pl
   CHECK(std::holds_alternative<InfeasibleResult>(search(request, cost_model(request), serial())));
 }
 
+TEST_CASE("Pins that no plan can have are refused, whatever the length", "[planner][sweeps]") {
+  SearchRequest request = small_gpt2();
+  request.constraints.tp = 3;  // of 8 ranks
+  CHECK_THROWS_AS(longest_sequence(request, serial()), ConfigError);
+}
+
 TEST_CASE("Only layers that are alike are added", "[planner][sweeps]") {
   SearchRequest request = small_gpt2();
   request.model = models::load_preset("tiny-moe");

@@ -4,6 +4,8 @@
 
 #include <optional>
 
+#include "planner/search/search.hpp"
+
 namespace meshplan::planner {
 
 struct TrainingRunQuestion {
@@ -38,5 +40,7 @@ struct TrainingRunAnswer {
 /// time to get on
 TrainingRunAnswer training_run(const TrainingRunQuestion& question, double step_time_s,
                                double tokens_per_step, int devices);
+/// The same of a plan.
+TrainingRunAnswer training_run(const TrainingRunQuestion& question, const RankedPlan& plan);
 
 }  // namespace meshplan::planner
