@@ -1,15 +1,14 @@
-#include "reports/search_json.hpp"
 #include "reports/search_report.hpp"
 
 #include <catch2/catch.hpp>
 
+#include "core/units.hpp"
+#include "reports/search_json.hpp"
 using namespace meshplan;
 using namespace meshplan::reports;
 using Catch::Matchers::Contains;
 
 namespace {
-
-constexpr double kGiB = 1024.0 * 1024 * 1024;
 
 planner::RankedPlan ranked(program::ParallelConfig parallel, double step_time_s) {
   planner::RankedPlan plan;
@@ -18,8 +17,8 @@ planner::RankedPlan ranked(program::ParallelConfig parallel, double step_time_s)
   plan.plan.parallel = parallel;
   plan.plan.prediction = {.step_time_s = step_time_s, .mfu = 0.5, .reasons = {"because"}};
   plan.estimate.step_time_s = step_time_s;
-  plan.estimate.peak_memory_bytes = 3 * kGiB;
-  plan.estimate.capacity_bytes = 4 * kGiB;
+  plan.estimate.peak_memory_bytes = 3 * kGib;
+  plan.estimate.capacity_bytes = 4 * kGib;
   return plan;
 }
 
@@ -59,7 +58,7 @@ TEST_CASE("a search is shown as counts, ranking, why and why not", "[reports][se
 TEST_CASE("nothing feasible names what is missing", "[reports][search]") {
   planner::InfeasibleResult result{.counts = {.total = 2, .did_not_fit = 2}};
   result.nearest_miss = ranked({.tp = 2}, 1.0);
-  result.nearest_miss->estimate.peak_memory_bytes = 5.5 * kGiB;
+  result.nearest_miss->estimate.peak_memory_bytes = 5.5 * kGib;
   CHECK_THAT(
       to_text(result, 0),
       Contains("nearest miss: tp2 mbs1 needs 5.5 GiB > 4.0 GiB on stage 0 (1.5 GiB too much)"));

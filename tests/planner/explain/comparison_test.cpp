@@ -5,11 +5,7 @@
 #include "planner/explain/plans.hpp"
 
 namespace meshplan::planner {
-namespace {
-
-const std::string kOwn(sim::kOwnSoftware);
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("differences by part sum to the difference of two plans", "[planner][diff]") {
   const sim::Cluster cluster = h100s(16);

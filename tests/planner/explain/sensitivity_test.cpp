@@ -11,8 +11,6 @@
 namespace meshplan::planner {
 namespace {
 
-const std::string kOwn(sim::kOwnSoftware);
-
 std::map<std::string, double> by_figure(const std::vector<Sensitivity>& all) {
   std::map<std::string, double> seconds;
   for (const Sensitivity& s : all) seconds[s.figure] = s.seconds_of_10_percent;

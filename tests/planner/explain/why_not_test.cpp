@@ -12,11 +12,7 @@
 using Catch::Matchers::Contains;
 
 namespace meshplan::planner {
-namespace {
-
-const std::string kOwn(sim::kOwnSoftware);
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("a slower plan loses what simulating both says", "[planner][why-not]") {
   const sim::Cluster cluster = h100s(16);

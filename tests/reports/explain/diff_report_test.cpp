@@ -3,13 +3,13 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "core/units.hpp"
+
 namespace meshplan::reports {
 namespace {
 
 using Catch::Matchers::Contains;
 using sim::StepPart;
-
-constexpr double kGiB = 1024.0 * 1024 * 1024;
 
 planner::PricedPlan priced(program::ParallelConfig parallel, double bubble, double gib) {
   planner::PricedPlan plan;
@@ -21,11 +21,11 @@ planner::PricedPlan priced(program::ParallelConfig parallel, double bubble, doub
   plan.parts[StepPart::Bubble] = bubble;
   plan.step.step_time_s = 8 + bubble;
   plan.step.mfu = 4 / (8 + bubble);
-  plan.step.peak_memory_bytes = gib * kGiB;
-  plan.step.capacity_bytes = 80 * kGiB;
+  plan.step.peak_memory_bytes = gib * kGib;
+  plan.step.capacity_bytes = 80 * kGib;
   for (int stage = 0; stage < parallel.pp; ++stage)
     plan.memory.push_back(
-        {.stage = stage, .parts = {{"weights", gib * kGiB}}, .capacity_bytes = 80 * kGiB});
+        {.stage = stage, .parts = {{"weights", gib * kGib}}, .capacity_bytes = 80 * kGib});
   return plan;
 }
 

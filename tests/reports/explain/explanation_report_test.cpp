@@ -3,14 +3,13 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "core/units.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::reports {
 namespace {
 
 using sim::StepPart;
-
-constexpr double kGiB = 1024.0 * 1024 * 1024;
 
 /// A step of 10 seconds, 4 of which its FLOPs need.
 planner::PricedPlan ten_seconds() {
@@ -29,11 +28,11 @@ planner::PricedPlan ten_seconds() {
   priced.step.seconds[sim::Category::Tp] = 0.5;
   priced.step.seconds[sim::Category::Bubble] = 2.5;
   priced.step.mfu = 0.4;
-  priced.step.peak_memory_bytes = 60 * kGiB;
-  priced.step.capacity_bytes = 80 * kGiB;
+  priced.step.peak_memory_bytes = 60 * kGib;
+  priced.step.capacity_bytes = 80 * kGib;
   priced.memory = {{.stage = 0,
-                    .parts = {{"activations", 40 * kGiB}, {"weights", 20 * kGiB}},
-                    .capacity_bytes = 80 * kGiB}};
+                    .parts = {{"activations", 40 * kGib}, {"weights", 20 * kGib}},
+                    .capacity_bytes = 80 * kGib}};
   return priced;
 }
 

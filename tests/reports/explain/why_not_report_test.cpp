@@ -3,15 +3,15 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "core/units.hpp"
+
 namespace meshplan::reports {
 namespace {
 
 using Catch::Matchers::Contains;
 using planner::Answer;
 
-constexpr double kGiB = 1024.0 * 1024 * 1024;
-
-planner::PricedPlan priced(program::ParallelConfig parallel, double bubble, double gib) {
+planner::PricedPlan priced_in_parts(program::ParallelConfig parallel, double bubble, double gib) {
   planner::PricedPlan plan;
   plan.plan.model = models::load_preset("tiny-llama");
   plan.plan.workload = {.seq_len = 128, .global_batch_size = 16};
@@ -20,15 +20,15 @@ planner::PricedPlan priced(program::ParallelConfig parallel, double bubble, doub
   plan.step.seconds[sim::Category::Bubble] = bubble;
   plan.step.step_time_s = 8 + bubble;
   plan.step.mfu = 0.5;
-  plan.step.peak_memory_bytes = gib * kGiB;
-  plan.step.capacity_bytes = 80 * kGiB;
+  plan.step.peak_memory_bytes = gib * kGib;
+  plan.step.capacity_bytes = 80 * kGib;
   plan.memory = {{.stage = 0,
-                  .parts = {{"activations", 0.5 * gib * kGiB},
-                            {"weights", 0.25 * gib * kGiB},
-                            {"gradients", 0.125 * gib * kGiB},
-                            {"optimizer state", 0.0625 * gib * kGiB},
-                            {"workspace", 0.0625 * gib * kGiB}},
-                  .capacity_bytes = 80 * kGiB}};
+                  .parts = {{"activations", 0.5 * gib * kGib},
+                            {"weights", 0.25 * gib * kGib},
+                            {"gradients", 0.125 * gib * kGib},
+                            {"optimizer state", 0.0625 * gib * kGib},
+                            {"workspace", 0.0625 * gib * kGib}},
+                  .capacity_bytes = 80 * kGib}};
   return plan;
 }
 
@@ -42,8 +42,8 @@ planner::WhyNot answer(const planner::PricedPlan& first, const planner::PricedPl
 }  // namespace
 
 TEST_CASE("a slower plan is shown with what it loses where", "[reports][why-not]") {
-  const planner::PricedPlan first = priced({.tp = 2, .dp = 4}, 0, 40);
-  CHECK(to_text(answer(first, priced({.tp = 4, .dp = 2}, 2, 20)), first, 0.05) ==
+  const planner::PricedPlan first = priced_in_parts({.tp = 2, .dp = 4}, 0, 40);
+  CHECK(to_text(answer(first, priced_in_parts({.tp = 4, .dp = 2}, 2, 20)), first, 0.05) ==
         "why not tp4 dp2 mbs1\n"
         "  changed  tp 2 -> 4\n"
         "  follows  dp 4 -> 2\n"
@@ -53,9 +53,9 @@ TEST_CASE("a slower plan is shown with what it loses where", "[reports][why-not]
 }
 
 TEST_CASE("memory that lacks is shown with the stage and its largest parts", "[reports][why-not]") {
-  const planner::PricedPlan first = priced({.tp = 2, .dp = 4}, 1, 40);
+  const planner::PricedPlan first = priced_in_parts({.tp = 2, .dp = 4}, 1, 40);
   const auto text = [&](double gib) {
-    return to_text(answer(first, priced({.tp = 4, .dp = 2}, 0, gib)), first, 0.05);
+    return to_text(answer(first, priced_in_parts({.tp = 4, .dp = 2}, 0, gib)), first, 0.05);
   };
   CHECK_THAT(text(96),
              Contains("does not fit: stage 0 lacks 20.0 GiB (96.0 GiB > 76.0 GiB); it holds "
@@ -67,15 +67,15 @@ TEST_CASE("memory that lacks is shown with the stage and its largest parts", "[r
 }
 
 TEST_CASE("broken rules, ties and the same plan have words of their own", "[reports][why-not]") {
-  const planner::PricedPlan first = priced({.tp = 2, .dp = 4}, 1, 40);
-  planner::WhyNot why = answer(first, priced({.tp = 4, .dp = 2}, 1.01, 40));
+  const planner::PricedPlan first = priced_in_parts({.tp = 2, .dp = 4}, 1, 40);
+  planner::WhyNot why = answer(first, priced_in_parts({.tp = 4, .dp = 2}, 1.01, 40));
   CHECK(why.standing.answer == Answer::Tie);
   CHECK_THAT(to_text(why, first, 0.05), Contains("a tie: 10.0 ms (0.1 %) slower: bubble +10.0 ms; "
                                                  "differences below 90.0 ms cannot be told"));
   CHECK_THAT(to_text(answer(first, first), first, 0.05), Contains("answer   the same plan"));
   why.standing = {.answer = Answer::BreaksRule, .broken = {{"heads", "6 is not divisible"}}};
   CHECK_THAT(to_text(why, first, 0.05), Contains("breaks a rule: 6 is not divisible (heads)"));
-  CHECK_THAT(to_text(why, priced({.tp = 2, .dp = 4}, 1, 90), 0.05),
+  CHECK_THAT(to_text(why, priced_in_parts({.tp = 2, .dp = 4}, 1, 90), 0.05),
              Contains("does not fit beside the reserve itself"));
   const auto json = nlohmann::json::parse(to_json(why, first));
   CHECK(json.at("answer") == "breaks_a_rule");
