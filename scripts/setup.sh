@@ -10,25 +10,32 @@ packages=(g++ cmake ninja-build nlohmann-json3-dev libfmt-dev libcli11-dev libdn
           mpich libmpich-dev libxxhash-dev libsodium-dev libicu-dev libpugixml-dev catch2 libbenchmark-dev)
 [ ${#targets[@]} -gt 0 ] || packages+=(python3)  # which tests are written in
 [ "$preset" != ci ] || packages+=(python3-dev pybind11-dev)  # for the Python package, elsewhere built where they are
-missing=()
-for package in "${packages[@]}"; do
-  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
-done
-if [ ${#missing[@]} -gt 0 ]; then
-  echo "setup: installing ${missing[*]}" >&2
-  as_root=()
+checks=()  # without which the rest goes on
+[ "$preset" != ci ] || [ ${#targets[@]} -gt 0 ] || checks=(clang-tidy-16 libomp-16-dev)  # scripts/tidy.sh
+
+# Those among the packages that are not installed, one a line.
+missing_of() {
+  local package
+  for package; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || echo "$package"
+  done
+}
+install() {
+  local as_root=()
+  echo "setup: installing $*" >&2
   if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || { echo "setup: not root and no sudo; install: ${missing[*]}" >&2; exit 1; }
+    command -v sudo >/dev/null || { echo "setup: not root and no sudo; install: $*" >&2; return 1; }
     as_root=(sudo)
   fi
-  if ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-      "${missing[@]}" >/dev/null 2>&1; then
-    "${as_root[@]}" apt-get update -qq
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-      "${missing[@]}" >/dev/null ||
-      { echo "setup: apt-get could not install: ${missing[*]}" >&2; exit 1; }
-  fi
-fi
+  local get=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get)
+  "${get[@]}" install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 || {
+    "${get[@]}" update -qq && "${get[@]}" install -y -qq --no-install-recommends "$@" >/dev/null
+  } || { echo "setup: apt-get could not install: $*" >&2; return 1; }
+}
+mapfile -t missing < <(missing_of "${packages[@]}")
+[ ${#missing[@]} -eq 0 ] || install "${missing[@]}" || exit 1
+mapfile -t missing < <(missing_of "${checks[@]}")
+[ ${#missing[@]} -eq 0 ] || install "${missing[@]}" || echo "setup: going on without ${missing[*]}" >&2
 
 # Passes on what ninja says of its progress: one line that is rewritten on a terminal, else one per tenth.
 show_progress() {
