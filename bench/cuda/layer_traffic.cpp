@@ -24,7 +24,7 @@ bool is_forward(const Operation& operation) {
 
 const program::Value& value_of(const Program& program, const OperationInstance& instance,
                                ValueId id) {
-  const auto& layer = program.layers[static_cast<std::size_t>(instance.layer)];
+  const auto& layer = program::layer_of(program, instance);
   return program.blocks[static_cast<std::size_t>(layer.block)].values[static_cast<std::size_t>(id)];
 }
 

@@ -14,6 +14,16 @@ const Operation& operation_of(const Program& program, const OperationInstance& i
   return (ref.backward ? block.backward : block.forward)[at(ref.index)];
 }
 
+const LayerInstance& layer_of(const Program& program, const OperationInstance& instance) {
+  return program.layers[at(instance.layer.value())];
+}
+
+std::string text_of(const Program& program, const OperationInstance& instance) {
+  std::string text = operation_of(program, instance).name;
+  if (instance.microbatch) text += " of micro-batch " + std::to_string(*instance.microbatch);
+  return text;
+}
+
 std::set<Group> groups_used(const Program& program) {
   std::set<Group> used;
   const auto note = [&used](const Operation& operation) {

@@ -10,14 +10,15 @@ namespace meshplan::program {
 void append_step_operation(Program& program, Operation operation) {
   OperationInstance instance;
   instance.operation = {.index = static_cast<int>(program.step_operations.size())};
-  instance.id = instance_id(-1, -1, operation.name);
+  instance.id = instance_id(std::nullopt, std::nullopt, operation.name);
   program.step_operations.push_back(std::move(operation));
   program.instances.push_back(std::move(instance));
 }
 
-std::uint64_t instance_id(int task, int layer, std::string_view name) {
+std::uint64_t instance_id(std::optional<int> task, std::optional<int> layer,
+                          std::string_view name) {
   constexpr std::uint64_t kJsonSafe = (std::uint64_t{1} << 53) - 1;
-  const std::array<std::int64_t, 2> place = {task, layer};
+  const std::array<std::int64_t, 2> place = {task.value_or(-1), layer.value_or(-1)};
   return content_hash(std::as_bytes(std::span(place)), content_hash(name)) & kJsonSafe;
 }
 

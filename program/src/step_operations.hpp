@@ -14,7 +14,7 @@ namespace meshplan::program {
 void append_step_operation(Program& program, Operation operation);
 
 /// Stable over lowerings of the same plan; fits the 53 bits that every JSON reader keeps.
-std::uint64_t instance_id(int task, int layer, std::string_view name);
+std::uint64_t instance_id(std::optional<int> task, std::optional<int> layer, std::string_view name);
 
 /// A sum over `group` of a flat range, in place. @param bucket  FlatCollectiveOp::bucket
 Operation flat_all_reduce(std::string name, Lane lane, Group group, Region region, FlatRange range,

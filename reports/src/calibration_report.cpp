@@ -44,7 +44,7 @@ std::string gpus(const CalibrationSamples& job) {
     table.rows.push_back({std::to_string(rank), gpu.name, std::to_string(gpu.num_units),
                           fmt::format("{:.1f}", gpu.memory_bytes / kGib), gpu.pci_bus,
                           gpu.pci_link.empty() ? "not known" : gpu.pci_link,
-                          gpu.numa_node < 0 ? "-" : std::to_string(gpu.numa_node), peers_of(gpu)});
+                          gpu.numa_node ? std::to_string(*gpu.numa_node) : "-", peers_of(gpu)});
   }
   return to_text(table);
 }

@@ -29,8 +29,7 @@ Program lowered(const models::ModelSpec& model, std::int64_t seq_len, DType prec
 }
 
 bool of_a_layer(const Program& program, const OperationInstance& instance) {
-  return instance.layer >= 0 &&
-         program.layers[static_cast<std::size_t>(instance.layer)].layer.has_value() &&
+  return instance.layer && program::layer_of(program, instance).layer.has_value() &&
          std::holds_alternative<ComputeOp>(program::operation_of(program, instance).work);
 }
 

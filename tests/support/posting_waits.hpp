@@ -12,7 +12,8 @@ inline bool decides_posting(const program::Program& program,
                             const program::OperationInstance& instance, int awaited) {
   const auto* peer = std::get_if<program::PeerOp>(&program::operation_of(program, instance).work);
   return peer != nullptr && !peer->send &&
-         program.instances[static_cast<std::size_t>(awaited)].task <= instance.task - 2;
+         program.instances[static_cast<std::size_t>(awaited)].task.value_or(-1) <=
+             *instance.task - 2;
 }
 
 }  // namespace meshplan::testing

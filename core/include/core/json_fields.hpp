@@ -297,6 +297,15 @@ void JsonReader::optional(std::string_view key, T& out, std::string_view /*meani
   }
 }
 
+/// An index that files spell as -1 where there is none.
+template <class Visitor>
+void index_or_minus_one(Visitor& v, std::string_view key, std::optional<int>& index,
+                        std::string_view meaning, Bounds bounds = {}) {
+  int spelled = index.value_or(-1);
+  v.optional(key, spelled, meaning, bounds);
+  index = spelled < 0 ? std::nullopt : std::optional(spelled);
+}
+
 /// Reads a whole file's text into T. @throws ConfigError
 template <DescribedStruct T>
 T read_json(std::string_view text, const std::string& file,

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "program/block.hpp"
@@ -53,10 +54,10 @@ struct OperationRef {
 
 struct OperationInstance {
   OperationRef operation;
-  int task = -1;  // index into tasks; -1 = step-level (load, reduce, optimizer)
-  int microbatch = -1;
+  std::optional<int> task;  // index into tasks; absent: step-level (load, reduce, optimizer)
+  std::optional<int> microbatch;
   int chunk = 0;
-  int layer = -1;  // index into layers; -1 = task- or step-level
+  std::optional<int> layer;  // index into layers; absent: task- or step-level
   int boundary_slot = 0;
   int transient_slot = 0;
   int weight_slot = 0;      // of Region::GatheredWeights
@@ -103,6 +104,10 @@ struct Program {
 };
 
 const Operation& operation_of(const Program& program, const OperationInstance& instance);
+/// The layer that an instance works on, which must name one.
+const LayerInstance& layer_of(const Program& program, const OperationInstance& instance);
+/// "send_forward of micro-batch 3", as messages name an instance.
+std::string text_of(const Program& program, const OperationInstance& instance);
 
 /// Whose communicators the program's collectives need.
 std::set<Group> groups_used(const Program& program);

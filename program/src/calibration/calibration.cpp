@@ -70,7 +70,7 @@ void fields(Visitor& v, GpuDescription& g) {
              between(0, limits::kBytes));
   v.optional("pci_bus", g.pci_bus, "address");
   v.optional("pci_link", g.pci_link, "speed and width");
-  v.optional("numa_node", g.numa_node, "of its slot; -1 = not known");
+  index_or_minus_one(v, "numa_node", g.numa_node, "of its slot; -1 = not known");
   v.optional("peers", g.peers, "other GPUs of the machine");
 }
 

@@ -34,7 +34,7 @@ std::vector<Message> peer_messages(const Program& program, int peer_stage, bool 
     if (peer != nullptr && peer->send == send &&
         carries_activations(operation.lane) == activations &&
         program.role.stage + peer->stage_offset == peer_stage)
-      messages.push_back({operation.name, instance.microbatch, message_bytes(program, instance)});
+      messages.push_back({operation.name, *instance.microbatch, message_bytes(program, instance)});
   }
   return messages;
 }
@@ -124,22 +124,21 @@ class Writers {
 void check_kept(const Program& program, std::vector<std::string>& errors) {
   Writers writers;
   for (const OperationInstance& instance : program.instances) {
-    if (instance.microbatch < 0) continue;
+    if (!instance.microbatch) continue;
     const Footprint touched = footprint(program, instance);
     for (const Address& read : touched.reads) {
       if (read.region != Region::Saved) continue;
       const auto other =
-          writers.stranger(read.offset, read.offset + read.bytes, instance.microbatch);
+          writers.stranger(read.offset, read.offset + read.bytes, *instance.microbatch);
       if (!other) continue;
-      errors.push_back(fmt::format(
-          "stage {}: {} of micro-batch {} (chunk {}) reads what micro-batch {} has overwritten",
-          program.role.stage, operation_of(program, instance).name, instance.microbatch,
-          instance.chunk, *other));
+      errors.push_back(
+          fmt::format("stage {}: {} (chunk {}) reads what micro-batch {} has overwritten",
+                      program.role.stage, text_of(program, instance), instance.chunk, *other));
       return;
     }
     for (const Address& write : touched.writes)
       if (write.region == Region::Saved)
-        writers.write(write.offset, write.offset + write.bytes, instance.microbatch);
+        writers.write(write.offset, write.offset + write.bytes, *instance.microbatch);
   }
 }
 
@@ -189,9 +188,9 @@ class IssueCheck {
     for (std::size_t s = 0; s < programs_.size(); ++s) {
       if (next_[s] == programs_[s].instances.size()) continue;
       const OperationInstance& stuck = programs_[s].instances[next_[s]];
-      errors.push_back(fmt::format("stage {} waits forever before {} of micro-batch {} (chunk {})",
-                                   programs_[s].role.stage, operation_of(programs_[s], stuck).name,
-                                   stuck.microbatch, stuck.chunk));
+      errors.push_back(fmt::format("stage {} waits forever before {} (chunk {})",
+                                   programs_[s].role.stage, text_of(programs_[s], stuck),
+                                   stuck.chunk));
     }
     return errors;
   }

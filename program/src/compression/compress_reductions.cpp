@@ -143,7 +143,7 @@ class CompressedReductions {
                                .chunk = pending.place.chunk,
                                .gradient_slot = pending.place.gradient_slot,
                                .compressed_slot = pending.slot};
-    instance.id = instance_id(instance.task, -1, operation.name);
+    instance.id = instance_id(instance.task, std::nullopt, operation.name);
     const auto [known, fresh] =
         operations_.try_emplace(operation.name, static_cast<int>(program_.step_operations.size()));
     instance.operation = {.index = known->second};

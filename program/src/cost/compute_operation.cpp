@@ -34,7 +34,7 @@ std::int64_t counted_elements(const Value& value, const models::SymbolValues& si
 }
 
 const Value& value_of(const Program& program, const OperationInstance& instance, ValueId id) {
-  const LayerInstance& layer = program.layers[at(instance.layer)];
+  const LayerInstance& layer = layer_of(program, instance);
   const Block& block = program.blocks[at(layer.block)];
   return block.values[at(id)];
 }
@@ -66,7 +66,7 @@ std::vector<AttentionTile> ComputeOperation::attention_tiles() const {
 }
 
 AttentionInputs ComputeOperation::attention_inputs() const {
-  const LayerInstance& layer = program.layers[at(instance.layer)];
+  const LayerInstance& layer = layer_of(program, instance);
   const Block& block = program.blocks[at(layer.block)];
   return program::attention_inputs(block.values, operation);
 }

@@ -170,7 +170,7 @@ class Emitter {
   void emit_layer(OperationInstance instance, int layer, const std::vector<Operation>& operations,
                   TaskKind kind) {
     instance.layer = layer;
-    if (is_merged(instance.task)) return emit_pass(instance, kind);
+    if (is_merged(*instance.task)) return emit_pass(instance, kind);
     for (int i = 0; i < static_cast<int>(operations.size()); ++i) {
       const Operation& operation = operations[at(i)];
       if (kind == TaskKind::BackwardInput && operation.deferrable) continue;
@@ -183,7 +183,7 @@ class Emitter {
 
   void emit_operation(OperationInstance& instance, TaskKind kind, int index,
                       const Operation& operation) {
-    const LayerInstance& placed = program_.layers[at(instance.layer)];
+    const LayerInstance& placed = layer_of(program_, instance);
     const Block& block = program_.blocks[at(placed.block)];
     instance.operation = {
         .block = placed.block, .backward = kind != TaskKind::Forward, .index = index};
@@ -198,7 +198,7 @@ class Emitter {
   bool is_merged(int task) const { return !merged_.empty() && merged_[at(task)]; }
 
   void emit_pass(OperationInstance instance, TaskKind kind) {
-    const LayerInstance& placed = program_.layers[at(instance.layer)];
+    const LayerInstance& placed = layer_of(program_, instance);
     const Chunk& chunk = program_.chunks[at(placed.chunk)];
     const Block& block = program_.blocks[at(placed.block)];
     const bool forward = kind == TaskKind::Forward;
@@ -248,8 +248,8 @@ class Emitter {
            .inputs = {},
            .outputs = {}});
     instance.operation = {.index = message->second};
-    instance.id =
-        instance_id(instance.task, -1, program_.step_operations[at(message->second)].name);
+    instance.id = instance_id(instance.task, std::nullopt,
+                              program_.step_operations[at(message->second)].name);
     sink_->push_back(std::move(instance));
   }
 
@@ -286,8 +286,8 @@ std::vector<int> completed_at(const Program& program, const Instances& instances
   std::vector<int> complete(program.parameters.size(), -1);
   for (int i = 0; i < static_cast<int>(instances.size()); ++i) {
     const OperationInstance& instance = instances[at(i)];
-    if (instance.layer < 0) continue;
-    const LayerInstance& layer = program.layers[at(instance.layer)];
+    if (!instance.layer) continue;
+    const LayerInstance& layer = layer_of(program, instance);
     const Block& block = program.blocks[at(layer.block)];
     for (const ValueId output : operation_of(program, instance).outputs) {
       const Value& value = block.values[at(output)];

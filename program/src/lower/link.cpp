@@ -154,8 +154,8 @@ class EarliestTimes {
   int add(const OperationInstance& instance, int index, const Operation& operation,
           const Footprint& touched) {
     if (!applies_) return kNone;
-    if (instance.task > task_) {
-      task_ = instance.task;
+    if (instance.task && *instance.task > task_) {
+      task_ = *instance.task;
       before_previous_ = std::exchange(previous_, last_);
     }
     if (operation.lane == Lane::Compute) last_ = index;

@@ -59,22 +59,22 @@ Address output_gradient(const Program& program, const OperationInstance& instanc
   const Block& block = block_of(program, layer);
   if (!block.output_gradient || block.values[at(*block.output_gradient)].keep != Keep::BetweenGrads)
     return boundary(program, instance.boundary_slot);
-  return kept(program, layer, instance.microbatch, block.values[at(*block.output_gradient)]);
+  return kept(program, layer, *instance.microbatch, block.values[at(*block.output_gradient)]);
 }
 
 Address layer_output(const Program& program, const OperationInstance& instance) {
-  const int chunk = program.layers[at(instance.layer)].chunk;
-  if (instance.layer + 1 < program.chunks[at(chunk)].end_layer)
-    return layer_input(program, instance.layer + 1, instance.microbatch);
+  const int chunk = layer_of(program, instance).chunk;
+  if (*instance.layer + 1 < program.chunks[at(chunk)].end_layer)
+    return layer_input(program, *instance.layer + 1, *instance.microbatch);
   if (const auto next = chunk_after(program, chunk))
-    return layer_input(program, program.chunks[at(*next)].first_layer, instance.microbatch);
+    return layer_input(program, program.chunks[at(*next)].first_layer, *instance.microbatch);
   return boundary(program, instance.boundary_slot);
 }
 
 Address input_gradient(const Program& program, const OperationInstance& instance) {
-  const int chunk = program.layers[at(instance.layer)].chunk;
-  if (instance.layer > program.chunks[at(chunk)].first_layer)
-    return output_gradient(program, instance, instance.layer - 1);
+  const int chunk = layer_of(program, instance).chunk;
+  if (*instance.layer > program.chunks[at(chunk)].first_layer)
+    return output_gradient(program, instance, *instance.layer - 1);
   if (const auto previous = chunk_before(program, chunk))
     return output_gradient(program, instance, program.chunks[at(*previous)].end_layer - 1);
   return boundary(program, instance.boundary_slot);
@@ -113,7 +113,7 @@ Address streamed_address(const Program& program, Region region, int slot, const 
 
 Address parameter_address(const Program& program, const OperationInstance& instance, int index,
                           Region region) {
-  const int global = program.layers[at(instance.layer)].parameters[at(index)];
+  const int global = layer_of(program, instance).parameters[at(index)];
   const Parameter& parameter = program.parameters[at(global)];
   const Bucket& bucket = program.buckets[at(parameter.bucket)];
   const FlatRange range{parameter.offset, parameter.offset + parameter.elements()};
@@ -309,7 +309,7 @@ Address scalar_address(const Program& program, Scalar first, std::int64_t count)
 }
 
 Address address_of(const Program& program, const OperationInstance& instance, ValueId id) {
-  const Block& block = block_of(program, instance.layer);
+  const Block& block = block_of(program, *instance.layer);
   while (block.values[at(id)].alias) id = *block.values[at(id)].alias;
   const Value& value = block.values[at(id)];
   switch (value.storage) {
@@ -322,11 +322,11 @@ Address address_of(const Program& program, const OperationInstance& instance, Va
     case Storage::BatchPositions:
     case Storage::BatchKeyRanges:
     case Storage::BatchOrder:
-      return batch_address(program, instance.microbatch, value);
+      return batch_address(program, *instance.microbatch, value);
     case Storage::Saved:
-      return kept(program, instance.layer, instance.microbatch, value);
+      return kept(program, *instance.layer, *instance.microbatch, value);
     case Storage::LayerInput:
-      return layer_input(program, instance.layer, instance.microbatch);
+      return layer_input(program, *instance.layer, *instance.microbatch);
     case Storage::LayerOutput:
       return layer_output(program, instance);
     case Storage::Transient:
@@ -334,7 +334,7 @@ Address address_of(const Program& program, const OperationInstance& instance, Va
     // One stream of gradients runs through all layers of a backward task, updated in place, unless
     // weight gradients are put off.
     case Storage::LayerOutputGrad:
-      return output_gradient(program, instance, instance.layer);
+      return output_gradient(program, instance, *instance.layer);
     case Storage::LayerInputGrad:
       return input_gradient(program, instance);
     case Storage::LossScalar:
@@ -343,13 +343,12 @@ Address address_of(const Program& program, const OperationInstance& instance, Va
       return scalar_address(program, Scalar::BalanceLossSum, 2);
     case Storage::QuantizedWeight:
       return {.region = Region::QuantizedWeights,
-              .offset = program.layers[at(instance.layer)].quantized_offset + value.offset_bytes,
+              .offset = layer_of(program, instance).quantized_offset + value.offset_bytes,
               .bytes = value.bytes};
     case Storage::ExpertLoad:
       return expert_load_address(
-          program,
-          value.index * expert_load_row(program.plan, program.plan.model.num_layers) +
-              expert_load_row(program.plan, program.layers[at(instance.layer)].layer.value()));
+          program, value.index * expert_load_row(program.plan, program.plan.model.num_layers) +
+                       expert_load_row(program.plan, layer_of(program, instance).layer.value()));
   }
   throw InvariantError("value without storage");
 }
@@ -359,7 +358,7 @@ Address peer_address(const Program& program, const OperationInstance& instance) 
   if (sends) return boundary(program, instance.boundary_slot);
   const Chunk& chunk = program.chunks[at(instance.chunk)];
   if (carries_activations(operation_of(program, instance).lane))
-    return layer_input(program, chunk.first_layer, instance.microbatch);
+    return layer_input(program, chunk.first_layer, *instance.microbatch);
   return output_gradient(program, instance, chunk.end_layer - 1);
 }
 

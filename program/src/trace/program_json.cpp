@@ -63,9 +63,9 @@ Json instance_json(const Program& program, const OperationInstance& instance) {
               {"name", operation.name},
               {"phase", meshplan::name_of(operation.phase)},
               {"lane", meshplan::name_of(operation.lane)},
-              {"task", instance.task},
-              {"microbatch", instance.microbatch},
-              {"layer", instance.layer},
+              {"task", instance.task.value_or(-1)},
+              {"microbatch", instance.microbatch.value_or(-1)},
+              {"layer", instance.layer.value_or(-1)},
               {"waits", instance.waits},
               {"flops", cost.flops},
               {"bytes", cost.bytes}};

@@ -24,11 +24,11 @@ void fields(Visitor& v, Span& s) {
   v.required("phase", s.phase, "what the operation is for");
   v.required("name", s.name, "operation");
   v.required("id", s.id, "operation id, equal in predicted and measured traces");
-  v.optional("microbatch", s.microbatch, "micro-batch; -1 = none", at_least(-1));
-  v.optional("layer", s.layer, "model layer; -1 = none", at_least(-1));
+  index_or_minus_one(v, "microbatch", s.microbatch, "micro-batch; -1 = none", at_least(-1));
+  index_or_minus_one(v, "layer", s.layer, "model layer; -1 = none", at_least(-1));
   v.optional("group", s.group, "process group of a communication");
-  v.optional("peer", s.peer, "world rank of a point-to-point peer; -1 = none",
-             between(-1, limits::kRanks));
+  index_or_minus_one(v, "peer", s.peer, "world rank of a point-to-point peer; -1 = none",
+                     between(-1, limits::kRanks));
   const Bounds time = between(-limits::kSeconds, limits::kSeconds);
   v.required("start_s", s.start_s, "seconds since the step's common start", time);
   v.required("end_s", s.end_s, "seconds since the step's common start", time);
@@ -83,17 +83,17 @@ void check_spans(const Trace& trace, const std::string& file) {
       throw ConfigError(
           fmt::format("{}: spans[{}]: rank {} and peer {} must be less than "
                       "world_size = {}",
-                      file, i, span.rank, span.peer, trace.world_size));
+                      file, i, span.rank, span.peer.value_or(-1), trace.world_size));
     if (!(span.start_s <= span.end_s))
       throw ConfigError(fmt::format("{}: spans[{}]: {} ends at {} s, before it starts at {} s",
                                     file, i, span.name, span.end_s, span.start_s));
   }
 }
 
-// A send and its receive carry the same key on both sides.
+// A message's send and its receive, whose span names a peer, carry the same key on both sides.
 std::string flow_key(const Span& span) {
   const bool send = span.name.starts_with("send");
-  return fmt::format("{}>{}:{}:{}", send ? span.rank : span.peer, send ? span.peer : span.rank,
+  return fmt::format("{}>{}:{}:{}", send ? span.rank : *span.peer, send ? *span.peer : span.rank,
                      span.name.substr(span.name.find('_') + 1), span.step);
 }
 
@@ -135,8 +135,8 @@ std::map<int, double> step_starts(const Trace& trace) {
 
 Json slice(const Span& span, double start_us, double duration_us) {
   Json args{{"phase", meshplan::name_of(span.phase)}, {"bytes", span.bytes}, {"flops", span.flops}};
-  if (span.microbatch >= 0) args["microbatch"] = span.microbatch;
-  if (span.layer >= 0) args["layer"] = span.layer;
+  if (span.microbatch) args["microbatch"] = *span.microbatch;
+  if (span.layer) args["layer"] = *span.layer;
   return {{"ph", "X"},
           {"pid", span.rank},
           {"tid", static_cast<int>(span.lane)},
@@ -190,7 +190,7 @@ Span make_span(const Program& program, const OperationInstance& instance, const 
             .microbatch = instance.microbatch,
             .bytes = cost.bytes,
             .flops = cost.flops};
-  if (instance.layer >= 0) span.layer = program.layers[at(instance.layer)].layer.value_or(-1);
+  if (instance.layer) span.layer = layer_of(program, instance).layer;
   if (const auto* collective = std::get_if<CollectiveOp>(&operation.work))
     span.group = name_of(collective->group);
   if (const auto* flat = std::get_if<FlatCollectiveOp>(&operation.work))
@@ -229,7 +229,7 @@ std::string to_chrome_trace(const Trace& trace, const std::vector<CounterTrack>&
     const double start_us = (starts.at(span.step) + span.start_s) * kMicroseconds;
     const double duration_us = (span.end_s - span.start_s) * kMicroseconds;
     events.push_back(slice(span, start_us, duration_us));
-    if (span.peer < 0) continue;
+    if (!span.peer) continue;
     // The k-th of these messages that is sent is the k-th that is received.
     const std::string key = flow_key(span);
     const int number = messages[{key, span.name.starts_with("send")}]++;

@@ -60,7 +60,7 @@ class UnitStream {
   /// Parameters of streamed buckets among these operands.
   std::vector<int> streamed(const OperationInstance& instance, const std::vector<ValueId>& operands,
                             Storage storage) const {
-    const LayerInstance& layer = program_.layers[at(instance.layer)];
+    const LayerInstance& layer = layer_of(program_, instance);
     const Block& block = program_.blocks[at(layer.block)];
     std::vector<int> found;
     for (ValueId id : operands) {
@@ -77,12 +77,12 @@ class UnitStream {
   void find_visits() {
     for (int i = 0; i < static_cast<int>(instances_.size()); ++i) {
       const OperationInstance& instance = instances_[at(i)];
-      if (instance.layer < 0) continue;
-      const int unit = unit_of(instance.layer);
+      if (!instance.layer) continue;
+      const int unit = unit_of(*instance.layer);
       if (visits_.empty() || visits_.back().unit != unit || visits_.back().task != instance.task)
         visits_.push_back({.unit = unit,
-                           .task = instance.task,
-                           .microbatch = instance.microbatch,
+                           .task = *instance.task,
+                           .microbatch = *instance.microbatch,
                            .chunk = instance.chunk,
                            .begin = i});
       UnitVisit& visit = visits_.back();
@@ -139,7 +139,7 @@ class UnitStream {
                                .chunk = visit.chunk,
                                .weight_slot = visit.weight_slot,
                                .gradient_slot = visit.gradient_slot};
-    instance.id = instance_id(visit.task, -1, operation.name);
+    instance.id = instance_id(visit.task, std::nullopt, operation.name);
     if (known != operations_.end()) {
       instance.operation = {.index = known->second};
       return instance;
@@ -190,7 +190,7 @@ class UnitStream {
   std::set<int> written_in(const UnitVisit& visit) const {
     std::set<int> written;
     for (int i = visit.begin; i < visit.end; ++i) {
-      if (instances_[at(i)].layer < 0) continue;
+      if (!instances_[at(i)].layer) continue;
       const Operation& operation = operation_of(program_, instances_[at(i)]);
       for (const int id : streamed(instances_[at(i)], operation.outputs, Storage::Gradient))
         written.insert(id);
@@ -253,7 +253,7 @@ class UnitStream {
         OperationInstance& instance = instances_[at(i)];
         instance.weight_slot = visit.weight_slot;
         instance.gradient_slot = visit.gradient_slot;
-        if (instance.layer < 0) continue;
+        if (!instance.layer) continue;
         // Every micro-batch writes anew; only what is not streamed adds to earlier ones.
         for (const int parameter :
              streamed(instance, operation_of(program_, instance).outputs, Storage::Gradient))

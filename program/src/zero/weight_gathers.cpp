@@ -24,7 +24,7 @@ struct Gather {
 std::vector<Gather> gathers_of(const Program& program) {
   std::vector<int> first_use(program.layers.size(), static_cast<int>(program.instances.size()));
   for (int i = static_cast<int>(program.instances.size()) - 1; i >= 0; --i)
-    if (program.instances[at(i)].layer >= 0) first_use[at(program.instances[at(i)].layer)] = i;
+    if (const auto& layer = program.instances[at(i)].layer) first_use[at(*layer)] = i;
   std::vector<Gather> gathers;
   for (int b = 0; b < static_cast<int>(program.buckets.size()); ++b) {
     const Bucket& bucket = program.buckets[at(b)];
@@ -59,7 +59,7 @@ OperationInstance gather_instance(Program& program, int index) {
                                 .bucket = index}});
   OperationInstance instance;
   instance.operation = {.index = static_cast<int>(program.step_operations.size()) - 1};
-  instance.id = instance_id(-1, -1, name);
+  instance.id = instance_id(std::nullopt, std::nullopt, name);
   return instance;
 }
 

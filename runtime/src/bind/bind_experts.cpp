@@ -26,9 +26,9 @@ std::function<void()> OperatorBinder::Body::bind_dispatch_plan(const Operands& o
 }
 
 std::size_t OperatorBinder::Body::visit_of(const program::OperationInstance& instance) const {
-  return static_cast<std::size_t>(instance.layer) *
+  return static_cast<std::size_t>(*instance.layer) *
              static_cast<std::size_t>(program_.plan.num_microbatches()) +
-         static_cast<std::size_t>(instance.microbatch);
+         static_cast<std::size_t>(*instance.microbatch);
 }
 
 std::function<void()> OperatorBinder::Body::bind_exchange_sizes(const Operands& o) {

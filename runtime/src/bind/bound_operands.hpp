@@ -23,7 +23,7 @@ struct OperatorBinder::Body::Operands {
            operation.phase == program::Phase::Recompute;
   }
   const program::Value& value(program::ValueId id) const {
-    const auto& layer = program.layers[static_cast<std::size_t>(instance.layer)];
+    const auto& layer = program::layer_of(program, instance);
     return program.blocks[static_cast<std::size_t>(layer.block)]
         .values[static_cast<std::size_t>(id)];
   }
@@ -36,7 +36,7 @@ struct OperatorBinder::Body::Operands {
     return at<T>(operation.inputs.at(i));
   }
   program::AttentionInputs attention_inputs() const {
-    const auto& layer = program.layers[static_cast<std::size_t>(instance.layer)];
+    const auto& layer = program::layer_of(program, instance);
     return program::attention_inputs(program.blocks[static_cast<std::size_t>(layer.block)].values,
                                      operation);
   }

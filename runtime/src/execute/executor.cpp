@@ -118,9 +118,9 @@ void Executor::Body::bind_regions() {
 std::string Executor::Body::status_of(const OperationInstance& instance) const {
   const Operation& operation = program::operation_of(program_, instance);
   std::string text = fmt::format("stage {}", program_.role.stage);
-  if (instance.microbatch >= 0) text += fmt::format(", micro-batch {}", instance.microbatch);
-  if (instance.layer >= 0) {
-    const auto& layer = program_.layers[at(instance.layer)];
+  if (instance.microbatch) text += fmt::format(", micro-batch {}", *instance.microbatch);
+  if (instance.layer) {
+    const auto& layer = program::layer_of(program_, instance);
     text += layer.layer ? fmt::format(", layer {}", *layer.layer)
                         : ", " + program_.blocks[at(layer.block)].name;
   }
@@ -261,19 +261,19 @@ StepOutcome Executor::Body::run(const StepBatch& batch, const StepSettings& sett
     const Issue& issue = order_.issues[i];
     switch (issue.kind) {
       case Issue::Kind::Run:
-        start(issue.instance);
+        start(*issue.instance);
         break;
       case Issue::Kind::Await:
-        await(issue.instance);
+        await(*issue.instance);
         break;
       case Issue::Kind::SetMark:
-        device_.set_mark(issue.mark, issue.lane);
+        device_.set_mark(*issue.mark, issue.lane);
         break;
       case Issue::Kind::WaitMark:
-        device_.wait_mark(issue.mark, issue.lane);
+        device_.wait_mark(*issue.mark, issue.lane);
         break;
       case Issue::Kind::BeginRegion: {
-        const auto region = static_cast<std::size_t>(issue.instance);
+        const auto region = static_cast<std::size_t>(*issue.instance);
         if (capture == Capture::Now) device_.begin_capture();
         if (capture != Capture::Replay) break;
         graphs_[region]->replay();
@@ -281,7 +281,7 @@ StepOutcome Executor::Body::run(const StepBatch& batch, const StepSettings& sett
         break;
       }
       case Issue::Kind::EndRegion:
-        if (capture == Capture::Now) graphs_[at(issue.instance)] = device_.end_capture();
+        if (capture == Capture::Now) graphs_[at(*issue.instance)] = device_.end_capture();
         break;
     }
     if (room_ != nullptr) room_->issued(i);

@@ -49,13 +49,13 @@ ExpertRoom::~ExpertRoom() {
 
 void ExpertRoom::note_uses(const Issue& issue, std::size_t number) {
   if (issue.kind != Issue::Kind::Run && issue.kind != Issue::Kind::Await) return;
-  const OperationInstance& instance = program_.instances[at(issue.instance)];
-  if (instance.layer < 0) return;
+  const OperationInstance& instance = program_.instances[at(*issue.instance)];
+  if (!instance.layer) return;
   const program::Operation& operation = program::operation_of(program_, instance);
   for (const auto* operands : {&operation.inputs, &operation.outputs})
     for (const ValueId id : *operands) {
       if (!program::has_routed_rows(value_of(instance, id))) continue;
-      routed_[at(issue.instance)] = true;
+      routed_[at(*issue.instance)] = true;
       Uses& uses = uses_[{visit_of(instance), root_of(instance, id)}];
       uses.last_issue = number;
       if (std::ranges::find(uses.lanes, issue.lane) == uses.lanes.end())
@@ -64,11 +64,11 @@ void ExpertRoom::note_uses(const Issue& issue, std::size_t number) {
 }
 
 std::size_t ExpertRoom::visit_of(const OperationInstance& instance) const {
-  return at(instance.layer) * at(program_.plan.num_microbatches()) + at(instance.microbatch);
+  return at(*instance.layer) * at(program_.plan.num_microbatches()) + at(*instance.microbatch);
 }
 
 const program::Value& ExpertRoom::value_of(const OperationInstance& instance, ValueId value) const {
-  return program_.blocks[at(program_.layers[at(instance.layer)].block)].values[at(value)];
+  return program_.blocks[at(program::layer_of(program_, instance).block)].values[at(value)];
 }
 
 ValueId ExpertRoom::root_of(const OperationInstance& instance, ValueId value) const {
@@ -98,7 +98,7 @@ models::SymbolValues ExpertRoom::sizes_of(const OperationInstance& instance) con
 }
 
 std::byte* ExpertRoom::memory_of(const OperationInstance& instance, ValueId value) {
-  if (instance.layer < 0 || !program::has_routed_rows(value_of(instance, value))) return nullptr;
+  if (!instance.layer || !program::has_routed_rows(value_of(instance, value))) return nullptr;
   const Key key{visit_of(instance), root_of(instance, value)};
   if (rows_[key.first] <= program_.sizes.routed_tokens) return nullptr;
   if (const auto found = lies_in_.find(key); found != lies_in_.end())
@@ -162,14 +162,14 @@ std::size_t ExpertRoom::make_block(const OperationInstance& instance, std::int64
 void ExpertRoom::refuse(const OperationInstance& instance, std::int64_t bytes,
                         const std::string& reason) const {
   const std::int64_t rows = rows_[visit_of(instance)];
-  const auto& layer = program_.layers[at(instance.layer)];
+  const auto& layer = program::layer_of(program_, instance);
   throw ConfigError(fmt::format(
       "stage {}, layer {}, micro-batch {}: the router sends {} rows to the experts here, {:.2f} "
       "times as many as a balanced one; expert_imbalance = {} plans buffers for {}, and there is "
       "no memory for more: {:.2f} MiB wanted, {:.2f} MiB free, {:.2f} MiB taken for such rows "
       "before ({}); set a larger expert_imbalance in the plan, or plan with a larger "
       "--expert-imbalance, a smaller micro batch, or recomputation",
-      program_.role.stage, layer.layer.value_or(-1), instance.microbatch, rows,
+      program_.role.stage, layer.layer.value_or(-1), *instance.microbatch, rows,
       static_cast<double>(rows) / static_cast<double>(program::balanced_rows(program_.plan)),
       program_.plan.expert_imbalance, program_.sizes.routed_tokens,
       static_cast<double>(bytes) / kMib, static_cast<double>(device_.free_bytes()) / kMib,

@@ -19,7 +19,7 @@ using program::Lane;
 constexpr int kFewestCaptured = 4;
 
 struct Mark {
-  int id = -1;
+  int id = 0;
   Lane lane = Lane::Compute;  // whose end it is
 };
 
@@ -45,13 +45,13 @@ class Issuer {
       : program_(program),
         rules_(rules),
         states_(program.instances.size()),
-        last_region_(program.instances.size(), -1) {
+        region_of_(program.instances.size()) {
     if (rules.capture)
       for (const CaptureRegion& region : program::capture_regions(program, rules.communications))
         if (region.end - region.begin >= kFewestCaptured) order_.regions.push_back(region);
     for (std::size_t r = 0; r < order_.regions.size(); ++r)
       for (int i = order_.regions[r].begin; i < order_.regions[r].end; ++i)
-        last_region_[at(i)] = static_cast<int>(r);
+        region_of_[at(i)] = static_cast<int>(r);
     for (int i = 0; i < size(); ++i)
       for (const int earlier : instance(i).waits)
         if (lane_of(earlier) != lane_of(i)) states_[at(earlier)].awaited = true;
@@ -59,15 +59,15 @@ class Issuer {
 
   IssueOrder issue() {
     for (int i = 0; i < size(); ++i) {
-      const int region = last_region_[at(i)];
-      if (region < 0) {
+      const std::optional<int> region = region_of_[at(i)];
+      if (!region) {
         run_alone(i);
         continue;
       }
-      const CaptureRegion& range = order_.regions[at(region)];
-      if (i == range.begin) begin(region);
+      const CaptureRegion& range = order_.regions[at(*region)];
+      if (i == range.begin) begin(*region);
       run_captured(i, range);
-      if (i + 1 == range.end) end(region);
+      if (i + 1 == range.end) end(*region);
     }
     for (const auto& in_flight : in_flight_)
       if (!in_flight.empty()) await(in_flight.back());
@@ -91,16 +91,16 @@ class Issuer {
            program::is_communication(operation(i));
   }
 
-  void add(Issue::Kind kind, int index, Lane lane, int mark = -1) {
+  void add(Issue::Kind kind, std::optional<int> index, Lane lane, std::optional<int> mark = {}) {
     order_.issues.push_back({kind, index, lane, mark});
   }
   Mark set_mark(Lane lane) {
     const Mark mark{order_.num_marks++, lane};
-    add(Issue::Kind::SetMark, -1, lane, mark.id);
+    add(Issue::Kind::SetMark, std::nullopt, lane, mark.id);
     return mark;
   }
   void wait_mark(Lane lane, const Mark& mark) {
-    if (mark.lane != lane) add(Issue::Kind::WaitMark, -1, lane, mark.id);
+    if (mark.lane != lane) add(Issue::Kind::WaitMark, std::nullopt, lane, mark.id);
   }
 
   /// The host waits for a communication that it drives and for those before it on the lane, which
@@ -193,7 +193,7 @@ class Issuer {
   const program::Program& program_;
   IssueRules rules_;
   std::vector<State> states_;
-  std::vector<int> last_region_;  // of an instance; -1 = none
+  std::vector<std::optional<int>> region_of_;  // the captured one that an instance is in
   std::array<std::optional<int>, program::kNumLanes> last_of_lane_;
   std::array<std::vector<int>, program::kNumLanes> in_flight_;  // that the host drives, in order
   IssueOrder order_;

@@ -2,6 +2,7 @@
 // themselves (streams), marks that one queue waits for (events), and regions that are captured.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "program/capture.hpp"
@@ -22,9 +23,9 @@ struct Issue {
     EndRegion,    // ... and have all ended in it
   };
   Kind kind = Kind::Run;
-  int instance = -1;
+  std::optional<int> instance;
   program::Lane lane = program::Lane::Compute;
-  int mark = -1;
+  std::optional<int> mark;
   bool operator==(const Issue&) const = default;
 };
 

@@ -177,7 +177,7 @@ class OperatorBench::Operands {
   };
 
   const program::Block& block() const {
-    const auto& layer = job_.program->layers[at(job_.instance->layer)];
+    const auto& layer = program::layer_of(*job_.program, *job_.instance);
     return job_.program->blocks[at(layer.block)];
   }
   ValueId root(ValueId id) const {

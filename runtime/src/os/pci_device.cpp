@@ -29,7 +29,9 @@ PciDevice read_pci_device(const std::string& address, const std::string& devices
   const std::string width = first_line(folder + "max_link_width");
   if (!speed.empty() && !width.empty()) device.link = speed + " x" + width;
   const std::string node = first_line(folder + "numa_node");
-  std::from_chars(node.data(), node.data() + node.size(), device.numa_node);
+  int number = -1;  // as Linux says that there is none
+  std::from_chars(node.data(), node.data() + node.size(), number);
+  if (number >= 0) device.numa_node = number;
   return device;
 }
 

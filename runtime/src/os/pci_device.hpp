@@ -1,6 +1,7 @@
 // What Linux knows about a device on the PCI bus.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace meshplan::runtime {
@@ -8,7 +9,7 @@ namespace meshplan::runtime {
 struct PciDevice {
   std::string
       link;  // "32.0 GT/s PCIe x16": the fastest that slot and device allow; empty = not known
-  int numa_node = -1;  // -1 = not known, or a machine with one
+  std::optional<int> numa_node;  // absent: not known, or a machine with one
   bool operator==(const PciDevice&) const = default;
 };
 

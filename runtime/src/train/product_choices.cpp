@@ -68,7 +68,7 @@ void agree_on_products(kernels::ProductTuning& tuning, Communicator& world,
     if (world.rank() == owner) tuning.time_products();
     std::string found = world.rank() == owner ? tuning.choices() : "";
     broadcast(found, owner, world);
-    // A GPU of another make takes nothing over and has its own turn.
+    // A GPU of another model takes nothing over and has its own turn.
     if (world.rank() != owner) static_cast<void>(tuning.adopt(found));
     timed = true;
   }

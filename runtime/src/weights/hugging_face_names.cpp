@@ -29,7 +29,7 @@ enum class Layout {
 struct NameRule {
   std::string_view ours;
   std::string_view theirs;
-  int section = -1;  // of a fused parameter; -1 = all of it
+  std::optional<int> section = std::nullopt;  // of a fused parameter; absent: all of it
   Layout layout = Layout::Same;
 };
 
@@ -80,19 +80,19 @@ constexpr std::array kGptOss = {
     NameRule{"layers.{L}.mlp.experts.gate_up_proj.bias",
              "model.layers.{L}.mlp.experts.gate_up_proj_bias", 1, Layout::Stacked},
     NameRule{"layers.{L}.mlp.experts.down_proj.weight", "model.layers.{L}.mlp.experts.down_proj",
-             -1, Layout::Stacked},
+             std::nullopt, Layout::Stacked},
     NameRule{"layers.{L}.mlp.experts.down_proj.bias", "model.layers.{L}.mlp.experts.down_proj_bias",
-             -1, Layout::Stacked}};
+             std::nullopt, Layout::Stacked}};
 
 constexpr std::array kDeepSeek = {
-    NameRule{"layers.{L}.self_attn.q_proj", "model.layers.{L}.self_attn.q_proj", -1,
+    NameRule{"layers.{L}.self_attn.q_proj", "model.layers.{L}.self_attn.q_proj", std::nullopt,
              Layout::Interleaved},
     NameRule{"layers.{L}.self_attn.q_a_proj", "model.layers.{L}.self_attn.q_a_proj"},
     NameRule{"layers.{L}.self_attn.q_a_layernorm", "model.layers.{L}.self_attn.q_a_layernorm"},
-    NameRule{"layers.{L}.self_attn.q_b_proj", "model.layers.{L}.self_attn.q_b_proj", -1,
+    NameRule{"layers.{L}.self_attn.q_b_proj", "model.layers.{L}.self_attn.q_b_proj", std::nullopt,
              Layout::Interleaved},
     NameRule{"layers.{L}.self_attn.kv_a_proj_with_mqa",
-             "model.layers.{L}.self_attn.kv_a_proj_with_mqa", -1, Layout::Interleaved},
+             "model.layers.{L}.self_attn.kv_a_proj_with_mqa", std::nullopt, Layout::Interleaved},
     NameRule{"layers.{L}.self_attn.kv_a_layernorm", "model.layers.{L}.self_attn.kv_a_layernorm"},
     NameRule{"layers.{L}.self_attn.kv_b_proj", "model.layers.{L}.self_attn.kv_b_proj"},
     NameRule{"layers.{L}.mlp.gate.e_score_correction_bias",
@@ -108,11 +108,12 @@ constexpr std::array kGpt2 = {
     NameRule{"embedding.embed_tokens", "wte"},
     NameRule{"embedding.embed_positions", "wpe"},
     NameRule{"layers.{L}.input_layernorm", "h.{L}.ln_1"},
-    NameRule{"layers.{L}.self_attn.qkv_proj", "h.{L}.attn.c_attn", -1, Layout::Transposed},
-    NameRule{"layers.{L}.self_attn.o_proj", "h.{L}.attn.c_proj", -1, Layout::Transposed},
+    NameRule{"layers.{L}.self_attn.qkv_proj", "h.{L}.attn.c_attn", std::nullopt,
+             Layout::Transposed},
+    NameRule{"layers.{L}.self_attn.o_proj", "h.{L}.attn.c_proj", std::nullopt, Layout::Transposed},
     NameRule{"layers.{L}.post_attention_layernorm", "h.{L}.ln_2"},
-    NameRule{"layers.{L}.mlp.up_proj", "h.{L}.mlp.c_fc", -1, Layout::Transposed},
-    NameRule{"layers.{L}.mlp.down_proj", "h.{L}.mlp.c_proj", -1, Layout::Transposed},
+    NameRule{"layers.{L}.mlp.up_proj", "h.{L}.mlp.c_fc", std::nullopt, Layout::Transposed},
+    NameRule{"layers.{L}.mlp.down_proj", "h.{L}.mlp.c_proj", std::nullopt, Layout::Transposed},
     NameRule{"head.norm", "ln_f"},
     NameRule{"head.lm_head", "lm_head"}};
 
@@ -215,12 +216,12 @@ class PartBuilder {
  private:
   TensorBox section_box(const NameRule& rule) const {
     TensorBox box = whole_box(parameter_.shape);
-    if (rule.section < 0) return box;
-    const auto section = static_cast<std::size_t>(rule.section);
+    if (!rule.section) return box;
+    const auto section = static_cast<std::size_t>(*rule.section);
     const std::size_t dim = experts_ ? 1 : 0;
     require_invariant(section < parameter_.sections.size(), "a fused parameter without sections");
     box.begin[dim] = std::accumulate(parameter_.sections.begin(),
-                                     parameter_.sections.begin() + rule.section, std::int64_t{0});
+                                     parameter_.sections.begin() + *rule.section, std::int64_t{0});
     box.size[dim] = parameter_.sections[section];
     return box;
   }
@@ -242,12 +243,12 @@ class PartBuilder {
   /// One tensor holds all experts: (X, out, in), or (X, out) of biases.
   void append_stacked(const NameRule& rule, const std::string& tensor) {
     const std::vector<std::int64_t>& ours = parameter_.shape;
-    const std::int64_t turns = rule.section < 0 ? 1 : std::ssize(parameter_.sections);
+    const std::int64_t turns = rule.section ? std::ssize(parameter_.sections) : 1;
     HuggingFacePart part{.parameter = parameter_.name,
                          .box = section_box(rule),
                          .tensor = tensor,
                          .tensor_shape = ours,
-                         .offset = std::max(rule.section, 0),
+                         .offset = rule.section.value_or(0),
                          .strides = {ours[1], turns}};
     if (ours.size() == 3) {
       std::swap(part.tensor_shape[1], part.tensor_shape[2]);

@@ -58,7 +58,7 @@ class Meetings {
     for (const Span& span : trace.spans) {
       if (!communicates(span)) continue;
       Key key = key_of(span);
-      if (span.peer >= 0) {
+      if (span.peer) {
         const bool sends = contains(span.name, "send");
         const auto [from, to] = ends_of(span);
         std::get<4>(key) =
@@ -79,12 +79,12 @@ class Meetings {
 
   static std::pair<int, int> ends_of(const Span& span) {
     const bool sends = contains(span.name, "send");
-    return sends ? std::pair(span.rank, span.peer) : std::pair(span.peer, span.rank);
+    return sends ? std::pair(span.rank, *span.peer) : std::pair(*span.peer, span.rank);
   }
 
   Key key_of(const Span& span) const {
     const int lane = static_cast<int>(span.lane);
-    if (span.peer >= 0) {
+    if (span.peer) {
       const auto [from, to] = ends_of(span);
       return {span.step, from, to, program::carries_activations(span.lane) ? 0 : 1, 0};
     }
@@ -110,7 +110,7 @@ std::map<std::pair<int, int>, RankSpans> sorted_by_rank(const Trace& trace) {
     const double ready = kind.crosses_stages ? meetings.all_arrived(number) : span.start_s;
     if (kind.communicates) ++number;
     ranks[{span.rank, span.step}].add(kind, span.start_s, span.end_s, ready,
-                                      parallel.pp > 1 && span.microbatch >= 0);
+                                      parallel.pp > 1 && span.microbatch.has_value());
   }
   return ranks;
 }

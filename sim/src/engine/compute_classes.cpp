@@ -16,7 +16,7 @@ ComputeClass compute_class(std::string_view signature) {
 std::vector<double> times_run(const program::Program& program) {
   using Visits = std::tuple<int, program::TaskKind, bool>;  // to a layer, in the backward pass
   const auto visits_of = [&](const program::OperationInstance& instance) {
-    return Visits{instance.layer, program.tasks[static_cast<std::size_t>(instance.task)].kind,
+    return Visits{*instance.layer, program.tasks[static_cast<std::size_t>(*instance.task)].kind,
                   instance.operation.backward};
   };
   std::map<Visits, int> visits, last_task;
@@ -26,10 +26,10 @@ std::vector<double> times_run(const program::Program& program) {
   };
   int microbatches = 0;
   for (const program::OperationInstance& instance : program.instances) {
-    microbatches = std::max(microbatches, instance.microbatch + 1);
-    if (instance.layer < 0) continue;
+    if (instance.microbatch) microbatches = std::max(microbatches, *instance.microbatch + 1);
+    if (!instance.layer) continue;
     int& last = last_task.try_emplace(visits_of(instance), -1).first->second;
-    if (std::exchange(last, instance.task) != instance.task) ++visits[visits_of(instance)];
+    if (std::exchange(last, *instance.task) != *instance.task) ++visits[visits_of(instance)];
     if (!instance.operation.pass) ++listed[operation_in(instance)];
   }
   const double of_each =
@@ -37,9 +37,9 @@ std::vector<double> times_run(const program::Program& program) {
   std::vector<double> times(program.instances.size(), 1);
   for (std::size_t i = 0; i < times.size(); ++i) {
     const program::OperationInstance& instance = program.instances[i];
-    if (instance.microbatch < 0 || program::operation_of(program, instance).once_per_step) continue;
+    if (!instance.microbatch || program::operation_of(program, instance).once_per_step) continue;
     times[i] = instance.operation.pass ? 0 : of_each;
-    if (instance.layer >= 0 && !instance.operation.pass)
+    if (instance.layer && !instance.operation.pass)
       times[i] *= double(visits[visits_of(instance)]) / listed[operation_in(instance)];
   }
   return times;

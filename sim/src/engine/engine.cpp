@@ -119,7 +119,7 @@ class LastStep {
         const int target = rank.target[i];
         const bool waits = kind->second.crosses_stages && target < 0;
         spans.add(kind->second, start(r, i), end(r, i), waits ? ready[at(~target)] : start(r, i),
-                  pipeline && instance.microbatch >= 0);
+                  pipeline && instance.microbatch.has_value());
       }
       const double last = spans.last_end();
       ranks.push_back({.rank = rank.rank,
@@ -153,8 +153,8 @@ class LastStep {
       if (play_.ranks[r].stage != 0) continue;
       const std::vector<program::OperationInstance>& instances = program_of(r).instances;
       for (std::size_t i = 0; i < instances.size(); ++i) {
-        if (instances[i].microbatch < 0 || instances[i].layer < 0) continue;
-        double& begin = begins[at(instances[i].microbatch)];
+        if (!instances[i].microbatch || !instances[i].layer) continue;
+        double& begin = begins[at(*instances[i].microbatch)];
         if (begin < 0) begin = start(r, i);
       }
       break;
@@ -178,7 +178,7 @@ class LastStep {
     const auto& lane = play_.stages[at(play_.ranks[r].stage)].lane_order[kCompute];
     const auto head =
         std::ranges::partition_point(lane, [&](int i) { return end(r, at(i)) <= time; });
-    return head == lane.end() ? -1 : program_of(r).instances[at(*head)].task;
+    return head == lane.end() ? -1 : program_of(r).instances[at(*head)].task.value_or(-1);
   }
 
   /// Has the schedule of more micro-batches, on every rank, the tasks up to the end of the window,
@@ -209,15 +209,15 @@ class LastStep {
     if (before == lane.end() || after == lane.end()) return before == after;
     const program::OperationInstance& first = program_of(r).instances[at(*before)];
     const program::OperationInstance& second = program_of(r).instances[at(*after)];
-    if (first.microbatch < 0)  // an operation of the step's end must not have begun
+    if (!first.microbatch)  // an operation of the step's end must not have begun
       return before == after && start(r, at(*after)) >= window.end;
     constexpr double kSameTime = 1e-9;
     const auto same = [&](double a, double b) {
       return std::abs((b - window.end) - (a - window.begin)) <= kSameTime * window.seconds();
     };
-    return second.microbatch == first.microbatch + window.microbatches &&
+    return second.microbatch == *first.microbatch + window.microbatches &&
            second.chunk == first.chunk && second.layer == first.layer &&
-           (first.layer < 0 || second.operation == first.operation) &&
+           (!first.layer || second.operation == first.operation) &&
            same(start(r, at(*before)), start(r, at(*after))) &&
            same(end(r, at(*before)), end(r, at(*after)));
   }

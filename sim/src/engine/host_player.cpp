@@ -135,9 +135,7 @@ class HostPlayer final : public Player {
     const program::Program& program = *tables(rank).program;
     const RankState& own = ranks_[at(rank)];
     if (own.next == num_instances(rank)) return "the end of its step";
-    const auto& instance = program.instances[at(own.next)];
-    return program::operation_of(program, instance).name + " of micro-batch " +
-           std::to_string(instance.microbatch);
+    return program::text_of(program, program.instances[at(own.next)]);
   }
 
   double wake_seconds_;

@@ -145,8 +145,7 @@ class LanePlayer final : public Player {
       if (state.next == static_cast<int>(order(rank, lane).size())) continue;
       const program::Program& program = *tables(rank).program;
       const auto& instance = program.instances[at(order(rank, lane)[at(state.next)])];
-      return program::operation_of(program, instance).name + " of micro-batch " +
-             std::to_string(instance.microbatch);
+      return program::text_of(program, instance);
     }
     return {};
   }

@@ -47,7 +47,7 @@ class Samples {
  public:
   explicit Samples(const Program& program) : program_(program) {
     for (const OperationInstance& instance : program.instances)
-      if (instance.operation.pass) wanted_.insert({instance.layer, instance.operation.index});
+      if (instance.operation.pass) wanted_.insert({*instance.layer, instance.operation.index});
     const std::vector<OperationInstance>& instances = program.instances;
     if (wanted_.empty()) return;
     for (std::size_t begin = 0; begin < instances.size();) {
@@ -55,7 +55,7 @@ class Samples {
       while (end < instances.size() && instances[end].layer == instances[begin].layer &&
              instances[end].task == instances[begin].task)
         ++end;
-      if (instances[begin].layer >= 0) note({begin, end});
+      if (instances[begin].layer) note({begin, end});
       begin = end;
     }
   }
@@ -66,7 +66,7 @@ class Samples {
  private:
   void note(Listed visit) {
     const OperationInstance& instance = program_.instances[visit.begin];
-    const int layer = instance.layer;
+    const int layer = *instance.layer;
     const auto& passes = program_.blocks[at(*instance.operation.block)].passes;
     for (auto i = wanted_.lower_bound({layer, 0}); i != wanted_.end() && i->first == layer; ++i) {
       const auto& pass = std::get<LayerPassOp>(passes[at(i->second)].work);
@@ -372,7 +372,7 @@ void time_layer_passes(Play& play, const program::Mesh& mesh) {
       const program::OperationRef& operation = program.instances[i].operation;
       if (!operation.pass) continue;
       Work& work = play.works[at(rank.target[i])];
-      work.pass = timed.at({program.instances[i].layer, operation.index});
+      work.pass = timed.at({*program.instances[i].layer, operation.index});
       work.seconds = play.passes[at(*work.pass)].seconds;
     }
   }
@@ -411,7 +411,7 @@ std::optional<int> last_disturbed_task(const Play& play, const Outcome& outcome)
       for (; next < beside.size() && beside[next].first < end[i]; ++next)
         latest = std::max(latest, beside[next].second);
       if (start[i] != ready || latest > start[i])
-        last = std::max(last.value_or(0), instances[at(i)].task);
+        last = std::max(last.value_or(0), *instances[at(i)].task);
       free = end[i];
     }
   }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <unordered_map>
@@ -88,24 +89,24 @@ class Recorder {
     double& activations = now_[MemoryClass::Activations];
     double& transient = now_[MemoryClass::Transient];
     record(first_start(), nullptr);
-    int task = -1;
+    std::optional<int> task;
     for (const OperationInstance* instance : computing_) {
       const Span& span = *spans_.at(instance->id);
       if (instance->task != task) {
         task = instance->task;
-        activations = static_cast<double>(kept[at(task)].during);
+        activations = static_cast<double>(kept[at(*task)].during);
         record(span.start_s, instance);
       }
-      if (instance->layer >= 0 && open_.insert(layer_of(*instance)).second) {
+      if (instance->layer && open_.insert(layer_of(*instance)).second) {
         transient += transient_.of(*instance);
         record(span.start_s, instance);
       }
-      if (instance->layer >= 0 && last_of_layer_.at(layer_of(*instance)) == instance) {
+      if (instance->layer && last_of_layer_.at(layer_of(*instance)) == instance) {
         transient -= transient_.of(*instance);
         record(span.end_s, instance);
       }
-      if (last_of_task_.at(task) != instance) continue;
-      activations = static_cast<double>(kept[at(task)].after);
+      if (last_of_task_.at(*task) != instance) continue;
+      activations = static_cast<double>(kept[at(*task)].after);
       record(span.end_s, instance);
     }
     require_invariant(last_of_task_.size() == program_.tasks.size(), "every task has spans");
@@ -116,16 +117,16 @@ class Recorder {
   // A task's work on one layer in one direction.
   using LayerOfTask = std::tuple<int, int, bool>;
   static LayerOfTask layer_of(const OperationInstance& instance) {
-    return {instance.task, instance.layer, instance.operation.backward};
+    return {*instance.task, *instance.layer, instance.operation.backward};
   }
 
   void find_ends() {
     for (const OperationInstance& instance : program_.instances) {
-      if (instance.task < 0 || !spans_.contains(instance.id)) continue;
+      if (!instance.task || !spans_.contains(instance.id)) continue;
       if (program::operation_of(program_, instance).lane != program::Lane::Compute) continue;
       computing_.push_back(&instance);
-      last_of_task_[instance.task] = &instance;
-      if (instance.layer >= 0) last_of_layer_[layer_of(instance)] = &instance;
+      last_of_task_[*instance.task] = &instance;
+      if (instance.layer) last_of_layer_[layer_of(instance)] = &instance;
     }
   }
 
@@ -139,13 +140,13 @@ class Recorder {
   }
 
   std::string name_of_work(const OperationInstance& instance) const {
-    const program::Task& task = program_.tasks[at(instance.task)];
+    const program::Task& task = program_.tasks[at(*instance.task)];
     const bool backward = instance.operation.backward;
     const bool overlapped = task.kind == program::TaskKind::Overlapped;
     const int microbatch = overlapped && backward ? task.backward_microbatch : task.microbatch;
     std::string text = fmt::format("{} {}", backward ? "backward" : "forward", microbatch);
-    if (instance.layer < 0) return text;
-    const program::LayerInstance& layer = program_.layers[at(instance.layer)];
+    if (!instance.layer) return text;
+    const program::LayerInstance& layer = program::layer_of(program_, instance);
     return layer.layer ? fmt::format("{}, layer {}", text, *layer.layer)
                        : fmt::format("{}, {}", text, program_.blocks[at(layer.block)].name);
   }

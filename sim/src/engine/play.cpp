@@ -37,7 +37,7 @@ std::vector<int> compute_runs(const StageTables& tables) {
     const bool awaited = tables.wakes[at(i)] != lane_bit(kCompute);
     const bool waits = tables.wait_begin[at(next)] != tables.wait_begin[at(next) + 1];
     const bool single = !instance.operation.pass && !following.operation.pass;
-    return single && !awaited && !waits && instance.task >= 0 && instance.task == following.task &&
+    return single && !awaited && !waits && instance.task && instance.task == following.task &&
            category_of(program::operation_of(*tables.program, instance).phase) ==
                category_of(program::operation_of(*tables.program, following).phase);
   };
@@ -238,10 +238,10 @@ class WorldBuilder {
       usages.push_back({device_of(index), cluster_.communication.device_share});
     const bool shared_memory =
         cpu() && price.level == 0;  // its copies are counted as memory traffic
-    if (sends && price.level >= 0 && !shared_memory && price.link_bytes_per_s > 0) {
-      const int per_link = ranks_per_link(index, price.level);
+    if (sends && price.level && !shared_memory && price.link_bytes_per_s > 0) {
+      const int per_link = ranks_per_link(index, *price.level);
       usages.push_back(
-          {link_of(index, price.level), price.link_bytes_per_s * multiplicity(index, per_link)});
+          {link_of(index, *price.level), price.link_bytes_per_s * multiplicity(index, per_link)});
     }
   }
 
@@ -400,10 +400,9 @@ class WorldBuilder {
     const SimulatedRank& rank = play_.ranks[static_cast<std::size_t>(member.rank)];
     const Program& program = programs_[static_cast<std::size_t>(rank.stage)];
     const auto& instance = program.instances[static_cast<std::size_t>(member.instance)];
-    throw InvariantError(
-        fmt::format("rank {} issues '{}' (micro-batch {}), but {} of its {} members do", rank.rank,
-                    program::operation_of(program, instance).name, instance.microbatch,
-                    draft.joined, draft.expected));
+    throw InvariantError(fmt::format("rank {} issues '{}', but {} of its {} members do", rank.rank,
+                                     program::text_of(program, instance), draft.joined,
+                                     draft.expected));
   }
 
   const std::vector<Program>& programs_;

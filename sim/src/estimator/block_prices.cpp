@@ -112,7 +112,7 @@ class StagePricer {
     double alone = 0, computing = 0, moving = 0;
     for (std::size_t i = 0; i < program_.instances.size(); ++i) {
       const OperationInstance& instance = program_.instances[i];
-      if (instance.task != task || instance.layer < 0) continue;
+      if (instance.task != task || !instance.layer) continue;
       if (needs_gradient(instance, task) && !prelude_) prelude_ = time.seconds;
       const program::Operation& operation = program::operation_of(program_, instance);
       if (operation.once_per_step) continue;
@@ -137,7 +137,7 @@ class StagePricer {
       const double hidden = std::max(0.0, computing + moving - alone);
       time.seconds = alone + cluster_.communication.device_share * hidden;
       if (after.empty() || after.back().first != instance.layer)
-        after.push_back({instance.layer, {}});
+        after.push_back({*instance.layer, {}});
       after.back().second = time;
     }
     return after;
@@ -207,7 +207,7 @@ class StagePricer {
   void price_once() {
     std::optional<int> first;
     for (const OperationInstance& instance : program_.instances) {
-      if (instance.layer < 0 || !program::operation_of(program_, instance).once_per_step) continue;
+      if (!instance.layer || !program::operation_of(program_, instance).once_per_step) continue;
       if (!first) first = instance.layer;
       const double seconds = seconds_of(instance);
       stage_.sums.once_seconds += seconds;
@@ -234,7 +234,7 @@ class StagePricer {
 
   void price_step() {
     for (const OperationInstance& instance : program_.instances) {
-      if (instance.task >= 0 || instance.layer >= 0) continue;
+      if (instance.task || instance.layer) continue;
       const auto* step = std::get_if<StepOp>(&program::operation_of(program_, instance).work);
       if (step == nullptr) continue;
       const double seconds = seconds_of(instance);

@@ -123,9 +123,9 @@ Price with_demands(double seconds, double bytes, PriceSource source,
                    const GroupPlacement& placement, const Cluster& cluster) {
   Price price{.seconds = seconds, .source = source};
   if (seconds <= 0) return price;
-  price.level = *placement.level;
-  price.link_bytes_per_s = std::min(bytes / seconds / inner_members(placement, price.level),
-                                    link_capacity_bytes_per_s(cluster, price.level));
+  price.level = placement.level;
+  price.link_bytes_per_s = std::min(bytes / seconds / inner_members(placement, *placement.level),
+                                    link_capacity_bytes_per_s(cluster, *placement.level));
   if (cluster.device.kind == DeviceKind::Cpu && cluster.host_memory_gb_per_s > 0) {
     // A copy reads and writes. The duration already holds what the group's own copies cost each
     // other.

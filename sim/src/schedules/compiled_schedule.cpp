@@ -188,8 +188,8 @@ void CompiledSchedule::add_load(StageLoads& loads, Load load) const {
   const auto covers = [](const Load& more, const Load& less) {
     for (std::size_t c = 0; c < less.live.size(); ++c)
       if (more.live[c] < less.live[c]) return false;
-    return (less.between < 0 || less.between == more.between) &&
-           (less.arriving < 0 || less.arriving == more.arriving);
+    return (!less.between || less.between == more.between) &&
+           (!less.arriving || less.arriving == more.arriving);
   };
   for (const Load& other : loads.fullest)
     if (covers(other, load)) return;
@@ -197,11 +197,12 @@ void CompiledSchedule::add_load(StageLoads& loads, Load load) const {
   loads.fullest.push_back(std::move(load));
 }
 
-/// The chunk that a forward task of another stage hands its output to; -1: none does.
-int CompiledSchedule::received_by(int stage, const Task& task) const {
+/// The chunk that a forward task of another stage hands its output to, if one does.
+std::optional<int> CompiledSchedule::received_by(int stage, const Task& task) const {
   const bool first =
       program::virtual_stage(schedule_.placement, schedule_.num_stages(), {stage, task.chunk}) == 0;
-  return task.kind == TaskKind::Forward && !first ? task.chunk : -1;
+  if (task.kind != TaskKind::Forward || first) return std::nullopt;
+  return task.chunk;
 }
 
 CompiledSchedule::StageLoads CompiledSchedule::compile_stage(int stage) const {
@@ -220,11 +221,11 @@ CompiledSchedule::StageLoads CompiledSchedule::compile_stage(int stage) const {
   const auto& tasks = schedule_.tasks[at(stage)];
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     const Task& task = tasks[i];
-    load.arriving = i + 1 < tasks.size() ? received_by(stage, tasks[i + 1]) : -1;
+    load.arriving = i + 1 < tasks.size() ? received_by(stage, tasks[i + 1]) : std::nullopt;
     int& live = load.live[at(task.chunk)];
     if (task.kind == TaskKind::Forward) {
       ++live;
-      load.between = -1;
+      load.between.reset();
       add_load(loads, load);
     } else {
       load.between = task.chunk;
@@ -251,8 +252,8 @@ StageActivations CompiledSchedule::activations(int stage,
   for (const Load& load : loads.fullest) {
     // As many micro-batches as a backward task finds were kept when the last forward task ran.
     double sum = passing;
-    if (load.between >= 0) sum = std::max(sum, bytes(load.between, program::Keep::BetweenGrads));
-    if (load.arriving >= 0) sum += bytes(load.arriving, program::Keep::Arriving);
+    if (load.between) sum = std::max(sum, bytes(*load.between, program::Keep::BetweenGrads));
+    if (load.arriving) sum += bytes(*load.arriving, program::Keep::Arriving);
     for (int c = 0; c < schedule_.num_chunks; ++c)
       sum += (load.live[at(c)] == num_microbatches_ ? num_microbatches : load.live[at(c)]) *
              (bytes(c, program::Keep::UntilInputGrad) + bytes(c, program::Keep::UntilWeightGrad));

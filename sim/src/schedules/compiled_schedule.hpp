@@ -56,9 +56,9 @@ class CompiledSchedule {
   };
   /// Micro-batches that each chunk keeps during a task.
   struct Load {
-    std::vector<int> live;  // by chunk
-    int between = -1;       // chunk whose gradients are at hand, -1 = none
-    int arriving = -1;      // chunk whose input is received for the next task, -1 = none
+    std::vector<int> live;        // by chunk
+    std::optional<int> between;   // chunk whose gradients are at hand
+    std::optional<int> arriving;  // chunk whose input is received for the next task
     bool operator==(const Load&) const = default;
   };
   struct StageLoads {
@@ -71,7 +71,7 @@ class CompiledSchedule {
   bool runs_alone(const SolverInput& input) const;
   void compile_steps();
   StageLoads compile_stage(int stage) const;
-  int received_by(int stage, const program::Task& task) const;
+  std::optional<int> received_by(int stage, const program::Task& task) const;
   void add_load(StageLoads& loads, Load load) const;
   Step step_of(int stage, const program::Task& task, std::vector<bool>& has_gradients) const;
   std::int32_t slot(bool forward, int virtual_stage, int microbatch) const;

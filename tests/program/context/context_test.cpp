@@ -211,8 +211,8 @@ TEST_CASE("latent attention gathers what keys and values are made of", "[program
     std::int64_t bytes = 0;
     for (const OperationInstance& instance : program.instances) {
       const Operation& operation = operation_of(program, instance);
-      const bool first = instance.microbatch == 0 && instance.layer >= 0 &&
-                         program.layers[static_cast<std::size_t>(instance.layer)].layer == 0;
+      const bool first =
+          instance.microbatch == 0 && instance.layer && layer_of(program, instance).layer == 0;
       if (first && operation.lane == Lane::Cp && operation.phase == phase)
         bytes += message_bytes(program, instance);
     }

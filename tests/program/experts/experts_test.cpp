@@ -85,8 +85,7 @@ TEST_CASE("work on routed rows is counted for the busiest ep rank", "[program][e
     std::map<std::string, std::pair<double, std::int64_t>> by_name;
     const Program program = lower(of, 0);
     for (const OperationInstance& instance : program.instances) {
-      if (instance.layer < 0 || !program.layers[static_cast<std::size_t>(instance.layer)].layer)
-        continue;
+      if (!instance.layer || !layer_of(program, instance).layer) continue;
       const OperationCost cost = operation_cost(program, instance);
       by_name[operation_of(program, instance).name] = {cost.flops, cost.bytes};
     }

@@ -122,8 +122,8 @@ TEST_CASE("The first gradient of a step overwrites, later ones add", "[program][
     const Program program = lower(make_plan(model, {.tp = 2}, 3), 0);
     std::set<int> written;
     for (const OperationInstance& instance : program.instances) {
-      if (instance.layer < 0) continue;
-      const LayerInstance& layer = program.layers[static_cast<std::size_t>(instance.layer)];
+      if (!instance.layer) continue;
+      const LayerInstance& layer = layer_of(program, instance);
       const Block& block = program.blocks[static_cast<std::size_t>(layer.block)];
       for (const ValueId output : operation_of(program, instance).outputs) {
         const Value& value = block.values[static_cast<std::size_t>(output)];
@@ -166,9 +166,9 @@ TEST_CASE("Within a stage operations follow the schedule's tasks", "[program][lo
     CHECK(program.tasks == schedule.tasks[static_cast<std::size_t>(program.role.stage)]);
     int task = 0;
     for (const OperationInstance& instance : program.instances) {
-      if (instance.task < 0) continue;
+      if (!instance.task) continue;
       REQUIRE((instance.task == task || instance.task == task + 1));
-      task = instance.task;
+      task = *instance.task;
       REQUIRE(instance.microbatch == program.tasks[static_cast<std::size_t>(task)].microbatch);
       const Phase phase = operation_of(program, instance).phase;
       const bool forward = program.tasks[static_cast<std::size_t>(task)].kind == TaskKind::Forward;
@@ -291,8 +291,8 @@ TEST_CASE("A split backward runs each operation of the full one once", "[program
     for (const Program& program : lower_all(plan)) {
       std::map<std::tuple<int, int, int>, int> runs;  // micro-batch, layer, operation
       for (const OperationInstance& instance : program.instances)
-        if (instance.layer >= 0 && instance.operation.backward)
-          ++runs[{instance.microbatch, instance.layer, instance.operation.index}];
+        if (instance.layer && instance.operation.backward)
+          ++runs[{*instance.microbatch, *instance.layer, instance.operation.index}];
       std::size_t expected = 0;
       for (const LayerInstance& layer : program.layers)
         expected += program.blocks[static_cast<std::size_t>(layer.block)].backward.size();

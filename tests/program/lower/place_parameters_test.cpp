@@ -35,7 +35,7 @@ std::size_t last_gradient_write(const Program& program, FlatRange range) {
   const Address bytes = flat_address(program, Region::Gradients, range);
   std::size_t last = 0;
   for (std::size_t i = 0; i < program.instances.size(); ++i) {
-    if (program.instances[i].layer < 0) continue;
+    if (!program.instances[i].layer) continue;
     for (const Address& write : footprint(program, program.instances[i]).writes)
       if (write.region == Region::Gradients && write.offset < bytes.offset + bytes.bytes &&
           bytes.offset < write.offset + write.bytes)
@@ -75,7 +75,7 @@ TEST_CASE("A bucket is reduced while the layers before it still run backward",
   // The first one holds the head's weights, whose gradients are the first to be ready.
   CHECK(parameter_named(program, "head.lm_head.weight").offset < buckets.front().range.end);
   const auto& first = program.instances[last_gradient_write(program, buckets.front().range)];
-  CHECK(program.tasks[static_cast<std::size_t>(first.task)] == program.tasks.back());
+  CHECK(program.tasks[static_cast<std::size_t>(*first.task)] == program.tasks.back());
 }
 
 TEST_CASE("A bucket closes once it reaches the asked size", "[program][parameters]") {

@@ -89,29 +89,29 @@ Content input_gradient_content(const Program& program, int microbatch, int layer
 }
 
 Content content_of(const Program& program, const OperationInstance& instance, ValueId id) {
-  const LayerInstance& layer = program.layers[static_cast<std::size_t>(instance.layer)];
+  const LayerInstance& layer = layer_of(program, instance);
   const Block& block = program.blocks[static_cast<std::size_t>(layer.block)];
   while (block.values[static_cast<std::size_t>(id)].alias)
     id = *block.values[static_cast<std::size_t>(id)].alias;
-  const int microbatch = instance.microbatch;
+  const int microbatch = *instance.microbatch;
   switch (block.values[static_cast<std::size_t>(id)].storage) {
     case Storage::LayerInput:
-      return {Content::Kind::LayerInput, microbatch, instance.layer};
+      return {Content::Kind::LayerInput, microbatch, *instance.layer};
     case Storage::LayerOutput:
-      return output_content(program, microbatch, instance.layer);
+      return output_content(program, microbatch, *instance.layer);
     case Storage::LayerOutputGrad:
-      return gradient_content(program, microbatch, instance.layer);
+      return gradient_content(program, microbatch, *instance.layer);
     case Storage::LayerInputGrad:
-      return input_gradient_content(program, microbatch, instance.layer);
+      return input_gradient_content(program, microbatch, *instance.layer);
     default:
-      return {Content::Kind::Value, microbatch, instance.layer, id};
+      return {Content::Kind::Value, microbatch, *instance.layer, id};
   }
 }
 
 Content peer_content(const Program& program, const Operation& operation,
                      const OperationInstance& instance) {
   const Chunk& chunk = chunk_of(program, instance.chunk);
-  const int microbatch = instance.microbatch;
+  const int microbatch = *instance.microbatch;
   if (operation.name == "recv_forward")
     return {Content::Kind::LayerInput, microbatch, chunk.first_layer};
   if (operation.name == "send_forward") return {Content::Kind::Output, microbatch, instance.chunk};
@@ -138,7 +138,7 @@ class ContentCheck {
         if (peer->send) read(address, content, operation);
         if (!peer->send) write(address, content);
       }
-      if (instance.layer < 0) continue;
+      if (!instance.layer) continue;
       for (const ValueId id : operation.inputs)
         read(address_of(program_, instance, id), content_of(program_, instance, id), operation);
       for (const ValueId id : operation.outputs)

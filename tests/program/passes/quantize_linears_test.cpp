@@ -116,7 +116,7 @@ TEST_CASE("Weights are quantized once a step, activations and gradients once a m
     for (const OperationInstance& instance : program.instances) {
       const Operation& operation = operation_of(program, instance);
       if (of_kind(operation, ComputeKind::Quantize) == nullptr) continue;
-      const LayerInstance& layer = program.layers[static_cast<std::size_t>(instance.layer)];
+      const LayerInstance& layer = layer_of(program, instance);
       const Value& read = program.blocks[static_cast<std::size_t>(layer.block)]
                               .values[static_cast<std::size_t>(operation.inputs[0])];
       ++found[read.storage == Storage::Parameter ? 0 : 1];
@@ -198,7 +198,7 @@ TEST_CASE("Programs in FP8 are sound over every mesh, schedule and recompute", "
     for (const Program& program : programs) {
       std::set<std::uint64_t> ids;
       for (const OperationInstance& instance : program.instances)
-        if (instance.layer >= 0) CHECK(ids.insert(instance.id).second);
+        if (instance.layer) CHECK(ids.insert(instance.id).second);
     }
   }
 }

@@ -54,8 +54,8 @@ int count(const std::vector<Operation>& operations, Phase phase) {
 std::set<std::string> written_gradients(const Program& program) {
   std::set<std::string> names;
   for (const OperationInstance& instance : program.instances) {
-    if (instance.layer < 0) continue;
-    const LayerInstance& layer = program.layers[static_cast<std::size_t>(instance.layer)];
+    if (!instance.layer) continue;
+    const LayerInstance& layer = layer_of(program, instance);
     const Block& block = program.blocks[static_cast<std::size_t>(layer.block)];
     for (const ValueId id : operation_of(program, instance).outputs) {
       const Value& value = block.values[static_cast<std::size_t>(id)];
@@ -209,7 +209,7 @@ TEST_CASE("Below the lowest trained layer there is no backward and nothing is sa
   plan.frozen = {"embedding", "layers.0-1"};
   const Program program = lower(plan, 0);
   for (const OperationInstance& instance : program.instances)
-    if (instance.layer >= 0 && instance.layer < 3) CHECK_FALSE(instance.operation.backward);
+    if (instance.layer && instance.layer < 3) CHECK_FALSE(instance.operation.backward);
   for (const int layer : {0, 1}) CHECK(block_of(program, layer).saved_bytes == 0);
   // By hand (memory_test): 746 elements a token for each of two layers; two inputs that frozen
   // layers pass on.
@@ -308,7 +308,7 @@ TEST_CASE("No gradient goes to a stage that trains nothing at or below it", "[pr
       CHECK(backward_messages(programs[stage], false) == receives[stage]);
       CHECK(programs[stage].memory.boundary.gradients[0] == (stage < 2 ? 0 : stage == 2 ? 2 : 1));
       for (const OperationInstance& instance : programs[stage].instances)
-        if (stage < 2 && instance.layer >= 0) CHECK_FALSE(instance.operation.backward);
+        if (stage < 2 && instance.layer) CHECK_FALSE(instance.operation.backward);
     }
   }
 }

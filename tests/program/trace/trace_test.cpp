@@ -46,10 +46,10 @@ Trace unit_trace(const Plan& plan) {
         for (const int earlier : instance.waits)
           span.start_s = std::max(span.start_s, ends[r][static_cast<std::size_t>(earlier)]);
         span.end_s = span.start_s + 1e-6;
-        if (span.peer >= 0) {
+        if (span.peer) {
           const bool send = span.name.starts_with("send");
-          const std::string message = std::to_string(send ? rank : span.peer) +
-                                      span.name.substr(4) + std::to_string(span.microbatch);
+          const std::string message = std::to_string(send ? rank : *span.peer) +
+                                      span.name.substr(4) + std::to_string(*span.microbatch);
           if (send) sent[message] = span.start_s;
           if (!send && !sent.contains(message)) break;
           if (!send) span.end_s = std::max(span.end_s, sent[message] + 1e-6);
@@ -96,11 +96,25 @@ TEST_CASE("A span says what its operation was, on which layer, with whom", "[pro
   const Span sum = span_of(1, "attention_out.all_reduce", 4);
   CHECK(sum.group == "tp");
   CHECK(sum.layer == 1);  // of the model, not of the stage
-  CHECK(sum.peer == -1);
+  CHECK_FALSE(sum.peer);
   const Span qkv = span_of(0, "qkv", 0);
   CHECK(qkv.group.empty());
   CHECK(qkv.flops == 2.0 * 16 * 64 * 64);
   CHECK(span_of(0, "gradients[", 0).group == "dp-cp");
+}
+
+TEST_CASE("Files spell what a span does not have as -1", "[program][trace]") {
+  Trace trace = unit_trace(pipeline_plan());
+  trace.spans.resize(1);
+  trace.spans[0].layer.reset();
+  trace.spans[0].peer = 0;
+  const std::string text = to_json(trace);
+  const auto span = ordered_json::parse(text)["spans"][0];
+  CHECK(span["layer"] == -1);
+  CHECK(span["peer"] == 0);
+  const Trace read = parse_trace(text, "trace.json");
+  CHECK_FALSE(read.spans[0].layer);
+  CHECK(read.spans[0].peer == 0);
 }
 
 TEST_CASE("A trace reads back as it was written", "[program][trace]") {

@@ -463,18 +463,18 @@ int most_in_flight(const Program& program, int limit) {
   std::vector<bool> done(program.instances.size(), false);
   std::size_t most = 0;
   for (const Issue& issue : order.issues) {
-    const auto& instance = program.instances[static_cast<std::size_t>(issue.instance)];
+    const auto& instance = program.instances[static_cast<std::size_t>(*issue.instance)];
     std::vector<int>& lane = in_flight[issue.lane];
     if (issue.kind == Issue::Kind::Await) {
       REQUIRE(!lane.empty());
       CHECK(lane.front() == issue.instance);
       lane.erase(lane.begin());
-      done[static_cast<std::size_t>(issue.instance)] = true;
+      done[static_cast<std::size_t>(*issue.instance)] = true;
       continue;
     }
     for (const int earlier : instance.waits) CHECK(done[static_cast<std::size_t>(earlier)]);
     if (!program::is_communication(program::operation_of(program, instance))) {
-      done[static_cast<std::size_t>(issue.instance)] = true;
+      done[static_cast<std::size_t>(*issue.instance)] = true;
       continue;
     }
     const program::Footprint own = program::footprint(program, instance);
@@ -487,7 +487,7 @@ int most_in_flight(const Program& program, int limit) {
                  write.offset + write.bytes <= touched.offset ||
                  touched.offset + touched.bytes <= write.offset));
     }
-    lane.push_back(issue.instance);
+    lane.push_back(*issue.instance);
     most = std::max(most, lane.size());
   }
   for (const auto& [lane, left] : in_flight) CHECK(left.empty());

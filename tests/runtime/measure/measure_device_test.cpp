@@ -110,6 +110,8 @@ TEST_CASE("What Linux knows about a slot is read", "[runtime][measure]") {
   std::ofstream(device + "/numa_node") << "1\n";
   CHECK(read_pci_device("0000:3B:00.0", folder.path()) ==
         PciDevice{.link = "32.0 GT/s PCIe x16", .numa_node = 1});
+  std::ofstream(device + "/numa_node") << "-1\n";  // Linux: the firmware names none
+  CHECK_FALSE(read_pci_device("0000:3B:00.0", folder.path()).numa_node);
   CHECK(read_pci_device("0000:FF:00.0", folder.path()) == PciDevice{});
 }
 

@@ -247,8 +247,8 @@ TEST_CASE("each seeded bug of frozen parameters breaks parity", "[parity][frozen
   // A frozen layer hands on the gradient of its output as if it were that of its input.
   const auto no_gradient_through_frozen = [](Program& program) {
     std::erase_if(program.instances, [&](const OperationInstance& instance) {
-      return instance.layer >= 0 && instance.operation.backward &&
-             program.layers[static_cast<std::size_t>(instance.layer)].layer == 1;
+      return instance.layer && instance.operation.backward &&
+             program::layer_of(program, instance).layer == 1;
     });
     program::link(program);
   };

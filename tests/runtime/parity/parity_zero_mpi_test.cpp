@@ -271,7 +271,7 @@ void only_the_last_micro_batch(Program& program) {
 /// Layers read the slot of the other unit.
 void weights_of_another_unit(Program& program) {
   for (program::OperationInstance& instance : program.instances)
-    if (instance.layer >= 0) instance.weight_slot = 1 - instance.weight_slot;
+    if (instance.layer) instance.weight_slot = 1 - instance.weight_slot;
   program::link(program);
 }
 

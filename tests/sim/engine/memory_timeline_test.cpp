@@ -54,10 +54,10 @@ double most_activations(const MemoryTimeline& timeline) {
 int in_flight(const program::Trace& trace, int rank, double time_s) {
   std::map<int, double> begins, ends;
   for (const program::Span& span : trace.spans) {
-    if (span.rank != rank || span.microbatch < 0 || span.lane != program::Lane::Compute) continue;
-    auto& begin = begins.try_emplace(span.microbatch, span.start_s).first->second;
+    if (span.rank != rank || !span.microbatch || span.lane != program::Lane::Compute) continue;
+    auto& begin = begins.try_emplace(*span.microbatch, span.start_s).first->second;
     begin = std::min(begin, span.start_s);
-    auto& end = ends.try_emplace(span.microbatch, span.end_s).first->second;
+    auto& end = ends.try_emplace(*span.microbatch, span.end_s).first->second;
     end = std::max(end, span.end_s);
   }
   int count = 0;
@@ -70,7 +70,7 @@ int in_flight(const program::Trace& trace, int rank, double time_s) {
 bool input_arrives(const program::Trace& trace, int rank, double time_s) {
   const program::Span* now = nullptr;
   for (const program::Span& span : trace.spans)
-    if (span.rank == rank && span.microbatch >= 0 && span.lane == program::Lane::Compute &&
+    if (span.rank == rank && span.microbatch && span.lane == program::Lane::Compute &&
         span.start_s <= time_s && (now == nullptr || span.start_s >= now->start_s))
       now = &span;
   if (now == nullptr) return false;
@@ -79,7 +79,7 @@ bool input_arrives(const program::Trace& trace, int rank, double time_s) {
   };
   const program::Span* next = nullptr;
   for (const program::Span& span : trace.spans)
-    if (span.rank == rank && span.microbatch >= 0 && span.lane == program::Lane::Compute &&
+    if (span.rank == rank && span.microbatch && span.lane == program::Lane::Compute &&
         span.start_s > time_s && (next == nullptr || span.start_s < next->start_s) &&
         (span.microbatch != now->microbatch || is_forward(span) != is_forward(*now)))
       next = &span;

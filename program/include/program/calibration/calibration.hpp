@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,7 +31,7 @@ struct GpuDescription {
   double process_bytes = 0;  // device memory that the process holds without any buffer of a program
   std::string pci_bus;
   std::string pci_link;  // "32.0 GT/s PCIe x16", as the kernel reports it; empty = not known
-  int numa_node = -1;    // that its slot belongs to; -1 = not known
+  std::optional<int> numa_node;  // that its slot belongs to; absent: not known
   std::vector<GpuPeer> peers;
 };
 

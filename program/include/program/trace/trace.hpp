@@ -19,11 +19,11 @@ struct Span {
   Phase phase = Phase::Forward;
   std::string name;
   std::uint64_t id = 0;  // OperationInstance::id
-  int microbatch = -1;
-  int layer = -1;      // model layer; -1 = none
-  std::string group;   // of a communication span: "tp", "pp", "dp", ...; empty for compute
-  int peer = -1;       // world rank of a point-to-point peer; -1 otherwise
-  double start_s = 0;  // since the step's common start, on rank 0's clock
+  std::optional<int> microbatch;
+  std::optional<int> layer;  // of the model
+  std::string group;         // of a communication span: "tp", "pp", "dp", ...; empty for compute
+  std::optional<int> peer;   // world rank of a point-to-point peer
+  double start_s = 0;        // since the step's common start, on rank 0's clock
   double end_s = 0;
   std::int64_t bytes = 0;
   double flops = 0;

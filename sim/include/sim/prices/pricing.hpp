@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,7 @@ struct Price {
   double seconds = 0;             // alone
   double memory_bytes_per_s = 0;  // of the host's memory bandwidth, per rank (CPU)
   double link_bytes_per_s = 0;    // of a link of `level`, per rank
-  int level = -1;                 // fabric level of link_bytes_per_s; -1 = touches no link
+  std::optional<int> level;       // fabric level of link_bytes_per_s; absent: touches no link
   PriceSource source = PriceSource::Formula;
   MeasuredSizes sizes;  // of the samples that it rests on; all 0 without samples
   bool operator==(const Price&) const = default;
