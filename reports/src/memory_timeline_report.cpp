@@ -1,6 +1,7 @@
 #include "reports/memory_timeline_report.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 
 #include "core/index.hpp"
@@ -60,7 +61,7 @@ std::string curves(const std::vector<const MemoryTimeline*>& timelines) {
     for (const sim::MemoryUse& use : fullest_in_columns(*timeline, end, kColumns)) {
       const double part = (use.total() - fixed_bytes(use)) / most;
       const auto last = static_cast<double>(kLevels.size() - 1);
-      line += kLevels[static_cast<std::size_t>(part * last + 0.5)];
+      line += kLevels[static_cast<std::size_t>(std::lround(part * last))];
     }
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }

@@ -85,7 +85,7 @@ TemporaryFolder::~TemporaryFolder() {
 }
 
 std::string TemporaryFolder::file(const std::string& name) {
-  const std::string path = (path_ / name).string();
+  std::string path = (path_ / name).string();
   remember_file(path);
   return path;
 }

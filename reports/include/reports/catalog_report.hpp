@@ -14,8 +14,8 @@ std::string models_json(const std::vector<models::ModelSpec>& models);
 
 /// What became of the keys of an imported file, then the layer graph of each kind with parameters
 /// and forward FLOPs per token.
-std::string model_text(const models::ImportedModel& model);
-std::string model_json(const models::ImportedModel& model);
+std::string model_text(const models::ImportedModel& imported);
+std::string model_json(const models::ImportedModel& imported);
 /// Lines "read", "ignored" (one for each reason) and "assumed"; empty for a preset.
 std::string import_text(const models::ImportedModel& model);
 

@@ -9,8 +9,8 @@ namespace meshplan::runtime {
 namespace {
 
 static_assert(sizeof(Hash) >= crypto_generichash_BYTES_MIN &&
-              sizeof(Hash) <= crypto_generichash_BYTES_MAX &&
-              sizeof(Hash) <= crypto_generichash_KEYBYTES_MAX);
+              sizeof(Hash) <= crypto_generichash_BYTES_MAX);
+static_assert(sizeof(Hash) <= crypto_generichash_KEYBYTES_MAX, "a hash is a key, too");
 
 const unsigned char* data_of(std::span<const std::byte> bytes) {
   return reinterpret_cast<const unsigned char*>(bytes.data());
@@ -18,8 +18,8 @@ const unsigned char* data_of(std::span<const std::byte> bytes) {
 
 /// Also chooses the fastest code for this processor, once.
 void need_library() {
-  static const bool ready = sodium_init() >= 0;
-  require_invariant(ready, "libsodium starts");
+  static const bool kReady = sodium_init() >= 0;
+  require_invariant(kReady, "libsodium starts");
 }
 
 /// Keyed where `key` is not empty; of the label, its length and the bytes, so that no label and
