@@ -1,0 +1,92 @@
+#include "formats/text/script_arguments.hpp"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "core/limits.hpp"
+#include "core/parse_number.hpp"
+#include "formats/text/settings.hpp"
+#include "shell/script.hpp"
+
+namespace meshplan::planner {
+namespace {
+
+std::string with_underscores(std::string_view name) {
+  std::string copy(name);
+  std::ranges::replace(copy, '-', '_');
+  return copy;
+}
+
+}  // namespace
+
+ScriptArguments::ScriptArguments(const ImportRequest& request) {
+  for (const auto& [name, text] : request.files) {
+    if (!name.ends_with(".sh")) continue;
+    check_configuration_size(text, name);
+    const shell::Script script = shell::read_script(request.files, name, request.environment);
+    for (const shell::ScriptCommand& command : script.commands) {
+      const std::string place = fmt::format("{}:{}", command.file, command.line);
+      for (std::size_t i = 0; i < command.words.size(); ++i) {
+        const std::string& word = command.words[i].text;
+        if (!word.starts_with("--") || word.size() < 3) continue;
+        const std::size_t equals = word.find('=');
+        Argument argument{.name = with_underscores(std::string_view(word).substr(2, equals - 2)),
+                          .place = place};
+        const shell::Value* value = nullptr;
+        if (equals != std::string::npos) {
+          argument.value = word.substr(equals + 1);
+          value = &command.words[i];
+        } else if (i + 1 < command.words.size() && !command.words[i + 1].text.starts_with("--")) {
+          argument.value = command.words[i + 1].text;
+          value = &command.words[i + 1];
+        }
+        if (value != nullptr && !value->known()) {
+          unknown_.push_back(
+              fmt::format("{}: --{}: {}", place, argument.name, value->unknown.front()));
+          argument.value.reset();
+        }
+        arguments_.push_back(std::move(argument));
+      }
+    }
+  }
+}
+
+const ScriptArguments::Argument* ScriptArguments::find(std::string_view name) const {
+  const auto found = std::ranges::find(arguments_.rbegin(), arguments_.rend(),
+                                       with_underscores(name), &Argument::name);
+  return found == arguments_.rend() ? nullptr : &*found;
+}
+
+bool ScriptArguments::has(std::string_view name) const {
+  return find(name) != nullptr;
+}
+
+std::optional<std::string> ScriptArguments::text(std::string_view name) const {
+  const Argument* found = find(name);
+  return found == nullptr ? std::nullopt : found->value;
+}
+
+std::optional<double> ScriptArguments::number(std::string_view name) const {
+  const Argument* found = find(name);
+  if (found == nullptr || !found->value) return std::nullopt;
+  const auto value = parse_number(*found->value, 0, limits::kRate);
+  if (!value)
+    throw ConfigError(fmt::format("{}: --{} {}: expected a number from 0 to {:g}", found->place,
+                                  name, *found->value, limits::kRate));
+  return value;
+}
+
+std::optional<std::int64_t> ScriptArguments::integer(std::string_view name, std::int64_t low,
+                                                     std::int64_t high) const {
+  const Argument* found = find(name);
+  if (found == nullptr || !found->value) return std::nullopt;
+  const auto value =
+      parse_number(*found->value, static_cast<double>(low), static_cast<double>(high));
+  if (!value || *value != static_cast<double>(static_cast<std::int64_t>(*value)))
+    throw ConfigError(fmt::format("{}: --{} {}: expected an integer from {} to {}", found->place,
+                                  name, *found->value, low, high));
+  return static_cast<std::int64_t>(*value);
+}
+
+}  // namespace meshplan::planner

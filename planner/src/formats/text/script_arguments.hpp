@@ -1,0 +1,59 @@
+// What the launch script beside a configuration tells the program that it starts: batch, sequence
+// and optimizer are often there alone.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "planner/formats/formats.hpp"
+
+namespace meshplan::planner {
+
+class ScriptArguments {
+ public:
+  /// Reads every script (*.sh) among the files. @throws ConfigError for one that is no script
+  explicit ScriptArguments(const ImportRequest& request);
+
+  /// The last value of "--NAME VALUE" or "--NAME=VALUE", '-' and '_' being the same; absent where
+  /// nobody can know it without running the script.
+  std::optional<std::string> text(std::string_view name) const;
+  /// Is "--NAME" there, with a value or without?
+  bool has(std::string_view name) const;
+  /// @throws ConfigError naming file, line, argument and what was expected
+  std::optional<std::int64_t> integer(std::string_view name, std::int64_t low,
+                                      std::int64_t high) const;
+  std::optional<double> number(std::string_view name) const;
+
+  /// Arguments whose value the script leaves to whoever runs it, "FILE:LINE: ..."
+  const std::vector<std::string>& unknown() const { return unknown_; }
+
+ private:
+  struct Argument {
+    std::string name;  // without dashes, '_' inside
+    std::optional<std::string> value;
+    std::string place;  // "launch.sh:12"
+  };
+  const Argument* find(std::string_view name) const;
+
+  std::vector<Argument> arguments_;
+  std::vector<std::string> unknown_;
+};
+
+/// The plan's batch, sequence and optimizer as arguments that scripts on Hugging Face's Trainer
+/// take, without quotes. @param steps  of the run
+std::vector<std::string> trainer_arguments(const program::Plan& plan, int steps);
+
+/// @throws ConfigError naming the file if a step has more sequences than any plan may
+std::int64_t sequences_of_step(std::int64_t micro_batch_size, std::int64_t dp,
+                               std::int64_t accumulation, std::string_view file);
+
+/// Reads them back: micro_batch_size, global_batch_size, seq_len, optimizer.
+/// @param accumulation  micro-batches of a step, where the configuration itself says so
+/// @param imported  its plan's model and degrees are set; gets what the script leaves open
+void apply_trainer_arguments(const ScriptArguments& arguments, std::optional<int> accumulation,
+                             std::string_view file, ImportedPlan& imported);
+
+}  // namespace meshplan::planner
