@@ -4,9 +4,13 @@
 #include <fmt/ranges.h>
 
 #include "core/error.hpp"
+#include "formats/accelerate/accelerate.hpp"
+#include "formats/deepspeed/deepspeed.hpp"
 #include "formats/jobs/jobs.hpp"
 #include "formats/megatron/megatron.hpp"
+#include "formats/nanotron/nanotron.hpp"
 #include "formats/readme.hpp"
+#include "formats/torchtitan/torchtitan.hpp"
 #include "program/plan_file/plan_file.hpp"
 
 namespace meshplan::planner {
@@ -28,6 +32,42 @@ const std::vector<Format>& formats() {
        .software = "megatron-core",
        .what = "Megatron-Bridge: a recipe in Python",
        .write = write_megatron_bridge},
+      {.name = "torchtitan",
+       .software = "torchtitan",
+       .what = "torchtitan: configuration in Python, schedule, launch script",
+       .write = write_torchtitan,
+       .read = read_torchtitan,
+       .recognizes = recognizes_torchtitan},
+      {.name = "deepspeed",
+       .software = "megatron-deepspeed-2022",
+       .what = "DeepSpeed: ds_config.json, launch script",
+       .write = write_deepspeed,
+       .read = read_deepspeed,
+       .recognizes = recognizes_deepspeed},
+      {.name = "nanotron",
+       .software = "nanotron",
+       .what = "nanotron: configuration in YAML, launch script",
+       .write = write_nanotron,
+       .read = read_nanotron,
+       .recognizes = recognizes_nanotron},
+      {.name = "accelerate-fsdp",
+       .software = "torchtitan-eager",
+       .what = "accelerate with PyTorch's FSDP2 or DDP: YAML, launch script",
+       .write = write_accelerate_fsdp,
+       .read = read_accelerate,
+       .recognizes = recognizes_accelerate_fsdp},
+      {.name = "accelerate-megatron",
+       .software = "megatron-core",
+       .what = "accelerate with its Megatron-LM plugin: YAML, launch script",
+       .write = write_accelerate_megatron,
+       .read = read_accelerate,
+       .recognizes = recognizes_accelerate_megatron},
+      {.name = "accelerate-deepspeed",
+       .software = "megatron-deepspeed-2022",
+       .what = "accelerate with DeepSpeed: YAML, ds_config.json, launch script",
+       .write = write_accelerate_deepspeed,
+       .read = read_accelerate,
+       .recognizes = recognizes_accelerate_deepspeed},
       {.name = "slurm",
        .what = "Slurm: a job around another target's launch script",
        .write = write_slurm},

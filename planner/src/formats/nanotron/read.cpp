@@ -28,19 +28,12 @@ constexpr std::array<std::string_view, 6> kAttentions = {
 
 /// nanotron's classes have the keys of a Hugging Face config, with their own defaults.
 const Json& model_defaults() {
-  static const Json defaults = {{"model_type", "llama"},
-                                {"hidden_act", "silu"},
-                                {"hidden_size", 4096},
-                                {"initializer_range", 0.02},
-                                {"intermediate_size", 11008},
-                                {"max_position_embeddings", 2048},
-                                {"num_attention_heads", 32},
-                                {"num_hidden_layers", 32},
-                                {"num_key_value_heads", nullptr},
-                                {"rms_norm_eps", 1e-6},
-                                {"rope_theta", 10000.0},
-                                {"tie_word_embeddings", false},
-                                {"vocab_size", 32000}};
+  static const Json defaults = {
+      {"model_type", "llama"},     {"hidden_act", "silu"},       {"hidden_size", 4096},
+      {"initializer_range", 0.02}, {"intermediate_size", 11008}, {"max_position_embeddings", 2048},
+      {"num_attention_heads", 32}, {"num_hidden_layers", 32},    {"num_key_value_heads", nullptr},
+      {"rms_norm_eps", 1e-6},      {"rope_theta", 10000.0},      {"tie_word_embeddings", false},
+      {"vocab_size", 32000}};
   return defaults;
 }
 
@@ -87,17 +80,16 @@ class NanotronReader {
     if (in_.value("model.model_config.moe_config") != nullptr)
       in_.fail("model.model_config.moe_config",
                "null: nanotron's experts are not read by this version");
-    models::ImportedModel model = models::import_hugging_face(
-        config.dump(), request_.main + ": model.model_config");
+    models::ImportedModel model =
+        models::import_hugging_face(config.dump(), request_.main + ": model.model_config");
     model.spec.name = "nanotron-model";
     // Its classes put attention_bias on q, k and v alone (models/qwen.py), Llama's on none.
     const bool biased = in_.flag("model.model_config.attention_bias").value_or(false);
     model.spec.qkv_bias = biased && in_.flag("model.model_config.is_qwen2_config").value_or(false);
     in_.flag("model.model_config.is_llama_config");
     if (const auto scaling = in_.value("model.model_config.rope_scaling"))
-      result_.ignored.push_back(
-          fmt::format("model.model_config.rope_scaling = {} (nanotron reads none)",
-                      quoted(*scaling)));
+      result_.ignored.push_back(fmt::format(
+          "model.model_config.rope_scaling = {} (nanotron reads none)", quoted(*scaling)));
     plan().model = std::move(model.spec);
     prefer_given_model(request_, result_);
     const auto type = in_.word("model.dtype", kDTypes);
@@ -105,8 +97,8 @@ class NanotronReader {
     plan().workload.precision = !type || *type == "bfloat16" ? DType::BF16
                                 : *type == "float32"         ? DType::F32
                                                              : DType::F16;
-    plan().bucket_bytes =
-        in_.integer("model.ddp_bucket_cap_mb", between(1, 1 << 20)).value_or(25) << 20;
+    plan().bucket_bytes = in_.integer("model.ddp_bucket_cap_mb", between(1, 1 << 20)).value_or(25)
+                          << 20;
   }
 
   void read_parallelism() {
@@ -186,8 +178,7 @@ class NanotronReader {
     optimizer.warmup_steps =
         in_.small(at + "lr_warmup_steps", between(0, limits::kTokens)).value_or(0);
     const auto decay = in_.small(at + "lr_decay_steps", between(0, limits::kTokens));
-    const double least =
-        in_.number(at + "min_decay_lr").value_or(optimizer.learning_rate);
+    const double least = in_.number(at + "min_decay_lr").value_or(optimizer.learning_rate);
     in_.word(at + "lr_decay_style", kDecays);
     if (least == optimizer.learning_rate) {
       optimizer.schedule = LearningRateSchedule::Constant;

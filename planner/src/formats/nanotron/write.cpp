@@ -23,8 +23,8 @@ using program::ScheduleKind;
 
 constexpr std::int64_t kMiB = 1 << 20;
 
-/// What Hugging Face's Llama has a key for; nanotron's two classes are that, Qwen2Config with biases
-/// of q, k and v.
+/// What Hugging Face's Llama has a key for; nanotron's two classes are that, Qwen2Config with
+/// biases of q, k and v.
 models::ModelSpec without_qkv_bias(models::ModelSpec model) {
   model.qkv_bias = false;
   return model;
@@ -46,23 +46,23 @@ void refuse_model(Refusals& refusals, const Plan& plan) {
     unscaled.rope_scaling.reset();
     models::export_hugging_face(unscaled, "llama");
   } catch (const ConfigError& error) {
-    refusals.add(true, "model", model.name, fmt::format("it trains Llamas and Qwen2s; {}",
-                                                        error.what()));
+    refusals.add(true, "model", model.name,
+                 fmt::format("it trains Llamas and Qwen2s; {}", error.what()));
   }
 }
 
 void refuse_parallel(Refusals& refusals, const Plan& plan) {
   const program::ParallelConfig& p = plan.parallel;
-  refusals.add(plan.model.num_kv_heads < p.tp, "parallel.tp", p.tp,
-               fmt::format("model_config.num_key_value_heads ({}) must be at least tp "
-                           "(config/config.py); nearest: {}",
-                           plan.model.num_kv_heads,
-                           nearest_divisor(plan.model.num_kv_heads, p.tp)));
+  refusals.add(
+      plan.model.num_kv_heads < p.tp, "parallel.tp", p.tp,
+      fmt::format("model_config.num_key_value_heads ({}) must be at least tp "
+                  "(config/config.py); nearest: {}",
+                  plan.model.num_kv_heads, nearest_divisor(plan.model.num_kv_heads, p.tp)));
   refusals.add(p.ep > 1, "parallel.ep", p.ep, "expert ranks are not written by this version");
-  refusals.add(p.pp > 1 && plan.schedule != ScheduleKind::OneFOneB &&
-                   plan.schedule != ScheduleKind::GPipe,
-               "schedule", meshplan::name_of(plan.schedule),
-               "parallelism.pp_engine is 1f1b or afab (gpipe); nearest: 1f1b");
+  refusals.add(
+      p.pp > 1 && plan.schedule != ScheduleKind::OneFOneB && plan.schedule != ScheduleKind::GPipe,
+      "schedule", meshplan::name_of(plan.schedule),
+      "parallelism.pp_engine is 1f1b or afab (gpipe); nearest: 1f1b");
   refusals.add(p.pp > 1 && (!plan.layers_per_stage.empty() || plan.count_ends_as_layers),
                plan.count_ends_as_layers ? "count_ends_as_layers" : "layers_per_stage",
                plan.count_ends_as_layers ? "true" : "given",
@@ -101,8 +101,7 @@ void refuse_rest(Refusals& refusals, const Plan& plan) {
   refusals.add(optimizer.kind == OptimizerKind::Adam, "workload.optimizer.kind", "adam",
                "optimizer_factory has adamW and sgd; nearest: adamw");
   refusals.add(optimizer.kind == OptimizerKind::Sgd && optimizer.momentum != 0,
-               "workload.optimizer.momentum", optimizer.momentum,
-               "its SGD has none; nearest: 0");
+               "workload.optimizer.momentum", optimizer.momentum, "its SGD has none; nearest: 0");
   refusals.add(optimizer.schedule == LearningRateSchedule::Cosine && optimizer.decay_steps > 0 &&
                    optimizer.decay_steps <= optimizer.warmup_steps,
                "workload.optimizer.decay_steps", optimizer.decay_steps,
@@ -115,10 +114,10 @@ Json model_config(const Plan& plan) {
   const Json all = Json::parse(models::export_hugging_face(without_qkv_bias(model), "llama"));
   const bool ring = plan.parallel.cp > 1;  // is in models/qwen.py alone
   Json config = {{ring || model.qkv_bias ? "is_qwen2_config" : "is_llama_config", true}};
-  for (const char* key : {"hidden_act", "hidden_size", "initializer_range", "intermediate_size",
-                          "max_position_embeddings", "num_attention_heads", "num_hidden_layers",
-                          "num_key_value_heads", "rms_norm_eps", "rope_theta",
-                          "tie_word_embeddings", "vocab_size"})
+  for (const char* key :
+       {"hidden_act", "hidden_size", "initializer_range", "intermediate_size",
+        "max_position_embeddings", "num_attention_heads", "num_hidden_layers",
+        "num_key_value_heads", "rms_norm_eps", "rope_theta", "tie_word_embeddings", "vocab_size"})
     config[key] = all.at(key);
   config["attention_bias"] = model.qkv_bias;
   config["_attn_implementation"] = ring ? "ring_flash_triton" : "flash_attention_2";
@@ -149,9 +148,8 @@ Json optimizer_section(const Plan& plan) {
             {"lr_warmup_style", "linear"},
             {"lr_decay_style", "cosine"},
             {"lr_decay_steps", decay_steps},
-            {"min_decay_lr",
-             decays ? optimizer.learning_rate * optimizer.minimum_ratio
-                    : optimizer.learning_rate}}}};
+            {"min_decay_lr", decays ? optimizer.learning_rate * optimizer.minimum_ratio
+                                    : optimizer.learning_rate}}}};
 }
 
 Json configuration(const ExportRequest& request) {
@@ -161,36 +159,35 @@ Json configuration(const ExportRequest& request) {
   Json data = {{"dataset", nullptr}, {"num_loading_workers", 1}, {"seed", 42}};
   Json stages = Json::array();
   stages.push_back({{"name", "training"}, {"start_training_step", 1}, {"data", data}});
-  return {
-      {"general", {{"project", "meshplan"}, {"run", plan.model.name + "_%date"}, {"seed", 42}}},
-      {"parallelism",
-       {{"dp", p.dp},
-        {"tp", p.tp},
-        {"pp", p.pp},
-        {"context_parallel_size", p.cp},
-        {"expert_parallel_size", 1},
-        {"pp_engine", plan.schedule == ScheduleKind::GPipe ? "afab" : "1f1b"},
-        {"tp_mode", p.sp ? "REDUCE_SCATTER" : "ALL_REDUCE"},
-        {"tp_linear_async_communication", false},
-        {"tp_recompute_allgather", true},
-        {"recompute_layer", plan.recompute.kind == RecomputeKind::Full}}},
-      {"model",
-       {{"model_config", model_config(plan)},
-        {"init_method", {{"std", plan.model.init_std}}},
-        {"dtype", precision == DType::F32   ? "float32"
-                  : precision == DType::F16 ? "float16"
-                                            : "bfloat16"},
-        {"make_vocab_size_divisible_by", 1},
-        {"ddp_bucket_cap_mb", plan.bucket_bytes / kMiB}}},
-      {"optimizer", optimizer_section(plan)},
-      {"tokens",
-       {{"sequence_length", plan.workload.seq_len},
-        {"micro_batch_size", plan.micro_batch_size},
-        {"batch_accumulation_per_replica", plan.num_microbatches()},
-        {"train_steps", steps_of_run(plan)}}},
-      {"tokenizer", {{"tokenizer_name_or_path", nullptr}}},
-      {"checkpoints", {{"checkpoints_path", "checkpoints"}, {"checkpoint_interval", 1000}}},
-      {"data_stages", stages}};
+  return {{"general", {{"project", "meshplan"}, {"run", plan.model.name + "_%date"}, {"seed", 42}}},
+          {"parallelism",
+           {{"dp", p.dp},
+            {"tp", p.tp},
+            {"pp", p.pp},
+            {"context_parallel_size", p.cp},
+            {"expert_parallel_size", 1},
+            {"pp_engine", plan.schedule == ScheduleKind::GPipe ? "afab" : "1f1b"},
+            {"tp_mode", p.sp ? "REDUCE_SCATTER" : "ALL_REDUCE"},
+            {"tp_linear_async_communication", false},
+            {"tp_recompute_allgather", true},
+            {"recompute_layer", plan.recompute.kind == RecomputeKind::Full}}},
+          {"model",
+           {{"model_config", model_config(plan)},
+            {"init_method", {{"std", plan.model.init_std}}},
+            {"dtype", precision == DType::F32   ? "float32"
+                      : precision == DType::F16 ? "float16"
+                                                : "bfloat16"},
+            {"make_vocab_size_divisible_by", 1},
+            {"ddp_bucket_cap_mb", plan.bucket_bytes / kMiB}}},
+          {"optimizer", optimizer_section(plan)},
+          {"tokens",
+           {{"sequence_length", plan.workload.seq_len},
+            {"micro_batch_size", plan.micro_batch_size},
+            {"batch_accumulation_per_replica", plan.num_microbatches()},
+            {"train_steps", steps_of_run(plan)}}},
+          {"tokenizer", {{"tokenizer_name_or_path", nullptr}}},
+          {"checkpoints", {{"checkpoints_path", "checkpoints"}, {"checkpoint_interval", 1000}}},
+          {"data_stages", stages}};
 }
 
 }  // namespace

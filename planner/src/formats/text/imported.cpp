@@ -32,9 +32,9 @@ const std::string* sibling(const ImportRequest& request, std::string_view path) 
 
 const models::ModelSpec& given_model(const ImportRequest& request, std::string_view format) {
   if (request.model) return *request.model;
-  throw ConfigError(fmt::format(
-      "{}: a configuration of {} does not describe the model; give it beside the file",
-      request.main, format));
+  throw ConfigError(
+      fmt::format("{}: a configuration of {} does not describe the model; give it beside the file",
+                  request.main, format));
 }
 
 void prefer_given_model(const ImportRequest& request, ImportedPlan& imported) {
@@ -50,17 +50,16 @@ void prefer_given_model(const ImportRequest& request, ImportedPlan& imported) {
 
 void check_ranks(const ImportRequest& request, const program::Plan& plan, std::string_view where) {
   const program::ParallelConfig& p = plan.parallel;
-  const double product =
-      static_cast<double>(p.tp) * p.cp * p.pp * static_cast<double>(p.dp);
+  const double product = static_cast<double>(p.tp) * p.cp * p.pp * static_cast<double>(p.dp);
   if (product > static_cast<double>(limits::kRanks))
-    throw ConfigError(fmt::format("{}: {}: tp({}) * cp({}) * pp({}) * dp({}) = {:.3g} GPUs; at most "
-                                  "{} are planned",
-                                  request.main, where, p.tp, p.cp, p.pp, p.dp, product,
-                                  limits::kRanks));
+    throw ConfigError(
+        fmt::format("{}: {}: tp({}) * cp({}) * pp({}) * dp({}) = {:.3g} GPUs; at most "
+                    "{} are planned",
+                    request.main, where, p.tp, p.cp, p.pp, p.dp, product, limits::kRanks));
   if (request.ranks && p.world_size() != *request.ranks)
-    throw ConfigError(fmt::format(
-        "{}: {}: tp({}) * cp({}) * pp({}) * dp({}) = {} GPUs, but there are {}", request.main,
-        where, p.tp, p.cp, p.pp, p.dp, p.world_size(), *request.ranks));
+    throw ConfigError(
+        fmt::format("{}: {}: tp({}) * cp({}) * pp({}) * dp({}) = {} GPUs, but there are {}",
+                    request.main, where, p.tp, p.cp, p.pp, p.dp, p.world_size(), *request.ranks));
 }
 
 void list_ignored(const Settings& settings, ImportedPlan& imported) {

@@ -19,7 +19,8 @@ const std::string* sibling(const ImportRequest& request, std::string_view path);
 /// The model given beside the files. @throws ConfigError that says what needs it
 const models::ModelSpec& given_model(const ImportRequest& request, std::string_view format);
 
-/// Takes the given model in place of the one that the files describe, and lists in what they differ.
+/// Takes the given model in place of the one that the files describe, and lists in what they
+/// differ.
 void prefer_given_model(const ImportRequest& request, ImportedPlan& imported);
 
 /// @throws ConfigError if the degrees need another number of GPUs than was given

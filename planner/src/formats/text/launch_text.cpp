@@ -30,7 +30,8 @@ std::string script_head(std::string_view what, std::string_view usage) {
 std::string torchrun_text(const ExportRequest& request) {
   return fmt::format(
       "exec torchrun --nnodes={} --nproc-per-node={} --node-rank=\"${{NODE_RANK:-0}}\" \\\n"
-      "  --rdzv-backend=c10d --rdzv-endpoint=\"${{MASTER_ADDR:-localhost}}:${{MASTER_PORT:-29500}}\" "
+      "  --rdzv-backend=c10d "
+      "--rdzv-endpoint=\"${{MASTER_ADDR:-localhost}}:${{MASTER_PORT:-29500}}\" "
       "\\\n",
       nodes_of(request), processes_per_node(request));
 }
@@ -39,9 +40,10 @@ std::string starting_text(const ExportRequest& request, std::string_view script,
                           std::string_view notes) {
   const int nodes = nodes_of(request);
   std::string text = "## Start it\n\n";
-  text += nodes > 1 ? fmt::format("On each of the {} nodes, with its own NODE_RANK:\n\n"
-                                  "    NODE_RANK=0 MASTER_ADDR=node0 ./{}\n\n",
-                                  nodes, script)
+  text += nodes > 1 ? fmt::format(
+                          "On each of the {} nodes, with its own NODE_RANK:\n\n"
+                          "    NODE_RANK=0 MASTER_ADDR=node0 ./{}\n\n",
+                          nodes, script)
                     : fmt::format("    ./{}\n\n", script);
   return text + std::string(notes);
 }

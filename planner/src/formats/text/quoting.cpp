@@ -15,9 +15,8 @@ bool is_word_letter(char c) {
 
 /// What neither version of YAML takes for a number, a truth value, null or a date.
 bool is_plain_in_yaml(const std::string& text) {
-  constexpr std::array<std::string_view, 14> kReserved = {"y",    "n",     "yes", "no",  "on",
-                                                          "off",  "true",  "~",   "nan", "null",
-                                                          "none", "false", "inf", ""};
+  constexpr std::array<std::string_view, 14> kReserved = {
+      "y", "n", "yes", "no", "on", "off", "true", "~", "nan", "null", "none", "false", "inf", ""};
   std::string lower = text;
   for (char& c : lower)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');

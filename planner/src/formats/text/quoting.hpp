@@ -13,8 +13,8 @@ std::string python_number(double value);
 /// A literal of Python: "text", True, None, [1, 2], {"a": 1}.
 std::string python_literal(const Json& value);
 
-/// A document in block style that YAML 1.1 (PyYAML) and 1.2 read alike: words that either might take
-/// for something else are quoted, and doubles have a point.
+/// A document in block style that YAML 1.1 (PyYAML) and 1.2 read alike: words that either might
+/// take for something else are quoted, and doubles have a point.
 std::string yaml_document(const Json& value);
 
 }  // namespace meshplan::planner

@@ -30,8 +30,8 @@ std::vector<std::string> axes_of(std::string_view order, const program::Parallel
 
 void Refusals::throw_if_any() const {
   if (lines_.empty()) return;
-  throw ConfigError(fmt::format("{} cannot be asked for this plan:\n  {}", target_,
-                                fmt::join(lines_, "\n  ")));
+  throw ConfigError(
+      fmt::format("{} cannot be asked for this plan:\n  {}", target_, fmt::join(lines_, "\n  ")));
 }
 
 void refuse_own_techniques(Refusals& refusals, const program::Plan& plan) {

@@ -50,6 +50,10 @@ std::vector<std::string> trainer_arguments(const program::Plan& plan, int steps)
 std::int64_t sequences_of_step(std::int64_t micro_batch_size, std::int64_t dp,
                                std::int64_t accumulation, std::string_view file);
 
+/// The length of sequences alone, where the configuration says the rest; lists also what the script
+/// leaves open.
+void apply_sequence_argument(const ScriptArguments& arguments, ImportedPlan& imported);
+
 /// Reads them back: micro_batch_size, global_batch_size, seq_len, optimizer.
 /// @param accumulation  micro-batches of a step, where the configuration itself says so
 /// @param imported  its plan's model and degrees are set; gets what the script leaves open

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "python/expression.hpp"
+
 namespace meshplan::planner {
 namespace {
 
@@ -91,6 +93,11 @@ const Json* Settings::value(std::string_view path) {
 
 void Settings::fail(std::string_view path, std::string_view expected) const {
   const Json* found = find(path);
+  if (found != nullptr && python::is_unknown(*found))
+    throw ConfigError(fmt::format(
+        "{}: {}: '{}' is not understood: literals, arithmetic of numbers and names of such values "
+        "are read; expected {}",
+        file_, path, found->at(python::kSource).get<std::string>(), expected));
   throw ConfigError(fmt::format("{}: {}: expected {}, got {}", file_, path, expected,
                                 found == nullptr ? "nothing" : quoted(*found)));
 }
@@ -123,8 +130,7 @@ std::optional<double> Settings::any_number(std::string_view path, Bounds bounds,
 std::optional<std::int64_t> Settings::integer(std::string_view path, Bounds bounds) {
   const auto number = any_number(path, bounds, "an integer");
   if (!number) return std::nullopt;
-  if (*number != std::floor(*number) || std::abs(*number) > kLargestWhole)
-    fail(path, "an integer");
+  if (*number != std::floor(*number) || std::abs(*number) > kLargestWhole) fail(path, "an integer");
   return static_cast<std::int64_t>(*number);
 }
 
@@ -175,9 +181,13 @@ std::string Settings::hint_for(const std::string& path) const {
 void Settings::list_unread(const Json& value, const std::string& path,
                            std::vector<std::string>& lines) const {
   if (asked_.contains(path)) return;
+  if (python::is_unknown(value)) {
+    lines.push_back(fmt::format("{} = {}", path, value.at(python::kSource).get<std::string>()));
+    return;
+  }
   if (value.is_object() && !value.empty()) {
     for (const auto& [key, child] : value.items())
-      list_unread(child, path.empty() ? key : path + "." + key, lines);
+      if (key != python::kCall) list_unread(child, path.empty() ? key : path + "." + key, lines);
     return;
   }
   if (!path.empty()) lines.push_back(fmt::format("{} = {}{}", path, quoted(value), hint_for(path)));

@@ -19,7 +19,7 @@ constexpr std::int64_t kAssumedSequence = 4096;
 
 /// Names under which scripts take the length of a sequence.
 constexpr std::string_view kSequenceNames[] = {"max_seq_length", "max_length", "seq_length",
-                                               "seq_len", "block_size", "model_max_length"};
+                                               "seq_len",        "block_size", "model_max_length"};
 
 void read_optimizer(const ScriptArguments& arguments, OptimizerConfig& optimizer) {
   const auto take = [&](std::string_view name, double& value) {
@@ -81,19 +81,18 @@ std::int64_t sequences_of_step(std::int64_t micro_batch_size, std::int64_t dp,
   const double sequences = static_cast<double>(micro_batch_size) * static_cast<double>(dp) *
                            static_cast<double>(accumulation);
   if (sequences > static_cast<double>(limits::kTokens))
-    throw ConfigError(fmt::format(
-        "{}: micro-batches of {} sequences * {} of them a step * dp({}) = {:.3g} sequences; at most "
-        "{} are planned",
-        file, micro_batch_size, accumulation, dp, sequences, limits::kTokens));
+    throw ConfigError(
+        fmt::format("{}: micro-batches of {} sequences * {} of them a step * dp({}) = {:.3g} "
+                    "sequences; at most "
+                    "{} are planned",
+                    file, micro_batch_size, accumulation, dp, sequences, limits::kTokens));
   return micro_batch_size * dp * accumulation;
 }
 
-void apply_trainer_arguments(const ScriptArguments& arguments, std::optional<int> accumulation,
-                             std::string_view file, ImportedPlan& imported) {
+void apply_sequence_argument(const ScriptArguments& arguments, ImportedPlan& imported) {
   Plan& plan = imported.plan;
-  std::vector<std::string>& assumptions = imported.assumptions;
   for (const std::string& line : arguments.unknown())
-    assumptions.push_back(line + "; taken as absent");
+    imported.assumptions.push_back(line + "; taken as absent");
   std::optional<std::int64_t> seq_len;
   for (const std::string_view name : kSequenceNames)
     if (!seq_len) seq_len = arguments.integer(name, 1, limits::kTokens);
@@ -101,9 +100,17 @@ void apply_trainer_arguments(const ScriptArguments& arguments, std::optional<int
     seq_len = plan.model.max_positions > 0
                   ? std::min<std::int64_t>(kAssumedSequence, plan.model.max_positions)
                   : kAssumedSequence;
-    assumptions.push_back(fmt::format("workload.seq_len = {} (no script says it)", *seq_len));
+    imported.assumptions.push_back(
+        fmt::format("workload.seq_len = {} (no script says it)", *seq_len));
   }
   plan.workload.seq_len = *seq_len;
+}
+
+void apply_trainer_arguments(const ScriptArguments& arguments, std::optional<int> accumulation,
+                             std::string_view file, ImportedPlan& imported) {
+  apply_sequence_argument(arguments, imported);
+  Plan& plan = imported.plan;
+  std::vector<std::string>& assumptions = imported.assumptions;
   const auto micro = arguments.integer("per_device_train_batch_size", 1, limits::kTokens);
   plan.micro_batch_size = static_cast<int>(micro.value_or(1));
   if (!micro) assumptions.emplace_back("micro_batch_size = 1 (no script says it)");
@@ -111,8 +118,8 @@ void apply_trainer_arguments(const ScriptArguments& arguments, std::optional<int
   if (!accumulation && steps) accumulation = static_cast<int>(*steps);
   if (!accumulation)
     assumptions.emplace_back("one micro-batch a step on every rank (nothing says more)");
-  plan.workload.global_batch_size = sequences_of_step(plan.micro_batch_size, plan.parallel.dp,
-                                                      accumulation.value_or(1), file);
+  plan.workload.global_batch_size =
+      sequences_of_step(plan.micro_batch_size, plan.parallel.dp, accumulation.value_or(1), file);
   read_optimizer(arguments, plan.workload.optimizer);
 }
 

@@ -127,7 +127,8 @@ class YamlBuilder : public YAML::EventHandler {
   void count(const YAML::Mark& mark, int values) {
     count_ += values;
     if (count_ > kMostDocumentValues)
-      fail(mark, fmt::format("comes to more than {} values, aliases followed", kMostDocumentValues));
+      fail(mark,
+           fmt::format("comes to more than {} values, aliases followed", kMostDocumentValues));
   }
 
   void add(const YAML::Mark& mark, YAML::anchor_t anchor, Json value) {

@@ -1,0 +1,234 @@
+// A plan out of accelerate's YAML, with the launch script's arguments where one is beside it.
+#include <array>
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "formats/accelerate/accelerate.hpp"
+#include "formats/accelerate/read_plugin.hpp"
+#include "formats/deepspeed/deepspeed.hpp"
+#include "formats/text/documents.hpp"
+#include "formats/text/imported.hpp"
+#include "formats/text/script_arguments.hpp"
+
+namespace meshplan::planner {
+namespace {
+
+using program::ContextMethod;
+using program::Plan;
+using program::RecomputeKind;
+
+constexpr std::array<std::string_view, 5> kTypes = {"FSDP", "MULTI_GPU", "NO", "MEGATRON_LM",
+                                                    "DEEPSPEED"};
+constexpr std::array<std::string_view, 4> kPrecisions = {"bf16", "fp16", "no", "fp8"};
+constexpr std::array<std::string_view, 2> kStrategies = {"allgather", "alltoall"};
+/// The first five as FSDP 1 numbers them, from 1.
+constexpr std::array<std::string_view, 5> kShardings = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD",
+                                                        "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"};
+constexpr std::array<std::string_view, 5> kFsdpFacts = {
+    "fsdp_forward_prefetch", "fsdp_use_orig_params", "fsdp_sync_module_states",
+    "fsdp_cpu_ram_efficient_loading", "fsdp_limit_all_gathers"};
+
+class AccelerateReader {
+ public:
+  explicit AccelerateReader(const ImportRequest& request)
+      : request_(request),
+        in_(parse_yaml(main_text(request), request.main), request.main),
+        arguments_(request) {}
+
+  ImportedPlan run() {
+    plan().model = given_model(request_, "accelerate");
+    const auto type = in_.word("distributed_type", kTypes);
+    if (!type) in_.fail("distributed_type", "FSDP, MULTI_GPU, MEGATRON_LM or DEEPSPEED");
+    read_machines(*type == "NO");
+    if (*type == "DEEPSPEED") {
+      read_deepspeed_section();
+    } else {
+      read_precision();
+      std::optional<int> accumulation;
+      if (*type == "MEGATRON_LM")
+        accumulation = read_megatron_plugin(in_, processes_, result_);
+      else
+        read_fsdp(*type == "FSDP");
+      apply_trainer_arguments(arguments_, accumulation, request_.main, result_);
+    }
+    check_ranks(request_, plan(), "num_processes and its degrees");
+    list_ignored(in_, result_);
+    return std::move(result_);
+  }
+
+ private:
+  Plan& plan() { return result_.plan; }
+  void assume(std::string line) { result_.assumptions.push_back(std::move(line)); }
+
+  void read_machines(bool single) {
+    auto given = in_.small("num_processes");
+    machines_ = in_.small("num_machines").value_or(1);
+    if (!given && single) given = 1;
+    if (!given && request_.ranks) given = request_.ranks;
+    if (!given) in_.fail("num_processes", "the number of GPUs");
+    processes_ = *given;
+  }
+
+  void read_precision() {
+    const auto name = in_.word("mixed_precision", kPrecisions);
+    if (!name) assume("workload.precision = fp32 (no mixed_precision)");
+    program::set_precision(plan().workload, !name || *name == "no"
+                                                ? program::Precision::F32
+                                                : program::parse_precision(*name));
+  }
+
+  void read_fsdp(bool fsdp) {
+    const int version = in_.small("fsdp_config.fsdp_version", between(1, 2)).value_or(1);
+    result_.facts["fsdp_version"] = fsdp ? version : 0;
+    read_mesh();
+    plan().zero_stage = 0;
+    if (fsdp) read_sharding(version);
+    plan().offload_optimizer = fsdp && in_.flag("fsdp_config.fsdp_offload_params").value_or(false);
+    const bool recomputes = in_.flag("fsdp_config.fsdp_activation_checkpointing").value_or(false) ||
+                            arguments_.has("gradient_checkpointing");
+    plan().recompute.kind = recomputes ? RecomputeKind::Full : RecomputeKind::None;
+    for (const std::string_view name : kFsdpFacts)
+      if (const auto value = in_.flag(fmt::format("fsdp_config.{}", name)))
+        result_.facts[std::string(name)] = *value;
+    choose_software();
+  }
+
+  void read_mesh() {
+    program::ParallelConfig& p = plan().parallel;
+    const std::string at = "parallelism_config.parallelism_config_";
+    const int replicate = in_.small(at + "dp_replicate_size").value_or(1);
+    const int shard = in_.small(at + "dp_shard_size").value_or(1);
+    p.tp = in_.small(at + "tp_size").value_or(1);
+    p.cp = in_.small(at + "cp_size").value_or(1);
+    const int sp = in_.small(at + "sp_size").value_or(1);
+    if (sp > 1)
+      in_.fail(at + "sp_size",
+               "1, or distributed_type DEEPSPEED, whose sequence parallelism it is");
+    const auto strategy = in_.word(at + "cp_comm_strategy", kStrategies);
+    plan().context_parallel =
+        strategy && *strategy == "alltoall" ? ContextMethod::Ring : ContextMethod::AllGather;
+    const double total = static_cast<double>(replicate) * shard * p.tp * p.cp;
+    if (total == 1) {  // nothing said: all processes are data parallel
+      p.dp = processes_;
+      return;
+    }
+    if (total != processes_)
+      throw ConfigError(fmt::format(
+          "{}: num_processes: {} is not dp_replicate_size({}) * dp_shard_size({}) * tp_size({}) * "
+          "cp_size({}) = {:.0f}",
+          in_.file(), processes_, replicate, shard, p.tp, p.cp, total));
+    p.dp = replicate * shard;
+    if (replicate > 1 && shard * p.cp > 1) plan().zero_shard_group = shard * p.cp;
+  }
+
+  void read_sharding(int version) {
+    const std::string reshard = "fsdp_config.fsdp_reshard_after_forward";
+    const Json* again = in_.value(reshard);
+    if (version == 2) {
+      plan().zero_stage = in_.flag(reshard).value_or(true) ? 3 : 2;
+      if (again == nullptr) assume("zero_stage = 3 (fsdp_reshard_after_forward is true)");
+      in_.value("fsdp_config.fsdp_sharding_strategy");
+      return;
+    }
+    const std::string name = strategy_of_fsdp1(again != nullptr && again->is_string());
+    if (name == "NO_SHARD") return;
+    plan().zero_stage = name == "SHARD_GRAD_OP" || name == "HYBRID_SHARD_ZERO2" ? 2 : 3;
+    if (name.starts_with("HYBRID") && machines_ > 1) {
+      plan().zero_shard_group = processes_ / machines_;
+      assume(
+          fmt::format("zero_shard_group = {} (num_processes / num_machines; {} shares within a "
+                      "node)",
+                      plan().zero_shard_group, name));
+    }
+  }
+
+  /// FSDP 1 takes it by name or number, and of late under the name of FSDP 2.
+  std::string strategy_of_fsdp1(bool under_new_name) {
+    const std::string path = under_new_name ? "fsdp_config.fsdp_reshard_after_forward"
+                                            : "fsdp_config.fsdp_sharding_strategy";
+    const Json* value = in_.value(path);
+    if (value == nullptr) {
+      assume("zero_stage = 3 (no fsdp_sharding_strategy: FULL_SHARD)");
+      return "FULL_SHARD";
+    }
+    if (value->is_number()) {
+      const auto number = in_.small(path, between(1, 5));
+      return std::string(kShardings[static_cast<std::size_t>(*number - 1)]);
+    }
+    return *in_.word(path, kShardings);
+  }
+
+  void choose_software() {
+    const bool gathered = plan().zero_stage == 2 && plan().parallel.tp * plan().parallel.cp == 1;
+    result_.software = plan().zero_stage == 0 ? "nanotron"
+                       : gathered             ? "fms-fsdp-2024-eager"
+                                              : "torchtitan-eager";
+    assume(fmt::format("priced as {}: no profile is fitted to transformers under accelerate",
+                       result_.software));
+  }
+
+  void read_deepspeed_section() {
+    if (const auto file = in_.text("deepspeed_config.deepspeed_config_file")) {
+      const std::string* text = sibling(request_, *file);
+      if (text == nullptr)
+        in_.fail("deepspeed_config.deepspeed_config_file", "a file that is beside this one");
+      Settings json(parse_json(*text, *file), *file, kDeepSpeedAuto);
+      apply_deepspeed(json, {processes_, "num_processes"}, arguments_, result_);
+      for (const std::string& line : json.unread())
+        result_.ignored.push_back(fmt::format("{}: {}", *file, line));
+    } else {
+      read_inline_deepspeed();
+    }
+    apply_sequence_argument(arguments_, result_);
+  }
+
+  /// The section as a ds_config.json that it stands for.
+  void read_inline_deepspeed() {
+    const std::string at = "deepspeed_config.";
+    Json config = Json::object();
+    config["zero_optimization"]["stage"] = in_.small(at + "zero_stage", between(0, 3)).value_or(2);
+    for (const std::string name : {"offload_optimizer", "offload_param"})
+      if (const auto device = in_.text(at + name + "_device"))
+        config["zero_optimization"][name]["device"] = *device;
+    if (const auto steps = in_.integer(at + "gradient_accumulation_steps"))
+      config["gradient_accumulation_steps"] = *steps;
+    if (const auto clip = in_.number(at + "gradient_clipping")) config["gradient_clipping"] = *clip;
+    if (const auto name = in_.word("mixed_precision", kPrecisions); name && *name != "no")
+      config[*name]["enabled"] = true;
+    Settings json(std::move(config), in_.file() + ": deepspeed_config", kDeepSpeedAuto);
+    apply_deepspeed(json, {processes_, "num_processes"}, arguments_, result_);
+  }
+
+  const ImportRequest& request_;
+  Settings in_;
+  const ScriptArguments arguments_;
+  ImportedPlan result_;
+  int processes_ = 1;
+  int machines_ = 1;
+};
+
+bool has_type(std::string_view name, std::string_view text, std::string_view type) {
+  return has_ending(name, {".yaml", ".yml"}) &&
+         text.find(fmt::format("distributed_type: {}", type)) != text.npos;
+}
+
+}  // namespace
+
+ImportedPlan read_accelerate(const ImportRequest& request) {
+  return AccelerateReader(request).run();
+}
+
+bool recognizes_accelerate_fsdp(std::string_view name, std::string_view text) {
+  return has_type(name, text, "") && !recognizes_accelerate_megatron(name, text) &&
+         !recognizes_accelerate_deepspeed(name, text);
+}
+
+bool recognizes_accelerate_megatron(std::string_view name, std::string_view text) {
+  return has_type(name, text, "MEGATRON_LM");
+}
+
+bool recognizes_accelerate_deepspeed(std::string_view name, std::string_view text) {
+  return has_type(name, text, "DEEPSPEED");
+}
+
+}  // namespace meshplan::planner
