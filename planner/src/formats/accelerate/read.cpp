@@ -11,6 +11,7 @@
 #include "formats/text/script_arguments.hpp"
 
 namespace meshplan::planner {
+namespace accelerate {
 namespace {
 
 using program::ContextMethod;
@@ -213,22 +214,23 @@ bool has_type(std::string_view name, std::string_view text, std::string_view typ
 }
 
 }  // namespace
+}  // namespace accelerate
 
 ImportedPlan read_accelerate(const ImportRequest& request) {
-  return AccelerateReader(request).run();
+  return accelerate::AccelerateReader(request).run();
 }
 
 bool recognizes_accelerate_fsdp(std::string_view name, std::string_view text) {
-  return has_type(name, text, "") && !recognizes_accelerate_megatron(name, text) &&
+  return accelerate::has_type(name, text, "") && !recognizes_accelerate_megatron(name, text) &&
          !recognizes_accelerate_deepspeed(name, text);
 }
 
 bool recognizes_accelerate_megatron(std::string_view name, std::string_view text) {
-  return has_type(name, text, "MEGATRON_LM");
+  return accelerate::has_type(name, text, "MEGATRON_LM");
 }
 
 bool recognizes_accelerate_deepspeed(std::string_view name, std::string_view text) {
-  return has_type(name, text, "DEEPSPEED");
+  return accelerate::has_type(name, text, "DEEPSPEED");
 }
 
 }  // namespace meshplan::planner

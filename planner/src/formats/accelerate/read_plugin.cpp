@@ -6,6 +6,7 @@
 #include "core/error.hpp"
 
 namespace meshplan::planner {
+namespace accelerate {
 namespace {
 
 using program::Plan;
@@ -100,9 +101,10 @@ class PluginReader {
 };
 
 }  // namespace
+}  // namespace accelerate
 
 std::optional<int> read_megatron_plugin(Settings& in, int processes, ImportedPlan& imported) {
-  return PluginReader(in, processes, imported).run();
+  return accelerate::PluginReader(in, processes, imported).run();
 }
 
 }  // namespace meshplan::planner

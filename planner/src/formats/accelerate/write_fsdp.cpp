@@ -8,6 +8,7 @@
 #include "program/plan/plan_names.hpp"
 
 namespace meshplan::planner {
+namespace accelerate {
 namespace {
 
 using program::ContextMethod;
@@ -100,21 +101,22 @@ Json mesh_section(const Plan& plan) {
 }
 
 }  // namespace
+}  // namespace accelerate
 
 std::vector<ExportedFile> write_accelerate_fsdp(const ExportRequest& request) {
-  const Plan& plan = request.plan;
+  const program::Plan& plan = request.plan;
   Refusals refusals("accelerate with FSDP");
   refuse_own_techniques(refusals, plan);
-  refuse_degrees(refusals, plan);
-  refuse_sharding(refusals, plan);
-  refuse_recompute(refusals, plan);
+  accelerate::refuse_degrees(refusals, plan);
+  accelerate::refuse_sharding(refusals, plan);
+  accelerate::refuse_recompute(refusals, plan);
   accelerate::refuse_optimizer(refusals, plan);
   refusals.throw_if_any();
   if (plan.zero_stage == 0)
     return accelerate::folder_of(request, accelerate::machine_section(request, "MULTI_GPU"), "");
   Json configuration = accelerate::machine_section(request, "FSDP");
-  configuration["fsdp_config"] = fsdp_section(plan);
-  configuration["parallelism_config"] = mesh_section(plan);
+  configuration["fsdp_config"] = accelerate::fsdp_section(plan);
+  configuration["parallelism_config"] = accelerate::mesh_section(plan);
   return accelerate::folder_of(request, configuration, "");
 }
 

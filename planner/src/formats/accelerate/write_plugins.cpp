@@ -10,6 +10,7 @@
 #include "program/plan/plan_names.hpp"
 
 namespace meshplan::planner {
+namespace accelerate {
 namespace {
 
 using program::ContextMethod;
@@ -83,15 +84,16 @@ Json plugin_section(const Plan& plan) {
 }
 
 }  // namespace
+}  // namespace accelerate
 
 std::vector<ExportedFile> write_accelerate_megatron(const ExportRequest& request) {
   Refusals refusals("accelerate with Megatron-LM");
   refuse_own_techniques(refusals, request.plan);
-  refuse_for_plugin(refusals, request.plan);
+  accelerate::refuse_for_plugin(refusals, request.plan);
   accelerate::refuse_optimizer(refusals, request.plan);
   refusals.throw_if_any();
   Json configuration = accelerate::machine_section(request, "MEGATRON_LM");
-  configuration["megatron_lm_config"] = plugin_section(request.plan);
+  configuration["megatron_lm_config"] = accelerate::plugin_section(request.plan);
   return accelerate::folder_of(request, configuration,
                                "Megatron-LM must be on PYTHONPATH, and the plugin must know the "
                                "model's type (MODEL_CONFIGS_TO_MEGATRON_PARSERS).\n");

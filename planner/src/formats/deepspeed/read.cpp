@@ -7,6 +7,7 @@
 #include "formats/text/imported.hpp"
 
 namespace meshplan::planner {
+namespace deepspeed {
 namespace {
 
 using program::LearningRateSchedule;
@@ -273,10 +274,11 @@ KnownRanks known_ranks(const ImportRequest& request, const ScriptArguments& argu
 }
 
 }  // namespace
+}  // namespace deepspeed
 
 void apply_deepspeed(Settings& in, const KnownRanks& ranks, const ScriptArguments& arguments,
                      ImportedPlan& imported) {
-  DeepSpeedReader(in, ranks, arguments, imported).run();
+  deepspeed::DeepSpeedReader(in, ranks, arguments, imported).run();
 }
 
 ImportedPlan read_deepspeed(const ImportRequest& request) {
@@ -284,7 +286,7 @@ ImportedPlan read_deepspeed(const ImportRequest& request) {
   imported.plan.model = given_model(request, "DeepSpeed");
   Settings in(parse_json(main_text(request), request.main), request.main, kDeepSpeedAuto);
   const ScriptArguments arguments(request);
-  apply_deepspeed(in, known_ranks(request, arguments), arguments, imported);
+  apply_deepspeed(in, deepspeed::known_ranks(request, arguments), arguments, imported);
   check_ranks(request, imported.plan, "degrees");
   apply_sequence_argument(arguments, imported);
   list_ignored(in, imported);

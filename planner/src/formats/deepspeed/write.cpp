@@ -9,6 +9,7 @@
 #include "program/plan/plan_names.hpp"
 
 namespace meshplan::planner {
+namespace deepspeed {
 namespace {
 
 using program::ContextMethod;
@@ -105,15 +106,16 @@ Json scheduler_section(const Plan& plan) {
 }
 
 }  // namespace
+}  // namespace deepspeed
 
-void refuse_for_deepspeed(Refusals& refusals, const Plan& plan) {
+void refuse_for_deepspeed(Refusals& refusals, const program::Plan& plan) {
   refuse_own_techniques(refusals, plan);
-  refuse_parallel(refusals, plan);
-  refuse_memory(refusals, plan);
+  deepspeed::refuse_parallel(refusals, plan);
+  deepspeed::refuse_memory(refusals, plan);
 }
 
-std::string deepspeed_configuration(const Plan& plan) {
-  const OptimizerConfig& optimizer = plan.workload.optimizer;
+std::string deepspeed_configuration(const program::Plan& plan) {
+  const program::OptimizerConfig& optimizer = plan.workload.optimizer;
   const program::ParallelConfig& p = plan.parallel;
   Json config = {{"train_batch_size", plan.workload.global_batch_size},
                  {"train_micro_batch_size_per_gpu", plan.micro_batch_size},
@@ -121,12 +123,12 @@ std::string deepspeed_configuration(const Plan& plan) {
                  {"gradient_clipping", optimizer.clip_norm}};
   if (plan.workload.precision == DType::BF16) config["bf16"] = {{"enabled", true}};
   if (plan.workload.precision == DType::F16) config["fp16"] = {{"enabled", true}};
-  config["zero_optimization"] = zero_section(plan);
-  config["optimizer"] = optimizer_section(optimizer);
-  if (optimizer.kind == OptimizerKind::Sgd && plan.zero_stage > 0)
+  config["zero_optimization"] = deepspeed::zero_section(plan);
+  config["optimizer"] = deepspeed::optimizer_section(optimizer);
+  if (optimizer.kind == program::OptimizerKind::Sgd && plan.zero_stage > 0)
     config["zero_allow_untested_optimizer"] = true;
-  config["scheduler"] = scheduler_section(plan);
-  if (plan.recompute.kind == RecomputeKind::Full)
+  config["scheduler"] = deepspeed::scheduler_section(plan);
+  if (plan.recompute.kind == program::RecomputeKind::Full)
     config["activation_checkpointing"] = {{"partition_activations", false},
                                           {"contiguous_memory_optimization", false},
                                           {"number_checkpoints", plan.model.num_layers}};
@@ -155,7 +157,7 @@ std::vector<ExportedFile> write_deepspeed(const ExportRequest& request) {
   launch += " \"$@\"\n";
   std::string notes =
       "TRAIN is your script; its model, data and number of steps are not in the plan.\n";
-  if (request.plan.recompute.kind == RecomputeKind::Full)
+  if (request.plan.recompute.kind == program::RecomputeKind::Full)
     notes +=
         "`activation_checkpointing` says how layers are recomputed; that they are is said in the "
         "script\n(`--gradient_checkpointing` of the Trainer, or deepspeed.checkpointing).\n";

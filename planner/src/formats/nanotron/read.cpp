@@ -10,6 +10,7 @@
 #include "models/hugging_face.hpp"
 
 namespace meshplan::planner {
+namespace nanotron {
 namespace {
 
 using program::LearningRateSchedule;
@@ -197,9 +198,10 @@ class NanotronReader {
 };
 
 }  // namespace
+}  // namespace nanotron
 
 ImportedPlan read_nanotron(const ImportRequest& request) {
-  return NanotronReader(request).run();
+  return nanotron::NanotronReader(request).run();
 }
 
 bool recognizes_nanotron(std::string_view name, std::string_view text) {

@@ -11,6 +11,7 @@
 #include "program/plan/plan_names.hpp"
 
 namespace meshplan::planner {
+namespace nanotron {
 namespace {
 
 using program::ContextMethod;
@@ -191,13 +192,14 @@ Json configuration(const ExportRequest& request) {
 }
 
 }  // namespace
+}  // namespace nanotron
 
 std::vector<ExportedFile> write_nanotron(const ExportRequest& request) {
   Refusals refusals("nanotron");
   refuse_own_techniques(refusals, request.plan);
-  refuse_model(refusals, request.plan);
-  refuse_parallel(refusals, request.plan);
-  refuse_rest(refusals, request.plan);
+  nanotron::refuse_model(refusals, request.plan);
+  nanotron::refuse_parallel(refusals, request.plan);
+  nanotron::refuse_rest(refusals, request.plan);
   refusals.throw_if_any();
   const std::string launch =
       script_head("Starts the training on this node; on every node with its own NODE_RANK.",
@@ -205,7 +207,7 @@ std::vector<ExportedFile> write_nanotron(const ExportRequest& request) {
       "export CUDA_DEVICE_MAX_CONNECTIONS=1\n" + torchrun_text(request) +
       "  \"${NANOTRON:?says where nanotron lies}/run_train.py\" \\\n"
       "  --config-file \"$here/nanotron.yaml\" \"$@\"\n";
-  return {{.name = "nanotron.yaml", .text = yaml_document(configuration(request))},
+  return {{.name = "nanotron.yaml", .text = yaml_document(nanotron::configuration(request))},
           {.name = "launch.sh", .text = launch, .executable = true},
           {.name = "README.md",
            .text = starting_text(request, "launch.sh",

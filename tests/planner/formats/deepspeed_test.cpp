@@ -1,0 +1,141 @@
+#include <catch2/catch.hpp>
+
+#include "core/error.hpp"
+#include "core/json_fields.hpp"
+#include "planner/formats/formats_support.hpp"
+
+namespace meshplan::planner::testing {
+namespace {
+
+using Catch::Matchers::Contains;
+using program::Plan;
+using program::RecomputeKind;
+
+constexpr const char* kZero3 = R"({
+  "train_batch_size": 256,
+  "train_micro_batch_size_per_gpu": 4,
+  "gradient_accumulation_steps": 2,
+  "gradient_clipping": 1.0,
+  "bf16": {"enabled": true},
+  "zero_optimization": {
+    "stage": 3,
+    "overlap_comm": true,
+    "contiguous_gradients": true,
+    "reduce_bucket_size": 5e8,
+    "offload_optimizer": {"device": "cpu", "pin_memory": true},
+    "stage3_prefetch_bucket_size": 5e7
+  },
+  "steps_per_print": 100
+})";
+
+std::string with(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  REQUIRE(at != text.npos);
+  return text.replace(at, from.size(), to);
+}
+
+ImportedPlan read(const std::string& text, std::optional<int> ranks = {}) {
+  return read_as("deepspeed", request_of("ds_config.json", text, "llama3-8b", ranks));
+}
+
+std::string error_of(const std::string& text, std::optional<int> ranks = {}) {
+  return read_error("deepspeed", request_of("ds_config.json", text, "llama3-8b", ranks));
+}
+
+}  // namespace
+
+TEST_CASE("A ds_config.json becomes a plan of as many ranks as its batch sizes say",
+          "[formats][deepspeed]") {
+  const ImportedPlan imported = read(kZero3);
+  CHECK(imported.plan.parallel.dp == 32);
+  CHECK(imported.plan.zero_stage == 3);
+  CHECK(imported.plan.offload_optimizer);
+  CHECK(imported.plan.micro_batch_size == 4);
+  CHECK(imported.plan.num_microbatches() == 2);
+  CHECK(imported.plan.workload.precision == DType::BF16);
+  CHECK(imported.plan.bucket_bytes == 1'000'000'000);
+  CHECK(imported.facts.at("overlap_comm") == 1);
+  CHECK(imported.settings.overlap_dp == true);
+  CHECK(mentions(imported.assumptions, "workload.seq_len = 4096"));
+  CHECK(mentions(imported.ignored, "steps_per_print = 100"));
+  CHECK(mentions(imported.ignored, "stage3_prefetch_bucket_size"));
+}
+
+TEST_CASE("The batch triple must agree with the GPUs", "[formats][deepspeed]") {
+  CHECK_THAT(error_of(kZero3, 16),
+             Contains("train_batch_size: 256 is not") && Contains("nearest: 128"));
+  CHECK(read(with(kZero3, "\"train_batch_size\": 256,", ""), 16)
+            .plan.workload.global_batch_size == 128);
+  CHECK(read(with(kZero3, "\"gradient_accumulation_steps\": 2,", ""), 16).plan.num_microbatches() ==
+        4);
+  CHECK_THAT(error_of(with(kZero3, "\"train_batch_size\": 256,", "")),
+             Contains("nothing says how many GPUs"));
+}
+
+TEST_CASE("What ds_config.json leaves to the script is taken from a script beside it",
+          "[formats][deepspeed]") {
+  std::string text = with(kZero3, "\"train_micro_batch_size_per_gpu\": 4",
+                          "\"train_micro_batch_size_per_gpu\": \"auto\"");
+  text = with(text, "\"train_batch_size\": 256", "\"train_batch_size\": \"auto\"");
+  ImportRequest request = request_of("ds_config.json", text, "llama3-8b");
+  request.files["run.sh"] =
+      "SEQ=8192\ndeepspeed --num_gpus 8 --num_nodes 2 train.py --deepspeed ds_config.json \\\n"
+      "  --per_device_train_batch_size 2 --max_seq_length $SEQ --gradient_checkpointing true\n";
+  const ImportedPlan imported = read_as("deepspeed", request);
+  CHECK(imported.plan.parallel.dp == 16);
+  CHECK(imported.plan.micro_batch_size == 2);
+  CHECK(imported.plan.workload.seq_len == 8192);
+  CHECK(imported.plan.recompute.kind == RecomputeKind::Full);
+  CHECK(mentions(imported.assumptions, "train_batch_size = auto"));
+}
+
+TEST_CASE("Wrong values of a ds_config.json are named with their place", "[formats][deepspeed]") {
+  CHECK_THAT(error_of(with(kZero3, "\"stage\": 3", "\"stage\": 4")),
+             Contains("ds_config.json: zero_optimization.stage: expected an integer of at most 3; "
+                      "nearest: 3, got 4"));
+  CHECK_THAT(error_of(with(kZero3, "\"device\": \"cpu\"", "\"device\": \"cpus\"")),
+             Contains("offload_optimizer.device: unknown value 'cpus'; did you mean 'cpu'"));
+  CHECK_THAT(error_of(with(kZero3, "\"enabled\": true", "\"enabled\": \"yes\"")),
+             Contains("bf16.enabled: expected true or false, got \"yes\""));
+  CHECK_THAT(error_of(with(kZero3, "\"train_batch_size\": 256", "\"train_batch_size\": 1e300")),
+             Contains("train_batch_size: expected an integer of at most"));
+  CHECK_THAT(read_error("deepspeed", request_of("ds_config.json", kZero3)),
+             Contains("does not describe the model"));
+  CHECK_THAT(error_of("{\"a\":" + std::string(100000, '[')), Contains("deeper"));
+}
+
+TEST_CASE("ds_config.json says what the plan says", "[formats][deepspeed]") {
+  Plan plan = plan_of("llama3-8b", 16);
+  plan.zero_stage = 2;
+  plan.offload_optimizer = true;
+  plan.recompute.kind = RecomputeKind::Full;
+  const Json config = Json::parse(
+      text_of(format_of("deepspeed").write({.plan = plan}), "ds_config.json"));
+  CHECK(config["train_batch_size"] == 128);
+  CHECK(config["gradient_accumulation_steps"] == 8);
+  CHECK(config["zero_optimization"]["stage"] == 2);
+  CHECK(config["zero_optimization"]["offload_optimizer"]["device"] == "cpu");
+  CHECK(config["bf16"]["enabled"] == true);
+  CHECK(config["activation_checkpointing"]["number_checkpoints"] == 32);
+}
+
+TEST_CASE("What ds_config.json has no words for is refused", "[formats][deepspeed]") {
+  const auto error = [](auto change) {
+    Plan plan = plan_of("llama3-8b");
+    change(plan);
+    return write_error("deepspeed", plan);
+  };
+  CHECK(error([](Plan&) {}).empty());
+  CHECK_THAT(error([](Plan& p) { p.parallel.pp = 2; }),
+             Contains("parallel.pp = 2: stages are built in Python"));
+  CHECK_THAT(error([](Plan& p) { p.parallel.tp = 2, p.parallel.sp = true; }),
+             Contains("parallel.sp = true"));
+  CHECK_THAT(error([](Plan& p) { p.parallel.cp = 2; }),
+             Contains("context_parallel = all_gather") && Contains("nearest: ulysses"));
+  CHECK_THAT(error([](Plan& p) { p.offload_optimizer = true; }),
+             Contains("offload_optimizer = true"));
+  CHECK_THAT(error([](Plan& p) { p.recompute.kind = RecomputeKind::Selective; }),
+             Contains("recompute.kind = selective"));
+}
+
+}  // namespace meshplan::planner::testing

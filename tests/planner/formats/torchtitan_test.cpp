@@ -1,0 +1,289 @@
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "planner/formats/formats_support.hpp"
+#include "program/schedule/csv.hpp"
+
+namespace meshplan::planner::testing {
+namespace {
+
+using Catch::Matchers::Contains;
+using program::Plan;
+using program::RecomputeKind;
+using program::ScheduleKind;
+
+// The shape of the project's own llama3_70b.toml.
+constexpr const char* kLlama70b = R"(
+[job]
+description = "Llama 3 70B"
+
+[model]
+name = "llama3"
+flavor = "70B"
+converters = []
+
+[optimizer]
+name = "AdamW"
+lr = 1.5e-4
+eps = 1e-8
+
+[lr_scheduler]
+warmup_steps = 200
+
+[training]
+local_batch_size = 8
+seq_len = 8192
+max_norm = 1.0
+steps = 1000
+dataset = "c4"
+
+[parallelism]
+data_parallel_replicate_degree = 1
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 8
+pipeline_parallel_degree = 1
+context_parallel_degree = 1
+
+[activation_checkpoint]
+mode = "full"
+
+[compile]
+enable = false
+)";
+
+std::string with(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  REQUIRE(at != text.npos);
+  return text.replace(at, from.size(), to);
+}
+
+ImportedPlan read_toml(const std::string& text, int ranks) {
+  return read_as("torchtitan", request_of("train.toml", text, "", ranks));
+}
+
+std::string toml_error(const std::string& text, int ranks) {
+  return read_error("torchtitan", request_of("train.toml", text, "", ranks));
+}
+
+}  // namespace
+
+TEST_CASE("A TOML configuration becomes the plan that torchtitan would run",
+          "[formats][torchtitan]") {
+  const ImportedPlan read = read_toml(kLlama70b, 64);
+  CHECK(read.plan.model == models::load_preset("llama3-70b"));
+  CHECK(program::to_string(read.plan.parallel) == "tp8 sp dp8");
+  CHECK(read.plan.zero_stage == 3);
+  CHECK(read.plan.micro_batch_size == 8);
+  CHECK(read.plan.workload.global_batch_size == 64);
+  CHECK(read.plan.workload.seq_len == 8192);
+  CHECK(read.plan.recompute.kind == RecomputeKind::Full);
+  CHECK(read.plan.workload.precision == DType::BF16);
+  CHECK(read.plan.workload.optimizer.learning_rate == 1.5e-4);
+  CHECK(read.software == "torchtitan-eager");
+  CHECK(mentions(read.assumptions, "parallel.dp = 8"));
+  CHECK(mentions(read.ignored, "training.dataset = \"c4\""));
+  CHECK_FALSE(mentions(read.ignored, "tensor_parallel_degree"));
+}
+
+TEST_CASE("A TOML pipeline keeps its micro-batches, stages and schedule", "[formats][torchtitan]") {
+  std::string text = with(kLlama70b, "pipeline_parallel_degree = 1",
+                          "pipeline_parallel_degree = 2\n"
+                          "pipeline_parallel_schedule = \"Interleaved1F1B\"\n"
+                          "pipeline_parallel_layers_per_stage = 21\n"
+                          "pipeline_parallel_microbatch_size = 2");
+  const ImportedPlan read = read_toml(with(text, "mode = \"full\"", "mode = \"selective\""), 64);
+  CHECK(program::to_string(read.plan.parallel) == "tp8 sp pp2 vpp2 dp4");
+  CHECK(read.plan.schedule == ScheduleKind::Interleaved);
+  CHECK(read.plan.micro_batch_size == 2);
+  CHECK(read.plan.num_microbatches() == 4);
+  // 82 effective layers over 4: torchtitan 20, 21, 20, 19; a plan [19, 21, 21, 19].
+  CHECK(read.plan.count_ends_as_layers);
+  CHECK(mentions(read.assumptions, "torchtitan's are [20, 21, 20, 19]"));
+  // Every second layer is recomputed unless selective_ac_option says otherwise.
+  CHECK(read.plan.recompute.kind == RecomputeKind::Full);
+  CHECK(read.plan.recompute.num_layers == 11);
+}
+
+TEST_CASE("Split points and keys of 2024 are read", "[formats][torchtitan]") {
+  const std::string old = R"(
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+batch_size = 8
+seq_len = 8192
+data_parallel_shard_degree = 2
+tensor_parallel_degree = 2
+[experimental]
+context_parallel_degree = 1
+pipeline_parallel_degree = 2
+pipeline_parallel_split_points = ["layers.15"]
+pipeline_parallel_schedule = "GPipe"
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "op"
+)";
+  const ImportedPlan read = read_toml(old, 8);
+  CHECK(program::to_string(read.plan.parallel) == "tp2 sp pp2 dp2");
+  CHECK(read.plan.layers_per_stage == std::vector<int>{15, 17});
+  CHECK(read.plan.schedule == ScheduleKind::GPipe);
+  CHECK(read.plan.recompute.kind == RecomputeKind::Selective);
+}
+
+TEST_CASE("Wrong values of a TOML configuration are named with their place",
+          "[formats][torchtitan]") {
+  CHECK_THAT(toml_error(with(kLlama70b, "tensor_parallel_degree = 8", "tensor_parallel_degree = 0"),
+                        64),
+             Contains("train.toml: parallelism.tensor_parallel_degree: expected an integer of at "
+                      "least 1; nearest: 1, got 0"));
+  CHECK_THAT(toml_error(with(kLlama70b, "mode = \"full\"", "mode = \"ful\""), 64),
+             Contains("activation_checkpoint.mode: unknown value 'ful'; did you mean 'full'?"));
+  CHECK_THAT(toml_error(kLlama70b, 60), Contains("does not divide the 60 GPUs"));
+  CHECK_THAT(
+      toml_error(with(kLlama70b, "pipeline_parallel_degree = 1",
+                      "pipeline_parallel_degree = 2\npipeline_parallel_schedule = \"1F2B\""),
+                 64),
+      Contains("unknown schedule '1F2B'; did you mean '1F1B'"));
+  CHECK_THAT(toml_error(with(kLlama70b, "flavor = \"70B\"", "flavor = \"71B\""), 64),
+             Contains("flavor '71B'") && Contains("llama3 70B"));
+  CHECK_THAT(read_error("torchtitan", request_of("train.toml", kLlama70b)),
+             Contains("give their number"));
+  CHECK_THAT(toml_error(with(kLlama70b, "tensor_parallel_degree = 8",
+                             "tensor_parallel_degree = 1048576"),
+                        64),
+             Contains("does not divide"));
+  CHECK(mentions(read_toml(with(kLlama70b, "tensor_parallel_degree", "tensor_parallel_degre"), 64)
+                     .ignored,
+                 "did you mean 'tensor_parallel_degree'"));
+}
+
+TEST_CASE("A Python configuration is read without running it", "[formats][torchtitan]") {
+  const std::string text = R"(
+from torchtitan.config import ParallelismConfig, TrainingConfig
+from torchtitan.distributed.activation_checkpoint import SelectiveAC
+from torchtitan.models.llama3 import model_registry
+from torchtitan.trainer import Trainer
+
+CONTEXT = 8192
+
+
+def llama3_70b_mine() -> Trainer.Config:
+    model_spec = model_registry("70B")
+    return Trainer.Config(
+        model_spec=model_spec,
+        optimizer=default_adamw(lr=1.5e-4),
+        training=TrainingConfig(
+            num_tokens_per_microbatch_per_dp_rank=1 * CONTEXT,
+            num_tokens_per_train_step=512 * CONTEXT,
+            max_context_length=CONTEXT,
+            disable_cuda_graphs=True,
+        ),
+        parallelism=ParallelismConfig(
+            data_parallel_replicate_degree=2,
+            data_parallel_shard_degree=4,
+            tensor_parallel_degree=8,
+            pipeline_parallel_degree=4,
+            pipeline_parallel_schedule="Interleaved1F1B",
+            pipeline_parallel_layers_per_stage=11,
+            num_pp_microbatches=64,
+        ),
+        activation_checkpoint=SelectiveAC.Config(),
+        compile=CompileConfig(enable=True),
+        seed=pick_seed(),
+    )
+)";
+  const ImportedPlan read = read_as("torchtitan", request_of("plans.py", text));
+  CHECK(read.plan.model == models::load_preset("llama3-70b"));
+  CHECK(program::to_string(read.plan.parallel) == "tp8 sp pp4 vpp2 dp8");
+  CHECK(read.plan.zero_shard_group == 4);
+  CHECK(read.plan.num_microbatches() == 64);
+  CHECK(read.plan.recompute.kind == RecomputeKind::Selective);
+  CHECK(read.software == "torchtitan");
+  CHECK(read.facts.at("fsdp_reshard_after_forward") == 0);
+  CHECK(mentions(read.ignored, "seed"));
+}
+
+TEST_CASE("torchtitan's own configurations are what a file may start from",
+          "[formats][torchtitan]") {
+  const std::string text = R"(
+from torchtitan.models.llama3.config_registry import llama3_70b
+
+def mine():
+    config = llama3_70b()
+    config.parallelism.context_parallel_degree = 2
+    config.training.num_tokens_per_microbatch_per_dp_rank = 2 * 8192
+    return config
+)";
+  const ImportedPlan read = read_as("torchtitan", request_of("plans.py", text, "", 64));
+  CHECK(program::to_string(read.plan.parallel) == "tp8 sp cp2 dp4");
+  CHECK(read.plan.micro_batch_size == 2);
+  CHECK(read.plan.workload.seq_len == 8192);
+  CHECK(read.plan.recompute.kind == RecomputeKind::Full);
+  CHECK(mentions(read.assumptions, "as in llama3_70b()"));
+}
+
+TEST_CASE("What is not understood is an error where it matters", "[formats][torchtitan]") {
+  const std::string text =
+      "def mine():\n    return Trainer.Config(model_spec=model_registry(\"8B\"),\n"
+      "        parallelism=ParallelismConfig(tensor_parallel_degree=world() // 2))\n";
+  CHECK_THAT(read_error("torchtitan", request_of("plans.py", text, "llama3-8b", 8)),
+             Contains("plans.py: parallelism.tensor_parallel_degree: 'world() // 2' is not "
+                      "understood"));
+}
+
+TEST_CASE("A schedule without a name of torchtitan's travels as its tasks",
+          "[formats][torchtitan]") {
+  Plan plan = plan_of("llama3-8b", 2);
+  plan.parallel.pp = 4;
+  plan.schedule = ScheduleKind::ZbH1;
+  plan.zero_stage = 3;
+  plan.workload.global_batch_size = 16;
+  const std::vector<ExportedFile> files = format_of("torchtitan").write({.plan = plan});
+  CHECK(text_of(files, "schedule.csv") == program::to_csv(program::schedule_of(plan)));
+  CHECK_THAT(text_of(files, "torchtitan_plan.py"),
+             Contains("pipeline_parallel_schedule=\"PipelineScheduleSingle\""));
+  // PyTorch's groups of micro-batches differ from ours where pp does not divide their number.
+  plan.schedule = ScheduleKind::Interleaved;
+  plan.parallel.vpp = 2;
+  CHECK(text_of(format_of("torchtitan").write({.plan = plan}), "schedule.csv").empty());
+  plan.workload.global_batch_size = 14;
+  CHECK_FALSE(text_of(format_of("torchtitan").write({.plan = plan}), "schedule.csv").empty());
+}
+
+TEST_CASE("What torchtitan has no words for is refused by field, value and what it has",
+          "[formats][torchtitan]") {
+  const auto error = [](auto change, const std::string& preset = "llama3-8b") {
+    Plan plan = plan_of(preset);
+    plan.zero_stage = 3;
+    change(plan);
+    return write_error("torchtitan", plan);
+  };
+  CHECK(error([](Plan&) {}).empty());
+  CHECK_THAT(error([](Plan& p) { p.parallel.tp = 16; }),
+             Contains("parallel.tp = 16: must divide n_kv_heads (8)") && Contains("nearest: 8"));
+  CHECK_THAT(error([](Plan& p) { p.parallel.pp = 2; }, "llama3.2-1b"),
+             Contains("parallel.pp = 2: tied weights"));
+  CHECK_THAT(error([](Plan& p) { p.parallel.ep = p.parallel.etp = 2; }, "qwen3-30b-a3b"),
+             Contains("parallel.etp = 2") && Contains("nearest: 1"));
+  CHECK_THAT(error([](Plan& p) { p.parallel.tp = 2; }, "qwen3-30b-a3b"),
+             Contains("parallel.etp = 1") && Contains("nearest: 2"));
+  CHECK_THAT(error([](Plan& p) { p.parallel.ep = 3; }, "qwen3-30b-a3b"),
+             Contains("parallel.ep = 3: must divide dp_shard * cp * tp = 8"));
+  CHECK_THAT(error([](Plan& p) { p.zero_stage = 1; }), Contains("zero_stage = 1"));
+  CHECK_THAT(error([](Plan& p) { p.recompute.num_layers = 2, p.recompute.kind = RecomputeKind::Full; }),
+             Contains("recompute.num_layers = 2"));
+  CHECK_THAT(error([](Plan& p) { p.workload.precision = DType::F16; }),
+             Contains("workload.precision = fp16"));
+  CHECK_THAT(error([](Plan& p) { p.frozen = {"embedding"}; }), Contains("frozen = [embedding]"));
+  CHECK_THAT(error([](Plan& p) { p.rank_order = "cp-tp-ep-dp-pp", p.parallel.tp = p.parallel.cp = 2; }),
+             Contains("rank_order = cp-tp-ep-dp-pp"));
+  CHECK_THAT(error([](Plan&) {}, "llama2-7b"),
+             Contains("model = llama2-7b") && Contains("nearest: llama3 8B") &&
+                 Contains("vocab_size"));
+  // All of them at once.
+  const std::string both = error([](Plan& p) { p.parallel.tp = 16, p.zero_stage = 1; });
+  CHECK_THAT(both, Contains("parallel.tp") && Contains("zero_stage"));
+}
+
+}  // namespace meshplan::planner::testing
