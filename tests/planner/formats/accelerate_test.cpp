@@ -60,24 +60,18 @@ num_machines: 2
 num_processes: 16
 )";
 
-std::string with(std::string text, const std::string& from, const std::string& to) {
-  const std::size_t at = text.find(from);
-  REQUIRE(at != text.npos);
-  return text.replace(at, from.size(), to);
-}
-
-ImportedPlan read(const std::string& text) {
+ImportedPlan read_yaml(const std::string& text) {
   return read_as("accelerate-fsdp", request_of("config.yaml", text, "llama3-8b"));
 }
 
-std::string error_of(const std::string& text) {
+std::string accelerate_error(const std::string& text) {
   return read_error("accelerate-fsdp", request_of("config.yaml", text, "llama3-8b"));
 }
 
 }  // namespace
 
 TEST_CASE("accelerate's FSDP2 with a mesh is hybrid ZeRO 3", "[formats][accelerate]") {
-  const ImportedPlan imported = read(kFsdp2);
+  const ImportedPlan imported = read_yaml(kFsdp2);
   CHECK(program::to_string(imported.plan.parallel) == "tp2 dp8");
   CHECK(imported.plan.zero_stage == 3);
   CHECK(imported.plan.zero_shard_group == 4);
@@ -89,19 +83,19 @@ TEST_CASE("accelerate's FSDP2 with a mesh is hybrid ZeRO 3", "[formats][accelera
 }
 
 TEST_CASE("FSDP 1's strategies are ZeRO stages", "[formats][accelerate]") {
-  CHECK(read(kFsdp1).plan.zero_stage == 2);
-  CHECK(read(kFsdp1).plan.offload_optimizer);
-  CHECK(read(with(kFsdp1, "SHARD_GRAD_OP", "1")).plan.zero_stage == 3);
-  CHECK(read(with(kFsdp1, "SHARD_GRAD_OP", "NO_SHARD")).plan.zero_stage == 0);
-  const Plan hybrid = read(with(kFsdp1, "SHARD_GRAD_OP", "HYBRID_SHARD")).plan;
+  CHECK(read_yaml(kFsdp1).plan.zero_stage == 2);
+  CHECK(read_yaml(kFsdp1).plan.offload_optimizer);
+  CHECK(read_yaml(replaced(kFsdp1, "SHARD_GRAD_OP", "1")).plan.zero_stage == 3);
+  CHECK(read_yaml(replaced(kFsdp1, "SHARD_GRAD_OP", "NO_SHARD")).plan.zero_stage == 0);
+  const Plan hybrid = read_yaml(replaced(kFsdp1, "SHARD_GRAD_OP", "HYBRID_SHARD")).plan;
   CHECK(hybrid.zero_stage == 3);
   CHECK(hybrid.zero_shard_group == 8);
-  CHECK_THAT(error_of(with(kFsdp1, "SHARD_GRAD_OP", "SHARD_GRADS")),
+  CHECK_THAT(accelerate_error(replaced(kFsdp1, "SHARD_GRAD_OP", "SHARD_GRADS")),
              Contains("did you mean 'SHARD_GRAD_OP'"));
 }
 
 TEST_CASE("The Megatron-LM plugin's degrees make a plan", "[formats][accelerate]") {
-  const ImportedPlan imported = read(kPlugin);
+  const ImportedPlan imported = read_yaml(kPlugin);
   CHECK(program::to_string(imported.plan.parallel) == "tp4 sp pp2 dp2");
   CHECK(imported.plan.num_microbatches() == 8);
   CHECK(imported.plan.zero_stage == 1);
@@ -109,9 +103,9 @@ TEST_CASE("The Megatron-LM plugin's degrees make a plan", "[formats][accelerate]
   CHECK(imported.software == "megatron-core");
   CHECK(mentions(imported.assumptions, "takes 2 where the file has no"));
   const std::string last =
-      with(kPlugin, "megatron_lm_pp_degree: 2",
-           "megatron_lm_pp_degree: 2\n  megatron_lm_decoder_last_pipeline_num_layers: 15");
-  CHECK(read(last).plan.layers_per_stage == std::vector<int>{17, 15});
+      replaced(kPlugin, "megatron_lm_pp_degree: 2",
+               "megatron_lm_pp_degree: 2\n  megatron_lm_decoder_last_pipeline_num_layers: 15");
+  CHECK(read_yaml(last).plan.layers_per_stage == std::vector<int>{17, 15});
 }
 
 TEST_CASE("A DeepSpeed file under accelerate is read with it", "[formats][accelerate]") {
@@ -119,13 +113,14 @@ TEST_CASE("A DeepSpeed file under accelerate is read with it", "[formats][accele
       "distributed_type: DEEPSPEED\nnum_processes: 8\nmixed_precision: bf16\n"
       "deepspeed_config:\n  zero_stage: 2\n  gradient_accumulation_steps: 4\n"
       "  offload_optimizer_device: cpu\n";
-  const ImportedPlan own = read(yaml);
+  const ImportedPlan own = read_yaml(yaml);
   CHECK(own.plan.zero_stage == 2);
   CHECK(own.plan.num_microbatches() == 4);
   CHECK(own.plan.offload_optimizer);
   ImportRequest request =
-      request_of("a.yaml", "distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config:\n"
-                           "  deepspeed_config_file: conf/zero3.json\n",
+      request_of("a.yaml",
+                 "distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config:\n"
+                 "  deepspeed_config_file: conf/zero3.json\n",
                  "llama3-8b");
   CHECK_THAT(read_error("accelerate-deepspeed", request), Contains("a file that is beside this"));
   request.files["zero3.json"] =
@@ -153,11 +148,11 @@ TEST_CASE("Arguments of the launch script complete accelerate's file", "[formats
 }
 
 TEST_CASE("Degrees of accelerate's file must make its processes", "[formats][accelerate]") {
-  CHECK_THAT(error_of(with(kFsdp2, "tp_size: 2", "tp_size: 3")),
+  CHECK_THAT(accelerate_error(replaced(kFsdp2, "tp_size: 2", "tp_size: 3")),
              Contains("num_processes: 16 is not") && Contains("= 24"));
-  CHECK_THAT(error_of(with(kPlugin, "tp_degree: 4", "tp_degree: 5")),
+  CHECK_THAT(accelerate_error(replaced(kPlugin, "tp_degree: 4", "tp_degree: 5")),
              Contains("num_processes: 16 is not divisible by tp_degree(5)"));
-  CHECK_THAT(error_of(with(kFsdp2, "distributed_type: FSDP", "distributed_type: XLA")),
+  CHECK_THAT(accelerate_error(replaced(kFsdp2, "distributed_type: FSDP", "distributed_type: XLA")),
              Contains("distributed_type: unknown value 'XLA'"));
 }
 

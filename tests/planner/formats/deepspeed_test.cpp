@@ -28,17 +28,11 @@ constexpr const char* kZero3 = R"({
   "steps_per_print": 100
 })";
 
-std::string with(std::string text, const std::string& from, const std::string& to) {
-  const std::size_t at = text.find(from);
-  REQUIRE(at != text.npos);
-  return text.replace(at, from.size(), to);
-}
-
-ImportedPlan read(const std::string& text, std::optional<int> ranks = {}) {
+ImportedPlan read_deepspeed_json(const std::string& text, std::optional<int> ranks = {}) {
   return read_as("deepspeed", request_of("ds_config.json", text, "llama3-8b", ranks));
 }
 
-std::string error_of(const std::string& text, std::optional<int> ranks = {}) {
+std::string deepspeed_error(const std::string& text, std::optional<int> ranks = {}) {
   return read_error("deepspeed", request_of("ds_config.json", text, "llama3-8b", ranks));
 }
 
@@ -46,7 +40,7 @@ std::string error_of(const std::string& text, std::optional<int> ranks = {}) {
 
 TEST_CASE("A ds_config.json becomes a plan of as many ranks as its batch sizes say",
           "[formats][deepspeed]") {
-  const ImportedPlan imported = read(kZero3);
+  const ImportedPlan imported = read_deepspeed_json(kZero3);
   CHECK(imported.plan.parallel.dp == 32);
   CHECK(imported.plan.zero_stage == 3);
   CHECK(imported.plan.offload_optimizer);
@@ -62,21 +56,21 @@ TEST_CASE("A ds_config.json becomes a plan of as many ranks as its batch sizes s
 }
 
 TEST_CASE("The batch triple must agree with the GPUs", "[formats][deepspeed]") {
-  CHECK_THAT(error_of(kZero3, 16),
+  CHECK_THAT(deepspeed_error(kZero3, 16),
              Contains("train_batch_size: 256 is not") && Contains("nearest: 128"));
-  CHECK(read(with(kZero3, "\"train_batch_size\": 256,", ""), 16)
+  CHECK(read_deepspeed_json(replaced(kZero3, "\"train_batch_size\": 256,", ""), 16)
             .plan.workload.global_batch_size == 128);
-  CHECK(read(with(kZero3, "\"gradient_accumulation_steps\": 2,", ""), 16).plan.num_microbatches() ==
-        4);
-  CHECK_THAT(error_of(with(kZero3, "\"train_batch_size\": 256,", "")),
+  CHECK(read_deepspeed_json(replaced(kZero3, "\"gradient_accumulation_steps\": 2,", ""), 16)
+            .plan.num_microbatches() == 4);
+  CHECK_THAT(deepspeed_error(replaced(kZero3, "\"train_batch_size\": 256,", "")),
              Contains("nothing says how many GPUs"));
 }
 
 TEST_CASE("What ds_config.json leaves to the script is taken from a script beside it",
           "[formats][deepspeed]") {
-  std::string text = with(kZero3, "\"train_micro_batch_size_per_gpu\": 4",
-                          "\"train_micro_batch_size_per_gpu\": \"auto\"");
-  text = with(text, "\"train_batch_size\": 256", "\"train_batch_size\": \"auto\"");
+  std::string text = replaced(kZero3, "\"train_micro_batch_size_per_gpu\": 4",
+                              "\"train_micro_batch_size_per_gpu\": \"auto\"");
+  text = replaced(text, "\"train_batch_size\": 256", "\"train_batch_size\": \"auto\"");
   ImportRequest request = request_of("ds_config.json", text, "llama3-8b");
   request.files["run.sh"] =
       "SEQ=8192\ndeepspeed --num_gpus 8 --num_nodes 2 train.py --deepspeed ds_config.json \\\n"
@@ -90,18 +84,19 @@ TEST_CASE("What ds_config.json leaves to the script is taken from a script besid
 }
 
 TEST_CASE("Wrong values of a ds_config.json are named with their place", "[formats][deepspeed]") {
-  CHECK_THAT(error_of(with(kZero3, "\"stage\": 3", "\"stage\": 4")),
+  CHECK_THAT(deepspeed_error(replaced(kZero3, "\"stage\": 3", "\"stage\": 4")),
              Contains("ds_config.json: zero_optimization.stage: expected an integer of at most 3; "
                       "nearest: 3, got 4"));
-  CHECK_THAT(error_of(with(kZero3, "\"device\": \"cpu\"", "\"device\": \"cpus\"")),
+  CHECK_THAT(deepspeed_error(replaced(kZero3, "\"device\": \"cpu\"", "\"device\": \"cpus\"")),
              Contains("offload_optimizer.device: unknown value 'cpus'; did you mean 'cpu'"));
-  CHECK_THAT(error_of(with(kZero3, "\"enabled\": true", "\"enabled\": \"yes\"")),
+  CHECK_THAT(deepspeed_error(replaced(kZero3, "\"enabled\": true", "\"enabled\": \"yes\"")),
              Contains("bf16.enabled: expected true or false, got \"yes\""));
-  CHECK_THAT(error_of(with(kZero3, "\"train_batch_size\": 256", "\"train_batch_size\": 1e300")),
-             Contains("train_batch_size: expected an integer of at most"));
+  CHECK_THAT(
+      deepspeed_error(replaced(kZero3, "\"train_batch_size\": 256", "\"train_batch_size\": 1e300")),
+      Contains("train_batch_size: expected an integer of at most"));
   CHECK_THAT(read_error("deepspeed", request_of("ds_config.json", kZero3)),
              Contains("does not describe the model"));
-  CHECK_THAT(error_of("{\"a\":" + std::string(100000, '[')), Contains("deeper"));
+  CHECK_THAT(deepspeed_error("{\"a\":" + std::string(100000, '[')), Contains("deeper"));
 }
 
 TEST_CASE("ds_config.json says what the plan says", "[formats][deepspeed]") {
@@ -109,8 +104,8 @@ TEST_CASE("ds_config.json says what the plan says", "[formats][deepspeed]") {
   plan.zero_stage = 2;
   plan.offload_optimizer = true;
   plan.recompute.kind = RecomputeKind::Full;
-  const Json config = Json::parse(
-      text_of(format_of("deepspeed").write({.plan = plan}), "ds_config.json"));
+  const Json config =
+      Json::parse(text_of(format_of("deepspeed").write({.plan = plan}), "ds_config.json"));
   CHECK(config["train_batch_size"] == 128);
   CHECK(config["gradient_accumulation_steps"] == 8);
   CHECK(config["zero_optimization"]["stage"] == 2);

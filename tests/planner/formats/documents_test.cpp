@@ -1,8 +1,9 @@
+#include "formats/text/documents.hpp"
+
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include "core/error.hpp"
-#include "formats/text/documents.hpp"
 #include "formats/text/quoting.hpp"
 #include "formats/text/settings.hpp"
 
@@ -64,7 +65,8 @@ TEST_CASE("Hostile YAML is refused before it takes time or memory", "[formats][y
     bomb += fmt::format("a{0}: &a{0} [*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1}]\n", i,
                         i - 1);
   CHECK_THAT(error_of(parse_yaml, bomb), Contains("aliases followed"));
-  CHECK_THAT(error_of(parse_yaml, repeated("[", 100000)), Contains("deep") || Contains("not valid"));
+  CHECK_THAT(error_of(parse_yaml, repeated("[", 100000)),
+             Contains("deep") || Contains("not valid"));
   CHECK_THAT(error_of(parse_yaml, repeated("- ", 100000)),
              Contains("deep") || Contains("not valid"));
   CHECK_THAT(error_of(parse_yaml, repeated("{a: ", 50000)),
@@ -105,13 +107,14 @@ TEST_CASE("Hostile TOML is refused", "[formats][toml][hostile]") {
 
 // A document that is written must come back as it was, whatever is in its texts.
 TEST_CASE("Written YAML is read back as it was", "[formats][yaml]") {
-  const Json values = {{"plain", "flash_attention_2"},
-                       {"words", {"yes", "No", "null", "~", "1f1b", "1e5", "0x1F", "12:30", ""}},
-                       {"odd key: [x]", "a: b # c"},
-                       {"lines", "one\ntwo\ttab \"quoted\" 'single' \\ back"},
-                       {"numbers", {1, -2.5, 1e-05, 3e20, 1.0, true, nullptr}},
-                       {"nested", {{"list", {{{"a", 1}, {"b", {1, 2}}}, {{"c", Json::object()}}}},
-                                   {"empty", Json::array()}}}};
+  const Json values = {
+      {"plain", "flash_attention_2"},
+      {"words", {"yes", "No", "null", "~", "1f1b", "1e5", "0x1F", "12:30", ""}},
+      {"odd key: [x]", "a: b # c"},
+      {"lines", "one\ntwo\ttab \"quoted\" 'single' \\ back"},
+      {"numbers", {1, -2.5, 1e-05, 3e20, 1.0, true, nullptr}},
+      {"nested",
+       {{"list", {{{"a", 1}, {"b", {1, 2}}}, {{"c", Json::object()}}}}, {"empty", Json::array()}}}};
   CHECK(parse_yaml(yaml_document(values), "file") == values);
 }
 

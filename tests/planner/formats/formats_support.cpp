@@ -92,9 +92,15 @@ std::string write_error(const std::string& format, const Plan& plan) {
   return "";
 }
 
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  if (at == std::string::npos) throw InvariantError("not in the text: " + from);
+  return text.replace(at, from.size(), to);
+}
+
 bool mentions(const std::vector<std::string>& lines, const std::string& text) {
-  return std::ranges::any_of(
-      lines, [&](const std::string& line) { return line.find(text) != line.npos; });
+  return std::ranges::any_of(lines,
+                             [&](const std::string& line) { return line.find(text) != line.npos; });
 }
 
 }  // namespace meshplan::planner::testing

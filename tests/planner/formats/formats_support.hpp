@@ -20,8 +20,8 @@ ImportRequest request_of(const std::vector<ExportedFile>& files, const std::stri
 ImportRequest request_of(const std::string& main, const std::string& text,
                          const std::string& preset = "", std::optional<int> ranks = {});
 
-/// The plan in one of several forms that mean the same: the division of layers written out, what has
-/// no effect at its default, and without what only meshplan's own runtime reads.
+/// The plan in one of several forms that mean the same: the division of layers written out, what
+/// has no effect at its default, and without what only meshplan's own runtime reads.
 program::Plan canonical(program::Plan plan);
 
 std::string text_of(const std::vector<ExportedFile>& files, const std::string& name);
@@ -31,6 +31,9 @@ std::string read_error(const std::string& format, const ImportRequest& request);
 std::string write_error(const std::string& format, const program::Plan& plan);
 
 ImportedPlan read_as(const std::string& format, const ImportRequest& request);
+
+/// The text with one part of it replaced, which must be there.
+std::string replaced(std::string text, const std::string& from, const std::string& to);
 
 /// Does one of the lines contain the text?
 bool mentions(const std::vector<std::string>& lines, const std::string& text);

@@ -70,13 +70,7 @@ tokens:
   train_steps: 1000
 )";
 
-std::string with(std::string text, const std::string& from, const std::string& to) {
-  const std::size_t at = text.find(from);
-  REQUIRE(at != text.npos);
-  return text.replace(at, from.size(), to);
-}
-
-std::string error_of(const std::string& text, std::optional<int> ranks = {}) {
+std::string nanotron_error(const std::string& text, std::optional<int> ranks = {}) {
   return read_error("nanotron", request_of("config.yaml", text, "", ranks));
 }
 
@@ -105,25 +99,26 @@ TEST_CASE("A nanotron configuration describes model and plan", "[formats][nanotr
 }
 
 TEST_CASE("Wrong values of a nanotron configuration are named", "[formats][nanotron]") {
-  CHECK_THAT(error_of(with(kTiny, "pp_engine: 1f1b", "pp_engine: 1f2b")),
+  CHECK_THAT(nanotron_error(replaced(kTiny, "pp_engine: 1f1b", "pp_engine: 1f2b")),
              Contains("config.yaml: parallelism.pp_engine: unknown value '1f2b'; did you mean "
                       "'1f1b'"));
-  CHECK_THAT(error_of(with(kTiny, "  tp: 2\n", "")), Contains("parallelism.tp: expected a value"));
-  CHECK_THAT(error_of(with(kTiny, "expert_parallel_size: 1", "expert_parallel_size: 2")),
+  CHECK_THAT(nanotron_error(replaced(kTiny, "  tp: 2\n", "")),
+             Contains("parallelism.tp: expected a value"));
+  CHECK_THAT(nanotron_error(replaced(kTiny, "expert_parallel_size: 1", "expert_parallel_size: 2")),
              Contains("expert_parallel_size"));
-  CHECK_THAT(error_of(kTiny, 8), Contains("= 16 GPUs, but there are 8"));
-  CHECK_THAT(error_of(with(kTiny, "zero_stage: 1", "zero_stage: 3")),
+  CHECK_THAT(nanotron_error(kTiny, 8), Contains("= 16 GPUs, but there are 8"));
+  CHECK_THAT(nanotron_error(replaced(kTiny, "zero_stage: 1", "zero_stage: 3")),
              Contains("zero_stage: expected an integer of at most 1"));
-  CHECK_THAT(error_of(with(kTiny, "micro_batch_size: 3", "micro_batch_size: 2147483647")),
+  CHECK_THAT(nanotron_error(replaced(kTiny, "micro_batch_size: 3", "micro_batch_size: 2147483647")),
              Contains("sequences; at most"));
 }
 
 TEST_CASE("A model given beside the file wins, and the difference is listed",
           "[formats][nanotron]") {
-  const ImportedPlan read =
-      read_as("nanotron", request_of("config.yaml", kTiny, "llama3-8b"));
+  const ImportedPlan read = read_as("nanotron", request_of("config.yaml", kTiny, "llama3-8b"));
   CHECK(read.plan.model == models::load_preset("llama3-8b"));
-  CHECK(mentions(read.assumptions, "model.hidden_size = 4096 (the model given; the file says 2048)"));
+  CHECK(
+      mentions(read.assumptions, "model.hidden_size = 4096 (the model given; the file says 2048)"));
 }
 
 TEST_CASE("What nanotron has no words for is refused", "[formats][nanotron]") {

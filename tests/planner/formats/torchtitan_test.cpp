@@ -52,12 +52,6 @@ mode = "full"
 enable = false
 )";
 
-std::string with(std::string text, const std::string& from, const std::string& to) {
-  const std::size_t at = text.find(from);
-  REQUIRE(at != text.npos);
-  return text.replace(at, from.size(), to);
-}
-
 ImportedPlan read_toml(const std::string& text, int ranks) {
   return read_as("torchtitan", request_of("train.toml", text, "", ranks));
 }
@@ -87,12 +81,13 @@ TEST_CASE("A TOML configuration becomes the plan that torchtitan would run",
 }
 
 TEST_CASE("A TOML pipeline keeps its micro-batches, stages and schedule", "[formats][torchtitan]") {
-  std::string text = with(kLlama70b, "pipeline_parallel_degree = 1",
-                          "pipeline_parallel_degree = 2\n"
-                          "pipeline_parallel_schedule = \"Interleaved1F1B\"\n"
-                          "pipeline_parallel_layers_per_stage = 21\n"
-                          "pipeline_parallel_microbatch_size = 2");
-  const ImportedPlan read = read_toml(with(text, "mode = \"full\"", "mode = \"selective\""), 64);
+  std::string text = replaced(kLlama70b, "pipeline_parallel_degree = 1",
+                              "pipeline_parallel_degree = 2\n"
+                              "pipeline_parallel_schedule = \"Interleaved1F1B\"\n"
+                              "pipeline_parallel_layers_per_stage = 21\n"
+                              "pipeline_parallel_microbatch_size = 2");
+  const ImportedPlan read =
+      read_toml(replaced(text, "mode = \"full\"", "mode = \"selective\""), 64);
   CHECK(program::to_string(read.plan.parallel) == "tp8 sp pp2 vpp2 dp4");
   CHECK(read.plan.schedule == ScheduleKind::Interleaved);
   CHECK(read.plan.micro_batch_size == 2);
@@ -133,29 +128,30 @@ selective_ac_option = "op"
 
 TEST_CASE("Wrong values of a TOML configuration are named with their place",
           "[formats][torchtitan]") {
-  CHECK_THAT(toml_error(with(kLlama70b, "tensor_parallel_degree = 8", "tensor_parallel_degree = 0"),
-                        64),
-             Contains("train.toml: parallelism.tensor_parallel_degree: expected an integer of at "
-                      "least 1; nearest: 1, got 0"));
-  CHECK_THAT(toml_error(with(kLlama70b, "mode = \"full\"", "mode = \"ful\""), 64),
+  CHECK_THAT(
+      toml_error(replaced(kLlama70b, "tensor_parallel_degree = 8", "tensor_parallel_degree = 0"),
+                 64),
+      Contains("train.toml: parallelism.tensor_parallel_degree: expected an integer of at "
+               "least 1; nearest: 1, got 0"));
+  CHECK_THAT(toml_error(replaced(kLlama70b, "mode = \"full\"", "mode = \"ful\""), 64),
              Contains("activation_checkpoint.mode: unknown value 'ful'; did you mean 'full'?"));
   CHECK_THAT(toml_error(kLlama70b, 60), Contains("does not divide the 60 GPUs"));
   CHECK_THAT(
-      toml_error(with(kLlama70b, "pipeline_parallel_degree = 1",
-                      "pipeline_parallel_degree = 2\npipeline_parallel_schedule = \"1F2B\""),
+      toml_error(replaced(kLlama70b, "pipeline_parallel_degree = 1",
+                          "pipeline_parallel_degree = 2\npipeline_parallel_schedule = \"1F2B\""),
                  64),
       Contains("unknown schedule '1F2B'; did you mean '1F1B'"));
-  CHECK_THAT(toml_error(with(kLlama70b, "flavor = \"70B\"", "flavor = \"71B\""), 64),
+  CHECK_THAT(toml_error(replaced(kLlama70b, "flavor = \"70B\"", "flavor = \"71B\""), 64),
              Contains("flavor '71B'") && Contains("llama3 70B"));
   CHECK_THAT(read_error("torchtitan", request_of("train.toml", kLlama70b)),
              Contains("give their number"));
-  CHECK_THAT(toml_error(with(kLlama70b, "tensor_parallel_degree = 8",
-                             "tensor_parallel_degree = 1048576"),
+  CHECK_THAT(toml_error(replaced(kLlama70b, "tensor_parallel_degree = 8",
+                                 "tensor_parallel_degree = 1048576"),
                         64),
              Contains("does not divide"));
-  CHECK(mentions(read_toml(with(kLlama70b, "tensor_parallel_degree", "tensor_parallel_degre"), 64)
-                     .ignored,
-                 "did you mean 'tensor_parallel_degree'"));
+  CHECK(mentions(
+      read_toml(replaced(kLlama70b, "tensor_parallel_degree", "tensor_parallel_degre"), 64).ignored,
+      "did you mean 'tensor_parallel_degree'"));
 }
 
 TEST_CASE("A Python configuration is read without running it", "[formats][torchtitan]") {
@@ -271,16 +267,18 @@ TEST_CASE("What torchtitan has no words for is refused by field, value and what 
   CHECK_THAT(error([](Plan& p) { p.parallel.ep = 3; }, "qwen3-30b-a3b"),
              Contains("parallel.ep = 3: must divide dp_shard * cp * tp = 8"));
   CHECK_THAT(error([](Plan& p) { p.zero_stage = 1; }), Contains("zero_stage = 1"));
-  CHECK_THAT(error([](Plan& p) { p.recompute.num_layers = 2, p.recompute.kind = RecomputeKind::Full; }),
-             Contains("recompute.num_layers = 2"));
+  CHECK_THAT(
+      error([](Plan& p) { p.recompute.num_layers = 2, p.recompute.kind = RecomputeKind::Full; }),
+      Contains("recompute.num_layers = 2"));
   CHECK_THAT(error([](Plan& p) { p.workload.precision = DType::F16; }),
              Contains("workload.precision = fp16"));
   CHECK_THAT(error([](Plan& p) { p.frozen = {"embedding"}; }), Contains("frozen = [embedding]"));
-  CHECK_THAT(error([](Plan& p) { p.rank_order = "cp-tp-ep-dp-pp", p.parallel.tp = p.parallel.cp = 2; }),
-             Contains("rank_order = cp-tp-ep-dp-pp"));
-  CHECK_THAT(error([](Plan&) {}, "llama2-7b"),
-             Contains("model = llama2-7b") && Contains("nearest: llama3 8B") &&
-                 Contains("vocab_size"));
+  CHECK_THAT(
+      error([](Plan& p) { p.rank_order = "cp-tp-ep-dp-pp", p.parallel.tp = p.parallel.cp = 2; }),
+      Contains("rank_order = cp-tp-ep-dp-pp"));
+  CHECK_THAT(error([](Plan&) {}, "llama2-7b"), Contains("model = llama2-7b") &&
+                                                   Contains("nearest: llama3 8B") &&
+                                                   Contains("vocab_size"));
   // All of them at once.
   const std::string both = error([](Plan& p) { p.parallel.tp = 16, p.zero_stage = 1; });
   CHECK_THAT(both, Contains("parallel.tp") && Contains("zero_stage"));

@@ -46,7 +46,8 @@ TEST_CASE("Literals and arithmetic have Python's values", "[formats][python]") {
   CHECK(value_of("3e-4") == 3e-4);
   CHECK(value_of("\"a\" 'b\\n'") == "ab\n");
   CHECK(value_of("r\"\\d\"") == "\\d");
-  CHECK(value_of("[1, (2, 3), {\"k\": None}, True]") == Json::parse(R"([1,[2,3],{"k":null},true])"));
+  CHECK(value_of("[1, (2, 3), {\"k\": None}, True]") ==
+        Json::parse(R"([1,[2,3],{"k":null},true])"));
   CHECK(value_of("(4,)") == Json::array({4}));
 }
 

@@ -181,6 +181,12 @@ std::string Settings::hint_for(const std::string& path) const {
 void Settings::list_unread(const Json& value, const std::string& path,
                            std::vector<std::string>& lines) const {
   if (asked_.contains(path)) return;
+  if (python::is_call(value) && value.size() <= 2 && !value.contains(python::kUnpacked) &&
+      (value.size() == 1 || value.contains(python::kArguments)) && !path.empty()) {
+    lines.push_back(
+        fmt::format("{} = {}({})", path, python::call_name(value), value.size() == 1 ? "" : "..."));
+    return;
+  }
   if (python::is_unknown(value)) {
     lines.push_back(fmt::format("{} = {}", path, value.at(python::kSource).get<std::string>()));
     return;
