@@ -52,6 +52,9 @@ set(CPACK_DEBIAN_LIBRARY_PACKAGE_DEPENDS "nlohmann-json3-dev (>= 3.11), libfmt-d
 if(MESHPLAN_PUGIXML)
   string(APPEND CPACK_DEBIAN_LIBRARY_PACKAGE_DEPENDS ", libpugixml-dev")
 endif()
+if(MESHPLAN_YAML)
+  string(APPEND CPACK_DEBIAN_LIBRARY_PACKAGE_DEPENDS ", libyaml-cpp-dev")
+endif()
 
 if(MESHPLAN_PYTHON_ENABLED)
   list(APPEND CPACK_COMPONENTS_ALL python)

@@ -27,7 +27,8 @@ bool looks_like_plan(const std::string& text) {
          text.find("\"workload\"") != std::string::npos;
 }
 
-/// Small scripts beside a file, which it may source.
+/// Small files beside one that it may name: scripts that it sources, or that start it, schedules,
+/// and other configurations.
 std::map<std::string, std::string> siblings_of(const std::string& file) {
   std::map<std::string, std::string> siblings;
   const fs::path folder = fs::path(file).has_parent_path() ? fs::path(file).parent_path() : ".";
@@ -35,8 +36,9 @@ std::map<std::string, std::string> siblings_of(const std::string& file) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const std::string extension = entry.path().extension().string();
-    const bool is_script = extension == ".sh" || extension == ".env" || extension == ".bash";
-    if (is_script && entry.is_regular_file(ignored) &&
+    const bool may_be_named = extension == ".sh" || extension == ".env" || extension == ".bash" ||
+                              extension == ".csv" || extension == ".json";
+    if (may_be_named && entry.is_regular_file(ignored) &&
         entry.file_size(ignored) <= kMostSiblingBytes)
       paths.push_back(entry.path());
   }

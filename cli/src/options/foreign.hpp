@@ -43,8 +43,8 @@ struct PlanInput {
 /// Is it a configuration of another stack? @throws ConfigError if the file cannot be read
 bool is_foreign(const std::string& file_or_json, const ForeignOptions& options);
 
-/// A plan's file or its JSON as it is; any other file as its format reads it, with its siblings
-/// that scripts source. @throws ConfigError for an unknown format, and as the format does
+/// A plan's file or its JSON as it is; any other file as its format reads it, with the small files
+/// beside it that it may name. @throws ConfigError for an unknown format, and as the format does
 PlanInput read_plan(const std::string& file_or_json, const ForeignOptions& options,
                     const ForeignContext& context);
 

@@ -68,9 +68,10 @@ std::string readme_of(const Format& format, const ExportRequest& request,
   text += "\n" + std::string(starting);
   text +=
       "\n## What is not in these files\n\n"
-      "`plan.json` is the plan itself. Settings of meshplan's own runtime (sizes of gradient "
-      "buckets, room for\nexperts' rows, attention kernels, bitwise repetition) have no part in a "
-      "run of another stack.\n";
+      "`plan.json` is the plan itself. Settings of meshplan's own runtime (room for experts' "
+      "rows, attention\nkernels, bitwise repetition, sizes of gradient buckets where nothing above "
+      "says "
+      "them) have no part in a\nrun of another stack.\n";
   return text;
 }
 

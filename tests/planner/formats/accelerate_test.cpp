@@ -142,7 +142,7 @@ TEST_CASE("Arguments of the launch script complete accelerate's file", "[formats
   CHECK(imported.plan.workload.global_batch_size == 128);
   CHECK(imported.plan.workload.seq_len == 2048);
   CHECK(mentions(imported.assumptions, "--learning_rate"));
-  request.files["run.sh"] = "python train.py --per_device_train_batch_size many\n";
+  request.files["run.sh"] = "python train.py -c config.yaml --per_device_train_batch_size many\n";
   CHECK_THAT(read_error("accelerate-fsdp", request),
              Contains("run.sh:1: --per_device_train_batch_size many: expected an integer"));
 }

@@ -105,7 +105,7 @@ CHECKS = {".py": check_python, ".yaml": check_yaml, ".sh": check_shell, ".csv": 
 
 def main():
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "golden"
-    files = sorted(path for path in root.rglob("*") if path.suffix in CHECKS)
+    files = sorted(path for path in root.glob("*/*") if path.suffix in CHECKS)
     faults = [f"{path.relative_to(root)}: {fault}" for path in files for fault in CHECKS[path.suffix](path)]
     print(*faults, sep="\n", end="\n" if faults else "")
     print(f"check_exports: {len(files)} files, {len(faults)} faults" + ("" if yaml else " (YAML not read: no PyYAML)"))

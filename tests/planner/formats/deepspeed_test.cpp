@@ -48,7 +48,7 @@ TEST_CASE("A ds_config.json becomes a plan of as many ranks as its batch sizes s
   CHECK(imported.plan.num_microbatches() == 2);
   CHECK(imported.plan.workload.precision == DType::BF16);
   CHECK(imported.plan.bucket_bytes == 1'000'000'000);
-  CHECK(imported.facts.at("overlap_comm") == 1);
+  CHECK(imported.facts.at("gradient_accumulation") == 2);
   CHECK(imported.settings.overlap_dp == true);
   CHECK(mentions(imported.assumptions, "workload.seq_len = 4096"));
   CHECK(mentions(imported.ignored, "steps_per_print = 100"));

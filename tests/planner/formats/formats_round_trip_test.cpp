@@ -33,8 +33,7 @@ Plan without_own_techniques(Plan plan) {
 Plan nearer_torchtitan(Plan plan) {
   plan = without_own_techniques(std::move(plan));
   plan.context_parallel = ContextMethod::AllGather;
-  if (plan.zero_stage > 0) plan.zero_stage = plan.parallel.pp > 1 ? 3 : 2 + plan.zero_stage % 2;
-  if (plan.parallel.cp > 1) plan.zero_stage = 3;
+  if (plan.zero_stage > 0 || plan.parallel.cp > 1) plan.zero_stage = 3;
   plan.workload.optimizer.kind = program::OptimizerKind::AdamW;
   plan.parallel.etp = plan.model.moe && plan.parallel.ep == 1 ? plan.parallel.tp : 1;
   return plan;
@@ -45,7 +44,7 @@ Plan same_in_torchtitan(Plan plan) {
   const int ranks = plan.parallel.dp * plan.parallel.cp;
   if (plan.zero_shard_group == 1 && ranks > 1) plan.zero_stage = plan.zero_shard_group = 0;
   if (ranks == 1) {
-    plan.zero_stage = plan.zero_stage == 2 ? 2 : 3;  // FSDP of one rank
+    plan.zero_stage = 3;  // FSDP of one rank
     plan.zero_shard_group = 0;
   }
   return canonical(plan);

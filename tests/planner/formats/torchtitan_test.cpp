@@ -144,7 +144,7 @@ TEST_CASE("Wrong values of a TOML configuration are named with their place",
   CHECK_THAT(toml_error(replaced(kLlama70b, "flavor = \"70B\"", "flavor = \"71B\""), 64),
              Contains("flavor '71B'") && Contains("llama3 70B"));
   CHECK_THAT(read_error("torchtitan", request_of("train.toml", kLlama70b)),
-             Contains("give their number"));
+             Contains("give it with --gpus"));
   CHECK_THAT(toml_error(replaced(kLlama70b, "tensor_parallel_degree = 8",
                                  "tensor_parallel_degree = 1048576"),
                         64),
@@ -196,7 +196,9 @@ def llama3_70b_mine() -> Trainer.Config:
   CHECK(read.plan.num_microbatches() == 64);
   CHECK(read.plan.recompute.kind == RecomputeKind::Selective);
   CHECK(read.software == "torchtitan");
-  CHECK(read.facts.at("fsdp_reshard_after_forward") == 0);
+  CHECK(read.facts.at("cuda_graphs") == 0);
+  CHECK(read.facts.at("flex_attention") == 1);
+  CHECK(read.facts.at("layers_of_stage") == 11);
   CHECK(mentions(read.ignored, "seed"));
 }
 

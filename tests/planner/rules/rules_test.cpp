@@ -115,7 +115,7 @@ constexpr Case kBroken[] = {
     {"torchtitan", "T3", "heads=30"},
     {"torchtitan", "T4", "tp=8 kv_heads=4"},
     {"torchtitan", "T5", "experts=6 ep=4"},
-    {"torchtitan", "T6", "etp=4"},
+    {"torchtitan", "T6", "experts=8 ep=2 etp=4"},
     {"torchtitan", "T7", "tied=1"},
     {"torchtitan", "T8", "cp=2 flex_attention=0"},
     {"torchtitan", "T9", "seq=8191"},

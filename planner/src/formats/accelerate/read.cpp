@@ -25,9 +25,6 @@ constexpr std::array<std::string_view, 2> kStrategies = {"allgather", "alltoall"
 /// The first five as FSDP 1 numbers them, from 1.
 constexpr std::array<std::string_view, 5> kShardings = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD",
                                                         "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"};
-constexpr std::array<std::string_view, 5> kFsdpFacts = {
-    "fsdp_forward_prefetch", "fsdp_use_orig_params", "fsdp_sync_module_states",
-    "fsdp_cpu_ram_efficient_loading", "fsdp_limit_all_gathers"};
 
 class AccelerateReader {
  public:
@@ -80,7 +77,6 @@ class AccelerateReader {
 
   void read_fsdp(bool fsdp) {
     const int version = in_.small("fsdp_config.fsdp_version", between(1, 2)).value_or(1);
-    result_.facts["fsdp_version"] = fsdp ? version : 0;
     read_mesh();
     plan().zero_stage = 0;
     if (fsdp) read_sharding(version);
@@ -88,9 +84,6 @@ class AccelerateReader {
     const bool recomputes = in_.flag("fsdp_config.fsdp_activation_checkpointing").value_or(false) ||
                             arguments_.has("gradient_checkpointing");
     plan().recompute.kind = recomputes ? RecomputeKind::Full : RecomputeKind::None;
-    for (const std::string_view name : kFsdpFacts)
-      if (const auto value = in_.flag(fmt::format("fsdp_config.{}", name)))
-        result_.facts[std::string(name)] = *value;
     choose_software();
   }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "formats/nodes.hpp"
 #include "formats/shell_text.hpp"
 #include "formats/text/launch_text.hpp"
 #include "formats/text/quoting.hpp"
@@ -16,7 +17,7 @@ Json machine_section(const ExportRequest& request, std::string_view distributed_
           {"mixed_precision", precision == DType::BF16  ? "bf16"
                               : precision == DType::F16 ? "fp16"
                                                         : "no"},
-          {"num_machines", nodes_of(request)},
+          {"num_machines", nodes_of(request).count},
           {"num_processes", request.plan.parallel.world_size()},
           {"main_training_function", "main"},
           {"rdzv_backend", "static"},
@@ -28,12 +29,12 @@ std::vector<ExportedFile> folder_of(const ExportRequest& request, const Json& co
                                     std::string_view notes) {
   std::string launch =
       script_head("Starts the training on this node; on every node with its own NODE_RANK.",
-                  "TRAIN=train.py ./launch.sh --model_name_or_path ...");
+                  "TRAIN=train.py ./run.sh --model_name_or_path ...");
   launch +=
       "exec accelerate launch --config_file \"$here/accelerate.yaml\" \\\n"
       "  --machine_rank \"${NODE_RANK:-0}\" --main_process_ip \"${MASTER_ADDR:-localhost}\" \\\n"
       "  --main_process_port \"${MASTER_PORT:-29500}\" \\\n"
-      "  \"${TRAIN:?is the training script, one on Hugging Face's Trainer}\"";
+      "  \"${TRAIN:?is the training script, one on the Trainer of Hugging Face}\"";
   const std::vector<std::string> words =
       trainer_arguments(request.plan, steps_of_run(request.plan));
   for (std::size_t i = 0; i < words.size(); ++i)
@@ -42,11 +43,11 @@ std::vector<ExportedFile> folder_of(const ExportRequest& request, const Json& co
   const std::string all_notes = fmt::format(
       "TRAIN is your script; its model, data and number of steps are not in the plan, "
       "and the batch, the\nsequence and the optimizer are not in accelerate's file: "
-      "launch.sh says them.\n{}Written against accelerate at 16cb6eb8.\n",
+      "run.sh says them.\n{}Written against accelerate at 16cb6eb8.\n",
       notes);
   return {{.name = "accelerate.yaml", .text = yaml_document(configuration)},
-          {.name = "launch.sh", .text = launch, .executable = true},
-          {.name = "README.md", .text = starting_text(request, "launch.sh", all_notes)}};
+          {.name = "run.sh", .text = launch, .executable = true},
+          {.name = "README.md", .text = starting_text(request, "run.sh", all_notes)}};
 }
 
 void refuse_optimizer(Refusals& refusals, const program::Plan& plan) {

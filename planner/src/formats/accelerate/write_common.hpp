@@ -14,7 +14,7 @@ namespace meshplan::planner::accelerate {
 /// Processes, machines and precision, with `distributed_type`.
 Json machine_section(const ExportRequest& request, std::string_view distributed_type);
 
-/// accelerate.yaml, launch.sh and the README's part. @param notes  whole lines for the README
+/// accelerate.yaml, run.sh and the README's part. @param notes  whole lines for the README
 std::vector<ExportedFile> folder_of(const ExportRequest& request, const Json& configuration,
                                     std::string_view notes);
 

@@ -45,6 +45,11 @@ void refuse_sharding(Refusals& refusals, const Plan& plan) {
                plan.zero_shard_group,
                fmt::format("a copy lies on dp_shard_size * cp({}) ranks; nearest: {}", p.cp,
                            std::max(1, plan.zero_shard_group / p.cp) * p.cp));
+  refusals.add(
+      plan.zero_shard_group == p.cp && p.dp > 1, "zero_shard_group", plan.zero_shard_group,
+      fmt::format("dp_shard_size 1 is not beside dp_replicate_size (parallelism_config.py); "
+                  "nearest: {}",
+                  2 * p.cp));
   refusals.add(plan.offload_optimizer && plan.zero_stage == 0, "offload_optimizer", true,
                "fsdp_offload_params is FSDP's; nearest: false");
 }

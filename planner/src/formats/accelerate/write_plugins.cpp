@@ -103,6 +103,7 @@ std::vector<ExportedFile> write_accelerate_deepspeed(const ExportRequest& reques
   Refusals refusals("accelerate with DeepSpeed");
   refuse_for_deepspeed(refusals, request.plan);
   refusals.throw_if_any();
+  require_rules_kept("deepspeed", request.plan);
   Json configuration = accelerate::machine_section(request, "DEEPSPEED");
   configuration.erase("mixed_precision");  // ds_config.json says it
   configuration["deepspeed_config"] = {{"deepspeed_config_file", "ds_config.json"},

@@ -19,12 +19,6 @@ using program::RecomputeKind;
 constexpr std::array<std::string_view, 3> kDevices = {"none", "cpu", "nvme"};
 constexpr std::array<std::string_view, 3> kOptimizers = {"AdamW", "Adam", "SGD"};
 
-/// Flags of zero_optimization that a plan has no word for.
-constexpr std::array<std::string_view, 7> kZeroFacts = {
-    "contiguous_gradients",           "reduce_scatter",           "round_robin_gradients",
-    "zero_quantized_weights",         "zero_quantized_gradients", "allgather_partitions",
-    "mics_hierarchical_params_gather"};
-
 class DeepSpeedReader {
  public:
   DeepSpeedReader(Settings& in, const KnownRanks& ranks, const ScriptArguments& arguments,
@@ -73,7 +67,6 @@ class DeepSpeedReader {
     plan().zero_stage = in_.small(at + "stage", between(0, 3)).value_or(0);
     // zero/config.py, overlap_comm_valid
     imported_.settings.overlap_dp = in_.flag(at + "overlap_comm").value_or(plan().zero_stage == 3);
-    imported_.facts["overlap_comm"] = *imported_.settings.overlap_dp;
     const std::int64_t elements =
         in_.integer(at + "reduce_bucket_size", between(1, 1e15)).value_or(500'000'000);
     plan().bucket_bytes = elements * size_of(plan().workload.precision);
@@ -81,15 +74,11 @@ class DeepSpeedReader {
     const Bounds ranks = between(-1, limits::kRanks);
     plan().zero_shard_group = std::max(0, in_.small(at + "mics_shard_size", ranks).value_or(0));
     if (const int group = in_.small(at + "zero_hpz_partition_size", ranks).value_or(1); group > 1) {
-      imported_.facts["zero_hpz_partition_size"] = group;
       assume(
           fmt::format("zero_optimization.zero_hpz_partition_size = {}: the second copy of the "
                       "weights is not in the plan",
                       group));
     }
-    for (const std::string_view name : kZeroFacts)
-      if (const auto value = in_.flag(at + std::string(name)))
-        imported_.facts[std::string(name)] = *value;
   }
 
   void read_offload(const std::string& at) {
@@ -100,7 +89,7 @@ class DeepSpeedReader {
       assume("offload_optimizer: the optimizer lies in host memory; the file says nvme");
     const auto weights = in_.word(at + "offload_param.device", kDevices);
     if ((weights && *weights != "none") || in_.flag(at + "cpu_offload_param").value_or(false)) {
-      imported_.facts["offload_param"] = 1;
+      imported_.facts["offload_parameters"] = 1;
       assume("zero_optimization.offload_param: weights in host memory are not in the plan");
     }
   }
@@ -110,10 +99,12 @@ class DeepSpeedReader {
     const auto tp = in_.small("tensor_parallel.autotp_size", between(0, limits::kRanks));
     const auto nested = in_.small("tensor_parallel.tp.tp_size");
     p.tp = std::max(1, tp.value_or(nested.value_or(1)));
+    if (tp || nested) imported_.facts["autotp"] = p.tp > 1;
     p.cp = in_.small("sequence_parallel_size").value_or(1);
     plan().context_parallel = program::ContextMethod::Ulysses;
     if (in_.flag("expert_parallel.enabled").value_or(false))
       p.ep = in_.small("expert_parallel.autoep_size").value_or(1);
+    imported_.facts["autoep"] = p.ep > 1;
     const Json* stages = in_.value("pipeline.stages");
     if (stages != nullptr && stages->is_number()) {
       p.pp = in_.small("pipeline.stages").value_or(1);
@@ -159,7 +150,7 @@ class DeepSpeedReader {
     }
     if (!dp)
       throw ConfigError(
-          fmt::format("{}: nothing says how many GPUs there are; give their number", in_.file()));
+          fmt::format("{}: nothing says how many GPUs there are; give it with --gpus", in_.file()));
     plan().parallel.dp = *dp;
     divide_batch(train, micro, accumulation);
   }
@@ -181,6 +172,7 @@ class DeepSpeedReader {
           fmt::format("{}: train_batch_size: {} is not train_micro_batch_size_per_gpu({}) * "
                       "gradient_accumulation_steps({}) * dp({}) = {}; nearest: {}",
                       in_.file(), *train, *micro, accumulation.value_or(1), dp, product, product));
+    imported_.facts["gradient_accumulation"] = product / (*micro * dp);
     plan().micro_batch_size = static_cast<int>(*micro);
     plan().workload.global_batch_size = product;
   }

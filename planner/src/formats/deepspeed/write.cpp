@@ -142,14 +142,13 @@ std::vector<ExportedFile> write_deepspeed(const ExportRequest& request) {
   Refusals refusals("DeepSpeed");
   refuse_for_deepspeed(refusals, request.plan);
   refusals.throw_if_any();
+  require_rules_kept("deepspeed", request.plan);
   std::string launch =
-      script_head("Starts the training on all nodes of the hostfile, or on this one.",
-                  "TRAIN=train.py HOSTFILE=hostfile ./launch.sh --model_name_or_path ...");
-  launch += fmt::format(
-      "exec deepspeed ${{HOSTFILE:+--hostfile \"$HOSTFILE\"}} --num_nodes {} --num_gpus {} \\\n"
-      "  \"${{TRAIN:?is the training script, one on Hugging Face's Trainer}}\" \\\n"
-      "  --deepspeed \"$here/ds_config.json\"",
-      nodes_of(request), processes_per_node(request));
+      script_head("Starts the training on this node; on every node with its own NODE_RANK.",
+                  "TRAIN=train.py ./run.sh --model_name_or_path ...") +
+      torchrun_text(request) +
+      "  \"${TRAIN:?is the training script, one on the Trainer of Hugging Face}\" \\\n"
+      "  --deepspeed \"$here/ds_config.json\"";
   const std::vector<std::string> words =
       trainer_arguments(request.plan, steps_of_run(request.plan));
   for (std::size_t i = 0; i < words.size(); ++i)
@@ -163,8 +162,8 @@ std::vector<ExportedFile> write_deepspeed(const ExportRequest& request) {
         "script\n(`--gradient_checkpointing` of the Trainer, or deepspeed.checkpointing).\n";
   notes += "Written against DeepSpeed at edaa7221.\n";
   return {{.name = "ds_config.json", .text = deepspeed_configuration(request.plan)},
-          {.name = "launch.sh", .text = launch, .executable = true},
-          {.name = "README.md", .text = starting_text(request, "launch.sh", notes)}};
+          {.name = "run.sh", .text = launch, .executable = true},
+          {.name = "README.md", .text = starting_text(request, "run.sh", notes)}};
 }
 
 }  // namespace meshplan::planner

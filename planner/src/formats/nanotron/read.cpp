@@ -127,12 +127,8 @@ class NanotronReader {
     const bool recomputes = in_.flag("parallelism.recompute_layer").value_or(false);
     plan().recompute.kind =
         recomputes ? program::RecomputeKind::Full : program::RecomputeKind::None;
-    if (const auto async = in_.flag("parallelism.tp_linear_async_communication")) {
+    if (const auto async = in_.flag("parallelism.tp_linear_async_communication"))
       result_.settings.overlap_tp = *async;
-      result_.facts["tp_linear_async_communication"] = *async;
-    }
-    if (const auto again = in_.flag("parallelism.tp_recompute_allgather"))
-      result_.facts["tp_recompute_allgather"] = *again;
   }
 
   void read_tokens() {
@@ -142,9 +138,11 @@ class NanotronReader {
     const Bounds bounds = between(1, limits::kTokens);
     plan().workload.seq_len = in_.integer("tokens.sequence_length", bounds).value_or(1);
     plan().micro_batch_size = in_.small("tokens.micro_batch_size", bounds).value_or(1);
-    plan().workload.global_batch_size = sequences_of_step(
-        plan().micro_batch_size, plan().parallel.dp,
-        in_.integer("tokens.batch_accumulation_per_replica", bounds).value_or(1), request_.main);
+    const std::int64_t accumulation =
+        in_.integer("tokens.batch_accumulation_per_replica", bounds).value_or(1);
+    plan().workload.global_batch_size =
+        sequences_of_step(plan().micro_batch_size, plan().parallel.dp, accumulation, request_.main);
+    result_.facts["accumulation"] = accumulation;
   }
 
   void read_optimizer() {

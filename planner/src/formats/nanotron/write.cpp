@@ -201,16 +201,17 @@ std::vector<ExportedFile> write_nanotron(const ExportRequest& request) {
   nanotron::refuse_parallel(refusals, request.plan);
   nanotron::refuse_rest(refusals, request.plan);
   refusals.throw_if_any();
+  require_rules_kept("nanotron", request.plan);
   const std::string launch =
       script_head("Starts the training on this node; on every node with its own NODE_RANK.",
-                  "NANOTRON=/path/to/nanotron ./launch.sh") +
+                  "NANOTRON_PATH=/path/to/nanotron ./run.sh") +
       "export CUDA_DEVICE_MAX_CONNECTIONS=1\n" + torchrun_text(request) +
-      "  \"${NANOTRON:?says where nanotron lies}/run_train.py\" \\\n"
+      "  \"${NANOTRON_PATH:-.}/run_train.py\" \\\n"
       "  --config-file \"$here/nanotron.yaml\" \"$@\"\n";
   return {{.name = "nanotron.yaml", .text = yaml_document(nanotron::configuration(request))},
-          {.name = "launch.sh", .text = launch, .executable = true},
+          {.name = "run.sh", .text = launch, .executable = true},
           {.name = "README.md",
-           .text = starting_text(request, "launch.sh",
+           .text = starting_text(request, "run.sh",
                                  "`data_stages` has no dataset, so tokens are made up, and "
                                  "`train_steps` is a guess: the plan says\nneither. nanotron cuts "
                                  "stages by cost; the plan leaves that to it. Written against "

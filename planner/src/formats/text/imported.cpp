@@ -33,7 +33,7 @@ const std::string* sibling(const ImportRequest& request, std::string_view path) 
 const models::ModelSpec& given_model(const ImportRequest& request, std::string_view format) {
   if (request.model) return *request.model;
   throw ConfigError(
-      fmt::format("{}: a configuration of {} does not describe the model; give it beside the file",
+      fmt::format("{}: a configuration of {} does not describe the model; give it with --model",
                   request.main, format));
 }
 

@@ -1,7 +1,8 @@
 #include "formats/text/launch_text.hpp"
 
-#include <algorithm>
 #include <fmt/format.h>
+
+#include "formats/nodes.hpp"
 
 namespace meshplan::planner {
 
@@ -9,15 +10,6 @@ int steps_of_run(const program::Plan& plan) {
   constexpr int kSteps = 1000;
   const program::OptimizerConfig& optimizer = plan.workload.optimizer;
   return optimizer.decay_steps > 0 ? optimizer.decay_steps : kSteps;
-}
-
-int processes_per_node(const ExportRequest& request) {
-  return std::min(request.plan.parallel.world_size(), std::max(1, request.devices_per_node));
-}
-
-int nodes_of(const ExportRequest& request) {
-  const int each = processes_per_node(request);
-  return (request.plan.parallel.world_size() + each - 1) / each;
 }
 
 std::string script_head(std::string_view what, std::string_view usage) {
@@ -28,18 +20,19 @@ std::string script_head(std::string_view what, std::string_view usage) {
 }
 
 std::string torchrun_text(const ExportRequest& request) {
+  const Nodes nodes = nodes_of(request);
   return fmt::format(
       "exec torchrun --nnodes={} --nproc-per-node={} --node-rank=\"${{NODE_RANK:-0}}\" \\\n"
       "  --rdzv-backend=c10d "
       "--rdzv-endpoint=\"${{MASTER_ADDR:-localhost}}:${{MASTER_PORT:-29500}}\" "
       "\\\n",
-      nodes_of(request), processes_per_node(request));
+      nodes.count, nodes.ranks_each);
 }
 
 std::string starting_text(const ExportRequest& request, std::string_view script,
                           std::string_view notes) {
-  const int nodes = nodes_of(request);
-  std::string text = "## Start it\n\n";
+  const int nodes = nodes_of(request).count;
+  std::string text = "## Starting it\n\n";
   text += nodes > 1 ? fmt::format(
                           "On each of the {} nodes, with its own NODE_RANK:\n\n"
                           "    NODE_RANK=0 MASTER_ADDR=node0 ./{}\n\n",

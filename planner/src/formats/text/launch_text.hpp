@@ -11,9 +11,6 @@ namespace meshplan::planner {
 /// Steps of an exported run: a plan has none but those of its learning rate.
 int steps_of_run(const program::Plan& plan);
 
-int nodes_of(const ExportRequest& request);
-int processes_per_node(const ExportRequest& request);
-
 /// "#!/usr/bin/env bash", what it does, how it is called, and $here, the folder of the script.
 std::string script_head(std::string_view what, std::string_view usage);
 

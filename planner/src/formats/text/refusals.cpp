@@ -45,6 +45,17 @@ void refuse_own_techniques(Refusals& refusals, const program::Plan& plan) {
                "a document is divided over all cp ranks; nearest: 0");
 }
 
+void require_rules_kept(std::string_view target, const program::Plan& plan, const Facts& settings) {
+  const RuleSet& rules = rules_for(target);
+  std::vector<std::string> lines;
+  for (const Judgement& judgement : judge(rules, plan, settings))
+    if (judgement.refuses())
+      lines.push_back(fmt::format("{} ({}): {}", judgement.id, judgement.name, judgement.message));
+  if (lines.empty()) return;
+  throw ConfigError(fmt::format("{} refuses this plan (`meshplan check --for {}` says more):\n  {}",
+                                rules.stack, target, fmt::join(lines, "\n  ")));
+}
+
 void refuse_other_order(Refusals& refusals, const program::Plan& plan, std::string_view order) {
   refusals.add(axes_of(plan.rank_order, plan.parallel) != axes_of(order, plan.parallel),
                "rank_order", plan.rank_order,

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "planner/rules/rules.hpp"
 #include "program/plan/plan.hpp"
 
 namespace meshplan::planner {
@@ -32,6 +33,11 @@ class Refusals {
 
 /// Techniques that only meshplan's own runtime has: compression, frozen parameters, ...
 void refuse_own_techniques(Refusals& refusals, const program::Plan& plan);
+
+/// Asks the target's own rules (planner/rules). @param settings  what the exported files say beside
+/// the plan, by the rules' names. @throws ConfigError with what they refuse
+void require_rules_kept(std::string_view target, const program::Plan& plan,
+                        const Facts& settings = {});
 
 /// Axes of degree 1 may stand anywhere. @param order  in which the target numbers its ranks
 void refuse_other_order(Refusals& refusals, const program::Plan& plan, std::string_view order);

@@ -6,8 +6,6 @@
 #include "core/error.hpp"
 #include "core/limits.hpp"
 #include "core/parse_number.hpp"
-#include "formats/text/settings.hpp"
-#include "shell/script.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -21,34 +19,46 @@ std::string with_underscores(std::string_view name) {
 }  // namespace
 
 ScriptArguments::ScriptArguments(const ImportRequest& request) {
+  const std::string named = request.main.substr(request.main.find_last_of('/') + 1);
+  bool is_read = false;
   for (const auto& [name, text] : request.files) {
-    if (!name.ends_with(".sh")) continue;
-    check_configuration_size(text, name);
-    const shell::Script script = shell::read_script(request.files, name, request.environment);
-    for (const shell::ScriptCommand& command : script.commands) {
-      const std::string place = fmt::format("{}:{}", command.file, command.line);
-      for (std::size_t i = 0; i < command.words.size(); ++i) {
-        const std::string& word = command.words[i].text;
-        if (!word.starts_with("--") || word.size() < 3) continue;
-        const std::size_t equals = word.find('=');
-        Argument argument{.name = with_underscores(std::string_view(word).substr(2, equals - 2)),
-                          .place = place};
-        const shell::Value* value = nullptr;
-        if (equals != std::string::npos) {
-          argument.value = word.substr(equals + 1);
-          value = &command.words[i];
-        } else if (i + 1 < command.words.size() && !command.words[i + 1].text.starts_with("--")) {
-          argument.value = command.words[i + 1].text;
-          value = &command.words[i + 1];
-        }
-        if (value != nullptr && !value->known()) {
-          unknown_.push_back(
-              fmt::format("{}: --{}: {}", place, argument.name, value->unknown.front()));
-          argument.value.reset();
-        }
-        arguments_.push_back(std::move(argument));
-      }
+    if (!name.ends_with(".sh") || text.find(named) == std::string::npos) continue;
+    if (is_read) {
+      unknown_.push_back(fmt::format("{}: names {}, too", name, named));
+      continue;
     }
+    try {
+      const shell::Script script = shell::read_script(request.files, name, request.environment);
+      for (const shell::ScriptCommand& command : script.commands) take_words(command);
+      is_read = true;
+    } catch (const ConfigError& error) {
+      unknown_.emplace_back(error.what());
+    }
+  }
+}
+
+void ScriptArguments::take_words(const shell::ScriptCommand& command) {
+  const std::string place = fmt::format("{}:{}", command.file, command.line);
+  const std::vector<shell::Value>& words = command.words;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i].text;
+    if (!word.starts_with("--") || word.size() < 3) continue;
+    const std::size_t equals = word.find('=');
+    Argument argument{.name = with_underscores(std::string_view(word).substr(2, equals - 2)),
+                      .place = place};
+    const shell::Value* value = nullptr;
+    if (equals != std::string::npos) {
+      argument.value = word.substr(equals + 1);
+      value = &words[i];
+    } else if (i + 1 < words.size() && !words[i + 1].text.starts_with("--")) {
+      argument.value = words[i + 1].text;
+      value = &words[i + 1];
+    }
+    if (value != nullptr && !value->known()) {
+      unknown_.push_back(fmt::format("{}: --{}: {}", place, argument.name, value->unknown.front()));
+      argument.value.reset();
+    }
+    arguments_.push_back(std::move(argument));
   }
 }
 

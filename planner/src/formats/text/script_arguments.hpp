@@ -9,12 +9,14 @@
 #include <vector>
 
 #include "planner/formats/formats.hpp"
+#include "shell/script.hpp"
 
 namespace meshplan::planner {
 
 class ScriptArguments {
  public:
-  /// Reads every script (*.sh) among the files. @throws ConfigError for one that is no script
+  /// Reads the script (*.sh) among the files that names the configuration; of several the first, by
+  /// name. One that cannot be read is listed and left out.
   explicit ScriptArguments(const ImportRequest& request);
 
   /// The last value of "--NAME VALUE" or "--NAME=VALUE", '-' and '_' being the same; absent where
@@ -27,16 +29,18 @@ class ScriptArguments {
                                       std::int64_t high) const;
   std::optional<double> number(std::string_view name) const;
 
-  /// Arguments whose value the script leaves to whoever runs it, "FILE:LINE: ..."
+  /// What could not be read: arguments whose value the script leaves to whoever runs it,
+  /// "FILE:LINE: ...", and scripts.
   const std::vector<std::string>& unknown() const { return unknown_; }
 
  private:
   struct Argument {
     std::string name;  // without dashes, '_' inside
     std::optional<std::string> value;
-    std::string place;  // "launch.sh:12"
+    std::string place;  // "run.sh:12"
   };
   const Argument* find(std::string_view name) const;
+  void take_words(const shell::ScriptCommand& command);
 
   std::vector<Argument> arguments_;
   std::vector<std::string> unknown_;

@@ -92,7 +92,7 @@ std::int64_t sequences_of_step(std::int64_t micro_batch_size, std::int64_t dp,
 void apply_sequence_argument(const ScriptArguments& arguments, ImportedPlan& imported) {
   Plan& plan = imported.plan;
   for (const std::string& line : arguments.unknown())
-    imported.assumptions.push_back(line + "; taken as absent");
+    imported.assumptions.push_back(line + "; left out");
   std::optional<std::int64_t> seq_len;
   for (const std::string_view name : kSequenceNames)
     if (!seq_len) seq_len = arguments.integer(name, 1, limits::kTokens);

@@ -71,12 +71,8 @@ void refuse_sharding(Refusals& refusals, const Plan& plan) {
   refusals.add(p.cp > 1 && plan.context_parallel != ContextMethod::AllGather, "context_parallel",
                meshplan::name_of(plan.context_parallel),
                "keys and values are gathered (FlexAttention); nearest: all_gather");
-  refusals.add(plan.zero_stage == 1, "zero_stage", 1,
-               "FSDP divides gradients and weights, too; nearest: 2");
-  refusals.add(plan.zero_stage == 2 && p.pp > 1, "zero_stage", 2,
-               fmt::format("with pp({}) fsdp_reshard_after_forward decides no more than how long "
-                           "weights stay gathered; nearest: 3",
-                           p.pp));
+  refusals.add(plan.zero_stage == 1 || plan.zero_stage == 2, "zero_stage", plan.zero_stage,
+               "FSDP divides weights, gradients and optimizer; nearest: 3");
   refusals.add(plan.zero_stage == 0 && p.cp > 1, "zero_stage", 0,
                fmt::format("with cp({}) weights are divided over cp at least; nearest: 3", p.cp));
   refusals.add(plan.zero_shard_group > 0 && plan.zero_shard_group % p.cp != 0, "zero_shard_group",

@@ -92,6 +92,9 @@ class PythonReader {
       result_.flavor = spec->at(python::kArguments)[0].get<std::string>();
     if (const auto flavor = in_.text("model_spec.flavor")) result_.flavor = *flavor;
     in_.value(fmt::format("model_spec.{}", python::kArguments));
+    const std::string attention = in_.text("model_spec.attn_backend")
+                                      .value_or(result_.family == "gpt_oss" ? "varlen" : "flex");
+    result_.flex_attention = attention.starts_with("flex");
     converters();
     first_layers();
   }
@@ -241,12 +244,9 @@ class PythonReader {
     result_.offload = in_.flag("training.enable_cpu_offload").value_or(false);
     const bool base_compiles = base_of("compile") != nullptr && base_->compiled;
     result_.compiled = in_.flag("compile.enable").value_or(base_compiles);
-    if (const auto async = in_.flag("compile.enable_async_tensor_parallel")) {
+    if (const auto async = in_.flag("compile.enable_async_tensor_parallel"))
       imported_.settings.overlap_tp = *async;
-      imported_.facts["async_tensor_parallel"] = *async;
-    }
-    if (const auto without = in_.flag("training.disable_cuda_graphs"))
-      imported_.facts["cuda_graphs"] = !*without;
+    result_.cuda_graphs = !in_.flag("training.disable_cuda_graphs").value_or(false);
   }
 
   /// default_adamw(lr=...) or param groups, of which the first is read.

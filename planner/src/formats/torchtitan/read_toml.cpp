@@ -60,12 +60,12 @@ class TomlReader {
     result_.ep = degree("expert_parallel_degree", 1);
     const int etp = degree("expert_tensor_parallel_degree", 1);
     if (result_.ep > 1) result_.etp = etp;  // else it has no effect
-    if (const auto async = in_.flag(place("enable_async_tensor_parallel"))) {
+    if (const auto async = in_.flag(place("enable_async_tensor_parallel")))
       imported_.settings.overlap_tp = *async;
-      imported_.facts["async_tensor_parallel"] = *async;
-    }
-    if (const auto disabled = in_.flag(place("disable_loss_parallel")))
-      imported_.facts["loss_parallel"] = !*disabled;
+    if (in_.flag(place("disable_loss_parallel")).value_or(false) && result_.tp > 1)
+      assume(
+          "the loss is computed on parts of the vocabulary (disable_loss_parallel is not in a "
+          "plan)");
   }
 
   void pipeline() {

@@ -1,6 +1,7 @@
 // What both forms of torchtitan's configuration come to, before it is a plan.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -46,6 +47,8 @@ struct Reading {
   program::Precision precision = program::Precision::BF16;
   bool offload = false;
   bool compiled = false;
+  std::optional<bool> cuda_graphs;
+  std::optional<bool> flex_attention;
   program::OptimizerConfig optimizer;
 
   std::vector<std::string> assumptions;
