@@ -112,6 +112,10 @@ Json Expressions::value() {
   } catch (const NotUnderstood&) {  // told by its text instead
   }
   place_ = begin;
+  if (peek().kind == TokenKind::Name && peek().text == "lambda") {
+    while (!at_end() && !at_symbol(":")) step();  // its parameters have commas of their own
+    step();
+  }
   skip_rest();
   const std::size_t first = tokens_[begin].begin;
   const std::size_t last = place_ > begin ? tokens_[place_ - 1].end : first;

@@ -33,11 +33,11 @@ using Catch::Matchers::Contains;
 TEST_CASE("Plain YAML scalars mean what they mean to PyYAML", "[formats][yaml]") {
   const Json read = parse_yaml(
       "a: 1_000\nb: 1.5e+3\nc: yes\nd: 'yes'\ne: ~\nf: 0.25\ng: off\nh: 1e-5\ni: 1f1b\nj: -3\n"
-      "k: \"a\\nb\"\nl: [1, two, {m: n}]\no:\n- p: 1\n  q: 2\n",
+      "k: \"a\\nb\"\nl: [1, two, {m: n}, [[3], []]]\no:\n- p: 1\n  q: 2\n",
       "file");
   const Json expected = Json::parse(
       R"({"a": 1000, "b": 1500.0, "c": true, "d": "yes", "e": null, "f": 0.25, "g": false,
-          "h": 1e-05, "i": "1f1b", "j": -3, "k": "a\nb", "l": [1, "two", {"m": "n"}],
+          "h": 1e-05, "i": "1f1b", "j": -3, "k": "a\nb", "l": [1, "two", {"m": "n"}, [[3], []]],
           "o": [{"p": 1, "q": 2}]})");
   CHECK(read == expected);
 }
@@ -65,12 +65,11 @@ TEST_CASE("Hostile YAML is refused before it takes time or memory", "[formats][y
     bomb += fmt::format("a{0}: &a{0} [*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1}]\n", i,
                         i - 1);
   CHECK_THAT(error_of(parse_yaml, bomb), Contains("aliases followed"));
-  CHECK_THAT(error_of(parse_yaml, repeated("[", 100000)),
-             Contains("deep") || Contains("not valid"));
-  CHECK_THAT(error_of(parse_yaml, repeated("- ", 100000)),
-             Contains("deep") || Contains("not valid"));
-  CHECK_THAT(error_of(parse_yaml, repeated("{a: ", 50000)),
-             Contains("deep") || Contains("not valid"));
+  for (const char* opening : {"[", "- ", "{a: ", "? ", "[{", "a:\n "})
+    CHECK_FALSE(error_of(parse_yaml, repeated(opening, 50000)).empty());
+  std::string deep;
+  for (int i = 0; i < 70; ++i) deep += std::string(static_cast<std::size_t>(i), ' ') + "a:\n";
+  CHECK_THAT(error_of(parse_yaml, deep + std::string(70, ' ') + "1"), Contains("deeper than 64"));
   CHECK_THAT(error_of(parse_yaml, repeated("a", 300000)), Contains("at most 262144"));
   std::string keys;
   for (int i = 0; i < 20000; ++i) keys += fmt::format("k{}: 1\n", i);
@@ -97,10 +96,15 @@ TEST_CASE("What is no TOML is refused with its place", "[formats][toml]") {
 }
 
 TEST_CASE("Hostile TOML is refused", "[formats][toml][hostile]") {
-  CHECK_FALSE(error_of(parse_toml, "a = " + repeated("[", 100000)).empty());
+  CHECK_THAT(error_of(parse_toml, "a = " + repeated("[", 100000)), Contains("deeper than 64"));
   CHECK_THAT(error_of(parse_toml, "a = " + repeated("[", 100) + repeated("]", 100)),
              Contains("deep"));
-  CHECK_FALSE(error_of(parse_toml, "[" + repeated("a.", 60000) + "a]").empty());
+  for (const char* key : {"[K]", "K = 1", "a = {K = 1}", "[[K]]"}) {
+    std::string text = key;
+    text.replace(text.find('K'), 1, repeated("a.", 60000) + "a");
+    CHECK_THAT(error_of(parse_toml, text), Contains("deeper than 64"));
+  }
+  CHECK(error_of(parse_toml, "a = '" + repeated("[.", 1000) + "' # " + repeated("[", 99)).empty());
   CHECK_FALSE(error_of(parse_toml, "a = 99999999999999999999").empty());
   CHECK_THAT(error_of(parse_toml, repeated("#\n", 200000)), Contains("at most 262144"));
 }
@@ -130,7 +134,8 @@ TEST_CASE("Values are read by type and range, and what nobody asked for is liste
   CHECK_FALSE(in.integer("a.size_of"));
   constexpr std::array<std::string_view, 2> kModes = {"ring", "gather"};
   CHECK(in.word("a.mode", kModes) == "ring");
-  CHECK_THROWS_WITH(in.integer("a.half"), Contains("f.json: a.half: expected an integer, got 0.5"));
+  CHECK_THROWS_WITH(in.integer("a.half", between(0, 9)),
+                    Contains("f.json: a.half: expected an integer, got 0.5"));
   CHECK_THROWS_WITH(in.integer("a.size", between(1, 4)), Contains("at most 4; nearest: 4, got 8"));
   CHECK_THROWS_WITH(in.flag("a.on"), Contains("a.on: expected true or false, got \"yes\""));
   constexpr std::array<std::string_view, 2> kOthers = {"rung", "gather"};

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "core/error.hpp"
@@ -17,6 +18,46 @@ std::string text_of(const Moment& moment) {
   std::ostringstream stream;
   stream << moment;
   return stream.str();
+}
+
+/// Where a quoted text that begins at `at` ends: behind its closing quotes, or the end of it all.
+std::size_t end_of_text(std::string_view text, std::size_t at) {
+  const char quote = text[at];
+  const std::string triple(3, quote);
+  const std::string closing = text.substr(at, 3) == triple ? triple : std::string(1, quote);
+  for (std::size_t place = at + closing.size(); place < text.size(); ++place) {
+    if (quote == '"' && text[place] == '\\')
+      ++place;
+    else if (text.substr(place, closing.size()) == closing)
+      return place + closing.size();
+  }
+  return text.size();
+}
+
+/// The library takes tables apart by recursion, and dots of a key nest them as deep as they are
+/// many.
+void check_depth(std::string_view text, const std::string& file) {
+  int brackets = 0;
+  int dots = 0;  // of one key
+  int line = 1;
+  for (std::size_t place = 0; place < text.size();) {
+    const char c = text[place];
+    if (c == '"' || c == '\'') {
+      place = end_of_text(text, place);
+      continue;
+    }
+    if (c == '#') {
+      place = std::min(text.find('\n', place), text.size());
+      continue;
+    }
+    brackets += c == '[' || c == '{' ? 1 : c == ']' || c == '}' ? -1 : 0;
+    dots = c == '.' ? dots + 1 : std::string_view(",=[]{}\n").find(c) != text.npos ? 0 : dots;
+    line += c == '\n';
+    if (std::max(brackets, dots) > kDeepestDocument)
+      throw ConfigError(
+          fmt::format("{}:{}: nested deeper than {} levels", file, line, kDeepestDocument));
+    ++place;
+  }
 }
 
 class TomlConverter {
@@ -55,6 +96,7 @@ class TomlConverter {
 
 Json parse_toml(std::string_view text, const std::string& file) {
   check_configuration_size(text, file);
+  check_depth(text, file);
   try {
     return TomlConverter(file).convert(toml::parse(text));
   } catch (const toml::parse_error& error) {

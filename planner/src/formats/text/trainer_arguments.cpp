@@ -31,8 +31,10 @@ void read_optimizer(const ScriptArguments& arguments, OptimizerConfig& optimizer
   take("adam_epsilon", optimizer.epsilon);
   take("weight_decay", optimizer.weight_decay);
   take("max_grad_norm", optimizer.clip_norm);
-  if (const auto name = arguments.text("optim"); name && name->find("sgd") == 0)
+  if (const auto name = arguments.text("optim"); name && name->starts_with("sgd")) {
     optimizer.kind = OptimizerKind::Sgd;
+    optimizer.momentum = 0;
+  }
   if (const auto steps = arguments.integer("warmup_steps", 0, limits::kTokens))
     optimizer.warmup_steps = static_cast<int>(*steps);
   const auto type = arguments.text("lr_scheduler_type");

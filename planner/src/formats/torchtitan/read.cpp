@@ -137,6 +137,7 @@ class TitanPlanner {
     if (in_.cuda_graphs) facts["cuda_graphs"] = *in_.cuda_graphs;
     if (in_.flex_attention) facts["flex_attention"] = *in_.flex_attention;
     if (plan().parallel.pp == 1) return;
+    if (in_.schedule_csv) facts["custom_schedule"] = 1;
     facts["num_pp_microbatches"] = in_.pipeline_microbatches;
     facts["layout"] = !in_.modules.empty();
     if (in_.modules.empty()) {
@@ -181,7 +182,7 @@ class TitanPlanner {
   }
 
   void named_schedule() {
-    const auto* named = named_schedule(in_.schedule);
+    const auto* named = torchtitan::named_schedule(in_.schedule);
     if (named == nullptr)
       fail(fmt::format("parallelism.pipeline_parallel_schedule: {}",
                        unknown_name_message("schedule", in_.schedule, schedule_names())));

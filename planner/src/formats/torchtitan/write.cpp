@@ -123,8 +123,13 @@ Division division_of(const Plan& plan) {
 }
 
 /// What the module says beside the plan, by the names of planner/rules/torchtitan.json.
-Facts settings_of(const Plan& plan) {
+Facts settings_of(const Plan& plan, const ScheduleWords& schedule) {
   Facts facts = {{"cuda_graphs", 0}, {"flex_attention", 1}};
+  if (schedule.csv) {
+    for (const char* name : {"one_f_one_b", "gpipe", "interleaved", "zb_h1", "zb_v", "dualpipe_v"})
+      facts[name] = 0;
+    facts["custom_schedule"] = 1;
+  }
   const Division division = division_of(plan);
   facts["layout"] = division.listed;
   if (division.listed) {
@@ -277,9 +282,9 @@ std::vector<ExportedFile> write_torchtitan(const ExportRequest& request) {
   Refusals refusals("torchtitan");
   torchtitan::refuse_for_torchtitan(refusals, request.plan);
   refusals.throw_if_any();
-  require_rules_kept("torchtitan", request.plan, torchtitan::settings_of(request.plan));
   torchtitan::ScheduleWords schedule;
   if (request.plan.parallel.pp > 1) schedule = torchtitan::schedule_words(request.plan);
+  require_rules_kept("torchtitan", request.plan, torchtitan::settings_of(request.plan, schedule));
   std::vector<ExportedFile> files = {
       {.name = fmt::format("{}.py", torchtitan::kModule),
        .text = torchtitan::module_text(request.plan, schedule)},
