@@ -48,8 +48,12 @@ class Module {
   std::string text(const std::string& title) const {
     std::string all = fmt::format("\"\"\"{}\"\"\"\n\n", title);
     if (needs_path) all += "from pathlib import Path\n\n";
-    for (const auto& [module, names] : imports_)
-      all += fmt::format("from {} import {}\n", module, fmt::join(names, ", "));
+    for (const auto& [module, names] : imports_) {
+      const std::string line = fmt::format("from {} import {}\n", module, fmt::join(names, ", "));
+      all += line.size() <= kWidth ? line
+                                   : fmt::format("from {} import (\n    {},\n)\n", module,
+                                                 fmt::join(names, ",\n    "));
+    }
     return all + fmt::format("\n\ndef {}() -> Trainer.Config:\n", kFunction) + body_;
   }
 
@@ -66,11 +70,15 @@ std::string modules_literal(const std::vector<std::vector<std::string>>& modules
   std::string text = "[\n";
   for (const std::vector<std::string>& part : modules) {
     std::string line = std::string(kIndent, ' ') + "[";
+    std::size_t width = line.size();
     for (std::size_t i = 0; i < part.size(); ++i) {
-      const std::string item = fmt::format("\"{}\"{}", part[i], i + 1 < part.size() ? ", " : "]");
-      const std::size_t begin = line.rfind('\n') == line.npos ? 0 : line.rfind('\n') + 1;
-      if (line.size() - begin + item.size() > kWidth) line += "\n" + std::string(kIndent + 1, ' ');
-      line += item;
+      const std::string item = fmt::format("\"{}\"{}", part[i], i + 1 < part.size() ? "," : "]");
+      if (width + item.size() + 1 > kWidth) {
+        line += "\n" + std::string(kIndent, ' ');
+        width = kIndent;
+      }
+      line += (i == 0 ? "" : " ") + item;
+      width += item.size() + 1;
     }
     text += line + ",\n";
   }
@@ -207,11 +215,12 @@ void write_training(Module& module, const Plan& plan) {
 
 void write_optimizer(Module& module, const OptimizerConfig& optimizer) {
   const std::string package = "torchtitan.components.optimizer";
-  const std::string settings =
-      fmt::format("\"lr\": {}, \"betas\": ({}, {}), \"eps\": {}, \"weight_decay\": {}",
-                  python_number(optimizer.learning_rate), python_number(optimizer.beta1),
-                  python_number(optimizer.beta2), python_number(optimizer.epsilon),
-                  python_number(optimizer.weight_decay));
+  const std::pair<const char*, std::string> settings[] = {
+      {"lr", python_number(optimizer.learning_rate)},
+      {"betas",
+       fmt::format("({}, {})", python_number(optimizer.beta1), python_number(optimizer.beta2))},
+      {"eps", python_number(optimizer.epsilon)},
+      {"weight_decay", python_number(optimizer.weight_decay)}};
   const std::string container = module.import(package, "OptimizersContainer");
   const std::string group = module.import(package, "ParamGroupConfig");
   module.line(fmt::format("config.optimizer = {}.Config(", container));
@@ -220,7 +229,10 @@ void write_optimizer(Module& module, const OptimizerConfig& optimizer) {
   module.line("            pattern=r\".*\",");
   module.line(fmt::format("            optimizer_name=\"{}\",",
                           optimizer.kind == OptimizerKind::Adam ? "Adam" : "AdamW"));
-  module.line(fmt::format("            optimizer_kwargs={{{}}},", settings));
+  module.line("            optimizer_kwargs={");
+  for (const auto& [key, value] : settings)
+    module.line(fmt::format("                \"{}\": {},", key, value));
+  module.line("            },");
   module.line("        )");
   module.line("    ]");
   module.line(")");

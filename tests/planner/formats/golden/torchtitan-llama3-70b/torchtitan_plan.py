@@ -1,6 +1,10 @@
 """A plan of meshplan: 70B on 256 GPUs (tp8 sp pp4 vpp2 dp8). README.md says why."""
 
-from torchtitan.components.optimizer import LRSchedulersContainer, OptimizersContainer, ParamGroupConfig
+from torchtitan.components.optimizer import (
+    LRSchedulersContainer,
+    OptimizersContainer,
+    ParamGroupConfig,
+)
 from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig
 from torchtitan.distributed.activation_checkpoint import SelectiveAC
 from torchtitan.models.llama3 import model_registry
@@ -42,7 +46,12 @@ def planned() -> Trainer.Config:
             ParamGroupConfig(
                 pattern=r".*",
                 optimizer_name="AdamW",
-                optimizer_kwargs={"lr": 0.0003, "betas": (0.9, 0.95), "eps": 1e-08, "weight_decay": 0.1},
+                optimizer_kwargs={
+                    "lr": 0.0003,
+                    "betas": (0.9, 0.95),
+                    "eps": 1e-08,
+                    "weight_decay": 0.1,
+                },
             )
         ]
     )

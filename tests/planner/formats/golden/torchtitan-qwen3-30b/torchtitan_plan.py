@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
-from torchtitan.components.optimizer import LRSchedulersContainer, OptimizersContainer, ParamGroupConfig
+from torchtitan.components.optimizer import (
+    LRSchedulersContainer,
+    OptimizersContainer,
+    ParamGroupConfig,
+)
 from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig
 from torchtitan.distributed.activation_checkpoint import FullAC
 from torchtitan.models.qwen3 import model_registry
@@ -25,14 +29,14 @@ def planned() -> Trainer.Config:
         pipeline_parallel_schedule_csv=str(Path(__file__).with_name("schedule.csv")),
         num_pp_microbatches=4,
         module_fqns_per_model_part=[
-            ["tok_embeddings", "layers.0", "layers.1", "layers.2", "layers.3", "layers.4", 
-             "layers.5", "layers.6", "layers.7", "layers.8", "layers.9", "layers.10", "layers.11", 
-             "layers.12", "layers.13", "layers.14", "layers.15", "layers.16", "layers.17", 
-             "layers.18", "layers.19", "layers.20", "layers.21", "layers.22", "layers.23", 
+            ["tok_embeddings", "layers.0", "layers.1", "layers.2", "layers.3", "layers.4",
+             "layers.5", "layers.6", "layers.7", "layers.8", "layers.9", "layers.10", "layers.11",
+             "layers.12", "layers.13", "layers.14", "layers.15", "layers.16", "layers.17",
+             "layers.18", "layers.19", "layers.20", "layers.21", "layers.22", "layers.23",
              "layers.24", "layers.25"],
-            ["layers.26", "layers.27", "layers.28", "layers.29", "layers.30", "layers.31", 
-             "layers.32", "layers.33", "layers.34", "layers.35", "layers.36", "layers.37", 
-             "layers.38", "layers.39", "layers.40", "layers.41", "layers.42", "layers.43", 
+            ["layers.26", "layers.27", "layers.28", "layers.29", "layers.30", "layers.31",
+             "layers.32", "layers.33", "layers.34", "layers.35", "layers.36", "layers.37",
+             "layers.38", "layers.39", "layers.40", "layers.41", "layers.42", "layers.43",
              "layers.44", "layers.45", "layers.46", "layers.47", "norm", "lm_head"],
         ],
     )
@@ -53,7 +57,12 @@ def planned() -> Trainer.Config:
             ParamGroupConfig(
                 pattern=r".*",
                 optimizer_name="AdamW",
-                optimizer_kwargs={"lr": 0.0003, "betas": (0.9, 0.95), "eps": 1e-08, "weight_decay": 0.1},
+                optimizer_kwargs={
+                    "lr": 0.0003,
+                    "betas": (0.9, 0.95),
+                    "eps": 1e-08,
+                    "weight_decay": 0.1,
+                },
             )
         ]
     )
