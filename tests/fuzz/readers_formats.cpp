@@ -26,23 +26,77 @@ void use(const planner::Format& format, const planner::ImportedPlan& imported) {
   if (format.write != nullptr) planner::exported_folder(format, {.plan = plan});
 }
 
-Reader reader_of(const planner::Format& format, std::vector<std::string> seeds) {
-  return {.name = std::string(format.name),
+struct Target {
+  const char* reader;
+  const char* format;
+  std::string file;                        // under which name it is read
+  std::optional<models::ModelSpec> model;  // given beside it
+};
+
+Reader reader_of(const Target& target, std::vector<std::string> seeds) {
+  const planner::Format& format = planner::format_of(target.format);
+  return {.name = target.reader,
           .weight = 4,
           .deep_every = 4,
           .names_file = true,
-          .read = [&format](const std::string& text) -> Consumer {
-            planner::ImportedPlan imported = format.read({.files = {{kFile, text}}, .main = kFile});
+          .read = [&format, target](const std::string& text) -> Consumer {
+            planner::ImportedPlan imported = format.read(
+                {.files = {{target.file, text}}, .main = target.file, .model = target.model});
             return [&format, imported = std::move(imported)] { use(format, imported); };
           },
           .seeds = std::move(seeds)};
 }
 
-std::string script_of(const program::Plan& plan) {
+/// A target's file with an ending, and a small model beside it.
+Target with_model(const char* reader, const char* format, const char* ending) {
+  return {reader, format, std::string(kFile) + ending, models::load_preset("tiny-llama")};
+}
+
+std::string written(const std::string& format, const program::Plan& plan, const std::string& name) {
   for (const planner::ExportedFile& file :
-       planner::exported_folder(planner::format_of("megatron"), {.plan = plan}))
-    if (file.name == "run.sh") return file.text;
-  throw InvariantError("a launch script is written");
+       planner::exported_folder(planner::format_of(format), {.plan = plan}))
+    if (file.name == name) return file.text;
+  throw InvariantError("no such file is written");
+}
+
+std::string script_of(const program::Plan& plan) {
+  return written("megatron", plan, "run.sh");
+}
+
+/// Of the stacks that are configured by files.
+std::vector<Reader> configuration_readers(program::Plan plan) {
+  plan.model = models::load_preset("tiny-llama");
+  plan.parallel = {.dp = 8};
+  plan.workload.precision = DType::BF16;
+  program::Plan sharded = plan;
+  sharded.zero_stage = 3;
+  program::Plan titan = sharded;
+  titan.model = models::load_preset("llama3-8b");
+  titan.parallel = {.pp = 2, .dp = 4};
+  program::Plan plugin = plan;
+  plugin.recompute.kind = program::RecomputeKind::Full;
+  const std::string toml =
+      "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = 4\n"
+      "[parallelism]\ndata_parallel_shard_degree = 2\npipeline_parallel_degree = 2\n"
+      "module_fqns_per_model_part = [['tok_embeddings', 'layers.0'], [\"layers.1\"]]\n"
+      "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = '2'\n";
+  const std::string python =
+      "SEQ = 2 ** 11\ndef b():\n    return Trainer.Config(training=TrainingConfig(\n"
+      "        max_context_length=SEQ, num_tokens_per_microbatch_per_dp_rank=2 * SEQ // 1))\n"
+      "def f():\n    config = b()\n    config.parallelism = ParallelismConfig(**x, "
+      "data_parallel_shard_degree=-(-2))\n    return config\n";
+  const std::string yaml = written("accelerate-fsdp", sharded, "accelerate.yaml");
+  return {reader_of(with_model("torchtitan-toml", "torchtitan", ".toml"), {toml}),
+          reader_of(with_model("torchtitan-python", "torchtitan", ".py"),
+                    {written("torchtitan", titan, "torchtitan_plan.py"), python}),
+          reader_of(with_model("deepspeed", "deepspeed", ".json"),
+                    {written("deepspeed", sharded, "ds_config.json")}),
+          reader_of(with_model("nanotron", "nanotron", ".yaml"),
+                    {written("nanotron", plan, "nanotron.yaml")}),
+          reader_of(with_model("accelerate", "accelerate-fsdp", ".yaml"),
+                    {yaml, written("accelerate-megatron", plugin, "accelerate.yaml"),
+                     "a: &a {x: [1, *b]}\nb: {<<: *a}\ndistributed_type: DEEPSPEED\n"
+                     "num_processes: 8\ndeepspeed_config: {zero_stage: 2}\n"})};
 }
 
 }  // namespace
@@ -53,16 +107,19 @@ std::vector<Reader> format_readers() {
   experts.workload.precision = DType::BF16;
   program::Plan dense = sample_plan({.tp = 2, .pp = 2, .dp = 2}, 16);
   dense.workload.precision = DType::BF16;
-  return {reader_of(planner::format_of("megatron"),
-                    {script_of(experts), script_of(dense),
-                     "#SBATCH --nodes=2 --gpus-per-node=4\nA=\" --num-layers 4 --hidden-size 64\"\n"
-                     "if [[ $A == x ]] || [ -z \"$B\" ]; then A+=\" --bf16\"; fi\n"
-                     "case $A in a) B=1;; *) B=$((2**3 % 5));; esac\n"
-                     "f() { C=(--lr 1e-4 \"${D[@]}\"); }\nf\n"
-                     "srun bash -c \"python x.py $A --num-attention-heads 4 --seq-length 64 "
-                     "--max-position-embeddings 64 --micro-batch-size 1 --vocab-size 100 ${C[*]} "
-                     "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout "
-                     "'E(t|)*2ttL' --moe-layer-freq '([0]*2+[1]*2)' --num-experts 4\""})};
+  std::vector<Reader> readers = configuration_readers(dense);
+  readers.push_back(
+      reader_of({"megatron", "megatron", kFile, {}},
+                {script_of(experts), script_of(dense),
+                 "#SBATCH --nodes=2 --gpus-per-node=4\nA=\" --num-layers 4 --hidden-size 64\"\n"
+                 "if [[ $A == x ]] || [ -z \"$B\" ]; then A+=\" --bf16\"; fi\n"
+                 "case $A in a) B=1;; *) B=$((2**3 % 5));; esac\n"
+                 "f() { C=(--lr 1e-4 \"${D[@]}\"); }\nf\n"
+                 "srun bash -c \"python x.py $A --num-attention-heads 4 --seq-length 64 "
+                 "--max-position-embeddings 64 --micro-batch-size 1 --vocab-size 100 ${C[*]} "
+                 "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout "
+                 "'E(t|)*2ttL' --moe-layer-freq '([0]*2+[1]*2)' --num-experts 4\""}));
+  return readers;
 }
 
 }  // namespace meshplan::fuzz

@@ -9,6 +9,7 @@
 #include "formats/text/documents.hpp"
 #include "formats/text/imported.hpp"
 #include "formats/text/script_arguments.hpp"
+#include "planner/search/space.hpp"
 
 namespace meshplan::planner {
 namespace accelerate {
@@ -48,6 +49,7 @@ class AccelerateReader {
       else
         read_fsdp(*type == "FSDP");
       apply_trainer_arguments(arguments_, accumulation, request_.main, result_);
+      plan().bucket_bytes = default_bucket_bytes(plan().parallel);
     }
     check_ranks(request_, plan(), "num_processes and its degrees");
     list_ignored(in_, result_);

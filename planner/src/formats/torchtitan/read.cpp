@@ -11,6 +11,7 @@
 #include "formats/torchtitan/pipeline.hpp"
 #include "formats/torchtitan/reading.hpp"
 #include "formats/torchtitan/torchtitan.hpp"
+#include "planner/search/space.hpp"
 #include "program/schedule/csv.hpp"
 #include "program/schedule/generators.hpp"
 
@@ -42,6 +43,7 @@ class TitanPlanner {
     program::set_precision(plan().workload, in_.precision);
     plan().workload.optimizer = in_.optimizer;
     plan().offload_optimizer = in_.offload;
+    plan().bucket_bytes = default_bucket_bytes(plan().parallel);
     settings();
     result_.software = in_.compiled ? "torchtitan" : "torchtitan-eager";
     check_ranks(request_, plan(), "parallelism");
