@@ -30,9 +30,9 @@ constexpr Letter kLetters[] = {{'F', TaskKind::Forward},
 
 std::string text_of(const Schedule& schedule, int stage, const Task& task) {
   if (task.kind == TaskKind::Overlapped) {
-    const std::vector<Task> parts = parts_of(task);
-    return fmt::format("({};{}){}", text_of(schedule, stage, parts[0]),
-                       text_of(schedule, stage, parts[1]), kOverlap);
+    const TaskParts parts = parts_of(task);
+    return fmt::format("({};{}){}", text_of(schedule, stage, parts.front()),
+                       text_of(schedule, stage, parts.back()), kOverlap);
   }
   const auto* letter = std::ranges::find(kLetters, task.kind, &Letter::kind);
   return fmt::format("{}{}{}",

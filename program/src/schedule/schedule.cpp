@@ -72,7 +72,7 @@ class WaitCheck {
     std::size_t& next = next_[at(stage)];
     const std::size_t before = next;
     for (; next < tasks.size(); ++next) {
-      const std::vector<Task> parts = parts_of(tasks[next]);
+      const TaskParts parts = parts_of(tasks[next]);
       if (!std::ranges::all_of(parts, [&](const Task& part) { return ready(stage, part); })) break;
       for (const Task& part : parts) {
         const std::size_t own = index(virtual_stage_of(stage, part), part.microbatch);
@@ -96,7 +96,7 @@ std::vector<std::string> wrong_counts(const Schedule& schedule, int num_microbat
     // A list that is far too short would need more memory to say what is missing.
     const std::int64_t needed = std::int64_t{num_microbatches} * schedule.num_chunks;
     std::int64_t given = 0;
-    for (const Task& task : schedule.tasks[at(stage)]) given += std::ssize(parts_of(task));
+    for (const Task& task : schedule.tasks[at(stage)]) given += static_cast<int>(parts_of(task).size());
     if (given < needed)
       return {fmt::format("stage {}: {} tasks, but {} micro-batches of {} chunk{} need at least {}",
                           stage, given, num_microbatches, schedule.num_chunks,
@@ -132,12 +132,12 @@ std::vector<std::string> wrong_counts(const Schedule& schedule, int num_microbat
 
 }  // namespace
 
-std::vector<Task> parts_of(const Task& task) {
-  if (task.kind != TaskKind::Overlapped) return {task};
-  return {{.kind = TaskKind::Forward, .microbatch = task.microbatch, .chunk = task.chunk},
-          {.kind = TaskKind::BackwardFull,
-           .microbatch = task.backward_microbatch,
-           .chunk = task.backward_chunk}};
+TaskParts parts_of(const Task& task) {
+  if (task.kind != TaskKind::Overlapped) return TaskParts(task);
+  return {Task{.kind = TaskKind::Forward, .microbatch = task.microbatch, .chunk = task.chunk},
+          Task{.kind = TaskKind::BackwardFull,
+               .microbatch = task.backward_microbatch,
+               .chunk = task.backward_chunk}};
 }
 
 bool gives_input_gradient(const Task& task) {

@@ -118,7 +118,7 @@ class TaskSolver {
 
   double duration(std::size_t stage, const Task& task) const {
     double seconds = 0, saves = 0;
-    const std::vector<Task> parts = program::parts_of(task);
+    const program::TaskParts parts = program::parts_of(task);
     for (const Task& part : parts) {
       const SolverChunk& chunk = chunk_of(stage, part);
       const bool first = !states_[stage].has_gradients[at(part.chunk)];
@@ -149,13 +149,13 @@ class TaskSolver {
   /// A forward begins without the gradient of the backward that it is overlapped with. It ends
   /// first: a backward has about twice as many operations to take turns with.
   Run overlapped(std::size_t stage, const Task& task) {
-    const std::vector<Task> parts = program::parts_of(task);
-    const double forward = chunk_of(stage, parts[0]).forward;
+    const program::TaskParts parts = program::parts_of(task);
+    const double forward = chunk_of(stage, parts.front()).forward;
     Run run{.work = duration(stage, task)};
-    run.begin = std::max(states_[stage].free, ready_at(stage, parts[0]));
-    run.gradient_begin = std::max(run.begin + forward, ready_at(stage, parts[1]));
+    run.begin = std::max(states_[stage].free, ready_at(stage, parts.front()));
+    run.gradient_begin = std::max(run.begin + forward, ready_at(stage, parts.back()));
     run.end = run.gradient_begin + run.work - forward;
-    const bool takes_turns = chunk_of(stage, parts[0]).overlap_saves > 0;
+    const bool takes_turns = chunk_of(stage, parts.front()).overlap_saves > 0;
     run.forward_end = std::min(run.end, run.begin + (takes_turns ? 2 : 1) * forward);
     return run;
   }

@@ -27,7 +27,7 @@ std::string text_of(const Task& task, bool with_chunk) {
 std::string text_of(const std::vector<Task>& tasks, bool with_chunk = false) {
   std::string text;
   for (const Task& task : tasks) {
-    const std::vector<Task> parts = parts_of(task);
+    const TaskParts parts = parts_of(task);
     text += (text.empty() ? "" : " ") + text_of(parts.front(), with_chunk);
     if (parts.size() > 1) text += "+" + text_of(parts.back(), with_chunk);
   }

@@ -5,6 +5,7 @@
 // rank of the pipeline (a stage) holds vpp of them, its chunks.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -27,8 +28,25 @@ struct Task {
   bool operator==(const Task&) const = default;
 };
 
+/// One task or two, without memory of their own on the heap: schedules have millions.
+class TaskParts {
+ public:
+  explicit TaskParts(const Task& only) : parts_{only}, size_(1) {}
+  TaskParts(const Task& first, const Task& second) : parts_{first, second}, size_(2) {}
+
+  const Task* begin() const { return parts_.data(); }
+  const Task* end() const { return begin() + size_; }
+  std::size_t size() const { return size_; }
+  const Task& front() const { return parts_.front(); }
+  const Task& back() const { return parts_[size_ - 1]; }
+
+ private:
+  std::array<Task, 2> parts_;
+  std::size_t size_;
+};
+
 /// A forward and a full backward for an overlapped task, the task itself for all others.
-std::vector<Task> parts_of(const Task& task);
+TaskParts parts_of(const Task& task);
 
 /// Does it produce the gradient for the virtual stage before?
 bool gives_input_gradient(const Task& task);
