@@ -8,6 +8,7 @@
 #include "program/checks/check.hpp"
 #include "program/inspect.hpp"
 #include "program/memory/address.hpp"
+#include "program/plan/plan_names.hpp"
 #include "program/plans.hpp"
 
 namespace meshplan::program {
@@ -242,6 +243,32 @@ TEST_CASE("a plan that ZeRO cannot divide is refused with what would do", "[prog
   Plan split = zero_plan(test::llama_style(), {.pp = 2, .dp = 2}, 2);
   split.schedule = ScheduleKind::ZbH1;
   CHECK_THAT(message(split), Contains("splits or overlaps") && Contains("use zero_stage = 1"));
+}
+
+TEST_CASE("whether ZeRO can stream a schedule's gradients is what its tasks say",
+          "[program][zero]") {
+  int streamed = 0, apart = 0;
+  for (const auto& [kind, name] : EnumNames<ScheduleKind>::value)
+    for (int pp : {1, 2, 4})
+      for (const int microbatches : {1, 2, 4, 8, 12}) {
+        Plan plan = zero_plan(test::llama_style(), {.pp = pp, .dp = 2}, 1);
+        plan.schedule = kind;
+        plan.parallel.vpp = fixed_chunks(kind).value_or(kind == ScheduleKind::Interleaved ? 2 : 1);
+        plan.workload.global_batch_size = std::int64_t{2} * microbatches * plan.micro_batch_size;
+        plan.model.num_layers = pp * plan.parallel.vpp;
+        if (kind == ScheduleKind::Custom || !check(plan).empty()) continue;
+        const Schedule schedule = schedule_of(plan);
+        bool whole = true;
+        for (const auto& tasks : schedule.tasks)
+          for (const Task& task : tasks)
+            whole = whole && (task.kind == TaskKind::Forward || task.kind == TaskKind::BackwardFull);
+        plan.zero_stage = 2;
+        INFO(name << " pp " << pp << " micro-batches " << microbatches);
+        CHECK(check(plan).empty() == whole);
+        ++(whole ? streamed : apart);
+      }
+  CHECK(streamed > 5);
+  CHECK(apart > 5);
 }
 
 }  // namespace meshplan::program
