@@ -70,9 +70,9 @@ void search_whole_space(benchmark::State& state) {
   costs.simulate = {};
   double covered = 0, priced = 0;
   costs.estimator = [&priced, make = costs.estimator] {
-    return [&priced, estimate = make()](const program::Plan& plan) {
+    return [&priced, estimate = make()](const program::Plan& plan, const sim::Wanted& wanted) {
       ++priced;
-      return estimate(plan);
+      return estimate(plan, wanted);
     };
   };
   for (auto _ : state) {

@@ -11,7 +11,9 @@ CostModel cost_model(const SearchRequest& request) {
   CostModel costs;
   costs.estimator = [cluster, software]() -> CostModel::Estimate {
     const auto estimator = std::make_shared<sim::Estimator>(cluster, software);
-    return [estimator](const program::Plan& plan) { return estimator->estimate(plan); };
+    return [estimator](const program::Plan& plan, const sim::Wanted& wanted) {
+      return estimator->estimate(plan, wanted);
+    };
   };
   if (software == sim::kOwnSoftware)
     costs.simulate = [cluster](const program::Plan& plan, std::int64_t most_events) {

@@ -89,10 +89,11 @@ MeshKey mesh_key(const Candidate& candidate) {
           candidate.schedule};
 }
 
-sim::StepPrediction Estimators::operator()(const program::Plan& plan, int worker) {
+sim::StepPrediction Estimators::operator()(const program::Plan& plan, int worker,
+                                           const sim::Wanted& wanted) {
   CostModel::Estimate& estimate = per_worker_[at(worker)];
   if (!estimate) estimate = costs_.estimator();
-  return estimate(plan);
+  return estimate(plan, wanted);
 }
 
 namespace {
@@ -111,10 +112,11 @@ Evaluation check(const SearchContext& context, const Candidate& candidate,
 
 }  // namespace
 
-Evaluation evaluate(const SearchContext& context, const Candidate& candidate, int worker) {
+Evaluation evaluate(const SearchContext& context, const Candidate& candidate, int worker,
+                    const sim::Wanted& wanted) {
   const program::Plan plan = make_plan(context.request, candidate);
   Evaluation evaluation = check(context, candidate, plan);
-  if (!evaluation.broken) evaluation.estimate = context.estimators(plan, worker);
+  if (!evaluation.broken) evaluation.estimate = context.estimators(plan, worker, wanted);
   return evaluation;
 }
 

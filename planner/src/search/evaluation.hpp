@@ -39,7 +39,8 @@ class Estimators {
   Estimators(const CostModel& costs, int num_workers)
       : costs_(costs), per_worker_(static_cast<std::size_t>(num_workers)) {}
 
-  sim::StepPrediction operator()(const program::Plan& plan, int worker);
+  sim::StepPrediction operator()(const program::Plan& plan, int worker,
+                                 const sim::Wanted& wanted = {});
 
  private:
   const CostModel& costs_;
@@ -53,7 +54,9 @@ struct SearchContext {
   Estimators& estimators;
 };
 
-Evaluation evaluate(const SearchContext& context, const Candidate& candidate, int worker);
+/// @param wanted  of what is not, the estimate is only a bound
+Evaluation evaluate(const SearchContext& context, const Candidate& candidate, int worker,
+                    const sim::Wanted& wanted = {});
 
 /// Checks all candidates, and prices those of which no smaller one lacks memory; the result is
 /// aligned with them. A plan needs no less memory if its micro-batches are larger, nor if it keeps

@@ -16,8 +16,12 @@ namespace {
 
 /// So many of the fastest are those of the whole space.
 constexpr std::size_t kExactlyRanked = 10;
-/// Candidates whose variants are priced first: they lower the bar for the others.
+/// Candidates whose variants are priced first: they lower the bar for the others. Of so many
+/// pipelines among them all are priced, so that every schedule has a plan to show.
 constexpr std::size_t kFirst = 32;
+constexpr std::size_t kPipelines = 4;
+/// Of a plan whose memory and busy time alone are asked for.
+constexpr sim::Wanted kNoTime{.step_time_s = 0, .memory_reserve = std::nullopt};
 
 /// Prices the variants of one candidate that may take less than `bar_s`.
 class FamilyPricer {
@@ -110,12 +114,16 @@ class FamilyPricer {
 
   /// Nothing is noted.
   bool fits(const Candidate& candidate) {
-    const Evaluation evaluation = evaluated(candidate);
+    const Evaluation evaluation = evaluated(candidate, kNoTime);
     return evaluation.broken || evaluation.fits();
   }
 
-  Evaluation evaluated(const Candidate& candidate) {
-    return is_core(candidate) ? core_ : evaluate(context_, divided(candidate), worker_);
+  Evaluation evaluated(const Candidate& candidate, const sim::Wanted& wanted) {
+    return is_core(candidate) ? core_ : evaluate(context_, divided(candidate), worker_, wanted);
+  }
+
+  sim::Wanted faster_than(double seconds) const {
+    return {.step_time_s = seconds, .memory_reserve = context_.request.memory_reserve};
   }
 
   Candidate divided(Candidate candidate) {
@@ -144,7 +152,7 @@ class FamilyPricer {
       family_.counts.bounded += all;
       return true;
     }
-    Evaluation evaluation = evaluated(candidate);
+    Evaluation evaluation = evaluated(candidate, faster_than(bar_of(candidate)));
     if (evaluation.broken) {
       family_.counts.broke_a_rule += all;  // which neither order nor buckets change
       return true;
@@ -152,6 +160,10 @@ class FamilyPricer {
     if (!evaluation.estimate || !evaluation.fits()) {
       family_.counts.did_not_fit += all;
       return false;
+    }
+    if (evaluation.estimate->at_least) {
+      family_.counts.bounded += all;
+      return true;
     }
     family_.counts.bounded += variants_.of_schedule() - 1;  // until they are priced
     note(std::move(evaluation));
@@ -189,7 +201,9 @@ class FamilyPricer {
         if (candidate.rank_order == order && candidate.bucket_bytes == bytes) continue;
         candidate.rank_order = order;
         candidate.bucket_bytes = bytes;
-        const Evaluation evaluation = evaluate(context_, candidate, worker_);
+        const Evaluation evaluation =
+            evaluate(context_, candidate, worker_, faster_than(bar_of(candidate)));
+        if (evaluation.fits() && evaluation.estimate->at_least) continue;
         --family_.counts.bounded;
         if (evaluation.broken)
           ++family_.counts.broke_a_rule;
@@ -230,10 +244,15 @@ class VariantSearch {
         done_(evaluations.size(), false) {}
 
   VariantResults run() {
-    std::vector<std::size_t> first = rank(evaluations_);
+    const std::vector<std::size_t> ranking = rank(evaluations_);
+    std::vector<std::size_t> pipelines;
+    for (const std::size_t i : ranking)
+      if (evaluations_[i].candidate.parallel.pp > 1 && pipelines.size() < kPipelines)
+        pipelines.push_back(i);
+    price(pipelines, std::numeric_limits<double>::infinity());
+    std::vector<std::size_t> first = ranking;
     first.resize(std::min(first.size(), kFirst));
     price(first, bar_s(first));
-    for (const std::size_t i : first) done_[i] = true;
     std::vector<std::size_t> all(evaluations_.size());
     std::iota(all.begin(), all.end(), std::size_t{0});
     price(all, bar_s(first));
@@ -247,6 +266,7 @@ class VariantSearch {
       for (const std::size_t i : batches[batch])
         if (!done_[i]) families_[i] = price_family(i, bar, worker);
     });
+    for (const std::size_t i : indexes) done_[i] = true;
   }
 
   VariantResults price_family(std::size_t i, double bar, int worker) {
@@ -257,7 +277,7 @@ class VariantSearch {
     if (core.estimate) return pricer.run(*core.estimate);
     // Needs no less memory than the smaller one, varied alike, and comes behind it in its batch.
     if (core.smaller && none_fits(families_[*core.smaller].counts)) return pricer.none_fits();
-    return pricer.run(context_.estimators(make_plan(context_.request, core.candidate), worker));
+    return pricer.run(context_.estimators(make_plan(context_.request, core.candidate), worker, kNoTime));
   }
 
   /// Are there variants, and is it known of all that they do not fit?

@@ -84,7 +84,9 @@ bool is_rough(const Plan& plan, const Cluster& cluster) {
 struct Estimator::State {
   explicit State(Cluster given) : cluster(std::move(given)), stages(cluster) {}
 
-  StepPrediction estimate(const Plan& plan);
+  StepPrediction estimate(const Plan& plan, const Wanted& wanted);
+  void add_memory(const Plan& plan, PlannedSchedule& planned, StepPrediction& estimate);
+  double least_step_s(const Plan& plan, const PlannedSchedule& planned) const;
   void set_task(const Plan& plan);
 
   double agreement_seconds(const Plan& plan, PlanLayout& where) const;
@@ -153,7 +155,7 @@ double Estimator::State::stage_end(std::size_t stage, const Reduction& reduction
 /// are taken while later ones are reduced.
 double Estimator::State::hidden_squares(std::size_t stage, const Reduction& reduction) const {
   const std::vector<Bucket>& buckets = stages[stage].buckets->all;
-  const double exposed = reduction.end - solved.end[stage];
+  const double exposed = reduction.seconds > 0 ? reduction.end - solved.end[stage] : 0;
   if (!squares_in_runs || one_thread() || exposed <= 0 || buckets.size() < 2) return 0;
   double elements = 0;
   for (const Bucket& bucket : buckets) elements += bucket.elements;
@@ -201,38 +203,11 @@ double Estimator::State::agreement_seconds(const Plan& plan, PlanLayout& where) 
   return sum(experts ? 8 : 4) + sum(expert_load);
 }
 
-StepPrediction Estimator::State::estimate(const Plan& plan) {
-  if (plan.parallel.world_size() != cluster.num_ranks())
-    throw ConfigError(fmt::format("the plan ({}) has {} ranks, but cluster '{}' has {}",
-                                  to_string(plan.parallel), plan.parallel.world_size(),
-                                  cluster.name, cluster.num_ranks()));
-  if (!task || !task->is_of(plan)) set_task(plan);
-  keys.set(plan);
-  waits = moves_only_in_waits(plan, cluster);
-  microbatches = plan.num_microbatches();
-  squares_in_runs = plan.zero_stage > 0 || (plan.parallel.tp > 1 && !plan.parallel.sp);
-  const int pp = plan.parallel.pp;
-  const bool waves = solves_waves(plan, cluster);
-  PlannedSchedule& planned = schedules.of(plan, keys, waves);
-  stages.make(plan, keys, planned.compiled());
-  planned.solve(plan, waves, stages.solver_input(), solved);
-
-  if (waves && plan.parallel.pp > 1) delay_last_backwards();
-
-  StepPrediction estimate;
-  double synchronized = 0, issue = 0;
+/// Memory of the stage that has the least room.
+void Estimator::State::add_memory(const Plan& plan, PlannedSchedule& planned,
+                                  StepPrediction& estimate) {
   double least_room = std::numeric_limits<double>::infinity();
-  reduced.resize(stages.size());
-  const double first_gathers = gathers_in_first_task();
-  std::size_t slowest = 0;
   for (std::size_t s = 0; s < stages.size(); ++s) {
-    const Reduction reduction = reduction_of(s);
-    reduced[s] = stage_end(s, reduction) + first_gathers - hidden_squares(s, reduction);
-    if (!stages[s].zero.tasks.empty()) reduced[s] += stages[s].zero.tasks.front().tail;
-    synchronized = std::max(synchronized, reduced[s] + stages[s].sums.norm_seconds);
-    issue = std::max(issue, stages[s].total.operations * stages.cluster_of(s).device.host_issue_us /
-                                kMicroseconds);
-    if (solved.busy[s] > solved.busy[slowest]) slowest = s;
     // The first of several stages alike keeps the most micro-batches in 1F1B and GPipe.
     if (stages.repeats(s) && has_waves(plan.schedule, plan.parallel.vpp)) continue;
     const StageActivations activations = planned.compiled().activations(
@@ -248,11 +223,62 @@ StepPrediction Estimator::State::estimate(const Plan& plan) {
   }
   const auto largest = static_cast<std::size_t>(estimate.largest_stage);
   estimate.state_bytes = stage_state_bytes(plan, stages[largest], stages.smallest_of(largest));
+}
+
+/// No stage ends before it has done its work, which it begins when the first micro-batch arrives.
+double Estimator::State::least_step_s(const Plan& plan, const PlannedSchedule& planned) const {
+  constexpr double kRounding = 1e-9;
+  const std::vector<double> ends =
+      planned.least_ends(plan.num_microbatches(), stages.solver_input());
+  double least = 0;
+  for (std::size_t s = 0; s < stages.size(); ++s)
+    least = std::max(least, ends[s] + stages[s].sums.norm_seconds);
+  return (1 - kRounding) * with_step_effects(cluster, least);
+}
+
+StepPrediction Estimator::State::estimate(const Plan& plan, const Wanted& wanted) {
+  if (plan.parallel.world_size() != cluster.num_ranks())
+    throw ConfigError(fmt::format("the plan ({}) has {} ranks, but cluster '{}' has {}",
+                                  to_string(plan.parallel), plan.parallel.world_size(),
+                                  cluster.name, cluster.num_ranks()));
+  if (!task || !task->is_of(plan)) set_task(plan);
+  keys.set(plan);
+  waits = moves_only_in_waits(plan, cluster);
+  microbatches = plan.num_microbatches();
+  squares_in_runs = plan.zero_stage > 0 || (plan.parallel.tp > 1 && !plan.parallel.sp);
+  const int pp = plan.parallel.pp;
+  const bool waves = solves_waves(plan, cluster);
+  PlannedSchedule& planned = schedules.of(plan, keys, waves);
+  stages.make(plan, keys, planned.compiled());
+  StepPrediction estimate;
+  add_memory(plan, planned, estimate);
+  estimate.rough = is_rough(plan, cluster);
+  estimate.busy = mean_busy(stages);
+  if (!waves) {
+    estimate.step_time_s = least_step_s(plan, planned);
+    estimate.at_least = estimate.step_time_s > wanted.step_time_s ||
+                        (wanted.memory_reserve && !estimate.fits(*wanted.memory_reserve));
+    if (estimate.at_least) return estimate;
+  }
+
+  planned.solve(plan, waves, stages.solver_input(), solved);
+  if (waves && plan.parallel.pp > 1) delay_last_backwards();
+  double synchronized = 0, issue = 0;
+  reduced.resize(stages.size());
+  const double first_gathers = gathers_in_first_task();
+  std::size_t slowest = 0;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const Reduction reduction = reduction_of(s);
+    reduced[s] = stage_end(s, reduction) + first_gathers - hidden_squares(s, reduction);
+    if (!stages[s].zero.tasks.empty()) reduced[s] += stages[s].zero.tasks.front().tail;
+    synchronized = std::max(synchronized, reduced[s] + stages[s].sums.norm_seconds);
+    issue = std::max(issue, stages[s].total.operations * stages.cluster_of(s).device.host_issue_us /
+                                kMicroseconds);
+    if (solved.busy[s] > solved.busy[slowest]) slowest = s;
+  }
   const double norm = agreement_seconds(plan, stages.layout());
   const double period = std::max(synchronized + norm, one_thread() ? 0.0 : issue);
   estimate.step_time_s = with_step_effects(cluster, period);
-  estimate.rough = is_rough(plan, cluster);
-  estimate.busy = mean_busy(stages);
 
   estimate.seconds = seconds_of(plan, stages[slowest], solved, slowest, reduced[slowest]);
   const double waited = period - estimate.seconds.total();
@@ -290,8 +316,8 @@ Estimator::~Estimator() = default;
 Estimator::Estimator(Estimator&&) noexcept = default;
 Estimator& Estimator::operator=(Estimator&&) noexcept = default;
 
-StepPrediction Estimator::estimate(const Plan& plan) {
-  return other_ ? other_->estimate(plan) : state_->estimate(plan);
+StepPrediction Estimator::estimate(const Plan& plan, const Wanted& wanted) {
+  return other_ ? other_->estimate(plan) : state_->estimate(plan, wanted);
 }
 
 }  // namespace meshplan::sim

@@ -55,16 +55,42 @@ void PlannedSchedule::solve(const Plan& plan, bool waves, const SolverInput& inp
   }
   whole_.solve(input, out);
   if (!shorter_) return;
-  // Beyond the fill, every pp micro-batches add the same.
+  // Beyond the fill, every pp micro-batches add the same, and no less than their work.
   shorter_->solve(input, fewer_);
   const double rounds =
       static_cast<double>(plan.num_microbatches() - whole_.num_microbatches()) / plan.parallel.pp;
   for (std::size_t s = 0; s < out.end.size(); ++s) {
-    const double shift = (out.end[s] - fewer_.end[s]) * rounds;
+    const double work = out.busy[s] - fewer_.busy[s];
+    const double shift = std::max(out.end[s] - fewer_.end[s], work) * rounds;
     for (double& begin : out.last_gradient_begin[s]) begin += shift;
     out.end[s] += shift;
-    out.busy[s] += (out.busy[s] - fewer_.busy[s]) * rounds;
+    out.busy[s] += work * rounds;
   }
+}
+
+std::vector<double> PlannedSchedule::least_ends(int num_microbatches,
+                                                const SolverInput& input) const {
+  const TaskMix mix = whole_.mix();
+  const int others = num_microbatches - 1;
+  std::vector<double> ends;
+  double arrives = 0;
+  for (std::size_t s = 0; s < input.stages.size(); ++s) {
+    const SolverStage& stage = input.stages[s];
+    const double begin = std::max(stage.ready, arrives);
+    ends.push_back(begin);
+    for (const SolverChunk& chunk : stage.chunks) {
+      double first = chunk.backward_first, other = chunk.backward, saved = 0;
+      if (mix != TaskMix::Full) {  // some of whose backwards are whole, too
+        first = std::min(first, chunk.input + chunk.weight_first);
+        other = std::min(other, chunk.input + chunk.weight);
+      }
+      if (mix == TaskMix::Overlapped) saved = std::max(0.0, chunk.overlap_saves);
+      ends.back() += first + others * other + num_microbatches * (chunk.forward - saved);
+    }
+    if (s < input.transfers.size())
+      arrives = begin + stage.chunks.front().forward + input.transfers[s];
+  }
+  return ends;
 }
 
 PlannedSchedule& KnownSchedules::of(const Plan& plan, const PlanKeys& keys, bool waves) {

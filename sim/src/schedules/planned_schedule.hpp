@@ -25,6 +25,10 @@ class PlannedSchedule {
   CompiledSchedule& compiled() { return whole_; }
   const CompiledSchedule& compiled() const { return whole_; }
 
+  /// Seconds before which no stage ends, by stage: the first micro-batch has to arrive, and all of
+  /// the work to be done.
+  std::vector<double> least_ends(int num_microbatches, const SolverInput& input) const;
+
   /// Plays all micro-batches of the plan. `out` is overwritten.
   void solve(const program::Plan& plan, bool waves, const SolverInput& input, SolverOutput& out);
 

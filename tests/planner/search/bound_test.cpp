@@ -120,7 +120,7 @@ TEST_CASE("The first ten of the whole space are found without pricing all of it"
         ++total;
         const program::Plan plan = make_plan(request, variant);
         if (!program::check(plan).empty()) return;
-        const sim::StepPrediction step = estimate(plan);
+        const sim::StepPrediction step = estimate(plan, {});
         if (step.fits(request.memory_reserve))
           keep_least(all, family_of(variant), step.step_time_s);
       });
@@ -143,11 +143,13 @@ TEST_CASE("No variant is faster than its bound", "[planner][bound]") {
     const SearchRequest request = request_of(one.model, one.ranks, one.seq_len, one.batch);
     const CostModel::Estimate estimate = cost_model(request).estimator();
     std::size_t compared = 0;
-    double tightest = 0;
+    double tightest = 0, fullest = 0;
+    std::size_t unfinished = 0;  // whose schedule was not solved, for they were not wanted
+    const sim::Wanted nothing{.step_time_s = 0, .memory_reserve = std::nullopt};
     for (const Candidate& candidate : candidates_of(request)) {
       const program::Plan plan = make_plan(request, candidate);
       if (!program::check(plan).empty()) continue;
-      const sim::StepPrediction core = estimate(plan);
+      const sim::StepPrediction core = estimate(plan, {});
       for_each_variant(request, candidate,
                        [&](const Candidate& variant, const ScheduleVariant& schedule,
                            std::optional<int> layers) {
@@ -155,15 +157,20 @@ TEST_CASE("No variant is faster than its bound", "[planner][bound]") {
                          if (++compared % 7 != 0 || !program::check(varied).empty()) return;
                          const double least =
                              least_step_s(candidate, core, schedule, layers, request);
-                         const double step = estimate(varied).step_time_s;
-                         tightest = std::max(tightest, least / step);
-                         if (least <= step) return;
+                         const double step = estimate(varied, {}).step_time_s;
+                         const sim::StepPrediction unwanted = estimate(varied, nothing);
+                         unfinished += unwanted.at_least ? 1 : 0;
                          INFO(one.model << ": " << describe(variant));
-                         CHECK(least <= step);
+                         if (unwanted.step_time_s > step) CHECK(unwanted.step_time_s <= step);
+                         if (unwanted.at_least) fullest = std::max(fullest, unwanted.step_time_s / step);
+                         tightest = std::max(tightest, least / step);
+                         if (least > step) CHECK(least <= step);
                        });
     }
     CHECK(compared > 1000);
     CHECK(tightest > 0.9);
+    CHECK(unfinished > 100);
+    CHECK(fullest > 0.95);
   }
 }
 

@@ -87,7 +87,9 @@ inline sim::StepPrediction fake_estimate(const program::Plan& plan, const FakeWe
 
 inline CostModel fake_costs(FakeWeights weights = {}) {
   return {.estimator = [weights]() -> CostModel::Estimate {
-    return [weights](const program::Plan& plan) { return fake_estimate(plan, weights); };
+    return [weights](const program::Plan& plan, const sim::Wanted&) {
+      return fake_estimate(plan, weights);
+    };
   }};
 }
 

@@ -30,7 +30,7 @@ std::map<std::string, std::vector<Priced>> by_what_is_equal(const SearchRequest&
     Candidate rest = candidate;
     rest.micro_batch_size = 1;
     rest.recompute = {};
-    groups[describe(rest)].push_back({candidate, estimate(plan).peak_memory_bytes});
+    groups[describe(rest)].push_back({candidate, estimate(plan, {}).peak_memory_bytes});
   }
   return groups;
 }

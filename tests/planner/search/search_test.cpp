@@ -239,7 +239,7 @@ TEST_CASE("layers move away from a stage that has more to do", "[planner][search
   // Pipeline of 3 with 12 layers; the last stage also does the work of 2 layers. The slowest stage
   // decides: 4 + 2 with even stages, 5 with {5, 4, 3} or {4, 5, 3}.
   const CostModel costs{.estimator = []() -> CostModel::Estimate {
-    return [](const program::Plan& plan) {
+    return [](const program::Plan& plan, const sim::Wanted&) {
       sim::StepPrediction estimate;
       std::vector<int> layers = program::resolved_layers_per_stage(plan);
       layers.back() += 2;
@@ -264,7 +264,7 @@ TEST_CASE("schedules with chunks and split backwards are tried on the best pipel
   // The fewer the bubbles, the faster: 8 stages' worth for 1F1B, half of it for two chunks, none
   // for ZB-V.
   const CostModel costs{.estimator = []() -> CostModel::Estimate {
-    return [](const program::Plan& plan) {
+    return [](const program::Plan& plan, const sim::Wanted&) {
       sim::StepPrediction estimate;
       estimate.step_time_s = plan.schedule == program::ScheduleKind::ZbV ? 1
                              : plan.parallel.vpp > 1 ? 1 + 4.0 / plan.parallel.vpp

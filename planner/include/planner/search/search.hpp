@@ -49,10 +49,10 @@ struct ParallelFor {
 ParallelFor serial();
 
 /// How plans are priced. `estimator()` is called once per worker; estimates must depend on the plan
-/// alone. `simulate` lowers and plays a plan; of one that turns out to take more events than it is
+/// alone, but for plans that are not wanted, of which a bound is enough. `simulate` lowers and plays a plan; of one that turns out to take more events than it is
 /// given, it may return nothing. It may be empty: then estimates are shown.
 struct CostModel {
-  using Estimate = std::function<sim::StepPrediction(const program::Plan&)>;
+  using Estimate = std::function<sim::StepPrediction(const program::Plan&, const sim::Wanted&)>;
   std::function<Estimate()> estimator;
   std::function<std::optional<sim::SimulatedStep>(const program::Plan&, std::int64_t most_events)>
       simulate;

@@ -1,6 +1,9 @@
 // Step time of one plan, where it goes, and memory: what the estimator and the engine both answer.
 #pragma once
 
+#include <limits>
+#include <optional>
+
 #include "sim/engine/breakdown.hpp"
 
 namespace meshplan::sim {
@@ -14,6 +17,12 @@ struct BusyTime {
   double moving = 0;  // communication that a task waits for
 };
 
+/// What a caller would do without: a plan that takes longer, or leaves less memory free.
+struct Wanted {
+  double step_time_s = std::numeric_limits<double>::infinity();
+  std::optional<double> memory_reserve;  // part of the device
+};
+
 struct StepPrediction {
   double step_time_s = 0;
   Breakdown seconds;  // sums to step_time_s
@@ -22,6 +31,8 @@ struct StepPrediction {
   int largest_stage = 0;  // with the least room
   double capacity_bytes = 0;
   double mfu = 0;  // model FLOPs over ranks * peak of the plan's precision
+  /// `step_time_s` is only known not to be less, and `seconds` and `mfu` are empty: see Wanted.
+  bool at_least = false;
   /// An estimate of what the closed form only comes near: see is_rough().
   bool rough = false;
   BusyTime busy;  // of an estimate of our own software; else 0

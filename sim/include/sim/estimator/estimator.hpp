@@ -28,8 +28,10 @@ class Estimator {
 
   /// @param plan  must satisfy program::check. @throws ConfigError if its ranks are not the
   /// cluster's
+  /// @param wanted  where a plan turns out not to be, its schedule is not solved: the answer has
+  /// its memory and what it takes at least
   /// @returns seconds of the slowest stage
-  StepPrediction estimate(const program::Plan& plan);
+  StepPrediction estimate(const program::Plan& plan, const Wanted& wanted = {});
 
  private:
   struct State;
