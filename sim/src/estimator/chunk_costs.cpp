@@ -92,11 +92,16 @@ program::LoweringProfile profile_of(const Plan& plan) {
 
 }  // namespace
 
-void ChunkCosts::set_task(const Plan& plan) {
+void ChunkCosts::forget() {
   sets_.clear();
-  shapes_.clear();
   pipelines_.clear();
   programs_.clear();
+  remembered_ = 0;
+}
+
+void ChunkCosts::set_task(const Plan& plan) {
+  forget();
+  shapes_.clear();
   graphs_.clear();
   graph_ = models::build_graph(plan.model);
   kinds_with_experts_.clear();
@@ -279,6 +284,7 @@ const ChunkCost& ChunkCosts::chunk_of(const Plan& plan, Set& set, Set* plain, co
   if (!last && place.first_layer + place.num_layers - 1 < lowest_trained_) maker.drop_backward();
   ChunkCost& cost = set.chunks.emplace(key, maker.run()).first->second;
   cost.gradient_shape = shape_of(cost.ready);
+  remembered_ += cost.ready.size() + cost.layers.size();
   return cost;
 }
 

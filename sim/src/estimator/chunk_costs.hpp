@@ -73,6 +73,11 @@ class ChunkCosts {
   /// Forgets everything: plans of another task follow.
   void set_task(const program::Plan& plan);
 
+  /// Is so much remembered that a search of many meshes should begin anew?
+  bool is_full() const { return remembered_ > kMostRemembered; }
+  /// Forgets all chunks and prices of the task: references to them end.
+  void forget();
+
   /// The small pipelines of a plan, one for each kind of layer, all of whose layers are of that
   /// kind; the reference holds until set_task().
   struct Set;
@@ -114,6 +119,9 @@ class ChunkCosts {
   };
 
  private:
+  /// Gradients and layers of chunks: some 100 bytes each, with the prices that they are made of.
+  static constexpr std::size_t kMostRemembered = 400'000;
+
   /// How gradients pass a layer of a model that is frozen in parts.
   enum class Flow {
     Through,  // something below it is trained
@@ -145,6 +153,7 @@ class ChunkCosts {
 
   const Cluster& cluster_;
   const OperatorTable& table_;
+  std::size_t remembered_ = 0;
   models::ModelGraph graph_;
   std::vector<bool> kinds_with_experts_;
   std::vector<LayerClass> classes_;

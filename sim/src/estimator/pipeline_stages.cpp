@@ -43,6 +43,10 @@ SolverChunk solver_chunk(const ChunkCost& chunk, const StreamedTasks* streamed) 
 
 void PipelineStages::set_task(const Plan& plan) {
   costs_.set_task(plan);
+  forget_last();
+}
+
+void PipelineStages::forget_last() {
   for (Pipeline& pipeline : last_) pipeline.key = {};
 }
 
@@ -174,6 +178,10 @@ void PipelineStages::make(const Plan& plan, const PlanKeys& keys, const Compiled
            streams ? std::optional(plan.schedule) : std::nullopt);
   if (key_ == current_->key) return;
   current_->key = {};  // whatever happens below
+  if (costs_.is_full()) {
+    costs_.forget();
+    forget_last();  // which refers to chunks
+  }
   list_chunks(plan, keys, schedule, where);
   price_different({plan, keys, where, cluster_, table_}, schedule);
   fill_input(plan, where);

@@ -48,6 +48,7 @@ class PipelineStages {
 
   void list_chunks(const program::Plan& plan, const PlanKeys& keys,
                    const CompiledSchedule& schedule, const PlanLayout& where);
+  void forget_last();
   const ChunkCost* at_end_of_v(const ChunkCost& chunk, bool first);
   void price_different(const StagePricing& pricing, const CompiledSchedule& schedule);
   void fill_input(const program::Plan& plan, const PlanLayout& where);
