@@ -7,7 +7,7 @@ void collect_leaves(const Json& value, const std::string& path,
                     std::vector<std::pair<std::string, Json>>& leaves) {
   if (value.is_object() && !value.empty()) {
     for (const auto& [key, child] : value.items())
-      collect_leaves(child, path.empty() ? key : path + "." + key, leaves);
+      collect_leaves(child, path.empty() ? key : fmt::format("{}.{}", path, key), leaves);
   } else if (value.is_array() && !value.empty() && value.front().is_object()) {
     for (std::size_t i = 0; i < value.size(); ++i)
       collect_leaves(value[i], fmt::format("{}[{}]", path, i), leaves);
@@ -38,7 +38,7 @@ Json::json_pointer json_pointer_of(std::string_view path) {
 Json json_of_word(const std::string& word, const Json& before) {
   Json value = Json::parse(word, nullptr, /*allow_exceptions=*/false);
   if (before.is_array() && !value.is_array()) {
-    const Json list = Json::parse("[" + word + "]", nullptr, /*allow_exceptions=*/false);
+    Json list = Json::parse("[" + word + "]", nullptr, /*allow_exceptions=*/false);
     if (!list.is_discarded()) return list;
   }
   return value.is_discarded() || (before.is_string() && !value.is_string()) ? Json(word) : value;

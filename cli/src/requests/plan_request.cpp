@@ -50,8 +50,8 @@ PlanAnswer answer(const PlanRequest& request, const planner::ParallelFor& parall
   const auto start = std::chrono::steady_clock::now();
   answer.outcome = [&] {
     Progress progress("priced", terminal);
-    return planner::search(
-        answer.request, planner::cost_model(answer.request), parallel_for,
+    return planner::search_node_orders(
+        answer.request, parallel_for,
         [&](std::size_t done, std::size_t total) { progress.update(done, total); });
   }();
   answer.search_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -28,6 +28,8 @@ void fields(Visitor& v, Space& s) {
              between(0.01, 100));
   v.required("rank_orders", s.rank_orders, "beside the default one");
   v.required("offload_optimizer", s.offload_optimizer, "plans with it beside plans without");
+  v.optional("node_orders", s.node_orders,
+             "of a mixed cluster: every order of its node types, not only the given one");
 }
 
 namespace {

@@ -48,6 +48,7 @@ AlternativeJson alternative_json(const planner::Alternative& alternative) {
 SearchResultJson result_json(const planner::SearchResult& result) {
   SearchResultJson json{
       .counts = result.counts,
+      .node_orders = result.node_orders,
       .ranked = {},
       .extrapolations = extrapolation_rows(extrapolations_of(result.ranked.front().plan)),
       .alternatives = {},

@@ -58,6 +58,7 @@ struct SearchResultJson {
   int schema_version = 1;
   bool feasible = true;
   planner::SearchCounts counts;
+  std::vector<planner::NodeOrder> node_orders;
   std::vector<RankedPlanJson> ranked;
   std::vector<ExtrapolationJson> extrapolations;
   std::vector<AlternativeJson> alternatives;
@@ -122,6 +123,9 @@ void fields(Visitor& v, SearchResultJson& r) {
   v.required("schema_version", r.schema_version, "of this form", between(1, 1));
   v.required("feasible", r.feasible, "is there a plan that obeys the rules and fits?");
   v.required("counts", r.counts, "plans of the space");
+  if (!(std::same_as<Visitor, JsonWriter> && r.node_orders.empty()))
+    v.optional("node_orders", r.node_orders,
+               "of a mixed cluster: every order of its node types that was searched");
   v.required("ranked", r.ranked, "the best plans, first choice first");
   if (!(std::same_as<Visitor, JsonWriter> && r.extrapolations.empty()))
     v.optional("extrapolations", r.extrapolations,
@@ -161,6 +165,12 @@ void fields(Visitor& v, SearchCounts& c) {
   v.required("ranked", c.ranked, "obey the rules and fit", at_least(0));
   v.required("bounded", c.bounded, "that a bound tells to be slower, without a price", at_least(0));
   v.required("refined", c.refined, "beyond the space: further variants of good plans", at_least(0));
+}
+
+template <class Visitor>
+void fields(Visitor& v, NodeOrder& o) {
+  v.required("cluster", o.cluster, "its node types, those of the first stages first");
+  v.required("step_time_s", o.step_time_s, "of its fastest plan; null where none fits");
 }
 
 template <class Visitor>

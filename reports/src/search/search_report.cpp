@@ -112,6 +112,20 @@ std::string alternatives_text(const std::vector<Alternative>& alternatives) {
          to_text(table, 2) + unplayed;
 }
 
+/// "nodes    in this order the fastest; dgx-h100:4+dgx-a100:4: 12.3 s"; empty if there is one order.
+std::string node_orders_line(const std::vector<planner::NodeOrder>& orders,
+                             const std::string& chosen) {
+  std::vector<std::string> others;
+  for (const planner::NodeOrder& order : orders)
+    if (order.cluster != chosen)
+      others.push_back(fmt::format("{}: {}", order.cluster,
+                                   order.step_time_s ? planner::format_seconds(*order.step_time_s)
+                                                     : std::string("none fits")));
+  if (others.empty()) return "";
+  return fmt::format("nodes    {} is the fastest order, first stages first; {}\n", chosen,
+                     fmt::join(others, ", "));
+}
+
 std::string reserve_text(double reserve) {
   return reserve > 0 ? fmt::format("; {:.3g} % of each device are kept free, --memory-reserve",
                                    100 * reserve)
@@ -214,7 +228,9 @@ std::string request_header(const planner::SearchRequest& request,
 }
 
 std::string to_text(const planner::SearchResult& result, double seconds) {
-  std::string text = counts_line(result.counts, seconds) + "\n" + ranked_table(result.ranked);
+  std::string text = counts_line(result.counts, seconds) +
+                     node_orders_line(result.node_orders, result.ranked.front().plan.cluster_name) +
+                     "\n" + ranked_table(result.ranked);
   text += "\nwhy #1\n";
   for (const std::string& reason : result.ranked.front().plan.prediction->reasons)
     text += "  " + reason + "\n";

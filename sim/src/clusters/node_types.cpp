@@ -87,6 +87,33 @@ Cluster as_if_all(const Cluster& cluster, int type) {
   return uniform;
 }
 
+Cluster in_node_order(const Cluster& cluster, const std::vector<int>& types) {
+  require_invariant(types.size() == at(num_node_types(cluster)), "an order has every node type");
+  const auto part_of = [&](int type) {
+    const Cluster uniform = as_if_all(cluster, type);
+    const std::size_t inside = levels_inside(uniform);
+    return OtherNodes{.num_nodes = num_nodes_of(cluster, type),
+                      .device = uniform.device,
+                      .inside = {uniform.fabric.begin(),
+                                 uniform.fabric.begin() + static_cast<std::ptrdiff_t>(inside)}};
+  };
+  Cluster ordered = as_if_all(cluster, types.front());
+  for (std::size_t i = 1; i < types.size(); ++i)
+    ordered.other_nodes.push_back(part_of(types[i]));
+  // As joined() names them: "dgx-h100:4+dgx-a100:4".
+  std::vector<std::string> names(1);
+  for (const char c : cluster.name)
+    if (c == '+')
+      names.emplace_back();
+    else
+      names.back() += c;
+  if (names.size() != types.size()) return ordered;
+  ordered.name.clear();
+  for (const int type : types)
+    ordered.name += (ordered.name.empty() ? "" : "+") + names[at(type)];
+  return ordered;
+}
+
 std::vector<Cluster> by_node_type(const Cluster& cluster) {
   std::vector<Cluster> uniform;
   for (int type = 0; type < num_node_types(cluster); ++type)

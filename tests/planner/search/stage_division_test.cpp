@@ -88,4 +88,39 @@ TEST_CASE("A search on mixed nodes finds a division that beats the even one",
   CHECK(best.step_time_s() < 0.75 * search_on(request).step_time_s());
 }
 
+TEST_CASE("The stages of a mixed cluster are laid out in the fastest order of its nodes",
+          "[planner][stage_division]") {
+  SearchRequest given = mixed();
+  given.constraints.tp = 8;
+  given.constraints.pp = 2;
+  given.cluster.device.memory_gib = 40;  // of the fast nodes, which the first stage needs more of
+  given.space.node_orders = true;
+  SearchRequest turned = given;
+  turned.cluster = sim::in_node_order(given.cluster, {1, 0});
+  CHECK(turned.cluster.name == "dgx-a100:1+dgx-h100:1");
+  CHECK(sim::in_node_order(turned.cluster, {1, 0}) == given.cluster);
+
+  const auto seconds_on = [](const SearchRequest& request) {
+    return std::get<SearchResult>(search(request, cost_model(request), serial()))
+        .ranked.front()
+        .step_time_s();
+  };
+  const double as_given = seconds_on(given), the_other = seconds_on(turned);
+  REQUIRE(as_given != the_other);
+  SearchRequest searched = given;
+  const auto result = std::get<SearchResult>(search_node_orders(searched, serial()));
+  CHECK(result.ranked.front().step_time_s() == std::min(as_given, the_other));
+  CHECK(searched.cluster == (as_given < the_other ? given : turned).cluster);
+  CHECK(result.ranked.front().plan.cluster_name == searched.cluster.name);
+  REQUIRE(result.node_orders.size() == 2);
+  CHECK(result.node_orders[0].step_time_s == as_given);
+  CHECK(result.node_orders[1].step_time_s == the_other);
+
+  SearchRequest pinned = given;
+  pinned.space.node_orders = false;
+  const auto only = std::get<SearchResult>(search_node_orders(pinned, serial()));
+  CHECK(only.node_orders.empty());
+  CHECK(pinned.cluster == given.cluster);
+}
+
 }  // namespace meshplan::planner

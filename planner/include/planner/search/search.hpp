@@ -106,8 +106,15 @@ struct SearchCounts {
   bool operator==(const SearchCounts&) const = default;
 };
 
+/// An order of a mixed cluster's nodes, and the fastest plan's step time on it; none: none fits.
+struct NodeOrder {
+  std::string cluster;  // "dgx-a100:4+dgx-h100:4"
+  std::optional<double> step_time_s;
+};
+
 struct SearchResult {
   SearchCounts counts;
+  std::vector<NodeOrder> node_orders = {};  // all that were searched; empty where there is one
   /// At most `top`. The first is the simplest of those that no plan beats by more than the
   /// prediction can tell; then come those that tie with it, simplest first, then the others,
   /// fastest first. The first one's prediction holds the reasons for it.
@@ -144,6 +151,12 @@ using SearchOutcome = std::variant<SearchResult, InfeasibleResult>;
 /// @throws ConfigError for pins that contradict each other or the number of ranks
 SearchOutcome search(const SearchRequest& request, const CostModel& costs,
                      const ParallelFor& parallel_for, const Progress& progress = {});
+
+/// Which stages the devices of a mixed cluster hold follows from the order of its nodes: searches
+/// every order of their types, of up to three. Other clusters, and those whose plans are pinned to
+/// one stage, are searched as they are. @param request  gets the cluster in the fastest order
+SearchOutcome search_node_orders(SearchRequest& request, const ParallelFor& parallel_for,
+                                 const Progress& progress = {});
 
 /// Changes of a request that has no plan, each of which has one: an optimizer state in host memory,
 /// a pin less, the fewest ranks (twice, four times, ... as many). What takes long to search is left

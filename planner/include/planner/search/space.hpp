@@ -67,6 +67,7 @@ struct Space {
   std::vector<double> bucket_factors;    // times default_bucket_bytes, beside 1
   std::vector<std::string> rank_orders;  // beside the default one
   bool offload_optimizer = false;        // with and without
+  bool node_orders = false;              // of a mixed cluster: all, not only the given one
   bool operator==(const Space&) const = default;
 };
 

@@ -189,6 +189,9 @@ const Device& device_of(const Cluster& cluster, int type);
 std::vector<std::vector<int>> node_types(const Cluster& cluster, const program::Mesh& mesh);
 /// The cluster as it would be if all its nodes were of this type.
 Cluster as_if_all(const Cluster& cluster, int type);
+/// The same nodes, laid out in this order of their types: which ranks, and so which stages, they
+/// hold. @param types  every type once
+Cluster in_node_order(const Cluster& cluster, const std::vector<int>& types);
 /// The nodes of all parts, in order. Levels outside a node are as slow as the slowest part's; the
 /// communication library, jitter and overhead are the first's, its measurements are left out.
 /// @throws ConfigError for parts that differ in kind of device, in devices of a node or in levels
