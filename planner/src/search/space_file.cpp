@@ -64,14 +64,14 @@ std::vector<std::string> space_names() {
 }
 
 const Space& space_preset(std::string_view name) {
-  static const std::map<std::string, Space, std::less<>> known = [] {
+  static const std::map<std::string, Space, std::less<>> kKnown = [] {
     std::map<std::string, Space, std::less<>> spaces;
     for (const EmbeddedFile& file : space_presets())
       spaces.emplace(file.name, parse_space(file.text, std::string(file.name)));
     return spaces;
   }();
-  const auto found = known.find(name);
-  if (found != known.end()) return found->second;
+  const auto found = kKnown.find(name);
+  if (found != kKnown.end()) return found->second;
   throw ConfigError(
       fmt::format("unknown space '{}'; nearest: {}", name, nearest_choice(name, space_names())));
 }

@@ -70,7 +70,7 @@ Plan small_plan(const Plan& plan, RecomputeKind recompute, TaskMix mix, int pp) 
   small.rank_order = program::Mesh::kDefaultOrder;
   small.schedule = program::ScheduleKind::GPipe;
   small.custom_schedule.clear();
-  small.workload.global_batch_size = microbatches * plan.micro_batch_size * dp;
+  small.workload.global_batch_size = std::int64_t{microbatches} * plan.micro_batch_size * dp;
   if (mix != TaskMix::Full) {
     small.schedule = program::ScheduleKind::Custom;
     small.custom_schedule = small_schedule(mix, pp, microbatches);
