@@ -24,7 +24,15 @@ sys.exit(not (c["verdict"] == "agrees" and c["plan_precision"] == "bf16" and c["
               and all(figure["difference"] <= figure["tolerance"] for figure in twin["compared"])
               and twin["tolerance"]["derivation"]))
 PY
+expect 0 "certificate.json" "$meshplan" export large.json --to megatron --certificate certificate.json --out exported
+cmp -s certificate.json exported/certificate.json || fail "export carries another certificate"
+grep -q "## Certificate" exported/README.md || fail "the exported README does not speak of its certificate"
 make_plan tp2.json --tp 2
+expect 2 "is another plan's" "$meshplan" export tp2.json --to megatron --certificate certificate.json --out other
+sed 's/"agrees": true/"agrees": false/; s/"difference": [0-9.e-]*/"difference": 9/' certificate.json >differs.json
+expect 2 "verdict: the plan's layout changes" "$meshplan" export large.json --to megatron --certificate differs.json --out other
+expect 2 "broken.json" "$meshplan" export large.json --to megatron --certificate broken.json --out other
+[ ! -e other ] || fail "a refused export leaves a folder"
 expect 0 '"verdict": "agrees"' "$meshplan" certify tp2.json --json
 expect 0 "verdict     agrees" "$meshplan" certify tp2.json --own-precision
 

@@ -39,6 +39,7 @@ Consumer read_twins(const std::string& text) {
     program::to_json(certificate);
     reports::to_text(certificate);
     program::parse_twin_results(program::to_json(twins), "written");
+    program::parse_certificate(program::to_json(certificate), "written");
   };
 }
 

@@ -7,7 +7,9 @@
 #include "options/foreign.hpp"
 #include "output/output.hpp"
 #include "process/exit_codes.hpp"
+#include "process/files.hpp"
 #include "process/folders.hpp"
+#include "program/certificate/certificate.hpp"
 #include "program/plan_file/plan_file.hpp"
 
 namespace meshplan::cli {
@@ -19,6 +21,7 @@ struct Options {
   std::optional<std::string> launch;
   std::optional<std::string> out;
   std::optional<std::string> cluster;
+  std::optional<std::string> certificate;
   ForeignOptions foreign;
   ForeignContext context;
   bool force = false;
@@ -39,6 +42,20 @@ std::string format_lines() {
   return lines;
 }
 
+/// @throws ConfigError if it is another plan's, or certifies that numbers differ
+program::Certificate certificate_of(const std::string& file, const program::Plan& plan,
+                                    const std::string& plan_file) {
+  program::Certificate certificate = program::parse_certificate(read_file(file), file);
+  const std::string hash = program::plan_hash(plan);
+  if (certificate.plan_hash != hash)
+    throw ConfigError(fmt::format(
+        "{}: plan_hash: \"{}\" is another plan's; that of {} is \"{}\": meshplan certify {} --out {}",
+        file, certificate.plan_hash, plan_file, hash, plan_file, file));
+  if (!certificate.agrees())
+    throw ConfigError(fmt::format("{}: verdict: the plan's layout changes the numbers", file));
+  return certificate;
+}
+
 planner::ExportRequest request_of(const Options& options) {
   const PlanInput input = read_plan(*options.file, options.foreign, options.context);
   for (const std::string& note : notes_of(input)) output(stderr, "{}\n", printable_line(note));
@@ -54,6 +71,8 @@ planner::ExportRequest request_of(const Options& options) {
   }
   if (request.plan.prediction) request.reasons = request.plan.prediction->reasons;
   request.launch = options.launch.value_or("");
+  if (options.certificate)
+    request.certificate = certificate_of(*options.certificate, request.plan, *options.file);
   return request;
 }
 
@@ -96,6 +115,9 @@ void add_export_command(CommandLine& line) {
               "of a job file: whose launch script it starts; default: megatron")
       .suggests(written_formats(false))
       .option("-o,--out", options->out, "folder to write; default: named as the format")
+      .is_path()
+      .option("--certificate", options->certificate,
+              "what `meshplan certify` found for this plan, to go along")
       .is_path()
       .flag("--force", options->force, "replace the folder if it holds files already")
       .option("-c,--cluster", options->cluster,

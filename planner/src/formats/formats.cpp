@@ -103,6 +103,9 @@ std::vector<ExportedFile> exported_folder(const Format& format, const ExportRequ
   std::erase_if(files, [](const ExportedFile& file) { return file.name == kReadme; });
   files.push_back({.name = kReadme, .text = readme_of(format, request, starting)});
   files.push_back({.name = "plan.json", .text = program::to_json(request.plan)});
+  if (request.certificate)
+    files.push_back(
+        {.name = "certificate.json", .text = program::to_json(*request.certificate)});
   return files;
 }
 

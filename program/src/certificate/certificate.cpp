@@ -92,6 +92,15 @@ std::vector<TwinResultFile> to_files(const std::vector<TwinResult>& results) {
   return files;
 }
 
+std::vector<TwinResult> from_files(std::vector<TwinResultFile> files, const std::string& file) {
+  std::vector<TwinResult> results;
+  for (TwinResultFile& parsed : files) {
+    parsed.result.plan = parse_plan(parsed.plan.value.dump(), file);
+    results.push_back(std::move(parsed.result));
+  }
+  return results;
+}
+
 }  // namespace
 
 bool TwinResult::agrees() const {
@@ -126,12 +135,7 @@ std::string to_json(const std::vector<TwinResult>& results) {
 }
 
 std::vector<TwinResult> parse_twin_results(std::string_view text, const std::string& file) {
-  std::vector<TwinResult> results;
-  for (TwinResultFile& parsed : read_json<TwinResultsFile>(text, file).twins) {
-    parsed.result.plan = parse_plan(parsed.plan.value.dump(), file);
-    results.push_back(std::move(parsed.result));
-  }
-  return results;
+  return from_files(read_json<TwinResultsFile>(text, file).twins, file);
 }
 
 std::string to_json(const Certificate& certificate) {
@@ -140,6 +144,12 @@ std::string to_json(const Certificate& certificate) {
                              .twins = to_files(certificate.twins),
                              .not_shown = not_shown()};
   return write_json(file).dump(2) + "\n";
+}
+
+Certificate parse_certificate(std::string_view text, const std::string& file) {
+  CertificateFile parsed = read_json<CertificateFile>(text, file);
+  parsed.certificate.twins = from_files(std::move(parsed.twins), file);
+  return std::move(parsed.certificate);
 }
 
 }  // namespace meshplan::program

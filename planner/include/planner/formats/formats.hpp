@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "planner/rules/rules.hpp"
+#include "program/certificate/certificate.hpp"
 #include "program/plan/plan.hpp"
 #include "sim/stacks/software.hpp"
 
@@ -28,6 +29,7 @@ struct ExportRequest {
   std::string device;                // "H100-SXM5-80GB", as the cluster has it
   std::vector<std::string> reasons;  // why this plan: for its README
   std::string launch;                // of a job file: the format whose launch script it starts
+  std::optional<program::Certificate> certificate;  // of the plan; goes along
 };
 
 /// A foreign configuration as the files that its reader may look at, by name; `main` is the one

@@ -51,5 +51,7 @@ std::string to_json(const std::vector<TwinResult>& results);
 std::vector<TwinResult> parse_twin_results(std::string_view text, const std::string& file);
 
 std::string to_json(const Certificate& certificate);
+/// @throws ConfigError
+Certificate parse_certificate(std::string_view text, const std::string& file);
 
 }  // namespace meshplan::program
