@@ -130,8 +130,7 @@ std::string import_lines(const program::Plan& plan, const runtime::CheckpointOpt
 class Voice {
  public:
   Voice(const RunOptions& options, const reports::RunHeader& header, bool speaks)
-      : speaks_(speaks),
-        prints_(speaks && !options.quiet && !options.json),
+      : prints_(speaks && !options.quiet && !options.json),
         warns_(speaks && !options.quiet),
         every_(std::max(1, options.train.num_steps / 20)) {
     if (prints_)
@@ -170,7 +169,6 @@ class Voice {
   }
 
  private:
-  bool speaks_;
   bool prints_;
   bool warns_;
   int every_;
