@@ -30,7 +30,8 @@ struct TuneFindings {
   std::optional<planner::TuneChoice> choice;
   planner::TuneCalibration calibration;
   double sigma = 0;
-  std::vector<std::size_t> open;  // not measured, and might be faster
+  std::vector<std::size_t> open;    // not measured, and might be faster
+  std::vector<std::size_t> hidden;  // not measured, and might be faster by less than the noise
 };
 
 TuneFindings findings_of(const TuneReport& report) {
@@ -39,7 +40,8 @@ TuneFindings findings_of(const TuneReport& report) {
                      .choice = planner::choose(candidates, report.policy),
                      .calibration = planner::calibration_of(candidates),
                      .sigma = planner::round_sigma(candidates),
-                     .open = planner::might_be_faster(candidates, report.policy)};
+                     .open = planner::might_be_faster(candidates, report.policy),
+                     .hidden = planner::hidden_by_noise(candidates, report.policy)};
   std::iota(found.order.begin(), found.order.end(), std::size_t{0});
   std::ranges::stable_sort(found.order, {}, [&](std::size_t i) {
     const TuneCandidate& candidate = candidates[i];
@@ -114,8 +116,13 @@ std::string reason_of(const TuneReport& report, const TuneFindings& found) {
           least_s = std::min(least_s, planner::optimistic_s(candidate, candidates));
       return fmt::format(
           "another measurement cannot change the choice: what is not measured is expected to take "
-          "at least {}",
-          format_seconds(least_s));
+          "at least {}{}",
+          format_seconds(least_s),
+          found.hidden.empty()
+              ? std::string()
+              : fmt::format("; that is faster for {} plan{}, but by less than the noise: more "
+                            "--rounds, or a quieter machine, would tell",
+                            found.hidden.size(), found.hidden.size() == 1 ? "" : "s"));
     }
     case TuneStop::AllMeasured:
       return "every plan that the search ranks was measured";
@@ -291,6 +298,9 @@ std::string to_json(const TuneReport& report) {
   if (found.choice)
     for (const std::size_t i : found.open)
       root["might_be_faster"].push_back(describe(candidates[i]));
+  root["hidden_by_noise"] = Json::array();
+  for (const std::size_t i : found.hidden)
+    root["hidden_by_noise"].push_back(describe(candidates[i]));
   const bool both = found.choice && candidates.front().has_run();
   root["untuned_slower_by"] =
       both ? Json(slower_than(candidates.front(), candidates[found.choice->index])) : Json(nullptr);

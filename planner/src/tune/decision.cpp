@@ -32,6 +32,15 @@ std::size_t fastest_that_ran(const std::vector<TuneCandidate>& candidates) {
   return fastest;
 }
 
+/// Those of them whose optimistic time is less.
+std::vector<std::size_t> waiting_below(const std::vector<TuneCandidate>& candidates,
+                                       double seconds) {
+  std::vector<std::size_t> indexes = waiting(candidates);
+  std::erase_if(indexes,
+                [&](std::size_t i) { return optimistic_s(candidates[i], candidates) >= seconds; });
+  return indexes;
+}
+
 /// Of a first turn: what the search alone would have chosen is always among them.
 std::vector<std::size_t> first_turn(const std::vector<TuneCandidate>& candidates,
                                     const TunePolicy& policy) {
@@ -45,16 +54,22 @@ std::vector<std::size_t> first_turn(const std::vector<TuneCandidate>& candidates
 
 std::vector<std::size_t> might_be_faster(const std::vector<TuneCandidate>& candidates,
                                          const TunePolicy& policy) {
-  std::vector<std::size_t> open = waiting(candidates);
   const std::size_t fastest = fastest_that_ran(candidates);
-  if (fastest == candidates.size()) return open;
+  if (fastest == candidates.size()) return waiting(candidates);
   TuneCandidate other;
   other.rounds.resize(static_cast<std::size_t>(policy.least_rounds));
   const double noise = told_apart(candidates[fastest], other, round_sigma(candidates));
-  const double to_beat_s = median_s(candidates[fastest]) / (1 + noise);
-  std::erase_if(
-      open, [&](std::size_t i) { return optimistic_s(candidates[i], candidates) >= to_beat_s; });
-  return open;
+  return waiting_below(candidates, median_s(candidates[fastest]) / (1 + noise));
+}
+
+std::vector<std::size_t> hidden_by_noise(const std::vector<TuneCandidate>& candidates,
+                                         const TunePolicy& policy) {
+  const std::size_t fastest = fastest_that_ran(candidates);
+  if (fastest == candidates.size()) return {};
+  std::vector<std::size_t> hidden = waiting_below(candidates, median_s(candidates[fastest]));
+  const std::vector<std::size_t> open = might_be_faster(candidates, policy);
+  std::erase_if(hidden, [&](std::size_t i) { return std::ranges::count(open, i) > 0; });
+  return hidden;
 }
 
 TuneDecision decide(const std::vector<TuneCandidate>& candidates, const TunePolicy& policy,

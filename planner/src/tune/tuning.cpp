@@ -12,9 +12,9 @@
 namespace meshplan::planner {
 namespace {
 
-constexpr double kAssumedSigma = 0.05;      // between rounds, until they are seen to differ by less
-constexpr double kNeverTold = 0.01;         // of a step: runs of one plan differ by as much
-constexpr std::size_t kFewestForError = 3;  // plans, from which an error of predictions is known
+constexpr double kAssumedSigma = 0.05;  // between rounds, until they are seen to differ by less
+constexpr double kNeverTold = 0.01;     // of a step: runs of one plan differ by as much
+constexpr double kPriorPlans = 2;       // that a deviation by the terms counts for
 
 double round_median(const TuneRound& round) {
   return median(round.step_times_s);
@@ -112,11 +112,10 @@ TuneCalibration calibration_of(const std::vector<TuneCandidate>& candidates) {
     if (candidate.has_run() && candidate.prediction.after_s > 0)
       ratios.push_back(median_s(candidate) / candidate.prediction.after_s);
   if (ratios.empty()) return {};
-  TuneCalibration calibration{.factor = median(ratios)};
-  if (ratios.size() < kFewestForError) return calibration;
-  double squares = 0;
-  for (const double ratio : ratios) squares += std::pow(std::log(ratio / calibration.factor), 2);
-  calibration.error = std::sqrt(squares / static_cast<double>(ratios.size() - 1));
+  TuneCalibration calibration{.factor = median(ratios),
+                              .freedom = static_cast<double>(ratios.size()) - 1};
+  for (const double ratio : ratios)
+    calibration.squares += std::pow(std::log(ratio / calibration.factor), 2);
   return calibration;
 }
 
@@ -125,12 +124,13 @@ double optimistic_s(const TuneCandidate& candidate, const std::vector<TuneCandid
   const std::optional<std::size_t> fastest = fastest_of(candidates, 1);
   if (!fastest) return sim::interval_of(prediction.terms, prediction.after_s).low_s;
   const TuneCalibration calibration = calibration_of(candidates);
-  double half_width_s =
-      sim::indistinguishable_s(candidates[*fastest].prediction.terms, prediction.terms);
-  if (calibration.error)
-    half_width_s =
-        std::min(half_width_s, sim::kDeviations80 * *calibration.error * prediction.after_s);
-  return calibration.factor * std::max(0.0, prediction.after_s - half_width_s);
+  const double of_terms =
+      sim::indistinguishable_s(candidates[*fastest].prediction.terms, prediction.terms) /
+      (sim::kDeviations80 * prediction.after_s);
+  const double deviation = std::sqrt((kPriorPlans * of_terms * of_terms + calibration.squares) /
+                                     (kPriorPlans + calibration.freedom));
+  return calibration.factor * prediction.after_s *
+         std::max(0.0, 1 - sim::kDeviations80 * deviation);
 }
 
 }  // namespace meshplan::planner

@@ -149,6 +149,18 @@ TEST_CASE("limits end tuning, and are told apart from a choice that is settled",
   }
 }
 
+TEST_CASE("what only the noise leaves out is said", "[planner][tune]") {
+  std::vector<TuneCandidate> candidates;
+  for (int i = 0; i < 4; ++i) candidates.push_back(predicted_to_take(1, i, 0.02));
+  for (int round = 0; round < 3; ++round)
+    for (std::size_t i = 0; i < 3; ++i)
+      candidates[i].rounds.push_back({.turn = round, .step_times_s = {std::pow(2.0, round - 1)}});
+  CHECK(might_be_faster(candidates, {}).empty());
+  CHECK(hidden_by_noise(candidates, {}) == std::vector<std::size_t>{3});
+  candidates.resize(3);
+  CHECK(hidden_by_noise(candidates, {}).empty());
+}
+
 TEST_CASE("what the search would have chosen runs in the first turn, wherever it ranks now",
           "[planner][tune]") {
   std::vector<TuneCandidate> candidates{predicted_to_take(9, 0), predicted_to_take(1, 1),

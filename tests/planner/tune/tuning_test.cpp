@@ -58,24 +58,26 @@ TEST_CASE("a plan with fewer rounds is chosen only where none has all", "[planne
 
 TEST_CASE("measurements scale predictions by their median ratio", "[planner][tune]") {
   CHECK(calibration_of({}).factor == 1);
-  CHECK_FALSE(calibration_of({measured_at({2}), measured_at({2})}).error.has_value());
-  // Ratios 2, 2 e^0.1 and 2 e^-0.1: squares of 0.02 over two degrees of freedom.
+  CHECK(calibration_of({measured_at({2})}).freedom == 0);
+  // Ratios 2, 2 e^0.1 and 2 e^-0.1.
   const TuneCalibration calibration = calibration_of(
       {measured_at({2}), measured_at({2 * std::exp(0.1)}), measured_at({2 * std::exp(-0.1)})});
   CHECK(calibration.factor == Approx(2));
-  CHECK(*calibration.error == Approx(0.1));
+  CHECK(calibration.squares == Approx(0.02));
+  CHECK(calibration.freedom == 2);
 }
 
-TEST_CASE("the least time of a plan is what its own terms or seen errors allow",
+TEST_CASE("the least time of a plan is what its terms and the errors seen allow",
           "[planner][tune]") {
   const TuneCandidate next = predicted_to_take(1.2, 1, 0.1);
   CHECK(optimistic_s(next, {}) == Approx(sim::interval_of(next.prediction.terms, 1.2).low_s));
-  // One measured plan, twice as slow as predicted: its terms err by 0.05, the next one's by 0.12 s.
+  // One measured plan, twice as slow as predicted: its terms err by 0.05 s, the next one's by 0.12.
   const TuneCandidate first = measured_at({2});
   const double of_terms = sim::kDeviations80 * std::hypot(1 * 0.05, 1.2 * 0.1);
   CHECK(optimistic_s(next, {first, next}) == Approx(2 * (1.2 - of_terms)));
-  // Three that the calibrated model predicts exactly leave no room.
-  CHECK(optimistic_s(next, {first, first, first, next}) == Approx(2.4));
+  // Two more that the calibrated model predicts exactly: the terms' variance counts half.
+  CHECK(optimistic_s(next, {first, first, first, next}) ==
+        Approx(2 * (1.2 - of_terms / std::sqrt(2))));
 }
 
 TEST_CASE("what was learned sums over the plans that ran", "[planner][tune]") {

@@ -29,6 +29,11 @@ struct TuneDecision {
 std::vector<std::size_t> might_be_faster(const std::vector<TuneCandidate>& candidates,
                                          const TunePolicy& policy);
 
+/// The others of which only the noise of the measurements says that they cannot be told to be
+/// faster: with more rounds, or on a quieter machine, they might be.
+std::vector<std::size_t> hidden_by_noise(const std::vector<TuneCandidate>& candidates,
+                                         const TunePolicy& policy);
+
 /// The next turn: first the three most promising plans, the first candidate (what the search alone
 /// would have chosen) among them; then one after the other. A plan runs in one round of each turn,
 /// until it is settled, beside the fastest measured plan. What failed is never run again, and each

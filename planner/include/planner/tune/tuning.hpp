@@ -77,16 +77,17 @@ std::optional<TuneChoice> choose(const std::vector<TuneCandidate>& candidates,
 
 /// What calibrated predictions have in common with measurements, and how far they are off beyond.
 struct TuneCalibration {
-  double factor = 1;  // median of measured / after_s; 1 where nothing has run
-  std::optional<double> error =
-      {};  // relative standard deviation around it; of three plans or more
+  double factor = 1;   // median of measured / after_s; 1 where nothing has run
+  double squares = 0;  // sum of ln(measured / (factor * after_s))^2
+  double freedom = 0;  // plans that have run, less 1
 };
 TuneCalibration calibration_of(const std::vector<TuneCandidate>& candidates);
 
 /// The least seconds that a plan which has not run may be expected to take (one in ten is faster):
-///   factor * (after_s - h),  h = half the width of the 80 % interval of the difference to the
-/// fastest measured plan as the terms of both know it (sim::indistinguishable_s), or t * error *
-/// after_s where that is less. Where nothing has run: the lower end of its own interval.
+///   factor * (after_s - t * s * after_s),    s^2 = (2 s_terms^2 + squares) / (2 + freedom),
+/// t = sim::kDeviations80. s_terms is the relative deviation of the difference to the fastest
+/// measured plan as the terms of both know it (sim::indistinguishable_s); it counts as two
+/// observations. Where nothing has run: the lower end of its own interval.
 double optimistic_s(const TuneCandidate& candidate, const std::vector<TuneCandidate>& candidates);
 
 }  // namespace meshplan::planner
