@@ -52,6 +52,11 @@ TuneFindings findings_of(const TuneReport& report) {
   return found;
 }
 
+/// "1 round", "3 rounds"
+std::string counted(std::ptrdiff_t number, std::string_view what) {
+  return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
+}
+
 /// Its line in the table, from 1.
 std::size_t place_of(const TuneFindings& found, std::size_t candidate) {
   return static_cast<std::size_t>(std::ranges::find(found.order, candidate) - found.order.begin()) +
@@ -120,9 +125,9 @@ std::string reason_of(const TuneReport& report, const TuneFindings& found) {
           format_seconds(least_s),
           found.hidden.empty()
               ? std::string()
-              : fmt::format("; that is faster for {} plan{}, but by less than the noise: more "
-                            "--rounds, or a quieter machine, would tell",
-                            found.hidden.size(), found.hidden.size() == 1 ? "" : "s"));
+              : fmt::format("; {} of them may be faster by less than the noise, which more "
+                            "--rounds or a quieter machine would tell",
+                            found.hidden.size()));
     }
     case TuneStop::AllMeasured:
       return "every plan that the search ranks was measured";
@@ -178,9 +183,9 @@ std::string noise_line(const TuneReport& report, const TuneFindings& found) {
   TuneCandidate full;
   full.rounds.resize(static_cast<std::size_t>(report.policy.least_rounds));
   return fmt::format(
-      "noise    rounds of one plan differ by {} (standard deviation); plans of {} rounds are told "
+      "noise    rounds of one plan differ by {} (standard deviation); plans of {} are told "
       "apart from {} on\n",
-      percent(found.sigma), report.policy.least_rounds,
+      percent(found.sigma), counted(report.policy.least_rounds, "round"),
       percent(planner::told_apart(full, full, found.sigma)));
 }
 
@@ -188,9 +193,9 @@ std::string learned_lines(const TuneReport& report) {
   const auto errors = planner::prediction_errors(report.candidates);
   if (!errors) return "";
   std::string text = fmt::format(
-      "learned  step times of {} measured plan{} were predicted {} off, calibrated {} ({} "
-      "operators and {} collectives corrected)\n",
-      errors->plans, errors->plans == 1 ? "" : "s", percent(errors->before), percent(errors->after),
+      "learned  step times of {} were predicted {} off, calibrated {} ({} operators and {} "
+      "collectives corrected)\n",
+      counted(errors->plans, "measured plan"), percent(errors->before), percent(errors->after),
       report.operators, report.collectives);
   if (report.held_out_before)
     text += fmt::format("         plans left out of the correction: {} off before, {} after\n",
@@ -260,9 +265,9 @@ std::string measured_text(const TuneCandidate& candidate) {
   require_invariant(candidate.has_run(), "only what has run is called measured");
   const std::vector<double> seconds = planner::step_times_s(candidate);
   const Spread spread = spread_of(seconds);
-  return fmt::format("{}, median of {} steps in {} round{}, p10 to p90 {} to {}",
-                     format_seconds(spread.median), seconds.size(), candidate.rounds.size(),
-                     candidate.rounds.size() == 1 ? "" : "s", format_seconds(spread.p10),
+  return fmt::format("{}, median of {} in {}, p10 to p90 {} to {}", format_seconds(spread.median),
+                     counted(std::ssize(seconds), "step"),
+                     counted(std::ssize(candidate.rounds), "round"), format_seconds(spread.p10),
                      format_seconds(spread.p90));
 }
 
@@ -278,8 +283,8 @@ std::string to_text(const TuneReport& report) {
   return text + fmt::format("\n{:.0f} s of running plans{}\n", report.seconds_used,
                             report.runs_taken_over == 0
                                 ? std::string()
-                                : fmt::format("; {} runs were taken over from before",
-                                              report.runs_taken_over));
+                                : fmt::format("; {} taken over from before",
+                                              counted(report.runs_taken_over, "run")));
 }
 
 std::string to_json(const TuneReport& report) {

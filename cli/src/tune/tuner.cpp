@@ -28,7 +28,8 @@ namespace {
 using planner::TuneCandidate;
 using planner::TuneStop;
 
-constexpr int kTracedSteps = 2;  // of a plan's first run
+constexpr int kTracedSteps = 2;   // of a plan's first run
+constexpr int kFewestRanked = 8;  // plans that a search is asked for
 
 /// What the ranks are to do, whatever cluster it was found for.
 program::Plan without_cluster(program::Plan plan) {
@@ -105,8 +106,10 @@ planner::SearchOutcome Tuner::search(const sim::Cluster& cluster, bool first) {
   const ElapsedTime elapsed("searching plans", work_.terminal);
   planner::SearchRequest request = work_.search;
   request.cluster = cluster;
-  // Beside those that were measured there are to be as many again.
-  request.top = work_.policy.top + static_cast<int>(traces_.size());
+  // Later there are to be as many again beside those that were measured. The first search does not
+  // depend on these, so that a tune that goes on finds what it found.
+  request.top = std::max(work_.policy.top, kFewestRanked);
+  if (!first) request.top += static_cast<int>(traces_.size());
   request.alternatives = first;
   const planner::ParallelFor parallel_for = on_threads(work_.threads);
   planner::SearchOutcome outcome =
@@ -235,6 +238,7 @@ void Tuner::conclude(TuneStop stop) {
   report_.candidates = candidates_;
   report_.stop = stop;
   report_.seconds_used = folder_.file().seconds_used;
+  folder_.save();
 }
 
 int Tuner::last_turn() const {

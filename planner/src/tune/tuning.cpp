@@ -107,15 +107,15 @@ std::optional<TuneChoice> choose(const std::vector<TuneCandidate>& candidates,
 }
 
 TuneCalibration calibration_of(const std::vector<TuneCandidate>& candidates) {
-  std::vector<double> ratios;
+  std::vector<double> logs;  // of measured / predicted
   for (const TuneCandidate& candidate : candidates)
     if (candidate.has_run() && candidate.prediction.after_s > 0)
-      ratios.push_back(median_s(candidate) / candidate.prediction.after_s);
-  if (ratios.empty()) return {};
-  TuneCalibration calibration{.factor = median(ratios),
-                              .freedom = static_cast<double>(ratios.size()) - 1};
-  for (const double ratio : ratios)
-    calibration.squares += std::pow(std::log(ratio / calibration.factor), 2);
+      logs.push_back(std::log(median_s(candidate) / candidate.prediction.after_s));
+  if (logs.empty()) return {};
+  const double middle = median(logs);
+  TuneCalibration calibration{.factor = std::exp(middle),
+                              .freedom = static_cast<double>(logs.size()) - 1};
+  for (const double log : logs) calibration.squares += (log - middle) * (log - middle);
   return calibration;
 }
 
