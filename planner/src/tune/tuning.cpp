@@ -121,6 +121,7 @@ TuneCalibration calibration_of(const std::vector<TuneCandidate>& candidates) {
 
 double optimistic_s(const TuneCandidate& candidate, const std::vector<TuneCandidate>& candidates) {
   const TunePrediction& prediction = candidate.prediction;
+  if (prediction.after_s <= 0) return 0;
   const std::optional<std::size_t> fastest = fastest_of(candidates, 1);
   if (!fastest) return sim::interval_of(prediction.terms, prediction.after_s).low_s;
   const TuneCalibration calibration = calibration_of(candidates);

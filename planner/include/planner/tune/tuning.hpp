@@ -87,7 +87,7 @@ TuneCalibration calibration_of(const std::vector<TuneCandidate>& candidates);
 ///   factor * (after_s - t * s * after_s),    s^2 = (2 s_terms^2 + squares) / (2 + freedom),
 /// t = sim::kDeviations80. s_terms is the relative deviation of the difference to the fastest
 /// measured plan as the terms of both know it (sim::indistinguishable_s); it counts as two
-/// observations. Where nothing has run: the lower end of its own interval.
+/// observations. Where nothing has run: the lower end of its own interval; 0 without a prediction.
 double optimistic_s(const TuneCandidate& candidate, const std::vector<TuneCandidate>& candidates);
 
 }  // namespace meshplan::planner
