@@ -198,8 +198,9 @@ std::string learned_lines(const TuneReport& report) {
       counted(errors->plans, "measured plan"), percent(errors->before), percent(errors->after),
       report.operators, report.collectives);
   if (report.held_out_before)
-    text += fmt::format("         plans left out of the correction: {} off before, {} after\n",
-                        percent(*report.held_out_before), percent(*report.held_out_after));
+    text += fmt::format("         plans left out of the correction: {} off before, {} after{}\n",
+                        percent(*report.held_out_before), percent(*report.held_out_after),
+                        report.correction_used ? "" : "; so it is not used");
   if (report.terms.empty()) return text;
   Table table{
       .columns = {
@@ -320,6 +321,7 @@ std::string to_json(const TuneReport& report) {
   if (report.held_out_before) {
     learned["held_out_error_before"] = *report.held_out_before;
     learned["held_out_error_after"] = *report.held_out_after;
+    learned["correction_used"] = report.correction_used;
   }
   learned["terms"] = Json::array();
   for (const planner::TermError& term : report.terms)

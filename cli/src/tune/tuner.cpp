@@ -164,7 +164,8 @@ void Tuner::predict() {
   }
 }
 
-/// From the cluster as it was, by all traces: what was learned does not depend on their order.
+/// From the cluster as it was, by all traces: what was learned does not depend on their order. On a
+/// noisy machine traces may correct it for the worse, which those that are left out tell.
 void Tuner::refine() {
   std::vector<program::Trace> traces;
   std::vector<sim::Breakdown> predicted, measured;
@@ -184,7 +185,9 @@ void Tuner::refine() {
     report_.collectives = refinement.collectives;
     report_.held_out_before = refinement.held_out_before;
     report_.held_out_after = refinement.held_out_after;
-    refined_ = std::move(refinement.cluster);
+    report_.correction_used =
+        !refinement.held_out_before || *refinement.held_out_after <= *refinement.held_out_before;
+    refined_ = report_.correction_used ? std::move(refinement.cluster) : work_.search.cluster;
     folder_.keep_refined(refined_);
   } catch (const ConfigError& error) {
     output(stderr, "meshplan: warning: {}; the cluster is left as it was\n", error.what());

@@ -24,6 +24,7 @@ struct TuneReport {
   /// two traces.
   std::optional<double> held_out_before = {};
   std::optional<double> held_out_after = {};
+  bool correction_used = true;  // false: it makes these worse, and the cluster is left as it was
 };
 
 /// "pp2 mbs1 uneven (5,3)": as everywhere, and with the layers where they are uneven.
