@@ -67,13 +67,15 @@ real=$(command -v mpiexec)
 mkdir bin
 cat >bin/mpiexec <<'SH'
 #!/bin/sh
-case "$*" in *FAILING*) echo "meshplan: rank 1: no memory left" >&2; exit 1 ;; esac
+case "$*" in *FAILING*) echo "BAD TERMINATION"; echo "meshplan: rank 1: no memory left" >&2; exit 1 ;; esac
 SH
 echo "exec $real \"\$@\"" >>bin/mpiexec
 chmod +x bin/mpiexec
 sed -i 's/FAILING/plan-01.json/' bin/mpiexec
 PATH=$PWD/bin:$PATH expect 0 "failed   #[0-9]+ .*: rank 1: no memory left" "${tune[@]}" --folder failing --top 1
 grep -q "which failed" stdout || fail "it is not said that the search's own choice failed"
+PATH=$PWD/bin:$PATH expect 0 '"state": "failed"' "${tune[@]}" --folder failing-json --top 1 --json
+python3 -c 'import json; json.load(open("stdout"))' || fail "what mpiexec prints is part of the JSON: $(cat stdout)"
 sed -i 's/plan-01.json/run/' bin/mpiexec
 PATH=$PWD/bin:$PATH expect 1 "no plan could be run; .*: rank 1: no memory left" "${tune[@]}" --folder all-fail --top 1
 

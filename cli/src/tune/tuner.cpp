@@ -14,7 +14,7 @@
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
 #include "process/interrupt_note.hpp"
-#include "process/kept_stderr.hpp"
+#include "process/kept_output.hpp"
 #include "process/threads.hpp"
 #include "program/checks/check.hpp"
 #include "program/plan_file/plan_file.hpp"
@@ -207,7 +207,7 @@ Tuner::RunEnd Tuner::measure(std::size_t index, int turn) {
     if (work_.search.cluster.device.kind == sim::DeviceKind::Cpu && !work_.hosts.hosts &&
         !work_.hosts.hostfile)
       runtime::check_memory(plan, plan.parallel.world_size(), false);
-    const KeptStderr errors(folder_.scratch_file("stderr.txt"));
+    const KeptOutput said(folder_.scratch_file("output.txt"));
     const int code = run_timed({.plan_file = folder_.plan_file(index),
                                 .data = work_.data,
                                 .steps = work_.steps,
@@ -217,7 +217,7 @@ Tuner::RunEnd Tuner::measure(std::size_t index, int turn) {
                                plan, work_.hosts);
     if (code == kInterrupted) return RunEnd::Interrupted;
     if (code != kDone) {
-      cause = first_cause(errors.text());
+      cause = first_cause(said.text());
       if (cause.empty()) cause = fmt::format("the run ended with exit code {}", code);
     }
   } catch (const IoError& error) {

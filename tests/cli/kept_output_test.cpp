@@ -1,4 +1,4 @@
-#include "process/kept_stderr.hpp"
+#include "process/kept_output.hpp"
 
 #include <catch2/catch.hpp>
 
