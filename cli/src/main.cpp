@@ -87,6 +87,7 @@ int run(int argc, char** argv) {
     add_checkpoint_command(line);
     add_data_command(line);
     add_trial_command(line);
+    add_tune_command(line);
     add_calibrate_command(line);
     add_certify_command(line);
 #endif

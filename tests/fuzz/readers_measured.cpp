@@ -1,11 +1,13 @@
 // What was measured: samples, traces, logs, constants, tables of published runs.
 #include "fuzz/reader.hpp"
 #include "fuzz/samples.hpp"
+#include "planner/tune/tune_file.hpp"
 #include "program/calibration/calibration.hpp"
 #include "program/certificate/certificate.hpp"
 #include "program/trace/step_report.hpp"
 #include "reports/certificate_report.hpp"
 #include "reports/comparison.hpp"
+#include "reports/tune_report.hpp"
 #include "reports/validation_report.hpp"
 #include "sim/fit/calibration_fit.hpp"
 #include "sim/fit/published_table.hpp"
@@ -41,6 +43,29 @@ Consumer read_twins(const std::string& text) {
     program::parse_twin_results(program::to_json(twins), "written");
     program::parse_certificate(program::to_json(certificate), "written");
   };
+}
+
+Consumer read_tune_file(const std::string& text) {
+  const planner::TuneFile file = planner::parse_tune_file(text, kFile);
+  return [file] {
+    planner::parse_tune_file(planner::to_json(file), "written");
+    const reports::TuneReport report{.candidates = file.candidates, .policy = {}};
+    if (file.candidates.empty()) return;
+    reports::to_text(report);
+    reports::to_json(report);
+  };
+}
+
+/// Two plans, one of which has run.
+std::string tune_seed() {
+  planner::TuneFile file{.request = {{"model", "small"}}, .seconds_used = 2, .candidates = {}};
+  program::Plan plan = sample_trace(true).plan;
+  plan.cluster_json.clear();
+  file.candidates.push_back(
+      {.plan = plan,
+       .rounds = {{.turn = 0, .step_times_s = {0.5, 0.25}}, {.turn = 1, .step_times_s = {0.5}}}});
+  file.candidates.push_back({.plan = plan, .rebalanced_from = 0, .failure = "no memory"});
+  return planner::to_json(file);
 }
 
 Consumer read_log(const std::string& text) {
@@ -160,6 +185,7 @@ std::vector<Reader> measured_readers() {
            {without_hashes(program::to_json(sample_trace(true))),
             without_hashes(program::to_json(sample_trace(false)))}},
           {"twins", 3, 4, true, read_twins, {twin_seed()}},
+          {"tune", 4, 15, true, read_tune_file, {tune_seed()}},
           {"log", 8, 4, true, read_log, log_seeds()},
           {"constants", 3, 30, true, read_constants, {sim::to_json(sim::fitted_constants())}},
           {"published-table", 6, 4, true, read_table, {sample_table()}},

@@ -1,6 +1,5 @@
 // meshplan calibrate: measures this machine and writes a cluster file.
 #include <algorithm>
-#include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sstream>
@@ -12,9 +11,9 @@
 #include "output/progress.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
-#include "process/temporary_folder.hpp"
 #include "program/plan/plan_names.hpp"
 #include "program/trace/trace.hpp"
+#include "ranks/calibration_jobs.hpp"
 #include "ranks/devices.hpp"
 #include "ranks/ranks.hpp"
 #include "reports/calibration_report.hpp"
@@ -155,19 +154,14 @@ int calibrate(Options& options, const Command& command) {
   load_model(*options.model,
              options.reading);  // a wrong name or type fails here, not in every rank
   precisions(options);
-  TemporaryFolder folder;
-  std::vector<program::CalibrationSamples> jobs;
-  for (std::size_t i = 0; i < options.ranks.size(); ++i) {
-    const int ranks = options.ranks[i];
-    const std::string file = folder.file(fmt::format("samples-{}.json", ranks));
-    output(stderr, "measuring {} with {} rank{}\n",
-           i == 0 ? "operators and communication" : "communication", ranks, ranks == 1 ? "" : "s");
-    options.samples_out = file;
-    options.operators = i == 0;
-    const int code = launch_self(ranks, options.hosts, command.arguments_of_ranks());
-    if (code != kDone) return code;
-    jobs.push_back(program::parse_samples(read_file(file), file));
-  }
+  const CalibrationJobs measured = run_calibration_jobs(
+      options.ranks, options.hosts, [&](const std::string& samples_file, bool operators) {
+        options.samples_out = samples_file;
+        options.operators = operators;
+        return command.arguments_of_ranks();
+      });
+  if (measured.exit_code != kDone) return measured.exit_code;
+  const std::vector<program::CalibrationSamples>& jobs = measured.samples;
   sim::Cluster cluster = sim::fit_cluster(jobs);
   if (options.name) cluster.name = *options.name;
   write_file(*options.out, sim::to_json(cluster));

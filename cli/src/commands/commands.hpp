@@ -29,6 +29,7 @@ void add_run_command(CommandLine& line);
 void add_checkpoint_command(CommandLine& line);
 void add_data_command(CommandLine& line);
 void add_trial_command(CommandLine& line);
+void add_tune_command(CommandLine& line);
 void add_calibrate_command(CommandLine& line);
 void add_certify_command(CommandLine& line);
 

@@ -12,7 +12,7 @@
 #include "process/files.hpp"
 #include "process/temporary_folder.hpp"
 #include "program/plan_file/plan_file.hpp"
-#include "ranks/ranks.hpp"
+#include "ranks/timed_run.hpp"
 #include "reports/comparison.hpp"
 #include "reports/machine_drift.hpp"
 #include "reports/trial_report.hpp"
@@ -42,19 +42,8 @@ struct Candidate {
   program::Trace measured;  // of all rounds
   double previous_median_s = 0;
   double median_s = 0;
-  program::MachineSpeed machine;  // mean of the rounds
-  int rounds = 0;
+  std::vector<program::MachineSpeed> machines;  // of the rounds
 };
-
-void add(Candidate& candidate, const program::MachineSpeed& now) {
-  const double weight = 1.0 / ++candidate.rounds;
-  const program::MachineSpeed before = candidate.machine;
-  candidate.machine = now;
-  candidate.machine.reference_s =
-      before.reference_s + weight * (now.reference_s - before.reference_s);
-  candidate.machine.other_cores =
-      before.other_cores + weight * (now.other_cores - before.other_cores);
-}
 
 std::vector<Candidate> load(const Options& options) {
   if (options.plans.empty()) throw ConfigError("which plans? usage: meshplan trial a.json b.json");
@@ -75,21 +64,19 @@ std::vector<Candidate> load(const Options& options) {
 
 /// Runs one plan once. @returns the job's exit code
 int measure(const Options& options, const std::string& trace_file, Candidate& candidate) {
-  const int code = launch_self(
-      candidate.plan.parallel.world_size(), options.hosts,
-      {"run", std::filesystem::absolute(candidate.file).string(), "--steps",
-       std::to_string(options.steps), "--data", std::filesystem::absolute(options.data).string(),
-       "--traced-steps", "0", "--trace", trace_file, "--quiet", "--hang-timeout",
-       fmt::format("{}", options.hosts.hang_timeout_s)});
+  const int code = run_timed({.plan_file = candidate.file,
+                              .data = options.data,
+                              .steps = options.steps,
+                              .trace_file = trace_file},
+                             candidate.plan, options.hosts);
   if (code != kDone) return code;
   const program::Trace trace = program::parse_trace(read_file(trace_file), trace_file);
-  const int warmup = reports::step_times(trace).warmup_steps;
+  const std::vector<double> seconds = counted_step_times(trace);
   program::Trace& all = candidate.measured;
-  all.step_times_s.insert(all.step_times_s.end(), trace.step_times_s.begin() + warmup,
-                          trace.step_times_s.end());
+  all.step_times_s.insert(all.step_times_s.end(), seconds.begin(), seconds.end());
   all.losses = trace.losses;
   all.peak_memory_bytes = std::max(all.peak_memory_bytes, trace.peak_memory_bytes);
-  if (trace.machine) add(candidate, *trace.machine);
+  if (trace.machine) candidate.machines.push_back(*trace.machine);
   candidate.previous_median_s = candidate.median_s;
   program::Trace counted = all;
   counted.measured = false;  // its warm-up is gone already
@@ -107,6 +94,8 @@ reports::TrialRow row_of(const Candidate& candidate) {
   program::Trace counted = candidate.measured;
   counted.measured = false;
   const reports::StepTimes times = reports::step_times(counted);
+  const program::MachineSpeed machine =
+      candidate.machines.empty() ? program::MachineSpeed{} : mean_of(candidate.machines);
   return {.name = std::filesystem::path(candidate.file).stem().string(),
           .plan = candidate.plan,
           .predicted_s = candidate.plan.prediction->step_time_s,
@@ -118,8 +107,8 @@ reports::TrialRow row_of(const Candidate& candidate) {
           .measured_memory_bytes = candidate.measured.peak_memory_bytes,
           .first_loss = candidate.measured.losses.front(),
           .last_loss = candidate.measured.losses.back(),
-          .slowdown = reports::slowdown(candidate.machine, candidate.plan.cluster_json),
-          .machine = candidate.machine};
+          .slowdown = reports::slowdown(machine, candidate.plan.cluster_json),
+          .machine = machine};
 }
 
 int run(const Options& options) {

@@ -30,9 +30,6 @@ namespace {
 using program::RecomputeKind;
 using program::ScheduleKind;
 
-constexpr const char* kWorkloadGroup = "What to train, and on what";
-constexpr const char* kParallelGroup = "How to parallelize it";
-
 template <class T>
 const T& required(const std::optional<T>& value, const std::string& flag,
                   const std::string& example) {

@@ -37,6 +37,9 @@ struct PlanOptions {
   ForeignOptions foreign;
 };
 
+constexpr const char* kWorkloadGroup = "What to train, and on what";
+constexpr const char* kParallelGroup = "How to parallelize it";
+
 /// --cluster --software --set: where a plan runs
 void add_cluster_options(Command& command, PlanOptions& options);
 /// --model --no-mtp --cluster --gpus --global-batch --seq-len --precision --optimizer, and

@@ -9,6 +9,7 @@
 
 #include "core/error.hpp"
 #include "search/evaluation.hpp"
+#include "search/techniques.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -57,32 +58,6 @@ std::vector<std::size_t> winners(const std::vector<Evaluation>& evaluations, int
     if (!repeats) chosen.push_back(i);
   }
   return chosen;
-}
-
-/// What a schedule adds to a pipeline's own: chunks; weight gradients put off, tasks overlapped.
-int intricacy(program::ScheduleKind schedule) {
-  switch (schedule) {
-    case program::ScheduleKind::OneFOneB:
-    case program::ScheduleKind::GPipe:
-      return 0;
-    case program::ScheduleKind::Interleaved:
-    case program::ScheduleKind::ZbH1:
-      return 1;
-    case program::ScheduleKind::ZbV:
-    case program::ScheduleKind::DualPipeV:
-    case program::ScheduleKind::Custom:
-      return 2;
-  }
-  throw InvariantError("an unknown schedule");
-}
-
-/// Techniques that somebody who runs the plan has to understand, watch and debug.
-int techniques(const Candidate& candidate) {
-  const program::ParallelConfig& p = candidate.parallel;
-  return (p.tp > 1) + (p.cp > 1) + (p.pp > 1) + intricacy(candidate.schedule) + (p.ep > 1) +
-         (p.etp > 1) + candidate.zero_stage + (candidate.zero_shard_group > 0) +
-         (candidate.recompute.kind != program::RecomputeKind::None) +
-         (!candidate.layers_per_stage.empty() || candidate.count_ends_as_layers);
 }
 
 class Ranker {
