@@ -57,6 +57,7 @@ struct SuggestionJson {
 struct SearchResultJson {
   int schema_version = 1;
   bool feasible = true;
+  bool incomplete = false;
   planner::SearchCounts counts;
   std::vector<RankedPlanJson> ranked;
   std::vector<ExtrapolationJson> extrapolations;
@@ -67,6 +68,7 @@ struct SearchResultJson {
 struct InfeasibleResultJson {
   int schema_version = 1;
   bool feasible = false;
+  bool incomplete = false;
   planner::SearchCounts counts;
   std::optional<RankedPlanJson> nearest_miss;
   std::vector<SuggestionJson> suggestions;
@@ -121,6 +123,8 @@ template <class Visitor>
 void fields(Visitor& v, SearchResultJson& r) {
   v.required("schema_version", r.schema_version, "of this form", between(1, 1));
   v.required("feasible", r.feasible, "is there a plan that obeys the rules and fits?");
+  v.required("incomplete", r.incomplete,
+             "the search was interrupted: counts and plans are of a part of the space");
   v.required("counts", r.counts, "plans of the space");
   v.required("ranked", r.ranked, "the best plans, first choice first");
   if (!(std::same_as<Visitor, JsonWriter> && r.extrapolations.empty()))
@@ -134,6 +138,8 @@ template <class Visitor>
 void fields(Visitor& v, InfeasibleResultJson& r) {
   v.required("schema_version", r.schema_version, "of this form", between(1, 1));
   v.required("feasible", r.feasible, "is there a plan that obeys the rules and fits?");
+  v.required("incomplete", r.incomplete,
+             "the search was interrupted: counts and plans are of a part of the space");
   v.required("counts", r.counts, "plans of the space");
   v.required("nearest_miss", r.nearest_miss,
              "the plan that lacks the least memory; null where none obeys the rules");
