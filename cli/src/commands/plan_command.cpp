@@ -10,6 +10,7 @@
 #include "planner/formats/formats.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
+#include "process/interrupt.hpp"
 #include "process/threads.hpp"
 #include "program/plan_file/plan_file.hpp"
 #include "reports/explain/beside_best_report.hpp"
@@ -82,7 +83,11 @@ int run(const Options& options, const Terminal& terminal) {
   }
   require_writable({options.out});
   require_answerable(options);
-  const PlanAnswer found = answer(options.request, on_threads(options.request.threads), terminal);
+  const PlanAnswer found = [&] {
+    const InterruptRequest interrupt;
+    return answer(options.request, on_threads(options.request.threads), terminal,
+                  [&] { return interrupt.made(); });
+  }();
   if (options.json)
     output("{}", reports::to_json(found.outcome));
   else
@@ -91,7 +96,7 @@ int run(const Options& options, const Terminal& terminal) {
   if (const auto* infeasible = std::get_if<planner::InfeasibleResult>(&found.outcome)) {
     if (!options.json) output("{}", reports::to_text(*infeasible, found.search_s));
     if (options.why_not) output("\nwhy not: there is no plan to change\n");
-    return kInfeasible;
+    return infeasible->incomplete ? kInterrupted : kInfeasible;
   }
   const auto& result = std::get<planner::SearchResult>(found.outcome);
   const program::Plan& best = result.ranked.front().plan;
@@ -100,6 +105,12 @@ int run(const Options& options, const Terminal& terminal) {
   if (!options.json && question)
     output("whole run  {}\n\n",
            reports::training_run_text(planner::training_run(*question, result.ranked.front())));
+  if (found.incomplete()) {
+    if (!options.json)
+      output("{}{}", reports::to_text(result, found.search_s),
+             next_steps(options.out, found.request.software));
+    return kInterrupted;
+  }
   if (options.json) return kDone;
   const reports::BesideBest beside = [&] {
     const ElapsedTime elapsed("playing other plans beside #1", terminal);
@@ -135,7 +146,9 @@ void add_plan_command(CommandLine& line) {
           "  meshplan plan --model config.json --cluster dgx-h100 --gpus 64 --global-batch 512 \\\n"
           "      --tp 8 --sp --out plan.json\n"
           "Flags of \"How to parallelize it\" are never overridden; what they leave open is\n"
-          "searched. Exit code 3: no plan fits into memory; the nearest miss is shown.")
+          "searched. Exit code 3: no plan fits into memory; the nearest miss is shown.\n"
+          "Ctrl-C shows (and with --out keeps) the best plan so far, with exit code 130; a second\n"
+          "one ends at once.")
       .on_run([options, terminal = line.terminal()] { return run(*options, terminal); });
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 // Pins or a workload that no plan can obey are bad input; plans that are too large are an answer.
 void require_valid_plan(const planner::InfeasibleResult& result) {
-  if (result.nearest_miss) return;
+  if (result.nearest_miss || result.incomplete) return;
   std::string message = "no plan obeys the rules:";
   for (const planner::Rejection& rejection : result.rejections)
     message += fmt::format("\n  {}: {}", rejection.family, rejection.message);
@@ -40,7 +40,7 @@ ResolvedRequest resolve(const PlanRequest& request) {
 }
 
 PlanAnswer answer(const PlanRequest& request, const planner::ParallelFor& parallel_for,
-                  const Terminal& terminal) {
+                  const Terminal& terminal, const planner::StopRequested& stop) {
   ResolvedRequest resolved = resolve(request);
   PlanAnswer answer{.request = std::move(resolved.request),
                     .assumptions = std::move(resolved.assumptions),
@@ -52,12 +52,13 @@ PlanAnswer answer(const PlanRequest& request, const planner::ParallelFor& parall
     Progress progress("priced", terminal);
     return planner::search_node_orders(
         answer.request, parallel_for,
-        [&](std::size_t done, std::size_t total) { progress.update(done, total); });
+        [&](std::size_t done, std::size_t total) { progress.update(done, total); }, stop);
   }();
   answer.search_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
   if (auto* infeasible = std::get_if<planner::InfeasibleResult>(&answer.outcome)) {
     require_valid_plan(*infeasible);
+    if (infeasible->incomplete) return answer;
     const ElapsedTime elapsed("looking for what would fit", terminal);
     infeasible->suggestions = planner::suggest(answer.request, parallel_for);
   }

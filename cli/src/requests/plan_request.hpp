@@ -35,10 +35,15 @@ struct PlanAnswer {
   double search_s = 0;                   // seconds of the search
 
   bool feasible() const { return std::holds_alternative<planner::SearchResult>(outcome); }
+  /// Whether the search was stopped.
+  bool incomplete() const {
+    return std::visit([](const auto& result) { return result.incomplete; }, outcome);
+  }
 };
 /// @param parallel_for  on_threads(request.threads), or what a caller makes of it
+/// @param stop  ends the search with what it has found; see planner::search
 /// @throws ConfigError for a bad request, and for pins or a workload that no plan can obey
 PlanAnswer answer(const PlanRequest& request, const planner::ParallelFor& parallel_for,
-                  const Terminal& terminal);
+                  const Terminal& terminal, const planner::StopRequested& stop = {});
 
 }  // namespace meshplan::cli

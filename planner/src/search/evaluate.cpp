@@ -110,6 +110,20 @@ Evaluation check(const SearchContext& context, const Candidate& candidate,
   return evaluation;
 }
 
+/// Keeps those that were looked at, with the places that their `smaller` have then.
+std::vector<Evaluation> only(const std::vector<bool>& looked_at,
+                             std::vector<Evaluation> evaluations) {
+  std::vector<std::size_t> place_of(evaluations.size());
+  std::vector<Evaluation> kept;
+  for (std::size_t i = 0; i < evaluations.size(); ++i) {
+    place_of[i] = kept.size();
+    if (looked_at[i]) kept.push_back(std::move(evaluations[i]));
+  }
+  for (Evaluation& evaluation : kept)
+    if (evaluation.smaller) evaluation.smaller = place_of[*evaluation.smaller];
+  return kept;
+}
+
 }  // namespace
 
 Evaluation evaluate(const SearchContext& context, const Candidate& candidate, int worker,
@@ -127,9 +141,12 @@ std::vector<Evaluation> evaluate_all(const SearchContext& context,
   const auto lists =
       batches(candidates.size(), [&](std::size_t i) -> const Candidate& { return candidates[i]; });
   std::atomic<std::size_t> done{0};
+  std::vector<std::size_t> looked_at(lists.size());  // of each list
   context.parallel_for.run(lists.size(), [&](std::size_t batch, int worker) {
     Misses misses;
     for (const std::size_t i : lists[batch]) {
+      if (context.stops()) return;
+      ++looked_at[batch];
       const program::Plan plan = make_plan(context.request, candidates[i]);
       Evaluation& evaluation = evaluations[i] = check(context, candidates[i], plan);
       if (!evaluation.broken) {
@@ -141,8 +158,12 @@ std::vector<Evaluation> evaluate_all(const SearchContext& context,
       if (progress) progress(now_done, candidates.size());
     }
   });
-  require_invariant(done == candidates.size(), "parallel_for left out an index");
-  return evaluations;
+  if (done == candidates.size()) return evaluations;
+  require_invariant(context.cut_short, "parallel_for left out an index");
+  std::vector<bool> kept(candidates.size(), false);
+  for (std::size_t list = 0; list < lists.size(); ++list)
+    for (std::size_t i = 0; i < looked_at[list]; ++i) kept[lists[list][i]] = true;
+  return only(kept, std::move(evaluations));
 }
 
 std::vector<std::size_t> rank(const std::vector<Evaluation>& evaluations) {

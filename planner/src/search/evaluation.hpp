@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,15 +53,24 @@ struct SearchContext {
   const SearchRequest& request;
   const ParallelFor& parallel_for;
   Estimators& estimators;
+  const StopRequested& stop;
+  std::atomic<bool>& cut_short;  // whether any step has left something out
+
+  /// Asked before what can be left out; if so, it must be.
+  bool stops() const {
+    if (!stop || !stop()) return false;
+    cut_short = true;
+    return true;
+  }
 };
 
 /// @param wanted  of what is not, the estimate is only a bound
 Evaluation evaluate(const SearchContext& context, const Candidate& candidate, int worker,
                     const sim::Wanted& wanted = {});
 
-/// Checks all candidates, and prices those of which no smaller one lacks memory; the result is
-/// aligned with them. A plan needs no less memory if its micro-batches are larger, nor if it keeps
-/// all where another recomputes selectively.
+/// Checks all candidates, and prices those of which no smaller one lacks memory; the result is in
+/// their order, without those that a stop left out. A plan needs no less memory if its
+/// micro-batches are larger, nor if it keeps all where another recomputes selectively.
 std::vector<Evaluation> evaluate_all(const SearchContext& context,
                                      const std::vector<Candidate>& candidates,
                                      const Progress& progress);

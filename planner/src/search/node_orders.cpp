@@ -34,16 +34,22 @@ std::vector<sim::Cluster> orders_of(const SearchRequest& request) {
 }  // namespace
 
 SearchOutcome search_node_orders(SearchRequest& request, const ParallelFor& parallel_for,
-                                 const Progress& progress) {
+                                 const Progress& progress, const StopRequested& stop) {
   const std::vector<sim::Cluster> orders = orders_of(request);
-  if (orders.size() == 1) return search(request, cost_model(request), parallel_for, progress);
+  const auto search_it = [&] {
+    return search(request, cost_model(request), parallel_for, progress, stop);
+  };
+  if (orders.size() == 1) return search_it();
   std::optional<SearchOutcome> best;
   sim::Cluster best_cluster;
   SearchCounts counts;
   std::vector<NodeOrder> searched;
+  bool cut_short = false;
   for (const sim::Cluster& cluster : orders) {
+    if (cut_short) break;
     request.cluster = cluster;
-    SearchOutcome outcome = search(request, cost_model(request), parallel_for, progress);
+    SearchOutcome outcome = search_it();
+    cut_short = std::visit([](const auto& found) { return found.incomplete; }, outcome);
     counts += std::visit([](const auto& found) { return found.counts; }, outcome);
     const std::optional<double> seconds = step_time_s(outcome);
     searched.push_back({cluster.name, seconds});
@@ -53,7 +59,12 @@ SearchOutcome search_node_orders(SearchRequest& request, const ParallelFor& para
     best_cluster = cluster;
   }
   request.cluster = std::move(best_cluster);
-  std::visit([&](auto& found) { found.counts = counts; }, *best);
+  std::visit(
+      [&](auto& found) {
+        found.counts = counts;
+        found.incomplete = cut_short;
+      },
+      *best);
   if (auto* result = std::get_if<SearchResult>(&*best)) result->node_orders = std::move(searched);
   return *std::move(best);
 }

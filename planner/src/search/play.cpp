@@ -72,8 +72,9 @@ class Ranker {
     Ranking ranking;
     while (!contest.empty()) {
       ranking = ordered(contest);
-      if (!context_.request.alternatives) break;
+      if (!context_.request.alternatives || context_.stops()) break;
       play_offers(ranking);
+      if (context_.stops()) break;
       if (!join_contest(ranking, contest)) break;
     }
     return ranking;
@@ -92,7 +93,8 @@ class Ranker {
         std::erase_if(contest, [&](std::size_t i) { return !evaluations_[i].simulated; });
       const auto nearest =
           context_.request.alternatives ? nearest_miss(evaluations_) : std::nullopt;
-      if (!contest.empty() || !nearest || !play({*nearest}, AtLeast::One)) return contest;
+      if (!contest.empty() || !nearest || context_.stops() || !play({*nearest}, AtLeast::One))
+        return contest;
     }
   }
 
@@ -118,12 +120,14 @@ class Ranker {
       events += more;
       affordable.push_back(i);
     }
+    if (!affordable.empty() && context_.stops()) affordable.resize(enough ? 0 : 1);
     // What takes longest first, so that no worker is left with it at the end; what also takes much
     // memory alone.
     const auto events_of = [&](std::size_t i) { return most_events(evaluations_[i].candidate); };
     const std::optional<std::size_t> needed =
         enough || affordable.empty() ? std::nullopt : std::optional(affordable.front());
     const auto play_it = [&](std::size_t i) {
+      if (i != needed && context_.stops()) return;
       play_one(evaluations_[i], i == needed ? kUnlimited : kMostTries * events_of(i) / weight());
     };
     std::ranges::stable_sort(affordable, std::ranges::greater(), events_of);
@@ -133,7 +137,8 @@ class Ranker {
     context_.parallel_for.run(
         static_cast<std::size_t>(affordable.end() - others),
         [&](std::size_t i, int) { play_it(*(others + static_cast<std::ptrdiff_t>(i))); });
-    for (const std::size_t i : affordable) note_events(i);
+    if (!context_.stops())
+      for (const std::size_t i : affordable) note_events(i);
     return !affordable.empty();
   }
 

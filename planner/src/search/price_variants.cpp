@@ -263,8 +263,10 @@ class VariantSearch {
   void price(const std::vector<std::size_t>& indexes, double bar) {
     const auto batches = batches_of(evaluations_, indexes);
     context_.parallel_for.run(batches.size(), [&](std::size_t batch, int worker) {
-      for (const std::size_t i : batches[batch])
+      for (const std::size_t i : batches[batch]) {
+        if (context_.stops()) return;
         if (!done_[i]) families_[i] = price_family(i, bar, worker);
+      }
     });
     for (const std::size_t i : indexes) done_[i] = true;
   }

@@ -138,6 +138,7 @@ std::vector<Evaluation> refine_best(const SearchContext& context,
   const auto run = [&](const std::vector<std::size_t>& seeds, const auto& step) {
     std::vector<std::vector<Evaluation>> parts(seeds.size());
     context.parallel_for.run(seeds.size(), [&](std::size_t i, int worker) {
+      if (context.stops()) return;
       parts[i] = step(fitting[seeds[i]], worker);
     });
     append(refined, std::move(parts));

@@ -1,6 +1,7 @@
 #include "planner/search/search.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <fmt/format.h>
 #include <span>
 
@@ -55,6 +56,11 @@ std::string gain_over_next(const RankedPlan& first, const RankedPlan& next) {
                      describe(candidate_of(next.plan)), tie, parts.empty() ? "" : ": " + parts);
 }
 
+std::string stopped_reason(const SearchCounts& counts) {
+  return fmt::format("the best of {} plans: the search was stopped, and others may be faster",
+                     counts.total);
+}
+
 void add_prediction(RankedPlan& ranked, std::vector<std::string> reasons) {
   const sim::StepPrediction& step = ranked.step();
   std::ranges::move(own_reasons(ranked), std::back_inserter(reasons));
@@ -103,7 +109,8 @@ InfeasibleResult infeasible(const SearchContext& context,
                             const SearchCounts& counts) {
   InfeasibleResult result{.counts = counts,
                           .rejections = group_rejections(evaluations),
-                          .memory_reserve = context.request.memory_reserve};
+                          .memory_reserve = context.request.memory_reserve,
+                          .incomplete = context.cut_short};
   if (const auto nearest = nearest_miss(evaluations))
     result.nearest_miss = ranked_plan(context, evaluations[*nearest]);
   return result;
@@ -162,7 +169,8 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
 }
 
 SearchOutcome search(const SearchRequest& request, const CostModel& costs,
-                     const ParallelFor& parallel_for, const Progress& progress) {
+                     const ParallelFor& parallel_for, const Progress& progress,
+                     const StopRequested& stop) {
   if (request.top < 1) throw ConfigError(fmt::format("top = {} must be at least 1", request.top));
   if (request.cluster.num_ranks() > kMostSearchedRanks)
     throw ConfigError(
@@ -176,8 +184,10 @@ SearchOutcome search(const SearchRequest& request, const CostModel& costs,
   StageDivision division(request);
   for (Candidate& candidate : candidates) candidate.layers_per_stage = division.layers(candidate);
   Estimators estimators(costs, parallel_for.num_workers);
-  const SearchContext context{request, parallel_for, estimators};
+  std::atomic<bool> cut_short{false};
+  const SearchContext context{request, parallel_for, estimators, stop, cut_short};
   std::vector<Evaluation> evaluations = evaluate_all(context, candidates, progress);
+  const std::size_t num_enumerated = evaluations.size();
   std::vector<Rejection> rejections = group_rejections(evaluations);
   VariantResults variants = price_variants(context, evaluations);
   std::ranges::move(variants.best, std::back_inserter(evaluations));
@@ -186,18 +196,23 @@ SearchOutcome search(const SearchRequest& request, const CostModel& costs,
   std::ranges::move(refined, std::back_inserter(evaluations));
   const Ranking ranking = rank_played(context, costs, evaluations);
   // Once it is known what turned out too long or too large when it was played.
-  SearchCounts counts = count(std::span(evaluations).first(candidates.size()));
+  SearchCounts counts = count(std::span(evaluations).first(num_enumerated));
   counts += variants.counts;
   std::ranges::move(too_long(evaluations), std::back_inserter(rejections));
   if (ranking.ranked.empty()) return infeasible(context, evaluations, counts);
 
-  SearchResult result{.counts = counts, .rejections = rejections};
+  SearchResult result{
+      .counts = counts, .ranked = {}, .rejections = rejections, .incomplete = cut_short};
   const auto shown = std::min(ranking.ranked.size(), static_cast<std::size_t>(request.top));
   for (std::size_t i = 0; i < shown; ++i) {
     result.ranked.push_back(ranked_plan(context, evaluations[ranking.ranked[i]]));
     result.ranked.back().ties = ranking.ties > 1 && i < ranking.ties;
   }
   add_predictions(result.ranked);
+  if (cut_short)
+    for (RankedPlan& ranked : result.ranked)
+      ranked.plan.prediction->reasons.insert(ranked.plan.prediction->reasons.begin(),
+                                             stopped_reason(counts));
   for (const Offer& offer : ranking.offers)
     result.alternatives.push_back(alternative(offer, evaluations[ranking.ranked.front()],
                                               result.ranked.front(), context, evaluations));

@@ -75,17 +75,18 @@ std::vector<int> chunk_choices(ScheduleKind schedule, const Space& space) {
   return all;
 }
 
-/// Schedules to try on `pp` stages; a pinned number of chunks per rank leaves those that have it.
-std::vector<ScheduleKind> schedule_kinds(int pp, std::optional<int> vpp) {
-  if (vpp == 2) return {ScheduleKind::Interleaved, ScheduleKind::ZbV, ScheduleKind::DualPipeV};
-  if (vpp.value_or(1) > 1) return {ScheduleKind::Interleaved};
+/// Schedules to try on `pp` stages; where a rank must have several chunks, those that can.
+std::vector<ScheduleKind> schedule_kinds(int pp, const Constraints& constraints) {
+  const int fewest = constraints.vpp.value_or(constraints.at_least.vpp.value_or(1));
+  if (fewest == 2) return {ScheduleKind::Interleaved, ScheduleKind::ZbV, ScheduleKind::DualPipeV};
+  if (fewest > 2) return {ScheduleKind::Interleaved};
   if (pp > 1) return {ScheduleKind::OneFOneB, ScheduleKind::GPipe};
   return {ScheduleKind::OneFOneB};
 }
 
 std::vector<std::pair<ScheduleKind, int>> schedule_choices(int pp, const Space& space,
                                                            const Constraints& constraints) {
-  std::vector<ScheduleKind> kinds = schedule_kinds(pp, constraints.vpp);
+  std::vector<ScheduleKind> kinds = schedule_kinds(pp, constraints);
   std::erase_if(kinds, [&](ScheduleKind kind) {
     return kind != ScheduleKind::OneFOneB && std::ranges::count(space.schedules, kind) == 0;
   });

@@ -21,10 +21,12 @@ std::vector<int> chunks_of(ScheduleKind kind, int pp, int num_layers, const Spac
                            const Constraints& pins) {
   if (kind == ScheduleKind::OneFOneB || kind == ScheduleKind::GPipe || kind == ScheduleKind::Custom)
     return {};  // they are enumerated
-  if (const std::optional<int> fixed = program::fixed_chunks(kind)) return {*fixed};
+  const int least = pins.at_least.vpp.value_or(1);
+  const int most = pins.at_most.vpp.value_or(space.max_chunks);
+  if (const std::optional<int> fixed = program::fixed_chunks(kind))
+    return *fixed >= least && *fixed <= most ? std::vector<int>{*fixed} : std::vector<int>{};
   std::vector<int> all;
-  const int most = std::min(space.max_chunks, pins.at_most.vpp.value_or(space.max_chunks));
-  for (int vpp = std::max(2, pins.at_least.vpp.value_or(2)); vpp <= most; ++vpp)
+  for (int vpp = std::max(2, least); vpp <= std::min(space.max_chunks, most); ++vpp)
     if (num_layers % (pp * vpp) == 0 || ends_fill_up(pp * vpp, num_layers) || is_power_of_two(vpp))
       all.push_back(vpp);
   return all;

@@ -47,6 +47,7 @@ AlternativeJson alternative_json(const planner::Alternative& alternative) {
 
 SearchResultJson result_json(const planner::SearchResult& result) {
   SearchResultJson json{
+      .incomplete = result.incomplete,
       .counts = result.counts,
       .node_orders = result.node_orders,
       .ranked = {},
@@ -60,7 +61,8 @@ SearchResultJson result_json(const planner::SearchResult& result) {
 }
 
 InfeasibleResultJson result_json(const planner::InfeasibleResult& result) {
-  InfeasibleResultJson json{.counts = result.counts,
+  InfeasibleResultJson json{.incomplete = result.incomplete,
+                            .counts = result.counts,
                             .nearest_miss = std::nullopt,
                             .suggestions = {},
                             .rejections = result.rejections};

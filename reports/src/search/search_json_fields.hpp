@@ -57,6 +57,7 @@ struct SuggestionJson {
 struct SearchResultJson {
   int schema_version = 1;
   bool feasible = true;
+  bool incomplete = false;
   planner::SearchCounts counts;
   std::vector<planner::NodeOrder> node_orders;
   std::vector<RankedPlanJson> ranked;
@@ -68,6 +69,7 @@ struct SearchResultJson {
 struct InfeasibleResultJson {
   int schema_version = 1;
   bool feasible = false;
+  bool incomplete = false;
   planner::SearchCounts counts;
   std::optional<RankedPlanJson> nearest_miss;
   std::vector<SuggestionJson> suggestions;
@@ -122,6 +124,8 @@ template <class Visitor>
 void fields(Visitor& v, SearchResultJson& r) {
   v.required("schema_version", r.schema_version, "of this form", between(1, 1));
   v.required("feasible", r.feasible, "is there a plan that obeys the rules and fits?");
+  v.required("incomplete", r.incomplete,
+             "the search was interrupted: counts and plans are of a part of the space");
   v.required("counts", r.counts, "plans of the space");
   if (!(std::same_as<Visitor, JsonWriter> && r.node_orders.empty()))
     v.optional("node_orders", r.node_orders,
@@ -138,6 +142,8 @@ template <class Visitor>
 void fields(Visitor& v, InfeasibleResultJson& r) {
   v.required("schema_version", r.schema_version, "of this form", between(1, 1));
   v.required("feasible", r.feasible, "is there a plan that obeys the rules and fits?");
+  v.required("incomplete", r.incomplete,
+             "the search was interrupted: counts and plans are of a part of the space");
   v.required("counts", r.counts, "plans of the space");
   v.required("nearest_miss", r.nearest_miss,
              "the plan that lacks the least memory; null where none obeys the rules");

@@ -34,6 +34,11 @@ std::string counts_line(const SearchCounts& counts, double seconds) {
       number(counts.bounded), number(counts.ranked), number(counts.refined), seconds);
 }
 
+std::string interrupted_text(bool incomplete) {
+  return incomplete ? "interrupted: the search looked at no more than these; others may be faster\n"
+                    : "";
+}
+
 std::string interval_text(const RankedPlan& ranked) {
   const auto interval = interval_of(ranked);
   return interval ? fmt::format("{} to {}", planner::format_seconds(interval->low_s),
@@ -230,6 +235,7 @@ std::string request_header(const planner::SearchRequest& request,
 std::string to_text(const planner::SearchResult& result, double seconds) {
   std::string text = counts_line(result.counts, seconds) +
                      node_orders_line(result.node_orders, result.ranked.front().plan.cluster_name) +
+                     interrupted_text(result.incomplete) +
                      "\n" + ranked_table(result.ranked);
   text += "\nwhy #1\n";
   for (const std::string& reason : result.ranked.front().plan.prediction->reasons)
@@ -246,8 +252,11 @@ std::string explain_text(const planner::RankedPlan& ranked) {
 }
 
 std::string to_text(const planner::InfeasibleResult& result, double seconds) {
-  std::string text = counts_line(result.counts, seconds) + "\n";
-  if (result.nearest_miss) {
+  std::string text =
+      counts_line(result.counts, seconds) + interrupted_text(result.incomplete) + "\n";
+  if (result.incomplete) {
+    text += "no plan that fits was found so far\n";
+  } else if (result.nearest_miss) {
     const sim::StepPrediction& step = result.nearest_miss->step();
     const double usable = step.usable_bytes(result.memory_reserve);
     text += fmt::format("no plan fits; nearest miss: {} needs {} on stage {} ({} too much{})\n",

@@ -65,6 +65,10 @@ CostModel cost_model(const SearchRequest& request);
 /// Called now and then, from any worker, with plans priced so far and plans in all.
 using Progress = std::function<void(std::size_t done, std::size_t total)>;
 
+/// Asked often, from any worker; once true, always. A search then ends with the best of what it has
+/// looked at.
+using StopRequested = std::function<bool()>;
+
 struct RankedPlan {
   program::Plan plan;  // with its prediction
   sim::StepPrediction estimate;
@@ -121,6 +125,7 @@ struct SearchResult {
   std::vector<RankedPlan> ranked;
   std::vector<Rejection> rejections;
   std::vector<Alternative> alternatives;
+  bool incomplete = false;  // stopped: counts and plans are of a part of the space
 };
 
 /// What was asked for, changed, and what fits then.
@@ -137,6 +142,7 @@ struct InfeasibleResult {
   /// The plan that lacks the least memory among those that obey the rules; absent if none does.
   std::optional<RankedPlan> nearest_miss;
   std::vector<Suggestion> suggestions;
+  bool incomplete = false;  // stopped: what was not looked at may fit
 };
 
 using SearchOutcome = std::variant<SearchResult, InfeasibleResult>;
@@ -148,15 +154,20 @@ using SearchOutcome = std::variant<SearchResult, InfeasibleResult>;
 /// that would take more than some seconds of processor time, the slowest of them are left out or
 /// keep their estimates. Plans that differ in their schedule alone take one place. The same request
 /// gives the same result whatever `parallel_for` does.
+///
+/// Once `stop` says so no plan is priced any more, and of those that were the fastest that fits
+/// when it is played is the answer, beside what had been played before.
 /// @throws ConfigError for pins that contradict each other or the number of ranks
 SearchOutcome search(const SearchRequest& request, const CostModel& costs,
-                     const ParallelFor& parallel_for, const Progress& progress = {});
+                     const ParallelFor& parallel_for, const Progress& progress = {},
+                     const StopRequested& stop = {});
 
 /// Which stages the devices of a mixed cluster hold follows from the order of its nodes: searches
 /// every order of their types, of up to three. Other clusters, and those whose plans are pinned to
 /// one stage, are searched as they are. @param request  gets the cluster in the fastest order
+/// @param stop  as of search(); orders that come later are left out
 SearchOutcome search_node_orders(SearchRequest& request, const ParallelFor& parallel_for,
-                                 const Progress& progress = {});
+                                 const Progress& progress = {}, const StopRequested& stop = {});
 
 /// Changes of a request that has no plan, each of which has one: an optimizer state in host memory,
 /// a pin less, the fewest ranks (twice, four times, ... as many). What takes long to search is left
