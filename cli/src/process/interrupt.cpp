@@ -1,5 +1,6 @@
 #include "process/interrupt.hpp"
 
+#include <array>
 #include <atomic>
 
 namespace meshplan::cli {
@@ -8,30 +9,35 @@ namespace {
 // A signal handler can reach nothing but statics.
 std::atomic<bool> interrupt_made{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
-struct sigaction action_before_interrupt;
+std::array<struct sigaction, NSIG> actions_before_interrupt;
 
 extern "C" void note_interrupt(int number) {
   if (interrupt_made.exchange(true)) {
-    sigaction(number, &action_before_interrupt, nullptr);
+    sigaction(number, &actions_before_interrupt[static_cast<std::size_t>(number)], nullptr);
     raise(number);
   }
 }
 
 }  // namespace
 
-InterruptRequest::InterruptRequest() {
+InterruptRequest::InterruptRequest(std::initializer_list<int> signals) {
   interrupt_made = false;
   struct sigaction action {};
   action.sa_handler = note_interrupt;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, nullptr, &before_);
-  action_before_interrupt = before_;
-  sigaction(SIGINT, &action, nullptr);
+  for (const int number : signals) {
+    struct sigaction before {};
+    sigaction(number, nullptr, &before);
+    if (before.sa_handler == SIG_IGN) continue;
+    actions_before_interrupt[static_cast<std::size_t>(number)] = before;
+    before_.emplace_back(number, before);
+    sigaction(number, &action, nullptr);
+  }
 }
 
 InterruptRequest::~InterruptRequest() {
-  sigaction(SIGINT, &before_, nullptr);
+  for (const auto& [number, before] : before_) sigaction(number, &before, nullptr);
 }
 
 bool InterruptRequest::made() const {

@@ -1,15 +1,20 @@
-// Ctrl-C as a request, where what was found so far is worth having.
+// A signal as a request, where what was found so far is worth having.
 #pragma once
 
 #include <csignal>
+#include <initializer_list>
+#include <utility>
+#include <vector>
 
 namespace meshplan::cli {
 
-/// While it lives, the first SIGINT asks for an end instead of ending the process; a second one
-/// does what it did before. One at a time in a process.
+/// While it lives, the first of these signals asks for an end instead of ending the process; a
+/// second one does what it did before. What is ignored stays so: who ignores a hang-up (nohup)
+/// wants to outlive it. One at a time in a process. A job of ranks that runs meanwhile takes the
+/// signal itself, and says so by its exit code.
 class InterruptRequest {
  public:
-  InterruptRequest();
+  explicit InterruptRequest(std::initializer_list<int> signals = {SIGINT});
   ~InterruptRequest();
   InterruptRequest(const InterruptRequest&) = delete;
   InterruptRequest& operator=(const InterruptRequest&) = delete;
@@ -18,7 +23,7 @@ class InterruptRequest {
   bool made() const;
 
  private:
-  struct sigaction before_ {};
+  std::vector<std::pair<int, struct sigaction>> before_;
 };
 
 }  // namespace meshplan::cli

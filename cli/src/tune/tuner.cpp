@@ -13,7 +13,7 @@
 #include "planner/tune/rebalance.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
-#include "process/interrupt_note.hpp"
+#include "process/interrupt.hpp"
 #include "process/kept_output.hpp"
 #include "process/threads.hpp"
 #include "program/checks/check.hpp"
@@ -63,7 +63,7 @@ Tuner::Tuner(TuneWork work, TuneFolder& folder)
 }
 
 std::optional<planner::InfeasibleResult> Tuner::run() {
-  const InterruptNote interrupts;
+  const InterruptRequest interrupt({SIGINT, SIGTERM, SIGHUP});
   planner::SearchOutcome found = search(work_.search.cluster, true);
   if (auto* infeasible = std::get_if<planner::InfeasibleResult>(&found))
     return std::move(*infeasible);
@@ -83,7 +83,7 @@ std::optional<planner::InfeasibleResult> Tuner::run() {
     const int turn = last_turn() + 1;
     const std::size_t traced = traces_.size();
     for (const std::size_t index : decision.measure) {
-      if (interrupts.was_interrupted() || measure(index, turn) == RunEnd::Interrupted) {
+      if (interrupt.made() || measure(index, turn) == RunEnd::Interrupted) {
         conclude(TuneStop::Interrupted);
         return std::nullopt;
       }

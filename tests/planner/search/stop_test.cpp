@@ -13,9 +13,10 @@ SearchOutcome stopped_after(const SearchRequest& request, const CostModel& costs
   std::atomic<int> priced{0};
   CostModel counting = costs;
   counting.estimator = [&]() -> CostModel::Estimate {
-    return [&priced, estimate = costs.estimator()](const program::Plan& plan) {
+    return [&priced, estimate = costs.estimator()](const program::Plan& plan,
+                                                   const sim::Wanted& wanted) {
       ++priced;
-      return estimate(plan);
+      return estimate(plan, wanted);
     };
   };
   return search(request, counting, serial(), {}, [&] { return priced >= estimates; });
