@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # clang-tidy with the repository's .clang-tidy over the layers' sources; every finding is an error.
-#   scripts/tidy.sh            the newest changes, as many files as take five minutes on two cores; where a shallow
-#                              clone does not know that many, files drawn by the commit's hash
+#   scripts/tidy.sh            the newest changes, as many files as take five minutes on two cores, or as many as a
+#                              shallow clone knows
 #   scripts/tidy.sh BASE       what changed since the commit that HEAD and BASE have in common
 #   scripts/tidy.sh --all      everything, twelve files at a time: half an hour on two cores
 # A header is checked by way of the source of its name. Needs a configured build: BUILD (default build/ci; for --all
@@ -51,14 +51,10 @@ changed() {
     mapfile -t boundary < "$(git rev-parse --git-path shallow)"
   git log -n 200 --name-only --format= HEAD --not "${boundary[@]}"
 }
-# All sources of layers, in an order that differs from commit to commit.
-drawn() {
-  compiled | shuf --random-source=<(yes "$(git rev-parse HEAD)" 2>/dev/null)
-}
 
 case $since in
   --all) mapfile -t files < <(compiled | grep -E "^($build/)?($layers)/.*\.(cpp|cxx)$" | grep -v '_presets\.cpp$') ;;
-  '') mapfile -t files < <({ changed; drawn; } | sources | awk -v few="$few" 'NR <= few') ;;
+  '') mapfile -t files < <(changed | sources | awk -v few="$few" 'NR <= few') ;;
   *)
     base=$(git merge-base HEAD "$since")
     mapfile -t files < <(git diff --name-only "$base" | sources)
