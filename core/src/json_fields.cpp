@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/json_text.hpp"
 #include "core/limits.hpp"
 
 namespace meshplan {
@@ -31,9 +32,11 @@ std::string_view explanation(const Json::exception& error, std::string_view pref
 }  // namespace
 
 std::string quoted(const Json& value) {
-  std::string text = value.dump();
-  if (text.size() > kLongestQuotedValue) text = text.substr(0, kLongestQuotedValue) + "...";
-  return text;
+  std::string text = json_text(value, /*indent=*/-1);
+  if (text.size() <= kLongestQuotedValue) return text;
+  std::size_t end = kLongestQuotedValue;
+  while ((static_cast<unsigned char>(text[end]) & 0xc0U) == 0x80U) --end;  // a whole character
+  return text.substr(0, end) + "...";
 }
 
 Json parse_json(std::string_view text, std::string_view file) {

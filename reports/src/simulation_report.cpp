@@ -7,6 +7,7 @@
 
 #include "core/index.hpp"
 #include "core/json_fields.hpp"
+#include "core/json_text.hpp"
 #include "core/units.hpp"
 #include "extrapolation_json.hpp"
 #include "memory_timeline_json.hpp"
@@ -237,7 +238,7 @@ std::string to_json(const SimulationReport& report) {
     root["extrapolations"] = extrapolations_json(report.extrapolations);
   if (!report.memory_timelines.empty())
     root["memory_timeline"] = memory_timeline_json(report.memory_timelines);
-  return root.dump(2) + "\n";
+  return json_text(root) + "\n";
 }
 
 }  // namespace meshplan::reports

@@ -45,7 +45,7 @@ round accelerate-deepspeed accelerate.yaml
 expect 0 "job.sbatch" export plan.json --to slurm --launch deepspeed --out job
 
 # --- a configuration as one finds it
-cp "$repository/docs/export/llama3_70b.toml" .
+cp "$repository/docs/export/examples/llama3_70b.toml" .
 expect 2 "-1 takes the GPUs that are left, and the file does not say how many there are; give it with --gpus" \
   import llama3_70b.toml
 expect 0 "plan     tp8 sp pp2 vpp2 dp4 mbs1 full-recompute interleaved" import llama3_70b.toml --gpus 64

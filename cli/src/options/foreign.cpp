@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/paths.hpp"
+#include "core/utf8.hpp"
 #include "process/files.hpp"
 #include "program/plan_file/plan_file.hpp"
 #include "sim/stacks/software.hpp"
@@ -55,6 +56,8 @@ std::map<std::string, std::string> variables_of(const std::vector<std::string>& 
     if (equals == 0 || equals == std::string::npos)
       throw ConfigError(
           fmt::format("--env {}: expected NAME=VALUE, for example --env NNODES=16", setting));
+    if (const auto bad = first_non_text(setting))
+      throw ConfigError(fmt::format("--env {}: {}", setting, non_text_message(setting, *bad)));
     variables[setting.substr(0, equals)] = setting.substr(equals + 1);
   }
   return variables;

@@ -1,5 +1,6 @@
 #include "requests/check_request.hpp"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "core/error.hpp"
@@ -20,6 +21,7 @@ namespace {
 struct Subject {
   program::Plan plan;
   std::string software;  // whose file it is: profile that prices it
+  std::string format;    // of that file; empty: a plan's
   planner::Facts facts;
   std::optional<sim::Cluster> cluster;        // named or in the plan's file, before it is changed
   std::vector<std::string> cluster_settings;  // of --set
@@ -40,6 +42,7 @@ Subject subject_of(const CheckRequest& asked) {
   PlanInput input = read_plan(*asked.file, asked.foreign, asked.context);
   Subject subject{.plan = {},
                   .software = std::move(input.software),
+                  .format = std::move(input.format),
                   .facts = std::move(input.facts),
                   .cluster = {},
                   .cluster_settings = {},
@@ -64,6 +67,8 @@ Subject subject_of(const CheckRequest& asked) {
 /// @throws ConfigError if nobody wrote down the rules of the stack whose file it is
 std::string target_for(const Subject& subject, const CheckRequest& asked) {
   if (asked.target) return *asked.target;
+  // Of DeepSpeed's files some are priced as another stack's runs; the rules are its own.
+  if (std::ranges::count(planner::rule_targets(), subject.format) > 0) return subject.format;
   if (auto target = planner::target_of(subject.software)) return *std::move(target);
   throw ConfigError(fmt::format("{}: there are no rules of '{}'; name a target with --for",
                                 input_name(*asked.file, "plan"), subject.software));
@@ -116,15 +121,16 @@ void add_check_request(Command& command, CheckRequest& request) {
 reports::CheckReport answer(const CheckRequest& request, const Terminal& terminal) {
   if (!request.file) throw ConfigError("what to check? usage: meshplan check PLAN [--for TARGET]");
   Subject subject = subject_of(request);
-  reports::CheckReport report{.request = {.plan = subject.plan,
-                                          .beside = subject.facts,
-                                          .target = target_for(subject, request),
-                                          .software = request.software.value_or(""),
-                                          .memory_reserve = memory_reserve(request.memory_reserve)},
-                              .result = {},
-                              .changes = {},
-                              .assumptions = subject.assumptions,
-                              .ignored = subject.ignored};
+  reports::CheckReport report{
+      .request = {.plan = subject.plan,
+                  .beside = subject.facts,
+                  .target = target_for(subject, request),
+                  .software = request.software.value_or(request.target ? "" : subject.software),
+                  .memory_reserve = memory_reserve(request.memory_reserve)},
+      .result = {},
+      .changes = {},
+      .assumptions = subject.assumptions,
+      .ignored = subject.ignored};
   planner::require_sizes(subject.plan);
   give_cluster(report.request, subject, request);
   report.changes = std::move(subject.changes);

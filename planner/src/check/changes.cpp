@@ -134,18 +134,32 @@ class Changes {
     mesh("cp", &program::ParallelConfig::cp);
   }
 
+  /// One stage has neither chunks nor an order of its own.
+  static void without_stages(Plan& plan) {
+    plan.parallel.vpp = 1;
+    plan.schedule = ScheduleKind::OneFOneB;
+  }
+
   void mesh(const char* name, int program::ParallelConfig::*axis) {
     const int now = plan_.parallel.*axis, dp = plan_.parallel.dp;
     const auto turn = [&](int to, int to_dp) {
-      add({.axis = ChangeAxis::Mesh,
-           .words = fmt::format("{} {} -> {}, dp {} -> {}", name, now, to, dp, to_dp),
-           .settings = {fmt::format("parallel.{}={}", name, to),
-                        fmt::format("parallel.dp={}", to_dp)},
-           .apply = [axis, to, to_dp](Plan& plan) {
-             plan.parallel.*axis = to;
-             plan.parallel.dp = to_dp;
-             if (plan.parallel.tp == 1) plan.parallel.sp = false;
-           }});
+      Change change{.axis = ChangeAxis::Mesh,
+                    .words = fmt::format("{} {} -> {}, dp {} -> {}", name, now, to, dp, to_dp),
+                    .settings = {fmt::format("parallel.{}={}", name, to),
+                                 fmt::format("parallel.dp={}", to_dp)},
+                    .apply = [axis, to, to_dp](Plan& plan) {
+                      plan.parallel.*axis = to;
+                      plan.parallel.dp = to_dp;
+                      if (plan.parallel.tp == 1) plan.parallel.sp = false;
+                      if (plan.parallel.pp == 1) without_stages(plan);
+                    }};
+      if (name == std::string_view("tp") && to == 1 && plan_.parallel.sp)
+        change.settings.emplace_back("parallel.sp=false");
+      if (name == std::string_view("pp") && to == 1 && plan_.schedule != ScheduleKind::OneFOneB) {
+        change.settings.emplace_back("parallel.vpp=1");
+        change.settings.emplace_back("schedule=1f1b");
+      }
+      add(std::move(change));
     };
     for (const int times : {2, 4, 8})
       if (dp % times == 0) turn(times * now, dp / times);

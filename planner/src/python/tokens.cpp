@@ -139,6 +139,11 @@ void append_utf8(unsigned code, std::string& out) {
   }
 }
 
+/// Half of a character beyond 16 bits, which UTF-8 has no bytes for.
+bool is_surrogate(unsigned code) {
+  return code >= 0xD800 && code <= 0xDFFF;
+}
+
 std::string unescaped(std::string_view body) {
   constexpr std::array<std::pair<char, char>, 6> kSimple = {
       {{'n', '\n'}, {'t', '\t'}, {'r', '\r'}, {'\\', '\\'}, {'\'', '\''}, {'"', '"'}}};
@@ -154,11 +159,13 @@ std::string unescaped(std::string_view body) {
     const std::string_view hex = body.substr(std::min(i + 1, body.size()), digits);
     const bool is_hex = digits > 0 && hex.size() == digits &&
                         hex.find_first_not_of("0123456789abcdefABCDEF") == hex.npos;
+    const unsigned code =
+        is_hex ? static_cast<unsigned>(std::stoul(std::string(hex), nullptr, 16)) : 0;
     if (simple != kSimple.end()) {
       out += simple->second;
     } else if (c == '\n') {  // a line that goes on
-    } else if (is_hex) {
-      append_utf8(static_cast<unsigned>(std::stoul(std::string(hex), nullptr, 16)), out);
+    } else if (is_hex && !is_surrogate(code)) {
+      append_utf8(code, out);
       i += digits;
     } else {
       out += '\\';

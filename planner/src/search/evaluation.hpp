@@ -53,8 +53,8 @@ struct SearchContext {
   const SearchRequest& request;
   const ParallelFor& parallel_for;
   Estimators& estimators;
-  const StopRequested& stop;
-  std::atomic<bool>& cut_short;  // whether any step has left something out
+  StopRequested stop = {};
+  mutable std::atomic<bool> cut_short{false};  // whether any step has left something out
 
   /// Asked before what can be left out; if so, it must be.
   bool stops() const {

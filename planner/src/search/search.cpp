@@ -1,7 +1,6 @@
 #include "planner/search/search.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <fmt/format.h>
 #include <span>
 
@@ -184,8 +183,7 @@ SearchOutcome search(const SearchRequest& request, const CostModel& costs,
   StageDivision division(request);
   for (Candidate& candidate : candidates) candidate.layers_per_stage = division.layers(candidate);
   Estimators estimators(costs, parallel_for.num_workers);
-  std::atomic<bool> cut_short{false};
-  const SearchContext context{request, parallel_for, estimators, stop, cut_short};
+  const SearchContext context{request, parallel_for, estimators, stop};
   std::vector<Evaluation> evaluations = evaluate_all(context, candidates, progress);
   const std::size_t num_enumerated = evaluations.size();
   std::vector<Rejection> rejections = group_rejections(evaluations);
@@ -202,14 +200,14 @@ SearchOutcome search(const SearchRequest& request, const CostModel& costs,
   if (ranking.ranked.empty()) return infeasible(context, evaluations, counts);
 
   SearchResult result{
-      .counts = counts, .ranked = {}, .rejections = rejections, .incomplete = cut_short};
+      .counts = counts, .ranked = {}, .rejections = rejections, .incomplete = context.cut_short};
   const auto shown = std::min(ranking.ranked.size(), static_cast<std::size_t>(request.top));
   for (std::size_t i = 0; i < shown; ++i) {
     result.ranked.push_back(ranked_plan(context, evaluations[ranking.ranked[i]]));
     result.ranked.back().ties = ranking.ties > 1 && i < ranking.ties;
   }
   add_predictions(result.ranked);
-  if (cut_short)
+  if (context.cut_short)
     for (RankedPlan& ranked : result.ranked)
       ranked.plan.prediction->reasons.insert(ranked.plan.prediction->reasons.begin(),
                                              stopped_reason(counts));

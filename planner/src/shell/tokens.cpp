@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "core/utf8.hpp"
 #include "core/words.hpp"
 #include "shell/value.hpp"
 
@@ -88,7 +89,12 @@ class Lexer {
     return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0';
   }
   void add(Token::Kind kind, std::string text, bool complete = false) {
+    require_text(text);
     tokens_.all.push_back({kind, std::move(text), line_, complete});
+  }
+  /// Comments and here-documents may hold any bytes; words become flags, names and messages.
+  static void require_text(std::string_view word) {
+    if (const auto bad = first_non_text(word)) throw ConfigError(non_text_message(word, *bad));
   }
   void skip(std::size_t end) {
     line_ += static_cast<int>(std::count(text_.begin() + static_cast<std::ptrdiff_t>(at_),
@@ -125,6 +131,7 @@ class Lexer {
       // A comment may follow on the same line.
       for (std::string& word : words_of(comment.substr(kSlurm.size()))) {
         if (word.starts_with('#')) break;
+        require_text(word);
         tokens_.directives.push_back(std::move(word));
       }
     }
@@ -214,6 +221,7 @@ class Lexer {
     const bool digits = std::ranges::all_of(
         text, [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; });
     if (digits && (peek() == '<' || peek() == '>')) return redirection(begin);
+    require_text(text);
     tokens_.all.push_back({Token::Kind::Word, std::move(text), line});
   }
 

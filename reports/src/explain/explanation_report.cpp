@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/json_text.hpp"
 #include "explain/standing_json.hpp"
 #include "explain/standing_text.hpp"
 #include "explain/step_part_names.hpp"
@@ -156,7 +157,7 @@ std::string to_json(const planner::Explanation& explanation, const planner::Pric
     json["against"] = standing_json(explanation.rival->standing, explanation.priced);
     json["against"]["turning_points"] = turning_points_json(explanation.rival->turning_points);
   }
-  return json.dump(2) + "\n";
+  return json_text(json) + "\n";
 }
 
 }  // namespace meshplan::reports

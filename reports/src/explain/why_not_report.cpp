@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/json_text.hpp"
 #include "explain/standing_json.hpp"
 #include "explain/standing_text.hpp"
 #include "planner/search/reasons.hpp"
@@ -53,7 +54,7 @@ std::string to_text(const planner::WhyNot& answer, const planner::TimedPlan& fir
 std::string to_json(const planner::WhyNot& answer, const planner::TimedPlan& first) {
   nlohmann::ordered_json json{{"schema_version", 1}};
   json.update(why_not_json(answer, first));
-  return json.dump(2) + "\n";
+  return json_text(json) + "\n";
 }
 
 }  // namespace meshplan::reports

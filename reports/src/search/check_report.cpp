@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/json_text.hpp"
 #include "plan_lines.hpp"
 #include "planner/search/reasons.hpp"
 #include "planner/search/space.hpp"
@@ -226,7 +227,7 @@ std::string to_json(const CheckReport& report) {
     root["fitting"] = changes_json(result.fitting);
     root["faster"] = changes_json(result.faster);
   }
-  return root.dump(2) + "\n";
+  return json_text(root) + "\n";
 }
 
 std::string rules_text(const planner::RuleSet& rules) {

@@ -76,6 +76,24 @@ TEST_CASE("Memory by stage is what simulate shows", "[planner][check]") {
   }
 }
 
+TEST_CASE("Without a pipeline a changed plan has no chunks", "[planner][check]") {
+  CheckRequest request =
+      request_of({"llama3-70b", {.tp = 8, .pp = 2, .vpp = 2, .dp = 4, .sp = true}, 8192, 32});
+  request.target = "torchtitan";
+  request.plan.zero_stage = 3;
+  request.plan.recompute.kind = program::RecomputeKind::Full;
+  program::Plan plain = request.plan;
+  plain.parallel = {.tp = 8, .dp = 8, .sp = true};
+  plain.schedule = program::ScheduleKind::OneFOneB;
+  for (const Change& change : changes_of(request.plan, *request.cluster))
+    if (change.words == "pp 2 -> 1, dp 4 -> 8") {
+      CHECK(changed(request.plan, change) == plain);
+      CHECK(std::ranges::count(change.settings, "schedule=1f1b") == 1);
+    }
+  // Of one stage torchtitan gathers weights in every micro-batch: that is slower here.
+  CHECK_FALSE(has_change(check_plan(request).faster, "pp 2 -> 1, dp 4 -> 8"));
+}
+
 TEST_CASE("Memory by stage of another stack peaks as its prediction does", "[planner][check]") {
   CheckRequest request =
       request_of({"llama3-70b", {.tp = 8, .pp = 4, .dp = 2, .sp = true}, 8192, 64});

@@ -19,7 +19,7 @@ const std::string& main_text(const ImportRequest& request) {
   const auto found = request.files.find(request.main);
   if (found == request.files.end())
     throw ConfigError(fmt::format("{}: is not among the files that were read", request.main));
-  check_configuration_size(found->second, request.main);
+  check_configuration_text(found->second, request.main);
   return found->second;
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/utf8.hpp"
 #include "python/expression.hpp"
 
 namespace meshplan::planner {
@@ -41,10 +42,17 @@ std::string whole(double value) {
 
 }  // namespace
 
-void check_configuration_size(std::string_view text, const std::string& file) {
+void check_configuration_text(std::string_view text, const std::string& file) {
   if (text.size() > kLargestConfiguration)
     throw ConfigError(fmt::format("{}: {} bytes; a configuration of at most {} is read", file,
                                   text.size(), kLargestConfiguration));
+  const std::optional<std::size_t> bad = first_non_text(text);
+  if (!bad) return;
+  const std::string_view before = text.substr(0, *bad);
+  throw ConfigError(fmt::format("{}:{}:{}: {}; save the file as UTF-8", file,
+                                1 + std::ranges::count(before, '\n'),
+                                before.size() - (before.rfind('\n') + 1) + 1,  // npos + 1 = 0
+                                non_text_message(text, *bad)));
 }
 
 Settings::Settings(Json root, std::string file, std::string open_word)

@@ -19,8 +19,8 @@ namespace meshplan::planner {
 /// are kept in their order, and finding one costs as much as there are.
 constexpr std::size_t kLargestConfiguration = std::size_t{1} << 18;
 
-/// @throws ConfigError for a larger file
-void check_configuration_size(std::string_view text, const std::string& file);
+/// @throws ConfigError for a larger file, and with the place of what is no UTF-8
+void check_configuration_text(std::string_view text, const std::string& file);
 
 class Settings {
  public:

@@ -95,7 +95,7 @@ class TomlConverter {
 }  // namespace
 
 Json parse_toml(std::string_view text, const std::string& file) {
-  check_configuration_size(text, file);
+  check_configuration_text(text, file);
   check_depth(text, file);
   try {
     return TomlConverter(file).convert(toml::parse(text));

@@ -182,7 +182,7 @@ class YamlBuilder : public YAML::EventHandler {
 }  // namespace
 
 Json parse_yaml(std::string_view text, const std::string& file) {
-  check_configuration_size(text, file);
+  check_configuration_text(text, file);
   YamlBuilder builder(file);
   try {
     std::istringstream stream{std::string(text)};

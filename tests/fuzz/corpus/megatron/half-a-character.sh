@@ -1,0 +1,3 @@
+# café
+X=Ã©
+torchrun pretrain_gpt.py --num-layers ${X%?}

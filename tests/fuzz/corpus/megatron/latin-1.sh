@@ -1,0 +1,2 @@
+NAME=café
+torchrun pretrain_gpt.py --num-layers $NAME

@@ -1,0 +1,3 @@
+# torchtitan
+def f():
+    return Trainer.Config(dump_folder="café")
