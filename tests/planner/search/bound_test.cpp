@@ -1,6 +1,5 @@
 // The search prices a part of the space and answers for all of it: here all of it is priced.
 #include <algorithm>
-#include <atomic>
 #include <catch2/catch.hpp>
 #include <map>
 #include <vector>
@@ -104,9 +103,7 @@ TEST_CASE("The first ten of the whole space are found without pricing all of it"
     const CostModel costs = cost_model(request);
     const ParallelFor parallel_for = serial();
     Estimators estimators(costs, 1);
-    const StopRequested never;
-    std::atomic<bool> cut_short{false};
-    const SearchContext context{request, parallel_for, estimators, never, cut_short};
+    const SearchContext context{request, parallel_for, estimators};
     const std::vector<Candidate> candidates = candidates_of(request);
     const std::vector<Evaluation> enumerated = evaluate_all(context, candidates, {});
     const VariantResults results = price_variants(context, enumerated);
