@@ -98,7 +98,7 @@ Table table_of(const TuneReport& report, const TuneFindings& found) {
       measured = format_seconds(seconds.median);
       spread = fmt::format("{} to {}", format_seconds(seconds.p10), format_seconds(seconds.p90));
     }
-    table.rows.push_back({std::to_string(line + 1), describe(candidate),
+    table.rows.push_back({std::to_string(line + 1), reports::describe(candidate),
                           format_seconds(candidate.prediction.before_s),
                           format_seconds(found.calibration.factor * candidate.prediction.after_s),
                           measured, spread, remarks(report, found, i)});
@@ -112,7 +112,7 @@ std::string reason_of(const TuneReport& report, const TuneFindings& found) {
       found.open.empty() || !found.choice
           ? std::string()
           : fmt::format("; {} of the plans not measured may be faster, {} the most likely",
-                        found.open.size(), describe(candidates[found.open.front()]));
+                        found.open.size(), reports::describe(candidates[found.open.front()]));
   switch (report.stop) {
     case TuneStop::Settled: {
       double least_s = std::numeric_limits<double>::infinity();
@@ -152,7 +152,7 @@ std::string choice_lines(const TuneReport& report, const TuneFindings& found) {
   if (!found.choice) return "chosen   nothing: no plan was measured\n";
   const TuneCandidate& chosen = candidates[found.choice->index];
   std::string text = fmt::format("chosen   #{} {}: {}\n", place_of(found, found.choice->index),
-                                 describe(chosen), measured_text(chosen));
+                                 reports::describe(chosen), measured_text(chosen));
   std::vector<std::string> ties;
   for (const std::size_t i : found.choice->ties)
     if (i != found.choice->index)
@@ -165,15 +165,15 @@ std::string choice_lines(const TuneReport& report, const TuneFindings& found) {
         fmt::join(ties, ", "));
   if (candidates.front().failure)
     text += fmt::format("untuned  the search alone would have chosen {}, which failed\n",
-                        describe(candidates.front()));
+                        reports::describe(candidates.front()));
   else if (!candidates.front().has_run())
     text += fmt::format("untuned  the search alone would have chosen {}, which was not measured\n",
-                        describe(candidates.front()));
+                        reports::describe(candidates.front()));
   else if (found.choice->index == 0)
     text += "untuned  the search alone would have chosen the same\n";
   else
     text += fmt::format("untuned  the search alone would have chosen {}: {}, {} of the choice's\n",
-                        describe(candidates.front()),
+                        reports::describe(candidates.front()),
                         format_seconds(planner::median_s(candidates.front())),
                         signed_percent(slower_than(candidates.front(), chosen)));
   return text;
@@ -218,21 +218,21 @@ std::string failures(const TuneReport& report, const TuneFindings& found) {
   for (const std::size_t i : found.order)
     if (const auto& failure = report.candidates[i].failure)
       text += fmt::format("failed   #{} {}: {}\n", place_of(found, i),
-                          describe(report.candidates[i]), *failure);
+                          reports::describe(report.candidates[i]), *failure);
   return text;
 }
 
 Json row_json(const TuneReport& report, const TuneFindings& found, std::size_t i) {
   const TuneCandidate& candidate = report.candidates[i];
   Json row{
-      {"plan", describe(candidate)},
+      {"plan", reports::describe(candidate)},
       {"state", state_of(candidate)},
       {"chosen", found.choice && found.choice->index == i},
       {"tie", found.choice && std::ranges::count(found.choice->ties, i) > 0},
       {"choice_of_search", i == 0},
       {"rebalanced_from",
        candidate.rebalanced_from
-           ? Json(describe(report.candidates[static_cast<std::size_t>(*candidate.rebalanced_from)]))
+           ? Json(reports::describe(report.candidates[static_cast<std::size_t>(*candidate.rebalanced_from)]))
            : Json(nullptr)},
       {"predicted_step_time_s", candidate.prediction.before_s},
       {"calibrated_step_time_s", found.calibration.factor * candidate.prediction.after_s},
@@ -299,14 +299,14 @@ std::string to_json(const TuneReport& report) {
             {"runs_taken_over", report.runs_taken_over},
             {"plans", Json::array()}};
   for (const std::size_t i : found.order) root["plans"].push_back(row_json(report, found, i));
-  root["chosen"] = found.choice ? Json(describe(candidates[found.choice->index])) : Json(nullptr);
+  root["chosen"] = found.choice ? Json(reports::describe(candidates[found.choice->index])) : Json(nullptr);
   root["might_be_faster"] = Json::array();
   if (found.choice)
     for (const std::size_t i : found.open)
-      root["might_be_faster"].push_back(describe(candidates[i]));
+      root["might_be_faster"].push_back(reports::describe(candidates[i]));
   root["hidden_by_noise"] = Json::array();
   for (const std::size_t i : found.hidden)
-    root["hidden_by_noise"].push_back(describe(candidates[i]));
+    root["hidden_by_noise"].push_back(reports::describe(candidates[i]));
   const bool both = found.choice && candidates.front().has_run();
   root["untuned_slower_by"] =
       both ? Json(slower_than(candidates.front(), candidates[found.choice->index])) : Json(nullptr);

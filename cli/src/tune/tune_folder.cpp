@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 constexpr const char* kMeasured = "tune.json";
 constexpr const char* kCluster = "cluster.json";
 constexpr const char* kRefined = "refined.json";
-constexpr const char* kLock = "lock";
+constexpr const char* kTuneLock = "lock";
 constexpr const char* kScratch = "scratch-";
 
 void make_folder(const std::string& path) {
@@ -46,9 +46,9 @@ TuneFolder::TuneFolder(std::string path, const std::map<std::string, std::string
         fmt::format("{}: holds files, but no {}; name a new folder, or one of an earlier tune",
                     path_, kMeasured));
   }
-  lock_ = ::open(path_of(kLock).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+  lock_ = ::open(path_of(kTuneLock).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
   if (lock_ < 0)
-    throw IoError(fmt::format("{}: cannot be written: {}", path_of(kLock), std::strerror(errno)));
+    throw IoError(fmt::format("{}: cannot be written: {}", path_of(kTuneLock), std::strerror(errno)));
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
     ::close(lock_);
     throw IoError(fmt::format("{}: another process tunes in it", path_));

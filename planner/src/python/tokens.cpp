@@ -158,7 +158,7 @@ std::string unescaped(std::string_view body) {
     const std::size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : 0;
     const std::string_view hex = body.substr(std::min(i + 1, body.size()), digits);
     const bool is_hex = digits > 0 && hex.size() == digits &&
-                        hex.find_first_not_of("0123456789abcdefABCDEF") == hex.npos;
+                        hex.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
     const unsigned code =
         is_hex ? static_cast<unsigned>(std::stoul(std::string(hex), nullptr, 16)) : 0;
     if (simple != kSimple.end()) {
@@ -219,7 +219,7 @@ class Tokenizer {
     const std::size_t begin = place_;
     while (place_ < text_.size() && is_name_part(text_[place_])) ++place_;
     const std::string name(text_.substr(begin, place_ - begin));
-    const bool prefix = name.size() <= 2 && name.find_first_not_of("rRbBfFuU") == name.npos;
+    const bool prefix = name.size() <= 2 && name.find_first_not_of("rRbBfFuU") == std::string_view::npos;
     if (prefix && place_ < text_.size() && (text_[place_] == '\'' || text_[place_] == '"'))
       string(name);
     else
@@ -249,9 +249,9 @@ class Tokenizer {
       throw ConfigError(fmt::format("{}:{}: a string never ends", file_, line_.line));
     const std::string_view body = text_.substr(quote + marks, end - quote - 2 * marks);
     place_ = end;
-    const bool raw = prefix.find_first_of("rR") != prefix.npos;
+    const bool raw = prefix.find_first_of("rR") != std::string_view::npos;
     add(TokenKind::String, begin, raw ? std::string(body) : unescaped(body));
-    tokens_.back().is_literal = prefix.find_first_of("bBfF") == prefix.npos;
+    tokens_.back().is_literal = prefix.find_first_of("bBfF") == std::string_view::npos;
   }
 
   void symbol() {
@@ -264,7 +264,7 @@ class Tokenizer {
         place_ += word.size();
         return add(TokenKind::Symbol, place_ - word.size(), std::string(word));
       }
-    if (kShort.find(text_[place_]) == kShort.npos)
+    if (kShort.find(text_[place_]) == std::string_view::npos)
       throw ConfigError(fmt::format("{}:{}: '{}' is nothing that Python knows", file_, line_.line,
                                     printable_line(text_.substr(place_, 1))));
     ++place_;

@@ -164,10 +164,10 @@ class StagedOperation final : public PendingOperation {
   }
 
   void wait(std::optional<Seconds> limit) override {
-    using Clock = std::chrono::steady_clock;
-    const auto begin = Clock::now();
+    using SteadyClock = std::chrono::steady_clock;
+    const auto begin = SteadyClock::now();
     while (!test()) {
-      const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
+      const double waited = std::chrono::duration<double>(SteadyClock::now() - begin).count();
       const bool late = limit && waited >= limit->value;
       if (state_ == State::Crossing && nobody_leaves())
         // Naps, progress of all groups and words for the watchdog are the host group's.

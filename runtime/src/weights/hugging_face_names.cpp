@@ -178,10 +178,10 @@ std::string replaced(std::string_view pattern, std::string_view key, std::int64_
 
 /// "layers.7.mlp.gate.weight" -> layer 7; nothing for embedding and head.
 std::optional<int> layer_of(const std::string& name) {
-  constexpr std::string_view kPrefix = "layers.";
-  if (!name.starts_with(kPrefix)) return std::nullopt;
+  constexpr std::string_view kLayerPrefix = "layers.";
+  if (!name.starts_with(kLayerPrefix)) return std::nullopt;
   int layer = 0;
-  std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), layer);
+  std::from_chars(name.data() + kLayerPrefix.size(), name.data() + name.size(), layer);
   return layer;
 }
 

@@ -3,7 +3,7 @@
 #include "core/error.hpp"
 #include "planner/formats/formats_support.hpp"
 
-namespace meshplan::planner::testing {
+namespace meshplan::planner::format_tests {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -186,4 +186,4 @@ TEST_CASE("What accelerate has no words for is refused", "[formats][accelerate]"
              Contains("layers_per_stage = [7, 9, 8, 8]"));
 }
 
-}  // namespace meshplan::planner::testing
+}  // namespace meshplan::planner::format_tests

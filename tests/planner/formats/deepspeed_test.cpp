@@ -4,7 +4,7 @@
 #include "core/json_fields.hpp"
 #include "planner/formats/formats_support.hpp"
 
-namespace meshplan::planner::testing {
+namespace meshplan::planner::format_tests {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -133,4 +133,4 @@ TEST_CASE("What ds_config.json has no words for is refused", "[formats][deepspee
              Contains("recompute.kind = selective"));
 }
 
-}  // namespace meshplan::planner::testing
+}  // namespace meshplan::planner::format_tests

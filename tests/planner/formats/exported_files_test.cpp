@@ -9,7 +9,7 @@
 
 #include "planner/formats/formats_support.hpp"
 
-namespace meshplan::planner::testing {
+namespace meshplan::planner::format_tests {
 namespace {
 
 namespace fs = std::filesystem;
@@ -130,4 +130,4 @@ TEST_CASE("Exported folders are those of golden/", "[formats][golden]") {
   }
 }
 
-}  // namespace meshplan::planner::testing
+}  // namespace meshplan::planner::format_tests

@@ -7,7 +7,7 @@
 #include "program/plan_file/plan_file.hpp"
 #include "sim/random_plans.hpp"
 
-namespace meshplan::planner::testing {
+namespace meshplan::planner::format_tests {
 namespace {
 
 using program::ContextMethod;
@@ -154,4 +154,4 @@ TEST_CASE("Random plans that a target can express come back from it", "[formats]
   }
 }
 
-}  // namespace meshplan::planner::testing
+}  // namespace meshplan::planner::format_tests

@@ -4,7 +4,7 @@
 
 #include "core/error.hpp"
 
-namespace meshplan::planner::testing {
+namespace meshplan::planner::format_tests {
 
 using program::Plan;
 
@@ -103,4 +103,4 @@ bool mentions(const std::vector<std::string>& lines, const std::string& text) {
                              [&](const std::string& line) { return line.find(text) != line.npos; });
 }
 
-}  // namespace meshplan::planner::testing
+}  // namespace meshplan::planner::format_tests

@@ -6,7 +6,7 @@
 
 #include "planner/formats/formats.hpp"
 
-namespace meshplan::planner::testing {
+namespace meshplan::planner::format_tests {
 
 /// A plan of a preset on so many data-parallel ranks, everything else at its default: bf16, 8
 /// sequences of 4096 tokens a rank, one a micro-batch.
@@ -38,4 +38,4 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 /// Does one of the lines contain the text?
 bool mentions(const std::vector<std::string>& lines, const std::string& text);
 
-}  // namespace meshplan::planner::testing
+}  // namespace meshplan::planner::format_tests

@@ -3,7 +3,7 @@
 #include "core/error.hpp"
 #include "planner/formats/formats_support.hpp"
 
-namespace meshplan::planner::testing {
+namespace meshplan::planner::format_tests {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -140,4 +140,4 @@ TEST_CASE("What nanotron has no words for is refused", "[formats][nanotron]") {
   CHECK_THAT(error([](Plan& p) { p.bucket_bytes = 1000; }), Contains("bucket_bytes = 1000"));
 }
 
-}  // namespace meshplan::planner::testing
+}  // namespace meshplan::planner::format_tests

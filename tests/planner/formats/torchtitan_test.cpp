@@ -5,7 +5,7 @@
 #include "planner/formats/formats_support.hpp"
 #include "program/schedule/csv.hpp"
 
-namespace meshplan::planner::testing {
+namespace meshplan::planner::format_tests {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -286,4 +286,4 @@ TEST_CASE("What torchtitan has no words for is refused by field, value and what 
   CHECK_THAT(both, Contains("parallel.tp") && Contains("zero_stage"));
 }
 
-}  // namespace meshplan::planner::testing
+}  // namespace meshplan::planner::format_tests

@@ -201,7 +201,7 @@ void Settings::list_unread(const Json& value, const std::string& path,
   }
   if (value.is_object() && !value.empty()) {
     for (const auto& [key, child] : value.items())
-      if (key != python::kCall) list_unread(child, path.empty() ? key : path + "." + key, lines);
+      if (key != python::kCall) list_unread(child, path.empty() ? key : fmt::format("{}.{}", path, key), lines);
     return;
   }
   if (!path.empty()) lines.push_back(fmt::format("{} = {}{}", path, quoted(value), hint_for(path)));

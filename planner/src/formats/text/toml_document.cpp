@@ -51,7 +51,7 @@ void check_depth(std::string_view text, const std::string& file) {
       continue;
     }
     brackets += c == '[' || c == '{' ? 1 : c == ']' || c == '}' ? -1 : 0;
-    dots = c == '.' ? dots + 1 : std::string_view(",=[]{}\n").find(c) != text.npos ? 0 : dots;
+    dots = c == '.' ? dots + 1 : std::string_view(",=[]{}\n").find(c) != std::string_view::npos ? 0 : dots;
     line += c == '\n';
     if (std::max(brackets, dots) > kDeepestDocument)
       throw ConfigError(
