@@ -1,5 +1,6 @@
 #include "comm/staging_communicator.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <exception>
@@ -205,9 +206,9 @@ class StagedOperation final : public PendingOperation {
   }
 
   bool nobody_leaves() const {
-    for (const StagedOperation* other : engine_.in_flight)
-      if (other->state_ == State::Leaving) return false;
-    return true;
+    return std::ranges::none_of(engine_.in_flight, [](const StagedOperation* other) {
+      return other->state_ == State::Leaving;
+    });
   }
 
   void try_to_cross() {
@@ -254,6 +255,7 @@ class StagedOperation final : public PendingOperation {
   std::exception_ptr error_;
 };
 
+// NOLINTNEXTLINE(readability-make-member-function-const): what finishes leaves `in_flight`
 void StagingEngine::poll() {
   const std::vector<StagedOperation*> now = in_flight;  // those that finish leave the list
   for (StagedOperation* operation : now) operation->poll();

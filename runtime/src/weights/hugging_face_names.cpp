@@ -148,18 +148,19 @@ struct Family {
 };
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> all = {{"bert", "bert.", {kBert}},
-                                          {"deepseek_v3", "", {kLlama, kExperts, kDeepSeek}},
-                                          {"gemma2", "", {kLlama, kGemma}, 1},
-                                          {"gpt2", "transformer.", {kGpt2}},
-                                          {"gpt_oss", "", {kLlama, kGptOss}},
-                                          {"llama", "", {kLlama}},
-                                          {"mistral", "", {kLlama}},
-                                          {"mixtral", "", {kLlama, kMixtralExperts}},
-                                          {"qwen2", "", {kLlama}},
-                                          {"qwen3", "", {kLlama, kHeadNorms}},
-                                          {"qwen3_moe", "", {kLlama, kHeadNorms, kExperts}}};
-  return all;
+  static const std::vector<Family> kFamilies = {
+      {"bert", "bert.", {kBert}},
+      {"deepseek_v3", "", {kLlama, kExperts, kDeepSeek}},
+      {"gemma2", "", {kLlama, kGemma}, 1},
+      {"gpt2", "transformer.", {kGpt2}},
+      {"gpt_oss", "", {kLlama, kGptOss}},
+      {"llama", "", {kLlama}},
+      {"mistral", "", {kLlama}},
+      {"mixtral", "", {kLlama, kMixtralExperts}},
+      {"qwen2", "", {kLlama}},
+      {"qwen3", "", {kLlama, kHeadNorms}},
+      {"qwen3_moe", "", {kLlama, kHeadNorms, kExperts}}};
+  return kFamilies;
 }
 
 const Family& find_family(const std::string& name) {
