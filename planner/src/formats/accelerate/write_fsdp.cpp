@@ -5,6 +5,7 @@
 #include "core/error.hpp"
 #include "formats/accelerate/accelerate.hpp"
 #include "formats/accelerate/write_common.hpp"
+#include "formats/sharding.hpp"
 #include "program/plan/plan_names.hpp"
 
 namespace meshplan::planner {
@@ -66,20 +67,6 @@ void refuse_recompute(Refusals& refusals, const Plan& plan) {
                "full", "fsdp_activation_checkpointing is FSDP's; nearest: none");
   refusals.add(plan.workload.fp8 != program::Float8Recipe::None, "workload.precision", "fp8",
                "its FP8 needs a backend that a plan does not name; nearest: bf16");
-}
-
-/// Ranks that hold a copy of everything, and along dp those that share one.
-struct Sharding {
-  int replicate = 1;
-  int shard = 1;
-};
-
-Sharding sharding_of(const Plan& plan) {
-  const program::ParallelConfig& p = plan.parallel;
-  if (plan.zero_stage == 0) return {p.dp, 1};
-  if (plan.zero_shard_group == 0) return {1, p.dp};
-  const int shard = plan.zero_shard_group / p.cp;
-  return {p.dp / shard, shard};
 }
 
 Json fsdp_section(const Plan& plan) {

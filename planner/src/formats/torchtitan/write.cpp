@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "formats/sharding.hpp"
 #include "formats/text/launch_text.hpp"
 #include "formats/text/quoting.hpp"
 #include "formats/torchtitan/inexpressible.hpp"
@@ -96,19 +97,6 @@ void write_model(Module& module, const Plan& plan, const Flavor& flavor) {
   if (plan.model.num_layers < all)
     module.line(fmt::format("config.model_spec.model.layers = config.model_spec.model.layers[:{}]",
                             plan.model.num_layers));
-}
-
-struct Sharding {
-  int replicate = 1;
-  int shard = 1;
-};
-
-Sharding sharding_of(const Plan& plan) {
-  const program::ParallelConfig& p = plan.parallel;
-  if (plan.zero_stage == 0) return {p.dp, 1};
-  if (plan.zero_shard_group == 0) return {1, p.dp};
-  const int shard = plan.zero_shard_group / p.cp;
-  return {p.dp / shard, shard};
 }
 
 using Arguments = std::vector<std::pair<std::string, std::string>>;
