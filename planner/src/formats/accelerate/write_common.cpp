@@ -35,11 +35,7 @@ std::vector<ExportedFile> folder_of(const ExportRequest& request, const Json& co
       "  --machine_rank \"${NODE_RANK:-0}\" --main_process_ip \"${MASTER_ADDR:-localhost}\" \\\n"
       "  --main_process_port \"${MASTER_PORT:-29500}\" \\\n"
       "  \"${TRAIN:?is the training script, one on the Trainer of Hugging Face}\"";
-  const std::vector<std::string> words =
-      trainer_arguments(request.plan, steps_of_run(request.plan));
-  for (std::size_t i = 0; i < words.size(); ++i)
-    launch += (i % 2 == 0 ? " \\\n  " : " ") + shell_quoted(words[i]);
-  launch += " \"$@\"\n";
+  launch += trainer_words(request.plan);
   const std::string all_notes = fmt::format(
       "TRAIN is your script; its model, data and number of steps are not in the plan, "
       "and the batch, the\nsequence and the optimizer are not in accelerate's file: "

@@ -151,11 +151,7 @@ std::vector<ExportedFile> write_deepspeed(const ExportRequest& request) {
       torchrun_text(request) +
       "  \"${TRAIN:?is the training script, one on the Trainer of Hugging Face}\" \\\n"
       "  --deepspeed \"$here/ds_config.json\"";
-  const std::vector<std::string> words =
-      trainer_arguments(request.plan, steps_of_run(request.plan));
-  for (std::size_t i = 0; i < words.size(); ++i)
-    launch += (i % 2 == 0 ? " \\\n  " : " ") + shell_quoted(words[i]);
-  launch += " \"$@\"\n";
+  launch += trainer_words(request.plan);
   std::string notes =
       "TRAIN is your script; its model, data and number of steps are not in the plan.\n";
   if (request.plan.recompute.kind == program::RecomputeKind::Full)

@@ -50,6 +50,9 @@ class ScriptArguments {
 /// take, without quotes. @param steps  of the run
 std::vector<std::string> trainer_arguments(const program::Plan& plan, int steps);
 
+/// These arguments of the run as the end of a script's last command, with what the script is given.
+std::string trainer_words(const program::Plan& plan);
+
 /// @throws ConfigError naming the file if a step has more sequences than any plan may
 std::int64_t sequences_of_step(std::int64_t micro_batch_size, std::int64_t dp,
                                std::int64_t accumulation, std::string_view file);

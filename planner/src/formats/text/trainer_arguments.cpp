@@ -4,6 +4,8 @@
 
 #include "core/json_fields.hpp"
 #include "core/limits.hpp"
+#include "formats/shell_text.hpp"
+#include "formats/text/launch_text.hpp"
 #include "formats/text/quoting.hpp"
 #include "formats/text/script_arguments.hpp"
 
@@ -106,6 +108,14 @@ void apply_sequence_argument(const ScriptArguments& arguments, ImportedPlan& imp
         fmt::format("workload.seq_len = {} (no script says it)", *seq_len));
   }
   plan.workload.seq_len = *seq_len;
+}
+
+std::string trainer_words(const Plan& plan) {
+  const std::vector<std::string> words = trainer_arguments(plan, steps_of_run(plan));
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    text += (i % 2 == 0 ? " \\\n  " : " ") + shell_quoted(words[i]);
+  return text + " \"$@\"\n";
 }
 
 void apply_trainer_arguments(const ScriptArguments& arguments, std::optional<int> accumulation,
