@@ -6,4 +6,5 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 preset=${MESHPLAN_PRESET:-release}  # CI's is `ci`: warnings are errors
 "$root/scripts/setup.sh" "$preset"
 cd "$root/build/$preset"
-exec ctest --output-on-failure "$@"
+# Tests say how many cores they take, and which of them run alone.
+exec ctest --output-on-failure --parallel "$(nproc)" "$@"
