@@ -20,6 +20,9 @@ constexpr std::size_t kExactlyRanked = 10;
 /// pipelines among them all are priced, so that every schedule has a plan to show.
 constexpr std::size_t kFirst = 32;
 constexpr std::size_t kPipelines = 4;
+/// What a larger micro-batch keeps, over as many times what a smaller one does, whose values are
+/// rounded up to whole units of alignment.
+constexpr double kRoundedUp = 0.95;
 /// Of a plan whose memory and busy time alone are asked for.
 constexpr sim::Wanted kNoTime{.step_time_s = 0, .memory_reserve = std::nullopt};
 
@@ -46,6 +49,26 @@ class FamilyPricer {
   VariantResults none_fits() {
     family_.counts.did_not_fit = num_variants();
     return std::move(family_);
+  }
+
+  VariantResults all_slower() {
+    family_.counts.bounded = num_variants();
+    return std::move(family_);
+  }
+
+  /// Does every variant lack memory, as far as one says that lacks it with smaller micro-batches?
+  bool lacks_memory_like(const Evaluation& smaller) const {
+    const sim::StepPrediction& step = *smaller.estimate;
+    const bool as_many = core_.candidate.schedule == program::ScheduleKind::OneFOneB &&
+                         num_microbatches() >= core_.candidate.parallel.pp;  // in flight
+    const double larger = as_many ? times_larger_than(smaller) : 1;
+    return lacks_memory_anyway(step, (larger - 1) * kRoundedUp * step.kept_bytes);
+  }
+
+  /// Does every variant take longer than the bar with what larger micro-batches do not make less?
+  bool is_slower_like(const Evaluation& smaller) const {
+    return times_larger_than(smaller) <= sim::kMuchLarger &&
+           (1 - kBoundSlack) * smaller.estimate->busy.link > bar_s_;
   }
 
   VariantResults run(const sim::StepPrediction& estimate) {
@@ -78,9 +101,20 @@ class FamilyPricer {
     return divided == core_.candidate;
   }
 
+  double times_larger_than(const Evaluation& smaller) const {
+    return static_cast<double>(core_.candidate.micro_batch_size) /
+           smaller.candidate.micro_batch_size;
+  }
+
+  std::int64_t num_microbatches() const {
+    return context_.request.workload.global_batch_size /
+           (std::int64_t{core_.candidate.micro_batch_size} * core_.candidate.parallel.dp);
+  }
+
   /// More than there is, whatever becomes of parameters, gradients and optimizer state?
-  bool lacks_memory_anyway(const sim::StepPrediction& step) const {
-    return step.peak_memory_bytes - step.state_bytes >
+  /// @param more  bytes that are known to be needed besides
+  bool lacks_memory_anyway(const sim::StepPrediction& step, double more = 0) const {
+    return step.peak_memory_bytes - step.state_bytes + more >
            step.usable_bytes(context_.request.memory_reserve);
   }
 
@@ -278,7 +312,10 @@ class VariantSearch {
     if (core.broken) return pricer.all_broken();
     if (core.estimate) return pricer.run(*core.estimate);
     // Needs no less memory than the smaller one, varied alike, and comes behind it in its batch.
-    if (core.smaller && none_fits(families_[*core.smaller].counts)) return pricer.none_fits();
+    const Evaluation& smaller = evaluations_[*core.smaller];
+    if (none_fits(families_[*core.smaller].counts) || pricer.lacks_memory_like(smaller))
+      return pricer.none_fits();
+    if (pricer.is_slower_like(smaller)) return pricer.all_slower();
     return pricer.run(context_.estimators(make_plan(context_.request, core.candidate), worker, kNoTime));
   }
 

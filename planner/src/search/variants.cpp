@@ -141,9 +141,6 @@ Variants variants_of(const SearchRequest& request, const Candidate& candidate) {
 double least_step_s(const Candidate& candidate, const sim::StepPrediction& core,
                     const ScheduleVariant& schedule, std::optional<int> recompute_layers,
                     const SearchRequest& request) {
-  // Programs of split backwards fuse other operations; layers that do not divide evenly weigh on
-  // some stages less.
-  constexpr double kSlack = 0.03;
   const int pp = candidate.parallel.pp, num_layers = request.model.num_layers;
   const int chunks = pp * schedule.vpp;
   double kept = 0;  // part of the layers that do not recompute
@@ -152,11 +149,11 @@ double least_step_s(const Candidate& candidate, const sim::StepPrediction& core,
   double busy = core.busy.computing - kept * core.busy.recompute;
   const bool overlapped = schedule.schedule == ScheduleKind::DualPipeV;
   // Recompute repeats the communication of a forward pass, at most half of all.
-  if (!overlapped) busy += (1 - kept / 2) * core.busy.moving;
+  busy = overlapped ? std::max(busy, core.busy.link) : busy + (1 - kept / 2) * core.busy.moving;
   const bool whole_backwards = schedule.schedule == ScheduleKind::OneFOneB ||
                                schedule.schedule == ScheduleKind::GPipe ||
                                schedule.schedule == ScheduleKind::Interleaved;
-  if (!candidate.layers_per_stage.empty()) return (1 - kSlack) * busy;
+  if (!candidate.layers_per_stage.empty()) return (1 - kBoundSlack) * busy;
   // Of equal stages the last one waits for all others. Where layers do not divide, those with one
   // more are in the middle: the last of them has no less to do than the mean, and half of the
   // others before it.
@@ -169,7 +166,7 @@ double least_step_s(const Candidate& candidate, const sim::StepPrediction& core,
   // What is recomputed does not wait for the stage behind.
   const double waited = whole_backwards ? busy - core.busy.recompute : core.busy.forward;
   const double filling = before * least_layers * waited * (pp - 1) / (microbatches * schedule.vpp);
-  return (1 - kSlack) * (busy + filling);
+  return (1 - kBoundSlack) * (busy + filling);
 }
 
 }  // namespace meshplan::planner

@@ -43,6 +43,10 @@ Variants variants_of(const SearchRequest& request, const Candidate& candidate);
 /// divides a copy over. 0 = none.
 int node_group(const program::ParallelConfig& mesh, int ranks_per_node);
 
+/// Bounds are less by so much: programs of split backwards fuse other operations, and layers that do
+/// not divide evenly weigh on some stages less.
+constexpr double kBoundSlack = 0.03;
+
 /// A step time that no variant with this schedule and recompute falls below: its mean stage runs
 /// all tasks of all micro-batches, and where backwards are whole the last stage waits for the first
 /// micro-batch to come, and the first one for the last to return (Narayanan et al. 2021,

@@ -12,6 +12,7 @@
 #include "program/cost/cost.hpp"
 #include "program/shard_layout.hpp"
 #include "schedules/host_thread.hpp"
+#include "sim/engine/step_prediction.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -60,22 +61,32 @@ class StagePricer {
     }
   }
 
-  double seconds_of(const OperationInstance& instance) {
+  struct Seconds {
+    double seconds = 0;
+    double at_bandwidth = 0;  // of communication: if the message were large
+  };
+
+  Seconds seconds_of(const OperationInstance& instance) {
     const auto& ref = instance.operation;
     const std::tuple key(ref.block.value_or(-1), ref.backward, ref.index, instance.accumulate);
-    const auto [entry, fresh] = known_.try_emplace(key, 0.0);
+    const auto [entry, fresh] = known_.try_emplace(key, Seconds{});
     if (!fresh) return entry->second;
     const program::Operation& operation = program::operation_of(program_, instance);
     if (const auto* collective = std::get_if<program::CollectiveOp>(&operation.work)) {
-      const Price price =
-          price_collective(collective->collective, program::message_bytes(program_, instance),
-                           placement_of(collective->group), cluster_);
+      const auto price_of = [&](std::int64_t bytes) {
+        return price_collective(collective->collective, bytes, placement_of(collective->group),
+                                cluster_);
+      };
+      const std::int64_t bytes = program::message_bytes(program_, instance);
+      const Price price = price_of(bytes);
+      const double factor = progress_factor(program_.plan, cluster_);
       tp_wake_ = wake_after(price);
-      entry->second = price.seconds * progress_factor(program_.plan, cluster_) + tp_wake_;
+      entry->second = {price.seconds * factor + tp_wake_,
+                       price_of(kMuchLarger * bytes).seconds * factor / kMuchLarger};
     } else if (const std::string text = program::signature(program_, instance); !text.empty()) {
-      entry->second = seconds_of(text, program::operation_cost(program_, instance));
+      entry->second.seconds = seconds_of(text, program::operation_cost(program_, instance));
     } else {
-      entry->second = cluster_.device.launch_us / kMicroseconds;
+      entry->second.seconds = cluster_.device.launch_us / kMicroseconds;
     }
     return entry->second;
   }
@@ -106,7 +117,7 @@ class StagePricer {
   std::vector<std::pair<int, TaskTime>> play(int task) {
     const bool one_thread = moves_only_in_waits(program_.plan, cluster_);
     std::vector<double> finish(program_.instances.size(), 0.0);
-    std::array<double, program::kNumLanes> lane_free{};
+    std::array<double, program::kNumLanes> lane_free{}, at_bandwidth{};
     std::vector<std::pair<int, TaskTime>> after;
     TaskTime time;
     double alone = 0, computing = 0, moving = 0;
@@ -119,7 +130,7 @@ class StagePricer {
       double& lane = lane_free[one_thread ? 0 : static_cast<std::size_t>(operation.lane)];
       double start = lane;
       for (const int wait : instance.waits) start = std::max(start, finish[at(wait)]);
-      const double seconds = seconds_of(instance);
+      const auto [seconds, seconds_at_bandwidth] = seconds_of(instance);
       time.operations += 1;
       finish[i] = lane = start + seconds;
       if (operation.lane == program::Lane::Compute) {
@@ -131,6 +142,9 @@ class StagePricer {
         time.moving += seconds;
         if (operation.lane == program::Lane::Cp) time.context += seconds;
         if (operation.lane == program::Lane::Ep) time.experts += seconds;
+        if (operation.phase != Phase::Recompute)
+          at_bandwidth[static_cast<std::size_t>(operation.lane)] += seconds_at_bandwidth;
+        time.link = std::ranges::max(at_bandwidth);
       }
       alone = std::max(alone, finish[i]);
       // What moves beside compute takes its share of the device from it.
@@ -209,7 +223,7 @@ class StagePricer {
     for (const OperationInstance& instance : program_.instances) {
       if (!instance.layer || !program::operation_of(program_, instance).once_per_step) continue;
       if (!first) first = instance.layer;
-      const double seconds = seconds_of(instance);
+      const double seconds = seconds_of(instance).seconds;
       stage_.sums.once_seconds += seconds;
       if (instance.layer == *first) stage_.layer_sums.once_seconds += seconds;
     }
@@ -237,7 +251,7 @@ class StagePricer {
       if (instance.task || instance.layer) continue;
       const auto* step = std::get_if<StepOp>(&program::operation_of(program_, instance).work);
       if (step == nullptr) continue;
-      const double seconds = seconds_of(instance);
+      const double seconds = seconds_of(instance).seconds;
       if (step->work == StepWork::SquaredNorm) {
         stage_.sums.norm_seconds += seconds;
         stage_.layer_sums.norm_seconds += share_of_layer(*step, seconds);
@@ -346,7 +360,7 @@ class StagePricer {
   const BlockPricing& pricing_;
   const Cluster& cluster_;
   StagePrices stage_;
-  std::map<std::tuple<int, bool, int, bool>, double> known_;
+  std::map<std::tuple<int, bool, int, bool>, Seconds> known_;
   double tp_wake_ = 0;             // in every tensor-parallel collective's seconds
   std::optional<double> prelude_;  // of the backward that was played last
 };

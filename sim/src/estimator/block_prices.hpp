@@ -25,6 +25,7 @@ struct TaskTime {
   double moving = 0;   // seconds of its communication, hidden or not
   double context = 0;  // the part of these that goes over the cp group
   double experts = 0;  // the part that goes between experts
+  double link = 0;     // see BusyTime::link
 
   /// this + times * other
   TaskTime plus(double times, const TaskTime& other) const {
@@ -32,7 +33,7 @@ struct TaskTime {
             forward + times * other.forward,       recompute + times * other.recompute,
             backward + times * other.backward,     idle + times * other.idle,
             moving + times * other.moving,         context + times * other.context,
-            experts + times * other.experts};
+            experts + times * other.experts,       link + times * other.link};
   }
 };
 

@@ -58,6 +58,7 @@ BusyTime mean_busy(const NodeStages& stages) {
     mean.forward += share * total.forward;
     mean.recompute += share * total.recompute;
     mean.moving += share * (total.seconds - computing);
+    mean.link += share * total.link;
   }
   return mean;
 }
@@ -218,6 +219,7 @@ void Estimator::State::add_memory(const Plan& plan, PlannedSchedule& planned,
     if (capacity - memory >= least_room) continue;
     least_room = capacity - memory;
     estimate.peak_memory_bytes = memory;
+    estimate.kept_bytes = activations.bytes;
     estimate.capacity_bytes = capacity;
     estimate.largest_stage = static_cast<int>(s);
   }

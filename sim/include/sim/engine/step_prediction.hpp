@@ -8,6 +8,9 @@
 
 namespace meshplan::sim {
 
+/// Messages that are so many times as large are taken to be bound by bandwidth alone.
+constexpr int kMuchLarger = 64;
+
 /// Seconds of a step that a stage spends inside its tasks, as the mean over the stages: what no
 /// schedule, division into stages or reduction of gradients makes less.
 struct BusyTime {
@@ -15,6 +18,9 @@ struct BusyTime {
   double forward = 0;    // the part of it in forward tasks
   double recompute = 0;
   double moving = 0;  // communication that a task waits for
+  /// Communication on the busiest lane, without recompute, at the price of messages kMuchLarger
+  /// times as large: what micro-batches that are larger, by no more than that, do not make less.
+  double link = 0;
 };
 
 /// What a caller would do without: a plan that takes longer, or leaves less memory free.
@@ -28,6 +34,7 @@ struct StepPrediction {
   Breakdown seconds;  // sums to step_time_s
   double peak_memory_bytes = 0;
   double state_bytes = 0;  // the part of it in parameters, gradients and optimizer, if known
+  double kept_bytes = 0;   // the part of it in activations that wait for their backward, if known
   int largest_stage = 0;  // with the least room
   double capacity_bytes = 0;
   double mfu = 0;  // model FLOPs over ranks * peak of the plan's precision
