@@ -361,7 +361,6 @@ void set_micro_batch_size(Program& program, int size) {
   set_sizes(program);
   for (Block& block : program.blocks) plan_block_memory(block, program.sizes);
   plan_memory(program, tasks_of(plan, Pass::Training), Pass::Training);
-  link(program);
 }
 
 std::vector<MemoryPlan> lower_memory(const Plan& plan) {

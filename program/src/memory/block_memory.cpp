@@ -1,7 +1,6 @@
 #include "memory/block_memory.hpp"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 
 #include "core/error.hpp"
@@ -39,23 +38,26 @@ int end_of_reading(const Block& block, const std::vector<Operation>& operations,
 }
 
 std::vector<Lifetime> lifetimes(const Block& block, const std::vector<Operation>& operations) {
-  std::map<ValueId, Lifetime> found;
+  constexpr int kUnseen = -1;
+  std::vector<int> place_of(block.values.size(), kUnseen);  // in the list, by root
+  std::vector<Lifetime> list;
   for (int i = 0; i < static_cast<int>(operations.size()); ++i) {
     const auto touch = [&](ValueId id, int last) {
       const ValueId root = root_of(block, id);
       const Value& value = block.values[at(root)];
       if (value.storage != Storage::Transient) return;
-      const auto [entry, fresh] =
-          found.try_emplace(root, Lifetime{.root = root, .bytes = value.bytes, .first = i});
-      entry->second.last = std::max(entry->second.last, last);
+      int& place = place_of[at(root)];
+      if (place == kUnseen) {
+        place = static_cast<int>(list.size());
+        list.push_back({.root = root, .bytes = value.bytes, .first = i});
+      }
+      list[at(place)].last = std::max(list[at(place)].last, last);
     };
     const int end = end_of_reading(block, operations, i);
     for (const ValueId id : operations[at(i)].inputs) touch(id, end);
     for (const ValueId id : operations[at(i)].outputs) touch(id, i);
   }
-  std::vector<Lifetime> list;
-  list.reserve(found.size());
-  for (const auto& [root, lifetime] : found) list.push_back(lifetime);
+  std::ranges::sort(list, {}, &Lifetime::root);
   return list;
 }
 
@@ -64,8 +66,9 @@ std::vector<Lifetime> lifetimes(const Block& block, const std::vector<Operation>
 std::int64_t pack(std::vector<Lifetime>& values) {
   std::ranges::stable_sort(values, std::ranges::greater{}, &Lifetime::bytes);
   std::int64_t used = 0;
+  std::vector<const Lifetime*> alive;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    std::vector<const Lifetime*> alive;
+    alive.clear();
     for (std::size_t j = 0; j < i; ++j)
       if (values[j].first <= values[i].last && values[i].first <= values[j].last)
         alive.push_back(&values[j]);

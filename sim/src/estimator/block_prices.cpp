@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <optional>
-#include <tuple>
 
 #include "core/error.hpp"
 #include "core/index.hpp"
@@ -67,10 +65,23 @@ class StagePricer {
   };
 
   Seconds seconds_of(const OperationInstance& instance) {
-    const auto& ref = instance.operation;
-    const std::tuple key(ref.block.value_or(-1), ref.backward, ref.index, instance.accumulate);
-    const auto [entry, fresh] = known_.try_emplace(key, Seconds{});
-    if (!fresh) return entry->second;
+    std::optional<Seconds>& known = known_of(instance);
+    if (!known) known = price(instance);
+    return *known;
+  }
+
+  /// Where the price of its operation belongs, which all layers and micro-batches share.
+  std::optional<Seconds>& known_of(const OperationInstance& instance) {
+    const program::OperationRef& ref = instance.operation;
+    const std::size_t list =
+        (ref.block ? at(*ref.block) + 1 : 0) * 4 + (ref.backward ? 2U : 0U) +
+        (instance.accumulate ? 1U : 0U);
+    if (list >= known_.size()) known_.resize(list + 1);
+    if (at(ref.index) >= known_[list].size()) known_[list].resize(at(ref.index) + 1);
+    return known_[list][at(ref.index)];
+  }
+
+  Seconds price(const OperationInstance& instance) {
     const program::Operation& operation = program::operation_of(program_, instance);
     if (const auto* collective = std::get_if<program::CollectiveOp>(&operation.work)) {
       const auto price_of = [&](std::int64_t bytes) {
@@ -81,14 +92,12 @@ class StagePricer {
       const Price price = price_of(bytes);
       const double factor = progress_factor(program_.plan, cluster_);
       tp_wake_ = wake_after(price);
-      entry->second = {price.seconds * factor + tp_wake_,
-                       price_of(kMuchLarger * bytes).seconds * factor / kMuchLarger};
-    } else if (const std::string text = program::signature(program_, instance); !text.empty()) {
-      entry->second.seconds = seconds_of(text, program::operation_cost(program_, instance));
-    } else {
-      entry->second.seconds = cluster_.device.launch_us / kMicroseconds;
+      return {.seconds = price.seconds * factor + tp_wake_,
+              .at_bandwidth = price_of(kMuchLarger * bytes).seconds * factor / kMuchLarger};
     }
-    return entry->second;
+    if (const std::string text = program::signature(program_, instance); !text.empty())
+      return {.seconds = seconds_of(text, program::operation_cost(program_, instance))};
+    return {.seconds = cluster_.device.launch_us / kMicroseconds};
   }
 
   double seconds_of(const std::string& signature, const program::OperationCost& cost) const {
@@ -360,7 +369,7 @@ class StagePricer {
   const BlockPricing& pricing_;
   const Cluster& cluster_;
   StagePrices stage_;
-  std::map<std::tuple<int, bool, int, bool>, Seconds> known_;
+  std::vector<std::vector<std::optional<Seconds>>> known_;  // see known_of
   double tp_wake_ = 0;             // in every tensor-parallel collective's seconds
   std::optional<double> prelude_;  // of the backward that was played last
 };

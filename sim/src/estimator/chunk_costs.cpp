@@ -94,13 +94,14 @@ program::LoweringProfile profile_of(const Plan& plan) {
 
 void ChunkCosts::forget() {
   sets_.clear();
-  pipelines_.clear();
   programs_.clear();
+  if (pipelines_.size() > kMostPipelines) pipelines_.clear();
   remembered_ = 0;
 }
 
 void ChunkCosts::set_task(const Plan& plan) {
   forget();
+  pipelines_.clear();
   shapes_.clear();
   graphs_.clear();
   graph_ = models::build_graph(plan.model);
@@ -223,22 +224,28 @@ const models::ModelGraph& ChunkCosts::graph_of(int kind, int num_layers) {
   return entry->second;
 }
 
-/// Lowered once for all sizes of micro-batches.
+/// Lowered once for all sizes of micro-batches, as one of a sequence, so that what waits for what
+/// does not depend on which of them comes first.
 const program::Program& ChunkCosts::program_of(const Pipeline& pipeline, int layer_class,
                                                int stage) {
   program_key_.set(pipeline.program, layer_class, stage);
-  if (const auto found = programs_.find(program_key_); found != programs_.end()) {
-    program::set_micro_batch_size(found->second, pipeline.plan.micro_batch_size);
-    return found->second;
+  auto found = programs_.find(program_key_);
+  if (found == programs_.end()) {
+    Plan single = pipeline.plan;
+    single.workload.global_batch_size /= single.micro_batch_size;
+    single.micro_batch_size = 1;
+    const int num_layers = single.model.num_layers;
+    program::LoweringProfile profile = pipeline.profile;
+    profile.frozen_part = frozen_part(layer_class, num_layers);
+    const models::ModelGraph& graph = graph_of(classes_[at(layer_class)].kind, num_layers);
+    found = programs_
+                .emplace(program_key_, program::lower(single, graph, stage,
+                                                      program::Pass::Training, profile))
+                .first;
   }
-  const int num_layers = pipeline.plan.model.num_layers;
-  program::LoweringProfile profile = pipeline.profile;
-  profile.frozen_part = frozen_part(layer_class, num_layers);
-  return programs_
-      .emplace(program_key_,
-               program::lower(pipeline.plan, graph_of(classes_[at(layer_class)].kind, num_layers),
-                              stage, program::Pass::Training, profile))
-      .first->second;
+  if (found->second.plan.micro_batch_size != pipeline.plan.micro_batch_size)
+    program::set_micro_batch_size(found->second, pipeline.plan.micro_batch_size);
+  return found->second;
 }
 
 const StagePrices& ChunkCosts::prices(const PipelinePair& pipelines, int layer_class, int stage) {

@@ -121,6 +121,8 @@ class ChunkCosts {
  private:
   /// Gradients and layers of chunks: some 100 bytes each, with the prices that they are made of.
   static constexpr std::size_t kMostRemembered = 400'000;
+  /// Some 10 KB each. A search comes back to them: lowering and pricing takes most of its time.
+  static constexpr std::size_t kMostPipelines = 5'000;
 
   /// How gradients pass a layer of a model that is frozen in parts.
   enum class Flow {

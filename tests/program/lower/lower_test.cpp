@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "lower/link.hpp"
 #include "program/checks/check.hpp"
 #include "program/inspect.hpp"
 #include "program/plans.hpp"
@@ -70,6 +71,7 @@ TEST_CASE("A program given another size of micro-batches is that of a plan of th
     for (int stage = 0; stage < plan.parallel.pp; ++stage) {
       Program resized = lower(plan, stage);
       set_micro_batch_size(resized, larger.micro_batch_size);
+      link(resized);  // which it leaves as it was
       const Program wanted = lower(larger, stage);
       REQUIRE(to_json(resized) == to_json(wanted));
       REQUIRE(resized.kept_places == wanted.kept_places);

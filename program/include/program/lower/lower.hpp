@@ -20,7 +20,9 @@ Program lower(const Plan& plan, const models::ModelGraph& graph, int stage,
               Pass pass = Pass::Training, const LoweringProfile& profile = meshplan_profile());
 
 /// Gives a training program micro-batches of another size, as many as before. What is computed, and
-/// in which order, does not depend on it: this takes a fraction of lowering a plan of that size.
+/// in which order, does not depend on it: this takes a fraction of lowering a plan of that size. The
+/// waits stay those of the size before. They are of what an operation reads; those of memory that is
+/// used again might be others, so the program is to be priced, not to be run.
 void set_micro_batch_size(Program& program, int size);
 
 /// What each stage's program would plan, without listing its operations.
