@@ -279,7 +279,8 @@ class VariantSearch {
     if (core.estimate) return pricer.run(*core.estimate);
     // Needs no less memory than the smaller one, varied alike, and comes behind it in its batch.
     if (core.smaller && none_fits(families_[*core.smaller].counts)) return pricer.none_fits();
-    return pricer.run(context_.estimators(make_plan(context_.request, core.candidate), worker, kNoTime));
+    return pricer.run(
+        context_.estimators(make_plan(context_.request, core.candidate), worker, kNoTime));
   }
 
   /// Are there variants, and is it known of all that they do not fit?
