@@ -3,7 +3,6 @@
 
 #include "core/limits.hpp"
 #include "formats/megatron/flag.hpp"
-#include "formats/megatron/recompute_modules.hpp"
 
 namespace meshplan::planner::megatron {
 namespace {

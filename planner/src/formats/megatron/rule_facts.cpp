@@ -8,7 +8,6 @@
 #include "core/error.hpp"
 #include "core/parse_number.hpp"
 #include "formats/megatron/flag.hpp"
-#include "formats/megatron/recompute_modules.hpp"
 #include "rules/pipeline_layout.hpp"
 
 namespace meshplan::planner::megatron {
