@@ -108,7 +108,7 @@ void set_recompute(const Row& row, Recipe& recipe) {
   if (row.at("recompute") == "full")
     recompute.kind = RecomputeKind::Full;
   else if (!is_selective(modules))
-    recipe.assumed.push_back("recomputes modules that ours does not know apart");
+    recipe.assumed.push_back("recomputes modules that are not compared");
   else if (!modules.empty())
     recompute.kind = RecomputeKind::Selective;
 }

@@ -35,11 +35,26 @@ Json::json_pointer json_pointer_of(std::string_view path) {
   return Json::json_pointer(pointer);
 }
 
+namespace {
+
+Json words_of(const std::string& list) {
+  Json words = Json::array();
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    words.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+}  // namespace
+
 Json json_of_word(const std::string& word, const Json& before) {
   Json value = Json::parse(word, nullptr, /*allow_exceptions=*/false);
   if (before.is_array() && !value.is_array()) {
     Json list = Json::parse("[" + word + "]", nullptr, /*allow_exceptions=*/false);
     if (!list.is_discarded()) return list;
+    if (value.is_discarded()) return words_of(word);
   }
   return value.is_discarded() || (before.is_string() && !value.is_string()) ? Json(word) : value;
 }

@@ -68,6 +68,7 @@ TensorId append_scores(LayerBuilder& layer, LayerAttention kind, TensorId qkv) {
   const ModelSpec& spec = layer.spec();
   const Dim row_count = layer.rows(qkv);
   Op& op = layer.op(OpKind::Attention, "attention", {qkv});
+  op.modules.add(Module::Attention);
   set_heads(spec, op.attributes);
   set_scores(spec, kind, op.attributes);
   if (!spec.causal) op.inputs.push_back(layer.tensor("lengths", TensorClass::Index, {sequences()}));
@@ -94,9 +95,11 @@ TensorId append_output_projection(LayerBuilder& layer, TensorId heads, const cha
 TensorId append_latent_queries(LayerBuilder& layer, TensorId x) {
   const ModelSpec& spec = layer.spec();
   const std::int64_t width = std::int64_t{spec.num_heads} * spec.head_size;
-  if (!spec.mla->q_lora_rank)
+  if (!spec.mla->q_lora_rank) {
+    const ModuleScope up(layer, Module::MlaUpProj);
     return layer.linear(
         {.name = "q_up", .weight = "self_attn.q_proj", .out = width, .split = Split::Column}, x);
+  }
   const TensorId low = layer.linear({.name = "q_down",
                                      .weight = "self_attn.q_a_proj",
                                      .out = *spec.mla->q_lora_rank,
@@ -104,6 +107,7 @@ TensorId append_latent_queries(LayerBuilder& layer, TensorId x) {
                                     x);
   const TensorId normed =
       layer.norm("q_low_norm", "self_attn.q_a_layernorm", low, spec.mla->norm_epsilon);
+  const ModuleScope up(layer, Module::MlaUpProj);
   return layer.linear(
       {.name = "q_up", .weight = "self_attn.q_b_proj", .out = width, .split = Split::Column},
       normed);
@@ -161,12 +165,12 @@ TensorId append_latent_attention(LayerBuilder& layer, TensorId x) {
   slice.outputs.push_back(k_rope);
   const TensorId normed =
       layer.norm("kv_low_norm", "self_attn.kv_a_layernorm", kv_low, mla.norm_epsilon);
+  std::optional<ModuleScope> up(std::in_place, layer, Module::MlaUpProj);
   const TensorId kv = layer.linear({.name = "kv_up",
                                     .weight = "self_attn.kv_b_proj",
                                     .out = heads * (mla.qk_nope_head_size + mla.v_head_size),
                                     .split = Split::Column},
                                    normed);
-
   if (spec.positions == Positions::Rope) {
     const std::int64_t q_width = layer.width(q);
     Op& rope = layer.op(OpKind::Rope, "rope", {q, k_rope});
@@ -176,8 +180,10 @@ TensorId append_latent_attention(LayerBuilder& layer, TensorId x) {
     k_rope = layer.tensor("rope.k", TensorClass::Activation, {row_count, fixed(parts[1])});
     rope.outputs.push_back(k_rope);
   }
+  up.reset();
 
   Op& attention = layer.op(OpKind::LatentAttention, "attention", {q, kv, k_rope});
+  attention.modules.add(Module::Attention);
   set_heads(spec, attention.attributes);
   set_scores(spec, LayerAttention::Full, attention.attributes);
   const TensorId out = layer.output(attention, {row_count, fixed(heads * mla.v_head_size)});

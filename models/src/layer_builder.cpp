@@ -33,6 +33,7 @@ Op& LayerBuilder::op(OpKind kind, std::string name, std::vector<TensorId> inputs
   added.kind = kind;
   added.name = std::move(name);
   added.inputs = std::move(inputs);
+  added.modules = modules_;
   return added;
 }
 
@@ -85,6 +86,7 @@ TensorId LayerBuilder::norm(const std::string& name, const std::string& weight, 
   const Dim row_count = rows(x);
   const Dim size = fixed(width(x));
   Op& added = op(layer_norm ? OpKind::LayerNorm : OpKind::RmsNorm, name, {x});
+  added.modules.add(Module::Norms);
   added.attributes.epsilon = epsilon.value_or(spec_.norm_epsilon);
   added.parameters.push_back(parameter(weight + ".weight", {size}, Init::Ones));
   if (layer_norm) added.parameters.push_back(parameter(weight + ".bias", {size}, Init::Zeros));

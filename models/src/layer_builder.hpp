@@ -76,8 +76,26 @@ class LayerBuilder {
  private:
   Tensor& at(TensorId id) { return graph_.tensors[static_cast<std::size_t>(id)]; }
 
+  friend class ModuleScope;
+
   const ModelSpec& spec_;
   LayerGraph graph_;
+  ModuleSet modules_;  // of the operations that are appended now
+};
+
+/// Operations that are appended while it lives are of a module, besides those around it.
+class ModuleScope {
+ public:
+  ModuleScope(LayerBuilder& layer, Module module) : layer_(layer), before_(layer.modules_) {
+    layer.modules_.add(module);
+  }
+  ~ModuleScope() { layer_.modules_ = before_; }
+  ModuleScope(const ModuleScope&) = delete;
+  ModuleScope& operator=(const ModuleScope&) = delete;
+
+ private:
+  LayerBuilder& layer_;
+  ModuleSet before_;
 };
 
 // The two halves of a layer: x is the normed input (T, D), the result (T, D) is what is added to

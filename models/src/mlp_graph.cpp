@@ -30,6 +30,8 @@ TensorId append_up_and_activation(LayerBuilder& layer, const MlpShape& shape, Te
   const Dim row_count = layer.rows(up);
   Op& act = layer.op(gated ? OpKind::GatedActivation : OpKind::Activation, shape.activation, {up});
   act.attributes.activation = spec.activation;
+  act.modules.add(Module::Activations);
+  if (shape.num_experts > 0) act.modules.add(Module::MoeAct);
   return layer.output(act, {row_count, fixed(f)});
 }
 
@@ -78,6 +80,7 @@ Routing append_router(LayerBuilder& layer, TensorId x) {
 }
 
 TensorId append_shared_expert(LayerBuilder& layer, TensorId x) {
+  const ModuleScope shared_experts(layer, Module::SharedExperts);
   const MoeSpec& moe = *layer.spec().moe;
   const TensorId shared = append_mlp(layer,
                                      {.op_prefix = "shared_",
@@ -97,6 +100,7 @@ TensorId append_shared_expert(LayerBuilder& layer, TensorId x) {
 }  // namespace
 
 TensorId append_mlp(LayerBuilder& layer, TensorId x) {
+  const ModuleScope mlp(layer, Module::Mlp);
   return append_mlp(layer,
                     {.op_prefix = "mlp_",
                      .gate_up = "gate_up",
@@ -108,6 +112,7 @@ TensorId append_mlp(LayerBuilder& layer, TensorId x) {
 }
 
 TensorId append_moe(LayerBuilder& layer, TensorId x) {
+  const ModuleScope experts_and_router(layer, Module::Moe);
   const MoeSpec& moe = *layer.spec().moe;
   const std::vector<Dim> shape{layer.rows(x), fixed(layer.width(x))};
   const Routing routing = append_router(layer, x);

@@ -174,6 +174,10 @@ expect 2 "--set parallel.tp=4" simulate plan.json --tp 4
 expect 2 "--set parallel.sp=false" simulate plan.json --no-sp
 expect 2 "--set recompute.kind=full" simulate plan.json --recompute full
 expect 0 "set      recompute.kind: " simulate plan.json --set recompute.kind=full
+expect 0 "norms+mlp-recompute" simulate plan.json --set recompute.kind=selective --set recompute.modules=norms,mlp
+expect 2 "did you mean 'mlp'?" simulate --model tiny-llama "${small[@]}" --recompute-modules norms,mpl
+expect 2 "recompute_modules = mlp with recompute = full" \
+  simulate --model tiny-llama "${small[@]}" --recompute full --recompute-modules mlp
 expect 0 "set      workload.global_batch_size: 16 -> 32" simulate plan.json --set workload.global_batch_size=32
 expect 0 "set      model.hidden_size: 256 -> 512" simulate plan.json --set model.hidden_size=512 \
   --set model.head_size=64

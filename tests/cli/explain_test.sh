@@ -62,6 +62,7 @@ expect 0 "lacks" why-not a.json "tp=1,pp=1,dp=16,mbs=2,zero=0"
 expect 0 "the same plan" why-not a.json tp=4
 expect 0 "megatron-core runs 1f1b or interleaved" why-not a.json schedule=zb-h1 --software megatron-core
 expect 2 "did you mean 'recompute'?" why-not a.json recompote=full
+expect 0 "changed  recompute " why-not a.json "recompute=norms+mlp"
 expect 2 "expected an integer" why-not a.json tp=x
 expect 2 "why-not needs" why-not a.json
 

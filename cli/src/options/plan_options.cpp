@@ -248,6 +248,12 @@ void add_parallel_options(Command& command, PlanOptions& options) {
       .in_plan("micro_batch_size")
       .choice("--recompute", pins.recompute, "activations that the backward pass computes again")
       .in_plan("recompute.kind")
+      .option("--recompute-modules", options.recompute_modules,
+              "with selective: what is computed again, of " +
+                  fmt::format("{}", fmt::join(all_names<models::Module>(), ", ")) +
+                  "; default: norms,activations")
+      .in_plan("recompute.modules")
+      .suggests(all_names<models::Module>())
       .option("--recompute-layers", pins.recompute_layers,
               "with full: only the first layers of each stage")
       .in_plan("recompute.num_layers")
@@ -280,6 +286,14 @@ void add_parallel_options(Command& command, PlanOptions& options) {
       .option("--compress-ratio", pins.compression.ratio,
               "with top-k: the part of the gradients that travels; default: 0.01")
       .in_plan("compression.ratio");
+}
+
+models::ModuleSet recompute_modules(const std::string& option) {
+  try {
+    return models::parse_modules(option, ',');
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("--recompute-modules {}: {}", option, error.what()));
+  }
 }
 
 void read_schedule_file(PlanOptions& options) {
@@ -317,6 +331,8 @@ ResolvedRequest resolve(PlanOptions options) {
   const std::string software = options.software.value_or(std::string(sim::kOwnSoftware));
   cluster = changed_cluster(cluster, what_if.cluster, software, resolved.changes);
   planner::Constraints constraints = options.constraints;
+  if (options.recompute_modules)
+    constraints.recompute_modules = recompute_modules(*options.recompute_modules);
   if (options.compression) constraints.compression.kind = *options.compression;
   if (options.freeze) {
     constraints.frozen = frozen_patterns(*options.freeze);
@@ -351,7 +367,7 @@ program::Plan single_plan(const ResolvedRequest& resolved) {
   const planner::Ranks ranks{.count = request.cluster.num_ranks()};  // no node: no group of its own
   pins.sp = pins.sp.value_or(software.sequence_parallel && *pins.tp > 1);
   pins.micro_batch_size = pins.micro_batch_size.value_or(1);
-  pins.recompute = pins.recompute.value_or(RecomputeKind::None);
+  if (!planner::recompute_is_pinned(pins)) pins.recompute = RecomputeKind::None;
   if (!pins.schedule)
     pins.schedule = pins.vpp.value_or(1) > 1 ? ScheduleKind::Interleaved : ScheduleKind::OneFOneB;
   pins.vpp = pins.vpp.value_or(program::fixed_chunks(*pins.schedule).value_or(2));

@@ -32,6 +32,7 @@ struct PlanOptions {
   std::optional<program::CompressionKind> compression;
   std::optional<std::string> expert_imbalance;
   std::optional<std::string> freeze;
+  std::optional<std::string> recompute_modules;
   std::vector<std::string> set;      // --set: see what_if.hpp
   planner::Constraints constraints;  // most flags are parsed straight into it
   ForeignOptions foreign;
@@ -58,6 +59,9 @@ constexpr const char* kMemoryReserveHelp =
     "percent of each device's memory that a plan leaves free for what nobody plans; default: 4";
 /// --memory-reserve as a part of the device. @throws ConfigError
 double memory_reserve(const std::optional<double>& percent);
+
+/// --recompute-modules: "norms,mlp". @throws ConfigError
+models::ModuleSet recompute_modules(const std::string& option);
 
 /// --expert-imbalance: a number, or what a run's log says. @throws ConfigError
 double expected_expert_imbalance(const std::string& option, const models::ModelSpec& model);

@@ -19,7 +19,7 @@ std::vector<std::pair<std::string, Json>> json_leaves(const Json& root);
 Json::json_pointer json_pointer_of(std::string_view path);
 
 /// What a word says in place of `before`: JSON, a string also without quotes and a list without
-/// brackets.
+/// brackets; of words, without their quotes.
 Json json_of_word(const std::string& word, const Json& before);
 
 }  // namespace meshplan

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "models/model_spec.hpp"
+#include "models/module.hpp"
 
 namespace meshplan::models {
 
@@ -155,6 +156,7 @@ struct Op {
   std::vector<TensorId> outputs;
   Split split = Split::None;
   OpAttributes attributes;
+  ModuleSet modules;  // that it is of
   bool operator==(const Op&) const = default;
 };
 

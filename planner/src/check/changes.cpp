@@ -4,6 +4,7 @@
 
 #include "planner/search/space.hpp"
 #include "program/plan/plan_names.hpp"
+#include "search/module_choices.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -46,28 +47,39 @@ class Changes {
   }
 
   /// Of all layers again, where the plan says which.
-  std::vector<std::string> recompute_settings(const std::string& kind) const {
-    std::vector<std::string> settings{"recompute.kind=" + kind};
+  std::vector<std::string> recompute_settings(const program::Recompute& wanted) const {
+    std::vector<std::string> settings{
+        fmt::format("recompute.kind={}", meshplan::name_of(wanted.kind))};
+    if (wanted.modules != plan_.recompute.modules)
+      settings.push_back("recompute.modules=" +
+                         (wanted.modules.empty() ? "[]" : models::to_string(wanted.modules, ',')));
     if (plan_.recompute.num_layers) settings.emplace_back("recompute.num_layers=null");
     if (!plan_.recompute.layers_per_stage.empty())
       settings.emplace_back("recompute.layers_per_stage=[]");
     return settings;
   }
 
+  /// The kinds, and the sets of modules that a search tries.
+  std::vector<program::Recompute> recompute_choices() const {
+    std::vector<program::Recompute> choices{{.kind = RecomputeKind::None},
+                                            {.kind = RecomputeKind::Selective},
+                                            {.kind = RecomputeKind::Full}};
+    for (const models::ModuleSet modules : space_preset("default").refined_modules)
+      choices.push_back({.kind = RecomputeKind::Selective, .modules = modules});
+    return different_recompute(plan_.model, choices);
+  }
+
   void recompute() {
     const program::Recompute& now = plan_.recompute;
     const bool of_all = !now.num_layers && now.layers_per_stage.empty();
-    for (const RecomputeKind kind :
-         {RecomputeKind::None, RecomputeKind::Selective, RecomputeKind::Full}) {
-      if (kind == now.kind && (of_all || kind == RecomputeKind::None)) continue;
-      const std::string name(meshplan::name_of(kind));
+    for (const program::Recompute& wanted : recompute_choices()) {
+      const bool same = wanted.kind == now.kind && wanted.modules == now.modules;
+      if (same && (of_all || now.kind == RecomputeKind::None)) continue;
       add({.axis = ChangeAxis::Recompute,
-           .words = fmt::format("recompute {} -> {}{}", meshplan::name_of(now.kind), name,
-                                kind == now.kind ? ", of all layers" : ""),
-           .settings = recompute_settings(name),
-           .apply = [kind](Plan& plan) {
-             plan.recompute = {.kind = kind, .num_layers = std::nullopt, .layers_per_stage = {}};
-           }});
+           .words = fmt::format("recompute {} -> {}{}", program::recompute_name(now),
+                                program::recompute_name(wanted), same ? ", of all layers" : ""),
+           .settings = recompute_settings(wanted),
+           .apply = [wanted](Plan& plan) { plan.recompute = wanted; }});
     }
   }
 
@@ -200,14 +212,14 @@ Change partial_recompute(const Plan& plan, int layers) {
                                     fmt::format("recompute.num_layers={}", layers)};
   if (!plan.recompute.layers_per_stage.empty())
     settings.emplace_back("recompute.layers_per_stage=[]");
+  if (!plan.recompute.modules.empty()) settings.emplace_back("recompute.modules=[]");
   return {
       .axis = ChangeAxis::Recompute,
       .words = fmt::format("recompute {} -> full of {} layer{} a stage",
-                           meshplan::name_of(plan.recompute.kind), layers, layers == 1 ? "" : "s"),
+                           program::recompute_name(plan.recompute), layers, layers == 1 ? "" : "s"),
       .settings = std::move(settings),
       .apply = [layers](Plan& changed) {
-        changed.recompute = {
-            .kind = RecomputeKind::Full, .num_layers = layers, .layers_per_stage = {}};
+        changed.recompute = {.kind = RecomputeKind::Full, .num_layers = layers};
       }};
 }
 

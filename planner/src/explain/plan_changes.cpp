@@ -45,6 +45,14 @@ E named(std::string_view name, const std::string& value) {
       fmt::format("{}={}: {}", name, value, unknown_name_message("value", value, all_names<E>())));
 }
 
+program::Recompute recompute_named(std::string_view name, const std::string& value) {
+  try {
+    return program::parse_recompute(value);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("{}={}: {}", name, value, error.what()));
+  }
+}
+
 bool on_or_off(std::string_view name, const std::string& value) {
   if (value == "on" || value == "true" || value == "1") return true;
   if (value == "off" || value == "false" || value == "0") return false;
@@ -105,12 +113,13 @@ constexpr std::array kPlanChoices = {
                  plan.micro_batch_size = integer(key, value, 1);
                },
                [](const Plan& plan) { return std::to_string(plan.micro_batch_size); }},
-    PlanChoice{
-        "recompute",
-        [](Plan& plan, std::string_view key, const std::string& value) {
-          plan.recompute.kind = named<RecomputeKind>(key, value);
-        },
-        [](const Plan& plan) { return std::string(meshplan::name_of(plan.recompute.kind)); }},
+    PlanChoice{"recompute",
+               [](Plan& plan, std::string_view key, const std::string& value) {
+                 const program::Recompute wanted = recompute_named(key, value);
+                 plan.recompute.kind = wanted.kind;
+                 plan.recompute.modules = wanted.modules;
+               },
+               [](const Plan& plan) { return program::recompute_name(plan.recompute); }},
     PlanChoice{"recompute_layers",
                [](Plan& plan, std::string_view key, const std::string& value) {
                  plan.recompute.layers_per_stage.clear();
@@ -282,9 +291,11 @@ class Follow {
     program::Recompute& recompute = plan_.recompute;
     if (open("layers_per_stage") && plan_.layers_per_stage.size() != chunks)
       plan_.layers_per_stage.clear();
-    const bool full = recompute.kind == RecomputeKind::Full;
-    if (recompute.layers_per_stage.size() != chunks || !full) recompute.layers_per_stage.clear();
-    if (open("recompute_layers") && !full) recompute.num_layers.reset();
+    const bool as_before =
+        recompute.kind == before_.recompute.kind && recompute.modules == before_.recompute.modules;
+    const bool limited = as_before || recompute.kind == RecomputeKind::Full;
+    if (recompute.layers_per_stage.size() != chunks || !limited) recompute.layers_per_stage.clear();
+    if (open("recompute_layers") && !limited) recompute.num_layers.reset();
   }
 
   /// Experts need sp beside tp.

@@ -27,7 +27,7 @@ std::vector<PlanRow> rows_of(const program::Plan& plan) {
       {"precision", std::string(program::precision_name(plan.workload))},
       {"schedule", plan.parallel.pp > 1 ? std::string(meshplan::name_of(plan.schedule)) : "none"},
       {"ZeRO stage", std::to_string(plan.zero_stage)},
-      {"recomputed", std::string(meshplan::name_of(plan.recompute.kind))}};
+      {"recomputed", program::recompute_name(plan.recompute)}};
   return rows;
 }
 

@@ -52,6 +52,11 @@ Value recompute(const Plan& plan) {
   return std::nullopt;
 }
 
+template <models::Module module>
+Value recomputes(const Plan& plan) {
+  return plan.recompute.modules.contains(module) ? 1 : 0;
+}
+
 constexpr PlanFact kPlanFacts[] = {
     {"tp", "tensor parallel size", [](const Plan& p) { return Value(p.parallel.tp); }},
     {"cp", "context parallel size", [](const Plan& p) { return Value(p.parallel.cp); }},
@@ -138,6 +143,15 @@ constexpr PlanFact kPlanFacts[] = {
      }},
     {"recompute_by_stage", "stages recompute different numbers of layers",
      [](const Plan& p) { return Value(!p.recompute.layers_per_stage.empty()); }},
+    {"recomputes_norms", "norms are among the modules that are named",
+     recomputes<models::Module::Norms>},
+    {"recomputes_moe_act", "so are experts' activation functions",
+     recomputes<models::Module::MoeAct>},
+    {"recomputes_mla_up_proj", "so are projections of latents",
+     recomputes<models::Module::MlaUpProj>},
+    {"recomputes_shared_experts", "so are shared experts",
+     recomputes<models::Module::SharedExperts>},
+    {"recomputes_moe", "so are layers of experts as a whole", recomputes<models::Module::Moe>},
     {"gpipe", "schedule GPipe", [](const Plan& p) { return runs(p, ScheduleKind::GPipe); }},
     {"one_f_one_b", "schedule 1F1B", [](const Plan& p) { return runs(p, ScheduleKind::OneFOneB); }},
     {"interleaved", "schedule interleaved 1F1B",

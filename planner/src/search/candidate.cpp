@@ -18,8 +18,8 @@ std::string describe(const Candidate& candidate) {
   if (candidate.parallel.cp > 1) text += fmt::format(" {}", name_of(candidate.context_parallel));
   const Recompute& recompute = candidate.recompute;
   if (recompute.kind != RecomputeKind::None)
-    text += fmt::format(" {}-recompute", name_of(recompute.kind));
-  if (recompute.kind == RecomputeKind::Full && recompute.num_layers)
+    text += fmt::format(" {}-recompute", program::recompute_name(recompute));
+  if (recompute.kind != RecomputeKind::None && recompute.num_layers)
     text += fmt::format("({} layers)", *recompute.num_layers);
   if (candidate.parallel.pp > 1 && candidate.schedule != ScheduleKind::OneFOneB)
     text += fmt::format(" {}", name_of(candidate.schedule));

@@ -60,13 +60,14 @@ class Misses {
     std::size_t index = 0;
   };
   /// Full recompute of a stage's only layer needs all of it at once, which may be more than a
-  /// selective one keeps: it is compared with its like only.
-  static std::pair<MeshKey, bool> key_of(Candidate candidate) {
+  /// selective one keeps, and so do whole modules: they are compared with their like only.
+  static std::pair<MeshKey, std::int64_t> key_of(Candidate candidate) {
     candidate.micro_batch_size = 0;
-    return {mesh_key(candidate), candidate.recompute.kind == program::RecomputeKind::Full};
+    const program::RecomputedPart part = program::recomputed_part(candidate.recompute);
+    return {mesh_key(candidate), part.modules == program::kCheapModules ? 0 : part.key()};
   }
 
-  std::map<std::pair<MeshKey, bool>, std::vector<Miss>> misses_;
+  std::map<std::pair<MeshKey, std::int64_t>, std::vector<Miss>> misses_;
 };
 
 }  // namespace

@@ -25,8 +25,7 @@ std::vector<sim::Cluster> orders_of(const SearchRequest& request) {
     return {request.cluster};
   std::vector<int> order(at(types));
   std::iota(order.begin(), order.end(), 0);
-  do
-    orders.push_back(sim::in_node_order(request.cluster, order));
+  do orders.push_back(sim::in_node_order(request.cluster, order));
   while (std::ranges::next_permutation(order).found);
   return orders;
 }

@@ -36,6 +36,7 @@ bool differ_in_schedule_only(const Candidate& a, Candidate b) {
 bool is_step_on_the_way(const Candidate& better, const Candidate& worse) {
   return better.parallel == worse.parallel && better.micro_batch_size == worse.micro_batch_size &&
          better.schedule == worse.schedule && better.recompute.kind == worse.recompute.kind &&
+         better.recompute.modules == worse.recompute.modules &&
          better.zero_stage == worse.zero_stage && better.zero_shard_group == worse.zero_shard_group;
 }
 

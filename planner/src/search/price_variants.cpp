@@ -316,7 +316,8 @@ class VariantSearch {
     if (none_fits(families_[*core.smaller].counts) || pricer.lacks_memory_like(smaller))
       return pricer.none_fits();
     if (pricer.is_slower_like(smaller)) return pricer.all_slower();
-    return pricer.run(context_.estimators(make_plan(context_.request, core.candidate), worker, kNoTime));
+    return pricer.run(
+        context_.estimators(make_plan(context_.request, core.candidate), worker, kNoTime));
   }
 
   /// Are there variants, and is it known of all that they do not fit?

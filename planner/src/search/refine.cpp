@@ -4,18 +4,19 @@
 #include <set>
 
 #include "search/evaluation.hpp"
+#include "search/module_choices.hpp"
 #include "search/stage_division.hpp"
 
 namespace meshplan::planner {
 namespace {
 
 constexpr std::size_t kRecomputeSeeds = 24;  // candidates whose recompute is thinned out
+constexpr std::size_t kModuleSeeds = 8;      // candidates whose modules are recomputed instead
 constexpr std::size_t kStageSeeds = 8;       // candidates whose stages are rebalanced
 constexpr int kMaxMoves = 6;                 // layers moved between stages
 
 using program::RecomputeKind;
 
-// Where everything can be kept, thinning recompute out ends at a plan that is known already.
 std::set<MeshKey> fitting_without_recompute(const std::vector<Evaluation>& evaluations) {
   std::set<MeshKey> keys;
   for (const Evaluation& evaluation : evaluations)
@@ -41,6 +42,34 @@ std::vector<Evaluation> thin_recompute(const SearchContext& context, const Candi
     priced.push_back(std::move(evaluation));
   }
   return priced;
+}
+
+/// What the space's sets of modules make of a seed, each of as few layers as fit. Other stacks know
+/// no number of layers for it.
+std::vector<Evaluation> recompute_modules(const SearchContext& context, Candidate seed,
+                                          const std::vector<program::Recompute>& choices,
+                                          int worker) {
+  std::vector<Evaluation> priced;
+  for (const program::Recompute& recompute : choices) {
+    seed.recompute = recompute;
+    Evaluation all_layers = evaluate(context, seed, worker);
+    if (all_layers.broken) continue;  // another stack may not have it
+    all_layers.refined = true;
+    const bool thins = all_layers.fits() && context.request.software == sim::kOwnSoftware;
+    priced.push_back(std::move(all_layers));
+    if (!thins) continue;
+    std::ranges::move(thin_recompute(context, seed, worker), std::back_inserter(priced));
+  }
+  return priced;
+}
+
+/// Selective recompute, and the space's sets of modules.
+std::vector<program::Recompute> refined_recompute(const SearchRequest& request) {
+  if (recompute_is_pinned(request.constraints) || request.space.refined_modules.empty()) return {};
+  std::vector<program::Recompute> choices{{.kind = RecomputeKind::Selective}};
+  for (const models::ModuleSet modules : request.space.refined_modules)
+    choices.push_back({.kind = RecomputeKind::Selective, .modules = modules});
+  return different_recompute(request.model, choices);
 }
 
 // The stage away from both ends that holds the fewest layers; the last of them, because later
@@ -105,13 +134,25 @@ std::vector<std::size_t> recompute_seeds(const SearchContext& context,
                                          const std::vector<Evaluation>& evaluations) {
   std::vector<std::size_t> seeds;
   const Constraints& pins = context.request.constraints;
-  if (pins.recompute) return seeds;
+  if (recompute_is_pinned(pins)) return seeds;
+  // Where everything can be kept, thinning recompute out ends at a plan that is known already.
   const std::set<MeshKey> light = fitting_without_recompute(evaluations);
   for (const std::size_t i : rank(evaluations)) {
     if (seeds.size() == kRecomputeSeeds) break;
     const Candidate& candidate = evaluations[i].candidate;
     if (candidate.recompute.kind == RecomputeKind::Full && !light.contains(mesh_key(candidate)))
       seeds.push_back(i);
+  }
+  return seeds;
+}
+
+/// Of each sharding the best one that recomputes something, because it must.
+std::vector<std::size_t> module_seeds(const std::vector<Evaluation>& evaluations) {
+  std::vector<std::size_t> seeds;
+  std::set<MeshKey> known = fitting_without_recompute(evaluations);
+  for (const std::size_t i : rank(evaluations)) {
+    if (seeds.size() == kModuleSeeds) break;
+    if (known.insert(mesh_key(evaluations[i].candidate)).second) seeds.push_back(i);
   }
   return seeds;
 }
@@ -146,6 +187,10 @@ std::vector<Evaluation> refine_best(const SearchContext& context,
   run(recompute_seeds(context, fitting), [&](const Evaluation& seed, int worker) {
     return thin_recompute(context, seed.candidate, worker);
   });
+  if (const auto choices = refined_recompute(context.request); !choices.empty())
+    run(module_seeds(fitting), [&](const Evaluation& seed, int worker) {
+      return recompute_modules(context, seed.candidate, choices, worker);
+    });
   std::ranges::copy_if(refined, std::back_inserter(fitting), &Evaluation::fits);
   run(stage_seeds(context, fitting),
       [&](const Evaluation& seed, int worker) { return balance_stages(context, seed, worker); });

@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "program/plan/plan_names.hpp"
+#include "search/module_choices.hpp"
 #include "search/variants.hpp"
 
 namespace meshplan::planner {
@@ -44,11 +45,14 @@ std::vector<int> bounded_or(const std::optional<int>& pin, std::vector<int> all,
   return all;
 }
 
-std::vector<Recompute> recompute_choices(const Space& space, const Constraints& constraints) {
-  std::vector<Recompute> choices;
-  for (const RecomputeKind kind : pinned_or(constraints.recompute, space.recompute))
-    choices.push_back(
-        {kind, kind == RecomputeKind::Full ? constraints.recompute_layers : std::nullopt});
+std::vector<Recompute> recompute_choices(const models::ModelSpec& model, const Space& space,
+                                         const Constraints& constraints) {
+  std::vector<Recompute> choices = different_recompute(model, space.recompute);
+  if (constraints.recompute || !constraints.recompute_modules.empty())
+    choices = {{.kind = constraints.recompute.value_or(RecomputeKind::Selective),
+                .modules = constraints.recompute_modules}};
+  for (Recompute& recompute : choices)
+    if (recompute.kind == RecomputeKind::Full) recompute.num_layers = constraints.recompute_layers;
   return choices;
 }
 
@@ -244,6 +248,12 @@ void validate(const Constraints& constraints, int num_ranks) {
     throw ConfigError(
         fmt::format("recompute_layers = {} limits full recompute only; add recompute = full",
                     *constraints.recompute_layers));
+  if (!constraints.recompute_modules.empty() &&
+      constraints.recompute.value_or(RecomputeKind::Selective) != RecomputeKind::Selective)
+    throw ConfigError(fmt::format(
+        "recompute_modules = {} with recompute = {}: they are of selective recompute; leave one "
+        "of them out",
+        models::to_string(constraints.recompute_modules), name_of(*constraints.recompute)));
   if (constraints.vpp && *constraints.vpp < 1)
     throw ConfigError(fmt::format("vpp = {} must be at least 1", *constraints.vpp));
   const std::int64_t stages =
@@ -264,12 +274,13 @@ std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::
   validate(constraints, ranks.count);
   const std::vector<ParallelConfig> all_meshes = meshes(workload, ranks.count, space, constraints);
   const bool some_sum = std::ranges::any_of(all_meshes, sums_gradients);
+  const std::vector<Recompute> recomputes = recompute_choices(model, space, constraints);
   std::vector<Candidate> candidates;
   const auto add_all = [&](const ParallelConfig& mesh, bool sp, program::ContextMethod method) {
     const auto experts = expert_choices(model, mesh, constraints);
     const auto zero = zero_choices(mesh, ranks.per_node, space, constraints);
     for (const int micro_batch_size : micro_batch_choices(workload, mesh.dp, space, constraints))
-      for (const Recompute& recompute : recompute_choices(space, constraints))
+      for (const Recompute& recompute : recomputes)
         for (const auto& [schedule, vpp] : schedule_choices(mesh.pp, space, constraints)) {
           Candidate candidate{
               .parallel = mesh,

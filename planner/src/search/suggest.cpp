@@ -25,10 +25,11 @@ class Suggester {
     release("--ep", &Constraints::ep);
     release("--zero", &Constraints::zero_stage);
     release("--micro-batch", &Constraints::micro_batch_size);
-    if (pins.recompute)
+    if (recompute_is_pinned(pins))
       with("without --recompute", [](SearchRequest& r) {
         r.constraints.recompute.reset();
         r.constraints.recompute_layers.reset();
+        r.constraints.recompute_modules = {};
       });
     more_ranks();
     return std::move(found_);

@@ -26,9 +26,12 @@ int intricacy(program::ScheduleKind schedule) {
 
 int techniques(const Candidate& candidate) {
   const program::ParallelConfig& p = candidate.parallel;
+  const program::Recompute& recompute = candidate.recompute;
+  const bool of_a_part = recompute.kind == program::RecomputeKind::Selective &&
+                         (!recompute.modules.empty() || recompute.num_layers);
   return (p.tp > 1) + (p.cp > 1) + (p.pp > 1) + intricacy(candidate.schedule) + (p.ep > 1) +
          (p.etp > 1) + candidate.zero_stage + (candidate.zero_shard_group > 0) +
-         (candidate.recompute.kind != program::RecomputeKind::None) +
+         (recompute.kind != program::RecomputeKind::None) + of_a_part +
          (!candidate.layers_per_stage.empty() || candidate.count_ends_as_layers);
 }
 

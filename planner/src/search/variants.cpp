@@ -36,7 +36,7 @@ std::vector<int> chunks_of(ScheduleKind kind, int pp, int num_layers, const Spac
 std::vector<std::optional<int>> recompute_choices_of(const Candidate& candidate, int chunks,
                                                      const SearchRequest& request) {
   std::vector<std::optional<int>> all = {candidate.recompute.num_layers};
-  if (candidate.recompute.kind != RecomputeKind::Full || request.constraints.recompute ||
+  if (candidate.recompute.kind != RecomputeKind::Full || recompute_is_pinned(request.constraints) ||
       candidate.recompute.num_layers)
     return all;
   const int layers = (request.model.num_layers + chunks - 1) / chunks;

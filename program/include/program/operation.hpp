@@ -186,7 +186,8 @@ struct Operation {
   std::vector<ValueId> outputs;
   bool deferrable =
       false;  // of a backward pass: belongs to the weight-gradient task if it is split
-  bool once_per_step = false;  // of a forward pass: only when it visits the layer first
+  bool once_per_step = false;      // of a forward pass: only when it visits the layer first
+  models::ModuleSet modules = {};  // of the layer's, that it is of
 };
 
 /// The collective of a CollectiveOp or FlatCollectiveOp; null for any other operation.

@@ -90,7 +90,8 @@ std::vector<int> recomputed(const Plan& plan, const std::vector<int>& layers) {
 ShrunkLayers shrunk_layers(const Plan& plan, int stages) {
   const bool partly = recomputes_partly(plan);
   const int each = partly ? 2 : 1;
-  ShrunkLayers shrunk{.recompute = {.kind = plan.recompute.kind}};
+  ShrunkLayers shrunk{
+      .recompute = {.kind = plan.recompute.kind, .modules = plan.recompute.modules}};
   if (stages == 1 || plan.layers_per_stage.empty()) {
     shrunk.num_layers = evenly_divided_layers(plan, stages, each);
   } else {

@@ -336,6 +336,7 @@ class Checker {
     }
     layers_per_stage(stages);
     recompute(stages);
+    recomputed_modules();
   }
 
   void layers_per_stage(int stages) {
@@ -371,6 +372,29 @@ class Checker {
          fmt::format("recompute.layers_per_stage [{}] has {} entries, but there are {} "
                      "virtual stages (pp * vpp)",
                      fmt::join(layers, ", "), layers.size(), stages));
+  }
+
+  void recomputed_modules() {
+    const Recompute& recompute = plan_.recompute;
+    if (recompute.modules.empty()) return;
+    const std::string names = models::to_string(recompute.modules);
+    if (recompute.kind != RecomputeKind::Selective)
+      return fail("recompute",
+                  fmt::format("recompute.modules [{}] with kind '{}': they are of kind "
+                              "'selective'; use that, or modules []",
+                              names, meshplan::name_of(recompute.kind)));
+    const auto lack = [&](bool has, std::initializer_list<models::Module> modules,
+                          std::string_view what) {
+      for (const models::Module module : modules)
+        if (!has && recompute.modules.contains(module))
+          fail("recompute", fmt::format("recompute.modules [{}]: {} has no {}; leave '{}' out",
+                                        names, model_.name, what, meshplan::name_of(module)));
+    };
+    using models::Module;
+    lack(model_.mla.has_value(), {Module::MlaUpProj}, "latent attention");
+    lack(model_.moe.has_value(), {Module::Moe, Module::MoeAct}, "experts");
+    lack(model_.moe && model_.moe->shared_expert_ffn_size > 0, {Module::SharedExperts},
+         "shared experts");
   }
 
   /// How many chunks a rank holds is the schedule's to say.

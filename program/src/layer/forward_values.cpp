@@ -6,17 +6,9 @@
 #include "core/index.hpp"
 
 namespace meshplan::program {
-namespace {
-
-bool cheap_to_recompute(ComputeKind kind) {
-  return kind == ComputeKind::RmsNorm || kind == ComputeKind::LayerNorm ||
-         kind == ComputeKind::Activation || kind == ComputeKind::GatedActivation;
-}
-
-}  // namespace
 
 ForwardValues::ForwardValues(ShardedLayer& layer, const ShardContext& context,
-                             RecomputeKind recompute, const LoweringProfile& profile)
+                             const RecomputedPart& recompute, const LoweringProfile& profile)
     : layer_(layer),
       context_(context),
       recompute_(recompute),
@@ -35,9 +27,17 @@ const Operation* ForwardValues::producer(ValueId id) const {
   return index < 0 ? nullptr : &layer_.block.forward[at(index)];
 }
 
+/// What works in place is made again together with what it works on: its result and what it reads
+/// are one buffer, of which there is either a kept version or a new one.
+const Operation& ForwardValues::maker_of_buffer(const Operation& op) const {
+  const Operation* maker = producer(layer_.root(op.outputs.front()));
+  return maker == nullptr ? op : *maker;
+}
+
 bool ForwardValues::is_recomputed(const Operation& op) const {
+  const bool covered = recompute_.whole_layer || recompute_.covers(maker_of_buffer(op).modules);
   if (const auto* collective = std::get_if<CollectiveOp>(&op.work))
-    return recompute_ == RecomputeKind::Full ||
+    return covered ||
            (regather_sequence_ && collective->group == Group::Tp &&
             collective->collective == Collective::AllGather) ||
            (collective->group == Group::Cp && collective->collective != Collective::AllToAll &&
@@ -47,8 +47,7 @@ bool ForwardValues::is_recomputed(const Operation& op) const {
   if (compute.kind == ComputeKind::KeyValues || expands_latents(op)) return true;
   if (compute.kind == ComputeKind::OrderChunks && !compute.reverse)
     return is_recomputed(*producer(op.inputs.front()));
-  return recompute_ == RecomputeKind::Full ||
-         (recompute_ == RecomputeKind::Selective && cheap_to_recompute(compute.kind));
+  return covered;
 }
 
 /// Makes keys and values of what was gathered from all ranks: as large as theirs.

@@ -15,7 +15,7 @@ namespace meshplan::program {
 class ForwardValues {
  public:
   /// @param layer  after sharding, without backward operations; must outlive this, as `context`
-  ForwardValues(ShardedLayer& layer, const ShardContext& context, RecomputeKind recompute,
+  ForwardValues(ShardedLayer& layer, const ShardContext& context, const RecomputedPart& recompute,
                 const LoweringProfile& profile);
 
   /// The value as the backward pass reads it: saved by the forward pass (it is marked so), or
@@ -29,6 +29,7 @@ class ForwardValues {
 
  private:
   bool is_recomputed(const Operation& op) const;
+  const Operation& maker_of_buffer(const Operation& op) const;
   bool expands_latents(const Operation& op) const;
   bool counts_tokens(ValueId id) const;
   bool is_head_output(const Operation& op) const;
@@ -36,7 +37,7 @@ class ForwardValues {
 
   ShardedLayer& layer_;
   const ShardContext& context_;
-  RecomputeKind recompute_;
+  RecomputedPart recompute_;
   bool regather_sequence_;
   std::vector<int> producer_;  // of forward values: index of the operation, -1 = none
   std::vector<int> num_consumers_;

@@ -44,7 +44,7 @@ namespace {
 /// Layers with equal keys share a block: with the mask of frozen parameters, is there a backward,
 /// does it end in a gradient of the input, and are weight gradients put off?
 using BlockKey =
-    std::tuple<const models::LayerGraph*, RecomputeKind, std::vector<bool>, bool, bool, bool>;
+    std::tuple<const models::LayerGraph*, RecomputedPart, std::vector<bool>, bool, bool, bool>;
 
 /// What is made once for all stages of a plan.
 struct StagesInCommon {
@@ -165,23 +165,23 @@ class Lowering {
     const bool last_of_model = number + 1 == schedule_.num_virtual_stages();
     program_.role.first_stage = program_.role.first_stage || first_of_model;
     program_.role.last_stage = program_.role.last_stage || last_of_model;
-    if (first_of_model) place(chunk, graph_.embedding, -1, "embedding.", RecomputeKind::None);
+    if (first_of_model) place(chunk, graph_.embedding, -1, "embedding.", {});
     const std::vector<int> counts = resolved_layers_per_stage(plan());
     const int first = std::accumulate(counts.begin(), counts.begin() + number, 0);
     const int recomputed = recomputed_layers_per_stage(plan())[at(number)];
     for (int i = 0; i < counts[at(number)]; ++i) {
       const int layer = first + i;
-      const RecomputeKind recompute = i < recomputed ? plan().recompute.kind : RecomputeKind::None;
+      const RecomputedPart recompute =
+          i < recomputed ? recomputed_part(plan().recompute) : RecomputedPart{};
       place(chunk, graph_.kinds[at(graph_.layer_kind[at(layer)])], layer, layer_prefix(layer),
             recompute);
     }
-    if (last_of_model)
-      place(chunk, graph_.head, plan().model.num_layers, "head.", RecomputeKind::None);
+    if (last_of_model) place(chunk, graph_.head, plan().model.num_layers, "head.", {});
   }
 
   /// @param number  of the layer in the model: -1 the embedding, num_layers the head
   void place(int chunk, const models::LayerGraph& graph, int number, std::string prefix,
-             RecomputeKind recompute) {
+             const RecomputedPart& recompute) {
     const std::optional<int> layer = is_layer(number) ? std::optional(number) : std::nullopt;
     const BlockKey key{&graph,
                        recompute,
@@ -203,7 +203,7 @@ class Lowering {
   }
 
   ShardedLayer sharded_layer(const models::LayerGraph& graph, int number, const std::string& prefix,
-                             RecomputeKind recompute) const {
+                             const RecomputedPart& recompute) const {
     ShardedLayer layer = shard(graph, context_);
     mark_frozen(layer, number, prefix);
     if (pass_ == Pass::Training)
@@ -237,7 +237,7 @@ class Lowering {
   /// program would look for the weights in other places than training leaves them.
   void mark_partial_gradients(ShardedLayer& layer) const {
     ShardedLayer trained = layer;
-    differentiate(trained, context_, RecomputeKind::None, profile_);
+    differentiate(trained, context_, {}, profile_);
     for (std::size_t i = 0; i < layer.parameters.size(); ++i)
       layer.parameters[i].parameter.tp_partial = trained.parameters[i].parameter.tp_partial;
   }

@@ -141,8 +141,8 @@ void finish_input(BackwardPass& pass, ValueId input) {
 
 }  // namespace
 
-void differentiate(ShardedLayer& layer, const ShardContext& context, RecomputeKind recompute,
-                   const LoweringProfile& profile) {
+void differentiate(ShardedLayer& layer, const ShardContext& context,
+                   const RecomputedPart& recompute, const LoweringProfile& profile) {
   ForwardValues forward(layer, context, recompute, profile);
   BackwardPass pass(layer, context, forward);
   const bool to_input = layer.input && layer.needs_input_gradient;

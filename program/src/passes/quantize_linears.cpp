@@ -150,11 +150,12 @@ class Quantizer {
   }
 
   /// A linear's input as its weight gradient reads it: in FP8 since the forward pass where it would
-  /// have been kept for that, else of what is computed again.
+  /// have been kept for that, else of what is computed again, or of what a product that is computed
+  /// again has quantized just before.
   std::pair<ValueId, ValueId> input_codes_of(ValueId id) {
     const ValueId root = layer_.root(id);
     const auto kept = of_forward_.find(id);
-    if (value(root).storage != Storage::Saved || kept == of_forward_.end())
+    if (value(root).storage != Storage::Saved || kept == of_forward_.end() || current_.contains(id))
       return codes_of(id, Phase::Recompute, Layout::Columns);
     replaced_.insert(root);
     const ValueId made = codes_in(kept->second, Layout::Columns, Storage::Saved);

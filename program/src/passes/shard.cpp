@@ -33,7 +33,11 @@ class Sharder {
     if (graph_.input)
       layer_.input =
           build_.add(*graph_.input, build_.stream_placement(), {.storage = Storage::LayerInput});
-    for (const Op& op : graph_.ops) lower(op);
+    for (const Op& op : graph_.ops) {
+      const std::size_t before = layer_.block.forward.size();
+      lower(op);
+      note_modules(op, before);
+    }
     if (graph_.output) {
       layer_.output = build_.value(*graph_.output);
       layer_.block.values[at(layer_.root(*layer_.output))].storage = Storage::LayerOutput;
@@ -42,6 +46,23 @@ class Sharder {
   }
 
  private:
+  /// What was emitted for an operation of the graph, from `begin` on, is of its modules.
+  void note_modules(const Op& op, std::size_t begin) {
+    models::ModuleSet of_several = op.modules;  // what brings a norm its rows is no norm
+    for (const models::Module single :
+         {models::Module::Norms, models::Module::Activations, models::Module::MoeAct})
+      of_several.remove(single);
+    for (std::size_t i = begin; i < layer_.block.forward.size(); ++i) {
+      Operation& made = layer_.block.forward[i];
+      const auto* work = std::get_if<ComputeOp>(&made.work);
+      if (work != nullptr && work->kind == ComputeKind::LatentHeads)
+        made.modules = {models::Module::MlaUpProj};  // attention reads them, it does not make them
+      else
+        made.modules =
+            work != nullptr && work->kind == compute_kind(op.kind) ? op.modules : of_several;
+    }
+  }
+
   void lower(const Op& op) {
     if (experts_.owns(op)) return lower_experts(op);
     switch (op.kind) {

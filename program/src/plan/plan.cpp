@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/ranges.h>
+#include <iterator>
 
 #include "core/error.hpp"
 #include "core/index.hpp"
@@ -115,6 +116,42 @@ std::vector<int> resolved_layers_per_stage(const Plan& plan) {
   layers.front() -= ends / 2;
   layers.back() -= ends / 2;
   return layers;
+}
+
+RecomputedPart recomputed_part(const Recompute& recompute) {
+  switch (recompute.kind) {
+    case RecomputeKind::None:
+      return {};
+    case RecomputeKind::Selective:
+      return {.modules = recompute.modules.empty() ? kCheapModules : recompute.modules};
+    case RecomputeKind::Full:
+      return {.whole_layer = true};
+  }
+  throw InvariantError("unknown recompute");
+}
+
+Recompute recompute_of_all_layers(const RecomputedPart& part) {
+  if (part.empty()) return {};
+  if (part.whole_layer) return {.kind = RecomputeKind::Full};
+  Recompute recompute{.kind = RecomputeKind::Selective};
+  if (part.modules != kCheapModules) recompute.modules = part.modules;
+  return recompute;
+}
+
+std::string recompute_name(const Recompute& recompute) {
+  if (recompute.kind == RecomputeKind::Selective && !recompute.modules.empty())
+    return models::to_string(recompute.modules);
+  return std::string(meshplan::name_of(recompute.kind));
+}
+
+Recompute parse_recompute(std::string_view name) {
+  if (const auto kind = from_name<RecomputeKind>(name)) return {.kind = *kind};
+  if (name.find('+') == std::string_view::npos && !from_name<models::Module>(name)) {
+    std::vector<std::string> known = all_names<RecomputeKind>();
+    std::ranges::copy(all_names<models::Module>(), std::back_inserter(known));
+    throw ConfigError(unknown_name_message("recompute", name, std::move(known)));
+  }
+  return recompute_of_all_layers({.modules = models::parse_modules(name)});
 }
 
 std::vector<int> recomputed_layers_per_stage(const Plan& plan) {

@@ -21,7 +21,7 @@ bool zero(const Plan& plan) {
 }
 template <RecomputeKind kind>
 bool recomputes(const Plan& plan) {
-  return plan.recompute.kind == kind;
+  return plan.recompute.kind == kind && plan.recompute.modules.empty();
 }
 template <CompressionKind kind>
 bool compresses(const Plan& plan) {
@@ -60,6 +60,7 @@ const std::vector<Technique>& techniques() {
       {"etp", [](const Plan& p) { return p.parallel.etp > 1; }},
       {"latent", [](const Plan& p) { return p.model.mla.has_value(); }},
       {"selective", recomputes<RecomputeKind::Selective>},
+      {"modules", [](const Plan& p) { return !p.recompute.modules.empty(); }},
       {"full", recomputes<RecomputeKind::Full>},
       {"packed", [](const Plan& p) { return p.workload.documents.packed; }},
       {"int8", compresses<CompressionKind::Int8>},

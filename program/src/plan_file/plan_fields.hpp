@@ -77,6 +77,10 @@ void fields(Visitor& v, Recompute& r) {
   v.optional("layers_per_stage", r.layers_per_stage,
              "the same for each virtual stage by itself; empty = num_layers everywhere",
              at_least(0));
+  std::vector<models::Module> modules = r.modules.list();
+  v.optional("modules", modules,
+             "selective: what is computed again; empty = norms and activations");
+  r.modules = models::ModuleSet(modules);
 }
 
 template <class Visitor>

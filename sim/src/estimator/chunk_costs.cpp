@@ -14,7 +14,7 @@ namespace meshplan::sim {
 namespace {
 
 using program::Plan;
-using program::RecomputeKind;
+using program::RecomputedPart;
 
 /// 1F1B with one forward more in the warm-up, so that a forward can be overlapped with the backward
 /// of another micro-batch, the second; the first and the third have both gradients apart.
@@ -53,7 +53,7 @@ int expert_replicas(const program::ParallelConfig& p) {
 }
 
 /// A pipeline of few stages and micro-batches that has the plan's blocks.
-Plan small_plan(const Plan& plan, RecomputeKind recompute, TaskMix mix, int pp) {
+Plan small_plan(const Plan& plan, const RecomputedPart& recompute, TaskMix mix, int pp) {
   const auto& p = plan.parallel;
   // The first writes gradients, the second adds; a third one where the second is overlapped.
   const int microbatches = mix == TaskMix::Overlapped ? pp + 2 : 2;
@@ -75,7 +75,7 @@ Plan small_plan(const Plan& plan, RecomputeKind recompute, TaskMix mix, int pp) 
     small.schedule = program::ScheduleKind::Custom;
     small.custom_schedule = small_schedule(mix, pp, microbatches);
   }
-  small.recompute = {.kind = recompute, .num_layers = std::nullopt, .layers_per_stage = {}};
+  small.recompute = program::recompute_of_all_layers(recompute);
   small.layers_per_stage.assign(at(pp), kLayersPerStage);
   small.count_ends_as_layers = false;
   small.model.num_layers = kLayersPerStage * pp;
@@ -165,9 +165,10 @@ bool ChunkCosts::has_experts(int layer_class) const {
 }
 
 /// Everything that the prices of a small pipeline depend on.
-void ChunkCosts::describe(const PlanKeys& keys, RecomputeKind recompute, TaskMix mix,
+void ChunkCosts::describe(const PlanKeys& keys, const RecomputedPart& recompute, TaskMix mix,
                           const TaskGroups& groups, int num_stages, bool experts) {
-  key_.set(keys.blocks, num_stages, recompute, mix, experts, groups.tp.domains, groups.cp.domains);
+  key_.set(keys.blocks, num_stages, recompute.key(), mix, experts, groups.tp.domains,
+           groups.cp.domains);
   if (!experts) return;
   key_.add(keys.expert_blocks);
   key_.add(groups.ep.domains);
@@ -175,7 +176,7 @@ void ChunkCosts::describe(const PlanKeys& keys, RecomputeKind recompute, TaskMix
 }
 
 ChunkCosts::PipelinePair ChunkCosts::pipelines_of(const Plan& plan, const PlanKeys& keys,
-                                                  RecomputeKind recompute, TaskMix mix,
+                                                  const RecomputedPart& recompute, TaskMix mix,
                                                   const TaskGroups& groups, int num_stages) {
   program_key_.set(keys.programs, keys.expert_blocks);
   if (program_key_ != last_programs_) programs_.clear();
@@ -186,7 +187,7 @@ ChunkCosts::PipelinePair ChunkCosts::pipelines_of(const Plan& plan, const PlanKe
     Plan small = small_plan(plan, recompute, mix, num_stages);
     if (!experts) small.parallel.ep = small.parallel.etp = small.parallel.dp = 1;
     if (!experts) small.workload.global_batch_size /= expert_replicas(plan.parallel);
-    program_key_.set(keys.programs, num_stages, recompute, mix, experts);
+    program_key_.set(keys.programs, num_stages, recompute.key(), mix, experts);
     if (experts) program_key_.add(keys.expert_blocks);
     return &pipelines_
                 .emplace(key_,
@@ -198,8 +199,9 @@ ChunkCosts::PipelinePair ChunkCosts::pipelines_of(const Plan& plan, const PlanKe
   return pair;
 }
 
-ChunkCosts::Set& ChunkCosts::set_of(const Plan& plan, const PlanKeys& keys, RecomputeKind recompute,
-                                    TaskMix mix, const TaskGroups& groups) {
+ChunkCosts::Set& ChunkCosts::set_of(const Plan& plan, const PlanKeys& keys,
+                                    const RecomputedPart& recompute, TaskMix mix,
+                                    const TaskGroups& groups) {
   // Three stages have all that two have: an embedding, or a head.
   const int chunks = plan.parallel.pp * plan.parallel.vpp;
   const int num_stages = chunks == 2 && mix == TaskMix::Full ? 3 : std::min(chunks, 3);

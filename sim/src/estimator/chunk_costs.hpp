@@ -81,8 +81,8 @@ class ChunkCosts {
   /// The small pipelines of a plan, one for each kind of layer, all of whose layers are of that
   /// kind; the reference holds until set_task().
   struct Set;
-  Set& set_of(const program::Plan& plan, const PlanKeys& keys, program::RecomputeKind recompute,
-              TaskMix mix, const TaskGroups& groups);
+  Set& set_of(const program::Plan& plan, const PlanKeys& keys,
+              const program::RecomputedPart& recompute, TaskMix mix, const TaskGroups& groups);
 
   /// A virtual stage: its number, and which layers of the model it has. The last `plain_layers` of
   /// them do not recompute.
@@ -144,11 +144,11 @@ class ChunkCosts {
   /// What is frozen in a small pipeline of such layers.
   program::FrozenPart frozen_part(int layer_class, int num_layers) const;
   bool has_experts(int layer_class) const;
-  void describe(const PlanKeys& keys, program::RecomputeKind recompute, TaskMix mix,
+  void describe(const PlanKeys& keys, const program::RecomputedPart& recompute, TaskMix mix,
                 const TaskGroups& groups, int num_stages, bool experts);
   PipelinePair pipelines_of(const program::Plan& plan, const PlanKeys& keys,
-                            program::RecomputeKind recompute, TaskMix mix, const TaskGroups& groups,
-                            int num_stages);
+                            const program::RecomputedPart& recompute, TaskMix mix,
+                            const TaskGroups& groups, int num_stages);
   const models::ModelGraph& graph_of(int kind, int num_layers);
   const program::Program& program_of(const Pipeline& pipeline, int layer_class, int stage);
   const StagePrices& prices(const PipelinePair& pipelines, int layer_class, int stage);

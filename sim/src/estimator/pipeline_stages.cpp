@@ -12,7 +12,6 @@ namespace meshplan::sim {
 namespace {
 
 using program::Plan;
-using program::RecomputeKind;
 
 /// Bytes of the activations that a stage sends to the next one.
 std::int64_t boundary_bytes(const Plan& plan) {
@@ -80,16 +79,15 @@ const ChunkCost* PipelineStages::at_end_of_v(const ChunkCost& chunk, bool first)
 void PipelineStages::list_chunks(const Plan& plan, const PlanKeys& keys,
                                  const CompiledSchedule& schedule, const PlanLayout& where) {
   const int pp = plan.parallel.pp, vpp = plan.parallel.vpp;
-  const bool recomputes = plan.recompute.kind != RecomputeKind::None;
+  const program::RecomputedPart part = program::recomputed_part(plan.recompute);
+  const bool recomputes = !part.empty();
   const std::vector<int> layers = program::resolved_layers_per_stage(plan);
   const std::vector<int> recomputed =
       recomputes ? program::recomputed_layers_per_stage(plan) : std::vector<int>();
-  ChunkCosts::Set& set =
-      costs_.set_of(plan, keys, plan.recompute.kind, schedule.mix(), where.tasks);
-  ChunkCosts::Set* plain =
-      !recomputes || recomputed == layers
-          ? nullptr
-          : &costs_.set_of(plan, keys, RecomputeKind::None, schedule.mix(), where.tasks);
+  ChunkCosts::Set& set = costs_.set_of(plan, keys, part, schedule.mix(), where.tasks);
+  ChunkCosts::Set* plain = !recomputes || recomputed == layers
+                               ? nullptr
+                               : &costs_.set_of(plan, keys, {}, schedule.mix(), where.tasks);
   const bool is_v = schedule.schedule().placement == program::ChunkPlacement::V;
   current_->adjusted.clear();
   current_->chunks.resize(at(pp));

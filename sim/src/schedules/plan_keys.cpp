@@ -26,7 +26,8 @@ void PlanKeys::set(const program::Plan& plan) {
                bucket_bytes, zero_stage, zero_shard_group, compression, frozen, attention,
                attention_workspace_bytes, deterministic, prediction] = plan;
   const auto& [tp, cp, pp, vpp, dp, ep, etp, sp] = parallel;
-  const auto& [recompute_kind, recompute_layers, recompute_per_stage] = recompute;
+  const auto& [recompute_kind, recompute_layers, recompute_per_stage, recompute_modules] =
+      recompute;
   const auto& [compression_kind, compression_ratio] = compression;
   is_label(schema_version, model_hash, cluster_name, cluster_hash, cluster_json, prediction);
   is_of_task(model, workload, frozen);
@@ -38,7 +39,7 @@ void PlanKeys::set(const program::Plan& plan) {
   blocks.set(programs, micro_batch_size);
   expert_blocks.set(ep, etp, expert_imbalance, expected_expert_imbalance);
   division.set(pp, vpp, layers_per_stage, count_ends_as_layers, recompute_kind, recompute_layers,
-               recompute_per_stage);
+               recompute_per_stage, recompute_modules.bits());
   buckets.set(bucket_bytes, zero_stage, compression_kind, compression_ratio, progress_thread);
   reduction.set(buckets, dp, micro_batch_size, zero_shard_group, offload_optimizer);
 }

@@ -57,6 +57,8 @@ void fields(Visitor& v, SoftwareFeatures& f) {
   v.optional("shards_in_pipelines", f.shards_in_pipelines, "ZeRO 2 and 3 beside pp");
   v.optional("recomputes_operations", f.recomputes_operations,
              "selective recompute is operation by operation, else of attention's core");
+  v.optional("recompute_modules", f.recompute_modules,
+             "whose recompute a run can ask for by name; none: it has no such choice");
   v.optional("overlaps", f.overlaps, "communication with computation");
 }
 

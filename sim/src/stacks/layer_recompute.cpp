@@ -28,9 +28,57 @@ void LayerWalk::count_saved(bool recomputed) {
     case RunRecompute::CoreAttention:
       work_.saved_bytes -= core_saved_;
       return;
+    case RunRecompute::Modules:
+      work_.saved_bytes -= module_bytes();
+      return;
     case RunRecompute::PerOp:
       work_.saved_bytes = work_.input_bytes + kept_product_bytes();
       return;
+  }
+}
+
+double LayerWalk::module_bytes() const {
+  using models::Module;
+  const models::ModuleSet wanted = run_.recompute_modules;
+  models::ModuleSet hand_on = wanted;  // their output, which the operation behind them keeps
+  for (const Module module :
+       {Module::Norms, Module::Activations, Module::MoeAct, Module::MlaUpProj})
+    hand_on.remove(module);
+  const auto made_by = [&](const Op& op) {
+    models::ModuleSet modules = op.modules;
+    modules.remove(Module::Attention);  // the projection behind it keeps what it makes
+    return modules;
+  };
+  double bytes = wanted.contains(Module::Attention) ? core_saved_ : 0;
+  for (const Op& op : layer_.ops) {
+    if (!made_by(op).intersects(wanted)) continue;
+    for (const TensorId id : op.outputs) {
+      const auto saved = saved_.find(id);
+      if (saved == saved_.end()) continue;
+      const bool leaves = std::ranges::any_of(layer_.ops, [&](const Op& reader) {
+        return std::ranges::find(reader.inputs, id) != reader.inputs.end() &&
+               !reader.modules.intersects(hand_on);
+      });
+      if (!leaves || !made_by(op).intersects(hand_on)) bytes += saved->second;
+    }
+  }
+  return bytes;
+}
+
+/// Each module is entered once, whatever it consists of.
+void LayerWalk::recompute_modules() {
+  bool inside = false;
+  for (std::size_t i = 0; i < layer_.ops.size(); ++i) {
+    const bool again = layer_.ops[i].modules.intersects(run_.recompute_modules);
+    if (again && !inside && !work_.recompute.empty())
+      work_.recompute.push_back(
+          {.kind = WorkKind::Stream, .bytes = 0, .kernels = profile_.recompute_kernels});
+    inside = again;
+    if (!again) continue;
+    const std::size_t begin = i == 0 ? 0 : end_of_[i - 1];
+    work_.recompute.insert(work_.recompute.end(),
+                           work_.forward.begin() + static_cast<std::ptrdiff_t>(begin),
+                           work_.forward.begin() + static_cast<std::ptrdiff_t>(end_of_[i]));
   }
 }
 
@@ -84,6 +132,9 @@ void LayerWalk::add_recompute() {
     case RunRecompute::CoreAttention:
       work_.recompute.assign(work_.forward.begin() + static_cast<std::ptrdiff_t>(core_begin_),
                              work_.forward.begin() + static_cast<std::ptrdiff_t>(core_end_));
+      break;
+    case RunRecompute::Modules:
+      recompute_modules();
       break;
     case RunRecompute::PerOp: {
       bool keep = true;

@@ -3,6 +3,7 @@
 // layer_attention.cpp, layer_experts.cpp and layer_recompute.cpp.
 #pragma once
 
+#include <map>
 #include <set>
 #include <vector>
 
@@ -97,6 +98,10 @@ class LayerWalk {
 
   // ---- recompute (layer_recompute.cpp)
   void count_saved(bool recomputed);
+  /// Of what modules make and use up again: what they hand on is kept, but for the few whose
+  /// outputs are made again as well.
+  double module_bytes() const;
+  void recompute_modules();
   /// Every second product's output, and attention's.
   double kept_product_bytes() const;
   /// Backward reads the input of a layer's last product, but nothing after it; what is gathered to
@@ -115,7 +120,8 @@ class LayerWalk {
   std::vector<std::vector<WorkItem>> backward_ops_;  // by operation, in forward order
   std::size_t core_begin_ = 0, core_end_ = 0;        // of attention's core in work_.forward
   double core_saved_ = 0;
-  std::set<TensorId> saved_;
+  std::map<TensorId, double> saved_;  // bytes
+  std::vector<std::size_t> end_of_;   // of each operation in work_.forward
   std::set<TensorId> gathered_;
 };
 

@@ -24,7 +24,10 @@ LayerWalk::LayerWalk(const models::LayerGraph& layer, const TrainingRun& run,
 }
 
 LayerWork LayerWalk::run(bool recomputed) {
-  for (const Op& op : layer_.ops) walk(op);
+  for (const Op& op : layer_.ops) {
+    walk(op);
+    end_of_.push_back(work_.forward.size());
+  }
   std::ranges::reverse(backward_ops_);
   for (auto& items : backward_ops_)
     work_.backward.insert(work_.backward.end(), items.begin(), items.end());
@@ -103,9 +106,9 @@ WorkItem LayerWalk::exchange(Collective collective, Group group, double bytes) {
 }
 
 void LayerWalk::save(TensorId id, double bytes_per_element) {
-  if (layer_.input && id == *layer_.input && saved_.contains(id)) return;
-  if (!saved_.insert(id).second) return;
-  work_.saved_bytes += elements(id) * bytes_per_element;
+  const double bytes = elements(id) * bytes_per_element;
+  if (!saved_.emplace(id, bytes).second) return;
+  work_.saved_bytes += bytes;
 }
 
 void LayerWalk::walk(const Op& op) {

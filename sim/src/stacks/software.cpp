@@ -60,6 +60,7 @@ class Checker {
       fail("zero",
            "zero stage {} with pp({}): {} divides gradients and weights without a pipeline only",
            plan_.zero_stage, p.pp, software_.name);
+    recomputed_modules();
     if (what_is_not_priced) not_told();
     return std::move(violations_);
   }
@@ -74,6 +75,17 @@ class Checker {
     if (value > 1 && !can)
       fail(degree, "{}({}): {} has no {}; nearest {}: 1", degree, value, software_.name, name,
            degree);
+  }
+
+  void recomputed_modules() {
+    for (const models::Module module : plan_.recompute.modules.list())
+      if (!has(software_.can.recompute_modules, module))
+        fail("recompute", "recompute.modules '{}': {} recomputes {}", meshplan::name_of(module),
+             software_.name,
+             software_.can.recompute_modules.empty()
+                 ? std::string("no modules by name; nearest: []")
+                 : any_of(software_.can.recompute_modules,
+                          [](auto known) { return meshplan::name_of(known); }));
   }
 
   /// What the stack may do, and this version cannot tell the time of.
@@ -109,6 +121,7 @@ RunRecompute recompute_of(const program::Recompute& recompute, const ExecutionPr
     case program::RecomputeKind::Full:
       return RunRecompute::Full;
     case program::RecomputeKind::Selective:
+      if (!recompute.modules.empty()) return RunRecompute::Modules;
       return software.can.recomputes_operations ? RunRecompute::PerOp : RunRecompute::CoreAttention;
   }
   throw InvariantError("unknown recompute");
@@ -142,6 +155,7 @@ TrainingRun run_of(const Plan& plan, std::string cluster, std::string_view softw
   run.micro_batch_size = plan.micro_batch_size;
   run.precision = run_precision(plan.workload);
   run.recompute = recompute_of(plan.recompute, profile);
+  run.recompute_modules = plan.recompute.modules;
   run.recompute_layers = plan.recompute.num_layers;
   run.zero_stage = plan.zero_stage;
   const bool overlaps = profile.can.overlaps;

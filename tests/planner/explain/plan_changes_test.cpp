@@ -54,6 +54,22 @@ TEST_CASE("chunks and schedules stay as long as stages allow it", "[planner][why
         "tp4 sp pp2 vpp2 dp2 mbs1 interleaved zero1");
 }
 
+TEST_CASE("recompute may name modules", "[planner][why-not][recompute]") {
+  program::Plan plan = llama_on_two_nodes();
+  const ChangedChoices changed = change_choices(plan, "recompute=mlp+norms");
+  CHECK(changed.plan.recompute ==
+        program::Recompute{.kind = program::RecomputeKind::Selective,
+                           .modules = {models::Module::Norms, models::Module::Mlp}});
+  CHECK(changed.asked == std::vector<ChoiceChange>{{"recompute", "none", "norms+mlp"}});
+  plan.recompute = {
+      .kind = program::RecomputeKind::Selective, .num_layers = 2, .modules = {models::Module::Mlp}};
+  CHECK(change_choices(plan, "mbs=2").plan.recompute == plan.recompute);
+  CHECK(change_choices(plan, "recompute=selective").plan.recompute ==
+        program::Recompute{.kind = program::RecomputeKind::Selective});
+  CHECK_THROWS_WITH(change_choices(plan, "recompute=mpl"),
+                    Contains("recompute=mpl") && Contains("mlp"));
+}
+
 TEST_CASE("what has nothing to act on goes", "[planner][why-not]") {
   program::Plan plan = llama_on_two_nodes();
   CHECK_FALSE(change_choices(plan, "tp=1").plan.parallel.sp);

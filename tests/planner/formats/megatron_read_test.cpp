@@ -1,4 +1,5 @@
 // Launch scripts as people write them. Expected degrees are worked out by hand from the flags.
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "core/error.hpp"
@@ -236,6 +237,21 @@ TEST_CASE("Megatron-LM's rules find what a script does wrong", "[planner][format
   CHECK(refused(with(kScript, "--bf16",
                      "--bf16 --recompute-granularity selective "
                      "--recompute-modules core_attn moe_act")) == Ids{"M17b"});
+}
+
+TEST_CASE("modules that a script recomputes are kept, but for those that the model has not",
+          "[planner][formats][recompute]") {
+  const auto imported = [](const std::string& modules) {
+    return read(with(kScript, "--bf16", "--bf16 --recompute-granularity selective" + modules));
+  };
+  CHECK(program::recompute_name(imported("").plan.recompute) == "selective");
+  const ImportedPlan known = imported(" --recompute-modules core_attn layernorm mlp");
+  CHECK(program::recompute_name(known.plan.recompute) == "norms+attention+mlp");
+  const ImportedPlan some = imported(" --recompute-modules mlp moe_act gdn_norm_out");
+  CHECK(program::recompute_name(some.plan.recompute) == "mlp");
+  CHECK(std::ranges::any_of(some.assumptions, [](const std::string& assumption) {
+    return assumption.find("without moe_act, gdn_norm_out") != std::string::npos;
+  }));
 }
 
 TEST_CASE("a job file's directives say how many ranks there are", "[planner][formats]") {

@@ -9,6 +9,7 @@
 #include "formats/megatron/inexpressible.hpp"
 #include "formats/megatron/megatron.hpp"
 #include "formats/megatron/rule_facts.hpp"
+#include "planner/formats/plans.hpp"
 #include "program/checks/check.hpp"
 #include "program/plan_file/plan_file.hpp"
 #include "sim/random_plans.hpp"
@@ -131,6 +132,32 @@ TEST_CASE("300 random plans are written for Megatron-LM and read back", "[planne
     INFO(technique);
     CHECK(seen[technique] > 0);
   }
+}
+
+TEST_CASE("modules that are recomputed are written for Megatron-LM and read back",
+          "[planner][formats][recompute]") {
+  using models::Module;
+  Plan experts = deepseek_v3();
+  experts.model.mtp_layers = 0;
+  program::set_precision(experts.workload, program::Precision::BF16);
+  const auto check_all = [](Plan plan, const std::vector<Module>& modules) {
+    for (std::uint32_t bits = 0; bits < 1U << modules.size(); ++bits) {
+      plan.recompute = {.kind = program::RecomputeKind::Selective};
+      for (std::size_t i = 0; i < modules.size(); ++i)
+        if ((bits >> i & 1U) != 0) plan.recompute.modules.add(modules[i]);
+      INFO(program::recompute_name(plan.recompute));
+      REQUIRE(is_written(plan));
+      CHECK(read_back(plan).plan.recompute == plan.recompute);
+    }
+  };
+  check_all(dense_70b(), {Module::Norms, Module::Attention, Module::Mlp});
+  check_all(experts, {Module::Norms, Module::Attention, Module::MlaUpProj, Module::Mlp, Module::Moe,
+                      Module::MoeAct, Module::SharedExperts});
+  // Megatron-LM's own default is left to it.
+  CHECK(run_script(dense_70b()).find("--recompute-modules") == std::string::npos);
+  Plan named = dense_70b();
+  named.recompute.modules = {Module::Mlp, Module::Norms};
+  CHECK(run_script(named).find("--recompute-modules layernorm mlp\n") != std::string::npos);
 }
 
 // By hand: MESHPLAN_SCRIPTS=FOLDER test_planner "[.scripts]", for scripts/megatron_accepts.py.

@@ -133,6 +133,12 @@ TEST_CASE("what Megatron-LM has no words for is refused by field, value and near
         head +
             "recompute.num_layers 2 with kind 'selective': --recompute-num-layers is for 'full' "
             "only; nearest: null");
+  CHECK(refused([](Plan& p) {
+          p.recompute = {.kind = program::RecomputeKind::Selective,
+                         .modules = {models::Module::Activations}};
+        }) == head +
+                  "recompute.modules 'activations': megatron-core recomputes norms, attention, "
+                  "mla_up_proj, mlp, moe, moe_act or shared_experts");
   CHECK(refused([](Plan& p) { p.model.rope_base = 10000.5; }) ==
         head + "model.rope_base 10000.5: --rotary-base is a whole number; nearest: 10000");
   CHECK(refused([](Plan& p) { p.workload.optimizer.kind = program::OptimizerKind::Adam; }) ==

@@ -40,14 +40,15 @@ struct FakeWeights {
 
 inline double recomputed_part(const program::Plan& plan, const FakeWeights& weights) {
   const int layers = plan.model.num_layers / plan.parallel.pp;
+  const double part =
+      static_cast<double>(std::min(plan.recompute.num_layers.value_or(layers), layers)) / layers;
   switch (plan.recompute.kind) {
     case program::RecomputeKind::None:
       return 0;
-    case program::RecomputeKind::Selective:
-      return weights.recompute_selective;
+    case program::RecomputeKind::Selective:  // whatever modules: they are told apart elsewhere
+      return weights.recompute_selective * part;
     case program::RecomputeKind::Full:
-      return weights.recompute_full * std::min(plan.recompute.num_layers.value_or(layers), layers) /
-             layers;
+      return weights.recompute_full * part;
   }
   return 0;
 }
@@ -59,9 +60,9 @@ inline double activation_bytes(const program::Plan& plan, const FakeWeights& wei
                             ? plan.num_microbatches()
                             : std::min(pp, plan.num_microbatches());
   double kept_layers = layers;
-  if (plan.recompute.kind == program::RecomputeKind::Selective) kept_layers *= 0.75;
-  if (plan.recompute.kind == program::RecomputeKind::Full)
-    kept_layers -= 0.9 * std::min(plan.recompute.num_layers.value_or(layers), layers);
+  const int recomputed = std::min(plan.recompute.num_layers.value_or(layers), layers);
+  if (plan.recompute.kind == program::RecomputeKind::Selective) kept_layers -= 0.25 * recomputed;
+  if (plan.recompute.kind == program::RecomputeKind::Full) kept_layers -= 0.9 * recomputed;
   return weights.layer_bytes * kept_layers * in_flight * plan.micro_batch_size / plan.parallel.tp;
 }
 
@@ -101,6 +102,14 @@ inline Space without_variants() {
   space.zero_in_pipelines = false;
   space.bucket_factors.clear();
   space.rank_orders.clear();
+  space.refined_modules.clear();
+  return space;
+}
+
+/// Fakes know one kind of selective recompute.
+inline Space without_modules() {
+  Space space = space_preset("default");
+  space.refined_modules.clear();
   return space;
 }
 
@@ -108,6 +117,7 @@ inline SearchRequest small_request(int num_ranks = 8) {
   return {.model = small_model(),
           .cluster = ranks(num_ranks),
           .workload = {.seq_len = 512, .global_batch_size = 32},
+          .space = without_modules(),
           .memory_reserve = 0};
 }
 

@@ -315,7 +315,7 @@ TEST_CASE("The logits are kept, not made twice, even where all else is",
   const models::ModelGraph graph = models::build_graph(llama_style());
   const ShardContext context{.tp = 2};
   ShardedLayer head = shard(graph.head, context);
-  differentiate(head, context, RecomputeKind::Full, {});
+  differentiate(head, context, {.whole_layer = true}, {});
   REQUIRE(head.logits.has_value());
   CHECK(head.block.values[static_cast<std::size_t>(*head.logits)].storage == Storage::Saved);
   for (const Operation& operation : head.block.backward) {

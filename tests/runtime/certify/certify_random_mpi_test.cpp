@@ -27,6 +27,15 @@ int plans_to_certify() {
   return count == nullptr ? kFew : std::atoi(count);
 }
 
+/// Products included, and attention.
+models::ModuleSet whole_modules(const models::ModelSpec& model) {
+  using models::Module;
+  models::ModuleSet modules{Module::Norms, Module::Attention, Module::Mlp};
+  if (model.moe) modules.add(Module::Moe);
+  if (model.mla) modules.add(Module::MlaUpProj);
+  return modules;
+}
+
 /// With what the estimator's random plans lack.
 Plan random_plan(testing::Random& random) {
   while (true) {
@@ -38,6 +47,8 @@ Plan random_plan(testing::Random& random) {
           .ratio = 0.1};
     }
     if (random.one_in(4)) plan.rank_order = "dp-cp-ep-tp-pp";
+    if (plan.recompute.kind == program::RecomputeKind::Selective && random.one_in(2))
+      plan.recompute.modules = whole_modules(plan.model);
     if (plan.workload.documents.packed && random.one_in(2))
       plan.max_tokens_per_rank = plan.workload.seq_len / plan.parallel.cp + 128;
     if (program::check(plan).empty()) return plan;

@@ -44,8 +44,8 @@ Plan with_zero(Plan plan, int stage, int group = 0) {
   return plan;
 }
 
-Plan recomputing(Plan plan, RecomputeKind kind) {
-  plan.recompute.kind = kind;
+Plan recomputing(Plan plan, RecomputeKind kind, models::ModuleSet modules = {}) {
+  plan.recompute = {.kind = kind, .modules = modules};
   return plan;
 }
 
@@ -202,6 +202,9 @@ Bugs pipeline_bugs() {
        without("tied_embedding.all_reduce")},
       {"selective", "a norm not recomputed", recomputing(pp, RecomputeKind::Selective),
        without_recomputing("norm")},
+      {"modules", "the first product of an MLP not recomputed",
+       recomputing(pp, RecomputeKind::Selective, {models::Module::Mlp}),
+       without_recomputing("gate_up")},
       {"full", "an attention not recomputed", recomputing(pp, RecomputeKind::Full),
        without_recomputing("attention")},
       {"frozen", "gradient stops at a frozen layer", frozen(pp),

@@ -45,7 +45,17 @@ struct Parts {
   int zero = 0;
   bool hybrid_zero = false, hybrid_context = false, packed = false, experts = false, latent = false;
   bool frozen = false;
+  bool whole_modules = false;  // recomputed, products included
 };
+
+/// All that a model of this kind has.
+models::ModuleSet whole_modules(const models::ModelSpec& model) {
+  using models::Module;
+  models::ModuleSet modules{Module::Norms, Module::Attention,
+                            model.moe ? Module::Moe : Module::Mlp};
+  if (model.mla) modules.add(Module::MlaUpProj);
+  return modules;
+}
 
 /// With widths that FP8 products can have on two ranks.
 models::ModelSpec latent_in_float8(models::ModelSpec model) {
@@ -76,6 +86,7 @@ Plan plan_of(const Parts& parts) {
   plan.context_parallel = parts.method;
   plan.max_tokens_per_rank = parts.hybrid_context ? plan.workload.seq_len / 2 + 4 : 0;
   plan.recompute.kind = parts.recompute;
+  if (parts.whole_modules) plan.recompute.modules = whole_modules(model);
   plan.compression = {.kind = parts.compression, .ratio = 1};
   plan.zero_stage = parts.zero;
   plan.zero_shard_group = parts.hybrid_zero ? 2 : 0;
@@ -85,6 +96,10 @@ Plan plan_of(const Parts& parts) {
   return plan;
 }
 
+void recompute(Parts& parts, RecomputeKind kind, bool whole_modules = false) {
+  parts.recompute = kind;
+  parts.whole_modules = whole_modules;
+}
 void use_pipeline(Parts& parts, ScheduleKind schedule, int chunks) {
   parts.parallel.pp = 2;
   parts.parallel.vpp = chunks;
@@ -145,8 +160,9 @@ const std::map<std::string, Change> kChanges = {
     {"ep", [](Parts& p) { use_experts(p, 2, 1); }},
     {"etp", [](Parts& p) { use_experts(p, 1, 2); }},
     {"latent", [](Parts& p) { p.latent = true; }},
-    {"selective", [](Parts& p) { p.recompute = RecomputeKind::Selective; }},
-    {"full", [](Parts& p) { p.recompute = RecomputeKind::Full; }},
+    {"selective", [](Parts& p) { recompute(p, RecomputeKind::Selective); }},
+    {"modules", [](Parts& p) { recompute(p, RecomputeKind::Selective, true); }},
+    {"full", [](Parts& p) { recompute(p, RecomputeKind::Full); }},
     {"packed", [](Parts& p) { p.packed = true; }},
     {"int8", [](Parts& p) { use_compression(p, CompressionKind::Int8); }},
     {"top-k", [](Parts& p) { use_compression(p, CompressionKind::TopK); }},

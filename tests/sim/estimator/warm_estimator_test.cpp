@@ -37,6 +37,7 @@ Base base(const char* model, program::ParallelConfig parallel, const char* clust
 std::vector<Base> bases() {
   std::vector<Base> all;
   all.push_back(base("tiny-llama", {.tp = 2, .pp = 2, .dp = 4}, "dgx-h100"));
+  all.back().plan.recompute.kind = program::RecomputeKind::Selective;
   all.push_back(base("tiny-llama", {.tp = 2, .dp = 4}, "cpu-host"));
   all.back().plan.compression.kind = program::CompressionKind::TopK;
   all.back().cluster.communication.progress_overhead_percent = 10;
@@ -79,8 +80,13 @@ std::vector<ordered_json> others(const ordered_json& value) {
   if (value.is_number()) return {2 * value.get<double>(), value.get<double>() / 2};
   if (value.is_null()) return {1, 16};
   if (value.is_array())
-    return {{3, 5},     {2, 1, 3, 2},     {1, 0},
-            {16, 1024}, {"layers.0-3.*"}, {"0F0,0F1,0B0,0B1", "1F0,1B0,1F1,1B1"}};
+    return {{3, 5},
+            {2, 1, 3, 2},
+            {1, 0},
+            {16, 1024},
+            {"layers.0-3.*"},
+            {"mlp", "norms"},
+            {"0F0,0F1,0B0,0B1", "1F0,1B0,1F1,1B1"}};
   return {"adam",    "sgd",  "constant",       "gpipe",          "1f1b",       "zb-h1",
           "none",    "int8", "ring",           "ulysses",        "full",       "selective",
           "fp32",    "fp16", "pp-dp-tp-cp-ep", "tp-pp-cp-ep-dp", "layer_norm", "gelu",

@@ -139,6 +139,33 @@ TEST_CASE("This project's runtime does not recompute a layer's last product", "[
   CHECK(product_flops(work.recompute) == Approx(16 * kTokens * kHidden * kHidden));
 }
 
+// Of 24 T D^2, an MLP of width 4 D is 16; it keeps its input, which the norm made, and makes 2 * 4
+// D again.
+TEST_CASE("A stack that recomputes modules repeats these and keeps what goes in",
+          "[sim][work][recompute]") {
+  TrainingRun run = small_gpt();
+  run.profile = "megatron-core";
+  const LayerWork kept = work_of(run);
+  run.recompute = RunRecompute::Modules;
+  const auto with = [&](models::ModuleSet modules) {
+    run.recompute_modules = modules;
+    return work_of(run, true);
+  };
+  using models::Module;
+  const LayerWork mlp = with({Module::Mlp});
+  CHECK(product_flops(mlp.recompute) == Approx(16 * kTokens * kHidden * kHidden));
+  CHECK(kept.saved_bytes - mlp.saved_bytes == Approx(kTokens * 2 * 4 * kHidden * 2));
+  // Norms alone: their outputs are made again, no product.
+  const LayerWork norms = with({Module::Norms});
+  CHECK(product_flops(norms.recompute) == 0);
+  CHECK(kept.saved_bytes - norms.saved_bytes == Approx(2 * kTokens * kHidden * 2));
+  const LayerWork both = with({Module::Norms, Module::Mlp});
+  CHECK(both.saved_bytes == Approx(mlp.saved_bytes + norms.saved_bytes - kept.saved_bytes));
+  // A fused core keeps what the projection behind it keeps anyway.
+  CHECK(with({Module::Attention}).saved_bytes == Approx(kept.saved_bytes));
+  CHECK(with({}).saved_bytes == Approx(kept.saved_bytes));
+}
+
 // s b h (34 + 5 a s / h) without parallelism, with masks of dropout; this layer's norms keep their
 // inputs once and its two dropout masks, so all of the paper's terms (Korthikanti et al. 2022,
 // equation 1).

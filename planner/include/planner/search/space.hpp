@@ -34,6 +34,7 @@ struct Constraints {
   std::optional<bool> sp;
   std::optional<program::RecomputeKind> recompute;
   std::optional<int> recompute_layers;  // of each stage; full recompute only
+  models::ModuleSet recompute_modules;  // of selective recompute; empty = the usual ones
   std::optional<program::ScheduleKind> schedule;
   std::vector<std::string> custom_schedule;  // of schedule = custom; see program::Plan
   std::vector<int> layers_per_stage;         // empty = searched
@@ -49,20 +50,27 @@ struct Constraints {
   bool operator==(const Constraints&) const = default;
 };
 
+/// Is what recomputes not searched?
+inline bool recompute_is_pinned(const Constraints& constraints) {
+  return constraints.recompute || !constraints.recompute_modules.empty();
+}
+
 /// What is searched where nothing is pinned: planner/spaces/*.json says the same in JSON.
 struct Space {
   std::string name = "default";
   std::string about;
   // The plans that are all priced: these, and every division of the ranks.
   std::vector<program::ContextMethod> context_methods;
-  std::int64_t fewest_context_tokens = 0;  // of a sequence, that cp leaves a rank
-  int max_micro_batch_size = 0;            // sequences
-  std::vector<program::RecomputeKind> recompute;
+  std::int64_t fewest_context_tokens = 0;     // of a sequence, that cp leaves a rank
+  int max_micro_batch_size = 0;               // sequences
+  std::vector<program::Recompute> recompute;  // of all layers
   std::vector<int> zero_stages;
   // Variants of them, which are priced where a bound does not tell that others are faster.
   std::vector<program::ScheduleKind> schedules;
-  int max_chunks = 1;                    // of a rank, in an interleaved schedule
-  std::vector<double> recompute_parts;   // of a chunk's layers, beside all of them
+  int max_chunks = 1;                   // of a rank, in an interleaved schedule
+  std::vector<double> recompute_parts;  // of a chunk's layers, beside all of them
+  // Tried on the best plans that recompute because they do not fit otherwise.
+  std::vector<models::ModuleSet> refined_modules;
   bool zero_in_pipelines = false;        // stages 2 and 3, too
   std::vector<double> bucket_factors;    // times default_bucket_bytes, beside 1
   std::vector<std::string> rank_orders;  // beside the default one

@@ -3,6 +3,7 @@
 // megatron/training/arguments.py.
 #pragma once
 
+#include <array>
 #include <fmt/format.h>
 #include <functional>
 #include <optional>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "formats/megatron/reading.hpp"
+#include "models/module.hpp"
 
 namespace meshplan::planner::megatron {
 
@@ -46,6 +48,22 @@ std::vector<Flag> memory_flags();
 std::vector<Flag> precision_flags();
 std::vector<Flag> training_flags();
 std::vector<Flag> overlap_flags();
+
+/// --recompute-modules: those that a plan has, too (transformer_config.py, recompute_modules).
+/// Norms are the two before attention and MLP; latents have none of their own there.
+constexpr std::array<std::pair<std::string_view, models::Module>, 7> kRecomputeModules = {
+    {{"core_attn", models::Module::Attention},
+     {"moe_act", models::Module::MoeAct},
+     {"layernorm", models::Module::Norms},
+     {"mla_up_proj", models::Module::MlaUpProj},
+     {"mlp", models::Module::Mlp},
+     {"moe", models::Module::Moe},
+     {"shared_experts", models::Module::SharedExperts}}};
+inline std::optional<models::Module> module_of(std::string_view name) {
+  for (const auto& [known, module] : kRecomputeModules)
+    if (known == name) return module;
+  return std::nullopt;
+}
 
 /// A double in the fewest digits that read back to it, as Python's float() reads them.
 inline std::string shortest(double value) {

@@ -1,4 +1,6 @@
 // Flags of the parallel axes, and of what recomputes and is kept elsewhere.
+#include <fmt/ranges.h>
+
 #include "core/limits.hpp"
 #include "formats/megatron/flag.hpp"
 
@@ -119,6 +121,39 @@ void read_recompute(Reading& reading, const Argument* given) {
       reading.choice(*given, choices) == 0 ? RecomputeKind::Selective : RecomputeKind::Full;
 }
 
+bool has_module(const models::ModelSpec& model, models::Module module) {
+  switch (module) {
+    case models::Module::MlaUpProj:
+      return model.mla.has_value();
+    case models::Module::Moe:
+    case models::Module::MoeAct:
+      return model.moe.has_value();
+    case models::Module::SharedExperts:
+      return model.moe && model.moe->shared_expert_ffn_size > 0;
+    default:
+      return true;
+  }
+}
+
+/// Not given, Megatron-LM recomputes attention's core, as the plan has it without modules.
+void read_modules(Reading& reading, const Argument* given) {
+  program::Recompute& recompute = reading.plan.recompute;
+  if (given == nullptr || recompute.kind != RecomputeKind::Selective) return;
+  Values without;
+  for (const std::string& name : reading.texts(*given)) {
+    const auto module = module_of(name);
+    if (module && has_module(reading.plan.model, *module))
+      recompute.modules.add(*module);
+    else
+      without.push_back(name);
+  }
+  if (!without.empty())
+    reading.assume(
+        fmt::format("recompute.modules without {} (of {}), which the plan's model has not",
+                    fmt::join(without, ", "), given->written()));
+  if (recompute.modules.empty()) recompute.kind = RecomputeKind::None;
+}
+
 std::vector<Flag> recompute_flags() {
   const auto is_full = [](const Plan& p) { return p.recompute.kind == RecomputeKind::Full; };
   return {
@@ -156,16 +191,13 @@ std::vector<Flag> recompute_flags() {
           }),
       {"--recompute-modules", Group::Memory, -1, "",
        [](const Plan& p) -> std::optional<Values> {
-         if (p.recompute.kind != RecomputeKind::Selective) return std::nullopt;
-         return Values{"core_attn"};
+         if (p.recompute.modules.empty()) return std::nullopt;
+         Values names;
+         for (const auto& [name, module] : kRecomputeModules)
+           if (p.recompute.modules.contains(module)) names.emplace_back(name);
+         return names;
        },
-       [](Reading& reading, const Argument* given) {
-         if (given == nullptr || reading.plan.recompute.kind != RecomputeKind::Selective) return;
-         const std::vector<std::string> modules = reading.texts(*given);
-         if (modules != Values{"core_attn"})
-           reading.assume("selective recomputation is of attention's core (the script's: " +
-                          given->written() + ")");
-       }},
+       read_modules},
   };
 }
 

@@ -38,8 +38,8 @@ constexpr std::array kOffUnlessGiven = {"account_for_embedding_in_pipeline_split
                                         "use_megatron_fsdp",
                                         "use_torch_fsdp2"};
 
-constexpr std::array kRecomputeModules = {"core_attn", "moe_act", "layernorm",     "mla_up_proj",
-                                          "mlp",       "moe",     "shared_experts"};
+/// Of layers that a plan has not: linear attention, and residual streams side by side.
+constexpr std::array kOtherModules = {"gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc"};
 
 std::set<std::string, std::less<>> setting_names() {
   std::set<std::string, std::less<>> names;
@@ -66,7 +66,8 @@ void add_lists(Facts& facts, const Argument& argument, int pp) {
       facts[fmt::format("recompute_{}", module)] = lists(module) ? 1 : 0;
     facts["recompute_unknown_modules"] =
         std::ranges::count_if(argument.values, [](const shell::Value& value) {
-          return std::ranges::find(kRecomputeModules, value.text) == kRecomputeModules.end();
+          return !module_of(value.text) &&
+                 std::ranges::find(kOtherModules, value.text) == kOtherModules.end();
         });
   } else if (argument.flag == "--cp-comm-type") {
     facts["cp_comm_types"] = static_cast<std::int64_t>(argument.values.size());

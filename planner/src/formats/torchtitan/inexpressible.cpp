@@ -88,6 +88,9 @@ void refuse_training(Refusals& refusals, const Plan& plan) {
   refusals.add(recompute.kind != RecomputeKind::None && recompute.num_layers.has_value(),
                "recompute.num_layers", recompute.num_layers.value_or(0),
                "all layers are recomputed or none; nearest: null");
+  refusals.add(
+      !recompute.modules.empty(), "recompute.modules", models::to_string(recompute.modules),
+      "SelectiveAC saves every second product of a layer, whatever its module; nearest: []");
   refusals.add(!recompute.layers_per_stage.empty(), "recompute.layers_per_stage", "given",
                "all layers are recomputed or none; nearest: []");
   refusals.add(plan.workload.precision == DType::F16, "workload.precision", "fp16",

@@ -8,6 +8,7 @@
 
 #include "core/dtype.hpp"
 #include "models/model_spec.hpp"
+#include "models/module.hpp"
 #include "program/plan/parallel_config.hpp"
 #include "program/schedule/schedule.hpp"
 
@@ -84,16 +85,42 @@ enum class AttentionKernels {
 
 enum class RecomputeKind { None, Selective, Full };
 
-/// Which activations are computed again in the backward pass. Selective drops what is cheap to
-/// compute (norms and activation functions; Korthikanti et al. 2022, section 5 names the idea);
-/// Full keeps only the input of a layer. `num_layers` limits either to the first layers of each
-/// virtual stage (absent = all), `layers_per_stage` of each one by itself.
+/// Which activations are computed again in the backward pass. Selective drops what `modules` make;
+/// if none is named, what is cheap to compute (norms and activation functions; Korthikanti et al.
+/// 2022, section 5 names the idea). Full keeps only the input of a layer. `num_layers` limits
+/// either to the first layers of each virtual stage (absent = all), `layers_per_stage` of each one
+/// by itself.
 struct Recompute {
   RecomputeKind kind = RecomputeKind::None;
-  std::optional<int> num_layers;
+  std::optional<int> num_layers = std::nullopt;
   std::vector<int> layers_per_stage = {};  // length pp * vpp; empty = num_layers for all
+  models::ModuleSet modules = {};          // Selective only; empty = kCheapModules
   bool operator==(const Recompute&) const = default;
 };
+
+constexpr models::ModuleSet kCheapModules{models::Module::Norms, models::Module::Activations};
+
+/// What backward computes again of a layer: nothing, what some modules make, or everything.
+struct RecomputedPart {
+  bool whole_layer = false;
+  models::ModuleSet modules = {};  // empty if it is the whole layer
+  bool covers(models::ModuleSet of_operation) const {
+    return whole_layer || modules.intersects(of_operation);
+  }
+  bool empty() const { return !whole_layer && modules.empty(); }
+  /// A number for the part: 0 = empty.
+  std::int64_t key() const { return whole_layer ? -1 : std::int64_t{modules.bits()}; }
+  auto operator<=>(const RecomputedPart&) const = default;
+};
+/// Of the layers that recompute.
+RecomputedPart recomputed_part(const Recompute& recompute);
+/// The same of all layers, as a plan says it.
+Recompute recompute_of_all_layers(const RecomputedPart& part);
+
+/// "none", "selective", "full", or the modules of a selective one: "norms+mlp".
+std::string recompute_name(const Recompute& recompute);
+/// Reads the same; of all layers. @throws ConfigError naming the nearest
+Recompute parse_recompute(std::string_view name);
 
 /// How gradients travel where the ranks with equal parameters sum them (docs/data_parallel.md).
 enum class CompressionKind {

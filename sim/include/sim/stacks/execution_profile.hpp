@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "models/module.hpp"
 #include "program/plan/plan.hpp"
 #include "sim/prices/flash_generation.hpp"
 
@@ -43,9 +44,10 @@ struct SoftwareFeatures {
   std::vector<program::ScheduleKind> schedules;         // of pipelines; empty = it has none
   std::vector<program::ContextMethod> context_methods;  // empty = no context parallelism
   std::vector<int> zero_stages = {0};
-  bool shards_in_pipelines = false;    // ZeRO 2 and 3 beside pp
-  bool recomputes_operations = false;  // selective recompute is operation by operation
-  bool overlaps = true;                // communication with computation
+  bool shards_in_pipelines = false;               // ZeRO 2 and 3 beside pp
+  bool recomputes_operations = false;             // selective recompute is operation by operation
+  std::vector<models::Module> recompute_modules;  // that a run can name; empty = none
+  bool overlaps = true;                           // communication with computation
   bool operator==(const SoftwareFeatures&) const = default;
 };
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "models/model_spec.hpp"
+#include "models/module.hpp"
 #include "program/plan/parallel_config.hpp"
 #include "program/schedule/schedule.hpp"
 
@@ -33,6 +34,7 @@ enum class RunRecompute {
   Full,
   EverySecondLayer,  // full, of every second layer
   CoreAttention,     // scores, softmax and their product with the values (Korthikanti et al. 2022)
+  Modules,           // those of recompute_modules
   PerOp,             // everything but matrix products, of which every second is kept
 };
 
@@ -72,6 +74,7 @@ struct TrainingRun {
   RunPrecision precision = RunPrecision::Bf16;
   AttentionKernel attention = AttentionKernel::Flash;
   RunRecompute recompute = RunRecompute::None;
+  models::ModuleSet recompute_modules;
   bool recompute_stated = true;         // false: it may recompute more, see run_memory.hpp
   std::optional<int> recompute_layers;  // absent: all layers of a stage
   int zero_stage = 0;  // 0 DDP, 1 optimizer, 2 and gradients, 3 and parameters; -1: the profile's

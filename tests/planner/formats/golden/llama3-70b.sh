@@ -61,7 +61,6 @@ PARALLEL_ARGS=(
 # What is computed again in backward, or kept elsewhere.
 MEMORY_ARGS=(
   --recompute-granularity selective
-  --recompute-modules core_attn
 )
 
 # Numbers of products, weights and gradients.
