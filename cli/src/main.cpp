@@ -79,6 +79,7 @@ int run(int argc, char** argv) {
     add_models_command(line);
     add_clusters_command(line);
     add_compare_command(line);
+    add_report_command(line);
     add_validate_command(line);
     add_export_command(line);
     add_import_command(line);

@@ -11,11 +11,14 @@ namespace meshplan::planner {
 namespace {
 
 /// The fastest plan, without its neighbours.
+/// @param played  false: as estimated
 std::optional<RankedPlan> fastest_plan(SearchRequest request, const ParallelFor& parallel_for,
-                                       std::string* reason = nullptr) {
+                                       std::string* reason = nullptr, bool played = true) {
   request.top = 1;
   request.alternatives = false;
-  const SearchOutcome outcome = search(request, cost_model(request), parallel_for);
+  CostModel costs = cost_model(request);
+  if (!played) costs.simulate = {};
+  const SearchOutcome outcome = search(request, costs, parallel_for);
   if (const auto* result = std::get_if<SearchResult>(&outcome)) return result->ranked.front();
   if (reason == nullptr) return std::nullopt;
   const auto& infeasible = std::get<InfeasibleResult>(outcome);
@@ -140,6 +143,30 @@ std::vector<RankedPlan> memory_frontier(const SearchRequest& request, int most,
     frontier.push_back(*std::move(plan));
   }
   return frontier;
+}
+
+std::vector<DegreeCell> degree_grid(const SearchRequest& request, const ParallelFor& parallel_for,
+                                    const SweepProgress& progress) {
+  std::vector<DegreeCell> cells;
+  const int ranks = request.cluster.num_ranks();
+  for (int tp = 1; tp <= std::min(ranks, request.model.num_heads); ++tp) {
+    if (ranks % tp != 0) continue;
+    for (int pp = 1; pp <= std::min(ranks / tp, request.model.num_layers); ++pp) {
+      if (ranks / tp % pp != 0) continue;
+      say(progress, fmt::format("tp={} pp={}", tp, pp));
+      DegreeCell cell{.tp = tp, .pp = pp, .plan = {}, .reason = {}};
+      SearchRequest with = request;
+      with.constraints.tp = tp;
+      with.constraints.pp = pp;
+      try {
+        cell.plan = fastest_plan(with, parallel_for, &cell.reason, false);
+      } catch (const ConfigError& error) {  // no plan of the space has both
+        cell.reason = error.what();
+      }
+      cells.push_back(std::move(cell));
+    }
+  }
+  return cells;
 }
 
 std::optional<LargestThatFits> longest_sequence(const SearchRequest& request,

@@ -10,7 +10,7 @@
 #include "plan_file/plan_fields.hpp"
 #include "program/cost/cost.hpp"
 #include "program/plan_file/plan_file.hpp"
-#include "trace/lane_names.hpp"
+#include "program/trace/lane_names.hpp"
 
 namespace meshplan {
 
