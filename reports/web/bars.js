@@ -58,8 +58,9 @@ function tasksOf(bars, kindOfOperation) {
     const forward = kind === 0;
     if (last && last.microbatch === microbatch && last.forward === forward) {
       last.end = bars.end[i];
+      last.after = i + 1;
     } else {
-      last = {start: bars.start[i], end: bars.end[i], microbatch, forward, kind};
+      last = {start: bars.start[i], end: bars.end[i], microbatch, forward, kind, first: i, after: i + 1};
       tasks.push(last);
     }
   }

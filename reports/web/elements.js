@@ -61,7 +61,7 @@ function button(text, label, action, attributes) {
 }
 
 function choice(label, options, value, action) {
-  const box = h('select', {onchange: () => action(box.value)},
+  const box = h('select', {'aria-label': label, onchange: () => action(box.value)},
     options.map(([name, text]) => h('option', {value: name, selected: name === value}, text)));
   return h('label', {}, h('span', {}, label), box);
 }

@@ -86,16 +86,16 @@ function barRows(width, rows, {low, high, mark, gutter, unit, valueRoom}) {
   // Where there is little room names stand above their bars.
   const above = width < 560 && gutter > 90;
   const left = above ? 8 : gutter, right = valueRoom === undefined ? 70 : valueRoom;
-  const rowHeight = above ? 38 : 22, barTop = above ? 16 : 0, top = 4, bottom = top + rows.length * rowHeight;
+  const rowHeight = above ? 40 : 22, barTop = above ? 18 : 0, top = 4, bottom = top + rows.length * rowHeight;
   const x = (value) => left + (value - low) / (high - low || 1) * (width - left - right);
   const marks = ticks(low, high, Math.max(2, Math.floor((width - left - right) / 90)));
   const step = stepOf(marks);
   const parts = marks.map((at) => [line(x(at), top, x(at), bottom + 4),
-    text(x(at), bottom + 18, mark(at, step), {'text-anchor': 'middle', fill: 'var(--quiet)'})]);
+    text(x(at), bottom + 18, mark(at, step), {'text-anchor': x(at) < 20 ? 'start' : 'middle', fill: 'var(--quiet)'})]);
   if (low < 0) parts.push(line(x(0), top, x(0), bottom, {stroke: 'var(--quiet)'}));
   rows.forEach((row, i) => {
     const y = top + i * rowHeight + barTop, weight = row.bold ? 600 : 400;
-    parts.push(above ? text(left, y, fitted(row.label, width - left - 4), {'font-weight': weight, ...halo})
+    parts.push(above ? text(left, y - 1, fitted(row.label, width - left - 4), {'font-weight': weight, ...halo})
       : text(left - 8, y + 15, fitted(row.label, left - 10), {'text-anchor': 'end', 'font-weight': weight}));
     for (const piece of row.pieces) {
       const from = x(Math.min(piece.from, piece.to)), to = x(Math.max(piece.from, piece.to));

@@ -94,7 +94,7 @@ function timelineSection(data) {
     view.width = canvas.clientWidth || 800;
     view.left = view.width < 600 ? 62 : both ? 134 : severalRanks && options.allRanks ? 104 : 62;
     const bars = drawTimeline(new CanvasPainter(canvas, view.width, view.height), model, layout, view, selected);
-    Object.assign(canvas.dataset, {from: view.from, to: view.to, top: view.top, bars,
+    Object.assign(canvas.dataset, {total: model.bars, from: view.from, to: view.to, top: view.top, bars,
       drawMs: (performance.now() - begin).toFixed(2), draws: Number(canvas.dataset.draws || 0) + 1});
     canvas.setAttribute('aria-label', 'Timeline from ' + seconds(Math.max(0, view.from * 1e-9)) + ' to ' + seconds(view.to * 1e-9) +
       ', ' + plural(layout.groups.length, 'rank') + ', ' + plural(bars, 'operation') + ' in sight');

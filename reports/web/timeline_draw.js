@@ -63,15 +63,54 @@ function layOut(groups, available) {
   return {groups, lanes, size, height: y};
 }
 
+// Colours of kinds, each a quarter, half, three quarters and wholly opaque, as a canvas' memory has them.
+function paletteOf(colors) {
+  const bytes = new Uint8Array(colors.length * 16);
+  colors.forEach((color, kind) => {
+    for (let level = 1; level <= 4; ++level) {
+      const at = (kind * 4 + level - 1) * 4;
+      for (let i = 0; i < 3; ++i) bytes[at + i] = parseInt(color.slice(1 + 2 * i, 3 + 2 * i), 16);
+      bytes[at + 3] = Math.round(level * 63.75);
+    }
+  });
+  return new Uint32Array(bytes.buffer);
+}
+
+// Lines of bars are set pixel by pixel in an image one pixel high for each, and then drawn as high as they are: far
+// cheaper than as many rectangles.
 class CanvasPainter {
   constructor(canvas, width, height) {
     const ratio = Math.min(2, devicePixelRatio || 1);
     if (canvas.width !== Math.round(width * ratio)) canvas.width = Math.round(width * ratio);
     if (canvas.height !== Math.round(height * ratio)) canvas.height = Math.round(height * ratio);
+    this.ratio = ratio;
     this.context = canvas.getContext('2d');
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.context.clearRect(0, 0, width, height);
-    this.color = resolved;
+  }
+  beginLines(left, width, count, colors) {
+    this.left = left;
+    this.pixels = Math.max(1, Math.round(width * this.ratio));
+    this.image = new ImageData(this.pixels, Math.max(1, count));
+    this.memory = new Uint32Array(this.image.data.buffer);
+    this.palette = paletteOf(colors);
+    this.lines = [];
+  }
+  beginLine(y, height) { this.lines.push({y, height}); }
+  // From x0 to x1 of the line, `level` quarters opaque.
+  span(x0, x1, kind, level) {
+    const from = Math.round(x0 * this.ratio), to = Math.min(this.pixels, Math.max(from + 1, Math.round(x1 * this.ratio)));
+    const line = (this.lines.length - 1) * this.pixels;
+    this.memory.fill(this.palette[kind * 4 + level - 1], line + from, line + to);
+  }
+  endLines() {
+    const source = document.createElement('canvas');
+    source.width = this.pixels;
+    source.height = this.image.height;
+    source.getContext('2d').putImageData(this.image, 0, 0);
+    this.context.imageSmoothingEnabled = false;
+    this.lines.forEach(({y, height}, i) =>
+      this.context.drawImage(source, 0, i, this.pixels, 1, this.left, y, this.pixels / this.ratio, height));
   }
   clip(x, y, width, height) {
     this.context.save();
@@ -113,6 +152,15 @@ class SvgPainter {
     this.groups.push([]);
     this.id = id;
   }
+  beginLines(left, width, count, colors) {
+    this.left = left;
+    this.colors = colors;
+  }
+  beginLine(y, height) { this.line = {y, height}; }
+  span(x0, x1, kind, level) {
+    this.rect(this.left + x0, this.line.y, Math.max(0.5, x1 - x0), this.line.height, this.colors[kind], level < 4 ? level / 4 : undefined);
+  }
+  endLines() {}
   unclip() { this.add(s('g', {'clip-path': 'url(#' + this.id + ')'}, this.groups.pop())); }
   rect(x, y, width, height, color, opacity) {
     this.add(rect(+x.toFixed(2), y, +width.toFixed(2), height, color, {'fill-opacity': opacity}));
@@ -127,16 +175,15 @@ class SvgPainter {
 }
 
 // Bars of one row between two times. Returns how many there were.
-function drawBars(painter, row, view, y, height, colors, columns) {
+function drawBars(painter, row, view, columns) {
   const {bars, timeline: {kindOfOperation}} = row;
-  const {from, scale, left} = view;
-  const first = firstEndingAfter(bars, from);
-  const {start, end, operation} = bars;
-  const width = view.width - left;
+  const {from, to, scale} = view;
+  const {n, start, end, operation} = bars;
+  const width = view.width - view.left, first = firstEndingAfter(bars, from);
   let column = -1, i = first;
-  let runBegin = -1, runEnd = -1, runKind = -1, runLevel = 0;
+  let runBegin = -1, runEnd = -1, runKind = -1, runLevel = 0;  // columns that look alike
   const paintRun = () => {
-    if (runKind >= 0) painter.rect(left + runBegin, y, runEnd - runBegin, height, colors[runKind], runLevel / 4);
+    if (runKind >= 0) painter.span(runBegin, runEnd, runKind, runLevel);
     runKind = -1;
   };
   const flush = () => {
@@ -146,29 +193,31 @@ function drawBars(painter, row, view, y, height, colors, columns) {
       sum += columns[kind];
       if (columns[kind] > columns[best]) best = kind;
     }
-    const level = Math.max(1, Math.min(4, Math.round(sum * 4)));
-    if (runKind === best && runLevel === level && runEnd === column) {
-      runEnd = column + 1;
-    } else {
-      paintRun();
-      runKind = best; runLevel = level; runBegin = column; runEnd = column + 1;
-    }
     columns.fill(0);
+    const level = Math.max(1, Math.min(4, Math.round(sum * 4)));
+    if (runKind !== best || runLevel !== level || runEnd !== column) {
+      paintRun();
+      runKind = best;
+      runLevel = level;
+      runBegin = column;
+    }
+    runEnd = column + 1;
     column = -1;
   };
-  for (; i < bars.n && start[i] < view.to; ++i) {
-    let x0 = (start[i] - from) * scale;
-    const x1 = Math.min(width, (end[i] - from) * scale);
+  for (; i < n && start[i] < to; ++i) {
+    const x0 = Math.max(0, (start[i] - from) * scale), x1 = Math.min(width, (end[i] - from) * scale);
     const kind = kindOfOperation[operation[i]];
-    if (x0 < 0) x0 = 0;
     if (x1 - x0 >= 1.5) {
       flush();
       paintRun();
-      painter.rect(left + x0, y, Math.max(1, x1 - x0 - (x1 - x0 > 4 ? 0.5 : 0)), height, colors[kind]);
+      painter.span(x0, x1 - x0 > 4 ? x1 - 0.5 : x1, kind, 4);
       continue;
     }
     const at = Math.floor(x0);
-    if (at !== column) { flush(); column = at; }
+    if (at !== column) {
+      flush();
+      column = at;
+    }
     columns[kind] += Math.max(x1 - x0, 1e-3);
   }
   flush();
@@ -176,30 +225,32 @@ function drawBars(painter, row, view, y, height, colors, columns) {
   return i - first;
 }
 
+// What can be read on a task: names of its operations where one is wide enough, else its micro-batch.
 function drawLabels(painter, row, view, y, height, model, inks) {
   const {bars, tasks, timeline} = row;
   const {from, to, scale, left} = view;
   if (height < 9) return;
-  const size = Math.min(11, height - 1);
+  const size = Math.min(11, height - 1), middle = y + height / 2 + 0.5;
+  const place = (time) => Math.min(view.width, Math.max(left, left + (time - from) * scale));
   let low = 0, high = tasks.length;
-  while (low < high) { const middle = (low + high) >> 1; if (tasks[middle].end > from) high = middle; else low = middle + 1; }
-  for (let i = low; i < tasks.length && tasks[i].start < to; ++i) {
-    const task = tasks[i];
-    const x0 = Math.max(left, left + (task.start - from) * scale), x1 = Math.min(view.width, left + (task.end - from) * scale);
+  while (low < high) { const half = (low + high) >> 1; if (tasks[half].end > from) high = half; else low = half + 1; }
+  for (let t = low; t < tasks.length && tasks[t].start < to; ++t) {
+    const task = tasks[t];
+    const x0 = place(task.start), x1 = place(task.end);
     if (x1 - x0 < 15) continue;
     painter.rect(x0, y, 1, height, model.ground);
-    if (scale * (task.end - task.start) < 2500) {
-      const label = String(task.microbatch);
-      if (x1 - x0 > label.length * 7 + 4)
-        painter.text((x0 + x1) / 2, y + height / 2 + 0.5, label, inks[task.kind], size, 'center');
+    let named = 0;
+    for (let i = task.first; i < task.after && scale * (task.end - task.start) > 60 * Math.min(4, task.after - task.first); ++i) {
+      const from0 = place(bars.start[i]), to0 = place(bars.end[i]);
+      if (to0 - from0 < 24) continue;
+      const name = timeline.operations[bars.operation[i]].name;
+      const label = named ? name : task.microbatch + ' ' + name;
+      if (to0 - from0 < label.length * 6.4 + 6) continue;
+      painter.text(from0 + 4, middle, label, inks[timeline.kindOfOperation[bars.operation[i]]], size);
+      ++named;
     }
-  }
-  if (scale * 1e5 < 3) return;  // no bar wide enough for a word where 100 us are 3 pixels
-  for (let i = firstEndingAfter(bars, from); i < bars.n && bars.start[i] < to; ++i) {
-    const x0 = Math.max(left, left + (bars.start[i] - from) * scale);
-    const x1 = Math.min(view.width, left + (bars.end[i] - from) * scale);
-    const name = timeline.operations[bars.operation[i]].name;
-    if (x1 - x0 > name.length * 6.4 + 6) painter.text(x0 + 4, y + height / 2 + 0.5, name, inks[timeline.kindOfOperation[bars.operation[i]]], size);
+    const label = String(task.microbatch);
+    if (!named && x1 - x0 > label.length * 7 + 4) painter.text((x0 + x1) / 2, middle, label, inks[task.kind], size, 'center');
   }
 }
 
@@ -220,16 +271,22 @@ function drawTimeline(painter, model, layout, view, selected) {
   for (const mark of marks) {
     const x = view.left + (mark * 1e9 - view.from) * view.scale;
     painter.rect(x, axisHeight - 5, 1, view.height, grid);
-    painter.text(x + 4, axisHeight / 2 - 2, axisTime(mark, step), quiet, 11);
+    const label = axisTime(mark, step);
+    if (x + 8 + label.length * 6.5 < view.width) painter.text(x + 4, axisHeight / 2 - 2, label, quiet, 11);
   }
   painter.unclip();
 
   let bars = 0;
   painter.clip(view.left, axisHeight, inner, view.height - axisHeight);
-  for (const lane of layout.lanes) {
-    const y = axisHeight + lane.y - view.top;
-    if (y + lane.height < axisHeight || y > view.height) continue;
-    for (const row of lane.rows) bars += drawBars(painter, row, view, y, lane.height - (lane.height > 8 ? 1 : 0), colors, columns);
+  const inSight = layout.lanes.map((lane) => ({lane, y: axisHeight + lane.y - view.top}))
+    .filter(({lane, y}) => y + lane.height >= axisHeight && y <= view.height);
+  painter.beginLines(view.left, inner, inSight.length, colors);
+  for (const {lane, y} of inSight) {
+    painter.beginLine(y, lane.height - (lane.height > 8 ? 1 : 0));
+    for (const row of lane.rows) bars += drawBars(painter, row, view, columns);
+  }
+  painter.endLines();
+  for (const {lane, y} of inSight) {
     for (const row of lane.rows) if (row.compute) drawLabels(painter, row, view, y, lane.height, model, inks);
     if (selected && lane.rows.includes(selected.row)) {
       const {start, end} = selected.row.bars;

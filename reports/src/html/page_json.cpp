@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <sstream>
+#include <utility>
 
 #include "core/index.hpp"
 #include "core/json_text.hpp"
@@ -139,6 +140,25 @@ PointJson point_json(const planner::RankedPlan& ranked) {
   return {describe(ranked.plan), ranked.step_time_s(), ranked.step().peak_memory_bytes};
 }
 
+/// Of all plans that were played, those that none beats in both time and memory, fastest first.
+std::vector<PointJson> frontier_of(const PageSearch& search) {
+  std::vector<PointJson> points;
+  for (const planner::RankedPlan& ranked : search.frontier) points.push_back(point_json(ranked));
+  if (const auto* result = std::get_if<planner::SearchResult>(&search.outcome)) {
+    for (const planner::RankedPlan& ranked : result->ranked) points.push_back(point_json(ranked));
+    for (const planner::Alternative& alternative : result->alternatives)
+      if (alternative.plan) points.push_back(point_json(*alternative.plan));
+  }
+  std::ranges::sort(points, {}, [](const PointJson& point) {
+    return std::pair(point.step_time_s, point.peak_memory_bytes);
+  });
+  std::vector<PointJson> frontier;
+  for (PointJson& point : points)
+    if (frontier.empty() || point.peak_memory_bytes < frontier.back().peak_memory_bytes)
+      frontier.push_back(std::move(point));
+  return frontier;
+}
+
 PageSearchJson search_json(const PageSearch& search) {
   PageSearchJson json{.seconds = search.seconds, .outcome = {}, .reasons = {}};
   json.outcome.value = without_plans(Json::parse(to_json(search.outcome)));
@@ -153,8 +173,7 @@ PageSearchJson search_json(const PageSearch& search) {
     one.description = describe(cell.plan->plan);
     one.peak_memory_bytes = cell.plan->step().peak_memory_bytes;
   }
-  for (const planner::RankedPlan& ranked : search.frontier)
-    json.frontier.push_back(point_json(ranked));
+  json.frontier = frontier_of(search);
   return json;
 }
 

@@ -108,7 +108,7 @@ StepTimeline measured_timeline(const program::Trace& measured, const StepTimelin
     std::erase_if(spans, [&](const program::Span& span) { return span.step != first; });
   }
   const std::size_t of_step = spans.size();
-  if (of_step < given) timeline.note = "The first traced step. ";
+  if (of_step < given) timeline.note = "Of the run the first traced step is shown. ";
   if (std::ssize(spans) <= most_bars) return timeline;
   const std::set<int> shown = ranks_of(predicted.trace);
   std::erase_if(spans, [&](const program::Span& span) { return !shown.contains(span.rank); });
