@@ -17,7 +17,7 @@ function trafficPicture(data) {
   const high = Math.max(...data.traffic.map((row) => Math.max(row.alone_s, row.exposed_s)), 1e-9);
   return picture('traffic', 'Communication time of each group and level, exposed and hidden',
     'Seconds of a step, the mean over ranks: strong what no computation hides, pale what is hidden. Where a kind uses several levels, what is exposed is divided by the time that its messages take.',
-    (width) => barRows(width, rows, {low: 0, high, mark: axisTime, gutter: 190, valueRoom: 132}));
+    (width) => barRows(width, rows, {low: 0, high, mark: axisTime, gutter: 228, valueRoom: 132}));
 }
 
 function trafficTables(data) {

@@ -59,8 +59,8 @@ struct DegreeCell {
   std::string reason;              // why there is none
 };
 
-/// Cells of all tp and pp that divide the ranks and that some plan of the model may have, by tp,
-/// then pp. Pins and bounds of the request leave out the others.
+/// Cells of all tp and pp that divide the ranks, exceed neither the model's heads nor its layers,
+/// and lie within the request's pins and bounds, by tp, then pp.
 std::vector<DegreeCell> degree_grid(const SearchRequest& request, const ParallelFor& parallel_for,
                                     const SweepProgress& progress = {});
 
