@@ -66,8 +66,9 @@ std::optional<LargestThatFits> largest(std::int64_t begin, std::int64_t step, st
     say(progress, fmt::format("{} {}", value, unit));
     try {
       std::optional<RankedPlan> plan = fastest_plan(with(value), parallel_for);
-      if (plan) best = {value, *std::move(plan)};
-      return plan.has_value();
+      if (!plan) return false;
+      best = {value, *std::move(plan)};
+      return true;
     } catch (const ConfigError&) {
       if (!best) throw;
       return false;  // more than a model or a plan may have

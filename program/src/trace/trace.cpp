@@ -12,9 +12,7 @@
 #include "program/plan_file/plan_file.hpp"
 #include "program/trace/lane_names.hpp"
 
-namespace meshplan {
-
-namespace program {
+namespace meshplan::program {
 
 template <class Visitor>
 void fields(Visitor& v, Span& s) {
@@ -240,5 +238,4 @@ std::string to_chrome_trace(const Trace& trace, const std::vector<CounterTrack>&
   return Json{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}.dump() + "\n";
 }
 
-}  // namespace program
-}  // namespace meshplan
+}  // namespace meshplan::program

@@ -16,14 +16,15 @@ program::Trace with_plan(program::Trace trace, const program::Plan& plan) {
   return trace;
 }
 
-/// The first place where two JSON values differ: "workload.global_batch_size"; empty if nowhere.
+/// The first place where two JSON values differ, below `path`: "workload.global_batch_size"; empty
+/// if nowhere.
 std::string first_difference(const Json& a, const Json& b, const std::string& path = "") {
   if (a == b) return "";
   if (!a.is_object() || !b.is_object()) return path;
   for (const auto& [key, value] : a.items()) {
-    const std::string below = path.empty() ? key : path + "." + key;
+    std::string below = path.empty() ? key : fmt::format("{}.{}", path, key);
     if (!b.contains(key)) return below;
-    const std::string found = first_difference(value, b[key], below);
+    std::string found = first_difference(value, b[key], below);
     if (!found.empty()) return found;
   }
   return path;

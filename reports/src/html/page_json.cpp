@@ -132,12 +132,12 @@ TimelineJson timeline_json(const StepTimeline& timeline) {
           .rows = std::move(packed.rows)};
 }
 
-std::string describe(const program::Plan& plan) {
+std::string in_a_line(const program::Plan& plan) {
   return planner::describe(planner::candidate_of(plan));
 }
 
 PointJson point_json(const planner::RankedPlan& ranked) {
-  return {describe(ranked.plan), ranked.step_time_s(), ranked.step().peak_memory_bytes};
+  return {in_a_line(ranked.plan), ranked.step_time_s(), ranked.step().peak_memory_bytes};
 }
 
 /// Of all plans that were played, those that none beats in both time and memory, fastest first.
@@ -170,7 +170,7 @@ PageSearchJson search_json(const PageSearch& search) {
         .tp = cell.tp, .pp = cell.pp, .step_time_s = {}, .description = {}, .reason = cell.reason};
     if (!cell.plan) continue;
     one.step_time_s = cell.plan->step_time_s();
-    one.description = describe(cell.plan->plan);
+    one.description = in_a_line(cell.plan->plan);
     one.peak_memory_bytes = cell.plan->step().peak_memory_bytes;
   }
   json.frontier = frontier_of(search);
@@ -183,7 +183,7 @@ PageJson json_of(const Page& page) {
   const SimulationReport& report = page.simulation;
   PageJson json{.generator = page.generator,
                 .title = fmt::format("{} on {}", report.plan.model.name, report.cluster.name),
-                .description = describe(report.plan),
+                .description = in_a_line(report.plan),
                 .header = header_of(page),
                 .words = plan_in_words(report.plan),
                 .reasons = {},

@@ -18,11 +18,11 @@ using program::OperationInstance;
 using program::PeerOp;
 using program::Program;
 
-using Row = std::tuple<Category, std::string, std::optional<int>>;
+using TrafficKey = std::tuple<Category, std::string, std::optional<int>>;
 
 /// What the operation of a stage's first rank is counted as; absent: it moves nothing, or receives.
-std::optional<Row> row_of(const Program& program, const OperationInstance& instance, int rank,
-                          const program::Mesh& mesh, const Cluster& cluster) {
+std::optional<TrafficKey> traffic_key(const Program& program, const OperationInstance& instance,
+                                      int rank, const program::Mesh& mesh, const Cluster& cluster) {
   const Operation& operation = program::operation_of(program, instance);
   const auto* peer = std::get_if<PeerOp>(&operation.work);
   const program::CollectiveOp* collective = program::collective_of(operation);
@@ -31,21 +31,21 @@ std::optional<Row> row_of(const Program& program, const OperationInstance& insta
   const std::optional<int> level = peer != nullptr
                                        ? level_between(cluster, rank, peer_rank(mesh, rank, *peer))
                                        : place(cluster, mesh, collective->group, rank).level;
-  return Row{kind_of(span, program.plan.parallel).category, span.group, level};
+  return TrafficKey{kind_of(span, program.plan.parallel).category, span.group, level};
 }
 
 void add_stage_traffic(const Program& program, const Cluster& cluster, double share,
-                       std::map<Row, LinkTraffic>& rows) {
+                       std::map<TrafficKey, LinkTraffic>& rows) {
   const program::Mesh mesh = program::mesh_of(program.plan);
   const int rank = mesh.rank_of({.pp = program.role.stage});
   const ProgramPrices prices = price_program(program, rank, mesh, cluster);
   const std::vector<double> times = times_run(program);
-  std::map<const Operation*, std::optional<Row>> known;  // instances share operations
+  std::map<const Operation*, std::optional<TrafficKey>> known;  // instances share operations
   for (std::size_t i = 0; i < program.instances.size(); ++i) {
     const OperationInstance& instance = program.instances[i];
     if (times[i] == 0) continue;
     const auto [entry, fresh] = known.try_emplace(&program::operation_of(program, instance));
-    if (fresh) entry->second = row_of(program, instance, rank, mesh, cluster);
+    if (fresh) entry->second = traffic_key(program, instance, rank, mesh, cluster);
     if (!entry->second) continue;
     LinkTraffic& row = rows[*entry->second];
     const double count = share * times[i];
@@ -58,7 +58,7 @@ void add_stage_traffic(const Program& program, const Cluster& cluster, double sh
 }  // namespace
 
 std::vector<LinkTraffic> link_traffic(const PlayedPlan& played, const Cluster& cluster) {
-  std::map<Row, LinkTraffic> rows;
+  std::map<TrafficKey, LinkTraffic> rows;
   for (const Program& program : played.programs)
     add_stage_traffic(program, cluster, 1.0 / static_cast<double>(played.programs.size()), rows);
   std::map<Category, double> alone;
