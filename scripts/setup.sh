@@ -13,6 +13,11 @@ packages=(g++ cmake ninja-build nlohmann-json3-dev libfmt-dev libcli11-dev libdn
 [ "$preset" != ci ] || packages+=(python3-dev pybind11-dev)  # for the Python package, elsewhere built where they are
 checks=()  # without which the rest goes on
 [ "$preset" != ci ] || [ ${#targets[@]} -gt 0 ] || checks=(clang-tidy-16 libomp-16-dev)  # scripts/tidy.sh
+browser=()  # likewise, for tests/browser
+if [ ${#checks[@]} -gt 0 ]; then
+  browser=(chromium nodejs)
+  command -v npm >/dev/null || browser+=(npm)  # other packages of Node bring it along
+fi
 
 # Those among the packages that are not installed, one a line.
 missing_of() {
@@ -36,6 +41,8 @@ install() {
 mapfile -t missing < <(missing_of "${packages[@]}")
 [ ${#missing[@]} -eq 0 ] || install "${missing[@]}" || exit 1
 mapfile -t missing < <(missing_of "${checks[@]}")
+[ ${#missing[@]} -eq 0 ] || install "${missing[@]}" || echo "setup: going on without ${missing[*]}" >&2
+mapfile -t missing < <(missing_of "${browser[@]}")
 [ ${#missing[@]} -eq 0 ] || install "${missing[@]}" || echo "setup: going on without ${missing[*]}" >&2
 
 # Passes on what ninja says of its progress: one line that is rewritten on a terminal, else one per tenth.

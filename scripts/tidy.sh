@@ -53,7 +53,7 @@ changed() {
 }
 
 case $since in
-  --all) mapfile -t files < <(compiled | grep -E "^($build/)?($layers)/.*\.(cpp|cxx)$" | grep -v '_presets\.cpp$') ;;
+  --all) mapfile -t files < <(compiled | grep -E "^($build/)?($layers)/.*\.(cpp|cxx)$" | grep -vE '(_presets|page_template)\.cpp$') ;;
   '') mapfile -t files < <(changed | sources | awk -v few="$few" 'NR <= few') ;;
   *)
     base=$(git merge-base HEAD "$since")

@@ -23,7 +23,7 @@ using namespace meshplan;
 using namespace meshplan::cli;
 
 // Everything here is async-signal-safe: no half-written file is left, nothing else needs undoing.
-extern "C" void on_interrupt(int) {
+extern "C" void on_interrupt(int /*signal*/) {
   remove_unfinished_file();
   remove_unfinished_folder();
 #if MESHPLAN_HAS_RUNTIME
@@ -40,7 +40,7 @@ void note_hangup(int /*argc*/, char** /*argv*/, char** /*environment*/) {
   ignored_hangup = sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-__attribute__((section(".preinit_array"), used)) void (*const look_first)(int, char**,
+__attribute__((section(".preinit_array"), used)) void (*const kLookFirst)(int, char**,
                                                                           char**) = note_hangup;
 
 void handle_interrupts() {
@@ -79,6 +79,7 @@ int run(int argc, char** argv) {
     add_models_command(line);
     add_clusters_command(line);
     add_compare_command(line);
+    add_report_command(line);
     add_validate_command(line);
     add_export_command(line);
     add_import_command(line);

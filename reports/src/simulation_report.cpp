@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <map>
+#include <utility>
 
 #include "core/index.hpp"
 #include "core/json_fields.hpp"
@@ -112,6 +113,11 @@ std::string verdict(const sim::MemoryReport& memory, double reserve) {
                      planner::format_bytes(memory.missing_bytes()));
 }
 
+/// Spans are of all ranks and micro-batches: then all are played.
+bool plays_all(const sim::SimulationOptions& options) {
+  return options.record_spans || !options.fold;
+}
+
 /// Does compression pay? The same plan is played without it.
 std::string compression_line(const SimulationReport& report) {
   if (!report.uncompressed_step_s) return {};
@@ -129,27 +135,35 @@ std::string compression_line(const SimulationReport& report) {
 
 }  // namespace
 
+sim::PlayedPlan play(const program::Plan& plan, const sim::Cluster& cluster,
+                     const sim::SimulationOptions& options) {
+  if (!plays_all(options)) return sim::play_plan(plan, cluster);
+  sim::PlayedPlan played{.microbatches = plan.num_microbatches(),
+                         .programs = program::lower_all(plan)};
+  played.result = sim::simulate(played.programs, cluster, options);
+  return played;
+}
+
 SimulationReport simulation_report(const program::Plan& plan, const sim::Cluster& cluster,
                                    const SimulationReportOptions& options) {
-  // Spans are of all ranks and micro-batches: then all are played.
-  const bool all = options.simulation.record_spans || !options.simulation.fold;
-  sim::PlayedPlan played;
-  if (all) {
-    played.programs = program::lower_all(plan);
-    played.result = sim::simulate(played.programs, cluster, options.simulation);
-  } else {
-    played = sim::play_plan(plan, cluster);
-  }
-  const std::vector<program::Program>& programs = played.programs;
+  sim::PlayedPlan played = play(plan, cluster, options.simulation);
+  return simulation_report(played.programs, std::move(played.result), plan, cluster, options);
+}
+
+SimulationReport simulation_report(const std::vector<program::Program>& programs,
+                                   sim::SimulationResult result, const program::Plan& plan,
+                                   const sim::Cluster& cluster,
+                                   const SimulationReportOptions& options) {
   SimulationReport report{.plan = plan,
                           .cluster = cluster,
-                          .simulation = std::move(played.result),
+                          .simulation = std::move(result),
                           .peak_flop_per_s = sim::peak_flop_per_s(cluster, plan.workload)};
   if (plan.compression.kind != program::CompressionKind::None) {
     program::Plan whole = plan;
     whole.compression = {};
     report.uncompressed_step_s =
-        all ? sim::simulate(
+        plays_all(options.simulation)
+            ? sim::simulate(
                   program::lower_all(whole), cluster,
                   {.fold = options.simulation.fold, .break_down = false, .record_spans = false})
                   .step_time_s
@@ -167,6 +181,10 @@ SimulationReport simulation_report(const program::Plan& plan, const sim::Cluster
   report.tokens_per_s =
       static_cast<double>(plan.workload.global_batch_size * plan.workload.seq_len) / step;
   return report;
+}
+
+std::string memory_verdict(const SimulationReport& report) {
+  return verdict(report.simulation.memory, report.memory_reserve);
 }
 
 std::string to_text(const SimulationReport& report) {
@@ -189,7 +207,7 @@ std::string to_text(const SimulationReport& report) {
           to_text(breakdown_table(report), 2);
   text += "\nmemory of each stage's largest rank\n" +
           to_text(memory_table(report.simulation.memory), 2);
-  text += "  " + verdict(report.simulation.memory, report.memory_reserve);
+  text += "  " + memory_verdict(report);
   if (report.extrapolations.empty()) return text;
   return text + to_text(report.extrapolations, interval);
 }

@@ -96,6 +96,19 @@ class Schemas(unittest.TestCase):
             with open(file.name, encoding="utf-8") as written:
                 self.obeys(json.load(written), self.plan_schema)
 
+    def test_pages_obey_theirs(self):
+        schema = said("report", "--schema")
+        with tempfile.NamedTemporaryFile(suffix=".json", mode="w") as file:
+            json.dump(self.results["feasible"]["ranked"][0]["plan"], file)
+            file.flush()
+            page = said("report", file.name, "--search", "--json")
+        self.obeys(page, schema)
+        for path in ((), ("mesh",), ("memory", "stages", 0), ("timelines", 0, "rows", 0), ("search", "cells", 0)):
+            more = copy.deepcopy(page)
+            at(more, path)["surprise"] = 1
+            with self.subTest(path):
+                self.obeys(more, schema, False)
+
     def test_nothing_is_left_undeclared(self):
         """In each object of a result, a key too many and a key too few break the schema."""
         result = self.results["feasible"]

@@ -18,6 +18,7 @@ void add_explain_command(CommandLine& line);
 void add_why_not_command(CommandLine& line);
 void add_diff_command(CommandLine& line);
 void add_compare_command(CommandLine& line);
+void add_report_command(CommandLine& line);
 void add_validate_command(CommandLine& line);
 void add_export_command(CommandLine& line);
 void add_import_command(CommandLine& line);

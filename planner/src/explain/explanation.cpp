@@ -10,20 +10,6 @@
 namespace meshplan::planner {
 namespace {
 
-/// A search for what the plan does.
-SearchRequest request_of(const program::Plan& plan, const PricedOn& on) {
-  SearchRequest request{.model = plan.model,
-                        .cluster = on.cluster,
-                        .software = on.software,
-                        .workload = plan.workload,
-                        .constraints = {},
-                        .memory_reserve = on.memory_reserve};
-  request.constraints.rank_order = plan.rank_order;
-  request.constraints.frozen = plan.frozen;
-  request.constraints.expected_expert_imbalance = plan.expected_expert_imbalance;
-  return request;
-}
-
 /// @returns nothing of a plan that takes long to play, or has too many operations
 std::optional<PricedPlan> price_if_short(const program::Plan& plan, const PricedOn& on) {
   constexpr std::int64_t kMostEvents = 3'000'000;  // half a second of processor time
@@ -36,8 +22,21 @@ std::optional<PricedPlan> price_if_short(const program::Plan& plan, const Priced
 
 }  // namespace
 
+SearchRequest search_for(const program::Plan& plan, const PricedOn& on) {
+  SearchRequest request{.model = plan.model,
+                        .cluster = on.cluster,
+                        .software = on.software,
+                        .workload = plan.workload,
+                        .constraints = {},
+                        .memory_reserve = on.memory_reserve};
+  request.constraints.rank_order = plan.rank_order;
+  request.constraints.frozen = plan.frozen;
+  request.constraints.expected_expert_imbalance = plan.expected_expert_imbalance;
+  return request;
+}
+
 ThumbStanding rule_of_thumb_beside(const TimedPlan& first, const PricedOn& on) {
-  ThumbStanding thumb{.rule = rule_of_thumb(request_of(first.plan, on)), .standing = {}};
+  ThumbStanding thumb{.rule = rule_of_thumb(search_for(first.plan, on)), .standing = {}};
   if (!thumb.rule.plan) return thumb;
   const program::Plan& plan = *thumb.rule.plan;
   if (auto priced = price_if_short(plan, on)) {

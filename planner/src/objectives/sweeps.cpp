@@ -11,11 +11,14 @@ namespace meshplan::planner {
 namespace {
 
 /// The fastest plan, without its neighbours.
+/// @param played  false: as estimated
 std::optional<RankedPlan> fastest_plan(SearchRequest request, const ParallelFor& parallel_for,
-                                       std::string* reason = nullptr) {
+                                       std::string* reason = nullptr, bool played = true) {
   request.top = 1;
   request.alternatives = false;
-  const SearchOutcome outcome = search(request, cost_model(request), parallel_for);
+  CostModel costs = cost_model(request);
+  if (!played) costs.simulate = {};
+  const SearchOutcome outcome = search(request, costs, parallel_for);
   if (const auto* result = std::get_if<SearchResult>(&outcome)) return result->ranked.front();
   if (reason == nullptr) return std::nullopt;
   const auto& infeasible = std::get<InfeasibleResult>(outcome);
@@ -23,6 +26,11 @@ std::optional<RankedPlan> fastest_plan(SearchRequest request, const ParallelFor&
                 ? "nothing fits into memory"
                 : infeasible.rejections.front().message;
   return std::nullopt;
+}
+
+bool allows(int degree, std::optional<int> pin, std::optional<int> least, std::optional<int> most) {
+  return degree == pin.value_or(degree) && degree >= least.value_or(degree) &&
+         degree <= most.value_or(degree);
 }
 
 void say(const SweepProgress& progress, const std::string& what) {
@@ -58,8 +66,9 @@ std::optional<LargestThatFits> largest(std::int64_t begin, std::int64_t step, st
     say(progress, fmt::format("{} {}", value, unit));
     try {
       std::optional<RankedPlan> plan = fastest_plan(with(value), parallel_for);
-      if (plan) best = {value, *std::move(plan)};
-      return plan.has_value();
+      if (!plan) return false;
+      best = {value, *std::move(plan)};
+      return true;
     } catch (const ConfigError&) {
       if (!best) throw;
       return false;  // more than a model or a plan may have
@@ -140,6 +149,31 @@ std::vector<RankedPlan> memory_frontier(const SearchRequest& request, int most,
     frontier.push_back(*std::move(plan));
   }
   return frontier;
+}
+
+std::vector<DegreeCell> degree_grid(const SearchRequest& request, const ParallelFor& parallel_for,
+                                    const SweepProgress& progress) {
+  std::vector<DegreeCell> cells;
+  const int ranks = request.cluster.num_ranks();
+  const Constraints& pins = request.constraints;
+  for (int tp = 1; tp <= std::min(ranks, request.model.num_heads); ++tp) {
+    if (ranks % tp != 0 || !allows(tp, pins.tp, pins.at_least.tp, pins.at_most.tp)) continue;
+    for (int pp = 1; pp <= std::min(ranks / tp, request.model.num_layers); ++pp) {
+      if (ranks / tp % pp != 0 || !allows(pp, pins.pp, pins.at_least.pp, pins.at_most.pp)) continue;
+      say(progress, fmt::format("tp={} pp={}", tp, pp));
+      DegreeCell cell{.tp = tp, .pp = pp, .plan = {}, .reason = {}};
+      SearchRequest with = request;
+      with.constraints.tp = tp;
+      with.constraints.pp = pp;
+      try {
+        cell.plan = fastest_plan(with, parallel_for, &cell.reason, false);
+      } catch (const ConfigError& error) {  // no plan of the space has both
+        cell.reason = error.what();
+      }
+      cells.push_back(std::move(cell));
+    }
+  }
+  return cells;
 }
 
 std::optional<LargestThatFits> longest_sequence(const SearchRequest& request,

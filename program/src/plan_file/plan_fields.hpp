@@ -6,9 +6,7 @@
 #include "program/plan/plan.hpp"
 #include "program/plan/plan_names.hpp"
 
-namespace meshplan {
-
-namespace program {
+namespace meshplan::program {
 
 template <class Visitor>
 void fields(Visitor& v, OptimizerConfig& c) {
@@ -181,5 +179,4 @@ PlanFile to_file(const Plan& plan);
 /// @throws ConfigError
 Plan from_file(PlanFile parsed, const std::string& file);
 
-}  // namespace program
-}  // namespace meshplan
+}  // namespace meshplan::program

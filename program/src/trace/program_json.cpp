@@ -3,7 +3,7 @@
 #include "core/json_fields.hpp"
 #include "program/cost/cost.hpp"
 #include "program/plan_file/plan_file.hpp"
-#include "trace/lane_names.hpp"
+#include "program/trace/lane_names.hpp"
 
 namespace meshplan::program {
 namespace {

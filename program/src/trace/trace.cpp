@@ -10,11 +10,9 @@
 #include "plan_file/plan_fields.hpp"
 #include "program/cost/cost.hpp"
 #include "program/plan_file/plan_file.hpp"
-#include "trace/lane_names.hpp"
+#include "program/trace/lane_names.hpp"
 
-namespace meshplan {
-
-namespace program {
+namespace meshplan::program {
 
 template <class Visitor>
 void fields(Visitor& v, Span& s) {
@@ -240,5 +238,4 @@ std::string to_chrome_trace(const Trace& trace, const std::vector<CounterTrack>&
   return Json{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}.dump() + "\n";
 }
 
-}  // namespace program
-}  // namespace meshplan
+}  // namespace meshplan::program

@@ -37,12 +37,23 @@ struct SimulationReportOptions {
   double memory_reserve = sim::kMemoryReserve;
 };
 
+/// Lowers the plan and plays it on the cluster. Where spans or all ranks are asked for, all ranks
+/// and micro-batches are played. @throws ConfigError as simulation_report
+sim::PlayedPlan play(const program::Plan& plan, const sim::Cluster& cluster,
+                     const sim::SimulationOptions& options);
+/// What such a play says. @param programs, result  of the play
+SimulationReport simulation_report(const std::vector<program::Program>& programs,
+                                   sim::SimulationResult result, const program::Plan& plan,
+                                   const sim::Cluster& cluster,
+                                   const SimulationReportOptions& options);
 /// Lowers the plan and plays it on the cluster. @throws ConfigError if the plan's ranks are not the
 /// cluster's
 SimulationReport simulation_report(const program::Plan& plan, const sim::Cluster& cluster,
                                    const SimulationReportOptions& options = {});
 
 std::string to_text(const SimulationReport& report);
+/// "fits: 76.0 GiB of 79.6 GiB on stage 0; keeps the reserve of 4 %"
+std::string memory_verdict(const SimulationReport& report);
 /// The terms of the step of the stage that computes longest, those that know least first.
 std::string explain_text(const SimulationReport& report);
 std::string to_json(const SimulationReport& report);

@@ -109,7 +109,7 @@ class Recorder {
       activations = static_cast<double>(kept[at(*task)].after);
       record(span.end_s, instance);
     }
-    require_invariant(last_of_task_.size() == program_.tasks.size(), "every task has spans");
+    require_invariant(last_of_task_.size() == working_tasks_.size(), "every task has spans");
     return std::move(timeline_);
   }
 
@@ -122,8 +122,10 @@ class Recorder {
 
   void find_ends() {
     for (const OperationInstance& instance : program_.instances) {
-      if (!instance.task || !spans_.contains(instance.id)) continue;
+      if (!instance.task) continue;
       if (program::operation_of(program_, instance).lane != program::Lane::Compute) continue;
+      working_tasks_.insert(*instance.task);
+      if (!spans_.contains(instance.id)) continue;
       computing_.push_back(&instance);
       last_of_task_[*instance.task] = &instance;
       if (instance.layer) last_of_layer_[layer_of(instance)] = &instance;
@@ -166,6 +168,7 @@ class Recorder {
   TransientSizes transient_;
   std::unordered_map<std::uint64_t, const Span*> spans_;
   std::vector<const OperationInstance*> computing_;
+  std::set<int> working_tasks_;  // all, but for backward ones where nothing is trained
   std::map<int, const OperationInstance*> last_of_task_;
   std::map<LayerOfTask, const OperationInstance*> last_of_layer_;
   std::set<LayerOfTask> open_;  // or over

@@ -86,4 +86,25 @@ TEST_CASE("Only layers that are alike are added", "[planner][sweeps]") {
   CHECK_THROWS_AS(most_layers(request, serial()), ConfigError);
 }
 
+TEST_CASE("The grid of tp and pp holds the best plan of each", "[planner][sweeps]") {
+  SearchRequest request = small_gpt2();
+  const std::vector<DegreeCell> cells = degree_grid(request, serial());
+  REQUIRE(cells.size() == 2 + 2 + 2 + 1);  // tp 1, 2, 4, 8 by pp 1, 2 with tp pp <= 8
+  double best = 1e300;
+  for (const DegreeCell& cell : cells) {
+    CHECK(cell.pp <= 2);                             // a bound of the request
+    CHECK(cell.plan.has_value() == (cell.tp <= 4));  // of 12 heads, which 8 does not divide
+    CHECK(cell.plan.has_value() == cell.reason.empty());
+    if (!cell.plan) continue;
+    CHECK(cell.plan->plan.parallel.tp == cell.tp);
+    CHECK(cell.plan->plan.parallel.pp == cell.pp);
+    best = std::min(best, cell.plan->step_time_s());
+  }
+  request.top = 1;
+  CostModel estimates = cost_model(request);
+  estimates.simulate = {};
+  const auto all = std::get<SearchResult>(search(request, estimates, serial()));
+  CHECK(all.ranked.front().step_time_s() == Approx(best).epsilon(0.02));
+}
+
 }  // namespace meshplan::planner

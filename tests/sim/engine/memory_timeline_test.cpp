@@ -186,4 +186,15 @@ TEST_CASE("A rank of a folded trace and of a whole one hold the same", "[sim][me
       if (one.stage == other.stage) CHECK(one.peak.use == other.peak.use);
 }
 
+TEST_CASE("A stage that trains nothing keeps no more than one task, and has a timeline",
+          "[sim][memory]") {
+  program::Plan plan = pipeline(program::ScheduleKind::OneFOneB, 2, 1, 4);
+  plan.frozen = {"embedding", "layers.0-1"};
+  const Played played = play(plan);
+  REQUIRE(played.timelines.size() == 2);
+  CHECK(played.timelines[0].samples.back().use[MemoryClass::Activations] == 0);
+  CHECK(most_activations(played.timelines[0]) < most_activations(played.timelines[1]));
+  CHECK(played.timelines[0].peak.use.total() <= played.timelines[0].planned_bytes);
+}
+
 }  // namespace meshplan::sim

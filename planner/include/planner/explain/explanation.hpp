@@ -11,6 +11,9 @@
 
 namespace meshplan::planner {
 
+/// A search for the work that a plan does, on the ranks that it does it on.
+SearchRequest search_for(const program::Plan& plan, const PricedOn& on);
+
 /// The rule of thumb's plan beside another one.
 struct ThumbStanding {
   RuleOfThumb rule;

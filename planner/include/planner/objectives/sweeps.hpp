@@ -51,6 +51,19 @@ std::vector<RankedPlan> memory_frontier(const SearchRequest& request, int most,
                                         const ParallelFor& parallel_for,
                                         const SweepProgress& progress = {});
 
+/// The fastest plan of a tensor and a pipeline parallel size, as estimated.
+struct DegreeCell {
+  int tp = 1;
+  int pp = 1;
+  std::optional<RankedPlan> plan;  // absent: none fits or obeys the rules
+  std::string reason;              // why there is none
+};
+
+/// Cells of all tp and pp that divide the ranks, exceed neither the model's heads nor its layers,
+/// and lie within the request's pins and bounds, by tp, then pp.
+std::vector<DegreeCell> degree_grid(const SearchRequest& request, const ParallelFor& parallel_for,
+                                    const SweepProgress& progress = {});
+
 /// The longest sequence (a multiple of `step` tokens) or the most layers of the model that fit,
 /// with the fastest plan. The global batch stays as many sequences.
 struct LargestThatFits {
