@@ -32,10 +32,14 @@ bool differ_in_schedule_only(const Candidate& a, Candidate b) {
   return a == b;
 }
 
-// Variants that refinement found next to a better one of the same mesh are steps on the way.
+// Variants that refinement found next to a better one of the same mesh are steps on the way. But
+// norms and activations of all layers are simpler to run than of some.
 bool is_step_on_the_way(const Candidate& better, const Candidate& worse) {
-  return better.parallel == worse.parallel && better.micro_batch_size == worse.micro_batch_size &&
-         better.schedule == worse.schedule && better.recompute.kind == worse.recompute.kind &&
+  const bool simpler = worse.recompute.kind == program::RecomputeKind::Selective &&
+                       better.recompute.num_layers && !worse.recompute.num_layers;
+  return !simpler && better.parallel == worse.parallel &&
+         better.micro_batch_size == worse.micro_batch_size && better.schedule == worse.schedule &&
+         better.recompute.kind == worse.recompute.kind &&
          better.recompute.modules == worse.recompute.modules &&
          better.zero_stage == worse.zero_stage && better.zero_shard_group == worse.zero_shard_group;
 }
