@@ -51,6 +51,13 @@ function describeBar(model, row, index) {
   ].filter(Boolean);
 }
 
+// The kinds that a row has bars of.
+function kindsIn({bars, timeline: {kindOfOperation}}) {
+  const found = new Set();
+  for (const operation of new Set(bars.operation)) found.add(kindOfOperation[operation]);
+  return found;
+}
+
 // Busy seconds by kind, of a rank.
 function busyByKind(rows) {
   const busy = new Float64Array(kinds.length);
@@ -84,6 +91,8 @@ function timelineSection(data) {
   if (linesOf(model, options).reduce((sum, group) => sum + group.lanes.length, 0) > 56) options.lanes = 'compute';
 
   const canvas = h('canvas', {tabindex: '0', role: 'application', 'aria-roledescription': 'timeline', 'aria-describedby': 'timeline-keys'});
+  const key = h('div', {});
+  const kindsOf = new Map(model.rows.map((row) => [row, kindsIn(row)]));
   const live = h('p', {class: 'live', 'aria-live': 'polite'});
   let layout = null, selected = null, waiting = false;
 
@@ -111,6 +120,9 @@ function timelineSection(data) {
     layout = layOut(groups, most - axisHeight);
     viewer.view.height = Math.min(most, layout.height + axisHeight + 6);
     canvas.style.height = viewer.view.height + 'px';
+    const shownRows = layout.lanes.flatMap((lane) => lane.rows);
+    key.replaceChildren(legend(kinds.filter((_, kind) => shownRows.some((row) => kindsOf.get(row).has(kind)))
+      .map((kind) => [kindWords[kind], colorOf(kind)])));
     viewer.most = Math.max(0, layout.height - (viewer.view.height - axisHeight));
     viewer.scroll(0);
   };
@@ -214,14 +226,12 @@ function timelineSection(data) {
     h('span', {class: 'gap'}),
     button('Save as SVG', 'Save what is seen of the timeline as SVG', saveVisible),
     button('Save trace', 'Save the trace for Perfetto or chrome://tracing', () => saveChromeTrace(model)));
-  const used = new Set(model.rows.flatMap((row) => [...new Set(row.timeline.kindOfOperation)]));
-
   theme.listeners.push(() => changed());
   const shown = section('timeline', 'Timeline', 'Timeline',
     h('p', {class: 'quiet'}, plural(model.bars, 'operation') + (both ? ', predicted above measured' : '') +
       '. Numbers are micro-batches. Where operations are narrower than a pixel, a column has the colour of what takes most of it and is paler the ' +
       'less of it is busy. A vertical line marks the end of the step' + (both ? ', red the measured one' : '') + '.'),
-    notes, controls, legend(kinds.filter((_, kind) => used.has(kind)).map((kind) => [kindWords[kind], colorOf(kind)])), canvas, live,
+    notes, controls, key, canvas, live,
     h('p', {class: 'keys', id: 'timeline-keys'}, 'Wheel or two fingers zoom, dragging moves. Keys: ', h('kbd', {}, '+'), ' ', h('kbd', {}, '\u2212'),
       ' zoom, arrows move, ', h('kbd', {}, 'Home'), ' whole step, ', h('kbd', {}, 'n'), ' ', h('kbd', {}, 'p'), ' next and previous operation, ',
       h('kbd', {}, 'j'), ' ', h('kbd', {}, 'k'), ' lane below and above, ', h('kbd', {}, 'Enter'), ' zoom to it.'),

@@ -51,6 +51,7 @@ refused "mesured.json: no such file; near it: measured.json" plan.json --measure
 refused "measured.json: " measured.json
 refused "needs every operation" plan.json --software megatron-core
 refused "--bars" plan.json --bars -1
+refused "1048576" plan.json --bars 2000000
 expect 2 "report needs a plan's file and where to write" report plan.json
 check_output -F 1 "there is no folder nowhere" "$meshplan" report plan.json --out nowhere/page.html
 finish

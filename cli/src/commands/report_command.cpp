@@ -4,6 +4,7 @@
 
 #include "commands/commands.hpp"
 #include "core/error.hpp"
+#include "core/limits.hpp"
 #include "options/inputs.hpp"
 #include "options/plan_input.hpp"
 #include "options/search_options.hpp"
@@ -120,7 +121,7 @@ void add_report_command(CommandLine& line) {
       .option("--bars", options->bars,
               "operations that the timeline may hold; of a longer step it shows the first "
               "micro-batches")
-      .at_least(0)
+      .between(0, static_cast<double>(limits::kRecordedOperations))
       .option("--memory-reserve", options->memory_reserve, kMemoryReserveHelp)
       .flag("--json", options->json, "print what the page shows, for programs")
       .flag("--schema", options->schema, "print the JSON Schema of that")

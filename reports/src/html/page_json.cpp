@@ -26,7 +26,7 @@ using sim::MemoryClass;
 constexpr int kMemoryColumns = 480;
 constexpr int kMostMeshRanks = 4096;
 
-std::string trimmed(std::string line) {
+std::string trimmed(const std::string& line) {
   const std::size_t begin = line.find_first_not_of(' ');
   const std::size_t end = line.find_last_not_of(" \n");
   return begin == std::string::npos ? "" : line.substr(begin, end - begin + 1);

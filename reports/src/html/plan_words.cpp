@@ -86,7 +86,7 @@ std::vector<std::string> plan_in_words(const Plan& plan) {
   std::vector<std::string> sentences = {axes_sentence(plan), schedule_sentence(plan),
                                         experts_sentence(plan), recompute_sentence(plan),
                                         zero_sentence(plan)};
-  if (plan.offload_optimizer) sentences.push_back("The optimizer's state lies in host memory.");
+  if (plan.offload_optimizer) sentences.emplace_back("The optimizer's state lies in host memory.");
   std::erase(sentences, std::string());
   return sentences;
 }
