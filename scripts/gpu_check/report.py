@@ -49,7 +49,17 @@ def machine(stages):
     for stage in stages:
         for name, value in stage.rows("machine.tsv"):
             facts.setdefault(name, {})[value] = None
-    return "\n".join(f"- {name}: {'; '.join(values)}" for name, values in facts.items())
+    return facts
+
+
+def header(facts):
+    """The row that scripts/results_index.py reads; the date is the last stage's."""
+    def words(*names):
+        return ", ".join(f"{name} {'; '.join(facts[name])}" if name in ("commit", "nvcc") else "; ".join(facts[name])
+                         for name in names if name in facts) or "unknown"
+    date = max(facts.get("date", {"1970-01-01": None}))
+    return table(["date", "hardware", "software", "command"],
+                 [[date, words("GPU", "CPU"), words("commit", "system", "compiler", "nvcc"), "`scripts/gpu_check.sh all`"]])
 
 
 def speed(stage):
@@ -80,7 +90,9 @@ def main():
         print(__doc__, file=sys.stderr)
         return 2
     stages = sorted(map(read, sys.argv[1:]), key=lambda stage: ORDER.index(stage.name))
-    print("# meshplan on a GPU\n\n    scripts/gpu_check.sh all\n", machine(stages), sep="\n")
+    facts = machine(stages)
+    print("# meshplan on a GPU\n", header(facts), "", sep="\n")
+    print("\n".join(f"- {name}: {'; '.join(values)}" for name, values in facts.items()))
     for stage in stages:
         print("\n" + section(stage))
     return 0

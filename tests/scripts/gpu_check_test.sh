@@ -129,6 +129,9 @@ python3 "$root/scripts/gpu_check/report.py" out/*.tar.gz >page.md || fail "repor
 for words in "1 x Pretend GPU" "| gpt2-124m | meshplan | 1,234 |" "losses_tiny-gpt2" "FAILED"; do
   grep -qF "$words" page.md || fail "the page lacks '$words': $(cat page.md)"
 done
+mkdir -p indexed/reports/results && cp page.md indexed/reports/results/gpu.md
+python3 "$root/scripts/results_index.py" --root indexed || fail "the page's header"
+grep -q "(gpu.md) .* 1 x Pretend GPU" indexed/reports/results/README.md || fail "$(cat indexed/reports/results/README.md)"
 expect 2 "nothing.tar.gz: No such file|cannot be read" python3 "$root/scripts/gpu_check/report.py" nothing.tar.gz
 
 # --- programs may come from the archive of a build stage
