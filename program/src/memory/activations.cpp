@@ -260,18 +260,20 @@ class Planner {
     for (const ChunkKeeps& chunk : per_chunk) bytes.push_back(chunk.bytes());
     std::int64_t most = 0;
     for (const TaskMemory& task : by_task(bytes)) most = std::max(most, task.during);
-    std::ranges::stable_sort(buffers_, [](const Buffer& a, const Buffer& b) {
+    std::vector<Buffer> buffers;
+    each_buffer(bytes, [&](const Buffer& buffer) { buffers.push_back(buffer); });
+    std::ranges::stable_sort(buffers, [](const Buffer& a, const Buffer& b) {
       if (a.first != b.first) return a.first < b.first;
       return a.last != b.last ? a.last > b.last : a.bytes > b.bytes;
     });
-    std::vector<std::size_t> by_last(buffers_.size());
+    std::vector<std::size_t> by_last(buffers.size());
     std::iota(by_last.begin(), by_last.end(), std::size_t{0});
-    std::ranges::stable_sort(by_last, {}, [&](std::size_t i) { return buffers_[i].last; });
+    std::ranges::stable_sort(by_last, {}, [&](std::size_t i) { return buffers[i].last; });
     std::optional<BufferPlacer> best;
     for (const Way& way : kWays) {
       if (best && best->bytes() == most) break;
       BufferPlacer placer(per_chunk, num_microbatches_, most, way);
-      placer.run(buffers_, by_last);
+      placer.run(buffers, by_last);
       if (!best || placer.bytes() < best->bytes()) best.emplace(std::move(placer));
     }
     plan_.bytes = best->bytes();
@@ -289,16 +291,15 @@ class Planner {
   }
 
   std::vector<TaskMemory> by_task(const std::vector<KeptBytes>& per_chunk) {
-    add_buffers(per_chunk);
     std::vector<TaskMemory> tasks(schedule_.tasks[at(stage_)].size());
     std::vector<std::int64_t> begins(tasks.size(), 0), ends(tasks.size(), 0);
-    for (const Buffer& buffer : buffers_) {
+    each_buffer(per_chunk, [&](const Buffer& buffer) {
       begins[at(buffer.first)] += buffer.bytes;
       if (is_arriving(buffer.keep))  // until the next task begins, which keeps it as something else
         begins[at(buffer.last) + 1] -= buffer.bytes;
       else
         ends[at(buffer.last)] += buffer.bytes;
-    }
+    });
     std::int64_t alive = 0;
     for (std::size_t i = 0; i < tasks.size(); ++i) {
       tasks[i].during = alive += begins[i];
@@ -308,10 +309,24 @@ class Planner {
   }
 
  private:
-  void add_buffers(const std::vector<KeptBytes>& per_chunk) {
-    for (int chunk = 0; chunk < schedule_.num_chunks; ++chunk)
-      for (int m = 0; m < num_microbatches_; ++m) add_buffers(chunk, m, per_chunk[at(chunk)]);
+  template <class Visit>
+  void each_buffer(const std::vector<KeptBytes>& per_chunk, Visit visit) {
+    for (int chunk = 0; chunk < schedule_.num_chunks; ++chunk) {
+      const Neighbours neighbours{.before = neighbour(chunk, -1),
+                                  .after = neighbour(chunk, 1),
+                                  .before_elsewhere = has_neighbour_elsewhere(chunk, -1),
+                                  .after_elsewhere = has_neighbour_elsewhere(chunk, 1)};
+      for (int m = 0; m < num_microbatches_; ++m)
+        each_buffer(chunk, m, neighbours, per_chunk[at(chunk)], visit);
+    }
   }
+
+  /// Of a chunk: the chunks before and after it that this stage holds, and whether others do.
+  struct Neighbours {
+    std::optional<int> before, after;
+    bool before_elsewhere = false;
+    bool after_elsewhere = false;
+  };
 
   Passage& of(int chunk, int microbatch) {
     return passages_[at(chunk * num_microbatches_ + microbatch)];
@@ -331,25 +346,25 @@ class Planner {
     return wanted >= 0 && wanted < schedule_.num_virtual_stages() && !neighbour(chunk, steps);
   }
 
-  void add_buffers(int chunk, int microbatch, const KeptBytes& bytes) {
+  template <class Visit>
+  void each_buffer(int chunk, int microbatch, const Neighbours& neighbours, const KeptBytes& bytes,
+                   Visit& visit) {
     const Passage& own = of(chunk, microbatch);
     require_invariant(own.forward.has_value(), "every chunk sees every micro-batch");
     int begin = *own.forward;
-    const bool receives_input = has_neighbour_elsewhere(chunk, -1);
-    if (const auto before = neighbour(chunk, -1)) begin = *of(*before, microbatch).forward;
+    if (neighbours.before) begin = *of(*neighbours.before, microbatch).forward;
     const auto add = [&](Keep keep, int first, int last) {
       if (const std::int64_t size = bytes[static_cast<std::size_t>(keep)]; size > 0)
-        buffers_.push_back({.bytes = size,
-                            .first = first,
-                            .last = last,
-                            .chunk = chunk,
-                            .microbatch = microbatch,
-                            .keep = keep,
-                            .received = keep == Keep::BetweenGrads
-                                            ? has_neighbour_elsewhere(chunk, 1)
-                                            : receives_input});
+        visit(Buffer{.bytes = size,
+                     .first = first,
+                     .last = last,
+                     .chunk = chunk,
+                     .microbatch = microbatch,
+                     .keep = keep,
+                     .received = keep == Keep::BetweenGrads ? neighbours.after_elsewhere
+                                                            : neighbours.before_elsewhere});
     };
-    if (receives_input && begin > 0) add(Keep::Arriving, begin - 1, begin - 1);
+    if (neighbours.before_elsewhere && begin > 0) add(Keep::Arriving, begin - 1, begin - 1);
     add(Keep::InForward, begin, *own.forward);
     if (!training_) {
       add(Keep::UntilInputGrad, begin, *own.forward);
@@ -358,10 +373,10 @@ class Planner {
     }
     require_invariant(own.input && own.weight, "every chunk differentiates every micro-batch");
     int gradient = *own.input;
-    if (const auto after = neighbour(chunk, 1)) gradient = *of(*after, microbatch).input;
+    if (neighbours.after) gradient = *of(*neighbours.after, microbatch).input;
     add(Keep::UntilInputGrad, begin, *own.input);
     add(Keep::UntilWeightGrad, begin, *own.weight);
-    if (has_neighbour_elsewhere(chunk, 1)) add(Keep::ArrivingGradient, gradient - 1, gradient - 1);
+    if (neighbours.after_elsewhere) add(Keep::ArrivingGradient, gradient - 1, gradient - 1);
     add(Keep::BetweenGrads, gradient, *own.weight);
   }
 
@@ -409,7 +424,6 @@ class Planner {
   bool training_;
   std::vector<bool> has_backward_;  // by chunk
   std::vector<Passage> passages_;
-  std::vector<Buffer> buffers_;
   ActivationPlan plan_;
 };
 
