@@ -160,7 +160,7 @@ inline Flag fixed(std::string_view name, Group group, Values values, std::string
 }
 
 /// Only of models with experts.
-inline Flag of_experts(Flag flag) {
+inline Flag of_experts(const Flag& flag) {
   return {flag.name,
           flag.group,
           flag.operands,
@@ -175,7 +175,7 @@ inline Flag of_experts(Flag flag) {
 }
 
 /// Only of models with latent attention.
-inline Flag of_latent(Flag flag) {
+inline Flag of_latent(const Flag& flag) {
   return {flag.name,
           flag.group,
           flag.operands,
@@ -189,7 +189,7 @@ inline Flag of_latent(Flag flag) {
           }};
 }
 
-inline bool always(const program::Plan&) {
+inline bool always(const program::Plan& /*plan*/) {
   return true;
 }
 
