@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "search/degree_bounds.hpp"
 
 namespace meshplan::planner {
 namespace {
@@ -28,9 +29,9 @@ std::optional<RankedPlan> fastest_plan(SearchRequest request, const ParallelFor&
   return std::nullopt;
 }
 
-bool allows(int degree, std::optional<int> pin, std::optional<int> least, std::optional<int> most) {
-  return degree == pin.value_or(degree) && degree >= least.value_or(degree) &&
-         degree <= most.value_or(degree);
+bool allows(const Constraints& pins, std::optional<int> pin,
+            std::optional<int> DegreeBounds::*bounds, int degree) {
+  return degree == pin.value_or(degree) && is_within(degree, pins, bounds);
 }
 
 void say(const SweepProgress& progress, const std::string& what) {
@@ -157,9 +158,9 @@ std::vector<DegreeCell> degree_grid(const SearchRequest& request, const Parallel
   const int ranks = request.cluster.num_ranks();
   const Constraints& pins = request.constraints;
   for (int tp = 1; tp <= std::min(ranks, request.model.num_heads); ++tp) {
-    if (ranks % tp != 0 || !allows(tp, pins.tp, pins.at_least.tp, pins.at_most.tp)) continue;
+    if (ranks % tp != 0 || !allows(pins, pins.tp, &DegreeBounds::tp, tp)) continue;
     for (int pp = 1; pp <= std::min(ranks / tp, request.model.num_layers); ++pp) {
-      if (ranks / tp % pp != 0 || !allows(pp, pins.pp, pins.at_least.pp, pins.at_most.pp)) continue;
+      if (ranks / tp % pp != 0 || !allows(pins, pins.pp, &DegreeBounds::pp, pp)) continue;
       say(progress, fmt::format("tp={} pp={}", tp, pp));
       DegreeCell cell{.tp = tp, .pp = pp, .plan = {}, .reason = {}};
       SearchRequest with = request;

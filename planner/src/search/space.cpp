@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "program/plan/plan_names.hpp"
+#include "search/degree_bounds.hpp"
 #include "search/module_choices.hpp"
 #include "search/variants.hpp"
 
@@ -28,12 +29,6 @@ std::vector<int> divisors(std::int64_t number, std::int64_t limit) {
 template <class T>
 std::vector<T> pinned_or(const std::optional<T>& pin, std::vector<T> all) {
   return pin ? std::vector<T>{*pin} : all;
-}
-
-bool is_within(int value, const Constraints& constraints,
-               std::optional<int> DegreeBounds::*degree) {
-  return value >= (constraints.at_least.*degree).value_or(value) &&
-         value <= (constraints.at_most.*degree).value_or(value);
 }
 
 /// The pin, or what the bounds leave of all.
@@ -236,6 +231,12 @@ void check_divided(const Constraints& constraints, int num_ranks) {
 }
 
 }  // namespace
+
+bool is_within(int value, const Constraints& constraints,
+               std::optional<int> DegreeBounds::*degree) {
+  return value >= (constraints.at_least.*degree).value_or(value) &&
+         value <= (constraints.at_most.*degree).value_or(value);
+}
 
 void validate(const Constraints& constraints, int num_ranks) {
   std::vector<Pin> pins = {{"tp", constraints.tp}, {"pp", constraints.pp}, {"dp", constraints.dp}};

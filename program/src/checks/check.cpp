@@ -8,6 +8,7 @@
 #include "checks/step_limits.hpp"
 #include "core/error.hpp"
 #include "core/limits.hpp"
+#include "models/model_modules.hpp"
 #include "plan/float8.hpp"
 #include "program/context/context.hpp"
 #include "program/plan/frozen.hpp"
@@ -383,18 +384,11 @@ class Checker {
                   fmt::format("recompute.modules [{}] with kind '{}': they are of kind "
                               "'selective'; use that, or modules []",
                               names, meshplan::name_of(recompute.kind)));
-    const auto lack = [&](bool has, std::initializer_list<models::Module> modules,
-                          std::string_view what) {
-      for (const models::Module module : modules)
-        if (!has && recompute.modules.contains(module))
-          fail("recompute", fmt::format("recompute.modules [{}]: {} has no {}; leave '{}' out",
-                                        names, model_.name, what, meshplan::name_of(module)));
-    };
-    using models::Module;
-    lack(model_.mla.has_value(), {Module::MlaUpProj}, "latent attention");
-    lack(model_.moe.has_value(), {Module::Moe, Module::MoeAct}, "experts");
-    lack(model_.moe && model_.moe->shared_expert_ffn_size > 0, {Module::SharedExperts},
-         "shared experts");
+    for (const models::Module module : recompute.modules.list())
+      if (!models::has_module(model_, module))
+        fail("recompute", fmt::format("recompute.modules [{}]: {} has no {}; leave '{}' out", names,
+                                      model_.name, models::needed_for(module),
+                                      meshplan::name_of(module)));
   }
 
   /// How many chunks a rank holds is the schedule's to say.

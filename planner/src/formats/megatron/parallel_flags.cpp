@@ -3,6 +3,7 @@
 
 #include "core/limits.hpp"
 #include "formats/megatron/flag.hpp"
+#include "models/model_modules.hpp"
 
 namespace meshplan::planner::megatron {
 namespace {
@@ -121,20 +122,6 @@ void read_recompute(Reading& reading, const Argument* given) {
       reading.choice(*given, choices) == 0 ? RecomputeKind::Selective : RecomputeKind::Full;
 }
 
-bool has_module(const models::ModelSpec& model, models::Module module) {
-  switch (module) {
-    case models::Module::MlaUpProj:
-      return model.mla.has_value();
-    case models::Module::Moe:
-    case models::Module::MoeAct:
-      return model.moe.has_value();
-    case models::Module::SharedExperts:
-      return model.moe && model.moe->shared_expert_ffn_size > 0;
-    default:
-      return true;
-  }
-}
-
 /// Not given, Megatron-LM recomputes attention's core, as the plan has it without modules.
 void read_modules(Reading& reading, const Argument* given) {
   program::Recompute& recompute = reading.plan.recompute;
@@ -142,7 +129,7 @@ void read_modules(Reading& reading, const Argument* given) {
   Values without;
   for (const std::string& name : reading.texts(*given)) {
     const auto module = module_of(name);
-    if (module && has_module(reading.plan.model, *module))
+    if (module && models::has_module(reading.plan.model, *module))
       recompute.modules.add(*module);
     else
       without.push_back(name);
