@@ -5,6 +5,7 @@
 
 #include "core/index.hpp"
 #include "core/units.hpp"
+#include "markup.hpp"
 #include "planner/search/reasons.hpp"
 #include "reports/memory_timeline_report.hpp"
 #include "timeline_columns.hpp"
@@ -33,21 +34,6 @@ constexpr std::array<Layer, sim::kNumMemoryClasses> kLayers = {{
     {MemoryClass::Activations, "#f0a030"},
     {MemoryClass::Transient, "#c0392b"},
 }};
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else
-      out += c;
-  }
-  return out;
-}
 
 /// 1, 2 or 5 times a power of ten, so that about `marks` of them make `range`.
 double nice_step(double range, int marks) {
@@ -161,7 +147,8 @@ class Drawing {
     const double bottom = top + kPanelHeight;
     const double step = nice_step(top_ / kGib, 5) * kGib;
     areas(stage, top);
-    for (double bytes = 0; bytes <= top_; bytes += step) {
+    for (int mark = 0; mark * step <= top_; ++mark) {
+      const double bytes = mark * step;
       const double y = y_of(bytes, top);
       line(kLeft, y, kLeft + kPlotWidth, y, "stroke=\"black\" stroke-opacity=\"0.12\"");
       text(kLeft - 6, y + 4, fmt::format("{:g}", bytes / kGib), "text-anchor=\"end\"");
@@ -196,7 +183,8 @@ class Drawing {
   void time_axis(double y) {
     const double end_ms = end_s_ * kMilliseconds;
     const double step = nice_step(end_ms, 10);
-    for (double ms = 0; ms <= end_ms; ms += step) {
+    for (int mark = 0; mark * step <= end_ms; ++mark) {
+      const double ms = mark * step;
       const double x = x_of(ms / kMilliseconds);
       line(x, y, x, y + 4, "stroke=\"black\"");
       text(x, y + 17, fmt::format("{:g}", ms), "text-anchor=\"middle\"");

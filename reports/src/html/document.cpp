@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "html/template.hpp"
+#include "markup.hpp"
 #include "reports/html/page.hpp"
 
 namespace meshplan::reports {
@@ -27,21 +28,6 @@ std::string for_script(std::string_view json) {
   return text;
 }
 
-std::string for_html(std::string_view plain) {
-  std::string text;
-  for (const char c : plain) {
-    if (c == '<')
-      text += "&lt;";
-    else if (c == '>')
-      text += "&gt;";
-    else if (c == '&')
-      text += "&amp;";
-    else
-      text += c;
-  }
-  return text;
-}
-
 void replace_marker(std::string& document, std::string_view marker, std::string_view text) {
   document.replace(document.find(marker), marker.size(), text);
 }
@@ -54,7 +40,7 @@ std::string to_html(const Page& page) {
   document.reserve(document.size() + data.size());
   // Markers stand in this order, and what is pasted comes behind those still to be found.
   replace_marker(document, "<!--DATA-->", data);
-  replace_marker(document, "<!--TEXT-->", for_html(to_text(page.simulation)));
+  replace_marker(document, "<!--TEXT-->", escaped(to_text(page.simulation)));
   return document;
 }
 
