@@ -81,10 +81,10 @@ Layout packed(std::int64_t rows, std::int64_t columns, const Layout& layout) {
   return layout.column_stride == 1 ? Layout{columns, 1} : Layout{1, rows};
 }
 
-/// The fp32 product that stands for an fp16 one, and where its operands lie in the scratch.
+/// The fp32 product that stands for a 16-bit one, and where its operands lie in the scratch.
 struct WidenedProblem {
   Problem problem;
-  std::int64_t a = 0, b = 0, bias = 0, c = 0;  // bytes; c only if it is rounded to fp16 afterwards
+  std::int64_t a = 0, b = 0, bias = 0, c = 0;  // bytes; c only if it is rounded afterwards
   std::int64_t rest = 0;                       // what the product itself may use
 };
 
@@ -104,7 +104,7 @@ WidenedProblem widened(const Problem& p) {
   wide.a = place(p.m * p.k);
   wide.b = place(p.k * p.n);
   wide.bias = place(p.bias ? p.n : 0);
-  if (p.output == DType::F16) {
+  if (p.output != DType::F32) {
     q.c = {p.n, 1};
     wide.c = place(p.m * p.n);
   }
@@ -193,16 +193,17 @@ class Matmul::Impl {
       : num_threads_(num_threads),
         table_(table),
         engine_(dnnl::engine::kind::cpu, 0),
-        stream_(engine_) {}
+        stream_(engine_),
+        multiplies_bf16_(has_bf16()) {}
 
   std::int64_t scratch_bytes(const Problem& problem) {
-    if (problem.input != DType::F16) return own_scratch_bytes(problem);
+    if (!is_widened(problem)) return own_scratch_bytes(problem);
     const WidenedProblem wide = widened(problem);
     return wide.rest + own_scratch_bytes(wide.problem);
   }
 
   void run(const Problem& problem, const Pointers& pointers, std::span<std::byte> scratch) {
-    if (problem.input == DType::F16) {
+    if (is_widened(problem)) {
       run_widened(problem, pointers, scratch);
       return;
     }
@@ -236,6 +237,22 @@ class Matmul::Impl {
     std::int64_t scratch_bytes = 0;
   };
 
+  /// oneDNN has products in bf16 on processors with AVX-512.
+  bool has_bf16() const {
+    const auto matrix = describe(1, 1, DType::BF16, {1, 1});
+    try {
+      describe_matmul(engine_, matrix, matrix, nullptr, matrix, {});
+      return true;
+    } catch (const dnnl::error&) {
+      return false;
+    }
+  }
+
+  /// Does the product run on operands that are converted to fp32? In fp16 oneDNN has none.
+  bool is_widened(const Problem& p) const {
+    return p.input == DType::F16 || (p.input == DType::BF16 && !multiplies_bf16_);
+  }
+
   std::int64_t own_scratch_bytes(const Problem& problem) {
     return has_strided_line(problem) ? 0 : primitive_of(problem).scratch_bytes;
   }
@@ -243,14 +260,14 @@ class Matmul::Impl {
   void run_widened(const Problem& p, const Pointers& pointers, std::span<std::byte> scratch) {
     const WidenedProblem wide = widened(p);
     require_invariant(static_cast<std::int64_t>(scratch.size()) >= wide.rest,
-                      "set_scratch covers the operands of an fp16 product");
+                      "set_scratch covers the operands of a 16-bit product");
     auto* a = reinterpret_cast<float*>(scratch.data() + wide.a);
     auto* b = reinterpret_cast<float*>(scratch.data() + wide.b);
     auto* bias = reinterpret_cast<float*>(scratch.data() + wide.bias);
-    widen(p.m, p.k, p.a, pointers.a, a);
-    widen(p.k, p.n, p.b, pointers.b, b);
-    if (p.bias) widen(1, p.n, {p.n, 1}, pointers.bias, bias);
-    const bool rounds = p.output == DType::F16;
+    widen(p.input, p.m, p.k, p.a, pointers.a, a);
+    widen(p.input, p.k, p.n, p.b, pointers.b, b);
+    if (p.bias) widen(p.input, 1, p.n, {p.n, 1}, pointers.bias, bias);
+    const bool rounds = p.output != DType::F32;
     auto* c = rounds ? reinterpret_cast<float*>(scratch.data() + wide.c)
                      : static_cast<float*>(pointers.c);
     run(wide.problem, {a, b, bias, c}, scratch.subspan(static_cast<std::size_t>(wide.rest)));
@@ -260,15 +277,15 @@ class Matmul::Impl {
       table_.convert({.count = p.n,
                       .from_dtype = DType::F32,
                       .from = c + row * p.n,
-                      .to_dtype = DType::F16,
+                      .to_dtype = p.output,
                       .to = out + row * p.c.row_stride},
                      columns);
     });
   }
 
-  /// to = the fp16 matrix in fp32, packed().
-  void widen(std::int64_t rows, std::int64_t columns, const Layout& layout, const void* from,
-             float* to) const {
+  /// to = the matrix in fp32, packed().
+  void widen(DType dtype, std::int64_t rows, std::int64_t columns, const Layout& layout,
+             const void* from, float* to) const {
     const bool by_rows = layout.column_stride == 1;
     const std::int64_t lines = by_rows ? rows : columns;
     const std::int64_t length = by_rows ? columns : rows;
@@ -276,7 +293,7 @@ class Matmul::Impl {
     const auto* source = static_cast<const std::uint16_t*>(from);
     for_lines(lines, length, [&](std::int64_t line, Range part) {
       table_.convert({.count = length,
-                      .from_dtype = DType::F16,
+                      .from_dtype = dtype,
                       .from = source + line * stride,
                       .to_dtype = DType::F32,
                       .to = to + line * length},
@@ -342,9 +359,9 @@ class Matmul::Impl {
       return result;
     } catch (const dnnl::error& error) {
       throw ConfigError(fmt::format(
-          "this CPU cannot multiply {} matrices ({} x {} x {}): oneDNN says '{}'; {}",
-          name_of(p.input), p.m, p.n, p.k, error.message,
-          p.input == DType::BF16 ? "bf16 needs AVX-512, use fp32" : "check sizes and strides"));
+          "this CPU cannot multiply {} matrices ({} x {} x {}): oneDNN says '{}'; check sizes and "
+          "strides",
+          name_of(p.input), p.m, p.n, p.k, error.message));
     }
   }
 
@@ -352,6 +369,7 @@ class Matmul::Impl {
   const KernelTable& table_;
   dnnl::engine engine_;
   dnnl::stream stream_;
+  bool multiplies_bf16_;
   std::map<Problem, Primitive> primitives_;
 };
 
