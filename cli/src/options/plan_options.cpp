@@ -277,6 +277,12 @@ void add_parallel_options(Command& command, PlanOptions& options) {
       .flag("--offload-optimizer", pins.offload_optimizer,
             "master weights and optimizer state lie in host memory")
       .in_plan("offload_optimizer")
+      .flag("--offload-parameters", pins.offload_parameters,
+            "with it and --zero 3: so do the weights that a rank owns")
+      .in_plan("offload_parameters")
+      .option("--offload-activations", pins.offload_activations,
+              "so many of each virtual stage's layers keep their activations in host memory")
+      .in_plan("offload_activations")
       .flag("--progress-thread", pins.progress_thread,
             "a thread of each CPU rank moves communications while it computes")
       .in_plan("progress_thread")

@@ -163,6 +163,16 @@ constexpr std::array kPlanChoices = {
                  plan.offload_optimizer = on_or_off(key, value);
                },
                [](const Plan& plan) { return text_of(plan.offload_optimizer); }},
+    PlanChoice{"offload_parameters",
+               [](Plan& plan, std::string_view key, const std::string& value) {
+                 plan.offload_parameters = on_or_off(key, value);
+               },
+               [](const Plan& plan) { return text_of(plan.offload_parameters); }},
+    PlanChoice{"offload_activations",
+               [](Plan& plan, std::string_view key, const std::string& value) {
+                 plan.offload_activations = integer(key, value, 0);
+               },
+               [](const Plan& plan) { return std::to_string(plan.offload_activations); }},
     PlanChoice{
         "compress",
         [](Plan& plan, std::string_view key, const std::string& value) {
@@ -207,7 +217,8 @@ Assignment assignment_of(const std::string& word) {
   const std::size_t equals = word.find('=');
   if (equals != std::string::npos) return {key_of(word.substr(0, equals)), word.substr(equals + 1)};
   const std::string key = key_of(word);
-  for (const std::string_view flag : {"sp", "offload_optimizer", "ends_as_layers"}) {
+  for (const std::string_view flag :
+       {"sp", "offload_optimizer", "offload_parameters", "ends_as_layers"}) {
     if (key == flag) return {key, "on"};
     if (key == fmt::format("no_{}", flag)) return {std::string(flag), "off"};
   }
@@ -296,6 +307,11 @@ class Follow {
     const bool limited = as_before || recompute.kind == RecomputeKind::Full;
     if (recompute.layers_per_stage.size() != chunks || !limited) recompute.layers_per_stage.clear();
     if (open("recompute_layers") && !limited) recompute.num_layers.reset();
+    if (!open("offload_activations")) return;
+    const int most = (plan_.model.num_layers - 1) / static_cast<int>(chunks) + 1;
+    plan_.offload_activations = program::has_whole_backwards(plan_.schedule)
+                                    ? std::min(plan_.offload_activations, most)
+                                    : 0;
   }
 
   /// Experts need sp beside tp.
@@ -308,6 +324,8 @@ class Follow {
   void zero() {
     const int sharing = plan_.parallel.dp * plan_.parallel.cp;
     if (sharing == 1 && open("zero")) plan_.zero_stage = 0;
+    const bool may_offload = plan_.zero_stage == 3 && plan_.offload_optimizer;
+    if (open("offload_parameters") && !may_offload) plan_.offload_parameters = false;
     const int group = plan_.zero_shard_group;
     const bool divides = plan_.zero_stage > 0 && group > 0 && sharing % group == 0;
     if (open("zero_shard_group") && !divides) plan_.zero_shard_group = 0;

@@ -136,6 +136,10 @@ constexpr PlanFact kPlanFacts[] = {
      [](const Plan& p) { return Value(p.zero_shard_group); }},
     {"offload_optimizer", "the optimizer's state lies in host memory",
      [](const Plan& p) { return Value(p.offload_optimizer); }},
+    {"offload_parameters", "the weights that a rank owns lie in host memory",
+     [](const Plan& p) { return Value(p.offload_parameters); }},
+    {"offload_activations", "layers of a virtual stage whose activations lie in host memory",
+     [](const Plan& p) { return Value(p.offload_activations); }},
     {"recompute", "0 nothing, 1 selective, 2 full", recompute},
     {"recompute_limited", "some layers of a stage alone recompute",
      [](const Plan& p) {

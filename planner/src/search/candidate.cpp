@@ -27,7 +27,10 @@ std::string describe(const Candidate& candidate) {
   if (candidate.parallel.pp > 1 && candidate.count_ends_as_layers) text += " ends-as-layers";
   if (candidate.zero_stage > 0) text += fmt::format(" zero{}", candidate.zero_stage);
   if (candidate.zero_shard_group > 0) text += fmt::format("/{}", candidate.zero_shard_group);
-  if (candidate.offload_optimizer) text += " offload";
+  if (candidate.offload_optimizer)
+    text += candidate.offload_parameters ? " offload-all" : " offload";
+  if (candidate.offload_activations > 0)
+    text += fmt::format(" offload-activations({} layers)", candidate.offload_activations);
   if (candidate.rank_order != program::Mesh::kDefaultOrder)
     text += fmt::format(" order {}", candidate.rank_order);
   if (candidate.bucket_bytes != 0)
@@ -53,7 +56,9 @@ Candidate candidate_of(const program::Plan& plan) {
           .rank_order = plan.rank_order,
           .bucket_bytes =
               plan.bucket_bytes == default_bucket_bytes(plan.parallel) ? 0 : plan.bucket_bytes,
-          .offload_optimizer = plan.offload_optimizer};
+          .offload_optimizer = plan.offload_optimizer,
+          .offload_parameters = plan.offload_parameters,
+          .offload_activations = plan.offload_activations};
 }
 
 std::string label(Choice choice, const Candidate& candidate) {

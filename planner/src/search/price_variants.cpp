@@ -74,11 +74,11 @@ class FamilyPricer {
   VariantResults run(const sim::StepPrediction& estimate) {
     if (lacks_memory_anyway(estimate)) return none_fits();
     for (const auto& [stage, group] : variants_.zero)
-      for (const bool offload : variants_.offload) {
+      for (const Offloading offload : variants_.offload) {
         Candidate candidate = core_.candidate;
         candidate.zero_stage = stage;
         candidate.zero_shard_group = group;
-        candidate.offload_optimizer = offload;
+        set_offloading(candidate, offload);
         price_schedules(candidate, estimate);
       }
     for (const auto& [label, evaluation] : best_) price_placements(evaluation);
@@ -88,10 +88,10 @@ class FamilyPricer {
   }
 
  private:
-  using Label = std::tuple<int, int, bool, program::ScheduleKind, int>;
+  using Label = std::tuple<int, int, Offloading, program::ScheduleKind, int>;
 
   static Label label_of(const Candidate& candidate) {
-    return {candidate.zero_stage, candidate.zero_shard_group, candidate.offload_optimizer,
+    return {candidate.zero_stage, candidate.zero_shard_group, offloading_of(candidate),
             candidate.schedule, candidate.parallel.vpp};
   }
 
@@ -209,11 +209,12 @@ class FamilyPricer {
   bool shards_in_vain(const Candidate& candidate) const {
     const auto fits = [&](const Candidate& other) { return best_.contains(label_of(other)); };
     Candidate other = candidate;
-    if (candidate.offload_optimizer && !core_.candidate.offload_optimizer) {
-      other.offload_optimizer = false;
+    for (const Offloading less : variants_.offload) {
+      if (less >= offloading_of(candidate)) continue;
+      set_offloading(other, less);
       if (fits(other)) return true;
-      other.offload_optimizer = true;
     }
+    other = candidate;
     if (candidate.zero_stage == core_.candidate.zero_stage) return false;
     other.zero_shard_group = 0;
     for (other.zero_stage = core_.candidate.zero_stage; other.zero_stage < candidate.zero_stage;

@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kRecomputeSeeds = 24;  // candidates whose recompute is thinned out
 constexpr std::size_t kModuleSeeds = 8;      // candidates whose modules are recomputed instead
+constexpr std::size_t kOffloadSeeds = 8;     // candidates whose activations go to the host instead
 constexpr std::size_t kStageSeeds = 8;       // candidates whose stages are rebalanced
 constexpr int kMaxMoves = 6;                 // layers moved between stages
 
@@ -25,23 +26,68 @@ std::set<MeshKey> fitting_without_recompute(const std::vector<Evaluation>& evalu
   return keys;
 }
 
-// Memory falls with every layer that is recomputed, so the fewest that fit are found by bisection.
-std::vector<Evaluation> thin_recompute(const SearchContext& context, const Candidate& seed,
-                                       int worker) {
-  const program::Plan plan = make_plan(context.request, seed);
-  const std::vector<int> layers = program::resolved_layers_per_stage(plan);
-  int enough = seed.recompute.num_layers.value_or(*std::ranges::max_element(layers));
+/// Memory falls with every layer that `set` counts, so the fewest with which a plan fits are found
+/// by bisection.
+/// @param enough  layers with which it fits
+template <class Set>
+std::vector<Evaluation> fewest_layers(const SearchContext& context, const Candidate& seed,
+                                      int enough, const Set& set, int worker) {
   int too_few = 0;
   std::vector<Evaluation> priced;
   while (enough - too_few > 1) {
+    const int layers = too_few + (enough - too_few) / 2;
     Candidate candidate = seed;
-    candidate.recompute.num_layers = too_few + (enough - too_few) / 2;
+    set(candidate, layers);
     Evaluation evaluation = evaluate(context, candidate, worker);
-    (evaluation.fits() ? enough : too_few) = *candidate.recompute.num_layers;
+    (evaluation.fits() ? enough : too_few) = layers;
     evaluation.refined = true;
     priced.push_back(std::move(evaluation));
   }
   return priced;
+}
+
+int most_layers_of_a_stage(const SearchContext& context, const Candidate& seed) {
+  return std::ranges::max(program::resolved_layers_per_stage(make_plan(context.request, seed)));
+}
+
+std::vector<Evaluation> thin_recompute(const SearchContext& context, const Candidate& seed,
+                                       int worker) {
+  const int enough = seed.recompute.num_layers.value_or(most_layers_of_a_stage(context, seed));
+  return fewest_layers(
+      context, seed, enough,
+      [](Candidate& candidate, int layers) { candidate.recompute.num_layers = layers; }, worker);
+}
+
+/// Host memory instead of recompute, and beside that of norms and activation functions, which costs
+/// least; of as few layers as fit.
+std::vector<Evaluation> offload_activations(const SearchContext& context, Candidate seed,
+                                            int worker) {
+  std::vector<Evaluation> priced;
+  const int all = most_layers_of_a_stage(context, seed);
+  for (const RecomputeKind kind : {RecomputeKind::None, RecomputeKind::Selective}) {
+    seed.recompute = {.kind = kind};
+    seed.offload_activations = all;
+    Evaluation all_layers = evaluate(context, seed, worker);
+    if (all_layers.broken) continue;  // another schedule may split its backwards
+    all_layers.refined = true;
+    const bool fits = all_layers.fits();
+    priced.push_back(std::move(all_layers));
+    if (!fits) continue;
+    std::ranges::move(
+        fewest_layers(
+            context, seed, all,
+            [](Candidate& candidate, int layers) { candidate.offload_activations = layers; },
+            worker),
+        std::back_inserter(priced));
+  }
+  return priced;
+}
+
+/// Is activations' place searched?
+bool may_offload_activations(const SearchRequest& request) {
+  return request.space.offload_activations && !request.constraints.offload_activations &&
+         !recompute_is_pinned(request.constraints) && request.software == sim::kOwnSoftware &&
+         request.cluster.device.kind == sim::DeviceKind::Gpu;
 }
 
 /// What the space's sets of modules make of a seed, each of as few layers as fit. Other stacks know
@@ -147,11 +193,12 @@ std::vector<std::size_t> recompute_seeds(const SearchContext& context,
 }
 
 /// Of each sharding the best one that recomputes something, because it must.
-std::vector<std::size_t> module_seeds(const std::vector<Evaluation>& evaluations) {
+std::vector<std::size_t> forced_to_recompute(const std::vector<Evaluation>& evaluations,
+                                             std::size_t most) {
   std::vector<std::size_t> seeds;
   std::set<MeshKey> known = fitting_without_recompute(evaluations);
   for (const std::size_t i : rank(evaluations)) {
-    if (seeds.size() == kModuleSeeds) break;
+    if (seeds.size() == most) break;
     if (known.insert(mesh_key(evaluations[i].candidate)).second) seeds.push_back(i);
   }
   return seeds;
@@ -188,8 +235,12 @@ std::vector<Evaluation> refine_best(const SearchContext& context,
     return thin_recompute(context, seed.candidate, worker);
   });
   if (const auto choices = refined_recompute(context.request); !choices.empty())
-    run(module_seeds(fitting), [&](const Evaluation& seed, int worker) {
+    run(forced_to_recompute(fitting, kModuleSeeds), [&](const Evaluation& seed, int worker) {
       return recompute_modules(context, seed.candidate, choices, worker);
+    });
+  if (may_offload_activations(context.request))
+    run(forced_to_recompute(fitting, kOffloadSeeds), [&](const Evaluation& seed, int worker) {
+      return offload_activations(context, seed.candidate, worker);
     });
   std::ranges::copy_if(refined, std::back_inserter(fitting), &Evaluation::fits);
   run(stage_seeds(context, fitting),

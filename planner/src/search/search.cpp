@@ -163,6 +163,8 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
   }
   plan.frozen = request.constraints.frozen;
   plan.offload_optimizer = candidate.offload_optimizer;
+  plan.offload_parameters = candidate.offload_parameters;
+  plan.offload_activations = candidate.offload_activations;
   plan.progress_thread = request.constraints.progress_thread;
   return plan;
 }

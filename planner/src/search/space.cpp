@@ -293,7 +293,9 @@ std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::
               .context_parallel = method,
               .rank_order = constraints.rank_order.value_or(program::Mesh::kDefaultOrder),
               .bucket_bytes = constraints.bucket_bytes.value_or(0),
-              .offload_optimizer = constraints.offload_optimizer};
+              .offload_optimizer = constraints.offload_optimizer,
+              .offload_parameters = constraints.offload_parameters,
+              .offload_activations = constraints.offload_activations.value_or(0)};
           candidate.parallel.sp = sp;
           candidate.parallel.vpp = vpp;
           if (sums_gradients(mesh) || !some_sum) candidate.compression = constraints.compression;

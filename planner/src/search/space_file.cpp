@@ -38,6 +38,10 @@ void fields(Visitor& v, SpaceFile& f) {
              between(0.01, 100));
   v.required("rank_orders", s.rank_orders, "beside the default one");
   v.required("offload_optimizer", s.offload_optimizer, "plans with it beside plans without");
+  v.optional("offload_parameters", s.offload_parameters,
+             "with the optimizer and zero stage 3, weights, too");
+  v.optional("offload_activations", s.offload_activations,
+             "instead of recompute, in the best plans that do not fit without");
   v.optional("node_orders", s.node_orders,
              "of a mixed cluster: every order of its node types, not only the given one");
 }

@@ -119,6 +119,16 @@ int node_group(const ParallelConfig& mesh, int ranks_per_node) {
   return in_node > 1 && in_node < sharing ? in_node : 0;
 }
 
+Offloading offloading_of(const Candidate& candidate) {
+  if (!candidate.offload_optimizer) return Offloading::None;
+  return candidate.offload_parameters ? Offloading::Parameters : Offloading::Optimizer;
+}
+
+void set_offloading(Candidate& candidate, Offloading offloading) {
+  candidate.offload_optimizer = offloading != Offloading::None;
+  candidate.offload_parameters = offloading == Offloading::Parameters;
+}
+
 std::size_t Variants::count() const {
   std::size_t of_zero = 0;
   for (const ScheduleVariant& schedule : schedules)
@@ -128,13 +138,18 @@ std::size_t Variants::count() const {
 
 Variants variants_of(const SearchRequest& request, const Candidate& candidate) {
   Variants all{.zero = zero_of(request, candidate),
-               .offload = {candidate.offload_optimizer},
+               .offload = {offloading_of(candidate)},
                .schedules = schedules_of(request, candidate),
                .rank_orders = orders_of(request, candidate),
                .bucket_bytes = buckets_of(request, candidate)};
   const bool gpus = request.cluster.device.kind == sim::DeviceKind::Gpu;
-  if (request.space.offload_optimizer && gpus && !candidate.offload_optimizer)
-    all.offload.push_back(true);
+  if (!gpus) return all;
+  if (request.space.offload_optimizer && !candidate.offload_optimizer)
+    all.offload.push_back(Offloading::Optimizer);
+  const bool divides_weights =
+      std::ranges::any_of(all.zero, [](const auto& zero) { return zero.first == 3; });
+  if (request.space.offload_parameters && !candidate.offload_parameters && divides_weights)
+    all.offload.push_back(Offloading::Parameters);
   return all;
 }
 
@@ -150,9 +165,7 @@ double least_step_s(const Candidate& candidate, const sim::StepPrediction& core,
   const bool overlapped = schedule.schedule == ScheduleKind::DualPipeV;
   // Recompute repeats the communication of a forward pass, at most half of all.
   busy = overlapped ? std::max(busy, core.busy.link) : busy + (1 - kept / 2) * core.busy.moving;
-  const bool whole_backwards = schedule.schedule == ScheduleKind::OneFOneB ||
-                               schedule.schedule == ScheduleKind::GPipe ||
-                               schedule.schedule == ScheduleKind::Interleaved;
+  const bool whole_backwards = program::has_whole_backwards(schedule.schedule);
   if (!candidate.layers_per_stage.empty()) return (1 - kBoundSlack) * busy;
   // Of equal stages the last one waits for all others. Where layers do not divide, those with one
   // more are in the middle: the last of them has no less to do than the mean, and half of the

@@ -21,11 +21,16 @@ struct ScheduleVariant {
   std::vector<std::optional<int>> recompute_layers;  // to be tried; absent = all, or not limited
 };
 
+/// What lies in host memory; each beside what the one before has there.
+enum class Offloading { None, Optimizer, Parameters };
+Offloading offloading_of(const Candidate& candidate);
+void set_offloading(Candidate& candidate, Offloading offloading);
+
 /// The values of each axis, of which every combination is a variant; the candidate's own come
 /// first.
 struct Variants {
   std::vector<std::pair<int, int>> zero;  // (stage, ranks that share a copy)
-  std::vector<bool> offload;
+  std::vector<Offloading> offload;
   std::vector<ScheduleVariant> schedules;
   std::vector<std::string> rank_orders;
   std::vector<std::int64_t> bucket_bytes;
@@ -43,8 +48,8 @@ Variants variants_of(const SearchRequest& request, const Candidate& candidate);
 /// divides a copy over. 0 = none.
 int node_group(const program::ParallelConfig& mesh, int ranks_per_node);
 
-/// Bounds are less by so much: programs of split backwards fuse other operations, and layers that do
-/// not divide evenly weigh on some stages less.
+/// Bounds are less by so much: programs of split backwards fuse other operations, and layers that
+/// do not divide evenly weigh on some stages less.
 constexpr double kBoundSlack = 0.03;
 
 /// A step time that no variant with this schedule and recompute falls below: its mean stage runs

@@ -26,12 +26,17 @@ enum class Region {
   CompressionErrors,  // fp32: what this rank's compression has lost so far, bucket by bucket; a
                       // second slot has what steps that fp16 did not skip left
   SumErrors,          // likewise what compressing the sums lost, of the parts that this rank sums
-  CompressedGradients,  // bytes on their way, of one bucket; slots alternate
-  QuantizedWeights,     // FP8: the layers' weights of this step, in both layouts, and their scales
-  OptimizerStaging,     // fp32: what the update works on where its state is on the host; slots
-                        // alternate
+  CompressedGradients,   // bytes on their way, of one bucket; slots alternate
+  QuantizedWeights,      // FP8: the layers' weights of this step, in both layouts, and their scales
+  OptimizerStaging,      // fp32: what the update works on where its state is on the host; slots
+                         // alternate
+  ResidentWeights,       // with weights on the host: those that every rank holds whole
+  OffloadedActivations,  // of the host: what offloaded layers keep from one task to a later one, at
+                         // Program::host_places
+  StagedActivations,  // the same while a task works on the layer, or a copy is on its way; layers
+                      // take its slots in turn
 };
-constexpr int kNumRegions = 18;
+constexpr int kNumRegions = 21;
 
 struct RegionPlan {
   std::int64_t stride_bytes = 0;  // of one slot

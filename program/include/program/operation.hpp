@@ -36,7 +36,7 @@ enum class Lane {
   Host,
   Ep,
   Cp,
-  FromHost,  // copies of offloaded state: one lane each way, for links carry both at once
+  FromHost,  // copies of what is offloaded: one lane each way, for links carry both at once
   ToHost
 };
 constexpr int kNumLanes = 16;
@@ -139,11 +139,14 @@ enum class StepWork {
   SettleErrors,         // fp16: errors of a step that is skipped become what they were before it
   FetchState,           // offloaded optimizer state of the range, from the host
   StoreState,           // the same back, updated
+  FetchWeights,         // offloaded ones that the rank owns of the bucket, from the host
+  StoreActivations,     // offloaded ones of a layer and micro-batch, to the host
+  FetchActivations,     // the same back
 };
 
 struct StepOp {
   StepWork work = StepWork::LoadBatch;
-  FlatRange range;
+  FlatRange range;  // of activations that are copied: bytes of the layer's slot
   /// Present: of `range` only what the rank owns of this one of Program::buckets.
   std::optional<int> bucket = std::nullopt;
   bool weight_decay = false;  // OptimizerUpdate

@@ -29,6 +29,7 @@ struct LayerInstance {
   int chunk = 0;
   std::vector<int> parameters;        // block-local parameter index -> Program::parameters
   std::int64_t quantized_offset = 0;  // of its part in Region::QuantizedWeights
+  bool offloaded = false;  // its activations lie on the host: memory/offloaded_activations.hpp
 };
 
 /// A virtual stage that this role holds: layers [first_layer, end_layer).
@@ -63,6 +64,8 @@ struct OperationInstance {
   int weight_slot = 0;      // of Region::GatheredWeights
   int gradient_slot = 0;    // of Region::UnreducedBuckets, OptimizerStaging
   int compressed_slot = 0;  // of Region::CompressedGradients
+  int staged_slot = 0;      // of Region::StagedActivations: the layer's, if it is offloaded; the
+                            // next layer of the task has the slot after it
   bool accumulate = false;  // weight gradients: add to what earlier micro-batches left
   std::uint64_t id = 0;     // stable over lowerings of the same plan: hash of (task, layer, name)
   std::vector<int> waits;   // indexes of earlier instances on other lanes
@@ -97,6 +100,7 @@ struct Program {
   std::vector<Chunk> chunks;
   std::vector<KeptBytes>
       kept_places;  // offset in Region::Saved by layer * microbatches + microbatch
+  std::vector<std::int64_t> host_places;  // in Region::OffloadedActivations, likewise; may be empty
   std::vector<Task> tasks;
   std::vector<Operation> step_operations;  // load, pp transfers, reductions, optimizer
   std::vector<OperationInstance> instances;

@@ -63,6 +63,7 @@ void drop_without_axes(const Plan& plan, Plan& twin) {
   const int replicas = parallel.dp * parallel.cp;
   if (replicas == 1) {
     twin.zero_stage = 0;
+    twin.offload_parameters = false;
     twin.compression = {};
   }
   if (twin.zero_shard_group > 0) {
@@ -113,6 +114,10 @@ std::optional<Plan> shrunk_plan(const Plan& plan, const ParallelConfig& degrees,
   const ShrunkLayers layers = shrunk_layers(plan, twin.parallel.pp * twin.parallel.vpp);
   twin.layers_per_stage = layers.layers_per_stage;
   twin.recompute = layers.recompute;
+  if (plan.offload_activations > 0)
+    twin.offload_activations =
+        std::clamp(plan.offload_activations, 1,
+                   (layers.num_layers - 1) / (twin.parallel.pp * twin.parallel.vpp) + 1);
   twin.workload.seq_len = shrunk_seq_len(plan, twin.parallel, float8);
   const bool over_heads = plan.context_parallel == ContextMethod::Ulysses;
   twin.model =

@@ -40,6 +40,8 @@ const std::vector<Technique>& marks() {
       {"experts on several ranks",
        [](const Plan& p) { return p.parallel.ep > 1 && p.parallel.edp() > 1; }},
       {"offloaded optimizer", [](const Plan& p) { return p.offload_optimizer; }},
+      {"offloaded parameters", [](const Plan& p) { return p.offload_parameters; }},
+      {"offloaded activations", [](const Plan& p) { return p.offload_activations > 0; }},
       {"progress thread", [](const Plan& p) { return p.progress_thread; }},
   };
   return kAll;

@@ -338,6 +338,7 @@ class Checker {
     layers_per_stage(stages);
     recompute(stages);
     recomputed_modules();
+    offloaded_activations();
   }
 
   void layers_per_stage(int stages) {
@@ -386,9 +387,29 @@ class Checker {
                               names, meshplan::name_of(recompute.kind)));
     for (const models::Module module : recompute.modules.list())
       if (!models::has_module(model_, module))
-        fail("recompute", fmt::format("recompute.modules [{}]: {} has no {}; leave '{}' out", names,
-                                      model_.name, models::needed_for(module),
-                                      meshplan::name_of(module)));
+        fail("recompute",
+             fmt::format("recompute.modules [{}]: {} has no {}; leave '{}' out", names, model_.name,
+                         models::needed_for(module), meshplan::name_of(module)));
+  }
+
+  void offloaded_activations() {
+    const int layers = plan_.offload_activations;
+    if (layers == 0) return;
+    refuse(model_.moe.has_value(),
+           "offload_activations with experts, whose rows may lie beyond their buffers,",
+           "use offload_activations = 0 and recompute");
+    if (!has_whole_backwards(plan_.schedule))
+      fail("offload", fmt::format("offload_activations = {} copies what a layer keeps right after "
+                                  "its forward, and back before a whole backward, which schedule "
+                                  "'{}' may split or overlap; use schedule '1f1b', 'gpipe' or "
+                                  "'interleaved', or offload_activations = 0",
+                                  layers, meshplan::name_of(plan_.schedule)));
+    if (!violations_.empty()) return;
+    const int most = std::ranges::max(resolved_layers_per_stage(plan_));
+    if (layers < 0 || layers > most)
+      fail("offload", fmt::format("offload_activations = {} must be 0 to the {} layers of the "
+                                  "largest virtual stage; nearest: {}",
+                                  layers, most, std::clamp(layers, 0, most)));
   }
 
   /// How many chunks a rank holds is the schedule's to say.
@@ -443,6 +464,12 @@ class Checker {
                   fmt::format("zero_stage = {} divides among the dp({}) * cp({}) = 1 ranks that "
                               "hold the same parameters: nothing; use zero_stage = 0 or dp >= 2",
                               stage, parallel_.dp, parallel_.cp));
+    if (plan_.offload_parameters && (stage != 3 || !plan_.offload_optimizer))
+      fail("offload",
+           fmt::format("offload_parameters moves the weights that ZeRO-3 divides, and needs their "
+                       "updates' state beside them: zero_stage = {}, offload_optimizer = {}; use "
+                       "zero_stage = 3 and offload_optimizer = true, or offload_parameters = false",
+                       stage, plan_.offload_optimizer));
     const int group = plan_.zero_shard_group;
     if (group == 0) return;
     if (stage == 0)
@@ -513,10 +540,7 @@ class Checker {
   /// A unit's gradients are reduced when its layers' backward is over, so nothing of it may be put
   /// off or run beside another unit's.
   void streamed_units() {
-    const bool whole = plan_.schedule == ScheduleKind::GPipe ||
-                       plan_.schedule == ScheduleKind::OneFOneB ||
-                       plan_.schedule == ScheduleKind::Interleaved;
-    if (plan_.zero_stage < 2 || whole) return;
+    if (plan_.zero_stage < 2 || has_whole_backwards(plan_.schedule)) return;
     // A search asks this of thousands of long schedules; of one stage, some have nothing apart.
     const bool known = plan_.schedule != ScheduleKind::Custom && parallel_.pp > 1;
     if (known || has_parts_apart(schedule_of(plan_)))

@@ -53,8 +53,11 @@ FlatWork flat_work(const Plan& plan, const StepOp& step) {
               .bytes_per_unit = (kind == OptimizerKind::Sgd ? kSgdBytes : kAdamBytes) + copy};
     }
     case StepWork::FetchState:
-    case StepWork::StoreState:  // read here and written there
-      return {.name = "copy_state", .units = state_bytes(plan, step), .bytes_per_unit = 2};
+    case StepWork::StoreState:
+    case StepWork::FetchWeights:
+    case StepWork::StoreActivations:
+    case StepWork::FetchActivations:  // read here and written there
+      return {.name = "copy_state", .units = copied_bytes(plan, step), .bytes_per_unit = 2};
     case StepWork::LoadBatch:
     case StepWork::MaskLoss:
     case StepWork::ClipCoefficient:
@@ -73,8 +76,29 @@ FlatWork flat_work(const Plan& plan, const StepOp& step) {
 
 }  // namespace
 
-std::int64_t state_bytes(const Plan& plan, const StepOp& step) {
-  return step_elements(plan, step) * std::ssize(offloaded_regions(plan)) * size_of(DType::F32);
+bool copies_to_or_from_host(StepWork work) {
+  switch (work) {
+    case StepWork::FetchState:
+    case StepWork::StoreState:
+    case StepWork::FetchWeights:
+    case StepWork::StoreActivations:
+    case StepWork::FetchActivations:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::int64_t copied_bytes(const Plan& plan, const StepOp& step) {
+  switch (step.work) {
+    case StepWork::StoreActivations:
+    case StepWork::FetchActivations:
+      return step.range.size();
+    case StepWork::FetchWeights:
+      return step_elements(plan, step) * size_of(plan.workload.precision);
+    default:
+      return step_elements(plan, step) * offloaded_bytes_per_element(plan);
+  }
 }
 
 OperationCost step_cost(const Plan& plan, const StepOp& step) {

@@ -10,6 +10,7 @@
 #include "checks/step_limits.hpp"
 #include "core/error.hpp"
 #include "core/index.hpp"
+#include "lower/activation_copies.hpp"
 #include "lower/merge_layers.hpp"
 #include "lower/step_end.hpp"
 #include "splice.hpp"
@@ -341,6 +342,8 @@ void emit_tasks(Program& program, Pass pass, const LoweringProfile& profile,
       if (last >= 0) add_reduction(program, bucket, last + 1, additions);
     }
   }
+  if (program.plan.offload_activations > 0 && pass == Pass::Training)
+    add_activation_copies(program, instances, additions);
   for (OperationInstance& first : program.instances) additions.emplace_back(0, std::move(first));
   splice(instances, std::move(additions));
   program.instances = std::move(instances);

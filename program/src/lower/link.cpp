@@ -153,7 +153,8 @@ class EarliestTimes {
   /// @returns the computation that it waits for, or kNone
   int add(const OperationInstance& instance, int index, const Operation& operation,
           const Footprint& touched) {
-    if (!applies_) return kNone;
+    const bool copies = operation.lane == Lane::FromHost || operation.lane == Lane::ToHost;
+    if (!applies_ || copies) return kNone;  // copies wait for memory alone
     if (instance.task && *instance.task > task_) {
       task_ = *instance.task;
       before_previous_ = std::exchange(previous_, last_);

@@ -175,6 +175,7 @@ class Lowering {
           i < recomputed ? recomputed_part(plan().recompute) : RecomputedPart{};
       place(chunk, graph_.kinds[at(graph_.layer_kind[at(layer)])], layer, layer_prefix(layer),
             recompute);
+      program_.layers.back().offloaded = pass_ == Pass::Training && i < plan().offload_activations;
     }
     if (last_of_model) place(chunk, graph_.head, plan().model.num_layers, "head.", {});
   }
@@ -355,6 +356,7 @@ std::optional<std::vector<Program>> lower_merged(const Plan& plan, const ListedO
 
 void set_micro_batch_size(Program& program, int size) {
   Plan& plan = program.plan;
+  require_invariant(plan.offload_activations == 0, "copies of activations have a size");
   const int microbatches = plan.num_microbatches();
   plan.micro_batch_size = size;
   plan.workload.global_batch_size = std::int64_t{microbatches} * size * plan.parallel.dp;

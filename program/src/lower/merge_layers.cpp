@@ -255,7 +255,7 @@ std::vector<bool> merged_tasks(const Program& program, const ListedOperations& l
 
 bool merges_layers(const Plan& plan) {
   return plan.zero_stage < 2 && plan.schedule != ScheduleKind::DualPipeV &&
-         plan.schedule != ScheduleKind::Custom && !plan.model.moe;
+         plan.schedule != ScheduleKind::Custom && plan.offload_activations == 0 && !plan.model.moe;
 }
 
 }  // namespace meshplan::program

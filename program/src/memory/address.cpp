@@ -6,6 +6,7 @@
 #include "program/compression/compression.hpp"
 #include "program/context/document_context.hpp"
 #include "program/memory/offload.hpp"
+#include "program/memory/offloaded_activations.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -31,8 +32,11 @@ Keep found_as(const Program& program, int layer, const Value& value) {
   return value.keep;
 }
 
-/// A value in Region::Saved: of a micro-batch, in what the layer keeps.
-Address kept(const Program& program, int layer, int microbatch, const Value& value) {
+/// A value that outlives its task: of a micro-batch, in what the layer keeps.
+/// @param slot  of Region::StagedActivations, where an offloaded layer's values are at work
+Address kept(const Program& program, int layer, int microbatch, int slot, const Value& value) {
+  if (is_staged(program, layer, value))
+    return {Region::StagedActivations, slot, value.offset_bytes, value.bytes};
   const KeptBytes& places =
       program.kept_places[at(layer) * at(program.plan.num_microbatches()) + at(microbatch)];
   const auto keep = static_cast<std::size_t>(found_as(program, layer, value));
@@ -40,11 +44,11 @@ Address kept(const Program& program, int layer, int microbatch, const Value& val
       .region = Region::Saved, .offset = places[keep] + value.offset_bytes, .bytes = value.bytes};
 }
 
-/// Where layer `layer` reads its input.
-Address layer_input(const Program& program, int layer, int microbatch) {
+/// Where layer `layer` reads its input. @param slot  the layer's, if it is offloaded
+Address layer_input(const Program& program, int layer, int microbatch, int slot) {
   const Block& block = block_of(program, layer);
   require_invariant(block.input.has_value(), "a layer without an input follows another layer");
-  return kept(program, layer, microbatch, block.values[at(*block.input)]);
+  return kept(program, layer, microbatch, slot, block.values[at(*block.input)]);
 }
 
 Address boundary(const Program& program, int slot) {
@@ -59,15 +63,18 @@ Address output_gradient(const Program& program, const OperationInstance& instanc
   const Block& block = block_of(program, layer);
   if (!block.output_gradient || block.values[at(*block.output_gradient)].keep != Keep::BetweenGrads)
     return boundary(program, instance.boundary_slot);
-  return kept(program, layer, *instance.microbatch, block.values[at(*block.output_gradient)]);
+  return kept(program, layer, *instance.microbatch, instance.staged_slot,
+              block.values[at(*block.output_gradient)]);
 }
 
 Address layer_output(const Program& program, const OperationInstance& instance) {
   const int chunk = layer_of(program, instance).chunk;
+  const int next_slot = (instance.staged_slot + 1) % kStagedLayers;
   if (*instance.layer + 1 < program.chunks[at(chunk)].end_layer)
-    return layer_input(program, *instance.layer + 1, *instance.microbatch);
+    return layer_input(program, *instance.layer + 1, *instance.microbatch, next_slot);
   if (const auto next = chunk_after(program, chunk))
-    return layer_input(program, program.chunks[at(*next)].first_layer, *instance.microbatch);
+    return layer_input(program, program.chunks[at(*next)].first_layer, *instance.microbatch,
+                       next_slot);
   return boundary(program, instance.boundary_slot);
 }
 
@@ -118,6 +125,8 @@ Address parameter_address(const Program& program, const OperationInstance& insta
   const Bucket& bucket = program.buckets[at(parameter.bucket)];
   const FlatRange range{parameter.offset, parameter.offset + parameter.elements()};
   if (!holds_owned_part(program.plan, region, bucket)) {
+    if (region == Region::Weights && program.plan.offload_parameters)
+      return resident_address(program, bucket, range);
     const std::int64_t begin =
         bucket_begin(program.plan, region, bucket) + range.begin - bucket.range.begin;
     return flat_address(program, region, {begin, begin + range.size()});
@@ -198,6 +207,23 @@ void add_step_footprint(const Program& program, const OperationInstance& instanc
       (fetch ? result.writes : result.reads).push_back(staging_slot(program, instance));
       return;
     }
+    case StepWork::FetchWeights: {
+      const Bucket& bucket = program.buckets[at(*step.bucket)];
+      result.reads.push_back(step_address(program, Region::Weights, step));
+      result.writes.push_back(bucket.unit
+                                  ? streamed_address(program, Region::GatheredWeights,
+                                                     instance.weight_slot, bucket, step.range)
+                                  : resident_address(program, bucket, step.range));
+      return;
+    }
+    case StepWork::StoreActivations:
+    case StepWork::FetchActivations: {
+      const ActivationCopy copy = activation_copy(program, instance, step);
+      const bool fetch = step.work == StepWork::FetchActivations;
+      result.reads.push_back(fetch ? copy.on_host : copy.on_device);
+      result.writes.push_back(fetch ? copy.on_device : copy.on_host);
+      return;
+    }
     case StepWork::AccumulateGradients:
       result.reads.push_back(streamed_address(program, Region::UnreducedBuckets,
                                               instance.gradient_slot,
@@ -262,8 +288,12 @@ FlatPlaces flat_places(const Program& program, const OperationInstance& instance
     return flat_address(program, region, {begin, begin + range.size()});
   };
   switch (flat.region) {
-    case Region::GatheredWeights:
-      return {streamed(flat.range), held(Region::Weights, owned)};
+    case Region::GatheredWeights:  // what comes from the host comes to where it is gathered
+      return {streamed(flat.range),
+              program.plan.offload_parameters ? streamed(owned) : held(Region::Weights, owned)};
+    case Region::ResidentWeights:
+      return {resident_address(program, bucket, flat.range),
+              resident_address(program, bucket, owned)};
     case Region::UnreducedBuckets:
       return {streamed(flat.range), streamed(owned)};
     default: {
@@ -278,6 +308,7 @@ std::int64_t element_bytes(const Program& program, Region region) {
   switch (region) {
     case Region::Weights:
     case Region::GatheredWeights:
+    case Region::ResidentWeights:
       return size_of(program.plan.workload.precision);
     case Region::Scalars:
       return kScalarBytes;
@@ -324,9 +355,9 @@ Address address_of(const Program& program, const OperationInstance& instance, Va
     case Storage::BatchOrder:
       return batch_address(program, *instance.microbatch, value);
     case Storage::Saved:
-      return kept(program, *instance.layer, *instance.microbatch, value);
+      return kept(program, *instance.layer, *instance.microbatch, instance.staged_slot, value);
     case Storage::LayerInput:
-      return layer_input(program, *instance.layer, *instance.microbatch);
+      return layer_input(program, *instance.layer, *instance.microbatch, instance.staged_slot);
     case Storage::LayerOutput:
       return layer_output(program, instance);
     case Storage::Transient:
@@ -358,7 +389,7 @@ Address peer_address(const Program& program, const OperationInstance& instance) 
   if (sends) return boundary(program, instance.boundary_slot);
   const Chunk& chunk = program.chunks[at(instance.chunk)];
   if (carries_activations(operation_of(program, instance).lane))
-    return layer_input(program, chunk.first_layer, *instance.microbatch);
+    return layer_input(program, chunk.first_layer, *instance.microbatch, instance.staged_slot);
   return output_gradient(program, instance, chunk.end_layer - 1);
 }
 

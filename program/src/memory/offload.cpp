@@ -33,10 +33,18 @@ void append_copy(Program& program, const Operation& update, std::size_t piece, b
 
 std::vector<Region> offloaded_regions(const Plan& plan) {
   std::vector<Region> regions;
+  if (plan.offload_parameters) regions.push_back(Region::Weights);
   if (plan.workload.precision != DType::F32) regions.push_back(Region::MasterWeights);
   regions.push_back(Region::Moment1);
   if (plan.workload.optimizer.kind != OptimizerKind::Sgd) regions.push_back(Region::Moment2);
   return regions;
+}
+
+std::int64_t offloaded_bytes_per_element(const Plan& plan) {
+  std::int64_t bytes = 0;
+  for (const Region region : offloaded_regions(plan))
+    bytes += region == Region::Weights ? size_of(plan.workload.precision) : size_of(DType::F32);
+  return bytes;
 }
 
 std::int64_t staging_elements(const Program& program) {
@@ -55,8 +63,7 @@ std::int64_t staging_elements(const Program& program) {
 }
 
 std::int64_t staging_bytes(const Program& program) {
-  return std::ssize(offloaded_regions(program.plan)) * staging_elements(program) *
-         size_of(DType::F32);
+  return offloaded_bytes_per_element(program.plan) * staging_elements(program);
 }
 
 Address staging_slot(const Program& program, const OperationInstance& instance) {
@@ -66,13 +73,38 @@ Address staging_slot(const Program& program, const OperationInstance& instance) 
 }
 
 Address staged_address(const Program& program, const OperationInstance& instance, Region region) {
-  const std::vector<Region> regions = offloaded_regions(program.plan);
-  const auto number = std::ranges::find(regions, region) - regions.begin();
-  const std::int64_t bytes = staging_elements(program) * size_of(DType::F32);
+  const std::int64_t elements = staging_elements(program);
+  std::int64_t begin = 0;
+  for (const Region other : offloaded_regions(program.plan)) {
+    if (other == region) break;
+    begin += elements * element_bytes(program, other);
+  }
   return {.region = Region::OptimizerStaging,
           .slot = instance.gradient_slot,
-          .offset = number * bytes,
-          .bytes = bytes};
+          .offset = begin,
+          .bytes = elements * element_bytes(program, region)};
+}
+
+namespace {
+
+/// Elements of Region::Weights before the buckets that are held whole, which follow all others.
+std::int64_t streamed_elements(const Program& program) {
+  const auto whole =
+      std::ranges::find_if(program.buckets, [](const Bucket& bucket) { return !bucket.unit; });
+  return whole == program.buckets.end() ? flat_elements(program, Region::Weights)
+                                        : bucket_begin(program.plan, Region::Weights, *whole);
+}
+
+}  // namespace
+
+Address resident_address(const Program& program, const Bucket& bucket, FlatRange range) {
+  const std::int64_t begin = bucket_begin(program.plan, Region::Weights, bucket) -
+                             streamed_elements(program) + range.begin - bucket.range.begin;
+  return flat_address(program, Region::ResidentWeights, {begin, begin + range.size()});
+}
+
+std::int64_t resident_elements(const Program& program) {
+  return flat_elements(program, Region::Weights) - streamed_elements(program);
 }
 
 std::vector<FlatRange> pieces_of(const Program& program, FlatRange run) {

@@ -13,6 +13,7 @@
 #include "program/memory/activations.hpp"
 #include "program/memory/address.hpp"
 #include "program/memory/offload.hpp"
+#include "program/memory/offloaded_activations.hpp"
 #include "program/zero/zero.hpp"
 #include "zero/unit_stream.hpp"
 
@@ -26,14 +27,35 @@ std::optional<Keep> keep_of_input(const Block& block) {
   return input == block.values.end() ? std::nullopt : std::optional(input->keep);
 }
 
-/// By chunk, of a micro-batch.
+/// By chunk, of a micro-batch, on the device.
 std::vector<ChunkKeeps> keeps_of(const Program& program) {
   std::vector<ChunkKeeps> keeps(program.chunks.size());
-  for (const LayerInstance& layer : program.layers) {
-    const Block& block = program.blocks[at(layer.block)];
-    keeps[at(layer.chunk)].add(block.kept_bytes, keep_of_input(block));
+  for (int i = 0; i < static_cast<int>(program.layers.size()); ++i) {
+    const LayerInstance& layer = program.layers[at(i)];
+    keeps[at(layer.chunk)].add(resident_bytes(program, i),
+                               keep_of_input(program.blocks[at(layer.block)]));
   }
   return keeps;
+}
+
+/// The same of what is offloaded.
+std::vector<ChunkKeeps> host_keeps_of(const Program& program) {
+  std::vector<ChunkKeeps> keeps(program.chunks.size());
+  for (int i = 0; i < static_cast<int>(program.layers.size()); ++i) {
+    KeptBytes bytes{};
+    if (program.layers[at(i)].offloaded)
+      bytes[static_cast<std::size_t>(Keep::UntilInputGrad)] = staged_range(program, i).size();
+    keeps[at(program.layers[at(i)].chunk)].add(bytes);
+  }
+  return keeps;
+}
+
+/// Of the layer that has most of them.
+std::int64_t largest_staged(const Program& program) {
+  std::int64_t most = 0;
+  for (int i = 0; i < static_cast<int>(program.layers.size()); ++i)
+    if (program.layers[at(i)].offloaded) most = std::max(most, staged_range(program, i).end);
+  return most;
 }
 
 std::int64_t largest_transient(const Program& program) {
@@ -93,6 +115,10 @@ void plan_memory(Program& program, const Schedule& schedule, Pass pass) {
       regions[static_cast<std::size_t>(region)].on_host = true;
     set(Region::OptimizerStaging, staging_bytes(program), kStagingSlots);
   }
+  if (plan.offload_parameters) {
+    regions[static_cast<std::size_t>(Region::Weights)].on_host = true;
+    set(Region::ResidentWeights, resident_elements(program) * size_of(compute));
+  }
   if (plan.zero_stage == 3)
     set(Region::GatheredWeights, largest_unit(program) * size_of(compute), kUnitSlots);
   if (plan.zero_stage >= 2 && training)
@@ -107,12 +133,23 @@ void plan_memory(Program& program, const Schedule& schedule, Pass pass) {
   set(Region::Batch, batch_sizes(plan).total() * plan.num_microbatches() * size_of(DType::I32));
   std::vector<bool> has_backward;
   for (const Chunk& chunk : program.chunks) has_backward.push_back(chunk.has_backward);
-  ActivationPlan activations =
-      plan_activations(schedule, program.role.stage, plan.num_microbatches(), keeps_of(program),
-                       training, std::move(has_backward));
+  const auto placed = [&](const std::vector<ChunkKeeps>& keeps) {
+    return plan_activations(schedule, program.role.stage, plan.num_microbatches(), keeps, training,
+                            has_backward);
+  };
+  ActivationPlan activations = placed(keeps_of(program));
   program.kept_places = std::move(activations.places);
   program.memory.boundary = activations.boundary;
   set(Region::Saved, activations.bytes);
+  if (const std::int64_t staged = largest_staged(program); staged > 0) {
+    const ActivationPlan on_host = placed(host_keeps_of(program));
+    program.host_places.clear();
+    for (const KeptBytes& places : on_host.places)
+      program.host_places.push_back(places[static_cast<std::size_t>(Keep::UntilInputGrad)]);
+    set(Region::OffloadedActivations, on_host.bytes);
+    regions[static_cast<std::size_t>(Region::OffloadedActivations)].on_host = true;
+    set(Region::StagedActivations, staged, kStagedLayers);
+  }
   set(Region::Transient, largest_transient(program), activations.transient_slots);
   set(Region::Boundary, stream_bytes(plan, program.sizes),
       std::max(1, activations.boundary.total()));

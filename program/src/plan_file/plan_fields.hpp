@@ -160,6 +160,12 @@ void fields(Visitor& v, PlanFile& f) {
              "!name = trained after all");
   v.optional("offload_optimizer", f.plan.offload_optimizer,
              "fp32 master weights and optimizer state lie in host memory");
+  v.optional("offload_parameters", f.plan.offload_parameters,
+             "with it and zero_stage 3: so do the weights that a rank owns");
+  v.optional("offload_activations", f.plan.offload_activations,
+             "layers of each virtual stage, its first ones, whose activations lie in host memory "
+             "between forward and backward",
+             at_least(0));
   v.optional("progress_thread", f.plan.progress_thread,
              "a thread of each rank moves communications while it computes; where the host does");
   v.optional("attention", f.plan.attention,

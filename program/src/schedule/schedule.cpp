@@ -96,7 +96,8 @@ std::vector<std::string> wrong_counts(const Schedule& schedule, int num_microbat
     // A list that is far too short would need more memory to say what is missing.
     const std::int64_t needed = std::int64_t{num_microbatches} * schedule.num_chunks;
     std::int64_t given = 0;
-    for (const Task& task : schedule.tasks[at(stage)]) given += static_cast<int>(parts_of(task).size());
+    for (const Task& task : schedule.tasks[at(stage)])
+      given += static_cast<int>(parts_of(task).size());
     if (given < needed)
       return {fmt::format("stage {}: {} tasks, but {} micro-batches of {} chunk{} need at least {}",
                           stage, given, num_microbatches, schedule.num_chunks,
@@ -171,6 +172,11 @@ bool only_repeats(const std::vector<Task>& longer, const std::vector<Task>& task
     if (longer[at(i)] != later(tasks[at(source)], times * microbatches)) return false;
   }
   return true;
+}
+
+bool has_whole_backwards(ScheduleKind kind) {
+  return kind == ScheduleKind::GPipe || kind == ScheduleKind::OneFOneB ||
+         kind == ScheduleKind::Interleaved;
 }
 
 bool splits_backward(const Schedule& schedule) {

@@ -25,7 +25,10 @@ constexpr std::array<std::string_view, kNumRegions> kRegionNames = {"weights",
                                                                     "sum_errors",
                                                                     "compressed_gradients",
                                                                     "quantized_weights",
-                                                                    "optimizer_staging"};
+                                                                    "optimizer_staging",
+                                                                    "resident_weights",
+                                                                    "offloaded_activations",
+                                                                    "staged_activations"};
 
 Json memory_json(const MemoryPlan& memory) {
   Json regions = Json::object();

@@ -15,6 +15,7 @@
 #include "program/zero/zero.hpp"
 #include "splice.hpp"
 #include "step_operations.hpp"
+#include "zero/weight_fetch.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -108,8 +109,13 @@ class UnitStream {
         continue;
       }
       visit.weight_slot = gathers++ % kUnitSlots;
-      for (const int bucket : program_.units[at(visit.unit)].buckets)
+      for (const int bucket : program_.units[at(visit.unit)].buckets) {
+        if (program_.plan.offload_parameters)
+          additions_.emplace_back(
+              previous_begin, instance_of(visit, fetch_weights(program_.buckets[at(bucket)], bucket,
+                                                               gather_phase(visit))));
         additions_.emplace_back(previous_begin, gather(visit, bucket));
+      }
       previous = &visit;
       previous_begin = visit.begin;
     }
@@ -150,13 +156,17 @@ class UnitStream {
     return instance;
   }
 
+  Phase gather_phase(const UnitVisit& visit) const {
+    return program_.tasks[at(visit.task)].kind == TaskKind::Forward ? Phase::Forward
+                                                                    : Phase::InputGrad;
+  }
+
   OperationInstance gather(const UnitVisit& visit, int index) {
     const Bucket& bucket = program_.buckets[at(index)];
     return instance_of(
         visit,
         {.name = fmt::format("weights[{}:{}].all_gather", bucket.range.begin, bucket.range.end),
-         .phase = program_.tasks[at(visit.task)].kind == TaskKind::Forward ? Phase::Forward
-                                                                           : Phase::InputGrad,
+         .phase = gather_phase(visit),
          .lane = Lane::Dp,
          .work = FlatCollectiveOp{.collective = {.collective = Collective::AllGather,
                                                  .group = bucket.shard_group,

@@ -10,6 +10,7 @@
 #include "program/zero/zero.hpp"
 #include "splice.hpp"
 #include "step_operations.hpp"
+#include "zero/weight_fetch.hpp"
 
 namespace meshplan::program {
 namespace {
@@ -19,8 +20,8 @@ struct Gather {
   int needed_at = 0;  // instance
 };
 
-/// Buckets whose weights every rank holds and only their owners update, in the order in which they
-/// are needed.
+/// Buckets whose weights every rank holds and only their owners update, or which lie on the host,
+/// in the order in which they are needed.
 std::vector<Gather> gathers_of(const Program& program) {
   std::vector<int> first_use(program.layers.size(), static_cast<int>(program.instances.size()));
   for (int i = static_cast<int>(program.instances.size()) - 1; i >= 0; --i)
@@ -28,7 +29,8 @@ std::vector<Gather> gathers_of(const Program& program) {
   std::vector<Gather> gathers;
   for (int b = 0; b < static_cast<int>(program.buckets.size()); ++b) {
     const Bucket& bucket = program.buckets[at(b)];
-    if (bucket.shards == 1 || holds_owned_part(program.plan, Region::Weights, bucket)) continue;
+    const bool here = bucket.shards == 1 && !program.plan.offload_parameters;
+    if (here || holds_owned_part(program.plan, Region::Weights, bucket)) continue;
     Gather gather{.bucket = b, .needed_at = static_cast<int>(program.instances.size())};
     for (std::size_t layer = 0; layer < program.layers.size(); ++layer)
       for (const int index : program.layers[layer].parameters) {
@@ -42,25 +44,27 @@ std::vector<Gather> gathers_of(const Program& program) {
   return gathers;
 }
 
-OperationInstance gather_instance(Program& program, int index) {
-  const Bucket& bucket = program.buckets[at(index)];
-  const std::string name =
-      fmt::format("weights[{}:{}].all_gather", bucket.range.begin, bucket.range.end);
-  program.step_operations.push_back(
-      {.name = name,
-       .phase = Phase::Forward,
-       .lane = Lane::Dp,
-       .work = FlatCollectiveOp{.collective = {.collective = Collective::AllGather,
-                                               .group = bucket.shard_group,
-                                               .dtype = program.plan.workload.precision,
-                                               .elements = {.count = bucket.owned_elements()}},
-                                .region = Region::Weights,
-                                .range = bucket.range,
-                                .bucket = index}});
+OperationInstance instance_of(Program& program, Operation operation) {
   OperationInstance instance;
-  instance.operation = {.index = static_cast<int>(program.step_operations.size()) - 1};
-  instance.id = instance_id(std::nullopt, std::nullopt, name);
+  instance.operation = {.index = static_cast<int>(program.step_operations.size())};
+  instance.id = instance_id(std::nullopt, std::nullopt, operation.name);
+  program.step_operations.push_back(std::move(operation));
   return instance;
+}
+
+Operation gather(const Program& program, int index) {
+  const Bucket& bucket = program.buckets[at(index)];
+  return {.name = fmt::format("weights[{}:{}].all_gather", bucket.range.begin, bucket.range.end),
+          .phase = Phase::Forward,
+          .lane = Lane::Dp,
+          .work = FlatCollectiveOp{
+              .collective = {.collective = Collective::AllGather,
+                             .group = bucket.shard_group,
+                             .dtype = program.plan.workload.precision,
+                             .elements = {.count = bucket.owned_elements()}},
+              .region = program.plan.offload_parameters ? Region::ResidentWeights : Region::Weights,
+              .range = bucket.range,
+              .bucket = index}};
 }
 
 }  // namespace
@@ -72,10 +76,15 @@ void insert_weight_gathers(Program& program) {
   // batch.
   std::vector<Addition> additions;
   int position = 1;
-  for (const Gather& gather : gathers) {
+  for (const Gather& needed : gathers) {
     if (position >= static_cast<int>(program.instances.size())) break;
-    additions.emplace_back(position, gather_instance(program, gather.bucket));
-    position = std::max(1, gather.needed_at);
+    const Bucket& bucket = program.buckets[at(needed.bucket)];
+    if (program.plan.offload_parameters)
+      additions.emplace_back(
+          position, instance_of(program, fetch_weights(bucket, needed.bucket, Phase::Forward)));
+    if (bucket.shards > 1)
+      additions.emplace_back(position, instance_of(program, gather(program, needed.bucket)));
+    position = std::max(1, needed.needed_at);
   }
   splice(program.instances, std::move(additions));
 }

@@ -86,6 +86,12 @@ std::vector<std::string> plan_in_words(const Plan& plan) {
   std::vector<std::string> sentences = {axes_sentence(plan), schedule_sentence(plan),
                                         experts_sentence(plan), recompute_sentence(plan),
                                         zero_sentence(plan)};
+  if (plan.offload_activations > 0)
+    sentences.push_back(fmt::format(
+        "The first {} layers of each virtual stage keep their activations in host memory.",
+        plan.offload_activations));
+  if (plan.offload_parameters)
+    sentences.emplace_back("The weights that a rank owns lie in host memory.");
   if (plan.offload_optimizer) sentences.emplace_back("The optimizer's state lies in host memory.");
   std::erase(sentences, std::string());
   return sentences;

@@ -64,6 +64,10 @@ class Executor::Body {
   std::function<void()> bind_compression(const program::OperationInstance& instance,
                                          const program::StepOp& step);
   std::function<void()> bind_settling();
+  std::function<void()> bind_weight_fetch(const program::OperationInstance& instance,
+                                          const program::StepOp& owned);
+  std::function<void()> bind_activation_copy(const program::OperationInstance& instance,
+                                             const program::StepOp& step);
   float* compressed_gradients(const program::OperationInstance& instance, program::StepOp step,
                               program::FlatRange range) const;
   std::function<void()> bind_state_copy(const program::OperationInstance& instance,

@@ -3,6 +3,7 @@
 
 #include "execute/executor_body.hpp"
 #include "program/memory/offload.hpp"
+#include "program/memory/offloaded_activations.hpp"
 
 namespace meshplan::runtime {
 
@@ -84,24 +85,54 @@ std::function<void()> Executor::Body::bind_accumulation(const OperationInstance&
   return [this, add] { backend_.run(add); };
 }
 
-/// Offloaded optimizer state of what the rank owns of the range, to or from the device.
+/// What is offloaded of an update's range and the rank owns, to or from the device.
 std::function<void()> Executor::Body::bind_state_copy(const OperationInstance& instance,
                                                       const StepOp& step) {
   struct Copy {
     std::byte* to;
     const std::byte* from;
+    std::int64_t bytes;
   };
-  const std::int64_t bytes = step.range.size() * size_of(DType::F32);
-  if (bytes == 0) return [] {};
+  if (step.range.size() == 0) return [] {};
   const bool fetch = step.work == StepWork::FetchState;
   std::vector<Copy> copies;
   for (const Region region : program::offloaded_regions(program_.plan)) {
     std::byte* host = flat_memory(region, step);
     std::byte* slot = arena_.at(program_, program::staged_address(program_, instance, region));
-    copies.push_back(fetch ? Copy{slot, host} : Copy{host, slot});
+    const std::int64_t bytes = step.range.size() * program::element_bytes(program_, region);
+    copies.push_back(fetch ? Copy{slot, host, bytes} : Copy{host, slot, bytes});
   }
-  return [this, copies, bytes, lane = program::operation_of(program_, instance).lane] {
-    for (const Copy& copy : copies) device_.copy(copy.to, copy.from, bytes, lane);
+  return [this, copies, lane = program::operation_of(program_, instance).lane] {
+    for (const Copy& copy : copies) device_.copy(copy.to, copy.from, copy.bytes, lane);
+  };
+}
+
+/// Weights of a bucket that the rank owns, to where they are gathered.
+std::function<void()> Executor::Body::bind_weight_fetch(const OperationInstance& instance,
+                                                        const StepOp& owned) {
+  const program::Bucket& bucket = program_.buckets[static_cast<std::size_t>(*owned.bucket)];
+  const program::FlatPlaces places = program::flat_places(
+      program_, instance,
+      {.region = bucket.unit ? Region::GatheredWeights : Region::ResidentWeights,
+       .range = bucket.range,
+       .bucket = owned.bucket},
+      shard_place_);
+  return [this, to = arena_.at(program_, places.part), from = flat_memory(Region::Weights, owned),
+          bytes = places.part.bytes, lane = program::operation_of(program_, instance).lane] {
+    device_.copy(to, from, bytes, lane);
+  };
+}
+
+/// What an offloaded layer keeps of a micro-batch, to or from the device.
+std::function<void()> Executor::Body::bind_activation_copy(const OperationInstance& instance,
+                                                           const StepOp& step) {
+  const program::ActivationCopy copy = program::activation_copy(program_, instance, step);
+  std::byte* device = arena_.at(program_, copy.on_device);
+  std::byte* host = arena_.at(program_, copy.on_host);
+  const bool fetch = step.work == StepWork::FetchActivations;
+  return [this, to = fetch ? device : host, from = fetch ? host : device, bytes = step.range.size(),
+          lane = program::operation_of(program_, instance).lane] {
+    device_.copy(to, from, bytes, lane);
   };
 }
 
@@ -143,6 +174,11 @@ std::function<void()> Executor::Body::bind_step_work(const OperationInstance& in
     case StepWork::FetchState:
     case StepWork::StoreState:
       return bind_state_copy(instance, step);
+    case StepWork::FetchWeights:
+      return bind_weight_fetch(instance, step);
+    case StepWork::StoreActivations:
+    case StepWork::FetchActivations:
+      return bind_activation_copy(instance, step);
     case StepWork::CompressGradients:
     case StepWork::SumCompressed:
     case StepWork::CompressSum:
@@ -155,7 +191,7 @@ std::function<void()> Executor::Body::bind_step_work(const OperationInstance& in
       break;
   }
   const FlatMemory memory{.master = state(fp32 ? Region::Weights : Region::MasterWeights),
-                          .weights = fp32 ? nullptr : flat(Region::Weights),
+                          .weights = fp32 ? nullptr : state(Region::Weights),
                           .gradients = flat(Region::Gradients),
                           .moment1 = state(Region::Moment1),
                           .moment2 = state(Region::Moment2),

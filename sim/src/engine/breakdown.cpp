@@ -26,6 +26,11 @@ bool communicates(const Span& span) {
   return !span.group.empty();
 }
 
+/// What moves activations between device and host while layers run.
+bool copies_activations(const Span& span) {
+  return (span.lane == Lane::FromHost || span.lane == Lane::ToHost) && span.microbatch.has_value();
+}
+
 Category category_of_compute(const Span& span) {
   return span.lane == Lane::Host ? Category::Host : category_of(span.phase);
 }
@@ -108,7 +113,7 @@ std::map<std::pair<int, int>, RankSpans> sorted_by_rank(const Trace& trace) {
   for (const Span& span : trace.spans) {
     const SpanKind kind = kind_of(span, parallel);
     const double ready = kind.crosses_stages ? meetings.all_arrived(number) : span.start_s;
-    if (kind.communicates) ++number;
+    if (communicates(span)) ++number;
     ranks[{span.rank, span.step}].add(kind, span.start_s, span.end_s, ready,
                                       parallel.pp > 1 && span.microbatch.has_value());
   }
@@ -134,6 +139,7 @@ Category category_of(program::Phase phase) {
 }
 
 SpanKind kind_of(const Span& span, const program::ParallelConfig& parallel) {
+  if (copies_activations(span)) return {.category = Category::Host, .communicates = true};
   if (!communicates(span)) return {.category = category_of_compute(span)};
   return {.category = category_of_group(span, parallel),
           .communicates = true,

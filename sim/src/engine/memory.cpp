@@ -60,7 +60,8 @@ double StageMemory::total() const {
 StageMemory stage_memory(const program::Program& program, const Cluster& cluster) {
   StageMemory memory;
   memory.stage = program.role.stage;
-  memory.parameters = region_bytes(program, Region::Weights) +
+  memory.parameters = device_bytes(program, Region::Weights, cluster) +
+                      region_bytes(program, Region::ResidentWeights) +
                       region_bytes(program, Region::GatheredWeights) +
                       region_bytes(program, Region::QuantizedWeights);
   memory.master_parameters = device_bytes(program, Region::MasterWeights, cluster);
@@ -73,7 +74,9 @@ StageMemory stage_memory(const program::Program& program, const Cluster& cluster
                      region_bytes(program, Region::OptimizerStaging);
   memory.host =
       cluster.device.kind == DeviceKind::Gpu ? static_cast<double>(program.memory.host_bytes()) : 0;
-  memory.activations = region_bytes(program, Region::Saved);
+  memory.activations = region_bytes(program, Region::Saved) +
+                       region_bytes(program, Region::StagedActivations) +
+                       device_bytes(program, Region::OffloadedActivations, cluster);
   memory.transient = region_bytes(program, Region::Transient);
   if (cluster.device.kind == DeviceKind::Gpu)
     memory.workspace = static_cast<double>(program.memory.workspace_bytes);

@@ -14,6 +14,7 @@
 #include "core/units.hpp"
 #include "program/memory/activations.hpp"
 #include "program/memory/address.hpp"
+#include "program/memory/offloaded_activations.hpp"
 #include "sim/engine/memory.hpp"
 
 namespace meshplan::sim {
@@ -26,8 +27,8 @@ using program::Span;
 /// What a chunk keeps of a micro-batch.
 std::vector<program::KeptBytes> kept_per_chunk(const Program& program) {
   std::vector<program::ChunkKeeps> keeps(program.chunks.size());
-  for (const program::LayerInstance& layer : program.layers)
-    keeps[at(layer.chunk)].add(program.blocks[at(layer.block)].kept_bytes);
+  for (int i = 0; i < static_cast<int>(program.layers.size()); ++i)
+    keeps[at(program.layers[at(i)].chunk)].add(program::resident_bytes(program, i));
   std::vector<program::KeptBytes> kept;
   for (const program::ChunkKeeps& chunk : keeps) kept.push_back(chunk.bytes());
   return kept;
@@ -78,6 +79,9 @@ class Recorder {
     now_[MemoryClass::Optimizer] = memory.master_parameters + memory.optimizer;
     now_[MemoryClass::Communication] = memory.communication + memory.boundary;
     now_[MemoryClass::Runtime] = memory.runtime_base + memory.workspace;
+    const auto saved = static_cast<std::size_t>(program::Region::Saved);
+    staged_ = memory.activations - static_cast<double>(program.memory.regions[saved].bytes());
+    now_[MemoryClass::Activations] = staged_;
   }
 
   MemoryTimeline run() {
@@ -94,7 +98,7 @@ class Recorder {
       const Span& span = *spans_.at(instance->id);
       if (instance->task != task) {
         task = instance->task;
-        activations = static_cast<double>(kept[at(*task)].during);
+        activations = staged_ + static_cast<double>(kept[at(*task)].during);
         record(span.start_s, instance);
       }
       if (instance->layer && open_.insert(layer_of(*instance)).second) {
@@ -106,7 +110,7 @@ class Recorder {
         record(span.end_s, instance);
       }
       if (last_of_task_.at(*task) != instance) continue;
-      activations = static_cast<double>(kept[at(*task)].after);
+      activations = staged_ + static_cast<double>(kept[at(*task)].after);
       record(span.end_s, instance);
     }
     require_invariant(last_of_task_.size() == working_tasks_.size(), "every task has spans");
@@ -173,6 +177,7 @@ class Recorder {
   std::map<LayerOfTask, const OperationInstance*> last_of_layer_;
   std::set<LayerOfTask> open_;  // or over
   MemoryUse now_;
+  double staged_ = 0;  // bytes for offloaded activations, there all the time
   MemoryTimeline timeline_;
 };
 

@@ -26,14 +26,21 @@ struct TaskTime {
   double context = 0;  // the part of these that goes over the cp group
   double experts = 0;  // the part that goes between experts
   double link = 0;     // see BusyTime::link
+  double host = 0;     // waiting for copies of offloaded activations
 
   /// this + times * other
   TaskTime plus(double times, const TaskTime& other) const {
-    return {operations + times * other.operations, seconds + times * other.seconds,
-            forward + times * other.forward,       recompute + times * other.recompute,
-            backward + times * other.backward,     idle + times * other.idle,
-            moving + times * other.moving,         context + times * other.context,
-            experts + times * other.experts,       link + times * other.link};
+    return {operations + times * other.operations,
+            seconds + times * other.seconds,
+            forward + times * other.forward,
+            recompute + times * other.recompute,
+            backward + times * other.backward,
+            idle + times * other.idle,
+            moving + times * other.moving,
+            context + times * other.context,
+            experts + times * other.experts,
+            link + times * other.link,
+            host + times * other.host};
   }
 };
 

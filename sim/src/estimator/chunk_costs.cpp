@@ -66,7 +66,9 @@ Plan small_plan(const Plan& plan, const RecomputedPart& recompute, TaskMix mix, 
       .tp = p.tp, .cp = p.cp, .pp = pp, .dp = dp, .ep = p.ep, .etp = p.etp, .sp = p.sp};
   small.compression = {};           // changes no task
   small.offload_optimizer = false;  // nor does this
-  small.frozen.clear();             // frozen_part() says it
+  small.offload_parameters = false;
+  small.offload_activations = 0;  // nor this: copies stand beside them
+  small.frozen.clear();           // frozen_part() says it
   small.rank_order = program::Mesh::kDefaultOrder;
   small.schedule = program::ScheduleKind::GPipe;
   small.custom_schedule.clear();
@@ -206,6 +208,7 @@ ChunkCosts::Set& ChunkCosts::set_of(const Plan& plan, const PlanKeys& keys,
   const int chunks = plan.parallel.pp * plan.parallel.vpp;
   const int num_stages = chunks == 2 && mix == TaskMix::Full ? 3 : std::min(chunks, 3);
   describe(keys, recompute, mix, groups, num_stages, plan.model.moe.has_value());
+  key_.add(plan.offload_activations);
   if (const auto found = sets_.find(key_); found != sets_.end()) return found->second;
   const CacheKey key = key_;
   Set& set = sets_[key];
@@ -241,8 +244,8 @@ const program::Program& ChunkCosts::program_of(const Pipeline& pipeline, int lay
     profile.frozen_part = frozen_part(layer_class, num_layers);
     const models::ModelGraph& graph = graph_of(classes_[at(layer_class)].kind, num_layers);
     found = programs_
-                .emplace(program_key_, program::lower(single, graph, stage,
-                                                      program::Pass::Training, profile))
+                .emplace(program_key_,
+                         program::lower(single, graph, stage, program::Pass::Training, profile))
                 .first;
   }
   if (found->second.plan.micro_batch_size != pipeline.plan.micro_batch_size)
@@ -290,6 +293,8 @@ const ChunkCost& ChunkCosts::chunk_of(const Plan& plan, Set& set, Set* plain, co
                                   : prices(own.middle, layer, middle));
   }
   const bool last = place.number + 1 == virtual_stages;
+  if (plan.offload_activations > 0)
+    maker.offload(plan.offload_activations, place.number == 0, last);
   if (!last && place.first_layer + place.num_layers - 1 < lowest_trained_) maker.drop_backward();
   ChunkCost& cost = set.chunks.emplace(key, maker.run()).first->second;
   cost.gradient_shape = shape_of(cost.ready);

@@ -4,9 +4,12 @@
 #include <utility>
 
 #include "core/index.hpp"
+#include "estimator/offloaded_layers.hpp"
+#include "program/memory/offloaded_activations.hpp"
 
 namespace meshplan::sim {
-ChunkMaker::ChunkMaker(const Cluster& cluster, const StagePrices& base) : base_(base) {
+ChunkMaker::ChunkMaker(const Cluster& cluster, const StagePrices& base)
+    : cluster_(cluster), base_(base) {
   // All ranks of a CPU host want its cores at once.
   if (cluster.device.kind == DeviceKind::Cpu)
     turns_ = std::max(1.0, static_cast<double>(cluster.devices_per_node) / cluster.cores_per_host);
@@ -42,7 +45,46 @@ ChunkCost ChunkMaker::run() {
     chunk_.kept_bytes[keep] = base_.layer_kept_bytes[keep];  // of one layer, not of all
   }
   add_gradients();
+  if (offloaded_ > 0) add_copies();
   return std::move(chunk_);
+}
+
+void ChunkMaker::offload(int layers, bool begins_model, bool ends_model) {
+  offloaded_ = std::min(layers, chunk_.num_layers);
+  begins_model_ = begins_model;
+  ends_model_ = ends_model;
+}
+
+void ChunkMaker::add_copies() {
+  constexpr auto kKept = static_cast<std::size_t>(program::Keep::UntilInputGrad);
+  const std::size_t head = base_.first_layer_part + 1 - at(base_.num_layers);
+  const auto place_of = [&](std::size_t layer) {  // they are in the order of backward
+    return head + layers_.size() - 1 - layer;
+  };
+  std::vector<OffloadedLayer> all;  // with embedding and head, beside which copies run, too
+  for (std::size_t i = chunk_.layers.size(); i-- > 0;)
+    all.push_back({.forward = chunk_.layers[i].forward, .backward = chunk_.layers[i].backward});
+  for (std::size_t i = 0; i < at(offloaded_); ++i) {
+    const program::KeptBytes& kept = layers_[i]->layer_kept_bytes;
+    const bool stays = i == 0 && !begins_model_;  // what arrives does
+    const auto input = stays ? kept[static_cast<std::size_t>(program::Keep::Arriving)] : 0;
+    all[all.size() - 1 - place_of(i)].bytes = static_cast<double>(kept[kKept] - input);
+    if (cluster_.device.kind == DeviceKind::Gpu) chunk_.kept_bytes[kKept] -= kept[kKept] - input;
+    chunk_.slots.staging =
+        std::max(chunk_.slots.staging, program::kStagedLayers * static_cast<double>(kept[kKept]));
+  }
+  const CopyDelays delays = copy_delays(all, ends_model_, cluster_);
+  const auto delay = [&](TaskTime& task, double seconds) {
+    task.seconds += seconds;
+    task.host += seconds;
+  };
+  delay(chunk_.tasks.forward, delays.forward);
+  delay(chunk_.tasks.backward_first, delays.backward);
+  delay(chunk_.tasks.backward, delays.backward);
+  for (std::size_t i = 0; i < at(offloaded_); ++i) {  // for ZeRO, which gathers under them
+    chunk_.layers[place_of(i)].forward += delays.forward / offloaded_;
+    chunk_.layers[place_of(i)].backward += delays.backward / offloaded_;
+  }
 }
 
 void ChunkMaker::drop_backward() {

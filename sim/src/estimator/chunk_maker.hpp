@@ -23,6 +23,11 @@ class ChunkMaker {
   /// Nothing in it or before it is trained.
   void drop_backward();
 
+  /// The first `layers` keep what backward needs on the host.
+  /// @param begins_model  the first of them reads what the embedding leaves, not what arrives
+  /// @param ends_model  a micro-batch comes back at once
+  void offload(int layers, bool begins_model, bool ends_model);
+
   ChunkCost run();
 
  private:
@@ -34,13 +39,18 @@ class ChunkMaker {
   };
 
   void add(int times, const StagePrices& stage);
+  /// What copies of activations cost, once the chunk's layers are known.
+  void add_copies();
   /// Gradients as the chunk's last task makes them, layer by layer, and when its forward needs the
   /// weights.
   void add_gradients();
   void add_part(const BucketParts& part, const Seconds& seconds,
                 const std::vector<std::int64_t>& copied, bool backward_reads);
 
+  const Cluster& cluster_;
   const StagePrices& base_;
+  int offloaded_ = 0;                               // layers
+  bool begins_model_ = false, ends_model_ = false;  // see offload()
   double turns_ = 1;
   double ready_ = 0;
   double ready_at_once_ = 0;

@@ -37,10 +37,12 @@ struct SlotBytes {
   double boundary = 0;   // a slot
   double scalar = 0;
   double workspace = 0;
+  double staging = 0;  // of offloaded activations: all slots
 
   SlotBytes covering(const SlotBytes& other) const {
     return {std::max(transient, other.transient), std::max(boundary, other.boundary),
-            std::max(scalar, other.scalar), std::max(workspace, other.workspace)};
+            std::max(scalar, other.scalar), std::max(workspace, other.workspace),
+            std::max(staging, other.staging)};
   }
 };
 

@@ -112,8 +112,7 @@ void price_offload(const StagePricing& pricing, StageCost& stage) {
   const double pieces =
       launches +
       (divided ? zero.num_buckets : elements * kFp32Bytes / static_cast<double>(plan.bucket_bytes));
-  const double bytes =
-      elements * kFp32Bytes * static_cast<double>(std::ssize(program::offloaded_regions(plan)));
+  const double bytes = elements * static_cast<double>(program::offloaded_bytes_per_element(plan));
   if (cluster.device.kind == DeviceKind::Cpu) {
     stage.sums.update_seconds += 2 * (stream_seconds(2 * bytes, cluster) +
                                       pieces * cluster.device.launch_us / kMicroseconds);

@@ -34,6 +34,7 @@ Breakdown seconds_of(const Plan& plan, const StageCost& stage, const SolverOutpu
   seconds[Category::Forward] = stretch * alone.forward;
   seconds[Category::Recompute] = stretch * alone.recompute;
   seconds[Category::Backward] = stretch * alone.backward;
+  seconds[Category::Host] = stretch * alone.host;
   const double streamed = stretch * stage.streamed;
   const double exposed = solved.busy[index] - seconds.total() - streamed;
   const double each = alone.moving > 0 ? exposed / alone.moving : 0;
@@ -43,7 +44,7 @@ Breakdown seconds_of(const Plan& plan, const StageCost& stage, const SolverOutpu
       exposed - each * (alone.context + alone.experts);
   seconds[Category::Dp] = reduced - solved.end[index] + streamed;
   seconds[Category::Optimizer] = stage.sums.update_seconds + stage.sums.norm_seconds;
-  seconds[Category::Host] = stage.load_seconds;
+  seconds[Category::Host] += stage.load_seconds;
   seconds[Category::Forward] += stage.sums.once_seconds;
   return seconds;
 }
@@ -69,6 +70,7 @@ BusyTime mean_busy(const NodeStages& stages) {
 /// - tasks that a DualPipe-V overlaps take turns in two steps, in the engine at every operation;
 /// - what is reduced beside the last backwards of an interleaved pipeline delays its own stage, not
 ///   those that wait for it;
+/// - copies of offloaded activations delay one forward as they do another;
 /// - what moves for two purposes at once does not share a link.
 bool is_rough(const Plan& plan, const Cluster& cluster) {
   using program::ScheduleKind;
@@ -77,7 +79,7 @@ bool is_rough(const Plan& plan, const Cluster& cluster) {
   const bool shares_link = cluster.fabric.size() == 1 && purposes > 1;
   const bool reduces_between_chunks = plan.schedule == ScheduleKind::Interleaved && p.dp * p.cp > 1;
   return plan.zero_stage >= 2 || plan.schedule == ScheduleKind::DualPipeV ||
-         reduces_between_chunks || shares_link;
+         plan.offload_activations > 0 || reduces_between_chunks || shares_link;
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ double staging_bytes(const Plan& plan, const StageCost& stage) {
     if (plan.zero_stage >= 2) elements = std::max(zero.owned, zero.largest_unit * share);
   }
   return program::kStagingSlots * elements *
-         static_cast<double>(std::ssize(program::offloaded_regions(plan))) * kFp32Bytes;
+         static_cast<double>(program::offloaded_bytes_per_element(plan));
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ double stage_memory_bytes(const Plan& plan, const StageCost& cost,
   const bool on_gpu = cluster.device.kind == DeviceKind::Gpu;
   return stage_state_bytes(plan, cost, cluster) + staging_bytes(plan, cost) +
          cost.sums.quantized_bytes + cost.compression_bytes + 2 * cost.compression_slot_bytes +
-         activations.bytes + (on_gpu ? cost.slots.workspace : 0) +
+         activations.bytes + cost.slots.staging + (on_gpu ? cost.slots.workspace : 0) +
          cost.slots.transient * activations.transient_slots +
          cost.slots.boundary * activations.boundary_slots + cost.slots.scalar + load + batch +
          communicators_of(plan, cost.tied, cost.last) * cluster.communication.buffer_mib * kMib +

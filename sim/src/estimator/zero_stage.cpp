@@ -6,6 +6,7 @@
 
 #include "estimator/compressed_reduction.hpp"
 #include "prices/element_bytes.hpp"
+#include "prices/offload.hpp"
 #include "program/cost/cost.hpp"
 #include "program/cost/step_cost.hpp"
 #include "schedules/host_thread.hpp"
@@ -24,6 +25,7 @@ struct Unit {
   double dense = 0;  // elements
   double experts = 0;
   bool backward_reads = false;
+  double fetch = 0;   // seconds: of owned weights, from the host
   double gather = 0;  // seconds
   double reduce = 0;
   double compress = 0;  // before it
@@ -105,21 +107,30 @@ void price_reduction(const Plan& plan, bool expert, Unit& unit, DataGroups& grou
           : replicas.seconds(Collective::AllReduce, elements / shards.size() * kFp32Bytes, cluster);
 }
 
+/// Weights of so many elements come from the host before they are gathered.
+double fetch_seconds(const Plan& plan, double elements, int shards, const Cluster& cluster) {
+  if (!plan.offload_parameters || elements <= 0) return 0;
+  return host_copy_seconds(
+      elements / shards * static_cast<double>(size_of(plan.workload.precision)), cluster);
+}
+
 void price_units(const Plan& plan, std::vector<Unit>& units, DataGroups& groups,
                  const OperatorTable& table, const Cluster& cluster) {
   for (Unit& unit : units)
     for (const bool expert : {false, true}) {
       price_reduction(plan, expert, unit, groups, table, cluster);
-      if (plan.zero_stage == 3)
-        unit.gather +=
-            gather_seconds(plan, expert ? unit.experts : unit.dense, expert, groups, cluster);
+      if (plan.zero_stage < 3) continue;
+      const double elements = expert ? unit.experts : unit.dense;
+      unit.gather += gather_seconds(plan, elements, expert, groups, cluster);
+      unit.fetch += fetch_seconds(plan, elements, groups.shards(expert).size(), cluster);
     }
 }
 
 /// A task's work on a unit.
 struct Visit {
   double compute = 0;
-  double gather = 0;  // of the unit's weights, before it
+  double fetch = 0;   // of the unit's weights from the host
+  double gather = 0;  // of them, before it
   double reduce = 0;  // of its gradients, after it
   double accumulate = 0;
   bool backward = false;
@@ -141,7 +152,10 @@ class StreamPlayer {
       Visit visit{.compute = backward ? unit.backward + unit.compress : unit.forward,
                   .backward = backward};
       if (!backward || unit.backward_reads) {
-        if (last_read_ != static_cast<int>(which)) visit.gather = unit.gather;
+        if (last_read_ != static_cast<int>(which)) {
+          visit.fetch = unit.fetch;
+          visit.gather = unit.gather;
+        }
         last_read_ = static_cast<int>(which);
       }
       if (backward) {
@@ -163,7 +177,8 @@ class StreamPlayer {
     std::size_t begin = 0;
     for (const std::size_t end : ends_of_tasks_) {
       for (std::size_t v = begin; v < end; ++v)
-        now += visits_[v].compute + visits_[v].gather + visits_[v].reduce + visits_[v].accumulate;
+        now += visits_[v].compute + visits_[v].fetch + visits_[v].gather + visits_[v].reduce +
+               visits_[v].accumulate;
       ends.push_back(now);
       begin = end;
     }
@@ -175,14 +190,17 @@ class StreamPlayer {
     std::vector<double> ends;
     double end = 0;  // of the visit before
     std::size_t task = 0;
-    gathered_ = visits_.empty() ? 0 : visits_.front().gather;
+    fetched_ = visits_.empty() ? 0 : visits_.front().fetch;
+    gathered_ = visits_.empty() ? 0 : fetched_ + visits_.front().gather;
     lane_ = gathered_;
-    moving_ = gathered_;
+    moving_ = gathered_ - fetched_;
     for (std::size_t v = 0; v < visits_.size(); ++v) {
       const double weights = gathered_;
       if (v + 1 < visits_.size()) {  // into the slot that the visit before has read
-        move(visits_[v + 1].gather, end);
-        if (visits_[v + 1].gather > 0) gathered_ = lane_;
+        const Visit& next = visits_[v + 1];
+        if (next.fetch > 0) fetched_ = std::max(fetched_, end) + next.fetch;
+        move(next.gather, next.fetch > 0 ? fetched_ : end);
+        if (next.gather > 0) gathered_ = lane_;
       }
       if (v > 0 && visits_[v - 1].backward) end = reduce(visits_[v - 1], end);
       end = std::max(end, weights) + visits_[v].compute;
@@ -232,6 +250,7 @@ class StreamPlayer {
   static constexpr std::size_t kMostTasks = 6;
   std::vector<Visit> visits_;
   std::vector<std::size_t> ends_of_tasks_;
+  double fetched_ = 0;  // from the host
   double lane_ = 0, gathered_ = 0, reduced_ = 0, accumulate_ = 0;
   double computing_ = 0, moving_ = 0;
 };
@@ -319,7 +338,9 @@ ZeroStage zero_stage(const Plan& plan, const std::vector<const ChunkCost*>& chun
   };
   if (late > 0) {
     const double all = padded(late, groups.shards(false).size());
-    add_whole(all, false, {0, gather_seconds(plan, all, false, groups, cluster)});
+    add_whole(all, false,
+              {0, gather_seconds(plan, all, false, groups, cluster) +
+                      fetch_seconds(plan, all, groups.shards(false).size(), cluster)});
   }
   if (plan.zero_stage == 1)
     for (const Bucket& bucket : buckets.all) {
@@ -371,7 +392,12 @@ double parameter_bytes(const Plan& plan, double elements, double frozen, const Z
   const double slots =
       kUnitSlots * zero.largest_unit *
       ((plan.zero_stage >= 2 ? kFp32Bytes : 0) + (plan.zero_stage == 3 ? weight : 0));
-  return weights * weight + gradients * kFp32Bytes +
+  // On the host those that a rank owns; on the device, besides, those that it holds whole.
+  const double whole = zero.whole + zero.untrained + frozen;
+  const double offloaded = !plan.offload_parameters ? 0
+                           : on_gpu                 ? -zero.owned_streamed * weight
+                                                    : whole * weight;
+  return offloaded + weights * weight + gradients * kFp32Bytes +
          (zero.owned + zero.owned_streamed) * optimizer +
          zero.untrained * (weight + kFp32Bytes + optimizer) + frozen * weight + slots;
 }

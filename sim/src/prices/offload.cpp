@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "core/units.hpp"
+#include "sim/prices/pricing.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -45,6 +46,11 @@ double state_copy_seconds(double bytes, const Cluster& cluster) {
   const HostLink link = host_link(cluster.device);
   return cluster.device.launch_us / kMicroseconds +
          bytes / std::min(link.link_bytes_per_s, link.memory_bytes_per_s);
+}
+
+double host_copy_seconds(double bytes, const Cluster& cluster) {
+  if (cluster.device.kind == DeviceKind::Gpu) return state_copy_seconds(bytes, cluster);
+  return stream_seconds(2 * bytes, cluster) + cluster.device.launch_us / kMicroseconds;
 }
 
 double offloaded_update_seconds(const OffloadedUpdate& update) {

@@ -20,11 +20,10 @@ using program::OperationInstance;
 using program::PeerOp;
 using program::Program;
 
-/// Copies of offloaded state cross a GPU's link to its host; on a processor they are streams.
+/// Copies of what is offloaded cross a GPU's link to its host; on a processor they are streams.
 const program::StepOp* copy_over_link(const program::Operation& operation, const Cluster& cluster) {
   const auto* step = std::get_if<program::StepOp>(&operation.work);
-  const bool copies = step != nullptr && (step->work == program::StepWork::FetchState ||
-                                          step->work == program::StepWork::StoreState);
+  const bool copies = step != nullptr && program::copies_to_or_from_host(step->work);
   return copies && cluster.device.kind == DeviceKind::Gpu ? step : nullptr;
 }
 
@@ -32,7 +31,7 @@ Price price_with(const OperatorTable& table, const Program& program,
                  const OperationInstance& instance, const Cluster& cluster) {
   if (const auto* copy = copy_over_link(program::operation_of(program, instance), cluster))
     return {.seconds = state_copy_seconds(
-                static_cast<double>(program::state_bytes(program.plan, *copy)), cluster)};
+                static_cast<double>(program::copied_bytes(program.plan, *copy)), cluster)};
   const std::string signature = program::signature(program, instance);
   // Scalar work without a signature (masking the loss, clipping) costs its launch.
   if (signature.empty()) return {.seconds = cluster.device.launch_us / kMicroseconds};

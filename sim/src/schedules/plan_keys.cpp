@@ -22,9 +22,10 @@ void PlanKeys::set(const program::Plan& plan) {
   const auto& [schema_version, model, model_hash, cluster_name, cluster_hash, cluster_json,
                workload, parallel, context_parallel, max_tokens_per_rank, rank_order, schedule_kind,
                custom_schedule, micro_batch_size, recompute, layers_per_stage, count_ends_as_layers,
-               offload_optimizer, progress_thread, expert_imbalance, expected_expert_imbalance,
-               bucket_bytes, zero_stage, zero_shard_group, compression, frozen, attention,
-               attention_workspace_bytes, deterministic, prediction] = plan;
+               offload_optimizer, offload_parameters, offload_activations, progress_thread,
+               expert_imbalance, expected_expert_imbalance, bucket_bytes, zero_stage,
+               zero_shard_group, compression, frozen, attention, attention_workspace_bytes,
+               deterministic, prediction] = plan;
   const auto& [tp, cp, pp, vpp, dp, ep, etp, sp] = parallel;
   const auto& [recompute_kind, recompute_layers, recompute_per_stage, recompute_modules] =
       recompute;
@@ -39,9 +40,10 @@ void PlanKeys::set(const program::Plan& plan) {
   blocks.set(programs, micro_batch_size);
   expert_blocks.set(ep, etp, expert_imbalance, expected_expert_imbalance);
   division.set(pp, vpp, layers_per_stage, count_ends_as_layers, recompute_kind, recompute_layers,
-               recompute_per_stage, recompute_modules.bits());
+               recompute_per_stage, recompute_modules.bits(), offload_activations);
   buckets.set(bucket_bytes, zero_stage, compression_kind, compression_ratio, progress_thread);
-  reduction.set(buckets, dp, micro_batch_size, zero_shard_group, offload_optimizer);
+  reduction.set(buckets, dp, micro_batch_size, zero_shard_group, offload_optimizer,
+                offload_parameters);
 }
 
 }  // namespace meshplan::sim

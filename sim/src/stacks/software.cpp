@@ -98,6 +98,8 @@ class Checker {
     untold(plan_.zero_shard_group > 0, "zero_shard_group", "a copy for each zero_shard_group");
     untold(plan_.compression.kind != program::CompressionKind::None, "compression",
            "compressed gradients");
+    untold(plan_.offload_activations > 0, "offload_activations",
+           "activations in host memory (offload_activations)");
     untold(!plan_.frozen.empty(), "frozen", "frozen parameters");
     untold(plan_.workload.documents.packed, "documents", "packed documents");
     untold(plan_.workload.precision == DType::F32, "precision", "training in fp32");
@@ -169,6 +171,7 @@ TrainingRun run_of(const Plan& plan, std::string cluster, std::string_view softw
   run.switches.cp_all_to_all = plan.context_parallel == program::ContextMethod::Ulysses;
   run.switches.embedding_and_head_as_layers = plan.count_ends_as_layers;
   run.switches.offload_optimizer = plan.offload_optimizer;
+  run.switches.offload_parameters = plan.offload_parameters;
   run.cluster = std::move(cluster);
   run.profile = software;
   return run;

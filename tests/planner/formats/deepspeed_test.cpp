@@ -55,6 +55,22 @@ TEST_CASE("A ds_config.json becomes a plan of as many ranks as its batch sizes s
   CHECK(mentions(imported.ignored, "stage3_prefetch_bucket_size"));
 }
 
+TEST_CASE("Weights on the host are in the plan, both ways", "[formats][deepspeed][offload]") {
+  const std::string both = replaced(kZero3, "\"stage3_prefetch_bucket_size\": 5e7",
+                                    "\"offload_param\": {\"device\": \"cpu\"}");
+  Plan plan = read_deepspeed_json(both).plan;
+  CHECK(plan.offload_parameters);
+  CHECK(program::check(plan).empty());
+  const Json config =
+      Json::parse(text_of(format_of("deepspeed").write({.plan = plan}), "ds_config.json"));
+  CHECK(config["zero_optimization"]["offload_param"]["device"] == "cpu");
+  CHECK_THAT(write_error("nanotron", plan), Contains("offload_parameters = true"));
+  const ImportedPlan alone =
+      read_deepspeed_json(replaced(both, "\"offload_optimizer\"", "\"offload_optimiser\""));
+  CHECK_FALSE(alone.plan.offload_parameters);
+  CHECK(mentions(alone.assumptions, "weights in host memory are in a plan with ZeRO-3"));
+}
+
 TEST_CASE("The batch triple must agree with the GPUs", "[formats][deepspeed]") {
   CHECK_THAT(deepspeed_error(kZero3, 16),
              Contains("train_batch_size: 256 is not") && Contains("nearest: 128"));

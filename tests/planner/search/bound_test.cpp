@@ -35,7 +35,7 @@ void for_each_variant(const SearchRequest& request, const Candidate& candidate,
                       const Visit& visit) {
   const Variants variants = variants_of(request, candidate);
   for (const auto& [stage, group] : variants.zero)
-    for (const bool offload : variants.offload)
+    for (const Offloading offload : variants.offload)
       for (const ScheduleVariant& schedule : variants.schedules)
         for (const std::optional<int> layers : schedule.recompute_layers)
           for (const std::string& order : variants.rank_orders)
@@ -43,7 +43,7 @@ void for_each_variant(const SearchRequest& request, const Candidate& candidate,
               Candidate variant = candidate;
               variant.zero_stage = stage;
               variant.zero_shard_group = group;
-              variant.offload_optimizer = offload;
+              set_offloading(variant, offload);
               variant.schedule = schedule.schedule;
               variant.parallel.vpp = schedule.vpp;
               variant.count_ends_as_layers = schedule.ends;
@@ -83,7 +83,7 @@ void keep_least(std::map<std::string, double>& best, const std::string& family, 
 std::string family_of(Candidate candidate) {
   candidate.zero_stage = std::min(candidate.zero_stage, candidate.parallel.pp > 1 ? 1 : 3);
   if (candidate.parallel.pp > 1) candidate.zero_shard_group = 0;
-  candidate.offload_optimizer = false;
+  set_offloading(candidate, Offloading::None);
   if (candidate.schedule != program::ScheduleKind::GPipe)
     candidate.schedule = program::ScheduleKind::OneFOneB;
   candidate.parallel.vpp = 1;
@@ -162,7 +162,8 @@ TEST_CASE("No variant is faster than its bound", "[planner][bound]") {
                          unfinished += unwanted.at_least ? 1 : 0;
                          INFO(one.model << ": " << describe(variant));
                          if (unwanted.step_time_s > step) CHECK(unwanted.step_time_s <= step);
-                         if (unwanted.at_least) fullest = std::max(fullest, unwanted.step_time_s / step);
+                         if (unwanted.at_least)
+                           fullest = std::max(fullest, unwanted.step_time_s / step);
                          tightest = std::max(tightest, least / step);
                          if (least > step) CHECK(least <= step);
                        });

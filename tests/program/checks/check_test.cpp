@@ -182,6 +182,35 @@ TEST_CASE("A custom schedule must be one of the plan's size", "[program][check]"
   CHECK_THAT(message_of(plan, "schedule"), Contains("schedule is not 'custom'"));
 }
 
+TEST_CASE("Offloaded weights need ZeRO-3 and the optimizer beside them",
+          "[program][check][offload]") {
+  Plan plan = make_plan(llama_style(), {.dp = 2});
+  plan.zero_stage = 3;
+  plan.offload_parameters = true;
+  CHECK_THAT(message_of(plan, "offload"), Contains("offload_optimizer = false"));
+  plan.offload_optimizer = true;
+  CHECK(check(plan).empty());
+  plan.zero_stage = 2;
+  CHECK_THAT(message_of(plan, "offload"), Contains("zero_stage = 2"));
+}
+
+TEST_CASE("Offloaded activations need whole backwards, and no more layers than there are",
+          "[program][check][offload]") {
+  Plan plan = make_plan(llama_style(), {.pp = 2});
+  plan.offload_activations = 2;
+  CHECK(check(plan).empty());
+  plan.offload_activations = 3;
+  CHECK_THAT(message_of(plan, "offload"), Contains("0 to the 2 layers") && Contains("nearest: 2"));
+  plan.offload_activations = 1;
+  plan.schedule = ScheduleKind::ZbH1;
+  CHECK_THAT(message_of(plan, "offload"), Contains("'zb-h1'") && Contains("'1f1b'"));
+  plan = make_plan(llama_style());
+  plan.model.ffn_size = 0;
+  plan.model.moe = models::MoeSpec{.num_experts = 8, .top_k = 2, .expert_ffn_size = 32};
+  plan.offload_activations = 1;
+  CHECK_THAT(message_of(plan, "not-lowered"), Contains("offload_activations with experts"));
+}
+
 TEST_CASE("The global batch must divide into micro-batches of all replicas", "[program][check]") {
   Plan plan = make_plan(llama_style(), {.dp = 4});
   plan.micro_batch_size = 2;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 #include <span>
@@ -6,6 +7,7 @@
 #include "program/cost/step_cost.hpp"
 #include "program/inspect.hpp"
 #include "program/memory/address.hpp"
+#include "program/memory/offloaded_activations.hpp"
 #include "program/plans.hpp"
 
 namespace meshplan::program {
@@ -138,6 +140,8 @@ class ContentCheck {
         if (peer->send) read(address, content, operation);
         if (!peer->send) write(address, content);
       }
+      if (const auto* step = std::get_if<StepOp>(&operation.work); step && instance.layer)
+        copy(activation_copy(program_, instance, *step), step->work);
       if (!instance.layer) continue;
       for (const ValueId id : operation.inputs)
         read(address_of(program_, instance, id), content_of(program_, instance, id), operation);
@@ -149,7 +153,8 @@ class ContentCheck {
 
  private:
   static bool holds_activations(Region region) {
-    return region == Region::Saved || region == Region::Transient || region == Region::Boundary;
+    return region == Region::Saved || region == Region::Transient || region == Region::Boundary ||
+           region == Region::StagedActivations || region == Region::OffloadedActivations;
   }
   /// Lines of kAlignment bytes, which no two values share.
   std::span<Content> lines(const Address& address) {
@@ -163,6 +168,12 @@ class ContentCheck {
   }
   void write(const Address& address, const Content& content) {
     std::ranges::fill(lines(address), content);
+  }
+  /// What lies at one end lies at the other, too.
+  void copy(const ActivationCopy& ends, StepWork work) {
+    const bool fetch = work == StepWork::FetchActivations;
+    std::ranges::copy(lines(fetch ? ends.on_host : ends.on_device),
+                      lines(fetch ? ends.on_device : ends.on_host).begin());
   }
   void read(const Address& address, const Content& content, const Operation& operation) {
     for (const Content& found : lines(address))
@@ -320,6 +331,34 @@ TEST_CASE("No value is overwritten before its last reader", "[program][memory]")
         INFO(test::describe(plan) << " stage " << program.role.stage);
         CHECK(ContentCheck(program).first_wrong_read() == "");
       }
+}
+
+TEST_CASE("Nor is one that goes to the host and comes back", "[program][memory][offload]") {
+  for (Plan plan : test::all_plans()) {
+    if (!has_whole_backwards(plan.schedule)) continue;
+    const int most = std::ranges::max(resolved_layers_per_stage(plan));
+    for (const int layers : {1, most}) {
+      plan.offload_activations = layers;
+      for (const Program& program : lower_all(plan)) {
+        INFO(test::describe(plan) << " stage " << program.role.stage << ", " << layers
+                                  << " layers");
+        CHECK(ContentCheck(program).first_wrong_read() == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("The check of contents notices a copy that comes from another layer",
+          "[program][memory][offload]") {
+  Plan plan = make_plan(test::llama_style());
+  plan.offload_activations = 4;
+  Program program = lower(plan, 0);
+  std::swap(program.host_places[1], program.host_places[2]);
+  CHECK(ContentCheck(program).first_wrong_read() == "");  // stored and fetched alike
+  for (OperationInstance& instance : program.instances)
+    if (operation_of(program, instance).name == "activations.fetch" && instance.layer == 2)
+      instance.layer = 3;
+  CHECK(ContentCheck(program).first_wrong_read() != "");
 }
 
 TEST_CASE("Nor is one in FP8", "[program][memory][fp8]") {

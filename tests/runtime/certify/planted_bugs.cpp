@@ -70,6 +70,16 @@ Plan offloaded(Plan plan) {
   return plan;
 }
 
+Plan with_weights_on_host(Plan plan) {
+  plan.offload_optimizer = plan.offload_parameters = true;
+  return plan;
+}
+
+Plan with_activations_on_host(Plan plan) {
+  plan.offload_activations = plan.model.num_layers / plan.parallel.pp;
+  return plan;
+}
+
 Plan trained_in(Plan plan, Precision precision) {
   program::set_precision(plan.workload, precision);
   return plan;
@@ -276,6 +286,12 @@ Bugs replica_bugs() {
        without_step_work(StepWork::DecompressGradients)},
       {"offloaded optimizer", "updated state not stored", offloaded(dp),
        without_step_work(StepWork::StoreState)},
+      {"offloaded parameters", "weights of the unit before", with_weights_on_host(with_zero(dp, 3)),
+       without_step_work(StepWork::FetchWeights)},
+      {"offloaded activations", "another layer's left in the slot", with_activations_on_host(dp),
+       without_step_work(StepWork::FetchActivations)},
+      {"offloaded activations", "not copied to the host", with_activations_on_host(dp),
+       without_step_work(StepWork::StoreActivations)},
       {"bf16", "last bucket not reduced", dp, drop_last_bucket, TwinPrecision::Own},
       {"fp16", "last bucket not reduced", trained_in(dp, Precision::F16), drop_last_bucket,
        TwinPrecision::Own},

@@ -148,6 +148,10 @@ std::vector<Plan> offloaded_plans() {
       plan.offload_optimizer = true;
       plan.bucket_bytes = 16 << 10;  // many pieces
       plans.push_back(plan);
+      plan.offload_activations = 2;
+      plans.push_back(plan);
+      plan.offload_parameters = zero_stage == 3;
+      if (plan.offload_parameters) plans.push_back(plan);
     }
   return plans;
 }

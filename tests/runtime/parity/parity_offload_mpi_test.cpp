@@ -1,8 +1,10 @@
-// Optimizer state in host memory: the same bits, in another place.
+// Optimizer state, weights and activations in host memory: the same bits, in another place.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <vector>
 
 #include "program/memory/offload.hpp"
+#include "program/memory/offloaded_activations.hpp"
 #include "runtime/parity/parity_job.hpp"
 #include "runtime/parity/parity_models.hpp"
 
@@ -78,6 +80,109 @@ TEST_CASE("an update on another piece's state is seen", "[parity][offload]") {
     for (auto& instance : program.instances) {
       const auto* step = std::get_if<StepOp>(&operation_of(program, instance).work);
       if (step != nullptr && step->work == StepWork::StoreState) instance.gradient_slot ^= 1;
+    }
+  });
+  if (!right) return;
+  CHECK(wrong_slot->weights != right->weights);
+}
+
+TEST_CASE("offloaded weights give the same bits", "[parity][offload]") {
+  ParityJob job{.steps = 3};
+  std::vector<Plan> all = {plan_of(llama_style(), {.dp = 4}, DType::F32, 3),
+                           plan_of(llama_style(), {.dp = 2}, DType::BF16, 3),
+                           plan_of(gpt2_style(), {.tp = 2, .dp = 2, .sp = true}, DType::BF16, 3),
+                           plan_of(gpt2_style(), {.pp = 2, .dp = 2}, DType::F32, 3),
+                           plan_of(deepseek_style(), {.dp = 4, .ep = 2}, DType::BF16, 3)};
+  all.push_back(plan_of(llama_style(), {.dp = 4}, DType::BF16, 3));
+  all.back().zero_shard_group = 2;
+  all.push_back(plan_of(llama_style(), {.pp = 2, .dp = 2}, DType::BF16, 3));
+  all.back().frozen = {"embedding", "layers.0"};
+  all.back().offload_activations = 1;
+  for (Plan plan : all) {
+    INFO(describe(plan));
+    plan.offload_optimizer = plan.offload_parameters = true;
+    const auto on_host = job.run(plan);
+    plan.offload_optimizer = plan.offload_parameters = false;
+    plan.offload_activations = 0;
+    const auto on_device = job.run(plan);
+    if (!on_device) continue;
+    CHECK(on_host->losses == on_device->losses);
+    CHECK(on_host->gradient_norms == on_device->gradient_norms);
+    // What a rank does not own is gathered into other memory.
+    CHECK(on_host->weights == on_device->weights);
+  }
+}
+
+TEST_CASE("weights that do not come from the host are seen", "[parity][offload]") {
+  ParityJob job{.steps = 3};
+  Plan plan = plan_of(llama_style(), {.dp = 2}, DType::BF16, 3);
+  plan.offload_optimizer = plan.offload_parameters = true;
+  const auto right = job.run(plan);
+  const auto wrong_slot = job.run(plan, [](Program& program) {
+    for (auto& instance : program.instances) {
+      const auto* step = std::get_if<StepOp>(&operation_of(program, instance).work);
+      if (step != nullptr && step->work == StepWork::FetchWeights) instance.weight_slot ^= 1;
+    }
+  });
+  if (!right) return;
+  CHECK(wrong_slot->weights != right->weights);
+}
+
+namespace {
+
+std::vector<Plan> plans_with_activations() {
+  std::vector<Plan> all = {
+      plan_of(llama_style(), {}, DType::F32),
+      plan_of(llama_style(), {.tp = 2, .dp = 2, .sp = true}, DType::BF16, 1),
+      plan_of(gpt2_style(), {.tp = 2, .pp = 2, .sp = true}, DType::BF16),
+      plan_of(llama_style(), {.dp = 2}, DType::F32, 2),
+      plan_of(llama_style(), {.pp = 2, .dp = 2}, DType::BF16, 3),
+      plan_of(llama_style(), {.cp = 2, .pp = 2}, DType::BF16),
+  };
+  all.back().context_parallel = ContextMethod::Ring;
+  all.push_back(plan_of(llama_style(), {.pp = 2, .vpp = 2}, DType::BF16));
+  all.back().schedule = ScheduleKind::Interleaved;
+  all.push_back(plan_of(gpt2_style(), {.pp = 2, .dp = 2}, DType::F32));
+  all.back().schedule = ScheduleKind::GPipe;
+  all.push_back(plan_of(llama_style(), {.pp = 2}, DType::BF16));
+  all.back().frozen = {"embedding", "layers.0"};
+  for (const RecomputeKind kind : {RecomputeKind::Selective, RecomputeKind::Full}) {
+    all.push_back(plan_of(llama_style(), {.pp = 2}, DType::BF16));
+    all.back().recompute.kind = kind;
+    all.back().offload_optimizer = true;
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("offloaded activations give the same bits", "[parity][offload]") {
+  ParityJob job{.steps = 3};
+  for (Plan plan : plans_with_activations()) {
+    const auto on_device = job.run(plan);
+    const int most = std::ranges::max(program::resolved_layers_per_stage(plan));
+    for (const int layers : {1, most}) {
+      plan.offload_activations = layers;
+      INFO(describe(plan) << ", " << layers << " layers");
+      const auto on_host = job.run(plan);
+      if (!on_device) continue;
+      CHECK(on_host->losses == on_device->losses);
+      CHECK(on_host->gradient_norms == on_device->gradient_norms);
+      CHECK(on_host->weights_hash == on_device->weights_hash);
+    }
+  }
+}
+
+TEST_CASE("a layer's backward on another one's activations is seen", "[parity][offload]") {
+  ParityJob job{.steps = 3};
+  Plan plan = plan_of(llama_style(), {.dp = 2}, DType::F32);
+  plan.offload_activations = 4;
+  const auto right = job.run(plan);
+  const auto wrong_slot = job.run(plan, [](Program& program) {
+    for (auto& instance : program.instances) {
+      const auto* step = std::get_if<StepOp>(&operation_of(program, instance).work);
+      if (step != nullptr && step->work == StepWork::FetchActivations)
+        instance.staged_slot = (instance.staged_slot + 1) % program::kStagedLayers;
     }
   });
   if (!right) return;

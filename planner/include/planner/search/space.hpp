@@ -40,6 +40,8 @@ struct Constraints {
   std::vector<int> layers_per_stage;         // empty = searched
   bool count_ends_as_layers = false;
   bool offload_optimizer = false;
+  bool offload_parameters = false;
+  std::optional<int> offload_activations;  // layers of a virtual stage
   bool progress_thread = false;
   std::optional<std::string> rank_order;     // absent: the default one, or what the space has
   std::optional<std::int64_t> bucket_bytes;  // absent: as default_bucket_bytes, or of the space
@@ -75,6 +77,8 @@ struct Space {
   std::vector<double> bucket_factors;    // times default_bucket_bytes, beside 1
   std::vector<std::string> rank_orders;  // beside the default one
   bool offload_optimizer = false;        // with and without
+  bool offload_parameters = false;       // likewise, where both may be offloaded
+  bool offload_activations = false;      // likewise, in the best plans that recompute
   bool node_orders = false;              // of a mixed cluster: all, not only the given one
   bool operator==(const Space&) const = default;
 };
@@ -105,6 +109,8 @@ struct Candidate {
   std::string rank_order = program::Mesh::kDefaultOrder;
   std::int64_t bucket_bytes = 0;  // 0 = default_bucket_bytes
   bool offload_optimizer = false;
+  bool offload_parameters = false;
+  int offload_activations = 0;  // layers of a virtual stage
   bool operator==(const Candidate&) const = default;
 };
 

@@ -99,6 +99,7 @@ std::vector<ExportedFile> write_accelerate_fsdp(const ExportRequest& request) {
   const program::Plan& plan = request.plan;
   Refusals refusals("accelerate with FSDP");
   refuse_own_techniques(refusals, plan);
+  refuse_offloaded_parameters(refusals, plan);
   accelerate::refuse_degrees(refusals, plan);
   accelerate::refuse_sharding(refusals, plan);
   accelerate::refuse_recompute(refusals, plan);

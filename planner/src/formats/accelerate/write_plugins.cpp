@@ -89,6 +89,7 @@ Json plugin_section(const Plan& plan) {
 std::vector<ExportedFile> write_accelerate_megatron(const ExportRequest& request) {
   Refusals refusals("accelerate with Megatron-LM");
   refuse_own_techniques(refusals, request.plan);
+  refuse_offloaded_parameters(refusals, request.plan);
   accelerate::refuse_for_plugin(refusals, request.plan);
   accelerate::refuse_optimizer(refusals, request.plan);
   refusals.throw_if_any();

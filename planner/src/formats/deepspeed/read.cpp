@@ -88,10 +88,15 @@ class DeepSpeedReader {
     if (device && *device == "nvme")
       assume("offload_optimizer: the optimizer lies in host memory; the file says nvme");
     const auto weights = in_.word(at + "offload_param.device", kDevices);
-    if ((weights && *weights != "none") || in_.flag(at + "cpu_offload_param").value_or(false)) {
-      imported_.facts["offload_parameters"] = 1;
-      assume("zero_optimization.offload_param: weights in host memory are not in the plan");
-    }
+    if ((!weights || *weights == "none") && !in_.flag(at + "cpu_offload_param").value_or(false))
+      return;
+    plan().offload_parameters = plan().zero_stage == 3 && plan().offload_optimizer;
+    if (weights && *weights == "nvme")
+      assume("offload_param: weights lie in host memory; the file says nvme");
+    if (!plan().offload_parameters)
+      assume(
+          "zero_optimization.offload_param: weights in host memory are in a plan with ZeRO-3 and "
+          "the optimizer there only");
   }
 
   void read_degrees() {

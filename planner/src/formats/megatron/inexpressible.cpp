@@ -195,6 +195,12 @@ class Words {
          "offload_optimizer with zero stage {}: --optimizer-cpu-offload needs the distributed "
          "optimizer; nearest: zero stage 1",
          plan_.zero_stage);
+    lack(plan_.offload_parameters,
+         "offload_parameters: weights lie on the devices; nearest: false");
+    lack(plan_.offload_activations > 0,
+         "offload_activations {}: --cpu-offloading-num-layers moves other parts of what backward "
+         "reads; nearest: 0",
+         plan_.offload_activations);
     lack(plan_.zero_shard_group > 0 && plan_.zero_stage != 1,
          "zero_shard_group {} with zero stage {}: copies are of the distributed optimizer; "
          "nearest: zero stage 1",

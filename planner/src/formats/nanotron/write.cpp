@@ -197,6 +197,7 @@ Json configuration(const ExportRequest& request) {
 std::vector<ExportedFile> write_nanotron(const ExportRequest& request) {
   Refusals refusals("nanotron");
   refuse_own_techniques(refusals, request.plan);
+  refuse_offloaded_parameters(refusals, request.plan);
   nanotron::refuse_model(refusals, request.plan);
   nanotron::refuse_parallel(refusals, request.plan);
   nanotron::refuse_rest(refusals, request.plan);

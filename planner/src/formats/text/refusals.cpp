@@ -37,12 +37,20 @@ void Refusals::throw_if_any() const {
 void refuse_own_techniques(Refusals& refusals, const program::Plan& plan) {
   refusals.add(plan.compression.kind != program::CompressionKind::None, "compression.kind",
                meshplan::name_of(plan.compression.kind), "gradients travel whole; nearest: none");
+  refusals.add(plan.offload_activations > 0, "offload_activations", plan.offload_activations,
+               "moves other parts of what backward reads, or none; nearest: 0");
   refusals.add(!plan.frozen.empty(), "frozen", fmt::format("[{}]", fmt::join(plan.frozen, ", ")),
                "has no setting for it; nearest: []");
   refusals.add(plan.workload.documents.packed, "workload.documents.packed", true,
                "how documents share sequences is not written by this version; nearest: false");
   refusals.add(plan.max_tokens_per_rank > 0, "max_tokens_per_rank", plan.max_tokens_per_rank,
                "a document is divided over all cp ranks; nearest: 0");
+}
+
+void refuse_offloaded_parameters(Refusals& refusals, const program::Plan& plan) {
+  refusals.add(
+      plan.offload_parameters, "offload_parameters", true,
+      "weights lie on the devices, or wherever the optimizer's state lies; nearest: false");
 }
 
 void require_rules_kept(std::string_view target, const program::Plan& plan, const Facts& settings) {

@@ -34,6 +34,9 @@ class Refusals {
 /// Techniques that only meshplan's own runtime has: compression, frozen parameters, ...
 void refuse_own_techniques(Refusals& refusals, const program::Plan& plan);
 
+/// Weights on the host, apart from the optimizer's state, which DeepSpeed alone asks for.
+void refuse_offloaded_parameters(Refusals& refusals, const program::Plan& plan);
+
 /// Asks the target's own rules (planner/rules). @param settings  what the exported files say beside
 /// the plan, by the rules' names. @throws ConfigError with what they refuse
 void require_rules_kept(std::string_view target, const program::Plan& plan,

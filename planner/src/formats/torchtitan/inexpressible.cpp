@@ -107,6 +107,7 @@ void refuse_training(Refusals& refusals, const Plan& plan) {
 
 void refuse_for_torchtitan(Refusals& refusals, const Plan& plan) {
   refuse_own_techniques(refusals, plan);
+  refuse_offloaded_parameters(refusals, plan);
   refuse_model(refusals, plan);
   refuse_tensor_parallel(refusals, plan);
   refuse_pipeline(refusals, plan);

@@ -20,9 +20,9 @@ Program lower(const Plan& plan, const models::ModelGraph& graph, int stage,
               Pass pass = Pass::Training, const LoweringProfile& profile = meshplan_profile());
 
 /// Gives a training program micro-batches of another size, as many as before. What is computed, and
-/// in which order, does not depend on it: this takes a fraction of lowering a plan of that size. The
-/// waits stay those of the size before. They are of what an operation reads; those of memory that is
-/// used again might be others, so the program is to be priced, not to be run.
+/// in which order, does not depend on it: this takes a fraction of lowering a plan of that size.
+/// The waits stay those of the size before. They are of what an operation reads; those of memory
+/// that is used again might be others, so the program is to be priced, not to be run.
 void set_micro_batch_size(Program& program, int size);
 
 /// What each stage's program would plan, without listing its operations.
@@ -47,8 +47,9 @@ struct ListedOperations {
 /// two visits to each chunk, everything from where the first gradients are complete, and the
 /// communication that a task begins and ends with, for it runs beside the tasks before and after.
 /// @returns nothing where more than half of all operations would be listed: with other
-/// communication between those of a layer (ZeRO-2 and 3), tasks that overlap two layers, few
-/// micro-batches; nor with experts, whose exchange shares links with that of other stages
+/// communication or copies between those of a layer (ZeRO-2 and 3, offloaded activations), tasks
+/// that overlap two layers, few micro-batches; nor with experts, whose exchange shares links with
+/// that of other stages
 std::optional<std::vector<Program>> lower_merged(const Plan& plan,
                                                  const ListedOperations& listed = {});
 

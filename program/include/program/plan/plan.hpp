@@ -171,6 +171,13 @@ struct Plan {
   /// fp32 master weights and optimizer state lie in host memory; the update fetches and stores
   /// them piece by piece (docs/data_parallel.md).
   bool offload_optimizer = false;
+  /// With ZeRO-3 and the optimizer's state there: so do the weights that a rank owns, which come to
+  /// the device unit by unit before they are gathered (docs/data_parallel.md).
+  bool offload_parameters = false;
+  /// So many of each virtual stage's layers, its first ones, keep what backward needs in host
+  /// memory; it goes there behind the layer's forward pass and comes back before its backward one
+  /// (docs/recompute.md).
+  int offload_activations = 0;
   /// Where the host drives communications, a thread beside each rank's own moves them while that
   /// one computes (docs/data_parallel.md).
   bool progress_thread = false;

@@ -91,6 +91,9 @@ std::optional<int> fixed_chunks(ScheduleKind kind);
 bool only_repeats(const std::vector<Task>& longer, const std::vector<Task>& tasks, int first,
                   int end, int microbatches);
 
+/// Does every schedule of the kind run each backward as a whole, beside no forward?
+bool has_whole_backwards(ScheduleKind kind);
+
 /// Does any task leave its weight gradients to a later one?
 bool splits_backward(const Schedule& schedule);
 

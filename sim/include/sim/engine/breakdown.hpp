@@ -23,7 +23,8 @@ enum class Category {
   Dp,
   Bubble,  // waiting for another stage to start its send, or for the last stage to arrive
   Optimizer,
-  Host,   // loading data; nothing issued before the first operation
+  Host,   // loading data; nothing issued before the first operation; exposed copies of offloaded
+          // activations
   Other,  // nothing in progress between operations
 };
 constexpr int kNumCategories = 13;
@@ -56,7 +57,7 @@ struct RankBreakdown {
 /// What the breakdown must know of an operation.
 struct SpanKind {
   Category category = Category::Other;
-  bool communicates = false;
+  bool communicates = false;    // or moves data to or from the host beside computation
   bool crosses_stages = false;  // until the last member has arrived, waiting is the pipeline's
 };
 /// Category of computation on a device.
