@@ -60,7 +60,6 @@ Explanation explain(const program::Plan& plan, const PricedOn& on,
                     const std::optional<program::Plan>& rival) {
   Explanation explanation{.priced = price(plan, on.cluster, on.software)};
   const PricedPlan& priced = explanation.priced;
-  explanation.peak_flop_per_s = sim::peak_flop_per_s(on.cluster, plan.workload);
   explanation.memory_factor = memory_factor(priced, on.memory_reserve);
   explanation.sensitivities = sensitivities(priced, on);
   explanation.thumb = rule_of_thumb_beside(priced, on);

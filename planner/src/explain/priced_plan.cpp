@@ -8,6 +8,7 @@
 #include "sim/engine/memory.hpp"
 #include "sim/engine/simulated_step.hpp"
 #include "sim/prices/fitted_constants.hpp"
+#include "sim/prices/pricing.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 #include "sim/stacks/run_terms.hpp"
 #include "sim/stacks/software.hpp"
@@ -56,7 +57,8 @@ PricedPlan price_played(const sim::PlayedPlan& played, const program::Plan& plan
   sim::SimulatedStep simulated = sim::step_of(played, plan, cluster);
   return {{plan, simulated.step, std::move(simulated.terms)},
           sim::parts_of(played, plan, cluster),
-          memory_parts(played.result.memory)};
+          memory_parts(played.result.memory),
+          sim::peak_flop_per_s(cluster, plan.workload)};
 }
 
 PricedPlan price_other(const program::Plan& plan, const sim::Cluster& cluster,
@@ -67,7 +69,8 @@ PricedPlan price_other(const program::Plan& plan, const sim::Cluster& cluster,
   const sim::RunPrediction prediction = run.predict(constants);
   return {{plan, sim::step_of(prediction, plan, cluster), sim::terms_of(prediction, run.run())},
           sim::parts_of(prediction, run.exposed_sends(constants), plan, cluster),
-          memory_parts(run.memory_of_stages())};
+          memory_parts(run.memory_of_stages()),
+          sim::peak_flop_per_s(cluster, plan.workload)};
 }
 
 }  // namespace

@@ -110,6 +110,11 @@ std::string to_text(const ComparedPlans& compared) {
   std::string text =
       fmt::format("A  {}\nB  {}\n", description(compared.a), description(compared.b));
   text += settings_text(compared) + memory_text(compared) + parts_text(compared) + "\n";
+  return text + verdict_text(compared);
+}
+
+std::string verdict_text(const ComparedPlans& compared) {
+  std::string text;
   if (!compared.same_work) text += "the plans do different work: times are not of the same thing\n";
   text += fits_text(compared.a, "A") + fits_text(compared.b, "B");
   return text + winner_text(compared);

@@ -6,13 +6,13 @@
 #include <fmt/ranges.h>
 
 #include "core/json_text.hpp"
+#include "explain/mfu_convention.hpp"
 #include "explain/standing_json.hpp"
 #include "explain/standing_text.hpp"
 #include "explain/step_part_names.hpp"
 #include "plan_lines.hpp"
 #include "planner/search/reasons.hpp"
 #include "planner/search/space.hpp"
-#include "program/plan/plan_names.hpp"
 #include "reports/table.hpp"
 #include "sim/stacks/software.hpp"
 
@@ -22,7 +22,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using sim::StepPart;
 
-constexpr double kTera = 1e12;
 constexpr double kShown = 5e-5;  // of the step: smaller parts would be 0.0 %
 
 bool is_shown(const sim::StepParts& parts, StepPart part) {
@@ -48,17 +47,6 @@ Table waterfall(const planner::PricedPlan& priced) {
   table.rows.push_back(
       {"step time", planner::format_seconds(step), percent(1), percent(priced.step.mfu)});
   return table;
-}
-
-/// What MFU counts, and what it divides by.
-std::string mfu_line(const planner::Explanation& explanation) {
-  const program::Plan& plan = explanation.priced.plan;
-  return fmt::format(
-      "MFU counts 3 forwards of the model, attention by the pairs that its mask leaves and nothing "
-      "that is computed again\n(Chowdhery et al. 2022, appendix B), over {} ranks at a dense {} "
-      "peak of {:.4g} TFLOP/s\n",
-      grouped(plan.parallel.world_size()), program::precision_name(plan.workload),
-      explanation.peak_flop_per_s / kTera);
 }
 
 std::string memory_text(const planner::Explanation& explanation, double memory_reserve) {
@@ -140,7 +128,7 @@ std::string to_text(const planner::Explanation& explanation, const planner::Pric
   if (!own) text += software_line(on.software);
   text += fmt::format("\nfrom the model's FLOPs to the step time ({})\n",
                       own ? "mean over all ranks" : "of the busiest rank");
-  text += to_text(waterfall(priced), 2) + mfu_line(explanation);
+  text += to_text(waterfall(priced), 2) + kMfuConvention + mfu_peak(priced) + "\n";
   text += memory_text(explanation, on.memory_reserve) + sensitivity_text(explanation);
   text += rival_text(explanation, on.memory_reserve);
   return text + "\n" + thumb_line(explanation.thumb, priced, on.memory_reserve);
@@ -149,7 +137,7 @@ std::string to_text(const planner::Explanation& explanation, const planner::Pric
 std::string to_json(const planner::Explanation& explanation, const planner::PricedOn& on) {
   Json json{{"schema_version", 1}, {"software", on.software}};
   json.update(priced_json(explanation.priced));
-  json["peak_flop_per_s"] = explanation.peak_flop_per_s;
+  json["peak_flop_per_s"] = explanation.priced.peak_flop_per_s;
   json["memory_factor"] = explanation.memory_factor;
   json["seconds_of_10_percent"] = sensitivities_json(explanation.sensitivities);
   json["rule_of_thumb"] = thumb_json(explanation.thumb, explanation.priced);

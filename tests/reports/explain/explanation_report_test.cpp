@@ -38,7 +38,7 @@ planner::PricedPlan ten_seconds() {
 
 planner::Explanation explanation() {
   planner::Explanation explanation{.priced = ten_seconds()};
-  explanation.peak_flop_per_s = 989.4e12;
+  explanation.priced.peak_flop_per_s = 989.4e12;
   explanation.memory_factor = 0.78125;
   explanation.sensitivities = {
       {"flops", -0.7}, {"memory_bandwidth", -0.05}, {"nvlink.latency", 0.001}};

@@ -35,7 +35,6 @@ Rival rival_beside(const TimedPlan& first, const program::Plan& other, const Pri
 
 struct Explanation {
   PricedPlan priced;
-  double peak_flop_per_s = 0;  // of one rank in the plan's precision: what MFU divides by
   double memory_factor = 0;
   std::vector<Sensitivity> sensitivities;
   ThumbStanding thumb;

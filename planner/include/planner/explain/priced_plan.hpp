@@ -39,6 +39,7 @@ struct TimedPlan {
 struct PricedPlan : TimedPlan {
   sim::StepParts parts;                  // sum to step.step_time_s
   std::vector<StageMemoryParts> memory;  // of all stages
+  double peak_flop_per_s = 0;            // of one rank in the plan's precision: what MFU divides by
 };
 
 /// Plays a plan of our own software, as `simulate` does; predicts one of other software as its
