@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/units.hpp"
+#include "program/trace/chrome_trace.hpp"
 
 using namespace meshplan;
 using namespace meshplan::reports;

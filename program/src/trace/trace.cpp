@@ -1,12 +1,7 @@
 #include "program/trace/trace.hpp"
 
-#include <algorithm>
-#include <map>
-#include <set>
-
 #include "core/index.hpp"
 #include "core/limits.hpp"
-#include "core/units.hpp"
 #include "plan_file/plan_fields.hpp"
 #include "program/cost/cost.hpp"
 #include "program/plan_file/plan_file.hpp"
@@ -88,92 +83,6 @@ void check_spans(const Trace& trace, const std::string& file) {
   }
 }
 
-// A message's send and its receive, whose span names a peer, carry the same key on both sides.
-std::string flow_key(const Span& span) {
-  const bool send = span.name.starts_with("send");
-  return fmt::format("{}>{}:{}:{}", send ? span.rank : *span.peer, send ? *span.peer : span.rank,
-                     span.name.substr(span.name.find('_') + 1), span.step);
-}
-
-// Names of processes and threads: a rank is a process, a lane one of its threads.
-void append_names(Json& events, const Trace& trace) {
-  std::set<int> ranks;
-  std::set<std::pair<int, Lane>> lanes;
-  const auto name = [&](const char* kind, const Span& span, const std::string& text) {
-    events.push_back({{"ph", "M"},
-                      {"pid", span.rank},
-                      {"tid", static_cast<int>(span.lane)},
-                      {"name", kind},
-                      {"args", {{"name", text}}}});
-  };
-  for (const Span& span : trace.spans) {
-    if (ranks.insert(span.rank).second)
-      name("process_name", span,
-           fmt::format("rank {} {}", span.rank, trace.measured ? "measured" : "predicted"));
-    if (lanes.emplace(span.rank, span.lane).second)
-      name("thread_name", span, std::string(meshplan::name_of(span.lane)));
-  }
-}
-
-// Spans count from their own step's start; a viewer shows the steps one after another.
-std::map<int, double> step_starts(const Trace& trace) {
-  std::map<int, double> ends;
-  for (const Span& span : trace.spans) {
-    double& end = ends.try_emplace(span.step, 0.0).first->second;
-    end = std::max(end, span.end_s);
-  }
-  std::map<int, double> starts;
-  double start = 0;
-  for (const auto& [step, end] : ends) {
-    starts[step] = start;
-    start += end;
-  }
-  return starts;
-}
-
-Json slice(const Span& span, double start_us, double duration_us) {
-  Json args{{"phase", meshplan::name_of(span.phase)}, {"bytes", span.bytes}, {"flops", span.flops}};
-  if (span.microbatch) args["microbatch"] = *span.microbatch;
-  if (span.layer) args["layer"] = *span.layer;
-  return {{"ph", "X"},
-          {"pid", span.rank},
-          {"tid", static_cast<int>(span.lane)},
-          {"name", span.name},
-          {"cat", span.group.empty() ? std::string(meshplan::name_of(span.phase)) : span.group},
-          {"ts", start_us},
-          {"dur", duration_us},
-          {"args", std::move(args)}};
-}
-
-// One end of an arrow, from where a send starts to where its receive ends.
-Json flow(const Span& span, int id, double start_us, double duration_us) {
-  // Viewers bind an end to the slice around it; a slice does not contain its own end.
-  constexpr double kInsideUs = 1e-3;
-  const bool send = span.name.starts_with("send");
-  Json event{{"ph", send ? "s" : "f"},
-             {"pid", span.rank},
-             {"tid", static_cast<int>(span.lane)},
-             {"name", "pp"},
-             {"cat", "pp"},
-             {"id", id},
-             {"ts", send ? start_us : start_us + std::max(0.0, duration_us - kInsideUs)}};
-  if (!send) event["bp"] = "e";
-  return event;
-}
-
-void append_counter(Json& events, const CounterTrack& track) {
-  for (const CounterTrack::Sample& sample : track.samples) {
-    Json values = Json::object();
-    for (std::size_t i = 0; i < track.series.size(); ++i)
-      values[track.series[i]] = sample.values[i];
-    events.push_back({{"ph", "C"},
-                      {"pid", track.rank},
-                      {"name", track.name},
-                      {"ts", sample.time_s * kMicroseconds},
-                      {"args", std::move(values)}});
-  }
-}
-
 }  // namespace
 
 Span make_span(const Program& program, const OperationInstance& instance, const Mesh& mesh,
@@ -215,27 +124,6 @@ std::string to_json(const Trace& trace) {
                        .plan = {write_json(to_file(trace.plan))},
                        .trace = trace};
   return write_json(file).dump(1) + "\n";
-}
-
-std::string to_chrome_trace(const Trace& trace, const std::vector<CounterTrack>& counters) {
-  Json events = Json::array();
-  append_names(events, trace);
-  const std::map<int, double> starts = step_starts(trace);
-  std::map<std::pair<std::string, int>, int> flow_ids;
-  std::map<std::pair<std::string, bool>, int> messages;
-  for (const Span& span : trace.spans) {
-    const double start_us = (starts.at(span.step) + span.start_s) * kMicroseconds;
-    const double duration_us = (span.end_s - span.start_s) * kMicroseconds;
-    events.push_back(slice(span, start_us, duration_us));
-    if (!span.peer) continue;
-    // The k-th of these messages that is sent is the k-th that is received.
-    const std::string key = flow_key(span);
-    const int number = messages[{key, span.name.starts_with("send")}]++;
-    const auto entry = flow_ids.try_emplace({key, number}, static_cast<int>(flow_ids.size()));
-    events.push_back(flow(span, entry.first->second, start_us, duration_us));
-  }
-  for (const CounterTrack& track : counters) append_counter(events, track);
-  return Json{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}.dump() + "\n";
 }
 
 }  // namespace meshplan::program

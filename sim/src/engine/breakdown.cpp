@@ -4,11 +4,11 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
 #include <string>
-#include <tuple>
 
 #include "core/error.hpp"
-#include "program/plan/mesh.hpp"
+#include "program/trace/meetings.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -20,10 +20,6 @@ using program::Trace;
 
 bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
-}
-
-bool communicates(const Span& span) {
-  return !span.group.empty();
 }
 
 /// What moves activations between device and host while layers run.
@@ -55,65 +51,15 @@ bool crosses_stages(const Span& span) {
          span.group == "embedding";
 }
 
-/// When all partners of a communication had arrived: before that there is nothing to move.
-class Meetings {
- public:
-  explicit Meetings(const Trace& trace) : mesh_(trace.plan.parallel, trace.plan.rank_order) {
-    std::map<std::tuple<int, int, int, int, bool>, int> transfers;
-    for (const Span& span : trace.spans) {
-      if (!communicates(span)) continue;
-      Key key = key_of(span);
-      if (span.peer) {
-        const bool sends = contains(span.name, "send");
-        const auto [from, to] = ends_of(span);
-        std::get<4>(key) =
-            static_cast<std::uint64_t>(transfers[{span.step, from, to, std::get<3>(key), sends}]++);
-      }
-      keys_.push_back(key);
-      double& all_there = all_there_.try_emplace(key, span.start_s).first->second;
-      all_there = std::max(all_there, span.start_s);
-    }
-  }
-
-  /// `number`: of the span among the trace's communication spans.
-  double all_arrived(std::size_t number) const { return all_there_.at(keys_[number]); }
-
- private:
-  // Step, two coordinates or ranks, lane, operation or running number.
-  using Key = std::tuple<int, int, int, int, std::uint64_t>;
-
-  static std::pair<int, int> ends_of(const Span& span) {
-    const bool sends = contains(span.name, "send");
-    return sends ? std::pair(span.rank, *span.peer) : std::pair(*span.peer, span.rank);
-  }
-
-  Key key_of(const Span& span) const {
-    const int lane = static_cast<int>(span.lane);
-    if (span.peer) {
-      const auto [from, to] = ends_of(span);
-      return {span.step, from, to, program::carries_activations(span.lane) ? 0 : 1, 0};
-    }
-    if (span.group == "world") return {span.step, -1, -1, lane, span.id};
-    const program::Coordinates c = mesh_.coordinates(span.rank);
-    const int tp = span.group == "tp-pp" ? -1 : c.tp;
-    return {span.step, tp, -2 - (c.cp + c.dp * mesh_.config().cp), lane, span.id};
-  }
-
-  program::Mesh mesh_;
-  std::vector<Key> keys_;
-  std::map<Key, double> all_there_;
-};
-
 /// Spans of each (rank, step).
 std::map<std::pair<int, int>, RankSpans> sorted_by_rank(const Trace& trace) {
-  const Meetings meetings(trace);
+  const program::Meetings meetings(trace);
   const auto& parallel = trace.plan.parallel;
   std::map<std::pair<int, int>, RankSpans> ranks;
-  std::size_t number = 0;
-  for (const Span& span : trace.spans) {
+  for (std::size_t i = 0; i < trace.spans.size(); ++i) {
+    const Span& span = trace.spans[i];
     const SpanKind kind = kind_of(span, parallel);
-    const double ready = kind.crosses_stages ? meetings.all_arrived(number) : span.start_s;
-    if (communicates(span)) ++number;
+    const double ready = kind.crosses_stages ? meetings.of(i).all_arrived_s : span.start_s;
     ranks[{span.rank, span.step}].add(kind, span.start_s, span.end_s, ready,
                                       parallel.pp > 1 && span.microbatch.has_value());
   }
@@ -140,7 +86,7 @@ Category category_of(program::Phase phase) {
 
 SpanKind kind_of(const Span& span, const program::ParallelConfig& parallel) {
   if (copies_activations(span)) return {.category = Category::Host, .communicates = true};
-  if (!communicates(span)) return {.category = category_of_compute(span)};
+  if (!program::communicates(span)) return {.category = category_of_compute(span)};
   return {.category = category_of_group(span, parallel),
           .communicates = true,
           .crosses_stages = crosses_stages(span)};
@@ -243,18 +189,34 @@ double Breakdown::total() const {
   return std::accumulate(seconds.begin(), seconds.end(), 0.0);
 }
 
+std::map<std::pair<int, int>, StepWindow> step_windows(const Trace& trace) {
+  std::map<std::pair<int, int>, StepWindow> windows;
+  std::map<int, double> step_ends;  // of each step, over all ranks
+  for (const Span& span : trace.spans) {
+    double& end = windows[{span.rank, span.step}].end_s;
+    end = std::max(end, span.end_s);
+    step_ends[span.step] = std::max(step_ends[span.step], span.end_s);
+  }
+  const double period = trace.step_times_s.empty() ? 0 : trace.step_times_s.back();
+  for (auto& [key, window] : windows) {
+    if (!trace.measured && period > 0)
+      window.begin_s = window.end_s - period;
+    else
+      window.end_s = step_ends[key.second];
+  }
+  return windows;
+}
+
 std::vector<RankBreakdown> breakdown(const Trace& trace) {
   auto ranks = sorted_by_rank(trace);
-  std::map<int, double> step_ends;  // of each step, over all ranks
-  for (const auto& [key, own] : ranks)
-    step_ends[key.second] = std::max(step_ends[key.second], own.last_end());
-  const double period = trace.step_times_s.empty() ? 0 : trace.step_times_s.back();
+  const auto windows = step_windows(trace);
+  std::set<int> steps;
+  for (const auto& [key, window] : windows) steps.insert(key.second);
   std::vector<RankBreakdown> result;
-  const double num_steps = static_cast<double>(std::max<std::size_t>(1, step_ends.size()));
+  const double num_steps = static_cast<double>(std::max<std::size_t>(1, steps.size()));
   for (auto& [key, own] : ranks) {
-    const bool simulated = !trace.measured && period > 0;
-    const Breakdown step = simulated ? own.seconds_between(own.last_end() - period, own.last_end())
-                                     : own.seconds_between(0, step_ends[key.second]);
+    const StepWindow& window = windows.at(key);
+    const Breakdown step = own.seconds_between(window.begin_s, window.end_s);
     if (result.empty() || result.back().rank != key.first) result.push_back({.rank = key.first});
     for (std::size_t c = 0; c < step.seconds.size(); ++c)
       result.back().seconds.seconds[c] += step.seconds[c] / num_steps;

@@ -52,20 +52,4 @@ struct Trace {
 Trace parse_trace(std::string_view text, const std::string& file);
 std::string to_json(const Trace& trace);
 
-/// Numbers of a rank that change over the step, shown as counters beside its lanes.
-struct CounterTrack {
-  struct Sample {
-    double time_s = 0;           // from then on, on the clock of the rank's spans
-    std::vector<double> values;  // as many as there are series
-  };
-  int rank = 0;
-  std::string name;                 // "memory, MiB"
-  std::vector<std::string> series;  // "activations", ...
-  std::vector<Sample> samples;
-};
-
-/// Chrome/Perfetto JSON: pid = rank, tid = lane, flow arrows from sends to receives; traced steps
-/// follow one another, counters are of the first.
-std::string to_chrome_trace(const Trace& trace, const std::vector<CounterTrack>& counters = {});
-
 }  // namespace meshplan::program

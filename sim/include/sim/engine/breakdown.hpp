@@ -4,7 +4,9 @@
 
 #include <array>
 #include <limits>
+#include <map>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "program/trace/trace.hpp"
@@ -94,9 +96,18 @@ class RankSpans {
   double last_end_ = 0;
 };
 
-/// One entry per rank that has spans, ascending. The window of a rank is one step: of a simulated
-/// trace the period that ends with its last span; of a measured one from the common start to the
-/// last end of any rank (divided by the number of traced steps, if there are several).
+/// The time of one step, on the clock of its spans.
+struct StepWindow {
+  double begin_s = 0;
+  double end_s = 0;
+};
+
+/// By rank and step: of a simulated trace the period that ends with the rank's last span; of a
+/// measured one from the common start to the last end of any rank.
+std::map<std::pair<int, int>, StepWindow> step_windows(const program::Trace& trace);
+
+/// One entry per rank that has spans, ascending; seconds of the step_windows(), divided by the
+/// number of traced steps if there are several.
 std::vector<RankBreakdown> breakdown(const program::Trace& trace);
 
 /// The mean over ranks, and those that they stand for.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "program/program.hpp"
+#include "program/trace/chrome_trace.hpp"
 #include "program/trace/trace.hpp"
 #include "sim/clusters/cluster.hpp"
 
