@@ -1,0 +1,153 @@
+// Sources of the formats: Megatron-LM training.py (training_log), torchtitan components/metrics.py
+// (MetricsProcessor.log), nanotron logging and trainer.py (train_step_logs), DeepSpeed
+// utils/timer.py (ThroughputTimer.stop).
+#include <cmath>
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "core/limits.hpp"
+#include "core/parse_number.hpp"
+#include "program/trace/step_report.hpp"
+#include "runs/log_line.hpp"
+
+namespace meshplan::planner {
+namespace {
+
+using program::Plan;
+
+constexpr double kMostSteps = 1e15;
+
+/// The word after `label`, up to a blank or a bar; absent without the label.
+std::optional<std::string_view> value_after(std::string_view text, std::string_view label) {
+  const auto found = text.find(label);
+  if (found == std::string_view::npos) return std::nullopt;
+  const auto begin = text.find_first_not_of(" \t", found + label.size());
+  if (begin == std::string_view::npos) return "";
+  return text.substr(begin, text.find_first_of(" \t|,/", begin) - begin);
+}
+
+[[noreturn]] void fail(const LogLine& line, std::string_view label, std::string_view value,
+                       std::string_view expected) {
+  throw ConfigError(fmt::format("{}: {} '{}', expected {}", line.place, label, value, expected));
+}
+
+double positive(const LogLine& line, std::string_view label, std::string_view value, double most) {
+  const auto number = parse_number(value, 0, most);
+  if (!number || *number <= 0) fail(line, label, value, fmt::format("a number up to {:g}", most));
+  return *number;
+}
+
+std::int64_t step_number(const LogLine& line, std::string_view label, std::string_view value) {
+  const auto number = parse_number(value, 0, kMostSteps);
+  if (!number || *number != static_cast<double>(static_cast<std::int64_t>(*number)))
+    fail(line, label, value, "the number of a step");
+  return static_cast<std::int64_t>(*number);
+}
+
+std::string without_commas(std::string_view text) {
+  std::string digits;
+  for (const char c : text)
+    if (c != ',') digits += c;
+  return digits;
+}
+
+/// @param tolerance  relative: of figures that are rounded
+void require_batch(const LogLine& line, std::string_view label, double logged, const Plan& plan,
+                   double tolerance = 0) {
+  const auto batch = static_cast<double>(plan.workload.global_batch_size);
+  if (std::abs(logged - batch) > tolerance * batch)
+    fail(line, label, fmt::format("{:g}", logged), fmt::format("{:g} as in the plan", batch));
+}
+
+double tokens_of(const Plan& plan) {
+  return static_cast<double>(plan.workload.global_batch_size) *
+         static_cast<double>(plan.workload.seq_len);
+}
+
+/// " iteration       10/    1000 | ... | elapsed time per iteration (ms): 1147.6 | ..."
+std::optional<LoggedStep> read_megatron(const LogLine& line, const Plan& plan) {
+  constexpr std::string_view kTime = "elapsed time per iteration (ms):";
+  constexpr std::string_view kBatch = "global batch size:";
+  const auto iteration = value_after(line.text, "iteration ");
+  const auto time = value_after(line.text, kTime);
+  if (!iteration || !time) return std::nullopt;
+  if (const auto batch = value_after(line.text, kBatch))
+    require_batch(line, kBatch, positive(line, kBatch, *batch, limits::kTokens), plan);
+  return LoggedStep{.step = step_number(line, "iteration", *iteration),
+                    .seconds = positive(line, kTime, *time, limits::kSeconds) / 1e3};
+}
+
+/// "1.02K" of nanotron's human_format
+double with_suffix(const LogLine& line, std::string_view label, std::string_view value) {
+  constexpr std::string_view kSuffixes = "KMBT";
+  const auto suffix = value.empty() ? std::string_view::npos : kSuffixes.find(value.back());
+  if (suffix == std::string_view::npos) return positive(line, label, value, limits::kMagnitude);
+  double factor = 1e3;
+  for (std::size_t i = 0; i < suffix; ++i) factor *= 1e3;
+  return factor * positive(line, label, value.substr(0, value.size() - 1), limits::kMagnitude);
+}
+
+/// "iteration: 10 / 100 | ... | elapsed_time_per_iteration_ms: 1.2K | ... | global_batch_size: 8"
+std::optional<LoggedStep> read_nanotron(const LogLine& line, const Plan& plan) {
+  constexpr std::string_view kTime = "elapsed_time_per_iteration_ms:";
+  constexpr std::string_view kBatch = "global_batch_size:";
+  constexpr double kRounded = 0.006;  // three digits
+  const auto iteration = value_after(line.text, "iteration:");
+  const auto time = value_after(line.text, kTime);
+  if (!iteration || !time) return std::nullopt;
+  if (const auto batch = value_after(line.text, kBatch))
+    require_batch(line, kBatch, with_suffix(line, kBatch, *batch), plan, kRounded);
+  const double seconds = with_suffix(line, kTime, *time) / 1e3;
+  if (seconds > limits::kSeconds) fail(line, kTime, *time, "a time");
+  return LoggedStep{.step = step_number(line, "iteration", *iteration), .seconds = seconds};
+}
+
+/// "step: 10  loss:  7.1  grad_norm:  1.2  memory: 40.1GiB(50.6%)  tps: 7,012  tflops: ..."; tokens
+/// a second of one device
+std::optional<LoggedStep> read_torchtitan(const LogLine& line, const Plan& plan) {
+  const auto loss = line.text.find("loss:");
+  const auto step = value_after(std::string_view(line.text).substr(0, loss), "step:");
+  auto rate = value_after(line.text, "tps:");
+  if (!rate) rate = value_after(line.text, "wps:");  // until 2024
+  if (loss == std::string::npos || !step || !rate) return std::nullopt;
+  // The number itself has commas, at which value_after ends.
+  const auto begin = static_cast<std::size_t>(rate->data() - line.text.data());
+  const std::string number = without_commas(
+      std::string_view(line.text).substr(begin, line.text.find_first_of(" \t", begin) - begin));
+  const double tokens_per_s = positive(line, "tps:", number, limits::kMagnitude);
+  return LoggedStep{.step = step_number(line, "step:", without_commas(*step)),
+                    .seconds = tokens_of(plan) / (tokens_per_s * plan.parallel.world_size())};
+}
+
+/// "epoch=0/micro_step=2000/global_step=2000, RunningAvgSamplesPerSec=..., CurrSamplesPerSec=..."
+std::optional<LoggedStep> read_deepspeed(const LogLine& line, const Plan& plan) {
+  constexpr std::string_view kRate = "CurrSamplesPerSec=";
+  const auto step = value_after(line.text, "global_step=");
+  const auto rate = value_after(line.text, kRate);
+  if (!step || !rate) return std::nullopt;
+  return LoggedStep{.step = step_number(line, "global_step=", *step),
+                    .seconds = static_cast<double>(plan.workload.global_batch_size) /
+                               positive(line, kRate, *rate, limits::kMagnitude)};
+}
+
+/// {"kind": "step", ...} of `meshplan run --log`
+std::optional<LoggedStep> read_own(const LogLine& line, const Plan& /*plan*/) {
+  if (!line.text.starts_with("{\"kind\":\"step\"")) return std::nullopt;
+  const program::StepReport report = program::parse_step_report(line.text, line.place);
+  if (!(report.seconds > 0 && report.seconds <= limits::kSeconds))
+    fail(line, "step_time_s", fmt::format("{:g}", report.seconds), "a time");
+  return LoggedStep{.step = report.step, .seconds = report.seconds};
+}
+
+}  // namespace
+
+const std::vector<LogFormat>& log_formats() {
+  static const std::vector<LogFormat> kFormats = {{"meshplan run --log", read_own},
+                                                  {"Megatron-LM", read_megatron},
+                                                  {"nanotron", read_nanotron},
+                                                  {"torchtitan", read_torchtitan},
+                                                  {"DeepSpeed", read_deepspeed}};
+  return kFormats;
+}
+
+}  // namespace meshplan::planner
