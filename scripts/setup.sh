@@ -8,7 +8,7 @@ targets=("${@:2}")
 
 packages=(g++ cmake ninja-build nlohmann-json3-dev libfmt-dev libcli11-dev libdnnl-dev
           mpich libmpich-dev libxxhash-dev libsodium-dev libicu-dev libpugixml-dev libyaml-cpp-dev
-          libtomlplusplus-dev catch2 libbenchmark-dev)
+          libtomlplusplus-dev zlib1g-dev catch2 libbenchmark-dev)
 [ ${#targets[@]} -gt 0 ] || packages+=(python3)  # which tests are written in
 [ "$preset" != ci ] || packages+=(python3-dev pybind11-dev)  # for the Python package, elsewhere built where they are
 checks=()  # without which the rest goes on
