@@ -54,8 +54,9 @@ Terminal look_around() {
   const char* term = std::getenv("TERM");
   const bool can_move_cursor = term != nullptr && std::string_view(term) != "dumb";
   // NO_COLOR users asked for plain text; a redrawn line is made of the same escapes.
-  return {.redraws_stderr =
-              isatty(STDERR_FILENO) != 0 && can_move_cursor && std::getenv("NO_COLOR") == nullptr};
+  const bool escapes = can_move_cursor && std::getenv("NO_COLOR") == nullptr;
+  return {.redraws_stderr = isatty(STDERR_FILENO) != 0 && escapes,
+          .colors_stdout = isatty(STDOUT_FILENO) != 0 && escapes};
 }
 
 int report(std::string_view kind, const std::exception& error, int code) {

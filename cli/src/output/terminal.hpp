@@ -6,6 +6,7 @@ namespace meshplan::cli {
 struct Terminal {
   bool redraws_stderr = false;  // a progress line may overwrite itself
   bool silent = false;          // nothing is said about progress
+  bool colors_stdout = false;   // standard output shows colours
 };
 
 }  // namespace meshplan::cli
