@@ -1,12 +1,23 @@
-// meshplan compare: predicted beside measured.
+// meshplan compare: predicted beside measured, or one plan's step beside another's.
 #include <fmt/format.h>
 
 #include "commands/commands.hpp"
 #include "core/error.hpp"
+#include "core/limits.hpp"
+#include "options/foreign.hpp"
+#include "options/plan_input.hpp"
 #include "output/output.hpp"
+#include "output/progress.hpp"
+#include "output/timeline.hpp"
+#include "planner/explain/comparison.hpp"
+#include "planner/runs/training_log.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
+#include "process/gzip.hpp"
+#include "program/trace/chrome_trace.hpp"
 #include "reports/comparison.hpp"
+#include "reports/explain/waterfall_report.hpp"
+#include "requests/simulate_request.hpp"
 
 namespace meshplan::cli {
 namespace {
@@ -14,40 +25,193 @@ namespace {
 struct Options {
   std::optional<std::string> predicted;
   std::optional<std::string> measured;
+  PlanOptions plan;
+  std::optional<double> step_time_s;
+  int rank = 0;
   int operations = 12;
+  std::optional<std::string> chrome;
+  bool timeline = false;
   bool json = false;
 };
 
-int run(const Options& options) {
-  if (!options.predicted || !options.measured)
-    throw ConfigError("compare needs two traces: meshplan compare predicted.json measured.json");
-  const program::Trace predicted =
-      program::parse_trace(read_file(*options.predicted), *options.predicted);
-  const program::Trace measured =
-      program::parse_trace(read_file(*options.measured), *options.measured);
-  const reports::Comparison comparison = reports::compare(predicted, measured);
-  output("{}", options.json ? reports::to_json(comparison)
-                            : reports::to_text(comparison, options.operations));
+enum class InputKind { Plan, Trace, Kineto, Log };
+
+/// An input, by what its text holds.
+struct Input {
+  std::string file;
+  std::string text;
+  InputKind kind = InputKind::Log;
+};
+
+InputKind kind_of(const std::string& file, std::string_view text) {
+  const auto first = text.find_first_not_of(" \t\r\n");
+  const auto has = [&](std::string_view key) { return text.find(key) != std::string_view::npos; };
+  if (first == std::string_view::npos || (text[first] != '{' && text[first] != '['))
+    return is_foreign(file, {}) ? InputKind::Plan : InputKind::Log;
+  if (has("\"traceEvents\"")) return InputKind::Kineto;
+  if (has("\"spans\"")) return InputKind::Trace;
+  if (text.substr(first).starts_with("{\"kind\"") || text[first] == '[') return InputKind::Log;
+  return InputKind::Plan;
+}
+
+Input read(const std::string& file) {
+  Input input{.file = file, .text = read_unpacked_file(file)};
+  input.kind = kind_of(file, input.text);
+  return input;
+}
+
+/// What is compared with: a trace, or a plan that is still to be simulated.
+struct Predicted {
+  std::optional<program::Trace> trace;
+  std::optional<PlanOnCluster> plan;
+  const program::Plan& planned() const { return trace ? trace->plan : plan->plan; }
+};
+
+Predicted read_predicted(const Options& options, const Input& input) {
+  if (input.kind == InputKind::Trace)
+    return {.trace = program::parse_trace(input.text, input.file), .plan = {}};
+  if (input.kind == InputKind::Plan)
+    return {.trace = {}, .plan = plan_of_file(input.file, options.plan)};
+  throw ConfigError(fmt::format(
+      "{}: expected a predicted trace or a plan; what was measured comes second: meshplan compare "
+      "plan.json {}",
+      input.file, input.file));
+}
+
+planner::MeasuredRun read_measured(const Options& options, const std::optional<Input>& input,
+                                   const program::Plan& plan) {
+  planner::MeasuredRun run;
+  run.trace = {.measured = true, .plan = plan, .world_size = plan.parallel.world_size()};
+  if (!input) {
+    if (!(*options.step_time_s > 0 && *options.step_time_s <= limits::kSeconds))
+      throw ConfigError(fmt::format("--step-time {}: expected seconds, above 0 and up to {:g}",
+                                    *options.step_time_s, limits::kSeconds));
+    run.trace.step_times_s = {*options.step_time_s};
+  } else if (input->kind == InputKind::Trace) {
+    run.trace = program::parse_trace(input->text, input->file);
+  } else if (input->kind == InputKind::Kineto) {
+    run = planner::match_kernels(planner::parse_kineto_trace(input->text, input->file), input->file,
+                                 plan, options.rank);
+  } else {
+    planner::LoggedRun logged = planner::parse_training_log(input->text, input->file, plan);
+    output(stderr, "{}: {} of {} lines are steps of {}, the first is line {}\n", input->file,
+           logged.step_lines, logged.step_lines + logged.other_lines, logged.format,
+           logged.first_line);
+    run.trace.step_times_s = std::move(logged.step_times_s);
+  }
+  return run;
+}
+
+program::Trace simulated(const PlanOnCluster& plan) {
+  reports::SimulationReport report =
+      reports::simulation_report(plan.plan, plan.cluster, {.simulation = {.record_spans = true}});
+  report.simulation.trace.plan = simulated_plan(report, plan);
+  return std::move(report.simulation.trace);
+}
+
+void write_chrome(const Options& options, const std::optional<program::Trace>& predicted,
+                  const program::Trace& measured) {
+  if (!options.chrome) return;
+  if (!predicted || measured.spans.empty())
+    throw ConfigError(
+        fmt::format("--chrome {}: needs the operations of both, and {} has none", *options.chrome,
+                    predicted ? "the measurement" : "the prediction of other software"));
+  write_packed_file(*options.chrome, program::to_chrome_trace(*predicted, measured));
+}
+
+int compare_with_measured(const Options& options, const Input& first,
+                          const std::optional<Input>& second, const Terminal& terminal) {
+  Predicted predicted = read_predicted(options, first);
+  const planner::MeasuredRun measured = read_measured(options, second, predicted.planned());
+  const bool own = !predicted.plan || predicted.plan->of_own_software();
+  const reports::Comparison comparison = [&] {
+    const ElapsedTime elapsed("simulating", terminal);
+    if (!predicted.trace && own && !measured.trace.spans.empty())
+      predicted.trace = simulated(*predicted.plan);
+    if (predicted.trace) return reports::compare(*predicted.trace, measured);
+    const PlanOnCluster& plan = *predicted.plan;
+    return reports::compare(planner::price(plan.plan, plan.cluster, plan.software), measured);
+  }();
+  write_chrome(options, predicted.trace, measured.trace);
+  const std::string origin = predicted.plan ? origin_text(*predicted.plan) : "";
+  if (options.json)
+    output("{}", reports::to_json(comparison));
+  else
+    output("{}{}", origin, reports::to_text(comparison, options.operations));
+  if (options.timeline && !options.json) {
+    if (predicted.trace) print_timeline(*predicted.trace, terminal);
+    if (!measured.trace.spans.empty()) print_timeline(measured.trace, terminal);
+  }
   return kDone;
+}
+
+int compare_plans(const Options& options, const Terminal& terminal) {
+  const PlanOnCluster a = plan_of_file(*options.predicted, options.plan);
+  const PlanOnCluster b = plan_of_file(*options.measured, options.plan);
+  const planner::ComparedPlans compared = [&] {
+    const ElapsedTime elapsed("simulating", terminal);
+    return planner::compare(planner::price(a.plan, a.cluster, a.software),
+                            planner::price(b.plan, b.cluster, b.software),
+                            a.cluster == b.cluster && a.software == b.software);
+  }();
+  if (options.json)
+    output("{}", reports::waterfall_json(compared));
+  else
+    output("{}{}", origin_text(a), reports::waterfall_text(compared));
+  return kDone;
+}
+
+int run(const Options& options, const Terminal& terminal) {
+  if (!options.predicted || options.measured.has_value() == options.step_time_s.has_value())
+    throw ConfigError(
+        "compare needs a prediction and a measurement, or two plans: meshplan compare "
+        "predicted.json measured.json, compare plan.json train.log, compare plan.json "
+        "--step-time 14.66, compare a.json b.json");
+  require_writable({options.chrome});
+  const Input first = read(*options.predicted);
+  std::optional<Input> second;
+  if (options.measured) second = read(*options.measured);
+  if (!second || second->kind != InputKind::Plan)
+    return compare_with_measured(options, first, second, terminal);
+  if (first.kind == InputKind::Plan && !options.chrome) return compare_plans(options, terminal);
+  throw ConfigError(fmt::format("{}: a plan, expected what was measured{}", second->file,
+                                options.chrome ? ", which --chrome shows" : ""));
 }
 
 }  // namespace
 
 void add_compare_command(CommandLine& line) {
   const auto options = std::make_shared<Options>();
-  Command command =
-      line.add("compare", "Lay a predicted and a measured trace of a plan side by side");
-  command.positional("predicted", options->predicted, "trace written by meshplan simulate")
+  Command command = line.add(
+      "compare", "Lay a measurement beside a prediction, or one plan's step beside another's");
+  command
+      .positional("predicted", options->predicted,
+                  "a plan, or a trace written by meshplan simulate")
       .is_path()
-      .positional("measured", options->measured, "trace written by meshplan run")
+      .positional("measured", options->measured,
+                  "a trace written by meshplan run, a trace of PyTorch's profiler (.json, "
+                  ".json.gz), a training log, or another plan")
       .is_path()
+      .option("--step-time", options->step_time_s, "the measured step time in seconds, instead");
+  add_cluster_options(command, options->plan);
+  command.option("--rank", options->rank, "rank of a profiler's trace that does not say its own")
       .option("--operations", options->operations, "rows of the table of operations")
+      .option("--chrome", options->chrome,
+              "write both for ui.perfetto.dev, the measured ranks below the predicted ones (packed "
+              "if it ends in .gz)")
+      .is_path()
+      .flag("--timeline", options->timeline, "draw both steps with letters, a row a stage")
       .flag("--json", options->json, "print the result for programs")
       .examples(
           "  meshplan simulate plan.json --trace predicted.json\n"
           "  meshplan run plan.json --steps 20 --trace measured.json\n"
-          "  meshplan compare predicted.json measured.json")
-      .on_run([options] { return run(*options); });
+          "  meshplan compare predicted.json measured.json --chrome both.json.gz\n"
+          "  meshplan compare plan.json rank-0.pt.trace.json.gz --software megatron-core\n"
+          "  meshplan compare plan.json train.log       # Megatron-LM, torchtitan, nanotron, ...\n"
+          "  meshplan compare plan.json --step-time 14.66\n"
+          "  meshplan compare a.json b.json             # from one step time to the other, by "
+          "terms")
+      .on_run([options, terminal = line.terminal()] { return run(*options, terminal); });
 }
 
 }  // namespace meshplan::cli

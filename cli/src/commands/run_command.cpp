@@ -15,9 +15,11 @@
 #include "output/run_log.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
+#include "process/gzip.hpp"
 #include "program/checks/check.hpp"
 #include "program/lower/lower.hpp"
 #include "program/plan_file/plan_file.hpp"
+#include "program/trace/chrome_trace.hpp"
 #include "ranks/devices.hpp"
 #include "ranks/ranks.hpp"
 #include "reports/catalog_report.hpp"
@@ -220,8 +222,8 @@ int work(RunOptions options, const program::Plan& plan, DeviceKind device_kind, 
   const int code = result.stopped ? kInterrupted : kDone;
   if (!leads) return code;
   result.trace.source = device.name();
-  if (options.trace) write_file(*options.trace, program::to_json(result.trace));
-  if (options.chrome) write_file(*options.chrome, program::to_chrome_trace(result.trace));
+  if (options.trace) write_packed_file(*options.trace, program::to_json(result.trace));
+  if (options.chrome) write_packed_file(*options.chrome, program::to_chrome_trace(result.trace));
   voice.conclude({.trace = result.trace,
                   .timing = result.timing,
                   .experts = result.experts,

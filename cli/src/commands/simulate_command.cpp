@@ -4,10 +4,13 @@
 #include "commands/commands.hpp"
 #include "core/error.hpp"
 #include "output/output.hpp"
+#include "output/timeline.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
+#include "process/gzip.hpp"
 #include "program/lower/lower.hpp"
 #include "program/plan_file/plan_file.hpp"
+#include "program/trace/chrome_trace.hpp"
 #include "program/trace/program_json.hpp"
 #include "reports/memory_timeline_report.hpp"
 #include "reports/search_report.hpp"
@@ -26,19 +29,10 @@ struct Options {
   std::optional<std::string> program;
   int stage = 0;
   bool explain = false;
+  bool timeline = false;
   std::optional<std::string> memory_svg;
   bool json = false;
 };
-
-/// The plan as a file holds it: with its cluster, that cluster's hash, and this prediction.
-program::Plan with_prediction(const PlanOnCluster& loaded, program::Prediction prediction) {
-  program::Plan plan = loaded.plan;
-  plan.cluster_name = loaded.cluster.name;
-  plan.cluster_json = sim::to_json(loaded.cluster);
-  plan.cluster_hash.clear();
-  plan.prediction = std::move(prediction);
-  return program::parse_plan(program::to_json(plan), "the simulated plan");
-}
 
 /// With each rank's memory as a counter.
 std::string chrome_trace(const reports::SimulationReport& report) {
@@ -64,7 +58,8 @@ void refuse_files_of_operations(const Options& options) {
   for (const auto& [given, flag] : {std::pair{options.trace.has_value(), "--trace"},
                                     {options.chrome.has_value(), "--chrome"},
                                     {options.program.has_value(), "--program"},
-                                    {options.memory_svg.has_value(), "--memory-svg"}})
+                                    {options.memory_svg.has_value(), "--memory-svg"},
+                                    {options.timeline, "--timeline"}})
     if (given) refuse_operations(flag);
 }
 
@@ -95,15 +90,12 @@ int run(const Options& options, const Terminal& terminal) {
   for (const std::string& note : loaded.notes) output(stderr, "{}\n", printable_line(note));
   if (!loaded.of_own_software()) return run_other_software(options, loaded);
   const bool memory_timelines = options.memory_svg || options.chrome;
-  reports::SimulationReport report = simulate(
-      options.request, loaded, options.trace || options.chrome, memory_timelines, terminal);
-  report.simulation.trace.plan =
-      with_prediction(loaded, {.step_time_s = report.simulation.step_time_s,
-                               .peak_memory_bytes = report.simulation.memory.peak_bytes,
-                               .mfu = report.mfu,
-                               .reasons = {"simulated as given"}});
-  if (options.trace) write_file(*options.trace, program::to_json(report.simulation.trace));
-  if (options.chrome) write_file(*options.chrome, chrome_trace(report));
+  reports::SimulationReport report =
+      simulate(options.request, loaded, options.trace || options.chrome || options.timeline,
+               memory_timelines, terminal);
+  report.simulation.trace.plan = simulated_plan(report, loaded);
+  if (options.trace) write_packed_file(*options.trace, program::to_json(report.simulation.trace));
+  if (options.chrome) write_packed_file(*options.chrome, chrome_trace(report));
   if (options.memory_svg)
     write_file(*options.memory_svg,
                reports::to_svg(report.memory_timelines,
@@ -122,6 +114,7 @@ int run(const Options& options, const Terminal& terminal) {
     output("{}", origin_text(loaded));
     output("{}", reports::to_text(report));
     if (options.request.memory_timeline) output("\n{}", reports::to_text(report.memory_timelines));
+    if (options.timeline) print_timeline(report.simulation.trace, terminal);
     if (options.explain) output("\n{}", reports::explain_text(report));
   }
   return report.simulation.memory.fits() ? kDone : kInfeasible;
@@ -134,10 +127,11 @@ void add_simulate_command(CommandLine& line) {
   Command command = line.add("simulate", kSimulateSummary);
   add_simulate_request(command, options->request);
   command.group("What it writes")
-      .option("--trace", options->trace, "write the trace of the last step (meshplan's schema)")
+      .option("--trace", options->trace,
+              "write the trace of the last step (meshplan's schema), packed if it ends in .gz")
       .is_path()
       .option("--chrome", options->chrome,
-              "write it, with counters of memory, for chrome://tracing or ui.perfetto.dev")
+              "write it, with counters of memory, for ui.perfetto.dev, packed if it ends in .gz")
       .is_path()
       .option("--memory-svg", options->memory_svg, "draw each stage's memory over the step")
       .is_path()
@@ -147,11 +141,14 @@ void add_simulate_command(CommandLine& line) {
               "write what a rank of --stage does, operation by operation")
       .is_path()
       .option("--stage", options->stage, "stage whose program is written")
+      .flag("--timeline", options->timeline,
+            "draw the step with letters: a row a stage, a column a slice of time")
       .flag("--explain", options->explain,
             "say how well each term is known, from what, and what to measure")
       .flag("--json", options->json, "print the result for programs")
       .examples(
-          "  meshplan simulate plan.json --chrome trace.json\n"
+          "  meshplan simulate plan.json --chrome trace.json.gz\n"
+          "  meshplan simulate plan.json --timeline\n"
           "  meshplan simulate plan.json --memory-timeline --memory-svg memory.svg\n"
           "  meshplan simulate plan.json --set recompute.kind=full --set micro_batch_size=2\n"
           "  meshplan simulate plan.json --set network=0.5 --set device.memory_gib=141\n"

@@ -6,6 +6,7 @@
 #include "options/foreign.hpp"
 #include "options/inputs.hpp"
 #include "output/progress.hpp"
+#include "program/plan_file/plan_file.hpp"
 
 namespace meshplan::cli {
 
@@ -41,6 +42,22 @@ reports::SimulationReport simulate(const SimulateRequest& request, const PlanOnC
       {.simulation = {.fold = !request.all_ranks, .record_spans = record_spans || timelines},
        .memory_timelines = timelines,
        .memory_reserve = memory_reserve(request.memory_reserve)});
+}
+
+program::Plan with_prediction(const PlanOnCluster& loaded, program::Prediction prediction) {
+  program::Plan plan = loaded.plan;
+  plan.cluster_name = loaded.cluster.name;
+  plan.cluster_json = sim::to_json(loaded.cluster);
+  plan.cluster_hash.clear();
+  plan.prediction = std::move(prediction);
+  return program::parse_plan(program::to_json(plan), "the simulated plan");
+}
+
+program::Plan simulated_plan(const reports::SimulationReport& report, const PlanOnCluster& loaded) {
+  return with_prediction(loaded, {.step_time_s = report.simulation.step_time_s,
+                                  .peak_memory_bytes = report.simulation.memory.peak_bytes,
+                                  .mfu = report.mfu,
+                                  .reasons = {"simulated as given"}});
 }
 
 void refuse_beside_file(const Command& command, const SimulateRequest& request) {

@@ -33,6 +33,11 @@ reports::SimulationReport simulate(const SimulateRequest& request, const PlanOnC
                                    bool record_spans, bool memory_timelines,
                                    const Terminal& terminal);
 
+/// The plan as a file holds it: with its cluster, that cluster's hash, and this prediction.
+program::Plan with_prediction(const PlanOnCluster& loaded, program::Prediction prediction);
+/// The same, with what a simulation of it says.
+program::Plan simulated_plan(const reports::SimulationReport& report, const PlanOnCluster& loaded);
+
 /// @throws ConfigError for what needs single operations, which are known of our own software only
 reports::SoftwareReport simulate_other_software(const SimulateRequest& request,
                                                 const PlanOnCluster& loaded);

@@ -5,9 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "planner/explain/priced_plan.hpp"
+#include "planner/runs/kernel_match.hpp"
 #include "program/trace/trace.hpp"
 #include "reports/extrapolation_report.hpp"
 #include "sim/engine/breakdown.hpp"
+#include "sim/engine/communication_split.hpp"
+#include "sim/engine/delay_causes.hpp"
 
 namespace meshplan::reports {
 
@@ -21,11 +25,18 @@ struct StepTimes {
 };
 StepTimes step_times(const program::Trace& trace);
 
-/// Seconds of all executions of one operation in a step, mean over ranks.
+/// Seconds of a step in which executions of one operation are in progress, mean over ranks.
 struct OperationDifference {
   std::string name;
   double predicted_s = 0;
   double measured_s = 0;
+};
+
+/// Of one process group, mean over ranks.
+struct CommunicationDifference {
+  std::string group;
+  sim::CommunicationSplit predicted;
+  sim::CommunicationSplit measured;
 };
 
 struct Comparison {
@@ -38,17 +49,29 @@ struct Comparison {
   double measured_memory_bytes = 0;
   sim::Breakdown predicted_mean;  // over ranks; they sum to the traced step
   sim::Breakdown measured_mean;
-  int critical_rank = 0;  // the measured rank that waits least
+  bool measured_operations = false;  // else the measurement is step times alone
+  int critical_rank = 0;             // the measured rank that waits least
   sim::Breakdown predicted_critical;
   sim::Breakdown measured_critical;
-  std::vector<OperationDifference> operations;     // largest absolute difference first
-  std::vector<sim::Extrapolation> extrapolations;  // in the prediction
+  std::vector<OperationDifference> operations;         // largest absolute difference first
+  std::vector<CommunicationDifference> communication;  // by name of the group
+  std::vector<sim::DelayCause> causes;                 // of waiting that was measured
+  std::optional<planner::KernelMatch> kernels;         // of another stack's measurement
+  std::vector<sim::Extrapolation> extrapolations;      // in the prediction
   std::optional<sim::Interval>
-      interval;  // of the predicted step time, if something is extrapolated
+      interval;  // of the predicted step time, if something is extrapolated, or no operations are
 };
 
 /// @throws ConfigError if the traces are of different plans, or both predicted or both measured
 Comparison compare(const program::Trace& predicted, const program::Trace& measured);
+/// The same where only a whole step is predicted, as of other software.
+/// @param measured  of the same plan; it may have no operations
+Comparison compare(const planner::TimedPlan& predicted, const program::Trace& measured);
+
+/// The same with somebody's run. Of a single rank's kernels the operations predicted for its stage
+/// are beside them, not the mean over all ranks.
+Comparison compare(const program::Trace& predicted, const planner::MeasuredRun& measured);
+Comparison compare(const planner::TimedPlan& predicted, const planner::MeasuredRun& measured);
 
 std::string to_text(const Comparison& comparison, int most_operations = 12);
 std::string to_json(const Comparison& comparison);

@@ -4,15 +4,10 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <map>
-#include <set>
 
 #include "core/error.hpp"
-#include "core/json_fields.hpp"
 #include "core/statistics.hpp"
-#include "core/units.hpp"
-#include "extrapolation_json.hpp"
 #include "program/lower/lower.hpp"
-#include "reports/table.hpp"
 
 namespace meshplan::reports {
 namespace {
@@ -37,16 +32,29 @@ const Breakdown& of_rank(const std::vector<sim::RankBreakdown>& ranks, int rank,
   return same_stage->seconds;
 }
 
-/// Seconds by operation name, mean over the ranks in the trace and its steps.
+/// Seconds in which an execution of each operation is in progress, mean over the ranks in the trace
+/// and its steps: so none takes longer than the step.
 std::map<std::string, double> seconds_by_name(const Trace& trace) {
-  std::set<std::pair<int, int>> rank_steps;
-  std::map<std::string, double> seconds;
+  using TimeInterval = std::pair<double, double>;
+  const auto windows = sim::step_windows(trace);
+  std::map<std::string, std::map<std::pair<int, int>, std::vector<TimeInterval>>> intervals;
   for (const program::Span& span : trace.spans) {
-    rank_steps.emplace(span.rank, span.step);
-    seconds[span.name] += span.end_s - span.start_s;
+    const std::pair rank_step(span.rank, span.step);
+    const sim::StepWindow& window = windows.at(rank_step);
+    intervals[span.name][rank_step].emplace_back(std::max(span.start_s, window.begin_s),
+                                                 std::min(span.end_s, window.end_s));
   }
-  for (auto& [name, sum] : seconds)
-    sum /= static_cast<double>(std::max<std::size_t>(1, rank_steps.size()));
+  std::map<std::string, double> seconds;
+  for (auto& [name, of_ranks] : intervals)
+    for (auto& [rank_step, own] : of_ranks) {
+      std::ranges::sort(own);
+      double until = windows.at(rank_step).begin_s, sum = 0;
+      for (const auto& [begin, end] : own) {
+        sum += std::max(0.0, end - std::max(begin, until));
+        until = std::max(until, end);
+      }
+      seconds[name] += sum / static_cast<double>(windows.size());
+    }
   return seconds;
 }
 
@@ -64,6 +72,37 @@ std::vector<OperationDifference> differences(const Trace& predicted, const Trace
     return std::abs(d.predicted_s - d.measured_s);
   });
   return list;
+}
+
+std::vector<CommunicationDifference> communication(
+    const std::map<std::string, sim::CommunicationSplit>& predicted,
+    const std::map<std::string, sim::CommunicationSplit>& measured) {
+  std::map<std::string, CommunicationDifference> joined;
+  for (const auto& [group, split] : predicted)
+    joined[group] = {.group = group, .predicted = split, .measured = {}};
+  for (const auto& [group, split] : measured) {
+    joined[group].group = group;
+    joined[group].measured = split;
+  }
+  std::vector<CommunicationDifference> list;
+  for (auto& [group, difference] : joined) list.push_back(std::move(difference));
+  return list;
+}
+
+/// What the measured operations say by themselves. @param predicted  null: none are predicted
+void add_measured_operations(Comparison& result, const Trace& measured, const Trace* predicted) {
+  const auto ranks = sim::breakdown(measured);
+  result.measured_mean = sim::mean_of(ranks);
+  const auto critical = std::ranges::min_element(
+      ranks, {}, [](const sim::RankBreakdown& rank) { return waiting(rank.seconds); });
+  result.critical_rank = critical->rank;
+  result.measured_critical = critical->seconds;
+  result.communication =
+      communication(predicted == nullptr ? std::map<std::string, sim::CommunicationSplit>{}
+                                         : sim::mean_of(sim::split_communication(*predicted)),
+                    sim::mean_of(sim::split_communication(measured, predicted)));
+  result.causes = sim::delay_causes(measured, predicted);
+  result.measured_operations = true;
 }
 
 /// A plan without what was believed about it: predictions of several clusters (calibrated again,
@@ -94,57 +133,6 @@ void require_comparable(const Trace& predicted, const Trace& measured) {
                   program::to_string(b.parallel), b.micro_batch_size, b.model.name));
 }
 
-std::string milliseconds(double seconds) {
-  return fmt::format("{:.2f}", seconds * kMilliseconds);
-}
-
-std::string error_of(double predicted, double measured) {
-  return measured > 0 ? fmt::format("{:+.1f} %", (predicted / measured - 1) * 100) : "-";
-}
-
-std::string mib(double bytes) {
-  return fmt::format("{:.1f}", bytes / kMib);
-}
-
-Table category_table(const Comparison& c) {
-  Table table{.columns = {{"category", Align::Left},
-                          {"predicted ms"},
-                          {"measured ms"},
-                          {"difference"},
-                          {"critical rank: predicted"},
-                          {"measured"}}};
-  for (const Category category : sim::all_categories()) {
-    const double predicted = c.predicted_mean[category];
-    const double measured = c.measured_mean[category];
-    if (predicted == 0 && measured == 0) continue;
-    table.rows.push_back({std::string(sim::name_of(category)), milliseconds(predicted),
-                          milliseconds(measured),
-                          fmt::format("{:+.2f}", (predicted - measured) * kMilliseconds),
-                          milliseconds(c.predicted_critical[category]),
-                          milliseconds(c.measured_critical[category])});
-  }
-  table.rows.push_back(
-      {"sum", milliseconds(c.predicted_mean.total()), milliseconds(c.measured_mean.total()),
-       fmt::format("{:+.2f}", (c.predicted_mean.total() - c.measured_mean.total()) * kMilliseconds),
-       milliseconds(c.predicted_critical.total()), milliseconds(c.measured_critical.total())});
-  return table;
-}
-
-Json breakdown_json(const Breakdown& seconds) {
-  Json object = Json::object();
-  for (const Category category : sim::all_categories())
-    object[std::string(sim::name_of(category)) + "_s"] = seconds[category];
-  return object;
-}
-
-Json times_json(const StepTimes& times) {
-  return {{"warmup_steps", times.warmup_steps},
-          {"steps", times.steps},
-          {"median_s", times.median_s},
-          {"p10_s", times.p10_s},
-          {"p90_s", times.p90_s}};
-}
-
 }  // namespace
 
 StepTimes step_times(const Trace& trace) {
@@ -172,85 +160,37 @@ Comparison compare(const Trace& predicted, const Trace& measured) {
   result.extrapolations = extrapolations_of(predicted.plan);
   if (result.measured.median_s > 0)
     result.step_time_error = result.predicted.median_s / result.measured.median_s - 1;
-  if (predicted.spans.empty() || measured.spans.empty()) return result;
+  if (predicted.spans.empty()) return result;
   const auto predicted_ranks = sim::breakdown(predicted);
-  const auto measured_ranks = sim::breakdown(measured);
   result.predicted_mean = sim::mean_of(predicted_ranks);
-  result.measured_mean = sim::mean_of(measured_ranks);
-  const auto critical = std::ranges::min_element(
-      measured_ranks, {}, [](const sim::RankBreakdown& rank) { return waiting(rank.seconds); });
+  if (measured.spans.empty()) return result;
+  add_measured_operations(result, measured, &predicted);
   const program::Mesh mesh(measured.plan.parallel, measured.plan.rank_order);
-  result.critical_rank = critical->rank;
-  result.measured_critical = critical->seconds;
-  result.predicted_critical = of_rank(predicted_ranks, critical->rank, mesh);
+  result.predicted_critical = of_rank(predicted_ranks, result.critical_rank, mesh);
   result.operations = differences(predicted, measured);
   if (!result.extrapolations.empty())
     result.interval = sim::interval_of(
         sim::terms_of(
-            program::lower(predicted.plan, mesh.coordinates(critical->rank).pp),
+            program::lower(predicted.plan, mesh.coordinates(result.critical_rank).pp),
             sim::parse_cluster(predicted.plan.cluster_json, "the predicted plan's cluster"),
             result.predicted_critical, result.predicted.median_s),
         result.predicted.median_s);
   return result;
 }
 
-std::string to_text(const Comparison& c, int most_operations) {
-  std::string text =
-      fmt::format("{}  {}  micro-batch {}  {} sequences of {}\n\n", c.plan.model.name,
-                  program::to_string(c.plan.parallel), c.plan.micro_batch_size,
-                  c.plan.workload.global_batch_size, c.plan.workload.seq_len);
-  Table steps{
-      .columns = {{"", Align::Left}, {"predicted"}, {"measured"}, {"error"}, {"", Align::Left}}};
-  steps.rows.push_back(
-      {"step time, ms", milliseconds(c.predicted.median_s), milliseconds(c.measured.median_s),
-       error_of(c.predicted.median_s, c.measured.median_s),
-       fmt::format("median of {} steps after {} of warm-up; p10 {} p90 {}", c.measured.steps,
-                   c.measured.warmup_steps, milliseconds(c.measured.p10_s),
-                   milliseconds(c.measured.p90_s))});
-  steps.rows.push_back(
-      {"peak memory, MiB", mib(c.predicted_memory_bytes), mib(c.measured_memory_bytes),
-       error_of(c.predicted_memory_bytes, c.measured_memory_bytes), "largest rank, resident"});
-  text += to_text(steps) + to_text(c.extrapolations, c.interval) + "\n";
-  if (c.operations.empty()) return text + "no spans: run with --trace for the breakdown\n";
-  text += fmt::format(
-      "Traced steps take {:+.1f} % of an untraced one. Mean over ranks; critical rank {}.\n\n",
-      c.tracing_overhead * 100, c.critical_rank);
-  text += to_text(category_table(c)) + "\n";
-  Table operations{.columns = {{"operation (largest difference first)", Align::Left},
-                               {"predicted ms"},
-                               {"measured ms"},
-                               {"difference"},
-                               {"error"}}};
-  for (const OperationDifference& d : c.operations) {
-    if (static_cast<int>(operations.rows.size()) == most_operations) break;
-    operations.rows.push_back(
-        {d.name, milliseconds(d.predicted_s), milliseconds(d.measured_s),
-         fmt::format("{:+.2f}", (d.predicted_s - d.measured_s) * kMilliseconds),
-         error_of(d.predicted_s, d.measured_s)});
-  }
-  return text + to_text(operations);
-}
-
-std::string to_json(const Comparison& c) {
-  Json operations = Json::array();
-  for (const OperationDifference& d : c.operations)
-    operations.push_back(
-        {{"name", d.name}, {"predicted_s", d.predicted_s}, {"measured_s", d.measured_s}});
-  Json root{{"schema_version", 1},
-            {"predicted", times_json(c.predicted)},
-            {"measured", times_json(c.measured)},
-            {"step_time_error", c.step_time_error},
-            {"tracing_overhead", c.tracing_overhead},
-            {"predicted_memory_bytes", c.predicted_memory_bytes},
-            {"measured_memory_bytes", c.measured_memory_bytes},
-            {"predicted_mean", breakdown_json(c.predicted_mean)},
-            {"measured_mean", breakdown_json(c.measured_mean)},
-            {"critical_rank", c.critical_rank},
-            {"predicted_critical", breakdown_json(c.predicted_critical)},
-            {"measured_critical", breakdown_json(c.measured_critical)},
-            {"operations", std::move(operations)}};
-  if (!c.extrapolations.empty()) root["extrapolations"] = extrapolations_json(c.extrapolations);
-  return root.dump(2) + "\n";
+Comparison compare(const planner::TimedPlan& predicted, const Trace& measured) {
+  const double step = predicted.step.step_time_s;
+  Comparison result{.plan = predicted.plan,
+                    .predicted = {.steps = 1, .median_s = step, .p10_s = step, .p90_s = step},
+                    .measured = step_times(measured),
+                    .tracing_overhead = measured.tracing_overhead,
+                    .predicted_memory_bytes = predicted.step.peak_memory_bytes,
+                    .measured_memory_bytes = measured.peak_memory_bytes,
+                    .predicted_mean = predicted.step.seconds,
+                    .interval = sim::interval_of(predicted.terms, step)};
+  if (result.measured.median_s > 0) result.step_time_error = step / result.measured.median_s - 1;
+  if (!measured.spans.empty()) add_measured_operations(result, measured, nullptr);
+  return result;
 }
 
 }  // namespace meshplan::reports

@@ -1,5 +1,6 @@
 #include "reports/comparison.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "core/error.hpp"
@@ -128,6 +129,67 @@ TEST_CASE("without spans only step times are compared", "[reports]") {
   const Comparison c = compare(make_trace(false, 6), measured);
   CHECK(c.operations.empty());
   CHECK_THAT(to_text(c), Catch::Contains("no spans"));
+}
+
+// Two messages of a name are in flight from 0 to 9 and from 1 to 10: 10 ms, not 18.
+TEST_CASE("no operation takes longer than the step that it is of", "[reports]") {
+  const auto with_sends = [](bool measured) {
+    Trace trace = make_trace(measured, 6);
+    for (const double start : {0.0, 1.0}) {
+      Span sent = span(0, Phase::Forward, "send_forward", start, start + 9);
+      sent.lane = Lane::PpSendForward;
+      sent.group = "pp";
+      sent.peer = 1;
+      trace.spans.push_back(sent);
+    }
+    return trace;
+  };
+  const Comparison c = compare(with_sends(false), with_sends(true));
+  const auto found =
+      std::ranges::find(c.operations, std::string("send_forward"), &OperationDifference::name);
+  REQUIRE(found != c.operations.end());
+  CHECK(found->measured_s == Approx(5e-3));   // 10 ms on one of two ranks
+  CHECK(found->predicted_s == Approx(5e-3));  // of a period that is as long
+  for (const OperationDifference& operation : c.operations) {
+    CHECK(operation.measured_s <= c.measured_mean.total() + 1e-12);
+    CHECK(operation.predicted_s <= c.predicted_mean.total() + 1e-12);
+  }
+  REQUIRE(c.communication.size() == 1);
+  CHECK(c.communication[0].group == "pp");
+  CHECK(c.communication[0].measured.total() == Approx(10e-3));
+}
+
+TEST_CASE("a measured step time is laid beside a whole step's prediction", "[reports]") {
+  planner::TimedPlan predicted{.plan = make_plan()};
+  predicted.step.step_time_s = 14.5;
+  predicted.step.seconds[Category::Forward] = 10;
+  predicted.step.seconds[Category::Bubble] = 4.5;
+  predicted.step.peak_memory_bytes = 1e9;
+  const Trace measured{.measured = true, .plan = make_plan(), .step_times_s = {14.66}};
+  const Comparison c = compare(predicted, measured);
+  CHECK(c.step_time_error == Approx(14.5 / 14.66 - 1));
+  CHECK_FALSE(c.measured_operations);
+  const std::string text = to_text(c);
+  CHECK_THAT(text, Catch::Contains("14500.00   14660.00  -1.1 %"));
+  CHECK_THAT(text, Catch::Contains("bubble         4500.00  31.0 %"));
+  CHECK_THAT(text, Catch::Contains("80 % interval"));
+}
+
+TEST_CASE("what compare prints fits 100 columns", "[reports]") {
+  Trace predicted = make_trace(false, 6), measured = make_trace(true, 8);
+  for (Trace* trace : {&predicted, &measured})
+    for (Span& one : trace->spans) {
+      one.name = std::string(120, 'k');
+      one.end_s *= 1e5;
+      one.start_s *= 1e5;
+    }
+  measured.step_times_s.assign(20, 1200.0);
+  const std::string text = to_text(compare(predicted, measured));
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = text.find('\n', begin);
+    CHECK(end - begin <= 100);
+    begin = end + 1;
+  }
 }
 
 }  // namespace meshplan::reports
