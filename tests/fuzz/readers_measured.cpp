@@ -1,12 +1,19 @@
 // What was measured: samples, traces, logs, constants, tables of published runs.
+#include <fmt/format.h>
+
+#include "core/error.hpp"
 #include "fuzz/reader.hpp"
 #include "fuzz/samples.hpp"
+#include "planner/runs/training_log.hpp"
 #include "planner/tune/tune_file.hpp"
+#include "process/gzip.hpp"
 #include "program/calibration/calibration.hpp"
 #include "program/certificate/certificate.hpp"
+#include "program/trace/chrome_trace.hpp"
 #include "program/trace/step_report.hpp"
 #include "reports/certificate_report.hpp"
 #include "reports/comparison.hpp"
+#include "reports/timeline/step_timeline_text.hpp"
 #include "reports/tune_report.hpp"
 #include "reports/validation_report.hpp"
 #include "sim/fit/calibration_fit.hpp"
@@ -30,6 +37,7 @@ Consumer read_trace(const std::string& text) {
     const reports::Comparison comparison = reports::compare(predicted, trace);
     reports::to_text(comparison);
     reports::to_json(comparison);
+    if (!trace.spans.empty()) reports::step_timeline_text(trace);
     sim::parse_cluster(sim::to_json(sim::refine(sample_cluster(), {trace}).cluster), "refined");
   };
 }
@@ -166,6 +174,59 @@ std::string twin_seed() {
   return program::to_json(std::vector{twin});
 }
 
+/// Unpacked no further than a fuzzed input may take memory.
+Consumer read_gzip(const std::string& text) {
+  constexpr std::size_t kMostBytes = std::size_t{1} << 24;
+  const std::string unpacked = cli::gunzip(text, kFile, kMostBytes);
+  return [unpacked] {
+    if (cli::gunzip(cli::gzip(unpacked), "packed") != unpacked)
+      throw InvariantError("what was packed is another text");
+  };
+}
+
+Consumer read_training_log(const std::string& text) {
+  static const program::Plan plan = sample_trace(true).plan;
+  planner::parse_training_log(text, kFile, plan);
+  return {};
+}
+
+std::vector<std::string> training_log_seeds() {
+  const auto batch = sample_trace(true).plan.workload.global_batch_size;
+  return {fmt::format(" [2026-01-01 00:00:00] iteration       10/    1000 | elapsed time per "
+                      "iteration (ms): 1147.6 | global batch size: {:5d} | lm loss: 9.0 |\n",
+                      batch),
+          "[titan] step:  4  loss:  7.6  memory: 66.91GiB(37.51%)  tps: 10,050  mfu: 13.99%\n",
+          "iteration: 2 / 20 | elapsed_time_per_iteration_ms: 6.66K | tokens_per_sec: 630K |\n",
+          "epoch=0/micro_step=199/global_step=199, CurrSamplesPerSec=384.0, MemAllocated=6GB\n"};
+}
+
+Consumer read_kineto(const std::string& text) {
+  const planner::KinetoTrace trace = planner::parse_kineto_trace(text, kFile);
+  return [trace] {
+    static const program::Trace predicted = sample_trace(false);
+    const planner::MeasuredRun run = planner::match_kernels(trace, kFile, predicted.plan, 0);
+    const reports::Comparison comparison = reports::compare(predicted, run);
+    reports::to_text(comparison);
+    reports::to_json(comparison);
+    program::to_chrome_trace(predicted, run.trace);
+  };
+}
+
+std::string kineto_seed() {
+  return R"({"schemaVersion": 1, "distributedInfo": {"backend": "nccl", "rank": 0},
+"traceEvents": [
+{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "pid": 1, "tid": 1, "ts": 0, "dur": 90},
+{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 9,
+ "args": {"Input Dims": [[16, 64], [64, 32]]}},
+{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 2, "dur": 1,
+ "args": {"correlation": 5}},
+{"ph": "X", "cat": "kernel", "name": "sm90_gemm", "pid": 0, "tid": 7, "ts": 20, "dur": 8,
+ "args": {"stream": 7, "correlation": 5}},
+{"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce", "pid": 0, "tid": 9, "ts": 30, "dur": 8,
+ "args": {"Collective name": "allreduce", "In msg nelems": 64, "Out msg nelems": 64,
+          "dtype": "Float", "Group size": 2, "stream": 9}}]})";
+}
+
 std::vector<std::string> log_seeds() {
   program::StepReport report{.step = 1, .loss = 2.5};
   report.experts = program::ExpertReport{.layers = {{.layer = 1, .ep_imbalance = 1.5}}};
@@ -187,6 +248,9 @@ std::vector<Reader> measured_readers() {
           {"twins", 3, 4, true, read_twins, {twin_seed()}},
           {"tune", 4, 15, true, read_tune_file, {tune_seed()}},
           {"log", 8, 4, true, read_log, log_seeds()},
+          {"training-log", 8, 4, true, read_training_log, training_log_seeds()},
+          {"kineto", 6, 4, true, read_kineto, {kineto_seed()}},
+          {"gzip", 6, 4, true, read_gzip, {cli::gzip("text"), cli::gzip(log_seeds().front())}},
           {"constants", 3, 30, true, read_constants, {sim::to_json(sim::fitted_constants())}},
           {"published-table", 6, 4, true, read_table, {sample_table()}},
           {"validation-check", 10, 4, true, read_committed, {reports::to_json(sample_report())}}};
