@@ -95,11 +95,11 @@ std::string predicted_categories(const Comparison& c) {
 std::string communication_text(const Comparison& c) {
   if (c.communication.empty()) return "";
   Table table{.columns = {{"communication, ms", Align::Left},
-                          {"waiting: predicted"},
+                          {"waiting"},
                           {"measured"},
-                          {"transfer: predicted"},
+                          {"transfer"},
                           {"measured"},
-                          {"slowed: predicted"},
+                          {"slowed"},
                           {"measured"}},
               .rows = {}};
   for (const auto& [group, predicted, measured] : c.communication)
@@ -108,7 +108,8 @@ std::string communication_text(const Comparison& c) {
                           milliseconds(measured.transfer_s), milliseconds(predicted.slowdown_s),
                           milliseconds(measured.slowdown_s)});
   return "\n" + to_text(table) +
-         "waiting: until the last member came; slowed: beyond the transfer alone, by what a rank "
+         "each predicted, then measured; waiting: until the last member came; slowed: by what a "
+         "rank "
          "computes\n";
 }
 

@@ -41,8 +41,9 @@ Trace two_replicas(bool measured) {
 }
 
 std::vector<ordered_json> of_kind(const std::string& chrome, const std::string& kind) {
+  const ordered_json root = ordered_json::parse(chrome);
   std::vector<ordered_json> events;
-  for (const ordered_json& event : ordered_json::parse(chrome).at("traceEvents"))
+  for (const ordered_json& event : root.at("traceEvents"))
     if (event.at("ph") == kind) events.push_back(event);
   return events;
 }
