@@ -123,7 +123,8 @@ refused "compare needs a prediction and a measurement"
 refused "compare needs a prediction and a measurement" plan.json
 refused "compare needs a prediction and a measurement" plan.json measured.json --step-time 3
 refused "--step-time -3: expected seconds" plan.json --step-time -3
-refused "expected a predicted trace or a plan; what was measured comes second" profile.json plan.json
+refused "plan.json: a plan, expected what was measured" profile.json plan.json
+refused "expected a predicted trace or a plan; what was measured comes second" profile.json measured.json
 refused "the first is measured" measured.json predicted.json
 refused "a plan, expected what was measured" predicted.json plan.json
 refused "different plans" other.json measured.json
@@ -137,6 +138,6 @@ refused "other_job.json: distributedInfo.world_size: 16, expected 8 as in the pl
 refused "mesured.json: no such file; near it: measured.json" plan.json mesured.json
 refused "megatron.log:1: global batch size: '16', expected 32 as in the plan" plan.json megatron.log \
   --set workload.global_batch_size=32
-refused "--chrome both.json: needs the operations of both" plan.json --step-time 3 --chrome both.json
+refused "--chrome both.json: needs the operations of both, and the measurement has none" plan.json --step-time 3 --chrome both.json
 expect 2 "--timeline: needs every operation" simulate plan.json --timeline --software megatron-core
 finish

@@ -113,9 +113,9 @@ void write_chrome(const Options& options, const std::optional<program::Trace>& p
                   const program::Trace& measured) {
   if (!options.chrome) return;
   if (!predicted || measured.spans.empty())
-    throw ConfigError(
-        fmt::format("--chrome {}: needs the operations of both, and {} has none", *options.chrome,
-                    predicted ? "the measurement" : "the prediction of other software"));
+    throw ConfigError(fmt::format(
+        "--chrome {}: needs the operations of both, and {} has none", *options.chrome,
+        measured.spans.empty() ? "the measurement" : "the prediction of other software"));
   write_packed_file(*options.chrome, program::to_chrome_trace(*predicted, measured));
 }
 

@@ -176,11 +176,12 @@ std::string operations_text(const Comparison& c, int most_operations) {
 
 std::string kernels_text(const planner::KernelMatch& match, int most_rows) {
   std::string text = fmt::format(
-      "\n{} of {} kernels, {} of their time, are matched to operations: {} by name, {} by size, {} "
-      "by order.\n",
+      "\n{} of {} kernels, {} of their time, are matched to operations:\n{} by name, {} by size, "
+      "{} "
+      "by order; {} more lie outside of the steps.\n",
       grouped(match.matched()), grouped(match.kernels),
       percent(match.seconds > 0 ? match.matched_s / match.seconds : 0), grouped(match.by_name),
-      grouped(match.by_size), grouped(match.by_order));
+      grouped(match.by_size), grouped(match.by_order), grouped(match.outside));
   if (match.unmatched.empty()) return text;
   Table table{.columns = {{"not matched", Align::Left}, {"kind", Align::Left}, {"times"}, {"ms"}},
               .rows = {}};
