@@ -34,7 +34,7 @@ using Slices = std::vector<std::array<double, kCells.size()>>;
 
 std::size_t cell_of(const Span& span, bool splits_backward) {
   if (!span.group.empty()) return kCommunication;
-  if (span.lane == Lane::Host) return kHost;
+  if (span.lane != Lane::Compute) return kHost;  // data, and copies of offloaded state
   switch (span.phase) {
     case Phase::Forward:
       return 0;
