@@ -1,21 +1,8 @@
 # cmake -DOUTPUT=x.cpp -DTEMPLATE=page.html "-DSTYLES=a.css" "-DSCRIPTS=a.js;b.js" -P EmbedPage.cmake
 #
-# Puts style sheets and scripts into the template and writes a C++ source with the result: a page
-# that needs no other file. The scripts share one function's scope, in the order given.
-function(read_all output)
-  set(all "")
-  foreach(file IN LISTS ARGN)
-    file(READ ${file} text)
-    string(APPEND all "${text}")
-  endforeach()
-  set(${output} "${all}" PARENT_SCOPE)
-endfunction()
-
-read_all(styles ${STYLES})
-read_all(scripts ${SCRIPTS})
-file(READ ${TEMPLATE} page)
-string(REPLACE "/*STYLES*/" "${styles}" page "${page}")
-string(REPLACE "/*SCRIPTS*/" "${scripts}" page "${page}")
+# Writes a C++ source that holds a page put together.
+include(${CMAKE_CURRENT_LIST_DIR}/PageParts.cmake)
+put_together(page ${TEMPLATE} STYLES ${STYLES} SCRIPTS ${SCRIPTS})
 # A literal holds at most 64 KiB in some compilers; neighbours are one.
 string(LENGTH "${page}" length)
 set(literals "")
