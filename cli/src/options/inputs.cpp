@@ -1,7 +1,6 @@
 #include "options/inputs.hpp"
 
 #include <algorithm>
-#include <filesystem>
 #include <fmt/format.h>
 #include <sstream>
 #include <utility>
@@ -9,7 +8,6 @@
 #include "core/error.hpp"
 #include "core/limits.hpp"
 #include "core/parse_number.hpp"
-#include "core/paths.hpp"
 #include "process/files.hpp"
 #include "program/checks/check.hpp"
 #include "sim/stacks/cluster_preset.hpp"
@@ -19,7 +17,7 @@ namespace {
 
 // Names look like names, files have a folder, an extension or exist.
 bool is_file_name(const std::string& given) {
-  return given.find('/') != std::string::npos || given.ends_with(".json") || is_there(given);
+  return given.find('/') != std::string::npos || given.ends_with(".json") || path_exists(given);
 }
 
 bool is_json(const std::string& given) {
@@ -41,9 +39,10 @@ models::ImportedModel read_model(const std::string& name_or_file, const std::str
   if (contains(presets, name_or_file)) return {.spec = models::load_preset(name_or_file)};
   if (is_json(name_or_file)) return models::load_model(name_or_file, "model", assume);
   if (!is_file_name(name_or_file)) fail_unknown("model", name_or_file, presets);
-  const std::string file = is_folder(name_or_file)
-                               ? (std::filesystem::path(name_or_file) / "config.json").string()
-                               : name_or_file;
+  const std::string file =
+      !folder_exists(name_or_file)      ? name_or_file
+      : name_or_file.ends_with('/') ? name_or_file + "config.json"
+                                    : name_or_file + "/config.json";
   return models::load_model(read_file(file), file, assume);
 }
 
@@ -107,7 +106,7 @@ sim::Cluster load_cluster(const std::string& name_or_file) {
   const std::vector<std::string> presets = sim::cluster_names();
   if (contains(presets, name_or_file)) return sim::load_cluster_preset(name_or_file);
   if (is_json(name_or_file)) return sim::parse_cluster(name_or_file, "cluster");
-  if (names_several(name_or_file) && !is_there(name_or_file)) {
+  if (names_several(name_or_file) && !path_exists(name_or_file)) {
     std::vector<sim::Cluster> parts;
     std::istringstream text(name_or_file + '+');  // so that an empty last part is one
     for (std::string part; std::getline(text, part, '+');) parts.push_back(load_part(part));

@@ -1,7 +1,12 @@
 #include "output/progress.hpp"
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <fmt/format.h>
+#include <mutex>
+#include <thread>
+#include <utility>
 
 namespace meshplan::cli {
 namespace {
@@ -14,60 +19,82 @@ constexpr const char* kClearLine = "\r\033[K";
 
 }  // namespace
 
+struct Progress::Line {
+  std::string what;
+  Terminal terminal;
+  steady_clock::time_point start = steady_clock::now();
+  std::mutex mutex = {};
+  steady_clock::time_point last_drawn = start;
+  std::size_t tenths = 0;
+  bool drawn = false;
+};
+
 Progress::Progress(std::string what, const Terminal& terminal)
-    : what_(std::move(what)),
-      terminal_(terminal),
-      start_(steady_clock::now()),
-      last_drawn_(start_) {}
+    : line_(new Line{.what = std::move(what), .terminal = terminal}) {}
 
 Progress::~Progress() {
-  if (drawn_ && terminal_.redraws_stderr) std::fputs(kClearLine, stderr);
+  if (line_->drawn && line_->terminal.redraws_stderr) std::fputs(kClearLine, stderr);
 }
 
 void Progress::update(std::size_t done, std::size_t total) {
-  const std::lock_guard lock(mutex_);
+  Line& line = *line_;
+  const std::lock_guard lock(line.mutex);
   const steady_clock::time_point now = steady_clock::now();
-  if (now - start_ < kQuietTime || total == 0 || terminal_.silent) return;
+  if (now - line.start < kQuietTime || total == 0 || line.terminal.silent) return;
   const std::size_t tenths = 10 * done / total;
-  if (terminal_.redraws_stderr) {
-    if (now - last_drawn_ < kRedrawInterval) return;
-    fmt::print(stderr, "{}{} {} of {} ({} %)", kClearLine, what_, done, total, 100 * done / total);
+  if (line.terminal.redraws_stderr) {
+    if (now - line.last_drawn < kRedrawInterval) return;
+    fmt::print(stderr, "{}{} {} of {} ({} %)", kClearLine, line.what, done, total,
+               100 * done / total);
     std::fflush(stderr);
   } else {
-    if (tenths <= tenths_) return;
-    fmt::print(stderr, "{} {} of {} ({} %)\n", what_, done, total, 10 * tenths);
+    if (tenths <= line.tenths) return;
+    fmt::print(stderr, "{} {} of {} ({} %)\n", line.what, done, total, 10 * tenths);
   }
-  tenths_ = tenths;
-  last_drawn_ = now;
-  drawn_ = true;
+  line.tenths = tenths;
+  line.last_drawn = now;
+  line.drawn = true;
 }
 
+struct ElapsedTime::Watch {
+  Watch(std::string said, const Terminal& shown_on)
+      : what(std::move(said)), terminal(shown_on), thread([this] { show(); }) {}
+  void show();
+
+  std::string what;
+  Terminal terminal;
+  std::mutex mutex;
+  std::condition_variable finished;
+  bool is_finished = false;
+  std::thread thread;  // last: it uses what stands above
+};
+
 ElapsedTime::ElapsedTime(std::string what, const Terminal& terminal)
-    : what_(std::move(what)), terminal_(terminal), thread_([this] { show(); }) {}
+    : watch_(std::make_unique<Watch>(std::move(what), terminal)) {}
 
 ElapsedTime::~ElapsedTime() {
   {
-    const std::lock_guard lock(mutex_);
-    is_finished_ = true;
+    const std::lock_guard lock(watch_->mutex);
+    watch_->is_finished = true;
   }
-  finished_.notify_one();
-  thread_.join();
+  watch_->finished.notify_one();
+  watch_->thread.join();
 }
 
-void ElapsedTime::show() {
+void ElapsedTime::Watch::show() {
   const auto start = steady_clock::now();
-  const auto is_finished = [this] { return is_finished_; };
-  std::unique_lock lock(mutex_);
-  if (terminal_.silent || finished_.wait_for(lock, kQuietTime, is_finished)) return;
-  if (!terminal_.redraws_stderr) {
-    fmt::print(stderr, "{} ...\n", what_);
+  const auto ended = [this] { return is_finished; };
+  std::unique_lock lock(mutex);
+  if (terminal.silent || finished.wait_for(lock, kQuietTime, ended)) return;
+  if (!terminal.redraws_stderr) {
+    fmt::print(stderr, "{} ...\n", what);
     return;
   }
   do {
     const std::chrono::duration<double> elapsed = steady_clock::now() - start;
-    fmt::print(stderr, "{}{} ... {:.0f} s", kClearLine, what_, elapsed.count());
+    fmt::print(stderr, "{}{} ... {:.0f} s", kClearLine, what, elapsed.count());
     std::fflush(stderr);
-  } while (!finished_.wait_for(lock, std::chrono::seconds(1), is_finished));
+  } while (!finished.wait_for(lock, std::chrono::seconds(1), ended));
   std::fputs(kClearLine, stderr);
 }
 

@@ -1,12 +1,9 @@
 // A line on stderr for work that takes longer than two seconds.
 #pragma once
 
-#include <chrono>
-#include <condition_variable>
 #include <cstddef>
-#include <mutex>
+#include <memory>
 #include <string>
-#include <thread>
 
 #include "output/terminal.hpp"
 
@@ -24,13 +21,8 @@ class Progress {
   void update(std::size_t done, std::size_t total);
 
  private:
-  std::string what_;
-  Terminal terminal_;
-  std::chrono::steady_clock::time_point start_;
-  std::mutex mutex_;
-  std::chrono::steady_clock::time_point last_drawn_;
-  std::size_t tenths_ = 0;
-  bool drawn_ = false;
+  struct Line;
+  std::unique_ptr<Line> line_;
 };
 
 /// For work that cannot tell how far it is: says after two seconds what is going on, and on a
@@ -43,14 +35,8 @@ class ElapsedTime {
   ElapsedTime& operator=(const ElapsedTime&) = delete;
 
  private:
-  void show();
-
-  std::string what_;
-  Terminal terminal_;
-  std::mutex mutex_;
-  std::condition_variable finished_;
-  bool is_finished_ = false;
-  std::thread thread_;  // last: it uses what stands above
+  struct Watch;
+  std::unique_ptr<Watch> watch_;
 };
 
 }  // namespace meshplan::cli

@@ -106,6 +106,14 @@ std::string near_names(const std::string& path) {
   return nearest.empty() ? "" : fmt::format("; near it: {}", fmt::join(nearest, ", "));
 }
 
+bool path_exists(const std::string& path) {
+  return is_there(path);
+}
+
+bool folder_exists(const std::string& path) {
+  return is_folder(path);
+}
+
 std::string read_file(const std::string& path) {
   if (!is_there(path)) throw ConfigError(fmt::format("{}: no such file{}", path, near_names(path)));
   if (is_folder(path)) throw ConfigError(fmt::format("{}: is a folder, not a file", path));

@@ -8,6 +8,10 @@
 
 namespace meshplan::cli {
 
+/// Does the path name something; does it name a folder?
+bool path_exists(const std::string& path);
+bool folder_exists(const std::string& path);
+
 /// @throws ConfigError if there is no such file, with the nearest name beside it; IoError if it
 /// cannot be read
 std::string read_file(const std::string& path);
