@@ -30,8 +30,6 @@ namespace {
 using namespace meshplan;
 using namespace meshplan::cli;
 
-constexpr Terminal kSilent{.redraws_stderr = false, .silent = true};
-
 /// Python has a signal for us: its error is set in the calling thread.
 struct Interrupted {};
 
@@ -62,87 +60,24 @@ planner::ParallelFor interruptible(const planner::ParallelFor& parallel_for) {
           }};
 }
 
-/// A request of the command: its options, and its answer as JSON once they are parsed.
-struct Question {
-  std::string name;
-  std::string summary;
-  std::function<void(Command&)> declare;
-  std::function<std::string(const Command&)> answer;
-};
-
-Question plan_question() {
-  const auto request = std::make_shared<PlanRequest>();
-  return {.name = "plan",
-          .summary = kPlanSummary,
-          .declare = [request](Command& command) { add_plan_request(command, *request); },
-          .answer =
-              [request](const Command&) {
-                const auto threads = interruptible(on_threads(request->threads));
-                return reports::to_json(answer(*request, threads, kSilent).outcome);
-              }};
-}
-
-Question simulate_question() {
-  const auto request = std::make_shared<SimulateRequest>();
-  return {.name = "simulate",
-          .summary = kSimulateSummary,
-          .declare = [request](Command& command) { add_simulate_request(command, *request); },
-          .answer =
-              [request](const Command& command) {
-                refuse_beside_file(command, *request);
-                return simulation_json(*request, load(*request), kSilent);
-              }};
-}
-
-Question validate_question() {
-  const auto request = std::make_shared<ValidateRequest>();
-  return {.name = "validate",
-          .summary = kValidateSummary,
-          .declare = [request](Command& command) { add_validate_request(command, *request); },
-          .answer =
-              [request](const Command&) {
-                const auto each = for_each_on(interruptible(on_threads(request->threads)));
-                return reports::to_json(
-                    report_of(load_table(*request, each), load_constants(*request), each));
-              }};
-}
-
-Question check_question() {
-  const auto request = std::make_shared<CheckRequest>();
-  return {
-      .name = "check",
-      .summary = kCheckSummary,
-      .declare = [request](Command& command) { add_check_request(command, *request); },
-      .answer = [request](const Command&) { return reports::to_json(answer(*request, kSilent)); }};
-}
-
 Question question(const std::string& name) {
-  if (name == "plan") return plan_question();
+  const Threads threads = [](int wanted) { return interruptible(on_threads(wanted)); };
+  if (name == "plan") return plan_question(threads);
   if (name == "check") return check_question();
   if (name == "simulate") return simulate_question();
-  if (name == "validate") return validate_question();
+  if (name == "validate") return validate_question(threads);
   throw InvariantError("no such request: " + name);
 }
 
 /// @param words  options as the command line spells them. @returns what --json prints
-std::string ask(const std::string& name, std::vector<std::string> words) {
+std::string ask_named(const std::string& name, const std::vector<std::string>& words) {
   const Question asked = question(name);
-  CommandLine line(kSilent);
-  Command command = line.add(asked.name, asked.summary);
-  asked.declare(command);
-  std::string json;
-  command.on_run([&] {
-    json = asked.answer(command);
-    return 0;
-  });
-  words.insert(words.begin(), name);
   try {
     const py::gil_scoped_release unlocked;
-    line.call(words);
+    return ask(asked, words);
   } catch (const Interrupted&) {
     throw py::error_already_set();
   }
-  return json;
 }
 
 const char* word_for(ValueKind kind) {
@@ -166,11 +101,8 @@ const char* word_for(ValueKind kind) {
 /// What signatures, docstrings and stubs are made of.
 py::dict describe(const std::string& name) {
   const Question asked = question(name);
-  CommandLine line(kSilent);
-  Command command = line.add(asked.name, asked.summary);
-  asked.declare(command);
   py::list options;
-  for (const OptionInfo& option : command.options()) {
+  for (const OptionInfo& option : options_of(asked)) {
     if (option.negates) {  // "--no-sp": another value of the keyword `sp`
       options[py::len(options) - 1]["kind"] = "on_off";
       continue;
@@ -225,7 +157,7 @@ void translate(std::exception_ptr thrown) {
 PYBIND11_MODULE(_meshplan, module) {
   py::register_exception_translator(translate);
   module.attr("__version__") = MESHPLAN_VERSION;
-  module.def("ask", ask);
+  module.def("ask", ask_named);
   module.def("describe", describe);
   module.def("schema", schema);
   module.def("model",

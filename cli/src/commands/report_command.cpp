@@ -4,7 +4,6 @@
 
 #include "commands/commands.hpp"
 #include "core/error.hpp"
-#include "core/limits.hpp"
 #include "options/inputs.hpp"
 #include "options/plan_input.hpp"
 #include "options/search_options.hpp"
@@ -15,6 +14,7 @@
 #include "process/files.hpp"
 #include "process/threads.hpp"
 #include "reports/html/page.hpp"
+#include "requests/page_request.hpp"
 #include "requests/simulate_request.hpp"
 
 namespace meshplan::cli {
@@ -117,11 +117,9 @@ void add_report_command(CommandLine& line) {
       .option("--measured", options->measured,
               "trace of a run of this plan (`meshplan run --trace`), to be laid beside the "
               "prediction")
-      .is_path()
-      .option("--bars", options->bars,
-              "operations that the timeline may hold; of a longer step it shows the first "
-              "micro-batches")
-      .between(0, static_cast<double>(limits::kRecordedOperations))
+      .is_path();
+  add_bars_option(command, options->bars);
+  command
       .option("--memory-reserve", options->memory_reserve, kMemoryReserveHelp)
       .flag("--json", options->json, "print what the page shows, for programs")
       .flag("--schema", options->schema, "print the JSON Schema of that")

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <memory>
 
 #include "core/error.hpp"
 #include "options/inputs.hpp"
@@ -137,6 +138,15 @@ reports::CheckReport answer(const CheckRequest& request, const Terminal& termina
   const ElapsedTime elapsed("checking", terminal);
   report.result = planner::check_plan(report.request);
   return report;
+}
+
+Question check_question() {
+  const auto request = std::make_shared<CheckRequest>();
+  return {
+      .name = "check",
+      .summary = kCheckSummary,
+      .declare = [request](Command& command) { add_check_request(command, *request); },
+      .answer = [request](const Command&) { return reports::to_json(answer(*request, kSilent)); }};
 }
 
 }  // namespace meshplan::cli

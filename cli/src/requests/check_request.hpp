@@ -9,6 +9,7 @@
 #include "options/foreign.hpp"
 #include "output/terminal.hpp"
 #include "reports/check_report.hpp"
+#include "requests/question.hpp"
 
 namespace meshplan::cli {
 
@@ -30,5 +31,8 @@ void add_check_request(Command& command, CheckRequest& request);
 
 /// @throws ConfigError for what is no plan; a plan that breaks rules has an answer
 reports::CheckReport answer(const CheckRequest& request, const Terminal& terminal);
+
+/// Answers reports::to_json of the report.
+Question check_question();
 
 }  // namespace meshplan::cli

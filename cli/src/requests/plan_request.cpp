@@ -2,9 +2,11 @@
 
 #include <chrono>
 #include <fmt/format.h>
+#include <memory>
 
 #include "core/error.hpp"
 #include "output/progress.hpp"
+#include "reports/search_json.hpp"
 
 namespace meshplan::cli {
 namespace {
@@ -63,6 +65,18 @@ PlanAnswer answer(const PlanRequest& request, const planner::ParallelFor& parall
     infeasible->suggestions = planner::suggest(answer.request, parallel_for);
   }
   return answer;
+}
+
+Question plan_question(const Threads& threads) {
+  const auto request = std::make_shared<PlanRequest>();
+  return {.name = "plan",
+          .summary = kPlanSummary,
+          .declare = [request](Command& command) { add_plan_request(command, *request); },
+          .answer =
+              [request, threads](const Command&) {
+                return reports::to_json(
+                    answer(*request, threads(request->threads), kSilent).outcome);
+              }};
 }
 
 }  // namespace meshplan::cli

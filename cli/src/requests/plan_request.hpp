@@ -9,6 +9,7 @@
 #include "options/search_options.hpp"
 #include "output/terminal.hpp"
 #include "planner/search/search.hpp"
+#include "requests/question.hpp"
 
 namespace meshplan::cli {
 
@@ -45,5 +46,8 @@ struct PlanAnswer {
 /// @throws ConfigError for a bad request, and for pins or a workload that no plan can obey
 PlanAnswer answer(const PlanRequest& request, const planner::ParallelFor& parallel_for,
                   const Terminal& terminal, const planner::StopRequested& stop = {});
+
+/// Answers reports::to_json of the outcome.
+Question plan_question(const Threads& threads);
 
 }  // namespace meshplan::cli

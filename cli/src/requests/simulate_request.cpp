@@ -1,6 +1,7 @@
 #include "requests/simulate_request.hpp"
 
 #include <fmt/format.h>
+#include <memory>
 
 #include "core/error.hpp"
 #include "options/foreign.hpp"
@@ -84,6 +85,18 @@ std::string simulation_json(const SimulateRequest& request, const PlanOnCluster&
                             const Terminal& terminal) {
   if (!loaded.of_own_software()) return reports::to_json(simulate_other_software(request, loaded));
   return reports::to_json(simulate(request, loaded, false, false, terminal));
+}
+
+Question simulate_question() {
+  const auto request = std::make_shared<SimulateRequest>();
+  return {.name = "simulate",
+          .summary = kSimulateSummary,
+          .declare = [request](Command& command) { add_simulate_request(command, *request); },
+          .answer =
+              [request](const Command& command) {
+                refuse_beside_file(command, *request);
+                return simulation_json(*request, load(*request), kSilent);
+              }};
 }
 
 }  // namespace meshplan::cli

@@ -8,6 +8,7 @@
 #include "output/terminal.hpp"
 #include "reports/simulation_report.hpp"
 #include "reports/software_report.hpp"
+#include "requests/question.hpp"
 
 namespace meshplan::cli {
 
@@ -51,5 +52,8 @@ void refuse_beside_file(const Command& command, const SimulateRequest& request);
 
 /// That an option which shows single operations is refused. @param flag  that was given
 [[noreturn]] void refuse_operations(const std::string& flag);
+
+/// Answers simulation_json.
+Question simulate_question();
 
 }  // namespace meshplan::cli

@@ -1,5 +1,7 @@
 #include "requests/validate_request.hpp"
 
+#include <memory>
+
 #include "core/error.hpp"
 #include "process/files.hpp"
 
@@ -38,6 +40,19 @@ reports::ValidationReport report_of(const sim::PreparedTable& table,
   report.suites = sim::summarize(report.rows, report.predictions);
   report.num_constants = static_cast<int>(sim::constant_members().size());
   return report;
+}
+
+Question validate_question(const Threads& threads) {
+  const auto request = std::make_shared<ValidateRequest>();
+  return {.name = "validate",
+          .summary = kValidateSummary,
+          .declare = [request](Command& command) { add_validate_request(command, *request); },
+          .answer =
+              [request, threads](const Command&) {
+                const auto each = for_each_on(threads(request->threads));
+                return reports::to_json(
+                    report_of(load_table(*request, each), load_constants(*request), each));
+              }};
 }
 
 }  // namespace meshplan::cli

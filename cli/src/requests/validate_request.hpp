@@ -8,6 +8,7 @@
 #include "options/command_line.hpp"
 #include "planner/search/search.hpp"
 #include "reports/validation_report.hpp"
+#include "requests/question.hpp"
 #include "sim/fit/validation.hpp"
 
 namespace meshplan::cli {
@@ -33,5 +34,8 @@ std::vector<sim::ConstantRecord> load_constants(const ValidateRequest& request);
 reports::ValidationReport report_of(const sim::PreparedTable& table,
                                     const std::vector<sim::ConstantRecord>& constants,
                                     const sim::ForEach& each);
+
+/// Answers reports::to_json of the report.
+Question validate_question(const Threads& threads);
 
 }  // namespace meshplan::cli
