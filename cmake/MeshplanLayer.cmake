@@ -7,7 +7,7 @@ add_library(meshplan_options INTERFACE)
 set(meshplan_warnings -Wall -Wextra -Wshadow -Wconversion -Wundef -Wno-missing-field-initializers)
 # -Wconversion and -Wshadow would also judge what nvcc generates.
 set(meshplan_cuda_warnings -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers)
-if(CMAKE_UNITY_BUILD)  # the file that includes the others is no header
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # the file that includes the others is no header
   list(APPEND meshplan_warnings -Wno-subobject-linkage)
 endif()
 if(MESHPLAN_WERROR)
@@ -41,12 +41,15 @@ endif()
 function(add_layer name)               # add_layer(sim PACKAGED DEPS program PRIVATE_DEPS fmt::fmt)
   cmake_parse_arguments(arg "PACKAGED" "" "DEPS;PRIVATE_DEPS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS src/*.cpp src/*/*.cpp src/*/*/*.cpp)  # rooms are folders of src
+  if(MESHPLAN_ROOMS_LEFT_OUT)
+    list(FILTER sources EXCLUDE REGEX "/${name}/src/(${MESHPLAN_ROOMS_LEFT_OUT})/")
+  endif()
   add_library(${name} STATIC ${sources})
   target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>
                                      PRIVATE src)
   target_link_libraries(${name} PUBLIC ${arg_DEPS} PRIVATE $<BUILD_INTERFACE:meshplan_options>
                                                            ${arg_PRIVATE_DEPS})
-  if(arg_PACKAGED)
+  if(arg_PACKAGED AND NOT MESHPLAN_CLASSROOM)
     package_layer(${name})
   endif()
 endfunction()

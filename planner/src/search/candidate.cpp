@@ -8,6 +8,7 @@
 
 namespace meshplan::planner {
 
+using meshplan::name_of;  // of enumerations, beside planner's own of other things
 using program::Recompute;
 using program::RecomputeKind;
 using program::ScheduleKind;
