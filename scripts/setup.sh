@@ -10,6 +10,10 @@ packages=(g++ cmake ninja-build nlohmann-json3-dev libfmt-dev libcli11-dev libdn
           mpich libmpich-dev libxxhash-dev libsodium-dev libicu-dev libpugixml-dev libyaml-cpp-dev
           libtomlplusplus-dev zlib1g-dev catch2 libbenchmark-dev)
 [ ${#targets[@]} -gt 0 ] || packages+=(python3)  # which tests are written in
+if [ "$preset" = classroom ]; then  # for a browser: cmake/wasm32-wasi.cmake
+  packages=(clang-19 lld-19 llvm-19 wasi-libc libc++-19-dev-wasm32 libc++abi-19-dev-wasm32
+            libclang-rt-19-dev-wasm32 cmake ninja-build nlohmann-json3-dev libfmt-dev libcli11-dev)
+fi
 [ "$preset" != ci ] || packages+=(python3-dev pybind11-dev)  # for the Python package, elsewhere built where they are
 checks=()  # without which the rest goes on
 [ "$preset" != ci ] || [ ${#targets[@]} -gt 0 ] || checks=(clang-tidy-16 libomp-16-dev)  # scripts/tidy.sh

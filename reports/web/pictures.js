@@ -65,6 +65,7 @@ function picture(name, label, caption, draw) {
   const drawn = s('svg', {role: 'img', 'aria-label': label, 'data-picture': name});
   const holder = h('div', {class: 'picture'}, drawn);
   const one = {
+    shown: () => holder.isConnected,
     redraw() {
       const width = Math.round(holder.clientWidth) || 800;
       const {height, parts} = draw(width);

@@ -1,0 +1,150 @@
+// A plan, its settings and what the simulator says of it at once; what takes longer to draw follows.
+
+function simulationCards(simulation, kept) {
+  const now = figuresOf(simulation), before = kept && figuresOf(kept);
+  const beside = (of) => before ? '; kept: ' + of(before) : '';
+  const against = before && before.step_time_s !== now.step_time_s
+    ? ' (' + signedPercent(now.step_time_s / before.step_time_s - 1) + ' against ' + seconds(before.step_time_s) + ')' : '';
+  return h('div', {class: 'cards'},
+    card(seconds(now.step_time_s), 'a step' + against),
+    card(percent(now.share.bubble), 'bubble: the mean stage waits ' + seconds(now.time.bubble) + beside((one) => percent(one.share.bubble))),
+    card(bytes(now.peak_memory_bytes), 'memory of the fullest rank, of ' + bytes(now.capacity_bytes) + (simulation.fits ? '' : ': does not fit') +
+      beside((one) => bytes(one.peak_memory_bytes)), simulation.fits ? '' : 'bad'),
+    card(percent(now.mfu), 'MFU' + beside((one) => percent(one.mfu))),
+    card(count(now.tokens_per_s), 'tokens a second, all ranks' + beside((one) => count(one.tokens_per_s))));
+}
+
+const memoryColors = [0, 1, 2, 3, 4, 5, 6];
+function memoryBars(simulation) {
+  const used = memoryParts.filter(([name]) => simulation.memory.some((stage) => stage[name + '_bytes'] > 0));
+  const color = (i) => 'var(--memory-' + memoryColors[i % memoryColors.length] + ')', opacity = (i) => i < memoryColors.length ? 1 : 0.55;
+  const high = Math.max(simulation.capacity_bytes, ...simulation.memory.map((stage) => stage.total_bytes));
+  const [unit, size] = high >= 2 ** 30 ? ['GiB', 2 ** 30] : ['MiB', 2 ** 20];
+  const rows = simulation.memory.map((stage) => {
+    let sum = 0;
+    return {label: 'stage ' + stage.stage, value: bytes(stage.total_bytes), pieces: used.map(([name, words], i) => {
+      const from = sum;
+      sum += stage[name + '_bytes'];
+      return {from: from / size, to: sum / size, color: color(i), opacity: opacity(i), lines: ['stage ' + stage.stage + ': ' + words, bytes(stage[name + '_bytes'])]};
+    })};
+  });
+  rows.push({label: 'may use', value: bytes(simulation.capacity_bytes), pieces: [{from: 0, to: simulation.capacity_bytes / size, color: 'var(--bubble)', lines: ['what a rank may use', bytes(simulation.capacity_bytes)]}]});
+  return [legend(used.map(([, words], i) => [words, color(i)])),
+    picture('stage-memory', 'Memory of each stage by what it holds', 'What the fullest rank of each stage holds, beside what a rank may use.',
+      (width) => barRows(width, rows, {low: 0, high: high / size, mark: (value) => +value.toPrecision(4) + ' ' + unit, gutter: 74, valueRoom: 78}))];
+}
+
+// What a plan is called: its degrees as the command writes them, and its size.
+function descriptionOf(simulation) {
+  const {plan} = simulation, now = figuresOf(simulation);
+  return simulation.description + ' \u2013 ' + plan.model.name + ' on ' + plural(now.ranks, 'rank') + ' of ' + plan.cluster_name + ', dp ' + now.dp + ', ' +
+    plural(now.microbatches, 'micro-batch', 'es') + ' a rank';
+}
+
+const thoroughBars = 60000;
+
+// {element, plan(), figures()}; `changed(plan)` is told of every plan that the reader makes.
+function workbench({plan, only, changed, label}) {
+  let now = plan, wanted = null, asking = false, simulation = null, kept = null, generation = 0, fault = '';
+  const controls = controlsFor(only, (flag, value) => set(changedPlan(now, flag, value), performance.now()));
+  const said = h('p', {class: 'note', role: 'status', hidden: true});
+  const head = h('p', {class: 'quiet'});
+  const cards = h('div', {}), bars = h('div', {}), more = h('div', {class: 'thorough'});
+  const command = h('code', {});
+  const results = h('div', {class: 'results', 'aria-live': 'off'}, said, head, cards, bars, more);
+  const keep = button('Keep for comparison', 'Keep these figures beside those of the next plans', () => {
+    kept = kept ? null : simulation;
+    keep.textContent = kept ? 'Compare no longer' : 'Keep for comparison';
+    draw();
+  });
+  const copy = button('Copy link', 'Copy a link to this plan', async () => {
+    try {
+      await navigator.clipboard.writeText(location.href);
+      copy.textContent = 'Copied';
+    } catch (error) {
+      copy.textContent = 'Copy it from the address bar';
+    }
+    setTimeout(() => { copy.textContent = 'Copy link'; }, 2000);
+  });
+  const element = h('section', {class: 'workbench', 'aria-label': label || 'Workbench'}, controls.element,
+    h('div', {}, h('div', {class: 'controls'}, keep, copy), results, h('p', {class: 'command'}, 'The same from a terminal: ', command)));
+
+  const draw = () => {
+    if (!simulation) return;
+    const data = {simulation, categories: Object.keys(simulation.stages[0].breakdown_s)};
+    head.textContent = descriptionOf(simulation);
+    cards.replaceChildren(simulationCards(simulation, kept));
+    bars.replaceChildren();
+    forgetPictures();
+    append(bars, [h('h3', {}, 'Time of each stage'), stagesPicture(data), h('h3', {}, 'Memory'), memoryBars(simulation)]);
+    redrawPictures();
+    element.dataset.step = simulation.step_time_s;
+  };
+  const drawThorough = async (mine) => {
+    element.dataset.thorough = '';
+    more.classList.add('old');
+    await new Promise((resolve) => setTimeout(resolve, 250));
+    if (mine !== generation) return;
+    const asked = {...now};
+    try {
+      const data = await engine.ask('page', [...wordsOf(asked), '--bars', String(thoroughBars)]);
+      if (mine !== generation) return;
+      const timeline = timelineSection(data);
+      more.replaceChildren(timeline, memorySection(data), stepSection(data), trafficSection(data));
+      more.classList.remove('old');
+      redrawPictures();
+      if (timeline.start) timeline.start();
+      element.arrange = () => { redrawPictures(); if (timeline.arrange) { timeline.arrange(); timeline.draw(); } };
+    } catch (error) {
+      if (mine !== generation) return;
+      more.replaceChildren(h('p', {class: 'note'}, error.message));
+    }
+    element.dataset.thorough = mine;
+  };
+  const answer = async () => {
+    if (asking) return;
+    asking = true;
+    while (wanted) {
+      const {plan: asked, begin} = wanted;
+      wanted = null;
+      try {
+        simulation = await engine.ask('simulate', wordsOf(asked));
+        fault = '';
+      } catch (error) {
+        fault = error.message;
+      }
+      if (wanted) continue;
+      said.hidden = fault === '';
+      said.textContent = fault && fault + (simulation ? ' The figures below are still those of the plan before.' : '');
+      results.classList.toggle('old', fault !== '');
+      if (!fault) draw();
+      element.dataset.answerMs = (performance.now() - begin).toFixed(1);
+      element.dataset.engineMs = (engine.lastMs || 0).toFixed(1);
+      element.dataset.answers = Number(element.dataset.answers || 0) + 1;
+      if (element.answered) element.answered();
+      if (!fault) drawThorough(++generation);
+    }
+    asking = false;
+  };
+  const set = (plan, begin) => {
+    now = plan;
+    controls.show(now);
+    command.textContent = commandOf(now);
+    wanted = {plan: now, begin: begin || performance.now()};
+    ++generation;
+    if (changed) changed(now);
+    answer();
+  };
+  return Object.assign(element, {
+    set,
+    plan: () => now,
+    simulation: () => fault ? null : simulation,
+    begin() { set(now); },
+  });
+}
+
+// Pictures and listeners of what is replaced are not drawn again.
+function forgetPictures() {
+  for (let i = pictures.length; i-- > 0;) if (!pictures[i].shown()) pictures.splice(i, 1);
+  theme.listeners.length = 0;
+}
