@@ -26,9 +26,10 @@ export function command(program, words, folder, codes = [0]) {
   }
 }
 
-// Opens a file. `page.faults` collects errors, warnings and requests that leave the page.
+// Opens a file, at `options.fragment` of it. `page.faults` collects errors, warnings and requests that leave the page.
 export async function open(browser, file, options = {}) {
-  const context = await browser.newContext({viewport: {width: 1280, height: 900}, acceptDownloads: true, ...options});
+  const {fragment = '', ...rest} = options;
+  const context = await browser.newContext({viewport: {width: 1280, height: 900}, acceptDownloads: true, ...rest});
   const page = await context.newPage();
   page.faults = [];
   page.on('console', (message) => {
@@ -38,9 +39,9 @@ export async function open(browser, file, options = {}) {
   page.on('dialog', (dialog) => { page.faults.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
   page.on('request', (request) => {
     const url = request.url();
-    if (url !== 'file://' + file && !/^(blob|data):/.test(url)) page.faults.push(`request: ${url}`);
+    if (url.split('#')[0] !== 'file://' + file && !/^(blob|data):/.test(url)) page.faults.push(`request: ${url}`);
   });
-  await page.goto('file://' + file);
+  await page.goto('file://' + file + fragment);
   await page.waitForSelector('html[data-ready]', {timeout: 60000});
   return page;
 }
@@ -50,3 +51,17 @@ export async function saved(page, click) {
   const [download] = await Promise.all([page.waitForEvent('download'), click()]);
   return {name: download.suggestedFilename(), text: readFileSync(await download.path(), 'utf8')};
 }
+
+// Texts of a picture that lie on one another, or outside of it.
+export const misplaced = (pictures) => pictures.flatMap((picture) => {
+  const frame = picture.getBoundingClientRect(), faults = [];
+  const boxes = [...picture.querySelectorAll('text')].map((one) => ({text: one.textContent, box: one.getBoundingClientRect()}));
+  boxes.forEach(({text, box}, i) => {
+    if (box.left < frame.left - 2 || box.right > frame.right + 2) faults.push(`${picture.dataset.picture}: outside: ${text}`);
+    for (const other of boxes.slice(i + 1))
+      if (Math.min(box.right, other.box.right) - Math.max(box.left, other.box.left) > 1 &&
+          Math.min(box.bottom, other.box.bottom) - Math.max(box.top, other.box.top) > 4)
+        faults.push(`${picture.dataset.picture}: "${text}" on "${other.text}"`);
+  });
+  return faults;
+});
