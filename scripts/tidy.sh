@@ -4,21 +4,23 @@
 #                              shallow clone knows
 #   scripts/tidy.sh BASE       what changed since the commit that HEAD and BASE have in common
 #   scripts/tidy.sh --all      everything, twelve files at a time: half an hour on two cores
-# A header is checked by way of the source of its name. Needs a configured build: BUILD (default build/ci; for --all
-# build/release, whose files are compiled together) holds compile_commands.json.
+# A header is checked by way of the source of its name. Needs a configured build: BUILD (default build/dev, configured
+# here if it is not; for --all build/release, whose files are compiled together) holds compile_commands.json.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 layers='core|models|program|sim|planner|kernels|runtime|reports|cli'
 few=12  # files that take less than five minutes: one takes 20 to 40 s of processor time
 since=${1:-}
-preset=ci
+preset=dev
 checks=()
 if [ "$since" = --all ]; then
   preset=release
   checks=(--checks=-bugprone-suspicious-include)  # which files that are compiled together do
 fi
 build=${BUILD:-build/$preset}
+[ -f "$build/compile_commands.json" ] || [ "$preset" != dev ] || [ -n "${BUILD:-}" ] ||
+  cmake --preset dev -DMESHPLAN_CUDA=OFF >/dev/null
 [ -f "$build/compile_commands.json" ] || {
   echo "tidy: no $build/compile_commands.json; configure first: cmake --preset $preset" >&2
   exit 2
