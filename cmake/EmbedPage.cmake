@@ -1,7 +1,8 @@
-# cmake -DOUTPUT=x.cpp -DTEMPLATE=page.html "-DSTYLES=a.css" "-DSCRIPTS=a.js;b.js" -P EmbedPage.cmake
+# cmake -DOUTPUT=x.cpp -DFUNCTION=page_template -DTEMPLATE=page.html "-DSTYLES=a.css"
+#       "-DSCRIPTS=a.js;b.js" -P EmbedPage.cmake
 #
-# Puts style sheets and scripts into the template and writes a C++ source with the result: a page
-# that needs no other file. The scripts share one function's scope, in the order given.
+# Puts style sheets and scripts into the template and writes a C++ source whose FUNCTION
+# returns the result: a page that needs no other file. The scripts share one function's scope, in the order given.
 function(read_all output)
   set(all "")
   foreach(file IN LISTS ARGN)
@@ -29,7 +30,7 @@ file(WRITE ${OUTPUT} "#include \"html/template.hpp\"
 
 namespace meshplan::reports {
 
-std::string_view page_template() {
+std::string_view ${FUNCTION}() {
   return
 ${literals}      ;
 }

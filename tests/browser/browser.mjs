@@ -50,3 +50,17 @@ export async function saved(page, click) {
   const [download] = await Promise.all([page.waitForEvent('download'), click()]);
   return {name: download.suggestedFilename(), text: readFileSync(await download.path(), 'utf8')};
 }
+
+// Texts of a picture that lie on one another, or outside of it.
+export const misplaced = (pictures) => pictures.flatMap((picture) => {
+  const frame = picture.getBoundingClientRect(), faults = [];
+  const boxes = [...picture.querySelectorAll('text')].map((one) => ({text: one.textContent, box: one.getBoundingClientRect()}));
+  boxes.forEach(({text, box}, i) => {
+    if (box.left < frame.left - 2 || box.right > frame.right + 2) faults.push(`${picture.dataset.picture}: outside: ${text}`);
+    for (const other of boxes.slice(i + 1))
+      if (Math.min(box.right, other.box.right) - Math.max(box.left, other.box.left) > 1 &&
+          Math.min(box.bottom, other.box.bottom) - Math.max(box.top, other.box.top) > 4)
+        faults.push(`${picture.dataset.picture}: "${text}" on "${other.text}"`);
+  });
+  return faults;
+});

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import {readFileSync, statSync, writeFileSync} from 'node:fs';
 import {join} from 'node:path';
 import test, {after, before} from 'node:test';
-import {command, launch, open, saved, temporaryFolder} from './browser.mjs';
+import {command, launch, misplaced, open, saved, temporaryFolder} from './browser.mjs';
 
 const meshplan = process.argv[2];
 const folder = temporaryFolder();
@@ -213,20 +213,6 @@ test('every picture has a name, a caption and a table beside it', () => onPage('
   levels.reduce((before, level) => { assert.ok(level <= before + 1); return level; });
   assert.ok(await page.locator('details table').count() >= 6);
 }));
-
-// Texts of a picture that lie on one another, or outside of it.
-const misplaced = (pictures) => pictures.flatMap((picture) => {
-  const frame = picture.getBoundingClientRect(), faults = [];
-  const boxes = [...picture.querySelectorAll('text')].map((one) => ({text: one.textContent, box: one.getBoundingClientRect()}));
-  boxes.forEach(({text, box}, i) => {
-    if (box.left < frame.left - 2 || box.right > frame.right + 2) faults.push(`${picture.dataset.picture}: outside: ${text}`);
-    for (const other of boxes.slice(i + 1))
-      if (Math.min(box.right, other.box.right) - Math.max(box.left, other.box.left) > 1 &&
-          Math.min(box.bottom, other.box.bottom) - Math.max(box.top, other.box.top) > 4)
-        faults.push(`${picture.dataset.picture}: "${text}" on "${other.text}"`);
-  });
-  return faults;
-});
 
 for (const width of [1280, 768, 390])
   test(`nothing overlaps or is cut off at ${width} pixels`, () => onPage('full.html', {viewport: {width, height: 900}}, async (page) => {
