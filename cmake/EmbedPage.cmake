@@ -1,6 +1,7 @@
-# cmake -DOUTPUT=x.cpp -DTEMPLATE=page.html "-DSTYLES=a.css" "-DSCRIPTS=a.js;b.js" -P EmbedPage.cmake
+# cmake -DOUTPUT=x.cpp -DFUNCTION=page_template -DTEMPLATE=page.html "-DSTYLES=a.css"
+#       "-DSCRIPTS=a.js;b.js" -P EmbedPage.cmake
 #
-# Writes a C++ source that holds a page put together.
+# Writes a C++ source whose FUNCTION returns a page put together.
 include(${CMAKE_CURRENT_LIST_DIR}/PageParts.cmake)
 put_together(page ${TEMPLATE} STYLES ${STYLES} SCRIPTS ${SCRIPTS})
 # A literal holds at most 64 KiB in some compilers; neighbours are one.
@@ -16,7 +17,7 @@ file(WRITE ${OUTPUT} "#include \"html/template.hpp\"
 
 namespace meshplan::reports {
 
-std::string_view page_template() {
+std::string_view ${FUNCTION}() {
   return
 ${literals}      ;
 }

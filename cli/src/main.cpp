@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "commands/commands.hpp"
+#include "commands/scaling/scaling_commands.hpp"
 #include "core/error.hpp"
 #include "output/output.hpp"
 #include "process/exit_codes.hpp"
@@ -69,6 +70,8 @@ int run(int argc, char** argv) {
     CommandLine line(look_around());
     add_plan_command(line);
     add_sweep_command(line);
+    add_scale_command(line);
+    add_strategies_command(line);
     add_simulate_command(line);
     add_check_command(line);
     add_rules_command(line);

@@ -6,12 +6,11 @@
 
 namespace meshplan {
 
-using Cells = std::vector<std::string>;
-
-std::vector<Cells> parse_csv(std::string_view text, const std::string& file) {
-  std::vector<Cells> rows;
-  Cells row;
+std::vector<CsvRow> parse_csv_rows(std::string_view text, const std::string& file) {
+  std::vector<CsvRow> rows;
+  std::vector<std::string> row;
   std::string cell;
+  int line = 1, begin = 1;  // of the row
   bool quoted = false, any = false;
   const auto end_cell = [&] {
     row.push_back(std::move(cell));
@@ -20,12 +19,13 @@ std::vector<Cells> parse_csv(std::string_view text, const std::string& file) {
   const auto end_row = [&] {
     if (!any && cell.empty() && row.empty()) return;
     end_cell();
-    rows.push_back(std::move(row));
+    rows.push_back({begin, std::move(row)});
     row.clear();
     any = false;
   };
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
+    if (c == '\n') ++line;
     if (quoted) {
       if (c != '"')
         cell += c;
@@ -40,6 +40,7 @@ std::vector<Cells> parse_csv(std::string_view text, const std::string& file) {
       end_cell();
     } else if (c == '\n') {
       end_row();
+      begin = line;
     } else if (c != '\r') {
       any = true;
       cell += c;
@@ -48,6 +49,12 @@ std::vector<Cells> parse_csv(std::string_view text, const std::string& file) {
   if (quoted) throw ConfigError(fmt::format("{}: a quoted cell is not closed", file));
   end_row();
   return rows;
+}
+
+std::vector<std::vector<std::string>> parse_csv(std::string_view text, const std::string& file) {
+  std::vector<std::vector<std::string>> cells;
+  for (CsvRow& row : parse_csv_rows(text, file)) cells.push_back(std::move(row.cells));
+  return cells;
 }
 
 }  // namespace meshplan

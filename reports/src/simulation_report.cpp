@@ -147,7 +147,12 @@ sim::PlayedPlan play(const program::Plan& plan, const sim::Cluster& cluster,
 SimulationReport simulation_report(const program::Plan& plan, const sim::Cluster& cluster,
                                    const SimulationReportOptions& options) {
   sim::PlayedPlan played = play(plan, cluster, options.simulation);
-  return simulation_report(played.programs, std::move(played.result), plan, cluster, options);
+  std::vector<sim::LinkTraffic> traffic;
+  if (options.communication) traffic = sim::link_traffic(played, cluster);
+  SimulationReport report =
+      simulation_report(played.programs, std::move(played.result), plan, cluster, options);
+  report.traffic = std::move(traffic);
+  return report;
 }
 
 SimulationReport simulation_report(const std::vector<program::Program>& programs,

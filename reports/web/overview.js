@@ -1,9 +1,5 @@
 // The beginning of the page: the plan in words, its main figures, and why it was chosen.
 
-function card(value, words, state) {
-  return h('div', {class: 'card'}, h('b', {class: state}, value), h('span', {}, words));
-}
-
 function overviewSection(data) {
   const {simulation, comparison} = data;
   const [low, high] = simulation.interval_80_s;
@@ -23,11 +19,4 @@ function overviewSection(data) {
     h('dl', {}, data.header.map((line) => [h('dt', {}, line.name), h('dd', {}, line.text)])),
     data.reasons.length > 0 && [h('h3', {}, 'Reasons in the plan\u2019s file'), h('ul', {class: 'plain'}, data.reasons.map((reason) => h('li', {}, reason)))],
     h('p', {class: 'quiet'}, data.rule_of_thumb));
-}
-
-function topBar(data) {
-  const links = [...document.querySelectorAll('main > section')].map((one) =>
-    h('a', {href: '#' + one.id}, one.dataset.short));
-  const colors = choice('Colours', [['', 'as the system'], ['light', 'light'], ['dark', 'dark']], '', (name) => theme.ask(name));
-  return h('div', {class: 'bar'}, h('div', {}, h('nav', {'aria-label': 'Sections'}, links), colors));
 }

@@ -214,7 +214,6 @@ test('every picture has a name, a caption and a table beside it', () => onPage('
   assert.ok(await page.locator('details table').count() >= 6);
 }));
 
-
 for (const width of [1280, 768, 390])
   test(`nothing overlaps or is cut off at ${width} pixels`, () => onPage('full.html', {viewport: {width, height: 900}}, async (page) => {
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth) <= width);

@@ -13,6 +13,7 @@
 #include "program/trace/chrome_trace.hpp"
 #include "program/trace/program_json.hpp"
 #include "reports/memory_timeline_report.hpp"
+#include "reports/scaling/communication_report.hpp"
 #include "reports/search_report.hpp"
 #include "reports/simulation_report.hpp"
 #include "reports/software_report.hpp"
@@ -109,10 +110,11 @@ int run(const Options& options, const Terminal& terminal) {
   if (options.out) write_file(*options.out, program::to_json(report.simulation.trace.plan));
   if (options.json) {
     if (!options.request.memory_timeline) report.memory_timelines.clear();
-    output("{}", reports::to_json(report));
+    output("{}", report_json(options.request, report));
   } else {
     output("{}", origin_text(loaded));
     output("{}", reports::to_text(report));
+    if (options.request.communication) output("{}", reports::communication_text(report));
     if (options.request.memory_timeline) output("\n{}", reports::to_text(report.memory_timelines));
     if (options.timeline) print_timeline(report.simulation.trace, terminal);
     if (options.explain) output("\n{}", reports::explain_text(report));
@@ -150,6 +152,7 @@ void add_simulate_command(CommandLine& line) {
           "  meshplan simulate plan.json --chrome trace.json.gz\n"
           "  meshplan simulate plan.json --timeline\n"
           "  meshplan simulate plan.json --memory-timeline --memory-svg memory.svg\n"
+          "  meshplan simulate plan.json --communication\n"
           "  meshplan simulate plan.json --set recompute.kind=full --set micro_batch_size=2\n"
           "  meshplan simulate plan.json --set network=0.5 --set device.memory_gib=141\n"
           "  meshplan simulate --model llama3-8b --cluster dgx-h100 --tp 2 --pp 2 --dp 2 \\\n"

@@ -8,6 +8,7 @@
 #include "options/inputs.hpp"
 #include "output/progress.hpp"
 #include "program/plan_file/plan_file.hpp"
+#include "reports/scaling/communication_report.hpp"
 
 namespace meshplan::cli {
 
@@ -26,6 +27,8 @@ void add_simulate_request(Command& command, SimulateRequest& request) {
       .option("--memory-reserve", request.memory_reserve, kMemoryReserveHelp)
       .flag("--memory-timeline", request.memory_timeline,
             "show what each stage's memory holds over the step, and when most")
+      .flag("--communication", request.communication,
+            "show messages, bytes and exposed time by link, group and operation")
       .flag("--all-ranks", request.all_ranks, "play every rank, not one per stage");
 }
 
@@ -42,6 +45,7 @@ reports::SimulationReport simulate(const SimulateRequest& request, const PlanOnC
       loaded.plan, loaded.cluster,
       {.simulation = {.fold = !request.all_ranks, .record_spans = record_spans || timelines},
        .memory_timelines = timelines,
+       .communication = request.communication,
        .memory_reserve = memory_reserve(request.memory_reserve)});
 }
 
@@ -77,14 +81,20 @@ reports::SoftwareReport simulate_other_software(const SimulateRequest& request,
                                                 const PlanOnCluster& loaded) {
   if (request.memory_timeline) refuse_operations("--memory-timeline");
   if (request.all_ranks) refuse_operations("--all-ranks");
+  if (request.communication) refuse_operations("--communication");
   return reports::software_report(loaded.plan, loaded.cluster, loaded.software,
                                   memory_reserve(request.memory_reserve), loaded.settings);
+}
+
+std::string report_json(const SimulateRequest& request, const reports::SimulationReport& report) {
+  return request.communication ? reports::json_with_communication(report)
+                               : reports::to_json(report);
 }
 
 std::string simulation_json(const SimulateRequest& request, const PlanOnCluster& loaded,
                             const Terminal& terminal) {
   if (!loaded.of_own_software()) return reports::to_json(simulate_other_software(request, loaded));
-  return reports::to_json(simulate(request, loaded, false, false, terminal));
+  return report_json(request, simulate(request, loaded, false, false, terminal));
 }
 
 Question simulate_question() {

@@ -20,6 +20,7 @@ struct SimulateRequest {
   std::optional<double> memory_reserve;
   bool all_ranks = false;
   bool memory_timeline = false;
+  bool communication = false;
 };
 /// The options that say what to simulate, and how: a plan's file or --model ... --tp ... --set
 void add_simulate_request(Command& command, SimulateRequest& request);
@@ -42,6 +43,9 @@ program::Plan simulated_plan(const reports::SimulationReport& report, const Plan
 /// @throws ConfigError for what needs single operations, which are known of our own software only
 reports::SoftwareReport simulate_other_software(const SimulateRequest& request,
                                                 const PlanOnCluster& loaded);
+
+/// What --json prints of such a report.
+std::string report_json(const SimulateRequest& request, const reports::SimulationReport& report);
 
 /// What --json prints, of the software that was asked for.
 std::string simulation_json(const SimulateRequest& request, const PlanOnCluster& loaded,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "explain/price_played.hpp"
 #include "planner/rules/rules.hpp"
 #include "program/checks/check.hpp"
 #include "sim/engine/memory.hpp"
@@ -52,15 +53,6 @@ std::vector<StageMemoryParts> memory_parts(const std::vector<sim::RunMemory>& of
   return stages;
 }
 
-PricedPlan price_played(const sim::PlayedPlan& played, const program::Plan& plan,
-                        const sim::Cluster& cluster) {
-  sim::SimulatedStep simulated = sim::step_of(played, plan, cluster);
-  return {{plan, simulated.step, std::move(simulated.terms)},
-          sim::parts_of(played, plan, cluster),
-          memory_parts(played.result.memory),
-          sim::peak_flop_per_s(cluster, plan.workload)};
-}
-
 PricedPlan price_other(const program::Plan& plan, const sim::Cluster& cluster,
                        const std::string& software) {
   const sim::PreparedRun run(sim::run_of(plan, cluster.name, software),
@@ -79,6 +71,15 @@ double StageMemoryParts::total_bytes() const {
   double sum = 0;
   for (const MemoryPart& part : parts) sum += part.bytes;
   return sum;
+}
+
+PricedPlan price_played(const sim::PlayedPlan& played, const program::Plan& plan,
+                        const sim::Cluster& cluster) {
+  sim::SimulatedStep simulated = sim::step_of(played, plan, cluster);
+  return {{plan, simulated.step, std::move(simulated.terms)},
+          sim::parts_of(played, plan, cluster),
+          memory_parts(played.result.memory),
+          sim::peak_flop_per_s(cluster, plan.workload)};
 }
 
 PricedPlan price(const program::Plan& plan, const sim::Cluster& cluster,

@@ -10,6 +10,7 @@
 #include "sim/engine/breakdown.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/engine/extrapolation.hpp"
+#include "sim/engine/link_traffic.hpp"
 #include "sim/engine/memory.hpp"
 #include "sim/engine/memory_timeline.hpp"
 #include "sim/engine/simulated_step.hpp"
@@ -28,12 +29,14 @@ struct SimulationReport {
   double tokens_per_s = 0;     // all ranks together
   std::optional<double> uncompressed_step_s;          // of a plan that compresses gradients
   std::vector<sim::MemoryTimeline> memory_timelines;  // if asked for
+  std::vector<sim::LinkTraffic> traffic;              // if asked for
   std::vector<sim::Extrapolation> extrapolations;
 };
 
 struct SimulationReportOptions {
   sim::SimulationOptions simulation;
   bool memory_timelines = false;
+  bool communication = false;
   double memory_reserve = sim::kMemoryReserve;
 };
 

@@ -34,14 +34,18 @@ void replace_marker(std::string& document, std::string_view marker, std::string_
 
 }  // namespace
 
-std::string to_html(const Page& page) {
-  std::string document(page_template());
-  const std::string data = for_script(page_json(page));
+std::string filled(std::string_view page, std::string_view json, std::string_view text) {
+  std::string document(page);
+  const std::string data = for_script(json);
   document.reserve(document.size() + data.size());
   // Markers stand in this order, and what is pasted comes behind those still to be found.
   replace_marker(document, "<!--DATA-->", data);
-  replace_marker(document, "<!--TEXT-->", escaped(to_text(page.simulation)));
+  replace_marker(document, "<!--TEXT-->", escaped(text));
   return document;
+}
+
+std::string to_html(const Page& page) {
+  return filled(page_template(), page_json(page), to_text(page.simulation));
 }
 
 }  // namespace meshplan::reports

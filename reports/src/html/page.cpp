@@ -74,7 +74,7 @@ Page page_of(const program::Plan& plan, const sim::Cluster& cluster, const PageO
   Page page{
       .simulation = simulation_report(played.programs, played.result, plan, cluster, as_simulated),
       .parts = sim::parts_of(played, plan, cluster),
-      .traffic = sim::link_traffic(played, cluster)};
+      .traffic = sim::of_all_operations(sim::link_traffic(played, cluster))};
   const sim::SimulatedStep step = sim::step_of(played, plan, cluster);
   page.timed = {plan, step.step, step.terms};
   const planner::PricedOn on{cluster, std::string(sim::kOwnSoftware), options.memory_reserve};

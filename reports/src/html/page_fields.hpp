@@ -64,8 +64,10 @@ struct TrafficJson {
   std::string category;
   std::string group;
   int level = -1;
+  std::string operation;
   double messages = 0;
   double bytes = 0;
+  double sent_bytes = 0;
   double alone_s = 0;
   double exposed_s = 0;
 };
@@ -206,8 +208,10 @@ void fields(Visitor& v, TrafficJson& t) {
   v.required("group", t.group, "of the ranks that communicate");
   v.required("level", t.level, "index of the outermost level that it needs; -1 = none",
              at_least(-1));
+  v.required("operation", t.operation, "collective, or send; empty: all of them");
   v.required("messages", t.messages, "of a rank in a step, the mean over ranks", at_least(0));
   v.required("bytes", t.bytes, "that it passes in", at_least(0));
+  v.required("sent_bytes", t.sent_bytes, "that it sends, where none are sent twice", at_least(0));
   v.required("alone_s", t.alone_s, "that they take, each alone", at_least(0));
   v.required("exposed_s", t.exposed_s, "that no computation hides", at_least(0));
 }

@@ -9,8 +9,8 @@
 #include "core/index.hpp"
 #include "core/json_text.hpp"
 #include "core/units.hpp"
-#include "explain/step_part_names.hpp"
 #include "html/plan_words.hpp"
+#include "html/step_json.hpp"
 #include "plan_lines.hpp"
 #include "planner/search/space.hpp"
 #include "program/plan/mesh.hpp"
@@ -49,13 +49,6 @@ Json without_plans(Json json) {
   if (json.contains("ranked"))
     for (Json& ranked : json["ranked"]) ranked.erase("plan");
   return json;
-}
-
-std::vector<PartJson> parts_json(const sim::StepParts& parts) {
-  std::vector<PartJson> list;
-  for (const sim::StepPart part : sim::all_step_parts())
-    list.push_back({std::string(sim::name_of(part)), std::string(words_for(part)), parts[part]});
-  return list;
 }
 
 MemoryStageJson stage_json(const sim::MemoryTimeline& timeline, double capacity_bytes) {
@@ -195,8 +188,8 @@ PageJson json_of(const Page& page) {
                 .sensitivities = {},
                 .rule_of_thumb = trimmed(thumb_line(page.thumb, page.timed, report.memory_reserve)),
                 .memory = memory_json(page),
-                .levels = {},
-                .traffic = {},
+                .levels = levels_json(report.cluster),
+                .traffic = traffic_json(page.traffic),
                 .mesh = mesh_json(report.plan, report.cluster),
                 .timelines = {},
                 .comparison = {},
@@ -209,13 +202,6 @@ PageJson json_of(const Page& page) {
                           std::string(sim::name_of(term.source)), std::string(term.measure)});
   for (const planner::Sensitivity& one : page.sensitivities)
     json.sensitivities.push_back({one.figure, one.seconds_of_10_percent});
-  for (const sim::FabricLevel& level : report.cluster.fabric)
-    json.levels.push_back(
-        {level.name, level.ranks_per_group, level.latency_us, level.link_gb_per_s});
-  for (const sim::LinkTraffic& row : page.traffic)
-    json.traffic.push_back({std::string(sim::name_of(row.category)), row.group,
-                            row.level.value_or(-1), row.messages, row.bytes, row.alone_s,
-                            row.exposed_s});
   json.timelines.push_back(timeline_json(page.predicted));
   if (page.measured) json.timelines.push_back(timeline_json(*page.measured));
   if (page.comparison) json.comparison = RawJson{Json::parse(to_json(*page.comparison))};
