@@ -3,6 +3,7 @@
 #include "core/error.hpp"
 #include "core/index.hpp"
 #include "memory/compression_places.hpp"
+#include "memory/layer_block.hpp"
 #include "program/compression/compression.hpp"
 #include "program/context/document_context.hpp"
 #include "program/memory/offload.hpp"
@@ -10,10 +11,6 @@
 
 namespace meshplan::program {
 namespace {
-
-const Block& block_of(const Program& program, int layer) {
-  return program.blocks[at(program.layers[at(layer)].block)];
-}
 
 /// As what the layer finds the value: received from another stage, it has arrived before what else
 /// the layer keeps.

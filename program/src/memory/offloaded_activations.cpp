@@ -1,15 +1,12 @@
 #include "program/memory/offloaded_activations.hpp"
 
 #include "core/index.hpp"
+#include "memory/layer_block.hpp"
 
 namespace meshplan::program {
 namespace {
 
 constexpr auto kKept = static_cast<std::size_t>(Keep::UntilInputGrad);  // where backwards are whole
-
-const Block& block_of(const Program& program, int layer) {
-  return program.blocks[at(program.layers[at(layer)].block)];
-}
 
 bool is_first_of_chunk(const Program& program, int layer) {
   return program.chunks[at(program.layers[at(layer)].chunk)].first_layer == layer;

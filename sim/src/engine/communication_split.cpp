@@ -64,8 +64,7 @@ using RankStep = std::pair<int, int>;
 std::map<RankStep, ComputingTimes> computing_times(const Trace& trace) {
   std::map<RankStep, ComputingTimes> times;
   for (const Span& span : trace.spans)
-    if (span.lane == Lane::Compute)
-      times[{span.rank, span.step}].add(span.start_s, span.end_s);
+    if (span.lane == Lane::Compute) times[{span.rank, span.step}].add(span.start_s, span.end_s);
   for (auto& [key, own] : times) own.join();
   return times;
 }

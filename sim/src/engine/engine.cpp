@@ -174,7 +174,6 @@ class LastStep {
 
   /// The task that a rank's computation is in, or before.
   int task_at(std::size_t r, double time) const {
-    constexpr auto kCompute = static_cast<std::size_t>(program::Lane::Compute);
     const auto& lane = play_.stages[at(play_.ranks[r].stage)].lane_order[kCompute];
     const auto head =
         std::ranges::partition_point(lane, [&](int i) { return end(r, at(i)) <= time; });

@@ -20,8 +20,6 @@ using program::LayerPassOp;
 using program::OperationInstance;
 using program::Program;
 
-constexpr auto kCompute = static_cast<std::size_t>(Lane::Compute);
-
 /// Null of an operation that is no message between stages.
 const program::PeerOp* message_of(const StageTables& tables, int instance) {
   return std::get_if<program::PeerOp>(

@@ -68,7 +68,7 @@ struct Counted {
 
 /// The operation of a stage's first rank; absent: it moves nothing, or receives.
 std::optional<Counted> counted_as(const Program& program, const OperationInstance& instance,
-                                      int rank, const program::Mesh& mesh, const Cluster& cluster) {
+                                  int rank, const program::Mesh& mesh, const Cluster& cluster) {
   const Operation& operation = program::operation_of(program, instance);
   const auto* peer = std::get_if<PeerOp>(&operation.work);
   const program::CollectiveOp* collective = program::collective_of(operation);
@@ -76,8 +76,8 @@ std::optional<Counted> counted_as(const Program& program, const OperationInstanc
   const program::Span span = program::make_span(program, instance, mesh, rank);
   const Category category = kind_of(span, program.plan.parallel).category;
   if (peer != nullptr)
-    return Counted{{category, span.group,
-                    level_between(cluster, rank, peer_rank(mesh, rank, *peer)), "send"}};
+    return Counted{
+        {category, span.group, level_between(cluster, rank, peer_rank(mesh, rank, *peer)), "send"}};
   const GroupPlacement group = place(cluster, mesh, collective->group, rank);
   return Counted{{category, span.group, group.level, name_of(collective->collective)},
                  sent_per_byte(collective->collective, group.size)};
@@ -130,8 +130,7 @@ std::vector<LinkTraffic> of_all_operations(const std::vector<LinkTraffic>& traff
   for (const LinkTraffic& row : traffic) {
     const bool same = !merged.empty() && merged.back().category == row.category &&
                       merged.back().group == row.group && merged.back().level == row.level;
-    if (!same)
-      merged.push_back({.category = row.category, .group = row.group, .level = row.level});
+    if (!same) merged.push_back({.category = row.category, .group = row.group, .level = row.level});
     LinkTraffic& sum = merged.back();
     sum.messages += row.messages;
     sum.bytes += row.bytes;

@@ -29,7 +29,6 @@ using program::PeerOp;
 using program::Program;
 
 std::vector<int> compute_runs(const StageTables& tables) {
-  constexpr auto kCompute = static_cast<std::size_t>(program::Lane::Compute);
   const std::vector<int>& order = tables.lane_order[kCompute];
   const auto goes_on = [&](int i, int next) {  // from one to the next
     const OperationInstance& instance = tables.program->instances[at(i)];

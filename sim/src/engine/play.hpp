@@ -24,6 +24,7 @@ constexpr LaneMask lane_bit(std::size_t lane) {
   return LaneMask{1} << lane;
 }
 constexpr LaneMask kAllLanes = lane_bit(program::kNumLanes) - 1;
+constexpr auto kCompute = static_cast<std::size_t>(program::Lane::Compute);
 
 /// What all ranks of a stage have in common.
 struct StageTables {
