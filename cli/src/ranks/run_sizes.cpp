@@ -48,8 +48,10 @@ std::string plan_text(const planner::ScalingPoint& point, const sim::Cluster& cl
 
 }  // namespace
 
-std::vector<planner::MeasuredRun> run_sizes(const RunSizes& how, const planner::ScalingCurve& curve,
-                                            const sim::Cluster& cluster, const Terminal& terminal) {
+std::vector<planner::MeasuredSize> run_sizes(const RunSizes& how,
+                                             const planner::ScalingCurve& curve,
+                                             const sim::Cluster& cluster,
+                                             const Terminal& terminal) {
   require_processors(cluster);
   const std::vector<const planner::ScalingPoint*> points = that_run(curve, cluster.cores_per_host);
   for (const planner::ScalingPoint* point : points)
@@ -57,7 +59,7 @@ std::vector<planner::MeasuredRun> run_sizes(const RunSizes& how, const planner::
   TemporaryFolder folder;
   const std::string plan_file = folder.file("plan.json"), trace_file = folder.file("trace.json");
   Progress progress("running sizes in turns", terminal);
-  std::vector<planner::MeasuredRun> runs;
+  std::vector<planner::MeasuredSize> runs;
   std::size_t done = 0;
   for (int round = 0; round < how.rounds; ++round)
     for (const planner::ScalingPoint* point : points) {

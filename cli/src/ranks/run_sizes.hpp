@@ -24,7 +24,8 @@ constexpr int kRanksPerCore = 4;
 /// @param cluster  of the curve: this machine, as `calibrate` describes it
 /// @throws ConfigError if it is no machine of processors, or no size can run; IoError if a run
 /// fails
-std::vector<planner::MeasuredRun> run_sizes(const RunSizes& how, const planner::ScalingCurve& curve,
-                                            const sim::Cluster& cluster, const Terminal& terminal);
+std::vector<planner::MeasuredSize> run_sizes(const RunSizes& how,
+                                             const planner::ScalingCurve& curve,
+                                             const sim::Cluster& cluster, const Terminal& terminal);
 
 }  // namespace meshplan::cli

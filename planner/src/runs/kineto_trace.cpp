@@ -126,8 +126,8 @@ class KinetoReader {
     if (text_at(event, "ph") != "X") return;
     const std::string category = lower(text_at(event, "cat"));
     const Json* args = member(event, "args");
-    static const Json kNone = Json::object();
-    if (args == nullptr || !args->is_object()) args = &kNone;
+    static const Json kNothing = Json::object();
+    if (args == nullptr || !args->is_object()) args = &kNothing;
     if (category == "kernel" || category == "gpu_memcpy" || category == "gpu_memset" ||
         category == "memcpy" || category == "memset")
       add_kernel(named, *args);

@@ -47,13 +47,13 @@ T required_number(std::optional<T> number, const CsvRow& row, const std::string&
       fmt::format("{}:{}: column {}: '{}', expected {}", file, row.line, column, cell, expected));
 }
 
-MeasuredRun run_of(const CsvRow& row, const std::map<std::string, std::size_t>& columns,
-                   const std::string& file) {
+MeasuredSize run_of(const CsvRow& row, const std::map<std::string, std::size_t>& columns,
+                    const std::string& file) {
   constexpr double kLeast = 1e-9, kMostTokens = 1e18;
   if (row.cells.size() != columns.size())
     throw ConfigError(fmt::format("{}:{}: {} cells, expected {} as in the header", file, row.line,
                                   row.cells.size(), columns.size()));
-  MeasuredRun run;
+  MeasuredSize run;
   for (const auto& [name, index] : columns) {
     const std::string& cell = row.cells[index];
     if (name == "devices")
@@ -76,7 +76,7 @@ std::size_t index_of(const ScalingCurve& curve, int devices) {
   return static_cast<std::size_t>(found - curve.points.begin());
 }
 
-double seconds_of(const MeasuredRun& run, const ScalingPoint& point, const std::string& file) {
+double seconds_of(const MeasuredSize& run, const ScalingPoint& point, const std::string& file) {
   if (run.step_time_s) return *run.step_time_s;
   if (!point.is_valid())
     throw ConfigError(
@@ -116,28 +116,28 @@ void set_measured_ratios(MeasuredCurve& measured, const ScalingCurve& curve) {
 
 }  // namespace
 
-std::vector<MeasuredRun> parse_measured_runs(std::string_view text, const std::string& file) {
+std::vector<MeasuredSize> parse_measured_runs(std::string_view text, const std::string& file) {
   const std::vector<CsvRow> rows = parse_csv_rows(text, file);
   if (rows.empty())
     throw ConfigError(fmt::format(
         "{}: empty; expected a header 'devices,step_time_s' and a row for each run", file));
   const std::map<std::string, std::size_t> columns = header_of(rows.front(), file);
   if (rows.size() == 1) throw ConfigError(fmt::format("{}: no row below the header", file));
-  std::vector<MeasuredRun> runs;
+  std::vector<MeasuredSize> runs;
   for (std::size_t i = 1; i < rows.size(); ++i) runs.push_back(run_of(rows[i], columns, file));
   return runs;
 }
 
-std::vector<int> sizes_of(const std::vector<MeasuredRun>& runs) {
+std::vector<int> sizes_of(const std::vector<MeasuredSize>& runs) {
   std::set<int> sizes;
-  for (const MeasuredRun& run : runs) sizes.insert(run.devices);
+  for (const MeasuredSize& run : runs) sizes.insert(run.devices);
   return {sizes.begin(), sizes.end()};
 }
 
-MeasuredCurve beside(const ScalingCurve& curve, const std::vector<MeasuredRun>& runs,
+MeasuredCurve beside(const ScalingCurve& curve, const std::vector<MeasuredSize>& runs,
                      const std::string& file) {
   std::map<int, std::vector<double>> times;
-  for (const MeasuredRun& run : runs)
+  for (const MeasuredSize& run : runs)
     times[run.devices].push_back(seconds_of(run, curve.points[index_of(curve, run.devices)], file));
   MeasuredCurve measured;
   for (auto& [devices, seconds] : times) {

@@ -56,7 +56,7 @@ TEST_CASE("Wrong tables are refused by line and column", "[planner][scaling]") {
 
 TEST_CASE("What comes true has no error, and the same efficiency", "[planner][scaling]") {
   const ScalingCurve curve = tiny_curve();
-  std::vector<MeasuredRun> runs;
+  std::vector<MeasuredSize> runs;
   for (const std::size_t i : {std::size_t{0}, std::size_t{1}, std::size_t{3}})
     runs.push_back({.devices = curve.points[i].devices, .step_time_s = predicted_s(curve, i)});
   const MeasuredCurve measured = beside(curve, runs, "points.csv");

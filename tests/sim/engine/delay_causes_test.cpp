@@ -18,7 +18,7 @@ using program::Trace;
 using test::Fault;
 using test::HandPlayer;
 
-Plan plan_of(const ParallelConfig& parallel, int microbatches) {
+Plan mesh_plan(const ParallelConfig& parallel, int microbatches) {
   Plan plan = program::test::make_plan(program::test::llama_style(), parallel, microbatches);
   return plan;
 }
@@ -94,7 +94,7 @@ TEST_CASE("what was made late or slow is found, with its rank", "[sim][delays]")
   int found = 0;
   std::map<Fault::Kind, int> cases, found_of;
   for (int i = 0; i < kCases; ++i) {
-    const Plan plan = plan_of(told_apart()[random() % told_apart().size()],
+    const Plan plan = mesh_plan(told_apart()[random() % told_apart().size()],
                               4 + 2 * static_cast<int>(random() % 3));
     const Fault fault = random_fault(plan, random);
     // The prediction takes 20 % less for everything.
@@ -113,7 +113,7 @@ TEST_CASE("what was made late or slow is found, with its rank", "[sim][delays]")
 TEST_CASE("without a fault nothing but the schedule makes ranks wait", "[sim][delays]") {
   std::mt19937 random(7);
   for (const ParallelConfig& parallel : told_apart()) {
-    const Plan plan = plan_of(parallel, 4);
+    const Plan plan = mesh_plan(parallel, 4);
     const Trace prediction = HandPlayer(plan, seed_of(random), 0.8, {}).play();
     for (const DelayCause& cause :
          delay_causes(HandPlayer(plan, seed_of(random), 1, {}).play(), &prediction))

@@ -45,7 +45,7 @@ struct Options {
 };
 
 struct Measured {
-  std::vector<planner::MeasuredRun> runs;
+  std::vector<planner::MeasuredSize> runs;
   std::string file;
 };
 
@@ -127,7 +127,7 @@ reports::ScalingReport scale_best(const Options& options, const std::optional<Me
           .measured_source = {}};
 }
 
-void lay_beside(const std::vector<planner::MeasuredRun>& runs, const std::string& source,
+void lay_beside(const std::vector<planner::MeasuredSize>& runs, const std::string& source,
                 reports::ScalingReport& report) {
   report.measured = planner::beside(report.curve, runs, source);
   report.measured_source = source;

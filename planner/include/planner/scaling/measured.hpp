@@ -11,7 +11,7 @@
 namespace meshplan::planner {
 
 /// A row of the file: one run.
-struct MeasuredRun {
+struct MeasuredSize {
   int devices = 0;
   std::optional<double> step_time_s;  // one of the two
   std::optional<double> tokens_per_s;
@@ -19,7 +19,7 @@ struct MeasuredRun {
 
 /// Reads a table (CSV) with the columns `devices` and one of `step_time_s` and `tokens_per_s`.
 /// @throws ConfigError naming file, line, column, value, and what was expected
-std::vector<MeasuredRun> parse_measured_runs(std::string_view text, const std::string& file);
+std::vector<MeasuredSize> parse_measured_runs(std::string_view text, const std::string& file);
 
 /// The runs of one size beside its prediction.
 struct MeasuredPoint {
@@ -46,11 +46,11 @@ struct MeasuredCurve {
 };
 
 /// Sizes that were measured, ascending, each once.
-std::vector<int> sizes_of(const std::vector<MeasuredRun>& runs);
+std::vector<int> sizes_of(const std::vector<MeasuredSize>& runs);
 
 /// @param curve  has all sizes of the runs
 /// @throws ConfigError for tokens a second of a size that has no plan: its tokens are not known
-MeasuredCurve beside(const ScalingCurve& curve, const std::vector<MeasuredRun>& runs,
+MeasuredCurve beside(const ScalingCurve& curve, const std::vector<MeasuredSize>& runs,
                      const std::string& file);
 
 }  // namespace meshplan::planner
