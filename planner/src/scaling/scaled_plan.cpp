@@ -88,9 +88,9 @@ ScaledPlan scaled_plan(const program::Plan& base, ScaledAxis axis, ScalingMode m
   const auto dp = times(base.parallel.dp, devices, ranks);
   if (!degree || (!dp && axis == ScaledAxis::Ep)) {
     scaled.rule = "devices";
-    scaled.message =
-        fmt::format("{} = {} on {} devices, so {} devices would need a part of one; nearest: {}",
-                    name_of(axis), old, ranks, devices, nearest_size(devices, ranks / old));
+    scaled.message = fmt::format(
+        "{} = {} on {} devices, so {} devices would need a part of one; nearest: {}",
+        meshplan::name_of(axis), old, ranks, devices, nearest_size(devices, ranks / old));
     return scaled;
   }
   scaled.degree = static_cast<int>(*degree);

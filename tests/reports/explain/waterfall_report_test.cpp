@@ -74,8 +74,8 @@ TEST_CASE("a waterfall names the terms, and what MFU counts", "[reports]") {
   const planner::ComparedPlans compared =
       planner::compare(plan_of_parts(of_a), plan_of_parts(of_b, 2e12), true);
   CHECK(waterfall_text(compared) ==
-        "A  mbs1\n"
-        "B  mbs1\n"
+        "A  one rank mbs1\n"
+        "B  one rank mbs1\n"
         "\n"
         "from A's step to B's, term by term\n"
         "                                     B - A  step so far  MFU so far\n"
