@@ -51,6 +51,8 @@ std::vector<Base> bases() {
   all.push_back(base("tiny-llama", {.dp = 8}, "dgx-h100"));
   all.back().plan.zero_stage = 3;
   all.back().plan.workload.seq_len = 256;
+  all.push_back(all.back());
+  all.back().plan.offload_optimizer = true;
   all.push_back(base("tiny-llama", {.pp = 2, .dp = 4}, "dgx-h100"));
   all.back().plan.schedule = program::ScheduleKind::Interleaved;
   all.back().plan.parallel.vpp = 2;
