@@ -100,8 +100,9 @@ reports::ScalingReport scale_one(const Options& options, const std::optional<Mea
   planner::ScalingCurve curve =
       planner::scale_plan(input.plan, *options.axis, input.cluster, input.software, request,
                           on_threads(options.request.threads));
+  sim::Cluster cluster = cluster_of_first(input.cluster, curve);
   return {.generator = {},
-          .cluster = cluster_of_first(input.cluster, curve),
+          .cluster = std::move(cluster),
           .curve = std::move(curve),
           .measured = {},
           .measured_source = {}};
@@ -120,8 +121,9 @@ reports::ScalingReport scale_best(const Options& options, const std::optional<Me
   };
   planner::ScalingCurve curve = planner::scale_search(
       resolved.request, request, on_threads(options.request.threads), progress);
+  sim::Cluster cluster = cluster_of_first(resolved.request.cluster, curve);
   return {.generator = {},
-          .cluster = cluster_of_first(resolved.request.cluster, curve),
+          .cluster = std::move(cluster),
           .curve = std::move(curve),
           .measured = {},
           .measured_source = {}};
