@@ -50,35 +50,43 @@ int most_layers_of_a_stage(const SearchContext& context, const Candidate& seed) 
   return std::ranges::max(program::resolved_layers_per_stage(make_plan(context.request, seed)));
 }
 
+void recompute_layers(Candidate& candidate, int layers) {
+  candidate.recompute.num_layers = layers;
+}
+
 std::vector<Evaluation> thin_recompute(const SearchContext& context, const Candidate& seed,
                                        int worker) {
   const int enough = seed.recompute.num_layers.value_or(most_layers_of_a_stage(context, seed));
-  return fewest_layers(
-      context, seed, enough,
-      [](Candidate& candidate, int layers) { candidate.recompute.num_layers = layers; }, worker);
+  return fewest_layers(context, seed, enough, recompute_layers, worker);
+}
+
+/// A seed with all layers that `set` counts, then, if it fits so and `thins`, with as few as fit.
+/// Nothing if it breaks a rule.
+template <class Set>
+void all_then_fewest(const SearchContext& context, const Candidate& seed, int all, const Set& set,
+                     bool thins, int worker, std::vector<Evaluation>& priced) {
+  Evaluation all_layers = evaluate(context, seed, worker);
+  if (all_layers.broken) return;
+  all_layers.refined = true;
+  const bool fits = all_layers.fits();
+  priced.push_back(std::move(all_layers));
+  if (!fits || !thins) return;
+  std::ranges::move(fewest_layers(context, seed, all, set, worker), std::back_inserter(priced));
 }
 
 /// Host memory instead of recompute, and beside that of norms and activation functions, which costs
-/// least; of as few layers as fit.
+/// least; of as few layers as fit. Schedules that may split their backwards are refused.
 std::vector<Evaluation> offload_activations(const SearchContext& context, Candidate seed,
                                             int worker) {
   std::vector<Evaluation> priced;
   const int all = most_layers_of_a_stage(context, seed);
+  const auto offload = [](Candidate& candidate, int layers) {
+    candidate.offload_activations = layers;
+  };
   for (const RecomputeKind kind : {RecomputeKind::None, RecomputeKind::Selective}) {
     seed.recompute = {.kind = kind};
-    seed.offload_activations = all;
-    Evaluation all_layers = evaluate(context, seed, worker);
-    if (all_layers.broken) continue;  // another schedule may split its backwards
-    all_layers.refined = true;
-    const bool fits = all_layers.fits();
-    priced.push_back(std::move(all_layers));
-    if (!fits) continue;
-    std::ranges::move(
-        fewest_layers(
-            context, seed, all,
-            [](Candidate& candidate, int layers) { candidate.offload_activations = layers; },
-            worker),
-        std::back_inserter(priced));
+    offload(seed, all);
+    all_then_fewest(context, seed, all, offload, /*thins=*/true, worker, priced);
   }
   return priced;
 }
@@ -96,15 +104,11 @@ std::vector<Evaluation> recompute_modules(const SearchContext& context, Candidat
                                           const std::vector<program::Recompute>& choices,
                                           int worker) {
   std::vector<Evaluation> priced;
+  const bool thins = context.request.software == sim::kOwnSoftware;
   for (const program::Recompute& recompute : choices) {
-    seed.recompute = recompute;
-    Evaluation all_layers = evaluate(context, seed, worker);
-    if (all_layers.broken) continue;  // another stack may not have it
-    all_layers.refined = true;
-    const bool thins = all_layers.fits() && context.request.software == sim::kOwnSoftware;
-    priced.push_back(std::move(all_layers));
-    if (!thins) continue;
-    std::ranges::move(thin_recompute(context, seed, worker), std::back_inserter(priced));
+    seed.recompute = recompute;  // another stack may not have it
+    const int all = recompute.num_layers.value_or(most_layers_of_a_stage(context, seed));
+    all_then_fewest(context, seed, all, recompute_layers, thins, worker, priced);
   }
   return priced;
 }

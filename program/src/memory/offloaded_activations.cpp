@@ -33,8 +33,9 @@ KeptBytes resident_bytes(const Program& program, int layer) {
 }
 
 bool is_staged(const Program& program, int layer, const Value& value) {
-  const bool resident = value.storage == Storage::LayerInput && resident_input(program, layer) > 0;
-  return program.layers[at(layer)].offloaded && value.keep == Keep::UntilInputGrad && !resident;
+  // Every address of what is kept asks: most plans are done here.
+  if (!program.layers[at(layer)].offloaded || value.keep != Keep::UntilInputGrad) return false;
+  return value.storage != Storage::LayerInput || resident_input(program, layer) == 0;
 }
 
 ActivationCopy activation_copy(const Program& program, const OperationInstance& instance,
