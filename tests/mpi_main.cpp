@@ -1,9 +1,9 @@
 // main of every test that runs on several ranks: a rank whose test fails ends the job, for its
 // peers would wait for it.
-#define CATCH_CONFIG_RUNNER
-#include <catch2/catch.hpp>
 #include <cstdlib>
+#include <memory>
 
+#include "catch_runner.hpp"
 #include "mpi_test_session.hpp"
 #include "runtime/job/mpi_session.hpp"
 #include "runtime/job/tcp_session.hpp"
@@ -13,13 +13,9 @@ namespace {
 
 const runtime::Session* open_session = nullptr;  // Catch test cases take no arguments
 
-struct AbortOnFailure : Catch::TestEventListenerBase {
-  using TestEventListenerBase::TestEventListenerBase;
-  void testCaseEnded(const Catch::TestCaseStats& stats) override {
-    if (!stats.totals.assertions.allOk()) open_session->abort(1);
-  }
-};
-CATCH_REGISTER_LISTENER(AbortOnFailure)
+void abort_job() {
+  open_session->abort(1);
+}
 
 }  // namespace
 
@@ -38,5 +34,5 @@ int main(int argc, char** argv) {
   else
     session = std::make_unique<runtime::MpiSession>(argc, argv);
   meshplan::test::open_session = session.get();
-  return Catch::Session().run(argc, argv);
+  return meshplan::test::run_tests(argc, argv, meshplan::test::abort_job);
 }
