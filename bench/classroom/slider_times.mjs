@@ -1,4 +1,5 @@
 // How fast the classroom answers a slider: from the input event to figures on the page, the median and the slowest of 40.
+// First come the estimate's figures, then those of the played step, with pictures.
 //   tests/browser/run.sh bench/classroom/slider_times.mjs build/browser "$PWD/build/classroom/classroom.html"
 import {launch, open} from './browser.mjs';
 
@@ -9,7 +10,8 @@ const cases = {
   '64 stages x 512 micro-batches': '#model=gpt3-175b&cluster=dgx-h100&gpus=64&pp=64&global-batch=512&seq-len=2048',
 };
 const browser = await launch();
-console.log('case'.padEnd(32), 'median ms'.padStart(10), 'slowest ms'.padStart(11), 'of it the simulator'.padStart(20));
+const row = (...cells) => console.log(cells[0].padEnd(30), ...cells.slice(1).map((cell) => String(cell).padStart(13)));
+row('milliseconds', 'estimate', 'slowest', 'played step', 'slowest', 'the simulator');
 for (const [name, fragment] of Object.entries(cases)) {
   const page = await open(browser, page_file, {fragment});
   await page.waitForFunction(() => Number(document.querySelector('.workbench').dataset.answers) > 0);
@@ -21,13 +23,14 @@ for (const [name, fragment] of Object.entries(cases)) {
       slider.value = first - i;
       slider.dispatchEvent(new Event('input', {bubbles: true}));
       while (bench.dataset.answers === before) await new Promise((resolve) => setTimeout(resolve, 1));
-      all.push([Number(bench.dataset.answerMs), Number(bench.dataset.engineMs)]);
+      all.push(['estimateMs', 'answerMs', 'engineMs'].map((name) => Number(bench.dataset[name])));
       await new Promise((resolve) => setTimeout(resolve, 30));
     }
-    return all.sort((a, b) => a[0] - b[0]);
+    return all;
   });
-  const middle = times[times.length >> 1], last = times[times.length - 1];
-  console.log(name.padEnd(32), middle[0].toFixed(1).padStart(10), last[0].toFixed(1).padStart(11), middle[1].toFixed(1).padStart(20));
+  const sorted = (i) => times.map((one) => one[i]).sort((a, b) => a - b);
+  const middle = (i) => sorted(i)[times.length >> 1].toFixed(1), slowest = (i) => sorted(i).at(-1).toFixed(1);
+  row(name, middle(0), slowest(0), middle(1), slowest(1), middle(2));
   if (page.faults.length) console.log(page.faults);
   await page.context().close();
 }

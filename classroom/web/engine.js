@@ -1,4 +1,5 @@
-// Asks the simulator. Two workers: one answers what a slider or a lesson asks, the other searches, which takes seconds.
+// Asks the simulator. Three workers: one estimates, which is done while a slider moves; one plays steps; one searches,
+// which takes seconds.
 
 const engine = {
   module: null,  // bytes
@@ -8,7 +9,7 @@ const engine = {
     const packed = bytesOf(document.getElementById('module').textContent.trim());
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('gzip'));
     this.module = new Uint8Array(await new Response(stream).arrayBuffer());
-    await this.worker('fast');
+    await this.worker('play');
   },
   worker(name) {
     if (!this.workers[name]) this.workers[name] = this.start();
@@ -36,11 +37,12 @@ const engine = {
       worker.postMessage({module: this.module});
     });
   },
+  knows(name, words) { return this.memory.has(JSON.stringify([name, words])); },
   // The answer as the command prints it with --json. Throws what the command refuses, in its words.
   async ask(name, words) {
     const key = JSON.stringify([name, words]);
     if (this.memory.has(key)) return this.memory.get(key);
-    const worker = await this.worker(name === 'plan' ? 'search' : 'fast');
+    const worker = await this.worker(name === 'plan' ? 'search' : words.includes('--estimate') ? 'estimate' : 'play');
     const {text, ms} = await worker.ask(name, words);
     const {answer, error} = JSON.parse(text);
     if (error) {

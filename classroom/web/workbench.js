@@ -1,17 +1,31 @@
-// A plan, its settings and what the simulator says of it at once; what takes longer to draw follows.
+// A plan, its settings and what is said of it: at once the closed form's estimate, then what a play of the step says, and
+// what takes longer to draw.
+
+// What a play has in common with an estimate.
+function mainCards(one, about, against, beside) {
+  return [
+    card(about + seconds(one.step_time_s), 'a step' + against),
+    card(bytes(one.peak_memory_bytes), 'memory of the fullest rank, of ' + bytes(one.capacity_bytes) + (one.fits ? '' : ': does not fit') +
+      beside((other) => bytes(other.peak_memory_bytes)), one.fits ? '' : 'bad'),
+    card(about + percent(one.mfu), 'MFU' + beside((other) => percent(other.mfu))),
+    card(about + count(one.tokens_per_s), 'tokens a second, all ranks' + beside((other) => count(other.tokens_per_s)))];
+}
+
+function estimateCards(estimate) {
+  const [step, ...others] = mainCards(estimate, '\u2248 ', '', () => '');
+  const waited = estimate.breakdown_s.bubble;
+  return h('div', {class: 'cards'}, step,
+    card('\u2248 ' + percent(waited / estimate.step_time_s), 'bubble: the slowest stage waits ' + seconds(waited)), others);
+}
 
 function simulationCards(simulation, kept) {
   const now = figuresOf(simulation), before = kept && figuresOf(kept);
   const beside = (of) => before ? '; kept: ' + of(before) : '';
   const against = before && before.step_time_s !== now.step_time_s
     ? ' (' + signedPercent(now.step_time_s / before.step_time_s - 1) + ' against ' + seconds(before.step_time_s) + ')' : '';
-  return h('div', {class: 'cards'},
-    card(seconds(now.step_time_s), 'a step' + against),
-    card(percent(now.share.bubble), 'bubble: the mean stage waits ' + seconds(now.time.bubble) + beside((one) => percent(one.share.bubble))),
-    card(bytes(now.peak_memory_bytes), 'memory of the fullest rank, of ' + bytes(now.capacity_bytes) + (simulation.fits ? '' : ': does not fit') +
-      beside((one) => bytes(one.peak_memory_bytes)), simulation.fits ? '' : 'bad'),
-    card(percent(now.mfu), 'MFU' + beside((one) => percent(one.mfu))),
-    card(count(now.tokens_per_s), 'tokens a second, all ranks' + beside((one) => count(one.tokens_per_s))));
+  const [step, ...others] = mainCards(now, '', against, beside);
+  return h('div', {class: 'cards'}, step,
+    card(percent(now.share.bubble), 'bubble: the mean stage waits ' + seconds(now.time.bubble) + beside((one) => percent(one.share.bubble))), others);
 }
 
 const memoryColors = [0, 1, 2, 3, 4, 5, 6];
@@ -45,7 +59,7 @@ const thoroughBars = 60000;
 
 // {element, plan(), figures()}; `changed(plan)` is told of every plan that the reader makes.
 function workbench({plan, only, changed, label}) {
-  let now = plan, wanted = null, asking = false, simulation = null, kept = null, generation = 0, fault = '';
+  let now = plan, newest = null, wanted = null, estimating = false, toPlay = null, playing = false, simulation = null, kept = null, generation = 0, fault = '';
   const controls = controlsFor(only, (flag, value) => set(changedPlan(now, flag, value), performance.now()));
   const said = h('p', {class: 'note', role: 'status', hidden: true});
   const head = h('p', {class: 'quiet'});
@@ -75,10 +89,15 @@ function workbench({plan, only, changed, label}) {
     head.textContent = descriptionOf(simulation);
     cards.replaceChildren(simulationCards(simulation, kept));
     bars.replaceChildren();
+    bars.classList.remove('old');
     forgetPictures();
     append(bars, [h('h3', {}, 'Time of each stage'), stagesPicture(data), h('h3', {}, 'Memory'), memoryBars(simulation)]);
     redrawPictures();
     element.dataset.step = simulation.step_time_s;
+  };
+  const drawEstimate = (estimate) => {
+    cards.replaceChildren(estimateCards(estimate));
+    for (const later of [bars, more]) later.classList.add('old');
   };
   const drawThorough = async (mine) => {
     element.dataset.thorough = '';
@@ -101,36 +120,65 @@ function workbench({plan, only, changed, label}) {
     }
     element.dataset.thorough = mine;
   };
-  const answer = async () => {
-    if (asking) return;
-    asking = true;
-    while (wanted) {
-      const {plan: asked, begin} = wanted;
-      wanted = null;
+  const show = ({begin}) => {
+    said.hidden = fault === '';
+    said.textContent = fault && fault + (simulation ? ' The figures below are still those of the plan before.' : '');
+    results.classList.toggle('old', fault !== '');
+    draw();
+    element.dataset.answerMs = (performance.now() - begin).toFixed(1);
+    element.dataset.engineMs = (engine.lastMs || 0).toFixed(1);
+    element.dataset.answers = Number(element.dataset.answers || 0) + 1;
+    if (element.answered) element.answered();
+    if (!fault) drawThorough(++generation);
+  };
+  // Plays the newest plan, one at a time: those that a moving slider has passed are left out.
+  const play = async (one) => {
+    toPlay = one;
+    if (playing) return;
+    playing = true;
+    while (toPlay) {
+      const played = toPlay;
+      toPlay = null;
       try {
-        simulation = await engine.ask('simulate', wordsOf(asked));
+        const answer = await engine.ask('simulate', played.words);
+        if (played !== newest) continue;
+        simulation = answer;
         fault = '';
       } catch (error) {
+        if (played !== newest) continue;
         fault = error.message;
       }
-      if (wanted) continue;
-      said.hidden = fault === '';
-      said.textContent = fault && fault + (simulation ? ' The figures below are still those of the plan before.' : '');
-      results.classList.toggle('old', fault !== '');
-      if (!fault) draw();
-      element.dataset.answerMs = (performance.now() - begin).toFixed(1);
-      element.dataset.engineMs = (engine.lastMs || 0).toFixed(1);
-      element.dataset.answers = Number(element.dataset.answers || 0) + 1;
-      if (element.answered) element.answered();
-      if (!fault) drawThorough(++generation);
+      show(played);
     }
-    asking = false;
+    playing = false;
+  };
+  const answer = async () => {
+    if (estimating) return;
+    estimating = true;
+    while (wanted) {
+      const one = wanted;
+      wanted = null;
+      try {
+        if (!engine.knows('simulate', one.words)) {
+          const estimate = await engine.ask('simulate', [...one.words, '--estimate']);
+          if (one !== newest) continue;
+          drawEstimate(estimate);
+          element.dataset.estimateMs = (performance.now() - one.begin).toFixed(1);
+        }
+        play(one);
+      } catch (error) {
+        if (one !== newest) continue;
+        fault = error.message;
+        show(one);
+      }
+    }
+    estimating = false;
   };
   const set = (plan, begin) => {
     now = plan;
     controls.show(now);
     command.textContent = commandOf(now);
-    wanted = {plan: now, begin: begin || performance.now()};
+    newest = wanted = {words: wordsOf(now), begin: begin || performance.now()};
     ++generation;
     if (changed) changed(now);
     answer();

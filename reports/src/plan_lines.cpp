@@ -26,4 +26,23 @@ std::string reserve_verdict(double peak, double usable, double reserve) {
   return fmt::format("breaks {}: {}", part, planner::shortage(peak, usable));
 }
 
+Table times_table(const sim::StepPrediction& step) {
+  Table table{.columns = {{"", Align::Left}, {"time"}, {"share"}}, .rows = {}};
+  for (const sim::Category category : sim::all_categories())
+    if (const double seconds = step.seconds[category]; seconds > 0)
+      table.rows.push_back({std::string(sim::name_of(category)), planner::format_seconds(seconds),
+                            percent(seconds / step.step_time_s)});
+  return table;
+}
+
+std::string memory_verdict(const sim::StepPrediction& step, bool fits, double reserve) {
+  if (!fits)
+    return fmt::format("does not fit: stage {} needs {}\n", step.largest_stage,
+                       planner::shortage(step.peak_memory_bytes, step.capacity_bytes));
+  return fmt::format("fits: {} of {} on stage {}; {}\n",
+                     planner::format_bytes(step.peak_memory_bytes),
+                     planner::format_bytes(step.capacity_bytes), step.largest_stage,
+                     reserve_verdict(step.peak_memory_bytes, step.usable_bytes(reserve), reserve));
+}
+
 }  // namespace meshplan::reports

@@ -74,13 +74,24 @@ constexpr MemoryPart kMemoryParts[] = {
     {"runtime_base", &StageMemory::runtime_base},
 };
 
+/// What a table of memory counts in.
+struct MemoryUnit {
+  const char* name;
+  double bytes;
+};
+MemoryUnit unit_of(const sim::MemoryReport& memory) {
+  return memory.peak_bytes >= kGib ? MemoryUnit{"GiB", kGib} : MemoryUnit{"MiB", kMib};
+}
+
+/// Its titles are short so that a line has no more than 100 columns.
 Table memory_table(const sim::MemoryReport& memory) {
+  const MemoryUnit unit = unit_of(memory);
   Table table{.columns = {{"stage"},
                           {"weights"},
                           {"master"},
-                          {"gradients"},
-                          {"optimizer"},
-                          {"activations"},
+                          {"grads"},
+                          {"optim"},
+                          {"acts"},
                           {"transient"},
                           {"workspace"},
                           {"boundary"},
@@ -90,8 +101,8 @@ Table memory_table(const sim::MemoryReport& memory) {
   for (const StageMemory& stage : memory.stages) {
     std::vector<std::string> row{std::to_string(stage.stage)};
     for (const MemoryPart& part : kMemoryParts)
-      row.push_back(planner::format_bytes(stage.*part.bytes));
-    row.push_back(planner::format_bytes(stage.total()));
+      row.push_back(fmt::format("{:.2f}", stage.*part.bytes / unit.bytes));
+    row.push_back(fmt::format("{:.2f}", stage.total() / unit.bytes));
     table.rows.push_back(std::move(row));
   }
   return table;
@@ -210,7 +221,8 @@ std::string to_text(const SimulationReport& report) {
                         report.simulation.steps_played);
   text += "\ntime of each stage, ms (communication only where nothing hides it)\n" +
           to_text(breakdown_table(report), 2);
-  text += "\nmemory of each stage's largest rank\n" +
+  text += fmt::format("\nmemory of each stage's largest rank, {}\n",
+                      unit_of(report.simulation.memory).name) +
           to_text(memory_table(report.simulation.memory), 2);
   text += "  " + memory_verdict(report);
   if (report.extrapolations.empty()) return text;

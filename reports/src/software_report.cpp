@@ -20,30 +20,10 @@ struct Part {
   double value;
 };
 
-std::vector<Part> time_parts(const sim::StepPrediction& step) {
-  std::vector<Part> parts;
-  for (const sim::Category category : sim::all_categories())
-    if (step.seconds[category] > 0)
-      parts.push_back({name_of(category).data(), step.seconds[category]});
-  return parts;
-}
-
 std::vector<Part> memory_parts(const sim::RunMemory& memory) {
   return {{"parameters", memory.parameters}, {"gradients", memory.gradients},
           {"optimizer", memory.optimizer},   {"activations", memory.activations},
           {"transient", memory.transient},   {"context of the device", memory.context}};
-}
-
-std::string memory_verdict(const SoftwareReport& report) {
-  const sim::StepPrediction& step = report.step;
-  const double usable = step.usable_bytes(report.memory_reserve);
-  if (!report.prediction.memory.fits())
-    return fmt::format("does not fit: stage {} needs {}\n", step.largest_stage,
-                       planner::shortage(step.peak_memory_bytes, step.capacity_bytes));
-  return fmt::format("fits: {} of {} on stage {}; {}\n",
-                     planner::format_bytes(step.peak_memory_bytes),
-                     planner::format_bytes(step.capacity_bytes), step.largest_stage,
-                     reserve_verdict(step.peak_memory_bytes, usable, report.memory_reserve));
 }
 
 }  // namespace
@@ -74,16 +54,13 @@ std::string to_text(const SoftwareReport& report) {
                       planner::format_seconds(step), planner::format_seconds(interval.low_s),
                       planner::format_seconds(interval.high_s), percent(report.step.mfu),
                       short_count(report.tokens_per_s));
-  Table times{.columns = {{"", Align::Left}, {"time"}, {"share"}}, .rows = {}};
-  for (const Part& part : time_parts(report.step))
-    times.rows.push_back(
-        {part.name, planner::format_seconds(part.value), percent(part.value / step)});
   Table memory{.columns = {{"", Align::Left}, {""}}, .rows = {}};
   for (const Part& part : memory_parts(report.prediction.memory))
     memory.rows.push_back({part.name, planner::format_bytes(part.value)});
   return text + "\ntime of the busiest rank (communication only where nothing hides it)\n" +
-         to_text(times, 2) + "\nmemory of the fullest rank\n" + to_text(memory, 2) + "  " +
-         memory_verdict(report);
+         to_text(times_table(report.step), 2) + "\nmemory of the fullest rank\n" +
+         to_text(memory, 2) + "  " +
+         memory_verdict(report.step, report.prediction.memory.fits(), report.memory_reserve);
 }
 
 std::string explain_text(const SoftwareReport& report) {
@@ -93,7 +70,9 @@ std::string explain_text(const SoftwareReport& report) {
 std::string to_json(const SoftwareReport& report) {
   const sim::Interval interval = sim::interval_of(report.terms, report.prediction.step_time_s);
   Json times = Json::object(), memory = Json::object();
-  for (const Part& part : time_parts(report.step)) times[part.name] = part.value;
+  for (const sim::Category category : sim::all_categories())
+    if (const double seconds = report.step.seconds[category]; seconds > 0)
+      times[std::string(sim::name_of(category))] = seconds;
   for (const Part& part : memory_parts(report.prediction.memory)) memory[part.name] = part.value;
   return Json({{"software", report.software},
                {"step_time_s", report.prediction.step_time_s},

@@ -167,6 +167,21 @@ for key in cluster_name cluster_hash prediction step_time_s model_hash; do
 done
 grep -q 'traceEvents' chrome.json || fail "the Chrome trace was not written"
 expect 0 '"fits": true' simulate plan.json --json
+# --- the closed form in place of a play
+played=$(python3 -c 'import json; print(json.load(open("stdout"))["step_time_s"])')
+expect 0 "estimated step time" simulate plan.json --estimate
+expect 0 '"estimated": true' simulate plan.json --estimate --json
+python3 -c 'import json, sys
+estimated, played = json.load(open("stdout")), float(sys.argv[1])
+sum_s = sum(estimated["breakdown_s"].values())
+assert abs(estimated["step_time_s"] / played - 1) < 0.15, (estimated["step_time_s"], played)
+assert abs(sum_s / estimated["step_time_s"] - 1) < 1e-9 and estimated["fits"]' "$played" || fail "a wrong estimate: $(cat stdout)"
+for option in "--trace t.json" "--kineto k" "--out o.json" --explain --communication --memory-timeline --timeline; do
+  # shellcheck disable=SC2086
+  expect 2 "${option%% *}: needs the step played" simulate plan.json --estimate $option
+done
+expect 2 "predicted in closed form in any case" simulate --model llama3-8b --cluster dgx-h100 --gpus 8 \
+  --global-batch 8 --software megatron-core --estimate
 # Whatever the file says itself is refused, not ignored, and what would change it is named.
 expect 2 "leave out --model" simulate plan.json --model tiny-llama
 expect 2 "leave out --gpus" simulate plan.json --gpus 8

@@ -114,6 +114,13 @@ assert {number for number, kind in ends if kind == "s"} == {number for number, k
 assert "rank 0 predicted" in names.values() and "rank 0 measured" in names.values()
 assert {event["pid"] for event in events} == set(names)
 PYTHON
+# A file a rank, as PyTorch's profiler writes them: what reads those reads ours.
+expect 0 "" simulate plan.json --kineto kineto
+[ "$(ls kineto | wc -l)" -eq "$(python3 -c 'import json; print(len({span["rank"] for span in json.load(open("predicted.json"))["spans"]}))')" ] ||
+  fail "not a file a rank: $(ls kineto)"
+expect 0 "kernels" compare plan.json kineto/rank-0.json.gz
+expect 2 "kineto: " simulate plan.json --kineto kineto
+
 "$meshplan" compare predicted.json profile.json --json >compared.json || fail "no JSON"
 python3 -c 'import json
 kernels = json.load(open("compared.json"))["kernels"]

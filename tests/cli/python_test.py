@@ -201,7 +201,7 @@ class Citizenship(unittest.TestCase):
 
     def test_signatures_name_the_options(self):
         # What concerns files and text alone.
-        not_asked = {"help", "json", "explain", "out", "schema", "plan-schema", "trace", "chrome", "timeline", "memory-svg",
+        not_asked = {"help", "json", "explain", "out", "schema", "plan-schema", "trace", "chrome", "kineto", "timeline", "memory-svg",
                      "program",
                      "stage", "no-sp", "all", "why-not", "tokens", "price-per-gpu-hour", "gpu-watts", "gpu-mtbf-hours",
                      "checkpoint-seconds", "restart-seconds", "checkpoint-interval"}

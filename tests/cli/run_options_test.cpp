@@ -164,12 +164,29 @@ TEST_CASE("settings go into the optimizer that reads them, and no other takes th
 }
 
 TEST_CASE("ranks get the plan and all paths of a run absolute") {
-  const std::vector<std::string> told =
-      launch({"run", "plan.json", "--data", "a.txt", "--log", "l", "--trace", "t", "--chrome", "c",
-              "--checkpoint-dir", "d", "--resume", "r", "--init-from", "i", "--gemm-cache", "g"})
-          .arguments;
+  const std::vector<std::string> told = launch({"run",
+                                                "plan.json",
+                                                "--data",
+                                                "a.txt",
+                                                "--log",
+                                                "l",
+                                                "--trace",
+                                                "t",
+                                                "--chrome",
+                                                "c",
+                                                "--kineto",
+                                                "k",
+                                                "--checkpoint-dir",
+                                                "d",
+                                                "--resume",
+                                                "r",
+                                                "--init-from",
+                                                "i",
+                                                "--gemm-cache",
+                                                "g"})
+                                            .arguments;
   REQUIRE(told.front() == "run");
-  for (const char* path : {"plan.json", "a.txt", "l", "t", "c", "d", "r", "i", "g"}) {
+  for (const char* path : {"plan.json", "a.txt", "l", "t", "c", "k", "d", "r", "i", "g"}) {
     INFO(path);
     CHECK(std::ranges::find(told, absolute(path)) != told.end());
     CHECK(std::ranges::find(told, path) == told.end());

@@ -11,10 +11,12 @@
 #include "models/spec_difference.hpp"
 #include "options/inputs.hpp"
 #include "options/run_options.hpp"
+#include "output/kineto_folder.hpp"
 #include "output/output.hpp"
 #include "output/run_log.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
+#include "process/folders.hpp"
 #include "process/gzip.hpp"
 #include "program/checks/check.hpp"
 #include "program/lower/lower.hpp"
@@ -57,13 +59,19 @@ int ranks_on_fullest_host(const HostOptions& options, int ranks) {
   return most == 0 ? ranks : most;
 }
 
+/// @throws IoError, ConfigError if what is to be written at the end cannot be
+void require_places(const RunOptions& options) {
+  require_writable({options.trace, options.chrome, options.log});
+  if (options.kineto) require_free_folder(*options.kineto, false);
+}
+
 /// @param arguments  of the ranks
 int launch(const RunOptions& options, std::vector<std::string> arguments, const program::Plan& plan,
            DeviceKind device) {
   runtime::check_data(plan, options.train.data_path, options.train.evaluate_every > 0);
   runtime::check_start(plan, options.train);
   // Rank 0 writes; on another host it looks at its own folders, before it trains.
-  if (starts_here(options.hosts)) require_writable({options.trace, options.chrome, options.log});
+  if (starts_here(options.hosts)) require_places(options);
   const int ranks = plan.parallel.world_size();
   const bool saves = !options.train.checkpoints.folder.empty();
   if (device == DeviceKind::Cpu)
@@ -184,7 +192,7 @@ int work(RunOptions options, const program::Plan& plan, DeviceKind device_kind, 
   options.device.hang_timeout_s = options.hosts.hang_timeout_s / 2;
   check_placement(options, plan, job);
   const bool leads = job.world().rank() == 0;
-  if (leads) require_writable({options.trace, options.chrome, options.log});
+  if (leads) require_places(options);
   RankDevice device(options.device, device_kind, plan.parallel.pp, job);
   reports::RunHeader header{.plan = plan,
                             .device = device.name(),
@@ -224,6 +232,7 @@ int work(RunOptions options, const program::Plan& plan, DeviceKind device_kind, 
   result.trace.source = device.name();
   if (options.trace) write_packed_file(*options.trace, program::to_json(result.trace));
   if (options.chrome) write_packed_file(*options.chrome, program::to_chrome_trace(result.trace));
+  if (options.kineto) write_kineto_folder(*options.kineto, result.trace);
   voice.conclude({.trace = result.trace,
                   .timing = result.timing,
                   .experts = result.experts,
@@ -268,7 +277,8 @@ void resolve_checkpoints(RunOptions& options) {
 /// Fills in what was not given, before the device is chosen.
 void resolve(RunOptions& options) {
   if (options.train.data_path.empty()) options.train.data_path = runtime::kDefaultText;
-  if (!options.traced_steps) options.traced_steps = options.trace || options.chrome ? 3 : 0;
+  if (!options.traced_steps)
+    options.traced_steps = options.trace || options.chrome || options.kineto ? 3 : 0;
   options.train.traced_steps = *options.traced_steps;
   options.train.verify_start = !options.no_verify_start;
   resolve_checkpoints(options);

@@ -3,10 +3,12 @@
 
 #include "commands/commands.hpp"
 #include "core/error.hpp"
+#include "output/kineto_folder.hpp"
 #include "output/output.hpp"
 #include "output/timeline.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
+#include "process/folders.hpp"
 #include "process/gzip.hpp"
 #include "program/lower/lower.hpp"
 #include "program/plan_file/plan_file.hpp"
@@ -26,6 +28,7 @@ struct Options {
   SimulateRequest request;
   std::optional<std::string> trace;
   std::optional<std::string> chrome;
+  std::optional<std::string> kineto;
   std::optional<std::string> out;
   std::optional<std::string> program;
   int stage = 0;
@@ -54,18 +57,19 @@ std::string memory_title(const reports::SimulationReport& report) {
                      report.cluster.name, planner::describe(planner::candidate_of(report.plan)));
 }
 
-/// Files that show single operations are refused: they are known of our own software only.
-void refuse_files_of_operations(const Options& options) {
+/// Refuses what shows single operations.
+void refuse_files_of_operations(const Options& options, void (*refuse)(const std::string& flag)) {
   for (const auto& [given, flag] : {std::pair{options.trace.has_value(), "--trace"},
                                     {options.chrome.has_value(), "--chrome"},
+                                    {options.kineto.has_value(), "--kineto"},
                                     {options.program.has_value(), "--program"},
                                     {options.memory_svg.has_value(), "--memory-svg"},
                                     {options.timeline, "--timeline"}})
-    if (given) refuse_operations(flag);
+    if (given) refuse(flag);
 }
 
 int run_other_software(const Options& options, const PlanOnCluster& loaded) {
-  refuse_files_of_operations(options);
+  refuse_files_of_operations(options, refuse_operations);  // known of our own software only
   const reports::SoftwareReport report = simulate_other_software(options.request, loaded);
   if (options.out)
     write_file(*options.out,
@@ -84,19 +88,35 @@ int run_other_software(const Options& options, const PlanOnCluster& loaded) {
   return report.prediction.memory.fits() ? kDone : kInfeasible;
 }
 
+int run_estimate(const Options& options, const PlanOnCluster& loaded) {
+  refuse_files_of_operations(options, refuse_beside_estimate);
+  if (options.out) refuse_beside_estimate("--out");
+  if (options.explain) refuse_beside_estimate("--explain");
+  const reports::EstimateReport report = estimate(options.request, loaded);
+  if (options.json)
+    output("{}", reports::to_json(report));
+  else
+    output("{}{}", origin_text(loaded), reports::to_text(report));
+  return report.step.fits() ? kDone : kInfeasible;
+}
+
 int run(const Options& options, const Terminal& terminal) {
   require_writable(
       {options.trace, options.chrome, options.out, options.program, options.memory_svg});
+  if (options.kineto) require_free_folder(*options.kineto, false);
   const PlanOnCluster loaded = load(options.request);
   for (const std::string& note : loaded.notes) output(stderr, "{}\n", printable_line(note));
   if (!loaded.of_own_software()) return run_other_software(options, loaded);
+  if (options.request.estimate) return run_estimate(options, loaded);
   const bool memory_timelines = options.memory_svg || options.chrome;
   reports::SimulationReport report =
-      simulate(options.request, loaded, options.trace || options.chrome || options.timeline,
+      simulate(options.request, loaded,
+               options.trace || options.chrome || options.kineto || options.timeline,
                memory_timelines, terminal);
   report.simulation.trace.plan = simulated_plan(report, loaded);
   if (options.trace) write_packed_file(*options.trace, program::to_json(report.simulation.trace));
   if (options.chrome) write_packed_file(*options.chrome, chrome_trace(report));
+  if (options.kineto) write_kineto_folder(*options.kineto, report.simulation.trace);
   if (options.memory_svg)
     write_file(*options.memory_svg,
                reports::to_svg(report.memory_timelines,
@@ -135,6 +155,8 @@ void add_simulate_command(CommandLine& line) {
       .option("--chrome", options->chrome,
               "write it, with counters of memory, for ui.perfetto.dev, packed if it ends in .gz")
       .is_path()
+      .option("--kineto", options->kineto, kKinetoHelp)
+      .is_path()
       .option("--memory-svg", options->memory_svg, "draw each stage's memory over the step")
       .is_path()
       .option("-o,--out", options->out, "write the plan with this prediction")
@@ -153,6 +175,7 @@ void add_simulate_command(CommandLine& line) {
           "  meshplan simulate plan.json --timeline\n"
           "  meshplan simulate plan.json --memory-timeline --memory-svg memory.svg\n"
           "  meshplan simulate plan.json --communication\n"
+          "  meshplan simulate plan.json --estimate\n"
           "  meshplan simulate plan.json --set recompute.kind=full --set micro_batch_size=2\n"
           "  meshplan simulate plan.json --set network=0.5 --set device.memory_gib=141\n"
           "  meshplan simulate --model llama3-8b --cluster dgx-h100 --tp 2 --pp 2 --dp 2 \\\n"

@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "options/inputs.hpp"
+#include "output/kineto_folder.hpp"
 
 namespace meshplan::cli {
 
@@ -93,8 +94,10 @@ void add_run_options(Command& command, RunOptions& options) {
       .is_path()
       .option("--chrome", options.chrome, "write it for chrome://tracing or ui.perfetto.dev")
       .is_path()
+      .option("--kineto", options.kineto, kKinetoHelp)
+      .is_path()
       .option("--traced-steps", options.traced_steps,
-              "steps to trace after the timed ones; default: 3 with --trace")
+              "steps to trace after the timed ones; default: 3 with --trace, --chrome or --kineto")
       .at_least(0)
       .flag("--json", options.json, "print the result for programs")
       .flag("--quiet", options.quiet, "print nothing; for use with --trace");

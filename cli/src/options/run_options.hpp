@@ -25,6 +25,7 @@ struct RunOptions {
   std::optional<int> traced_steps;
   std::optional<std::string> trace;
   std::optional<std::string> chrome;
+  std::optional<std::string> kineto;
   std::optional<std::string> log;
   std::optional<int> time_every;
   DeviceOptions device;

@@ -29,7 +29,9 @@ void add_simulate_request(Command& command, SimulateRequest& request) {
             "show what each stage's memory holds over the step, and when most")
       .flag("--communication", request.communication,
             "show messages, bytes and exposed time by link, group and operation")
-      .flag("--all-ranks", request.all_ranks, "play every rank, not one per stage");
+      .flag("--all-ranks", request.all_ranks, "play every rank, not one per stage")
+      .flag("--estimate", request.estimate,
+            "answer at once with the closed form that a search uses, without playing the step");
 }
 
 PlanOnCluster load(const SimulateRequest& request) {
@@ -77,13 +79,31 @@ void refuse_operations(const std::string& flag) {
                   flag, sim::kOwnSoftware));
 }
 
+void refuse_beside_estimate(const std::string& flag) {
+  throw ConfigError(fmt::format(
+      "{}: needs the step played, which --estimate does not; leave one of them out", flag));
+}
+
 reports::SoftwareReport simulate_other_software(const SimulateRequest& request,
                                                 const PlanOnCluster& loaded) {
+  if (request.estimate)
+    throw ConfigError(
+        fmt::format("--estimate: runs of {} are predicted in closed form in any case; leave it out",
+                    loaded.software));
   if (request.memory_timeline) refuse_operations("--memory-timeline");
   if (request.all_ranks) refuse_operations("--all-ranks");
   if (request.communication) refuse_operations("--communication");
   return reports::software_report(loaded.plan, loaded.cluster, loaded.software,
                                   memory_reserve(request.memory_reserve), loaded.settings);
+}
+
+reports::EstimateReport estimate(const SimulateRequest& request, const PlanOnCluster& loaded) {
+  for (const auto& [given, flag] : {std::pair{request.memory_timeline, "--memory-timeline"},
+                                    {request.all_ranks, "--all-ranks"},
+                                    {request.communication, "--communication"}})
+    if (given) refuse_beside_estimate(flag);
+  return reports::estimate_report(loaded.plan, loaded.cluster,
+                                  memory_reserve(request.memory_reserve));
 }
 
 std::string report_json(const SimulateRequest& request, const reports::SimulationReport& report) {
@@ -94,6 +114,7 @@ std::string report_json(const SimulateRequest& request, const reports::Simulatio
 std::string simulation_json(const SimulateRequest& request, const PlanOnCluster& loaded,
                             const Terminal& terminal) {
   if (!loaded.of_own_software()) return reports::to_json(simulate_other_software(request, loaded));
+  if (request.estimate) return reports::to_json(estimate(request, loaded));
   return report_json(request, simulate(request, loaded, false, false, terminal));
 }
 

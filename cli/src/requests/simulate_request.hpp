@@ -6,6 +6,7 @@
 
 #include "options/plan_input.hpp"
 #include "output/terminal.hpp"
+#include "reports/estimate_report.hpp"
 #include "reports/simulation_report.hpp"
 #include "reports/software_report.hpp"
 #include "requests/question.hpp"
@@ -21,6 +22,7 @@ struct SimulateRequest {
   bool all_ranks = false;
   bool memory_timeline = false;
   bool communication = false;
+  bool estimate = false;
 };
 /// The options that say what to simulate, and how: a plan's file or --model ... --tp ... --set
 void add_simulate_request(Command& command, SimulateRequest& request);
@@ -44,6 +46,9 @@ program::Plan simulated_plan(const reports::SimulationReport& report, const Plan
 reports::SoftwareReport simulate_other_software(const SimulateRequest& request,
                                                 const PlanOnCluster& loaded);
 
+/// @param loaded  of our own software. @throws ConfigError for what needs the step played
+reports::EstimateReport estimate(const SimulateRequest& request, const PlanOnCluster& loaded);
+
 /// What --json prints of such a report.
 std::string report_json(const SimulateRequest& request, const reports::SimulationReport& report);
 
@@ -56,6 +61,8 @@ void refuse_beside_file(const Command& command, const SimulateRequest& request);
 
 /// That an option which shows single operations is refused. @param flag  that was given
 [[noreturn]] void refuse_operations(const std::string& flag);
+/// The same beside --estimate.
+[[noreturn]] void refuse_beside_estimate(const std::string& flag);
 
 /// Answers simulation_json.
 Question simulate_question();

@@ -9,56 +9,10 @@
 #include "core/units.hpp"
 #include "program/trace/lane_names.hpp"
 #include "program/trace/meetings.hpp"
+#include "trace/trace_layout.hpp"
 
 namespace meshplan::program {
 namespace {
-
-/// Spans count from their own step's start; a viewer shows the steps one after another.
-std::map<int, double> step_starts(const Trace& trace) {
-  std::map<int, double> ends;
-  for (const Span& span : trace.spans) {
-    double& end = ends.try_emplace(span.step, 0.0).first->second;
-    end = std::max(end, span.end_s);
-  }
-  std::map<int, double> starts;
-  double start = 0;
-  for (const auto& [step, end] : ends) {
-    starts[step] = start;
-    start += end;
-  }
-  return starts;
-}
-
-/// Where each span is drawn: on one track nothing overlaps, as viewers want it.
-class Tracks {
- public:
-  explicit Tracks(const Trace& trace, const std::map<int, double>& starts)
-      : track_of_(trace.spans.size(), 0) {
-    std::vector<std::size_t> order(trace.spans.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    const auto start_of = [&](std::size_t i) {
-      return starts.at(trace.spans[i].step) + trace.spans[i].start_s;
-    };
-    std::ranges::stable_sort(order, {}, start_of);
-    std::map<std::pair<int, Lane>, std::vector<double>> ends;  // of each track of a lane
-    for (const std::size_t i : order) {
-      const Span& span = trace.spans[i];
-      std::vector<double>& tracks = ends[{span.rank, span.lane}];
-      const double start = start_of(i);
-      const auto free = std::ranges::find_if(tracks, [&](double end) { return end <= start; });
-      track_of_[i] = static_cast<int>(free - tracks.begin());
-      const double end = starts.at(span.step) + span.end_s;
-      if (free == tracks.end())
-        tracks.push_back(end);
-      else
-        *free = end;
-    }
-  }
-  int of(std::size_t span) const { return track_of_[span]; }
-
- private:
-  std::vector<int> track_of_;
-};
 
 /// Adds the events of one trace.
 class ChromeWriter {
@@ -84,9 +38,7 @@ class ChromeWriter {
 
  private:
   int pid_of(int rank) const { return first_pid_ + rank; }
-  int tid_of(std::size_t i) const {
-    return static_cast<int>(trace_.spans[i].lane) + kNumLanes * tracks_.of(i);
-  }
+  int tid_of(std::size_t i) const { return tracks_.thread_of(i); }
   double start_us(std::size_t i) const {
     const Span& span = trace_.spans[i];
     return (starts_.at(span.step) + span.start_s) * kMicroseconds;

@@ -1,0 +1,27 @@
+// What `meshplan simulate --estimate` shows: a plan as the search estimates it, without playing it.
+#pragma once
+
+#include <string>
+
+#include "program/plan/plan.hpp"
+#include "sim/clusters/cluster.hpp"
+#include "sim/engine/step_prediction.hpp"
+
+namespace meshplan::reports {
+
+struct EstimateReport {
+  program::Plan plan;
+  sim::Cluster cluster;
+  sim::StepPrediction step;
+  double memory_reserve = 0;  // part of a device that a plan should leave free
+  double tokens_per_s = 0;    // all ranks together
+};
+
+/// @param plan  of our own software. @throws ConfigError if its ranks are not the cluster's
+EstimateReport estimate_report(const program::Plan& plan, const sim::Cluster& cluster,
+                               double memory_reserve);
+
+std::string to_text(const EstimateReport& report);
+std::string to_json(const EstimateReport& report);
+
+}  // namespace meshplan::reports

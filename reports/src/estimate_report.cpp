@@ -1,0 +1,64 @@
+#include "reports/estimate_report.hpp"
+
+#include <fmt/format.h>
+
+#include "core/json_text.hpp"
+#include "plan_lines.hpp"
+#include "planner/search/reasons.hpp"
+#include "planner/search/space.hpp"
+#include "program/plan_file/plan_file.hpp"
+#include "sim/estimator/estimator.hpp"
+
+namespace meshplan::reports {
+
+EstimateReport estimate_report(const program::Plan& plan, const sim::Cluster& cluster,
+                               double memory_reserve) {
+  EstimateReport report{.plan = plan,
+                        .cluster = cluster,
+                        .step = sim::Estimator(cluster).estimate(plan),
+                        .memory_reserve = memory_reserve};
+  report.tokens_per_s =
+      static_cast<double>(plan.workload.global_batch_size * plan.workload.seq_len) /
+      report.step.step_time_s;
+  return report;
+}
+
+std::string to_text(const EstimateReport& report) {
+  const sim::StepPrediction& step = report.step;
+  const double tolerance =
+      report.cluster.oversubscribed() ? sim::kSharedCoresTolerance : sim::kEstimatorTolerance;
+  return plan_header(report.plan, report.cluster) +
+         fmt::format(
+             "\nestimated step time  {}   MFU {}   {} tokens/s\n"
+             "not played: a play usually differs by less than {:.0f} %{}\n",
+             planner::format_seconds(step.step_time_s), percent(step.mfu),
+             short_count(report.tokens_per_s), 100 * tolerance,
+             step.rough ? ", of this plan perhaps by more" : "") +
+         "\ntime of the slowest stage (communication only where nothing hides it)\n" +
+         to_text(times_table(step), 2) + "\n" +
+         memory_verdict(step, step.fits(), report.memory_reserve);
+}
+
+std::string to_json(const EstimateReport& report) {
+  const sim::StepPrediction& step = report.step;
+  Json times = Json::object();
+  for (const sim::Category category : sim::all_categories())
+    times[std::string(sim::name_of(category))] = step.seconds[category];
+  return json_text(Json{{"schema_version", 1},
+                        {"description", planner::describe(planner::candidate_of(report.plan))},
+                        {"estimated", true},
+                        {"rough", step.rough},
+                        {"step_time_s", step.step_time_s},
+                        {"mfu", step.mfu},
+                        {"tokens_per_s", report.tokens_per_s},
+                        {"breakdown_s", std::move(times)},
+                        {"largest_stage", step.largest_stage},
+                        {"peak_memory_bytes", step.peak_memory_bytes},
+                        {"capacity_bytes", step.capacity_bytes},
+                        {"fits", step.fits()},
+                        {"memory_reserve", report.memory_reserve},
+                        {"plan", Json::parse(program::to_json(report.plan))}}) +
+         "\n";
+}
+
+}  // namespace meshplan::reports
