@@ -56,12 +56,15 @@ endfunction()
 
 # Turns files into one C++ source that defines `std::span<const EmbeddedFile> NAME_presets()`,
 # so that libraries need no file system at run time (they are also compiled for the browser).
-function(embed_presets target name)    # embed_presets(models model FILES ${files})
-  cmake_parse_arguments(arg "" "" "FILES" ${ARGN})
+function(embed_presets target name)    # embed_presets(models model [NAMESPACE models] FILES ${files})
+  cmake_parse_arguments(arg "" "NAMESPACE" "FILES" ${ARGN})
+  if(NOT arg_NAMESPACE)
+    set(arg_NAMESPACE ${target})
+  endif()
   set(output ${CMAKE_CURRENT_BINARY_DIR}/${name}_presets.cpp)
   add_custom_command(
     OUTPUT ${output}
-    COMMAND ${CMAKE_COMMAND} -DOUTPUT=${output} -DNAMESPACE=${target} -DNAME=${name}
+    COMMAND ${CMAKE_COMMAND} -DOUTPUT=${output} -DNAMESPACE=${arg_NAMESPACE} -DNAME=${name}
             "-DFILES=${arg_FILES}" -P ${PROJECT_SOURCE_DIR}/cmake/EmbedPresets.cmake
     DEPENDS ${arg_FILES} ${PROJECT_SOURCE_DIR}/cmake/EmbedPresets.cmake
     VERBATIM)

@@ -56,11 +56,18 @@ function sourceLine(lesson) {
   return h('p', {class: 'quiet'}, 'Sources: ' + lesson.sources.join('; ') + '.');
 }
 
-// The commands that run a lesson's small plan for real.
-function laptopCommands(lesson) {
-  const plan = commandOf({...lesson.laptop, cluster: 'here.json'});
+// The commands that do one by one what `meshplan lesson` does with a lesson's last run.
+function laptopCommands({runs}) {
+  const plan = commandOf({...runs[0].plan, ...runs.at(-1).plan, cluster: 'here.json'});
   return ['meshplan calibrate --out here.json', plan + ' --out small.json --trace predicted.json',
     'meshplan run small.json --steps 20 --trace measured.json', 'meshplan compare predicted.json measured.json'].join('\n');
+}
+
+function laptopSection({laptop}, number) {
+  return section('laptop', 'For real', 'For real',
+    h('p', {}, 'The same idea on the cores of your own machine, predicted and then measured. It takes about two minutes, and an installed meshplan. ' + laptop.about),
+    h('pre', {}, 'meshplan lesson ' + number), h('ul', {}, laptop.look.map((line) => h('li', {}, line))),
+    details('The last run, command by command', h('pre', {}, laptopCommands(laptop))));
 }
 
 async function lessonView(lesson, plan, changed) {
@@ -126,8 +133,7 @@ async function lessonView(lesson, plan, changed) {
       numberQuestion('Your prediction', lesson.predict.unit, (given) => tell(given).catch(showFault), done.prediction), verdict),
     section('try', 'Try', 'Try', h('p', {}, filled(lesson.try.task, values)), details('A hint', h('p', {}, lesson.try.hint)), tasks, reached, bench),
     explanation,
-    section('laptop', 'For real', 'For real', h('p', {}, 'The same idea on the cores of your own machine, predicted and then measured. It needs an installed meshplan.'),
-      h('pre', {}, laptopCommands(lesson))),
+    laptopSection(lesson, number),
     h('p', {}, next ? h('a', {href: linkOf(next.id)}, 'Next: ' + next.title) : h('a', {href: linkOf('quiz')}, 'Next: the quiz')),
   ]);
   body.bench = bench;

@@ -15,6 +15,7 @@
 #include "process/files.hpp"
 #include "process/folders.hpp"
 #if MESHPLAN_HAS_RUNTIME
+#include "commands/lesson/lesson_command.hpp"
 #include "process/temporary_folder.hpp"
 #endif
 
@@ -95,6 +96,7 @@ int run(int argc, char** argv) {
     add_tune_command(line);
     add_calibrate_command(line);
     add_certify_command(line);
+    add_lesson_command(line);
 #endif
     add_completion_command(line);
     add_manual_command(line);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "core/words.hpp"
 
 namespace meshplan::reports {
 namespace {
@@ -43,6 +44,18 @@ std::string to_text(const Table& table, int indent) {
     text += line_of(titles, table, widths, indent);
   for (const auto& row : table.rows) text += line_of(row, table, widths, indent);
   return text;
+}
+
+std::string paragraph(std::string_view text, std::string_view bullet, std::size_t columns) {
+  std::string lines, line(bullet);
+  for (const std::string& word : words_of(text)) {
+    if (line.size() > bullet.size() && line.size() + 1 + word.size() > columns) {
+      lines += line + "\n";
+      line.assign(bullet.size(), ' ');
+    }
+    line += line.size() > bullet.size() ? " " + word : word;
+  }
+  return lines + line + "\n";
 }
 
 std::string grouped(std::int64_t number) {

@@ -192,11 +192,13 @@ for (const lesson of lessons)
     }
     await page.waitForFunction(() => [...document.querySelectorAll('#try [role="status"]')].some((one) => /Reached, with/.test(one.textContent)), null, {timeout: 30000})
       .catch(async () => assert.fail(await page.locator('.checks').innerText() + '\n' + await page.locator('.results').innerText().then((text) => text.slice(0, 400))));
-    assert.match(await page.locator('#laptop pre').textContent(), /meshplan run small\.json/);
+    assert.match(await page.locator('#laptop pre').first().textContent(), /^meshplan lesson \d+$/);
+    assert.match(await page.locator('#laptop details pre').textContent(), /meshplan run small\.json/);
   }));
 
-test('a small plan of a lesson is one that simulate takes', () => {
-  for (const lesson of lessons) command(meshplan, ['simulate', ...words({...lesson.laptop, cluster: 'cpu-host'}), '--json'], folder);
+test('the small plans of a lesson are ones that simulate takes', () => {
+  for (const {laptop} of lessons)
+    for (const {plan} of laptop.runs) command(meshplan, ['simulate', ...words({...laptop.runs[0].plan, ...plan, cluster: 'cpu-host'}), '--json'], folder);
 });
 
 const answerOf = (item) => item.evaluate((one) => one.dataset.answer);

@@ -39,3 +39,10 @@ TEST_CASE("large counts keep one decimal", "[reports][table]") {
   CHECK(short_count(512) == "512");
   CHECK(percent(0.4467) == "44.7 %");
 }
+
+TEST_CASE("a paragraph keeps within its columns", "[reports][table]") {
+  CHECK(paragraph("one two  three", "", 7) == "one two\nthree\n");
+  CHECK(paragraph("one two three", "- ", 9) == "- one two\n  three\n");
+  CHECK(paragraph("a-word-wider-than-that b", "- ", 5) == "- a-word-wider-than-that\n  b\n");
+  CHECK(paragraph("", "- ") == "- \n");
+}

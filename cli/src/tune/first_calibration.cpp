@@ -22,7 +22,9 @@ constexpr double kOperatorSeconds = 60;  // on GPUs, for all
 constexpr double kCommunicationSeconds = 4;
 constexpr std::int64_t kLargestMicroBatch = 8;
 
-std::vector<std::int64_t> micro_batches(const PlanOptions& plan) {
+std::vector<std::int64_t> micro_batches(const FirstCalibration& calibration) {
+  if (!calibration.micro_batches.empty()) return calibration.micro_batches;
+  const PlanOptions& plan = calibration.plan;
   if (plan.constraints.micro_batch_size) return {*plan.constraints.micro_batch_size};
   std::vector<std::int64_t> sizes;
   const std::int64_t most = std::min(plan.global_batch.value_or(1), kLargestMicroBatch);
@@ -69,7 +71,7 @@ std::variant<sim::Cluster, int> calibrate_first(const FirstCalibration& calibrat
          "--precision",
          std::string(name_of(precision)),
          "--micro-batches",
-         fmt::format("{}", fmt::join(micro_batches(plan), ",")),
+         fmt::format("{}", fmt::join(micro_batches(calibration), ",")),
          "--ranks",
          std::to_string(ranks),
          "--max-tp",

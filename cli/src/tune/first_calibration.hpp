@@ -17,6 +17,8 @@ struct FirstCalibration {
   DeviceOptions device;
   std::vector<std::string> device_flags;  // that say the same to ranks
   HostOptions hosts;
+  std::vector<std::int64_t> micro_batches =
+      {};  // to time operators at; empty: what the plan may use
 };
 
 /// Ranks to measure with, where the options name none: one a core, or one a GPU.

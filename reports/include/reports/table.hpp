@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace meshplan::reports {
@@ -22,6 +23,10 @@ struct Table {
 /// One line per row under a line of titles (left out if all are empty), two spaces between columns,
 /// no trailing spaces. @throws InvariantError if a row has more cells than there are columns
 std::string to_text(const Table& table, int indent = 0);
+
+/// In lines of at most so many columns, the first after `bullet`, the others indented by as much.
+std::string paragraph(std::string_view text, std::string_view bullet = "",
+                      std::size_t columns = 100);
 
 /// "5,184"
 std::string grouped(std::int64_t number);

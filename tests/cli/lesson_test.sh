@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# `meshplan lesson` as a class uses it: what there is, every lesson's runs, and what is refused.
+# Usage: lesson_test.sh PATH_OF_meshplan
+set -u
+meshplan=$1
+source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
+
+expect 0 "10  Strong and weak scaling" "$meshplan" lesson
+[ "$(wc -l <stdout)" -eq 13 ] || fail "not ten lessons: $(cat stdout)"
+expect 2 "lesson 11: expected a number from 1 to 10" "$meshplan" lesson 11
+expect 2 "lesson ring: expected a number" "$meshplan" lesson ring
+expect 2 "of which lesson" "$meshplan" lesson --json
+expect 2 "nowhere" "$meshplan" lesson 1 --cluster nowhere
+expect 2 "none.txt" "$meshplan" lesson 1 --cluster cpu-host --data none.txt
+
+# --- every lesson runs, and its figures are those of its plans
+for number in 1 2 3 4 5 6 7 8 9 10; do
+  expect 0 '"lesson": '"$number," "$meshplan" lesson "$number" --cluster cpu-host --rounds 1 --steps 2 --json
+  python3 - "$number" <<'PY' || fail "lesson $number says wrong figures: $(head -c 2000 stdout)"
+import json, sys
+answer, number = json.load(open("stdout")), int(sys.argv[1])
+rows = answer["trial"]["rows"]
+first = rows[0]
+# What is trained does not depend on how: runs of one batch end at one loss.
+same_batch = {1: 2, 10: 2}.get(number, len(rows))
+losses = [row["last_loss"] for row in rows[:same_batch]]
+memory = [row["measured_memory_bytes"] for row in rows]
+less_memory = {2: (1, 0), 5: (1, 0), 6: (1, 0), 8: (1, 0)}.get(number)
+ok = (2 <= len(rows) <= 3 and all(row["measured_step_time_s"] > 0 and row["predicted_step_time_s"] > 0 for row in rows)
+      and max(losses) - min(losses) <= 1e-4 * max(losses)
+      and (less_memory is None or memory[less_memory[0]] < memory[less_memory[1]])
+      and answer["comparison"]["measured"]["median_s"] > 0 and answer["comparison"]["operations"] and answer["look"])
+sys.exit(not ok)
+PY
+done
+expect 0 "Look closer" "$meshplan" lesson 5 --cluster cpu-host --rounds 1 --steps 2
+[ "$(awk '{ if (length($0) > most) most = length($0) } END { print most }' stdout)" -le 100 ] ||
+  fail "wider than 100 columns: $(awk 'length($0) > 100' stdout)"
+finish
