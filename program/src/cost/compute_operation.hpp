@@ -56,10 +56,10 @@ struct ComputeOperation {
   double document_pairs() const;
 };
 
-/// See operation_cost() and signature().
+/// See operation_cost() and add_signature().
 OperationCost compute_cost(const ComputeOperation& op);
 /// First words of the signatures of compute operations, up to the phase: "linear", "rope", ...
 std::vector<std::string> compute_kinds();
-std::string compute_signature(const ComputeOperation& op);
+void add_compute_signature(std::string& text, const ComputeOperation& op);
 
 }  // namespace meshplan::program

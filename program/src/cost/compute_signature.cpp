@@ -1,6 +1,7 @@
 // Names of compute operations by which measurements are found again.
 #include <algorithm>
-#include <fmt/format.h>
+#include <fmt/compile.h>
+#include <iterator>
 
 #include "core/error.hpp"
 #include "cost/compute_operation.hpp"
@@ -81,34 +82,45 @@ std::string_view name_of(Phase phase) {
   throw InvariantError("phase without a name");
 }
 
+/// Adds to a text. A search names hundreds of thousands of operations: formats are compiled, and
+/// nothing else is allocated.
+template <class Format, class... Args>
+void add(std::string& text, const Format& format, const Args&... args) {
+  fmt::format_to(std::back_inserter(text), format, args...);
+}
+
 /// What besides its shape an operation's time depends on.
-std::string attribute_flags(const ComputeOp& work) {
+void add_attribute_flags(std::string& text, const ComputeOp& work) {
   const models::OpAttributes& a = work.attributes;
   switch (work.kind) {
     case ComputeKind::Activation:
     case ComputeKind::GatedActivation:
-      return fmt::format(" {}", models::name_of_activation(a.activation));
+      return add(text, FMT_COMPILE(" {}"), models::name_of_activation(a.activation));
     case ComputeKind::Rope:
-      return fmt::format(" heads={} rotated={}", a.heads + a.kv_heads, a.rope_size);
+      return add(text, FMT_COMPILE(" heads={} rotated={}"), a.heads + a.kv_heads, a.rope_size);
     case ComputeKind::HeadRmsNorm:
-      return fmt::format(" heads={} size={}", a.heads + a.kv_heads, a.head_size) +
-             (a.rope_size > 0 ? fmt::format(" rotated={}", a.rope_size) : "");
+      add(text, FMT_COMPILE(" heads={} size={}"), a.heads + a.kv_heads, a.head_size);
+      if (a.rope_size > 0) add(text, FMT_COMPILE(" rotated={}"), a.rope_size);
+      return;
     case ComputeKind::Quantize:
-      return fmt::format(" {}{}{}", work.cast->gradient ? "e5m2" : "e4m3",
-                         work.cast->rows ? " rows" : "", work.cast->columns ? " columns" : "");
+      text += work.cast->gradient ? " e5m2" : " e4m3";
+      if (work.cast->rows) text += " rows";
+      if (work.cast->columns) text += " columns";
+      return;
     case ComputeKind::Attention:
     case ComputeKind::CrossEntropyLocal:
     case ComputeKind::CrossEntropy:
-      return a.softcap > 0 ? " softcap" : "";
+      if (a.softcap > 0) text += " softcap";
+      return;
     default:
-      return "";
+      return;
   }
 }
 
 /// "192", or "192:128" where value heads have another size.
-std::string head_sizes(const models::OpAttributes& a) {
-  return a.value_head_size == a.head_size ? fmt::format("{}", a.head_size)
-                                          : fmt::format("{}:{}", a.head_size, a.value_head_size);
+void add_head_sizes(std::string& text, const models::OpAttributes& a) {
+  add(text, FMT_COMPILE(" e={}"), a.head_size);
+  if (a.value_head_size != a.head_size) add(text, FMT_COMPILE(":{}"), a.value_head_size);
 }
 
 bool has_bias(const ComputeOperation& op) {
@@ -120,26 +132,28 @@ bool has_bias(const ComputeOperation& op) {
   return operation.phase != Phase::InputGrad && operation.inputs.size() > plain;
 }
 
-std::string linear_signature(const ComputeOperation& op) {
+void add_linear(std::string& text, const ComputeOperation& op) {
   const LinearSizes sizes = op.linear_sizes();
-  std::string product = fmt::format(
-      " t={} out={} in={}{}{}{}", sizes.tokens, sizes.out, sizes.in, has_bias(op) ? " bias" : "",
-      op.work.adds_residual ? " residual" : "", op.instance.accumulate ? " accumulate" : "");
-  if (!op.work.fused_activation) return product;
+  add(text, FMT_COMPILE(" t={} out={} in={}"), sizes.tokens, sizes.out, sizes.in);
+  if (has_bias(op)) text += " bias";
+  if (op.work.adds_residual) text += " residual";
+  if (op.instance.accumulate) text += " accumulate";
+  if (!op.work.fused_activation) return;
   // Whether it also keeps what the function reads makes a difference to what it writes.
   const bool keeps = op.operation.outputs.size() > 1;
-  return product + fmt::format(" {}{}", models::name_of_activation(*op.work.fused_activation),
-                               keeps ? " aux" : "");
+  add(text, FMT_COMPILE(" {}{}"), models::name_of_activation(*op.work.fused_activation),
+      keeps ? " aux" : "");
 }
 
-std::string grouped_linear_signature(const ComputeOperation& op) {
+void add_grouped_linear(std::string& text, const ComputeOperation& op) {
   const LinearSizes sizes = op.linear_sizes();
-  return fmt::format(" t={} experts={} out={} in={}{}{}", sizes.tokens, sizes.experts, sizes.out,
-                     sizes.in, has_bias(op) ? " bias" : "",
-                     op.instance.accumulate ? " accumulate" : "");
+  add(text, FMT_COMPILE(" t={} experts={} out={} in={}"), sizes.tokens, sizes.experts, sizes.out,
+      sizes.in);
+  if (has_bias(op)) text += " bias";
+  if (op.instance.accumulate) text += " accumulate";
 }
 
-std::string document_attention_signature(const ComputeOperation& op) {
+void add_document_attention(std::string& text, const ComputeOperation& op) {
   const std::vector<ValueId>& inputs = op.operation.inputs;
   const bool backward = op.operation.phase == Phase::InputGrad;
   const ValueId queries = inputs[backward ? 1 : 0];
@@ -149,28 +163,30 @@ std::string document_attention_signature(const ComputeOperation& op) {
   const auto rows = [&](ValueId id) {
     return local_shape(op.program, op.value(id)).front() / sequences;
   };
-  return fmt::format(" b={} s={} keys={} h={} k={} e={} documents pairs={:.0f}{}", sequences,
-                     rows(queries), rows(keys), op.work.attributes.heads,
-                     op.work.attributes.kv_heads, head_sizes(op.work.attributes),
-                     op.document_pairs(), more.sinks ? " sinks" : "") +
-         attribute_flags(op.work);
+  add(text, FMT_COMPILE(" b={} s={} keys={} h={} k={}"), sequences, rows(queries), rows(keys),
+      op.work.attributes.heads, op.work.attributes.kv_heads);
+  add_head_sizes(text, op.work.attributes);
+  add(text, FMT_COMPILE(" documents pairs={:.0f}"), op.document_pairs());
+  if (more.sinks) text += " sinks";
+  add_attribute_flags(text, op.work);
 }
 
-std::string attention_signature(const ComputeOperation& op) {
-  if (op.work.documents) return document_attention_signature(op);
+void add_attention(std::string& text, const ComputeOperation& op) {
+  if (op.work.documents) return add_document_attention(text, op);
   const models::OpAttributes& a = op.work.attributes;
   const std::vector<AttentionTile> tiles = op.attention_tiles();
   const AttentionTile& last = tiles.back();
-  std::string text =
-      fmt::format(" b={} s={} h={} k={} e={} {}", op.program.sizes.sequences, last.num_queries,
-                  a.heads, a.kv_heads, head_sizes(a), last.causal ? "causal" : "full");
-  if (a.window > 0) text += fmt::format(" window={}", a.window);
+  add(text, FMT_COMPILE(" b={} s={} h={} k={}"), op.program.sizes.sequences, last.num_queries,
+      a.heads, a.kv_heads);
+  add_head_sizes(text, a);
+  text += last.causal ? " causal" : " full";
+  if (a.window > 0) add(text, FMT_COMPILE(" window={}"), a.window);
   if (tiles.size() > 1)
-    text += fmt::format(" chunks={} keys={}", tiles.size(), op.program.plan.workload.seq_len);
+    add(text, FMT_COMPILE(" chunks={} keys={}"), tiles.size(), op.program.plan.workload.seq_len);
   else if (last.num_keys != last.num_queries)
-    text += fmt::format(" keys={}", last.num_keys);
+    add(text, FMT_COMPILE(" keys={}"), last.num_keys);
   if (op.attention_inputs().sinks) text += " sinks";
-  return text + attribute_flags(op.work);
+  add_attribute_flags(text, op.work);
 }
 
 /// A norm that makes the sum that it works on reads a residual, and so does one that adds its
@@ -184,44 +200,44 @@ bool adds_residual(const ComputeOperation& op) {
 }
 
 /// Marks work on more routed rows than a balanced router sends, for which operators are measured.
-std::string imbalance_flag(const ComputeOperation& op) {
-  if (op.sizes.routed_tokens <= balanced_rows(op.program.plan)) return "";
+void add_imbalance_flag(std::string& text, const ComputeOperation& op) {
+  if (op.sizes.routed_tokens <= balanced_rows(op.program.plan)) return;
   const auto routed = [&](ValueId id) {
     const std::vector<models::Dim>& shape = op.value(id).shape;
     return !shape.empty() && shape.front().symbol == models::Symbol::RoutedTokens;
   };
   if (std::ranges::none_of(op.operation.inputs, routed) &&
       std::ranges::none_of(op.operation.outputs, routed))
-    return "";
-  return fmt::format(" busiest=x{:g}", op.program.plan.expected_expert_imbalance);
+    return;
+  add(text, FMT_COMPILE(" busiest=x{:g}"), op.program.plan.expected_expert_imbalance);
 }
 
 /// The shape that any other operation moves.
-std::string elementwise_signature(const ComputeOperation& op) {
+void add_elementwise(std::string& text, const ComputeOperation& op) {
   // An embedding reads ids; what it moves is rows of the model's width.
   const bool lookup =
       op.work.kind == ComputeKind::Embedding && op.operation.phase == Phase::Forward;
   const ValueId moved = lookup ? op.operation.outputs[0] : op.operation.inputs[0];
-  std::string text;
   for (const std::int64_t size : local_shape(op.program, op.value(moved)))
-    text += fmt::format(" {}", size);
+    add(text, FMT_COMPILE(" {}"), size);
   if (adds_residual(op)) text += " residual";
   if (op.instance.accumulate) text += " accumulate";
-  return text + imbalance_flag(op) + attribute_flags(op.work);
+  add_imbalance_flag(text, op);
+  add_attribute_flags(text, op.work);
 }
 
-std::string shape_signature(const ComputeOperation& op) {
+void add_shape(std::string& text, const ComputeOperation& op) {
   switch (op.work.kind) {
     case ComputeKind::Linear:
     case ComputeKind::ScaledLinear:
-      return linear_signature(op);
+      return add_linear(text, op);
     case ComputeKind::GroupedLinear:
-      return grouped_linear_signature(op);
+      return add_grouped_linear(text, op);
     case ComputeKind::Attention:  // the gradient of its sinks reads o and do once
-      return op.operation.phase == Phase::WeightGrad ? elementwise_signature(op)
-                                                     : attention_signature(op);
+      return op.operation.phase == Phase::WeightGrad ? add_elementwise(text, op)
+                                                     : add_attention(text, op);
     default:
-      return elementwise_signature(op);
+      return add_elementwise(text, op);
   }
 }
 
@@ -233,10 +249,10 @@ std::vector<std::string> compute_kinds() {
   return names;
 }
 
-std::string compute_signature(const ComputeOperation& op) {
-  return fmt::format("{}.{} {}", name_of(op.work.kind), name_of(op.operation.phase),
-                     name_of(op.program.plan.workload.precision)) +
-         shape_signature(op);
+void add_compute_signature(std::string& text, const ComputeOperation& op) {
+  add(text, FMT_COMPILE("{}.{} {}"), name_of(op.work.kind), name_of(op.operation.phase),
+      name_of(op.program.plan.workload.precision));
+  add_shape(text, op);
 }
 
 }  // namespace meshplan::program

@@ -40,14 +40,20 @@ OperationCost operation_cost(const Program& program, const OperationInstance& in
   return {.flops = 0, .bytes = message_bytes(program, instance)};
 }
 
-std::string signature(const Program& program, const OperationInstance& instance) {
+void add_signature(std::string& text, const Program& program, const OperationInstance& instance) {
   const Operation& operation = operation_of(program, instance);
   if (std::holds_alternative<ComputeOp>(operation.work))
-    return compute_signature({program, instance, operation});
+    return add_compute_signature(text, {program, instance, operation});
   const auto* step = std::get_if<StepOp>(&operation.work);
-  if (step == nullptr) return {};
-  return compresses(step->work) ? compression_signature(program, *step)
-                                : step_signature(program.plan, *step);
+  if (step == nullptr) return;
+  text += compresses(step->work) ? compression_signature(program, *step)
+                                 : step_signature(program.plan, *step);
+}
+
+std::string signature(const Program& program, const OperationInstance& instance) {
+  std::string text;
+  add_signature(text, program, instance);
+  return text;
 }
 
 void check_signature(std::string_view signature) {

@@ -73,9 +73,8 @@ class StagePricer {
   /// Where the price of its operation belongs, which all layers and micro-batches share.
   std::optional<Seconds>& known_of(const OperationInstance& instance) {
     const program::OperationRef& ref = instance.operation;
-    const std::size_t list =
-        (ref.block ? at(*ref.block) + 1 : 0) * 4 + (ref.backward ? 2U : 0U) +
-        (instance.accumulate ? 1U : 0U);
+    const std::size_t list = (ref.block ? at(*ref.block) + 1 : 0) * 4 + (ref.backward ? 2U : 0U) +
+                             (instance.accumulate ? 1U : 0U);
     if (list >= known_.size()) known_.resize(list + 1);
     if (at(ref.index) >= known_[list].size()) known_[list].resize(at(ref.index) + 1);
     return known_[list][at(ref.index)];
@@ -95,8 +94,10 @@ class StagePricer {
       return {.seconds = price.seconds * factor + tp_wake_,
               .at_bandwidth = price_of(kMuchLarger * bytes).seconds * factor / kMuchLarger};
     }
-    if (const std::string text = program::signature(program_, instance); !text.empty())
-      return {.seconds = seconds_of(text, program::operation_cost(program_, instance))};
+    signature_.clear();
+    program::add_signature(signature_, program_, instance);
+    if (!signature_.empty())
+      return {.seconds = seconds_of(signature_, program::operation_cost(program_, instance))};
     return {.seconds = cluster_.device.launch_us / kMicroseconds};
   }
 
@@ -370,6 +371,7 @@ class StagePricer {
   const Cluster& cluster_;
   StagePrices stage_;
   std::vector<std::vector<std::optional<Seconds>>> known_;  // see known_of
+  std::string signature_;                                   // of the operation that was priced last
   double tp_wake_ = 0;             // in every tensor-parallel collective's seconds
   std::optional<double> prelude_;  // of the backward that was played last
 };

@@ -31,6 +31,8 @@ OperationCost operation_cost(const Program& program, const OperationInstance& in
 /// every equal one: "linear.forward fp32 m=1024 n=768 k=256". Only compute and optimizer operations
 /// have one; collectives are identified by (collective, group size, bytes).
 std::string signature(const Program& program, const OperationInstance& instance);
+/// The same at the end of `text`, for callers who name many operations.
+void add_signature(std::string& text, const Program& program, const OperationInstance& instance);
 
 /// Does it name an operator and a phase that exist? Nothing else would ever look a measurement up.
 /// @throws ConfigError with the nearest name
