@@ -6,7 +6,7 @@ import {launch, open} from './browser.mjs';
 const page_file = process.argv[2];
 const cases = {
   '8 stages x 64 micro-batches': '#model=llama3-8b&cluster=dgx-h100&gpus=8&pp=8&global-batch=64&seq-len=4096',
-  '16 stages x 128 micro-batches': '#model=llama3.1-405b&cluster=dgx-h100&gpus=128&tp=8&sp&pp=16&global-batch=128&seq-len=8192&zero=1',
+  '16 stages x 128 micro-batches': '#model=llama3.1-405b&cluster=dgx-h100&gpus=128&tp=8&sp&pp=16&global-batch=128&seq-len=8192',
   '64 stages x 512 micro-batches': '#model=gpt3-175b&cluster=dgx-h100&gpus=64&pp=64&global-batch=512&seq-len=2048',
 };
 const browser = await launch();
@@ -28,6 +28,7 @@ for (const [name, fragment] of Object.entries(cases)) {
     }
     return all;
   });
+  if (times.some((one) => one.some(Number.isNaN))) throw new Error(name + ': a plan was refused');
   const sorted = (i) => times.map((one) => one[i]).sort((a, b) => a - b);
   const middle = (i) => sorted(i)[times.length >> 1].toFixed(1), slowest = (i) => sorted(i).at(-1).toFixed(1);
   row(name, middle(0), slowest(0), middle(1), slowest(1), middle(2));
