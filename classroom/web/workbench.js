@@ -13,9 +13,9 @@ function mainCards(one, about, against, beside) {
 
 function estimateCards(estimate) {
   const [step, ...others] = mainCards(estimate, '\u2248 ', '', () => '');
-  const waited = estimate.breakdown_s.bubble;
+  const waited = estimate.mean_bubble_s;
   return h('div', {class: 'cards'}, step,
-    card('\u2248 ' + percent(waited / estimate.step_time_s), 'bubble: the slowest stage waits ' + seconds(waited)), others);
+    card('\u2248 ' + percent(waited / estimate.step_time_s), 'bubble: the mean stage waits ' + seconds(waited)), others);
 }
 
 function simulationCards(simulation, kept) {

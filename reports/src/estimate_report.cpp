@@ -1,5 +1,6 @@
 #include "reports/estimate_report.hpp"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "core/json_text.hpp"
@@ -10,6 +11,20 @@
 #include "sim/estimator/estimator.hpp"
 
 namespace meshplan::reports {
+namespace {
+
+/// What is left of a step beside the mean stage's tasks, and what the slowest stage does beside
+/// tasks.
+double mean_bubble_s(const sim::StepPrediction& step) {
+  using sim::Category;
+  double used = step.busy.computing + step.busy.moving;
+  for (const Category category :
+       {Category::Pp, Category::Dp, Category::Optimizer, Category::Host, Category::Other})
+    used += step.seconds[category];
+  return std::max(0.0, step.step_time_s - used);
+}
+
+}  // namespace
 
 EstimateReport estimate_report(const program::Plan& plan, const sim::Cluster& cluster,
                                double memory_reserve) {
@@ -20,6 +35,7 @@ EstimateReport estimate_report(const program::Plan& plan, const sim::Cluster& cl
   report.tokens_per_s =
       static_cast<double>(plan.workload.global_batch_size * plan.workload.seq_len) /
       report.step.step_time_s;
+  report.mean_bubble_s = mean_bubble_s(report.step);
   return report;
 }
 
@@ -52,6 +68,7 @@ std::string to_json(const EstimateReport& report) {
                         {"mfu", step.mfu},
                         {"tokens_per_s", report.tokens_per_s},
                         {"breakdown_s", std::move(times)},
+                        {"mean_bubble_s", report.mean_bubble_s},
                         {"largest_stage", step.largest_stage},
                         {"peak_memory_bytes", step.peak_memory_bytes},
                         {"capacity_bytes", step.capacity_bytes},

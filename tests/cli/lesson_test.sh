@@ -36,4 +36,15 @@ done
 expect 0 "Look closer" "$meshplan" lesson 5 --cluster cpu-host --rounds 1 --steps 2
 [ "$(awk '{ if (length($0) > most) most = length($0) } END { print most }' stdout)" -le 100 ] ||
   fail "wider than 100 columns: $(awk 'length($0) > 100' stdout)"
+
+# --- sizes of a scaling curve are measured on ranks, too
+expect 0 '"measured"' "$meshplan" scale --model tiny-llama --cluster cpu-host --gpus 1 --axis dp --to 2 --precision fp32 \
+  --global-batch 4 --seq-len 64 --run --steps 3 --rounds 1 --json
+python3 - <<'PY' || fail "not every size was measured: $(head -c 2000 stdout)"
+import json, sys
+points = json.load(open("stdout"))["measured"]["points"]
+sys.exit(not ([point["devices"] for point in points] == [1, 2] and all(point["step_time_s"] > 0 for point in points)))
+PY
+expect 2 "expected one machine whose ranks run on its processors" "$meshplan" scale --model tiny-llama --cluster dgx-h100 \
+  --gpus 1 --axis dp --to 2 --global-batch 4 --run
 finish

@@ -10,10 +10,15 @@
 #include "program/plan_file/plan_file.hpp"
 #include "program/trace/program_json.hpp"
 #include "ranks/timed_run.hpp"
+#include "runtime/os/host_info.hpp"
 #include "runtime/train/preflight.hpp"
 
 namespace meshplan::cli {
 namespace {
+
+int cores_here() {
+  return static_cast<int>(runtime::detect_host().cores.size());
+}
 
 void require_processors(const sim::Cluster& cluster) {
   if (cluster.device.kind != sim::DeviceKind::Cpu || cluster.num_nodes != 1)
@@ -48,12 +53,17 @@ std::string plan_text(const planner::ScalingPoint& point, const sim::Cluster& cl
 
 }  // namespace
 
+std::string source_of_sizes() {
+  const int cores = cores_here();
+  return fmt::format("run here on {} core{}, which more ranks share", cores, cores == 1 ? "" : "s");
+}
+
 std::vector<planner::MeasuredSize> run_sizes(const RunSizes& how,
                                              const planner::ScalingCurve& curve,
                                              const sim::Cluster& cluster,
                                              const Terminal& terminal) {
   require_processors(cluster);
-  const std::vector<const planner::ScalingPoint*> points = that_run(curve, cluster.cores_per_host);
+  const std::vector<const planner::ScalingPoint*> points = that_run(curve, cores_here());
   for (const planner::ScalingPoint* point : points)
     runtime::check_data(point->figures->plan, how.data, false);
   TemporaryFolder folder;

@@ -17,8 +17,11 @@ struct RunSizes {
   HostOptions hosts;
 };
 
-/// Ranks that a machine of so many cores is asked to run at once: they take turns beyond the cores.
+/// Ranks that a machine is asked to run at once for each core: they take turns beyond the cores.
 constexpr int kRanksPerCore = 4;
+
+/// "run here on 2 cores, which more ranks share"
+std::string source_of_sizes();
 
 /// The steps of every size that has a plan and no more than kRanksPerCore ranks a core.
 /// @param cluster  of the curve: this machine, as `calibrate` describes it

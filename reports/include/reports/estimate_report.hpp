@@ -15,6 +15,7 @@ struct EstimateReport {
   sim::StepPrediction step;
   double memory_reserve = 0;  // part of a device that a plan should leave free
   double tokens_per_s = 0;    // all ranks together
+  double mean_bubble_s = 0;   // what a stage waits for others, as the mean over the stages
 };
 
 /// @param plan  of our own software. @throws ConfigError if its ranks are not the cluster's

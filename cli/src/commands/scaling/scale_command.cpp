@@ -180,8 +180,8 @@ int run(const Options& options, const Terminal& terminal) {
   if (measured) lay_beside(measured->runs, measured->file, report);
 #if MESHPLAN_HAS_RUNTIME
   if (options.run)
-    lay_beside(run_sizes(options.how, report.curve, report.cluster, terminal),
-               fmt::format("run here, {} cores", report.cluster.cores_per_host), report);
+    lay_beside(run_sizes(options.how, report.curve, report.cluster, terminal), source_of_sizes(),
+               report);
 #endif
   if (options.out) write_file(*options.out, reports::to_html(report));
   if (options.csv) write_file(*options.csv, reports::to_csv(report));
