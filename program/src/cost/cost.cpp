@@ -57,9 +57,9 @@ std::string signature(const Program& program, const OperationInstance& instance)
 }
 
 void check_signature(std::string_view signature) {
-  static const std::vector<std::string> phases{"forward", "input_grad", "weight_grad", "reduce",
-                                               "optimizer"};
-  static const std::vector<std::string> kinds = [] {
+  static const std::vector<std::string> kPhases{"forward", "input_grad", "weight_grad", "reduce",
+                                                "optimizer"};
+  static const std::vector<std::string> kKinds = [] {
     std::vector<std::string> all = compute_kinds();
     std::ranges::copy(all_names<OptimizerKind>(), std::back_inserter(all));
     all.insert(all.end(), {"copy_state", "squared_norm", "accumulate_gradients", "settle_errors"});
@@ -70,12 +70,12 @@ void check_signature(std::string_view signature) {
     if (first.starts_with(family)) return;
   const std::size_t dot = first.find('.');
   const std::string kind = first.substr(0, dot);
-  if (std::ranges::find(kinds, kind) == kinds.end())
-    throw ConfigError(unknown_name_message("operator", kind, kinds));
+  if (std::ranges::find(kKinds, kind) == kKinds.end())
+    throw ConfigError(unknown_name_message("operator", kind, kKinds));
   if (dot == std::string::npos) return;
   const std::string phase = first.substr(dot + 1);
-  if (std::ranges::find(phases, phase) == phases.end())
-    throw ConfigError(unknown_name_message("phase", phase, phases));
+  if (std::ranges::find(kPhases, phase) == kPhases.end())
+    throw ConfigError(unknown_name_message("phase", phase, kPhases));
 }
 
 std::int64_t message_bytes(const Program& program, const OperationInstance& instance) {
