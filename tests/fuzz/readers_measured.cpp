@@ -15,10 +15,12 @@
 #include "reports/comparison.hpp"
 #include "reports/timeline/step_timeline_text.hpp"
 #include "reports/tune_report.hpp"
-#include "reports/validation_report.hpp"
+#include "reports/validation/validation_report.hpp"
 #include "sim/fit/calibration_fit.hpp"
+#include "sim/fit/measured_works.hpp"
 #include "sim/fit/published_table.hpp"
 #include "sim/fit/refine.hpp"
+#include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::fuzz {
 namespace {
@@ -107,6 +109,25 @@ Consumer read_table(const std::string& text) {
     reports::to_csv(report);
     reports::parts_csv(report);
   };
+}
+
+constexpr const char* kExpertsTable =
+    "device,dtype,kernels,tokens,hidden,ffn,experts,top_k,etp,ep,time_us\n"
+    "h100_sxm,bfloat16,moe_torch_flow_cutlass,1024,4096,2048,256,8,1,128,72.752\n"
+    "gb200,fp8,moe_torch_flow_nongated,2048,2688,1856,128,6,1,1,154.1\n";
+
+Consumer read_operators(const std::string& text) {
+  const auto rows = sim::parse_measured_works(text, "moe.csv");
+  return [rows] {
+    const sim::Cluster cluster = sim::load_cluster_preset("dgx-h100");
+    for (const sim::MeasuredWork& row : rows)
+      sim::work_seconds(row, cluster, sim::operator_constants());
+  };
+}
+
+Consumer read_operator_constants(const std::string& text) {
+  const auto constants = sim::parse_operator_constants(text, kFile);
+  return [constants] { sim::parse_operator_constants(sim::to_json(constants), "written"); };
 }
 
 const reports::ValidationReport& sample_report() {
@@ -252,6 +273,13 @@ std::vector<Reader> measured_readers() {
           {"kineto", 6, 4, true, read_kineto, {kineto_seed()}},
           {"gzip", 6, 4, true, read_gzip, {cli::gzip("text"), cli::gzip(log_seeds().front())}},
           {"constants", 3, 30, true, read_constants, {sim::to_json(sim::fitted_constants())}},
+          {"operator-constants",
+           3,
+           30,
+           true,
+           read_operator_constants,
+           {sim::to_json(sim::operator_records())}},
+          {"operators", 6, 4, true, read_operators, {kExpertsTable}},
           {"published-table", 6, 4, true, read_table, {sample_table()}},
           {"validation-check", 10, 4, true, read_committed, {reports::to_json(sample_report())}}};
 }

@@ -1,5 +1,7 @@
 // meshplan validate: predictions beside published measurements.
+#include <filesystem>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "commands/commands.hpp"
 #include "core/error.hpp"
@@ -7,7 +9,8 @@
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
 #include "process/threads.hpp"
-#include "reports/validation_report.hpp"
+#include "reports/validation/operator_report.hpp"
+#include "reports/validation/validation_report.hpp"
 #include "requests/validate_request.hpp"
 
 namespace meshplan::cli {
@@ -22,6 +25,7 @@ struct Options {
   std::optional<sim::LeaveOut> leave_one_out;
   std::optional<std::string> check;
   std::optional<std::string> explain;
+  std::optional<std::string> operators;
   bool ablate = false;
   bool json = false;
 };
@@ -39,7 +43,42 @@ void print_explained(const sim::PreparedTable& table, const reports::ValidationR
   throw ConfigError(fmt::format("--explain: {}", unknown_name_message("row", id, known)));
 }
 
+int print_worse(const std::vector<std::string>& worse) {
+  for (const std::string& sentence : worse) output(stderr, "meshplan: {}\n", sentence);
+  return worse.empty() ? kDone : kFailed;
+}
+
+/// Formulas of single operators beside the tables in a folder; files that it lacks are left out.
+int run_operators(const Options& options) {
+  const sim::ForEach each = for_each_on(on_threads(options.request.threads));
+  std::vector<sim::WorkTable> tables;
+  for (const std::string& name : sim::operator_files()) {
+    const std::string path = *options.operators + "/" + name;
+    if (!std::filesystem::exists(path)) continue;
+    tables.push_back({name, sim::parse_measured_works(read_file(path), path)});
+  }
+  if (tables.empty())
+    throw ConfigError(fmt::format("--operators: {} holds none of {}", *options.operators,
+                                  fmt::join(sim::operator_files(), ", ")));
+  std::vector<sim::ConstantRecord> records = sim::operator_records();
+  if (options.request.constants)
+    records = sim::parse_operator_constants(read_file(*options.request.constants),
+                                            *options.request.constants);
+  if (options.fit) {
+    records = sim::fit_operators(tables, records, each);
+    write_file(*options.fit, sim::to_json(records));
+  }
+  const sim::OperatorReport report = sim::validate_operators(tables, records, each);
+  output("{}", options.json ? reports::to_json(report) : reports::to_text(report));
+  if (!options.check) return kDone;
+  return print_worse(reports::worse_operators(report, read_file(*options.check), *options.check));
+}
+
 int run(Options options) {
+  if (options.operators) {
+    if (options.request.table) throw ConfigError("validate takes --table or --operators, not both");
+    return run_operators(options);
+  }
   for (const auto by : {sim::LeaveOut::Model, sim::LeaveOut::Cluster, sim::LeaveOut::Software})
     if (options.left_out_name == sim::name_of(by)) options.leave_one_out = by;
   const sim::ForEach each = for_each_on(on_threads(options.request.threads));
@@ -71,9 +110,7 @@ int run(Options options) {
     output("{}\n", reports::ablation_text(report.suites, sim::ablate(table, records, each)));
   output("{}", options.json ? reports::to_json(report) : reports::to_text(report));
   if (!options.check) return kDone;
-  const auto worse = reports::worse_suites(report, read_file(*options.check), *options.check);
-  for (const std::string& sentence : worse) output(stderr, "meshplan: {}\n", sentence);
-  return worse.empty() ? kDone : kFailed;
+  return print_worse(reports::worse_suites(report, read_file(*options.check), *options.check));
 }
 
 }  // namespace
@@ -82,13 +119,19 @@ void add_validate_command(CommandLine& line) {
   const auto options = std::make_shared<Options>();
   Command command = line.add("validate", kValidateSummary);
   add_validate_request(command, options->request);
-  command.option("--csv", options->csv, "write one line a row: predicted, measured, error")
+  command
+      .option("--operators", options->operators,
+              "instead of --table: a folder of measured operators (gemm.csv, attention.csv, "
+              "mla.csv, moe.csv, nccl.csv)")
+      .is_path()
+      .option("--csv", options->csv, "write one line a row: predicted, measured, error")
       .is_path()
       .option("--parts", options->parts,
               "write where each predicted step's time goes, CSV; with --leave-one-out of the rows "
               "left out")
       .is_path()
-      .option("--fit", options->fit, "fit the constants on the table and write them to this file")
+      .option("--fit", options->fit,
+              "fit the constants on the table, or the operators', and write them to this file")
       .is_path()
       .choice("--leave-one-out", options->left_out_name, {"model", "cluster", "software"},
               "fit without each group in turn and predict it (minutes)")
@@ -96,10 +139,13 @@ void add_validate_command(CommandLine& line) {
       .option("--explain", options->explain,
               "print the terms of this row's step, their intervals, and what to measure")
       .option("--check", options->check,
-              "fail if a suite is half a point worse than in this file, written with --json")
+              "fail if a suite, or a device's operators, are half a point worse than in this file, "
+              "written with --json")
       .is_path()
       .flag("--json", options->json, "print the result for programs")
-      .examples("  meshplan validate --table published.csv --csv predicted.csv")
+      .examples(
+          "  meshplan validate --table published.csv --csv predicted.csv\n"
+          "  meshplan validate --operators measured/")
       .on_run([options] { return run(*options); });
 }
 

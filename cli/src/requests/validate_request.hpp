@@ -7,7 +7,7 @@
 
 #include "options/command_line.hpp"
 #include "planner/search/search.hpp"
-#include "reports/validation_report.hpp"
+#include "reports/validation/validation_report.hpp"
 #include "requests/question.hpp"
 #include "sim/fit/validation.hpp"
 

@@ -59,6 +59,10 @@ void fields(Visitor& v, Efficiency& e) {
   v.optional("gemm", e.gemm, "part of the peak that a large matrix product reaches",
              between(kSmallest, 1));
   v.optional("fp8", e.fp8, "part of `gemm` that products in FP8 reach", between(0, 2));
+  v.optional("fp8_block", e.fp8_block, "the same with a scale a block", between(0, 2));
+  v.optional("fp4", e.fp4, "the same in 4 bit, whose peak is twice FP8's", between(0, 2));
+  v.optional("half_tile", e.half_tile, "rate of a tile of half the size, over a whole one's",
+             between(kSmallest, 2));
   v.optional("tile_m", e.tile_m, "rows of the output tile of one unit", between(1, kLargestTile));
   v.optional("tile_n", e.tile_n, "columns of the output tile of one unit",
              between(1, kLargestTile));
@@ -68,6 +72,8 @@ void fields(Visitor& v, Efficiency& e) {
   v.optional("attention_backward", e.attention_backward, "part of the peak", between(kSmallest, 1));
   v.optional("attention_tile", e.attention_tile, "queries of one thread block; 0 = no waves",
              between(0, kLargestTile));
+  v.optional("attention_block_us", e.attention_block_us, "start and end of a thread block",
+             between(0, limits::kSeconds));
   v.optional("exponentials_per_ps", e.exponentials_per_ps,
              "of fused attention, beside its products; 0 = hidden", between(0, limits::kRate));
   v.optional("memory", e.memory, "part of the memory bandwidth that streams reach",
@@ -112,6 +118,8 @@ void fields(Visitor& v, FabricLevel& l) {
              between(1, limits::kRanks));
   v.optional("oversubscription", l.oversubscription, "offered traffic over capacity",
              between(1, kLargestFactor));
+  v.optional("reached", l.reached, "part of the links' rate that large collectives reach",
+             between(kSmallest, 2));
 }
 
 template <class Visitor>
@@ -138,6 +146,13 @@ void fields(Visitor& v, Communication& c) {
              between(kSmallest, 1));
   v.optional("all_to_all_inner", c.all_to_all_inner, "the same on the innermost level",
              between(kSmallest, 1));
+  v.optional("nvls", c.nvls, "part of the links' rate at which switches sum; 0 = as NCCL says",
+             between(0, 1));
+  v.optional("nvls_us", c.nvls_us, "start of what switches sum; 0 = as NCCL's tuning says",
+             between(0, limits::kSeconds));
+  v.optional("own_part", c.own_part,
+             "time of a byte that stays on its rank, over one that travels inside",
+             between(0, kLargestFactor));
   v.optional("oversubscription_wake_us", c.oversubscription_wake_us,
              "until a waiting rank runs again, if ranks exceed cores",
              between(0, limits::kSeconds));

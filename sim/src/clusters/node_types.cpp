@@ -98,8 +98,7 @@ Cluster in_node_order(const Cluster& cluster, const std::vector<int>& types) {
                                  uniform.fabric.begin() + static_cast<std::ptrdiff_t>(inside)}};
   };
   Cluster ordered = as_if_all(cluster, types.front());
-  for (std::size_t i = 1; i < types.size(); ++i)
-    ordered.other_nodes.push_back(part_of(types[i]));
+  for (std::size_t i = 1; i < types.size(); ++i) ordered.other_nodes.push_back(part_of(types[i]));
   // As joined() names them: "dgx-h100:4+dgx-a100:4".
   std::vector<std::string> names(1);
   for (const char c : cluster.name)
@@ -109,8 +108,7 @@ Cluster in_node_order(const Cluster& cluster, const std::vector<int>& types) {
       names.back() += c;
   if (names.size() != types.size()) return ordered;
   ordered.name.clear();
-  for (const int type : types)
-    ordered.name += (ordered.name.empty() ? "" : "+") + names[at(type)];
+  for (const int type : types) ordered.name += (ordered.name.empty() ? "" : "+") + names[at(type)];
   return ordered;
 }
 

@@ -78,6 +78,7 @@ void scale_flops(Cluster& cluster, double factor) {
   scale_devices(cluster, [&](Device& device) {
     for (auto& [dtype, peak] : device.peak_tflop_per_s) peak *= factor;
     device.efficiency.exponentials_per_ps *= factor;
+    device.efficiency.attention_block_us /= factor;
   });
   scale_operators(cluster, true, factor);
 }

@@ -1,6 +1,7 @@
 #include "sim/engine/step_parts.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "core/error.hpp"
@@ -80,8 +81,10 @@ StepParts parts_of(const PlayedPlan& played, const program::Plan& plan, const Cl
   parts[StepPart::Products] = below_peak(ComputeClass::Products);
   parts[StepPart::Attention] = below_peak(ComputeClass::Attention);
   parts[StepPart::Streams] = work.seconds_of(ComputeClass::Streams);
-  const double slowdown = mean[Category::Forward] + mean[Category::Backward] -
-                          std::accumulate(work.seconds.begin(), work.seconds.end(), 0.0);
+  const double computed = mean[Category::Forward] + mean[Category::Backward];
+  const double alone = std::accumulate(work.seconds.begin(), work.seconds.end(), 0.0);
+  constexpr double kRounding = 1e-12;  // of sums of the same terms in another order
+  const double slowdown = std::abs(computed - alone) <= kRounding * alone ? 0.0 : computed - alone;
   parts[StepPart::Slowdown] = std::max(0.0, slowdown);
   parts[StepPart::Recompute] = mean[Category::Recompute];
   parts[StepPart::Tensor] = mean[Category::Tp] + mean[Category::Sp];

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "core/error.hpp"
-#include "core/units.hpp"
+#include "sim/prices/pricing.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -28,8 +28,13 @@ double outgoing_bytes_per_s(const Cluster& cluster, const GroupPlacement& placem
   const int links = std::max(1, span / fabric.ranks_per_link);
   // The other ranks of the domain are in groups of the same kind, which do the same meanwhile.
   const int ranks = std::max(span, inner_members(placement, level));
-  return fabric.link_gb_per_s * kGigabyte / fabric.oversubscription * links *
-         inner_members(placement, level) / ranks;
+  return link_capacity_bytes_per_s(cluster, level) * links * inner_members(placement, level) /
+         ranks;
+}
+
+double own_part_seconds(const Cluster& cluster, const GroupPlacement& placement, double bytes) {
+  const double part = cluster.communication.own_part;
+  return part > 0 ? part * bytes / outgoing_bytes_per_s(cluster, placement, 0) : 0;
 }
 
 double all_to_all_fraction(const Cluster& cluster, int level) {
@@ -41,6 +46,22 @@ double bus_bytes_per_s(const Cluster& cluster, const GroupPlacement& placement) 
   for (int level = 0; level <= *placement.level; ++level)
     slowest = std::min(slowest, outgoing_bytes_per_s(cluster, placement, level));
   return slowest;
+}
+
+double own_bytes(Collective collective, double m, int n) {
+  switch (collective) {
+    case Collective::AllReduce:
+    case Collective::ReduceScatter:
+    case Collective::AllToAll:
+    case Collective::AllToAllV:
+      return m / n;
+    case Collective::AllGather:
+      return m;
+    case Collective::Broadcast:
+    case Collective::Shift:
+      return 0;
+  }
+  throw InvariantError("unknown collective");
 }
 
 double bus_bytes(Collective collective, double m, int n) {

@@ -24,4 +24,11 @@ double bus_bytes_per_s(const Cluster& cluster, const GroupPlacement& placement);
 /// (doc/PERFORMANCE.md), so that bytes / seconds is bounded by the link for any n.
 double bus_bytes(program::Collective collective, double m, int n);
 
+/// Bytes of its own that a rank copies or adds to without any link: its part of the result.
+double own_bytes(program::Collective collective, double m, int n);
+
+/// What such bytes cost. NCCL's copies and sums take the same warps as what travels: nccl-tests of
+/// 2, 4 and 8 ranks lie on bus_bytes + own_part * own_bytes, over one rate.
+double own_part_seconds(const Cluster& cluster, const GroupPlacement& placement, double bytes);
+
 }  // namespace meshplan::sim

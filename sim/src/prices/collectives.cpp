@@ -139,7 +139,7 @@ Price with_demands(double seconds, double bytes, PriceSource source,
 
 double link_capacity_bytes_per_s(const Cluster& cluster, int level) {
   const FabricLevel& fabric = cluster.fabric[static_cast<std::size_t>(level)];
-  return fabric.link_gb_per_s * kGigabyte / fabric.oversubscription;
+  return fabric.reached * fabric.link_gb_per_s * kGigabyte / fabric.oversubscription;
 }
 
 double collective_seconds(Collective collective, Algorithm algorithm, double message_bytes,
@@ -153,18 +153,20 @@ double collective_seconds(Collective collective, Algorithm algorithm, double mes
   const int n = placement.size;
   const double base = protocol.base_us / kMicroseconds;
   const double bandwidth = bus_bytes_per_s(cluster, placement) * protocol.bandwidth_fraction;
-  const double transfer = bus_bytes(collective, message_bytes, n) / bandwidth;
+  const double own = own_part_seconds(cluster, placement, own_bytes(collective, message_bytes, n)) /
+                     protocol.bandwidth_fraction;
+  const double transfer = bus_bytes(collective, message_bytes, n) / bandwidth + own;
   const double passes = collective == Collective::AllReduce ? 2 : 1;
   if (collective == Collective::AllToAll)
     return base + ring_latency(cluster, placement, protocol) +
-           all_to_all_seconds(message_bytes, placement, cluster, protocol.bandwidth_fraction);
+           all_to_all_seconds(message_bytes, placement, cluster, protocol.bandwidth_fraction) + own;
   switch (algorithm) {
     case Algorithm::Ring:
       return base + passes * ring_latency(cluster, placement, protocol) + transfer;
     case Algorithm::Tree:
       // Reduce to the root, then broadcast: every link carries m each way, pipelined.
       return base + passes * tree_latency(cluster, placement, protocol) +
-             passes * message_bytes / (bandwidth * kTreeBandwidth);
+             passes * message_bytes / (bandwidth * kTreeBandwidth) + own;
     case Algorithm::RecursiveDoubling: {
       const double latency = doubling_latency(cluster, placement, protocol);
       if (collective == Collective::AllReduce)  // the whole buffer in each of log2 n exchanges

@@ -10,57 +10,31 @@
 namespace meshplan::sim {
 namespace {
 
-// Matrix rate of fused attention's backward over its forward: 561 of 648 TFLOP/s
-// (FlashAttention-3), 370 to 581 of 484 to 688 (cuDNN 9), both on H100 with heads of 128.
+// Rate of fused attention's backward over its forward's: 561 of 648 TFLOP/s (FlashAttention-3), 370
+// to 581 of 484 to 688 (cuDNN 9), both on H100 with heads of 128.
 constexpr double kBackwardRate = 0.75;
 constexpr double kExponentialsPerClock = 16;  // of an SM (CUDA programming guide, table of rates)
 constexpr int kAttentionTile = 128;           // queries that a thread block holds
-// cuBLAS on H100 reaches about 1,400 of 1,979 TFLOP/s in FP8 and 795 of 989 in 16 bit: it draws
-// more power at the same clock.
-constexpr double kFp8Fraction = (1400.0 / 1979) / (795.0 / 989);
-// nccl-tests over 8 GPUs, 16 MiB to 512 MiB: medians 0.86 on H100, 0.80 on B200, 0.79 on A100
-// (docs/recipes.md).
-constexpr double kAllToAllInNode = 0.82;
+constexpr double kMostOfPeak = 0.93;          // that products reach where no power limit counts
 constexpr double kTera = 1e12;
 
-double gemm_fraction(Architecture architecture, const Constants& c, double preset) {
-  switch (architecture) {
-    case Architecture::Ampere:
-      return c.gemm_ampere;
-    case Architecture::Hopper:
-      return c.gemm_hopper;
-    case Architecture::Blackwell:
-      return c.gemm_blackwell;
-    case Architecture::Ada:
-    case Architecture::Other:
-      return preset;
-  }
-  throw InvariantError("unknown architecture");
+double half_precision_peak(const Device& device) {
+  for (const char* dtype : {"bf16", "fp32"})
+    if (const auto found = device.peak_tflop_per_s.find(dtype);
+        found != device.peak_tflop_per_s.end())
+      return found->second * kTera;
+  return 0;
 }
 
-/// Power that the generation's reference board may draw: A100 SXM, H100 SXM, B200 data sheets.
-double reference_power_w(Architecture architecture) {
-  switch (architecture) {
-    case Architecture::Ampere:
-      return 400;
-    case Architecture::Hopper:
-      return 700;
-    case Architecture::Blackwell:
-      return 1000;
-    case Architecture::Ada:
-    case Architecture::Other:
-      return 0;
-  }
-  throw InvariantError("unknown architecture");
-}
-
-/// Dynamic power is C V^2 f (Hennessy and Patterson, 6th edition, section 1.5): a clock ~ P where
-/// the voltage is at its floor, ~ P^(1/3) where it follows the clock; between them under load.
+/// A board's clock at load over that of the measured boards of its architecture. Dynamic power is
+/// C V^2 f (Hennessy and Patterson, 6th edition, section 1.5): a clock ~ P where the voltage is at
+/// its floor, ~ P^(1/3) where it follows the clock; between them under load.
 double clock_under_power(const Device& device) {
   constexpr double kPowerExponent = 0.5;
-  const double reference = reference_power_w(device.architecture);
-  if (reference <= 0 || device.power_w <= 0 || device.power_w >= reference) return 1;
-  return std::pow(device.power_w / reference, kPowerExponent);
+  const double measured = measured_watts_per_tflop(device.architecture);
+  const double peak = half_precision_peak(device) / kTera;
+  if (measured <= 0 || device.power_w <= 0 || peak <= 0) return 1;
+  return std::pow(device.power_w / peak / measured, kPowerExponent);
 }
 
 /// Multiply-adds of 16-bit matrix units per SM and clock, times two (architecture white papers).
@@ -79,73 +53,110 @@ double flop_per_clock(Architecture architecture) {
   throw InvariantError("unknown architecture");
 }
 
-/// Matrix rate of a generation of fused attention over that of the one the constants speak of, with
-/// exponentials apart. On Hopper with heads of 128 the second generation reaches about 350 and the
-/// third 616 TFLOP/s forward (Shah et al. 2024, FlashAttention-3, section 4.1): less an exponential
-/// unit's 0.256 ps a pair, 1.21 and 0.58 ps. On Ampere the second reaches 230 TFLOP/s and Triton's
-/// form of the first about 150 (Dao 2023, FlashAttention-2, section 4.1): 1.81 and 3.0 ps.
+/// Matrix rate of a generation of fused attention over that of the serving kernels that the
+/// operator constants speak of, with exponentials apart: forward under a causal mask, heads of 128,
+/// 16,384 tokens. On A100 FlashAttention-2 reaches about 195 TFLOP/s and Triton's form of the first
+/// 0.62 of its rate (Dao 2023, FlashAttention-2, section 4.1): less 0.26 ps of a pair's 2.63 for
+/// exponentials, 216 TFLOP/s of matrix work, where the tables' kernels do 166. On H100 the second
+/// reaches about 350 and the third 616 (Shah et al. 2024, FlashAttention-3, section 4.1): less 0.16
+/// ps, 394 and 766, the tables' 681. On Blackwell training and serving stacks take kernels of one
+/// library.
 double generation_fraction(FlashGeneration generation, Architecture architecture) {
   constexpr double kFirstOverSecond = 0.62;
-  constexpr double kSecondOverThird = 0.48;
+  constexpr double kSecondOnA100 = 216.0 / 166;
+  constexpr double kThirdOnH100 = 766.0 / 681;
+  constexpr double kSecondOverThird = 394.0 / 766;
   const bool third =
       architecture == Architecture::Hopper || architecture == Architecture::Blackwell;
-  const double second = third ? kSecondOverThird : 1;
+  const double best = architecture == Architecture::Blackwell ? 1
+                      : third                                 ? kThirdOnH100
+                                                              : kSecondOnA100;
+  const double second = third ? best * kSecondOverThird : best;
   switch (generation) {
     case FlashGeneration::One:
       return kFirstOverSecond * second;
     case FlashGeneration::Two:
       return second;
     case FlashGeneration::Three:
-      return 1;
+      return best;
   }
   throw InvariantError("unknown generation");
 }
 
-double half_precision_peak(const Device& device) {
-  for (const char* dtype : {"bf16", "fp32"})
-    if (const auto found = device.peak_tflop_per_s.find(dtype);
-        found != device.peak_tflop_per_s.end())
-      return found->second * kTera;
-  return 0;
-}
+/// Time in a step over time alone, of products in 16 bit and of all else that fills the matrix
+/// units.
+struct StepFactors {
+  double half = 1;
+  double other = 1;
+};
 
-}  // namespace
-
-double fp8_fraction(Architecture architecture, const Constants& c) {
+/// No run on Ada has been seen: its units are Ampere's.
+StepFactors step_factors(Architecture architecture, const Constants& c) {
   switch (architecture) {
-    case Architecture::Hopper:
-      return kFp8Fraction;
-    case Architecture::Blackwell:
-      return c.gemm_blackwell_fp8 / c.gemm_blackwell;
     case Architecture::Ampere:
     case Architecture::Ada:
+      return {c.step_ampere, c.step_ampere};
+    case Architecture::Hopper:
+      return {c.step_hopper, c.step_hopper};
+    case Architecture::Blackwell:
+      return {c.step_blackwell_half, c.step_blackwell};
     case Architecture::Other:
-      return 1;
+      return {};
   }
   throw InvariantError("unknown architecture");
 }
 
-Cluster with_fitted_speeds(const Cluster& data_sheet, const Constants& c, FlashGeneration flash) {
+}  // namespace
+
+double unit_clocks_per_s(const Device& device) {
+  return half_precision_peak(device) / flop_per_clock(device.architecture);
+}
+
+Cluster with_operator_speeds(const Cluster& data_sheet, const OperatorConstants& c) {
   Cluster cluster = data_sheet;
   Device& device = cluster.device;
   if (device.kind == DeviceKind::Cpu) return cluster;
   Efficiency& efficiency = device.efficiency;
-  const double clock = clock_under_power(device);
-  efficiency.gemm = gemm_fraction(device.architecture, c, efficiency.gemm) * clock;
-  efficiency.fp8 = fp8_fraction(device.architecture, c);
-  efficiency.memory = c.memory;
-  device.launch_us = c.kernel_us;
-  const double fraction =
-      device.architecture == Architecture::Ampere ? c.flash_ampere : c.flash_hopper;
-  efficiency.attention_forward = fraction * clock * generation_fraction(flash, device.architecture);
-  efficiency.attention_backward = efficiency.attention_forward * kBackwardRate;
+  const ArchitectureRates rates = rates_of(device.architecture, c);
+  cluster.communication.own_part = c.own_part;
+  cluster.communication.all_to_all_inner = c.all_to_all;
+  for (Protocol& protocol : cluster.communication.protocols)
+    if (protocol.name == "simple") protocol.base_us = c.simple_us;
   efficiency.attention_tile = kAttentionTile;
-  efficiency.exponentials_per_ps = half_precision_peak(device) /
-                                   flop_per_clock(device.architecture) * kExponentialsPerClock /
-                                   kTera;
+  efficiency.attention_block_us = c.attention_block_us;
+  efficiency.exponentials_per_ps =
+      unit_clocks_per_s(device) * kExponentialsPerClock / kTera / c.exponentials;
+  if (device.architecture == Architecture::Other) return cluster;
+  const double clock = clock_under_power(device);
+  efficiency.gemm = std::min(kMostOfPeak, rates.product * clock);
+  efficiency.half_tile = rates.half_tile;
+  efficiency.fp8 = rates.fp8 > 0 ? rates.fp8 / rates.product : 1;
+  efficiency.fp8_block = rates.fp8_block > 0 ? rates.fp8_block / rates.product : 1;
+  efficiency.fp4 = rates.fp4 > 0 ? rates.fp4 / rates.product : 1;
+  efficiency.attention_forward = rates.attention * std::min(1.0, clock);
+  if (!cluster.fabric.empty()) cluster.fabric.front().reached = rates.links;
+  cluster.communication.nvls = rates.nvls;
+  cluster.communication.nvls_us = rates.nvls > 0 ? c.nvls_us : 0;
+  return cluster;
+}
+
+Cluster with_fitted_speeds(const Cluster& data_sheet, const Constants& c, FlashGeneration flash) {
+  Cluster cluster = with_operator_speeds(data_sheet, operator_constants());
+  Device& device = cluster.device;
+  if (device.kind == DeviceKind::Cpu) return cluster;
+  Efficiency& efficiency = device.efficiency;
+  const StepFactors step = step_factors(device.architecture, c);
+  const double attention = generation_fraction(flash, device.architecture) / step.other;
+  efficiency.gemm /= step.half;
+  for (double Efficiency::*low : {&Efficiency::fp8, &Efficiency::fp8_block, &Efficiency::fp4})
+    efficiency.*low *= step.half / step.other;  // they are parts of gemm
+  efficiency.attention_forward *= attention;
+  efficiency.attention_backward = efficiency.attention_forward * kBackwardRate;
+  efficiency.exponentials_per_ps /= step.other;
+  efficiency.memory = c.memory;
+  device.launch_us = operator_constants().kernel_us;
   cluster.communication.device_share = c.dp_exposed;
   cluster.communication.all_to_all = c.all_to_all;
-  cluster.communication.all_to_all_inner = kAllToAllInNode;
   cluster.jitter = c.jitter;
   cluster.step_overhead_ms = c.step_overhead_ms;
   return cluster;
@@ -153,10 +164,15 @@ Cluster with_fitted_speeds(const Cluster& data_sheet, const Constants& c, FlashG
 
 double product_seconds(const ProductShape& shape, double peak, double bytes,
                        const Cluster& cluster) {
-  const double compute =
-      batched_gemm_seconds(shape.count, shape.m, shape.n, shape.k, peak, cluster);
+  const double compute = tiled_product_seconds(shape, peak, cluster);
   const Device& device = cluster.device;
   return std::max(compute, bytes / (device.efficiency.memory * device.memory_gb_per_s * kGigabyte));
+}
+
+double causal_keys(double seq, double window, const OperatorConstants& constants) {
+  const double causal = (seq + kAttentionTile) / 2;
+  if (window <= 0 || window >= seq) return causal;
+  return std::min(causal, window - window * window / (2 * seq) + constants.window_keys);
 }
 
 double attention_flops(const AttentionShape& shape) {
@@ -175,8 +191,10 @@ double attention_seconds(const AttentionShape& shape, double peak, const Cluster
   if (efficiency.attention_tile <= 0) return seconds;
   constexpr double kWorstQuantization = 4;
   const double units = cluster.device.num_units;
-  const double waves = std::ceil(shape.blocks / units) * units / std::max(1.0, shape.blocks);
-  return seconds * std::min(waves, kWorstQuantization);
+  const double waves = std::ceil(shape.blocks / units);
+  const double quantization = waves * units / std::max(1.0, shape.blocks);
+  return seconds * std::min(quantization, kWorstQuantization) +
+         waves * efficiency.attention_block_us / kMicroseconds;
 }
 
 }  // namespace meshplan::sim

@@ -6,24 +6,34 @@
 #include "sim/clusters/cluster.hpp"
 #include "sim/prices/fitted_constants.hpp"
 #include "sim/prices/flash_generation.hpp"
+#include "sim/prices/operator_constants.hpp"
 
 namespace meshplan::sim {
 
-/// Fills in what the constants say of the cluster's architecture: rates of products, streams and
-/// fused attention, all-to-alls, what communication beside compute costs, stragglers and the
-/// overhead of a step. A CPU host, whose speeds are measured, stays as it is.
+/// The data sheet with the rates that single operators reach, alone: products, the matrix work and
+/// the exponentials of fused attention, collectives inside a domain. A CPU host, whose speeds are
+/// measured, stays as it is. A cluster that has them already is filled in again.
+Cluster with_operator_speeds(const Cluster& data_sheet, const OperatorConstants& constants);
+
+/// The same in a training step: operators with the factor of their architecture, streams,
+/// all-to-alls between nodes, what communication beside compute costs, stragglers and the overhead
+/// of a step.
 /// @param flash  the generation of fused attention that runs on it
 Cluster with_fitted_speeds(const Cluster& data_sheet, const Constants& constants,
                            FlashGeneration flash);
-
-/// FP8's part of its own peak over 16 bit's part of its own.
-double fp8_fraction(Architecture architecture, const Constants& constants);
 
 /// `count` products (m, k) x (k, n) in one launch.
 struct ProductShape {
   double count = 1;
   double m = 0, n = 0, k = 0;
+  double fill = 1;  // times the cluster's half_k
 };
+
+/// FP8's: a step of the inner loop holds as many bytes, so twice as many elements.
+inline constexpr double kFp8Fill = 2;
+
+/// Arithmetic alone, without launch. @param peak  FLOP/s
+double tiled_product_seconds(const ProductShape& shape, double peak, const Cluster& cluster);
 
 /// Seconds without launch: arithmetic or operand traffic, whichever is slower (roofline: Williams,
 /// Waterman and Patterson 2009). @param peak  FLOP/s @param bytes  operands through memory
@@ -38,6 +48,15 @@ struct AttentionShape {
   bool backward = false;
   double exponentials = 1;  // of a pair, and what else its unit computes: see exponentials_of()
 };
+
+/// Keys that a query sees on average, with what its block of queries computes besides: the tiles on
+/// the diagonal run whole; a window's edges cost more, for masks and for tiles that are cut twice.
+/// @param window  0 = none
+double causal_keys(double seq, double window,
+                   const OperatorConstants& constants = operator_constants());
+
+/// Clocks of all SMs together, at the data sheet's boost.
+double unit_clocks_per_s(const Device& device);
 
 /// What attention asks of the unit of exponentials for each pair: one, and for a soft cap's tanh
 /// one more and a reciprocal.

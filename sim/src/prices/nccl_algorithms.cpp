@@ -69,11 +69,21 @@ double network_bytes_per_s(const Cluster& cluster, const GroupPlacement& placeme
   return slowest;
 }
 
+double nvls_latency_us(const Cluster& cluster) {
+  return cluster.communication.nvls_us > 0 ? cluster.communication.nvls_us : kNvlsLatencyUs;
+}
+
+/// The same of a cluster: as measured, else by NCCL's tuning.
+double nvls_efficiency(const Cluster& cluster) {
+  const double tuning = nvls_efficiency(cluster.device.architecture);
+  return tuning > 0 && cluster.communication.nvls > 0 ? cluster.communication.nvls : tuning;
+}
+
 /// Seconds per byte in a domain whose switches sum: every rank sends all that it passes in, once,
 /// and the l-th part whose sum it has asked for, to be multicast.
 double nvls_seconds_per_byte(const Cluster& cluster, const GroupPlacement& placement) {
-  const double rate =
-      outgoing_bytes_per_s(cluster, placement, 0) * nvls_efficiency(cluster.device.architecture);
+  const double links = outgoing_bytes_per_s(cluster, placement, 0) / cluster.fabric.front().reached;
+  const double rate = links * nvls_efficiency(cluster);
   return (1 + 1.0 / ranks_in_domain(placement)) / rate;
 }
 
@@ -82,7 +92,7 @@ double nvls_seconds_per_byte(const Cluster& cluster, const GroupPlacement& place
 double nvls_tree_seconds(double m, const GroupPlacement& placement, const Cluster& cluster) {
   const int nodes = domains(placement);
   const double network = (nodes > 2 ? 2 : 1) / network_bytes_per_s(cluster, placement);
-  const double latency = kNvlsLatencyUs + 2 * log2_floor(nodes) * kNvlsTreeHopUs;
+  const double latency = nvls_latency_us(cluster) + 2 * log2_floor(nodes) * kNvlsTreeHopUs;
   return latency / kMicroseconds + m * std::max(nvls_seconds_per_byte(cluster, placement), network);
 }
 
@@ -137,7 +147,8 @@ double nccl_algorithm_seconds(Algorithm algorithm, Collective collective, double
   const int n = placement.size;
   switch (algorithm) {
     case Algorithm::Nvls:
-      return kNvlsLatencyUs / kMicroseconds + m * nvls_seconds_per_byte(cluster, placement);
+      return nvls_latency_us(cluster) / kMicroseconds +
+             m * nvls_seconds_per_byte(cluster, placement);
     case Algorithm::NvlsTree:
       return nvls_tree_seconds(m, placement, cluster);
     case Algorithm::CollNet:

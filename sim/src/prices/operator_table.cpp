@@ -25,12 +25,13 @@ bool starts_with(const std::string& text, std::string_view prefix) {
 /// product for each expert, of the mean number of tokens.
 ProductShape product_shape(const SignatureParts& parts) {
   const bool grouped = starts_with(parts.kind, "grouped_linear.");
+  const double fill = starts_with(parts.kind, "scaled_linear.") ? kFp8Fill : 1;
   const double count = grouped ? std::max(1.0, parts.sizes[1]) : 1;
   const double t = parts.sizes[0] / count;
   const double out = parts.sizes[grouped ? 2 : 1], in = parts.sizes[grouped ? 3 : 2];
-  if (parts.kind.ends_with(".input_grad")) return {count, t, in, out};
-  if (parts.kind.ends_with(".weight_grad")) return {count, out, in, t};
-  return {count, t, out, in};
+  if (parts.kind.ends_with(".input_grad")) return {count, t, in, out, fill};
+  if (parts.kind.ends_with(".weight_grad")) return {count, out, in, t, fill};
+  return {count, t, out, in, fill};
 }
 
 bool is_product(const SignatureParts& parts) {
@@ -91,7 +92,7 @@ bool is_attention(const SignatureParts& parts) {
   return starts_with(parts.kind, "attention.") && parts.size("h") > 0 && parts.size("e") > 0;
 }
 
-/// "b= s= h= k= e=" and a mask; tiles on the diagonal run whole.
+/// "b= s= h= k= e=" and a mask; what a block of queries computes beside its pairs.
 double formula_of_attention(const SignatureParts& parts, double flops, const Cluster& cluster) {
   const double batch = parts.size("b"), seq = parts.size("s"), heads = parts.size("h");
   const double head_sizes = head_sizes_of(parts);
@@ -103,7 +104,12 @@ double formula_of_attention(const SignatureParts& parts, double flops, const Clu
   shape.pairs = flops / (2 * head_sizes * (shape.backward ? 2.5 : 1));
   const bool full = std::ranges::find(parts.flags, "full") != parts.flags.end();
   if (tile > 0) {
-    if (!full) shape.pairs += batch * heads * seq * (tile - 1) / 2;
+    if (!full) {
+      const double keys = std::max(seq, parts.size("keys")), window = parts.size("window");
+      const bool windowed = window > 0 && window < keys;
+      const double exact = windowed ? window - window * window / (2 * keys) : (keys + 1) / 2;
+      shape.pairs += batch * heads * seq * std::max(0.0, causal_keys(keys, window) - exact);
+    }
     shape.blocks = heads * std::ceil(batch * seq / tile);
   }
   return attention_seconds(shape, peak_flop_per_s(cluster, parts.dtype), cluster);
@@ -120,7 +126,7 @@ double tiled_gemm_seconds(const ProductShape& shape, double tile_m, double tile_
                                    std::max(1.0, std::floor(shape.k / kFewestSplitK)));
   const double waves = std::ceil(tiles * splits / units);
   const double k = shape.k / splits;
-  const double inner_rate = k / (k + device.efficiency.half_k);
+  const double inner_rate = k / (k + shape.fill * device.efficiency.half_k);
   const double unit_flops =
       std::max(kWorstEfficiency, device.efficiency.gemm * rate * inner_rate) * peak / units;
   return waves * 2 * tile_m * tile_n * k / unit_flops;
@@ -180,18 +186,20 @@ double gemm_seconds(double m, double n, double k, DType dtype, const Cluster& cl
 
 double batched_gemm_seconds(double count, double m, double n, double k, double peak,
                             const Cluster& cluster) {
+  return tiled_product_seconds({count, m, n, k}, peak, cluster);
+}
+
+double tiled_product_seconds(const ProductShape& shape, double peak, const Cluster& cluster) {
   // Tile and wave quantization: NVIDIA, "Matrix Multiplication Background User's Guide", sections 3
   // and 4. Smaller tiles quantize less and reuse less; a library takes the best of a few.
-  constexpr double kHalfTileRate = 0.85;
-  constexpr double kQuarterTileRate = 0.7;
-  const ProductShape shape{count, m, n, k};
-  const double tile_m = cluster.device.efficiency.tile_m;
-  const double tile_n = cluster.device.efficiency.tile_n;
+  const Efficiency& efficiency = cluster.device.efficiency;
+  const double half = efficiency.half_tile, quarter = half * half;
+  const double tile_m = efficiency.tile_m, tile_n = efficiency.tile_n;
   const double half_m = std::max(1.0, tile_m / 2), half_n = std::max(1.0, tile_n / 2);
   return std::min({tiled_gemm_seconds(shape, tile_m, tile_n, 1.0, peak, cluster),
-                   tiled_gemm_seconds(shape, half_m, tile_n, kHalfTileRate, peak, cluster),
-                   tiled_gemm_seconds(shape, tile_m, half_n, kHalfTileRate, peak, cluster),
-                   tiled_gemm_seconds(shape, half_m, half_n, kQuarterTileRate, peak, cluster)});
+                   tiled_gemm_seconds(shape, half_m, tile_n, half, peak, cluster),
+                   tiled_gemm_seconds(shape, tile_m, half_n, half, peak, cluster),
+                   tiled_gemm_seconds(shape, half_m, half_n, quarter, peak, cluster)});
 }
 
 double stream_seconds(double bytes, const Cluster& cluster) {

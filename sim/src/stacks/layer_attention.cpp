@@ -28,9 +28,7 @@ void LayerWalk::attention(const Op& op) {
     if (layer_.tensors[at(id)].tensor_class == TensorClass::Activation) save(id, kHalfBytes);
   save(op.outputs.front(), kHalfBytes);
   if (run_.attention == AttentionKernel::Unfused) return scores(heads, head, value, seq);
-  double keys = op.attributes.causal ? (seq + kFlashTile) / 2 : seq;  // diagonal tiles run whole
-  const double window = op.attributes.window;
-  if (window > 0 && window < seq) keys = window - window * window / (2 * seq) + kFlashTile / 2;
+  const double keys = op.attributes.causal ? causal_keys(seq, op.attributes.window) : seq;
   const double pairs = heads * tokens_ * keys;
   WorkItem flash{.kind = WorkKind::Flash,
                  .pairs = pairs,

@@ -90,7 +90,7 @@ RunPrediction PreparedRun::predict(const Constants& constants, const Constants& 
   const State& s = *state_;
   RunPrediction prediction = predict(constants);
   double variance = 0;
-  for (const NamedConstant& constant : constant_members()) {
+  for (const NamedMember<Constants>& constant : constant_members()) {
     Constants moved = constants;
     moved.*constant.member += sigmas.*constant.member;
     if (moved.*constant.member == constants.*constant.member) continue;

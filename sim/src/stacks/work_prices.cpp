@@ -85,7 +85,9 @@ WorkPricer::WorkPricer(const TrainingRun& run, const ExecutionProfile& profile, 
   const Device& device = cluster_.device;
   peak_ = peak_of(cluster_, RunPrecision::Bf16);
   peak_low_ = peak_of(cluster_, run.precision);
-  low_fraction_ = peak_low_ > peak_ ? device.efficiency.fp8 : 1;
+  if (peak_low_ > peak_)
+    low_fraction_ =
+        run.precision == RunPrecision::Fp8 ? device.efficiency.fp8 : device.efficiency.fp8_block;
   const RunSwitches& switches = run.switches;
   if (!switches.token_drop && !switches.balanced_routing) imbalance_ = kRoutingImbalance;
   launch_ = device.launch_us / kMicroseconds;
@@ -95,12 +97,13 @@ WorkPricer::WorkPricer(const TrainingRun& run, const ExecutionProfile& profile, 
 }
 
 double WorkPricer::product(const WorkItem& item) const {
-  const double peak = item.low_precision ? peak_low_ * low_fraction_ : peak_;
-  const double element = item.low_precision && peak_low_ > peak_ ? 1 : 2;
+  const bool fp8 = item.low_precision && peak_low_ > peak_;
+  const double peak = fp8 ? peak_low_ * low_fraction_ : peak_;
+  const double element = fp8 ? 1 : 2;
   const double bytes =
       item.count * (element * (item.m * item.k + item.k * item.n) + 2 * item.m * item.n);
-  const double seconds =
-      product_seconds({item.count, item.m, item.n, item.k}, peak, bytes, cluster_);
+  const double seconds = product_seconds({item.count, item.m, item.n, item.k, fp8 ? kFp8Fill : 1},
+                                         peak, bytes, cluster_);
   const double scale = item.routed ? 1 + imbalance_ : 1;
   // What the epilogue adds to memory waits for the last product of a tile.
   return scale * seconds + (item.bytes > 0 ? stream(item.bytes) : 0);

@@ -169,7 +169,7 @@ TEST_CASE("No variant is faster than its bound", "[planner][bound]") {
                        });
     }
     CHECK(compared > 1000);
-    CHECK(tightest > 0.9);
+    CHECK(tightest > 0.85);  // it leaves out what communication exposes
     CHECK(unfinished > 100);
     CHECK(fullest > 0.95);
   }

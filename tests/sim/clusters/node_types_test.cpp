@@ -24,6 +24,13 @@ Cluster h100_and_a100() {
   return joined({nodes("dgx-h100", 1), nodes("dgx-a100", 1)});
 }
 
+/// Communication takes no SMs from computation: where it does, a node that is ahead pays for it at
+/// other times than one that is not, and parts of a percent are lost or won.
+Cluster undisturbed(Cluster cluster) {
+  cluster.communication.device_share = 0;
+  return cluster;
+}
+
 /// Both nodes of the same type, but with the network that h100_and_a100() has.
 Cluster two_nodes_of(const std::string& preset) {
   Cluster cluster = nodes(preset, 2);
@@ -144,17 +151,19 @@ TEST_CASE("Replicas on two node types go at the pace of the slower one", "[sim][
   for (const program::Plan& plan : plans()) {
     if (plan.parallel.pp > 1) continue;
     INFO(to_string(plan.parallel));
+    CHECK(played(plan, undisturbed(h100_and_a100())) ==
+          Approx(played(plan, undisturbed(two_nodes_of("dgx-a100")))).epsilon(1e-6));
     CHECK(played(plan, h100_and_a100()) ==
-          Approx(played(plan, two_nodes_of("dgx-a100"))).epsilon(1e-6));
+          Approx(played(plan, two_nodes_of("dgx-a100"))).epsilon(1e-3));
   }
 }
 
 TEST_CASE("Mixed nodes lie between nodes of either type", "[sim][node_types]") {
   for (const program::Plan& plan : plans()) {
     INFO(to_string(plan.parallel));
-    const double mixed = played(plan, h100_and_a100());
-    const double slow = played(plan, two_nodes_of("dgx-a100"));
-    const double fast = played(plan, two_nodes_of("dgx-h100"));
+    const double mixed = played(plan, undisturbed(h100_and_a100()));
+    const double slow = played(plan, undisturbed(two_nodes_of("dgx-a100")));
+    const double fast = played(plan, undisturbed(two_nodes_of("dgx-h100")));
     CHECK(slow > 1.5 * fast);
     CHECK(mixed <= slow * (1 + 1e-9));
     CHECK(mixed >= fast * (1 - 1e-9));
@@ -162,8 +171,7 @@ TEST_CASE("Mixed nodes lie between nodes of either type", "[sim][node_types]") {
 }
 
 TEST_CASE("The estimate on mixed nodes equals the engine", "[sim][node_types][estimator]") {
-  Cluster cluster = h100_and_a100();
-  cluster.communication.device_share = 0;
+  const Cluster cluster = undisturbed(h100_and_a100());
   Estimator estimator(cluster);
   for (const program::Plan& plan : plans()) {
     INFO(to_string(plan.parallel));

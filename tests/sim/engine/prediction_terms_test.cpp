@@ -62,7 +62,7 @@ TEST_CASE("Constants that are not well known widen the interval", "[sim][predict
   const PreparedRun prepared(run);
   const Constants constants = constants_of(fitted_constants());
   Constants sigmas;
-  for (const NamedConstant& constant : constant_members()) sigmas.*constant.member = 0;
+  for (const NamedMember<Constants>& constant : constant_members()) sigmas.*constant.member = 0;
   const RunPrediction exact = prepared.predict(constants, sigmas);
   CHECK(exact.constants_sigma == 0);
   CHECK(exact.relative_sigma == prepared.predict(constants).relative_sigma);

@@ -9,6 +9,7 @@
 #include "program/lower/lower.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/estimator/estimator.hpp"
+#include "sim/prices/operator_constants.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 #include "sim/stacks/run_prediction.hpp"
 
@@ -102,7 +103,8 @@ TEST_CASE("The engine, the estimator and the prediction of a run agree on dense 
 TEST_CASE("A preset holds the fitted speeds, a data sheet does not", "[sim][cluster]") {
   const Constants fitted = constants_of(fitted_constants());
   const Cluster preset = load_cluster_preset("dgx-h100");
-  CHECK(preset.device.efficiency.gemm == fitted.gemm_hopper);  // at the reference board's power
+  CHECK(preset.device.efficiency.gemm ==
+        Approx(operator_constants().product_hopper / fitted.step_hopper));
   CHECK(preset.device.efficiency.memory == fitted.memory);
   CHECK(preset.jitter == fitted.jitter);
   CHECK(load_data_sheet("dgx-h100").step_overhead_ms == 0);

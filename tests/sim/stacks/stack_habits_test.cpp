@@ -2,6 +2,7 @@
 // see the reasons in sim/profiles.
 #include <catch2/catch.hpp>
 
+#include "sim/prices/operator_constants.hpp"
 #include "sim/run_cases.hpp"
 #include "sim/stacks/run_prediction.hpp"
 
@@ -165,8 +166,8 @@ TEST_CASE("torchtitan leaves attention to cuDNN on Blackwell", "[sim][prediction
   CHECK(over_third("dgx-h100") > 1.2);
 }
 
-// Two ranks: keys and values of the other pass the 240 GB/s once, forward, and their gradients
-// once, back.
+// Two ranks: keys and values of the other pass what collectives reach of 240 GB/s once, forward,
+// and their gradients once, back; a rank copies or adds to as many of its own.
 TEST_CASE("Keys and values are gathered before attention where the stack does so",
           "[sim][prediction]") {
   TrainingRun run = small_gpt(4);
@@ -178,7 +179,9 @@ TEST_CASE("Keys and values are gathered before attention where the stack does so
     run.profile = profile;
     return predict(run).seconds.tensor;
   };
-  CHECK(exchanged("jax-xla") == Approx(4 * 2 * kv / 240e9).epsilon(0.03));
+  const OperatorConstants& measured = operator_constants();
+  const double once = kv * (1 + measured.own_part) / (240e9 * measured.links_ampere);
+  CHECK(exchanged("jax-xla") == Approx(4 * 2 * once).epsilon(0.03));
   CHECK(exchanged("torchtitan") == 0);  // beside half of attention
   run.switches.cp_ring = true;          // hidden by attention over 65,536 tokens
   CHECK(exchanged("jax-xla") == 0);

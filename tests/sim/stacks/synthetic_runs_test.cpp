@@ -228,6 +228,8 @@ TEST_CASE("What is offloaded leaves the device and does not come for free", "[si
     }
 }
 
+// With a scale a block the sums are scaled outside of Hopper's matrix units, so measured products
+// reach 1.5 times 16 bit's rate instead of 1.8; Blackwell's units scale them, so either is as fast.
 TEST_CASE("Products of large models are faster in FP8", "[sim][synthetic]") {
   for (const char* stack : {"megatron-core", "nemo-automodel", "torchtitan", "jax-xla"})
     for (const char* cluster : {"dgx-h100", "dgx-b200", "gb200-nvl72"}) {
@@ -239,8 +241,9 @@ TEST_CASE("Products of large models are faster in FP8", "[sim][synthetic]") {
       const double block = slower_by(run, [](auto& r) { r.precision = RunPrecision::Fp8Block; });
       CHECK(tensor < 0.85);
       CHECK(tensor > 0.5);
-      CHECK(block >= tensor);
-      CHECK(block < 0.9);
+      const bool hopper = cluster == std::string_view("dgx-h100");
+      CHECK(block >= (hopper ? 1.1 : 0.99) * tensor);
+      CHECK(block < (hopper ? 0.95 : 0.9));
     }
 }
 

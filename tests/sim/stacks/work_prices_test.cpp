@@ -26,6 +26,11 @@ struct Priced {
   WorkPricer pricer() const { return {run, profile, cluster, placements, constants}; }
 };
 
+/// Part of NVLink's rate that an all-to-all reaches on A100 nodes.
+double all_to_all_inside() {
+  return operator_constants().links_ampere * operator_constants().all_to_all;
+}
+
 double stream_bytes(const std::vector<WorkItem>& items) {
   double bytes = 0;
   for (const WorkItem& item : items)
@@ -35,49 +40,76 @@ double stream_bytes(const std::vector<WorkItem>& items) {
 
 }  // namespace
 
-// 500 of 700 W: (5 / 7)^0.5 = 0.84515 of the clock, so 0.7 of the peak become 0.59161.
+// 500 of 700 W: (5 / 7)^0.5 = 0.84515 of the clock at which operators were measured. In a step of
+// factor 1.25 products take 1.25 times as long.
 TEST_CASE("A lower power limit lowers the clock by its root", "[sim][prices]") {
   Constants constants;
-  constants.gemm_hopper = 0.7;
+  constants.step_hopper = 1.25;
   Cluster sheet = load_data_sheet("dgx-h100");
-  CHECK(with_fitted_speeds(sheet, constants, FlashGeneration::Three).device.efficiency.gemm ==
-        Approx(0.7));
+  const double alone = operator_constants().product_hopper;
+  const auto fraction = [&] {
+    return with_fitted_speeds(sheet, constants, FlashGeneration::Three).device.efficiency.gemm;
+  };
+  CHECK(fraction() == Approx(alone / 1.25));
   sheet.device.power_w = 500;
-  CHECK(with_fitted_speeds(sheet, constants, FlashGeneration::Three).device.efficiency.gemm ==
-        Approx(0.59161).epsilon(1e-4));
+  CHECK(fraction() == Approx(alone / 1.25 * 0.84515).epsilon(1e-4));
 }
 
-// cuBLAS: 1,400 / 1,979 = 0.70743 of FP8's peak, 795 / 989 = 0.80384 of 16 bit's; 0.8801 of it.
-TEST_CASE("FP8 reaches a lower part of its peak on Hopper", "[sim][prices]") {
-  CHECK(fp8_fraction(Architecture::Hopper, Constants{}) == Approx(0.8801).epsilon(1e-4));
+// H20: 148 TFLOP/s for 500 W are 3.4 W each, five times an H100's 0.71: no power limit.
+TEST_CASE("Power beyond what the peak needs ends at the most that products reach",
+          "[sim][prices]") {
+  Cluster sheet = load_data_sheet("dgx-h100");
+  sheet.device.power_w = 500;
+  sheet.device.peak_tflop_per_s["bf16"] = 148;
+  CHECK(with_operator_speeds(sheet, operator_constants()).device.efficiency.gemm == 0.93);
+}
+
+TEST_CASE("Speeds that are filled in twice are those filled in once", "[sim][prices]") {
+  const Cluster once =
+      with_fitted_speeds(load_data_sheet("dgx-b200"), Constants{}, FlashGeneration::Two);
+  CHECK(with_fitted_speeds(once, Constants{}, FlashGeneration::Two) == once);
 }
 
 // 1e12 pairs of heads of 128 + 128 on an H100 at 0.6 of 989.4 TFLOP/s: forward two products,
 // 512e12 / 593.64e12 = 0.86248 s; backward five at 0.75 of the rate, 1,280e12 / 445.23e12 = 2.87492
-// s. Exponentials in either: 989.4e12 / 4,096 x 16 = 3.86484e12 a second, 0.25874 s. Blocks fill
-// all 132 units once.
+// s. Exponentials in either: 989.4e12 / 4,096 x 16 = 3.86484e12 a second, 0.25874 s. 264 blocks run
+// on 132 units in two waves, each with a start and end of 5 us.
 TEST_CASE("Attention's backward takes 2.5 times the products at 0.75 of the rate",
           "[sim][prices]") {
-  Constants constants;
-  constants.flash_hopper = 0.6;
-  const Cluster cluster =
-      with_fitted_speeds(load_data_sheet("dgx-h100"), constants, FlashGeneration::Three);
-  AttentionShape shape{.pairs = 1e12, .head_sizes = 256, .blocks = 132};
+  Cluster cluster = load_data_sheet("dgx-h100");
+  cluster.device.efficiency.attention_forward = 0.6;
+  cluster.device.efficiency.attention_backward = 0.45;
+  cluster.device.efficiency.attention_tile = 128;
+  cluster.device.efficiency.exponentials_per_ps = 3.86484;
+  AttentionShape shape{.pairs = 1e12, .head_sizes = 256, .blocks = 264};
   CHECK(attention_seconds(shape, 989.4e12, cluster) == Approx(0.86248 + 0.25874).epsilon(1e-4));
+  cluster.device.efficiency.attention_block_us = 5e4;
+  CHECK(attention_seconds(shape, 989.4e12, cluster) ==
+        Approx(0.86248 + 0.25874 + 0.1).epsilon(1e-4));
+  cluster.device.efficiency.attention_block_us = 0;
   shape.backward = true;
   CHECK(attention_seconds(shape, 989.4e12, cluster) == Approx(2.87492 + 0.25874).epsilon(1e-4));
 }
 
-// Three kernels of 5 us besides their bytes, issued in 3 x 20 us.
+// 4,096 tokens: half of them and half a tile on average; a window of 1,024 holds 1,024 less an
+// eighth, 896, and its edges.
+TEST_CASE("A query computes its tile and its window's edges", "[sim][prices]") {
+  const OperatorConstants constants{.window_keys = 200};
+  CHECK(causal_keys(4096, 0, constants) == 2048 + 64);
+  CHECK(causal_keys(4096, 1024, constants) == 896 + 200);
+  CHECK(causal_keys(512, 511, constants) == 256 + 64);  // never more than without
+}
+
+// Three kernels besides their bytes, as operators show them, issued in 3 x 20 us.
 TEST_CASE("Kernels take time to start and to issue", "[sim][prices]") {
   Priced priced(small_gpt());
   priced.profile.issue_fraction = 1;
-  priced.constants.kernel_us = 5;
   priced.constants.host_issue_us = 20;
+  const double starts = 3e-6 * operator_constants().kernel_us;
   const PhaseTime time =
       priced.pricer().price({{.kind = WorkKind::Stream, .bytes = 1e9, .kernels = 3}});
-  CHECK(time.starts == Approx(15e-6));
-  CHECK(time.compute == Approx(priced.pricer().stream(1e9) + 15e-6));
+  CHECK(time.starts == Approx(starts));
+  CHECK(time.compute == Approx(priced.pricer().stream(1e9) + starts));
   CHECK(time.host == Approx(60e-6));
 }
 
@@ -114,7 +146,8 @@ TEST_CASE("A fused dispatch sends one copy to each rank that holds an expert", "
   Priced priced(run);
   const double seconds =
       priced.pricer().price({{.kind = WorkKind::Dispatch, .count = 2, .bytes = 1e9}}).exposed;
-  CHECK(seconds == Approx(1.640625e9 / (link_capacity_bytes_per_s(priced.cluster, 0) * 0.82)));
+  CHECK(seconds ==
+        Approx(1.640625e9 / (link_capacity_bytes_per_s(priced.cluster, 0) * all_to_all_inside())));
 }
 
 // Four ranks: a quarter of attention hides each of three steps, or what is gathered at once.
@@ -145,21 +178,24 @@ TEST_CASE("Neighbouring experts lie in few ranks", "[sim][prices]") {
     priced.profile.balances_over_neighbours = true;
     const double seconds =
         priced.pricer().price({{.kind = WorkKind::Dispatch, .count = 2, .bytes = 1e9}}).exposed;
-    return seconds * link_capacity_bytes_per_s(priced.cluster, 0) * 0.82 / 1e9;
+    return seconds * link_capacity_bytes_per_s(priced.cluster, 0) * all_to_all_inside() / 1e9;
   };
   CHECK(gigabytes(16) == Approx(7.0 / 8));
   CHECK(gigabytes(8) == Approx(14.0 / 8));
   CHECK(gigabytes(24) == Approx(4.0 / 3 * 7 / 8));
 }
 
-// 2 ranks hold 16 x 1,024 x 16,384 / 2 elements each: 268 MB pass the 240 GB/s once.
+// 2 ranks hold 16 x 1,024 x 16,384 / 2 elements each: 268 MB pass what collectives reach of 240
+// GB/s once, and as many are copied.
 TEST_CASE("A stage gathers the parts that tp ranks have sent", "[sim][prices]") {
   TrainingRun run = small_gpt();
   run.parallel = {.tp = 2, .pp = 2};
   run.micro_batch_size = 16;
   run.model.hidden_size = 16384;
   run.profile = "megatron-2022";
-  CHECK(Priced(run).pricer().gather_received() == Approx(268.4e6 / 240e9).epsilon(0.02));
+  const OperatorConstants& measured = operator_constants();
+  CHECK(Priced(run).pricer().gather_received() ==
+        Approx(268.4e6 * (1 + measured.own_part) / (240e9 * measured.links_ampere)).epsilon(0.02));
   Priced whole(run);
   whole.profile.replicated_activation_sends = true;
   CHECK(whole.pricer().gather_received() == 0);

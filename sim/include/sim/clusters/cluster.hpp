@@ -23,13 +23,17 @@ enum class Architecture { Other, Ampere, Ada, Hopper, Blackwell };
 /// down.
 struct Efficiency {
   double gemm = 0.75;  // of the peak, large M, N and K
-  double fp8 = 1;      // what products in FP8 reach of that part of their peak
-  int tile_m = 128;    // output tile of one SM or core: tile quantization
+  double fp8 = 1;  // what products in FP8 with a scale a tensor reach of that part of their peak
+  double fp8_block = 1;     // the same with a scale a block
+  double fp4 = 1;           // the same in 4 bit, whose peak is twice FP8's
+  double half_tile = 0.85;  // rate of a tile of half the size, over a whole one's
+  int tile_m = 128;         // output tile of one SM or core: tile quantization
   int tile_n = 128;
   double half_k = 64;              // K at which the inner loop reaches half of its rate
   double attention_forward = 0.5;  // of the peak
   double attention_backward = 0.4;
   int attention_tile = 0;          // queries of a thread block: wave quantization; 0 = none
+  double attention_block_us = 0;   // start and end of a thread block
   double exponentials_per_ps = 0;  // of the softmax, on a unit of their own; 0 = hidden
   double memory = 0.85;            // of the memory bandwidth, streams of several MiB
   double half_stream_kib = 512;    // bytes at which a memory-bound operation reaches half of it
@@ -60,6 +64,7 @@ struct FabricLevel {
   double link_gb_per_s = 0;  // one link, one direction, as reached by large messages
   int ranks_per_link = 1;    // ranks that share one link
   double oversubscription = 1.0;  // traffic entering the level over what it can carry
+  double reached = 1.0;           // of the links' rate by large collectives, as measured
   bool operator==(const FabricLevel&) const = default;
 };
 
@@ -89,6 +94,9 @@ struct Communication {
   double device_share = 0;        // part of a device's units that a running communication occupies
   double all_to_all = 1.0;        // part of its formula's speed that an all-to-all reaches
   double all_to_all_inner = 1.0;  // the same on the innermost level
+  double nvls = 0;      // part of links' rate at which NVSwitch sums; 0 = as NCCL's own tuning says
+  double nvls_us = 0;   // start of what it sums; 0 = the same
+  double own_part = 0;  // time of a byte that stays on its rank, over one that travels inside
   double oversubscription_wake_us = 0;  // until a waiting rank runs again, if ranks exceed cores
   double buffer_mib = 0;                // of the library, per communicator and rank
   std::vector<Protocol> protocols{Protocol{}};

@@ -1,4 +1,4 @@
-#include "reports/validation_report.hpp"
+#include "reports/validation/validation_report.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,0 +1,82 @@
+// Tables of single operators that were timed alone on real GPUs, as extracted from
+// ai-dynamo/aiconfigurator: gemm.csv, attention.csv, mla.csv, moe.csv and nccl.csv.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "program/program.hpp"
+#include "sim/clusters/cluster.hpp"
+#include "sim/prices/operator_constants.hpp"
+
+namespace meshplan::sim {
+
+/// How the operands of a product are stored: 16 bit, FP8 with a scale a tensor or a block, 4 bit.
+enum class OperandType { Half, Fp8, Fp8Block, Fp4 };
+
+/// (m, k) x (k, n), and the cast of the 16-bit activations (m, k) to a smaller type.
+struct ProductWork {
+  OperandType type = OperandType::Half;
+  double m = 0, n = 0, k = 0;
+};
+
+/// Causal attention of a prompt, forward; all heads of all sequences.
+struct AttentionWork {
+  double batch = 0, seq = 0, heads = 0, kv_heads = 0;
+  double head = 0, value_head = 0;  // elements
+  double window = 0;                // keys that a query sees; 0 = all before it
+  bool prepares = true;  // rotates queries and keys, and files keys and values, before it
+};
+
+/// Permutation, grouped products and activation of the experts that one rank holds, balanced.
+struct ExpertsWork {
+  OperandType type = OperandType::Half;
+  double tokens = 0, hidden = 0, ffn = 0, experts = 0, top_k = 0, etp = 0, ep = 0;
+  bool gated = true;  // three matrices an expert instead of two
+};
+
+struct CollectiveWork {
+  program::Collective collective = program::Collective::AllReduce;
+  int ranks = 2;
+  double bytes = 0;          // that one rank passes in
+  bool switches_sum = true;  // NVSwitch adds floating-point numbers, but not bytes
+};
+
+/// One timed operator.
+struct MeasuredWork {
+  std::string device;
+  std::string group;  // rows that one table of errors holds together: the dtype
+  std::variant<ProductWork, AttentionWork, ExpertsWork, CollectiveWork> work;
+  double seconds = 0;
+};
+
+/// The tables' files, in the order of their reports.
+const std::vector<std::string>& operator_files();
+
+/// @param file  a path that ends in one of operator_files()
+/// @throws ConfigError naming file, line and what is wrong
+std::vector<MeasuredWork> parse_measured_works(std::string_view text, const std::string& file);
+
+/// Is the row one that formulas are judged on? Products with all sides of at least 1,024,
+/// collectives of at least 1 MiB, all else.
+bool is_judged(const MeasuredWork& row);
+
+/// The preset whose data sheet describes a device of the tables, which may also be named as a
+/// preset is; empty for an unknown one.
+std::string data_sheet_name(std::string_view device);
+
+/// Seconds of the operator alone, with what the tables' serving stack does beside it.
+/// @param cluster  with_operator_speeds() of the device's data sheet, with ranks enough
+double work_seconds(const MeasuredWork& row, const Cluster& cluster,
+                    const OperatorConstants& constants);
+
+/// Logarithms of the sizes (base 2) in which neighbours are near, and what neighbours must share.
+struct WorkShape {
+  std::vector<double> sizes;
+  std::vector<double> kind;
+};
+WorkShape shape_of(const MeasuredWork& row);
+
+}  // namespace meshplan::sim

@@ -1,0 +1,208 @@
+#include "sim/fit/measured_works.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <map>
+
+#include "core/csv.hpp"
+#include "core/error.hpp"
+#include "core/limits.hpp"
+#include "core/parse_number.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+using program::Collective;
+
+constexpr double kMega = 1e6;
+constexpr double kLeastMicroseconds = 1e-3;
+
+/// One line of an operator table, by column name.
+class WorkCells {
+ public:
+  WorkCells(const std::vector<std::string>& header, const std::vector<std::string>& cells,
+            std::string where)
+      : header_(header), cells_(cells), where_(std::move(where)) {}
+
+  const std::string& text(std::string_view column) const {
+    const auto found = std::ranges::find(header_, column);
+    const auto index = static_cast<std::size_t>(found - header_.begin());
+    if (found == header_.end() || index >= cells_.size())
+      throw ConfigError(fmt::format("{}: column '{}' is missing", where_, column));
+    return cells_[index];
+  }
+
+  double number(std::string_view column, double least = 1, double most = limits::kTokens) const {
+    const auto value = parse_number(text(column), least, most);
+    if (!value)
+      throw ConfigError(fmt::format("{}: {}: '{}' is not a number from {:g} to {:g}", where_,
+                                    column, text(column), least, most));
+    return *value;
+  }
+
+  template <class Value>
+  Value one_of(std::string_view column, const std::map<std::string, Value>& known) const {
+    const auto found = known.find(text(column));
+    if (found != known.end()) return found->second;
+    std::vector<std::string> names;
+    for (const auto& [name, value] : known) names.push_back(name);
+    throw ConfigError(fmt::format("{}: {}", where_,
+                                  unknown_name_message(std::string(column), text(column), names)));
+  }
+
+ private:
+  const std::vector<std::string>& header_;
+  const std::vector<std::string>& cells_;
+  std::string where_;
+};
+
+OperandType operand_type(const WorkCells& row) {
+  return row.one_of<OperandType>("dtype", {{"bfloat16", OperandType::Half},
+                                           {"fp8", OperandType::Fp8},
+                                           {"fp8_block", OperandType::Fp8Block},
+                                           {"nvfp4", OperandType::Fp4}});
+}
+
+ProductWork product_of(const WorkCells& row) {
+  return {operand_type(row), row.number("m"), row.number("n"), row.number("k")};
+}
+
+AttentionWork attention_of(const WorkCells& row) {
+  const double head = row.number("head_dim");
+  return {.batch = row.number("batch"),
+          .seq = row.number("seq"),
+          .heads = row.number("heads"),
+          .kv_heads = row.number("kv_heads"),
+          .head = head,
+          .value_head = head,
+          .window = row.number("window", 0)};
+}
+
+/// Heads of DeepSeek-V2 and V3, the only models whose latent attention the stack was timed for.
+AttentionWork latent_attention_of(const WorkCells& row) {
+  constexpr double kQueryHead = 192, kValueHead = 128;
+  return {.batch = row.number("batch"),
+          .seq = row.number("seq"),
+          .heads = row.number("heads"),
+          .kv_heads = row.number("heads"),
+          .head = kQueryHead,
+          .value_head = kValueHead,
+          .prepares = false};
+}
+
+ExpertsWork experts_of(const WorkCells& row) {
+  return {.type = operand_type(row),
+          .tokens = row.number("tokens"),
+          .hidden = row.number("hidden"),
+          .ffn = row.number("ffn"),
+          .experts = row.number("experts"),
+          .top_k = row.number("top_k"),
+          .etp = row.number("etp"),
+          .ep = row.number("ep"),
+          .gated = row.text("kernels").find("nongated") == std::string::npos};
+}
+
+/// nccl-tests counts the bytes of what all ranks hold together of the larger buffer.
+CollectiveWork collective_work_of(const WorkCells& row) {
+  const auto collective =
+      row.one_of<Collective>("operation", {{"all_reduce", Collective::AllReduce},
+                                           {"all_gather", Collective::AllGather},
+                                           {"reduce_scatter", Collective::ReduceScatter},
+                                           {"alltoall", Collective::AllToAll}});
+  const double element = row.one_of<double>("dtype", {{"half", 2}, {"int8", 1}});
+  const auto ranks = static_cast<int>(row.number("ranks", 1, limits::kListedRanks));
+  const double bytes = element * row.number("message_size", 1, limits::kBytes / 2);
+  return {collective, ranks, collective == Collective::AllGather ? bytes / ranks : bytes,
+          element > 1};
+}
+
+std::string name_in_path(const std::string& path) {
+  return path.substr(path.find_last_of('/') + 1);
+}
+
+}  // namespace
+
+const std::vector<std::string>& operator_files() {
+  static const std::vector<std::string> files{"gemm.csv", "attention.csv", "mla.csv", "moe.csv",
+                                              "nccl.csv"};
+  return files;
+}
+
+std::vector<MeasuredWork> parse_measured_works(std::string_view text, const std::string& file) {
+  const auto lines = parse_csv(text, file);
+  if (lines.empty()) throw ConfigError(file + ": is empty; a header is expected");
+  const std::string name = name_in_path(file);
+  std::vector<MeasuredWork> rows;
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    const WorkCells cells(lines.front(), lines[i], fmt::format("{}: line {}", file, i + 1));
+    MeasuredWork row{.device = cells.text("device"), .group = cells.text("dtype"), .work = {}};
+    if (name == "gemm.csv")
+      row.work = product_of(cells);
+    else if (name == "attention.csv")
+      row.work = attention_of(cells);
+    else if (name == "mla.csv")
+      row.work = latent_attention_of(cells);
+    else if (name == "moe.csv")
+      row.work = experts_of(cells);
+    else if (name == "nccl.csv")
+      row.work = collective_work_of(cells);
+    else
+      throw ConfigError(
+          fmt::format("{}: {}", file, unknown_name_message("table", name, operator_files())));
+    row.seconds = cells.number("time_us", kLeastMicroseconds, limits::kSeconds) / kMega;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+bool is_judged(const MeasuredWork& row) {
+  constexpr double kLeastSide = 1024, kLeastMessage = 1 << 20;
+  if (const auto* product = std::get_if<ProductWork>(&row.work))
+    return std::min({product->m, product->n, product->k}) >= kLeastSide;
+  if (const auto* message = std::get_if<CollectiveWork>(&row.work)) {
+    const bool gathers = message->collective == Collective::AllGather;
+    return message->bytes * (gathers ? message->ranks : 1) >= kLeastMessage;
+  }
+  return true;
+}
+
+std::string data_sheet_name(std::string_view device) {
+  static const std::map<std::string, std::string, std::less<>> sheets{
+      {"a100_sxm", "dgx-a100"},     {"h100_sxm", "dgx-h100"},      {"h200_sxm", "dgx-h200"},
+      {"b200_sxm", "dgx-b200"},     {"b300_sxm", "dgx-b300"},      {"gb200", "gb200-nvl72"},
+      {"gb200_sxm", "gb200-nvl72"}, {"gb300", "gb300-nvl72"},      {"gb300_sxm", "gb300-nvl72"},
+      {"l40s", "8x-l40s-pcie"},     {"rtx4090", "8x-rtx4090-pcie"}};
+  if (const auto found = sheets.find(device); found != sheets.end()) return found->second;
+  const std::vector<std::string> presets = cluster_names();
+  const bool is_preset = std::ranges::find(presets, device) != presets.end();
+  return is_preset ? std::string(device) : "";
+}
+
+WorkShape shape_of(const MeasuredWork& row) {
+  const auto logs = [](std::initializer_list<double> sizes) {
+    std::vector<double> result;
+    for (const double size : sizes) result.push_back(std::log2(std::max(1.0, size)));
+    return result;
+  };
+  return std::visit(
+      [&](const auto& work) -> WorkShape {
+        using Work = std::decay_t<decltype(work)>;
+        if constexpr (std::is_same_v<Work, ProductWork>) {
+          return {logs({work.m, work.n, work.k}), {}};
+        } else if constexpr (std::is_same_v<Work, AttentionWork>) {
+          return {logs({work.batch, work.seq, work.heads, work.kv_heads}),
+                  {work.head, work.window}};
+        } else if constexpr (std::is_same_v<Work, ExpertsWork>) {
+          return {logs({work.tokens, work.hidden, work.ffn / work.etp, work.experts / work.ep,
+                        work.tokens * work.top_k / work.experts}),
+                  {work.gated ? 1.0 : 0.0}};
+        } else {
+          return {logs({work.bytes}),
+                  {static_cast<double>(work.collective), static_cast<double>(work.ranks)}};
+        }
+      },
+      row.work);
+}
+
+}  // namespace meshplan::sim
