@@ -124,9 +124,9 @@ std::string name_in_path(const std::string& path) {
 }  // namespace
 
 const std::vector<std::string>& operator_files() {
-  static const std::vector<std::string> files{"gemm.csv", "attention.csv", "mla.csv", "moe.csv",
-                                              "nccl.csv"};
-  return files;
+  static const std::vector<std::string> kFiles{"gemm.csv", "attention.csv", "mla.csv", "moe.csv",
+                                               "nccl.csv"};
+  return kFiles;
 }
 
 std::vector<MeasuredWork> parse_measured_works(std::string_view text, const std::string& file) {
@@ -168,12 +168,12 @@ bool is_judged(const MeasuredWork& row) {
 }
 
 std::string data_sheet_name(std::string_view device) {
-  static const std::map<std::string, std::string, std::less<>> sheets{
+  static const std::map<std::string, std::string, std::less<>> kSheets{
       {"a100_sxm", "dgx-a100"},     {"h100_sxm", "dgx-h100"},      {"h200_sxm", "dgx-h200"},
       {"b200_sxm", "dgx-b200"},     {"b300_sxm", "dgx-b300"},      {"gb200", "gb200-nvl72"},
       {"gb200_sxm", "gb200-nvl72"}, {"gb300", "gb300-nvl72"},      {"gb300_sxm", "gb300-nvl72"},
       {"l40s", "8x-l40s-pcie"},     {"rtx4090", "8x-rtx4090-pcie"}};
-  if (const auto found = sheets.find(device); found != sheets.end()) return found->second;
+  if (const auto found = kSheets.find(device); found != kSheets.end()) return found->second;
   const std::vector<std::string> presets = cluster_names();
   const bool is_preset = std::ranges::find(presets, device) != presets.end();
   return is_preset ? std::string(device) : "";

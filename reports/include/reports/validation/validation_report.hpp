@@ -32,7 +32,7 @@ std::string ablation_text(const std::vector<sim::SuiteSummary>& all,
                           const std::vector<sim::Ablation>& ablations);
 
 /// The terms of a row's predicted step, those that know least first.
-std::string explain_text(const sim::PublishedRow& row, const sim::RowPrediction& prediction,
+std::string explain_text(const sim::PublishedRow& row, const sim::RowPrediction& own,
                          const std::vector<sim::PredictionTerm>& terms);
 
 std::string to_text(const ValidationReport& report);
