@@ -3,7 +3,7 @@
 namespace meshplan::sim {
 
 const std::vector<NamedMember<Constants>>& constant_members() {
-  static const std::vector<NamedMember<Constants>> members{
+  static const std::vector<NamedMember<Constants>> kMembers{
       {"step_ampere", &Constants::step_ampere},
       {"step_hopper", &Constants::step_hopper},
       {"step_blackwell", &Constants::step_blackwell},
@@ -17,7 +17,7 @@ const std::vector<NamedMember<Constants>>& constant_members() {
       {"step_overhead_ms", &Constants::step_overhead_ms},
       {"all_to_all", &Constants::all_to_all},
   };
-  return members;
+  return kMembers;
 }
 
 std::vector<ConstantRecord> parse_constants(std::string_view text, const std::string& file) {
@@ -34,8 +34,8 @@ Constants sigmas_of(std::vector<ConstantRecord> records) {
 }
 
 const std::vector<ConstantRecord>& fitted_constants() {
-  static const auto records = parse_constants(embedded_constants("fitted"), "fitted.json");
-  return records;
+  static const auto kRecords = parse_constants(embedded_constants("fitted"), "fitted.json");
+  return kRecords;
 }
 
 }  // namespace meshplan::sim

@@ -6,7 +6,7 @@ namespace meshplan::sim {
 
 const std::vector<NamedMember<OperatorConstants>>& operator_constant_members() {
   using C = OperatorConstants;
-  static const std::vector<NamedMember<C>> members{
+  static const std::vector<NamedMember<C>> kMembers{
       {"product_ampere", &C::product_ampere},
       {"product_ada", &C::product_ada},
       {"product_hopper", &C::product_hopper},
@@ -40,7 +40,7 @@ const std::vector<NamedMember<OperatorConstants>>& operator_constant_members() {
       {"permuted_bytes", &C::permuted_bytes},
       {"permuted_clocks", &C::permuted_clocks},
   };
-  return members;
+  return kMembers;
 }
 
 std::vector<ConstantRecord> parse_operator_constants(std::string_view text,
@@ -49,15 +49,15 @@ std::vector<ConstantRecord> parse_operator_constants(std::string_view text,
 }
 
 const std::vector<ConstantRecord>& operator_records() {
-  static const auto records =
+  static const auto kRecords =
       parse_operator_constants(embedded_constants("operators"), "operators.json");
-  return records;
+  return kRecords;
 }
 
 const OperatorConstants& operator_constants() {
-  static const OperatorConstants constants =
+  static const OperatorConstants kConstants =
       values_of(operator_records(), operator_constant_members());
-  return constants;
+  return kConstants;
 }
 
 ArchitectureRates rates_of(Architecture architecture, const OperatorConstants& c) {
