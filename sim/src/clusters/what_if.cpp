@@ -199,9 +199,9 @@ std::vector<std::string> differences(const Cluster& before, const Cluster& after
     if (const auto found = old.find(path); found != old.end() && found->second != value)
       changes.push_back(fmt::format("{}: {} -> {}", path, found->second.dump(), value.dump()));
   if (before.operators != after.operators)
-    changes.push_back("operators: times as measured, scaled");
+    changes.emplace_back("operators: times as measured, scaled");
   if (before.collectives != after.collectives)
-    changes.push_back("collectives: times as measured, scaled");
+    changes.emplace_back("collectives: times as measured, scaled");
   return changes;
 }
 
@@ -246,11 +246,12 @@ Cluster scaled(const Cluster& cluster, std::string_view figure, double factor) {
 
 bool is_of_cluster(const Cluster& cluster, std::string_view key) {
   if (key.starts_with(kClusterPrefix) || is_figure(cluster, key)) return true;
-  for (const auto& [path, value] : values_of(cluster))
-    if (path != "schema_version" && (path == key || path.substr(0, path.find_first_of(".[")) ==
-                                                        key.substr(0, key.find_first_of(".["))))
-      return true;
-  return false;
+  const std::string_view root = key.substr(0, key.find_first_of(".["));
+  return std::ranges::any_of(values_of(cluster), [&](const auto& value) {
+    const std::string& path = value.first;
+    return path != "schema_version" &&
+           (path == key || path.substr(0, path.find_first_of(".[")) == root);
+  });
 }
 
 ChangedCluster change_cluster(const Cluster& cluster, const std::vector<std::string>& settings) {
