@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "fit/calibration_fit_gpu.hpp"
+#include "fit/upper_median.hpp"
 #include "prices/operator_table.hpp"
 #include "sim/prices/pricing.hpp"
 
@@ -23,13 +24,6 @@ using Jobs = std::vector<CalibrationSamples>;
 
 constexpr double kTeraflop = 1e12;
 constexpr double kMostOverhead = 1e4;  // of a progress thread; more is no overhead, but a fault
-
-double median(std::vector<double> values, double fallback) {
-  if (values.empty()) return fallback;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
 
 bool starts_with(const std::string& text, std::string_view prefix) {
   return text.compare(0, prefix.size(), prefix) == 0;
@@ -73,8 +67,9 @@ double attention_part(const Jobs& jobs, const Cluster& cluster, bool forward) {
     parts_of_peak.push_back(sample.flops / sample.seconds / peak_flop_per_s(cluster, parts.dtype));
   });
   const Efficiency standard;
-  return std::min(1.0, median(std::move(parts_of_peak),
-                              forward ? standard.attention_forward : standard.attention_backward));
+  return std::min(1.0,
+                  upper_median(std::move(parts_of_peak),
+                               forward ? standard.attention_forward : standard.attention_backward));
 }
 
 /// Memory bandwidth of one rank alone, and of a host's cores together.
@@ -251,7 +246,7 @@ double fitted_wake_us(const Jobs& jobs, const Cluster& cluster) {
       const double latency = cluster.fabric.empty() ? 0 : cluster.fabric.front().latency_us;
       wakes.push_back(std::max(0.0, sample.seconds * kMicroseconds / waits - latency));
     }
-  return median(std::move(wakes), 0);
+  return upper_median(std::move(wakes), 0);
 }
 
 /// What a communication takes more if a progress thread moves it. Beside computation of all ranks
@@ -270,7 +265,7 @@ double fitted_progress_overhead(const Jobs& jobs) {
           sample.together_seconds - sample.compute_seconds / rate + sample.compute_seconds;
       overheads.push_back(std::max(0.0, communication / sample.communication_seconds - 1));
     }
-  return median(std::move(overheads), 0);
+  return upper_median(std::move(overheads), 0);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "fit/device_works.hpp"
+#include "fit/upper_median.hpp"
 #include "prices/device_speeds.hpp"
 
 namespace meshplan::sim {
@@ -16,13 +17,6 @@ constexpr double kFormulaTarget = 0.12;
 constexpr double kExpertsTarget = 0.2;
 constexpr double kInterpolatedTarget = 0.05;
 constexpr double kLeftOutTimes = 1.5;  // of the formula's target
-
-double median_of(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
 
 /// Predicted over measured of every row, in their order.
 std::vector<double> ratios_of(const DeviceWorks& works, const OperatorConstants& constants) {
@@ -86,10 +80,10 @@ OperatorErrors errors_of_group(const DeviceWorks& works, const DeviceRatios& rat
     left_out.push_back(std::abs(ratios.left_out[i] - 1));
   }
   errors.rows = static_cast<int>(formula.size());
-  errors.formula = median_of(formula);
-  errors.bias = median_of(signed_formula);
-  errors.interpolated = median_of(interpolated);
-  errors.left_out = median_of(left_out);
+  errors.formula = upper_median(formula);
+  errors.bias = upper_median(signed_formula);
+  errors.interpolated = upper_median(interpolated);
+  errors.left_out = upper_median(left_out);
   return errors;
 }
 

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "core/error.hpp"
+#include "fit/upper_median.hpp"
 #include "program/calibration/collective_table.hpp"
 #include "program/cost/cost.hpp"
 #include "program/lower/lower.hpp"
@@ -21,17 +22,11 @@ using program::Program;
 using program::Span;
 using program::Trace;
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
 /// Ratios of measured to predicted seconds. Seen seldom, a ratio is drawn towards 1.
 double correction(const std::vector<double>& ratios) {
   constexpr double kPriorRatios = 2;  // observations that say "as predicted"
   const double n = static_cast<double>(ratios.size());
-  return std::pow(median(ratios), n / (n + kPriorRatios));
+  return std::pow(upper_median(ratios), n / (n + kPriorRatios));
 }
 
 using SpanKey = std::pair<int, std::uint64_t>;  // rank, operation
@@ -41,7 +36,7 @@ std::map<SpanKey, double> durations(const std::vector<Span>& spans) {
   std::map<SpanKey, std::vector<double>> all;
   for (const Span& span : spans) all[{span.rank, span.id}].push_back(span.end_s - span.start_s);
   std::map<SpanKey, double> medians;
-  for (auto& [key, seconds] : all) medians[key] = median(std::move(seconds));
+  for (auto& [key, seconds] : all) medians[key] = upper_median(std::move(seconds));
   return medians;
 }
 
@@ -77,7 +72,7 @@ class Observer {
     const SimulationResult played = simulate(stages_, cluster_, {.fold = false});
     predicted_ = durations(played.trace.spans);
     evidence_.predicted_s = played.step_time_s;
-    evidence_.measured_s = median(trace_.step_times_s);
+    evidence_.measured_s = upper_median(trace_.step_times_s);
     for (int rank = 0; rank < trace_.world_size; ++rank) {
       const Program& program = stages_[static_cast<std::size_t>(mesh_.coordinates(rank).pp)];
       for (const auto& instance : program.instances) observe(rank, program, instance);

@@ -11,7 +11,6 @@
 #include "options/inputs.hpp"
 #include "options/plan_input.hpp"
 #include "output/output.hpp"
-#include "output/progress.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
 #include "process/temporary_folder.hpp"
