@@ -11,11 +11,7 @@
 namespace meshplan::planner {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr int kSearches = 50;  // each takes five times as long
-#else
-constexpr int kSearches = 500;
-#endif
+constexpr int kSearches = testing::random_cases(500);
 
 template <class T>
 T one_of(testing::Random& random, std::vector<T> values) {

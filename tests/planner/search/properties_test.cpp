@@ -13,11 +13,7 @@
 namespace meshplan::planner {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr int kRequests = 3;  // each takes five times as long
-#else
-constexpr int kRequests = 15;
-#endif
+constexpr int kRequests = testing::random_cases(15);
 
 template <class T>
 T any_of(testing::Random& random, std::vector<T> values) {

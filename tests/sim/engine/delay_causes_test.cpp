@@ -5,6 +5,7 @@
 #include "program/plans.hpp"
 #include "sim/engine/communication_split.hpp"
 #include "sim/engine/played_by_hand.hpp"
+#include "support/random.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -89,7 +90,7 @@ Trace trace_of(const ParallelConfig& parallel, std::vector<Span> spans) {
 }  // namespace
 
 TEST_CASE("what was made late or slow is found, with its rank", "[sim][delays]") {
-  constexpr int kCases = 600;
+  constexpr int kCases = testing::random_cases(600);
   std::mt19937 random(20261125);
   int found = 0;
   std::map<Fault::Kind, int> cases, found_of;

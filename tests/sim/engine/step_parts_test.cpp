@@ -41,7 +41,7 @@ Cluster perfect_gpu() {
 }  // namespace
 
 TEST_CASE("parts of any played step sum to it", "[sim][parts]") {
-  constexpr int kPlans = 60;
+  constexpr int kPlans = testing::random_cases(60);
   testing::Random random(20261126);
   for (int i = 0; i < kPlans; ++i) {
     const RandomPlan one = random_plan(random);
@@ -59,7 +59,7 @@ TEST_CASE("parts of any played step sum to it", "[sim][parts]") {
 }
 
 TEST_CASE("parts of a run of any stack sum to its step", "[sim][parts][software]") {
-  constexpr int kPlans = 150;
+  constexpr int kPlans = testing::random_cases(150);
   testing::Random random(7);
   const Constants constants = constants_of(fitted_constants());
   int priced = 0;
@@ -83,7 +83,7 @@ TEST_CASE("parts of a run of any stack sum to its step", "[sim][parts][software]
       ++priced;
     }
   }
-  CHECK(priced > 50);
+  CHECK(priced > kPlans / 3);
 }
 
 TEST_CASE("on a perfect device a step is its FLOPs, and attention's scores once more",
