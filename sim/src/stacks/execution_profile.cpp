@@ -59,6 +59,8 @@ void fields(Visitor& v, SoftwareFeatures& f) {
              "selective recompute is operation by operation, else of attention's core");
   v.optional("recompute_modules", f.recompute_modules,
              "whose recompute a run can ask for by name; none: it has no such choice");
+  v.optional("recomputes_some_layers", f.recomputes_some_layers,
+             "full recompute of a stage's first layers only");
   v.optional("overlaps", f.overlaps, "communication with computation");
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/error.hpp"
 #include "core/index.hpp"
 #include "prices/element_bytes.hpp"
 #include "prices/offload.hpp"
@@ -401,6 +402,7 @@ class Predictor {
 RunPrediction predict_step(const TrainingRun& run, const ExecutionProfile& profile,
                            const Cluster& cluster, const RunPlacements& placements,
                            const StageWork& work, const Constants& constants) {
+  require_invariant(run.recompute_stated, "what a run recomputes is chosen before it is priced");
   return Predictor(run, profile, cluster, placements, work, constants).run();
 }
 

@@ -47,6 +47,7 @@ struct SoftwareFeatures {
   bool shards_in_pipelines = false;               // ZeRO 2 and 3 beside pp
   bool recomputes_operations = false;             // selective recompute is operation by operation
   std::vector<models::Module> recompute_modules;  // that a run can name; empty = none
+  bool recomputes_some_layers = false;            // full recompute of as many as it takes
   bool overlaps = true;                           // communication with computation
   bool operator==(const SoftwareFeatures&) const = default;
 };
