@@ -65,6 +65,13 @@ TEST_CASE("Experts may be in some layers only", "[sim][validation]") {
   CHECK(dense("").empty());
 }
 
+// DeepSeek-V2, section 2.2.2, and -V3, section 2.1.2; other models say so.
+TEST_CASE("Groups of experts are DeepSeek's where attention is latent", "[sim][validation]") {
+  CHECK(row_with("groups 4 top 2").run.model.moe->router.num_groups == 4);
+  CHECK(row_with("groups 4 top 2").run.model.moe->router.top_groups == 2);
+  CHECK(row_with("MLA kv_lora512").run.model.moe->router.num_groups == 1);
+}
+
 TEST_CASE("An unknown switch is named with the nearest known one", "[sim][validation]") {
   CHECK_THAT(row_with("", "128", "cp_rings").error, Catch::Contains("cp_ring"));
   CHECK(row_with("", "128", "cp_ring;mtp").error.empty());
