@@ -257,11 +257,6 @@ ErrorSummary errors_of(const PreparedTable& table, const Constants& constants,
   return suites.empty() ? ErrorSummary{} : suites.front().step_time;
 }
 
-std::vector<ConstantRecord> at_expected(std::vector<ConstantRecord> records) {
-  for (ConstantRecord& record : records) record.value = record.expected;
-  return records;
-}
-
 }  // namespace
 
 std::vector<LeftOutGroup> leave_one_out(const PreparedTable& table,

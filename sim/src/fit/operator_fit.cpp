@@ -37,7 +37,7 @@ class OperatorFitter {
   }
 
   std::vector<ConstantRecord> fit(std::vector<ConstantRecord> records) {
-    for (ConstantRecord& record : records) record.value = record.expected;
+    records = at_expected(std::move(records));
     std::vector<double> steps(records.size(), kFirstStep);
     for (int sweep = 0; sweep < kSweeps; ++sweep)
       for (std::size_t c = 0; c < records.size(); ++c) improve(records, c, steps[c]);

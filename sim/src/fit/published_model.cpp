@@ -47,6 +47,20 @@ void set_family(const std::string& activation, models::ModelSpec& spec) {
   }
 }
 
+/// Groups of experts that a token is limited to: "groups 8 top 4", else those of DeepSeek-V2 (160
+/// experts, section 2.2.2) and -V3 (256, section 2.1.2), whose latent attention comes with them.
+void set_groups(const std::string& notes, models::MoeSpec& moe) {
+  models::RouterSpec& router = moe.router;
+  if (const auto groups = number_after(notes, "groups ")) {
+    router.num_groups = std::max(1, *groups);
+    router.top_groups = std::clamp(number_after(notes, "top ").value_or(1), 1, router.num_groups);
+    return;
+  }
+  if (!mentions(notes, "MLA")) return;
+  if (moe.num_experts == 160 && moe.top_k == 6) router.num_groups = 8, router.top_groups = 3;
+  if (moe.num_experts == 256 && moe.top_k == 8) router.num_groups = 8, router.top_groups = 4;
+}
+
 void set_experts(const PublishedCells& row, models::ModelSpec& spec) {
   if (!row.has("experts")) return;
   models::MoeSpec moe;
@@ -68,6 +82,7 @@ void set_experts(const PublishedCells& row, models::ModelSpec& spec) {
   for (int layer = 0; layer + 1 < spec.num_layers; ++layer)
     if (layer < dense || (every && *every > 1 && (layer + 1) % *every != 0))
       moe.dense_layers.push_back(layer);
+  set_groups(notes, moe);
   if (moe.dense_layers.empty()) spec.ffn_size = 0;
   spec.moe = moe;
 }

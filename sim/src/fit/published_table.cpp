@@ -11,6 +11,7 @@
 #include "core/limits.hpp"
 #include "core/parse_number.hpp"
 #include "fit/published_cells.hpp"
+#include "sim/stacks/execution_profile.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -162,6 +163,39 @@ void set_switch(const std::string& word, TrainingRun& run) {
     throw ConfigError(fmt::format("switches: {}", unknown_name_message("switch", key, kSwitches)));
 }
 
+/// "core_attn+moe_act", "['mla_up_proj', 'mlp']": Megatron's names of modules, or ours.
+models::ModuleSet modules_of(std::string text) {
+  static const std::vector<std::pair<std::string, models::Module>> kMegatronNames{
+      {"core_attn", models::Module::Attention}, {"layernorm", models::Module::Norms}};
+  for (char& c : text)
+    if (std::string_view("[]'\" |/&,").find(c) != std::string_view::npos) c = '+';
+  models::ModuleSet modules;
+  for (const std::string& name : split(text, '+')) {
+    const auto known =
+        std::ranges::find(kMegatronNames, name, &std::pair<std::string, models::Module>::first);
+    if (known != kMegatronNames.end())
+      modules.add(known->second);
+    else
+      for (const models::Module module : models::parse_modules(name).list()) modules.add(module);
+  }
+  return modules;
+}
+
+/// What stands behind "selective:"; alone, what the stack means by it.
+void set_selective(const std::string& what, TrainingRun& run) {
+  if (what == "core_attn") {
+    run.recompute = RunRecompute::CoreAttention;
+  } else if (what == "per_op") {
+    run.recompute = RunRecompute::PerOp;
+  } else if (!what.empty()) {
+    run.recompute = RunRecompute::Modules;
+    run.recompute_modules = modules_of(what);
+  } else {
+    const bool operations = load_execution_profile(run.profile).can.recomputes_operations;
+    run.recompute = operations ? RunRecompute::PerOp : RunRecompute::CoreAttention;
+  }
+}
+
 void set_recompute(const PublishedCells& row, TrainingRun& run) {
   const std::string& text = row.text("recompute");
   run.recompute_stated = !text.empty();
@@ -179,9 +213,7 @@ void set_recompute(const PublishedCells& row, TrainingRun& run) {
       throw ConfigError(fmt::format(
           "recompute: '{}': expected full, full:<layers> or full:every_2nd_layer", text));
   } else if (kind == "selective") {
-    run.recompute = what == "per_op" ? RunRecompute::PerOp : RunRecompute::CoreAttention;
-    // Other recomputed parts are taken into account only in the memory, where they must be.
-    if (what != "per_op" && what != "core_attn") run.recompute_stated = false;
+    set_selective(what, run);
   } else {
     throw ConfigError(fmt::format("recompute: '{}' is not none, full or selective", text));
   }

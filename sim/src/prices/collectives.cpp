@@ -44,6 +44,18 @@ double ring_latency(const Cluster& cluster, const GroupPlacement& placement,
   return seconds;
 }
 
+/// Messages of an exchange between all ranks do not wait for each other: inside a domain one after
+/// the other is issued, across a network all are posted at once (NCCL's grouped sends and
+/// receives).
+double exchange_latency(const Cluster& cluster, const GroupPlacement& placement,
+                        const Protocol& protocol) {
+  const int inside = *placement.level == 0 ? placement.size : inner_members(placement, 1);
+  double seconds = (inside - 1) * hop_seconds(cluster, 0, protocol);
+  for (int level = 1; level <= *placement.level; ++level)
+    seconds += hop_seconds(cluster, level, protocol);
+  return seconds;
+}
+
 /// Latency from the leaves to the root of a tree: a chain inside a node, binary over nodes
 /// (NCCL 2.4).
 double tree_latency(const Cluster& cluster, const GroupPlacement& placement,
@@ -158,7 +170,7 @@ double collective_seconds(Collective collective, Algorithm algorithm, double mes
   const double transfer = bus_bytes(collective, message_bytes, n) / bandwidth + own;
   const double passes = collective == Collective::AllReduce ? 2 : 1;
   if (collective == Collective::AllToAll)
-    return base + ring_latency(cluster, placement, protocol) +
+    return base + exchange_latency(cluster, placement, protocol) +
            all_to_all_seconds(message_bytes, placement, cluster, protocol.bandwidth_fraction) + own;
   switch (algorithm) {
     case Algorithm::Ring:

@@ -69,6 +69,11 @@ std::string to_json(const std::vector<ConstantRecord>& records) {
   return write_json(ConstantsFile{.constants = records}).dump(2) + "\n";
 }
 
+std::vector<ConstantRecord> at_expected(std::vector<ConstantRecord> records) {
+  for (ConstantRecord& record : records) record.value = record.expected;
+  return records;
+}
+
 std::string_view embedded_constants(std::string_view name) {
   const auto files = constants_presets();
   const auto found = std::ranges::find(files, name, &EmbeddedFile::name);

@@ -12,7 +12,6 @@ const std::vector<NamedMember<Constants>>& constant_members() {
       {"host_issue_us", &Constants::host_issue_us},
       {"tp_exposed", &Constants::tp_exposed},
       {"dp_exposed", &Constants::dp_exposed},
-      {"fsdp_exposed", &Constants::fsdp_exposed},
       {"jitter", &Constants::jitter},
       {"step_overhead_ms", &Constants::step_overhead_ms},
       {"all_to_all", &Constants::all_to_all},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/error.hpp"
 #include "program/schedule/generators.hpp"
 #include "schedules/compiled_schedule.hpp"
 
@@ -11,11 +12,14 @@ namespace {
 double seconds_of(const PipelineInput& input, int num_microbatches) {
   const int stages = static_cast<int>(input.stages.size());
   const int chunks = static_cast<int>(input.stages.front().size());
-  const double busy = 2 * input.transfer_busy;  // of a task: it receives and sends
-  SolverInput tasks{
-      .transfers = std::vector<double>(static_cast<std::size_t>(stages - 1), input.transfer_delay),
-      .wrap_transfer = input.transfer_delay};
-  for (const std::vector<ChunkTime>& stage : input.stages) {
+  SolverInput tasks{.transfers = {input.transfers.begin(), input.transfers.end() - 1},
+                    .wrap_transfer = input.transfers.back()};
+  for (std::size_t s = 0; s < input.stages.size(); ++s) {
+    const std::vector<ChunkTime>& stage = input.stages[s];
+    // A task receives and sends.
+    const double busy =
+        input.transfer_busy *
+        (input.transfers[s] + (s > 0 ? input.transfers[s - 1] : input.transfers.back()));
     std::vector<SolverChunk>& own = tasks.stages.emplace_back().chunks;
     for (const ChunkTime& chunk : stage)
       own.push_back({.forward = chunk.forward + busy,
@@ -33,6 +37,8 @@ double seconds_of(const PipelineInput& input, int num_microbatches) {
 double pipeline_seconds(const PipelineInput& input) {
   const int stages = static_cast<int>(input.stages.size());
   const int m = input.num_microbatches;
+  require_invariant(stages == 1 || input.transfers.size() == input.stages.size(),
+                    "each stage sends to another one");
   if (stages == 1) {
     double sum = 0;
     for (const ChunkTime& chunk : input.stages.front()) sum += chunk.forward + chunk.backward;

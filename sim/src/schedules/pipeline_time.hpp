@@ -16,8 +16,10 @@ struct PipelineInput {
   program::ScheduleKind schedule = program::ScheduleKind::OneFOneB;
   std::vector<std::vector<ChunkTime>> stages;  // [stage][chunk]; all stages have as many chunks
   int num_microbatches = 1;
-  double transfer_delay = 0;  // from the end of a task to the start of the next one
-  double transfer_busy = 0;   // the part of it that blocks the sender and the receiver themselves
+  // Of each stage's message to the next one, the last stage's to the first: seconds from the end of
+  // a task to the start of the next one.
+  std::vector<double> transfers;
+  double transfer_busy = 0;  // the part of them that blocks sender and receiver themselves
 };
 
 /// Seconds from the first task's start to the last one's end on any stage. Long runs are continued

@@ -26,6 +26,14 @@ struct EnumNames<sim::FlashGeneration> {
 };
 
 template <>
+struct EnumNames<sim::ShardCopies> {
+  static constexpr std::array<std::pair<sim::ShardCopies, std::string_view>, 3> value = {
+      {{sim::ShardCopies::None, "none"},
+       {sim::ShardCopies::Gradients, "gradients"},
+       {sim::ShardCopies::All, "all"}}};
+};
+
+template <>
 struct EnumNames<sim::ContextExchange> {
   static constexpr std::array<std::pair<sim::ContextExchange, std::string_view>, 3> value = {
       {{sim::ContextExchange::Ring, "ring"},
@@ -59,6 +67,8 @@ void fields(Visitor& v, SoftwareFeatures& f) {
              "selective recompute is operation by operation, else of attention's core");
   v.optional("recompute_modules", f.recompute_modules,
              "whose recompute a run can ask for by name; none: it has no such choice");
+  v.optional("recomputes_some_layers", f.recomputes_some_layers,
+             "full recompute of a stage's first layers only");
   v.optional("overlaps", f.overlaps, "communication with computation");
 }
 
@@ -120,6 +130,9 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("balances_stages", p.balances_stages, "stages cut by cost, the head's among it");
   v.optional("tp_overlap", p.tp_overlap, "none, gradients or user_buffers");
   v.optional("rate_limited_gathers", p.rate_limited_gathers, "one layer ahead at most");
+  v.optional(
+      "shard_copies", p.shard_copies,
+      "of fully sharded units, to and from the buffers of collectives: none, gradients, all");
   v.optional("defers_gradient_sync", p.defers_gradient_sync,
              "fully sharded: gradients are kept whole and summed once a step");
   v.optional("keeps_gathered_experts", p.keeps_gathered_experts,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/error.hpp"
 #include "core/index.hpp"
 #include "core/units.hpp"
 #include "prices/element_bytes.hpp"
@@ -72,8 +73,15 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
   return memory;
 }
 
-std::vector<RunMemory> memory_as_stated(const TrainingRun& run, const ExecutionProfile& profile,
-                                        const Cluster& cluster, const StageWork& work) {
+}  // namespace
+
+const RunMemory& fullest(const std::vector<RunMemory>& stages) {
+  return *std::ranges::max_element(stages, {}, &RunMemory::allocated);
+}
+
+std::vector<RunMemory> run_memory(const TrainingRun& run, const ExecutionProfile& profile,
+                                  const Cluster& cluster, const StageWork& work) {
+  require_invariant(run.recompute_stated, "what a run recomputes is chosen before it is counted");
   const program::Schedule schedule = schedule_for_memory(run);
   std::vector<RunMemory> stages;
   for (int stage = 0; stage < run.parallel.pp; ++stage) {
@@ -86,23 +94,6 @@ std::vector<RunMemory> memory_as_stated(const TrainingRun& run, const ExecutionP
     stages.push_back(memory);
   }
   return stages;
-}
-
-}  // namespace
-
-const RunMemory& fullest(const std::vector<RunMemory>& stages) {
-  return *std::ranges::max_element(stages, {}, &RunMemory::allocated);
-}
-
-std::vector<RunMemory> run_memory(const TrainingRun& run, const ExecutionProfile& profile,
-                                  const Cluster& cluster, const StageWork& work) {
-  std::vector<RunMemory> as_stated = memory_as_stated(run, profile, cluster, work);
-  if (run.recompute_stated || fullest(as_stated).fits()) return as_stated;
-  // A run that does not say what it recomputes recomputes what it must.
-  TrainingRun recomputing = run;
-  recomputing.recompute = RunRecompute::Full;
-  return memory_as_stated(recomputing, profile, cluster,
-                          stage_work(recomputing, profile, StageCut::ByCost));
 }
 
 }  // namespace meshplan::sim

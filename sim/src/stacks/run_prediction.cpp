@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "sim/stacks/run_terms.hpp"
+#include "stacks/open_choices.hpp"
 #include "stacks/run_habits.hpp"
 #include "stacks/run_memory.hpp"
 #include "stacks/run_predictor.hpp"
@@ -41,18 +42,23 @@ PreparedRun::PreparedRun(TrainingRun given, const Cluster& data_sheet)
   if (s.profile.cudnn_on_blackwell && s.cluster.device.architecture == Architecture::Blackwell)
     s.profile.flash = FlashGeneration::Three;
   s.placements = place_groups(s.run, s.cluster);
+  // By the constants as they were before any fit: no fit changes what a run recomputes.
+  static const Constants expected = constants_of(at_expected(fitted_constants()));
+  const auto memory_of = [&](const TrainingRun& run) {
+    return run_memory(run, s.profile, s.cluster, stage_work(run, s.profile, StageCut::ByCost));
+  };
+  s.run = cheapest_that_fits(
+      ways_to_run(s.run, s.profile),
+      {.memory = [&](const TrainingRun& run) { return fullest(memory_of(run)); },
+       .seconds =
+           [&](const TrainingRun& run) {
+             const StageWork work = stage_work(run, s.profile, StageCut::Even);
+             return predict_step(run, s.profile, s.cluster, s.placements, work, expected)
+                 .step_time_s;
+           }});
   // Step times of the one stack that cuts by cost are nearer with an even cut: docs/accuracy.md.
   s.work = stage_work(s.run, s.profile, StageCut::Even);
-  const StageWork by_cost = stage_work(s.run, s.profile, StageCut::ByCost);
-  const auto memory = [&] { return run_memory(s.run, s.profile, s.cluster, by_cost); };
-  s.memory = memory();
-  // What a stack keeps whole to save communication is sharded where it does not fit: its users turn
-  // it off (NeMo-Automodel, defer_fsdp_grad_sync, reshard_after_forward).
-  for (bool* habit : {&s.run.keeps_gathered, &s.run.defers_gradients})
-    if (*habit && !fullest(s.memory).fits() && s.run.parallel.pp == 1) {
-      *habit = false;
-      s.memory = memory();
-    }
+  s.memory = memory_of(s.run);
 }
 
 PreparedRun::~PreparedRun() = default;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/error.hpp"
 #include "core/index.hpp"
 #include "prices/element_bytes.hpp"
 #include "prices/offload.hpp"
@@ -64,7 +65,7 @@ class Predictor {
     RunBreakdown parts;
     PipelineInput input = pipeline_of(parts).input;
     const double total = pipeline_seconds(input);
-    input.transfer_delay = input.transfer_busy = 0;
+    std::ranges::fill(input.transfers, 0);
     return total - pipeline_seconds(input);
   }
 
@@ -73,7 +74,25 @@ class Predictor {
     const PhaseTime recompute = pricer_.price(layer.recompute);
     PhaseTime backward = recompute;
     backward.add(pricer_.price(layer.backward));
-    return {.forward = pricer_.price(layer.forward), .backward = backward, .recompute = recompute};
+    LayerTime time{
+        .forward = pricer_.price(layer.forward), .backward = backward, .recompute = recompute};
+    hide_exchange(time);
+    return time;
+  }
+
+  /// An overlapped exchange of experts in one pass moves beside the other pass of another
+  /// micro-batch (Megatron-LM, overlap_moe_expert_parallel_comm; DeepSeek-V3, 3.2.1): beside all
+  /// that the layer computes. That is slower meanwhile; what is longer is waited for.
+  void hide_exchange(LayerTime& time) const {
+    const double exchange = time.forward.exchange + time.backward.exchange;
+    if (exchange <= 0) return;
+    const double hidden = std::min(exchange, time.forward.compute + time.backward.compute);
+    const double paid = (exchange - hidden + constants_.dp_exposed * hidden) / exchange;
+    for (PhaseTime* phase : {&time.forward, &time.backward}) {
+      phase->exposed += paid * phase->exchange;
+      phase->experts += paid * phase->exchange;
+      phase->hidden += (1 - paid) * phase->exchange;
+    }
   }
 
   LayerTime chunk_time(const ChunkWork& chunk) const {
@@ -84,11 +103,14 @@ class Predictor {
     return sum;
   }
 
-  double send_seconds() const {
+  std::vector<double> send_seconds() const {
     const auto& parallel = run_.parallel;
     double bytes = static_cast<double>(run_.local_tokens()) * run_.model.hidden_size * kHalfBytes;
     if (parallel.sp || !profile_.replicated_activation_sends) bytes /= parallel.tp;
-    return pricer_.transfer(bytes, placements_.next_stage);
+    std::vector<double> seconds;
+    for (const GroupPlacement& boundary : placements_.next_stage)
+      seconds.push_back(pricer_.transfer(bytes, boundary));
+    return seconds;
   }
 
   /// Bytes of activations that a micro-batch moves to the host, and back.
@@ -165,8 +187,8 @@ class Predictor {
       parts = own;
     }
     pipeline.slowest = slowest * input.num_microbatches;
-    input.transfer_delay = send_seconds();
-    if (!run_.overlap_p2p) input.transfer_busy = input.transfer_delay / 2;
+    input.transfers = send_seconds();
+    if (!run_.overlap_p2p) input.transfer_busy = 0.5;
     return pipeline;
   }
 
@@ -185,31 +207,92 @@ class Predictor {
            sharded_passes(run_.num_microbatches() - summed, false, parts);
   }
 
-  /// Gathers run one layer ahead of the compute, scatters one layer behind (Zhao et al. 2023,
-  /// PyTorch FSDP, section 3.3); what does not fit under a layer is exposed.
+  /// A layer gathers its parameters while the layer before it computes and sums its gradients while
+  /// the next one does (Zhao et al. 2023, PyTorch FSDP, section 3.3): what is longer than these is
+  /// waited for. So is what has nothing before or after it: embedding and head, which are one unit
+  /// that stays gathered until the backward pass is over, and the first layer.
   /// @param times  micro-batches, after which gradients are summed or not
   double sharded_passes(double times, bool sums, RunBreakdown& parts) const {
-    const ChunkWork& chunk = work_.stages.front().front();
-    double total = 0;
-    double first_gather = 0;
-    const auto layer = [&](const LayerTime& time, const LayerWork& work, double count) {
-      const ShardTraffic traffic = shard_traffic(work);
-      const double backward_traffic = sums ? traffic.gather + traffic.scatter : traffic.gather;
-      const double across = sums ? traffic.across : 0;
-      const double copies = offloaded_bytes(work);
-      const double forward = with_copies(time.forward, copies, parts, times * count);
-      const double backward = with_copies(time.backward, copies, parts, times * count);
-      total += count * beside(forward, traffic.gather, times * count, parts);
-      total += count * beside(backward, together(backward_traffic, across), times * count, parts);
-      add_to(parts, time, times * count);
-      first_gather = traffic.gather;
+    const std::vector<ShardUnit> layers = shard_units(sums, times, parts);
+    const ShardUnit ends = end_unit(sums, times, parts);
+    const double head_times = work_.stages.front().front().predictions;
+    const auto beside = [&](double window, double communication) {
+      const double exposed = exposed_under(communication, window);
+      parts.data_parallel += times * exposed;
+      return window + exposed;
     };
-    layer(embedding_, work_.embedding, 1);
-    layer(head_, work_.head, chunk.predictions);
-    for (const LayerCount& layers : chunk.layers)
-      layer(layers_[at(layers.work)], work_.works[at(layers.work)], layers.count);
-    parts.data_parallel += times * first_gather;  // nothing runs before the first layer is there
-    return times * (total + first_gather);
+    double total = beside(0, ends.gather) + beside(seconds(embedding_.forward), layers[0].gather);
+    for (std::size_t i = 0; i < layers.size(); ++i)
+      total += beside(layers[i].forward, i + 1 < layers.size() ? layers[i + 1].gather : 0);
+    total += head_times * seconds(head_.forward);
+
+    total += beside(head_times * seconds(head_.backward), layers.back().gather);
+    for (std::size_t i = layers.size(); i-- > 0;) {
+      const ShardUnit* after = i + 1 < layers.size() ? &layers[i + 1] : nullptr;
+      const double in_node =
+          (i > 0 ? layers[i - 1].gather : 0) + (after != nullptr ? after->scatter : 0);
+      total += beside(layers[i].backward, together(in_node, after != nullptr ? after->across : 0));
+    }
+    total += beside(seconds(embedding_.backward), layers[0].scatter + layers[0].across);
+    total += beside(0, ends.scatter + ends.across) + ends.copies;
+    return times * total;
+  }
+
+  /// What is gathered and summed at once, with the phases that hide it for others.
+  struct ShardUnit {
+    double gather = 0, scatter = 0, across = 0;  // seconds of communication
+    double copies = 0;                           // into and out of its buffers
+    double forward = 0, backward = 0;            // with these copies and those to the host
+  };
+
+  /// Layers in their order.
+  std::vector<ShardUnit> shard_units(bool sums, double times, RunBreakdown& parts) const {
+    std::vector<ShardUnit> units;
+    for (const LayerCount& layers : work_.stages.front().front().layers) {
+      const LayerWork& work = work_.works[at(layers.work)];
+      const LayerTime& time = layers_[at(layers.work)];
+      const double passes = times * layers.count;
+      ShardUnit unit = traffic_of(shard_traffic(work), sums);
+      const double gathering = gather_copies(work);
+      const double summing = sums ? scatter_copies(work) : 0;
+      const double to_host = offloaded_bytes(work);
+      unit.forward = gathering + with_copies(time.forward, to_host, parts, passes);
+      unit.backward = gathering + summing + with_copies(time.backward, to_host, parts, passes);
+      parts.data_parallel += passes * (2 * gathering + summing);
+      add_to(parts, time, passes);
+      units.insert(units.end(), at(layers.count), unit);
+    }
+    return units;
+  }
+
+  /// Embedding and head; tied ones are one matrix.
+  ShardUnit end_unit(bool sums, double times, RunBreakdown& parts) const {
+    LayerWork work = work_.embedding;
+    if (!work_.tied) work.dense_parameters += work_.head.dense_parameters;
+    ShardUnit unit = traffic_of(shard_traffic(work), sums);
+    unit.copies = gather_copies(work) + (sums ? scatter_copies(work) : 0);
+    parts.data_parallel += times * unit.copies;
+    add_to(parts, embedding_, times);
+    add_to(parts, head_, times * work_.stages.front().front().predictions);
+    return unit;
+  }
+
+  /// A copy reads and writes; gradients of 16 bits are widened on the way to a sum in 32: by the
+  /// copy itself, or after it.
+  double gather_copies(const LayerWork& work) const {
+    if (profile_.shard_copies != ShardCopies::All) return 0;
+    return pricer_.stream(parameters(work) * 2 * gathered_bytes());
+  }
+  double scatter_copies(const LayerWork& work) const {
+    const double widened = kHalfBytes + profile_.reduce_bytes;
+    double bytes = 0;
+    if (profile_.shard_copies == ShardCopies::All) bytes = widened;
+    if (profile_.shard_copies == ShardCopies::Gradients)
+      bytes = 2 * kHalfBytes + (profile_.reduce_bytes > kHalfBytes ? widened : 0);
+    return pricer_.stream(parameters(work) * bytes);
+  }
+  static double parameters(const LayerWork& work) {
+    return work.dense_parameters + work.expert_parameters;
   }
 
   struct ShardTraffic {
@@ -217,6 +300,15 @@ class Predictor {
     double scatter = 0;
     double across = 0;  // sums of shards across nodes
   };
+
+  static ShardUnit traffic_of(const ShardTraffic& traffic, bool sums) {
+    ShardUnit unit;
+    unit.gather = traffic.gather;
+    if (!sums) return unit;
+    unit.scatter = traffic.scatter;
+    unit.across = traffic.across;
+    return unit;
+  }
 
   /// Dense parameters are sharded over dp (in a node only, if the run says so: gradients are then
   /// summed across nodes shard by shard), experts over the ranks that hold the same ones.
@@ -248,13 +340,6 @@ class Predictor {
   /// nodes, of other layers.
   double together(double in_node, double across) const {
     return run_.overlap_dp ? std::max(in_node, across) : in_node + across;
-  }
-
-  /// Communication beside a phase: part of it is paid, as exposed ends and as slower compute.
-  double beside(double alone, double communication, double times, RunBreakdown& parts) const {
-    const double exposed = exposed_under(communication, alone);
-    parts.data_parallel += times * exposed;
-    return alone + exposed;
   }
 
   // ---- end of the step
@@ -304,7 +389,7 @@ class Predictor {
           stage);
     if (work_.tied && run_.parallel.pp > 1 && (stage == 0 || stage == run_.parallel.pp - 1))
       total += 2 * pricer_.transfer(work_.embedding.dense_parameters * gradient_bytes,
-                                    placements_.next_stage);
+                                    placements_.next_stage.back());  // of the last and the first
     parts.data_parallel = total;
     return total;
   }
@@ -338,11 +423,12 @@ class Predictor {
     return last + exposed_under(communication - last, window);
   }
 
+  /// What is longer than the window is waited for; beside the rest compute is slower, since both
+  /// share SMs and memory bandwidth.
   double exposed_under(double communication, double window) const {
     if (!run_.overlap_dp) return communication;
-    const bool torch = run_.zero_stage >= 2 && profile_.rate_limited_gathers;
-    const double paid = torch ? constants_.fsdp_exposed : constants_.dp_exposed;
-    return std::max(paid * communication, communication - window);
+    const double hidden = std::min(communication, window);
+    return communication - hidden + constants_.dp_exposed * hidden;
   }
 
   double backward_window(int stage) const {
@@ -401,6 +487,7 @@ class Predictor {
 RunPrediction predict_step(const TrainingRun& run, const ExecutionProfile& profile,
                            const Cluster& cluster, const RunPlacements& placements,
                            const StageWork& work, const Constants& constants) {
+  require_invariant(run.recompute_stated, "what a run recomputes is chosen before it is priced");
   return Predictor(run, profile, cluster, placements, work, constants).run();
 }
 

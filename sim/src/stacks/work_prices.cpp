@@ -4,10 +4,12 @@
 #include <cmath>
 
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "core/units.hpp"
 #include "prices/collective_rates.hpp"
 #include "prices/device_speeds.hpp"
 #include "prices/element_bytes.hpp"
+#include "sim/prices/operator_constants.hpp"
 #include "sim/prices/pricing.hpp"
 
 namespace meshplan::sim {
@@ -46,6 +48,29 @@ AttentionShape shape_of(const WorkItem& flash) {
 
 }  // namespace
 
+namespace {
+
+/// Each boundary between stages, where it crosses most: the ranks of a stage meet its next one
+/// together, and a node's are as good as any other's.
+std::vector<GroupPlacement> between_stages(const TrainingRun& run, const Cluster& cluster,
+                                           const program::Mesh& mesh) {
+  const int pp = run.parallel.pp;
+  std::vector<GroupPlacement> boundaries(at(pp));
+  if (pp == 1) return boundaries;
+  const int of_a_node = std::min(run.parallel.world_size() / pp, cluster.devices_per_node);
+  for (int rank = 0; rank < of_a_node; ++rank) {
+    const auto ranks = mesh.group(program::Group::Pp, rank);
+    for (int stage = 0; stage < pp; ++stage) {
+      const GroupPlacement pair = place(cluster, {ranks[at(stage)], ranks[at((stage + 1) % pp)]});
+      GroupPlacement& worst = boundaries[at(stage)];
+      if (!worst.level || pair.level > worst.level) worst = pair;
+    }
+  }
+  return boundaries;
+}
+
+}  // namespace
+
 RunPlacements place_groups(const TrainingRun& run, const Cluster& cluster) {
   using program::Group;
   const program::Mesh mesh(run.parallel);
@@ -64,12 +89,9 @@ RunPlacements place_groups(const TrainingRun& run, const Cluster& cluster) {
   }
   placements.node_dp = place(cluster, in_node);
   placements.across_dp = place(cluster, one_a_node);
-  const auto neighbour = [&](Group group) {
-    const auto ranks = mesh.group(group, 0);
-    return ranks.size() < 2 ? GroupPlacement{} : place(cluster, {ranks[0], ranks[1]});
-  };
-  placements.next_stage = neighbour(Group::Pp);
-  placements.next_in_ring = neighbour(Group::Cp);
+  placements.next_stage = between_stages(run, cluster, mesh);
+  if (const auto ring = mesh.group(Group::Cp, 0); ring.size() > 1)
+    placements.next_in_ring = place(cluster, {ring[0], ring[1]});
   return placements;
 }
 
@@ -109,10 +131,30 @@ double WorkPricer::product(const WorkItem& item) const {
   return scale * seconds + (item.bytes > 0 ? stream(item.bytes) : 0);
 }
 
+namespace {
+
+/// Over n places of which a token's experts may lie in `top_groups` of `num_groups` only: groups
+/// are whole places or divide them (DeepSeek-V3, section 2.1.2), k / top_groups experts in each.
+double group_limited_places(double places, double k, const models::RouterSpec& router) {
+  const double groups = router.num_groups, top = router.top_groups;
+  if (places > groups) {
+    const double in_group = places / groups;
+    return top * in_group * (1 - std::pow(1 - 1 / in_group, k / top));
+  }
+  const double in_place = groups / places;
+  double missed = 1;  // that no chosen group lies in a given place
+  for (int i = 0; i < router.top_groups; ++i) missed *= std::max(0.0, 1 - in_place / (groups - i));
+  return places * (1 - missed);
+}
+
+}  // namespace
+
 /// Over n places, k experts of a token lie in n (1 - (1 - 1/n)^k) different ones on average. A
 /// stack's balanced routing may take neighbours instead, from multiples of k on: of e experts a
 /// place, they lie in one if k divides e, in k / e if e divides k, else in 1 + (k - 1) / e.
 double WorkPricer::places_of_token(double places, double k) const {
+  const bool limited = run_.model.moe && run_.model.moe->router.num_groups > 1;
+  if (limited) return group_limited_places(places, k, run_.model.moe->router);
   if (!run_.switches.balanced_routing || !profile_.balances_over_neighbours || !run_.model.moe)
     return places * (1 - std::pow(1 - 1 / places, k));
   const double experts = std::max(1.0, run_.model.moe->num_experts / places);
@@ -125,8 +167,9 @@ double WorkPricer::places_of_token(double places, double k) const {
 double WorkPricer::dispatch(const WorkItem& item) const {
   const GroupPlacement& group = placements_.ep;
   if (group.size <= 1) return 0;
-  double slowest = 0;
+  double slowest = 0, started = 0;
   for (int level = 0; level <= *group.level; ++level) {
+    started += cluster_.fabric[at(level)].latency_us / kMicroseconds;
     const double places =
         level == 0 ? group.size : group.domains[static_cast<std::size_t>(level - 1)];
     const double leaving = item.bytes * places_of_token(places, item.count) * (places - 1) / places;
@@ -134,7 +177,7 @@ double WorkPricer::dispatch(const WorkItem& item) const {
         link_capacity_bytes_per_s(cluster_, level) * all_to_all_fraction(cluster_, level);
     slowest = std::max(slowest, leaving / rate);
   }
-  return slowest * (1 + imbalance_);
+  return started + operator_constants().simple_us / kMicroseconds + slowest * (1 + imbalance_);
 }
 
 double WorkPricer::flash(const WorkItem& item) const {
@@ -184,8 +227,9 @@ double WorkPricer::gather_received() const {
 PhaseTime& PhaseTime::add(const PhaseTime& other, double times) {
   for (double PhaseTime::*part :
        {&PhaseTime::compute, &PhaseTime::products, &PhaseTime::attention, &PhaseTime::starts,
-        &PhaseTime::exposed, &PhaseTime::context, &PhaseTime::experts, &PhaseTime::hidden,
-        &PhaseTime::host, &PhaseTime::product_flops, &PhaseTime::attention_flops})
+        &PhaseTime::exposed, &PhaseTime::context, &PhaseTime::experts, &PhaseTime::exchange,
+        &PhaseTime::hidden, &PhaseTime::host, &PhaseTime::product_flops,
+        &PhaseTime::attention_flops})
     this->*part += times * other.*part;
   return *this;
 }
@@ -193,7 +237,7 @@ PhaseTime& PhaseTime::add(const PhaseTime& other, double times) {
 PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
   PhaseTime time;
   const bool gradients = profile_.tp_overlap == TpOverlap::Gradients;
-  double overlappable = 0, of_experts = 0, last_flash = 0, beside_gradients = 0;
+  double overlappable = 0, last_flash = 0, beside_gradients = 0;
   const bool graphs_router = run_.switches.cuda_graphs == CudaGraphs::Partial;
   for (const WorkItem& item : items) {
     const double issued = graphs_router && item.static_router ? 0 : item.kernels;
@@ -227,10 +271,10 @@ PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
         const bool experts = item.group == program::Group::Ep;
         if (gradients && item.beside_gradient) {
           beside_gradients += seconds;
-        } else if ((tp_overlap_ && item.beside_product) ||
-                   (experts && run_.switches.moe_a2a_overlap)) {
+        } else if (experts && run_.switches.moe_a2a_overlap) {
+          time.exchange += seconds;
+        } else if (tp_overlap_ && item.beside_product) {
           overlappable += seconds;
-          if (experts) of_experts += seconds;
         } else {
           time.exposed += seconds;
           if (item.group == program::Group::Cp) time.context += seconds;
@@ -240,8 +284,8 @@ PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
         break;
       }
       case WorkKind::Dispatch:
-        (run_.switches.moe_a2a_overlap ? overlappable : time.exposed) += dispatch(item);
-        (run_.switches.moe_a2a_overlap ? of_experts : time.experts) += dispatch(item);
+        (run_.switches.moe_a2a_overlap ? time.exchange : time.exposed) += dispatch(item);
+        if (!run_.switches.moe_a2a_overlap) time.experts += dispatch(item);
         time.host += kCollectiveLaunches * constants_.host_issue_us / kMicroseconds;
         break;
       case WorkKind::Ring: {
@@ -261,7 +305,6 @@ PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
   const double exposed =
       std::max(constants_.tp_exposed * overlappable, overlappable - time.products);
   time.exposed += exposed;
-  if (overlappable > 0) time.experts += exposed * of_experts / overlappable;
   time.hidden += overlappable - exposed;
   const double slowed = std::max(cluster_.communication.device_share * beside_gradients,
                                  beside_gradients - time.products);

@@ -12,10 +12,11 @@ namespace meshplan::sim {
 /// Where the groups of rank 0 sit; found once per run, for it depends on no constant.
 struct RunPlacements {
   GroupPlacement tp, cp, ep, etp, dp, expert_dp;
-  GroupPlacement node_dp;       // the part of dp in this rank's node
-  GroupPlacement across_dp;     // one rank of dp in each node
-  GroupPlacement next_stage;    // this rank and its neighbour in the pipeline
-  GroupPlacement next_in_ring;  // this rank and its neighbour in the cp group
+  GroupPlacement node_dp;                  // the part of dp in this rank's node
+  GroupPlacement across_dp;                // one rank of dp in each node
+  std::vector<GroupPlacement> next_stage;  // a stage's rank and its neighbour in the next stage,
+                                           // the last one's in the first
+  GroupPlacement next_in_ring;             // this rank and its neighbour in the cp group
 };
 RunPlacements place_groups(const TrainingRun& run, const Cluster& cluster);
 
@@ -28,6 +29,7 @@ struct PhaseTime {
   double exposed = 0;    // communication that nothing hides
   double context = 0;    // of exposed: between context-parallel ranks
   double experts = 0;    // of exposed: between expert-parallel ranks
+  double exchange = 0;   // between expert-parallel ranks, beside the compute of other micro-batches
   double hidden = 0;     // communication under compute
   double host = 0;       // to issue it all
   double product_flops = 0;

@@ -65,14 +65,34 @@ TEST_CASE("Experts may be in some layers only", "[sim][validation]") {
   CHECK(dense("").empty());
 }
 
+// DeepSeek-V2, section 2.2.2, and -V3, section 2.1.2; other models say so.
+TEST_CASE("Groups of experts are DeepSeek's where attention is latent", "[sim][validation]") {
+  CHECK(row_with("groups 4 top 2").run.model.moe->router.num_groups == 4);
+  CHECK(row_with("groups 4 top 2").run.model.moe->router.top_groups == 2);
+  CHECK(row_with("MLA kv_lora512").run.model.moe->router.num_groups == 1);
+}
+
 TEST_CASE("An unknown switch is named with the nearest known one", "[sim][validation]") {
   CHECK_THAT(row_with("", "128", "cp_rings").error, Catch::Contains("cp_ring"));
   CHECK(row_with("", "128", "cp_ring;mtp").error.empty());
 }
 
-TEST_CASE("What else is recomputed selectively is left open", "[sim][validation]") {
-  CHECK_FALSE(row_with("", "128", "", "selective:moe_act").run.recompute_stated);
-  CHECK(row_with("", "128", "", "selective:core_attn").run.recompute_stated);
+TEST_CASE("Modules are recomputed by Megatron's names or ours", "[sim][validation]") {
+  using models::Module;
+  const auto run = [](const std::string& recompute) {
+    return row_with("", "128", "", recompute).run;
+  };
+  CHECK(run("selective:core_attn").recompute == RunRecompute::CoreAttention);
+  CHECK(run("selective").recompute == RunRecompute::CoreAttention);
+  for (const char* list :
+       {"mla_up_proj+layernorm", "mla_up_proj|norms", "['mla_up_proj' 'layernorm']"}) {
+    const TrainingRun listed = run(fmt::format("selective:{}", list));
+    CHECK(listed.recompute == RunRecompute::Modules);
+    CHECK(listed.recompute_modules == models::ModuleSet{Module::MlaUpProj, Module::Norms});
+    CHECK(listed.recompute_stated);
+  }
+  CHECK_FALSE(run("").recompute_stated);
+  CHECK_THAT(row_with("", "128", "", "selective:moe_acts").error, Catch::Contains("moe_act"));
 }
 
 }  // namespace meshplan::sim

@@ -12,7 +12,8 @@ PipelineInput equal_stages(int stages, int chunks, int microbatches, double forw
   return {
       .schedule = chunks > 1 ? program::ScheduleKind::Interleaved : program::ScheduleKind::OneFOneB,
       .stages = std::vector<std::vector<ChunkTime>>(static_cast<std::size_t>(stages), stage),
-      .num_microbatches = microbatches};
+      .num_microbatches = microbatches,
+      .transfers = std::vector<double>(static_cast<std::size_t>(stages), 0)};
 }
 
 }  // namespace
@@ -64,8 +65,19 @@ TEST_CASE("The slowest stage sets the period", "[sim][pipeline]") {
 // 2 stages, m = 1: forward, send, forward, backward, send, backward.
 TEST_CASE("A send lies between stages", "[sim][pipeline]") {
   PipelineInput input = equal_stages(2, 1, 1, 1, 2);
-  input.transfer_delay = 0.5;
+  input.transfers = {0.5, 0.5};
   CHECK(pipeline_seconds(input) == Approx(6 + 2 * 0.5));
+}
+
+// 3 stages, m = 1: each boundary is passed once each way. Where messages block, so do both ends.
+TEST_CASE("Each boundary between stages has a time of its own", "[sim][pipeline]") {
+  PipelineInput input = equal_stages(3, 1, 1, 1, 2);
+  input.transfers = {0.5, 4, 100};
+  CHECK(pipeline_seconds(input) == Approx(9 + 2 * 4.5));
+  input.transfers = {0.5, 4, 0};
+  input.transfer_busy = 0.5;
+  // Blocked: 0.25 in the first stage, 0.25 + 2 in the second, 2 in the last, in both passes.
+  CHECK(pipeline_seconds(input) == Approx(9 + 2 * 4.5 + 2 * (0.25 + 2.25 + 2)));
 }
 
 TEST_CASE("A number of micro-batches that fills no whole group still ends", "[sim][pipeline]") {

@@ -91,6 +91,28 @@ TEST_CASE("A pipeline of sharded stages plays its schedule", "[sim][prediction]"
   CHECK(total(sharded.seconds) == Approx(sharded.step_time_s).epsilon(1e-6));
 }
 
+// tp 4 and pp 4 on nodes of eight: stages 0 and 1 share a node, 2 and 3 the other, so a message of
+// s b h 2 bytes / 4 passes NVLink twice and the network once, and back; the last stage's message to
+// the first crosses, too. The group's first pair alone would say NVLink for all.
+TEST_CASE("A boundary between stages that crosses nodes is paid on the network",
+          "[sim][prediction]") {
+  TrainingRun run = small_gpt(4);
+  run.model.hidden_size = 16384;
+  run.model.head_size = 1024;
+  run.profile = "megatron-core";
+  run.parallel.tp = 4;
+  run.parallel.pp = 4;
+  run.parallel.sp = true;
+  run.micro_batch_size = 16;
+  run.global_batch_size = 16;
+  run.overlap_p2p = true;
+  const double bytes = 16 * 1024 * 16384 * 2.0 / 4;
+  const double nvlink = 240e9 * operator_constants().links_ampere, network = 0.96 * 25e9;
+  const PreparedRun prepared(run);
+  CHECK(prepared.exposed_sends(constants_of(fitted_constants())) ==
+        Approx(2 * bytes * (2 / nvlink + 1 / network)).epsilon(0.03));
+}
+
 // Over 2 ranks an all-reduce of an activation passes twice over the link what gathering its parts
 // does, and copies or adds as much of the rank's own. A last
 // stage lacks the embedding's all-reduce and gathers what it receives: per micro-batch one gather

@@ -31,6 +31,14 @@ double all_to_all_inside() {
   return operator_constants().links_ampere * operator_constants().all_to_all;
 }
 
+/// Seconds of a dispatch without bytes: a collective's start, and a hop of each level.
+double start_of_dispatch(const Priced& priced) {
+  double us = operator_constants().simple_us;
+  for (int level = 0; level <= *priced.placements.ep.level; ++level)
+    us += priced.cluster.fabric[static_cast<std::size_t>(level)].latency_us;
+  return us / 1e6;
+}
+
 double stream_bytes(const std::vector<WorkItem>& items) {
   double bytes = 0;
   for (const WorkItem& item : items)
@@ -146,8 +154,53 @@ TEST_CASE("A fused dispatch sends one copy to each rank that holds an expert", "
   Priced priced(run);
   const double seconds =
       priced.pricer().price({{.kind = WorkKind::Dispatch, .count = 2, .bytes = 1e9}}).exposed;
-  CHECK(seconds ==
-        Approx(1.640625e9 / (link_capacity_bytes_per_s(priced.cluster, 0) * all_to_all_inside())));
+  const double bytes =
+      1.640625e9 / (link_capacity_bytes_per_s(priced.cluster, 0) * all_to_all_inside());
+  CHECK(seconds == Approx(bytes + start_of_dispatch(priced)));
+}
+
+// DeepSeek-V3 (section 2.1.2): 8 of 256 experts, in 4 of 8 groups. Over 8 ranks a group each: 4
+// copies, of which 7/8 leave. Over 64 ranks, 8 a node, a token passes the network for 4 nodes, and
+// reaches in each one 8 (1 - (7/8)^2) ranks. Over 2 nodes, four groups each, the other one holds
+// none of the four with 4/8 3/7 2/6 1/5 = 1/70.
+TEST_CASE("Groups limit the places that a token is sent to", "[sim][prices]") {
+  TrainingRun run = small_gpt();
+  run.model.moe = models::MoeSpec{.num_experts = 256, .top_k = 8, .expert_ffn_size = 64};
+  run.model.moe->router.num_groups = 8;
+  run.model.moe->router.top_groups = 4;
+  run.switches.balanced_routing = true;
+  const auto seconds = [&](int ranks) {
+    run.parallel.dp = run.parallel.ep = ranks;
+    Priced priced(run);
+    const double all =
+        priced.pricer().price({{.kind = WorkKind::Dispatch, .count = 8, .bytes = 1e9}}).exposed;
+    return all - start_of_dispatch(priced);
+  };
+  const Priced priced(run);
+  const auto over = [&](int level, double inside) {
+    return 1e9 / (link_capacity_bytes_per_s(priced.cluster, level) * inside);
+  };
+  CHECK(seconds(8) == Approx(4 * 7.0 / 8 * over(0, all_to_all_inside())));
+  const double across = priced.constants.all_to_all;
+  CHECK(seconds(64) ==
+        Approx(std::max(4 * 7.0 / 8 * over(1, across),
+                        32 * (1 - 49.0 / 64) * 63 / 64 * over(0, all_to_all_inside()))));
+  CHECK(seconds(16) == Approx(2 * (1 - 1.0 / 70) / 2 * over(1, across)));
+}
+
+// 1 GB beside nothing is paid whole; with the switch it is left to what other micro-batches
+// compute.
+TEST_CASE("An overlapped exchange is not exposed in its own pass", "[sim][prices]") {
+  TrainingRun run = small_gpt();
+  run.parallel.dp = 8;
+  run.parallel.ep = 8;
+  const std::vector<WorkItem> items{{.kind = WorkKind::Dispatch, .count = 2, .bytes = 1e9}};
+  const PhaseTime whole = Priced(run).pricer().price(items);
+  run.switches.moe_a2a_overlap = true;
+  const Priced priced(run);
+  const PhaseTime beside = priced.pricer().price(items);
+  CHECK(beside.exposed == 0);
+  CHECK(beside.exchange == Approx(whole.experts));
 }
 
 // Four ranks: a quarter of attention hides each of three steps, or what is gathered at once.
@@ -178,7 +231,8 @@ TEST_CASE("Neighbouring experts lie in few ranks", "[sim][prices]") {
     priced.profile.balances_over_neighbours = true;
     const double seconds =
         priced.pricer().price({{.kind = WorkKind::Dispatch, .count = 2, .bytes = 1e9}}).exposed;
-    return seconds * link_capacity_bytes_per_s(priced.cluster, 0) * all_to_all_inside() / 1e9;
+    return (seconds - start_of_dispatch(priced)) * link_capacity_bytes_per_s(priced.cluster, 0) *
+           all_to_all_inside() / 1e9;
   };
   CHECK(gigabytes(16) == Approx(7.0 / 8));
   CHECK(gigabytes(8) == Approx(14.0 / 8));

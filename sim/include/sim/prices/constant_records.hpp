@@ -52,6 +52,8 @@ Values values_of(const std::vector<ConstantRecord>& records,
 std::vector<ConstantRecord> parse_records(std::string_view text, const std::string& file,
                                           const std::vector<std::string>& names);
 std::string to_json(const std::vector<ConstantRecord>& records);
+/// The same constants as they were before any fit.
+std::vector<ConstantRecord> at_expected(std::vector<ConstantRecord> records);
 /// The text of a file of constants that is compiled in: "fitted" or "operators".
 std::string_view embedded_constants(std::string_view name);
 

@@ -20,9 +20,8 @@ struct Constants {
   double step_blackwell_half = 1.4;  // of products in 16 bit
   double memory = 0.85;
   double host_issue_us = 8;
-  double tp_exposed = 0.2;    // of overlapped tp communication
-  double dp_exposed = 0.1;    // of overlapped dp communication
-  double fsdp_exposed = 0.3;  // the same where gathers run one layer ahead at most
+  double tp_exposed = 0.2;  // of overlapped tp communication
+  double dp_exposed = 0.1;  // of overlapped dp communication
   double jitter = 0.004;
   double step_overhead_ms = 20;
   double all_to_all = 0.7;

@@ -37,6 +37,13 @@ enum class ContextExchange {
   GatherThenRing,  // all beside the first part of attention; their gradients go in a ring
 };
 
+/// What fully sharded units copy between the buffers of their collectives and what computes.
+enum class ShardCopies {
+  None,       // parameters and gradients lie in these buffers
+  Gradients,  // parameters are views, gradients are put together (PyTorch FSDP 1)
+  All,        // parameters are copied out, gradients in (PyTorch FSDP 2)
+};
+
 /// What a stack can be asked for.
 struct SoftwareFeatures {
   bool tensor_parallel = false;
@@ -47,6 +54,7 @@ struct SoftwareFeatures {
   bool shards_in_pipelines = false;               // ZeRO 2 and 3 beside pp
   bool recomputes_operations = false;             // selective recompute is operation by operation
   std::vector<models::Module> recompute_modules;  // that a run can name; empty = none
+  bool recomputes_some_layers = false;            // full recompute of as many as it takes
   bool overlaps = true;                           // communication with computation
   bool operator==(const SoftwareFeatures&) const = default;
 };
@@ -101,6 +109,7 @@ struct ExecutionProfile {
   int nccl_minor = 27;  // of the NCCL 2.x that the stack came with: see first_nccl_minor
   TpOverlap tp_overlap = TpOverlap::None;
   bool rate_limited_gathers = true;  // one layer ahead at most, as PyTorch FSDP does
+  ShardCopies shard_copies = ShardCopies::None;
   // Fully sharded, several micro-batches a step: gradients are kept whole and summed once...
   bool defers_gradient_sync = false;
   // ... and the parameters of models with experts stay gathered until then.

@@ -75,7 +75,7 @@ struct TrainingRun {
   AttentionKernel attention = AttentionKernel::Flash;
   RunRecompute recompute = RunRecompute::None;
   models::ModuleSet recompute_modules;
-  bool recompute_stated = true;         // false: it may recompute more, see run_memory.hpp
+  bool recompute_stated = true;         // false: what it must, see open_choices.hpp
   std::optional<int> recompute_layers;  // absent: all layers of a stage
   int zero_stage = 0;  // 0 DDP, 1 optimizer, 2 and gradients, 3 and parameters; -1: the profile's
   bool shard_in_node = false;     // stage 3 in a node, replicated across nodes
