@@ -8,6 +8,7 @@
 #include "prices/element_bytes.hpp"
 #include "prices/offload.hpp"
 #include "schedules/pipeline_time.hpp"
+#include "stacks/shard_prices.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -43,7 +44,8 @@ class Predictor {
         work_(work),
         constants_(constants),
         pricer_(run, profile, cluster, placements, constants),
-        host_(host_link(cluster.device)) {
+        host_(host_link(cluster.device)),
+        shards_(run, profile, placements, pricer_, host_) {
     for (const LayerWork& layer : work.works) layers_.push_back(price(layer));
     embedding_ = price(work.embedding);
     head_ = price(work.head);
@@ -252,9 +254,9 @@ class Predictor {
       const LayerWork& work = work_.works[at(layers.work)];
       const LayerTime& time = layers_[at(layers.work)];
       const double passes = times * layers.count;
-      ShardUnit unit = traffic_of(shard_traffic(work), sums);
-      const double gathering = gather_copies(work);
-      const double summing = sums ? scatter_copies(work) : 0;
+      ShardUnit unit = traffic_of(shards_.traffic(work), sums);
+      const double gathering = shards_.gather_copies(work);
+      const double summing = sums ? shards_.scatter_copies(work) : 0;
       const double to_host = offloaded_bytes(work);
       unit.forward = gathering + with_copies(time.forward, to_host, parts, passes);
       unit.backward = gathering + summing + with_copies(time.backward, to_host, parts, passes);
@@ -269,37 +271,13 @@ class Predictor {
   ShardUnit end_unit(bool sums, double times, RunBreakdown& parts) const {
     LayerWork work = work_.embedding;
     if (!work_.tied) work.dense_parameters += work_.head.dense_parameters;
-    ShardUnit unit = traffic_of(shard_traffic(work), sums);
-    unit.copies = gather_copies(work) + (sums ? scatter_copies(work) : 0);
+    ShardUnit unit = traffic_of(shards_.traffic(work), sums);
+    unit.copies = shards_.gather_copies(work) + (sums ? shards_.scatter_copies(work) : 0);
     parts.data_parallel += times * unit.copies;
     add_to(parts, embedding_, times);
     add_to(parts, head_, times * work_.stages.front().front().predictions);
     return unit;
   }
-
-  /// A copy reads and writes; gradients of 16 bits are widened on the way to a sum in 32: by the
-  /// copy itself, or after it.
-  double gather_copies(const LayerWork& work) const {
-    if (profile_.shard_copies != ShardCopies::All) return 0;
-    return pricer_.stream(parameters(work) * 2 * gathered_bytes());
-  }
-  double scatter_copies(const LayerWork& work) const {
-    const double widened = kHalfBytes + profile_.reduce_bytes;
-    double bytes = 0;
-    if (profile_.shard_copies == ShardCopies::All) bytes = widened;
-    if (profile_.shard_copies == ShardCopies::Gradients)
-      bytes = 2 * kHalfBytes + (profile_.reduce_bytes > kHalfBytes ? widened : 0);
-    return pricer_.stream(parameters(work) * bytes);
-  }
-  static double parameters(const LayerWork& work) {
-    return work.dense_parameters + work.expert_parameters;
-  }
-
-  struct ShardTraffic {
-    double gather = 0;
-    double scatter = 0;
-    double across = 0;  // sums of shards across nodes
-  };
 
   static ShardUnit traffic_of(const ShardTraffic& traffic, bool sums) {
     ShardUnit unit;
@@ -308,31 +286,6 @@ class Predictor {
     unit.scatter = traffic.scatter;
     unit.across = traffic.across;
     return unit;
-  }
-
-  /// Dense parameters are sharded over dp (in a node only, if the run says so: gradients are then
-  /// summed across nodes shard by shard), experts over the ranks that hold the same ones.
-  ShardTraffic shard_traffic(const LayerWork& work) const {
-    // Only of tensors with one scale: blocks of a shard have scales of their own.
-    const double parameter_bytes = gathered_bytes();
-    const double gradient_bytes = profile_.reduce_bytes;
-    ShardTraffic traffic;
-    const auto add = [&](double n, const GroupPlacement& group) {
-      if (n <= 0) return;
-      const double shard = n / group.size;
-      traffic.gather += pricer_.collective(Collective::AllGather, shard * parameter_bytes, group);
-      traffic.scatter += pricer_.collective(Collective::ReduceScatter, n * gradient_bytes, group);
-      if (!run_.switches.offload_parameters) return;
-      traffic.gather += host_.transfer_seconds(shard * parameter_bytes);
-      traffic.scatter += host_.transfer_seconds(shard * gradient_bytes);
-    };
-    add(work.dense_parameters, dense_shards());
-    add(work.expert_parameters, placements_.expert_dp);
-    if (run_.shard_in_node)
-      traffic.across = pricer_.collective(
-          Collective::AllReduce, work.dense_parameters / placements_.node_dp.size * gradient_bytes,
-          placements_.across_dp);
-    return traffic;
   }
 
   /// Sums across nodes have a stream, a communicator and links of their own (PyTorch,
@@ -374,11 +327,11 @@ class Predictor {
       const double scatter =
           pricer_.collective(Collective::ReduceScatter, parameters * gradient_bytes, group);
       const double gather = pricer_.collective(Collective::AllGather,
-                                               parameters * gathered_bytes() / group.size, group);
+                                               parameters * shards_.gathered_bytes() / group.size, group);
       return exposed_scatter(scatter, stage) +
              gathers_a_step() * exposed_under(gather, forward_window(stage));
     };
-    const GroupPlacement& dense = dense_shards();
+    const GroupPlacement& dense = shards_.dense_shards();
     double total = reduced(work_.dense_parameters(stage), dense) +
                    reduced(work_.expert_parameters(stage), placements_.expert_dp);
     if (run_.shard_in_node)
@@ -392,16 +345,6 @@ class Predictor {
                                     placements_.next_stage.back());  // of the last and the first
     parts.data_parallel = total;
     return total;
-  }
-
-  /// Bytes of a parameter that its owner sends. With scales of blocks, which are found after it has
-  /// arrived, it travels in 16 bits.
-  double gathered_bytes() const {
-    return run_.precision == RunPrecision::Fp8 && profile_.gathers_fp8 ? 1 : kHalfBytes;
-  }
-
-  const GroupPlacement& dense_shards() const {
-    return run_.shard_in_node ? placements_.node_dp : placements_.dp;
   }
 
   bool shards_gradients_alone() const { return run_.zero_stage == 2 && run_.parallel.pp == 1; }
@@ -457,7 +400,7 @@ class Predictor {
     const auto shards = [&](const GroupPlacement& group) {
       return shards_optimizer() ? static_cast<double>(group.size) : 1.0;
     };
-    const double n = work_.dense_parameters(stage) / shards(dense_shards()) +
+    const double n = work_.dense_parameters(stage) / shards(shards_.dense_shards()) +
                      work_.expert_parameters(stage) / shards(placements_.expert_dp);
     double bytes = n * norm;
     if (run_.updates_on_host())
@@ -478,6 +421,7 @@ class Predictor {
   const Constants& constants_;
   WorkPricer pricer_;
   HostLink host_;
+  ShardPricer shards_;
   std::vector<LayerTime> layers_;
   LayerTime embedding_, head_;
 };

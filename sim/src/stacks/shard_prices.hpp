@@ -1,0 +1,48 @@
+// Seconds to gather and sum what a run keeps in shards (ZeRO, Rajbhandari et al. 2020; PyTorch FSDP,
+// Zhao et al. 2023).
+#pragma once
+
+#include "prices/offload.hpp"
+#include "stacks/layer_work.hpp"
+#include "stacks/work_prices.hpp"
+
+namespace meshplan::sim {
+
+/// Communication of a unit of parameters, seconds.
+struct ShardTraffic {
+  double gather = 0;   // of the parameters
+  double scatter = 0;  // of the gradients' sums
+  double across = 0;   // sums of shards across nodes
+};
+
+/// Prices the shards of one run; everything given must outlive it.
+class ShardPricer {
+ public:
+  ShardPricer(const TrainingRun& run, const ExecutionProfile& profile,
+              const RunPlacements& placements, const WorkPricer& pricer, const HostLink& host)
+      : run_(run), profile_(profile), placements_(placements), pricer_(pricer), host_(host) {}
+
+  /// Dense parameters are sharded over dp (in a node only, if the run says so: gradients are then
+  /// summed across nodes shard by shard), experts over the ranks that hold the same ones.
+  ShardTraffic traffic(const LayerWork& work) const;
+
+  /// Into and out of the buffers that are gathered and summed. A copy reads and writes; gradients
+  /// of 16 bits are widened on the way to a sum in 32: by the copy itself, or after it.
+  double gather_copies(const LayerWork& work) const;
+  double scatter_copies(const LayerWork& work) const;
+
+  /// Bytes of a parameter that its owner sends. With scales of blocks, which are found after it has
+  /// arrived, it travels in 16 bits.
+  double gathered_bytes() const;
+
+  const GroupPlacement& dense_shards() const;
+
+ private:
+  const TrainingRun& run_;
+  const ExecutionProfile& profile_;
+  const RunPlacements& placements_;
+  const WorkPricer& pricer_;
+  const HostLink& host_;
+};
+
+}  // namespace meshplan::sim
