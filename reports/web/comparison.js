@@ -12,7 +12,7 @@ function intervalsPicture(data) {
     'The prediction with the interval that holds the measured time in 80 % of cases; the median of ' + plural(c.measured.steps, 'measured step') + ' with their p10 and p90.', (width) => {
       const left = 80, right = 14, x = (time) => left + (time - from) / (to - from) * (width - left - right);
       const marks = ticks(from, to, Math.max(2, Math.floor((width - left) / 100))), parts = [];
-      for (const mark of marks) parts.push(line(x(mark), 6, x(mark), 94), text(x(mark), 110, axisTime(mark, stepOf(marks)), {'text-anchor': 'middle', fill: 'var(--quiet)', 'font-size': 11}));
+      for (const mark of marks) parts.push(line(x(mark), 6, x(mark), 94), axisLabel(x(mark), 110, axisTime(mark, stepOf(marks)), width));
       rows.forEach((row, i) => {
         const y = 26 + i * 40;
         parts.push(text(left - 8, y + 4, row.name, {'text-anchor': 'end'}),

@@ -82,6 +82,12 @@ function redrawPictures() {
   for (const one of pictures) one.redraw();
 }
 
+// A mark's words below an axis, centred on it unless they would leave the picture.
+function axisLabel(x, y, words, width) {
+  const half = textWidth(words, 11) / 2, anchor = x + half > width ? 'end' : x < half ? 'start' : 'middle';
+  return text(x, y, words, {'text-anchor': anchor, fill: 'var(--quiet)', 'font-size': 11});
+}
+
 // Horizontal bars, each a row of pieces from a common zero: [{label, pieces: [{from, to, color, lines}], value}].
 function barRows(width, rows, {low, high, mark, gutter, unit, valueRoom}) {
   // Where there is little room names stand above their bars.

@@ -66,7 +66,7 @@ function paretoPicture(data, search) {
       for (const mark of ticks(0, highMemory / 2 ** 30, 6)) parts.push(line(left, y(mark * 2 ** 30), width - right, y(mark * 2 ** 30)),
         text(left - 6, y(mark * 2 ** 30) + 4, +mark.toPrecision(4) + ' GiB', {'text-anchor': 'end', fill: 'var(--quiet)', 'font-size': 11}));
       const times = ticks(from, to, Math.max(2, Math.floor((width - left) / 100)));
-      for (const mark of times) parts.push(line(x(mark), top, x(mark), bottom), text(x(mark), bottom + 16, axisTime(mark, stepOf(times)), {'text-anchor': 'middle', fill: 'var(--quiet)', 'font-size': 11}));
+      for (const mark of times) parts.push(line(x(mark), top, x(mark), bottom), axisLabel(x(mark), bottom + 16, axisTime(mark, stepOf(times)), width));
       parts.push(text(left, 12, 'memory of the fullest rank', {fill: 'var(--quiet)', 'font-size': 11}), text(width - right, bottom + 32, 'step time', {'text-anchor': 'end', fill: 'var(--quiet)', 'font-size': 11}));
       parts.push(line(left, y(capacity), width - right, y(capacity), {stroke: 'var(--bad)', 'stroke-dasharray': '5 3', 'stroke-width': 1.5}));
       const sorted = [...frontier].sort((a, b) => a.step_time_s - b.step_time_s);

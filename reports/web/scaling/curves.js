@@ -31,7 +31,7 @@ function curveFrame(width, data, rows, y, unit) {
     parts.push(line(left, place(value), width - right, place(value)),
       text(left - 6, place(value) + 4, words, {'text-anchor': 'end', fill: 'var(--quiet)', 'font-size': 11}));
   for (const size of sizeMarks(x, sizes))
-    parts.push(line(x(size), top, x(size), bottom + 4), text(x(size), bottom + 18, grouped(size), {'text-anchor': 'middle', fill: 'var(--quiet)', 'font-size': 11}));
+    parts.push(line(x(size), top, x(size), bottom + 4), axisLabel(x(size), bottom + 18, grouped(size), width));
   parts.push(text(width - right, bottom + 34, 'devices', {'text-anchor': 'end', fill: 'var(--quiet)', 'font-size': 11}));
   return {x, place, parts, left, right, top, bottom, height: bottom + 42};
 }
