@@ -195,12 +195,11 @@ class Fitter {
   /// What a row's error tells beyond its family's: rows of a family err together, so a family
   /// counts once, and errors are as large as they turn out to be.
   double row_variance(const std::vector<double>& errors) const {
-    double squares = 0, weights = 0;
+    double squares = 0;
     std::set<std::string> families;
     for (std::size_t i = 0; i < errors.size(); ++i) {
       if (weights_[i] <= 0) continue;
       squares += weights_[i] * huber_weight(errors[i]) * errors[i] * errors[i];
-      weights += weights_[i];
       families.insert(table_.rows()[i].family);
     }
     if (families.empty()) return kNoise * kNoise;

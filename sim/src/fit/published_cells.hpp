@@ -23,9 +23,9 @@ class PublishedCells {
       : columns_(columns), cells_(cells) {}
 
   const std::string& text(const std::string& column) const {
-    static const std::string empty;
+    static const std::string kEmpty;
     const std::size_t index = columns_.at(column);
-    return index < cells_.size() ? cells_[index] : empty;
+    return index < cells_.size() ? cells_[index] : kEmpty;
   }
 
   bool has(const std::string& column) const { return !text(column).empty(); }

@@ -162,13 +162,13 @@ ExecutionProfile parse_execution_profile(std::string_view text, const std::strin
 namespace {
 
 const std::map<std::string, ExecutionProfile, std::less<>>& all_profiles() {
-  static const auto profiles = [] {
+  static const auto kProfiles = [] {
     std::map<std::string, ExecutionProfile, std::less<>> parsed;
     for (const EmbeddedFile& file : profile_presets())
       parsed.emplace(file.name, parse_execution_profile(file.text, std::string(file.name)));
     return parsed;
   }();
-  return profiles;
+  return kProfiles;
 }
 
 }  // namespace

@@ -25,17 +25,18 @@ double RunPrediction::half_width_80() const {
   return sim::half_width_80(relative_sigma);
 }
 
-PreparedRun::PreparedRun(TrainingRun given) : PreparedRun(given, load_data_sheet(given.cluster)) {}
+PreparedRun::PreparedRun(const TrainingRun& run)
+    : PreparedRun(run, load_data_sheet(run.cluster)) {}
 
-PreparedRun::PreparedRun(TrainingRun given, const Cluster& data_sheet)
+PreparedRun::PreparedRun(TrainingRun run, const Cluster& data_sheet)
     : state_(std::make_unique<State>()) {
   if (!data_sheet.other_nodes.empty())
     throw ConfigError(fmt::format(
         "cluster '{}' has nodes of several types, for which runs of software '{}' are not "
         "predicted; name one preset, or software 'meshplan'",
-        data_sheet.name, given.profile));
+        data_sheet.name, run.profile));
   State& s = *state_;
-  s.run = std::move(given);
+  s.run = std::move(run);
   s.profile = profile_of(s.run);
   take_habits(s.profile, s.run);
   s.cluster = with_ranks(data_sheet, s.run.parallel.world_size());
@@ -43,17 +44,17 @@ PreparedRun::PreparedRun(TrainingRun given, const Cluster& data_sheet)
     s.profile.flash = FlashGeneration::Three;
   s.placements = place_groups(s.run, s.cluster);
   // By the constants as they were before any fit: no fit changes what a run recomputes.
-  static const Constants expected = constants_of(at_expected(fitted_constants()));
-  const auto memory_of = [&](const TrainingRun& run) {
-    return run_memory(run, s.profile, s.cluster, stage_work(run, s.profile, StageCut::ByCost));
+  static const Constants kExpected = constants_of(at_expected(fitted_constants()));
+  const auto memory_of = [&](const TrainingRun& way) {
+    return run_memory(way, s.profile, s.cluster, stage_work(way, s.profile, StageCut::ByCost));
   };
   s.run = cheapest_that_fits(
       ways_to_run(s.run, s.profile),
-      {.memory = [&](const TrainingRun& run) { return fullest(memory_of(run)); },
+      {.memory = [&](const TrainingRun& way) { return fullest(memory_of(way)); },
        .seconds =
-           [&](const TrainingRun& run) {
-             const StageWork work = stage_work(run, s.profile, StageCut::Even);
-             return predict_step(run, s.profile, s.cluster, s.placements, work, expected)
+           [&](const TrainingRun& way) {
+             const StageWork work = stage_work(way, s.profile, StageCut::Even);
+             return predict_step(way, s.profile, s.cluster, s.placements, work, kExpected)
                  .step_time_s;
            }});
   // Step times of the one stack that cuts by cost are nearer with an even cut: docs/accuracy.md.

@@ -72,13 +72,13 @@ struct RunPrediction {
 class PreparedRun {
  public:
   /// @throws ConfigError for unknown names and degrees that do not divide
-  explicit PreparedRun(TrainingRun run);
+  explicit PreparedRun(const TrainingRun& run);
   /// @param data_sheet  of the cluster, instead of the preset that the run names
   /// @throws ConfigError for nodes of several types, too
   PreparedRun(TrainingRun run, const Cluster& data_sheet);
   ~PreparedRun();
-  PreparedRun(PreparedRun&&) noexcept;
-  PreparedRun& operator=(PreparedRun&&) noexcept;
+  PreparedRun(PreparedRun&& other) noexcept;
+  PreparedRun& operator=(PreparedRun&& other) noexcept;
 
   RunPrediction predict(const Constants& constants) const;
   /// A prediction whose interval is wider by how well the constants are known.
