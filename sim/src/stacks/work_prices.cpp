@@ -46,10 +46,6 @@ AttentionShape shape_of(const WorkItem& flash) {
   return {flash.pairs, flash.head_sizes, flash.blocks, flash.backward, flash.exponentials};
 }
 
-}  // namespace
-
-namespace {
-
 /// Each boundary between stages, where it crosses most: the ranks of a stage meet its next one
 /// together, and a node's are as good as any other's.
 std::vector<GroupPlacement> between_stages(const TrainingRun& run, const Cluster& cluster,
@@ -284,8 +280,13 @@ PhaseTime WorkPricer::price(const std::vector<WorkItem>& items) const {
         break;
       }
       case WorkKind::Dispatch:
-        (run_.switches.moe_a2a_overlap ? time.exchange : time.exposed) += dispatch(item);
-        if (!run_.switches.moe_a2a_overlap) time.experts += dispatch(item);
+        if (run_.switches.moe_a2a_overlap) {
+          time.exchange += dispatch(item);
+        } else {
+          const double seconds = dispatch(item);
+          time.exposed += seconds;
+          time.experts += seconds;
+        }
         time.host += kCollectiveLaunches * constants_.host_issue_us / kMicroseconds;
         break;
       case WorkKind::Ring: {
