@@ -30,6 +30,9 @@ if(MESHPLAN_SANITIZE)
   target_compile_options(meshplan_options INTERFACE -fsanitize=${meshplan_sanitizers}
                          -fno-sanitize-recover=all -fno-omit-frame-pointer
                          -Wno-maybe-uninitialized)
+  # What a null pointer or a place beyond an object leads to, AddressSanitizer reports where it is
+  # used; to check every pointer before that costs a sixth of the build.
+  target_compile_options(meshplan_options INTERFACE -fno-sanitize=null,object-size)
   target_link_options(meshplan_options INTERFACE -fsanitize=${meshplan_sanitizers})
 endif()
 

@@ -4,13 +4,23 @@
 #include <map>
 #include <tuple>
 #include <utility>
+#include <variant>
 
 namespace meshplan::sim {
 
-ComputeClass compute_class(std::string_view signature) {
-  for (const std::string_view product : {"linear.", "grouped_linear.", "scaled_linear."})
-    if (signature.starts_with(product)) return ComputeClass::Products;
-  return signature.starts_with("attention.") ? ComputeClass::Attention : ComputeClass::Streams;
+ComputeClass compute_class(const program::Operation& operation) {
+  const auto* compute = std::get_if<program::ComputeOp>(&operation.work);
+  if (compute == nullptr) return ComputeClass::Streams;
+  switch (compute->kind) {
+    case program::ComputeKind::Linear:
+    case program::ComputeKind::ScaledLinear:
+    case program::ComputeKind::GroupedLinear:
+      return ComputeClass::Products;
+    case program::ComputeKind::Attention:
+      return ComputeClass::Attention;
+    default:
+      return ComputeClass::Streams;
+  }
 }
 
 std::vector<double> times_run(const program::Program& program) {

@@ -1,7 +1,6 @@
 // What a program computes, by what bounds it.
 #pragma once
 
-#include <string_view>
 #include <vector>
 
 #include "program/program.hpp"
@@ -11,8 +10,8 @@ namespace meshplan::sim {
 enum class ComputeClass { Products, Attention, Streams };
 constexpr int kNumComputeClasses = 3;
 
-/// @param signature  of program::signature()
-ComputeClass compute_class(std::string_view signature);
+/// Streams: also steps of the optimizer.
+ComputeClass compute_class(const program::Operation& operation);
 
 /// How often each instance of a program runs in a step of its plan, which may have more
 /// micro-batches than the program (PlayedPlan). Where layers run as one operation, those of their

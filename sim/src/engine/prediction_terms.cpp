@@ -12,7 +12,6 @@
 #include "core/error.hpp"
 #include "engine/compute_classes.hpp"
 #include "engine/term_sigmas.hpp"
-#include "program/cost/cost.hpp"
 #include "program/plan/mesh.hpp"
 #include "sim/engine/extrapolation.hpp"
 #include "sim/prices/pricing.hpp"
@@ -99,7 +98,7 @@ std::vector<PredictionTerm> terms_of(const program::Program& program, const Clus
     if (operation.lane != program::Lane::Compute) continue;
     compute.add(price, times[i]);
     if (price.sizes.beyond() > kFarBeyond) continue;
-    classes[static_cast<std::size_t>(compute_class(program::signature(program, instance)))]
+    classes[static_cast<std::size_t>(compute_class(operation))]
         .by_source[static_cast<std::size_t>(price.source)] += times[i] * price.seconds;
   }
   const bool gpu = cluster.device.kind == DeviceKind::Gpu;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "core/error.hpp"
 #include "engine/compute_classes.hpp"
@@ -32,6 +33,7 @@ void add_stage(const Program& program, const Cluster& cluster, double share, Com
   const program::Mesh mesh = program::mesh_of(program.plan);
   const ProgramPrices prices =
       price_program(program, mesh.rank_of({.pp = program.role.stage}), mesh, cluster);
+  std::vector<std::optional<double>> flops_of(prices.distinct.size());
   const std::vector<double> times = times_run(program);
   for (std::size_t i = 0; i < program.instances.size(); ++i) {
     const program::OperationInstance& instance = program.instances[i];
@@ -41,9 +43,11 @@ void add_stage(const Program& program, const Cluster& cluster, double share, Com
     const Category category = category_of(operation.phase);
     if (category == Category::Optimizer) work.optimizer += seconds;
     if (category != Category::Forward && category != Category::Backward) continue;
-    const auto of = static_cast<std::size_t>(compute_class(program::signature(program, instance)));
+    const auto of = static_cast<std::size_t>(compute_class(operation));
     work.seconds[of] += seconds;
-    work.flops[of] += share * times[i] * program::operation_cost(program, instance).flops;
+    std::optional<double>& flops = flops_of[static_cast<std::size_t>(prices.of_instance[i])];
+    if (!flops) flops = program::operation_cost(program, instance).flops;
+    work.flops[of] += share * times[i] * *flops;
   }
 }
 
