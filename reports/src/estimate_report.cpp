@@ -72,6 +72,7 @@ std::string to_json(const EstimateReport& report) {
                         {"largest_stage", step.largest_stage},
                         {"peak_memory_bytes", step.peak_memory_bytes},
                         {"capacity_bytes", step.capacity_bytes},
+                        {"of_host", step.of_host},
                         {"fits", step.fits()},
                         {"memory_reserve", report.memory_reserve},
                         {"plan", Json::parse(program::to_json(report.plan))}}) +

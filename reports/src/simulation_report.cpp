@@ -120,7 +120,7 @@ std::string verdict(const sim::MemoryReport& memory, double reserve) {
                        planner::format_bytes(memory.capacity_bytes), memory.largest_stage, beside,
                        reserve_verdict(memory.peak_bytes, usable, reserve));
   return fmt::format("does not fit: stage {} needs {} ({} too much)\n", memory.largest_stage,
-                     planner::shortage(memory.peak_bytes, memory.capacity_bytes),
+                     planner::shortage(memory.peak_bytes, memory.capacity_bytes, memory.of_host),
                      planner::format_bytes(memory.missing_bytes()));
 }
 
@@ -248,6 +248,7 @@ std::string to_json(const SimulationReport& report) {
       bytes[std::string(part.name) + "_bytes"] = stage.*part.bytes;
     bytes["total_bytes"] = stage.total();
     bytes["host_bytes"] = stage.host;
+    if (std::isfinite(stage.host_capacity)) bytes["host_capacity_bytes"] = stage.host_capacity;
     memory.push_back(std::move(bytes));
   }
   const sim::Interval interval = sim::interval_of(report.terms, report.simulation.step_time_s);

@@ -83,6 +83,7 @@ std::string to_json(const SoftwareReport& report) {
                {"memory_bytes", std::move(memory)},
                {"peak_memory_bytes", report.step.peak_memory_bytes},
                {"capacity_bytes", report.step.capacity_bytes},
+               {"of_host", report.step.of_host},
                {"fits", report.prediction.memory.fits()}})
              .dump(2) +
          "\n";

@@ -22,13 +22,13 @@ std::vector<StageNeed> needs_of(const program::Plan& plan, const sim::Cluster& c
   std::vector<StageNeed> needs;
   if (software == sim::kOwnSoftware) {
     for (const sim::StageMemory& stage : sim::memory_of(plan, cluster).stages)
-      needs.push_back({stage.stage, stage.total(), stage.capacity});
+      needs.push_back({stage.need(), stage.stage});
     return needs;
   }
   const sim::PreparedRun run(sim::run_of(plan, cluster.name, software),
                              sim::data_sheet_of(cluster));
   for (const sim::RunMemory& stage : run.memory_of_stages())
-    needs.push_back({stage.stage, stage.allocated() + stage.context, stage.capacity});
+    needs.push_back({stage.need(), stage.stage});
   return needs;
 }
 

@@ -88,7 +88,9 @@ std::vector<PricedChange> Doctor::fitting(const sim::StepPrediction& now) {
   for (const Change& change : changes_) {
     auto candidate = priced({&change});
     if (!candidate) continue;
-    if (candidate->step.peak_memory_bytes < now.peak_memory_bytes) savers.push_back(&change);
+    // Where the host lacks memory, it is not told what a change saves of the device's.
+    if (now.of_host || candidate->step.peak_memory_bytes < now.peak_memory_bytes)
+      savers.push_back(&change);
     if (fits(*candidate)) found.push_back(*std::move(candidate));
   }
   add_partial_recompute(found);

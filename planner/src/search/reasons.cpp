@@ -135,11 +135,12 @@ std::string format_bytes(double bytes) {
   return fmt::format("{:.1f} MiB", bytes / kMib);
 }
 
-std::string shortage(double needed_bytes, double available_bytes) {
+std::string shortage(double needed_bytes, double available_bytes, bool of_host) {
   const std::string needed = format_bytes(needed_bytes), available = format_bytes(available_bytes);
-  if (needed != available) return fmt::format("{} > {}", needed, available);
-  return fmt::format("{} > {} bytes", static_cast<std::int64_t>(std::ceil(needed_bytes)),
-                     static_cast<std::int64_t>(available_bytes));
+  const std::string_view where = of_host ? " of its host's memory" : "";
+  if (needed != available) return fmt::format("{} > {}{}", needed, available, where);
+  return fmt::format("{} > {} bytes{}", static_cast<std::int64_t>(std::ceil(needed_bytes)),
+                     static_cast<std::int64_t>(available_bytes), where);
 }
 
 }  // namespace meshplan::planner

@@ -130,7 +130,8 @@ std::string memory_shortage(std::size_t index, const std::vector<Evaluation>& ev
   const Evaluation& known = evaluations[smaller.value_or(index)];
   const std::string plan = describe(known.candidate);
   const std::string missing =
-      shortage(known.step().peak_memory_bytes, known.step().usable_bytes(known.reserve));
+      shortage(known.step().peak_memory_bytes, known.step().usable_bytes(known.reserve),
+               known.step().of_host);
   return smaller ? fmt::format("needs more than {}, which needs {}", plan, missing)
                  : fmt::format("needs {}; nearest miss {}", missing, plan);
 }

@@ -87,7 +87,8 @@ std::string parts_text(const ComparedPlans& compared) {
 std::string fits_text(const PricedPlan& priced, const char* name) {
   if (priced.step.fits()) return "";
   return fmt::format("{} does not fit: stage {} needs {}\n", name, priced.step.largest_stage,
-                     planner::shortage(priced.step.peak_memory_bytes, priced.step.capacity_bytes));
+                     planner::shortage(priced.step.peak_memory_bytes, priced.step.capacity_bytes,
+                                       priced.step.of_host));
 }
 
 std::string winner_text(const ComparedPlans& compared) {

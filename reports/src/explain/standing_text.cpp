@@ -39,11 +39,13 @@ std::string shortage_text(const planner::Standing& standing, const planner::Time
   const std::string only_reserve =
       device_lacks <= 0 ? fmt::format(", only the {:.3g} % that stay free", 100 * memory_reserve)
                         : "";
-  return fmt::format("does not fit: stage {} lacks {} ({}{}); it holds {}; if it fitted: {}",
+  const std::string holds = priced.step.of_host
+                                ? ""  // the parts are of the device
+                                : "; it holds " + largest_parts(planner::fullest_stage(priced));
+  return fmt::format("does not fit: stage {} lacks {} ({}{}){}; if it fitted: {}",
                      priced.step.largest_stage, planner::format_bytes(standing.missing_bytes),
-                     planner::shortage(priced.step.peak_memory_bytes, usable), only_reserve,
-                     largest_parts(planner::fullest_stage(priced)),
-                     difference_text(standing, first));
+                     planner::shortage(priced.step.peak_memory_bytes, usable, priced.step.of_host), only_reserve,
+                     holds, difference_text(standing, first));
 }
 
 }  // namespace

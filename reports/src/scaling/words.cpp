@@ -259,7 +259,8 @@ std::vector<std::string> point_notes(const ScalingReport& report) {
       const sim::StepPrediction& step = point.figures->step;
       notes.push_back(fmt::format("{}: does not fit: stage {} needs {}", devices_of(point),
                                   step.largest_stage,
-                                  planner::shortage(step.peak_memory_bytes, step.capacity_bytes)));
+                                  planner::shortage(step.peak_memory_bytes, step.capacity_bytes,
+                                                    step.of_host)));
     }
   }
   return notes;

@@ -106,7 +106,8 @@ std::string memory_text(const CheckReport& report) {
                                    reserve_verdict(fullest.bytes,
                                                    fullest.capacity_bytes * (1 - reserve), reserve))
                      : fmt::format("does not fit: stage {} needs {}", fullest.stage,
-                                   planner::shortage(fullest.bytes, fullest.capacity_bytes));
+                                   planner::shortage(fullest.bytes, fullest.capacity_bytes,
+                                                     fullest.of_host));
   return "\nmemory of each stage's fullest rank, predicted\n" + to_text(table, 2) + "  " + verdict +
          "\n";
 }
@@ -210,8 +211,10 @@ std::string to_json(const CheckReport& report) {
   for (const Judgement& judgement : result.judgements)
     judgements.push_back(judgement_json(judgement));
   for (const StageNeed& stage : result.stages)
-    stages.push_back(
-        {{"stage", stage.stage}, {"bytes", stage.bytes}, {"capacity_bytes", stage.capacity_bytes}});
+    stages.push_back({{"stage", stage.stage},
+                      {"bytes", stage.bytes},
+                      {"capacity_bytes", stage.capacity_bytes},
+                      {"of_host", stage.of_host}});
   Json root{{"schema_version", 1},
             {"target", report.request.target},
             {"valid", result.valid()},

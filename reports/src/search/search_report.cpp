@@ -261,7 +261,7 @@ std::string to_text(const planner::InfeasibleResult& result, double seconds) {
     const double usable = step.usable_bytes(result.memory_reserve);
     text += fmt::format("no plan fits; nearest miss: {} needs {} on stage {} ({} too much{})\n",
                         planner::describe(planner::candidate_of(result.nearest_miss->plan)),
-                        planner::shortage(step.peak_memory_bytes, usable), step.largest_stage,
+                        planner::shortage(step.peak_memory_bytes, usable, step.of_host), step.largest_stage,
                         planner::format_bytes(step.peak_memory_bytes - usable),
                         reserve_text(result.memory_reserve));
   } else {

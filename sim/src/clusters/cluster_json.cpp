@@ -212,6 +212,9 @@ void fields(Visitor& v, Cluster& c) {
              between(1, limits::kRanks));
   v.optional("host_memory_gb_per_s", c.host_memory_gb_per_s,
              "shared by the ranks of a cpu host; 0 = no limit", between(0, limits::kRate));
+  v.optional("host_memory_gib", c.host_memory_gib,
+             "of each host of GPUs, which what is offloaded shares; 0 = not known",
+             between(0, limits::kRate));
   v.required("device", c.device, "what a rank computes on");
   v.optional("other_nodes", c.other_nodes, "the last of num_nodes, of other types");
   v.optional("fabric", c.fabric, "levels, innermost first");

@@ -57,6 +57,11 @@ double StageMemory::total() const {
          workspace + boundary + communication + runtime_base;
 }
 
+MemoryNeed StageMemory::need() const {
+  return deciding({.bytes = total(), .capacity_bytes = capacity},
+                  {.bytes = host, .capacity_bytes = host_capacity, .of_host = true});
+}
+
 StageMemory stage_memory(const program::Program& program, const Cluster& cluster) {
   StageMemory memory;
   memory.stage = program.role.stage;
@@ -86,12 +91,19 @@ StageMemory stage_memory(const program::Program& program, const Cluster& cluster
   memory.communication = num_communicators(program) * cluster.communication.buffer_mib * kMib;
   memory.runtime_base = cluster.device.runtime_base_mib * kMib;
   memory.capacity = memory_capacity_bytes(cluster);
+  memory.host_capacity = host_capacity_bytes(cluster);
   return memory;
 }
 
 double memory_capacity_bytes(const Cluster& cluster) {
   const double bytes = cluster.device.memory_gib * kGib;
   return cluster.device.kind == DeviceKind::Cpu ? bytes / cluster.devices_per_node : bytes;
+}
+
+double host_capacity_bytes(const Cluster& cluster) {
+  if (cluster.device.kind == DeviceKind::Cpu || cluster.host_memory_gib <= 0)
+    return std::numeric_limits<double>::infinity();
+  return (1 - kHostReserve) * cluster.host_memory_gib * kGib / cluster.devices_per_node;
 }
 
 MemoryReport memory_report(const std::vector<program::Program>& stages, const Cluster& cluster) {
@@ -104,12 +116,14 @@ MemoryReport memory_report(const std::vector<program::Program>& stages, const Cl
     StageMemory own;
     for (const int type : types[at(program.role.stage)]) {
       const StageMemory there = stage_memory(program, uniform[at(type)]);
-      if (own.capacity == 0 || there.room() < own.room()) own = there;
+      if (own.capacity == 0 || there.need().room_bytes() < own.need().room_bytes()) own = there;
     }
-    if (own.room() < least_room) {
-      least_room = own.room();
-      report.peak_bytes = own.total();
-      report.capacity_bytes = own.capacity;
+    const MemoryNeed need = own.need();
+    if (need.room_bytes() < least_room) {
+      least_room = need.room_bytes();
+      report.peak_bytes = need.bytes;
+      report.capacity_bytes = need.capacity_bytes;
+      report.of_host = need.of_host;
       report.largest_stage = program.role.stage;
     }
     report.stages.push_back(own);

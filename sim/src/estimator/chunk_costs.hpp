@@ -52,7 +52,8 @@ struct ChunkCost {
   double shared_elements = 0;  // by two layers of the chunk; in `ready`, too
   int num_layers = 0;
   std::vector<std::int64_t> layer_copied_parts;  // of each layer, summed over their holders
-  program::KeptBytes kept_bytes{};
+  program::KeptBytes kept_bytes{};       // on a GPU without what is offloaded
+  program::KeptBytes host_kept_bytes{};  // that
   std::vector<ReadyGradients> ready;  // in the order of the backward pass, times ascending
   int gradient_shape = 0;             // one number for equal elements of `ready`
   std::vector<LayerCost> layers;      // in that order, too; without what is shared

@@ -69,7 +69,10 @@ void ChunkMaker::add_copies() {
     const bool stays = i == 0 && !begins_model_;  // what arrives does
     const auto input = stays ? kept[static_cast<std::size_t>(program::Keep::Arriving)] : 0;
     all[all.size() - 1 - place_of(i)].bytes = static_cast<double>(kept[kKept] - input);
-    if (cluster_.device.kind == DeviceKind::Gpu) chunk_.kept_bytes[kKept] -= kept[kKept] - input;
+    if (cluster_.device.kind == DeviceKind::Gpu) {
+      chunk_.kept_bytes[kKept] -= kept[kKept] - input;
+      chunk_.host_kept_bytes[kKept] += kept[kKept] - input;
+    }
     chunk_.slots.staging =
         std::max(chunk_.slots.staging, program::kStagedLayers * static_cast<double>(kept[kKept]));
   }

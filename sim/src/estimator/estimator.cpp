@@ -88,6 +88,8 @@ struct Estimator::State {
   explicit State(Cluster given) : cluster(std::move(given)), stages(cluster) {}
 
   StepPrediction estimate(const Plan& plan, const Wanted& wanted);
+  MemoryNeed host_need(const Plan& plan, PlannedSchedule& planned, std::size_t s,
+                       const Cluster& own);
   void add_memory(const Plan& plan, PlannedSchedule& planned, StepPrediction& estimate);
   double least_step_s(const Plan& plan, const PlannedSchedule& planned) const;
   void set_task(const Plan& plan);
@@ -206,6 +208,20 @@ double Estimator::State::agreement_seconds(const Plan& plan, PlanLayout& where) 
   return sum(experts ? 8 : 4) + sum(expert_load);
 }
 
+MemoryNeed Estimator::State::host_need(const Plan& plan, PlannedSchedule& planned, std::size_t s,
+                                       const Cluster& own) {
+  MemoryNeed need{.capacity_bytes = host_capacity_bytes(own), .of_host = true};
+  if (plan.offload_activations == 0 && !plan.offload_optimizer) return need;
+  const double activations = plan.offload_activations == 0
+                                 ? 0
+                                 : planned.compiled()
+                                       .activations(static_cast<int>(s), stages[s].host_kept,
+                                                    plan.num_microbatches())
+                                       .bytes;
+  need.bytes = stage_host_bytes(plan, stages[s], activations, own);
+  return need;
+}
+
 /// Memory of the stage that has the least room.
 void Estimator::State::add_memory(const Plan& plan, PlannedSchedule& planned,
                                   StepPrediction& estimate) {
@@ -216,17 +232,23 @@ void Estimator::State::add_memory(const Plan& plan, PlannedSchedule& planned,
     const StageActivations activations = planned.compiled().activations(
         static_cast<int>(s), stages[s].kept, plan.num_microbatches());
     const Cluster& smallest = stages.smallest_of(s);
-    const double memory = stage_memory_bytes(plan, stages[s], activations, expert_load, smallest);
-    const double capacity = memory_capacity_bytes(smallest);
-    if (capacity - memory >= least_room) continue;
-    least_room = capacity - memory;
-    estimate.peak_memory_bytes = memory;
-    estimate.kept_bytes = activations.bytes;
-    estimate.capacity_bytes = capacity;
+    const MemoryNeed device{
+        .bytes = stage_memory_bytes(plan, stages[s], activations, expert_load, smallest),
+        .capacity_bytes = memory_capacity_bytes(smallest)};
+    const MemoryNeed need = deciding(device, host_need(plan, planned, s, smallest));
+    if (need.room_bytes() >= least_room) continue;
+    least_room = need.room_bytes();
+    estimate.peak_memory_bytes = need.bytes;
+    estimate.capacity_bytes = need.capacity_bytes;
+    estimate.of_host = need.of_host;
+    estimate.kept_bytes = need.of_host ? 0 : activations.bytes;
     estimate.largest_stage = static_cast<int>(s);
   }
   const auto largest = static_cast<std::size_t>(estimate.largest_stage);
-  estimate.state_bytes = stage_state_bytes(plan, stages[largest], stages.smallest_of(largest));
+  const Cluster& smallest = stages.smallest_of(largest);
+  estimate.state_bytes = estimate.of_host
+                             ? stage_host_bytes(plan, stages[largest], 0, smallest)
+                             : stage_state_bytes(plan, stages[largest], smallest);
 }
 
 /// No stage ends before it has done its work, which it begins when the first micro-batch arrives.

@@ -44,6 +44,7 @@ void price_stage_cost(const StagePricing& pricing, const std::vector<const Chunk
                       bool last, bool split, StageCost& stage) {
   stage.chunks = chunks;
   stage.kept.clear();
+  stage.host_kept.clear();
   stage.sums = {};
   stage.slots = {};
   stage.load_seconds = stage.square_seconds = 0;
@@ -60,6 +61,7 @@ void price_stage_cost(const StagePricing& pricing, const std::vector<const Chunk
             chunk->num_layers *
             pricing.all_reduce(static_cast<double>(part), pricing.where.data.kv_copies);
     stage.kept.push_back(chunk->kept_bytes);
+    stage.host_kept.push_back(chunk->host_kept_bytes);
   }
   const double partial = stage.sums.partial_elements;
   stage.tied = tied > 0;

@@ -17,6 +17,7 @@ namespace meshplan::sim {
 struct StageCost {
   std::vector<const ChunkCost*> chunks;
   std::vector<program::KeptBytes> kept;
+  std::vector<program::KeptBytes> host_kept;  // of a GPU's host: see ChunkCost
   const StageBuckets* buckets = nullptr;  // none with ZeRO-2 and 3, which reduce by units
   Reduction reduction;  // of one chunk, after the begin of its last task that adds to gradients
   ZeroStage zero;

@@ -54,6 +54,15 @@ double stage_state_bytes(const Plan& plan, const StageCost& cost, const Cluster&
   return parameter_bytes(plan, cost.sums.elements, cost.sums.frozen_elements, cost.zero, on_gpu);
 }
 
+double stage_host_bytes(const Plan& plan, const StageCost& cost, double activations,
+                        const Cluster& cluster) {
+  if (cluster.device.kind == DeviceKind::Cpu) return 0;
+  const auto state_bytes = [&](bool on_gpu) {
+    return parameter_bytes(plan, cost.sums.elements, cost.sums.frozen_elements, cost.zero, on_gpu);
+  };
+  return state_bytes(/*on_gpu=*/false) - state_bytes(/*on_gpu=*/true) + activations;
+}
+
 double stage_memory_bytes(const Plan& plan, const StageCost& cost,
                           const StageActivations& activations, double expert_load,
                           const Cluster& cluster) {

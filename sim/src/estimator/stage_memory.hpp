@@ -12,7 +12,12 @@ double stage_memory_bytes(const program::Plan& plan, const StageCost& stage,
                           const StageActivations& activations, double expert_load,
                           const Cluster& cluster);
 
-/// The part of it in parameters, gradients and optimizer state.
+/// Bytes of its host's memory that a rank on a GPU of the stage holds.
+/// @param activations  bytes of them that are kept there
+double stage_host_bytes(const program::Plan& plan, const StageCost& stage, double activations,
+                        const Cluster& cluster);
+
+/// The part of stage_memory_bytes() in parameters, gradients and optimizer state.
 double stage_state_bytes(const program::Plan& plan, const StageCost& cost, const Cluster& cluster);
 
 }  // namespace meshplan::sim

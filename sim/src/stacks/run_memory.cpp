@@ -76,6 +76,10 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
 }  // namespace
 
 const RunMemory& fullest(const std::vector<RunMemory>& stages) {
+  const auto lacks = std::ranges::find_if(stages, [](const RunMemory& stage) {
+    return stage.need().of_host;
+  });
+  if (lacks != stages.end()) return *lacks;
   return *std::ranges::max_element(stages, {}, &RunMemory::allocated);
 }
 
@@ -91,6 +95,7 @@ std::vector<RunMemory> run_memory(const TrainingRun& run, const ExecutionProfile
     memory.reserved = memory.allocated() * (1 + profile.reserved_fraction);
     memory.visible = memory.reserved + memory.context;
     memory.capacity = cluster.device.memory_gib * kGib;
+    memory.host_capacity = host_capacity_bytes(cluster);
     stages.push_back(memory);
   }
   return stages;

@@ -180,9 +180,10 @@ TrainingRun run_of(const Plan& plan, std::string cluster, std::string_view softw
 StepPrediction step_of(const RunPrediction& run, const Plan& plan, const Cluster& cluster) {
   const RunBreakdown& s = run.seconds;
   StepPrediction step{.step_time_s = run.step_time_s,
-                      .peak_memory_bytes = run.memory.allocated() + run.memory.context,
+                      .peak_memory_bytes = run.memory.need().bytes,
                       .largest_stage = run.memory.stage,
-                      .capacity_bytes = run.memory.capacity,
+                      .capacity_bytes = run.memory.need().capacity_bytes,
+                      .of_host = run.memory.need().of_host,
                       .mfu = model_flops_utilization(plan, cluster, run.step_time_s)};
   step.seconds[Category::Forward] = s.forward;
   step.seconds[Category::Backward] = s.compute - s.forward - s.recompute;

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "core/units.hpp"
 #include "program/memory/activations.hpp"
 #include "program/memory/offloaded_activations.hpp"
 #include "sim/engine/engine.hpp"
@@ -290,6 +291,44 @@ TEST_CASE("The host holds what offloaded layers keep, the device three of them",
   constexpr int kInFlight = 2;
   CHECK(offloaded.host == kInFlight * 8 * layer);
   CHECK(offloaded.activations == plain.activations - kInFlight * 8 * layer + 3 * layer);
+}
+
+TEST_CASE("What is offloaded must fit in its host", "[sim][memory][offload]") {
+  std::vector<program::Plan> plans;
+  for (program::Plan plan : zero_plans()) {
+    plan.workload.precision = DType::BF16;
+    plan.offload_optimizer = true;
+    plans.push_back(plan);
+    plan.offload_parameters = plan.zero_stage == 3;
+    if (plan.offload_parameters) plans.push_back(plan);
+  }
+  program::Plan plan = small_plan("llama3.2-1b", {.pp = 2}, 6);
+  plan.offload_activations = 4;
+  plans.push_back(plan);
+  for (const program::Plan& offloaded : plans) {
+    CAPTURE(to_string(offloaded.parallel), offloaded.zero_stage, offloaded.zero_shard_group,
+            offloaded.offload_parameters, offloaded.offload_activations);
+    Cluster cluster =
+        with_ranks(load_cluster_preset("dgx-h100"), offloaded.parallel.world_size());
+    const double ranks = cluster.devices_per_node;
+    double most = 0;  // of a rank, as the program says
+    for (const program::Program& stage : program::lower_all(offloaded))
+      most = std::max(most, static_cast<double>(stage.memory.host_bytes()));
+    REQUIRE(most > 0);
+    cluster.host_memory_gib = 1.001 * most * ranks / (1 - kHostReserve) / kGib;
+    CHECK(memory_of(offloaded, cluster).fits());
+    CHECK(Estimator(cluster).estimate(offloaded).fits());
+    cluster.host_memory_gib *= 0.998;
+    const MemoryReport memory = memory_of(offloaded, cluster);
+    const StepPrediction estimate = Estimator(cluster).estimate(offloaded);
+    CHECK_FALSE(memory.fits());
+    CHECK(memory.of_host);
+    CHECK(memory.peak_bytes == most);
+    CHECK(estimate.of_host);
+    CHECK(estimate.peak_memory_bytes == Approx(most).epsilon(1e-9));
+    cluster.host_memory_gib = 0;  // not known
+    CHECK(memory_of(offloaded, cluster).fits());
+  }
 }
 
 // Compressing, summing and decompressing are work; the rest travels beside backward.

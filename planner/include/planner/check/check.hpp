@@ -25,12 +25,8 @@ struct CheckRequest {
 };
 
 /// What a stage's fullest rank is predicted to hold.
-struct StageNeed {
+struct StageNeed : sim::MemoryNeed {
   int stage = 0;
-  double bytes = 0;
-  double capacity_bytes = 0;
-  double room_bytes() const { return capacity_bytes - bytes; }
-  bool fits() const { return bytes <= capacity_bytes; }
 };
 
 /// A change of a plan and what it comes to; the global batch and what is trained stay as they are.

@@ -31,6 +31,6 @@ std::string signed_seconds(double seconds);
 /// "61.2 GiB", "412 MiB".
 std::string format_bytes(double bytes);
 /// "92.0 GiB > 79.6 GiB", with as many digits as tell them apart.
-std::string shortage(double needed_bytes, double available_bytes);
+std::string shortage(double needed_bytes, double available_bytes, bool of_host = false);
 
 }  // namespace meshplan::planner

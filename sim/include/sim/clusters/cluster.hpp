@@ -158,6 +158,7 @@ struct Cluster {
   int cores_per_host = 1;    // shared by the ranks of the node if they are CPU processes
   double host_memory_gb_per_s =
       0;  // shared by the ranks of a CPU host; 0 = no limit beyond a rank's own
+  double host_memory_gib = 0;  // of a node of GPUs, for what is offloaded; 0 = not known
   Device device;
   std::vector<OtherNodes> other_nodes;  // the last of num_nodes, in this order; `device` elsewhere
   std::vector<FabricLevel> fabric;      // the last level holds all ranks; may be empty for one rank

@@ -29,14 +29,31 @@ struct Wanted {
   std::optional<double> memory_reserve;  // part of the device
 };
 
+/// One memory of a rank and what it needs of it: its device's, or its share of the memory of a GPU's
+/// host.
+struct MemoryNeed {
+  double bytes = 0;
+  double capacity_bytes = 0;
+  bool of_host = false;
+  double room_bytes() const { return capacity_bytes - bytes; }
+  bool fits() const { return bytes <= capacity_bytes; }
+};
+
+/// The one that decides whether a rank's plan fits: the host's only where it does not suffice and
+/// lacks more than the device.
+inline const MemoryNeed& deciding(const MemoryNeed& device, const MemoryNeed& host) {
+  return !host.fits() && host.room_bytes() < device.room_bytes() ? host : device;
+}
+
 struct StepPrediction {
   double step_time_s = 0;
   Breakdown seconds;  // sums to step_time_s
-  double peak_memory_bytes = 0;
+  double peak_memory_bytes = 0;  // of the device; of_host: of its host, which does not suffice
   double state_bytes = 0;  // the part of it in parameters, gradients and optimizer, if known
   double kept_bytes = 0;   // the part of it in activations that wait for their backward, if known
   int largest_stage = 0;  // with the least room
-  double capacity_bytes = 0;
+  double capacity_bytes = 0;  // of what peak_memory_bytes is of
+  bool of_host = false;
   double mfu = 0;  // model FLOPs over ranks * peak of the plan's precision
   /// `step_time_s` is only known not to be less, and `seconds` and `mfu` are empty: see Wanted.
   bool at_least = false;

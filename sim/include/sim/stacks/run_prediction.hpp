@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/clusters/cluster.hpp"
+#include "sim/engine/step_prediction.hpp"
 #include "sim/prices/fitted_constants.hpp"
 #include "sim/stacks/execution_profile.hpp"
 #include "sim/stacks/training_run.hpp"
@@ -52,8 +53,13 @@ struct RunMemory {
   double host = 0;      // kept in the host's memory instead
   double visible = 0;   // to nvidia-smi
   double capacity = 0;
+  double host_capacity = 0;  // see StageMemory
   /// What the allocator caches beyond it is given back when memory runs short.
-  bool fits() const { return allocated() + context <= capacity; }
+  MemoryNeed need() const {
+    return deciding({.bytes = allocated() + context, .capacity_bytes = capacity},
+                    {.bytes = host, .capacity_bytes = host_capacity, .of_host = true});
+  }
+  bool fits() const { return need().fits(); }
   bool operator==(const RunMemory&) const = default;
 };
 
