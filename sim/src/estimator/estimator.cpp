@@ -322,10 +322,16 @@ struct Estimator::Other {
   Cluster data_sheet;
   std::string software;
   Constants constants = constants_of(fitted_constants());
+  std::optional<models::ModelSpec> model = {};  // of the plan before
+  models::ModelGraph graph = {};                // of it
 
-  StepPrediction estimate(const Plan& plan) const {
-    const PreparedRun run(run_of(plan, data_sheet.name, software), data_sheet);
-    return step_of(run.predict(constants), plan, data_sheet);
+  StepPrediction estimate(const Plan& plan, const Wanted& wanted) {
+    if (model != plan.model) {
+      graph = models::build_graph(plan.model);
+      model = plan.model;
+    }
+    const PreparedRun run(run_of(plan, data_sheet.name, software), graph, data_sheet);
+    return step_of(run.predict(constants, wanted), plan, data_sheet);
   }
 };
 
@@ -343,7 +349,7 @@ Estimator::Estimator(Estimator&&) noexcept = default;
 Estimator& Estimator::operator=(Estimator&&) noexcept = default;
 
 StepPrediction Estimator::estimate(const Plan& plan, const Wanted& wanted) {
-  return other_ ? other_->estimate(plan) : state_->estimate(plan, wanted);
+  return other_ ? other_->estimate(plan, wanted) : state_->estimate(plan, wanted);
 }
 
 }  // namespace meshplan::sim

@@ -1,6 +1,8 @@
 #include "schedules/pipeline_time.hpp"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include "core/error.hpp"
 #include "program/schedule/generators.hpp"
@@ -27,12 +29,28 @@ double seconds_of(const PipelineInput& input, int num_microbatches) {
                      .backward = chunk.backward + busy});
   }
   SolverOutput solved;
-  CompiledSchedule(program::make_schedule(input.schedule, stages, num_microbatches, chunks))
-      .solve(tasks, solved);
+  known_pipeline(input.schedule, stages, num_microbatches, chunks).solve(tasks, solved);
   return *std::ranges::max_element(solved.end);
 }
 
 }  // namespace
+
+CompiledSchedule& known_pipeline(program::ScheduleKind kind, int stages, int num_microbatches,
+                                 int chunks) {
+  constexpr std::int64_t kMostTasks = 1'000'000;  // some 100 MB
+  thread_local std::map<std::tuple<program::ScheduleKind, int, int, int>, CompiledSchedule> known;
+  thread_local std::int64_t tasks = 0;
+  const std::tuple key(kind, stages, num_microbatches, chunks);
+  if (const auto found = known.find(key); found != known.end()) return found->second;
+  tasks += 2LL * stages * num_microbatches * chunks;
+  if (tasks > kMostTasks) {
+    known.clear();
+    tasks = 2LL * stages * num_microbatches * chunks;
+  }
+  return known
+      .try_emplace(key, program::make_schedule(kind, stages, num_microbatches, chunks))
+      .first->second;
+}
 
 double pipeline_seconds(const PipelineInput& input) {
   const int stages = static_cast<int>(input.stages.size());

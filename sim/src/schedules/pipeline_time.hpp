@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "program/schedule/schedule.hpp"
+#include "schedules/compiled_schedule.hpp"
 
 namespace meshplan::sim {
 
@@ -21,6 +22,11 @@ struct PipelineInput {
   std::vector<double> transfers;
   double transfer_busy = 0;  // the part of them that blocks sender and receiver themselves
 };
+
+/// A pipeline's schedule; searches ask for few, often. Each thread has its own, which stays until the
+/// next call.
+CompiledSchedule& known_pipeline(program::ScheduleKind kind, int stages, int num_microbatches,
+                                 int chunks);
 
 /// Seconds from the first task's start to the last one's end on any stage. Long runs are continued
 /// at the period of their last rounds; GPipe's, whose halves repeat, at that of a micro-batch more.

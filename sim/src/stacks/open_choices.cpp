@@ -89,6 +89,7 @@ std::vector<TrainingRun> ways_to_run(const TrainingRun& run, const ExecutionProf
 }
 
 TrainingRun cheapest_that_fits(const std::vector<TrainingRun>& ways, const WayCosts& costs) {
+  if (ways.size() == 1) return ways.front();
   const TrainingRun* best = nullptr;
   const TrainingRun* smallest = &ways.front();
   double shortest = 0;

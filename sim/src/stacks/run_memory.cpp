@@ -7,17 +7,17 @@
 #include "core/index.hpp"
 #include "core/units.hpp"
 #include "prices/element_bytes.hpp"
-#include "program/schedule/generators.hpp"
+#include "schedules/pipeline_time.hpp"
 
 namespace meshplan::sim {
 namespace {
 
 /// Enough micro-batches for every stage to hold as many as it ever does; GPipe holds all.
-program::Schedule schedule_for_memory(const TrainingRun& run) {
+const program::Schedule& schedule_for_memory(const TrainingRun& run) {
   const program::ScheduleKind kind = run.pipeline_schedule();
   const int all = run.num_microbatches();
   const int enough = kind == program::ScheduleKind::GPipe ? all : 2 * run.parallel.pp;
-  return program::make_schedule(kind, run.parallel.pp, std::min(all, enough), run.parallel.vpp);
+  return known_pipeline(kind, run.parallel.pp, std::min(all, enough), run.parallel.vpp).schedule();
 }
 
 /// Ranks of this node that hold the same parameters.
@@ -86,7 +86,7 @@ const RunMemory& fullest(const std::vector<RunMemory>& stages) {
 std::vector<RunMemory> run_memory(const TrainingRun& run, const ExecutionProfile& profile,
                                   const Cluster& cluster, const StageWork& work) {
   require_invariant(run.recompute_stated, "what a run recomputes is chosen before it is counted");
-  const program::Schedule schedule = schedule_for_memory(run);
+  const program::Schedule& schedule = schedule_for_memory(run);
   std::vector<RunMemory> stages;
   for (int stage = 0; stage < run.parallel.pp; ++stage) {
     RunMemory memory = stage_memory(run, profile, work, schedule, cluster.devices_per_node, stage);

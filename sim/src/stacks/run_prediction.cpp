@@ -29,6 +29,10 @@ PreparedRun::PreparedRun(const TrainingRun& run)
     : PreparedRun(run, load_data_sheet(run.cluster)) {}
 
 PreparedRun::PreparedRun(TrainingRun run, const Cluster& data_sheet)
+    : PreparedRun(run, models::build_graph(run.model), data_sheet) {}
+
+PreparedRun::PreparedRun(TrainingRun run, const models::ModelGraph& graph,
+                         const Cluster& data_sheet)
     : state_(std::make_unique<State>()) {
   if (!data_sheet.other_nodes.empty())
     throw ConfigError(fmt::format(
@@ -46,19 +50,20 @@ PreparedRun::PreparedRun(TrainingRun run, const Cluster& data_sheet)
   // By the constants as they were before any fit: no fit changes what a run recomputes.
   static const Constants kExpected = constants_of(at_expected(fitted_constants()));
   const auto memory_of = [&](const TrainingRun& way) {
-    return run_memory(way, s.profile, s.cluster, stage_work(way, s.profile, StageCut::ByCost));
+    return run_memory(way, s.profile, s.cluster,
+                      stage_work(way, graph, s.profile, StageCut::ByCost));
   };
   s.run = cheapest_that_fits(
       ways_to_run(s.run, s.profile),
       {.memory = [&](const TrainingRun& way) { return fullest(memory_of(way)); },
        .seconds =
            [&](const TrainingRun& way) {
-             const StageWork work = stage_work(way, s.profile, StageCut::Even);
+             const StageWork work = stage_work(way, graph, s.profile, StageCut::Even);
              return predict_step(way, s.profile, s.cluster, s.placements, work, kExpected)
                  .step_time_s;
            }});
   // Step times of the one stack that cuts by cost are nearer with an even cut: docs/accuracy.md.
-  s.work = stage_work(s.run, s.profile, StageCut::Even);
+  s.work = stage_work(s.run, graph, s.profile, StageCut::Even);
   s.memory = memory_of(s.run);
 }
 
@@ -78,11 +83,16 @@ const std::vector<RunMemory>& PreparedRun::memory_of_stages() const {
   return state_->memory;
 }
 
-RunPrediction PreparedRun::predict(const Constants& constants) const {
+RunPrediction PreparedRun::predict(const Constants& constants, const Wanted& wanted) const {
   const State& s = *state_;
-  RunPrediction prediction =
-      predict_step(s.run, s.profile, s.cluster, s.placements, s.work, constants);
-  prediction.memory = fullest(s.memory);
+  const RunMemory& memory = fullest(s.memory);
+  const MemoryNeed need = memory.need();
+  const bool misses = wanted.memory_reserve &&
+                      need.bytes > (1 - *wanted.memory_reserve) * need.capacity_bytes;
+  RunPrediction prediction = predict_step(s.run, s.profile, s.cluster, s.placements, s.work,
+                                          constants, misses ? 0 : wanted.step_time_s);
+  prediction.memory = memory;
+  if (prediction.at_least) return prediction;
   prediction.relative_sigma =
       relative_sigma_of(terms_of(prediction, s.run), prediction.step_time_s);
   return prediction;

@@ -51,21 +51,36 @@ class Predictor {
     head_ = price(work.head);
   }
 
-  RunPrediction run() {
+  RunPrediction run(double most_s) {
     RunPrediction prediction;
     RunBreakdown& parts = prediction.seconds;
-    const double pipeline = run_.shards_layers() ? sharded_steps(parts) : pipeline_steps(parts);
+    if (run_.shards_layers()) {
+      const double passes = sharded_steps(parts);
+      add_to(prediction.busy, parts, 1);
+      finish(prediction, passes + step_end(parts));
+      return prediction;
+    }
+    const Pipeline pipeline = pipeline_of(parts, prediction.busy);
     const double tail = step_end(parts);
-    const double work = pipeline + tail;
-    prediction.step_time_s = with_step_effects(pricer_.cluster(), work);
-    parts.overhead = prediction.step_time_s - work;
+    constexpr double kRounding = 1e-9;
+    prediction.step_time_s =
+        (1 - kRounding) * with_step_effects(pricer_.cluster(), pipeline.slowest + tail);
+    prediction.at_least = prediction.step_time_s > most_s;
+    if (prediction.at_least) {
+      parts = {};
+      return prediction;
+    }
+    const double total = pipeline_seconds(pipeline.input);
+    parts.pipeline = total - pipeline.slowest;
+    finish(prediction, total + tail);
     return prediction;
   }
 
   double exposed_sends() const {
     if (run_.shards_layers() || run_.parallel.pp == 1) return 0;
     RunBreakdown parts;
-    PipelineInput input = pipeline_of(parts).input;
+    BusyTime busy;
+    PipelineInput input = pipeline_of(parts, busy).input;
     const double total = pipeline_seconds(input);
     std::ranges::fill(input.transfers, 0);
     return total - pipeline_seconds(input);
@@ -134,6 +149,12 @@ class Predictor {
     return total;
   }
 
+  static void add_to(BusyTime& busy, const RunBreakdown& parts, double share) {
+    busy.computing += share * parts.compute;
+    busy.forward += share * parts.forward;
+    busy.recompute += share * parts.recompute;
+    busy.moving += share * parts.tensor;
+  }
   void add_to(RunBreakdown& parts, const LayerTime& time, double times) const {
     add_to(parts, time.forward, times);
     add_to(parts, time.backward, times);
@@ -163,7 +184,8 @@ class Predictor {
     double slowest = 0;  // seconds in which the slowest stage is busy
   };
 
-  Pipeline pipeline_of(RunBreakdown& parts) const {
+  /// @param parts  become those of the slowest stage
+  Pipeline pipeline_of(RunBreakdown& parts, BusyTime& mean) const {
     Pipeline pipeline;
     PipelineInput& input = pipeline.input;
     input = {.schedule = run_.pipeline_schedule(), .num_microbatches = run_.num_microbatches()};
@@ -184,6 +206,7 @@ class Predictor {
         busy += stage.back().forward + stage.back().backward;
         add_to(own, time, input.num_microbatches);
       }
+      add_to(mean, own, 1.0 / static_cast<double>(work_.stages.size()));
       if (busy <= slowest) continue;
       slowest = busy;
       parts = own;
@@ -192,13 +215,6 @@ class Predictor {
     input.transfers = send_seconds();
     if (!run_.overlap_p2p) input.transfer_busy = 0.5;
     return pipeline;
-  }
-
-  double pipeline_steps(RunBreakdown& parts) const {
-    const Pipeline pipeline = pipeline_of(parts);
-    const double total = pipeline_seconds(pipeline.input);
-    parts.pipeline = total - pipeline.slowest;
-    return total;
   }
 
   // ---- fully sharded parameters
@@ -296,6 +312,11 @@ class Predictor {
   }
 
   // ---- end of the step
+
+  void finish(RunPrediction& prediction, double work) const {
+    prediction.step_time_s = with_step_effects(pricer_.cluster(), work);
+    prediction.seconds.overhead = prediction.step_time_s - work;
+  }
 
   bool shards_optimizer() const { return run_.zero_stage >= 1; }
 
@@ -430,9 +451,9 @@ class Predictor {
 
 RunPrediction predict_step(const TrainingRun& run, const ExecutionProfile& profile,
                            const Cluster& cluster, const RunPlacements& placements,
-                           const StageWork& work, const Constants& constants) {
+                           const StageWork& work, const Constants& constants, double most_s) {
   require_invariant(run.recompute_stated, "what a run recomputes is chosen before it is priced");
-  return Predictor(run, profile, cluster, placements, work, constants).run();
+  return Predictor(run, profile, cluster, placements, work, constants).run(most_s);
 }
 
 double exposed_sends(const TrainingRun& run, const ExecutionProfile& profile,

@@ -184,7 +184,13 @@ StepPrediction step_of(const RunPrediction& run, const Plan& plan, const Cluster
                       .largest_stage = run.memory.stage,
                       .capacity_bytes = run.memory.need().capacity_bytes,
                       .of_host = run.memory.need().of_host,
-                      .mfu = model_flops_utilization(plan, cluster, run.step_time_s)};
+                      .at_least = run.at_least,
+                      .busy = run.busy};
+  step.state_bytes = step.of_host ? step.peak_memory_bytes  // nothing follows from the rest
+                                  : run.memory.parameters + run.memory.gradients +
+                                        run.memory.optimizer;
+  if (run.at_least) return step;
+  step.mfu = model_flops_utilization(plan, cluster, run.step_time_s);
   step.seconds[Category::Forward] = s.forward;
   step.seconds[Category::Backward] = s.compute - s.forward - s.recompute;
   step.seconds[Category::Recompute] = s.recompute;

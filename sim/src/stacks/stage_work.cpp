@@ -79,8 +79,8 @@ std::vector<int> layers_of_positions(const TrainingRun& run, const ExecutionProf
 
 }  // namespace
 
-StageWork stage_work(const TrainingRun& run, const ExecutionProfile& profile, StageCut cut) {
-  const models::ModelGraph graph = models::build_graph(run.model);
+StageWork stage_work(const TrainingRun& run, const models::ModelGraph& graph,
+                     const ExecutionProfile& profile, StageCut cut) {
   StageWork work;
   work.tied = graph.tied_embeddings;
   work.embedding = layer_work(graph.embedding, run, profile, false);

@@ -45,6 +45,8 @@ enum class StageCut {
   ByCost,  // balanced_layers where the stack does so, else evenly
 };
 
-StageWork stage_work(const TrainingRun& run, const ExecutionProfile& profile, StageCut cut);
+/// @param graph  of the run's model
+StageWork stage_work(const TrainingRun& run, const models::ModelGraph& graph,
+                     const ExecutionProfile& profile, StageCut cut);
 
 }  // namespace meshplan::sim

@@ -10,17 +10,40 @@
 #include "search/stage_division.hpp"
 #include "search/variants.hpp"
 #include "sim/stacks/cluster_preset.hpp"
+#include "sim/stacks/software.hpp"
 
 namespace meshplan::planner {
 namespace {
 
-SearchRequest request_of(const char* model, int ranks, std::int64_t seq_len, std::int64_t batch) {
+struct Case {
+  const char* model;
+  int ranks;
+  std::int64_t seq_len;
+  std::int64_t batch;
+  const char* software = "meshplan";
+};
+const Case kCases[] = {{"gpt2-124m", 8, 1024, 16},
+                       {"tiny-moe", 8, 256, 16},
+                       {"llama3.2-1b", 16, 4096, 32},
+                       {"llama3-8b", 8, 16384, 8},
+                       {"llama3-8b", 16, 4096, 32, "megatron-core"},
+                       {"mixtral-8x7b", 16, 4096, 32, "megatron-core"},
+                       {"llama3-8b", 16, 4096, 32, "torchtitan"}};
+
+SearchRequest request_of(const Case& one) {
   SearchRequest request;
-  request.model = models::load_preset(model);
-  request.cluster = sim::with_ranks(sim::load_cluster_preset("dgx-h100"), ranks);
-  request.workload = {.seq_len = seq_len, .global_batch_size = batch, .precision = DType::BF16};
+  request.model = models::load_preset(one.model);
+  request.cluster = sim::with_ranks(sim::load_cluster_preset("dgx-h100"), one.ranks);
+  request.workload = {
+      .seq_len = one.seq_len, .global_batch_size = one.batch, .precision = DType::BF16};
   request.space = space_preset("offload");
+  request.software = one.software;
   return request;
+}
+
+bool obeys_rules(const program::Plan& plan, const SearchRequest& request) {
+  return program::check(plan).empty() &&
+         sim::software_violations(plan, sim::load_execution_profile(request.software)).empty();
 }
 
 std::vector<Candidate> candidates_of(const SearchRequest& request) {
@@ -53,17 +76,6 @@ void for_each_variant(const SearchRequest& request, const Candidate& candidate,
               visit(variant, schedule, layers);
             }
 }
-
-struct Case {
-  const char* model;
-  int ranks;
-  std::int64_t seq_len;
-  std::int64_t batch;
-};
-const Case kCases[] = {{"gpt2-124m", 8, 1024, 16},
-                       {"tiny-moe", 8, 256, 16},
-                       {"llama3.2-1b", 16, 4096, 32},
-                       {"llama3-8b", 8, 16384, 8}};
 
 /// The fastest of each enumerated candidate and all its variants, fastest first.
 template <class Evaluations>
@@ -99,7 +111,7 @@ std::string family_of(Candidate candidate) {
 TEST_CASE("The first ten of the whole space are found without pricing all of it",
           "[planner][bound]") {
   for (const Case& one : kCases) {
-    const SearchRequest request = request_of(one.model, one.ranks, one.seq_len, one.batch);
+    const SearchRequest request = request_of(one);
     const CostModel costs = cost_model(request);
     const ParallelFor parallel_for = serial();
     Estimators estimators(costs, 1);
@@ -119,12 +131,12 @@ TEST_CASE("The first ten of the whole space are found without pricing all of it"
       for_each_variant(request, candidate, [&](const Candidate& variant, const auto&, const auto&) {
         ++total;
         const program::Plan plan = make_plan(request, variant);
-        if (!program::check(plan).empty()) return;
+        if (!obeys_rules(plan, request)) return;
         const sim::StepPrediction step = estimate(plan, {});
         if (step.fits(request.memory_reserve))
           keep_least(all, family_of(variant), step.step_time_s);
       });
-    INFO(one.model << " on " << one.ranks);
+    INFO(one.software << ": " << one.model << " on " << one.ranks);
     CHECK(total == candidates.size() + results.counts.total);
     CHECK(results.counts.total == results.counts.broke_a_rule + results.counts.did_not_fit +
                                       results.counts.ranked + results.counts.bounded);
@@ -140,7 +152,7 @@ TEST_CASE("The first ten of the whole space are found without pricing all of it"
 
 TEST_CASE("No variant is faster than its bound", "[planner][bound]") {
   for (const Case& one : kCases) {
-    const SearchRequest request = request_of(one.model, one.ranks, one.seq_len, one.batch);
+    const SearchRequest request = request_of(one);
     const CostModel::Estimate estimate = cost_model(request).estimator();
     std::size_t compared = 0;
     double tightest = 0, fullest = 0;
@@ -148,19 +160,19 @@ TEST_CASE("No variant is faster than its bound", "[planner][bound]") {
     const sim::Wanted nothing{.step_time_s = 0, .memory_reserve = std::nullopt};
     for (const Candidate& candidate : candidates_of(request)) {
       const program::Plan plan = make_plan(request, candidate);
-      if (!program::check(plan).empty()) continue;
+      if (!obeys_rules(plan, request)) continue;
       const sim::StepPrediction core = estimate(plan, {});
       for_each_variant(request, candidate,
                        [&](const Candidate& variant, const ScheduleVariant& schedule,
                            std::optional<int> layers) {
                          const program::Plan varied = make_plan(request, variant);
-                         if (++compared % 11 != 0 || !program::check(varied).empty()) return;
+                         if (++compared % 11 != 0 || !obeys_rules(varied, request)) return;
                          const double least =
                              least_step_s(candidate, core, schedule, layers, request);
                          const double step = estimate(varied, {}).step_time_s;
                          const sim::StepPrediction unwanted = estimate(varied, nothing);
                          unfinished += unwanted.at_least ? 1 : 0;
-                         INFO(one.model << ": " << describe(variant));
+                         INFO(one.software << ": " << one.model << ": " << describe(variant));
                          if (unwanted.step_time_s > step) CHECK(unwanted.step_time_s <= step);
                          if (unwanted.at_least)
                            fullest = std::max(fullest, unwanted.step_time_s / step);
@@ -168,6 +180,7 @@ TEST_CASE("No variant is faster than its bound", "[planner][bound]") {
                          if (least > step) CHECK(least <= step);
                        });
     }
+    INFO(one.software << ": " << one.model);
     CHECK(compared > 1000);
     CHECK(tightest > 0.85);  // it leaves out what communication exposes
     CHECK(unfinished > 100);

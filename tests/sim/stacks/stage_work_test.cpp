@@ -25,13 +25,13 @@ TEST_CASE("A stack that cuts by cost holds more layers on its first stage", "[si
   run.parallel.pp = 2;
   ExecutionProfile profile = load_execution_profile("meshplan");
   profile.balances_stages = true;
-  const StageWork even = stage_work(run, profile, StageCut::Even);
-  const StageWork cut = stage_work(run, profile, StageCut::ByCost);
+  const StageWork even = stage_work(run, models::build_graph(run.model), profile, StageCut::Even);
+  const StageWork cut = stage_work(run, models::build_graph(run.model), profile, StageCut::ByCost);
   CHECK(even.stages[0][0].layers.front().count == 2);
   CHECK(cut.stages[0][0].layers.front().count == 3);
   CHECK(cut.stages[1][0].layers.front().count == 1);
   profile.balances_stages = false;
-  const StageWork other = stage_work(run, profile, StageCut::ByCost);
+  const StageWork other = stage_work(run, models::build_graph(run.model), profile, StageCut::ByCost);
   CHECK(other.stages[0][0].layers.front().count == 2);
 }
 

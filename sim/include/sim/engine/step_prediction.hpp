@@ -59,7 +59,7 @@ struct StepPrediction {
   bool at_least = false;
   /// An estimate of what the closed form only comes near: see is_rough().
   bool rough = false;
-  BusyTime busy;  // of an estimate of our own software; else 0
+  BusyTime busy;  // of an estimate; `link` is 0 for other software
 
   /// @param reserve  part of the device that is to stay free
   bool fits(double reserve = 0) const { return peak_memory_bytes <= usable_bytes(reserve); }

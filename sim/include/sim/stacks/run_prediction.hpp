@@ -71,6 +71,10 @@ struct RunPrediction {
   double half_width_80() const;
   RunBreakdown seconds;
   RunMemory memory;
+  BusyTime busy;  // of pipelines
+  /// `step_time_s` is only known not to be less, and the rest but `busy` and `memory` is empty: see
+  /// Wanted.
+  bool at_least = false;
   bool operator==(const RunPrediction&) const = default;
 };
 
@@ -82,11 +86,13 @@ class PreparedRun {
   /// @param data_sheet  of the cluster, instead of the preset that the run names
   /// @throws ConfigError for nodes of several types, too
   PreparedRun(TrainingRun run, const Cluster& data_sheet);
+  /// @param graph  of the run's model
+  PreparedRun(TrainingRun run, const models::ModelGraph& graph, const Cluster& data_sheet);
   ~PreparedRun();
   PreparedRun(PreparedRun&& other) noexcept;
   PreparedRun& operator=(PreparedRun&& other) noexcept;
 
-  RunPrediction predict(const Constants& constants) const;
+  RunPrediction predict(const Constants& constants, const Wanted& wanted = {}) const;
   /// A prediction whose interval is wider by how well the constants are known.
   /// @param sigmas  standard deviation of each constant, see sigmas_of
   RunPrediction predict(const Constants& constants, const Constants& sigmas) const;
