@@ -169,9 +169,12 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
   return plan;
 }
 
-SearchOutcome search(const SearchRequest& request, const CostModel& costs,
+SearchOutcome search(const SearchRequest& asked, const CostModel& costs,
                      const ParallelFor& parallel_for, const Progress& progress,
                      const StopRequested& stop) {
+  SearchRequest request = asked;
+  request.space = space_of(asked);
+  const Ranks ranks{request.cluster.num_ranks(), request.cluster.devices_per_node};
   if (request.top < 1) throw ConfigError(fmt::format("top = {} must be at least 1", request.top));
   if (request.cluster.num_ranks() > kMostSearchedRanks)
     throw ConfigError(
@@ -179,9 +182,12 @@ SearchOutcome search(const SearchRequest& request, const CostModel& costs,
                     "simulate the plan with a larger dp",
                     request.cluster.num_ranks(), kMostSearchedRanks, kMostSearchedRanks));
   std::vector<Candidate> candidates =
-      enumerate(request.model, request.workload,
-                {request.cluster.num_ranks(), request.cluster.devices_per_node},
-                request.constraints, request.space);
+      enumerate(request.model, request.workload, ranks, request.constraints, request.space);
+  if (candidates.empty()) {  // then which rules that breaks is the answer
+    request.space = asked.space;
+    candidates =
+        enumerate(request.model, request.workload, ranks, request.constraints, request.space);
+  }
   StageDivision division(request);
   for (Candidate& candidate : candidates) candidate.layers_per_stage = division.layers(candidate);
   Estimators estimators(costs, parallel_for.num_workers);

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/error.hpp"
+#include "planner/search/search.hpp"
 #include "program/plan/plan_names.hpp"
 #include "search/degree_bounds.hpp"
 #include "search/module_choices.hpp"
@@ -141,8 +142,10 @@ std::vector<std::pair<int, int>> zero_choices(const ParallelConfig& mesh, int ra
                                               const Space& space, const Constraints& constraints) {
   const int sharing = mesh.dp * mesh.cp;
   std::vector<int> stages = space.zero_stages;
+  // In a pipeline stages 2 and 3 are variants of stage 1 (zero_of), where there is one.
+  const bool varies = !space.zero_in_pipelines || std::ranges::count(stages, 1) > 0;
   std::erase_if(stages, [&](int stage) {
-    return stage > 0 && (sharing == 1 || (stage >= 2 && mesh.pp > 1));
+    return stage > 0 && (sharing == 1 || (stage >= 2 && mesh.pp > 1 && varies));
   });
   std::vector<std::pair<int, int>> all;
   for (const int stage : bounded_or(constraints.zero_stage, std::move(stages), constraints,
@@ -314,6 +317,18 @@ std::vector<Candidate> enumerate(const models::ModelSpec& model, const program::
       for (const program::ContextMethod method : method_choices(mesh.cp, space, constraints))
         add_all(mesh, sp, method);
   return candidates;
+}
+
+Space space_of(const SearchRequest& request) {
+  Space space = request.space;
+  const sim::SoftwareFeatures& can = sim::load_execution_profile(request.software).can;
+  const auto lacks = [](const auto& all) {
+    return [&all](auto choice) { return std::ranges::count(all, choice) == 0; };
+  };
+  std::erase_if(space.zero_stages, lacks(can.zero_stages));
+  std::erase_if(space.schedules, lacks(can.schedules));
+  space.zero_in_pipelines = space.zero_in_pipelines && can.shards_in_pipelines;
+  return space;
 }
 
 std::int64_t default_bucket_bytes(const ParallelConfig& parallel) {

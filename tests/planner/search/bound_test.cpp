@@ -38,6 +38,7 @@ SearchRequest request_of(const Case& one) {
       .seq_len = one.seq_len, .global_batch_size = one.batch, .precision = DType::BF16};
   request.space = space_preset("offload");
   request.software = one.software;
+  request.space = space_of(request);
   return request;
 }
 

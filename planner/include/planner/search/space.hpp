@@ -90,6 +90,11 @@ const Space& space_preset(std::string_view name);
 /// @throws ConfigError naming file, path, value and what was expected
 Space parse_space(std::string_view text, const std::string& file);
 
+struct SearchRequest;
+/// What of the request's space its software has: ZeRO's stages and schedules. Other choices that it
+/// lacks break a rule where they are met.
+Space space_of(const SearchRequest& request);
+
 /// @throws ConfigError if the pins contradict each other or cannot use exactly `num_ranks`, with
 /// the nearest degree that can
 void validate(const Constraints& constraints, int num_ranks);
