@@ -21,6 +21,7 @@ struct BusyTime {
   /// Communication on the busiest lane, without recompute, at the price of messages kMuchLarger
   /// times as large: what micro-batches that are larger, by no more than that, do not make less.
   double link = 0;
+  bool operator==(const BusyTime&) const = default;
 };
 
 /// What a caller would do without: a plan that takes longer, or leaves less memory free.
