@@ -123,6 +123,8 @@ void add_check_request(Command& command, CheckRequest& request) {
 
 reports::CheckReport answer(const CheckRequest& request, const Terminal& terminal) {
   if (!request.file) throw ConfigError("what to check? usage: meshplan check PLAN [--for TARGET]");
+  // Also where no cluster is given and nothing is predicted.
+  if (request.software) sim::load_execution_profile(*request.software);
   Subject subject = subject_of(request);
   reports::CheckReport report{
       .request = {.plan = subject.plan,
