@@ -39,6 +39,7 @@ SoftwareReport software_report(const program::Plan& plan, const sim::Cluster& cl
                         .prediction = run.predict(sim::constants_of(sim::fitted_constants())),
                         .memory_reserve = memory_reserve};
   report.step = step_of(report.prediction, plan, cluster);
+  report.recipes = run.recipes();
   report.terms = terms_of(report.prediction, run.run());
   report.tokens_per_s =
       static_cast<double>(plan.workload.global_batch_size * plan.workload.seq_len) /
@@ -50,6 +51,7 @@ std::string to_text(const SoftwareReport& report) {
   const double step = report.prediction.step_time_s;
   const sim::Interval interval = sim::interval_of(report.terms, step);
   std::string text = plan_header(report.plan, report.cluster) + software_line(report.software);
+  for (const std::string& recipe : report.recipes) text += fmt::format("recipe   {}\n", recipe);
   text += fmt::format("\nstep time  {} (80 % interval {} to {})   MFU {}   {} tokens/s\n",
                       planner::format_seconds(step), planner::format_seconds(interval.low_s),
                       planner::format_seconds(interval.high_s), percent(report.step.mfu),

@@ -4,8 +4,11 @@
 set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 table=$root/../shared/validation/published_dev.csv
-if [ ! -f "$table" ]; then
-  echo "skipped: there is no table of published runs at $table"
-  exit 77
-fi
-exec "$1" validate --table "$table" --check "$root/reports/results/accuracy_dev_202611.json"
+releases=$root/../shared/validation/releases.csv
+for file in "$table" "$releases"; do
+  if [ ! -f "$file" ]; then
+    echo "skipped: there is no table of published runs at $file"
+    exit 77
+  fi
+done
+exec "$1" validate --table "$table" --releases "$releases" --check "$root/reports/results/accuracy_dev_202611.json"

@@ -340,5 +340,16 @@ expect 2 "fms-fsdp-2024 has no context parallelism" simulate --software fms-fsdp
   --cluster dgx-h100 --cp 2 --dp 8 --global-batch 16 --seq-len 8192
 expect 2 "needs every operation" simulate megatron.json --software megatron-core --trace trace.json
 expect 2 "did you mean 'megatron-core'" simulate megatron.json --software megatron-cor
+expect 0 "step time  $planned" simulate megatron.json --software megatron-core@25.09
+expect 0 "software megatron-core@25.09" explain megatron.json --software megatron-core@25.09
+search=${megatron#--software megatron-core }
+# shellcheck disable=SC2086
+expect 0 "export released.json --to megatron" plan $search --software megatron-core@25.09 --out released.json
+for command in "simulate megatron.json" "explain megatron.json" "check megatron.json" "plan $search"; do
+  # shellcheck disable=SC2086
+  expect 2 "expected 24.07 or later, as in 'megatron-core@24.07'" $command --software megatron-core@23.05
+done
+expect 2 "did you mean 'megatron-core'" check megatron.json --software megatron-cor@25.09
+expect 0 "" check megatron.json --software megatron-core@25.09
 
 finish

@@ -35,8 +35,9 @@ struct Options {
 
 /// How to launch it, where a format writes for the software.
 std::string export_line(const std::string& file, const std::string& software) {
+  const std::string name = sim::parse_software(software).name;
   for (const planner::Format& format : planner::formats())
-    if (format.write != nullptr && format.software == software)
+    if (format.write != nullptr && format.software == name)
       return fmt::format("  meshplan export {} --to {}\n", file, format.name);
   return "";
 }

@@ -121,8 +121,9 @@ void add_cluster_options(Command& command, PlanOptions& options) {
       .takes_json()
       .beside_plan()
       .option("--software", options.software,
-              "training stack that runs the plan: " +
-                  fmt::format("{}", fmt::join(sim::execution_profile_names(), ", ")))
+              fmt::format("training stack that runs the plan, with a release or without, as in "
+                          "megatron-core@25.09: {}",
+                          fmt::join(sim::execution_profile_names(), ", ")))
       .suggests(sim::execution_profile_names())
       .beside_plan();
   add_set_option(command, options.set);

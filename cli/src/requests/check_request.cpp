@@ -113,14 +113,18 @@ void add_check_request(Command& command, CheckRequest& request) {
       .suggests(sim::cluster_names())
       .takes_file()
       .takes_json()
-      .choice("--software", request.software, sim::execution_profile_names(),
-              "predict memory and time as of this stack; default: the target's");
+      .option("--software", request.software,
+              "predict memory and time as of this stack, with a release as in megatron-core@25.09; "
+              "default: the target's")
+      .suggests(sim::execution_profile_names());
   add_set_option(command, request.set);
   command.option("--memory-reserve", request.memory_reserve, kMemoryReserveHelp);
 }
 
 reports::CheckReport answer(const CheckRequest& request, const Terminal& terminal) {
   if (!request.file) throw ConfigError("what to check? usage: meshplan check PLAN [--for TARGET]");
+  // Also where no cluster is given and nothing is predicted.
+  if (request.software) sim::load_execution_profile(*request.software);
   Subject subject = subject_of(request);
   reports::CheckReport report{
       .request = {.plan = subject.plan,

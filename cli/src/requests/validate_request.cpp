@@ -10,6 +10,11 @@ namespace meshplan::cli {
 void add_validate_request(Command& command, ValidateRequest& request) {
   command.option("--table", request.table, "measured runs, CSV, one a line")
       .is_path()
+      .option(
+          "--releases", request.releases,
+          "releases of the rows' software, CSV: id,software,release; as a column release of the "
+          "table")
+      .is_path()
       .option("--constants", request.constants, "constants file instead of the built-in one")
       .is_path()
       .option("--threads", request.threads, "0 = as many as the machine has cores");
@@ -24,7 +29,10 @@ sim::ForEach for_each_on(const planner::ParallelFor& parallel_for) {
 sim::PreparedTable load_table(const ValidateRequest& request, const sim::ForEach& each) {
   if (!request.table)
     throw ConfigError("validate needs --table FILE.csv, a table of measured runs");
-  return {sim::parse_published_table(read_file(*request.table), *request.table), each};
+  std::vector<sim::PublishedRow> rows =
+      sim::parse_published_table(read_file(*request.table), *request.table);
+  if (request.releases) sim::take_releases(read_file(*request.releases), *request.releases, rows);
+  return {std::move(rows), each};
 }
 
 std::vector<sim::ConstantRecord> load_constants(const ValidateRequest& request) {

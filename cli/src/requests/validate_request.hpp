@@ -17,10 +17,11 @@ constexpr const char* kValidateSummary = "Lay predictions beside published measu
 
 struct ValidateRequest {
   std::optional<std::string> table;
+  std::optional<std::string> releases;
   std::optional<std::string> constants;
   int threads = 0;
 };
-/// --table --constants --threads
+/// --table --releases --constants --threads
 void add_validate_request(Command& command, ValidateRequest& request);
 
 /// @param parallel_for  on_threads(request.threads), or what a caller makes of it

@@ -6,6 +6,7 @@
 #include "core/json_fields.hpp"
 #include "planner/rules/rules.hpp"
 #include "rules/vocabulary.hpp"
+#include "sim/stacks/release.hpp"
 
 namespace meshplan {
 
@@ -180,8 +181,9 @@ std::vector<std::string> rule_targets() {
 }
 
 std::optional<std::string> target_of(std::string_view software) {
+  const std::string name = sim::parse_software(software).name;
   for (const std::string& target : rule_targets())
-    if (rules_for(target).software == software) return target;
+    if (rules_for(target).software == name) return target;
   return std::nullopt;
 }
 

@@ -17,6 +17,7 @@ struct SoftwareReport {
   std::string software;
   sim::RunPrediction prediction;
   sim::StepPrediction step;                // the same in the categories of a plan's step
+  std::vector<std::string> recipes;        // of its release that choose: PreparedRun::recipes
   std::vector<sim::PredictionTerm> terms;  // of the busiest rank
   double memory_reserve = 0;               // part of a device that a plan should leave free
   double tokens_per_s = 0;                 // all ranks together

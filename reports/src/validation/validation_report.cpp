@@ -79,11 +79,15 @@ std::string to_text(const ValidationReport& report) {
   }
   std::string text = "step time (averaged within a family first)\n" + to_text(times, 1) +
                      "\npeak memory\n" + to_text(memories, 1);
-  std::string unpredicted;
-  for (std::size_t i = 0; i < report.rows.size(); ++i)
-    if (!report.predictions[i].prediction)
-      unpredicted += fmt::format(" {}: {}\n", report.rows[i].id, report.predictions[i].note);
+  std::string unpredicted, noted;
+  for (std::size_t i = 0; i < report.rows.size(); ++i) {
+    const sim::RowPrediction& own = report.predictions[i];
+    if (!own.note.empty())
+      (own.prediction ? noted : unpredicted) +=
+          fmt::format(" {}: {}\n", report.rows[i].id, own.note);
+  }
   text += unpredicted.empty() ? "\nevery row was predicted\n" : "\nnot predicted\n" + unpredicted;
+  if (!noted.empty()) text += "predicted with less than they state\n" + noted;
   const sim::IntervalSummary intervals = sim::intervals_of(report.rows, report.predictions);
   text += fmt::format("80 % intervals hold {} of the rows; median half-width {}\n",
                       percent(intervals.covered), percent(intervals.half_width));

@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "clusters/architecture_names.hpp"
 #include "core/embedded_file.hpp"
 #include "core/hash.hpp"
 #include "core/json_fields.hpp"
@@ -19,16 +20,6 @@ template <>
 struct EnumNames<sim::DeviceKind> {
   static constexpr std::array<std::pair<sim::DeviceKind, std::string_view>, 2> value = {
       {{sim::DeviceKind::Gpu, "gpu"}, {sim::DeviceKind::Cpu, "cpu"}}};
-};
-
-template <>
-struct EnumNames<sim::Architecture> {
-  static constexpr std::array<std::pair<sim::Architecture, std::string_view>, 5> value = {
-      {{sim::Architecture::Other, "other"},
-       {sim::Architecture::Ampere, "ampere"},
-       {sim::Architecture::Ada, "ada"},
-       {sim::Architecture::Hopper, "hopper"},
-       {sim::Architecture::Blackwell, "blackwell"}}};
 };
 
 template <>

@@ -28,6 +28,12 @@ class PublishedCells {
     return index < cells_.size() ? cells_[index] : kEmpty;
   }
 
+  /// Of a column that a table may lack.
+  const std::string& text_or_empty(const std::string& column) const {
+    static const std::string kEmpty;
+    return columns_.contains(column) ? text(column) : kEmpty;
+  }
+
   bool has(const std::string& column) const { return !text(column).empty(); }
 
   int integer(const std::string& column, std::optional<int> fallback = std::nullopt) const {

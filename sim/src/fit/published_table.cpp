@@ -293,6 +293,7 @@ TrainingRun run_of(const PublishedCells& row) {
                                                            {"fp8", RunPrecision::Fp8},
                                                            {"mxfp8", RunPrecision::MxFp8},
                                                            {"fp8-block", RunPrecision::Fp8Block}}});
+  run.attention_stated = true;
   run.attention =
       choose("attention", row.text("attention"),
              std::array<std::pair<const char*, AttentionKernel>, 2>{
@@ -316,6 +317,22 @@ MemoryKind memory_kind_of(const std::string& text) {
   return mentions(text, "reserved") ? MemoryKind::Reserved : MemoryKind::Allocated;
 }
 
+/// A release that the stack's profile cannot place is left out, and the row says so.
+/// @throws ConfigError if the row's software names another one itself
+void give_release(const std::string& release, PublishedRow& row) {
+  const SoftwareRelease stated = parse_software(row.run.profile);
+  const std::string named = stated.name + "@" + release;
+  if (stated.release && named != row.run.profile)
+    throw ConfigError(fmt::format("release: '{}', but software is '{}'; expected one of them",
+                                  release, row.run.profile));
+  try {
+    load_execution_profile(named);
+    row.run.profile = named;
+  } catch (const ConfigError& error) {
+    row.note = fmt::format("release left out: {}", error.what());
+  }
+}
+
 PublishedRow row_of(const PublishedCells& row) {
   PublishedRow published;
   published.id = row.text("id");
@@ -330,6 +347,8 @@ PublishedRow row_of(const PublishedCells& row) {
         mentions(row.text("peak_mem_kind"), "GB"))
       published.peak_mem_gib = *published.peak_mem_gib;
     published.run = run_of(row);
+    if (const std::string& release = row.text_or_empty("release"); !release.empty())
+      give_release(release, published);
   } catch (const ConfigError& error) {
     published.error = error.what();
   }
@@ -338,25 +357,77 @@ PublishedRow row_of(const PublishedCells& row) {
 
 }  // namespace
 
-std::vector<PublishedRow> parse_published_table(std::string_view text, const std::string& file) {
-  const auto cells = parse_csv(text, file);
+namespace {
+
+using Columns = std::map<std::string, std::size_t>;
+
+/// @throws ConfigError for a table without a line, a column that appears twice, or one that lacks
+Columns columns_of(const std::vector<std::vector<std::string>>& cells, const std::string& file,
+                   const std::vector<std::string>& needed) {
   if (cells.empty()) throw ConfigError(fmt::format("{}: is empty; expected a header line", file));
-  std::map<std::string, std::size_t> columns;
+  Columns columns;
   for (std::size_t i = 0; i < cells.front().size(); ++i)
     if (!columns.emplace(cells.front()[i], i).second)
       throw ConfigError(
           fmt::format("{}: line 1: the column '{}' appears twice", file, cells.front()[i]));
-  for (const std::string& column : kColumns)
+  for (const std::string& column : needed)
     if (!columns.contains(column))
       throw ConfigError(fmt::format("{}: line 1: column '{}' is missing", file, column));
+  return columns;
+}
+
+/// @throws ConfigError for a line with more cells than columns
+PublishedCells cells_of(const Columns& columns, const std::vector<std::vector<std::string>>& cells,
+                        std::size_t line, const std::string& file) {
+  if (cells[line].size() > cells.front().size())
+    throw ConfigError(fmt::format("{}: row {}: {} cells, but the header has {}", file, line + 1,
+                                  cells[line].size(), cells.front().size()));
+  return {columns, cells[line]};
+}
+
+}  // namespace
+
+std::vector<PublishedRow> parse_published_table(std::string_view text, const std::string& file) {
+  const auto cells = parse_csv(text, file);
+  const Columns columns = columns_of(cells, file, kColumns);
   std::vector<PublishedRow> rows;
-  for (std::size_t i = 1; i < cells.size(); ++i) {
-    if (cells[i].size() > cells.front().size())
-      throw ConfigError(fmt::format("{}: row {}: {} cells, but the header has {}", file, i + 1,
-                                    cells[i].size(), cells.front().size()));
-    rows.push_back(row_of(PublishedCells(columns, cells[i])));
-  }
+  for (std::size_t i = 1; i < cells.size(); ++i)
+    rows.push_back(row_of(cells_of(columns, cells, i, file)));
   return rows;
+}
+
+void take_releases(std::string_view text, const std::string& file,
+                   std::vector<PublishedRow>& rows) {
+  const auto cells = parse_csv(text, file);
+  const Columns columns = columns_of(cells, file, {"id", "software", "release"});
+  std::map<std::string, PublishedRow*> by_id;
+  std::vector<std::string> ids;
+  for (PublishedRow& row : rows) {
+    by_id.emplace(row.id, &row);
+    ids.push_back(row.id);
+  }
+  for (std::size_t i = 1; i < cells.size(); ++i) {
+    const PublishedCells line = cells_of(columns, cells, i, file);
+    const auto fail = [&](const std::string& what) {
+      throw ConfigError(fmt::format("{}: row {}: {}", file, i + 1, what));
+    };
+    const std::string& id = line.text("id");
+    const auto found = by_id.find(id);
+    if (found == by_id.end())
+      fail(fmt::format("id '{}' is none of the table's; nearest: '{}'", id,
+                       nearest_choice(id, ids)));
+    PublishedRow& row = *found->second;
+    if (!row.error.empty()) continue;  // is no run
+    const std::string stated = parse_software(row.run.profile).name;
+    if (line.text("software") != stated)
+      fail(fmt::format("software '{}': in the table '{}' runs on '{}'", line.text("software"), id,
+                       stated));
+    try {
+      give_release(line.text("release"), row);
+    } catch (const ConfigError& error) {
+      fail(error.what());
+    }
+  }
 }
 
 }  // namespace meshplan::sim

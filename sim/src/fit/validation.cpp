@@ -111,6 +111,7 @@ PreparedTable::PreparedTable(std::vector<PublishedRow> rows, const ForEach& for_
       notes_[i] = rows_[i].error;
       return;
     }
+    notes_[i] = rows_[i].note;
     try {
       runs_[i].emplace(rows_[i].run);
     } catch (const ConfigError& error) {
@@ -241,7 +242,7 @@ std::string_view name_of(LeaveOut group) {
 std::string group_of(const PublishedRow& row, LeaveOut by) {
   const TrainingRun& run = row.run;
   if (by == LeaveOut::Cluster) return run.cluster;
-  if (by == LeaveOut::Software) return run.profile;
+  if (by == LeaveOut::Software) return parse_software(run.profile).name;
   const auto& m = run.model;
   // The number of layers is left out: truncated models are the same model.
   return fmt::format("h{} f{} a{}{}", m.hidden_size, m.ffn_size, m.num_heads,

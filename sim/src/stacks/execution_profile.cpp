@@ -6,6 +6,7 @@
 #include "core/embedded_file.hpp"
 #include "core/json_fields.hpp"
 #include "program/plan/plan_names.hpp"
+#include "stacks/release_fields.hpp"
 
 namespace meshplan {
 
@@ -15,14 +16,6 @@ struct EnumNames<sim::TpOverlap> {
       {{sim::TpOverlap::None, "none"},
        {sim::TpOverlap::Gradients, "gradients"},
        {sim::TpOverlap::UserBuffers, "user_buffers"}}};
-};
-
-template <>
-struct EnumNames<sim::FlashGeneration> {
-  static constexpr std::array<std::pair<sim::FlashGeneration, std::string_view>, 3> value = {
-      {{sim::FlashGeneration::One, "flash-1"},
-       {sim::FlashGeneration::Two, "flash-2"},
-       {sim::FlashGeneration::Three, "flash-3"}}};
 };
 
 template <>
@@ -77,6 +70,7 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.required("name", p.name, "the stack");
   v.required("reasons", p.reasons, "why each habit is as it is");
   v.required("can", p.can, "what it can be asked for");
+  v.optional("releases", p.releases, "what changed with them; the rest is as in the oldest");
   v.optional("linear", p.linear, "beside the matrix products: bias, layout");
   v.optional("norm", p.norm, "RMS or layer norm");
   v.optional("residual_add", p.residual_add, "with bias and dropout where they are fused");
@@ -100,6 +94,11 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("context", p.context, "exchange of keys and values: ring, gather, gather_then_ring");
   v.optional("flash", p.flash, "generation of fused attention");
   v.optional("cudnn_on_blackwell", p.cudnn_on_blackwell, "attention by cuDNN 9 there");
+  v.optional("blackwell_head", p.blackwell_head,
+             "largest value head of it there; larger ones have the second generation; 0: any",
+             at_least(0));
+  v.optional("largest_head", p.largest_head, "of fused attention; larger ones are unfused; 0: any",
+             at_least(0));
   v.optional("nccl_minor", p.nccl_minor, "of the NCCL 2.x that the stack came with", at_least(0));
   v.optional("saves_fp8_inputs", p.saves_fp8_inputs, "a product keeps its input in FP8");
   v.optional("issue_fraction", p.issue_fraction, "of an eager launch's host time", between(0, 1));
@@ -156,16 +155,38 @@ void fields(Visitor& v, ExecutionProfile& p) {
 }
 
 ExecutionProfile parse_execution_profile(std::string_view text, const std::string& file) {
-  return read_json<ExecutionProfile>(text, file);
+  ExecutionProfile profile = read_json<ExecutionProfile>(text, file);
+  require_in_order(profile.releases, file);
+  return profile;
 }
 
 namespace {
 
-const std::map<std::string, ExecutionProfile, std::less<>>& all_profiles() {
+/// A stack as it was from a release on.
+struct ProfileSince {
+  std::optional<Release> since;
+  ExecutionProfile profile;
+};
+
+/// The profile of the oldest release, and what each change makes of it.
+std::vector<ProfileSince> profiles_of(const EmbeddedFile& file) {
+  const std::string name(file.name);
+  std::vector<ProfileSince> profiles{{{}, parse_execution_profile(file.text, name)}};
+  const Releases releases = profiles.front().profile.releases;
+  Json text = parse_json(file.text, name);
+  for (const ReleaseChange& change : releases.changes) {
+    text.merge_patch(Json::parse(change.profile));
+    profiles.push_back({Release::parse(change.since),
+                        parse_execution_profile(text.dump(), fmt::format("{}: releases.changes: {}",
+                                                                         name, change.since))});
+  }
+  return profiles;
+}
+
+const std::map<std::string, std::vector<ProfileSince>, std::less<>>& all_profiles() {
   static const auto kProfiles = [] {
-    std::map<std::string, ExecutionProfile, std::less<>> parsed;
-    for (const EmbeddedFile& file : profile_presets())
-      parsed.emplace(file.name, parse_execution_profile(file.text, std::string(file.name)));
+    std::map<std::string, std::vector<ProfileSince>, std::less<>> parsed;
+    for (const EmbeddedFile& file : profile_presets()) parsed.emplace(file.name, profiles_of(file));
     return parsed;
   }();
   return kProfiles;
@@ -175,15 +196,23 @@ const std::map<std::string, ExecutionProfile, std::less<>>& all_profiles() {
 
 std::vector<std::string> execution_profile_names() {
   std::vector<std::string> names;
-  for (const auto& [name, profile] : all_profiles()) names.push_back(name);
+  for (const auto& [name, profiles] : all_profiles()) names.push_back(name);
   return names;
 }
 
-const ExecutionProfile& load_execution_profile(std::string_view name) {
-  const auto found = all_profiles().find(name);
+const ExecutionProfile& load_execution_profile(std::string_view software) {
+  const SoftwareRelease asked = parse_software(software);
+  const auto found = all_profiles().find(asked.name);
   if (found == all_profiles().end())
-    throw ConfigError(unknown_name_message("software stack", name, execution_profile_names()));
-  return found->second;
+    throw ConfigError(
+        unknown_name_message("software stack", asked.name, execution_profile_names()));
+  const std::vector<ProfileSince>& profiles = found->second;
+  if (!asked.release) return profiles.back().profile;
+  require_known(asked, profiles.front().profile.releases);
+  const auto release = Release::parse(*asked.release);
+  const auto newer = std::ranges::find_if(
+      profiles, [&](const ProfileSince& profile) { return profile.since > release; });
+  return std::prev(newer)->profile;
 }
 
 }  // namespace meshplan::sim

@@ -35,6 +35,17 @@ void LayerWalk::attention(const Op& op) {
                  .head_sizes = head + value,
                  .blocks = heads * std::ceil(tokens_ / kFlashTile),
                  .exponentials = exponentials_of(op.attributes.softcap > 0)};
+  flash.low_precision = run_.fp8_attention;
+  if (run_.fp8_attention) {  // queries, keys and values, and their gradients' input
+    for (const TensorId id : op.inputs)
+      if (layer_.tensors[at(id)].tensor_class == TensorClass::Activation)
+        forward({.kind = WorkKind::Stream,
+                 .bytes = elements(id) * profile_.fp8_cast.forward_bytes,
+                 .kernels = profile_.fp8_cast.forward_kernels});
+    backward({.kind = WorkKind::Stream,
+              .bytes = elements(op.outputs.front()) * profile_.fp8_cast.backward_bytes,
+              .kernels = profile_.fp8_cast.backward_kernels});
+  }
   forward(flash);
   flash.backward = true;
   backward(flash);

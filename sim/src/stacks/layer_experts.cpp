@@ -38,12 +38,18 @@ void LayerWalk::grouped_linear(const Op& op) {
   // Grouped products are issued at once (torch._grouped_mm, XLA's ragged dot), expert by expert
   // (Transformer Engine's multi-stream cuBLAS) or, without them, module by module.
   OperationHabit habit = profile_.linear;
-  if (!profile_.experts_in_one_kernel || run_.switches.no_grouped_gemm) {
+  if (!run_.fused_experts && (!profile_.experts_in_one_kernel || run_.switches.no_grouped_gemm)) {
     habit.forward_kernels *= experts;
     habit.backward_kernels *= experts;
   }
   product(experts, m, n, k, run_is_fp8(), habit, true);
-  if (run_is_fp8()) casts(routed_ * k, routed_ * n, experts, true);
+  if (run_is_fp8() && run_.fused_experts)
+    // What lies between the two products is cast where it is made, in their epilogues, which move
+    // it under their arithmetic (Transformer Engine 2.14, pull request 2769); the rest by a kernel
+    // for all experts that writes rows and columns at once (2.13, pull request 2586).
+    casts(column ? routed_ * k : 0, column ? 0 : routed_ * n, 1, true);
+  else if (run_is_fp8())
+    casts(routed_ * k, routed_ * n, experts, true);
   save_product_input(input, run_is_fp8());
 }
 

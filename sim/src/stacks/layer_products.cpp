@@ -42,16 +42,19 @@ void LayerWalk::product(double count, double m, double n, double k, bool low_pre
 void LayerWalk::casts(double inputs, double outputs, double pieces, bool routed) {
   if (!run_is_fp8()) return;
   const bool per_tensor = run_.precision == RunPrecision::Fp8;
-  const OperationHabit& habit = per_tensor ? profile_.fp8_cast : profile_.block_cast;
+  const bool at_once = routed && run_.fused_experts;  // rows and columns
+  const OperationHabit& habit = per_tensor || at_once ? profile_.fp8_cast : profile_.block_cast;
   if (per_tensor && !run_.switches.no_grouped_gemm) pieces = 1;
-  forward({.kind = WorkKind::Stream,
-           .bytes = inputs * habit.forward_bytes,
-           .routed = routed,
-           .kernels = habit.forward_kernels * pieces});
-  backward({.kind = WorkKind::Stream,
-            .bytes = outputs * habit.backward_bytes,
-            .routed = routed,
-            .kernels = habit.backward_kernels * pieces});
+  if (inputs > 0)
+    forward({.kind = WorkKind::Stream,
+             .bytes = inputs * habit.forward_bytes,
+             .routed = routed,
+             .kernels = habit.forward_kernels * pieces});
+  if (outputs > 0)
+    backward({.kind = WorkKind::Stream,
+              .bytes = outputs * habit.backward_bytes,
+              .routed = routed,
+              .kernels = habit.backward_kernels * pieces});
 }
 
 void LayerWalk::linear(const Op& op, Place in) {

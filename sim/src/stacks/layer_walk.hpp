@@ -64,7 +64,7 @@ class LayerWalk {
   // ---- products (layer_products.cpp)
   void product(double count, double m, double n, double k, bool low_precision,
                const OperationHabit& habit, bool routed = false);
-  /// Inputs and output gradients become FP8 next to the product.
+  /// Inputs and output gradients become FP8 next to the product; 0 of them: in another kernel.
   /// @param pieces  tensors with scales of their own: the experts of a rank. With one scale per
   /// tensor they are cast by one kernel where products are grouped (Transformer Engine's
   /// nvte_multi_cast_transpose), else one by one.

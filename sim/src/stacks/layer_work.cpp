@@ -140,7 +140,8 @@ void LayerWalk::walk(const Op& op) {
     case OpKind::CrossEntropy:
       return cross_entropy(op);
     case OpKind::GatedActivation:
-      streams(profile_.gated_activation, elements(op.outputs.front()));
+      if (!run_.fused_experts || in != Place::ExpertSharded)
+        streams(profile_.gated_activation, elements(op.outputs.front()));
       return save(op.inputs.front(), kHalfBytes);
     case OpKind::Activation:
       // What an epilogue reads or writes more moves under its product's arithmetic.

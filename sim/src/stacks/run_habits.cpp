@@ -5,13 +5,25 @@
 #include "sim/stacks/software.hpp"
 
 namespace meshplan::sim {
+namespace {
+
+int value_head(const TrainingRun& run) {
+  return run.model.mla ? run.model.mla->v_head_size : run.model.head_size;
+}
+
+int largest_head(const TrainingRun& run) {
+  return std::max(run.model.head_size, value_head(run));
+}
+
+}  // namespace
 
 ExecutionProfile profile_of(const TrainingRun& run) {
-  const std::string eager = run.profile + "-eager";
+  const std::string name = parse_software(run.profile).name;
+  const std::string eager = name + "-eager";
   const auto names = execution_profile_names();
   const bool separate = std::ranges::find(names, eager) != names.end();
-  ExecutionProfile profile =
-      load_execution_profile(run.switches.eager && separate ? eager : run.profile);
+  ExecutionProfile profile = load_execution_profile(
+      run.switches.eager && separate ? eager + run.profile.substr(name.size()) : run.profile);
   if (run.switches.fp32_gradients && profile.gradient_bytes < 4) {
     profile.gradient_bytes = profile.reduce_bytes = 4;
     if (profile.gradient_accumulation_bytes > 0)  // read and written per micro-batch
@@ -24,6 +36,8 @@ ExecutionProfile profile_of(const TrainingRun& run) {
 }
 
 void take_habits(const ExecutionProfile& profile, TrainingRun& run) {
+  if (!run.attention_stated && profile.largest_head > 0 && largest_head(run) > profile.largest_head)
+    run.attention = AttentionKernel::Unfused;
   if (run.zero_stage < 0) run.zero_stage = default_zero_stage(profile);
   if (!run.sp_stated) run.parallel.sp = profile.sequence_parallel && run.parallel.tp > 1;
   if (run.zero_stage < 3) return;
@@ -31,6 +45,14 @@ void take_habits(const ExecutionProfile& profile, TrainingRun& run) {
   // In pipelines PyTorch always does (torch/distributed/pipelining/stage.py).
   const bool torch_pipeline = run.parallel.pp > 1 && profile.rate_limited_gathers;
   run.defers_gradients = profile.defers_gradient_sync || torch_pipeline;
+}
+
+FlashGeneration flash_of(const ExecutionProfile& profile, const Cluster& cluster,
+                         const TrainingRun& run) {
+  if (cluster.device.architecture != Architecture::Blackwell) return profile.flash;
+  if (profile.blackwell_head > 0 && value_head(run) > profile.blackwell_head)
+    return FlashGeneration::Two;
+  return profile.cudnn_on_blackwell ? FlashGeneration::Three : profile.flash;
 }
 
 }  // namespace meshplan::sim

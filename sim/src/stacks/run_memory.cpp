@@ -73,6 +73,14 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
   return memory;
 }
 
+/// What the allocator caches beyond what is allocated it gives back before an allocation fails
+/// (PyTorch, c10/cuda/CUDACachingAllocator.cpp, release_cached_blocks), so a run that nearly fills
+/// its device has less of it.
+double reserved_bytes(const RunMemory& memory, double fraction) {
+  const double wanted = memory.allocated() * (1 + fraction);
+  return std::max(memory.allocated(), std::min(wanted, memory.capacity - memory.context));
+}
+
 }  // namespace
 
 const RunMemory& fullest(const std::vector<RunMemory>& stages) {
@@ -92,10 +100,10 @@ std::vector<RunMemory> run_memory(const TrainingRun& run, const ExecutionProfile
     RunMemory memory = stage_memory(run, profile, work, schedule, cluster.devices_per_node, stage);
     memory.transient += profile.workspace_mib * kMib;
     memory.context = profile.context_mib * kMib;
-    memory.reserved = memory.allocated() * (1 + profile.reserved_fraction);
-    memory.visible = memory.reserved + memory.context;
     memory.capacity = cluster.device.memory_gib * kGib;
     memory.host_capacity = host_capacity_bytes(cluster);
+    memory.reserved = reserved_bytes(memory, profile.reserved_fraction);
+    memory.visible = memory.reserved + memory.context;
     stages.push_back(memory);
   }
   return stages;

@@ -6,6 +6,7 @@
 #include "core/error.hpp"
 #include "sim/stacks/run_terms.hpp"
 #include "stacks/open_choices.hpp"
+#include "stacks/release_recipes.hpp"
 #include "stacks/run_habits.hpp"
 #include "stacks/run_memory.hpp"
 #include "stacks/run_predictor.hpp"
@@ -19,14 +20,14 @@ struct PreparedRun::State {
   RunPlacements placements;
   StageWork work;
   std::vector<RunMemory> memory;  // by stage
+  std::vector<std::string> recipes;
 };
 
 double RunPrediction::half_width_80() const {
   return sim::half_width_80(relative_sigma);
 }
 
-PreparedRun::PreparedRun(const TrainingRun& run)
-    : PreparedRun(run, load_data_sheet(run.cluster)) {}
+PreparedRun::PreparedRun(const TrainingRun& run) : PreparedRun(run, load_data_sheet(run.cluster)) {}
 
 PreparedRun::PreparedRun(TrainingRun run, const Cluster& data_sheet)
     : PreparedRun(run, models::build_graph(run.model), data_sheet) {}
@@ -42,10 +43,10 @@ PreparedRun::PreparedRun(TrainingRun run, const models::ModelGraph& graph,
   State& s = *state_;
   s.run = std::move(run);
   s.profile = profile_of(s.run);
+  s.recipes = take_recipes(data_sheet, s.profile, s.run);
   take_habits(s.profile, s.run);
   s.cluster = with_ranks(data_sheet, s.run.parallel.world_size());
-  if (s.profile.cudnn_on_blackwell && s.cluster.device.architecture == Architecture::Blackwell)
-    s.profile.flash = FlashGeneration::Three;
+  s.profile.flash = flash_of(s.profile, s.cluster, s.run);
   s.placements = place_groups(s.run, s.cluster);
   // By the constants as they were before any fit: no fit changes what a run recomputes.
   static const Constants kExpected = constants_of(at_expected(fitted_constants()));
@@ -77,6 +78,10 @@ const ExecutionProfile& PreparedRun::profile() const {
 
 const TrainingRun& PreparedRun::run() const {
   return state_->run;
+}
+
+const std::vector<std::string>& PreparedRun::recipes() const {
+  return state_->recipes;
 }
 
 const std::vector<RunMemory>& PreparedRun::memory_of_stages() const {

@@ -164,6 +164,7 @@ TrainingRun run_of(const Plan& plan, std::string cluster, std::string_view softw
   run.overlap_dp = settings.overlap_dp.value_or(overlaps);
   run.overlap_p2p = settings.overlap_p2p.value_or(overlaps);
   run.overlap_tp = settings.overlap_tp.value_or(overlaps) && profile.tp_overlap != TpOverlap::None;
+  run.states_choices = settings != RunSettings{};
   run.switches.fp32_gradients = settings.fp32_gradients.value_or(false);
   run.switches.moe_a2a_overlap = settings.overlap_ep.value_or(false);
   run.switches.cp_ring = plan.context_parallel == program::ContextMethod::Ring &&

@@ -177,7 +177,8 @@ double WorkPricer::dispatch(const WorkItem& item) const {
 }
 
 double WorkPricer::flash(const WorkItem& item) const {
-  return attention_seconds(shape_of(item), peak_, cluster_);
+  // Its exponentials are no faster in FP8.
+  return attention_seconds(shape_of(item), item.low_precision ? peak_low_ : peak_, cluster_);
 }
 
 const GroupPlacement& WorkPricer::placement_of(program::Group group) const {

@@ -7,7 +7,9 @@
 #include <set>
 #include <sstream>
 
+#include "core/error.hpp"
 #include "sim/fit/validation.hpp"
+#include "sim/prices/fitted_constants.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -86,6 +88,71 @@ TEST_CASE("Nothing in a prediction is keyed by a label, a measurement or the ord
     equal += *named[order[i]].prediction == *blank[i].prediction ? 1 : 0;
   }
   CHECK(equal == order.size());
+}
+
+namespace {
+
+constexpr std::string_view kRun =
+    ",,,,dgx-h100,{},,12,2048,8192,16,16,128,32000,swiglu,,,,,,4096,8,1,1,1,1,1,,8,1,no,1,8,bf16,"
+    "none,flash,dp,,,,,,";
+
+/// Two rows, "a" on torchtitan and "b" on `software`, with a column of releases behind the others.
+std::vector<PublishedRow> released(const std::string& software, const std::string& release) {
+  std::string text =
+      "id,family,suite,source,cluster,software,model,layers,hidden,ffn_hidden,heads,kv_heads,"
+      "head_dim,vocab,activation,experts,topk,moe_ffn_hidden,shared_expert_ffn,arch_notes,seq_len,"
+      "num_gpus,tp,pp,vpp,cp,ep,etp,dp,zero_stage,sequence_parallel,micro_batch_size,"
+      "global_batch_size,precision,recompute,attention,overlap,switches,step_time_s,"
+      "step_time_basis,peak_mem_gib,peak_mem_kind,notes,release\n";
+  const auto row = [&](const std::string& id, const std::string& stack, const std::string& of) {
+    std::string line(kRun);
+    line.replace(line.find("{}"), 2, stack);
+    text += id + line + "," + of + "\n";
+  };
+  row("a", "torchtitan", "");
+  row("b", software, release);
+  return parse_published_table(text, "made.csv");
+}
+
+std::string refused(const std::string& releases) {
+  std::vector<PublishedRow> rows = released("megatron-core", "");
+  try {
+    take_releases("id,software,release\n" + releases, "releases.csv", rows);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("Rows may say the release of their software", "[sim][validation]") {
+  CHECK(released("megatron-core", "25.09")[1].run.profile == "megatron-core@25.09");
+  CHECK(released("megatron-core@25.09", "25.09")[1].run.profile == "megatron-core@25.09");
+  CHECK(released("megatron-core", "25.09")[0].run.profile == "torchtitan");
+  CHECK_THAT(released("megatron-core@25.09", "25.11")[1].error,
+             Catch::Contains("expected one of them"));
+
+  // What its profile cannot place is left out, and the prediction says so.
+  const std::vector<PublishedRow> old = released("megatron-core", "23.05");
+  CHECK(old[1].run.profile == "megatron-core");
+  const auto predicted =
+      PreparedTable(old, one_by_one).predict(constants_of(fitted_constants()), one_by_one);
+  CHECK(predicted[1].prediction);
+  CHECK_THAT(predicted[1].note, Catch::Contains("nothing is known of a release before 24.07"));
+  CHECK(predicted[0].note.empty());
+}
+
+TEST_CASE("Releases beside a table are joined by row", "[sim][validation]") {
+  std::vector<PublishedRow> rows = released("megatron-core", "");
+  take_releases("id,software,release\nb,megatron-core,25.11\n", "releases.csv", rows);
+  CHECK(rows[0].run.profile == "torchtitan");
+  CHECK(rows[1].run.profile == "megatron-core@25.11");
+  CHECK(refused("b,megatron-core,25.11\n").empty());
+  CHECK_THAT(refused("b,megatron-core,25.11\nbb,megatron-core,25.11\n"),
+             Catch::Contains("releases.csv: row 3: id 'bb'") && Catch::Contains("nearest: 'b'"));
+  CHECK_THAT(refused("a,megatron-core,25.11\n"), Catch::Contains("runs on 'torchtitan'"));
+  CHECK_THAT(refused("b,megatron-core,25.11,1\n"), Catch::Contains("4 cells"));
 }
 
 }  // namespace meshplan::sim

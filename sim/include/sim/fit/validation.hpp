@@ -22,7 +22,7 @@ void one_by_one(std::size_t count, const std::function<void(std::size_t)>& body)
 
 struct RowPrediction {
   std::optional<RunPrediction> prediction;
-  std::string note;  // why there is none
+  std::string note;  // why there is none, or what of the row it leaves out
   std::optional<double> error;
   std::optional<double> predicted_mem_gib;  // of the kind that was measured
   std::optional<double> memory_error;

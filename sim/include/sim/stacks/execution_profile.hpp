@@ -10,6 +10,7 @@
 #include "models/module.hpp"
 #include "program/plan/plan.hpp"
 #include "sim/prices/flash_generation.hpp"
+#include "sim/stacks/release.hpp"
 
 namespace meshplan::sim {
 
@@ -63,6 +64,7 @@ struct ExecutionProfile {
   std::string name;
   std::vector<std::string> reasons;  // one line a habit: where it is seen
   SoftwareFeatures can;
+  Releases releases;
 
   OperationHabit linear{0, 0, 1, 2};
   OperationHabit norm{4, 8, 1, 2};
@@ -106,7 +108,10 @@ struct ExecutionProfile {
 
   FlashGeneration flash = FlashGeneration::Two;
   bool cudnn_on_blackwell = false;  // attention by cuDNN there: the third generation
-  int nccl_minor = 27;  // of the NCCL 2.x that the stack came with: see first_nccl_minor
+  int blackwell_head =
+      0;                 // largest value head of that generation there, larger ones have the second
+  int largest_head = 0;  // of fused attention; larger ones are unfused; 0, as above: any
+  int nccl_minor = 27;   // of the NCCL 2.x that the stack came with: see first_nccl_minor
   TpOverlap tp_overlap = TpOverlap::None;
   bool rate_limited_gathers = true;  // one layer ahead at most, as PyTorch FSDP does
   ShardCopies shard_copies = ShardCopies::None;
@@ -133,8 +138,10 @@ struct ExecutionProfile {
 /// @throws ConfigError naming file, path, value and rule
 ExecutionProfile parse_execution_profile(std::string_view text, const std::string& file);
 std::vector<std::string> execution_profile_names();
-/// "NAME-eager", where there is one, is NAME without its compiler.
-/// @throws ConfigError for an unknown name, with the nearest known one
-const ExecutionProfile& load_execution_profile(std::string_view name);
+/// The profile of NAME, or as it was in a release: NAME@RELEASE. Without a release it is the newest
+/// software, of which nothing is asked that recipes choose (ReleaseRecipe). "NAME-eager", where
+/// there is one, is NAME without its compiler.
+/// @throws ConfigError for an unknown name, with the nearest known one, and as require_known does
+const ExecutionProfile& load_execution_profile(std::string_view software);
 
 }  // namespace meshplan::sim

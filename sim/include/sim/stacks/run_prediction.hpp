@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "sim/clusters/cluster.hpp"
@@ -102,6 +103,8 @@ class PreparedRun {
   double exposed_sends(const Constants& constants) const;
   const TrainingRun& run() const;
   const ExecutionProfile& profile() const;
+  /// What recipes of the run's release chose, each with the release that began and its source.
+  const std::vector<std::string>& recipes() const;
 
  private:
   struct State;

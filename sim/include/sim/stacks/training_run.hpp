@@ -73,6 +73,7 @@ struct TrainingRun {
   int micro_batch_size = 1;            // sequences
   RunPrecision precision = RunPrecision::Bf16;
   AttentionKernel attention = AttentionKernel::Flash;
+  bool attention_stated = false;  // false: unfused if the heads are too large for the stack's
   RunRecompute recompute = RunRecompute::None;
   models::ModuleSet recompute_modules;
   bool recompute_stated = true;         // false: what it must, see open_choices.hpp
@@ -82,12 +83,17 @@ struct TrainingRun {
   bool keeps_gathered = false;    // stage 3: gathered once a step, summed once; set by the profile
   bool defers_gradients = false;  // stage 3: summed once a step; set by the profile
   bool sp_stated = true;          // false: sequence parallelism is the profile's
+  bool states_choices = false;    // what the switches do not turn on is off: no recipe chooses
+  // Experts' products are one kernel each, with the activation and the casts of its own inputs and
+  // gradients in them; what is cast apart is cast for all experts at once. Set by a recipe.
+  bool fused_experts = false;
+  bool fp8_attention = false;  // its products are in FP8, too; set by a recipe
   bool overlap_dp = false;
   bool overlap_tp = false;
   bool overlap_p2p = false;
   RunSwitches switches;
   std::string cluster;  // key of a preset
-  std::string profile;  // key of an execution profile
+  std::string profile;  // key of an execution profile, with a release or not
 
   int num_microbatches() const {
     return static_cast<int>(global_batch_size / (std::int64_t{micro_batch_size} * parallel.dp));

@@ -1,0 +1,88 @@
+// Releases of training stacks, "megatron-core@25.09", and what changed with them.
+#pragma once
+
+#include <compare>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/clusters/cluster.hpp"
+#include "sim/prices/flash_generation.hpp"
+#include "sim/stacks/training_run.hpp"
+
+namespace meshplan::sim {
+
+/// The numbers of a release, compared one by one; one that is left out is 0, so 25.9 is 25.09 and
+/// older than 25.09.01.
+class Release {
+ public:
+  /// "25.09", "2025-06" or "v0.2.1": numbers joined by dots or dashes. Absent for anything else.
+  static std::optional<Release> parse(std::string_view text);
+  auto operator<=>(const Release&) const = default;
+
+ private:
+  std::vector<int> numbers_;  // without zeros at the end
+};
+
+/// A stack as users name it: "megatron-core", or "megatron-core@25.09".
+struct SoftwareRelease {
+  std::string name;
+  std::optional<std::string> release;  // as written; absent: the newest
+  bool operator==(const SoftwareRelease&) const = default;
+};
+SoftwareRelease parse_software(std::string_view text);
+
+/// How tokens go to the ranks of their experts, and back.
+enum class ExpertDispatch {
+  AllToAll,  // a copy for each expert, by NCCL
+  DeepEp,    // fused: a copy for each rank that holds one of a token's experts
+  HybridEp,  // the same over racks of NVLink
+};
+
+/// A change of the software itself: it holds for each run of the release.
+struct ReleaseChange {
+  std::string since;    // release
+  std::string source;   // where it is public
+  std::string profile;  // JSON object: fields of the profile with what they are from then on
+  bool operator==(const ReleaseChange&) const = default;
+};
+
+/// Where a recipe chooses; what is absent does not matter.
+struct RecipePlace {
+  std::optional<Architecture> architecture;
+  std::optional<bool> racks;  // does NVLink join the devices of several nodes?
+  std::optional<bool> experts;
+  std::vector<RunPrecision> precisions;  // empty: any
+  bool operator==(const RecipePlace&) const = default;
+};
+
+/// What a release's recipes choose together for runs that leave it open. It holds only where a
+/// release is named: who runs the software without its recipes has to ask for each.
+struct ReleaseRecipe {
+  std::string since;
+  std::string source;
+  RecipePlace where;
+  std::optional<ExpertDispatch> expert_dispatch;
+  std::optional<bool> overlaps_exchange;
+  std::optional<CudaGraphs> cuda_graphs;
+  std::optional<bool> fused_experts;  // TrainingRun::fused_experts
+  std::optional<bool> fp8_attention;  // TrainingRun::fp8_attention
+  std::optional<FlashGeneration> flash;
+  bool operator==(const ReleaseRecipe&) const = default;
+};
+
+/// The releases of one stack, as its profile has them.
+struct Releases {
+  std::string named_by;  // what the numbers are of
+  std::string oldest;    // that the profile describes; empty: no release is told from another
+  std::vector<ReleaseChange> changes;  // oldest first
+  std::vector<ReleaseRecipe> recipes;  // oldest first
+  bool operator==(const Releases&) const = default;
+};
+
+/// @throws ConfigError for a release that is no list of numbers, of another scheme than the oldest
+/// known one ("2025-06" for "24.07") or older than it, and where the stack's are not known
+void require_known(const SoftwareRelease& software, const Releases& releases);
+
+}  // namespace meshplan::sim

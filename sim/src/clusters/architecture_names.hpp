@@ -1,0 +1,23 @@
+// How files spell architectures of devices.
+#pragma once
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "core/enum_names.hpp"
+#include "sim/clusters/cluster.hpp"
+
+namespace meshplan {
+
+template <>
+struct EnumNames<sim::Architecture> {
+  static constexpr std::array<std::pair<sim::Architecture, std::string_view>, 5> value = {
+      {{sim::Architecture::Other, "other"},
+       {sim::Architecture::Ampere, "ampere"},
+       {sim::Architecture::Ada, "ada"},
+       {sim::Architecture::Hopper, "hopper"},
+       {sim::Architecture::Blackwell, "blackwell"}}};
+};
+
+}  // namespace meshplan

@@ -1,0 +1,113 @@
+// JSON of what changed with a stack's releases, a part of its profile.
+#pragma once
+
+#include <fmt/format.h>
+#include <optional>
+#include <string>
+
+#include "clusters/architecture_names.hpp"
+#include "core/error.hpp"
+#include "core/json_fields.hpp"
+#include "sim/stacks/release.hpp"
+
+namespace meshplan {
+
+template <>
+struct EnumNames<sim::FlashGeneration> {
+  static constexpr std::array<std::pair<sim::FlashGeneration, std::string_view>, 3> value = {
+      {{sim::FlashGeneration::One, "flash-1"},
+       {sim::FlashGeneration::Two, "flash-2"},
+       {sim::FlashGeneration::Three, "flash-3"}}};
+};
+
+template <>
+struct EnumNames<sim::RunPrecision> {
+  static constexpr std::array<std::pair<sim::RunPrecision, std::string_view>, 5> value = {
+      {{sim::RunPrecision::Bf16, "bf16"},
+       {sim::RunPrecision::Fp16, "fp16"},
+       {sim::RunPrecision::Fp8, "fp8"},
+       {sim::RunPrecision::MxFp8, "mxfp8"},
+       {sim::RunPrecision::Fp8Block, "fp8-block"}}};
+};
+
+template <>
+struct EnumNames<sim::CudaGraphs> {
+  static constexpr std::array<std::pair<sim::CudaGraphs, std::string_view>, 3> value = {
+      {{sim::CudaGraphs::None, "none"},
+       {sim::CudaGraphs::Partial, "partial"},
+       {sim::CudaGraphs::Full, "full"}}};
+};
+
+template <>
+struct EnumNames<sim::ExpertDispatch> {
+  static constexpr std::array<std::pair<sim::ExpertDispatch, std::string_view>, 3> value = {
+      {{sim::ExpertDispatch::AllToAll, "all_to_all"},
+       {sim::ExpertDispatch::DeepEp, "deepep"},
+       {sim::ExpertDispatch::HybridEp, "hybridep"}}};
+};
+
+}  // namespace meshplan
+
+namespace meshplan::sim {
+
+template <class Visitor>
+void fields(Visitor& v, ReleaseChange& c) {
+  RawJson profile{c.profile.empty() ? Json::object() : Json::parse(c.profile)};
+  v.required("since", c.since, "the first release that has it");
+  v.required("source", c.source, "where it is public");
+  v.required("profile", profile, "fields of the profile as they are from then on");
+  c.profile = profile.value.dump();
+}
+
+template <class Visitor>
+void fields(Visitor& v, RecipePlace& p) {
+  v.optional("architecture", p.architecture, "of the devices");
+  v.optional("racks", p.racks, "NVLink joins the devices of several nodes");
+  v.optional("experts", p.experts, "models with them, or without");
+  v.optional("precisions", p.precisions, "none: any");
+}
+
+template <class Visitor>
+void fields(Visitor& v, ReleaseRecipe& r) {
+  v.required("since", r.since, "the first release whose recipes choose it");
+  v.required("source", r.source, "where it is public");
+  v.required("where", r.where, "for which runs");
+  v.optional("expert_dispatch", r.expert_dispatch, "all_to_all, deepep, hybridep");
+  v.optional("overlaps_exchange", r.overlaps_exchange, "of experts, with computation");
+  v.optional("cuda_graphs", r.cuda_graphs, "none, partial, full");
+  v.optional("fused_experts", r.fused_experts, "activation and casts in the grouped products");
+  v.optional("fp8_attention", r.fp8_attention, "attention's products in FP8");
+  v.optional("flash", r.flash, "generation of fused attention");
+}
+
+template <class Visitor>
+void fields(Visitor& v, Releases& r) {
+  v.required("named_by", r.named_by, "what the numbers are of");
+  v.required("oldest", r.oldest, "that the profile describes");
+  v.optional("changes", r.changes, "of the software, oldest first");
+  v.optional("recipes", r.recipes, "oldest first");
+}
+
+/// @throws ConfigError for a release that is no list of numbers, or older than one before it
+inline void require_in_order(const Releases& releases, const std::string& file) {
+  std::optional<Release> last;
+  const auto require = [&](const std::string& since, const std::string& path) {
+    const std::optional<Release> release = Release::parse(since);
+    if (release && (!last || *release >= *last)) {
+      last = release;
+      return;
+    }
+    throw ConfigError(
+        fmt::format("{}: {}: '{}': expected numbers joined by dots, not before those above", file,
+                    path, since));
+  };
+  if (!releases.oldest.empty()) require(releases.oldest, "releases.oldest");
+  const std::optional<Release> oldest = last;
+  for (std::size_t i = 0; i < releases.changes.size(); ++i)
+    require(releases.changes[i].since, fmt::format("releases.changes[{}].since", i));
+  last = oldest;
+  for (std::size_t i = 0; i < releases.recipes.size(); ++i)
+    require(releases.recipes[i].since, fmt::format("releases.recipes[{}].since", i));
+}
+
+}  // namespace meshplan::sim

@@ -1,0 +1,241 @@
+// Releases of training stacks: their order, what is said of those that nobody knows, and what one
+// changes of a run, beside the same run that states it.
+#include "sim/stacks/release.hpp"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "core/error.hpp"
+#include "models/model_spec.hpp"
+#include "sim/estimator/estimator.hpp"
+#include "sim/run_cases.hpp"
+#include "sim/stacks/cluster_preset.hpp"
+#include "sim/stacks/software.hpp"
+#include "stacks/layer_work.hpp"
+
+namespace meshplan::sim {
+namespace {
+
+Release release(const char* text) {
+  const auto parsed = Release::parse(text);
+  REQUIRE(parsed);
+  return *parsed;
+}
+
+std::string profile_error(const std::string& software) {
+  try {
+    load_execution_profile(software);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool says(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// 128 experts of 768 over 8 devices in two nodes of one NVLink rack, in MXFP8.
+TrainingRun experts(const char* software) {
+  TrainingRun run;
+  run.model = models::load_preset("qwen3-30b-a3b");
+  run.seq_len = 4096;
+  run.parallel.dp = run.parallel.ep = 8;
+  run.micro_batch_size = 4;
+  run.global_batch_size = 64;
+  run.precision = RunPrecision::MxFp8;
+  run.zero_stage = 1;
+  run.recompute_stated = true;
+  run.cluster = "gb200-nvl72";
+  run.profile = software;
+  return run;
+}
+
+TrainingRun large_heads(const char* software, int head) {
+  TrainingRun run = small_gpt();
+  run.model.head_size = head;
+  run.precision = RunPrecision::Bf16;
+  run.cluster = "dgx-b200";
+  run.profile = software;
+  return run;
+}
+
+/// Work of the first layer's forward pass, with what a recipe sets.
+std::vector<WorkItem> forward_work(bool fused) {
+  TrainingRun run = experts("megatron-core");
+  run.fused_experts = fused;
+  const models::ModelGraph graph = models::build_graph(run.model);
+  return layer_work(graph.kinds.front(), run, load_execution_profile(run.profile), false).forward;
+}
+
+double launches(const std::vector<WorkItem>& items) {
+  double sum = 0;
+  for (const WorkItem& item : items) sum += item.kernels;
+  return sum;
+}
+
+double streamed(const std::vector<WorkItem>& items) {
+  double sum = 0;
+  for (const WorkItem& item : items)
+    if (item.kind == WorkKind::Stream) sum += item.bytes;
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("Releases are ordered number by number", "[sim][software]") {
+  CHECK(release("25.09") < release("25.11"));
+  CHECK(release("25.9") < release("25.11"));  // 9 < 11, not "9" > "1"
+  CHECK(release("25.09") < release("25.09.01"));
+  CHECK(release("25.09") == release("25.9.0"));
+  CHECK(release("25.11") < release("26.02"));
+  CHECK(release("2025-06") == release("2025.6"));
+  CHECK(release("v0.2.1") > release("v0.2"));
+  for (const char* text :
+       {"", "new", "25.", ".25", "25..9", "25.09rc1", "25.-9", "25,09", " 25", "99999999999"}) {
+    CAPTURE(text);
+    CHECK_FALSE(Release::parse(text));
+  }
+}
+
+TEST_CASE("What is wrong with a release is said, and what was expected", "[sim][software]") {
+  CHECK(profile_error("megatron-core@25.09").empty());
+  CHECK(profile_error("torchtitan@2025-06").empty());
+  CHECK(says(profile_error("megatron-cor@25.09"), "did you mean 'megatron-core'"));
+  CHECK(says(profile_error("megatron-core@"), "not numbers"));
+  CHECK(says(profile_error("megatron-core@new"), "as in 'megatron-core@24.07'"));
+  CHECK(says(profile_error("megatron-core@23.05"), "nothing is known of a release before 24.07"));
+  // Numbers of another scheme would pass as newer than any.
+  CHECK(says(profile_error("megatron-core@2025-06"), "does not number its releases so"));
+  CHECK(says(profile_error("torchtitan@25.06"), "expected 2024-10 or later"));
+  CHECK(says(profile_error("meshplan@1.0"), "expected 'meshplan' alone"));
+}
+
+TEST_CASE("Each change of a release says where it is public, and makes a profile",
+          "[sim][software]") {
+  int releases = 0;
+  for (const std::string& name : execution_profile_names()) {
+    CAPTURE(name);
+    const Releases& known = load_execution_profile(name).releases;
+    for (const ReleaseChange& change : known.changes) {
+      CHECK_FALSE(change.source.empty());
+      CHECK_NOTHROW(load_execution_profile(name + "@" + change.since));
+    }
+    for (const ReleaseRecipe& recipe : known.recipes) CHECK_FALSE(recipe.source.empty());
+    if (known.oldest.empty()) continue;
+    ++releases;
+    CHECK_NOTHROW(load_execution_profile(name + "@" + known.oldest));
+  }
+  CHECK(releases >= 2);
+}
+
+TEST_CASE("A release's change holds from it on, and without a release", "[sim][software]") {
+  CHECK_FALSE(load_execution_profile("torchtitan@2025-07").can.expert_parallel);
+  CHECK(load_execution_profile("torchtitan@2025-08").can.expert_parallel);
+  CHECK(load_execution_profile("torchtitan").can.expert_parallel);
+  CHECK(load_execution_profile("torchtitan@2025-07").can.tensor_parallel);  // the rest stays
+
+  program::Plan plan;
+  plan.model = models::load_preset("qwen3-30b-a3b");
+  plan.zero_stage = 3;
+  plan.parallel = {.dp = 8, .ep = 8};
+  plan.workload.precision = DType::BF16;
+  const auto broken = [&](const char* software) {
+    return software_violations(plan, load_execution_profile(software));
+  };
+  REQUIRE(broken("torchtitan@2025-06").size() == 1);
+  CHECK(broken("torchtitan@2025-06").front().rule == "software.ep");
+  CHECK(broken("torchtitan").empty());
+}
+
+TEST_CASE("Recipes of a release choose what a run leaves open", "[sim][software]") {
+  const double open = predict(experts("megatron-core")).step_time_s;
+  CHECK(predict(experts("megatron-core@25.09")).step_time_s == open);
+
+  TrainingRun stated = experts("megatron-core");
+  stated.switches.fused_dispatch = true;
+  stated.switches.cuda_graphs = CudaGraphs::Partial;
+  const double hybrid = predict(stated).step_time_s;
+  CHECK(hybrid < open);
+  CHECK(predict(experts("megatron-core@25.11")).step_time_s == hybrid);
+  CHECK(predict(experts("megatron-core@26.04.01")).step_time_s == hybrid);
+
+  stated.switches.cuda_graphs = CudaGraphs::Full;
+  stated.switches.moe_a2a_overlap = true;
+  stated.fused_experts = stated.fp8_attention = true;
+  const double newest = predict(stated).step_time_s;
+  CHECK(newest < hybrid);
+  CHECK(predict(experts("megatron-core@26.08")).step_time_s == newest);
+}
+
+TEST_CASE("Recipes choose only where they are for such runs", "[sim][software]") {
+  const auto same = [](TrainingRun run) {
+    run.profile = "megatron-core";
+    const double open = predict(run).step_time_s;
+    run.profile = "megatron-core@26.08";
+    return predict(run).step_time_s == open;
+  };
+  CHECK_FALSE(same(experts("")));
+  TrainingRun box = experts("");  // NVLink joins no more than a node
+  box.cluster = "dgx-b200";
+  CHECK(same(box));
+  TrainingRun script = experts("");  // a launch script says what it turns on
+  script.states_choices = true;
+  CHECK(same(script));
+  TrainingRun dropped = experts("");  // no fused dispatcher has capacities
+  dropped.switches.token_drop = true;
+  CHECK(same(dropped));
+  TrainingRun dense = small_gpt();
+  dense.cluster = "gb200-nvl72";
+  CHECK(same(dense));
+  TrainingRun half = experts("");  // MXFP8's recipe is not bf16's, which has the older one
+  half.precision = RunPrecision::Bf16;
+  half.profile = "megatron-core@26.08";
+  const double newest = predict(half).step_time_s;
+  half.profile = "megatron-core@25.11";
+  CHECK(predict(half).step_time_s == newest);
+  TrainingRun partial = experts("megatron-core@26.08");  // so the recipe of whole steps is not used
+  partial.switches.cuda_graphs = CudaGraphs::Partial;
+  CHECK(predict(partial).step_time_s == predict(experts("megatron-core@25.11")).step_time_s);
+}
+
+// Of 16 experts a rank: a product is issued 16 times for each of two matrices, or once. Casts of
+// their inputs are 4 kernels for each expert and matrix, or one for all in front of the first. The
+// activation's kernel goes, and so do its bytes, 6 for each of R F elements; the second input's 6 R
+// F are cast in the epilogue, the first one's 6 R D become 4 R D.
+TEST_CASE("Fused experts are few kernels, and pass memory less often", "[sim][software]") {
+  const std::vector<WorkItem> apart = forward_work(false), fused = forward_work(true);
+  CHECK(launches(apart) - launches(fused) == 2 * 16 - 2 + 2 * 16 * 4 - 1 + 1);
+  const double routed = 4.0 * 4096 * 8, d = 2048, f = 768;
+  CHECK(streamed(apart) - streamed(fused) == Approx(routed * ((6 - 4) * d + (6 + 6) * f)));
+}
+
+// With one head size 2 products of attention are twice as fast in FP8, its exponentials are not:
+// less than half of the time is saved, and casts of three inputs take some of it.
+TEST_CASE("Attention in FP8 saves time of its products alone", "[sim][software]") {
+  TrainingRun run = experts("megatron-core");
+  const double half = predict(run).seconds.attention;
+  run.fp8_attention = true;
+  const double low = predict(run).seconds.attention;
+  CHECK(low < half);
+  CHECK(low > 0.5 * half);
+}
+
+TEST_CASE("Heads that a stack's fused attention refuses take an older one, or none",
+          "[sim][software]") {
+  // At 128 the third generation, above the second, which is published with a lower rate.
+  const auto rate = [](int head) {
+    const RunPrediction prediction = predict(large_heads("megatron-core", head));
+    return prediction.seconds.attention_flops / prediction.seconds.attention;
+  };
+  CHECK(rate(256) < 0.95 * rate(128) * 256 / 128);
+  CHECK(PreparedRun(large_heads("megatron-core", 256)).profile().flash == FlashGeneration::Two);
+  CHECK(PreparedRun(large_heads("megatron-core", 128)).profile().flash == FlashGeneration::Three);
+  CHECK(PreparedRun(large_heads("megatron-core", 256)).run().attention == AttentionKernel::Flash);
+  TrainingRun run = large_heads("megatron-core", 512);
+  CHECK(PreparedRun(run).run().attention == AttentionKernel::Unfused);
+  run.attention_stated = true;  // a table says what ran
+  CHECK(PreparedRun(run).run().attention == AttentionKernel::Flash);
+}
+
+}  // namespace meshplan::sim
