@@ -36,6 +36,7 @@ plan() { "$meshplan" plan --model llama3-8b --cluster dgx-h100 --gpus 16 --globa
 
 plan --software torchtitan
 round torchtitan torchtitan_plan.py
+plan --software torchtitan --pp 1
 round accelerate-fsdp accelerate.yaml
 plan --software nanotron --pp 1
 round nanotron nanotron.yaml
