@@ -27,6 +27,10 @@ SEARCHES = [  # name, aim in seconds, flags of plan
     ("DeepSeek-V3 on 2,048 H100s", 3, "--model deepseek-v3 --gpus 2048 --global-batch 15360 --seq-len 4096"),
     ("Llama 3.1 405B on 512 GB200s", None,
      "--model llama3.1-405b --cluster gb200-nvl72 --gpus 512 --global-batch 512 --seq-len 8192"),
+    ("GPT-3 175B on 1,024 H100s, Megatron-LM", None,
+     "--model gpt3-175b --gpus 1024 --global-batch 1536 --seq-len 2048 --software megatron-core"),
+    ("DeepSeek-V3 on 2,048 H100s, Megatron-LM", None,
+     "--model deepseek-v3 --gpus 2048 --global-batch 15360 --seq-len 4096 --software megatron-core"),
 ]
 
 
