@@ -155,13 +155,13 @@ void check_rules(const RuleSet& set, const std::string& file) {
 }
 
 const std::map<std::string, RuleSet, std::less<>>& all_rule_sets() {
-  static const auto sets = [] {
+  static const auto kSets = [] {
     std::map<std::string, RuleSet, std::less<>> parsed;
     for (const EmbeddedFile& file : rule_presets())
       parsed.emplace(file.name, parse_rules(file.text, fmt::format("{}.json", file.name)));
     return parsed;
   }();
-  return sets;
+  return kSets;
 }
 
 }  // namespace

@@ -122,33 +122,34 @@ PreparedTable::PreparedTable(std::vector<PublishedRow> rows, const ForEach& for_
 
 namespace {
 
-RowPrediction beside_measured(const PublishedRow& row, RunPrediction prediction,
+RowPrediction beside_measured(const PublishedRow& row, const RunPrediction& prediction,
                               const std::string& note) {
   RowPrediction own{.note = note};
   if (row.step_time_s) own.error = prediction.step_time_s / *row.step_time_s - 1;
   own.predicted_mem_gib = kind_bytes(prediction.memory, row.memory_kind) / kGib;
   if (row.peak_mem_gib) own.memory_error = *own.predicted_mem_gib / *row.peak_mem_gib - 1;
-  own.prediction = std::move(prediction);
+  own.prediction = prediction;
   return own;
 }
 
 }  // namespace
 
-RowPrediction PreparedTable::predict_row(std::size_t i, const Constants& constants) const {
-  if (!runs_[i]) return {.note = notes_[i]};
-  return beside_measured(rows_[i], runs_[i]->predict(constants), notes_[i]);
+RowPrediction PreparedTable::predict_row(std::size_t row, const Constants& constants) const {
+  if (!runs_[row]) return {.note = notes_[row]};
+  return beside_measured(rows_[row], runs_[row]->predict(constants), notes_[row]);
 }
 
-RowPrediction PreparedTable::predict_row(std::size_t i,
+RowPrediction PreparedTable::predict_row(std::size_t row,
                                          const std::vector<ConstantRecord>& fitted) const {
-  if (!runs_[i]) return {.note = notes_[i]};
-  return beside_measured(rows_[i], runs_[i]->predict(constants_of(fitted), sigmas_of(fitted)),
-                         notes_[i]);
+  if (!runs_[row]) return {.note = notes_[row]};
+  return beside_measured(rows_[row], runs_[row]->predict(constants_of(fitted), sigmas_of(fitted)),
+                         notes_[row]);
 }
 
-std::vector<PredictionTerm> PreparedTable::terms(std::size_t i, const RowPrediction& row) const {
-  if (!runs_[i] || !row.prediction) return {};
-  return terms_of(*row.prediction, runs_[i]->run());
+std::vector<PredictionTerm> PreparedTable::terms(std::size_t row,
+                                                 const RowPrediction& prediction) const {
+  if (!runs_[row] || !prediction.prediction) return {};
+  return terms_of(*prediction.prediction, runs_[row]->run());
 }
 
 std::vector<RowPrediction> PreparedTable::predict(const std::vector<ConstantRecord>& fitted,
