@@ -169,29 +169,29 @@ program::Plan make_plan(const SearchRequest& request, const Candidate& candidate
   return plan;
 }
 
-SearchOutcome search(const SearchRequest& asked, const CostModel& costs,
+SearchOutcome search(const SearchRequest& request, const CostModel& costs,
                      const ParallelFor& parallel_for, const Progress& progress,
                      const StopRequested& stop) {
-  SearchRequest request = asked;
-  request.space = space_of(asked);
-  const Ranks ranks{request.cluster.num_ranks(), request.cluster.devices_per_node};
   if (request.top < 1) throw ConfigError(fmt::format("top = {} must be at least 1", request.top));
   if (request.cluster.num_ranks() > kMostSearchedRanks)
     throw ConfigError(
         fmt::format("a search on {} ranks; at most {}: plan for fewer (--gpus {}), and "
                     "simulate the plan with a larger dp",
                     request.cluster.num_ranks(), kMostSearchedRanks, kMostSearchedRanks));
-  std::vector<Candidate> candidates =
-      enumerate(request.model, request.workload, ranks, request.constraints, request.space);
-  if (candidates.empty()) {  // then which rules that breaks is the answer
-    request.space = asked.space;
-    candidates =
-        enumerate(request.model, request.workload, ranks, request.constraints, request.space);
-  }
-  StageDivision division(request);
+  SearchRequest own = request;
+  const auto enumerate_in = [&](Space space) {
+    own.space = std::move(space);
+    return enumerate(own.model, own.workload,
+                     {own.cluster.num_ranks(), own.cluster.devices_per_node}, own.constraints,
+                     own.space);
+  };
+  std::vector<Candidate> candidates = enumerate_in(space_of(request));
+  if (candidates.empty())  // then which rules that breaks is the answer
+    candidates = enumerate_in(request.space);
+  StageDivision division(own);
   for (Candidate& candidate : candidates) candidate.layers_per_stage = division.layers(candidate);
   Estimators estimators(costs, parallel_for.num_workers);
-  const SearchContext context{request, parallel_for, estimators, stop};
+  const SearchContext context{own, parallel_for, estimators, stop};
   std::vector<Evaluation> evaluations = evaluate_all(context, candidates, progress);
   const std::size_t num_enumerated = evaluations.size();
   std::vector<Rejection> rejections = group_rejections(evaluations);

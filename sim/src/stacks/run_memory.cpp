@@ -8,6 +8,7 @@
 #include "core/units.hpp"
 #include "prices/element_bytes.hpp"
 #include "schedules/pipeline_time.hpp"
+#include "sim/engine/memory.hpp"
 
 namespace meshplan::sim {
 namespace {
