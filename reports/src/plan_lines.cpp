@@ -37,8 +37,9 @@ Table times_table(const sim::StepPrediction& step) {
 
 std::string memory_verdict(const sim::StepPrediction& step, bool fits, double reserve) {
   if (!fits)
-    return fmt::format("does not fit: stage {} needs {}\n", step.largest_stage,
-                       planner::shortage(step.peak_memory_bytes, step.capacity_bytes, step.of_host));
+    return fmt::format(
+        "does not fit: stage {} needs {}\n", step.largest_stage,
+        planner::shortage(step.peak_memory_bytes, step.capacity_bytes, step.of_host));
   return fmt::format("fits: {} of {} on stage {}; {}\n",
                      planner::format_bytes(step.peak_memory_bytes),
                      planner::format_bytes(step.capacity_bytes), step.largest_stage,

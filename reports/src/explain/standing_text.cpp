@@ -44,8 +44,8 @@ std::string shortage_text(const planner::Standing& standing, const planner::Time
                                 : "; it holds " + largest_parts(planner::fullest_stage(priced));
   return fmt::format("does not fit: stage {} lacks {} ({}{}){}; if it fitted: {}",
                      priced.step.largest_stage, planner::format_bytes(standing.missing_bytes),
-                     planner::shortage(priced.step.peak_memory_bytes, usable, priced.step.of_host), only_reserve,
-                     holds, difference_text(standing, first));
+                     planner::shortage(priced.step.peak_memory_bytes, usable, priced.step.of_host),
+                     only_reserve, holds, difference_text(standing, first));
 }
 
 }  // namespace

@@ -117,7 +117,8 @@ std::string alternatives_text(const std::vector<Alternative>& alternatives) {
          to_text(table, 2) + unplayed;
 }
 
-/// "nodes    in this order the fastest; dgx-h100:4+dgx-a100:4: 12.3 s"; empty if there is one order.
+/// "nodes    in this order the fastest; dgx-h100:4+dgx-a100:4: 12.3 s"; empty if there is one
+/// order.
 std::string node_orders_line(const std::vector<planner::NodeOrder>& orders,
                              const std::string& chosen) {
   std::vector<std::string> others;
@@ -235,8 +236,7 @@ std::string request_header(const planner::SearchRequest& request,
 std::string to_text(const planner::SearchResult& result, double seconds) {
   std::string text = counts_line(result.counts, seconds) +
                      node_orders_line(result.node_orders, result.ranked.front().plan.cluster_name) +
-                     interrupted_text(result.incomplete) +
-                     "\n" + ranked_table(result.ranked);
+                     interrupted_text(result.incomplete) + "\n" + ranked_table(result.ranked);
   text += "\nwhy #1\n";
   for (const std::string& reason : result.ranked.front().plan.prediction->reasons)
     text += "  " + reason + "\n";
@@ -261,8 +261,8 @@ std::string to_text(const planner::InfeasibleResult& result, double seconds) {
     const double usable = step.usable_bytes(result.memory_reserve);
     text += fmt::format("no plan fits; nearest miss: {} needs {} on stage {} ({} too much{})\n",
                         planner::describe(planner::candidate_of(result.nearest_miss->plan)),
-                        planner::shortage(step.peak_memory_bytes, usable, step.of_host), step.largest_stage,
-                        planner::format_bytes(step.peak_memory_bytes - usable),
+                        planner::shortage(step.peak_memory_bytes, usable, step.of_host),
+                        step.largest_stage, planner::format_bytes(step.peak_memory_bytes - usable),
                         reserve_text(result.memory_reserve));
   } else {
     text += "no plan obeys the rules\n";

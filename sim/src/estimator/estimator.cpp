@@ -212,12 +212,12 @@ MemoryNeed Estimator::State::host_need(const Plan& plan, PlannedSchedule& planne
                                        const Cluster& own) {
   MemoryNeed need{.capacity_bytes = host_capacity_bytes(own), .of_host = true};
   if (plan.offload_activations == 0 && !plan.offload_optimizer) return need;
-  const double activations = plan.offload_activations == 0
-                                 ? 0
-                                 : planned.compiled()
-                                       .activations(static_cast<int>(s), stages[s].host_kept,
-                                                    plan.num_microbatches())
-                                       .bytes;
+  const double activations =
+      plan.offload_activations == 0
+          ? 0
+          : planned.compiled()
+                .activations(static_cast<int>(s), stages[s].host_kept, plan.num_microbatches())
+                .bytes;
   need.bytes = stage_host_bytes(plan, stages[s], activations, own);
   return need;
 }
@@ -246,9 +246,8 @@ void Estimator::State::add_memory(const Plan& plan, PlannedSchedule& planned,
   }
   const auto largest = static_cast<std::size_t>(estimate.largest_stage);
   const Cluster& smallest = stages.smallest_of(largest);
-  estimate.state_bytes = estimate.of_host
-                             ? stage_host_bytes(plan, stages[largest], 0, smallest)
-                             : stage_state_bytes(plan, stages[largest], smallest);
+  estimate.state_bytes = estimate.of_host ? stage_host_bytes(plan, stages[largest], 0, smallest)
+                                          : stage_state_bytes(plan, stages[largest], smallest);
 }
 
 /// No stage ends before it has done its work, which it begins when the first micro-batch arrives.

@@ -47,8 +47,7 @@ CompiledSchedule& known_pipeline(program::ScheduleKind kind, int stages, int num
     known.clear();
     tasks = 2LL * stages * num_microbatches * chunks;
   }
-  return known
-      .try_emplace(key, program::make_schedule(kind, stages, num_microbatches, chunks))
+  return known.try_emplace(key, program::make_schedule(kind, stages, num_microbatches, chunks))
       .first->second;
 }
 

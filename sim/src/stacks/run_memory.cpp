@@ -85,11 +85,8 @@ double reserved_bytes(const RunMemory& memory, double fraction) {
 }  // namespace
 
 const RunMemory& fullest(const std::vector<RunMemory>& stages) {
-  const auto lacks = std::ranges::find_if(stages, [](const RunMemory& stage) {
-    return stage.need().of_host;
-  });
-  if (lacks != stages.end()) return *lacks;
-  return *std::ranges::max_element(stages, {}, &RunMemory::allocated);
+  return *std::ranges::min_element(
+      stages, {}, [](const RunMemory& stage) { return stage.need().room_bytes(); });
 }
 
 std::vector<RunMemory> run_memory(const TrainingRun& run, const ExecutionProfile& profile,

@@ -92,8 +92,8 @@ RunPrediction PreparedRun::predict(const Constants& constants, const Wanted& wan
   const State& s = *state_;
   const RunMemory& memory = fullest(s.memory);
   const MemoryNeed need = memory.need();
-  const bool misses = wanted.memory_reserve &&
-                      need.bytes > (1 - *wanted.memory_reserve) * need.capacity_bytes;
+  const bool misses =
+      wanted.memory_reserve && need.bytes > (1 - *wanted.memory_reserve) * need.capacity_bytes;
   RunPrediction prediction = predict_step(s.run, s.profile, s.cluster, s.placements, s.work,
                                           constants, misses ? 0 : wanted.step_time_s);
   prediction.memory = memory;

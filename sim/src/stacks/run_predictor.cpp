@@ -347,8 +347,8 @@ class Predictor {
             pricer_.collective(Collective::AllReduce, parameters * gradient_bytes, group), stage);
       const double scatter =
           pricer_.collective(Collective::ReduceScatter, parameters * gradient_bytes, group);
-      const double gather = pricer_.collective(Collective::AllGather,
-                                               parameters * shards_.gathered_bytes() / group.size, group);
+      const double gather = pricer_.collective(
+          Collective::AllGather, parameters * shards_.gathered_bytes() / group.size, group);
       return exposed_scatter(scatter, stage) +
              gathers_a_step() * exposed_under(gather, forward_window(stage));
     };

@@ -187,9 +187,9 @@ StepPrediction step_of(const RunPrediction& run, const Plan& plan, const Cluster
                       .of_host = run.memory.need().of_host,
                       .at_least = run.at_least,
                       .busy = run.busy};
-  step.state_bytes = step.of_host ? step.peak_memory_bytes  // nothing follows from the rest
-                                  : run.memory.parameters + run.memory.gradients +
-                                        run.memory.optimizer;
+  step.state_bytes = step.of_host
+                         ? step.peak_memory_bytes  // nothing follows from the rest
+                         : run.memory.parameters + run.memory.gradients + run.memory.optimizer;
   if (run.at_least) return step;
   step.mfu = model_flops_utilization(plan, cluster, run.step_time_s);
   step.seconds[Category::Forward] = s.forward;

@@ -308,8 +308,7 @@ TEST_CASE("What is offloaded must fit in its host", "[sim][memory][offload]") {
   for (const program::Plan& offloaded : plans) {
     CAPTURE(to_string(offloaded.parallel), offloaded.zero_stage, offloaded.zero_shard_group,
             offloaded.offload_parameters, offloaded.offload_activations);
-    Cluster cluster =
-        with_ranks(load_cluster_preset("dgx-h100"), offloaded.parallel.world_size());
+    Cluster cluster = with_ranks(load_cluster_preset("dgx-h100"), offloaded.parallel.world_size());
     const double ranks = cluster.devices_per_node;
     double most = 0;  // of a rank, as the program says
     for (const program::Program& stage : program::lower_all(offloaded))

@@ -104,7 +104,8 @@ TEST_CASE("Memory is counted of what was chosen only", "[sim][recompute]") {
   const ExecutionProfile& profile = load_execution_profile(run.profile);
   const Cluster cluster = with_ranks(load_data_sheet(run.cluster), 8);
   CHECK_THROWS_AS(run_memory(run, profile, cluster,
-                             stage_work(stated(run, RunRecompute::None), models::build_graph(run.model), profile, StageCut::Even)),
+                             stage_work(stated(run, RunRecompute::None),
+                                        models::build_graph(run.model), profile, StageCut::Even)),
                   InvariantError);
 }
 

@@ -31,7 +31,8 @@ TEST_CASE("A stack that cuts by cost holds more layers on its first stage", "[si
   CHECK(cut.stages[0][0].layers.front().count == 3);
   CHECK(cut.stages[1][0].layers.front().count == 1);
   profile.balances_stages = false;
-  const StageWork other = stage_work(run, models::build_graph(run.model), profile, StageCut::ByCost);
+  const StageWork other =
+      stage_work(run, models::build_graph(run.model), profile, StageCut::ByCost);
   CHECK(other.stages[0][0].layers.front().count == 2);
 }
 

@@ -94,7 +94,8 @@ Work walked(const program::Plan& plan) {
   run.seq_len = plan.workload.seq_len;
   run.global_batch_size = plan.workload.global_batch_size;
   if (plan.recompute.kind == program::RecomputeKind::Full) run.recompute = RunRecompute::Full;
-  const StageWork stage = stage_work(run, models::build_graph(run.model), load_execution_profile("meshplan"), StageCut::Even);
+  const StageWork stage = stage_work(run, models::build_graph(run.model),
+                                     load_execution_profile("meshplan"), StageCut::Even);
   Work work;
   const auto add_layer = [&](const LayerWork& layer, double times) {
     for (const auto* items : {&layer.forward, &layer.recompute, &layer.backward})
