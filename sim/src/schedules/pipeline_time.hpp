@@ -23,8 +23,8 @@ struct PipelineInput {
   double transfer_busy = 0;  // the part of them that blocks sender and receiver themselves
 };
 
-/// A pipeline's schedule; searches ask for few, often. Each thread has its own, which stays until the
-/// next call.
+/// A pipeline's schedule; searches ask for few, often. Each thread has its own, which stays until
+/// the next call.
 CompiledSchedule& known_pipeline(program::ScheduleKind kind, int stages, int num_microbatches,
                                  int chunks);
 

@@ -12,7 +12,8 @@
 namespace meshplan::sim {
 
 /// Step time and where it goes; neither memory nor interval.
-/// @param most_s  of a pipeline that takes longer only so much is found out: RunPrediction::at_least
+/// @param most_s  of a pipeline that takes longer only so much is found out:
+/// RunPrediction::at_least
 RunPrediction predict_step(const TrainingRun& run, const ExecutionProfile& profile,
                            const Cluster& cluster, const RunPlacements& placements,
                            const StageWork& work, const Constants& constants,

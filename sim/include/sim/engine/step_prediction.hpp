@@ -30,8 +30,8 @@ struct Wanted {
   std::optional<double> memory_reserve;  // part of the device
 };
 
-/// One memory of a rank and what it needs of it: its device's, or its share of the memory of a GPU's
-/// host.
+/// One memory of a rank and what it needs of it: its device's, or its share of the memory of a
+/// GPU's host.
 struct MemoryNeed {
   double bytes = 0;
   double capacity_bytes = 0;

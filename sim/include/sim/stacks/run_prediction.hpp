@@ -72,7 +72,7 @@ struct RunPrediction {
   double half_width_80() const;
   RunBreakdown seconds;
   RunMemory memory;
-  BusyTime busy;  // of pipelines
+  BusyTime busy;
   /// `step_time_s` is only known not to be less, and the rest but `busy` and `memory` is empty: see
   /// Wanted.
   bool at_least = false;
