@@ -89,7 +89,7 @@ struct Estimator::State {
 
   StepPrediction estimate(const Plan& plan, const Wanted& wanted);
   MemoryNeed host_need(const Plan& plan, PlannedSchedule& planned, std::size_t s,
-                       const Cluster& own);
+                       const Cluster& own) const;
   void add_memory(const Plan& plan, PlannedSchedule& planned, StepPrediction& estimate);
   double least_step_s(const Plan& plan, const PlannedSchedule& planned) const;
   void set_task(const Plan& plan);
@@ -209,7 +209,7 @@ double Estimator::State::agreement_seconds(const Plan& plan, PlanLayout& where) 
 }
 
 MemoryNeed Estimator::State::host_need(const Plan& plan, PlannedSchedule& planned, std::size_t s,
-                                       const Cluster& own) {
+                                       const Cluster& own) const {
   MemoryNeed need{.capacity_bytes = host_capacity_bytes(own), .of_host = true};
   if (plan.offload_activations == 0 && !plan.offload_optimizer) return need;
   const double activations =

@@ -29,7 +29,7 @@ double RunPrediction::half_width_80() const {
 
 PreparedRun::PreparedRun(const TrainingRun& run) : PreparedRun(run, load_data_sheet(run.cluster)) {}
 
-PreparedRun::PreparedRun(TrainingRun run, const Cluster& data_sheet)
+PreparedRun::PreparedRun(const TrainingRun& run, const Cluster& data_sheet)
     : PreparedRun(run, models::build_graph(run.model), data_sheet) {}
 
 PreparedRun::PreparedRun(TrainingRun run, const models::ModelGraph& graph,

@@ -23,8 +23,8 @@ class Estimator {
   /// @throws ConfigError for unknown software, with the nearest known one
   explicit Estimator(Cluster cluster, std::string_view software = kOwnSoftware);
   ~Estimator();
-  Estimator(Estimator&&) noexcept;
-  Estimator& operator=(Estimator&&) noexcept;
+  Estimator(Estimator&& other) noexcept;
+  Estimator& operator=(Estimator&& other) noexcept;
 
   /// @param plan  must satisfy program::check. @throws ConfigError if its ranks are not the
   /// cluster's

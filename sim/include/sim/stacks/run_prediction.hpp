@@ -86,7 +86,7 @@ class PreparedRun {
   explicit PreparedRun(const TrainingRun& run);
   /// @param data_sheet  of the cluster, instead of the preset that the run names
   /// @throws ConfigError for nodes of several types, too
-  PreparedRun(TrainingRun run, const Cluster& data_sheet);
+  PreparedRun(const TrainingRun& run, const Cluster& data_sheet);
   /// @param graph  of the run's model
   PreparedRun(TrainingRun run, const models::ModelGraph& graph, const Cluster& data_sheet);
   ~PreparedRun();
