@@ -64,7 +64,7 @@ double flops(const ComputeOperation& op) {
 /// What a rotation passes over: its part of the query and key heads, nothing else of their rows.
 std::int64_t rotated_elements(const ComputeOperation& op, ValueId id) {
   const models::OpAttributes& a = op.work.attributes;
-  return op.shape(id).front() * (a.heads + a.kv_heads) * a.rope_size;
+  return op.size(id, 0) * (a.heads + a.kv_heads) * a.rope_size;
 }
 
 std::int64_t operand_bytes(const ComputeOperation& op, ValueId id) {

@@ -12,11 +12,11 @@ namespace {
 /// Sizes of a product (M, K) times (N, K) in FP8, whose operands were laid out for its phase.
 LinearSizes scaled_linear_sizes(const ComputeOperation& op) {
   const Operation& operation = op.operation;
-  const std::vector<std::int64_t> a = op.shape(operation.inputs[0]);
-  const std::vector<std::int64_t> b = op.shape(operation.inputs[2]);
-  if (operation.phase == Phase::WeightGrad) return {.tokens = a[1], .out = a[0], .in = b[0]};
-  if (operation.phase == Phase::InputGrad) return {.tokens = a[0], .out = a[1], .in = b[0]};
-  return {.tokens = a[0], .out = b[0], .in = a[1]};
+  const ValueId a = operation.inputs[0], b = operation.inputs[2];
+  const std::int64_t rows = op.size(a, 0), columns = op.size(a, 1), others = op.size(b, 0);
+  if (operation.phase == Phase::WeightGrad) return {.tokens = columns, .out = rows, .in = others};
+  if (operation.phase == Phase::InputGrad) return {.tokens = rows, .out = columns, .in = others};
+  return {.tokens = rows, .out = others, .in = columns};
 }
 
 }  // namespace
@@ -39,21 +39,22 @@ const Value& value_of(const Program& program, const OperationInstance& instance,
   return block.values[at(id)];
 }
 
-std::vector<std::int64_t> ComputeOperation::shape(ValueId id) const {
-  std::vector<std::int64_t> shape;
-  for (const models::Dim& dim : value(id).shape) shape.push_back(models::evaluate(dim, sizes));
-  return shape;
+std::int64_t ComputeOperation::size(ValueId id, std::size_t axis) const {
+  return models::evaluate(value(id).shape[axis], sizes);
 }
 
 LinearSizes ComputeOperation::linear_sizes() const {
   if (work.kind == ComputeKind::ScaledLinear) return scaled_linear_sizes(*this);
   // Forward and input gradient read (activation, weight); the weight gradient writes the weight's
   // shape.
-  const std::vector<std::int64_t> weight =
-      shape(operation.phase == Phase::WeightGrad ? operation.outputs[0] : operation.inputs[1]);
+  const ValueId weight =
+      operation.phase == Phase::WeightGrad ? operation.outputs[0] : operation.inputs[1];
   if (work.kind == ComputeKind::GroupedLinear)
-    return {.tokens = sizes.routed_tokens, .out = weight[1], .in = weight[2], .experts = weight[0]};
-  return {.tokens = shape(operation.inputs[0])[0], .out = weight[0], .in = weight[1]};
+    return {.tokens = sizes.routed_tokens,
+            .out = size(weight, 1),
+            .in = size(weight, 2),
+            .experts = size(weight, 0)};
+  return {.tokens = size(operation.inputs[0], 0), .out = size(weight, 0), .in = size(weight, 1)};
 }
 
 std::vector<AttentionTile> ComputeOperation::attention_tiles() const {
@@ -61,7 +62,7 @@ std::vector<AttentionTile> ComputeOperation::attention_tiles() const {
   const int cp = program.plan.parallel.cp;
   if (work.ring_step) return {ring_tile(seq_len, cp, 0, *work.ring_step)};
   if (attention_inputs().keys_values) return gathered_tiles(seq_len, cp, 0);
-  const std::int64_t length = shape(operation.inputs[0])[0] / program.sizes.sequences;
+  const std::int64_t length = size(operation.inputs[0], 0) / program.sizes.sequences;
   return {{.num_queries = length, .num_keys = length, .causal = work.attributes.causal}};
 }
 

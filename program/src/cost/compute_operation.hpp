@@ -41,7 +41,8 @@ struct ComputeOperation {
     return operation.phase == Phase::Forward || operation.phase == Phase::Recompute;
   }
   const Value& value(ValueId id) const { return value_of(program, instance, id); }
-  std::vector<std::int64_t> shape(ValueId id) const;
+  /// Of an operand, along an axis. A search asks for millions.
+  std::int64_t size(ValueId id, std::size_t axis) const;
   std::int64_t elements(ValueId id) const { return counted_elements(value(id), sizes); }
 
   /// For Linear, ScaledLinear and GroupedLinear.

@@ -218,8 +218,8 @@ void add_elementwise(std::string& text, const ComputeOperation& op) {
   const bool lookup =
       op.work.kind == ComputeKind::Embedding && op.operation.phase == Phase::Forward;
   const ValueId moved = lookup ? op.operation.outputs[0] : op.operation.inputs[0];
-  for (const std::int64_t size : local_shape(op.program, op.value(moved)))
-    add(text, FMT_COMPILE(" {}"), size);
+  for (const models::Dim& dim : op.value(moved).shape)
+    add(text, FMT_COMPILE(" {}"), models::evaluate(dim, op.program.sizes));
   if (adds_residual(op)) text += " residual";
   if (op.instance.accumulate) text += " accumulate";
   add_imbalance_flag(text, op);

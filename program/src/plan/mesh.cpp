@@ -20,6 +20,7 @@ constexpr std::array<std::pair<Axis, std::string_view>, 5> kAxisNames = {
 
 std::vector<Axis> parse_order(const std::string& order) {
   std::vector<Axis> axes;
+  axes.reserve(kAxisNames.size());
   std::size_t begin = 0;
   while (begin <= order.size()) {
     const std::size_t end = std::min(order.find('-', begin), order.size());
@@ -167,6 +168,8 @@ Mesh::Mesh(const ParallelConfig& config, const std::string& order, int kv_copies
         etp_fits ? nearest_divisor(stage_ranks / config.etp, config.ep)
                  : nearest_divisor(stage_ranks, config.etp)));
   }
+  dense_.reserve(axes.size());
+  expert_.reserve(axes.size());
   int dense_stride = 1, expert_stride = 1;
   for (const Axis axis : axes) {
     if (axis == Axis::Pp) stage_stride_ = dense_stride;

@@ -303,12 +303,12 @@ const ChunkCost& ChunkCosts::chunk_of(const Plan& plan, Set& set, Set* plain, co
 }
 
 int ChunkCosts::shape_of(const std::vector<ReadyGradients>& gradients) {
-  CacheKey shape;
+  shape_.set();
   for (const ReadyGradients& part : gradients) {
-    shape.add(part.elements);
-    shape.add(part.expert);
+    shape_.add(part.elements);
+    shape_.add(part.expert);
   }
-  return shapes_.try_emplace(std::move(shape), static_cast<int>(shapes_.size())).first->second;
+  return shapes_.try_emplace(shape_, static_cast<int>(shapes_.size())).first->second;
 }
 
 }  // namespace meshplan::sim

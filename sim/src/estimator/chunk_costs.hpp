@@ -165,7 +165,7 @@ class ChunkCosts {
   int lowest_trained_ = -1;
   std::map<std::pair<int, int>, models::ModelGraph> graphs_;  // of one kind: by kind and layers
   KnownPrices known_;                                         // of operations
-  CacheKey key_, program_key_;
+  CacheKey key_, program_key_, shape_;
   /// Programs of the last plans, which differ in the size of micro-batches: lowering takes longest.
   std::unordered_map<CacheKey, program::Program, CacheKey::Hash> programs_;
   CacheKey last_programs_;

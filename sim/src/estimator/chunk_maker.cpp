@@ -119,6 +119,7 @@ void ChunkMaker::add_gradients() {
                        .single = rest(single)};
   // What is not of a layer is the head's, else the embedding's.
   needed_ = chunk_.tasks.forward.seconds;
+  chunk_.layers.reserve(num_parts + layers_.size());
   for (std::size_t i = 0; i < before; ++i)
     add_part(base_.parts[i], i == 0 ? others : Seconds{}, {}, true);
   for (std::size_t i = layers_.size(); i-- > 0;) {

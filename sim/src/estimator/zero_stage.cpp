@@ -323,6 +323,7 @@ ZeroStage zero_stage(const Plan& plan, const std::vector<const ChunkCost*>& chun
                      const Cluster& cluster) {
   ZeroStage stage;
   std::vector<double> begin;  // of each chunk's first forward, at the earliest
+  begin.reserve(chunks.size());
   for (double now = 0; const ChunkCost* chunk : chunks) {
     begin.push_back(now);
     now += chunk->tasks.forward.seconds;

@@ -201,11 +201,11 @@ Price price_collective(Collective collective, std::int64_t message_bytes,
   if (collective == Collective::AllToAllV) collective = Collective::AllToAll;
   const auto bytes = static_cast<double>(message_bytes);
   const auto formula = [&](int group_size, double at_bytes) {
-    GroupPlacement other = placement;
-    if (group_size != placement.size) {  // only asked for groups inside the innermost level
-      other.size = group_size;
-      other.members_per_domain = {group_size};
-    }
+    if (group_size == placement.size)
+      return fastest_formula(collective, at_bytes, placement, cluster);
+    GroupPlacement other = placement;  // only asked for groups inside the innermost level
+    other.size = group_size;
+    other.members_per_domain = {group_size};
     return fastest_formula(collective, at_bytes, other, cluster);
   };
   // CPU ranks that outnumber their host's cores take turns at copying.
