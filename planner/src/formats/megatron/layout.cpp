@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "core/error.hpp"
-#include "rules/pipeline_layout.hpp"
+#include "program/plan/pipeline_layout.hpp"
 
 namespace meshplan::planner::megatron {
 namespace {
@@ -48,13 +48,10 @@ std::string layout_text(const std::vector<int>& layers_per_stage) {
 }
 
 ParsedLayout parse_layout(std::string_view text) {
-  const std::vector<std::string> stages = layout_stages(text);
-  if (!stages.front().starts_with('E') || !stages.back().ends_with('L'))
-    throw ConfigError("it begins with E, the embedding, and ends with L, the loss");
   ParsedLayout parsed;
-  for (const std::string& stage : stages) {
-    parsed.layers_per_stage.push_back(static_cast<int>(std::ranges::count(stage, 't')));
-    parsed.mtp_layers += static_cast<int>(std::ranges::count(stage, 'm'));
+  for (const program::LayoutStage& stage : program::parse_pipeline_layout(text)) {
+    parsed.layers_per_stage.push_back(stage.layers);
+    parsed.mtp_layers += stage.predictions;
   }
   return parsed;
 }
