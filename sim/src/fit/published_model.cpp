@@ -150,6 +150,22 @@ void set_windows(const PublishedCells& row, models::ModelSpec& spec) {
   if (sliding > 0) spec.layer_pattern.push_back(models::LayerAttention::Full);
 }
 
+/// Biases, learned sinks of the softmax and a clamped unit, as gpt-oss has them (OpenAI 2025,
+/// gpt-oss model card, 2): "attention sinks; clamped SwiGLU; biases", or "QKV bias" alone.
+void set_details(const PublishedCells& row, models::ModelSpec& spec) {
+  const std::string& notes = row.text("arch_notes");
+  spec.attention_sinks = mentions(notes, "sink") && !spec.mla;
+  if (mentions(notes, "clamp") && spec.mlp == models::Mlp::Gated)
+    spec.activation = models::ActivationKind::ClampedSilu;
+  if (!mentions(notes, "bias") || mentions(notes, "no bias") || spec.mla) return;
+  spec.qkv_bias = true;
+  if (mentions(notes, "qkv bias") || mentions(notes, "QKV bias") || mentions(notes, "qkv_bias"))
+    return;
+  spec.attention_out_bias = true;
+  if (spec.moe) spec.moe->expert_bias = true;
+  if (spec.ffn_size > 0) spec.mlp_bias = true;
+}
+
 }  // namespace
 
 models::ModelSpec published_model(const PublishedCells& row) {
@@ -170,6 +186,7 @@ models::ModelSpec published_model(const PublishedCells& row) {
   set_latent_attention(row, spec);
   set_experts(row, spec);
   set_windows(row, spec);
+  set_details(row, spec);
   return spec;
 }
 

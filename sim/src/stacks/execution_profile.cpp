@@ -55,6 +55,7 @@ void fields(Visitor& v, SoftwareFeatures& f) {
   v.required("schedules", f.schedules, "of pipelines; none: it has no pipeline");
   v.required("context_methods", f.context_methods, "none: it has no context parallelism");
   v.required("zero_stages", f.zero_stages, "that it has");
+  v.optional("uneven_stages", f.uneven_stages, "a run says how many layers each stage has");
   v.optional("shards_in_pipelines", f.shards_in_pipelines, "ZeRO 2 and 3 beside pp");
   v.optional("recomputes_operations", f.recomputes_operations,
              "selective recompute is operation by operation, else of attention's core");
@@ -81,8 +82,11 @@ void fields(Visitor& v, ExecutionProfile& p) {
   v.optional("gelu_in_products", p.gelu_in_products,
              "a tanh GELU and its gradient are epilogues of the products");
   v.optional("gated_activation", p.gated_activation, "SwiGLU and its like");
+  v.optional("clamped_activation", p.clamped_activation, "beside it: clamping what it gates");
+  v.optional("expert_bias", p.expert_bias, "of experts' outputs; launches are of each expert");
   v.optional("rope", p.rope, "rotary positions");
   v.optional("attention", p.attention, "layout changes around the kernel");
+  v.optional("fused_sinks", p.fused_sinks, "its fused attention knows learned sinks");
   v.optional("scores", p.scores, "softmax and dropout of unfused attention");
   v.optional("router", p.router, "per token and expert");
   v.optional("permutation", p.permutation, "sorting tokens by expert and back");

@@ -50,6 +50,13 @@ void LayerWalk::grouped_linear(const Op& op) {
     casts(column ? routed_ * k : 0, column ? 0 : routed_ * n, 1, true);
   else if (run_is_fp8())
     casts(routed_ * k, routed_ * n, experts, true);
+  const bool bias = op.parameters.size() > 1;
+  if (bias && !column && !run_.fused_experts) {
+    OperationHabit added = profile_.expert_bias;
+    added.forward_kernels *= experts;
+    added.backward_kernels *= experts;
+    streams(added, routed_ * n);
+  }
   save_product_input(input, run_is_fp8());
 }
 

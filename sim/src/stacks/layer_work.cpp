@@ -140,8 +140,11 @@ void LayerWalk::walk(const Op& op) {
     case OpKind::CrossEntropy:
       return cross_entropy(op);
     case OpKind::GatedActivation:
-      if (!run_.fused_experts || in != Place::ExpertSharded)
+      if (!run_.fused_experts || in != Place::ExpertSharded) {
         streams(profile_.gated_activation, elements(op.outputs.front()));
+        if (op.attributes.activation == models::ActivationKind::ClampedSilu)
+          streams(profile_.clamped_activation, elements(op.outputs.front()));
+      }
       return save(op.inputs.front(), kHalfBytes);
     case OpKind::Activation:
       // What an epilogue reads or writes more moves under its product's arithmetic.

@@ -36,8 +36,9 @@ ExecutionProfile profile_of(const TrainingRun& run) {
 }
 
 void take_habits(const ExecutionProfile& profile, TrainingRun& run) {
-  if (!run.attention_stated && profile.largest_head > 0 && largest_head(run) > profile.largest_head)
-    run.attention = AttentionKernel::Unfused;
+  const bool refused = (profile.largest_head > 0 && largest_head(run) > profile.largest_head) ||
+                       (run.model.attention_sinks && !profile.fused_sinks);
+  if (!run.attention_stated && refused) run.attention = AttentionKernel::Unfused;
   if (run.zero_stage < 0) run.zero_stage = default_zero_stage(profile);
   if (!run.sp_stated) run.parallel.sp = profile.sequence_parallel && run.parallel.tp > 1;
   if (run.zero_stage < 3) return;

@@ -95,4 +95,24 @@ TEST_CASE("Modules are recomputed by Megatron's names or ours", "[sim][validatio
   CHECK_THAT(row_with("", "128", "", "selective:moe_acts").error, Catch::Contains("moe_act"));
 }
 
+TEST_CASE("Sinks, clamps and biases are read from what a row says", "[sim][validation]") {
+  const models::ModelSpec oss =
+      row_with("attention sinks; clamped SwiGLU; biases; sliding window 128 every 2nd layer")
+          .run.model;
+  CHECK(oss.attention_sinks);
+  CHECK(oss.activation == models::ActivationKind::ClampedSilu);
+  CHECK(oss.qkv_bias);
+  CHECK(oss.attention_out_bias);
+  CHECK(oss.moe->expert_bias);
+  CHECK(oss.window == 128);
+  const models::ModelSpec qwen = row_with("QKV bias").run.model;
+  CHECK(qwen.qkv_bias);
+  CHECK_FALSE(qwen.attention_out_bias);
+  CHECK_FALSE(qwen.moe->expert_bias);
+  const models::ModelSpec plain = row_with("no biases").run.model;
+  CHECK_FALSE(plain.qkv_bias);
+  CHECK_FALSE(plain.attention_sinks);
+  CHECK(plain.activation == models::ActivationKind::Silu);
+}
+
 }  // namespace meshplan::sim

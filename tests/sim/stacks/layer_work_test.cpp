@@ -6,6 +6,7 @@
 
 #include "models/counts.hpp"
 #include "sim/run_cases.hpp"
+#include "sim/stacks/work_sums.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -21,13 +22,6 @@ double product_flops(const std::vector<WorkItem>& items) {
   return std::accumulate(items.begin(), items.end(), 0.0, [](double sum, const WorkItem& item) {
     return item.kind == WorkKind::Product ? sum + 2 * item.count * item.m * item.n * item.k : sum;
   });
-}
-
-double stream_bytes(const std::vector<WorkItem>& items) {
-  double bytes = 0;
-  for (const WorkItem& item : items)
-    if (item.kind == WorkKind::Stream) bytes += item.bytes;
-  return bytes;
 }
 
 double kernels(const std::vector<WorkItem>& items) {
@@ -194,6 +188,54 @@ TEST_CASE("Experts multiply the routed tokens", "[sim][work]") {
   CHECK(experts == Approx(2 * 3 * kTokens * 2 * kHidden * 2048));
   CHECK(collective_bytes(work.forward, Collective::AllToAll) ==
         Approx(2 * kTokens * 2 * kHidden * 2));
+}
+
+namespace {
+
+/// Sixteen experts of 4,096, top 2, like gpt-oss's but for what `set` takes away.
+LayerWork gpt_oss_work(const char* profile, void (*set)(models::ModelSpec&)) {
+  TrainingRun run = small_gpt(2);
+  run.profile = profile;
+  run.cluster = "dgx-h100";
+  run.model.mlp = models::Mlp::Gated;
+  run.model.activation = models::ActivationKind::ClampedSilu;
+  run.model.moe = models::MoeSpec{.num_experts = 16, .top_k = 2, .expert_ffn_size = 4096};
+  run.model.moe->expert_bias = true;
+  run.model.ffn_size = 0;
+  set(run.model);
+  return work_of(run);
+}
+
+}  // namespace
+
+// 2 T rows of 4,096: 16 bytes an element more forward and 20 backward, three kernels each.
+TEST_CASE("A clamped unit that a stack does not fuse passes memory more often", "[sim][work]") {
+  const auto unclamped = [](models::ModelSpec& spec) {
+    spec.activation = models::ActivationKind::Silu;
+  };
+  const LayerWork with = gpt_oss_work("megatron-core", [](models::ModelSpec&) {});
+  const LayerWork without = gpt_oss_work("megatron-core", unclamped);
+  const double elements = 2 * kTokens * 4096;
+  CHECK(stream_bytes(with.forward) - stream_bytes(without.forward) == Approx(16 * elements));
+  CHECK(stream_bytes(with.backward) - stream_bytes(without.backward) == Approx(20 * elements));
+  CHECK(kernels(with.forward) - kernels(without.forward) == Approx(3));
+  CHECK(kernels(with.backward) - kernels(without.backward) == Approx(3));
+  const LayerWork fused = gpt_oss_work("torchtitan", [](models::ModelSpec&) {});
+  const LayerWork plain = gpt_oss_work("torchtitan", unclamped);
+  CHECK(stream_bytes(fused.forward) == stream_bytes(plain.forward));
+}
+
+// Of 2 T rows of the model's width: 28 bytes an element forward and 36 backward, and kernels for
+// each of the sixteen experts.
+TEST_CASE("Biases of experts' outputs are added expert by expert", "[sim][work]") {
+  const LayerWork with = gpt_oss_work("megatron-core", [](models::ModelSpec&) {});
+  const LayerWork without = gpt_oss_work(
+      "megatron-core", [](models::ModelSpec& spec) { spec.moe->expert_bias = false; });
+  const double elements = 2 * kTokens * kHidden;
+  CHECK(stream_bytes(with.forward) - stream_bytes(without.forward) == Approx(28 * elements));
+  CHECK(stream_bytes(with.backward) - stream_bytes(without.backward) == Approx(36 * elements));
+  CHECK(kernels(with.forward) - kernels(without.forward) == Approx(16 * 2));
+  CHECK(kernels(with.backward) - kernels(without.backward) == Approx(16 * 6));
 }
 
 }  // namespace meshplan::sim

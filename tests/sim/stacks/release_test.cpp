@@ -238,4 +238,16 @@ TEST_CASE("Heads that a stack's fused attention refuses take an older one, or no
   CHECK(PreparedRun(run).run().attention == AttentionKernel::Flash);
 }
 
+// Transformer Engine has had them in fused attention since 2.8.
+TEST_CASE("Learned sinks are fused from the release on that knows them", "[sim][software]") {
+  const auto attention = [](const char* software) {
+    TrainingRun run = large_heads(software, 128);
+    run.model.attention_sinks = true;
+    return PreparedRun(run).run().attention;
+  };
+  CHECK(attention("megatron-core@25.09") == AttentionKernel::Unfused);
+  CHECK(attention("megatron-core@25.11") == AttentionKernel::Flash);
+  CHECK(attention("megatron-core") == AttentionKernel::Flash);
+}
+
 }  // namespace meshplan::sim

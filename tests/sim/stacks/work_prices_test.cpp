@@ -6,6 +6,7 @@
 #include "prices/device_speeds.hpp"
 #include "sim/prices/pricing.hpp"
 #include "sim/run_cases.hpp"
+#include "sim/stacks/work_sums.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -37,13 +38,6 @@ double start_of_dispatch(const Priced& priced) {
   for (int level = 0; level <= *priced.placements.ep.level; ++level)
     us += priced.cluster.fabric[static_cast<std::size_t>(level)].latency_us;
   return us / 1e6;
-}
-
-double stream_bytes(const std::vector<WorkItem>& items) {
-  double bytes = 0;
-  for (const WorkItem& item : items)
-    if (item.kind == WorkKind::Stream) bytes += item.bytes;
-  return bytes;
 }
 
 }  // namespace

@@ -52,6 +52,7 @@ struct SoftwareFeatures {
   std::vector<program::ScheduleKind> schedules;         // of pipelines; empty = it has none
   std::vector<program::ContextMethod> context_methods;  // empty = no context parallelism
   std::vector<int> zero_stages = {0};
+  bool uneven_stages = false;                     // any number of layers in each
   bool shards_in_pipelines = false;               // ZeRO 2 and 3 beside pp
   bool recomputes_operations = false;             // selective recompute is operation by operation
   std::vector<models::Module> recompute_modules;  // that a run can name; empty = none
@@ -73,9 +74,12 @@ struct ExecutionProfile {
   bool fused_rotations = false;  // of normed heads: part of that norm
   OperationHabit activation{4, 6, 1, 1};  // per output element
   bool gelu_in_products = false;  // a tanh GELU and its gradient are epilogues of the products
-  OperationHabit gated_activation{6, 10, 1, 1};  // per output element
+  OperationHabit gated_activation{6, 10, 1, 1};   // per output element
+  OperationHabit clamped_activation{0, 0, 0, 0};  // beside it, where what it gates is clamped
+  OperationHabit expert_bias{0, 0, 0, 0};  // of experts' outputs: per element, launches per expert
   OperationHabit rope{4, 4, 1, 1};
   OperationHabit attention{0, 0, 1, 2};    // layout changes around the kernel
+  bool fused_sinks = true;                 // its fused attention knows learned sinks
   OperationHabit scores{5, 11, 3, 3};      // unfused only, per score: softmax and dropout
   OperationHabit router{16, 16, 12, 12};   // per token and expert
   OperationHabit permutation{4, 4, 4, 4};  // per routed element
