@@ -185,15 +185,23 @@ bool splits_backward(const Schedule& schedule) {
   });
 }
 
-int max_in_flight(const Schedule& schedule, int stage) {
-  int held = 0;
-  int most = 0;
+double most_in_flight(const Schedule& schedule, int stage, std::span<const double> of_chunk) {
+  double held = 0;
+  double most = 0;
   for (const Task& task : schedule.tasks[at(stage)])
     for (const Task& part : parts_of(task)) {
-      if (part.kind == TaskKind::Forward) most = std::max(most, ++held);
-      if (gives_weight_gradient(part)) --held;
+      if (part.kind == TaskKind::Forward) most = std::max(most, held += of_chunk[at(part.chunk)]);
+      if (gives_weight_gradient(part)) held -= of_chunk[at(part.chunk)];
     }
   return most;
+}
+
+int max_in_flight(const Schedule& schedule, int stage) {
+  int chunks = 1;
+  for (const Task& task : schedule.tasks[at(stage)])
+    for (const Task& part : parts_of(task)) chunks = std::max(chunks, part.chunk + 1);
+  const std::vector<double> one_each(at(chunks), 1);
+  return static_cast<int>(most_in_flight(schedule, stage, one_each));
 }
 
 std::vector<std::string> schedule_errors(const Schedule& schedule, int num_microbatches) {

@@ -4,13 +4,16 @@
 #include <array>
 #include <fmt/format.h>
 #include <map>
+#include <optional>
 #include <sstream>
 
 #include "core/csv.hpp"
 #include "core/error.hpp"
+#include "core/index.hpp"
 #include "core/limits.hpp"
 #include "core/parse_number.hpp"
 #include "fit/published_cells.hpp"
+#include "program/plan/pipeline_layout.hpp"
 #include "sim/stacks/execution_profile.hpp"
 
 namespace meshplan::sim {
@@ -90,6 +93,7 @@ const std::vector<std::string> kSwitches{"alibi",
                                          "eager",
                                          "embedding_and_head_as_layers",
                                          "embedding_layernorm",
+                                         "flushes",
                                          "fp32_grad_accum",
                                          "fused_dispatch",
                                          "megatron_fsdp",
@@ -106,6 +110,16 @@ const std::vector<std::string> kSwitches{"alibi",
 double probability(const std::string& value) {
   if (const auto number = parse_number(value, 0, 1)) return *number;
   throw ConfigError(fmt::format("switches: dropout:{}: expected a number from 0 to 1", value));
+}
+
+/// Of the pipeline in a step: "flushes:4".
+int flushes(const std::string& value, const TrainingRun& run) {
+  const int all = run.num_microbatches();
+  const auto number = parse_integer(value, 1, std::max(1, all));
+  if (!number || all % *number != 0)
+    throw ConfigError(fmt::format(
+        "switches: flushes:{}: expected a divisor of the {} micro-batches of a step", value, all));
+  return *number;
 }
 
 void set_switch(const std::string& word, TrainingRun& run) {
@@ -137,6 +151,8 @@ void set_switch(const std::string& word, TrainingRun& run) {
     s.cp_all_to_all = true;
   else if (key == "embedding_and_head_as_layers")
     s.embedding_and_head_as_layers = true;
+  else if (key == "flushes")
+    run.flushes = flushes(value, run);
   else if (key == "fp32_grad_accum")
     s.fp32_gradients = true;
   else if (key == "reduce_in_bf16")
@@ -255,6 +271,78 @@ void set_parallel(const PublishedCells& row, TrainingRun& run) {
   run.sp_stated = row.has("sequence_parallel");
 }
 
+/// "first:13;last:14": Megatron-LM's --decoder-first- and --decoder-last-pipeline-num-layers; what
+/// is between is divided evenly.
+std::vector<program::LayoutStage> layout_of_ends(const std::string& text, int num_layers,
+                                                 int positions) {
+  const auto fail = [&](const std::string& what) {
+    throw ConfigError(fmt::format("layout: '{}': {}", text, what));
+  };
+  const std::optional<int> first = number_after(text, "first:"), last = number_after(text, "last:");
+  const int between = positions - (first ? 1 : 0) - (last ? 1 : 0);
+  const int left = num_layers - first.value_or(0) - last.value_or(0);
+  if (between < 0 || left < 0 || (between == 0 ? left != 0 : left % between != 0))
+    fail(fmt::format("{} of {} layers are left for {} stages; expected as many for each", left,
+                     num_layers, between));
+  std::vector<program::LayoutStage> stages(at(positions));
+  for (program::LayoutStage& stage : stages) stage.layers = between == 0 ? 0 : left / between;
+  if (first) stages.front().layers = *first;
+  if (last) stages.back().layers = *last;
+  return stages;
+}
+
+/// "7,8,8,7": layers of each virtual stage, in the order of the forward pass.
+std::vector<program::LayoutStage> layout_of_counts(const std::string& text) {
+  std::vector<program::LayoutStage> stages;
+  std::string commas = text;
+  for (char& c : commas)
+    if (c == ';' || c == ' ' || c == '-') c = ',';
+  for (const std::string& count : split(commas, ',')) {
+    const auto layers = parse_integer(count, 0, limits::kLayers);
+    if (!layers)
+      throw ConfigError(fmt::format(
+          "layout: '{}': '{}' is no number of layers; expected 'E(t*2|)*4L' (E embedding, t layer, "
+          "m prediction module, L loss, | between virtual stages), '7,8,8,7' or 'first:7;last:7'",
+          text, count));
+    stages.push_back({.layers = *layers});
+  }
+  return stages;
+}
+
+/// How the row says that its layers are dealt to the stages, if it does. What it leaves open of vpp
+/// the layout says.
+void set_layout(const PublishedCells& row, TrainingRun& run) {
+  const std::string& text = row.text_or_empty("layout");
+  if (text.empty()) return;
+  auto& p = run.parallel;
+  const int modules = run.model.mtp_layers;
+  const bool ends = mentions(text, "first:") || mentions(text, "last:");
+  if (ends) {
+    run.layout = layout_of_ends(text, run.model.num_layers, p.pp * p.vpp);
+  } else if (text.find_first_of("Et") != std::string::npos) {
+    run.layout = program::parse_pipeline_layout(text);
+  } else {
+    run.layout = layout_of_counts(text);
+  }
+  run.layout.front().embedding = run.layout.back().loss = true;
+  const auto stages = static_cast<int>(run.layout.size());
+  if (!row.has("vpp") && stages % p.pp == 0) p.vpp = stages / p.pp;
+  if (stages != p.pp * p.vpp)
+    throw ConfigError(
+        fmt::format("layout: '{}' has {} virtual stages; expected pp({}) * vpp({}) = {}", text,
+                    stages, p.pp, p.vpp, p.pp * p.vpp));
+  int layers = 0, predictions = 0;
+  for (const program::LayoutStage& stage : run.layout) {
+    layers += stage.layers;
+    predictions += stage.predictions;
+  }
+  if (predictions == 0) run.layout.back().predictions = predictions = modules;
+  if (layers != run.model.num_layers)
+    throw ConfigError(fmt::format("layout: '{}' has {} layers; expected the model's {}", text,
+                                  layers, run.model.num_layers));
+  run.model.mtp_layers = predictions;
+}
+
 void set_sharding(const PublishedCells& row, TrainingRun& run) {
   const std::string& text = row.text("zero_stage");
   if (text.empty()) {
@@ -308,6 +396,7 @@ TrainingRun run_of(const PublishedCells& row) {
     run.overlap_p2p |= part == "p2p";
   }
   for (const std::string& word : split(row.text("switches"), ';')) set_switch(word, run);
+  set_layout(row, run);
   return run;
 }
 

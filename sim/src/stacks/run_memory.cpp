@@ -9,6 +9,7 @@
 #include "prices/element_bytes.hpp"
 #include "schedules/pipeline_time.hpp"
 #include "sim/engine/memory.hpp"
+#include "stacks/shard_prices.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 /// Enough micro-batches for every stage to hold as many as it ever does; GPipe holds all.
 const program::Schedule& schedule_for_memory(const TrainingRun& run) {
   const program::ScheduleKind kind = run.pipeline_schedule();
-  const int all = run.num_microbatches();
+  const int all = run.microbatches_of_flush();
   const int enough = kind == program::ScheduleKind::GPipe ? all : 2 * run.parallel.pp;
   return known_pipeline(kind, run.parallel.pp, std::min(all, enough), run.parallel.vpp).schedule();
 }
@@ -48,15 +49,18 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
   const double copy = run.zero_stage >= 1 ? profile.sharded_gradient_bytes : 0;
   memory.optimizer = sharded(run.zero_stage >= 1) * (profile.optimizer_bytes + copy);
 
-  double layer_bytes = 0, largest = 0, gathered = 0;
-  for (const ChunkWork& chunk : work.stages[at(stage)])
+  double largest = 0, gathered = 0;
+  std::vector<double> of_chunk;  // bytes that one micro-batch keeps
+  for (const ChunkWork& chunk : work.stages[at(stage)]) {
+    double& bytes = of_chunk.emplace_back(0);
     for (const LayerCount& layers : chunk.layers) {
       const LayerWork& layer = work.works[at(layers.work)];
-      layer_bytes += layers.count * layer.saved_bytes;
+      bytes += layers.count * layer.saved_bytes;
       largest = std::max(largest, layer.transient_bytes);
       gathered = std::max(gathered, layer.dense_parameters + layer.expert_parameters);
     }
-  const double activations = layer_bytes / parallel.vpp * program::max_in_flight(schedule, stage);
+  }
+  const double activations = program::most_in_flight(schedule, stage, of_chunk);
   memory.activations = activations * (1 - run.offloaded_activations());
   memory.host = activations - memory.activations;
   if (run.updates_on_host()) memory.host += std::exchange(memory.optimizer, 0);
@@ -67,7 +71,8 @@ RunMemory stage_memory(const TrainingRun& run, const ExecutionProfile& profile,
   const double whole = dense + (edp > 1 ? expert : 0);  // single copies are not sharded
   if (run.whole_gradients()) memory.gradients += whole * profile.reduce_bytes;
   memory.transient = largest;
-  if (full) memory.transient += 2 * gathered * kHalfBytes + gathered * profile.reduce_bytes;
+  if (full)
+    memory.transient += gathered * (2 * gathered_bytes(run, profile) + profile.reduce_bytes);
   if (stage == 0) memory.activations += work.embedding.saved_bytes;
   if (stage == parallel.pp - 1)
     memory.transient += work.head.logits * profile.logit_bytes + work.head.saved_bytes;

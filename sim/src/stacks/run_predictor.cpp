@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 
 #include "core/error.hpp"
 #include "core/index.hpp"
@@ -70,7 +71,7 @@ class Predictor {
       parts = {};
       return prediction;
     }
-    const double total = pipeline_seconds(pipeline.input);
+    const double total = run_.flushes * pipeline_seconds(pipeline.input);
     parts.pipeline = total - pipeline.slowest;
     finish(prediction, total + tail);
     return prediction;
@@ -83,7 +84,7 @@ class Predictor {
     PipelineInput input = pipeline_of(parts, busy).input;
     const double total = pipeline_seconds(input);
     std::ranges::fill(input.transfers, 0);
-    return total - pipeline_seconds(input);
+    return run_.flushes * (total - pipeline_seconds(input));
   }
 
  private:
@@ -115,7 +116,7 @@ class Predictor {
   LayerTime chunk_time(const ChunkWork& chunk) const {
     LayerTime sum;
     for (const LayerCount& layers : chunk.layers) sum.add(layers_[at(layers.work)], layers.count);
-    if (chunk.embedding) sum.add(embedding_, 1);
+    sum.add(embedding_, chunk.lookups);
     if (chunk.head) sum.add(head_, chunk.predictions);
     return sum;
   }
@@ -188,7 +189,8 @@ class Predictor {
   Pipeline pipeline_of(RunBreakdown& parts, BusyTime& mean) const {
     Pipeline pipeline;
     PipelineInput& input = pipeline.input;
-    input = {.schedule = run_.pipeline_schedule(), .num_microbatches = run_.num_microbatches()};
+    input = {.schedule = run_.pipeline_schedule(),
+             .num_microbatches = run_.microbatches_of_flush()};
     double slowest = 0;
     const double receive = pricer_.gather_received();
     for (const auto& chunks : work_.stages) {
@@ -200,18 +202,18 @@ class Predictor {
         if (!chunk.embedding) time.forward.exposed += receive;
         if (!chunk.head) time.backward.exposed += receive;
         const double copies = offloaded_bytes(chunk);
-        const double forward = with_copies(time.forward, copies, own, input.num_microbatches);
-        const double backward = with_copies(time.backward, copies, own, input.num_microbatches);
+        const double forward = with_copies(time.forward, copies, own, run_.num_microbatches());
+        const double backward = with_copies(time.backward, copies, own, run_.num_microbatches());
         stage.push_back({forward, backward});
         busy += stage.back().forward + stage.back().backward;
-        add_to(own, time, input.num_microbatches);
+        add_to(own, time, run_.num_microbatches());
       }
       add_to(mean, own, 1.0 / static_cast<double>(work_.stages.size()));
       if (busy <= slowest) continue;
       slowest = busy;
       parts = own;
     }
-    pipeline.slowest = slowest * input.num_microbatches;
+    pipeline.slowest = slowest * run_.num_microbatches();
     input.transfers = send_seconds();
     if (!run_.overlap_p2p) input.transfer_busy = 0.5;
     return pipeline;
@@ -348,7 +350,7 @@ class Predictor {
       const double scatter =
           pricer_.collective(Collective::ReduceScatter, parameters * gradient_bytes, group);
       const double gather = pricer_.collective(
-          Collective::AllGather, parameters * shards_.gathered_bytes() / group.size, group);
+          Collective::AllGather, parameters * gathered_bytes(run_, profile_) / group.size, group);
       return exposed_scatter(scatter, stage) +
              gathers_a_step() * exposed_under(gather, forward_window(stage));
     };
@@ -361,11 +363,21 @@ class Predictor {
                              work_.dense_parameters(stage) / dense.size * gradient_bytes,
                              placements_.across_dp),
           stage);
-    if (work_.tied && run_.parallel.pp > 1 && (stage == 0 || stage == run_.parallel.pp - 1))
+    if (shares_embedding(stage))
       total += 2 * pricer_.transfer(work_.embedding.dense_parameters * gradient_bytes,
                                     placements_.next_stage.back());  // of the last and the first
     parts.data_parallel = total;
     return total;
+  }
+
+  /// Does another stage hold the embedding, too: tied to the head, or for a prediction module?
+  bool shares_embedding(int stage) const {
+    const int last = run_.parallel.pp - 1;
+    const auto holds = [&](int other) {
+      return work_.holds_embedding(other) || (work_.tied && other == last);
+    };
+    if (last == 0 || !holds(stage)) return false;
+    return stage > 0 || std::ranges::any_of(std::views::iota(1, last + 1), holds);
   }
 
   bool shards_gradients_alone() const { return run_.zero_stage == 2 && run_.parallel.pp == 1; }

@@ -6,9 +6,13 @@ namespace meshplan::sim {
 
 using program::Collective;
 
+double gathered_bytes(const TrainingRun& run, const ExecutionProfile& profile) {
+  return run.precision == RunPrecision::Fp8 && profile.gathers_fp8 ? 1 : kHalfBytes;
+}
+
 ShardTraffic ShardPricer::traffic(const LayerWork& work) const {
   // Only of tensors with one scale: blocks of a shard have scales of their own.
-  const double parameter_bytes = gathered_bytes();
+  const double parameter_bytes = gathered_bytes(run_, profile_);
   const double gradient_bytes = profile_.reduce_bytes;
   ShardTraffic traffic;
   const auto add = [&](double n, const GroupPlacement& group) {
@@ -31,7 +35,8 @@ ShardTraffic ShardPricer::traffic(const LayerWork& work) const {
 
 double ShardPricer::gather_copies(const LayerWork& work) const {
   if (profile_.shard_copies != ShardCopies::All) return 0;
-  return pricer_.stream((work.dense_parameters + work.expert_parameters) * 2 * gathered_bytes());
+  return pricer_.stream((work.dense_parameters + work.expert_parameters) * 2 *
+                        gathered_bytes(run_, profile_));
 }
 
 double ShardPricer::scatter_copies(const LayerWork& work) const {
@@ -41,10 +46,6 @@ double ShardPricer::scatter_copies(const LayerWork& work) const {
   if (profile_.shard_copies == ShardCopies::Gradients)
     bytes = 2 * kHalfBytes + (profile_.reduce_bytes > kHalfBytes ? widened : 0);
   return pricer_.stream((work.dense_parameters + work.expert_parameters) * bytes);
-}
-
-double ShardPricer::gathered_bytes() const {
-  return run_.precision == RunPrecision::Fp8 && profile_.gathers_fp8 ? 1 : kHalfBytes;
 }
 
 const GroupPlacement& ShardPricer::dense_shards() const {

@@ -1,5 +1,5 @@
-// Seconds to gather and sum what a run keeps in shards (ZeRO, Rajbhandari et al. 2020; PyTorch FSDP,
-// Zhao et al. 2023).
+// Seconds to gather and sum what a run keeps in shards (ZeRO, Rajbhandari et al. 2020; PyTorch
+// FSDP, Zhao et al. 2023).
 #pragma once
 
 #include "prices/offload.hpp"
@@ -7,6 +7,10 @@
 #include "stacks/work_prices.hpp"
 
 namespace meshplan::sim {
+
+/// Bytes of a parameter as its owner sends it, and as it lies gathered. With scales of blocks,
+/// which are found after it has arrived, it travels in 16 bits.
+double gathered_bytes(const TrainingRun& run, const ExecutionProfile& profile);
 
 /// Communication of a unit of parameters, seconds.
 struct ShardTraffic {
@@ -30,10 +34,6 @@ class ShardPricer {
   /// of 16 bits are widened on the way to a sum in 32: by the copy itself, or after it.
   double gather_copies(const LayerWork& work) const;
   double scatter_copies(const LayerWork& work) const;
-
-  /// Bytes of a parameter that its owner sends. With scales of blocks, which are found after it has
-  /// arrived, it travels in 16 bits.
-  double gathered_bytes() const;
 
   const GroupPlacement& dense_shards() const;
 

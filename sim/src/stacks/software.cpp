@@ -60,6 +60,10 @@ class Checker {
       fail("zero",
            "zero stage {} with pp({}): {} divides gradients and weights without a pipeline only",
            plan_.zero_stage, p.pp, software_.name);
+    if (!plan_.layers_per_stage.empty() && !can.uneven_stages)
+      fail("layers_per_stage",
+           "layers_per_stage: {} divides layers over its stages itself; nearest: []",
+           software_.name);
     recomputed_modules();
     if (what_is_not_priced) not_told();
     return std::move(violations_);
@@ -93,7 +97,6 @@ class Checker {
     const auto untold = [&](bool asked, const char* rule, const char* what) {
       if (asked) fail(rule, "{}: predicted for {} only", what, kOwnSoftware);
     };
-    untold(!plan_.layers_per_stage.empty(), "layers_per_stage", "uneven stages (layers_per_stage)");
     untold(!plan_.recompute.layers_per_stage.empty(), "recompute", "recompute stage by stage");
     untold(plan_.zero_shard_group > 0, "zero_shard_group", "a copy for each zero_shard_group");
     untold(plan_.compression.kind != program::CompressionKind::None, "compression",
@@ -129,6 +132,17 @@ RunRecompute recompute_of(const program::Recompute& recompute, const ExecutionPr
   throw InvariantError("unknown recompute");
 }
 
+/// Of a plan that says how many layers its stages have; else empty.
+std::vector<program::LayoutStage> layout_of(const Plan& plan) {
+  std::vector<program::LayoutStage> stages;
+  for (const int layers : plan.layers_per_stage) stages.push_back({.layers = layers});
+  if (stages.empty()) return stages;
+  stages.front().embedding = true;
+  stages.back().predictions = plan.model.mtp_layers;
+  stages.back().loss = true;
+  return stages;
+}
+
 }  // namespace
 
 std::vector<Violation> software_violations(const Plan& plan, const ExecutionProfile& software) {
@@ -155,6 +169,7 @@ TrainingRun run_of(const Plan& plan, std::string cluster, std::string_view softw
   run.seq_len = plan.workload.seq_len;
   run.global_batch_size = plan.workload.global_batch_size;
   run.micro_batch_size = plan.micro_batch_size;
+  run.layout = layout_of(plan);
   run.precision = run_precision(plan.workload);
   run.recompute = recompute_of(plan.recompute, profile);
   run.recompute_modules = plan.recompute.modules;

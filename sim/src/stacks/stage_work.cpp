@@ -1,5 +1,6 @@
 #include "stacks/stage_work.hpp"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "core/error.hpp"
@@ -17,12 +18,16 @@ bool is_recomputed(const TrainingRun& run, int index) {
 
 }  // namespace
 
+bool StageWork::holds_embedding(int stage) const {
+  return std::ranges::any_of(stages[at(stage)],
+                             [](const ChunkWork& chunk) { return chunk.lookups > 0; });
+}
+
 double StageWork::dense_parameters(int stage) const {
-  double sum = 0;
+  double sum = holds_embedding(stage) ? embedding.dense_parameters : 0;
   for (const ChunkWork& chunk : stages[at(stage)]) {
     for (const LayerCount& layers : chunk.layers)
       sum += layers.count * works[at(layers.work)].dense_parameters;
-    if (chunk.embedding) sum += embedding.dense_parameters;
     if (chunk.head && !(tied && stages.size() == 1)) sum += head.dense_parameters;
   }
   return sum;
@@ -38,6 +43,11 @@ double StageWork::expert_parameters(int stage) const {
 
 std::vector<int> layers_per_position(const TrainingRun& run) {
   const int positions = run.parallel.pp * run.parallel.vpp;
+  if (!run.layout.empty()) {
+    std::vector<int> layers;
+    for (const program::LayoutStage& stage : run.layout) layers.push_back(stage.layers);
+    return layers;
+  }
   const int extra = run.switches.embedding_and_head_as_layers ? 2 : 0;
   const int total = run.model.num_layers + extra;
   std::vector<int> layers(at(positions), total / positions);
@@ -69,12 +79,20 @@ namespace {
 
 std::vector<int> layers_of_positions(const TrainingRun& run, const ExecutionProfile& profile,
                                      const StageWork& work, StageCut cut) {
-  if (cut == StageCut::Even || !profile.balances_stages || run.parallel.vpp > 1)
+  if (cut == StageCut::Even || !profile.balances_stages || run.parallel.vpp > 1 ||
+      !run.layout.empty())
     return layers_per_position(run);
   const LayerWork& layer = work.works.front();
   const double head = static_cast<double>(run.model.vocab_size) * run.model.hidden_size;
   const double cost = (layer.dense_parameters + layer.expert_parameters) * run.parallel.tp;
   return balanced_layers(run.model.num_layers, head / cost, run.parallel.pp);
+}
+
+/// Prediction modules of a position, the last where no layout says it.
+int modules_at(const TrainingRun& run, const models::ModelGraph& graph, int position) {
+  if (!run.layout.empty()) return run.layout[at(position)].predictions;
+  const bool last = position + 1 == run.parallel.pp * run.parallel.vpp;
+  return last ? static_cast<int>(graph.mtp.size()) : 0;
 }
 
 }  // namespace
@@ -96,7 +114,7 @@ StageWork stage_work(const TrainingRun& run, const models::ModelGraph& graph,
   const auto layers = layers_of_positions(run, profile, work, cut);
   const int pp = run.parallel.pp, vpp = run.parallel.vpp;
   work.stages.assign(at(pp), std::vector<ChunkWork>(at(vpp)));
-  int layer = 0;
+  int layer = 0, module = 0;
   for (int position = 0; position < pp * vpp; ++position) {
     ChunkWork& chunk = work.stages[at(position % pp)][at(position / pp)];
     chunk.embedding = position == 0;
@@ -106,11 +124,11 @@ StageWork stage_work(const TrainingRun& run, const models::ModelGraph& graph,
       ++counts[at(2 * graph.layer_kind[at(layer)] + (is_recomputed(run, i) ? 1 : 0))];
     for (std::size_t w = 0; w < counts.size(); ++w)
       if (counts[w] > 0) chunk.layers.push_back({static_cast<int>(w), counts[w]});
-    if (!chunk.head) continue;
     // The modules follow the last layer; the head and the embedding are shared (DeepSeek-V3, 2.2).
-    for (std::size_t i = 0; i < graph.mtp.size(); ++i)
-      chunk.layers.push_back({first_module + static_cast<int>(i), 1});
-    chunk.predictions += static_cast<int>(graph.mtp.size());
+    const int modules = modules_at(run, graph, position);
+    for (int i = 0; i < modules; ++i) chunk.layers.push_back({first_module + module++, 1});
+    chunk.lookups = modules + (chunk.embedding ? 1 : 0);
+    if (chunk.head) chunk.predictions += static_cast<int>(graph.mtp.size());
   }
   return work;
 }

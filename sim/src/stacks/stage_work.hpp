@@ -16,6 +16,7 @@ struct LayerCount {
 struct ChunkWork {
   std::vector<LayerCount> layers;
   bool embedding = false;
+  int lookups = 0;  // in the embedding: its own, and one of each prediction module here
   bool head = false;
   int predictions = 1;  // logits and losses of the head: one more per multi-token prediction module
 };
@@ -28,11 +29,14 @@ struct StageWork {
   std::vector<std::vector<ChunkWork>> stages;  // [stage][chunk]
 
   double dense_parameters(int stage) const;
+  /// Prediction modules look words up in a copy of the embedding, unless it is there (Megatron-LM,
+  /// models/gpt/gpt_model.py).
+  bool holds_embedding(int stage) const;
   double expert_parameters(int stage) const;
 };
 
-/// Layers of the pp * vpp positions along the model: as even as possible, the larger ones first;
-/// embedding and head count as layers where the run says so.
+/// Layers of the pp * vpp positions along the model: as the run's layout says, else as even as
+/// possible, the larger ones first; embedding and head count as layers where the run says so.
 std::vector<int> layers_per_position(const TrainingRun& run);
 
 /// Layers of `stages` stages that end where the costs up to there exceed their share of all, the

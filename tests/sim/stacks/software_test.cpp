@@ -10,6 +10,7 @@
 #include "sim/estimator/estimator.hpp"
 #include "sim/fit/published_table.hpp"
 #include "sim/prices/fitted_constants.hpp"
+#include "sim/run_cases.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::sim {
@@ -108,7 +109,16 @@ TEST_CASE("Software is asked only for what it has", "[sim][software]") {
 
   plan = published_plan();
   plan.layers_per_stage.assign(20, 4);
-  CHECK(broken(plan, "megatron-core") == std::vector<std::string>{"software.layers_per_stage"});
+  CHECK(broken(plan, "megatron-core").empty());
+  CHECK(predict(run_of(plan, "dgx-h100", "megatron-core")) ==
+        predict(run_of(published_plan(), "dgx-h100", "megatron-core")));  // the same, said aloud
+  plan.parallel.vpp = 1;
+  plan.schedule = program::ScheduleKind::OneFOneB;
+  plan.layers_per_stage = {22, 20, 20, 18};
+  CHECK(broken(plan, "nanotron") ==
+        std::vector<std::string>{"software.cp", "software.layers_per_stage"});
+  CHECK(run_of(plan, "dgx-h100", "megatron-core").layout.front() ==
+        program::LayoutStage{.embedding = true, .layers = 22});
   CHECK_THROWS_WITH(run_of(plan, "dgx-h100", "megatron-cor"),
                     Catch::Contains("did you mean 'megatron-core'"));
 }

@@ -65,6 +65,18 @@ TEST_CASE("Gradients that do not fit whole are summed after each micro-batch",
   CHECK(data_parallel(run, 4) / data_parallel(run, 1) == Approx(4).epsilon(0.01));
 }
 
+// Two units of 12 x 4096^2 parameters are gathered at once: in FP8 (FSDP2 with float8 all-gather)
+// in a byte each instead of two.
+TEST_CASE("Parameters that travel in FP8 lie gathered in FP8", "[sim][prediction]") {
+  TrainingRun run = large_sharded("torchtitan");
+  run.cluster = "dgx-h100";
+  const double half = predict(run).memory.transient;
+  run.precision = RunPrecision::Fp8;
+  CHECK(half - predict(run).memory.transient == Approx(2 * 12 * 4096.0 * 4096).epsilon(0.001));
+  run.precision = RunPrecision::Fp8Block;
+  CHECK(predict(run).memory.transient == half);
+}
+
 // Stage 2: one gather of 2 bytes and one scatter of 2 per micro-batch.
 TEST_CASE("Sharded gradients are summed after each micro-batch", "[sim][prediction]") {
   TrainingRun run = large_sharded("fms-fsdp-2024");

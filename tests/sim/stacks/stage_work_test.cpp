@@ -51,4 +51,89 @@ TEST_CASE("Gathered inputs that are kept are saved whole and not gathered again"
   CHECK(again.backward.size() - kept.backward.size() == 2);
 }
 
+namespace {
+
+/// Eight layers over pp stages of vpp chunks, and more micro-batches than stages.
+TrainingRun piped(int pp, int vpp = 1) {
+  TrainingRun run = small_gpt(8);
+  run.profile = "megatron-core";
+  run.cluster = "dgx-h100";
+  run.parallel.pp = pp;
+  run.parallel.vpp = vpp;
+  run.global_batch_size = 32;
+  return run;
+}
+
+TrainingRun laid_out(const char* layout, int pp, int vpp = 1) {
+  TrainingRun run = piped(pp, vpp);
+  run.layout = program::parse_pipeline_layout(layout);
+  return run;
+}
+
+RunMemory memory_of(const TrainingRun& run, int stage) {
+  return PreparedRun(run).memory_of_stages()[static_cast<std::size_t>(stage)];
+}
+
+}  // namespace
+
+TEST_CASE("The layout that goes without saying changes nothing", "[sim][work]") {
+  CHECK(predict(laid_out("E(tt|)*3ttL", 4)) == predict(piped(4)));
+  CHECK(predict(laid_out("E(t|)*7tL", 4, 2)) == predict(piped(4, 2)));
+  CHECK(predict(laid_out("Et*8L", 1)) == predict(piped(1)));
+}
+
+// 1F1B holds four micro-batches of the first stage and one of the last.
+TEST_CASE("A stage keeps what its own layers keep", "[sim][work]") {
+  const auto activations = [](const char* layout, int stage) {
+    return memory_of(laid_out(layout, 4), stage).activations;
+  };
+  const double layer = activations("Et|tt|ttt|ttL", 3) / 2;
+  CHECK(activations("Et|tt|tt|tttL", 3) == Approx(3 * layer));
+  CHECK(activations("Et|tt|ttt|ttL", 1) == Approx(3 * 2 * layer));
+  CHECK(activations("Et|tt|ttt|ttL", 2) == Approx(2 * 3 * layer));
+  CHECK(activations("E|t*4|t*4|L", 3) == 0);
+  CHECK(activations("E|t*4|t*4|L", 2) == Approx(2 * 4 * layer));
+}
+
+TEST_CASE("The slowest stage is the one with most layers", "[sim][work]") {
+  const double even = predict(laid_out("Et*4|t*4L", 2)).seconds.compute;
+  const double uneven = predict(laid_out("Et*2|t*6L", 2)).seconds.compute;
+  const double alone = predict(laid_out("E|t*8L", 2)).seconds.compute;
+  CHECK(uneven > even);
+  CHECK(alone - even == Approx(2 * (uneven - even)));  // four layers more, and two
+}
+
+// The module's words come from a copy of the embedding, whose gradients are summed with the first
+// stage's: 1,024 x 1,024 parameters in a stage that has none, tied or not.
+TEST_CASE("A prediction module brings a copy of the embedding along", "[sim][work]") {
+  const auto parameters = [](const char* layout, int stage) {
+    TrainingRun run = laid_out(layout, 4);
+    run.model.mtp_layers = 1;
+    return memory_of(run, stage).parameters / 2;
+  };
+  const double layers = parameters("Et|ttt|ttt|tmL", 1) / 3;
+  const double head = parameters("Et|ttt|t*4|mL", 3);
+  const double beside = parameters("Et|ttt|t*4m|L", 2);
+  const double loss = parameters("Et|ttt|t*4m|L", 3);
+  const double module = beside - 4 * layers - 1024.0 * 1024;
+  CHECK(module > layers);  // its layer, two norms and a projection of twice the width
+  CHECK(head == Approx(module + 1024.0 * 1024 + loss));
+  CHECK(parameters("Et*7|t|m|L", 2) == Approx(module + 1024.0 * 1024));
+}
+
+// What is computed is the same; a bubble for each flush instead of one.
+TEST_CASE("A pipeline that is flushed n times has n bubbles", "[sim][work]") {
+  TrainingRun run = piped(4);  // 16 micro-batches
+  run.cluster = "dgx-a100";
+  const RunPrediction once = predict(run);
+  run.flushes = 4;
+  const RunPrediction often = predict(run);
+  run.flushes = 1;
+  run.global_batch_size /= 4;
+  const RunPrediction part = predict(run);
+  CHECK(often.seconds.pipeline == Approx(4 * part.seconds.pipeline));
+  CHECK(often.seconds.compute == Approx(once.seconds.compute));
+  CHECK(often.memory == part.memory);
+}
+
 }  // namespace meshplan::sim

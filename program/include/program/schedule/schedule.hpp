@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -100,6 +101,8 @@ bool splits_backward(const Schedule& schedule);
 /// The most micro-batches of chunks whose activations `stage` holds at once, from their forward to
 /// their last gradient.
 int max_in_flight(const Schedule& schedule, int stage);
+/// The most of what they keep, where a micro-batch keeps `of_chunk` in each chunk of the stage.
+double most_in_flight(const Schedule& schedule, int stage, std::span<const double> of_chunk);
 
 /// Every rule that `schedule` breaks, in words; empty if it is valid: each forward and backward
 /// exactly once per micro-batch and chunk, forward before backward, and no circular wait between

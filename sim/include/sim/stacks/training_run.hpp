@@ -7,10 +7,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "models/model_spec.hpp"
 #include "models/module.hpp"
 #include "program/plan/parallel_config.hpp"
+#include "program/plan/pipeline_layout.hpp"
 #include "program/schedule/schedule.hpp"
 
 namespace meshplan::sim {
@@ -71,9 +73,13 @@ struct TrainingRun {
   std::int64_t seq_len = 0;
   std::int64_t global_batch_size = 0;  // sequences
   int micro_batch_size = 1;            // sequences
+  // Of the pp * vpp virtual stages; empty: layers_per_position(), the embedding in the first, the
+  // loss and what it predicts besides in the last.
+  std::vector<program::LayoutStage> layout;
+  int flushes = 1;  // of the pipeline in a step: each time with an equal part of the micro-batches
   RunPrecision precision = RunPrecision::Bf16;
   AttentionKernel attention = AttentionKernel::Flash;
-  bool attention_stated = false;  // false: unfused if the heads are too large for the stack's
+  bool attention_stated = false;  // false: unfused where the stack's fused one refuses the heads
   RunRecompute recompute = RunRecompute::None;
   models::ModuleSet recompute_modules;
   bool recompute_stated = true;         // false: what it must, see open_choices.hpp
@@ -98,6 +104,7 @@ struct TrainingRun {
   int num_microbatches() const {
     return static_cast<int>(global_batch_size / (std::int64_t{micro_batch_size} * parallel.dp));
   }
+  int microbatches_of_flush() const { return num_microbatches() / flushes; }
   /// Stages with several chunks interleave them.
   program::ScheduleKind pipeline_schedule() const {
     return parallel.vpp > 1 ? program::ScheduleKind::Interleaved : schedule;
