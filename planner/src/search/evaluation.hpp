@@ -1,6 +1,7 @@
 // The steps of a search, between enumerating candidates and returning an outcome.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
@@ -42,6 +43,9 @@ class Estimators {
 
   sim::StepPrediction operator()(const program::Plan& plan, int worker,
                                  const sim::Wanted& wanted = {});
+
+  /// Gives back what they remember: some 100 MB, which plays can use.
+  void forget() { std::ranges::fill(per_worker_, nullptr); }
 
  private:
   const CostModel& costs_;

@@ -200,6 +200,7 @@ SearchOutcome search(const SearchRequest& request, const CostModel& costs,
   std::vector<Evaluation> refined = refine_best(context, evaluations);
   variants.counts.refined = refined.size();
   std::ranges::move(refined, std::back_inserter(evaluations));
+  estimators.forget();
   const Ranking ranking = rank_played(context, costs, evaluations);
   // Once it is known what turned out too long or too large when it was played.
   SearchCounts counts = count(std::span(evaluations).first(num_enumerated));

@@ -23,8 +23,9 @@ using program::StepWork;
 
 class StagePricer {
  public:
-  StagePricer(const Program& program, const BlockPricing& pricing)
-      : program_(program), pricing_(pricing), cluster_(*pricing.cluster) {
+  StagePricer(const Program& program, const OperationForms::Numbers& forms,
+              const BlockPricing& pricing)
+      : program_(program), forms_(forms), pricing_(pricing), cluster_(*pricing.cluster) {
     for (const auto& layer : program.layers) stage_.num_layers += layer.layer.has_value() ? 1 : 0;
   }
 
@@ -59,40 +60,32 @@ class StagePricer {
     }
   }
 
-  struct Seconds {
-    double seconds = 0;
-    double at_bandwidth = 0;  // of communication: if the message were large
-  };
-
-  Seconds seconds_of(const OperationInstance& instance) {
-    std::optional<Seconds>& known = known_of(instance);
-    if (!known) known = price(instance);
-    return *known;
-  }
-
-  /// Where the price of its operation belongs, which all layers and micro-batches share.
-  std::optional<Seconds>& known_of(const OperationInstance& instance) {
+  OperationPrice price_of(const OperationInstance& instance) {
     const program::OperationRef& ref = instance.operation;
-    const std::size_t list = (ref.block ? at(*ref.block) + 1 : 0) * 4 + (ref.backward ? 2U : 0U) +
-                             (instance.accumulate ? 1U : 0U);
-    if (list >= known_.size()) known_.resize(list + 1);
-    if (at(ref.index) >= known_[list].size()) known_[list].resize(at(ref.index) + 1);
-    return known_[list][at(ref.index)];
+    if (!ref.block) return price(instance);
+    const auto form = static_cast<std::uint64_t>(
+        forms_[2 * at(*ref.block) + (ref.backward ? 1 : 0)][at(ref.index)]);
+    const std::uint64_t key =
+        (std::uint64_t{pricing_.context} << 32) + 2 * form + (instance.accumulate ? 1 : 0);
+    const auto found = pricing_.known_operations->find(key);
+    if (found != pricing_.known_operations->end()) return found->second;
+    return pricing_.known_operations->emplace(key, price(instance)).first->second;
   }
 
-  Seconds price(const OperationInstance& instance) {
+  OperationPrice price(const OperationInstance& instance) {
     const program::Operation& operation = program::operation_of(program_, instance);
     if (const auto* collective = std::get_if<program::CollectiveOp>(&operation.work)) {
-      const auto price_of = [&](std::int64_t bytes) {
+      const auto price_of_bytes = [&](std::int64_t bytes) {
         return price_collective(collective->collective, bytes, placement_of(collective->group),
                                 cluster_);
       };
       const std::int64_t bytes = program::message_bytes(program_, instance);
-      const Price price = price_of(bytes);
+      const Price price = price_of_bytes(bytes);
       const double factor = progress_factor(program_.plan, cluster_);
-      tp_wake_ = wake_after(price);
-      return {.seconds = price.seconds * factor + tp_wake_,
-              .at_bandwidth = price_of(kMuchLarger * bytes).seconds * factor / kMuchLarger};
+      const double wake = wake_after(price);
+      return {.seconds = price.seconds * factor + wake,
+              .at_bandwidth = price_of_bytes(kMuchLarger * bytes).seconds * factor / kMuchLarger,
+              .wake = wake};
     }
     signature_.clear();
     program::add_signature(signature_, program_, instance);
@@ -140,14 +133,14 @@ class StagePricer {
       double& lane = lane_free[one_thread ? 0 : static_cast<std::size_t>(operation.lane)];
       double start = lane;
       for (const int wait : instance.waits) start = std::max(start, finish[at(wait)]);
-      const auto [seconds, seconds_at_bandwidth] = seconds_of(instance);
+      const auto [seconds, seconds_at_bandwidth, wake] = price_of(instance);
       time.operations += 1;
       finish[i] = lane = start + seconds;
       if (operation.lane == program::Lane::Compute) {
         add(time, operation.phase, seconds);
         computing += seconds;
       } else {
-        time.idle += tp_wake_;
+        time.idle += wake;
         moving += seconds;
         time.moving += seconds;
         if (operation.lane == program::Lane::Cp) time.context += seconds;
@@ -233,7 +226,7 @@ class StagePricer {
     for (const OperationInstance& instance : program_.instances) {
       if (!instance.layer || !program::operation_of(program_, instance).once_per_step) continue;
       if (!first) first = instance.layer;
-      const double seconds = seconds_of(instance).seconds;
+      const double seconds = price_of(instance).seconds;
       stage_.sums.once_seconds += seconds;
       if (instance.layer == *first) stage_.layer_sums.once_seconds += seconds;
     }
@@ -261,7 +254,7 @@ class StagePricer {
       if (instance.task || instance.layer) continue;
       const auto* step = std::get_if<StepOp>(&program::operation_of(program_, instance).work);
       if (step == nullptr) continue;
-      const double seconds = seconds_of(instance).seconds;
+      const double seconds = price_of(instance).seconds;
       if (step->work == StepWork::SquaredNorm) {
         stage_.sums.norm_seconds += seconds;
         stage_.layer_sums.norm_seconds += share_of_layer(*step, seconds);
@@ -367,12 +360,11 @@ class StagePricer {
   }
 
   const Program& program_;
+  const OperationForms::Numbers& forms_;
   const BlockPricing& pricing_;
   const Cluster& cluster_;
   StagePrices stage_;
-  std::vector<std::vector<std::optional<Seconds>>> known_;  // see known_of
-  std::string signature_;                                   // of the operation that was priced last
-  double tp_wake_ = 0;             // in every tensor-parallel collective's seconds
+  std::string signature_;          // of the operation that was priced last
   std::optional<double> prelude_;  // of the backward that was played last
 };
 
@@ -385,8 +377,9 @@ double seconds_on_busy_host(const Price& price, const Cluster& cluster) {
   return price.seconds * std::max(1.0, demand / (cluster.host_memory_gb_per_s * kGigabyte));
 }
 
-StagePrices price_stage(const Program& program, const BlockPricing& pricing) {
-  return StagePricer(program, pricing).run();
+StagePrices price_stage(const Program& program, const OperationForms::Numbers& forms,
+                        const BlockPricing& pricing) {
+  return StagePricer(program, forms, pricing).run();
 }
 
 }  // namespace meshplan::sim

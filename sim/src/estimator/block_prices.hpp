@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "estimator/cost_sums.hpp"
+#include "estimator/operation_forms.hpp"
 #include "prices/operator_table.hpp"
 #include "program/lower/lower.hpp"
 #include "sim/clusters/cluster.hpp"
@@ -100,14 +101,26 @@ struct KnownPrice {
 };
 using KnownPrices = std::unordered_map<std::string, KnownPrice>;
 
+/// Seconds of an operation.
+struct OperationPrice {
+  double seconds = 0;
+  double at_bandwidth = 0;  // of communication: if the message were large
+  double wake = 0;          // the part until the rank runs again
+};
+/// Of operations of layers, by BlockPricing::context, form and whether they accumulate: a signature
+/// takes longer than finding them.
+using KnownOperations = std::unordered_map<std::uint64_t, OperationPrice>;
+
 /// How operations are priced while a stage is summed up.
 struct BlockPricing {
   const Cluster* cluster = nullptr;
   const OperatorTable* table = nullptr;
   KnownPrices* known = nullptr;  // of this cluster and table
-  GroupPlacement tp;             // of a tensor-parallel group
-  GroupPlacement cp;             // of a context-parallel group
-  GroupPlacement ep;             // of ranks that exchange tokens, and of those that share experts
+  KnownOperations* known_operations = nullptr;
+  std::uint32_t context = 0;  // a number for all that the prices of equal forms depend on
+  GroupPlacement tp;          // of a tensor-parallel group
+  GroupPlacement cp;          // of a context-parallel group
+  GroupPlacement ep;          // of ranks that exchange tokens, and of those that share experts
   GroupPlacement etp;
 };
 
@@ -117,6 +130,8 @@ double seconds_on_busy_host(const Price& price, const Cluster& cluster);
 
 /// @param program  one stage of the small pipeline, at least two micro-batches, with tasks of all
 /// the kinds that are asked of it
-StagePrices price_stage(const program::Program& program, const BlockPricing& pricing);
+/// @param forms  of its operations
+StagePrices price_stage(const program::Program& program, const OperationForms::Numbers& forms,
+                        const BlockPricing& pricing);
 
 }  // namespace meshplan::sim

@@ -106,6 +106,8 @@ void ChunkCosts::set_task(const Plan& plan) {
   pipelines_.clear();
   shapes_.clear();
   graphs_.clear();
+  known_operations_.clear();
+  contexts_.clear();
   graph_ = models::build_graph(plan.model);
   kinds_with_experts_.clear();
   for (const models::LayerGraph& layer : graph_.kinds)
@@ -177,6 +179,17 @@ void ChunkCosts::describe(const PlanKeys& keys, const RecomputedPart& recompute,
   key_.add(groups.etp.domains);
 }
 
+/// Equal numbers: operations of one form cost the same in these pipelines.
+std::uint32_t ChunkCosts::context_of(const PlanKeys& keys, const TaskGroups& groups, bool experts) {
+  key_.set(keys.blocks, experts, groups.tp.domains, groups.cp.domains);
+  if (experts) {
+    key_.add(keys.expert_blocks);
+    key_.add(groups.ep.domains);
+    key_.add(groups.etp.domains);
+  }
+  return contexts_.try_emplace(key_, static_cast<std::uint32_t>(contexts_.size())).first->second;
+}
+
 ChunkCosts::PipelinePair ChunkCosts::pipelines_of(const Plan& plan, const PlanKeys& keys,
                                                   const RecomputedPart& recompute, TaskMix mix,
                                                   const TaskGroups& groups, int num_stages) {
@@ -191,10 +204,10 @@ ChunkCosts::PipelinePair ChunkCosts::pipelines_of(const Plan& plan, const PlanKe
     if (!experts) small.workload.global_batch_size /= expert_replicas(plan.parallel);
     program_key_.set(keys.programs, num_stages, recompute.key(), mix, experts);
     if (experts) program_key_.add(keys.expert_blocks);
-    return &pipelines_
-                .emplace(key_,
-                         Pipeline{std::move(small), profile_of(plan), groups, program_key_, {}})
-                .first->second;
+    Pipeline& pipeline = pipelines_[key_];
+    pipeline = {std::move(small), profile_of(plan), groups, 0, program_key_, {}};
+    pipeline.context = context_of(keys, groups, experts);  // another key than that of the pipeline
+    return &pipeline;
   };
   PipelinePair pair{.dense = get(false)};
   if (plan.model.moe) pair.experts = get(true);
@@ -231,8 +244,8 @@ const models::ModelGraph& ChunkCosts::graph_of(int kind, int num_layers) {
 
 /// Lowered once for all sizes of micro-batches, as one of a sequence, so that what waits for what
 /// does not depend on which of them comes first.
-const program::Program& ChunkCosts::program_of(const Pipeline& pipeline, int layer_class,
-                                               int stage) {
+const ChunkCosts::Stage& ChunkCosts::stage_of(const Pipeline& pipeline, int layer_class,
+                                              int stage) {
   program_key_.set(pipeline.program, layer_class, stage);
   auto found = programs_.find(program_key_);
   if (found == programs_.end()) {
@@ -243,13 +256,14 @@ const program::Program& ChunkCosts::program_of(const Pipeline& pipeline, int lay
     program::LoweringProfile profile = pipeline.profile;
     profile.frozen_part = frozen_part(layer_class, num_layers);
     const models::ModelGraph& graph = graph_of(classes_[at(layer_class)].kind, num_layers);
-    found = programs_
-                .emplace(program_key_,
-                         program::lower(single, graph, stage, program::Pass::Training, profile))
-                .first;
+    program::Program program =
+        program::lower(single, graph, stage, program::Pass::Training, profile);
+    OperationForms::Numbers forms = forms_.numbers_of(program);
+    found = programs_.emplace(program_key_, Stage{std::move(program), std::move(forms)}).first;
   }
-  if (found->second.plan.micro_batch_size != pipeline.plan.micro_batch_size)
-    program::set_micro_batch_size(found->second, pipeline.plan.micro_batch_size);
+  program::Program& program = found->second.program;
+  if (program.plan.micro_batch_size != pipeline.plan.micro_batch_size)
+    program::set_micro_batch_size(program, pipeline.plan.micro_batch_size);
   return found->second;
 }
 
@@ -261,11 +275,14 @@ const StagePrices& ChunkCosts::prices(const PipelinePair& pipelines, int layer_c
   const BlockPricing pricing{.cluster = &cluster_,
                              .table = &table_,
                              .known = &known_,
+                             .known_operations = &known_operations_,
+                             .context = pipeline.context,
                              .tp = pipeline.groups.tp,
                              .cp = pipeline.groups.cp,
                              .ep = pipeline.groups.ep,
                              .etp = pipeline.groups.etp};
-  entry->second = price_stage(program_of(pipeline, layer_class, stage), pricing);
+  const Stage& lowered = stage_of(pipeline, layer_class, stage);
+  entry->second = price_stage(lowered.program, lowered.forms, pricing);
   return entry->second;
 }
 

@@ -2,6 +2,7 @@
 // of layers that it really has.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "estimator/block_prices.hpp"
+#include "estimator/operation_forms.hpp"
 #include "models/graph.hpp"
 #include "prices/operator_table.hpp"
 #include "program/lower/lower.hpp"
@@ -52,8 +54,8 @@ struct ChunkCost {
   double shared_elements = 0;  // by two layers of the chunk; in `ready`, too
   int num_layers = 0;
   std::vector<std::int64_t> layer_copied_parts;  // of each layer, summed over their holders
-  program::KeptBytes kept_bytes{};       // on a GPU without what is offloaded
-  program::KeptBytes host_kept_bytes{};  // that
+  program::KeptBytes kept_bytes{};               // on a GPU without what is offloaded
+  program::KeptBytes host_kept_bytes{};          // that
   std::vector<ReadyGradients> ready;  // in the order of the backward pass, times ascending
   int gradient_shape = 0;             // one number for equal elements of `ready`
   std::vector<LayerCost> layers;      // in that order, too; without what is shared
@@ -104,6 +106,7 @@ class ChunkCosts {
     program::Plan plan;  // of two layers a stage
     program::LoweringProfile profile;
     TaskGroups groups;
+    std::uint32_t context = 0;                          // of its prices: see BlockPricing
     CacheKey program;                                   // what its programs depend on
     std::map<std::pair<int, int>, StagePrices> stages;  // by class of layer and stage
   };
@@ -147,11 +150,17 @@ class ChunkCosts {
   bool has_experts(int layer_class) const;
   void describe(const PlanKeys& keys, const program::RecomputedPart& recompute, TaskMix mix,
                 const TaskGroups& groups, int num_stages, bool experts);
+  std::uint32_t context_of(const PlanKeys& keys, const TaskGroups& groups, bool experts);
   PipelinePair pipelines_of(const program::Plan& plan, const PlanKeys& keys,
                             const program::RecomputedPart& recompute, TaskMix mix,
                             const TaskGroups& groups, int num_stages);
   const models::ModelGraph& graph_of(int kind, int num_layers);
-  const program::Program& program_of(const Pipeline& pipeline, int layer_class, int stage);
+  /// A lowered stage of a small pipeline.
+  struct Stage {
+    program::Program program;
+    OperationForms::Numbers forms;
+  };
+  const Stage& stage_of(const Pipeline& pipeline, int layer_class, int stage);
   const StagePrices& prices(const PipelinePair& pipelines, int layer_class, int stage);
 
   const Cluster& cluster_;
@@ -164,10 +173,13 @@ class ChunkCosts {
   std::vector<std::string> frozen_ends_;  // frozen parameters of embedding and head
   int lowest_trained_ = -1;
   std::map<std::pair<int, int>, models::ModelGraph> graphs_;  // of one kind: by kind and layers
-  KnownPrices known_;                                         // of operations
+  OperationForms forms_;
+  KnownPrices known_;  // of operations
+  KnownOperations known_operations_;
+  std::unordered_map<CacheKey, std::uint32_t, CacheKey::Hash> contexts_;  // numbers of them
   CacheKey key_, program_key_, shape_;
-  /// Programs of the last plans, which differ in the size of micro-batches: lowering takes longest.
-  std::unordered_map<CacheKey, program::Program, CacheKey::Hash> programs_;
+  /// Stages of the last plans, which differ in the size of micro-batches: lowering takes longest.
+  std::unordered_map<CacheKey, Stage, CacheKey::Hash> programs_;
   CacheKey last_programs_;
   std::unordered_map<CacheKey, Pipeline, CacheKey::Hash> pipelines_;
   std::unordered_map<CacheKey, Set, CacheKey::Hash> sets_;
