@@ -41,6 +41,8 @@ class PreparedTable {
                                      const ForEach& for_each) const;
   /// Terms of a row's prediction; empty if the row has none.
   std::vector<PredictionTerm> terms(std::size_t row, const RowPrediction& prediction) const;
+  /// The run of a row, as it is predicted; null if it is none.
+  const TrainingRun* run(std::size_t row) const;
   /// Log of predicted over measured step time; absent where either is missing.
   std::optional<double> log_error(std::size_t row, const Constants& constants) const;
 
