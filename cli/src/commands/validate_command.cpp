@@ -5,6 +5,7 @@
 
 #include "commands/commands.hpp"
 #include "core/error.hpp"
+#include "options/inputs.hpp"
 #include "output/output.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
@@ -104,9 +105,14 @@ int run(Options options) {
            fit.loss_after);
     records = fit.constants;
   }
+  const auto adjustment = load_adjustment(options.request.adjusted);
+  if (adjustment && (options.anchors || options.leave_one_out || options.ablate))
+    throw ConfigError(
+        "--adjusted: corrects predictions of the table as it is; leave out --anchors, "
+        "--leave-one-out and --ablate");
   if (options.anchors && !options.leave_one_out)
     return run_anchors(options, table, table.predict(records, each), each);
-  const auto report = report_of(table, records, each);
+  const auto report = report_of(table, records, each, adjustment.get());
   if (options.csv && !options.anchors) write_file(*options.csv, reports::to_csv(report));
   if (options.parts && !options.leave_one_out)
     write_file(*options.parts, reports::parts_csv(report));

@@ -83,6 +83,9 @@ std::string to_text(const ValidationReport& report) {
   text += fmt::format("80 % intervals hold {} of the rows; median half-width {}\n",
                       percent(intervals.covered), percent(intervals.half_width));
   text += fmt::format("{} fitted constants\n", report.num_constants);
+  if (!report.adjusted_by.empty())
+    text += fmt::format("{} of {} rows adjusted by {}\n", report.num_adjusted, report.rows.size(),
+                        report.adjusted_by);
   return text;
 }
 
@@ -156,9 +159,9 @@ std::string to_json(const ValidationReport& report) {
                       {"interval_half_width", suite.intervals.half_width},
                       {"said_not_to_fit", suite.misfits},
                       {"unpredicted", suite.unpredicted}});
-  return Json{{"suites", suites}, {"num_constants", report.num_constants}}.dump(
-             2, ' ', false, Json::error_handler_t::replace) +
-         "\n";
+  Json json{{"suites", suites}, {"num_constants", report.num_constants}};
+  if (!report.adjusted_by.empty()) json["rows_adjusted"] = report.num_adjusted;
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include "anchors/corrected_parts.hpp"
 #include "anchors/run_words.hpp"
 #include "core/error.hpp"
+#include "sim/prices/fitted_constants.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -153,7 +154,7 @@ Correction Adjustment::correction_of(const RunErrors& errors) const {
   const std::vector<double> gains = through_inverse(covariances);
   double own = own_variance(errors);
   for (std::size_t i = 0; i < anchors_.size(); ++i)
-    if (errors.run == anchors_[i].errors.run) own = posterior_.own[i];
+    if (errors.run == anchors_[i].errors.run) own = posterior_.own[i] + kRepeatVariance;
   Correction correction{.mean = product(covariances, posterior_.weights),
                         .variance = std::max(0.0, shared_covariance(errors, errors) + own -
                                                       product(covariances, gains))};
@@ -247,6 +248,13 @@ std::vector<Factor> Adjustment::factors() const {
     factors.push_back(factor(std::string(kOfItsOwn), run, sigma, loadings));
   }
   return factors;
+}
+
+RunPrediction predicted(const PreparedRun& run, const Adjustment* adjustment) {
+  static const Constants kConstants = constants_of(fitted_constants());
+  static const Constants kSigmas = sigmas_of(fitted_constants());
+  if (adjustment == nullptr) return run.predict(kConstants);
+  return adjustment->adjusted(run.predict(kConstants, kSigmas), run.run());
 }
 
 void require_anchored(const AnchoredTo& anchors, const AnchoredTo& run, const std::string& file) {

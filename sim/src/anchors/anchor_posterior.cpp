@@ -10,8 +10,6 @@
 namespace meshplan::sim {
 namespace {
 
-// Two measurements of one run on one machine: a log's median differs by about this from another's.
-constexpr double kRepeatVariance = 0.005 * 0.005;
 constexpr int kMostRounds = 200;
 constexpr double kSettled = 1e-10;
 

@@ -96,7 +96,7 @@ class Choice {
     for (std::size_t a = 0; a < anchors_.size(); ++a) {
       const bool same = same_run(member, anchors_[a]);
       covariances.push_back(group_.shared[member][anchors_[a]] + (same ? posterior_.own[a] : 0));
-      if (same) own = posterior_.own[a];
+      if (same) own = posterior_.own[a] + kRepeatVariance;
     }
     double mean = 0, variance = group_.shared[member][member] + own;
     for (std::size_t a = 0; a < covariances.size(); ++a) {

@@ -153,6 +153,20 @@ std::vector<PredictionTerm> PreparedTable::terms(std::size_t row,
   return terms_of(*prediction.prediction, runs_[row]->run());
 }
 
+int PreparedTable::adjust(const Adjustment& adjustment,
+                          std::vector<RowPrediction>& predictions) const {
+  int adjusted = 0;
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    if (!runs_[i] || !predictions[i].prediction) continue;
+    const TrainingRun& run = runs_[i]->run();
+    if (anchored_to(run) != adjustment.of()) continue;
+    predictions[i] =
+        beside_measured(rows_[i], adjustment.adjusted(*predictions[i].prediction, run), notes_[i]);
+    ++adjusted;
+  }
+  return adjusted;
+}
+
 const TrainingRun* PreparedTable::run(std::size_t row) const {
   return runs_[row] ? &runs_[row]->run() : nullptr;
 }

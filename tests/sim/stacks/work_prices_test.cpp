@@ -39,7 +39,7 @@ double start_of_dispatch(const Priced& priced) {
   return us / 1e6;
 }
 
-double stream_bytes(const std::vector<WorkItem>& items) {
+double bytes_of_streams(const std::vector<WorkItem>& items) {
   double bytes = 0;
   for (const WorkItem& item : items)
     if (item.kind == WorkKind::Stream) bytes += item.bytes;
@@ -269,8 +269,9 @@ TEST_CASE("FP8 casts pass inputs and output gradients once more", "[sim][prices]
   run.precision = RunPrecision::Fp8;
   const LayerWork low = layer_work(graph.kinds.front(), run, profile, false);
   const double elements = 2 * 1024 * 1024.0;
-  CHECK(stream_bytes(low.forward) - stream_bytes(half.forward) == Approx((28 + 10) * elements));
-  CHECK(stream_bytes(low.backward) - stream_bytes(half.backward) == Approx(54 * elements));
+  CHECK(bytes_of_streams(low.forward) - bytes_of_streams(half.forward) ==
+        Approx((28 + 10) * elements));
+  CHECK(bytes_of_streams(low.backward) - bytes_of_streams(half.backward) == Approx(54 * elements));
 }
 
 }  // namespace meshplan::sim

@@ -102,6 +102,9 @@ class Adjustment {
   AnchorPosterior posterior_;
 };
 
+/// With the constants that are shipped. @param adjustment  of the run's kind; null: none
+RunPrediction predicted(const PreparedRun& run, const Adjustment* adjustment);
+
 /// @throws ConfigError for what is not of the anchors' machine, stack, model and precision, naming
 /// the first that differs
 void require_anchored(const AnchoredTo& anchors, const AnchoredTo& run, const std::string& file);
