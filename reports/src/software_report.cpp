@@ -5,8 +5,8 @@
 
 #include "plan_lines.hpp"
 #include "planner/search/reasons.hpp"
+#include "reports/adjustment_report.hpp"
 #include "reports/table.hpp"
-#include "reports/validation/adjustment_report.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 #include "sim/stacks/run_terms.hpp"
 #include "terms_table.hpp"

@@ -5,7 +5,7 @@
 #include "core/error.hpp"
 #include "options/inputs.hpp"
 #include "process/files.hpp"
-#include "reports/validation/adjustment_report.hpp"
+#include "reports/adjustment_report.hpp"
 
 namespace meshplan::cli {
 namespace {

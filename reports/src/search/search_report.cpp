@@ -9,9 +9,9 @@
 #include "planner/search/reasons.hpp"
 #include "program/plan/frozen.hpp"
 #include "program/plan/plan_names.hpp"
+#include "reports/adjustment_report.hpp"
 #include "reports/extrapolation_report.hpp"
 #include "reports/table.hpp"
-#include "reports/validation/adjustment_report.hpp"
 #include "search/ranked_interval.hpp"
 #include "terms_table.hpp"
 

@@ -1,4 +1,4 @@
-#include "reports/validation/adjustment_report.hpp"
+#include "reports/adjustment_report.hpp"
 
 #include <cmath>
 #include <fmt/format.h>
