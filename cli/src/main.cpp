@@ -7,6 +7,7 @@
 #include <new>
 #include <unistd.h>
 
+#include "commands/anchors/adjust_command.hpp"
 #include "commands/commands.hpp"
 #include "commands/scaling/scaling_commands.hpp"
 #include "core/error.hpp"
@@ -86,6 +87,7 @@ int run(int argc, char** argv) {
     add_compare_command(line);
     add_report_command(line);
     add_validate_command(line);
+    add_adjust_command(line);
     add_export_command(line);
     add_import_command(line);
 #if MESHPLAN_HAS_RUNTIME

@@ -5,6 +5,7 @@
 
 #include "plan_lines.hpp"
 #include "planner/search/reasons.hpp"
+#include "reports/adjustment_report.hpp"
 #include "reports/table.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 #include "sim/stacks/run_terms.hpp"
@@ -30,17 +31,22 @@ std::vector<Part> memory_parts(const sim::RunMemory& memory) {
 
 SoftwareReport software_report(const program::Plan& plan, const sim::Cluster& cluster,
                                const std::string& software, double memory_reserve,
-                               const sim::RunSettings& settings) {
+                               const sim::RunSettings& settings,
+                               const sim::Adjustment* adjustment) {
   const sim::PreparedRun run(sim::run_of(plan, cluster.name, software, settings),
                              sim::data_sheet_of(cluster));
   SoftwareReport report{.plan = plan,
                         .cluster = cluster,
                         .software = software,
-                        .prediction = run.predict(sim::constants_of(sim::fitted_constants())),
+                        .prediction = sim::predicted(run, adjustment),
                         .memory_reserve = memory_reserve};
   report.step = step_of(report.prediction, plan, cluster);
   report.recipes = run.recipes();
   report.terms = terms_of(report.prediction, run.run());
+  if (adjustment != nullptr) {
+    report.adjusted_by = anchors_in_words(*adjustment);
+    report.without_anchors_s = sim::predicted(run, nullptr).step_time_s;
+  }
   report.tokens_per_s =
       static_cast<double>(plan.workload.global_batch_size * plan.workload.seq_len) /
       report.prediction.step_time_s;
@@ -52,6 +58,9 @@ std::string to_text(const SoftwareReport& report) {
   const sim::Interval interval = sim::interval_of(report.terms, step);
   std::string text = plan_header(report.plan, report.cluster) + software_line(report.software);
   for (const std::string& recipe : report.recipes) text += fmt::format("recipe   {}\n", recipe);
+  if (!report.adjusted_by.empty())
+    text += fmt::format("adjusted by {}; without: {}\n", report.adjusted_by,
+                        planner::format_seconds(report.without_anchors_s));
   text += fmt::format("\nstep time  {} (80 % interval {} to {})   MFU {}   {} tokens/s\n",
                       planner::format_seconds(step), planner::format_seconds(interval.low_s),
                       planner::format_seconds(interval.high_s), percent(report.step.mfu),
@@ -76,7 +85,11 @@ std::string to_json(const SoftwareReport& report) {
     if (const double seconds = report.step.seconds[category]; seconds > 0)
       times[std::string(sim::name_of(category))] = seconds;
   for (const Part& part : memory_parts(report.prediction.memory)) memory[part.name] = part.value;
+  Json adjusted(nullptr);
+  if (!report.adjusted_by.empty())
+    adjusted = {{"by", report.adjusted_by}, {"without_anchors_s", report.without_anchors_s}};
   return Json({{"software", report.software},
+               {"adjusted", std::move(adjusted)},
                {"step_time_s", report.prediction.step_time_s},
                {"interval_80_s", {interval.low_s, interval.high_s}},
                {"mfu", report.step.mfu},

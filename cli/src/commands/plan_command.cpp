@@ -56,9 +56,11 @@ std::string next_steps(const std::optional<std::string>& file, const std::string
 reports::BesideBest beside_best(const Options& options, const PlanAnswer& found,
                                 const planner::SearchResult& result) {
   const planner::SearchRequest& request = found.request;
-  const planner::PricedOn on{request.cluster, request.software, request.memory_reserve};
+  const planner::PricedOn on{request.cluster, request.software, request.memory_reserve,
+                             request.adjustment};
   const auto timed = [&](std::size_t i) {
-    return planner::timed(result.ranked[i], request.cluster, request.software);
+    return planner::timed(result.ranked[i], request.cluster, request.software,
+                          request.adjustment.get());
   };
   reports::BesideBest beside{.best = timed(0)};
   beside.thumb = planner::rule_of_thumb_beside(beside.best, on);

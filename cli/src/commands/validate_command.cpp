@@ -5,10 +5,12 @@
 
 #include "commands/commands.hpp"
 #include "core/error.hpp"
+#include "options/inputs.hpp"
 #include "output/output.hpp"
 #include "process/exit_codes.hpp"
 #include "process/files.hpp"
 #include "process/threads.hpp"
+#include "reports/validation/anchors_report.hpp"
 #include "reports/validation/operator_report.hpp"
 #include "reports/validation/validation_report.hpp"
 #include "requests/validate_request.hpp"
@@ -26,6 +28,7 @@ struct Options {
   std::optional<std::string> check;
   std::optional<std::string> explain;
   std::optional<std::string> operators;
+  std::optional<int> anchors;
   bool ablate = false;
   bool json = false;
 };
@@ -74,6 +77,17 @@ int run_operators(const Options& options) {
   return print_worse(reports::worse_operators(report, read_file(*options.check), *options.check));
 }
 
+/// Rows that predict each other, in the fit or left out of it.
+int run_anchors(const Options& options, const sim::PreparedTable& table,
+                const std::vector<sim::RowPrediction>& predictions, const sim::ForEach& each) {
+  const reports::AnchorsReport report{
+      .num_anchors = *options.anchors,
+      .suites = sim::validate_anchors(table, predictions, *options.anchors, each)};
+  if (options.csv) write_file(*options.csv, reports::to_csv(report));
+  output("{}", options.json ? reports::to_json(report) : reports::to_text(report));
+  return kDone;
+}
+
 int run(Options options) {
   if (options.operators) {
     if (options.request.table) throw ConfigError("validate takes --table or --operators, not both");
@@ -91,8 +105,15 @@ int run(Options options) {
            fit.loss_after);
     records = fit.constants;
   }
-  const auto report = report_of(table, records, each);
-  if (options.csv) write_file(*options.csv, reports::to_csv(report));
+  const auto adjustment = load_adjustment(options.request.adjusted);
+  if (adjustment && (options.anchors || options.leave_one_out || options.ablate))
+    throw ConfigError(
+        "--adjusted: corrects predictions of the table as it is; leave out --anchors, "
+        "--leave-one-out and --ablate");
+  if (options.anchors && !options.leave_one_out)
+    return run_anchors(options, table, table.predict(records, each), each);
+  const auto report = report_of(table, records, each, adjustment.get());
+  if (options.csv && !options.anchors) write_file(*options.csv, reports::to_csv(report));
   if (options.parts && !options.leave_one_out)
     write_file(*options.parts, reports::parts_csv(report));
   if (options.explain) {
@@ -101,10 +122,14 @@ int run(Options options) {
   }
   if (options.leave_one_out) {
     const auto groups = sim::leave_one_out(table, records, *options.leave_one_out, each);
-    output("{}\n", reports::leave_one_out_text(table.rows(), *options.leave_one_out, groups));
+    if (!options.anchors)
+      output("{}\n", reports::leave_one_out_text(table.rows(), *options.leave_one_out, groups));
     if (options.parts)
       write_file(*options.parts,
                  reports::parts_csv(reports::left_out_report(table.rows(), groups)));
+    if (options.anchors)
+      return run_anchors(options, table, reports::left_out_report(table.rows(), groups).predictions,
+                         each);
   }
   if (options.ablate)
     output("{}\n", reports::ablation_text(report.suites, sim::ablate(table, records, each)));
@@ -135,6 +160,12 @@ void add_validate_command(CommandLine& line) {
       .is_path()
       .choice("--leave-one-out", options->left_out_name, {"model", "cluster", "software"},
               "fit without each group in turn and predict it (minutes)")
+      .option(
+          "--anchors", options->anchors,
+          "for how many measured runs to anchor the others of their cluster, software, release, "
+          "model and precision: errors and intervals before and after, every choice in turn; "
+          "with --leave-one-out of the rows left out")
+      .between(1, 2)
       .flag("--ablate", options->ablate, "fit without each constant in turn (minutes)")
       .option("--explain", options->explain,
               "print the terms of this row's step, their intervals, and what to measure")
@@ -145,6 +176,7 @@ void add_validate_command(CommandLine& line) {
       .flag("--json", options->json, "print the result for programs")
       .examples(
           "  meshplan validate --table published.csv --csv predicted.csv\n"
+          "  meshplan validate --table published.csv --anchors 1 --leave-one-out model\n"
           "  meshplan validate --operators measured/")
       .on_run([options] { return run(*options); });
 }

@@ -11,6 +11,7 @@
 #include "process/files.hpp"
 #include "program/checks/check.hpp"
 #include "sim/stacks/cluster_preset.hpp"
+#include "sim/stacks/software.hpp"
 
 namespace meshplan::cli {
 namespace {
@@ -39,10 +40,9 @@ models::ImportedModel read_model(const std::string& name_or_file, const std::str
   if (contains(presets, name_or_file)) return {.spec = models::load_preset(name_or_file)};
   if (is_json(name_or_file)) return models::load_model(name_or_file, "model", assume);
   if (!is_file_name(name_or_file)) fail_unknown("model", name_or_file, presets);
-  const std::string file =
-      !folder_exists(name_or_file)      ? name_or_file
-      : name_or_file.ends_with('/') ? name_or_file + "config.json"
-                                    : name_or_file + "/config.json";
+  const std::string file = !folder_exists(name_or_file)  ? name_or_file
+                           : name_or_file.ends_with('/') ? name_or_file + "config.json"
+                                                         : name_or_file + "/config.json";
   return models::load_model(read_file(file), file, assume);
 }
 
@@ -114,6 +114,26 @@ sim::Cluster load_cluster(const std::string& name_or_file) {
   }
   if (!is_file_name(name_or_file)) fail_unknown("cluster", name_or_file, presets);
   return sim::parse_cluster(read_file(name_or_file), name_or_file);
+}
+
+std::shared_ptr<const sim::Adjustment> load_adjustment(
+    const std::optional<std::string>& file_or_json) {
+  if (!file_or_json) return nullptr;
+  const auto [file, text] = read_input(*file_or_json, "adjustment");
+  return std::make_shared<const sim::Adjustment>(sim::parse_adjustment(text, file));
+}
+
+void require_adjustable(const sim::Adjustment& adjustment, const program::Plan& plan,
+                        const sim::Cluster& cluster, const std::string& software,
+                        const std::string& file) {
+  if (software == sim::kOwnSoftware)
+    throw ConfigError(fmt::format(
+        "{}: plans of software '{}' are priced operation by operation and cannot be adjusted by "
+        "measured steps; measure their operations (meshplan calibrate), or name the software that "
+        "ran: --software {}",
+        file, software, adjustment.of().software));
+  sim::require_anchored(adjustment.of(),
+                        sim::anchored_to(sim::run_of(plan, cluster.name, software)), file);
 }
 
 sim::Cluster cluster_of(const program::Plan& plan, const std::string& file) {

@@ -1,6 +1,7 @@
 // Models and clusters by preset name or file.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "models/hugging_face.hpp"
 #include "options/command_line.hpp"
 #include "program/plan/plan.hpp"
+#include "sim/anchors/adjustment.hpp"
 #include "sim/clusters/cluster.hpp"
 
 namespace meshplan::cli {
@@ -41,6 +43,18 @@ models::ImportedModel load_model(const std::string& name_or_file, const ModelRea
 /// A preset's name, a cluster file, or its JSON. @throws ConfigError naming the nearest preset or
 /// file
 sim::Cluster load_cluster(const std::string& name_or_file);
+
+constexpr const char* kAdjustedHelp =
+    "correct predictions by measured runs of this model and software on this cluster: a file of "
+    "`meshplan adjust`";
+/// An adjustment's file, or its JSON; null where there is none.
+std::shared_ptr<const sim::Adjustment> load_adjustment(
+    const std::optional<std::string>& file_or_json);
+/// @param plan  on the adjustment's cluster and software, or one that is searched
+/// @throws ConfigError for another cluster, software, model or precision, and for our own software
+void require_adjustable(const sim::Adjustment& adjustment, const program::Plan& plan,
+                        const sim::Cluster& cluster, const std::string& software,
+                        const std::string& file);
 
 /// The cluster that a plan was made for, out of the plan's file.
 /// @throws ConfigError if the plan holds none

@@ -1,11 +1,13 @@
 // The plan that a command is given, by a file or by flags, and the cluster that it runs on.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "options/plan_options.hpp"
 #include "program/plan/plan.hpp"
+#include "sim/anchors/adjustment.hpp"
 #include "sim/clusters/cluster.hpp"
 #include "sim/stacks/software.hpp"
 
@@ -19,6 +21,8 @@ struct PlanOnCluster {
   std::vector<std::string> assumptions;  // filled in for flags
   std::vector<std::string> changes;      // that --set made
   std::vector<std::string> notes;        // what such a configuration left open, and what is ignored
+
+  std::shared_ptr<const sim::Adjustment> adjustment = nullptr;  // by measured runs
 
   bool of_own_software() const { return software == sim::kOwnSoftware; }
 };

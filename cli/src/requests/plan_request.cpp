@@ -30,7 +30,10 @@ void add_plan_request(Command& command, PlanRequest& request) {
   command.option("--top", request.top, "plans to rank")
       .option("-j,--threads", request.threads,
               "threads of the search, at most one a core; 0 = all cores")
-      .option("--memory-reserve", request.memory_reserve, kMemoryReserveHelp);
+      .option("--memory-reserve", request.memory_reserve, kMemoryReserveHelp)
+      .option("--adjusted", request.adjusted, kAdjustedHelp)
+      .is_path()
+      .takes_json();
 }
 
 ResolvedRequest resolve(const PlanRequest& request) {
@@ -38,6 +41,12 @@ ResolvedRequest resolve(const PlanRequest& request) {
   apply(request.search, resolved.request);
   resolved.request.top = request.top;
   resolved.request.memory_reserve = memory_reserve(request.memory_reserve);
+  resolved.request.adjustment = load_adjustment(request.adjusted);
+  if (const auto& adjustment = resolved.request.adjustment)
+    require_adjustable(*adjustment,
+                       {.model = resolved.request.model, .workload = resolved.request.workload},
+                       resolved.request.cluster, resolved.request.software,
+                       input_name(*request.adjusted, "adjustment"));
   return resolved;
 }
 
@@ -69,14 +78,14 @@ PlanAnswer answer(const PlanRequest& request, const planner::ParallelFor& parall
 
 Question plan_question(const Threads& threads) {
   const auto request = std::make_shared<PlanRequest>();
-  return {.name = "plan",
-          .summary = kPlanSummary,
-          .declare = [request](Command& command) { add_plan_request(command, *request); },
-          .answer =
-              [request, threads](const Command&) {
-                return reports::to_json(
-                    answer(*request, threads(request->threads), kSilent).outcome);
-              }};
+  return {
+      .name = "plan",
+      .summary = kPlanSummary,
+      .declare = [request](Command& command) { add_plan_request(command, *request); },
+      .answer =
+          [request, threads](const Command&) {
+            return reports::to_json(answer(*request, threads(request->threads), kSilent).outcome);
+          }};
 }
 
 }  // namespace meshplan::cli

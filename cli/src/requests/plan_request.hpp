@@ -21,6 +21,7 @@ struct PlanRequest {
   int top = 5;
   int threads = 0;
   std::optional<double> memory_reserve;
+  std::optional<std::string> adjusted;  // or its JSON
 };
 /// The options that say what to plan: --model ... --tp ... --space --top --threads --memory-reserve
 void add_plan_request(Command& command, PlanRequest& request);

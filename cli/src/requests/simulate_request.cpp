@@ -25,6 +25,9 @@ void add_simulate_request(Command& command, SimulateRequest& request) {
   add_foreign_options(command, request.plan.foreign);
   command.group("How it is simulated")
       .option("--memory-reserve", request.memory_reserve, kMemoryReserveHelp)
+      .option("--adjusted", request.adjusted, kAdjustedHelp)
+      .is_path()
+      .takes_json()
       .flag("--memory-timeline", request.memory_timeline,
             "show what each stage's memory holds over the step, and when most")
       .flag("--communication", request.communication,
@@ -35,7 +38,13 @@ void add_simulate_request(Command& command, SimulateRequest& request) {
 }
 
 PlanOnCluster load(const SimulateRequest& request) {
-  return request.file ? plan_of_file(*request.file, request.plan) : plan_of_flags(request.plan);
+  PlanOnCluster loaded =
+      request.file ? plan_of_file(*request.file, request.plan) : plan_of_flags(request.plan);
+  loaded.adjustment = load_adjustment(request.adjusted);
+  if (loaded.adjustment)
+    require_adjustable(*loaded.adjustment, loaded.plan, loaded.cluster, loaded.software,
+                       input_name(*request.adjusted, "adjustment"));
+  return loaded;
 }
 
 reports::SimulationReport simulate(const SimulateRequest& request, const PlanOnCluster& loaded,
@@ -94,7 +103,8 @@ reports::SoftwareReport simulate_other_software(const SimulateRequest& request,
   if (request.all_ranks) refuse_operations("--all-ranks");
   if (request.communication) refuse_operations("--communication");
   return reports::software_report(loaded.plan, loaded.cluster, loaded.software,
-                                  memory_reserve(request.memory_reserve), loaded.settings);
+                                  memory_reserve(request.memory_reserve), loaded.settings,
+                                  loaded.adjustment.get());
 }
 
 reports::EstimateReport estimate(const SimulateRequest& request, const PlanOnCluster& loaded) {

@@ -23,6 +23,7 @@ struct SimulateRequest {
   bool memory_timeline = false;
   bool communication = false;
   bool estimate = false;
+  std::optional<std::string> adjusted;  // or its JSON
 };
 /// The options that say what to simulate, and how: a plan's file or --model ... --tp ... --set
 void add_simulate_request(Command& command, SimulateRequest& request);

@@ -19,9 +19,10 @@ struct ValidateRequest {
   std::optional<std::string> table;
   std::optional<std::string> releases;
   std::optional<std::string> constants;
+  std::optional<std::string> adjusted;  // or its JSON
   int threads = 0;
 };
-/// --table --releases --constants --threads
+/// --table --releases --constants --adjusted --threads
 void add_validate_request(Command& command, ValidateRequest& request);
 
 /// @param parallel_for  on_threads(request.threads), or what a caller makes of it
@@ -32,9 +33,11 @@ sim::PreparedTable load_table(const ValidateRequest& request, const sim::ForEach
 /// Those of the file that was asked for, or the built-in ones.
 std::vector<sim::ConstantRecord> load_constants(const ValidateRequest& request);
 
+/// @param adjustment  of the rows of its cluster, software, model and precision; null: none
 reports::ValidationReport report_of(const sim::PreparedTable& table,
                                     const std::vector<sim::ConstantRecord>& constants,
-                                    const sim::ForEach& each);
+                                    const sim::ForEach& each,
+                                    const sim::Adjustment* adjustment = nullptr);
 
 /// Answers reports::to_json of the report.
 Question validate_question(const Threads& threads);

@@ -20,4 +20,7 @@ std::vector<CsvRow> parse_csv_rows(std::string_view text, const std::string& fil
 /// The cells alone.
 std::vector<std::vector<std::string>> parse_csv(std::string_view text, const std::string& file);
 
+/// A cell as a line of such a file has it: quoted where it must be.
+std::string csv_cell(const std::string& text);
+
 }  // namespace meshplan

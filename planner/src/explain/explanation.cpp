@@ -14,7 +14,7 @@ namespace {
 std::optional<PricedPlan> price_if_short(const program::Plan& plan, const PricedOn& on) {
   constexpr std::int64_t kMostEvents = 3'000'000;  // half a second of processor time
   try {
-    return price_within(kMostEvents, plan, on.cluster, on.software);
+    return price_within(kMostEvents, plan, on.cluster, on.software, on.adjustment.get());
   } catch (const ConfigError&) {
     return std::nullopt;
   }
@@ -26,6 +26,7 @@ SearchRequest search_for(const program::Plan& plan, const PricedOn& on) {
   SearchRequest request{.model = plan.model,
                         .cluster = on.cluster,
                         .software = on.software,
+                        .adjustment = on.adjustment,
                         .workload = plan.workload,
                         .constraints = {},
                         .memory_reserve = on.memory_reserve};
@@ -43,7 +44,7 @@ ThumbStanding rule_of_thumb_beside(const TimedPlan& first, const PricedOn& on) {
     thumb.standing = standing_of(first, *std::move(priced), on.memory_reserve);
     return thumb;
   }
-  sim::Estimator estimator(on.cluster, on.software);
+  sim::Estimator estimator(on.cluster, on.software, on.adjustment);
   thumb.estimated_times =
       estimator.estimate(plan).step_time_s / estimator.estimate(first.plan).step_time_s;
   return thumb;
@@ -58,7 +59,7 @@ Rival rival_beside(const TimedPlan& first, const program::Plan& other, const Pri
 
 Explanation explain(const program::Plan& plan, const PricedOn& on,
                     const std::optional<program::Plan>& rival) {
-  Explanation explanation{.priced = price(plan, on.cluster, on.software)};
+  Explanation explanation{.priced = price(plan, on.cluster, on.software, on.adjustment.get())};
   const PricedPlan& priced = explanation.priced;
   explanation.memory_factor = memory_factor(priced, on.memory_reserve);
   explanation.sensitivities = sensitivities(priced, on);

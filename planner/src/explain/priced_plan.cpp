@@ -53,14 +53,21 @@ std::vector<StageMemoryParts> memory_parts(const std::vector<sim::RunMemory>& of
   return stages;
 }
 
+/// In proportion to what an adjustment made of the pipeline.
+double exposed_sends(const sim::PreparedRun& run, const sim::RunPrediction& prediction) {
+  const sim::Constants constants = sim::constants_of(sim::fitted_constants());
+  const double sends = run.exposed_sends(constants);
+  if (prediction.narrowed.empty() || sends <= 0) return sends;
+  return sends * prediction.seconds.pipeline / run.predict(constants).seconds.pipeline;
+}
+
 PricedPlan price_other(const program::Plan& plan, const sim::Cluster& cluster,
-                       const std::string& software) {
+                       const std::string& software, const sim::Adjustment* adjustment) {
   const sim::PreparedRun run(sim::run_of(plan, cluster.name, software),
                              sim::data_sheet_of(cluster));
-  const sim::Constants constants = sim::constants_of(sim::fitted_constants());
-  const sim::RunPrediction prediction = run.predict(constants);
+  const sim::RunPrediction prediction = sim::predicted(run, adjustment);
   return {{plan, sim::step_of(prediction, plan, cluster), sim::terms_of(prediction, run.run())},
-          sim::parts_of(prediction, run.exposed_sends(constants), plan, cluster),
+          sim::parts_of(prediction, exposed_sends(run, prediction), plan, cluster),
           memory_parts(run.memory_of_stages()),
           sim::peak_flop_per_s(cluster, plan.workload)};
 }
@@ -83,14 +90,15 @@ PricedPlan price_played(const sim::PlayedPlan& played, const program::Plan& plan
 }
 
 PricedPlan price(const program::Plan& plan, const sim::Cluster& cluster,
-                 const std::string& software) {
-  if (software != sim::kOwnSoftware) return price_other(plan, cluster, software);
+                 const std::string& software, const sim::Adjustment* adjustment) {
+  if (software != sim::kOwnSoftware) return price_other(plan, cluster, software, adjustment);
   return price_played(sim::play_plan(plan, cluster), plan, cluster);
 }
 
 std::optional<PricedPlan> price_within(std::int64_t most_events, const program::Plan& plan,
-                                       const sim::Cluster& cluster, const std::string& software) {
-  if (software != sim::kOwnSoftware) return price_other(plan, cluster, software);
+                                       const sim::Cluster& cluster, const std::string& software,
+                                       const sim::Adjustment* adjustment) {
+  if (software != sim::kOwnSoftware) return price_other(plan, cluster, software, adjustment);
   const auto played = sim::play_plan_within(most_events, plan, cluster);
   if (!played) return std::nullopt;
   return price_played(*played, plan, cluster);
@@ -116,10 +124,10 @@ std::vector<program::Violation> refusals_of_stack(const program::Plan& plan,
   return refused;
 }
 
-TimedPlan timed(const RankedPlan& ranked, const sim::Cluster& cluster,
-                const std::string& software) {
+TimedPlan timed(const RankedPlan& ranked, const sim::Cluster& cluster, const std::string& software,
+                const sim::Adjustment* adjustment) {
   if (ranked.simulated) return {ranked.plan, ranked.simulated->step, ranked.simulated->terms};
-  return price(ranked.plan, cluster, software);
+  return price(ranked.plan, cluster, software, adjustment);
 }
 
 double told_apart_s(const TimedPlan& a, const TimedPlan& b) {

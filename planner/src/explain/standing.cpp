@@ -56,7 +56,8 @@ Standing standing_of(const TimedPlan& first, const program::Plan& other, const P
   if (same_work(first.plan, other)) return standing;
   standing.broken = broken_rules(other, on.software);
   if (standing.broken.empty())
-    return standing_of(first, price(other, on.cluster, on.software), on.memory_reserve);
+    return standing_of(first, price(other, on.cluster, on.software, on.adjustment.get()),
+                       on.memory_reserve);
   standing.answer = Answer::BreaksRule;
   return standing;
 }

@@ -1,6 +1,6 @@
 // Sources of the formats: Megatron-LM training.py (training_log), torchtitan components/metrics.py
 // (MetricsProcessor.log), nanotron logging and trainer.py (train_step_logs), DeepSpeed
-// utils/timer.py (ThroughputTimer.stop).
+// utils/timer.py (ThroughputTimer.stop) and runtime/pipe/engine.py (PipelineEngine.train_batch).
 #include <cmath>
 #include <fmt/format.h>
 
@@ -130,6 +130,16 @@ std::optional<LoggedStep> read_deepspeed(const LogLine& line, const Plan& plan) 
                                positive(line, kRate, *rate, limits::kMagnitude)};
 }
 
+/// "steps: 20 loss: 2.3456 iter time (s): 1.234 samples/sec: 51.864": of its pipelines
+std::optional<LoggedStep> read_deepspeed_pipeline(const LogLine& line, const Plan& /*plan*/) {
+  constexpr std::string_view kSeconds = "iter time (s):";
+  const auto step = value_after(line.text, "steps:");
+  const auto seconds = value_after(line.text, kSeconds);
+  if (!step || !seconds) return std::nullopt;
+  return LoggedStep{.step = step_number(line, "steps:", *step),
+                    .seconds = positive(line, kSeconds, *seconds, limits::kSeconds)};
+}
+
 /// {"kind": "step", ...} of `meshplan run --log`
 std::optional<LoggedStep> read_own(const LogLine& line, const Plan& /*plan*/) {
   if (!line.text.starts_with("{\"kind\":\"step\"")) return std::nullopt;
@@ -142,11 +152,10 @@ std::optional<LoggedStep> read_own(const LogLine& line, const Plan& /*plan*/) {
 }  // namespace
 
 const std::vector<LogFormat>& log_formats() {
-  static const std::vector<LogFormat> kFormats = {{"meshplan run --log", read_own},
-                                                  {"Megatron-LM", read_megatron},
-                                                  {"nanotron", read_nanotron},
-                                                  {"torchtitan", read_torchtitan},
-                                                  {"DeepSpeed", read_deepspeed}};
+  static const std::vector<LogFormat> kFormats = {
+      {"meshplan run --log", read_own}, {"Megatron-LM", read_megatron},
+      {"nanotron", read_nanotron},      {"torchtitan", read_torchtitan},
+      {"DeepSpeed", read_deepspeed},    {"DeepSpeed's pipelines", read_deepspeed_pipeline}};
   return kFormats;
 }
 

@@ -9,8 +9,8 @@ CostModel cost_model(const SearchRequest& request) {
   const sim::Cluster& cluster = request.cluster;
   const std::string& software = request.software;
   CostModel costs;
-  costs.estimator = [cluster, software]() -> CostModel::Estimate {
-    const auto estimator = std::make_shared<sim::Estimator>(cluster, software);
+  costs.estimator = [cluster, software, adjustment = request.adjustment]() -> CostModel::Estimate {
+    const auto estimator = std::make_shared<sim::Estimator>(cluster, software, adjustment);
     return [estimator](const program::Plan& plan, const sim::Wanted& wanted) {
       return estimator->estimate(plan, wanted);
     };

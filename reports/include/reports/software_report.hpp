@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "program/plan/plan.hpp"
+#include "sim/anchors/adjustment.hpp"
 #include "sim/clusters/cluster.hpp"
 #include "sim/engine/prediction_terms.hpp"
 #include "sim/stacks/software.hpp"
@@ -21,13 +22,17 @@ struct SoftwareReport {
   std::vector<sim::PredictionTerm> terms;  // of the busiest rank
   double memory_reserve = 0;               // part of a device that a plan should leave free
   double tokens_per_s = 0;                 // all ranks together
+  std::string adjusted_by;                 // the anchors that correct it, in words; empty: none
+  double without_anchors_s = 0;            // step time
 };
 
 /// @param settings  what a launch script asks of the stack beyond the plan
+/// @param adjustment  of such runs; null: none
 /// @throws ConfigError for unknown software and what sim::PreparedRun does not predict
 SoftwareReport software_report(const program::Plan& plan, const sim::Cluster& cluster,
                                const std::string& software, double memory_reserve,
-                               const sim::RunSettings& settings = {});
+                               const sim::RunSettings& settings = {},
+                               const sim::Adjustment* adjustment = nullptr);
 
 std::string to_text(const SoftwareReport& report);
 /// The terms of the step, those that know least first.

@@ -28,7 +28,7 @@ bool is_shown(const sim::StepParts& parts, StepPart part) {
   return part == StepPart::Ideal || std::abs(parts[part]) > kShown * parts.total();
 }
 
-Table waterfall(const planner::PricedPlan& priced) {
+Table waterfall_of(const planner::PricedPlan& priced) {
   const sim::StepParts& parts = priced.parts;
   const double step = priced.step.step_time_s;
   Table table{.columns = {{"", Align::Left}, {"time"}, {"share"}, {"MFU so far"}}, .rows = {}};
@@ -128,7 +128,7 @@ std::string to_text(const planner::Explanation& explanation, const planner::Pric
   if (!own) text += software_line(on.software);
   text += fmt::format("\nfrom the model's FLOPs to the step time ({})\n",
                       own ? "mean over all ranks" : "of the busiest rank");
-  text += to_text(waterfall(priced), 2) + kMfuConvention + mfu_peak(priced) + "\n";
+  text += to_text(waterfall_of(priced), 2) + kMfuConvention + mfu_peak(priced) + "\n";
   text += memory_text(explanation, on.memory_reserve) + sensitivity_text(explanation);
   text += rival_text(explanation, on.memory_reserve);
   return text + "\n" + thumb_line(explanation.thumb, priced, on.memory_reserve);

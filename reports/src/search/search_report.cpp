@@ -9,6 +9,7 @@
 #include "planner/search/reasons.hpp"
 #include "program/plan/frozen.hpp"
 #include "program/plan/plan_names.hpp"
+#include "reports/adjustment_report.hpp"
 #include "reports/extrapolation_report.hpp"
 #include "reports/table.hpp"
 #include "search/ranked_interval.hpp"
@@ -221,6 +222,8 @@ std::string request_header(const planner::SearchRequest& request,
       fmt::format("model    {}\ncluster  {}\nstep     {}\n", model_line(request.model),
                   cluster_line(request.cluster), workload_line(request.workload));
   if (request.software != sim::kOwnSoftware) text += software_line(request.software);
+  if (request.adjustment)
+    text += fmt::format("adjusted by {}\n", anchors_in_words(*request.adjustment));
   text +=
       fmt::format("memory   {} of a rank's {} may be used; {:.3g} % stay free (--memory-reserve)\n",
                   planner::format_bytes(sim::memory_capacity_bytes(request.cluster) *

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fmt/format.h>
 
+#include "core/csv.hpp"
 #include "core/json_fields.hpp"
 #include "core/units.hpp"
 #include "reports/table.hpp"
@@ -27,16 +28,6 @@ std::vector<Column> error_columns() {
           {"median"},
           {"p90"},
           {"max"}};
-}
-
-std::string quoted(const std::string& text) {
-  if (text.find_first_of(",\"\n") == std::string::npos) return text;
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"') result += '"';
-    result += c;
-  }
-  return result + "\"";
 }
 
 template <class T>
@@ -92,6 +83,9 @@ std::string to_text(const ValidationReport& report) {
   text += fmt::format("80 % intervals hold {} of the rows; median half-width {}\n",
                       percent(intervals.covered), percent(intervals.half_width));
   text += fmt::format("{} fitted constants\n", report.num_constants);
+  if (!report.adjusted_by.empty())
+    text += fmt::format("{} of {} rows adjusted by {}\n", report.num_adjusted, report.rows.size(),
+                        report.adjusted_by);
   return text;
 }
 
@@ -114,15 +108,15 @@ std::string to_csv(const ValidationReport& report) {
   for (std::size_t i = 0; i < report.rows.size(); ++i) {
     const auto& row = report.rows[i];
     const auto& own = report.predictions[i];
-    csv += fmt::format("{},{},{},{},", quoted(row.id), quoted(row.family), quoted(row.suite),
+    csv += fmt::format("{},{},{},{},", csv_cell(row.id), csv_cell(row.family), csv_cell(row.suite),
                        number(row.step_time_s));
     if (own.prediction)
       csv += fmt::format("{:.6g},{},{},{},{},{},{}\n", own.prediction->step_time_s,
                          number(own.error), number(row.peak_mem_gib), number(own.predicted_mem_gib),
                          number(own.memory_error), own.prediction->memory.fits() ? "yes" : "no",
-                         quoted(own.note));
+                         csv_cell(own.note));
     else
-      csv += fmt::format(",,{},,,,{}\n", number(row.peak_mem_gib), quoted(own.note));
+      csv += fmt::format(",,{},,,,{}\n", number(row.peak_mem_gib), csv_cell(own.note));
   }
   return csv;
 }
@@ -138,7 +132,7 @@ std::string parts_csv(const ValidationReport& report) {
     if (!own.prediction) continue;
     const sim::RunBreakdown& s = own.prediction->seconds;
     const sim::RunMemory& m = own.prediction->memory;
-    csv += fmt::format("{},{}", quoted(report.rows[i].id), number(report.rows[i].step_time_s));
+    csv += fmt::format("{},{}", csv_cell(report.rows[i].id), number(report.rows[i].step_time_s));
     for (const double part :
          {own.prediction->step_time_s, s.compute, s.tensor, s.host, s.pipeline, s.data_parallel,
           s.optimizer, s.offload, s.overhead, s.products, s.attention, s.starts,
@@ -165,9 +159,9 @@ std::string to_json(const ValidationReport& report) {
                       {"interval_half_width", suite.intervals.half_width},
                       {"said_not_to_fit", suite.misfits},
                       {"unpredicted", suite.unpredicted}});
-  return Json{{"suites", suites}, {"num_constants", report.num_constants}}.dump(
-             2, ' ', false, Json::error_handler_t::replace) +
-         "\n";
+  Json json{{"suites", suites}, {"num_constants", report.num_constants}};
+  if (!report.adjusted_by.empty()) json["rows_adjusted"] = report.num_adjusted;
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 namespace {

@@ -320,6 +320,7 @@ StepPrediction Estimator::State::estimate(const Plan& plan, const Wanted& wanted
 struct Estimator::Other {
   Cluster data_sheet;
   std::string software;
+  std::shared_ptr<const Adjustment> adjustment = nullptr;
   Constants constants = constants_of(fitted_constants());
   std::optional<models::ModelSpec> model = {};  // of the plan before
   models::ModelGraph graph = {};                // of it
@@ -330,18 +331,25 @@ struct Estimator::Other {
       model = plan.model;
     }
     const PreparedRun run(run_of(plan, data_sheet.name, software), graph, data_sheet);
-    return step_of(run.predict(constants, wanted), plan, data_sheet);
+    if (!adjustment) return step_of(run.predict(constants, wanted), plan, data_sheet);
+    // A bound of the time is none once it is corrected.
+    const RunPrediction prediction =
+        run.predict(constants, Wanted{.memory_reserve = wanted.memory_reserve});
+    return step_of(prediction.at_least ? prediction : predicted(run, adjustment.get()), plan,
+                   data_sheet);
   }
 };
 
-Estimator::Estimator(Cluster cluster, std::string_view software) {
+Estimator::Estimator(Cluster cluster, std::string_view software,
+                     std::shared_ptr<const Adjustment> adjustment) {
   if (software == kOwnSoftware) {
     state_ = std::make_unique<State>(std::move(cluster));
     return;
   }
   load_execution_profile(software);  // there is such software
-  other_ = std::make_unique<Other>(
-      Other{.data_sheet = data_sheet_of(cluster), .software = std::string(software)});
+  other_ = std::make_unique<Other>(Other{.data_sheet = data_sheet_of(cluster),
+                                         .software = std::string(software),
+                                         .adjustment = std::move(adjustment)});
 }
 Estimator::~Estimator() = default;
 Estimator::Estimator(Estimator&&) noexcept = default;

@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/units.hpp"
+#include "sim/anchors/adjustment.hpp"
 #include "sim/stacks/run_terms.hpp"
 
 namespace meshplan::sim {
@@ -152,6 +153,24 @@ std::vector<PredictionTerm> PreparedTable::terms(std::size_t row,
   return terms_of(*prediction.prediction, runs_[row]->run());
 }
 
+int PreparedTable::adjust(const Adjustment& adjustment,
+                          std::vector<RowPrediction>& predictions) const {
+  int adjusted = 0;
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    if (!runs_[i] || !predictions[i].prediction) continue;
+    const TrainingRun& run = runs_[i]->run();
+    if (anchored_to(run) != adjustment.of()) continue;
+    predictions[i] =
+        beside_measured(rows_[i], adjustment.adjusted(*predictions[i].prediction, run), notes_[i]);
+    ++adjusted;
+  }
+  return adjusted;
+}
+
+const TrainingRun* PreparedTable::run(std::size_t row) const {
+  return runs_[row] ? &runs_[row]->run() : nullptr;
+}
+
 std::vector<RowPrediction> PreparedTable::predict(const std::vector<ConstantRecord>& fitted,
                                                   const ForEach& for_each) const {
   std::vector<RowPrediction> predictions(rows_.size());
@@ -244,10 +263,7 @@ std::string group_of(const PublishedRow& row, LeaveOut by) {
   const TrainingRun& run = row.run;
   if (by == LeaveOut::Cluster) return run.cluster;
   if (by == LeaveOut::Software) return parse_software(run.profile).name;
-  const auto& m = run.model;
-  // The number of layers is left out: truncated models are the same model.
-  return fmt::format("h{} f{} a{}{}", m.hidden_size, m.ffn_size, m.num_heads,
-                     m.moe ? fmt::format(" e{}", m.moe->num_experts) : "");
+  return layer_shape_of(run.model);
 }
 
 }  // namespace meshplan::sim

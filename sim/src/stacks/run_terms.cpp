@@ -4,12 +4,13 @@
 
 namespace meshplan::sim {
 
-std::vector<PredictionTerm> terms_of(const RunPrediction& prediction, const TrainingRun& run) {
+std::array<PredictionTerm, kNumRunTerms> run_terms(const RunPrediction& prediction,
+                                                   const TrainingRun& run) {
   const RunBreakdown& s = prediction.seconds;
   const bool low = run.precision != RunPrecision::Bf16 && run.precision != RunPrecision::Fp16;
   const double paced = s.host > 0 ? s.compute + s.tensor + s.host : 0;
   const double step = prediction.step_time_s;
-  std::vector<PredictionTerm> terms{
+  return {{
       {"matrix products", s.products, low ? kLowPrecisionSigma : kProductSigma,
        TermSource::Interpolated, "a layer's matrix products on one device, at load"},
       {"attention", s.attention, kAttentionSigma, TermSource::Interpolated,
@@ -38,7 +39,19 @@ std::vector<PredictionTerm> terms_of(const RunPrediction& prediction, const Trai
        "a profile of one layer and micro-batch"},
       {"fitted constants", step, prediction.constants_sigma, TermSource::Interpolated,
        "runs on this device that differ from those fitted on"},
-  };
+  }};
+}
+
+std::string_view name_of(RunTerm term) {
+  static const auto kTerms = run_terms({}, {});
+  return kTerms[static_cast<std::size_t>(term)].name;
+}
+
+std::vector<PredictionTerm> terms_of(const RunPrediction& prediction, const TrainingRun& run) {
+  const auto all = run_terms(prediction, run);
+  std::vector<PredictionTerm> terms(all.begin(), all.end());
+  for (std::size_t i = 0; i < prediction.narrowed.size(); ++i)
+    terms[i].sigma *= prediction.narrowed[i];
   order(terms);
   return terms;
 }

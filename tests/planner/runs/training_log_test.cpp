@@ -90,6 +90,15 @@ TEST_CASE("DeepSpeed's timer logs samples per second", "[planner][logs]") {
   CHECK(parse(line + kMegatron).format == "Megatron-LM");
 }
 
+TEST_CASE("DeepSpeed's pipelines log the time of a step", "[planner][logs]") {
+  const LoggedRun run = parse(
+      "steps: 10 loss: 2.3456 iter time (s): 1.234 samples/sec: 622.366\n"
+      "steps: 20 loss: 2.3456 iter time (s): 1.200 samples/sec: 640.000\n");
+  CHECK(run.step_times_s == Times{1.234, 1.2});
+  CHECK_THAT(log_refusal("steps: 10 loss: 2.3 iter time (s): fast samples/sec: 1\n"),
+             Contains("train.log:1") && Contains("iter time (s): 'fast'"));
+}
+
 TEST_CASE("the log of our own runs is read, too", "[planner][logs]") {
   program::StepReport report{.step = 1, .loss = 2.5, .seconds = 0.25};
   const std::string first = program::to_json_line(report);

@@ -45,13 +45,15 @@ struct PricedPlan : TimedPlan {
 /// Plays a plan of our own software, as `simulate` does; predicts one of other software as its
 /// runs are.
 /// @param plan  obeys program::check and, of other software, sim::software_violations
+/// @param adjustment  of runs of other software; null: none
 /// @throws ConfigError if its ranks are not the cluster's, or its operations too many to play
 PricedPlan price(const program::Plan& plan, const sim::Cluster& cluster,
-                 const std::string& software);
+                 const std::string& software, const sim::Adjustment* adjustment = nullptr);
 
 /// @returns nothing of a plan of ours that takes more events of the engine
 std::optional<PricedPlan> price_within(std::int64_t most_events, const program::Plan& plan,
-                                       const sim::Cluster& cluster, const std::string& software);
+                                       const sim::Cluster& cluster, const std::string& software,
+                                       const sim::Adjustment* adjustment = nullptr);
 
 /// The rules that a plan breaks: ours, else the software's.
 std::vector<program::Violation> broken_rules(const program::Plan& plan,
@@ -66,6 +68,7 @@ std::vector<program::Violation> refusals_of_stack(const program::Plan& plan,
 double told_apart_s(const TimedPlan& a, const TimedPlan& b);
 
 /// A plan of a search, as the search has played or estimated it.
-TimedPlan timed(const RankedPlan& ranked, const sim::Cluster& cluster, const std::string& software);
+TimedPlan timed(const RankedPlan& ranked, const sim::Cluster& cluster, const std::string& software,
+                const sim::Adjustment* adjustment = nullptr);
 
 }  // namespace meshplan::planner

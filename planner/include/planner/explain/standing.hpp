@@ -2,6 +2,7 @@
 // the seconds that it gains or loses, and where.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ struct PricedOn {
   const sim::Cluster& cluster;
   const std::string& software;
   double memory_reserve = sim::kMemoryReserve;  // part of each device that stays free
+  std::shared_ptr<const sim::Adjustment> adjustment = nullptr;
 };
 
 /// @param other  for as many ranks and the same work as `first`

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -11,6 +12,7 @@
 
 #include "planner/search/space.hpp"
 #include "program/plan/plan.hpp"
+#include "sim/anchors/adjustment.hpp"
 #include "sim/clusters/cluster.hpp"
 #include "sim/engine/memory.hpp"
 #include "sim/engine/simulated_step.hpp"
@@ -27,8 +29,9 @@ constexpr double kFarSlower = 1.25;
 
 struct SearchRequest {
   models::ModelSpec model;
-  sim::Cluster cluster;                                   // all of its ranks are used
-  std::string software = std::string(sim::kOwnSoftware);  // that runs the plan
+  sim::Cluster cluster;                                         // all of its ranks are used
+  std::string software = std::string(sim::kOwnSoftware);        // that runs the plan
+  std::shared_ptr<const sim::Adjustment> adjustment = nullptr;  // of its runs by measured ones
   program::Workload workload;
   Constraints constraints;
   Space space = space_preset("default");
@@ -49,8 +52,9 @@ struct ParallelFor {
 ParallelFor serial();
 
 /// How plans are priced. `estimator()` is called once per worker; estimates must depend on the plan
-/// alone, but for plans that are not wanted, of which a bound is enough. `simulate` lowers and plays a plan; of one that turns out to take more events than it is
-/// given, it may return nothing. It may be empty: then estimates are shown.
+/// alone, but for plans that are not wanted, of which a bound is enough. `simulate` lowers and
+/// plays a plan; of one that turns out to take more events than it is given, it may return nothing.
+/// It may be empty: then estimates are shown.
 struct CostModel {
   using Estimate = std::function<sim::StepPrediction(const program::Plan&, const sim::Wanted&)>;
   std::function<Estimate()> estimator;

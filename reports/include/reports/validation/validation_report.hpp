@@ -13,6 +13,8 @@ struct ValidationReport {
   std::vector<sim::RowPrediction> predictions;
   std::vector<sim::SuiteSummary> suites;
   int num_constants = 0;
+  std::string adjusted_by;  // measured runs, in words; empty: none
+  int num_adjusted = 0;     // rows
 };
 
 /// A sentence for every suite whose mean absolute error exceeds that of `committed`, an earlier

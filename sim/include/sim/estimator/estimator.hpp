@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "program/plan/plan.hpp"
+#include "sim/anchors/adjustment.hpp"
 #include "sim/clusters/cluster.hpp"
 #include "sim/engine/step_prediction.hpp"
 #include "sim/stacks/software.hpp"
@@ -20,8 +21,11 @@ constexpr double kSharedCoresTolerance = 0.15;
 /// Remembers block prices between calls, so keep one per search and thread.
 class Estimator {
  public:
+  /// @param adjustment  of plans of other software, which are then priced in full before any is
+  /// told to be slow; null: none
   /// @throws ConfigError for unknown software, with the nearest known one
-  explicit Estimator(Cluster cluster, std::string_view software = kOwnSoftware);
+  explicit Estimator(Cluster cluster, std::string_view software = kOwnSoftware,
+                     std::shared_ptr<const Adjustment> adjustment = nullptr);
   ~Estimator();
   Estimator(Estimator&& other) noexcept;
   Estimator& operator=(Estimator&& other) noexcept;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/anchors/adjustment.hpp"
 #include "sim/engine/prediction_terms.hpp"
 #include "sim/fit/published_table.hpp"
 #include "sim/prices/fitted_constants.hpp"
@@ -41,6 +42,11 @@ class PreparedTable {
                                      const ForEach& for_each) const;
   /// Terms of a row's prediction; empty if the row has none.
   std::vector<PredictionTerm> terms(std::size_t row, const RowPrediction& prediction) const;
+  /// Corrects the predictions of the rows of the adjustment's cluster, software, model and
+  /// precision, their errors and intervals. @returns how many these are
+  int adjust(const Adjustment& adjustment, std::vector<RowPrediction>& predictions) const;
+  /// The run of a row, as it is predicted; null if it is none.
+  const TrainingRun* run(std::size_t row) const;
   /// Log of predicted over measured step time; absent where either is missing.
   std::optional<double> log_error(std::size_t row, const Constants& constants) const;
 

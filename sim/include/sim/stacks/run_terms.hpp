@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <string_view>
 #include <vector>
 
 #include "sim/engine/prediction_terms.hpp"
@@ -7,7 +9,33 @@
 
 namespace meshplan::sim {
 
-/// Terms of a run of any stack, largest contribution to the interval first.
+/// The terms of a run's step: places in run_terms.
+enum class RunTerm {
+  Products,
+  Attention,
+  Streams,
+  Starts,
+  Exchange,
+  Host,
+  Pipeline,
+  DataParallel,
+  Optimizer,
+  HostMemory,
+  Overhead,
+  Release,
+  Habits,
+  Constants,
+};
+constexpr int kNumRunTerms = 14;
+/// "matrix products", "attention", ...: as PredictionTerm has it.
+std::string_view name_of(RunTerm term);
+
+/// All terms of a run of any stack, as they are known without a measured run beside it.
+std::array<PredictionTerm, kNumRunTerms> run_terms(const RunPrediction& prediction,
+                                                   const TrainingRun& run);
+
+/// Those that add to the interval, largest contribution first, and as measured runs narrow them
+/// (RunPrediction::narrowed).
 std::vector<PredictionTerm> terms_of(const RunPrediction& prediction, const TrainingRun& run);
 
 }  // namespace meshplan::sim
