@@ -66,20 +66,16 @@ std::vector<Lifetime> lifetimes(const Block& block, const std::vector<Operation>
 std::int64_t pack(std::vector<Lifetime>& values) {
   std::ranges::stable_sort(values, std::ranges::greater{}, &Lifetime::bytes);
   std::int64_t used = 0;
-  std::vector<const Lifetime*> alive;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    alive.clear();
-    for (std::size_t j = 0; j < i; ++j)
-      if (values[j].first <= values[i].last && values[i].first <= values[j].last)
-        alive.push_back(&values[j]);
-    std::ranges::sort(alive, {}, &Lifetime::offset);
-    std::int64_t offset = 0;
-    for (const Lifetime* other : alive) {
-      if (offset + values[i].bytes <= other->offset) break;
-      offset = std::max(offset, other->offset + other->bytes);
+  std::vector<const Lifetime*> placed;  // by offset
+  placed.reserve(values.size());
+  for (Lifetime& value : values) {
+    for (const Lifetime* other : placed) {
+      if (other->first > value.last || value.first > other->last) continue;
+      if (value.offset + value.bytes <= other->offset) break;
+      value.offset = std::max(value.offset, other->offset + other->bytes);
     }
-    values[i].offset = offset;
-    used = std::max(used, offset + values[i].bytes);
+    placed.insert(std::ranges::upper_bound(placed, value.offset, {}, &Lifetime::offset), &value);
+    used = std::max(used, value.offset + value.bytes);
   }
   return used;
 }
