@@ -25,6 +25,7 @@ constexpr std::size_t kPipelines = 4;
 constexpr double kRoundedUp = 0.95;
 /// Of a plan whose memory and busy time alone are asked for.
 constexpr sim::Wanted kNoTime{.step_time_s = 0, .memory_reserve = std::nullopt};
+constexpr sim::Wanted kMemory{.step_time_s = 0, .busy = false, .memory_reserve = std::nullopt};
 
 /// Prices the variants of one candidate that may take less than `bar_s`.
 class FamilyPricer {
@@ -148,7 +149,7 @@ class FamilyPricer {
 
   /// Nothing is noted.
   bool fits(const Candidate& candidate) {
-    const Evaluation evaluation = evaluated(candidate, kNoTime);
+    const Evaluation evaluation = evaluated(candidate, kMemory);
     return evaluation.broken || evaluation.fits();
   }
 

@@ -72,7 +72,7 @@ void price_data_parallel(const StagePricing& pricing, double late, StageCost& st
   stage.reduced_in_task.clear();
   if (compresses && moves_only_in_waits(plan, cluster)) reduce_in_tasks(stage);
   if (plan.zero_stage == 0) return;
-  stage.zero = zero_stage(plan, stage.chunks, late, *stage.buckets, data, pricing.table, cluster);
+  stage.zero = zero_stage(pricing, stage.chunks, late, *stage.buckets);
   stage.compression_bytes += stage.zero.compression_error_bytes;
   stage.compression_slot_bytes =
       std::max(stage.compression_slot_bytes, stage.zero.compression_slot_bytes);

@@ -274,11 +274,17 @@ StepPrediction Estimator::State::estimate(const Plan& plan, const Wanted& wanted
   const int pp = plan.parallel.pp;
   const bool waves = solves_waves(plan, cluster);
   PlannedSchedule& planned = schedules.of(plan, keys, waves);
-  stages.make(plan, keys, planned.compiled());
+  const bool timed = wanted.step_time_s > 0;
+  stages.make(plan, keys, planned.compiled(),
+              timed         ? PricedPart::Step
+              : wanted.busy ? PricedPart::Tasks
+                            : PricedPart::Memory);
   StepPrediction estimate;
   add_memory(plan, planned, estimate);
   estimate.rough = is_rough(plan, cluster);
-  estimate.busy = mean_busy(stages);
+  if (timed || wanted.busy) estimate.busy = mean_busy(stages);
+  estimate.at_least = !timed;
+  if (!timed) return estimate;
   if (!waves) {
     estimate.step_time_s = least_step_s(plan, planned);
     estimate.at_least = estimate.step_time_s > wanted.step_time_s ||

@@ -34,20 +34,21 @@ PlanLayout& NodeStages::layout_of_type(Type& type, const program::Plan& plan,
 }
 
 void NodeStages::make(const program::Plan& plan, const PlanKeys& keys,
-                      const CompiledSchedule& schedule) {
+                      const CompiledSchedule& schedule, PricedPart part) {
   chosen_.clear();
   layout_ = &layout_of_type(*types_.front(), plan, keys);
   if (types_.size() == 1) {
     const auto [entry, fresh] = known_places_.try_emplace(keys.layout);
     if (fresh) entry->second = layouts_of_stages(plan, types_.front()->cluster);
     if (entry->second.different.empty())
-      types_.front()->stages.make(plan, keys, schedule, *layout_);
+      types_.front()->stages.make(plan, keys, schedule, *layout_, part);
     else
-      make_places(plan, keys, schedule, entry->second);
+      make_places(plan, keys, schedule, entry->second, part);
     return;
   }
+  // The slowest are told by all that they take.
   for (const auto& type : types_)
-    type->stages.make(plan, keys, schedule, layout_of_type(*type, plan, keys));
+    type->stages.make(plan, keys, schedule, layout_of_type(*type, plan, keys), PricedPart::Step);
   const auto [entry, fresh] = known_types_.try_emplace(keys.layout);
   if (fresh) entry->second = node_types(cluster_, program::mesh_of(plan));
   types_of_ = &entry->second;
@@ -55,15 +56,16 @@ void NodeStages::make(const program::Plan& plan, const PlanKeys& keys,
 }
 
 void NodeStages::make_places(const program::Plan& plan, const PlanKeys& keys,
-                             const CompiledSchedule& schedule, StageLayouts& layouts) {
+                             const CompiledSchedule& schedule, StageLayouts& layouts,
+                             PricedPart part) {
   while (places_.size() < layouts.different.size()) {
     places_.push_back(std::make_unique<Type>(types_.front()->cluster));
     places_.back()->stages.set_task(task_);
   }
   for (std::size_t i = 0; i < layouts.different.size(); ++i)
-    places_[i]->stages.make(plan, keys, schedule, layouts.different[i]);
+    places_[i]->stages.make(plan, keys, schedule, layouts.different[i], part);
   for (const std::size_t place : layouts.of_stage) chosen_.push_back(places_[place].get());
-  merge_inputs();
+  if (part >= PricedPart::Step) merge_inputs();
 }
 
 void NodeStages::choose_slowest() {

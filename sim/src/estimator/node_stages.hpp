@@ -21,7 +21,9 @@ class NodeStages {
   /// Forgets everything: plans of another task follow.
   void set_task(const program::Plan& plan);
 
-  void make(const program::Plan& plan, const PlanKeys& keys, const CompiledSchedule& schedule);
+  /// @param part  of the stages that is to be priced at least
+  void make(const program::Plan& plan, const PlanKeys& keys, const CompiledSchedule& schedule,
+            PricedPart part);
 
   const SolverInput& solver_input() const {
     return chosen_.empty() ? types_.front()->stages.solver_input() : input_;
@@ -56,7 +58,7 @@ class NodeStages {
   PlanLayout& layout_of_type(Type& type, const program::Plan& plan, const PlanKeys& keys);
   void choose_slowest();
   void make_places(const program::Plan& plan, const PlanKeys& keys,
-                   const CompiledSchedule& schedule, StageLayouts& layouts);
+                   const CompiledSchedule& schedule, StageLayouts& layouts, PricedPart part);
   void merge_inputs();
 
   const Cluster& cluster_;

@@ -127,7 +127,8 @@ void PipelineStages::price_different(const StagePricing& pricing,
       if (num_different == current_->stages.size()) current_->stages.emplace_back();
       StageCost& stage = current_->stages[num_different++];
       price_stage_cost(pricing, chunks[at(s)], s == end, split, stage);
-      if (p.vpp == 1) stage.reduction = lane_.play(*stage.buckets, stage.chunks, from_zero, single);
+      if (p.vpp == 1 && pricing.part >= PricedPart::Step)
+        stage.reduction = lane_.play(*stage.buckets, stage.chunks, from_zero, single);
     }
     current_->kind.push_back(num_different - 1);
   }
@@ -167,22 +168,23 @@ void PipelineStages::fill_input(const Plan& plan, const PlanLayout& where) {
 }
 
 void PipelineStages::make(const Plan& plan, const PlanKeys& keys, const CompiledSchedule& schedule,
-                          PlanLayout& where) {
+                          PlanLayout& where, PricedPart part) {
   current_ = &last_[at(plan.zero_stage)];
   // Forwards and backwards take turns or not: units stay gathered between them.
   const bool streams = plan.zero_stage >= 2;
   key_.set(keys.layout, keys.blocks, keys.expert_blocks, keys.division, keys.reduction,
            schedule.mix(), schedule.schedule().placement,
            streams ? std::optional(plan.schedule) : std::nullopt);
-  if (key_ == current_->key) return;
+  if (key_ == current_->key && current_->part >= part) return;
   current_->key = {};  // whatever happens below
   if (costs_.is_full()) {
     costs_.forget();
     forget_last();  // which refers to chunks
   }
   list_chunks(plan, keys, schedule, where);
-  price_different({plan, keys, where, cluster_, table_}, schedule);
-  fill_input(plan, where);
+  price_different({plan, keys, where, cluster_, table_, part}, schedule);
+  if (part >= PricedPart::Step) fill_input(plan, where);
+  current_->part = part;
   std::swap(current_->key, key_);
 }
 

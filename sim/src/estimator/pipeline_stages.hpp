@@ -21,9 +21,11 @@ class PipelineStages {
   /// Forgets everything: plans of another task follow.
   void set_task(const program::Plan& plan);
 
+  /// @param part  of the stages that is to be priced at least
   void make(const program::Plan& plan, const PlanKeys& keys, const CompiledSchedule& schedule,
-            PlanLayout& where);
+            PlanLayout& where, PricedPart part);
 
+  /// Of steps that are priced.
   const SolverInput& solver_input() const { return current_->input; }
 
   std::size_t size() const { return current_->kind.size(); }
@@ -39,6 +41,7 @@ class PipelineStages {
   /// The stages of a plan.
   struct Pipeline {
     CacheKey key;                                       // everything that they depend on
+    PricedPart part = PricedPart::Step;                 // of them that is priced
     std::vector<std::vector<const ChunkCost*>> chunks;  // by stage
     std::deque<ChunkCost> adjusted;                     // copies of chunks, for the ends of a V
     std::vector<StageCost> stages;                      // different ones, the first of them

@@ -18,7 +18,7 @@ struct StageCost {
   std::vector<const ChunkCost*> chunks;
   std::vector<program::KeptBytes> kept;
   std::vector<program::KeptBytes> host_kept;  // of a GPU's host: see ChunkCost
-  const StageBuckets* buckets = nullptr;  // none with ZeRO-2 and 3, which reduce by units
+  const StageBuckets* buckets = nullptr;      // none with ZeRO-2 and 3, which reduce by units
   Reduction reduction;  // of one chunk, after the begin of its last task that adds to gradients
   ZeroStage zero;
   TaskTime total;       // of all tasks, alone
@@ -37,6 +37,13 @@ struct StageCost {
   bool last = false;  // with the loss
 };
 
+/// How much of a stage is priced: each with what comes before.
+enum class PricedPart {
+  Memory,
+  Tasks,  // what each takes alone
+  Step,   // gathers and reductions beside them
+};
+
 /// A plan whose stages are priced, and what prices rest on.
 struct StagePricing {
   const program::Plan& plan;
@@ -44,6 +51,7 @@ struct StagePricing {
   PlanLayout& where;
   const Cluster& cluster;
   const OperatorTable& table;
+  PricedPart part = PricedPart::Step;
 
   /// Seconds to sum fp32 elements that every rank of the group has.
   double all_reduce(double elements, PricedGroup& group) const;

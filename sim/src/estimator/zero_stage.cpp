@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "estimator/compressed_reduction.hpp"
+#include "estimator/stage_costs.hpp"
 #include "prices/element_bytes.hpp"
 #include "prices/offload.hpp"
 #include "program/cost/cost.hpp"
@@ -318,9 +319,13 @@ double slowdown_by_gathers(const std::vector<const ChunkCost*>& chunks, const Ze
 
 }  // namespace
 
-ZeroStage zero_stage(const Plan& plan, const std::vector<const ChunkCost*>& chunks, double late,
-                     const StageBuckets& buckets, DataGroups& groups, const OperatorTable& table,
-                     const Cluster& cluster) {
+ZeroStage zero_stage(const StagePricing& pricing, const std::vector<const ChunkCost*>& chunks,
+                     double late, const StageBuckets& buckets) {
+  const Plan& plan = pricing.plan;
+  const Cluster& cluster = pricing.cluster;
+  DataGroups& groups = pricing.where.data;
+  const bool of_tasks = pricing.part >= PricedPart::Tasks;
+  const bool of_step = pricing.part >= PricedPart::Step;
   ZeroStage stage;
   std::vector<double> begin;  // of each chunk's first forward, at the earliest
   begin.reserve(chunks.size());
@@ -330,34 +335,37 @@ ZeroStage zero_stage(const Plan& plan, const std::vector<const ChunkCost*>& chun
     stage.untrained += chunk->sums.untrained_elements;
   }
   std::vector<Gather> gathers;
-  gathers.reserve(1 + buckets.all.size());
-  const auto add_whole = [&](double all, bool expert, const Gather& gather) {
+  if (of_step) gathers.reserve(1 + buckets.all.size());
+  const auto add_whole = [&](double all, bool expert) {
     stage.whole += all;
     stage.owned += all / groups.shards(expert).size();
     stage.num_buckets += 1;
-    gathers.push_back(gather);
   };
   if (late > 0) {
     const double all = padded(late, groups.shards(false).size());
-    add_whole(all, false,
-              {0, gather_seconds(plan, all, false, groups, cluster) +
-                      fetch_seconds(plan, all, groups.shards(false).size(), cluster)});
+    add_whole(all, false);
+    if (of_step)
+      gathers.push_back({0, gather_seconds(plan, all, false, groups, cluster) +
+                                fetch_seconds(plan, all, groups.shards(false).size(), cluster)});
   }
   if (plan.zero_stage == 1)
     for (const Bucket& bucket : buckets.all) {
+      add_whole(bucket.whole, bucket.expert);
+      if (!of_step) continue;
       const BucketPart& part = buckets.parts[bucket.end_part - 1];  // of its first chunk
       const double needed = begin[part.chunk] + chunks[part.chunk]->ready[part.last].needed;
-      add_whole(bucket.whole, bucket.expert, {needed, bucket.gather_seconds});
+      gathers.push_back({needed, bucket.gather_seconds});
     }
   for (std::size_t c = 0; plan.zero_stage >= 2 && c < chunks.size(); ++c) {
     std::vector<Unit> units = units_of(plan, *chunks[c], groups, cluster);
-    price_units(plan, units, groups, table, cluster);
-    stage.tasks.push_back(streamed_tasks(plan, units, cluster));
+    if (of_tasks || plan.compression.kind != program::CompressionKind::None)
+      price_units(plan, units, groups, pricing.table, cluster);
+    if (of_tasks) stage.tasks.push_back(streamed_tasks(plan, units, cluster));
     double needed = begin[c] + chunks[c]->tasks.forward.seconds;
     for (const Unit& unit : units) {
       needed -= unit.forward;
       stage.largest_unit = std::max(stage.largest_unit, unit.dense + unit.experts);
-      stage.tasks.back().at_end += unit.at_end;
+      if (of_tasks) stage.tasks.back().at_end += unit.at_end;
       stage.compression_error_bytes += unit.error_bytes;
       stage.compression_slot_bytes = std::max(stage.compression_slot_bytes, unit.slot_bytes);
       for (const bool expert : {false, true}) {
@@ -367,12 +375,13 @@ ZeroStage zero_stage(const Plan& plan, const std::vector<const ChunkCost*>& chun
         stage.streamed += elements;
         stage.owned_streamed += elements / shards;
         stage.num_buckets += 1;
-        if (plan.zero_stage == 2)
+        if (plan.zero_stage == 2 && of_step)
           gathers.push_back(
               {std::max(0.0, needed), gather_seconds(plan, elements, expert, groups, cluster)});
       }
     }
   }
+  if (!of_step) return stage;
   add_gathers(gathers, stage);
   stage.gather_delay += slowdown_by_gathers(chunks, stage, cluster);
   return stage;

@@ -5,7 +5,6 @@
 
 #include "estimator/chunk_costs.hpp"
 #include "estimator/gradient_buckets.hpp"
-#include "prices/operator_table.hpp"
 #include "program/plan/plan.hpp"
 
 namespace meshplan::sim {
@@ -20,7 +19,7 @@ struct StreamedTasks {
 
 /// What ZeRO makes of a stage.
 struct ZeroStage {
-  std::vector<StreamedTasks> tasks;  // by chunk; stages 2 and 3 only
+  std::vector<StreamedTasks> tasks;  // by chunk; stages 2 and 3 only, if tasks are priced
   double gathers = 0;                // seconds of all weights that are gathered once a step
   double first_gather = 0;           // seconds
   double gather_delay = 0;  // seconds by which the first task is late, if they run beside it
@@ -35,11 +34,12 @@ struct ZeroStage {
   double compression_slot_bytes = 0;
 };
 
+struct StagePricing;
+
 /// @param late  elements that are reduced at the end of the step: tied, or partial over tp
 /// @param buckets  of stage 1, filled
-ZeroStage zero_stage(const program::Plan& plan, const std::vector<const ChunkCost*>& chunks,
-                     double late, const StageBuckets& buckets, DataGroups& groups,
-                     const OperatorTable& table, const Cluster& cluster);
+ZeroStage zero_stage(const StagePricing& pricing, const std::vector<const ChunkCost*>& chunks,
+                     double late, const StageBuckets& buckets);
 
 /// Bytes of weights, gradients and optimizer state of a rank.
 /// @param elements  of its parameters that are not frozen, if ZeRO divides none

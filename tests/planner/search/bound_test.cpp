@@ -158,7 +158,8 @@ TEST_CASE("No variant is faster than its bound", "[planner][bound]") {
     std::size_t compared = 0;
     double tightest = 0, fullest = 0;
     std::size_t unfinished = 0;  // whose schedule was not solved, for they were not wanted
-    const sim::Wanted nothing{.step_time_s = 0, .memory_reserve = std::nullopt};
+    constexpr double kLessThanAny = 1e-9;
+    const sim::Wanted nothing{.step_time_s = kLessThanAny, .memory_reserve = std::nullopt};
     for (const Candidate& candidate : candidates_of(request)) {
       const program::Plan plan = make_plan(request, candidate);
       if (!obeys_rules(plan, request)) continue;

@@ -10,6 +10,7 @@
 #include "program/plan_file/plan_file.hpp"
 #include "sim/estimator/estimator.hpp"
 #include "sim/plans.hpp"
+#include "sim/random_plans.hpp"
 #include "sim/stacks/cluster_preset.hpp"
 
 namespace meshplan::sim {
@@ -189,6 +190,29 @@ void change_every_field(const Base& base, Seen& seen) {
 }
 
 }  // namespace
+
+TEST_CASE("What was not asked for of a plan is there when it is", "[sim][estimator]") {
+  constexpr int kPlans = testing::random_cases(200);
+  constexpr double kNone = 0;
+  testing::Random random(20261126);
+  for (int i = 0; i < kPlans; ++i) {
+    const RandomPlan one = random_plan(random);
+    INFO(to_string(one.plan.parallel) << " on " << one.cluster.name);
+    const StepPrediction expected = Estimator(one.cluster).estimate(one.plan);
+    Estimator estimator(one.cluster);
+    const StepPrediction memory =
+        estimator.estimate(one.plan, {.step_time_s = kNone, .busy = false});
+    CHECK(memory.at_least);
+    CHECK(memory.peak_memory_bytes == expected.peak_memory_bytes);
+    CHECK(memory.state_bytes == expected.state_bytes);
+    CHECK(memory.kept_bytes == expected.kept_bytes);
+    const StepPrediction tasks = estimator.estimate(one.plan, {.step_time_s = kNone});
+    CHECK(tasks.at_least);
+    CHECK(tasks.busy == expected.busy);
+    check_equal(estimator.estimate(one.plan), expected);
+    check_equal(estimator.estimate(one.plan), expected);
+  }
+}
 
 TEST_CASE("A plan changed in any field is estimated as alone", "[sim][estimator]") {
   Seen seen;

@@ -26,8 +26,9 @@ struct BusyTime {
 
 /// What a caller would do without: a plan that takes longer, or leaves less memory free.
 struct Wanted {
-  double step_time_s = std::numeric_limits<double>::infinity();
-  std::optional<double> memory_reserve;  // part of the device
+  double step_time_s = std::numeric_limits<double>::infinity();  // 0: no time is asked for
+  bool busy = true;                                              // without a time: are busy times?
+  std::optional<double> memory_reserve;                          // part of the device
 };
 
 /// One memory of a rank and what it needs of it: its device's, or its share of the memory of a
@@ -48,10 +49,10 @@ inline const MemoryNeed& deciding(const MemoryNeed& device, const MemoryNeed& ho
 
 struct StepPrediction {
   double step_time_s = 0;
-  Breakdown seconds;  // sums to step_time_s
+  Breakdown seconds;             // sums to step_time_s
   double peak_memory_bytes = 0;  // of the device; of_host: of its host, which does not suffice
-  double state_bytes = 0;  // the part of it in parameters, gradients and optimizer, if known
-  double kept_bytes = 0;   // the part of it in activations that wait for their backward, if known
+  double state_bytes = 0;        // the part of it in parameters, gradients and optimizer, if known
+  double kept_bytes = 0;  // the part of it in activations that wait for their backward, if known
   int largest_stage = 0;  // with the least room
   double capacity_bytes = 0;  // of what peak_memory_bytes is of
   bool of_host = false;
