@@ -9,7 +9,7 @@ using program::Phase;
 
 /// Fields that neither the cost of an operation nor its signature reads.
 template <class... Fields>
-void costs_nothing(const Fields&...) {}
+void costs_nothing(const Fields&... /*fields*/) {}
 
 // All fields by name: one that is added does not compile until it has its place.
 
