@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "estimator/block_prices.hpp"
-#include "estimator/operation_forms.hpp"
+#include "estimator/blocks/block_prices.hpp"
+#include "estimator/blocks/operation_forms.hpp"
 #include "models/graph.hpp"
 #include "prices/operator_table.hpp"
 #include "program/lower/lower.hpp"

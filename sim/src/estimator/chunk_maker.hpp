@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "estimator/block_prices.hpp"
+#include "estimator/blocks/block_prices.hpp"
 #include "estimator/chunk_costs.hpp"
 #include "program/memory/activations.hpp"
 #include "sim/clusters/cluster.hpp"

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "estimator/block_prices.hpp"
+#include "estimator/blocks/block_prices.hpp"
 #include "program/compression/compression.hpp"
 #include "program/cost/cost.hpp"
 #include "schedules/host_thread.hpp"

@@ -1,6 +1,6 @@
 // Operations of one form are priced once: whatever a price depends on is a part of the form, or of
 // the plans' keys.
-#include "estimator/operation_forms.hpp"
+#include "estimator/blocks/operation_forms.hpp"
 
 #include <catch2/catch.hpp>
 #include <map>

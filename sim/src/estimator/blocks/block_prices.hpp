@@ -5,8 +5,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "estimator/blocks/operation_forms.hpp"
 #include "estimator/cost_sums.hpp"
-#include "estimator/operation_forms.hpp"
 #include "prices/operator_table.hpp"
 #include "program/lower/lower.hpp"
 #include "sim/clusters/cluster.hpp"

@@ -1,4 +1,4 @@
-#include "estimator/block_prices.hpp"
+#include "estimator/blocks/block_prices.hpp"
 
 #include <algorithm>
 #include <array>

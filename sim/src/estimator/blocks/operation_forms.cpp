@@ -1,4 +1,4 @@
-#include "estimator/operation_forms.hpp"
+#include "estimator/blocks/operation_forms.hpp"
 
 #include "core/index.hpp"
 
