@@ -11,11 +11,13 @@
 #include "program/certificate/certificate.hpp"
 #include "program/trace/chrome_trace.hpp"
 #include "program/trace/step_report.hpp"
+#include "reports/adjustment_report.hpp"
 #include "reports/certificate_report.hpp"
 #include "reports/comparison.hpp"
 #include "reports/timeline/step_timeline_text.hpp"
 #include "reports/tune_report.hpp"
 #include "reports/validation/validation_report.hpp"
+#include "sim/anchors/adjustment.hpp"
 #include "sim/fit/calibration_fit.hpp"
 #include "sim/fit/measured_works.hpp"
 #include "sim/fit/published_table.hpp"
@@ -221,6 +223,26 @@ std::vector<std::string> training_log_seeds() {
           "epoch=0/micro_step=199/global_step=199, CurrSamplesPerSec=384.0, MemAllocated=6GB\n"};
 }
 
+Consumer read_adjustment(const std::string& text) {
+  const sim::Adjustment adjustment = sim::parse_adjustment(text, kFile);
+  return [adjustment] {
+    reports::to_text(adjustment);
+    sim::parse_adjustment(sim::to_json(adjustment), "written");
+  };
+}
+
+/// Two measurements of a row, as if it had taken a tenth longer.
+std::string adjustment_seed() {
+  const sim::PreparedTable table = prepared(sample_table());
+  const sim::RowPrediction row = table.predict_row(0, sim::fitted_constants());
+  const double predicted_s = row.prediction->step_time_s;
+  const sim::Anchor anchor{.errors = sim::errors_of(*row.prediction, *table.run(0)),
+                           .source = "a row",
+                           .measured_s = 1.1 * predicted_s,
+                           .predicted_s = predicted_s};
+  return sim::to_json(sim::Adjustment(sim::anchored_to(*table.run(0)), {anchor, anchor}));
+}
+
 Consumer read_kineto(const std::string& text) {
   const planner::KinetoTrace trace = planner::parse_kineto_trace(text, kFile);
   return [trace] {
@@ -280,6 +302,7 @@ std::vector<Reader> measured_readers() {
            read_operator_constants,
            {sim::to_json(sim::operator_records())}},
           {"operators", 6, 4, true, read_operators, {kExpertsTable}},
+          {"adjustment", 6, 10, true, read_adjustment, {adjustment_seed()}},
           {"published-table", 6, 4, true, read_table, {sample_table()}},
           {"validation-check", 10, 4, true, read_committed, {reports::to_json(sample_report())}}};
 }

@@ -130,6 +130,9 @@ double own_variance(const RunErrors& errors) {
 Adjustment::Adjustment(AnchoredTo of, std::vector<Anchor> anchors)
     : of_(std::move(of)), anchors_(std::move(anchors)) {
   if (anchors_.empty()) throw ConfigError("an adjustment rests on measured runs; there is none");
+  if (anchors_.size() > kMostAnchors)
+    throw ConfigError(fmt::format("an adjustment rests on at most {} measured runs; there are {}",
+                                  kMostAnchors, anchors_.size()));
   posterior_ = condition(errors_of_anchors(anchors_));
 }
 

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
-#include <set>
 
 #include "core/json_fields.hpp"
 #include "core/limits.hpp"
@@ -10,6 +9,7 @@
 namespace meshplan::sim {
 
 constexpr double kLeastSeconds = 1e-9;
+constexpr double kMostTimesOfStep = 10;  // that a term may take: a bound for what nobody measured
 
 struct AnchorTermRecord {
   std::string term;
@@ -114,6 +114,11 @@ Anchor anchor_of(const AnchorRecord& record, const std::string& where) {
     if (found == kNames.end())
       throw ConfigError(fmt::format("{}.terms[{}].term: {}", where, i,
                                     unknown_name_message("term", term.term, kNames)));
+    if (term.seconds > kMostTimesOfStep * record.predicted_s)
+      throw ConfigError(
+          fmt::format("{}.terms[{}].seconds: {:g}, of a step of {:g} s; expected at "
+                      "most {:g} times the step",
+                      where, i, term.seconds, record.predicted_s, kMostTimesOfStep));
     const auto place = static_cast<std::size_t>(found - kNames.begin());
     if (anchor.errors.deviations[place] > 0)
       throw ConfigError(fmt::format("{}.terms[{}].term: '{}' is given twice", where, i, term.term));

@@ -6,7 +6,7 @@
 // intervals. Formula, source and figures: docs/cost_model.md, docs/accuracy.md.
 #pragma once
 
-#include <map>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -77,7 +77,9 @@ struct Correction {
 /// Corrects predictions by anchors.
 class Adjustment {
  public:
-  /// @throws ConfigError without an anchor
+  /// More would take long, for time grows with the cube of their number.
+  static constexpr std::size_t kMostAnchors = 256;
+  /// @throws ConfigError without an anchor, or with more than these
   Adjustment(AnchoredTo of, std::vector<Anchor> anchors);
   const AnchoredTo& of() const { return of_; }
   const std::vector<Anchor>& anchors() const { return anchors_; }
