@@ -61,12 +61,19 @@ double pipeline_seconds(const PipelineInput& input) {
     for (const ChunkTime& chunk : input.stages.front()) sum += chunk.forward + chunk.backward;
     return m * sum;
   }
-  // After a few rounds every stage repeats itself once per group of `stages` micro-batches.
+  // After a few rounds every stage repeats itself once per group of `stages` micro-batches; where
+  // stages differ, in the end in no less than the slowest takes for them.
+  double slowest = 0;
+  for (const std::vector<ChunkTime>& chunks : input.stages) {
+    double busy = 0;
+    for (const ChunkTime& chunk : chunks) busy += chunk.forward + chunk.backward;
+    slowest = std::max(slowest, busy);
+  }
   const int played = 5 * stages + m % stages;
   if (m <= played) return seconds_of(input, m);
   const double shorter = seconds_of(input, played - stages);
   const double longer = seconds_of(input, played);
-  return longer + (longer - shorter) * (m - played) / stages;
+  return longer + std::max(longer - shorter, stages * slowest) * (m - played) / stages;
 }
 
 }  // namespace meshplan::sim

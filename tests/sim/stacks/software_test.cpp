@@ -115,8 +115,7 @@ TEST_CASE("Software is asked only for what it has", "[sim][software]") {
   plan.parallel.vpp = 1;
   plan.schedule = program::ScheduleKind::OneFOneB;
   plan.layers_per_stage = {22, 20, 20, 18};
-  CHECK(broken(plan, "nanotron") ==
-        std::vector<std::string>{"software.cp", "software.layers_per_stage"});
+  CHECK(broken(plan, "nanotron") == std::vector<std::string>{"software.layers_per_stage"});
   CHECK(run_of(plan, "dgx-h100", "megatron-core").layout.front() ==
         program::LayoutStage{.embedding = true, .layers = 22});
   CHECK_THROWS_WITH(run_of(plan, "dgx-h100", "megatron-cor"),

@@ -121,6 +121,22 @@ TEST_CASE("A prediction module brings a copy of the embedding along", "[sim][wor
   CHECK(parameters("Et*7|t|m|L", 2) == Approx(module + 1024.0 * 1024));
 }
 
+// The first stages have work in hand for many micro-batches before they wait for the slow last one.
+TEST_CASE("No pipeline of uneven stages ends before its slowest stage", "[sim][work]") {
+  for (const char* layout : {"Et|t|t|t*5L", "Et*5|t|t|tL", "E|t*4|t*4|L", "Et*3|t|t*3|tL"})
+    for (const int batch : {32, 256, 2048}) {
+      TrainingRun run = laid_out(layout, 4);
+      run.global_batch_size = batch;
+      CHECK(predict(run).seconds.pipeline > 0);
+    }
+  for (const char* layout : {"E(t|)*6t|tL", "Ett|t|t|t|t|t|t|L", "Et|t|t|t|t|t|t|tL"})
+    for (const int batch : {32, 256, 2048}) {
+      TrainingRun run = laid_out(layout, 4, 2);
+      run.global_batch_size = batch;
+      CHECK(predict(run).seconds.pipeline > 0);
+    }
+}
+
 // What is computed is the same; a bubble for each flush instead of one.
 TEST_CASE("A pipeline that is flushed n times has n bubbles", "[sim][work]") {
   TrainingRun run = piped(4);  // 16 micro-batches
