@@ -90,7 +90,7 @@ struct Estimator::State {
   StepPrediction estimate(const Plan& plan, const Wanted& wanted);
   MemoryNeed host_need(const Plan& plan, PlannedSchedule& planned, std::size_t s,
                        const Cluster& own) const;
-  void add_memory(const Plan& plan, PlannedSchedule& planned, StepPrediction& estimate);
+  void add_memory(const Plan& plan, PlannedSchedule& planned, StepPrediction& estimate) const;
   double least_step_s(const Plan& plan, const PlannedSchedule& planned) const;
   void set_task(const Plan& plan);
 
@@ -224,7 +224,7 @@ MemoryNeed Estimator::State::host_need(const Plan& plan, PlannedSchedule& planne
 
 /// Memory of the stage that has the least room.
 void Estimator::State::add_memory(const Plan& plan, PlannedSchedule& planned,
-                                  StepPrediction& estimate) {
+                                  StepPrediction& estimate) const {
   double least_room = std::numeric_limits<double>::infinity();
   for (std::size_t s = 0; s < stages.size(); ++s) {
     // The first of several stages alike keeps the most micro-batches in 1F1B and GPipe.
