@@ -119,7 +119,7 @@ constexpr const char* kExpertsTable =
     "gb200,fp8,moe_torch_flow_nongated,2048,2688,1856,128,6,1,1,154.1\n";
 
 Consumer read_operators(const std::string& text) {
-  const auto rows = sim::parse_measured_works(text, "moe.csv");
+  const auto rows = sim::parse_measured_works(text, std::string(kFile) + "/moe.csv");
   return [rows] {
     const sim::Cluster cluster = sim::load_cluster_preset("dgx-h100");
     for (const sim::MeasuredWork& row : rows)
