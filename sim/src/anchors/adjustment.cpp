@@ -9,6 +9,7 @@
 #include "anchors/run_words.hpp"
 #include "core/error.hpp"
 #include "sim/prices/fitted_constants.hpp"
+#include "stacks/release_fields.hpp"
 
 namespace meshplan::sim {
 namespace {
@@ -96,7 +97,7 @@ AnchoredTo anchored_to(const TrainingRun& run) {
   return {.cluster = run.cluster,
           .software = run.profile,
           .model = layer_shape_of(run.model),
-          .precision = std::string(word_of(run.precision))};
+          .precision = std::string(meshplan::name_of(run.precision))};
 }
 
 std::string layer_shape_of(const models::ModelSpec& model) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/error.hpp"
@@ -86,22 +87,6 @@ std::string layout_words(const std::vector<program::LayoutStage>& layout) {
 }
 
 }  // namespace
-
-std::string_view word_of(RunPrecision precision) {
-  switch (precision) {
-    case RunPrecision::Bf16:
-      return "bf16";
-    case RunPrecision::Fp16:
-      return "fp16";
-    case RunPrecision::Fp8:
-      return "fp8";
-    case RunPrecision::MxFp8:
-      return "mxfp8";
-    case RunPrecision::Fp8Block:
-      return "fp8-block";
-  }
-  throw InvariantError("unknown precision");
-}
 
 std::string words_of_layers(const TrainingRun& run) {
   Words words;

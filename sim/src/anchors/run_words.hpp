@@ -2,13 +2,10 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "sim/stacks/training_run.hpp"
 
 namespace meshplan::sim {
-
-std::string_view word_of(RunPrecision precision);
 
 /// What a layer does on a device: its shards, its tokens, and all that changes its kernels.
 std::string words_of_layers(const TrainingRun& run);
