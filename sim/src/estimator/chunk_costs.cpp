@@ -85,6 +85,13 @@ Plan small_plan(const Plan& plan, const RecomputedPart& recompute, TaskMix mix, 
   return small;
 }
 
+/// What the prices of layers with experts depend on besides.
+void add_experts(const PlanKeys& keys, const TaskGroups& groups, CacheKey& key) {
+  key.add(keys.expert_blocks);
+  key.add(groups.ep.domains);
+  key.add(groups.etp.domains);
+}
+
 /// The small pipeline has no ZeRO, but may have to do without what ZeRO takes away.
 program::LoweringProfile profile_of(const Plan& plan) {
   program::LoweringProfile profile = program::meshplan_profile();
@@ -173,20 +180,13 @@ void ChunkCosts::describe(const PlanKeys& keys, const RecomputedPart& recompute,
                           const TaskGroups& groups, int num_stages, bool experts) {
   key_.set(keys.blocks, num_stages, recompute.key(), mix, experts, groups.tp.domains,
            groups.cp.domains);
-  if (!experts) return;
-  key_.add(keys.expert_blocks);
-  key_.add(groups.ep.domains);
-  key_.add(groups.etp.domains);
+  if (experts) add_experts(keys, groups, key_);
 }
 
 /// Equal numbers: operations of one form cost the same in these pipelines.
 std::uint32_t ChunkCosts::context_of(const PlanKeys& keys, const TaskGroups& groups, bool experts) {
   key_.set(keys.blocks, experts, groups.tp.domains, groups.cp.domains);
-  if (experts) {
-    key_.add(keys.expert_blocks);
-    key_.add(groups.ep.domains);
-    key_.add(groups.etp.domains);
-  }
+  if (experts) add_experts(keys, groups, key_);
   return contexts_.try_emplace(key_, static_cast<std::uint32_t>(contexts_.size())).first->second;
 }
 
