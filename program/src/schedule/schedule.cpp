@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <iterator>
 
 #include "core/error.hpp"
 #include "core/index.hpp"
@@ -186,6 +187,7 @@ bool splits_backward(const Schedule& schedule) {
 }
 
 double most_in_flight(const Schedule& schedule, int stage, std::span<const double> of_chunk) {
+  require_invariant(std::ssize(of_chunk) >= schedule.num_chunks, "what each chunk keeps is known");
   double held = 0;
   double most = 0;
   for (const Task& task : schedule.tasks[at(stage)])
@@ -197,7 +199,7 @@ double most_in_flight(const Schedule& schedule, int stage, std::span<const doubl
 }
 
 int max_in_flight(const Schedule& schedule, int stage) {
-  int chunks = 1;
+  int chunks = schedule.num_chunks;
   for (const Task& task : schedule.tasks[at(stage)])
     for (const Task& part : parts_of(task)) chunks = std::max(chunks, part.chunk + 1);
   const std::vector<double> one_each(at(chunks), 1);

@@ -122,6 +122,18 @@ TEST_CASE("Software is asked only for what it has", "[sim][software]") {
                     Catch::Contains("did you mean 'megatron-core'"));
 }
 
+TEST_CASE("Without a pipeline other software has no schedule", "[sim][software]") {
+  program::Plan plan = published_plan();
+  plan.parallel = {.tp = 4, .cp = 1, .pp = 1, .vpp = 1, .dp = 16, .sp = true};
+  plan.schedule = program::ScheduleKind::OneFOneB;
+  const RunPrediction expected = predict(run_of(plan, "dgx-h100", "megatron-core"));
+  for (const auto kind : {program::ScheduleKind::GPipe, program::ScheduleKind::ZbV,
+                          program::ScheduleKind::DualPipeV, program::ScheduleKind::Custom}) {
+    plan.schedule = kind;
+    CHECK(predict(run_of(plan, "dgx-h100", "megatron-core")) == expected);
+  }
+}
+
 TEST_CASE("A pipeline's schedule counts in the time and memory of other software",
           "[sim][software]") {
   program::Plan plan = published_plan();
