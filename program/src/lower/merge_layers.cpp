@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bitset>
 #include <cstddef>
 #include <map>
 #include <utility>
@@ -17,6 +18,8 @@ namespace {
 constexpr std::array kKinds = {TaskKind::Forward, TaskKind::BackwardFull, TaskKind::BackwardInput,
                                TaskKind::BackwardWeight};
 constexpr std::size_t kPlaces = 4;  // in a task: neither first nor last, first, last, both
+
+using LaneSet = std::bitset<kNumLanes>;
 
 /// Does a task run the operation, in a visit that is not the layer's first in the step?
 bool runs(const Operation& operation, TaskKind kind) {
@@ -40,19 +43,37 @@ class Visit {
         all_(kind == TaskKind::Forward ? block.forward : block.backward) {
     for (std::size_t i = 0; i < all_.size(); ++i)
       if (runs(all_[i], kind)) indexes_.push_back(static_cast<int>(i));
-    lead_ = first_computation();
-    merges_ = merges_ && waits_for_all_before(lead_);
+    lead_ = end_of_lead();
+    merges_ = merges_ && lead_ < size();
     tail_ = end_of_pass();
   }
 
   std::size_t size() const { return indexes_.size(); }
   bool merges() const { return merges_; }
-  /// Operations before the first one that computes.
+  /// Operations before the pass where the layer is its task's first: communication, and what is
+  /// recomputed while the gradient is under way.
   std::size_t lead() const { return lead_; }
+  /// Of communication that waits for no computation of the visit.
+  LaneSet early_lanes() const {
+    LaneSet lanes;
+    std::vector<std::size_t> late;
+    for (std::size_t i = 0; i < size(); ++i) {
+      if (computes(at_place(i)) || reads_any(at_place(i), late))
+        late.push_back(i);
+      else
+        lanes.set(static_cast<std::size_t>(at_place(i).lane));
+    }
+    return lanes;
+  }
+  LaneSet tail_lanes() const {
+    LaneSet lanes;
+    for (std::size_t i = tail_; i < size(); ++i)
+      if (!computes(at_place(i))) lanes.set(static_cast<std::size_t>(at_place(i).lane));
+    return lanes;
+  }
   /// Where what comes last begins: a communication, and what follows it.
   std::size_t tail() const { return tail_; }
   bool ends_communicating() const { return size() > 0 && !computes(at_place(size() - 1)); }
-  bool communicates() const { return first_communication(0) < size(); }
 
   /// @param begin, end  operations [begin, end) are the pass
   Operation pass(std::size_t begin, std::size_t end) const {
@@ -89,20 +110,28 @@ class Visit {
     });
   }
 
-  std::size_t first_computation() const {
-    std::size_t i = 0;
-    while (i < size() && !computes(at_place(i))) ++i;
+  /// The first computation that waits for the gradient that the task receives, and for all
+  /// communication before it; the end if there is none.
+  std::size_t end_of_lead() const {
+    std::size_t i = kind_ == TaskKind::Forward ? 0 : first_reader_of_gradient();
+    while (i < size() && !(computes(at_place(i)) && is_all_read_before(i))) ++i;
     return i;
   }
-  std::size_t first_communication(std::size_t from) const {
-    while (from < size() && computes(at_place(from))) ++from;
-    return from;
+  /// The first of all where nothing is received.
+  std::size_t first_reader_of_gradient() const {
+    for (std::size_t i = 0; i < size(); ++i)
+      for (const ValueId input : at_place(i).inputs)
+        if (block_.values[at(root_of(block_, input))].storage == Storage::LayerOutputGrad) return i;
+    return 0;
   }
-  bool waits_for_all_before(std::size_t computation) const {
-    if (computation == size()) return false;
+  bool is_all_read_before(std::size_t computation) const {
     for (std::size_t i = 0; i < computation; ++i)
-      if (!reads_result(at_place(computation), at_place(i))) return false;
+      if (!computes(at_place(i)) && !is_read(at_place(i), i + 1, computation + 1)) return false;
     return true;
+  }
+  bool reads_any(const Operation& reader, const std::vector<std::size_t>& of) const {
+    return std::ranges::any_of(of,
+                               [&](std::size_t i) { return reads_result(reader, at_place(i)); });
   }
 
   /// The last communication that begins when nothing else is in progress, if little comes after it;
@@ -175,7 +204,7 @@ int first_layer(const Program& program, const Task& task) {
   return task.kind == TaskKind::Forward ? chunk.first_layer : chunk.end_layer - 1;
 }
 
-/// What a task begins and ends in, by block and kind.
+/// What of a task may run beside its neighbours, by block and kind.
 class Ends {
  public:
   Ends(const Program& program, const ListedOperations& listed) : program_(program) {
@@ -183,20 +212,22 @@ class Ends {
       for (const TaskKind kind : kKinds) visits_.emplace_back(block, kind, listed);
   }
 
-  bool begins_communicating(const Task& task) const {
-    const Visit& first = visit(task.kind, first_layer(program_, task));
-    return first.lead() > 0 || (!first.merges() && first.communicates());
-  }
-  /// What is merged holds its last communication.
-  bool hides_its_last_communication(const Task& task) const {
-    const Visit& last = visit(task.kind, last_layer(program_, task));
-    return last.merges() && last.communicates() && last.tail() == last.size();
-  }
-  bool communicates(const Task& task) const {
+  /// Of communication that waits for no computation of the task. Weight gradients wait for nothing
+  /// that the layer before computes.
+  LaneSet early_lanes(const Task& task) const {
+    if (task.kind != TaskKind::BackwardWeight)
+      return visit(task.kind, first_layer(program_, task)).early_lanes();
+    LaneSet lanes;
     const Chunk& chunk = program_.chunks[at(task.chunk)];
     for (int layer = chunk.first_layer; layer < chunk.end_layer; ++layer)
-      if (visit(task.kind, layer).communicates()) return true;
-    return false;
+      lanes |= visit(task.kind, layer).early_lanes();
+    return lanes;
+  }
+  /// Could early communication begin while what is merged of the task before runs? Not behind what
+  /// that one ends with on the same lane.
+  bool is_beside(const Task& before, const Task& task) const {
+    const Visit& last = visit(before.kind, last_layer(program_, before));
+    return last.merges() && (early_lanes(task) & ~last.tail_lanes()).any();
   }
 
  private:
@@ -230,8 +261,8 @@ const Operation& pass_of(const Block& block, TaskKind kind, bool first, bool las
 std::vector<bool> merged_tasks(const Program& program, const ListedOperations& listed) {
   const std::vector<Task>& tasks = program.tasks;
   const Ends ends(program, listed);
-  const bool any_begins =
-      std::ranges::any_of(tasks, [&](const Task& task) { return ends.begins_communicating(task); });
+  const bool any_begins_early =
+      std::ranges::any_of(tasks, [&](const Task& task) { return ends.early_lanes(task).any(); });
   std::map<std::pair<TaskKind, int>, int> left;  // visits to a chunk, by kind of task
   for (const Task& task : tasks) ++left[{task.kind, task.chunk}];
   std::map<std::pair<TaskKind, int>, int> visited;
@@ -240,13 +271,11 @@ std::vector<bool> merged_tasks(const Program& program, const ListedOperations& l
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     const Task& task = tasks[i];
     const std::pair key(task.kind, task.chunk);
-    if (--left[key] == 0 && gives_weight_gradient(task)) break;
-    const bool is_beside_the_next = i + 1 < tasks.size() &&
-                                    ends.begins_communicating(tasks[i + 1]) &&
-                                    ends.hides_its_last_communication(task);
+    // Gradients begin to be reduced; those of norms are part of what gives the input's gradient.
+    if (--left[key] == 0 && task.kind != TaskKind::Forward) break;
+    const bool is_beside_the_next = i + 1 < tasks.size() && ends.is_beside(task, tasks[i + 1]);
     // Weight gradients fill the gaps in which communication of others begins.
-    const bool fills =
-        task.kind == TaskKind::BackwardWeight && (any_begins || ends.communicates(task));
+    const bool fills = task.kind == TaskKind::BackwardWeight && any_begins_early;
     merged[i] = ++visited[key] > kSamples && static_cast<int>(i) >= listed.first_tasks &&
                 !is_beside_the_next && !fills;
   }
@@ -255,7 +284,7 @@ std::vector<bool> merged_tasks(const Program& program, const ListedOperations& l
 
 bool merges_layers(const Plan& plan) {
   return plan.zero_stage < 2 && plan.schedule != ScheduleKind::DualPipeV &&
-         plan.schedule != ScheduleKind::Custom && plan.offload_activations == 0 && !plan.model.moe;
+         plan.schedule != ScheduleKind::Custom && plan.offload_activations == 0;
 }
 
 }  // namespace meshplan::program

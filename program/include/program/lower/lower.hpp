@@ -48,8 +48,7 @@ struct ListedOperations {
 /// communication that a task begins and ends with, for it runs beside the tasks before and after.
 /// @returns nothing where more than half of all operations would be listed: with other
 /// communication or copies between those of a layer (ZeRO-2 and 3, offloaded activations), tasks
-/// that overlap two layers, few micro-batches; nor with experts, whose exchange shares links with
-/// that of other stages
+/// that overlap two layers, few micro-batches
 std::optional<std::vector<Program>> lower_merged(const Plan& plan,
                                                  const ListedOperations& listed = {});
 
