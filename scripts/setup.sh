@@ -8,7 +8,7 @@ targets=("${@:2}")
 
 packages=(g++ cmake ninja-build nlohmann-json3-dev libfmt-dev libcli11-dev libdnnl-dev
           mpich libmpich-dev libxxhash-dev libsodium-dev libicu-dev libpugixml-dev libyaml-cpp-dev
-          libtomlplusplus-dev zlib1g-dev catch2 libbenchmark-dev)
+          libtomlplusplus-dev zlib1g-dev libmimalloc-dev catch2 libbenchmark-dev)
 [ ${#targets[@]} -gt 0 ] || packages+=(python3)  # which tests are written in
 if [ "$preset" = classroom ]; then  # for a browser: cmake/wasm32-wasi.cmake
   packages=(clang-19 lld-19 llvm-19 wasi-libc libc++-19-dev-wasm32 libc++abi-19-dev-wasm32

@@ -6,14 +6,6 @@
 
 namespace meshplan::program {
 
-const Operation& operation_of(const Program& program, const OperationInstance& instance) {
-  const OperationRef& ref = instance.operation;
-  if (!ref.block) return program.step_operations[at(ref.index)];
-  const Block& block = program.blocks[at(*ref.block)];
-  if (ref.pass) return block.passes[at(ref.index)];
-  return (ref.backward ? block.backward : block.forward)[at(ref.index)];
-}
-
 const LayerInstance& layer_of(const Program& program, const OperationInstance& instance) {
   return program.layers[at(instance.layer.value())];
 }

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "core/index.hpp"
 #include "program/block.hpp"
 #include "program/memory_plan.hpp"
 #include "program/operation.hpp"
@@ -107,7 +108,14 @@ struct Program {
   MemoryPlan memory;
 };
 
-const Operation& operation_of(const Program& program, const OperationInstance& instance);
+inline const Operation& operation_of(const Program& program, const OperationInstance& instance) {
+  const OperationRef& ref = instance.operation;
+  if (!ref.block) return program.step_operations[at(ref.index)];
+  const Block& block = program.blocks[at(*ref.block)];
+  if (ref.pass) return block.passes[at(ref.index)];
+  return (ref.backward ? block.backward : block.forward)[at(ref.index)];
+}
+
 /// The layer that an instance works on, which must name one.
 const LayerInstance& layer_of(const Program& program, const OperationInstance& instance);
 /// "send_forward of micro-batch 3", as messages name an instance.

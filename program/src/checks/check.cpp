@@ -100,8 +100,9 @@ class Checker {
   void not_lowered() {
     experts_not_lowered();
     refuse(model_.linear_attention.has_value(), "linear attention");
-    refuse(model_.dropout > 0, fmt::format("dropout {}", model_.dropout),
-           "--no-dropout plans and trains the model without it");
+    if (model_.dropout > 0)
+      refuse(true, fmt::format("dropout {}", model_.dropout),
+             "--no-dropout plans and trains the model without it");
     refuse(model_.mtp_layers > 0, "multi-token prediction (mtp_layers)",
            "--no-mtp plans the model without these modules");
     refuse(model_.attention_output_gate, "attention_output_gate");
@@ -324,11 +325,12 @@ class Checker {
   void pipeline() {
     chunks();
     const int stages = parallel_.pp * parallel_.vpp;
-    const std::string product = parallel_.vpp > 1 ? fmt::format("pp({}) * vpp({}) = {}",
-                                                                parallel_.pp, parallel_.vpp, stages)
-                                                  : fmt::format("pp ({})", parallel_.pp);
     const int ends = plan_.count_ends_as_layers ? 2 : 0;
     if (stages > model_.num_layers + ends && plan_.layers_per_stage.empty()) {
+      const std::string product =
+          parallel_.vpp > 1
+              ? fmt::format("pp({}) * vpp({}) = {}", parallel_.pp, parallel_.vpp, stages)
+              : fmt::format("pp ({})", parallel_.pp);
       fail("stages",
            fmt::format("{} exceeds num_layers ({}): a stage would hold no layer; nearest "
                        "pp: {}",

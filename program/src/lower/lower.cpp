@@ -46,12 +46,16 @@ namespace {
 using BlockKey =
     std::tuple<const models::LayerGraph*, RecomputedPart, std::vector<bool>, bool, bool, bool>;
 
+}  // namespace
+
 /// What is made once for all stages of a plan.
 struct StagesInCommon {
   models::ModelGraph graph;
   Schedule schedule;
   std::map<BlockKey, ShardedLayer> blocks = {};
 };
+
+namespace {
 
 // Assembles the program of one stage.
 class Lowering {
@@ -319,17 +323,28 @@ std::vector<Program> list_all(std::deque<Lowering> stages) {
 }  // namespace
 
 Program lower(const Plan& plan, int stage, Pass pass, const LoweringProfile& profile) {
-  require_lowerable(plan, stage);
-  return lower(plan, models::build_graph(plan.model), stage, pass, profile);
+  require_valid(plan);
+  return StageLowering(plan, models::build_graph(plan.model), pass, profile).lower(stage);
+}
+
+StageLowering::StageLowering(Plan plan, models::ModelGraph graph, Pass pass,
+                             const LoweringProfile& profile)
+    : plan_(std::move(plan)),
+      pass_(pass),
+      profile_(profile),
+      common_(in_common(plan_, std::move(graph), pass)) {}
+
+Program StageLowering::lower(int stage) const {
+  require_lowerable(plan_, stage);
+  Lowering lowering(plan_, common_, stage, pass_, profile_);
+  lowering.place_model();
+  lowering.require_listable(0);
+  return lowering.run();
 }
 
 Program lower(const Plan& plan, const models::ModelGraph& graph, int stage, Pass pass,
               const LoweringProfile& profile) {
-  require_lowerable(plan, stage);
-  Lowering lowering(plan, in_common(plan, graph, pass), stage, pass, profile);
-  lowering.place_model();
-  lowering.require_listable(0);
-  return lowering.run();
+  return StageLowering(plan, graph, pass, profile).lower(stage);
 }
 
 std::vector<Program> lower_all(const Plan& plan, Pass pass, const LoweringProfile& profile) {

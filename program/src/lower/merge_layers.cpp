@@ -46,6 +46,7 @@ class Visit {
     lead_ = end_of_lead();
     merges_ = merges_ && lead_ < size();
     tail_ = end_of_pass();
+    early_lanes_ = find_early_lanes();
   }
 
   std::size_t size() const { return indexes_.size(); }
@@ -54,17 +55,7 @@ class Visit {
   /// recomputed while the gradient is under way.
   std::size_t lead() const { return lead_; }
   /// Of communication that waits for no computation of the visit.
-  LaneSet early_lanes() const {
-    LaneSet lanes;
-    std::vector<std::size_t> late;
-    for (std::size_t i = 0; i < size(); ++i) {
-      if (computes(at_place(i)) || reads_any(at_place(i), late))
-        late.push_back(i);
-      else
-        lanes.set(static_cast<std::size_t>(at_place(i).lane));
-    }
-    return lanes;
-  }
+  LaneSet early_lanes() const { return early_lanes_; }
   LaneSet tail_lanes() const {
     LaneSet lanes;
     for (std::size_t i = tail_; i < size(); ++i)
@@ -129,6 +120,17 @@ class Visit {
       if (!computes(at_place(i)) && !is_read(at_place(i), i + 1, computation + 1)) return false;
     return true;
   }
+  LaneSet find_early_lanes() const {
+    LaneSet lanes;
+    std::vector<std::size_t> late;
+    for (std::size_t i = 0; i < size(); ++i) {
+      if (computes(at_place(i)) || reads_any(at_place(i), late))
+        late.push_back(i);
+      else
+        lanes.set(static_cast<std::size_t>(at_place(i).lane));
+    }
+    return lanes;
+  }
   bool reads_any(const Operation& reader, const std::vector<std::size_t>& of) const {
     return std::ranges::any_of(of,
                                [&](std::size_t i) { return reads_result(reader, at_place(i)); });
@@ -192,6 +194,7 @@ class Visit {
   const std::vector<Operation>& all_;
   std::vector<int> indexes_;  // into `all_`
   std::size_t lead_ = 0, tail_ = 0;
+  LaneSet early_lanes_;
 };
 
 /// The layer whose operations end a task.

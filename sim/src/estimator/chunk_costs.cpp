@@ -103,9 +103,14 @@ program::LoweringProfile profile_of(const Plan& plan) {
 
 void ChunkCosts::forget() {
   sets_.clear();
-  programs_.clear();
+  forget_programs();
   if (pipelines_.size() > kMostPipelines) pipelines_.clear();
   remembered_ = 0;
+}
+
+void ChunkCosts::forget_programs() {
+  programs_.clear();
+  lowerings_.clear();
 }
 
 void ChunkCosts::set_task(const Plan& plan) {
@@ -194,7 +199,7 @@ ChunkCosts::PipelinePair ChunkCosts::pipelines_of(const Plan& plan, const PlanKe
                                                   const RecomputedPart& recompute, TaskMix mix,
                                                   const TaskGroups& groups, int num_stages) {
   program_key_.set(keys.programs, keys.expert_blocks);
-  if (program_key_ != last_programs_) programs_.clear();
+  if (program_key_ != last_programs_) forget_programs();
   last_programs_ = program_key_;
   const auto get = [&](bool experts) {
     describe(keys, recompute, mix, groups, num_stages, experts);
@@ -242,23 +247,33 @@ const models::ModelGraph& ChunkCosts::graph_of(int kind, int num_layers) {
   return entry->second;
 }
 
-/// Lowered once for all sizes of micro-batches, as one of a sequence, so that what waits for what
-/// does not depend on which of them comes first.
+/// Lowered for all sizes of micro-batches, as one of a sequence, so that what waits for what does
+/// not depend on which of them comes first.
+const program::StageLowering& ChunkCosts::lowering_of(const Pipeline& pipeline, int layer_class) {
+  program_key_.set(pipeline.program, layer_class);
+  const auto found = lowerings_.find(program_key_);
+  if (found != lowerings_.end()) return found->second;
+  Plan single = pipeline.plan;
+  single.workload.global_batch_size /= single.micro_batch_size;
+  single.micro_batch_size = 1;
+  const int num_layers = single.model.num_layers;
+  program::LoweringProfile profile = pipeline.profile;
+  profile.frozen_part = frozen_part(layer_class, num_layers);
+  return lowerings_
+      .try_emplace(program_key_, std::move(single),
+                   graph_of(classes_[at(layer_class)].kind, num_layers), program::Pass::Training,
+                   profile)
+      .first->second;
+}
+
 const ChunkCosts::Stage& ChunkCosts::stage_of(const Pipeline& pipeline, int layer_class,
                                               int stage) {
   program_key_.set(pipeline.program, layer_class, stage);
   auto found = programs_.find(program_key_);
   if (found == programs_.end()) {
-    Plan single = pipeline.plan;
-    single.workload.global_batch_size /= single.micro_batch_size;
-    single.micro_batch_size = 1;
-    const int num_layers = single.model.num_layers;
-    program::LoweringProfile profile = pipeline.profile;
-    profile.frozen_part = frozen_part(layer_class, num_layers);
-    const models::ModelGraph& graph = graph_of(classes_[at(layer_class)].kind, num_layers);
-    program::Program program =
-        program::lower(single, graph, stage, program::Pass::Training, profile);
+    program::Program program = lowering_of(pipeline, layer_class).lower(stage);
     OperationForms::Numbers forms = forms_.numbers_of(program);
+    program_key_.set(pipeline.program, layer_class, stage);
     found = programs_.emplace(program_key_, Stage{std::move(program), std::move(forms)}).first;
   }
   program::Program& program = found->second.program;

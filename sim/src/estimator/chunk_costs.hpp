@@ -155,12 +155,14 @@ class ChunkCosts {
                             const program::RecomputedPart& recompute, TaskMix mix,
                             const TaskGroups& groups, int num_stages);
   const models::ModelGraph& graph_of(int kind, int num_layers);
+  void forget_programs();
   /// A lowered stage of a small pipeline.
   struct Stage {
     program::Program program;
     OperationForms::Numbers forms;
   };
   const Stage& stage_of(const Pipeline& pipeline, int layer_class, int stage);
+  const program::StageLowering& lowering_of(const Pipeline& pipeline, int layer_class);
   const StagePrices& prices(const PipelinePair& pipelines, int layer_class, int stage);
 
   const Cluster& cluster_;
@@ -180,6 +182,7 @@ class ChunkCosts {
   CacheKey key_, program_key_, shape_;
   /// Stages of the last plans, which differ in the size of micro-batches: lowering takes longest.
   std::unordered_map<CacheKey, Stage, CacheKey::Hash> programs_;
+  std::unordered_map<CacheKey, program::StageLowering, CacheKey::Hash> lowerings_;  // of these
   CacheKey last_programs_;
   std::unordered_map<CacheKey, Pipeline, CacheKey::Hash> pipelines_;
   std::unordered_map<CacheKey, Set, CacheKey::Hash> sets_;

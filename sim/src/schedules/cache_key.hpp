@@ -39,7 +39,10 @@ class CacheKey {
   template <class Value>
   void add(const std::vector<Value>& values) {
     add(values.size());
-    for (const Value& value : values) add(value);
+    if constexpr (std::is_same_v<Value, std::int64_t>)
+      numbers_.insert(numbers_.end(), values.begin(), values.end());
+    else
+      for (const Value& value : values) add(value);
   }
 
   struct Hash {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -14,6 +15,25 @@ namespace meshplan::program {
 /// Lowers one stage of a plan. Pure. @throws ConfigError listing what check(plan) finds
 Program lower(const Plan& plan, int stage, Pass pass = Pass::Training,
               const LoweringProfile& profile = meshplan_profile());
+
+struct StagesInCommon;
+
+/// Lowers stages of one plan when they are asked for; what they have in common is made once.
+class StageLowering {
+ public:
+  /// @param graph  of the plan's model, or one with as many layers
+  StageLowering(Plan plan, models::ModelGraph graph, Pass pass = Pass::Training,
+                const LoweringProfile& profile = meshplan_profile());
+
+  /// @throws ConfigError listing what check(plan) finds
+  Program lower(int stage) const;
+
+ private:
+  Plan plan_;
+  Pass pass_;
+  LoweringProfile profile_;
+  std::shared_ptr<StagesInCommon> common_;
+};
 
 /// Lowers another graph of the plan's model: one that splits its linear layers otherwise.
 Program lower(const Plan& plan, const models::ModelGraph& graph, int stage,

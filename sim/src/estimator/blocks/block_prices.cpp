@@ -25,8 +25,19 @@ class StagePricer {
  public:
   StagePricer(const Program& program, const OperationForms::Numbers& forms,
               const BlockPricing& pricing)
-      : program_(program), forms_(forms), pricing_(pricing), cluster_(*pricing.cluster) {
+      : program_(program),
+        forms_(forms),
+        pricing_(pricing),
+        cluster_(*pricing.cluster),
+        of_task_(program.tasks.size()) {
     for (const auto& layer : program.layers) stage_.num_layers += layer.layer.has_value() ? 1 : 0;
+    const auto& instances = program.instances;
+    for (std::size_t i = 0; i < instances.size(); ++i) {
+      if (!instances[i].task) continue;
+      auto& [begin, end] = of_task_[at(*instances[i].task)];
+      if (end == 0) begin = i;
+      end = i + 1;
+    }
   }
 
   StagePrices run() {
@@ -119,12 +130,13 @@ class StagePricer {
   /// @returns the time after each layer that the task visits, in its order
   std::vector<std::pair<int, TaskTime>> play(int task) {
     const bool one_thread = moves_only_in_waits(program_.plan, cluster_);
-    std::vector<double> finish(program_.instances.size(), 0.0);
+    const auto [begin, end] = of_task_[at(task)];
+    std::vector<double> finish(end - begin, 0.0);
     std::array<double, program::kNumLanes> lane_free{}, at_bandwidth{};
     std::vector<std::pair<int, TaskTime>> after;
     TaskTime time;
     double alone = 0, computing = 0, moving = 0;
-    for (std::size_t i = 0; i < program_.instances.size(); ++i) {
+    for (std::size_t i = begin; i < end; ++i) {
       const OperationInstance& instance = program_.instances[i];
       if (instance.task != task || !instance.layer) continue;
       if (needs_gradient(instance, task) && !prelude_) prelude_ = time.seconds;
@@ -132,10 +144,11 @@ class StagePricer {
       if (operation.once_per_step) continue;
       double& lane = lane_free[one_thread ? 0 : static_cast<std::size_t>(operation.lane)];
       double start = lane;
-      for (const int wait : instance.waits) start = std::max(start, finish[at(wait)]);
+      for (const int wait : instance.waits)
+        if (at(wait) >= begin) start = std::max(start, finish[at(wait) - begin]);
       const auto [seconds, seconds_at_bandwidth, wake] = price_of(instance);
       time.operations += 1;
-      finish[i] = lane = start + seconds;
+      finish[i - begin] = lane = start + seconds;
       if (operation.lane == program::Lane::Compute) {
         add(time, operation.phase, seconds);
         computing += seconds;
@@ -149,7 +162,7 @@ class StagePricer {
           at_bandwidth[static_cast<std::size_t>(operation.lane)] += seconds_at_bandwidth;
         time.link = std::ranges::max(at_bandwidth);
       }
-      alone = std::max(alone, finish[i]);
+      alone = std::max(alone, lane);
       // What moves beside compute takes its share of the device from it.
       const double hidden = std::max(0.0, computing + moving - alone);
       time.seconds = alone + cluster_.communication.device_share * hidden;
@@ -364,6 +377,12 @@ class StagePricer {
   const BlockPricing& pricing_;
   const Cluster& cluster_;
   StagePrices stage_;
+  /// Instances [begin, end) among which a task's are.
+  struct Instances {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+  };
+  std::vector<Instances> of_task_;
   std::string signature_;          // of the operation that was priced last
   std::optional<double> prelude_;  // of the backward that was played last
 };
