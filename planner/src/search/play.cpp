@@ -23,7 +23,9 @@ constexpr double kRoughError =
 constexpr std::int64_t kMostEvents = 4'000'000;
 constexpr std::int64_t kMostEventsBesideOthers = 4'000'000;  // of a play: some 400 MB of programs
 constexpr int kMostTries = 3;  // of as many micro-batches as it takes at best, before one gives up
-constexpr double kMostEventsOfLayer = 400;  // of a micro-batch: with experts and recompute
+// Of a layer and a micro-batch, with experts and recompute.
+constexpr double kMostEventsOfLayer = 400;
+constexpr double kEventsOfMerged = 120;     // where most layers run as one operation
 constexpr std::int64_t kEventsOfRank = 16;  // finding out which ranks are alike takes as long
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 
@@ -170,10 +172,12 @@ class Ranker {
 
   /// About as many as playing it takes.
   std::int64_t most_events(const Candidate& candidate) const {
-    constexpr double kMargin = 1.25;  // plans differ in what a layer does
+    constexpr double kMargin = 1.25;               // plans differ in what a layer does
+    const bool merged = candidate.zero_stage < 2;  // mostly: see program::lower_merged
     const double of_layer = events_of_layer_ > 0
                                 ? std::min(kMargin * events_of_layer_, kMostEventsOfLayer)
-                                : kMostEventsOfLayer;
+                            : merged ? kEventsOfMerged
+                                     : kMostEventsOfLayer;
     const SearchRequest& request = context_.request;
     const int microbatches = sim::fewest_played(make_plan(request, candidate), request.cluster);
     return static_cast<std::int64_t>(of_layer * request.model.num_layers * microbatches) +

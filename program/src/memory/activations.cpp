@@ -247,19 +247,16 @@ class Planner {
     if (has_backward_.empty()) has_backward_.assign(at(schedule.num_chunks), true);
     const auto& tasks = schedule.tasks[at(stage)];
     for (int i = 0; i < static_cast<int>(tasks.size()); ++i)
-      for (const Task& part : parts_of(tasks[at(i)])) {
-        Passage& passage = of(part.chunk, part.microbatch);
-        if (part.kind == TaskKind::Forward) passage.forward = i;
-        if (gives_input_gradient(part)) passage.input = i;
-        if (gives_weight_gradient(part)) passage.weight = i;
-      }
+      if (tasks[at(i)].kind == TaskKind::Overlapped)
+        for (const Task& part : parts_of(tasks[at(i)])) note(part, i);
+      else
+        note(tasks[at(i)], i);
   }
 
   ActivationPlan run(const std::vector<ChunkKeeps>& per_chunk) {
     std::vector<KeptBytes> bytes;
     for (const ChunkKeeps& chunk : per_chunk) bytes.push_back(chunk.bytes());
-    std::int64_t most = 0;
-    for (const TaskMemory& task : by_task(bytes)) most = std::max(most, task.during);
+    const std::int64_t most = most_bytes(bytes);
     std::vector<Buffer> buffers;
     each_buffer(bytes, [&](const Buffer& buffer) { buffers.push_back(buffer); });
     std::ranges::stable_sort(buffers, [](const Buffer& a, const Buffer& b) {
@@ -282,10 +279,15 @@ class Planner {
     return std::move(plan_);
   }
 
+  /// The most that lives at once.
+  std::int64_t most_bytes(const std::vector<KeptBytes>& per_chunk) {
+    std::int64_t most = 0;
+    for (const TaskMemory& task : by_task(per_chunk)) most = std::max(most, task.during);
+    return most;
+  }
   /// `bytes` is what lives at once, `places` are not filled in.
   ActivationPlan estimate(const std::vector<KeptBytes>& per_chunk) {
-    for (const TaskMemory& task : by_task(per_chunk))
-      plan_.bytes = std::max(plan_.bytes, task.during);
+    plan_.bytes = most_bytes(per_chunk);
     count_slots();
     return std::move(plan_);
   }
@@ -309,6 +311,13 @@ class Planner {
   }
 
  private:
+  void note(const Task& task, int index) {
+    Passage& passage = of(task.chunk, task.microbatch);
+    if (task.kind == TaskKind::Forward) passage.forward = index;
+    if (gives_input_gradient(task)) passage.input = index;
+    if (gives_weight_gradient(task)) passage.weight = index;
+  }
+
   template <class Visit>
   void each_buffer(const std::vector<KeptBytes>& per_chunk, Visit visit) {
     for (int chunk = 0; chunk < schedule_.num_chunks; ++chunk) {
@@ -459,6 +468,11 @@ ActivationPlan plan_activations(const Schedule& schedule, int stage, int num_mic
 ActivationPlan estimate_activations(const Schedule& schedule, int stage, int num_microbatches,
                                     const std::vector<KeptBytes>& per_chunk) {
   return Planner(schedule, stage, num_microbatches, true).estimate(per_chunk);
+}
+
+std::int64_t most_kept_bytes(const Schedule& schedule, int stage, int num_microbatches,
+                             const std::vector<KeptBytes>& per_chunk) {
+  return Planner(schedule, stage, num_microbatches, true).most_bytes(per_chunk);
 }
 
 std::vector<TaskMemory> kept_by_task(const Schedule& schedule, int stage, int num_microbatches,

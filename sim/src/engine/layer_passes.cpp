@@ -239,9 +239,12 @@ class Alone {
 /// Operations outside that wait for one of a pass find it at the pass's end, but for those that
 /// come after it anyway.
 bool leaves_at_its_end(const StageTables& tables, Listed listed, const Alone& alone) {
+  const std::vector<OperationInstance>& instances = tables.program->instances;
+  const std::optional<int> task = instances[listed.begin].task;
+  constexpr int kTasksOfMessages = 4;  // a message waits for none that is further back
   for (std::size_t i = listed.end; i < tables.lane.size(); ++i) {
-    const bool same_task =
-        tables.program->instances[i].task == tables.program->instances[listed.begin].task;
+    const bool same_task = instances[i].task == task;
+    if (instances[i].task > *task + kTasksOfMessages) break;
     if (tables.lane[i] == kCompute ||
         !(same_task || message_of(tables, static_cast<int>(i)) != nullptr))
       continue;
@@ -289,10 +292,13 @@ LayerPass pass_of(const Program& program, Listed listed, const Alone& alone,
 class Demands {
  public:
   explicit Demands(const Play& play) : resources_(play.resources) {
-    for (std::size_t r = 0; r < play.ranks.size(); ++r)
+    for (std::size_t r = 0; r < play.ranks.size(); ++r) {
       for (const int target : play.ranks[r].target)
-        if (target >= 0) note(static_cast<int>(r), play.works[at(target)].usages);
-    for (const Meeting& meeting : play.meetings) note(kMeetings, meeting.usages);
+        if (target >= 0) see(play.works[at(target)].usages);
+      note_seen(static_cast<int>(r));
+    }
+    for (const Meeting& meeting : play.meetings) see(meeting.usages);
+    note_seen(kMeetings);
   }
 
   /// Would what a rank does by itself always get what it asks for? @param own_device  of its
@@ -314,16 +320,23 @@ class Demands {
  private:
   static constexpr int kMeetings = -1;
 
-  void note(int who, UsageSpan usages) {
-    if (!seen_.insert({who, usages.begin}).second) return;
-    for (const Usage& usage : resources_.usages_of(usages)) {
-      double& most = asked_[usage.resource][who];
-      most = std::max(most, usage.demand);
-    }
+  void see(UsageSpan usages) {
+    if (seen_.empty() || seen_.back().begin != usages.begin) seen_.push_back(usages);
+  }
+  void note_seen(int who) {
+    std::ranges::sort(seen_, {}, &UsageSpan::begin);
+    const auto repeated = std::ranges::unique(seen_, {}, &UsageSpan::begin);
+    seen_.erase(repeated.begin(), repeated.end());
+    for (const UsageSpan usages : seen_)
+      for (const Usage& usage : resources_.usages_of(usages)) {
+        double& most = asked_[usage.resource][who];
+        most = std::max(most, usage.demand);
+      }
+    seen_.clear();
   }
 
   const SharedResources& resources_;
-  std::set<std::pair<int, std::size_t>> seen_;
+  std::vector<UsageSpan> seen_;                 // of one of them
   std::map<int, std::map<int, double>> asked_;  // by resource, then by who
 };
 

@@ -264,10 +264,8 @@ StageActivations CompiledSchedule::activations(int stage,
   for (const program::KeptBytes& kept : per_chunk) key.insert(key.end(), kept.begin(), kept.end());
   const auto [entry, fresh] = loads.known.try_emplace(std::move(key), 0.0);
   if (fresh)
-    entry->second =
-        static_cast<double>(program::estimate_activations(schedule_, stage, num_microbatches_,
-                                                          {per_chunk.begin(), per_chunk.end()})
-                                .bytes);
+    entry->second = static_cast<double>(program::most_kept_bytes(
+        schedule_, stage, num_microbatches_, {per_chunk.begin(), per_chunk.end()}));
   result.bytes = entry->second;
   return result;
 }

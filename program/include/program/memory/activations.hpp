@@ -61,6 +61,9 @@ ActivationPlan plan_activations(const Schedule& schedule, int stage, int num_mic
 /// micro-batches.
 ActivationPlan estimate_activations(const Schedule& schedule, int stage, int num_microbatches,
                                     const std::vector<KeptBytes>& per_chunk);
+/// Its `bytes` alone.
+std::int64_t most_kept_bytes(const Schedule& schedule, int stage, int num_microbatches,
+                             const std::vector<KeptBytes>& per_chunk);
 
 /// What a stage keeps: bytes that live while a task runs, and from its end until the next begins.
 struct TaskMemory {
