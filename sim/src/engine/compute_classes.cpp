@@ -30,9 +30,10 @@ std::vector<double> times_run(const program::Program& program) {
                   instance.operation.backward};
   };
   std::map<Visits, int> visits, last_task;
-  std::map<std::pair<Visits, int>, int> listed;  // by operation
-  const auto operation_in = [&](const program::OperationInstance& instance) {
-    return std::pair(visits_of(instance), instance.operation.index);
+  // By operation: those that write gradients, once a step, and those that add to them cost more.
+  std::map<std::tuple<Visits, int, bool>, int> listed;
+  const auto num_listed = [&](const program::OperationInstance& instance, bool accumulate) -> int& {
+    return listed[{visits_of(instance), instance.operation.index, accumulate}];
   };
   int microbatches = 0;
   for (const program::OperationInstance& instance : program.instances) {
@@ -40,7 +41,7 @@ std::vector<double> times_run(const program::Program& program) {
     if (!instance.layer) continue;
     int& last = last_task.try_emplace(visits_of(instance), -1).first->second;
     if (std::exchange(last, *instance.task) != *instance.task) ++visits[visits_of(instance)];
-    if (!instance.operation.pass) ++listed[operation_in(instance)];
+    if (!instance.operation.pass) ++num_listed(instance, instance.accumulate);
   }
   const double of_each =
       microbatches > 0 ? double(program.plan.num_microbatches()) / microbatches : 1;
@@ -49,8 +50,13 @@ std::vector<double> times_run(const program::Program& program) {
     const program::OperationInstance& instance = program.instances[i];
     if (!instance.microbatch || program::operation_of(program, instance).once_per_step) continue;
     times[i] = instance.operation.pass ? 0 : of_each;
-    if (instance.layer && !instance.operation.pass)
-      times[i] *= double(visits[visits_of(instance)]) / listed[operation_in(instance)];
+    if (!instance.layer || instance.operation.pass) continue;
+    const double all = of_each * visits[visits_of(instance)];
+    const int first = num_listed(instance, false), others = num_listed(instance, true);
+    if (first == 0 || others == 0)
+      times[i] = all / (first + others);
+    else
+      times[i] = instance.accumulate ? (all - first) / others : 1;
   }
   return times;
 }

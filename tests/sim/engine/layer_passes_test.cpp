@@ -5,6 +5,7 @@
 #include "program/lower/lower.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/engine/simulated_step.hpp"
+#include "sim/engine/step_parts.hpp"
 #include "sim/plans.hpp"
 #include "sim/random_plans.hpp"
 #include "sim/stacks/cluster_preset.hpp"
@@ -99,7 +100,15 @@ TEST_CASE("Layers that run as one operation take as long as their operations, on
     if (!merged) continue;
     ++num_merged;
     CHECK(operations_of(merged->programs) < operations_of(programs));
-    check_equal(merged->result, simulate(programs, cluster, {.record_spans = false}));
+    const PlayedPlan whole{.microbatches = plan.num_microbatches(),
+                           .programs = programs,
+                           .result = simulate(programs, cluster, {.record_spans = false})};
+    check_equal(merged->result, whole.result);
+    // What is listed stands for what is not.
+    const StepParts some = parts_of(*merged, plan, cluster), all = parts_of(whole, plan, cluster);
+    for (std::size_t part = 0; part < all.seconds.size(); ++part)
+      CHECK(some.seconds[part] ==
+            Approx(all.seconds[part]).margin(1e-9 * whole.result.step_time_s));
   }
   CHECK(num_merged >= 11);
 }
