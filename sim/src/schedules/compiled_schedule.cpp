@@ -14,10 +14,12 @@ using program::Task;
 using program::TaskKind;
 
 // Durations of a chunk, in the order of SolverChunk.
-enum Duration { kForward, kBackwardFirst, kBackward, kInput, kWeightFirst, kWeight, kDurations };
+enum Duration { Forward, BackwardFirst, Backward, Input, WeightFirst, Weight };
+constexpr int kDurations = 6;
 
-// How a chunk's input comes from another stage; kHere = it does not.
-enum Delay { kHere, kForwardSent, kBackwardSent, kDelays };
+// How a chunk's input comes from another stage; Here = it does not.
+enum Delay { Here, ForwardSent, BackwardSent };
+constexpr int kDelays = 3;
 
 constexpr std::int32_t kNothing = 0;  // slot that is always 0
 constexpr std::int32_t kNobody = 1;   // slot that nobody reads
@@ -26,13 +28,13 @@ constexpr std::int32_t kFirstSlot = 2;
 Duration duration_of(TaskKind kind, bool first) {
   switch (kind) {
     case TaskKind::Forward:
-      return kForward;
+      return Forward;
     case TaskKind::BackwardFull:
-      return first ? kBackwardFirst : kBackward;
+      return first ? BackwardFirst : Backward;
     case TaskKind::BackwardInput:
-      return kInput;
+      return Input;
     case TaskKind::BackwardWeight:
-      return first ? kWeightFirst : kWeight;
+      return first ? WeightFirst : Weight;
     case TaskKind::Overlapped:
       break;
   }
@@ -71,7 +73,7 @@ CompiledSchedule::Step CompiledSchedule::step_of(int stage, const Task& task,
   Step step{.source = kNothing,
             .result = kNobody,
             .duration = place * kDurations + duration_of(task.kind, first),
-            .delay = place * kDelays + kHere,
+            .delay = place * kDelays + Here,
             .gradient = gradient ? 1 + place : 0,
             .stage = stage};
   if (forward || program::gives_input_gradient(task))
@@ -80,7 +82,7 @@ CompiledSchedule::Step CompiledSchedule::step_of(int stage, const Task& task,
   if (source < 0 || source >= schedule_.num_virtual_stages()) return step;
   step.source = slot(forward, source, task.microbatch);
   const int from = program::place_of(schedule_.placement, stages, source).stage;
-  if (from != stage) step.delay += forward ? kForwardSent : kBackwardSent;
+  if (from != stage) step.delay += forward ? ForwardSent : BackwardSent;
   return step;
 }
 
@@ -160,10 +162,11 @@ void CompiledSchedule::solve(const SolverInput& input, SolverOutput& out) {
       for (std::size_t d = 0; d < kDurations; ++d)
         out.busy[s] += counts_[s][c * kDurations + d] * seconds[d];
       double* const delays = delays_.data() + (s * chunks + c) * kDelays;
-      delays[kHere] = 0;
-      delays[kForwardSent] = sent(s, c, -1);
-      const double early = chunk.has_backward ? chunk.prelude : kNever;  // else nothing arrives
-      delays[kBackwardSent] = sent(s, c, 1) - early;
+      delays[Here] = 0;
+      delays[ForwardSent] = sent(s, c, -1);
+      double early = kNever;  // without a backward nothing arrives
+      if (chunk.has_backward) early = chunk.prelude;
+      delays[BackwardSent] = sent(s, c, 1) - early;
     }
   }
   double* const ends = ends_.data();
