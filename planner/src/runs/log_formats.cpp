@@ -17,13 +17,14 @@ using program::Plan;
 
 constexpr double kMostSteps = 1e15;
 
-/// The word after `label`, up to a blank or a bar; absent without the label.
-std::optional<std::string_view> value_after(std::string_view text, std::string_view label) {
+/// The word after `label`, up to one of `ends`; absent without the label.
+std::optional<std::string_view> value_after(std::string_view text, std::string_view label,
+                                            std::string_view ends = " \t|,/") {
   const auto found = text.find(label);
   if (found == std::string_view::npos) return std::nullopt;
   const auto begin = text.find_first_not_of(" \t", found + label.size());
   if (begin == std::string_view::npos) return "";
-  return text.substr(begin, text.find_first_of(" \t|,/", begin) - begin);
+  return text.substr(begin, text.find_first_of(ends, begin) - begin);
 }
 
 [[noreturn]] void fail(const LogLine& line, std::string_view label, std::string_view value,
@@ -107,13 +108,11 @@ std::optional<LoggedStep> read_nanotron(const LogLine& line, const Plan& plan) {
 std::optional<LoggedStep> read_torchtitan(const LogLine& line, const Plan& plan) {
   const auto loss = line.text.find("loss:");
   const auto step = value_after(std::string_view(line.text).substr(0, loss), "step:");
-  auto rate = value_after(line.text, "tps:");
-  if (!rate) rate = value_after(line.text, "wps:");  // until 2024
+  constexpr std::string_view kBlanks = " \t";  // the number itself has commas
+  auto rate = value_after(line.text, "tps:", kBlanks);
+  if (!rate) rate = value_after(line.text, "wps:", kBlanks);  // until 2024
   if (loss == std::string::npos || !step || !rate) return std::nullopt;
-  // The number itself has commas, at which value_after ends.
-  const auto begin = static_cast<std::size_t>(rate->data() - line.text.data());
-  const std::string number = without_commas(
-      std::string_view(line.text).substr(begin, line.text.find_first_of(" \t", begin) - begin));
+  const std::string number = without_commas(*rate);
   const double tokens_per_s = positive(line, "tps:", number, limits::kMagnitude);
   return LoggedStep{.step = step_number(line, "step:", without_commas(*step)),
                     .seconds = tokens_of(plan) / (tokens_per_s * plan.parallel.world_size())};

@@ -126,6 +126,9 @@ TEST_CASE("what cannot be read is refused with its line", "[planner][logs]") {
              Contains("train.log:1: none of 2 lines") && Contains("Megatron-LM, nanotron") &&
                  Contains("--step-time"));
   CHECK_THAT(log_refusal(""), Contains("train.log:1: none of 0 lines"));
+  // Nothing behind the last label.
+  CHECK_THAT(log_refusal("step: 1  loss: 7  tps:"), Contains("train.log:1: tps: '', expected"));
+  CHECK_THAT(log_refusal("step:loss:tps:"), Contains("train.log:1: "));
 }
 
 }  // namespace meshplan::planner
