@@ -117,7 +117,6 @@ void ChunkCosts::set_task(const Plan& plan) {
   forget();
   pipelines_.clear();
   shapes_.clear();
-  graphs_.clear();
   known_operations_.clear();
   contexts_.clear();
   graph_ = models::build_graph(plan.model);
@@ -238,15 +237,6 @@ ChunkCosts::Set& ChunkCosts::set_of(const Plan& plan, const PlanKeys& keys,
   return set;
 }
 
-const models::ModelGraph& ChunkCosts::graph_of(int kind, int num_layers) {
-  const auto [entry, fresh] = graphs_.try_emplace({kind, num_layers});
-  if (fresh) {
-    entry->second = graph_;
-    entry->second.layer_kind.assign(at(num_layers), kind);
-  }
-  return entry->second;
-}
-
 /// Lowered for all sizes of micro-batches, as one of a sequence, so that what waits for what does
 /// not depend on which of them comes first.
 const program::StageLowering& ChunkCosts::lowering_of(const Pipeline& pipeline, int layer_class) {
@@ -259,9 +249,10 @@ const program::StageLowering& ChunkCosts::lowering_of(const Pipeline& pipeline, 
   const int num_layers = single.model.num_layers;
   program::LoweringProfile profile = pipeline.profile;
   profile.frozen_part = frozen_part(layer_class, num_layers);
+  models::ModelGraph graph = graph_;  // all of whose layers are of that class
+  graph.layer_kind.assign(at(num_layers), classes_[at(layer_class)].kind);
   return lowerings_
-      .try_emplace(program_key_, std::move(single),
-                   graph_of(classes_[at(layer_class)].kind, num_layers), program::Pass::Training,
+      .try_emplace(program_key_, std::move(single), std::move(graph), program::Pass::Training,
                    profile)
       .first->second;
 }

@@ -154,7 +154,6 @@ class ChunkCosts {
   PipelinePair pipelines_of(const program::Plan& plan, const PlanKeys& keys,
                             const program::RecomputedPart& recompute, TaskMix mix,
                             const TaskGroups& groups, int num_stages);
-  const models::ModelGraph& graph_of(int kind, int num_layers);
   void forget_programs();
   /// A lowered stage of a small pipeline.
   struct Stage {
@@ -174,7 +173,6 @@ class ChunkCosts {
   std::vector<int> layer_class_;          // by layer of the model
   std::vector<std::string> frozen_ends_;  // frozen parameters of embedding and head
   int lowest_trained_ = -1;
-  std::map<std::pair<int, int>, models::ModelGraph> graphs_;  // of one kind: by kind and layers
   OperationForms forms_;
   KnownPrices known_;  // of operations
   KnownOperations known_operations_;

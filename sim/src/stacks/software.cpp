@@ -165,7 +165,7 @@ TrainingRun run_of(const Plan& plan, std::string cluster, std::string_view softw
   TrainingRun run;
   run.model = plan.model;
   run.parallel = plan.parallel;
-  // Without a pipeline no stack has a schedule, and some kinds have two chunks a stage by themselves.
+  // Without a pipeline no stack has a schedule; some kinds have two chunks a stage by themselves.
   if (plan.parallel.pp > 1) run.schedule = plan.schedule;
   run.seq_len = plan.workload.seq_len;
   run.global_batch_size = plan.workload.global_batch_size;
