@@ -5,6 +5,11 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 preset=${1:-release}
 targets=("${@:2}")
+presets=$(sed -n '/"configurePresets"/,/"buildPresets"/s/.*"name": "\([a-z]*\)".*/\1/p' "$root/CMakePresets.json" | grep -v '^base$')
+grep -qx -e "$preset" <<<"$presets" || {
+  echo "setup: no preset '$preset'; there are ${presets//$'\n'/, }" >&2
+  exit 2
+}
 
 packages=(g++ cmake ninja-build nlohmann-json3-dev libfmt-dev libcli11-dev libdnnl-dev
           mpich libmpich-dev libxxhash-dev libsodium-dev libicu-dev libpugixml-dev libyaml-cpp-dev
